@@ -84,8 +84,10 @@ ROOMS = {
     "daemon/web": set(),
     "daemon/api": {"daemon/config", "daemon/net", "daemon/router", "daemon/web"},
     "daemon/runlog": {"daemon/api", "daemon/process", "daemon/store"},
+    "daemon/pause": {"daemon/api", "daemon/config", "daemon/process"},
     "daemon/node": {"daemon/api", "daemon/auth", "daemon/config", "daemon/dataset", "daemon/net",
-                    "daemon/process", "daemon/recorder", "daemon/router", "daemon/runlog",
+                    "daemon/pause", "daemon/process", "daemon/recorder", "daemon/router",
+                    "daemon/runlog",
                     "daemon/setup", "daemon/store", "daemon/workerlink"},
     "daemon/cli": {"daemon/auth", "daemon/config", "daemon/net", "daemon/store"},
 }

@@ -241,6 +241,21 @@ static void put_gpu(struct out *to, const struct tw_view_gpu *gpu) {
               gpu->load_percent / 100.0);
 }
 
+static void put_pause(struct out *to, const struct tw_view_pause *pause) {
+    const struct {
+        const char *reason;
+        bool holds;
+    } reasons[] = {
+        {"owner", pause->is_by_owner}, {"hours", pause->is_by_hours}, {"user", pause->is_by_user}};
+    put_head(to, "worker_paused", "gauge", "1 while training is paused for this reason.");
+    for (unsigned i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
+        put(to, "thinwire_worker_paused{reason=\"%s\"} %d\n", reasons[i].reason, reasons[i].holds);
+    put_gauge(to, "worker_memory_given_back", "1 while a pause has ended the worker.",
+              pause->is_memory_back);
+    if (pause->yield_percent == 0) return;
+    put_gauge(to, "others_cpu_ratio", "Share of all processors that others use.", pause->others);
+}
+
 static void put_process(struct out *to, const struct tw_status_view *view) {
     put_time(to, "start_time_seconds", "When the daemon started, since 1970.",
              view->node.started_unix_us);
@@ -250,8 +265,9 @@ static void put_process(struct out *to, const struct tw_status_view *view) {
               view->worker.state != TW_VIEW_WORKER_ABSENT &&
                   view->worker.state != TW_VIEW_WORKER_WAITING &&
                   view->worker.state != TW_VIEW_WORKER_RESTARTING &&
-                  view->worker.state != TW_VIEW_WORKER_FAILED);
+                  view->worker.state != TW_VIEW_WORKER_FAILED && !view->pause.is_memory_back);
     put_total(to, "worker_restarts_total", "Deaths of the worker.", view->worker.restarts);
+    put_pause(to, &view->pause);
     put_gpu(to, &view->worker.gpu);
     if (view->checkpoint.age_us == TW_VIEW_NEVER) return;
     put_time(to, "checkpoint_timestamp_seconds", "When the last checkpoint was saved, since 1970.",

@@ -20,6 +20,8 @@ void tw_status_view_init(struct tw_status_view *view) {
     view->spend.bits = view->spend.used_bytes_per_s = view->spend.rest_bytes_per_s = NAN;
     view->sync.partner_distance = NAN;
     view->net.in_bytes_per_s = view->net.out_bytes_per_s = NAN;
+    view->pause.age_us = TW_VIEW_NEVER;
+    view->pause.others = (double)NAN;
     view->worker.snapshot_step = view->worker.heartbeat_us = TW_VIEW_NEVER;
     view->checkpoint.step = view->checkpoint.age_us = TW_VIEW_NEVER;
 }

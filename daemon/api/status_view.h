@@ -41,7 +41,7 @@ enum tw_view_worker {
     TW_VIEW_WORKER_WAITING,  /* no training data yet: see data */
     TW_VIEW_WORKER_STARTING, /* spawned or attached, no step yet */
     TW_VIEW_WORKER_RUNNING,
-    TW_VIEW_WORKER_PAUSED,     /* paused by the user */
+    TW_VIEW_WORKER_PAUSED,     /* see pause */
     TW_VIEW_WORKER_RESTARTING, /* died; the next one starts after a delay */
     TW_VIEW_WORKER_FAILED,     /* given up after deaths without progress */
     TW_VIEW_WORKER_FINISHED,   /* the token budget or stop_step is reached */
@@ -155,6 +155,17 @@ struct tw_view_gpu {
     uint32_t temperature_c, load_percent;
     double power_w, power_max_w;
     uint64_t memory_used_bytes, memory_bytes;
+};
+
+/* Why training is paused. It goes on when no reason holds any more. */
+struct tw_view_pause {
+    bool is_by_user, is_by_hours, is_by_owner;
+    bool is_memory_back;    /* the worker has ended, so that its memory is free */
+    uint32_t until_min;     /* is_by_hours: minute of the day of its end; 1440: never */
+    uint32_t yield_percent; /* threshold of worker.yield; 0: off */
+    uint64_t quiet_us;      /* is_by_owner: time until it ends if others leave the machine alone */
+    uint64_t age_us;        /* TW_VIEW_NEVER: no pause */
+    double others;          /* share of all processors that others use; NaN: not measured */
 };
 
 /* Signs of bad merging, with the values of the last look. */
@@ -311,7 +322,7 @@ struct tw_status_view {
          * start. */
         uint64_t strangers_bytes;
         char month_end[16];  /* first day of the next month, "2026-12-01" */
-        const char *resting; /* why the links rest: "none", "hours" or "quota" */
+        const char *resting; /* why the links rest: "none", "pause", "hours", "quota" */
     } caps;
 
     struct {
@@ -347,6 +358,8 @@ struct tw_status_view {
         uint64_t in_bytes, out_bytes; /* dataset bytes received and sent */
         uint64_t chunks_refused;      /* chunks with a wrong hash */
     } data;
+
+    struct tw_view_pause pause;
 
     struct {
         enum tw_view_worker state;

@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "daemon/api/view_sentence.h"
 #include "daemon/api/view_warning.h"
+#include "daemon/config/hours.h"
 
 static json_t *count(uint64_t value) {
     return json_integer((json_int_t)(value > INT64_MAX ? INT64_MAX : value));
@@ -296,9 +297,40 @@ static json_t *gpu_json(const struct tw_view_gpu *gpu) {
                      "load_percent", count(gpu->load_percent));
 }
 
+/* The reasons and the sentence of a pause; null without one. */
+static json_t *pause_json(const struct tw_status_view *view) {
+    const struct tw_view_pause *const pause = &view->pause;
+    const struct {
+        const char *name;
+        bool holds;
+    } reasons[] = {
+        {"owner", pause->is_by_owner}, {"hours", pause->is_by_hours}, {"user", pause->is_by_user}};
+    char words[TW_VIEW_TEXT_BYTES], until[8];
+    json_t *const by = json_array();
+    for (unsigned i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++) {
+        if (reasons[i].holds) (void)json_array_append_new(by, json_string(reasons[i].name));
+    }
+    if (json_array_size(by) == 0) {
+        json_decref(by);
+        return json_null();
+    }
+    tw_view_pause_text(pause, words);
+    (void)snprintf(until, sizeof(until), "%02u:%02u", pause->until_min / 60 % 24,
+                   pause->until_min % 60);
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:b}", "by", by, "text", text(words), "age_s",
+                     seconds(pause->age_us), "hours_until",
+                     pause->is_by_hours && pause->until_min < TW_DAY_MINUTES ? text(until)
+                                                                             : json_null(),
+                     "quiet_s", pause->is_by_owner ? seconds(pause->quiet_us) : json_null(),
+                     "memory_given_back", pause->is_memory_back);
+}
+
 static json_t *worker_json(const struct tw_status_view *view) {
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
-                     tw_view_worker_name(view->worker.state), "pid",
+    const uint32_t yield_percent = view->pause.yield_percent;
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
+                     tw_view_worker_name(view->worker.state), "pause", pause_json(view),
+                     "yield_percent", yield_percent > 0 ? count(yield_percent) : json_null(),
+                     "others_cpu_share", real(view->pause.others), "pid",
                      view->worker.pid == 0 ? json_null() : count(view->worker.pid), "restarts",
                      count(view->worker.restarts), "device", text(view->worker.device), "engine",
                      view->worker.engine[0] != 0 ? text(view->worker.engine) : json_null(),

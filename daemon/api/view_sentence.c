@@ -1,7 +1,11 @@
 #include "daemon/api/view_sentence.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "daemon/config/hours.h"
 
 enum { COMPANY_BYTES = 96 };
 
@@ -47,6 +51,48 @@ static void describe_company(const struct tw_status_view *view, char text[COMPAN
     }
 }
 
+/* One reason of a pause; *count counts those in the text already. */
+static void add_reason(char text[TW_VIEW_TEXT_BYTES], uint32_t *count, const char *reason) {
+    const size_t used = strlen(text);
+    (void)snprintf(text + used, TW_VIEW_TEXT_BYTES - used, "%s%s", (*count)++ > 0 ? "; " : "",
+                   reason);
+}
+
+static void describe_reasons(const struct tw_view_pause *pause, char text[TW_VIEW_TEXT_BYTES]) {
+    const uint32_t until = pause->until_min;
+    uint32_t count = 0;
+    char reason[96];
+    text[0] = '\0';
+    if (pause->is_by_owner) {
+        char share[32] = "";
+        if (!isnan(pause->others))
+            (void)snprintf(share, sizeof(share), " (%.0f %% of the CPU)", 100 * pause->others);
+        (void)snprintf(reason, sizeof(reason),
+                       "the owner uses the computer%s; goes on after %" PRIu64 " s of quiet", share,
+                       (pause->quiet_us + 999999) / 1000000);
+        add_reason(text, &count, reason);
+    }
+    if (pause->is_by_hours) {
+        char end[32] = "at all hours";
+        if (until < TW_DAY_MINUTES)
+            (void)snprintf(end, sizeof(end), "until %02" PRIu32 ":%02" PRIu32, until / 60,
+                           until % 60);
+        (void)snprintf(reason, sizeof(reason), "worker.hours is off %s", end);
+        add_reason(text, &count, reason);
+    }
+    if (pause->is_by_user) add_reason(text, &count, "`thinwire resume` is awaited");
+}
+
+void tw_view_pause_text(const struct tw_view_pause *pause, char text[TW_VIEW_TEXT_BYTES]) {
+    const char *const memory = pause->is_memory_back ? "; its memory is given back" : "";
+    char reasons[TW_VIEW_TEXT_BYTES];
+    describe_reasons(pause, reasons);
+    if (pause->is_by_owner || pause->is_by_hours)
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "paused: %.200s%s", reasons, memory);
+    else
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "paused; `thinwire resume` continues%s", memory);
+}
+
 /* The words for a node whose worker takes no steps; NULL: it takes some. */
 static const char *describe_rest(const struct tw_status_view *view) {
     if (view->node.is_leaving) return "is saving its state and saying goodbye";
@@ -58,7 +104,7 @@ static const char *describe_rest(const struct tw_status_view *view) {
     case TW_VIEW_WORKER_WAITING: return "waits for training data";
     case TW_VIEW_WORKER_STARTING: return "is starting its worker";
     case TW_VIEW_WORKER_RESTARTING: return "is restarting its worker";
-    case TW_VIEW_WORKER_PAUSED: return "is paused; `thinwire resume` continues";
+    case TW_VIEW_WORKER_PAUSED:
     case TW_VIEW_WORKER_RUNNING:
     case TW_VIEW_WORKER_FINISHED: break;
     }
@@ -75,6 +121,10 @@ void tw_view_sentence(const struct tw_status_view *view, char text[TW_VIEW_TEXT_
                        run);
     } else if (rest != NULL) {
         (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%s %s", name, rest);
+    } else if (view->worker.state == TW_VIEW_WORKER_PAUSED) {
+        char pause[TW_VIEW_TEXT_BYTES];
+        tw_view_pause_text(&view->pause, pause);
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%.50s is %.200s", name, pause);
     } else if (view->worker.state == TW_VIEW_WORKER_FINISHED) {
         (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%s has reached its last step of %s", name, run);
     } else {

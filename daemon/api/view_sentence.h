@@ -7,4 +7,8 @@
 /* Writes it to text[], without a full stop: "attic trains bible together with 3 others". */
 void tw_view_sentence(const struct tw_status_view *view, char text[TW_VIEW_TEXT_BYTES]);
 
+/* The words after "attic is" for a node whose training is paused: "paused; `thinwire resume`
+ * continues". */
+void tw_view_pause_text(const struct tw_view_pause *pause, char text[TW_VIEW_TEXT_BYTES]);
+
 #endif

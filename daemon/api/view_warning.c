@@ -215,6 +215,7 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
             "%s reachable; this node trains alone%s%s", peers, failed != NULL ? ": " : "",
             failed != NULL ? failed->error : "");
     } else if (view->sync.alive > 0 && view->sync.mixed == 0 &&
+               view->pause.age_us == TW_VIEW_NEVER &&
                view->sync.rounds_committed >= 2 * (uint64_t)view->run.fragments_count &&
                view->node.uptime_us > 10 * MINUTE_US && view->node.state != TW_STATE_FINISHED &&
                view->sync.topology != TW_TOPOLOGY_SOLO) {

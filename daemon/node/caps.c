@@ -20,9 +20,9 @@ enum {
 };
 static const uint64_t DAY_US = UINT64_C(24) * 3600 * 1000 * 1000;
 
-enum rest { REST_NONE, REST_HOURS, REST_QUOTA };
+enum rest { REST_NONE, REST_PAUSE, REST_HOURS, REST_QUOTA };
 
-static const char *const REST_NAMES[] = {"none", "hours", "quota"};
+static const char *const REST_NAMES[] = {"none", "pause", "hours", "quota"};
 
 struct tw_daemon_caps {
     struct tw_rate download; /* download cap, shared with the core and the fetcher */
@@ -46,7 +46,7 @@ struct tw_daemon_caps {
 
 /* ---- caps in force --------------------------------------------------------------------------- */
 
-static uint32_t minute_of_day(void) {
+uint32_t tw_daemon_caps_minute_of_day(void) {
     const time_t now = time(NULL);
     struct tm local = {0};
     tzset(); /* the time zone may have changed since */
@@ -65,6 +65,8 @@ static void begin_rest(struct tw_daemon *daemon, enum rest rest) {
     if (rest == REST_QUOTA) {
         tw_quota_next(daemon->caps->quota.month, next);
         (void)snprintf(sentence, sizeof(sentence), "its monthly quota is used up until %s", next);
+    } else if (rest == REST_PAUSE) {
+        (void)snprintf(sentence, sizeof(sentence), "its training is paused");
     } else {
         const uint32_t until = daemon->caps->now.until_min % TW_DAY_MINUTES;
         (void)snprintf(sentence, sizeof(sentence), "network.hours keeps it off until %02u:%02u",
@@ -85,7 +87,7 @@ void tw_daemon_caps_apply(struct tw_daemon *daemon) {
     const struct tw_config *config = &daemon->setup->config;
     struct tw_daemon_caps *caps = daemon->caps;
     const uint64_t now_us = tw_daemon_now_us();
-    caps->now = tw_hours_at(&config->network.hours, minute_of_day());
+    caps->now = tw_hours_at(&config->network.hours, tw_daemon_caps_minute_of_day());
     const uint64_t upload =
         caps->has_upload_limit ? caps->upload_limit : config->network.upload_bytes_s;
     const uint64_t download =
@@ -100,7 +102,7 @@ void tw_daemon_caps_apply(struct tw_daemon *daemon) {
     caps->upload_now = upload_now;
 
     const uint64_t quota = config->network.quota_bytes;
-    enum rest rest = REST_NONE;
+    enum rest rest = daemon->is_resting ? REST_PAUSE : REST_NONE;
     if (caps->now.is_off) rest = REST_HOURS;
     if (quota > 0 && caps->quota.bytes >= quota) rest = REST_QUOTA;
     if (daemon->transport == NULL || rest == caps->rest) return;

@@ -10,8 +10,10 @@
  * run. Each day they may use another 300th of the monthly quota, at least 1 MiB. When that is used
  * up, only hosts that members came from may connect until the day is over.
  *
- * In hours that are off, and when the quota is used up, the links rest: this node says goodbye to
- * its peers, neither dials nor accepts, and trains alone, as it does when the network is down. */
+ * In hours that are off, when the quota is used up, and while a pause has given the worker's memory
+ * back (a node without a worker would hold up the votes of its group), the links rest: this node
+ * says goodbye to its peers, neither dials nor accepts, and trains alone, as it does when the
+ * network is down. */
 #ifndef TW_DAEMON_NODE_CAPS_H
 #define TW_DAEMON_NODE_CAPS_H
 
@@ -22,6 +24,8 @@ struct tw_status_view;
 
 /* Loads the quota. TW_IO if STATE_DIR cannot be read. */
 enum tw_status tw_daemon_caps_open(struct tw_daemon *daemon, struct tw_error *err);
+/* The minute of the day by the clock of this machine, for hours.h. */
+uint32_t tw_daemon_caps_minute_of_day(void);
 /* Computes the caps from the configuration, `thinwire limit` and the time of day, and puts them in
  * force. */
 void tw_daemon_caps_apply(struct tw_daemon *daemon);

@@ -92,6 +92,14 @@ void tw_daemon_health_evaluated(struct tw_daemon *daemon,
     }
 }
 
+void tw_daemon_health_resumed(struct tw_daemon *daemon) {
+    struct tw_health_look *last = &daemon->health->signs.rounds_look;
+    tw_node_view(daemon->node, &daemon->view);
+    last->listed = daemon->view.rounds_contributed;
+    last->missed = daemon->view.rounds_missed;
+    last->refused = daemon->view.rounds_refused;
+}
+
 /* ---- the open round ------------------------------------------------------------------------ */
 
 /* Number of live members of this node's roster, itself included if it is one. */

@@ -18,6 +18,9 @@ enum tw_status tw_daemon_health_open(struct tw_daemon *daemon, struct tw_error *
 void tw_daemon_health_evaluated(struct tw_daemon *daemon,
                                 const struct tw_wmsg_evaluated *evaluated);
 
+/* Training goes on after a pause: the rounds that it missed meanwhile are no sign. */
+void tw_daemon_health_resumed(struct tw_daemon *daemon);
+
 /* Checks once a second whether the open round takes too long, and whether old findings end. */
 void tw_daemon_health_tick(struct tw_daemon *daemon, uint64_t now_us);
 

@@ -200,6 +200,7 @@ static void on_tick(uv_timer_t *timer) {
     tw_daemon_checkpoints_tick(daemon, now_us);
     tw_daemon_data_tick(daemon, now_us);
     tw_daemon_budget_tick(daemon, now_us);
+    tw_daemon_workers_tick(daemon, now_us);
     tw_daemon_caps_tick(daemon, now_us);
     tw_daemon_samples_tick(daemon, now_us);
     tw_daemon_health_tick(daemon, now_us);
@@ -331,6 +332,7 @@ static enum tw_exit open_all(struct tw_daemon *daemon, struct tw_error *err) {
     if (code == TW_EXIT_OK) code = exit_of(tw_daemon_verbs_open(daemon, err));
     if (code != TW_EXIT_OK) return code;
     tw_daemon_caps_apply(daemon);
+    tw_daemon_workers_apply(daemon);
     tw_daemon_core_open(daemon);
     tw_run_log_start(daemon->run_log);
     if (tw_daemon_workers_start(daemon, err) != TW_OK) return TW_EXIT_USAGE;

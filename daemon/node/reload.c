@@ -9,6 +9,7 @@
 #include "daemon/node/caps.h"
 #include "daemon/node/links.h"
 #include "daemon/node/relays.h"
+#include "daemon/node/workers.h"
 
 enum { LIST_BYTES = 160 };
 
@@ -66,6 +67,7 @@ enum tw_status tw_daemon_reload(struct tw_daemon *daemon, struct tw_error *answe
         has_budget |= is_live && keys[i].type == TW_CONFIG_BUDGET;
     }
     tw_daemon_caps_apply(daemon);
+    tw_daemon_workers_apply(daemon);
     if (has_budget) tw_daemon_budget_apply(daemon);
     tw_daemon_relays_apply(daemon);
     if (daemon->transport != NULL) tw_transport_set_pace(daemon->transport, &config->network.pace);

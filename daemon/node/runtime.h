@@ -102,6 +102,7 @@ struct tw_daemon {
     struct tw_daemon_peer peers[TW_PEERS_MAX];
     struct tw_daemon_counts counts;
     bool is_data_awaited; /* data.c: there is no whole training shard yet, so no worker runs */
+    bool is_resting;      /* workers.c: training is paused, and the worker's memory is given back */
     uint8_t *body;        /* one control message being encoded, owned */
 
     /* concerns, owned; only the concern's own file knows its struct */

@@ -16,6 +16,12 @@ static void on_reload(struct tw_daemon *daemon, uint32_t request) {
     tw_api_answer(daemon->api, request, status, answer.message);
 }
 
+static void on_pause(struct tw_daemon *daemon, bool is_paused, uint32_t request) {
+    struct tw_error answer = {0};
+    tw_daemon_workers_pause(daemon, is_paused, &answer);
+    tw_api_answer(daemon->api, request, TW_OK, answer.message);
+}
+
 static void on_limit(struct tw_daemon *daemon, uint32_t request) {
     struct tw_error answer = {0};
     const enum tw_status status =
@@ -56,13 +62,7 @@ static void on_verb(void *user, enum tw_api_verb verb, uint32_t request) {
         tw_daemon_leave(daemon, TW_EXIT_OK);
         return;
     case TW_API_PAUSE:
-        tw_daemon_workers_pause(daemon, true);
-        tw_api_answer(daemon->api, request, TW_OK, "training pauses after the present step");
-        return;
-    case TW_API_RESUME:
-        tw_daemon_workers_pause(daemon, false);
-        tw_api_answer(daemon->api, request, TW_OK, "training goes on");
-        return;
+    case TW_API_RESUME: on_pause(daemon, verb == TW_API_PAUSE, request); return;
     case TW_API_INVITE:
     case TW_API_INVITE_LIST:
     case TW_API_INVITE_REVOKE: tw_daemon_invites_verb(daemon, verb, request); return;

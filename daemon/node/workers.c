@@ -10,9 +10,11 @@
 #include "daemon/api/history.h"
 #include "daemon/api/status_view.h"
 #include "daemon/node/budget.h"
+#include "daemon/node/caps.h"
 #include "daemon/node/checkpoints.h"
 #include "daemon/node/health.h"
 #include "daemon/node/samples.h"
+#include "daemon/pause/pauses.h"
 #include "daemon/runlog/run_log.h"
 #include "daemon/workerlink/supervisor.h"
 #include "daemon/workerlink/worker_host.h"
@@ -20,13 +22,15 @@
 struct tw_daemon_workers {
     struct tw_supervisor supervisor;
     struct tw_log_limit turned_away_limit; /* rate limit of lines about refused processes */
-    bool is_paused;                        /* paused by the user */
+    struct tw_pauses pauses;
+    bool is_paused;
     /* the worker's newest numbers about training */
     uint64_t started_us;
     float loss_mean, lr, grad_norm;
     bool has_loss;
     struct tw_wmsg_evaluated evaluated;
     bool has_evaluated, has_ready, is_stepping;
+    bool comes_back; /* READY: the worker is started again after it has ended */
     uint64_t steps_skipped;
     uint64_t snapshot_step;
     char device[64];
@@ -96,6 +100,7 @@ static void on_ready(void *user, const struct tw_wmsg_ready *ready) {
     if (!daemon->workers->has_ready) daemon->workers->started_us = tw_daemon_now_us();
     daemon->workers->has_ready = true;
     daemon->workers->is_stepping = false;
+    daemon->workers->comes_back = ready->comes_back == 1;
     daemon->counts.step = ready->step;
     daemon->counts.tokens = ready->tokens;
     daemon->workers->about = ready->about;
@@ -203,7 +208,7 @@ static void on_gone(void *user, const char *sentence) {
     daemon->workers->pid = 0;
     daemon->workers->is_stepping = false;
     if (daemon->stage == TW_DAEMON_RUNNING && !daemon->host->is_held &&
-        !daemon->host->is_finished) {
+        !daemon->host->is_finished && !daemon->is_resting) {
         (void)snprintf(daemon->workers->error, sizeof(daemon->workers->error), "%s", sentence);
         tw_daemon_note(daemon, TW_LOG_WARN, "worker_gone", "text=\"%s\"", sentence);
     }
@@ -269,6 +274,15 @@ static void on_died(void *user, const struct tw_worker_death *death) {
         tw_daemon_leave_step(daemon);
         return;
     }
+    if (death->is_rest) {
+        tw_daemon_note(daemon, TW_LOG_INFO, "memory_given_back",
+                       "step=%llu snapshot_step=%llu exit=%d signal=%d",
+                       (unsigned long long)daemon->counts.step,
+                       (unsigned long long)daemon->workers->supervisor.snapshot_step,
+                       death->exit_status, death->signal);
+        tw_worker_host_trim(daemon->host);
+        return;
+    }
     if (death->is_done) {
         daemon->workers->error[0] = '\0';
         tw_daemon_note(daemon, TW_LOG_INFO, "worker_done",
@@ -324,6 +338,77 @@ static void on_died(void *user, const struct tw_worker_death *death) {
     }
 }
 
+/* ---- pauses -------------------------------------------------------------------------------- */
+
+/* The process to leave out where the use of the machine by others is measured. */
+static pid_t on_worker_asked(void *user) {
+    const struct tw_daemon *daemon = user;
+    const pid_t own = daemon->workers->supervisor.pid;
+    return own > 0 ? own : daemon->workers->pid;
+}
+
+static void wake_worker(struct tw_daemon *daemon) {
+    struct tw_supervisor *supervisor = &daemon->workers->supervisor;
+    daemon->is_resting = false;
+    tw_supervisor_wake(supervisor);
+    /* Otherwise on_admit welcomes the next worker of somebody else, once the last one has ended. */
+    if (daemon->setup->spawns_worker || supervisor->state == TW_SUPERVISOR_STOPPED)
+        tw_worker_host_set_held(daemon->host, false);
+    tw_daemon_caps_apply(daemon);
+}
+
+static void on_pause(void *user, bool is_paused) {
+    struct tw_daemon *daemon = user;
+    daemon->workers->is_paused = is_paused;
+    tw_worker_host_say(daemon->host, is_paused ? TW_WMSG_PAUSE : TW_WMSG_RESUME);
+    tw_supervisor_set_idle(&daemon->workers->supervisor, is_paused || daemon->host->is_finished);
+    if (is_paused) return;
+    if (daemon->node != NULL) tw_daemon_health_resumed(daemon);
+    if (daemon->is_resting) wake_worker(daemon);
+}
+
+/* Whether a worker that ends now goes on later from the same state: its state is whole in its
+ * snapshot, and somebody starts it again: the daemon itself, or another program, as READY says. A
+ * command of the user's own may have more state than it told the daemon. */
+static bool may_rest(const struct tw_daemon *daemon) {
+    const struct tw_setup *setup = daemon->setup;
+    const bool is_ours = setup->spawns_worker && setup->config.node.worker_command[0] == '\0';
+    if (setup->config.node.snapshot == TW_SNAPSHOT_OFF || daemon->host->is_finished) return false;
+    if (!is_ours && !daemon->workers->comes_back) return false;
+    /* A merge that is under way ends first. */
+    return tw_worker_host_is_ready(daemon->host) && tw_calls_changes(daemon->host) == 0;
+}
+
+/* The links rest too (caps.h): a member without a worker would hold up the votes of its group. */
+static bool on_rest(void *user) {
+    enum { GRACE_US = 60 * 1000 * 1000 }; /* for the snapshot of a large model */
+    struct tw_daemon *daemon = user;
+    if (!may_rest(daemon)) return false;
+    daemon->is_resting = true;
+    tw_worker_host_set_held(daemon->host, true);
+    tw_worker_host_say(daemon->host, TW_WMSG_EXIT);
+    tw_supervisor_rest(&daemon->workers->supervisor, GRACE_US);
+    tw_daemon_caps_apply(daemon);
+    return true;
+}
+
+static void on_pause_noted(void *user, bool is_warning, const char *name, const char *pairs) {
+    tw_daemon_note(user, is_warning ? TW_LOG_WARN : TW_LOG_INFO, name, "%s", pairs);
+}
+
+static void init_pauses(struct tw_daemon *daemon) {
+    const struct tw_pauses_config config = {
+        .config = &daemon->setup->config,
+        .minute_of_day = tw_daemon_caps_minute_of_day,
+        .worker = on_worker_asked,
+        .pause = on_pause,
+        .rest = on_rest,
+        .note = on_pause_noted,
+        .user = daemon,
+    };
+    tw_pauses_init(&daemon->workers->pauses, &config);
+}
+
 /* ---- life ---------------------------------------------------------------------------------- */
 
 enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error *err) {
@@ -357,6 +442,7 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
     daemon->workers = tw_daemon_alloc(sizeof(*daemon->workers), err);
     if (daemon->workers == NULL) return TW_NOMEM;
     daemon->workers->snapshot_step = TW_VIEW_NEVER;
+    init_pauses(daemon);
     TW_TRY(tw_worker_host_create(&daemon->host, &host, err));
     daemon->host->memory.shm.hashed = &daemon->moved;
     const struct tw_supervisor_config supervisor = {
@@ -365,6 +451,7 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
         .command =
             setup->config.node.worker_command[0] != '\0' ? setup->config.node.worker_command : NULL,
         .socket_path = setup->worker_socket,
+        .nice = setup->config.manners.nice,
         .seed = tw_get_u64(setup->identity.id.bytes + 8),
         .died = on_died,
         .admit = on_admit,
@@ -382,11 +469,16 @@ enum tw_status tw_daemon_workers_start(struct tw_daemon *daemon, struct tw_error
     return tw_supervisor_start(&daemon->workers->supervisor, err);
 }
 
-void tw_daemon_workers_pause(struct tw_daemon *daemon, bool is_paused) {
-    daemon->workers->is_paused = is_paused;
-    tw_worker_host_say(daemon->host, is_paused ? TW_WMSG_PAUSE : TW_WMSG_RESUME);
-    tw_supervisor_set_idle(&daemon->workers->supervisor, is_paused || daemon->host->is_finished);
-    tw_daemon_note(daemon, TW_LOG_INFO, is_paused ? "paused" : "resumed", "by=user");
+void tw_daemon_workers_pause(struct tw_daemon *daemon, bool is_paused, struct tw_error *answer) {
+    tw_pauses_user(&daemon->workers->pauses, is_paused, tw_daemon_now_us(), answer);
+}
+
+void tw_daemon_workers_apply(struct tw_daemon *daemon) {
+    tw_pauses_apply(&daemon->workers->pauses, tw_daemon_now_us());
+}
+
+void tw_daemon_workers_tick(struct tw_daemon *daemon, uint64_t now_us) {
+    if (daemon->stage == TW_DAEMON_RUNNING) tw_pauses_tick(&daemon->workers->pauses, now_us);
 }
 
 void tw_daemon_workers_finished(struct tw_daemon *daemon) {
@@ -468,6 +560,7 @@ static void fill_gpu(const struct tw_daemon *daemon, uint64_t now_us, struct tw_
 static enum tw_view_worker worker_state(const struct tw_daemon *daemon) {
     const bool is_there = tw_worker_link_is_open(&daemon->host->link);
     if (daemon->is_data_awaited) return TW_VIEW_WORKER_WAITING;
+    if (daemon->is_resting) return TW_VIEW_WORKER_PAUSED;
     if (daemon->workers->supervisor.state == TW_SUPERVISOR_FAILED) return TW_VIEW_WORKER_FAILED;
     if (!is_there && !daemon->setup->spawns_worker) return TW_VIEW_WORKER_ABSENT;
     if (daemon->workers->supervisor.state == TW_SUPERVISOR_PAUSING)
@@ -502,4 +595,7 @@ void tw_daemon_workers_fill(const struct tw_daemon *daemon, uint64_t now_us,
                             struct tw_status_view *view) {
     fill_train(daemon, view);
     fill_worker(daemon, now_us, view);
+    view->pause = tw_pauses_view(&daemon->workers->pauses, now_us);
+    view->pause.is_memory_back =
+        daemon->is_resting && !tw_supervisor_is_running(&daemon->workers->supervisor);
 }

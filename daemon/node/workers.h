@@ -12,8 +12,12 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
 /* Starts the first worker. Does nothing while the dataset is awaited: data.c calls again. */
 enum tw_status tw_daemon_workers_start(struct tw_daemon *daemon, struct tw_error *err);
 
-/* Begins or ends a pause that the user asked for. */
-void tw_daemon_workers_pause(struct tw_daemon *daemon, bool is_paused);
+/* Begins or ends the user's pause. *answer gets the sentence for the user. */
+void tw_daemon_workers_pause(struct tw_daemon *daemon, bool is_paused, struct tw_error *answer);
+/* Takes the keys of [worker] that may change while the daemon runs. */
+void tw_daemon_workers_apply(struct tw_daemon *daemon);
+/* Looks whether training must pause or may go on (daemon/pause). */
+void tw_daemon_workers_tick(struct tw_daemon *daemon, uint64_t now_us);
 /* Called after TW_ACT_FINISH: saves a checkpoint once the training has ended. */
 void tw_daemon_workers_finished(struct tw_daemon *daemon);
 

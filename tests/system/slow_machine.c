@@ -3,10 +3,14 @@
  *
  *     TW_CLOCK_RATE=N     time passes N times as fast: minutes are over in seconds
  *     TW_DISK_US=N        each read and write takes N us and moves 16 KiB at most
- *     TW_HELD_THREADS=N   N of libuv's threads are busy for ever */
+ *     TW_HELD_THREADS=N   N of libuv's threads are busy for ever
+ *     TW_PROC_STAT=PATH   that file is /proc/stat: the use of the processors by others */
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <time.h>
@@ -17,6 +21,7 @@ enum { PIECE_BYTES = 16 * 1024, HELD_MAX = 8 };
 
 static int64_t rate = 1, began_s;
 static uint64_t disk_us, held;
+static const char *proc_stat;
 
 static uint64_t number(const char *name, uint64_t otherwise) {
     const char *text = getenv(name);
@@ -30,6 +35,7 @@ __attribute__((constructor)) static void settings_take(void) {
     rate = (int64_t)number("TW_CLOCK_RATE", 1);
     disk_us = number("TW_DISK_US", 0);
     held = number("TW_HELD_THREADS", 0);
+    proc_stat = getenv("TW_PROC_STAT");
     (void)unsetenv("LD_PRELOAD");
 }
 
@@ -40,6 +46,15 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
     now->tv_sec = began_s + (now->tv_sec - began_s) * rate + ns / 1000000000;
     now->tv_nsec = ns % 1000000000;
     return 0;
+}
+
+int open(const char *path, int flags, ...) {
+    va_list rest;
+    va_start(rest, flags);
+    const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    if (proc_stat != NULL && strcmp(path, "/proc/stat") == 0) path = proc_stat;
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
 static size_t slowly(size_t size) {

@@ -2,9 +2,11 @@
 # test_prometheus.py - Prometheus of the distribution scrapes three nodes; alerts fire and resolve.
 """Usage: test_prometheus.py BIN SOURCE"""
 import json
+import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -69,6 +71,13 @@ def tw(group, idx, verb, status=0):
     assert done.returncode == status, done
 
 
+def worker_of(group, idx):
+    """Process of a node's worker."""
+    done = subprocess.run([group.tool("thinwire"), "status", "--json", "--config",
+                           str(group.config(idx))], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["worker"]["pid"]
+
+
 def check(group, watcher, targets):
     """Alerts that can be made in seconds."""
     def fires(name, idx):
@@ -84,12 +93,17 @@ def check(group, watcher, targets):
         resolves(name)
     assert len(watcher.ask("rules")["groups"][0]["rules"]) >= 8
 
-    for idx in range(3):
-        tw(group, idx, "pause")
+    # A pause is wanted: it wakes nobody, as workers that stop by themselves do.
+    pids = [worker_of(group, idx) for idx in range(3)]
+    tw(group, 2, "pause")
+    for pid in pids[:2]:
+        os.kill(pid, signal.SIGSTOP)
     fires("ThinwireNotTraining", 0)
     fires("ThinwireNoRounds", 1)
-    for idx in range(3):
-        tw(group, idx, "resume")
+    assert not {row for row in watcher.firing() if row[1] == targets[2]}, watcher.firing()
+    for pid in pids[:2]:
+        os.kill(pid, signal.SIGCONT)
+    tw(group, 2, "resume")
     resolves("ThinwireNotTraining")
     resolves("ThinwireNoRounds")
 

@@ -269,11 +269,14 @@ static const struct {
     {"pause",
      "thinwire pause\n"
      "\n"
-     "Stops training after the present step, to free the machine for other work. Links stay\n"
-     "up; `thinwire resume` continues.\n"},
-    {"resume", "thinwire resume\n"
-               "\n"
-               "Continues training after `thinwire pause`.\n"},
+     "Stops training, to free the machine for other work: a step of more than 0.4 s is given up\n"
+     "and taken again later. After two minutes the worker's memory is given back, and the links\n"
+     "rest. `thinwire resume` continues.\n"},
+    {"resume",
+     "thinwire resume\n"
+     "\n"
+     "Continues training after `thinwire pause`. If worker.hours or worker.yield still hold it,\n"
+     "the command says so.\n"},
     {"owner",
      "thinwire owner new [FILE]                 a key pair; FILE is owner.key\n"
      "thinwire owner sign NODE_ID [--key FILE] [--may train,admit] [--days N] [--out FILE]\n"
@@ -303,9 +306,9 @@ static const struct {
      "thinwire reload\n"
      "\n"
      "The daemon reads its configuration again, as it does on SIGHUP. It applies upload,\n"
-     "download, hours, quota, budget, pace and new peers, and reports them. Other changed keys\n"
-     "need a restart and are listed. A file with an error changes nothing; the error is\n"
-     "reported with its line.\n"},
+     "download, hours, quota, budget, pace and new peers, hours and yield of the worker, and\n"
+     "reports them. Other changed keys need a restart and are listed. A file with an error\n"
+     "changes nothing; the error is reported with its line.\n"},
     {"limit",
      "thinwire limit [upload|download] [RATE|off]\n"
      "\n"

@@ -474,6 +474,17 @@ static void print_gpu(const struct screen *screen, const json_t *status) {
     line_end(&line);
 }
 
+/* " by owner and hours", for a pause. */
+static void put_reasons(struct line *line, const json_t *by) {
+    const size_t count = json_array_size(by);
+    for (size_t i = 0; i < count; i++)
+        line_put(line, YELLOW, "%s %s",
+                 i == 0           ? " by"
+                 : i + 1 == count ? " and"
+                                  : ",",
+                 json_string_value(json_array_get(by, i)));
+}
+
 static void print_worker(const struct screen *screen, const json_t *status) {
     const char *const state = json_str(status, "worker.state");
     const bool is_fine = strcmp(state, "running") == 0 || strcmp(state, "finished") == 0;
@@ -481,6 +492,9 @@ static void print_worker(const struct screen *screen, const json_t *status) {
     char snapshot[TW_UNITS_BYTES], step[TW_UNITS_BYTES], age[TW_UNITS_BYTES], bytes[TW_UNITS_BYTES];
     struct line line = line_begin(screen, "Worker");
     line_put(&line, is_fine ? PLAIN : YELLOW, "%s", state);
+    put_reasons(&line, json_at(status, "worker.pause.by"));
+    if (json_yes(status, "worker.pause.memory_given_back"))
+        line_put(&line, PLAIN, "%smemory given back", sep(screen));
     const char *const engine = json_str(status, "worker.engine");
     const char *const device = engine[0] != 0 ? engine : json_str(status, "worker.device");
     if (device[0] != 0) line_put(&line, PLAIN, " on %s", device);

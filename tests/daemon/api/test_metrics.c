@@ -97,6 +97,27 @@ static void gpu_that_is_not_seen_has_no_line(void **state) {
     assert_null(strstr(text, "thinwire_gpu_power_watts"));
 }
 
+static void a_pause_has_a_line_for_each_reason(void **state) {
+    (void)state;
+    encode();
+    assert_non_null(strstr(text, "\nthinwire_worker_paused{reason=\"owner\"} 0\n"));
+    assert_non_null(strstr(text, "\nthinwire_worker_paused{reason=\"hours\"} 0\n"));
+    assert_non_null(strstr(text, "\nthinwire_worker_paused{reason=\"user\"} 0\n"));
+    assert_null(strstr(text, "thinwire_others_cpu_ratio"));
+    view.worker.state = TW_VIEW_WORKER_PAUSED;
+    view.pause = (struct tw_view_pause){
+        .is_by_hours = true, .is_memory_back = true, .yield_percent = 20, .others = 0.25};
+    encode();
+    assert_non_null(strstr(text, "\nthinwire_worker_paused{reason=\"owner\"} 0\n"));
+    assert_non_null(strstr(text, "\nthinwire_worker_paused{reason=\"hours\"} 1\n"));
+    assert_non_null(strstr(text, "\nthinwire_worker_memory_given_back 1\n"));
+    assert_non_null(strstr(text, "\nthinwire_worker_up 0\n"));
+    assert_non_null(strstr(text, "\nthinwire_others_cpu_ratio 0.25\n"));
+    view.pause.others = (double)NAN;
+    encode();
+    assert_null(strstr(text, "thinwire_others_cpu_ratio"));
+}
+
 static void mfu_is_never_above_one(void **state) {
     (void)state;
     /* A peak of 100 GFLOP/s, measured on a busy processor; a step reaches 134. */
@@ -194,6 +215,7 @@ int main(void) {
         cmocka_unit_test_setup(every_kind_of_warning_has_a_line, start),
         cmocka_unit_test_setup(dataset_transfers_are_counted, start),
         cmocka_unit_test_setup(gpu_that_is_not_seen_has_no_line, start),
+        cmocka_unit_test_setup(a_pause_has_a_line_for_each_reason, start),
         cmocka_unit_test_setup(mfu_is_never_above_one, start),
         cmocka_unit_test_setup(unmeasured_values_have_no_line, start),
         cmocka_unit_test_setup(every_line_is_well_formed, start),

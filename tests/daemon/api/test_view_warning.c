@@ -143,6 +143,23 @@ static void every_finding_has_a_whole_sentence_and_a_way_out(void **state) {
     }
 }
 
+/* The owner wanted it, so nobody is woken. */
+static void a_pause_is_no_warning(void **state) {
+    (void)state;
+    view.sync.mixed = view.twins_count = 0;
+    view.node.uptime_us = UINT64_C(3600000000);
+    assert_non_null(find_warning("none of their work was merged here lately"));
+    view.worker.state = TW_VIEW_WORKER_PAUSED;
+    view.pause.is_by_owner = true;
+    view.pause.age_us = 5000000;
+    assert_null(find_warning("was merged here lately"));
+    view.caps.resting = "pause"; /* and its memory is given back */
+    view.pause.is_memory_back = true;
+    view.sync.alive = 0;
+    assert_null(find_warning("reachable"));
+    assert_null(find_warning("rest"));
+}
+
 static void a_missing_trainer_has_a_way_out_of_its_own(void **state) {
     (void)state;
     view.worker.state = TW_VIEW_WORKER_ABSENT;
@@ -163,6 +180,7 @@ int main(void) {
         cmocka_unit_test(every_attack_has_a_whole_sentence_and_a_way_out),
         cmocka_unit_test(many_attackers_leave_room_for_other_warnings),
         cmocka_unit_test(twins_are_named_with_the_address_of_the_other_machine),
+        cmocka_unit_test(a_pause_is_no_warning),
         cmocka_unit_test(a_missing_trainer_has_a_way_out_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -309,6 +309,35 @@ static void a_gpu_shows_the_values_of_its_driver(void **state) {
     assert_null(strstr(drawn, "GPU"));
 }
 
+static void a_pause_shows_its_reasons(void **state) {
+    (void)state;
+    view.worker.state = TW_VIEW_WORKER_PAUSED;
+    view.pause = (struct tw_view_pause){.is_by_owner = true,
+                                        .is_by_hours = true,
+                                        .yield_percent = 20,
+                                        .others = 0.61,
+                                        .quiet_us = 30000000,
+                                        .until_min = 18 * 60,
+                                        .age_us = 5000000};
+    json_t *const status = tw_view_json_status(&view);
+    assert_non_null(status);
+    const json_t *const pause = json_object_get(json_object_get(status, "worker"), "pause");
+    assert_int_equal(json_array_size(json_object_get(pause, "by")), 2);
+    assert_string_equal(json_string_value(json_object_get(pause, "hours_until")), "18:00");
+    assert_true(json_real_value(json_object_get(pause, "quiet_s")) == 30);
+    assert_true(json_is_false(json_object_get(pause, "memory_given_back")));
+    draw(screen_status, status, UTF8, 100);
+    assert_non_null(strstr(drawn, "is paused: the owner uses the computer (61 % of the CPU)"));
+    assert_non_null(strstr(drawn, " paused by owner and hours on cpu"));
+    view.pause.is_memory_back = true;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 100);
+    assert_non_null(strstr(drawn, " paused by owner and hours · memory given back on cpu"));
+    view.pause.is_by_owner = view.pause.is_by_hours = false;
+    json_t *const none = tw_view_json_status(&view);
+    assert_true(json_is_null(json_object_get(json_object_get(none, "worker"), "pause")));
+    json_decref(none);
+}
+
 static void a_run_of_each_for_itself_talks_of_no_merges(void **state) {
     (void)state;
     view.node.state = TW_STATE_SOLO;
@@ -442,6 +471,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(colour_changes_nothing_but_colour, start),
         cmocka_unit_test_setup(a_run_in_pairs_has_partners_and_no_roster, start),
         cmocka_unit_test_setup(a_gpu_shows_the_values_of_its_driver, start),
+        cmocka_unit_test_setup(a_pause_shows_its_reasons, start),
         cmocka_unit_test_setup(a_run_of_each_for_itself_talks_of_no_merges, start),
         cmocka_unit_test_setup(refusal_is_shown_at_once_and_in_full, start),
         cmocka_unit_test_setup(one_peer_is_spoken_of_as_one, start),

@@ -1,0 +1,125 @@
+#include "daemon/pause/pauses.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "daemon/api/view_sentence.h"
+
+enum {
+    SAMPLE_US = 400 * 1000, /* with four ticks a second: two samples a second */
+    LOOK_US = 1000 * 1000,  /* interval of looks at the hours */
+    PAIRS_BYTES = TW_VIEW_TEXT_BYTES + 64,
+};
+
+void tw_pauses_init(struct tw_pauses *pauses, const struct tw_pauses_config *config) {
+    *pauses = (struct tw_pauses){.config = *config};
+    tw_manners_init(&pauses->manners);
+}
+
+struct tw_view_pause tw_pauses_view(const struct tw_pauses *pauses, uint64_t now_us) {
+    const struct tw_manners *manners = &pauses->manners;
+    return (struct tw_view_pause){
+        .is_by_user = (manners->reasons & TW_PAUSE_USER) != 0,
+        .is_by_hours = (manners->reasons & TW_PAUSE_HOURS) != 0,
+        .is_by_owner = (manners->reasons & TW_PAUSE_OWNER) != 0,
+        .until_min = pauses->hours.until_min,
+        .yield_percent = manners->yield_percent,
+        .quiet_us = tw_manners_quiet_us(manners, now_us),
+        .age_us = manners->reasons != 0 ? now_us - manners->paused_us : TW_VIEW_NEVER,
+        .others = manners->others,
+    };
+}
+
+/* ---- changes -----------------------------------------------------------------------------------
+ */
+
+/* One event for a reason that has begun or ended. */
+static void note_change(const struct tw_pauses *pauses, uint32_t reason, uint64_t now_us) {
+    const struct tw_view_pause pause = tw_pauses_view(pauses, now_us);
+    const uint32_t reasons = pauses->manners.reasons;
+    const bool has_begun = (reasons & reason) != 0;
+    const char *const name = tw_pause_name(reason);
+    char text[TW_VIEW_TEXT_BYTES], pairs[PAIRS_BYTES];
+    tw_view_pause_text(&pause, text);
+    if (has_begun ? reason == TW_PAUSE_USER : reasons == 0)
+        (void)snprintf(pairs, sizeof(pairs), "by=%s", name);
+    else
+        (void)snprintf(pairs, sizeof(pairs), "%s=%s text=\"%s\"", has_begun ? "by" : "ended", name,
+                       text);
+    pauses->config.note(pauses->config.user, false,
+                        has_begun      ? "paused"
+                        : reasons == 0 ? "resumed"
+                                       : "still_paused",
+                        pairs);
+}
+
+/* Carries out that `changed` of the reasons began or ended. */
+static void take_change(struct tw_pauses *pauses, uint32_t changed, uint64_t now_us) {
+    const uint32_t reasons = pauses->manners.reasons;
+    if (changed == 0) return;
+    const bool was_paused = (reasons ^ changed) != 0, is_paused = reasons != 0;
+    if (!is_paused) pauses->is_resting = false;
+    if (was_paused != is_paused) pauses->config.pause(pauses->config.user, is_paused);
+    note_change(pauses, changed, now_us);
+}
+
+/* ---- measurements ------------------------------------------------------------------------------
+ */
+
+static void look_at_hours(struct tw_pauses *pauses, uint64_t now_us) {
+    pauses->look_due_us = now_us + LOOK_US;
+    pauses->hours =
+        tw_hours_at(&pauses->config.config->manners.hours, pauses->config.minute_of_day());
+    take_change(pauses, tw_manners_hours(&pauses->manners, pauses->hours.is_off, now_us), now_us);
+}
+
+static void look_at_processors(struct tw_pauses *pauses, uint64_t now_us) {
+    struct tw_cpu_look look;
+    struct tw_error err = {0};
+    char pairs[PAIRS_BYTES];
+    pauses->sample_due_us = now_us + SAMPLE_US;
+    const bool is_seen =
+        tw_cpu_look(&look, pauses->config.worker(pauses->config.user), &err) == TW_OK;
+    (void)snprintf(pairs, sizeof(pairs), "text=\"worker.yield has no effect: %.200s\"",
+                   err.message);
+    if (!is_seen && !pauses->is_blind)
+        pauses->config.note(pauses->config.user, true, "yield_blind", pairs);
+    pauses->is_blind = !is_seen;
+    const bool has_share = is_seen && pauses->has_look;
+    const double share = has_share ? tw_cpu_others(&pauses->look, &look) : (double)NAN;
+    pauses->has_look = is_seen;
+    if (is_seen) pauses->look = look;
+    take_change(pauses, tw_manners_sample(&pauses->manners, share, now_us), now_us);
+}
+
+void tw_pauses_tick(struct tw_pauses *pauses, uint64_t now_us) {
+    if (now_us >= pauses->look_due_us) look_at_hours(pauses, now_us);
+    if (pauses->manners.yield_percent > 0 && now_us >= pauses->sample_due_us)
+        look_at_processors(pauses, now_us);
+    if (!pauses->is_resting && tw_manners_may_free(&pauses->manners, now_us))
+        pauses->is_resting = pauses->config.rest(pauses->config.user);
+}
+
+/* ---- interface ---------------------------------------------------------------------------------
+ */
+
+void tw_pauses_apply(struct tw_pauses *pauses, uint64_t now_us) {
+    const uint32_t percent = pauses->config.config->manners.yield_percent;
+    if (percent == 0) pauses->has_look = false;
+    take_change(pauses, tw_manners_yield(&pauses->manners, percent, now_us), now_us);
+    look_at_hours(pauses, now_us);
+}
+
+void tw_pauses_user(struct tw_pauses *pauses, bool is_paused, uint64_t now_us,
+                    struct tw_error *answer) {
+    char text[TW_VIEW_TEXT_BYTES];
+    take_change(pauses, tw_manners_user(&pauses->manners, is_paused, now_us), now_us);
+    const struct tw_view_pause pause = tw_pauses_view(pauses, now_us);
+    tw_view_pause_text(&pause, text);
+    if (is_paused)
+        (void)snprintf(answer->message, sizeof(answer->message), "training is paused");
+    else if (pauses->manners.reasons == 0)
+        (void)snprintf(answer->message, sizeof(answer->message), "training goes on");
+    else
+        (void)snprintf(answer->message, sizeof(answer->message), "training is still %.200s", text);
+}

@@ -1,0 +1,160 @@
+/* Tests of daemon/pause/manners.c: when training pauses, and why. */
+#include "daemon/pause/manners.h"
+
+#include <math.h>
+
+#include "tests/test.h"
+
+#define S UINT64_C(1000000)
+
+static struct tw_manners manners;
+static uint64_t now_us;
+
+static int begin(void **state) {
+    (void)state;
+    tw_manners_init(&manners);
+    now_us = 1000 * S;
+    return 0;
+}
+
+/* One sample each half a second. Returns the reasons that began or ended. */
+static uint32_t sample(double share) {
+    now_us += TW_MANNERS_SAMPLE_US;
+    return tw_manners_sample(&manners, share, now_us);
+}
+
+/* Samples until a reason begins or ends; returns the seconds. */
+static double time_to_change(double share) {
+    const uint64_t begin_us = now_us;
+    while (sample(share) == 0) assert_true(now_us - begin_us < 3600 * S);
+    return (double)(now_us - begin_us) / 1e6;
+}
+
+static void yield(uint32_t percent) {
+    assert_int_equal(tw_manners_yield(&manners, percent, now_us), 0);
+}
+
+static void owner_is_seen_within_a_second(void **state) {
+    (void)state;
+    yield(20);
+    for (int i = 0; i < 20; i++) assert_int_equal(sample(0.02), 0);
+    assert_true(time_to_change(0.9) <= 0.5);
+    assert_int_equal(manners.reasons, TW_PAUSE_OWNER);
+    (void)begin(NULL);
+    yield(20);
+    for (int i = 0; i < 20; i++) assert_int_equal(sample(0.0), 0);
+    assert_true(time_to_change(0.21) <= 1.0); /* barely above the threshold */
+}
+
+static void one_short_burst_is_no_owner(void **state) {
+    (void)state;
+    yield(20);
+    assert_int_equal(sample(0.0), 0);
+    assert_int_equal(sample(0.39), 0);
+    assert_int_equal(sample(0.0), 0);
+    assert_int_equal(manners.reasons, 0);
+}
+
+static void load_at_the_threshold_does_not_pause(void **state) {
+    (void)state;
+    yield(20);
+    for (int i = 0; i < 1000; i++) assert_int_equal(sample(0.2), 0);
+}
+
+static void training_goes_on_after_thirty_quiet_seconds(void **state) {
+    (void)state;
+    yield(20);
+    (void)time_to_change(0.9);
+    /* between half of the threshold and the threshold: no new pause, but the old one holds */
+    for (int i = 0; i < 600; i++) assert_int_equal(sample(0.11), 0);
+    assert_int_equal(tw_manners_quiet_us(&manners, now_us), 30 * S);
+    for (int i = 0; i < 40; i++) assert_int_equal(sample(0.05), 0);
+    assert_int_equal(tw_manners_quiet_us(&manners, now_us), 10 * S);
+    assert_int_equal(sample(0.3), 0); /* a burst begins the quiet time anew */
+    assert_int_equal(tw_manners_quiet_us(&manners, now_us), 30 * S);
+    assert_true(time_to_change(0.05) >= 30);
+    assert_int_equal(manners.reasons, 0);
+    assert_int_equal(tw_manners_quiet_us(&manners, now_us), 0);
+}
+
+static void lost_measurement_ends_the_pause(void **state) {
+    (void)state;
+    yield(20);
+    (void)time_to_change(0.9);
+    assert_true(time_to_change((double)NAN) <= 30.5);
+    assert_int_equal(manners.reasons, 0);
+    for (int i = 0; i < 100; i++) assert_int_equal(sample((double)NAN), 0);
+    assert_true(time_to_change(0.9) <= 0.5); /* measured again */
+}
+
+static void yield_off_ends_the_pause_at_once_and_takes_no_sample(void **state) {
+    (void)state;
+    assert_int_equal(sample(1.0), 0);
+    assert_true(isnan(manners.others));
+    yield(20);
+    (void)time_to_change(0.9);
+    assert_int_equal(tw_manners_yield(&manners, 0, now_us), TW_PAUSE_OWNER);
+    assert_int_equal(manners.reasons, 0);
+    assert_int_equal(sample(1.0), 0);
+}
+
+/* Each reason begins and ends on its own: training goes on when the last has ended. */
+static void reasons_do_not_undo_each_other(void **state) {
+    (void)state;
+    yield(20);
+    assert_int_equal(tw_manners_user(&manners, true, now_us), TW_PAUSE_USER);
+    assert_int_equal(tw_manners_user(&manners, true, now_us), 0); /* asked again */
+    (void)time_to_change(0.9);
+    assert_int_equal(manners.reasons, TW_PAUSE_USER | TW_PAUSE_OWNER);
+    assert_int_equal(tw_manners_hours(&manners, true, now_us), TW_PAUSE_HOURS);
+    (void)time_to_change(0.0);
+    assert_int_equal(manners.reasons, TW_PAUSE_USER | TW_PAUSE_HOURS);
+    assert_int_equal(tw_manners_hours(&manners, false, now_us), TW_PAUSE_HOURS);
+    assert_int_equal(manners.reasons, TW_PAUSE_USER); /* neither quiet nor hours undo the user */
+    assert_int_equal(tw_manners_hours(&manners, true, now_us), TW_PAUSE_HOURS);
+    assert_int_equal(tw_manners_user(&manners, false, now_us), TW_PAUSE_USER);
+    assert_int_equal(manners.reasons, TW_PAUSE_HOURS); /* and the user does not undo the hours */
+    assert_int_equal(tw_manners_hours(&manners, false, now_us), TW_PAUSE_HOURS);
+    assert_int_equal(manners.reasons, 0);
+}
+
+static void memory_is_given_back_after_two_minutes_of_any_pause(void **state) {
+    (void)state;
+    assert_false(tw_manners_may_free(&manners, now_us));
+    (void)tw_manners_user(&manners, true, now_us);
+    now_us += 119 * S;
+    assert_false(tw_manners_may_free(&manners, now_us));
+    /* another reason takes over: the pause goes on */
+    (void)tw_manners_hours(&manners, true, now_us);
+    (void)tw_manners_user(&manners, false, now_us);
+    now_us += S;
+    assert_true(tw_manners_may_free(&manners, now_us));
+    (void)tw_manners_hours(&manners, false, now_us);
+    assert_false(tw_manners_may_free(&manners, now_us));
+    (void)tw_manners_hours(&manners, true, now_us);
+    assert_false(tw_manners_may_free(&manners, now_us)); /* a new pause */
+}
+
+static void reasons_have_names(void **state) {
+    (void)state;
+    assert_string_equal(tw_pause_name(TW_PAUSE_USER), "user");
+    assert_string_equal(tw_pause_name(TW_PAUSE_HOURS), "hours");
+    assert_string_equal(tw_pause_name(TW_PAUSE_OWNER), "owner");
+}
+
+int main(void) {
+#define FACT(name) cmocka_unit_test_setup(name, begin)
+    const struct CMUnitTest tests[] = {
+        FACT(owner_is_seen_within_a_second),
+        FACT(one_short_burst_is_no_owner),
+        FACT(load_at_the_threshold_does_not_pause),
+        FACT(training_goes_on_after_thirty_quiet_seconds),
+        FACT(lost_measurement_ends_the_pause),
+        FACT(yield_off_ends_the_pause_at_once_and_takes_no_sample),
+        FACT(reasons_do_not_undo_each_other),
+        FACT(memory_is_given_back_after_two_minutes_of_any_pause),
+        FACT(reasons_have_names),
+    };
+#undef FACT
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
