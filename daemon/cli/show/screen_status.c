@@ -27,10 +27,7 @@ static void print_headline(const struct screen *screen, const json_t *status) {
     const char *const state = json_str(status, "state");
     const bool is_bad = strcmp(state, "worker_failed") == 0;
     const enum paint paint = is_bad ? RED : warnings > 0 ? YELLOW : GREEN;
-    struct line line = line_begin(screen, NULL);
-    line_put(&line, paint, "%s ", screen->has_utf8 ? "●" : "*");
-    line_put(&line, BOLD, "%s", json_str(status, "sentence"));
-    line_end(&line);
+    line_wrap(screen, paint, screen->has_utf8 ? "● " : "* ", 2, json_str(status, "sentence"));
     for (size_t i = 0; i < warnings; i++) {
         const json_t *const warning = json_array_get(json_at(status, "warnings"), i);
         line_wrap(screen, YELLOW, "! ", 2, json_str(warning, "what"));
