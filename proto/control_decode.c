@@ -238,6 +238,7 @@ static enum tw_status get_evidence(const void *body, struct tw_msg_evidence *to,
         return tw_fail(err, TW_PROTO, "EVIDENCE of phase %u", from->phase);
     to->phase = (enum tw_vote_phase)from->phase;
     to->round = from->round;
+    to->nonce = from->nonce;
     to->ballot = from->ballot;
     to->first.lock_ballot = from->first_lock;
     to->second.lock_ballot = from->second_lock;

@@ -204,6 +204,7 @@ static enum tw_status put_evidence(const struct tw_msg_evidence *from, struct ou
     to.author = borrow_id(&from->author);
     to.lineage = borrow_id(&from->lineage);
     to.round = from->round;
+    to.nonce = from->nonce;
     to.ballot = from->ballot;
     to.phase = (uint32_t)from->phase;
     to.first_lock = from->first.lock_ballot;

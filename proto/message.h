@@ -178,6 +178,7 @@ struct tw_statement {
 /* Two statements of one node that exclude each other. */
 struct tw_msg_evidence {
     struct tw_id author, lineage;
+    uint64_t nonce; /* nonce of the author in the roster of both statements */
     uint64_t round, ballot;
     enum tw_vote_phase phase;
     struct tw_statement first, second;

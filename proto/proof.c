@@ -9,7 +9,7 @@ enum { HEAD_BYTES = 16 };
 
 static const char domain[] = "thinwire-vote-v1";
 
-_Static_assert(sizeof(domain) + 1 + 3 * 32 + 3 * 8 == TW_VOTE_TEXT_BYTES, "with its NUL");
+_Static_assert(sizeof(domain) + 1 + 3 * 32 + 4 * 8 == TW_VOTE_TEXT_BYTES, "with its NUL");
 _Static_assert(TW_MEMBERS_MAX <= 64, "voters are a set of 64");
 
 uint32_t tw_liars_max(uint32_t count) {
@@ -27,10 +27,11 @@ void tw_ballot_vote_text(const struct tw_ballot_vote *vote, uint8_t text[TW_VOTE
     *text++ = (uint8_t)vote->phase;
     memcpy(text, vote->run.bytes, 32);
     memcpy(text + 32, vote->lineage.bytes, 32);
-    tw_put_u64(text + 64, vote->round);
-    tw_put_u64(text + 72, vote->ballot);
-    tw_put_u64(text + 80, vote->lock_ballot);
-    memcpy(text + 88, vote->digest.bytes, 32);
+    tw_put_u64(text + 64, vote->nonce);
+    tw_put_u64(text + 72, vote->round);
+    tw_put_u64(text + 80, vote->ballot);
+    tw_put_u64(text + 88, vote->lock_ballot);
+    memcpy(text + 96, vote->digest.bytes, 32);
 }
 
 size_t tw_proof_encode(const struct tw_proof *proof, uint8_t bytes[TW_PROOF_BYTES_MAX]) {

@@ -11,10 +11,14 @@
  *
  * A member signs, with the key that is its id (Ed25519), all little-endian:
  *
- *    "thinwire-vote-v1\0" || u8 phase || run id || lineage || u64 round || u64 ballot ||
- *    u64 ballot of its lock (phase 0, else 0) || digest of the record (zero in phase 0)
+ *    "thinwire-vote-v1\0" || u8 phase || run id || lineage || u64 nonce || u64 round ||
+ *    u64 ballot || u64 ballot of its lock (phase 0, else 0) || digest of the record (zero in
+ *    phase 0)
  *
- * The digest fixes the parent record, and with it the roster. Bytes of a proof, and of promises:
+ * The nonce is the member's in the roster. A member keeps one vote for each lineage, nonce and
+ * round, for any parent record, so it never makes two different votes of one ballot. The
+ * digest fixes the parent record, and with it the roster. A promise names no parent: it is true
+ * in every history of the lineage. Bytes of a proof, and of promises:
  *
  *    u64 ballot || u64 voters (bit i: member i of the roster) || 64 bytes for each voter
  *    u64 voters || (u64 ballot of its lock || 64 bytes) for each voter
@@ -31,7 +35,7 @@
 #include "base/status.h"
 
 enum {
-    TW_VOTE_TEXT_BYTES = 17 + 1 + 3 * 32 + 3 * 8,
+    TW_VOTE_TEXT_BYTES = 17 + 1 + 3 * 32 + 4 * 8,
     TW_PROOF_BYTES_MAX = 16 + TW_MEMBERS_MAX * TW_SIGNATURE_BYTES,
     TW_PROMISES_BYTES_MAX = 8 + TW_MEMBERS_MAX * (8 + TW_SIGNATURE_BYTES),
 };
@@ -70,6 +74,7 @@ uint32_t tw_votes_needed(uint32_t count);
 /* The vote of one member. */
 struct tw_ballot_vote {
     struct tw_id run, lineage;
+    uint64_t nonce; /* of the member in the roster of the round */
     uint64_t round, ballot, lock_ballot;
     enum tw_vote_phase phase;
     struct tw_id digest; /* digest of the record */

@@ -8,20 +8,23 @@
 
 /* ---- single votes --------------------------------------------------------------------------- */
 
-static struct tw_ballot_vote vote_of(const struct tw_node *node,
+/* The vote of a member that has this nonce in the roster. */
+static struct tw_ballot_vote vote_of(const struct tw_node *node, uint64_t nonce,
                                      const struct tw_msg_accept *accept) {
     return (struct tw_ballot_vote){.run = node->cfg.run,
                                    .lineage = accept->lineage,
+                                   .nonce = nonce,
                                    .round = accept->round,
                                    .ballot = accept->ballot,
                                    .phase = accept->phase,
                                    .digest = accept->digest};
 }
 
-static struct tw_ballot_vote promise_of(const struct tw_node *node,
+static struct tw_ballot_vote promise_of(const struct tw_node *node, uint64_t nonce,
                                         const struct tw_msg_promise *promise) {
     return (struct tw_ballot_vote){.run = node->cfg.run,
                                    .lineage = promise->lineage,
+                                   .nonce = nonce,
                                    .round = promise->round,
                                    .ballot = promise->ballot,
                                    .lock_ballot = promise->lock.ballot,
@@ -44,25 +47,27 @@ static bool is_signed(const struct tw_node *node, const struct tw_id *id,
 }
 
 void tw_vote_proof_sign(const struct tw_node *node, struct tw_msg_accept *accept) {
-    const struct tw_ballot_vote vote = vote_of(node, accept);
+    const struct tw_ballot_vote vote = vote_of(node, node->at.nonce, accept);
     sign(node, &vote, accept->signature);
 }
 
 void tw_vote_proof_sign_promise(const struct tw_node *node, struct tw_msg_promise *promise) {
-    const struct tw_ballot_vote vote = promise_of(node, promise);
+    const struct tw_ballot_vote vote = promise_of(node, node->at.nonce, promise);
     sign(node, &vote, promise->signature);
 }
 
 bool tw_vote_proof_is_vote(const struct tw_node *node, uint32_t idx,
                            const struct tw_msg_accept *accept) {
-    const struct tw_ballot_vote vote = vote_of(node, accept);
-    return is_signed(node, &node->roster.members[idx].id, &vote, accept->signature);
+    const struct tw_member *member = &node->roster.members[idx];
+    const struct tw_ballot_vote vote = vote_of(node, member->nonce, accept);
+    return is_signed(node, &member->id, &vote, accept->signature);
 }
 
 bool tw_vote_proof_is_promise(const struct tw_node *node, uint32_t idx,
                               const struct tw_msg_promise *promise) {
-    const struct tw_ballot_vote vote = promise_of(node, promise);
-    if (!is_signed(node, &node->roster.members[idx].id, &vote, promise->signature)) return false;
+    const struct tw_member *member = &node->roster.members[idx];
+    const struct tw_ballot_vote vote = promise_of(node, member->nonce, promise);
+    if (!is_signed(node, &member->id, &vote, promise->signature)) return false;
     if (promise->lock.ballot == 0) return true;
     return promise->lock.ballot < promise->ballot &&
            tw_vote_proof_holds(node, TW_VOTE_ACCEPT, &promise->locked, &promise->lock);
@@ -82,9 +87,10 @@ static struct tw_msg_accept vote_for(const struct tw_record *record, enum tw_vot
 /* The deliberate bug TWO_VOTES of mutants.h: the signature of any member passes for that of this
  * one. */
 static bool is_any_vote(const struct tw_node *node, const struct tw_roster *roster,
-                        const struct tw_ballot_vote *vote, const uint8_t *signature) {
+                        struct tw_ballot_vote vote, const uint8_t *signature) {
     for (uint32_t i = 0; TW_IS_MUTANT(node, TW_MUTANT_TWO_VOTES) && i < roster->count; i++) {
-        if (is_signed(node, &roster->members[i].id, vote, signature)) return true;
+        vote.nonce = roster->members[i].nonce;
+        if (is_signed(node, &roster->members[i].id, &vote, signature)) return true;
     }
     return false;
 }
@@ -93,14 +99,15 @@ static bool is_any_vote(const struct tw_node *node, const struct tw_roster *rost
 static uint64_t check_voters(const struct tw_node *node, const struct tw_roster *roster,
                              uint32_t needed, const struct tw_msg_accept *accept,
                              const struct tw_proof *proof) {
-    const struct tw_ballot_vote vote = vote_of(node, accept);
+    struct tw_ballot_vote vote = vote_of(node, 0, accept);
     uint64_t checked = 0;
     uint32_t votes = 0;
     if (tw_bits(proof->voters) < needed) return 0;
     for (uint32_t i = 0; i < roster->count && votes < needed; i++) {
         if ((proof->voters >> i & 1) == 0) continue;
+        vote.nonce = roster->members[i].nonce;
         if (!is_signed(node, &roster->members[i].id, &vote, proof->signatures[i]) &&
-            !is_any_vote(node, roster, &vote, proof->signatures[i]))
+            !is_any_vote(node, roster, vote, proof->signatures[i]))
             return 0;
         checked |= UINT64_C(1) << i;
         votes++;
@@ -135,6 +142,7 @@ bool tw_vote_proof_justifies(const struct tw_node *node, const struct tw_msg_pro
     if (tw_bits(promises->voters) < needed) return false;
     for (uint32_t i = 0; i < node->roster.count && votes < needed; i++) {
         if ((promises->voters >> i & 1) == 0) continue;
+        vote.nonce = node->roster.members[i].nonce;
         vote.lock_ballot = promises->lock_ballots[i];
         if (!is_signed(node, &node->roster.members[i].id, &vote, promises->signatures[i]))
             return false;

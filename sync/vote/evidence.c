@@ -1,16 +1,23 @@
 /* evidence.c - two statements of one member about one ballot that exclude each other.
  *
  * A statement is a promise with its lock, or a vote of phase 1 or 2 with its record. Each is signed
- * with lineage, round and ballot. Two that differ for the same lineage, round and ballot prove that
- * their author lies. Any node can check that, so the evidence is passed on, once, and bans the
- * author at every node.
+ * with lineage, round and ballot, and with the nonce of its author in the roster. Two that differ
+ * for the same lineage, nonce, round and ballot prove that their author lies. Any node can check
+ * that, so the evidence is passed on, once, and bans the author at every node.
  *
  * No honest node makes such a pair. A vote is on disk before it is sent. At one ballot a member
  * promises once, accepts one record, and locks only that record. Its lock changes only by a vote
  * at the ballot of its promise or a higher one. After that vote it sends no promise of that ballot
- * (is_true of acceptor.c). A member that lost its vote file has a new nonce, so it does
- * not vote in rosters with the old one. Contributions are no evidence: a node that restarts in a
- * round encodes another one.
+ * (is_true of acceptor.c). Under one nonce the rounds of a member only grow, and after a restart it
+ * does not vote below the round of its stored vote. A vote there holds for any parent record.
+ *
+ * The nonce is needed because a node can vote in two histories of one lineage. It draws a new nonce
+ * whenever it has no vote that belongs to its history: its file is lost, or it follows another
+ * lineage and returns. In the meantime a liar may show it a false history of the first one, with
+ * invented members (claim.c), or members fork, where f is 0. The two votes differ in nonce, so they
+ * prove nothing. Both histories have the true nonce of a liar, if it votes in both.
+ *
+ * Contributions are no evidence: a node that restarts in a round encodes another one.
  *
  * Bounds: one statement of each member and phase is kept, the newest. Evidence counts only against
  * linked nodes and members of the roster, because keys cost nothing. */
@@ -31,6 +38,7 @@ static bool is_signed(const struct tw_node *node, const struct tw_msg_evidence *
                       const struct tw_statement *statement) {
     const struct tw_ballot_vote vote = {.run = node->cfg.run,
                                         .lineage = evidence->lineage,
+                                        .nonce = evidence->nonce,
                                         .round = evidence->round,
                                         .ballot = evidence->ballot,
                                         .lock_ballot = statement->lock_ballot,
@@ -71,10 +79,12 @@ static void convict(struct tw_node *node, uint16_t from, const struct tw_msg_evi
 
 static void begin_round(struct tw_node *node) {
     struct evidence *evidence = &node->evidence;
-    if (evidence->round == node->at.rounds && tw_id_equal(&evidence->lineage, &node->at.lineage))
+    if (evidence->round == node->at.rounds && tw_id_equal(&evidence->lineage, &node->at.lineage) &&
+        tw_id_equal(&evidence->parent, &node->tip_digest))
         return;
     evidence->round = node->at.rounds;
     evidence->lineage = node->at.lineage;
+    evidence->parent = node->tip_digest;
     memset(evidence->heard, 0, sizeof(evidence->heard));
 }
 
@@ -86,6 +96,7 @@ static void hear(struct tw_node *node, uint32_t idx, enum tw_vote_phase phase, u
     struct tw_statement *heard = &node->evidence.heard[phase][idx].statement;
     if (heard_ballot == ballot && !is_equal(heard, statement)) {
         const struct tw_msg_evidence evidence = {.author = node->roster.members[idx].id,
+                                                 .nonce = node->roster.members[idx].nonce,
                                                  .lineage = node->at.lineage,
                                                  .round = node->at.rounds,
                                                  .ballot = ballot,
@@ -157,6 +168,7 @@ void tw_evidence_fork(struct tw_node *node, const struct tw_msg_commit *commit) 
     if (tw_id_equal(&digest, &node->tip_digest) || ours->ballot != theirs->ballot) return;
     for (uint32_t i = 0; i < parent->next.count; i++) {
         struct tw_msg_evidence evidence = {.author = parent->next.members[i].id,
+                                           .nonce = parent->next.members[i].nonce,
                                            .lineage = node->at.lineage,
                                            .round = node->at.rounds - 1,
                                            .ballot = ours->ballot,

@@ -376,7 +376,7 @@ static void near_vote_message(struct tw_message *message) {
                   &message->u.promise.lock);
         }
         signer = peer_id(take() % PEERS);
-        signing_promise(&rig.config.run, &signer, &message->u.promise);
+        signing_promise(&rig.config.run, &rig.view.roster, &signer, &message->u.promise);
         break;
     case TW_MSG_PROPOSE: near_propose(&message->u.propose); break;
     case TW_MSG_LOCK:
@@ -393,7 +393,7 @@ static void near_vote_message(struct tw_message *message) {
         if (rig.has_close && tw_record_check(&rig.record, &err) == TW_OK)
             message->u.accept.digest = tw_record_digest(&rig.record);
         signer = peer_id(take() % PEERS);
-        signing_accept(&rig.config.run, &signer, &message->u.accept);
+        signing_accept(&rig.config.run, &rig.view.roster, &signer, &message->u.accept);
         break;
     default: message->u.nack = (struct tw_msg_nack){lineage, round, ballot, 0}; break;
     }

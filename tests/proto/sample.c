@@ -206,6 +206,7 @@ static void sample_lock(struct tw_rng *rng, struct tw_msg_lock *lock) {
 static void sample_evidence(struct tw_rng *rng, struct tw_msg_evidence *evidence) {
     evidence->author = tw_sample_id(rng);
     evidence->lineage = tw_sample_id(rng);
+    evidence->nonce = draw_u64(rng);
     evidence->round = draw_u64(rng);
     evidence->ballot = draw_u64(rng);
     evidence->phase = (enum tw_vote_phase)draw_between(rng, 0, 2);

@@ -131,8 +131,12 @@ static void fill_voting(struct tw_message *message) {
         message->u.propose.lock = proof_at(4);
         break;
     case TW_MSG_EVIDENCE:
-        message->u.evidence = (struct tw_msg_evidence){
-            .author = id(3), .lineage = id(1), .round = 5, .ballot = 9, .phase = TW_VOTE_COMMIT};
+        message->u.evidence = (struct tw_msg_evidence){.author = id(3),
+                                                       .lineage = id(1),
+                                                       .nonce = 8,
+                                                       .round = 5,
+                                                       .ballot = 9,
+                                                       .phase = TW_VOTE_COMMIT};
         message->u.evidence.first.digest = id(2);
         message->u.evidence.second.digest = id(4);
         memset(message->u.evidence.first.signature, 0x5A, TW_SIGNATURE_BYTES);

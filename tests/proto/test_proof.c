@@ -97,6 +97,9 @@ static void signed_text_names_all_that_the_vote_is_about(void **state) {
     other.ballot = 66;
     assert_true(differ(&vote, &other));
     other = vote;
+    other.nonce = 1;
+    assert_true(differ(&vote, &other));
+    other = vote;
     other.lock_ballot = 1;
     assert_true(differ(&vote, &other));
     other = vote;

@@ -10,7 +10,7 @@ struct tw_position start;
 struct seen *seen;
 uint32_t seen_count;
 static bool has_result_codec;
-static uint32_t judges_min;
+static uint32_t judges_min, self_number;
 static struct tw_vote vote;
 
 struct tw_id id_of(uint32_t member) {
@@ -68,8 +68,8 @@ static void sign_as(uint16_t peer, struct tw_message *message) {
                      result->contributors_count);
         break;
     case TW_MSG_PROPOSE: prove_propose(&roster, &message->u.propose); break;
-    case TW_MSG_PROMISE: signing_promise(&run, &signer, &message->u.promise); break;
-    case TW_MSG_ACCEPT: signing_accept(&run, &signer, &message->u.accept); break;
+    case TW_MSG_PROMISE: signing_promise(&run, &roster, &signer, &message->u.promise); break;
+    case TW_MSG_ACCEPT: signing_accept(&run, &roster, &signer, &message->u.accept); break;
     case TW_MSG_COMMIT:
         if (commit->proof.ballot == 0)
             signing_prove(&run, &roster, TW_VOTE_COMMIT, 1, &commit->record, &commit->proof);
@@ -242,7 +242,7 @@ static void start_node(void) {
                                     .orphan_us = SECONDS(120)};
     for (uint32_t p = 0; p < FRAGMENTS; p++) config.fragment_elements[p] = 65536;
     static struct tw_id self;
-    config.self = self = id_of(0);
+    config.self = self = id_of(self_number);
     config.signing = signing_as(&self);
     config.seed = 1;
     config.download = &download;
@@ -260,9 +260,22 @@ void start_again(void) {
     }
 }
 
+void start_as(uint32_t member) {
+    self_number = member;
+    seen_count = 0;
+    start.nonce = vote.nonce = start.tip.next.members[member].nonce;
+    start_node();
+    for (uint16_t peer = 0; peer <= 2; peer++) {
+        if (peer == member) continue;
+        link_up(peer);
+        say_status(peer, &start.lineage, start.rounds, start.tip.clock_tokens);
+    }
+}
+
 int set_up(void **state) {
     (void)state;
     now_us = SECONDS(1000);
+    self_number = 0;
     is_disk_full = false;
     tw_rate_init(&download, 0, 0, now_us);
     memset(&start, 0, sizeof(start));

@@ -35,10 +35,17 @@ static inline void signing_vote(const struct tw_id *signer, const struct tw_ball
     signing_sign(&key, text, sizeof(text), signature);
 }
 
-static inline void signing_accept(const struct tw_id *run, const struct tw_id *signer,
-                                  struct tw_msg_accept *accept) {
+/* The nonce of a member in the roster; 0: no member. */
+static inline uint64_t signing_nonce(const struct tw_roster *roster, const struct tw_id *member) {
+    const int idx = tw_roster_find(roster, member);
+    return idx < 0 ? 0 : roster->members[idx].nonce;
+}
+
+static inline void signing_accept(const struct tw_id *run, const struct tw_roster *roster,
+                                  const struct tw_id *signer, struct tw_msg_accept *accept) {
     const struct tw_ballot_vote vote = {.run = *run,
                                         .lineage = accept->lineage,
+                                        .nonce = signing_nonce(roster, signer),
                                         .round = accept->round,
                                         .ballot = accept->ballot,
                                         .phase = accept->phase,
@@ -46,10 +53,11 @@ static inline void signing_accept(const struct tw_id *run, const struct tw_id *s
     signing_vote(signer, &vote, accept->signature);
 }
 
-static inline void signing_promise(const struct tw_id *run, const struct tw_id *signer,
-                                   struct tw_msg_promise *promise) {
+static inline void signing_promise(const struct tw_id *run, const struct tw_roster *roster,
+                                   const struct tw_id *signer, struct tw_msg_promise *promise) {
     const struct tw_ballot_vote vote = {.run = *run,
                                         .lineage = promise->lineage,
+                                        .nonce = signing_nonce(roster, signer),
                                         .round = promise->round,
                                         .ballot = promise->ballot,
                                         .lock_ballot = promise->lock.ballot,
@@ -63,6 +71,7 @@ static inline void signing_evidence(const struct tw_id *run, struct tw_msg_evide
     for (unsigned i = 0; i < 2; i++) {
         const struct tw_ballot_vote vote = {.run = *run,
                                             .lineage = evidence->lineage,
+                                            .nonce = evidence->nonce,
                                             .round = evidence->round,
                                             .ballot = evidence->ballot,
                                             .lock_ballot = statements[i]->lock_ballot,
@@ -81,13 +90,14 @@ static inline void signing_denial(const struct tw_id *run, struct tw_id author,
 }
 
 /* All members of the roster cast this vote. */
-static inline void signing_prove_vote(const struct tw_roster *roster,
-                                      const struct tw_ballot_vote *vote, struct tw_proof *proof) {
+static inline void signing_prove_vote(const struct tw_roster *roster, struct tw_ballot_vote vote,
+                                      struct tw_proof *proof) {
     if (roster->count == 0) return;
-    *proof = (struct tw_proof){.ballot = vote->ballot};
+    *proof = (struct tw_proof){.ballot = vote.ballot};
     for (uint32_t i = 0; i < roster->count; i++) {
         proof->voters |= UINT64_C(1) << i;
-        signing_vote(&roster->members[i].id, vote, proof->signatures[i]);
+        vote.nonce = roster->members[i].nonce;
+        signing_vote(&roster->members[i].id, &vote, proof->signatures[i]);
     }
 }
 
@@ -100,7 +110,7 @@ static inline void signing_prove(const struct tw_id *run, const struct tw_roster
                                         .ballot = ballot,
                                         .phase = phase,
                                         .digest = tw_record_digest(record)};
-    signing_prove_vote(roster, &vote, proof);
+    signing_prove_vote(roster, vote, proof);
 }
 
 /* All members of the roster promised the ballot; member `locked` has a lock of that ballot. */
@@ -110,6 +120,7 @@ static inline void signing_justify(const struct tw_id *run, const struct tw_rost
     for (uint32_t i = 0; i < roster->count; i++) {
         const struct tw_ballot_vote vote = {.run = *run,
                                             .lineage = propose->record.lineage,
+                                            .nonce = roster->members[i].nonce,
                                             .round = propose->record.round,
                                             .ballot = propose->ballot,
                                             .lock_ballot = i == locked ? lock_ballot : 0,

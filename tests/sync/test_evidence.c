@@ -1,5 +1,6 @@
 /* test_evidence.c - two statements of one member about one ballot that exclude each other: found,
  * checked, passed on once. */
+#include "sync/vote/evidence.h"
 #include "tests/sync/lone_node.h"
 #include "tests/sync/signing.h"
 
@@ -10,6 +11,7 @@ static struct tw_message *evidence_against(uint32_t node_idx) {
     struct tw_message *message = message_of(TW_MSG_EVIDENCE);
     message->u.evidence = (struct tw_msg_evidence){.author = id_of(node_idx),
                                                    .lineage = start.lineage,
+                                                   .nonce = 7 + node_idx,
                                                    .round = ROUNDS,
                                                    .ballot = 64,
                                                    .phase = TW_VOTE_ACCEPT,
@@ -158,6 +160,72 @@ static void fork_names_the_member_that_made_it(void **state) {
     assert_non_null(find_message(TW_MSG_EVIDENCE, 1));
 }
 
+/* ---- votes of an honest node ---------------------------------------------------------------- */
+
+/* The node votes for an empty record of the open round, at the ballot of attempt 1 of peer 2. */
+static struct tw_statement vote_of_node(uint64_t *ballot) {
+    struct tw_message *message = message_of(TW_MSG_PROPOSE);
+    message->u.propose.record = empty_close(&start.tip);
+    uint64_t rank = 0;
+    while (node->round.rank[rank] != 2) rank++;
+    *ballot = message->u.propose.ballot = TW_MEMBERS_MAX + rank;
+    struct tw_message propose = *message;
+    for (uint32_t k = 1; k <= 2; k++) say_no_result(k);
+    say(2, &propose);
+    const struct tw_message *accept = find_message(TW_MSG_ACCEPT, 2);
+    assert_non_null(accept);
+    struct tw_statement statement = {.digest = accept->u.accept.digest};
+    memcpy(statement.signature, accept->u.accept.signature, sizeof(statement.signature));
+    return statement;
+}
+
+/* A liar shows a node that stands alone a false history of its lineage, or the node loses its vote
+ * among members that fork. It joins twice, under two nonces, and votes in both histories. */
+static void vote_in_a_second_history_is_no_evidence(void **state) {
+    (void)state;
+    const uint64_t nonces[] = {start.nonce, 99};
+    struct tw_msg_evidence evidence = {
+        .author = id_of(0), .lineage = start.lineage, .round = ROUNDS, .phase = TW_VOTE_ACCEPT};
+    const struct tw_position first = start;
+    evidence.first = vote_of_node(&evidence.ballot);
+    uint64_t ballot;
+    start.tip.clock_tokens++;
+    start.tip.next.members[0].nonce = nonces[1];
+    start_as(0);
+    evidence.second = vote_of_node(&ballot);
+    assert_int_equal(ballot, evidence.ballot);
+    assert_memory_not_equal(&evidence.first.digest, &evidence.second.digest, sizeof(struct tw_id));
+    for (uint32_t i = 0; i < 2; i++) {
+        start = first;
+        start_as(1);
+        struct tw_message *message = message_of(TW_MSG_EVIDENCE);
+        message->u.evidence = evidence;
+        message->u.evidence.nonce = nonces[i];
+        say(2, message);
+        assert_false(is_convicted(0));
+    }
+}
+
+/* The roster of a round is another one in another history. Statements of its members are not
+ * compared with those of the members that had their places. */
+static void statements_of_another_history_are_forgotten(void **state) {
+    (void)state;
+    struct tw_msg_accept accept = {.lineage = start.lineage,
+                                   .round = ROUNDS,
+                                   .ballot = 1,
+                                   .phase = TW_VOTE_ACCEPT,
+                                   .digest = name_of("one")};
+    tw_evidence_vote(node, 1, &accept, true);
+    node->tip_digest = name_of("another parent");
+    node->roster.members[1].id = id_of(3);
+    accept.digest = name_of("two");
+    tw_evidence_vote(node, 1, &accept, true);
+    assert_int_equal(node->evidence.liars_count, 0);
+    accept.digest = name_of("three");
+    tw_evidence_vote(node, 1, &accept, true);
+    assert_int_equal(node->evidence.liars_count, 1);
+}
+
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
@@ -167,6 +235,8 @@ int main(void) {
         TEST(promises_of_two_proposals_are_compared),
         TEST(votes_for_two_records_are_compared),
         TEST(fork_names_the_member_that_made_it),
+        TEST(vote_in_a_second_history_is_no_evidence),
+        TEST(statements_of_another_history_are_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -161,17 +161,18 @@ static void invent_round(uint64_t round, uint32_t fragments, const struct tw_id 
     record->next.count = INVENTED;
     for (uint32_t i = 0; i < INVENTED; i++)
         record->next.members[i] = (struct tw_member){invented[i].id, i + 1, 1};
-    const struct tw_ballot_vote vote = {.run = target.run,
-                                        .lineage = record->lineage,
-                                        .round = round,
-                                        .ballot = 1,
-                                        .phase = TW_VOTE_COMMIT,
-                                        .digest = tw_record_digest(record)};
+    struct tw_ballot_vote vote = {.run = target.run,
+                                  .lineage = record->lineage,
+                                  .round = round,
+                                  .ballot = 1,
+                                  .phase = TW_VOTE_COMMIT,
+                                  .digest = tw_record_digest(record)};
     uint8_t text[TW_VOTE_TEXT_BYTES];
-    tw_ballot_vote_text(&vote, text);
     commit->proof.ballot = 1;
     for (uint32_t i = 0; i < INVENTED; i++) {
         commit->proof.voters |= UINT64_C(1) << i;
+        vote.nonce = record->next.members[i].nonce;
+        tw_ballot_vote_text(&vote, text);
         tw_sign(invented[i].key, text, sizeof(text), commit->proof.signatures[i]);
     }
 }

@@ -72,6 +72,7 @@ void tw_coven_vote(struct tw_coven *coven, const struct tw_traitor_view *view,
         for (uint32_t k = 0; k < 2 && idx >= 0; k++) {
             struct tw_ballot_vote vote =
                 vote_of(view, coven, k == 0 ? TW_VOTE_ACCEPT : TW_VOTE_COMMIT, row->ballot);
+            vote.nonce = view->roster->members[idx].nonce;
             vote.digest = row->digest;
             tw_traitor_sign_vote(coven->traitors[i], &vote, row->votes[k].signatures[idx]);
             row->votes[k].voters |= UINT64_C(1) << idx;
@@ -87,7 +88,8 @@ void tw_coven_promise(struct tw_coven *coven, const struct tw_traitor_view *view
     for (uint32_t i = 0; i < coven->count; i++) {
         const int idx = tw_roster_find(view->roster, &coven->traitors[i]->id);
         if (idx < 0) continue;
-        const struct tw_ballot_vote vote = vote_of(view, coven, TW_VOTE_PROMISE, ballot);
+        struct tw_ballot_vote vote = vote_of(view, coven, TW_VOTE_PROMISE, ballot);
+        vote.nonce = view->roster->members[idx].nonce;
         tw_traitor_sign_vote(coven->traitors[i], &vote, coven->promises.signatures[idx]);
         coven->promises.lock_ballots[idx] = 0;
         coven->promises.voters |= UINT64_C(1) << idx;

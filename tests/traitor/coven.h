@@ -17,8 +17,10 @@ uint64_t tw_traitor_side(const struct tw_traitor *traitor, const struct tw_id *t
 bool tw_coven_has(const struct tw_coven *coven, const struct tw_id *id);
 void tw_traitor_sign_vote(const struct tw_traitor *traitor, const struct tw_ballot_vote *vote,
                           uint8_t signature[TW_SIGNATURE_BYTES]);
-void tw_traitor_sign_accept(const struct tw_traitor *traitor, struct tw_msg_accept *accept);
-void tw_traitor_sign_promise(const struct tw_traitor *traitor, struct tw_msg_promise *promise);
+void tw_traitor_sign_accept(const struct tw_traitor *traitor, const struct tw_traitor_view *view,
+                            struct tw_msg_accept *accept);
+void tw_traitor_sign_promise(const struct tw_traitor *traitor, const struct tw_traitor_view *view,
+                             struct tw_msg_promise *promise);
 void tw_traitor_sign_row(const struct tw_traitor *traitor, const struct tw_id *lineage,
                          uint64_t round, struct tw_contributor *row);
 void tw_traitor_sign_contrib(const struct tw_traitor *traitor, struct tw_msg_contrib *contrib);

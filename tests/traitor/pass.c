@@ -117,7 +117,7 @@ enum tw_traitor_verdict tw_traitor_pass(struct tw_traitor *traitor,
         return TW_TRAITOR_DROPS;
     if (message->kind == TW_MSG_PROMISE && tw_traitor_tells(traitor, TW_LIE_VOTES)) {
         message->u.promise.lock.ballot = message->u.promise.lock.voters = 0;
-        tw_traitor_sign_promise(traitor, &message->u.promise);
+        tw_traitor_sign_promise(traitor, view, &message->u.promise);
     }
     if (message->kind == TW_MSG_STATUS && tw_traitor_tells(traitor, TW_LIE_STATUS) &&
         tw_traitor_draws(traitor, 2))

@@ -176,7 +176,7 @@ static void vote_for_all(const struct speech *speech, struct tw_message *message
             .ballot = row->ballot,
             .phase = tw_traitor_draws(traitor, 2) ? TW_VOTE_ACCEPT : TW_VOTE_COMMIT,
             .digest = row->digest};
-        tw_traitor_sign_accept(traitor, &message->u.accept);
+        tw_traitor_sign_accept(traitor, view, &message->u.accept);
     }
     say_to_some(speech, 1, message);
 }

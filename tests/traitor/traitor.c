@@ -88,8 +88,14 @@ void tw_traitor_sign_vote(const struct tw_traitor *traitor, const struct tw_ball
     traitor->signing.sign(traitor->signing.key, text, sizeof text, signature);
 }
 
-void tw_traitor_sign_accept(const struct tw_traitor *traitor, struct tw_msg_accept *accept) {
+static uint64_t nonce_of(const struct tw_traitor_view *view) {
+    return view->idx < 0 ? 0 : view->roster->members[view->idx].nonce;
+}
+
+void tw_traitor_sign_accept(const struct tw_traitor *traitor, const struct tw_traitor_view *view,
+                            struct tw_msg_accept *accept) {
     const struct tw_ballot_vote vote = {.run = traitor->coven->run,
+                                        .nonce = nonce_of(view),
                                         .lineage = accept->lineage,
                                         .round = accept->round,
                                         .ballot = accept->ballot,
@@ -98,8 +104,10 @@ void tw_traitor_sign_accept(const struct tw_traitor *traitor, struct tw_msg_acce
     tw_traitor_sign_vote(traitor, &vote, accept->signature);
 }
 
-void tw_traitor_sign_promise(const struct tw_traitor *traitor, struct tw_msg_promise *promise) {
+void tw_traitor_sign_promise(const struct tw_traitor *traitor, const struct tw_traitor_view *view,
+                             struct tw_msg_promise *promise) {
     const struct tw_ballot_vote vote = {.run = traitor->coven->run,
+                                        .nonce = nonce_of(view),
                                         .lineage = promise->lineage,
                                         .round = promise->round,
                                         .ballot = promise->ballot,

@@ -11,7 +11,7 @@
 enum { STATEMENT_KINDS = TW_VOTE_COMMIT + 1, LIARS_MAX = 64 };
 
 struct evidence {
-    struct tw_id lineage;
+    struct tw_id lineage, parent; /* parent: digest of the newest record, which has the roster */
     uint64_t round;
     /* Newest checked statement of each member and phase; ballot 0: none. */
     struct {
