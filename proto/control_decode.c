@@ -136,6 +136,7 @@ static enum tw_status get_join(const void *body, struct tw_msg_join *to, struct 
     to->rounds = from->rounds;
     to->nonce = from->nonce;
     to->weight = from->weight;
+    TW_TRY(get_signature(&from->signature, to->signature, err));
     return get_id("lineage", &from->lineage, &to->lineage, err);
 }
 
@@ -167,6 +168,7 @@ static enum tw_status get_result(const void *body, struct tw_msg_result *to, str
     to->part = from->part;
     to->bytes = from->bytes;
     to->refused = from->refused;
+    TW_TRY(get_optional_signature(&from->signature, to->signature, err));
     to->contributors_count = (uint32_t)from->n_contributors;
     for (size_t i = 0; i < from->n_contributors; i++) {
         const Thinwire__Contributor *contributor = from->contributors[i];
@@ -200,6 +202,22 @@ static enum tw_status get_promise(const void *body, struct tw_msg_promise *to,
     return get_manifest(&from->locked, &to->locked, err);
 }
 
+/* The signatures of the parts with a result, in their order; none if the proposal has a lock. */
+static enum tw_status get_results(const ProtobufCBinaryData *from, struct tw_msg_propose *to,
+                                  struct tw_error *err) {
+    size_t at = 0;
+    for (uint32_t k = 0; k < to->record.parts_count && to->lock.ballot == 0; k++) {
+        if (to->record.parts[k].bytes == 0) continue;
+        if (from->len - at < TW_SIGNATURE_BYTES)
+            return tw_fail(err, TW_PROTO, "PROPOSE with too few signatures of results");
+        memcpy(to->results[k], from->data + at, TW_SIGNATURE_BYTES);
+        at += TW_SIGNATURE_BYTES;
+    }
+    if (at < from->len)
+        return tw_fail(err, TW_PROTO, "PROPOSE with too many signatures of results");
+    return TW_OK;
+}
+
 static enum tw_status get_propose(const void *body, struct tw_msg_propose *to,
                                   struct tw_error *err) {
     const Thinwire__Propose *from = body;
@@ -207,7 +225,12 @@ static enum tw_status get_propose(const void *body, struct tw_msg_propose *to,
     if (from->promises.len > 0)
         TW_TRY(tw_promises_decode(from->promises.data, from->promises.len, &to->promises, err));
     TW_TRY(get_proof(&from->lock, &to->lock, err));
-    return get_manifest(&from->record, &to->record, err);
+    TW_TRY(get_manifest(&from->record, &to->record, err));
+    if (from->joins.len % TW_SIGNATURE_BYTES != 0 || from->joins.len > sizeof(to->joins))
+        return tw_fail(err, TW_PROTO, "PROPOSE with joins of %zu bytes", from->joins.len);
+    to->joins_count = (uint32_t)(from->joins.len / TW_SIGNATURE_BYTES);
+    if (to->joins_count > 0) memcpy(to->joins, from->joins.data, from->joins.len);
+    return get_results(&from->results, to, err);
 }
 
 static enum tw_status get_accept(const void *body, struct tw_msg_accept *to, struct tw_error *err) {
@@ -234,7 +257,7 @@ static enum tw_status get_lock(const void *body, struct tw_msg_lock *to, struct 
 static enum tw_status get_evidence(const void *body, struct tw_msg_evidence *to,
                                    struct tw_error *err) {
     const Thinwire__Evidence *from = body;
-    if (from->phase > TW_VOTE_COMMIT)
+    if (from->phase > TW_VOTE_RESULT)
         return tw_fail(err, TW_PROTO, "EVIDENCE of phase %u", from->phase);
     to->phase = (enum tw_vote_phase)from->phase;
     to->round = from->round;

@@ -83,6 +83,7 @@ static enum tw_status put_join(const struct tw_msg_join *from, struct out *out,
     to.rounds = from->rounds;
     to.nonce = from->nonce;
     to.weight = from->weight;
+    to.signature = borrow(from->signature, sizeof(from->signature));
     return pack(&to.base, out, err);
 }
 
@@ -136,6 +137,7 @@ static enum tw_status put_result(const struct tw_msg_result *from, struct out *o
     to.n_contributors = from->contributors_count;
     to.contributors = list;
     to.refused = from->refused;
+    to.signature = borrow_signature(from->signature);
     return pack(&to.base, out, err);
 }
 
@@ -166,8 +168,16 @@ static enum tw_status put_promise(const struct tw_msg_promise *from, struct out 
 static enum tw_status put_propose(const struct tw_msg_propose *from, struct out *out,
                                   struct tw_error *err) {
     uint8_t manifest[TW_RECORD_BYTES_MAX], promises[TW_PROMISES_BYTES_MAX];
-    uint8_t lock[TW_PROOF_BYTES_MAX];
+    uint8_t lock[TW_PROOF_BYTES_MAX], results[TW_PARTS_MAX * TW_SIGNATURE_BYTES];
+    size_t results_bytes = 0;
     Thinwire__Propose to = THINWIRE__PROPOSE__INIT;
+    for (uint32_t k = 0; k < from->record.parts_count && from->lock.ballot == 0; k++) {
+        if (from->record.parts[k].bytes == 0) continue;
+        memcpy(results + results_bytes, from->results[k], TW_SIGNATURE_BYTES);
+        results_bytes += TW_SIGNATURE_BYTES;
+    }
+    to.results = borrow(results, results_bytes);
+    to.joins = borrow(from->joins, from->joins_count * TW_SIGNATURE_BYTES);
     to.ballot = from->ballot;
     to.record = borrow(manifest, tw_record_encode(&from->record, manifest));
     to.promises = borrow(promises, tw_promises_encode(&from->promises, promises));

@@ -85,6 +85,13 @@ static enum tw_status check_result(const struct tw_message *message, struct tw_e
     return TW_OK;
 }
 
+struct tw_part tw_result_part(const struct tw_msg_result *result) {
+    struct tw_part part = {.bytes = result->bytes, .result = result->hash};
+    for (uint32_t i = 0; i < result->contributors_count; i++)
+        part.contributors |= UINT64_C(1) << result->contributors[i].member_idx;
+    return part;
+}
+
 static enum tw_status check_promise(const struct tw_message *message, struct tw_error *err) {
     const struct tw_msg_promise *promise = &message->u.promise;
     if (promise->lock.ballot == 0) return TW_OK;
@@ -99,6 +106,8 @@ static enum tw_status check_propose(const struct tw_message *message, struct tw_
     const struct tw_msg_propose *propose = &message->u.propose;
     if (propose->lock.ballot != 0 && propose->promises.voters == 0)
         return bad(message, "promises", err);
+    if (propose->joins_count > (propose->lock.ballot != 0 ? 0 : TW_JOINS_MAX))
+        return bad(message, "joins", err);
     return tw_record_check(&propose->record, err);
 }
 
@@ -112,7 +121,7 @@ static enum tw_status check_evidence(const struct tw_message *message, struct tw
     const struct tw_msg_evidence *evidence = &message->u.evidence;
     const struct tw_statement *a = &evidence->first, *b = &evidence->second;
     const bool is_promise = evidence->phase == TW_VOTE_PROMISE;
-    if ((unsigned)evidence->phase > TW_VOTE_COMMIT) return bad(message, "phase", err);
+    if ((unsigned)evidence->phase > TW_VOTE_RESULT) return bad(message, "phase", err);
     if (is_promise != (tw_id_is_zero(&a->digest) && tw_id_is_zero(&b->digest)))
         return bad(message, "digest", err);
     if (!is_promise && (a->lock_ballot != 0 || b->lock_ballot != 0))

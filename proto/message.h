@@ -98,7 +98,12 @@ struct tw_msg_join {
     uint64_t rounds;
     uint64_t nonce;
     uint32_t weight;
+    uint8_t signature[TW_SIGNATURE_BYTES]; /* the sender's signature of tw_ballot_vote_text, phase 4
+                                            */
 };
+
+/* Most nodes that join in one round. */
+enum { TW_JOINS_MAX = 16 };
 
 /* "My outer gradient for this round, part by part." To every member and receiver. */
 struct tw_msg_contrib {
@@ -126,6 +131,8 @@ struct tw_msg_result {
                                                            sent their CONTRIB to everybody */
     uint64_t refused; /* set of members whose contribution the owner received and left out as too
                          large */
+    uint8_t signature[TW_SIGNATURE_BYTES]; /* the owner's signature of tw_ballot_vote_text, phase 3;
+                                              zero without a result */
 };
 
 struct tw_msg_prepare {
@@ -149,6 +156,12 @@ struct tw_msg_propose {
     struct tw_promises promises; /* promises that allow this proposal; none at the lowest ballot */
     struct tw_proof
         lock; /* the newest lock among the promises, which is of this record; may be empty */
+    /* Without a lock: signature of the owner of each part of the record that is not ABSENT. */
+    uint8_t results[TW_PARTS_MAX][TW_SIGNATURE_BYTES];
+    /* Without a lock: signature of the JOIN of each new member of the next roster, in its order. A
+     * member is new if the roster of the round does not have it under its nonce. */
+    uint32_t joins_count;
+    uint8_t joins[TW_JOINS_MAX][TW_SIGNATURE_BYTES];
 };
 
 struct tw_msg_accept {
@@ -171,7 +184,8 @@ struct tw_msg_lock {
 /* The part of a signed text that can differ within one phase, lineage, round and ballot. */
 struct tw_statement {
     uint64_t lock_ballot; /* of a promise: ballot of its lock; else 0 */
-    struct tw_id digest;  /* of a vote: digest of its record; zero of a promise */
+    struct tw_id digest;  /* of a vote: digest of its record; of a result: tw_part_digest; zero of a
+                             promise */
     uint8_t signature[TW_SIGNATURE_BYTES];
 };
 
@@ -340,6 +354,9 @@ struct tw_message {
 
 /* "CONTRIB"; "?" for a value outside the list. */
 const char *tw_message_name(enum tw_message_kind kind);
+
+/* The row of a result in a record, without its owner. */
+struct tw_part tw_result_part(const struct tw_msg_result *result);
 
 /* The rules of PROTOCOL.md section 5 that concern one message alone: counts, ranges, order, the
  * records inside. TW_PROTO names message and field. Encoding requires it; decoding guarantees it.

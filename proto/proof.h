@@ -15,6 +15,10 @@
  *    u64 ballot || u64 ballot of its lock (phase 0, else 0) || digest of the record (zero in
  *    phase 0)
  *
+ * An owner signs its result in the same form, as phase 3: the ballot is the number of its part plus
+ * one, the digest is tw_part_digest. A node signs JOIN as phase 4: ballot and digest are zero, and
+ * the nonce is the one that it asks a seat for.
+ *
  * The nonce is the member's in the roster. A member keeps one vote for each lineage, nonce and
  * round, for any parent record, so it never makes two different votes of one ballot. The
  * digest fixes the parent record, and with it the roster. A promise names no parent: it is true
@@ -46,6 +50,8 @@ enum tw_vote_phase {
                         sound */
     TW_VOTE_COMMIT,  /* vote of phase 2: the member has the lock, and will report it in every later
                         promise */
+    TW_VOTE_RESULT,  /* no vote: the owner of part `ballot` - 1 announces its result */
+    TW_VOTE_JOIN,    /* no vote: the node asks for a seat under this nonce, in this round */
 };
 
 struct tw_proof {

@@ -241,6 +241,14 @@ struct tw_id tw_contribution_root(const struct tw_id *part_hashes, uint32_t part
     return tw_sha256_pair(domain, sizeof(domain), part_hashes, parts_count * sizeof(struct tw_id));
 }
 
+struct tw_id tw_part_digest(const struct tw_part *part) {
+    static const char domain[] = "thinwire-result-v1"; /* its NUL is hashed too */
+    uint8_t bytes[4 + 32 + 8], *to = put_u32(bytes, part->bytes);
+    to = put_id(to, &part->result);
+    (void)put_u64(to, part->contributors);
+    return tw_sha256_pair(domain, sizeof(domain), bytes, sizeof(bytes));
+}
+
 void tw_contributor_text(const struct tw_id *run, const struct tw_id *lineage, uint64_t round,
                          const struct tw_contributor *contributor,
                          uint8_t text[TW_CONTRIBUTOR_TEXT_BYTES]) {

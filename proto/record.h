@@ -98,6 +98,10 @@ void tw_contributor_text(const struct tw_id *run, const struct tw_id *lineage, u
                          const struct tw_contributor *contributor,
                          uint8_t text[TW_CONTRIBUTOR_TEXT_BYTES]);
 
+/* SHA-256("thinwire-result-v1\0" || u32 bytes || result || u64 contributors): the digest that an
+ * owner signs for its part, which is not ABSENT. */
+struct tw_id tw_part_digest(const struct tw_part *part);
+
 /* Index of `id` in the roster (binary search), or -1. */
 int tw_roster_find(const struct tw_roster *roster, const struct tw_id *id);
 

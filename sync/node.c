@@ -18,6 +18,7 @@
 #include "sync/pair/pair.h"
 #include "sync/pair/pair_clock.h"
 #include "sync/round/account.h"
+#include "sync/round/result.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
 #include "sync/transfer/state_transfer.h"
@@ -150,6 +151,17 @@ static void commit_chosen(struct tw_node *node) {
     tw_log_commit(node, &node->round.proposal, &node->round.proof);
 }
 
+static void receive_result(struct tw_node *node, uint16_t peer,
+                           const struct tw_msg_result *result) {
+    const bool is_checked = tw_result_received(node, peer, result);
+    const uint32_t k = result->part;
+    if (result->bytes == 0 || k >= node->round.owners_count) return;
+    const uint32_t owner = node->round.owners[k];
+    const struct tw_part part = tw_result_part(result);
+    if (tw_id_equal(&node->roster.members[owner].id, &node->links[peer].id))
+        tw_evidence_result(node, owner, k, &part, result->signature, is_checked);
+}
+
 static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_message *message) {
     TW_ASSERT(node->links[peer].is_up);
     node->links[peer].received_us = node->now_us;
@@ -168,7 +180,7 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_LEAVE: tw_peers_left(node, peer); break;
     case TW_MSG_JOIN: tw_lineage_join(node, peer, &message->u.join); break;
     case TW_MSG_CONTRIB: tw_round_contrib(node, peer, &message->u.contrib); break;
-    case TW_MSG_RESULT: tw_round_result(node, peer, &message->u.result); break;
+    case TW_MSG_RESULT: receive_result(node, peer, &message->u.result); break;
     case TW_MSG_PREPARE: tw_acceptor_prepare(node, peer, &message->u.prepare); break;
     case TW_MSG_PROMISE: tw_proposer_promise(node, peer, &message->u.promise); break;
     case TW_MSG_PROPOSE: tw_acceptor_propose(node, peer, &message->u.propose); break;

@@ -12,9 +12,10 @@ static const struct {
     [TW_ATTACK_FORGED] = {"Node %s sent a round that its group did not decide; it was refused",
                           "ask its operator; if it goes on, shut the node out: a new secret, or "
                           "`thinwire owner revoke`"},
-    [TW_ATTACK_TWO_FACED] = {"Node %s signed two votes that exclude each other; every node bans it",
-                             "ask its operator: a copied or restored folder of a node does that "
-                             "too; `thinwire unban` lets it back in"},
+    [TW_ATTACK_TWO_FACED] =
+        {"Node %s signed two statements that exclude each other; every node bans it",
+         "ask its operator: a copied or restored folder of a node does that "
+         "too; `thinwire unban` lets it back in"},
     [TW_ATTACK_LEFT] =
         {"This node left its group for the history of node %s, though most members "
          "were linked",

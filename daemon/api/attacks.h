@@ -15,7 +15,7 @@ enum {
 
 enum tw_attack_kind {
     TW_ATTACK_FORGED,    /* a record that no majority signed */
-    TW_ATTACK_TWO_FACED, /* two votes that exclude each other */
+    TW_ATTACK_TWO_FACED, /* two votes or results that exclude each other */
     TW_ATTACK_LEFT,      /* this node left its lineage although most of its group was linked */
     TW_ATTACK_HELD,      /* a far too large result, which this node did not accept */
     TW_ATTACK_APPLIED,   /* such a result, which the other members decided and this node applied */

@@ -186,7 +186,7 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
     case TW_REPORT_TWO_FACED:
         show_attack(daemon, TW_ATTACK_TWO_FACED, "two_faced", action);
         tw_transport_ban(daemon->transport, &action->u.report.id,
-                         "it signed two votes that exclude each other");
+                         "it signed two statements that exclude each other");
         return;
     case TW_REPORT_LEFT: show_attack(daemon, TW_ATTACK_LEFT, "lineage_left", action); return;
     case TW_REPORT_OUTLIER:

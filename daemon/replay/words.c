@@ -223,7 +223,7 @@ static const char *const REPORTS[] = {
     [TW_REPORT_FORGED] = "a forged record",
     [TW_REPORT_LEFT] = "left its lineage for that of",
     [TW_REPORT_OUTLIER] = "an outlier is applied",
-    [TW_REPORT_TWO_FACED] = "two votes for one ballot by",
+    [TW_REPORT_TWO_FACED] = "two votes or results that exclude each other by",
     [TW_REPORT_ONE_SIDED] = "merged, but not the partner",
     [TW_REPORT_DIFFERS] = "another anchor at",
 };

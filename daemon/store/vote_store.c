@@ -1,6 +1,6 @@
 /* vote_store.c - two small files in turn, and a strict check that they fit together.
  *
- *   "TWVOTE02" | u64 sequence | u32 bytes | vote | SHA-256 of all before it */
+ *   "TWVOTE03" | u64 sequence | u32 bytes | vote | SHA-256 of all before it */
 #include "daemon/store/vote_store.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ enum {
     FOUL_STEP = 1 << 20,
 };
 
-static const char magic[8] = {'T', 'W', 'V', 'O', 'T', 'E', '0', '2'};
+static const char magic[8] = {'T', 'W', 'V', 'O', 'T', 'E', '0', '3'};
 static const char *const file_names[FILES] = {"vote.a", "vote.b"};
 
 /* Odd sequences are in the first file. */

@@ -3,6 +3,7 @@
 
 #include "sync/core/membership.h"
 #include "sync/core/state/node.h"
+#include "sync/round/result.h"
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
@@ -10,11 +11,13 @@
 static bool is_stalled(struct tw_node *node, const struct tw_record *record, uint32_t k) {
     const struct round *round = &node->round;
     const struct tw_msg_result *announced = &round->results[k].announced;
-    /* The record lists the result, but its owner had not announced it to this node within
-     * RETRY_US. */
-    if (record->parts[k].bytes > 0)
-        return !round->results[k].has && round->refused_ranks != 0 &&
-               node->now_us >= round->refused_us + RETRY_US;
+    /* The record lists the result, but its owner did not send it to this node, and the round waited
+     * for it after the others were there. */
+    if (record->parts[k].bytes > 0) {
+        const uint64_t others_us = tw_result_others_us(node, k);
+        return (!round->results[k].has || round->results[k].is_shown) && others_us != UINT64_MAX &&
+               node->now_us >= others_us + RETRY_US;
+    }
     if (node->now_us < round->active_us + node->pace.patience_us)
         return false; /* the owner still has time */
     if (!round->results[k].has) return true;

@@ -4,9 +4,6 @@
  *                 audits could strike honest owners, and work could be merged twice or lost. Such
  *                 parts are refused like outliers (R1 of veto.c). If an owner announces different
  *                 results to different members, its part is left out without delay.
- *   unannounced   The owner of a listed result is linked and has not announced it yet. Once all
- *                 owners but those that may lie have announced theirs, it has RETRY_US left. It may
- *                 be silent to this node alone, so that this node holds its vote back.
  *   early         More than a quarter of the parts is left out while their owners are linked and
  *                 still have time; in rosters below TW_JUDGES_MIN, more than half. Or the round is
  *                 not due yet by this node's clock. An early record is not refused: it waits, and
@@ -33,7 +30,6 @@
  * announced; no owner is struck for it (audit.c). */
 #include "sync/check/proposal_check.h"
 
-#include "base/median.h"
 #include "sync/core/actions.h"
 #include "sync/core/membership.h"
 #include "sync/core/peers.h"
@@ -61,34 +57,7 @@ bool tw_proposal_is_rigged_part(const struct tw_node *node, const struct tw_reco
     if (part->bytes == 0 || !node->round.results[k].has) return false;
     if ((int)part->owner_idx == node->round.self_idx) return false;
     return part->bytes != announced->bytes || !tw_id_equal(&part->result, &announced->hash) ||
-           part->contributors != tw_proposal_contributors(announced);
-}
-
-/* Time at which all results but those of owners that may lie were announced. UINT64_MAX: not
- * yet. */
-static uint64_t announced_us(const struct tw_node *node) {
-    const struct round *round = &node->round;
-    uint64_t times[TW_PARTS_MAX];
-    if (round->owners_count == 0) return UINT64_MAX;
-    for (uint32_t k = 0; k < round->owners_count; k++)
-        times[k] = round->results[k].has ? round->results[k].announced_us : UINT64_MAX;
-    tw_sort_u64(times, round->owners_count);
-    return times[round->owners_count - 1 - tw_liars_max(round->owners_count)];
-}
-
-static bool is_unannounced(struct tw_node *node, const struct tw_record *record) {
-    const uint64_t since_us = announced_us(node);
-    if (since_us != UINT64_MAX && tw_liars_max(node->round.owners_count) > 0) {
-        if (node->now_us >= since_us + RETRY_US) return false;
-        tw_act_wake(node, since_us + RETRY_US);
-    }
-    for (uint32_t k = 0; k < record->parts_count; k++) {
-        const struct tw_part *part = &record->parts[k];
-        if (part->bytes == 0 || node->round.results[k].has) continue;
-        if ((int)part->owner_idx == node->round.self_idx) continue;
-        if (tw_membership_is_live(node, part->owner_idx)) return true;
-    }
-    return false;
+           part->contributors != tw_result_part(announced).contributors;
 }
 
 /* So many parts are more than an honest proposer leaves out in the early ballots. */
@@ -152,12 +121,6 @@ bool tw_proposal_is_empty(struct tw_node *node, const struct tw_record *record, 
     return is_much(node, share_of(ballot, left_out));
 }
 
-/* The roster lists this node id with this nonce. */
-static bool has_member(const struct tw_roster *roster, const struct tw_member *member) {
-    const int at = tw_roster_find(roster, &member->id);
-    return at >= 0 && roster->members[at].nonce == member->nonce;
-}
-
 /* The member is linked to this node under its nonce, and holds the whole state. */
 static bool is_seated(const struct tw_node *node, uint32_t idx) {
     const struct tw_member *member = &node->roster.members[idx];
@@ -170,7 +133,8 @@ static bool is_seated(const struct tw_node *node, uint32_t idx) {
 /* The next roster lacks members that are linked to this node. */
 static bool lacks_members(const struct tw_node *node, const struct tw_roster *next) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
-        if (!has_member(next, &node->roster.members[i]) && is_seated(node, i)) return true;
+        if (!tw_proposal_has_member(next, &node->roster.members[i]) && is_seated(node, i))
+            return true;
     }
     return false;
 }
@@ -180,7 +144,8 @@ static bool has_strangers(const struct tw_node *node, const struct tw_roster *ne
     if (!tw_membership_has_judges(node) || !tw_membership_sees_most(node)) return false;
     for (uint32_t i = 0; i < next->count; i++) {
         const struct tw_member *member = &next->members[i];
-        if (has_member(&node->roster, member) || tw_id_equal(&member->id, &node->cfg.self))
+        if (tw_proposal_has_member(&node->roster, member) ||
+            tw_id_equal(&member->id, &node->cfg.self))
             continue;
         if (!tw_reach_is_known(node, &member->id)) return true;
     }
@@ -246,7 +211,7 @@ static bool is_skewed(const struct tw_node *node, const struct tw_record *record
 }
 
 static bool is_rigged(struct tw_node *node, const struct tw_record *record, uint64_t ballot) {
-    if (is_unannounced(node, record) || tw_proposal_is_early(node, record)) return true;
+    if (tw_proposal_is_early(node, record)) return true;
     if (tw_proposal_is_empty(node, record, ballot)) return true;
     return tw_membership_has_judges(node) && tw_liars_max(node->roster.count) > 0 &&
            is_skewed(node, record);

@@ -205,6 +205,7 @@ size_t tw_vote_encode(const struct tw_vote *vote, uint8_t bytes[TW_VOTE_BYTES_MA
     put_u64(&out, vote->round);
     put_u64(&out, vote->promised);
     put_u64(&out, vote->accepted_ballot);
+    put_u32(&out, vote->has_announced);
     put_record(&out, vote->has_accepted != 0, &vote->accepted);
     put_proof(&out, &vote->lock);
     TW_ASSERT(out.size <= TW_VOTE_BYTES_MAX);
@@ -220,6 +221,9 @@ enum tw_status tw_vote_decode(const uint8_t *bytes, size_t size, struct tw_vote 
     vote->round = get_u64(&in);
     vote->promised = get_u64(&in);
     vote->accepted_ballot = get_u64(&in);
+    vote->has_announced = get_u32(&in);
+    if (vote->has_announced > 1)
+        return tw_fail(err, TW_CORRUPT, "has_announced is %u, of 0 or 1", vote->has_announced);
     TW_TRY(get_record(&in, &vote->has_accepted, &vote->accepted, err));
     TW_TRY(get_proof(&in, &vote->lock, err));
     TW_TRY(check_end(&in, err));

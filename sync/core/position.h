@@ -21,6 +21,7 @@ struct tw_vote {
     uint64_t round;
     uint64_t promised;
     uint64_t accepted_ballot;
+    uint32_t has_announced; /* 1: this node signed a result of its part in `round` */
     uint32_t has_accepted;
     struct tw_record accepted;
     struct tw_proof lock; /* proof that no record but `accepted` was decided at its ballot (votes of

@@ -56,6 +56,50 @@ void tw_vote_proof_sign_promise(const struct tw_node *node, struct tw_msg_promis
     sign(node, &vote, promise->signature);
 }
 
+static struct tw_ballot_vote result_of(const struct tw_node *node, uint64_t nonce, uint32_t k,
+                                       const struct tw_part *part) {
+    return (struct tw_ballot_vote){.run = node->cfg.run,
+                                   .lineage = node->at.lineage,
+                                   .nonce = nonce,
+                                   .round = node->at.rounds,
+                                   .ballot = k + 1,
+                                   .phase = TW_VOTE_RESULT,
+                                   .digest = tw_part_digest(part)};
+}
+
+void tw_vote_proof_sign_result(const struct tw_node *node, struct tw_msg_result *result) {
+    const struct tw_part part = tw_result_part(result);
+    const struct tw_ballot_vote vote = result_of(node, node->at.nonce, result->part, &part);
+    sign(node, &vote, result->signature);
+}
+
+bool tw_vote_proof_is_result(const struct tw_node *node, uint32_t idx, uint32_t k,
+                             const struct tw_part *part,
+                             const uint8_t signature[TW_SIGNATURE_BYTES]) {
+    const struct tw_member *member = &node->roster.members[idx];
+    const struct tw_ballot_vote vote = result_of(node, member->nonce, k, part);
+    return is_signed(node, &member->id, &vote, signature);
+}
+
+static struct tw_ballot_vote join_of(const struct tw_node *node, uint64_t nonce, uint64_t round) {
+    return (struct tw_ballot_vote){.run = node->cfg.run,
+                                   .lineage = node->at.lineage,
+                                   .nonce = nonce,
+                                   .round = round,
+                                   .phase = TW_VOTE_JOIN};
+}
+
+void tw_vote_proof_sign_join(const struct tw_node *node, struct tw_msg_join *join) {
+    const struct tw_ballot_vote vote = join_of(node, join->nonce, join->rounds);
+    sign(node, &vote, join->signature);
+}
+
+bool tw_vote_proof_is_join(const struct tw_node *node, const struct tw_id *id, uint64_t nonce,
+                           uint64_t round, const uint8_t signature[TW_SIGNATURE_BYTES]) {
+    const struct tw_ballot_vote vote = join_of(node, nonce, round);
+    return is_signed(node, id, &vote, signature);
+}
+
 bool tw_vote_proof_is_vote(const struct tw_node *node, uint32_t idx,
                            const struct tw_msg_accept *accept) {
     const struct tw_member *member = &node->roster.members[idx];

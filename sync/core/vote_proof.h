@@ -9,6 +9,15 @@
 /* Sign with this node's key. */
 void tw_vote_proof_sign(const struct tw_node *node, struct tw_msg_accept *accept);
 void tw_vote_proof_sign_promise(const struct tw_node *node, struct tw_msg_promise *promise);
+void tw_vote_proof_sign_result(const struct tw_node *node, struct tw_msg_result *result);
+void tw_vote_proof_sign_join(const struct tw_node *node, struct tw_msg_join *join);
+/* The node `id` asked for a seat under this nonce, in this round of our lineage. */
+bool tw_vote_proof_is_join(const struct tw_node *node, const struct tw_id *id, uint64_t nonce,
+                           uint64_t round, const uint8_t signature[TW_SIGNATURE_BYTES]);
+/* Member `idx` of the roster signed this result, its part `k` of the open round. */
+bool tw_vote_proof_is_result(const struct tw_node *node, uint32_t idx, uint32_t k,
+                             const struct tw_part *part,
+                             const uint8_t signature[TW_SIGNATURE_BYTES]);
 /* Member `idx` of the roster signed this vote. */
 bool tw_vote_proof_is_vote(const struct tw_node *node, uint32_t idx,
                            const struct tw_msg_accept *accept);

@@ -372,6 +372,11 @@ static void note_full(struct tw_node *node, uint32_t row) {
 void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join) {
     if (!tw_id_equal(&join->lineage, &node->at.lineage) || tw_progress_is_apart(node)) return;
     if (node->links[peer].has_left) return;
+    if (!tw_vote_proof_is_join(node, &node->links[peer].id, join->nonce, join->rounds,
+                               join->signature)) {
+        tw_act_misbehaved(node, peer, TW_PROTO);
+        return;
+    }
     uint32_t row = 0, oldest = 0;
     for (; row < JOINS_MAX && !tw_id_equal(&node->lineage.joins[row].id, &node->links[peer].id);
          row++) {
@@ -420,6 +425,7 @@ static void ask_to_join(struct tw_node *node) {
                                            .rounds = node->at.rounds,
                                            .nonce = node->at.nonce,
                                            .weight = node->cfg.weight};
+    tw_vote_proof_sign_join(node, &message->u.join);
     for (uint16_t i = 0; i < node->links_end; i++) {
         if (tw_peers_is_donor(node, i)) tw_act_send(node, message, i);
     }

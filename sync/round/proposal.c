@@ -1,12 +1,15 @@
 /* proposal.c - the record that a proposer proposes: results, contributors, and the next roster. */
 #include "sync/round/proposal.h"
 
+#include <string.h>
+
 #include "sync/core/membership.h"
 #include "sync/core/progress.h"
 #include "sync/core/reach.h"
 #include "sync/core/state/node.h"
 #include "sync/round/contributor.h"
 #include "sync/round/part_weights.h"
+#include "sync/round/result.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
@@ -160,6 +163,29 @@ static void write_next_roster(struct tw_node *node, const struct tw_record *reco
     next->number = node->roster.number + (is_changed ? 1 : 0);
 }
 
+bool tw_proposal_has_member(const struct tw_roster *roster, const struct tw_member *member) {
+    const int at = tw_roster_find(roster, &member->id);
+    return at >= 0 && roster->members[at].nonce == member->nonce;
+}
+
+/* Keeps the signatures of the nodes that join. */
+static void keep_joins(struct tw_node *node, const struct tw_roster *next) {
+    struct round *round = &node->round;
+    round->joins_count = 0;
+    for (uint32_t i = 0; i < next->count; i++) {
+        const struct tw_member *member = &next->members[i];
+        if (tw_proposal_has_member(&node->roster, member)) continue;
+        for (uint32_t j = 0; j < JOINS_MAX; j++) {
+            const struct tw_msg_join *join = &node->lineage.joins[j].join;
+            if (!tw_id_equal(&node->lineage.joins[j].id, &member->id) ||
+                join->nonce != member->nonce)
+                continue;
+            memcpy(round->joins[round->joins_count++], join->signature, TW_SIGNATURE_BYTES);
+            break;
+        }
+    }
+}
+
 static void add_contributors(const struct tw_node *node, struct tw_record *record,
                              const struct tw_msg_result *result) {
     for (uint32_t i = 0; i < result->contributors_count; i++) {
@@ -179,13 +205,6 @@ static void add_contributors(const struct tw_node *node, struct tw_record *recor
     }
 }
 
-uint64_t tw_proposal_contributors(const struct tw_msg_result *result) {
-    uint64_t members = 0;
-    for (uint32_t i = 0; i < result->contributors_count; i++)
-        members |= UINT64_C(1) << result->contributors[i].member_idx;
-    return members;
-}
-
 void tw_proposal_draft(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_record *draft = &round->proposal; /* a draft: tw_proposal_write overwrites it */
@@ -193,9 +212,8 @@ void tw_proposal_draft(struct tw_node *node) {
     for (uint32_t k = 0; k < round->owners_count; k++) {
         draft->parts[k] = (struct tw_part){.owner_idx = round->owners[k]};
         if (!round->results[k].has) continue;
-        draft->parts[k].bytes = round->results[k].announced.bytes;
-        draft->parts[k].result = round->results[k].announced.hash;
-        draft->parts[k].contributors = tw_proposal_contributors(&round->results[k].announced);
+        draft->parts[k] = tw_result_part(&round->results[k].announced);
+        draft->parts[k].owner_idx = round->owners[k];
     }
 }
 
@@ -225,14 +243,14 @@ void tw_proposal_write(struct tw_node *node) {
              tw_conduct_is_stalled(node, TW_PENALTY_STALL_OWNER, owner) ||
              (payload != NULL && tw_payload_is_lost(payload))))
             continue;
-        if ((round->left_out >> k & 1) != 0 || !tw_round_is_provable(node, k)) continue;
-        part->bytes = result->bytes;
-        part->result = result->hash;
-        part->contributors = tw_proposal_contributors(result);
+        if ((round->left_out >> k & 1) != 0 || !tw_result_is_provable(node, k)) continue;
+        *part = tw_result_part(result);
+        part->owner_idx = round->owners[k];
         add_contributors(node, record, result);
     }
     record->clock_tokens = tip != NULL ? tip->clock_tokens : 0;
     for (uint32_t i = 0; i < record->contributors_count; i++)
         record->clock_tokens += record->contributors[i].tokens;
     write_next_roster(node, record, &record->next);
+    keep_joins(node, &record->next);
 }

@@ -15,7 +15,8 @@ void tw_proposal_write(struct tw_node *node);
  * from links that only some of them see. is_mesh: as if all members were linked. */
 void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record, bool is_mesh,
                       struct tw_roster *next);
-/* Set of members that contributed to a result, as its owner announced. */
-uint64_t tw_proposal_contributors(const struct tw_msg_result *result);
+
+/* The roster has this node under this nonce. */
+bool tw_proposal_has_member(const struct tw_roster *roster, const struct tw_member *member);
 
 #endif

@@ -20,6 +20,7 @@
 #include "sync/core/progress.h"
 #include "sync/core/reach.h"
 #include "sync/core/state/node.h"
+#include "sync/core/vote_proof.h"
 #include "sync/round/account.h"
 #include "sync/round/contributor.h"
 #include "sync/transfer/payload.h"
@@ -91,7 +92,7 @@ void tw_round_open(struct tw_node *node) {
     round->has_waited_in_vain = false;
     round->merged = round->refused = 0;
     for (uint32_t k = 0; k < TW_PARTS_MAX; k++) round->results[k].has = false;
-    round->results_us = round->turn_us = round->voted_us = 0;
+    round->results_us = round->turn_us = round->voted_us = round->result_seq = 0;
     round->has_offer = round->is_lost = false;
     round->left_out = 0;
     memset(round->refused_by, 0, sizeof(round->refused_by));
@@ -243,66 +244,6 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
                                    .announced = *contrib};
     if (!entry->is_absent) tw_round_touch(node, (uint32_t)idx);
     check_anchor(node, &contrib->base);
-}
-
-/* Signatures that the result brings along must hold. Missing signatures may still arrive in a
- * CONTRIB. */
-static bool are_signatures_true(const struct tw_node *node, const struct tw_msg_result *result) {
-    for (uint32_t i = 0; i < result->contributors_count; i++) {
-        struct tw_contributor row = result->contributors[i];
-        if (tw_contributor_complete(node, &row) && !tw_contributor_is_signed(node, &row))
-            return false;
-    }
-    return true;
-}
-
-bool tw_round_is_provable(const struct tw_node *node, uint32_t k) {
-    const struct tw_msg_result *result = &node->round.results[k].announced;
-    if (!node->round.results[k].has) return true;
-    for (uint32_t i = 0; i < result->contributors_count; i++) {
-        struct tw_contributor row = result->contributors[i];
-        if (!tw_contributor_complete(node, &row)) return false;
-    }
-    return true;
-}
-
-void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_result *result) {
-    struct round *round = &node->round;
-    if (result->part >= round->owners_count) return;
-    const struct tw_id *owner = &node->roster.members[round->owners[result->part]].id;
-    if (!tw_id_equal(owner, &node->links[peer].id)) return;
-    if (!tw_payload_is_possible(node, TW_CONTENT_RESULT, round->count[result->part],
-                                result->bytes)) {
-        tw_act_misbehaved(node, peer, TW_PROTO);
-        return;
-    }
-    if (result->bytes > 0 && round->count[result->part] == 0) return;
-    for (uint32_t i = 0; i < result->contributors_count; i++) {
-        if (result->contributors[i].member_idx >= node->roster.count) return;
-        if (result->contributors[i].tokens > tw_account_tokens_max(node) ||
-            result->contributors[i].fragment_tokens > tw_account_tokens_max(node))
-            return;
-    }
-    if (round->results[result->part].has) return;
-    if (!are_signatures_true(node, result)) {
-        tw_act_misbehaved(node, peer, TW_PROTO);
-        return;
-    }
-    /* The bytes have the name of a payload of another content, so they were never checked as a
-     * result, and never will be. */
-    const uint64_t elements = round->count[result->part];
-    const struct payload *known = tw_payload_find(node, &result->hash);
-    if (known != NULL && !tw_payload_is_as(node, known, TW_CONTENT_RESULT, elements)) return;
-    round->results[result->part].has = true;
-    round->results[result->part].announced_us = node->now_us;
-    round->results[result->part].announced = *result;
-    tw_round_touch(node, round->owners[result->part]);
-    if (result->bytes == 0) return;
-    const struct tw_part part = {.bytes = result->bytes, .result = result->hash};
-    struct payload *payload =
-        tw_payload_want_result(node, &part, tw_progress_fragment(node, node->at.rounds),
-                               round->begin[result->part], elements, tw_round_keep(node));
-    if (payload != NULL) payload->from = *owner;
 }
 
 /* ---- our own outer gradient ----------------------------------------------------------------- */
@@ -529,6 +470,7 @@ static void set_result(struct tw_node *node, const struct tw_id *hash, uint32_t 
     struct round *round = &node->round;
     const uint32_t part = (uint32_t)round->self_part;
     struct tw_msg_result *announced = &round->results[part].announced;
+    memset(announced->signature, 0, sizeof(announced->signature));
     announced->lineage = node->at.lineage;
     announced->round = node->at.rounds;
     announced->part = part;
@@ -541,9 +483,27 @@ static void set_result(struct tw_node *node, const struct tw_id *hash, uint32_t 
         const struct tw_msg_contrib *contrib = &round->contributions[i].announced;
         announced->contributors[announced->contributors_count++] = tw_contributor_of(i, contrib);
     }
-    round->results[part].has = true;
-    round->results[part].announced_us = node->now_us;
     round->is_reduced = true;
+    if (bytes > 0) tw_vote_proof_sign_result(node, announced);
+}
+
+/* This node signed a result of its part before it was restarted, and does not know it any more. A
+ * second one would be evidence against this node. */
+static bool has_signed_before(const struct tw_node *node) {
+    return node->vote.has_announced != 0 && node->vote.round == node->at.rounds &&
+           !node->round.is_reduced;
+}
+
+/* Announces our result once it is on disk that we signed one (vote.c). */
+static void announce_own(struct tw_node *node) {
+    struct round *round = &node->round;
+    const uint32_t part = (uint32_t)round->self_part;
+    if (!round->is_reduced || round->results[part].has) return;
+    const bool is_kept = round->result_seq != 0 && node->acceptor.stored_seq >= round->result_seq;
+    if (round->results[part].announced.bytes > 0 && !is_kept) return;
+    round->results[part].has = true;
+    round->results[part].is_shown = false;
+    round->results[part].announced_us = node->now_us;
 }
 
 static void request_merge(struct tw_node *node) {
@@ -606,6 +566,10 @@ static void close_intake(struct tw_node *node) {
 static void advance_own_part(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->count[round->self_part] == 0 || round->is_reduced) return;
+    if (has_signed_before(node)) {
+        if (round->active_us != 0) set_result(node, &(struct tw_id){{0}}, 0);
+        return;
+    }
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     if (tw_progress_due(node, fragment) != UINT64_MAX ||
         node->at.fragment_rounds[fragment] == NOT_HELD)
@@ -675,6 +639,7 @@ static void send_announcements(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_message *contrib = NULL, *result = NULL;
     const bool has_answer = round->own == OWN_SENT || has_refused(node);
+    const bool has_result = round->self_part >= 0 && round->results[round->self_part].has;
     for (uint16_t i = 0; i < node->links_end; i++) {
         struct link *link = &node->links[i];
         if (!tw_peers_is_at_round(node, i)) continue;
@@ -685,7 +650,7 @@ static void send_announcements(struct tw_node *node) {
             tw_act_send(node, contrib, i);
             link->was_sent_contrib = true;
         }
-        if (round->is_reduced && !link->was_sent_result) {
+        if (has_result && !link->was_sent_result) {
             if (result == NULL) result = tw_act_message(node, TW_MSG_RESULT);
             if (result == NULL) return;
             result->u.result = round->results[round->self_part].announced;
@@ -700,7 +665,10 @@ void tw_round_advance(struct tw_node *node) {
     if (!tw_membership_is_voter(node) || node->roster.count < 2) return;
     start_encoding(node);
     enter_round(node);
-    if (node->round.self_part >= 0) advance_own_part(node);
+    if (node->round.self_part >= 0) {
+        advance_own_part(node);
+        announce_own(node);
+    }
     if (node->round.own == OWN_SENT || has_refused(node) || node->round.is_reduced)
         send_announcements(node);
 }

@@ -12,16 +12,12 @@ void tw_round_open(struct tw_node *node);
  * did, but not before it is due. */
 void tw_round_touch(struct tw_node *node, uint32_t idx);
 void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_contrib *contrib);
-void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_result *result);
 void tw_round_encoded(struct tw_node *node, const struct tw_event *event);
 void tw_round_reduced(struct tw_node *node, const struct tw_event *event);
 void tw_round_advance(struct tw_node *node);
 /* Counts live members that this record, about to be committed, does not list as late arrivals. */
 void tw_round_note_missed(struct tw_node *node, const struct tw_record *record);
 
-/* Every contribution in the result announced for part k has its signature, or is received. Without
- * a result there is nothing to prove. */
-bool tw_round_is_provable(const struct tw_node *node, uint32_t k);
 /* This round waits for the member's contribution once it is announced. A member that often fails to
  * deliver is waited for in few rounds. */
 bool tw_round_awaits(const struct tw_node *node, uint32_t member);

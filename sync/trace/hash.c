@@ -290,7 +290,7 @@ static uint64_t mix_pair_apply(uint64_t h, const struct tw_action *action) {
 static uint64_t mix_vote(uint64_t h, const struct tw_vote *vote) {
     h = mix_ballot(h, &vote->lineage, vote->round, vote->promised);
     h = tw_trace_mix(tw_trace_mix(h, vote->nonce), vote->accepted_ballot);
-    h = tw_trace_mix(h, vote->lock.ballot);
+    h = tw_trace_mix(tw_trace_mix(h, vote->lock.ballot), vote->has_announced);
     return vote->has_accepted ? mix_close(h, &vote->accepted) : h;
 }
 

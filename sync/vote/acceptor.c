@@ -30,7 +30,9 @@
 #include "sync/core/state/node.h"
 #include "sync/core/vote_proof.h"
 #include "sync/round/contributor.h"
+#include "sync/round/proposal.h"
 #include "sync/round/record_check.h"
+#include "sync/round/result.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
@@ -52,6 +54,7 @@ void tw_acceptor_reset(struct tw_node *node) {
     node->vote.round = 0;
     node->vote.promised = 0;
     node->vote.accepted_ballot = 0;
+    node->vote.has_announced = 0;
     node->vote.has_accepted = 0;
     node->vote.lock = (struct tw_proof){.ballot = 0};
     node->acceptor.vote_floor = 0;
@@ -64,21 +67,41 @@ void tw_acceptor_turn(struct tw_node *node) {
     node->vote.round = node->at.rounds;
     node->vote.promised = 0;
     node->vote.accepted_ballot = 0;
+    node->vote.has_announced = 0;
     node->vote.has_accepted = 0;
     node->vote.lock = (struct tw_proof){.ballot = 0};
     node->acceptor.replies_count = 0;
 }
 
-bool tw_acceptor_has_nonce(struct tw_node *node) {
-    if (node->acceptor.stored_seq >= node->acceptor.nonce_seq) return true;
+/* The vote is on disk since STORE_VOTE *seq. After a failed write, stores it again and updates
+ * *seq.
+ */
+static bool is_stored(struct tw_node *node, uint64_t *seq) {
+    if (node->acceptor.stored_seq >= *seq) return true;
     if (node->acceptor.store_failed_us == 0) return false; /* on its way */
     if (node->now_us < node->acceptor.store_failed_us + RETRY_US) {
         tw_act_wake(node, node->acceptor.store_failed_us + RETRY_US);
         return false;
     }
     node->acceptor.store_failed_us = 0;
-    node->acceptor.nonce_seq = tw_acceptor_store(node);
+    *seq = tw_acceptor_store(node);
     return false;
+}
+
+bool tw_acceptor_has_nonce(struct tw_node *node) {
+    return is_stored(node, &node->acceptor.nonce_seq);
+}
+
+void tw_acceptor_keep_result(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (round->self_part < 0 || !round->is_reduced || round->results[round->self_part].has) return;
+    if (round->result_seq == 0) {
+        tw_acceptor_turn(node);
+        node->vote.has_announced = 1;
+        round->result_seq = tw_acceptor_store(node);
+    } else {
+        (void)is_stored(node, &round->result_seq);
+    }
 }
 
 static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t peer,
@@ -303,9 +326,28 @@ static bool is_justified(const struct tw_node *node, const struct tw_msg_propose
            tw_vote_proof_justifies(node, propose);
 }
 
-/* Promises free the proposer to propose this, and every contributor signed its row. Otherwise an
- * owner could list a contribution that nobody made, and no audit could repeat the merge. A record
- * with a lock needs no check of the rows: the voters in the lock made it. */
+/* Each new member asked for its seat in this round, under its nonce. A seat whose member does not
+ * know of it has no vote: a few of them, and the group could decide nothing. */
+static bool are_joins_signed(const struct tw_node *node, const struct tw_msg_propose *propose) {
+    const struct tw_roster *next = &propose->record.next;
+    uint32_t count = 0;
+    if (TW_IS_MUTANT(node, TW_MUTANT_ANY_COMPANY)) return true;
+    for (uint32_t i = 0; i < next->count; i++) {
+        const struct tw_member *member = &next->members[i];
+        if (tw_proposal_has_member(&node->roster, member)) continue;
+        if (count == propose->joins_count ||
+            !tw_vote_proof_is_join(node, &member->id, member->nonce, node->at.rounds,
+                                   propose->joins[count]))
+            return false;
+        count++;
+    }
+    return count == propose->joins_count;
+}
+
+/* Promises free the proposer to propose this; contributors signed their rows, owners their results,
+ * and new members their JOINs. Otherwise an owner could list a contribution that nobody made, and
+ * no audit could repeat the merge. A record with a lock needs no check of these: the voters in the
+ * lock made it. */
 static bool is_proven(const struct tw_node *node, const struct tw_msg_propose *propose) {
     const struct tw_record *record = &propose->record;
     if (!is_justified(node, propose)) return false;
@@ -315,7 +357,22 @@ static bool is_proven(const struct tw_node *node, const struct tw_msg_propose *p
             !TW_IS_MUTANT(node, TW_MUTANT_ROW_UNSIGNED))
             return false;
     }
-    return true;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        if (record->parts[k].bytes > 0 &&
+            !tw_result_is_signed(node, record, k, propose->results[k]))
+            return false;
+    }
+    return are_joins_signed(node, propose);
+}
+
+/* The results of a proven proposal are announced by their owners, perhaps to its proposer alone. */
+static void learn_results(struct tw_node *node, const struct tw_msg_propose *propose) {
+    for (uint32_t k = 0; k < propose->record.parts_count && propose->lock.ballot == 0; k++) {
+        const struct tw_part *part = &propose->record.parts[k];
+        if (part->bytes == 0) continue;
+        tw_evidence_result(node, part->owner_idx, k, part, propose->results[k], true);
+        tw_result_learn(node, &propose->record, k, propose->results[k]);
+    }
 }
 
 void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
@@ -358,6 +415,7 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
         return;
     }
     if (propose->ballot > 1) tw_evidence_promises(node, propose, true);
+    if (peer != NO_PEER) learn_results(node, propose);
     forget_offer(node);
     round->is_offer_leased = false;
     round->has_offer = true;
@@ -440,6 +498,7 @@ void tw_acceptor_consider(struct tw_node *node) {
     round->is_lost = is_lost && is_settled;
     const uint32_t refused = is_settled ? 0 : tw_veto_find(node, &round->offer);
     if (refused != 0) {
+        forget_offer(node);
         tw_veto_offer(node, refused);
         return;
     }

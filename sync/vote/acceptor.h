@@ -25,6 +25,9 @@ bool tw_acceptor_has_offer(struct tw_node *node);
 void tw_acceptor_reset(struct tw_node *node);
 /* The nonce of the membership is on disk. Stores it again if the write failed. */
 bool tw_acceptor_has_nonce(struct tw_node *node);
+/* Stores that this node has signed a result in the open round, once there is one. After a restart
+ * it signs no second one. */
+void tw_acceptor_keep_result(struct tw_node *node);
 /* Resets the vote for the open round. Older rounds are decided, and their votes not needed. */
 void tw_acceptor_turn(struct tw_node *node);
 /* Stores the vote. Returns the number of the STORED that answers. */

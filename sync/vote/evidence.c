@@ -1,9 +1,10 @@
 /* evidence.c - two statements of one member about one ballot that exclude each other.
  *
- * A statement is a promise with its lock, or a vote of phase 1 or 2 with its record. Each is signed
- * with lineage, round and ballot, and with the nonce of its author in the roster. Two that differ
- * for the same lineage, nonce, round and ballot prove that their author lies. Any node can check
- * that, so the evidence is passed on, once, and bans the author at every node.
+ * A statement is a promise with its lock, a vote of phase 1 or 2 with its record, or the result of
+ * a part, whose number stands in the place of the ballot. Each is signed with lineage, round and
+ * ballot, and with the nonce of its author in the roster. Two that differ for the same lineage,
+ * nonce, round and ballot prove that their author lies. Any node can check that, so the evidence is
+ * passed on, once, and bans the author at every node.
  *
  * No honest node makes such a pair. A vote is on disk before it is sent. At one ballot a member
  * promises once, accepts one record, and locks only that record. Its lock changes only by a vote
@@ -17,7 +18,9 @@
  * invented members (claim.c), or members fork, where f is 0. The two votes differ in nonce, so they
  * prove nothing. Both histories have the true nonce of a liar, if it votes in both.
  *
- * Contributions are no evidence: a node that restarts in a round encodes another one.
+ * An owner has on disk that it signed a result before it announces it, and announces none after a
+ * restart (has_signed_before of round.c). Contributions are no evidence: a node that restarts in a
+ * round encodes another one.
  *
  * Bounds: one statement of each member and phase is kept, the newest. Evidence counts only against
  * linked nodes and members of the roster, because keys cost nothing. */
@@ -157,6 +160,14 @@ void tw_evidence_lock(struct tw_node *node, const struct tw_msg_lock *lock, bool
         memcpy(statement.signature, lock->proof.signatures[i], sizeof(statement.signature));
         hear(node, i, TW_VOTE_ACCEPT, lock->proof.ballot, &statement, is_checked);
     }
+}
+
+void tw_evidence_result(struct tw_node *node, uint32_t owner, uint32_t k,
+                        const struct tw_part *part, const uint8_t signature[TW_SIGNATURE_BYTES],
+                        bool is_checked) {
+    struct tw_statement statement = {.digest = tw_part_digest(part)};
+    memcpy(statement.signature, signature, sizeof(statement.signature));
+    hear(node, owner, TW_VOTE_RESULT, k + 1, &statement, is_checked);
 }
 
 void tw_evidence_fork(struct tw_node *node, const struct tw_msg_commit *commit) {

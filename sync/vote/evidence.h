@@ -16,6 +16,10 @@ void tw_evidence_vote(struct tw_node *node, uint32_t idx, const struct tw_msg_ac
 void tw_evidence_promises(struct tw_node *node, const struct tw_msg_propose *propose,
                           bool is_checked);
 void tw_evidence_lock(struct tw_node *node, const struct tw_msg_lock *lock, bool is_checked);
+/* The owner of part k signed this result of it. */
+void tw_evidence_result(struct tw_node *node, uint32_t owner, uint32_t k,
+                        const struct tw_part *part, const uint8_t signature[TW_SIGNATURE_BYTES],
+                        bool is_checked);
 /* The peer's record of the previous round differs from ours, so signers of both are two-faced. */
 void tw_evidence_fork(struct tw_node *node, const struct tw_msg_commit *commit);
 void tw_evidence_received(struct tw_node *node, uint16_t peer,

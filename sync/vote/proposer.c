@@ -26,6 +26,7 @@
 #include "sync/core/vote_proof.h"
 #include "sync/round/proposal.h"
 #include "sync/round/record_check.h"
+#include "sync/round/result.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
@@ -43,11 +44,20 @@ void tw_proposer_write(struct tw_node *node) {
     tw_proposal_write(node);
 }
 
+/* Fills the whole message: its slot has the bytes of an earlier one. */
 static void write_propose(const struct round *round, struct tw_msg_propose *propose) {
+    const bool is_free = round->best_lock.ballot == 0;
     propose->ballot = round->ballot;
     propose->record = round->proposal;
     propose->promises = round->promises;
     propose->lock = round->best_lock;
+    propose->joins_count = is_free ? round->joins_count : 0;
+    memcpy(propose->joins, round->joins, sizeof(propose->joins));
+    memset(propose->results, 0, sizeof(propose->results));
+    for (uint32_t k = 0; k < round->proposal.parts_count && is_free; k++) {
+        if (round->proposal.parts[k].bytes > 0)
+            memcpy(propose->results[k], round->results[k].announced.signature, TW_SIGNATURE_BYTES);
+    }
 }
 
 static void write_lock(const struct tw_node *node, struct tw_msg_lock *lock) {
@@ -240,7 +250,7 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
 static bool has_all_results(const struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t k = 0; k < round->owners_count; k++) {
-        if (!tw_round_is_unannounced(node, k) && tw_round_is_provable(node, k)) continue;
+        if (!tw_round_is_unannounced(node, k) && tw_result_is_provable(node, k)) continue;
         if (tw_membership_is_live(node, round->owners[k])) return false;
     }
     return true;

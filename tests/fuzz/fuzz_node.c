@@ -350,6 +350,7 @@ static void near_propose(struct tw_msg_propose *propose) {
     struct tw_error err;
     propose->ballot = near_ballot();
     near_close(&propose->record);
+    if (!is_rare()) signing_shown(&rig.config.run, &rig.view.roster, propose);
     const uint8_t how = take();
     if (how < 64 || tw_record_check(&propose->record, &err) != TW_OK) return;
     const uint64_t lock_ballot = how < 192 ? 0 : near_ballot();
@@ -472,7 +473,8 @@ static void near_message(struct tw_message *message) {
         break;
     case TW_MSG_LEAVE: break;
     case TW_MSG_JOIN:
-        message->u.join = (struct tw_msg_join){near_lineage(), near(rig.view.rounds), take(), 1};
+        message->u.join =
+            (struct tw_msg_join){near_lineage(), near(rig.view.rounds), take(), 1, {0}};
         break;
     case TW_MSG_CONTRIB: near_contrib(&message->u.contrib); break;
     case TW_MSG_RESULT:
@@ -545,16 +547,14 @@ static void hear(uint8_t how) {
     static struct tw_message message;
     struct tw_error err;
     struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = how % PEERS};
+    const struct tw_id sender = peer_id(event.peer);
     near_message(&message);
     if (message.kind == TW_MSG_STATUS) { /* a receiver may hold its seat */
-        const struct tw_id id = peer_id(event.peer);
-        const int seat = tw_roster_find(&rig.view.roster, &id);
+        const int seat = tw_roster_find(&rig.view.roster, &sender);
         if (seat >= 0) message.u.status.nonce = rig.view.roster.members[seat].nonce;
     }
     if (!rig.is_up[event.peer] || tw_message_check(&message, &err) != TW_OK) return;
-    const struct tw_id sender = peer_id(event.peer);
-    if (message.kind == TW_MSG_CONTRIB && (how & 0x40) == 0)
-        signing_contrib(&rig.config.run, &sender, &message.u.contrib);
+    if ((how & 0x40) == 0) signing_as_sender(&rig.config.run, &rig.view.roster, &sender, &message);
     event.u.message = &message;
     feed(&event);
 }

@@ -151,6 +151,7 @@ static void sample_result(struct tw_rng *rng, struct tw_msg_result *result) {
     if (result->contributors_count == 0) return;
     result->bytes = draw_between(rng, 1, TW_PAYLOAD_BYTES_MAX);
     result->hash = tw_sample_id(rng);
+    sample_signature(rng, result->signature);
     result->refused = draw_u64(rng);
     for (uint32_t i = 0; i < result->contributors_count; i++)
         result->refused &= ~(UINT64_C(1) << result->contributors[i].member_idx);
@@ -186,6 +187,11 @@ static void sample_promise(struct tw_rng *rng, struct tw_msg_promise *promise) {
 static void sample_propose(struct tw_rng *rng, struct tw_msg_propose *propose) {
     propose->ballot = draw_u64(rng);
     sample_any_close(rng, &propose->record);
+    for (uint32_t k = 0; k < propose->record.parts_count; k++) {
+        if (propose->record.parts[k].bytes > 0) sample_signature(rng, propose->results[k]);
+    }
+    propose->joins_count = draw_between(rng, 0, TW_JOINS_MAX);
+    for (uint32_t i = 0; i < propose->joins_count; i++) sample_signature(rng, propose->joins[i]);
     if (tw_rng_below(rng, 3) == 0) return;
     propose->promises.voters = tw_rng_next(rng) | 1;
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
@@ -194,6 +200,10 @@ static void sample_propose(struct tw_rng *rng, struct tw_msg_propose *propose) {
         sample_signature(rng, propose->promises.signatures[i]);
     }
     sample_proof(rng, &propose->lock);
+    if (propose->lock.ballot == 0) return;
+    memset(propose->results, 0, sizeof(propose->results));
+    memset(propose->joins, 0, sizeof(propose->joins));
+    propose->joins_count = 0;
 }
 
 static void sample_lock(struct tw_rng *rng, struct tw_msg_lock *lock) {
@@ -209,7 +219,7 @@ static void sample_evidence(struct tw_rng *rng, struct tw_msg_evidence *evidence
     evidence->nonce = draw_u64(rng);
     evidence->round = draw_u64(rng);
     evidence->ballot = draw_u64(rng);
-    evidence->phase = (enum tw_vote_phase)draw_between(rng, 0, 2);
+    evidence->phase = (enum tw_vote_phase)draw_between(rng, 0, 3);
     if (evidence->phase == TW_VOTE_PROMISE) {
         evidence->first.lock_ballot = draw_between(rng, 0, 9);
         evidence->second.lock_ballot = draw_between(rng, 10, 99);
@@ -262,7 +272,10 @@ void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_
     case TW_MSG_PEERS: sample_peers(rng, &message->u.peers); break;
     case TW_MSG_LINKS: sample_links(rng, &message->u.links); break;
     case TW_MSG_LEAVE: message->u.leave.reason = draw_between(rng, 0, 255); break;
-    case TW_MSG_JOIN: message->u.join = (struct tw_msg_join){id, a, b, draw_u32(rng)}; break;
+    case TW_MSG_JOIN:
+        message->u.join = (struct tw_msg_join){id, a, b, draw_u32(rng), {0}};
+        sample_signature(rng, message->u.join.signature);
+        break;
     case TW_MSG_CONTRIB: sample_contrib(rng, &message->u.contrib); break;
     case TW_MSG_RESULT: sample_result(rng, &message->u.result); break;
     case TW_MSG_PREPARE: message->u.prepare = (struct tw_msg_prepare){id, a, b}; break;

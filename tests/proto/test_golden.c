@@ -178,6 +178,7 @@ static void fill_round(struct tw_message *message) {
         result->part = 1;
         result->bytes = 70000;
         result->hash = id(2);
+        memset(result->signature, 0x96, TW_SIGNATURE_BYTES);
         result->contributors_count = 2;
         result->contributors[0] = (struct tw_contributor){0, 30, 30720, 61440, id(3), {0}};
         memset(result->contributors[0].signature, 0x69, TW_SIGNATURE_BYTES);
@@ -226,7 +227,8 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
         break;
     case TW_MSG_LEAVE: message->u.leave.reason = TW_DENIED; break;
     case TW_MSG_JOIN:
-        message->u.join = (struct tw_msg_join){id(1), 812, 0x1122334455667788, 5};
+        message->u.join = (struct tw_msg_join){id(1), 812, 0x1122334455667788, 5, {0}};
+        memset(message->u.join.signature, 0xC6, TW_SIGNATURE_BYTES);
         break;
     case TW_MSG_CONTRIB:
     case TW_MSG_RESULT: fill_round(message); break;

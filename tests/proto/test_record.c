@@ -184,6 +184,21 @@ static void contribution_root_depends_on_every_hash_and_their_order(void **state
     assert_false(tw_id_equal(&root, &swapped));
 }
 
+static void part_digest_depends_on_all_but_the_owner(void **state) {
+    (void)state;
+    const struct tw_part part = {.bytes = 7, .result = tw_sample_id(&rng), .contributors = 5};
+    const struct tw_id digest = tw_part_digest(&part);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct tw_part other = part;
+        if (i == 0) other.owner_idx++;
+        if (i == 1) other.bytes++;
+        if (i == 2) other.result.bytes[31] ^= 1;
+        if (i == 3) other.contributors |= UINT64_C(1) << 63;
+        const struct tw_id of_other = tw_part_digest(&other);
+        assert_int_equal(tw_id_equal(&digest, &of_other), i == 0);
+    }
+}
+
 static void roster_finds_members_and_no_others(void **state) {
     (void)state;
     for (uint32_t count = 0; count <= TW_MEMBERS_MAX; count++) {
@@ -215,6 +230,7 @@ int main(void) {
         cmocka_unit_test_setup(changed_bytes_are_refused_or_mean_something_else, seed),
         cmocka_unit_test_setup(every_broken_rule_is_refused, seed),
         cmocka_unit_test_setup(contribution_root_depends_on_every_hash_and_their_order, seed),
+        cmocka_unit_test_setup(part_digest_depends_on_all_but_the_owner, seed),
         cmocka_unit_test_setup(roster_finds_members_and_no_others, seed),
         cmocka_unit_test_setup(owners_are_the_first_members_with_weight, seed),
     };

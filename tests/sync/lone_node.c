@@ -11,7 +11,7 @@ struct seen *seen;
 uint32_t seen_count;
 static bool has_result_codec;
 static uint32_t judges_min, self_number;
-static struct tw_vote vote;
+static struct tw_vote vote, stored;
 
 struct tw_id id_of(uint32_t member) {
     return (struct tw_id){{(uint8_t)(0x11 * (member + 1))}};
@@ -30,6 +30,7 @@ static void drain(void) {
         seen[seen_count].action = action;
         if (action.kind == TW_ACT_SEND) seen[seen_count].message = *action.u.message;
         seen_count++;
+        if (action.kind == TW_ACT_STORE_VOTE && !is_disk_full) stored = *action.u.store.vote;
         if (action.kind == TW_ACT_STORE_VOTE) seqs[seqs_count++] = action.u.store.seq;
     }
     for (uint32_t i = 0; i < seqs_count; i++) {
@@ -51,6 +52,7 @@ static void prove_propose(const struct tw_roster *roster, struct tw_msg_propose 
     struct tw_record *record = &propose->record;
     signing_rows(&run, roster, &record->lineage, record->round, record->contributors,
                  record->contributors_count);
+    signing_shown(&run, roster, propose);
     if (propose->ballot > 1 && propose->promises.voters == 0)
         signing_justify(&run, roster, 0, 0, propose);
 }
@@ -62,10 +64,12 @@ static void sign_as(uint16_t peer, struct tw_message *message) {
     struct tw_msg_result *result = &message->u.result;
     struct tw_msg_commit *commit = &message->u.commit;
     switch ((int)message->kind) {
-    case TW_MSG_CONTRIB: signing_contrib(&run, &signer, &message->u.contrib); break;
+    case TW_MSG_CONTRIB:
+    case TW_MSG_JOIN: signing_as_sender(&run, &roster, &signer, message); break;
     case TW_MSG_RESULT:
         signing_rows(&run, &roster, &result->lineage, result->round, result->contributors,
                      result->contributors_count);
+        signing_as_sender(&run, &roster, &signer, message);
         break;
     case TW_MSG_PROPOSE: prove_propose(&roster, &message->u.propose); break;
     case TW_MSG_PROMISE: signing_promise(&run, &roster, &signer, &message->u.promise); break;
@@ -258,6 +262,11 @@ void start_again(void) {
         link_up(peer);
         say_status(peer, &start.lineage, start.rounds, start.tip.clock_tokens);
     }
+}
+
+void start_with_vote(void) {
+    vote = stored;
+    start_again();
 }
 
 void start_as(uint32_t member) {

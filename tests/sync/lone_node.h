@@ -69,6 +69,8 @@ void assert_follows(const struct tw_id *lineage);
 struct tw_record empty_close(const struct tw_record *parent);
 /* kill -9 and restart from `start`, linked to peers 1 and 2. */
 void start_again(void);
+/* The same, with the vote that the node stored last. */
+void start_with_vote(void);
 /* Starts another member from `start`, without a vote, linked to the two others. */
 void start_as(uint32_t member);
 /* cmocka fixtures. two_codecs: results use another codec than contributions. few_judges: the

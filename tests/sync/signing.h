@@ -162,6 +162,83 @@ static inline void signing_contrib(const struct tw_id *run, const struct tw_id *
     memcpy(contrib->signature, row.signature, sizeof(row.signature));
 }
 
+/* The owner of the part signs its result; nothing is signed without a result. */
+static inline void signing_part(const struct tw_id *run, const struct tw_roster *roster,
+                                const struct tw_id *lineage, uint64_t round, uint32_t k,
+                                const struct tw_part *part, uint8_t signature[TW_SIGNATURE_BYTES]) {
+    if (part->bytes == 0 || part->owner_idx >= roster->count) return;
+    const struct tw_member *owner = &roster->members[part->owner_idx];
+    const struct tw_ballot_vote vote = {.run = *run,
+                                        .lineage = *lineage,
+                                        .nonce = owner->nonce,
+                                        .round = round,
+                                        .ballot = k + 1,
+                                        .phase = TW_VOTE_RESULT,
+                                        .digest = tw_part_digest(part)};
+    signing_vote(&owner->id, &vote, signature);
+}
+
+static inline void signing_result(const struct tw_id *run, const struct tw_roster *roster,
+                                  const struct tw_id *owner, struct tw_msg_result *result) {
+    struct tw_part part = tw_result_part(result);
+    const int idx = tw_roster_find(roster, owner);
+    if (idx < 0) return;
+    part.owner_idx = (uint32_t)idx;
+    signing_part(run, roster, &result->lineage, result->round, result->part, &part,
+                 result->signature);
+}
+
+static inline void signing_results(const struct tw_id *run, const struct tw_roster *roster,
+                                   struct tw_msg_propose *propose) {
+    const struct tw_record *record = &propose->record;
+    for (uint32_t k = 0; k < record->parts_count; k++)
+        signing_part(run, roster, &record->lineage, record->round, k, &record->parts[k],
+                     propose->results[k]);
+}
+
+static inline void signing_join(const struct tw_id *run, const struct tw_id *lineage,
+                                uint64_t round, const struct tw_member *member,
+                                uint8_t signature[TW_SIGNATURE_BYTES]) {
+    const struct tw_ballot_vote vote = {.run = *run,
+                                        .lineage = *lineage,
+                                        .nonce = member->nonce,
+                                        .round = round,
+                                        .phase = TW_VOTE_JOIN};
+    signing_vote(&member->id, &vote, signature);
+}
+
+/* Each new member of the next roster asked to join. */
+static inline void signing_joins(const struct tw_id *run, const struct tw_roster *roster,
+                                 struct tw_msg_propose *propose) {
+    const struct tw_record *record = &propose->record;
+    propose->joins_count = 0;
+    for (uint32_t i = 0; i < record->next.count && propose->joins_count < TW_JOINS_MAX; i++) {
+        const struct tw_member *member = &record->next.members[i];
+        const int at = tw_roster_find(roster, &member->id);
+        if (at >= 0 && roster->members[at].nonce == member->nonce) continue;
+        signing_join(run, &record->lineage, record->round, member,
+                     propose->joins[propose->joins_count++]);
+    }
+}
+
+/* The signatures that a proposal shows: those of owners and new members. */
+static inline void signing_shown(const struct tw_id *run, const struct tw_roster *roster,
+                                 struct tw_msg_propose *propose) {
+    signing_results(run, roster, propose);
+    signing_joins(run, roster, propose);
+}
+
+/* Signs CONTRIB, RESULT and JOIN, which only their sender signs. */
+static inline void signing_as_sender(const struct tw_id *run, const struct tw_roster *roster,
+                                     const struct tw_id *sender, struct tw_message *message) {
+    struct tw_msg_join *join = &message->u.join;
+    const struct tw_member asker = {.id = *sender, .nonce = join->nonce};
+    if (message->kind == TW_MSG_CONTRIB) signing_contrib(run, sender, &message->u.contrib);
+    if (message->kind == TW_MSG_RESULT) signing_result(run, roster, sender, &message->u.result);
+    if (message->kind == TW_MSG_JOIN)
+        signing_join(run, &join->lineage, join->rounds, &asker, join->signature);
+}
+
 /* Signs as `self`, which is borrowed. */
 static inline struct tw_signing signing_as(struct tw_id *self) {
     return (struct tw_signing){.key = self, .sign = signing_sign, .is_signed = signing_is_signed};

@@ -128,6 +128,39 @@ static void votes_for_two_records_are_compared(void **state) {
     assert_true(is_convicted(2));
 }
 
+/* The owner of part 1 announces one result to this node, and another one over the same link, or to
+ * the proposer. */
+static void results_for_two_members_are_compared(void **state) {
+    (void)state;
+    enum { SAME, SAID_TWICE, PROPOSED, CASES };
+    for (int i = 0; i < CASES; i++) {
+        start_again();
+        worker_up();
+        const struct tw_id one = name_of("result"), two = name_of("another");
+        const struct tw_contributor by = {.member_idx = 1, .tokens = 100, .fragment_tokens = 100};
+        say_result_by(&by, &one, 90);
+        if (i == SAID_TWICE) say_result_by(&by, &two, 90);
+        struct tw_message *message = message_of(TW_MSG_PROPOSE);
+        struct tw_record *record = &message->u.propose.record;
+        *record = empty_close(&start.tip);
+        record->parts_count = 3;
+        for (uint32_t k = 0; k < 3; k++) record->parts[k] = (struct tw_part){.owner_idx = k};
+        record->parts[1] = (struct tw_part){
+            .owner_idx = 1, .bytes = 90, .result = one, .contributors = UINT64_C(1) << 1};
+        if (i == PROPOSED) record->parts[1].result = two;
+        record->contributors_count = 1;
+        record->contributors[0] = by;
+        record->clock_tokens += 100;
+        for (uint64_t rank = 0; rank < 3; rank++) {
+            message->u.propose.ballot = TW_MEMBERS_MAX + rank;
+            say(2, message);
+        }
+        assert_int_equal(is_convicted(1), i != SAME);
+        assert_int_equal(find_message(TW_MSG_EVIDENCE, 2) != NULL, i != SAME);
+        assert_false(is_convicted(2));
+    }
+}
+
 /* Of three members one voted for both sides: two records of a round are decided. */
 static void fork_names_the_member_that_made_it(void **state) {
     (void)state;
@@ -234,6 +267,7 @@ int main(void) {
         TEST(evidence_against_strangers_is_ignored),
         TEST(promises_of_two_proposals_are_compared),
         TEST(votes_for_two_records_are_compared),
+        TEST(results_for_two_members_are_compared),
         TEST(fork_names_the_member_that_made_it),
         TEST(vote_in_a_second_history_is_no_evidence),
         TEST(statements_of_another_history_are_forgotten),

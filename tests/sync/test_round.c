@@ -1,7 +1,7 @@
 /* test_round.c - one round as a member sees it: opening it, voting in it, and learning how long
  * rounds take. */
 #include "sync/core/state/node.h"
-#include "sync/round/round.h"
+#include "sync/round/result.h"
 #include "tests/sync/lone_node.h"
 #include "tests/sync/signing.h"
 
@@ -394,6 +394,9 @@ static void say_result_of_row(const struct tw_contributor *row) {
                                                .hash = name_of("result"),
                                                .contributors_count = 1};
     message->u.result.contributors[0] = *row;
+    const struct tw_id run = {{0}}, owner = id_of(1);
+    const struct tw_roster roster = view_now().roster;
+    signing_result(&run, &roster, &owner, &message->u.result);
     say_unsigned(1, message);
 }
 
@@ -406,34 +409,70 @@ static void signature_of_a_member_without_a_link_comes_with_the_result(void **st
     memset(bare.signature, 0, sizeof(bare.signature));
     worker_up();
     say_result_of_row(&bare);
-    assert_false(tw_round_is_provable(node, 1));
+    assert_false(tw_result_is_provable(node, 1));
     contribute_as(2); /* over a link that came late */
-    assert_true(tw_round_is_provable(node, 1));
+    assert_true(tw_result_is_provable(node, 1));
     start_again();
     worker_up();
     say_result_of_row(&row);
-    assert_true(tw_round_is_provable(node, 1));
+    assert_true(tw_result_is_provable(node, 1));
     start_again();
     worker_up();
     say_result_of_row(&forged);
     assert_non_null(find_action(TW_ACT_CLOSE));
 }
 
-/* Every result has arrived, but the first proposer lists a contribution that its member never made.
- */
-static void proposer_that_lists_a_forged_contribution_is_passed_over(void **state) {
-    (void)state;
+/* The node contributes alone, and merges its own contribution. */
+static void merge_ours(void) {
     worker_up();
     encode_ours();
     sit_out_as(1);
     sit_out_as(2);
-    const struct tw_action *reduce = find_action(TW_ACT_REDUCE);
-    assert_non_null(reduce);
+    if (find_action(TW_ACT_REDUCE) == NULL) return;
     struct tw_event reduced = {.kind = TW_EV_REDUCED, .ok = true};
     reduced.u.reduced.round = ROUNDS;
     reduced.u.reduced.bytes = 50;
     reduced.u.reduced.hash = name_of("merged");
     feed(&reduced);
+}
+
+/* Two signed results of one part ban their owner, so the disk says that there is one. */
+static void result_is_announced_once_the_disk_says_so(void **state) {
+    (void)state;
+    is_disk_full = true;
+    merge_ours();
+    assert_non_null(find_action(TW_ACT_STORE_VOTE));
+    assert_null(find_message(TW_MSG_RESULT, 1));
+    is_disk_full = false;
+    wait_us(SECONDS(5));
+    const struct tw_message *result = find_message(TW_MSG_RESULT, 1);
+    assert_non_null(result);
+    const struct tw_id run = {{0}}, self = id_of(0);
+    const struct tw_roster roster = view_now().roster;
+    struct tw_msg_result again = result->u.result;
+    signing_result(&run, &roster, &self, &again);
+    assert_memory_equal(again.signature, result->u.result.signature, TW_SIGNATURE_BYTES);
+}
+
+/* After a restart the node might merge other contributions. */
+static void owner_signs_no_second_result_after_a_restart(void **state) {
+    (void)state;
+    merge_ours();
+    assert_true(find_message(TW_MSG_RESULT, 1)->u.result.bytes > 0);
+    start_with_vote();
+    merge_ours();
+    wait_us(SECONDS(5));
+    assert_null(find_action(TW_ACT_REDUCE));
+    const struct tw_message *result = find_message(TW_MSG_RESULT, 1);
+    assert_true(result != NULL && result->u.result.bytes == 0);
+}
+
+/* Every result has arrived, but the first proposer lists a contribution that its member never made.
+ */
+static void proposer_that_lists_a_forged_contribution_is_passed_over(void **state) {
+    (void)state;
+    merge_ours();
+    assert_non_null(find_action(TW_ACT_REDUCE));
     propose_with_two(OTHER_ROOT);
     say_nothing_as(2, 2);
     assert_int_equal(node->round.self_rank, 1);
@@ -466,22 +505,20 @@ static void ask_for_a_seat_as(uint16_t peer) {
 static void request_to_a_full_group_is_reported_once_in_a_while(void **state) {
     (void)state;
     const struct tw_id id = id_of(5), member = id_of(2);
-    struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = 3};
-    event.u.id = id;
-    feed(&event);
+    link_up(5);
     node->cfg.members_max = 4;
-    ask_for_a_seat_as(3);
+    ask_for_a_seat_as(5);
     assert_int_equal(reports_of_full(&id), 0); /* the fourth seat is free */
     node->cfg.members_max = 3;
     for (uint32_t i = 0; i < 5; i++) {
-        ask_for_a_seat_as(3);
+        ask_for_a_seat_as(5);
         ask_for_a_seat_as(2); /* peer 2 has a seat and asks under a new nonce */
         now_us += SECONDS(1);
     }
     assert_int_equal(reports_of_full(&id), 1);
     assert_int_equal(reports_of_full(&member), 0);
     now_us += FULL_US;
-    ask_for_a_seat_as(3);
+    ask_for_a_seat_as(5);
     assert_int_equal(reports_of_full(&id), 2);
     assert_false(view_now().is_shut_out);
 }
@@ -634,6 +671,8 @@ int main(void) {
         TEST(contribution_that_its_member_did_not_sign_gets_no_vote),
         TEST(forged_contribution_closes_the_link),
         TEST(signature_of_a_member_without_a_link_comes_with_the_result),
+        TEST(result_is_announced_once_the_disk_says_so),
+        TEST(owner_signs_no_second_result_after_a_restart),
         TEST(proposer_that_lists_a_forged_contribution_is_passed_over),
         TEST(request_to_a_full_group_is_reported_once_in_a_while),
         TEST(node_without_a_seat_says_so_until_it_has_one),

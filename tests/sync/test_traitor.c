@@ -2,6 +2,7 @@
  * about the next roster, the log, the beginning of a round, or a result that it hides. */
 #include "sync/core/state/node.h"
 #include "tests/sync/lone_node.h"
+#include "tests/sync/signing.h"
 
 /* Restarts as member 0 of `members_count`, all linked. Those beyond three own no part. */
 static void begin_with(uint32_t members_count) {
@@ -97,6 +98,39 @@ static void stranger_needs_the_word_of_two_of_four(void **state) {
     assert_vote(&record, false);
     wait_us(SECONDS(400)); /* however long the round stays open */
     assert_vote(&record, false);
+}
+
+/* The liar gives seats to nodes that all members know, but that did not ask for them, or not now,
+ * or not under that nonce. Nobody would vote in these seats. */
+static void seat_needs_the_request_of_its_node(void **state) {
+    (void)state;
+    enum { ASKED, NONE, OF_ANOTHER_ROUND, OF_ANOTHER_NONCE, OF_ANOTHER_NODE, ONE_TOO_MANY, CASES };
+    const struct tw_id run = {{0}};
+    link_up(4);
+    say_status(4, &start.lineage, start.rounds, start.tip.clock_tokens);
+    struct tw_record record = empty_round();
+    record.next.number++;
+    struct tw_member *const member = &record.next.members[record.next.count++];
+    *member = (struct tw_member){.id = id_of(4), .nonce = 99};
+    for (int i = CASES; i-- > 0;) {
+        struct tw_message *message = message_of(TW_MSG_PROPOSE);
+        struct tw_msg_propose *propose = &message->u.propose;
+        struct tw_member asker = *member;
+        if (i == OF_ANOTHER_NONCE) asker.nonce++;
+        if (i == OF_ANOTHER_NODE) asker.id = id_of(3);
+        propose->record = record;
+        propose->joins_count = i == NONE ? 0 : i == ONE_TOO_MANY ? 2 : 1;
+        for (uint32_t k = 0; k < propose->joins_count; k++)
+            signing_join(&run, &start.lineage, ROUNDS - (i == OF_ANOTHER_ROUND), &asker,
+                         propose->joins[k]);
+        for (uint64_t rank = 0; rank < start.tip.next.count; rank++) {
+            propose->ballot = (uint64_t)(1 + CASES - i) * TW_MEMBERS_MAX + rank;
+            propose->promises.voters = 0;
+            signing_justify(&run, &start.tip.next, 0, 0, propose);
+            say_unsigned(2, message);
+        }
+        assert_int_equal(find_message(TW_MSG_ACCEPT, 2) != NULL, i == ASKED);
+    }
 }
 
 static void node_that_two_members_know_is_voted_in(void **state) {
@@ -270,33 +304,70 @@ static void announce_nothing(uint32_t owner) {
     say((uint16_t)owner, message);
 }
 
-/* An owner announces its result to the others alone. The vote of this node would be missing. */
-static void result_hidden_from_this_node_is_voted_for_soon(void **state) {
-    (void)state;
-    begin_without_own_part();
+/* A round with the result of owner 4 alone. */
+static struct tw_record round_of_fourth(const struct tw_id *result) {
     struct tw_record record = empty_close(&start.tip);
-    const struct tw_id result = name_of("result");
     record.parts_count = 4;
     for (uint32_t k = 0; k < 4; k++) record.parts[k] = (struct tw_part){.owner_idx = k + 1};
     record.parts[3] = (struct tw_part){
-        .owner_idx = 4, .bytes = 90, .result = result, .contributors = UINT64_C(1) << 4};
+        .owner_idx = 4, .bytes = 90, .result = *result, .contributors = UINT64_C(1) << 4};
     record.contributors_count = 1;
     record.contributors[0] = (struct tw_contributor){
         .member_idx = 4, .tokens = 100, .fragment_tokens = 100, .fragment_steps = 10};
     record.clock_tokens += 100;
     for (uint32_t i = 1; i < 4; i++) record.next.members[i].weight = 0; /* not punctual */
     for (uint32_t owner = 1; owner < 4; owner++) announce_nothing(owner);
-    propose(1, 2, &record);
-    assert_non_null(find_action(TW_ACT_EXPECT));
+    return record;
+}
+
+static void deliver(const struct tw_id *result) {
     struct tw_event event = {.kind = TW_EV_CHUNK, .peer = 4};
-    event.u.chunk.hash = result;
+    event.u.chunk.hash = *result;
     feed(&event);
     event.kind = TW_EV_VERIFIED;
     event.ok = true;
     feed(&event);
-    assert_null(find_message(TW_MSG_ACCEPT, 2)); /* the owner may only be a little late */
-    wait_us(SECONDS(3));
+}
+
+/* An owner announces its result to the others alone. The proposal shows its signature. */
+static void result_hidden_from_this_node_is_voted_for(void **state) {
+    (void)state;
+    begin_without_own_part();
+    const struct tw_id result = name_of("result");
+    const struct tw_record record = round_of_fourth(&result);
+    propose(1, 2, &record);
+    assert_non_null(find_action(TW_ACT_EXPECT));
+    deliver(&result);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
+}
+
+/* The proposer invents a result, or shows a signature of the owner for other bytes. */
+static void result_that_its_owner_did_not_sign_gets_no_vote(void **state) {
+    (void)state;
+    const struct tw_id run = {{0}}, result = name_of("result");
+    for (uint32_t other = 0; other < 2; other++) {
+        begin_without_own_part();
+        const struct tw_record record = round_of_fourth(&result);
+        const struct tw_roster roster = view_now().roster;
+        struct tw_message *message = message_of(TW_MSG_PROPOSE);
+        struct tw_msg_propose *propose = &message->u.propose;
+        propose->record = record;
+        propose->record.parts[3].bytes += other;
+        if (other != 0) signing_results(&run, &roster, propose);
+        propose->record.parts[3].bytes = record.parts[3].bytes;
+        signing_rows(&run, &roster, &record.lineage, record.round, propose->record.contributors, 1);
+        for (uint64_t rank = 0; rank < roster.count; rank++) {
+            propose->ballot = TW_MEMBERS_MAX + rank;
+            propose->promises.voters = 0;
+            signing_justify(&run, &roster, 0, 0, propose);
+            say_unsigned(2, message);
+        }
+        deliver(&result);
+        const struct tw_action *report = find_action(TW_ACT_REPORT);
+        assert_true(report != NULL && report->u.report.kind == TW_REPORT_MISBEHAVED);
+        wait_us(SECONDS(300));
+        assert_null(find_message(TW_MSG_ACCEPT, 2));
+    }
 }
 
 static void proposer_that_keeps_its_votes_is_passed_over(void **state) {
@@ -318,6 +389,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(all_parts_do_not_go_to_one_member, set_up_four, tear_down),
         cmocka_unit_test_setup_teardown(stranger_needs_the_word_of_two_of_four, set_up_four,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(seat_needs_the_request_of_its_node, set_up_four, tear_down),
         cmocka_unit_test_setup_teardown(node_that_two_members_know_is_voted_in, set_up_four,
                                         tear_down),
         cmocka_unit_test_setup_teardown(one_member_makes_nobody_a_receiver, set_up_four, tear_down),
@@ -330,8 +402,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(record_that_came_with_a_claim_is_not_handed_on, set_up_four,
                                         tear_down),
         cmocka_unit_test_setup_teardown(one_member_begins_no_round, set_up_four, tear_down),
-        cmocka_unit_test_setup_teardown(result_hidden_from_this_node_is_voted_for_soon, set_up_four,
+        cmocka_unit_test_setup_teardown(result_hidden_from_this_node_is_voted_for, set_up_four,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(result_that_its_owner_did_not_sign_gets_no_vote,
+                                        set_up_four, tear_down),
         cmocka_unit_test_setup_teardown(proposer_that_keeps_its_votes_is_passed_over, set_up_four,
                                         tear_down),
     };

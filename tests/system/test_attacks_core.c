@@ -290,7 +290,7 @@ static void evidence_bans_its_author_alone(void **state) {
     assert_true(hostile_message(&witness, &message));
     assert_true(hostile_ends(&liar, 10));
     assert_true(cluster_reaches(&cluster, 0, "network.banned", 1, 10));
-    assert_true(warns(0, "signed two votes that exclude each other"));
+    assert_true(warns(0, "signed two statements that exclude each other"));
     hostile_close(&witness);
     hostile_close(&liar);
     assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", rounds + 5, 30));

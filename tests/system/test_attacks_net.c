@@ -20,6 +20,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/exit_codes.h"
+#include "daemon/auth/signature.h"
 #include "daemon/net/bans.h"
 #include "proto/control.h"
 #include "tests/system/cluster.h"
@@ -690,6 +691,17 @@ static void invent(const struct tw_msg_status *at, enum tw_message_kind kind, un
     }
 }
 
+static void sign_join(const struct hostile *h, struct tw_msg_join *join) {
+    const struct tw_ballot_vote vote = {.run = target.run,
+                                        .lineage = join->lineage,
+                                        .nonce = join->nonce,
+                                        .round = join->rounds,
+                                        .phase = TW_VOTE_JOIN};
+    uint8_t text[TW_VOTE_TEXT_BYTES];
+    tw_ballot_vote_text(&vote, text);
+    tw_sign(h->identity.key, text, sizeof(text), join->signature);
+}
+
 #ifdef __SANITIZE_ADDRESS__
 #define GROWTH_MAX (512UL * MIB) /* freed memory is kept aside for a while */
 #else
@@ -714,6 +726,7 @@ static void cheap_questions_stop_no_round(void **state) {
         const struct tw_msg_status at = message.u.status;
         do {
             invent(&at, kinds[k], sent, &message);
+            if (kinds[k] == TW_MSG_JOIN) sign_join(&h, &message.u.join);
         } while (sent < TIMES && hostile_message(&h, &message) && ++sent > 0);
         const double rounds = cluster_number(&cluster, 1, "sync.rounds_committed");
         assert_true(cluster_reaches(&cluster, 1, "sync.rounds_committed", rounds + 3, 10));

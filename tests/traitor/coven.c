@@ -40,6 +40,8 @@ struct tw_coven_ballot *tw_coven_put_ballot(struct tw_coven *coven, uint64_t bal
     row->ballot = ballot;
     row->digest = digest;
     row->record = *record;
+    memset(row->results, 0, sizeof(row->results));
+    row->joins_count = 0;
     for (uint32_t i = 0; i < 2; i++) {
         row->votes[i].ballot = ballot;
         row->votes[i].voters = 0;
@@ -96,6 +98,13 @@ void tw_coven_promise(struct tw_coven *coven, const struct tw_traitor_view *view
     }
 }
 
+void tw_coven_put_signatures(struct tw_coven_ballot *row, const struct tw_msg_propose *propose) {
+    if (propose->lock.ballot != 0) return;
+    memcpy(row->results, propose->results, sizeof(row->results));
+    memcpy(row->joins, propose->joins, sizeof(row->joins));
+    row->joins_count = propose->joins_count;
+}
+
 static void hear_promise(struct tw_coven *coven, int idx, const struct tw_msg_promise *promise) {
     if (promise->ballot != coven->promised || idx < 0) return;
     coven->promises.voters |= UINT64_C(1) << idx;
@@ -124,7 +133,8 @@ void tw_traitor_hear(struct tw_traitor *traitor, const struct tw_traitor_view *v
     if (message->kind == TW_MSG_PROPOSE) {
         const struct tw_record *record = &message->u.propose.record;
         if (tw_coven_is_open(coven, &record->lineage, record->round))
-            (void)tw_coven_put_ballot(coven, message->u.propose.ballot, record);
+            tw_coven_put_signatures(tw_coven_put_ballot(coven, message->u.propose.ballot, record),
+                                    &message->u.propose);
     } else if (message->kind == TW_MSG_ACCEPT) {
         const struct tw_msg_accept *accept = &message->u.accept;
         if (tw_coven_is_open(coven, &accept->lineage, accept->round))

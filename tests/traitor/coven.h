@@ -21,6 +21,9 @@ void tw_traitor_sign_accept(const struct tw_traitor *traitor, const struct tw_tr
                             struct tw_msg_accept *accept);
 void tw_traitor_sign_promise(const struct tw_traitor *traitor, const struct tw_traitor_view *view,
                              struct tw_msg_promise *promise);
+void tw_traitor_sign_result(const struct tw_traitor *traitor, const struct tw_traitor_view *view,
+                            struct tw_msg_result *result);
+void tw_traitor_sign_join(const struct tw_traitor *traitor, struct tw_msg_join *join);
 void tw_traitor_sign_row(const struct tw_traitor *traitor, const struct tw_id *lineage,
                          uint64_t round, struct tw_contributor *row);
 void tw_traitor_sign_contrib(const struct tw_traitor *traitor, struct tw_msg_contrib *contrib);
@@ -31,6 +34,8 @@ bool tw_coven_is_open(const struct tw_coven *coven, const struct tw_id *lineage,
 void tw_traitor_turn(struct tw_traitor *traitor, const struct tw_traitor_view *view);
 struct tw_coven_ballot *tw_coven_put_ballot(struct tw_coven *coven, uint64_t ballot,
                                             const struct tw_record *record);
+/* The signatures that come with a proposal. */
+void tw_coven_put_signatures(struct tw_coven_ballot *row, const struct tw_msg_propose *propose);
 /* One of the known proposals, or NULL. */
 struct tw_coven_ballot *tw_traitor_draw_ballot(struct tw_traitor *traitor);
 /* All traitors vote for this record, twice. */
@@ -43,8 +48,8 @@ void tw_coven_promise(struct tw_coven *coven, const struct tw_traitor_view *view
 /* Changes the record of a round in one way. */
 void tw_traitor_spoil(struct tw_traitor *traitor, const struct tw_traitor_view *view,
                       struct tw_record *record);
-/* The record of a proposal that was heard, changed, or a round without content. */
+/* Proposes the record of a proposal that was heard, changed, or a round without content. */
 void tw_traitor_wish(struct tw_traitor *traitor, const struct tw_traitor_view *view,
-                     struct tw_record *record);
+                     struct tw_msg_propose *propose);
 
 #endif

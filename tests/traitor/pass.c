@@ -30,7 +30,8 @@ static void twist_contrib(struct tw_traitor *traitor, struct tw_msg_contrib *con
     tw_traitor_sign_contrib(traitor, contrib);
 }
 
-static void twist_result(struct tw_traitor *traitor, struct tw_msg_result *result) {
+static void twist_result(struct tw_traitor *traitor, const struct tw_traitor_view *view,
+                         struct tw_msg_result *result) {
     if (result->bytes == 0) return;
     const uint64_t lie = tw_rng_below(&traitor->rng, 4);
     if (lie == 0) result->hash = tw_traitor_draw_id(traitor);
@@ -40,6 +41,7 @@ static void twist_result(struct tw_traitor *traitor, struct tw_msg_result *resul
         *result = (struct tw_msg_result){
             .lineage = result->lineage, .round = result->round, .part = result->part};
     }
+    tw_traitor_sign_result(traitor, view, result);
 }
 
 /* Numbers as large as a message can hold. */
@@ -59,7 +61,10 @@ static void twist_numbers(struct tw_traitor *traitor, struct tw_message *message
     case TW_MSG_NACK: message->u.nack.promised = UINT64_MAX; break;
     case TW_MSG_LOG_GET: message->u.log_get.round = UINT64_MAX; break;
     case TW_MSG_LOG_NONE: message->u.log_none.oldest_round = UINT64_MAX; break;
-    case TW_MSG_JOIN: message->u.join.rounds = UINT64_MAX; break;
+    case TW_MSG_JOIN:
+        message->u.join.rounds = UINT64_MAX;
+        tw_traitor_sign_join(traitor, &message->u.join);
+        break;
     case TW_MSG_STATE: message->u.state.rounds = UINT64_MAX; break;
     case TW_MSG_STATUS:
         message->u.status.step = message->u.status.tokens = UINT64_MAX;
@@ -73,7 +78,9 @@ static void twist_numbers(struct tw_traitor *traitor, struct tw_message *message
 static void split_proposal(struct tw_traitor *traitor, const struct tw_traitor_view *view,
                            struct tw_msg_propose *propose) {
     if (!tw_coven_is_open(traitor->coven, &propose->record.lineage, propose->record.round)) return;
-    (void)tw_coven_put_ballot(traitor->coven, propose->ballot, &propose->record);
+    struct tw_coven_ballot *row =
+        tw_coven_put_ballot(traitor->coven, propose->ballot, &propose->record);
+    tw_coven_put_signatures(row, propose);
     tw_traitor_spoil(traitor, view, &propose->record);
     struct tw_error err;
     if (tw_record_check(&propose->record, &err) == TW_OK)
@@ -85,7 +92,7 @@ static void split(struct tw_traitor *traitor, const struct tw_traitor_view *view
                   struct tw_message *message) {
     switch ((int)message->kind) {
     case TW_MSG_CONTRIB: twist_contrib(traitor, &message->u.contrib); break;
-    case TW_MSG_RESULT: twist_result(traitor, &message->u.result); break;
+    case TW_MSG_RESULT: twist_result(traitor, view, &message->u.result); break;
     case TW_MSG_PROPOSE: split_proposal(traitor, view, &message->u.propose); break;
     default: break;
     }
@@ -96,6 +103,7 @@ static void break_signature(struct tw_message *message) {
     case TW_MSG_CONTRIB: message->u.contrib.signature[0] ^= 1; break;
     case TW_MSG_PROMISE: message->u.promise.signature[0] ^= 1; break;
     case TW_MSG_ACCEPT: message->u.accept.signature[0] ^= 1; break;
+    case TW_MSG_RESULT: message->u.result.signature[0] ^= 1; break;
     case TW_MSG_LOCK: message->u.lock.proof.signatures[0][0] ^= 1; break;
     case TW_MSG_COMMIT: message->u.commit.proof.signatures[0][0] ^= 1; break;
     case TW_MSG_PROPOSE: message->u.propose.promises.signatures[0][0] ^= 1; break;

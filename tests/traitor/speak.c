@@ -77,7 +77,7 @@ static void propose(const struct speech *speech, struct tw_message *message) {
             offer->record = coven->locked;
             offer->lock = coven->lock;
         } else {
-            tw_traitor_wish(traitor, view, &offer->record);
+            tw_traitor_wish(traitor, view, offer);
         }
         struct tw_error err;
         if (tw_message_check(message, &err) != TW_OK) continue;
@@ -196,7 +196,9 @@ static void give_false_log(const struct speech *speech, struct tw_message *messa
         message->u.commit.record = *view->tip_record; /* true, but known */
         message->u.commit.proof = *view->tip_proof;
         if (tw_traitor_tells(traitor, TW_LIE_CRUDE)) {
-            tw_traitor_wish(traitor, view, &message->u.commit.record);
+            static struct tw_msg_propose wish;
+            tw_traitor_wish(traitor, view, &wish);
+            message->u.commit.record = wish.record;
         } else if (tw_traitor_draws(traitor, 2)) {
             message->u.commit.record.round += 1 + tw_rng_below(&traitor->rng, 9);
         }
@@ -239,6 +241,7 @@ static void claim_links(const struct speech *speech, struct tw_message *message)
                                                .rounds = view->rounds,
                                                .nonce = tw_rng_next(&traitor->rng) | 1,
                                                .weight = UINT32_MAX};
+        tw_traitor_sign_join(traitor, &message->u.join);
     } else {
         message->kind = TW_MSG_LINKS;
         struct tw_msg_links *links = &message->u.links;

@@ -116,6 +116,29 @@ void tw_traitor_sign_promise(const struct tw_traitor *traitor, const struct tw_t
     tw_traitor_sign_vote(traitor, &vote, promise->signature);
 }
 
+void tw_traitor_sign_result(const struct tw_traitor *traitor, const struct tw_traitor_view *view,
+                            struct tw_msg_result *result) {
+    if (result->bytes == 0) return;
+    const struct tw_part part = tw_result_part(result);
+    const struct tw_ballot_vote vote = {.run = traitor->coven->run,
+                                        .nonce = nonce_of(view),
+                                        .lineage = result->lineage,
+                                        .round = result->round,
+                                        .ballot = result->part + 1,
+                                        .phase = TW_VOTE_RESULT,
+                                        .digest = tw_part_digest(&part)};
+    tw_traitor_sign_vote(traitor, &vote, result->signature);
+}
+
+void tw_traitor_sign_join(const struct tw_traitor *traitor, struct tw_msg_join *join) {
+    const struct tw_ballot_vote vote = {.run = traitor->coven->run,
+                                        .nonce = join->nonce,
+                                        .lineage = join->lineage,
+                                        .round = join->rounds,
+                                        .phase = TW_VOTE_JOIN};
+    tw_traitor_sign_vote(traitor, &vote, join->signature);
+}
+
 void tw_traitor_sign_row(const struct tw_traitor *traitor, const struct tw_id *lineage,
                          uint64_t round, struct tw_contributor *row) {
     uint8_t text[TW_CONTRIBUTOR_TEXT_BYTES];

@@ -62,6 +62,9 @@ struct tw_coven_ballot {
     uint64_t ballot;
     struct tw_id digest;
     struct tw_record record;
+    /* Signatures of owners and new members, as far as they were shown. */
+    uint8_t results[TW_PARTS_MAX][TW_SIGNATURE_BYTES], joins[TW_JOINS_MAX][TW_SIGNATURE_BYTES];
+    uint32_t joins_count;
     struct tw_proof votes[2]; /* phases 1 and 2 */
 };
 

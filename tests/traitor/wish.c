@@ -112,9 +112,10 @@ void tw_traitor_spoil(struct tw_traitor *traitor, const struct tw_traitor_view *
     if (lie == 3) record->clock_tokens += tw_rng_below(&traitor->rng, 2) * 1000;
 }
 
-/* The record of a proposal that was heard, changed, or a round without content. */
+/* Proposes the record of a proposal that was heard, changed, or a round without content. */
 void tw_traitor_wish(struct tw_traitor *traitor, const struct tw_traitor_view *view,
-                     struct tw_record *record) {
+                     struct tw_msg_propose *propose) {
+    struct tw_record *record = &propose->record;
     const struct tw_coven_ballot *row = tw_traitor_draw_ballot(traitor);
     if (row == NULL) {
         write_empty(view, record);
@@ -122,5 +123,8 @@ void tw_traitor_wish(struct tw_traitor *traitor, const struct tw_traitor_view *v
         return;
     }
     *record = row->record;
+    memcpy(propose->results, row->results, sizeof(propose->results));
+    memcpy(propose->joins, row->joins, sizeof(propose->joins));
+    propose->joins_count = row->joins_count;
     if (!tw_traitor_draws(traitor, 3)) tw_traitor_spoil(traitor, view, record);
 }

@@ -8,7 +8,7 @@
 #include "base/limits.h"
 #include "proto/message.h"
 
-enum { STATEMENT_KINDS = TW_VOTE_COMMIT + 1, LIARS_MAX = 64 };
+enum { STATEMENT_KINDS = TW_VOTE_RESULT + 1, LIARS_MAX = 64 };
 
 struct evidence {
     struct tw_id lineage, parent; /* parent: digest of the newest record, which has the roster */

@@ -10,7 +10,7 @@
 #include "proto/message.h"
 #include "proto/record.h"
 
-enum { JOINS_MAX = 16 };
+enum { JOINS_MAX = TW_JOINS_MAX };
 
 /* Committed rounds. */
 struct log {

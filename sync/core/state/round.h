@@ -60,9 +60,11 @@ struct round {
     uint64_t intake_closed_us;
     struct {
         bool has;
+        bool is_shown; /* by a proposal alone: the owner has not sent it to this node */
         uint64_t announced_us;
         struct tw_msg_result announced;
     } results[TW_PARTS_MAX];
+    uint64_t result_seq; /* STORE_VOTE that says that our result is signed; 0: not requested */
     uint64_t results_us; /* when the last result was announced; 0: some are missing */
     uint64_t turn_us;    /* when it became this node's turn to propose; 0: not yet */
 
@@ -94,6 +96,8 @@ struct round {
     struct tw_proof best_lock;                    /* the newest lock in a promise; none: ballot 0 */
     struct tw_record best;                        /* record of best_lock */
     struct tw_record proposal;
+    uint32_t joins_count; /* JOINs of the new members of proposal.next, in their order */
+    uint8_t joins[TW_JOINS_MAX][TW_SIGNATURE_BYTES];
     struct tw_proof lock, proof; /* votes of accepted_by for `proposal`, of phase 1 and 2 */
 };
 

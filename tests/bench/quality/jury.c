@@ -298,6 +298,7 @@ uint32_t jury_votes(struct jury *jury, uint32_t proposer, const struct tw_record
     while (jury_node_of(jury, round->rank[rank]) != proposer) rank++;
     said->ballot = rank == 0 ? 1 : TW_MEMBERS_MAX + rank;
     said->record = *record;
+    signing_shown(&jury->cores[0].cfg.run, &jury->cores[0].roster, said);
     if (said->ballot > 1)
         signing_justify(&jury->cores[0].cfg.run, &jury->cores[0].roster, 0, 0, said);
     for (uint32_t i = 0; i < jury->honest; i++) {

@@ -59,7 +59,7 @@ static void every_attack_has_a_whole_sentence_and_a_way_out(void **state) {
     (void)state;
     static const char *const words[TW_ATTACKS] = {
         [TW_ATTACK_FORGED] = "Node ab000000 sent a round",
-        [TW_ATTACK_TWO_FACED] = "Node ab000000 signed two votes",
+        [TW_ATTACK_TWO_FACED] = "Node ab000000 signed two statements",
         [TW_ATTACK_LEFT] = "left its group for the history of node ab000000",
         [TW_ATTACK_HELD] = "Node ab000000 made a result",
         [TW_ATTACK_APPLIED] = "A result of node ab000000",

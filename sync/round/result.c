@@ -1,0 +1,144 @@
+/* result.c - results that owners announce, by RESULT or in the proposal of another member.
+ *
+ * An owner signs its result. A proposal shows these signatures, so no proposer can list a result
+ * that its owner did not announce, and an owner cannot hold a vote back by its silence to one
+ * member. The first result of an owner counts; vote/evidence.c compares it with later ones. */
+#include "sync/round/result.h"
+
+#include <string.h>
+
+#include "base/median.h"
+#include "sync/core/actions.h"
+#include "sync/core/progress.h"
+#include "sync/core/vote_proof.h"
+#include "sync/round/account.h"
+#include "sync/round/contributor.h"
+#include "sync/round/round.h"
+#include "sync/transfer/payload.h"
+
+/* Signatures that the result brings along must hold. Missing signatures may still arrive in a
+ * CONTRIB. */
+static bool are_rows_true(const struct tw_node *node, const struct tw_msg_result *result) {
+    for (uint32_t i = 0; i < result->contributors_count; i++) {
+        struct tw_contributor row = result->contributors[i];
+        if (tw_contributor_complete(node, &row) && !tw_contributor_is_signed(node, &row))
+            return false;
+    }
+    return true;
+}
+
+bool tw_result_is_provable(const struct tw_node *node, uint32_t k) {
+    const struct tw_msg_result *result = &node->round.results[k].announced;
+    if (!node->round.results[k].has) return true;
+    for (uint32_t i = 0; i < result->contributors_count; i++) {
+        struct tw_contributor row = result->contributors[i];
+        if (!tw_contributor_complete(node, &row)) return false;
+    }
+    return true;
+}
+
+uint64_t tw_result_others_us(const struct tw_node *node, uint32_t k) {
+    const struct round *round = &node->round;
+    uint64_t times[TW_PARTS_MAX];
+    uint32_t count = 0;
+    for (uint32_t j = 0; j < round->owners_count; j++) {
+        const bool is_said = round->results[j].has && !round->results[j].is_shown;
+        if (j != k) times[count++] = is_said ? round->results[j].announced_us : UINT64_MAX;
+    }
+    if (count == 0) return round->active_us;
+    const uint32_t liars = tw_liars_max(round->owners_count);
+    tw_sort_u64(times, count);
+    return times[count - (liars > 0 ? liars : 1)];
+}
+
+static bool is_same(const struct tw_msg_result *a, const struct tw_msg_result *b) {
+    const struct tw_part first = tw_result_part(a), second = tw_result_part(b);
+    const struct tw_id before = tw_part_digest(&first), now = tw_part_digest(&second);
+    return tw_id_equal(&before, &now);
+}
+
+/* Notes the announced result, and fetches it. */
+static void take_result(struct tw_node *node, const struct tw_msg_result *result, bool is_shown) {
+    struct round *round = &node->round;
+    const uint32_t k = result->part;
+    round->results[k].has = true;
+    round->results[k].is_shown = is_shown;
+    round->results[k].announced_us = node->now_us;
+    round->results[k].announced = *result;
+    if (result->bytes == 0) return;
+    const struct tw_part part = tw_result_part(result);
+    struct payload *payload =
+        tw_payload_want_result(node, &part, tw_progress_fragment(node, node->at.rounds),
+                               round->begin[k], round->count[k], tw_round_keep(node));
+    if (payload != NULL) payload->from = node->roster.members[round->owners[k]].id;
+}
+
+bool tw_result_received(struct tw_node *node, uint16_t peer, const struct tw_msg_result *result) {
+    struct round *round = &node->round;
+    const uint32_t k = result->part;
+    if (k >= round->owners_count) return false;
+    const struct tw_id *owner = &node->roster.members[round->owners[k]].id;
+    if (!tw_id_equal(owner, &node->links[peer].id)) return false;
+    if (!tw_payload_is_possible(node, TW_CONTENT_RESULT, round->count[k], result->bytes)) {
+        tw_act_misbehaved(node, peer, TW_PROTO);
+        return false;
+    }
+    if (result->bytes > 0 && round->count[k] == 0) return false;
+    for (uint32_t i = 0; i < result->contributors_count; i++) {
+        if (result->contributors[i].member_idx >= node->roster.count) return false;
+        if (result->contributors[i].tokens > tw_account_tokens_max(node) ||
+            result->contributors[i].fragment_tokens > tw_account_tokens_max(node))
+            return false;
+    }
+    if (round->results[k].has) {
+        if (is_same(&round->results[k].announced, result)) round->results[k].is_shown = false;
+        return false;
+    }
+    const struct tw_part part = tw_result_part(result);
+    if (!are_rows_true(node, result) ||
+        (result->bytes > 0 &&
+         !tw_vote_proof_is_result(node, round->owners[k], k, &part, result->signature))) {
+        tw_act_misbehaved(node, peer, TW_PROTO);
+        return false;
+    }
+    /* The bytes have the name of a payload of another content, so they were never checked as a
+     * result, and never will be. */
+    const struct payload *known = tw_payload_find(node, &result->hash);
+    if (known != NULL && !tw_payload_is_as(node, known, TW_CONTENT_RESULT, round->count[k]))
+        return false;
+    tw_round_touch(node, round->owners[k]);
+    take_result(node, result, false);
+    return result->bytes > 0;
+}
+
+bool tw_result_is_signed(const struct tw_node *node, const struct tw_record *record, uint32_t k,
+                         const uint8_t signature[TW_SIGNATURE_BYTES]) {
+    const struct tw_part *part = &record->parts[k];
+    const struct tw_msg_result *known = &node->round.results[k].announced;
+    if (node->round.results[k].has &&
+        memcmp(known->signature, signature, TW_SIGNATURE_BYTES) == 0) {
+        const struct tw_part announced = tw_result_part(known);
+        const struct tw_id before = tw_part_digest(&announced), now = tw_part_digest(part);
+        if (tw_id_equal(&before, &now)) return true; /* checked when the RESULT arrived */
+    }
+    return tw_vote_proof_is_result(node, part->owner_idx, k, part, signature);
+}
+
+void tw_result_learn(struct tw_node *node, const struct tw_record *record, uint32_t k,
+                     const uint8_t signature[TW_SIGNATURE_BYTES]) {
+    const struct tw_part *part = &record->parts[k];
+    const bool has_result =
+        node->round.results[k].has && node->round.results[k].announced.bytes > 0;
+    if (has_result || (int)part->owner_idx == node->round.self_idx) return;
+    struct tw_msg_result result = {.lineage = record->lineage,
+                                   .round = record->round,
+                                   .part = k,
+                                   .bytes = part->bytes,
+                                   .hash = part->result};
+    memcpy(result.signature, signature, TW_SIGNATURE_BYTES);
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        if ((part->contributors >> record->contributors[i].member_idx & 1) != 0)
+            result.contributors[result.contributors_count++] = record->contributors[i];
+    }
+    take_result(node, &result, true);
+}
