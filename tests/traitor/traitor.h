@@ -5,7 +5,7 @@
  * promises and records that any of them heard, and the keys of all of them. They cannot sign as
  * anybody else. Which lies a traitor tells follows from its seed.
  *
- * Knows no simulator: a program with real links may use it too. */
+ * Knows no simulator: the daemon of live.c, which has real links, uses it too. */
 #ifndef TW_TESTS_TRAITOR_TRAITOR_H
 #define TW_TESTS_TRAITOR_TRAITOR_H
 
