@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "base/median.h"
 
 enum {
     HEAD_BYTES = 108,
@@ -239,6 +240,20 @@ struct tw_id tw_contribution_root(const struct tw_id *part_hashes, uint32_t part
     static const char domain[] = "thinwire-contribution-v1"; /* its NUL is hashed too */
     TW_ASSERT(parts_count <= TW_PARTS_MAX);
     return tw_sha256_pair(domain, sizeof(domain), part_hashes, parts_count * sizeof(struct tw_id));
+}
+
+uint64_t tw_record_tokens(const struct tw_record *record) {
+    const uint32_t count = record->contributors_count;
+    uint64_t tokens[TW_MEMBERS_MAX], most = UINT64_MAX, sum = 0;
+    TW_ASSERT(count <= TW_MEMBERS_MAX);
+    for (uint32_t i = 0; i < count; i++) tokens[i] = record->contributors[i].tokens;
+    tw_sort_u64(tokens, count);
+    if (count >= 3) {
+        const uint64_t median = tokens[(count - 1) / 2];
+        if (median > 0 && median <= UINT64_MAX / TW_CLOCK_BOUND) most = TW_CLOCK_BOUND * median;
+    }
+    for (uint32_t i = 0; i < count; i++) sum += tokens[i] < most ? tokens[i] : most;
+    return sum;
 }
 
 struct tw_id tw_part_digest(const struct tw_part *part) {

@@ -249,8 +249,7 @@ void tw_proposal_write(struct tw_node *node) {
         add_contributors(node, record, result);
     }
     record->clock_tokens = tip != NULL ? tip->clock_tokens : 0;
-    for (uint32_t i = 0; i < record->contributors_count; i++)
-        record->clock_tokens += record->contributors[i].tokens;
+    record->clock_tokens += tw_record_tokens(record);
     write_next_roster(node, record, &record->next);
     keep_joins(node, &record->next);
 }

@@ -308,9 +308,7 @@ static void near_close(struct tw_record *record) {
     }
     signing_rows(&rig.config.run, &rig.view.roster, &record->lineage, record->round,
                  record->contributors, record->contributors_count);
-    for (uint32_t i = 0; i < record->contributors_count; i++)
-        record->clock_tokens += record->contributors[i].tokens;
-    record->clock_tokens = near(record->clock_tokens);
+    record->clock_tokens = near(record->clock_tokens + tw_record_tokens(record));
     near_roster(&record->next);
     if (record->next.count == 0) record->next = rig.view.roster;
 }

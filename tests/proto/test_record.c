@@ -184,6 +184,32 @@ static void contribution_root_depends_on_every_hash_and_their_order(void **state
     assert_false(tw_id_equal(&root, &swapped));
 }
 
+/* Rows in any order, and their sum on the clock. */
+static void clock_counts_a_row_four_medians_at_most(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t count;
+        uint64_t tokens[5], sum;
+    } cases[] = {
+        {0, {0}, 0},
+        {1, {1000}, 1000},
+        {2, {1, 1000}, 1001}, /* none of two may lie */
+        {3, {10, 1000, 10}, 60},
+        {3, {10, 1000, 40}, 210},
+        {4, {1000, 10, 12, 10}, 72}, /* the lower median */
+        {5, {40, 10, 10, 41, 10}, 110},
+        {3, {0, 1000, 0}, 1000}, /* no usual number */
+        {4, {UINT64_C(1) << 48, 5, 5, 5}, 35},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct tw_record record = {.contributors_count = cases[i].count};
+        for (uint32_t k = 0; k < cases[i].count; k++)
+            record.contributors[k] =
+                (struct tw_contributor){.member_idx = k, .tokens = cases[i].tokens[k]};
+        assert_true(tw_record_tokens(&record) == cases[i].sum);
+    }
+}
+
 static void part_digest_depends_on_all_but_the_owner(void **state) {
     (void)state;
     const struct tw_part part = {.bytes = 7, .result = tw_sample_id(&rng), .contributors = 5};
@@ -230,6 +256,7 @@ int main(void) {
         cmocka_unit_test_setup(changed_bytes_are_refused_or_mean_something_else, seed),
         cmocka_unit_test_setup(every_broken_rule_is_refused, seed),
         cmocka_unit_test_setup(contribution_root_depends_on_every_hash_and_their_order, seed),
+        cmocka_unit_test_setup(clock_counts_a_row_four_medians_at_most, seed),
         cmocka_unit_test_setup(part_digest_depends_on_all_but_the_owner, seed),
         cmocka_unit_test_setup(roster_finds_members_and_no_others, seed),
         cmocka_unit_test_setup(owners_are_the_first_members_with_weight, seed),

@@ -62,6 +62,23 @@ const struct tw_sim_commit *tw_sim_check_find(const struct tw_sim_world *world,
 
 /* ---- round records -------------------------------------------------------------------------- */
 
+/* Tokens that the clock counts for a row: at most four times the lower median of three and more. */
+static uint64_t counted_tokens(const struct tw_record *record, uint64_t tokens) {
+    const uint32_t count = record->contributors_count;
+    if (count < 3) return tokens;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint64_t middle = record->contributors[i].tokens;
+        uint32_t below = 0, equal = 0;
+        for (uint32_t k = 0; k < count; k++) {
+            below += record->contributors[k].tokens < middle;
+            equal += record->contributors[k].tokens == middle;
+        }
+        if (below > (count - 1) / 2 || below + equal <= (count - 1) / 2) continue;
+        return middle > 0 && tokens > 4 * middle ? 4 * middle : tokens;
+    }
+    return tokens;
+}
+
 static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *node,
                                const struct tw_record *record, struct tw_sim_commit *commit) {
     uint64_t clock_tokens = 0, listed = 0;
@@ -77,7 +94,7 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
                         record->round);
         }
         const uint32_t who = commit->roster.members[by->member_idx].node;
-        clock_tokens += by->tokens;
+        clock_tokens += counted_tokens(record, by->tokens);
         listed |= UINT64_C(1) << by->member_idx;
         commit->listed[who] += by->tokens;
         commit->roots[who] = by->root;

@@ -336,6 +336,23 @@ static void row_counts_64_planned_periods_at_most(void **state) {
     assert_true(tw_account_tokens_max(node) == TOKENS_MAX);
 }
 
+/* A member keeps to the 64 periods and signs its row, so everybody may list it. The run does not
+ * end by it: the clock counts the row like any other. */
+static void row_of_a_liar_moves_the_clock_like_four_others(void **state) {
+    (void)state;
+    struct tw_record record = record_of_one();
+    const uint64_t before = start.tip.clock_tokens;
+    record.contributors_count = 3;
+    for (uint32_t i = 0; i < 3; i++)
+        record.contributors[i] = (struct tw_contributor){
+            .member_idx = i, .tokens = i == 2 ? UINT64_C(1) << 41 : 100, .root = name_of("root")};
+    record.parts[1].contributors = 7;
+    record.clock_tokens = before + 200 + (UINT64_C(1) << 41);
+    assert_false(tw_record_is_sound(node, &record));
+    record.clock_tokens = before + 600;
+    assert_true(tw_record_is_sound(node, &record));
+}
+
 /* A load leaves Delta as it is. The final TURN sets theta = phi, so training before it is in no
  * Delta. */
 static void delta_begins_where_a_state_was_loaded(void **state) {
@@ -384,6 +401,7 @@ int main(void) {
         TEST(contribution_announces_both_counts, set_up, tear_down),
         TEST(merge_weighs_by_the_tokens_of_the_fragment, set_up, tear_down),
         TEST(absurd_fragment_tokens_are_ignored, set_up, tear_down),
+        TEST(row_of_a_liar_moves_the_clock_like_four_others, set_up, tear_down),
         TEST(row_counts_64_planned_periods_at_most, set_up, tear_down),
         TEST(delta_begins_where_a_state_was_loaded, set_up, tear_down),
     };

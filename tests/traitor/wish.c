@@ -64,7 +64,6 @@ static void spoil_tokens(struct tw_traitor *traitor, const struct tw_traitor_vie
         if (!tw_id_equal(&view->roster->members[row->member_idx].id, &traitor->id)) continue;
         const uint64_t more = UINT64_C(1) << tw_rng_below(&traitor->rng, 40);
         row->tokens += more;
-        record->clock_tokens += more;
         tw_traitor_sign_row(traitor, &record->lineage, record->round, row);
     }
 }
@@ -75,7 +74,6 @@ static void spoil_row(struct tw_traitor *traitor, struct tw_record *record) {
     struct tw_contributor *row =
         &record->contributors[tw_rng_below(&traitor->rng, record->contributors_count)];
     row->tokens += 1000;
-    record->clock_tokens += 1000;
 }
 
 /* Leaves results out, and with them contributors that nobody lists any more. */
@@ -88,11 +86,8 @@ static void spoil_parts(struct tw_traitor *traitor, struct tw_record *record) {
         listed |= part->contributors;
     }
     for (uint32_t i = 0; i < record->contributors_count; i++) {
-        if ((listed >> record->contributors[i].member_idx & 1) != 0) {
+        if ((listed >> record->contributors[i].member_idx & 1) != 0)
             record->contributors[kept++] = record->contributors[i];
-        } else {
-            record->clock_tokens -= record->contributors[i].tokens;
-        }
     }
     record->contributors_count = kept;
 }
@@ -104,10 +99,11 @@ void tw_traitor_spoil(struct tw_traitor *traitor, const struct tw_traitor_view *
         spoil_roster(traitor, record);
         return;
     }
-    const uint64_t lie = tw_rng_below(&traitor->rng, 5);
+    const uint64_t lie = tw_rng_below(&traitor->rng, 5), before = tw_record_tokens(record);
     if (lie == 4) spoil_row(traitor, record);
     if (lie == 0) spoil_parts(traitor, record);
     if (lie == 1) spoil_tokens(traitor, view, record);
+    record->clock_tokens += tw_record_tokens(record) - before;
     if (lie == 2) write_empty(view, record);
     if (lie == 3) record->clock_tokens += tw_rng_below(&traitor->rng, 2) * 1000;
 }

@@ -275,8 +275,8 @@ void jury_set_part(const struct jury *jury, struct tw_record *record, uint32_t p
     for (uint32_t m = 0; m < core->roster.count; m++) {
         if ((listed >> m & 1) == 0) continue;
         record->contributors[record->contributors_count++] = row_of(core, m);
-        record->clock_tokens += core->round.contributions[m].announced.tokens;
     }
+    record->clock_tokens += tw_record_tokens(record);
 }
 
 static bool votes_for(struct tw_node *core, uint32_t proposer, const struct tw_msg_propose *said) {
