@@ -62,7 +62,7 @@ const struct tw_sim_commit *tw_sim_check_find(const struct tw_sim_world *world,
 
 /* ---- round records -------------------------------------------------------------------------- */
 
-/* Tokens that the clock counts for a row: at most four times the lower median of three and more. */
+/* Tokens that the clock counts for a row: at most 64 times the lower median of three and more. */
 static uint64_t counted_tokens(const struct tw_record *record, uint64_t tokens) {
     const uint32_t count = record->contributors_count;
     if (count < 3) return tokens;
@@ -74,7 +74,7 @@ static uint64_t counted_tokens(const struct tw_record *record, uint64_t tokens) 
             equal += record->contributors[k].tokens == middle;
         }
         if (below > (count - 1) / 2 || below + equal <= (count - 1) / 2) continue;
-        return middle > 0 && tokens > 4 * middle ? 4 * middle : tokens;
+        return middle > 0 && tokens > 64 * middle ? 64 * middle : tokens;
     }
     return tokens;
 }
