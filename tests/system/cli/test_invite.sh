@@ -46,7 +46,7 @@ is_mixing() { [[ $(number "$1" sync.mixed_peers) -ge 1 ]]; }
 is_alone() { [[ $(number "$1" sync.alive_peers) -eq 0 ]]; }
 is_up() { [[ $(number "$1" sync.alive_peers) -ge 1 ]]; }
 # Prints a port for each line it reads, and holds it to the end of this script.
-coproc PORTS { exec python3 "$here/ports.py"; }
+coproc PORTS { exec python3 "$here/../ports.py"; }
 exec 8<&"${PORTS[0]}" 9>&"${PORTS[1]}" # subshells have these too
 holder=$PORTS_PID
 port() {

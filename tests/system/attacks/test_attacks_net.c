@@ -23,8 +23,8 @@
 #include "daemon/auth/signature.h"
 #include "daemon/net/bans.h"
 #include "proto/control.h"
+#include "tests/system/attacks/hostile.h"
 #include "tests/system/cluster.h"
-#include "tests/system/hostile.h"
 
 enum { KIB = 1024, MIB = 1024 * KIB };
 

@@ -50,7 +50,7 @@ a = json.load(sys.stdin)["admission"]
 sys.exit(not eval(sys.argv[1]))' "$2"
 }
 # Prints a port for each line it reads, and holds it to the end of this script.
-coproc PORTS { exec python3 "$here/ports.py"; }
+coproc PORTS { exec python3 "$here/../ports.py"; }
 exec 8<&"${PORTS[0]}" 9>&"${PORTS[1]}" # subshells have these too
 pids+=("$PORTS_PID")
 port() {

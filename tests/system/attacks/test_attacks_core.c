@@ -15,8 +15,8 @@
 #include "base/exit_codes.h"
 #include "daemon/auth/signature.h"
 #include "proto/control.h"
+#include "tests/system/attacks/hostile.h"
 #include "tests/system/cluster.h"
-#include "tests/system/hostile.h"
 
 static struct cluster cluster;
 static struct hostile_target target;

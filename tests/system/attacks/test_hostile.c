@@ -19,8 +19,8 @@
 #include "base/bytes.h"
 #include "base/exit_codes.h"
 #include "base/rng.h"
+#include "tests/system/attacks/hostile.h"
 #include "tests/system/cluster.h"
-#include "tests/system/hostile.h"
 
 enum {
     KIB = 1024,

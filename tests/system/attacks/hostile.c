@@ -1,4 +1,4 @@
-#include "tests/system/hostile.h"
+#include "tests/system/attacks/hostile.h"
 
 #include <arpa/inet.h>
 #include <poll.h>

@@ -15,8 +15,8 @@
 #include "base/exit_codes.h"
 #include "proto/control.h"
 #include "proto/run/run.h"
+#include "tests/system/attacks/hostile.h"
 #include "tests/system/cluster.h"
-#include "tests/system/hostile.h"
 
 enum { KIND_LATER = 40 }; /* a kind that this version does not know */
 
