@@ -277,7 +277,7 @@ struct tw_status_view {
         uint64_t reach_age_us; /* age of the newest answer; TW_VIEW_NEVER: no peer has tried */
         const char
             *mapping_state; /* state of the port at the router: tw_port_mapping_name; NULL: none */
-        const char *mapping_by;                    /* "NAT-PMP", "UPnP" or "" */
+        const char *mapping_by;                    /* "NAT-PMP", "PCP", "UPnP" or "" */
         char mapping_address[TW_ADDR_BYTES];       /* address at the router; "": not mapped */
         char mapping_text[TW_PORT_SENTENCE_BYTES]; /* explanation, with the way out */
         uint64_t mapping_renewals;

@@ -107,8 +107,8 @@ static const struct tw_config_key KEYS[] = {
      1, TW_ADDRS_MAX, "", NULL, "node7.example.org:4747",
      "Addresses announced to other nodes, if they differ from `listen` (port forwarding)."},
     {"network", "port_mapping", TW_CONFIG_BOOL, FIELD(network.port_mapping), 0, 0, "on", NULL, NULL,
-     "on: behind a router, ask it by NAT-PMP or UPnP to forward this port, while the node runs.\n"
-     "No router is asked where `advertise` is set."},
+     "on: behind a router, ask it by NAT-PMP, PCP or UPnP to forward this port, while the node\n"
+     "runs. No router is asked where `advertise` is set."},
     {"network", "interface", TW_CONFIG_STRING, FIELD(network.interface), 0, 0, "", NULL, "wg0",
      "Network interface to listen on and dial from, such as that of a VPN; any when left out."},
     {"network", "bind", TW_CONFIG_HOSTS, LIST(network.bind, network.bind_count), 0, TW_BIND_MAX, "",

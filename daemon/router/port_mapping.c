@@ -167,6 +167,7 @@ const char *tw_port_protocol_name(enum tw_port_protocol protocol) {
     switch (protocol) {
     case TW_PORT_NO_PROTOCOL: return "";
     case TW_PORT_NATPMP: return "NAT-PMP";
+    case TW_PORT_PCP: return "PCP";
     case TW_PORT_UPNP: return "UPnP";
     }
     return "";
@@ -226,10 +227,11 @@ void tw_port_mapping_sentence(const struct tw_port_mapping *mapping,
         (void)snprintf(text, TW_PORT_SENTENCE_BYTES,
                        "The router is being asked to forward a port to this node");
     } else if (answer->outcome == TW_PORT_NO_ROUTER) {
-        (void)snprintf(text, TW_PORT_SENTENCE_BYTES,
-                       "No router answers NAT-PMP or UPnP: turn one of them on in the router, or "
-                       "forward TCP port %u to %s there",
-                       (unsigned)want->port, want->host);
+        (void)snprintf(
+            text, TW_PORT_SENTENCE_BYTES,
+            "No router answers NAT-PMP, PCP or UPnP: turn one of them on in the router, or "
+            "forward TCP port %u to %s there",
+            (unsigned)want->port, want->host);
     } else if (answer->outcome == TW_PORT_REFUSED) {
         (void)snprintf(text, TW_PORT_SENTENCE_BYTES,
                        "The router refuses to forward a port (%s: %s): allow it there, or forward "

@@ -46,7 +46,8 @@ enum tw_port_need {
     TW_PORT_NEEDED,
 };
 
-enum tw_port_protocol { TW_PORT_NO_PROTOCOL, TW_PORT_NATPMP, TW_PORT_UPNP };
+/* In the order in which they are tried. */
+enum tw_port_protocol { TW_PORT_NO_PROTOCOL, TW_PORT_NATPMP, TW_PORT_PCP, TW_PORT_UPNP };
 
 enum tw_port_outcome {
     TW_PORT_MAPPED,
@@ -136,7 +137,7 @@ const char *tw_port_mapping_name(const struct tw_port_mapping *mapping);
 void tw_port_mapping_sentence(const struct tw_port_mapping *mapping,
                               char text[TW_PORT_SENTENCE_BYTES]);
 
-/* "NAT-PMP", "UPnP" or "". Static storage. */
+/* "NAT-PMP", "PCP", "UPnP" or "". Static storage. */
 const char *tw_port_protocol_name(enum tw_port_protocol protocol);
 
 /* True if this is an IPv4 address that the whole internet can route to. */

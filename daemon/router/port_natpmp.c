@@ -1,5 +1,4 @@
-/* port_natpmp.c - orders by NAT-PMP (RFC 6886): one datagram to the default gateway, one back. The
- * library does not support PCP (RFC 6887), but many routers support both. */
+/* port_natpmp.c - orders by NAT-PMP (RFC 6886): one datagram to the default gateway, one back. */
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
@@ -83,6 +82,15 @@ static bool is_our_line(const natpmp_t *gateway, const char *host) {
     return strcmp(text, host) == 0;
 }
 
+bool tw_port_gateway_open(natpmp_t *gateway, const char *host) {
+    gateway->s = -1;
+    const bool is_open = initnatpmp(gateway, 0, 0) == 0;
+    if (is_open) (void)fcntl(gateway->s, F_SETFD, FD_CLOEXEC);
+    if (is_open && is_our_line(gateway, host)) return true;
+    if (gateway->s >= 0) (void)closenatpmp(gateway);
+    return false;
+}
+
 static void map(const struct tw_port_router *router, natpmp_t *gateway,
                 const struct tw_port_order *order, struct tw_port_answer *answer) {
     char host[INET_ADDRSTRLEN] = "";
@@ -124,16 +132,10 @@ void tw_port_natpmp(const struct tw_port_router *router, const struct tw_port_or
     natpmp_t gateway = {.s = -1};
     natpmpresp_t ignored;
     tw_port_fail(answer, TW_PORT_NO_PROTOCOL, TW_PORT_NO_ROUTER, "");
-    if (initnatpmp(&gateway, 0, 0) != 0) {
-        if (gateway.s >= 0) (void)closenatpmp(&gateway);
-        return;
-    }
-    (void)fcntl(gateway.s, F_SETFD, FD_CLOEXEC);
-    if (is_our_line(&gateway, order->host)) {
-        if (order->is_removal)
-            (void)exchange(router, &gateway, order, &ignored);
-        else
-            map(router, &gateway, order, answer);
-    }
+    if (!tw_port_gateway_open(&gateway, order->host)) return;
+    if (order->is_removal)
+        (void)exchange(router, &gateway, order, &ignored);
+    else
+        map(router, &gateway, order, answer);
     (void)closenatpmp(&gateway);
 }

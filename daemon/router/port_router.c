@@ -50,17 +50,33 @@ uint16_t tw_port_router_outer(const struct tw_port_order *order, unsigned tries)
     return (uint16_t)(FIRST + mixed % COUNT);
 }
 
-/* Tries both protocols: a router that refuses by one may allow by the other. */
+static void ask(struct tw_port_router *router, enum tw_port_protocol protocol,
+                const struct tw_port_order *order, struct tw_port_answer *answer) {
+    switch (protocol) {
+    case TW_PORT_NO_PROTOCOL: return;
+    case TW_PORT_NATPMP: tw_port_natpmp(router, order, answer); return;
+    case TW_PORT_PCP: tw_port_pcp(router, order, answer); return;
+    case TW_PORT_UPNP: tw_port_upnp(router, order, answer); return;
+    }
+}
+
+/* A router that refuses by one protocol may allow by another. Behind the NAT of a provider only PCP
+ * gets a port. */
 void tw_port_router_do(struct tw_port_router *router, const struct tw_port_order *order,
                        struct tw_port_answer *answer) {
     tw_port_fail(answer, TW_PORT_NO_PROTOCOL, TW_PORT_NO_ROUTER, "");
     if (order->is_removal) atomic_store(&router->is_hurried, false);
-    if (order->protocol != TW_PORT_UPNP) tw_port_natpmp(router, order, answer);
-    const bool is_settled =
-        answer->outcome == TW_PORT_MAPPED || answer->outcome == TW_PORT_DOUBLE_NAT;
-    if (is_settled || (order->is_removal && order->protocol == TW_PORT_NATPMP)) return;
-    if (!order->is_removal && atomic_load(&router->is_hurried)) return;
-    struct tw_port_answer other;
-    tw_port_upnp(router, order, &other);
-    if (answer->outcome == TW_PORT_NO_ROUTER || other.outcome == TW_PORT_MAPPED) *answer = other;
+    for (enum tw_port_protocol p = TW_PORT_NATPMP; p <= TW_PORT_UPNP; p++) {
+        const bool is_late = p > TW_PORT_NATPMP && p > order->protocol;
+        struct tw_port_answer other;
+        if (p < order->protocol ||
+            (order->is_removal && order->protocol != TW_PORT_NO_PROTOCOL && p != order->protocol))
+            continue;
+        if (is_late && !order->is_removal && atomic_load(&router->is_hurried)) return;
+        if (p == TW_PORT_UPNP && answer->outcome == TW_PORT_DOUBLE_NAT) return;
+        ask(router, p, order, &other);
+        if (answer->outcome == TW_PORT_NO_ROUTER || other.outcome == TW_PORT_MAPPED)
+            *answer = other;
+        if (answer->outcome == TW_PORT_MAPPED) return;
+    }
 }

@@ -1,4 +1,4 @@
-/* port_router.h - orders to the router of this network, by NAT-PMP and UPnP-IGD.
+/* port_router.h - orders to the router of this network, by NAT-PMP, PCP and UPnP-IGD.
  *
  * A call blocks for seconds: run it on a thread. Everything that a router sends is checked: its
  * outer address is an IPv4 address, its texts are printable. Only routers at private addresses are
@@ -18,8 +18,8 @@ struct tw_port_router;
 struct tw_port_router *tw_port_router_create(void);
 void tw_port_router_destroy(struct tw_port_router *router);
 
-/* Carries out the order, by NAT-PMP if the router speaks it, else by UPnP; a mapping is renewed and
- * removed by its own protocol. Blocks. One call at a time. */
+/* Carries out the order, by the first of NAT-PMP, PCP and UPnP that the router grants; a mapping is
+ * renewed and removed by its own protocol. Blocks. One call at a time. */
 void tw_port_router_do(struct tw_port_router *router, const struct tw_port_order *order,
                        struct tw_port_answer *answer);
 

@@ -1,10 +1,12 @@
-/* port_router_impl.h - shared by port_router.c, port_natpmp.c and port_upnp.c. Private to them. */
+/* port_router_impl.h - shared by port_router.c, port_natpmp.c, port_pcp.c and port_upnp.c.
+ * Private to them. */
 #ifndef TW_DAEMON_ROUTER_PORT_ROUTER_IMPL_H
 #define TW_DAEMON_ROUTER_PORT_ROUTER_IMPL_H
 
 #include <stdatomic.h>
 
 #include <miniupnpc/miniupnpc.h>
+#include <natpmp.h>
 
 #include "daemon/router/port_router.h"
 
@@ -24,9 +26,15 @@ void tw_port_fail(struct tw_port_answer *answer, enum tw_port_protocol protocol,
 bool tw_port_take_outer(struct tw_port_answer *answer, enum tw_port_protocol protocol,
                         const char *host);
 
+/* Opens a socket to port 5351 of the default gateway; the caller closes it by closenatpmp. False:
+ * there is no gateway, or not on the line of the address `host`. */
+bool tw_port_gateway_open(natpmp_t *gateway, const char *host);
+
 /* As tw_port_router_do. */
 void tw_port_natpmp(const struct tw_port_router *router, const struct tw_port_order *order,
                     struct tw_port_answer *answer);
+void tw_port_pcp(const struct tw_port_router *router, const struct tw_port_order *order,
+                 struct tw_port_answer *answer);
 void tw_port_upnp(struct tw_port_router *router, const struct tw_port_order *order,
                   struct tw_port_answer *answer);
 void tw_port_upnp_forget(struct tw_port_router *router);

@@ -6,7 +6,8 @@
               anew after the home's address changed
     used      a node in another home dials it there, instead of a relayed link
     shown     status, peers and doctor say where, or why not, and the way out
-    renewed   at half its lease, so that it outlives the lease (port_mapper.c)
+    renewed   at half its lease, so that it outlives the lease (port_mapper.c), by NAT-PMP and by
+              PCP; and after a kill -9, which leaves the mapping at the router
     removed   at the stop
     not made  a router that refuses, one without a public address, none at all
 
@@ -100,19 +101,38 @@ def made_by_upnp(world, lab):
     readdress(lab, f"{LAN4}.2")
 
 
-def renewed(bin_dir, lab):
+def mapper(bin_dir, lab, *words):
+    """port_mapper on the home's host."""
+    return subprocess.Popen(
+        [*lab.on(HOME), f"{bin_dir}/port_mapper", f"{LAN4}.2", str(PORT), "2", *words],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def renewed(bin_dir, lab, protocol):
     """A lease of two seconds is renewed until the program ends."""
-    restart_router(lab, HOME, ("enable_natpmp=no", "enable_natpmp=yes"))
-    with subprocess.Popen([*lab.on(HOME), f"{bin_dir}/port_mapper", f"{LAN4}.2", str(PORT), "2"],
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as mapper:
+    with mapper(bin_dir, lab, *(["pcp"] if protocol == "PCP" else [])) as program:
         begin = time.monotonic()
         for count in range(4):
-            line = mapper.stdout.readline().split()
-            assert line == ["mapped", f"{lab.wan[HOME]}:{PORT}", str(count)], line
+            line = program.stdout.readline().split()
+            assert line == ["mapped", f"{lab.wan[HOME]}:{PORT}", str(count), protocol], line
             assert lab.mappings(HOME)[PORT] == INNER, lab.mappings(HOME)
         assert time.monotonic() - begin > 2.5  # longer than the lease
-        mapper.stdin.close()
-        assert mapper.wait(10) == 0
+        program.stdin.close()
+        assert program.wait(10) == 0
+    assert lab.mappings(HOME) == {}, lab.mappings(HOME)
+
+
+def left_behind(bin_dir, lab):
+    """PCP: a mapping that a kill -9 left at the router belongs to the next start."""
+    with mapper(bin_dir, lab, "pcp") as program:
+        assert program.stdout.readline().startswith("mapped ")
+        program.kill()
+    assert lab.mappings(HOME) == {PORT: INNER}, lab.mappings(HOME)
+    with mapper(bin_dir, lab, "pcp") as program:
+        line = program.stdout.readline().split()
+        assert line == ["mapped", f"{lab.wan[HOME]}:{PORT}", "0", "PCP"], line
+        program.stdin.close()
+        assert program.wait(10) == 0
     assert lab.mappings(HOME) == {}, lab.mappings(HOME)
 
 
@@ -132,6 +152,7 @@ def not_made(world, lab):
     world.start(HOME)
     world.wait("double NAT is named", lambda: mapping_of(world, HOME)["state"] == "double_nat")
     assert "double NAT" in world.text_of(HOME, "doctor"), world.text_of(HOME, "doctor")
+    assert lab.mappings(HOME) == {}, lab.mappings(HOME)  # the one by PCP was given back
     world.stop(HOME)
 
     world.stop(OTHER)
@@ -154,7 +175,10 @@ def main():
         try:
             made_and_used(world, lab)
             made_by_upnp(world, lab)
-            renewed(sys.argv[1], lab)
+            restart_router(lab, HOME, ("enable_natpmp=no", "enable_natpmp=yes"))
+            renewed(sys.argv[1], lab, "NAT-PMP")
+            renewed(sys.argv[1], lab, "PCP")
+            left_behind(sys.argv[1], lab)
             not_made(world, lab)
         except BaseException:
             for idx in range(world.count):
