@@ -64,7 +64,8 @@ static enum tw_status node_open(struct node *node, const struct tw_run *run, boo
                     .memory_bytes = memory_bytes}};
     TW_TRY(tw_learner_engine_open(&node->real, &node->learner, &config, &err));
     assert_int_equal(node->learner.vectors.is_host, !is_gpu);
-    node->learner.watch = NULL; /* step_all: a PAUSE is read after the step, however long it takes */
+    node->learner.watch =
+        NULL; /* step_all: PAUSE is read after the step, however long that takes */
     TW_TRY(tw_trainer_init(&node->trainer, &node->link, &node->welcome, &node->shm, &node->learner,
                            &err));
     TW_TRY(tw_trainer_start(&node->trainer, &err));
