@@ -85,6 +85,7 @@ struct tw_config {
         uint32_t bind_count;
         struct tw_address bind[TW_BIND_MAX]; /* IP addresses to dial from; none = any */
         bool port_mapping;                   /* ask the router for a port */
+        bool punch;                          /* punch direct links: daemon/node/punches.h */
         struct tw_bootstrap peers[TW_BOOTSTRAP_MAX];
         char
             peers_file[TW_PATH_BYTES]; /* more peers, one `host:port[=id]` per line; empty = none */

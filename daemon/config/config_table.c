@@ -109,6 +109,8 @@ static const struct tw_config_key KEYS[] = {
     {"network", "port_mapping", TW_CONFIG_BOOL, FIELD(network.port_mapping), 0, 0, "on", NULL, NULL,
      "on: behind a router, ask it by NAT-PMP, PCP or UPnP to forward this port, while the node\n"
      "runs. No router is asked where `advertise` is set."},
+    {"network", "punch", TW_CONFIG_BOOL, FIELD(network.punch), 0, 0, "on", NULL, NULL,
+     "on: replace a relayed link by a direct one, for which both nodes dial at the same time."},
     {"network", "interface", TW_CONFIG_STRING, FIELD(network.interface), 0, 0, "", NULL, "wg0",
      "Network interface to listen on and dial from, such as that of a VPN; any when left out."},
     {"network", "bind", TW_CONFIG_HOSTS, LIST(network.bind, network.bind_count), 0, TW_BIND_MAX, "",
@@ -185,6 +187,7 @@ static const char *const LIVE[][2] = {
     {"network", "download"}, {"network", "pace"},       {"network", "relay"},
     {"network", "hours"},    {"network", "quota"},      {"network", "budget"},
     {"network", "peers"},    {"network", "peers_file"}, {"network", "port_mapping"},
+    {"network", "punch"},
 };
 
 bool tw_config_key_is_live(const struct tw_config_key *key) {

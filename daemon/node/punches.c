@@ -42,6 +42,14 @@ static void begin(struct tw_daemon *daemon, uint16_t peer, uint64_t delay_us,
         tw_daemon_note(daemon, TW_LOG_INFO, "not_punched", "peer=%s text=\"%s\"", hex, err.message);
 }
 
+/* Addresses at which the relay sees the two ends. TW_AGAIN: why the link cannot be punched. */
+static enum tw_status info_get(const struct tw_daemon *daemon, uint16_t peer,
+                               struct tw_punch_info *info, struct tw_error *err) {
+    if (!daemon->setup->config.network.punch)
+        return tw_fail(err, TW_AGAIN, "`network.punch` is off on this node");
+    return tw_transport_punch_info(daemon->transport, peer, info, err);
+}
+
 static void look(struct tw_daemon *daemon, uint64_t now_us) {
     struct tw_daemon_punches *punches = daemon->punches;
     uint32_t count = 0;
@@ -50,8 +58,7 @@ static void look(struct tw_daemon *daemon, uint64_t now_us) {
         struct tw_error err;
         struct tw_peer_net net;
         if (!daemon->peers[i].is_up || !tw_transport_peer(daemon->transport, i, &net)) continue;
-        const bool can =
-            net.is_relayed && tw_transport_punch_info(daemon->transport, i, &info, &err) == TW_OK;
+        const bool can = net.is_relayed && info_get(daemon, i, &info, &err) == TW_OK;
         punches->rows[count++] = (struct tw_punch_row){.peer = i,
                                                        .id = net.id,
                                                        .is_relayed = net.is_relayed,
@@ -72,7 +79,7 @@ void tw_daemon_punches_message(struct tw_daemon *daemon, uint16_t peer,
     if (message->kind != TW_MSG_PUNCH || daemon->stage != TW_DAEMON_RUNNING) return;
     if (punch->stage == TW_PUNCH_SEEN) return; /* for probes.c */
     if (tw_daemon_caps_is_resting(daemon)) return;
-    if (tw_transport_punch_info(daemon->transport, peer, &info, &err) != TW_OK) return;
+    if (info_get(daemon, peer, &info, &err) != TW_OK) return;
     if (!tw_punch_is_agreed(&info, punch)) {
         tw_log(TW_LOG_DEBUG, "punch_left", "text=\"the relay saw the other end at %s\"",
                info.other[0]);
@@ -102,7 +109,7 @@ void tw_daemon_punches_tick(struct tw_daemon *daemon, uint64_t now_us) {
     while (tw_punch_plan_next(&punches->plan, token++, now_us, &pick)) {
         struct tw_punch_info info;
         struct tw_error err;
-        if (tw_transport_punch_info(daemon->transport, pick.peer, &info, &err) == TW_OK)
+        if (info_get(daemon, pick.peer, &info, &err) == TW_OK)
             send_stage(daemon, pick.peer, TW_PUNCH_ASK, pick.token, &info);
     }
 }
@@ -124,7 +131,7 @@ void tw_daemon_punches_describe(const struct tw_daemon *daemon, uint16_t peer, u
         tw_punch_plan_find(&daemon->punches->plan, &daemon->peers[peer].id);
     struct tw_punch_info info;
     struct tw_error err = {0};
-    if (tw_transport_punch_info(daemon->transport, peer, &info, &err) != TW_OK) {
+    if (info_get(daemon, peer, &info, &err) != TW_OK) {
         (void)snprintf(text, capacity, "no direct link can be punched: %s", err.message);
     } else if (target == NULL || target->pause_us == 0 || now_us >= target->rest_us) {
         (void)snprintf(text, capacity, "a direct link is about to be punched");
