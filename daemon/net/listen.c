@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/address.h"
+#include "daemon/net/sockopt.h"
 
 enum { BACKLOG = 128 };
 
@@ -88,6 +89,7 @@ enum tw_status tw_listener_open(struct tw_listener *listener, uv_loop_t *loop,
                                 const struct tw_listen_options *options, struct tw_error *err) {
     struct sockaddr_storage address;
     void *owner = listener->tcp.data;
+    uv_os_fd_t fd;
     *listener = (struct tw_listener){0};
     TW_TRY(resolve_address(options->address, &address, err));
     listener->is_loopback = tw_sockaddr_is_loopback((struct sockaddr *)&address);
@@ -107,6 +109,7 @@ enum tw_status tw_listener_open(struct tw_listener *listener, uv_loop_t *loop,
     listener->tcp.data = owner;
     listener->is_open = true;
     if (tw_egress_tie(options->egress, &listener->tcp, err) != 0) return TW_IO;
+    if (uv_fileno((uv_handle_t *)&listener->tcp, &fd) == 0) tw_sockopt_small_packets(fd);
     code = uv_tcp_bind(&listener->tcp, (struct sockaddr *)&address, may_lack ? UV_TCP_IPV6ONLY : 0);
     if (code == 0) code = uv_listen((uv_stream_t *)&listener->tcp, BACKLOG, options->accept);
     if (code != 0) return fail_listen(code, options->address, err);

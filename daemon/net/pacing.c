@@ -1,5 +1,13 @@
-/* pacing.c - samples the bulk connections that send, and sets their pacing rate in the kernel. */
+/* pacing.c - samples the bulk connections that send, and sets their pacing rate in the kernel.
+ *
+ * It also finds paths that carry small packets alone, such as tunnels that swallow larger ones. The
+ * control connection looks well there, so nothing else would end the link, and each round would
+ * wait for payloads that do not come. A full receiver is no such path: TCP sends it no segment
+ * again. */
+#include "daemon/net/sockopt.h"
 #include "daemon/net/transport_impl.h"
+
+enum { LOOK_US = 500 * 1000, REPEATS = 3 };
 
 /* Takes one sample of the socket, unless nothing was sent since the last one. */
 static void socket_sample(struct tw_pacing *pacing, const struct tw_link *link, int fd,
@@ -18,6 +26,19 @@ static void socket_sample(struct tw_pacing *pacing, const struct tw_link *link, 
     tw_pacer_take(&pacing->pacer, &flow.sample);
 }
 
+/* True if the path has carried nothing for TW_BULK_STUCK_US, although TCP sends again and again. */
+static bool is_stuck(struct tw_pacing *pacing, int fd, uint64_t now_us) {
+    struct tw_sockopt_flow flow;
+    if (now_us < pacing->progress_due_us) return false;
+    pacing->progress_due_us = now_us + LOOK_US;
+    if (!tw_sockopt_flow(fd, &flow)) return false;
+    const bool is_moving =
+        flow.repeats < REPEATS || flow.sample.delivered_bytes != pacing->acked_bytes;
+    if (is_moving) pacing->progress_us = now_us;
+    pacing->acked_bytes = flow.sample.delivered_bytes;
+    return now_us - pacing->progress_us >= TW_BULK_STUCK_US;
+}
+
 void tw_pacing_step(struct tw_transport *t, uint64_t now_us) {
     for (unsigned i = 0; i < TW_PEERS_MAX && !t->is_closing; i++) {
         struct tw_slot *slot = &t->peers[i];
@@ -25,6 +46,12 @@ void tw_pacing_step(struct tw_transport *t, uint64_t now_us) {
         uv_os_fd_t fd = -1;
         if (slot->state != TW_SLOT_UP || slot->bulk == NULL) continue;
         if (uv_fileno((const uv_handle_t *)&slot->bulk->link.tcp, &fd) != 0) continue;
+        if (is_stuck(pacing, fd, now_us)) {
+            tw_peer_end(t, (int)i, TW_IO,
+                        "payloads do not get through, though small packets do: is the MTU of the "
+                        "path below 1280 bytes?");
+            continue;
+        }
         if (t->config.pace.mode == TW_LINK_PACE_AUTO &&
             now_us >= pacing->looked_us + TW_PACER_TICK_US)
             socket_sample(pacing, &slot->bulk->link, fd, now_us);

@@ -24,6 +24,7 @@
 #include "base/address.h"
 #include "base/assert.h"
 #include "daemon/net/reachability.h"
+#include "daemon/net/sockopt.h"
 #include "daemon/net/transport_impl.h"
 
 enum { RETRY_US = 150 * 1000, PORT_MIN = 1024 };
@@ -209,6 +210,7 @@ void tw_punch_lost(struct tw_conn *conn) {
 static void lane_dial(struct tw_transport *t, struct tw_punch *punch, unsigned i) {
     struct tw_lane *lane = &punch->lanes[i];
     struct tw_error err;
+    uv_os_fd_t fd;
     lane->due_us = UINT64_MAX;
     struct tw_conn *conn = tw_conn_create(t, &err);
     if (conn == NULL) {
@@ -223,6 +225,7 @@ static void lane_dial(struct tw_transport *t, struct tw_punch *punch, unsigned i
     lane->conn = conn;
     int code = uv_tcp_bind(&conn->link.tcp, (const struct sockaddr *)&lane->from, 0);
     if (code == 0) code = tw_egress_tie(&t->egress, &conn->link.tcp, &err);
+    if (uv_fileno((uv_handle_t *)&conn->link.tcp, &fd) == 0) tw_sockopt_small_packets(fd);
     if (code == 0)
         code = uv_tcp_connect(&conn->connect, &conn->link.tcp,
                               (const struct sockaddr *)&conn->remote, on_punched);

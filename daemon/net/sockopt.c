@@ -24,6 +24,11 @@ void tw_sockopt_set(int fd, enum tw_role role) {
     (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, bbr, sizeof(bbr) - 1);
 }
 
+void tw_sockopt_small_packets(int fd) {
+    enum { PACKET_BYTES = 1280, IPV6_HEADER_BYTES = 40, TCP_HEADER_BYTES = 20 };
+    set_int(fd, IPPROTO_TCP, TCP_MAXSEG, PACKET_BYTES - IPV6_HEADER_BYTES - TCP_HEADER_BYTES);
+}
+
 static bool info_read(int fd, struct tcp_info *tcp) {
     socklen_t size = sizeof(*tcp);
     memset(tcp, 0, sizeof(*tcp)); /* an older kernel fills less */
@@ -40,6 +45,7 @@ bool tw_sockopt_flow(int fd, struct tw_sockopt_flow *flow) {
                    .rtt_least_us = tcp.tcpi_min_rtt,
                    .is_idle = tcp.tcpi_notsent_bytes == 0},
         .no_room_us = tcp.tcpi_rwnd_limited,
+        .repeats = tcp.tcpi_retransmits,
     };
     return true;
 }

@@ -30,6 +30,8 @@ enum {
     TW_BULK_RETRY_US = 500 * 1000,
     TW_BULK_UP_US =
         20 * 1000 * 1000, /* time after which a peer without a bulk connection is closed */
+    TW_BULK_STUCK_US =
+        6 * 1000 * 1000, /* time without an acknowledgement, after which a link is closed */
     TW_BACKGROUND_STALL_US =
         1000 *
         1000, /* time without progress, after which a payload no longer blocks background chunks */
@@ -125,6 +127,8 @@ struct tw_pacing {
     uint64_t limit_bytes_per_s;                /* limit set in the kernel; 0 = none */
     uint64_t looked_us, bytes_out, no_room_us; /* values at the last look */
     bool is_idle;
+    uint64_t progress_us, acked_bytes; /* last time at which the path carried something */
+    uint64_t progress_due_us;          /* time of the next look at it */
 };
 
 enum tw_slot_state { TW_SLOT_FREE, TW_SLOT_UP, TW_SLOT_ENDING };
@@ -382,7 +386,8 @@ bool tw_bulk_pop(struct tw_bulk *bulk, struct tw_chunk *chunk);
 void tw_bulk_drop(struct tw_bulk *bulk, const struct tw_id *payload);
 void tw_bulk_step(struct tw_transport *t, uint64_t now_us);
 
-/* pacing.c: looks at the bulk connections that send, and tells the kernel how fast they may. */
+/* pacing.c: looks at the bulk connections that send, tells the kernel how fast they may, and closes
+ * links whose payloads do not get through. */
 void tw_pacing_step(struct tw_transport *t, uint64_t now_us);
 
 #endif

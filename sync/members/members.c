@@ -400,10 +400,18 @@ void tw_members_connected(struct tw_members *members, const struct tw_member_row
     entry->has_id = true;
     entry->id = record->id;
     entry->is_connected = entry->was_connected = entry->was_linked = true;
-    entry->heard_us = entry->linked_us = now_us;
+    entry->heard_us = entry->linked_us = entry->up_us = now_us;
     replace_addrs(members, entry, record, now_us);
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++)
         entry->addrs[i].backoff_us = backoff_min_us(members);
+}
+
+/* Pause because of short links: it doubles with each after the second, from least_us to most_us. */
+static uint64_t pause_of_shorts(const struct tw_member_entry *entry, uint64_t least_us,
+                                uint64_t most_us) {
+    uint64_t pause_us = least_us;
+    for (uint32_t i = 2; i < entry->shorts && pause_us < most_us; i++) pause_us *= 2;
+    return pause_us < most_us ? pause_us : most_us;
 }
 
 void tw_members_relayed(struct tw_members *members, const struct tw_member_row *record,
@@ -415,12 +423,15 @@ void tw_members_relayed(struct tw_members *members, const struct tw_member_row *
     entry->id = record->id;
     entry->heard_us = now_us;
     replace_addrs(members, entry, record, now_us);
+    const uint64_t pause_us =
+        pause_of_shorts(entry, backoff_max_us(members), TW_BACKOFF_RELAYED_US);
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
         struct tw_member_addr *addr = &entry->addrs[i];
         if (addr->text[0] == '\0' || addr->is_dialling || addr->retry_us == NEVER_US) continue;
-        if (addr->backoff_us <= backoff_min_us(members)) continue; /* not tried yet */
+        if (addr->backoff_us <= backoff_min_us(members) && entry->shorts < 2)
+            continue; /* not tried yet */
         addr->backoff_us = backoff_max_us(members);
-        addr->retry_us = now_us + jittered_us(members, addr->backoff_us);
+        addr->retry_us = now_us + jittered_us(members, pause_us);
     }
 }
 
@@ -452,16 +463,24 @@ void tw_members_disconnected(struct tw_members *members, const struct tw_id *id,
     struct tw_member_entry *entry = find_id(members, id);
     if (entry == NULL || !entry->is_connected) return;
     entry->is_connected = false;
+    entry->shorts = now_us - entry->up_us < TW_LINK_STEADY_US ? entry->shorts + 1 : 0;
     entry->heard_us = entry->linked_us = now_us;
-    const uint64_t retry_us = first_dial_us(members, id, now_us);
+    const uint64_t pause_us =
+        entry->shorts < 2
+            ? 0
+            : pause_of_shorts(entry, backoff_min_us(members), pause_max_us(members, entry, now_us));
+    const uint64_t retry_us = first_dial_us(members, id, now_us + pause_us);
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
-        if (entry->addrs[i].retry_us != NEVER_US) entry->addrs[i].retry_us = retry_us;
+        if (entry->addrs[i].retry_us == NEVER_US) continue;
+        entry->addrs[i].retry_us = retry_us;
+        if (pause_us > entry->addrs[i].backoff_us) entry->addrs[i].backoff_us = pause_us;
     }
 }
 
 void tw_members_moved(struct tw_members *members, uint64_t now_us) {
     for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
         struct tw_member_entry *entry = &members->entries[i];
+        entry->shorts = 0;
         for (unsigned k = 0; k < TW_ADDRS_MAX; k++) {
             struct tw_member_addr *addr = &entry->addrs[k];
             if (addr->text[0] == '\0' || addr->is_dialling || addr->retry_us == NEVER_US) continue;

@@ -26,10 +26,15 @@ enum {
     TW_RECORD_FRESH_US = 600 * 1000 * 1000,
     /* number of minimal pauses for which the node with the lower id waits */
     TW_DIAL_YIELD_STEPS = 2,
+    /* a link that ends earlier is short: the path may carry dials, but nothing larger */
+    TW_LINK_STEADY_US = 30 * 1000 * 1000,
 };
 
 /* Time after the last link for which TW_BACKOFF_LOST_US holds. */
 #define TW_LOST_US (UINT64_C(3600) * 1000 * 1000)
+
+/* Longest pause of a relayed node whose direct links break again and again. */
+#define TW_BACKOFF_RELAYED_US (UINT64_C(3600) * 1000 * 1000)
 
 struct tw_members_config {
     struct tw_id self;
@@ -50,7 +55,9 @@ struct tw_member_entry {
     bool is_used, has_id, is_connected;
     bool was_connected;  /* ever connected, by this process or by the cache file */
     bool was_linked;     /* connected in this process: `linked_us` is valid */
+    uint32_t shorts;     /* number of short links in a row */
     struct tw_id id;     /* zero until known (bootstrap without id) */
+    uint64_t up_us;      /* is_connected: since when */
     uint64_t linked_us;  /* last time with a link */
     uint64_t heard_us;   /* arrival of the last news from this member, or about it from others */
     uint64_t dialled_us; /* start of its newest dial */
@@ -105,13 +112,14 @@ void tw_members_dialled(struct tw_members *members, const char *address, bool ok
                         const struct tw_id *id, uint64_t now_us);
 
 /* A peer is up, with the addresses that it announces. Down: it is dialled again at once, then with
- * growing pauses. */
+ * growing pauses. From the second short link in a row on, the first dial waits too, twice as long
+ * after each, up to the longest pause: meanwhile a relay carries the link. */
 void tw_members_connected(struct tw_members *members, const struct tw_member_row *record,
                           uint64_t now_us);
 void tw_members_disconnected(struct tw_members *members, const struct tw_id *id, uint64_t now_us);
 
-/* A peer is up through another member. Its addresses are dialled further, with the longest pause.
- */
+/* A peer is up through another member. Its addresses are dialled further, with the longest pause,
+ * which doubles with each short link after the second up to TW_BACKOFF_RELAYED_US. */
 void tw_members_relayed(struct tw_members *members, const struct tw_member_row *record,
                         uint64_t now_us);
 

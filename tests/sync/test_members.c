@@ -284,6 +284,56 @@ static void pauses_that_had_grown_shrink_when_all_are_lost(void **state) {
     assert_true(longest_pause_us(402 * S, 300 * S) <= TW_BACKOFF_LOST_US * 13 / 10 + 2 * S);
 }
 
+/* A path that swallows large packets lets each dial through and then breaks the link. */
+static void short_links_make_the_next_dial_wait(void **state) {
+    (void)state;
+    const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);
+    const struct tw_member_row other = record_of(id_of(2, 2), "b:2", NULL);
+    uint64_t now_us = 1 * S, pauses_us[9];
+    tw_members_connected(&members, &other, now_us);
+    for (unsigned i = 0; i < 9; i++) {
+        tw_members_connected(&members, &one, now_us);
+        now_us += i == 7 ? TW_LINK_STEADY_US : TW_LINK_STEADY_US - 1;
+        tw_members_disconnected(&members, &one.id, now_us);
+        const uint64_t due_us = tw_members_deadline(&members, now_us);
+        pauses_us[i] = due_us - now_us;
+        assert_int_equal(tw_members_may_reach(&members, &one.id), i < 2 || i >= 7);
+        now_us = due_us;
+        assert_string_equal(take_dial(now_us).address, "a:1");
+        tw_members_dialled(&members, "a:1", true, &one.id, now_us);
+    }
+    for (unsigned i = 0; i < 7; i++) {
+        uint64_t longer_us = i == 0 ? 0 : (uint64_t)S << (i - 1);
+        if (longer_us > TW_BACKOFF_MAX_US) longer_us = TW_BACKOFF_MAX_US;
+        assert_true(pauses_us[i] >= longer_us && pauses_us[i] <= longer_us + 3 * S);
+    }
+    assert_true(pauses_us[7] <= 3 * S && pauses_us[8] <= 3 * S);
+    tw_members_disconnected(&members, &other.id, now_us);
+}
+
+static void short_links_beside_a_relay_are_tried_ever_less(void **state) {
+    (void)state;
+    const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);
+    const struct tw_member_row other = record_of(id_of(2, 2), "b:2", NULL);
+    uint64_t now_us = 1 * S, expected_us = TW_BACKOFF_MAX_US;
+    tw_members_connected(&members, &other, now_us);
+    for (unsigned i = 0; i < 12; i++) {
+        tw_members_connected(&members, &one, now_us);
+        now_us += 6 * S;
+        tw_members_disconnected(&members, &one.id, now_us);
+        tw_members_relayed(&members, &one, now_us);
+        const uint64_t due_us = tw_members_deadline(&members, now_us);
+        if (i > 0) assert_true(due_us - now_us >= expected_us * 7 / 10);
+        assert_true(due_us - now_us <= expected_us * 13 / 10);
+        if (i > 0) expected_us *= 2;
+        if (expected_us > TW_BACKOFF_RELAYED_US) expected_us = TW_BACKOFF_RELAYED_US;
+        now_us = due_us;
+        (void)take_dial(now_us);
+        tw_members_dialled(&members, "a:1", true, &one.id, now_us);
+    }
+    tw_members_disconnected(&members, &other.id, now_us);
+}
+
 static void first_link_after_an_outage_makes_all_dials_due(void **state) {
     (void)state;
     const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);
@@ -597,6 +647,8 @@ int main(void) {
         TEST(node_that_lost_all_links_dials_often),
         TEST(lost_member_is_tried_rarely_where_others_are_linked),
         TEST(pauses_that_had_grown_shrink_when_all_are_lost),
+        TEST(short_links_make_the_next_dial_wait),
+        TEST(short_links_beside_a_relay_are_tried_ever_less),
         TEST(first_link_after_an_outage_makes_all_dials_due),
         TEST(address_that_leads_back_to_us_is_left_alone),
         TEST(address_that_became_another_nodes_is_dropped),

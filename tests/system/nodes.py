@@ -26,10 +26,13 @@ def run(*command):
     return done.stdout
 
 
-def lacks_hosts():
-    """Why this machine can have no namespaces; None: it can."""
+def lacks_hosts(*tools):
+    """Why this machine can have no namespaces, or lacks one of the tools; None: it can."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return "wants root and iproute2 for network namespaces"
+    for tool in tools:
+        if shutil.which(tool) is None:
+            return f"{tool} is not installed"
     name = f"tws{os.getpid()}try"
     if subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode:
         return "the kernel gives no network namespace"
