@@ -28,7 +28,8 @@ enum tw_report_kind {
     TW_REPORT_PAIRED,  /* the round just committed merged with node `id` */
     TW_REPORT_FORGED,  /* peer `id` sent a record that its group did not decide */
     TW_REPORT_LEFT, /* this node leaves its lineage for that of peer `id`, although most members of
-                       its roster are linked to it and still in the old lineage */
+                       its roster are linked to it and still in the old lineage. Not of a lineage
+                       that has just begun, nor for the one that it came from */
     TW_REPORT_OUTLIER,   /* a committed record lists a result of member `id` that this node refuses;
                             it is applied all the same */
     TW_REPORT_TWO_FACED, /* node `id` signed two statements about one ballot that exclude each

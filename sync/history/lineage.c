@@ -191,6 +191,13 @@ void tw_lineage_turned(struct tw_node *node, bool ok) {
     tw_membership_derive_state(node);
 }
 
+/* This lineage has merged each fragment several times, so leaving it loses something. */
+static bool is_grown(const struct tw_node *node) {
+    enum { GROWN_MERGES = 3 };
+    return node->at.rounds - node->at.first_round >=
+           (uint64_t)GROWN_MERGES * node->cfg.fragments_count;
+}
+
 /* This node and the linked members of its lineage are more than half of the roster. */
 static bool is_among_most(const struct tw_node *node) {
     uint32_t here = 0;
@@ -208,7 +215,8 @@ static bool is_among_most(const struct tw_node *node) {
  * yet. */
 static void adopt_lineage(struct tw_node *node, uint16_t peer, const struct claim *claim) {
     const struct tw_msg_status *status = &node->links[peer].status;
-    if (!node->cfg.is_pair && is_among_most(node))
+    const bool is_return = tw_id_equal(&status->lineage, &node->at.lineage_parent);
+    if (!node->cfg.is_pair && is_grown(node) && !is_return && is_among_most(node))
         tw_act_report(node, TW_REPORT_LEFT, &node->links[peer].id);
     node->lineage.support = claim != NULL ? tw_claim_support(node) : (struct support){.met = 0};
     node->lineage.leader = node->links[peer].id;
