@@ -22,15 +22,19 @@
 
 enum { NODE_ALIGN = 64 };
 
+static void close_link(struct tw_daemon *daemon, const struct tw_action *action) {
+    char silent[48];
+    (void)snprintf(silent, sizeof(silent), "no message arrived for %d s",
+                   TW_PEER_SILENCE_US / 1000000);
+    if (daemon->transport == NULL) return;
+    tw_transport_close(daemon->transport, action->peer, action->u.reason,
+                       action->u.reason == TW_AGAIN ? silent : tw_status_meaning(action->u.reason));
+}
+
 static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
     switch (action->kind) {
     case TW_ACT_SEND: tw_daemon_send(daemon, action->peer, action->u.message); return;
-    case TW_ACT_CLOSE:
-        if (daemon->transport != NULL) {
-            tw_transport_close(daemon->transport, action->peer, action->u.reason,
-                               tw_status_meaning(action->u.reason));
-        }
-        return;
+    case TW_ACT_CLOSE: close_link(daemon, action); return;
     case TW_ACT_SEND_CHUNK: tw_daemon_links_chunk(daemon, action); return;
     case TW_ACT_DROP:
         tw_daemon_links_drop(daemon, &action->u.payload.hash);

@@ -9,6 +9,7 @@
 #include "daemon/net/transport.h"
 #include "daemon/node/caps.h"
 #include "daemon/router/punch_plan.h"
+#include "sync/members/members.h"
 
 enum { LOOK_US = 500 * 1000 };
 
@@ -131,7 +132,13 @@ void tw_daemon_punches_describe(const struct tw_daemon *daemon, uint16_t peer, u
         tw_punch_plan_find(&daemon->punches->plan, &daemon->peers[peer].id);
     struct tw_punch_info info;
     struct tw_error err = {0};
-    if (info_get(daemon, peer, &info, &err) != TW_OK) {
+    const uint32_t shorts = tw_members_shorts(daemon->members, &daemon->peers[peer].id);
+    if (shorts > 1) {
+        (void)snprintf(text, capacity,
+                       "direct links broke %u times in a row, each within %d s: does a tunnel or "
+                       "firewall on the way drop large packets?",
+                       shorts, TW_LINK_STEADY_US / 1000000);
+    } else if (info_get(daemon, peer, &info, &err) != TW_OK) {
         (void)snprintf(text, capacity, "no direct link can be punched: %s", err.message);
     } else if (target == NULL || target->pause_us == 0 || now_us >= target->rest_us) {
         (void)snprintf(text, capacity, "a direct link is about to be punched");

@@ -15,7 +15,8 @@
 
 enum tw_action_kind {
     TW_ACT_SEND,        /* `message` to `peer` on its control link */
-    TW_ACT_CLOSE,       /* close the link to `peer` for `reason`; PEER_DOWN follows */
+    TW_ACT_CLOSE,       /* close the link to `peer` for `reason` (TW_AGAIN: it is silent); PEER_DOWN
+                           follows */
     TW_ACT_SEND_CHUNK,  /* chunk `idx` of the held payload to `peer` on its bulk link */
     TW_ACT_EXPECT,      /* make room for payload `hash` of `bytes` bytes; its chunks will arrive */
     TW_ACT_VERIFY,      /* all chunks have arrived: check SHA-256; trial decode unless OPAQUE */

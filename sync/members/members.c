@@ -406,6 +406,14 @@ void tw_members_connected(struct tw_members *members, const struct tw_member_row
         entry->addrs[i].backoff_us = backoff_min_us(members);
 }
 
+uint32_t tw_members_shorts(const struct tw_members *members, const struct tw_id *id) {
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        const struct tw_member_entry *entry = &members->entries[i];
+        if (entry->is_used && entry->has_id && tw_id_equal(&entry->id, id)) return entry->shorts;
+    }
+    return 0;
+}
+
 /* Pause because of short links: it doubles with each after the second, from least_us to most_us. */
 static uint64_t pause_of_shorts(const struct tw_member_entry *entry, uint64_t least_us,
                                 uint64_t most_us) {

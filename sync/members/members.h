@@ -129,6 +129,9 @@ bool tw_members_is_bootstrap(const struct tw_members *members, const struct tw_i
 /* True if an address of this member has not failed since it was learnt or last worked. */
 bool tw_members_may_reach(const struct tw_members *members, const struct tw_id *id);
 
+/* Number of links to this member in a row that ended within TW_LINK_STEADY_US; 0: it is unknown. */
+uint32_t tw_members_shorts(const struct tw_members *members, const struct tw_id *id);
+
 /* This machine has another address or route: all addresses are dialled again at once. */
 void tw_members_moved(struct tw_members *members, uint64_t now_us);
 

@@ -322,6 +322,7 @@ static void short_links_beside_a_relay_are_tried_ever_less(void **state) {
         now_us += 6 * S;
         tw_members_disconnected(&members, &one.id, now_us);
         tw_members_relayed(&members, &one, now_us);
+        assert_int_equal(tw_members_shorts(&members, &one.id), i + 1);
         const uint64_t due_us = tw_members_deadline(&members, now_us);
         if (i > 0) assert_true(due_us - now_us >= expected_us * 7 / 10);
         assert_true(due_us - now_us <= expected_us * 13 / 10);

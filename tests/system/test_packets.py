@@ -63,6 +63,7 @@ def is_relayed(world, idx, other):
     if row["link"] != "alive" or row["path"] != "relayed" or row["anomaly"] is None:
         return False
     assert row["anomaly"].startswith("flapping link"), row["anomaly"]
+    assert row["path_text"].startswith("direct links broke"), row["path_text"]
     return True
 
 
