@@ -185,4 +185,5 @@ def main():
     print(f"{len(blocks)} blocks of the guide do what it says")
 
 
-main()
+if __name__ == "__main__":
+    main()

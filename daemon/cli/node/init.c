@@ -7,6 +7,7 @@
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/node/init_ask.h"
 #include "daemon/cli/node/node_files.h"
 #include "daemon/cli/run/manifest_text.h"
 
@@ -139,6 +140,8 @@ enum tw_exit cli_init(struct cli *cli) {
     if (rc == TW_EXIT_OK) rc = node_files_find(cli, &init.files);
     if (rc == TW_EXIT_OK) rc = node_files_plan(&init.files);
     if (rc == TW_EXIT_OK) rc = is_free(&init);
+    if (rc == TW_EXIT_OK) rc = init_ask(cli, &init.files);
+    if (rc == TW_EXIT_OK) rc = node_files_plan(&init.files);
     if (rc == TW_EXIT_OK) rc = make_node(&init, hex, &is_new_secret);
     if (rc != TW_EXIT_OK) return rc;
     if (!cli->json) {

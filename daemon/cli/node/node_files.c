@@ -12,9 +12,7 @@
 
 enum { EXAMPLE_BYTES = 32 * 1024 };
 
-/* Makes a path from the command line absolute: it is relative to the working directory, but a path
- * in the file is relative to the file. */
-static const char *from_here(const char *path, char absolute[TW_PATH_BYTES]) {
+const char *node_files_from_here(const char *path, char absolute[TW_PATH_BYTES]) {
     char here[TW_PATH_BYTES];
     if (*path == '/') return path;
     if (getcwd(here, sizeof(here)) == NULL) return NULL;
@@ -30,6 +28,13 @@ void node_files_put(struct node_files *files, const char *key, const char *text)
     TW_ASSERT(files->count < TW_NODE_VALUES_MAX);
     files->values[files->count].key = key;
     files->values[files->count++].text = text;
+}
+
+bool node_files_has(const struct node_files *files, const char *key) {
+    for (unsigned i = 0; i < files->count; i++) {
+        if (strcmp(files->values[i].key, key) == 0) return true;
+    }
+    return false;
 }
 
 /* Index of the value that replaces this line, or -1. */
@@ -197,7 +202,7 @@ enum tw_exit node_files_options(struct cli *cli, struct node_files *files) {
     static char paths[PATHS][TW_PATH_BYTES], dir_path[TW_PATH_BYTES];
     const char *dir = NULL;
     if (cli_option(cli, "--dir", &dir)) {
-        dir = from_here(dir, dir_path);
+        dir = node_files_from_here(dir, dir_path);
         const int n = dir == NULL ? TW_PATH_BYTES
                                   : snprintf(files->config_path, sizeof(files->config_path),
                                              "%s/node.conf", dir);
@@ -211,7 +216,7 @@ enum tw_exit node_files_options(struct cli *cli, struct node_files *files) {
                            value); /* default: the file lies beside the configuration file */
             continue;
         }
-        if (i < PATHS) value = from_here(value, paths[i]);
+        if (i < PATHS) value = node_files_from_here(value, paths[i]);
         if (value == NULL) return cli_fail(TW_EXIT_USAGE, "%s: the path is too long", FLAGS[i]);
         node_files_put(files, KEYS[i], value);
     }

@@ -33,6 +33,13 @@ enum tw_exit node_files_options(struct cli *cli, struct node_files *files);
 /* Sets a key of the configuration; NULL: does nothing. */
 void node_files_put(struct node_files *files, const char *key, const char *text);
 
+/* True if the key is set. */
+bool node_files_has(const struct node_files *files, const char *key);
+
+/* Makes a path from a person absolute: it is relative to the working directory, but a path in the
+ * file is relative to the file. NULL: it is too long. */
+const char *node_files_from_here(const char *path, char absolute[TW_PATH_BYTES]);
+
 /* node_files_find: the default path of the configuration, if no flag gave one. node_files_plan:
  * parses its future contents. */
 enum tw_exit node_files_find(const struct cli *cli, struct node_files *files);

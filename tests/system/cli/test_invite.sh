@@ -121,13 +121,15 @@ expect 8 'no daemon answers' tw two leave
 cat >two/slow <<END
 #!/bin/sh
 trap 'kill \$!; echo told >>$home/two/end; exit 0' TERM
-sleep 4 &
+sleep 30 &
+echo begun >$home/two/begun
 wait \$!
 echo late >>$home/two/end
 END
 chmod +x two/slow
 sed -i "s|^\[node\]|[node]\nworker_path = $home/two/slow|" two/node.conf
 expect 0 'It runs as process' tw two start
+until_true 60 test -s two/begun || fail "the daemon starts no worker"
 expect 0 'the daemon has ended' tw two leave
 [[ $(cat two/end) == told ]] || fail "the worker that had not begun: $(cat two/end)"
 rm two/node.conf two/state/run.secret two/state/run.manifest

@@ -1,0 +1,80 @@
+#include "daemon/cli/node/init_ask.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/cli/run/manifest_text.h"
+
+enum { TRIES = 3 };
+
+struct question {
+    const char *key, *text;
+    enum tw_status (*check)(const char *answer, struct tw_error *err);
+};
+
+static enum tw_status check_run(const char *answer, struct tw_error *err) {
+    static struct tw_run run;
+    return cli_manifest_load(answer, &run, err);
+}
+
+static enum tw_status check_data(const char *answer, struct tw_error *err) {
+    if (access(answer, R_OK) == 0) return TW_OK;
+    return tw_fail(err, TW_IO, "%s: %s", answer, strerror(errno));
+}
+
+static enum tw_status check_upload(const char *answer, struct tw_error *err) {
+    static struct tw_config config;
+    char text[TW_PATH_BYTES + 32];
+    (void)snprintf(text, sizeof(text), "[network]\nupload = %s\n", answer);
+    if (tw_config_parse(&config, "answer", text, strlen(text), err) == TW_OK) return TW_OK;
+    const char *const reason = strstr(err->message, "upload: "); /* behind file and line */
+    if (reason != NULL) memmove(err->message, reason, strlen(reason) + 1);
+    return TW_CONFIG;
+}
+
+static const struct question QUESTIONS[] = {
+    {"run", "Manifest of the run (`thinwire run new` makes one)", check_run},
+    {"data", "Text or dataset to train on, unless other nodes have it", check_data},
+    {"upload", "Most upload, such as 5mbit, unless it may take the whole line", check_upload},
+};
+
+enum { QUESTIONS_COUNT = sizeof(QUESTIONS) / sizeof(QUESTIONS[0]) };
+
+/* Sets `answer` to "" for an empty line. */
+static enum tw_exit ask(const struct question *question, char answer[TW_PATH_BYTES]) {
+    struct tw_error err = {0};
+    for (unsigned i = 0; i < TRIES; i++) {
+        (void)printf("%s: ", question->text);
+        (void)fflush(stdout);
+        if (fgets(answer, TW_PATH_BYTES, stdin) == NULL)
+            return cli_fail(TW_EXIT_USAGE, "init: no answer; nothing was made");
+        answer[strcspn(answer, "\r\n")] = '\0';
+        if (answer[0] == '\0' || question->check(answer, &err) == TW_OK) return TW_EXIT_OK;
+        (void)printf("  %s\n", err.message);
+    }
+    return cli_fail(TW_EXIT_USAGE, "init: nothing was made; --%s gives the answer", question->key);
+}
+
+enum tw_exit init_ask(const struct cli *cli, struct node_files *files) {
+    static char answers[QUESTIONS_COUNT][TW_PATH_BYTES], absolute[QUESTIONS_COUNT][TW_PATH_BYTES];
+    bool is_first = true;
+    if (cli->json || isatty(STDIN_FILENO) != 1 || isatty(STDOUT_FILENO) != 1) return TW_EXIT_OK;
+    for (unsigned i = 0; i < QUESTIONS_COUNT; i++) {
+        const struct question *const question = &QUESTIONS[i];
+        if (node_files_has(files, question->key)) continue;
+        if (is_first) (void)printf("An empty answer leaves a question open.\n\n");
+        is_first = false;
+        const enum tw_exit rc = ask(question, answers[i]);
+        if (rc != TW_EXIT_OK) return rc;
+        if (answers[i][0] == '\0') continue;
+        const char *value = answers[i];
+        if (question->check != check_upload) value = node_files_from_here(value, absolute[i]);
+        if (value == NULL)
+            return cli_fail(TW_EXIT_USAGE, "init: the path is too long; nothing was made");
+        node_files_put(files, question->key, value);
+    }
+    if (!is_first) (void)putchar('\n');
+    return TW_EXIT_OK;
+}
