@@ -10,6 +10,7 @@
 
 #define TW_ARMOUR_CERTS "thinwire-certificate 1"
 #define TW_ARMOUR_REVOKED "thinwire-revocations 1"
+#define TW_ARMOUR_RECALL "thinwire-recall 1"
 
 /* Buffer size for the text of that many bytes, NUL included. */
 #define TW_ARMOUR_BYTES(bytes) (40 + 2 * (bytes) + ((bytes) + 31) / 32)

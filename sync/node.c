@@ -105,6 +105,8 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
     tw_rng_seed(&node->rng, config->seed ^ (UINT64_C(0x9E3779B97F4A7C15) * config->boot));
     if (position != NULL) {
         resume_position(node, position, vote);
+    } else if (!tw_id_is_zero(&config->awaited)) {
+        tw_lineage_await(node);
     } else {
         tw_lineage_fork(node);
     }

@@ -306,6 +306,8 @@ struct tw_status_view {
         uint64_t left_s;                /* seconds until then; 0: it has ended */
         uint64_t list;                  /* version of the revocation list; 0: none yet */
         uint32_t revoked;               /* nodes on the list */
+        uint64_t recall;                /* number of the owner's newest recall; 0: none yet */
+        bool is_waiting;                /* for the state that the recall names */
         char error[TW_VIEW_TEXT_BYTES]; /* why other nodes would not admit this one; "": they would
                                          */
     } admission;

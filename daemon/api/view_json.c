@@ -395,13 +395,14 @@ static json_t *bootstrap_json(const struct tw_status_view *view) {
 static json_t *admission_json(const struct tw_status_view *view) {
     char until[TW_UNITS_BYTES];
     if (!view->admission.has_owner) return json_null();
-    return json_pack("{s:o,s:s,s:o,s:b,s:b,s:o,s:o}", "error",
+    return json_pack("{s:o,s:s,s:o,s:b,s:b,s:o,s:o,s:o,s:b}", "error",
                      view->admission.error[0] != 0 ? text(view->admission.error) : json_null(),
                      "certificate_until", tw_units_utc(until, view->admission.until_s),
                      "certificate_left_s", count(view->admission.left_s), "renewed_by_nodes",
                      view->admission.is_renewed, "may_admit", view->admission.is_admitter,
                      "revocations_list", count(view->admission.list), "revoked_nodes",
-                     count(view->admission.revoked));
+                     count(view->admission.revoked), "recall", count(view->admission.recall),
+                     "recall_waits", view->admission.is_waiting);
 }
 
 static json_t *bad_merging_json(const struct tw_status_view *view) {

@@ -70,6 +70,18 @@ enum tw_status tw_revoked_load(const char *path, struct tw_revoked *list, struct
     return status;
 }
 
+enum tw_status tw_recall_load(const char *path, struct tw_recall *recall, struct tw_error *err) {
+    char text[2 * TW_ARMOUR_BYTES(TW_RECALL_BYTES)];
+    uint8_t bytes[TW_RECALL_BYTES];
+    struct tw_error reason = {0};
+    size_t text_size = 0, size = 0;
+    TW_TRY(text_read(path, text, sizeof(text), &text_size, err));
+    enum tw_status status =
+        tw_armour_decode(TW_ARMOUR_RECALL, text, text_size, bytes, sizeof(bytes), &size, &reason);
+    if (status == TW_OK) status = tw_recall_decode(bytes, size, recall, &reason);
+    return fail_named(status, path, &reason, err);
+}
+
 /* Opens and locks the folder against other processes that check before they write (the daemon,
  * `owner import`). Closing the descriptor unlocks. Negative: failed. */
 static int folder_lock(const char *folder, struct tw_error *err) {
@@ -116,6 +128,15 @@ static enum tw_status revoked_put(int dir, const char *name, const struct tw_rev
     return status;
 }
 
+static enum tw_status recall_put(int dir, const char *name, const struct tw_recall *recall,
+                                 struct tw_error *err) {
+    uint8_t bytes[TW_RECALL_BYTES];
+    char text[TW_ARMOUR_BYTES(TW_RECALL_BYTES)];
+    tw_recall_encode(recall, bytes);
+    return text_save(dir, name, text,
+                     tw_armour_encode(TW_ARMOUR_RECALL, bytes, sizeof(bytes), text), err);
+}
+
 enum tw_status tw_certs_save(const char *folder, const char *name, const struct tw_certs *certs,
                              struct tw_error *err) {
     const int dir = folder_lock(folder, err);
@@ -130,6 +151,15 @@ enum tw_status tw_revoked_save(const char *folder, const char *name, const struc
     const int dir = folder_lock(folder, err);
     if (dir < 0) return TW_IO;
     const enum tw_status status = revoked_put(dir, name, list, err);
+    (void)close(dir);
+    return status;
+}
+
+enum tw_status tw_recall_save(const char *folder, const char *name, const struct tw_recall *recall,
+                              struct tw_error *err) {
+    const int dir = folder_lock(folder, err);
+    if (dir < 0) return TW_IO;
+    const enum tw_status status = recall_put(dir, name, recall, err);
     (void)close(dir);
     return status;
 }
@@ -179,6 +209,25 @@ enum tw_status tw_revoked_save_newer(const char *folder, const struct tw_revoked
     return status;
 }
 
+enum tw_status tw_recall_save_newer(const char *folder, const struct tw_recall *recall,
+                                    struct tw_error *err) {
+    char path[TW_PATH_BYTES + 32];
+    struct tw_recall there;
+    struct tw_error ignored;
+    enum tw_status status;
+    const int dir = folder_lock(folder, err);
+    if (dir < 0) return TW_IO;
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, TW_RECALL_FILE);
+    if (tw_recall_load(path, &there, &ignored) == TW_OK && tw_id_equal(&there.run, &recall->run) &&
+        there.version >= recall->version)
+        status = tw_fail(err, TW_AGAIN, "recall %llu is here already, this is recall %llu",
+                         (unsigned long long)there.version, (unsigned long long)recall->version);
+    else
+        status = recall_put(dir, TW_RECALL_FILE, recall, err);
+    (void)close(dir);
+    return status;
+}
+
 /* ---- the node's own files ------------------------------------------------------------------ */
 
 /* Reports that this node has no certificate, and how to get one. */
@@ -208,12 +257,28 @@ static enum tw_status list_load(struct tw_gate *gate, const char *path, struct t
                    reason.message, TW_REVOKED_FILE);
 }
 
+static enum tw_status take_recall(struct tw_gate *gate, const char *path, struct tw_error *err) {
+    struct tw_error reason = {0};
+    struct tw_recall recall;
+    uint8_t bytes[TW_RECALL_BYTES];
+    enum tw_status status = tw_recall_load(path, &recall, &reason);
+    if (status == TW_OK) {
+        tw_recall_encode(&recall, bytes);
+        status = tw_gate_recall(gate, bytes, sizeof(bytes), &reason);
+    }
+    if (status == TW_OK || status == TW_AGAIN) return TW_OK;
+    return tw_fail(err, status, "%.180s: move %s away, and the other nodes send theirs",
+                   reason.message, TW_RECALL_FILE);
+}
+
 enum tw_status tw_gate_load(struct tw_gate *gate, const char *folder, struct tw_error *err) {
     struct tw_certs certs;
     struct tw_error reason = {0};
     char path[TW_PATH_BYTES + 32];
     (void)snprintf(path, sizeof(path), "%s/%s", folder, TW_REVOKED_FILE);
     if (access(path, F_OK) == 0) TW_TRY(list_load(gate, path, err));
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, TW_RECALL_FILE);
+    if (access(path, F_OK) == 0) TW_TRY(take_recall(gate, path, err));
     (void)snprintf(path, sizeof(path), "%s/%s", folder, TW_CERT_FILE);
     if (access(path, F_OK) != 0) return cert_lacks(gate, path, err);
     TW_TRY(tw_certs_load(path, &certs, err));

@@ -125,6 +125,31 @@ enum tw_status tw_gate_revoke(struct tw_gate *gate, const uint8_t *bytes, size_t
     return TW_OK;
 }
 
+/* ---- recalls ------------------------------------------------------------------------------- */
+
+enum tw_status tw_gate_recall(struct tw_gate *gate, const uint8_t *bytes, size_t size,
+                              struct tw_error *err) {
+    struct tw_recall recall;
+    uint8_t text[TW_RECALL_SIGNED_BYTES];
+    TW_TRY(tw_recall_decode(bytes, size, &recall, err));
+    if (!tw_id_equal(&recall.run, &gate->run)) {
+        char theirs[9], ours[9];
+        tw_id_short(&recall.run, theirs);
+        tw_id_short(&gate->run, ours);
+        return tw_fail(err, TW_NOT_ADMITTED, "a recall of run %s, and this is run %s", theirs,
+                       ours);
+    }
+    if (recall.version <= gate->recall.version)
+        return tw_fail(err, TW_AGAIN, "recall %llu is here already, this is recall %llu",
+                       (unsigned long long)gate->recall.version,
+                       (unsigned long long)recall.version);
+    tw_recall_signed(&recall, text);
+    if (!tw_is_signed(&gate->owner, text, sizeof(text), recall.signature))
+        return tw_fail(err, TW_NOT_ADMITTED, "a recall that the run's owner did not sign");
+    gate->recall = recall;
+    return TW_OK;
+}
+
 /* ---- admitting ----------------------------------------------------------------------------- */
 
 enum tw_status tw_gate_can_admit(const struct tw_gate *gate, struct tw_error *err) {

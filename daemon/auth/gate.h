@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "daemon/auth/identity.h"
 #include "proto/cert.h"
+#include "proto/recall.h"
 #include "proto/revoke.h"
 
 enum {
@@ -28,6 +29,7 @@ struct tw_gate {
     uint64_t (*clock_s)(void);          /* returns unix seconds; tests replace it */
     struct tw_certs own; /* this node's own certificates; empty: no node will admit this one */
     struct tw_revoked revoked; /* revoked nodes; version 0: no list yet */
+    struct tw_recall recall;   /* newest order to return to a round; version 0: none yet */
 };
 
 /* Uses the system's clock. */
@@ -67,6 +69,14 @@ enum tw_status tw_gate_review(const struct tw_gate *gate, const struct tw_certs 
  * list. TW_AGAIN: this node's list is as new. TW_PROTO or TW_NOT_ADMITTED: not a list of this run
  * and its owner. */
 enum tw_status tw_gate_revoke(struct tw_gate *gate, const uint8_t *bytes, size_t size,
+                              struct tw_error *err);
+
+/* ---- recalls ------------------------------------------------------------------------------- */
+
+/* Takes untrusted bytes of a recall. TW_OK: it is newer, signed by the owner, and now this node's.
+ * TW_AGAIN: this node's is as new. TW_PROTO or TW_NOT_ADMITTED: not a recall of this run and its
+ * owner. */
+enum tw_status tw_gate_recall(struct tw_gate *gate, const uint8_t *bytes, size_t size,
                               struct tw_error *err);
 
 /* ---- renewing ------------------------------------------------------------------------------ */

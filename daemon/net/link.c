@@ -141,7 +141,7 @@ enum fate { DELIVER, SKIP, REFUSE };
  * and anything but HELLO before admission, are refused. */
 static enum fate fate_of(const struct tw_link *link, const struct tw_frame *frame) {
     const bool is_of_owners = frame->kind == TW_FRAME_REVOKE || frame->kind == TW_FRAME_RENEW ||
-                              frame->kind == TW_FRAME_CERTS;
+                              frame->kind == TW_FRAME_CERTS || frame->kind == TW_FRAME_RECALL;
     const bool is_message = is_of_owners || frame->kind == TW_FRAME_TWIN ||
                             tw_message_name((enum tw_message_kind)frame->kind)[0] != '?';
     if (frame->kind == TW_FRAME_GOODBYE) return DELIVER;

@@ -20,13 +20,15 @@ struct stamp {
     uint64_t node, size, at_ns;
 };
 
-/* Writes one of the two files, on a thread. */
+/* Writes the files, on a thread. */
 struct save {
-    bool is_saving, has_list, has_certs;
+    bool is_saving, has_list, has_certs, has_recall;
     struct tw_revoked list;
     struct tw_certs old, certs;
-    enum tw_status list_status, certs_status;
-    struct tw_error list_err, certs_err;
+    struct tw_recall recall;
+    struct tw_id lineage; /* this node's at the time of the recall */
+    enum tw_status list_status, certs_status, recall_status;
+    struct tw_error list_err, certs_err, recall_err;
     uv_work_t work;
 };
 
@@ -34,15 +36,22 @@ struct tw_daemon_admission {
     uint64_t due_us, ask_due_us;
     uint16_t ask_next; /* peer number + 1 of the peer that was last asked for a renewal; 0: none */
     uint16_t asked;    /* peer number + 1 of the peer that has yet to answer; 0: none */
-    struct stamp cert,
-        list; /* stamps of the certificate file and of the revocation list when they were read */
-    bool is_late;                 /* it was logged that the certificate expires soon */
-    bool wants_list, wants_certs; /* the file must be written again after the write under way */
-    struct tw_certs known;        /* content of the certificate file, as last read or written */
+    struct stamp cert, list, recall; /* stamps of the files when they were read */
+    bool is_late;                    /* it was logged that the certificate expires soon */
+    /* the file must be written again after the write under way */
+    bool wants_list, wants_certs, wants_recall;
+    struct tw_certs known; /* content of the certificate file, as last read or written */
     struct save save;
 };
 
 /* ---- writing ------------------------------------------------------------------------------- */
+
+/* The lineage comes first: once the recall is on disk, a start obeys it. */
+static enum tw_status save_recall(const struct tw_daemon *daemon, struct save *save) {
+    TW_TRY(tw_setup_refuse(daemon->setup, &save->lineage, &save->recall_err));
+    return tw_recall_save_newer(daemon->setup->config.node.state_dir, &save->recall,
+                                &save->recall_err);
+}
 
 static void on_save_work(uv_work_t *work) {
     struct tw_daemon *daemon = work->data;
@@ -53,9 +62,23 @@ static void on_save_work(uv_work_t *work) {
     if (save->has_certs)
         save->certs_status =
             tw_certs_save_renewed(folder, &save->old, &save->certs, &save->certs_err);
+    if (save->has_recall) save->recall_status = save_recall(daemon, save);
 }
 
 static void save_begin(struct tw_daemon *daemon);
+
+/* The recall is on disk: begins anew with it. */
+static bool obey_recall(struct tw_daemon *daemon) {
+    const struct save *save = &daemon->admission->save;
+    if (save->recall_status != TW_OK && save->recall_status != TW_AGAIN) {
+        tw_daemon_note(daemon, TW_LOG_ERROR, "recall_not_saved", "text=\"%s\"",
+                       save->recall_err.message);
+        return false;
+    }
+    daemon->setup->is_restart_wanted = true;
+    tw_daemon_leave(daemon, TW_EXIT_OK);
+    return true;
+}
 
 /* TW_AGAIN: a person replaced the file during the write. The next tick reads it. */
 static void on_save_done(uv_work_t *work, int status) {
@@ -70,16 +93,20 @@ static void on_save_done(uv_work_t *work, int status) {
         tw_daemon_note(daemon, TW_LOG_ERROR, "certificate_not_saved", "text=\"%s\"",
                        save->certs_err.message);
     if (save->has_certs && save->certs_status == TW_OK) daemon->admission->known = save->certs;
+    if (save->has_recall && obey_recall(daemon)) return;
     save_begin(daemon);
 }
 
 static void save_begin(struct tw_daemon *daemon) {
     struct tw_daemon_admission *gate = daemon->admission;
     struct save *save = &gate->save;
-    if (save->is_saving || (!gate->wants_list && !gate->wants_certs)) return;
+    if (save->is_saving || (!gate->wants_list && !gate->wants_certs && !gate->wants_recall)) return;
     save->has_list = gate->wants_list;
     save->has_certs = gate->wants_certs;
-    gate->wants_list = gate->wants_certs = false;
+    save->has_recall = gate->wants_recall;
+    gate->wants_list = gate->wants_certs = gate->wants_recall = false;
+    save->recall = daemon->setup->gate.recall;
+    save->lineage = daemon->lineage;
     if (save->has_list) save->list = daemon->setup->gate.revoked;
     save->old = gate->known;
     save->certs = daemon->setup->gate.own;
@@ -94,11 +121,22 @@ static uint32_t encode_list(const struct tw_daemon *daemon, uint8_t bytes[TW_REV
     return (uint32_t)tw_revoked_encode(&daemon->setup->gate.revoked, bytes);
 }
 
-void tw_daemon_admission_peer_up(struct tw_daemon *daemon, uint16_t peer) {
+static void send_list(struct tw_daemon *daemon, uint16_t peer) {
     static uint8_t bytes[TW_REVOKED_BYTES_MAX];
-    if (!daemon->setup->has_gate || daemon->setup->gate.revoked.version == 0) return;
     tw_transport_send_control(daemon->transport, peer, TW_FRAME_REVOKE, bytes,
                               encode_list(daemon, bytes));
+}
+
+static void send_recall(struct tw_daemon *daemon, uint16_t peer) {
+    uint8_t bytes[TW_RECALL_BYTES];
+    tw_recall_encode(&daemon->setup->gate.recall, bytes);
+    tw_transport_send_control(daemon->transport, peer, TW_FRAME_RECALL, bytes, sizeof(bytes));
+}
+
+void tw_daemon_admission_peer_up(struct tw_daemon *daemon, uint16_t peer) {
+    if (!daemon->setup->has_gate) return;
+    if (daemon->setup->gate.revoked.version > 0) send_list(daemon, peer);
+    if (daemon->setup->gate.recall.version > 0) send_recall(daemon, peer);
 }
 
 /* Sends a newer list to every peer, also to revoked ones, before their links are closed. */
@@ -110,7 +148,7 @@ static void spread_list(struct tw_daemon *daemon, uint16_t from) {
         tw_daemon_note(daemon, TW_LOG_ERROR, "revoked",
                        "text=\"the run's owner revoked this node: it trains alone\"");
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
-        if (daemon->peers[i].is_up && i != from) tw_daemon_admission_peer_up(daemon, i);
+        if (daemon->peers[i].is_up && i != from) send_list(daemon, i);
     }
     tw_transport_review(daemon->transport);
 }
@@ -127,6 +165,37 @@ static void take_list(struct tw_daemon *daemon, uint16_t peer, const struct tw_f
     daemon->admission->wants_list = true;
     save_begin(daemon);
     spread_list(daemon, peer);
+}
+
+/* ---- recalls ------------------------------------------------------------------------------- */
+
+/* Passes a newer recall on, and begins anew once it is on disk. */
+static void spread_recall(struct tw_daemon *daemon, uint16_t from) {
+    const struct tw_recall *recall = &daemon->setup->gate.recall;
+    char lineage[9];
+    tw_id_short(&recall->lineage, lineage);
+    tw_daemon_note(daemon, TW_LOG_WARN, "recall",
+                   "recall=%llu lineage=%s rounds=%llu text=\"the run's owner returns the run to "
+                   "this round: starting anew\"",
+                   (unsigned long long)recall->version, lineage,
+                   (unsigned long long)recall->rounds);
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        if (daemon->peers[i].is_up && i != from) send_recall(daemon, i);
+    }
+    daemon->admission->wants_recall = true;
+    save_begin(daemon);
+}
+
+static void take_recall(struct tw_daemon *daemon, uint16_t peer, const struct tw_frame *frame) {
+    struct tw_error err = {0};
+    const enum tw_status status =
+        tw_gate_recall(&daemon->setup->gate, frame->body, frame->body_bytes, &err);
+    if (status == TW_AGAIN) return;
+    if (status != TW_OK) { /* an honest peer would have verified it before sending it */
+        tw_transport_blame(daemon->transport, peer, TW_PROTO, err.message);
+        return;
+    }
+    spread_recall(daemon, peer);
 }
 
 bool tw_daemon_admission_is_out(const struct tw_daemon *daemon, const struct tw_id *node) {
@@ -207,11 +276,14 @@ static void note_late(struct tw_daemon *daemon) {
 
 bool tw_daemon_admission_frame(struct tw_daemon *daemon, uint16_t peer,
                                const struct tw_frame *frame) {
-    const bool is_list = frame->kind == TW_FRAME_REVOKE, is_ask = frame->kind == TW_FRAME_RENEW;
-    if (!is_list && !is_ask && frame->kind != TW_FRAME_CERTS) return false;
+    const bool is_list = frame->kind == TW_FRAME_REVOKE, is_ask = frame->kind == TW_FRAME_RENEW,
+               is_recall = frame->kind == TW_FRAME_RECALL;
+    if (!is_list && !is_ask && !is_recall && frame->kind != TW_FRAME_CERTS) return false;
     if (!daemon->setup->has_gate) return true; /* ignored, like an unknown kind of frame */
     if (is_list) {
         take_list(daemon, peer, frame);
+    } else if (is_recall) {
+        take_recall(daemon, peer, frame);
     } else if (is_ask) {
         give_renewal(daemon, peer);
     } else {
@@ -238,29 +310,36 @@ static struct stamp read_stamp(const struct tw_daemon *daemon, const char *name)
                                    (uint64_t)about.st_mtim.tv_nsec};
 }
 
-static bool take_stamps(struct tw_daemon *daemon) {
-    const struct stamp cert = read_stamp(daemon, TW_CERT_FILE);
-    const struct stamp list = read_stamp(daemon, TW_REVOKED_FILE);
+/* The file was replaced since the last look. */
+static bool take_stamp(struct tw_daemon *daemon, const char *name, struct stamp *last) {
+    const struct stamp now = read_stamp(daemon, name);
     const bool is_same =
-        cert.node == daemon->admission->cert.node && cert.size == daemon->admission->cert.size &&
-        cert.at_ns == daemon->admission->cert.at_ns && list.node == daemon->admission->list.node &&
-        list.size == daemon->admission->list.size && list.at_ns == daemon->admission->list.at_ns;
-    daemon->admission->cert = cert;
-    daemon->admission->list = list;
+        now.node == last->node && now.size == last->size && now.at_ns == last->at_ns;
+    *last = now;
     return !is_same;
+}
+
+static bool take_stamps(struct tw_daemon *daemon) {
+    struct tw_daemon_admission *const seen = daemon->admission;
+    const bool is_cert = take_stamp(daemon, TW_CERT_FILE, &seen->cert);
+    const bool is_list = take_stamp(daemon, TW_REVOKED_FILE, &seen->list);
+    const bool is_recall = take_stamp(daemon, TW_RECALL_FILE, &seen->recall);
+    return is_cert || is_list || is_recall;
 }
 
 /* Reads files that a person replaced. A file that the daemon itself wrote is not read again. */
 static void read_files(struct tw_daemon *daemon) {
     struct tw_error err = {0};
     struct tw_gate *gate = &daemon->setup->gate;
-    const uint64_t version = gate->revoked.version, until_s = tw_certs_until(&gate->own);
+    const uint64_t version = gate->revoked.version, until_s = tw_certs_until(&gate->own),
+                   recall = gate->recall.version;
     if (tw_setup_gate(daemon->setup, &err) != TW_EXIT_OK)
         tw_daemon_note(daemon, TW_LOG_ERROR, "certificate_refused", "text=\"%s\"", err.message);
     else
         daemon->admission->known = gate->own;
     if (tw_certs_until(&gate->own) != until_s) note_certs(daemon);
     if (gate->revoked.version != version) spread_list(daemon, TW_PEERS_MAX);
+    if (gate->recall.version != recall) spread_recall(daemon, TW_PEERS_MAX);
 }
 
 enum tw_status tw_daemon_admission_open(struct tw_daemon *daemon, struct tw_error *err) {
@@ -270,6 +349,12 @@ enum tw_status tw_daemon_admission_open(struct tw_daemon *daemon, struct tw_erro
     (void)take_stamps(daemon);
     daemon->admission->known = daemon->setup->gate.own;
     note_certs(daemon);
+    if (!tw_id_is_zero(&daemon->setup->awaited))
+        tw_daemon_note(daemon, TW_LOG_WARN, "recall_waits",
+                       "recall=%llu rounds=%llu text=\"no checkpoint here holds the state that the "
+                       "owner returned the run to: waiting for a node that has it\"",
+                       (unsigned long long)daemon->setup->gate.recall.version,
+                       (unsigned long long)daemon->setup->gate.recall.rounds);
     return TW_OK;
 }
 
@@ -297,6 +382,9 @@ void tw_daemon_admission_fill(const struct tw_daemon *daemon, struct tw_status_v
     view->admission.is_late = tw_gate_is_late(gate);
     view->admission.list = gate->revoked.version;
     view->admission.revoked = gate->revoked.count;
+    view->admission.recall = gate->recall.version;
+    view->admission.is_waiting = !tw_id_is_zero(&daemon->setup->awaited) &&
+                                 tw_id_equal(&daemon->setup->awaited, &daemon->lineage);
     if (tw_gate_judge(gate, &gate->own, &gate->identity->id, TW_CERT_TRAIN, 0, &err) != TW_OK)
         (void)snprintf(view->admission.error, sizeof(view->admission.error), "%s", err.message);
 }

@@ -306,6 +306,17 @@ static void take_loaded(struct tw_daemon *daemon, const struct tw_checkpoint_fou
                    (unsigned long long)state->step, (unsigned long long)state->tokens);
 }
 
+/* The owner recalled the run, and no generation on disk is of use. They stay, and the next save
+ * gets a higher number than any of them. */
+static enum tw_exit pass_over(struct tw_daemon *daemon, struct tw_checkpoint_found *found,
+                              struct tw_checkpoint_state *state) {
+    static const struct tw_checkpoint_arrays nowhere;
+    (void)tw_checkpoint_load(daemon->checkpoints->files, &nowhere, state, found, NULL);
+    tw_shm_format(&daemon->host->memory.shm);
+    tw_daemon_votes_forget(daemon);
+    return TW_EXIT_OK;
+}
+
 enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_error *err) {
     static struct tw_checkpoint_found found;
     static struct tw_checkpoint_state state;
@@ -315,6 +326,7 @@ enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_erro
                              &daemon->setup->layout, &daemon->setup->run_id, err) != TW_OK) {
         return TW_EXIT_STATE_DIR;
     }
+    if (!tw_id_is_zero(&daemon->setup->awaited)) return pass_over(daemon, &found, &state);
     const enum tw_status status = load_memory(daemon, &found, &state, &reason);
     if (status == TW_OK && found.is_loaded) {
         take_loaded(daemon, &found, &state);
@@ -497,6 +509,14 @@ void tw_daemon_checkpoints_snapshot_done(struct tw_daemon *daemon) {
     if (daemon->checkpoints->stage == STAGE_SNAPSHOT) start_freeze(daemon);
 }
 
+/* The core has no state of the run since the owner's recall. */
+static bool is_awaiting(const struct tw_daemon *daemon) {
+    struct tw_position position;
+    if (tw_id_is_zero(&daemon->setup->awaited)) return false;
+    tw_node_position(daemon->node, &position);
+    return position.has_held == 0;
+}
+
 static void start_save(struct tw_daemon *daemon) {
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
     const uint64_t interval = daemon->setup->config.node.checkpoint_interval_us;
@@ -506,6 +526,11 @@ static void start_save(struct tw_daemon *daemon) {
         /* A node that leaves without a model loses nothing. */
         end_save(daemon, daemon->stage == TW_DAEMON_LEAVING ? TW_OK : TW_AGAIN,
                  "nothing to save yet: no worker has started the model");
+        return;
+    }
+    if (is_awaiting(daemon)) {
+        end_save(daemon, daemon->stage == TW_DAEMON_LEAVING ? TW_OK : TW_AGAIN,
+                 "nothing to save yet: this node waits for the state that the owner recalled");
         return;
     }
     const bool has_slots = daemon->host->memory.shm.geometry.snapshot_bytes > 0;

@@ -112,6 +112,7 @@ static struct tw_node_config make_config(struct tw_daemon *daemon) {
         .orphan_us = (uint64_t)120 * 1000 * 1000,
         .judges_min = TW_JUDGES_MIN,
         .refused_count = setup->refused.count,
+        .awaited = setup->awaited,
     };
     memcpy(config.refused, setup->refused.ids, sizeof(config.refused));
     for (uint32_t p = 0; p < fragments; p++) {

@@ -61,6 +61,8 @@ struct tw_daemon_life {
  * needed: everything that must last is on disk. */
 static void on_close_late(uv_timer_t *timer) {
     struct tw_daemon *daemon = timer->data;
+    /* The service manager starts a daemon anew that has failed. */
+    if (daemon->setup->is_restart_wanted) daemon->exit_code = TW_EXIT_FAILURE;
     tw_log(TW_LOG_INFO, "ended", "exit=%d text=\"a thread was still waiting\"",
            (int)daemon->exit_code);
     _exit((int)daemon->exit_code);
@@ -99,7 +101,9 @@ static void go_on_leaving(struct tw_daemon *daemon) {
     if (!daemon->life->is_worker_gone) {
         /* A worker that is not ready yet reads no message, and has no state to lose. */
         const bool is_ready = tw_worker_host_is_ready(daemon->host);
-        tw_worker_host_say(daemon->host, TW_WMSG_EXIT);
+        /* A worker that somebody else started connects again. */
+        if (!daemon->setup->is_restart_wanted || daemon->setup->spawns_worker)
+            tw_worker_host_say(daemon->host, TW_WMSG_EXIT);
         daemon->life->is_worker_gone = true;
         if (tw_daemon_workers_stop(daemon, is_ready ? EXIT_GRACE_US : 0)) return;
     }
@@ -142,14 +146,18 @@ static void on_leave_late(uv_timer_t *timer) {
 static void begin_leaving(struct tw_daemon *daemon, enum tw_exit code) {
     static const struct tw_event leave = {.kind = TW_EV_LEAVE};
     daemon->exit_code = code;
-    tw_notify("STOPPING=1\nSTATUS=leaving");
+    const bool is_restart = daemon->setup->is_restart_wanted;
+    tw_notify(is_restart ? "STATUS=starting anew" : "STOPPING=1\nSTATUS=leaving");
     tw_daemon_note(daemon, TW_LOG_INFO, "leaving", "exit=%d", (int)code);
     tw_daemon_event(daemon, &leave);
     daemon->stage = TW_DAEMON_LEAVING;
     daemon->life->moved = atomic_load(&daemon->moved);
     TW_ASSERT(uv_timer_start(&daemon->life->leave_timer, on_leave_late, LEAVE_US / 1000, 0) == 0);
     tw_daemon_ports_leave(daemon);
-    tw_daemon_checkpoints_save(daemon, daemon->has_leave_request ? &daemon->leave_request : NULL);
+    /* The state is to be given up, so it must not replace an older one on disk. */
+    if (!is_restart)
+        tw_daemon_checkpoints_save(daemon,
+                                   daemon->has_leave_request ? &daemon->leave_request : NULL);
     go_on_leaving(daemon);
 }
 

@@ -1,10 +1,12 @@
 /* thinwired - the daemon of one node: reads its configuration, then runs life.h. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "daemon/node/life.h"
@@ -81,7 +83,13 @@ int main(int argc, char **argv) {
     } else {
         (void)fprintf(stderr, "thinwired: %s\n", err.message);
     }
+    const bool is_restart = setup->is_restart_wanted && code == TW_EXIT_OK;
     tw_setup_close(setup);
     free(setup);
+    if (is_restart) {
+        (void)execv("/proc/self/exe", argv);
+        (void)fprintf(stderr, "thinwired: cannot start anew: %s\n", strerror(errno));
+        return TW_EXIT_FAILURE;
+    }
     return (int)code;
 }

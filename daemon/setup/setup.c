@@ -14,6 +14,7 @@
 
 #include "daemon/auth/cert_file.h"
 #include "daemon/dataset/data_folder.h"
+#include "daemon/setup/recall_state.h"
 #include "daemon/store/durable.h"
 #include "daemon/store/file.h"
 #include "proto/dataset_run.h"
@@ -292,6 +293,29 @@ static enum tw_exit open_refused(struct tw_setup *setup, struct tw_error *err) {
     return TW_EXIT_STATE_DIR;
 }
 
+enum tw_status tw_setup_refuse(const struct tw_setup *setup, const struct tw_id *lineage,
+                               struct tw_error *err) {
+    const struct tw_file_ops *ops = tw_file_system();
+    struct tw_lineages refused;
+    const int dir = ops->dir_open(ops->ctx, setup->run_state_dir);
+    if (dir < 0) return tw_fail(err, TW_IO, "%.100s: %s", setup->run_state_dir, strerror(-dir));
+    enum tw_status status = tw_lineages_read(ops, dir, &refused, err);
+    if (status == TW_OK) {
+        tw_lineages_add(&refused, lineage);
+        status = tw_lineages_write(ops, dir, &refused, err);
+    }
+    (void)ops->close(ops->ctx, dir);
+    return status;
+}
+
+static enum tw_exit obey_recall(struct tw_setup *setup, struct tw_error *err) {
+    struct tw_error reason = {0};
+    const enum tw_status status = tw_setup_recall(setup, &reason);
+    if (status == TW_OK) return TW_EXIT_OK;
+    (void)tw_fail(err, status, "%.100s: %s", setup->run_state_dir, reason.message);
+    return TW_EXIT_STATE_DIR;
+}
+
 static enum tw_exit open_identity(struct tw_setup *setup, struct tw_error *err) {
     char path[TW_PATH_BYTES];
     if (!join_path(path, setup->config.node.state_dir, "identity.key")) return TW_EXIT_USAGE;
@@ -407,6 +431,7 @@ enum tw_exit tw_setup_open(struct tw_setup *setup, const struct tw_setup_options
     if (code == TW_EXIT_OK) code = find_worker_user(setup, err);
     if (code == TW_EXIT_OK) code = keep_manifest(setup, err);
     if (code == TW_EXIT_OK) code = open_identity(setup, err);
+    if (code == TW_EXIT_OK) code = obey_recall(setup, err);
     if (code == TW_EXIT_OK) code = count_boot(setup, err);
     return code;
 }

@@ -43,6 +43,9 @@ struct tw_setup {
     bool has_gate;                   /* the run has an owner, and network.links is on */
     struct tw_gate gate;
     struct tw_lineages refused; /* lineages that the operator refuses, since a rollback */
+    struct tw_id awaited;       /* lineage of nobody, in which this node waits for the state of a
+                                   recall (recall_state.h); zero: it need not */
+    bool is_restart_wanted;     /* the process is to begin anew once the daemon has ended */
     int lock_fd;
 };
 
@@ -54,6 +57,10 @@ enum tw_exit tw_setup_open(struct tw_setup *setup, const struct tw_setup_options
  * file leaves the old content in place; at the start a certificate must exist. Returns TW_EXIT_OK,
  * or TW_EXIT_IDENTITY with the sentence in `err`. */
 enum tw_exit tw_setup_gate(struct tw_setup *setup, struct tw_error *err);
+
+/* Adds a lineage to those that a start refuses, on disk alone. TW_IO, TW_CORRUPT. */
+enum tw_status tw_setup_refuse(const struct tw_setup *setup, const struct tw_id *lineage,
+                               struct tw_error *err);
 
 void tw_setup_close(struct tw_setup *setup);
 

@@ -74,6 +74,9 @@ struct tw_node_config {
      * position in one of them becomes the beginning of a child lineage. */
     uint32_t refused_count;
     struct tw_id refused[TW_REFUSED_MAX];
+    /* Lineage of nobody: without a position, this node waits in it for the state of the run, and
+     * founds nothing. Zero: it founds a lineage. */
+    struct tw_id awaited;
     /* Download cap that pays for requested chunks, in bytes. Borrowed for the node's life, shared
      * with other downloads. NULL: no cap. */
     struct tw_rate *download;

@@ -23,6 +23,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "sync/check/audit.h"
 #include "sync/core/actions.h"
@@ -211,6 +212,36 @@ static bool is_among_most(const struct tw_node *node) {
     return node->roster.count > 1 && 2 * here > node->roster.count;
 }
 
+void tw_lineage_await(struct tw_node *node) {
+    TW_ASSERT(!tw_id_is_zero(&node->cfg.awaited));
+    tw_payload_drop_all(node);
+    forget_fetches(node);
+    node->at.lineage_parent = node->cfg.run;
+    node->at.lineage = node->cfg.awaited;
+    node->at.nonce = tw_lineage_nonce(node);
+    node->at.first_round = 0;
+    node->at.is_moving = 1;
+    node->lineage.needs_tip = false;
+    node->lineage.leader = (struct tw_id){{0}};
+    tw_log_begin_at(node, NULL, NULL);
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
+        tw_state_refetch(node, p, TW_LOAD_KEEP);
+    tw_acceptor_reset(node);
+    const struct tw_roster unknown = {.count = 0};
+    tw_round_set_roster(node, &unknown);
+    tw_act_report(node, TW_REPORT_LINEAGE, &node->at.lineage);
+    node->status_us = 0;
+}
+
+/* This node waits for the state of the run, or follows a lineage that has yet to give it. */
+static bool is_awaiting(const struct tw_node *node) {
+    return !tw_id_is_zero(&node->cfg.awaited) && node->at.is_moving != 0 && node->at.has_held == 0;
+}
+
+static bool has_nobody_to_follow(const struct tw_node *node) {
+    return tw_id_equal(&node->at.lineage, &node->cfg.awaited);
+}
+
 /* Follows the lineage of `peer` from now on. `claim` is its proof; NULL: that lineage has no round
  * yet. */
 static void adopt_lineage(struct tw_node *node, uint16_t peer, const struct claim *claim) {
@@ -306,6 +337,8 @@ static bool is_without_donor(const struct tw_node *node) {
 
 /* This node should leave its lineage and follow the other one. */
 static bool is_to_follow(const struct tw_node *node, const struct standing *other) {
+    if (has_nobody_to_follow(node)) /* but not a node without training, which waits as well */
+        return other->clock_tokens > 0;
     if (is_without_donor(node)) /* follow it unless we hold a newer state than it has */
         return other->clock_tokens >= tw_progress_held_tokens(node);
     const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
@@ -584,15 +617,24 @@ static bool is_starved(struct tw_node *node) {
     return true;
 }
 
+/* A node that still waits for the state of the run has nothing to found a lineage of. */
+static void found_child(struct tw_node *node) {
+    if (is_awaiting(node))
+        tw_lineage_await(node);
+    else
+        tw_lineage_fork(node);
+}
+
 static void consider_fork(struct tw_node *node) {
     if (node->state != TW_STATE_MEMBER && node->state != TW_STATE_RECEIVER) return;
+    if (has_nobody_to_follow(node)) return;
     const bool is_member = node->state == TW_STATE_MEMBER;
     const uint64_t orphan_us =
         (is_member ? node->lineage.majority_us : node->lineage.donor_us) + node->cfg.orphan_us;
     if (node->now_us >= orphan_us || is_hopeless(node) || is_starved(node)) {
         node->lineage.is_settling = !node->has_left;
         if (node->worker.applying != 0 || node->has_left) return;
-        tw_lineage_fork(node);
+        found_child(node);
         /* The linked nodes are in the same position. They get time to join, before the first solo
          * round changes phi. */
         node->lineage.solo_hold_us = node->now_us + SOLO_HOLD_US;
@@ -649,8 +691,7 @@ void tw_lineage_advance(struct tw_node *node) {
         seek_better(node);
     }
     consider_fork(node);
-    if (tw_state_receive(node))
-        tw_lineage_fork(node); /* the fork gives each fragment an offer: this node's own state */
+    if (tw_state_receive(node)) found_child(node); /* gives each fragment an offer: its own state */
     move_theta(node);
     tw_state_export(node);
     if (node->cfg.is_pair) {

@@ -14,6 +14,8 @@ bool tw_lineage_is_refused(const struct tw_node *node, const struct tw_id *linea
  * of it. The child is then refused too, unless it also has a linked peer that was never in the
  * refused one. */
 void tw_lineage_heard(struct tw_node *node, uint16_t peer);
+/* Waits for the state of the run in the lineage of nobody, `awaited` of config.h. */
+void tw_lineage_await(struct tw_node *node);
 /* This node founded the lineage that it is in. */
 bool tw_lineage_is_ours(const struct tw_node *node);
 /* The roster that decides the first round of a lineage founded by this node. */

@@ -1,4 +1,5 @@
-/* fuzz_cert.c - certificates, revocation lists and their text form, from untrusted sources.
+/* fuzz_cert.c - certificates, revocation lists, recalls and their text form, from untrusted
+ * sources.
  *
  * The first byte chooses the decoder. Decoded bytes must be canonical, because signatures cover the
  * encoded form. Checking a certificate has no other effect than an answer. */
@@ -8,6 +9,7 @@
 
 #include "base/assert.h"
 #include "proto/armour.h"
+#include "proto/recall.h"
 #include "proto/revoke.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -53,6 +55,18 @@ static void fuzz_revoked(const uint8_t *data, size_t size) {
     TW_ASSERT(tw_revoked_add(&list, &node) && tw_revoked_has(&list, &node));
 }
 
+static void fuzz_recall(const uint8_t *data, size_t size) {
+    struct tw_recall recall;
+    struct tw_error err;
+    uint8_t again[TW_RECALL_BYTES];
+    if (tw_recall_decode(data, size, &recall, &err) != TW_OK) {
+        TW_ASSERT(err.message[0] != '\0');
+        return;
+    }
+    tw_recall_encode(&recall, again);
+    TW_ASSERT(size == sizeof(again) && memcmp(again, data, size) == 0);
+}
+
 static void fuzz_armour(const uint8_t *data, size_t size) {
     enum { CAPACITY = TW_CERTS_MAX * TW_CERT_BYTES };
     static char text[TW_ARMOUR_BYTES(CAPACITY)];
@@ -70,9 +84,10 @@ static void fuzz_armour(const uint8_t *data, size_t size) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0) return 0;
-    switch (data[0] % 3) {
+    switch (data[0] % 4) {
     case 0: fuzz_certs(data + 1, size - 1); break;
     case 1: fuzz_revoked(data + 1, size - 1); break;
+    case 3: fuzz_recall(data + 1, size - 1); break;
     default: fuzz_armour(data + 1, size - 1); break;
     }
     return 0;

@@ -10,6 +10,7 @@
 #include "proto/control.h"
 #include "proto/extension.h"
 #include "proto/frame.h"
+#include "proto/recall.h"
 #include "proto/revoke.h"
 #include "proto/run/run.h"
 #include "proto/ticket.h"
@@ -439,6 +440,13 @@ static void bytes_that_an_owner_signs_are_golden(void **state) {
     expect("revocations", bytes, tw_revoked_encode(&list, bytes));
     tw_revoked_signed(&list, under);
     expect("revocations-signed", under, TW_REVOKED_SIGNED_BYTES);
+    struct tw_recall recall = {
+        .version = 7, .made_s = 1800000000, .run = id(0x11), .lineage = id(0x43), .rounds = 812};
+    memset(recall.signature, 0x5A, sizeof(recall.signature));
+    tw_recall_encode(&recall, bytes);
+    expect("recall", bytes, TW_RECALL_BYTES);
+    tw_recall_signed(&recall, bytes);
+    expect("recall-signed", bytes, TW_RECALL_SIGNED_BYTES);
 }
 
 static void check_manifest(const char *file, const char *vector) {

@@ -102,6 +102,24 @@ static enum tw_exit import_list(const struct owner_place *place, struct tw_gate 
     return TW_EXIT_OK;
 }
 
+static enum tw_exit import_recall(const struct owner_place *place, struct tw_gate *gate,
+                                  const struct tw_recall *recall) {
+    uint8_t bytes[TW_RECALL_BYTES];
+    struct tw_error err;
+    tw_recall_encode(recall, bytes);
+    enum tw_status status = tw_gate_recall(gate, bytes, sizeof(bytes), &err);
+    if (status != TW_OK)
+        return cli_fail(status == TW_AGAIN ? TW_EXIT_FAILURE : TW_EXIT_IDENTITY, "%s", err.message);
+    status = tw_recall_save_newer(place->state_dir, recall, &err);
+    if (status != TW_OK) /* AGAIN: the daemon has just stored a newer one */
+        return cli_fail(status == TW_AGAIN ? TW_EXIT_FAILURE : TW_EXIT_STATE_DIR, "%s",
+                        err.message);
+    (void)printf("Recall %llu returns the run to round %llu; the daemon here passes it on within "
+                 "seconds.\n",
+                 (unsigned long long)recall->version, (unsigned long long)recall->rounds);
+    return TW_EXIT_OK;
+}
+
 static enum tw_exit owner_import(struct cli *cli) {
     static const char *const OPTIONS[] = {"--config", NULL};
     static struct owner_place place;
@@ -111,6 +129,7 @@ static enum tw_exit owner_import(struct cli *cli) {
     char path[TW_PATH_BYTES];
     struct tw_identity identity;
     struct tw_certs certs;
+    struct tw_recall recall;
     struct tw_error err, no_list;
     enum tw_exit rc = cli_done(cli, "owner import", OPTIONS);
     if (rc != TW_EXIT_OK) return rc;
@@ -127,6 +146,8 @@ static enum tw_exit owner_import(struct cli *cli) {
         rc = import_certs(&place, &gate, &certs);
     } else if (tw_revoked_load(from, &list, &no_list) == TW_OK) {
         rc = import_list(&place, &gate, &list);
+    } else if (tw_recall_load(from, &recall, &no_list) == TW_OK) {
+        rc = import_recall(&place, &gate, &recall);
     } else {
         rc = cli_fail(TW_EXIT_USAGE, "%s", err.message);
     }
@@ -205,15 +226,24 @@ static json_t *certs_json(const struct tw_certs *certs) {
     return json_pack("{s:o}", "certificates", list);
 }
 
+static json_t *recall_json(const struct tw_recall *recall) {
+    return json_pack("{s:I,s:o,s:o,s:o,s:I}", "recall", (json_int_t)(recall->version & INT64_MAX),
+                     "run", hex_json(&recall->run), "made", time_json(recall->made_s), "lineage",
+                     hex_json(&recall->lineage), "round", (json_int_t)(recall->rounds & INT64_MAX));
+}
+
 static enum tw_exit show_file(const struct cli *cli, const char *path) {
     static struct tw_revoked list;
     struct tw_identity key;
     struct tw_certs certs;
+    struct tw_recall recall;
     struct tw_error err;
     if (tw_certs_load(path, &certs, &err) == TW_OK) return show_json(cli, certs_json(&certs));
     if (tw_revoked_load(path, &list, &err) == TW_OK) return show_json(cli, list_json(&list));
+    if (tw_recall_load(path, &recall, &err) == TW_OK) return show_json(cli, recall_json(&recall));
     if (tw_identity_open(path, &key, &err) != TW_OK)
-        return cli_fail(TW_EXIT_USAGE, "%s is not a readable key, a certificate or a list", path);
+        return cli_fail(TW_EXIT_USAGE,
+                        "%s is not a readable key, a certificate, a list or a recall", path);
     const struct tw_id public_key = tw_public_key(key.key);
     tw_identity_close(&key);
     return show_json(cli, json_pack("{s:o}", "key", hex_json(&public_key)));
@@ -253,9 +283,9 @@ static enum tw_exit owner_show(struct cli *cli) {
 /* ---- `thinwire owner` ---------------------------------------------------------------------- */
 
 enum tw_exit cli_owner(struct cli *cli) {
-    static const char *const NAMES[] = {"new", "sign", "revoke", "import", "show"};
-    static enum tw_exit (*const DO[])(struct cli *) = {owner_new, owner_sign, owner_revoke,
-                                                       owner_import, owner_show};
+    static const char *const NAMES[] = {"new", "sign", "revoke", "recall", "import", "show"};
+    static enum tw_exit (*const DO[])(struct cli *) = {owner_new,    owner_sign,   owner_revoke,
+                                                       owner_recall, owner_import, owner_show};
     enum { COUNT = sizeof(NAMES) / sizeof(NAMES[0]) };
     const char *const what = cli_operand(cli);
     if (what == NULL) {

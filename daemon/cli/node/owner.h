@@ -24,4 +24,7 @@ bool owner_path(const struct owner_place *place, const char *name, char path[TW_
 enum tw_exit owner_sign(struct cli *cli);
 enum tw_exit owner_revoke(struct cli *cli);
 
+/* owner_recall.c */
+enum tw_exit owner_recall(struct cli *cli);
+
 #endif

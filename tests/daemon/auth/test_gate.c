@@ -284,6 +284,38 @@ static void only_newer_lists_of_the_owner_are_taken(void **state) {
            "of run 16171717, and this is run 17171717");
 }
 
+static void recall_of(const struct tw_identity *issuer, uint64_t version,
+                      uint8_t bytes[TW_RECALL_BYTES]) {
+    struct tw_recall recall = {.version = version, .made_s = now_s, .run = run, .rounds = 7};
+    uint8_t text[TW_RECALL_SIGNED_BYTES];
+    tw_recall_signed(&recall, text);
+    tw_sign(issuer->key, text, sizeof(text), recall.signature);
+    tw_recall_encode(&recall, bytes);
+}
+
+static void only_newer_recalls_of_the_owner_are_taken(void **state) {
+    (void)state;
+    uint8_t bytes[TW_RECALL_BYTES];
+    recall_of(&other, 9, bytes);
+    expect(tw_gate_recall(&at_node, bytes, sizeof(bytes), &err), TW_NOT_ADMITTED, "did not sign");
+    assert_int_equal(at_node.recall.version, 0);
+    recall_of(&owner, 5, bytes);
+    bytes[8]++; /* the version */
+    expect(tw_gate_recall(&at_node, bytes, sizeof(bytes), &err), TW_NOT_ADMITTED, "did not sign");
+    bytes[8]--;
+    expect(tw_gate_recall(&at_node, bytes, sizeof(bytes), &err), TW_OK, "");
+    expect(tw_gate_recall(&at_node, bytes, sizeof(bytes), &err), TW_AGAIN, "is here already");
+    recall_of(&owner, 4, bytes); /* an old one, replayed */
+    expect(tw_gate_recall(&at_node, bytes, sizeof(bytes), &err), TW_AGAIN, "is here already");
+    assert_int_equal(at_node.recall.version, 5);
+    expect(tw_gate_recall(&at_node, bytes, sizeof(bytes) - 1, &err), TW_PROTO, "bytes");
+    run.bytes[0] ^= 1;
+    recall_of(&owner, 6, bytes);
+    run.bytes[0] ^= 1;
+    expect(tw_gate_recall(&at_node, bytes, sizeof(bytes), &err), TW_NOT_ADMITTED,
+           "of run 16171717, and this is run 17171717");
+}
+
 static void links_end_with_their_certificates(void **state) {
     (void)state;
     const struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN);
@@ -449,6 +481,32 @@ static void imported_files_are_not_overwritten(void **state) {
     expect(tw_revoked_save_newer("/nowhere", &list, &err), TW_IO, "/nowhere");
 }
 
+/* The file keeps the newest recall over restarts: an older one does not replace it. */
+static void newest_recall_is_kept_on_disk(void **state) {
+    (void)state;
+    uint8_t bytes[TW_RECALL_BYTES];
+    struct tw_recall back;
+    char path[128];
+    path_of(TW_RECALL_FILE, path);
+    recall_of(&owner, 5, bytes);
+    expect(tw_gate_recall(&at_admitter, bytes, sizeof(bytes), &err), TW_OK, "");
+    expect(tw_recall_save_newer(folder, &at_admitter.recall, &err), TW_OK, "");
+    expect(tw_recall_save_newer(folder, &at_admitter.recall, &err), TW_AGAIN, "is here already");
+    struct tw_recall older = at_admitter.recall;
+    older.version = 4;
+    expect(tw_recall_save_newer(folder, &older, &err), TW_AGAIN, "is here already");
+    expect(tw_recall_load(path, &back, &err), TW_OK, "");
+    assert_memory_equal(&back, &at_admitter.recall, sizeof(back));
+    expect(tw_gate_load(&at_node, folder, &err), TW_NOT_ADMITTED, TW_CERT_FILE);
+    assert_int_equal(at_node.recall.version, 5);
+    recall_of(&other, 6, bytes); /* not signed by the owner */
+    expect(tw_recall_decode(bytes, sizeof(bytes), &back, &err), TW_OK, "");
+    expect(tw_recall_save(folder, TW_RECALL_FILE, &back, &err), TW_OK, "");
+    expect(tw_gate_load(&at_node, folder, &err), TW_NOT_ADMITTED, "move run.recall away");
+    assert_int_equal(unlink(path), 0);
+    expect(tw_recall_save_newer("/nowhere", &back, &err), TW_IO, "/nowhere");
+}
+
 static void a_file_that_is_too_large_is_named(void **state) {
     (void)state;
     char path[128];
@@ -476,6 +534,8 @@ int main(void) {
         TEST(a_clock_that_is_off_by_a_day_is_named),
         TEST(revoked_nodes_and_nodes_they_admitted_are_out),
         TEST(only_newer_lists_of_the_owner_are_taken),
+        TEST(only_newer_recalls_of_the_owner_are_taken),
+        TEST(newest_recall_is_kept_on_disk),
         TEST(links_end_with_their_certificates),
         TEST(certificates_of_admitters_are_renewed_in_time),
         TEST(only_the_owner_renews_its_certificates),

@@ -103,7 +103,7 @@ expect 2 '--days 0: it is 1 to 3650' tw owner sign "${id[a]}" --run run --days 0
 expect 7 'no.key: No such file.*name the owner' tw owner sign "${id[a]}" --run run --key no.key
 expect 3 'has no owner' tw owner sign "${id[a]}" --run secret-run
 expect 7 "is not the key of the run's owner" tw owner sign "${id[a]}" --run run --key a/identity.key
-expect 2 'is not a readable key, a certificate or a list' tw owner show text
+expect 2 'is not a readable key, a certificate, a list or a recall' tw owner show text
 
 # -- the owner signs a, which may admit; a signs b and d; the owner signs c
 tw owner sign "${id[a]}" --run run --may train,admit --out a.cert 2>/dev/null
