@@ -3,8 +3,9 @@
  * The program is linked from the objects of thinwired. The linker puts the two functions below in
  * the place of tw_node_event and tw_daemon_send (--wrap), so no code of the daemon knows of it.
  * TW_TRAITOR_SEED is the seed of its lies, TW_TRAITOR_LIES a list of them, such as "split,votes":
- * none means that the seed draws them. The traitor is honest until TW_TRAITOR_MEMBERS nodes are one
- * group, and lies from then on. */
+ * none means that the seed draws them. One more, "twice", is of this file alone: with each vote of
+ * phase 1 goes one for another record, in the same ballot. The traitor is honest until
+ * TW_TRAITOR_MEMBERS nodes are one group, and lies from then on. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "daemon/node/runtime.h"
 #include "sync/core/state/node.h"
 #include "sync/node.h"
-#include "tests/traitor/traitor.h"
+#include "tests/traitor/coven.h"
 
 enum { LATE_MAX = 64, SPEAK_US = 300 * 1000, LATE_US = 3 * 1000 * 1000, ROUNDS_BEFORE = 3 };
 
@@ -34,7 +35,7 @@ static struct tw_daemon *the_daemon;
 static const struct tw_node *core;
 static struct tw_coven coven;
 static struct tw_traitor traitor;
-static bool has_begun;
+static bool has_begun, votes_twice;
 static uint64_t now, whole_round, speak_us;
 static struct late late[LATE_MAX];
 
@@ -45,6 +46,10 @@ static uint32_t read_lies(const char *text) {
     for (char *rest = NULL, *word = strtok_r(words, ",", &rest); word != NULL;
          word = strtok_r(NULL, ",", &rest)) {
         const enum tw_lie lie = tw_lie_find(word);
+        if (strcmp(word, "twice") == 0) {
+            votes_twice = true;
+            continue;
+        }
         if (lie == TW_LIES_COUNT) {
             (void)fprintf(stderr, "TW_TRAITOR_LIES: there is no lie %s\n", word);
             exit(2);
@@ -70,9 +75,12 @@ static void consider_treason(void) {
     has_begun = true;
     tw_coven_init(&coven, &core->cfg.run);
     coven.group = core->at.lineage;
+    const uint32_t lies = read_lies(getenv("TW_TRAITOR_LIES"));
     tw_traitor_init(&traitor, &coven, &core->cfg.self, &core->cfg.signing,
-                    read_number("TW_TRAITOR_SEED", 1), read_lies(getenv("TW_TRAITOR_LIES")));
+                    read_number("TW_TRAITOR_SEED", 1), lies);
+    if (votes_twice) traitor.lies = lies; /* and draws no others */
     char names[256] = "";
+    if (votes_twice) (void)snprintf(names, sizeof(names), "twice");
     for (uint32_t i = 0; i < TW_LIES_COUNT; i++) {
         if ((traitor.lies >> i & 1) == 0) continue;
         const size_t size = strlen(names);
@@ -149,6 +157,17 @@ void __wrap_tw_node_event(struct tw_node *node, const struct tw_event *event, ui
     __real_tw_node_event(node, event, now_us);
 }
 
+/* The same ballot, another record. */
+static void vote_again(const struct tw_traitor_view *view, const struct tw_id *to,
+                       const struct tw_message *message) {
+    static struct tw_message second;
+    if (message->kind != TW_MSG_ACCEPT || message->u.accept.phase != TW_VOTE_ACCEPT) return;
+    second = *message;
+    second.u.accept.digest.bytes[0] ^= 1;
+    tw_traitor_sign_accept(&traitor, view, &second.u.accept);
+    say(NULL, to, &second);
+}
+
 void __wrap_tw_daemon_send(struct tw_daemon *daemon, uint16_t peer,
                            const struct tw_message *message) {
     static struct tw_message spoken;
@@ -166,4 +185,5 @@ void __wrap_tw_daemon_send(struct tw_daemon *daemon, uint16_t peer,
     case TW_TRAITOR_DELAYS: delay(&to, &spoken); break;
     case TW_TRAITOR_DROPS: break;
     }
+    if (votes_twice) vote_again(&view, &to, &spoken);
 }

@@ -140,10 +140,57 @@ static void liar_that_signs_twice_is_banned_by_all(void **state) {
     end_group();
 }
 
+/* The status of peers has the liar, and nobody else, among the banned nodes. */
+static bool is_liar_banned(uint32_t node) {
+    json_t *const peers = cluster_get(&cluster, node, "/v1/peers");
+    const json_t *const banned = json_object_get(peers, "banned");
+    const json_t *const row = json_array_get(banned, 0);
+    const char *const id = json_string_value(json_object_get(row, "id_short"));
+    const bool is_it = json_array_size(banned) == 1 && id != NULL && strcmp(id, liar) == 0 &&
+                       json_number_value(json_object_get(row, "left_s")) > 0;
+    json_decref(peers);
+    return is_it;
+}
+
+/* While the liar has a seat, the group needs the votes of all three others. */
+static void await_roster_without_liar(void) {
+    for (unsigned i = 0; i < 600; i++) {
+        if (cluster_number(&cluster, 1, "sync.roster_members") == HONEST) return;
+        cluster_pause(0.1);
+    }
+    fail_msg("the liar keeps its seat");
+}
+
+/* The liar votes for two records in one ballot. The ban is on disk at once: it holds after a kill
+ * of the daemon that had it, too. */
+static void liar_that_votes_twice_stays_banned_after_a_restart(void **state) {
+    (void)state;
+    open_group("1", "twice");
+    for (uint32_t i = 0; i < HONEST; i++) {
+        assert_true(cluster_reaches(&cluster, i, "network.banned", 1, 10));
+        assert_true(is_liar_banned(i));
+        assert_int_equal(cluster_lines(&cluster, i, "level=warn ev=two_faced "), 1);
+        assert_true(warns_of_liar(i, "signed two statements that exclude each other"));
+    }
+    await_roster_without_liar();
+    assert_int_equal(cluster_end(&cluster, 0, SIGKILL, 20), 1000 + SIGKILL);
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "sync.roster_members", HONEST, 60));
+    assert_true(is_liar_banned(0));
+    assert_group_goes_on(10);
+    for (uint32_t i = 0; i < HONEST; i++) {
+        assert_true(is_liar_banned(i));
+        assert_true(cluster_number(&cluster, i, "sync.alive_peers") == HONEST - 1);
+        assert_int_equal(cluster_lines(&cluster, i, "level=warn ev=two_faced "), 1);
+    }
+    end_group();
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) drawn = argv[1];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(liar_that_signs_twice_is_banned_by_all, close_all),
+        cmocka_unit_test_teardown(liar_that_votes_twice_stays_banned_after_a_restart, close_all),
         cmocka_unit_test_teardown(liar_stops_no_round_and_has_nobody_banned, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
