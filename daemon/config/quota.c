@@ -10,8 +10,9 @@
 #include "daemon/store/durable.h"
 
 enum {
-    LINE_BYTES_MAX = 48,
-    FILE_BYTES_MAX = 32 + TW_QUOTA_MONTHS * LINE_BYTES_MAX,
+    LINE_BYTES_MAX = 64,
+    FILE_BYTES_MAX = 32 + (TW_QUOTA_MONTHS + 1) * LINE_BYTES_MAX,
+    DAY_S = 24 * 3600,
     MONTHS = 12,
     YEAR_BASE = 1900,
     YEAR_FIRST = 2026, /* year of this program: a clock that shows an earlier year was never set */
@@ -78,6 +79,15 @@ void tw_quota_add(struct tw_quota *quota, uint32_t month, uint64_t bytes) {
     if (bytes > 0) quota->is_saved = false;
 }
 
+void tw_quota_strangers(struct tw_quota *quota, int64_t unix_s, uint64_t more, uint64_t less) {
+    const uint64_t day = unix_s > 0 ? (uint64_t)unix_s / DAY_S : 0, before = quota->strangers_bytes;
+    if (day > quota->day) quota->strangers_bytes = 0;
+    if (less > quota->strangers_bytes) less = quota->strangers_bytes;
+    quota->strangers_bytes += more - less;
+    if (day != quota->day || quota->strangers_bytes != before) quota->is_saved = false;
+    quota->day = day;
+}
+
 /* ---- the file ------------------------------------------------------------------------------ */
 
 static const char HEAD[] = "thinwire-traffic 2\n";
@@ -95,22 +105,37 @@ static bool line_read(const char **text, struct tw_quota_row *row) {
     return true;
 }
 
+/* Reads "strangers 20784 bytes 1234", the last line. A file of an older version has none. */
+static bool strangers_read(const char **text, struct tw_quota *quota) {
+    int end = 0;
+    if (sscanf(*text, "strangers %" SCNu64 " bytes %" SCNu64 "%n", &quota->day,
+               &quota->strangers_bytes, &end) != 2)
+        return false;
+    if ((*text)[end] != '\n' || (*text)[end + 1] != '\0') return false;
+    *text += end + 1;
+    return true;
+}
+
 static enum tw_status decode_rows(struct tw_quota *quota, const char *text, struct tw_error *err) {
     struct tw_quota_row rows[TW_QUOTA_MONTHS];
+    struct tw_quota read = {.is_saved = true};
     uint32_t count = 0;
     bool is_good = strncmp(text, HEAD, sizeof(HEAD) - 1) == 0;
     if (is_good) text += sizeof(HEAD) - 1;
-    while (is_good && *text != '\0') {
+    while (is_good && *text != '\0' && *text != 's') {
         is_good = count < TW_QUOTA_MONTHS && line_read(&text, &rows[count]);
         for (uint32_t i = 0; is_good && i < count; i++)
             is_good = rows[i].month != rows[count].month;
         count++;
     }
+    if (is_good && *text != '\0') is_good = strangers_read(&text, &read);
     if (!is_good || count == 0)
         return tw_fail(err, TW_CORRUPT, "%s in the state folder is damaged: counting starts again",
                        FILE_NAME);
-    *quota = (struct tw_quota){.month = rows[0].month, .bytes = rows[0].bytes, .is_saved = true};
-    for (uint32_t i = 1; i < count; i++) quota->others[i - 1] = rows[i];
+    read.month = rows[0].month;
+    read.bytes = rows[0].bytes;
+    for (uint32_t i = 1; i < count; i++) read.others[i - 1] = rows[i];
+    *quota = read;
     return TW_OK;
 }
 
@@ -154,6 +179,11 @@ enum tw_status tw_quota_save(struct tw_quota *quota, const struct tw_file_ops *o
     size += line_put(quota->month, quota->bytes, text + size);
     for (uint32_t i = 0; i < TW_QUOTA_MONTHS - 1; i++)
         size += line_put(quota->others[i].month, quota->others[i].bytes, text + size);
+    if (quota->strangers_bytes > 0)
+        size += (size_t)snprintf(text + size, sizeof(text) - size,
+                                 "strangers %" PRIu64 " bytes %" PRIu64 "\n", quota->day,
+                                 quota->strangers_bytes);
+    TW_ASSERT(size < sizeof(text));
     TW_TRY(tw_durable_begin(&durable, ops, dir, FILE_NAME, size, err));
     const enum tw_status status = tw_durable_write(&durable, text, size, 0, err);
     if (status != TW_OK) {

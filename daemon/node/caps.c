@@ -18,7 +18,6 @@ enum {
     STRANGERS_SHARE = 300, /* strangers may use a 300th of a monthly quota in a day */
     STRANGERS_BYTES_MIN = 1 << 20,
 };
-static const uint64_t DAY_US = UINT64_C(24) * 3600 * 1000 * 1000;
 
 enum rest { REST_NONE, REST_PAUSE, REST_HOURS, REST_QUOTA };
 
@@ -33,8 +32,7 @@ struct tw_daemon_caps {
     enum rest rest; /* why the links rest */
     struct tw_quota quota, saving;
     uint64_t seen_bytes, seen_rest; /* totals of the transport at the last tick */
-    uint64_t strangers_begin;       /* bytes that strangers had used when the present day began */
-    uint64_t strangers_due_us;      /* end of the strangers' day */
+    uint64_t seen_strangers;        /* bytes of strangers at the last tick */
     bool are_strangers_out;
     uint64_t look_due_us, save_due_us;
     int dir; /* STATE_DIR */
@@ -154,19 +152,17 @@ static void save_quota(struct tw_daemon *daemon, uint64_t now_us) {
 }
 
 /* Strangers must not use up the quota: that would end the links for a month. They have a share of
- * their own outside of it. */
-static void look_at_strangers(struct tw_daemon *daemon, uint64_t bytes, uint64_t now_us) {
+ * their own outside of it, a day. `bytes` falls when strangers become members. */
+static void look_at_strangers(struct tw_daemon *daemon, uint64_t bytes) {
     struct tw_daemon_caps *caps = daemon->caps;
     const uint64_t quota = daemon->setup->config.network.quota_bytes;
     const uint64_t share = quota / STRANGERS_SHARE > STRANGERS_BYTES_MIN ? quota / STRANGERS_SHARE
                                                                          : STRANGERS_BYTES_MIN;
-    if (now_us >= caps->strangers_due_us) {
-        caps->strangers_begin = bytes;
-        caps->strangers_due_us = now_us + DAY_US;
-    }
-    if (bytes < caps->strangers_begin)
-        caps->strangers_begin = bytes; /* the count fell, because strangers became members */
-    const bool are_out = quota > 0 && bytes - caps->strangers_begin > share;
+    const uint64_t seen = caps->seen_strangers;
+    tw_quota_strangers(&caps->quota, (int64_t)time(NULL), bytes > seen ? bytes - seen : 0,
+                       seen > bytes ? seen - bytes : 0);
+    caps->seen_strangers = bytes;
+    const bool are_out = quota > 0 && caps->quota.strangers_bytes > share;
     if (are_out == caps->are_strangers_out) return;
     caps->are_strangers_out = are_out;
     tw_transport_admit_strangers(daemon->transport, !are_out);
@@ -175,8 +171,8 @@ static void look_at_strangers(struct tw_daemon *daemon, uint64_t bytes, uint64_t
             daemon, TW_LOG_WARN, "strangers_out",
             "bytes=%llu text=\"hosts that no member "
             "came from have used up their share of the quota: only known hosts may connect "
-            "for a day\"",
-            (unsigned long long)(bytes - caps->strangers_begin));
+            "until the next day (UTC)\"",
+            (unsigned long long)caps->quota.strangers_bytes);
     else
         tw_daemon_note(daemon, TW_LOG_INFO, "strangers_in",
                        "text=\"every host may connect again\"");
@@ -190,7 +186,7 @@ void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us) {
     const struct tw_traffic strangers = tw_transport_strangers(daemon->transport);
     const uint64_t of_strangers = strangers.bytes_in + strangers.bytes_out;
     const uint64_t both = tw_quota_line_bytes(all.bytes_in + all.bytes_out - of_strangers);
-    look_at_strangers(daemon, tw_quota_line_bytes(of_strangers), now_us);
+    look_at_strangers(daemon, tw_quota_line_bytes(of_strangers));
     tw_quota_add(&caps->quota, tw_quota_month((int64_t)time(NULL)), both - caps->seen_bytes);
     caps->seen_bytes = both;
     /* Chunks were charged when they were requested. All other bytes of members are charged on

@@ -54,6 +54,37 @@ static void months_follow_the_calendar_of_the_machine(void **state) {
     assert_string_equal(text, "2027-01-01");
 }
 
+/* Neither forgotten nor counted twice over a restart, and no part of the month. */
+static void share_of_strangers_survives_a_restart(void **state) {
+    (void)state;
+    enum { DAY_S = 24 * 3600 };
+    const int64_t noon = INT64_C(20784) * DAY_S + DAY_S / 2;
+    tw_quota_add(&quota, NOVEMBER, 1000);
+    tw_quota_strangers(&quota, noon, 700, 0);
+    tw_quota_strangers(&quota, noon, 100, 0);
+    save();
+    load();
+    assert_true(quota.is_saved);
+    assert_int_equal(quota.strangers_bytes, 800);
+    assert_int_equal(quota.bytes, 1000);
+    tw_quota_strangers(&quota, noon + 60, 0, 0); /* the first look after the start */
+    assert_true(quota.is_saved);
+    assert_int_equal(quota.strangers_bytes, 800);
+    tw_quota_strangers(&quota, noon + 61, 0, 300); /* some of them became members */
+    assert_int_equal(quota.strangers_bytes, 500);
+    assert_false(quota.is_saved);
+    tw_quota_strangers(&quota, noon - 2 * DAY_S, 50, 0); /* the clock went back */
+    save();
+    load();
+    assert_int_equal(quota.strangers_bytes, 550);
+    tw_quota_strangers(&quota, noon - DAY_S, 20, 900); /* the next day by that clock */
+    assert_int_equal(quota.strangers_bytes, 20);
+    save();
+    load();
+    assert_int_equal(quota.strangers_bytes, 20);
+    assert_int_equal(quota.bytes, 1000);
+}
+
 static void headers_are_counted(void **state) {
     (void)state;
     assert_int_equal(tw_quota_line_bytes(0), 0);
@@ -200,6 +231,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_disk, drop_disk)
     const struct CMUnitTest tests[] = {
         TEST(months_follow_the_calendar_of_the_machine),
+        TEST(share_of_strangers_survives_a_restart),
         TEST(headers_are_counted),
         TEST(traffic_survives_a_restart),
         TEST(month_begins_at_nothing),

@@ -145,6 +145,19 @@ static void strangers_use_up_no_quota(void **state) {
     target.from = NULL;
     assert_true(hostile_join(&h, &target, NULL));
     hostile_close(&h);
+    /* A restart gives them no second share, and counts the first one in no month. */
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 40), TW_EXIT_OK);
+    cluster_start(&cluster, 0, NULL);
+    for (unsigned i = 0; i < 300 && cluster_lines(&cluster, 0, "ev=strangers_out") < 2; i++)
+        cluster_pause(.1);
+    assert_int_equal(cluster_lines(&cluster, 0, "ev=strangers_out"), 2);
+    target.from = "127.0.1.8";
+    assert_false(hostile_join(&h, &target, NULL));
+    target.from = NULL;
+    assert_true(hostile_join(&h, &target, NULL));
+    hostile_close(&h);
+    assert_int_equal(cluster_lines(&cluster, 0, "ev=links_rest"), 0);
+    assert_true(cluster_number(&cluster, 0, "network.caps.month_bytes") < 1e6);
     has_passed = true;
 }
 
