@@ -52,6 +52,15 @@ uint64_t tw_account_tokens_max(const struct tw_node *node) {
     return steps * node->cfg.step_tokens;
 }
 
+bool tw_account_is_possible(const struct tw_node *node, const struct tw_contributor *row) {
+    const uint64_t most = tw_account_tokens_max(node), step = node->cfg.step_tokens;
+    if (row->tokens > most || row->fragment_tokens > most) return false;
+    if (step == 0 || node->cfg.has_own_start) return true;
+    const uint64_t steps_tokens =
+        row->fragment_steps > most / step ? most : row->fragment_steps * step;
+    return row->fragment_tokens == steps_tokens && (row->tokens % step == 0 || row->tokens == most);
+}
+
 static uint64_t count_since(uint64_t now, uint64_t mark) {
     return now > mark ? now - mark : 0;
 }

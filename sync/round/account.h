@@ -23,4 +23,9 @@ bool tw_account_commit(struct tw_node *node, const struct tw_record *record);
  * run for everybody. */
 uint64_t tw_account_tokens_max(const struct tw_node *node);
 
+/* An honest node could have counted so. No count is above tw_account_tokens_max. Where trainers are
+ * our own, the tokens of the fragment are those of its steps, and all tokens are whole steps, each
+ * up to that bound. All nodes of a run judge alike. */
+bool tw_account_is_possible(const struct tw_node *node, const struct tw_contributor *row);
+
 #endif

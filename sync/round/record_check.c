@@ -10,11 +10,9 @@ bool tw_record_is_sound(const struct tw_node *node, const struct tw_record *reco
     const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
     uint64_t clock_tokens = tip != NULL ? tip->clock_tokens : 0, contributors = 0;
     const uint32_t finals = tw_progress_is_final(node) ? tip->finals + 1 : 0;
-    const uint64_t most = tw_account_tokens_max(node);
     for (uint32_t i = 0; i < record->contributors_count; i++) {
         const struct tw_contributor *by = &record->contributors[i];
-        if (by->member_idx >= node->roster.count || by->tokens > most || by->fragment_tokens > most)
-            return false;
+        if (by->member_idx >= node->roster.count || !tw_account_is_possible(node, by)) return false;
         contributors |= UINT64_C(1) << by->member_idx;
     }
     clock_tokens += tw_record_tokens(record) * tw_progress_share(node);

@@ -86,9 +86,7 @@ bool tw_result_received(struct tw_node *node, uint16_t peer, const struct tw_msg
     if (result->bytes > 0 && round->count[k] == 0) return false;
     for (uint32_t i = 0; i < result->contributors_count; i++) {
         if (result->contributors[i].member_idx >= node->roster.count) return false;
-        if (result->contributors[i].tokens > tw_account_tokens_max(node) ||
-            result->contributors[i].fragment_tokens > tw_account_tokens_max(node))
-            return false;
+        if (!tw_account_is_possible(node, &result->contributors[i])) return false;
     }
     if (round->results[k].has) {
         if (is_same(&round->results[k].announced, result)) round->results[k].is_shown = false;

@@ -220,9 +220,9 @@ static bool is_possible(const struct tw_node *node, const struct tw_msg_contrib 
 void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_contrib *contrib) {
     struct round *round = &node->round;
     const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
-    const uint64_t most = tw_account_tokens_max(node);
     if (idx < 0 || contrib->parts_count != round->owners_count) return;
-    if (contrib->tokens > most || contrib->fragment_tokens > most) {
+    const struct tw_contributor row = tw_contributor_of((uint32_t)idx, contrib);
+    if (!tw_account_is_possible(node, &row)) {
         tw_act_accuse(node, &node->links[peer].id, TW_PROTO);
         return;
     }
@@ -233,7 +233,6 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
     struct contribution *entry = &round->contributions[idx];
     /* A member without a contribution may have restarted, and have one after all. */
     if (entry->has && (!entry->is_absent || is_of_nothing(contrib))) return;
-    const struct tw_contributor row = tw_contributor_of((uint32_t)idx, contrib);
     if (!is_of_nothing(contrib) && !tw_contributor_is_signed(node, &row)) {
         tw_act_misbehaved(node, peer, TW_PROTO);
         return;

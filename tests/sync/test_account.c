@@ -336,6 +336,55 @@ static void row_counts_64_planned_periods_at_most(void **state) {
     assert_true(tw_account_tokens_max(node) == TOKENS_MAX);
 }
 
+/* Steps of one size: a count that is none of them is refused at the owner, and gets no votes. */
+static void tokens_are_those_of_the_steps(void **state) {
+    (void)state;
+    enum { STEP = 512, STEPS = 18 };
+    const uint64_t most = (uint64_t)64 * FRAGMENTS * node->cfg.period_steps * STEP;
+    const struct tw_contributor true_row = {
+        .tokens = 6 * STEP, .fragment_tokens = STEPS * STEP, .fragment_steps = STEPS};
+    struct tw_contributor rows[6];
+    for (uint32_t i = 0; i < 6; i++) rows[i] = true_row;
+    rows[0].fragment_tokens--;
+    rows[1].fragment_steps++;
+    rows[2].fragment_steps = 0;
+    rows[3].tokens++;
+    rows[4].fragment_tokens = most; /* as an honest node that trained alone for very long */
+    rows[5].fragment_steps = UINT32_MAX;
+    node->cfg.step_tokens = STEP;
+    worker_up();
+    struct tw_message *message = contribution_of_nothing();
+    struct tw_msg_contrib *contrib = &message->u.contrib;
+    for (uint32_t i = 0; i < 6; i++) {
+        struct tw_record record = record_of_one();
+        record.contributors[0].fragment_tokens = rows[i].fragment_tokens;
+        record.contributors[0].fragment_steps = rows[i].fragment_steps;
+        record.contributors[0].tokens = rows[i].tokens;
+        record.clock_tokens += rows[i].tokens;
+        assert_false(tw_record_is_sound(node, &record));
+        contrib->tokens = rows[i].tokens;
+        contrib->fragment_tokens = rows[i].fragment_tokens;
+        contrib->fragment_steps = rows[i].fragment_steps;
+        forget();
+        say(2, message);
+        assert_false(node->round.contributions[2].has);
+        const struct tw_action *report = find_action(TW_ACT_REPORT);
+        assert_non_null(report);
+        assert_int_equal(report->u.report.kind, TW_REPORT_MISBEHAVED);
+    }
+    rows[4].fragment_steps = UINT32_MAX;
+    assert_true(tw_account_is_possible(node, &rows[4]));
+    node->cfg.has_own_start = true; /* a trainer of a model of its own counts as it will */
+    for (uint32_t i = 0; i < 6; i++) assert_true(tw_account_is_possible(node, &rows[i]));
+    node->cfg.has_own_start = false;
+    contrib->tokens = true_row.tokens;
+    contrib->fragment_tokens = true_row.fragment_tokens;
+    contrib->fragment_steps = true_row.fragment_steps;
+    say(2, message);
+    assert_true(node->round.contributions[2].has);
+    node->cfg.step_tokens = 0;
+}
+
 /* A member keeps to the 64 periods and signs its row, so everybody may list it. The run does not
  * end by it: the clock counts the row like 64 others. */
 static void row_of_a_liar_moves_the_clock_like_64_others(void **state) {
@@ -403,6 +452,7 @@ int main(void) {
         TEST(absurd_fragment_tokens_are_ignored, set_up, tear_down),
         TEST(row_of_a_liar_moves_the_clock_like_64_others, set_up, tear_down),
         TEST(row_counts_64_planned_periods_at_most, set_up, tear_down),
+        TEST(tokens_are_those_of_the_steps, set_up, tear_down),
         TEST(delta_begins_where_a_state_was_loaded, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
