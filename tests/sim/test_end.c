@@ -4,6 +4,7 @@
 
 #include "tests/sim/sim.h"
 #include "tests/test.h"
+#include "tests/traitor/traitor.h"
 
 /* The budget is spent between the middle of the faults and a little after their end. */
 static void draw_options(struct tw_sim_options *options, uint64_t seed) {
@@ -52,8 +53,34 @@ static void all_part_and_finish(void **state) {
     assert_int_equal(failed, 0);
 }
 
+/* A third of the members claim all the time that the budget is spent, and sign and send records of
+ * last rounds. */
+static void minority_ends_no_run(void **state) {
+    (void)state;
+    static struct tw_sim_result result;
+    static const uint32_t sizes[] = {4, 7, 4, 7};
+    for (uint64_t i = 0; i < 4; i++) {
+        struct tw_sim_options options;
+        tw_sim_options_draw(&options, 1201 + i, sizes[i], 1);
+        tw_sim_options_draw_traitors(&options, (sizes[i] - 1) / 3);
+        options.lies = UINT32_C(1) << TW_LIE_END;
+        options.faults = 0;
+        options.members_max = 64;
+        const double steps = (double)(options.chaos_us + options.calm_us) / (double)options.step_us;
+        options.budget_tokens =
+            (uint64_t)(4 * steps * options.tokens_per_step * options.nodes_count);
+        tw_sim_run(&options, &result, NULL);
+        if (result.is_failed || result.finished_end > 0 || result.calm_paced == 0) {
+            tw_sim_options_print(&options, stdout);
+            tw_sim_result_print(&options, &result, stdout);
+            fail_msg("%u nodes finished", result.finished_end);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(minority_ends_no_run),
         cmocka_unit_test(all_finish_with_equal_anchors),
         cmocka_unit_test(all_part_and_finish),
     };

@@ -98,6 +98,17 @@ static void split(struct tw_traitor *traitor, const struct tw_traitor_view *view
     }
 }
 
+/* The proposal of the honest core, as if the run ended with it. */
+static void end_run(struct tw_traitor *traitor, const struct tw_traitor_view *view,
+                    struct tw_msg_propose *propose) {
+    if (!tw_coven_is_open(traitor->coven, &propose->record.lineage, propose->record.round)) return;
+    propose->record.finals = TW_FRAGMENTS_MAX;
+    struct tw_coven_ballot *row =
+        tw_coven_put_ballot(traitor->coven, propose->ballot, &propose->record);
+    tw_coven_put_signatures(row, propose);
+    tw_coven_vote(traitor->coven, view, row);
+}
+
 static void break_signature(struct tw_message *message) {
     switch ((int)message->kind) {
     case TW_MSG_CONTRIB: message->u.contrib.signature[0] ^= 1; break;
@@ -133,6 +144,8 @@ enum tw_traitor_verdict tw_traitor_pass(struct tw_traitor *traitor,
     if (tw_traitor_tells(traitor, TW_LIE_SPLIT) &&
         tw_traitor_side(traitor, to, view->rounds) % 2 == 0)
         split(traitor, view, message);
+    if (message->kind == TW_MSG_PROPOSE && tw_traitor_tells(traitor, TW_LIE_END))
+        end_run(traitor, view, &message->u.propose);
     if (tw_traitor_tells(traitor, TW_LIE_HUGE) && tw_traitor_draws(traitor, 4))
         twist_numbers(traitor, message);
     if (tw_traitor_tells(traitor, TW_LIE_CRUDE) && tw_traitor_draws(traitor, 64))

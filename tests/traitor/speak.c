@@ -282,6 +282,22 @@ static void invent_lineage(const struct speech *speech, struct tw_message *messa
     say_to_some(speech, 2, message);
 }
 
+/* This node has finished, or the round of a proposal that pass.c changed is decided. */
+static void claim_end(const struct speech *speech, struct tw_message *message) {
+    const struct tw_traitor_view *view = speech->view;
+    if (!tw_traitor_draws(speech->traitor, 3)) {
+        use_votes(speech, message);
+        return;
+    }
+    message->kind = TW_MSG_STATUS;
+    message->u.status = (struct tw_msg_status){.state = TW_STATE_FINISHED,
+                                               .lineage = view->lineage,
+                                               .tip = view->tip,
+                                               .rounds = view->rounds,
+                                               .clock_tokens = UINT64_C(1) << 50};
+    say_to_some(speech, 1, message);
+}
+
 static void speak_lie(const struct speech *speech, enum tw_lie lie) {
     static struct tw_message message;
     switch ((int)lie) {
@@ -294,6 +310,7 @@ static void speak_lie(const struct speech *speech, enum tw_lie lie) {
     case TW_LIE_ROSTER: conspire(speech, &message); break;
     case TW_LIE_LINEAGE: invent_lineage(speech, &message); break;
     case TW_LIE_ACCUSE: accuse(speech, &message); break;
+    case TW_LIE_END: claim_end(speech, &message); break;
     default: break; /* lies in the words of the core: pass.c */
     }
 }

@@ -37,7 +37,7 @@ void tw_traitor_init(struct tw_traitor *traitor, struct tw_coven *coven, const s
     traitor->salt = tw_rng_next(&traitor->rng);
     traitor->lies = lies_wanted;
     while (traitor->lies == 0) { /* a third of all lies each; signatures are seldom broken */
-        for (uint32_t i = 0; i < TW_LIES_COUNT; i++)
+        for (uint32_t i = 0; i < TW_LIES_DRAWN; i++)
             traitor->lies |= (uint32_t)(tw_rng_below(&traitor->rng, 3) == 0) << i;
         if (tw_rng_below(&traitor->rng, 4) != 0) traitor->lies &= ~(1u << TW_LIE_CRUDE);
     }

@@ -32,13 +32,15 @@
     X(ROSTER, "roster", "proposals with a wrong next roster")                                      \
     X(ACCUSE, "accuse", "false accusations")                                                       \
     X(CRUDE, "crude", "signatures that do not hold")                                               \
-    X(LINEAGE, "lineage", "a history of its own, with a clock far ahead")
+    X(LINEAGE, "lineage", "a history of its own, with a clock far ahead")                          \
+    X(END, "end", "the budget of the run is spent")
 
 enum tw_lie {
 #define X(name, text, lie) TW_LIE_##name,
     TW_LIE_LIST(X)
 #undef X
-        TW_LIES_COUNT
+        TW_LIES_COUNT,
+    TW_LIES_DRAWN = TW_LIE_END /* lies that a seed may draw: those before */
 };
 
 enum { TW_COVEN_MAX = 24, TW_COVEN_BALLOTS = 24, TW_COVEN_HEARD = 24, TW_COVEN_PEERS_MAX = 64 };
