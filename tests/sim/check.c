@@ -320,6 +320,13 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
+static void note_decided(struct tw_sim_world *world, uint64_t round) {
+    struct tw_sim_costs *costs = &world->result->costs;
+    if (!world->options.is_costed || round != costs->proposed_round) return;
+    costs->decided_us += world->now_us - costs->proposed_us;
+    costs->decided_count++;
+}
+
 void tw_sim_check_action(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_action *action) {
     if (world->options.is_pair) tw_sim_check_pair_action(world, node, action);
@@ -337,6 +344,7 @@ void tw_sim_check_action(struct tw_sim_world *world, struct tw_sim_node *node,
         break;
     case TW_ACT_REPORT:
         if (action->u.report.kind == TW_REPORT_ROUND_COMMITTED) {
+            note_decided(world, action->u.report.record->round);
             tw_sim_check_committed(world, node, action);
         }
         if (action->u.report.kind == TW_REPORT_STRUCK) check_strike(world, node, action);

@@ -279,9 +279,22 @@ static struct tw_message *copy_of(const struct tw_message *message) {
     return copy;
 }
 
+static void note_cost(struct tw_sim_world *world, const struct tw_message *message) {
+    static uint8_t body[TW_CONTROL_BYTES_MAX];
+    struct tw_sim_costs *costs = &world->result->costs;
+    size_t size = 0;
+    if (tw_control_encode(message, body, sizeof body, &size, NULL) != TW_OK) return;
+    costs->bytes[TW_SIM_MESSAGES + (uint32_t)message->kind] += TW_FRAME_HEADER_BYTES + size;
+    if (message->kind != TW_MSG_PROPOSE || message->u.propose.record.round <= costs->proposed_round)
+        return;
+    costs->proposed_round = message->u.propose.record.round;
+    costs->proposed_us = world->now_us;
+}
+
 static void put_message(struct tw_sim_world *world, struct tw_sim_node *node,
                         struct tw_sim_link *link, struct tw_message *message) {
     if (world->options.is_wire_checked) check_wire(world, node, message);
+    if (world->options.is_costed) note_cost(world, message);
     const uint64_t sent_us =
         reserve_upload(world, node, FRAME_BYTES + member_bytes(message) / 4, false);
     const struct tw_sim_item item = {

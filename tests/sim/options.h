@@ -81,6 +81,7 @@ struct tw_sim_options {
     uint32_t traitors_count; /* nodes that run no honest core, the last ones: treason.c */
     uint32_t lies;           /* lies of those nodes, a bit set of enum tw_lie; 0: drawn */
     int mutant;              /* mutant switched on in the core; 0 = none */
+    bool is_costed;          /* the costs of deciding rounds are counted */
     bool has_doubt;          /* each honest node takes every eighth result for an outlier */
     bool is_pair;            /* nodes merge in pairs instead of one group */
     bool has_own_starts;     /* each node starts from weights of its own */

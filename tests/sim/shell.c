@@ -255,13 +255,27 @@ static uint64_t most_bytes(const void *run, enum tw_content content, uint64_t el
     return 8 + floats * sizeof(float) + dims * options->bytes_per_dim;
 }
 
+static struct tw_sim_costs *signing_costs; /* of the world that runs */
+
+static void sign(void *key, const void *text, size_t size, uint8_t signature[TW_SIGNATURE_BYTES]) {
+    signing_costs->signed_count++;
+    signing_sign(key, text, size, signature);
+}
+
+static bool is_signed(const struct tw_id *id, const void *text, size_t size,
+                      const uint8_t signature[TW_SIGNATURE_BYTES]) {
+    signing_costs->checked_count++;
+    return signing_is_signed(id, text, size, signature);
+}
+
 struct tw_signing tw_sim_signing(struct tw_sim_node *node) {
-    return signing_as(&node->id);
+    return (struct tw_signing){.key = &node->id, .sign = sign, .is_signed = is_signed};
 }
 
 static void fill_config(struct tw_sim_world *world, struct tw_sim_node *node,
                         struct tw_node_config *config) {
     const struct tw_sim_options *options = &world->options;
+    signing_costs = &world->result->costs;
     *config = (struct tw_node_config){
         .self = node->id,
         .signing = tw_sim_signing(node),

@@ -18,6 +18,15 @@ enum {
     TW_SIM_TRIES = 12,
 };
 
+/* Costs of deciding rounds, of all nodes together. */
+struct tw_sim_costs {
+    uint64_t bytes[TW_SIM_EVENTS]; /* of sent messages, by kind, with the headers of their frames */
+    uint64_t signed_count, checked_count; /* signatures */
+    uint64_t proposed_round, proposed_us; /* newest round with a proposal, and the time of its first
+                                             one */
+    uint64_t decided_us, decided_count;   /* times from there to the commit at each node, summed */
+};
+
 struct tw_sim_result {
     bool is_failed;
     char invariant[16]; /* the first one broken: "G1", "17", "calm", ... */
@@ -64,6 +73,7 @@ struct tw_sim_result {
     } sides[2];
     uint32_t lineages_end, members_end, running_end, finished_end;
     uint64_t histogram[TW_SIM_STATES][TW_SIM_EVENTS];
+    struct tw_sim_costs costs; /* without is_costed the counts of signatures alone */
 };
 
 /* Runs to the end or to the first broken invariant. `trace` may be NULL. The same options give the
