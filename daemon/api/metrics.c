@@ -276,6 +276,17 @@ static void put_process(struct out *to, const struct tw_status_view *view) {
               (double)view->checkpoint.bytes);
 }
 
+/* Names have no characters that a label must escape: api/scores.c. */
+static void put_scores(struct out *to, const struct tw_view_scores *scores) {
+    if (scores->age_us == TW_VIEW_NEVER) return;
+    put_gauge(to, "evaluation_rounds", "Committed rounds of the model evaluated last.",
+              (double)scores->rounds);
+    put_head(to, "evaluation", "gauge", "Values that the program `evaluate` of [node] printed.");
+    for (uint32_t i = 0; i < scores->scores.count; i++)
+        put(to, "thinwire_evaluation{name=\"%s\"} %.9g\n", scores->scores.rows[i].name,
+            scores->scores.rows[i].value);
+}
+
 /* Every kind has a line, so that a rule sees a warning begin and end. */
 static void put_warnings(struct out *to, const struct tw_status_view *view) {
     struct tw_warning warnings[TW_WARNINGS_MAX];
@@ -319,6 +330,7 @@ size_t tw_metrics_encode(const struct tw_status_view *view, char *text, size_t c
     put_warnings(&to, view);
     put_process(&to, view);
     put_training(&to, view);
+    put_scores(&to, &view->scores);
     put_data(&to, view);
     put_sync(&to, view);
     put_network(&to, view);

@@ -24,6 +24,7 @@ void tw_status_view_init(struct tw_status_view *view) {
     view->pause.others = (double)NAN;
     view->worker.snapshot_step = view->worker.heartbeat_us = TW_VIEW_NEVER;
     view->checkpoint.step = view->checkpoint.age_us = TW_VIEW_NEVER;
+    view->scores.age_us = view->scores.took_us = TW_VIEW_NEVER;
 }
 
 const char *tw_view_state_name(enum tw_node_state state) {

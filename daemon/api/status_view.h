@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "daemon/api/attacks.h"
 #include "daemon/api/health.h"
+#include "daemon/api/scores.h"
 #include "daemon/net/dial_error.h"
 #include "daemon/net/pacer.h"
 #include "daemon/net/reachability.h"
@@ -181,6 +182,16 @@ struct tw_view_health {
     uint32_t members,
         members_here; /* members of the roster; those that are linked to this node, itself included
                        */
+};
+
+/* Values that the user's program measured last. */
+struct tw_view_scores {
+    uint32_t every_rounds;          /* rounds between two evaluations; 0: there is no program */
+    bool is_running;                /* the program runs now */
+    uint64_t rounds, step;          /* of the evaluated checkpoint */
+    uint64_t age_us, took_us;       /* TW_VIEW_NEVER: none ended well yet */
+    struct tw_scores scores;        /* none before that */
+    char error[TW_VIEW_TEXT_BYTES]; /* fault of the last program; "": none */
 };
 
 struct tw_status_view {
@@ -384,6 +395,8 @@ struct tw_status_view {
         char error[TW_VIEW_TEXT_BYTES];      /* why the last checkpoint failed; "" */
         char vote_error[TW_VIEW_TEXT_BYTES]; /* why the newest vote is not saved; "" */
     } checkpoint;
+
+    struct tw_view_scores scores;
 
     uint32_t bootstrap_count, peers_count, rounds_count, events_count, twins_count;
     struct tw_view_bootstrap bootstrap[TW_VIEW_BOOTSTRAP_MAX];

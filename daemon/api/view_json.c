@@ -348,6 +348,22 @@ static json_t *checkpoint_json(const struct tw_status_view *view) {
                      view->checkpoint.error[0] != 0 ? text(view->checkpoint.error) : json_null());
 }
 
+/* null without a program that measures them. */
+static json_t *scores_json(const struct tw_view_scores *scores) {
+    const bool has_any = scores->age_us != TW_VIEW_NEVER;
+    if (scores->every_rounds == 0) return json_null();
+    json_t *const values = json_object();
+    for (uint32_t i = 0; i < scores->scores.count; i++)
+        (void)json_object_set_new(values, scores->scores.rows[i].name,
+                                  real(scores->scores.rows[i].value));
+    return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "every_rounds",
+                     count(scores->every_rounds), "running", scores->is_running, "rounds",
+                     has_any ? count(scores->rounds) : json_null(), "steps",
+                     has_any ? count(scores->step) : json_null(), "age_s", seconds(scores->age_us),
+                     "took_s", seconds(scores->took_us), "values", values, "error",
+                     scores->error[0] != 0 ? text(scores->error) : json_null());
+}
+
 static json_t *warnings_json(const struct tw_status_view *view) {
     struct tw_warning warnings[TW_WARNINGS_MAX];
     const uint32_t warnings_count = tw_view_warnings(view, warnings);
@@ -415,14 +431,15 @@ static json_t *bad_merging_json(const struct tw_status_view *view) {
 json_t *tw_view_json_status(const struct tw_status_view *view) {
     char sentence[TW_VIEW_TEXT_BYTES];
     tw_view_sentence(view, sentence);
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
-                     tw_status_view_state(view), "sentence", text(sentence), "admission",
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
+                     "state", tw_status_view_state(view), "sentence", text(sentence), "admission",
                      admission_json(view), "warnings", warnings_json(view), "node", node_json(view),
                      "run", run_json(view), "train", train_json(view), "sync", sync_json(view),
                      "bad_merging", bad_merging_json(view), "data", data_json(view), "network",
                      network_json(view), "bootstrap", bootstrap_json(view), "contributions",
                      spend_json(view), "worker", worker_json(view), "checkpoint",
-                     checkpoint_json(view), "events", event_list(view, TW_VIEW_STATUS_EVENTS));
+                     checkpoint_json(view), "scores", scores_json(&view->scores), "events",
+                     event_list(view, TW_VIEW_STATUS_EVENTS));
 }
 
 static json_t *peer_json(const struct tw_view_peer *peer) {

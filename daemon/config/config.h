@@ -64,6 +64,9 @@ struct tw_config {
         uint64_t run_log_bytes;   /* of the run log; 0: none */
         char hook[TW_PATH_BYTES]; /* command line for warnings; empty = none */
         /* time between checkpoints; 0 = only on request and at exit */
+        char evaluate[TW_PATH_BYTES]; /* command line that measures a checkpoint; empty = none */
+        uint32_t evaluate_rounds;     /* committed rounds between two of them */
+        uint64_t evaluate_timeout_us; /* time that one may take */
         uint64_t checkpoint_interval_us;
         uint32_t eval_steps; /* inner steps between held-out evaluations; 0 = never */
         uint64_t stop_step;  /* finish at this inner step; 0 = at the run's token budget */

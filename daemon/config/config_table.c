@@ -59,6 +59,17 @@ static const struct tw_config_key KEYS[] = {
      "Command that a shell runs when a warning is raised, and when it is cleared, such as one of\n"
      "/usr/share/thinwire/hooks (mail, ntfy, webhook). The warning is in THINWIRE_STATE,\n"
      "THINWIRE_WARNING, THINWIRE_TEXT and THINWIRE_WAY_OUT, and as JSON on standard input."},
+    {"node", "evaluate", TW_CONFIG_STRING, FIELD(node.evaluate), 0, 0, "", NULL,
+     "nice /usr/share/thinwire/hooks/evaluate /srv/text/poems.txt",
+     "Command that a shell runs on a checkpoint now and then, and that prints lines `name value`.\n"
+     "`thinwire status`, the run log and the metrics have the values. THINWIRE_CHECKPOINT,\n"
+     "THINWIRE_MANIFEST, THINWIRE_DATA: paths; THINWIRE_ROUNDS, THINWIRE_STEP, THINWIRE_TOKENS."},
+    {"node", "evaluate_rounds", TW_CONFIG_COUNT, FIELD(node.evaluate_rounds), 1, 1000000000, "100",
+     NULL, NULL,
+     "Committed rounds between two such measurements: after every multiple of this number."},
+    {"node", "evaluate_timeout", TW_CONFIG_DURATION, FIELD(node.evaluate_timeout_us), 1000000,
+     UINT64_C(7) * 86400 * 1000000, "1h", NULL, NULL,
+     "Time that it may take; then it is killed, with all that it started."},
     {"node", "checkpoint_interval", TW_CONFIG_DURATION, FIELD(node.checkpoint_interval_us), 0,
      UINT64_C(365) * 86400 * 1000000, "10m", NULL, NULL,
      "Time between checkpoints on disk, such as 90s, 10m or 2h; 0: only on request and at exit."},

@@ -10,6 +10,7 @@
 #include "daemon/api/api.h"
 #include "daemon/node/votes.h"
 #include "daemon/process/notify.h"
+#include "daemon/runlog/evaluations.h"
 #include "daemon/store/checkpoint.h"
 #include "daemon/store/generations.h"
 #include "daemon/workerlink/worker_host.h"
@@ -38,6 +39,7 @@ struct mark {
 struct tw_daemon_checkpoints {
     struct tw_checkpoint *files; /* owned */
     struct mark newest;          /* on disk */
+    uint32_t newest_file;        /* its tw_checkpoint_file_name */
     struct tw_generations generations;
     uint64_t steps_made; /* daemon->counts.steps_made at the newest save */
     uint64_t frozen_us;  /* time of the state that is being saved */
@@ -290,6 +292,7 @@ static void take_loaded(struct tw_daemon *daemon, const struct tw_checkpoint_fou
     describe_memory(daemon, state, has_live);
     daemon->host->has_anchor = true;
     daemon->checkpoints->newest = mark_of(state, has_live);
+    daemon->checkpoints->newest_file = tw_checkpoint_newest_file(daemon->checkpoints->files);
     tw_generations_resume(&daemon->checkpoints->generations, state->least_e6, state->is_wild != 0);
     daemon->checkpoints->step = state->step;
     daemon->checkpoints->has_step = true;
@@ -432,6 +435,7 @@ static void on_write_done(uv_work_t *work, int status) {
         return;
     }
     save->newest = mark_of(&save->state, save->has_live);
+    save->newest_file = tw_checkpoint_newest_file(save->files);
     tw_generations_saved(&save->generations, save->frozen_us);
     save->step = save->state.step;
     save->has_step = true;
@@ -598,6 +602,18 @@ enum tw_status tw_daemon_checkpoints_open(struct tw_daemon *daemon, struct tw_er
 
 const struct tw_position *tw_daemon_checkpoints_position(const struct tw_daemon *daemon) {
     return daemon->checkpoints->has_position ? &daemon->checkpoints->position : NULL;
+}
+
+void tw_daemon_checkpoints_newest(const struct tw_daemon *daemon, struct tw_evaluations_now *now) {
+    const struct mark *const newest = &daemon->checkpoints->newest;
+    now->is_saving = tw_daemon_checkpoints_is_saving(daemon);
+    now->newest.is_whole = newest->exists && newest->rounds > 0;
+    for (uint32_t p = 0; p < daemon->setup->layout.fragments_count; p++)
+        if (newest->fragment_rounds[p] == UINT64_MAX) now->newest.is_whole = false;
+    now->newest.file = daemon->checkpoints->newest_file;
+    now->newest.rounds = newest->rounds;
+    now->newest.step = newest->step;
+    now->newest.tokens = newest->tokens;
 }
 
 void tw_daemon_checkpoints_fill(const struct tw_daemon *daemon, uint64_t now_us,

@@ -16,6 +16,7 @@
 
 #include "daemon/node/runtime.h"
 
+struct tw_evaluations_now;
 struct tw_status_view;
 
 enum tw_status tw_daemon_checkpoints_open(struct tw_daemon *daemon, struct tw_error *err);
@@ -44,6 +45,8 @@ void tw_daemon_checkpoints_judged(struct tw_daemon *daemon, float loss, bool is_
 void tw_daemon_checkpoints_wild(struct tw_daemon *daemon);
 
 void tw_daemon_checkpoints_tick(struct tw_daemon *daemon, uint64_t now_us);
+/* Fills in the newest checkpoint on disk. */
+void tw_daemon_checkpoints_newest(const struct tw_daemon *daemon, struct tw_evaluations_now *now);
 void tw_daemon_checkpoints_fill(const struct tw_daemon *daemon, uint64_t now_us,
                                 struct tw_status_view *view);
 void tw_daemon_checkpoints_free(struct tw_daemon *daemon);

@@ -32,6 +32,7 @@
 #include "daemon/node/workers.h"
 #include "daemon/process/notify.h"
 #include "daemon/runlog/alerts.h"
+#include "daemon/runlog/evaluations.h"
 #include "daemon/runlog/ledger_file.h"
 #include "daemon/runlog/run_log.h"
 #include "daemon/workerlink/worker_host.h"
@@ -74,6 +75,7 @@ static void begin_closing(struct tw_daemon *daemon) {
     TW_ASSERT(uv_timer_start(&life->leave_timer, on_close_late, CLOSE_US / 1000, 0) == 0);
     uv_unref((uv_handle_t *)&life->leave_timer); /* closed when the loop has ended */
     tw_alerts_close(daemon->alerts);
+    tw_evaluations_close(daemon->evaluations);
     tw_run_log_close(daemon->run_log, (int)daemon->exit_code);
     tw_daemon_caps_close(daemon);
     tw_daemon_links_close(daemon);
@@ -196,6 +198,15 @@ static void on_hangup(uv_signal_t *handle, int signum) {
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
+static void tick_evaluations(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_evaluations_now now = {0};
+    if (daemon->setup->config.node.evaluate[0] == '\0') return;
+    tw_node_view(daemon->node, &daemon->view);
+    now.rounds = daemon->view.rounds;
+    tw_daemon_checkpoints_newest(daemon, &now);
+    tw_evaluations_tick(daemon->evaluations, &now, now_us);
+}
+
 static void on_tick(uv_timer_t *timer) {
     struct tw_daemon *daemon = timer->data;
     struct tw_daemon_life *life = daemon->life;
@@ -213,7 +224,10 @@ static void on_tick(uv_timer_t *timer) {
     tw_daemon_samples_tick(daemon, now_us);
     tw_daemon_health_tick(daemon, now_us);
     tw_ledger_file_tick(daemon->ledger, now_us);
-    if (daemon->stage == TW_DAEMON_RUNNING) tw_alerts_tick(daemon->alerts, now_us);
+    if (daemon->stage == TW_DAEMON_RUNNING) {
+        tw_alerts_tick(daemon->alerts, now_us);
+        tick_evaluations(daemon, now_us);
+    }
     tw_daemon_core_tick(daemon);
     tw_run_log_tick(daemon->run_log);
     if (life->watchdog_us > 0 && now_us >= life->watchdog_due_us) {
@@ -275,6 +289,33 @@ static void on_hook_failed(void *user, const char *text) {
     tw_daemon_note(user, TW_LOG_WARN, "hook_failed", "text=\"%s\"", text);
 }
 
+static void save_for_evaluation(void *user) {
+    tw_daemon_checkpoints_save(user, NULL);
+}
+
+static void note_evaluation(void *user, bool is_warning, const char *name, const char *text) {
+    tw_daemon_note(user, is_warning ? TW_LOG_WARN : TW_LOG_INFO, name, "%s", text);
+}
+
+static enum tw_status open_evaluations(struct tw_daemon *daemon, struct tw_error *err) {
+    const struct tw_setup *const setup = daemon->setup;
+    const struct tw_evaluations_config config = {
+        .loop = &daemon->loop,
+        .log = daemon->run_log,
+        .command = setup->config.node.evaluate,
+        .rounds = setup->config.node.evaluate_rounds,
+        .timeout_us = setup->config.node.evaluate_timeout_us,
+        .folder = setup->run_state_dir,
+        .config_path = setup->config.path,
+        .manifest_path = setup->config.node.run,
+        .data_path = setup->data_path,
+        .user = daemon,
+        .save = save_for_evaluation,
+        .note = note_evaluation,
+    };
+    return tw_evaluations_open(&daemon->evaluations, &config, err);
+}
+
 static enum tw_status open_run_log(struct tw_daemon *daemon, struct tw_error *err) {
     char folder[TW_PATH_BYTES + sizeof("/runlog")];
     const struct tw_run_log_config config = {
@@ -303,6 +344,7 @@ static enum tw_status open_run_log(struct tw_daemon *daemon, struct tw_error *er
 static enum tw_status open_tables(struct tw_daemon *daemon, struct tw_error *err) {
     TW_TRY(open_life(daemon, err));
     TW_TRY(open_run_log(daemon, err));
+    TW_TRY(open_evaluations(daemon, err));
     TW_TRY(tw_daemon_samples_open(daemon, err));
     TW_TRY(tw_ledger_file_open(&daemon->ledger, daemon->setup->run_state_dir, err));
     TW_TRY(tw_daemon_reports_open(daemon, err));
@@ -371,6 +413,7 @@ static void free_all(struct tw_daemon *daemon) {
     tw_ledger_file_free(daemon->ledger);
     tw_daemon_samples_free(daemon);
     tw_alerts_free(daemon->alerts);
+    tw_evaluations_free(daemon->evaluations);
     tw_run_log_free(daemon->run_log);
     free(daemon->life);
     tw_daemon_destroy(daemon);

@@ -66,12 +66,13 @@ struct tw_daemon {
     enum tw_exit exit_code;
     uint64_t started_us, started_unix_us;
     struct tw_loop_lag lag;
-    struct tw_event_ring *event_ring; /* owned; rows of /v1/events */
-    struct tw_history *history;       /* owned; losses by workers.c, rounds by reports.c */
-    struct tw_api *api;               /* owned by life.c */
-    struct tw_run_log *run_log;       /* owned by life.c */
-    struct tw_ledger_file *ledger;    /* owned by life.c; rounds by reports.c */
-    struct tw_alerts *alerts;         /* owned by life.c */
+    struct tw_event_ring *event_ring;   /* owned; rows of /v1/events */
+    struct tw_history *history;         /* owned; losses by workers.c, rounds by reports.c */
+    struct tw_api *api;                 /* owned by life.c */
+    struct tw_run_log *run_log;         /* owned by life.c */
+    struct tw_ledger_file *ledger;      /* owned by life.c; rounds by reports.c */
+    struct tw_alerts *alerts;           /* owned by life.c */
+    struct tw_evaluations *evaluations; /* owned by life.c */
 
     /* the core */
     struct tw_node *node;         /* owned */

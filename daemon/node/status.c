@@ -20,6 +20,7 @@
 #include "daemon/node/samples.h"
 #include "daemon/node/votes.h"
 #include "daemon/node/workers.h"
+#include "daemon/runlog/evaluations.h"
 #include "daemon/workerlink/worker_host.h"
 
 static uint64_t age(uint64_t now_us, uint64_t at_us) {
@@ -114,6 +115,7 @@ void tw_daemon_status_fill(void *user, struct tw_status_view *view) {
     tw_daemon_workers_fill(daemon, now_us, view);
     tw_daemon_health_fill(daemon, view);
     tw_daemon_checkpoints_fill(daemon, now_us, view);
+    tw_evaluations_fill(daemon->evaluations, now_us, view);
     tw_daemon_votes_fill(daemon, view);
     tw_daemon_links_fill(daemon, view);
     tw_daemon_caps_fill(daemon, view);

@@ -26,11 +26,18 @@ static void on_closed(uv_handle_t *handle) {
     if (!hook->is_closing) hook->config.ended(hook->config.user, &hook->end);
 }
 
+static bool keeps_output(const struct tw_hook *hook) {
+    return hook->config.output != NULL;
+}
+
+static void close_handle(uv_handle_t *handle) {
+    if (!uv_is_closing(handle)) uv_close(handle, on_closed);
+}
+
 static void close_handles(struct tw_hook *hook) {
-    if (!uv_is_closing((uv_handle_t *)&hook->process))
-        uv_close((uv_handle_t *)&hook->process, on_closed);
-    if (!uv_is_closing((uv_handle_t *)&hook->error))
-        uv_close((uv_handle_t *)&hook->error, on_closed);
+    close_handle((uv_handle_t *)&hook->process);
+    close_handle((uv_handle_t *)&hook->error);
+    if (keeps_output(hook)) close_handle((uv_handle_t *)&hook->output);
 }
 
 /* Kills the session. */
@@ -49,15 +56,33 @@ static void keep_text(struct tw_hook *hook, const char *bytes, size_t size) {
     }
 }
 
-/* Reads the rest that the command wrote before it ended. */
-static void read_rest(struct tw_hook *hook) {
+/* Keeps the begin of its standard output. */
+static void keep_output(struct tw_hook *hook, const char *bytes, size_t size) {
+    const size_t room = hook->config.output_capacity - hook->end.output_bytes;
+    const size_t kept = size < room ? size : room;
+    memcpy(hook->config.output + hook->end.output_bytes, bytes, kept);
+    hook->end.output_bytes += kept;
+    hook->end.is_output_cut = hook->end.is_output_cut || kept < size;
+}
+
+static void keep(struct tw_hook *hook, const uv_pipe_t *from, const char *bytes, size_t size) {
+    if (from == &hook->error)
+        keep_text(hook, bytes, size);
+    else
+        keep_output(hook, bytes, size);
+}
+
+/* Reads the rest that the command wrote before it ended: as much as a pipe holds, for a process
+ * that left the session may write on. */
+static void read_rest(struct tw_hook *hook, uv_pipe_t *from) {
+    enum { PIPE_BYTES = 64 << 10 };
     uv_os_fd_t fd;
     char bytes[512];
-    if (uv_is_closing((uv_handle_t *)&hook->error) ||
-        uv_fileno((uv_handle_t *)&hook->error, &fd) != 0)
-        return;
-    const ssize_t size = read(fd, bytes, sizeof(bytes));
-    if (size > 0) keep_text(hook, bytes, (size_t)size);
+    ssize_t size = 0;
+    if (uv_is_closing((uv_handle_t *)from) || uv_fileno((uv_handle_t *)from, &fd) != 0) return;
+    for (size_t sum = 0; sum < PIPE_BYTES && (size = read(fd, bytes, sizeof(bytes))) > 0;
+         sum += (size_t)size)
+        keep(hook, from, bytes, (size_t)size);
 }
 
 static void on_ended(uv_process_t *process, int64_t exit_status, int signal) {
@@ -65,7 +90,8 @@ static void on_ended(uv_process_t *process, int64_t exit_status, int signal) {
     hook->end.exit_status = (int)exit_status;
     hook->end.signal = signal;
     kill_all(hook);
-    read_rest(hook);
+    read_rest(hook, &hook->error);
+    if (keeps_output(hook)) read_rest(hook, &hook->output);
     (void)uv_timer_stop(&hook->timer);
     close_handles(hook);
 }
@@ -86,7 +112,7 @@ static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer) {
 
 static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buffer) {
     struct tw_hook *hook = stream->data;
-    if (size > 0) keep_text(hook, buffer->base, (size_t)size);
+    if (size > 0) keep(hook, (uv_pipe_t *)stream, buffer->base, (size_t)size);
     if (size < 0) (void)uv_read_stop(stream);
 }
 
@@ -99,13 +125,18 @@ static int make_input(const char *text, size_t size) {
     return -1;
 }
 
-static int spawn(struct tw_hook *hook, int input, int error, char **environment) {
+/* The child's side of its standard input, output and error; output < 0: none. */
+struct ends {
+    int input, output, error;
+};
+
+static int spawn(struct tw_hook *hook, const struct ends *ends, char **environment) {
     char shell[] = "/bin/sh", flag[] = "-c";
     char *args[] = {shell, flag, (char *)(uintptr_t)hook->config.command, NULL};
     uv_stdio_container_t stdio[3] = {
-        {.flags = UV_INHERIT_FD, .data.fd = input},
-        {.flags = UV_IGNORE},
-        {.flags = UV_INHERIT_FD, .data.fd = error},
+        {.flags = UV_INHERIT_FD, .data.fd = ends->input},
+        {.flags = ends->output < 0 ? UV_IGNORE : UV_INHERIT_FD, .data.fd = ends->output},
+        {.flags = UV_INHERIT_FD, .data.fd = ends->error},
     };
     const uv_process_options_t options = {
         .file = shell,
@@ -126,7 +157,7 @@ static char *pass(const char *name, char text[VALUE_BYTES]) {
     return snprintf(text, VALUE_BYTES, "%s=%s", name, value) < VALUE_BYTES ? text : NULL;
 }
 
-static int spawn_with(struct tw_hook *hook, int input, int error, const char *const *values) {
+static int spawn_with(struct tw_hook *hook, const struct ends *ends, const char *const *values) {
     static char passed[PASSED_COUNT][VALUE_BYTES];
     char *environment[PASSED_COUNT + TW_HOOK_VALUES_MAX + 1];
     unsigned count = 0;
@@ -137,39 +168,71 @@ static int spawn_with(struct tw_hook *hook, int input, int error, const char *co
     for (unsigned i = 0; i < TW_HOOK_VALUES_MAX && values[i] != NULL; i++)
         environment[count++] = (char *)(uintptr_t)values[i];
     environment[count] = NULL;
-    return spawn(hook, input, error, environment);
+    return spawn(hook, ends, environment);
 }
 
 bool tw_hook_is_idle(const struct tw_hook *hook) {
     return !hook->is_running && hook->handles_open == 0 && !hook->is_closing;
 }
 
+static void close_ends(const struct ends *ends) {
+    (void)close(ends->input);
+    (void)close(ends->error);
+    if (ends->output >= 0) (void)close(ends->output);
+}
+
+/* Opens the daemon's side of a pipe; returns the child's. < 0: none, errno says why. */
+static int open_pipe(struct tw_hook *hook, uv_pipe_t *pipe) {
+    int both[2];
+    if (pipe2(both, O_CLOEXEC) != 0) return -1;
+    TW_ASSERT(uv_pipe_init(hook->config.loop, pipe, 0) == 0);
+    TW_ASSERT(uv_pipe_open(pipe, both[0]) == 0);
+    pipe->data = hook;
+    return both[1];
+}
+
+/* Opens all that the child reads and writes. False: errno says why. */
+static bool open_ends(struct tw_hook *hook, const char *text, size_t size, struct ends *ends) {
+    *ends = (struct ends){.input = make_input(text, size), .output = -1};
+    if (ends->input < 0) return false;
+    ends->error = open_pipe(hook, &hook->error);
+    if (ends->error < 0) {
+        (void)close(ends->input);
+        return false;
+    }
+    hook->handles_open++;
+    if (!keeps_output(hook)) return true;
+    ends->output = open_pipe(hook, &hook->output);
+    if (ends->output < 0) {
+        const int reason = errno;
+        close_ends(ends);
+        close_handle((uv_handle_t *)&hook->error);
+        errno = reason;
+        return false;
+    }
+    hook->handles_open++;
+    return true;
+}
+
 enum tw_status tw_hook_run(struct tw_hook *hook, const char *text, size_t size,
                            const char *const *values, struct tw_error *err) {
-    int ends[2];
+    struct ends ends;
     TW_ASSERT(tw_hook_is_idle(hook));
-    const int input = make_input(text, size);
-    if (input < 0) return tw_fail(err, TW_IO, "%s", strerror(errno));
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        (void)close(input);
-        return tw_fail(err, TW_IO, "%s", strerror(errno));
-    }
     hook->end = (struct tw_hook_end){0};
     hook->text_bytes = 0;
     hook->process.pid = 0;
-    TW_ASSERT(uv_pipe_init(hook->config.loop, &hook->error, 0) == 0);
-    TW_ASSERT(uv_pipe_open(&hook->error, ends[0]) == 0);
-    const int rc = spawn_with(hook, input, ends[1], values);
-    (void)close(input);
-    (void)close(ends[1]);
-    hook->process.data = hook->error.data = hook;
-    hook->handles_open = 2; /* a failed uv_spawn also leaves a handle to close */
+    hook->process.data = hook;
+    if (!open_ends(hook, text, size, &ends)) return tw_fail(err, TW_IO, "%s", strerror(errno));
+    const int rc = spawn_with(hook, &ends, values);
+    close_ends(&ends);
+    hook->handles_open++; /* a failed uv_spawn also leaves a handle to close */
     if (rc != 0) {
         close_handles(hook);
         return tw_fail(err, TW_IO, "%s", uv_strerror(rc));
     }
     hook->is_running = true;
     (void)uv_read_start((uv_stream_t *)&hook->error, on_room, on_read);
+    if (keeps_output(hook)) (void)uv_read_start((uv_stream_t *)&hook->output, on_room, on_read);
     TW_ASSERT(uv_timer_start(&hook->timer, on_late, hook->config.timeout_us / 1000, 0) == 0);
     return TW_OK;
 }

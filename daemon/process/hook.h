@@ -21,6 +21,8 @@ enum { TW_HOOK_TEXT_BYTES = 200, TW_HOOK_VALUES_MAX = 12 };
 struct tw_hook_end {
     int exit_status, signal;       /* signal > 0: a signal ended it */
     bool is_late;                  /* it was killed at the timeout */
+    size_t output_bytes;           /* bytes of its standard output that were kept */
+    bool is_output_cut;            /* there were more */
     char text[TW_HOOK_TEXT_BYTES]; /* the first line of its standard error, with NUL */
 };
 
@@ -28,6 +30,8 @@ struct tw_hook_config {
     uv_loop_t *loop;
     const char *command; /* borrowed */
     uint64_t timeout_us;
+    char *output; /* keeps the begin of its standard output; borrowed; NULL: nothing is kept */
+    size_t output_capacity;
     void *user;
     void (*ended)(void *user, const struct tw_hook_end *end);
 };
@@ -37,9 +41,9 @@ struct tw_hook {
     struct tw_hook_config config;
     bool is_running, is_closing;
     uv_process_t process;
-    uv_pipe_t error; /* its standard error */
+    uv_pipe_t output, error; /* its standard output, if kept, and its standard error */
     uv_timer_t timer;
-    unsigned handles_open; /* of process and pipe */
+    unsigned handles_open; /* of process and pipes */
     struct tw_hook_end end;
     size_t text_bytes;
     char scrap[512];

@@ -89,6 +89,16 @@ json_t *tw_run_line_round(const struct tw_run_moment *moment, const struct tw_vi
                          tw_id_is_zero(&round->partner) ? json_null() : text(partner)));
 }
 
+json_t *tw_run_line_scores(const struct tw_run_moment *moment, const struct tw_run_scores *scores) {
+    json_t *const values = json_object();
+    for (uint32_t i = 0; i < scores->scores->count; i++)
+        (void)json_object_set_new(values, scores->scores->rows[i].name,
+                                  real(scores->scores->rows[i].value));
+    return add(add(begin("scores", moment), progress(moment)),
+               json_pack("{s:o,s:o,s:o}", "rounds", count(scores->rounds), "evaluation_s",
+                         real((double)scores->took_us / 1e6), "scores", values));
+}
+
 json_t *tw_run_line_warning(const struct tw_run_moment *moment, const struct tw_warning *warning,
                             bool is_raised) {
     json_t *const line = add(begin("warning", moment), identity(moment));

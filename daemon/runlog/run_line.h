@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 
+#include "daemon/api/scores.h"
 #include "daemon/api/status_view.h"
 #include "daemon/api/view_warning.h"
 
@@ -28,6 +29,13 @@ struct tw_run_step {
     float loss_live, loss_anchor, distance; /* of lines of an evaluation alone */
 };
 
+/* Values that a program of the user's measured at a checkpoint. */
+struct tw_run_scores {
+    uint64_t rounds, step, tokens; /* of the checkpoint */
+    uint64_t took_us;
+    const struct tw_scores *scores; /* borrowed */
+};
+
 json_t *tw_run_line_start(const struct tw_run_moment *moment);
 json_t *tw_run_line_stop(const struct tw_run_moment *moment, int exit_status);
 json_t *tw_run_line_step(const struct tw_run_moment *moment, const struct tw_run_step *step);
@@ -36,6 +44,9 @@ json_t *tw_run_line_evaluation(const struct tw_run_moment *moment, const struct 
 /* `outcome`: "ours", "others" or "empty". */
 json_t *tw_run_line_round(const struct tw_run_moment *moment, const struct tw_view_round *round,
                           const char *outcome);
+
+/* `moment` has the step and the tokens of the checkpoint. */
+json_t *tw_run_line_scores(const struct tw_run_moment *moment, const struct tw_run_scores *scores);
 
 /* Also the standard input of a hook. */
 json_t *tw_run_line_warning(const struct tw_run_moment *moment, const struct tw_warning *warning,

@@ -148,6 +148,13 @@ void tw_run_log_evaluation(struct tw_run_log *log, const struct tw_run_step *ste
     add_line(log, tw_run_line_evaluation(&moment, step));
 }
 
+void tw_run_log_scores(struct tw_run_log *log, const struct tw_run_scores *scores) {
+    struct tw_run_moment moment = tw_run_log_moment(log);
+    moment.step = scores->step;
+    moment.tokens = scores->tokens;
+    add_line(log, tw_run_line_scores(&moment, scores));
+}
+
 void tw_run_log_warning(struct tw_run_log *log, const struct tw_warning *warning, bool is_raised) {
     const struct tw_run_moment moment = tw_run_log_moment(log);
     add_line(log, tw_run_line_warning(&moment, warning, is_raised));

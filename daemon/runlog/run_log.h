@@ -46,6 +46,8 @@ void tw_run_log_step(struct tw_run_log *log, const struct tw_run_step *step);
 /* `at`: the step that was evaluated. */
 void tw_run_log_evaluation(struct tw_run_log *log, const struct tw_run_step *step, uint64_t at);
 
+void tw_run_log_scores(struct tw_run_log *log, const struct tw_run_scores *scores);
+
 /* A committed round, and in pairs its partner, which is known a moment later. */
 void tw_run_log_round(struct tw_run_log *log, const struct tw_view_round *round,
                       enum tw_outcome outcome);

@@ -114,6 +114,10 @@ uint64_t tw_checkpoint_generation(const struct tw_checkpoint *checkpoint) {
     return checkpoint->generation;
 }
 
+uint32_t tw_checkpoint_newest_file(const struct tw_checkpoint *checkpoint) {
+    return checkpoint->newest_slot;
+}
+
 /* ---- load: of the two files ckpt.a and ckpt.b, the newest intact one ------------------------ */
 
 enum { ATTEMPTS = 2 };

@@ -146,7 +146,8 @@ enum tw_status tw_checkpoint_verify(struct tw_checkpoint *checkpoint, uint32_t f
 enum tw_status tw_checkpoint_go_back(struct tw_checkpoint *checkpoint, uint32_t file,
                                      struct tw_error *err);
 
-/* Generation of the newest acknowledged save or load; 0 = none yet. */
+/* Generation of the newest acknowledged save or load, 0 = none yet, and its file. */
 uint64_t tw_checkpoint_generation(const struct tw_checkpoint *checkpoint);
+uint32_t tw_checkpoint_newest_file(const struct tw_checkpoint *checkpoint);
 
 #endif

@@ -75,6 +75,8 @@ def check_copies(state, folder, where):
     wanted = ["train/validation_anchor_nats", 2.5, 77, 1769860800.0]
     assert json.loads(drawn[-1]) == wanted, drawn[-1]
     assert any("round/members" in row for row in drawn), drawn[-9:]
+    values = {"kind": "scores", "scores": {"loss/poem": 1.5, "a": 2, "odd": None}, "rounds": 3}
+    assert runlog.values_of(values) == {"scores/loss/poem": 1.5, "scores/a": 2.0}
     sent = (where / "sent").read_text(encoding="ascii").splitlines()
     assert json.loads(sent[-1]) == {"train/validation_anchor_nats": 2.5, "step": 77}, sent[-1]
     about = json.loads((where / "about").read_text(encoding="ascii"))

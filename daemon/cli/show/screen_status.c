@@ -517,6 +517,40 @@ static void print_worker(const struct screen *screen, const json_t *status) {
     line_end(&line);
 }
 
+/* Values that the user's program measured, as many as fit in a line each. */
+static void print_scores(const struct screen *screen, const json_t *status) {
+    char age[TW_UNITS_BYTES], rounds[TW_UNITS_BYTES];
+    const char *name;
+    json_t *value;
+    const char *const error = json_str(status, "scores.error");
+    const double taken = json_num(status, "scores.rounds");
+    bool is_first = true;
+    struct line line;
+    json_object_foreach((json_t *)json_at(status, "scores.values"), name, value) {
+        line = line_begin(screen, is_first ? "Scores" : "");
+        line_put(&line, PLAIN, "%s %.6g", name, json_number_value(value));
+        if (is_first)
+            line_put(&line, DIM, "%safter %s rounds, %s ago", sep(screen),
+                     tw_units_count(rounds, taken),
+                     tw_units_duration(age, json_num(status, "scores.age_s")));
+        line_end(&line);
+        is_first = false;
+    }
+    if (json_yes(status, "scores.running")) {
+        line = line_begin(screen, is_first ? "Scores" : "");
+        line_put(&line, DIM, "being measured");
+        line_end(&line);
+        is_first = false;
+    }
+    if (error[0] == '\0') return;
+    if (is_first) {
+        line = line_begin(screen, "Scores");
+        line_put(&line, YELLOW, "none yet");
+        line_end(&line);
+    }
+    line_wrap(screen, YELLOW, "", 12, error);
+}
+
 static void print_lately(const struct screen *screen, const json_t *status) {
     const json_t *const events = json_at(status, "events");
     for (size_t i = 0; i < json_array_size(events); i++) {
@@ -554,6 +588,7 @@ void screen_status(const struct screen *screen, const json_t *status) {
     print_path(screen, status);
     print_contributions(screen, status);
     print_worker(screen, status);
+    print_scores(screen, status);
     print_lately(screen, status);
     print_foot(screen, status);
 }

@@ -45,6 +45,17 @@ static void values_are_in_base_units(void **state) {
     assert_non_null(strstr(text, "\nthinwire_upload_cap_bytes_per_second 625000\n"));
 }
 
+static void scores_have_their_names(void **state) {
+    (void)state;
+    encode();
+    assert_non_null(strstr(text, "\nthinwire_evaluation_rounds 1100\n"));
+    assert_non_null(strstr(text, "\nthinwire_evaluation{name=\"loss/poems.txt\"} 1.8125\n"));
+    assert_non_null(strstr(text, "\nthinwire_evaluation{name=\"accuracy\"} 0.375\n"));
+    view.scores.age_us = TW_VIEW_NEVER;
+    encode();
+    assert_null(strstr(text, "thinwire_evaluation"));
+}
+
 static void every_kind_of_warning_has_a_line(void **state) {
     (void)state;
     view.attacks_count = 2;
@@ -212,6 +223,7 @@ static void rings_keep_the_newest_and_tell_their_age(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(values_are_in_base_units, start),
+        cmocka_unit_test_setup(scores_have_their_names, start),
         cmocka_unit_test_setup(every_kind_of_warning_has_a_line, start),
         cmocka_unit_test_setup(dataset_transfers_are_counted, start),
         cmocka_unit_test_setup(gpu_that_is_not_seen_has_no_line, start),

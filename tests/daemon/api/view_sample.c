@@ -215,6 +215,17 @@ void view_sample(struct tw_status_view *view) {
     view->worker.snapshot_step = 11990;
     view->worker.heartbeat_us = 80000;
 
+    view->scores.every_rounds = 100;
+    view->scores.rounds = 1100;
+    view->scores.step = 11100;
+    view->scores.age_us = 760000000;
+    view->scores.took_us = 21000000;
+    view->scores.scores.count = 2;
+    SET(view->scores.scores.rows[0].name, "loss/poems.txt");
+    view->scores.scores.rows[0].value = 1.8125;
+    SET(view->scores.scores.rows[1].name, "accuracy");
+    view->scores.scores.rows[1].value = 0.375;
+
     view->checkpoint.step = 11800;
     view->checkpoint.age_us = 190000000;
     view->checkpoint.bytes = 10100000;

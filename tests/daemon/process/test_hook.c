@@ -24,9 +24,16 @@ static void on_ended(void *user, const struct tw_hook_end *ended) {
     ends++;
 }
 
+static char output[1000];
+static size_t output_capacity; /* 0: the output is not kept */
+
 static void init(const char *command, uint64_t timeout_us) {
-    const struct tw_hook_config config = {
-        .loop = &loop, .command = command, .timeout_us = timeout_us, .ended = on_ended};
+    const struct tw_hook_config config = {.loop = &loop,
+                                          .command = command,
+                                          .timeout_us = timeout_us,
+                                          .output = output_capacity > 0 ? output : NULL,
+                                          .output_capacity = output_capacity,
+                                          .ended = on_ended};
     assert_int_equal(uv_loop_init(&loop), 0);
     tw_hook_init(&hook, &config);
     ends = 0;
@@ -111,6 +118,27 @@ static void processes_left_behind_are_ended(void **state) {
     assert_false(end.is_late);
 }
 
+static void its_output_is_kept_up_to_the_bound(void **state) {
+    (void)state;
+    output_capacity = sizeof(output);
+    run_once("echo loss 1.5; echo 'a reason' >&2; printf 'last'; exit 2", NONE, 5000000);
+    assert_int_equal(end.output_bytes, 13);
+    assert_memory_equal(output, "loss 1.5\nlast", 13);
+    assert_false(end.is_output_cut);
+    assert_string_equal(end.text, "a reason");
+    run_once("head -c 1000 /dev/zero | tr '\\0' x", NONE, 5000000);
+    assert_int_equal(end.output_bytes, 1000);
+    assert_false(end.is_output_cut);
+    run_once("head -c 300000 /dev/zero | tr '\\0' y", NONE, 5000000);
+    assert_int_equal(end.exit_status, 0); /* it could write all of it */
+    assert_int_equal(end.output_bytes, 1000);
+    assert_true(end.is_output_cut);
+    for (unsigned i = 0; i < sizeof(output); i++) assert_int_equal(output[i], 'y');
+    run_once("true", NONE, 5000000);
+    assert_int_equal(end.output_bytes, 0);
+    output_capacity = 0;
+}
+
 static void closing_kills_and_says_nothing(void **state) {
     (void)state;
     init("sleep 1000", 60000000);
@@ -145,6 +173,7 @@ int main(void) {
         cmocka_unit_test(a_failure_says_its_status_and_first_line),
         cmocka_unit_test(a_command_that_hangs_is_killed_with_its_children),
         cmocka_unit_test(processes_left_behind_are_ended),
+        cmocka_unit_test(its_output_is_kept_up_to_the_bound),
         cmocka_unit_test(closing_kills_and_says_nothing),
         cmocka_unit_test(it_runs_again_and_again),
     };

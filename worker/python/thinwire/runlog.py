@@ -128,8 +128,13 @@ def values_of(line: dict) -> dict[str, float]:
     kind = line["kind"]
     if kind == "warning":
         return {f"warning/{line.get('warning')}": float(line.get("state") == "raised")}
-    group = "round" if kind == "round" else "train"
-    found = {f"{group}/{key}": line.get(key) for key in VALUES.get(kind, ())}
+    if kind == "scores":
+        scores = line.get("scores")
+        found = {f"scores/{name}": value for name, value in scores.items()} \
+            if isinstance(scores, dict) else {}
+    else:
+        group = "round" if kind == "round" else "train"
+        found = {f"{group}/{key}": line.get(key) for key in VALUES.get(kind, ())}
     return {name: float(value) for name, value in found.items()
             if isinstance(value, (int, float)) and not isinstance(value, bool)}
 
