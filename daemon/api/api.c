@@ -19,6 +19,7 @@
 #include "daemon/api/ledger.h"
 #include "daemon/api/metrics.h"
 #include "daemon/api/view_json.h"
+#include "daemon/api/view_versions.h"
 #include "daemon/web/web_files.h"
 
 enum {
@@ -154,13 +155,17 @@ static json_t *ledger_json(struct tw_api *api) {
     return tw_ledger_json(ledger != NULL ? ledger : &EMPTY, &api->view.node.id);
 }
 
+static json_t *versions_json(struct tw_api *api) {
+    return tw_view_json_versions(&api->view);
+}
+
 static const struct {
     const char *path;
     json_t *(*make)(struct tw_api *api);
 } READS[] = {{"/v1/status", status_json}, {"/v1/peers", peers_json},
              {"/v1/rounds", rounds_json}, {"/v1/run", run_json},
              {"/v1/events", events_json}, {"/v1/history", history_json},
-             {"/v1/ledger", ledger_json}};
+             {"/v1/ledger", ledger_json}, {"/v1/versions", versions_json}};
 
 static const struct {
     const char *path;
@@ -283,6 +288,7 @@ static enum MHD_Result admit(const struct tw_api *api, const struct tw_api_seat 
         return refuse(
             connection, MHD_HTTP_NOT_FOUND,
             "GET /v1/status /v1/peers /v1/rounds /v1/run /v1/events /v1/history /v1/ledger "
+            "/v1/versions "
             "/metrics, "
             "POST /v1/checkpoint /v1/leave /v1/pause /v1/resume /v1/reload /v1/limit "
             "/v1/invite /v1/unban /v1/web");

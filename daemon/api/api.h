@@ -1,7 +1,7 @@
 /* api.h - the local API: HTTP/1.1 and JSON on a Unix socket, and optionally read-only on loopback
  * TCP, with or without the page.
  *
- *   GET  /v1/status /v1/peers /v1/rounds /v1/run /v1/events /v1/history /v1/ledger
+ *   GET  /v1/status /v1/peers /v1/rounds /v1/run /v1/events /v1/history /v1/ledger /v1/versions
  *                                                                JSON, units in every key
  *   GET  /metrics                                                Prometheus text
  *   POST /v1/checkpoint /v1/leave /v1/pause /v1/resume           {"ok":true,"message":...}

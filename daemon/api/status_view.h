@@ -77,8 +77,9 @@ struct tw_view_peer {
     char error[TW_VIEW_TEXT_BYTES]; /* why the last attempt failed; "": it did not */
     enum tw_view_link link;
     enum tw_node_state
-        state;      /* state in the last STATUS of the peer; only meaningful if one was received */
-    bool is_member; /* listed in this node's roster */
+        state; /* state in the last STATUS of the peer; only meaningful if one was received */
+    struct tw_id lineage, tip; /* in that STATUS; tip: digest of its newest committed record */
+    bool is_member;            /* listed in this node's roster */
     bool same_lineage;
     uint64_t rtt_us;               /* TW_VIEW_NEVER: not measured */
     uint64_t up_bytes, down_bytes; /* of the control and the bulk connection */
@@ -211,7 +212,7 @@ struct tw_status_view {
     struct {
         struct tw_id id;
         char name[64];
-        struct tw_id lineage;
+        struct tw_id lineage, tip; /* tip: digest of the newest committed record; zero: none */
         uint64_t clock_tokens, budget_tokens;
         uint64_t eta_us; /* until the token budget is used up; TW_VIEW_NEVER */
         uint32_t fragments_count;
@@ -390,6 +391,7 @@ struct tw_status_view {
 
     struct {
         uint64_t step;   /* step of the newest checkpoint; TW_VIEW_NEVER: none yet */
+        uint64_t rounds; /* its committed rounds; TW_VIEW_NEVER: it has no position */
         uint64_t age_us; /* TW_VIEW_NEVER */
         uint64_t bytes;
         char error[TW_VIEW_TEXT_BYTES];      /* why the last checkpoint failed; "" */

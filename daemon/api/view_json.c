@@ -342,9 +342,9 @@ static json_t *worker_json(const struct tw_status_view *view) {
 }
 
 static json_t *checkpoint_json(const struct tw_status_view *view) {
-    return json_pack("{s:o,s:o,s:o,s:o}", "steps", maybe(view->checkpoint.step), "age_s",
-                     seconds(view->checkpoint.age_us), "bytes", count(view->checkpoint.bytes),
-                     "error",
+    return json_pack("{s:o,s:o,s:o,s:o,s:o}", "steps", maybe(view->checkpoint.step), "rounds",
+                     maybe(view->checkpoint.rounds), "age_s", seconds(view->checkpoint.age_us),
+                     "bytes", count(view->checkpoint.bytes), "error",
                      view->checkpoint.error[0] != 0 ? text(view->checkpoint.error) : json_null());
 }
 

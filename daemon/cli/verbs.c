@@ -126,6 +126,8 @@ static enum tw_exit ask_daemon(struct cli *cli, const char *verb) {
 }
 
 enum tw_exit cli_checkpoint(struct cli *cli) {
+    if (cli_flag(cli, "--run"))
+        return show_view(cli, "checkpoint", "/v1/versions", screen_versions);
     return ask_daemon(cli, "checkpoint");
 }
 

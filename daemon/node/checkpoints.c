@@ -30,7 +30,7 @@ enum stage {
 
 /* Identifies the content of a generation: two with equal marks have the same content. */
 struct mark {
-    bool exists, has_live;
+    bool exists, has_live, has_position;
     uint64_t step, tokens, rounds;
     uint64_t fragment_rounds[TW_FRAGMENTS_MAX];
     struct tw_id fragment_digests[TW_FRAGMENTS_MAX];
@@ -172,6 +172,7 @@ static struct mark mark_of(const struct tw_checkpoint_state *state, bool has_liv
     struct mark mark = {
         .exists = true, .has_live = has_live, .step = state->step, .tokens = state->tokens};
     if (!state->has_position) return mark;
+    mark.has_position = true;
     mark.rounds = state->position.rounds;
     memcpy(mark.fragment_rounds, state->position.fragment_rounds, sizeof(mark.fragment_rounds));
     memcpy(mark.fragment_digests, state->position.fragment_digests, sizeof(mark.fragment_digests));
@@ -607,7 +608,7 @@ const struct tw_position *tw_daemon_checkpoints_position(const struct tw_daemon 
 void tw_daemon_checkpoints_newest(const struct tw_daemon *daemon, struct tw_evaluations_now *now) {
     const struct mark *const newest = &daemon->checkpoints->newest;
     now->is_saving = tw_daemon_checkpoints_is_saving(daemon);
-    now->newest.is_whole = newest->exists && newest->rounds > 0;
+    now->newest.is_whole = newest->has_position;
     for (uint32_t p = 0; p < daemon->setup->layout.fragments_count; p++)
         if (newest->fragment_rounds[p] == UINT64_MAX) now->newest.is_whole = false;
     now->newest.file = daemon->checkpoints->newest_file;
@@ -623,6 +624,7 @@ void tw_daemon_checkpoints_fill(const struct tw_daemon *daemon, uint64_t now_us,
     if (!save->has_step) return;
     view->checkpoint.step = save->step;
     view->checkpoint.bytes = save->bytes;
+    if (save->newest.has_position) view->checkpoint.rounds = save->newest.rounds;
     if (save->at_us != 0) {
         view->checkpoint.age_us = now_us > save->at_us ? now_us - save->at_us : 0;
     }

@@ -52,6 +52,7 @@ static void fill_run(const struct tw_daemon *daemon, struct tw_status_view *view
     view->run.id = setup->run_id;
     (void)snprintf(view->run.name, sizeof(view->run.name), "%s", setup->run.name);
     view->run.lineage = daemon->view.lineage;
+    view->run.tip = daemon->view.tip;
     view->run.clock_tokens = daemon->view.clock_tokens;
     view->run.budget_tokens = setup->run.train.tokens;
     const double rate = tw_daemon_samples_rate(daemon, TW_SAMPLE_CLOCK_TOKENS);

@@ -3,7 +3,9 @@
 """Three daemons with the stub worker. All tell the same of the rounds that they saw, one of them
 over a restart, and nobody tells more tokens than the nodes trained on.
 """
+import json
 import pathlib
+import signal
 import sys
 import tempfile
 
@@ -36,6 +38,28 @@ def check(group, idx):
     return answer, rows
 
 
+def versions(group, idx):
+    """The versions of `thinwire checkpoint --run`: [(rounds, digest, nodes)], and unheard nodes."""
+    said = json.loads(nodes.run(group.tool("thinwire"), "checkpoint", "--run", "--json",
+                                "--config", str(group.config(idx))))
+    return [(row["rounds"], row["tip"], {node["id_short"] for node in row["nodes"]})
+            for row in said["versions"]], {node["id_short"] for node in said["unknown"]}
+
+
+def check_versions(group):
+    """All nodes are seen to hold one version, and a node that stands still is seen to be silent."""
+    group.wait("one version", lambda: [len(row[2]) for row in versions(group, 0)[0]] == [3])
+    group.send(2, signal.SIGSTOP)
+    group.wait("the silent node", lambda: group.ids[2] in versions(group, 0)[1])
+    rounds, tip, names = versions(group, 0)[0][0]
+    assert names <= set(group.ids[:2]) and tip and rounds > 0, (rounds, tip, names)
+    group.send(2, signal.SIGCONT)
+    group.wait("one version again", lambda: [len(row[2]) for row in versions(group, 0)[0]] == [3])
+    text = nodes.run(group.tool("thinwire"), "checkpoint", "--run", "--config",
+                     str(group.config(1)))
+    assert "after" in text and "this node" in text and "lineage" in text, text
+
+
 def main():
     """Runs the test."""
     with tempfile.TemporaryDirectory(prefix="twl") as folder:
@@ -51,6 +75,8 @@ def main():
             _, rows = check(group, 0)
             assert set(rows) == set(group.ids), rows
             assert all(row["tokens"] > 0 and row["merged_bytes"] > 0 for row in rows.values()), rows
+
+            check_versions(group)
 
             # A restart goes on with the file.
             before = ledger(group, 1)[0]

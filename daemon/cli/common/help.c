@@ -256,9 +256,15 @@ static const struct {
      "For a machine that you reach by ssh, first `ssh -L 9748:localhost:9748 MACHINE`.\n"},
     {"checkpoint",
      "thinwire checkpoint\n"
+     "thinwire checkpoint --run [--watch] [--json]\n"
      "\n"
      "Saves the node's state now and returns when it is on disk. Only root and the daemon's\n"
-     "user may do that.\n"},
+     "user may do that.\n"
+     "\n"
+     "With --run it saves nothing and says which nodes hold the same committed version of the\n"
+     "model now: number of rounds, and digest of the newest round record. Each linked node tells\n"
+     "its own once a second. The nodes do not tell which versions are on their disks; the\n"
+     "newest checkpoint of this node is named.\n"},
     {"leave",
      "thinwire leave\n"
      "\n"

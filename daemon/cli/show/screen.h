@@ -13,6 +13,8 @@ void screen_peers(const struct screen *screen, const json_t *peers);
 void screen_rounds(const struct screen *screen, const json_t *rounds);
 /* Prints GET /v1/ledger. */
 void screen_ledger(const struct screen *screen, const json_t *ledger);
+/* Prints GET /v1/versions. */
+void screen_versions(const struct screen *screen, const json_t *versions);
 void screen_events(const struct screen *screen, const json_t *events);
 
 #endif

@@ -23,6 +23,8 @@ static void sample_peer(struct tw_view_peer *peer, uint8_t seed, const char *add
     peer->tokens_per_s = 9800;
     peer->token_share = 0.249;
     peer->rounds = 1187;
+    memset(&peer->lineage, 0xee, sizeof(peer->lineage));
+    memset(&peer->tip, 0x42, sizeof(peer->tip));
     peer->last_mixed_round = 1186;
     peer->heard_us = 400000;
 }
@@ -117,6 +119,7 @@ void view_sample(struct tw_status_view *view) {
     memset(&view->run.id, 0x3d, sizeof(view->run.id));
     SET(view->run.name, "bible");
     memset(&view->run.lineage, 0xee, sizeof(view->run.lineage));
+    memset(&view->run.tip, 0x42, sizeof(view->run.tip));
     view->run.clock_tokens = 48758784;
     view->run.budget_tokens = 100000000;
     view->run.eta_us = UINT64_C(1310000000);
@@ -227,6 +230,7 @@ void view_sample(struct tw_status_view *view) {
     view->scores.scores.rows[1].value = 0.375;
 
     view->checkpoint.step = 11800;
+    view->checkpoint.rounds = 1168;
     view->checkpoint.age_us = 190000000;
     view->checkpoint.bytes = 10100000;
     sample_peers(view);

@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "daemon/api/ledger.h"
 #include "daemon/api/view_json.h"
+#include "daemon/api/view_versions.h"
 #include "daemon/cli/show/screen.h"
 #include "tests/daemon/api/view_sample.h"
 
@@ -196,6 +197,24 @@ static void lists_look_as_they_should(void **state) {
     assert_string_equal(drawn, "No rounds yet; `thinwire status` shows whether peers are alive.\n");
     draw(screen_events, tw_view_json_events(&view), UTF8, 80);
     compare("events.txt");
+}
+
+static void versions_look_as_they_should(void **state) {
+    (void)state;
+    view.peers[0].rounds--;
+    memset(&view.peers[0].tip, 0x41, sizeof(view.peers[0].tip));
+    memset(&view.peers[2].lineage, 0xed, sizeof(view.peers[2].lineage));
+    memset(&view.peers[3].id, 0x2f, sizeof(view.peers[3].id));
+    view.peers[3].is_member = true;
+    draw(screen_versions, tw_view_json_versions(&view), UTF8, 80);
+    compare("versions.txt");
+    view.sync.topology = TW_TOPOLOGY_PAIR;
+    view.checkpoint.step = TW_VIEW_NEVER;
+    view.peers_count = 0;
+    draw(screen_versions, tw_view_json_versions(&view), UTF8, 80);
+    assert_non_null(strstr(drawn, "each node has a model of its own"));
+    assert_non_null(strstr(drawn, "no checkpoint with a round yet"));
+    assert_null(strstr(drawn, "not heard"));
 }
 
 static void ledger_looks_as_it_should(void **state) {
@@ -465,6 +484,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(rounds_skipped_for_the_budget_are_shown, start),
         cmocka_unit_test_setup(group_without_a_seat_is_reported, start),
         cmocka_unit_test_setup(lists_look_as_they_should, start),
+        cmocka_unit_test_setup(versions_look_as_they_should, start),
         cmocka_unit_test_setup(ledger_looks_as_it_should, start),
         cmocka_unit_test_setup(no_line_is_wider_than_the_terminal, start),
         cmocka_unit_test_setup(escape_bytes_of_strangers_are_not_printed, start),

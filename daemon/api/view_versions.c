@@ -1,0 +1,117 @@
+#include "daemon/api/view_versions.h"
+
+#include "base/assert.h"
+
+struct version {
+    struct tw_id lineage, tip; /* tip zero: no round is committed */
+    uint64_t rounds;
+    uint32_t nodes_count;
+    json_t *nodes; /* owned */
+};
+
+struct versions {
+    uint32_t count;
+    struct version rows[TW_VIEW_PEERS_MAX + 1];
+};
+
+static json_t *hex(const struct tw_id *id) {
+    char text[TW_ID_HEX_BYTES];
+    tw_id_hex(id, text);
+    return tw_id_is_zero(id) ? json_null() : json_string(text);
+}
+
+static json_t *short_hex(const struct tw_id *id) {
+    char text[9];
+    tw_id_short(id, text);
+    return tw_id_is_zero(id) ? json_null() : json_string(text);
+}
+
+static json_t *seconds(uint64_t us) {
+    return us == TW_VIEW_NEVER ? json_null() : json_real((double)us / 1e6);
+}
+
+static json_t *node_json(const struct tw_id *id, bool is_self, bool is_member, uint64_t heard_us) {
+    return json_pack("{s:o,s:o,s:b,s:b,s:o}", "id", hex(id), "id_short", short_hex(id), "self",
+                     (int)is_self, "member", (int)is_member, "heard_age_s", seconds(heard_us));
+}
+
+/* Adds a node, which it takes over, to its version. */
+static void add_node(struct versions *versions, const struct tw_id *lineage,
+                     const struct tw_id *tip, uint64_t rounds, json_t *node) {
+    uint32_t i = 0;
+    while (i < versions->count &&
+           !(tw_id_equal(&versions->rows[i].lineage, lineage) &&
+             tw_id_equal(&versions->rows[i].tip, tip) && versions->rows[i].rounds == rounds))
+        i++;
+    if (i == versions->count) {
+        TW_ASSERT(versions->count < TW_VIEW_PEERS_MAX + 1);
+        versions->rows[versions->count++] = (struct version){
+            .lineage = *lineage, .tip = *tip, .rounds = rounds, .nodes = json_array()};
+    }
+    (void)json_array_append_new(versions->rows[i].nodes, node);
+    versions->rows[i].nodes_count++;
+}
+
+/* Whether `a` is shown before `b`: more nodes, then more rounds. */
+static bool is_before(const struct version *a, const struct version *b) {
+    return a->nodes_count != b->nodes_count ? a->nodes_count > b->nodes_count
+                                            : a->rounds > b->rounds;
+}
+
+static void sort(struct versions *versions) {
+    for (uint32_t i = 1; i < versions->count; i++) {
+        const struct version row = versions->rows[i];
+        uint32_t at = i;
+        for (; at > 0 && is_before(&row, &versions->rows[at - 1]); at--)
+            versions->rows[at] = versions->rows[at - 1];
+        versions->rows[at] = row;
+    }
+}
+
+/* Writes the sorted versions and gives up their nodes. */
+static json_t *list(struct versions *versions) {
+    json_t *const array = json_array();
+    sort(versions);
+    for (uint32_t i = 0; i < versions->count; i++) {
+        const struct version *const row = &versions->rows[i];
+        (void)json_array_append_new(
+            array,
+            json_pack("{s:o,s:o,s:I,s:o,s:o,s:o}", "lineage", hex(&row->lineage), "lineage_short",
+                      short_hex(&row->lineage), "rounds", (json_int_t)row->rounds, "tip",
+                      hex(&row->tip), "tip_short", short_hex(&row->tip), "nodes", row->nodes));
+    }
+    return array;
+}
+
+static bool says_its_version(const struct tw_view_peer *peer) {
+    return peer->link == TW_VIEW_LINK_ALIVE && !tw_id_is_zero(&peer->lineage);
+}
+
+json_t *tw_view_json_versions(const struct tw_status_view *view) {
+    struct versions versions = {0};
+    json_t *const unknown = json_array();
+    add_node(&versions, &view->run.lineage, &view->run.tip, view->sync.rounds_committed,
+             node_json(&view->node.id, true, view->node.state == TW_STATE_MEMBER, 0));
+    for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
+        const struct tw_view_peer *const peer = &view->peers[i];
+        json_t *const node = node_json(&peer->id, false, peer->is_member, peer->heard_us);
+        const bool is_linked = peer->link == TW_VIEW_LINK_UP || peer->link == TW_VIEW_LINK_ALIVE;
+        if (says_its_version(peer))
+            add_node(&versions, &peer->lineage, &peer->tip, peer->rounds, node);
+        else if (is_linked || peer->is_member)
+            (void)json_array_append_new(unknown, node);
+        else
+            json_decref(node);
+    }
+    const bool has_checkpoint = view->checkpoint.step != TW_VIEW_NEVER;
+    json_t *const checkpoint =
+        !has_checkpoint ? json_null()
+                        : json_pack("{s:o,s:I,s:o}", "rounds",
+                                    view->checkpoint.rounds == TW_VIEW_NEVER
+                                        ? json_null()
+                                        : json_integer((json_int_t)view->checkpoint.rounds),
+                                    "steps", (json_int_t)view->checkpoint.step, "age_s",
+                                    seconds(view->checkpoint.age_us));
+    return json_pack("{s:s,s:o,s:o,s:o}", "topology", tw_view_topology_name(view->sync.topology),
+                     "versions", list(&versions), "unknown", unknown, "checkpoint", checkpoint);
+}
