@@ -93,6 +93,16 @@ bool tw_revoked_has(const struct tw_revoked *list, const struct tw_id *node) {
     return at < list->count && tw_id_equal(&list->nodes[at], node);
 }
 
+const struct tw_id tw_revoked_pause_entry = {"thinwire-pause-of-the-whole-run"};
+
+bool tw_revoked_is_paused(const struct tw_revoked *list) {
+    return tw_revoked_has(list, &tw_revoked_pause_entry);
+}
+
+uint32_t tw_revoked_nodes(const struct tw_revoked *list) {
+    return list->count - (tw_revoked_is_paused(list) ? 1 : 0);
+}
+
 bool tw_revoked_add(struct tw_revoked *list, const struct tw_id *node) {
     const uint32_t at = place(list, node);
     if (tw_revoked_has(list, node) || list->count == TW_REVOKED_MAX) return false;

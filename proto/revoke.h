@@ -7,6 +7,9 @@
  *    0  magic "TWR1"    8  version u64              24  run id, 32 bytes
  *    4  N u32          16  made, unix seconds u64   56  N node ids, ascending; then 64 of signature
  *
+ * One entry is no node: with tw_revoked_pause_entry on the list, training pauses in the whole run.
+ * So the order to pause is signed, spreads, is kept and is replaced as the list is.
+ *
  * Pure: daemon/auth/signature.h signs and verifies. */
 #ifndef TW_PROTO_REVOKE_H
 #define TW_PROTO_REVOKE_H
@@ -48,6 +51,12 @@ enum tw_status tw_revoked_decode(const uint8_t *bytes, size_t size, struct tw_re
 void tw_revoked_signed(const struct tw_revoked *list, uint8_t text[TW_REVOKED_SIGNED_BYTES]);
 
 bool tw_revoked_has(const struct tw_revoked *list, const struct tw_id *node);
+
+/* The entry that pauses the run: 32 bytes of text, for which nobody has a key. */
+extern const struct tw_id tw_revoked_pause_entry;
+bool tw_revoked_is_paused(const struct tw_revoked *list);
+/* The nodes on the list: `count` without that entry. */
+uint32_t tw_revoked_nodes(const struct tw_revoked *list);
 
 /* Adds a node to the list or removes it; true if that changed the list. Adding to a full list
  * changes nothing. Afterwards the signature is stale. */

@@ -245,8 +245,10 @@ static void put_pause(struct out *to, const struct tw_view_pause *pause) {
     const struct {
         const char *reason;
         bool holds;
-    } reasons[] = {
-        {"owner", pause->is_by_owner}, {"hours", pause->is_by_hours}, {"user", pause->is_by_user}};
+    } reasons[] = {{"owner", pause->is_by_owner},
+                   {"hours", pause->is_by_hours},
+                   {"run", pause->is_by_run},
+                   {"user", pause->is_by_user}};
     put_head(to, "worker_paused", "gauge", "1 while training is paused for this reason.");
     for (unsigned i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
         put(to, "thinwire_worker_paused{reason=\"%s\"} %d\n", reasons[i].reason, reasons[i].holds);

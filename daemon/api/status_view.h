@@ -161,7 +161,8 @@ struct tw_view_gpu {
 
 /* Why training is paused. It goes on when no reason holds any more. */
 struct tw_view_pause {
-    bool is_by_user, is_by_hours, is_by_owner;
+    bool is_by_user, is_by_hours, is_by_owner; /* owner: of the machine */
+    bool is_by_run;                            /* the owner of the run pauses all nodes */
     bool is_memory_back;    /* the worker has ended, so that its memory is free */
     uint32_t until_min;     /* is_by_hours: minute of the day of its end; 1440: never */
     uint32_t yield_percent; /* threshold of worker.yield; 0: off */

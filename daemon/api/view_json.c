@@ -303,8 +303,10 @@ static json_t *pause_json(const struct tw_status_view *view) {
     const struct {
         const char *name;
         bool holds;
-    } reasons[] = {
-        {"owner", pause->is_by_owner}, {"hours", pause->is_by_hours}, {"user", pause->is_by_user}};
+    } reasons[] = {{"owner", pause->is_by_owner},
+                   {"hours", pause->is_by_hours},
+                   {"run", pause->is_by_run},
+                   {"user", pause->is_by_user}};
     char words[TW_VIEW_TEXT_BYTES], until[8];
     json_t *const by = json_array();
     for (unsigned i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++) {

@@ -80,6 +80,7 @@ static void describe_reasons(const struct tw_view_pause *pause, char text[TW_VIE
         (void)snprintf(reason, sizeof(reason), "worker.hours is off %s", end);
         add_reason(text, &count, reason);
     }
+    if (pause->is_by_run) add_reason(text, &count, "the owner of the run paused all its nodes");
     if (pause->is_by_user) add_reason(text, &count, "`thinwire resume` is awaited");
 }
 
@@ -87,7 +88,7 @@ void tw_view_pause_text(const struct tw_view_pause *pause, char text[TW_VIEW_TEX
     const char *const memory = pause->is_memory_back ? "; its memory is given back" : "";
     char reasons[TW_VIEW_TEXT_BYTES];
     describe_reasons(pause, reasons);
-    if (pause->is_by_owner || pause->is_by_hours)
+    if (pause->is_by_owner || pause->is_by_hours || pause->is_by_run)
         (void)snprintf(text, TW_VIEW_TEXT_BYTES, "paused: %.200s%s", reasons, memory);
     else
         (void)snprintf(text, TW_VIEW_TEXT_BYTES, "paused; `thinwire resume` continues%s", memory);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/node/owner.h"
 #include "daemon/cli/show/follow.h"
 #include "daemon/cli/show/screen.h"
 
@@ -132,10 +133,12 @@ enum tw_exit cli_checkpoint(struct cli *cli) {
 }
 
 enum tw_exit cli_pause(struct cli *cli) {
+    if (cli_flag(cli, "--run")) return owner_pause_run(cli, true);
     return ask_daemon(cli, "pause");
 }
 
 enum tw_exit cli_resume(struct cli *cli) {
+    if (cli_flag(cli, "--run")) return owner_pause_run(cli, false);
     return ask_daemon(cli, "resume");
 }
 

@@ -142,8 +142,9 @@ void tw_daemon_admission_peer_up(struct tw_daemon *daemon, uint16_t peer) {
 /* Sends a newer list to every peer, also to revoked ones, before their links are closed. */
 static void spread_list(struct tw_daemon *daemon, uint16_t from) {
     const struct tw_revoked *list = &daemon->setup->gate.revoked;
-    tw_daemon_note(daemon, TW_LOG_INFO, "revocations", "list=%llu nodes=%u",
-                   (unsigned long long)list->version, list->count);
+    tw_daemon_note(daemon, TW_LOG_INFO, "revocations", "list=%llu nodes=%u run_paused=%d",
+                   (unsigned long long)list->version, tw_revoked_nodes(list),
+                   (int)tw_revoked_is_paused(list));
     if (tw_revoked_has(list, &daemon->setup->identity.id))
         tw_daemon_note(daemon, TW_LOG_ERROR, "revoked",
                        "text=\"the run's owner revoked this node: it trains alone\"");
@@ -165,6 +166,10 @@ static void take_list(struct tw_daemon *daemon, uint16_t peer, const struct tw_f
     daemon->admission->wants_list = true;
     save_begin(daemon);
     spread_list(daemon, peer);
+}
+
+bool tw_daemon_admission_is_paused(const struct tw_daemon *daemon) {
+    return daemon->setup->has_gate && tw_revoked_is_paused(&daemon->setup->gate.revoked);
 }
 
 /* ---- recalls ------------------------------------------------------------------------------- */
@@ -381,7 +386,7 @@ void tw_daemon_admission_fill(const struct tw_daemon *daemon, struct tw_status_v
     if (view->admission.until_s > now_s) view->admission.left_s = view->admission.until_s - now_s;
     view->admission.is_late = tw_gate_is_late(gate);
     view->admission.list = gate->revoked.version;
-    view->admission.revoked = gate->revoked.count;
+    view->admission.revoked = tw_revoked_nodes(&gate->revoked);
     view->admission.recall = gate->recall.version;
     view->admission.is_waiting = !tw_id_is_zero(&daemon->setup->awaited) &&
                                  tw_id_equal(&daemon->setup->awaited, &daemon->lineage);

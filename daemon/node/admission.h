@@ -21,6 +21,8 @@ bool tw_daemon_admission_frame(struct tw_daemon *daemon, uint16_t peer,
                                const struct tw_frame *frame);
 /* True if the owner revoked the node. A revoked node is not dialled. */
 bool tw_daemon_admission_is_out(const struct tw_daemon *daemon, const struct tw_id *node);
+/* True while the owner pauses training in the whole run. */
+bool tw_daemon_admission_is_paused(const struct tw_daemon *daemon);
 void tw_daemon_admission_tick(struct tw_daemon *daemon, uint64_t now_us);
 void tw_daemon_admission_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
 void tw_daemon_admission_free(struct tw_daemon *daemon);

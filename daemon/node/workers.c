@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "daemon/api/history.h"
 #include "daemon/api/status_view.h"
+#include "daemon/node/admission.h"
 #include "daemon/node/budget.h"
 #include "daemon/node/caps.h"
 #include "daemon/node/checkpoints.h"
@@ -474,11 +475,15 @@ void tw_daemon_workers_pause(struct tw_daemon *daemon, bool is_paused, struct tw
 }
 
 void tw_daemon_workers_apply(struct tw_daemon *daemon) {
-    tw_pauses_apply(&daemon->workers->pauses, tw_daemon_now_us());
+    const uint64_t now_us = tw_daemon_now_us();
+    tw_pauses_apply(&daemon->workers->pauses, now_us);
+    tw_pauses_run(&daemon->workers->pauses, tw_daemon_admission_is_paused(daemon), now_us);
 }
 
 void tw_daemon_workers_tick(struct tw_daemon *daemon, uint64_t now_us) {
-    if (daemon->stage == TW_DAEMON_RUNNING) tw_pauses_tick(&daemon->workers->pauses, now_us);
+    if (daemon->stage != TW_DAEMON_RUNNING) return;
+    tw_pauses_run(&daemon->workers->pauses, tw_daemon_admission_is_paused(daemon), now_us);
+    tw_pauses_tick(&daemon->workers->pauses, now_us);
 }
 
 void tw_daemon_workers_finished(struct tw_daemon *daemon) {

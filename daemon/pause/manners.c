@@ -24,6 +24,10 @@ uint32_t tw_manners_hours(struct tw_manners *manners, bool is_off, uint64_t now_
     return set_reason(manners, TW_PAUSE_HOURS, is_off, now_us);
 }
 
+uint32_t tw_manners_run(struct tw_manners *manners, bool is_paused, uint64_t now_us) {
+    return set_reason(manners, TW_PAUSE_RUN, is_paused, now_us);
+}
+
 uint32_t tw_manners_yield(struct tw_manners *manners, uint32_t percent, uint64_t now_us) {
     manners->yield_percent = percent;
     if (percent > 0) return 0;
@@ -54,6 +58,7 @@ uint64_t tw_manners_quiet_us(const struct tw_manners *manners, uint64_t now_us) 
 }
 
 bool tw_manners_may_free(const struct tw_manners *manners, uint64_t now_us) {
+    if ((manners->reasons & TW_PAUSE_RUN) != 0) return false;
     return manners->reasons != 0 && now_us - manners->paused_us >= TW_MANNERS_FREE_US;
 }
 
@@ -62,6 +67,7 @@ const char *tw_pause_name(uint32_t reason) {
     case TW_PAUSE_USER: return "user";
     case TW_PAUSE_HOURS: return "hours";
     case TW_PAUSE_OWNER: return "owner";
+    case TW_PAUSE_RUN: return "run";
     default: return "unknown";
     }
 }

@@ -22,6 +22,7 @@ struct tw_view_pause tw_pauses_view(const struct tw_pauses *pauses, uint64_t now
         .is_by_user = (manners->reasons & TW_PAUSE_USER) != 0,
         .is_by_hours = (manners->reasons & TW_PAUSE_HOURS) != 0,
         .is_by_owner = (manners->reasons & TW_PAUSE_OWNER) != 0,
+        .is_by_run = (manners->reasons & TW_PAUSE_RUN) != 0,
         .until_min = pauses->hours.until_min,
         .yield_percent = manners->yield_percent,
         .quiet_us = tw_manners_quiet_us(manners, now_us),
@@ -108,6 +109,10 @@ void tw_pauses_apply(struct tw_pauses *pauses, uint64_t now_us) {
     if (percent == 0) pauses->has_look = false;
     take_change(pauses, tw_manners_yield(&pauses->manners, percent, now_us), now_us);
     look_at_hours(pauses, now_us);
+}
+
+void tw_pauses_run(struct tw_pauses *pauses, bool is_paused, uint64_t now_us) {
+    take_change(pauses, tw_manners_run(&pauses->manners, is_paused, now_us), now_us);
 }
 
 void tw_pauses_user(struct tw_pauses *pauses, bool is_paused, uint64_t now_us,

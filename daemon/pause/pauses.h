@@ -46,6 +46,8 @@ void tw_pauses_apply(struct tw_pauses *pauses, uint64_t now_us);
 /* Begins or ends the user's pause. *answer gets the sentence for the user. */
 void tw_pauses_user(struct tw_pauses *pauses, bool is_paused, uint64_t now_us,
                     struct tw_error *answer);
+/* Begins or ends the pause of the whole run; repeats change nothing. */
+void tw_pauses_run(struct tw_pauses *pauses, bool is_paused, uint64_t now_us);
 /* To be called about four times a second. */
 void tw_pauses_tick(struct tw_pauses *pauses, uint64_t now_us);
 /* All but is_memory_back. */

@@ -155,6 +155,23 @@ static void the_admitted_go_with_their_admitter(void **state) {
     assert_non_null(strstr(err.message, "node 01010101 is on list 3"));
 }
 
+static void one_entry_pauses_the_run_and_is_no_node(void **state) {
+    (void)state;
+    fill(5);
+    assert_false(tw_revoked_is_paused(&list));
+    assert_int_equal(tw_revoked_nodes(&list), 5);
+    assert_true(tw_revoked_add(&list, &tw_revoked_pause_entry));
+    assert_memory_equal(tw_revoked_pause_entry.bytes, "thinwire-pause-of-the-whole-run", 32);
+    const size_t size = tw_revoked_encode(&list, bytes);
+    assert_int_equal(tw_revoked_decode(bytes, size, &back, &err), TW_OK);
+    assert_true(tw_revoked_is_paused(&back));
+    assert_int_equal(back.count, 6);
+    assert_int_equal(tw_revoked_nodes(&back), 5);
+    assert_true(tw_revoked_remove(&back, &tw_revoked_pause_entry));
+    assert_false(tw_revoked_is_paused(&back));
+    assert_int_equal(tw_revoked_nodes(&back), 5);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_of_any_length_read_back),
@@ -162,6 +179,7 @@ int main(void) {
         cmocka_unit_test(nodes_are_added_found_and_removed),
         cmocka_unit_test(a_full_list_takes_no_more),
         cmocka_unit_test(everything_but_the_signature_is_signed),
+        cmocka_unit_test(one_entry_pauses_the_run_and_is_no_node),
         cmocka_unit_test(the_admitted_go_with_their_admitter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -275,15 +275,26 @@ static const struct {
      "`systemctl stop`, which does the same and does not start it again.\n"},
     {"pause",
      "thinwire pause\n"
+     "thinwire pause --run [--key FILE] [--list FILE] [--manifest FILE]\n"
      "\n"
      "Stops training, to free the machine for other work: a step of more than 0.4 s is given up\n"
      "and taken again later. After two minutes the worker's memory is given back, and the links\n"
-     "rest. `thinwire resume` continues.\n"},
+     "rest. `thinwire resume` continues.\n"
+     "\n"
+     "--run pauses all nodes of a run with an owner, also those that link later. The order is an\n"
+     "entry of the list that `thinwire owner revoke` signs, and spreads with it. `thinwire resume\n"
+     "--run` ends it; `resume` on a node alone does not. In other runs no node obeys another.\n"
+     "\n"
+     "  --key FILE       the owner's key (owner.key)\n"
+     "  --list FILE      the list to change, if not that of this node\n"
+     "  --manifest FILE  the run's manifest, if not that of this node\n"},
     {"resume",
      "thinwire resume\n"
+     "thinwire resume --run [--key FILE] [--list FILE] [--manifest FILE]\n"
      "\n"
      "Continues training after `thinwire pause`. If worker.hours or worker.yield still hold it,\n"
-     "the command says so.\n"},
+     "or the owner of the run, the command says so. --run continues it in the whole run, as\n"
+     "`thinwire help pause` explains.\n"},
     {"owner",
      "thinwire owner new [FILE]                 a key pair; FILE is owner.key\n"
      "thinwire owner sign NODE_ID [--key FILE] [--may train,admit] [--days N] [--out FILE]\n"

@@ -2,6 +2,7 @@
  * it. */
 #include "daemon/cli/node/owner.h"
 
+#include <libgen.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -39,6 +40,16 @@ enum tw_exit owner_place_find(struct cli *cli, const char *run_path, struct owne
 bool owner_path(const struct owner_place *place, const char *name, char path[TW_PATH_BYTES]) {
     const int size = snprintf(path, TW_PATH_BYTES, "%s/%s", place->state_dir, name);
     return size > 0 && size < TW_PATH_BYTES;
+}
+
+const char *owner_folder(const char *path, char copy[TW_PATH_BYTES]) {
+    (void)snprintf(copy, TW_PATH_BYTES, "%s", path);
+    return dirname(copy);
+}
+
+const char *owner_file(const char *path) {
+    const char *const slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
 }
 
 /* ---- new ----------------------------------------------------------------------------------- */
@@ -181,9 +192,11 @@ static json_t *cert_json(const struct tw_cert *cert) {
 static json_t *list_json(const struct tw_revoked *list) {
     json_t *const nodes = json_array();
     for (uint32_t i = 0; i < list->count; i++)
-        (void)json_array_append_new(nodes, hex_json(&list->nodes[i]));
-    return json_pack("{s:I,s:o,s:o,s:o}", "list", (json_int_t)(list->version & INT64_MAX), "run",
-                     hex_json(&list->run), "made", time_json(list->made_s), "revoked", nodes);
+        if (!tw_id_equal(&list->nodes[i], &tw_revoked_pause_entry))
+            (void)json_array_append_new(nodes, hex_json(&list->nodes[i]));
+    return json_pack("{s:I,s:o,s:o,s:s,s:o}", "list", (json_int_t)(list->version & INT64_MAX),
+                     "run", hex_json(&list->run), "made", time_json(list->made_s), "training",
+                     tw_revoked_is_paused(list) ? "paused" : "on", "revoked", nodes);
 }
 
 /* Prints keys and values, one per line; nested values are indented. */

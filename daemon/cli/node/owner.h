@@ -20,9 +20,19 @@ enum tw_exit owner_place_find(struct cli *cli, const char *run_path, struct owne
 /* FOLDER/NAME; false: too long. */
 bool owner_path(const struct owner_place *place, const char *name, char path[TW_PATH_BYTES]);
 
-/* owner_sign.c */
+/* Folder and name of a path, in the caller's copy and in the path itself. */
+const char *owner_folder(const char *path, char copy[TW_PATH_BYTES]);
+const char *owner_file(const char *path);
+
+/* owner_sign.c. Both of the first print errors themselves. */
+enum tw_exit owner_node_parse(const char *text, struct tw_id *node);
+enum tw_exit owner_key_open(const char *path, struct tw_identity *key);
 enum tw_exit owner_sign(struct cli *cli);
+
+/* owner_list.c */
 enum tw_exit owner_revoke(struct cli *cli);
+/* `thinwire pause --run` and `thinwire resume --run`, whose flag --run is taken already. */
+enum tw_exit owner_pause_run(struct cli *cli, bool is_paused);
 
 /* owner_recall.c */
 enum tw_exit owner_recall(struct cli *cli);

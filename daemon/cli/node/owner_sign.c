@@ -1,10 +1,8 @@
-/* owner_sign.c - `thinwire owner sign, revoke`: both need the key of the owner; sign also works
- * with that of a node that may admit. */
+/* owner_sign.c - `thinwire owner sign`: needs the key of the owner, or that of a node that may
+ * admit. */
 #include <errno.h>
-#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/units.h"
@@ -15,7 +13,7 @@
 
 enum { DAY_S = 24 * 3600, DAYS_OWNER = 365, DAYS_MAX = 3650 };
 
-static enum tw_exit node_parse(const char *text, struct tw_id *node) {
+enum tw_exit owner_node_parse(const char *text, struct tw_id *node) {
     if (tw_id_parse(text, node)) return TW_EXIT_OK;
     return cli_fail(TW_EXIT_USAGE,
                     "%.80s is no node id: 64 hex digits, as `thinwire status --json` of that node "
@@ -23,7 +21,7 @@ static enum tw_exit node_parse(const char *text, struct tw_id *node) {
                     text);
 }
 
-static enum tw_exit key_open(const char *path, struct tw_identity *key) {
+enum tw_exit owner_key_open(const char *path, struct tw_identity *key) {
     struct tw_error err;
     if (access(path, F_OK) != 0)
         return cli_fail(TW_EXIT_IDENTITY,
@@ -32,17 +30,6 @@ static enum tw_exit key_open(const char *path, struct tw_identity *key) {
                         path, strerror(errno));
     if (tw_identity_open(path, key, &err) == TW_OK) return TW_EXIT_OK;
     return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
-}
-
-/* Splits a path into FOLDER and NAME, in the caller's copies. */
-static const char *folder_of(const char *path, char copy[TW_PATH_BYTES]) {
-    (void)snprintf(copy, TW_PATH_BYTES, "%s", path);
-    return dirname(copy);
-}
-
-static const char *name_of(const char *path) {
-    const char *const slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
 }
 
 /* ---- sign ---------------------------------------------------------------------------------- */
@@ -77,7 +64,7 @@ static enum tw_exit sign_options(struct cli *cli, struct sign *sign) {
         if (*end != 0 || sign->days == 0 || sign->days > DAYS_MAX || sign->days_text[0] == '-')
             return cli_fail(TW_EXIT_USAGE, "--days %s: it is 1 to %d", sign->days_text, DAYS_MAX);
     }
-    return node_parse(node, &sign->node);
+    return owner_node_parse(node, &sign->node);
 }
 
 /* Signed by the owner. */
@@ -128,7 +115,7 @@ static enum tw_exit certs_print(const struct cli *cli, const struct sign *sign,
     (void)tw_units_utc(until, certs->certs[0].until_s);
     tw_id_hex(&sign->node, hex);
     if (sign->out != NULL &&
-        tw_certs_save(folder_of(sign->out, folder), name_of(sign->out), certs, &err) != TW_OK)
+        tw_certs_save(owner_folder(sign->out, folder), owner_file(sign->out), certs, &err) != TW_OK)
         return cli_fail(TW_EXIT_FAILURE, "%s", err.message);
     if (cli->json) {
         json_t *const json =
@@ -155,7 +142,7 @@ enum tw_exit owner_sign(struct cli *cli) {
     struct tw_error err;
     enum tw_exit rc = sign_options(cli, &sign);
     if (rc == TW_EXIT_OK) rc = owner_place_find(cli, sign.run, &place);
-    if (rc == TW_EXIT_OK) rc = key_open(sign.key, &key);
+    if (rc == TW_EXIT_OK) rc = owner_key_open(sign.key, &key);
     if (rc != TW_EXIT_OK) return rc;
     tw_gate_init(&gate, &place.run_id, &place.run.security.owner, &key);
     const struct tw_id public_key = tw_public_key(key.key);
@@ -171,97 +158,4 @@ enum tw_exit owner_sign(struct cli *cli) {
     if (tw_revoked_check(&gate.revoked, &certs, &err) != TW_OK)
         return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
     return certs_print(cli, &sign, &certs);
-}
-
-/* ---- revoke -------------------------------------------------------------------------------- */
-
-struct revoke {
-    const char *run, *key, *list;
-    bool lifts;
-};
-
-/* Loads the list to extend. A missing list is empty; an invalid one is an error. */
-static enum tw_exit list_open(const struct revoke *revoke, const struct owner_place *place,
-                              struct tw_revoked *list, char path[TW_PATH_BYTES]) {
-    struct tw_error err;
-    uint8_t text[TW_REVOKED_SIGNED_BYTES];
-    if (revoke->list != NULL) {
-        (void)snprintf(path, TW_PATH_BYTES, "%s", revoke->list);
-    } else if (!place->has_config) {
-        return cli_fail(TW_EXIT_USAGE, "owner revoke: no node here, so name the list: --list FILE");
-    } else if (!owner_path(place, TW_REVOKED_FILE, path)) {
-        return cli_fail(TW_EXIT_USAGE, "node.state_dir is too long");
-    }
-    memset(list, 0, sizeof(*list));
-    list->run = place->run_id;
-    if (access(path, F_OK) != 0) return TW_EXIT_OK;
-    if (tw_revoked_load(path, list, &err) != TW_OK)
-        return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
-    tw_revoked_signed(list, text);
-    if (tw_id_equal(&list->run, &place->run_id) &&
-        tw_is_signed(&place->run.security.owner, text, sizeof(text), list->signature))
-        return TW_EXIT_OK;
-    return cli_fail(TW_EXIT_IDENTITY, "%s is not a list of this run's owner", path);
-}
-
-static enum tw_exit list_change(struct cli *cli, const struct revoke *revoke,
-                                struct tw_revoked *list) {
-    unsigned count = 0;
-    for (const char *text = cli_operand(cli); text != NULL; text = cli_operand(cli), count++) {
-        struct tw_id node;
-        const enum tw_exit rc = node_parse(text, &node);
-        if (rc != TW_EXIT_OK) return rc;
-        if (revoke->lifts ? tw_revoked_remove(list, &node) : tw_revoked_add(list, &node)) continue;
-        if (list->count == TW_REVOKED_MAX && !tw_revoked_has(list, &node))
-            return cli_fail(TW_EXIT_FAILURE,
-                            "the list is full at %d nodes: --lift nodes whose certificates have "
-                            "expired, because these need no revocation",
-                            TW_REVOKED_MAX);
-        return cli_fail(TW_EXIT_FAILURE, "%.8s is %s the list", text,
-                        revoke->lifts ? "not on" : "already on");
-    }
-    return count > 0 ? TW_EXIT_OK : cli_fail(TW_EXIT_USAGE, "owner revoke: which node id?");
-}
-
-static void list_sign(struct tw_revoked *list, const struct tw_identity *key) {
-    uint8_t text[TW_REVOKED_SIGNED_BYTES];
-    list->version++;
-    list->made_s = (uint64_t)time(NULL);
-    tw_revoked_signed(list, text);
-    tw_sign(key->key, text, sizeof(text), list->signature);
-}
-
-enum tw_exit owner_revoke(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--key", "--run", "--list", "--lift", "--config", NULL};
-    static struct owner_place place;
-    static struct tw_revoked list;
-    struct revoke revoke = {.key = "owner.key", .lifts = cli_flag(cli, "--lift")};
-    char path[TW_PATH_BYTES], folder[TW_PATH_BYTES];
-    struct tw_identity key;
-    struct tw_error err;
-    (void)cli_option(cli, "--key", &revoke.key);
-    (void)cli_option(cli, "--run", &revoke.run);
-    (void)cli_option(cli, "--list", &revoke.list);
-    enum tw_exit rc = owner_place_find(cli, revoke.run, &place);
-    if (rc == TW_EXIT_OK) rc = list_open(&revoke, &place, &list, path);
-    if (rc == TW_EXIT_OK) rc = list_change(cli, &revoke, &list);
-    if (rc == TW_EXIT_OK) rc = cli_done(cli, "owner revoke", OPTIONS);
-    if (rc == TW_EXIT_OK) rc = key_open(revoke.key, &key);
-    if (rc != TW_EXIT_OK) return rc;
-    const struct tw_id public_key = tw_public_key(key.key);
-    const bool is_owner = tw_id_equal(&public_key, &place.run.security.owner);
-    if (is_owner) list_sign(&list, &key);
-    tw_identity_close(&key);
-    if (!is_owner)
-        return cli_fail(TW_EXIT_IDENTITY,
-                        "%s is not the key of the run's owner, and only the owner revokes",
-                        revoke.key);
-    if (tw_revoked_save(folder_of(path, folder), name_of(path), &list, &err) != TW_OK)
-        return cli_fail(TW_EXIT_STATE_DIR, "%s", err.message);
-    (void)printf("List %llu revokes %u %s. %s\n", (unsigned long long)list.version, list.count,
-                 list.count == 1 ? "node" : "nodes",
-                 revoke.list == NULL ? "The daemon here passes it on within seconds."
-                                     : "Give it to any node of the run: `thinwire owner import "
-                                       "FILE` there. It spreads by itself.");
-    return TW_EXIT_OK;
 }

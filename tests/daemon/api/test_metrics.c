@@ -114,6 +114,7 @@ static void a_pause_has_a_line_for_each_reason(void **state) {
     assert_non_null(strstr(text, "\nthinwire_worker_paused{reason=\"owner\"} 0\n"));
     assert_non_null(strstr(text, "\nthinwire_worker_paused{reason=\"hours\"} 0\n"));
     assert_non_null(strstr(text, "\nthinwire_worker_paused{reason=\"user\"} 0\n"));
+    assert_non_null(strstr(text, "\nthinwire_worker_paused{reason=\"run\"} 0\n"));
     assert_null(strstr(text, "thinwire_others_cpu_ratio"));
     view.worker.state = TW_VIEW_WORKER_PAUSED;
     view.pause = (struct tw_view_pause){

@@ -135,11 +135,26 @@ static void memory_is_given_back_after_two_minutes_of_any_pause(void **state) {
     assert_false(tw_manners_may_free(&manners, now_us)); /* a new pause */
 }
 
+/* Without its links the node would not hear that the run goes on. */
+static void memory_is_kept_while_the_run_is_paused(void **state) {
+    (void)state;
+    assert_int_equal(tw_manners_run(&manners, true, now_us), TW_PAUSE_RUN);
+    assert_int_equal(tw_manners_run(&manners, true, now_us), 0);
+    (void)tw_manners_hours(&manners, true, now_us);
+    now_us += 3600 * S;
+    assert_false(tw_manners_may_free(&manners, now_us));
+    assert_int_equal(tw_manners_user(&manners, false, now_us), 0); /* no user ends it */
+    assert_int_equal(tw_manners_run(&manners, false, now_us), TW_PAUSE_RUN);
+    assert_int_equal(manners.reasons, TW_PAUSE_HOURS);
+    assert_true(tw_manners_may_free(&manners, now_us));
+}
+
 static void reasons_have_names(void **state) {
     (void)state;
     assert_string_equal(tw_pause_name(TW_PAUSE_USER), "user");
     assert_string_equal(tw_pause_name(TW_PAUSE_HOURS), "hours");
     assert_string_equal(tw_pause_name(TW_PAUSE_OWNER), "owner");
+    assert_string_equal(tw_pause_name(TW_PAUSE_RUN), "run");
 }
 
 int main(void) {
@@ -153,6 +168,7 @@ int main(void) {
         FACT(yield_off_ends_the_pause_at_once_and_takes_no_sample),
         FACT(reasons_do_not_undo_each_other),
         FACT(memory_is_given_back_after_two_minutes_of_any_pause),
+        FACT(memory_is_kept_while_the_run_is_paused),
         FACT(reasons_have_names),
     };
 #undef FACT

@@ -184,6 +184,9 @@ static void owner_is_named_with_the_share(void **state) {
     tw_view_pause_text(&view, text);
     assert_string_equal(text, "paused: the owner uses the computer; goes on after 30 s of quiet; "
                               "its memory is given back");
+    const struct tw_view_pause of_run = {.is_by_run = true};
+    tw_view_pause_text(&of_run, text);
+    assert_string_equal(text, "paused: the owner of the run paused all its nodes");
     view.is_by_hours = view.is_by_user = true;
     tw_view_pause_text(&view, text);
     assert_string_equal(text, "paused: the owner uses the computer; goes on after 30 s of quiet; "
