@@ -13,8 +13,9 @@ static void ask(char text[TW_TICKET_LINE_BYTES]) {
     const bool can_hide = tcgetattr(STDIN_FILENO, &shown) == 0;
     hidden = shown;
     hidden.c_lflag &= ~(tcflag_t)ECHO;
-    (void)fprintf(stderr, "Line of `thinwire invite` (it is not shown): ");
+    /* first, for the flush drops an answer that was typed before */
     if (can_hide) (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
+    (void)fprintf(stderr, "Line of `thinwire invite` (it is not shown): ");
     if (fgets(text, TW_TICKET_LINE_BYTES, stdin) == NULL) text[0] = '\0';
     if (can_hide) (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &shown);
     (void)fputc('\n', stderr);
