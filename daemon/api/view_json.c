@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "daemon/api/json_value.h"
 #include "daemon/api/view_sentence.h"
 #include "daemon/api/view_warning.h"
 #include "daemon/config/hours.h"
@@ -21,22 +22,6 @@ static json_t *real(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-static json_t *seconds(uint64_t us) {
-    return us == TW_VIEW_NEVER ? json_null() : json_real((double)(us / 1000) / 1e3);
-}
-
-static json_t *hex(const struct tw_id *id) {
-    char text[TW_ID_HEX_BYTES];
-    tw_id_hex(id, text);
-    return tw_id_is_zero(id) ? json_null() : json_string(text);
-}
-
-static json_t *short_hex(const struct tw_id *id) {
-    char text[9];
-    tw_id_short(id, text);
-    return tw_id_is_zero(id) ? json_null() : json_string(text);
-}
-
 /* Text of a peer or a file may be invalid UTF-8, which must not cost the whole answer. */
 static json_t *text(const char *value) {
     json_t *const string = json_string(value);
@@ -44,12 +29,12 @@ static json_t *text(const char *value) {
 }
 
 static json_t *node_json(const struct tw_status_view *view) {
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:s,s:b,s:b,s:o}", "id", hex(&view->node.id), "id_short",
-                     short_hex(&view->node.id), "name", text(view->node.name), "version",
-                     text(view->node.version), "uptime_s", seconds(view->node.uptime_us),
-                     "sync_state", tw_view_state_name(view->node.state), "leaving",
-                     view->node.is_leaving, "links", view->node.links, "loop_lag_us",
-                     count(view->node.loop_lag_us));
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:s,s:b,s:b,s:o}", "id", tw_json_id(&view->node.id),
+                     "id_short", tw_json_id_short(&view->node.id), "name", text(view->node.name),
+                     "version", text(view->node.version), "uptime_s",
+                     tw_json_seconds(view->node.uptime_us), "sync_state",
+                     tw_view_state_name(view->node.state), "leaving", view->node.is_leaving,
+                     "links", view->node.links, "loop_lag_us", count(view->node.loop_lag_us));
 }
 
 static json_t *run_json(const struct tw_status_view *view) {
@@ -58,14 +43,15 @@ static json_t *run_json(const struct tw_status_view *view) {
     for (uint32_t i = 0; i < view->run.fragments_count && i < TW_FRAGMENTS_MAX; i++) {
         (void)json_array_append_new(versions, count(view->run.fragment_versions[i]));
     }
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:o,s:o}", "id", hex(&view->run.id),
-                     "name", text(view->run.name), "lineage", hex(&view->run.lineage),
-                     "lineage_short", short_hex(&view->run.lineage), "clock_tokens", count(clock),
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:o,s:o}", "id",
+                     tw_json_id(&view->run.id), "name", text(view->run.name), "lineage",
+                     tw_json_id(&view->run.lineage), "lineage_short",
+                     tw_json_id_short(&view->run.lineage), "clock_tokens", count(clock),
                      "budget_tokens", count(budget), "done_percent",
                      real(budget > 0 ? 100.0 * (double)clock / (double)budget : NAN), "eta_s",
-                     seconds(view->run.eta_us), "model_params", count(view->run.params),
+                     tw_json_seconds(view->run.eta_us), "model_params", count(view->run.params),
                      "any_model", view->run.is_any_model, "round_period_s",
-                     seconds(view->run.period_us), "fragment_rounds", versions);
+                     tw_json_seconds(view->run.period_us), "fragment_rounds", versions);
 }
 
 static json_t *losses_json(const struct tw_status_view *view) {
@@ -103,12 +89,13 @@ static json_t *train_json(const struct tw_status_view *view) {
 }
 
 static json_t *pairs_json(const struct tw_status_view *view) {
-    return json_pack(
-        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "merged", count(view->sync.pairs_merged), "alone",
-        count(view->sync.pairs_alone), "one_sided", count(view->sync.pairs_one_sided), "refused",
-        count(view->sync.pairs_refused), "struck", count(view->sync.pairs_struck), "last_partner",
-        short_hex(&view->sync.partner), "last_partner_age_s", seconds(view->sync.partner_age_us),
-        "last_partner_distance_ratio", real(view->sync.partner_distance));
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "merged", count(view->sync.pairs_merged),
+                     "alone", count(view->sync.pairs_alone), "one_sided",
+                     count(view->sync.pairs_one_sided), "refused", count(view->sync.pairs_refused),
+                     "struck", count(view->sync.pairs_struck), "last_partner",
+                     tw_json_id_short(&view->sync.partner), "last_partner_age_s",
+                     tw_json_seconds(view->sync.partner_age_us), "last_partner_distance_ratio",
+                     real(view->sync.partner_distance));
 }
 
 static json_t *sync_json(const struct tw_status_view *view) {
@@ -140,11 +127,12 @@ static json_t *reach_json(const struct tw_status_view *view) {
         (void)json_array_append_new(tried,
                                     json_pack("{s:o,s:s,s:o}", "address", text(row->address),
                                               "outcome", tw_reachability_outcome_name(row->outcome),
-                                              "by", short_hex(&row->by)));
+                                              "by", tw_json_id_short(&row->by)));
     }
-    return json_pack(
-        "{s:s,s:o,s:o,s:o}", "state", tw_reachability_state_name(view->net.reach_state), "text",
-        text(view->net.reach_text), "age_s", seconds(view->net.reach_age_us), "tried", tried);
+    return json_pack("{s:s,s:o,s:o,s:o}", "state",
+                     tw_reachability_state_name(view->net.reach_state), "text",
+                     text(view->net.reach_text), "age_s", tw_json_seconds(view->net.reach_age_us),
+                     "tried", tried);
 }
 
 /* The port at the router. */
@@ -271,7 +259,7 @@ static json_t *data_json(const struct tw_status_view *view) {
         count(view->data.chunks_count), "next_chunks_here", count(view->data.chunks_here));
     json_t *const moved = json_pack(
         "{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "in_bytes_per_s", real(view->data.in_bytes_per_s), "eta_s",
-        seconds(view->data.eta_us), "donors", count(view->data.donors), "takers",
+        tw_json_seconds(view->data.eta_us), "donors", count(view->data.donors), "takers",
         count(view->data.takers), "in_bytes", count(view->data.in_bytes), "out_bytes",
         count(view->data.out_bytes), "chunks_refused", count(view->data.chunks_refused));
     if (data != NULL && here != NULL && moved != NULL) {
@@ -320,33 +308,34 @@ static json_t *pause_json(const struct tw_status_view *view) {
     (void)snprintf(until, sizeof(until), "%02u:%02u", pause->until_min / 60 % 24,
                    pause->until_min % 60);
     return json_pack("{s:o,s:o,s:o,s:o,s:o,s:b}", "by", by, "text", text(words), "age_s",
-                     seconds(pause->age_us), "hours_until",
+                     tw_json_seconds(pause->age_us), "hours_until",
                      pause->is_by_hours && pause->until_min < TW_DAY_MINUTES ? text(until)
                                                                              : json_null(),
-                     "quiet_s", pause->is_by_owner ? seconds(pause->quiet_us) : json_null(),
+                     "quiet_s", pause->is_by_owner ? tw_json_seconds(pause->quiet_us) : json_null(),
                      "memory_given_back", pause->is_memory_back);
 }
 
 static json_t *worker_json(const struct tw_status_view *view) {
     const uint32_t yield_percent = view->pause.yield_percent;
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
-                     tw_view_worker_name(view->worker.state), "pause", pause_json(view),
-                     "yield_percent", yield_percent > 0 ? count(yield_percent) : json_null(),
-                     "others_cpu_share", real(view->pause.others), "pid",
-                     view->worker.pid == 0 ? json_null() : count(view->worker.pid), "restarts",
-                     count(view->worker.restarts), "device", text(view->worker.device), "engine",
-                     view->worker.engine[0] != 0 ? text(view->worker.engine) : json_null(),
-                     "memory_bytes",
-                     view->worker.memory_bytes > 0 ? count(view->worker.memory_bytes) : json_null(),
-                     "error", view->worker.error[0] != 0 ? text(view->worker.error) : json_null(),
-                     "snapshot_steps", maybe(view->worker.snapshot_step), "heartbeat_age_s",
-                     seconds(view->worker.heartbeat_us), "gpu", gpu_json(&view->worker.gpu));
+    return json_pack(
+        "{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
+        tw_view_worker_name(view->worker.state), "pause", pause_json(view), "yield_percent",
+        yield_percent > 0 ? count(yield_percent) : json_null(), "others_cpu_share",
+        real(view->pause.others), "pid",
+        view->worker.pid == 0 ? json_null() : count(view->worker.pid), "restarts",
+        count(view->worker.restarts), "device", text(view->worker.device), "engine",
+        view->worker.engine[0] != 0 ? text(view->worker.engine) : json_null(), "memory_bytes",
+        view->worker.memory_bytes > 0 ? count(view->worker.memory_bytes) : json_null(), "error",
+        view->worker.error[0] != 0 ? text(view->worker.error) : json_null(), "snapshot_steps",
+        maybe(view->worker.snapshot_step), "heartbeat_age_s",
+        tw_json_seconds(view->worker.heartbeat_us), "gpu", gpu_json(&view->worker.gpu));
 }
 
 static json_t *checkpoint_json(const struct tw_status_view *view) {
     return json_pack("{s:o,s:o,s:o,s:o,s:o}", "steps", maybe(view->checkpoint.step), "rounds",
-                     maybe(view->checkpoint.rounds), "age_s", seconds(view->checkpoint.age_us),
-                     "bytes", count(view->checkpoint.bytes), "error",
+                     maybe(view->checkpoint.rounds), "age_s",
+                     tw_json_seconds(view->checkpoint.age_us), "bytes",
+                     count(view->checkpoint.bytes), "error",
                      view->checkpoint.error[0] != 0 ? text(view->checkpoint.error) : json_null());
 }
 
@@ -358,12 +347,12 @@ static json_t *scores_json(const struct tw_view_scores *scores) {
     for (uint32_t i = 0; i < scores->scores.count; i++)
         (void)json_object_set_new(values, scores->scores.rows[i].name,
                                   real(scores->scores.rows[i].value));
-    return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "every_rounds",
-                     count(scores->every_rounds), "running", scores->is_running, "rounds",
-                     has_any ? count(scores->rounds) : json_null(), "steps",
-                     has_any ? count(scores->step) : json_null(), "age_s", seconds(scores->age_us),
-                     "took_s", seconds(scores->took_us), "values", values, "error",
-                     scores->error[0] != 0 ? text(scores->error) : json_null());
+    return json_pack(
+        "{s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "every_rounds", count(scores->every_rounds), "running",
+        scores->is_running, "rounds", has_any ? count(scores->rounds) : json_null(), "steps",
+        has_any ? count(scores->step) : json_null(), "age_s", tw_json_seconds(scores->age_us),
+        "took_s", tw_json_seconds(scores->took_us), "values", values, "error",
+        scores->error[0] != 0 ? text(scores->error) : json_null());
 }
 
 static json_t *warnings_json(const struct tw_status_view *view) {
@@ -387,9 +376,9 @@ static json_t *event_list(const struct tw_status_view *view, uint32_t most) {
         char time[TW_VIEW_TIME_BYTES];
         (void)json_array_append_new(
             list, json_pack("{s:o,s:s,s:o,s:b,s:o,s:o}", "id", count(event->id), "time",
-                            tw_view_time(event->unix_us, time), "age_s", seconds(event->age_us),
-                            "warning", event->is_warning, "name", text(event->name), "text",
-                            text(event->text)));
+                            tw_view_time(event->unix_us, time), "age_s",
+                            tw_json_seconds(event->age_us), "warning", event->is_warning, "name",
+                            text(event->name), "text", text(event->text)));
     }
     return list;
 }
@@ -401,10 +390,10 @@ static json_t *bootstrap_json(const struct tw_status_view *view) {
         const bool is_failed = row->error[0] != 0;
         (void)json_array_append_new(
             list, json_pack("{s:o,s:o,s:s,s:o,s:o,s:o,s:o}", "address", text(row->address), "id",
-                            hex(&row->id), "link", tw_view_link_name(row->link), "cause",
+                            tw_json_id(&row->id), "link", tw_view_link_name(row->link), "cause",
                             is_failed ? json_string(tw_dial_cause_name(row->cause)) : json_null(),
                             "error", is_failed ? text(row->error) : json_null(), "failures",
-                            count(row->failures), "failed_age_s", seconds(row->failed_us)));
+                            count(row->failures), "failed_age_s", tw_json_seconds(row->failed_us)));
     }
     return list;
 }
@@ -446,11 +435,11 @@ json_t *tw_view_json_status(const struct tw_status_view *view) {
 
 static json_t *peer_json(const struct tw_view_peer *peer) {
     json_t *const row = json_pack(
-        "{s:o,s:o,s:o,s:s,s:o,s:b,s:b,s:o}", "id", hex(&peer->id), "id_short", short_hex(&peer->id),
-        "address", peer->addr[0] != 0 ? text(peer->addr) : json_null(), "link",
-        tw_view_link_name(peer->link), "error",
+        "{s:o,s:o,s:o,s:s,s:o,s:b,s:b,s:o}", "id", tw_json_id(&peer->id), "id_short",
+        tw_json_id_short(&peer->id), "address", peer->addr[0] != 0 ? text(peer->addr) : json_null(),
+        "link", tw_view_link_name(peer->link), "error",
         peer->error[0] != 0 ? text(peer->error) : json_null(), "member", peer->is_member,
-        "same_lineage", peer->same_lineage, "heard_age_s", seconds(peer->heard_us));
+        "same_lineage", peer->same_lineage, "heard_age_s", tw_json_seconds(peer->heard_us));
     const bool is_heard = peer->heard_us != TW_VIEW_NEVER;
     json_t *const status =
         json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "token_share_ratio",
@@ -476,7 +465,7 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
     if (row != NULL && is_linked) {
         (void)json_object_set_new(row, "path", json_string(path_name(peer)));
         (void)json_object_set_new(row, "via",
-                                  peer->is_relayed ? short_hex(&peer->via) : json_null());
+                                  peer->is_relayed ? tw_json_id_short(&peer->via) : json_null());
         (void)json_object_set_new(row, "path_text",
                                   peer->way[0] != 0 ? text(peer->way) : json_null());
     }
@@ -495,9 +484,10 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
 static json_t *bans_json(const struct tw_status_view *view) {
     json_t *const list = json_array();
     for (uint32_t i = 0; i < view->net.banned && i < TW_BANS_MAX; i++) {
-        (void)json_array_append_new(list, json_pack("{s:o,s:o,s:o}", "id", hex(&view->bans[i].id),
-                                                    "id_short", short_hex(&view->bans[i].id),
-                                                    "left_s", count(view->bans[i].left_s)));
+        (void)json_array_append_new(list,
+                                    json_pack("{s:o,s:o,s:o}", "id", tw_json_id(&view->bans[i].id),
+                                              "id_short", tw_json_id_short(&view->bans[i].id),
+                                              "left_s", count(view->bans[i].left_s)));
     }
     return list;
 }
@@ -511,8 +501,8 @@ static json_t *twins_json(const struct tw_status_view *view) {
     for (uint32_t i = 0; i < view->twins_count && i < TW_VIEW_TWINS_MAX; i++) {
         const struct tw_view_twin *const twin = &view->twins[i];
         (void)json_array_append_new(
-            list, json_pack("{s:o,s:o,s:b,s:o,s:o}", "id", hex(&twin->id), "id_short",
-                            short_hex(&twin->id), "self", (int)twin->is_self, "address",
+            list, json_pack("{s:o,s:o,s:b,s:o,s:o}", "id", tw_json_id(&twin->id), "id_short",
+                            tw_json_id_short(&twin->id), "self", (int)twin->is_self, "address",
                             twin->address[0] != 0 ? text(twin->address) : json_null(), "linked",
                             twin->linked[0] != 0 ? text(twin->linked) : json_null()));
     }
@@ -541,11 +531,11 @@ json_t *tw_view_json_rounds(const struct tw_status_view *view) {
                             count(round->round), "fragment", count(round->fragment), "contributors",
                             count(round->contributors), "roster_members", count(round->roster),
                             "payload_bytes", count(round->bytes), "took_us", maybe(round->took_us),
-                            "age_s", seconds(round->age_us), "ours", round->is_ours, "solo",
-                            round->is_solo, "partner", short_hex(&round->partner)));
+                            "age_s", tw_json_seconds(round->age_us), "ours", round->is_ours, "solo",
+                            round->is_solo, "partner", tw_json_id_short(&round->partner)));
     }
     return json_pack("{s:s,s:o,s:o}", "topology", tw_view_topology_name(view->sync.topology),
-                     "lineage", hex(&view->run.lineage), "rounds", list);
+                     "lineage", tw_json_id(&view->run.lineage), "rounds", list);
 }
 
 json_t *tw_view_json_events(const struct tw_status_view *view) {
@@ -571,7 +561,8 @@ static json_t *manifest_keys(const char *manifest) {
 }
 
 json_t *tw_view_json_run(const struct tw_status_view *view, const char *manifest) {
-    return json_pack("{s:o,s:o,s:o,s:o}", "id", hex(&view->run.id), "name", text(view->run.name),
-                     "keys", manifest != NULL ? manifest_keys(manifest) : json_null(), "manifest",
+    return json_pack("{s:o,s:o,s:o,s:o}", "id", tw_json_id(&view->run.id), "name",
+                     text(view->run.name), "keys",
+                     manifest != NULL ? manifest_keys(manifest) : json_null(), "manifest",
                      manifest != NULL ? text(manifest) : json_null());
 }

@@ -1,6 +1,7 @@
 #include "daemon/api/view_versions.h"
 
 #include "base/assert.h"
+#include "daemon/api/json_value.h"
 
 struct version {
     struct tw_id lineage, tip; /* tip zero: no round is committed */
@@ -14,25 +15,10 @@ struct versions {
     struct version rows[TW_VIEW_PEERS_MAX + 1];
 };
 
-static json_t *hex(const struct tw_id *id) {
-    char text[TW_ID_HEX_BYTES];
-    tw_id_hex(id, text);
-    return tw_id_is_zero(id) ? json_null() : json_string(text);
-}
-
-static json_t *short_hex(const struct tw_id *id) {
-    char text[9];
-    tw_id_short(id, text);
-    return tw_id_is_zero(id) ? json_null() : json_string(text);
-}
-
-static json_t *seconds(uint64_t us) {
-    return us == TW_VIEW_NEVER ? json_null() : json_real((double)us / 1e6);
-}
-
 static json_t *node_json(const struct tw_id *id, bool is_self, bool is_member, uint64_t heard_us) {
-    return json_pack("{s:o,s:o,s:b,s:b,s:o}", "id", hex(id), "id_short", short_hex(id), "self",
-                     (int)is_self, "member", (int)is_member, "heard_age_s", seconds(heard_us));
+    return json_pack("{s:o,s:o,s:b,s:b,s:o}", "id", tw_json_id(id), "id_short",
+                     tw_json_id_short(id), "self", (int)is_self, "member", (int)is_member,
+                     "heard_age_s", tw_json_seconds(heard_us));
 }
 
 /* Adds a node, which it takes over, to its version. */
@@ -75,10 +61,10 @@ static json_t *list(struct versions *versions) {
     for (uint32_t i = 0; i < versions->count; i++) {
         const struct version *const row = &versions->rows[i];
         (void)json_array_append_new(
-            array,
-            json_pack("{s:o,s:o,s:I,s:o,s:o,s:o}", "lineage", hex(&row->lineage), "lineage_short",
-                      short_hex(&row->lineage), "rounds", (json_int_t)row->rounds, "tip",
-                      hex(&row->tip), "tip_short", short_hex(&row->tip), "nodes", row->nodes));
+            array, json_pack("{s:o,s:o,s:I,s:o,s:o,s:o}", "lineage", tw_json_id(&row->lineage),
+                             "lineage_short", tw_json_id_short(&row->lineage), "rounds",
+                             (json_int_t)row->rounds, "tip", tw_json_id(&row->tip), "tip_short",
+                             tw_json_id_short(&row->tip), "nodes", row->nodes));
     }
     return array;
 }
@@ -111,7 +97,7 @@ json_t *tw_view_json_versions(const struct tw_status_view *view) {
                                         ? json_null()
                                         : json_integer((json_int_t)view->checkpoint.rounds),
                                     "steps", (json_int_t)view->checkpoint.step, "age_s",
-                                    seconds(view->checkpoint.age_us));
+                                    tw_json_seconds(view->checkpoint.age_us));
     return json_pack("{s:s,s:o,s:o,s:o}", "topology", tw_view_topology_name(view->sync.topology),
                      "versions", list(&versions), "unknown", unknown, "checkpoint", checkpoint);
 }
