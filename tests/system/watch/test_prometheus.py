@@ -12,6 +12,7 @@ import sys
 import tempfile
 import urllib.request
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import nodes
 import ports
 

@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import nodes
 
 ROUNDS = 20

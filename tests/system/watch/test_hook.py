@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import nodes
 
 KINDS = ("checkpoint_failed",)

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import ports
 
 BIN = sys.argv[1]

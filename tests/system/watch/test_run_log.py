@@ -10,9 +10,10 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import nodes
 
-PYTHON = pathlib.Path(__file__).resolve().parents[2] / "worker" / "python"
+PYTHON = pathlib.Path(__file__).resolve().parents[3] / "worker" / "python"
 sys.path.insert(0, str(PYTHON))
 from thinwire import runlog  # pylint: disable=wrong-import-position
 
