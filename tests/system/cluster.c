@@ -249,6 +249,20 @@ void cluster_make(struct cluster *cluster, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) cluster_configure(cluster, i, &ordinary);
 }
 
+struct tw_id cluster_run_id(const struct cluster *cluster) {
+    static char text[TW_MANIFEST_BYTES_MAX];
+    char path[96];
+    struct tw_run run;
+    struct tw_error err;
+    (void)snprintf(path, sizeof(path), "%s/manifest", cluster->dir);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    const size_t size = fread(text, 1, sizeof(text), file);
+    (void)fclose(file);
+    if (tw_run_read(text, size, &run, &err) != TW_OK) fail_msg("%s", err.message);
+    return tw_run_id(&run);
+}
+
 void cluster_start(struct cluster *cluster, uint32_t idx, const char *option) {
     struct cluster_node *node = &cluster->nodes[idx];
     assert_int_equal(node->pid, 0);

@@ -10,6 +10,8 @@
 
 #include <jansson.h>
 
+#include "base/id.h"
+
 enum { CLUSTER_NODES_MAX = 4, CLUSTER_TEXT_MAX = 256 * 1024, CLUSTER_LOG_MAX = 16 << 20 };
 
 struct cluster_node {
@@ -58,6 +60,9 @@ void cluster_make(struct cluster *cluster, uint32_t count);
 /* Writes the configuration of node `idx` again. */
 void cluster_configure(struct cluster *cluster, uint32_t idx,
                        const struct cluster_options *options);
+
+/* Id of the run, by its manifest. */
+struct tw_id cluster_run_id(const struct cluster *cluster);
 
 void cluster_start(struct cluster *cluster, uint32_t idx, const char *option);
 /* Each patience_s is for an idle machine. The functions wait several times as long, because the

@@ -25,19 +25,6 @@ static uint64_t now_s(void) {
     return (uint64_t)time(NULL);
 }
 
-static void manifest_id(void) {
-    static char text[TW_MANIFEST_BYTES_MAX];
-    char path[96];
-    struct tw_run run;
-    (void)snprintf(path, sizeof(path), "%s/manifest", cluster.dir);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    const size_t size = fread(text, 1, sizeof(text), file);
-    (void)fclose(file);
-    ok(tw_run_read(text, size, &run, &err));
-    run_id = tw_run_id(&run);
-}
-
 static int setup(void **state) {
     (void)state;
     char hex[TW_ID_HEX_BYTES], path[128];
@@ -49,7 +36,7 @@ static int setup(void **state) {
         {"security.admission", "owner"}, {"security.owner", hex}, {NULL, NULL}};
     cluster_set_run(&cluster, keys);
     cluster_make(&cluster, 2);
-    manifest_id();
+    run_id = cluster_run_id(&cluster);
     for (unsigned i = 0; i < 2; i++) {
         (void)snprintf(path, sizeof(path), "%s/state/identity.key", cluster.nodes[i].dir);
         ok(tw_identity_open(path, &nodes[i], &err));

@@ -26,19 +26,6 @@ static void ok(enum tw_status status) {
     if (status != TW_OK) fail_msg("%s", err.message);
 }
 
-static void read_run(void) {
-    static char text[TW_MANIFEST_BYTES_MAX];
-    char path[96];
-    struct tw_run run;
-    (void)snprintf(path, sizeof(path), "%s/manifest", cluster.dir);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    const size_t size = fread(text, 1, sizeof(text), file);
-    (void)fclose(file);
-    ok(tw_run_read(text, size, &run, &err));
-    run_id = tw_run_id(&run);
-}
-
 /* Gives each node a certificate of the owner. */
 static void admit(const struct tw_identity *owner, unsigned idx) {
     uint8_t text[TW_CERT_SIGNED_BYTES];
@@ -76,7 +63,7 @@ static int setup(void **state) {
         {"security.admission", "owner"}, {"security.owner", hex}, {NULL, NULL}};
     cluster_set_run(&cluster, keys);
     cluster_make(&cluster, NODES);
-    read_run();
+    run_id = cluster_run_id(&cluster);
     for (unsigned i = 0; i < NODES; i++) admit(&owner, i);
     tw_identity_close(&owner);
     return 0;
