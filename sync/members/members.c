@@ -42,12 +42,18 @@ static uint64_t jittered_us(struct tw_members *members, uint64_t pause_us) {
     return pause_us - span_us / 2 + (span_us > 0 ? tw_rng_below(&members->rng, span_us) : 0);
 }
 
-static struct tw_member_entry *find_id(struct tw_members *members, const struct tw_id *id) {
+static const struct tw_member_entry *look_up(const struct tw_members *members,
+                                             const struct tw_id *id) {
     for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
-        struct tw_member_entry *entry = &members->entries[i];
+        const struct tw_member_entry *entry = &members->entries[i];
         if (entry->is_used && entry->has_id && tw_id_equal(&entry->id, id)) return entry;
     }
     return NULL;
+}
+
+static struct tw_member_entry *find_id(struct tw_members *members, const struct tw_id *id) {
+    const struct tw_member_entry *entry = look_up(members, id);
+    return entry != NULL ? &members->entries[entry - members->entries] : NULL;
 }
 
 static struct tw_member_addr *find_addr(struct tw_member_entry *entry, const char *text) {
@@ -406,14 +412,6 @@ void tw_members_connected(struct tw_members *members, const struct tw_member_row
         entry->addrs[i].backoff_us = backoff_min_us(members);
 }
 
-uint32_t tw_members_shorts(const struct tw_members *members, const struct tw_id *id) {
-    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
-        const struct tw_member_entry *entry = &members->entries[i];
-        if (entry->is_used && entry->has_id && tw_id_equal(&entry->id, id)) return entry->shorts;
-    }
-    return 0;
-}
-
 /* Pause because of short links: it doubles with each after the second, from least_us to most_us. */
 static uint64_t pause_of_shorts(const struct tw_member_entry *entry, uint64_t least_us,
                                 uint64_t most_us) {
@@ -444,27 +442,26 @@ void tw_members_relayed(struct tw_members *members, const struct tw_member_row *
 }
 
 bool tw_members_is_bootstrap(const struct tw_members *members, const struct tw_id *id) {
-    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
-        const struct tw_member_entry *entry = &members->entries[i];
-        if (!entry->is_used || !entry->has_id || !tw_id_equal(&entry->id, id)) continue;
-        for (unsigned k = 0; k < TW_ADDRS_MAX; k++) {
-            if (entry->addrs[k].is_bootstrap) return true;
-        }
+    const struct tw_member_entry *entry = look_up(members, id);
+    for (unsigned k = 0; entry != NULL && k < TW_ADDRS_MAX; k++) {
+        if (entry->addrs[k].is_bootstrap) return true;
     }
     return false;
 }
 
 bool tw_members_may_reach(const struct tw_members *members, const struct tw_id *id) {
-    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
-        const struct tw_member_entry *entry = &members->entries[i];
-        if (!entry->is_used || !entry->has_id || !tw_id_equal(&entry->id, id)) continue;
-        for (unsigned k = 0; k < TW_ADDRS_MAX; k++) {
-            const struct tw_member_addr *addr = &entry->addrs[k];
-            if (addr->text[0] == '\0' || addr->retry_us == NEVER_US) continue;
-            if (addr->backoff_us <= backoff_min_us(members)) return true;
-        }
+    const struct tw_member_entry *entry = look_up(members, id);
+    for (unsigned k = 0; entry != NULL && k < TW_ADDRS_MAX; k++) {
+        const struct tw_member_addr *addr = &entry->addrs[k];
+        if (addr->text[0] == '\0' || addr->retry_us == NEVER_US) continue;
+        if (addr->backoff_us <= backoff_min_us(members)) return true;
     }
     return false;
+}
+
+uint32_t tw_members_shorts(const struct tw_members *members, const struct tw_id *id) {
+    const struct tw_member_entry *entry = look_up(members, id);
+    return entry != NULL ? entry->shorts : 0;
 }
 
 void tw_members_disconnected(struct tw_members *members, const struct tw_id *id, uint64_t now_us) {
