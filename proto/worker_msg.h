@@ -46,7 +46,8 @@
 #include "proto/run/run.h"
 #include "proto/worker_request.h"
 
-enum { TW_WORKER_VERSION = 8, TW_WORKER_MSG_BYTES_MAX = 16384, TW_SNAPSHOT_SLOTS = 2 };
+enum { TW_SAMPLE_BYTES_MAX = 1024 }; /* prompt or text of a sample, with a zero at the end */
+enum { TW_WORKER_VERSION = 9, TW_WORKER_MSG_BYTES_MAX = 16384, TW_SNAPSHOT_SLOTS = 2 };
 
 /* ---- shared memory ------------------------------------------------------------------------- */
 
@@ -120,6 +121,7 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "words shared by processes must need
     X(EVALUATED, 9, evaluated)                                                                     \
     X(FATAL, 10, fatal)                                                                            \
     X(READY, 11, ready)                                                                            \
+    X(SAMPLE, 12, sample)                                                                          \
     /* daemon to worker */                                                                         \
     X(WELCOME, 32, welcome)                                                                        \
     X(ENCODE, 33, encode)                                                                          \
@@ -232,6 +234,13 @@ struct tw_wmsg_evaluated {
     float reserved;
 };
 
+/* A passage of the held-out text, and how the model continues it: for people. Well-formed UTF-8
+ * that ends in zeros. */
+struct tw_wmsg_sample {
+    uint64_t step;
+    char prompt[TW_SAMPLE_BYTES_MAX], text[TW_SAMPLE_BYTES_MAX];
+};
+
 struct tw_wmsg_fatal {
     uint32_t status, reserved;
     char text[248];
@@ -250,6 +259,8 @@ struct tw_wmsg_welcome {
     uint32_t snapshot_mode;  /* enum tw_snapshot_mode */
     uint32_t snapshot_steps; /* inner steps between snapshots; 0 = snapshots take 1 % of the time */
     uint32_t eval_steps;     /* steps between held-out evaluations; 0 = never */
+    uint32_t sample_bytes;   /* about the size of a sample of text after an evaluation; 0 = none */
+    uint32_t reserved;
     uint32_t compute, recompute;   /* enum tw_compute, enum tw_recompute (proto/compute.h) */
     uint32_t threads, micro_batch; /* proto/compute.h; 0 = the worker chooses */
     uint32_t device, ordinal;      /* enum tw_device_kind; index among that kind */

@@ -22,6 +22,7 @@
 #include "daemon/router/nat_kind.h"
 #include "daemon/router/port_mapping.h"
 #include "proto/run/run.h"
+#include "proto/worker_msg.h"
 #include "sync/node.h"
 
 enum {
@@ -233,10 +234,11 @@ struct tw_status_view {
         float lr, grad_norm;
         float loss_live, loss_anchor; /* held-out loss at eval_step, nats per token */
         uint64_t eval_step;
-        bool is_anchor_bad;        /* merging hurts the anchor: merge_health.h */
-        float distance;            /* ||theta - phi|| / ||phi||, a ratio */
-        double token_share;        /* this node's tokens divided by the run's tokens */
-        uint64_t steps_skipped;    /* steps whose gradients were not finite */
+        struct tw_wmsg_sample sample; /* untrusted text; empty: none yet */
+        bool is_anchor_bad;           /* merging hurts the anchor: merge_health.h */
+        float distance;               /* ||theta - phi|| / ||phi||, a ratio */
+        double token_share;           /* this node's tokens divided by the run's tokens */
+        uint64_t steps_skipped;       /* steps whose gradients were not finite */
         double utilisation;        /* fraction of the time since the start spent in inner steps */
         double utilisation_minute; /* fraction of the last minute spent in inner steps */
         uint32_t losses_count;

@@ -66,6 +66,12 @@ static json_t *losses_json(const struct tw_status_view *view) {
     return losses;
 }
 
+static json_t *sample_json(const struct tw_wmsg_sample *sample) {
+    if (sample->text[0] == 0) return json_null();
+    return json_pack("{s:o,s:o,s:o}", "steps", count(sample->step), "prompt", text(sample->prompt),
+                     "text", text(sample->text));
+}
+
 static json_t *train_json(const struct tw_status_view *view) {
     json_t *const train = json_pack(
         "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "steps", count(view->train.step), "tokens",
@@ -75,14 +81,14 @@ static json_t *train_json(const struct tw_status_view *view) {
         real(view->train.lr), "grad_norm", real(view->train.grad_norm), "steps_skipped",
         count(view->train.steps_skipped), "losses", losses_json(view));
     json_t *const measured = json_pack(
-        "{s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "merging_hurts",
+        "{s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "merging_hurts",
         (int)view->train.is_anchor_bad, "token_share_ratio", real(view->train.token_share),
         "flops_per_s", real(view->train.flops_s), "mfu_ratio", real(view->train.mfu),
         "validation_live_nats", real(view->train.loss_live), "validation_anchor_nats",
         real(view->train.loss_anchor), "validation_steps", count(view->train.eval_step),
         "distance_ratio", real(view->train.distance), "utilisation_ratio",
         real(view->train.utilisation), "utilisation_minute_ratio",
-        real(view->train.utilisation_minute));
+        real(view->train.utilisation_minute), "sample", sample_json(&view->train.sample));
     if (train != NULL && measured != NULL) (void)json_object_update(train, measured);
     json_decref(measured);
     return train;

@@ -68,8 +68,9 @@ struct tw_config {
         uint32_t evaluate_rounds;     /* committed rounds between two of them */
         uint64_t evaluate_timeout_us; /* time that one may take */
         uint64_t checkpoint_interval_us;
-        uint32_t eval_steps; /* inner steps between held-out evaluations; 0 = never */
-        uint64_t stop_step;  /* finish at this inner step; 0 = at the run's token budget */
+        uint32_t sample_bytes; /* about the size of a sample of text; 0 = none */
+        uint32_t eval_steps;   /* inner steps between held-out evaluations; 0 = never */
+        uint64_t stop_step;    /* finish at this inner step; 0 = at the run's token budget */
     } node;
 
     struct tw_compute_config worker; /* section [worker]; threads is in [node] */

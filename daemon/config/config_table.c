@@ -75,6 +75,10 @@ static const struct tw_config_key KEYS[] = {
      "Time between checkpoints on disk, such as 90s, 10m or 2h; 0: only on request and at exit."},
     {"node", "eval_steps", TW_CONFIG_COUNT, FIELD(node.eval_steps), 0, 1000000000, "200", NULL,
      NULL, "Inner steps between measurements of the validation loss; 0: never."},
+    {"node", "sample_bytes", TW_CONFIG_COUNT, FIELD(node.sample_bytes), 0, 1000, "240", NULL, NULL,
+     "Bytes of text that the model writes after such a measurement, for `thinwire status` and the "
+     "page;\n"
+     "at most a two-hundredth of the time is spent on it. 0: none."},
     {"node", "stop_step", TW_CONFIG_STEPS, FIELD(node.stop_step), 0, UINT64_C(1) << 62, "0", NULL,
      NULL, "Inner step at which training ends; 0: at the run's token budget."},
 

@@ -30,6 +30,7 @@ struct tw_daemon_workers {
     float loss_mean, lr, grad_norm;
     bool has_loss;
     struct tw_wmsg_evaluated evaluated;
+    struct tw_wmsg_sample sample; /* step 0 and no text: none yet */
     bool has_evaluated, has_ready, is_stepping;
     bool comes_back; /* READY: the worker is started again after it has ended */
     uint64_t steps_skipped;
@@ -192,6 +193,12 @@ static void on_evaluated(void *user, const struct tw_wmsg_evaluated *evaluated) 
     tw_log(TW_LOG_DEBUG, "worker_evaluated", "step=%llu loss_live=%.4f loss_anchor=%.4f",
            (unsigned long long)evaluated->step, (double)evaluated->loss_live,
            (double)evaluated->loss_anchor);
+}
+
+static void on_sampled(void *user, const struct tw_wmsg_sample *sample) {
+    struct tw_daemon *daemon = user;
+    daemon->workers->sample = *sample;
+    tw_run_log_sample(daemon->run_log, sample);
 }
 
 static void on_snapshot(void *user, uint32_t slot, uint64_t step) {
@@ -424,6 +431,7 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
         .compute = setup->config.worker,
         .snapshot_steps = setup->config.node.snapshot_steps,
         .eval_steps = setup->config.node.eval_steps,
+        .sample_bytes = setup->config.node.sample_bytes,
         .snapshot_mode = setup->config.node.snapshot,
         .stop_step = setup->config.node.stop_step,
         .data_seed = tw_get_u64(setup->identity.id.bytes),
@@ -434,6 +442,7 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
                    .stepped = on_stepped,
                    .encoded = on_encoded,
                    .evaluated = on_evaluated,
+                   .sampled = on_sampled,
                    .snapshot = on_snapshot,
                    .gone = on_gone,
                    .refused = on_turned_away,
@@ -538,6 +547,7 @@ static void fill_train(const struct tw_daemon *daemon, struct tw_status_view *vi
         view->train.eval_step = train->evaluated.step;
         view->train.distance = train->evaluated.distance;
     }
+    view->train.sample = train->sample;
     view->train.steps_skipped = train->steps_skipped;
     view->train.utilisation =
         utilisation((double)daemon->counts.step_us, (double)daemon->counts.sync_us);

@@ -74,6 +74,13 @@ json_t *tw_run_line_evaluation(const struct tw_run_moment *moment, const struct 
                          "distance_ratio", real((double)step->distance)));
 }
 
+json_t *tw_run_line_sample(const struct tw_run_moment *moment,
+                           const struct tw_wmsg_sample *sample) {
+    return add(
+        add(begin("sample", moment), progress(moment)),
+        json_pack("{s:o,s:o}", "prompt", text(sample->prompt), "sample", text(sample->text)));
+}
+
 json_t *tw_run_line_round(const struct tw_run_moment *moment, const struct tw_view_round *round,
                           const char *outcome) {
     char partner[9];

@@ -41,6 +41,8 @@ json_t *tw_run_line_stop(const struct tw_run_moment *moment, int exit_status);
 json_t *tw_run_line_step(const struct tw_run_moment *moment, const struct tw_run_step *step);
 json_t *tw_run_line_evaluation(const struct tw_run_moment *moment, const struct tw_run_step *step);
 
+json_t *tw_run_line_sample(const struct tw_run_moment *moment, const struct tw_wmsg_sample *sample);
+
 /* `outcome`: "ours", "others" or "empty". */
 json_t *tw_run_line_round(const struct tw_run_moment *moment, const struct tw_view_round *round,
                           const char *outcome);

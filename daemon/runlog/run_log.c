@@ -148,6 +148,12 @@ void tw_run_log_evaluation(struct tw_run_log *log, const struct tw_run_step *ste
     add_line(log, tw_run_line_evaluation(&moment, step));
 }
 
+void tw_run_log_sample(struct tw_run_log *log, const struct tw_wmsg_sample *sample) {
+    struct tw_run_moment moment = tw_run_log_moment(log);
+    moment.step = sample->step;
+    add_line(log, tw_run_line_sample(&moment, sample));
+}
+
 void tw_run_log_scores(struct tw_run_log *log, const struct tw_run_scores *scores) {
     struct tw_run_moment moment = tw_run_log_moment(log);
     moment.step = scores->step;

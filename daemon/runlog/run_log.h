@@ -46,6 +46,9 @@ void tw_run_log_step(struct tw_run_log *log, const struct tw_run_step *step);
 /* `at`: the step that was evaluated. */
 void tw_run_log_evaluation(struct tw_run_log *log, const struct tw_run_step *step, uint64_t at);
 
+/* A text that the model wrote. */
+void tw_run_log_sample(struct tw_run_log *log, const struct tw_wmsg_sample *sample);
+
 void tw_run_log_scores(struct tw_run_log *log, const struct tw_run_scores *scores);
 
 /* A committed round, and in pairs its partner, which is known a moment later. */

@@ -95,6 +95,14 @@ function drawMachine({ worker, checkpoint, node, data, run }) {
   at('facts').replaceChildren(...list);
 }
 
+function drawSample({ train: { sample } }) {
+  at('sample').hidden = sample === null;
+  if (sample === null) return;
+  say('sample-read', `At step ${count(sample.steps)}: a passage of the held-out text, and how the model goes on.`);
+  say('sample-prompt', sample.prompt);
+  say('sample-text', sample.text);
+}
+
 /* ---- lists ---- */
 
 function drawWarnings(warnings) {
@@ -151,6 +159,7 @@ function draw() {
   at('sentence').dataset.mood = status.state === 'worker_failed' ? 'bad' : warnings.length ? 'warn' : 'good';
   drawWarnings(warnings);
   drawTiles(status);
+  drawSample(status);
   drawLine(status);
   drawMachine(status);
   drawEvents(status.events);

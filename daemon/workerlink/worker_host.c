@@ -26,6 +26,7 @@ static void welcome_send(struct tw_worker_host *host, int slot) {
     welcome->snapshot_mode = (uint32_t)config->snapshot_mode;
     welcome->snapshot_steps = config->snapshot_steps;
     welcome->eval_steps = config->eval_steps;
+    welcome->sample_bytes = config->sample_bytes;
     welcome->compute = (uint32_t)config->compute.compute;
     welcome->recompute = (uint32_t)config->compute.recompute;
     welcome->threads = config->compute.threads;
@@ -187,6 +188,14 @@ static void on_step(struct tw_worker_host *host, const struct tw_wmsg_step *step
     host->config.events.event(host->config.user, &event);
 }
 
+static bool on_sample(struct tw_worker_host *host, const struct tw_wmsg_sample *sample) {
+    const struct tw_worker_host_events *events = &host->config.events;
+    if (sample->prompt[sizeof(sample->prompt) - 1] != 0) return false;
+    if (sample->text[sizeof(sample->text) - 1] != 0) return false;
+    if (events->sampled != NULL) events->sampled(host->config.user, sample);
+    return true;
+}
+
 static bool on_news(struct tw_worker_host *host, const struct tw_worker_msg *msg) {
     const struct tw_worker_host_events *events = &host->config.events;
     switch (msg->kind) {
@@ -194,6 +203,7 @@ static bool on_news(struct tw_worker_host *host, const struct tw_worker_msg *msg
     case TW_WMSG_EVALUATED:
         if (events->evaluated != NULL) events->evaluated(host->config.user, &msg->u.evaluated);
         return true;
+    case TW_WMSG_SAMPLE: return on_sample(host, &msg->u.sample);
     case TW_WMSG_SNAPSHOT_DONE:
         if (msg->u.snapshot_done.slot > TW_SNAPSHOT_NONE) return false;
         if (events->snapshot != NULL) {

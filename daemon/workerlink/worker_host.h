@@ -59,6 +59,8 @@ struct tw_worker_host_events {
     void (*stepped)(void *user, const struct tw_wmsg_step *step);
     void (*encoded)(void *user, const struct tw_encoded *encoded);
     void (*evaluated)(void *user, const struct tw_wmsg_evaluated *evaluated);
+    /* Prompt and text end in a zero. */
+    void (*sampled)(void *user, const struct tw_wmsg_sample *sample);
     void (*snapshot)(void *user, uint32_t slot, uint64_t step);
     void (*gone)(void *user, const char *sentence);
     void (*refused)(void *user, const char *sentence);
@@ -74,7 +76,7 @@ struct tw_worker_host_config {
     uint32_t worker_uid; /* user that may run the worker too; 0: no other user */
     const char *data_path;
     struct tw_compute_config compute;
-    uint32_t snapshot_steps, eval_steps;
+    uint32_t snapshot_steps, eval_steps, sample_bytes;
     enum tw_snapshot_mode snapshot_mode;
     uint64_t stop_step, data_seed;
     uint64_t pool_bytes; /* 0 = tw_worker_pool_bytes */

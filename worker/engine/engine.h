@@ -204,6 +204,9 @@ void tw_engine_cache_destroy(struct tw_engine_cache *cache); /* NULL is allowed 
 enum tw_status tw_engine_cache_extend(struct tw_engine_cache *cache, const uint32_t *tokens,
                                       uint32_t count, float *logits, struct tw_error *err);
 
+/* Bytes that a cache of a whole context takes. */
+uint64_t tw_engine_cache_bytes(const struct tw_engine *engine);
+
 uint32_t tw_engine_cache_used(const struct tw_engine_cache *cache); /* tokens in the cache */
 void tw_engine_cache_clear(struct tw_engine_cache *cache);          /* back to an empty sequence */
 

@@ -12,10 +12,14 @@ struct tw_engine_cache {
     struct tw_gpu_cache *gpu; /* cache on a device; then only kv.used is valid */
 };
 
+uint64_t tw_engine_cache_bytes(const struct tw_engine *engine) {
+    return tw_model_cache_bytes(engine->run, engine->plan.type);
+}
+
 enum tw_status tw_engine_cache_create(struct tw_engine_cache **cache_out, struct tw_engine *engine,
                                       const float *params, struct tw_error *err) {
     const bool is_on_gpu = engine->memory->gpu != NULL;
-    const uint64_t bytes = tw_model_cache_bytes(engine->run, engine->plan.type);
+    const uint64_t bytes = tw_engine_cache_bytes(engine);
     struct tw_engine_cache *cache = calloc(1, sizeof(*cache));
     void *kv = is_on_gpu ? NULL : malloc(bytes);
     if (cache == NULL || (kv == NULL && !is_on_gpu)) {

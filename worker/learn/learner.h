@@ -55,6 +55,11 @@ struct tw_learner {
      * held-out text has arrived yet. */
     enum tw_status (*heldout)(void *self, const float *params, double *loss, struct tw_error *err);
 
+    /* Continues a passage of the held-out text, with about `bytes` bytes: prompt and text of
+     * *sample. TW_AGAIN: no sample can be taken. NULL: never. */
+    enum tw_status (*sample)(void *self, uint32_t bytes, struct tw_wmsg_sample *sample,
+                             struct tw_error *err);
+
     /* From now on, once *stop is true, `step` and `heldout` may end soon with TW_AGAIN, as if they
      * had not been called. NULL: they are always completed. */
     void (*watch)(void *self, const _Atomic bool *stop);
@@ -89,7 +94,7 @@ struct tw_learner {
 struct tw_learner_config {
     const struct tw_run *run;       /* borrowed, must outlive the learner */
     const struct tw_layout *layout; /* borrowed, must outlive the learner */
-    const char *data_path;          /* path of the training data */
+    const char *data_path;          /* path of the training data; borrowed like the run */
     uint64_t data_seed;             /* seed of this node's sampling order */
     struct tw_compute_config compute;
 };

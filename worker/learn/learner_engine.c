@@ -50,6 +50,14 @@ static enum tw_status heldout(void *self, const float *params, double *loss, str
     return TW_OK;
 }
 
+static enum tw_status sample(void *self, uint32_t bytes, struct tw_wmsg_sample *sample,
+                             struct tw_error *err) {
+    struct tw_learner_engine *real = self;
+    const struct tw_text_sampler_source source = {
+        .engine = real->engine, .data = &real->data, .data_path = real->data_path};
+    return tw_text_sampler_take(&real->sampler, &source, bytes, sample, err);
+}
+
 static float lr(void *self, uint64_t clock_tokens) {
     const struct tw_learner_engine *real = self;
     return tw_schedule_lr(real->run, clock_tokens, real->engine->updates);
@@ -101,6 +109,7 @@ static enum tw_status create_engine(struct tw_learner_engine *real, struct tw_le
         .init = init,
         .step = step,
         .heldout = heldout,
+        .sample = sample,
         .watch = watch,
         .lr = lr,
         .pull = pull,
@@ -120,6 +129,7 @@ enum tw_status tw_learner_engine_open(struct tw_learner_engine *real, struct tw_
     memset(real, 0, sizeof(*real));
     real->run = config->run;
     real->data_seed = config->data_seed;
+    real->data_path = config->data_path;
     TW_TRY(tw_data_open(&real->data, config->data_path, config->run, err));
     const enum tw_status status = create_engine(real, learner, config, err);
     if (status != TW_OK) tw_learner_engine_close(real);
@@ -127,6 +137,7 @@ enum tw_status tw_learner_engine_open(struct tw_learner_engine *real, struct tw_
 }
 
 void tw_learner_engine_close(struct tw_learner_engine *real) {
+    tw_text_sampler_close(&real->sampler);
     tw_engine_destroy(real->engine);
     free(real->tokens);
     tw_data_close(&real->data);

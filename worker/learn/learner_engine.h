@@ -6,6 +6,7 @@
 
 #include "worker/data/data.h"
 #include "worker/learn/learner.h"
+#include "worker/learn/text_sampler.h"
 
 struct tw_learner_engine {
     struct tw_engine *engine;
@@ -14,6 +15,8 @@ struct tw_learner_engine {
     uint64_t data_seed;
     uint32_t *tokens;   /* the batch being trained on, (batch, context + 1) */
     time_t refreshed_s; /* time of the last look for new shards */
+    const char *data_path;
+    struct tw_text_sampler sampler;
 };
 
 /* Opens the data (those that the manifest names, if any), creates the engine and fills *learner,

@@ -232,6 +232,19 @@ static enum tw_status heldout(void *self, const float *params, double *loss, str
     return tw_handover_call(&bridge->handover, loss_run, &call, err);
 }
 
+/* The text that the trainer gave last. */
+static enum tw_status sample(void *self, uint32_t bytes, struct tw_wmsg_sample *sample,
+                             struct tw_error *err) {
+    struct tw_bridge *bridge = self;
+    (void)bytes; /* the trainer chooses the size */
+    TW_ASSERT(pthread_mutex_lock(&bridge->handover.mutex) == 0);
+    const bool is_new = bridge->has_text;
+    *sample = bridge->text;
+    bridge->has_text = false;
+    TW_ASSERT(pthread_mutex_unlock(&bridge->handover.mutex) == 0);
+    return is_new ? TW_OK : tw_fail(err, TW_AGAIN, "the trainer gave no new text");
+}
+
 /* ---- the loop ------------------------------------------------------------------------------ */
 
 /* A run of any model begins with the trainer's own parameters. */
@@ -353,6 +366,7 @@ enum tw_status tw_bridge_open(struct tw_bridge *bridge, struct tw_learner *learn
         .init = init,
         .step = step,
         .heldout = heldout,
+        .sample = sample,
         .lr = lr,
         .pull = pull,
         .push = push,

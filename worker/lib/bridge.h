@@ -44,6 +44,9 @@ struct tw_bridge {
      * call, so no range that the session borrows has any left. Under the handover's mutex. */
     uint64_t late; /* set of fragments whose mirrors hold changes */
 
+    struct tw_wmsg_sample text; /* the trainer's newest, if has_text. Under the handover's mutex */
+    bool has_text;
+
     enum tw_status failure; /* status of the last hand-back, which `finish` reports */
     struct tw_error failure_err;
 

@@ -13,6 +13,7 @@
 #include "worker/lib/run_view.h"
 #include "worker/lib/worker_inner.h"
 #include "worker/loop/session.h"
+#include "worker/support/utf8.h"
 
 static const char default_socket[] = "/run/thinwire/worker.sock";
 
@@ -207,6 +208,34 @@ const struct thinwire_run *thinwire_worker_run(const struct thinwire_worker *wor
 
 const char *thinwire_worker_setting(const struct thinwire_worker *worker, const char *key) {
     return tw_run_view_setting(&worker->view, key);
+}
+
+/* Copies whole characters of a text, as many as fit. False: it is not UTF-8. */
+static bool copy_text(char to[TW_SAMPLE_BYTES_MAX], const char *text) {
+    const size_t size = strlen(text);
+    size_t kept = 0;
+    for (size_t at = 0; at < size;) {
+        const int one = tw_utf8_size((const uint8_t *)text + at, size - at);
+        if (one <= 0) return false;
+        at += (size_t)one;
+        if (at < TW_SAMPLE_BYTES_MAX) kept = at;
+    }
+    memcpy(to, text, kept);
+    memset(to + kept, 0, TW_SAMPLE_BYTES_MAX - kept);
+    return true;
+}
+
+enum thinwire_status thinwire_worker_sample(struct thinwire_worker *worker, const char *prompt,
+                                            const char *text, struct thinwire_error *error) {
+    struct tw_bridge *bridge = &worker->bridge;
+    struct tw_wmsg_sample sample = {0};
+    if (!copy_text(sample.prompt, prompt) || !copy_text(sample.text, text))
+        return tw_worker_refuse(error, "a sample of text is UTF-8");
+    TW_ASSERT(pthread_mutex_lock(&bridge->handover.mutex) == 0);
+    bridge->text = sample;
+    bridge->has_text = true;
+    TW_ASSERT(pthread_mutex_unlock(&bridge->handover.mutex) == 0);
+    return THINWIRE_OK;
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */

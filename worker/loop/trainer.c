@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "kernels/norm.h"
+#include "worker/loop/evaluation.h"
 #include "worker/loop/host_mirror.h"
 #include "worker/loop/start_state.h"
 #include "worker/merge/request.h"
@@ -82,7 +83,7 @@ uint64_t tw_trainer_clock(struct tw_trainer *trainer) {
     return trainer->clock_tokens;
 }
 
-/* ---- snapshots and evaluation -------------------------------------------------------------- */
+/* ---- snapshots ------------------------------------------------------------------------------ */
 
 static bool is_running(const struct tw_trainer *trainer) {
     return !trainer->is_paused && !trainer->is_finished && !trainer->is_over;
@@ -136,62 +137,12 @@ static bool snapshot_is_due(const struct tw_trainer *trainer) {
     return trainer->step >= trainer->snapshot_step + trainer->snapshot_steps;
 }
 
-/* Loss of params on held-out text, while requests are answered as in a step. */
-static enum tw_status heldout(struct tw_trainer *trainer, const float *params, double *loss,
-                              struct tw_error *err) {
-    const struct tw_learner *learner = trainer->learner;
-    tw_step_server_open(&trainer->side, !trainer->is_finished);
-    const enum tw_status status = learner->heldout(learner->self, params, loss, err);
-    trainer->sync_us += tw_step_server_close(&trainer->side);
-    return status;
-}
-
-static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err) {
-    const struct tw_learner *learner = trainer->learner;
-    const struct tw_vectors *vectors = &learner->vectors;
-    const size_t elements = (size_t)trainer->shm->geometry.elements;
-    float *phi, *u;
-    tw_shm_settle(trainer->shm);
-    tw_shm_home(trainer->shm, 0, &phi, &u);
-
-    double live = 0, anchor = 0;
-    enum tw_status status = heldout(trainer, learner->theta, &live, err);
-    if (status == TW_OK) status = heldout(trainer, phi, &anchor, err);
-    /* Given up for a pause: it is due again when training goes on. */
-    if (status == TW_AGAIN && atomic_load(&trainer->side.is_cut)) return TW_OK;
-    trainer->evaluated_step = trainer->step;
-    if (status == TW_AGAIN) return TW_OK;
-    TW_TRY(status);
-    if (learner->borrow != NULL) TW_TRY(learner->borrow(learner->self, 0, elements, err));
-    const double size = tw_norm_squared(phi, elements);
-    const double apart = vectors->distance_squared(
-        vectors->self, vectors->theta, tw_device_anchor_all(&trainer->merger.twin), elements);
-    TW_TRY(vectors->finish(vectors->self, err));
-    trainer->evaluated_changes = trainer->merger.changes_count;
-
-    struct tw_worker_msg told = {.kind = TW_WMSG_EVALUATED};
-    told.u.evaluated.step = trainer->step;
-    told.u.evaluated.loss_live = (float)live;
-    told.u.evaluated.loss_anchor = (float)anchor;
-    told.u.evaluated.distance = size > 0 ? (float)sqrt(apart / size) : 0;
-    tw_log(TW_LOG_INFO, "evaluated",
-           "step=%" PRIu64 " loss_live=%.4f loss_anchor=%.4f distance=%.5f", trainer->step, live,
-           anchor, (double)told.u.evaluated.distance);
-    return tw_daemon_link_send(trainer->link, &told, err);
-}
-
-static bool evaluation_is_due(const struct tw_trainer *trainer) {
-    const uint32_t every = trainer->welcome->eval_steps;
-    return every > 0 && !trainer->is_paused && trainer->step % every == 0 &&
-           trainer->step != trainer->evaluated_step;
-}
-
 /* The time since the boundary began counts as merging (sync_us), except for evaluation. */
 static enum tw_status boundary_extras(struct tw_trainer *trainer, struct tw_error *err) {
     if (snapshot_is_due(trainer)) TW_TRY(snapshot_take(trainer, err));
-    if (!evaluation_is_due(trainer)) return TW_OK;
+    if (!tw_evaluation_is_due(trainer)) return TW_OK;
     const uint64_t begin_us = cost_us(trainer);
-    const enum tw_status status = evaluate(trainer, err);
+    const enum tw_status status = tw_evaluation_run(trainer, err);
     trainer->boundary_us += cost_us(trainer) - begin_us;
     return status;
 }
@@ -516,7 +467,7 @@ static enum tw_status finished_settle(struct tw_trainer *trainer, struct tw_erro
     trainer->evaluated_changes = trainer->merger.changes_count;
     trainer->evaluated_step = trainer->step;
     TW_TRY(snapshot_take(trainer, err));
-    return trainer->welcome->eval_steps > 0 ? evaluate(trainer, err) : TW_OK;
+    return trainer->welcome->eval_steps > 0 ? tw_evaluation_run(trainer, err) : TW_OK;
 }
 
 enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err) {

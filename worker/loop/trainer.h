@@ -65,6 +65,7 @@ struct tw_trainer {
     uint64_t snapshot_steps;    /* number of steps until the next snapshot */
     uint64_t evaluated_step;    /* step of the last evaluation; UINT64_MAX = none yet */
     uint64_t evaluated_changes; /* merger.changes_count at the last evaluation */
+    uint64_t sample_due_us;     /* CLOCK_MONOTONIC; no sample of text is taken before */
 
     uint32_t waiting_count;
     bool is_behind;                /* APPLYs pile up, so the loop does them itself */

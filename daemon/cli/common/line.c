@@ -21,13 +21,19 @@ static unsigned columns_of(const char *text) {
     return columns;
 }
 
+/* Whether a control character is here, of one byte or two: U+0000 to 1F, and U+007F to 9F. */
+static bool is_control_at(const char *text) {
+    const unsigned char first = (unsigned char)text[0], second = (unsigned char)text[1];
+    return first < 32 || first == 127 || (first == 0xC2 && second >= 0x80 && second < 0xA0);
+}
+
 /* Prints one code point; returns the start of the next. */
 static const char *put_point(const struct screen *screen, const char *text) {
-    const bool is_control = (unsigned char)*text < 32 || *text == 127;
+    const bool is_control = is_control_at(text);
     const bool is_foreign = !screen->has_utf8 && (unsigned char)*text > 127;
     if (is_control || is_foreign) {
         (void)fputc(is_control ? ' ' : '?', screen->to);
-        for (text++; is_foreign && is_continuation(*text);) text++;
+        for (text++; is_continuation(*text);) text++;
         return text;
     }
     do (void)fputc(*text++, screen->to);

@@ -26,7 +26,7 @@ struct line {
 
 /* Begins a line with " Label " in dim. The caller then appends the pieces. */
 struct line line_begin(const struct screen *screen, const char *label);
-/* Appends text. Text beyond the width is cut with an ellipsis. Control bytes become spaces. */
+/* Appends text. Text beyond the width is cut with an ellipsis. Control characters become spaces. */
 void line_put(struct line *line, enum paint paint, const char *fmt, ...) TW_PRINTF(3, 4);
 void line_end(struct line *line);
 

@@ -551,6 +551,13 @@ static void print_scores(const struct screen *screen, const json_t *status) {
     line_wrap(screen, YELLOW, "", 12, error);
 }
 
+/* A text by the model: a passage of the held-out text, dim, and how it goes on. */
+static void print_sample(const struct screen *screen, const json_t *status) {
+    if (json_str(status, "train.sample.text")[0] == 0) return;
+    line_wrap(screen, DIM, "  Sample    ", 12, json_str(status, "train.sample.prompt"));
+    line_wrap(screen, PLAIN, "", 12, json_str(status, "train.sample.text"));
+}
+
 static void print_lately(const struct screen *screen, const json_t *status) {
     const json_t *const events = json_at(status, "events");
     for (size_t i = 0; i < json_array_size(events); i++) {
@@ -589,6 +596,7 @@ void screen_status(const struct screen *screen, const json_t *status) {
     print_contributions(screen, status);
     print_worker(screen, status);
     print_scores(screen, status);
+    print_sample(screen, status);
     print_lately(screen, status);
     print_foot(screen, status);
 }

@@ -12,7 +12,14 @@
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/json_path.h"
 
-enum { REFRESH_MS = 1000, ROWS_MIN = 12, COLUMNS_MIN = 60, TEXT_BYTES = 512, PEERS_SHOWN = 1024 };
+enum {
+    REFRESH_MS = 1000,
+    ROWS_MIN = 12,
+    ROWS_OF_SAMPLE = 20,
+    COLUMNS_MIN = 60,
+    TEXT_BYTES = 1100,
+    PEERS_SHOWN = 1024
+};
 enum colour { PLAIN, GREEN, YELLOW, RED, BLUE, DIM };
 enum sort { BY_LINK, BY_RATE, BY_RTT, BY_STEP, SORTS };
 
@@ -127,6 +134,27 @@ static int draw_training(const struct top *top, int row) {
               tw_units_count(b, json_num(status, "train.steps")),
               tw_units_percent(c, json_num(status, "train.utilisation_minute_ratio")));
     return row;
+}
+
+/* The last `points` code points of a text. */
+static const char *tail_of(const char *text, size_t points) {
+    const char *at = text + strlen(text);
+    while (at > text && points > 0) {
+        at--;
+        points -= ((unsigned char)*at & 0xC0) != 0x80;
+    }
+    return at;
+}
+
+/* A text by the model: the end of a passage of the held-out text, dim, and how it goes on. */
+static int draw_sample(const struct top *top, int row) {
+    const char *const text = json_str(top->status, "train.sample.text");
+    if (*text == 0 || LINES < ROWS_OF_SAMPLE) return row;
+    int column = put(row, 0, 0, "Text   ");
+    column = put(row, column, paint(DIM), "%s",
+                 tail_of(json_str(top->status, "train.sample.prompt"), (size_t)COLS / 3));
+    (void)put(row, column, 0, "%s", text);
+    return row + 1;
 }
 
 static int put_rate(int row, int column, const char *name, double now, double most) {
@@ -274,6 +302,7 @@ static void draw(struct top *top) {
     } else {
         int row = draw_head(top);
         row = draw_training(top, row);
+        row = draw_sample(top, row);
         row = draw_line(top, row);
         row = draw_rounds(top, row);
         draw_peers(top, row);

@@ -35,6 +35,8 @@ static const struct tw_run_step STEP = {.loss = 2.5f,
 static const struct tw_scores VALUES = {.count = 1, .rows = {{"loss/poems.txt", 2.25}}};
 static const struct tw_run_scores SCORES = {.rounds = 7, .took_us = 1500000, .scores = &VALUES};
 
+static const struct tw_wmsg_sample SAMPLE = {.step = 90, .prompt = "In the", .text = "\xff"};
+
 static json_t *make_line(const char *kind) {
     const struct tw_run_moment at = moment();
     const struct tw_view_round round = {.round = 7, .fragment = 1, .took_us = TW_VIEW_NEVER};
@@ -45,12 +47,13 @@ static json_t *make_line(const char *kind) {
     if (strcmp(kind, "evaluation") == 0) return tw_run_line_evaluation(&at, &STEP);
     if (strcmp(kind, "round") == 0) return tw_run_line_round(&at, &round, "empty");
     if (strcmp(kind, "scores") == 0) return tw_run_line_scores(&at, &SCORES);
+    if (strcmp(kind, "sample") == 0) return tw_run_line_sample(&at, &SAMPLE);
     if (strcmp(kind, "warning") == 0) return tw_run_line_warning(&at, &warning, true);
     return tw_run_line_gap(&at, 4);
 }
 
-static const char *const KINDS[] = {"start", "stop",   "step",    "evaluation",
-                                    "round", "scores", "warning", "gap"};
+static const char *const KINDS[] = {"start",  "stop",   "step",    "evaluation", "round",
+                                    "scores", "sample", "warning", "gap"};
 
 /* Removes the keys of a row of the guide's table from the lines that have it. */
 static void take_row(json_t *lines, const char *row) {
@@ -112,10 +115,19 @@ static void scores_are_an_object(void **state) {
     json_decref(line);
 }
 
+static void text_that_is_no_text_is_named(void **state) {
+    (void)state;
+    json_t *const line = make_line("sample");
+    assert_string_equal(json_string_value(json_object_get(line, "prompt")), "In the");
+    assert_string_equal(json_string_value(json_object_get(line, "sample")), "(not UTF-8)");
+    json_decref(line);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_is_documented_and_the_reverse),
         cmocka_unit_test(scores_are_an_object),
+        cmocka_unit_test(text_that_is_no_text_is_named),
         cmocka_unit_test(a_number_that_is_not_finite_is_null),
     };
     if (argc != 2) return 2;

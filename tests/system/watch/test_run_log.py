@@ -24,6 +24,8 @@ class SummaryWriter:
         self.out = open(folder + "/scalars", "a")
     def add_scalar(self, *words):
         print(json.dumps(words), file=self.out)
+    def add_text(self, *words):
+        print(json.dumps(words), file=self.out)
     def flush(self):
         self.out.flush()
     def close(self):
@@ -69,7 +71,7 @@ def check_copies(state, folder, where):
     assert copy(folder, where, "--wandb", "attic") == count
     with open(sorted(folder.glob("*.jsonl"))[-1], "a", encoding="ascii") as out:
         out.write('{"kind":"evaluation","time":"2026-01-31T12:00:00.000Z","step":77,'
-                  '"validation_anchor_nats":2.5,"loss_nats":null}\n{"kind":"ste')
+                  '"validation_anchor_nats":2.5,"loss_nats":null}\n')
     assert copy(folder, where, "--tensorboard", "board") == 1
     assert copy(folder, where, "--wandb", "attic") == 1
     drawn = (where / "board" / "scalars").read_text(encoding="ascii").splitlines()
@@ -80,6 +82,14 @@ def check_copies(state, folder, where):
     assert runlog.values_of(values) == {"scores/loss/poem": 1.5, "scores/a": 2.0}
     sent = (where / "sent").read_text(encoding="ascii").splitlines()
     assert json.loads(sent[-1]) == {"train/validation_anchor_nats": 2.5, "step": 77}, sent[-1]
+    with open(sorted(folder.glob("*.jsonl"))[-1], "a", encoding="ascii") as out:
+        out.write('{"kind":"sample","step":77,"prompt":"In the","sample":" end\\n#"}\n{"kind":"ste')
+    assert copy(folder, where, "--tensorboard", "board") == 1
+    assert copy(folder, where, "--wandb", "attic") == 1
+    shown = (where / "board" / "scalars").read_text(encoding="ascii").splitlines()[-1]
+    assert json.loads(shown) == ["train/sample", "    In the| end\n    #\n", 77, None], shown
+    sent = (where / "sent").read_text(encoding="ascii").splitlines()[-1]
+    assert json.loads(sent) == {"train/sample": "In the| end\n#", "step": 77}, sent
     about = json.loads((where / "about").read_text(encoding="ascii"))
     assert about["project"] == "attic" and about["resume"] == "allow", about
     assert about["name"] == "n0" and about["group"] == "nodes", about

@@ -1,11 +1,12 @@
-/* Tests of worker/learn/learner_engine.c: a step that is given up is as if it had not been called.
- */
+/* Tests of worker/learn/learner_engine.c: a step that is given up is as if it had not been called,
+ * and so is a sample of text. */
 #include "worker/learn/learner_engine.h"
 
 #include <stdatomic.h>
 #include <unistd.h>
 
 #include "tests/test.h"
+#include "worker/support/utf8.h"
 
 enum { TEXT_BYTES = 64 * 1024 };
 
@@ -18,9 +19,9 @@ static int open_text(void **state) {
     (void)state;
     const int fd = mkstemp(path);
     assert_true(fd >= 0);
-    for (unsigned i = 0; i < TEXT_BYTES; i++) {
-        const char letter = (char)('a' + i * i % 23);
-        assert_int_equal(write(fd, &letter, 1), 1);
+    for (unsigned i = 0; i < TEXT_BYTES / 2; i++) {
+        char letter[2] = {(char)0xC3, (char)(0xA0 + i * i % 23)}; /* from U+00E0 on */
+        assert_int_equal(write(fd, letter, 2), 2);
     }
     assert_int_equal(close(fd), 0);
     tw_run_defaults(&run);
@@ -82,9 +83,79 @@ static void given_up_step_trains_on_its_batch_later(void **state) {
     for (unsigned i = 0; i < 2; i++) tw_learner_engine_close(&reals[i]);
 }
 
+/* The bytes of this many whole characters of the text, and of U+FFFD if `is_free`. */
+static unsigned count_characters(const char *text, bool is_free) {
+    unsigned count = 0;
+    for (size_t left = strlen(text), at = 0; left > 0; count++) {
+        const int size = tw_utf8_size((const uint8_t *)text + at, left);
+        if (!is_free && (size != 2 || (uint8_t)text[at] != 0xC3)) fail_msg("not of the text");
+        assert_true(size > 0);
+        at += (size_t)size;
+        left -= (size_t)size;
+    }
+    return count;
+}
+
+static void sample_continues_the_text_and_changes_nothing(void **state) {
+    (void)state;
+    static struct tw_learner_engine reals[2];
+    struct tw_learner learners[2];
+    uint64_t cursors[2] = {0, 0};
+    struct tw_wmsg_sample before = {0}, sample;
+    for (unsigned i = 0; i < 2; i++) open_learner(&reals[i], &learners[i]);
+    for (unsigned turn = 0; turn < 3; turn++) {
+        struct tw_step_result result;
+        assert_int_equal(learners[0].sample(learners[0].self, 30, &sample, &err), TW_OK);
+        assert_in_range(count_characters(sample.prompt, false), 3, 8);
+        assert_in_range(strlen(sample.text), 30, 33);
+        assert_true(count_characters(sample.text, true) > 0);
+        assert_string_not_equal(sample.prompt, before.prompt);
+        before = sample;
+        for (unsigned i = 0; i < 2; i++)
+            assert_int_equal(learners[i].step(learners[i].self, &cursors[i], 0.01f, &result, &err),
+                             TW_OK);
+        assert_memory_equal(learners[0].theta, learners[1].theta,
+                            (size_t)layout.elements * sizeof(float));
+    }
+    for (unsigned i = 0; i < 2; i++) tw_learner_engine_close(&reals[i]);
+}
+
+static void sample_ends_for_a_pause(void **state) {
+    (void)state;
+    static struct tw_learner_engine real;
+    struct tw_learner learner;
+    struct tw_wmsg_sample sample;
+    _Atomic bool stop = true;
+    open_learner(&real, &learner);
+    learner.watch(learner.self, &stop);
+    assert_int_equal(learner.sample(learner.self, 1000, &sample, &err), TW_OK);
+    assert_string_equal(sample.text, "");
+    atomic_store(&stop, false);
+    assert_int_equal(learner.sample(learner.self, 5000, &sample, &err), TW_OK);
+    assert_in_range(strlen(sample.text), TW_SAMPLE_BYTES_MAX - 4, TW_SAMPLE_BYTES_MAX - 1);
+    tw_learner_engine_close(&real);
+}
+
+/* Nobody knows the text of token numbers. */
+static void tokens_without_a_tokenizer_have_no_sample(void **state) {
+    (void)state;
+    static struct tw_learner_engine real;
+    struct tw_learner learner;
+    struct tw_wmsg_sample sample;
+    run.data.tokenizer = TW_TOKENIZER_IDS;
+    run.model.vocab = 65536;
+    if (tw_layout_init(&layout, &run, &err) != TW_OK) fail_msg("%s", err.message);
+    open_learner(&real, &learner);
+    assert_int_equal(learner.sample(learner.self, 30, &sample, &err), TW_AGAIN);
+    tw_learner_engine_close(&real);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sample_continues_the_text_and_changes_nothing),
+        cmocka_unit_test(sample_ends_for_a_pause),
         cmocka_unit_test(given_up_step_trains_on_its_batch_later),
+        cmocka_unit_test(tokens_without_a_tokenizer_have_no_sample), /* changes the run */
     };
     return cmocka_run_group_tests(tests, open_text, remove_text);
 }

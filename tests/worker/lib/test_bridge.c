@@ -30,6 +30,8 @@ static struct {
     atomic_bool must_stop, must_fail, is_done;
     atomic_int restored; /* times */
     struct thinwire_error error;
+    char long_text[2000];
+    enum thinwire_status refused, taken; /* answers to samples of text */
 } own;
 
 static int read_tensor(void *self, enum thinwire_array array, uint32_t tensor, uint64_t begin,
@@ -83,6 +85,10 @@ static void *train(void *argument) {
         const struct thinwire_run *run = thinwire_worker_run(worker);
         for (uint32_t t = 0; t < run->tensors_count; t++)
             own.tensors[t] = calloc((size_t)run->tensors[t].elements, sizeof(float));
+        own.refused = thinwire_worker_sample(worker, "", "\xff", &own.error);
+        memset(own.long_text, 'a', sizeof(own.long_text) - 1);
+        memcpy(own.long_text + 1022, "\xc3\xa4", 2); /* a character that does not fit */
+        own.taken = thinwire_worker_sample(worker, "In the", own.long_text, &own.error);
         status = thinwire_worker_start(worker, &trainer, &own.error);
         bool has_step = false;
         while (status >= THINWIRE_OK && !atomic_load(&own.must_stop)) {
@@ -355,6 +361,23 @@ static void trainer_that_fails_is_told_of(void **state) {
     assert_string_equal(own.error.message, msg.u.fatal.text);
 }
 
+static void text_of_the_trainer_is_sent_once(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    dae.welcome.eval_steps = 2;
+    dae.welcome.sample_bytes = 100;
+    welcome_worker();
+    await(TW_WMSG_READY, &msg);
+    await(TW_WMSG_SAMPLE, &msg);
+    assert_int_equal(own.refused, THINWIRE_INVALID);
+    assert_int_equal(own.taken, THINWIRE_OK);
+    assert_string_equal(msg.u.sample.prompt, "In the");
+    assert_int_equal(strlen(msg.u.sample.text), 1022);
+    const uint64_t step = msg.u.sample.step;
+    do await(TW_WMSG_EVALUATED, &msg); /* fails for another packet */
+    while (msg.u.evaluated.step < step + 4);
+}
+
 static void loss_of_the_anchor_is_measured_in_place(void **state) {
     (void)state;
     struct tw_worker_msg msg;
@@ -431,6 +454,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(daemon_that_comes_back_restores_the_snapshot, open_all,
                                         close_all),
         cmocka_unit_test_setup_teardown(trainer_that_fails_is_told_of, open_all, close_all),
+        cmocka_unit_test_setup_teardown(text_of_the_trainer_is_sent_once, open_all, close_all),
         cmocka_unit_test_setup_teardown(loss_of_the_anchor_is_measured_in_place, open_all,
                                         close_all),
         cmocka_unit_test_setup_teardown(daemon_that_is_not_there_is_waited_for, open_all,

@@ -245,6 +245,7 @@ static void engine_learns_and_evaluates(void **state) {
     struct tw_worker_msg msg;
     dae.welcome.eval_steps = 60;
     dae.welcome.stop_step = 60;
+    dae.welcome.sample_bytes = 20;
     worker_spawn();
     accept_worker();
     fake_daemon_welcome(&dae);
@@ -253,6 +254,9 @@ static void engine_learns_and_evaluates(void **state) {
     const float before = msg.u.evaluated.loss_live;
     assert_true(before > 5.3f && before < 5.8f); /* ln 256 = 5.55 */
     assert_true(msg.u.evaluated.loss_anchor == before);
+    await(TW_WMSG_SAMPLE, &msg);
+    assert_int_equal(msg.u.sample.step, 0);
+    assert_in_range(strlen(msg.u.sample.text), 20, 23);
     await(TW_WMSG_EVALUATED, &msg);
     assert_int_equal(msg.u.evaluated.step, 60);
     assert_true(msg.u.evaluated.loss_live < before - 0.5f);

@@ -88,6 +88,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     library.thinwire_worker_start.argtypes = [worker, ctypes.POINTER(Trainer), error]
     library.thinwire_worker_step.argtypes = [worker, ctypes.POINTER(Step), ctypes.c_int,
                                              ctypes.POINTER(Next), error]
+    library.thinwire_worker_sample.argtypes = [worker, ctypes.c_char_p, ctypes.c_char_p, error]
     library.thinwire_worker_close.argtypes = [worker]
     library.thinwire_worker_close.restype = None
     library.thinwire_worker_draw.argtypes = [worker, tokens, error]

@@ -386,6 +386,11 @@ class IslandWorker:
         self._tell(lambda worker: worker.heldout_window(index, count, address) or 0)
         dist.broadcast(_tokens(address, self.run.context + 1), 0, group=self.ranks.control)
 
+    def sample(self, prompt: str, text: str) -> None:
+        """As Worker.sample. The text of rank 0 is shown."""
+        if self.worker is not None:
+            self.worker.sample(prompt, text)
+
     def abandon(self) -> None:
         """Detaches without the other ranks, after an error."""
         if self._leader is not None:

@@ -139,6 +139,13 @@ def values_of(line: dict) -> dict[str, float]:
             if isinstance(value, (int, float)) and not isinstance(value, bool)}
 
 
+def text_of(line: dict) -> Optional[str]:
+    """A text by the model, after the passage that it continues; None for other lines."""
+    if line["kind"] != "sample":
+        return None
+    return f"{line.get('prompt')}|{line.get('sample')}"
+
+
 class Board:
     """TensorBoard, by PyTorch's writer or by that of tensorboardX."""
 
@@ -159,6 +166,10 @@ class Board:
         """Draws the values of a line."""
         for name, value in values_of(line).items():
             self.writer.add_scalar(name, value, step, _seconds(line))
+        text = text_of(line)
+        if text is not None:  # indented: Markdown leaves it as it is
+            quoted = "".join(f"    {row}\n" for row in text.splitlines())
+            self.writer.add_text("train/sample", quoted, step, _seconds(line))
 
     def flush(self) -> None:
         """All values so far are on disk."""
@@ -190,8 +201,10 @@ class Wandb:
 
     def add(self, line: dict, step: int) -> None:
         """Sends the values of a line."""
-        values = values_of(line)
-        if values:
+        values, text = values_of(line), text_of(line)
+        if text is not None:
+            self.run.log({"train/sample": text, "step": step})
+        elif values:
             self.run.log({**values, "step": step})
 
     def flush(self) -> None:

@@ -231,6 +231,14 @@ class Node:
             self.worker.heldout_window(index, wanted, row.data_ptr())
         return windows.long()
 
+    def sample(self, prompt: str, text: str) -> None:
+        """Shows a text that the model wrote after a prompt in `thinwire status` and on the page.
+
+        It is shown after the next evaluation; call it from `heldout`, say. In an island the text
+        of rank 0 counts.
+        """
+        self.worker.sample(prompt, text)
+
     def close(self) -> None:
         """Takes a snapshot and detaches."""
         self.worker.close()

@@ -225,6 +225,17 @@ class Worker:
         if status != c.OK:
             self._fail(status)
 
+    def sample(self, prompt: str, text: str) -> None:
+        """A text that the model wrote after a prompt, for `thinwire status` and the page.
+
+        It is shown after the next evaluation. At most 1023 bytes of UTF-8 of each are.
+        """
+        status = self._c.thinwire_worker_sample(
+            self._handle, *(part.replace("\0", "").encode(errors="replace")
+                            for part in (prompt, text)), ctypes.byref(self._error))
+        if status != c.OK:
+            self._fail(status)
+
     def abandon(self) -> None:
         """Detaches after an error of the trainer."""
         self.close()

@@ -172,6 +172,14 @@ THINWIRE_API enum thinwire_status thinwire_worker_step(struct thinwire_worker *w
                                                        int timeout_ms, struct thinwire_next *next,
                                                        struct thinwire_error *error);
 
+/* A text that the model wrote, and the prompt that it continues ("" allowed), for `thinwire status`
+ * and the page of the node. It goes out after the next evaluation, and a later text takes the place
+ * of one that waits. UTF-8; longer ones than 1023 bytes are cut. May be called by the callback
+ * `heldout`. THINWIRE_INVALID: not UTF-8. */
+THINWIRE_API enum thinwire_status thinwire_worker_sample(struct thinwire_worker *worker,
+                                                         const char *prompt, const char *text,
+                                                         struct thinwire_error *error);
+
 /* Takes a snapshot, detaches from the daemon and frees the worker; NULL is allowed. Does nothing in
  * a child process of the process that opened the worker. */
 THINWIRE_API void thinwire_worker_close(struct thinwire_worker *worker);

@@ -1,0 +1,43 @@
+/* text_sampler.h - a short text by the model that trains, for people: the beginning of a held-out
+ * window, and how the model continues it. */
+#ifndef TW_WORKER_LEARN_TEXT_SAMPLER_H
+#define TW_WORKER_LEARN_TEXT_SAMPLER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "proto/worker_msg.h"
+#include "worker/data/data.h"
+#include "worker/engine/engine.h"
+#include "worker/tokenizer/tokenizer_text.h"
+
+enum {
+    TW_TEXT_SAMPLE_US = 1000 * 1000,  /* a longer sample is ended where it is */
+    TW_TEXT_SAMPLE_CACHE = 256 << 20, /* bytes of keys and values beyond which no sample is taken */
+};
+
+struct tw_text_sampler {
+    bool is_open;                   /* a tokenizer was looked for */
+    struct tw_tokenizer *tokenizer; /* NULL: none is known, and no sample is taken */
+    uint64_t taken_count;           /* samples taken; each begins with another held-out window */
+};
+
+struct tw_text_sampler_source {
+    struct tw_engine *engine; /* its theta is sampled; tw_engine_watch ends a sample, too */
+    struct tw_data *data;
+    const char *data_path; /* beside a dataset's shards lies its tokenizer.json */
+};
+
+/* Takes a sample of about `bytes` bytes. Fills prompt and text of *sample with well-formed UTF-8.
+ * The tokenizer is opened at the first call. TW_AGAIN: no sample can be taken, because the
+ * tokenizer is not known, nothing is held out, or keys and values take too much memory. TW_NOMEM,
+ * TW_DATA, TW_CORRUPT, TW_DEVICE. */
+enum tw_status tw_text_sampler_take(struct tw_text_sampler *sampler,
+                                    const struct tw_text_sampler_source *source, uint32_t bytes,
+                                    struct tw_wmsg_sample *sample, struct tw_error *err);
+
+/* A zeroed sampler is allowed. */
+void tw_text_sampler_close(struct tw_text_sampler *sampler);
+
+#endif

@@ -1,0 +1,97 @@
+#include "worker/loop/evaluation.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "kernels/norm.h"
+#include "worker/loop/trainer.h"
+
+enum { SAMPLE_SHARE = 200 }; /* a sample takes at most one part in so many of the time */
+
+static uint64_t now_us(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+bool tw_evaluation_is_due(const struct tw_trainer *trainer) {
+    const uint32_t every = trainer->welcome->eval_steps;
+    return every > 0 && !trainer->is_paused && trainer->step % every == 0 &&
+           trainer->step != trainer->evaluated_step;
+}
+
+/* Loss of params on held-out text, while requests are answered as in a step. */
+static enum tw_status heldout(struct tw_trainer *trainer, const float *params, double *loss,
+                              struct tw_error *err) {
+    const struct tw_learner *learner = trainer->learner;
+    tw_step_server_open(&trainer->side, !trainer->is_finished);
+    const enum tw_status status = learner->heldout(learner->self, params, loss, err);
+    trainer->sync_us += tw_step_server_close(&trainer->side);
+    return status;
+}
+
+/* ||theta - phi|| / ||phi|| */
+static enum tw_status measure_distance(struct tw_trainer *trainer, const float *phi,
+                                       float *distance, struct tw_error *err) {
+    const struct tw_learner *learner = trainer->learner;
+    const struct tw_vectors *vectors = &learner->vectors;
+    const size_t elements = (size_t)trainer->shm->geometry.elements;
+    if (learner->borrow != NULL) TW_TRY(learner->borrow(learner->self, 0, elements, err));
+    const double size = tw_norm_squared(phi, elements);
+    const double apart = vectors->distance_squared(
+        vectors->self, vectors->theta, tw_device_anchor_all(&trainer->merger.twin), elements);
+    TW_TRY(vectors->finish(vectors->self, err));
+    *distance = size > 0 ? (float)sqrt(apart / size) : 0;
+    return TW_OK;
+}
+
+/* Sends a sample of text, if there can be one. A sample that fails for want of memory or data costs
+ * the sample alone. */
+static enum tw_status tell_sample(struct tw_trainer *trainer, struct tw_error *err) {
+    const struct tw_learner *learner = trainer->learner;
+    const uint64_t begin_us = now_us();
+    struct tw_worker_msg told = {.kind = TW_WMSG_SAMPLE};
+    if (learner->sample == NULL || trainer->welcome->sample_bytes == 0 ||
+        begin_us < trainer->sample_due_us) {
+        return TW_OK;
+    }
+    tw_step_server_open(&trainer->side, !trainer->is_finished);
+    const enum tw_status status =
+        learner->sample(learner->self, trainer->welcome->sample_bytes, &told.u.sample, err);
+    trainer->sync_us += tw_step_server_close(&trainer->side);
+    if (status == TW_DEVICE) return status;
+    if (status != TW_OK || atomic_load(&trainer->side.is_cut)) return TW_OK;
+    trainer->sample_due_us = now_us() + SAMPLE_SHARE * (now_us() - begin_us);
+    told.u.sample.step = trainer->step;
+    return tw_daemon_link_send(trainer->link, &told, err);
+}
+
+enum tw_status tw_evaluation_run(struct tw_trainer *trainer, struct tw_error *err) {
+    struct tw_worker_msg told = {.kind = TW_WMSG_EVALUATED};
+    struct tw_wmsg_evaluated *const evaluated = &told.u.evaluated;
+    float *phi, *u;
+    tw_shm_settle(trainer->shm);
+    tw_shm_home(trainer->shm, 0, &phi, &u);
+
+    double live = 0, anchor = 0;
+    enum tw_status status = heldout(trainer, trainer->learner->theta, &live, err);
+    if (status == TW_OK) status = heldout(trainer, phi, &anchor, err);
+    /* Given up for a pause: it is due again when training goes on. */
+    if (status == TW_AGAIN && atomic_load(&trainer->side.is_cut)) return TW_OK;
+    trainer->evaluated_step = trainer->step;
+    if (status == TW_AGAIN) return tell_sample(trainer, err); /* the trainer may have one */
+    TW_TRY(status);
+    TW_TRY(measure_distance(trainer, phi, &evaluated->distance, err));
+    trainer->evaluated_changes = trainer->merger.changes_count;
+
+    evaluated->step = trainer->step;
+    evaluated->loss_live = (float)live;
+    evaluated->loss_anchor = (float)anchor;
+    tw_log(TW_LOG_INFO, "evaluated",
+           "step=%" PRIu64 " loss_live=%.4f loss_anchor=%.4f distance=%.5f", trainer->step, live,
+           anchor, (double)evaluated->distance);
+    TW_TRY(tw_daemon_link_send(trainer->link, &told, err));
+    return tell_sample(trainer, err);
+}
