@@ -9,6 +9,8 @@
 #include "daemon/cli/run/weight_files.h"
 #include "proto/safetensors.h"
 
+#define NAME_CHARACTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+
 enum {
     HEADER_TENSORS_MAX = 1 << 16, /* tensors of one file */
     HEADER_BYTES_MAX = 64 << 20,  /* header of one file */
@@ -37,6 +39,7 @@ enum tw_exit cli_pick_read(struct cli *cli, struct cli_pick *pick) {
 /* Tensors of all files so far, and whether each pattern matched. */
 struct picking {
     struct cli_pick *pick;
+    json_t *places;             /* tensor to path of its file */
     struct cli_tensor *tensors; /* (TW_TENSORS_MAX) */
     bool has_train[CLI_PATTERNS_MAX], has_frozen[CLI_PATTERNS_MAX];
 };
@@ -44,6 +47,11 @@ struct picking {
 static bool is_float(enum tw_dtype dtype) {
     return dtype == TW_DTYPE_F32 || dtype == TW_DTYPE_BF16 || dtype == TW_DTYPE_F16 ||
            dtype == TW_DTYPE_F64;
+}
+
+/* Weights in 8 bits, which nobody trains as they are. */
+static bool is_quantised(enum tw_dtype dtype) {
+    return dtype == TW_DTYPE_F8_E4M3 || dtype == TW_DTYPE_F8_E5M2;
 }
 
 /* Whether one of the patterns matches; notes each that does. */
@@ -68,13 +76,23 @@ static enum tw_status add_tensor(struct picking *picking, const struct tw_safete
     struct cli_pick *pick = picking->pick;
     uint64_t elements = 1;
     pick->seen++;
-    if (!is_float(from->dtype)) {
+    if (!is_float(from->dtype) && !is_quantised(from->dtype)) {
         pick->no_floats++;
         return TW_OK;
     }
     for (uint32_t i = 0; i < from->rank; i++) elements *= from->shape[i];
     pick->elements_seen += elements;
     if (!is_wanted(picking, from->name)) return TW_OK;
+    if (is_quantised(from->dtype))
+        return tw_fail(err, TW_CONFIG,
+                       "tensor %.100s is quantised to 8 bits, which no optimizer trains: convert "
+                       "the model to bf16, or train adapters over it (--train, --base)",
+                       from->name);
+    if (from->name[strspn(from->name, NAME_CHARACTERS)] != 0)
+        return tw_fail(err, TW_CONFIG,
+                       "tensor `%.100s`: a name in a run has only A-Z, a-z, 0-9, point, hyphen and "
+                       "underscore; leave it out with --frozen, or rename it",
+                       from->name);
     if (pick->tensors == TW_TENSORS_MAX)
         return tw_fail(err, TW_CONFIG,
                        "more than %d tensors: train fewer of them (--train PATTERN), such as "
@@ -98,8 +116,7 @@ static enum tw_status add_tensor(struct picking *picking, const struct tw_safete
     return TW_OK;
 }
 
-static enum tw_status take_header(struct picking *picking, struct tw_safetensors *st, FILE *file,
-                                  struct tw_error *err) {
+static enum tw_status read_header(struct tw_safetensors *st, FILE *file, struct tw_error *err) {
     uint8_t prefix[TW_SAFETENSORS_PREFIX_BYTES];
     uint64_t json_bytes = 0;
     if (fseeko(file, 0, SEEK_END) != 0) return tw_fail(err, TW_DATA, "%s", strerror(errno));
@@ -118,10 +135,46 @@ static enum tw_status take_header(struct picking *picking, struct tw_safetensors
                                       (uint64_t)file_bytes - sizeof(prefix) - json_bytes, err);
     else
         (void)tw_fail(err, TW_DATA, "it cannot be read");
-    for (uint32_t i = 0; status == TW_OK && i < st->tensors_count; i++)
-        status = add_tensor(picking, &st->tensors[i], err);
     free(json);
     return status;
+}
+
+static const char *base_name(const char *path) {
+    const char *const slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+/* Notes the file of each tensor, which must be in one alone. */
+static enum tw_status note_places(struct picking *picking, const struct tw_safetensors *st,
+                                  const char *path, struct tw_error *err) {
+    for (uint32_t i = 0; i < st->tensors_count; i++) {
+        const char *const name = st->tensors[i].name;
+        const char *const other = json_string_value(json_object_get(picking->places, name));
+        if (other != NULL)
+            return tw_fail(err, TW_DATA,
+                           "%.80s and %.80s both have tensor %.80s: name the one file that is "
+                           "meant",
+                           base_name(other), base_name(path), name);
+        if (json_object_set_new(picking->places, name, json_string(path)) != 0)
+            return tw_fail(err, TW_NOMEM, "no memory for the names of tensors");
+    }
+    return TW_OK;
+}
+
+/* Each tensor of the index is in the file that the index names. */
+static enum tw_status check_index(const struct picking *picking,
+                                  const struct cli_weight_files *files, struct tw_error *err) {
+    const char *name;
+    json_t *file;
+    json_object_foreach(files->map, name, file) {
+        const char *const place = json_string_value(json_object_get(picking->places, name));
+        if (place != NULL && strcmp(base_name(place), json_string_value(file)) == 0) continue;
+        return tw_fail(err, TW_DATA,
+                       "the index of %.80s says that %.60s has tensor %.80s, and it has not: the "
+                       "files belong to different models, or one is cut short",
+                       picking->pick->path, json_string_value(file), name);
+    }
+    return TW_OK;
 }
 
 static enum tw_status take_file(struct picking *picking, const char *path, struct tw_error *err) {
@@ -133,12 +186,16 @@ static enum tw_status take_file(struct picking *picking, const char *path, struc
     st.tensors = calloc(HEADER_TENSORS_MAX, sizeof(*st.tensors));
     enum tw_status status = TW_NOMEM;
     if (st.tensors != NULL)
-        status = take_header(picking, &st, file, &why);
+        status = read_header(&st, file, &why);
     else
         (void)tw_fail(&why, TW_NOMEM, "no memory for its tensors");
+    for (uint32_t i = 0; status == TW_OK && i < st.tensors_count; i++)
+        status = add_tensor(picking, &st.tensors[i], &why);
+    if (status != TW_OK) (void)tw_fail(err, status, "%.100s: %.220s", path, why.message);
+    if (status == TW_OK) status = note_places(picking, &st, path, err);
     free(st.tensors);
     (void)fclose(file);
-    return status == TW_OK ? TW_OK : tw_fail(err, status, "%.100s: %.180s", path, why.message);
+    return status;
 }
 
 /* A pattern without a match is a mistake: the run would have too many tensors, or too few. */
@@ -180,16 +237,19 @@ static enum tw_status take_list(struct cli_pick *pick, struct tw_error *err) {
 
 static enum tw_status take_files(struct cli_pick *pick, struct tw_error *err) {
     static struct cli_weight_files files;
-    struct picking picking = {.pick = pick};
-    TW_TRY(cli_weight_files_find(pick->path, &files, err));
+    struct picking picking = {.pick = pick, .places = json_object()};
+    enum tw_status status = cli_weight_files_find(pick->path, &files, err);
     picking.tensors = calloc(TW_TENSORS_MAX, sizeof(*picking.tensors));
-    if (picking.tensors == NULL) return tw_fail(err, TW_NOMEM, "no memory for the tensors");
-    enum tw_status status = TW_OK;
+    if (status == TW_OK && (picking.tensors == NULL || picking.places == NULL))
+        status = tw_fail(err, TW_NOMEM, "no memory for the tensors");
     for (uint32_t i = 0; status == TW_OK && i < files.count; i++)
         status = take_file(&picking, files.paths[i], err);
+    if (status == TW_OK) status = check_index(&picking, &files, err);
     if (status == TW_OK) status = check_patterns(&picking, err);
     if (status == TW_OK) status = cli_tensors_fold(picking.tensors, pick->tensors, pick->text, err);
     free(picking.tensors);
+    json_decref(picking.places);
+    cli_weight_files_free(&files);
     return status;
 }
 
@@ -197,6 +257,8 @@ enum tw_status cli_pick_tensors(struct cli_pick *pick, struct tw_error *err) {
     static struct cli_weight_files files;
     TW_TRY(is_list(pick->path) ? take_list(pick, err) : take_files(pick, err));
     if (pick->base == NULL) return TW_OK;
-    TW_TRY(cli_weight_files_find(pick->base, &files, err));
-    return cli_weight_files_digest(&files, &pick->base_digest, err);
+    enum tw_status status = cli_weight_files_find(pick->base, &files, err);
+    if (status == TW_OK) status = cli_weight_files_digest(&files, &pick->base_digest, err);
+    cli_weight_files_free(&files);
+    return status;
 }

@@ -2,16 +2,17 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 
-static const char index_name[] = "model.safetensors.index.json";
+static const char single_name[] = "model.safetensors",
+                  index_name[] = "model.safetensors.index.json";
 
 static bool ends_with(const char *text, const char *end) {
     const size_t size = strlen(text), end_size = strlen(end);
@@ -52,7 +53,11 @@ static enum tw_status add_indexed(struct cli_weight_files *files, const char *fo
             return tw_fail(err, TW_DATA, "%.150s/%s names no file of the folder for %.60s", folder,
                            index_name, tensor);
         TW_TRY(add_file(files, folder, name, err));
+        if (access(files->paths[files->count - 1], F_OK) != 0)
+            return tw_fail(err, TW_DATA, "%.80s lacks %.80s, which its %s names: copy it too",
+                           folder, name, index_name);
     }
+    files->map = json_incref(map);
     return TW_OK;
 }
 
@@ -74,9 +79,10 @@ static enum tw_status add_folder(struct cli_weight_files *files, const char *fol
                                  struct tw_error *err) {
     char path[TW_PATH_BYTES + sizeof(index_name)];
     json_error_t why;
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, single_name);
+    if (access(path, F_OK) == 0) return add_file(files, folder, single_name, err);
     (void)snprintf(path, sizeof(path), "%s/%s", folder, index_name);
-    struct stat info;
-    if (stat(path, &info) != 0) return add_all(files, folder, err);
+    if (access(path, F_OK) != 0) return add_all(files, folder, err);
     json_t *const index = json_load_file(path, 0, &why);
     if (index == NULL) return tw_fail(err, TW_DATA, "%.150s: %.100s", path, why.text);
     const enum tw_status status = add_indexed(files, folder, index, err);
@@ -88,6 +94,7 @@ enum tw_status cli_weight_files_find(const char *path, struct cli_weight_files *
                                      struct tw_error *err) {
     struct stat info;
     files->count = 0;
+    files->map = NULL;
     if (stat(path, &info) != 0) return tw_fail(err, TW_DATA, "%.200s: %s", path, strerror(errno));
     if (!S_ISDIR(info.st_mode)) {
         if (strlen(path) >= TW_PATH_BYTES) return tw_fail(err, TW_DATA, "the path is too long");
@@ -103,6 +110,11 @@ enum tw_status cli_weight_files_find(const char *path, struct cli_weight_files *
                        path);
     qsort(files->paths, files->count, sizeof(files->paths[0]), compare_paths);
     return TW_OK;
+}
+
+void cli_weight_files_free(struct cli_weight_files *files) {
+    json_decref(files->map);
+    files->map = NULL;
 }
 
 static enum tw_status hash_file(const char *path, struct tw_id *digest, struct tw_error *err) {
