@@ -69,8 +69,8 @@ static const struct {
      "  --address HOST:PORT  address of this node, up to four times; when left out, the\n"
      "                       addresses that the node knows (`advertise`, `listen`)\n"
      "  --list               list the tickets issued, and the machines that used them\n"
-     "  --revoke TICKET      revoke a ticket; machines that used it stay in (`thinwire help\n"
-     "                       secret`)\n"},
+     "  --revoke TICKET      revoke a ticket, given by its line or by its name in --list;\n"
+     "                       machines that used it stay in (`thinwire help secret`)\n"},
     {"join",
      "thinwire join [-] [--dir DIR] [--start] [--data TEXT] [--upload RATE] ...\n"
      "\n"

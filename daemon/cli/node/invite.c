@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/units.h"
 #include "daemon/cli/common/cli.h"
+#include "proto/ticket.h"
 
 enum { URL_BYTES = 64 + TW_ADDRS_MAX * (TW_ADDR_BYTES * 3) };
 
@@ -140,6 +141,28 @@ static void list_tickets(const json_t *data) {
     }
 }
 
+/* The request that revokes a ticket, which is given by its line or by its name. */
+static enum tw_exit revoke_ticket(const char *given, char url[URL_BYTES]) {
+    char name[2 * TW_TICKET_ID_BYTES + 1];
+    struct tw_ticket ticket;
+    struct tw_error err;
+    if (strncmp(given, "tw1", 3) == 0) {
+        if (tw_ticket_decode(given, &ticket, &err) != TW_OK)
+            return cli_fail(TW_EXIT_USAGE, "--revoke: %s", err.message);
+        for (size_t i = 0; i < TW_TICKET_ID_BYTES; i++)
+            (void)snprintf(name + 2 * i, 3, "%02x", ticket.id[i]);
+    } else if (!is_plain(given) || strlen(given) >= sizeof(name)) {
+        return cli_fail(TW_EXIT_USAGE,
+                        "--revoke %.20s: give the line of the ticket, or its name, which `thinwire "
+                        "invite --list` shows",
+                        given);
+    } else {
+        (void)snprintf(name, sizeof(name), "%s", given);
+    }
+    (void)snprintf(url, URL_BYTES, "/v1/invite/revoke?ticket=%s", name);
+    return TW_EXIT_OK;
+}
+
 enum tw_exit cli_invite(struct cli *cli) {
     static const char *const OPTIONS[] = {"--uses",   "--expires", "--address",
                                           "--list",   "--revoke",  "--config",
@@ -152,9 +175,7 @@ enum tw_exit cli_invite(struct cli *cli) {
     (void)cli_option(cli, "--expires", &expires);
     enum tw_exit rc = TW_EXIT_OK;
     if (cli_option(cli, "--revoke", &revoked)) {
-        if (!is_plain(revoked) || strlen(revoked) > 16)
-            return cli_fail(TW_EXIT_USAGE, "--revoke %.20s: `--list` shows their names", revoked);
-        (void)snprintf(url, sizeof(url), "/v1/invite/revoke?ticket=%s", revoked);
+        rc = revoke_ticket(revoked, url);
     } else if (!is_list) {
         rc = make_ticket(uses, expires, url);
         if (rc == TW_EXIT_OK) rc = addresses_take(cli, url);

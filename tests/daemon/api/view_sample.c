@@ -142,7 +142,8 @@ void view_sample(struct tw_status_view *view) {
     view->train.distance = 0.0123f;
     view->train.sample.step = 11800;
     SET(view->train.sample.prompt, "And the Spirit of God moved");
-    SET(view->train.sample.text, " upon the\nface of the \"waters\", \xe2\x80\x94 and \xc2\x9b\x1b[31m");
+    SET(view->train.sample.text,
+        " upon the\nface of the \"waters\", \xe2\x80\x94 and \xc2\x9b\x1b[31m");
     view->train.utilisation = 0.9921;
     view->train.utilisation_minute = 0.9934;
 

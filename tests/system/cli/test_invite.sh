@@ -177,6 +177,11 @@ tw one invite --uses 5 >line 2>/dev/null
 name=$(tw one invite --list --json | grep -o '"ticket": "[0-9a-f]*"' | tail -1 | grep -o '[0-9a-f]\{8\}')
 expect 0 'is revoked' tw one invite --revoke "$name"
 expect 10 'does not know this ticket' thinwire join "$(cat line)" --dir x
+tw one invite >line 2>/dev/null
+expect 2 'its end is missing' tw one invite --revoke "$(head -c 60 line)"
+expect 2 'give the line of the ticket, or its name' tw one invite --revoke 'attic laptop'
+expect 0 'is revoked' tw one invite --revoke "$(cat line)" # by its line
+expect 10 'does not know this ticket' thinwire join "$(cat line)" --dir x
 tw one invite --expires 1s >line 2>/dev/null
 until_true 10 eval 'tw one invite --list | grep -q expired'
 expect 10 'the ticket has expired (it says: at ' thinwire join "$(cat line)" --dir x
