@@ -278,6 +278,13 @@ static enum tw_status check_end(const struct lines *lines, const struct tw_run *
                    keys[last].name, last + 1, keys_count);
 }
 
+/* Bytes of the mark with which some editors begin a file in UTF-8. */
+static size_t mark_bytes(const char *text, size_t size) {
+    static const char MARK[] = "\xEF\xBB\xBF";
+    const size_t bytes = sizeof(MARK) - 1;
+    return size >= bytes && memcmp(text, MARK, bytes) == 0 ? bytes : 0;
+}
+
 /* Sets every key in the file, and records its line in *lines. */
 static enum tw_status read_keys(const char *text, size_t size, struct lines *lines,
                                 struct tw_run *run, struct tw_error *err) {
@@ -286,7 +293,7 @@ static enum tw_status read_keys(const char *text, size_t size, struct lines *lin
     TW_ASSERT(keys_count <= KEYS_MAX);
     memset(lines, 0, sizeof(*lines));
     bool has_started = false;
-    size_t at = 0;
+    size_t at = mark_bytes(text, size);
     for (unsigned number = 1; at < size; number++) {
         struct line line;
         struct tw_error why;

@@ -379,9 +379,10 @@ static enum tw_status read_text(const char *file) {
 
 static void run_file_may_have_comments_and_leave_keys_out(void **state) {
     (void)state;
-    assert_int_equal(read_text("# my run\n\nthinwire-run 1\r\n  model.layers=2 # small\n"
-                               "\ttrain.tokens = 1m\nrun.name = two-layers"),
-                     TW_OK);
+    assert_int_equal(
+        read_text("\xEF\xBB\xBF# my run\n\nthinwire-run 1\r\n  model.layers=2 # small\n"
+                  "\ttrain.tokens = 1m\nrun.name = two-layers"),
+        TW_OK);
     assert_int_equal(run.model.layers, 2);
     assert_int_equal(run.train.tokens, 1000000);
     assert_string_equal(run.name, "two-layers");
