@@ -260,7 +260,7 @@ struct tw_wmsg_welcome {
     uint32_t snapshot_steps; /* inner steps between snapshots; 0 = snapshots take 1 % of the time */
     uint32_t eval_steps;     /* steps between held-out evaluations; 0 = never */
     uint32_t sample_bytes;   /* about the size of a sample of text after an evaluation; 0 = none */
-    uint32_t reserved;
+    uint32_t follows; /* 1: takes no steps; merges, and evaluates the agreed model now and then */
     uint32_t compute, recompute;   /* enum tw_compute, enum tw_recompute (proto/compute.h) */
     uint32_t threads, micro_batch; /* proto/compute.h; 0 = the worker chooses */
     uint32_t device, ordinal;      /* enum tw_device_kind; index among that kind */

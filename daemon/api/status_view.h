@@ -206,6 +206,7 @@ struct tw_status_view {
         uint32_t boot;                     /* number of starts of this node */
         uint64_t unix_us, started_unix_us; /* wall clock of the fill, and of the start */
         enum tw_node_state state;
+        bool follows;         /* takes no steps, by its role */
         bool is_leaving;      /* saving and saying goodbye */
         bool links;           /* false: network.links = off */
         uint64_t loop_lag_us; /* longest turn of the loop within the last minute */

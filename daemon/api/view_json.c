@@ -29,11 +29,12 @@ static json_t *text(const char *value) {
 }
 
 static json_t *node_json(const struct tw_status_view *view) {
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:s,s:b,s:b,s:o}", "id", tw_json_id(&view->node.id),
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:s,s:s,s:b,s:b,s:o}", "id", tw_json_id(&view->node.id),
                      "id_short", tw_json_id_short(&view->node.id), "name", text(view->node.name),
                      "version", text(view->node.version), "uptime_s",
                      tw_json_seconds(view->node.uptime_us), "sync_state",
-                     tw_view_state_name(view->node.state), "leaving", view->node.is_leaving,
+                     tw_view_state_name(view->node.state), "role",
+                     view->node.follows ? "follow" : "train", "leaving", view->node.is_leaving,
                      "links", view->node.links, "loop_lag_us", count(view->node.loop_lag_us));
 }
 

@@ -130,6 +130,7 @@ void tw_view_sentence(const struct tw_status_view *view, char text[TW_VIEW_TEXT_
         (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%s has reached its last step of %s", name, run);
     } else {
         describe_company(view, with);
-        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%s trains %s %s", name, run, with);
+        const char *const verb = view->node.follows ? "follows" : "trains";
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%s %s %s %s", name, verb, run, with);
     }
 }

@@ -20,6 +20,7 @@
 #include "daemon/config/hours.h"
 #include "daemon/config/pace.h"
 #include "proto/compute.h"
+#include "proto/run/run.h"
 #include "proto/worker_msg.h" /* for enum tw_snapshot_mode */
 
 enum {
@@ -42,6 +43,12 @@ struct tw_bootstrap {
     struct tw_id id; /* node id that the address must prove, when has_id */
 };
 
+/* The part of a node in its run. */
+enum tw_node_role {
+    TW_NODE_ROLE_TRAIN,
+    TW_NODE_ROLE_FOLLOW, /* no steps and no work: it has, serves and evaluates the agreed model */
+};
+
 struct tw_config {
     char path[TW_PATH_BYTES]; /* path of the file; empty if there was none */
     char instance[64];
@@ -57,6 +64,7 @@ struct tw_config {
         char worker_command[TW_PATH_BYTES]; /* command line for the shell that starts the worker;
                                                empty = worker_path */
         char worker_user[64]; /* user that may run the worker too; empty = no other user */
+        enum tw_node_role role;
         enum tw_snapshot_mode snapshot;
         /* steps between snapshots; 0 = as often as 1 % of the time allows */
         uint32_t snapshot_steps;
@@ -126,6 +134,10 @@ enum tw_status tw_config_parse(struct tw_config *config, const char *path, const
 
 /* tw_config_parse of a file. TW_CONFIG also if it cannot be opened. */
 enum tw_status tw_config_load(struct tw_config *config, const char *path, struct tw_error *err);
+
+/* Whether a node of that configuration can take part in the run. TW_CONFIG names the key. */
+enum tw_status tw_config_check_run(const struct tw_config *config, const struct tw_run *run,
+                                   struct tw_error *err);
 
 /* Finds the configuration: `option` (--config, may be NULL), else $THINWIRE_CONFIG, else
  * /etc/thinwire/thinwire.conf. A value without a slash or `.conf` is an instance: `garage` means

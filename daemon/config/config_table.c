@@ -7,6 +7,7 @@
 static const char *const SECTIONS[] = {"node", "worker", "network", "api", NULL};
 static const char *const COMPUTES[] = {"auto", "fp32", "bf16", NULL};
 static const char *const RECOMPUTES[] = {"auto", "off", "on", NULL};
+static const char *const ROLES[] = {"train", "follow", NULL};
 static const char *const SNAPSHOTS[] = {"full", "bf16-moments", "off", NULL};
 
 #define FIELD(member) offsetof(struct tw_config, member), 0, sizeof(((struct tw_config *)0)->member)
@@ -41,6 +42,9 @@ static const struct tw_config_key KEYS[] = {
      "thinwire-worker",
      "Another user that may run the worker, beside root and the daemon's own. Its processes must\n"
      "be in the daemon's group."},
+    {"node", "role", TW_CONFIG_CHOICE, FIELD(node.role), 0, 0, "train", ROLES, NULL,
+     "train, or follow: takes no steps and gives no work, but has the agreed model, votes, serves\n"
+     "the model to joiners, and measures it. Needs sync.topology = group."},
     {"node", "snapshot", TW_CONFIG_CHOICE, FIELD(node.snapshot), 0, 0, "full", SNAPSHOTS, NULL,
      "State that survives a killed worker. full: all of it. bf16-moments: all of it, with 8\n"
      "bytes per parameter less memory (both slots). off: none; it restarts from the anchor."},

@@ -41,7 +41,7 @@ struct tw_daemon_checkpoints {
     struct mark newest;          /* on disk */
     uint32_t newest_file;        /* its tw_checkpoint_file_name */
     struct tw_generations generations;
-    uint64_t steps_made; /* daemon->counts.steps_made at the newest save */
+    uint64_t work_saved; /* work_of at the newest save */
     uint64_t frozen_us;  /* time of the state that is being saved */
     enum stage stage;
     bool is_wanted_again; /* requested while another one was under way */
@@ -522,11 +522,17 @@ static bool is_awaiting(const struct tw_daemon *daemon) {
     return position.has_held == 0;
 }
 
+/* A count that grows while training succeeds: steps, or where the node only follows, rounds. */
+static uint64_t work_of(const struct tw_daemon *daemon) {
+    const bool follows = daemon->setup->config.node.role == TW_NODE_ROLE_FOLLOW;
+    return follows ? daemon->view.rounds : daemon->counts.steps_made;
+}
+
 static void start_save(struct tw_daemon *daemon) {
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
     const uint64_t interval = daemon->setup->config.node.checkpoint_interval_us;
     save->due_us = interval == 0 ? UINT64_MAX : tw_daemon_now_us() + interval;
-    save->steps_made = daemon->counts.steps_made;
+    save->work_saved = work_of(daemon);
     if (!daemon->host->has_anchor) {
         /* A node that leaves without a model loses nothing. */
         end_save(daemon, daemon->stage == TW_DAEMON_LEAVING ? TW_OK : TW_AGAIN,
@@ -587,7 +593,7 @@ void tw_daemon_checkpoints_tick(struct tw_daemon *daemon, uint64_t now_us) {
     if (is_late && save->stage == STAGE_SNAPSHOT) start_freeze(daemon);
     /* While no step succeeds, the state itself may be the reason. It must not replace the older
      * generations on disk. */
-    const bool is_due = now_us >= save->due_us && daemon->counts.steps_made != save->steps_made;
+    const bool is_due = now_us >= save->due_us && work_of(daemon) != save->work_saved;
     if (save->stage == STAGE_IDLE && daemon->stage == TW_DAEMON_RUNNING && is_due &&
         daemon->host->has_anchor) {
         tw_daemon_checkpoints_save(daemon, NULL);

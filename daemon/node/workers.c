@@ -101,7 +101,7 @@ static void on_ready(void *user, const struct tw_wmsg_ready *ready) {
     struct tw_daemon *daemon = user;
     if (!daemon->workers->has_ready) daemon->workers->started_us = tw_daemon_now_us();
     daemon->workers->has_ready = true;
-    daemon->workers->is_stepping = false;
+    daemon->workers->is_stepping = daemon->setup->config.node.role == TW_NODE_ROLE_FOLLOW;
     daemon->workers->comes_back = ready->comes_back == 1;
     daemon->counts.step = ready->step;
     daemon->counts.tokens = ready->tokens;
@@ -365,11 +365,18 @@ static void wake_worker(struct tw_daemon *daemon) {
     tw_daemon_caps_apply(daemon);
 }
 
+/* A worker that is to take no steps does not hang when it takes none. */
+static void tell_idle(struct tw_daemon *daemon) {
+    const bool is_idle = daemon->workers->is_paused || daemon->host->is_finished ||
+                         daemon->setup->config.node.role == TW_NODE_ROLE_FOLLOW;
+    tw_supervisor_set_idle(&daemon->workers->supervisor, is_idle);
+}
+
 static void on_pause(void *user, bool is_paused) {
     struct tw_daemon *daemon = user;
     daemon->workers->is_paused = is_paused;
     tw_worker_host_say(daemon->host, is_paused ? TW_WMSG_PAUSE : TW_WMSG_RESUME);
-    tw_supervisor_set_idle(&daemon->workers->supervisor, is_paused || daemon->host->is_finished);
+    tell_idle(daemon);
     if (is_paused) return;
     if (daemon->node != NULL) tw_daemon_health_resumed(daemon);
     if (daemon->is_resting) wake_worker(daemon);
@@ -432,6 +439,7 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
         .snapshot_steps = setup->config.node.snapshot_steps,
         .eval_steps = setup->config.node.eval_steps,
         .sample_bytes = setup->config.node.sample_bytes,
+        .follows = setup->config.node.role == TW_NODE_ROLE_FOLLOW,
         .snapshot_mode = setup->config.node.snapshot,
         .stop_step = setup->config.node.stop_step,
         .data_seed = tw_get_u64(setup->identity.id.bytes),
@@ -496,8 +504,7 @@ void tw_daemon_workers_tick(struct tw_daemon *daemon, uint64_t now_us) {
 }
 
 void tw_daemon_workers_finished(struct tw_daemon *daemon) {
-    tw_supervisor_set_idle(&daemon->workers->supervisor,
-                           daemon->workers->is_paused || daemon->host->is_finished);
+    tell_idle(daemon);
     tw_supervisor_set_over(&daemon->workers->supervisor, daemon->host->is_finished);
     if (daemon->host->is_finished) tw_daemon_checkpoints_save(daemon, NULL);
 }

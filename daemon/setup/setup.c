@@ -86,6 +86,7 @@ static enum tw_exit open_manifest(struct tw_setup *setup, struct tw_error *err) 
     setup->manifest[size] = '\0';
     if (tw_layout_init(&setup->layout, &setup->run, err) != TW_OK) return TW_EXIT_MANIFEST;
     if (tw_layout_check_group(&setup->layout, err) != TW_OK) return TW_EXIT_MANIFEST;
+    if (tw_config_check_run(&setup->config, &setup->run, err) != TW_OK) return TW_EXIT_USAGE;
     setup->run_id = tw_run_id(&setup->run);
     return TW_EXIT_OK;
 }

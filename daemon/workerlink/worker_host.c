@@ -27,6 +27,7 @@ static void welcome_send(struct tw_worker_host *host, int slot) {
     welcome->snapshot_steps = config->snapshot_steps;
     welcome->eval_steps = config->eval_steps;
     welcome->sample_bytes = config->sample_bytes;
+    welcome->follows = config->follows;
     welcome->compute = (uint32_t)config->compute.compute;
     welcome->recompute = (uint32_t)config->compute.recompute;
     welcome->threads = config->compute.threads;

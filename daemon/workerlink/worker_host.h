@@ -77,6 +77,7 @@ struct tw_worker_host_config {
     const char *data_path;
     struct tw_compute_config compute;
     uint32_t snapshot_steps, eval_steps, sample_bytes;
+    bool follows; /* the worker takes no steps, and its parameters are the anchor */
     enum tw_snapshot_mode snapshot_mode;
     uint64_t stop_step, data_seed;
     uint64_t pool_bytes; /* 0 = tw_worker_pool_bytes */

@@ -67,6 +67,8 @@ struct tw_node_config {
     /* this node */
     struct tw_signing signing;
     struct tw_sizes sizes;
+    bool follows; /* takes no steps: it votes and serves, and says in each round that it contributes
+                     nothing, so it owns no part either */
     uint32_t weight;    /* relative weight by which this node wants to own parts, > 0 */
     uint64_t orphan_us; /* time without a majority, after which this node founds a child lineage
                            (120 s) */

@@ -280,6 +280,26 @@ static bool is_due_soon(struct tw_node *node) {
     return is_past(node, node->pace.last_commit_us + node->cfg.pace_us - early_us);
 }
 
+/* Begins our entry of this round, as one without a contribution. */
+static struct tw_msg_contrib *begin_entry(struct tw_node *node) {
+    struct contribution *entry = &node->round.contributions[node->round.self_idx];
+    const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
+    *entry = (struct contribution){.has = false};
+    entry->announced = (struct tw_msg_contrib){.lineage = node->at.lineage,
+                                               .round = node->at.rounds,
+                                               .base = node->at.fragment_digests[fragment],
+                                               .parts_count = node->round.owners_count};
+    return &entry->announced;
+}
+
+/* A node that only follows answers each round that others have begun, so that nobody waits. */
+static void decline(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (round->own != OWN_IDLE || round->active_us == 0 || round->self_idx < 0) return;
+    (void)begin_entry(node);
+    round->own = OWN_REFUSED;
+}
+
 static void start_encoding(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
@@ -288,6 +308,10 @@ static void start_encoding(struct tw_node *node) {
     if (tw_progress_is_apart(node)) return;
     /* A change to another lineage is under way, which may discard this work. */
     if (node->at.is_moving != 0) return;
+    if (node->cfg.follows) {
+        decline(node);
+        return;
+    }
     if (!is_free || !node->worker.is_up || tw_progress_is_applying(node, fragment)) return;
     if (round->owners_count == 0 || tw_progress_due(node, fragment) != UINT64_MAX) return;
     if (node->at.fragment_rounds[fragment] == NOT_HELD || !is_due_soon(node)) return;
@@ -318,13 +342,8 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     }
     if (!is_now) return;
     node->worker.last_send_step = node->worker.step;
-    struct contribution *entry = &round->contributions[round->self_idx];
-    *entry = (struct contribution){.has = false};
-    struct tw_msg_contrib *announced = &entry->announced;
-    *announced = (struct tw_msg_contrib){.lineage = node->at.lineage, .round = node->at.rounds};
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
-    announced->base = node->at.fragment_digests[fragment];
-    announced->parts_count = round->owners_count;
+    struct tw_msg_contrib *announced = begin_entry(node);
     /* Not encoded: tried again later. Otherwise a round in which no member encoded would never
      * start. */
     round->own = OWN_REFUSED;

@@ -9,7 +9,7 @@ struct tw_rate download;
 struct tw_position start;
 struct seen *seen;
 uint32_t seen_count;
-static bool has_result_codec;
+static bool has_result_codec, follows;
 static uint32_t judges_min, self_number;
 static struct tw_vote vote, stored;
 
@@ -241,6 +241,7 @@ static void start_node(void) {
                                     .budget_tokens = UINT64_C(1) << 40,
                                     .members_max = 12,
                                     .has_result_codec = has_result_codec,
+                                    .follows = follows,
                                     .weight = 1,
                                     .judges_min = judges_min,
                                     .orphan_us = SECONDS(120)};
@@ -325,6 +326,13 @@ int set_up_few_judges(void **state) {
     judges_min = TW_JUDGES_MIN;
     const int status = set_up(state);
     judges_min = 0;
+    return status;
+}
+
+int set_up_follower(void **state) {
+    follows = true;
+    const int status = set_up(state);
+    follows = false;
     return status;
 }
 

@@ -74,9 +74,10 @@ void start_with_vote(void);
 /* Starts another member from `start`, without a vote, linked to the two others. */
 void start_as(uint32_t member);
 /* cmocka fixtures. two_codecs: results use another codec than contributions. few_judges: the
- * group is too small to refuse outlier results. */
+ * group is too small to refuse outlier results. follower: the node takes no steps. */
 int set_up(void **state);
 int set_up_few_judges(void **state);
+int set_up_follower(void **state);
 int set_up_two_codecs(void **state);
 int tear_down(void **state);
 /* Delivers a contribution of `peer`, which makes the round active. */

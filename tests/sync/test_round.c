@@ -49,6 +49,20 @@ static void restarted_node_joins_rounds_that_others_open(void **state) {
     assert_non_null(find_action(TW_ACT_ENCODE));
 }
 
+static void follower_says_that_it_contributes_nothing(void **state) {
+    (void)state;
+    worker_up();
+    wait_us(SECONDS(30));
+    assert_null(find_message(TW_MSG_CONTRIB, 2)); /* it begins no round */
+    contribute_as(1);
+    assert_null(find_action(TW_ACT_ENCODE));
+    const struct tw_message *message = find_message(TW_MSG_CONTRIB, 2);
+    assert_non_null(message);
+    assert_int_equal(message->u.contrib.round, ROUNDS);
+    assert_int_equal(message->u.contrib.parts_count, 3);
+    for (uint32_t k = 0; k < 3; k++) assert_int_equal(message->u.contrib.bytes[k], 0);
+}
+
 /* ---- alone ----------------------------------------------------------------------------------- */
 
 static void say_join(void) {
@@ -658,6 +672,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(restarted_node_opens_no_round_for_a_period),
         TEST(restarted_node_joins_rounds_that_others_open),
+        cmocka_unit_test_setup_teardown(follower_says_that_it_contributes_nothing, set_up_follower,
+                                        tear_down),
         TEST(state_that_is_being_copied_stays_as_it_is),
         TEST(questions_do_not_keep_a_lone_node_from_its_rounds),
         TEST(seats_whose_votes_are_lost_are_not_waited_for),

@@ -8,7 +8,11 @@
 #include "kernels/norm.h"
 #include "worker/loop/trainer.h"
 
-enum { SAMPLE_SHARE = 200 }; /* a sample takes at most one part in so many of the time */
+enum {
+    SAMPLE_SHARE = 200,           /* a sample takes at most one part in so many of the time */
+    FOLLOW_SHARE = 20,            /* the same of an evaluation, where the node only follows */
+    FOLLOW_US = 10 * 1000 * 1000, /* time between two of those, at least */
+};
 
 static uint64_t now_us(void) {
     struct timespec now;
@@ -16,10 +20,24 @@ static uint64_t now_us(void) {
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+/* A node that follows evaluates when merges have changed the model. */
+static bool is_follower_due(const struct tw_trainer *trainer) {
+    const bool has_changed = trainer->evaluated_changes != trainer->merger.changes_count;
+    return has_changed && !trainer->is_paused && !trainer->is_finished &&
+           now_us() >= trainer->evaluate_due_us;
+}
+
 bool tw_evaluation_is_due(const struct tw_trainer *trainer) {
     const uint32_t every = trainer->welcome->eval_steps;
+    if (trainer->welcome->follows != 0) return every > 0 && is_follower_due(trainer);
     return every > 0 && !trainer->is_paused && trainer->step % every == 0 &&
            trainer->step != trainer->evaluated_step;
+}
+
+/* Steps for people: this node's own, or where it only follows, those of the whole run's clock. */
+static uint64_t shown_step(struct tw_trainer *trainer) {
+    if (trainer->welcome->follows == 0) return trainer->step;
+    return tw_trainer_clock(trainer) / trainer->learner->tokens_per_step;
 }
 
 /* Loss of params on held-out text, while requests are answered as in a step. */
@@ -64,11 +82,11 @@ static enum tw_status tell_sample(struct tw_trainer *trainer, struct tw_error *e
     if (status == TW_DEVICE) return status;
     if (status != TW_OK || atomic_load(&trainer->side.is_cut)) return TW_OK;
     trainer->sample_due_us = now_us() + SAMPLE_SHARE * (now_us() - begin_us);
-    told.u.sample.step = trainer->step;
+    told.u.sample.step = shown_step(trainer);
     return tw_daemon_link_send(trainer->link, &told, err);
 }
 
-enum tw_status tw_evaluation_run(struct tw_trainer *trainer, struct tw_error *err) {
+static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err) {
     struct tw_worker_msg told = {.kind = TW_WMSG_EVALUATED};
     struct tw_wmsg_evaluated *const evaluated = &told.u.evaluated;
     float *phi, *u;
@@ -86,12 +104,20 @@ enum tw_status tw_evaluation_run(struct tw_trainer *trainer, struct tw_error *er
     TW_TRY(measure_distance(trainer, phi, &evaluated->distance, err));
     trainer->evaluated_changes = trainer->merger.changes_count;
 
-    evaluated->step = trainer->step;
+    evaluated->step = shown_step(trainer);
     evaluated->loss_live = (float)live;
     evaluated->loss_anchor = (float)anchor;
     tw_log(TW_LOG_INFO, "evaluated",
-           "step=%" PRIu64 " loss_live=%.4f loss_anchor=%.4f distance=%.5f", trainer->step, live,
+           "step=%" PRIu64 " loss_live=%.4f loss_anchor=%.4f distance=%.5f", evaluated->step, live,
            anchor, (double)evaluated->distance);
     TW_TRY(tw_daemon_link_send(trainer->link, &told, err));
     return tell_sample(trainer, err);
+}
+
+enum tw_status tw_evaluation_run(struct tw_trainer *trainer, struct tw_error *err) {
+    const uint64_t begin_us = now_us();
+    const enum tw_status status = evaluate(trainer, err);
+    const uint64_t pause_us = (FOLLOW_SHARE - 1) * (now_us() - begin_us);
+    trainer->evaluate_due_us = now_us() + (pause_us > FOLLOW_US ? pause_us : FOLLOW_US);
+    return status;
 }

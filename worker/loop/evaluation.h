@@ -8,7 +8,8 @@
 
 struct tw_trainer;
 
-/* By the daemon's wish, every eval_steps steps. */
+/* By the daemon's wish, every eval_steps steps; of a node that follows, when merges have changed
+ * the model, in a twentieth of the time. */
 bool tw_evaluation_is_due(const struct tw_trainer *trainer);
 
 /* Evaluates, and tells the daemon: EVALUATED, then SAMPLE if one is due. Samples take at most a

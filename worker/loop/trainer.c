@@ -85,8 +85,12 @@ uint64_t tw_trainer_clock(struct tw_trainer *trainer) {
 
 /* ---- snapshots ------------------------------------------------------------------------------ */
 
+static bool takes_steps(const struct tw_trainer *trainer) {
+    return !trainer->is_paused && !trainer->is_finished && trainer->welcome->follows == 0;
+}
+
 static bool is_running(const struct tw_trainer *trainer) {
-    return !trainer->is_paused && !trainer->is_finished && !trainer->is_over;
+    return takes_steps(trainer) && !trainer->is_over;
 }
 
 /* Steps until the next snapshot: the configured number. If none is configured, so many steps that
@@ -151,7 +155,7 @@ static enum tw_status boundary_extras(struct tw_trainer *trainer, struct tw_erro
 
 /* Whether the request may be done now. waiting[0..before) are the requests in front of it. */
 static bool is_due(struct tw_trainer *trainer, const struct tw_worker_msg *msg, uint32_t before) {
-    const bool is_idle = trainer->is_paused || trainer->is_finished;
+    const bool is_idle = !takes_steps(trainer);
     const uint64_t min_step = msg->kind == TW_WMSG_APPLY        ? msg->u.apply.min_step
                               : msg->kind == TW_WMSG_PAIR_APPLY ? msg->u.pair_apply.min_step
                                                                 : 0;
@@ -472,7 +476,7 @@ static enum tw_status finished_settle(struct tw_trainer *trainer, struct tw_erro
 
 enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err) {
     TW_ASSERT(!trainer->is_over);
-    if (!trainer->is_paused && !trainer->is_finished) {
+    if (takes_steps(trainer)) {
         /* An evaluation was given up for a message that is read now. */
         if (!atomic_load(&trainer->side.is_cut)) TW_TRY(inner_step(trainer, err));
         return boundary(trainer, err);
@@ -484,6 +488,7 @@ enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err)
     const enum tw_status status = tw_step_server_has_kept(&trainer->side)
                                       ? TW_OK
                                       : tw_daemon_link_wait(trainer->link, WAIT_MS, err);
+    if (status == TW_AGAIN && tw_evaluation_is_due(trainer)) return tw_evaluation_run(trainer, err);
     if (status == TW_AGAIN) return finished_settle(trainer, err);
     TW_TRY(status);
     trainer->boundary_us = cost_us(trainer);

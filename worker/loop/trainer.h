@@ -5,6 +5,7 @@
  * Parameters change at step boundaries only. States:
  *
  *   running    steps; a boundary after each
+ *   following  if WELCOME says so: as paused, for ever, and evaluates now and then
  *   paused     PAUSE: boundaries only, waits for packets; RESUME: running. A long step or an
  *              evaluation is given up for it, and done again
  *   finished   FINISH or stop_step: as paused, until a FINISH with `goes_on`; evaluates and takes a
@@ -66,6 +67,7 @@ struct tw_trainer {
     uint64_t evaluated_step;    /* step of the last evaluation; UINT64_MAX = none yet */
     uint64_t evaluated_changes; /* merger.changes_count at the last evaluation */
     uint64_t sample_due_us;     /* CLOCK_MONOTONIC; no sample of text is taken before */
+    uint64_t evaluate_due_us;   /* the same for evaluations of a node that follows */
 
     uint32_t waiting_count;
     bool is_behind;                /* APPLYs pile up, so the loop does them itself */

@@ -133,6 +133,8 @@ static void check_files(const struct tw_config *config, struct findings *finding
     const bool is_run = cli_manifest_load(config->node.run, &run, &err) == TW_OK;
     (void)snprintf(what, sizeof(what), "manifest %s", config->node.run);
     report_finding(findings, TW_EXIT_MANIFEST, what, is_run ? NULL : err.message);
+    if (is_run && tw_config_check_run(config, &run, &err) != TW_OK)
+        report_finding(findings, TW_EXIT_USAGE, "role", err.message);
 
     check_data(config, is_run ? &run : NULL, findings);
     check_listen(config, is_run ? run.security.admission : TW_ADMISSION_SECRET, findings);

@@ -280,12 +280,17 @@ static void print_group(const struct screen *screen, const json_t *status) {
     line_put(&line, DIM, "%sroster of %.0f", sep(screen), roster);
     line_end(&line);
     line = line_begin(screen, "Rounds");
-    line_put(&line, PLAIN, "%s committed%s%s with us",
-             tw_units_count(committed, json_num(status, "sync.rounds_committed")), sep(screen),
-             tw_units_count(ours, json_num(status, "sync.rounds_contributed")));
-    const double late = json_num(status, "sync.rounds_missed");
-    line_put(&line, late > 0 ? YELLOW : PLAIN, "%s%s missed", sep(screen),
-             tw_units_count(missed, late));
+    line_put(&line, PLAIN, "%s committed",
+             tw_units_count(committed, json_num(status, "sync.rounds_committed")));
+    if (strcmp(json_str(status, "node.role"), "follow") == 0) {
+        line_put(&line, DIM, "%snone of them with us, by the role of this node", sep(screen));
+    } else {
+        const double late = json_num(status, "sync.rounds_missed");
+        line_put(&line, PLAIN, "%s%s with us", sep(screen),
+                 tw_units_count(ours, json_num(status, "sync.rounds_contributed")));
+        line_put(&line, late > 0 ? YELLOW : PLAIN, "%s%s missed", sep(screen),
+                 tw_units_count(missed, late));
+    }
     put_period(&line, status);
     line_end(&line);
 }
