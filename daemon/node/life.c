@@ -322,6 +322,7 @@ static enum tw_status open_run_log(struct tw_daemon *daemon, struct tw_error *er
         .loop = &daemon->loop,
         .folder = folder,
         .bytes_max = daemon->setup->config.node.run_log_bytes,
+        .history = daemon->history,
         .user = daemon,
         .moment = fill_moment,
         .failed = on_run_log_failed,

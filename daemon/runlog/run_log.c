@@ -4,6 +4,7 @@
 #include <uv.h>
 
 #include "base/assert.h"
+#include "daemon/runlog/run_past.h"
 #include "daemon/store/line_log.h"
 
 enum {
@@ -200,6 +201,8 @@ enum tw_status tw_run_log_open(struct tw_run_log **log_out, const struct tw_run_
     log->is_on = tw_line_log_open(&log->file, tw_file_system(), config->folder, config->bytes_max,
                                   &reason) == TW_OK;
     if (!log->is_on) config->failed(config->user, reason.message);
+    if (log->is_on && config->history != NULL)
+        tw_run_past_read(config->folder, log->file.number, config->history);
     return TW_OK;
 }
 

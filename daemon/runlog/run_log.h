@@ -19,6 +19,7 @@ struct tw_run_log_config {
     struct uv_loop_s *loop;
     const char *folder;
     uint64_t bytes_max; /* of all files together; 0: no log, and every function does nothing */
+    struct tw_history *history; /* gets the past that is in the log; NULL: nobody wants it */
     void *user;
 
     /* Fills identity and progress for a line of this moment. */

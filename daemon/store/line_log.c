@@ -9,12 +9,11 @@
 #include <sys/stat.h>
 
 enum {
-    NAME_BYTES = 32,
     TAIL_BYTES = 64 << 10, /* more than a line that could be cut */
 };
 
-static void name_of(uint64_t number, char name[NAME_BYTES]) {
-    (void)snprintf(name, NAME_BYTES, "%08llu.jsonl", (unsigned long long)number);
+void tw_line_log_name(uint64_t number, char name[TW_LINE_LOG_NAME_BYTES]) {
+    (void)snprintf(name, TW_LINE_LOG_NAME_BYTES, "%08llu.jsonl", (unsigned long long)number);
 }
 
 static void close_file(struct tw_line_log *log) {
@@ -89,9 +88,9 @@ static int64_t mend(struct tw_line_log *log) {
 
 /* Goes on in the newest file. One that cannot be read or mended is left, and a new one begun. */
 static void open_newest(struct tw_line_log *log) {
-    char name[NAME_BYTES];
+    char name[TW_LINE_LOG_NAME_BYTES];
     if (log->number == 0) return;
-    name_of(log->number, name);
+    tw_line_log_name(log->number, name);
     log->file = log->ops->open_write(log->ops->ctx, log->folder, name);
     if (log->file >= 0 && mend(log) < 0) close_file(log);
 }
@@ -112,16 +111,16 @@ enum tw_status tw_line_log_open(struct tw_line_log *log, const struct tw_file_op
 
 /* The ring loses its oldest file only when a line is in the new one. */
 static void drop_oldest(const struct tw_line_log *log) {
-    char name[NAME_BYTES];
+    char name[TW_LINE_LOG_NAME_BYTES];
     if (log->number <= TW_LINE_LOG_FILES) return;
-    name_of(log->number - TW_LINE_LOG_FILES, name);
+    tw_line_log_name(log->number - TW_LINE_LOG_FILES, name);
     (void)log->ops->unlink(log->ops->ctx, log->folder, name);
 }
 
 static int64_t begin_file(struct tw_line_log *log) {
-    char name[NAME_BYTES];
+    char name[TW_LINE_LOG_NAME_BYTES];
     close_file(log);
-    name_of(log->number + 1, name);
+    tw_line_log_name(log->number + 1, name);
     log->size = 0;
     log->file = log->ops->create(log->ops->ctx, log->folder, name);
     if (log->file >= 0 || log->file == -EEXIST) log->number++;

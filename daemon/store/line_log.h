@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "daemon/store/file.h"
 
-enum { TW_LINE_LOG_FILES = 4 };
+enum { TW_LINE_LOG_FILES = 4, TW_LINE_LOG_NAME_BYTES = 32 };
 
 struct tw_line_log {
     const struct tw_file_ops *ops; /* borrowed */
@@ -23,6 +23,9 @@ struct tw_line_log {
     uint64_t size;                 /* bytes of whole lines in the present file */
     uint64_t bytes_max;            /* of a file */
 };
+
+/* Name of a file of the ring: 00000001.jsonl. */
+void tw_line_log_name(uint64_t number, char name[TW_LINE_LOG_NAME_BYTES]);
 
 /* Opens the folder, creates it if missing, and mends the newest file. `bytes_max`: of all files
  * together. TW_IO with a sentence; nothing to close then. */

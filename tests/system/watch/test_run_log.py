@@ -98,12 +98,16 @@ def check_copies(state, folder, where):
 def check_kill(group, folder):
     """After kill -9 and a torn line, the next start goes on in the same file."""
     group.wait("evaluations", lambda: kinds(folder).count("evaluation") >= 3)
+    curve = group.get(0)["train"]["losses"]
     group.kill(0)
     path = sorted(folder.glob("*.jsonl"))[-1]
     with open(path, "a", encoding="ascii") as out:
         out.write('{"kind":"step","ti')
     group.start(0)
     group.wait("the second start", lambda: kinds(folder).count("start") == 2)
+    again = group.get(0)["train"]["losses"]  # of the log, where it has a line every ten seconds
+    assert again and again[0]["steps"] <= 20 < curve[-1]["steps"], (curve, again)
+    assert any(point["anchor_nats"] is not None for point in again[:3]), again
     rows = path.read_text(encoding="ascii").splitlines()
     assert sum(not row.strip() for row in rows) == 1, rows
     assert all(json.loads(row) for row in rows if row.strip()), rows
