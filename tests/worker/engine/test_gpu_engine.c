@@ -241,6 +241,43 @@ static void equal_steps_give_equal_bits(void **state) {
     free(ends);
 }
 
+static void check_logits(const float *want, const float *got, size_t n) {
+    for (size_t i = 0; i < n; i++) assert_true(fabs((double)want[i] - (double)got[i]) < 1e-4);
+}
+
+/* As a sample of text during training: logits of the live parameters, token by token. */
+static void read_on(struct engine_fixture *f, struct tw_engine *engine) {
+    static float logits[ENGINE_VOCAB], again[ENGINE_VOCAB];
+    struct tw_engine_cache *cache;
+    assert_int_equal(tw_engine_cache_create(&cache, engine, engine->theta, &err), TW_OK);
+    assert_int_equal(tw_engine_cache_extend(cache, f->tokens, 4, logits, &err), TW_OK);
+    assert_int_equal(tw_engine_cache_extend(cache, f->tokens + 4, 1, logits, &err), TW_OK);
+    tw_engine_cache_destroy(cache);
+    assert_int_equal(tw_engine_logits(engine, engine->theta, f->tokens, 5, again, &err), TW_OK);
+    check_logits(again, logits, ENGINE_VOCAB);
+}
+
+static void a_text_between_steps_changes_nothing(void **state) {
+    enum { STEPS = 3 };
+    struct engine_fixture *f = *state;
+    const size_t n = f->layout.elements;
+    float *const ends = malloc(2 * n * sizeof(float));
+    assert_non_null(ends);
+    for (unsigned i = 0; i < 2; i++) {
+        struct tw_engine *const engine = on_gpu(f, fp32);
+        struct tw_step_result result;
+        for (int j = 0; j < STEPS; j++) {
+            if (i == 1) read_on(f, engine);
+            step(engine, f->tokens, 0.01f, &result);
+        }
+        pull(engine, TW_ENGINE_STATE);
+        memcpy(ends + i * n, engine->theta, n * sizeof(float));
+        tw_engine_destroy(engine);
+    }
+    assert_memory_equal(ends, ends + n, n * sizeof(float));
+    free(ends);
+}
+
 /* Losses of the live parameters and of others, with steps in between. */
 static void losses_are_those_of_the_cpu(void **state) {
     struct engine_fixture *f = *state;
@@ -326,10 +363,6 @@ static void held_parameters_are_read_once(void **state) {
         free(others);
         tw_engine_destroy(gpu);
     }
-}
-
-static void check_logits(const float *want, const float *got, size_t n) {
-    for (size_t i = 0; i < n; i++) assert_true(fabs((double)want[i] - (double)got[i]) < 1e-4);
 }
 
 static void logits_are_those_of_the_cpu(void **state) {
@@ -564,6 +597,8 @@ int main(void) {
         TEST(a_curve_in_bf16_is_near, 1),
         TEST(a_curve_in_bf16_is_near, 3),
         TEST(equal_steps_give_equal_bits, 3),
+        TEST(a_text_between_steps_changes_nothing, 0),
+        TEST(a_text_between_steps_changes_nothing, 3),
         EACH(losses_are_those_of_the_cpu),
         TEST(held_parameters_are_read_once, 0),
         TEST(held_parameters_are_read_once, 2),
