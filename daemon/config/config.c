@@ -183,7 +183,8 @@ static void set_presets(struct tw_config *config, const char *instance) {
     size_t count;
     const struct tw_config_key *const keys = tw_config_keys(&count);
     TW_ASSERT(count <= KEYS_MAX);
-    _Static_assert(sizeof(enum tw_snapshot_mode) == sizeof(int), "choices are stored as int");
+    _Static_assert(sizeof(enum tw_snapshot_wish) == sizeof(int), "choices are stored as int");
+    _Static_assert(sizeof(enum tw_anchor_place) == sizeof(int), "choices are stored as int");
     memset(config, 0, sizeof(*config));
     (void)snprintf(config->instance, sizeof(config->instance), "%s", instance);
     for (size_t i = 0; i < count; i++) {

@@ -32,6 +32,17 @@ enum {
     TW_YIELD_ON_PERCENT = 20,
 };
 
+/* Snapshots that the node keeps: a mode of worker_msg.h, or the one that fits (memory_plan.h). */
+enum tw_snapshot_wish {
+    TW_SNAPSHOT_WISH_FULL = TW_SNAPSHOT_FULL,
+    TW_SNAPSHOT_WISH_BF16_MOMENTS = TW_SNAPSHOT_BF16_MOMENTS,
+    TW_SNAPSHOT_WISH_OFF = TW_SNAPSHOT_OFF,
+    TW_SNAPSHOT_WISH_AUTO,
+};
+
+/* Where the memory lies that daemon and worker share. */
+enum tw_anchor_place { TW_ANCHORS_AUTO, TW_ANCHORS_MEMORY, TW_ANCHORS_FILE };
+
 /* "host:port" or "[v6]:port". Only the form is checked; names are resolved when needed. */
 struct tw_address {
     char text[TW_ADDR_BYTES];
@@ -65,7 +76,8 @@ struct tw_config {
                                                empty = worker_path */
         char worker_user[64]; /* user that may run the worker too; empty = no other user */
         enum tw_node_role role;
-        enum tw_snapshot_mode snapshot;
+        enum tw_snapshot_wish snapshot;
+        enum tw_anchor_place anchors;
         /* steps between snapshots; 0 = as often as 1 % of the time allows */
         uint32_t snapshot_steps;
         uint64_t recorder_bytes;  /* of the flight recorder; 0: none */

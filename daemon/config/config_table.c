@@ -8,7 +8,8 @@ static const char *const SECTIONS[] = {"node", "worker", "network", "api", NULL}
 static const char *const COMPUTES[] = {"auto", "fp32", "bf16", NULL};
 static const char *const RECOMPUTES[] = {"auto", "off", "on", NULL};
 static const char *const ROLES[] = {"train", "follow", NULL};
-static const char *const SNAPSHOTS[] = {"full", "bf16-moments", "off", NULL};
+static const char *const SNAPSHOTS[] = {"full", "bf16-moments", "off", "auto", NULL};
+static const char *const ANCHORS[] = {"auto", "memory", "file", NULL};
 
 #define FIELD(member) offsetof(struct tw_config, member), 0, sizeof(((struct tw_config *)0)->member)
 #define LIST(member, counter)                                                                      \
@@ -45,9 +46,17 @@ static const struct tw_config_key KEYS[] = {
     {"node", "role", TW_CONFIG_CHOICE, FIELD(node.role), 0, 0, "train", ROLES, NULL,
      "train, or follow: takes no steps and gives no work, but has the agreed model, votes, serves\n"
      "the model to joiners, and measures it. Needs sync.topology = group."},
-    {"node", "snapshot", TW_CONFIG_CHOICE, FIELD(node.snapshot), 0, 0, "full", SNAPSHOTS, NULL,
-     "State that survives a killed worker. full: all of it. bf16-moments: all of it, with 8\n"
-     "bytes per parameter less memory (both slots). off: none; it restarts from the anchor."},
+    {"node", "snapshot", TW_CONFIG_CHOICE, FIELD(node.snapshot), 0, 0, "auto", SNAPSHOTS, NULL,
+     "State that survives a killed worker. full: all of it, in 24 bytes per parameter.\n"
+     "bf16-moments: all of it, in 16. off: none; it restarts from the anchor, and merges wait "
+     "while\n"
+     "a checkpoint is written. auto: the first of these that leaves a quarter of the memory free."},
+    {"node", "anchors", TW_CONFIG_CHOICE, FIELD(node.anchors), 0, 0, "auto", ANCHORS, NULL,
+     "Where anchor and momentum lie, 8 bytes per parameter. memory. file: a file without a name "
+     "in\n"
+     "STATE_DIR, of which the system keeps in memory as much as there is room for. auto: a file "
+     "if\n"
+     "they would leave less than a quarter of the memory free."},
     {"node", "snapshot_steps", TW_CONFIG_COUNT, FIELD(node.snapshot_steps), 0, 1000000000, "0",
      NULL, NULL,
      "Inner steps between snapshots; 0: as many as keep their cost at 1 % of the time."},

@@ -24,7 +24,7 @@ enum stage {
     STAGE_IDLE,
     STAGE_SNAPSHOT, /* the worker was asked for a snapshot */
     STAGE_FREEZE,   /* waiting until no change of (phi, u) is under way */
-    STAGE_COPY,     /* thread: memory to memory */
+    STAGE_COPY,     /* thread: memory to memory; left out without snapshots */
     STAGE_WRITE,    /* thread: memory to disk */
 };
 
@@ -53,7 +53,8 @@ struct tw_daemon_checkpoints {
     uint32_t next_requests[REQUESTS_MAX]; /* API requests that the checkpoint after the present one
                                              will answer */
     bool has_live;
-    uint8_t *copy; /* phi, u, snapshot; exists from COPY to the end of WRITE */
+    uint8_t *copy; /* phi, u, snapshot; exists from COPY to the end of WRITE; NULL: (phi, u) stay
+                      frozen until then, and are written from the shared memory */
     struct tw_snapshot_slot slot;
     struct tw_checkpoint_state state;
     enum tw_status status;
@@ -135,7 +136,7 @@ static const struct tw_file_ops *count_disk(struct tw_daemon *daemon) {
 /* ---- arrays -------------------------------------------------------------------------------- */
 
 static bool is_bf16(const struct tw_daemon *daemon) {
-    return daemon->setup->config.node.snapshot == TW_SNAPSHOT_BF16_MOMENTS;
+    return daemon->setup->memory.snapshot == TW_SNAPSHOT_BF16_MOMENTS;
 }
 
 /* theta, m and v in the layout of a snapshot. */
@@ -384,16 +385,30 @@ static void on_copy_work(uv_work_t *work) {
     }
 }
 
+/* (phi, u) where they lie: at home or in the spare. */
+static void set_shared_arrays(const struct tw_shm *shm, struct tw_checkpoint_arrays *arrays) {
+    for (uint32_t p = 0; p < shm->fragments_count; p++) {
+        struct tw_shm_view view;
+        tw_shm_view(shm, p, &view);
+        arrays->at[TW_CHECKPOINT_ANCHOR][p] = (void *)(uintptr_t)view.phi;
+        arrays->at[TW_CHECKPOINT_MOMENTUM][p] = (void *)(uintptr_t)view.u;
+    }
+}
+
 static void on_write_work(uv_work_t *work) {
     struct tw_daemon *daemon = work->data;
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
     const struct tw_layout *layout = &daemon->setup->layout;
     struct tw_checkpoint_arrays arrays;
     memset(&arrays, 0, sizeof(arrays));
-    float *phi = (float *)(void *)save->copy;
-    tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_ANCHOR, layout, phi, false);
-    tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_MOMENTUM, layout, phi + layout->elements,
-                             false);
+    if (save->copy != NULL) {
+        float *phi = (float *)(void *)save->copy;
+        tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_ANCHOR, layout, phi, false);
+        tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_MOMENTUM, layout, phi + layout->elements,
+                                 false);
+    } else {
+        set_shared_arrays(&daemon->host->memory.shm, &arrays);
+    }
     if (save->has_live) set_live_arrays(daemon, save->copy + anchor_bytes(daemon), &arrays);
     save->status =
         tw_checkpoint_save(daemon->checkpoints->files, &save->state, &arrays, &save->err);
@@ -403,9 +418,11 @@ static void start_save(struct tw_daemon *daemon);
 
 static void end_save(struct tw_daemon *daemon, enum tw_status status, const char *sentence) {
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
+    const bool was_frozen = save->copy == NULL && daemon->host->is_frozen;
     free(save->copy);
     save->copy = NULL;
     save->stage = STAGE_IDLE;
+    if (was_frozen) tw_worker_host_thaw(daemon->host);
     (void)snprintf(save->error, sizeof(save->error), "%s", status == TW_OK ? "" : sentence);
     for (uint32_t i = 0; i < save->requests_count; i++) {
         if (daemon->api != NULL) tw_api_answer(daemon->api, save->requests[i], status, sentence);
@@ -450,11 +467,9 @@ static void on_write_done(uv_work_t *work, int status) {
     end_save(daemon, TW_OK, sentence);
 }
 
-static void on_copy_done(uv_work_t *work, int status) {
-    struct tw_daemon *daemon = work->data;
+/* The state to save is known; writes it unless it is on disk. */
+static void start_write(struct tw_daemon *daemon) {
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
-    tw_worker_host_thaw(daemon->host);
-    if (status != 0 || daemon->stage == TW_DAEMON_CLOSING) return;
     if (save->has_live) {
         save->state.step = save->slot.step;
         save->state.tokens = save->slot.tokens;
@@ -480,10 +495,17 @@ static void on_copy_done(uv_work_t *work, int status) {
         return;
     }
     const bool has_evaluations = daemon->setup->config.node.eval_steps > 0;
+    save->work.data = daemon;
     tw_checkpoint_keep_replaced(save->files,
                                 tw_generations_is_older_good(&save->generations, has_evaluations));
     save->stage = STAGE_WRITE;
     TW_ASSERT(uv_queue_work(&daemon->loop, &save->work, on_write_work, on_write_done) == 0);
+}
+
+static void on_copy_done(uv_work_t *work, int status) {
+    struct tw_daemon *daemon = work->data;
+    tw_worker_host_thaw(daemon->host);
+    if (status == 0 && daemon->stage != TW_DAEMON_CLOSING) start_write(daemon);
 }
 
 void tw_daemon_checkpoints_frozen(struct tw_daemon *daemon) {
@@ -493,9 +515,13 @@ void tw_daemon_checkpoints_frozen(struct tw_daemon *daemon) {
     save->state.has_position = true;
     save->frozen_us = tw_daemon_now_us();
     tw_node_position(daemon->node, &save->state.position);
+    save->has_live = false;
+    if (daemon->setup->memory.copy_bytes == 0) {
+        start_write(daemon);
+        return;
+    }
     save->copy = malloc(anchor_bytes(daemon) + daemon->host->memory.shm.geometry.snapshot_bytes);
     if (save->copy == NULL) {
-        tw_worker_host_thaw(daemon->host);
         end_save(daemon, TW_NOMEM,
                  "no memory for a copy of the model; it is tried again at the next checkpoint");
         return;

@@ -388,7 +388,7 @@ static void on_pause(void *user, bool is_paused) {
 static bool may_rest(const struct tw_daemon *daemon) {
     const struct tw_setup *setup = daemon->setup;
     const bool is_ours = setup->spawns_worker && setup->config.node.worker_command[0] == '\0';
-    if (setup->config.node.snapshot == TW_SNAPSHOT_OFF || daemon->host->is_finished) return false;
+    if (setup->memory.snapshot == TW_SNAPSHOT_OFF || daemon->host->is_finished) return false;
     if (!is_ours && !daemon->workers->comes_back) return false;
     /* A merge that is under way ends first. */
     return tw_worker_host_is_ready(daemon->host) && tw_calls_changes(daemon->host) == 0;
@@ -426,6 +426,16 @@ static void init_pauses(struct tw_daemon *daemon) {
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
+/* Before anything is allocated: a machine that lacks the memory has this line as its last one. */
+static void note_memory(struct tw_daemon *daemon) {
+    const struct tw_memory_plan *const plan = &daemon->setup->memory;
+    tw_daemon_note(daemon, TW_LOG_INFO, "memory",
+                   "anchors=%s snapshot=%s anchor_bytes=%llu snapshot_bytes=%llu copy_bytes=%llu",
+                   plan->is_file ? "file" : "memory", tw_memory_plan_snapshot(plan),
+                   (unsigned long long)plan->anchor_bytes, (unsigned long long)plan->snapshot_bytes,
+                   (unsigned long long)plan->copy_bytes);
+}
+
 enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error *err) {
     const struct tw_setup *setup = daemon->setup;
     const struct tw_worker_host_config host = {
@@ -440,7 +450,8 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
         .eval_steps = setup->config.node.eval_steps,
         .sample_bytes = setup->config.node.sample_bytes,
         .follows = setup->config.node.role == TW_NODE_ROLE_FOLLOW,
-        .snapshot_mode = setup->config.node.snapshot,
+        .snapshot_mode = setup->memory.snapshot,
+        .memory_folder = setup->memory.is_file ? setup->run_state_dir : NULL,
         .stop_step = setup->config.node.stop_step,
         .data_seed = tw_get_u64(setup->identity.id.bytes),
         .events = {.event = on_event,
@@ -461,6 +472,7 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
     if (daemon->workers == NULL) return TW_NOMEM;
     daemon->workers->snapshot_step = TW_VIEW_NEVER;
     init_pauses(daemon);
+    note_memory(daemon);
     TW_TRY(tw_worker_host_create(&daemon->host, &host, err));
     daemon->host->memory.shm.hashed = &daemon->moved;
     const struct tw_supervisor_config supervisor = {

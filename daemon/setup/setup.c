@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "daemon/auth/cert_file.h"
 #include "daemon/dataset/data_folder.h"
 #include "daemon/setup/recall_state.h"
@@ -427,6 +428,9 @@ enum tw_exit tw_setup_open(struct tw_setup *setup, const struct tw_setup_options
     if (code == TW_EXIT_OK) code = open_manifest(setup, err);
     if (code == TW_EXIT_OK) code = check_data(setup, err);
     if (code == TW_EXIT_OK) code = find_worker(setup, err);
+    if (code == TW_EXIT_OK)
+        setup->memory =
+            tw_memory_plan_of(&setup->config, &setup->run, &setup->layout, tw_machine_memory());
     if (code == TW_EXIT_OK) code = open_state(setup, err);
     if (code == TW_EXIT_OK) code = open_refused(setup, err);
     if (code == TW_EXIT_OK) code = find_worker_user(setup, err);

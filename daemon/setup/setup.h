@@ -13,6 +13,7 @@
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/config/config.h"
+#include "daemon/config/memory_plan.h"
 #include "daemon/store/lineages_file.h"
 #include "proto/run/layout.h"
 #include "proto/run/run.h"
@@ -28,6 +29,7 @@ struct tw_setup {
     struct tw_run run;
     struct tw_id run_id;
     struct tw_layout layout;
+    struct tw_memory_plan memory;
     char manifest[TW_MANIFEST_BYTES_MAX + 1]; /* canonical text, with NUL */
     char run_state_dir[TW_PATH_BYTES];        /* STATE_DIR/first 16 digits of the run id */
     char data_path[TW_PATH_BYTES]; /* text or dataset to train on; "": the trainer has its own */

@@ -353,8 +353,11 @@ enum tw_status tw_worker_host_create(struct tw_worker_host **host_out,
     const uint64_t pool_bytes = config->pool_bytes > 0
                                     ? config->pool_bytes
                                     : tw_worker_pool_bytes(config->run, config->layout);
-    enum tw_status status = tw_worker_memory_open(&host->memory, config->layout,
-                                                  config->snapshot_mode, pool_bytes, err);
+    const struct tw_worker_memory_config memory = {.layout = config->layout,
+                                                   .mode = config->snapshot_mode,
+                                                   .pool_bytes = pool_bytes,
+                                                   .folder = config->memory_folder};
+    enum tw_status status = tw_worker_memory_open(&host->memory, &memory, err);
     if (status == TW_OK) {
         tw_payloads_init(&host->payloads, &host->memory.shm);
         const struct tw_worker_link_config link = {

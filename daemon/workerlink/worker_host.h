@@ -80,7 +80,8 @@ struct tw_worker_host_config {
     bool follows; /* the worker takes no steps, and its parameters are the anchor */
     enum tw_snapshot_mode snapshot_mode;
     uint64_t stop_step, data_seed;
-    uint64_t pool_bytes; /* 0 = tw_worker_pool_bytes */
+    uint64_t pool_bytes;       /* 0 = tw_worker_pool_bytes */
+    const char *memory_folder; /* folder of the file that is the shared memory; NULL: no file */
     struct tw_worker_host_events events;
     void *user;
 };

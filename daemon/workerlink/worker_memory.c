@@ -2,8 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -11,16 +14,54 @@
 #include "compress/lattice.h"
 #include "compress/pack.h"
 
-static enum tw_status memory_map(struct tw_worker_memory *memory,
-                                 const struct tw_shm_geometry *geometry, void **base,
-                                 struct tw_error *err) {
+enum { PATH_BYTES = 4096 };
+
+static enum tw_status memory_seal(struct tw_worker_memory *memory, unsigned long long bytes,
+                                  struct tw_error *err) {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-    const unsigned long long bytes = geometry->bytes;
     memory->fd = memfd_create("thinwire", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (memory->fd < 0) return tw_fail(err, TW_IO, "memfd_create: %s", strerror(errno));
-    if (ftruncate(memory->fd, (off_t)bytes) != 0 || fcntl(memory->fd, F_ADD_SEALS, seals) != 0) {
-        return tw_fail(err, TW_IO, "shared memory of %llu bytes: %s", bytes, strerror(errno));
-    }
+    if (ftruncate(memory->fd, (off_t)bytes) == 0 && fcntl(memory->fd, F_ADD_SEALS, seals) == 0)
+        return TW_OK;
+    return tw_fail(err, TW_IO, "shared memory of %llu bytes: %s", bytes, strerror(errno));
+}
+
+/* A file system without nameless files gets one with a name, for a moment. */
+static int file_create(const char *folder) {
+    char path[PATH_BYTES];
+    const int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return fd;
+    if ((size_t)snprintf(path, sizeof(path), "%s/anchors.XXXXXX", folder) >= sizeof(path))
+        return -1;
+    const int named = mkostemp(path, O_CLOEXEC);
+    if (named >= 0) (void)unlink(path);
+    return named;
+}
+
+static enum tw_status memory_reserve(struct tw_worker_memory *memory, const char *folder,
+                                     unsigned long long bytes, struct tw_error *err) {
+    memory->is_file = true;
+    memory->fd = file_create(folder);
+    if (memory->fd < 0)
+        return tw_fail(err, TW_IO, "a file for the anchor in %.150s: %s", folder, strerror(errno));
+    /* A file system that is asked for too much may first give all that it has. */
+    struct statvfs info;
+    const bool has_room = fstatvfs(memory->fd, &info) != 0 ||
+                          (double)info.f_bavail * (double)info.f_frsize >= (double)bytes;
+    const int code = has_room ? posix_fallocate(memory->fd, 0, (off_t)bytes) : ENOSPC;
+    if (code == 0) return TW_OK;
+    return tw_fail(err, TW_IO,
+                   "no room for the anchor in %.100s: its file takes %llu bytes: %s (free disk "
+                   "space, or set node.anchors = memory)",
+                   folder, bytes, strerror(code));
+}
+
+static enum tw_status memory_map(struct tw_worker_memory *memory, const char *folder,
+                                 const struct tw_shm_geometry *geometry, void **base,
+                                 struct tw_error *err) {
+    const unsigned long long bytes = geometry->bytes;
+    TW_TRY(folder != NULL ? memory_reserve(memory, folder, bytes, err)
+                          : memory_seal(memory, bytes, err));
     *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd, 0);
     if (*base == MAP_FAILED) {
         return tw_fail(err, TW_IO, "mapping %llu bytes of shared memory: %s", bytes,
@@ -30,18 +71,18 @@ static enum tw_status memory_map(struct tw_worker_memory *memory,
 }
 
 enum tw_status tw_worker_memory_open(struct tw_worker_memory *memory,
-                                     const struct tw_layout *layout, enum tw_snapshot_mode mode,
-                                     uint64_t pool_bytes, struct tw_error *err) {
+                                     const struct tw_worker_memory_config *config,
+                                     struct tw_error *err) {
     struct tw_shm_geometry geometry;
     *memory = (struct tw_worker_memory){.fd = -1};
-    TW_TRY(tw_shm_geometry_init(&geometry, layout, mode, pool_bytes, err));
+    TW_TRY(tw_shm_geometry_init(&geometry, config->layout, config->mode, config->pool_bytes, err));
     void *base = NULL;
-    const enum tw_status status = memory_map(memory, &geometry, &base, err);
+    const enum tw_status status = memory_map(memory, config->folder, &geometry, &base, err);
     if (status != TW_OK) {
         tw_worker_memory_close(memory);
         return status;
     }
-    tw_shm_bind(&memory->shm, base, &geometry, layout);
+    tw_shm_bind(&memory->shm, base, &geometry, config->layout);
     tw_shm_format(&memory->shm);
     return TW_OK;
 }
@@ -61,6 +102,7 @@ void tw_worker_memory_trim(struct tw_worker_memory *memory) {
     for (uint32_t slot = 0; newest >= 0 && slot < TW_SNAPSHOT_SLOTS; slot++) {
         if ((int)slot == newest || geometry->snapshot_bytes == 0) continue;
         tw_shm_snapshot_forget(&memory->shm, slot);
+        if (memory->is_file) continue; /* its disk space stays reserved */
         /* If the system refuses, the pages stay: nothing depends on it. */
         (void)fallocate(memory->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                         (off_t)geometry->snapshot[slot], (off_t)geometry->snapshot_bytes);

@@ -1,6 +1,6 @@
-/* worker_memory.h - the memory shared with the worker: one sealed memfd, mapped by the daemon and
- * passed with WELCOME. It outlives every worker, so a killed worker loses only the steps since its
- * last snapshot. Pages are allocated by the kernel at the first write. */
+/* worker_memory.h - the memory shared with the worker: one sealed memfd, or a file without a name,
+ * mapped by the daemon and passed with WELCOME. It outlives every worker, so a killed worker loses
+ * only the steps since its last snapshot. Pages are allocated by the kernel at the first write. */
 #ifndef TW_DAEMON_WORKERLINK_WORKER_MEMORY_H
 #define TW_DAEMON_WORKERLINK_WORKER_MEMORY_H
 
@@ -11,13 +11,23 @@
 
 struct tw_worker_memory {
     int fd; /* owned; -1 = closed */
+    bool is_file;
     struct tw_shm shm;
 };
 
-/* Creates, seals (the size is then fixed), maps and formats. TW_IO names the size. */
+struct tw_worker_memory_config {
+    const struct tw_layout *layout;
+    enum tw_snapshot_mode mode;
+    uint64_t pool_bytes;
+    const char *folder; /* folder of the file; NULL: a memfd */
+};
+
+/* Creates, seals (the size is then fixed), maps and formats. A file has no name, so it goes with
+ * the process, and all of its disk space is reserved: a full disk is an error here, never a signal
+ * later. TW_IO names the size. */
 enum tw_status tw_worker_memory_open(struct tw_worker_memory *memory,
-                                     const struct tw_layout *layout, enum tw_snapshot_mode mode,
-                                     uint64_t pool_bytes, struct tw_error *err);
+                                     const struct tw_worker_memory_config *config,
+                                     struct tw_error *err);
 void tw_worker_memory_close(struct tw_worker_memory *memory);
 
 /* Gives the pages of all snapshots but the newest valid one back to the system; without a valid one

@@ -220,18 +220,24 @@ enum tw_status tw_daemon_link_attach(struct tw_daemon_link *link, int timeout_ms
     return TW_OK;
 }
 
+/* A shrink would kill this process by SIGBUS. A memfd has seals against it. A file has none, but
+ * without a name only a holder of the descriptor can shrink it: the daemon, and this process. */
+static bool is_size_fixed(int memfd, const struct stat *info) {
+    const int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
+    const int seals = fcntl(memfd, F_GET_SEALS);
+    if (seals >= 0) return (seals & wanted) == wanted;
+    return S_ISREG(info->st_mode) && info->st_nlink == 0;
+}
+
 static enum tw_status memory_map(int memfd, const struct tw_wmsg_welcome *welcome,
                                  const struct tw_layout *layout, struct tw_shm *shm,
                                  struct tw_error *err) {
-    /* Without these seals, a shrink would kill this process by SIGBUS. */
-    const int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
-    const int seals = fcntl(memfd, F_GET_SEALS);
-    if (seals < 0 || (seals & wanted) != wanted) {
-        return tw_fail(err, TW_PROTO, "the daemon's shared memory is not sealed");
-    }
     struct stat info;
     if (fstat(memfd, &info) != 0) {
         return tw_fail(err, TW_PROTO, "stat of the shared memory: %s", strerror(errno));
+    }
+    if (!is_size_fixed(memfd, &info)) {
+        return tw_fail(err, TW_PROTO, "the daemon's shared memory is not sealed");
     }
     TW_TRY(tw_shm_geometry_check(&welcome->geometry, layout,
                                  (enum tw_snapshot_mode)welcome->snapshot_mode,

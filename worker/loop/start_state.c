@@ -51,24 +51,34 @@ static enum tw_status start_snapshot(const struct tw_wmsg_welcome *welcome,
     return status;
 }
 
+/* Writes no zero over a zero: pages that nobody wrote to take no memory, and a trainer without
+ * moments leaves them so. */
+static void clear_moments(struct tw_train_state *state, size_t elements) {
+    enum { PIECE = 1024 };
+    static const float zeros[PIECE];
+    for (size_t at = 0; at < elements; at += PIECE) {
+        const size_t bytes = (elements - at < PIECE ? elements - at : PIECE) * sizeof(float);
+        if (memcmp(state->m + at, zeros, bytes) != 0) memset(state->m + at, 0, bytes);
+        if (memcmp(state->v + at, zeros, bytes) != 0) memset(state->v + at, 0, bytes);
+    }
+}
+
 void tw_start_state_build(const struct tw_wmsg_welcome *welcome, const struct tw_shm *shm,
                           const struct tw_learner *learner, struct tw_train_state *state,
                           enum tw_worker_start *start_used) {
-    const size_t bytes = (size_t)shm->geometry.elements * sizeof(float);
+    const size_t elements = (size_t)shm->geometry.elements;
     memset(state, 0, sizeof(*state));
     state->theta = learner->theta;
     state->m = learner->m;
     state->v = learner->v;
-    memset(state->m, 0, bytes);
-    memset(state->v, 0, bytes);
+    clear_moments(state, elements);
     *start_used = (enum tw_worker_start)welcome->start;
     switch ((enum tw_worker_start)welcome->start) {
     case TW_START_FRESH: start_fresh(shm, learner, state); break;
     case TW_START_SNAPSHOT:
         if (start_snapshot(welcome, shm, state) == TW_OK) break;
         *start_used = TW_START_ANCHOR;
-        memset(state->m, 0, bytes);
-        memset(state->v, 0, bytes);
+        clear_moments(state, elements);
         start_anchor(shm, learner->tokens_per_step, state);
         break;
     case TW_START_ANCHOR: start_anchor(shm, learner->tokens_per_step, state); break;

@@ -13,6 +13,7 @@
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/config/config.h"
+#include "daemon/config/memory_plan.h"
 #include "proto/run/run.h"
 
 enum doctor_grade {
@@ -58,6 +59,9 @@ void doctor_files(struct doctor *doctor);
 /* doctor_host.c: the machine. doctor_proc reads a small file of /proc; false: no such file. */
 bool doctor_proc(const struct doctor *doctor, const char *name, char *text, size_t capacity);
 void doctor_host(struct doctor *doctor);
+/* Plan of the daemon that runs here, or would start here with so many bytes available. */
+struct tw_memory_plan doctor_memory_plan(const struct doctor *doctor,
+                                         const struct tw_layout *layout, uint64_t available);
 
 /* doctor_gpu.c: the configured device. */
 void doctor_gpu(struct doctor *doctor);

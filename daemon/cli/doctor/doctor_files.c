@@ -11,6 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "base/units.h"
 #include "daemon/auth/cert_file.h"
 #include "daemon/cli/doctor/doctor.h"
@@ -135,7 +136,9 @@ static uint64_t bytes_wanted(const struct doctor *doctor) {
     static struct tw_layout layout;
     uint64_t bytes = 64 << 20; /* room for votes, member cache and logs */
     if (!doctor->has_run || tw_layout_init(&layout, &doctor->run, NULL) != TW_OK) return bytes;
-    return bytes + layout.params * TW_CHECKPOINTS_BYTES_PARAM;
+    const struct tw_memory_plan plan = doctor_memory_plan(doctor, &layout, tw_machine_memory());
+    return bytes + layout.params * TW_CHECKPOINTS_BYTES_PARAM +
+           (plan.is_file ? plan.anchor_bytes : 0);
 }
 
 static void look_at_room(struct doctor *doctor) {

@@ -13,7 +13,6 @@
 #include "base/machine.h"
 #include "base/units.h"
 #include "daemon/cli/doctor/doctor.h"
-#include "daemon/cli/run/node_memory.h"
 #include "proto/run/layout.h"
 
 enum {
@@ -57,6 +56,17 @@ static void look_at_clock(struct doctor *doctor) {
                (double)clock.esterror / 1e3);
 }
 
+struct tw_memory_plan doctor_memory_plan(const struct doctor *doctor,
+                                         const struct tw_layout *layout, uint64_t available) {
+    const struct tw_config *const config = &doctor->config;
+    const struct tw_memory_plan plan = tw_memory_plan_of(config, &doctor->run, layout, available);
+    if (doctor->status == NULL) return plan;
+    /* The running node chose when its memory was still free. */
+    return tw_memory_plan_of(config, &doctor->run, layout,
+                             available + tw_memory_plan_bytes(&plan) +
+                                 tw_memory_plan_engine(config, &doctor->run, layout));
+}
+
 static void look_at_memory(struct doctor *doctor) {
     static struct tw_layout layout;
     char text[4096], has_text[TW_UNITS_BYTES], params_text[TW_UNITS_BYTES],
@@ -67,9 +77,10 @@ static void look_at_memory(struct doctor *doctor) {
         return;
     }
     const uint64_t has = meminfo(text, "MemAvailable:");
-    const struct node_memory memory = node_memory(&layout, doctor->config.node.snapshot);
     const bool is_ours = tw_run_check_engine(&doctor->run, NULL) == TW_OK;
-    const uint64_t wants = memory.shared + (is_ours ? memory.engine : 0);
+    const struct tw_memory_plan plan = doctor_memory_plan(doctor, &layout, has);
+    const uint64_t wants =
+        tw_memory_plan_bytes(&plan) + tw_memory_plan_engine(&doctor->config, &doctor->run, &layout);
     /* A running node has already taken its memory from the available memory. */
     const uint64_t taken = doctor->status != NULL ? wants : 0;
     const enum doctor_grade grade = has + taken < wants           ? DOCTOR_FAIL
@@ -81,10 +92,11 @@ static void look_at_memory(struct doctor *doctor) {
         : is_ours ? "`thinwire train --plan` counts every byte; give it more memory, or take "
                     "a smaller model"
                   : "give it more memory, or train fewer tensors",
-        "%s available, the model of %s parameters takes %s and %s",
+        "%s available, the model of %s parameters takes %s and %s; anchors in %s, snapshots %s",
         tw_units_bytes(has_text, (double)has), tw_units_short(params_text, (double)layout.params),
         tw_units_bytes(wants_text, (double)wants),
-        is_ours ? "its activations" : "the memory of the trainer");
+        is_ours ? "its activations" : "the memory of the trainer",
+        plan.is_file ? "a file" : "memory", tw_memory_plan_snapshot(&plan));
 }
 
 static void look_at_processors(struct doctor *doctor) {

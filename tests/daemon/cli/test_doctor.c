@@ -223,16 +223,24 @@ static void model_that_does_not_fit_fails(void **state) {
     doctor_host(&doctor);
     is_said("memory", "ok", NULL);
     json_array_clear(doctor.list);
-    /* Parameters, gradient, two moments, anchor, its momentum, two snapshots of three arrays. */
+    /* Parameters, gradient, two moments, anchor, its momentum, two snapshots of three arrays, and a
+     * copy of five for a checkpoint. */
+    doctor.config.node.snapshot = TW_SNAPSHOT_WISH_FULL;
+    doctor.config.node.anchors = TW_ANCHORS_MEMORY;
     static struct tw_layout layout;
     char text[96];
     assert_int_equal(tw_layout_init(&layout, &doctor.run, NULL), TW_OK);
     (void)snprintf(text, sizeof(text), "MemTotal: 8000 kB\nMemAvailable: %llu kB\n",
-                   (unsigned long long)layout.elements * 47 / 1024);
+                   (unsigned long long)layout.elements * 67 / 1024);
     put("meminfo", text);
     doctor_host(&doctor);
     is_said("memory", "fail", "train --plan");
     json_array_clear(doctor.list);
+    doctor.config.node.snapshot = TW_SNAPSHOT_WISH_AUTO; /* less memory, fewer snapshots */
+    doctor_host(&doctor);
+    is_said("memory", "ok", NULL);
+    json_array_clear(doctor.list);
+    doctor.config.node.snapshot = TW_SNAPSHOT_WISH_FULL;
     put("meminfo", "MemTotal: 8000 kB\nMemAvailable:    40 kB\n");
     doctor_host(&doctor);
     is_said("memory", "fail", "train --plan");

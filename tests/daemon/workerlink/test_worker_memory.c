@@ -9,14 +9,27 @@ static struct tw_run run;
 static struct tw_layout layout;
 static struct tw_worker_memory memory;
 
-static int open_memory(void **state) {
-    (void)state;
+static struct tw_worker_memory_config config = {
+    .layout = &layout, .mode = TW_SNAPSHOT_FULL, .pool_bytes = 1 << 20};
+
+static int open_in(const char *folder) {
     struct tw_error err;
     tw_run_defaults(&run);
+    config.folder = folder;
     if (tw_layout_init(&layout, &run, &err) != TW_OK ||
-        tw_worker_memory_open(&memory, &layout, TW_SNAPSHOT_FULL, 1 << 20, &err) != TW_OK)
+        tw_worker_memory_open(&memory, &config, &err) != TW_OK)
         fail_msg("%s", err.message);
     return 0;
+}
+
+static int open_memory(void **state) {
+    (void)state;
+    return open_in(NULL);
+}
+
+static int open_file(void **state) {
+    (void)state;
+    return open_in(".");
 }
 
 static int close_memory(void **state) {
@@ -73,12 +86,46 @@ static void snapshot_that_is_not_whole_costs_no_other(void **state) {
     assert_true(bytes_held() >= before);
 }
 
+/* All of its room on the disk is taken at once, and it goes with the process. */
+static void file_has_no_name_and_no_holes(void **state) {
+    (void)state;
+    struct stat stat;
+    struct tw_snapshot_slot meta;
+    assert_int_equal(fstat(memory.fd, &stat), 0);
+    assert_true(S_ISREG(stat.st_mode));
+    assert_int_equal(stat.st_nlink, 0);
+    assert_int_equal((uint64_t)stat.st_size, memory.shm.geometry.bytes);
+    assert_true(bytes_held() >= memory.shm.geometry.bytes);
+    fill(0, 10);
+    fill(1, 20);
+    tw_worker_memory_trim(&memory);
+    assert_true(bytes_held() >= memory.shm.geometry.bytes);
+    assert_int_equal(tw_shm_snapshot_newest(&memory.shm, &meta), 1);
+}
+
+static void full_disk_is_an_error_with_a_way_out(void **state) {
+    (void)state;
+    struct tw_worker_memory other;
+    struct tw_worker_memory_config wanted = config;
+    struct tw_error err;
+    wanted.pool_bytes = UINT64_C(1) << 45;
+    assert_int_equal(tw_worker_memory_open(&other, &wanted, &err), TW_IO);
+    assert_non_null(strstr(err.message, "set node.anchors = memory"));
+    wanted.folder = "no-such-folder";
+    assert_int_equal(tw_worker_memory_open(&other, &wanted, &err), TW_IO);
+    assert_non_null(strstr(err.message, "no-such-folder: No such file"));
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_memory, close_memory)
+#define FILE_TEST(name) cmocka_unit_test_setup_teardown(name, open_file, close_memory)
     const struct CMUnitTest tests[] = {
         TEST(older_snapshot_is_given_back),
         TEST(snapshot_that_is_not_whole_costs_no_other),
+        FILE_TEST(file_has_no_name_and_no_holes),
+        FILE_TEST(full_disk_is_an_error_with_a_way_out),
     };
+#undef FILE_TEST
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,6 +145,24 @@ static void memory_without_seals_is_refused(void **state) {
     assert_int_equal(tw_daemon_link_map(copy, &dae.welcome, &dae.layout, &shm, &err), TW_CORRUPT);
 }
 
+/* A file cannot be sealed. Without a name nobody else can shrink it. */
+static void memory_in_a_file_has_no_name(void **state) {
+    (void)state;
+    struct tw_shm shm;
+    char path[] = "anchors.XXXXXX";
+    const int named = mkstemp(path);
+    assert_return_code(named, errno);
+    assert_return_code(ftruncate(named, (off_t)dae.shm.geometry.bytes), errno);
+    const int copy = dup(named);
+    assert_int_equal(tw_daemon_link_map(named, &dae.welcome, &dae.layout, &shm, &err), TW_PROTO);
+    assert_non_null(strstr(err.message, "sealed"));
+    assert_return_code(unlink(path), errno);
+    const ssize_t size = (ssize_t)sizeof(struct tw_shm_control);
+    assert_int_equal(pwrite(copy, dae.shm.base, (size_t)size, 0), size);
+    assert_int_equal(tw_daemon_link_map(copy, &dae.welcome, &dae.layout, &shm, &err), TW_OK);
+    tw_daemon_link_unmap(&shm);
+}
+
 static void memory_of_another_size_is_refused(void **state) {
     (void)state;
     struct tw_shm shm;
@@ -218,13 +236,13 @@ static void every_kind_has_its_size(void **state) {
 int main(void) {
 #define FACT(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
     const struct CMUnitTest tests[] = {
-        FACT(worker_attaches_and_maps),          FACT(refusal_carries_its_reason),
-        FACT(closed_link_is_a_refusal),          FACT(link_closed_before_hello_is_a_refusal),
-        FACT(silent_daemon_is_tried_again),      FACT(absent_daemon_is_tried_again),
-        FACT(bad_welcomes_are_refused),          FACT(memory_without_seals_is_refused),
-        FACT(memory_of_another_size_is_refused), FACT(malformed_packets_are_refused),
-        FACT(full_socket_does_not_hold_a_step),  FACT(gone_daemon_is_noticed),
-        FACT(every_kind_has_its_size),
+        FACT(worker_attaches_and_maps),      FACT(refusal_carries_its_reason),
+        FACT(closed_link_is_a_refusal),      FACT(link_closed_before_hello_is_a_refusal),
+        FACT(silent_daemon_is_tried_again),  FACT(absent_daemon_is_tried_again),
+        FACT(bad_welcomes_are_refused),      FACT(memory_without_seals_is_refused),
+        FACT(memory_in_a_file_has_no_name),  FACT(memory_of_another_size_is_refused),
+        FACT(malformed_packets_are_refused), FACT(full_socket_does_not_hold_a_step),
+        FACT(gone_daemon_is_noticed),        FACT(every_kind_has_its_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
