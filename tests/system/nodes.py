@@ -103,28 +103,31 @@ class Star:
 
 class Nodes:
     """Daemons of one run, each with a folder in one common folder. `step_us` is the time of a step
-    of the stub worker; None: thinwire-worker trains. `network`: lines of that section. `content`:
-    the text to train on."""
+    of the stub worker; None: thinwire-worker trains. `stub`: more of its options. `network` and
+    `node`: lines of those sections. `content`: the text to train on. `model`: arguments of
+    `run new` that name another model than a tiny one."""
 
-    def __init__(self, bin_dir, folder, count, *, star=None, run_keys=(), step_us=5000,
-                 network=(), content="In the beginning was the word.\n" * 4000):
+    def __init__(self, bin_dir, folder, count, *, star=None, run_keys=(), step_us=5000, stub="",
+                 network=(), node=(), model=(), content="In the beginning was the word.\n" * 4000):
         self.bin, self.folder = pathlib.Path(bin_dir).resolve(), pathlib.Path(folder)
-        self.count, self.star, self.network = count, star, network
+        self.count, self.star = count, star
+        self.lines = {"network": network, "node": node}
         self.processes = [None] * count
         self.stopped = set()
         text = self.folder / "text"
         text.write_text(content, encoding="utf-8")
-        keys = ["model.layers=2", "model.width=32", "model.heads=2", "model.context=32",
-                "train.tokens=1000000000000", f"sync.nodes={min(count, 64)}", *run_keys]
+        tiny = ["model.layers=2", "model.width=32", "model.heads=2", "model.context=32"]
+        keys = [*([] if model else tiny), "train.tokens=1000000000000",
+                f"sync.nodes={min(count, 64)}", *run_keys]
         sets = [word for key in keys for word in ("--set", key)]
         run(self.tool("thinwire"), "run", "new", "nodes", "--data", str(text), "--out",
-            str(self.folder / "manifest"), *sets)
+            str(self.folder / "manifest"), *model, *sets)
         self.ports = [4747] * count if star else [ports.hold() for _ in range(count)]
         worker = None
         if step_us is not None:
             worker = self.folder / "worker"
             worker.write_text(
-                f"#!/bin/sh\nexec {self.tool('stub_worker')} --step-us {step_us} \"$@\"\n",
+                f"#!/bin/sh\nexec {self.tool('stub_worker')} --step-us {step_us} {stub} \"$@\"\n",
                 encoding="ascii")
             worker.chmod(0o755)
         for idx in range(count):
@@ -161,8 +164,9 @@ class Nodes:
         text = config.read_text(encoding="ascii")
         if worker is not None:
             text = text.replace("[node]\n", f"[node]\nworker_path = {worker}\n", 1)
-        for line in self.network:
-            text = text.replace("[network]\n", f"[network]\n{line}\n", 1)
+        for section, lines in self.lines.items():
+            for line in lines:
+                text = text.replace(f"[{section}]\n", f"[{section}]\n{line}\n", 1)
         config.write_text(text, encoding="ascii")
 
     def start(self, idx):

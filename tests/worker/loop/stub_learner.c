@@ -12,7 +12,8 @@
 
 /* A number in [-1, 1) that depends only on its arguments; 0 in the padding. */
 static float noise(const struct stub_learner *stub, uint64_t seed, uint64_t i) {
-    if (stub->is_param[i] == 0) return 0;
+    const bool is_param = stub->is_thin ? i < stub->layout->params : stub->is_param[i] != 0;
+    if (!is_param) return 0;
     uint64_t state = seed * 0x9E3779B97F4A7C15u + i;
     return (float)(tw_splitmix64(&state) >> 40) * 0x1p-23f - 1.0f;
 }
@@ -29,9 +30,32 @@ static void init(void *self, float *params) {
     }
 }
 
+/* Of a large model a step reads and changes one piece in THIN_SHARE. */
+enum { THIN_ELEMENTS = 4096, THIN_SHARE = 64 };
+
+/* The element after `i` that the present step reads and changes. */
+static uint64_t element_after(const struct stub_learner *stub, uint64_t i) {
+    const bool is_last = (i + 1) % THIN_ELEMENTS == 0;
+    return i + 1 + (stub->is_thin && is_last ? (THIN_SHARE - 1) * THIN_ELEMENTS : 0);
+}
+
+static uint64_t first_element(const struct stub_learner *stub) {
+    return stub->is_thin ? stub->updates % THIN_SHARE * THIN_ELEMENTS : 0;
+}
+
+/* theta moves a share `lr` of its distance to the target. */
+static void learn_thin(struct stub_learner *stub, float *theta, float lr) {
+    const uint64_t elements = stub->layout->elements;
+    for (uint64_t i = first_element(stub); i < elements; i = element_after(stub, i)) {
+        const float target = target_common(stub, i) + 0.3f * noise(stub, stub->data_seed + 7, i);
+        theta[i] += lr * (target - theta[i]);
+    }
+}
+
 static double distance(const struct stub_learner *stub, const float *params) {
     double sum = 0;
-    for (uint64_t i = 0; i < stub->layout->elements; i++) {
+    const uint64_t elements = stub->layout->elements;
+    for (uint64_t i = first_element(stub); i < elements; i = element_after(stub, i)) {
         const double apart = (double)params[i] - (double)target_common(stub, i);
         sum += apart * apart;
     }
@@ -95,6 +119,9 @@ static enum tw_status step(void *self, uint64_t *cursor, float lr, struct tw_ste
         learn_far(stub, *cursor, lr);
         result->loss = (float)distance(stub, stub->remote);
         far_lock(&stub->far);
+    } else if (stub->is_thin) {
+        learn_thin(stub, stub->arrays, lr);
+        result->loss = (float)distance(stub, stub->arrays);
     } else {
         learn(stub, stub->arrays, *cursor, lr);
         result->loss = (float)distance(stub, stub->arrays);
@@ -169,12 +196,12 @@ enum tw_status stub_learner_open(struct stub_learner *stub, struct tw_learner *l
     far_open(&stub->far);
     stub->arrays = calloc(3 * elements, sizeof(float));
     stub->remote = stub->is_remote ? far_alloc(&stub->far, 4 * elements) : NULL;
-    stub->is_param = calloc(elements, 1);
+    stub->is_param = calloc(stub->is_thin ? 1 : elements, 1);
     if (stub->arrays == NULL || stub->is_param == NULL) {
         stub_learner_close(stub);
         return tw_fail(err, TW_NOMEM, "no memory for the stub's model");
     }
-    for (uint32_t t = 0; t < config->layout->tensors_count; t++) {
+    for (uint32_t t = 0; t < config->layout->tensors_count && !stub->is_thin; t++) {
         const struct tw_tensor *tensor = &config->layout->tensors[t];
         memset(stub->is_param + tensor->offset, 1, (size_t)tensor->rows * tensor->cols);
     }

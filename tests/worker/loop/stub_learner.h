@@ -21,14 +21,15 @@ struct stub_learner {
     uint64_t nan_from_step;  /* gradients are not finite from this update on; 0 = never */
     uint64_t wild_from_step; /* the rate is far too high from this update on; 0 = never */
     uint64_t poison_from_step; /* anchor's loss is far too high from this update on; 0 = never */
-    bool is_remote;            /* weights as on a GPU; a step fills all mirrors with NaN */
-    struct far far;            /* with is_remote */
-    uint32_t heldout_us;       /* duration of a loss on held-out text, slept */
-    const _Atomic bool *stop;  /* step and held-out loss are given up; NULL: never */
+    bool is_thin;   /* a large model: theta alone uses memory, and a step changes a part of it */
+    bool is_remote; /* weights as on a GPU; a step fills all mirrors with NaN */
+    struct far far; /* with is_remote */
+    uint32_t heldout_us;      /* duration of a loss on held-out text, slept */
+    const _Atomic bool *stop; /* step and held-out loss are given up; NULL: never */
 };
 
-/* Keeps step_us, heldout_us, start_seed, the three numbers of updates, is_remote and the fields
- * that far_open keeps, and fills in the rest. Allocates: call stub_learner_close. */
+/* Keeps step_us, heldout_us, start_seed, the three numbers of updates, is_thin, is_remote and the
+ * fields that far_open keeps, and fills in the rest. Allocates: call stub_learner_close. */
 enum tw_status stub_learner_open(struct stub_learner *stub, struct tw_learner *learner,
                                  const struct tw_learner_config *config, struct tw_error *err);
 void stub_learner_close(struct stub_learner *stub);

@@ -6,6 +6,7 @@
  *                 [--poison-from-update N]  the anchor's loss is far too high
  *                 [--start-seed N]     first weights differ from the run's
  *                 [--gpu ADDRESS]      pretends to compute on this GPU
+ *                 [--thin]             a large model of any tensors: little memory, quick steps
  *                 [--comes-back]       says that it is started again after its end */
 #include <getopt.h>
 #include <signal.h>
@@ -64,6 +65,7 @@ int main(int argc, char **argv) {
         {"gpu", required_argument, NULL, 'g'},
         {"device-fails-at", required_argument, NULL, 'f'}, /* number of the pull or push */
         {"comes-back", no_argument, NULL, 'c'},
+        {"thin", no_argument, NULL, 'm'},
         {"threads", required_argument, NULL, 't'}, /* an option of thinwire-worker; ignored */
         {NULL, 0, NULL, 0},
     };
@@ -90,6 +92,7 @@ int main(int argc, char **argv) {
             stub.learner.far.calls_fail = (uint32_t)strtoul(optarg, NULL, 10);
             break;
         case 'c': stub.comes_back = true; break;
+        case 'm': stub.learner.is_thin = true; break;
         case 't': break;
         default: return TW_EXIT_USAGE;
         }
