@@ -95,22 +95,29 @@ static uint32_t rows_count(const struct tw_run *run) {
     return count;
 }
 
+static void find_sizes(uint64_t sizes[SIZES_COUNT], const struct tw_run *run) {
+    const struct tw_run_shape shape = tw_run_shape(run);
+    sizes[NONE] = 0;
+    sizes[WIDTH] = run->model.width;
+    sizes[Q] = shape.q_width;
+    sizes[KV] = shape.kv_width;
+    sizes[QKV] = shape.q_width + 2 * shape.kv_width;
+    sizes[FFN] = shape.ffn;
+    sizes[HEAD] = shape.head_size;
+}
+
 static void add_layer(struct tw_layout *layout, const struct tw_run *run, uint32_t layer,
                       uint32_t fragment) {
-    const struct tw_run_shape shape = tw_run_shape(run);
     const struct family *family = &families[run->model.family];
-    const uint32_t sizes[SIZES_COUNT] = {
-        [WIDTH] = run->model.width, [Q] = shape.q_width,
-        [KV] = shape.kv_width,      [QKV] = shape.q_width + 2 * shape.kv_width,
-        [FFN] = shape.ffn,          [HEAD] = shape.head_size,
-    };
+    uint64_t sizes[SIZES_COUNT];
+    find_sizes(sizes, run);
     char name[sizeof(layout->tensors[0].name)];
     for (const struct row *row = family->rows; row->name != NULL; row++) {
         if (!has_row(run, row)) continue;
         (void)append_text(tw_tensor_append_number(append_text(name, family->layer), layer),
                           row->name);
-        const uint32_t cols = sizes[row->cols];
-        struct tw_tensor *tensor = add(layout, name, fragment, sizes[row->rows], cols);
+        const uint32_t cols = (uint32_t)sizes[row->cols];
+        struct tw_tensor *tensor = add(layout, name, fragment, (uint32_t)sizes[row->rows], cols);
         tensor->is_hidden = cols != 0;
         tensor->is_residual = row->is_residual;
     }
@@ -141,6 +148,41 @@ static void place(struct tw_layout *layout) {
     layout->elements = at;
 }
 
+/* ---- fragments that are cut inside tensors --------------------------------------------------- */
+
+/* Cuts the sequence of tensors, whose offsets are set, into equal ranges. */
+static void cut(struct tw_layout *layout) {
+    layout->is_cut = true;
+    const uint64_t units = (layout->params + TW_PART_ALIGN - 1) / TW_PART_ALIGN;
+    layout->elements = units * TW_PART_ALIGN;
+    for (uint32_t p = 0; p <= layout->fragments_count; p++)
+        layout->fragment_begin[p] = units * p / layout->fragments_count * TW_PART_ALIGN;
+    uint32_t fragment = 0;
+    for (uint32_t i = 0; i < layout->tensors_count; i++) {
+        while (layout->tensors[i].offset >= layout->fragment_begin[fragment + 1]) fragment++;
+        layout->tensors[i].fragment = fragment;
+    }
+}
+
+/* Whole layers, or an embedding, may be larger than one transfer between nodes. */
+static bool must_cut(const struct tw_layout *layout) {
+    bool is_large = false;
+    for (uint32_t p = 0; p < layout->fragments_count; p++)
+        is_large |= layout->fragment_begin[p + 1] - layout->fragment_begin[p] >
+                    (uint64_t)TW_FRAGMENT_ELEMENTS_MAX;
+    return is_large && tw_layout_fragments_least(layout->params) <= layout->fragments_count;
+}
+
+/* Gives every tensor its offset in one sequence, in the model's order. */
+static void place_in_sequence(struct tw_layout *layout) {
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < layout->tensors_count; i++) {
+        layout->tensors[i].offset = at;
+        at += (uint64_t)layout->tensors[i].rows * layout->tensors[i].cols;
+    }
+    cut(layout);
+}
+
 /* ---- runs of any model ----------------------------------------------------------------------- */
 
 static void take_tensor(void *self, const char *name, const struct tw_tensor_shape *shape) {
@@ -154,19 +196,22 @@ static void take_tensor(void *self, const char *name, const struct tw_tensor_sha
     layout->params += elements;
 }
 
-/* One sequence of tensors, cut into equal ranges. */
 static void init_tensors(struct tw_layout *layout, const struct tw_run *run) {
-    layout->is_cut = true;
     tw_tensor_list_expand(run->model.tensors, take_tensor, layout);
-    const uint64_t units = (layout->params + TW_PART_ALIGN - 1) / TW_PART_ALIGN;
-    layout->elements = units * TW_PART_ALIGN;
-    for (uint32_t p = 0; p <= layout->fragments_count; p++)
-        layout->fragment_begin[p] = units * p / layout->fragments_count * TW_PART_ALIGN;
-    uint32_t fragment = 0;
-    for (uint32_t i = 0; i < layout->tensors_count; i++) {
-        while (layout->tensors[i].offset >= layout->fragment_begin[fragment + 1]) fragment++;
-        layout->tensors[i].fragment = fragment;
-    }
+    cut(layout);
+}
+
+uint64_t tw_layout_family_params(const struct tw_run *run) {
+    const struct family *family = &families[run->model.family];
+    const uint64_t width = run->model.width, vocab = run->model.vocab;
+    uint64_t sizes[SIZES_COUNT], layer = 0;
+    find_sizes(sizes, run);
+    for (const struct row *row = family->rows; row->name != NULL; row++)
+        if (has_row(run, row))
+            layer += sizes[row->rows] * (row->cols == NONE ? 1 : sizes[row->cols]);
+    return layer * run->model.layers + vocab * width * (run->model.is_tied ? 1 : 2) + width +
+           (family->positions != NULL ? run->model.context * width : 0) +
+           (family->norm_bias != NULL ? width : 0);
 }
 
 uint64_t tw_layout_fragments_least(uint64_t elements) {
@@ -175,13 +220,13 @@ uint64_t tw_layout_fragments_least(uint64_t elements) {
     return (units + UNITS_MAX - 1) / UNITS_MAX;
 }
 
-static enum tw_status fail_tensors(const struct tw_layout *layout, struct tw_error *err) {
+static enum tw_status fail_size(const struct tw_layout *layout, struct tw_error *err) {
     const uint64_t least = tw_layout_fragments_least(layout->params);
     if (least > TW_FRAGMENTS_MAX)
         return tw_fail(err, TW_LIMIT,
-                       "model.tensors has %llu parameters, and %d fragments of at most %d fit one "
-                       "transfer each between nodes: train fewer tensors (`thinwire run new "
-                       "--train PATTERN`), such as adapters",
+                       "the model has %llu parameters, and %d fragments of at most %d fit one "
+                       "transfer each between nodes: train a smaller model, or fewer tensors "
+                       "(`thinwire run new --tensors FILE --train PATTERN`), such as adapters",
                        (unsigned long long)layout->params, TW_FRAGMENTS_MAX,
                        TW_FRAGMENT_ELEMENTS_MAX);
     return tw_fail(err, TW_LIMIT,
@@ -210,6 +255,7 @@ static enum tw_status init_family(struct tw_layout *layout, const struct tw_run 
     if (family->norm_bias != NULL) (void)add(layout, family->norm_bias, 0, width, 0);
     if (!run->model.is_tied) (void)add(layout, "lm_head.weight", 0, vocab, width);
     place(layout);
+    if (must_cut(layout)) place_in_sequence(layout);
     return TW_OK;
 }
 
@@ -226,13 +272,7 @@ enum tw_status tw_layout_init(struct tw_layout *layout, const struct tw_run *run
 enum tw_status tw_layout_check_group(const struct tw_layout *layout, struct tw_error *err) {
     for (uint32_t i = 0; i < layout->fragments_count; i++) {
         const uint64_t elements = layout->fragment_begin[i + 1] - layout->fragment_begin[i];
-        if (elements > TW_FRAGMENT_ELEMENTS_MAX && layout->is_cut) return fail_tensors(layout, err);
-        if (elements > TW_FRAGMENT_ELEMENTS_MAX)
-            return tw_fail(err, TW_LIMIT,
-                           "fragment %u has %llu parameters, at most %d fit one transfer between "
-                           "nodes: use a smaller %s or more sync.fragments",
-                           i, (unsigned long long)elements, TW_FRAGMENT_ELEMENTS_MAX,
-                           i == 0 ? "model.vocab or model.width" : "model");
+        if (elements > TW_FRAGMENT_ELEMENTS_MAX) return fail_size(layout, err);
     }
     return TW_OK;
 }

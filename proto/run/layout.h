@@ -8,7 +8,9 @@
  *
  * The tensors of a run of any model (`model.family = tensors`) lie one after the other in the order
  * of model.tensors, and its fragments are equal ranges of that sequence. A fragment may begin
- * inside a tensor, and a tensor may reach over several fragments.
+ * inside a tensor, and a tensor may reach over several fragments. So do the tensors of other
+ * families, in the model's order, if whole layers or an embedding would make a fragment of more
+ * than TW_FRAGMENT_ELEMENTS_MAX elements, and if equal ranges do not.
  *
  * Names and orientation are Hugging Face's. gpt2: Conv1D weights are (in, out), row-major. llama:
  * Linear weights are (out, in). The tensors of q, k, v and of gate, up are adjacent, so that each
@@ -49,7 +51,10 @@ struct tw_layout {
 enum tw_status tw_layout_init(struct tw_layout *layout, const struct tw_run *run,
                               struct tw_error *err);
 
-/* Least number of fragments with which a group can train a list of tensors of that size. */
+/* Parameters of a gpt2 or llama model. The run is checked. */
+uint64_t tw_layout_family_params(const struct tw_run *run);
+
+/* Least number of fragments with which a group can train so many parameters. */
 uint64_t tw_layout_fragments_least(uint64_t elements);
 
 /* Checks that every fragment fits one transfer between nodes: TW_LIMIT. Not needed for a model that

@@ -325,10 +325,17 @@ static uint32_t wanted_fragments(uint32_t layers, const struct preset *row) {
     return fragments < TW_FRAGMENTS_MAX ? fragments : TW_FRAGMENTS_MAX;
 }
 
-/* A list of tensors is cut anywhere, so a large model gets as many fragments as it needs. */
+/* A large model is cut anywhere, into as many fragments as it needs. */
+static uint32_t fit_family(const struct tw_run *run, const struct preset *row) {
+    const uint32_t wanted = wanted_fragments(run->model.layers, row);
+    const uint64_t least = tw_layout_fragments_least(tw_layout_family_params(run));
+    if (least <= wanted) return wanted;
+    return least < TW_FRAGMENTS_MAX ? (uint32_t)least : TW_FRAGMENTS_MAX;
+}
+
 static uint32_t fit_fragments(const struct tw_run *run, const struct preset *row) {
     struct tw_tensor_list_size size;
-    if (run->model.family != TW_FAMILY_TENSORS) return wanted_fragments(run->model.layers, row);
+    if (run->model.family != TW_FAMILY_TENSORS) return fit_family(run, row);
     if (tw_tensor_list_check(run->model.tensors, &size, NULL) != TW_OK) return 1;
     const uint32_t wanted = wanted_fragments(size.layers, row);
     const uint64_t most = (size.elements + TW_PART_ALIGN - 1) / TW_PART_ALIGN;

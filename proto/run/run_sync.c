@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 
+#include "proto/run/layout.h"
 #include "proto/run/tensor_list.h"
 
 /* No fragment may be empty. */
@@ -19,7 +20,9 @@ static enum tw_status check_fragments(const struct tw_run *run, struct tw_error 
                        fragments, (unsigned long long)size.elements, TW_PART_ALIGN,
                        (unsigned long long)most);
     }
-    if (fragments > run->model.layers + 1)
+    /* A model that does not fit into so many transfers is cut inside layers (layout.h). */
+    const uint64_t least = tw_layout_fragments_least(tw_layout_family_params(run));
+    if (fragments > run->model.layers + 1 && fragments > least)
         return tw_fail(err, TW_CONFIG,
                        "sync.fragments (%u) is more than model.layers + 1 (%u): a fragment would "
                        "be empty; set sync.fragments = %u or less",

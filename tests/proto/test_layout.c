@@ -238,7 +238,47 @@ static void fragment_too_large_for_a_payload_is_refused(void **state) {
     run.sync.fragments = 5;
     assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK); /* fine for one machine */
     assert_int_equal(tw_layout_check_group(&layout, &err), TW_LIMIT);
-    assert_non_null(strstr(err.message, "sync.fragments"));
+    assert_non_null(strstr(err.message, "a smaller model"));
+    run.model.width = 4096;
+    run.model.layers = 1;
+    run.sync.fragments = 1;
+    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
+    assert_false(layout.is_cut);
+    assert_int_equal(tw_layout_check_group(&layout, &err), TW_LIMIT);
+    assert_non_null(strstr(err.message, "set sync.fragments = 2 or more"));
+    run.sync.fragments = 2;
+    run.sync.period = 4;
+    run.sync.overlap = 1;
+    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
+    assert_true(layout.is_cut);
+    assert_int_equal(tw_layout_check_group(&layout, &err), TW_OK);
+}
+
+/* Tensors that make one matrix stay neighbours, and nothing lies between any two. */
+static void named_models_of_real_size_fit_a_group(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        bool is_cut;
+    } rows[] = {{"gpt2-124m", false}, {"smollm-360m", false}, {"qwen2.5-0.5b", true},
+                {"llama-1b", true},   {"llama-3b", true},     {"llama-8b", true}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tw_run_defaults(&run);
+        assert_int_equal(tw_run_apply_model(&run, rows[i].name, &err), TW_OK);
+        tw_run_apply_preset(&run, TW_PRESET_STREAMING);
+        if (tw_layout_init(&layout, &run, &err) != TW_OK) fail_msg("%s", err.message);
+        if (tw_layout_check_group(&layout, &err) != TW_OK) fail_msg("%s", err.message);
+        assert_int_equal(layout.is_cut, rows[i].is_cut);
+        assert_int_equal(layout.params, tw_layout_family_params(&run));
+        uint64_t at = 0;
+        for (uint32_t t = 0; t < layout.tensors_count && layout.is_cut; t++) {
+            const struct tw_tensor *tensor = &layout.tensors[t];
+            assert_int_equal(tensor->offset, at);
+            assert_true(at >= layout.fragment_begin[tensor->fragment]);
+            assert_true(at < layout.fragment_begin[tensor->fragment + 1]);
+            at += (uint64_t)tensor->rows * tensor->cols;
+        }
+    }
 }
 
 static void parts_tile_the_fragment(void **state) {
@@ -341,7 +381,7 @@ static void a_large_tensor_spans_fragments(void **state) {
                     TW_FRAGMENT_ELEMENTS_MAX);
     make_list("h.{0-31}.w:262144x1024", 64); /* 8.6 billion */
     assert_int_equal(tw_layout_check_group(&layout, &err), TW_LIMIT);
-    assert_non_null(strstr(err.message, "train fewer tensors"));
+    assert_non_null(strstr(err.message, "fewer tensors"));
 }
 
 static void presets_give_a_list_as_many_fragments_as_it_needs(void **state) {
@@ -382,6 +422,7 @@ int main(void) {
         cmocka_unit_test(sequential_fragments_are_consecutive_blocks),
         cmocka_unit_test(names_of_the_deepest_model_fit),
         cmocka_unit_test(fragment_too_large_for_a_payload_is_refused),
+        cmocka_unit_test(named_models_of_real_size_fit_a_group),
         cmocka_unit_test(parts_tile_the_fragment),
         cmocka_unit_test(part_sizes_follow_the_weights),
         cmocka_unit_test(list_is_one_sequence_in_equal_fragments),
