@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "kernels/outer.h"
@@ -74,6 +76,18 @@ static float *at(const struct tw_inflight *inflight, float *array, uint32_t frag
 
 static size_t size_of(const struct tw_inflight *inflight, uint32_t fragment) {
     return (size_t)tw_shm_fragment_elements(inflight->shm, fragment);
+}
+
+/* Nothing reads Delta after its merge, and few fragments are in flight at a time: on the host the
+ * system gets its pages back. */
+static void give_pages_back(const struct tw_inflight *inflight, uint32_t fragment) {
+    if (inflight->given == NULL || !inflight->vectors->is_host) return;
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = (uintptr_t)at(inflight, inflight->given, fragment, 0);
+    const uintptr_t end = begin + size_of(inflight, fragment) * sizeof(float);
+    const uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
+    /* If the system refuses, the pages stay: nothing depends on it. */
+    if (last > first) (void)madvise((void *)first, last - first, MADV_DONTNEED);
 }
 
 static void add_times(const struct tw_inflight *inflight, float *x, const float *y, float weight,
@@ -377,6 +391,7 @@ void tw_inflight_land(struct tw_inflight *inflight, const struct tw_inflight_ste
 
 void tw_inflight_arrive(struct tw_inflight *inflight, uint32_t fragment, uint32_t contributors) {
     inflight->fragments[fragment].is_out = false;
+    give_pages_back(inflight, fragment);
     if (inflight->ahead != NULL && contributors > 0) weigh(inflight, fragment, contributors);
 }
 
@@ -409,4 +424,5 @@ void tw_inflight_forget(struct tw_inflight *inflight, uint32_t fragment) {
         zero(inflight, at(inflight, arrays[i], fragment, 0), size_of(inflight, fragment));
     }
     inflight->fragments[fragment].is_out = false;
+    give_pages_back(inflight, fragment);
 }

@@ -556,6 +556,26 @@ static void memory_is_only_taken_where_it_is_used(void **state) {
     node_close(&nodes[0]);
 }
 
+/* The system has its pages back, and gives zeros when they are asked for again. */
+static void memory_of_merged_work_is_given_back(void **state) {
+    (void)state;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE) / sizeof(float);
+    open_first(TW_SENT_KEEP, TW_CODEC_BF16, 0);
+    for (uint64_t round = 1; round < 8; round += FRAGMENTS) {
+        node_train(&nodes[0], NULL);
+        node_encode(&nodes[0], round, PARTS);
+        size_t before = 0, after = 0;
+        for (size_t i = 0; i < n; i++)
+            before += held(&nodes[0], nodes[0].merger.inflight.given, i) != 0;
+        apply_mode(round, TW_APPLY_MIX);
+        for (size_t i = 0; i < n; i++)
+            after += held(&nodes[0], nodes[0].merger.inflight.given, i) != 0;
+        assert_true(before > n / 2);
+        assert_true(after < 2 * page && after < before / 2);
+    }
+    node_close(&nodes[0]);
+}
+
 /* ---- eager against its equation ---------------------------------------------------------------
  */
 
@@ -674,6 +694,7 @@ int main(void) {
         cmocka_unit_test(share_that_was_not_merged_is_taken_back),
         cmocka_unit_test(correction_fades_when_nothing_is_sent),
         cmocka_unit_test(memory_is_only_taken_where_it_is_used),
+        cmocka_unit_test(memory_of_merged_work_is_given_back),
         cmocka_unit_test(eager_is_a_mixture_of_own_now_and_others_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
