@@ -35,8 +35,9 @@ struct shape {
 
 /* Sources: the config.json of the models of these names (openai-community/gpt2*,
  * HuggingFaceTB/SmolLM-*, TinyLlama-1.1B, Qwen2.5-0.5B, Qwen3-0.6B, Llama-3.2-1B, -3B,
- * Llama-3.1-8B); for llama-60m to -350m table 5 of arXiv 2403.03507. Contexts are usual training
- * lengths, not the longest that the model supports. 1m, 5m and 15m are our own, on bytes. */
+ * Llama-3.1-8B, -70B); for llama-60m to -350m table 5 of arXiv 2403.03507. Contexts are usual
+ * training lengths, not the longest that the model supports. 1m, 5m and 15m are our own, on bytes.
+ */
 static const struct shape shapes[] = {
     {"llama-1m", TW_FAMILY_LLAMA, 4, 128, 4, 2, 0, 0, 128, BYTES, TW_YES, 10, 10000, 1, 0},
     {"1m", TW_FAMILY_GPT2, 4, 128, 4, 0, 0, 0, 128, BYTES, TW_YES, 10, 10000, 1, 0},
@@ -66,6 +67,8 @@ static const struct shape shapes[] = {
      0},
     {"llama-8b", TW_FAMILY_LLAMA, 32, 4096, 32, 8, 128, 14336, 8192, 128256, TW_NO, 10, 500000, 8,
      0},
+    {"llama-70b", TW_FAMILY_LLAMA, 80, 8192, 64, 8, 128, 28672, 8192, 128256, TW_NO, 10, 500000, 8,
+     0},
 };
 
 enum { SHAPES_COUNT = sizeof(shapes) / sizeof(shapes[0]) };
@@ -89,7 +92,7 @@ enum tw_status tw_run_apply_model(struct tw_run *run, const char *name, struct t
         const char *nearest = tw_nearest(name, names, SHAPES_COUNT);
         return tw_fail(err, TW_CONFIG, "there is no model `%.40s`: %s%s%s", name,
                        nearest != NULL ? "did you mean "
-                                       : "they go from 1m to llama-8b; `thinwire ",
+                                       : "they go from 1m to llama-70b; `thinwire ",
                        nearest != NULL ? nearest : "run new --model list` names them",
                        nearest != NULL ? "?" : "");
     }

@@ -185,10 +185,11 @@ static void named_models_have_their_parameters(void **state) {
         const char *name;
         uint64_t params;
     } rows[] = {
-        {"gpt2-124m", 124439808},       {"gpt2-350m", 354823168},    {"gpt2-774m", 774030080},
-        {"gpt2-1.5b", 1557611200},      {"smollm-135m", 134515008},  {"smollm-360m", 361821120},
-        {"tinyllama-1.1b", 1100048384}, {"llama-1b", 1235814400},    {"llama-3b", 3212749824},
-        {"llama-8b", 8030261248},       {"qwen2.5-0.5b", 494032768}, {"qwen3-0.6b", 596049920},
+        {"gpt2-124m", 124439808},       {"gpt2-350m", 354823168},   {"gpt2-774m", 774030080},
+        {"gpt2-1.5b", 1557611200},      {"smollm-135m", 134515008}, {"smollm-360m", 361821120},
+        {"tinyllama-1.1b", 1100048384}, {"llama-1b", 1235814400},   {"llama-3b", 3212749824},
+        {"llama-8b", 8030261248},       {"llama-70b", 70553706496}, {"qwen2.5-0.5b", 494032768},
+        {"qwen3-0.6b", 596049920},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         tw_run_defaults(&run);

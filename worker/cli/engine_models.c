@@ -6,19 +6,66 @@
 #include "base/units.h"
 #include "worker/cli/engine_verb.h"
 
+enum {
+    LORA_RANK = 16,
+    ANCHOR_BYTES = 8,      /* of a parameter: anchor and momentum, in the daemon */
+    MIRROR_BYTES = 4,      /* copy of the parameters in libthinwire */
+    FP32_ADAMW_BYTES = 16, /* parameter, gradient, two moments */
+    BF16_ADAMW_BYTES = 8,  /* the same, all in bf16 */
+    BF16_BYTES = 2,
+};
+
+/* Bytes of memory without activations. host: daemon, without snapshots, and libthinwire. */
+struct trainers {
+    uint64_t daemon, host, fp32, bf16;            /* a trainer of all parameters, such as PyTorch */
+    uint64_t lora_params, lora_host, lora_device; /* adapters over a base model in bf16 */
+};
+
 struct row {
     const char *name;
     uint64_t params;
     struct tw_engine_plan training; /* plan for one sequence at a time, the minimum */
     bool does_fit;
+    struct trainers trainers;
 };
+
+/* Adapters at every matrix of the layers: for rows x cols, rank x (rows + cols). */
+static uint64_t count_lora(const struct tw_layout *layout) {
+    uint64_t params = 0;
+    for (uint32_t i = 0; i < layout->tensors_count; i++) {
+        const struct tw_tensor *const tensor = &layout->tensors[i];
+        if (tensor->is_hidden) params += (uint64_t)LORA_RANK * (tensor->rows + tensor->cols);
+    }
+    return params;
+}
+
+static struct trainers weigh_trainers(const struct tw_layout *layout) {
+    uint64_t largest = 0;
+    for (uint32_t p = 0; p < layout->fragments_count; p++) {
+        const uint64_t elements = layout->fragment_begin[p + 1] - layout->fragment_begin[p];
+        if (elements > largest) largest = elements;
+    }
+    const uint64_t lora = count_lora(layout);
+    struct trainers trainers = {
+        .daemon = (layout->elements + largest) * ANCHOR_BYTES,
+        .fp32 = layout->params * FP32_ADAMW_BYTES,
+        .bf16 = layout->params * BF16_ADAMW_BYTES,
+        .lora_params = lora,
+        .lora_host = lora * (ANCHOR_BYTES + MIRROR_BYTES),
+        .lora_device = layout->params * BF16_BYTES + lora * FP32_ADAMW_BYTES,
+    };
+    trainers.host = trainers.daemon + layout->params * MIRROR_BYTES;
+    return trainers;
+}
 
 static enum tw_status measure(struct engine_bench *bench, struct row *row, struct tw_error *err) {
     TW_TRY(tw_run_apply_model(&bench->run, row->name, err));
+    tw_run_apply_preset(&bench->run, TW_PRESET_STREAMING);
     TW_TRY(tw_layout_init(&bench->layout, &bench->run, err));
     struct tw_engine_config config = {
         .run = &bench->run, .layout = &bench->layout, .compute = bench->options->compute};
     row->params = bench->layout.params;
+    row->trainers = weigh_trainers(&bench->layout);
     const enum tw_status status = tw_engine_plan_make(&row->training, &config, err);
     row->does_fit = status == TW_OK;
     return status == TW_NOMEM ? TW_OK : status;
@@ -40,10 +87,48 @@ static void print(const struct tw_run *run, const struct row *row) {
 static void print_json(const struct tw_run *run, const struct row *row, bool is_first) {
     (void)printf("%s\n {\"name\": \"%s\", \"family\": \"%s\", \"params\": %llu, \"layers\": %u, "
                  "\"width\": %u, \"context\": %u, \"vocab\": %u, \"training_bytes\": %llu, "
-                 "\"fits\": %s}",
+                 "\"fits\": %s, \"daemon_bytes\": %llu, \"trainer_host_bytes\": %llu, "
+                 "\"adamw_fp32_bytes\": %llu, \"adamw_bf16_bytes\": %llu, \"lora_params\": %llu, "
+                 "\"lora_host_bytes\": %llu, \"lora_device_bytes\": %llu}",
                  is_first ? "[" : ",", row->name, family_name(run), (unsigned long long)row->params,
                  run->model.layers, run->model.width, run->model.context, run->model.vocab,
-                 (unsigned long long)row->training.total, row->does_fit ? "true" : "false");
+                 (unsigned long long)row->training.total, row->does_fit ? "true" : "false",
+                 (unsigned long long)row->trainers.daemon, (unsigned long long)row->trainers.host,
+                 (unsigned long long)row->trainers.fp32, (unsigned long long)row->trainers.bf16,
+                 (unsigned long long)row->trainers.lora_params,
+                 (unsigned long long)row->trainers.lora_host,
+                 (unsigned long long)row->trainers.lora_device);
+}
+
+static void print_trainers(const char *name, const struct trainers *trainers) {
+    const uint64_t columns[] = {trainers->daemon, trainers->host,      trainers->fp32,
+                                trainers->bf16,   trainers->lora_host, trainers->lora_device};
+    char text[TW_UNITS_BYTES];
+    (void)printf("%-15s", name);
+    for (unsigned i = 0; i < sizeof(columns) / sizeof(columns[0]); i++)
+        (void)printf(" %9s", tw_units_bytes(text, (double)columns[i]));
+    (void)putchar('\n');
+}
+
+/* The second table, for trainers of the user's own. */
+static enum tw_status show_trainers(struct engine_bench *bench, struct tw_error *err) {
+    struct row row = {.name = NULL};
+    (void)printf("\n%-15s %9s %29s %19s\n%-15s %9s %9s %9s %9s %9s %9s\n", "your trainer:", "",
+                 "PyTorch with AdamW", "LoRA of rank 16", "memory", "daemon", "host", "fp32",
+                 "bf16", "host", "device");
+    for (uint32_t i = 0; tw_run_model_name(i) != NULL; i++) {
+        tw_run_defaults(&bench->run);
+        row.name = tw_run_model_name(i);
+        TW_TRY(measure(bench, &row, err));
+        print_trainers(row.name, &row.trainers);
+    }
+    (void)printf(
+        "\nyour trainer: fp32, bf16 and device are weights, gradients and moments without\n"
+        "activations, spread over its GPUs; LoRA at each matrix of the layers, over a\n"
+        "base model in bf16. daemon: anchor and momentum, in memory or in a file\n"
+        "(`anchors`); snapshots add up to 24 bytes a parameter where there is room. host:\n"
+        "daemon and libthinwire together.\n");
+    return TW_OK;
 }
 
 enum tw_exit engine_models(struct engine_bench *bench) {
@@ -68,12 +153,15 @@ enum tw_exit engine_models(struct engine_bench *bench) {
         (void)printf("\n]\n");
         return TW_EXIT_OK;
     }
+    const struct tw_engine_plan training = row.training;
+    const uint32_t batch = bench->run.train.batch;
+    if (show_trainers(bench, &err) != TW_OK) return engine_fail(&err);
     char limit[TW_UNITS_BYTES], engine[128];
-    tw_engine_plan_describe(&row.training, engine, sizeof(engine));
+    tw_engine_plan_describe(&training, engine, sizeof(engine));
     (void)printf(
         "\ntraining: memory for batches of %u on %s; there are %s.\n"
         "Begin with `thinwire run new NAME --model MODEL`. A model of your own, for your own\n"
         "trainer: `thinwire run new NAME --tensors FILE.safetensors`.\n",
-        bench->run.train.batch, engine, tw_units_bytes(limit, (double)row.training.limit));
+        batch, engine, tw_units_bytes(limit, (double)training.limit));
     return TW_EXIT_OK;
 }

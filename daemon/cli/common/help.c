@@ -142,7 +142,7 @@ static const struct {
      "reasons, and the bytes that each node will send. `run show` explains a file, or the run\n"
      "of the daemon.\n"
      "\n"
-     "  --model MODEL        a shape by name, 1m to llama-8b, with suitable training keys; `run\n"
+     "  --model MODEL        a shape by name, 1m to llama-70b, with suitable training keys; `run\n"
      "                       models` lists them with the memory that training takes here\n"
      "  --preset PRESET      how nodes merge: streaming (default), diloco, noloco, ...; `run\n"
      "                       presets` compares them, `run codecs` lists sync.codec\n"
