@@ -201,6 +201,11 @@ static void on_sampled(void *user, const struct tw_wmsg_sample *sample) {
     tw_run_log_sample(daemon->run_log, sample);
 }
 
+static void on_worked(void *user) {
+    struct tw_daemon *daemon = user;
+    tw_supervisor_alive(&daemon->workers->supervisor);
+}
+
 static void on_snapshot(void *user, uint32_t slot, uint64_t step) {
     struct tw_daemon *daemon = user;
     if (slot < TW_SNAPSHOT_SLOTS) {
@@ -462,6 +467,7 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
                    .encoded = on_encoded,
                    .evaluated = on_evaluated,
                    .sampled = on_sampled,
+                   .worked = on_worked,
                    .snapshot = on_snapshot,
                    .gone = on_gone,
                    .refused = on_turned_away,

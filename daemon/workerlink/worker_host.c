@@ -197,6 +197,11 @@ static bool on_sample(struct tw_worker_host *host, const struct tw_wmsg_sample *
     return true;
 }
 
+/* Answers that only a worker between two steps gives. */
+static bool is_of_boundary(uint32_t kind) {
+    return kind == TW_WMSG_ENCODED || kind == TW_WMSG_APPLIED || kind == TW_WMSG_EXPORTED;
+}
+
 static bool on_news(struct tw_worker_host *host, const struct tw_worker_msg *msg) {
     const struct tw_worker_host_events *events = &host->config.events;
     switch (msg->kind) {
@@ -212,7 +217,10 @@ static bool on_news(struct tw_worker_host *host, const struct tw_worker_msg *msg
                              msg->u.snapshot_done.step);
         }
         return true;
-    default: return tw_calls_answer(host, msg);
+    default:
+        if (!tw_calls_answer(host, msg)) return false;
+        if (is_of_boundary(msg->kind) && events->worked != NULL) events->worked(host->config.user);
+        return true;
     }
 }
 

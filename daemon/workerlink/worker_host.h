@@ -61,6 +61,8 @@ struct tw_worker_host_events {
     void (*evaluated)(void *user, const struct tw_wmsg_evaluated *evaluated);
     /* Prompt and text end in a zero. */
     void (*sampled)(void *user, const struct tw_wmsg_sample *sample);
+    /* A request was answered between two steps. The state of a large model takes minutes. */
+    void (*worked)(void *user);
     void (*snapshot)(void *user, uint32_t slot, uint64_t step);
     void (*gone)(void *user, const char *sentence);
     void (*refused)(void *user, const char *sentence);

@@ -30,7 +30,7 @@ static struct {
     struct tw_shm shm;
     struct tw_wmsg_welcome welcome;
     struct tw_event events[EVENTS_MAX];
-    unsigned events_count, gone, refused, frozen;
+    unsigned events_count, gone, refused, frozen, worked;
     char sentence[256];
     struct tw_encoded encoded; /* argument of the newest callback */
     unsigned encoded_count;
@@ -54,6 +54,11 @@ static void on_refused(void *user, const char *sentence) {
     (void)user;
     t.refused++;
     (void)snprintf(t.sentence, sizeof(t.sentence), "%s", sentence);
+}
+
+static void on_worked(void *user) {
+    (void)user;
+    t.worked++;
 }
 
 static void on_frozen(void *user) {
@@ -94,6 +99,7 @@ static int host_open(void **state) {
                    .gone = on_gone,
                    .refused = on_refused,
                    .frozen = on_frozen,
+                   .worked = on_worked,
                    .encoded = on_encoded},
     };
     if (tw_worker_host_create(&t.host, &config, &err) != TW_OK) fail_msg("%s", err.message);
@@ -587,6 +593,23 @@ static void payload_in_use_survives_its_drop(void **state) {
     assert_int_equal(t.host->payloads.pool.used, 0);
 }
 
+/* Answers of a thread beside the step say nothing about the step. */
+static void changes_are_signs_of_life_and_checks_are_not(void **state) {
+    (void)state;
+    worker_open();
+    const struct tw_id name = payload_make(1, "abcd", 4); /* ENCODED */
+    assert_int_equal(t.worked, 1);
+    apply_ask(&name);
+    (void)hear(TW_WMSG_APPLY);
+    assert_int_equal(t.worked, 1);
+    applied_say(2);
+    PUMP_UNTIL(t.events[t.events_count - 1].kind == TW_EV_APPLIED);
+    assert_int_equal(t.worked, 2);
+    const struct tw_id other = tw_sha256("hello", 5);
+    assert_true(verify(&other, 5, 1024, "hello").ok); /* CHECKED */
+    assert_int_equal(t.worked, 2);
+}
+
 /* (phi, u) change as on all nodes; the parameters do not. */
 static void held_theta_stays_while_rounds_are_applied(void **state) {
     (void)state;
@@ -754,6 +777,7 @@ int main(void) {
         TEST(full_pool_answers_that_it_cannot),
         TEST(payload_in_use_survives_its_drop),
         TEST(budget_and_size_of_a_contribution_are_reported),
+        TEST(changes_are_signs_of_life_and_checks_are_not),
         TEST(held_theta_stays_while_rounds_are_applied),
         TEST(held_theta_makes_a_pair_step_one_alone),
         TEST(frozen_host_starts_no_change),
