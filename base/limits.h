@@ -6,7 +6,7 @@
 enum tw_limits {
     /* the run */
     TW_MEMBERS_MAX = 64,          /* nodes in a group roster: contributors are one 64-bit set */
-    TW_FRAGMENTS_MAX = 64,        /* fragments of a model */
+    TW_FRAGMENTS_MAX = 1024,      /* fragments of a model */
     TW_PARTS_MAX = 16,            /* owners (and so parts) of one round */
     TW_TENSORS_MAX = 4096,        /* tensors of a model */
     TW_TENSOR_NAME_BYTES = 128,   /* name of a tensor and NUL */

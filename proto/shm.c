@@ -9,7 +9,7 @@ _Static_assert(sizeof(float) == 4, "float32 arrays");
 
 enum { PAGE_BYTES = 4096 };
 
-static const char shm_magic[8] = {'T', 'W', 'S', 'H', 'M', '0', '0', '1'};
+static const char shm_magic[8] = {'T', 'W', 'S', 'H', 'M', '0', '0', '2'};
 
 /* ---- geometry ------------------------------------------------------------------------------ */
 

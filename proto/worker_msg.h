@@ -47,7 +47,7 @@
 #include "proto/worker_request.h"
 
 enum { TW_SAMPLE_BYTES_MAX = 1024 }; /* prompt or text of a sample, with a zero at the end */
-enum { TW_WORKER_VERSION = 9, TW_WORKER_MSG_BYTES_MAX = 16384, TW_SNAPSHOT_SLOTS = 2 };
+enum { TW_WORKER_VERSION = 10, TW_WORKER_MSG_BYTES_MAX = 16384, TW_SNAPSHOT_SLOTS = 2 };
 
 /* ---- shared memory ------------------------------------------------------------------------- */
 
@@ -93,7 +93,7 @@ struct tw_shm_device {
 };
 
 struct tw_shm_control {
-    char magic[8];                 /* "TWSHM001" */
+    char magic[8];                 /* "TWSHM002" */
     _Atomic uint64_t heartbeat_us; /* CLOCK_MONOTONIC, worker, at least once a second */
     _Atomic uint64_t step;
     /* Sequence in the high half; low half: 0 = the spare is empty, p + 1 = fragment p is in the

@@ -218,7 +218,7 @@ static void forget_worker(struct tw_node *node) {
     node->pair.is_encoding = false;
     node->worker.is_up = false;
     node->worker.is_exporting = node->worker.is_solo_pending = node->worker.is_turning = false;
-    node->worker.applying = 0;
+    node->worker.applying = (struct tw_fragment_set){{0}};
     node->worker.stepped_us = 0;
     if (node->round.own == OWN_ENCODING) node->round.own = OWN_IDLE;
     node->round.is_reducing = false;

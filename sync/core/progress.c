@@ -27,7 +27,7 @@ uint64_t tw_progress_next(const struct tw_node *node, uint32_t fragment, uint64_
 }
 
 bool tw_progress_is_applying(const struct tw_node *node, uint32_t fragment) {
-    return (node->worker.applying >> fragment & 1) != 0;
+    return tw_fragment_set_has(&node->worker.applying, fragment);
 }
 
 bool tw_progress_is_current(const struct tw_node *node) {

@@ -159,7 +159,9 @@ void tw_lineage_fork(struct tw_node *node) {
 /* Moves theta once all of the new lineage's state has arrived. Work that was part of a group is
  * kept as the next Delta; that of a fresh start is not. */
 static void move_theta(struct tw_node *node) {
-    if (node->at.is_moving == 0 || node->lineage.needs_tip || node->worker.applying != 0) return;
+    if (node->at.is_moving == 0 || node->lineage.needs_tip ||
+        !tw_fragment_set_is_empty(&node->worker.applying))
+        return;
     if (!node->worker.is_up) return;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
         if (node->at.fragment_rounds[p] == NOT_HELD) return;
@@ -173,14 +175,14 @@ static void move_theta(struct tw_node *node) {
     action->u.load.digest = node->at.fragment_digests[0];
     action->u.load.mode = TW_LOAD_TURN;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
-        node->worker.applying |= UINT64_C(1) << p;
+        tw_fragment_set_add(&node->worker.applying, p);
     node->worker.is_turning = true;
 }
 
 void tw_lineage_turned(struct tw_node *node, bool ok) {
     const bool was_turning = node->worker.is_turning;
     node->worker.is_turning = node->worker.is_solo_pending = false;
-    node->worker.applying = 0;
+    node->worker.applying = (struct tw_fragment_set){{0}};
     if (!ok) { /* the worker does not have the state that it reported: fetch all again */
         tw_state_refetch(node, 0, TW_LOAD_KEEP);
         return;
@@ -375,7 +377,8 @@ static uint16_t find_fresh(const struct tw_node *node) {
 
 /* Follows a better lineage as soon as the worker has no open request. */
 static void seek_better(struct tw_node *node) {
-    const bool may_leave = !node->has_left && node->worker.applying == 0 && !node->log.is_reported;
+    const bool may_leave = !node->has_left && tw_fragment_set_is_empty(&node->worker.applying) &&
+                           !node->log.is_reported;
     if (node->round.self_idx >= 0) note_own_support(node);
     tw_claim_advance(node);
     const struct claim *claim = tw_claim_proven(node);
@@ -489,7 +492,9 @@ static uint64_t hold_end_us(const struct tw_node *node) {
 
 /* In a lineage of one, phi follows theta, fragment by fragment, and the clock advances. */
 static void solo_round(struct tw_node *node) {
-    if (node->state != TW_STATE_SOLO || !node->worker.is_up || node->worker.applying != 0) return;
+    if (node->state != TW_STATE_SOLO || !node->worker.is_up ||
+        !tw_fragment_set_is_empty(&node->worker.applying))
+        return;
     const bool has_voted = node->vote.has_accepted != 0 && node->vote.round == node->at.rounds;
     if (node->round.phase != PROPOSER_IDLE || has_voted) return;
     if (!tw_progress_is_current(node)) return;
@@ -505,7 +510,7 @@ static void solo_round(struct tw_node *node) {
     node->round.own_step = node->worker.step;
     node->round.own_tokens = node->worker.tokens;
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
-    node->worker.applying |= UINT64_C(1) << fragment;
+    tw_fragment_set_add(&node->worker.applying, fragment);
     node->worker.is_solo_pending = true;
     struct tw_action *action = tw_act_body(node, TW_ACT_SOLO);
     action->u.solo.round = node->at.rounds;
@@ -604,7 +609,7 @@ static bool is_starved(struct tw_node *node) {
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
         is_owed |= node->at.fragment_rounds[p] == NOT_HELD;
     for (uint16_t i = 0; i < node->links_end; i++) has_donor |= tw_peers_is_donor(node, i);
-    if (!is_owed || !node->worker.is_up || node->worker.applying != 0)
+    if (!is_owed || !node->worker.is_up || !tw_fragment_set_is_empty(&node->worker.applying))
         node->lineage.moved_us = node->now_us;
     if (!has_donor) return false;
     const uint64_t starved_us = node->lineage.moved_us + 2 * node->cfg.orphan_us;
@@ -633,7 +638,7 @@ static void consider_fork(struct tw_node *node) {
         (is_member ? node->lineage.majority_us : node->lineage.donor_us) + node->cfg.orphan_us;
     if (node->now_us >= orphan_us || is_hopeless(node) || is_starved(node)) {
         node->lineage.is_settling = !node->has_left;
-        if (node->worker.applying != 0 || node->has_left) return;
+        if (!tw_fragment_set_is_empty(&node->worker.applying) || node->has_left) return;
         found_child(node);
         /* The linked nodes are in the same position. They get time to join, before the first solo
          * round changes phi. */
@@ -647,7 +652,9 @@ static void consider_fork(struct tw_node *node) {
 
 /* Pairs: once the state taken over from another node is complete, founds a lineage of our own. */
 static void found_own(struct tw_node *node) {
-    if (node->state != TW_STATE_RECEIVER || node->worker.applying != 0 || node->has_left) return;
+    if (node->state != TW_STATE_RECEIVER || !tw_fragment_set_is_empty(&node->worker.applying) ||
+        node->has_left)
+        return;
     if (tw_lineage_is_ours(node) || !tw_progress_is_current(node)) return;
     node->lineage.was_shared = true;
     tw_lineage_fork(node);
@@ -658,7 +665,9 @@ static void found_own(struct tw_node *node) {
  * orphan_us at most. */
 static void part_ways(struct tw_node *node) {
     if (node->state != TW_STATE_MEMBER && node->state != TW_STATE_RECEIVER) return;
-    if (node->worker.applying != 0 || node->has_left || !tw_progress_is_current(node)) return;
+    if (!tw_fragment_set_is_empty(&node->worker.applying) || node->has_left ||
+        !tw_progress_is_current(node))
+        return;
     if (node->state == TW_STATE_MEMBER) {
         const uint64_t least_us = node->pace.last_commit_us + PART_HOLD_US;
         const uint64_t most_us = node->pace.last_commit_us + node->cfg.orphan_us;
@@ -680,7 +689,8 @@ static void part_ways(struct tw_node *node) {
 static void seek_ahead(struct tw_node *node) {
     const uint16_t peer = tw_pair_find_ahead(node);
     node->lineage.is_settling = peer != NO_PEER && !node->has_left;
-    if (node->lineage.is_settling && node->worker.applying == 0) adopt_lineage(node, peer, NULL);
+    if (node->lineage.is_settling && tw_fragment_set_is_empty(&node->worker.applying))
+        adopt_lineage(node, peer, NULL);
 }
 
 void tw_lineage_advance(struct tw_node *node) {

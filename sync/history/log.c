@@ -622,13 +622,13 @@ static void request_apply(struct tw_node *node, const struct tw_record *record) 
         TW_ASSERT(divide_parts(node, record, action));
         report_outliers(node, record, action);
     }
-    node->worker.applying |= UINT64_C(1) << record->fragment;
+    tw_fragment_set_add(&node->worker.applying, record->fragment);
 }
 
 void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
     const uint32_t fragment = event->u.applied.fragment;
     TW_ASSERT(fragment < node->cfg.fragments_count);
-    node->worker.applying &= ~(UINT64_C(1) << fragment);
+    tw_fragment_set_remove(&node->worker.applying, fragment);
     node->worker.is_solo_pending = false;
     if (!event->ok) { /* not applied, though the hashes are right: fetch the state from a peer */
         tw_state_refetch(node, fragment, TW_LOAD_SHIFT);

@@ -209,7 +209,7 @@ static void request_step(struct tw_node *node, bool is_merging) {
     struct pair *pair = &node->pair;
     pair->phase = PAIR_APPLYING;
     pair->is_merging = is_merging;
-    node->worker.applying |= UINT64_C(1) << node->pair.fragment;
+    tw_fragment_set_add(&node->worker.applying, node->pair.fragment);
     struct tw_action *action = tw_act_body(node, TW_ACT_PAIR_APPLY);
     action->u.pair_apply.round = node->at.rounds;
     action->u.pair_apply.version = node->at.rounds / node->cfg.fragments_count;
@@ -227,7 +227,7 @@ static void request_step(struct tw_node *node, bool is_merging) {
 /* Without any linked node this is ordinary training: phi := theta. */
 static void request_solo(struct tw_node *node) {
     node->pair.phase = PAIR_APPLYING;
-    node->worker.applying |= UINT64_C(1) << node->pair.fragment;
+    tw_fragment_set_add(&node->worker.applying, node->pair.fragment);
     struct tw_action *action = tw_act_body(node, TW_ACT_SOLO);
     action->u.solo.round = node->at.rounds;
     action->u.solo.fragment = node->pair.fragment;
@@ -290,7 +290,7 @@ static uint16_t draw_peer(struct tw_node *node, uint64_t set) {
 
 /* The worker has no open request of the last exchange. */
 static bool may_begin(const struct tw_node *node) {
-    return node->worker.applying == 0 && !node->pair.is_encoding;
+    return tw_fragment_set_is_empty(&node->worker.applying) && !node->pair.is_encoding;
 }
 
 /* Asks the next peer, by turns a random near peer and a random one of all: regions neither wait for
@@ -564,7 +564,7 @@ bool tw_pair_applied(struct tw_node *node, const struct tw_event *event, struct 
     struct pair *pair = &node->pair;
     const uint32_t fragment = event->u.applied.fragment;
     const uint64_t round = node->at.rounds;
-    node->worker.applying &= ~(UINT64_C(1) << fragment);
+    tw_fragment_set_remove(&node->worker.applying, fragment);
     if (!event->ok || event->u.applied.rounds != round + 1) { /* nothing changed */
         tw_pair_abandon(node);
         pair->retry_us = node->now_us + PATIENCE_FLOOR_US;

@@ -364,7 +364,8 @@ bool tw_state_receive(struct tw_node *node) {
         if (node->at.fragment_rounds[p] != NOT_HELD) continue;
         if (tw_progress_is_applying(node, p))
             continue; /* the fragment's LOAD waits for a step boundary: go on with the next one */
-        if (!fetch->has_offer && node->worker.applying == 0 && is_state_lost(node)) {
+        if (!fetch->has_offer && tw_fragment_set_is_empty(&node->worker.applying) &&
+            is_state_lost(node)) {
             return true;
         } else if (!fetch->has_offer) {
             ask_for_state(node, p);
@@ -378,7 +379,7 @@ bool tw_state_receive(struct tw_node *node) {
             action->u.load.digest =
                 fetch->offer.bytes > 0 ? fetch->offer.digest : node->at.fragment_digests[p];
             action->u.load.mode = fetch->mode;
-            node->worker.applying |= UINT64_C(1) << p;
+            tw_fragment_set_add(&node->worker.applying, p);
             fetch->has_offer = false;
         }
         return false;

@@ -236,6 +236,7 @@ static void fragment_too_large_for_a_payload_is_refused(void **state) {
     (void)state;
     tw_run_defaults(&run);
     run.model.width = 16384;
+    run.model.layers = 340;
     run.sync.fragments = 5;
     assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK); /* fine for one machine */
     assert_int_equal(tw_layout_check_group(&layout, &err), TW_LIMIT);
@@ -262,7 +263,8 @@ static void named_models_of_real_size_fit_a_group(void **state) {
         const char *name;
         bool is_cut;
     } rows[] = {{"gpt2-124m", false}, {"smollm-360m", false}, {"qwen2.5-0.5b", true},
-                {"llama-1b", true},   {"llama-3b", true},     {"llama-8b", true}};
+                {"llama-1b", true},   {"llama-3b", true},     {"llama-8b", true},
+                {"llama-70b", true}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         tw_run_defaults(&run);
         assert_int_equal(tw_run_apply_model(&run, rows[i].name, &err), TW_OK);
@@ -381,6 +383,11 @@ static void a_large_tensor_spans_fragments(void **state) {
         assert_true(layout.fragment_begin[p + 1] - layout.fragment_begin[p] <=
                     TW_FRAGMENT_ELEMENTS_MAX);
     make_list("h.{0-31}.w:262144x1024", 64); /* 8.6 billion */
+    assert_int_equal(tw_layout_check_group(&layout, &err), TW_LIMIT);
+    assert_non_null(strstr(err.message, "set sync.fragments = 69 or more"));
+    make_list("h.{0-31}.w:262144x1024", 69);
+    assert_int_equal(tw_layout_check_group(&layout, &err), TW_OK);
+    make_list("h.{0-511}.w:262144x1024", 1024); /* 137 billion */
     assert_int_equal(tw_layout_check_group(&layout, &err), TW_LIMIT);
     assert_non_null(strstr(err.message, "fewer tensors"));
 }

@@ -75,11 +75,12 @@ static bool has_array(const struct tw_bridge *bridge, uint32_t place) {
 
 enum tw_status tw_bridge_settle(struct tw_bridge *bridge, struct tw_error *err) {
     TW_ASSERT(pthread_mutex_lock(&bridge->handover.mutex) == 0);
-    const uint64_t late = bridge->late;
+    const struct tw_fragment_set late = bridge->late;
     TW_ASSERT(pthread_mutex_unlock(&bridge->handover.mutex) == 0);
-    if (late == 0) return TW_OK; /* nothing is late, and there may be no layout yet */
+    if (tw_fragment_set_is_empty(&late))
+        return TW_OK; /* nothing is late, and there may be no layout yet */
     for (uint32_t p = 0; p < bridge->layout->fragments_count; p++) {
-        if ((late >> p & 1) == 0) continue;
+        if (!tw_fragment_set_has(&late, p)) continue;
         for (uint32_t place = 0; place < 3; place++) {
             if (bridge->before[place] == NULL) continue;
             TW_TRY(range_move(bridge, ADD_TO_TRAINER, place, bridge->layout->fragment_begin[p],
@@ -87,7 +88,8 @@ enum tw_status tw_bridge_settle(struct tw_bridge *bridge, struct tw_error *err) 
         }
     }
     TW_ASSERT(pthread_mutex_lock(&bridge->handover.mutex) == 0);
-    bridge->late &= ~late;
+    for (uint32_t p = 0; p < bridge->layout->fragments_count; p++)
+        if (tw_fragment_set_has(&late, p)) tw_fragment_set_remove(&bridge->late, p);
     TW_ASSERT(pthread_mutex_unlock(&bridge->handover.mutex) == 0);
     return TW_OK;
 }
@@ -187,7 +189,7 @@ static void written(void *self, size_t begin, size_t n) {
     }
     if (!is_changed) return;
     TW_ASSERT(pthread_mutex_lock(&bridge->handover.mutex) == 0);
-    bridge->late |= (uint64_t)1 << fragment_at(bridge, begin);
+    tw_fragment_set_add(&bridge->late, fragment_at(bridge, begin));
     TW_ASSERT(pthread_mutex_unlock(&bridge->handover.mutex) == 0);
 }
 
@@ -402,7 +404,7 @@ static enum tw_status close_run(void *self, struct tw_error *err) {
     bridge->piece = NULL;
     bridge->layout = NULL;
     bridge->largest = 0;
-    bridge->late = 0;
+    bridge->late = (struct tw_fragment_set){{0}};
     bridge->failure = TW_OK;
     return TW_OK;
 }

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/fragment_set.h"
 #include "worker/learn/learner.h"
 #include "worker/lib/handover.h"
 #include "worker/lib/include/thinwire/worker.h"
@@ -42,7 +43,7 @@ struct tw_bridge {
     bool is_released;
     /* Changes to add at the next boundary, per fragment. The trainer's thread does it before any
      * call, so no range that the session borrows has any left. Under the handover's mutex. */
-    uint64_t late; /* set of fragments whose mirrors hold changes */
+    struct tw_fragment_set late; /* those whose mirrors hold changes */
 
     struct tw_wmsg_sample text; /* the trainer's newest, if has_text. Under the handover's mutex */
     bool has_text;

@@ -5,12 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/fragment_set.h"
+
 struct worker {
     bool is_up;
     bool is_exporting, is_solo_pending;
-    bool is_turning;       /* a LOAD_TURN request is at the worker: the last step of an adoption */
-    uint64_t applying;     /* set of fragments with an unanswered APPLY, LOAD or SOLO */
-    uint64_t step, tokens; /* inner steps and tokens trained by this node so far */
+    bool is_turning; /* a LOAD_TURN request is at the worker: the last step of an adoption */
+    struct tw_fragment_set applying; /* those with an unanswered APPLY, LOAD or SOLO */
+    uint64_t step, tokens;           /* inner steps and tokens trained by this node so far */
     uint64_t last_send_step;
     uint64_t entered_step; /* step at which the node last became a member */
     uint64_t stepped_us;   /* when the last inner step ended; 0: none yet */
