@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # test_large.py - two daemons merge a large model; memory of each, in bytes a parameter.
 """Usage: test_large.py BIN [--params 20m] [--fragments 8] [--merges 5] [--node KEY=VALUE ...]
-[--set KEY=VALUE ...] [--folder FOLDER] [--most BYTES]
+[--set KEY=VALUE ...] [--folder FOLDER] [--most BYTES] [--model NAME --joins]
 
 The workers are stubs that hold theta alone. Ends when every fragment has merged so often on both
 nodes, with equal digests. --most: the daemon may take so many bytes a parameter, beside FIXED.
@@ -104,6 +104,8 @@ def show(name, memory, params):
 def watch(group, args):
     """Runs until every fragment has merged often enough. Returns the memory of both daemons."""
     group.start(0)
+    if args.joins:  # into the group of a node that has trained alone
+        group.wait("a worker", lambda: "ev=worker_ready" in group.log(0), 600)
     group.start(1)
     memory = [Memory(process.pid) for process in group.processes]
     for one in memory:
@@ -151,6 +153,8 @@ def main():
     parser.add_argument("--step-us", type=int, default=20000)
     parser.add_argument("--saves", action="store_true", help="also a checkpoint, at the end")
     parser.add_argument("--folder")
+    parser.add_argument("--model", help="a model by name in place of tensors of --params")
+    parser.add_argument("--joins", action="store_true", help="the second node starts later")
     parser.add_argument("--node", action="append", default=[])
     parser.add_argument("--set", action="append", default=[])
     args = parser.parse_args()
@@ -161,8 +165,9 @@ def main():
         group = nodes.Nodes(
             args.bin, folder, 2, run_keys=keys, step_us=args.step_us, stub="--thin",
             node=["eval_steps = 0", *(line.replace("=", " = ") for line in args.node)],
-            model=["--tensors", tensors_of(params), "--batch", "1", "--context", "32", "--tokens",
-                   "1000g"])
+            model=["--model", args.model] if args.model else
+            ["--tensors", tensors_of(params), "--batch", "1", "--context", "32", "--tokens",
+             "1000g"])
         try:
             group.memory = watch(group, args)
         finally:
