@@ -48,14 +48,11 @@ static const struct tw_config_key KEYS[] = {
      "the model to joiners, and measures it. Needs sync.topology = group."},
     {"node", "snapshot", TW_CONFIG_CHOICE, FIELD(node.snapshot), 0, 0, "auto", SNAPSHOTS, NULL,
      "State that survives a killed worker. full: all of it, in 24 bytes per parameter.\n"
-     "bf16-moments: all of it, in 16. off: none; it restarts from the anchor, and merges wait "
-     "while\n"
-     "a checkpoint is written. auto: the first of these that leaves a quarter of the memory free."},
+     "bf16-moments: all of it, in 16. off: none; it restarts from the anchor, and merges wait for\n"
+     "checkpoints. auto: the first of these that leaves a quarter of the memory free."},
     {"node", "anchors", TW_CONFIG_CHOICE, FIELD(node.anchors), 0, 0, "auto", ANCHORS, NULL,
-     "Where anchor and momentum lie, 8 bytes per parameter. memory. file: a file without a name "
-     "in\n"
-     "STATE_DIR, of which the system keeps in memory as much as there is room for. auto: a file "
-     "if\n"
+     "Where anchor and momentum lie, 8 bytes per parameter. memory. file: a nameless file in\n"
+     "STATE_DIR, of which the system keeps in memory as much as there is room for. auto: file if\n"
      "they would leave less than a quarter of the memory free."},
     {"node", "snapshot_steps", TW_CONFIG_COUNT, FIELD(node.snapshot_steps), 0, 1000000000, "0",
      NULL, NULL,
