@@ -164,6 +164,15 @@ static void receive_result(struct tw_node *node, uint16_t peer,
         tw_evidence_result(node, owner, k, &part, result->signature, is_checked);
 }
 
+static void receive_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack) {
+    const bool is_open =
+        nack->round == node->at.rounds && tw_id_equal(&nack->lineage, &node->at.lineage);
+    if (nack->promised != 0)
+        tw_proposer_nack(node, peer, nack);
+    else if (is_open && tw_roster_find(&node->roster, &node->links[peer].id) >= 0)
+        tw_round_show(node, peer, nack->refused_parts);
+}
+
 static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_message *message) {
     TW_ASSERT(node->links[peer].is_up);
     node->links[peer].received_us = node->now_us;
@@ -191,7 +200,7 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_ACCEPT:
         if (tw_proposer_accept(node, peer, &message->u.accept)) commit_chosen(node);
         break;
-    case TW_MSG_NACK: tw_proposer_nack(node, peer, &message->u.nack); break;
+    case TW_MSG_NACK: receive_nack(node, peer, &message->u.nack); break;
     case TW_MSG_COMMIT:
         if (!tw_claim_record(node, peer, &message->u.commit))
             tw_log_received(node, peer, &message->u.commit);

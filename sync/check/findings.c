@@ -11,12 +11,15 @@
 static bool is_stalled(struct tw_node *node, const struct tw_record *record, uint32_t k) {
     const struct round *round = &node->round;
     const struct tw_msg_result *announced = &round->results[k].announced;
+    const bool is_sent = round->results[k].has && !round->results[k].is_shown;
+    const uint64_t due_us = tw_result_due_us(node, k);
+    if (node->now_us >= due_us && (!is_sent || round->results[k].announced_us >= due_us))
+        return true;
     /* The record lists the result, but its owner did not send it to this node, and the round waited
      * for it after the others were there. */
     if (record->parts[k].bytes > 0) {
         const uint64_t others_us = tw_result_others_us(node, k);
-        return (!round->results[k].has || round->results[k].is_shown) && others_us != UINT64_MAX &&
-               node->now_us >= others_us + RETRY_US;
+        return !is_sent && others_us != UINT64_MAX && node->now_us >= others_us + RETRY_US;
     }
     if (node->now_us < round->active_us + node->pace.patience_us)
         return false; /* the owner still has time */

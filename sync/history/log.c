@@ -19,6 +19,7 @@
 #include "sync/pair/pair_clock.h"
 #include "sync/round/account.h"
 #include "sync/round/record_check.h"
+#include "sync/round/result.h"
 #include "sync/round/round.h"
 #include "sync/transfer/chunk_scheduler.h"
 #include "sync/transfer/payload.h"
@@ -235,12 +236,24 @@ static void learn_time(struct tw_node *node, uint64_t took_us) {
         at_most((3 * node->pace.patience_us + wanted_us) / 4, PATIENCE_CEILING_US);
 }
 
+/* Learns from the results of others that they need less time. Liars may own more parts than others
+ * and send them late, so this node does not learn that they need more. */
+static void learn_results(struct tw_node *node) {
+    const uint64_t last_us = tw_result_others_us(node, TW_PARTS_MAX);
+    if (last_us == UINT64_MAX || last_us < node->round.active_us) return;
+    const uint64_t took_us = last_us - node->round.active_us;
+    if (4 * took_us + PATIENCE_FLOOR_US < node->pace.patience_us) learn_time(node, took_us);
+}
+
 /* Learns the time of parts where members may lie. Its length is no measure: a liar
  * can make it as long as patience. This node goes by the contributions to its own part that were
  * delivered, twice because results travel too, and by its own merge. */
 static void learn_delivery(struct tw_node *node) {
     const struct round *round = &node->round;
-    if (round->self_part < 0 || !round->intake_closed) return;
+    if (round->self_part < 0 || !round->intake_closed) {
+        learn_results(node);
+        return;
+    }
     const uint64_t took_us = delivered_us(node);
     if (took_us == UINT64_MAX) { /* even the members that must be honest had too little time */
         if (round->has_waited_in_vain) double_patience(node);

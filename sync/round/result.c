@@ -28,27 +28,79 @@ static bool are_rows_true(const struct tw_node *node, const struct tw_msg_result
 }
 
 bool tw_result_is_provable(const struct tw_node *node, uint32_t k) {
-    const struct tw_msg_result *result = &node->round.results[k].announced;
-    if (!node->round.results[k].has) return true;
-    for (uint32_t i = 0; i < result->contributors_count; i++) {
-        struct tw_contributor row = result->contributors[i];
-        if (!tw_contributor_complete(node, &row)) return false;
-    }
-    return true;
+    return !node->round.results[k].has || node->round.results[k].bare == 0;
 }
 
-uint64_t tw_result_others_us(const struct tw_node *node, uint32_t k) {
+/* Adds signatures that CONTRIBs brought, and notes which are missing. */
+static void complete_rows(struct tw_node *node, uint32_t k) {
+    struct tw_msg_result *result = &node->round.results[k].announced;
+    uint64_t bare = 0;
+    for (uint32_t i = 0; i < result->contributors_count; i++) {
+        struct tw_contributor *row = &result->contributors[i];
+        if (!tw_contributor_complete(node, row)) bare |= UINT64_C(1) << row->member_idx;
+    }
+    node->round.results[k].bare = bare;
+}
+
+void tw_result_contributed(struct tw_node *node, uint32_t member) {
     const struct round *round = &node->round;
-    uint64_t times[TW_PARTS_MAX];
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        if (round->results[k].has && (round->results[k].bare >> member & 1) != 0)
+            complete_rows(node, k);
+    }
+}
+
+/* The owner sent its result again, with the signatures that are missing. */
+static void add_signatures(struct tw_node *node, uint16_t peer,
+                           const struct tw_msg_result *result) {
+    const uint32_t k = result->part;
+    struct tw_msg_result *known = &node->round.results[k].announced;
+    for (uint32_t i = 0; i < known->contributors_count; i++) {
+        const uint64_t bit = UINT64_C(1) << known->contributors[i].member_idx;
+        struct tw_contributor row = known->contributors[i];
+        if ((node->round.results[k].bare & bit) == 0) continue;
+        memcpy(row.signature, result->contributors[i].signature, sizeof(row.signature));
+        if (!tw_contributor_complete(node, &row)) continue; /* still none */
+        if (!tw_contributor_is_signed(node, &row)) {
+            tw_act_misbehaved(node, peer, TW_PROTO);
+            return;
+        }
+        known->contributors[i] = row;
+        node->round.results[k].bare &= ~bit;
+    }
+}
+
+/* Arrival of the results of all other parts than k, in order. */
+static uint32_t sort_arrivals(const struct tw_node *node, uint32_t k,
+                              uint64_t times[TW_PARTS_MAX]) {
+    const struct round *round = &node->round;
     uint32_t count = 0;
     for (uint32_t j = 0; j < round->owners_count; j++) {
         const bool is_said = round->results[j].has && !round->results[j].is_shown;
-        if (j != k) times[count++] = is_said ? round->results[j].announced_us : UINT64_MAX;
+        if (j != k && round->count[j] > 0)
+            times[count++] = is_said ? round->results[j].announced_us : UINT64_MAX;
     }
-    if (count == 0) return round->active_us;
-    const uint32_t liars = tw_liars_max(round->owners_count);
     tw_sort_u64(times, count);
+    return count;
+}
+
+uint64_t tw_result_others_us(const struct tw_node *node, uint32_t k) {
+    uint64_t times[TW_PARTS_MAX];
+    const uint32_t count = sort_arrivals(node, k, times);
+    if (count == 0) return node->round.active_us;
+    const uint32_t liars = tw_liars_max(count + 1);
     return times[count - (liars > 0 ? liars : 1)];
+}
+
+/* Where owners may lie, a result is due once it takes twice as long as those of the other owners.
+ * Of fewer than four parts none can be left out before patience ends (proposal_check.c). */
+uint64_t tw_result_due_us(const struct tw_node *node, uint32_t k) {
+    const uint64_t others_us = tw_result_others_us(node, k), active_us = node->round.active_us;
+    uint64_t times[TW_PARTS_MAX];
+    if (tw_liars_max(sort_arrivals(node, k, times) + 1) == 0 || others_us == UINT64_MAX)
+        return UINT64_MAX;
+    const uint64_t took_us = others_us > active_us ? others_us - active_us : 0;
+    return others_us + (took_us > RETRY_US ? took_us : RETRY_US);
 }
 
 static bool is_same(const struct tw_msg_result *a, const struct tw_msg_result *b) {
@@ -65,6 +117,8 @@ static void take_result(struct tw_node *node, const struct tw_msg_result *result
     round->results[k].is_shown = is_shown;
     round->results[k].announced_us = node->now_us;
     round->results[k].announced = *result;
+    round->results[k].asked_us = 0;
+    complete_rows(node, k);
     if (result->bytes == 0) return;
     const struct tw_part part = tw_result_part(result);
     struct payload *payload =
@@ -89,7 +143,9 @@ bool tw_result_received(struct tw_node *node, uint16_t peer, const struct tw_msg
         if (!tw_account_is_possible(node, &result->contributors[i])) return false;
     }
     if (round->results[k].has) {
-        if (is_same(&round->results[k].announced, result)) round->results[k].is_shown = false;
+        if (!is_same(&round->results[k].announced, result)) return false;
+        round->results[k].is_shown = false;
+        add_signatures(node, peer, result);
         return false;
     }
     const struct tw_part part = tw_result_part(result);

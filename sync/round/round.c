@@ -23,6 +23,7 @@
 #include "sync/core/vote_proof.h"
 #include "sync/round/account.h"
 #include "sync/round/contributor.h"
+#include "sync/round/result.h"
 #include "sync/transfer/payload.h"
 #include "sync/transfer/state_transfer.h"
 #include "sync/trust/conduct.h"
@@ -106,7 +107,7 @@ void tw_round_open(struct tw_node *node) {
     round->retry_us = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
         struct link *link = &node->links[i];
-        link->was_sent_contrib = link->was_sent_result = false;
+        link->was_sent_contrib = link->was_sent_result = link->was_shown = false;
         link->sent_prepare = link->sent_propose = link->sent_lock = 0;
     }
     const int idx = tw_roster_find(&node->roster, &node->cfg.self);
@@ -242,6 +243,7 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
                                    .received_us = begin_us(node),
                                    .announced = *contrib};
     if (!entry->is_absent) tw_round_touch(node, (uint32_t)idx);
+    if (!entry->is_absent) tw_result_contributed(node, (uint32_t)idx);
     check_anchor(node, &contrib->base);
 }
 
@@ -501,6 +503,7 @@ static void set_result(struct tw_node *node, const struct tw_id *hash, uint32_t 
         const struct tw_msg_contrib *contrib = &round->contributions[i].announced;
         announced->contributors[announced->contributors_count++] = tw_contributor_of(i, contrib);
     }
+    round->results[part].bare = 0;
     round->is_reduced = true;
     if (bytes > 0) tw_vote_proof_sign_result(node, announced);
 }
@@ -650,6 +653,19 @@ static void drop_known_signatures(const struct tw_node *node, struct tw_msg_resu
         if (tw_reach_count(node, row->member_idx) < node->roster.count) continue;
         memset(row->signature, 0, sizeof(row->signature));
     }
+}
+
+void tw_round_show(struct tw_node *node, uint16_t peer, uint32_t parts) {
+    const struct round *round = &node->round;
+    struct link *link = &node->links[peer];
+    const int part = round->self_part;
+    if (part < 0 || (parts >> part & 1) == 0 || !round->results[part].has) return;
+    if (link->was_shown || !link->was_sent_result) return;
+    struct tw_message *message = tw_act_message(node, TW_MSG_RESULT);
+    if (message == NULL) return;
+    message->u.result = round->results[part].announced;
+    tw_act_send(node, message, peer);
+    link->was_shown = true;
 }
 
 /* Sends CONTRIB and RESULT to each acceptor at this round that has not had them yet. */

@@ -15,6 +15,9 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
 void tw_round_encoded(struct tw_node *node, const struct tw_event *event);
 void tw_round_reduced(struct tw_node *node, const struct tw_event *event);
 void tw_round_advance(struct tw_node *node);
+/* The peer lacks signatures in our result of one of these parts. It gets all of them, once in a
+ * round. */
+void tw_round_show(struct tw_node *node, uint16_t peer, uint32_t parts);
 /* Counts live members that this record, about to be committed, does not list as late arrivals. */
 void tw_round_note_missed(struct tw_node *node, const struct tw_record *record);
 

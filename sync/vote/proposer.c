@@ -36,6 +36,7 @@
 
 /* Wait for each rank skipped without a proof, and after a ballot of a distrusted proposer. */
 #define SKIP_US (SECOND_US / 4)
+#define SIGNATURE_US (SECOND_US / 10) /* a CONTRIB on a slow link may still bring the signature */
 
 void tw_proposer_write(struct tw_node *node) {
     struct round *round = &node->round;
@@ -246,12 +247,18 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
         round->retry_us = node->now_us + SKIP_US; /* do not wait for that ballot's proposer */
 }
 
-/* No more results, or signatures of contributors to them, are worth waiting for. */
-static bool has_all_results(const struct tw_node *node) {
+static bool is_awaited(struct tw_node *node, uint32_t k) {
+    if (!tw_round_is_unannounced(node, k)) return false;
+    const uint64_t due_us = tw_result_due_us(node, k);
+    if (node->now_us < due_us && due_us != UINT64_MAX) tw_act_wake(node, due_us);
+    return node->now_us < due_us;
+}
+
+/* No more results are worth waiting for. */
+static bool has_all_results(struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t k = 0; k < round->owners_count; k++) {
-        if (!tw_round_is_unannounced(node, k) && tw_result_is_provable(node, k)) continue;
-        if (tw_membership_is_live(node, round->owners[k])) return false;
+        if (is_awaited(node, k) && tw_membership_is_live(node, round->owners[k])) return false;
     }
     return true;
 }
@@ -265,7 +272,7 @@ static bool is_proposer_mute(struct tw_node *node) {
     if (has_voted && !tw_veto_is_passed(node, tw_ballot_rank(node->vote.accepted_ballot)))
         return false;
     for (uint32_t k = 0; k < round->owners_count; k++) {
-        if (tw_round_is_unannounced(node, k)) return false;
+        if (is_awaited(node, k)) return false;
     }
     if (round->results_us == 0) round->results_us = node->now_us;
     return true;
@@ -288,6 +295,34 @@ static bool has_voters(const struct tw_node *node) {
     return count >= tw_membership_votes_needed(node);
 }
 
+static void ask_signatures(struct tw_node *node, uint32_t k, uint16_t peer) {
+    struct tw_message *message = tw_act_message(node, TW_MSG_NACK);
+    if (message == NULL) return;
+    message->u.nack = (struct tw_msg_nack){
+        .lineage = node->at.lineage, .round = node->at.rounds, .refused_parts = 1u << k};
+    tw_act_send(node, message, peer);
+    node->round.results[k].asked_us = node->now_us;
+}
+
+/* Waits for signatures of contributors that this node lacks, and asks the owners for them, once in
+ * a round. A contributor that lies may send its CONTRIB to some members only, or different ones.
+ * True: signatures may still come. */
+static bool await_signatures(struct tw_node *node) {
+    const struct round *round = &node->round;
+    bool is_waiting = false;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        const uint16_t peer = tw_peers_find(node, &node->roster.members[round->owners[k]].id);
+        if (peer == NO_PEER || tw_result_is_provable(node, k)) continue;
+        uint64_t end_us = round->results[k].announced_us + SIGNATURE_US;
+        if (round->results[k].asked_us == 0 && node->now_us >= end_us)
+            ask_signatures(node, k, peer);
+        if (round->results[k].asked_us != 0) end_us = round->results[k].asked_us + RETRY_US;
+        if (node->now_us < end_us) tw_act_wake(node, end_us);
+        is_waiting |= node->now_us < end_us;
+    }
+    return is_waiting;
+}
+
 /* No lower rank is worth waiting for. Members differ in the ranks that they skip without a proof,
  * so each of these costs a short wait. Otherwise all would begin a ballot at once, and end each
  * other's. */
@@ -302,7 +337,7 @@ static bool is_my_turn(struct tw_node *node) {
         if (!is_proposer_skipped(node, round->rank[rank])) return false;
         skipped += !tw_conduct_is_proven_false(node, &node->roster.members[round->rank[rank]].id);
     }
-    if (!has_all_results(node)) return false;
+    if (await_signatures(node) || !has_all_results(node)) return false;
     if (round->turn_us == 0) round->turn_us = node->now_us;
     const uint64_t due_us = round->turn_us + skipped * SKIP_US;
     if (node->now_us < due_us) tw_act_wake(node, due_us);
@@ -338,6 +373,8 @@ static bool should_propose(struct tw_node *node) {
     uint64_t late_us = round->active_us + 2 * node->pace.patience_us + step_us;
     if (is_proposer_mute(node) && round->results_us + step_us < late_us)
         late_us = round->results_us + step_us;
+    const bool is_near = node->now_us + TAKEOVER_STEP_US >= late_us;
+    if (is_near && await_signatures(node)) return false;
     if (node->now_us < late_us) tw_act_wake(node, late_us);
     return node->now_us >= late_us;
 }

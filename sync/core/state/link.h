@@ -36,7 +36,7 @@ struct link {
     uint8_t pairs_missed; /* exchanges in a row whose payloads did not arrive */
     uint64_t ignored_until_us; /* end of the time in which its accusations are ignored */
     /* Messages and ballots sent to the peer since it announced that it is at the open round. */
-    bool was_sent_contrib, was_sent_result;
+    bool was_sent_contrib, was_sent_result, was_shown; /* was_shown: RESULT with all signatures */
     uint64_t sent_prepare, sent_propose, sent_lock;
     /* Chunks under way, in the order of requests. */
     uint32_t pulls_count;

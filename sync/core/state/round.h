@@ -60,7 +60,9 @@ struct round {
     uint64_t intake_closed_us;
     struct {
         bool has;
-        bool is_shown; /* by a proposal alone: the owner has not sent it to this node */
+        bool is_shown;     /* by a proposal alone: the owner has not sent it to this node */
+        uint64_t bare;     /* set of contributors whose signatures are missing */
+        uint64_t asked_us; /* when the owner was asked for these signatures; 0: not yet */
         uint64_t announced_us;
         struct tw_msg_result announced;
     } results[TW_PARTS_MAX];
