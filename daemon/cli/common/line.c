@@ -92,7 +92,8 @@ void line_wrap(const struct screen *screen, enum paint colour, const char *mark,
             columns += !is_continuation(text[size++]);
         }
         if (text[size] == 0 && columns <= room) fit = size;
-        if (fit == 0) fit = size; /* cut a word that is wider than the screen */
+        /* A word wider than the screen is cut before the character that does not fit. */
+        if (fit == 0) fit = columns > room ? size - 1 : size;
         struct line line = {.screen = screen};
         const char *const front = is_first ? mark : "";
         line_put(&line, colour, "%*s%s%.*s", (int)(indent - columns_of(front)), "", front, (int)fit,

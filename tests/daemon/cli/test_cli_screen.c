@@ -69,6 +69,25 @@ static unsigned widest(void) {
     return most;
 }
 
+/* A model that is new writes such words. */
+static void words_wider_than_the_screen_stay_whole_characters(void **state) {
+    (void)state;
+    static const unsigned widths[] = {40, 79, 80, 81, 200};
+    memset(view.train.sample.text, 0, sizeof(view.train.sample.text));
+    for (size_t i = 0; i + 3 < sizeof(view.train.sample.text); i += 3)
+        memcpy(view.train.sample.text + i, "\xEF\xBF\xBD", 3);
+    for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
+        draw(screen_status, tw_view_json_status(&view), UTF8, widths[i]);
+        json_t *const text = json_string(drawn); /* NULL: not UTF-8 */
+        assert_non_null(text);
+        json_decref(text);
+        assert_true(widest() <= widths[i]);
+        unsigned count = 0;
+        for (const char *c = drawn; (c = strstr(c, "\xEF\xBF\xBD")) != NULL; c += 3) count++;
+        assert_int_equal(count, (sizeof(view.train.sample.text) - 1) / 3);
+    }
+}
+
 static void status_looks_as_it_should(void **state) {
     (void)state;
     draw(screen_status, tw_view_json_status(&view), UTF8, 80);
@@ -473,6 +492,7 @@ static void numbers_have_one_unit_and_three_digits(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(status_looks_as_it_should, start),
+        cmocka_unit_test_setup(words_wider_than_the_screen_stay_whole_characters, start),
         cmocka_unit_test_setup(trouble_comes_first_with_its_way_out, start),
         cmocka_unit_test_setup(certificates_that_end_are_spoken_of_in_time, start),
         cmocka_unit_test_setup(a_fresh_node_shows_no_numbers_it_does_not_have, start),
