@@ -43,10 +43,22 @@ static void set_shown(struct tw_daemon *daemon) {
 
 /* ---- evaluations --------------------------------------------------------------------------- */
 
+/* Rounds in every fragment of the anchor. A receiver hears of rounds before its anchor has them. */
+static uint64_t rounds_applied(const struct tw_daemon *daemon) {
+    const struct tw_shm *shm = &daemon->host->memory.shm;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t p = 0; p < shm->fragments_count; p++) {
+        struct tw_shm_view view;
+        tw_shm_view(shm, p, &view);
+        if (view.state.rounds < least) least = view.state.rounds;
+    }
+    return least;
+}
+
 static void judge_anchor(struct tw_daemon *daemon, const struct tw_wmsg_evaluated *evaluated) {
     struct tw_merge_health *merge = &daemon->health->merge;
     if (!tw_merge_health_note(merge, evaluated->loss_live, evaluated->loss_anchor,
-                              daemon->view.rounds, daemon->setup->layout.fragments_count))
+                              rounds_applied(daemon), daemon->setup->layout.fragments_count))
         return;
     daemon->host->is_theta_held = merge->is_bad;
     tw_daemon_note(daemon, merge->is_bad ? TW_LOG_WARN : TW_LOG_INFO,
