@@ -238,9 +238,9 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
     forget_worker(node);
     node->worker.is_up = true;
     if (node->worker.step == 0)
-        node->worker.entered_step = event->u.worker.step; /* first worker since the start */
-    node->worker.step = event->u.worker.step;
-    node->worker.tokens = event->u.worker.tokens;
+        node->worker.entered_step = event->u.worker->step; /* first worker since the start */
+    node->worker.step = event->u.worker->step;
+    node->worker.tokens = event->u.worker->tokens;
     node->worker.rate_us = node->now_us;
     node->worker.rate_tokens = node->worker.tokens;
     node->worker.rate_step = node->worker.step;
@@ -251,8 +251,8 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
     if (node->worker.entered_step > node->worker.step)
         node->worker.entered_step = node->worker.step;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
-        const uint64_t rounds = event->u.worker.fragment_rounds[p];
-        node->at.fragment_digests[p] = event->u.worker.fragment_digests[p];
+        const uint64_t rounds = event->u.worker->fragment_rounds[p];
+        node->at.fragment_digests[p] = event->u.worker->fragment_digests[p];
         if (node->pair.synced_step[p] > node->worker.step)
             node->pair.synced_step[p] = node->worker.step;
         if (node->at.fragment_rounds[p] == NOT_HELD) continue;

@@ -18,6 +18,7 @@ struct step {
     bool is_open; /* an event was read, and its end was not */
     struct tw_event event;
     struct tw_message message;
+    struct tw_worker_state worker;
     uint8_t signatures[SIGNATURES_MAX][TW_SIGNATURE_BYTES];
     uint32_t signed_count, signed_used;
     bool lacks_signature; /* the core asked for more than were recorded */
@@ -129,7 +130,8 @@ static enum tw_status take_event(struct player *player, const struct flight_reco
     struct replay_counts *const counts = &player->replay->counts;
     if (player->replay->about.version[0] == '\0')
         return tw_fail(err, TW_CORRUPT, "an event without the head of its file");
-    TW_TRY(tw_event_decode(record->bytes, record->size, &step->event, &step->message, err));
+    TW_TRY(tw_event_decode(record->bytes, record->size, &step->event, &step->message, &step->worker,
+                           err));
     step->is_open = true;
     step->signed_count = step->signed_used = 0;
     step->lacks_signature = false;

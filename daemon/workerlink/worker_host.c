@@ -163,13 +163,14 @@ static void on_ready(struct tw_worker_host *host, const struct tw_wmsg_ready *re
     memset(&event, 0, sizeof(event));
     event.kind = TW_EV_WORKER_UP;
     event.ok = true;
-    event.u.worker.step = ready->step;
-    event.u.worker.tokens = ready->tokens;
+    event.u.worker = &host->told;
+    host->told.step = ready->step;
+    host->told.tokens = ready->tokens;
     for (uint32_t p = 0; p < shm->fragments_count; p++) {
         struct tw_shm_view view;
         tw_shm_view(shm, p, &view);
-        event.u.worker.fragment_rounds[p] = view.state.rounds;
-        event.u.worker.fragment_digests[p] = view.state.digest;
+        host->told.fragment_rounds[p] = view.state.rounds;
+        host->told.fragment_digests[p] = view.state.digest;
     }
     host->config.events.event(host->config.user, &event);
 }

@@ -139,6 +139,7 @@ struct tw_worker_host {
     uint64_t step;               /* step in the newest STEP or READY */
     uint64_t batches_to_skip;    /* batches that the next worker must skip */
     bool is_anchor_wanted;       /* the next worker must start without the snapshots */
+    struct tw_worker_state told; /* of the last WORKER_UP, which borrows it */
     char last_words[256];        /* sentence in the FATAL of the attached worker */
     uint32_t last_status;        /* enum tw_status of the FATAL */
     uv_work_t start_work;        /* snapshots are verified on a thread */

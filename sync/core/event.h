@@ -29,6 +29,14 @@ enum tw_event_kind {
     TW_EV_MEASURED, /* `measured`: the quality of this node's links has changed */
 };
 
+/* State of a worker that is ready. */
+struct tw_worker_state {
+    uint64_t step, tokens;
+    /* rounds applied to (phi, u) of each fragment in the snapshot that survived */
+    uint64_t fragment_rounds[TW_FRAGMENTS_MAX];
+    struct tw_id fragment_digests[TW_FRAGMENTS_MAX];
+};
+
 struct tw_event {
     enum tw_event_kind kind;
     uint16_t peer; /* < TW_PEERS_MAX: the runtime's number of the link */
@@ -45,13 +53,8 @@ struct tw_event {
         } chunk; /* CHUNK uses hash and idx; VERIFIED uses hash, sanity and is_unfit */
         struct {
             uint64_t step, tokens;
-        } step; /* STEP: totals of this node */
-        struct {
-            uint64_t step, tokens;
-            /* rounds applied to (phi, u) of each fragment in the snapshot that survived */
-            uint64_t fragment_rounds[TW_FRAGMENTS_MAX];
-            struct tw_id fragment_digests[TW_FRAGMENTS_MAX];
-        } worker; /* WORKER_UP */
+        } step;                               /* STEP: totals of this node */
+        const struct tw_worker_state *worker; /* WORKER_UP; borrowed for the call */
         struct {
             uint64_t round;
             uint64_t step, tokens; /* this node's totals when Delta was computed */

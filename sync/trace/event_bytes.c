@@ -61,12 +61,12 @@ static void pass_id(struct pass *pass, struct tw_id *id) {
     }
 }
 
-static void pass_worker(struct pass *pass, struct tw_event *event) {
-    pass_u64(pass, &event->u.worker.step);
-    pass_u64(pass, &event->u.worker.tokens);
+static void pass_worker(struct pass *pass, struct tw_worker_state *worker) {
+    pass_u64(pass, &worker->step);
+    pass_u64(pass, &worker->tokens);
     for (uint32_t f = 0; f < TW_FRAGMENTS_MAX; f++) {
-        pass_u64(pass, &event->u.worker.fragment_rounds[f]);
-        pass_id(pass, &event->u.worker.fragment_digests[f]);
+        pass_u64(pass, &worker->fragment_rounds[f]);
+        pass_id(pass, &worker->fragment_digests[f]);
     }
 }
 
@@ -132,10 +132,10 @@ static bool pass_fields(struct pass *pass, struct tw_event *event) {
     case TW_EV_WORKER_DOWN:
     case TW_EV_LEAVE: return true;
     case TW_EV_PEER_UP: pass_id(pass, &event->u.id); return true;
-    case TW_EV_MESSAGE: return false;
+    case TW_EV_MESSAGE:
+    case TW_EV_WORKER_UP: return false;
     case TW_EV_CHUNK:
     case TW_EV_VERIFIED: pass_chunk(pass, event); return true;
-    case TW_EV_WORKER_UP: pass_worker(pass, event); return true;
     case TW_EV_STEP:
         pass_u64(pass, &event->u.step.step);
         pass_u64(pass, &event->u.step.tokens);
@@ -161,14 +161,21 @@ size_t tw_event_encode(const struct tw_event *event, uint8_t bytes[TW_EVENT_BYTE
                                     &size, NULL) == TW_OK);
         return HEAD_BYTES + 2 + size;
     }
-    struct tw_event copy = *event; /* a pass may write to its event; encoding changes nothing */
     struct pass pass = {.to = bytes, .size = HEAD_BYTES};
+    /* a pass may write to its event; encoding changes nothing */
+    if (event->kind == TW_EV_WORKER_UP) {
+        struct tw_worker_state copy = *event->u.worker;
+        pass_worker(&pass, &copy);
+        return pass.size;
+    }
+    struct tw_event copy = *event;
     TW_ASSERT(pass_fields(&pass, &copy));
     return pass.size;
 }
 
 enum tw_status tw_event_decode(const uint8_t *bytes, size_t size, struct tw_event *event,
-                               struct tw_message *message, struct tw_error *err) {
+                               struct tw_message *message, struct tw_worker_state *worker,
+                               struct tw_error *err) {
     if (size < HEAD_BYTES || bytes[0] > TW_EV_MEASURED || bytes[1] > (IS_OK | IS_RELAYED))
         return tw_fail(err, TW_CORRUPT, "an event of no known kind");
     memset(event, 0, sizeof(*event));
@@ -185,7 +192,14 @@ enum tw_status tw_event_decode(const uint8_t *bytes, size_t size, struct tw_even
             return tw_fail(err, TW_CORRUPT, "a message of kind %u that does not decode", kind);
         return TW_OK;
     }
-    if (!pass_fields(&pass, event) || pass.is_short || pass.size > 0)
+    bool is_known = true;
+    if (event->kind == TW_EV_WORKER_UP) {
+        event->u.worker = worker;
+        pass_worker(&pass, worker);
+    } else {
+        is_known = pass_fields(&pass, event);
+    }
+    if (!is_known || pass.is_short || pass.size > 0)
         return tw_fail(err, TW_CORRUPT, "an event of the wrong size");
     return TW_OK;
 }

@@ -198,11 +198,11 @@ uint64_t tw_trace_message(const struct tw_message *message) {
 }
 
 static uint64_t mix_worker(uint64_t h, const struct tw_event *event) {
-    h = tw_trace_mix(h, event->u.worker.step);
-    h = tw_trace_mix(h, event->u.worker.tokens);
+    h = tw_trace_mix(h, event->u.worker->step);
+    h = tw_trace_mix(h, event->u.worker->tokens);
     for (uint32_t f = 0; f < TW_FRAGMENTS_MAX; f++) {
-        h = tw_trace_mix(h, event->u.worker.fragment_rounds[f]);
-        h = tw_trace_mix_id(h, &event->u.worker.fragment_digests[f]);
+        h = tw_trace_mix(h, event->u.worker->fragment_rounds[f]);
+        h = tw_trace_mix_id(h, &event->u.worker->fragment_digests[f]);
     }
     return h;
 }

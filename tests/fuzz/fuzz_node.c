@@ -602,10 +602,12 @@ static void worker_change(uint8_t how) {
     forget_work();
     rig.worker_up = !rig.worker_up || how > 200;
     struct tw_event event = {.kind = rig.worker_up ? TW_EV_WORKER_UP : TW_EV_WORKER_DOWN};
-    event.u.worker.step = event.u.worker.tokens = rig.step;
+    static struct tw_worker_state state;
+    state.step = state.tokens = rig.step;
+    if (rig.worker_up) event.u.worker = &state;
     for (uint32_t p = 0; rig.worker_up && p < rig.config.fragments_count; p++) {
-        event.u.worker.fragment_rounds[p] = near(rig.rounds[p]);
-        event.u.worker.fragment_digests[p] = rig.digests[p];
+        state.fragment_rounds[p] = near(rig.rounds[p]);
+        state.fragment_digests[p] = rig.digests[p];
     }
     feed(&event);
 }

@@ -13,9 +13,15 @@ enum { ANSWER_US = 20 * 1000, RESTART_US = 1000 * 1000, POLL_US = 1000, VERIFY_U
 void tw_sim_worker_tell(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_event *event, bool is_mute) {
     if (is_mute) return;
-    struct tw_event *copy = malloc(sizeof *copy);
+    const bool has_state = event->kind == TW_EV_WORKER_UP;
+    struct tw_event *copy = malloc(sizeof *copy + (has_state ? sizeof *event->u.worker : 0));
     TW_ASSERT(copy != NULL);
     *copy = *event;
+    if (has_state) {
+        struct tw_worker_state *const state = (struct tw_worker_state *)(void *)(copy + 1);
+        *state = *event->u.worker;
+        copy->u.worker = state;
+    }
     uint64_t at_us = world->now_us + 100 + tw_rng_below(&node->rng, ANSWER_US);
     if (at_us < node->worker.told_us) at_us = node->worker.told_us;
     node->worker.told_us = at_us;
@@ -497,11 +503,11 @@ void tw_sim_worker_start(struct tw_sim_world *world, struct tw_sim_node *node) {
     worker->is_up = true;
     worker->life++;
     struct tw_event event = {.kind = TW_EV_WORKER_UP};
-    event.u.worker.step = worker->step;
-    event.u.worker.tokens = worker->tokens;
+    struct tw_worker_state state = {.step = worker->step, .tokens = worker->tokens};
+    event.u.worker = &state;
     for (uint32_t f = 0; f < world->model.fragments_count; f++) {
-        event.u.worker.fragment_rounds[f] = worker->replica.fragment_rounds[f];
-        event.u.worker.fragment_digests[f] = worker->replica.digests[f];
+        state.fragment_rounds[f] = worker->replica.fragment_rounds[f];
+        state.fragment_digests[f] = worker->replica.digests[f];
     }
     tw_sim_worker_tell(world, node, &event, false);
     tw_sim_trace(world, node, "worker starts at step %llu", (unsigned long long)worker->step);

@@ -157,10 +157,12 @@ void link_up(uint16_t peer) {
 
 void worker_up(void) {
     struct tw_event event = {.kind = TW_EV_WORKER_UP, .ok = true};
-    event.u.worker.step = event.u.worker.tokens = 1000;
+    static struct tw_worker_state state;
+    event.u.worker = &state;
+    state.step = state.tokens = 1000;
     for (uint32_t p = 0; p < FRAGMENTS; p++) {
-        event.u.worker.fragment_rounds[p] = start.fragment_rounds[p];
-        event.u.worker.fragment_digests[p] = start.fragment_digests[p];
+        state.fragment_rounds[p] = start.fragment_rounds[p];
+        state.fragment_digests[p] = start.fragment_digests[p];
     }
     feed(&event);
 }

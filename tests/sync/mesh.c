@@ -346,11 +346,13 @@ void mesh_start_worker(struct mesh *mesh, uint32_t node) {
     worker->is_up = true;
     worker->step_due_us = mesh->now_us + mesh->step_us[node];
     struct tw_event event = {.kind = TW_EV_WORKER_UP, .ok = true};
-    event.u.worker.step = worker->step;
-    event.u.worker.tokens = worker->tokens;
+    static struct tw_worker_state state;
+    event.u.worker = &state;
+    state.step = worker->step;
+    state.tokens = worker->tokens;
     for (uint32_t p = 0; p < mesh->config.fragments_count; p++) {
-        event.u.worker.fragment_rounds[p] = worker->rounds[p];
-        event.u.worker.fragment_digests[p] = mesh_digest(worker->phi[p]);
+        state.fragment_rounds[p] = worker->rounds[p];
+        state.fragment_digests[p] = mesh_digest(worker->phi[p]);
     }
     mesh_deliver(mesh, node, &event);
 }

@@ -270,7 +270,7 @@ static void worker_is_welcomed_with_sealed_memory(void **state) {
     assert_int_equal(t.events_count, 0); /* the core gets no event before READY */
     worker_ready();
     assert_int_equal(t.events[0].kind, TW_EV_WORKER_UP);
-    assert_int_equal(t.events[0].u.worker.step, 7);
+    assert_int_equal(t.events[0].u.worker->step, 7);
 }
 
 /* Without training data a worker waits, and is welcomed when there is data. */

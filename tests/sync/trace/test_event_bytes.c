@@ -7,6 +7,7 @@
 
 static uint8_t bytes[TW_EVENT_BYTES_MAX];
 static struct tw_message message;
+static struct tw_worker_state sent_state, worker;
 static struct tw_error err;
 
 /* An event with random fields, and zeros outside of its kind. */
@@ -26,8 +27,9 @@ static struct tw_event draw(enum tw_event_kind kind, struct tw_rng *rng) {
         event.u.chunk.is_unfit = event.ok;
     }
     if (kind == TW_EV_WORKER_UP) {
-        event.u.worker.step = tw_rng_next(rng);
-        event.u.worker.fragment_digests[TW_FRAGMENTS_MAX - 1] = id;
+        event.u.worker = &sent_state;
+        sent_state.step = tw_rng_next(rng);
+        sent_state.fragment_digests[TW_FRAGMENTS_MAX - 1] = id;
     }
     if (kind == TW_EV_ENCODED) {
         event.u.encoded.parts_count = (uint32_t)tw_rng_below(rng, TW_PARTS_MAX + 1);
@@ -57,7 +59,12 @@ static void every_kind_comes_back(void **state) {
             const struct tw_event event = draw((enum tw_event_kind)kind, &rng);
             struct tw_event again;
             const size_t size = tw_event_encode(&event, bytes);
-            assert_int_equal(tw_event_decode(bytes, size, &again, &message, &err), TW_OK);
+            assert_int_equal(tw_event_decode(bytes, size, &again, &message, &worker, &err), TW_OK);
+            if (kind == TW_EV_WORKER_UP) {
+                assert_ptr_equal(again.u.worker, &worker);
+                assert_memory_equal(&sent_state, &worker, sizeof(worker));
+                again.u.worker = &sent_state;
+            }
             assert_memory_equal(&event, &again, sizeof(event));
         }
     }
@@ -72,7 +79,7 @@ static void messages_come_back(void **state) {
     sent.u.pull.first = 2;
     sent.u.pull.count = 4;
     const size_t size = tw_event_encode(&event, bytes);
-    assert_int_equal(tw_event_decode(bytes, size, &again, &message, &err), TW_OK);
+    assert_int_equal(tw_event_decode(bytes, size, &again, &message, &worker, &err), TW_OK);
     assert_int_equal(again.peer, 3);
     assert_ptr_equal(again.u.message, &message);
     assert_memory_equal(&sent, &message, sizeof(sent));
@@ -89,19 +96,21 @@ static void other_bytes_are_refused(void **state) {
         const struct tw_event event = draw((enum tw_event_kind)kind, &rng);
         const size_t size = tw_event_encode(&event, bytes);
         for (size_t cut = 0; cut < size; cut++)
-            assert_int_equal(tw_event_decode(bytes, cut, &again, &message, &err), TW_CORRUPT);
-        assert_int_equal(tw_event_decode(bytes, size + 1, &again, &message, &err), TW_CORRUPT);
+            assert_int_equal(tw_event_decode(bytes, cut, &again, &message, &worker, &err),
+                             TW_CORRUPT);
+        assert_int_equal(tw_event_decode(bytes, size + 1, &again, &message, &worker, &err),
+                         TW_CORRUPT);
     }
     memset(bytes, 0, 64);
     bytes[0] = TW_EV_MEASURED + 1;
-    assert_int_equal(tw_event_decode(bytes, 4, &again, &message, &err), TW_CORRUPT);
+    assert_int_equal(tw_event_decode(bytes, 4, &again, &message, &worker, &err), TW_CORRUPT);
     bytes[0] = TW_EV_TICK;
     bytes[2] = TW_PEERS_MAX;
-    assert_int_equal(tw_event_decode(bytes, 4, &again, &message, &err), TW_CORRUPT);
+    assert_int_equal(tw_event_decode(bytes, 4, &again, &message, &worker, &err), TW_CORRUPT);
     memset(bytes, 0, 64);
     bytes[0] = TW_EV_MESSAGE;
     bytes[4] = 200; /* no such message */
-    assert_int_equal(tw_event_decode(bytes, 16, &again, &message, &err), TW_CORRUPT);
+    assert_int_equal(tw_event_decode(bytes, 16, &again, &message, &worker, &err), TW_CORRUPT);
 }
 
 int main(void) {
