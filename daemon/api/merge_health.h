@@ -31,14 +31,14 @@ enum { TW_MERGE_SIGNS = 2 };
 struct tw_merge_health {
     bool has_anchor;
     float anchor;       /* loss of the anchor when it was looked at last */
-    uint64_t rounds;    /* committed rounds at that time */
+    uint64_t rounds;    /* rounds in the anchor at that time */
     uint32_t bad_signs; /* number of bad signs in a row */
     bool is_bad;        /* the finding holds */
 };
 
-/* Looks at one evaluation. rounds: committed so far. fragments: merged in turn, at least 1. Returns
- * whether the finding began or ended with it. Losses that are not finite are bad signs where the
- * live loss is finite, and say nothing otherwise. */
+/* Looks at one evaluation. rounds: in every fragment of the anchor. fragments: merged in turn, at
+ * least 1. Returns whether the finding began or ended with it. Losses that are not finite are bad
+ * signs where the live loss is finite, and say nothing otherwise. */
 bool tw_merge_health_note(struct tw_merge_health *health, float live, float anchor, uint64_t rounds,
                           uint32_t fragments);
 

@@ -14,8 +14,7 @@ struct tw_memory_plan {
     bool is_file;            /* the shared memory is a file in the state folder */
     uint64_t anchor_bytes;   /* anchor and momentum, and the spare of the largest fragment */
     uint64_t snapshot_bytes; /* both slots */
-    uint64_t copy_bytes;     /* copy from which a checkpoint is written; 0: it is written from the
-                                memory     itself, and merges wait meanwhile */
+    uint64_t copy_bytes;     /* copy for a checkpoint; 0: it is written from the memory itself */
 };
 
 /* Chooses where the configuration says `auto`. `free_bytes`: memory of the machine that is not
