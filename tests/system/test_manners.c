@@ -126,14 +126,17 @@ static void node_yields_to_its_owner_and_goes_on_afterwards(void **state) {
     assert_int_equal(cluster_lines(&cluster, 0, "ev=paused"), 0);
     others_use_until(61, "ev=paused by=owner");
     assert_state("paused");
-    others_use(61, 20);
-    cluster_string(&cluster, 0, "sentence", text);
-    if (strstr(text, "node0 is paused: the owner uses the computer (61 % of the CPU)") == NULL)
-        fail_msg("sentence: %s", text);
+    /* A read of the file between two writes finds less; on a busy machine there are many. */
     unsigned tries = 0;
-    while (cluster_number(&cluster, 0, "worker.others_cpu_share") < 0.6) {
+    do {
         others_use(61, 1);
-        assert_true(tries++ < 600);
+        cluster_string(&cluster, 0, "sentence", text);
+        if (tries++ > 600) fail_msg("sentence: %s", text);
+    } while (strstr(text, "node0 is paused: the owner uses the computer (61 % of the CPU)") ==
+             NULL);
+    for (tries = 0; cluster_number(&cluster, 0, "worker.others_cpu_share") < 0.6; tries++) {
+        others_use(61, 1);
+        assert_true(tries < 600);
     }
     const double paused = steps_of(0);
     others_use(12, 20); /* above half of the threshold: 20 s in the daemon */
