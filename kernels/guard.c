@@ -11,12 +11,16 @@ static double at_least_one(uint32_t steps) {
     return steps > 0 ? steps : 1;
 }
 
-static void guard_sizes(double *sizes, const double *norms, const uint32_t *steps, uint32_t count) {
-    double taken[TW_GUARD_MAX] = {0};
+/* The usual number of steps. taken (count): out, the steps that each contribution counts for. */
+static double guard_steps(double *taken, const uint32_t *steps, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) taken[i] = at_least_one(steps[i]);
-    const double most = TW_GUARD_STEPS * tw_median_low(taken, count);
-    for (uint32_t i = 0; i < count; i++)
-        sizes[i] = norms[i] / sqrt(taken[i] < most ? taken[i] : most);
+    const double usual = tw_median_low(taken, count);
+    for (uint32_t i = 0; i < count; i++) taken[i] = fmin(taken[i], TW_GUARD_STEPS * usual);
+    return usual;
+}
+
+static void guard_sizes(double *sizes, const double *norms, const double *taken, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) sizes[i] = norms[i] / sqrt(taken[i]);
 }
 
 /* A Delta below this norm counts as zero: it may consist of rounding errors. Real Deltas have norms
@@ -39,8 +43,9 @@ static uint64_t refuse_all_but_zeros(const double *sizes, uint32_t count) {
 void tw_guard_scale(float *factors, const double *norms, const uint32_t *steps, uint32_t count) {
     TW_ASSERT(count > 0);
     TW_ASSERT(count <= TW_GUARD_MAX);
-    double sizes[TW_GUARD_MAX];
-    guard_sizes(sizes, norms, steps, count);
+    double taken[TW_GUARD_MAX], sizes[TW_GUARD_MAX];
+    (void)guard_steps(taken, steps, count);
+    guard_sizes(sizes, norms, taken, count);
     const double usual = tw_median_low(sizes, count);
     for (uint32_t i = 0; i < count; i++) {
         const bool is_large =
@@ -50,14 +55,16 @@ void tw_guard_scale(float *factors, const double *norms, const uint32_t *steps, 
 }
 
 static uint64_t guard_refuse(const double *norms, const uint32_t *steps, uint32_t count) {
-    double sizes[TW_GUARD_MAX];
+    double taken[TW_GUARD_MAX], sizes[TW_GUARD_MAX];
     uint64_t refused = 0;
     if (count < TW_GUARD_LEAST) return 0;
-    guard_sizes(sizes, norms, steps, count);
+    const double usual_steps = guard_steps(taken, steps, count);
+    guard_sizes(sizes, norms, taken, count);
     const double usual = tw_median_low(sizes, count);
     if (usual <= NOTHING) return refuse_all_but_zeros(sizes, count);
     for (uint32_t i = 0; i < count; i++) {
-        if (sizes[i] > TW_GUARD_REFUSED * usual) refused |= UINT64_C(1) << i;
+        const double allowed = TW_GUARD_REFUSED * sqrt(fmax(taken[i] / usual_steps, 1.0));
+        if (sizes[i] > allowed * usual) refused |= UINT64_C(1) << i;
     }
     return refused;
 }

@@ -141,10 +141,12 @@ def bound(w):
 
 
 def guard(norms, steps):
-    steps = np.minimum(steps, 64 * np.sort(steps)[(len(steps) - 1) // 2])
+    usual_steps = np.sort(steps)[(len(steps) - 1) // 2]
+    steps = np.minimum(steps, 64 * usual_steps)
     size = norms / np.sqrt(steps)
     usual = np.sort(size)[(len(size) - 1) // 2]
-    return np.where(size > 8 * usual, 0, np.minimum(1, 2 * usual / size))
+    allowed = 8 * usual * np.sqrt(np.maximum(steps / usual_steps, 1))
+    return np.where(size > allowed, 0, np.minimum(1, 2 * usual / size))
 
 
 def write(out, words, values):
@@ -198,7 +200,8 @@ def main():
             write(out, ["bound", len(w), *w], bound(w))
         for norms, steps in [((1, 1, 9), (5, 5, 5)), ((1, 1, 3), (5, 5, 5)),
                              ((1, 2, 6), (5, 20, 80)), ((1, 1, 1, 40), (5, 5, 5, 5000)),
-                             ((2, 1, 3, 1.5, 4.5), (7, 3, 9, 4, 1))]:
+                             ((2, 1, 3, 1.5, 4.5), (7, 3, 9, 4, 1)),
+                             ((1, 1, 200), (1, 1, 200)), ((1, 1, 600), (1, 1, 200))]:
             write(out, ["guard", len(norms), *norms, *steps],
                   guard(np.array(norms), np.array(steps)))
 

@@ -262,7 +262,7 @@ static void rules_match_numpy(void **state) {
         cases++;
     }
     (void)fclose(file);
-    assert_int_equal(cases, 61);
+    assert_int_equal(cases, 63);
 }
 
 /* ---- the same bits --------------------------------------------------------------------------- */
@@ -543,10 +543,17 @@ static void guard_knows_liars_from_fast_nodes(void **state) {
     assert_true(factors[4] == 1.0f);
     assert_int_equal(tw_guard(factors, (const double[]){1, 1, 3, 1, 1}, same, 5), 0);
     assert_true(factors[2] == (float)(2.0 / 3.0));
+    /* Steps that all went the same way: 64 times the steps, 64 times the norm. It is scaled, as
+     * that of a liar would be. */
+    const uint32_t slept[] = {1, 1, 64};
+    assert_int_equal(tw_guard(factors, (const double[]){1, 1, 64}, slept, 3), 0);
+    assert_true(factors[2] == 0.25f); /* to twice the usual size, and 64 steps have 8 times that */
+    assert_int_equal(tw_guard(factors, (const double[]){1, 1, 520}, slept, 3), 1 << 2);
     /* A claimed number of steps is limited to 64 times the usual. */
-    assert_int_equal(
-        tw_guard(factors, (const double[]){1, 1, 80}, (const uint32_t[]){10, 10, UINT32_MAX}, 3),
-        1 << 2);
+    const uint32_t claimed[] = {10, 10, UINT32_MAX};
+    assert_int_equal(tw_guard(factors, (const double[]){1, 1, 80}, claimed, 3), 0);
+    assert_true(factors[2] == 0.2f);
+    assert_int_equal(tw_guard(factors, (const double[]){1, 1, 520}, claimed, 3), 1 << 2);
     assert_int_equal(tw_guard(factors, (const double[]){1, 100}, same, 2), 0);
     assert_true(factors[1] == 1.0f);
     /* If most are 0, only 0 is usual; with two halves neither is refused. */
