@@ -91,6 +91,8 @@ void encode_ours(void);
 void say_result(const struct tw_id *hash, uint32_t bytes);
 void say_result_of(uint32_t member, const struct tw_id *hash, uint32_t bytes);
 void say_result_by(const struct tw_contributor *by, const struct tw_id *hash, uint32_t bytes);
+/* The owner of part 1 announces a result of this row, whose signature stays as it is. */
+void say_result_of_row(const struct tw_contributor *row);
 /* The owner of this part (1 or 2) of the open round announces that it has nothing to merge. */
 void say_no_result(uint32_t part);
 

@@ -37,22 +37,6 @@ static struct tw_contributor row_of_two(void) {
     return row;
 }
 
-/* The owner of part 1 announces its result, merged from that contribution. */
-static void say_result_with(const struct tw_contributor *row) {
-    const struct tw_id owner = id_of(1);
-    const struct tw_roster roster = view_now().roster;
-    struct tw_message *message = message_of(TW_MSG_RESULT);
-    message->u.result = (struct tw_msg_result){.lineage = start.lineage,
-                                               .round = ROUNDS,
-                                               .part = 1,
-                                               .bytes = 90,
-                                               .hash = name_of("result"),
-                                               .contributors_count = 1,
-                                               .contributors = {*row}};
-    signing_result(&run, &roster, &owner, &message->u.result);
-    say_unsigned(1, message);
-}
-
 static struct tw_contributor without_signature(struct tw_contributor row) {
     memset(row.signature, 0, sizeof(row.signature));
     return row;
@@ -71,14 +55,14 @@ static const struct tw_msg_nack *wait_for_question(void) {
 static void proposer_asks_the_owner_for_missing_signatures(void **state) {
     (void)state;
     const struct tw_contributor row = row_of_two(), bare = without_signature(row);
-    say_result_with(&bare);
+    say_result_of_row(&bare);
     const struct tw_msg_nack *nack = wait_for_question();
     assert_int_equal(nack->promised, 0);
     assert_int_equal(nack->refused_parts, 1u << 1);
     assert_int_equal(nack->round, ROUNDS);
     assert_null(find_message(TW_MSG_NACK, 2));
     assert_false(tw_result_is_provable(node, 1));
-    say_result_with(&row);
+    say_result_of_row(&row);
     assert_true(tw_result_is_provable(node, 1));
     forget();
     wait_us(SECONDS(200));
@@ -88,10 +72,10 @@ static void proposer_asks_the_owner_for_missing_signatures(void **state) {
 static void owner_is_asked_once(void **state) {
     (void)state;
     const struct tw_contributor bare = without_signature(row_of_two());
-    say_result_with(&bare);
+    say_result_of_row(&bare);
     (void)wait_for_question();
     forget();
-    say_result_with(&bare);
+    say_result_of_row(&bare);
     wait_us(SECONDS(60));
     assert_null(find_message(TW_MSG_NACK, 1));
     assert_false(tw_result_is_provable(node, 1));
@@ -100,7 +84,7 @@ static void owner_is_asked_once(void **state) {
 static void no_owner_is_asked_for_signatures_that_are_here(void **state) {
     (void)state;
     const struct tw_contributor row = row_of_two();
-    say_result_with(&row);
+    say_result_of_row(&row);
     (void)wait_for_prepare(1, 300);
     assert_null(find_message(TW_MSG_NACK, 1));
 }
@@ -111,7 +95,7 @@ static void false_signature_closes_the_link(void **state) {
         struct tw_contributor row = row_of_two();
         const struct tw_contributor bare = without_signature(row);
         if (how > 0) (void)set_up_four(state);
-        say_result_with(&bare);
+        say_result_of_row(&bare);
         (void)wait_for_question();
         if (how == 0) row.signature[0] ^= 1;
         if (how == 1) {
@@ -121,7 +105,7 @@ static void false_signature_closes_the_link(void **state) {
             signing_row(&run, &start.lineage, ROUNDS, &signer, &row);
         }
         forget();
-        say_result_with(&row);
+        say_result_of_row(&row);
         assert_non_null(find_action(TW_ACT_CLOSE));
         assert_false(tw_result_is_provable(node, 1));
         if (how == 0) (void)tear_down(state);

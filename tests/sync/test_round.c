@@ -398,22 +398,6 @@ static void forged_contribution_closes_the_link(void **state) {
     assert_non_null(find_action(TW_ACT_CLOSE));
 }
 
-/* The owner of part 1 announces a result of this row. */
-static void say_result_of_row(const struct tw_contributor *row) {
-    struct tw_message *message = message_of(TW_MSG_RESULT);
-    message->u.result = (struct tw_msg_result){.lineage = start.lineage,
-                                               .round = ROUNDS,
-                                               .part = 1,
-                                               .bytes = 90,
-                                               .hash = name_of("result"),
-                                               .contributors_count = 1};
-    message->u.result.contributors[0] = *row;
-    const struct tw_id run = {{0}}, owner = id_of(1);
-    const struct tw_roster roster = view_now().roster;
-    signing_result(&run, &roster, &owner, &message->u.result);
-    say_unsigned(1, message);
-}
-
 /* This node has no link to member 2. It gets that member's signature from the owner that merged its
  * work. */
 static void signature_of_a_member_without_a_link_comes_with_the_result(void **state) {
