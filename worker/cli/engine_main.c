@@ -91,10 +91,11 @@ static const struct {
 };
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
 
-/* A run of any model can be averaged, but neither computed nor measured. */
+/* A run of any model can be averaged and weighed, but neither computed nor measured. */
 static enum tw_exit check_engine(const struct engine_bench *bench, enum engine_verb verb) {
     if (bench->run.model.family != TW_FAMILY_TENSORS) return TW_EXIT_OK;
     if (verb == ENGINE_MERGE && bench->options->data == NULL) return TW_EXIT_OK;
+    if (verb == ENGINE_SPEED && bench->options->is_plan) return TW_EXIT_OK;
     (void)fprintf(stderr, "thinwire: only the trainer of this run knows its model (model.family = "
                           "tensors): take its weights with `thinwire export`\n");
     return TW_EXIT_MANIFEST;

@@ -1,10 +1,11 @@
 /* thinwire-engine speed: measures the duration of a run's inner step on this machine, and plans the
- * memory of training. With --plan, the memory alone. */
+ * memory of a worker. With --plan, the memory alone, which a run of any model has too. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "worker/cli/engine_verb.h"
+#include "worker/learn/worker_weight.h"
 
 enum { STEPS_MAX = 5 };
 static const double WHOLE_S = 2; /* longer steps are measured on part of the batch */
@@ -22,7 +23,11 @@ struct speed {
 static enum tw_status plan_memory(struct engine_bench *bench, struct speed *speed,
                                   struct tw_error *err) {
     const struct tw_engine_config config = {
-        .run = &bench->run, .layout = &bench->layout, .compute = bench->compute};
+        .run = &bench->run,
+        .layout = &bench->layout,
+        .compute = bench->compute,
+        .sync_bytes = tw_worker_sync_bytes(&bench->run, &bench->layout),
+    };
     const enum tw_status status = tw_engine_plan_make(&speed->plan, &config, err);
     speed->does_fit = status == TW_OK;
     return status == TW_NOMEM ? TW_OK : status;
@@ -91,12 +96,18 @@ static enum tw_status measure(struct engine_bench *bench, struct speed *speed,
 enum tw_exit engine_speed(struct engine_bench *bench) {
     struct speed speed = {0};
     struct tw_error err;
-    char engine[128];
+    char engine[128] = "";
     const uint32_t batch = bench->run.train.batch;
-    if (plan_memory(bench, &speed, &err) != TW_OK) return engine_fail(&err);
+    const bool is_known = bench->run.model.family != TW_FAMILY_TENSORS;
+    if (is_known && plan_memory(bench, &speed, &err) != TW_OK) return engine_fail(&err);
     if (!bench->options->is_plan && measure(bench, &speed, &err) != TW_OK) return engine_fail(&err);
-    tw_engine_plan_describe(&speed.plan, engine, sizeof(engine));
-    (void)printf("{\"step_s\": %.6g, \"steps\": %" PRIu32 ", \"sequences\": %" PRIu32
+    if (is_known) tw_engine_plan_describe(&speed.plan, engine, sizeof(engine));
+    const struct tw_worker_weight weight =
+        tw_worker_weigh(&bench->run, &bench->layout, is_known ? &speed.plan : NULL);
+    (void)printf("{\"host_bytes\": %" PRIu64 ", \"device_bytes\": %" PRIu64
+                 ", \"device_limit_bytes\": %" PRIu64 ", \"library_bytes\": %" PRIu64 ", ",
+                 weight.host, weight.device, weight.device_limit, weight.library);
+    (void)printf("\"step_s\": %.6g, \"steps\": %" PRIu32 ", \"sequences\": %" PRIu32
                  ", \"batch\": %" PRIu32 ", \"engine\": \"%s\", \"training_bytes\": %" PRIu64
                  ", \"limit_bytes\": %" PRIu64 ", \"fits\": %s}\n",
                  speed.step_s, speed.steps, speed.sequences, batch, engine, speed.plan.total,

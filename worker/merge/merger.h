@@ -92,6 +92,10 @@ void tw_merger_deinit(struct tw_merger *merger);
 /* Bytes that init allocates on the device that has the parameters. */
 uint64_t tw_merger_live_bytes(const struct tw_run *run, const struct tw_layout *layout);
 
+/* Bytes of host memory that init allocates. is_host: the parameters are there too. */
+uint64_t tw_merger_host_bytes(const struct tw_run *run, const struct tw_layout *layout,
+                              bool is_host);
+
 /* The part of theta that belongs to the fragment, live. */
 float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment);
 
@@ -131,6 +135,8 @@ enum tw_status tw_merger_check(struct tw_merger *merger, const struct tw_wmsg_ch
 
 /* For merger.c: memory of the merge rule. TW_NOMEM. deinit after a failed init, too. */
 enum tw_status tw_merger_reduce_init(struct tw_merger *merger, struct tw_error *err);
+/* Contributions of the largest fragment that reduce_init makes room for. */
+uint64_t tw_merger_reduce_inputs(const struct tw_run *run);
 void tw_merger_reduce_deinit(struct tw_merger *merger);
 
 #endif

@@ -40,11 +40,15 @@ struct tw_pieces {
     double rho[TW_TENSORS_MAX];
 };
 
+uint64_t tw_merger_reduce_inputs(const struct tw_run *run) {
+    if (is_robust(run)) return run->sync.members;
+    return run->sync.merge == TW_MERGE_RDA ? 2 : 0; /* one input and the sum of directions */
+}
+
 enum tw_status tw_merger_reduce_init(struct tw_merger *merger, struct tw_error *err) {
     const size_t elements = (size_t)merger->shm->geometry.spare_elements;
     const bool is_rda = merger->run->sync.merge == TW_MERGE_RDA;
-    size_t inputs = is_rda ? 2 : 0; /* one input and the sum of directions */
-    if (is_robust(merger->run)) inputs = merger->run->sync.members;
+    const size_t inputs = (size_t)tw_merger_reduce_inputs(merger->run);
     if (inputs == 0) return TW_OK;
     /* This reserves address space only: pages that no merge touches cost no memory. */
     merger->inputs = malloc(inputs * elements * sizeof(float));

@@ -15,6 +15,7 @@
 #include "daemon/cli/node/start_check.h"
 #include "daemon/cli/run/data_path.h"
 #include "daemon/cli/run/manifest_text.h"
+#include "daemon/cli/run/run_memory.h"
 
 enum { TEXT_BYTES = 64 * 1024 };
 
@@ -22,18 +23,33 @@ enum { TEXT_BYTES = 64 * 1024 };
  * the exit status. */
 struct findings {
     enum tw_exit rc;
-    json_t *list; /* NULL: print lines */
+    json_t *list;   /* NULL: print lines */
+    json_t *memory; /* of the node; NULL: unknown, or lines are printed */
 };
 
-static void report_finding(struct findings *findings, enum tw_exit code, const char *what,
+static json_t *finding_json(const char *subject, const char *problem) {
+    return json_pack("{s:s,s:b,s:s?}", "what", subject, "ok", problem == NULL, "error", problem);
+}
+
+static void report_finding(struct findings *findings, enum tw_exit code, const char *subject,
                            const char *problem) {
     if (problem != NULL && findings->rc == TW_EXIT_OK) findings->rc = code;
     if (findings->list != NULL) {
-        (void)json_array_append_new(findings->list, json_pack("{s:s,s:b,s:s?}", "what", what, "ok",
-                                                              problem == NULL, "error", problem));
+        (void)json_array_append_new(findings->list, finding_json(subject, problem));
     } else {
         (void)printf("  %s  %s\n", problem == NULL ? "good" : "BAD ",
-                     problem == NULL ? what : problem);
+                     problem == NULL ? subject : problem);
+    }
+}
+
+/* A finding with which the daemon can start all the same. */
+static void report_warning(struct findings *findings, const char *subject, const char *warning) {
+    if (findings->list != NULL) {
+        json_t *const json = finding_json(subject, NULL);
+        (void)json_object_set_new(json, "warning", json_string(warning));
+        (void)json_array_append_new(findings->list, json);
+    } else {
+        (void)printf("  WARN  %s\n        %s\n", subject, warning);
     }
 }
 
@@ -123,6 +139,22 @@ static void check_places(const struct tw_config *config, struct findings *findin
     report_finding(findings, TW_EXIT_USAGE, "group", err.message);
 }
 
+static void check_memory(const struct tw_config *config, const struct tw_run *run,
+                         struct findings *findings) {
+    struct run_memory memory;
+    struct run_memory_lack lack;
+    char subject[RUN_MEMORY_TEXT_BYTES], warning[RUN_MEMORY_TEXT_BYTES];
+    if (!run_memory_weigh(&memory, config, run, node_is_listening(config->api.socket))) return;
+    (void)run_memory_line(&memory, subject);
+    if (run_memory_lacks(&memory, &lack)) {
+        (void)snprintf(warning, sizeof(warning), "%s: %s", lack.text, lack.way_out);
+        report_warning(findings, subject, warning);
+    } else {
+        report_finding(findings, TW_EXIT_OK, subject, NULL);
+    }
+    if (findings->list != NULL) findings->memory = run_memory_json(&memory);
+}
+
 static void check_files(const struct tw_config *config, struct findings *findings) {
     static struct tw_run run;
     struct tw_error err = {0};
@@ -136,6 +168,7 @@ static void check_files(const struct tw_config *config, struct findings *finding
     if (is_run && tw_config_check_run(config, &run, &err) != TW_OK)
         report_finding(findings, TW_EXIT_USAGE, "role", err.message);
 
+    if (is_run) check_memory(config, &run, findings);
     check_data(config, is_run ? &run : NULL, findings);
     check_listen(config, is_run ? run.security.admission : TW_ADMISSION_SECRET, findings);
 
@@ -170,7 +203,7 @@ static enum tw_exit check_config(struct cli *cli) {
     static const char *const OPTIONS[] = {"--config", "--json", NULL};
     static struct tw_config config;
     char what[TW_PATH_BYTES + 32];
-    struct findings findings = {TW_EXIT_OK, NULL};
+    struct findings findings = {.rc = TW_EXIT_OK};
     const char *const path = cli_operand(cli);
     enum tw_exit rc = cli_done(cli, "config check", OPTIONS);
     if (rc != TW_EXIT_OK) return rc;
@@ -182,8 +215,9 @@ static enum tw_exit check_config(struct cli *cli) {
     report_finding(&findings, TW_EXIT_USAGE, what, NULL);
     check_files(&config, &findings);
     if (cli->json) {
-        json_t *const json = json_pack("{s:b,s:i,s:o}", "ok", findings.rc == TW_EXIT_OK,
-                                       "exit_status", (int)findings.rc, "findings", findings.list);
+        json_t *const json =
+            json_pack("{s:b,s:i,s:o,s:o?}", "ok", findings.rc == TW_EXIT_OK, "exit_status",
+                      (int)findings.rc, "findings", findings.list, "memory", findings.memory);
         (void)json_dumpf(json, stdout, JSON_INDENT(1));
         (void)fputc('\n', stdout);
         json_decref(json);
@@ -191,7 +225,7 @@ static enum tw_exit check_config(struct cli *cli) {
     }
     if (findings.rc == TW_EXIT_OK) {
         (void)puts("The daemon can start with this configuration.\n"
-                   "Device, memory and peers were not tried: `thinwire doctor` does.");
+                   "Device and peers were not tried: `thinwire doctor` does.");
         return TW_EXIT_OK;
     }
     return cli_fail(findings.rc,

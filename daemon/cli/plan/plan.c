@@ -7,7 +7,7 @@
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/plan/penalty.h"
 #include "daemon/cli/plan/plan_rows.h"
-#include "daemon/cli/run/node_memory.h"
+#include "daemon/cli/run/run_memory.h"
 #include "proto/run/layout.h"
 #include "proto/run/run_key.h"
 
@@ -96,7 +96,7 @@ static enum tw_exit ask_engine(struct plan *plan) {
         speed->steps_per_s = plan->tokens_per_s / run->train.batch / run->model.context;
     const enum tw_exit rc = cli_wish_measure(&plan->wish, run);
     if (rc == TW_EXIT_OK && speed->training_bytes == 0 && run->model.family != TW_FAMILY_TENSORS)
-        (void)cli_speed_plan(run, speed);
+        (void)cli_speed_plan(run, NULL, speed);
     return rc;
 }
 
@@ -156,9 +156,8 @@ static void print_line(const struct plan *plan) {
 static void print_memory(const struct plan *plan) {
     char training[TW_UNITS_BYTES], shared[TW_UNITS_BYTES], limit[TW_UNITS_BYTES];
     const struct cli_speed *const speed = &plan->wish.speed;
-    const struct node_memory memory = node_memory(&plan->layout, TW_SNAPSHOT_FULL);
     (void)printf("  Memory    %s for anchor, momentum and snapshots",
-                 tw_units_bytes(shared, (double)memory.shared));
+                 tw_units_bytes(shared, (double)run_memory_shared(&plan->layout)));
     if (speed->training_bytes == 0) {
         (void)printf("; the trainer's own comes on top\n");
         return;
@@ -305,7 +304,6 @@ static json_t *row_json(const struct plan_row *row) {
 }
 
 static enum tw_exit print_json(const struct plan *plan) {
-    const struct node_memory memory = node_memory(&plan->layout, TW_SNAPSHOT_FULL);
     const struct cli_speed *const speed = &plan->wish.speed;
     json_t *const rows = json_array();
     for (unsigned i = 0; i < plan->count; i++)
@@ -313,9 +311,9 @@ static enum tw_exit print_json(const struct plan *plan) {
     json_t *const json = json_pack(
         "{s:I,s:I,s:f,s:b,s:I,s:I,s:I,s:b,s:o,s:o}", "parameters", (json_int_t)plan->layout.params,
         "nodes", (json_int_t)plan->run.sync.nodes, "step_s", 1 / speed->steps_per_s,
-        "step_measured", (int)speed->is_measured, "shared_bytes", (json_int_t)memory.shared,
-        "training_bytes", (json_int_t)speed->training_bytes, "memory_bytes",
-        (json_int_t)speed->limit_bytes, "fits",
+        "step_measured", (int)speed->is_measured, "shared_bytes",
+        (json_int_t)run_memory_shared(&plan->layout), "training_bytes",
+        (json_int_t)speed->training_bytes, "memory_bytes", (json_int_t)speed->limit_bytes, "fits",
         (int)(speed->training_bytes == 0 || speed->does_fit), "recommended",
         plan->chosen < plan->count ? json_integer(plan->chosen) : json_null(), "rows", rows);
     const int rc = json_dumpf(json, stdout, JSON_INDENT(1));

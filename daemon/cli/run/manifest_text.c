@@ -7,7 +7,7 @@
 
 #include "base/units.h"
 #include "compress/codec.h"
-#include "daemon/cli/run/node_memory.h"
+#include "daemon/cli/run/run_memory.h"
 #include "daemon/cli/run/run_traffic.h"
 #include "proto/run/layout.h"
 #include "proto/run/run_key.h"
@@ -32,8 +32,17 @@ enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw
     return tw_fail(err, TW_CONFIG, "%s: %s", path, inner.message);
 }
 
+/* Weighs the run for a node with the default configuration that takes a GPU if there is one. */
+static bool weigh(const struct tw_run *run, struct run_memory *memory) {
+    static struct tw_config config;
+    tw_config_defaults(&config, "thinwire");
+    config.worker.device.kind = TW_DEVICE_AUTO;
+    return run_memory_weigh(memory, &config, run, false);
+}
+
 json_t *cli_manifest_json(const struct tw_run *run, const char *path) {
     static struct tw_layout layout;
+    struct run_memory memory;
     char text[TW_MANIFEST_BYTES_MAX + 1], hex[TW_ID_HEX_BYTES];
     size_t size;
     const struct tw_id id = tw_run_id(run);
@@ -47,6 +56,7 @@ json_t *cli_manifest_json(const struct tw_run *run, const char *path) {
         (void)json_object_set_new(json, "tensors", json_integer(layout.tensors_count));
         (void)json_object_set_new(json, "parameters", json_integer((json_int_t)layout.params));
     }
+    if (weigh(run, &memory)) (void)json_object_set_new(json, "memory", run_memory_json(&memory));
     return json;
 }
 
@@ -75,8 +85,7 @@ static void explain_entries(FILE *to, const char *list) {
 }
 
 static void explain_tensors(FILE *to, const struct tw_run *run, const struct tw_layout *layout) {
-    char params[TW_UNITS_BYTES], memory[TW_UNITS_BYTES], hex[TW_ID_HEX_BYTES];
-    const struct node_memory takes = node_memory(layout, TW_SNAPSHOT_FULL);
+    char params[TW_UNITS_BYTES], hex[TW_ID_HEX_BYTES];
     (void)fprintf(to, "  Model     any, by your own trainer: %" PRIu32 " tensor%s, %s parameters\n",
                   layout->tensors_count, tw_units_s(layout->tensors_count),
                   tw_units_count(params, (double)layout->params));
@@ -85,15 +94,10 @@ static void explain_tensors(FILE *to, const struct tw_run *run, const struct tw_
         tw_id_hex(&run->model.base, hex);
         (void)fprintf(to, "            over weights with SHA-256 %s\n", hex);
     }
-    (void)fprintf(to,
-                  "            about %s of memory per node for anchor, momentum and snapshots; "
-                  "the\n            trainer's own memory comes on top\n",
-                  tw_units_bytes(memory, (double)takes.shared));
 }
 
 static void explain_family(FILE *to, const struct tw_run *run, const struct tw_layout *layout) {
-    char params[TW_UNITS_BYTES], memory[TW_UNITS_BYTES];
-    const struct node_memory takes = node_memory(layout, TW_SNAPSHOT_FULL);
+    char params[TW_UNITS_BYTES];
     (void)fprintf(to,
                   "  Model     %s, %" PRIu32 " layer%s of width %" PRIu32 ", %" PRIu32
                   " head%s, context %" PRIu32 ": %s parameters\n",
@@ -101,10 +105,6 @@ static void explain_family(FILE *to, const struct tw_run *run, const struct tw_l
                   tw_units_s(run->model.layers), run->model.width, run->model.heads,
                   tw_units_s(run->model.heads), run->model.context,
                   tw_units_count(params, (double)layout->params));
-    (void)fprintf(to,
-                  "            about %s of memory per node for parameters, optimizer, "
-                  "anchor\n            and snapshots; activations come on top\n",
-                  tw_units_bytes(memory, (double)takes.shared + (double)takes.engine));
 }
 
 static void explain_model(FILE *to, const struct tw_run *run, const struct tw_layout *layout) {
@@ -295,6 +295,7 @@ void cli_manifest_explain(FILE *to, const struct tw_run *run, const struct cli_p
     static struct tw_layout layout;
     struct tw_error err;
     char hex[TW_ID_HEX_BYTES];
+    struct run_memory memory;
     const struct tw_id id = tw_run_id(run);
     tw_id_hex(&id, hex);
     (void)fprintf(to, "run %s, id %s\n\n", run->name, hex);
@@ -308,6 +309,7 @@ void cli_manifest_explain(FILE *to, const struct tw_run *run, const struct cli_p
     explain_sync(to, run);
     if (run->sync.topology != TW_TOPOLOGY_SOLO) explain_outer(to, run);
     explain_wire(to, run, (double)layout.params, pace);
+    if (weigh(run, &memory)) run_memory_print(to, &memory);
     explain_data(to, run);
     static const char *const ADMISSION[] = {
         [TW_ADMISSION_SECRET] = "run secret",

@@ -27,7 +27,7 @@ struct cli_pace {
 };
 
 /* Prints model, training and synchronisation: sizes, planned outer steps, the reasons for the outer
- * constants, and bytes per round and per hour at that pace. */
+ * constants, bytes per round and per hour at that pace, and the memory that a node takes here. */
 void cli_manifest_explain(FILE *to, const struct tw_run *run, const struct cli_pace *pace);
 
 #endif

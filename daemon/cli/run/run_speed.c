@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,16 +77,40 @@ static bool talk_open(struct talk *talk, const struct tw_run *run) {
     return false;
 }
 
-static int spawn_engine(const struct talk *talk, bool is_plan, pid_t *pid) {
+/* Options of the engine for a node's configuration. */
+struct plan_words {
+    char plan[8], device[32], threads[32], memory[48], compute[24], recompute[24], passes[32];
+};
+
+static void write_words(struct plan_words *words, const struct tw_compute_config *plan) {
+    static const char *const COMPUTES[] = {"auto", "fp32", "bf16"};
+    static const char *const RECOMPUTES[] = {"auto", "off", "on"};
+    char device[TW_DEVICE_TEXT_BYTES];
+#define WRITE(member, ...) (void)snprintf(words->member, sizeof(words->member), __VA_ARGS__)
+    WRITE(plan, "--plan");
+    WRITE(device, "--device=%s", tw_device_print(&plan->device, device));
+    WRITE(threads, "--threads=%" PRIu32, plan->threads);
+    WRITE(memory, "--memory=%" PRIu64 "B", (uint64_t)plan->memory_bytes);
+    WRITE(compute, "--compute=%s", COMPUTES[plan->compute]);
+    WRITE(recompute, "--recompute=%s", RECOMPUTES[plan->recompute]);
+    WRITE(passes, "--micro-batch=%" PRIu32, plan->micro_batch);
+#undef WRITE
+}
+
+static int spawn_engine(const struct talk *talk, const struct tw_compute_config *plan, pid_t *pid) {
     enum { MANIFEST_FD = 3 };
     char program[TW_PATH_BYTES], verb[] = "speed", option[] = "--run", manifest[] = "/dev/fd/3";
-    char plan[] = "--plan";
+    struct plan_words words;
     posix_spawn_file_actions_t actions;
     const ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 32);
     if (size <= 0) return errno;
     program[size] = '\0';
     (void)snprintf(strrchr(program, '/') + 1, 24, "thinwire-engine");
-    char *const argv[] = {program, verb, option, manifest, is_plan ? plan : NULL, NULL};
+    if (plan != NULL) write_words(&words, plan);
+    char *const argv[] = {
+        program,      verb,          option,       manifest,      plan != NULL ? words.plan : NULL,
+        words.device, words.threads, words.memory, words.compute, words.recompute,
+        words.passes, NULL};
     (void)posix_spawn_file_actions_init(&actions);
     (void)posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     (void)posix_spawn_file_actions_adddup2(&actions, talk->out, 1);
@@ -105,31 +130,41 @@ static const char *read_output(int fd, char *text, size_t capacity) {
     return strncmp(text, name, sizeof(name) - 1) == 0 ? text + sizeof(name) - 1 : text;
 }
 
+static uint64_t bytes_of(const json_t *json, const char *key) {
+    return (uint64_t)json_integer_value(json_object_get(json, key));
+}
+
 static bool take_result(const char *text, bool is_plan, struct cli_speed *speed) {
     json_t *const json = json_loads(text, 0, NULL);
     const double step_s = json_number_value(json_object_get(json, "step_s"));
     (void)snprintf(speed->engine, sizeof(speed->engine), "%s", json_str(json, "engine"));
-    speed->training_bytes = (uint64_t)json_integer_value(json_object_get(json, "training_bytes"));
-    speed->limit_bytes = (uint64_t)json_integer_value(json_object_get(json, "limit_bytes"));
+    speed->training_bytes = bytes_of(json, "training_bytes");
+    speed->limit_bytes = bytes_of(json, "limit_bytes");
     speed->does_fit = json_is_true(json_object_get(json, "fits"));
+    speed->host_bytes = bytes_of(json, "host_bytes");
+    speed->device_bytes = bytes_of(json, "device_bytes");
+    speed->device_limit_bytes = bytes_of(json, "device_limit_bytes");
+    speed->library_bytes = bytes_of(json, "library_bytes");
     speed->sequences = (uint32_t)json_integer_value(json_object_get(json, "sequences"));
     speed->batch = (uint32_t)json_integer_value(json_object_get(json, "batch"));
     json_decref(json);
-    if (is_plan) return speed->training_bytes > 0;
+    if (is_plan) return speed->library_bytes > 0;
     if (!(step_s > 1e-6 && step_s < 1e6)) return false;
     speed->steps_per_s = 1 / step_s;
     speed->is_measured = true;
     return true;
 }
 
-/* Asks the engine. Returns "", or the reason why there is no answer, in text[capacity]. */
-static const char *ask_engine(const struct tw_run *run, bool is_plan, struct cli_speed *speed,
-                              char *text, size_t capacity) {
+/* Asks the engine, with `plan` for the memory alone. Returns "", or the reason why there is no
+ * answer, in text[capacity]. */
+static const char *ask_engine(const struct tw_run *run, const struct tw_compute_config *plan,
+                              struct cli_speed *speed, char *text, size_t capacity) {
+    const bool is_plan = plan != NULL;
     struct talk talk;
     pid_t pid = 0;
     int status = 0;
     if (!talk_open(&talk, run)) return strerror(errno);
-    const int code = spawn_engine(&talk, is_plan, &pid);
+    const int code = spawn_engine(&talk, plan, &pid);
     while (code == 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
     const char *why = code != 0 ? strerror(code) : "";
@@ -145,7 +180,7 @@ static const char *ask_engine(const struct tw_run *run, bool is_plan, struct cli
 enum tw_exit cli_speed_measure(const struct tw_run *run, struct cli_speed *speed) {
     char text[1024];
     if (isatty(STDERR_FILENO) == 1) (void)fputs("measuring a step of this model ...", stderr);
-    const char *const why = ask_engine(run, false, speed, text, sizeof(text));
+    const char *const why = ask_engine(run, NULL, speed, text, sizeof(text));
     if (isatty(STDERR_FILENO) == 1) (void)fputs("\r\033[K", stderr);
     if (why[0] == '\0') return TW_EXIT_OK;
     return cli_fail(TW_EXIT_USAGE,
@@ -154,7 +189,9 @@ enum tw_exit cli_speed_measure(const struct tw_run *run, struct cli_speed *speed
                     why);
 }
 
-bool cli_speed_plan(const struct tw_run *run, struct cli_speed *speed) {
+bool cli_speed_plan(const struct tw_run *run, const struct tw_compute_config *compute,
+                    struct cli_speed *speed) {
     char text[1024];
-    return ask_engine(run, true, speed, text, sizeof(text))[0] == '\0';
+    const struct tw_compute_config none = {.threads = 0};
+    return ask_engine(run, compute != NULL ? compute : &none, speed, text, sizeof(text))[0] == '\0';
 }

@@ -17,6 +17,9 @@ struct cli_speed {
     /* memory that training takes by the engine's plan, and that it may take; 0: unknown */
     uint64_t training_bytes, limit_bytes;
     bool does_fit;
+    /* memory of a worker by the plan: host and device of thinwire-worker, and libthinwire in a
+     * trainer of the user's own; 0: unknown */
+    uint64_t host_bytes, device_bytes, device_limit_bytes, library_bytes;
 };
 
 /* Takes --steps-per-s or --step-time from the command line. */
@@ -26,9 +29,10 @@ enum tw_exit cli_speed_read(struct cli *cli, struct cli_speed *speed);
  * checked. Prints errors itself. */
 enum tw_exit cli_speed_measure(const struct tw_run *run, struct cli_speed *speed);
 
-/* Plans the memory of training with the engine beside this program, without training. False: it
- * cannot be planned. */
-bool cli_speed_plan(const struct tw_run *run, struct cli_speed *speed);
+/* Plans the memory of a worker with the engine beside this program, without training. compute NULL:
+ * the engine's own choice. False: it cannot be planned. */
+bool cli_speed_plan(const struct tw_run *run, const struct tw_compute_config *compute,
+                    struct cli_speed *speed);
 
 /* The speed to calculate with. If none was given: the planned speed of a run paced by the clock,
  * else a guess. */

@@ -353,7 +353,7 @@ expect 0 'run bible, id [0-9a-f]{64}' tw run show state/run.manifest
 expect 0 '"planned_outer_steps": [0-9]+' tw run show state/run.manifest --json
 expect 3 'text.txt' tw run show text.txt
 expect 0 'The daemon can start with this' tw --config node.conf config check
-expect 0 'Device, memory and peers were not tried' tw --config node.conf config check
+expect 0 'Device and peers were not tried' tw --config node.conf config check
 # every address is tried: one that is none, one of another machine, one in use
 other_address() {
     sed "s/^listen = .*/listen = $1/" node.conf >other.conf
