@@ -79,12 +79,20 @@ class Cluster:
             f"127.0.0.1:{self.held[idx]}", "--peers", f"127.0.0.1:{self.held[1 - idx]}", *secret)
         text = config.read_text(encoding="ascii")
         text = text.replace("[node]\n", "[node]\neval_steps = 50\n", 1)
-        if not self.is_gpt:
-            text = text.replace("[node]\n", "[node]\nspawn_worker = off\n", 1)
-        elif idx == 0:
-            text += f"\n[worker]\ncommand = /usr/bin/python3 {self.example}\n"
-        config.write_text(text, encoding="ascii")
+        config.write_text(self.configure(idx, text), encoding="ascii")
         self.spawn(f"n{idx}", self.bin / "thinwired", "--config", config)
+        return self.trainer(idx)
+
+    def configure(self, idx, text):
+        """The configuration of a node, with its worker."""
+        if not self.is_gpt:
+            return text.replace("[node]\n", "[node]\nspawn_worker = off\n", 1)
+        if idx == 0:
+            return text + f"\n[worker]\ncommand = /usr/bin/python3 {self.example}\n"
+        return text
+
+    def trainer(self, idx):
+        """Starts the trainer that the daemon does not start; None: there is none."""
         if self.is_gpt:
             return None
         return self.spawn(f"trainer{idx}", self.example, self.folder / f"n{idx}.run/worker.sock")
@@ -174,6 +182,18 @@ def check(cluster):
     print(f"{len(both)} rounds of both nodes, losses {losses}")
 
 
+def guard(cluster):
+    """Checks a cluster, shows its logs where that fails, and ends it."""
+    try:
+        check(cluster)
+    except BaseException:
+        for log in sorted(cluster.folder.glob("*.log")):
+            print(f"---- {log.name}\n{log.read_text(errors='replace')[-2000:]}")
+        raise
+    finally:
+        cluster.end()
+
+
 def main():
     """Runs the test."""
     library, bin_dir, example = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
@@ -183,15 +203,7 @@ def main():
         print("/usr/bin/python3 has no torch: skipped")
         sys.exit(77)
     with tempfile.TemporaryDirectory(prefix="twex") as name:
-        cluster = Cluster(library, bin_dir, example, pathlib.Path(name))
-        try:
-            check(cluster)
-        except BaseException:
-            for log in sorted(cluster.folder.glob("*.log")):
-                print(f"---- {log.name}\n{log.read_text(errors='replace')[-2000:]}")
-            raise
-        finally:
-            cluster.end()
+        guard(Cluster(library, bin_dir, example, pathlib.Path(name)))
 
 
 if __name__ == "__main__":

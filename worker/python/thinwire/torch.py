@@ -36,6 +36,14 @@ def _number(x: Loss) -> float:
     return float(x.detach()) if isinstance(x, torch.Tensor) else float(x)
 
 
+def _plain_optimizer(optimizer: Optional[torch.optim.Optimizer]
+                     ) -> Optional[torch.optim.Optimizer]:
+    """The optimizer within the wrappers of Accelerate and Lightning, which hide its class."""
+    while isinstance(getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = getattr(optimizer, "optimizer")
+    return optimizer
+
+
 def _plain_name(name: str) -> str:
     for wrapper in WRAPPERS:
         name = name.replace(wrapper, "")
@@ -274,8 +282,9 @@ def attach(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = 
                any device, in float32 or bfloat16. In bfloat16 a merge is rounded to 8 bits each
                time it is put in place, so that small changes can be lost: keep float32 parameters
                and compute under autocast where you can.
-    optimizer  any. Moments of Adam and AdamW follow the node's snapshots, and merges may lead them
-               (sync.lead). Other optimizers begin anew after a restart.
+    optimizer  any, also in the wrappers of Accelerate and Lightning. Moments of Adam and AdamW
+               follow the node's snapshots, and merges may lead them (sync.lead). Other optimizers
+               begin anew after a restart.
     heldout    given the node, returns the loss of the model on held-out data, in nats per token.
                It is called at step boundaries, also with the anchor in place of the parameters.
                Without it the node cannot warn of merges that hurt.
@@ -302,7 +311,7 @@ def attach(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = 
     elif is_island() and not isinstance(worker, IslandWorker):
         raise ValueError("the ranks of an island open their worker with thinwire.torch.open")
     try:
-        module = _Module(_match(worker.run, model), optimizer, model)
+        module = _Module(_match(worker.run, model), _plain_optimizer(optimizer), model)
         node = Node(worker, module, model, lr == "run")
         if heldout is not None:
             module.measure = lambda: heldout(node)

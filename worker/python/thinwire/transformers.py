@@ -58,11 +58,9 @@ class NodeCallback(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState,
                        control: TrainerControl, **kwargs: Any) -> None:
         """Attaches."""
-        optimizer = kwargs["optimizer"]
-        optimizer = getattr(optimizer, "optimizer", optimizer)  # that of Accelerate's wrapper
         has_data = self._trainer.eval_dataset is not None
         self._loss = 0.0
-        self.node = thinwire_torch.attach(kwargs["model"], optimizer,
+        self.node = thinwire_torch.attach(kwargs["model"], kwargs["optimizer"],
                                           heldout=self._heldout if has_data else None,
                                           **self._options)
         control.should_training_stop = not self.node.goes_on
