@@ -83,10 +83,19 @@ def module(socket, seed, out):
             """Distance to the target."""
             return ((self.w - TARGET) ** 2).mean()
 
+    class Wrapper(torch.optim.SGD):
+        """Wraps an optimizer as Accelerate does: its class is another."""
+
+        def __init__(self, optimizer):
+            super().__init__(optimizer.param_groups, lr=1.0)
+            self.optimizer = optimizer
+
     model = Square()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.06)
-    with thinwire.torch.attach(model, optimizer, heldout=lambda _: model(), lr="own",
+    with thinwire.torch.attach(model, Wrapper(optimizer), heldout=lambda _: model(), lr="own",
                                socket=socket, timeout=PATIENCE_S) as node:
+        # pylint: disable-next=protected-access
+        assert node._module.has_moments, "AdamW's moments were not found in the wrapper"
         while node.goes_on:
             loss = model()
             optimizer.zero_grad()
