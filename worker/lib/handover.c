@@ -51,18 +51,10 @@ static void call_run(struct tw_handover *handover) {
 void tw_handover_report(struct tw_handover *handover, const struct tw_report *report) {
     lock(handover);
     handover->has_rested = false;
-    while (handover->reports_count == TW_REPORTS_MAX && !handover->is_ended) {
-        if (handover->is_asked) {
-            call_run(handover);
-        } else {
-            wait(handover);
-        }
-    }
-    if (handover->reports_count < TW_REPORTS_MAX) {
-        const uint32_t at = handover->reports_begin + handover->reports_count++;
-        handover->reports[at % TW_REPORTS_MAX] = *report;
-        wake(handover);
-    }
+    TW_ASSERT(handover->reports_count < TW_REPORTS_MAX);
+    const uint32_t at = handover->reports_begin + handover->reports_count++;
+    handover->reports[at % TW_REPORTS_MAX] = *report;
+    wake(handover);
     unlock(handover);
 }
 
@@ -73,11 +65,12 @@ bool tw_handover_has_rested(struct tw_handover *handover) {
     return has_rested;
 }
 
-/* A session that asks for a step must have seen the reports of earlier ones. */
+/* A session that asks for a step must have seen the reports of earlier ones. A step needs room for
+ * its report: a trainer that waited with a report in its hand would not hear of the run's end. */
 static enum tw_turn turn_now(const struct tw_handover *handover) {
     if (handover->is_ended) return TW_TURN_ENDED;
     if (handover->must_end) return TW_TURN_WAIT;
-    if (handover->is_released) return TW_TURN_STEP;
+    if (handover->is_released && handover->reports_count < TW_REPORTS_MAX) return TW_TURN_STEP;
     if (handover->wants_step && handover->reports_count == 0) return TW_TURN_STEP;
     return handover->is_settled ? TW_TURN_SETTLED : TW_TURN_WAIT;
 }
@@ -166,7 +159,7 @@ enum tw_status tw_handover_take(struct tw_handover *handover, struct tw_report *
         *report = handover->reports[handover->reports_begin];
         handover->reports_begin = (handover->reports_begin + 1) % TW_REPORTS_MAX;
         handover->reports_count--;
-        wake(handover); /* wakes a trainer that waits for room in the ring */
+        wake(handover); /* a trainer may wait for room in the ring */
     }
     unlock(handover);
     return has_report ? TW_OK : TW_AGAIN;

@@ -59,7 +59,7 @@ void tw_handover_deinit(struct tw_handover *handover);
 
 /* ---- the trainer's thread ------------------------------------------------------------------ */
 
-/* Adds a report. Waits while the ring is full. */
+/* Adds the report of a step that tw_handover_wait asked for. */
 void tw_handover_report(struct tw_handover *handover, const struct tw_report *report);
 
 /* Whether a pause, or the end of the run, held the trainer since the last report. */

@@ -1,0 +1,83 @@
+/* test_handover.c - the two threads of a worker, here played by one that never has to wait. */
+#include "worker/lib/handover.h"
+
+#include "tests/test.h"
+
+static struct tw_handover handover;
+
+static int open_handover(void **state) {
+    (void)state;
+    tw_handover_init(&handover);
+    return 0;
+}
+
+static int close_handover(void **state) {
+    (void)state;
+    tw_handover_deinit(&handover);
+    return 0;
+}
+
+static enum tw_turn turn(void) {
+    return tw_handover_wait(&handover, false, 0);
+}
+
+/* The trainer takes steps as long as it may. Returns their number. */
+static uint32_t step_on(void) {
+    uint32_t count = 0;
+    for (; turn() == TW_TURN_STEP; count++)
+        tw_handover_report(&handover, &(struct tw_report){.cursor = count});
+    return count;
+}
+
+static void trainer_is_at_most_a_ring_ahead(void **state) {
+    (void)state;
+    struct tw_report report;
+    assert_int_equal(turn(), TW_TURN_WAIT);
+    tw_handover_release(&handover);
+    assert_int_equal(step_on(), TW_REPORTS_MAX);
+    assert_int_equal(turn(), TW_TURN_WAIT);
+    assert_int_equal(tw_handover_take(&handover, &report), TW_OK);
+    assert_int_equal(report.cursor, 0); /* the oldest */
+    assert_int_equal(step_on(), 1);
+    for (uint32_t i = 0; i < TW_REPORTS_MAX; i++)
+        assert_int_equal(tw_handover_take(&handover, &report), TW_OK);
+    assert_int_equal(report.cursor, 0); /* of the one step after the first take */
+}
+
+/* A trainer whose steps take no time is a ring ahead when the run ends. */
+static void trainer_that_is_ahead_hears_of_the_end(void **state) {
+    (void)state;
+    tw_handover_release(&handover);
+    assert_int_equal(step_on(), TW_REPORTS_MAX);
+    tw_handover_rest(&handover, true);
+    assert_int_equal(turn(), TW_TURN_SETTLED);
+    assert_true(tw_handover_has_rested(&handover));
+    tw_handover_say_ended(&handover);
+    assert_int_equal(turn(), TW_TURN_ENDED);
+}
+
+static void trainer_that_is_ahead_waits_in_a_pause_and_goes_on(void **state) {
+    (void)state;
+    struct tw_report report;
+    tw_handover_release(&handover);
+    assert_int_equal(step_on(), TW_REPORTS_MAX);
+    tw_handover_rest(&handover, false);
+    assert_int_equal(turn(), TW_TURN_WAIT);
+    for (uint32_t i = 0; i < TW_REPORTS_MAX; i++)
+        assert_int_equal(tw_handover_take(&handover, &report), TW_OK);
+    assert_int_equal(turn(), TW_TURN_WAIT); /* held until the session asks or releases */
+    tw_handover_release(&handover);
+    assert_int_equal(turn(), TW_TURN_STEP);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(trainer_is_at_most_a_ring_ahead, open_handover,
+                                        close_handover),
+        cmocka_unit_test_setup_teardown(trainer_that_is_ahead_hears_of_the_end, open_handover,
+                                        close_handover),
+        cmocka_unit_test_setup_teardown(trainer_that_is_ahead_waits_in_a_pause_and_goes_on,
+                                        open_handover, close_handover),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
