@@ -54,6 +54,12 @@ def run(*command, text=None):
     return done.stdout
 
 
+def within(space):
+    """Begin of a command line in a namespace. `ip netns exec` gives each program mounts of its own
+    besides, and under load the kernel may take minutes to end a program that has them."""
+    return ["nsenter", f"--net=/run/netns/{space}"]
+
+
 def parse(plan):
     """'1 public + 2 cone' -> ['public', 'cone', 'cone']; 'home' is a cone."""
     hosts = []
@@ -83,7 +89,7 @@ def lacks(plan=""):
         return "the kernel gives no network namespace"
     try:
         run("ip", "-n", name, "link", "add", "br0", "type", "bridge")
-        run("ip", "netns", "exec", name, "nft", "-f", "-", text=rules("symmetric"))
+        run(*within(name), "nft", "-f", "-", text=rules("symmetric"))
     except RuntimeError as why:
         return f"the kernel gives no bridge or no NAT: {why}"
     finally:
@@ -206,7 +212,7 @@ class Lab:
         run("ip", "netns", "add", space)
         run("ip", "-n", space, "link", "set", "lo", "up")
         if forwards:
-            run("ip", "netns", "exec", space, "sh", "-c",
+            run(*within(space), "sh", "-c",
                 "echo 1 >/proc/sys/net/ipv4/ip_forward;"
                 "echo 1 >/proc/sys/net/ipv6/conf/all/forwarding")
 
@@ -237,7 +243,7 @@ class Lab:
         return number + 1
 
     def _rule(self, space, kind, has_ipv6=False):
-        run("ip", "netns", "exec", space, "nft", "-f", "-", text=rules(kind, has_ipv6))
+        run(*within(space), "nft", "-f", "-", text=rules(kind, has_ipv6))
 
     def _carrier_up(self, kind):
         space = f"{self.name}{'c' if kind == 'cgn' else 's'}"
@@ -367,12 +373,12 @@ deny 0-65535 0.0.0.0/0 0-65535
         config = self.folder / f"upnp{idx}.conf"
         log = open(self.folder / f"upnp{idx}.log", "ab")
         self.daemons[idx] = subprocess.Popen(
-            ["ip", "netns", "exec", self.router(idx), "miniupnpd", "-d", "-f", str(config), "-P",
+            [*within(self.router(idx)), "miniupnpd", "-d", "-f", str(config), "-P",
              str(self.folder / f"upnp{idx}.pid")], stdout=log, stderr=log,
             stdin=subprocess.DEVNULL)
         log.close()
         end = time.monotonic() + 10
-        while ":5000 " not in run("ip", "netns", "exec", self.router(idx), "ss", "-ltn"):
+        while ":5000 " not in run(*within(self.router(idx)), "ss", "-ltn"):
             if self.daemons[idx].poll() is not None or time.monotonic() > end:
                 text = (self.folder / f"upnp{idx}.log").read_text(encoding="utf-8")
                 raise RuntimeError(f"miniupnpd does not start: {text[-500:]}")
@@ -380,7 +386,7 @@ deny 0-65535 0.0.0.0/0 0-65535
 
     def mappings(self, idx):
         """{external port: (inner address, inner port)} of a router's miniupnpd."""
-        text = run("ip", "netns", "exec", self.router(idx), "nft", "list", "chain", "inet", "upnp",
+        text = run(*within(self.router(idx)), "nft", "list", "chain", "inet", "upnp",
                    "mapped_nat")
         found = re.findall(r"dport (\d+) .*?dnat ip to ([\d.]+):(\d+)", text)
         return {int(outer): (host, int(inner)) for outer, host, inner in found}
@@ -389,7 +395,7 @@ deny 0-65535 0.0.0.0/0 0-65535
 
     def on(self, idx):
         """Prefix of a command line that runs on a host."""
-        return ["ip", "netns", "exec", self.space(idx)]
+        return within(self.space(idx))
 
     def rate(self, idx, up_kbit, down_kbit, queue_ms=100):
         """Shapes the line of a host's home, at the outer side; None takes the shaping away."""
@@ -426,7 +432,7 @@ deny 0-65535 0.0.0.0/0 0-65535
 
     def forget(self, idx):
         """The router starts anew: it knows no connection any more."""
-        run("ip", "netns", "exec", self.router(idx), "conntrack", "-F")
+        run(*within(self.router(idx)), "conntrack", "-F")
 
 
 def sweep():
@@ -460,7 +466,7 @@ def main():
         print(f"{sweep()} namespaces taken away")
         return 0
     if args.verb == "exec":
-        command = ["ip", "netns", "exec", f"{args.name}h{args.idx}", *args.words]
+        command = [*within(f"{args.name}h{args.idx}"), *args.words]
         return subprocess.run(command, check=False).returncode
     if args.verb == "down":
         if not re.fullmatch(rf"{PREFIX}\d+x\d+", args.name):

@@ -40,6 +40,11 @@ def lacks_hosts(*tools):
     return None
 
 
+def within(space):
+    """Begin of a command line in a namespace; why not by `ip netns exec`: tests/nat/lab.py."""
+    return ["nsenter", f"--net=/run/netns/{space}"]
+
+
 class Star:
     """`count` namespaces, each with a cable to a hub that forwards."""
 
@@ -81,7 +86,7 @@ class Star:
             run("ip", "-n", host, "link", "set", "cable", "up")
             run("ip", "-n", hub, "link", "set", leg, "up")
             run("ip", "-n", host, "route", "add", "default", "via", f"10.83.{idx}.1")
-        run("ip", "netns", "exec", hub, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+        run(*within(hub), "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
 
     def down(self):
         """Removes all namespaces."""
@@ -171,7 +176,7 @@ class Nodes:
 
     def start(self, idx):
         """Starts the daemon unless it runs."""
-        space = ["ip", "netns", "exec", self.star.space(idx)] if self.star else []
+        space = within(self.star.space(idx)) if self.star else []
         with open(self.folder / f"n{idx}.log", "ab") as log:
             # own process group: the worker is stopped and killed with it
             self.processes[idx] = subprocess.Popen(

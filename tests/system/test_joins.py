@@ -93,7 +93,7 @@ class Space:
 
     def on(self, host):
         """Begin of a command line in a namespace."""
-        return ["ip", "netns", "exec", self.name(host)] if self.is_wanted else []
+        return ["nsenter", f"--net=/run/netns/{self.name(host)}"] if self.is_wanted else []
 
 
 class World:

@@ -104,8 +104,8 @@ class Hosts:
         """Starts the daemon of a host."""
         with open(self.folder / f"{host}.log", "wb") as log:
             self.processes[host] = subprocess.Popen(
-                ["ip", "netns", "exec", self.prefix + host, str(self.bin / "thinwired"), "--config",
-                 str(self.folder / f"{host}.conf")], stdout=log, stderr=log,
+                ["nsenter", f"--net=/run/netns/{self.prefix}{host}", str(self.bin / "thinwired"),
+                 "--config", str(self.folder / f"{host}.conf")], stdout=log, stderr=log,
                 stdin=subprocess.DEVNULL)
 
     def log(self, host):

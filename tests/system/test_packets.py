@@ -20,7 +20,7 @@ ROUNDS = 20
 
 def be_silent(star):
     """The hub tells nobody that a packet was too large."""
-    in_hub = ["ip", "netns", "exec", star.space(-1), "nft", "add"]
+    in_hub = [*nodes.within(star.space(-1)), "nft", "add"]
     nodes.run(*in_hub, "table", "inet", "f")
     nodes.run(*in_hub, "chain", "inet", "f", "out", "{ type filter hook output priority 0 ; }")
     nodes.run(*in_hub, "rule", "inet", "f", "out", "icmp", "type", "destination-unreachable",

@@ -142,7 +142,7 @@ class Lab:
 
     def on(self, side):
         """Begin of a command line on a side."""
-        return ["ip", "netns", "exec", self.space(side)]
+        return ["nsenter", f"--net=/run/netns/{self.space(side)}"]
 
     def set(self, *commands):
         """Sends a command to the filter, such as 'loss 100'."""
