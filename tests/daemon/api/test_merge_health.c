@@ -10,6 +10,18 @@ struct point {
     float live, anchor;
 };
 
+struct look {
+    uint64_t rounds; /* in every fragment of the anchor */
+    struct point losses;
+};
+
+static void assert_no_finding(const struct look *looks, size_t count, uint32_t fragments) {
+    struct tw_merge_health health = {.is_bad = false};
+    for (size_t i = 0; i < count; i++)
+        assert_false(tw_merge_health_note(&health, looks[i].losses.live, looks[i].losses.anchor,
+                                          looks[i].rounds, fragments));
+}
+
 /* Looks at a series, one evaluation every `rounds` rounds of 3 fragments. Returns the number of the
  * evaluation at which the finding began; 0: never. */
 static unsigned first_finding(const struct point *points, unsigned count, unsigned rounds) {
@@ -48,21 +60,16 @@ static void anchor_that_lags_and_follows_raises_nothing(void **state) {
  * in each evaluation or two, and an anchor that moves in leaps. */
 static void anchor_that_follows_in_leaps_raises_nothing(void **state) {
     (void)state;
-    static const struct {
-        uint64_t rounds;
-        struct point losses;
-    } looks[] = {{0, {5.539f, 5.539f}},  {1, {2.685f, 5.131f}},  {3, {2.559f, 4.159f}},
-                 {3, {2.461f, 4.159f}},  {5, {2.424f, 3.433f}},  {6, {2.371f, 3.239f}},
-                 {7, {2.334f, 3.096f}},  {9, {2.315f, 2.980f}},  {10, {2.290f, 2.968f}},
-                 {11, {2.263f, 2.923f}}, {12, {2.243f, 2.574f}}, {13, {2.210f, 2.473f}},
-                 {15, {2.157f, 2.411f}}, {15, {2.136f, 2.411f}}, {16, {2.126f, 2.348f}},
-                 {18, {2.111f, 2.324f}}, {19, {2.090f, 2.310f}}, {20, {2.083f, 2.263f}},
-                 {22, {2.075f, 2.209f}}, {23, {2.032f, 2.171f}}, {24, {2.020f, 2.136f}},
-                 {25, {2.027f, 2.123f}}, {26, {2.006f, 2.123f}}, {28, {2.008f, 2.091f}}};
-    struct tw_merge_health health = {.is_bad = false};
-    for (unsigned i = 0; i < sizeof(looks) / sizeof(looks[0]); i++)
-        assert_false(tw_merge_health_note(&health, looks[i].losses.live, looks[i].losses.anchor,
-                                          looks[i].rounds, 1));
+    static const struct look looks[] = {
+        {0, {5.539f, 5.539f}},  {1, {2.685f, 5.131f}},  {3, {2.559f, 4.159f}},
+        {3, {2.461f, 4.159f}},  {5, {2.424f, 3.433f}},  {6, {2.371f, 3.239f}},
+        {7, {2.334f, 3.096f}},  {9, {2.315f, 2.980f}},  {10, {2.290f, 2.968f}},
+        {11, {2.263f, 2.923f}}, {12, {2.243f, 2.574f}}, {13, {2.210f, 2.473f}},
+        {15, {2.157f, 2.411f}}, {15, {2.136f, 2.411f}}, {16, {2.126f, 2.348f}},
+        {18, {2.111f, 2.324f}}, {19, {2.090f, 2.310f}}, {20, {2.083f, 2.263f}},
+        {22, {2.075f, 2.209f}}, {23, {2.032f, 2.171f}}, {24, {2.020f, 2.136f}},
+        {25, {2.027f, 2.123f}}, {26, {2.006f, 2.123f}}, {28, {2.008f, 2.091f}}};
+    assert_no_finding(looks, sizeof(looks) / sizeof(looks[0]), 1);
 }
 
 /* The same node, had the anchor stopped: it stands for the cycles that show it, and is found. */
@@ -127,17 +134,12 @@ static void finding_ends_with_the_lineage(void **state) {
  * which nothing was merged, and the momentum of the large step took the anchor too far. */
 static void anchor_that_momentum_takes_too_far_raises_nothing(void **state) {
     (void)state;
-    struct tw_merge_health health = {.is_bad = false};
-    static const struct {
-        uint64_t rounds;
-        struct point losses;
-    } looks[] = {{40, {1.811f, 1.766f}}, {42, {1.789f, 1.763f}}, {42, {1.624f, 1.763f}},
-                 {44, {1.620f, 1.795f}}, {46, {1.630f, 1.690f}}, {48, {1.625f, 1.715f}},
-                 {50, {1.650f, 1.879f}}, {52, {1.677f, 1.833f}}, {54, {1.663f, 1.679f}},
-                 {58, {1.620f, 1.633f}}, {60, {1.611f, 1.610f}}};
-    for (unsigned i = 0; i < sizeof(looks) / sizeof(looks[0]); i++)
-        assert_false(tw_merge_health_note(&health, looks[i].losses.live, looks[i].losses.anchor,
-                                          looks[i].rounds, 2));
+    static const struct look looks[] = {
+        {40, {1.811f, 1.766f}}, {42, {1.789f, 1.763f}}, {42, {1.624f, 1.763f}},
+        {44, {1.620f, 1.795f}}, {46, {1.630f, 1.690f}}, {48, {1.625f, 1.715f}},
+        {50, {1.650f, 1.879f}}, {52, {1.677f, 1.833f}}, {54, {1.663f, 1.679f}},
+        {58, {1.620f, 1.633f}}, {60, {1.611f, 1.610f}}};
+    assert_no_finding(looks, sizeof(looks) / sizeof(looks[0]), 2);
 }
 
 /* A node alone has no anchor of others, and a live loss that is no number says nothing. */
