@@ -3,8 +3,9 @@
  * and the scale. In this codec 0 replaces 2^-7, and the scale is that of int4 and nf4.
  *
  *     m = max |x| over the block,  scale = bf16(m) rounded up,
- *     levels 0, 2^-6, 2^-5 ... 1: the nearest to |x| inverse, ties go up,
- *     inverse = 1 / scale in float32,  D(x) = +-scale level
+ *     inverse = 1 / scale in float32,
+ *     level = the one of 0, 2^-6, 2^-5 ... 1 nearest to |x| * inverse, ties go up,
+ *     D(x) = +-scale * level
  *
  * Bytes: block.h, with the sign above 3 bits of level; -0 exists. Four times the squared error of
  * nf4 in the same bytes. Encode refuses m >= 2^126; decode accepts scales below 2^127. */

@@ -77,8 +77,9 @@ uint64_t tw_bans_host_left_s(const struct tw_bans *bans, const struct sockaddr_s
 enum tw_status tw_bans_lift(struct tw_bans *bans, const char *hex, uint64_t now_s, struct tw_id *id,
                             struct tw_error *err);
 
-/* Restarts bans that have more than their length left: they began under a clock that was ahead.
- * Does nothing until the clock is set. Call once a minute. True: the table changed. */
+/* Restarts bans whose remaining time exceeds their full length: they began while the clock was
+ * ahead. Does nothing until the clock is set. Call once a minute. Returns whether the table
+ * changed. */
 bool tw_bans_clock(struct tw_bans *bans, uint64_t now_s);
 
 /* Writes the table as text: one line `id until length` per node that was ever banned. Returns the

@@ -143,7 +143,8 @@ static struct wanting wanting_find(const struct tw_transport *t) {
     return wanting;
 }
 
-/* Sends one record of one peer. The bytes of a new chunk are copied first, then released. */
+/* Sends one record to a peer. If its link is idle, the next chunk is loaded first: the link copies
+ * the bytes, and the chunk goes back to its owner. */
 static void send_record(struct tw_transport *t, uint16_t peer, uint64_t now_us) {
     struct tw_slot *slot = &t->peers[peer];
     struct tw_bulk *bulk = &slot->queue;

@@ -34,7 +34,7 @@ bool tw_sockopt_info(int fd, struct tw_sockopt_info *info);
 struct tw_sockopt_flow {
     struct tw_pacer_sample sample;
     uint64_t no_room_us;
-    uint32_t repeats; /* times that the oldest segment was sent again, by TCP's timer */
+    uint32_t repeats; /* timeouts in a row of the oldest segment that is not acknowledged */
 };
 
 bool tw_sockopt_flow(int fd, struct tw_sockopt_flow *flow);

@@ -77,7 +77,7 @@ struct tw_conn {
     enum tw_dial_cause cause;     /* cause of a failure that the status does not express */
     uint64_t deadline_us;         /* time by which the node must be admitted; then UINT64_MAX */
     uint64_t since_us;
-    uint32_t secret; /* index in transport->secrets that proves both HELLOs */
+    uint32_t secret; /* index in transport->secrets of the one that both HELLOs prove */
     uint32_t guest;  /* number of an accepted guest; 0: none */
     uint8_t ekm[TW_TLS_EXPORT_BYTES];
     struct tw_certs certs; /* certificates that admitted the node, in runs with an owner */

@@ -73,7 +73,7 @@ static void sizes_follow_the_density(void **state) {
         const double gaps = -log2(p) - (1.0 - p) / p * log2(1.0 - p);
         const double bits = 8.0 * (double)bytes / (double)n, want = p * (8.0 + gaps) + 32.0 / CHUNK;
         print_message("density 2^-%-2u %.4f bits, with ideal positions %.4f\n", step, bits, want);
-        /* Half a byte of padding per chunk; the smallest numbers round to 0. */
+        /* 4 bits per chunk: half a byte of padding, on average. */
         assert_true(bits < want + 0.05 * p * gaps + 4.0 / CHUNK);
         free(x);
     }

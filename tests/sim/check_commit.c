@@ -180,7 +180,8 @@ static void check_roster(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
-/* Takes roster and sums from the parent's record. A lineage's first round has a roster of one. */
+/* Takes the roster, the run clock and the listed tokens of each node from the parent's commit. A
+ * lineage's first round has a roster of one. */
 static bool inherit_parent(struct tw_sim_world *world, struct tw_sim_node *node,
                            const struct tw_record *record, struct tw_sim_commit *commit) {
     const struct tw_sim_key key = tw_sim_key_of(&record->parent, 0, 0);

@@ -1,4 +1,4 @@
-/* not measured. */
+/* train_report.h - the lines, or JSON, that show the progress of `thinwire train`. */
 #ifndef TW_WORKER_CLI_TRAIN_REPORT_H
 #define TW_WORKER_CLI_TRAIN_REPORT_H
 

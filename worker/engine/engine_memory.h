@@ -69,10 +69,10 @@ enum tw_status tw_engine_choose(const struct tw_engine_config *config, const str
                                 const struct tw_matmul_library **library, struct tw_error *err);
 
 /* Helpers for plans:
- * - plan_sum adds up the uses.
+ * - plan_sum adds up the uses of memory.
  * - plan_sequences is the number of sequences to cut into passes.
  * - plan_even is the largest even split of `batch` into passes of at most `most` sequences.
- * - plan_refuse reports a plan that does not fit, as a table of uses. TW_NOMEM. */
+ * - plan_refuse fails with TW_NOMEM; its message shows the uses of memory as a table. */
 void tw_engine_plan_sum(struct tw_engine_plan *plan, const struct tw_model_bytes *bytes);
 uint32_t tw_engine_plan_sequences(const struct tw_engine_config *config);
 uint32_t tw_engine_plan_even(uint32_t batch, uint64_t most);

@@ -34,7 +34,7 @@ struct bench {
     struct bound *bound;      /* NULL: step only */
     uint32_t *tokens;
     double loss; /* loss of the last step */
-    double peak; /* fastest product of a GPU; 0: not measured */
+    double peak; /* fastest rate of matrix products on a GPU; 0: not measured */
     double step_s[ROUNDS_MAX], bound_s[ROUNDS_MAX];
 };
 

@@ -17,7 +17,8 @@ static int begin(void **state) {
     return 0;
 }
 
-/* One sample each half a second. Returns the reasons that began or ended. */
+/* Advances the clock by half a second and takes one sample. Returns the reasons that began or
+ * ended. */
 static uint32_t sample(double share) {
     now_us += TW_MANNERS_SAMPLE_US;
     return tw_manners_sample(&manners, share, now_us);

@@ -18,7 +18,7 @@ static int setup(void **state) {
     return 0;
 }
 
-/* Seconds until the next order, which is then under way. */
+/* Advances the clock to the next order and takes it. Returns the seconds that passed. */
 static uint64_t wait_s(void) {
     const uint64_t begin_us = now_us;
     tw_port_mapping_look(&mapping, &want, now_us);

@@ -25,7 +25,7 @@
 enum {
     KIB = 1024,
     MIB = 1024 * KIB,
-    SLACK_KIB = 24 * KIB, /* change of memory that merging alone causes */
+    SLACK_KIB = 24 * KIB, /* change in memory use that merging alone causes */
 };
 
 static struct cluster cluster;

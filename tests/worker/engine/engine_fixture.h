@@ -40,7 +40,7 @@ struct engine_fixture {
 
 int engine_set_up(void **state, enum engine_variant variant);
 int engine_set_up_long(void **state, enum engine_variant variant);
-/* Sequences longer than two tiles of such a kernel. */
+/* Sequences longer than two tiles of the device's fast kernels. */
 int engine_set_up_fast(void **state, enum engine_variant variant);
 int engine_tear_down(void **state);
 

@@ -7,7 +7,7 @@
 
 enum {
     TOKEN = 4, /* bytes per token in a block */
-    /* Documents with more tokens are cut. Half of the limit for text. */
+    /* Longer documents are split. In bytes this is half of the limit for a text. */
     TOKENS_MAX = TW_DOCUMENT_BYTES_MAX / TOKEN / 2,
 };
 
