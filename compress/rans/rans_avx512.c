@@ -31,8 +31,9 @@ static void store_states(uint32_t *states, const __m512i *x) {
     for (int j = 0; j < VECTORS; j++) _mm512_storeu_si512(states + WIDTH * j, x[j]);
 }
 
-/* Transposes of a matrix of 4 by 4 integers, and of 4 by 4 bytes in each quarter. One after the
- * other, they move byte i of quarter j to byte j of integer i; in reverse order they undo it. */
+/* transpose_integers: x as a matrix of 4 by 4 integers. transpose_bytes: each 128-bit lane of x as
+ * a matrix of 4 by 4 bytes. The first and then the second move byte i of lane j to byte j of
+ * integer i; the second and then the first undo it. */
 static __m512i transpose_integers(__m512i x) {
     return _mm512_permutexvar_epi32(
         _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);

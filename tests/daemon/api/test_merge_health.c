@@ -1,5 +1,5 @@
 /* test_merge_health.c - series of losses as nodes of real runs had them: healthy ones raise no
- * finding, and sick ones raise it within two evaluations. */
+ * finding, and sick ones raise it within two evaluations, where some cycles lie between two. */
 #include "daemon/api/merge_health.h"
 
 #include <math.h>

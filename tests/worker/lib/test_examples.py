@@ -128,11 +128,11 @@ class Cluster:
         left, right = self.losses()
         return abs(left - right) < 0.005 * left
 
-    def kill_worker(self, idx):
-        """Kills the trainer, which must be back by itself and train on."""
-        self.wait_member(1 - idx)
+    def kill(self, idx, pid=None):
+        """Kills a node's trainer, or the process `pid` of it. The node must step again by itself,
+        with another worker process."""
         before = self.status(idx)
-        os.kill(before["worker"]["pid"], signal.SIGKILL)
+        os.kill(pid or before["worker"]["pid"], signal.SIGKILL)
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
             status = self.status(idx)
@@ -140,7 +140,7 @@ class Cluster:
                     status["train"]["steps"] > before["train"]["steps"]:
                 return
             time.sleep(0.2)
-        raise RuntimeError("the trainer did not come back")
+        raise RuntimeError(f"the trainer of node {idx} did not come back")
 
     def end(self):
         """Ends all processes."""
@@ -156,13 +156,21 @@ class Cluster:
                                text))
 
 
+def equal_rounds(left, right):
+    """Number of rounds that two nodes know, by their digests of the anchor, which must be equal."""
+    both = left.keys() & right.keys()
+    assert all(left[r] == right[r] for r in both), "the anchors differ"
+    return len(both)
+
+
 def check(cluster):
     """Trains to the end; both nodes must have learned the same."""
     trainers = [cluster.start(0)]
     cluster.wait_member(0)
     trainers.append(cluster.start(1))
     if cluster.is_gpt:
-        cluster.kill_worker(0)
+        cluster.wait_member(1)
+        cluster.kill(0)
     for trainer in filter(None, trainers):
         assert trainer.wait(PATIENCE_S) == 0, "a trainer failed"
     until = time.monotonic() + PATIENCE_S
@@ -172,23 +180,21 @@ def check(cluster):
     # A node evaluates its last step twice: before the last merges and after them.
     while not cluster.is_equal() and time.monotonic() < until:
         time.sleep(0.2)
-    left, right = cluster.rounds(0), cluster.rounds(1)
-    both = left.keys() & right.keys()
-    assert len(both) >= 3, f"{len(both)} rounds with both nodes"
-    assert all(left[r] == right[r] for r in both), "the anchors differ"
+    rounds = equal_rounds(cluster.rounds(0), cluster.rounds(1))
+    assert rounds >= 3, f"{rounds} rounds with both nodes"
     losses = cluster.losses()
     assert all(loss < cluster.loss for loss in losses), f"losses {losses}: nothing was learned"
     assert cluster.is_equal(), f"losses of one anchor: {losses}"
-    print(f"{len(both)} rounds of both nodes, losses {losses}")
+    print(f"{rounds} rounds of both nodes, losses {losses}")
 
 
-def guard(cluster):
-    """Checks a cluster, shows its logs where that fails, and ends it."""
+def guard(cluster, test=check):
+    """Tests a cluster, shows its logs where that fails, and ends it. Returns the test's result."""
     try:
-        check(cluster)
+        return test(cluster)
     except BaseException:
         for log in sorted(cluster.folder.glob("*.log")):
-            print(f"---- {log.name}\n{log.read_text(errors='replace')[-2000:]}")
+            print(f"---- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
         raise
     finally:
         cluster.end()

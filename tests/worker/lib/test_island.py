@@ -97,6 +97,10 @@ class Cluster(examples.Cluster):
         text = (self.folder / f"n{idx}.log").read_text(encoding="utf-8", errors="replace")
         return dict(re.findall(r"ev=round_done round=(\d+) .*?digest=(\w+)", text))
 
+    def equal_rounds(self):
+        """Rounds that node 0 has in common with another one, at most; all digests are equal."""
+        return max(examples.equal_rounds(self.digests(0), self.digests(idx)) for idx in (1, 2))
+
     def contributors(self, idx):
         """Numbers of nodes of the rounds, as a node saw them."""
         text = (self.folder / f"n{idx}.log").read_text(encoding="utf-8", errors="replace")
@@ -122,12 +126,7 @@ def check(cluster):
     assert attached >= 2, f"the island attached {attached} times"
     island_steps = cluster.status(0)["train"]["steps"]
     assert island_steps > steps, f"the island ended at step {island_steps}, was killed at {steps}"
-    left, rounds = cluster.digests(0), 0
-    for idx in (1, 2):
-        right = cluster.digests(idx)
-        both = left.keys() & right.keys()
-        assert all(left[r] == right[r] for r in both), "the anchors differ"
-        rounds = max(rounds, len(both))
+    rounds = cluster.equal_rounds()
     whole = cluster.contributors(0).count(3)
     assert rounds >= 6 and whole >= 2, f"{rounds} common rounds, {whole} of three nodes"
     losses = [cluster.status(idx)["train"]["validation_anchor_nats"] for idx in range(3)]
@@ -149,15 +148,7 @@ def main():
         print(f"{python} has no torch for {way}: skipped")
         sys.exit(77)
     with tempfile.TemporaryDirectory(prefix="twis") as name:
-        cluster = Cluster(library, bin_dir, pathlib.Path(name), python, way)
-        try:
-            check(cluster)
-        except BaseException:
-            for log in sorted(cluster.folder.glob("*.log")):
-                print(f"---- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
-            raise
-        finally:
-            cluster.end()
+        examples.guard(Cluster(library, bin_dir, pathlib.Path(name), python, way), check)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,7 @@ daemons start them. A rank of the island, the PyTorch process and the native wor
 the way, and come back. Three native nodes train for the same tokens, and both held-out losses are
 compared. WAY is a preset, or `auto`: the codec auto under a budget. PYTHON has torch.
 """
-import os
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
@@ -55,19 +53,6 @@ class Cluster(island.Cluster):
                              f"{self.folder / name}.run/worker.sock\n")
         return super().spawn(name, *command)
 
-    def kill(self, idx, pid):
-        """Kills a trainer, or a rank of it; the node must step again, with another process."""
-        before = self.status(idx)
-        os.kill(pid, signal.SIGKILL)
-        until = time.monotonic() + examples.PATIENCE_S
-        while time.monotonic() < until:
-            status = self.status(idx)
-            if status["worker"]["pid"] not in (0, before["worker"]["pid"]) and \
-                    status["train"]["steps"] > before["train"]["steps"]:
-                return
-            time.sleep(0.2)
-        raise RuntimeError(f"the trainer of node {idx} did not come back")
-
 
 def train(cluster):
     """Trains to the end; returns the held-out losses of the anchor, and a line about the rounds."""
@@ -79,19 +64,14 @@ def train(cluster):
         for idx in (1, 2):
             cluster.wait_steps(idx, island.STEPS_BEFORE_KILL)
         cluster.kill(0, island.ranks_of(cluster.folder)[1])
-        cluster.kill(1, cluster.status(1)["worker"]["pid"])
-        cluster.kill(2, cluster.status(2)["worker"]["pid"])
+        cluster.kill(1)
+        cluster.kill(2)
     until = time.monotonic() + LONG_S
     while any(cluster.status(idx)["state"] != "finished" for idx in range(3)):
         assert time.monotonic() < until, "a node does not finish"
         time.sleep(0.5)
     time.sleep(3)  # the last evaluation
-    left, rounds = cluster.digests(0), 0
-    for idx in (1, 2):
-        right = cluster.digests(idx)
-        both = left.keys() & right.keys()
-        assert all(left[r] == right[r] for r in both), "the anchors differ"
-        rounds = max(rounds, len(both))
+    rounds = cluster.equal_rounds()
     status = [cluster.status(idx)["train"] for idx in range(3)]
     whole = cluster.contributors(0).count(3)
     return ([s["validation_anchor_nats"] for s in status],
@@ -104,14 +84,7 @@ def check(library, bin_dir, folder, python, way):
     losses = []
     for kind in (python, None):
         cluster = Cluster(library, bin_dir, folder / ("mixed" if kind else "native"), kind, way)
-        try:
-            found, line = train(cluster)
-        except BaseException:
-            for log in sorted(cluster.folder.glob("*.log")):
-                print(f"---- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
-            raise
-        finally:
-            cluster.end()
+        found, line = examples.guard(cluster, train)
         print(f"{way}, {'mixed' if kind else 'native'}: {line}; losses {found}", flush=True)
         losses.append(sum(found) / 3)
     apart = losses[0] / losses[1] - 1
