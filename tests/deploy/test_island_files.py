@@ -109,7 +109,11 @@ def pods(folder, environment, script, settings):
     for name in ("ranks", "content"):
         (folder / name).unlink(missing_ok=True)
     shutil.copy(folder / "slurm/state/run.secret", folder / "run.secret")
-    (folder / "start.sh").write_text(script, encoding="ascii")
+    peers = '--peers "$PEERS"'
+    assert peers in script
+    # On a free port: the usual one may be that of a node of this machine.
+    (folder / "start.sh").write_text(script.replace(peers, f"{peers} --listen 127.0.0.1:0"),
+                                     encoding="ascii")
     settings = {**settings, "FILES": str(folder), "SECRET": str(folder), "PEERS": "127.0.0.1:9",
                 "STATE": str(folder / "pod")}
     processes = []
