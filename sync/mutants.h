@@ -1,7 +1,7 @@
-/* mutants.h - bugs that can be switched on in the library tw_sync_mutants, and only there.
+/* mutants.h - deliberate bugs that can be switched on, only in the library tw_sync_mutants.
  *
- * Each mutant is one line, at a place where a slip is likely. The simulator must find every one:
- * checkers that miss a mutant prove nothing about real bugs. */
+ * Each mutant changes one line, at a place where a slip is likely. The simulator must find every
+ * one: checkers that miss a mutant prove nothing about real bugs. */
 #ifndef TW_SYNC_MUTANTS_H
 #define TW_SYNC_MUTANTS_H
 

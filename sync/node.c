@@ -1,5 +1,5 @@
-/* node.c - the core as a whole: start, dispatch of events, and the walk that follows each: it lets
- * every file of the core request all that is missing. */
+/* node.c - the core as a whole: start, dispatch of events, and the advance() that follows each
+ * event and lets every file of the core request the data that it lacks. */
 #include "sync/node.h"
 
 #include <string.h>
@@ -43,7 +43,7 @@ void tw_node_rebind(struct tw_node *node, const struct tw_signing *signing,
     node->cfg.download = download;
 }
 
-/* Chooses the load mode of each fragment that is not held. */
+/* Chooses how each fragment that this node lacks will be loaded. */
 static void resume_fetches(struct tw_node *node) {
     const struct tw_position *at = &node->at;
     node->lineage.was_shared = at->has_held != 0 && at->held.parts_count > 0;
@@ -51,8 +51,8 @@ static void resume_fetches(struct tw_node *node) {
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) node->fetch[p].mode = mode;
 }
 
-/* Continues from a position on disk. Alone, the node founds a new lineage: rounds after the
- * checkpoint are lost, and must not be decided differently under the old name. */
+/* Continues from a position on disk. A node that is alone founds a new lineage: rounds after the
+ * checkpoint are lost, and must not be decided differently under the old lineage id. */
 static void resume_position(struct tw_node *node, const struct tw_position *position,
                             const struct tw_vote *vote) {
     node->at = *position;
@@ -78,7 +78,7 @@ static void resume_position(struct tw_node *node, const struct tw_position *posi
         tw_lineage_fork(node);
         return;
     }
-    /* The checkpoint is older than the first round of a lineage that this node founded. */
+    /* The checkpoint has no record yet of the lineage that this node founded. */
     if (roster.count == 0 && tw_lineage_is_ours(node)) roster = tw_lineage_founder(node);
     tw_round_set_roster(node, &roster);
     if (!has_vote) { /* votes may be lost: the node returns as a new member */
@@ -114,7 +114,7 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
     node->deadline_us = now_us;
 }
 
-/* The message belongs to a topology that this run does not have. */
+/* True if runs of this topology do not use the message. */
 static bool is_of_another_run(const struct tw_node *node, enum tw_message_kind kind) {
     const bool is_solo = node->cfg.alone_nodes > 0 && node->cfg.together_tokens == 0;
     const bool has_group = !node->cfg.is_pair && !is_solo;
@@ -124,8 +124,8 @@ static bool is_of_another_run(const struct tw_node *node, enum tw_message_kind k
     return kind >= TW_MSG_PAIR_REQUEST && kind <= TW_MSG_PAIR_OFFER && !node->cfg.is_pair;
 }
 
-/* True if the message is about the open round. Otherwise one side is behind: the sender gets our
- * log, or is asked for its log. */
+/* True if the message is about the open round. Otherwise one side is behind: this node sends its
+ * log to the sender, or asks the sender for its log. */
 static bool is_at_round(struct tw_node *node, uint16_t peer, const struct tw_message *message) {
     const struct tw_id *lineage = NULL;
     uint64_t round = 0;
@@ -148,7 +148,7 @@ static bool is_at_round(struct tw_node *node, uint16_t peer, const struct tw_mes
     return lineage == NULL || tw_log_is_at(node, peer, lineage, round);
 }
 
-/* A majority has voted twice for our proposal. */
+/* Commits our proposal, for which a majority has voted twice. */
 static void commit_chosen(struct tw_node *node) {
     tw_log_commit(node, &node->round.proposal, &node->round.proof);
 }
@@ -297,7 +297,7 @@ static void measure_rate(struct tw_node *node) {
     node->worker.rate_step = node->worker.step;
 }
 
-/* Measures the time of a step: the delay of requests that wait for the next step boundary. */
+/* Measures the time of a step. Requests that wait for the next step boundary take as long. */
 static void measure_step(struct tw_node *node, uint64_t step) {
     const uint64_t steps = step > node->worker.step ? step - node->worker.step : 1;
     const uint64_t took_us = (node->now_us - node->worker.stepped_us) / steps;
@@ -307,7 +307,7 @@ static void measure_step(struct tw_node *node, uint64_t step) {
     node->worker.stepped_us = node->now_us;
 }
 
-/* Sends replies whose vote is on disk. Our own vote may decide the round. */
+/* Sends replies whose vote is on disk. Commits the round if this node's own vote decides it. */
 static void send_replies(struct tw_node *node) {
     while (tw_vote_reply(node)) commit_chosen(node);
 }

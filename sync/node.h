@@ -29,8 +29,9 @@ size_t tw_node_bytes(void);
 void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
                   const struct tw_position *position, const struct tw_vote *vote, uint64_t now_us);
 
-/* The memory of a node may be copied between two events, once its actions are taken, and goes on in
- * another process of the same version. This replaces the pointers in the copy's configuration. */
+/* Replaces the pointers in the configuration of a copied node. The memory of a node may be copied
+ * between two events, once its actions are taken, and used in another process of the same version.
+ */
 void tw_node_rebind(struct tw_node *node, const struct tw_signing *signing,
                     const struct tw_sizes *sizes, struct tw_rate *download);
 
@@ -38,7 +39,7 @@ void tw_node_rebind(struct tw_node *node, const struct tw_signing *signing,
  * been drained before the call. Cannot fail: misbehaviour of a peer becomes TW_ACT_CLOSE. */
 void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t now_us);
 
-/* Pops the oldest action. False: there is none. */
+/* Pops the oldest action. Returns false if there is none. */
 bool tw_node_next_action(struct tw_node *node, struct tw_action *action);
 
 /* True if this node waits for this chunk from this peer. The runtime asks before it stores the
@@ -49,7 +50,7 @@ bool tw_node_wants_chunk(const struct tw_node *node, uint16_t peer, const struct
 /* True if chunks were requested from this peer and have not arrived yet. */
 bool tw_node_is_pulling(const struct tw_node *node, uint16_t peer);
 
-/* When TW_EV_TICK is due, in us; UINT64_MAX for never. */
+/* Returns the time at which TW_EV_TICK is due, in us; UINT64_MAX for never. */
 uint64_t tw_node_deadline(const struct tw_node *node);
 
 /* Copies the position for a checkpoint, consistent with the last APPLIED event. */
@@ -66,20 +67,21 @@ struct tw_node_view {
     uint64_t rounds_refused; /* committed rounds in which an owner refused this node's work */
     struct tw_id refused_by; /* the owner that last refused this node's work; zero: none yet */
     uint64_t open_us;        /* age of the open round of a group; 0: none is open */
-    uint64_t seatless_us;    /* for how long this node has asked for a seat; 0: it has one, or does
-                                not ask */
-    uint32_t alive;          /* peers that sent STATUS, and anything within TW_PEER_SILENCE_US */
-    uint32_t mixed; /* peers whose work entered this node's anchor in the last 2 P rounds */
+    uint64_t seatless_us;    /* time since this node began to ask for a seat; 0: it does not ask for
+                                one */
+    uint32_t alive;          /* peers that sent STATUS, silent for less than TW_PEER_SILENCE_US */
+    uint32_t mixed; /* peers whose work entered this node's anchor in the last 2 * P rounds (P
+                       fragments) */
     uint32_t roster_count;
     uint64_t audits;      /* merges of other owners that this node repeated */
     uint64_t unmerged;    /* contributions that this owner did not merge, as they were too large */
-    bool is_contributing; /* this node's contribution to the open round is sent */
+    bool is_contributing; /* true once this node's contribution to the open round is sent */
     struct {
         uint64_t merged, alone;  /* rounds merged with a partner, and rounds alone */
         uint64_t one_sided;      /* merged rounds whose partner announced that it took no step */
         uint64_t short_of_bytes; /* rounds alone because the byte budget was spent */
         uint64_t refused;        /* requests answered by PAIR_BUSY */
-        bool is_trading;         /* an exchange with a partner is under way */
+        bool is_trading;         /* true while an exchange with a partner is under way */
     } pairs;
     struct tw_roster roster;
     struct {
@@ -92,11 +94,12 @@ struct tw_node_view {
         struct {
             uint32_t count, part; /* strikes so far; 0: none, so it may own parts */
             uint64_t round, left_us;
-            bool is_false; /* proven: the result is not the merge; false: the result was an outlier
-                            */
+            bool is_false; /* true: the result is proven not to be the merge; false: it was an
+                              outlier */
         } strike;
-        uint64_t owner_stall_us, proposer_stall_us; /* time left in which the member is not waited
-                                                       for, as owner and as proposer */
+        uint64_t owner_stall_us,
+            proposer_stall_us; /* remaining time in which this node does not
+                                  wait for the member, as owner and as proposer */
         uint32_t unmerged; /* rounds in a row in which its contribution was too large to merge */
     } peers[TW_PEERS_MAX];
 };

@@ -7,7 +7,7 @@
 #include "sync/core/state/node.h"
 #include "sync/trust/conduct.h"
 
-/* The penalty of a strike that is not over. */
+/* Copies the cause and remaining time of the peer's strike, if one is in force, into the view. */
 static void view_strike(const struct tw_node *node, uint16_t peer, struct tw_node_view *view) {
     for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
         const struct tw_penalty *strike = &node->penalties.strikes[row];

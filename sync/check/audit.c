@@ -5,19 +5,19 @@
  * record selects one part in sixteen, and the member that audits it. The selection is not known
  * before the result is decided.
  *
- *   IDLE -> FETCHING     this node was drawn, or another member sent ACCUSE
+ *   IDLE -> FETCHING     the record's hash selects this node, or another member sent ACCUSE
  *   FETCHING -> MERGING  this node holds all contributions to the part
- *   MERGING -> IDLE      same hash: the owner is honest. Another hash: the owner is struck; if this
- *                        node was drawn, it sends ACCUSE
+ *   MERGING -> IDLE      same hash: the owner is honest. Another hash: the owner is struck; if the
+ *                        record's hash selected this node, it sends ACCUSE
  *   any -> IDLE          a contribution is lost, the worker died, or it takes too long: no verdict,
  *                        no strike
  *
  * A member audits a part only if the owner itself announced to it the result and contributions of
- * the record. After long trouble, a record may contain others (proposal_check.c), for which an
- * honest owner must not be struck.
+ * the record. In a round that stays open for long, a record may be accepted with results that no
+ * owner announced (proposal_check.c). An honest owner must not be struck for them.
  *
- * An accusation is only a hint where to look. A false one costs every member a merge, so its sender
- * is ignored for a while. One audit runs at a time; one hint may wait. */
+ * An accusation only tells where to look. A false one costs every member a merge, so its sender is
+ * ignored for a while. One audit runs at a time, and one accusation may wait. */
 #include "sync/check/audit.h"
 
 #include <string.h>
@@ -47,8 +47,8 @@ static const struct tw_contributor *row_of(const struct tw_record *record, uint3
     return NULL;
 }
 
-/* The owner of part k announced to this node the result and the contributions that the record
- * lists. */
+/* True if the owner of part k announced to this node the same result and contributions that the
+ * record lists. */
 static bool is_announced(const struct tw_node *node, const struct tw_record *record, uint32_t k) {
     const struct tw_msg_result *announced = &node->round.results[k].announced;
     if (!node->round.results[k].has || tw_proposal_is_rigged_part(node, record, k)) return false;
@@ -81,15 +81,15 @@ static const struct past_round *past_of(const struct tw_node *node, uint64_t rou
     return past->round == round + 1 ? past : NULL;
 }
 
-/* Adds the contribution of a listed contributor to the inputs. False: it was not received, or the
- * record lists it with other hashes or counts. */
+/* Adds the contribution of a listed contributor to the inputs of the audit. Returns false if this
+ * node did not receive its CONTRIB, or if the record lists it with other hashes or counts. */
 static bool add_input(struct audit *audit, const struct past_round *past,
                       const struct tw_contributor *by) {
     const struct contribution *heard = &past->contributions[by->member_idx];
     if (!heard->has) return false;
-    /* The record has one row per contributor, from the first owner that lists it. If that row is
-     * false, the other owners may still have merged the contribution that its CONTRIB announced, so
-     * the row proves nothing against them. */
+    /* The record has one row per contributor, from the first owner that lists it. Even if that row
+     * is wrong, the other owners may have merged the contribution that its CONTRIB announced. The
+     * row proves nothing against them. */
     if (!tw_contributor_is_of(heard, by) || heard->announced.bytes[audit->part] == 0) return false;
     audit->inputs[audit->inputs_count++] =
         (struct audit_input){.from = past->roster.members[by->member_idx].id,
@@ -181,7 +181,7 @@ static void send_accusation(struct tw_node *node) {
     }
 }
 
-/* The accusation was false: its sender is ignored for a while. */
+/* Ignores the sender of a false accusation for a while. */
 static void ignore_accuser(struct tw_node *node) {
     const uint16_t peer = tw_peers_find(node, &node->audits.running.accuser);
     if (peer == NO_PEER) return;
@@ -210,7 +210,7 @@ void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
     if (!audit->is_hinted) send_accusation(node);
 }
 
-/* Fetches missing contributions. True when this node holds all. */
+/* Fetches missing contributions. Returns true when this node holds all of them. */
 static bool fetch_inputs(struct tw_node *node) {
     struct audit *audit = &node->audits.running;
     bool is_complete = true;

@@ -1,30 +1,28 @@
 /* proposal_check.c - does a proposed record look as if its proposer lies? The signs:
  *
- *   false         A result or its contributors differ from the owner's announcement. Otherwise
- *                 audits could strike honest owners, and work could be merged twice or lost. Such
- *                 parts are refused like outliers (R1 of veto.c). If an owner announces different
- *                 results to different members, its part is left out without delay.
- *   early         More than a quarter of the parts is left out while their owners are linked and
- *                 still have time; in rosters below TW_JUDGES_MIN, more than half. Or the round is
- *                 not due yet by this node's clock. An early record is not refused: it waits, and
- *                 delays nobody.
- *   empty         As early, but left-out parts whose results this node holds and accepts count too.
- *                 After two ballots, twice as many may be left out, then any number: members that
- *                 refuse different results must agree in the end.
+ *   false         A result or its contributors differ from the owner's announcement. If such parts
+ *                 were accepted, audits could strike honest owners, and work could be merged twice
+ * or lost. They are refused like outliers (R1 of veto.c). If an owner announces different results
+ * to different members, its part is left out without delay. early         More than a quarter of
+ * the parts is left out while their owners are linked and still have time; in rosters below
+ * TW_JUDGES_MIN, more than half. Or the round is not due yet by this node's clock. An early record
+ * is not refused but judged later, which delays nobody. empty         Like early, but left-out
+ * parts whose results this node holds and accepts count too. After two ballots, twice as many may
+ * be left out, then any number: members that refuse different results must agree in the end.
  *   company       The next roster lacks this node, or a member that is linked to it under its
  *                 nonce. Or a new member is neither linked to this node nor known to more members
  *                 than may lie; a node that sees few members does not judge that. Otherwise a lying
  *                 proposer would replace honest members by node ids of its own.
- *   skewed        The weights of the next roster differ too much from those of round/proposal.c: by
- *                 upload, among members that were in time and not proven false. Members differ in
- *                 the strikes and links that they see, so an honest proposer leaves out at most a
- *                 third. The other owners may get that third more. Beyond it, at most an eighth of
- *                 the fragment (a fifth with few owners) may be with the wrong owners. If liars
- *                 owned half of a round, members would doubt themselves (kernels/outlier.h) and
- *                 accept the next lies.
+ *   skewed        The weights of the next roster differ too much from the weights by upload that
+ *                 round/proposal.c computes for members that were in time and not proven false.
+ *                 Members differ in the strikes and links that they see, so an honest proposer
+ * leaves out at most a third. The other owners may get that third more. Beyond it, at most an
+ * eighth of the fragment (a fifth with few owners) may be with the wrong owners. If liars owned
+ * half of a round, honest members would widen their outlier bounds (the doubt of kernels/outlier.h)
+ * and accept the next lies.
  *
  * With more than TW_PARTS_MAX members the proposer chooses the owners. Company and skewed are
- * checked in rosters that withstand a liar. All checks but false end after some times the usual
+ * checked in rosters that withstand a liar. All checks but false end after a few times the usual
  * wait for a round (pace.patience_us): honest members too may differ after an owner's restart, or
  * when two nodes lose their link. A record decided after that may list results that no owner
  * announced; no owner is struck for it (audit.c). */
@@ -41,26 +39,26 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-/* Number of patiences after which every rank has tried to propose. */
+/* number of patiences after which the checks end: by then every rank has tried to propose */
 enum { RIGGED_PATIENCES = 4 };
 
-/* One in this many: share of the fragment that wrong owners may have; the same with few owners;
- * share of owners that this node alone may have struck. */
+/* Limits, as one in this many of the fragment: parts with wrong owners; the same with few owners;
+ * parts of owners that only this node may have struck. */
 enum { SKEW_ONE_IN = 8, SKEW_ONE_IN_FEW = 5, STRUCK_ONE_IN = 12 };
 
 bool tw_proposal_is_rigged_part(const struct tw_node *node, const struct tw_record *record,
                                 uint32_t k) {
     const struct tw_part *part = &record->parts[k];
     const struct tw_msg_result *announced = &node->round.results[k].announced;
-    /* This node's own part is not judged: others may hold the result that it announced before a
-     * restart, which this node no longer knows. */
+    /* This node's own part is not judged: the record may list the result that this node announced
+     * before a restart and no longer remembers. */
     if (part->bytes == 0 || !node->round.results[k].has) return false;
     if ((int)part->owner_idx == node->round.self_idx) return false;
     return part->bytes != announced->bytes || !tw_id_equal(&part->result, &announced->hash) ||
            part->contributors != tw_result_part(announced).contributors;
 }
 
-/* So many parts are more than an honest proposer leaves out in the early ballots. */
+/* True if no honest proposer would leave out this many parts in the early ballots. */
 static bool is_much(const struct tw_node *node, uint32_t parts) {
     return (node->roster.count < TW_JUDGES_MIN ? 2 : 4) * parts > node->round.owners_count;
 }
@@ -76,7 +74,7 @@ static bool is_left_out(const struct tw_record *record, uint32_t k) {
     return record == NULL || k >= record->parts_count || record->parts[k].bytes == 0;
 }
 
-/* This node fetches the result announced for part k, and it may still arrive. */
+/* True if this node fetches the result announced for part k, whose bytes may still arrive. */
 static bool is_coming(struct tw_node *node, uint32_t k) {
     const struct tw_msg_result *announced = &node->round.results[k].announced;
     if (!node->round.results[k].has || announced->bytes == 0) return false;
@@ -102,7 +100,8 @@ static uint32_t count_to_come(struct tw_node *node, const struct tw_record *reco
 }
 
 bool tw_proposal_is_early(struct tw_node *node, const struct tw_record *record) {
-    if (node->now_us < node->round.active_us) { /* not due yet by the clock: round.c */
+    if (node->now_us < node->round.active_us) { /* the round is not due yet by this node's clock
+                                                   (round.c) */
         tw_act_wake(node, node->round.active_us);
         return true;
     }
@@ -121,7 +120,7 @@ bool tw_proposal_is_empty(struct tw_node *node, const struct tw_record *record, 
     return is_much(node, share_of(ballot, left_out));
 }
 
-/* The member is linked to this node under its nonce, and holds the whole state. */
+/* True if the member is linked to this node under the roster's nonce, and holds the whole state. */
 static bool is_seated(const struct tw_node *node, uint32_t idx) {
     const struct tw_member *member = &node->roster.members[idx];
     const uint16_t peer = tw_peers_find(node, &member->id);
@@ -130,7 +129,7 @@ static bool is_seated(const struct tw_node *node, uint32_t idx) {
            node->links[peer].status.nonce == member->nonce;
 }
 
-/* The next roster lacks members that are linked to this node. */
+/* True if the next roster lacks members that are linked to this node. */
 static bool lacks_members(const struct tw_node *node, const struct tw_roster *next) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (!tw_proposal_has_member(next, &node->roster.members[i]) && is_seated(node, i))
@@ -139,7 +138,7 @@ static bool lacks_members(const struct tw_node *node, const struct tw_roster *ne
     return false;
 }
 
-/* The next roster has new members that too few nodes know. */
+/* True if the next roster has new members that too few nodes know. */
 static bool has_strangers(const struct tw_node *node, const struct tw_roster *next) {
     if (!tw_membership_has_judges(node) || !tw_membership_sees_most(node)) return false;
     for (uint32_t i = 0; i < next->count; i++) {
@@ -169,7 +168,8 @@ static bool is_here(const struct tw_node *node, const struct tw_id *id) {
     return peer == NO_PEER ? tw_id_equal(id, &node->cfg.self) : tw_peers_is_live(node, peer);
 }
 
-/* The roster with the owners that are linked, limited to the fastest uploads. */
+/* Returns the roster with parts only for linked members, limited to those with the fastest uploads.
+ */
 static struct tw_roster largest_of(const struct tw_node *node, const struct tw_roster *roster) {
     struct tw_roster largest = *roster;
     for (uint32_t i = 0; i < largest.count; i++) {
@@ -180,10 +180,10 @@ static struct tw_roster largest_of(const struct tw_node *node, const struct tw_r
     return largest;
 }
 
-/* The parts of the next round exceed the fair shares of their owners by too much in sum. A fair
- * share is the larger of an equal share and one by upload, because a member may report different
- * uploads to different nodes. It is then raised by a third, because other owners may be left
- * out. */
+/* True if the parts of the next round exceed the fair shares of their owners by too much in total.
+ * A fair share is the larger of an equal share and one by upload, because a member may report
+ * different uploads to different nodes. It is then raised by a third, because other owners may be
+ * left out. */
 static bool is_skewed_by(const struct tw_node *node, const struct tw_record *record, bool is_mesh) {
     struct tw_roster fair = record->next;
     tw_proposal_fair(node, record, is_mesh, &fair);
@@ -191,7 +191,7 @@ static bool is_skewed_by(const struct tw_node *node, const struct tw_record *rec
     const struct tw_roster largest = largest_of(node, &fair);
     const uint64_t all = sum_of(&record->next), fair_all = sum_of(&largest);
     const uint64_t count = owners_of(&largest);
-    uint64_t beyond = 0; /* in units of 1 / (3 x count x fair_all x all): below 2^56 */
+    uint64_t beyond = 0; /* in units of 1 / (3 * count * fair_all * all): below 2^56 */
     if (owners_of(&record->next) > TW_PARTS_MAX) return true;
     for (uint32_t i = 0; i < fair.count; i++) {
         const uint64_t weight = fair.members[i].weight;
@@ -204,8 +204,8 @@ static bool is_skewed_by(const struct tw_node *node, const struct tw_record *rec
     return (one_in < SKEW_ONE_IN ? one_in : SKEW_ONE_IN) * beyond > 3 * count * fair_all * all;
 }
 
-/* Members see different parts of the graph of links, so a division that ignores links is accepted
- * too. */
+/* Members see different parts of the graph of links, so weights that ignore links are accepted too.
+ */
 static bool is_skewed(const struct tw_node *node, const struct tw_record *record) {
     return is_skewed_by(node, record, false) && is_skewed_by(node, record, true);
 }
@@ -217,7 +217,7 @@ static bool is_rigged(struct tw_node *node, const struct tw_record *record, uint
            is_skewed(node, record);
 }
 
-/* The round has been active for less than most_us. */
+/* True if the round has been active for less than most_us. */
 static bool is_within(struct tw_node *node, uint64_t most_us) {
     if (node->round.active_us == 0) return true;
     const uint64_t end_us = node->round.active_us + most_us;
@@ -227,8 +227,8 @@ static bool is_within(struct tw_node *node, uint64_t most_us) {
 }
 
 /* All checks end after a while, before a node would found a child lineage because the round stays
- * open. The check for missing members (company) ends last: each member that sees them can propose a
- * roster with them. */
+ * open. The check for missing members (company) ends last, because each member that sees the
+ * missing members can propose a roster with them. */
 bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record, uint64_t ballot) {
     const uint64_t patience_us = node->pace.patience_us;
     if (TW_IS_MUTANT(node, TW_MUTANT_ANY_COMPANY)) return false;

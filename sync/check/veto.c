@@ -89,8 +89,8 @@ static uint64_t refusing_members(const struct round *round) {
 }
 
 /* Number of members that have accepted our proposal, or still may. A member that has not answered
- * may still accept for a while. If a lock requires the proposal, it may as long as the phase lasts:
- * no part can be left out then. */
+ * may still accept for RETRY_US, or until the phase ends if a lock requires the proposal: then no
+ * part can be left out. */
 static uint32_t count_acceptors(struct tw_node *node) {
     const struct round *round = &node->round;
     const uint64_t refusing = refusing_members(round);
@@ -119,8 +119,8 @@ static uint32_t refused_parts(const struct round *round, uint32_t member) {
 }
 
 /* Leaves out the parts refused by the member that refuses the fewest parts, to win its vote. A
- * member that refuses many parts without reason thus takes no parts from other members. False: no
- * vote can be won this way. */
+ * member that refuses many parts without reason thus cannot remove the results of other members.
+ * Returns false if no vote can be won this way. */
 static bool give_in(struct tw_node *node) {
     struct round *round = &node->round;
     const uint64_t refusing = refusing_members(round);
@@ -147,7 +147,9 @@ void tw_veto_refused(struct tw_node *node, uint32_t member, uint32_t parts) {
 bool tw_veto_is_ballot_lost(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t needed = tw_membership_votes_needed(node);
-    if (refusing_members(round) == 0) return false; /* none of these parts is proposed */
+    if (refusing_members(round) == 0)
+        return false; /* no member refuses a part that is still
+                         proposed */
     if (count_acceptors(node) >= needed) return false;
     if (round->best_lock.ballot != 0) return true;
     while (count_acceptors(node) < needed && give_in(node)) continue;
@@ -157,7 +159,7 @@ bool tw_veto_is_ballot_lost(struct tw_node *node) {
     return true;
 }
 
-/* The members had enough time since the first refusal to commit the refused proposal. */
+/* True if the members had enough time since the first refusal to commit the refused proposal. */
 static bool is_time(struct tw_node *node) {
     const uint64_t due_us = node->round.refused_us + RETRY_US;
     if (node->now_us < due_us) tw_act_wake(node, due_us);

@@ -11,19 +11,20 @@ uint32_t tw_veto_find(struct tw_node *node, const struct tw_record *record);
  * missing.
  */
 void tw_veto_pass(struct tw_node *node, uint64_t ballot);
-/* Like tw_veto_pass, and notes that this node refuses the offer: the proposal that it now judges.
- */
+/* Like tw_veto_pass, for the proposer of the offer (the proposal that this node judges now). Also
+ * notes whether the offer left out most of the round. */
 void tw_veto_proposer(struct tw_node *node);
-/* The offer is accepted after all: its proposer no longer counts as one whose proposal left out
- * most of the round. */
+/* Called if the offer is accepted after all: its proposer no longer counts as one whose proposal
+ * left out most of the round. */
 void tw_veto_not(struct tw_node *node);
 /* Refuses these parts of the offer: sends NACK to its proposer, and forgets the offer. */
 void tw_veto_offer(struct tw_node *node, uint32_t parts);
-/* A member refused these parts of our proposal. */
+/* Notes that a member refused these parts of our proposal. */
 void tw_veto_refused(struct tw_node *node, uint32_t member, uint32_t parts);
-/* Members refuse parts of our proposal, and too few votes are left for it. round.left_out then
- * contains the parts to leave out, so that these members vote for the next proposal. */
+/* True if members refuse parts of our proposal, and too few votes are left for it. The parts to
+ * leave out are then in round.left_out, so that these members vote for the next proposal. */
 bool tw_veto_is_ballot_lost(struct tw_node *node);
-/* The proposer of this rank is passed over, and RETRY_US have elapsed since. */
+/* True if the proposer of this rank is passed over, and RETRY_US have elapsed since the round's
+ * first refusal. */
 bool tw_veto_is_passed(struct tw_node *node, uint32_t rank);
 #endif
