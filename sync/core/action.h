@@ -14,26 +14,28 @@
 #include "sync/core/report.h"
 
 enum tw_action_kind {
-    TW_ACT_SEND,        /* `message` to `peer` on its control link */
-    TW_ACT_CLOSE,       /* close the link to `peer` for `reason` (TW_AGAIN: it is silent); PEER_DOWN
-                           follows */
-    TW_ACT_SEND_CHUNK,  /* chunk `idx` of the held payload to `peer` on its bulk link */
-    TW_ACT_EXPECT,      /* make room for payload `hash` of `bytes` bytes; its chunks will arrive */
-    TW_ACT_VERIFY,      /* all chunks have arrived: check SHA-256; trial decode unless OPAQUE */
-    TW_ACT_DROP,        /* payload `hash` is no longer needed */
-    TW_ACT_ENCODE,      /* at the next step boundary: Delta of `fragment`, one payload per part */
-    TW_ACT_REDUCE,      /* merge `inputs` (held payloads, in this order), encode once */
-    TW_ACT_APPLY,       /* outer step with committed results, then mix or shift theta */
-    TW_ACT_SOLO,        /* lineage of one: phi := theta for `fragment`, u := 0 */
-    TW_ACT_PAIR_ENCODE, /* at the next step boundary: Delta and phi of `fragment`, a payload each */
-    TW_ACT_PAIR_APPLY,  /* outer step with our and the partner's payloads, or alone */
+    TW_ACT_SEND,       /* send `message` to `peer` on its control link */
+    TW_ACT_CLOSE,      /* close the link to `peer` for `reason` (TW_AGAIN: the peer is silent);
+                          PEER_DOWN follows */
+    TW_ACT_SEND_CHUNK, /* send chunk `idx` of the held payload to `peer` on its bulk link */
+    TW_ACT_EXPECT,     /* make room for payload `hash` of `bytes` bytes; its chunks will arrive */
+    TW_ACT_VERIFY,     /* all chunks have arrived: check SHA-256, then trial-decode unless OPAQUE */
+    TW_ACT_DROP,       /* payload `hash` is no longer needed */
+    TW_ACT_ENCODE,     /* encode Delta of `fragment` at the next step boundary, one payload per
+                          part */
+    TW_ACT_REDUCE, /* merge `inputs` (held payloads, in this order) and encode the result once */
+    TW_ACT_APPLY,  /* take the outer step with committed results, then mix or shift theta */
+    TW_ACT_SOLO,   /* phi := theta and u := 0 for `fragment`, in a lineage of one */
+    TW_ACT_PAIR_ENCODE, /* encode Delta and phi of `fragment` at the next step boundary, a payload
+                           each */
+    TW_ACT_PAIR_APPLY,  /* take the outer step with our and the partner's payloads, or alone */
     TW_ACT_EXPORT,      /* pack (phi, u) of `fragment` into a payload */
-    TW_ACT_LOAD,        /* (phi, u) of `fragment` := packed payload */
+    TW_ACT_LOAD,        /* replace (phi, u) of `fragment` by the packed payload */
     TW_ACT_STORE_VOTE,  /* write `vote` durably, then answer STORED with `store_seq` */
     TW_ACT_CLOCK,       /* send the run clock to the worker */
-    TW_ACT_FINISH,      /* the run is over: stop stepping, keep serving; or `goes_on`: it is not
-                           over. Holds for later workers too */
-    TW_ACT_REPORT,      /* `report` for operators and checkers */
+    TW_ACT_FINISH,      /* the run is over: stop stepping, keep serving. With `goes_on` it is not
+                           over: step again. Applies to later workers too */
+    TW_ACT_REPORT,      /* pass `report` to operators and checkers */
 };
 
 struct tw_action {
@@ -49,8 +51,9 @@ struct tw_action {
             enum tw_content content;
             uint32_t fragment; /* RESULT: fragment and first element of the merged part */
             uint64_t begin;
-        } payload;                    /* SEND_CHUNK, EXPECT, VERIFY, DROP */
-        struct tw_wmsg_encode encode; /* bytes_max is 0: a runtime with a byte budget sets it */
+        } payload; /* SEND_CHUNK, EXPECT, VERIFY, DROP */
+        struct tw_wmsg_encode
+            encode; /* bytes_max is 0 here; a runtime with a byte budget sets it */
         struct tw_wmsg_reduce reduce;
         struct tw_wmsg_apply apply;
         struct tw_wmsg_solo solo;
@@ -68,9 +71,10 @@ struct tw_action {
         struct tw_report report;
     } u;
     /* Hashes of the payloads that the request reads. REDUCE: one per input. APPLY: one per part,
-     * zero when ABSENT. PAIR_APPLY: by TW_PAIR_*. LOAD: one; zero: (phi, u) are already right. */
+     * zero when ABSENT. PAIR_APPLY: indexed by TW_PAIR_*. LOAD: one, or zero if (phi, u) are
+     * already right. */
     struct tw_id inputs[TW_MEMBERS_MAX];
-    struct tw_id partner; /* PAIR_ENCODE: node that Delta is sent to */
+    struct tw_id partner; /* PAIR_ENCODE: node that receives Delta */
 };
 
 #endif

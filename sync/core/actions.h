@@ -4,8 +4,8 @@
 
 #include "sync/core/state/node.h"
 
-/* Returns a message to fill and then send. NULL: the queue has no room for more messages; the
- * caller sends it after a later event. */
+/* Returns a message to fill and then send. Returns NULL if the queue has no room for more messages:
+ * the caller then sends it after a later event. */
 struct tw_message *tw_act_message(struct tw_node *node, enum tw_message_kind kind);
 /* Queues a message. Does nothing if `message` is NULL, `peer` is NO_PEER or the link is down. */
 void tw_act_send(struct tw_node *node, const struct tw_message *message, uint16_t peer);
@@ -14,15 +14,15 @@ void tw_act_chunk(struct tw_node *node, uint16_t peer, const struct payload *pay
 void tw_act_close(struct tw_node *node, uint16_t peer, enum tw_status reason);
 /* Queues an action that has a body, and returns the body for the caller to fill. */
 struct tw_action *tw_act_body(struct tw_node *node, enum tw_action_kind kind);
-/* Queues a report and returns it for the caller to fill. NULL: the queue is nearly full, and
- * reports are dropped first. */
+/* Queues a report and returns it for the caller to fill. Returns NULL if the queue is nearly full,
+ * because reports are dropped first. */
 struct tw_report *tw_act_report(struct tw_node *node, enum tw_report_kind kind,
                                 const struct tw_id *id);
 /* Reports that a node broke the rules. */
 void tw_act_accuse(struct tw_node *node, const struct tw_id *id, enum tw_status reason);
 /* Reports the peer and closes its link. */
 void tw_act_misbehaved(struct tw_node *node, uint16_t peer, enum tw_status reason);
-/* Pops the oldest action. False: there is none. */
+/* Pops the oldest action. Returns false if there is none. */
 bool tw_act_take(struct tw_node *node, struct tw_action *action);
 /* Asks for a tick at `at_us`. */
 void tw_act_wake(struct tw_node *node, uint64_t at_us);

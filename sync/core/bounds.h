@@ -1,6 +1,6 @@
-/* bounds.h - times and bounds that several rooms of sync/ share.
+/* bounds.h - times and bounds that several folders of sync/ share.
  *
- * A bound that one file uses stands in that file. Sizes on the wire and of tables are in
+ * A bound that only one file uses is defined in that file. Sizes on the wire and of tables are in
  * base/limits.h. Some times adapt to measurements; this file has their floors and ceilings. */
 #ifndef TW_SYNC_CORE_BOUNDS_H
 #define TW_SYNC_CORE_BOUNDS_H
@@ -15,11 +15,11 @@ enum {
     SOURCES_MAX = 4,   /* peers that send chunks of one payload at a time */
 };
 
-/* Upper bounds of numbers that a peer sends. No true number is larger, and sums of larger ones
- * could overflow. */
+/* Upper bounds of numbers that a peer sends. An honest number is never larger, and sums of larger
+ * ones could overflow. */
 #define ROUNDS_MAX (UINT64_C(1) << 40)
 #define TOKENS_MAX (UINT64_C(1) << 48) /* tokens of one contribution */
-/* Largest step of a ballot above the highest ballot so far of its round. */
+/* Most by which a ballot may exceed the highest ballot so far of its round. */
 #define BALLOT_LEAP_MAX (TW_MEMBERS_MAX * 1024)
 
 #define NOT_HELD UINT64_MAX /* value of fragment_rounds: (phi, u) belong to another lineage */
@@ -30,11 +30,13 @@ enum {
 #define PATIENCE_FLOOR_US                                                                          \
     (10 * SECOND_US) /* least wait for contributions and results of a round                        \
                       */
-/* Time for a ballot; doubles with each failed ballot of a round. */
+/* Timeout of a ballot; doubles with each failed ballot of a round. */
 #define BALLOT_TIMEOUT_US (5 * SECOND_US)
-#define TAKEOVER_STEP_US (5 * SECOND_US) /* extra wait of each rank after the one before it */
-#define JOIN_VALID_US (5 * SECOND_US)    /* validity of a JOIN */
-#define SOLO_HOLD_US (5 * SECOND_US)     /* pause of solo rounds while a peer copies the state */
+#define TAKEOVER_STEP_US                                                                           \
+    (5 * SECOND_US)                   /* additional wait of each rank over the rank before it      \
+                                       */
+#define JOIN_VALID_US (5 * SECOND_US) /* validity of a JOIN */
+#define SOLO_HOLD_US (5 * SECOND_US)  /* pause of solo rounds while a peer copies the state */
 /* Time for which a packed state is kept after a peer last pulled from it. */
 #define STATE_KEEP_US (30 * SECOND_US)
 /* Time after which a receiver without a linked donor (a member that serves the state) looks for

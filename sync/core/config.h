@@ -16,8 +16,8 @@ enum { TW_REFUSED_MAX = 16 };
 
 enum { TW_JUDGES_MIN = 5 }; /* default of judges_min; robust merge rules also need five members */
 
-/* Signatures, which the core has no arithmetic for. Both functions are pure, and Ed25519 is
- * deterministic: same events, same actions. */
+/* Functions of the runtime for signatures. Both are pure, and Ed25519 is deterministic, so the same
+ * events still give the same actions. */
 struct tw_signing {
     void *key; /* signing key of this node; borrowed for its life */
     void (*sign)(void *key, const void *text, size_t size, uint8_t signature[TW_SIGNATURE_BYTES]);
@@ -26,12 +26,13 @@ struct tw_signing {
                       const uint8_t signature[TW_SIGNATURE_BYTES]);
 };
 
-/* Sizes of payloads, which follow from codecs that the core does not know. */
+/* Payload sizes. They depend on the codecs, which the core does not know. */
 struct tw_sizes {
     const void *run; /* borrowed for the node's life */
-    /* Largest size in bytes of a payload of that content: of `elements` elements, or OPAQUE of the
-     * packed (phi, u) of a fragment of that many. Equal on all nodes of a run. NULL: no bound but
-     * TW_PAYLOAD_BYTES_MAX. */
+    /* Returns the largest size in bytes of a payload with this content and `elements` elements.
+     * With OPAQUE, the payload is the packed (phi, u) of a fragment with `elements` elements. Equal
+     * on all nodes of a run. If this pointer is NULL, only TW_PAYLOAD_BYTES_MAX bounds a payload.
+     */
     uint64_t (*bytes_max)(const void *run, enum tw_content content, uint64_t elements);
 };
 
@@ -44,47 +45,49 @@ struct tw_node_config {
     /* values from the run manifest */
     uint32_t fragments_count;
     uint64_t fragment_elements[TW_FRAGMENTS_MAX];
-    uint32_t period_steps;  /* inner steps between two rounds of any fragment: H / P, >= 1 */
+    uint32_t period_steps;  /* inner steps between two rounds of any fragment, >= 1: period /
+                               fragments */
     uint32_t overlap_steps; /* tau: inner steps from sending a contribution to applying the round */
-    uint64_t pace_us;       /* clock pace: time between rounds; 0 = steps pace */
-    uint64_t overlap_us; /* clock pace: time of the overlap at the planned speed; 0 = steps pace */
+    uint64_t pace_us; /* time between rounds with sync.pace = clock; 0 with sync.pace = steps */
+    uint64_t
+        overlap_us; /* time of the overlap at the planned speed, with sync.pace = clock; else 0 */
     uint32_t quorum;
     uint64_t grace_us;
     uint64_t budget_tokens;
     uint32_t members_max;
-    bool has_result_codec; /* results are in another codec than outer gradients */
+    bool has_result_codec; /* results use another codec than outer gradients */
     bool is_pair;          /* topology pair (pair/pair.c) instead of one group */
-    bool has_own_start;   /* each node begins with weights of its own: the model is a trainer's, not
-                             ours */
-    uint64_t step_tokens; /* tokens of one inner step, as planned; 0: not known, and no bound
-                             follows from it */
+    bool has_own_start;    /* each node starts from different weights: another trainer supplies the
+                              model */
+    uint64_t step_tokens;  /* planned tokens of one inner step; 0: unknown, so no bound is derived
+                              from it */
     /* When the run clock reaches this value, merging ends (topology solo: 0). From then on, each of
-     * alone_nodes nodes trains an equal part of the remaining tokens alone. Its own clock counts
-     * its tokens alone_nodes times. alone_nodes 0: nodes merge to the end. */
+     * alone_nodes nodes trains an equal part of the remaining tokens alone, and its own clock
+     * counts each of its tokens alone_nodes times. With alone_nodes = 0, nodes merge to the end. */
     uint64_t together_tokens;
     uint32_t alone_nodes;
 
     /* this node */
     struct tw_signing signing;
     struct tw_sizes sizes;
-    bool follows; /* takes no steps: it votes and serves, and says in each round that it contributes
-                     nothing, so it owns no part either */
-    uint32_t weight;    /* relative weight by which this node wants to own parts, > 0 */
+    bool follows; /* this node takes no steps: it votes and serves, but announces in each round that
+                     it contributes nothing, so it owns no part either */
+    uint32_t weight;    /* relative size of the parts that this node wants to own, > 0 */
     uint64_t orphan_us; /* time without a majority, after which this node founds a child lineage
                            (120 s) */
-    /* Lineages that this node neither continues nor follows, since its operator rolled it back. A
-     * position in one of them becomes the beginning of a child lineage. */
+    /* Lineages that this node neither continues nor follows, because its operator rolled it back. A
+     * position in one of them begins a child lineage instead. */
     uint32_t refused_count;
     struct tw_id refused[TW_REFUSED_MAX];
-    /* Lineage of nobody: without a position, this node waits in it for the state of the run, and
-     * founds nothing. Zero: it founds a lineage. */
+    /* Lineage of nobody (DESIGN.md, Recall): a node without a position waits in it for the run's
+     * state, and founds no lineage. Zero: the node founds one. */
     struct tw_id awaited;
-    /* Download cap that pays for requested chunks, in bytes. Borrowed for the node's life, shared
-     * with other downloads. NULL: no cap. */
+    /* Download rate limit that is charged for each requested chunk, in bytes. Borrowed for the
+     * node's life, and shared with other downloads. NULL: no limit. */
     struct tw_rate *download;
-    /* Roster size from which outlier results are refused. In a smaller group, an honest member that
-     * is new or was away for long can make a merge an outlier, as a liar can. There, only extreme
-     * results are refused. */
+    /* Roster size from which outlier results are refused. A smaller group refuses only extreme
+     * results: an honest member that is new or was away for long can make a merge an outlier there.
+     */
     uint32_t judges_min;
 #ifdef TW_MUTANTS
     int mutant; /* enum tw_mutant that is switched on; tests of the simulator only */

@@ -12,12 +12,12 @@
 
 enum tw_event_kind {
     TW_EV_TICK,      /* the deadline passed */
-    TW_EV_PEER_UP,   /* an authenticated control link: `peer`, `id` */
+    TW_EV_PEER_UP,   /* a control link was authenticated: `peer`, `id` */
     TW_EV_PEER_DOWN, /* the link is gone: `peer` */
     TW_EV_MESSAGE,   /* `message` from `peer` */
     TW_EV_CHUNK,     /* chunk `idx` of payload `hash` was stored by the runtime */
     TW_EV_VERIFIED,  /* answers TW_ACT_VERIFY: `ok` */
-    TW_EV_WORKER_UP, /* a worker is ready: `worker` is the state of its (phi, u) */
+    TW_EV_WORKER_UP, /* a worker is ready: `worker` describes its (phi, u) */
     TW_EV_WORKER_DOWN,
     TW_EV_STEP,     /* `step`: an inner step was done */
     TW_EV_ENCODED,  /* answers TW_ACT_ENCODE and TW_ACT_PAIR_ENCODE */
@@ -29,17 +29,17 @@ enum tw_event_kind {
     TW_EV_MEASURED, /* `measured`: the quality of this node's links has changed */
 };
 
-/* State of a worker that is ready. */
+/* State of a worker that has become ready. */
 struct tw_worker_state {
     uint64_t step, tokens;
-    /* rounds applied to (phi, u) of each fragment in the snapshot that survived */
+    /* rounds applied to (phi, u) of each fragment, in the snapshot that the worker restored */
     uint64_t fragment_rounds[TW_FRAGMENTS_MAX];
     struct tw_id fragment_digests[TW_FRAGMENTS_MAX];
 };
 
 struct tw_event {
     enum tw_event_kind kind;
-    uint16_t peer; /* < TW_PEERS_MAX: the runtime's number of the link */
+    uint16_t peer; /* index of the link in the runtime, < TW_PEERS_MAX */
     bool ok;
     bool is_relayed; /* PEER_UP: the link runs through another member */
     union {
@@ -59,24 +59,26 @@ struct tw_event {
             uint64_t round;
             uint64_t step, tokens; /* this node's totals when Delta was computed */
             uint32_t parts_count;
-            struct tw_id hashes[TW_PARTS_MAX]; /* one per part; in pairs: Delta, phi */
+            struct tw_id hashes[TW_PARTS_MAX]; /* one per part; in pairs: of Delta, then of phi */
             uint32_t bytes[TW_PARTS_MAX];
-        } encoded; /* ENCODED; not ok: not encoded (non-finite, no memory, no budget); the node
-                      sits this round out */
+        } encoded; /* ENCODED; not ok: no payload (non-finite values, no memory, no budget), and the
+                      node sits this round out */
         struct {
             uint64_t round;
-            uint64_t refused; /* bit i: inputs[i] was left out, so it is no contributor */
+            uint64_t refused; /* bit i: the worker left inputs[i] out, so its sender is no
+                                 contributor */
             uint32_t part, bytes;
             struct tw_id hash;
-            bool is_audit; /* copied from the request: the merge of another owner was repeated */
+            bool is_audit; /* copied from the request: this merge repeats one of another owner */
         } reduced;         /* REDUCED */
         struct {
             uint32_t fragment;
             uint64_t rounds;     /* rounds applied, this one included */
             struct tw_id digest; /* digest of the new (phi, u) */
-            bool is_alone;       /* pair step taken without the partner's unusable payloads */
-            bool is_outlier;     /* alone because the partner's Delta or phi is an outlier */
-        } applied;               /* APPLIED; not ok: the payload did not decode, nothing changed */
+            bool is_alone;       /* pair step taken alone, because the partner's payloads were
+                                    unusable */
+            bool is_outlier;     /* the reason is that the partner's Delta or phi is an outlier */
+        } applied; /* APPLIED; not ok: the payload did not decode, and nothing changed */
         struct {
             uint32_t fragment;
             uint64_t rounds;
@@ -87,10 +89,11 @@ struct tw_event {
         struct {
             uint32_t
                 upload_kib_s; /* upload rate of this node to all peers together; 0 = not known */
-            uint64_t odd;  /* set of peers with far slower or less reliable links than the others */
-            bool is_relay; /* this node carries links of others */
-            bool is_short; /* no budget for a contribution now; used in pairs only */
-        } measured;        /* MEASURED */
+            uint64_t odd;     /* set of peers whose links are far slower or less reliable than the
+                                 others */
+            bool is_relay;    /* this node relays links between other nodes */
+            bool is_short;    /* the byte budget allows no contribution now; used in pairs only */
+        } measured;           /* MEASURED */
     } u;
 };
 
