@@ -32,11 +32,9 @@ enum {
                       */
 /* Timeout of a ballot; doubles with each failed ballot of a round. */
 #define BALLOT_TIMEOUT_US (5 * SECOND_US)
-#define TAKEOVER_STEP_US                                                                           \
-    (5 * SECOND_US)                   /* additional wait of each rank over the rank before it      \
-                                       */
-#define JOIN_VALID_US (5 * SECOND_US) /* validity of a JOIN */
-#define SOLO_HOLD_US (5 * SECOND_US)  /* pause of solo rounds while a peer copies the state */
+#define TAKEOVER_STEP_US (5 * SECOND_US) /* extra wait of each rank beyond the rank before it */
+#define JOIN_VALID_US (5 * SECOND_US)    /* validity of a JOIN */
+#define SOLO_HOLD_US (5 * SECOND_US)     /* pause of solo rounds while a peer copies the state */
 /* Time for which a packed state is kept after a peer last pulled from it. */
 #define STATE_KEEP_US (30 * SECOND_US)
 /* Time after which a receiver without a linked donor (a member that serves the state) looks for

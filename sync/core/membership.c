@@ -98,8 +98,8 @@ void tw_membership_note(struct tw_node *node) {
         seated_count++;
         if (is_live) node->seats[i].live_us = node->now_us;
     }
-    /* A majority that cannot decide its round counts as none: the results may be lost with the
-     * members that accepted them. The way out is a child lineage, as for an orphan. */
+    /* A majority that cannot decide its round counts as none, because the results may be lost with
+     * the members that accepted them. This node then founds a child lineage, as an orphan does. */
     const uint64_t stuck_us = node->cfg.orphan_us + 4 * node->pace.patience_us;
     const bool is_stuck = node->round.is_lost || (node->round.active_us != 0 &&
                                                   node->now_us > node->round.active_us + stuck_us);

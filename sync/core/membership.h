@@ -5,30 +5,32 @@
 
 #include "sync/core/state/node.h"
 
-/* The roster is large enough to withstand a liar, so its members judge proposals for the
- * next one. */
+/* True if the roster is large enough to withstand a liar, so that its members judge proposals for
+ * the next roster. */
 bool tw_membership_has_judges(const struct tw_node *node);
-/* This node is linked to so many members that fewer than half of them can be liars. With fewer
- * links, it trusts the members that it sees. */
+/* True if this node is linked to so many members that fewer than half of them can be liars. A node
+ * with fewer links trusts the members that it sees. */
 bool tw_membership_sees_most(const struct tw_node *node);
-/* Number of votes that decide in the roster: proto/proof.h. */
+/* Returns the number of votes that decide in the roster (proto/proof.h). */
 uint32_t tw_membership_votes_needed(const struct tw_node *node);
-/* Roster index of a message's sender, where NO_PEER is this node. -1: not a member. */
+/* Returns the roster index of a message's sender, or -1 if it is no member. `peer` is NO_PEER for
+ * this node's own messages. */
 int tw_membership_sender(const struct tw_node *node, uint16_t peer);
-/* This node votes in the open round. */
+/* True if this node votes in the open round. */
 bool tw_membership_is_voter(const struct tw_node *node);
-/* Member `idx` is this node, or is linked and a donor of our lineage (it holds the state and serves
- * it): worth waiting for. */
+/* True if member `idx` is worth waiting for: this node, or a linked donor of our lineage, which
+ * holds the state and serves it. */
 bool tw_membership_is_live(const struct tw_node *node, uint32_t idx);
-/* Member `idx` is live, or is a receiver under the nonce of the roster, which votes but contributes
- * nothing. */
+/* True if member `idx` is live, or a receiver under the nonce of the roster, which votes but
+ * contributes nothing. */
 bool tw_membership_is_seated(const struct tw_node *node, uint32_t idx);
-/* Member `idx` sent LEAVE, or is linked under another nonce: this seat will never vote again. */
+/* True if member `idx` sent LEAVE, or is linked under another nonce: this seat will never vote
+ * again. */
 bool tw_membership_is_parted(struct tw_node *node, uint32_t idx);
-/* Derives node->state from position, roster and vote; reports a change. */
+/* Derives node->state from position, roster and vote, and reports a change. */
 void tw_membership_derive_state(struct tw_node *node);
-/* Stores the present time in each seat whose member is linked or live. Also stores it for the node
- * as a whole, if a majority is live (majority_us) or a donor is linked (donor_us). */
+/* Updates the time at which each seat's member was last present. Also updates the times at which a
+ * majority was last present (majority_us) and a donor was last linked (donor_us). */
 void tw_membership_note(struct tw_node *node);
 
 #endif

@@ -6,7 +6,8 @@
 #include "sync/core/actions.h"
 #include "sync/core/state/node.h"
 
-/* The first bytes of an id, which nearly always differ. */
+/* First bytes of an id: they nearly always differ between nodes, so comparing them first is fast.
+ */
 static uint64_t key_of(const struct tw_id *id) {
     return tw_get_u64(id->bytes);
 }
@@ -113,8 +114,8 @@ void tw_peers_left(struct tw_node *node, uint16_t peer) {
     }
 }
 
-/* A node that is alone and without a worker serves no (phi, u) and admits no node. A follower would
- * wait until the worker starts, which may be never. */
+/* Returns the state to announce. A node that is alone and without a worker serves no (phi, u) and
+ * admits no node: a follower would wait until the worker starts, which may be never. */
 static enum tw_node_state state_to_send(const struct tw_node *node) {
     const bool has_nothing = node->state == TW_STATE_SOLO && !node->worker.is_up;
     return has_nothing ? TW_STATE_RECEIVER : node->state;
@@ -148,7 +149,8 @@ void tw_peers_drop_silent(struct tw_node *node) {
         if (node->now_us - link->received_us >= TW_PEER_SILENCE_US) {
             tw_act_report(node, TW_REPORT_PEER_DEAD, &link->id);
             tw_act_close(node, i, TW_AGAIN);
-            link->received_us = node->now_us; /* PEER_DOWN follows: reported once */
+            link->received_us = node->now_us; /* PEER_DOWN follows; until then the peer is not
+                                                 reported again */
             link->has_status = false;
         }
         tw_act_wake(node, link->received_us + TW_PEER_SILENCE_US);

@@ -29,21 +29,21 @@ static void put_id(struct writer *out, const struct tw_id *id) {
     out->size += sizeof(id->bytes);
 }
 
-/* u32 size (0: no record), then the record. */
+/* Appends u32 size (0: no record), then the record. */
 static void put_record(struct writer *out, bool has_close, const struct tw_record *record) {
     const size_t size = has_close ? tw_record_encode(record, out->bytes + out->size + 4) : 0;
     put_u32(out, (uint32_t)size);
     out->size += size;
 }
 
-/* u32 size (0: no proof), then the proof. */
+/* Appends u32 size (0: no proof), then the proof. */
 static void put_proof(struct writer *out, const struct tw_proof *proof) {
     const size_t size = tw_proof_encode(proof, out->bytes + out->size + 4);
     put_u32(out, (uint32_t)size);
     out->size += size;
 }
 
-/* The two records written last are the same, or both are absent. */
+/* True if the two records written last are the same, or both are absent. */
 static bool is_twice(const uint8_t *first, const uint8_t *second, const uint8_t *end) {
     return second - first == end - second && memcmp(first, second, (size_t)(end - second)) == 0;
 }
@@ -51,7 +51,7 @@ static bool is_twice(const uint8_t *first, const uint8_t *second, const uint8_t 
 struct reader {
     const uint8_t *bytes;
     size_t size;
-    bool is_short; /* the bytes ended too early; missing fields read as zero */
+    bool is_short; /* the input ended too early; missing fields read as zero */
 };
 
 static bool take_bytes(struct reader *in, size_t size, const uint8_t **bytes) {

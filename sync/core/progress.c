@@ -17,7 +17,7 @@ uint64_t tw_progress_due(const struct tw_node *node, uint32_t fragment) {
 }
 
 uint64_t tw_progress_next(const struct tw_node *node, uint32_t fragment, uint64_t round) {
-    /* Rounds of a pair run are applied before they are committed. */
+    /* In a pair run, rounds are applied before they are committed, so none is ever due. */
     if (round == NOT_HELD || node->cfg.is_pair) return UINT64_MAX;
     if (round < node->at.first_round) round = node->at.first_round;
     const uint32_t count = node->cfg.fragments_count;
@@ -43,8 +43,8 @@ uint64_t tw_progress_held_tokens(const struct tw_node *node) {
     return node->at.has_held != 0 ? node->at.held.clock_tokens : 0;
 }
 
-/* After together_tokens, a node learns nothing about the training of other nodes. Its clock assumes
- * that each of them trains as many tokens as this node. */
+/* After together_tokens, a node learns nothing about the training of other nodes. The run clock
+ * assumes that each of them trains as many tokens as this node. */
 uint64_t tw_progress_clock_tokens(const struct tw_node *node) {
     if (node->at.has_tip == 0) return 0;
     const uint64_t listed = node->at.tip.clock_tokens;

@@ -4,33 +4,34 @@
 
 #include "sync/core/state/node.h"
 
-/* The fragment that a round merges. */
+/* Returns the fragment that a round merges. */
 uint32_t tw_progress_fragment(const struct tw_node *node, uint64_t round);
-/* The record of a committed round, or NULL when it is not in the log. */
+/* Returns the record of a committed round, or NULL if it is not in the log. */
 const struct tw_record *tw_progress_record(const struct tw_node *node, uint64_t round);
-/* The oldest committed round that the fragment still has to apply, or UINT64_MAX. */
+/* Returns the oldest committed round that the fragment still has to apply, or UINT64_MAX. */
 uint64_t tw_progress_due(const struct tw_node *node, uint32_t fragment);
-/* Like tw_progress_due, if all rounds below `round` were applied to the fragment. */
+/* Like tw_progress_due, as if all rounds below `round` were applied to the fragment. */
 uint64_t tw_progress_next(const struct tw_node *node, uint32_t fragment, uint64_t round);
-/* The worker is changing (phi, u) of the fragment. */
+/* True while the worker changes (phi, u) of the fragment. */
 bool tw_progress_is_applying(const struct tw_node *node, uint32_t fragment);
-/* Every fragment is held, and every committed round is applied. */
+/* True if every fragment is held and every committed round is applied. */
 bool tw_progress_is_current(const struct tw_node *node);
 
-/* The run clock: tokens trained by all nodes together. */
+/* Returns the run clock: tokens trained by all nodes together. */
 uint64_t tw_progress_clock_tokens(const struct tw_node *node);
-/* The run clock of the state that this node holds. */
+/* Returns the run clock of the state that this node holds. */
 uint64_t tw_progress_held_tokens(const struct tw_node *node);
-/* The clock has reached the budget: each fragment gets one last round. */
+/* True if the clock has reached the budget: each fragment gets one last round. */
 bool tw_progress_is_final(const struct tw_node *node);
-/* The clock has passed config.together_tokens: nothing is merged any more. */
+/* True if the clock has passed config.together_tokens: nothing is merged any more. */
 bool tw_progress_is_apart(const struct tw_node *node);
-/* Tokens by which the run clock advances per token of a listed contributor: 1 while nodes merge,
- * config.alone_nodes when they train apart. */
+/* Returns the tokens by which the run clock advances per token of a listed contributor: 1 while
+ * nodes merge, config.alone_nodes once they train apart. */
 uint64_t tw_progress_share(const struct tw_node *node);
 
-/* Least number of inner steps from sending to applying. With clock pace it is also bounded by a
- * time: counted in steps alone, it would last many rounds on a node with long steps. */
+/* Returns the least number of inner steps from sending to applying. With sync.pace = clock, a time
+ * bounds it too: as a number of steps alone, it would last many rounds on a node with long steps.
+ */
 uint64_t tw_progress_overlap(const struct tw_node *node);
 
 #endif

@@ -8,15 +8,15 @@
 #include "sync/core/peers.h"
 
 enum {
-    /* rounds without listed work of a member, after which claims of others to be linked to it no
-     * longer count */
+    /* number of rounds without listed work of a member, after which other members' claims to be
+     * linked to it no longer count */
     HEARSAY_ROUNDS = 8,
-    REACH_ONE_IN = 16, /* owners may lack links to one member in this many */
+    REACH_ONE_IN = 16, /* an owner may lack links to one present member in this many */
 };
 
 #define LINKS_US SECOND_US /* between two LINKS */
 
-/* Peer `peer` lists node `id` among its links. */
+/* True if the peer lists node `id` among its links. */
 static bool is_listed(const struct link *link, const struct tw_id *id) {
     for (uint32_t i = 0; i < link->linked_count; i++) {
         if (tw_id_equal(&link->linked[i], id)) return true;
@@ -47,7 +47,7 @@ static void derive(struct tw_node *node) {
         if ((linked >> i & 1) == 0) continue;
         if ((int)i == self) reach->of[i] |= linked;
         if (self >= 0) reach->of[i] |= UINT64_C(1) << self;
-        /* If neither of two peers has sent its links, they are taken to be linked to each other. */
+        /* Two peers are taken to be linked to each other while neither has sent LINKS. */
         if ((known >> i & 1) == 0 && (int)i != self) reach->of[i] |= linked & ~known;
     }
 }
@@ -91,7 +91,7 @@ void tw_reach_note(struct tw_node *node) {
         live |= UINT64_C(1) << i;
         if (!is_self) heard |= node->reach.of[i];
     }
-    heard &= ~linked; /* a link of our own shows more than the claims of other members */
+    heard &= ~linked; /* for a linked member, this node's own view overrides the claims */
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const bool may_hear = node->seats[i].unlisted < HEARSAY_ROUNDS && !node->seats[i].has_left;
         if (!may_hear || TW_IS_MUTANT(node, TW_MUTANT_UNLINKED_IS_DEAD))

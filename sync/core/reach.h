@@ -5,7 +5,7 @@
  * that reaches no majority decides nothing. Each node sends its own links to its peers (LINKS).
  * From these, and from its own links, each node derives the part of the graph that it sees.
  *
- * A link counts if either end claims it. A lying member can therefore invent links of its own. At
+ * A link counts if either end claims it. A lying member can therefore invent links to itself. At
  * most it then becomes an owner that some contributors cannot reach. It cannot deny a link that the
  * other end claims. */
 #ifndef TW_SYNC_CORE_REACH_H
@@ -13,28 +13,29 @@
 
 #include "sync/core/state/node.h"
 
-/* The peer sent LINKS. */
+/* Handles LINKS from the peer. */
 void tw_reach_received(struct tw_node *node, uint16_t peer, const struct tw_msg_links *links);
-/* The links of this node changed. */
+/* Derives the graph anew and lets LINKS be sent, because the links of this node changed. */
 void tw_reach_changed(struct tw_node *node);
-/* Derives the graph anew: the roster changed. Costs nothing if the members are the same. */
+/* Derives the graph anew for a new roster. Costs nothing if the members are the same. */
 void tw_reach_set_roster(struct tw_node *node);
 /* Notes which members are present (tw_reach_is_present). */
 void tw_reach_note(struct tw_node *node);
 /* Sends LINKS to all peers when it is due. */
 void tw_reach_send(struct tw_node *node);
 
-/* Member `idx` is linked to us, or a live member claims a link to it. Such a claim counts only for
- * a member whose work was listed within the last HEARSAY_ROUNDS rounds. */
+/* True if member `idx` is linked to us, or a live member claims a link to it. Such a claim counts
+ * only for a member whose work was listed within the last HEARSAY_ROUNDS rounds. */
 bool tw_reach_is_present(const struct tw_node *node, uint32_t idx);
-/* Number of present members that member `idx` is linked to, itself included. */
+/* Returns the number of present members that member `idx` is linked to, itself included. */
 uint32_t tw_reach_count(const struct tw_node *node, uint32_t idx);
-/* Member `idx` reaches a majority, so it can decide a round. */
+/* True if member `idx` reaches a majority, so that it can decide a round. */
 bool tw_reach_has_majority(const struct tw_node *node, uint32_t idx);
-/* The node is linked to us, or more members claim to be linked to it than may lie. */
+/* True if the node is linked to us, or more members claim a link to it than may lie. */
 bool tw_reach_is_known(const struct tw_node *node, const struct tw_id *id);
-/* Members of `among` that most contributors can reach: their number of links to present members is
- * the highest, or less by at most one in REACH_ONE_IN. In a full mesh, all of them. */
+/* Returns the members of `among` that most contributors can reach. Their number of links to present
+ * members is at most one in REACH_ONE_IN below the highest. In a full mesh, these are all members.
+ */
 uint64_t tw_reach_owners(const struct tw_node *node, uint64_t among);
 
 #endif

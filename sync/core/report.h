@@ -15,29 +15,30 @@ enum tw_report_kind {
     TW_REPORT_ROUND_COMMITTED, /* this node learnt that `record` is committed */
     TW_REPORT_LINEAGE,         /* this node is now in lineage `id` (fork or adoption) */
     TW_REPORT_STATE,           /* `state` changed */
-    TW_REPORT_MISBEHAVED,      /* `peer` broke the rules: `reason` */
-    TW_REPORT_REFUSED, /* this owner did not merge the contribution of member `id`, which was
-                          too large, for the 1st, 2nd, 4th, 8th ... time in a row */
+    TW_REPORT_MISBEHAVED,      /* node `id` broke the rules: `reason` */
+    TW_REPORT_REFUSED, /* this owner did not merge the contribution of member `id`, because it was
+                          too large; sent at the 1st, 2nd, 4th, 8th ... time in a row */
     TW_REPORT_STRUCK, /* member `id` owns no part for a while. `reason`: TW_CORRUPT if its result is
                          not the merge, TW_LIMIT if its result was an outlier. In pairs: its
                          payloads were unreadable or outliers, and this node does not merge with it
                          for a while */
-    TW_REPORT_STALLED, /* member `id` held up rounds and is not waited for for a while */
-    TW_REPORT_INSANE,  /* this node refused a result of member `id`, as it is an outlier */
+    TW_REPORT_STALLED, /* member `id` held up rounds, and this node does not wait for it for a while
+                        */
+    TW_REPORT_INSANE,  /* this node refused a result of member `id`, because it is an outlier */
     TW_REPORT_FULL,    /* node `id`, perhaps this one, asks to join a full roster */
     TW_REPORT_PAIRED,  /* the round just committed merged with node `id` */
     TW_REPORT_FORGED,  /* peer `id` sent a record that its group did not decide */
     TW_REPORT_LEFT, /* this node leaves its lineage for that of peer `id`, although most members of
-                       its roster are linked to it and still in the old lineage. Not of a lineage
-                       that has just begun, nor for the one that it came from */
+                       its roster are linked and still in the old lineage. Not sent if the old
+                       lineage has just begun, nor on a return to the lineage that it came from */
     TW_REPORT_OUTLIER,   /* a committed record lists a result of member `id` that this node refuses;
-                            it is applied all the same */
-    TW_REPORT_TWO_FACED, /* node `id` signed two statements about one ballot that exclude each
-                            other: every node bans it */
+                            it is applied nevertheless */
+    TW_REPORT_TWO_FACED, /* node `id` signed two contradicting statements about one ballot: every
+                            node bans it */
     TW_REPORT_ONE_SIDED, /* this node merged with node `id`, which did not merge with it */
-    TW_REPORT_DIFFERS,   /* `id` is this node: most members have another anchor of fragment `part`,
-                            and it is fetched from them. Else member `id` has another anchor than
-                            this node, which does not merge its work in this round */
+    TW_REPORT_DIFFERS,   /* if `id` is this node: most members have another anchor of fragment
+                            `part`, and this node fetches theirs. Otherwise: member `id` has another
+                            anchor than this node, which does not merge its work in this round */
 };
 
 struct tw_report {
@@ -48,8 +49,8 @@ struct tw_report {
     const struct tw_record *record; /* borrowed until the next event */
     uint64_t round; /* STRUCK: round of the result; REFUSED: round of the contribution; DIFFERS:
                        open round */
-    uint32_t part;  /* STRUCK: of the result; DIFFERS: the fragment */
-    uint32_t times; /* REFUSED: rounds in a row */
+    uint32_t part;  /* STRUCK: part of the result; DIFFERS: the fragment */
+    uint32_t times; /* REFUSED: number of refusals in a row */
 };
 
 #endif

@@ -8,7 +8,7 @@
 
 /* ---- single votes --------------------------------------------------------------------------- */
 
-/* The vote of a member that has this nonce in the roster. */
+/* Returns the vote of the member with this nonce in the roster, as the text to be signed. */
 static struct tw_ballot_vote vote_of(const struct tw_node *node, uint64_t nonce,
                                      const struct tw_msg_accept *accept) {
     return (struct tw_ballot_vote){.run = node->cfg.run,
@@ -128,8 +128,7 @@ static struct tw_msg_accept vote_for(const struct tw_record *record, enum tw_vot
                                   .digest = tw_record_digest(record)};
 }
 
-/* The deliberate bug TWO_VOTES of mutants.h: the signature of any member passes for that of this
- * one. */
+/* The mutant TWO_VOTES (mutants.h): accepts the signature of any member in place of this one's. */
 static bool is_any_vote(const struct tw_node *node, const struct tw_roster *roster,
                         struct tw_ballot_vote vote, const uint8_t *signature) {
     for (uint32_t i = 0; TW_IS_MUTANT(node, TW_MUTANT_TWO_VOTES) && i < roster->count; i++) {
@@ -139,7 +138,8 @@ static bool is_any_vote(const struct tw_node *node, const struct tw_roster *rost
     return false;
 }
 
-/* The first `needed` voters, if these members of the roster signed. */
+/* Returns the set of the first `needed` voters of the proof, or 0 if one of their signatures is
+ * false. */
 static uint64_t check_voters(const struct tw_node *node, const struct tw_roster *roster,
                              uint32_t needed, const struct tw_msg_accept *accept,
                              const struct tw_proof *proof) {

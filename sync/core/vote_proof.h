@@ -6,37 +6,37 @@
 #include "proto/message.h"
 #include "sync/core/state/node.h"
 
-/* Sign with this node's key. */
+/* These sign with this node's key. */
 void tw_vote_proof_sign(const struct tw_node *node, struct tw_msg_accept *accept);
 void tw_vote_proof_sign_promise(const struct tw_node *node, struct tw_msg_promise *promise);
 void tw_vote_proof_sign_result(const struct tw_node *node, struct tw_msg_result *result);
 void tw_vote_proof_sign_join(const struct tw_node *node, struct tw_msg_join *join);
-/* The node `id` asked for a seat under this nonce, in this round of our lineage. */
+/* True if node `id` asked for a seat under this nonce, in this round of our lineage. */
 bool tw_vote_proof_is_join(const struct tw_node *node, const struct tw_id *id, uint64_t nonce,
                            uint64_t round, const uint8_t signature[TW_SIGNATURE_BYTES]);
-/* Member `idx` of the roster signed this result, its part `k` of the open round. */
+/* True if member `idx` of the roster signed this result for part `k` of the open round. */
 bool tw_vote_proof_is_result(const struct tw_node *node, uint32_t idx, uint32_t k,
                              const struct tw_part *part,
                              const uint8_t signature[TW_SIGNATURE_BYTES]);
-/* Member `idx` of the roster signed this vote. */
+/* True if member `idx` of the roster signed this vote. */
 bool tw_vote_proof_is_vote(const struct tw_node *node, uint32_t idx,
                            const struct tw_msg_accept *accept);
-/* Member `idx` signed this promise, and the lock in it holds. */
+/* True if member `idx` signed this promise, and the proof of its lock holds. */
 bool tw_vote_proof_is_promise(const struct tw_node *node, uint32_t idx,
                               const struct tw_msg_promise *promise);
-/* Enough members of the present roster signed a vote of this phase for the record of the open
- * round. One check of a signature for each vote needed, at most. */
+/* True if enough members of the present roster signed a vote of this phase for the record. Checks
+ * at most as many signatures as votes are needed. */
 bool tw_vote_proof_holds(const struct tw_node *node, enum tw_vote_phase phase,
                          const struct tw_record *record, const struct tw_proof *proof);
 /* Like tw_vote_proof_holds, for any roster and round. Returns the set of members whose votes were
- * checked; 0: not enough, or a signature is false. */
+ * checked, or 0 if these are too few or a signature is false. */
 uint64_t tw_vote_proof_voters(const struct tw_node *node, const struct tw_roster *roster,
                               enum tw_vote_phase phase, const struct tw_record *record,
                               const struct tw_proof *proof);
-/* Enough members promised the ballot of this proposal. If some of them have a lock, the proposal is
- * the record of the newest of these locks. */
+/* True if enough members promised the ballot of this proposal. If some of them have a lock, the
+ * proposal must be the record of the newest of these locks. */
 bool tw_vote_proof_justifies(const struct tw_node *node, const struct tw_msg_propose *propose);
-/* Proves a record of a roster that is this node alone. */
+/* Makes the proof of a record whose roster is this node alone. */
 void tw_vote_proof_alone(const struct tw_node *node, const struct tw_record *record,
                          struct tw_proof *proof);
 
