@@ -11,7 +11,7 @@
 enum { STATEMENT_KINDS = TW_VOTE_RESULT + 1, LIARS_MAX = 64 };
 
 struct evidence {
-    struct tw_id lineage, parent; /* parent: digest of the newest record, which has the roster */
+    struct tw_id lineage, parent; /* parent: digest of the newest record, which holds the roster */
     uint64_t round;
     /* Newest checked statement of each member and phase; ballot 0: none. */
     struct {
@@ -19,7 +19,7 @@ struct evidence {
         struct tw_statement statement;
     } heard[STATEMENT_KINDS][TW_MEMBERS_MAX];
     uint64_t convicted_us; /* time of the newest evidence */
-    /* Nodes against which evidence was passed on, a ring. */
+    /* Ring buffer of nodes against which this node has passed evidence on. */
     uint32_t liars_count;
     struct tw_id liars[LIARS_MAX];
 };

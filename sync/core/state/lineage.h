@@ -20,17 +20,19 @@ struct log {
      * too large. */
     bool was_refused[TW_ROUNDS_KEPT];
     uint64_t begin;     /* rounds [begin, at.rounds) are in `records` */
-    bool is_begin_told; /* the oldest record came from the peer whose lineage this node adopted: no
-                           older record of this log proves it */
-    uint64_t contributed_count, missed_count; /* committed rounds with / without this node */
-    uint64_t refused_count;                   /* committed rounds in which was_refused */
-    struct tw_id refused_by;                  /* the owner that refused last; zero: none yet */
+    bool is_begin_told; /* the oldest record came from the peer whose lineage this node adopted, so
+                           no earlier record of this log proves it */
+    uint64_t contributed_count,
+        missed_count;        /* committed rounds with and without this node's work */
+    uint64_t refused_count;  /* committed rounds in which was_refused */
+    struct tw_id refused_by; /* the owner that refused last; zero: none yet */
     bool is_reported;    /* a report of the current event borrows a row of `records`, so none may be
                             overwritten */
     bool is_finish_sent; /* FINISH was sent: the run is over */
     struct {
         struct tw_id id;
-        uint64_t round;      /* newest such round + 1; 0: free row */
+        uint64_t round;      /* number of the newest round with that node's work, plus 1; 0: free
+                                row */
     } mixed[TW_MEMBERS_MAX]; /* nodes whose work entered this node's anchor */
 };
 
@@ -56,23 +58,24 @@ struct claim {
 };
 
 struct lineage {
-    bool needs_tip;         /* following a lineage whose newest record has not arrived yet */
-    bool was_shared;        /* the state held is or was the merge of a group */
-    bool is_settling;       /* the lineage is about to change: no more of its rounds are applied */
-    bool is_shut_out;       /* this node is a RECEIVER that asks to join a full roster */
-    uint64_t majority_us;   /* last time at which a majority of the roster was live */
-    uint64_t donor_us;      /* last time at which a donor (member that serves the state) was live */
+    bool needs_tip;       /* this node follows a lineage whose newest record has not arrived yet */
+    bool was_shared;      /* this node's state is, or once was, merged by a group */
+    bool is_settling;     /* the lineage is about to change: no more of its rounds are applied */
+    bool is_shut_out;     /* this node is a RECEIVER that asks to join a full roster */
+    uint64_t majority_us; /* last time at which a majority of the roster was live */
+    uint64_t donor_us;    /* last time at which a donor (member that serves the state) was live */
     struct support support; /* supporters of our lineage: its roster, or the supporters that it had
                                when it was adopted */
     struct claim claim;     /* the claim about another lineage that is being checked */
     struct tw_id leader;    /* peer on whose claim the lineage was adopted; zero: none */
-    uint64_t moved_us;      /* last time at which a chunk arrived, or no peer owed this node any */
+    uint64_t moved_us;      /* last time at which a record or chunk arrived, or this node needed
+                               none */
     /* Time before which no solo round may start, and the start of that hold. */
     uint64_t solo_hold_us, hold_began_us;
     uint64_t fed_us; /* when a peer last received a chunk of our state that was new to it */
     uint64_t join_us, join_round; /* time and round of the last JOIN */
-    uint64_t seatless_us; /* time of the first JOIN since this node had no seat; 0: it has one, or
-                             does not ask */
+    uint64_t seatless_us; /* time of the first JOIN since this node has had no seat; 0: it does not
+                             ask for one */
     struct {
         struct tw_id id;
         struct tw_msg_join join;

@@ -1,12 +1,12 @@
 /* node.h - struct tw_node: all state of the core. Private to sync/.
  *
  * The core is level-triggered. An event is only recorded. Then node.c calls the *_advance function
- * of each file in a fixed order (the walk). Each function requests all that is missing and not yet
- * requested. A lost message, a dead worker or a restart therefore needs no code of its own: the
+ * of each file in a fixed order (the walk). Each function requests all data that is missing and not
+ * yet requested. A lost message, a dead worker or a restart therefore needs no code of its own: the
  * next walk asks again.
  *
- * Data lies at the bottom: every room of sync/ reads it. Calls between rooms go downward only:
- * README.md has the order. */
+ * The state is the lowest layer: every folder of sync/ reads it. Calls between folders go downward
+ * only, in the order of README.md. */
 #ifndef TW_SYNC_CORE_STATE_NODE_H
 #define TW_SYNC_CORE_STATE_NODE_H
 
@@ -64,8 +64,9 @@ struct tw_node {
     struct pair pair;
 
     struct link links[TW_PEERS_MAX];
-    uint64_t link_keys[TW_PEERS_MAX]; /* first bytes of the peers' ids: eight per cache line */
-    uint16_t links_end;               /* no link is up from this number on */
+    uint64_t link_keys[TW_PEERS_MAX]; /* first 8 bytes of the peers' ids, so that a search reads
+                                         eight per cache line */
+    uint16_t links_end;               /* highest number of a link that is up, plus 1 */
 
     struct payload payloads[TW_PAYLOADS_MAX];
     uint32_t payloads_end; /* all rows from this one on are free */

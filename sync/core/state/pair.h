@@ -20,12 +20,13 @@ struct pair {
     bool has_partner;
     struct tw_id partner; /* ASKING: node that was asked; later: node that accepted */
     struct tw_pair_id id;
-    bool owes_request, owes_accept, owes_offer; /* messages yet to be sent */
+    bool owes_request, owes_accept, owes_offer; /* true for messages that are yet to be sent */
     bool is_whole;                              /* the partner wants our phi uncompressed */
     uint64_t deadline_us, began_us, retry_us, ask_us;
     uint64_t asked; /* set of peers asked in this round */
     uint32_t asked_count;
-    bool is_encoding; /* the worker owes ENCODED, perhaps for an abandoned exchange */
+    bool is_encoding; /* the worker has yet to answer with ENCODED, perhaps for an abandoned
+                         exchange */
     uint64_t step;    /* this node's step at which Delta was computed */
     struct tw_msg_pair_offer own, theirs;
     bool has_theirs, is_merging;
@@ -34,8 +35,9 @@ struct pair {
     /* this node's step, and the time, at the fragment's last merge */
     uint64_t synced_step[TW_FRAGMENTS_MAX], synced_us[TW_FRAGMENTS_MAX];
     bool is_donor_lost;                 /* the node whose state is being fetched does not deliver */
-    bool needs_whole[TW_FRAGMENTS_MAX]; /* the last phi coded on a lattice was too far away */
-    struct {                            /* newest pair steps, a ring */
+    bool needs_whole[TW_FRAGMENTS_MAX]; /* a partner's payloads were unusable, so the next phi is
+                                           requested uncompressed */
+    struct {                            /* ring buffer of the newest pair steps */
         bool is_open;                   /* the partner has not announced that it took no step */
         struct tw_pair_id id;
         struct tw_id with;

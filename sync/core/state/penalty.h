@@ -10,12 +10,14 @@
 
 enum tw_penalty_kind {
     TW_PENALTY_STRIKE,         /* wrong result; in pairs, unreadable or far too large payloads */
-    TW_PENALTY_STALL_OWNER,    /* rounds held up: a contribution announced, no result delivered */
-    TW_PENALTY_STALL_PROPOSER, /* rounds held up: turn missed, or others' ballots ended without a
-                                  decision */
+    TW_PENALTY_STALL_OWNER,    /* owner that held up rounds: it announced a contribution, but
+                                  delivered no result in time */
+    TW_PENALTY_STALL_PROPOSER, /* proposer that held up rounds: it missed its turn, or ended others'
+                                  ballots without a decision */
     TW_PENALTY_UNMERGED,       /* contribution too large to be merged: only counted */
-    TW_PENALTY_DONOR,          /* pairs: this node took over its state, so its clock may be false */
-    TW_PENALTY_CLAIM,          /* its claim about its lineage was false */
+    TW_PENALTY_DONOR,          /* pairs: node whose state this node took over, so its clock may be
+                                  false */
+    TW_PENALTY_CLAIM,          /* the member's claim about its lineage was false */
     TW_PENALTY_FETCH,          /* wrong bytes of the dataset */
     TW_PENALTY_KINDS
 };

@@ -15,7 +15,7 @@ struct queued_action {
     enum tw_action_kind kind;
     uint16_t peer;
     uint16_t slot; /* index of `messages` or `bodies` */
-    /* SEND_CHUNK, EXPECT, VERIFY, DROP; CLOSE: the reason in idx */
+    /* used by SEND_CHUNK, EXPECT, VERIFY and DROP; CLOSE has its reason in idx */
     uint32_t idx, bytes;
     uint64_t elements, begin;
     uint32_t fragment;

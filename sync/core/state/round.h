@@ -18,7 +18,8 @@ struct contribution {
     bool is_absent; /* CONTRIB had zero bytes: the member sits the round out */
     bool is_bad;    /* this node cannot merge the contribution */
     uint64_t received_us;
-    uint64_t ready_us; /* when the payload for our part had arrived and was checked; 0: not yet */
+    uint64_t
+        ready_us; /* when the payload for our part had arrived and passed its check; 0: not yet */
     struct tw_msg_contrib announced;
 };
 
@@ -27,7 +28,7 @@ enum own_state {
     OWN_ENCODING,
     OWN_READY, /* encoded, but the round is neither due nor active */
     OWN_SENT,
-    OWN_REFUSED, /* not encoded; tried again until the round is active, then sent as absent */
+    OWN_REFUSED, /* encoding failed; retried until the round is active, then announced as absent */
 };
 enum proposer_phase {
     PROPOSER_IDLE,
@@ -40,15 +41,16 @@ enum proposer_phase {
 /* The one round that is being decided: number node->at.rounds. Sets of members are bit masks by
  * roster index, sets of parts by part number, sets of ranks by rank. */
 struct round {
-    uint64_t active_us; /* when this node took the round to have begun (round.c); 0: not yet */
+    uint64_t active_us; /* when the round began for this node (round.c); 0: not yet */
     uint64_t begun;     /* set of members that sent a message about the round */
-    uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX]; /* elements of each part */
+    uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX]; /* first element and number of elements of
+                                                          each part */
     uint32_t owners[TW_PARTS_MAX], owners_count;
     uint32_t rank[TW_MEMBERS_MAX];      /* rank[i]: roster index of the member with rank i */
     int self_idx, self_part, self_rank; /* roster index, part and rank of this node; -1: none */
 
     enum own_state own;
-    uint64_t own_step, own_tokens; /* this node's counts when Delta was computed */
+    uint64_t own_step, own_tokens; /* this node's step and token counts when Delta was computed */
     uint64_t own_retry_us;
     struct contribution contributions[TW_MEMBERS_MAX];
 
@@ -60,13 +62,15 @@ struct round {
     uint64_t intake_closed_us;
     struct {
         bool has;
-        bool is_shown;     /* by a proposal alone: the owner has not sent it to this node */
+        bool is_shown;     /* known from a proposal alone: the owner has not sent the result to this
+                              node */
         uint64_t bare;     /* set of contributors whose signatures are missing */
         uint64_t asked_us; /* when the owner was asked for these signatures; 0: not yet */
         uint64_t announced_us;
         struct tw_msg_result announced;
     } results[TW_PARTS_MAX];
-    uint64_t result_seq; /* STORE_VOTE that says that our result is signed; 0: not requested */
+    uint64_t result_seq; /* number of the STORE_VOTE that records our signed result; 0: not
+                            requested */
     uint64_t results_us; /* when the last result was announced; 0: some are missing */
     uint64_t turn_us;    /* when it became this node's turn to propose; 0: not yet */
 
@@ -78,8 +82,10 @@ struct round {
     uint64_t offer_ballot, offer_us; /* offer_us: arrival of the offer */
     struct tw_record offer;
     bool is_offer_carried;      /* a lock requires this record */
-    uint64_t voted_us;          /* our last vote for a proposal of another; 0: not waited for */
-    struct tw_proof offer_lock; /* LOCK arrived before the results: phase 1 at offer_ballot */
+    uint64_t voted_us;          /* when we last voted for another member's proposal; 0: its outcome
+                                   is not awaited */
+    struct tw_proof offer_lock; /* votes of phase 1 at offer_ballot, if LOCK arrived before the
+                                   results */
 
     /* vetoes: veto.c */
     uint32_t left_out;                 /* set of parts that our proposals leave out */
@@ -98,9 +104,10 @@ struct round {
     struct tw_proof best_lock;                    /* the newest lock in a promise; none: ballot 0 */
     struct tw_record best;                        /* record of best_lock */
     struct tw_record proposal;
-    uint32_t joins_count; /* JOINs of the new members of proposal.next, in their order */
+    uint32_t joins_count; /* signed JOINs of the new members of proposal.next, in their order */
     uint8_t joins[TW_JOINS_MAX][TW_SIGNATURE_BYTES];
-    struct tw_proof lock, proof; /* votes of accepted_by for `proposal`, of phase 1 and 2 */
+    struct tw_proof lock,
+        proof; /* votes for `proposal` by accepted_by, of phase 1 and of phase 2 */
 };
 
 /* Times learned from earlier rounds. */
@@ -108,7 +115,7 @@ struct pace {
     uint64_t last_commit_us;
     bool was_active;      /* this node saw the last committed round while it was open */
     uint64_t patience_us; /* longest wait for the parts of a round */
-    /* Delays of contributions after the first one of their round, a ring. */
+    /* Ring buffer of the delays of contributions after the first one of their round. */
     uint64_t arrivals_us[ARRIVALS_KEPT];
     uint32_t arrivals_count; /* since the start */
 };

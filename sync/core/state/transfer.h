@@ -9,7 +9,7 @@
 #include "proto/message.h"
 #include "proto/worker_request.h"
 
-/* The fetch of a fragment's state that this node does not hold. */
+/* The fetch of the state of a fragment that this node lacks. */
 struct state_fetch {
     enum tw_load_mode mode; /* effect of its LOAD on theta */
     bool has_offer;         /* `offer` is the answer to our STATE_GET */
@@ -23,7 +23,7 @@ struct state_fetch {
     uint32_t fed_failed_rounds; /* failed rounds of the payload at that time */
 };
 
-/* The packed state of a fragment for others. */
+/* The state of a fragment, packed for other nodes. */
 struct state_export {
     bool is_valid;             /* (phi, u) have not changed since they were packed */
     struct tw_msg_state offer; /* answer to STATE_GET */

@@ -38,7 +38,8 @@ struct lease {
     bool has_robbed; /* the holder took the lease while another proposer held it */
     uint32_t member; /* roster index of the holder */
     uint64_t ballot, began_us, until_us;
-    uint32_t distrusted_count; /* promises to proposers that are not waited for, in this round */
+    uint32_t distrusted_count; /* promises in this round to proposers that are not waited for (L4 of
+                                  ballot_lease.c) */
     /* set of members that proposed in this round, or sent PREPARE before the other ranks were due
      * */
     uint64_t active;
@@ -55,7 +56,7 @@ static inline void tw_lease_clear(struct lease *lease) {
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) lease->asked[i].ballot = 0;
 }
 
-/* The rank of the proposer that uses this ballot. */
+/* Returns the rank of the proposer that uses this ballot. */
 static inline uint32_t tw_ballot_rank(uint64_t ballot) {
     return ballot == 1 ? 0 : (uint32_t)(ballot % TW_MEMBERS_MAX);
 }
