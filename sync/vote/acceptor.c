@@ -1,7 +1,7 @@
 /* acceptor.c - the acceptor of the open round. proposer.c is the other side.
  *
  * A ballot has two phases, as in PBFT, because members may lie. State per round: promised ballot,
- * accepted (ballot, record), lock. It is on disk before it is sent.
+ * accepted (ballot, record), lock. Each change is on disk before it is sent.
  *
  *   phase 1  A member accepts a record once it holds and has verified every result in it. Enough
  *            members can thus always serve a committed round. check/veto.c has the refusals.
@@ -12,14 +12,15 @@
  * The proposal must be the record of the newest of these locks. Without a lock it may be any
  * record.
  *
- * Why one record is decided: let v be decided at ballot b. Of its voters in phase 2, all but f are
- * honest and have the lock. Enough promises for a ballot above b include one of these members. It
- * promised after it had voted, because it votes for no ballot below its promise, so it reports a
- * lock of b or later. By induction, the locks of all ballots from b on are of v. The proposal is v.
+ * Why only one record is decided: let record v be decided at ballot b. Of its voters in phase 2,
+ * all but f are honest and have the lock. Enough promises for a ballot above b include one of these
+ * members. That member promised after it had voted, because it votes for no ballot below its
+ * promise. So it reports a lock of ballot b or later. By induction, all locks from ballot b on are
+ * for v, and so is the proposal.
  *
  * A member that accepts another record at a later ballot drops its lock. Enough members promised
- * that ballot without this lock, or with a newer one. So its record was not decided and cannot be.
- */
+ * that ballot without this lock, or with a newer one. So the record of the dropped lock was not
+ * decided and cannot be. */
 #include "sync/vote/acceptor.h"
 
 #include "sync/check/proposal_check.h"
@@ -73,9 +74,8 @@ void tw_acceptor_turn(struct tw_node *node) {
     node->acceptor.replies_count = 0;
 }
 
-/* The vote is on disk since STORE_VOTE *seq. After a failed write, stores it again and updates
- * *seq.
- */
+/* True if the vote of STORE_VOTE number *seq is on disk. After a failed write, stores the vote
+ * again and updates *seq. */
 static bool is_stored(struct tw_node *node, uint64_t *seq) {
     if (node->acceptor.stored_seq >= *seq) return true;
     if (node->acceptor.store_failed_us == 0) return false; /* on its way */
@@ -157,9 +157,9 @@ void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok) {
     if (seq > node->acceptor.stored_seq) node->acceptor.stored_seq = seq;
 }
 
-/* The reply still agrees with the vote. A later promise may have overtaken it, or a vote at its own
- * ballot. The lock that a promise names may then be gone, and the proposer already has enough
- * promises. */
+/* True if the reply still agrees with the stored vote. A later promise may have overtaken it. So
+ * may a vote at the ballot of a promise: then the lock that the promise names may be gone, and the
+ * proposer already has enough promises. */
 static bool is_true(const struct tw_vote *vote, const struct reply *reply) {
     const bool has_vote = vote->has_accepted != 0 && reply->ballot == vote->accepted_ballot;
     if (reply->kind == REPLY_PROMISE) return reply->ballot == vote->promised && !has_vote;
@@ -204,8 +204,8 @@ static void send_nack(struct tw_node *node, uint16_t peer, uint64_t promised) {
     tw_act_send(node, message, peer);
 }
 
-/* The ballot contains the rank of this peer, so no two proposers use the same one. It is also at
- * most BALLOT_LEAP_MAX above the promised ballot. */
+/* True if the ballot contains the rank of this peer, so that no two proposers use the same one. It
+ * must also be at most BALLOT_LEAP_MAX above the promised ballot. */
 static bool is_ballot_of(const struct tw_node *node, uint16_t peer, uint64_t ballot) {
     const struct round *round = &node->round;
     const uint32_t rank = tw_ballot_rank(ballot);
@@ -262,7 +262,7 @@ static void forget_offer(struct tw_node *node) {
     round->has_offer = false;
 }
 
-/* The offer is the record that this node accepted last. */
+/* True if the offer is the record that this node accepted last. */
 static bool is_offer_accepted(const struct tw_node *node) {
     if (node->vote.has_accepted == 0 || node->vote.round != node->at.rounds) return false;
     const struct tw_id before = tw_record_digest(&node->vote.accepted);
@@ -270,22 +270,24 @@ static bool is_offer_accepted(const struct tw_node *node) {
     return tw_id_equal(&before, &now);
 }
 
-/* The offer was accepted before, or has a lock. It is then accepted whatever its results are: it
- * may be decided. */
+/* True if the offer was accepted before, or has a lock. It may be decided, so it is then accepted
+ * whatever its results are. */
 static bool is_offer_settled(const struct tw_node *node) {
     const struct round *round = &node->round;
     return round->is_offer_carried || round->offer_lock.ballot != 0 || is_offer_accepted(node);
 }
 
-/* Another record at the ballot of our vote. A lock of an earlier ballot does not justify it: its
- * proposer could have promises for both records, and lock both with members that vote twice. */
+/* True if the offer is another record at the ballot of our vote. A lock of an earlier ballot does
+ * not justify such an offer: a proposer with promises for both records could get a lock for each,
+ * from members that vote twice. */
 static bool is_second_offer(const struct tw_node *node) {
     return node->vote.has_accepted != 0 && node->vote.round == node->at.rounds &&
            node->round.offer_ballot == node->vote.accepted_ballot && !is_offer_accepted(node) &&
            !TW_IS_MUTANT(node, TW_MUTANT_SECOND_VOTE);
 }
 
-/* The offer of a member that was proven false waits until others have had time to propose. */
+/* True if the offer must wait until others have had time to propose, because its proposer was
+ * proven false. */
 static bool must_offer_wait(struct tw_node *node) {
     const struct round *round = &node->round;
     const uint32_t proposer = round->rank[tw_ballot_rank(round->offer_ballot)];
@@ -294,9 +296,9 @@ static bool must_offer_wait(struct tw_node *node) {
            tw_lease_must_wait(node, proposer, round->offer_us);
 }
 
-/* An offer is weak in two cases: its proposer was proven false and must still wait, or its ballot
- * is not promised and an honest proposer would not have made it. A weak offer gets a vote only if
- * no better offer arrives, and this node does not wait for it. */
+/* True for a weak offer: its proposer was proven false and must still wait, or its ballot is not
+ * promised and an honest proposer would not have made it. A weak offer gets a vote only if no
+ * better offer arrives, and this node does not wait for it. */
 static bool is_offer_weak(struct tw_node *node) {
     const struct round *round = &node->round;
     if (must_offer_wait(node)) return true;
@@ -309,7 +311,7 @@ bool tw_acceptor_has_offer(struct tw_node *node) {
     return node->round.has_offer && !is_offer_weak(node);
 }
 
-/* Gives the lease to the proposer of an offer that is not weak, once. */
+/* Gives the lease, once, to the proposer of an offer that is not weak. */
 static void lease_offer(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->is_offer_leased || is_offer_weak(node)) return;
@@ -318,7 +320,8 @@ static void lease_offer(struct tw_node *node) {
     tw_lease_propose(node, proposer, round->offer_ballot);
 }
 
-/* The lowest ballot needs no promises: no member can have voted before it. */
+/* True if the promises allow the proposal. The lowest ballot needs none: no member can have voted
+ * before it. */
 static bool is_justified(const struct tw_node *node, const struct tw_msg_propose *propose) {
     const bool needs_promises = propose->ballot > 1 || propose->promises.voters != 0;
     return !needs_promises || TW_IS_MUTANT(node, TW_MUTANT_OTHER_VALUE) ||
@@ -326,12 +329,13 @@ static bool is_justified(const struct tw_node *node, const struct tw_msg_propose
            tw_vote_proof_justifies(node, propose);
 }
 
-/* Each new member asked for its seat in this round, under its nonce. A seat whose member does not
- * know of it has no vote: a few of them, and the group could decide nothing. */
+/* True if each new member signed a JOIN for this round under its nonce. A seat whose member does
+ * not know of it casts no vote: with a few of them, the group could decide nothing. */
 static bool are_joins_signed(const struct tw_node *node, const struct tw_msg_propose *propose) {
     const struct tw_roster *next = &propose->record.next;
     uint32_t count = 0;
-    /* The simulator's liars hold no keys of the nodes that they invent; real ones do. */
+    /* Real liars hold the keys of the nodes that they invent. The simulator's do not, so these two
+     * mutants skip the check. */
     if (TW_IS_MUTANT(node, TW_MUTANT_ANY_COMPANY) || TW_IS_MUTANT(node, TW_MUTANT_STRANGERS_KNOWN))
         return true;
     for (uint32_t i = 0; i < next->count; i++) {
@@ -346,10 +350,10 @@ static bool are_joins_signed(const struct tw_node *node, const struct tw_msg_pro
     return count == propose->joins_count;
 }
 
-/* Promises free the proposer to propose this; contributors signed their rows, owners their results,
- * and new members their JOINs. Otherwise an owner could list a contribution that nobody made, and
- * no audit could repeat the merge. A record with a lock needs no check of these: the voters in the
- * lock made it. */
+/* True if promises allow this proposal, contributors signed their rows, owners their results, and
+ * new members their JOINs. Otherwise an owner could list a contribution that nobody made, and no
+ * audit could repeat the merge. A record with a lock needs no check of signatures: the voters in
+ * the lock made it. */
 static bool is_proven(const struct tw_node *node, const struct tw_msg_propose *propose) {
     const struct tw_record *record = &propose->record;
     if (!is_justified(node, propose)) return false;
@@ -367,7 +371,8 @@ static bool is_proven(const struct tw_node *node, const struct tw_msg_propose *p
     return are_joins_signed(node, propose);
 }
 
-/* The results of a proven proposal are announced by their owners, perhaps to its proposer alone. */
+/* Learns the results of a proven proposal, which their owners may have announced to its proposer
+ * alone. */
 static void learn_results(struct tw_node *node, const struct tw_msg_propose *propose) {
     for (uint32_t k = 0; k < propose->record.parts_count && propose->lock.ballot == 0; k++) {
         const struct tw_part *part = &propose->record.parts[k];
@@ -405,7 +410,7 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
         send_nack(node, peer, round->offer_ballot);
         return;
     }
-    /* This acceptor has not promised the ballot, and another proposer holds its lease. Its vote is
+    /* Another proposer holds the lease, and this acceptor has not promised the ballot. Its vote is
      * not needed: a majority can accept the proposal without it. */
     const bool is_promised = propose->ballot <= node->vote.promised;
     if (!is_promised && tw_lease_is_others(node, (uint32_t)idx)) return;
@@ -430,8 +435,8 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
     lease_offer(node);
 }
 
-/* True if this node holds every result in the offer, verified. Fetches missing ones. *is_lost: one
- * of them is lost. */
+/* Fetches missing results of the offer. Returns true if this node holds all of them, verified. Sets
+ * *is_lost if one of them is lost. */
 static bool is_offer_complete(struct tw_node *node, bool *is_lost) {
     struct round *round = &node->round;
     bool is_complete = true;
@@ -451,8 +456,8 @@ static bool is_offer_complete(struct tw_node *node, bool *is_lost) {
     return is_complete;
 }
 
-/* A result of the offer is late or lost, or its owner is stalled. Another proposer may try
- * meanwhile. */
+/* True if a result of the offer is late or lost, or its owner is stalled. Another proposer may then
+ * try meanwhile. */
 static bool is_offer_silent(struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t k = 0; k < round->offer.parts_count; k++) {
@@ -467,7 +472,7 @@ static bool is_offer_silent(struct tw_node *node) {
     return false;
 }
 
-/* Votes for the offer in phase 1; in phase 2 if its lock has arrived. */
+/* Votes for the offer: in phase 1, or in phase 2 if its lock has arrived already. */
 static void accept_offer(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_vote *vote = &node->vote;
@@ -529,14 +534,14 @@ void tw_acceptor_consider(struct tw_node *node) {
 
 /* ---- lock ----------------------------------------------------------------------------------- */
 
-/* The vote is for the record of the lock, at its ballot. */
+/* True if the vote is for the record of the lock, at its ballot. */
 static bool has_accepted(const struct tw_vote *vote, const struct tw_msg_lock *lock) {
     if (vote->has_accepted == 0 || vote->accepted_ballot != lock->proof.ballot) return false;
     const struct tw_id digest = tw_record_digest(&vote->accepted);
     return tw_id_equal(&digest, &lock->digest);
 }
 
-/* The offer is the record of the lock, at its ballot, and waits for results. */
+/* True if the offer is the record of the lock, at its ballot, and waits for results. */
 static bool is_offered(const struct round *round, const struct tw_msg_lock *lock) {
     if (!round->has_offer || round->offer_ballot != lock->proof.ballot) return false;
     const struct tw_id digest = tw_record_digest(&round->offer);

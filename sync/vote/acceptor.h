@@ -8,8 +8,8 @@ void tw_acceptor_prepare(struct tw_node *node, uint16_t peer, const struct tw_ms
 void tw_acceptor_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose);
 void tw_acceptor_lock(struct tw_node *node, uint16_t peer, const struct tw_msg_lock *lock);
 void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok);
-/* Sends this node's votes that are on disk. True: *own is a reply to this node's own proposer; call
- * again after handling it. */
+/* Sends this node's votes that are on disk. Returns true if *own is a vote for this node's own
+ * proposer; call again after handling it. */
 bool tw_acceptor_reply(struct tw_node *node, struct tw_msg_accept *own);
 /* Writes and signs this node's promise of the ballot. */
 void tw_acceptor_write_promise(const struct tw_node *node, uint64_t ballot,
@@ -19,18 +19,18 @@ void tw_acceptor_promise(struct tw_node *node);
 /* Accepts the offer once this node holds every result in it, verified. */
 void tw_acceptor_consider(struct tw_node *node);
 
-/* There is an offer, and this node waits for it before it proposes itself. */
+/* True if there is an offer that this node waits for before it proposes itself. */
 bool tw_acceptor_has_offer(struct tw_node *node);
 /* Starts a new membership with an empty vote, and stores it. */
 void tw_acceptor_reset(struct tw_node *node);
-/* The nonce of the membership is on disk. Stores it again if the write failed. */
+/* True if the nonce of the membership is on disk. Stores it again if the write failed. */
 bool tw_acceptor_has_nonce(struct tw_node *node);
-/* Stores that this node has signed a result in the open round, once there is one. After a restart
- * it signs no second one. */
+/* Once this node has merged its part, stores that it signs a result in the open round. After a
+ * restart it then signs no second one. */
 void tw_acceptor_keep_result(struct tw_node *node);
-/* Resets the vote for the open round. Older rounds are decided, and their votes not needed. */
+/* Resets the vote for the open round. Older rounds are decided and no longer need their votes. */
 void tw_acceptor_turn(struct tw_node *node);
-/* Stores the vote. Returns the number of the STORED that answers. */
+/* Stores the vote. Returns the number with which STORED will answer. */
 uint64_t tw_acceptor_store(struct tw_node *node);
 
 #endif

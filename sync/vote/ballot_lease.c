@@ -1,6 +1,6 @@
 /* ballot_lease.c - the ballot lease: for a time, an acceptor promises only one proposer's ballots.
  *
- * A promise to one ballot ends the lower ones. Without a lease, a member that sends PREPARE
+ * A promise for one ballot ends all lower ballots. Without a lease, a member that sends PREPARE
  * whenever another one proposes could end every ballot for ever.
  *
  *   L1  The proposer whose ballot was promised holds the lease for LEASE_US, and for LEASE_US more
@@ -8,17 +8,17 @@
  *       a promise is ignored.
  *   L2  The lease ends early when its holder is gone, or is passed over for a refused proposal
  *       (check/veto.c), or when the ballot is our own and we have given it up.
- *   L3  A higher ballot is promised all the same: its proposer may have to propose a locked record
+ *   L3  A higher ballot is promised nevertheless: its proposer may have to propose a locked record
  *       again. But a proposer gets a stall (trust/conduct.c) if it holds the lease and proposes
  *       nothing; if it takes the lease from another and leaves the round open; if it is silent in
  *       its turn; or if it is passed over because it made no use of its votes, or because its
  *       proposal left out most of the round (check/proposal_check.c).
- *   L4  A proposer that has stalled before, or was proven false, is not waited for. Its lease holds
- *       no trusted proposer up. Its PREPAREs wait for LEASE_US and for the present holder, and so
- *       do the proposals of one that was proven false. The wait doubles with each promise to such a
- *       proposer in a round, so that all of them together end few ballots. Then they are answered:
- *       otherwise two nodes that distrust each other would never decide a round.
- *   L5  No PREPARE is promised before there is a round to propose (proposal_check.c).
+ *   L4  A proposer that has stalled before, or was proven false, is not waited for: its lease
+ *       delays no trusted proposer. Its PREPAREs wait for LEASE_US and for the present holder, and
+ * so do the proposals of a proposer that was proven false. The wait doubles with each promise to
+ *       such a proposer in a round, so that all of them together end few ballots. After the wait
+ * they are answered: otherwise two nodes that distrust each other would never decide a round. L5 No
+ * PREPARE is promised before enough results are announced (tw_proposal_is_early).
  *
  * To promise late, or never, is always safe. */
 #include "sync/vote/ballot_lease.h"
@@ -42,10 +42,10 @@ static uint64_t stalled_us(const struct tw_node *node, uint32_t member) {
                                     &node->roster.members[member].id);
 }
 
-/* Every member proven false is distrusted. Of the members that stalled, those with the longest
- * penalties are: at most as many as may lie, or (n - 1) / 2 in a roster too small for a liar. If
- * more stalled, the cause is the network, or proposers that did not wait for each other. If nobody
- * were waited for then, proposers would go on colliding. */
+/* True for every member that was proven false, and for the stalled members with the longest
+ * penalties: at most as many as may lie, or (n - 1) / 2 in a roster of n that is too small for a
+ * liar. If more members stalled, the cause is the network, or proposers that did not wait for each
+ * other. If nobody were waited for then, proposers would go on colliding. */
 bool tw_lease_is_distrusted(const struct tw_node *node, uint32_t member) {
     const uint64_t left_us = stalled_us(node, member);
     const uint32_t count = node->roster.count, liars = tw_liars_max(count);
@@ -57,12 +57,13 @@ bool tw_lease_is_distrusted(const struct tw_node *node, uint32_t member) {
     return worse < most;
 }
 
-/* The proposer of this rank was passed over, because its proposal left out most of the round. */
+/* True if the proposer of this rank was passed over, because its proposal left out most of the
+ * round. */
 static bool is_empty_proposer(struct tw_node *node, uint32_t rank) {
     return (node->round.empty_ranks >> rank & 1) != 0 && tw_veto_is_passed(node, rank);
 }
 
-/* The lease has a holder: L1 and L2. */
+/* True if the lease has a holder (L1 and L2). */
 static bool is_held(struct tw_node *node) {
     const struct lease *lease = &node->lease;
     if (!lease->is_taken || node->now_us >= lease->until_us) return false;
@@ -79,7 +80,7 @@ bool tw_lease_is_others(struct tw_node *node, uint32_t member) {
     return true;
 }
 
-/* All results were announced so long ago that other ranks may propose. */
+/* True if all results were announced so long ago that other ranks may propose. */
 static bool is_late(const struct tw_node *node) {
     const uint64_t results_us = node->round.results_us;
     return results_us != 0 && node->now_us >= results_us + TAKEOVER_STEP_US;
@@ -91,7 +92,7 @@ void tw_lease_ask(struct tw_node *node, uint32_t member, uint64_t ballot) {
     node->lease.asked[member].asked_us = node->now_us;
 }
 
-/* How long a distrusted proposer waits: L4. */
+/* Time that a distrusted proposer waits (L4). */
 static uint64_t distrust_us(const struct tw_node *node) {
     return LEASE_US << at_most(node->lease.distrusted_count, DOUBLINGS_MAX);
 }
@@ -108,7 +109,7 @@ bool tw_lease_next(struct tw_node *node, uint32_t *member, uint64_t *ballot) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (lease->asked[i].ballot == 0) continue;
         const uint64_t asked_us = lease->asked[i].asked_us;
-        /* the ballot's proposer has given it up by now */
+        /* by now, the proposer has given this ballot up */
         if (node->now_us > asked_us + distrust_us(node) + LEASE_US) {
             lease->asked[i].ballot = 0;
             continue;
@@ -124,7 +125,7 @@ bool tw_lease_next(struct tw_node *node, uint32_t *member, uint64_t *ballot) {
     return true;
 }
 
-/* Gives a stall to a live holder that made no use of the lease: L3. */
+/* Gives a stall to a live holder that made no use of the lease (L3). */
 static void blame_holder(struct tw_node *node) {
     const struct lease *lease = &node->lease;
     if (!lease->is_taken || (lease->has_proposed && !lease->has_robbed)) return;
@@ -158,8 +159,8 @@ void tw_lease_propose(struct tw_node *node, uint32_t member, uint64_t ballot) {
     lease->until_us = at_most(node->now_us + LEASE_US, lease->began_us + 2 * LEASE_US);
 }
 
-/* The proposer that got our vote has not used it in the time that a round usually takes. The other
- * members may have voted more slowly, so it gets no stall and is only passed over. */
+/* Passes over a proposer that got our vote and did not use it in the time that a round usually
+ * takes. If the proposer is live, it also gets a stall (L3). */
 static void pass_silent(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->voted_us == 0) return;

@@ -1,28 +1,30 @@
 /* evidence.c - two statements of one member about one ballot that exclude each other.
  *
  * A statement is a promise with its lock, a vote of phase 1 or 2 with its record, or the result of
- * a part, whose number stands in the place of the ballot. Each is signed with lineage, round and
- * ballot, and with the nonce of its author in the roster. Two that differ for the same lineage,
- * nonce, round and ballot prove that their author lies. Any node can check that, so the evidence is
- * passed on, once, and bans the author at every node.
+ * a part, whose number takes the place of the ballot. Each is signed with lineage, round and
+ * ballot, and with the nonce of its author in the roster. Two different statements for the same
+ * lineage, nonce, round and ballot prove that their author lies. Any node can check that, so the
+ * evidence is passed on, once, and bans the author at every node.
  *
  * No honest node makes such a pair. A vote is on disk before it is sent. At one ballot a member
- * promises once, accepts one record, and locks only that record. Its lock changes only by a vote
- * at the ballot of its promise or a higher one. After that vote it sends no promise of that ballot
+ * promises once, accepts one record, and locks only that record. Its lock changes only by a vote at
+ * the ballot of its promise or a higher one. After that vote it sends no promise of that ballot
  * (is_true of acceptor.c). Under one nonce the rounds of a member only grow, and after a restart it
- * does not vote below the round of its stored vote. A vote there holds for any parent record.
+ * does not vote below the round of its stored vote. A vote in that round holds for any parent
+ * record.
  *
  * The nonce is needed because a node can vote in two histories of one lineage. It draws a new nonce
  * whenever it has no vote that belongs to its history: its file is lost, or it follows another
- * lineage and returns. In the meantime a liar may show it a false history of the first one, with
- * invented members (claim.c), or members fork, where f is 0. The two votes differ in nonce, so they
- * prove nothing. Both histories have the true nonce of a liar, if it votes in both.
+ * lineage and returns. In the meantime a liar may show it a false history of the first lineage,
+ * with invented members (claim.c), or the members of that lineage fork, where f is 0. The node's
+ * votes in the two histories differ in nonce, so they prove nothing. A liar that votes in both
+ * histories does so under its true nonce.
  *
- * An owner has on disk that it signed a result before it announces it, and announces none after a
- * restart (has_signed_before of round.c). Contributions are no evidence: a node that restarts in a
- * round encodes another one.
+ * An owner stores that it signed a result before it announces the result, and announces none after
+ * a restart (has_signed_before of round.c). Contributions are no evidence: a node that restarts in
+ * a round encodes another one.
  *
- * Bounds: one statement of each member and phase is kept, the newest. Evidence counts only against
+ * Bounds: only the newest statement of each member and phase is kept. Evidence counts only against
  * linked nodes and members of the roster, because keys cost nothing. */
 #include "sync/vote/evidence.h"
 
@@ -52,7 +54,7 @@ static bool is_signed(const struct tw_node *node, const struct tw_msg_evidence *
     return node->cfg.signing.is_signed(&evidence->author, text, sizeof(text), statement->signature);
 }
 
-/* Evidence against this node was passed on before. */
+/* True if evidence against this node was passed on before. */
 static bool is_convicted(const struct tw_node *node, const struct tw_id *id) {
     const struct evidence *evidence = &node->evidence;
     for (uint32_t i = 0; i < LIARS_MAX && i < evidence->liars_count; i++)
@@ -60,8 +62,8 @@ static bool is_convicted(const struct tw_node *node, const struct tw_id *id) {
     return false;
 }
 
-/* Acts on checked evidence, and passes it on to all peers but the one that it came from. At most
- * one node is convicted in an event: the queue of actions has room for one message to all. */
+/* Acts on checked evidence, and passes it on to all peers but its sender. At most one node is
+ * convicted per event, because the queue of actions has room for only one message to all. */
 static void convict(struct tw_node *node, uint16_t from, const struct tw_msg_evidence *evidence) {
     struct evidence *known = &node->evidence;
     const struct tw_id *author = &evidence->author;
@@ -115,8 +117,8 @@ static void hear(struct tw_node *node, uint32_t idx, enum tw_vote_phase phase, u
     }
 }
 
-/* The first members of the set that are needed for a decision: those whose signatures are checked.
- */
+/* Returns the first members of the set, as many as a decision needs: only their signatures are
+ * checked. */
 static uint64_t first_voters(const struct tw_node *node, uint64_t voters) {
     uint64_t first = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {

@@ -6,9 +6,9 @@
 #include "proto/message.h"
 #include "sync/core/state/node.h"
 
-/* Takes the statements in a message about the open round, before (`is_checked` false) and after the
- * caller checked their signatures. These functions check a signature only if the statement excludes
- * one that was received before. */
+/* These note the statements in a message about the open round. The caller calls them before and
+ * after it checks the signatures (`is_checked`). Before, they check a signature only if its
+ * statement excludes an earlier one. */
 void tw_evidence_promise(struct tw_node *node, uint32_t idx, const struct tw_msg_promise *promise,
                          bool is_checked);
 void tw_evidence_vote(struct tw_node *node, uint32_t idx, const struct tw_msg_accept *accept,
@@ -16,11 +16,12 @@ void tw_evidence_vote(struct tw_node *node, uint32_t idx, const struct tw_msg_ac
 void tw_evidence_promises(struct tw_node *node, const struct tw_msg_propose *propose,
                           bool is_checked);
 void tw_evidence_lock(struct tw_node *node, const struct tw_msg_lock *lock, bool is_checked);
-/* The owner of part k signed this result of it. */
+/* Notes that the owner of part k signed this result. */
 void tw_evidence_result(struct tw_node *node, uint32_t owner, uint32_t k,
                         const struct tw_part *part, const uint8_t signature[TW_SIGNATURE_BYTES],
                         bool is_checked);
-/* The peer's record of the previous round differs from ours, so signers of both are two-faced. */
+/* Convicts members that signed both our record of the previous round and the peer's different one.
+ */
 void tw_evidence_fork(struct tw_node *node, const struct tw_msg_commit *commit);
 void tw_evidence_received(struct tw_node *node, uint16_t peer,
                           const struct tw_msg_evidence *evidence);

@@ -6,7 +6,7 @@
  *   PREPARING -> PROPOSING  enough promises: proposes the record of the newest lock in them, or its
  *                           own record if there is no lock
  *   PROPOSING -> LOCKING    enough votes of phase 1: sends them as the lock
- *   any -> IDLE             nacked, refused (check/veto.c) or too late; again after a pause
+ *   any -> IDLE             nacked, refused (check/veto.c) or too late; tries again after a pause
  *
  * Enough votes of phase 2 decide the round. The first rank skips PREPARING at its first ballot, the
  * lowest of the round: no lock can exist before it. */
@@ -34,9 +34,10 @@
 #include "sync/vote/ballot_lease.h"
 #include "sync/vote/evidence.h"
 
-/* Wait for each rank skipped without a proof, and after a ballot of a distrusted proposer. */
+/* Wait for each rank skipped without a proof, and after a distrusted proposer's ballot. */
 #define SKIP_US (SECOND_US / 4)
-#define SIGNATURE_US (SECOND_US / 10) /* a CONTRIB on a slow link may still bring the signature */
+#define SIGNATURE_US (SECOND_US / 10) /* time for a CONTRIB on a slow link to bring the signature  \
+                                       */
 
 void tw_proposer_write(struct tw_node *node) {
     struct round *round = &node->round;
@@ -45,7 +46,7 @@ void tw_proposer_write(struct tw_node *node) {
     tw_proposal_write(node);
 }
 
-/* Fills the whole message: its slot has the bytes of an earlier one. */
+/* Fills every field, because the message slot still has the bytes of an earlier message. */
 static void write_propose(const struct round *round, struct tw_msg_propose *propose) {
     const bool is_free = round->best_lock.ballot == 0;
     propose->ballot = round->ballot;
@@ -137,7 +138,7 @@ void tw_proposer_promise(struct tw_node *node, uint16_t peer,
     consider_promises(node);
 }
 
-/* Enough members voted in phase 1: tells all of them, this node included. */
+/* Sends the lock to all members, this node included, once enough of them voted in phase 1. */
 static void start_locking(struct tw_node *node) {
     struct round *round = &node->round;
     round->phase = PROPOSER_LOCKING;
@@ -234,10 +235,12 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
     }
     if (nack->promised <= round->ballot || idx < 0) return;
     if (nack->promised - round->ballot > BALLOT_LEAP_MAX) return;
-    /* A single NACK may be a lie. NACKs count once they leave no majority. */
+    /* A single NACK may be a lie. NACKs count once too few other members are left for a majority.
+     */
     round->nacked_by |= UINT64_C(1) << idx;
     if (count_supporters(node) >= tw_membership_votes_needed(node)) return;
-    /* Another ballot is ahead: wait for it, then try above it. Being overtaken is no failure. */
+    /* Another ballot is ahead: wait for it, then try a higher one. Being overtaken is no failed
+     * attempt. */
     tw_acceptor_turn(node);
     if (node->vote.promised < nack->promised) node->vote.promised = nack->promised;
     if (round->attempt > 0) round->attempt--;
@@ -254,7 +257,7 @@ static bool is_awaited(struct tw_node *node, uint32_t k) {
     return node->now_us < due_us;
 }
 
-/* No more results are worth waiting for. */
+/* True if no missing result is worth waiting for. */
 static bool has_all_results(struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t k = 0; k < round->owners_count; k++) {
@@ -263,8 +266,9 @@ static bool has_all_results(struct tw_node *node) {
     return true;
 }
 
-/* All results are announced, and no proposal has arrived. A linked proposer with a full disk, or
- * one that stopped after PREPARE, must not delay other proposers for all of pace.patience_us. */
+/* True if all results are announced, and no proposal has arrived. A linked proposer with a full
+ * disk, or one that stopped after PREPARE, must not delay other proposers for all of
+ * pace.patience_us. */
 static bool is_proposer_mute(struct tw_node *node) {
     struct round *round = &node->round;
     const bool has_voted = node->vote.round == node->at.rounds && node->vote.has_accepted != 0;
@@ -278,9 +282,9 @@ static bool is_proposer_mute(struct tw_node *node) {
     return true;
 }
 
-/* A stalled or struck proposer is not waited for. In rosters below judges_min (veto.c), a strike
- * without proof does not count: the struck node would go on proposing, and two proposers at once
- * delay each other. */
+/* True for a stalled or struck proposer, which is not waited for. In rosters below judges_min
+ * (veto.c), a strike without proof does not count: the struck node would go on proposing, and two
+ * proposers at once delay each other. */
 static bool is_proposer_skipped(const struct tw_node *node, uint32_t member) {
     const struct tw_id *const id = &node->roster.members[member].id;
     if (tw_lease_is_distrusted(node, member)) return true;
@@ -288,7 +292,7 @@ static bool is_proposer_skipped(const struct tw_node *node, uint32_t member) {
                                                      : tw_conduct_is_struck(node, id);
 }
 
-/* So many members are linked that they could decide. */
+/* True if enough members are linked to decide a round. */
 static bool has_voters(const struct tw_node *node) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) count += tw_membership_is_seated(node, i);
@@ -304,9 +308,9 @@ static void ask_signatures(struct tw_node *node, uint32_t k, uint16_t peer) {
     node->round.results[k].asked_us = node->now_us;
 }
 
-/* Waits for signatures of contributors that this node lacks, and asks the owners for them, once in
- * a round. A contributor that lies may send its CONTRIB to some members only, or different ones.
- * True: signatures may still come. */
+/* Asks the owners, once in a round, for contributors' signatures that this node lacks. A
+ * contributor that lies may send its CONTRIB to some members only, or different ones to different
+ * members. Returns true while signatures may still come. */
 static bool await_signatures(struct tw_node *node) {
     const struct round *round = &node->round;
     bool is_waiting = false;
@@ -323,9 +327,9 @@ static bool await_signatures(struct tw_node *node) {
     return is_waiting;
 }
 
-/* No lower rank is worth waiting for. Members differ in the ranks that they skip without a proof,
- * so each of these costs a short wait. Otherwise all would begin a ballot at once, and end each
- * other's. */
+/* True if no lower rank is worth waiting for. Members differ in the ranks that they skip without a
+ * proof, so each skipped rank costs a short wait. Otherwise all would begin a ballot at once, and
+ * end each other's. */
 static bool is_my_turn(struct tw_node *node) {
     struct round *round = &node->round;
     uint64_t skipped = 0;
@@ -344,12 +348,12 @@ static bool is_my_turn(struct tw_node *node) {
     return node->now_us >= due_us;
 }
 
-/* This node should propose now. */
+/* True if this node should propose now. */
 static bool should_propose(struct tw_node *node) {
     const struct round *round = &node->round;
     if (node->worker.is_solo_pending) return false;
     if (node->roster.count == 1) {
-        /* A dead worker may have done a solo round: no other may be decided in its place. */
+        /* A dead worker may have done a solo round: no other round may be decided in its place. */
         if (!node->worker.is_up) return false;
         for (uint32_t j = 0; j < JOINS_MAX; j++) {
             if (node->lineage.joins[j].received_us != 0 &&
@@ -379,7 +383,7 @@ static bool should_propose(struct tw_node *node) {
     return node->now_us >= late_us;
 }
 
-/* The message of the present phase. NULL: no room in this event. */
+/* Returns the message of the present phase, or NULL if this event has no room for it. */
 static struct tw_message *phase_message(struct tw_node *node) {
     const struct round *round = &node->round;
     const enum tw_message_kind kind = round->phase == PROPOSER_PREPARING ? TW_MSG_PREPARE
@@ -415,7 +419,7 @@ static void send_phase(struct tw_node *node) {
     }
 }
 
-/* Takes our own promise, which is on disk, unless a higher ballot was promised meanwhile. */
+/* Counts our own promise, which is on disk, unless a higher ballot was promised meanwhile. */
 static void promise_self(struct tw_node *node) {
     if (node->vote.promised != node->round.ballot) return;
     struct tw_msg_promise own;
@@ -423,15 +427,15 @@ static void promise_self(struct tw_node *node) {
     tw_proposer_promise(node, NO_PEER, &own);
 }
 
-/* This node, as an acceptor, promised a higher ballot before it could vote for its own. */
+/* True if this node, as an acceptor, promised a higher ballot before it could vote for its own. */
 static bool is_overtaken(const struct tw_node *node) {
     const struct round *round = &node->round;
     return round->phase == PROPOSER_PROPOSING && node->vote.promised > round->ballot &&
            node->vote.accepted_ballot < round->ballot;
 }
 
-/* This node cannot accept its own proposal: a result in it is lost, late or refused, or its owner
- * has gone for RETRY_US. Another ballot leaves the result out. */
+/* True if this node cannot accept its own proposal: a result in it is lost, late or refused, or its
+ * owner has been gone for RETRY_US. Another ballot leaves that result out. */
 static bool is_hopeless(struct tw_node *node) {
     const struct round *round = &node->round;
     if (is_overtaken(node)) return true;

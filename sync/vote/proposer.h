@@ -7,10 +7,10 @@
 #include "sync/core/state/node.h"
 
 void tw_proposer_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_promise *promise);
-/* True: a majority has voted twice for round.proposal, and it must be committed. */
+/* Returns true if a majority has voted twice for round.proposal. The caller must then commit it. */
 bool tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept);
 void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack);
-/* Writes round.proposal without the results that this node refuses. */
+/* Writes round.proposal, without the results that this node refuses. */
 void tw_proposer_write(struct tw_node *node);
 void tw_proposer_advance(struct tw_node *node);
 /* Sends the messages of the present phase, and ends the phase if it takes too long. */

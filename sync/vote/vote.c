@@ -1,4 +1,4 @@
-/* vote.c - the vote on the open round: lease, acceptor and proposer of this node in turn. */
+/* vote.c - the vote on the open round: runs this node's lease, acceptor and proposer in turn. */
 #include "sync/vote/vote.h"
 
 #include "sync/core/membership.h"
