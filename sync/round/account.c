@@ -3,9 +3,10 @@
  * There are two counts. The run clock counts each token once, in the first listed contribution to
  * any fragment: one mark, `tokens_listed`. A contribution is the Delta of one fragment, and holds
  * the work of all steps since that fragment was last merged. So each fragment has marks of its own,
- * `delta_tokens` and `delta_steps`, like c_tokens[p] and c_steps[p] of Decoupled DiLoCo
- * (arXiv 2604.21428). Weights and the guard use these. By the clock's count, a node that missed m
- * of P rounds would weigh too much in its next round, and too little in the P - 1 after it.
+ * `delta_tokens` and `delta_steps`, like c_tokens[p] and c_steps[p] of Decoupled DiLoCo (arXiv
+ * 2604.21428). Weights and the guard use these. With the clock's count as the weight, a node that
+ * missed m of P rounds (P fragments) would weigh too much in its next round, and too little in the
+ * P - 1 after it.
  *
  *   event of the fragment                Delta                            mark
  *   listed (in at least one part)        starts where it was sent         at the sent step
@@ -75,7 +76,7 @@ void tw_account_row(const struct tw_node *node, uint32_t fragment, struct tw_con
         (uint32_t)at_most(count_since(round->own_step, node->at.delta_steps[fragment]), UINT32_MAX);
 }
 
-/* The record lists the member with this roster index. */
+/* True if the record lists the member with this roster index. */
 static bool is_listed(const struct tw_record *record, int seat) {
     for (uint32_t i = 0; i < record->contributors_count; i++) {
         if ((int)record->contributors[i].member_idx == seat) return true;
@@ -83,8 +84,8 @@ static bool is_listed(const struct tw_record *record, int seat) {
     return false;
 }
 
-/* Our contribution is in the anchor. Delta continues from the point where it was taken, or from the
- * snapshot if the worker went back behind that point. */
+/* Moves the marks, because our contribution is in the anchor. Delta continues from the step at
+ * which the contribution was encoded, or from the worker's snapshot if that is older. */
 static void note_listed(struct tw_node *node, uint32_t fragment) {
     const struct round *round = &node->round;
     struct tw_position *at = &node->at;

@@ -1,10 +1,10 @@
 /* part_weights.c - the weights of owners in the next round: part sizes by upload rate.
  *
  * An owner of a fraction s of the fragment, among n members, sends its result to all others, and
- * its contributions to the other owners: 1 + s (n - 2) times the bytes of one contribution. Apart
+ * its contributions to the other owners: 1 + s * (n - 2) times the bytes of one contribution. Apart
  * from the constant 1, the round ends soonest when s is proportional to upload. In whole numbers:
  *
- *     weight = WEIGHT_EVEN x upload / median of the uploads,   1 to WEIGHT_MAX
+ *     weight = WEIGHT_EVEN * upload / median of the uploads,   1 to WEIGHT_MAX
  *
  * Each member measures its own upload and reports it in STATUS. All proposers thus use the same
  * numbers, and parts do not jump from round to round. A member that reports too much has more to
@@ -12,9 +12,8 @@
  * a report counts as the median. Without any report, and between two members, all parts are equal.
  *
  * A peer whose link is far worse than all others, as this node measured (TW_EV_MEASURED), owns
- * nothing in the rosters that this node proposes. It still contributes, and is asked for bytes
- * last.
- */
+ * nothing in the rosters that this node proposes. It still contributes, and this node asks it for
+ * bytes last. */
 #include "sync/round/part_weights.h"
 
 #include "base/median.h"
@@ -30,7 +29,7 @@ static uint32_t upload_of(const struct tw_node *node, const struct tw_id *id) {
                                                            : 0;
 }
 
-/* The median of the known uploads; 0: none is known. */
+/* Returns the median of the known uploads, or 0 if none is known. */
 static uint32_t median_of(const uint32_t *uploads, uint32_t count) {
     uint64_t values[TW_MEMBERS_MAX];
     uint32_t known = 0;
@@ -79,7 +78,7 @@ void tw_part_weights_drop_outliers(const struct tw_node *node, struct tw_roster 
     }
 }
 
-/* Takes the part of the owner with the slowest upload. */
+/* Takes the part away from the owner with the slowest upload. */
 static void drop_slowest(struct tw_roster *next) {
     uint32_t slowest = TW_MEMBERS_MAX;
     for (uint32_t i = 0; i < next->count; i++) {

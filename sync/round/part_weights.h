@@ -7,12 +7,12 @@
 
 /* Gives the owners of a roster (weight above 0) their weights. */
 void tw_part_weights_set(const struct tw_node *node, struct tw_roster *next);
-/* Takes parts of total weight `most` at most from members whose links are far worse than all
- * others. Does nothing if half of the owners have such links: then this node's own link is the bad
+/* Takes parts away from members whose links are far worse than all others, up to a total weight of
+ * `most`. Does nothing if half of the owners have such links: then this node's own link is the bad
  * one. */
 void tw_part_weights_drop_outliers(const struct tw_node *node, struct tw_roster *next,
                                    uint64_t most);
-/* Keeps at most TW_PARTS_MAX owners, those with the fastest uploads. */
+/* Keeps at most TW_PARTS_MAX owners: those with the fastest uploads. */
 void tw_part_weights_limit(struct tw_roster *next);
 
 #endif

@@ -21,11 +21,11 @@ static bool is_silent(const struct tw_node *node, uint32_t idx) {
            (node->seats[idx].has_left || node->now_us - node->seats[idx].seen_us > MEMBER_DEAD_US);
 }
 
-/* Time for which a member stays in the roster while it fetches (phi, u). To be admitted again it
- * would need the newest round with everything applied, which takes longer than the fetch on a full
- * link. The others do not wait for it, so it costs nothing while they are a majority without it.
- * Otherwise its link would set the pace of rounds. The time is bounded: a member that cannot fetch
- * cannot vote, and each silent member brings the group closer to having no majority. */
+/* Time for which a member stays in the roster while it fetches (phi, u). To be admitted again, it
+ * would have to apply every round up to the newest, which takes longer than the fetch on a full
+ * link. The others do not wait for it, so it costs nothing while they are a majority without it. If
+ * they are none, its link would set the pace of rounds. The time is bounded: a member that cannot
+ * fetch cannot vote, and each silent member brings the group closer to having no majority. */
 static uint64_t receiver_seat_us(const struct tw_node *node) {
     uint32_t seats_count = 0, live_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -37,7 +37,7 @@ static uint64_t receiver_seat_us(const struct tw_node *node) {
     return is_enough ? node->cfg.orphan_us : MEMBER_DEAD_US;
 }
 
-/* As far as this node knows, the member holds every fragment, so it can own a part. */
+/* True if the member holds every fragment, as far as this node knows, so that it can own a part. */
 static bool can_own(const struct tw_node *node, uint32_t idx) {
     if ((int)idx == node->round.self_idx) return node->state != TW_STATE_RECEIVER;
     return tw_reach_is_present(node, idx);
@@ -61,7 +61,7 @@ static uint64_t absent_owners(const struct tw_node *node, const struct tw_record
     return absent;
 }
 
-/* Set of members with a strike that this node proved. */
+/* Set of members against which this node has proof of a false merge. */
 static uint64_t false_members(const struct tw_node *node) {
     uint64_t members = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -72,8 +72,8 @@ static uint64_t false_members(const struct tw_node *node) {
 }
 
 /* Set of members that may own a part in the next round: members that were in time, or all if none
- * was. They must also be reachable for most contributors. If no punctual member is, late members
- * are taken: work that never reaches its owner is lost. */
+ * was. Most contributors must also be able to reach them. If no punctual member is reachable, late
+ * members that are own the parts, because work that never reaches its owner is lost. */
 static uint64_t may_own(const struct tw_node *node, const struct tw_record *record, bool is_mesh) {
     const uint64_t contributed = contributors_of(record);
     const uint64_t sound =
@@ -98,9 +98,9 @@ void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record
     tw_part_weights_set(node, next);
 }
 
-/* Takes parts from owners that are gone, struck, stalled or outliers in link quality. If other
- * members check the proposal (check/proposal_check.c), at most a third is taken: they may judge
- * differently. */
+/* Takes parts away from owners that are gone, struck, stalled or outliers in link quality. If other
+ * members check the proposal (check/proposal_check.c), the present owners lose at most a third of
+ * the fragment, because other members may judge them differently. */
 static void drop_owners(const struct tw_node *node, struct tw_roster *next) {
     uint64_t all = 0, gone = 0;
     for (uint32_t i = 0; i < next->count; i++) {
@@ -122,7 +122,7 @@ static void drop_owners(const struct tw_node *node, struct tw_roster *next) {
     tw_part_weights_limit(next);
 }
 
-/* The next roster: members that are or were lately present, and nodes that ask to join. */
+/* Writes the next roster: members that are or were lately present, and nodes that ask to join. */
 static void write_next_roster(struct tw_node *node, const struct tw_record *record,
                               struct tw_roster *next) {
     const uint64_t seat_us = receiver_seat_us(node);
@@ -146,7 +146,7 @@ static void write_next_roster(struct tw_node *node, const struct tw_record *reco
         if (idx >= 0 && next->members[idx].nonce == join->nonce) continue;
         is_changed = true;
         if (idx >=
-            0) { /* the node lost its vote and its nonce: it is a new member under the old id */
+            0) { /* the node lost its vote and nonce, so it is a new member under its old id */
             next->members[idx].nonce = join->nonce;
             continue;
         }
@@ -168,7 +168,7 @@ bool tw_proposal_has_member(const struct tw_roster *roster, const struct tw_memb
     return at >= 0 && roster->members[at].nonce == member->nonce;
 }
 
-/* Keeps the signatures of the nodes that join. */
+/* Keeps the JOIN signatures of the next roster's new members. */
 static void keep_joins(struct tw_node *node, const struct tw_roster *next) {
     struct round *round = &node->round;
     round->joins_count = 0;
@@ -234,7 +234,7 @@ void tw_proposal_write(struct tw_node *node) {
         *part = (struct tw_part){.owner_idx = round->owners[k]};
         const struct tw_msg_result *result = &round->results[k].announced;
         if (!round->results[k].has || result->bytes == 0) continue;
-        /* A result that is announced but cannot be had is left out: no member could accept it. */
+        /* An announced result that cannot be fetched is left out: no member could accept it. */
         const struct payload *payload = tw_payload_find(node, &result->hash);
         const bool is_held = payload != NULL && payload->state == PAYLOAD_HELD;
         const struct tw_id *owner = &node->roster.members[round->owners[k]].id;

@@ -9,14 +9,14 @@
 void tw_proposal_draft(struct tw_node *node);
 /* Writes round.proposal without the parts of round.left_out. */
 void tw_proposal_write(struct tw_node *node);
-/* Sets the weights that the members of `next`, which may be record->next, should have. A member
+/* Sets the weights that the members of `next` should have; `next` may be record->next. A member
  * gets a weight by upload if it delivered in time and the other members reach it. It gets 0 if this
- * node has proof against it. All honest members compute the same, apart from messages under way and
- * from links that only some of them see. is_mesh: as if all members were linked. */
+ * node has proof against it. All honest members compute the same weights, apart from messages under
+ * way and links that only some members see. With is_mesh, all members count as linked. */
 void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record, bool is_mesh,
                       struct tw_roster *next);
 
-/* The roster has this node under this nonce. */
+/* True if the roster has this node under this nonce. */
 bool tw_proposal_has_member(const struct tw_roster *roster, const struct tw_member *member);
 
 #endif

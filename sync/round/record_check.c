@@ -1,4 +1,4 @@
-/* record_check.c - checks of a record in which all honest members agree: chain, owners, clock. */
+/* record_check.c - checks of a record on which all honest members agree: chain, owners, clock. */
 #include "sync/round/record_check.h"
 
 #include "sync/core/progress.h"
@@ -27,8 +27,8 @@ bool tw_record_is_sound(const struct tw_node *node, const struct tw_record *reco
     const bool has_parts = record->parts_count == node->round.owners_count;
     const bool is_solo = node->roster.count == 1 && record->parts_count == 0;
     const bool has_none = record->parts_count == 0 && record->contributors_count == 0;
-    /* The founder of this lineage also counts own tokens that this node does not know, so its last
-     * rounds may begin one round earlier. */
+    /* The founder of this lineage also counts tokens of its own that this node does not know of, so
+     * its last rounds may begin one round earlier. */
     const bool is_finals = record->finals == finals || (tw_progress_is_apart(node) && tip != NULL &&
                                                         record->finals == tip->finals + 1);
     uint32_t owners[TW_PARTS_MAX];

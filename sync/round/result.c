@@ -1,8 +1,8 @@
 /* result.c - results that owners announce, by RESULT or in the proposal of another member.
  *
  * An owner signs its result. A proposal shows these signatures, so no proposer can list a result
- * that its owner did not announce, and an owner cannot hold a vote back by its silence to one
- * member. The first result of an owner counts; vote/evidence.c compares it with later ones. */
+ * that its owner did not announce. An owner that is silent to one member cannot hold that member's
+ * vote back. The first result of an owner counts; vote/evidence.c compares it with later ones. */
 #include "sync/round/result.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
 
-/* Signatures that the result brings along must hold. Missing signatures may still arrive in a
+/* True if all signatures that came with the result hold. Missing signatures may still arrive in a
  * CONTRIB. */
 static bool are_rows_true(const struct tw_node *node, const struct tw_msg_result *result) {
     for (uint32_t i = 0; i < result->contributors_count; i++) {
@@ -31,7 +31,7 @@ bool tw_result_is_provable(const struct tw_node *node, uint32_t k) {
     return !node->round.results[k].has || node->round.results[k].bare == 0;
 }
 
-/* Adds signatures that CONTRIBs brought, and notes which are missing. */
+/* Adds signatures from received CONTRIBs, and notes which are still missing. */
 static void complete_rows(struct tw_node *node, uint32_t k) {
     struct tw_msg_result *result = &node->round.results[k].announced;
     uint64_t bare = 0;
@@ -50,7 +50,7 @@ void tw_result_contributed(struct tw_node *node, uint32_t member) {
     }
 }
 
-/* The owner sent its result again, with the signatures that are missing. */
+/* Adds missing signatures from a RESULT that its owner sent again with all of them. */
 static void add_signatures(struct tw_node *node, uint16_t peer,
                            const struct tw_msg_result *result) {
     const uint32_t k = result->part;
@@ -70,7 +70,8 @@ static void add_signatures(struct tw_node *node, uint16_t peer,
     }
 }
 
-/* Arrival of the results of all other parts than k, in order. */
+/* Sorts the arrivals of the results of all parts but k into `times` (UINT64_MAX: not yet). Returns
+ * their number. */
 static uint32_t sort_arrivals(const struct tw_node *node, uint32_t k,
                               uint64_t times[TW_PARTS_MAX]) {
     const struct round *round = &node->round;
@@ -92,8 +93,9 @@ uint64_t tw_result_others_us(const struct tw_node *node, uint32_t k) {
     return times[count - (liars > 0 ? liars : 1)];
 }
 
-/* Where owners may lie, a result is due once it takes twice as long as those of the other owners.
- * Of fewer than four parts none can be left out before patience ends (proposal_check.c). */
+/* Where owners may lie, a result is due once it takes twice as long as the results of the other
+ * owners. With fewer than four parts, none can be left out before patience ends (proposal_check.c).
+ */
 uint64_t tw_result_due_us(const struct tw_node *node, uint32_t k) {
     const uint64_t others_us = tw_result_others_us(node, k), active_us = node->round.active_us;
     uint64_t times[TW_PARTS_MAX];
@@ -155,7 +157,7 @@ bool tw_result_received(struct tw_node *node, uint16_t peer, const struct tw_msg
         tw_act_misbehaved(node, peer, TW_PROTO);
         return false;
     }
-    /* The bytes have the name of a payload of another content, so they were never checked as a
+    /* The hash already names a payload of another content: those bytes were never checked as a
      * result, and never will be. */
     const struct payload *known = tw_payload_find(node, &result->hash);
     if (known != NULL && !tw_payload_is_as(node, known, TW_CONTENT_RESULT, round->count[k]))

@@ -1,7 +1,7 @@
 /* round.c - the open round: our outer gradient, the merge of the part we own, the results.
  *
  * A round has no coordinator. It becomes active when this node contributes, or when so many members
- * have sent something about it that one of them does not lie. Waits and checks with an end count
+ * have sent something about it that one of them does not lie. All bounded waits and checks count
  * from then: a single member cannot make them end before the other members are due. Every owner
  * pulls its part of each contribution. It merges when all live members have answered, or when the
  * quorum has delivered and the grace is over. It then announces the result. A member without a
@@ -44,7 +44,8 @@ uint64_t tw_round_keep(const struct tw_node *node) {
     return node->at.rounds + rounds;
 }
 
-/* Ranks the members as proposers, by a hash of the round: another member is first in each round. */
+/* Ranks the members as proposers by a hash of the round, so that the first rank changes each round.
+ */
 static void rank_proposers(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_id keys[TW_MEMBERS_MAX];
@@ -137,9 +138,10 @@ void tw_round_set_roster(struct tw_node *node, const struct tw_roster *roster) {
     tw_membership_derive_state(node);
 }
 
-/* Start of the round if a message about it arrives now. With clock pace, the round does not start
- * before it is due by this node's clock. Otherwise an early member would be merged alone, and delay
- * the next round of all others. A newcomer starts when the other members do. */
+/* Returns the start of the round if a message about it arrives now. With sync.pace = clock, the
+ * round does not start before it is due by this node's clock. Otherwise an early member would be
+ * merged alone, and delay the next round of all others. A newcomer starts when the other members
+ * do. */
 static uint64_t begin_us(const struct tw_node *node) {
     const uint64_t due_us = node->pace.last_commit_us + node->cfg.pace_us;
     const bool is_timed =
@@ -161,8 +163,8 @@ void tw_round_touch(struct tw_node *node, uint32_t idx) {
 
 /* ---- messages of other members -------------------------------------------------------------- */
 
-/* This node owns no part, and all owners have this anchor, more of them than may lie. Then no Delta
- * to our own anchor can be merged. A node behind NAT that is linked to the owners alone never
+/* True if this node owns no part, and all owners (more than may lie) have this anchor. Then no
+ * Delta to our own anchor can be merged. A node behind NAT that is linked to the owners alone never
  * receives half of the contributions, so the owners' anchors must suffice. */
 static bool is_base_of_owners(const struct tw_node *node, const struct tw_id *base) {
     const struct round *round = &node->round;
@@ -175,7 +177,7 @@ static bool is_base_of_owners(const struct tw_node *node, const struct tw_id *ba
     return round->owners_count > 0;
 }
 
-/* This node, or member `id`, has another anchor of the open round's fragment. */
+/* Reports that this node, or member `id`, has another anchor of the open round's fragment. */
 static void report_differs(struct tw_node *node, const struct tw_id *id) {
     struct tw_report *report = tw_act_report(node, TW_REPORT_DIFFERS, id);
     if (report == NULL) return;
@@ -183,7 +185,8 @@ static void report_differs(struct tw_node *node, const struct tw_id *id) {
     report->part = tw_progress_fragment(node, node->at.rounds);
 }
 
-/* Fetches the anchor again if more than half of the roster has the same other one. */
+/* Fetches the anchor again if more than half of the roster, or all owners, have the same other one.
+ */
 static void check_anchor(struct tw_node *node, const struct tw_id *base) {
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     if (tw_progress_due(node, fragment) != UINT64_MAX ||
@@ -200,7 +203,7 @@ static void check_anchor(struct tw_node *node, const struct tw_id *base) {
     tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
 }
 
-/* The CONTRIB has no payload: its sender sits the round out. */
+/* True if the CONTRIB has no payload: its sender sits the round out. */
 static bool is_of_nothing(const struct tw_msg_contrib *contrib) {
     for (uint32_t k = 0; k < contrib->parts_count; k++) {
         if (contrib->bytes[k] > 0) return false;
@@ -208,7 +211,7 @@ static bool is_of_nothing(const struct tw_msg_contrib *contrib) {
     return true;
 }
 
-/* Every part of the contribution has a size that its codec can produce. */
+/* True if every part of the contribution has a size that its codec can produce. */
 static bool is_possible(const struct tw_node *node, const struct tw_msg_contrib *contrib) {
     for (uint32_t k = 0; k < contrib->parts_count; k++) {
         if (!tw_payload_is_possible(node, TW_CONTENT_DELTA, node->round.count[k],
@@ -232,7 +235,7 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
         return;
     }
     struct contribution *entry = &round->contributions[idx];
-    /* A member without a contribution may have restarted, and have one after all. */
+    /* A member that announced no contribution may have restarted and have one after all. */
     if (entry->has && (!entry->is_absent || is_of_nothing(contrib))) return;
     if (!is_of_nothing(contrib) && !tw_contributor_is_signed(node, &row)) {
         tw_act_misbehaved(node, peer, TW_PROTO);
@@ -254,26 +257,27 @@ static bool is_past(struct tw_node *node, uint64_t due_us) {
     return node->now_us >= due_us;
 }
 
-/* Our contribution is due. */
+/* True if our contribution is due. */
 static bool is_due(struct tw_node *node) {
     if (tw_progress_is_final(node)) return true;
-    /* A receiver is always due: a round that it opened would have no other contribution. */
+    /* A receiver would always be due, but a round that it opened would have no other contribution.
+     */
     if (node->state == TW_STATE_RECEIVER && node->round.active_us == 0) return false;
     if (node->cfg.pace_us > 0) return is_past(node, node->pace.last_commit_us + node->cfg.pace_us);
     /* The first node whose period is over opens the round, and the other nodes join it up to a
      * quarter of a period early. Otherwise equal machines would keep their phases, and the last one
      * would miss every round. */
     const uint32_t early = node->round.active_us != 0 ? node->cfg.period_steps / 4 : 0;
-    /* A newcomer has no period behind it and is always due, but the other nodes are somewhere in
-     * their periods. */
+    /* A newcomer, without a whole period behind it, would always be due. It opens no round, because
+     * the other nodes are somewhere in their periods. */
     const bool is_new = node->worker.step < node->worker.entered_step + node->cfg.period_steps;
     if (is_new && node->round.active_us == 0) return false;
     return node->worker.step >= node->worker.last_send_step + node->cfg.period_steps - early;
 }
 
-/* This node should encode its contribution now. With clock pace, that is one step before the
- * contribution is due. Otherwise a round could open and end between two boundaries of long steps.
- */
+/* True if this node should encode its contribution now. With sync.pace = clock, that is one step
+ * before the contribution is due. Otherwise a round could open and end between two boundaries of
+ * long steps. */
 static bool is_due_soon(struct tw_node *node) {
     const uint64_t early_us =
         node->worker.step_us < node->cfg.pace_us ? node->worker.step_us : node->cfg.pace_us;
@@ -282,7 +286,7 @@ static bool is_due_soon(struct tw_node *node) {
     return is_past(node, node->pace.last_commit_us + node->cfg.pace_us - early_us);
 }
 
-/* Begins our entry of this round, as one without a contribution. */
+/* Resets our entry of this round to one without a contribution. Returns its CONTRIB. */
 static struct tw_msg_contrib *begin_entry(struct tw_node *node) {
     struct contribution *entry = &node->round.contributions[node->round.self_idx];
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
@@ -294,7 +298,8 @@ static struct tw_msg_contrib *begin_entry(struct tw_node *node) {
     return &entry->announced;
 }
 
-/* A node that only follows answers each round that others have begun, so that nobody waits. */
+/* Lets a node that only follows answer a round that others have begun, so that nobody waits for it.
+ */
 static void decline(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->own != OWN_IDLE || round->active_us == 0 || round->self_idx < 0) return;
@@ -346,8 +351,8 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     node->worker.last_send_step = node->worker.step;
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     struct tw_msg_contrib *announced = begin_entry(node);
-    /* Not encoded: tried again later. Otherwise a round in which no member encoded would never
-     * start. */
+    /* A failed encoding is tried again later. Otherwise a round in which no member encoded would
+     * never start. */
     round->own = OWN_REFUSED;
     round->own_retry_us = node->now_us + PATIENCE_FLOOR_US;
     if (!event->ok || event->u.encoded.parts_count != round->owners_count) return;
@@ -385,7 +390,7 @@ static void enter_round(struct tw_node *node) {
 
 /* ---- the part we own ------------------------------------------------------------------------ */
 
-/* Fetches our part of every contribution, and notes those that are complete and checked. */
+/* Fetches our part of every contribution, and notes which parts are complete and checked. */
 static void collect_contributions(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t part = (uint32_t)round->self_part;
@@ -401,7 +406,8 @@ static void collect_contributions(struct tw_node *node) {
         }
         const struct tw_id *hash = &entry->announced.hashes[part];
         const struct payload *known = tw_payload_find(node, hash);
-        /* Known with another size or content: this CONTRIB must not undo that transfer. */
+        /* This node knows the payload with another size or content: this CONTRIB must not undo that
+         * transfer. */
         if (entry->announced.bytes[part] == 0 ||
             (known != NULL &&
              (known->bytes != entry->announced.bytes[part] ||
@@ -419,7 +425,7 @@ static void collect_contributions(struct tw_node *node) {
     }
 }
 
-/* The grace: the 60th percentile of recent delays plus 4 median absolute deviations. */
+/* Returns the grace: the 60th percentile of recent delays plus 4 median absolute deviations. */
 static uint64_t grace_us(const struct tw_node *node) {
     const struct pace *pace = &node->pace;
     uint64_t values[ARRIVALS_KEPT];
@@ -439,7 +445,7 @@ bool tw_round_awaits(const struct tw_node *node, uint32_t member) {
     return node->at.rounds % (UINT64_C(1) << node->seats[member].missed / 2) == 0;
 }
 
-/* No further contribution is worth waiting for. */
+/* True if no further contribution is worth waiting for. */
 static bool intake_is_over(struct tw_node *node) {
     const struct round *round = &node->round;
     uint32_t live_count = 0, received_count = 0, ready_count = 0, pending_count = 0;
@@ -457,7 +463,7 @@ static bool intake_is_over(struct tw_node *node) {
             is_live && !entry->is_bad && entry->ready_us == 0 && tw_round_awaits(node, i);
     }
     if (first_us == UINT64_MAX || first_us < round->active_us) first_us = round->active_us;
-    /* Members that may lie may also never answer, so do not wait for that many. */
+    /* As many members as may lie may also never answer, so do not wait for that many. */
     const uint32_t liars = tw_liars_max(node->roster.count);
     const uint32_t most = live_count > liars ? live_count - liars : 0;
     const uint32_t wanted = node->cfg.quorum < most ? node->cfg.quorum : most;
@@ -508,8 +514,8 @@ static void set_result(struct tw_node *node, const struct tw_id *hash, uint32_t 
     if (bytes > 0) tw_vote_proof_sign_result(node, announced);
 }
 
-/* This node signed a result of its part before it was restarted, and does not know it any more. A
- * second one would be evidence against this node. */
+/* True if this node signed a result of its part before a restart and no longer knows it. A second
+ * result would be evidence against this node. */
 static bool has_signed_before(const struct tw_node *node) {
     return node->vote.has_announced != 0 && node->vote.round == node->at.rounds &&
            !node->round.is_reduced;
@@ -550,7 +556,7 @@ static void request_merge(struct tw_node *node) {
 }
 
 /* A live member that is not listed was too late for every owner. It counts as an arrival at the
- * longest grace. A grace learned only from punctual members would keep late ones out for good. */
+ * longest grace. A grace learned only from punctual members would exclude late members for good. */
 void tw_round_note_missed(struct tw_node *node, const struct tw_record *record) {
     uint64_t listed = 0;
     if (record->contributors_count == 0) return;
@@ -608,7 +614,7 @@ static void advance_own_part(struct tw_node *node) {
     }
 }
 
-/* Removes members whose inputs the worker did not merge from the contributors. */
+/* Removes from the contributors each member whose input the worker did not merge. */
 static void drop_refused(struct tw_node *node, uint64_t refused) {
     struct round *round = &node->round;
     uint32_t input = 0;
@@ -641,12 +647,13 @@ void tw_round_reduced(struct tw_node *node, const struct tw_event *event) {
     }
 }
 
-/* This node has no contribution to the active round, and must announce that. */
+/* True if this node has no contribution to the active round, and must announce that. */
 static bool has_refused(const struct tw_node *node) {
     return node->round.own == OWN_REFUSED && node->round.active_us != 0;
 }
 
-/* A member with a link to every other has sent its CONTRIB, with the signature, to all of them. */
+/* Drops the signatures that every member has: a contributor with a link to every other member has
+ * sent its signed CONTRIB to all of them. */
 static void drop_known_signatures(const struct tw_node *node, struct tw_msg_result *result) {
     for (uint32_t i = 0; i < result->contributors_count; i++) {
         struct tw_contributor *row = &result->contributors[i];
@@ -668,7 +675,7 @@ void tw_round_show(struct tw_node *node, uint16_t peer, uint32_t parts) {
     link->was_shown = true;
 }
 
-/* Sends CONTRIB and RESULT to each acceptor at this round that has not had them yet. */
+/* Sends CONTRIB and RESULT to each acceptor at this round that was not sent them yet. */
 static void send_announcements(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_message *contrib = NULL, *result = NULL;

@@ -36,8 +36,7 @@
 
 /* Wait for each rank skipped without a proof, and after a distrusted proposer's ballot. */
 #define SKIP_US (SECOND_US / 4)
-#define SIGNATURE_US (SECOND_US / 10) /* time for a CONTRIB on a slow link to bring the signature  \
-                                       */
+#define SIGNATURE_US (SECOND_US / 10) /* wait for a slow CONTRIB to bring the signature */
 
 void tw_proposer_write(struct tw_node *node) {
     struct round *round = &node->round;
