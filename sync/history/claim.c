@@ -2,19 +2,18 @@
  *
  * STATUS is only a claim. Before this node follows another lineage, it asks a peer of that lineage
  * for the newest records (LOG_GET), while it stays a member of its own. Each record names the
- * digest of the one before it, and is proven by votes of the roster in it. So the newest record,
- * its clock and its roster are as true as the nodes that signed.
+ * digest of the one before it, and is proven by votes of the roster in that earlier record. So the
+ * newest record, its clock and its roster are as true as the nodes that signed.
  *
  * Supporters are the nodes that signed one of these records, as voters or as contributors, and
- * stand in the newest roster. Signatures do not age. A node that is linked therefore speaks for
- * itself: it supports the lineage that its STATUS names, and no other. Keys cost nothing. A node
- * that is neither linked nor in our own roster is counted apart (struct support): it may be
- * invented.
+ * stand in the newest roster. Signatures do not age. A linked node therefore speaks for itself: it
+ * supports the lineage that its STATUS names, and no other. Keys cost nothing. A node that is
+ * neither linked nor in our own roster is counted apart (struct support): it may be invented.
  *
- * The first record of an answer cannot be checked: the roster that decided it stands in the record
- * before. Its signers count if the roster did not change; otherwise it only gives the next roster.
- * A node that adopts the lineage keeps such a record unchecked, so a signature in it proves nobody
- * false. */
+ * The first record of an answer cannot be checked, because the roster that decided it is in the
+ * record before. Its signers count if the roster did not change; otherwise it only gives the next
+ * roster. A node that adopts the lineage keeps such a record unchecked, so a signature in it proves
+ * nobody false. */
 #include "sync/history/claim.h"
 
 #include "sync/core/actions.h"
@@ -27,11 +26,15 @@
 
 #define CLAIM_AGAIN_US (10 * SECOND_US) /* time between two checks of one lineage */
 
-enum { CLAIM_ROUNDS = 8 }; /* within so many rounds, nearly every member has signed */
+enum {
+    CLAIM_ROUNDS = 8
+}; /* newest records to ask for: within so many rounds, nearly every member
+      has signed */
 
 /* ---- the question --------------------------------------------------------------------------- */
 
-/* The peer of the claim is still linked and in that lineage, which is not refused meanwhile. */
+/* True if the peer of the claim is still linked and in that lineage, and this node does not refuse
+ * the lineage by now. */
 static bool is_peer_there(const struct tw_node *node) {
     const struct claim *claim = &node->lineage.claim;
     const struct link *link = &node->links[claim->peer];
@@ -56,7 +59,7 @@ static uint32_t count_claimants(const struct tw_node *node, const struct tw_id *
     return count;
 }
 
-/* The lineage with the most claimants is asked first, then the one with the largest clock. */
+/* Chooses a peer of the lineage with the most claimants, and among equals of the largest clock. */
 static uint16_t choose_peer(const struct tw_node *node) {
     uint16_t best = NO_PEER;
     uint32_t best_count = 0;
@@ -128,7 +131,7 @@ void tw_claim_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_
     send_question(node);
 }
 
-/* The set of members of the roster that signed this record. Zero if it is not proven. */
+/* Returns the set of members of the roster that signed this record, or 0 if it is not proven. */
 static uint64_t find_signers(const struct tw_node *node, const struct tw_roster *roster,
                              uint64_t known, const struct tw_msg_commit *commit) {
     const struct tw_record *record = &commit->record;
@@ -145,7 +148,7 @@ static uint64_t find_signers(const struct tw_node *node, const struct tw_roster 
     return signers;
 }
 
-/* Turns a set of members of `roster` into the set of those members in the next roster. */
+/* Converts a set of members of `roster` to the set of the same members in the next roster. */
 static uint64_t carry_over(const struct tw_roster *roster, uint64_t set,
                            const struct tw_roster *next) {
     uint64_t carried = 0;
@@ -156,7 +159,8 @@ static uint64_t carry_over(const struct tw_roster *roster, uint64_t set,
     return carried;
 }
 
-/* Checks the next record, and counts its signers. False: nobody could have decided it. */
+/* Checks the next record, and counts its signers. Returns false if no group could have decided it.
+ */
 static bool check_record(struct tw_node *node, const struct tw_msg_commit *commit) {
     struct claim *claim = &node->lineage.claim;
     const struct tw_record *record = &commit->record;
@@ -174,7 +178,7 @@ static bool check_record(struct tw_node *node, const struct tw_msg_commit *commi
     return true;
 }
 
-/* No other peer needs to be asked about this lineage for a while. */
+/* Notes that no other peer needs to be asked about this lineage for a while. */
 static void note_checked(struct tw_node *node) {
     for (uint16_t i = 0; i < node->links_end; i++) {
         if (tw_peers_is_live(node, i) &&

@@ -6,13 +6,13 @@
 
 /* Asks the next peer of another lineage for its newest records, unless a claim is being checked. */
 void tw_claim_advance(struct tw_node *node);
-/* Takes a record that may answer the LOG_GET of the check. Returns true if it does. */
+/* Handles a record that may answer the LOG_GET of the check. Returns true if it does. */
 bool tw_claim_record(struct tw_node *node, uint16_t peer, const struct tw_msg_commit *commit);
-/* The peer announced that its log has only newer records than those requested. */
+/* Handles LOG_NONE: the peer's log has only newer records than those requested. */
 void tw_claim_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none);
-/* A proven claim whose peer is still linked; or NULL. */
+/* Returns a proven claim whose peer is still linked, or NULL. */
 const struct claim *tw_claim_proven(const struct tw_node *node);
-/* Supporters of the proven lineage, as far as this node can tell. */
+/* Returns the supporters of the proven lineage, as far as this node can tell. */
 struct support tw_claim_support(const struct tw_node *node);
 /* Ends the check, proven or not. */
 void tw_claim_close(struct tw_node *node);

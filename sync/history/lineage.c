@@ -6,9 +6,9 @@
  * leave stops deciding rounds in the same event, so two nodes cannot swap places. DESIGN.md has the
  * argument.
  *
- * To follow another lineage, a node has its newest record proven (claim.c). Then it fetches
- * (phi, u) of each fragment from members (transfer/state_transfer.c), and replays the rounds
- * decided meanwhile. Last it sends JOIN until a record lists it under its new nonce.
+ * To follow another lineage, a node first has that lineage's newest record proven (claim.c). Then
+ * it fetches (phi, u) of each fragment from members (transfer/state_transfer.c), and replays the
+ * rounds decided meanwhile. Finally it sends JOIN until a record lists it under its new nonce.
  *
  * A model belongs to one lineage. (phi, u) arrive fragment by fragment, because a second copy of
  * all may not fit in memory, and are kept up to date. Theta stays in the old lineage until all
@@ -43,7 +43,7 @@
 #include "sync/trust/conduct.h"
 #include "sync/vote/acceptor.h"
 
-#define JOIN_US SECOND_US             /* between two JOINs of one round */
+#define JOIN_US SECOND_US             /* time between two JOINs of one round */
 #define JOIN_SOON_US (SECOND_US / 20) /* between two JOINs */
 #define PART_HOLD_US                                                                               \
     (10 * SECOND_US) /* time for which a node still serves results before it trains alone */
@@ -60,7 +60,7 @@ static void forget_fetches(struct tw_node *node) {
     for (uint32_t j = 0; j < JOINS_MAX; j++) node->lineage.joins[j].received_us = 0;
 }
 
-/* Id of the lineage that this node founds under its present nonce, or has founded. */
+/* Returns the id of the lineage that this node founds, or has founded, under its present nonce. */
 static struct tw_id founded_name(const struct tw_node *node) {
     uint8_t bytes[24 + 32 + 32 + 8] = "thinwire-lineage-v1";
     memcpy(bytes + 24, node->at.lineage_parent.bytes, 32);
@@ -81,7 +81,7 @@ bool tw_lineage_is_refused(const struct tw_node *node, const struct tw_id *linea
     return false;
 }
 
-/* The oldest of the refused lineages makes room. */
+/* Adds the lineage to the refused ones, in place of the oldest if the list is full. */
 static void refuse_lineage(struct tw_node *node, const struct tw_id *lineage) {
     struct tw_id *const refused = node->cfg.refused;
     if (node->cfg.refused_count == TW_REFUSED_MAX) {
@@ -126,7 +126,7 @@ void tw_lineage_fork(struct tw_node *node) {
     node->at.nonce = tw_lineage_nonce(node);
     node->at.lineage = founded_name(node);
     /* Committed rounds that are not in our weights are not part of the child's past. A clock that
-     * counted them would attract others to weights with less training than it shows. */
+     * counted them would attract other nodes to weights with less training than it shows. */
     tw_log_note_held(node);
     node->lineage.needs_tip = false;
     node->lineage.leader = (struct tw_id){{0}};
@@ -156,8 +156,8 @@ void tw_lineage_fork(struct tw_node *node) {
     node->status_us = 0;
 }
 
-/* Moves theta once all of the new lineage's state has arrived. Work that was part of a group is
- * kept as the next Delta; that of a fresh start is not. */
+/* Moves theta once all of the new lineage's state has arrived. Work of a node that was in a group
+ * is kept as the next Delta; work of a fresh start is not. */
 static void move_theta(struct tw_node *node) {
     if (node->at.is_moving == 0 || node->lineage.needs_tip ||
         !tw_fragment_set_is_empty(&node->worker.applying))
@@ -183,7 +183,7 @@ void tw_lineage_turned(struct tw_node *node, bool ok) {
     const bool was_turning = node->worker.is_turning;
     node->worker.is_turning = node->worker.is_solo_pending = false;
     node->worker.applying = (struct tw_fragment_set){{0}};
-    if (!ok) { /* the worker does not have the state that it reported: fetch all again */
+    if (!ok) { /* the worker lacks the state that it reported: fetch all fragments again */
         tw_state_refetch(node, 0, TW_LOAD_KEEP);
         return;
     }
@@ -194,14 +194,15 @@ void tw_lineage_turned(struct tw_node *node, bool ok) {
     tw_membership_derive_state(node);
 }
 
-/* This lineage has merged each fragment several times, so leaving it loses something. */
+/* True if this lineage has merged each fragment several times, so that leaving it loses something.
+ */
 static bool is_grown(const struct tw_node *node) {
     enum { GROWN_MERGES = 3 };
     return node->at.rounds - node->at.first_round >=
            (uint64_t)GROWN_MERGES * node->cfg.fragments_count;
 }
 
-/* This node and the linked members of its lineage are more than half of the roster. */
+/* True if this node and the linked members of its lineage are more than half of the roster. */
 static bool is_among_most(const struct tw_node *node) {
     uint32_t here = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -235,7 +236,8 @@ void tw_lineage_await(struct tw_node *node) {
     node->status_us = 0;
 }
 
-/* This node waits for the state of the run, or follows a lineage that has yet to give it. */
+/* True if this node waits for the state of the run, or follows a lineage that has yet to deliver
+ * it. */
 static bool is_awaiting(const struct tw_node *node) {
     return !tw_id_is_zero(&node->cfg.awaited) && node->at.is_moving != 0 && node->at.has_held == 0;
 }
@@ -244,8 +246,8 @@ static bool has_nobody_to_follow(const struct tw_node *node) {
     return tw_id_equal(&node->at.lineage, &node->cfg.awaited);
 }
 
-/* Follows the lineage of `peer` from now on. `claim` is its proof; NULL: that lineage has no round
- * yet. */
+/* Follows the lineage of `peer` from now on. `claim` is its proof, or NULL if that lineage has no
+ * round yet. */
 static void adopt_lineage(struct tw_node *node, uint16_t peer, const struct claim *claim) {
     const struct tw_msg_status *status = &node->links[peer].status;
     const bool is_return = tw_id_equal(&status->lineage, &node->at.lineage_parent);
@@ -284,15 +286,17 @@ static void adopt_lineage(struct tw_node *node, uint16_t peer, const struct clai
 
 /* ---- the better lineage --------------------------------------------------------------------- */
 
-/* A lineage, as far as it can be compared with others. */
+/* The properties by which a lineage is compared with others. */
 struct standing {
-    uint32_t met, all; /* classes of struct support: larger classes win */
+    uint32_t met, all; /* classes (support_class) of the counts in struct support; a larger class
+                          wins */
     uint64_t clock_tokens;
     struct tw_id lineage;
 };
 
-/* Classes of supporters: 0 to 2, 3 to 5, 6 to 11, 12 to 23, and so on. Of 3 f + 1 nodes, f may lie:
- * liars alone are always in a lower class than the honest 2 f + 1. */
+/* Returns the class of a number of supporters: 0 to 2, 3 to 5, 6 to 11, 12 to 23, and so on. Of 3 *
+ * f + 1 nodes, f may lie: liars alone are always in a lower class than the 2 * f + 1 honest nodes.
+ */
 static uint32_t support_class(uint32_t supporters) {
     uint32_t class = 0;
     for (uint32_t least = 3; supporters >= least; least *= 2) class ++;
@@ -319,8 +323,8 @@ static bool is_better(const struct tw_node *node, const struct standing *a,
     return tw_id_compare(&a->lineage, &b->lineage) < 0;
 }
 
-/* Counts the supporters of our own lineage: all members of the roster but those that are linked to
- * this node and announce another lineage. */
+/* Counts the supporters of our own lineage: all members of the roster, without linked members that
+ * announce another lineage. */
 static void note_own_support(struct tw_node *node) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -331,17 +335,19 @@ static void note_own_support(struct tw_node *node) {
     node->lineage.support = (struct support){.met = count, .all = count};
 }
 
-/* This node is a receiver, and no donor of its lineage has been linked for LINEAGE_LOST_US. */
+/* True if this node is a receiver, and no donor of its lineage has been linked for LINEAGE_LOST_US.
+ */
 static bool is_without_donor(const struct tw_node *node) {
     return node->state == TW_STATE_RECEIVER &&
            node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US;
 }
 
-/* This node should leave its lineage and follow the other one. */
+/* True if this node should leave its lineage and follow the other one. */
 static bool is_to_follow(const struct tw_node *node, const struct standing *other) {
-    if (has_nobody_to_follow(node)) /* but not a node without training, which waits as well */
+    if (has_nobody_to_follow(
+            node)) /* but follow no node without training, because it waits as well */
         return other->clock_tokens > 0;
-    if (is_without_donor(node)) /* follow it unless we hold a newer state than it has */
+    if (is_without_donor(node)) /* follow the other lineage unless we hold a newer state */
         return other->clock_tokens >= tw_progress_held_tokens(node);
     const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
     const struct standing own = standing_of(node, &node->lineage.support, tip, &node->at.lineage);
@@ -352,8 +358,8 @@ static bool is_to_follow(const struct tw_node *node, const struct standing *othe
     return is_better(node, other, &own);
 }
 
-/* Looks at the lineages without a round, which have nothing to prove. Returns a peer in the best of
- * them if this node should follow it; otherwise NO_PEER. */
+/* Compares the lineages without a round, which have nothing to prove. Returns a peer in the best of
+ * them if this node should follow it, otherwise NO_PEER. */
 static uint16_t find_fresh(const struct tw_node *node) {
     const bool is_believed = TW_IS_MUTANT(node, TW_MUTANT_CLAIM_BELIEVED);
     const struct support none = {.met = 0}, support = is_believed ? node->lineage.support : none;
@@ -398,7 +404,7 @@ static void seek_better(struct tw_node *node) {
 
 /* ---- joining -------------------------------------------------------------------------------- */
 
-/* The roster is full, and `id` is not in it. */
+/* True if the roster is full and `id` is not in it. */
 static bool is_full(const struct tw_node *node, const struct tw_id *id) {
     return node->roster.count >= node->cfg.members_max && tw_roster_find(&node->roster, id) < 0;
 }
@@ -438,8 +444,8 @@ void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_jo
     note_full(node, row);
 }
 
-/* Time of the next JOIN. It counts in its own round alone. So that rounds shorter than JOIN_US have
- * one, too, the next round has its JOIN at once. */
+/* Returns the time of the next JOIN. A JOIN counts in its own round alone, so it is soon sent again
+ * in a new round: rounds shorter than JOIN_US must have one, too. */
 static uint64_t next_join_us(const struct tw_node *node) {
     const bool is_new_round = node->lineage.join_round != node->at.rounds;
     if (node->lineage.join_us == 0) return 0;
@@ -482,7 +488,8 @@ static void ask_to_join(struct tw_node *node) {
 
 /* ---- alone ---------------------------------------------------------------------------------- */
 
-/* End of the hold. A peer that asks repeatedly without pulling new chunks does not extend it. */
+/* Returns the end of the hold. A peer that asks repeatedly without pulling new chunks does not
+ * extend it. */
 static uint64_t hold_end_us(const struct tw_node *node) {
     uint64_t moved_us = node->lineage.hold_began_us;
     if (moved_us < node->pace.last_commit_us) moved_us = node->pace.last_commit_us;
@@ -490,7 +497,8 @@ static uint64_t hold_end_us(const struct tw_node *node) {
     return at_most(node->lineage.solo_hold_us, moved_us + node->cfg.orphan_us);
 }
 
-/* In a lineage of one, phi follows theta, fragment by fragment, and the clock advances. */
+/* Starts a solo round: in a lineage of one, phi follows theta, fragment by fragment, and the clock
+ * advances. */
 static void solo_round(struct tw_node *node) {
     if (node->state != TW_STATE_SOLO || !node->worker.is_up ||
         !tw_fragment_set_is_empty(&node->worker.applying))
@@ -517,8 +525,8 @@ static void solo_round(struct tw_node *node) {
     action->u.solo.fragment = fragment;
 }
 
-/* No other node votes on a solo round, and nothing is made durable: a restart alone founds a new
- * lineage. */
+/* No other node votes on a solo round, and nothing is stored on disk: a node that restarts alone
+ * founds a new lineage. */
 void tw_lineage_solo_done(struct tw_node *node) {
     const bool is_final = tw_progress_is_final(node);
     const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
@@ -547,8 +555,8 @@ void tw_lineage_solo_done(struct tw_node *node) {
 
 /* ---- the end of a lineage ------------------------------------------------------------------- */
 
-/* So many members have left that the remaining ones are no majority, and none of those has a round
- * that this node lacks. */
+/* True if so many members have left that the remaining ones are no majority, and no member has a
+ * round that this node lacks. */
 static bool is_left_behind(struct tw_node *node) {
     uint32_t staying_count = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
@@ -560,7 +568,7 @@ static bool is_left_behind(struct tw_node *node) {
     return staying_count < tw_membership_votes_needed(node);
 }
 
-/* Every member of the roster is linked, and none is ahead of this node in the lineage. */
+/* True if every member of the roster is linked, and none is ahead of this node in the lineage. */
 static bool is_nobody_ahead(const struct tw_node *node) {
     if (tw_roster_find(&node->roster, &node->cfg.self) < 0 || node->lineage.needs_tip) return false;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -574,17 +582,18 @@ static bool is_nobody_ahead(const struct tw_node *node) {
     return true;
 }
 
-/* Waiting for a majority is futile: all members were killed in one round. A member then has an
- * accepted record whose results are lost with every pool. A receiver lacks rounds in which it may
- * have voted, and which no node can serve. No other record may be decided in those rounds. But a
- * child lineage can begin at once, because no missing member could know more. */
+/* True if waiting for a majority is futile: for example, all members were killed in one round. A
+ * member then has an accepted record whose results are lost with every pool. A receiver lacks
+ * rounds in which it may have voted, and which no node can serve. No other record may be decided in
+ * those rounds. But a child lineage can begin at once, because no missing member could know more.
+ */
 static bool is_hopeless(struct tw_node *node) {
     if (node->state == TW_STATE_MEMBER)
         return is_left_behind(node) || (node->round.is_lost && is_nobody_ahead(node));
     return node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US && is_nobody_ahead(node);
 }
 
-/* Linked donors are ahead, and the log of none reaches back to this node's round. */
+/* True if linked donors are ahead, and no donor's log reaches back to this node's round. */
 static bool is_log_gone(const struct tw_node *node) {
     bool is_gone = false;
     for (uint16_t i = 0; i < node->links_end; i++) {
@@ -596,9 +605,9 @@ static bool is_log_gone(const struct tw_node *node) {
     return is_gone;
 }
 
-/* Donors of the lineage are linked but give nothing: neither a record nor a chunk of state
- * for 2 cfg.orphan_us. So a lie about a lineage does not hold a node for ever. The peer whose claim
- * this node followed is not believed for a while. */
+/* True if donors of the lineage are linked but deliver nothing, neither a record nor a chunk of
+ * state, for 2 * cfg.orphan_us. A lie about a lineage thus does not hold a node for ever. The peer
+ * whose claim this node followed is then not believed for a while. */
 static bool is_starved(struct tw_node *node) {
     const bool is_gone = is_log_gone(node);
     bool is_owed = node->lineage.needs_tip || is_gone, has_donor = false;
@@ -622,7 +631,8 @@ static bool is_starved(struct tw_node *node) {
     return true;
 }
 
-/* A node that still waits for the state of the run has nothing to found a lineage of. */
+/* Founds a child lineage. A node that still waits for the state of the run has no state to begin
+ * one from, and goes on waiting. */
 static void found_child(struct tw_node *node) {
     if (is_awaiting(node))
         tw_lineage_await(node);
@@ -640,7 +650,7 @@ static void consider_fork(struct tw_node *node) {
         node->lineage.is_settling = !node->has_left;
         if (!tw_fragment_set_is_empty(&node->worker.applying) || node->has_left) return;
         found_child(node);
-        /* The linked nodes are in the same position. They get time to join, before the first solo
+        /* The linked nodes are in the same position. They get time to join before the first solo
          * round changes phi. */
         node->lineage.solo_hold_us = node->now_us + SOLO_HOLD_US;
         return;
@@ -650,7 +660,7 @@ static void consider_fork(struct tw_node *node) {
         tw_act_wake(node, node->lineage.donor_us + LINEAGE_LOST_US);
 }
 
-/* Pairs: once the state taken over from another node is complete, founds a lineage of our own. */
+/* In pairs, founds a lineage of our own once the state taken over from another node is complete. */
 static void found_own(struct tw_node *node) {
     if (node->state != TW_STATE_RECEIVER || !tw_fragment_set_is_empty(&node->worker.applying) ||
         node->has_left)
@@ -660,9 +670,9 @@ static void found_own(struct tw_node *node) {
     tw_lineage_fork(node);
 }
 
-/* The clock has passed together_tokens: founds a lineage of our own once all common rounds are
- * applied. A member first keeps serving nodes that still fetch them: for PART_HOLD_US at least,
- * orphan_us at most. */
+/* Once the clock has passed together_tokens and all common rounds are applied, founds a lineage of
+ * our own. A member first keeps serving nodes that still fetch those rounds: for PART_HOLD_US at
+ * least, orphan_us at most. */
 static void part_ways(struct tw_node *node) {
     if (node->state != TW_STATE_MEMBER && node->state != TW_STATE_RECEIVER) return;
     if (!tw_fragment_set_is_empty(&node->worker.applying) || node->has_left ||
@@ -685,7 +695,7 @@ static void part_ways(struct tw_node *node) {
         node->now_us + SOLO_HOLD_US; /* peers may still be copying the old lineage's state */
 }
 
-/* Pairs: takes over the state of a node that is far ahead. */
+/* In pairs, takes over the state of a node that is far ahead. */
 static void seek_ahead(struct tw_node *node) {
     const uint16_t peer = tw_pair_find_ahead(node);
     node->lineage.is_settling = peer != NO_PEER && !node->has_left;
@@ -701,7 +711,9 @@ void tw_lineage_advance(struct tw_node *node) {
         seek_better(node);
     }
     consider_fork(node);
-    if (tw_state_receive(node)) found_child(node); /* gives each fragment an offer: its own state */
+    if (tw_state_receive(node))
+        found_child(node); /* founding gives each fragment an offer: this
+                              node's own state */
     move_theta(node);
     tw_state_export(node);
     if (node->cfg.is_pair) {

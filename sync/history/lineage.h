@@ -7,23 +7,23 @@
 uint64_t tw_lineage_nonce(struct tw_node *node);
 /* Founds a child lineage of this node alone, from the state that it holds. */
 void tw_lineage_fork(struct tw_node *node);
-/* This node refuses the lineage: its operator said so (config.h), or a peer went on from a refused
- * lineage into it. */
+/* True if this node refuses the lineage, because its operator said so (config.h), or because a peer
+ * went on from a refused lineage into it. */
 bool tw_lineage_is_refused(const struct tw_node *node, const struct tw_id *lineage);
 /* Notes the lineage in a STATUS of the peer. A peer that was in a refused lineage may found a child
  * of it. The child is then refused too, unless it also has a linked peer that was never in the
- * refused one. */
+ * refused lineage. */
 void tw_lineage_heard(struct tw_node *node, uint16_t peer);
-/* Waits for the state of the run in the lineage of nobody, `awaited` of config.h. */
+/* Waits for the state of the run in the lineage of nobody (`awaited` of config.h). */
 void tw_lineage_await(struct tw_node *node);
-/* This node founded the lineage that it is in. */
+/* True if this node founded the lineage that it is in. */
 bool tw_lineage_is_ours(const struct tw_node *node);
-/* The roster that decides the first round of a lineage founded by this node. */
+/* Returns the roster that decides the first round of a lineage founded by this node. */
 struct tw_roster tw_lineage_founder(const struct tw_node *node);
-/* The worker has set theta := phi for all fragments; !ok: it could not. */
+/* Handles the worker's answer to theta := phi for all fragments; !ok: it could not do that. */
 void tw_lineage_turned(struct tw_node *node, bool ok);
 void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join);
-/* Writes and commits the record of a solo round, which the worker has done. */
+/* Writes and commits the record of a solo round that the worker has completed. */
 void tw_lineage_solo_done(struct tw_node *node);
 void tw_lineage_advance(struct tw_node *node);
 

@@ -1,8 +1,9 @@
-/* log.c - the committed rounds of the lineage: learned, handed on, applied.
+/* log.c - the committed rounds of the lineage: learned, passed on, applied.
  *
- * Rounds are committed in order. They are applied later, per fragment: fragment p has applied every
- * round below at.fragment_rounds[p]. Its next due round is the first one of its residue class at or
- * above that. A round is applied whole, once all its results are held, or not at all. */
+ * Rounds are committed in order. They are applied later, per fragment. Fragment p, of P, has
+ * applied all its rounds below at.fragment_rounds[p]. Its next due round is the first one from
+ * there on whose number modulo P is p. A round is applied whole, once all its results are held, or
+ * not at all. */
 #include "sync/history/log.h"
 
 #include "base/assert.h"
@@ -30,18 +31,18 @@
 
 enum {
     LOG_PER_REPLY_MAX = 16,
-    MISSED_MAX = 12, /* after this many missed rounds in a row, a member is waited for in every 64th
-                        round only */
+    MISSED_MAX = 12, /* number of missed rounds in a row after which this node waits for a member in
+                        every 64th round only */
 };
 
 #define PATIENCE_CEILING_US (3600 * SECOND_US)
 #define FORK_ASK_US                                                                                \
     (60 * SECOND_US) /* time between two requests to a peer whose last record differs from ours */
 
-/* Updates at.held, the newest record whose whole past is in (phi, u). A receiver knows rounds whose
- * state has yet to arrive, and a node without a worker knows rounds that it has not applied.
- * at.held does not change while a fragment is not held, or while theta belongs to another lineage.
- * No older state is loaded (state_transfer.c). */
+/* Updates at.held, the newest record such that (phi, u) contains all rounds up to it. A receiver
+ * knows rounds whose state has yet to arrive, and a node without a worker knows rounds that it has
+ * not applied. at.held does not change while a fragment is not held, or while theta belongs to
+ * another lineage. No older state is loaded (state_transfer.c). */
 void tw_log_note_held(struct tw_node *node) {
     struct tw_position *at = &node->at;
     uint64_t rounds = at->rounds;
@@ -75,7 +76,7 @@ void tw_log_begin_at(struct tw_node *node, const struct tw_record *tip,
     node->tip_digest = tw_record_digest(tip);
 }
 
-/* The round can be replayed. Solo rounds cannot: they have no results. */
+/* True if the round can be replayed. Solo rounds cannot, because they have no results. */
 static bool has_parts(const struct tw_record *record) {
     return record->parts_count > 0 || record->contributors_count == 0;
 }
@@ -84,10 +85,10 @@ bool tw_log_is_close(const struct tw_node *node) {
     const uint32_t count = node->cfg.fragments_count;
     enum {
         OUTER_STEPS = 2
-    }; /* rounds of lag per fragment; half of the rounds whose results are kept */
+    }; /* allowed lag per fragment, in its rounds: half of the rounds whose results are kept */
     if (node->lineage.needs_tip || node->at.is_moving != 0) return false;
     for (uint32_t p = 0; p < count; p++) {
-        /* Not held, or the state has rounds that are not in the log yet. */
+        /* This fragment is not held, or its state has rounds that are not in the log yet. */
         if (node->at.fragment_rounds[p] > node->at.rounds) return false;
         const uint64_t due = tw_progress_due(node, p);
         if (due == UINT64_MAX) continue;
@@ -100,8 +101,8 @@ bool tw_log_is_close(const struct tw_node *node) {
     return true;
 }
 
-/* FINISH waits until this node holds the state that the clock counts. Before and after following a
- * finished lineage, a node may have to train on. */
+/* Sends FINISH once this node holds the state that the clock counts. A node may have to train on
+ * before and after it follows a finished lineage. */
 static void send_finish(struct tw_node *node) {
     const bool is_over = tw_progress_is_final(node);
     if (!node->worker.is_up || is_over == node->log.is_finish_sent || node->lineage.needs_tip)
@@ -133,9 +134,9 @@ static void note_mixed(struct tw_node *node, const struct tw_record *record) {
     }
 }
 
-/* An owner had our contribution to this round and refused it: notes which. Other reasons for which
- * a record does not list us say nothing about the size: no link to the owner, a late arrival, a
- * lost result. */
+/* Returns true, and notes the owner, if an owner had our contribution to this round and refused it
+ * for its size. Other reasons for which a record does not list us say nothing about the size: no
+ * link to the owner, a late arrival, a lost result. */
 static bool note_refused(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
     if (round->self_idx < 0) return false;
@@ -150,10 +151,10 @@ static bool note_refused(struct tw_node *node, const struct tw_record *record) {
     return false;
 }
 
-/* A member that announces contributions but does not deliver them is waited for in fewer and fewer
- * rounds. An owner counts only its own arrivals, in rounds in which it waited: a path may be dead
- * to one owner alone, and a slow member that was not waited for may have been in time elsewhere. No
- * round waits for a receiver, so a receiver misses nothing. */
+/* Counts rounds in which a member announced a contribution but did not deliver it: that member is
+ * waited for in fewer and fewer rounds. An owner counts only its own arrivals, in rounds in which
+ * it waited. A path may be dead to one owner alone, and a slow member that was not waited for may
+ * have been in time elsewhere. No round waits for a receiver, so a receiver misses nothing. */
 static void note_deliveries(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
     const bool is_owner = round->self_part >= 0 && round->count[round->self_part] > 0;
@@ -182,7 +183,7 @@ static void note_deliveries(struct tw_node *node, const struct tw_record *record
     }
 }
 
-/* A live member announced a contribution. */
+/* True if a live member announced a contribution. */
 static bool was_offered(const struct tw_node *node) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &node->round.contributions[i];
@@ -192,8 +193,8 @@ static bool was_offered(const struct tw_node *node) {
     return false;
 }
 
-/* Time at which the contributions of all live members, except as many as may lie, had arrived.
- * UINT64_MAX: they never had. */
+/* Returns the time from the start of the round to the arrival of the contributions of all live
+ * members, except as many as may lie. UINT64_MAX: they did not all arrive. */
 static uint64_t delivered_us(const struct tw_node *node) {
     const struct round *round = &node->round;
     const uint32_t liars = tw_liars_max(node->roster.count);
@@ -210,12 +211,12 @@ static uint64_t delivered_us(const struct tw_node *node) {
     return last_us > round->active_us ? last_us - round->active_us : 0;
 }
 
-/* Number of live owners whose results had too little time to arrive. */
+/* Number of live owners whose results were not in time. */
 static uint32_t count_late(struct tw_node *node, const struct tw_record *record) {
     uint32_t count = 0;
     for (uint32_t k = 0; k < record->parts_count; k++) {
         if (record->parts[k].bytes != 0 || node->round.count[k] == 0) continue;
-        /* The result arrived in time and was refused. */
+        /* This result arrived in time and was refused. */
         const struct tw_msg_result *announced = &node->round.results[k].announced;
         if (node->round.results[k].has && tw_payload_is_held(node, &announced->hash)) continue;
         if (!tw_membership_is_live(node, node->round.owners[k])) continue;
@@ -236,8 +237,8 @@ static void learn_time(struct tw_node *node, uint64_t took_us) {
         at_most((3 * node->pace.patience_us + wanted_us) / 4, PATIENCE_CEILING_US);
 }
 
-/* Learns from the results of others that they need less time. Liars may own more parts than others
- * and send them late, so this node does not learn that they need more. */
+/* Learns from the results of other owners, but only that parts take less time. Liars may own more
+ * parts than others and send them late, so this node does not learn that parts take more time. */
 static void learn_results(struct tw_node *node) {
     const uint64_t last_us = tw_result_others_us(node, TW_PARTS_MAX);
     if (last_us == UINT64_MAX || last_us < node->round.active_us) return;
@@ -245,9 +246,9 @@ static void learn_results(struct tw_node *node) {
     if (4 * took_us + PATIENCE_FLOOR_US < node->pace.patience_us) learn_time(node, took_us);
 }
 
-/* Learns the time of parts where members may lie. Its length is no measure: a liar
- * can make it as long as patience. This node goes by the contributions to its own part that were
- * delivered, twice because results travel too, and by its own merge. */
+/* Learns how long parts take where members may lie. The length of the round is no measure, because
+ * a liar can make it as long as patience. This node instead counts the time in which contributions
+ * to its own part arrived, twice because results travel too, and the time of its own merge. */
 static void learn_delivery(struct tw_node *node) {
     const struct round *round = &node->round;
     if (round->self_part < 0 || !round->intake_closed) {
@@ -266,7 +267,7 @@ static void learn_delivery(struct tw_node *node) {
 
 /* Learns from this round how long parts take. Patience doubles if live owners had too little time.
  * Two kinds of rounds teach nothing: a round without a contribution, which lasts as long as
- * patience; and a round that was over when this node learned of it. */
+ * patience; and a round that was already over when this node learned of it. */
 static void learn_patience(struct tw_node *node, const struct tw_record *record) {
     if (record->parts_count == 0 || node->round.active_us == 0) return;
     if (record->contributors_count == 0 && !was_offered(node)) return;
@@ -308,8 +309,8 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record,
     const bool was_apart = tw_progress_is_apart(node);
     node->at.tip = *entry;
     node->at.has_tip = 1;
-    /* From here on, this node's tokens stand for those of all nodes. Earlier tokens that were never
-     * listed must not be multiplied like that. */
+    /* From here on, this node's tokens stand for the tokens of all nodes. Earlier tokens that were
+     * never listed must not be multiplied in this way. */
     if (!was_apart && tw_progress_is_apart(node) && !is_listed) tw_account_settle_clock(node);
     node->tip_digest = tw_record_digest(entry);
     node->at.rounds++;
@@ -346,7 +347,7 @@ static void request_log(struct tw_node *node, uint16_t peer, uint64_t round) {
     tw_act_send(node, message, peer);
 }
 
-/* Whether `count` members that say the same include one that does not lie. A node that sees fewer
+/* True if `count` members that say the same include one that does not lie. A node that sees fewer
  * trusts nobody's word: it founds a child lineage, and follows the other members by proof
  * (claim.c). */
 static bool is_word_of_enough(const struct tw_node *node, uint32_t count) {
@@ -354,8 +355,8 @@ static bool is_word_of_enough(const struct tw_node *node, uint32_t count) {
     return count > tw_liars_max(node->roster.count);
 }
 
-/* Members of the known roster say that this record is the newest one: its sender, and those whose
- * STATUS names it. */
+/* True if enough members of the known roster say that this record is the newest one: its sender,
+ * and those whose STATUS names it. */
 static bool is_tip_vouched(const struct tw_node *node, uint16_t peer, const struct tw_id *digest) {
     uint32_t count = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
@@ -391,13 +392,14 @@ static bool is_proven(const struct tw_node *node, const struct tw_msg_commit *co
 void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_commit *commit) {
     const struct tw_record *record = &commit->record;
     if (node->worker.is_solo_pending)
-        return; /* a solo round is under way, which only this node decides */
+        return; /* a solo round is under way, and only this node decides it */
     if (node->lineage.needs_tip) {
         const bool is_past = record->round + 1 < node->at.rounds;
         const bool is_in_turn = record->fragment == tw_progress_fragment(node, record->round) ||
                                 (node->cfg.is_pair && record->fragment < node->cfg.fragments_count);
         if (record->round >= ROUNDS_MAX || is_past || !is_in_turn) return;
-        /* A fresh child lineage still ends in a record of its parent: the digest decides. */
+        /* The tip of a fresh child lineage is still a record of its parent, so the digest decides.
+         */
         const struct tw_id digest = tw_record_digest(record);
         if (record->round < node->at.rounds)
             return; /* an answer to an old request, not the newest record */
@@ -416,7 +418,7 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_co
     }
     if (record->round + 1 == node->at.rounds) tw_evidence_fork(node, commit);
     if (record->round < node->at.rounds) return;
-    /* Another history is no forgery: its node may be the victim of a lie itself. */
+    /* A record of another history is no forgery: its sender may itself be the victim of a lie. */
     if (!tw_id_equal(&record->parent, &node->tip_digest)) return;
     if (record->fragment != tw_progress_fragment(node, record->round) ||
         (node->roster.count > 0 &&
@@ -429,8 +431,9 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_co
     tw_log_commit(node, record, &commit->proof);
 }
 
-/* The oldest round that this node serves to others. The record with which it adopted the lineage is
- * unchecked (claim.c). If that record is false, others would take this node for the liar. */
+/* Returns the oldest round that this node serves to others. The record with which it adopted the
+ * lineage is unchecked (claim.c). If that record were false, others would take this node for the
+ * liar. */
 static uint64_t oldest_given(const struct tw_node *node) {
     const struct tw_roster *roster = &node->roster;
     const bool may_lie = roster->count > 0 && tw_liars_max(roster->count) > 0;
@@ -458,8 +461,8 @@ void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get
     }
 }
 
-/* Answers a message of an old round by the log: its sender has missed a round. An attacker gains
- * nothing by this: LOG_GET returns the same records. */
+/* Answers a message of an old round with records, because its sender has missed a round. An
+ * attacker gains nothing by this: LOG_GET returns the same records. */
 static void tell_late(struct tw_node *node, uint16_t peer, uint64_t round) {
     struct link *link = &node->links[peer];
     const bool is_member = tw_roster_find(&node->roster, &link->id) >= 0;
@@ -480,7 +483,7 @@ bool tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *linea
 
 void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none) {
     if (node->cfg.is_pair)
-        return; /* pairs: no other node has our rounds, so there is no log to ask for */
+        return; /* in pairs, no other node has our rounds, so there is no log to ask for */
     if (!tw_id_equal(&none->lineage, &node->at.lineage) || node->lineage.needs_tip) return;
     if (!tw_peers_is_donor(node, peer) || none->oldest_round <= node->at.rounds) return;
     node->links[peer].log_begin = none->oldest_round;
@@ -508,7 +511,7 @@ void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_no
     tw_membership_derive_state(node);
 }
 
-/* The peer has decided another record of the last round: its proof may name a liar. */
+/* True if the peer has decided another record of the last round: its proof may then name a liar. */
 static bool is_forked(const struct tw_node *node, uint16_t peer) {
     const struct link *link = &node->links[peer];
     return !node->cfg.is_pair && node->at.rounds > 0 && link->status.rounds == node->at.rounds &&
@@ -541,7 +544,7 @@ static bool has_results(struct tw_node *node, const struct tw_record *record,
     for (uint32_t k = 0; k < record->parts_count; k++) {
         const struct tw_part *part = &record->parts[k];
         if (part->bytes == 0) continue;
-        /* Such a size can only be in the record of a round that this node did not check. */
+        /* Only the record of a round that this node did not check can contain such a size. */
         *is_lost |= !tw_payload_is_possible(node, TW_CONTENT_RESULT,
                                             division->u.apply.parts[k].count, part->bytes);
         if (*is_lost) return false;
@@ -559,8 +562,8 @@ static bool has_results(struct tw_node *node, const struct tw_record *record,
     return is_complete;
 }
 
-/* Computes the range of each part of a committed round. The weights of its owners are in the roster
- * of the parent record, which may be known only from the log. */
+/* Computes the range of each part of a committed round. Its owners' weights are in the roster of
+ * the parent record, which may be known only from the log. */
 static bool divide_parts(const struct tw_node *node, const struct tw_record *record,
                          struct tw_action *action) {
     const struct tw_record *parent =
@@ -591,7 +594,7 @@ static bool divide_parts(const struct tw_node *node, const struct tw_record *rec
     return true;
 }
 
-/* Inner steps in a round's Deltas: the mean over contributors, weighted by tokens. */
+/* Returns the inner steps in a round's Deltas: the mean over contributors, weighted by tokens. */
 static uint32_t mean_steps(const struct tw_record *record) {
     enum { WEIGHT_BITS = 20 };
     uint64_t most = 0, weights = 0, steps = 0;
@@ -643,7 +646,8 @@ void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
     TW_ASSERT(fragment < node->cfg.fragments_count);
     tw_fragment_set_remove(&node->worker.applying, fragment);
     node->worker.is_solo_pending = false;
-    if (!event->ok) { /* not applied, though the hashes are right: fetch the state from a peer */
+    if (!event->ok) { /* the hashes are right, but the worker could not apply the round: fetch the
+                         state from a peer */
         tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
         return;
     }
@@ -657,8 +661,8 @@ void tw_log_advance(struct tw_node *node) {
     send_finish(node);
     catch_up(node);
     if (node->lineage.needs_tip || !node->worker.is_up || node->lineage.is_settling) return;
-    /* Requests one round of each fragment at a time. A slow worker is seldom at a step boundary,
-     * and applies all due rounds there at once, or it would fall behind for ever. */
+    /* One round of each fragment is requested at a time, without waiting for a step boundary. A
+     * slow worker seldom reaches one, and must apply all due rounds there at once to keep up. */
     uint64_t oldest = UINT64_MAX;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         const uint64_t due = tw_progress_due(node, p);
