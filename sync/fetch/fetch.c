@@ -1,4 +1,4 @@
-/* fetch.c - entry points of the fetcher: start, events, the walk over peers, actions. */
+/* fetch.c - entry points of the fetcher: start, events, requests to each peer in turn, actions. */
 #include "sync/fetch/fetch_internal.h"
 
 size_t tw_fetch_bytes(void) {
@@ -63,7 +63,7 @@ static void begin_call(struct tw_fetch *fetch, uint64_t now_us) {
     fetch->now_us = now_us;
 }
 
-/* Requests every missing chunk that is not already under way. It runs after every event, so no
+/* Requests every missing chunk that is not already under way. Runs after every event, so that no
  * event needs a request of its own. */
 static void advance(struct tw_fetch *fetch) {
     fetch->deadline_us = UINT64_MAX;
@@ -90,7 +90,7 @@ static void advance(struct tw_fetch *fetch) {
 static bool is_needed(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
     if (tw_fetch_is_here(fetch, file, idx)) return false;
     if (idx > 0 && tw_fetch_needs_first(fetch, file))
-        return false; /* chunk 0, the head that has the digests of the pieces, is lost too */
+        return false; /* chunk 0 is lost too: the head with the digests of the pieces */
     for (uint32_t i = 0; i < TW_FETCH_ASKED_MAX; i++) {
         const struct check *check = &fetch->checks[i];
         if (check->is_used && !check->is_stale && check->file == file && check->idx == idx)
@@ -100,7 +100,8 @@ static bool is_needed(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
 }
 
 static bool take_chunk(struct tw_fetch *fetch, const struct check *what, uint32_t *number) {
-    if (fetch->under_way == TW_FETCH_ASKED_MAX) return false; /* a late chunk, over the limit */
+    if (fetch->under_way == TW_FETCH_ASKED_MAX)
+        return false; /* a late chunk would exceed the limit */
     uint32_t row = 0;
     while (row < TW_FETCH_ASKED_MAX && fetch->checks[row].is_used) row++;
     TW_ASSERT(row < TW_FETCH_ASKED_MAX);

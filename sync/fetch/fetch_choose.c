@@ -18,7 +18,8 @@ static void mark_chunk(uint64_t *taken, uint32_t idx) {
     taken[idx / 64] |= UINT64_C(1) << (idx % 64);
 }
 
-/* Marks chunks not to request from peer `at`: stored, asked, or under way from it, even if late. */
+/* Marks chunks not to request from peer `at`: stored, asked from any peer, or late from this peer.
+ */
 static void mark_busy(const struct tw_fetch *fetch, uint16_t at, uint32_t file, uint64_t *taken) {
     for (uint16_t p = 0; p < TW_PEERS_MAX; p++) {
         const struct fetch_peer *peer = &fetch->peers[p];
@@ -40,7 +41,7 @@ static bool may_fetch_plain(const struct tw_fetch *fetch, uint16_t at, uint32_t 
     return plain->file == file && plain->source == at && !plain->is_checking;
 }
 
-/* Finds the first run of chunks of a file to request from peer `at`, at most `most`. */
+/* Finds the first run of at most `most` chunks of a file to request from peer `at`. */
 static bool find_run(struct tw_fetch *fetch, uint16_t at, uint32_t file, uint32_t most,
                      struct run *run) {
     const struct file_state *state = tw_fetch_state(fetch, file);
@@ -86,8 +87,8 @@ static bool may_twin(const struct tw_fetch *fetch, uint16_t at, const struct ask
 }
 
 /* Finds the oldest chunk under way from other peers, of `file` or of any file (TW_FETCH_ALL), to
- * request it from this peer too. NULL if its request is younger than TW_FETCH_AGED_US, or than this
- * peer's time for four chunks. *ready_us is then the time at which it is old enough. */
+ * request it from this peer too. Returns NULL if its request is younger than TW_FETCH_AGED_US, or
+ * than this peer's time for four chunks. *ready_us is then the time at which it is old enough. */
 static struct ask *find_twin(struct tw_fetch *fetch, uint16_t at, uint32_t file,
                              uint64_t *ready_us) {
     const struct fetch_peer *peer = &fetch->peers[at];
@@ -128,7 +129,8 @@ static bool next_in_own_order(struct tw_fetch *fetch, uint16_t at, uint32_t most
     return false;
 }
 
-/* A peer that is still fetching most likely has the files that come first in its own order. */
+/* Searches in the peer's own order: a peer that is still fetching most likely has the files that
+ * come first in it. */
 static bool next_in_its_order(struct tw_fetch *fetch, uint16_t at, uint32_t most, struct run *run) {
     struct fetch_peer *peer = &fetch->peers[at];
     if (peer->current != TW_FETCH_INDEX && find_run(fetch, at, peer->current, most, run))
@@ -144,11 +146,12 @@ static bool next_in_its_order(struct tw_fetch *fetch, uint16_t at, uint32_t most
         peer->current = file;
     }
     return peer->current != TW_FETCH_INDEX &&
-           find_run(fetch, at, peer->current, most,
-                    run); /* *run now belongs to the last file tried, so search this one */
+           find_run(
+               fetch, at, peer->current, most,
+               run); /* *run belongs to the last file tried, so find the run of this file again */
 }
 
-/* Requests the next chunks. False: there is nothing to request before *ready_us. */
+/* Requests the next chunks. Returns false if there is nothing to request before *ready_us. */
 static bool ask_next(struct tw_fetch *fetch, uint16_t at, uint64_t *ready_us) {
     const uint32_t most = tw_fetch_room(fetch, &fetch->peers[at]);
     struct run run;

@@ -99,8 +99,7 @@ void tw_fetch_put(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
     if (file == TW_FETCH_INDEX) return;
     fetch->bytes_here += tw_fetch_size(fetch, file, idx);
     if (idx == 0)
-        fetch->changes++; /* chunk 0 is the head: with its digests, the pieces can be requested now
-                           */
+        fetch->changes++; /* chunk 0 is the head: its digests allow requests for the pieces */
 }
 
 void tw_fetch_is_whole(struct tw_fetch *fetch, uint32_t file) {
@@ -158,7 +157,7 @@ uint64_t tw_fetch_rank(uint64_t seed, uint32_t file) {
     return tw_splitmix64(&state);
 }
 
-/* Place of a file in the order. 0: tokenizer and held-out shards; 1: begun training shards; 2:
+/* Class of a file in the order. 0: tokenizer and held-out shards; 1: begun training shards; 2:
  * others. */
 static uint32_t class_of(const struct tw_fetch *fetch, uint32_t file) {
     if (fetch->files[file].kind != TW_FETCH_TRAIN) return 0;
@@ -184,8 +183,8 @@ static void sift_down(struct tw_fetch *fetch, uint32_t at, uint32_t count) {
     }
 }
 
-/* The training shard with the most chunks in the folder; among equals, the first in this node's
- * order. */
+/* Returns the training shard with the most chunks in the folder; among equals, the first in this
+ * node's order. */
 static uint32_t find_nearest(const struct tw_fetch *fetch) {
     uint32_t best = TW_FETCH_INDEX, best_here = 0;
     for (uint32_t i = 0; i < fetch->files_count; i++) {

@@ -27,7 +27,8 @@
 enum {
     WORDS_MAX = TW_FETCH_FILE_CHUNKS_MAX / 64,
     INDEX_CHUNKS_MAX = TW_DATASET_BYTES_MAX / TW_CHUNK_BYTES_MAX,
-    /* Actions of one event: a PULL per chunk under way, and those of the event itself. */
+    /* Most actions of one event: a PULL per chunk under way, and the actions of the event itself.
+     */
     ACTIONS_MAX = TW_FETCH_ASKED_MAX + 8,
 };
 
@@ -62,12 +63,13 @@ struct fetch_peer {
     struct tw_id id;
     uint64_t seed;            /* determines the order in which the peer fetches files */
     uint64_t banned_until_us; /* 0: not banned */
-    uint64_t heard_us;        /* arrival of the peer's last chunk, or a request to an idle peer */
-    uint64_t retry_us;        /* if silent: time of the next request */
+    uint64_t heard_us;        /* arrival of the peer's last chunk, or the time of a request to an
+                                 idle peer if later */
+    uint64_t retry_us;        /* time at which a silent peer gets its next request */
     uint64_t sent_us;         /* arrival of the last requested chunk */
     uint32_t chunk_us;        /* time per chunk; 0: not known */
     uint64_t chunks_taken;
-    uint32_t current; /* if partial: the file last requested from this peer */
+    uint32_t current; /* file last requested from this peer, if it is partial */
     /* There is nothing to request from this peer until idle_us, unless `changes` differs from
      * idle_changes. */
     uint64_t idle_us, idle_changes;
@@ -78,7 +80,7 @@ struct fetch_peer {
 
 struct check {
     bool is_used;
-    bool is_stale; /* the file was restarted or lost since: the answer is ignored */
+    bool is_stale; /* the file was restarted or lost since, so the answer is ignored */
     uint32_t file, idx, size;
     struct tw_id from;
 };
@@ -86,10 +88,12 @@ struct check {
 /* The one plain file that is being fetched. */
 struct plain {
     bool is_active, is_checking;
-    uint16_t source; /* TW_FETCH_NO_PEER: the source left while the whole file was checked */
+    uint16_t source; /* peer number; TW_FETCH_NO_PEER: the source left while the whole file was
+                        checked */
     uint32_t file;
-    uint32_t checks;   /* open checks of plain files, stale ones included; a new file needs none */
-    uint32_t attempts; /* sources that failed */
+    uint32_t checks;   /* open checks of plain files, stale ones included; a new file starts only at
+                          0 */
+    uint32_t attempts; /* number of sources that failed */
     uint64_t until_us; /* time at which another source is tried */
     struct tw_id from; /* id of the source */
 };
@@ -99,7 +103,8 @@ struct tw_fetch {
     uint64_t seed, now_us, deadline_us, pause_us;
     struct tw_rate *download; /* NULL: no cap */
     uint64_t paid_us;         /* when the download cap last paid for a chunk */
-    uint64_t changes; /* count of the events after which an idle peer may have chunks to give */
+    uint64_t
+        changes; /* number of events so far after which an idle peer may have chunks to request */
     bool is_started, has_index, needs_order;
     uint16_t turn;
     uint32_t under_way;
@@ -114,7 +119,7 @@ struct tw_fetch {
     uint32_t *order;           /* (files_count) */
     uint64_t *bits;
     uint32_t files_count;
-    uint32_t order_begin; /* all files before this place in the order are whole */
+    uint32_t order_begin; /* number of files at the start of the order that are all whole */
     uint32_t first;       /* training shard to complete first, or TW_FETCH_INDEX: none */
 
     uint32_t files_whole, train_whole;
@@ -132,7 +137,7 @@ struct tw_fetch {
 struct tw_fetch_action *tw_fetch_act(struct tw_fetch *fetch, enum tw_fetch_action_kind kind,
                                      uint32_t file);
 void tw_fetch_wake(struct tw_fetch *fetch, uint64_t at_us);
-/* Time until the download cap allows another chunk. */
+/* Returns the time until the download cap allows another chunk. */
 uint64_t tw_fetch_credit_us(const struct tw_fetch *fetch);
 
 /* fetch_file.c */
@@ -141,9 +146,10 @@ const struct tw_id *tw_fetch_hash(const struct tw_fetch *fetch, uint32_t file);
 bool tw_fetch_is_plain(const struct tw_fetch *fetch, uint32_t file);
 const uint64_t *tw_fetch_bits(const struct tw_fetch *fetch, uint32_t file);
 bool tw_fetch_is_here(const struct tw_fetch *fetch, uint32_t file, uint32_t idx);
-/* Chunk 0 must arrive before others can be requested: a head, or an index of unknown size. */
+/* True if chunk 0 must arrive before others can be requested: a head, or the first chunk of an
+ * index of unknown size. */
 bool tw_fetch_needs_first(const struct tw_fetch *fetch, uint32_t file);
-/* The size that the chunk must have; 0: any (chunk 0 of an index of unknown size). */
+/* Returns the size that the chunk must have; 0: any (chunk 0 of an index of unknown size). */
 uint32_t tw_fetch_size(const struct tw_fetch *fetch, uint32_t file, uint32_t idx);
 void tw_fetch_put(struct tw_fetch *fetch, uint32_t file, uint32_t idx);
 void tw_fetch_clear(struct tw_fetch *fetch, uint32_t file);
@@ -175,16 +181,16 @@ void tw_fetch_strike(struct tw_fetch *fetch, const struct tw_id *id, uint32_t fi
 void tw_fetch_plain_begin(struct tw_fetch *fetch, uint32_t file, uint16_t source);
 void tw_fetch_plain_reset(struct tw_fetch *fetch);
 void tw_fetch_plain_walk(struct tw_fetch *fetch);
-/* Sets the size of the index, which its first chunk states. False: the bytes of that chunk
- * contradict the size. */
+/* Sets the size of the index, which its first chunk states. Returns false if that chunk's length
+ * contradicts the size. */
 bool tw_fetch_plain_sized(struct tw_fetch *fetch, uint32_t index_bytes, uint32_t chunk_bytes);
-/* A chunk of the plain file was stored. */
+/* Requests the check of the plain file if the chunk just stored was its last one. */
 void tw_fetch_plain_stored(struct tw_fetch *fetch);
-/* The file was copied into the folder, or is lost: stops fetching it. */
+/* Stops fetching the file, because it was copied into the folder or is lost. */
 void tw_fetch_plain_left(struct tw_fetch *fetch, uint32_t file);
 void tw_fetch_plain_checked(struct tw_fetch *fetch, uint32_t file, enum tw_fetch_result result);
 
-/* fetch_choose.c: requests as many chunks from a peer as it has room for. */
+/* fetch_choose.c: requests as many chunks from a peer as its window allows. */
 void tw_fetch_fill(struct tw_fetch *fetch, uint16_t at);
 
 #endif

@@ -52,7 +52,7 @@ void tw_fetch_ask(struct tw_fetch *fetch, uint16_t at, uint32_t file, uint32_t f
     action->count = count;
 }
 
-/* One of two requests for this chunk has ended, so the other one is no longer a twin. */
+/* Clears the twin flag of the requests for this chunk, of which one of two has ended. */
 static void untwin(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
     for (uint32_t p = 0; p < TW_PEERS_MAX; p++) {
         struct fetch_peer *peer = &fetch->peers[p];
@@ -103,7 +103,7 @@ void tw_fetch_miss(struct tw_fetch *fetch, struct fetch_peer *peer, uint32_t fil
             peer->misses[kept++] = peer->misses[i];
     }
     /* A peer with a full table gets no requests, but it may still answer earlier ones with MISSING.
-     * Then the oldest row is dropped. */
+     * The oldest row is then dropped. */
     if (kept == TW_FETCH_MISSES_MAX) {
         kept--;
         for (uint32_t i = 0; i < kept; i++) peer->misses[i] = peer->misses[i + 1];
@@ -161,8 +161,8 @@ void tw_fetch_peer_sent(struct tw_fetch *fetch, struct fetch_peer *peer, const s
     peer->sent_us = peer->heard_us = fetch->now_us;
     peer->is_silent = false;
     peer->silences = 0;
-    peer->idle_changes = UINT64_MAX; /* this peer's speed was measured anew: chunks of slower peers
-                                        may be requested from it */
+    peer->idle_changes = UINT64_MAX; /* with this peer's new speed, chunks of slower peers may be
+                                        requested from it */
 }
 
 /* ---- silence and strikes -------------------------------------------------------------------- */

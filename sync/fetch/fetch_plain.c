@@ -1,8 +1,8 @@
 /* fetch_plain.c - the plain file that is being fetched: the index, later the tokenizer.
  *
- *   none -> ACTIVE       the first chunk is requested from a peer, which becomes the one source
- *   ACTIVE -> CHECKING   all chunks are stored: CHECK
- *   CHECKING -> none     right: the index is known, the tokenizer is WHOLE; wrong: a strike
+ *   none -> ACTIVE       the first chunk is requested from a peer, which becomes the only source
+ *   ACTIVE -> CHECKING   all chunks are stored: CHECK is sent
+ *   CHECKING -> none     right hash: the index is known, the tokenizer is WHOLE; wrong: a strike
  *   ACTIVE -> none       the source has gone, lacks the file or was struck; or it is silent or
  *                        slow, and there is another peer. All bytes from it are discarded
  *
@@ -10,7 +10,7 @@
  * has bytes of two sources, and a peer that is struck has sent the whole file. */
 #include "sync/fetch/fetch_internal.h"
 
-enum { ATTEMPTS_MAX = 8 }; /* doublings of the time for a source */
+enum { ATTEMPTS_MAX = 8 }; /* most doublings of the time allowed for a source */
 
 static uint64_t allowance_us(struct tw_fetch *fetch) {
     const struct plain *plain = &fetch->plain;
@@ -77,7 +77,7 @@ void tw_fetch_plain_stored(struct tw_fetch *fetch) {
 
 void tw_fetch_plain_checked(struct tw_fetch *fetch, uint32_t file, enum tw_fetch_result result) {
     struct plain *plain = &fetch->plain;
-    /* The file was lost, or was found in the folder, while it was being checked. */
+    /* During the check, the file may have been lost, or found in the folder. */
     if (!plain->is_active || !plain->is_checking || plain->file != file) return;
     if (result != TW_FETCH_OK) {
         const struct tw_id from = plain->from;

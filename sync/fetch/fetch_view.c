@@ -1,8 +1,8 @@
 /* fetch_view.c - the view of the fetcher for status, metrics and tests. */
 #include "sync/fetch/fetch_internal.h"
 
-/* The incomplete training shard with the most chunks in the folder. !is_train: the first incomplete
- * file. */
+/* Returns the incomplete training shard with the most chunks in the folder; with !is_train, the
+ * first incomplete file. */
 static uint32_t find_nearest(const struct tw_fetch *fetch, bool is_train) {
     uint32_t best = TW_FETCH_INDEX;
     for (uint32_t i = 0; i < fetch->files_count; i++) {
