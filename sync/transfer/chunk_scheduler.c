@@ -6,13 +6,13 @@
  *     asked    --MISSING, link gone, or timeout--> WANTED, from another source
  *
  * A peer answers its rows in order. A chunk that arrives thus shows that the later ones are on
- * their way, and their timeouts start anew. Received chunks survive the loss of any link: the bits
- * belong to the payload, the rows to the link.
+ * their way, and their timeouts start anew. Received chunks survive the loss of any link: their
+ * bits belong to the payload, only the rows belong to the link.
  *
- * After a timeout, a link counts as silent until a chunk comes over it. For payloads that others
- * may have too, a silent link is asked last.
+ * After a timeout, a link counts as silent until a chunk arrives over it. For payloads that other
+ * peers may have too, a silent link is asked last.
  *
- * A payload has one source where only one peer surely holds it, and up to SOURCES_MAX where several
+ * A payload has one source if only one peer surely holds it, and up to SOURCES_MAX if several peers
  * announced it. If bytes of several sources were wrong, the sender is unknown. From then on the
  * payload comes from one source at a time, and the next wrong byte has a known sender.
  *
@@ -29,11 +29,11 @@
 #include "sync/core/peers.h"
 #include "sync/core/state/node.h"
 
-#define TRANSFER_TIMEOUT_US (30 * SECOND_US) /* patience with a payload's only source */
+#define TRANSFER_TIMEOUT_US (30 * SECOND_US) /* longest silence of a payload's only source */
 
 #define AHEAD_US (SECOND_US / 5)
-#define MEASURE_US (SECOND_US / 5)         /* window of a rate, as chunks arrive in bursts */
-#define PATIENCE_OTHERS_US (8 * SECOND_US) /* patience with one of several sources */
+#define MEASURE_US (SECOND_US / 5) /* least time to measure a rate: chunks arrive in bursts */
+#define PATIENCE_OTHERS_US (8 * SECOND_US) /* longest silence of one of several sources */
 #define CHUNK_US_MAX (30 * SECOND_US)      /* ceiling of a measured time per chunk */
 
 enum { WINDOW_UNKNOWN = 8 };
@@ -59,13 +59,13 @@ static uint32_t window_of(const struct link *link) {
 
 static void measure_link(struct tw_node *node, struct link *link, uint64_t asked_us) {
     const uint64_t took_us = node->now_us - asked_us;
-    /* A longer time raises the estimate only slowly, because routes change. */
+    /* Larger times raise the estimate only slowly; they do raise it, because routes change. */
     if (link->near_us == 0 || took_us < link->near_us) {
         link->near_us = took_us;
     } else {
         link->near_us += (took_us - link->near_us) / 64;
     }
-    if (link->measured_us == 0) { /* the first chunk after a pause is no measure of the rate */
+    if (link->measured_us == 0) { /* the first chunk after a pause does not show the rate */
         link->measured_us = node->now_us;
         link->measured_count = 0;
         return;
@@ -75,7 +75,7 @@ static void measure_link(struct tw_node *node, struct link *link, uint64_t asked
     if (passed_us < MEASURE_US) return;
     const uint64_t each_us = passed_us / link->measured_count + 1;
     link->chunk_us = link->chunk_us == 0 ? each_us : (link->chunk_us + each_us) / 2;
-    /* Without this ceiling, a peer that is always late would get more and more patience. */
+    /* Without this ceiling, a peer that is always late would get ever longer timeouts. */
     if (link->chunk_us > CHUNK_US_MAX) link->chunk_us = CHUNK_US_MAX;
     link->measured_us = node->now_us;
     link->measured_count = 0;
@@ -89,7 +89,7 @@ static void remove_row(struct link *link, uint32_t row) {
     if (link->pulls_count == 0) link->measured_us = 0;
 }
 
-/* Forgets the rows of this payload at `peer`. */
+/* Forgets the requests for this payload at `peer`. */
 static void forget_rows(struct tw_node *node, uint16_t peer, struct payload *payload) {
     struct link *link = &node->links[peer];
     const uint16_t idx = idx_of(node, payload);
@@ -151,7 +151,7 @@ static bool may_be_source(const struct tw_node *node, const struct payload *payl
     return node->links[peer].is_up && ((payload->tried | payload->sources) >> peer & 1) == 0;
 }
 
-/* Other peers are asked before this one, because its link is an outlier or silent. */
+/* True if other peers are asked before this one, because its link is an outlier or silent. */
 static bool is_put_last(const struct tw_node *node, const struct payload *payload, uint16_t peer) {
     return tw_peers_is_outlier(node, peer) || (payload->is_shared && node->links[peer].is_silent);
 }
@@ -177,8 +177,8 @@ static uint16_t find_other(struct tw_node *node, const struct payload *payload, 
     return NO_PEER;
 }
 
-/* Another peer that may have the payload, or NO_PEER. Peers put last are asked when no other is
- * left. */
+/* Returns another peer that may have the payload, or NO_PEER. Peers that are put last are asked
+ * only when no other is left. */
 static uint16_t find_source(struct tw_node *node, const struct payload *payload) {
     const uint16_t from = tw_peers_find(node, &payload->from);
     const bool is_sure = from != NO_PEER && may_be_source(node, payload, from);
@@ -192,9 +192,9 @@ static uint16_t find_source(struct tw_node *node, const struct payload *payload)
     return is_anybody_put_last(node, payload) ? find_other(node, payload, true) : NO_PEER;
 }
 
-/* Every peer was asked and no chunk arrived. In a group without any linked peer this does not count
- * as failed, because holders may return. Alone or in pairs, there is no other holder to wait
- * for. */
+/* True if a round of requests counts as failed: every peer was asked and no chunk arrived. In a
+ * group without any linked peer it does not count, because holders may return. A node alone or in
+ * pairs has no other holder to wait for. */
 static bool is_failed_round(const struct tw_node *node, const struct payload *payload) {
     if (payload->is_put_off) return false;
     if (node->cfg.is_pair || node->roster.count == 1) return true;
@@ -253,7 +253,7 @@ void tw_chunks_prepare(struct tw_node *node, struct payload *payload) {
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* Chunks that need no request: those stored, or requested already. */
+/* Marks chunks that need no request: stored, or requested already. */
 static void mark_taken(const struct tw_node *node, const struct payload *payload,
                        uint64_t taken[TW_CHUNKS_MAX / 64]) {
     const uint16_t at = idx_of(node, payload);
@@ -267,8 +267,9 @@ static void mark_taken(const struct tw_node *node, const struct payload *payload
     }
 }
 
-/* Number of chunks of this payload that may be requested from the peer now. A peer whose window is
- * full of other payloads is still asked for one: no payload waits until another is whole. */
+/* Returns the number of chunks of this payload that may be requested from the peer now. If other
+ * payloads fill the peer's window, one more chunk is allowed: no payload waits until another is
+ * whole. */
 static uint32_t room_of(const struct tw_node *node, const struct payload *payload, uint16_t peer) {
     const struct link *link = &node->links[peer];
     const uint32_t most = window_of(link);
@@ -281,8 +282,8 @@ static uint32_t room_of(const struct tw_node *node, const struct payload *payloa
     return 1;
 }
 
-/* Pays for at most `wanted` chunks from the download cap, and returns the number. The last one may
- * leave a debt, which delays the next. */
+/* Charges up to `wanted` chunks to the download cap, and returns the number charged. The last one
+ * may leave a debt, which delays the next request. */
 static uint32_t pay_chunks(struct tw_node *node, uint32_t wanted) {
     struct tw_rate *download = node->cfg.download;
     if (download == NULL) return wanted;
@@ -298,15 +299,15 @@ static uint32_t pay_chunks(struct tw_node *node, uint32_t wanted) {
     return paid;
 }
 
-/* Requests at most `count` chunks; returns the number requested. */
+/* Requests at most `count` chunks. Returns the number requested. */
 static uint32_t request_chunks(struct tw_node *node, struct payload *payload, uint16_t peer,
                                uint32_t first, uint32_t count) {
     struct link *link = &node->links[peer];
     struct tw_message *message = tw_act_message(node, TW_MSG_PULL);
-    if (message == NULL) return 0; /* no message left in this event: the next walk retries */
+    if (message == NULL) return 0; /* this event has no message left: the next walk retries */
     count = pay_chunks(node, count);
     if (count == 0) {
-        node->queue.messages_count--; /* returns the message */
+        node->queue.messages_count--; /* gives the unused message back */
         return 0;
     }
     message->u.pull = (struct tw_msg_pull){.hash = payload->hash, .first = first, .count = count};

@@ -1,4 +1,4 @@
-/* chunk_scheduler.h - which peer is asked for which chunk of a payload, and how far ahead. */
+/* chunk_scheduler.h - which peer is asked for which chunk of a payload, and how many at a time. */
 #ifndef TW_SYNC_TRANSFER_CHUNK_SCHEDULER_H
 #define TW_SYNC_TRANSFER_CHUNK_SCHEDULER_H
 
@@ -8,12 +8,12 @@
 void tw_chunks_prepare(struct tw_node *node, struct payload *payload);
 /* Requests as many chunks from the sources as their windows allow. */
 void tw_chunks_ask(struct tw_node *node, struct payload *payload);
-/* Chunk `idx` was stored. */
+/* Removes the request for chunk `idx`, which was stored, and measures the link. */
 void tw_chunks_arrived(struct tw_node *node, struct payload *payload, uint16_t peer, uint32_t idx);
-/* A majority has the payload now. Peers that lacked it may be asked again, and silent links are
- * dropped as sources. */
+/* Notes that a majority has the payload now. Peers that lacked it may be asked again, and silent
+ * links are dropped as sources. */
 void tw_chunks_decided(struct tw_node *node, struct payload *payload);
-/* The peer is no longer a source of the payload. */
+/* Drops the peer as a source of the payload. */
 void tw_chunks_source_lost(struct tw_node *node, struct payload *payload, uint16_t peer);
 /* Drops all sources of the payload and its chunks under way. */
 void tw_chunks_forget(struct tw_node *node, struct payload *payload);

@@ -1,11 +1,11 @@
 /* payload.c - payloads, which are bytes named by SHA-256: fetching, keeping and serving them.
  *
- *   FREE -> WANTED      a room needs it: EXPECT makes room, PULL asks a holder for chunks
+ *   FREE -> WANTED      this node needs it: EXPECT makes room, PULL asks a holder for chunks
  *   WANTED -> CHECKING  the last chunk arrived: VERIFY
  *   CHECKING -> HELD    SHA-256 and trial decode are right
- *   CHECKING -> UNFIT   SHA-256 is right and the bytes do not decode: no node has better ones
+ *   CHECKING -> UNFIT   SHA-256 is right but the bytes do not decode: no node has better ones
  *   CHECKING -> WANTED  SHA-256 is wrong: fetched from another holder
- *   any -> FREE         no room needs it any more: DROP */
+ *   any -> FREE         this node does not need it any more: DROP */
 #include "sync/transfer/payload.h"
 
 #include "base/assert.h"
@@ -14,9 +14,12 @@
 #include "sync/core/state/node.h"
 #include "sync/transfer/chunk_scheduler.h"
 
-enum { FAILED_ROUNDS_MAX = 2 }; /* failed rounds of requests; after one more, a payload is lost */
+enum {
+    FAILED_ROUNDS_MAX = 2
+}; /* failed rounds of requests that a payload survives; after one
+      more, it is lost */
 
-/* Time for which a packed state is kept after a peer that pulled it was cut off. */
+/* Time for which a packed state is kept after the link to a peer that was pulling it broke. */
 #define STATE_RESUME_US (120 * SECOND_US)
 
 struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash) {
@@ -48,13 +51,13 @@ static struct payload *add_payload(struct tw_node *node, const struct tw_id *has
         if (i >= node->payloads_end) node->payloads_end = i + 1;
         return payload;
     }
-    return NULL; /* full: the caller tries again once others are dropped */
+    return NULL; /* table full: the caller tries again once other payloads are dropped */
 }
 
 bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
                       enum tw_content content, uint64_t elements) {
-    /* If results and contributions have one codec, they are checked alike. An anchor has a format
-     * of its own. */
+    /* If results and contributions share one codec, their checks are the same. An anchor has a
+     * format of its own. */
     const bool is_alike = !node->cfg.has_result_codec && payload->content != TW_CONTENT_PHI &&
                           content != TW_CONTENT_PHI;
     return payload->elements == elements && (payload->content == content || is_alike);
@@ -72,7 +75,9 @@ struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, 
     struct payload *payload = tw_payload_find(node, hash);
     if (payload != NULL && (payload->bytes == bytes || payload->state >= PAYLOAD_HELD))
         return payload;
-    if (payload != NULL) drop_payload(node, payload); /* two announced sizes differ: one is false */
+    if (payload != NULL)
+        drop_payload(node, payload); /* the two announced sizes differ, so one is
+                                        false */
     if (bytes == 0 || bytes > TW_PAYLOAD_BYTES_MAX) return NULL;
     payload = add_payload(node, hash, bytes, PAYLOAD_WANTED);
     if (payload == NULL) return NULL;
@@ -188,7 +193,7 @@ void tw_payload_verified(struct tw_node *node, const struct tw_event *event) {
     struct payload *payload = tw_payload_find(node, &event->u.chunk.hash);
     const bool ok = event->ok;
     if (payload == NULL) return;
-    /* A refusal while the payload is not CHECKING means: the runtime had no room for it. */
+    /* If the payload is not CHECKING, a refusal means that the runtime had no room for it. */
     if (payload->state == PAYLOAD_CHECKING && ok) {
         payload->state = PAYLOAD_HELD;
         const bool is_result = payload->content == TW_CONTENT_RESULT;
@@ -210,7 +215,8 @@ void tw_payload_verified(struct tw_node *node, const struct tw_event *event) {
     begin_anew(node, payload, is_wrong);
 }
 
-/* Keeps the payload for a slow peer, unless the table is half full: requests must not fill it. */
+/* Keeps the payload for a slow peer, unless the table is half full: peers must not fill it by
+ * pulling. */
 static void keep_until(struct tw_node *node, struct payload *payload, uint64_t until_us) {
     const bool has_room = node->payloads_end <= TW_PAYLOADS_MAX / 2;
     if (has_room && payload->keep_us < until_us) payload->keep_us = until_us;
@@ -237,7 +243,7 @@ void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pu
         payload->given[peer] = (uint16_t)(payload->given[peer] + request->count);
         node->lineage.fed_us = node->now_us;
     }
-    /* A slow uplink needs long for one chunk: no solo round while the bytes are kept. */
+    /* A slow uplink needs long for one chunk, so no solo round starts while the bytes are kept. */
     tw_peers_hold_solo(node, STATE_KEEP_US);
     for (uint32_t i = 0; i < request->count; i++)
         tw_act_chunk(node, peer, payload, request->first + i);
@@ -255,7 +261,7 @@ void tw_payload_peer_down(struct tw_node *node, uint16_t peer) {
     for (uint32_t i = 0; i < node->payloads_end; i++) {
         struct payload *payload = &node->payloads[i];
         if (payload->state == PAYLOAD_FREE) continue;
-        /* A peer that was cut off while pulling a state will want the missing chunks of exactly
+        /* A peer whose link broke while it pulled a state will want the missing chunks of exactly
          * that state. It is kept, because the state changes with every round. */
         if ((payload->pullers & ~others) != 0 && payload->content == TW_CONTENT_OPAQUE)
             keep_until(node, payload, node->now_us + STATE_RESUME_US);
@@ -305,7 +311,7 @@ void tw_payload_advance(struct tw_node *node) {
         if (!is_needed) {
             drop_payload(node, payload);
         } else if (payload->state == PAYLOAD_WANTED) {
-            /* The runtime has room for TW_TRANSFERS_MAX at a time; the others wait. */
+            /* The runtime has room for TW_TRANSFERS_MAX arriving payloads; the others wait. */
             if (!payload->is_expected && arriving_count >= TW_TRANSFERS_MAX) continue;
             if (!payload->is_expected) arriving_count++;
             prepare_transfer(node, payload);

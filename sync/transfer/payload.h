@@ -5,14 +5,15 @@
 #include "sync/core/event.h"
 #include "sync/core/state/node.h"
 
-/* The payload of this name; NULL: not in the table. */
+/* Returns the payload of this name, or NULL if it is not in the table. */
 struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash);
-/* A payload of that content can have that size: a peer that claims another one misbehaves. The
- * runtime sizes its memory by the same bounds, so no member takes the room of others. */
+/* True if a payload of this content can have this size. A peer that claims an impossible size
+ * misbehaves. The runtime sizes its memory by the same bounds, so no member takes the room of
+ * others. */
 bool tw_payload_is_possible(const struct tw_node *node, enum tw_content content, uint64_t elements,
                             uint64_t bytes);
-/* Returns the payload, which is fetched if this node does not hold it. NULL: no room in the table,
- * or an impossible size. */
+/* Returns the payload, and fetches it if this node does not hold it. Returns NULL if the table has
+ * no room, or for an impossible size. */
 struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
                                 enum tw_content content, uint64_t elements);
 /* Like tw_payload_want, for the result of elements [begin, begin + count) of a fragment. It is kept
@@ -20,20 +21,20 @@ struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, 
 struct payload *tw_payload_want_result(struct tw_node *node, const struct tw_part *part,
                                        uint32_t fragment, uint64_t begin, uint64_t count,
                                        uint64_t keep_round);
-/* Adds bytes that the worker made; kept until round `keep_round` is decided. */
+/* Adds bytes that the worker made. They are kept until round `keep_round` is decided. */
 void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
                      enum tw_content content, uint64_t elements, uint64_t keep_round);
-/* True if this payload was checked as content of this kind must be. */
+/* True if this payload passed the check for content of this kind. */
 bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
                       enum tw_content content, uint64_t elements);
 bool tw_payload_is_held(struct tw_node *node, const struct tw_id *hash);
-/* The payload does not decode, or every peer was asked three times in a row and no chunk
+/* True if the payload does not decode, or if every peer was asked three times in a row and no chunk
  * arrived. */
 bool tw_payload_is_lost(const struct payload *payload);
-/* This node holds the result of that name and size, and refuses it (check/veto.h). */
+/* True if this node holds the result with this name and size, and refuses it (check/veto.h). */
 bool tw_payload_is_refused(struct tw_node *node, const struct tw_id *hash, uint64_t count);
 
-/* This node waits for this chunk from this peer. */
+/* True if this node waits for this chunk from this peer. */
 bool tw_payload_wants_chunk(const struct tw_node *node, uint16_t peer, const struct tw_id *hash,
                             uint32_t idx);
 void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *hash, uint32_t idx);
@@ -41,7 +42,7 @@ void tw_payload_verified(struct tw_node *node, const struct tw_event *event);
 void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pull *request);
 void tw_payload_missing(struct tw_node *node, uint16_t peer, const struct tw_id *hash);
 void tw_payload_peer_down(struct tw_node *node, uint16_t peer);
-/* A worker started: repeats the checks that the previous worker had not finished. */
+/* Repeats, at the start of a worker, the checks that the previous worker had not finished. */
 void tw_payload_worker_up(struct tw_node *node);
 void tw_payload_drop_all(struct tw_node *node);
 void tw_payload_advance(struct tw_node *node);

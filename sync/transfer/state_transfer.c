@@ -2,13 +2,12 @@
  *
  *   ask      STATE_GET goes to one member. The answer is "nothing to transfer", or the name of a
  *            packed (phi, u).
- *   fetch    Its chunks are pulled. Members with the same (phi, u) are found by STATE_GET with its
- *            digest (`wanted`). Packing is deterministic, so all of them serve the same name.
- *   cut off  Received chunks stay, and another holder is found by `wanted`. The state changes with
- *            every round, so a donor (the node that gives its state) keeps the one that a peer was
- *            pulling.
- *   lost     No node has the rest: another state is fetched.
- *   load     At a step boundary. Rounds decided since then are replayed from their results. */
+ *   fetch    Its chunks are pulled. STATE_GET with the digest (`wanted`) finds members with the
+ * same (phi, u). Packing is deterministic, so all of them serve the same name. cut off  If the link
+ * breaks, received chunks stay, and `wanted` finds another holder. The state changes with every
+ * round, so a donor (the node that gives its state) keeps the state that a peer was pulling. lost
+ * No node has the rest: another state is fetched. load     Happens at a step boundary. Rounds
+ * decided meanwhile are replayed from their results. */
 #include "sync/transfer/state_transfer.h"
 
 #include "base/assert.h"
@@ -19,11 +18,11 @@
 #include "sync/core/state/node.h"
 #include "sync/transfer/payload.h"
 
-/* Time without a source, after which another state is fetched. */
+/* Time without a source after which another state is fetched. */
 #define STATE_LOST_US (10 * SECOND_US)
 #define STATE_OTHERS_US (5 * SECOND_US) /* time between two searches for more sources */
 
-enum { CHUNKS_ALONE = 4 }; /* so few missing chunks need no second source */
+enum { CHUNKS_ALONE = 4 }; /* a state of so few chunks needs no second source */
 
 /* ---- donor ----------------------------------------------------------------------------------- */
 
@@ -51,8 +50,8 @@ static bool offer_again(struct tw_node *node, uint16_t peer, const struct tw_msg
     return true;
 }
 
-/* Fragments are fetched one by one, so a peer that asks for this fragment most likely has all
- * states that it pulled before. */
+/* Notes that the peer no longer pulls other states. Fragments are fetched one by one, so a peer
+ * that asks for this fragment most likely has all states that it pulled before. */
 static void release_others(struct tw_node *node, uint16_t peer, const struct state_export *asked) {
     const uint64_t self = UINT64_C(1) << peer;
     for (uint32_t i = 0; i < node->payloads_end; i++) {
@@ -98,7 +97,7 @@ void tw_state_peer_down(struct tw_node *node, uint16_t peer) {
         node->exports[p].waiting &= ~(UINT64_C(1) << peer);
 }
 
-/* Whether there is room to pack another state. A peer may pull a kept state for any time, and more
+/* True if there is room to pack another state. A peer may pull a kept state for any time, and more
  * than TW_STATES_KEPT states would use up the room of rounds. Sizes count in unpacked elements. */
 static bool has_room(struct tw_node *node, uint32_t fragment) {
     uint64_t largest = 0, kept = 0, until_us = UINT64_MAX;
@@ -124,7 +123,7 @@ static bool has_room(struct tw_node *node, uint32_t fragment) {
     return false;
 }
 
-/* Packs one fragment at a time, and only while nothing is changing it. */
+/* Packs one fragment at a time, and only while no merge is changing it. */
 void tw_state_export(struct tw_node *node) {
     if (!node->worker.is_up || node->worker.is_exporting) return;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
@@ -160,7 +159,7 @@ void tw_state_exported(struct tw_node *node, const struct tw_event *event) {
                         0, 0);
         payload = tw_payload_find(node, &event->u.exported.hash);
     }
-    if (payload == NULL) { /* no room now: the peers ask again */
+    if (payload == NULL) { /* no room now: the peers will ask again */
         export->waiting = 0;
         return;
     }
@@ -202,8 +201,8 @@ static void note_donor(struct tw_node *node, uint16_t peer, const struct state_f
     payload->offered |= UINT64_C(1) << peer;
 }
 
-/* The offered state is too old: older than this node's weights of this lineage, or so old that the
- * log lacks the rounds after it. */
+/* True if the offered state is too old: older than this node's weights of this lineage, or so old
+ * that the log lacks the rounds after it. */
 static bool is_behind(const struct tw_node *node, const struct tw_msg_state *state) {
     const uint64_t next = tw_progress_next(node, state->fragment, state->rounds);
     const struct tw_record *held = &node->at.held;
@@ -229,8 +228,8 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
         note_donor(node, peer, fetch, state);
         return;
     }
-    /* The peer's last STATUS may be slightly older than this offer. "Nothing to transfer" must be
-     * true. */
+    /* The peer's last STATUS may be slightly older than this offer. If the offer says that there is
+     * nothing to transfer, the digests must agree. */
     if (state->rounds > node->links[peer].status.rounds + TW_ROUNDS_KEPT ||
         (state->bytes == 0 &&
          !tw_id_equal(&state->digest, &node->at.fragment_digests[state->fragment])) ||
@@ -244,8 +243,8 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
     fetch->others_us = 0;
 }
 
-/* Asks a member for the state of a fragment: any, or the one with this digest. False: this event
- * has no room for a message. */
+/* Asks a member for the state of a fragment: any, or the one with digest `wanted`. Returns false if
+ * this event has no room for a message. */
 static bool ask_peer(struct tw_node *node, uint16_t peer, uint32_t fragment,
                      const struct tw_id *wanted) {
     struct tw_message *message = tw_act_message(node, TW_MSG_STATE_GET);
@@ -306,8 +305,8 @@ static bool has_donor(const struct tw_node *node) {
     return false;
 }
 
-/* The transfer makes progress: a chunk arrived, or a peer is asked for the first time since then. A
- * peer that is asked repeatedly without an answer is no progress. */
+/* True if the transfer makes progress: a chunk arrived, or a peer is asked for the first time since
+ * then. A peer that is asked repeatedly without an answer is no progress. */
 static bool is_fed(struct state_fetch *fetch, const struct payload *payload) {
     if (payload->chunks_have != fetch->fed_chunks) {
         fetch->fed_chunks = payload->chunks_have;
@@ -317,8 +316,8 @@ static bool is_fed(struct state_fetch *fetch, const struct payload *payload) {
     return payload->sources != 0 && payload->failed_rounds == fetch->fed_failed_rounds;
 }
 
-/* No linked peer has the rest. Without a linked donor there is no other state to fetch either,
- * except in pairs, where every node is the donor of its own state. */
+/* True if no linked peer has the rest of the state. Without a linked donor there is no other state
+ * to fetch either, except in pairs, where every node is the donor of its own state. */
 static bool is_rest_lost(struct tw_node *node, struct state_fetch *fetch,
                          const struct payload *payload) {
     const bool is_waiting = !node->cfg.is_pair && !has_donor(node);
@@ -342,15 +341,16 @@ static bool fetch_state(struct tw_node *node, uint32_t fragment) {
     if (payload->state != PAYLOAD_WANTED) return payload->state == PAYLOAD_HELD;
     if (is_rest_lost(node, fetch, payload)) {
         fetch->has_offer = false;
-        node->pair.is_donor_lost = true; /* for pairs; in a group another donor is found anyway */
+        node->pair.is_donor_lost =
+            true; /* used in pairs; in a group another donor is found anyway */
         return false;
     }
     ask_others(node, fragment, payload);
     return false;
 }
 
-/* This node is alone and has no donor: a LOAD was lost with the worker, or the results of a round
- * are lost. The state that it holds becomes that of a new lineage. */
+/* True if this node is alone and has no donor: a LOAD was lost with the worker, or the results of a
+ * round are lost. The state that it holds then becomes the state of a new lineage. */
 static bool is_state_lost(const struct tw_node *node) {
     if (node->state != TW_STATE_SOLO || node->has_left) return false;
     return !has_donor(node);

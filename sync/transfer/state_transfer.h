@@ -11,12 +11,12 @@ void tw_state_peer_down(struct tw_node *node, uint16_t peer);
 /* Answers peers that sent STATE_GET. Packs one fragment at a time. */
 void tw_state_export(struct tw_node *node);
 
-/* Fetches (phi, u) of a fragment again, because they do not belong to the lineage. `mode`: effect
- * of the load on theta. */
+/* Fetches (phi, u) of a fragment again, because this node's do not belong to the lineage. `mode` is
+ * the effect of the load on theta. */
 void tw_state_refetch(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode);
 void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state);
-/* Fetches and loads fragments that are not held. True: this node is alone and the state is lost:
- * the caller must found a new lineage. */
+/* Fetches and loads fragments that are not held. Returns true if this node is alone and the state
+ * is lost: the caller must then found a new lineage. */
 bool tw_state_receive(struct tw_node *node);
 
 #endif
