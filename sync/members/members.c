@@ -26,8 +26,8 @@ static bool is_alone(const struct tw_members *members) {
     return true;
 }
 
-/* Ceiling of the pause now. A node that lost all links has most likely lost its own connection. It
- * dials often, so that it returns soon after the connection does. */
+/* Returns the present ceiling of pauses between dials. A node that lost all links has most likely
+ * lost its own connection. It dials often, so that it returns soon after the connection does. */
 static uint64_t pause_max_us(const struct tw_members *members, const struct tw_member_entry *entry,
                              uint64_t now_us) {
     const uint64_t max_us = backoff_max_us(members);
@@ -36,7 +36,8 @@ static uint64_t pause_max_us(const struct tw_members *members, const struct tw_m
                                                                        : max_us;
 }
 
-/* pause_us +- 30 %: nodes that lost each other at the same time must not all dial at once. */
+/* Returns pause_us +- 30 %: nodes that lost each other at the same time must not all dial at once.
+ */
 static uint64_t jittered_us(struct tw_members *members, uint64_t pause_us) {
     const uint64_t span_us = pause_us * 6 / 10;
     return pause_us - span_us / 2 + (span_us > 0 ? tw_rng_below(&members->rng, span_us) : 0);
@@ -85,8 +86,8 @@ static bool is_lesser(const struct tw_member_entry *a, const struct tw_member_en
     return a->heard_us < b->heard_us;
 }
 
-/* An entry for a new member, if necessary in place of the least useful one. NULL: all entries are
- * needed. */
+/* Returns an entry for a new member, if necessary in place of the least useful one. Returns NULL if
+ * all entries are needed. */
 static struct tw_member_entry *take_entry(struct tw_members *members, uint64_t now_us) {
     struct tw_member_entry *victim = NULL;
     for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
@@ -102,8 +103,8 @@ static struct tw_member_entry *take_entry(struct tw_members *members, uint64_t n
     return victim;
 }
 
-/* A place for an address: a free one, or one whose address has reached the longest pause. NULL:
- * none. Bootstrap addresses and those being dialled stay. */
+/* Returns a place for an address: a free one, or one whose address has reached the longest pause;
+ * NULL if there is none. Bootstrap addresses and addresses being dialled stay. */
 static struct tw_member_addr *find_place(const struct tw_members *members,
                                          struct tw_member_entry *entry) {
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
@@ -127,7 +128,7 @@ static void add_addr(struct tw_members *members, struct tw_member_entry *entry, 
     memcpy(addr->text, text, length);
 }
 
-/* Time of the first dial to a member that may be about to dial us too. */
+/* Returns the time of the first dial to a member that may be about to dial us too. */
 static uint64_t first_dial_us(struct tw_members *members, const struct tw_id *id, uint64_t now_us) {
     const bool is_ours = tw_id_compare(&members->config.self, id) > 0;
     return now_us + (is_ours ? 0 : TW_DIAL_YIELD_STEPS * backoff_min_us(members)) +
@@ -200,8 +201,8 @@ static bool is_v6(const struct tw_member_addr *addr) {
     return addr->text[0] == '[';
 }
 
-/* When an address may be dialled. NEVER_US: it is being dialled. A member's addresses are dialled
- * TW_DIAL_STAGGER_US apart. */
+/* Returns the time from which an address may be dialled; NEVER_US if it is being dialled. A
+ * member's addresses are dialled TW_DIAL_STAGGER_US apart. */
 static uint64_t dial_us(const struct tw_member_entry *entry, const struct tw_member_addr *addr) {
     uint64_t at_us = addr->retry_us;
     if (addr->text[0] == '\0' || addr->is_dialling) return NEVER_US;
@@ -248,9 +249,9 @@ static bool may_dial_hearsay(const struct tw_members *members) {
     return dials < TW_DIALS_MAX / 2;
 }
 
-/* The address that has been due for longest, those of hearsay members last. NULL: no member waits
- * for a dial. Members known only from other nodes get at most half of the dials, so a peer that
- * invents members delays nobody. */
+/* Returns the address that has been due for longest, hearsay members last, or NULL if no member
+ * waits for a dial. Members known only from other nodes get at most half of the dials, so a peer
+ * that invents members delays nobody. */
 static struct tw_member_addr *next_addr(struct tw_members *members, uint64_t now_us,
                                         struct tw_member_entry **entry_out) {
     struct tw_member_addr *best[2] = {NULL, NULL};
@@ -313,13 +314,13 @@ static void free_addr(struct tw_member_entry *entry, struct tw_member_addr *addr
     if (!entry->has_id && !has_addr(entry)) *entry = (struct tw_member_entry){0};
 }
 
-/* Takes the address from the entry: it belongs to another node now. */
+/* Takes the address away from the entry, because it belongs to another node now. */
 static void lose_addr(struct tw_member_entry *entry, struct tw_member_addr *addr) {
     *addr = (struct tw_member_addr){0};
     if (!entry->is_connected && !has_addr(entry)) *entry = (struct tw_member_entry){0};
 }
 
-/* A dial proved that `addr` of `entry` is an address of `id`: moves it to that member. */
+/* Moves `addr` of `entry` to member `id`, because a dial proved that it is an address of `id`. */
 static void move_addr(struct tw_members *members, struct tw_member_entry *entry,
                       struct tw_member_addr *addr, const struct tw_id *id, uint64_t now_us) {
     struct tw_member_entry *owner = find_id(members, id);
@@ -329,7 +330,7 @@ static void move_addr(struct tw_members *members, struct tw_member_entry *entry,
         owner->id = *id;
     }
     if (owner == NULL) {
-        addr->is_dialling = true; /* so that take_entry does not drop `entry` */
+        addr->is_dialling = true; /* keeps take_entry from dropping `entry` */
         owner = take_entry(members, now_us);
         addr->is_dialling = false;
     }
@@ -377,8 +378,8 @@ void tw_members_dialled(struct tw_members *members, const char *address, bool ok
 
 /* ---- links --------------------------------------------------------------------------------- */
 
-/* The addresses that a member announces replace those from other nodes. Bootstrap and proven ones
- * stay. */
+/* Replaces the addresses that other nodes reported by the addresses that the member announces.
+ * Bootstrap and proven addresses stay. */
 static void replace_addrs(struct tw_members *members, struct tw_member_entry *entry,
                           const struct tw_member_row *record, uint64_t now_us) {
     if (record->addrs[0][0] == '\0') return;
@@ -400,8 +401,8 @@ void tw_members_connected(struct tw_members *members, const struct tw_member_row
     struct tw_member_entry *entry = find_id(members, &record->id);
     if (entry == NULL) entry = take_entry(members, now_us);
     if (entry == NULL)
-        return; /* all entries are bootstrap or linked ones: the peer gets no entry */
-    /* The first link after none: the connection is back, so other members are reachable too. */
+        return; /* all entries belong to bootstrap, linked or dialled members: the peer gets none */
+    /* This is the first link: the connection is back, so other members are reachable too. */
     if (is_alone(members)) tw_members_moved(members, now_us);
     entry->has_id = true;
     entry->id = record->id;
@@ -412,7 +413,8 @@ void tw_members_connected(struct tw_members *members, const struct tw_member_row
         entry->addrs[i].backoff_us = backoff_min_us(members);
 }
 
-/* Pause because of short links: it doubles with each after the second, from least_us to most_us. */
+/* Returns the pause after short links. It is least_us, doubles with each short link after the
+ * second, and is most_us at most. */
 static uint64_t pause_of_shorts(const struct tw_member_entry *entry, uint64_t least_us,
                                 uint64_t most_us) {
     uint64_t pause_us = least_us;
@@ -592,7 +594,7 @@ void tw_members_encode(const struct tw_members *members, char *text, size_t capa
     *size_out = at;
 }
 
-/* Reads one line without its newline. False: encode does not write such a line. */
+/* Reads one line without its newline. Returns false for a line that encode does not write. */
 static bool take_line(struct tw_members *members, const char *line, size_t length,
                       uint64_t now_us) {
     char hex[TW_ID_HEX_BYTES], address[TW_ADDR_BYTES];

@@ -1,7 +1,7 @@
 /* members.h - the table of known nodes: their addresses, and the one to dial next.
  *
- * Pure: time and a seed come in, addresses to dial come out. The daemon dials them, one call of
- * next_dial per dial, and reports the outcome. No address is given up: the pause between dials
+ * Pure: time and a seed are inputs, addresses to dial are outputs. The daemon dials them, one call
+ * of next_dial per dial, and reports the outcome. No address is given up: the pause between dials
  * grows to a ceiling. Everything learnt from peers is untrusted and bounded: TW_KNOWN_MAX members
  * with TW_ADDRS_MAX addresses each. A full table first drops nodes that were never connected, the
  * oldest first. */
@@ -22,15 +22,16 @@ enum {
     TW_BACKOFF_MIN_US = 1000 * 1000,
     TW_BACKOFF_MAX_US = 60 * 1000 * 1000,
     TW_BACKOFF_LOST_US = 4 * 1000 * 1000, /* ceiling of pauses while all links are lost */
-    /* time after its last link for which a member is announced */
+    /* time for which a member is still announced after its last link */
     TW_RECORD_FRESH_US = 600 * 1000 * 1000,
-    /* number of minimal pauses for which the node with the lower id waits */
+    /* wait of the node with the lower id, as a multiple of the minimal pause */
     TW_DIAL_YIELD_STEPS = 2,
-    /* a link that ends earlier is short: the path may carry dials, but nothing larger */
+    /* least duration of a link that is not short; over a path with short links, dials may pass but
+     * nothing larger */
     TW_LINK_STEADY_US = 30 * 1000 * 1000,
 };
 
-/* Time after the last link for which TW_BACKOFF_LOST_US holds. */
+/* Time after the last link for which TW_BACKOFF_LOST_US applies. */
 #define TW_LOST_US (UINT64_C(3600) * 1000 * 1000)
 
 /* Longest pause of a relayed node whose direct links break again and again. */
@@ -40,7 +41,8 @@ struct tw_members_config {
     struct tw_id self;
     uint64_t seed;           /* seed of the jitter */
     uint64_t backoff_min_us; /* 0 = TW_BACKOFF_MIN_US */
-    uint64_t backoff_max_us; /* 0 = TW_BACKOFF_MAX_US; lower it if all nodes are near */
+    uint64_t backoff_max_us; /* 0 = TW_BACKOFF_MAX_US; lower values suit nodes that are near each
+                                other */
 };
 
 struct tw_member_addr {
@@ -48,19 +50,19 @@ struct tw_member_addr {
     uint64_t retry_us;        /* earliest time of the next dial */
     uint64_t backoff_us;      /* pause after the next failure */
     bool is_dialling, is_bootstrap;
-    bool is_proven; /* a dial reached the member at this address */
+    bool is_proven; /* true once a dial reached the member at this address */
 };
 
 struct tw_member_entry {
     bool is_used, has_id, is_connected;
-    bool was_connected;  /* ever connected, by this process or by the cache file */
-    bool was_linked;     /* connected in this process: `linked_us` is valid */
-    uint32_t shorts;     /* number of short links in a row */
-    struct tw_id id;     /* zero until known (bootstrap without id) */
-    uint64_t up_us;      /* is_connected: since when */
-    uint64_t linked_us;  /* last time with a link */
-    uint64_t heard_us;   /* arrival of the last news from this member, or about it from others */
-    uint64_t dialled_us; /* start of its newest dial */
+    bool was_connected; /* connected at some time, in this process or according to the cache file */
+    bool was_linked;    /* connected in this process: `linked_us` is valid */
+    uint32_t shorts;    /* number of short links in a row */
+    struct tw_id id;    /* zero until known (bootstrap without id) */
+    uint64_t up_us;     /* start of the present link, if is_connected */
+    uint64_t linked_us; /* last time with a link */
+    uint64_t heard_us;  /* arrival of the last news from this member, or about it from others */
+    uint64_t dialled_us; /* start of the newest dial to the member */
     struct tw_member_addr addrs[TW_ADDRS_MAX];
 };
 
@@ -72,14 +74,15 @@ struct tw_members {
     struct tw_member_entry entries[TW_KNOWN_MAX];
 };
 
-/* About 100 KB, caller's memory. */
+/* Initialises an empty table in the caller's memory (about 100 KB). */
 void tw_members_init(struct tw_members *members, const struct tw_members_config *config);
 
 /* Sets the addresses at which this node can be dialled, if any. */
 void tw_members_set_self(struct tw_members *members, const struct tw_member_row *self);
 
 /* Adds a bootstrap entry, "host:port" or "host:port=id" (64 hex digits). It is never dropped.
- * TW_CONFIG: not such an entry; TW_LIMIT: the table is full of bootstrap entries. */
+ * Returns TW_CONFIG if the text is no such entry, TW_LIMIT if the table is full of bootstrap
+ * entries. */
 enum tw_status tw_members_bootstrap(struct tw_members *members, const char *entry, uint64_t now_us,
                                     struct tw_error *err);
 
@@ -90,8 +93,9 @@ struct tw_dial {
     struct tw_id id; /* node id expected at this address */
 };
 
-/* Returns the next address that is due, and marks it as being dialled. False: none is due. Answer
- * each with tw_members_dialled. Connected members and this node itself are never dialled.
+/* Returns the next address that is due, and marks it as being dialled. Returns false if none is
+ * due. Answer each dial with tw_members_dialled. Connected members and this node itself are never
+ * dialled.
  *
  * Of a member's addresses, IPv6 is dialled first, and the next one TW_DIAL_STAGGER_US later. The
  * first to connect makes the link, so an address that swallows packets costs only this delay. Of
@@ -99,10 +103,12 @@ struct tw_dial {
  * the minimal pause. */
 bool tw_members_next_dial(struct tw_members *members, uint64_t now_us, struct tw_dial *dial);
 
-/* When next_dial may return true again; UINT64_MAX: not before another call changes the table. */
+/* Returns the time at which next_dial may return true again; UINT64_MAX: not before another call
+ * changes the table. */
 uint64_t tw_members_deadline(const struct tw_members *members, uint64_t now_us);
 
-/* Reports the end of a dial. `id`: the node that answered; NULL: none, or its id is not proven.
+/* Reports the end of a dial. `id` is the node that answered, or NULL if none did or its id is not
+ * proven.
  *
  * `ok` with another id than the entry's moves the address to that id. An address of this node
  * itself is dropped, or kept and never dialled again if it is a bootstrap one. If another node
@@ -111,15 +117,17 @@ uint64_t tw_members_deadline(const struct tw_members *members, uint64_t now_us);
 void tw_members_dialled(struct tw_members *members, const char *address, bool ok,
                         const struct tw_id *id, uint64_t now_us);
 
-/* A peer is up, with the addresses that it announces. Down: it is dialled again at once, then with
- * growing pauses. From the second short link in a row on, the first dial waits too, twice as long
- * after each, up to the longest pause: meanwhile a relay carries the link. */
+/* Report that the link to a peer came up, with the addresses that the peer announces, or went down.
+ * After a loss the peer is dialled again at once, then with growing pauses. From the second short
+ * link in a row on, the first dial waits too, twice as long after each, up to the longest pause:
+ * meanwhile a relay carries the link. */
 void tw_members_connected(struct tw_members *members, const struct tw_member_row *record,
                           uint64_t now_us);
 void tw_members_disconnected(struct tw_members *members, const struct tw_id *id, uint64_t now_us);
 
-/* A peer is up through another member. Its addresses are dialled further, with the longest pause,
- * which doubles with each short link after the second up to TW_BACKOFF_RELAYED_US. */
+/* Reports a link to a peer that runs through another member. The peer's addresses are still
+ * dialled, with the longest pause, which doubles with each short link after the second up to
+ * TW_BACKOFF_RELAYED_US. */
 void tw_members_relayed(struct tw_members *members, const struct tw_member_row *record,
                         uint64_t now_us);
 
@@ -129,23 +137,24 @@ bool tw_members_is_bootstrap(const struct tw_members *members, const struct tw_i
 /* True if an address of this member has not failed since it was learnt or last worked. */
 bool tw_members_may_reach(const struct tw_members *members, const struct tw_id *id);
 
-/* Number of links to this member in a row that ended within TW_LINK_STEADY_US; 0: it is unknown. */
+/* Returns the number of links to this member in a row that ended within TW_LINK_STEADY_US; 0 for an
+ * unknown member. */
 uint32_t tw_members_shorts(const struct tw_members *members, const struct tw_id *id);
 
-/* This machine has another address or route: all addresses are dialled again at once. */
+/* Dials all addresses again at once, because this machine has another address or route. */
 void tw_members_moved(struct tw_members *members, uint64_t now_us);
 
 /* Fills a PEERS message: this node, then members linked now or within TW_RECORD_FRESH_US. If not
  * all fit, the next message continues with the others. */
 void tw_members_records(struct tw_members *members, uint64_t now_us, struct tw_msg_peers *peers);
 
-/* Takes rows that a peer sent about other nodes. Rows about this node, malformed rows and rows
- * without an address are ignored. Rows about a connected member are ignored too: its own
+/* Merges rows that a peer sent about other nodes. Rows about this node, malformed rows and rows
+ * without an address are ignored. Rows about a connected member are ignored too, because its own
  * announcement counts. */
 void tw_members_merge(struct tw_members *members, const struct tw_msg_peers *peers,
                       uint64_t now_us);
 
-/* Number of members with an id, without this node. */
+/* Returns the number of members with an id, without this node. */
 uint32_t tw_members_known(const struct tw_members *members);
 
 /* Writes the text of the cache file: a line `id host:port host:port ...` per member that was ever

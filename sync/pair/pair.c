@@ -20,8 +20,8 @@
  * P3  Only payloads that were offered in this exchange and verified by name enter the step. A
  *     partner with unreadable or far too large payloads is struck (trust/conduct.c): for a while
  *     it is neither asked nor accepted.
- * P4  The clock never goes back; a partner lifts it by at most half of its advance by this node's
- *     own work. */
+ * P4  The clock never goes back; a partner lifts it by at most half of its own advance in that
+ *     round. */
 #include "sync/pair/pair.h"
 
 #include <string.h>
@@ -37,8 +37,9 @@
 #include "sync/trust/conduct.h"
 
 enum {
-    PAIR_CANDIDATES_MAX = 4, /* failed requests, after which the step is taken alone */
-    PAIRS_MISSED_MAX = 6,    /* missed exchanges, after which a peer is asked in every 64th round */
+    PAIR_CANDIDATES_MAX = 4, /* number of failed requests after which the step is taken alone */
+    PAIRS_MISSED_MAX = 6,    /* number of missed exchanges after which a peer is asked in every 64th
+                                round */
 };
 
 #define PAIR_ANSWER_US (2 * SECOND_US) /* longest wait for an answer to PAIR_REQUEST */
@@ -50,14 +51,14 @@ static bool is_pair_id(const struct tw_pair_id *a, const struct tw_pair_id *b) {
     return a->high == b->high && a->low == b->low;
 }
 
-/* The peer and the id are those of the exchange under way. */
+/* True if the peer and the id belong to the exchange under way. */
 static bool is_ours(const struct tw_node *node, uint16_t peer, const struct tw_pair_id *id) {
     const struct pair *pair = &node->pair;
     return pair->phase != PAIR_IDLE && pair->has_partner && is_pair_id(&pair->id, id) &&
            tw_id_equal(&pair->partner, &node->links[peer].id);
 }
 
-/* This node trains in a lineage of its own and holds every fragment: it may take part. */
+/* True if this node may take part: it trains in a lineage of its own and holds every fragment. */
 static bool is_able(const struct tw_node *node) {
     return node->state == TW_STATE_SOLO && node->worker.is_up && !node->has_left &&
            tw_progress_is_current(node);
@@ -72,7 +73,7 @@ static void send_busy(struct tw_node *node, uint16_t peer, const struct tw_pair_
     tw_act_send(node, message, peer);
 }
 
-/* Sends the messages that the phase owes the partner, as far as this event has room. */
+/* Sends the messages that the partner must get in this phase, as far as this event has room. */
 static void send_owed(struct tw_node *node) {
     struct pair *pair = &node->pair;
     const uint16_t peer = pair->has_partner ? tw_peers_find(node, &pair->partner) : NO_PEER;
@@ -105,7 +106,7 @@ static void forget_partner(struct tw_node *node) {
     pair->owes_request = pair->owes_accept = pair->owes_offer = false;
 }
 
-/* Leaves the partner, with PAIR_BUSY. */
+/* Sends PAIR_BUSY to the partner and gives up the exchange with it. */
 static void leave_partner(struct tw_node *node) {
     if (!node->pair.has_partner) return;
     const uint16_t peer = tw_peers_find(node, &node->pair.partner);
@@ -122,7 +123,8 @@ void tw_pair_abandon(struct tw_node *node) {
 
 /* ---- the round ------------------------------------------------------------------------------ */
 
-/* The last rounds take the fragments in order; other rounds take the one merged longest ago. */
+/* Chooses the fragment of the round: in the last rounds of the run in order, otherwise the fragment
+ * merged longest ago. */
 static uint32_t choose_fragment(const struct tw_node *node) {
     if (tw_progress_is_final(node)) return node->at.tip.finals % node->cfg.fragments_count;
     uint32_t oldest = 0;
@@ -146,9 +148,9 @@ static bool is_due(struct tw_node *node) {
     return node->worker.step >= node->worker.last_send_step + node->cfg.period_steps;
 }
 
-/* Equal machines are due at the same time, and a node that asks refuses requests. Each node
- * therefore first accepts requests for a random pause, up to an eighth of the time between
- * rounds. */
+/* True if this node may ask for a partner now. Equal machines are due at the same time, and a node
+ * that asks refuses requests. Each node therefore first accepts requests for a random pause, up to
+ * an eighth of the time between rounds. */
 static bool may_ask(struct tw_node *node) {
     struct pair *pair = &node->pair;
     if (!is_due(node)) {
@@ -163,8 +165,8 @@ static bool may_ask(struct tw_node *node) {
     return node->now_us >= pair->ask_us;
 }
 
-/* Half a period has passed since this fragment was merged. Requests of others thus merge it at most
- * twice as often as planned. */
+/* True if half a period has passed since this fragment was merged. Requests of others thus merge it
+ * at most twice as often as planned. */
 static bool is_time_again(const struct tw_node *node, uint32_t fragment) {
     if (tw_progress_is_final(node)) return fragment == choose_fragment(node);
     const uint64_t rounds = node->cfg.fragments_count;
@@ -203,8 +205,8 @@ static void request_encode(struct tw_node *node) {
     action->u.pair_encode.is_whole = pair->is_whole;
 }
 
-/* Requests the step. Alone, the worker takes the Delta that it encoded in this round, or the
- * present one. */
+/* Requests the step. For a step alone, the worker uses the Delta that it encoded in this round, or
+ * the present one. */
 static void request_step(struct tw_node *node, bool is_merging) {
     struct pair *pair = &node->pair;
     pair->phase = PAIR_APPLYING;
@@ -224,7 +226,7 @@ static void request_step(struct tw_node *node, bool is_merging) {
     action->inputs[TW_PAIR_THEIRS + TW_PAIR_PHI] = pair->theirs.phi_hash;
 }
 
-/* Without any linked node this is ordinary training: phi := theta. */
+/* Requests a solo round. Without any linked node this is ordinary training: phi := theta. */
 static void request_solo(struct tw_node *node) {
     node->pair.phase = PAIR_APPLYING;
     tw_fragment_set_add(&node->worker.applying, node->pair.fragment);
@@ -235,9 +237,9 @@ static void request_solo(struct tw_node *node) {
 
 /* ---- looking for a partner ------------------------------------------------------------------ */
 
-/* This node can merge with the peer: neither clock is far behind the other. A peer whose payloads
- * did not arrive in time is asked only in every 2nd, 4th, ... 64th round. A struck peer is not
- * asked before its penalty ends. */
+/* True if this node can merge with the peer: neither clock is far behind the other. A peer whose
+ * payloads did not arrive in time is asked only in every 2nd, 4th, ... 64th round. A struck peer is
+ * not asked before its penalty ends. */
 static bool is_match(const struct tw_node *node, uint16_t peer) {
     if (!tw_peers_is_live(node, peer)) return false;
     const struct link *link = &node->links[peer];
@@ -261,7 +263,8 @@ static uint64_t find_candidates(const struct tw_node *node, bool may_be_outlier)
     return set;
 }
 
-/* The peers of the set whose chunks arrive in half the median time or less (chunk_scheduler.c). */
+/* Returns the peers of the set whose chunks arrive in half the median time or less
+ * (chunk_scheduler.c). */
 static uint64_t find_near(const struct tw_node *node, uint64_t set) {
     uint64_t values[TW_PEERS_MAX], near = 0;
     uint32_t known = 0;
@@ -288,16 +291,18 @@ static uint16_t draw_peer(struct tw_node *node, uint64_t set) {
     return peer;
 }
 
-/* The worker has no open request of the last exchange. */
+/* True if the worker has no open request of the last exchange. */
 static bool may_begin(const struct tw_node *node) {
     return tw_fragment_set_is_empty(&node->worker.applying) && !node->pair.is_encoding;
 }
 
-/* Asks the next peer, by turns a random near peer and a random one of all: regions neither wait for
- * each other nor drift apart. Peers with an outlier link are asked last. False: no peer is left. */
+/* Asks the next peer: at random a near peer or any peer, so that regions neither wait for each
+ * other nor drift apart. Peers with an outlier link are asked last. Returns false if no peer is
+ * left. */
 static bool ask_next(struct tw_node *node) {
     struct pair *pair = &node->pair;
-    if (node->measured.is_over_budget) { /* a partner would wait for our payloads in vain */
+    if (node->measured.is_over_budget) { /* without budget, a partner would wait for our payloads in
+                                            vain */
         pair->over_budget_count++;
         return false;
     }
@@ -347,7 +352,7 @@ void tw_pair_request(struct tw_node *node, uint16_t peer,
     const bool is_crossing =
         pair->phase == PAIR_ASKING && pair->has_partner && tw_id_equal(&pair->partner, id);
     if (is_crossing && tw_id_compare(&node->cfg.self, id) < 0)
-        return; /* both nodes asked each other: the request of the lower id stands, which is ours */
+        return; /* both nodes asked each other: the lower id's request wins, and that is ours */
     if (is_crossing)
         leave_partner(node); /* our own request is void, even if the peer accepted it already */
     const bool is_free = (pair->phase == PAIR_IDLE && may_begin(node)) || is_crossing;
@@ -382,8 +387,8 @@ static void count_one_sided(struct tw_node *node, const struct tw_id *with) {
 void tw_pair_busy(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_busy *busy) {
     struct pair *pair = &node->pair;
     if (is_ours(node, peer, &busy->pair)) {
-        /* The peer took no step with us. This is counted as one-sided once our step is done: our
-         * step may still end without the partner. */
+        /* The peer took no step with us. The exchange counts as one-sided only once our step is
+         * done: our step may still end without the partner. */
         pair->is_deserted = pair->phase == PAIR_APPLYING && pair->is_merging;
         forget_partner(node);
         return;
@@ -443,7 +448,7 @@ void tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
     for (unsigned k = 0; is_good && k < TW_PAIR_PAYLOADS; k++) hold_payload(node, event, k);
     pair->is_encoding = false;
     if (!is_now) return;
-    if (!is_good) { /* the Delta is not finite, or has no room in the pool; a step alone needs no
+    if (!is_good) { /* the Delta is not finite, or the pool has no room; a step alone needs no
                        payload */
         leave_partner(node);
         request_step(node, false);
@@ -464,7 +469,7 @@ void tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
     pair->owes_offer = true;
 }
 
-/* True if payload k of the partner has arrived. *is_lost: it will not arrive. */
+/* True if payload k of the partner has arrived. Sets *is_lost if it will not arrive. */
 static bool want_payload(struct tw_node *node, unsigned k, bool *is_lost) {
     const struct tw_msg_pair_offer *offer = &node->pair.theirs;
     const bool is_delta = k == TW_PAIR_DELTA;
@@ -473,8 +478,8 @@ static bool want_payload(struct tw_node *node, unsigned k, bool *is_lost) {
                         is_delta ? offer->delta_bytes : offer->phi_bytes, contents[k],
                         node->cfg.fragment_elements[node->pair.fragment]);
     if (payload == NULL) return false;
-    /* Known with another content or size. The partner's offer must not change it: another transfer
-     * may depend on it. */
+    /* This node knows the payload with another content or size. The partner's offer must not change
+     * that: another transfer may depend on it. */
     if (payload->content != contents[k] ||
         payload->elements != node->cfg.fragment_elements[node->pair.fragment]) {
         *is_lost = true;
@@ -489,8 +494,8 @@ static bool want_payload(struct tw_node *node, unsigned k, bool *is_lost) {
     return payload->state == PAYLOAD_HELD;
 }
 
-/* The offered payloads did not arrive, and the partner sent no PAIR_BUSY: this node then prefers
- * other partners. After a missed deadline, its patience doubles. */
+/* Notes that the offered payloads did not arrive, and the partner sent no PAIR_BUSY: this node then
+ * prefers other partners. After a missed deadline, its patience doubles. */
 static void note_late(struct tw_node *node) {
     struct pair *pair = &node->pair;
     if (node->now_us >= pair->deadline_us)

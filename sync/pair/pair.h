@@ -16,9 +16,10 @@ void tw_pair_abandon(struct tw_node *node);
 void tw_pair_encoded(struct tw_node *node, const struct tw_event *event);
 /* True if this APPLIED answers a step of the exchange. */
 bool tw_pair_is_step(const struct tw_node *node, const struct tw_event *event);
-/* The step is done. True: commit *record, then call tw_pair_committed. */
+/* Handles the end of the step. Returns true if the caller must commit *record, and then call
+ * tw_pair_committed. */
 bool tw_pair_applied(struct tw_node *node, const struct tw_event *event, struct tw_record *record);
-/* Ends the exchange. `round`: the round just committed. */
+/* Ends the exchange. `round` is the round just committed. */
 void tw_pair_committed(struct tw_node *node, uint64_t round);
 void tw_pair_advance(struct tw_node *node);
 

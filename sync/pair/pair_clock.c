@@ -1,8 +1,8 @@
 /* pair_clock.c - topology pair: each node's own run clock, and the peers with newer states.
  *
- * No node knows the tokens of all nodes. It counts its own exactly, and those of other nodes by the
- * rates that they report. A partner that is ahead lifts the clock by at most half of this node's
- * own advance. */
+ * No node knows the tokens of all nodes. It counts its own tokens exactly, and the tokens of other
+ * nodes by the rates that they report. A partner that is ahead lifts the clock by at most half of
+ * its own advance in that round. */
 #include "sync/pair/pair_clock.h"
 
 #include "base/median.h"
@@ -25,7 +25,7 @@ static uint32_t live_count(const struct tw_node *node) {
     return count;
 }
 
-/* Tokens of two periods of all linked nodes. */
+/* Returns the tokens that all linked nodes train in two periods. */
 static uint64_t slack_of(const struct tw_node *node) {
     const uint64_t period_steps = (uint64_t)node->cfg.period_steps * node->cfg.fragments_count;
     return 2 * period_steps * node->cfg.step_tokens * (1 + live_count(node));
@@ -35,8 +35,8 @@ bool tw_pair_is_far_behind(const struct tw_node *node, uint64_t clock, uint64_t 
     return other / 2 > clock && other - 2 * clock > slack_of(node);
 }
 
-/* Tokens per second of all other nodes together, and *count: their number. Each node reports its
- * own rate, of which at most 64 times ours counts. */
+/* Returns the tokens per second of all other nodes together, and their number in *count. Each node
+ * reports its own rate, of which at most 64 times ours counts. */
 static uint64_t others_rate(const struct tw_node *node, uint64_t *count) {
     enum { RATE_TIMES_MAX = 64 };
     const uint64_t most = RATE_TIMES_MAX * (uint64_t)node->worker.tokens_per_s;
@@ -63,7 +63,8 @@ uint64_t tw_pair_clock_factor(const struct tw_node *node) {
 }
 
 /* Adds the tokens that the other nodes trained during this step: their rates times its duration.
- * Scaling our own tokens instead would multiply the error while this machine is briefly slow. */
+ * Scaling our own tokens by the ratio of rates would be wrong while this machine is briefly slow.
+ */
 void tw_pair_stepped(struct tw_node *node, uint64_t took_us, uint64_t tokens) {
     uint64_t count;
     uint64_t others = others_rate(node, &count);
@@ -88,7 +89,7 @@ uint64_t tw_pair_clock_after(const struct tw_node *node, uint64_t tokens) {
     const uint64_t clock = tw_pair_clock(node);
     if (tokens > TOKENS_MAX) tokens = TOKENS_MAX;
     const uint64_t advance = tokens + node->pair.counted_tokens;
-    if (clock > UINT64_MAX / 4) return clock; /* a false clock was adopted: the run is over */
+    if (clock > UINT64_MAX / 4) return clock; /* this node adopted a false clock: the run is over */
     const struct pair *pair = &node->pair;
     const uint64_t lifted = pair->is_merging ? pair->theirs.clock_tokens : 0;
     if (lifted <= clock + advance) return clock + advance;
@@ -99,9 +100,9 @@ uint64_t tw_pair_clock_after(const struct tw_node *node, uint64_t tokens) {
 
 /* ---- peers that are ahead ------------------------------------------------------------------- */
 
-/* Largest clock that is believed: four times the median of the linked nodes that are no newcomers.
- * With one or two linked nodes there is no median: either may be the only one that has trained for
- * long. */
+/* Returns the largest clock that is believed: four times the median of the linked nodes that are no
+ * newcomers. With one or two linked nodes there is no median: either may be the only one that has
+ * trained for long. */
 static uint64_t clock_max(const struct tw_node *node) {
     enum { JUDGES_MIN = 3, TIMES_MAX = 4 };
     const uint64_t slack = slack_of(node);
@@ -118,15 +119,16 @@ static uint64_t clock_max(const struct tw_node *node) {
     return median < UINT64_MAX / TIMES_MAX ? TIMES_MAX * median : UINT64_MAX;
 }
 
-/* The node has not yet merged, nor taken over a state. After a restart it counts as if it had. */
+/* True if the node has not yet merged, nor taken over a state. After a restart it counts as if it
+ * had. */
 static bool is_newborn(const struct tw_node *node) {
     return !node->lineage.was_shared && (node->state == TW_STATE_RECEIVER ||
                                          tw_id_equal(&node->at.lineage_parent, &node->cfg.run));
 }
 
-/* Where every node has first weights of its own, a newborn node follows the node that is first in
- * the order of lineages: most tokens, then smallest id. Anchors with different origins would be
- * pulled together for many rounds. Returns that node or NO_PEER. */
+/* Returns the node that a newborn node follows, or NO_PEER, in runs where every node has first
+ * weights of its own. That node is first in the order of lineages: most tokens, then smallest id.
+ * Otherwise anchors with different origins would be pulled together for many rounds. */
 static uint16_t find_first(const struct tw_node *node, uint64_t clock) {
     const uint64_t most = clock_max(node);
     uint16_t first = NO_PEER;
@@ -156,7 +158,7 @@ uint16_t tw_pair_find_ahead(struct tw_node *node) {
     uint64_t clock = is_lost ? tw_pair_clock(node) : tw_pair_clock_now(node);
     if (clock < tw_progress_held_tokens(node)) clock = tw_progress_held_tokens(node);
     const uint64_t most = clock_max(node);
-    /* Any node ahead will do; newcomers should not all choose the same one. */
+    /* Any node ahead will do, but newcomers should not all choose the same one. */
     const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
     for (uint16_t i = 0; i < node->links_end; i++) {
         const uint16_t peer = (uint16_t)((start + i) % node->links_end);

@@ -8,12 +8,13 @@
 
 enum { IS_OK = 1, IS_RELAYED = 2, HEAD_BYTES = 4 };
 
-/* One pass over the fields, in either direction: the list of fields of a kind is written once. */
+/* One pass over the fields, encoding or decoding: the list of fields of a kind is thus written
+ * once. */
 struct pass {
-    uint8_t *to;         /* encoding; NULL: decoding */
+    uint8_t *to;         /* output when encoding; NULL when decoding */
     const uint8_t *from; /* decoding */
-    size_t size;         /* bytes written, or left to read */
-    bool is_short;       /* decoding: the bytes ended too early */
+    size_t size;         /* bytes written so far, or bytes left to read */
+    bool is_short;       /* decoding: the input ended too early */
 };
 
 static const uint8_t *take(struct pass *pass, size_t size) {
@@ -124,7 +125,7 @@ static void pass_chunk(struct pass *pass, struct tw_event *event) {
     event->u.chunk.sanity = (enum tw_sanity)sanity;
 }
 
-/* The fields of every kind but MESSAGE. False: there is no such kind. */
+/* Passes over the fields of every kind but MESSAGE. Returns false if there is no such kind. */
 static bool pass_fields(struct pass *pass, struct tw_event *event) {
     switch (event->kind) {
     case TW_EV_TICK:

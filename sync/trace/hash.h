@@ -1,5 +1,5 @@
 /* hash.h - hashes of events and actions. They cover the fields of a struct, never its padding.
- * Equal runs of the core have equal hashes: the simulator and the flight recorder compare them. */
+ * Equal runs of the core have equal hashes, which the simulator and the flight recorder compare. */
 #ifndef TW_SYNC_TRACE_HASH_H
 #define TW_SYNC_TRACE_HASH_H
 

@@ -7,42 +7,43 @@
 /* Strikes a node for its result of this part and round, and reports it. */
 void tw_conduct_strike(struct tw_node *node, const struct tw_id *id, bool is_proven, uint64_t round,
                        uint32_t part);
-/* The node has a strike that is not over. It is given no part, within the bounds of
+/* True if the node has a strike that is in force. It is given no part, within the bounds of
  * round/proposal.c, and is not waited for as a proposer. In pairs nothing is merged with it. */
 bool tw_conduct_is_struck(const struct tw_node *node, const struct tw_id *id);
-/* The node has a strike that is not over and was proven. */
+/* True if the node has a strike that is in force and was proven. */
 bool tw_conduct_is_proven_false(const struct tw_node *node, const struct tw_id *id);
-/* Takes parts of total weight `most` at most from struck owners, those struck most often first.
- * Returns the weight taken. */
+/* Takes parts away from struck owners, most strikes first, up to a total weight of `most`. Returns
+ * the weight taken. */
 uint64_t tw_conduct_drop_struck(const struct tw_node *node, struct tw_roster *next, uint64_t most);
 
-/* Counts a stall of the node: it held up rounds as an owner or as a proposer, as `kind` says. The
- * first stall is neither punished nor reported. */
+/* Counts a stall of the node, which held up rounds as an owner or as a proposer (`kind`). The first
+ * stall is neither punished nor reported. */
 void tw_conduct_stall(struct tw_node *node, enum tw_penalty_kind kind, const struct tw_id *id);
-/* Time left in which the node is not waited for as owner or proposer. */
+/* Returns the remaining time in which the node is not waited for as owner or proposer. */
 uint64_t tw_conduct_stall_left_us(const struct tw_node *node, enum tw_penalty_kind kind,
                                   const struct tw_id *id);
 bool tw_conduct_is_stalled(const struct tw_node *node, enum tw_penalty_kind kind,
                            const struct tw_id *id);
-/* Takes parts of total weight `most` at most from stalled owners. Returns the weight taken. */
+/* Takes parts away from stalled owners, up to a total weight of `most`. Returns the weight taken.
+ */
 uint64_t tw_conduct_drop_stalled(const struct tw_node *node, struct tw_roster *next, uint64_t most);
 
-/* The contribution of member `id` to our part was merged, or was too large and left out. The latter
- * is reported the 1st, 2nd, 4th, 8th ... time in a row. */
+/* Notes that the contribution of member `id` to our part was merged, or left out as too large. The
+ * latter is reported the 1st, 2nd, 4th, 8th ... time in a row. */
 void tw_conduct_note_merged(struct tw_node *node, const struct tw_id *id, bool is_merged);
-/* Rounds in a row in which the contribution of `id` was left out. */
+/* Returns the number of rounds in a row in which the contribution of `id` was left out. */
 uint32_t tw_conduct_unmerged_rounds(const struct tw_node *node, const struct tw_id *id);
 
-/* Pairs: this node takes over the state of node `id`, the donor. */
+/* Notes, in pairs, that this node takes over the state of node `id`, the donor. */
 void tw_conduct_note_donor(struct tw_node *node, const struct tw_id *id);
-/* This node took over the state of node `id` recently, and does not use that node as a donor again
- * for a while. A donor with a true clock is needed only once. */
+/* True if this node took over the state of node `id` recently, so that it does not use that donor
+ * again for a while. A donor with a true clock is needed only once. */
 bool tw_conduct_is_resting(const struct tw_node *node, const struct tw_id *id);
 
-/* Node `id` made a false claim about its lineage, or we followed its lineage and received
- * nothing. */
+/* Notes that node `id` made a false claim about its lineage, or that we followed its lineage and
+ * received nothing. */
 void tw_conduct_note_false_claim(struct tw_node *node, const struct tw_id *id);
-/* The claims of node `id` about its lineage are not checked for a while. */
+/* True while claims of node `id` about its lineage are not checked. */
 bool tw_conduct_is_disbelieved(const struct tw_node *node, const struct tw_id *id);
 
 #endif

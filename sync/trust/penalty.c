@@ -19,12 +19,11 @@ const struct tw_penalty_rule tw_penalty_rules[TW_PENALTY_KINDS] = {
                                    .forget_us = 10 * MINUTE_US,
                                    .free_count = 1,
                                    .doublings_max = 5},
-    /* Only counted, because the contributor itself sends less the next time
-     * (worker/merge/merger.h). */
+    /* Only counted, because the contributor sends less the next time (worker/merge/merger.h). */
     [TW_PENALTY_UNMERGED] = {.base_us = 0},
-    /* Short, because most nodes that give their state are honest, and a newcomer needs one soon. */
+    /* Short, because most donors are honest, and a newcomer needs one soon. */
     [TW_PENALTY_DONOR] = {.base_us = MINUTE_US / 6, .doublings_max = 6},
-    /* A node that cannot be reached for a minute must not be lost for ever. */
+    /* An honest node that could not be reached for a minute must be believed again later. */
     [TW_PENALTY_CLAIM] = {.base_us = MINUTE_US, .doublings_max = 6},
     /* As long as for a strike: the only honest cause of wrong bytes is a broken disk. */
     [TW_PENALTY_FETCH] = {.base_us = 10 * MINUTE_US, .doublings_max = 6},

@@ -1,8 +1,8 @@
 /* penalty.h - penalties: tables of offenders, and the rule by which penalties get longer.
  *
- * A row is (id, count, until_us) in a table of one kind. The penalty of an offence lasts
- * `base_us` x 2^n, where n counts the earlier offences that were punished. penalty.c has the
- * constants of each kind in one table.
+ * A row is (id, count, until_us) in a table of one kind. The penalty of an offence lasts base_us *
+ * 2^n, where n counts the earlier offences that were punished. penalty.c has the constants of each
+ * kind in one table.
  *
  * Nodes do not agree on penalties: each node keeps its own. */
 #ifndef TW_SYNC_TRUST_PENALTY_H
@@ -13,24 +13,24 @@
 #include "sync/core/state/penalty.h"
 
 struct tw_penalty_rule {
-    uint64_t base_us;       /* length of the first penalty; 0: offences are only counted */
-    uint64_t forget_us;     /* time after its end, when offences are forgotten; 0: never */
-    uint32_t free_count;    /* number of first offences without a penalty */
-    uint32_t doublings_max; /* number of doublings, after which the length stays the same */
+    uint64_t base_us;    /* length of the first penalty; 0: offences are only counted */
+    uint64_t forget_us;  /* time without a penalty after which offences are forgotten; 0: never */
+    uint32_t free_count; /* number of first offences without a penalty */
+    uint32_t doublings_max; /* number of doublings after which the length stays the same */
 };
 
 extern const struct tw_penalty_rule tw_penalty_rules[TW_PENALTY_KINDS];
 
-/* The row of `id` in a table, or NULL. */
+/* Returns the row of `id` in a table, or NULL. */
 struct tw_penalty *tw_penalty_find(struct tw_penalty *rows, uint32_t rows_count,
                                    const struct tw_id *id);
 
-/* Time until the penalty of `id` ends; 0: it has none. */
+/* Returns the time until the penalty of `id` ends; 0 if there is none. */
 uint64_t tw_penalty_left_us(const struct tw_penalty *rows, uint32_t rows_count,
                             const struct tw_id *id, uint64_t now_us);
 
-/* The row of `id`. A new offender gets a free row, or the one whose penalty ends first; of equal
- * ones, the one with the fewest offences. Its count is then 0. */
+/* Returns the row of `id`. A new offender gets a free row, or the row whose penalty ends first; of
+ * equal rows, the one with the fewest offences. Its count is then 0. */
 struct tw_penalty *tw_penalty_take(struct tw_penalty *rows, uint32_t rows_count,
                                    const struct tw_id *id);
 
