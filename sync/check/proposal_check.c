@@ -1,25 +1,27 @@
 /* proposal_check.c - does a proposed record look as if its proposer lies? The signs:
  *
- *   false         A result or its contributors differ from the owner's announcement. If such parts
- *                 were accepted, audits could strike honest owners, and work could be merged twice
- * or lost. They are refused like outliers (R1 of veto.c). If an owner announces different results
- * to different members, its part is left out without delay. early         More than a quarter of
- * the parts is left out while their owners are linked and still have time; in rosters below
- * TW_JUDGES_MIN, more than half. Or the round is not due yet by this node's clock. An early record
- * is not refused but judged later, which delays nobody. empty         Like early, but left-out
- * parts whose results this node holds and accepts count too. After two ballots, twice as many may
- * be left out, then any number: members that refuse different results must agree in the end.
- *   company       The next roster lacks this node, or a member that is linked to it under its
- *                 nonce. Or a new member is neither linked to this node nor known to more members
- *                 than may lie; a node that sees few members does not judge that. Otherwise a lying
- *                 proposer would replace honest members by node ids of its own.
- *   skewed        The weights of the next roster differ too much from the weights by upload that
- *                 round/proposal.c computes for members that were in time and not proven false.
- *                 Members differ in the strikes and links that they see, so an honest proposer
- * leaves out at most a third. The other owners may get that third more. Beyond it, at most an
- * eighth of the fragment (a fifth with few owners) may be with the wrong owners. If liars owned
- * half of a round, honest members would widen their outlier bounds (the doubt of kernels/outlier.h)
- * and accept the next lies.
+ *   false    A result or its contributors differ from the owner's announcement. If such parts were
+ *            accepted, audits could strike honest owners, and work could be merged twice or lost.
+ *            They are refused like outliers (R1 of veto.c). If an owner announces different
+ *            results to different members, its part is left out without delay.
+ *   early    More than a quarter of the parts is left out while their owners are linked and still
+ *            have time; in rosters below TW_JUDGES_MIN, more than half. Or the round is not due
+ *            yet by this node's clock. An early record is not refused but judged later, which
+ *            delays nobody.
+ *   empty    Like early, but left-out parts whose results this node holds and accepts count too.
+ *            After two ballots, twice as many may be left out, then any number: members that
+ *            refuse different results must agree in the end.
+ *   company  The next roster lacks this node, or a member that is linked to it under its nonce. Or
+ *            a new member is neither linked to this node nor known to more members than may lie; a
+ *            node that sees few members does not judge that. Otherwise a lying proposer would
+ *            replace honest members by node ids of its own.
+ *   skewed   The weights of the next roster differ too much from the weights by upload that
+ *            round/proposal.c computes for members that were in time and not proven false. Members
+ *            differ in the strikes and links that they see, so an honest proposer leaves out at
+ *            most a third. The other owners may get that third more. Beyond it, at most an eighth
+ *            of the fragment (a fifth with few owners) may be with the wrong owners. If liars
+ *            owned half of a round, honest members would widen their outlier bounds (the doubt of
+ *            kernels/outlier.h) and accept the next lies.
  *
  * With more than TW_PARTS_MAX members the proposer chooses the owners. Company and skewed are
  * checked in rosters that withstand a liar. All checks but false end after a few times the usual

@@ -17,26 +17,28 @@
  *
  * How the runtime drives it:
  *
- *   start      Call tw_fetch_init. If the index is not in the folder, TW_FETCH_START fetches it.
- *   files      Once the index is in the folder, from any source: decode it and list its files. Give
- *              the memory of tw_fetch_plan() to tw_fetch_files. Then report the chunks that the
- *              folder already has, by tw_fetch_have_file and tw_fetch_have. Nothing is requested
- *              before the next event.
- *   links      Send TW_FETCH_PEER_UP and DOWN, with the same peer numbers as for tw_node.
- *   MISSING    Send TW_FETCH_MISSING for every MISSING that a peer sends. Unexpected ones are
- * ignored. CHUNK      tw_fetch_chunk decides what happens to the bytes. TAKE: check them (sharded
- * files) and store them where tw_fetch_range says, on a thread. Then send exactly one
- *              TW_FETCH_STORED with the chunk's number, even if the peer left or the file is LOST.
- *              For chunk 0 of the index, STORED carries the size of the index (tw_dataset_size),
- *              and is WRONG if that fails. DROP: discard them. UNKNOWN: hand them to tw_node.
- *   PULL       Send it to `peer`.
- *   CHECK      All chunks of a plain file are stored: hash it, answer with TW_FETCH_CHECKED. For
- *              the index: WRONG, FAILED, or OK; after OK, decode it and call tw_fetch_files.
- *   WHOLE      All chunks of the file are stored and verified: make it durable under its name and
- *              serve it. Not sent for files reported by tw_fetch_have_file.
- *   STRIKE     The peer sent wrong bytes. Nothing is requested from its id for 10 min, on any
- *              link; for twice as long after each further strike. Log it; the link may stay up.
- *   deadline   Send TW_FETCH_TICK when it has passed.
+ *   start     Call tw_fetch_init. If the index is not in the folder, TW_FETCH_START fetches it.
+ *   files     Once the index is in the folder, from any source: decode it and list its files. Give
+ *             the memory of tw_fetch_plan() to tw_fetch_files. Then report the chunks that the
+ *             folder already has, by tw_fetch_have_file and tw_fetch_have. Nothing is requested
+ *             before the next event.
+ *   links     Send TW_FETCH_PEER_UP and DOWN, with the same peer numbers as for tw_node.
+ *   MISSING   Send TW_FETCH_MISSING for every MISSING that a peer sends. Unexpected ones are
+ *             ignored.
+ *   CHUNK     Call tw_fetch_chunk, which decides what happens to the bytes. TAKE: check them
+ *             (sharded files) and store them where tw_fetch_range says, on a thread. Then send
+ *             exactly one TW_FETCH_STORED with the chunk's number, even if the peer left or the
+ *             file is LOST. For chunk 0 of the index, STORED carries the size of the index
+ *             (tw_dataset_size), and is WRONG if that fails. DROP: discard them. UNKNOWN: hand
+ *             them to tw_node.
+ *   PULL      Send it to `peer`.
+ *   CHECK     All chunks of a plain file are stored: hash it, answer with TW_FETCH_CHECKED. For
+ *             the index: WRONG, FAILED, or OK; after OK, decode it and call tw_fetch_files.
+ *   WHOLE     All chunks of the file are stored and verified: make it durable under its name and
+ *             serve it. Not sent for files reported by tw_fetch_have_file.
+ *   STRIKE    The peer sent wrong bytes. Nothing is requested from its id for 10 min, on any link;
+ *             for twice as long after each further strike. Log it; the link may stay up.
+ *   deadline  Send TW_FETCH_TICK when it has passed.
  *
  * After every call except deadline, view and range, take all actions before the next call.
  *

@@ -3,11 +3,13 @@
  *   ask      STATE_GET goes to one member. The answer is "nothing to transfer", or the name of a
  *            packed (phi, u).
  *   fetch    Its chunks are pulled. STATE_GET with the digest (`wanted`) finds members with the
- * same (phi, u). Packing is deterministic, so all of them serve the same name. cut off  If the link
- * breaks, received chunks stay, and `wanted` finds another holder. The state changes with every
- * round, so a donor (the node that gives its state) keeps the state that a peer was pulling. lost
- * No node has the rest: another state is fetched. load     Happens at a step boundary. Rounds
- * decided meanwhile are replayed from their results. */
+ *            same (phi, u). Packing is deterministic, so all of them serve the same name.
+ *   cut off  If the link breaks, received chunks stay, and `wanted` finds another holder. The
+ *            state changes with every round, so a donor (the node that gives its state) keeps the
+ *            state that a peer was pulling.
+ *   lost     No node has the rest: another state is fetched.
+ *   load     Happens at a step boundary. Rounds decided meanwhile are replayed from their results.
+ */
 #include "sync/transfer/state_transfer.h"
 
 #include "base/assert.h"

@@ -1,17 +1,19 @@
 /* conduct.c - penalties against members and peers for misbehaviour that this node found.
  *
- *   strike    Owner of a false result. The group left the result out, and this node refuses it too;
- *             or the result does not decode; or an audit had another result (check/audit.c). The
- *             last two are proofs, on which all honest members agree. For a while the owner gets no
- *             part, and is not waited for as a proposer. Without proof, owners lose at most a third
- *             of a round (round/proposal.c). The owner still votes and contributes: the guard
- *             bounds contributions. In pairs: a partner whose payloads do not decode or are far too
- *             large.
+ *   strike    Owner of a false result. The group left the result out, and this node refuses it
+ *             too; or the result does not decode; or an audit had another result (check/audit.c).
+ *             The last two are proofs, on which all honest members agree. For a while the owner
+ *             gets no part, and is not waited for as a proposer. Without proof, owners lose at
+ *             most a third of a round (round/proposal.c). The owner still votes and contributes:
+ *             the guard bounds contributions. In pairs: a partner whose payloads do not decode or
+ *             are far too large.
  *   stall     A linked member that holds up rounds. As an owner: it contributed, and other members
  *             waited for its result in vain. As a proposer: see vote/ballot_lease.c. It gets no
- * part and is not waited for. unmerged  A contribution to our part was too large to be merged
- * (kernels/guard.h). The contributor keeps the work and sends less the next time, so an honest node
- * recovers soon. A node that never recovers is broken or lies: it is reported at a falling rate.
+ *             part and is not waited for.
+ *   unmerged  A contribution to our part was too large to be merged (kernels/guard.h). The
+ *             contributor keeps the work and sends less the next time, so an honest node recovers
+ *             soon. A node that never recovers is broken or lies: it is reported at a falling
+ *             rate.
  *   donor     In pairs, a node whose state was taken over is not used again for a while.
  *   claim     A node whose claim to be in a better lineage was false is not asked for a while.
  *

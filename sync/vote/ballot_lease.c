@@ -15,10 +15,11 @@
  *       proposal left out most of the round (check/proposal_check.c).
  *   L4  A proposer that has stalled before, or was proven false, is not waited for: its lease
  *       delays no trusted proposer. Its PREPAREs wait for LEASE_US and for the present holder, and
- * so do the proposals of a proposer that was proven false. The wait doubles with each promise to
- *       such a proposer in a round, so that all of them together end few ballots. After the wait
- * they are answered: otherwise two nodes that distrust each other would never decide a round. L5 No
- * PREPARE is promised before enough results are announced (tw_proposal_is_early).
+ *       so do the proposals of a proposer that was proven false. The wait doubles with each
+ *       promise to such a proposer in a round, so that all of them together end few ballots. After
+ *       the wait they are answered: otherwise two nodes that distrust each other would never
+ *       decide a round.
+ *   L5  No PREPARE is promised before enough results are announced (tw_proposal_is_early).
  *
  * To promise late, or never, is always safe. */
 #include "sync/vote/ballot_lease.h"
