@@ -53,7 +53,7 @@
     X(STRANGERS_KNOWN, "strangers-known", "a node is known if one member says so")                 \
     X(ONE_LOG, "one-log", "a member believes one other that it is too far behind")
 
-/* More mutants, of runs in pairs. */
+/* More mutants, found in simulated runs in pairs. */
 #define TW_MUTANT_PAIR_LIST(X)                                                                     \
     X(SILENT_LEAVE, "silent-leave", "a node that leaves an exchange does not send PAIR_BUSY")      \
     X(FREE_LIFT, "free-lift", "a partner lifts the clock without a bound")                         \

@@ -256,9 +256,9 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
         if (node->pair.synced_step[p] > node->worker.step)
             node->pair.synced_step[p] = node->worker.step;
         if (node->at.fragment_rounds[p] == NOT_HELD) continue;
-        /* The worker's memory has the true count: an APPLY counts even if its answer was lost. If
-         * this node lacks the record of that round (is_unknown), the weights belong to no round: a
-         * new lineage begins. */
+        /* The worker's memory has the true count of rounds: an APPLY counts even if its answer was
+         * lost. If this node lacks the record of that round (is_unknown), the weights belong to no
+         * known round: a new lineage begins. */
         if (rounds <= node->at.fragment_rounds[p])
             continue; /* the state may have rounds that are not in the log yet */
         node->at.fragment_rounds[p] = rounds;

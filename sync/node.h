@@ -92,7 +92,7 @@ struct tw_node_view {
         bool is_member;
         uint64_t last_mixed_round; /* + 1; 0 = never */
         struct {
-            uint32_t count, part; /* strikes so far; 0: none, so it may own parts */
+            uint32_t count, part; /* count: strikes so far; 0: the peer may own parts */
             uint64_t round, left_us;
             bool is_false; /* true: the result is proven not to be the merge; false: it was an
                               outlier */

@@ -6,7 +6,7 @@
 #include "sync/core/event.h"
 #include "sync/core/state/node.h"
 
-/* Keeps the contributions of the open round, which is about to be committed. */
+/* Keeps the contributions of the open round for later audits, just before it is committed. */
 void tw_audit_note(struct tw_node *node, const struct tw_record *record);
 /* Starts an audit of a part of `round`, the newest in the log, if the record's hash selects this
  * node for it. */

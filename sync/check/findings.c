@@ -8,7 +8,7 @@
 #include "sync/trust/conduct.h"
 
 /* True if the owner of part k delayed the round: its result was announced late or never, or its
- * bytes did not arrive. */
+ * bytes did not arrive in time. */
 static bool is_stalled(struct tw_node *node, const struct tw_record *record, uint32_t k) {
     const struct round *round = &node->round;
     const struct tw_msg_result *announced = &round->results[k].announced;
@@ -16,8 +16,8 @@ static bool is_stalled(struct tw_node *node, const struct tw_record *record, uin
     const uint64_t due_us = tw_result_due_us(node, k);
     if (node->now_us >= due_us && (!is_sent || round->results[k].announced_us >= due_us))
         return true;
-    /* The record lists the result, but its owner did not send it to this node. The round waited for
-     * it after all other results had arrived. */
+    /* The record lists the result, although its owner did not send it to this node. The owner
+     * stalled the round if it had to wait RETRY_US after all other results had arrived. */
     if (record->parts[k].bytes > 0) {
         const uint64_t others_us = tw_result_others_us(node, k);
         return !is_sent && others_us != UINT64_MAX && node->now_us >= others_us + RETRY_US;

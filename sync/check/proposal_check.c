@@ -41,7 +41,8 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-/* number of patiences after which the checks end: by then every rank has tried to propose */
+/* Limits, each as 1 / n of the fragment: parts with wrong owners; the same with few owners; parts
+ * of owners that only this node has struck. */
 enum { RIGGED_PATIENCES = 4 };
 
 /* Limits, as one in this many of the fragment: parts with wrong owners; the same with few owners;

@@ -17,7 +17,7 @@
  *       propose.
  *   R4  A member does not accept a record that no honest proposer would have written
  *       (proposal_check.c). R2 and R3 hold for such records too. Members differ in the messages and
- *       links that they see, so this rule ends after some times the usual wait for a round. */
+ *       links that they see, so this rule ends after a few times the usual wait for a round. */
 #include "sync/check/veto.h"
 
 #include "sync/check/proposal_check.h"

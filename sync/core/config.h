@@ -16,8 +16,8 @@ enum { TW_REFUSED_MAX = 16 };
 
 enum { TW_JUDGES_MIN = 5 }; /* default of judges_min; robust merge rules also need five members */
 
-/* Functions of the runtime for signatures. Both are pure, and Ed25519 is deterministic, so the same
- * events still give the same actions. */
+/* Signature functions, which the runtime provides. Both are pure, and Ed25519 is deterministic, so
+ * the same events still give the same actions. */
 struct tw_signing {
     void *key; /* signing key of this node; borrowed for its life */
     void (*sign)(void *key, const void *text, size_t size, uint8_t signature[TW_SIGNATURE_BYTES]);

@@ -21,11 +21,11 @@ bool tw_membership_is_voter(const struct tw_node *node);
 /* True if member `idx` is worth waiting for: this node, or a linked donor of our lineage, which
  * holds the state and serves it. */
 bool tw_membership_is_live(const struct tw_node *node, uint32_t idx);
-/* True if member `idx` is live, or a receiver under the nonce of the roster, which votes but
- * contributes nothing. */
+/* True if member `idx` is live, or is a receiver that still has the nonce in the roster: such a
+ * member votes but contributes nothing. */
 bool tw_membership_is_seated(const struct tw_node *node, uint32_t idx);
-/* True if member `idx` sent LEAVE, or is linked under another nonce: this seat will never vote
- * again. */
+/* True if member `idx` sent LEAVE, or is linked under a new nonce: this seat will never vote again.
+ */
 bool tw_membership_is_parted(struct tw_node *node, uint32_t idx);
 /* Derives node->state from position, roster and vote, and reports a change. */
 void tw_membership_derive_state(struct tw_node *node);

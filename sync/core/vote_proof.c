@@ -8,7 +8,7 @@
 
 /* ---- single votes --------------------------------------------------------------------------- */
 
-/* Returns the vote of the member with this nonce in the roster, as the text to be signed. */
+/* Returns the vote to sign or check, of the member with this nonce in the roster. */
 static struct tw_ballot_vote vote_of(const struct tw_node *node, uint64_t nonce,
                                      const struct tw_msg_accept *accept) {
     return (struct tw_ballot_vote){.run = node->cfg.run,

@@ -6,7 +6,7 @@
 #include "proto/message.h"
 #include "sync/core/state/node.h"
 
-/* These sign with this node's key. */
+/* The following functions sign with this node's key. */
 void tw_vote_proof_sign(const struct tw_node *node, struct tw_msg_accept *accept);
 void tw_vote_proof_sign_promise(const struct tw_node *node, struct tw_msg_promise *promise);
 void tw_vote_proof_sign_result(const struct tw_node *node, struct tw_msg_result *result);

@@ -80,11 +80,12 @@
 
 enum {
     TW_FETCH_FILES_MAX = TW_DATASET_SHARDS_MAX + 1,
-    TW_FETCH_FILE_CHUNKS_MAX = 4096, /* highest chunk number of PULL and CHUNK + 1 */
-    TW_FETCH_WINDOW_MAX = 8,         /* chunks under way from one peer */
-    TW_FETCH_ASKED_MAX = 128,        /* chunks under way or being stored, of all peers */
+    TW_FETCH_FILE_CHUNKS_MAX = 4096, /* highest chunk number in PULL and CHUNK, plus 1 */
+    TW_FETCH_WINDOW_MAX = 8,         /* most chunks under way from one peer */
+    TW_FETCH_ASKED_MAX = 128,        /* most chunks under way or being stored, from all peers */
     TW_FETCH_MISSES_MAX = 32,        /* most files that are remembered as missing, per peer */
-    TW_FETCH_BANS_MAX = 128,         /* ids with strikes; the ban that ends first is replaced */
+    TW_FETCH_BANS_MAX = 128,         /* most ids with strikes; a new one replaces the ban that ends
+                                        first */
 
     TW_FETCH_AHEAD_US = 500 * 1000,         /* time that a peer's window of requests covers */
     TW_FETCH_MISSING_US = 30 * 1000 * 1000, /* pause before a missing file is requested again */
@@ -210,7 +211,8 @@ void tw_fetch_have(struct tw_fetch *fetch, uint32_t file, uint32_t idx);
 void tw_fetch_event(struct tw_fetch *fetch, const struct tw_fetch_event *event, uint64_t now_us);
 
 enum tw_fetch_verdict {
-    TW_FETCH_UNKNOWN, /* the chunk was not requested from this peer, or no longer is */
+    TW_FETCH_UNKNOWN, /* the chunk was not requested from this peer, or no longer counts as
+                         requested */
     TW_FETCH_DROP, /* the chunk is no longer needed, or has the wrong size (then STRIKE follows) */
     TW_FETCH_TAKE, /* check and store the chunk; answer STORED with its number */
 };

@@ -4,7 +4,7 @@
  *                       asks are late, and the chunks may be requested from others
  *   SILENT -> usable    a late chunk or MISSING arrives; or TW_FETCH_RETRY_US << silences have
  *                       passed: its late asks are forgotten, and one chunk is requested
- *   any -> BANNED       it sent a wrong chunk: for the time of trust/penalty.c, on any link */
+ *   any -> BANNED       it sent a wrong chunk: banned on any link for the time set in penalty.c */
 #include "sync/fetch/fetch_internal.h"
 
 enum { SILENCES_MAX = 4 }; /* number of doublings of the pause before a retry */

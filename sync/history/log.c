@@ -256,7 +256,7 @@ static void learn_delivery(struct tw_node *node) {
         return;
     }
     const uint64_t took_us = delivered_us(node);
-    if (took_us == UINT64_MAX) { /* even the members that must be honest had too little time */
+    if (took_us == UINT64_MAX) { /* not as many members delivered in time as must be honest */
         if (round->has_waited_in_vain) double_patience(node);
         return;
     }

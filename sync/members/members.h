@@ -26,8 +26,8 @@ enum {
     TW_RECORD_FRESH_US = 600 * 1000 * 1000,
     /* wait of the node with the lower id, as a multiple of the minimal pause */
     TW_DIAL_YIELD_STEPS = 2,
-    /* least duration of a link that is not short; over a path with short links, dials may pass but
-     * nothing larger */
+    /* Least duration of a link that does not count as short. A path with short links may let dials
+     * pass, but nothing larger. */
     TW_LINK_STEADY_US = 30 * 1000 * 1000,
 };
 
@@ -68,7 +68,7 @@ struct tw_member_entry {
 
 struct tw_members {
     struct tw_members_config config;
-    struct tw_member_row self; /* own row, first in every PEERS message */
+    struct tw_member_row self; /* this node's row, first in every PEERS message */
     struct tw_rng rng;
     uint32_t rotor; /* index of the entry at which the next PEERS message begins */
     struct tw_member_entry entries[TW_KNOWN_MAX];

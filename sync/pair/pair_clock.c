@@ -36,7 +36,7 @@ bool tw_pair_is_far_behind(const struct tw_node *node, uint64_t clock, uint64_t 
 }
 
 /* Returns the tokens per second of all other nodes together, and their number in *count. Each node
- * reports its own rate, of which at most 64 times ours counts. */
+ * reports its own rate; a report counts as at most 64 times our rate. */
 static uint64_t others_rate(const struct tw_node *node, uint64_t *count) {
     enum { RATE_TIMES_MAX = 64 };
     const uint64_t most = RATE_TIMES_MAX * (uint64_t)node->worker.tokens_per_s;

@@ -10,7 +10,8 @@ bool tw_result_received(struct tw_node *node, uint16_t peer, const struct tw_msg
  * RESULT was received. */
 bool tw_result_is_signed(const struct tw_node *node, const struct tw_record *record, uint32_t k,
                          const uint8_t signature[TW_SIGNATURE_BYTES]);
-/* Counts part k of this record, which its owner signed, as announced, unless a result of it is. */
+/* Notes part k of this record, which its owner signed, as the owner's result, unless this node has
+ * one already. */
 void tw_result_learn(struct tw_node *node, const struct tw_record *record, uint32_t k,
                      const uint8_t signature[TW_SIGNATURE_BYTES]);
 /* Returns the time at which the owners of all parts but k, except those that may lie, had sent

@@ -33,9 +33,9 @@ enum { RESULT_ROUNDS_MAX = 24 }; /* most rounds for which results are kept */
 #define GRACE_FLOOR_US UINT64_C(200000)
 
 uint64_t tw_round_keep(const struct tw_node *node) {
-    /* Four outer steps of each fragment. A node that missed them replays them instead of fetching
-     * (phi, u), which has eight times the bytes. Bounded by the payload table, and by the pool,
-     * which has room for 32 fragments. */
+    /* Results are kept for four outer steps of each fragment. A node that missed them replays them
+     * instead of fetching (phi, u), which has eight times the bytes. The bounds are the payload
+     * table, and the pool, which has room for 32 fragments. */
     uint64_t rounds = 4 * (uint64_t)node->cfg.fragments_count;
     const uint64_t owners_count = node->round.owners_count > 0 ? node->round.owners_count : 1;
     const uint64_t rows = TW_PAYLOADS_MAX / 2 / owners_count;
@@ -55,7 +55,7 @@ static void rank_proposers(struct tw_node *node) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         memcpy(bytes + 40, node->roster.members[i].id.bytes, 32);
         keys[i] = tw_sha256(bytes, sizeof(bytes));
-        uint32_t at = i; /* insertion sort: at most 64 */
+        uint32_t at = i; /* insertion sort of at most 64 members */
         while (at > 0 && tw_id_compare(&keys[round->rank[at - 1]], &keys[i]) > 0) {
             round->rank[at] = round->rank[at - 1];
             at--;

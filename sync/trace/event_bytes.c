@@ -163,7 +163,7 @@ size_t tw_event_encode(const struct tw_event *event, uint8_t bytes[TW_EVENT_BYTE
         return HEAD_BYTES + 2 + size;
     }
     struct pass pass = {.to = bytes, .size = HEAD_BYTES};
-    /* a pass may write to its event; encoding changes nothing */
+    /* a pass needs a writable event, but encoding changes nothing */
     if (event->kind == TW_EV_WORKER_UP) {
         struct tw_worker_state copy = *event->u.worker;
         pass_worker(&pass, &copy);

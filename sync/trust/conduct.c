@@ -58,7 +58,7 @@ bool tw_conduct_is_proven_false(const struct tw_node *node, const struct tw_id *
     return false;
 }
 
-/* Returns the strikes of a node whose penalty is in force, otherwise 0. */
+/* Returns the number of strikes of a node whose penalty is in force, otherwise 0. */
 static uint32_t count_strikes(const struct tw_node *node, const struct tw_id *id) {
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
         const struct tw_penalty *row = &node->penalties.strikes[i];

@@ -107,7 +107,7 @@ void tw_acceptor_keep_result(struct tw_node *node) {
 static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t peer,
                         uint64_t ballot) {
     const uint64_t seq = tw_acceptor_store(node);
-    /* Full: the oldest reply is dropped, and its proposer asks again. */
+    /* If the table is full, the oldest reply is dropped, and its proposer asks again. */
     if (node->acceptor.replies_count == REPLIES_MAX) {
         for (uint32_t i = 1; i < node->acceptor.replies_count; i++)
             node->acceptor.replies[i - 1] = node->acceptor.replies[i];
@@ -400,7 +400,8 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
         if (peer != NO_PEER) tw_act_accuse(node, &node->links[peer].id, TW_PROTO);
         return;
     }
-    /* A second record at the same ballot would be a lie. The same one may come over a new link. */
+    /* A second record at the same ballot would be a lie. The same record may arrive over a new
+     * link. */
     if (round->has_offer && round->offer_ballot == propose->ballot) {
         if (peer != NO_PEER) round->offer_from = peer;
         return;

@@ -11,7 +11,7 @@ void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok);
 /* Sends this node's votes that are on disk. Returns true if *own is a vote for this node's own
  * proposer; call again after handling it. */
 bool tw_acceptor_reply(struct tw_node *node, struct tw_msg_accept *own);
-/* Writes and signs this node's promise of the ballot. */
+/* Writes and signs this node's promise for the ballot. */
 void tw_acceptor_write_promise(const struct tw_node *node, uint64_t ballot,
                                struct tw_msg_promise *promise);
 /* Promises the ballots that the lease allows now. */

@@ -24,7 +24,7 @@ struct log {
                            no earlier record of this log proves it */
     uint64_t contributed_count,
         missed_count;        /* committed rounds with and without this node's work */
-    uint64_t refused_count;  /* committed rounds in which was_refused */
+    uint64_t refused_count;  /* committed rounds for which was_refused was set */
     struct tw_id refused_by; /* the owner that refused last; zero: none yet */
     bool is_reported;    /* a report of the current event borrows a row of `records`, so none may be
                             overwritten */

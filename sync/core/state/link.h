@@ -33,7 +33,7 @@ struct link {
     uint64_t log_told_us;        /* when this node last answered a message of an old round with
                                     records */
     uint64_t claim_us;    /* when this peer's claim about its lineage was last checked; 0: never */
-    uint64_t log_begin;   /* oldest round in the peer's log, as it announced */
+    uint64_t log_begin;   /* oldest round in the peer's log, as announced by the peer */
     uint8_t pairs_missed; /* exchanges in a row whose payloads did not arrive */
     uint64_t ignored_until_us; /* end of the time in which its accusations are ignored */
     /* Messages and ballots sent to the peer since it announced that it is at the open round. */

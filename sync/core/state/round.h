@@ -56,7 +56,8 @@ struct round {
 
     /* owner */
     bool intake_closed, is_reducing, is_reduced;
-    bool has_waited_in_vain; /* intake ended by pace.patience_us, with contributions missing */
+    bool has_waited_in_vain; /* intake ended after pace.patience_us, with contributions still
+                                missing */
     uint64_t merged;         /* set of members whose contribution is merged into our part */
     uint64_t refused; /* set of members whose contribution the worker left out for its size */
     uint64_t intake_closed_us;

@@ -23,9 +23,9 @@ struct reply {
 
 struct acceptor {
     uint64_t vote_floor; /* this node may have voted in any round below this one; read from disk */
-    uint64_t store_seq;  /* newest STORE_VOTE requested */
-    uint64_t stored_seq; /* newest STORE_VOTE on disk */
-    uint64_t nonce_seq;  /* STORE_VOTE that contains the present nonce */
+    uint64_t store_seq;  /* number of the newest STORE_VOTE requested */
+    uint64_t stored_seq; /* number of the newest STORE_VOTE on disk */
+    uint64_t nonce_seq;  /* number of the STORE_VOTE that stores the present nonce */
     uint64_t store_failed_us; /* time of the last write's failure; 0: no failure */
     struct reply replies[REPLIES_MAX];
     uint32_t replies_count;
@@ -40,8 +40,8 @@ struct lease {
     uint64_t ballot, began_us, until_us;
     uint32_t distrusted_count; /* promises in this round to proposers that are not waited for (L4 of
                                   ballot_lease.c) */
-    /* set of members that proposed in this round, or sent PREPARE before the other ranks were due
-     * */
+    /* set of members that proposed in this round, or sent PREPARE before other ranks were due to
+     * propose */
     uint64_t active;
     struct {
         uint64_t ballot, asked_us;
