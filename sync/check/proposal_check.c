@@ -103,8 +103,7 @@ static uint32_t count_to_come(struct tw_node *node, const struct tw_record *reco
 }
 
 bool tw_proposal_is_early(struct tw_node *node, const struct tw_record *record) {
-    if (node->now_us < node->round.active_us) { /* the round is not due yet by this node's clock
-                                                   (round.c) */
+    if (node->now_us < node->round.active_us) { /* not due yet by this node's clock (round.c) */
         tw_act_wake(node, node->round.active_us);
         return true;
     }
@@ -171,8 +170,7 @@ static bool is_here(const struct tw_node *node, const struct tw_id *id) {
     return peer == NO_PEER ? tw_id_equal(id, &node->cfg.self) : tw_peers_is_live(node, peer);
 }
 
-/* Returns the roster with parts only for linked members, limited to those with the fastest uploads.
- */
+/* Returns the roster with parts only for linked members, those with the fastest uploads. */
 static struct tw_roster largest_of(const struct tw_node *node, const struct tw_roster *roster) {
     struct tw_roster largest = *roster;
     for (uint32_t i = 0; i < largest.count; i++) {
@@ -207,8 +205,7 @@ static bool is_skewed_by(const struct tw_node *node, const struct tw_record *rec
     return (one_in < SKEW_ONE_IN ? one_in : SKEW_ONE_IN) * beyond > 3 * count * fair_all * all;
 }
 
-/* Members see different parts of the graph of links, so weights that ignore links are accepted too.
- */
+/* Members see different parts of the graph of links: weights that ignore links pass too. */
 static bool is_skewed(const struct tw_node *node, const struct tw_record *record) {
     return is_skewed_by(node, record, false) && is_skewed_by(node, record, true);
 }

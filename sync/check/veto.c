@@ -147,9 +147,7 @@ void tw_veto_refused(struct tw_node *node, uint32_t member, uint32_t parts) {
 bool tw_veto_is_ballot_lost(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t needed = tw_membership_votes_needed(node);
-    if (refusing_members(round) == 0)
-        return false; /* no member refuses a part that is still
-                         proposed */
+    if (refusing_members(round) == 0) return false; /* no refused part is proposed */
     if (count_acceptors(node) >= needed) return false;
     if (round->best_lock.ballot != 0) return true;
     while (count_acceptors(node) < needed && give_in(node)) continue;

@@ -31,8 +31,7 @@ struct tw_sizes {
     const void *run; /* borrowed for the node's life */
     /* Returns the largest size in bytes of a payload with this content and `elements` elements.
      * With OPAQUE, the payload is the packed (phi, u) of a fragment with `elements` elements. Equal
-     * on all nodes of a run. If this pointer is NULL, only TW_PAYLOAD_BYTES_MAX bounds a payload.
-     */
+     * on all nodes of a run. NULL: only TW_PAYLOAD_BYTES_MAX bounds a payload. */
     uint64_t (*bytes_max)(const void *run, enum tw_content content, uint64_t elements);
 };
 
@@ -86,8 +85,7 @@ struct tw_node_config {
      * node's life, and shared with other downloads. NULL: no limit. */
     struct tw_rate *download;
     /* Roster size from which outlier results are refused. A smaller group refuses only extreme
-     * results: an honest member that is new or was away for long can make a merge an outlier there.
-     */
+     * results: an honest member that is new or was away for long can make a merge an outlier. */
     uint32_t judges_min;
 #ifdef TW_MUTANTS
     int mutant; /* enum tw_mutant that is switched on; tests of the simulator only */

@@ -24,8 +24,7 @@ bool tw_membership_is_live(const struct tw_node *node, uint32_t idx);
 /* True if member `idx` is live, or is a receiver that still has the nonce in the roster: such a
  * member votes but contributes nothing. */
 bool tw_membership_is_seated(const struct tw_node *node, uint32_t idx);
-/* True if member `idx` sent LEAVE, or is linked under a new nonce: this seat will never vote again.
- */
+/* True if member `idx` sent LEAVE, or is linked under a new nonce: its seat never votes again. */
 bool tw_membership_is_parted(struct tw_node *node, uint32_t idx);
 /* Derives node->state from position, roster and vote, and reports a change. */
 void tw_membership_derive_state(struct tw_node *node);

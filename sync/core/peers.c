@@ -6,8 +6,7 @@
 #include "sync/core/actions.h"
 #include "sync/core/state/node.h"
 
-/* First bytes of an id: they nearly always differ between nodes, so comparing them first is fast.
- */
+/* Returns the first bytes of an id, which nearly always differ between nodes. */
 static uint64_t key_of(const struct tw_id *id) {
     return tw_get_u64(id->bytes);
 }
@@ -149,8 +148,7 @@ void tw_peers_drop_silent(struct tw_node *node) {
         if (node->now_us - link->received_us >= TW_PEER_SILENCE_US) {
             tw_act_report(node, TW_REPORT_PEER_DEAD, &link->id);
             tw_act_close(node, i, TW_AGAIN);
-            link->received_us = node->now_us; /* PEER_DOWN follows; until then the peer is not
-                                                 reported again */
+            link->received_us = node->now_us; /* PEER_DOWN follows; no second report */
             link->has_status = false;
         }
         tw_act_wake(node, link->received_us + TW_PEER_SILENCE_US);

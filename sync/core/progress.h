@@ -30,8 +30,7 @@ bool tw_progress_is_apart(const struct tw_node *node);
 uint64_t tw_progress_share(const struct tw_node *node);
 
 /* Returns the least number of inner steps from sending to applying. With sync.pace = clock, a time
- * bounds it too: as a number of steps alone, it would last many rounds on a node with long steps.
- */
+ * bounds it too: a number of steps alone could last many rounds on a slow node. */
 uint64_t tw_progress_overlap(const struct tw_node *node);
 
 #endif

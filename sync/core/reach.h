@@ -34,8 +34,7 @@ bool tw_reach_has_majority(const struct tw_node *node, uint32_t idx);
 /* True if the node is linked to us, or more members than may lie claim a link to it. */
 bool tw_reach_is_known(const struct tw_node *node, const struct tw_id *id);
 /* Returns the members of `among` that most contributors can reach. Their number of links to present
- * members is at most one in REACH_ONE_IN below the highest. In a full mesh, these are all members.
- */
+ * members is at most one in REACH_ONE_IN below the highest. In a full mesh: all members. */
 uint64_t tw_reach_owners(const struct tw_node *node, uint64_t among);
 
 #endif

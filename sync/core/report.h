@@ -22,8 +22,7 @@ enum tw_report_kind {
                          not the merge, TW_LIMIT if its result was an outlier. In pairs: its
                          payloads were unreadable or outliers, and this node does not merge with it
                          for a while */
-    TW_REPORT_STALLED, /* member `id` held up rounds, and this node does not wait for it for a while
-                        */
+    TW_REPORT_STALLED, /* member `id` held up rounds: this node does not wait for it for a while */
     TW_REPORT_INSANE,  /* this node refused a result of member `id`, because it is an outlier */
     TW_REPORT_FULL,    /* node `id`, perhaps this one, asks to join a full roster */
     TW_REPORT_PAIRED,  /* the round just committed merged with node `id` */

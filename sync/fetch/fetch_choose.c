@@ -18,8 +18,7 @@ static void mark_chunk(uint64_t *taken, uint32_t idx) {
     taken[idx / 64] |= UINT64_C(1) << (idx % 64);
 }
 
-/* Marks chunks not to request from peer `at`: stored, asked from any peer, or late from this peer.
- */
+/* Marks chunks not to request from peer `at`: stored, asked from any peer, or late from `at`. */
 static void mark_busy(const struct tw_fetch *fetch, uint16_t at, uint32_t file, uint64_t *taken) {
     for (uint16_t p = 0; p < TW_PEERS_MAX; p++) {
         const struct fetch_peer *peer = &fetch->peers[p];

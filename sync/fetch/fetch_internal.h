@@ -27,8 +27,7 @@
 enum {
     WORDS_MAX = TW_FETCH_FILE_CHUNKS_MAX / 64,
     INDEX_CHUNKS_MAX = TW_DATASET_BYTES_MAX / TW_CHUNK_BYTES_MAX,
-    /* Most actions of one event: a PULL per chunk under way, and the actions of the event itself.
-     */
+    /* Most actions of one event: a PULL per chunk under way, and those of the event itself. */
     ACTIONS_MAX = TW_FETCH_ASKED_MAX + 8,
 };
 

@@ -159,8 +159,7 @@ static uint64_t carry_over(const struct tw_roster *roster, uint64_t set,
     return carried;
 }
 
-/* Checks the next record, and counts its signers. Returns false if no group could have decided it.
- */
+/* Checks the next record and counts its signers. Returns false if no group can have decided it. */
 static bool check_record(struct tw_node *node, const struct tw_msg_commit *commit) {
     struct claim *claim = &node->lineage.claim;
     const struct tw_record *record = &commit->record;

@@ -194,8 +194,7 @@ void tw_lineage_turned(struct tw_node *node, bool ok) {
     tw_membership_derive_state(node);
 }
 
-/* True if this lineage has merged each fragment several times, so that leaving it loses something.
- */
+/* True if this lineage has merged each fragment several times: leaving it loses something. */
 static bool is_grown(const struct tw_node *node) {
     enum { GROWN_MERGES = 3 };
     return node->at.rounds - node->at.first_round >=
@@ -294,9 +293,8 @@ struct standing {
     struct tw_id lineage;
 };
 
-/* Returns the class of a number of supporters: 0 to 2, 3 to 5, 6 to 11, 12 to 23, and so on. Of 3 *
- * f + 1 nodes, f may lie: liars alone are always in a lower class than the 2 * f + 1 honest nodes.
- */
+/* Returns the class of a number of supporters: 0 to 2, 3 to 5, 6 to 11, 12 to 23, and so on. Of 3f
+ * + 1 nodes, f may lie: liars alone are always in a lower class than the 2f + 1 honest nodes. */
 static uint32_t support_class(uint32_t supporters) {
     uint32_t class = 0;
     for (uint32_t least = 3; supporters >= least; least *= 2) class ++;
@@ -335,8 +333,7 @@ static void note_own_support(struct tw_node *node) {
     node->lineage.support = (struct support){.met = count, .all = count};
 }
 
-/* True if this node is a receiver, and no donor of its lineage has been linked for LINEAGE_LOST_US.
- */
+/* True if this node is a receiver and no donor of its lineage was linked for LINEAGE_LOST_US. */
 static bool is_without_donor(const struct tw_node *node) {
     return node->state == TW_STATE_RECEIVER &&
            node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US;

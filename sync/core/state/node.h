@@ -64,8 +64,7 @@ struct tw_node {
     struct pair pair;
 
     struct link links[TW_PEERS_MAX];
-    uint64_t link_keys[TW_PEERS_MAX]; /* first 8 bytes of the peers' ids, so that a search reads
-                                         eight per cache line */
+    uint64_t link_keys[TW_PEERS_MAX]; /* first 8 bytes of the peers' ids: eight per cache line */
     uint16_t links_end;               /* highest number of a link that is up, plus 1 */
 
     struct payload payloads[TW_PAYLOADS_MAX];

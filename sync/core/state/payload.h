@@ -28,8 +28,7 @@ struct payload {
      * config.judges_min, and never for an extreme one. */
     enum tw_sanity sanity;
     bool is_mixed; /* chunks came from several peers, or from a peer that is gone */
-    bool is_alone; /* bytes of several peers had the wrong hash, so only one peer is asked at a time
-                    */
+    bool is_alone; /* bytes of several peers had the wrong hash: one source at a time from now on */
     bool is_put_off; /* the runtime had no room for the payload */
     bool is_decided; /* result of a committed round: a majority has the payload */
     uint32_t bytes, chunks, chunks_have, under_way;
