@@ -24,8 +24,9 @@ static bool is_silent(const struct tw_node *node, uint32_t idx) {
 /* Time for which a member stays in the roster while it fetches (phi, u). To be admitted again, it
  * would have to apply every round up to the newest, which takes longer than the fetch on a full
  * link. The others do not wait for it, so it costs nothing while they are a majority without it. If
- * they are none, its link would set the pace of rounds. The time is bounded: a member that cannot
- * fetch cannot vote, and each silent member brings the group closer to having no majority. */
+ * they are no majority, its link would set the pace of rounds. The time is bounded: a member that
+ * cannot fetch cannot vote, and each silent member brings the group closer to having no majority.
+ */
 static uint64_t receiver_seat_us(const struct tw_node *node) {
     uint32_t seats_count = 0, live_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -73,7 +74,7 @@ static uint64_t false_members(const struct tw_node *node) {
 
 /* Set of members that may own a part in the next round: members that were in time, or all if none
  * was. Most contributors must also be able to reach them. If no punctual member is reachable, late
- * members that are own the parts, because work that never reaches its owner is lost. */
+ * members that are reachable own the parts: work that never reaches its owner is lost. */
 static uint64_t may_own(const struct tw_node *node, const struct tw_record *record, bool is_mesh) {
     const uint64_t contributed = contributors_of(record);
     const uint64_t sound =

@@ -44,8 +44,7 @@ uint64_t tw_round_keep(const struct tw_node *node) {
     return node->at.rounds + rounds;
 }
 
-/* Ranks the members as proposers by a hash of the round, so that the first rank changes each round.
- */
+/* Ranks the members as proposers by a hash of the round, so that each round has another first. */
 static void rank_proposers(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_id keys[TW_MEMBERS_MAX];
@@ -185,8 +184,7 @@ static void report_differs(struct tw_node *node, const struct tw_id *id) {
     report->part = tw_progress_fragment(node, node->at.rounds);
 }
 
-/* Fetches the anchor again if more than half of the roster, or all owners, have the same other one.
- */
+/* Fetches the anchor again if more than half of the roster, or all owners, have another one. */
 static void check_anchor(struct tw_node *node, const struct tw_id *base) {
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     if (tw_progress_due(node, fragment) != UINT64_MAX ||
@@ -298,7 +296,7 @@ static struct tw_msg_contrib *begin_entry(struct tw_node *node) {
     return &entry->announced;
 }
 
-/* Lets a node that only follows answer a round that others have begun, so that nobody waits for it.
+/* Answers, at a node that only follows, a round that others have begun: nobody waits for it then.
  */
 static void decline(struct tw_node *node) {
     struct round *round = &node->round;

@@ -330,7 +330,7 @@ static bool is_justified(const struct tw_node *node, const struct tw_msg_propose
 }
 
 /* True if each new member signed a JOIN for this round under its nonce. A seat whose member does
- * not know of it casts no vote: with a few of them, the group could decide nothing. */
+ * not know of it casts no vote: with a few such seats, the group could decide nothing. */
 static bool are_joins_signed(const struct tw_node *node, const struct tw_msg_propose *propose) {
     const struct tw_roster *next = &propose->record.next;
     uint32_t count = 0;
