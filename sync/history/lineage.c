@@ -294,7 +294,8 @@ struct standing {
 };
 
 /* Returns the class of a number of supporters: 0 to 2, 3 to 5, 6 to 11, 12 to 23, and so on. Of 3f
- * + 1 nodes, f may lie: liars alone are always in a lower class than the 2f + 1 honest nodes. */
+ * + 1 nodes, f may lie: the liars alone are always in a lower class than the 2f + 1 honest nodes.
+ */
 static uint32_t support_class(uint32_t supporters) {
     uint32_t class = 0;
     for (uint32_t least = 3; supporters >= least; least *= 2) class ++;

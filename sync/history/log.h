@@ -19,7 +19,8 @@ void tw_log_advance(struct tw_node *node);
 
 /* Sends the run clock to the worker. */
 void tw_log_clock(struct tw_node *node);
-/* Updates at.held. Called after every commit, apply and load. */
+/* Updates at.held, the newest record that (phi, u) contain. Called after every commit, apply and
+ * load. */
 void tw_log_note_held(struct tw_node *node);
 /* Restarts the log at this record, without older ones; NULL: before the first round. With `proof`
  * NULL, the record cannot be proven to others. */

@@ -15,13 +15,13 @@
  *   APPLYING --APPLIED--> IDLE, and the record of the round is committed
  *   any --worker gone, other lineage, LEAVE--> IDLE
  *
- * P1  At most one exchange at a time; each is applied at most once, in its round.
- * P2  Every wait for a partner has a deadline, and inner steps wait for nothing.
- * P3  Only payloads that were offered in this exchange and verified by name enter the step. A
+ * P1  At most one exchange at a time; each is applied at most once, in its round. P2  Every wait
+ * for a partner has a deadline, and inner steps wait for nothing. P3  Only payloads that were
+ * offered in this exchange and verified by name enter the step. A
  *     partner with unreadable or far too large payloads is struck (trust/conduct.c): for a while
  *     it is neither asked nor accepted.
- * P4  The clock never goes back; a partner lifts it by at most half of its own advance in that
- *     round. */
+ * P4  The clock never goes back. A partner lifts it by at most half of the node's own advance in
+ * that round. */
 #include "sync/pair/pair.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* pair_clock.c - topology pair: each node's own run clock, and the peers with newer states.
  *
  * No node knows the tokens of all nodes. It counts its own tokens exactly, and the tokens of other
- * nodes by the rates that they report. A partner that is ahead lifts the clock by at most half of
- * its own advance in that round. */
+ * nodes by the rates that they report. A partner that is ahead lifts this node's clock, by at most
+ * half of the node's own advance in that round. */
 #include "sync/pair/pair_clock.h"
 
 #include "base/median.h"

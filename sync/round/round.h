@@ -30,8 +30,8 @@ bool tw_round_awaits(const struct tw_node *node, uint32_t member);
 bool tw_round_is_late(struct tw_node *node, uint32_t k);
 /* True if no result is announced for part k, and its owner is not stalled. */
 bool tw_round_is_unannounced(const struct tw_node *node, uint32_t k);
-/* Returns the round until whose decision the results of the open round are kept, for nodes that
- * missed them. */
+/* Returns a round number: results of the open round are kept until that round is decided, for nodes
+ * that missed them. */
 uint64_t tw_round_keep(const struct tw_node *node);
 
 #endif

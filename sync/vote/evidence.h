@@ -6,9 +6,9 @@
 #include "proto/message.h"
 #include "sync/core/state/node.h"
 
-/* These note the statements in a message about the open round. The caller calls them before and
- * after it checks the signatures (`is_checked`). Before, they check a signature only if its
- * statement excludes an earlier one. */
+/* The following functions note the statements in a message about the open round. The caller calls
+ * them twice: before it checks the signatures, and with `is_checked` afterwards. In the first call
+ * they check a signature only if its statement excludes an earlier one. */
 void tw_evidence_promise(struct tw_node *node, uint32_t idx, const struct tw_msg_promise *promise,
                          bool is_checked);
 void tw_evidence_vote(struct tw_node *node, uint32_t idx, const struct tw_msg_accept *accept,
