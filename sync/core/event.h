@@ -77,7 +77,7 @@ struct tw_event {
             struct tw_id digest; /* digest of the new (phi, u) */
             bool is_alone;       /* pair step taken alone, because the partner's payloads were
                                     unusable */
-            bool is_outlier;     /* the reason is that the partner's Delta or phi is an outlier */
+            bool is_outlier;     /* alone because the partner's Delta or phi is an outlier */
         } applied; /* APPLIED; not ok: the payload did not decode, and nothing changed */
         struct {
             uint32_t fragment;

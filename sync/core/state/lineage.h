@@ -68,8 +68,7 @@ struct lineage {
                                when it was adopted */
     struct claim claim;     /* the claim about another lineage that is being checked */
     struct tw_id leader;    /* peer on whose claim the lineage was adopted; zero: none */
-    uint64_t moved_us;      /* last time at which a record or chunk arrived, or this node needed
-                               none */
+    uint64_t moved_us;      /* last time at which a chunk arrived, or this node was owed no data */
     /* Time before which no solo round may start, and the start of that hold. */
     uint64_t solo_hold_us, hold_began_us;
     uint64_t fed_us; /* when a peer last received a chunk of our state that was new to it */
