@@ -7,12 +7,12 @@
 
 #include "base/limits.h"
 
-/* Splits text of unknown origin. The host loses its brackets and consists of [A-Za-z0-9.:%_-]; the
- * port is 0..65535 in at most five digits. Returns false and writes nothing for any other text, or
- * one longer than TW_ADDR_BYTES with its NUL. */
+/* Splits untrusted text into host and port. The host loses its brackets and consists of
+ * [A-Za-z0-9.:%_-]; the port is 0..65535 in at most five digits. Returns false and writes nothing
+ * for any other text, or for text longer than TW_ADDR_BYTES including its NUL. */
 bool tw_address_split(const char *address, char host[TW_ADDR_BYTES], uint16_t *port);
 
-/* True if the address can be split and its port is not 0. Resolves no name. */
+/* Returns true if the address can be split and its port is not 0. Resolves no name. */
 bool tw_address_is_valid(const char *address);
 
 #endif

@@ -1,4 +1,5 @@
-/* assert.h - programmer errors. Always on. Never on bytes from a peer, a file or a user. */
+/* assert.h - assertions against programmer errors, enabled in every build. Never assert on bytes
+ * from a peer, a file or a user. */
 #ifndef TW_BASE_ASSERT_H
 #define TW_BASE_ASSERT_H
 

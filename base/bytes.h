@@ -1,5 +1,5 @@
 /* bytes.h - little-endian integers at any alignment. The caller has checked the bounds. Each byte
- * has a term of its own, without a loop: gcc 12 turns only this form into one load or store. */
+ * is written out instead of in a loop: gcc 12 turns only this form into one load or store. */
 #ifndef TW_BASE_BYTES_H
 #define TW_BASE_BYTES_H
 

@@ -1,7 +1,7 @@
-/* exit_codes.h - exit statuses of thinwire, thinwired, thinwire-engine and thinwire-worker.
+/* exit_codes.h - exit statuses shared by thinwire, thinwired, thinwire-engine and thinwire-worker.
  *
- * One list for all four; `thinwire help exit-codes` prints it. Values are stable: scripts and unit
- * files depend on them. */
+ * `thinwire help exit-codes` prints the list. Values are stable: scripts and unit files depend on
+ * them. */
 #ifndef TW_BASE_EXIT_CODES_H
 #define TW_BASE_EXIT_CODES_H
 

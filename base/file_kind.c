@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Advice for tables: pandas can write them as JSON Lines. */
+/* Advice for table formats: pandas can convert them to JSON Lines. */
 #define PANDAS(reader)                                                                             \
     "python3 -c \"import pandas as p; p." reader                                                   \
     "('IN').to_json('OUT.jsonl', orient='records', lines=True)\""
@@ -30,7 +30,7 @@ struct magic {
     struct tw_file_kind kind;
 };
 
-/* Known beginnings of files; the first row that matches counts. No text begins with any of them. */
+/* Magic numbers; the first matching row decides. No text file begins with any of them. */
 static const struct magic MAGICS[] = {
     /* tokens */
     {0, 8, "TWSHARD1", {"a shard of a prepared dataset", shard, TW_HOLDS_TEXT}},
@@ -99,7 +99,8 @@ static const struct magic MAGICS[] = {
      "version https://git-lfs",
      {"a pointer of Git LFS, not the file itself", "run `git lfs pull` in its folder",
       TW_HOLDS_POINTER}},
-    /* other encodings: the mark of UTF-32 begins with that of UTF-16 */
+    /* Other encodings. UTF-32 comes first, because its byte order mark begins with that of UTF-16.
+     */
     {0, 4, "\xFF\xFE\0\0", {"UTF-32", utf32, TW_HOLDS_TEXT}},
     {0, 4, "\0\0\xFE\xFF", {"UTF-32", utf32, TW_HOLDS_TEXT}},
     {0, 2, "\xFF\xFE", {"UTF-16", utf16, TW_HOLDS_TEXT}},
@@ -112,7 +113,7 @@ static const struct tw_file_kind utf16_unmarked[2] = {
 static const struct tw_file_kind orc = {"an ORC file", PANDAS("read_orc"), TW_HOLDS_TEXT};
 static const struct tw_file_kind safetensors = {"a safetensors model", none, TW_HOLDS_NOTHING};
 
-/* Text of markup, in any case of letters. */
+/* First bytes of markup, compared without regard to case. */
 static const struct magic MARKUPS[] = {
     {0,
      14,
@@ -129,14 +130,14 @@ static const struct magic MARKUPS[] = {
      {"an XML file", "extract its text, as plain text or JSON Lines", TW_HOLDS_MARKUP}},
 };
 
-/* ---- beginnings ------------------------------------------------------------------------------ */
+/* ---- first bytes ----------------------------------------------------------------------------- */
 
 static size_t skip_blank(const uint8_t *bytes, size_t size, size_t at) {
     while (at < size && (bytes[at] == ' ' || (bytes[at] >= '\t' && bytes[at] <= '\r'))) at++;
     return at;
 }
 
-/* Start of the text, after the mark of UTF-8 and blanks. */
+/* Returns the offset of the first character after a UTF-8 byte order mark and white space. */
 static size_t skip_mark(const uint8_t *bytes, size_t size) {
     const bool has_mark = size >= 3 && memcmp(bytes, "\xEF\xBB\xBF", 3) == 0;
     return skip_blank(bytes, size, has_mark ? 3 : 0);
@@ -151,7 +152,8 @@ static bool begins(const uint8_t *bytes, size_t size, const char *lower, size_t 
     return true;
 }
 
-/* Letters of Latin scripts have a zero in every second byte, and a character in the others. */
+/* Detects UTF-16 without a byte order mark: in Latin scripts, every second byte is zero and the
+ * others are characters. */
 static const struct tw_file_kind *find_utf16(const uint8_t *bytes, size_t size) {
     size_t zeros[2] = {0, 0}, letters[2] = {0, 0};
     const size_t pairs = (size < TW_FILE_KIND_BYTES ? size : TW_FILE_KIND_BYTES) / 2;
@@ -179,8 +181,8 @@ static const struct tw_file_kind *find_magic(const uint8_t *bytes, size_t size,
 }
 
 const struct tw_file_kind *tw_file_kind_of(const uint8_t *bytes, size_t size) {
-    /* This test comes first, because the length at the start of a safetensors file may look like a
-     * short magic. */
+    /* This test comes first: the length at the start of a safetensors file may look like a short
+     * magic number. */
     if (size >= 10 && bytes[7] == 0 && memcmp(bytes + 8, "{\"", 2) == 0) return &safetensors;
     const struct tw_file_kind *const kind = find_magic(bytes, size, 0);
     if (kind != NULL) return kind;
@@ -190,7 +192,7 @@ const struct tw_file_kind *tw_file_kind_of(const uint8_t *bytes, size_t size) {
         if (begins(bytes + at, size - at, markup->bytes, markup->size)) return &markup->kind;
     }
     const size_t looked = size < TW_FILE_KIND_BYTES ? size : TW_FILE_KIND_BYTES;
-    /* A text may begin with these letters, but has no zero. */
+    /* A text may begin with these letters, too, but contains no zero byte. */
     if (begins(bytes, size, "orc\n", 4) && memchr(bytes, 0, looked) != NULL) return &orc;
     return find_utf16(bytes, size);
 }

@@ -1,5 +1,5 @@
-/* file_kind.h - names files that are no plain text by their first bytes, and says how each becomes
- * text. The user's data decide, never the name of a file. */
+/* file_kind.h - detects files that are not plain text by their first bytes, and tells the user how
+ * to turn each into text. Only the content decides, never the file name. */
 #ifndef TW_BASE_FILE_KIND_H
 #define TW_BASE_FILE_KIND_H
 
@@ -9,38 +9,40 @@
 
 #include "base/status.h"
 
-enum { TW_FILE_KIND_BYTES = 512 }; /* first bytes of a file that decide its kind */
+enum { TW_FILE_KIND_BYTES = 512 }; /* number of leading bytes that decide a file's kind */
 
 enum tw_file_holds {
-    TW_HOLDS_NOTHING, /* no text: a picture, a program */
-    TW_HOLDS_TEXT,    /* text or tokens that are wanted, so the file is not passed over */
-    TW_HOLDS_MARKUP,  /* a text, but its markup would be read as text, too */
-    TW_HOLDS_POINTER, /* the name of a file that was not fetched */
+    TW_HOLDS_NOTHING, /* no text: a picture or a program, for example */
+    TW_HOLDS_TEXT,    /* text or tokens that the user wants, so the file must not be skipped */
+    TW_HOLDS_MARKUP,  /* text whose markup would be read as text, too */
+    TW_HOLDS_POINTER, /* a pointer to a file that was not downloaded (Git LFS) */
 };
 
 struct tw_file_kind {
-    const char *name;   /* "a Parquet file" */
-    const char *remedy; /* how it becomes text: a command with IN and OUT, or a sentence */
+    const char *name; /* "a Parquet file" */
+    const char
+        *remedy; /* how to turn the file into text: a command with IN and OUT, or a sentence */
     enum tw_file_holds holds;
 };
 
 enum tw_packing { TW_PACKING_NONE, TW_PACKING_GZIP, TW_PACKING_ZSTD };
 
-/* Detects the packing by a file's first bytes. */
+/* Detects gzip or zstd by a file's first bytes. */
 enum tw_packing tw_packing_of_bytes(const uint8_t *bytes, size_t size);
 
-/* The kind of a file that begins with bytes[size]; NULL: a text, or unknown. Gzip, zstd, tar and
- * JSON are not among the kinds, as they are read. */
+/* Returns the kind of a file whose first bytes are bytes[size], or NULL if it is text or unknown.
+ * Gzip, zstd, tar and JSON are not listed, because `thinwire data prepare` reads them. */
 const struct tw_file_kind *tw_file_kind_of(const uint8_t *bytes, size_t size);
 
-/* Refuses a file whose bytes are to be tokens, or token numbers (are_numbers), but that is of
- * another kind. Markup may be tokens. Numbers can look like a short magic, so only long ones count.
- * TW_DATA names the path, the kind and the way out. */
+/* Refuses a file that is about to be read as plain bytes, or as token numbers (are_numbers), if its
+ * first bytes show another kind. Markup passes: a run may train on it. Token numbers can look like
+ * a short magic number, so for them only long ones count. The TW_DATA error names the path, the
+ * kind and the remedy. */
 enum tw_status tw_file_kind_check(const char *path, const uint8_t *bytes, size_t size,
                                   bool are_numbers, struct tw_error *err);
 
-/* Whether the file is packed by gzip or zstd, or is a tar archive, or JSON: `thinwire data prepare`
- * reads these, and nothing else does. Returns its name for messages, or NULL. */
+/* Returns a name for messages if the file is gzip, zstd, tar or JSON, else NULL. Only `thinwire
+ * data prepare` reads these formats. */
 const char *tw_file_kind_prepared(const uint8_t *bytes, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* fragment_set.h - a set of fragments of a model. All zero: the empty set. */
+/* fragment_set.h - a set of fragments of a model, one bit each. All zero means empty. */
 #ifndef TW_BASE_FRAGMENT_SET_H
 #define TW_BASE_FRAGMENT_SET_H
 

@@ -1,5 +1,5 @@
-/* hash_plain.c - base/hash.h without libraries, for builds of the engine alone; several times
- * slower. */
+/* hash_plain.c - base/hash.h without external libraries, for engine-only builds. Several times
+ * slower than hash.c. */
 #include "base/hash.h"
 
 #include <stdatomic.h>
@@ -123,7 +123,7 @@ static void xxh64_stripe(uint64_t lanes[4], const uint8_t stripe[STRIPE_BYTES]) 
     for (unsigned i = 0; i < 4; i++) lanes[i] = xxh64_round(lanes[i], tw_get_u64(stripe + 8 * i));
 }
 
-/* `rest` are the last bytes % STRIPE_BYTES. */
+/* `rest` points at the final bytes % STRIPE_BYTES input bytes, which fill no whole stripe. */
 static uint64_t xxh64_end(const uint64_t lanes[4], const uint8_t *rest, uint64_t bytes) {
     uint64_t hash = PRIME_5;
     if (bytes >= STRIPE_BYTES) {

@@ -1,4 +1,4 @@
-/* id.h - 32-byte names: node ids, lineage ids, SHA-256 digests of payloads and manifests. */
+/* id.h - 32-byte identifiers: node ids, lineage ids, SHA-256 digests of payloads and manifests. */
 #ifndef TW_BASE_ID_H
 #define TW_BASE_ID_H
 
@@ -11,12 +11,13 @@ struct tw_id {
 
 enum { TW_ID_HEX_BYTES = 65 }; /* 64 digits and NUL */
 
-/* memcmp order: <0, 0, >0. Every "sorted by id" in the project means this order. */
+/* Compares like memcmp: negative, 0 or positive. Every "sorted by id" in the project means this
+ * order. */
 int tw_id_compare(const struct tw_id *a, const struct tw_id *b);
 bool tw_id_equal(const struct tw_id *a, const struct tw_id *b);
 bool tw_id_is_zero(const struct tw_id *id);
 
-/* Lower-case hex with NUL into hex[TW_ID_HEX_BYTES]; tw_id_short writes the first 8 digits. */
+/* Writes 64 lower-case hex digits and a NUL; tw_id_short writes only the first 8 digits. */
 void tw_id_hex(const struct tw_id *id, char hex[TW_ID_HEX_BYTES]);
 void tw_id_short(const struct tw_id *id, char hex[9]);
 

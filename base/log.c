@@ -24,8 +24,9 @@ void tw_log_set_level(enum tw_log_level level) {
     atomic_store(&level_max, (int)level);
 }
 
-/* systemd names the journal's socket as DEVICE:INODE in the variable. Every child of a service or
- * session inherits it, so stderr must be compared: it may be a file. */
+/* Returns true if stderr is systemd's journal. JOURNAL_STREAM alone does not prove that: child
+ * processes inherit it even if their stderr is a file. So its DEVICE:INODE is compared with those
+ * of stderr. */
 static bool is_journal(void) {
     const char *const text = getenv("JOURNAL_STREAM");
     struct stat file;

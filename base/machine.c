@@ -19,8 +19,8 @@ static uint64_t minus(uint64_t a, uint64_t b) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* The number after `key` at the start of a line of FOLDER/NAME. False if there is none ("max", no
- * file). */
+/* Reads the number after `key` at the start of a line of FOLDER/NAME. Returns false if there is no
+ * such file or number (cgroups write "max" for no limit). */
 static bool read_number(const char *folder, const char *name, const char *key, uint64_t *value) {
     char path[PATH_BYTES], line[LINE_BYTES];
     unsigned long long number = 0;
@@ -39,8 +39,8 @@ static bool read_number(const char *folder, const char *name, const char *key, u
 
 /* ---- control groups -------------------------------------------------------------------------- */
 
-/* A cgroup controller, and a function that reads the resource left to the group in `folder`, for
- * cgroup v1 or v2. */
+/* A cgroup controller, and a function that returns how much of its resource the cgroup in `folder`
+ * may still use. */
 struct bound {
     const char *controller;
     uint64_t (*left)(const char *folder, bool is_v2);
@@ -48,7 +48,7 @@ struct bound {
 
 static uint64_t memory_left(const char *folder, bool is_v2) {
     uint64_t most, used,
-        reclaimable; /* reclaimable: file cache that the kernel drops under pressure */
+        reclaimable; /* reclaimable: file cache that the kernel frees under memory pressure */
     const char *const most_name = is_v2 ? "memory.max" : "memory.limit_in_bytes";
     const char *const used_name = is_v2 ? "memory.current" : "memory.usage_in_bytes";
     const char *const key = is_v2 ? "inactive_file " : "total_inactive_file ";
@@ -58,7 +58,8 @@ static uint64_t memory_left(const char *folder, bool is_v2) {
     return minus(most, minus(used, reclaimable));
 }
 
-/* Processors by the CPU quota: v2 has "QUOTA PERIOD" in one file, v1 has two files. */
+/* Returns the CPU quota in processors, rounded up. cgroup v2 has "QUOTA PERIOD" in one file, v1 has
+ * a file for each. */
 static uint64_t processors_left(const char *folder, bool is_v2) {
     uint64_t quota, period;
     char key[32];
@@ -67,15 +68,15 @@ static uint64_t processors_left(const char *folder, bool is_v2) {
     if (!read_number(folder, is_v2 ? "cpu.max" : "cpu.cfs_period_us", key, &period))
         return UINT64_MAX;
     if (quota == 0 || quota > INT64_MAX || period == 0)
-        return UINT64_MAX; /* cgroup v1 writes -1, which is no limit */
+        return UINT64_MAX; /* cgroup v1 writes -1 for no limit */
     return 1 + (quota - 1) / period;
 }
 
 static const struct bound MEMORY = {"memory", memory_left};
 static const struct bound PROCESSORS = {"cpu", processors_left};
 
-/* The smallest amount left to the group at `path` ("/a/b") or one of its ancestors. Groups that are
- * not mounted in this process's namespace, as in a container, are skipped. */
+/* Returns the smallest amount left to the cgroup at `path` ("/a/b") and its ancestors. Cgroups
+ * whose folder is not visible, as in a container, are skipped. */
 static uint64_t groups_left(const char *prefix, const struct bound *bound, bool is_v2, char *path) {
     char folder[PATH_BYTES];
     uint64_t left = UINT64_MAX;
@@ -89,7 +90,7 @@ static uint64_t groups_left(const char *prefix, const struct bound *bound, bool 
     }
 }
 
-/* True if `at`, such as "4:cpu,memory:/a/b", lists the controller before the colon. */
+/* Returns true if `at`, such as "cpu,memory:/a/b", lists the controller before the colon. */
 static bool is_of(const char *controller, const char *at) {
     for (size_t size = strcspn(at, ",:"); size > 0; size = strcspn(at, ",:")) {
         if (size == strlen(controller) && memcmp(at, controller, size) == 0) return true;

@@ -4,17 +4,17 @@
 
 #include <stdint.h>
 
-/* Free memory for this process, in bytes: the least of MemAvailable, the room in its control groups
- * (v2 or v1, up to the root; reclaimable file cache counts as free), and the room below RLIMIT_AS
- * and RLIMIT_DATA. UINT64_MAX if nothing can be read. */
+/* Returns the memory that this process can still allocate, in bytes, or UINT64_MAX if nothing can
+ * be read. It is the least of MemAvailable, of the memory left in each of its cgroups, and of the
+ * bytes left below RLIMIT_AS and RLIMIT_DATA. Reclaimable file cache counts as free. */
 uint64_t tw_machine_memory(void);
 
-/* Processors in this process's affinity mask, at most the CPU quota of its control groups, rounded
- * up. At least 1. */
+/* Returns the number of processors in this process's affinity mask, but at most the CPU quota of
+ * its cgroups, rounded up. At least 1. */
 uint32_t tw_machine_processors(void);
 
-/* The two functions above, reading PREFIX/proc and PREFIX/sys and ignoring the limits of the
- * process; for tests. UINT64_MAX: no bound. */
+/* For tests: the two functions above, but they read PREFIX/proc and PREFIX/sys and ignore rlimits
+ * and affinity. UINT64_MAX means unlimited. */
 uint64_t tw_machine_memory_at(const char *prefix);
 uint64_t tw_machine_processors_at(const char *prefix);
 

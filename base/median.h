@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Sorts values (count), smallest first. Insertion sort: for up to some hundred values. */
+/* Sorts values[count] in ascending order by insertion, for up to a few hundred values. */
 static inline void tw_sort_u64(uint64_t *values, uint32_t count) {
     for (uint32_t i = 1; i < count; i++) {
         const uint64_t value = values[i];
@@ -14,8 +14,7 @@ static inline void tw_sort_u64(uint64_t *values, uint32_t count) {
     }
 }
 
-/* The median of values (count), which are sorted in place: the upper one where count is even; 0
- * without values. */
+/* Sorts values[count] and returns the median: the upper one if count is even, 0 if count is 0. */
 static inline uint64_t tw_median_u64(uint64_t *values, uint32_t count) {
     tw_sort_u64(values, count);
     return count > 0 ? values[count / 2] : 0;

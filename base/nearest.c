@@ -12,7 +12,8 @@ static unsigned least(unsigned a, unsigned b) {
 unsigned tw_edit_distance(const char *a, const char *b) {
     const size_t a_len = strlen(a), b_len = strlen(b);
     if (a_len > WORD_MAX || b_len > WORD_MAX) return UINT_MAX;
-    unsigned rows[3][WORD_MAX + 1]; /* rows of the table: the present one and the two above it */
+    unsigned rows[3][WORD_MAX + 1]; /* the current row of the distance table and the two rows above
+                                       it */
     unsigned *above2 = rows[0], *above = rows[1], *row = rows[2];
     for (unsigned j = 0; j <= b_len; j++) above2[j] = above[j] = j;
     for (unsigned i = 1; i <= a_len; i++) {

@@ -4,12 +4,13 @@
 
 #include <stddef.h>
 
-/* Edits (insert, delete, replace, swap of neighbours) from a to b: optimal string alignment
- * distance. Words longer than 63 bytes are far from everything. */
+/* Number of edits (insert, delete, replace, swap of adjacent letters) from a to b: the optimal
+ * string alignment distance. UINT_MAX if a word is longer than 63 bytes. */
 unsigned tw_edit_distance(const char *a, const char *b);
 
-/* The word of words[count] that a person most likely meant by `word`: at most a third of its
- * letters (at least one) may differ. The first of equals; NULL if none is near. */
+/* Returns the word of words[count] with the fewest edits from `word`; the first one wins a tie.
+ * Returns NULL if every word needs more edits than a third of the letters of `word` (at least one).
+ */
 const char *tw_nearest(const char *word, const char *const *words, size_t count);
 
 #endif

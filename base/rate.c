@@ -5,10 +5,10 @@
 
 enum { MILLION = 1000 * 1000 };
 
-/* Largest rate, 1 Tbit/s: it keeps the products below in 64 bits. */
+/* Largest rate, 1 Tbit/s in bytes/s: the multiplications below then fit 64 bits. */
 static const uint64_t PER_S_MAX = UINT64_C(125) * 1000 * MILLION;
 
-/* The lowest credit that a debt of TW_RATE_DEBT_S seconds leaves. */
+/* The most negative credit allowed: a debt of TW_RATE_DEBT_S seconds of the rate. */
 static int64_t floor_millionths(const struct tw_rate *rate) {
     return -(int64_t)(rate->per_s * TW_RATE_DEBT_S) * MILLION;
 }

@@ -31,12 +31,12 @@ static inline uint64_t tw_rng_next(struct tw_rng *rng) {
     return result;
 }
 
-/* Uniform in [0, bound), bound > 0, with a bias of at most bound / 2^64. Not for secrets. */
+/* Uniform in [0, bound) for bound > 0, with a bias of at most bound / 2^64. Not for secrets. */
 static inline uint64_t tw_rng_below(struct tw_rng *rng, uint64_t bound) {
     return tw_rng_next(rng) % bound;
 }
 
-/* Uniform in [0, 1), 53 bits. */
+/* Uniform in [0, 1), with 53 random bits. */
 static inline double tw_rng_unit(struct tw_rng *rng) {
     return (double)(tw_rng_next(rng) >> 11) * 0x1p-53;
 }

@@ -1,11 +1,12 @@
-/* status.h - status codes, and an error: a code with a sentence that tells a person how to act. */
+/* status.h - status codes, and an error: a code and a sentence that tells the user how to act. */
 #ifndef TW_BASE_STATUS_H
 #define TW_BASE_STATUS_H
 
 #define TW_NODISCARD __attribute__((warn_unused_result))
 #define TW_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 
-/* X(name, value, meaning). Values are stable: they reach logs, peers and exit codes. */
+/* X(name, value, meaning). Values are stable: they appear in logs, on the wire and in exit codes.
+ */
 #define TW_STATUS_LIST(X)                                                                          \
     X(OK, 0, "success")                                                                            \
     X(AGAIN, 1, "not now: retry after the next event")                                             \
@@ -39,7 +40,8 @@ enum tw_status {
 #undef X
 };
 
-/* Why a call failed, as text for people. Caller-owned; NULL is always allowed. */
+/* Why a call failed, as text for people. Owned by the caller; every function accepts NULL instead.
+ */
 struct tw_error {
     enum tw_status status;
     char message[256];
@@ -49,11 +51,11 @@ struct tw_error {
 enum tw_status tw_fail(struct tw_error *err, enum tw_status status, const char *fmt, ...)
     TW_PRINTF(3, 4);
 
-/* "PROTO", "OK", ... and its meaning. Static storage; never NULL. */
+/* The name ("PROTO", "OK", ...) and the meaning of a status. Static storage; never NULL. */
 const char *tw_status_name(enum tw_status status);
 const char *tw_status_meaning(enum tw_status status);
 
-/* Returns a failure to the caller. Only where there is nothing to clean up. */
+/* Returns from the calling function if `expr` fails. Use only if there is nothing to clean up. */
 #define TW_TRY(expr)                                                                               \
     do {                                                                                           \
         const enum tw_status tw_try_status = (expr);                                               \

@@ -25,7 +25,8 @@ const char *tw_units_count(char *text, double value) {
     return text;
 }
 
-/* Prints three digits and the fitting unit of a list in which each is a thousand times the last. */
+/* Prints `value` with three digits and a fitting unit. Each unit of the list is 1000 times the one
+ * before. */
 static const char *print_scaled(char *text, double value, const char *const *units,
                                 const char *gap) {
     unsigned i = 0;
@@ -94,7 +95,7 @@ static bool is_leap(unsigned year) {
     return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
 }
 
-/* Computed without gmtime, because base/ is pure. */
+/* Computed without gmtime(), because base/ is pure. */
 const char *tw_units_utc(char *text, uint64_t unix_s) {
     static const unsigned DAYS[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     const uint64_t last_s = UINT64_C(253402300799); /* end of the year 9999 */
@@ -162,7 +163,7 @@ bool tw_units_parse_bytes(const char *text, uint64_t *bytes) {
     for (unsigned i = 0; i < SIZES_COUNT; i++) {
         if (!is_same_word(text, SIZES[i].name)) continue;
         if (whole > (UINT64_MAX >> 1) / SIZES[i].bytes) return false;
-        /* part < 10^6 and a unit of at most 2^40: below 2^60 */
+        /* part < 10^6 and units are at most 2^40 bytes, so the product is below 2^60 */
         *bytes = whole * SIZES[i].bytes + part * SIZES[i].bytes / scale;
         return true;
     }

@@ -1,4 +1,4 @@
-/* units.h - numbers for people: one unit, three digits. */
+/* units.h - numbers formatted for people: three digits and one unit. */
 #ifndef TW_BASE_UNITS_H
 #define TW_BASE_UNITS_H
 
@@ -8,7 +8,7 @@
 
 enum { TW_UNITS_BYTES = 40 };
 
-/* Each writes into text[TW_UNITS_BYTES] and returns it; a value that is not finite becomes "-". */
+/* Each function writes into text[TW_UNITS_BYTES] and returns it; a non-finite value becomes "-". */
 const char *tw_units_count(char *text, double value);   /* 1,234,567 */
 const char *tw_units_short(char *text, double value);   /* 48.8M */
 const char *tw_units_bytes(char *text, double bytes);   /* 75.0 MB, decimal units */
@@ -17,16 +17,18 @@ const char *tw_units_duration(char *text, double s); /* 850 ms, 12 s, 3 min, 2 h
 const char *tw_units_loss(char *text, double nats);  /* 1.652 */
 const char *tw_units_percent(char *text, double ratio); /* 99.2 % */
 
-/* "" for one, "s" for any other count: 1 peer, 2 peers. Static storage. */
+/* Plural ending: "" if count is 1, else "s" (1 peer, 2 peers). Static storage. */
 const char *tw_units_s(double count);
 
-/* Unix seconds as 2026-11-22 10:30 UTC; "-" after the year 9999. */
+/* Formats Unix seconds as "2026-11-22 10:30 UTC"; "-" after the year 9999. */
 const char *tw_units_utc(char *text, uint64_t unix_s);
 
-/* "8GB", "512 MiB", "1.5gb", "1000B" in bytes; a bare 0 needs no unit. False for anything else. */
+/* Parses "8GB", "512 MiB", "1.5gb" or "1000B" to bytes; only 0 may lack a unit. Returns false for
+ * any other text. */
 bool tw_units_parse_bytes(const char *text, uint64_t *bytes);
 
-/* The inverse: the largest unit that gives a whole number, into text[TW_UNITS_BYTES]. */
+/* Inverse of tw_units_parse_bytes: writes bytes into text[TW_UNITS_BYTES] in the largest unit that
+ * divides it. */
 const char *tw_units_exact_bytes(char *text, uint64_t bytes);
 
 #endif
