@@ -89,7 +89,7 @@ enum tw_limits {
     TW_RELAY_TOKEN_BYTES = 16,    /* name of one call */
     TW_RELAY_PIPES_MAX = 64,      /* calls and pipes of a relay at once */
     TW_RELAY_PIPES_PER_PAIR = 4,  /* pipes between the same two nodes: control and bulk, and the
-                                     connections that replace  them */
+                                     connections that replace them */
     TW_RELAY_PIPES_PER_PEER = 32, /* pipes and calls of one node, in either direction */
     TW_RELAY_CALLS_MAX = 16,      /* calls of all nodes that have no pipe yet */
     TW_RELAY_CALLS_PER_PEER = 4, /* calls of one node, in either direction, that have no pipe yet */
