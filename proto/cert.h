@@ -51,10 +51,10 @@ struct tw_certs {
 /* The bytes that the issuer signs: the domain, then the certificate without its signature. */
 void tw_cert_signed(const struct tw_cert *cert, uint8_t text[TW_CERT_SIGNED_BYTES]);
 
-/* Bytes of all certificates; returns their count, a multiple of TW_CERT_BYTES. */
+/* Writes all certificates and returns the number of bytes, a multiple of TW_CERT_BYTES. */
 size_t tw_certs_encode(const struct tw_certs *certs, uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES]);
 
-/* Strict inverse for untrusted bytes: one or two certificates. TW_PROTO names the field. No
+/* Decodes one or two certificates from untrusted bytes. The TW_PROTO error names the field. No
  * signature is verified. */
 enum tw_status tw_certs_decode(const uint8_t *bytes, size_t size, struct tw_certs *certs,
                                struct tw_error *err);
@@ -62,23 +62,25 @@ enum tw_status tw_certs_decode(const uint8_t *bytes, size_t size, struct tw_cert
 /* A node that asks for admission, the right that it needs, and the time of the check. */
 struct tw_cert_question {
     struct tw_id owner;   /* security.owner of the run */
-    struct tw_id run;     /* its id */
-    struct tw_id node;    /* the node that TLS proved, or that is to be admitted */
+    struct tw_id run;     /* id of the run */
+    struct tw_id node;    /* node whose id TLS proved, or node to be admitted */
     enum tw_cert_may may; /* right that the node needs */
     uint64_t now_s;       /* unix seconds by this node's clock */
     uint64_t their_now_s; /* clock of the other side; 0: not known */
 };
 
-/* Checks everything but the signatures: run and node, the chain up to the owner, the right, and the
- * time. TW_NOT_ADMITTED, or TW_BAD_CLOCK if only a difference between the two clocks explains the
- * result. The message states the reason to both ends; dial_error.h adds the way out. */
+/* Checks everything except the signatures: run, node, the chain up to the owner, the right, and the
+ * time. Returns TW_NOT_ADMITTED, or TW_BAD_CLOCK if only a difference between the two clocks
+ * explains the failure. The message states the reason to both ends; dial_error.h adds the remedy.
+ */
 enum tw_status tw_certs_check(const struct tw_certs *certs, const struct tw_cert_question *question,
                               struct tw_error *err);
 
-/* The time at which the first certificate of the chain expires. */
+/* Returns the earliest expiry in the chain, in Unix seconds. */
 uint64_t tw_certs_until(const struct tw_certs *certs);
 
-/* Id of the node that signed the first certificate; zero if the run's owner did. */
+/* Returns the id of the node that signed the first certificate; zero if the run's owner signed it.
+ */
 struct tw_id tw_certs_admitter(const struct tw_certs *certs);
 
 #endif

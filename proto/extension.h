@@ -19,8 +19,9 @@ enum tw_extension_type {
     TW_EXTENSION_SOFTWARE = 2,     /* text: name and version of the program */
     TW_EXTENSION_TICKET = 3,       /* guests: id of the ticket that lets them in */
     TW_EXTENSION_CERTIFICATES = 4, /* admission certificates, in runs with an owner */
-    TW_EXTENSION_RELAY = 5,        /* role relay: token, and a caller's target */
-    TW_EXTENSION_PROCESS = 6,      /* role control: u64, number of the sending process: twin.h */
+    TW_EXTENSION_RELAY = 5,        /* in role relay: the token of a call and, from the caller, the
+                                      id of the node to call */
+    TW_EXTENSION_PROCESS = 6,      /* in role control: u64, number of the sending process: twin.h */
     TW_EXTENSION_SEEN = 7,         /* sent by a relay: addresses of the two ends of a pipe */
     TW_EXTENSION_ASK_SEEN = 8,     /* sent by a probe: u64, token of the PUNCH that it asks for */
 };
@@ -39,13 +40,13 @@ enum tw_extension_type {
     (TW_FEATURE_OWNER | TW_FEATURE_DIAL_BACK | TW_FEATURE_LINKS | TW_FEATURE_RELAY |               \
      TW_FEATURE_PUNCH)
 
-/* The feature that a receiver of this control frame kind needs; 0: every node of this wire version
- * understands it. */
+/* Returns the feature that a node needs to understand this kind of control frame; 0 if every node
+ * of this wire version understands it. */
 uint64_t tw_feature_of(uint16_t kind);
 
 enum {
     TW_EXTENSIONS_HEADER_BYTES = 4,
-    TW_SOFTWARE_BYTES = 24, /* text and NUL */
+    TW_SOFTWARE_BYTES = 24, /* text, including NUL */
     TW_SEEN_BYTES_MAX = 47, /* "[", an IPv6 address, "]:65535" */
 };
 
@@ -55,36 +56,37 @@ struct tw_extensions {
     uint8_t bytes[TW_HELLO_EXTENSIONS_BYTES]; /* wire form, without the count */
 };
 
-/* Appends an extension. Asserts that its type is above the last one's and that it fits. */
+/* Appends an extension. Asserts that its type is higher than that of the last extension, and that
+ * it fits. */
 void tw_extensions_add(struct tw_extensions *list, uint16_t type, const void *bytes,
                        uint32_t bytes_count);
 
-/* The bytes of one extension, borrowed from `list`; NULL if absent. */
+/* Returns the bytes of one extension, borrowed from `list`, or NULL if it is absent. */
 const uint8_t *tw_extensions_find(const struct tw_extensions *list, uint16_t type,
                                   uint32_t *bytes_count);
 
-/* The whole list into `out`, count included; returns its bytes. */
+/* Writes the count and the whole list to `out`. Returns the number of bytes. */
 uint32_t tw_extensions_encode(const struct tw_extensions *list, uint8_t *out);
 
-/* Strict inverse for untrusted bytes, all `size` of them. TW_PROTO: wrong order, number or length,
- * or impossible bytes of a known type. */
+/* Decodes untrusted bytes[size], which must hold the list and nothing else. Returns TW_PROTO for a
+ * wrong order, number or length, or for a malformed extension of a known type. */
 enum tw_status tw_extensions_decode(const uint8_t *bytes, size_t size, struct tw_extensions *list,
                                     struct tw_error *err);
 
-/* Features of the node that sent the list; 0 if it states none. */
+/* Returns the features of the node that sent the list; 0 if it states none. */
 uint64_t tw_extensions_features(const struct tw_extensions *list);
 
-/* Adds the addresses at which a relay sees the receiver of the HELLO and the other end of the pipe.
- * Each has at most TW_SEEN_BYTES_MAX bytes, without NUL. */
+/* Adds extension SEEN: the addresses at which a relay sees the receiver of the HELLO and the other
+ * end of the pipe. Each has at most TW_SEEN_BYTES_MAX bytes, without NUL. */
 void tw_extensions_add_seen(struct tw_extensions *list, const char *own, const char *other);
 
-/* Reads these addresses from the list. False: the sender states none. */
+/* Reads the two addresses of extension SEEN. Returns false if the list has none. */
 bool tw_extensions_seen(const struct tw_extensions *list, char own[TW_ADDR_BYTES],
                         char other[TW_ADDR_BYTES]);
-/* Number of the process that sent the list; 0 if it states none. */
+/* Returns the number of the process that sent the list; 0 if it states none. */
 uint64_t tw_extensions_process(const struct tw_extensions *list);
 
-/* Program name and version of the node that sent the list; "" if it states none. */
+/* Writes the program name and version of the node that sent the list; "" if it states none. */
 void tw_extensions_software(const struct tw_extensions *list, char out[TW_SOFTWARE_BYTES]);
 
 #endif

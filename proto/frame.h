@@ -30,13 +30,13 @@ enum { TW_WIRE_VERSION = 1 };
 enum tw_frame_kind {
     TW_FRAME_REVOKE = 24,     /* nodes that the owner revoked: revoke.h */
     TW_FRAME_RENEW = 27,      /* asks for a new certificate; empty */
-    TW_FRAME_CERTS = 28,      /* a new certificate and that of its issuer: cert.h */
-    TW_FRAME_TWIN = 31,       /* one key on two machines: twin.h */
+    TW_FRAME_CERTS = 28,      /* a new certificate and its issuer's certificate: cert.h */
+    TW_FRAME_TWIN = 31,       /* two machines may have one key: twin.h */
     TW_FRAME_RECALL = 35,     /* the owner returns the run to a round: recall.h */
     TW_FRAME_CHUNK = 0x100,   /* bulk: 32-byte payload id, u32 chunk index, u32 zero, bytes */
     TW_FRAME_HELLO = 0x200,   /* first frame of each side: daemon/net/handshake.h */
     TW_FRAME_GOODBYE = 0x201, /* last frame: u32 enum tw_status, then a sentence */
-    TW_FRAME_WELCOME = 0x202, /* for a guest: all that it needs to become a node of the run */
+    TW_FRAME_WELCOME = 0x202, /* for a guest: all data that it needs to become a node of the run */
 };
 
 struct tw_frame {
@@ -46,29 +46,30 @@ struct tw_frame {
     const uint8_t *body; /* borrowed from the reader until its next call */
 };
 
-/* Largest body of a frame of that kind; unknown kinds are bounded like control messages, so that
- * they can be skipped. */
+/* Returns the largest body of a frame of this kind, in bytes. Unknown kinds have the bound of
+ * control messages, so that they can be skipped. */
 uint32_t tw_frame_body_max(uint16_t kind);
 
-/* Writes the header of the frame with `body` into header[32]. Asserts that body_bytes <=
+/* Writes the header of a frame with `body` into header[32]. Asserts that body_bytes <=
  * tw_frame_body_max(kind). */
 void tw_frame_header(uint8_t header[TW_FRAME_HEADER_BYTES], uint16_t kind, uint32_t stream,
                      const uint8_t *body, uint32_t body_bytes);
 
-/* Writes the frame header and chunk header of a CHUNK frame; bytes[size] follow them on the wire,
- * from any address. 0 < size <= TW_CHUNK_BYTES_MAX. */
+/* Writes the frame header and chunk header of a CHUNK frame. The caller sends bytes[size] right
+ * after them, with 0 < size <= TW_CHUNK_BYTES_MAX. */
 enum { TW_FRAME_CHUNK_HEADERS_BYTES = TW_FRAME_HEADER_BYTES + TW_CHUNK_HEADER_BYTES };
 void tw_frame_chunk_headers(uint8_t headers[TW_FRAME_CHUNK_HEADERS_BYTES],
                             const struct tw_id *payload, uint32_t idx, const uint8_t *bytes,
                             uint32_t size);
 
-/* Splits the body of a CHUNK frame; *bytes points into the body. TW_PROTO: the body is
+/* Splits the body of a CHUNK frame; *bytes points into the body. Returns TW_PROTO if the body is
  * malformed. */
 enum tw_status tw_frame_chunk_decode(const struct tw_frame *frame, struct tw_id *payload,
                                      uint32_t *idx, const uint8_t **bytes, uint32_t *size,
                                      struct tw_error *err);
 
-/* Collects bytes into frames. The caller's buffer limits the size of an accepted frame. */
+/* Incremental parser: splits received bytes into frames. A frame larger than the caller's buffer is
+ * refused. */
 struct tw_reader {
     uint8_t *buffer;
     size_t capacity; /* >= TW_FRAME_HEADER_BYTES; a body has at most capacity - 32 bytes */
@@ -77,19 +78,20 @@ struct tw_reader {
 
 void tw_reader_init(struct tw_reader *reader, uint8_t *buffer, size_t capacity);
 
-/* Returns the address for arriving bytes. *space is > 0 unless a frame or an error is ready to be
- * taken. */
+/* Returns the address at which to store received bytes, and in *space how many fit. *space is above
+ * 0 unless tw_reader_next has a frame or an error to return. */
 uint8_t *tw_reader_space(struct tw_reader *reader, size_t *space);
 
-/* Bytes of the frame at the front: those of a header while the frame's length is not known, and at
- * most the buffer's. */
+/* Returns the size of the first frame in the buffer: TW_FRAME_HEADER_BYTES until its header is
+ * complete, and at most `capacity`. */
 size_t tw_reader_frame_bytes(const struct tw_reader *reader);
 
 /* Reports that `bytes` (at most *space) were written at the address from tw_reader_space. */
 void tw_reader_fill(struct tw_reader *reader, size_t bytes);
 
-/* TW_OK: *frame is complete and its checksum is right. TW_AGAIN: needs more bytes. Any other status
- * (TW_PROTO, TW_VERSION, TW_LIMIT, TW_CORRUPT) is final: close the connection. */
+/* Returns TW_OK if *frame is complete and its checksum is correct, TW_AGAIN if more bytes are
+ * needed. Any other status (TW_PROTO, TW_VERSION, TW_LIMIT, TW_CORRUPT) is final: close the
+ * connection. */
 enum tw_status tw_reader_next(struct tw_reader *reader, struct tw_frame *frame,
                               struct tw_error *err);
 

@@ -56,7 +56,7 @@ enum tw_node_state {
     TW_STATE_SOLO,     /* alone in its lineage: ordinary training */
     TW_STATE_RECEIVER, /* follows a lineage without being a member (yet) */
     TW_STATE_MEMBER,   /* in the roster */
-    TW_STATE_FINISHED, /* the token budget is spent; serves others */
+    TW_STATE_FINISHED, /* the token budget is spent; the node still serves its peers */
 };
 
 /* Heartbeat: the sender's position, every TW_HEARTBEAT_US on each control link. */
@@ -68,14 +68,14 @@ struct tw_msg_status {
     uint64_t clock_tokens; /* run clock at the tip */
     uint64_t step, tokens; /* totals of the sender's own training */
     uint32_t tokens_per_s;
-    uint32_t upload_kib_s; /* upload rate that the sender measured to all its peers together; 0 =
-                              not known */
-    uint32_t boot;         /* number of starts of the sender */
+    uint32_t upload_kib_s; /* the sender's measured upload rate to all its peers together; 0 = not
+                              known */
+    uint32_t boot;         /* how often the sender has been started */
     uint64_t
         nonce; /* nonce of the sender's membership: it votes as the roster entry with this nonce */
 };
 
-/* One row of the member table. Empty strings after the last address. */
+/* One row of the member table. Unused addresses are empty strings. */
 struct tw_member_row {
     struct tw_id id;
     char addrs[TW_ADDRS_MAX][TW_ADDR_BYTES];
@@ -89,7 +89,7 @@ struct tw_msg_peers {
 };
 
 struct tw_msg_leave {
-    uint32_t reason; /* enum tw_status; 0 = shutting down as asked */
+    uint32_t reason; /* enum tw_status; 0 = ordinary shutdown */
 };
 
 /* "I hold every fragment of this lineage up to `rounds`: put me on the roster." */
@@ -102,10 +102,10 @@ struct tw_msg_join {
                                             */
 };
 
-/* Most nodes that join in one round. */
+/* Largest number of nodes that join in one round. */
 enum { TW_JOINS_MAX = 16 };
 
-/* "My outer gradient for this round, part by part." To every member and receiver. */
+/* "My outer gradient for this round, part by part." Sent to every member and receiver. */
 struct tw_msg_contrib {
     struct tw_id lineage;
     uint64_t round;
@@ -127,12 +127,12 @@ struct tw_msg_result {
     uint32_t bytes;
     struct tw_id hash;
     uint32_t contributors_count;
-    struct tw_contributor contributors[TW_MEMBERS_MAX]; /* may lack the signatures of members that
+    struct tw_contributor contributors[TW_MEMBERS_MAX]; /* signatures may be zero for members that
                                                            sent their CONTRIB to everybody */
-    uint64_t refused; /* set of members whose contribution the owner received and left out as too
-                         large */
+    uint64_t refused; /* set of members whose contribution the owner received but left out because
+                         it is too large */
     uint8_t signature[TW_SIGNATURE_BYTES]; /* the owner's signature of tw_ballot_vote_text, phase 3;
-                                              zero without a result */
+                                              zero if the part is absent */
 };
 
 struct tw_msg_prepare {
@@ -145,7 +145,7 @@ struct tw_msg_promise {
     struct tw_id lineage;
     uint64_t round;
     uint64_t ballot;
-    struct tw_proof lock; /* phase 1: the newest lock that the sender has; empty if it has none */
+    struct tw_proof lock; /* phase 1: the newest lock that the sender holds; empty if it has none */
     struct tw_record locked;               /* record of that lock; zero without a lock */
     uint8_t signature[TW_SIGNATURE_BYTES]; /* the sender's signature of tw_ballot_vote_text */
 };
@@ -154,12 +154,12 @@ struct tw_msg_propose {
     uint64_t ballot;
     struct tw_record record;
     struct tw_promises promises; /* promises that allow this proposal; none at the lowest ballot */
-    struct tw_proof
-        lock; /* the newest lock among the promises, which is of this record; may be empty */
-    /* Without a lock: signature of the owner of each part of the record that is not ABSENT. */
+    struct tw_proof lock; /* the newest lock that the promises report, a proof for `record`; empty
+                             if they report none */
+    /* If `lock` is empty: the owner's signature for each part of the record that is not ABSENT. */
     uint8_t results[TW_PARTS_MAX][TW_SIGNATURE_BYTES];
-    /* Without a lock: signature of the JOIN of each new member of the next roster, in its order. A
-     * member is new if the roster of the round does not have it under its nonce. */
+    /* If `lock` is empty: the JOIN signature of each new member of the next roster, in roster
+     * order. A member is new unless the roster of this round lists it with the same nonce. */
     uint32_t joins_count;
     uint8_t joins[TW_JOINS_MAX][TW_SIGNATURE_BYTES];
 };
@@ -181,18 +181,19 @@ struct tw_msg_lock {
     struct tw_proof proof; /* phase 1 */
 };
 
-/* The part of a signed text that can differ within one phase, lineage, round and ballot. */
+/* The fields of a signed statement in which two statements of the same phase, lineage, round and
+ * ballot can differ. */
 struct tw_statement {
-    uint64_t lock_ballot; /* of a promise: ballot of its lock; else 0 */
-    struct tw_id digest;  /* of a vote: digest of its record; of a result: tw_part_digest; zero of a
-                             promise */
+    uint64_t lock_ballot; /* in a promise: ballot of its lock; else 0 */
+    struct tw_id digest;  /* in a vote: digest of its record; in a result: tw_part_digest; in a
+                             promise: zero */
     uint8_t signature[TW_SIGNATURE_BYTES];
 };
 
-/* Two statements of one node that exclude each other. */
+/* Proof of equivocation: two signed statements of one node that contradict each other. */
 struct tw_msg_evidence {
     struct tw_id author, lineage;
-    uint64_t nonce; /* nonce of the author in the roster of both statements */
+    uint64_t nonce; /* nonce under which the author signed both statements */
     uint64_t round, ballot;
     enum tw_vote_phase phase;
     struct tw_statement first, second;
@@ -214,7 +215,7 @@ struct tw_msg_commit {
 
 struct tw_msg_log_get {
     struct tw_id lineage;
-    uint64_t round; /* first round that the asker wants; at most 16 COMMITs answer */
+    uint64_t round; /* first round requested; at most 16 COMMITs answer */
 };
 
 struct tw_msg_log_none {
@@ -227,8 +228,8 @@ struct tw_msg_state_get {
     struct tw_id lineage;
     /* digest of the (phi, u) that the asker holds: if equal, nothing is transferred */
     struct tw_id digest;
-    struct tw_id wanted; /* digest of the (phi, u) that the asker has fetched in part: no other
-                            state is useful to it; zero: any */
+    struct tw_id wanted; /* digest of a (phi, u) that the asker has partly fetched, so no other
+                            state is useful; zero: any */
     uint32_t fragment;
 };
 
@@ -252,7 +253,7 @@ struct tw_msg_missing {
     struct tw_id hash;
 };
 
-/* Name of one exchange between two nodes: 128 random bits, drawn by the asking node. */
+/* Identifies one exchange of a pair: 128 random bits, drawn by the requesting node. */
 struct tw_pair_id {
     uint64_t high, low;
 };
@@ -261,8 +262,8 @@ struct tw_pair_id {
 struct tw_msg_pair_request {
     struct tw_pair_id pair;
     uint32_t fragment;
-    uint32_t wants_whole; /* 0 or 1: send phi as float32, because the last one in lattice form could
-                             not be decoded */
+    uint32_t wants_whole; /* 1: send phi as float32, because the last phi in lattice form could not
+                             be decoded; else 0 */
 };
 
 /* "Yes: my offer follows." */
@@ -286,7 +287,7 @@ struct tw_msg_accuse {
 /* The sender's outer gradient in the run's codec, and its phi (compress/lattice.h). */
 struct tw_msg_pair_offer {
     struct tw_pair_id pair;
-    uint64_t clock_tokens; /* its run clock */
+    uint64_t clock_tokens; /* the sender's run clock */
     struct tw_id delta_hash, phi_hash;
     uint32_t delta_bytes, phi_bytes;
 };
@@ -311,35 +312,37 @@ struct tw_msg_probed {
     char addr[TW_ADDR_BYTES];
 };
 
-/* Nodes that the sender is linked to. A claim: it decides which member is asked or given work, and
- * no more. */
+/* Nodes that the sender is linked to. The claim is not verified: it only influences which member is
+ * asked or given work. */
 struct tw_msg_links {
-    uint32_t is_relay; /* 0 or 1: the sender carries links of others (section 12) */
+    uint32_t is_relay; /* 1: the sender relays links of other nodes (section 12); else 0 */
     uint32_t direct_count, relayed_count; /* together at most TW_PEERS_MAX */
-    struct tw_id direct[TW_PEERS_MAX];    /* nodes linked by connections of their own */
-    struct tw_id relayed[TW_PEERS_MAX];   /* nodes linked through another member */
+    struct tw_id direct[TW_PEERS_MAX];    /* nodes linked directly */
+    struct tw_id relayed[TW_PEERS_MAX];   /* nodes linked through a relay */
 };
 
-/* From a relay: "dial me with this token; node `from` calls you through me" (section 12). */
+/* From a relay: "dial me with this token; node `from` calls you through me" (PROTOCOL.md section
+ * 12). */
 struct tw_msg_relay_call {
     struct tw_id from;
     uint8_t token[TW_RELAY_TOKEN_BYTES];
 };
 
 enum tw_punch_stage {
-    TW_PUNCH_ASK,   /* "dial me there when I say so" */
-    TW_PUNCH_READY, /* "I will, if you dial me there" */
+    TW_PUNCH_ASK,   /* "dial these addresses of mine when I send GO" */
+    TW_PUNCH_READY, /* "I will; dial these addresses of mine then" */
     TW_PUNCH_GO,    /* "now" */
-    TW_PUNCH_SEEN,  /* "a probe of yours came from there" */
+    TW_PUNCH_SEEN,  /* "your probe came from this address" */
     TW_PUNCH_STAGES,
 };
 
-/* Two nodes with a relayed link arrange to dial each other at the same time (section 13). */
+/* Two nodes with a relayed link arrange to dial each other at the same time (PROTOCOL.md section
+ * 13). */
 struct tw_msg_punch {
     enum tw_punch_stage stage;
     uint64_t token; /* chosen by the asker */
-    /* addresses at which the relay sees the sender's connections; in SEEN: the receiver's address,
-     * and "" */
+    /* The sender's addresses as the relay sees them. In SEEN, `control` is the receiver's address
+     * and `bulk` is "". */
     char control[TW_ADDR_BYTES], bulk[TW_ADDR_BYTES];
 };
 
@@ -352,15 +355,15 @@ struct tw_message {
     } u;
 };
 
-/* "CONTRIB"; "?" for a value outside the list. */
+/* Returns the name of a kind, such as "CONTRIB"; "?" for an unknown kind. */
 const char *tw_message_name(enum tw_message_kind kind);
 
-/* The row of a result in a record, without its owner. */
+/* Converts a RESULT to the part row of a round record. The owner is not set. */
 struct tw_part tw_result_part(const struct tw_msg_result *result);
 
-/* The rules of PROTOCOL.md section 5 that concern one message alone: counts, ranges, order, the
- * records inside. TW_PROTO names message and field. Encoding requires it; decoding guarantees it.
- */
+/* Checks the rules of PROTOCOL.md section 5 that concern one message alone: counts, ranges, order
+ * and the records inside. The TW_PROTO error names message and field. tw_control_encode requires a
+ * valid message, and tw_control_decode returns only valid ones. */
 enum tw_status tw_message_check(const struct tw_message *message, struct tw_error *err);
 
 #endif

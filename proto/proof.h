@@ -1,28 +1,29 @@
-/* proof.h - votes of members with signatures, and the proofs made of them.
+/* proof.h - signed votes of members, and the proofs made of them.
  *
  * A round is decided in two phases (sync/vote/). A proof of phase 1 is a lock: no other record can
- * be decided at that ballot. A proof of phase 2 says that the round is decided. A set of promises
- * tells a proposer which record it may propose: that of the newest lock among them; without a
- * lock, any record.
+ * be decided at that ballot. A proof of phase 2 shows that the round is decided. A set of promises
+ * tells a proposer which record it may propose: the record of the newest lock that they report, or
+ * any record if they report none.
  *
- * Any node that knows the roster can check them, from whomever they come. Of n members, up to
- * f = (n - 1) / 3 may lie and sign anything. Two sets of tw_votes_needed(n) have f + 1 members in
- * common, so at least one that does not lie.
+ * Any node that knows the roster can check a proof from any sender. Up to f = (n - 1) / 3 of n
+ * members may lie and sign anything. Two sets of tw_votes_needed(n) members have f + 1 members in
+ * common, so at least one honest member.
  *
- * A member signs, with the key that is its id (Ed25519), all little-endian:
+ * A member signs these bytes with the Ed25519 key whose public half is its id. Integers are
+ * little-endian:
  *
  *    "thinwire-vote-v1\0" || u8 phase || run id || lineage || u64 nonce || u64 round ||
  *    u64 ballot || u64 ballot of its lock (phase 0, else 0) || digest of the record (zero in
  *    phase 0)
  *
- * An owner signs its result in the same form, as phase 3: the ballot is the number of its part plus
- * one, the digest is tw_part_digest. A node signs JOIN as phase 4: ballot and digest are zero, and
- * the nonce is the one that it asks a seat for.
+ * An owner signs its result in the same form, as phase 3: the ballot is the index of its part plus
+ * one, and the digest is tw_part_digest. A node signs JOIN as phase 4: ballot and digest are zero,
+ * and the nonce is the one under which it asks for a seat.
  *
- * The nonce is the member's in the roster. A member keeps one vote for each lineage, nonce and
- * round, for any parent record, so it never makes two different votes of one ballot. The
- * digest fixes the parent record, and with it the roster. A promise names no parent: it is true
- * in every history of the lineage. Bytes of a proof, and of promises:
+ * In all other phases the nonce is the member's in the roster. A member keeps one vote for each
+ * lineage, nonce and round, whatever the parent record, so it never makes two different votes at
+ * one ballot. The digest fixes the parent record, and with it the roster. A promise names no
+ * parent: it holds in every history of the lineage. Bytes of a proof, and of a set of promises:
  *
  *    u64 ballot || u64 voters (bit i: member i of the roster) || 64 bytes for each voter
  *    u64 voters || (u64 ballot of its lock || 64 bytes) for each voter
@@ -50,37 +51,37 @@ enum tw_vote_phase {
                         sound */
     TW_VOTE_COMMIT,  /* vote of phase 2: the member has the lock, and will report it in every later
                         promise */
-    TW_VOTE_RESULT,  /* no vote: the owner of part `ballot` - 1 announces its result */
-    TW_VOTE_JOIN,    /* no vote: the node asks for a seat under this nonce, in this round */
+    TW_VOTE_RESULT,  /* not a vote: the owner of part `ballot` - 1 announces its result */
+    TW_VOTE_JOIN,    /* not a vote: the node asks for a seat under this nonce, in this round */
 };
 
 struct tw_proof {
-    uint64_t ballot; /* ballot of the votes; 0: no proof, and no voters */
+    uint64_t ballot; /* ballot of the votes; 0: there is no proof */
     uint64_t voters;
-    uint8_t signatures[TW_MEMBERS_MAX]
-                      [TW_SIGNATURE_BYTES]; /* signatures in the order of the roster; only those of
-                                               voters are set */
+    uint8_t signatures[TW_MEMBERS_MAX][TW_SIGNATURE_BYTES]; /* signatures in roster order; zero
+                                                               unless the member is a voter */
 };
 
-/* Promises of one ballot. */
+/* Signed promises for one ballot. */
 struct tw_promises {
-    uint64_t voters; /* 0: none */
-    uint64_t
-        lock_ballots[TW_MEMBERS_MAX]; /* ballot of the lock that each voter reported; 0: none */
+    uint64_t voters;                       /* 0: none */
+    uint64_t lock_ballots[TW_MEMBERS_MAX]; /* ballot of the lock that each voter reported; 0: it has
+                                              none */
     uint8_t signatures[TW_MEMBERS_MAX][TW_SIGNATURE_BYTES];
 };
 
-/* Number of `count` > 0 members that may lie. */
+/* Returns how many of `count` > 0 members may lie: f = (count - 1) / 3. */
 uint32_t tw_liars_max(uint32_t count);
 
-/* Number of votes that decide among `count` > 0 members: the least majority of which every two
- * share more members than may lie. Groups of up to three survive no liar. */
+/* Returns the number of votes that decide among `count` > 0 members: the smallest majority such
+ * that any two majorities share more members than may lie. Groups of up to three tolerate no liar.
+ */
 uint32_t tw_votes_needed(uint32_t count);
 
 /* The vote of one member. */
 struct tw_ballot_vote {
     struct tw_id run, lineage;
-    uint64_t nonce; /* of the member in the roster of the round */
+    uint64_t nonce; /* nonce of the member in the roster of the round */
     uint64_t round, ballot, lock_ballot;
     enum tw_vote_phase phase;
     struct tw_id digest; /* digest of the record */
@@ -89,11 +90,11 @@ struct tw_ballot_vote {
 /* Writes the bytes that the member signs. */
 void tw_ballot_vote_text(const struct tw_ballot_vote *vote, uint8_t text[TW_VOTE_TEXT_BYTES]);
 
-/* Canonical bytes; returns their number, 0 without a proof. */
+/* Writes the canonical bytes and returns their number, or 0 if there is no proof. */
 size_t tw_proof_encode(const struct tw_proof *proof, uint8_t bytes[TW_PROOF_BYTES_MAX]);
 
-/* Strict inverse for untrusted bytes: the exact size, a ballot, a voter. Signatures of others are
- * zero in *proof. Checks no signature. On TW_PROTO *proof is undefined. */
+/* Decodes untrusted bytes. Requires the exact size, a ballot and at least one voter, but verifies
+ * no signature. On TW_PROTO *proof is undefined. */
 enum tw_status tw_proof_decode(const uint8_t *bytes, size_t size, struct tw_proof *proof,
                                struct tw_error *err);
 

@@ -15,8 +15,10 @@
 
 struct tw_member {
     struct tw_id id;
-    uint64_t nonce;  /* drawn at each (re)join: a node that lost its state is a new member */
-    uint32_t weight; /* relative weight by which parts are dealt to it in the next round; 0: none */
+    uint64_t nonce;  /* random, drawn at each join: a node that lost its state rejoins as a new
+                        member */
+    uint32_t weight; /* relative size of the part that the member owns in the next round; 0: it owns
+                        none */
 };
 
 struct tw_roster {
@@ -26,22 +28,22 @@ struct tw_roster {
 };
 
 struct tw_contributor {
-    uint32_t member_idx; /* contributor: index in the roster of the round */
+    uint32_t member_idx; /* index of the contributor in the roster of the round */
     /* inner steps since this member's work was last merged into the fragment */
     uint32_t fragment_steps;
-    /* tokens that the run clock adds: those since its newest listed contribution to any fragment */
+    /* tokens since its newest listed contribution to any fragment; the run clock adds these */
     uint64_t tokens;
-    uint64_t fragment_tokens; /* tokens of these steps, for the weight in the merge */
-    struct tw_id root;        /* SHA-256 over its part hashes: see tw_contribution_root */
-    /* The member's signature of tw_contributor_text. Zero: this node does not know it, or the
+    uint64_t fragment_tokens; /* tokens of `fragment_steps`, for the weight in the merge */
+    struct tw_id root;        /* SHA-256 over its part hashes: tw_contribution_root */
+    /* The member's signature of tw_contributor_text. Zero if this node does not know it, or if the
      * roster has one member. */
     uint8_t signature[TW_SIGNATURE_BYTES];
 };
 
 struct tw_part {
-    uint32_t owner_idx;    /* owner: index in the roster of the round */
+    uint32_t owner_idx;    /* index of the owner in the roster of the round */
     uint32_t bytes;        /* bytes of the encoded result; 0 = ABSENT */
-    uint64_t contributors; /* bit i = member i of the roster entered the merge */
+    uint64_t contributors; /* bit i is set if member i of the roster is in the merge */
     struct tw_id result;   /* SHA-256 of the encoded result; zero = ABSENT */
 };
 
@@ -52,11 +54,12 @@ struct tw_record {
     uint64_t clock_tokens; /* run clock after this round */
     uint32_t fragment;
     uint32_t roster_number; /* number of the roster that decides this round */
-    /* last rounds so far (1, 2, ...), once the clock has reached the budget; else 0 */
+    /* number of final rounds so far, once the run clock has reached the token budget; before, 0 */
     uint32_t finals;
     uint32_t contributors_count, parts_count;
-    struct tw_contributor contributors[TW_MEMBERS_MAX]; /* by member_idx, ascending */
-    struct tw_part parts[TW_PARTS_MAX];                 /* part k = owner k in roster order */
+    struct tw_contributor contributors[TW_MEMBERS_MAX]; /* ascending by member_idx */
+    struct tw_part parts[TW_PARTS_MAX];                 /* parts[k] belongs to the k-th owner in
+                                                           roster order */
     struct tw_roster next;
 };
 
@@ -65,7 +68,7 @@ enum {
     TW_RECORD_BYTES_MAX = 108 + TW_MEMBERS_MAX * 120 + TW_PARTS_MAX * 48 + 8 + TW_MEMBERS_MAX * 44,
 };
 
-/* The rules a record keeps by itself, whatever the roster. TW_PROTO names the one it breaks.
+/* Checks the rules that do not depend on the roster. The TW_PROTO error names the broken rule.
  *   - lineage is not zero; fragment < TW_FRAGMENTS_MAX
  *   - contributors: ascending by member_idx, each < TW_MEMBERS_MAX
  *   - parts: ascending by owner_idx, each < TW_MEMBERS_MAX; ABSENT (bytes 0) has a zero result and
@@ -75,12 +78,12 @@ enum {
  *     or the one after it */
 enum tw_status tw_record_check(const struct tw_record *record, struct tw_error *err);
 
-/* Canonical bytes (PROTOCOL.md section 6): little-endian, fixed order, no padding. Returns how
- * many. Asserts that tw_record_check holds. */
+/* Writes the canonical bytes (PROTOCOL.md section 6): little-endian, fixed order, no padding.
+ * Returns their number. Asserts that the record passes tw_record_check. */
 size_t tw_record_encode(const struct tw_record *record, uint8_t bytes[TW_RECORD_BYTES_MAX]);
 
-/* Strict inverse for untrusted input: the exact size, then tw_record_check. On TW_PROTO *record is
- * undefined. Accepts exactly the bytes that encode produces; unused array elements become zero. */
+/* Decodes untrusted bytes. Accepts exactly the bytes that tw_record_encode produces for a valid
+ * record; unused array elements become zero. On TW_PROTO *record is undefined. */
 enum tw_status tw_record_decode(const uint8_t *bytes, size_t size, struct tw_record *record,
                                 struct tw_error *err);
 
@@ -98,22 +101,24 @@ void tw_contributor_text(const struct tw_id *run, const struct tw_id *lineage, u
                          const struct tw_contributor *contributor,
                          uint8_t text[TW_CONTRIBUTOR_TEXT_BYTES]);
 
-/* A GPU beside CPUs is often thirty times as fast and counts in full; a lie is bounded. */
+/* Limits the effect of a false token count. A GPU among CPUs is often thirty times as fast as they
+ * are, and still counts in full. */
 enum { TW_CLOCK_BOUND = 64 };
 
-/* Tokens that the rows add to the run clock. Of three and more rows, each counts at most
- * TW_CLOCK_BOUND times the (lower) median, unless that is 0. So a member that lies about its tokens
- * cannot end the run at once. */
+/* Returns the tokens that the record adds to the run clock. With three or more contributors, each
+ * counts at most TW_CLOCK_BOUND times the (lower) median of their tokens, unless that is 0. A
+ * member that lies about its tokens therefore cannot end the run at once. */
 uint64_t tw_record_tokens(const struct tw_record *record);
 
 /* SHA-256("thinwire-result-v1\0" || u32 bytes || result || u64 contributors): the digest that an
- * owner signs for its part, which is not ABSENT. */
+ * owner signs for its part. The part must not be ABSENT. */
 struct tw_id tw_part_digest(const struct tw_part *part);
 
-/* Index of `id` in the roster (binary search), or -1. */
+/* Returns the index of `id` in the roster, or -1. Binary search. */
 int tw_roster_find(const struct tw_roster *roster, const struct tw_id *id);
 
-/* Members that own parts (weight > 0), in roster order, at most TW_PARTS_MAX; returns the count. */
+/* Writes the indices of the members that own parts (weight > 0), at most TW_PARTS_MAX, in roster
+ * order. Returns their number. */
 uint32_t tw_roster_owners(const struct tw_roster *roster, uint32_t owners[TW_PARTS_MAX]);
 
 #endif
