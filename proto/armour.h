@@ -12,14 +12,15 @@
 #define TW_ARMOUR_REVOKED "thinwire-revocations 1"
 #define TW_ARMOUR_RECALL "thinwire-recall 1"
 
-/* Buffer size for the text of that many bytes, NUL included. */
+/* Buffer size for the text of `bytes` bytes, including NUL. */
 #define TW_ARMOUR_BYTES(bytes) (40 + 2 * (bytes) + ((bytes) + 31) / 32)
 
-/* Writes text[TW_ARMOUR_BYTES(size)] with NUL; returns its length. */
+/* Writes the text and a NUL to text[TW_ARMOUR_BYTES(size)]. Returns its length. */
 size_t tw_armour_encode(const char *title, const uint8_t *bytes, size_t size, char *text);
 
-/* Reads text that a person pasted: space around lines, CRs and empty lines are allowed. TW_CONFIG:
- * the title differs, a character is no hex digit, or there are more bytes than `capacity`. */
+/* Reads text that a person pasted: space around lines, CRs and empty lines are allowed. Returns
+ * TW_CONFIG if the title differs, if a character is no hex digit, or if there are more bytes than
+ * `capacity`. */
 enum tw_status tw_armour_decode(const char *title, const char *text, size_t text_size,
                                 uint8_t *bytes, size_t capacity, size_t *size_out,
                                 struct tw_error *err);

@@ -11,41 +11,43 @@
 
 /* Type of activations and matrix operands. Master weights are always float32. */
 enum tw_compute {
-    TW_COMPUTE_AUTO, /* bf16 if the processor is faster with it */
+    TW_COMPUTE_AUTO, /* bf16 if the processor computes faster with it */
     TW_COMPUTE_FP32,
     TW_COMPUTE_BF16,
 };
 
-/* Whether the backward pass computes activations again or keeps them. */
+/* Whether the backward pass recomputes activations or uses stored ones. */
 enum tw_recompute {
     TW_RECOMPUTE_AUTO, /* only if activations do not fit into memory otherwise */
     TW_RECOMPUTE_OFF,
     TW_RECOMPUTE_ON,
 };
 
-/* The device that computes. The default is the CPU. */
+/* The device that computes; the default is the CPU. */
 enum tw_device_kind {
     TW_DEVICE_CPU,
     TW_DEVICE_AUTO, /* a GPU if one is usable, else the CPU */
     TW_DEVICE_CUDA,
 };
 
-/* Ordinals are the driver's: a GPU hidden by CUDA_VISIBLE_DEVICES has none. */
+/* GPUs are numbered as the CUDA driver does, so one hidden by CUDA_VISIBLE_DEVICES has no number.
+ */
 struct tw_device_choice {
     enum tw_device_kind kind;
-    uint32_t ordinal; /* number of a GPU; 0 for the other kinds */
+    uint32_t ordinal; /* number of the GPU; 0 for the other kinds */
 };
 
 enum {
     TW_DEVICE_ORDINAL_MAX = 63,
-    TW_DEVICE_TEXT_BYTES = 16, /* "cuda:63" with NUL */
+    TW_DEVICE_TEXT_BYTES = 16, /* "cuda:63", including NUL */
 };
 
-/* "auto", "cpu", "cuda" (the first GPU) or "cuda:N". TW_CONFIG with a sentence. */
+/* Parses "auto", "cpu", "cuda" (the first GPU) or "cuda:N". Returns TW_CONFIG and a message for any
+ * other text. */
 enum tw_status tw_device_parse(const char *text, struct tw_device_choice *device,
                                struct tw_error *err);
 
-/* Inverse of tw_device_parse; returns text. */
+/* Inverse of tw_device_parse. Returns `text`. */
 const char *tw_device_print(const struct tw_device_choice *device, char text[TW_DEVICE_TEXT_BYTES]);
 
 /* Checks a choice that came from another process. */
@@ -56,8 +58,9 @@ struct tw_compute_config {
     enum tw_compute compute;
     enum tw_recompute recompute;
     uint32_t threads;     /* CPU threads; 0 = as many cores as make the engine faster */
-    uint32_t micro_batch; /* sequences of one pass; 0 = as many as are useful and fit */
-    /* most memory the engine may use; 0 = all free memory of machine or device */
+    uint32_t micro_batch; /* sequences per forward and backward pass; 0 = as many as are useful and
+                             fit into memory */
+    /* most memory that the engine may use; 0 = all free memory of the machine or device */
     uint64_t memory_bytes;
 };
 

@@ -29,10 +29,10 @@
 #include "base/status.h"
 
 enum {
-    TW_DATASET_BYTES_MAX = 16 << 20, /* size of the index */
+    TW_DATASET_BYTES_MAX = 16 << 20, /* largest size of the index */
     TW_DATASET_SHARDS_MAX = 1 << 16,
     TW_DATASET_SOURCES_MAX = 64,
-    TW_DATASET_NAME_BYTES = 32, /* bytes of a source's name with NUL: [a-z0-9-], not empty */
+    TW_DATASET_NAME_BYTES = 32, /* bytes of a source's name, including NUL: [a-z0-9-], not empty */
     TW_DATASET_FILE_BYTES = TW_DATASET_NAME_BYTES + 32,
     TW_DATASET_TOKENIZER_BYTES_MAX = 64 << 20,
     TW_DATASET_SHARE_MIN = 100, /* millionths: the smallest share that the window order can draw */
@@ -44,7 +44,7 @@ enum {
 
 struct tw_dataset_source {
     char name[TW_DATASET_NAME_BYTES];
-    uint32_t weight_millionths; /* fraction of windows drawn from this source; 0: in proportion to
+    uint32_t weight_millionths; /* share of the windows drawn from this source; 0: proportional to
                                    its tokens. Either all sources have a weight, or none */
 };
 
@@ -58,7 +58,7 @@ struct tw_dataset_shard {
 };
 
 struct tw_dataset {
-    struct tw_id tokenizer; /* hash of tokenizer.json; zero: a token is a byte */
+    struct tw_id tokenizer; /* SHA-256 of tokenizer.json; zero: each byte is a token */
     uint32_t tokenizer_bytes;
     uint32_t vocab;
     int64_t separator; /* token that begins a document, or TW_SHARD_NO_SEPARATOR */
@@ -69,35 +69,37 @@ struct tw_dataset {
     struct tw_dataset_shard *shards; /* (shards_capacity), the caller's */
 };
 
-/* Size of an index, from its first 64 bytes (untrusted); at most TW_DATASET_BYTES_MAX. TW_CORRUPT,
- * TW_VERSION. */
+/* Reads the size of an index, at most TW_DATASET_BYTES_MAX, from its first 64 untrusted bytes.
+ * Fails with TW_CORRUPT or TW_VERSION. */
 enum tw_status tw_dataset_size(const char *text, size_t size, uint32_t *bytes,
                                struct tw_error *err);
 
-/* Upper bound of the shards that a text names: a sufficient capacity for tw_dataset_decode. */
+/* Returns an upper bound of the number of shards in the text: a sufficient capacity for
+ * tw_dataset_decode. */
 uint32_t tw_dataset_lines(const char *text, size_t size);
 
-/* Strict inverse of encode, untrusted: only canonical bytes are accepted. `shards` (capacity) is
- * the caller's array. TW_CORRUPT names the line; TW_VERSION, TW_LIMIT. */
+/* Decodes untrusted text, and accepts only canonical bytes. shards[capacity] belongs to the caller.
+ * Returns TW_CORRUPT with the line, TW_VERSION, or TW_LIMIT. */
 enum tw_status tw_dataset_decode(const char *text, size_t size, struct tw_dataset_shard *shards,
                                  uint32_t capacity, struct tw_dataset *dataset,
                                  struct tw_error *err);
 
-/* Canonical text into text (room). *size is its length even if room is too small, which is
- * TW_LIMIT. TW_CONFIG for anything that decode would refuse, such as weights for some sources only.
- */
+/* Writes the canonical text to text[room]. If it does not fit, returns TW_LIMIT, and *size is still
+ * its length. Returns TW_CONFIG for any dataset that decode would refuse, such as one in which only
+ * some sources have weights. */
 enum tw_status tw_dataset_encode(const struct tw_dataset *dataset, char *text, size_t room,
                                  size_t *size, struct tw_error *err);
 
-/* Shares (count) that add up to a million, by the largest remainder, from weights (count), each 1
- * to 1e12. Returns the first source whose share is below TW_DATASET_SHARE_MIN, or count. */
+/* Converts weights[count], each 1 to 1e12, to shares in millionths that add up to a million
+ * (largest remainder method). Returns the index of the first share below TW_DATASET_SHARE_MIN, or
+ * count. */
 uint32_t tw_dataset_shares(const uint64_t *weights, uint32_t count, uint32_t *millionths);
 
-/* Name of a shard's file: "prose-train-00000.shard". */
+/* Writes the name of a shard's file: "prose-train-00000.shard". */
 void tw_dataset_file(const struct tw_dataset *dataset, const struct tw_dataset_shard *shard,
                      char name[TW_DATASET_FILE_BYTES]);
 
-/* Tokens of all training shards, or of all held-out shards. */
+/* Returns the tokens of all training shards, or of all held-out shards. */
 uint64_t tw_dataset_tokens(const struct tw_dataset *dataset, bool is_heldout);
 
 #endif

@@ -6,14 +6,14 @@
 #include "proto/dataset.h"
 #include "proto/run/run.h"
 
-/* Checks that the run can train on this dataset. Compares vocabulary, byte tokens and the separator
- * of masked documents. If the manifest names a dataset, compares the held-out share too.
- * TW_DATA. */
+/* Returns TW_DATA unless the run can train on this dataset. Compares vocabulary, byte tokens and
+ * the separator of masked documents. If the manifest names a dataset, compares the held-out share
+ * too. */
 enum tw_status tw_dataset_check_run(const struct tw_dataset *dataset, const struct tw_run *run,
                                     struct tw_error *err);
 
-/* Sets data.form, sha256, heldout, separator and tokenizer, and model.vocab; *digest is the SHA-256
- * of the index. */
+/* Sets data.form, data.sha256, data.heldout, data.separator, data.tokenizer and model.vocab of the
+ * run. *digest is the SHA-256 of the index. */
 void tw_dataset_set_run(const struct tw_dataset *dataset, const struct tw_id *digest,
                         struct tw_run *run);
 

@@ -1,5 +1,5 @@
-/* recall.h - the owner's order that returns a run to the state after a round: one signed statement,
- * which only a newer one replaces.
+/* recall.h - RECALL, the signed order of the run's owner that returns the run to the state after a
+ * round. Only a newer order replaces it.
  *
  * PROTOCOL.md section 11 is normative. The body of a RECALL frame and the file that a node keeps
  * are the same bytes, little-endian:
@@ -26,25 +26,26 @@ enum {
 };
 
 struct tw_recall {
-    uint64_t version; /* number of the order; 0: there is none */
-    uint64_t made_s;  /* for people only */
+    uint64_t version; /* number of the recall; 0: there is none */
+    uint64_t made_s;  /* Unix seconds at which it was made; for people only */
     struct tw_id run;
-    struct tw_id lineage; /* lineage whose state counts from now on */
-    uint64_t rounds;      /* rounds in that state: the position of the checkpoint; at least 1 */
+    struct tw_id lineage; /* lineage that the run continues from */
+    uint64_t rounds;      /* rounds in the state to return to, the position of its checkpoint; at
+                             least 1 */
     uint8_t signature[TW_SIGNATURE_BYTES];
 };
 
 void tw_recall_encode(const struct tw_recall *recall, uint8_t bytes[TW_RECALL_BYTES]);
 
-/* Strict inverse for untrusted bytes. TW_PROTO names the field. The signature is not verified. */
+/* Decodes untrusted bytes. The TW_PROTO error names the field. The signature is not verified. */
 enum tw_status tw_recall_decode(const uint8_t *bytes, size_t size, struct tw_recall *recall,
                                 struct tw_error *err);
 
-/* The bytes that the owner signs: the domain, then all bytes before the signature. */
+/* Writes the bytes that the owner signs: the domain, then all bytes before the signature. */
 void tw_recall_signed(const struct tw_recall *recall, uint8_t text[TW_RECALL_SIGNED_BYTES]);
 
-/* The lineage of nobody in which a node waits that does not hold the state: the SHA-256 of the
- * signed bytes. */
+/* Returns the id of a lineage without members, in which a node that lacks the recalled state waits:
+ * the SHA-256 of the signed bytes. */
 struct tw_id tw_recall_awaited(const struct tw_recall *recall);
 
 #endif

@@ -1,8 +1,8 @@
-/* twin.h - messages about twins, two machines with one key: PROTOCOL.md section 3.
+/* twin.h - TWIN messages, for two machines that use one key: PROTOCOL.md section 3.
  *
- * Each process of a node draws a number, and states it in HELLO. When a second process of a linked
- * node comes, the node asks the first one with a TWIN frame whether it is alive. The body,
- * little-endian:
+ * Each process of a node draws a random number and states it in HELLO. If a linked node sends a
+ * HELLO with another number, this node asks the linked process by a TWIN frame whether it is alive.
+ * The body, little-endian:
  *
  *    0  nonce u64
  *    8  form u32       0: a question, 1: its answer
@@ -25,17 +25,18 @@ enum { TW_TWIN_HEAD_BYTES = 12, TW_TWIN_BYTES_MAX = TW_TWIN_HEAD_BYTES + TW_ADDR
 struct tw_twin_word {
     uint64_t nonce;
     bool is_answer;
-    char address[TW_ADDR_BYTES]; /* "": not known */
+    char address[TW_ADDR_BYTES]; /* address of the second machine; "": not known */
 };
 
 /* Writes the body of a TWIN frame. Returns its size in bytes. */
 uint32_t tw_twin_encode(const struct tw_twin_word *word, uint8_t body[TW_TWIN_BYTES_MAX]);
 
-/* Strict inverse for untrusted bytes. TW_PROTO names the field. */
+/* Decodes untrusted bytes. The TW_PROTO error names the field. */
 enum tw_status tw_twin_decode(const uint8_t *body, size_t size, struct tw_twin_word *word,
                               struct tw_error *err);
 
-/* The address in the untrusted text of GOODBYE{TW_TWIN}; "" if the text is no address. */
+/* Reads the address from the untrusted text of GOODBYE{TW_TWIN}; "" if the text is not an address.
+ */
 void tw_twin_address(const char *text, char address[TW_ADDR_BYTES]);
 
 #endif

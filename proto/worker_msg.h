@@ -7,13 +7,14 @@
  * 2. The worker builds its start state and sends READY: from then on (phi, u) are valid.
  * 3. The worker trains. Between inner steps it reads all messages that have arrived, in order.
  *    ENCODE, REDUCE, CHECK, APPLY, SOLO, EXPORT, LOAD, PAIR_ENCODE, PAIR_APPLY and SNAPSHOT are
- *    requests. The worker answers each exactly once, a failure by a status that is not OK. REDUCE
- *    and CHECK touch no fragment and are best answered at once, while a step runs. Other requests
+ *    requests. The worker answers each exactly once; a status other than OK reports failure. REDUCE
+ *    and CHECK use no fragment and are best answered at once, during a step. Other requests
  *    on one fragment are done in the order of arrival. APPLY and PAIR_APPLY wait for their
  *    min_step, unless the worker is paused or finished. Requests on other fragments do not wait
  *    for them.
- * 4. Either side may close at any time. Without the daemon the worker ends with status 0 after its
- *    step. A worker that cannot continue sends FATAL first. The shared memory keeps its content.
+ * 4. Either side may close at any time. Without the daemon the worker exits with status 0 after
+ *    its step. A worker that cannot continue sends FATAL first. The shared memory keeps its
+ *    content.
  *
  * The daemon treats the whole page as hostile: it copies a field once, checks the range of the
  * copy, and trusts only offsets that it assigned itself.
@@ -21,17 +22,17 @@
  * Shared memory, offsets in `struct tw_shm_geometry`, all float32 arrays in layout.h order:
  *   control page | phi and u | spare (largest fragment, phi and u) | 2 snapshots | pool
  *
- * Publishing (phi, u) of one fragment leaves either the old or the new state, even after a kill at
- * any instruction. `published` is one 64-bit word. It names the fragment, if any, that lives in the
- * spare buffer. Rounds and digest lie with the buffer that they describe. shm.h implements these
- * steps:
+ * Publishing (phi, u) of one fragment is atomic: even after a kill at any instruction, either the
+ * old or the new state is there. `published` is one 64-bit word. It names the fragment, if any,
+ * that is in the spare buffer. Rounds and digest are stored with the buffer that they describe.
+ * shm.h implements these steps:
  *   1. a fragment in the spare is copied to its home, its place in phi and u (data, rounds,
  *      digest), then `published` := none;
  *   2. the new phi', u', rounds and digest of fragment p are written to the spare;
  *   3. `published` := p. This store is the merge.
- * Before step 3 the spare is not read; after it the home of p is not. Step 1 may be repeated. Every
- * store to `published` increments its sequence, so that a reader detects a change during its read.
- */
+ * Before step 3 nobody reads the spare; after it nobody reads the home of p. Step 1 may be
+ * repeated. Every store to `published` increments its sequence, so that a reader detects a change
+ * during its read. */
 #ifndef TW_PROTO_WORKER_MSG_H
 #define TW_PROTO_WORKER_MSG_H
 
@@ -46,7 +47,7 @@
 #include "proto/run/run.h"
 #include "proto/worker_request.h"
 
-enum { TW_SAMPLE_BYTES_MAX = 1024 }; /* prompt or text of a sample, with a zero at the end */
+enum { TW_SAMPLE_BYTES_MAX = 1024 }; /* prompt or text of a sample, including the final NUL */
 enum { TW_WORKER_VERSION = 10, TW_WORKER_MSG_BYTES_MAX = 16384, TW_SNAPSHOT_SLOTS = 2 };
 
 /* ---- shared memory ------------------------------------------------------------------------- */
@@ -54,7 +55,7 @@ enum { TW_WORKER_VERSION = 10, TW_WORKER_MSG_BYTES_MAX = 16384, TW_SNAPSHOT_SLOT
 struct tw_shm_geometry {
     uint64_t bytes;          /* size of the memfd */
     uint64_t elements;       /* elements of the model: layout.h */
-    uint64_t spare_elements; /* elements of the largest fragment */
+    uint64_t spare_elements; /* largest number of elements in a fragment */
     uint64_t phi, u;         /* byte offsets of the arrays, of `elements` floats each */
     uint64_t spare_phi, spare_u;
     uint64_t snapshot[TW_SNAPSHOT_SLOTS]; /* byte offsets */
@@ -64,40 +65,45 @@ struct tw_shm_geometry {
 
 enum tw_snapshot_mode { TW_SNAPSHOT_FULL, TW_SNAPSHOT_BF16_MOMENTS, TW_SNAPSHOT_OFF };
 
-/* theta (float32), then m and v (float32, or bf16 in BF16_MOMENTS mode), each of `elements`. */
+/* A snapshot is theta (float32), then m and v (float32, or bf16 in BF16_MOMENTS mode), each of
+ * `elements`. This struct describes it. */
 struct tw_snapshot_slot {
     _Atomic uint64_t seq;            /* 0 = never written; odd while being written */
-    uint64_t step, tokens, checksum; /* checksum: over the data and these fields, by shm.c */
-    uint64_t updates;                /* optimizer steps that made m and v */
-    uint64_t rng[4];                 /* random state of a trainer that has one; else zero */
-    uint64_t cursor;                 /* position in the data, in tokens drawn */
+    uint64_t step, tokens, checksum; /* checksum: over the data and these fields (shm.c) */
+    uint64_t updates;                /* optimizer steps accumulated in m and v */
+    uint64_t rng[4];                 /* state of the trainer's random number generator; zero if it
+                                        has none */
+    uint64_t cursor;                 /* position in the training data: tokens drawn so far */
     uint64_t bytes;
-    uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* rounds applied to phi when theta was copied */
+    uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* rounds that phi included when theta was copied */
 };
 
-/* State of a buffer of (phi, u). Digest: SHA-256 over phi, then u, as little-endian float32. */
+/* State of (phi, u) in one buffer. The digest is the SHA-256 over phi, then u, as little-endian
+ * float32. */
 struct tw_shm_state {
-    uint64_t rounds; /* all rounds of the lineage below this were applied */
+    uint64_t rounds; /* number of rounds of the lineage applied: all rounds below this */
     struct tw_id digest;
 };
 
-/* Device state, for people. A worker that does not know it leaves zeros. Each value is read and
- * written on its own; together they are no consistent snapshot. */
+/* Device state, for people. A worker leaves unknown values zero. Each value is read and written
+ * separately, so together they are no consistent snapshot. */
 struct tw_shm_device {
     _Atomic uint64_t seen_us;       /* CLOCK_MONOTONIC of the last query; 0 = never */
-    _Atomic uint64_t temperature_c; /* degrees Celsius; 0 = not known, as in the fields below */
+    _Atomic uint64_t temperature_c; /* degrees Celsius; in this and the following fields, 0 = not
+                                       known */
     _Atomic uint64_t power_mw, power_max_mw;
     _Atomic uint64_t memory_used_bytes; /* memory in use by all processes on the device */
     _Atomic uint64_t memory_bytes;
-    _Atomic uint64_t load_percent; /* percentage of the time in which a kernel ran */
+    _Atomic uint64_t load_percent; /* percentage of time during which a GPU kernel ran */
 };
 
 struct tw_shm_control {
-    char magic[8];                 /* "TWSHM002" */
-    _Atomic uint64_t heartbeat_us; /* CLOCK_MONOTONIC, worker, at least once a second */
+    char magic[8]; /* "TWSHM002" */
+    _Atomic uint64_t
+        heartbeat_us; /* CLOCK_MONOTONIC, written by the worker at least once a second */
     _Atomic uint64_t step;
-    /* Sequence in the high half; low half: 0 = the spare is empty, p + 1 = fragment p is in the
-     * spare. A zeroed page is a valid one. */
+    /* High half: sequence number. Low half: 0 = the spare buffer is empty, p + 1 = it contains
+     * fragment p. A zeroed page is valid. */
     _Atomic uint64_t published;
     struct tw_shm_state home[TW_FRAGMENTS_MAX], spare;
     struct tw_snapshot_slot snapshots[TW_SNAPSHOT_SLOTS];
@@ -151,37 +157,37 @@ struct tw_wmsg_hello {
     char device[64]; /* "cpu, 2 threads, AVX-512, oneDNN" */
 };
 
-/* About the learner, for people; empty or zero where not known. */
+/* Facts about the worker's engine, for people; empty or zero if not known. */
 struct tw_wmsg_about {
     char engine[96];       /* "cpu, 2 threads, AVX-512, bf16, oneDNN" */
-    uint64_t flops_token;  /* operations of a training step, per token */
-    uint64_t peak_flops_s; /* peak rate of matrix products, measured at the start */
-    uint64_t memory_bytes; /* parameters, optimizer and activations */
+    uint64_t flops_token;  /* floating-point operations of a training step, per token */
+    uint64_t peak_flops_s; /* peak GEMM rate in FLOP/s, measured at the start */
+    uint64_t memory_bytes; /* bytes of parameters, optimizer state and activations */
 };
 
 struct tw_wmsg_ready {
-    uint32_t start; /* enum tw_worker_start that was used: ANCHOR if the snapshot was unusable */
-    uint32_t comes_back; /* 1: somebody starts this worker again whenever it ends, so that EXIT may
-                            give its memory back during a pause; else 0 */
+    uint32_t start; /* enum tw_worker_start actually used: ANCHOR if the snapshot was unusable */
+    uint32_t comes_back; /* 1: a supervisor restarts this worker whenever it ends, so that EXIT can
+                            free its memory during a pause; else 0 */
     uint64_t step, tokens; /* totals at the start */
     struct tw_wmsg_about about;
 };
 
-/* Sent after every inner step. If the socket is full, the message is dropped, and its times count
- * in the next one. */
+/* Sent after every inner step. If the socket is full, the message is dropped, and its times are
+ * added to the next one. */
 struct tw_wmsg_step {
     uint64_t step, tokens; /* totals of this node */
-    uint64_t step_us;      /* time of inner steps since the last STEP, without sync work */
-    uint64_t sync_us; /* time of requests, snapshots and messages since the last STEP: CPU time plus
-                         time blocked by the daemon. Held-out evaluation and pauses by the user do
-                         not count */
-    float loss, grad_norm, lr; /* nats per token */
-    uint32_t is_skipped;       /* 1: gradients were not finite, parameters unchanged */
+    uint64_t step_us;      /* time in inner steps since the last STEP, without sync work */
+    uint64_t sync_us; /* time in requests, snapshots and messages since the last STEP: CPU time plus
+                         time blocked by the daemon. Held-out evaluation and pauses by the user are
+                         not included */
+    float loss, grad_norm, lr; /* loss in nats per token */
+    uint32_t is_skipped;       /* 1: gradients were not finite, so the parameters are unchanged */
 };
 
 enum { TW_SNAPSHOT_NONE = TW_SNAPSHOT_SLOTS };
 
-/* A snapshot was taken, by interval or by SNAPSHOT. */
+/* A snapshot is complete: an interval passed, or the daemon sent SNAPSHOT. */
 struct tw_wmsg_snapshot_done {
     uint32_t slot; /* TW_SNAPSHOT_NONE: snapshots are off */
     uint32_t reserved;
@@ -205,19 +211,19 @@ struct tw_wmsg_reduced {
 
 struct tw_wmsg_checked {
     uint64_t tag;
-    uint32_t status; /* TW_CORRUPT: the bytes do not decode, on any node */
-    uint32_t sanity; /* enum tw_sanity, for a result that decodes */
+    uint32_t status; /* TW_CORRUPT: the payload is malformed, so no node can decode it */
+    uint32_t sanity; /* enum tw_sanity of a result that decodes */
 };
 
 struct tw_wmsg_applied {
     uint32_t fragment, status;
     uint64_t rounds;
     struct tw_id digest;
-    uint32_t is_alone; /* PAIR_APPLY: the step was taken alone, because the partner's payloads were
-                          unusable */
+    uint32_t is_alone; /* PAIR_APPLY: this node took the step alone, because the partner's payloads
+                          were unusable */
     float distance;    /* PAIR_APPLY with the partner: ||phi_theirs - phi|| / ||phi||; else 0 */
-    uint32_t is_outlier, reserved; /* is_outlier: the step was taken alone because the partner's
-                                      Delta or phi is far too large */
+    uint32_t is_outlier, reserved; /* is_outlier: this node took the step alone, because the
+                                      partner's Delta or phi is far too large */
 };
 
 struct tw_wmsg_exported {
@@ -229,13 +235,13 @@ struct tw_wmsg_exported {
 struct tw_wmsg_evaluated {
     uint64_t step;
     float loss_live,
-        loss_anchor; /* losses on held-out text in nats per token; NaN when not measured */
+        loss_anchor; /* losses on held-out text in nats per token; NaN if not measured */
     float distance;  /* ||theta - phi|| / ||phi|| */
     float reserved;
 };
 
-/* A passage of the held-out text, and how the model continues it: for people. Well-formed UTF-8
- * that ends in zeros. */
+/* For people: a passage of the held-out text, and the model's continuation of it. Well-formed
+ * UTF-8, padded with zeros. */
 struct tw_wmsg_sample {
     uint64_t step;
     char prompt[TW_SAMPLE_BYTES_MAX], text[TW_SAMPLE_BYTES_MAX];
@@ -257,19 +263,20 @@ struct tw_wmsg_welcome {
     uint32_t version;
     uint32_t start, slot;    /* enum tw_worker_start */
     uint32_t snapshot_mode;  /* enum tw_snapshot_mode */
-    uint32_t snapshot_steps; /* inner steps between snapshots; 0 = snapshots take 1 % of the time */
-    uint32_t eval_steps;     /* steps between held-out evaluations; 0 = never */
-    uint32_t sample_bytes;   /* about the size of a sample of text after an evaluation; 0 = none */
-    uint32_t follows; /* 1: takes no steps; merges, and evaluates the agreed model now and then */
+    uint32_t snapshot_steps; /* inner steps between snapshots; 0 = the worker spends 1 % of its time
+                                on them */
+    uint32_t eval_steps;     /* inner steps between held-out evaluations; 0 = never */
+    uint32_t sample_bytes; /* approximate bytes of the text sampled after an evaluation; 0 = none */
+    uint32_t follows; /* 1: the worker takes no steps, but merges, and evaluates the anchor now and
+                         then */
     uint32_t compute, recompute;   /* enum tw_compute, enum tw_recompute (proto/compute.h) */
-    uint32_t threads, micro_batch; /* proto/compute.h; 0 = the worker chooses */
-    uint32_t device, ordinal;      /* enum tw_device_kind; index among that kind */
+    uint32_t threads, micro_batch; /* as in proto/compute.h; 0 = the worker chooses */
+    uint32_t device, ordinal; /* enum tw_device_kind, and its index among devices of that kind */
     uint64_t memory_bytes;
-    uint64_t
-        stop_step; /* for comparisons without peers: the worker finishes at this step; 0 = never */
-    uint64_t data_seed;       /* seed of this node's sampling order */
-    uint64_t batches_to_skip; /* batches to draw and discard first, as one of them may have caused a
-                                 crash */
+    uint64_t stop_step; /* last step of the worker, for comparisons without peers; 0 = no limit */
+    uint64_t data_seed; /* seed of the order in which this node samples its data */
+    uint64_t batches_to_skip; /* batches to draw and discard first, because one of them may have
+                                 caused a crash */
     struct tw_shm_geometry geometry;
     char data_path[1024]; /* path of the training text */
     struct tw_run run;
@@ -288,7 +295,7 @@ struct tw_wmsg_exit {
     uint32_t reserved;
 };
 
-/* A packet: `kind`, `bytes` (of the whole packet), and the struct of that kind. */
+/* A packet: `kind`, `bytes` (size of the whole packet), and the struct of that kind. */
 struct tw_worker_msg {
     uint32_t kind, bytes;
     union {
@@ -298,7 +305,7 @@ struct tw_worker_msg {
     } u;
 };
 
-/* Bytes of a whole packet of this kind: the only size that is accepted. 0 for an unknown kind. */
+/* Returns the only accepted size of a packet of this kind, in bytes; 0 for an unknown kind. */
 static inline uint32_t tw_worker_msg_bytes(uint32_t kind) {
     switch (kind) {
 #define X(name, value, member)                                                                     \
