@@ -107,7 +107,7 @@ static enum tw_status check_time(const struct tw_cert *cert, const char *whose,
     return tw_fail(err, TW_NOT_ADMITTED, "%s ended at %s", whose, limit);
 }
 
-/* Checks run, time and right of certificate `i`. Its node and issuer are checked with the chain. */
+/* Checks run, time and right of certificate `i`. tw_certs_check compares its node and issuer. */
 static enum tw_status check_one(const struct tw_certs *certs, uint32_t i,
                                 const struct tw_cert_question *question, struct tw_error *err) {
     static const char *const KINDS[] = {"the certificate of node ", "that of its admitter "};

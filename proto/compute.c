@@ -1,4 +1,4 @@
-/* compute.c - converts names of devices ("cuda:0") to values and back. */
+/* compute.c - converts device names ("cuda:0") to values and back. */
 #include "proto/compute.h"
 
 #include <string.h>

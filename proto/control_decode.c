@@ -1,7 +1,7 @@
-/* control_decode.c - untrusted protobuf bodies to control messages.
+/* control_decode.c - converts untrusted protobuf bodies to control messages.
  *
  * protobuf-c unpacks into an arena on the stack, whose size is limited by the size of the body. A
- * body that needs more fails to unpack. Then each field is checked and copied into a struct
+ * body that needs more memory is refused. Then each field is checked and copied into a struct
  * tw_message. At the end tw_message_check checks the message as a whole. */
 #include "proto/control.h"
 
@@ -12,7 +12,7 @@
 
 enum { ARENA_FACTOR = 4, ARENA_EXTRA = 16 * 1024, ARENA_ALIGN = 16 };
 
-/* Hands out memory once; freeing does nothing. */
+/* Bump allocator; freeing does nothing. */
 struct arena {
     size_t used, limit;
     alignas(ARENA_ALIGN) uint8_t bytes[ARENA_FACTOR * TW_CONTROL_BYTES_MAX + ARENA_EXTRA];
@@ -21,7 +21,8 @@ struct arena {
 static void *arena_alloc(void *user, size_t size) {
     struct arena *arena = user;
     if (size > arena->limit - arena->used)
-        return NULL; /* rounding cannot pass the limit: both are multiples of ARENA_ALIGN */
+        return NULL; /* rounding up cannot exceed the limit: limit and sizes are multiples of
+                        ARENA_ALIGN */
     const size_t rounded = (size + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
     void *memory = arena->bytes + arena->used;
     arena->used += rounded;
@@ -51,7 +52,7 @@ static enum tw_status get_addr(const char *field, const ProtobufCBinaryData *fro
                        from->len, TW_ADDR_BYTES - 1);
     if (memchr(from->data, '\0', from->len) != NULL)
         return tw_fail(err, TW_PROTO, "message field %s holds a NUL", field);
-    memcpy(to, from->data, from->len); /* the bytes behind it are zero already */
+    memcpy(to, from->data, from->len); /* the other bytes of `to` are already zero */
     return TW_OK;
 }
 
@@ -202,7 +203,8 @@ static enum tw_status get_promise(const void *body, struct tw_msg_promise *to,
     return get_manifest(&from->locked, &to->locked, err);
 }
 
-/* The signatures of the parts with a result, in their order; none if the proposal has a lock. */
+/* Reads the signatures of the parts that are not ABSENT, in part order. A proposal with a lock has
+ * none. */
 static enum tw_status get_results(const ProtobufCBinaryData *from, struct tw_msg_propose *to,
                                   struct tw_error *err) {
     size_t at = 0;

@@ -1,5 +1,5 @@
-/* control_encode.c - control messages to protobuf bodies. The generated structs borrow their bytes
- * from the message. */
+/* control_encode.c - converts control messages to protobuf bodies. The generated structs borrow
+ * their bytes from the message. */
 #include "proto/control.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "proto/thinwire.pb-c.h"
 
-/* Destination of a body. */
+/* Output buffer of a body. */
 struct out {
     uint8_t *body;
     size_t capacity, size;
@@ -23,7 +23,7 @@ static enum tw_status pack(const ProtobufCMessage *message, struct out *out, str
     return TW_OK;
 }
 
-/* protobuf-c's structs lack const, but packing does not write. */
+/* The cast removes const, which protobuf-c's structs lack; packing only reads the bytes. */
 static ProtobufCBinaryData borrow(const void *bytes, size_t size) {
     return (ProtobufCBinaryData){.len = size, .data = (uint8_t *)bytes};
 }
@@ -87,7 +87,7 @@ static enum tw_status put_join(const struct tw_msg_join *from, struct out *out,
     return pack(&to.base, out, err);
 }
 
-/* Empty if it is all zero. */
+/* An all-zero signature becomes an empty field. */
 static ProtobufCBinaryData borrow_signature(const uint8_t signature[TW_SIGNATURE_BYTES]) {
     static const uint8_t none[TW_SIGNATURE_BYTES];
     return borrow(signature, memcmp(signature, none, sizeof(none)) == 0 ? 0 : sizeof(none));

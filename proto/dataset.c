@@ -1,5 +1,5 @@
-/* dataset.c - the index of a dataset to text and back. Only canonical numbers are read, so that
- * equal content has one SHA-256. */
+/* dataset.c - converts the index of a dataset to text and back. The reader accepts only canonical
+ * numbers, so equal content has one SHA-256. */
 #include "proto/dataset.h"
 
 #include <inttypes.h>
@@ -10,8 +10,8 @@
 
 enum {
     MILLION = 1000000,
-    /* Offsets in "thinwire-dataset 1\nbytes 0000000000\n". */
-    SIZE_LINE = 19,   /* where the second line begins */
+    /* Offsets in the text "thinwire-dataset 1\nbytes 0000000000\n". */
+    SIZE_LINE = 19,   /* start of the second line */
     SIZE_DIGITS = 10, /* digits of the size in the second line */
     SIZE_END = /* behind its newline */ SIZE_LINE + 6 + SIZE_DIGITS + 1,
 };
@@ -21,7 +21,8 @@ static const char first_line[] = "thinwire-dataset 1\n";
 
 struct writer {
     char *text;
-    size_t room, size; /* size also counts bytes beyond room */
+    size_t room,
+        size; /* room: bytes of `text`; size: bytes of the output, even if they exceed room */
 };
 
 static void put_bytes(struct writer *writer, const char *bytes, size_t size) {
@@ -33,7 +34,7 @@ static void put(struct writer *writer, const char *text) {
     put_bytes(writer, text, strlen(text));
 }
 
-/* At least `digits` digits, with leading zeros. */
+/* Writes at least `digits` digits, padded with leading zeros. */
 static void put_digits(struct writer *writer, uint64_t value, size_t digits) {
     char text[20];
     size_t begin = sizeof(text);
@@ -55,7 +56,7 @@ static void put_id(struct writer *writer, const struct tw_id *id) {
     put(writer, hex);
 }
 
-/* 50000 -> "0.05", 1000000 -> "1". */
+/* Writes 50000 as "0.05", 1000000 as "1". */
 static void put_share(struct writer *writer, uint32_t millionths) {
     uint32_t rest = millionths % MILLION;
     size_t digits = 6;
@@ -225,7 +226,7 @@ enum tw_status tw_dataset_encode(const struct tw_dataset *dataset, char *text, s
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* The text that is not read yet. Words end at a space or at the end of their line. */
+/* The unread rest of the text. Words end at a space or at the end of their line. */
 struct reader {
     const char *at, *end;
     uint32_t line;
@@ -251,7 +252,7 @@ static bool take_line_end(struct reader *reader) {
     return true;
 }
 
-/* Without leading zeros. */
+/* Reads a decimal number of at most `max`, without leading zeros. */
 static bool take_number(struct reader *reader, uint64_t max, uint64_t *value) {
     const char *const begin = reader->at;
     *value = 0;
@@ -304,7 +305,7 @@ static bool take_name(struct reader *reader, char name[TW_DATASET_NAME_BYTES]) {
         name[length++] = *reader->at++;
     }
     name[length] = '\0';
-    return strlen(name) == length && name_is_good(name); /* a name must not hold a NUL */
+    return strlen(name) == length && name_is_good(name); /* a NUL inside the name is refused */
 }
 
 static enum tw_status read_tokens(struct reader *reader, struct tw_dataset *dataset,
@@ -432,7 +433,7 @@ enum tw_status tw_dataset_decode(const char *text, size_t size, struct tw_datase
     return tw_fail(err, TW_CORRUPT, "the dataset's index: %.200s", reason.message);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------- */
 
 uint32_t tw_dataset_shares(const uint64_t *weights, uint32_t count, uint32_t *millionths) {
     uint64_t sum = 0, rest[TW_DATASET_SOURCES_MAX];

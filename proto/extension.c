@@ -8,7 +8,7 @@
 #include "proto/frame.h"
 #include "proto/message.h"
 
-/* Type of the last extension; 0: the list is empty. */
+/* Returns the type of the last extension; 0 if the list is empty. */
 static uint16_t type_last(const struct tw_extensions *list) {
     uint16_t type = 0;
     for (uint32_t at = 0; at < list->bytes_count;) {
@@ -40,7 +40,7 @@ uint32_t tw_extensions_encode(const struct tw_extensions *list, uint8_t *out) {
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* Reads two texts, each preceded by its length: printable, not empty. `out` may be NULL. */
+/* Reads two non-empty, printable texts, each preceded by its length. `out` may be NULL. */
 static bool seen_read(const uint8_t *bytes, uint32_t size, char (*out)[TW_ADDR_BYTES]) {
     uint32_t at = 0;
     for (unsigned i = 0; i < 2; i++) {
@@ -59,7 +59,8 @@ static bool seen_read(const uint8_t *bytes, uint32_t size, char (*out)[TW_ADDR_B
     return at == size;
 }
 
-/* Checks the types that this file decodes; tickets and certificates have decoders of their own. */
+/* Checks the extension types that this file decodes; tickets and certificates have their own
+ * decoders. */
 static enum tw_status known_check(const uint8_t *bytes, size_t size, struct tw_error *err) {
     uint32_t count = 0;
     const uint8_t *found = tw_fields_find(bytes, size, TW_EXTENSION_FEATURES, &count);

@@ -86,8 +86,8 @@ size_t tw_reader_frame_bytes(const struct tw_reader *reader) {
 }
 
 uint8_t *tw_reader_space(struct tw_reader *reader, size_t *space) {
-    /* Moves a partial frame to the front of the buffer, but only if its rest would not fit behind
-     * it. */
+    /* Moves a partial frame to the front of the buffer, but only if the frame's remaining bytes
+     * would not fit behind it. */
     if (reader->begin == reader->end) reader->begin = reader->end = 0;
     if (reader->begin > 0 && tw_reader_frame_bytes(reader) > reader->capacity - reader->begin) {
         reader->end -= reader->begin;
@@ -103,7 +103,7 @@ void tw_reader_fill(struct tw_reader *reader, size_t bytes) {
     reader->end += bytes;
 }
 
-/* All checks of the header that need no body. */
+/* Does all checks of the header that need no body. */
 static enum tw_status check_header(const uint8_t header[TW_FRAME_HEADER_BYTES], size_t room,
                                    struct tw_error *err) {
     const uint16_t kind = tw_get_u16(header + 6);

@@ -20,7 +20,7 @@ static enum tw_status bad(const struct tw_message *message, const char *field,
                    tw_message_name(message->kind), field);
 }
 
-/* Visible ASCII, at least one character, NUL within the array. */
+/* Returns true if the address is visible ASCII, not empty, and ends with a NUL inside the array. */
 static bool is_address(const char addr[TW_ADDR_BYTES]) {
     const char *end = memchr(addr, '\0', TW_ADDR_BYTES);
     if (end == NULL || end == addr) return false;
@@ -101,7 +101,7 @@ static enum tw_status check_promise(const struct tw_message *message, struct tw_
     return tw_record_check(&promise->locked, err);
 }
 
-/* A lock comes with the promises that report it. */
+/* A proposal with a lock must contain the promises that report it. */
 static enum tw_status check_propose(const struct tw_message *message, struct tw_error *err) {
     const struct tw_msg_propose *propose = &message->u.propose;
     if (propose->lock.ballot != 0 && propose->promises.voters == 0)

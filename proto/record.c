@@ -148,7 +148,7 @@ size_t tw_record_encode(const struct tw_record *record, uint8_t bytes[TW_RECORD_
     return (size_t)(to - bytes);
 }
 
-/* A cursor over bytes whose size has been checked. */
+/* Read from a cursor over bytes whose size has been checked. */
 static uint32_t take_u32(const uint8_t **from) {
     *from += 4;
     return tw_get_u32(*from - 4);
@@ -237,7 +237,7 @@ struct tw_id tw_record_digest(const struct tw_record *record) {
 }
 
 struct tw_id tw_contribution_root(const struct tw_id *part_hashes, uint32_t parts_count) {
-    static const char domain[] = "thinwire-contribution-v1"; /* its NUL is hashed too */
+    static const char domain[] = "thinwire-contribution-v1"; /* the final NUL is hashed, too */
     TW_ASSERT(parts_count <= TW_PARTS_MAX);
     return tw_sha256_pair(domain, sizeof(domain), part_hashes, parts_count * sizeof(struct tw_id));
 }
@@ -257,7 +257,7 @@ uint64_t tw_record_tokens(const struct tw_record *record) {
 }
 
 struct tw_id tw_part_digest(const struct tw_part *part) {
-    static const char domain[] = "thinwire-result-v1"; /* its NUL is hashed too */
+    static const char domain[] = "thinwire-result-v1"; /* the final NUL is hashed, too */
     uint8_t bytes[4 + 32 + 8], *to = put_u32(bytes, part->bytes);
     to = put_id(to, &part->result);
     (void)put_u64(to, part->contributors);

@@ -72,9 +72,9 @@ void tw_revoked_signed(const struct tw_revoked *list, uint8_t text[TW_REVOKED_SI
     memcpy(text + TW_REVOKED_DOMAIN_BYTES, digest.bytes, sizeof(digest.bytes));
 }
 
-/* ---- the nodes on it------------------------------------------------------------------------ */
+/* ---- nodes on the list ----------------------------------------------------------------------- */
 
-/* Index of the node, or the index at which it would be inserted. */
+/* Returns the index of the node, or the index at which to insert it. */
 static uint32_t place(const struct tw_revoked *list, const struct tw_id *node) {
     uint32_t low = 0, high = list->count;
     while (low < high) {

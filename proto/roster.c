@@ -1,4 +1,4 @@
-/* roster.c - lookups in a roster: index of a member, owners of parts. */
+/* roster.c - searches a roster for a member, and lists the owners of parts. */
 #include "base/assert.h"
 #include "proto/record.h"
 

@@ -1,4 +1,5 @@
-/* safetensors.c - a bounded scanner for the JSON that the format allows, and its writer. */
+/* safetensors.c - a bounded scanner for the JSON that the safetensors format allows, and its
+ * writer. */
 #include "proto/safetensors.h"
 
 #include <string.h>
@@ -64,7 +65,7 @@ static void skip_space(struct scan *scan) {
     }
 }
 
-/* Consumes `wanted` (after space) if it is next. */
+/* Consumes `wanted` and the white space before it, if it is the next character. */
 static bool take(struct scan *scan, char wanted) {
     skip_space(scan);
     if (scan->at == scan->end || *scan->at != wanted) return false;
@@ -81,7 +82,7 @@ static bool is_hex(char digit) {
            (digit >= 'A' && digit <= 'F');
 }
 
-/* Skips an escape, of which the backslash has been read. */
+/* Skips the rest of an escape sequence, after its backslash. */
 static bool skip_escape(struct scan *scan) {
     if (scan->at == scan->end || *scan->at == '\0') return false;
     const char kind = *scan->at++;
@@ -92,7 +93,7 @@ static bool skip_escape(struct scan *scan) {
     return true;
 }
 
-/* A JSON string; `text` borrows the characters between its quotes. */
+/* Scans a JSON string; `text` borrows the characters between its quotes. */
 static enum tw_status scan_text(struct scan *scan, struct tw_safetensors_text *text) {
     TW_TRY(expect(scan, '"', "a string"));
     text->bytes = scan->at;
@@ -124,7 +125,7 @@ static enum tw_status scan_number(struct scan *scan, uint64_t *number) {
     return TW_OK;
 }
 
-/* [n, n, ...] of at most `capacity` numbers. */
+/* Scans an array of at most `capacity` numbers. */
 static enum tw_status scan_numbers(struct scan *scan, uint64_t *numbers, uint32_t capacity,
                                    uint32_t *count) {
     *count = 0;
@@ -142,7 +143,7 @@ static bool text_is(const struct tw_safetensors_text *text, const char *wanted) 
     return text->size == strlen(wanted) && memcmp(text->bytes, wanted, text->size) == 0;
 }
 
-/* A string, or a number, true, false or null, which are not told apart. */
+/* Skips a string, or any run of characters that can form a number, true, false or null. */
 static enum tw_status skip_scalar(struct scan *scan) {
     struct tw_safetensors_text text;
     if (scan->at < scan->end && *scan->at == '"') return scan_text(scan, &text);
@@ -162,7 +163,7 @@ static enum tw_status skip_key(struct scan *scan) {
 
 /* Skips any JSON value. */
 static enum tw_status skip_value(struct scan *scan) {
-    char closers[TW_SAFETENSORS_DEPTH_MAX]; /* (depth) of the open brackets */
+    char closers[TW_SAFETENSORS_DEPTH_MAX]; /* (depth) expected closing brackets, innermost last */
     for (uint32_t depth = 0;;) {
         const bool is_object = take(scan, '{');
         if (is_object || take(scan, '[')) {
@@ -184,7 +185,7 @@ static enum tw_status skip_value(struct scan *scan) {
 }
 
 /* Parses the value of __metadata__: null, or an object of strings. If a key occurs twice, its last
- * value counts. Pairs for which there is no room are dropped. */
+ * value counts. Pairs beyond TW_SAFETENSORS_METADATA_MAX are dropped. */
 static enum tw_status scan_metadata(struct scan *scan, struct tw_safetensors *st) {
     static const char NOTHING[] = "null";
     skip_space(scan);
@@ -245,12 +246,14 @@ static enum tw_status scan_shape(struct scan *scan, struct tw_safetensors *st,
     return TW_OK;
 }
 
-/* {"dtype":..,"shape":..,"data_offsets":..} in any order, each once, and fields of others. */
+/* Scans {"dtype":..,"shape":..,"data_offsets":..}: each key once, in any order. Skips unknown keys.
+ */
 static enum tw_status scan_tensor(struct scan *scan, struct tw_safetensors *st,
                                   struct tw_safetensors_tensor *tensor) {
     enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4 };
     unsigned seen = 0;
-    bool has_escape = false; /* in a key, which may be one of the three */
+    bool has_escape = false; /* the object has a key with an escape sequence, which may spell one of
+                                the three */
     if (take(scan, '[')) {
         st->is_unsupported = true;
         return tw_fail(scan->err, TW_CORRUPT,
@@ -343,7 +346,7 @@ static int compare_names(const struct tw_safetensors_tensor *a,
     return strcmp(a->name, b->name);
 }
 
-/* An empty tensor sorts before another one at the same offset. */
+/* Orders tensors by offset. An empty tensor sorts before another tensor at the same offset. */
 static int compare_places(const struct tw_safetensors_tensor *a,
                           const struct tw_safetensors_tensor *b) {
     if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
@@ -403,8 +406,8 @@ static enum tw_status check_size(const struct tw_safetensors_tensor *tensor, uin
     return TW_OK;
 }
 
-/* Of a name that is listed twice, the safetensors library takes the last tensor. Leaves the tensors
- * sorted by name. */
+/* Refuses a name that is listed twice; the safetensors library would use the last tensor of that
+ * name. Leaves the tensors sorted by name. */
 static enum tw_status check_names(struct tw_safetensors *st, struct tw_error *err) {
     sort_tensors(st->tensors, st->tensors_count, compare_names);
     for (uint32_t i = 1; i < st->tensors_count; i++) {
@@ -480,7 +483,8 @@ const struct tw_safetensors_text *tw_safetensors_metadata(const struct tw_safete
 
 struct sink {
     uint8_t *bytes;
-    size_t capacity, size; /* size may exceed the capacity; bytes beyond it are not written */
+    size_t capacity, size; /* size: bytes of the output, which may exceed capacity; bytes beyond it
+                              are not written */
 };
 
 static void put_bytes(struct sink *sink, const void *bytes, size_t size) {

@@ -1,4 +1,4 @@
-/* shard.c - heads of token shards to bytes and back. */
+/* shard.c - converts heads of token shards to bytes and back. */
 #include "proto/shard.h"
 
 #include <string.h>
@@ -13,9 +13,9 @@ enum {
     AT_TOKENS = 16,
     AT_DOCUMENTS = 24,
     AT_VOCAB = 32,
-    AT_SIDE = 36, /* 0 training, 1 held out */
+    AT_SIDE = 36, /* 0: training, 1: held out */
     AT_TOKENIZER = 40,
-    AT_SEPARATOR = 72, /* u32; all ones: none */
+    AT_SEPARATOR = 72, /* u32; all bits set: no separator */
     AT_SOURCE = 76,
     AT_NUMBER = 80,
     AT_ZERO = 84,

@@ -77,7 +77,7 @@ enum tw_status tw_shm_geometry_check(const struct tw_shm_geometry *geometry,
         return tw_fail(err, TW_PROTO, "shared memory has %llu bytes, its geometry needs %llu",
                        (unsigned long long)bytes_mapped, (unsigned long long)own.bytes);
     }
-    /* No padding in the struct: every field is a uint64_t. */
+    /* A byte comparison is valid: every field is a uint64_t, so the struct has no padding. */
     if (memcmp(geometry, &own, sizeof(own)) != 0) {
         return tw_fail(err, TW_PROTO,
                        "shared memory regions lie elsewhere than this release puts them: daemon "
@@ -133,7 +133,7 @@ static float *floats_at(const struct tw_shm *shm, uint64_t offset) {
 
 enum { AT_HOME = TW_FRAGMENTS_MAX };
 
-/* The fragment in the spare buffer. An invalid word reads as AT_HOME. */
+/* Returns the fragment in the spare buffer, or AT_HOME if there is none or the word is invalid. */
 static uint32_t displaced_of(const struct tw_shm *shm, uint64_t published) {
     const uint32_t low = (uint32_t)published;
     return low >= 1 && low <= shm->fragments_count ? low - 1 : AT_HOME;
@@ -162,7 +162,7 @@ void tw_shm_view(const struct tw_shm *shm, uint32_t fragment, struct tw_shm_view
     }
 }
 
-/* Writes before this store become visible before it, and later writes after it. */
+/* Release store: earlier writes become visible before it. The fence keeps later writes after it. */
 static void published_set(const struct tw_shm *shm, uint32_t low) {
     struct tw_shm_control *control = tw_shm_control(shm);
     const uint64_t old = atomic_load_explicit(&control->published, memory_order_relaxed);
@@ -228,7 +228,7 @@ static struct tw_snapshot_slot *slot_of(const struct tw_shm *shm, uint32_t slot)
     return &tw_shm_control(shm)->snapshots[slot];
 }
 
-/* Copies field by field, because the sequence number is atomic. */
+/* Copies field by field, because `seq` is atomic. */
 static void slot_copy(struct tw_snapshot_slot *to, const struct tw_snapshot_slot *from) {
     to->step = from->step;
     to->tokens = from->tokens;
@@ -240,7 +240,7 @@ static void slot_copy(struct tw_snapshot_slot *to, const struct tw_snapshot_slot
     memcpy(to->fragment_rounds, from->fragment_rounds, sizeof(to->fragment_rounds));
 }
 
-/* xxh64 over the fields of a snapshot, with the xxh64 of its data in place of the checksum. */
+/* xxh64 over a snapshot's fields, with the xxh64 of its data among them. */
 static uint64_t snapshot_checksum(const struct tw_shm *shm, uint32_t slot,
                                   const struct tw_snapshot_slot *meta) {
     const void *data = tw_shm_snapshot_data(shm, slot);
@@ -257,7 +257,7 @@ static uint64_t snapshot_checksum(const struct tw_shm *shm, uint32_t slot,
 void tw_shm_snapshot_begin(const struct tw_shm *shm, uint32_t slot) {
     struct tw_snapshot_slot *page = slot_of(shm, slot);
     const uint64_t seq = atomic_load_explicit(&page->seq, memory_order_relaxed);
-    /* If a kill interrupted the last write, the sequence is odd already and stays odd. */
+    /* If the last write was interrupted by a kill, the sequence is already odd and stays odd. */
     atomic_store_explicit(&page->seq, seq | 1, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst);
 }
@@ -310,7 +310,8 @@ uint32_t tw_shm_snapshot_oldest(const struct tw_shm *shm) {
     return oldest;
 }
 
-/* Merges in a pause change theta without a step, so the rounds decide between equal steps. */
+/* Snapshots of the same step are ordered by their rounds: a merge during a pause changes theta
+ * without a step. */
 static bool is_newer(const struct tw_snapshot_slot *a, const struct tw_snapshot_slot *b) {
     uint64_t a_rounds = 0, b_rounds = 0;
     for (uint32_t p = 0; p < TW_FRAGMENTS_MAX; p++) {

@@ -75,7 +75,7 @@ static char lower(char c) {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-/* Value of a digit, or -1. */
+/* Returns the value of a base32 digit, or -1. */
 static int digit(char c) {
     c = lower(c);
     if (c == 'i' || c == 'l') c = '1';
@@ -107,7 +107,7 @@ static enum tw_status digits_read(const char *text, uint8_t bytes[BYTES_MAX], si
         bytes[(*size)++] = (uint8_t)(held >> bits);
         held &= (1u << bits) - 1;
     }
-    /* Every ticket has one spelling only, so the unused bits of the last digit must be 0. */
+    /* The unused bits of the last digit must be 0, so that every ticket has one spelling. */
     if (bits >= 5 || held != 0)
         return tw_fail(err, TW_CONFIG, "its end is missing or has a typing error: %s", AGAIN);
     return TW_OK;
