@@ -2,7 +2,8 @@
  *
  * The canonical text (PROTOCOL.md section 4) is the line `thinwire-run 1\n`, then one line
  * `section.key = value\n` per key of tw_run_keys() (run_key.h), in table order. The run id is its
- * SHA-256. Reals are stored as whole millionths, so that text and bytes cannot disagree. */
+ * SHA-256. Real numbers are stored as whole millionths, so that a value and its text cannot
+ * disagree. */
 #ifndef TW_PROTO_RUN_RUN_H
 #define TW_PROTO_RUN_RUN_H
 
@@ -38,22 +39,23 @@ enum tw_topology {
     TW_TOPOLOGY_PAIR,  /* each node has its own anchor; every round merges two nodes */
     TW_TOPOLOGY_SOLO,  /* each node has its own anchor; nothing is merged while training */
 };
-/* Treatment of the work that a node sent, until the merge with it is applied. `Delta sent` is
- * anchor - theta at the time of sending. */
+/* How a node continues after it has sent Delta, until the merge is applied. `Delta sent` is anchor
+ * - theta at the time of sending; anchor' is the new anchor. */
 enum tw_sent {
-    TW_SENT_MIX,     /* train on; at the merge theta = mix theta + (1 - mix) anchor' */
+    TW_SENT_MIX,     /* train on; at the merge theta = mix * theta + (1 - mix) * anchor' */
     TW_SENT_KEEP,    /* train on; at the merge theta += anchor' - anchor + Delta sent: the merge
                         replaces the work sent, and no step is lost */
     TW_SENT_RESTART, /* continue from the anchor; at the merge theta += anchor' - anchor */
-    TW_SENT_EAGER,   /* as restart, but from the anchor plus the node's own, weighted part of the
+    TW_SENT_EAGER,   /* as restart, but from the anchor plus the node's own weighted share of the
                         coming merge: Eager updates, arXiv 2502.12996 */
 };
 enum tw_outer_rule { TW_OUTER_NESTEROV, TW_OUTER_HEAVYBALL };
 enum tw_merge {
     TW_MERGE_MEAN,
-    TW_MERGE_RDA,     /* averages directions and norms separately: Decoupled DiLoCo */
-    TW_MERGE_TRIMMED, /* mean per coordinate, without the quarter of values at each end */
-    TW_MERGE_MEDIAN,  /* per coordinate */
+    TW_MERGE_RDA,     /* averages directions and norms separately, as in Decoupled DiLoCo */
+    TW_MERGE_TRIMMED, /* mean per coordinate, without the lowest and the highest quarter of the
+                         values */
+    TW_MERGE_MEDIAN,  /* median per coordinate */
     TW_MERGE_CLIPPED, /* centred clipping around the median */
 };
 enum tw_weights { TW_WEIGHTS_EQUAL, TW_WEIGHTS_TOKENS, TW_WEIGHTS_TOKENS_RATE };
@@ -84,8 +86,10 @@ struct tw_run {
 
     struct {
         enum tw_family family;
-        char tensors[TW_TENSORS_TEXT_BYTES]; /* family tensors: tensor_list.h; else empty */
-        struct tw_id base; /* hash of the frozen weights beside the run's tensors; zero = any */
+        char tensors[TW_TENSORS_TEXT_BYTES]; /* family tensors: list of names and shapes
+                                                (tensor_list.h); else empty */
+        struct tw_id
+            base; /* hash of the frozen weights that the run's tensors extend; zero = any */
         uint32_t layers, width, heads;
         uint32_t kv_heads, head_size, ffn; /* 0 = the family's default: tw_run_shape */
         uint32_t context, vocab;
@@ -94,28 +98,31 @@ struct tw_run {
         /* llama only: */
         enum tw_answer qk_norm, qkv_bias;
         uint32_t rope_theta;
-        uint32_t rope_factor_millionths; /* Llama 3's frequency scaling; 1 = none */
+        uint32_t rope_factor_millionths; /* Llama 3's RoPE frequency scaling; 1 = none */
         uint32_t rope_low_millionths, rope_high_millionths, rope_original;
         uint64_t seed; /* seed of the initial weights */
     } model;
 
     struct {
         enum tw_tokenizer_kind tokenizer;
-        enum tw_form form;   /* kind of file that sha256 names: a text, or the index of a dataset */
+        enum tw_form form;   /* kind of file that sha256 identifies: a text, or the index of a
+                                dataset */
         struct tw_id sha256; /* zero = any text */
         uint32_t heldout_millionths;    /* fraction that is never trained on */
-        enum tw_documents documents;    /* whether a token attends to documents before its own */
+        enum tw_documents documents;    /* masked: no token attends to documents before its own */
         uint32_t separator;             /* masked: the token that begins a document */
-        uint32_t curriculum_millionths; /* fraction of a node's tokens over which windows go from
-                                           easy to hard */
+        uint32_t curriculum_millionths; /* fraction of a node's tokens over which the training
+                                           windows go from easy to hard */
     } data;
 
     struct {
         uint32_t batch;         /* sequences per inner step and node */
-        uint64_t tokens;        /* budget of the whole run: the run clock ends at this value */
-        uint64_t warmup_tokens; /* linear warm-up on the run clock */
-        uint32_t lr_millionths; /* peak of the inner learning rate */
-        uint32_t lr_final_millionths; /* end of the schedule, as a fraction of the peak */
+        uint64_t tokens;        /* token budget of the whole run: it ends when the run clock reaches
+                                   this value */
+        uint64_t warmup_tokens; /* tokens of the run clock over which the learning rate rises
+                                   linearly */
+        uint32_t lr_millionths; /* peak inner learning rate */
+        uint32_t lr_final_millionths; /* final learning rate, as a fraction of the peak */
         enum tw_schedule schedule;
         /* schedule wsd: last fraction of the budget, over which the learning rate falls */
         uint32_t wsd_decay_millionths;
@@ -123,32 +130,33 @@ struct tw_run {
         uint32_t beta1_millionths, beta2_millionths;
         uint32_t muon_momentum_millionths;
         uint32_t decay_millionths;  /* weight decay on matrices */
-        uint32_t clip_millionths;   /* global gradient norm; 0 = no clip */
-        uint32_t z_loss_millionths; /* weight of log^2 of the softmax normaliser in the loss */
+        uint32_t clip_millionths;   /* largest norm of the whole gradient; 0 = no clipping */
+        uint32_t z_loss_millionths; /* weight in the loss of the squared log of the softmax
+                                       normaliser */
     } train;
 
     struct {
         enum tw_preset preset;
         enum tw_topology topology;
-        uint32_t nodes;               /* nodes planned to train at a time; never enforced */
+        uint32_t nodes; /* planned number of nodes that train at a time; not enforced */
         uint32_t together_millionths; /* group: fraction of the budget that nodes train together */
         uint32_t fragments;
         enum tw_pattern pattern;
         uint32_t period;  /* H: inner steps between two merges of one fragment */
         uint32_t overlap; /* tau: least number of inner steps from sending to applying */
         enum tw_sent sent;
-        uint32_t mix_millionths; /* alpha: weight of the local parameters at a merge */
+        uint32_t mix_millionths; /* alpha: weight of the local parameters when a merge is applied */
         enum tw_merge merge;
         enum tw_weights weights;
         enum tw_outer_rule outer;
         uint32_t outer_lr_millionths;       /* eta */
-        uint32_t outer_momentum_millionths; /* mu, reached after outer_ramp outer steps */
-        uint32_t outer_ramp;           /* outer steps of a fragment over which mu rises from 0 */
-        uint32_t lead_millionths;      /* fraction of AdamW's first moment that a merge replaces */
-        uint32_t consensus_millionths; /* gamma: strength with which a pair's anchors are pulled
-                                          together */
+        uint32_t outer_momentum_millionths; /* mu, the momentum after outer_ramp outer steps */
+        uint32_t outer_ramp;      /* outer steps of a fragment over which mu rises from 0 */
+        uint32_t lead_millionths; /* fraction of AdamW's first moment that a merge replaces */
+        uint32_t
+            consensus_millionths; /* gamma: strength that pulls the anchors of a pair together */
         uint32_t gap_penalty_millionths;    /* heavyball: kappa of the gap penalty */
-        uint32_t momentum_clip_millionths;  /* heavyball: bound of the momentum; 0 = none */
+        uint32_t momentum_clip_millionths;  /* heavyball: bound on the momentum; 0 = none */
         enum tw_codec_id codec;             /* codec of outer gradients */
         enum tw_codec_id result;            /* codec of merged outer gradients */
         uint32_t feedback_millionths;       /* beta of error feedback; 0 = none */
@@ -156,8 +164,8 @@ struct tw_run {
         enum tw_pace pace;
         uint32_t pace_ms;  /* clock: time between two rounds of any fragment */
         uint32_t quorum;   /* contributors needed before the grace starts */
-        uint32_t grace_ms; /* upper bound of the adaptive grace */
-        uint32_t members;  /* roster size limit, <= TW_MEMBERS_MAX */
+        uint32_t grace_ms; /* longest grace: the adaptive wait for late contributors */
+        uint32_t members;  /* largest roster, at most TW_MEMBERS_MAX */
     } sync;
 
     struct {
@@ -166,17 +174,18 @@ struct tw_run {
     } security;
 };
 
-/* A small model and the `streaming` preset: the starting point of `thinwire run new`. */
+/* Sets every key to its default: a small model and the `streaming` preset. `thinwire run new`
+ * starts from these. */
 void tw_run_defaults(struct tw_run *run);
 
-/* Sets one key ("sync.period") from text, with the key's checks and units. TW_CONFIG with a
- * sentence that names key, value and accepted values (or a similar key for an unknown one); *run is
- * then unchanged. Setting sync.preset only records the name: call tw_run_apply_preset afterwards.
- */
+/* Sets one key ("sync.period") from text, with the key's checks and units. On failure returns
+ * TW_CONFIG and leaves *run unchanged. The message names key, value and accepted values or, for an
+ * unknown key, a similar one. Setting sync.preset only records the name: call tw_run_apply_preset
+ * afterwards. */
 enum tw_status tw_run_set(struct tw_run *run, const char *key, const char *value,
                           struct tw_error *err);
 
-/* Sizes derived from the model's keys, with the family's default where a key is 0. */
+/* Sizes derived from the model's keys; a key of 0 means the family's default. */
 struct tw_run_shape {
     uint32_t heads, kv_heads, head_size;
     uint32_t q_width, kv_width; /* heads * head_size, kv_heads * head_size */
@@ -184,16 +193,17 @@ struct tw_run_shape {
 };
 struct tw_run_shape tw_run_shape(const struct tw_run *run);
 
-/* Sets every model.* key but the seed, and data.tokenizer, to a well-known shape such as
- * "gpt2-124m" or "llama-1b": run_model.c. TW_CONFIG for an unknown name; *run is then unchanged. */
+/* Sets data.tokenizer, and every model.* key except the seed, to a well-known shape such as
+ * "gpt2-124m" or "llama-1b": run_model.c. Returns TW_CONFIG for an unknown name and leaves *run
+ * unchanged. */
 enum tw_status tw_run_apply_model(struct tw_run *run, const char *name, struct tw_error *err);
 
-/* Makes the run one of any model: family tensors with this list of tensors (tensor_list.h). The
- * keys that only our engine reads take the least value that they accept. TW_CONFIG names the
- * entry; *run is then unchanged. */
+/* Turns the run into a run of any model: family tensors, with this list of tensors (tensor_list.h).
+ * Keys that only this project's engine reads are set to their least accepted values. On failure
+ * returns TW_CONFIG, names the entry and leaves *run unchanged. */
 enum tw_status tw_run_apply_tensors(struct tw_run *run, const char *tensors, struct tw_error *err);
 
-/* Name of shape `i`, smallest first; NULL past the last. */
+/* Returns the name of well-known shape `i`, smallest first; NULL past the last. */
 const char *tw_run_model_name(uint32_t i);
 
 /* Sets train.warmup_tokens to 1 % of the budget, or to 100 steps of each node if that is more, but
@@ -201,71 +211,77 @@ const char *tw_run_model_name(uint32_t i);
  */
 void tw_run_fit_warmup(struct tw_run *run);
 
-/* Sets every sync.* key but sync.nodes, sync.members, sync.pace and sync.interval to the preset's
- * row. The row is fitted to the model and to the planned number of outer steps (run_preset.c). It
- * is also fitted to the earlier sync.codec and sync.topology: a coarse codec and pairs need a
- * shorter period. */
+/* Sets every sync.* key except sync.nodes, sync.members, sync.pace and sync.interval to the
+ * preset's row. The row is fitted to the model and to the planned number of outer steps
+ * (run_preset.c). It also depends on the previous sync.codec and sync.topology: a coarse codec and
+ * pairs need a shorter period. */
 void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset);
 
-/* Adapts the preset's row after other keys were set. If the number of fragments does not divide the
- * period, the one of the two keys that was not set is changed. Overlap and outer constants follow
- * sync.period, sync.fragments and sync.codec. Keys that contradict the new topology, rule or codec
- * are reset: lead outside groups, merge rules of groups in pairs, and feedback 0 with a codec that
- * needs feedback. Keys that were set explicitly must be set again afterwards. */
+/* Adapts the preset's row after other keys were set. If sync.fragments does not divide sync.period,
+ * the one of the two that was not set is changed. Overlap and outer constants follow sync.period,
+ * sync.fragments and sync.codec. Keys that contradict the new topology, rule or codec are reset:
+ * lead outside groups, merge rules of groups in pairs, and feedback 0 with a codec that needs
+ * feedback. Keys that were set explicitly must be set again afterwards. */
 void tw_run_refit(struct tw_run *run);
 
-/* Value of the run clock, in tokens, up to which nodes merge; after that each trains alone. */
+/* Returns the value of the run clock, in tokens, up to which nodes merge. After it each node trains
+ * alone. */
 uint64_t tw_run_together_tokens(const struct tw_run *run);
 
-/* Planned outer steps of each fragment: tokens / (batch context nodes period). 0 if the run ends
- * before the first one. An estimate: the number of nodes that will come is not known. */
+/* Returns the planned outer steps of each fragment: tokens / (batch * context * nodes * period),
+ * with the tokens that nodes train together. 0 if the run ends before the first one. The real
+ * number depends on how many nodes take part. */
 uint64_t tw_run_outer_steps(const struct tw_run *run);
 
-/* Clock pace: time of an inner step at the planned speed; sync.period steps take sync.interval x
- * sync.fragments. 0 with pace steps, because no speed is planned then. */
+/* With sync.pace = clock: returns the time of an inner step at the planned speed, at which
+ * sync.period steps take sync.interval * sync.fragments. Returns 0 with sync.pace = steps, which
+ * plans no speed. */
 uint64_t tw_run_step_us(const struct tw_run *run);
 
-/* Clock pace: makes sync.interval and sync.period consistent for nodes with steps of step_us (> 0).
- * The interval is computed from the period. If the interval was set (has_interval), the period and
- * all keys that depend on it are computed from the interval. */
+/* With sync.pace = clock: makes sync.interval and sync.period consistent for nodes whose inner
+ * steps take step_us (> 0). The interval is computed from the period. If the interval was set
+ * (has_interval), the period and all keys that depend on it are computed from the interval. */
 void tw_run_fit_clock(struct tw_run *run, uint64_t step_us, bool has_interval);
 
-/* Checks the range of every key and the relations between keys: kv_heads divide heads, fragments
- * divide period, overlap < period / fragments, ... TW_CONFIG. */
+/* Checks the range of every key and the relations between keys: kv_heads divides heads, fragments
+ * divides period, overlap < period / fragments, ... Returns TW_CONFIG if one is violated. */
 enum tw_status tw_run_check(const struct tw_run *run, struct tw_error *err);
 
-/* TW_CONFIG for family tensors: only a trainer of the user's own knows such a model. For users of
- * our engine. */
+/* Returns TW_CONFIG for family tensors: this project's engine cannot train such a model, only the
+ * user's own trainer can. */
 enum tw_status tw_run_check_engine(const struct tw_run *run, struct tw_error *err);
 
-/* True if the trainer of a run of any model brings its data: no node has or fetches any. */
+/* Returns true if the run is of any model and the trainer has its own data: no node stores or
+ * fetches any. */
 bool tw_run_has_own_data(const struct tw_run *run);
 
-/* Canonical text without NUL; *size_out <= TW_MANIFEST_BYTES_MAX. Cannot fail on a checked run. */
+/* Writes the canonical text without NUL; *size_out <= TW_MANIFEST_BYTES_MAX. Cannot fail on a
+ * checked run. */
 void tw_run_encode(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out);
 
-/* Strict inverse of encode: only canonical bytes are accepted; then tw_run_check. TW_CONFIG, or
+/* Decodes canonical text and nothing else, then calls tw_run_check. Returns TW_CONFIG, or
  * TW_VERSION for a manifest of another version; *run is then undefined. */
 enum tw_status tw_run_decode(const char *text, size_t size, struct tw_run *run,
                              struct tw_error *err);
 
 /* Reads a run file that a person edits: canonical text plus comments (`#`), blank lines, spaces and
- * human units, with keys in any order. Missing keys take tw_run_defaults, those of sync.* the row
- * of the named preset. A file counts as truncated if it has more than a few keys, and these are the
- * first of the table in their order. TW_CONFIG names the line. */
+ * convenient units, with keys in any order. A missing sync.* key gets its value from the named
+ * preset, any other missing key from tw_run_defaults. A file counts as truncated if it has more
+ * than a few keys, and these are the first keys of the table, in order. The TW_CONFIG error names
+ * the line. */
 enum tw_status tw_run_read(const char *text, size_t size, struct tw_run *run, struct tw_error *err);
 
-/* Like tw_run_read, but without the check for truncation: for text written by a version with fewer
- * keys. */
+/* Like tw_run_read, but without the check for truncation: for text written by a version that had
+ * fewer keys. */
 enum tw_status tw_run_read_older(const char *text, size_t size, struct tw_run *run,
                                  struct tw_error *err);
 
-/* Writes a run file with a help comment above every key, without the keys that only our engine
- * reads in a run of any model; inverse of tw_run_read on a checked run. */
+/* Writes a run file with a help comment above every key; inverse of tw_run_read on a checked run.
+ * In a run of any model, keys that only this project's engine reads are left out. */
 void tw_run_write(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out);
 
-/* SHA-256 of the canonical text. In the library tw_proto, because it needs tw_hash; all other
- * functions are in tw_run. */
+/* Returns the SHA-256 of the canonical text. It is in the library tw_proto, because it needs
+ * tw_hash; all other functions are in tw_run. */
 struct tw_id tw_run_id(const struct tw_run *run);
 
 #endif

@@ -3,10 +3,10 @@
  *
  *     model.embed_tokens.weight:32000x2048 model.layers.{0-15}.mlp.up_proj.weight:8192x2048
  *
- * Entries are separated by one blank. A pair of braces holds the numbers of layers or experts that
- * share the entry: numbers and ranges, ascending. Neighbours with the same text up to a closing
- * brace form a group. A group is expanded number by number: all its tensors of one layer, then all
- * of the next layer. */
+ * Entries are separated by one blank. Braces enclose the numbers of the layers or experts that
+ * share the entry: numbers and ranges, ascending. Neighbouring entries with the same text up to a
+ * closing brace form a group. A group is expanded number by number: all its tensors of one layer,
+ * then all of the next layer. */
 #ifndef TW_PROTO_RUN_TENSOR_LIST_H
 #define TW_PROTO_RUN_TENSOR_LIST_H
 
@@ -16,8 +16,8 @@
 #include "base/status.h"
 
 enum {
-    TW_TENSOR_BRACES_MAX = 2,      /* layers and experts */
-    TW_TENSOR_NUMBER_MAX = 999999, /* number of a layer or an expert */
+    TW_TENSOR_BRACES_MAX = 2,      /* pairs of braces in a name: layers and experts */
+    TW_TENSOR_NUMBER_MAX = 999999, /* largest number of a layer or an expert */
 };
 
 /* Largest number of elements of all tensors together. */
@@ -25,20 +25,21 @@ enum {
 
 struct tw_tensor_shape {
     uint32_t rank;                      /* 1 to TW_TENSOR_RANK_MAX */
-    uint32_t sides[TW_TENSOR_RANK_MAX]; /* each at least 1, 0 past the rank; row-major */
+    uint32_t sides[TW_TENSOR_RANK_MAX]; /* sizes of the dimensions, each at least 1, then zeros;
+                                           row-major */
 };
 
-/* Elements of the shape: below 2^40 for a shape of a checked list. */
+/* Returns the number of elements, below 2^40 for a shape of a checked list. */
 uint64_t tw_tensor_shape_elements(const struct tw_tensor_shape *shape);
 
 struct tw_tensor_list_size {
     uint32_t tensors; /* at most TW_TENSORS_MAX */
-    uint32_t layers;  /* the most numbers in the first braces of a name; 1 without braces */
+    uint32_t layers;  /* largest count of numbers in the first braces of a name; 1 without braces */
     uint64_t elements;
 };
 
-/* Checks the text: TW_CONFIG with a sentence that names the entry, unless it is a list of at least
- * one tensor, within every bound, with different names. *size is then set. */
+/* Checks that the text is a list of at least one tensor, within every bound and without duplicate
+ * names, and sets *size. Returns TW_CONFIG otherwise; the message names the entry. */
 enum tw_status tw_tensor_list_check(const char *text, struct tw_tensor_list_size *size,
                                     struct tw_error *err);
 
@@ -49,8 +50,8 @@ void tw_tensor_list_expand(const char *text,
                                         const struct tw_tensor_shape *shape),
                            void *self);
 
-/* Writes a number of a tensor's name in decimal, at most 20 digits, without NUL. Returns its end.
- */
+/* Writes a number in decimal, at most 20 digits, without NUL. Returns the address after the last
+ * digit. */
 char *tw_tensor_append_number(char *to, uint64_t number);
 
 #endif
