@@ -11,12 +11,12 @@ static char *append_text(char *to, const char *from) {
     return to;
 }
 
-/* Sizes of a tensor's sides. Each is a number of the run, such as the width. */
+/* Names for the sizes of a tensor's dimensions, each computed from the run. */
 enum size { NONE, WIDTH, Q, KV, QKV, FFN, HEAD, SIZES_COUNT };
 
 struct row {
     const char *name;
-    enum size rows, cols; /* cols NONE: a vector */
+    enum size rows, cols; /* cols = NONE: a vector */
     enum { ALWAYS, IF_QKV_BIAS, IF_QK_NORM } when;
     bool is_residual;
 };
@@ -57,9 +57,10 @@ static const struct row llama_rows[] = {
 
 /* Names of the tensors in each model family. */
 static const struct family {
-    const char *layer; /* text before a layer's number in a name */
+    const char *layer; /* text before the layer number in a tensor's name */
     const struct row *rows;
-    const char *tokens, *positions, *norm_weight, *norm_bias; /* NULL: the family has none */
+    const char *tokens, *positions, *norm_weight,
+        *norm_bias; /* NULL: the family has no such tensor */
 } families[] = {
     [TW_FAMILY_GPT2] = {"h.", gpt2_rows, "wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias"},
     [TW_FAMILY_LLAMA] = {"model.layers.", llama_rows, "model.embed_tokens.weight", NULL,
@@ -124,13 +125,13 @@ static void add_layer(struct tw_layout *layout, const struct tw_run *run, uint32
 }
 
 static uint32_t fragment_of_layer(const struct tw_run *run, uint32_t layer) {
-    const uint32_t shared = run->sync.fragments - 1; /* fragments that hold layers */
+    const uint32_t shared = run->sync.fragments - 1; /* number of fragments that contain layers */
     if (shared == 0) return 0;
     if (run->sync.pattern == TW_PATTERN_STRIDED) return 1 + layer % shared;
     return 1 + (uint32_t)((uint64_t)layer * shared / run->model.layers);
 }
 
-/* Gives every tensor its offset: fragment after fragment, model order within each. */
+/* Assigns every tensor its offset: fragment after fragment, within each in the model's order. */
 static void place(struct tw_layout *layout) {
     uint64_t at = 0;
     for (uint32_t fragment = 0; fragment < layout->fragments_count; fragment++) {
@@ -148,9 +149,9 @@ static void place(struct tw_layout *layout) {
     layout->elements = at;
 }
 
-/* ---- fragments that are cut inside tensors --------------------------------------------------- */
+/* ---- fragments that begin inside tensors ----------------------------------------------------- */
 
-/* Cuts the sequence of tensors, whose offsets are set, into equal ranges. */
+/* Divides the sequence of tensors, whose offsets are set, into fragments of equal size. */
 static void cut(struct tw_layout *layout) {
     layout->is_cut = true;
     const uint64_t units = (layout->params + TW_PART_ALIGN - 1) / TW_PART_ALIGN;
@@ -164,7 +165,8 @@ static void cut(struct tw_layout *layout) {
     }
 }
 
-/* Whole layers, or an embedding, may be larger than one transfer between nodes. */
+/* Returns true if a fragment of whole layers or an embedding is too large for one payload, and
+ * equal ranges are not. */
 static bool must_cut(const struct tw_layout *layout) {
     bool is_large = false;
     for (uint32_t p = 0; p < layout->fragments_count; p++)
@@ -173,7 +175,8 @@ static bool must_cut(const struct tw_layout *layout) {
     return is_large && tw_layout_fragments_least(layout->params) <= layout->fragments_count;
 }
 
-/* Gives every tensor its offset in one sequence, in the model's order. */
+/* Assigns every tensor its offset in one sequence, in the model's order, and divides that into
+ * fragments. */
 static void place_in_sequence(struct tw_layout *layout) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < layout->tensors_count; i++) {
@@ -302,7 +305,7 @@ void tw_layout_part(uint64_t elements, const uint32_t *weights, uint32_t parts_c
         own = 1;
         total = parts_count;
     }
-    /* units < 2^17 and sums < 2^36, so the products fit. */
+    /* units < 2^17 and sums of weights < 2^36, so the products fit. */
     const uint64_t units = elements / TW_PART_ALIGN;
     const uint64_t first = units * before / total, last = units * (before + own) / total;
     *begin = first * TW_PART_ALIGN;

@@ -23,7 +23,7 @@ enum tw_status tw_model_kind(const struct tw_run *run, struct tw_model_kind *kin
     return TW_OK;
 }
 
-/* Text under construction. Its room suffices for every model, which is asserted. */
+/* Text being built. Its buffer is large enough for every model, which is asserted. */
 struct text {
     char *bytes;
     size_t size;
@@ -60,7 +60,8 @@ static void put_number(struct text *text, const char *key, uint64_t value) {
     put_literal(text, key, number);
 }
 
-/* Writes a decimal point even for whole numbers: readers tell floats from integers by it. */
+/* Writes a decimal point even for whole numbers, because readers distinguish floats from integers
+ * by it. */
 static void put_real(struct text *text, uint64_t millionths) {
     char number[TW_DECIMAL_BYTES];
     tw_value_format(millionths, 6, "", number);

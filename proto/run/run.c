@@ -9,7 +9,7 @@
 static const char first_line[] = "thinwire-run 1\n";
 enum { FIRST_LINE_BYTES = sizeof(first_line) - 1, KEYS_MAX = 128 };
 
-/* Longest line of a run file, with NUL: model.tensors. */
+/* Longest line of a run file, including NUL: that of model.tensors. */
 enum { LINE_BYTES_MAX = TW_TENSORS_TEXT_BYTES + 256 };
 
 static const char *section_title(const char *key) {
@@ -138,7 +138,7 @@ enum tw_status tw_run_check(const struct tw_run *run, struct tw_error *err) {
 
 /* ---- struct to text ------------------------------------------------------------------------ */
 
-/* Text under construction. */
+/* Text being built. */
 struct text {
     char *bytes;
     size_t size;
@@ -211,7 +211,8 @@ enum tw_status tw_run_set(struct tw_run *run, const char *key, const char *value
                    key);
 }
 
-/* One line of a run file, split at `=`, without comment and spaces. Both empty: a blank line. */
+/* One line of a run file, split at `=`, without comment and surrounding spaces. Of a blank line,
+ * both are empty. */
 struct line {
     char key[LINE_BYTES_MAX], value[LINE_BYTES_MAX];
 };
@@ -224,7 +225,7 @@ static void copy_trimmed(const char *from, size_t size, char to[LINE_BYTES_MAX])
     to[size] = '\0';
 }
 
-/* Takes the next line from text[*at .. size). `number` is its line number, for messages. */
+/* Reads the next line of text[*at .. size). `number` is its line number, for messages. */
 static enum tw_status next_line(const char *text, size_t size, size_t *at, unsigned number,
                                 struct line *line, struct tw_error *err) {
     const char *from = text + *at;
@@ -258,8 +259,8 @@ struct lines {
     uint32_t count;
 };
 
-/* A short run file is written by hand and omits keys that keep their default. A file with the first
- * keys in their order and then no more was truncated. */
+/* Refuses a truncated file: the first keys of the table in order, and no others. A short file
+ * passes, because people write run files that omit keys with default values. */
 static enum tw_status check_end(const struct lines *lines, const struct tw_run *run,
                                 struct tw_error *err) {
     enum { BY_HAND_MAX = 8 };
@@ -278,14 +279,14 @@ static enum tw_status check_end(const struct lines *lines, const struct tw_run *
                    keys[last].name, last + 1, keys_count);
 }
 
-/* Bytes of the mark with which some editors begin a file in UTF-8. */
+/* Returns the size of the byte order mark with which some editors begin a UTF-8 file. */
 static size_t mark_bytes(const char *text, size_t size) {
     static const char MARK[] = "\xEF\xBB\xBF";
     const size_t bytes = sizeof(MARK) - 1;
     return size >= bytes && memcmp(text, MARK, bytes) == 0 ? bytes : 0;
 }
 
-/* Sets every key in the file, and records its line in *lines. */
+/* Sets every key in the file, and records its line number in *lines. */
 static enum tw_status read_keys(const char *text, size_t size, struct lines *lines,
                                 struct tw_run *run, struct tw_error *err) {
     uint32_t keys_count;
@@ -340,7 +341,7 @@ static enum tw_status read_run(const char *text, size_t size, bool is_whole, str
                        TW_MANIFEST_BYTES_MAX, size);
     struct lines lines;
     tw_run_defaults(run);
-    /* The keys are read several times. The preset's row depends on keys of the file, the file
+    /* The keys are read three times. The preset's row depends on keys of the file, the file
      * overrides the row, and the rest of the row is then fitted to the file. */
     TW_TRY(read_keys(text, size, &lines, run, err));
     tw_run_clear_engine(run);

@@ -1,4 +1,4 @@
-/* run_id.c - the id of a run. Separate from run.c, because builds of the engine alone have no
+/* run_id.c - computes the id of a run. Separate from run.c, because engine-only builds have no
  * SHA-256. */
 #include "base/hash.h"
 #include "proto/run/run.h"

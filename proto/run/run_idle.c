@@ -1,5 +1,5 @@
-/* run_idle.c - finds keys without effect in a given kind of run. A person who writes such a key
- * expects an effect. */
+/* run_idle.c - finds keys that have no effect in a given kind of run. A person who writes such a
+ * key expects an effect. */
 #include "proto/run/run_key.h"
 
 #include <stdbool.h>

@@ -12,7 +12,7 @@
 struct preset {
     enum tw_topology topology;
     uint32_t together_millionths; /* 0: until the end */
-    uint32_t layers_per_fragment; /* 0: the model is one fragment */
+    uint32_t layers_per_fragment; /* 0: one fragment for the whole model */
     uint32_t period;
     uint32_t overlap; /* inner steps; WHOLE: until just before the fragment is sent again */
     enum tw_sent sent;
@@ -29,29 +29,32 @@ struct preset {
 
 #define WHOLE UINT32_MAX
 
-/* Sources of the constants (measurements: tests/RECORDS.md):
+/* Sources of the constants (measurements: tests/RECORDS.md). Losses are in nats per token. Pairs
+ * are (outer learning rate, outer momentum):
  *
  *   diloco      DiLoCo, arXiv 2311.08105: Nesterov (0.7, 0.9), whole model; period 30 as in
- *               arXiv 2503.09799. Steps made during the exchange are kept; the paper has none.
+ *               arXiv 2503.09799. Steps during the exchange are kept; in the paper there are none.
  *   streaming   Streaming DiLoCo, arXiv 2501.18512: Nesterov (0.4, 0.9), fragments of three layers,
- *               period 30, four bits; loss is flat in the overlap up to 5. The paper mixes at 0.5,
- *               which lowers the gain of the outer step. With the milder outer step of a short run,
- *               keeping every step was better by 3 %.
+ *               period 30, four bits; the loss does not depend on an overlap up to 5. The paper
+ *               mixes at 0.5, which lowers the gain of the outer step. With the milder outer step
+ *               of a short run, keeping every step was better by 3 %.
  *   eager       Eager updates, arXiv 2502.12996: as diloco, with a whole period of overlap and a
  *               shorter period in short runs (wanted_period).
  *   noloco      NoLoCo, arXiv 2506.10911: heavy ball (0.7, 0.5), consensus 0.7, period 50, shorter
  *               in short runs.
  *   co2         CO2, arXiv 2401.16265: heavy ball (1, 0.5), period 48, shorter in short runs, a
  *               whole period of overlap. The node's own share is applied at once, as with eager:
- *               the paper's restart from the anchor lost to a node alone in short runs. With that
- *               restart a gap penalty of 1 and a clip of 0.25 helped (3.17 nats to 2.88 and 2.39).
- *               Here they cost 2 and 7 % of the loss, and nothing at 0.1 and 3.
+ *               in short runs, the paper's restart from the anchor was worse than a node alone.
+ *               With that restart, a gap penalty of 1 improved the loss from 3.17 to 2.88, and a
+ *               clip of 0.25 to 2.39. Here these cost 2 and 7 % of the loss; a penalty of 0.1
+ *               and a clip of 3 cost nothing.
  *   decoupled   Decoupled DiLoCo, arXiv 2604.21428: many fragments, period 24, overlap 2, RDA,
- *               tokens^2 / steps. The paper gives no outer constants: those of streaming, except
- *               for the rate (nesterov_of).
+ *               weights tokens^2 / steps. The paper gives no outer constants: they are those of
+ *               streaming, except for the rate (nesterov_of).
  *   sparseloco  SparseLoCo, arXiv 2508.15706: period 30 (wanted_period), error feedback 0.95. The
  *               paper sends 64 of 4096 values and has no outer momentum. In runs of 40 and 160
- *               outer steps that lost to a node alone; 256 of 4096 with a mild momentum did not.
+ *               outer steps that was worse than a node alone; 256 of 4096 with a mild momentum
+ *               was not.
  *   local-sgd   Local SGD, arXiv 1805.09767: parameters are averaged, nothing else.
  *   btm         Branch-Train-Merge, arXiv 2208.03306: branches of one seed model are trained apart
  *               and merged at the end. The seed is trained together, as by diloco, for half of the
@@ -145,8 +148,8 @@ uint64_t tw_run_together_tokens(const struct tw_run *run) {
     enum { MILLION = 1000000 };
     const uint64_t tokens = run->train.tokens, share = run->sync.together_millionths;
     if (run->sync.topology == TW_TOPOLOGY_SOLO) return 0;
-    /* Quotient and rest are multiplied separately: the product of large token counts would
-     * overflow. */
+    /* Quotient and remainder are multiplied separately, because the product of large token counts
+     * would overflow. */
     return tokens / MILLION * share + tokens % MILLION * share / MILLION;
 }
 
@@ -181,18 +184,19 @@ static uint64_t line_at(const struct line *line, uint64_t x) {
 }
 
 /* Length of the run on a scale from 0 (too short for any momentum) to 1000 (long enough for the
- * published one). It is the lesser of two measures, from K planned outer steps and from H inner
- * steps between them. Measured with tests/bench/quality (a small model, periods 10 and 30):
+ * published momentum). It is the smaller of two values: one depends on K, the planned outer steps,
+ * the other on H, the inner steps between them. Measured with tests/bench/quality (a small model,
+ * periods 10 and 30). Pairs are (outer learning rate, outer momentum):
  *
  * Momentum helps from K = 20 on. At K = 40, (0.7, 0.7) is better than plain averaging and than
- * (0.4, 0.9) by 0.1 nats, whatever the warm-up of the inner rate: with 1, 2, 3 and 5 outer steps of
+ * (0.4, 0.9) by 0.1 nats, whatever the warm-up of the inner rate. With 1, 2, 3 and 5 outer steps of
  * warm-up, (0.7, 0.675) gave 2.138, 2.178, 2.143 and 2.077 nats, plain averaging 2.268, 2.290,
  * 2.223 and 2.150 (two seeds).
  *
- * If outer gradients are late, more than a mild momentum overshoots, because one outer step already
- * corrects most of the error. The effect grows with length: at K = 160, (1, 0) was better than
- * (0.74, 0.58) by 0.01 nats. At K = 25 any momentum is too much (`eager` 1.848 without, 1.916 with
- * (0.8, 0.45); `co2` 1.859 and 1.906).
+ * If outer gradients are late, anything above a mild momentum overshoots, because one outer step
+ * already corrects most of the error. The effect grows with length: at K = 160, (1, 0) was better
+ * than (0.74, 0.58) by 0.01 nats. At K = 25 any momentum is too much: `eager` gave 1.848 nats
+ * without and 1.916 with (0.8, 0.45), `co2` 1.859 and 1.906.
  *
  * If merges are so frequent that nodes hardly diverge, an amplified outer step only acts as a
  * larger inner rate: (0.4, 0.9) lost 1 nat at H = 2, K = 200, and 0.2 at H = 4, K = 100. */
@@ -218,15 +222,15 @@ struct rule {
 
 enum { PLAIN_LR = 1000000 };
 
-/* Plain averaging at length 0, then increasing momentum (nine tenths of it in the first half) up to
- * (0.7, 0.75), and from there to the published values at K = 1000. This holds for merges that are
- * timely and far apart (length > 500); for others the largest momentum is 0.675. K = 160, two
- * seeds: (0.7, 0.75) 1.601 nats, (0.7, 0.6) 1.616, (1, 0.4) 1.613, (0.4, 0.9) 1.641; K = 640:
- * 1.449, 1.482, 1.477, 1.465.
+/* Outer constants (eta, mu) for Nesterov momentum: plain averaging at length 0, then increasing
+ * momentum (nine tenths of it in the first half) up to (0.7, 0.75), and from there to the published
+ * values at K = 1000. The last step needs merges that are timely and far apart (length > 500); for
+ * others the largest momentum is 0.675. K = 160, two seeds: (0.7, 0.75) gave 1.601 nats, (0.7, 0.6)
+ * 1.616, (1, 0.4) 1.613, (0.4, 0.9) 1.641; at K = 640: 1.449, 1.482, 1.477, 1.465.
  *
- * RDA restores the size of a merge that averaging shrinks, so eta has its final value 0.4 from the
- * start: `decoupled`, K = 160, two seeds, (0.7, 0.75) 1.620, (0.4, 0.8) 1.576, (0.4, 0.9) 1.656;
- * the same order at K = 44. */
+ * Averaging shrinks a merge, and RDA restores its size, so with RDA eta has its final value 0.4
+ * early: `decoupled`, K = 160, two seeds, (0.7, 0.75) gave 1.620 nats, (0.4, 0.8) 1.576, (0.4, 0.9)
+ * 1.656. The order is the same at K = 44. */
 static struct rule nesterov_of(const struct preset *row, uint64_t planned, uint64_t length,
                                enum tw_merge merge) {
     static const struct line of_mean = {2, {{0, PLAIN_LR}, {500, 700000}}};
@@ -249,12 +253,14 @@ static struct rule heavyball_of(const struct preset *row, uint64_t length) {
                          between(0, row->outer_momentum_millionths, line_at(&of_momentum, length))};
 }
 
-/* With a coarse codec, much of each outer gradient is sent later. The anchor lags behind by that
- * part, and momentum overshoots by it. With half a bit: (1, 0.6) gave 2.055 nats at K = 40, (0.85,
- * 0.45) 2.083, (1, 0.8) 2.15; at K = 160, 1.606, (1, 0.4) 1.619, (1, 0.75) 1.647. With RDA, less
- * momentum and rate are better with a coarse codec too: `decoupled` with half a bit, K = 44, two
- * seeds, topk256 and ecsq05: (1, 0.6) 2.062 and 2.047, (0.6, 0.6) 2.037 and 2.034, (0.4, 0.6) 2.082
- * and 2.098. */
+/* Outer constants (eta, mu) for coarse codecs. They send much of each outer gradient later: the
+ * anchor lags behind by that much, and momentum overshoots by it. With half a bit, (1, 0.6) gave
+ * 2.055 nats at K = 40, (0.85, 0.45) 2.083, (1, 0.8) 2.15; at K = 160, (1, 0.6) gave 1.606, (1,
+ * 0.4) 1.619, (1, 0.75) 1.647.
+ *
+ * With RDA, lower momentum and rate are better with a coarse codec, too: `decoupled` with half a
+ * bit, K = 44, two seeds, topk256 and ecsq05: (1, 0.6) gave 2.062 and 2.047 nats, (0.6, 0.6) 2.037
+ * and 2.034, (0.4, 0.6) 2.082 and 2.098. */
 static struct rule coarse_of(const struct preset *row, uint64_t length, enum tw_merge merge) {
     enum { MOST = 600000 };
     static const struct line of_momentum = {2, {{0, 0}, {500, 1000}}};
@@ -265,11 +271,14 @@ static struct rule coarse_of(const struct preset *row, uint64_t length, enum tw_
         between(0, published < MOST ? published : MOST, line_at(&of_momentum, length))};
 }
 
-/* Chooses the rule for fine codecs or that for coarse ones. How coarse `auto` will be depends on
- * each node's budget, which is not known beforehand: it gets the middle of both rules. Four nodes,
- * K = 40, two seeds, 0.2, 0.41, 1, 2 and 4 bits: 2.162, 2.117, 2.069, 2.031 and 2.018 nats; with
- * the fine rule 2.200, 2.142, 2.075, 2.043, 2.021, with the coarse one 2.148, 2.070, 2.057, 2.046,
- * 2.057. */
+/* Chooses the rule for fine or for coarse codecs. How coarse `auto` will be depends on each node's
+ * budget, which is not known beforehand, so it gets the mean of both rules. Losses of four nodes at
+ * K = 40, two seeds:
+ *
+ *   bits per element   0.2    0.41   1      2      4
+ *   mean of both       2.162  2.117  2.069  2.031  2.018 nats
+ *   fine rule          2.200  2.142  2.075  2.043  2.021
+ *   coarse rule        2.148  2.070  2.057  2.046  2.057 */
 static struct rule by_codec(enum tw_codec_id codec, struct rule fine, struct rule coarse) {
     if (!tw_run_is_coarse(codec)) return fine;
     if (codec != TW_CODEC_AUTO) return coarse;
@@ -277,20 +286,21 @@ static struct rule by_codec(enum tw_codec_id codec, struct rule fine, struct rul
                          between(fine.momentum, coarse.momentum, 500)};
 }
 
-/* Whether merges come a whole period late. `mix` must not have that overlap: mixing scales down all
- * steps since sending, which would be nearly all steps. */
+/* Returns true if merges arrive a whole period late. `mix` never has that overlap: mixing scales
+ * down all steps since sending, which would be nearly all steps. */
 static bool is_behind(const struct tw_run *run, const struct preset *row) {
     return row->overlap == WHOLE && run->sync.sent != TW_SENT_MIX;
 }
 
-/* The row that gives the outer constants. If a person set another outer rule, this row's constants
- * do not apply to it. */
+/* Returns the row that gives the outer constants. If the run file set another outer rule, `row` has
+ * no constants for it. */
 static const struct preset *rule_of(const struct tw_run *run, const struct preset *row) {
     if (run->sync.outer == row->outer || row->outer_momentum_millionths == 0) return row;
     return &presets[run->sync.outer == TW_OUTER_HEAVYBALL ? TW_PRESET_CO2 : TW_PRESET_DILOCO];
 }
 
-/* Outer learning rate and momentum for K planned outer steps per fragment.
+/* Sets outer learning rate eta, momentum mu and the momentum ramp for K planned outer steps per
+ * fragment.
  *
  * A steady outer gradient is amplified by eta / (1 - mu): 7 for Nesterov's published (0.7, 0.9), 4
  * for (0.4, 0.9). With few outer steps left, this gain overshoots. Within a run the momentum rises
@@ -314,8 +324,8 @@ static void fit_outer(struct tw_run *run, const struct preset *row) {
     run->sync.outer_ramp = rule.momentum > 0 ? (uint32_t)ramp : 0;
 }
 
-/* One fragment for the embeddings and one per `layers_per_fragment` layers. Limited so that a merge
- * is applied before the next one starts: period / fragments > overlap. */
+/* One fragment for the embeddings and one per `layers_per_fragment` layers. The number is limited
+ * so that a merge is applied before the next one starts: period / fragments > overlap. */
 static uint32_t wanted_fragments(uint32_t layers, const struct preset *row) {
     if (row->layers_per_fragment == 0) return 1;
     const uint32_t per_fragment = row->layers_per_fragment;
@@ -325,7 +335,8 @@ static uint32_t wanted_fragments(uint32_t layers, const struct preset *row) {
     return fragments < TW_FRAGMENTS_MAX ? fragments : TW_FRAGMENTS_MAX;
 }
 
-/* A large model is cut anywhere, into as many fragments as it needs. */
+/* A model too large for fragments of whole layers gets as many fragments as it needs; they may
+ * begin inside a tensor. */
 static uint32_t fit_family(const struct tw_run *run, const struct preset *row) {
     const uint32_t wanted = wanted_fragments(run->model.layers, row);
     const uint64_t least = tw_layout_fragments_least(tw_layout_family_params(run));
@@ -344,9 +355,9 @@ static uint32_t fit_fragments(const struct tw_run *run, const struct preset *row
     return fragments < TW_FRAGMENTS_MAX ? (uint32_t)fragments : TW_FRAGMENTS_MAX;
 }
 
-/* Two rounds are period / fragments steps apart. The overlap is the least time from sending to
+/* Rounds are period / fragments steps apart. The overlap is the shortest time from sending to
  * applying; on slow links a merge is applied later. With five steps between rounds, an overlap of
- * two costs 2 % of the loss, one costs 1 %. */
+ * two steps costs 2 % of the loss, one step costs 1 %. */
 static uint32_t fit_overlap(const struct tw_run *run, const struct preset *row) {
     enum { SHARE = 5, MOST = 100000 }; /* MOST: upper bound of the key */
     const uint32_t stride = run->sync.period / run->sync.fragments;
@@ -362,18 +373,18 @@ static const struct preset *row_of(enum tw_preset preset) {
     return &presets[preset];
 }
 
-/* Whether a node's work reaches other nodes slowly: most of it is sent later, merges come a period
- * late, or nodes merge two by two. */
+/* Returns true if a node's work reaches other nodes slowly: most of it is sent later, merges arrive
+ * a period late, or nodes merge in pairs. */
 static bool is_slow(const struct tw_run *run, const struct preset *row) {
     return tw_run_is_coarse(run->sync.codec) || tw_run_is_coarse(row->codec) ||
            row->overlap == WHOLE || row->topology == TW_TOPOLOGY_PAIR ||
            run->sync.topology == TW_TOPOLOGY_PAIR;
 }
 
-/* The period of the row, shortened in short runs if a node's work reaches other nodes slowly
- * (is_slow). With four nodes and 1200 steps, such presets were no better than a node alone (1.84
- * nats) with a period of 30 to 50 (sparseloco 1.92, co2 1.87, eager 1.84, noloco 1.83), and better
- * with 10 to 20 (1.72, 1.78, 1.80, 1.76). */
+/* Returns the row's period, shortened in short runs if a node's work reaches other nodes slowly
+ * (is_slow). With four nodes, 1200 steps and a period of 30 to 50, such presets were no better than
+ * a node alone (1.84 nats): sparseloco 1.92, co2 1.87, eager 1.84, noloco 1.83. With 10 to 20 they
+ * were better: 1.72, 1.78, 1.80, 1.76. */
 static uint32_t wanted_period(const struct tw_run *run, const struct preset *row) {
     enum { ENOUGH = 100, OFTEN = 10 };
     if (!is_slow(run, row)) return row->period;
@@ -383,7 +394,7 @@ static uint32_t wanted_period(const struct tw_run *run, const struct preset *row
     return period < row->period ? (uint32_t)period : row->period;
 }
 
-/* The nearest multiple of the number of fragments. */
+/* Returns the multiple of the number of fragments nearest to the wanted period. */
 static uint32_t fit_period(const struct tw_run *run, const struct preset *row, uint32_t fragments) {
     const uint32_t stride = (wanted_period(run, row) + fragments / 2) / fragments;
     return stride > 0 ? stride * fragments : fragments;
@@ -393,11 +404,12 @@ static uint32_t together_of(const struct preset *row) {
     return row->together_millionths > 0 ? row->together_millionths : 1000000;
 }
 
-/* Makes the number of fragments divide the period. If only one of the two was set, the other is
- * changed: the period to the nearest multiple, or the fragments to the next smaller divisor. */
+/* Makes the number of fragments divide the period. If the run file set only one of the two, the
+ * other is changed: the period to the nearest multiple, or the fragments to the next smaller
+ * divisor. */
 static void fit_division(struct tw_run *run, const struct preset *row) {
     if (run->sync.period % run->sync.fragments == 0) return;
-    struct tw_run applied = *run; /* the run as tw_run_apply_preset() saw it */
+    struct tw_run applied = *run; /* the run as it was during tw_run_apply_preset() */
     applied.sync.together_millionths = together_of(row);
     if (run->sync.period == fit_period(&applied, row, fit_fragments(run, row))) {
         run->sync.period = fit_period(run, row, run->sync.fragments);
@@ -417,12 +429,19 @@ static void yield_to_pair(struct tw_run *run, const struct preset *pair) {
     run->sync.momentum_clip_millionths = pair->momentum_clip_millionths;
 }
 
-/* Half of the quantisation error or more can stay in theta, unless the error waits so long to be
- * sent that nodes drift apart. This happens if only a few percent of the parameters are sent at a
- * time, and `auto` may be that coarse. Four nodes, K = 40, two seeds, shares 0, 0.3 and 0.6: ecsq05
- * 2.17, 2.06 (0.4) and 2.055 nats, topk64 2.285, 2.160 and 2.173, topk32 2.326, 2.235 and 2.348.
- * `auto`, with coarse_of, seed 1, 0.3 and 0.6: with 0.14 bits 2.231 and 2.375, 0.41 2.070 and
- * 2.113, 1 2.076 and 2.053, 2 2.060 and 2.048. */
+/* Share of the quantisation error that stays in theta. Half or more can stay, unless the error
+ * waits so long to be sent that nodes drift apart. This happens if only a few percent of the
+ * parameters are sent at a time, and `auto` may be that coarse. Losses in nats (four nodes, K = 40,
+ * two seeds; `auto` with coarse_of and one seed):
+ *
+ *   share         0      0.3          0.6
+ *   ecsq05        2.17   2.06 (0.4)   2.055
+ *   topk64        2.285  2.160        2.173
+ *   topk32        2.326  2.235        2.348
+ *   auto 0.14            2.231        2.375   (bits per element)
+ *   auto 0.41            2.070        2.113
+ *   auto 1               2.076        2.053
+ *   auto 2               2.060        2.048 */
 static uint32_t feedback_local_of(const struct tw_run *run) {
     enum { MOST = 600000, CAREFUL = 300000 };
     const enum tw_codec_id codec = run->sync.codec;
@@ -431,7 +450,7 @@ static uint32_t feedback_local_of(const struct tw_run *run) {
                                                                                           : MOST;
 }
 
-/* If a topology, rule or codec was set, the keys of the row that contradict it are reset.
+/* Resets the keys of the preset's row that contradict a topology, rule or codec in the run file.
  * run_sync.c then refuses only contradictions between keys that a person wrote. Returns the row
  * that gives overlap and outer constants. */
 static const struct preset *yield(struct tw_run *run, const struct preset *row) {
@@ -466,7 +485,7 @@ void tw_run_refit(struct tw_run *run) {
     fit_outer(run, rule);
 }
 
-/* The multiple of `unit` nearest to `value`, at least one and at most `most` of them. */
+/* Returns n, 1 to `most`, such that n * unit is nearest to `value`. */
 static uint64_t nearest(uint64_t value, uint64_t unit, uint64_t most) {
     const uint64_t count = (value + unit / 2) / unit;
     return count < 1 ? 1 : count < most ? count : most;
@@ -477,7 +496,7 @@ void tw_run_fit_clock(struct tw_run *run, uint64_t step_us, bool has_interval) {
         PERIOD_MAX = 1000000,
         PACE_MS_MIN = 10,
         PACE_MS_MAX = 86400000
-    }; /* bounds of sync.period and of the pace */
+    }; /* bounds of sync.period and sync.interval */
     TW_ASSERT(step_us > 0);
     if (run->sync.pace != TW_PACE_CLOCK) return;
     const uint32_t fragments = run->sync.fragments;

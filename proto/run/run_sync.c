@@ -1,4 +1,4 @@
-/* run_sync.c - combinations of sync.* keys that are refused, and why. */
+/* run_sync.c - refuses combinations of sync.* keys that cannot work, with the reason. */
 #include "proto/run/run_key.h"
 
 #include <stdbool.h>
@@ -6,7 +6,7 @@
 #include "proto/run/layout.h"
 #include "proto/run/tensor_list.h"
 
-/* No fragment may be empty. */
+/* Refuses more fragments than can be filled: no fragment may be empty. */
 static enum tw_status check_fragments(const struct tw_run *run, struct tw_error *err) {
     const uint32_t fragments = run->sync.fragments;
     if (run->model.family == TW_FAMILY_TENSORS) {
@@ -20,7 +20,8 @@ static enum tw_status check_fragments(const struct tw_run *run, struct tw_error 
                        fragments, (unsigned long long)size.elements, TW_PART_ALIGN,
                        (unsigned long long)most);
     }
-    /* A model that does not fit into so many transfers is cut inside layers (layout.h). */
+    /* A model whose whole layers need larger payloads than allowed has fragments that begin inside
+     * layers (layout.h), so it may have more. */
     const uint64_t least = tw_layout_fragments_least(tw_layout_family_params(run));
     if (fragments > run->model.layers + 1 && fragments > least)
         return tw_fail(err, TW_CONFIG,
@@ -57,14 +58,15 @@ static enum tw_status check_rounds(const struct tw_run *run, struct tw_error *er
     return TW_OK;
 }
 
-/* The value of a key as text. */
+/* Returns the value of a key as text. */
 static const char *word(const struct tw_run *run, const char *key, char text[TW_RUN_VALUE_BYTES]) {
     tw_run_key_format(tw_run_key_find(key), run, text);
     return text;
 }
 
-/* NoLoCo, arXiv 2506.10911: the mean of the nodes converges if mu < eta. By equation 74 with n = 2,
- * the nodes stay together if mu < gamma < sqrt(2 + mu^2). */
+/* NoLoCo, arXiv 2506.10911, with mu = outer momentum, eta = outer learning rate, gamma = consensus:
+ * the mean of the nodes converges if mu < eta. By equation 74 with n = 2, the nodes stay together
+ * if mu < gamma < sqrt(2 + mu^2). */
 static enum tw_status check_pair_rule(const struct tw_run *run, struct tw_error *err) {
     const uint64_t mu = run->sync.outer_momentum_millionths, gamma = run->sync.consensus_millionths;
     const uint64_t two = UINT64_C(2) * 1000000 * 1000000;
@@ -133,9 +135,9 @@ bool tw_run_is_robust(enum tw_merge merge) {
     return merge == TW_MERGE_TRIMMED || merge == TW_MERGE_MEDIAN || merge == TW_MERGE_CLIPPED;
 }
 
-/* Measured norm of the merge divided by the norm of the mean of the same payloads, for eight outer
- * gradients that share a tenth: topk64 .04 (median) and .11 (trimmed), ecsq05 .24 and .34, ecsq1
- * .59 and .66; int8 1.1. */
+/* Median and trimmed mean shrink a merge of sparse payloads. Measured norm of the merge divided by
+ * that of the mean of the same payloads, for eight outer gradients with a tenth in common: topk64
+ * 0.04 (median) and 0.11 (trimmed), ecsq05 0.24 and 0.34, ecsq1 0.59 and 0.66; int8 1.1. */
 bool tw_run_can_code(enum tw_merge merge, enum tw_codec_id codec) {
     if (merge != TW_MERGE_MEDIAN && merge != TW_MERGE_TRIMMED) return true;
     return codec == TW_CODEC_SIGN || !tw_run_is_coarse(codec);
@@ -195,9 +197,9 @@ static enum tw_status check_feedback(const struct tw_run *run, struct tw_error *
     return TW_OK;
 }
 
-/* A result codec may have any number of bits, because only its quantisation error matters: ecsq3,
- * at 3 bits, loses less than e3m0 at 4.25 (tests/RECORDS.md). From 2 bits down, the loss is a tenth
- * of a merge or more. */
+/* Any number of bits is allowed in sync.result, because only its quantisation error matters: ecsq3,
+ * at 3 bits, loses less than e3m0 at 4.25 (tests/RECORDS.md). With 2 bits or fewer, the loss is a
+ * tenth of a merge or more. */
 static enum tw_status check_codec(const struct tw_run *run, struct tw_error *err) {
     char text[TW_RUN_VALUE_BYTES];
     if (run->sync.topology == TW_TOPOLOGY_SOLO) return TW_OK;

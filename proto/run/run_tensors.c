@@ -1,5 +1,5 @@
-/* run_tensors.c - runs of any model: keys that only our engine reads, and relations between keys.
- */
+/* run_tensors.c - runs of any model: keys that only this project's engine reads, and relations
+ * between keys. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static const char *const engine_keys[] = {
     "train.clip",      "train.z_loss",    "sync.pattern",
 };
 
-/* Keys of the training data, which are the trainer's own unless data.sha256 names them. */
+/* Keys of the training data. Unless data.sha256 names that data, the trainer chooses its own. */
 static const char *const data_keys[] = {
     "model.vocab",    "data.tokenizer", "data.form",       "data.heldout",
     "data.documents", "data.separator", "data.curriculum",

@@ -21,7 +21,7 @@ static const struct tw_unit *find_unit(const char *text, const struct tw_unit *u
     return NULL;
 }
 
-/* Appends one digit to *value; false on overflow. */
+/* Appends one digit to *value. Returns false on overflow. */
 static bool push_digit(uint64_t *value, char digit) {
     const uint64_t add = (uint64_t)(digit - '0');
     if (*value > (UINT64_MAX - add) / 10) return false;

@@ -5,9 +5,9 @@
 
 #include "base/assert.h"
 
-/* One entry, as positions in the text. */
+/* One entry of the list, as positions in the text. */
 struct entry {
-    const char *name, *end; /* name with its braces; `end` is the colon after it */
+    const char *name, *end; /* name including braces; `end` is the colon after it */
     uint32_t braces_count;
     struct {
         const char *from, *end; /* text between the braces */
@@ -32,7 +32,7 @@ uint64_t tw_tensor_shape_elements(const struct tw_tensor_shape *shape) {
 
 /* ---- one entry ------------------------------------------------------------------------------- */
 
-/* Reads a decimal of at most `max` without leading zeros; false for anything else. */
+/* Reads a decimal of at most `max` without leading zeros. Returns false for any other text. */
 static bool take_number(const char **at, uint64_t max, uint64_t *number) {
     const char *from = *at;
     *number = 0;
@@ -45,7 +45,7 @@ static bool take_number(const char **at, uint64_t max, uint64_t *number) {
     return true;
 }
 
-/* The next number or range of the text between two braces. */
+/* Reads the next number or range between two braces. */
 static bool take_range(const char **at, uint64_t *first, uint64_t *last) {
     *last = 0;
     if (!take_number(at, TW_TENSOR_NUMBER_MAX, first)) return false;
@@ -55,15 +55,15 @@ static bool take_range(const char **at, uint64_t *first, uint64_t *last) {
     return take_number(at, TW_TENSOR_NUMBER_MAX, last) && *last > *first;
 }
 
-/* Counts the numbers between two braces. 0: they are not two or more, ascending, in the shortest
- * form. */
+/* Counts the numbers between two braces. Returns 0 unless they are two or more, ascending, in the
+ * shortest form. */
 static uint64_t count_numbers(const char *from, const char *end) {
     uint64_t count = 0, least = 0;
     for (;;) {
         uint64_t first, last;
         if (!take_range(&from, &first, &last) || from > end || first < least) return 0;
         count += last - first + 1;
-        least = last + 2; /* the number after `last` would lengthen the range */
+        least = last + 2; /* last + 1 is refused: the shortest form includes it in the range */
         if (from == end) return count >= 2 ? count : 0;
         if (*from++ != ',') return 0;
     }
@@ -110,7 +110,8 @@ static const char *take_shape(const char **at, struct tw_tensor_shape *shape) {
     return **at == '\0' || **at == ' ' ? NULL : "has characters after its shape";
 }
 
-/* Reads the entry at *at and the blank after it. Returns the reason why it cannot, or NULL. */
+/* Reads the entry at *at and the blank after it. Returns NULL, or the reason why it is malformed.
+ */
 static const char *take_entry(const char **at, struct entry *entry) {
     const char *why = take_name(*at, entry);
     if (why != NULL) return why;
@@ -125,7 +126,7 @@ static const char *take_entry(const char **at, struct entry *entry) {
 struct expansion {
     void (*take)(void *self, const char *name, const struct tw_tensor_shape *shape);
     void *self;
-    uint64_t numbers[TW_TENSOR_BRACES_MAX]; /* numbers that replace the braces */
+    uint64_t numbers[TW_TENSOR_BRACES_MAX]; /* numbers currently in place of the braces */
 };
 
 char *tw_tensor_append_number(char *to, uint64_t number) {
@@ -155,14 +156,14 @@ static void take_tensor(const struct expansion *expansion, const struct entry *e
     expansion->take(expansion->self, name, &entry->shape);
 }
 
-/* True if both names have the same text up to the closing brace of this level. */
+/* Returns true if both names have the same text up to the closing brace of this level. */
 static bool is_grouped(const struct entry *a, const struct entry *b, uint32_t level) {
     if (b->braces_count <= level) return false;
     const size_t size = (size_t)(a->braces[level].end - a->name);
     return size == (size_t)(b->braces[level].end - b->name) && memcmp(a->name, b->name, size) == 0;
 }
 
-/* End of the group that begins with the entry before `next`. */
+/* Returns the end of the group whose first entry is the one before `next`. */
 static const char *group_end(const struct entry *entry, const char *next, const char *end,
                              uint32_t level) {
     while (next < end) {
@@ -175,7 +176,8 @@ static const char *group_end(const struct entry *entry, const char *next, const 
     return next;
 }
 
-/* Expands the entries of [at, end). The braces of the first `level` levels have their numbers. */
+/* Expands the entries of [at, end). The numbers of the first `level` pairs of braces are already
+ * chosen. */
 static void expand(struct expansion *expansion, const char *at, const char *end, uint32_t level) {
     while (at < end) {
         struct entry entry;
@@ -193,7 +195,8 @@ static void expand(struct expansion *expansion, const char *at, const char *end,
             (void)take_range(&range, &first, &last);
             for (uint64_t n = first; n <= last; n++) {
                 expansion->numbers[level] = n;
-                expand(expansion, at, next, level + 1); /* at most TW_TENSOR_BRACES_MAX deep */
+                expand(expansion, at, next, level + 1); /* the recursion is at most
+                                                           TW_TENSOR_BRACES_MAX levels deep */
             }
             range++; /* the comma */
         }
@@ -213,8 +216,8 @@ void tw_tensor_list_expand(const char *text,
 
 enum { NAME_SLOTS = 2 * TW_TENSORS_MAX };
 
-/* Hashes of the names, in a table with open addressing. Two names with one hash count as the same
- * name: the chance is 2^-40. */
+/* Hashes of the names, in a table with open addressing. Two names with equal hashes count as
+ * duplicates: the chance of that is 2^-40. */
 struct names {
     uint64_t slots[NAME_SLOTS]; /* 0: free */
     char twice[TW_TENSOR_NAME_BYTES];
@@ -239,7 +242,7 @@ static enum tw_status fail_entry(const char *entry, const char *why, struct tw_e
                    why);
 }
 
-/* Longest name of the entry's tensors. */
+/* Returns the length of the longest name that the entry expands to. */
 static size_t name_size(const struct entry *entry) {
     size_t size = (size_t)(entry->end - entry->name);
     for (uint32_t i = 0; i < entry->braces_count; i++) {
