@@ -1,12 +1,12 @@
-/* budget.c - chooses a codec for each piece within a number of bytes. */
+/* budget.c - chooses a codec for each piece within a byte limit. */
 #include "compress/budget.h"
 
 #include <string.h>
 
 #include "base/assert.h"
 
-/* The codec (rung) with the least error + lambda bytes. A tie goes to the fewest bytes, then to the
- * least error. */
+/* Returns the rung with the smallest error + lambda * bytes. Ties are resolved by the fewest bytes,
+ * then by the smallest error. */
 static uint32_t rung_at(const struct tw_budget_piece *piece, uint32_t rungs_count, double lambda) {
     uint32_t best = 0;
     double best_cost = piece->error[0] + lambda * piece->bytes[0];
@@ -38,7 +38,7 @@ static uint64_t choose_at(const struct problem *problem, double lambda) {
     return bytes;
 }
 
-/* A lambda so large that each piece takes its codec with the fewest bytes. */
+/* Returns a lambda so large that each piece gets its codec with the fewest bytes. */
 static double price_of_nothing(const struct problem *problem) {
     double most = 0.0;
     for (size_t i = 0; i < problem->pieces_count; i++) {
@@ -50,8 +50,8 @@ static double price_of_nothing(const struct problem *problem) {
     return 2.0 * most;
 }
 
-/* Non-negative doubles are ordered like their 64 bits, so bisection over the bits ends at adjacent
- * numbers. */
+/* Non-negative doubles have the same order as their 64 bits, so bisection over the bits ends at
+ * adjacent numbers. */
 static double number_of(uint64_t bits) {
     double number;
     memcpy(&number, &bits, sizeof(number));
@@ -71,7 +71,7 @@ uint64_t tw_budget_choose(struct tw_budget_piece *pieces, size_t pieces_count, u
     uint64_t bytes = choose_at(&problem, 0.0);
     if (bytes <= bytes_max) return bytes;
     uint64_t dear = bits_of(price_of_nothing(&problem)),
-             cheap = 0; /* one choice fits for certain: that of the largest lambda */
+             cheap = 0; /* only the choice at the largest lambda is certain to fit */
     while (dear - cheap > 1) {
         const uint64_t middle = cheap + (dear - cheap) / 2;
         if (choose_at(&problem, number_of(middle)) <= bytes_max) {

@@ -1,4 +1,4 @@
-/* codec.c - selects the codecs' variants for this processor. */
+/* codec.c - selects the codec variants for this processor. */
 #include "compress/codec.h"
 
 #include "base/assert.h"
@@ -52,6 +52,6 @@ enum tw_status tw_codec_encode(const struct tw_codec *codec, struct tw_codec_sou
     }
     TW_TRY(codec->encode(source.x, source.n, dst, capacity, bytes_out));
     if (source.lost == NULL) return TW_OK;
-    /* x + -1 D has the bits of x - D. */
+    /* x + -1 * D has the same bits as x - D. */
     return codec->decode_add(dst, *bytes_out, -1.0f, source.lost, source.n);
 }

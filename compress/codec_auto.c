@@ -1,4 +1,4 @@
-/* codec_auto.c - the format of `auto` payloads, and encoding without a limit of bytes. */
+/* codec_auto.c - the format of `auto` payloads, and encoding without a byte limit. */
 #include "compress/codec_auto.h"
 
 #include "base/assert.h"
@@ -31,7 +31,7 @@ static size_t pieces_max(size_t n) {
 }
 
 /* No codec of the ladder needs more bytes than ecsq, with two exceptions. Each piece may begin a
- * block and a stream anew: 32 bytes. topk needs room for a whole chunk even if the piece is
+ * new block and a new stream: 32 bytes. topk needs a buffer for a whole chunk even if the piece is
  * shorter: 256 bytes. */
 static size_t bound(size_t n) {
     if (n == 0) return 0;
@@ -47,12 +47,13 @@ uint64_t tw_auto_bytes_min(uint64_t n) {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Iterates over the pieces of a payload with valid heads. */
+/* Iterates over the pieces of a payload, and checks each header. */
 struct walk {
     const uint8_t *head, *body;
     size_t rest; /* bytes of the body not read yet */
     uint32_t pieces_left;
-    const struct tw_codec *codec; /* codec of the present piece; the fields below describe it too */
+    const struct tw_codec *codec; /* codec of the current piece; the fields below describe that
+                                     piece, too */
     uint32_t rung;
     size_t elements, bytes;
     const uint8_t *payload;
@@ -73,7 +74,7 @@ static enum tw_status walk_begin(struct walk *walk, const uint8_t *src, size_t b
     return TW_OK;
 }
 
-/* Moves to the next piece, which must exist; is_single: it is the only one. */
+/* Moves to the next piece, which must exist. is_single: the payload has only one piece. */
 static enum tw_status walk_next(struct walk *walk, bool is_single) {
     const uint32_t word = tw_get_u32(walk->head);
     const uint32_t bytes = tw_get_u32(walk->head + 4);
@@ -120,7 +121,7 @@ static enum tw_status check(const uint8_t *src, size_t bytes, size_t n) {
     return TW_OK;
 }
 
-/* Decodes all pieces; with a weight, adds them instead. */
+/* Decodes all pieces into dst or, if weight is not NULL, adds them to dst with that weight. */
 static enum tw_status read_all(const uint8_t *src, size_t bytes, const float *weight, float *dst,
                                size_t n) {
     uint64_t elements[TW_AUTO_RUNGS];
@@ -174,7 +175,8 @@ static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t ca
     *bytes_out = 0;
     if (n > TW_PAYLOAD_BYTES_MAX || capacity < bound(n)) return TW_LIMIT;
     if (n == 0) return TW_OK;
-    /* Cuts whole pieces; a rest shorter than the least piece is added to the last one. */
+    /* Every piece has the largest size; a remainder below the smallest size is added to the last
+     * piece. */
     const size_t whole = n / TW_AUTO_PIECE_MAX;
     const bool has_more = whole == 0 || n % TW_AUTO_PIECE_MAX >= TW_AUTO_BLOCK;
     const size_t count = whole + has_more;

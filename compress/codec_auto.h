@@ -1,20 +1,19 @@
-/* codec_auto.h - auto: pieces in different codecs, which the payload names.
+/* codec_auto.h - auto: the pieces of a part are in different codecs, which the payload names.
  *
- * The encoder distributes a number of bytes over the pieces of a part: pieces with large elements
- * get more bits (budget.h). Decoders accept any mix. Each node, and each link from a node to the
- * owner of a part, thus has its own codec in one and the same round. Without a limit of bytes, all
- * pieces are int4.
+ * The encoder divides a byte limit among the pieces: pieces with large elements get more bits
+ * (budget.h). Decoders accept any mix. So within one round, each node, and each link from a node to
+ * the owner of a part, can have its own codec. Without a byte limit, all pieces are int4.
  *
- * Bytes, little-endian; no bytes for no elements:
+ * Bytes, little-endian; a part without elements has no bytes:
  *
  *     pieces (u32)
- *     for each piece: elements + 2^24 rung (u32), bytes (u32)
+ *     for each piece: elements + 2^24 * rung (u32), bytes (u32)
  *     the payload of each piece
  *
  * A rung is the index of a codec in the ladder, a list from fine to coarse: int8, int4, ecsq4,
  * ecsq3, ecsq2, ecsq1, ecsq05, topk256, topk64, topk32. Every piece has fewer than 2^18 + 2^12
- * elements and, unless it is the only one, at least 2^12. This bounds the size of heads. The codec
- * needs error feedback, because it may use the coarsest rung. */
+ * elements and, unless it is the only one, at least 2^12. This bounds the size of the headers. The
+ * codec needs error feedback, because it may use the coarsest rung. */
 #ifndef TW_COMPRESS_CODEC_AUTO_H
 #define TW_COMPRESS_CODEC_AUTO_H
 
@@ -23,28 +22,29 @@
 
 enum tw_auto_bounds {
     TW_AUTO_RUNGS = 10,
-    /* largest number of elements per scale or count in the ladder's codecs */
+    /* largest number of elements that share a scale or a count in any codec of the ladder */
     TW_AUTO_BLOCK = 1 << 12,
     TW_AUTO_PIECE_MAX = 1 << 18, /* a whole number of entropy-coded streams */
     TW_AUTO_CELL_MAX =
-        /* elements of a cell; smaller ones gain little, because a change of rung costs bytes */
+        /* elements of a cell; smaller cells gain little, because a change of rung costs bytes */
     1 << 16,
     TW_AUTO_CELLS_MAX = TW_FRAGMENT_ELEMENTS_MAX / TW_AUTO_BLOCK + 1,
-    TW_AUTO_HEAD_BYTES = 4,       /* head of the payload */
-    TW_AUTO_PIECE_HEAD_BYTES = 8, /* head of a piece */
+    TW_AUTO_HEAD_BYTES = 4,       /* header of the payload */
+    TW_AUTO_PIECE_HEAD_BYTES = 8, /* header of a piece */
     TW_AUTO_SAMPLE = 1 << 15,
 };
 
 extern const struct tw_codec tw_codec_auto;
 
-/* The codec of a rung < TW_AUTO_RUNGS. */
+/* Returns the codec of a rung < TW_AUTO_RUNGS. */
 const struct tw_codec *tw_auto_rung(uint32_t rung);
 
-/* Approximate minimum of bytes for n elements: all of them on the last, coarsest rung. */
+/* Returns roughly the fewest bytes for n elements: all of them on the last, coarsest rung. */
 uint64_t tw_auto_bytes_min(uint64_t n);
 
-/* Counts the elements of a payload on each rung. TW_CORRUPT if the heads of its pieces do not add
- * up to n elements; *elements is then undefined. Does not check the pieces themselves. */
+/* Counts the elements of a payload on each rung. Returns TW_CORRUPT if the headers of its pieces do
+ * not add up to n elements; *elements is then undefined. The content of the pieces is not checked.
+ */
 enum tw_status tw_auto_mix(const uint8_t *src, size_t bytes, size_t n,
                            uint64_t elements[TW_AUTO_RUNGS]);
 
@@ -52,12 +52,12 @@ enum tw_status tw_auto_mix(const uint8_t *src, size_t bytes, size_t n,
 struct tw_auto_part {
     const float *x;
     size_t n;             /* at most TW_FRAGMENT_ELEMENTS_MAX */
-    const uint64_t *ends; /* ends of tensors, ascending, at most n */
+    const uint64_t *ends; /* end index of each tensor, ascending, at most n */
     uint32_t ends_count;
-    size_t bytes_max; /* 0: no target, int4 */
+    size_t bytes_max; /* byte limit of the payload; 0: none, all pieces are int4 */
 };
 
-/* Scratch memory of the caller; needs no initialisation. */
+/* Scratch memory, owned by the caller; needs no initialisation. */
 struct tw_auto {
     uint32_t cells_count;
     size_t begins[TW_AUTO_CELLS_MAX + 1];
@@ -66,25 +66,25 @@ struct tw_auto {
     uint8_t coded[2 * TW_AUTO_SAMPLE];
 };
 
-/* Like tw_codec_auto.encode, within part->bytes_max if the coarsest rung fits it. The bytes may
- * differ between machines; their decoded values do not.
+/* Encodes like tw_codec_auto.encode, but within part->bytes_max if at least the coarsest rung fits
+ * it. The bytes may differ between machines; their decoded values do not.
  *
- * Rungs are chosen for cells: tensors, or ranges of large ones. Bytes and error of a rung are
- * measured on a sample of the tensor. For each cell the bytes are scaled by its number of elements,
- * the error by its sum of squares. The sum of residuals under error feedback is minimised. Adjacent
- * cells on one rung form one piece. The rate of all ecsq pieces, which can have any value, is then
- * adjusted until the bytes fit. A part no larger than the sample is also encoded as one piece on
- * every rung that fits, and the best result is used. codec_auto_fit.c. */
+ * Rungs are chosen for cells: tensors, or ranges of large ones. For each tensor, bytes and error of
+ * every rung are measured on a sample. For each cell the bytes are scaled by its number of
+ * elements, the error by its sum of squares. The rungs minimise the sum of residuals under error
+ * feedback. Adjacent cells on one rung form one piece. Then the rate of all ecsq pieces, which can
+ * have any value, is adjusted until the bytes fit. A part no larger than the sample is also encoded
+ * as one piece on every rung that fits, and the best result is used (codec_auto_fit.c). */
 enum tw_status tw_auto_encode(struct tw_auto *work, const struct tw_auto_part *part, uint8_t *dst,
                               size_t capacity, size_t *bytes_out);
 
-/* For codec_auto_fit.c: writes the count of pieces, or one piece with its head at `head` and its
- * bytes at `to`. */
+/* For codec_auto_fit.c: tw_auto_put_count writes the number of pieces. tw_auto_put writes one
+ * piece, its header to `head` and its bytes to `to`. */
 struct tw_auto_piece {
     const float *x;
     size_t elements;
     uint32_t rung;
-    uint32_t rate_1024; /* ecsq: factor of its nominal bits, in 1/1024 */
+    uint32_t rate_1024; /* ecsq: its bits per element divided by the nominal ones, times 1024 */
 };
 
 bool tw_auto_is_ecsq(uint32_t rung);

@@ -1,5 +1,5 @@
-/* codec_auto_fit.c - cuts a part into pieces, estimates bytes and error of each piece with each
- * codec of the ladder (codec_auto.h), and encodes the pieces within the target. */
+/* codec_auto_fit.c - divides a part into pieces, estimates bytes and error of each piece with each
+ * codec of the ladder (codec_auto.h), and encodes the pieces within the byte limit. */
 #include <math.h>
 #include <string.h>
 
@@ -10,13 +10,13 @@ enum {
     RUNS = 4,
     RUN = TW_AUTO_SAMPLE / RUNS,
     TRIES = 6,
-    RATE_ONE = 1024, /* factor of ecsq's bits, from RATE_LEAST to RATE_MOST */
+    RATE_ONE = 1024, /* factor of ecsq's bits per element, from RATE_LEAST to RATE_MOST */
     RATE_LEAST = 640,
     RATE_MOST = 1536,
 };
 
-/* Size of the next piece: at most `most` of the elements left, and such that the rest is not too
- * small for a piece. */
+/* Returns the size of the next piece: at most `most` of the elements left, and such that the
+ * remaining elements are enough for another piece. */
 static size_t piece_size(size_t left, size_t most) {
     if (left <= most) return left;
     if (left - most >= TW_AUTO_BLOCK) return most;
@@ -34,18 +34,18 @@ static double squares(const float *x, const float *y, size_t n) {
     return sum;
 }
 
-/* Size of the residual in the long run. A codec loses the share e of the squares `energy`, and
- * error feedback adds the loss to the next outer gradient. For vectors at right angles r' = e (d +
- * r), so r tends to e / (1 - e) of the new squares in a round. This is minimised instead of e.
- * Below one bit, e falls by nearly the same with every byte. Minimising e therefore sent few
- * tensors finely in each round, and nodes drifted apart in the others (tests/RECORDS.md,
- * "auto"). */
+/* Returns the long-run size of the residual. A codec loses the share e of the squared norm
+ * `energy`, and error feedback adds the loss to the next outer gradient. With squared norms r of
+ * the residual and d of an outer gradient orthogonal to it, the next residual has r' = e * (d + r),
+ * so r tends to e / (1 - e) * d. This is minimised instead of e. Below one bit, every further byte
+ * lowers e by nearly the same amount. Minimising e therefore sent a few tensors finely in each
+ * round, and nodes drifted apart in the others (tests/RECORDS.md, "auto"). */
 static double held(double energy, double e) {
     const double most = 0.999;
     return energy * (e < most ? e / (1.0 - e) : most / (1.0 - most));
 }
 
-/* Copies a sample of x, as much as there is room for. */
+/* Copies a sample of x, at most TW_AUTO_SAMPLE elements. Returns its size. */
 static size_t sample(struct tw_auto *work, const float *x, size_t n) {
     if (n <= TW_AUTO_SAMPLE) {
         memcpy(work->sample, x, n * sizeof(*x));
@@ -58,7 +58,8 @@ static size_t sample(struct tw_auto *work, const float *x, size_t n) {
     return TW_AUTO_SAMPLE;
 }
 
-/* Bytes per element, and squared error per square, measured on x (n). */
+/* For each rung, bytes per element and squared error divided by the squared norm, measured on a
+ * sample. */
 struct rates {
     double bytes[TW_AUTO_RUNGS], error[TW_AUTO_RUNGS];
 };
@@ -80,12 +81,13 @@ static enum tw_status measure(struct tw_auto *work, const float *x, size_t n, st
 
 /* ---- cells ----------------------------------------------------------------------------------- */
 
-/* Adds the cells of a range with common measurements. */
+/* Adds the cells of a range. They share one measurement of the rungs. */
 static enum tw_status add_cells(struct tw_auto *work, const struct tw_auto_part *part, size_t begin,
                                 size_t end) {
     struct rates rates;
-    /* A change of rung between two ecsq codecs costs the states of an entropy coder. Between sparse
-     * rungs it costs nothing, but their rates cannot be adjusted. */
+    /* A change of rung between two ecsq codecs costs the states of an entropy coder. Sparse rungs
+     * have no such states, but their rates cannot be adjusted, so small limits get smaller cells.
+     */
     const bool is_sparse = part->bytes_max < part->n / 16;
     const size_t few = (part->n / 64 / TW_AUTO_BLOCK + 1) * TW_AUTO_BLOCK;
     const size_t most = is_sparse && few < TW_AUTO_CELL_MAX ? few : TW_AUTO_CELL_MAX;
@@ -105,8 +107,8 @@ static enum tw_status add_cells(struct tw_auto *work, const struct tw_auto_part 
     return TW_OK;
 }
 
-/* Cuts the part into cells: tensors. Small tensors are joined with the next, and large ones are
- * cut. A rest that is too small for a cell is joined with the last cell. */
+/* Divides the part into cells: tensors. Small tensors are joined with the next, and large ones are
+ * divided. A remainder too small for a cell is joined with the last cell. */
 static enum tw_status cut(struct tw_auto *work, const struct tw_auto_part *part) {
     size_t begin = 0;
     work->cells_count = 0;
@@ -127,8 +129,9 @@ static enum tw_status cut(struct tw_auto *work, const struct tw_auto_part *part)
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-/* End of the piece that begins with cell i. A piece has cells of one rung, and its blocks of 2^12
- * elements must be those of its cells. */
+/* Returns the end of the piece that begins with cell i. The cells of a piece have one rung, and all
+ * but the last have a multiple of 2^12 elements, so that the piece has the same blocks as its
+ * cells. */
 static uint32_t piece_end(const struct tw_auto *work, uint32_t i) {
     const size_t begin = work->begins[i];
     uint32_t end = i + 1;
@@ -146,7 +149,7 @@ static uint32_t pieces_count(const struct tw_auto *work) {
     return count;
 }
 
-/* Factor of ecsq's rate for a total of `goal` bytes. */
+/* Returns the factor of ecsq's rate that gives a total of `goal` bytes. */
 static uint32_t rate_for(const struct tw_auto *work, size_t goal) {
     double others = TW_AUTO_HEAD_BYTES + (double)pieces_count(work) * TW_AUTO_PIECE_HEAD_BYTES;
     double ecsq = 0.0;
@@ -180,7 +183,7 @@ static enum tw_status put_pieces(const struct tw_auto *work, const struct tw_aut
     return TW_OK;
 }
 
-/* Sum over all cells of the residual in the long run (held), for the values in work->decoded. */
+/* Returns the long-run residual (held), summed over all cells, of the values in work->decoded. */
 static double held_of_cells(const struct tw_auto *work, const float *x) {
     double sum = 0.0;
     for (uint32_t i = 0; i < work->cells_count; i++) {
@@ -192,7 +195,7 @@ static double held_of_cells(const struct tw_auto *work, const float *x) {
     return sum;
 }
 
-/* Encodes a small part as a whole on one rung, if that fits. Replaces the previous result if the
+/* Encodes a small part as one piece on `rung`, if that fits. Replaces the previous result if the
  * residual is smaller. */
 static enum tw_status try_whole(struct tw_auto *work, const struct tw_auto_part *part,
                                 uint32_t rung, double *least, uint8_t *dst, size_t *bytes_out) {
@@ -206,7 +209,7 @@ static enum tw_status try_whole(struct tw_auto *work, const struct tw_auto_part 
     const size_t room = part->bytes_max - HEADS;
     double rate = RATE_ONE;
     if (tw_auto_is_ecsq(rung)) rate *= 8.0 * (double)room / ((double)part->n * codec->bits);
-    if (rate > RATE_MOST) return TW_OK; /* at so high a rate, a finer rung is better */
+    if (rate > RATE_MOST) return TW_OK; /* a finer rung is better than so high a rate */
     for (uint32_t tries = 0; tries < TRIES && rate >= RATE_LEAST; tries++) {
         piece.rate_1024 = (uint32_t)rate;
         TW_TRY(tw_auto_put(&piece, head, work->coded, sizeof(work->coded), &bytes));
@@ -226,8 +229,8 @@ static enum tw_status try_whole(struct tw_auto *work, const struct tw_auto_part 
 }
 
 /* Tries one piece for the whole part. Each piece contains the states of an entropy coder, which for
- * some thousand elements at one bit are a quarter of its bytes. One piece on a common rung can then
- * be better than the best rung for each piece. */
+ * a few thousand elements at one bit are a quarter of its bytes. One piece on a common rung can
+ * then be better than the best rung for each cell. */
 static enum tw_status try_wholes(struct tw_auto *work, const struct tw_auto_part *part,
                                  uint8_t *dst, size_t *bytes_out) {
     double least = INFINITY;
@@ -243,8 +246,8 @@ static enum tw_status try_wholes(struct tw_auto *work, const struct tw_auto_part
 
 static enum tw_status put_mixed(struct tw_auto *work, const struct tw_auto_part *part, uint8_t *dst,
                                 size_t capacity, size_t *bytes_out) {
-    /* Sizes are only estimated from samples. The first goal is slightly larger, to keep rungs that
-     * nearly fit; ecsq then adapts its rate. */
+    /* Sizes are only estimates from samples. The first goal is slightly too large, to keep rungs
+     * that nearly fit; then the rate of ecsq is adapted. */
     size_t goal = part->bytes_max;
     for (uint32_t tries = 0;; tries++) {
         (void)tw_budget_choose(work->cells, work->cells_count, TW_AUTO_RUNGS,

@@ -1,15 +1,16 @@
-/* codec_ref.h - reference implementations (plain twins) with which the tests compare the codecs:
- * block codecs (int8, int4, nf4, e3m0, lm2, sign), sparse codecs (topk256, topk64, topk32, sparse8)
- * and ecsq. Written as in their headers, one element at a time. Slow, with the same bytes and bits.
+/* codec_ref.h - reference implementations with which the tests compare the codecs: block codecs
+ * (int8, int4, nf4, e3m0, lm2, sign), sparse codecs (topk256, topk64, topk32, sparse8) and ecsq.
+ * They follow the description in the codec's header, one element at a time: slow, with the same
+ * bytes and bits.
  *
- * bf16 and auto have no twin, because their only variant is already plain. test_codec_auto compares
- * decoded pieces of auto with the twins of their codecs. */
+ * bf16 and auto have no reference, because their only variant is already plain. test_codec_auto
+ * compares decoded pieces of auto with the references of their codecs. */
 #ifndef TW_COMPRESS_CODEC_REF_H
 #define TW_COMPRESS_CODEC_REF_H
 
 #include "compress/codec.h"
 
-/* Whether the codec has a twin. */
+/* Returns true if the codec has a reference implementation. */
 bool tw_codec_has_ref(enum tw_codec_id id);
 
 /* Like encode and decode of struct tw_codec. */
@@ -18,7 +19,8 @@ enum tw_status tw_codec_encode_ref(enum tw_codec_id id, const float *src, size_t
 enum tw_status tw_codec_decode_ref(enum tw_codec_id id, const uint8_t *src, size_t bytes,
                                    float *dst, size_t n);
 
-/* For codec_ref.c: twins of the sparse codecs and ecsq. dst has the codec's bound() of room. */
+/* For codec_ref.c: references of the sparse codecs and ecsq. dst has at least the codec's bound(n)
+ * bytes. */
 enum tw_status tw_topk_encode_ref(enum tw_codec_id id, const float *src, size_t n, uint8_t *dst,
                                   size_t *bytes_out);
 enum tw_status tw_topk_decode_ref(enum tw_codec_id id, const uint8_t *src, size_t bytes, float *dst,

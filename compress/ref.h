@@ -1,5 +1,5 @@
-/* ref.h - helpers of the reference codecs (codec_ref.h): scales, and bits one at a time. Shares
- * nothing with the fast variants. */
+/* ref.h - helpers of the reference codecs (codec_ref.h): scales, and bits one at a time. Shares no
+ * code with the fast variants. */
 #ifndef TW_COMPRESS_REF_H
 #define TW_COMPRESS_REF_H
 
@@ -18,21 +18,21 @@ static inline float tw_ref_max(const float *x, size_t count) {
     return max;
 }
 
-/* The smallest bf16 that is at least x >= 0, and not 0 unless max is. */
+/* Returns the smallest bf16 that is at least x >= 0; for max > 0 it is not 0. */
 static inline uint16_t tw_ref_bf16_up(float x, float max) {
     uint16_t up = tw_bf16_from_f32(x);
     if (tw_bf16_to_f32(up) < x) up++;
     return max > 0.0f && up == 0 ? 1 : up;
 }
 
-/* x (1 / scale), also if the reciprocal of a tiny scale is no float. */
+/* x * (1 / scale), correct even if the reciprocal of a tiny scale overflows a float. */
 static inline float tw_ref_quotient(float x, float scale, float max) {
     if (scale == 0.0f) return 0.0f;
     const float lift = max < 0x1p-100f ? 0x1p64f : 1.0f;
     return x * lift * (1.0f / (scale * lift));
 }
 
-/* A NaN fails this comparison, so it is refused too. */
+/* Returns true if every element is finite and below 2^126. A NaN fails the comparison, too. */
 static inline bool tw_ref_can_send(const float *x, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (!(fabsf(x[i]) < 0x1p126f)) return false;
@@ -44,7 +44,7 @@ static inline bool tw_ref_can_send(const float *x, size_t n) {
 
 struct tw_ref_writer {
     uint8_t *dst;
-    size_t bits; /* bits written; bytes are padded with 0 */
+    size_t bits; /* bits written; the last byte is padded with 0 */
 };
 
 struct tw_ref_reader {
@@ -52,7 +52,7 @@ struct tw_ref_reader {
     size_t at, end; /* bits */
 };
 
-/* Lowest bit first. */
+/* Writes the low `count` bits of `value`, lowest first. */
 static inline void tw_ref_put(struct tw_ref_writer *to, uint32_t value, unsigned count) {
     for (unsigned i = 0; i < count; i++, to->bits++) {
         uint8_t *const byte = &to->dst[to->bits / 8];
@@ -67,7 +67,7 @@ static inline void tw_ref_put_gap(struct tw_ref_writer *to, uint32_t gap, unsign
     tw_ref_put(to, gap, r);
 }
 
-/* Reads bits. False if there are too few. */
+/* Reads `count` bits. Returns false if there are fewer left. */
 static inline bool tw_ref_get(struct tw_ref_reader *from, unsigned count, uint32_t *value) {
     *value = 0;
     for (unsigned i = 0; i < count; i++, from->at++) {
@@ -77,7 +77,7 @@ static inline bool tw_ref_get(struct tw_ref_reader *from, unsigned count, uint32
     return true;
 }
 
-/* Reads a gap. False if there are too few bits, or the gap is `end` or more. */
+/* Reads a gap. Returns false if there are too few bits, or if the gap is `end` or more. */
 static inline bool tw_ref_get_gap(struct tw_ref_reader *from, unsigned r, uint32_t end,
                                   uint32_t *gap) {
     uint64_t zeros = 0;
@@ -91,7 +91,7 @@ static inline bool tw_ref_get_gap(struct tw_ref_reader *from, unsigned r, uint32
     return true;
 }
 
-/* Moves to the next byte; false unless the skipped bits are 0. */
+/* Moves to the next byte boundary. Returns false unless the skipped bits are 0. */
 static inline bool tw_ref_get_padding(struct tw_ref_reader *from) {
     uint32_t bit;
     while (from->at % 8 != 0) {
