@@ -1,14 +1,14 @@
-/* block.h - shared parts of block codecs: a bf16 scale per block, and a digit of 1, 2 or 4 bits per
+/* block.h - code shared by block codecs: a bf16 scale per block, and a digit of 1, 2 or 4 bits per
  * element.
  *
  * Bytes, with b = ceil(n / elements) blocks: b little-endian scales, then the digits of each block,
- * the last block padded with digits 0. A block is 8 little-endian words of 16 or 32 bits: element 8
- * k + j is digit k of word j, counted from the lowest bits. Eight adjacent elements are thus eight
- * lanes of a vector, in encoders and decoders of any width.
+ * the last block padded with digits 0. A block is 8 little-endian words of 16 or 32 bits. Digit k
+ * of word j, counted from the lowest bits, is element 8 * k + j. Eight adjacent elements are thus
+ * eight lanes of a vector, in encoders and decoders of any width.
  *
- * A codec defines the coding of one element. This header has the loops, of constant length and over
- * eight lanes, so that compilers vectorise them. A codec is a `static const struct tw_block`, which
- * compilers can inline, and TW_CODEC_ROW(tw_block, ...) of codec_row.h. */
+ * A codec defines the coding of one element. This header contains the loops, of constant length and
+ * over eight lanes, so that compilers vectorise them. A codec is a `static const struct tw_block`,
+ * which compilers can inline, and TW_CODEC_ROW(tw_block, ...) of codec_row.h. */
 #ifndef TW_COMPRESS_BLOCK_H
 #define TW_COMPRESS_BLOCK_H
 
@@ -19,7 +19,7 @@
 #include "compress/codec_row.h"
 #include "kernels/type.h"
 
-#define TW_BLOCK_TOO_LARGE 0x7E800000u /* 2^126 as a float, the bound of every element */
+#define TW_BLOCK_TOO_LARGE 0x7E800000u /* 2^126 as bits of a float: elements must be smaller */
 #define TW_BLOCK_TINY 0x0D800000u      /* 2^-100 */
 
 enum {
@@ -32,27 +32,29 @@ enum {
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of digits are copied as they are");
 
-/* x / scale is computed as x * lift * inverse. For a block of tiny elements lift is 2^64, which is
- * exact and makes the reciprocal of the scale finite. */
+/* Factors that divide x by the scale: x * lift * inverse. In a block of tiny elements lift is 2^64:
+ * multiplying by it is exact, and makes the reciprocal of the scale finite. */
 struct tw_block_factor {
     float lift, inverse;
 };
 
 struct tw_block {
-    uint32_t elements;   /* elements of a block, a multiple of TW_BLOCK_GROUP */
-    uint32_t digit_bits; /* such that elements / 8 * digit_bits is 16 or 32 */
-    /* bf16: bound of scales; decoders refuse larger ones, whose values might not be finite */
+    uint32_t elements;   /* elements per block, a multiple of TW_BLOCK_GROUP */
+    uint32_t digit_bits; /* bits per digit, such that elements / 8 * digit_bits is 16 or 32 */
+    /* bound of bf16 scales; decoders refuse others, because decoded values might not be finite */
     uint16_t scale_end;
     /* largest level: the scale is max |x| / top, rounded up; 0: the scale is an average */
     float top;
 
-    /* An average is computed from a sum of integers, which does not depend on the order. The
-     * integer of an element is part(x) - part(0), with x in units of tw_block_unit. */
+    /* For scales that are averages: the average is computed from a sum of integers, which does not
+     * depend on the order. The integer of an element is part(x) - part(0), with x in units of
+     * tw_block_unit. */
     uint32_t (*part)(float x);
     float (*average)(float sum, float count);
 
-    uint32_t (*digit)(float x, float by); /* by: 1 / scale, or the scale if it is an average */
-    float (*level)(uint32_t digit, float scale); /* scale times the level */
+    uint32_t (*digit)(float x, float by);        /* by: 1 / scale, or the scale itself if that is an
+                                                    average */
+    float (*level)(uint32_t digit, float scale); /* decoded value: scale * the digit's level */
 
     /* Faster variants of digit() and level() for a whole block, or NULL. */
     void (*words)(const float *restrict x, struct tw_block_factor by, uint32_t *restrict words);
@@ -73,7 +75,8 @@ static inline float tw_block_float(uint32_t bits) {
     return x;
 }
 
-/* The bits of |x|, which are ordered like integers; NaN and infinity are the largest. */
+/* Returns the bits of |x|. As integers they have the order of |x|; NaN and infinity are the
+ * largest. */
 static inline uint32_t tw_block_magnitude(float x) {
     return tw_block_bits(x) & 0x7FFFFFFFu;
 }
@@ -91,8 +94,8 @@ static inline uint32_t tw_block_max(const float *x, uint32_t count) {
 
 /* All scales are computed without branches, so that several are computed in parallel. */
 
-/* The least bf16 that is at least max / top. It is 0 only if max is, although the quotient may
- * underflow. */
+/* Returns the smallest bf16 that is at least max / top. It is 0 only if max is 0, although the
+ * quotient may underflow. */
 static inline uint16_t tw_block_scale_up(uint32_t max, float top) {
     const uint32_t scale = (tw_block_bits(tw_block_float(max) / top) + 0xFFFFu) >> 16;
     return (uint16_t)(scale | ((max != 0) & (scale == 0)));
@@ -102,13 +105,14 @@ static inline float tw_block_lift(uint32_t max) {
     return max < TW_BLOCK_TINY ? 0x1p64f : 1.0f;
 }
 
-/* If the scale is 0, all elements are 0, and the inverse does not matter. */
+/* If the scale is 0, all elements are 0, and the inverse has no effect. */
 static inline struct tw_block_factor tw_block_factor(uint32_t max, uint16_t scale) {
     const float lift = tw_block_lift(max), size = tw_bf16_to_f32((uint16_t)(scale | (scale == 0)));
     return (struct tw_block_factor){.lift = lift, .inverse = 1.0f / (size * lift)};
 }
 
-/* Powers of two that scale `max` < 2^126 into [1, 2) (less for denormals), and back. */
+/* Two powers of two: `into` scales `max` < 2^126 into [1, 2) (less for denormals), `back` reverses
+ * that. */
 struct tw_block_unit {
     float into, back;
 };
@@ -125,8 +129,7 @@ static inline uint32_t tw_block_bytes(const struct tw_block *block) {
     return block->elements * block->digit_bits / 8;
 }
 
-/* Loads word by word: a vector load of two halves that were just stored would wait for the
- * stores. */
+/* Loads word by word: a vector load that spans two earlier stores would have to wait for both. */
 static inline void tw_block_load(const struct tw_block *block, const uint8_t *restrict from,
                                  uint32_t *restrict words) {
     for (size_t j = 0; j < TW_BLOCK_LANES; j++) {
@@ -151,8 +154,8 @@ static inline void tw_block_store(const struct tw_block *block, const uint32_t *
     }
 }
 
-/* Writes the digits of a block to `words`. The inner loop over words is vectorised: each word is a
- * lane. */
+/* Writes the digits of a block to `words`. The loop over words is vectorised: each word is a lane.
+ */
 static inline void tw_block_put(const struct tw_block *block, const float *restrict x,
                                 struct tw_block_factor by, uint32_t *restrict words) {
     if (block->words != NULL) {
@@ -212,31 +215,33 @@ static inline uint32_t tw_block_sum(const struct tw_block *block, const float *x
 static inline uint16_t tw_block_scale(const struct tw_block *block, uint32_t max, uint32_t sum,
                                       uint32_t count) {
     if (block->top > 0.0f) return tw_block_scale_up(max, block->top);
-    /* The sum fits int32_t, whose conversion to float is one instruction everywhere. */
+    /* The sum fits int32_t. Every processor converts that to float in one instruction. */
     return tw_bf16_from_f32(block->average((float)(int32_t)sum, (float)count) *
                             tw_block_unit(max).back);
 }
 
-/* Destination of blocks: pointers into the parts of a payload. */
+/* Where to write the next blocks of a payload. */
 struct tw_block_at {
     uint8_t *scales, *digits;
-    const float *next; /* the blocks to be encoded next, if there are as many; else NULL */
+    const float
+        *next; /* elements of the blocks to encode next, for prefetching; NULL near the end */
 };
 
-/* Prefetches elements. The hardware prefetcher is too late for code that computes between loads. */
+/* Prefetches elements. The hardware prefetcher is too late for loops with much computation between
+ * loads. */
 static inline void tw_block_expect(const float *x, uint32_t elements) {
     for (uint32_t i = 0; i < elements; i += TW_BLOCK_LINE) __builtin_prefetch(x + i);
 }
 
-/* Scales of the blocks that are encoded together. */
+/* Scales of blocks that are encoded together. */
 struct tw_block_scales {
     uint32_t max[TW_BLOCK_SOME], sum[TW_BLOCK_SOME];
     uint16_t scale[TW_BLOCK_SOME];
     float lift[TW_BLOCK_SOME], by[TW_BLOCK_SOME];
 };
 
-/* Computes the other fields from max and sum. False: an element is too large or not finite, so the
- * codec refuses the array. */
+/* Computes the other fields from max and sum. Returns false if an element is too large or not
+ * finite. */
 static inline bool tw_block_scales(const struct tw_block *block, uint32_t count,
                                    struct tw_block_scales *s) {
     uint32_t bad = 0;
@@ -251,8 +256,8 @@ static inline bool tw_block_scales(const struct tw_block *block, uint32_t count,
     return bad == 0;
 }
 
-/* Encodes up to TW_BLOCK_SOME blocks, or one block with n elements before its padding. False as
- * tw_block_scales. */
+/* Encodes up to TW_BLOCK_SOME blocks, or one block with n elements and padding. Returns false if an
+ * element is too large or not finite. */
 static inline bool tw_block_put_some(const struct tw_block *block, struct tw_codec_source source,
                                      struct tw_block_at to) {
     const uint32_t elements = block->elements, bytes = tw_block_bytes(block);
@@ -270,8 +275,7 @@ static inline bool tw_block_put_some(const struct tw_block *block, struct tw_cod
     if (!tw_block_scales(block, count, &s)) return false;
     for (uint32_t b = 0; b < blocks; b++) {
         const float *const x = source.x + b * elements;
-        if (s.lift[b] ==
-            1.0f) { /* most blocks have a lift of 1: as a constant it saves a multiplication */
+        if (s.lift[b] == 1.0f) { /* usual case: as a constant, a lift of 1 saves a multiplication */
             tw_block_put(block, x, (struct tw_block_factor){1.0f, s.by[b]}, words[b]);
         } else {
             tw_block_put(block, x, (struct tw_block_factor){s.lift[b], s.by[b]}, words[b]);
@@ -281,8 +285,7 @@ static inline bool tw_block_put_some(const struct tw_block *block, struct tw_cod
         tw_put_u16(to.scales + 2 * b, s.scale[b]);
         tw_block_store(block, words[b], to.digits + b * bytes);
     }
-    for (uint32_t b = 0; b < blocks && source.lost != NULL;
-         b++) { /* adding -1 times D gives x - D */
+    for (uint32_t b = 0; b < blocks && source.lost != NULL; b++) { /* adding -1 * D gives x - D */
         tw_block_get(block, words[b], tw_bf16_to_f32(s.scale[b]),
                      (struct tw_codec_sink){
                          .dst = source.lost + b * elements, .weight = -1.0f, .is_add = true});
@@ -290,7 +293,7 @@ static inline bool tw_block_put_some(const struct tw_block *block, struct tw_cod
     return true;
 }
 
-/* Encodes the incomplete last block of an array. Its padding has digits 0. */
+/* Encodes the incomplete last block of an array, and sets the digits of its padding to 0. */
 static inline bool tw_block_put_end(const struct tw_block *block, struct tw_codec_source source,
                                     struct tw_block_at to) {
     const uint32_t mask = (1u << block->digit_bits) - 1;
@@ -344,7 +347,8 @@ static inline enum tw_status tw_block_check(const struct tw_block *block, const 
     const uint32_t mask = (1u << block->digit_bits) - 1;
     uint32_t words[TW_BLOCK_LANES], bad = 0;
     for (size_t b = 0; b < count; b++) bad |= tw_get_u16(src + 2 * b) >= block->scale_end;
-    if (n % block->elements != 0) { /* the padding must be 0, so that each payload has one form */
+    if (n % block->elements !=
+        0) { /* the padding must be 0, so that equal content has equal bytes */
         tw_block_load(block, src + bytes - tw_block_bytes(block), words);
         for (size_t i = n % block->elements; i < block->elements; i++) {
             bad |= words[i % TW_BLOCK_LANES] >> i / TW_BLOCK_LANES * block->digit_bits & mask;

@@ -32,7 +32,8 @@ static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t ca
         uint32_t bits;
         memcpy(&bits, src + i, sizeof(bits));
         const uint16_t half = tw_bf16_round(src[i]);
-        /* The rounded value alone does not suffice: rounding turns some NaNs into zero. */
+        /* The rounded value alone is not enough for the check: rounding turns some NaNs into zero.
+         */
         bad |= (bits & 0x7F800000u) == 0x7F800000u || (half & EXPONENT) == EXPONENT;
         tw_put_u16(dst + 2 * i, half);
     }

@@ -1,7 +1,7 @@
 /* codec_bf16.h - the upper half of each float, rounded to nearest, ties to even: 16 bits per
  * element.
  *
- * Bytes: n little-endian bf16. Error: |x - D(x)| <= 2^-8 |x| unless x is subnormal. */
+ * Bytes: n little-endian bf16. Error: |x - D(x)| <= 2^-8 * |x| unless x is subnormal. */
 #ifndef TW_COMPRESS_CODEC_BF16_H
 #define TW_COMPRESS_CODEC_BF16_H
 

@@ -6,16 +6,17 @@
 
 enum {
     ELEMENTS = 64,
-    ZERO = 120,     /* level 0 as a float32 exponent; the next seven are levels 1 to 7: 2^-6 to 1 */
-    HALF = 1 << 22, /* half of the span of one exponent */
-    LEAST = ZERO << 23, /* bits of 2^-7: from here on, 2^-6 is nearer than 0 */
+    ZERO = 120,     /* float32 exponent of level 0; the next seven exponents are levels 1 to 7: 2^-6
+                       to 1 */
+    HALF = 1 << 22, /* half of the range of bits with one exponent */
+    LEAST = ZERO << 23, /* bits of 2^-7: from this value on, 2^-6 is nearer than 0 */
 };
 
 static uint32_t digit(float x, float inverse) {
     const uint32_t bits = tw_block_bits(x * inverse);
     const int32_t size = (int32_t)(bits & 0x7FFFFFFFu);
-    /* 1.5 * 2^e is the midpoint of 2^e and 2^(e + 1): from there on, adding HALF carries into the
-     * exponent. */
+    /* 1.5 * 2^e is the midpoint of 2^e and 2^(e + 1). From the midpoint on, adding HALF carries
+     * into the exponent. */
     const int32_t level = ((size + HALF) >> 23) - ZERO, least = size >= LEAST;
     return (uint32_t)(level > least ? level : least) | bits >> 31 << 3;
 }

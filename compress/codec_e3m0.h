@@ -1,6 +1,7 @@
 /* codec_e3m0.h - blocks of 64 elements as a sign and a power of two, times a bf16 scale: 4.25 bits
- * each. The format of Streaming DiLoCo, arXiv 2501.18512. The paper does not specify the code of 0
- * and the scale. In this codec 0 replaces 2^-7, and the scale is that of int4 and nf4.
+ * each. The format of Streaming DiLoCo, arXiv 2501.18512. The paper specifies neither the code of 0
+ * nor the scale. In this codec the level 0 replaces 2^-7, and the scale is computed as in int4 and
+ * nf4.
  *
  *     m = max |x| over the block,  scale = bf16(m) rounded up,
  *     inverse = 1 / scale in float32,
@@ -8,7 +9,7 @@
  *     D(x) = +-scale * level
  *
  * Bytes: block.h, with the sign above 3 bits of level; -0 exists. Four times the squared error of
- * nf4 in the same bytes. Encode refuses m >= 2^126; decode accepts scales below 2^127. */
+ * nf4 in the same number of bytes. Encode refuses m >= 2^126; decode accepts scales below 2^127. */
 #ifndef TW_COMPRESS_CODEC_E3M0_H
 #define TW_COMPRESS_CODEC_E3M0_H
 

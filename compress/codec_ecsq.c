@@ -1,11 +1,12 @@
-/* codec_ecsq.c - the table rows (struct tw_codec) of the ecsq codecs. */
+/* codec_ecsq.c - defines the ecsq codecs (struct tw_codec). */
 #include "compress/codec_ecsq.h"
 
 #include "base/limits.h"
 #include "compress/ecsq/ecsq.h"
 
-/* Bytes of the longest payload: raw codes, signs, and sizes written out. An element whose size is
- * written out has |x| of at least 3.2 rms, so these are fewer than a tenth of a block. */
+/* Returns the size of the longest payload in bytes: raw codes, signs, and sizes written in full. An
+ * element whose size is written in full is at least 3.2 * rms, so these are fewer than a tenth of a
+ * block. */
 static size_t ecsq_bound(const struct tw_ecsq *ecsq, size_t n) {
     if (n == 0) return 0;
     const size_t blocks = tw_ecsq_blocks(n), in_stream = tw_ecsq_stream_end(ecsq, 0, SIZE_MAX);
@@ -31,7 +32,7 @@ static enum tw_status ecsq_decode(const struct tw_ecsq *ecsq, const uint8_t *src
     return TW_COMPRESS_ISA(ecsq_decode)(ecsq, src, bytes, n, &sink);
 }
 
-/* bits per element of each codec, in 1/256 bit */
+/* bits per element of each codec, times 256 */
 enum { BITS_4 = 1024, BITS_3 = 768, BITS_2 = 512, BITS_1 = 256, BITS_05 = 128 };
 
 static const struct tw_ecsq ecsq4 = {

@@ -6,7 +6,7 @@
 
 enum { ELEMENTS = 64 };
 
-/* Rounds to nearest even by adding 1.5 * 2^23: the product is at most 7. */
+/* Adding 1.5 * 2^23 rounds to nearest even, because the product is at most 7. */
 static uint32_t digit(float x, float inverse) {
     return tw_block_bits(x * inverse + 12582912.0f) & 15u;
 }
@@ -18,7 +18,7 @@ static float level(uint32_t digit, float scale) {
 static const struct tw_block int4 = {
     .elements = ELEMENTS,
     .digit_bits = 4,
-    .scale_end = 0x7D80, /* bf16 of 2^124: -8 times a smaller scale is finite */
+    .scale_end = 0x7D80, /* 2^124 as bf16: -8 times a smaller scale is finite */
     .top = 7.0f,
     .digit = digit,
     .level = level};

@@ -1,4 +1,5 @@
-/* codec_int8.c - see codec_int8.h. Loops over a block of constant length vectorise. */
+/* codec_int8.c - the codec int8: 8-bit integers with a scale per block. Its loops over whole blocks
+ * have constant length, so that compilers vectorise them. */
 #include "compress/codec_int8.h"
 
 #include "compress/block.h"
@@ -15,7 +16,7 @@ static size_t bound(size_t n) {
     return n + 2 * blocks_of(n);
 }
 
-/* Rounds to nearest even by adding 1.5 * 2^23: the product is at most 127. */
+/* Adding 1.5 * 2^23 rounds to nearest even, because the product is at most 127. */
 static void quantise(const float *restrict src, size_t n, struct tw_block_factor by,
                      uint8_t *restrict dst) {
     for (size_t i = 0; i < n; i++) {
@@ -30,14 +31,15 @@ static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t ca
     uint8_t *codes = dst + 2 * blocks_of(n);
     for (size_t b = 0; b * BLOCK < n; b++) {
         const size_t at = b * BLOCK, left = n - at;
-        /* A literal length lets the compiler vectorise whole blocks without a remainder. */
+        /* With a constant length, the compiler vectorises whole blocks without a remainder. */
         const uint32_t max =
             left >= BLOCK ? tw_block_max(src + at, BLOCK) : tw_block_max(src + at, (uint32_t)left);
         if (max >= TW_BLOCK_TOO_LARGE) return TW_CORRUPT;
         const uint16_t scale = tw_block_scale_up(max, 127.0f);
         const struct tw_block_factor by = tw_block_factor(max, scale);
         tw_put_u16(dst + 2 * b, scale);
-        if (left >= BLOCK && by.lift == 1.0f) { /* a constant lift of 1 saves a multiplication */
+        if (left >= BLOCK &&
+            by.lift == 1.0f) { /* as a constant, a lift of 1 saves a multiplication */
             quantise(src + at, BLOCK, (struct tw_block_factor){1.0f, by.inverse}, codes + at);
         } else {
             quantise(src + at, left < BLOCK ? left : BLOCK, by, codes + at);

@@ -4,12 +4,12 @@
  * complement. D(x) = scale * code, exact in float32.
  *
  *     m = max |x| over the block,  scale = bf16(m / 127) rounded up,
- *     code = RNE(x inverse),  inverse = 1 / scale in float32
+ *     code = RNE(x * inverse),  inverse = 1 / scale in float32
  *
- * Rounding the scale up keeps |code| <= 127 without clamping, and |x - D(x)| <= scale / 2 up to the
- * rounding of two float products. bf16, not fp16: it does not underflow on small gradients. Encode
- * refuses blocks with m >= 2^126, so that every scale a decoder accepts (< 2^120) decodes to finite
- * values, code -128 included. */
+ * RNE rounds to nearest, ties to even. Rounding the scale up keeps |code| <= 127 without clamping,
+ * and |x - D(x)| <= scale / 2 up to the rounding of two float products. The scale is bf16, because
+ * fp16 would underflow on small gradients. Encode refuses blocks with m >= 2^126, so that every
+ * scale a decoder accepts (< 2^120) decodes to finite values, including code -128. */
 #ifndef TW_COMPRESS_CODEC_INT8_H
 #define TW_COMPRESS_CODEC_INT8_H
 

@@ -1,4 +1,4 @@
-/* codec_list.c - every codec, once per variant. A new codec needs a row here, a word in
+/* codec_list.c - the list of all codecs, once per variant. A new codec needs a row here, a word in
  * proto/run/run_key.c and a name in enum tw_codec_id, at the same position in each. A codec that
  * selects variants itself, or has only one, has the same row in every list. codec_row.h describes
  * families of codecs. */

@@ -31,7 +31,7 @@ static float level(uint32_t digit, float scale) {
 static const struct tw_block lm2 = {
     .elements = ELEMENTS,
     .digit_bits = 2,
-    .scale_end = 0x7F00, /* bf16 of 2^127: 1.51 times a smaller scale is finite */
+    .scale_end = 0x7F00, /* 2^127 as bf16: 1.51 times a smaller scale is finite */
     .part = part,
     .average = rms,
     .digit = digit,

@@ -2,8 +2,8 @@
  * normal distribution, times a bf16 scale: 4.25 bits each. QLoRA, arXiv 2305.14314, appendix E.
  *
  *     m = max |x| over the block,  scale = bf16(m) rounded up,
- *     code = number of midpoints between levels below x inverse (ties go down),
- *     inverse = 1 / scale in float32,  D(x) = scale level[code]
+ *     code = number of midpoints between levels below x * inverse (ties go down),
+ *     inverse = 1 / scale in float32,  D(x) = scale * level[code]
  *
  * Bytes: block.h. Three quarters of int4's squared error on normally distributed values. Encode
  * refuses m >= 2^126; decode accepts scales below 2^127. */

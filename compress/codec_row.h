@@ -1,6 +1,6 @@
-/* codec_row.h - makes the functions of struct tw_codec, which have no row argument, for the codecs
- * of a family. Each codec gets its own wrappers around the family's functions, so that compilers
- * know its constants.
+/* codec_row.h - generates the functions of struct tw_codec for the codecs of a family. These
+ * functions have no row argument. Each codec gets its own wrappers around the family's functions,
+ * so that its parameters are compile-time constants.
  *
  * A family F has these functions, each with the row first:
  *
@@ -13,15 +13,16 @@
 
 #include "compress/isa.h"
 
-/* Sets dst (n) to the elements, or adds weight times the elements. */
+/* Destination of decoded elements: dst[n] is set to them or, if is_add, weight times the elements
+ * are added. */
 struct tw_codec_sink {
     float *dst;
     float weight;
     bool is_add;
 };
 
-/* Defines the codec of a `static const` row, under the row's name; ARGN: further fields of struct
- * tw_codec. */
+/* Defines the codec of a `static const` row, under the row's name. The variable arguments are
+ * further fields of struct tw_codec. */
 #define TW_CODEC_ROW(family, row, ID, ...)                                                         \
     static size_t row##_bound(size_t n) {                                                          \
         return family##_bound(&(row), n);                                                          \

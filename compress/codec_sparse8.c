@@ -1,4 +1,4 @@
-/* codec_sparse8.c - the codec sparse8: 8-bit integers, with zeros left out. */
+/* codec_sparse8.c - the codec sparse8: 8-bit integers, with zeros left out if that is shorter. */
 #include "compress/codec_sparse8.h"
 
 #include <string.h>
@@ -23,9 +23,9 @@ static size_t bound(size_t n) {
     return chunks_of(n) * HEAD_BYTES + n;
 }
 
-/* The r with the shortest code for randomly distributed positions. From some mean gap on, one more
- * bit is shorter: where (1 - 1 / mean)^(2^r) is the golden ratio minus 1, at a mean gap of 2.078 *
- * 2^r + 1/2. count > 0. */
+/* Returns the r with the shortest code for randomly distributed positions; count > 0. One more bit
+ * is shorter once the mean gap exceeds about 2.078 * 2^r + 1/2, at which (1 - 1 / mean)^(2^r) is
+ * the golden ratio minus 1. */
 static unsigned r_of(uint32_t elements, uint32_t count) {
     unsigned r = 0;
     while (32 * (2 * elements - count) >= (133 * count) << r) r++;
@@ -34,7 +34,7 @@ static unsigned r_of(uint32_t elements, uint32_t count) {
 
 /* ---- encode --------------------------------------------------------------------------------- */
 
-/* RNE(x lift inverse) by adding and subtracting 1.5 * 2^23: |product| <= 127. */
+/* Computes RNE(x * lift * inverse) by adding 1.5 * 2^23, because |product| <= 127. */
 static void quantise(const float *restrict x, uint32_t elements, struct tw_block_factor factor,
                      int8_t *restrict codes) {
     for (uint32_t i = 0; i < elements; i++) {
@@ -52,8 +52,8 @@ static uint32_t positions_bytes(const uint16_t *positions, uint32_t count, unsig
     return (bits + 7) / 8;
 }
 
-/* Writes the codes that are not 0, or all codes if that is no longer. Returns the end of the chunk.
- */
+/* Writes the nonzero codes and their positions, or all codes unless that is longer. Returns the end
+ * of the chunk. */
 static uint8_t *put_codes(const int8_t *codes, uint32_t elements, uint8_t *head) {
     uint16_t positions[CHUNK];
     uint32_t count = 0, zeros = 0, next = 0;
@@ -64,7 +64,7 @@ static uint8_t *put_codes(const int8_t *codes, uint32_t elements, uint8_t *head)
     }
     const unsigned r = count > 0 ? r_of(elements, count) : 0;
     uint8_t *const at = head + HEAD_BYTES;
-    /* A position takes at least a bit. With at most a tenth of zeros, the list of positions is
+    /* A position needs at least one bit. With at most a tenth of zeros, a list of positions is
      * therefore longer than all codes. */
     if (zeros <= elements / 10 || positions_bytes(positions, count, r) + count >= elements) {
         tw_put_u16(head + 2, (uint16_t)elements);
@@ -102,14 +102,14 @@ static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t ca
 
 /* ---- decode --------------------------------------------------------------------------------- */
 
-/* A chunk of a payload. */
+/* A chunk being decoded. */
 struct chunk {
     float scale;
     uint32_t elements, count;
     const uint8_t *codes;
 };
 
-/* Checks codes: none is -128, and 0 occurs only if all codes are sent. */
+/* Returns true if no code is -128, and none is 0 unless may_be_zero. */
 static bool are_codes(const uint8_t *codes, uint32_t count, bool may_be_zero) {
     uint8_t bad = 0, zeros = 0; /* bytes, like the codes, so that the loop vectorises */
     for (uint32_t i = 0; i < count; i++) {
@@ -119,7 +119,7 @@ static bool are_codes(const uint8_t *codes, uint32_t count, bool may_be_zero) {
     return bad == 0 && (may_be_zero || zeros == 0);
 }
 
-/* Reads positions (count); the codes follow them. */
+/* Reads positions[count], and sets chunk->codes to the bytes after them. */
 static enum tw_status read_positions(struct chunk *chunk, const uint8_t *end, uint16_t *positions) {
     struct tw_bits_reader from = {.at = chunk->codes, .end = end};
     uint32_t next = 0;
@@ -135,8 +135,8 @@ static enum tw_status read_positions(struct chunk *chunk, const uint8_t *end, ui
     return TW_OK;
 }
 
-/* Opens a chunk and moves *src to the next one. positions (CHUNK): those of the codes, unless all
- * elements have a code. */
+/* Reads the header of a chunk and moves *src to the next chunk. Writes the positions of the codes
+ * to positions[CHUNK], unless all elements have a code. */
 static enum tw_status chunk_open(struct chunk *chunk, uint16_t *positions, uint32_t elements,
                                  const uint8_t **src, const uint8_t *end) {
     if (end - *src < HEAD_BYTES) return TW_CORRUPT;
@@ -154,7 +154,7 @@ static enum tw_status chunk_open(struct chunk *chunk, uint16_t *positions, uint3
     return TW_OK;
 }
 
-/* Decodes a checked chunk to y (elements). */
+/* Decodes a checked chunk to y[elements]. */
 static void chunk_get(const struct chunk *chunk, const uint16_t *positions, float *restrict y) {
     const uint32_t elements = chunk->elements;
     const uint8_t *const restrict codes = chunk->codes;
@@ -167,7 +167,7 @@ static void chunk_get(const struct chunk *chunk, const uint16_t *positions, floa
     for (uint32_t i = 0; i < chunk->count; i++) y[positions[i]] = scale * (float)(int8_t)codes[i];
 }
 
-/* sum (elements) += weight D, rounded twice. */
+/* sum[elements] += weight * D, rounded twice. */
 static void chunk_add(const struct chunk *chunk, const uint16_t *positions, float weight,
                       float *restrict sum) {
     const uint32_t elements = chunk->elements;
@@ -184,7 +184,7 @@ static void chunk_add(const struct chunk *chunk, const uint16_t *positions, floa
     for (uint32_t i = 0; i < elements; i++) sum[i] = sum[i] + weight * y[i];
 }
 
-/* Reads all chunks into the sink; only checks them if there is none. */
+/* Decodes all chunks into the sink. If the sink is NULL, only checks them. */
 static enum tw_status read_all(const uint8_t *src, size_t bytes, size_t n,
                                const struct tw_codec_sink *sink) {
     if (n > TW_PAYLOAD_BYTES_MAX) return TW_CORRUPT;

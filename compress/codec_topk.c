@@ -1,4 +1,4 @@
-/* codec_topk.c - the codecs topk: signs of the k largest elements of a chunk. */
+/* codec_topk.c - the topk codecs: signs of the k largest elements of a chunk. */
 #include "compress/codec_topk.h"
 
 #include <string.h>
@@ -33,15 +33,15 @@ static uint32_t kept_of(const struct topk *topk, uint32_t count) {
     return (topk->k * count + CHUNK - 1) / CHUNK;
 }
 
-/* Bytes of the longest chunk: k ones, remainders and signs, and the zeros of gaps whose sum is
- * below 4096. */
+/* Returns the bytes of the longest payload. A chunk has k ones, remainders and signs, and the zeros
+ * of gaps whose sum is below 4096. */
 static size_t topk_bound(const struct topk *topk, size_t n) {
     const size_t bits = topk->k * (2 + (size_t)topk->r) + (CHUNK >> topk->r);
     return chunks_of(n) * (2 + (bits + 7) / 8);
 }
 
-/* Prefetches a part of the chunk after x with each position of this one. There may be no next
- * chunk. */
+/* Prefetches, at each kept position of this chunk, a slice of the chunk after x. A prefetch past
+ * the last chunk is harmless. */
 static inline void fetch_next(const struct topk *topk, const float *x, uint32_t position) {
     const uintptr_t at = (uintptr_t)x + CHUNK * sizeof(*x);
     const uint32_t lines = CHUNK * sizeof(*x) / LINE / topk->k, first = position * lines;
@@ -52,8 +52,8 @@ static inline void fetch_next(const struct topk *topk, const float *x, uint32_t 
 
 /* ---- encode --------------------------------------------------------------------------------- */
 
-/* Writes positions and signs; returns the mean, summed in order and in double: the same bits on
- * every machine. */
+/* Writes positions and signs, and returns the mean. It is summed in order and in double, so it has
+ * the same bits on every machine. */
 static uint16_t put_chunk(const struct topk *topk, const float *x, const uint16_t *kept, uint32_t k,
                           struct tw_bits_writer *to) {
     double sum = 0.0;
@@ -68,7 +68,7 @@ static uint16_t put_chunk(const struct topk *topk, const float *x, const uint16_
     return tw_bf16_from_f32((float)(sum / k));
 }
 
-/* Computes magnitudes (count); returns the largest. */
+/* Computes magnitudes[count] and returns the largest. */
 static uint32_t measure(const float *restrict x, uint32_t count, uint32_t *restrict magnitudes) {
     int32_t max = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -79,7 +79,7 @@ static uint32_t measure(const float *restrict x, uint32_t count, uint32_t *restr
     return (uint32_t)max;
 }
 
-/* x = x - D, where k elements of D are not 0. */
+/* Subtracts the decoded values: x = x - D, where k elements of D are not 0. */
 static void lose_chunk(float *x, const uint16_t *kept, uint32_t k, uint16_t mean) {
     const uint32_t size = (uint32_t)mean << 16;
     for (uint32_t i = 0; i < k; i++) {
@@ -104,7 +104,7 @@ static enum tw_status topk_encode(const struct topk *topk, struct tw_codec_sourc
         const struct tw_bits_writer before = to;
         const uint16_t mean = put_chunk(topk, x, kept, k, &to);
         tw_put_u16(dst + 2 * c, mean);
-        if (mean == 0) to = before; /* without positions in the chunk: it is not sent */
+        if (mean == 0) to = before; /* the mean rounds to 0: no positions are sent */
         if (source.lost != NULL && mean != 0) lose_chunk(source.lost + c * CHUNK, kept, k, mean);
     }
     tw_bits_pad(&to);
@@ -114,8 +114,8 @@ static enum tw_status topk_encode(const struct topk *topk, struct tw_codec_sourc
 
 /* ---- decode --------------------------------------------------------------------------------- */
 
-/* Sets the nonzero elements of a chunk in y (count) to `value`, or adds it there. Only checks if y
- * is NULL. */
+/* Sets the nonzero elements of a chunk in y[count] to +-value, or adds that. If y is NULL, only
+ * checks the bits. */
 static inline enum tw_status get_chunk(const struct topk *topk, float value, bool is_add,
                                        uint32_t count, struct tw_bits_reader *from, float *y) {
     const uint32_t k = kept_of(topk, count);
@@ -132,7 +132,7 @@ static inline enum tw_status get_chunk(const struct topk *topk, float value, boo
     return TW_OK;
 }
 
-/* Reads all chunks into the sink; only checks them if there is none. */
+/* Decodes all chunks into the sink. If the sink is NULL, only checks them. */
 static enum tw_status read_all(const struct topk *topk, const uint8_t *src, size_t bytes, size_t n,
                                const struct tw_codec_sink *sink) {
     const size_t chunks = chunks_of(n);

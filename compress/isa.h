@@ -1,5 +1,5 @@
-/* isa.h - names of codecs per instruction set. Files that name their row TW_COMPRESS_ISA(x) are
- * compiled once per instruction set: tw_avx512_codec_int4, tw_avx2_codec_int4, tw_base_codec_int4.
+/* isa.h - names for code that is compiled once per instruction set (isa).
+ * TW_COMPRESS_ISA(codec_int4) is tw_avx512_codec_int4, tw_avx2_codec_int4 or tw_base_codec_int4.
  * All variants produce the same bits. */
 #ifndef TW_COMPRESS_ISA_H
 #define TW_COMPRESS_ISA_H
@@ -14,7 +14,8 @@
 #define TW_COMPRESS_ISA(name) tw_base_##name
 #endif
 
-/* codec_list.c: all codecs, by id, in this variant; or in their only one. */
+/* List of all codecs, by id, in the variant for this instruction set (codec_list.c). A codec with
+ * only one variant is in every list. */
 enum { TW_CODECS_COUNT = TW_CODEC_AUTO + 1 };
 extern const struct tw_codec *const TW_COMPRESS_ISA(codecs)[TW_CODECS_COUNT];
 

@@ -1,5 +1,5 @@
-/* nf4_avx2.h - digits and values of a block of nf4 in AVX2, equal to digit() and level() of
- * codec_nf4.c. */
+/* nf4_avx2.h - digits and values of an nf4 block in AVX2, with the same results as digit() and
+ * level() of codec_nf4.c. */
 #ifndef TW_COMPRESS_NF4_AVX2_H
 #define TW_COMPRESS_NF4_AVX2_H
 
@@ -8,14 +8,14 @@
 #include "compress/block.h"
 #include "compress/codec_nf4.h"
 
-/* Returns 2 found, minus 1 where value > bound, because a true comparison is -1. */
+/* Returns 2 * found, minus 1 where value > bound: a true comparison is -1. */
 static inline __m256i tw_nf4_search(__m256i found, __m256 value, __m256 bound) {
     const __m256 is_above = _mm256_cmp_ps(value, bound, _CMP_GT_OQ);
     return _mm256_add_epi32(_mm256_add_epi32(found, found), _mm256_castps_si256(is_above));
 }
 
-/* Binary search with four comparisons instead of fifteen. `found` is minus the upper bits of the
- * digit, and modulo the length of each table it is the index of the next bound. */
+/* Binary search with four comparisons instead of fifteen. `found` is the negative of the digit's
+ * upper bits. Modulo the length of each table, it is the index of the next bound. */
 static inline void tw_nf4_words_avx2(const float *restrict x, struct tw_block_factor by,
                                      uint32_t *restrict words) {
     const __m256 first = _mm256_set1_ps(tw_nf4_bound(7)),
@@ -41,8 +41,8 @@ static inline void tw_nf4_words_avx2(const float *restrict x, struct tw_block_fa
     _mm256_storeu_si256((__m256i *)(void *)words, word);
 }
 
-/* The levels times the scale, in two halves. The lower bits of a digit index either half, and the
- * highest bit selects it. */
+/* Multiplies the levels by the scale, in two halves. The lower bits of a digit index either half,
+ * and the highest bit selects the half. */
 static inline void tw_nf4_values_avx2(const uint32_t *restrict words, float scale,
                                       float *restrict values) {
     const __m256 by = _mm256_set1_ps(scale),

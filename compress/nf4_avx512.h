@@ -1,5 +1,5 @@
-/* nf4_avx512.h - digits and values of a block of nf4 in AVX-512, equal to digit() and level() of
- * codec_nf4.c. */
+/* nf4_avx512.h - digits and values of an nf4 block in AVX-512, with the same results as digit() and
+ * level() of codec_nf4.c. */
 #ifndef TW_COMPRESS_NF4_AVX512_H
 #define TW_COMPRESS_NF4_AVX512_H
 
@@ -9,15 +9,15 @@
 #include "compress/block.h"
 #include "compress/codec_nf4.h"
 
-/* Bit offsets within their words of the digits of elements at, at + 1, ...: groups of 8 elements
- * are adjacent in the words of a block. */
+/* Returns the bit offsets of the digits of elements at, at + 1, ... within their words. Groups of 8
+ * elements are adjacent in the words of a block. */
 static inline __m512i tw_nf4_shifts(size_t at) {
     const __m512i within = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4);
     return _mm512_add_epi32(within, _mm512_set1_epi32((int)(at / TW_BLOCK_LANES * 4)));
 }
 
-/* [-1, 1] has 31 cells of width 1/15, each with at most one bound. With the cell of a value, one
- * comparison finds its digit. At the edge of two cells, both give the same result. */
+/* [-1, 1] has 31 cells of width 1/15, each with at most one bound. So the cell of a value and one
+ * comparison give its digit. At the boundary of two cells, both give the same result. */
 static inline __m512i tw_nf4_digits(__m512 value) {
     const float none = INFINITY;
     const __m512 low_bounds =

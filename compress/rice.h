@@ -1,8 +1,8 @@
-/* rice.h - ascending positions as bits: Golomb-Rice codes of the gaps between them.
+/* rice.h - codes ascending positions as bits: Golomb-Rice codes of the gaps between them.
  *
- * Golomb, "Run-length encodings", IEEE Trans. IT 12 (3), 1966, with divisors 2^r (Rice). For g =
- * position - previous - 1, previous = -1 at first: (g >> r) zeros and a 1, then the r lowest bits
- * of g. Bits fill bytes from the lowest; the last byte is padded with 0. */
+ * Golomb, "Run-length encodings", IEEE Trans. IT 12 (3), 1966, with divisors 2^r (Rice). For a gap
+ * g = position - previous - 1 (previous = -1 at first), the code is g >> r zeros and a 1, then the
+ * r lowest bits of g. Bits fill bytes from the lowest; the last byte is padded with 0. */
 #ifndef TW_COMPRESS_RICE_H
 #define TW_COMPRESS_RICE_H
 
@@ -12,7 +12,7 @@
 
 #include "base/bytes.h"
 
-/* ---- writing: the caller has checked the room ----------------------------------------------- */
+/* ---- writing: the caller ensures that the bytes fit ----------------------------------------- */
 
 struct tw_bits_writer {
     uint8_t *at;
@@ -31,7 +31,7 @@ static inline void tw_bits_put(struct tw_bits_writer *to, uint32_t value, unsign
     to->count -= 32;
 }
 
-/* Also writes `more` bits of `value` after the gap. r + more <= 23. */
+/* Writes a gap, then the lowest `more` bits of `value`. r + more <= 23. */
 static inline void tw_bits_put_gap_and(struct tw_bits_writer *to, uint32_t gap, unsigned r,
                                        uint32_t value, unsigned more) {
     const uint32_t low = gap & ((1u << r) - 1);
@@ -75,7 +75,7 @@ static inline void tw_bits_fill(struct tw_bits_reader *from) {
     }
 }
 
-/* Reads at most 32 bits. False if there are too few. */
+/* Reads at most 32 bits. Returns false if there are fewer left. */
 static inline bool tw_bits_get(struct tw_bits_reader *from, unsigned bits, uint32_t *value) {
     if (from->count < bits) tw_bits_fill(from);
     if (from->count < bits) return false;
@@ -85,13 +85,13 @@ static inline bool tw_bits_get(struct tw_bits_reader *from, unsigned bits, uint3
     return true;
 }
 
-/* Reads a gap. False if there are too few bits, or the gap is `end` or more. */
+/* Reads a gap. Returns false if there are too few bits, or if the gap is `end` or more. */
 static inline bool tw_bits_get_gap(struct tw_bits_reader *from, unsigned r, uint32_t end,
                                    uint32_t *gap) {
     uint32_t zeros = 0, low = 0;
     while (from->held == 0) {
         zeros +=
-            from->count; /* the zeros reach the end of the held bits: go on with the next ones */
+            from->count; /* all bits in `held` are zeros of the gap: continue with the next bits */
         from->count = 0;
         if (from->at == from->end || zeros > end) return false;
         tw_bits_fill(from);
@@ -106,9 +106,9 @@ static inline bool tw_bits_get_gap(struct tw_bits_reader *from, unsigned r, uint
     return *gap < end;
 }
 
-/* Checks the rest of the last byte: false unless it is 0. */
+/* Ends reading within the last byte. Returns false unless the rest of that byte is 0. */
 static inline bool tw_bits_end(struct tw_bits_reader *from) {
-    from->at -= from->count / 8; /* gives back whole bytes that were held but not used */
+    from->at -= from->count / 8; /* moves back over whole bytes that were read ahead */
     const uint64_t rest = from->held & ((1u << from->count % 8) - 1);
     from->held = from->count = 0;
     return rest == 0;

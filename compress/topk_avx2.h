@@ -1,11 +1,11 @@
-/* topk_avx2.h - comparisons of topk_select.c for 64 elements, in AVX2. */
+/* topk_avx2.h - above() of topk_select.c for 64 elements, in AVX2. */
 #ifndef TW_COMPRESS_TOPK_AVX2_H
 #define TW_COMPRESS_TOPK_AVX2_H
 
 #include <immintrin.h>
 #include <stdint.h>
 
-/* A bit for each of magnitudes (64) that is above the bound. */
+/* Returns a bit mask of the elements of magnitudes[64] that are above `bound`. */
 static inline uint64_t tw_topk_above_avx2(const uint32_t *magnitudes, int32_t bound) {
     const __m256i least = _mm256_set1_epi32(bound);
     uint64_t word = 0;

@@ -1,6 +1,6 @@
-/* topk_select.c - finds the k largest of a chunk. It first looks for a bound with slightly more
- * than k elements above it, by counting, which vectorises well; usually the last chunk's bound
- * suffices. Then it lists these elements and finds the k-th largest of them by bisection. */
+/* topk_select.c - finds the k largest elements of a chunk. It first searches a bound with slightly
+ * more than k elements above it, by counting, which vectorises well; usually the last chunk's bound
+ * is good enough. Then it lists these elements and finds the k-th largest of them by bisection. */
 #include <string.h>
 
 #include "base/bytes.h"
@@ -12,11 +12,11 @@
 
 enum {
     CHUNK = TW_TOPK_CHUNK,
-    FIRST_STEP = 20, /* first step of the search: 2^20 in the bits of a float is 6 to 12 % of it */
-    MARGIN =
-        1 << 19, /* distance from a chunk's k-th largest to the first bound of the next chunk */
+    FIRST_STEP = 20,  /* log2 of the first search step: 2^20 in the bits of a float is 6 to 12 % of
+                         its value */
+    MARGIN = 1 << 19, /* a chunk's k-th largest minus the first bound tried for the next chunk */
     WORD = 64,
-    SOME = 8, /* positions taken from a word at a time */
+    SOME = 8, /* positions extracted from a word at a time */
 };
 #define LAST (UINT64_C(1) << (WORD - 1))
 
@@ -35,16 +35,17 @@ static uint32_t largest(const uint32_t *magnitudes, uint32_t count) {
     return (uint32_t)max;
 }
 
-#define NONE UINT32_MAX /* no bound: as a signed number -1, which is below all magnitudes */
+#define NONE UINT32_MAX /* removed element: as a signed number -1, below all magnitudes */
 
 struct search {
     const uint32_t *magnitudes;
     uint32_t count, k;
-    uint32_t low, high; /* bounds of the k-th largest */
-    uint32_t least;     /* number of elements that are low or more, at least k */
+    uint32_t low, high; /* range that contains the k-th largest */
+    uint32_t least;     /* number of elements >= low; at least k */
 };
 
-/* Narrows [low, high] at low <= at < high; true if the k-th largest is above. */
+/* Narrows [low, high] by testing low <= at < high. Returns true if the k-th largest is above `at`.
+ */
 static bool probe(struct search *s, uint32_t at) {
     const uint32_t above = count_above(s->magnitudes, s->count, at);
     if (above >= s->k) {
@@ -60,7 +61,7 @@ static bool is_done(const struct search *s, uint32_t enough) {
     return s->least <= enough || s->low == s->high;
 }
 
-/* Narrows until at most `enough` elements are low or more, or all of those equal low. */
+/* Narrows until at most `enough` elements are >= low, or low = high. */
 static void narrow(struct search *s, uint32_t enough) {
     while (!is_done(s, enough)) (void)probe(s, s->low + (s->high - s->low) / 2);
 }
@@ -77,7 +78,7 @@ static void narrow_from(struct search *s, uint32_t enough, uint32_t guess) {
     narrow(s, enough);
 }
 
-/* A bit for each of magnitudes (count <= 64) that is above the bound. */
+/* Returns a bit mask of the elements of magnitudes[count], count <= 64, that are above `bound`. */
 static uint64_t above(const uint32_t *magnitudes, uint32_t count, int32_t bound) {
     uint8_t flags[WORD] = {0};
     uint64_t word = 0;
@@ -91,8 +92,9 @@ static uint64_t above(const uint32_t *magnitudes, uint32_t count, int32_t bound)
     return word;
 }
 
-/* Lists positions in [begin, end) of elements above the bound, in order. A few meaningless entries
- * follow: taking a fixed number from each word avoids branches on its count. */
+/* Lists the positions in [begin, end) of elements above `bound`, in ascending order. Up to SOME
+ * meaningless entries follow: extracting a fixed number from each word avoids branches on its
+ * count. */
 static uint32_t list(const uint32_t *magnitudes, uint32_t begin, uint32_t end, int32_t bound,
                      uint16_t *found) {
     uint32_t found_count = 0;
@@ -110,8 +112,8 @@ static uint32_t list(const uint32_t *magnitudes, uint32_t begin, uint32_t end, i
     return found_count;
 }
 
-/* Lists elements above low, and at most the first k that equal it: a chunk may be nearly all zeros.
- */
+/* Lists the elements above low, but only as many of those equal to low as could be needed: a chunk
+ * may be nearly all zeros. */
 static uint32_t list_ties(const uint32_t *magnitudes, uint32_t count, uint32_t k, uint32_t low,
                           uint16_t *found) {
     uint32_t end = 0;
@@ -137,7 +139,7 @@ void TW_COMPRESS_ISA(topk_select)(const uint32_t *magnitudes, uint32_t count, ui
     s.high = max < s.high ? max : s.high;
     narrow(&s, k);
     *guess = s.low > MARGIN ? s.low - MARGIN : 0;
-    /* If more than k elements are `low` or more, removes the last ones that equal `low`. */
+    /* If more than k elements are >= low, removes the last ones that equal low. */
     for (uint32_t i = found_count, extra = s.least - k; extra > 0; i--) {
         if (listed[i - 1] != s.low) continue;
         listed[i - 1] = NONE;
