@@ -11,7 +11,7 @@ enum tw_limits {
     TW_PARTS_MAX = 16,            /* owners (and so parts) of one round */
     TW_TENSORS_MAX = 4096,        /* tensors of a model */
     TW_TENSOR_NAME_BYTES = 128,   /* name of a tensor, including NUL */
-    TW_TENSOR_RANK_MAX = 6,       /* sides of a tensor */
+    TW_TENSOR_RANK_MAX = 6,       /* dimensions of a tensor */
     TW_TENSORS_TEXT_BYTES = 8192, /* names and shapes of a run's tensors as text, including NUL */
     TW_PART_ALIGN = 1024, /* elements; part boundaries are multiples of this, and this is a multiple
                              of every codec's block */
@@ -35,7 +35,7 @@ enum tw_limits {
     TW_PEER_SILENCE_US =
         6 * 1000 * 1000, /* silence after which the link is closed and the peer counts as dead */
 
-    TW_SIGNATURE_BYTES = 64, /* Ed25519 */
+    TW_SIGNATURE_BYTES = 64, /* an Ed25519 signature */
 
     /* the wire */
     TW_FRAME_HEADER_BYTES = 32,       /* frame header, PROTOCOL.md section 2 */
@@ -43,7 +43,7 @@ enum tw_limits {
     TW_CHUNK_BYTES_MAX = 256 * 1024,  /* payload bytes in a bulk frame */
     TW_CHUNK_HEADER_BYTES = 40,       /* payload id (32), chunk index (4), reserved (4) */
     TW_FRAME_BODY_MAX = TW_CHUNK_BYTES_MAX + TW_CHUNK_HEADER_BYTES,
-    TW_PAYLOAD_BYTES_MAX = 1 << 30, /* one payload */
+    TW_PAYLOAD_BYTES_MAX = 1 << 30, /* size of a payload */
     TW_CHUNKS_MAX = TW_PAYLOAD_BYTES_MAX / TW_CHUNK_BYTES_MAX,
     TW_MANIFEST_BYTES_MAX = 24 * 1024, /* canonical text of a run manifest */
 
@@ -86,7 +86,7 @@ enum tw_limits {
 
     /* Relayed links: a relay is a member that forwards the connections between two other nodes. A
      * call asks a node to dial the relay; the relay then joins the two connections to a pipe. */
-    TW_RELAY_TOKEN_BYTES = 16,    /* name of one call */
+    TW_RELAY_TOKEN_BYTES = 16,    /* id of a call */
     TW_RELAY_PIPES_MAX = 64,      /* calls and pipes of a relay at once */
     TW_RELAY_PIPES_PER_PAIR = 4,  /* pipes between the same two nodes: control and bulk, and the
                                      connections that replace them */

@@ -16,7 +16,7 @@
 #include "base/status.h"
 
 enum tw_log_level {
-    TW_LOG_ERROR, /* a person must act */
+    TW_LOG_ERROR, /* the user must act */
     TW_LOG_WARN,  /* something was refused or lost; the node continues */
     TW_LOG_INFO,  /* a state changed */
     TW_LOG_DEBUG,

@@ -28,7 +28,7 @@ static float level(uint32_t digit, float scale) {
 
 static const struct tw_block e3m0 = {.elements = ELEMENTS,
                                      .digit_bits = 4,
-                                     .scale_end = 0x7F00, /* 2^127 */
+                                     .scale_end = 0x7F00, /* 2^127 as bf16 */
                                      .top = 1.0f,
                                      .digit = digit,
                                      .level = level};

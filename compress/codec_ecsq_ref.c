@@ -1,5 +1,5 @@
-/* codec_ecsq_ref.c - ecsq as specified in codec_ecsq.h and rans.h. It shares two things with the
- * fast variants, because these are plain code already: the choice of a step (ecsq_rate.c) and the
+/* codec_ecsq_ref.c - ecsq as specified in codec_ecsq.h and rans.h. It shares two parts with the
+ * fast variants, because those are already plain code: the choice of a step (ecsq_rate.c) and the
  * model of the entropy coder (rans.c). */
 #include "compress/codec_ref.h"
 
@@ -13,7 +13,7 @@
 
 enum { BLOCK = TW_ECSQ_BLOCK, LANES = TW_RANS_LANES, TOTAL = TW_RANS_TOTAL, ALPHABET = 256 };
 
-/* Head and scales of a payload, with the array's size and codec. */
+/* Header and scales of a payload, with the array's size and codec. */
 struct array {
     const struct tw_ecsq *row;
     size_t n;
@@ -21,19 +21,19 @@ struct array {
     struct tw_ecsq_step step;
 };
 
-/* s of element i; 0 if it has no code. */
+/* Returns s of element i; 0 if its block has no codes. */
 static float step_of(const struct array *array, size_t i) {
     return tw_bf16_to_f32(tw_ecsq_scale(array->scales, i / BLOCK)) *
            ((float)array->step.c / 4096.0f);
 }
 
-/* End of the stream that begins with element i. */
+/* Returns the end of the stream that begins with element i. */
 static size_t stream_end(const struct array *array, size_t i) {
     const size_t elements = (size_t)TW_ECSQ_STREAM_CODES * array->row->in_code;
     return array->n - i < elements ? array->n : i + elements;
 }
 
-/* Computes where each symbol's range begins in [0, 2^12), and the end of the last range. */
+/* Computes the start of each symbol's range in [0, 2^12), and the end of the last range. */
 static void starts_of(const struct tw_rans_model *model, uint32_t *starts) {
     starts[0] = 0;
     for (uint32_t s = 0; s < ALPHABET; s++) starts[s + 1] = starts[s] + model->frequency[s];
@@ -41,7 +41,8 @@ static void starts_of(const struct tw_rans_model *model, uint32_t *starts) {
 
 /* ---- encode -------------------------------------------------------------------------------- */
 
-/* rms of x in units of the largest element, in 64 partial sums, the order of all variants. */
+/* Returns the rms of x, computed in units of the largest element and in 64 partial sums, in the
+ * same order as all variants. */
 static float rms_of(const float *x, size_t count, float max) {
     int exponent;
     (void)frexpf(max, &exponent);
@@ -56,7 +57,7 @@ static float rms_of(const float *x, size_t count, float max) {
     return (float)ldexp(sqrt(sum / (double)count), exponent);
 }
 
-/* Writes r of block b; *size is its largest |x| / r. */
+/* Writes r of block b; *size is the block's largest |x| / r. */
 static enum tw_status put_scale(const struct tw_ecsq *row, const float *x, size_t n, size_t b,
                                 uint8_t *scales, float *size) {
     const size_t count = tw_ecsq_count(n, b);
@@ -85,13 +86,13 @@ static enum tw_status put_scales(const struct tw_ecsq *row, const float *x, size
     return TW_OK;
 }
 
-/* a of element i; 0 if it has no code. */
+/* Returns the size a of element i; 0 if its block has no codes. */
 static uint32_t size_of(const struct array *array, const float *x, size_t i) {
     const float s = step_of(array, i), bias = tw_ecsq_bias(array->row);
     return s == 0.0f ? 0 : (uint32_t)(fabsf(x[i]) * (1.0f / s) + bias);
 }
 
-/* The code that begins with element i, in a stream that ends with element `end`. */
+/* Returns the code that begins with element i, in a stream that ends before element `end`. */
 static uint8_t code_of(const struct array *array, const float *x, size_t i, size_t end) {
     const uint32_t limit = tw_ecsq_limit(array->row);
     uint32_t code = 0;
@@ -102,8 +103,8 @@ static uint8_t code_of(const struct array *array, const float *x, size_t i, size
     return (uint8_t)code;
 }
 
-/* Writes words before `end` and the states of codes (count). Only counts words if `end` is NULL.
- * Returns the number of words. */
+/* Encodes codes[count]: writes the words before `end` and the states. If `end` is NULL, only counts
+ * words. Returns the number of words. */
 static uint32_t put_words(const struct tw_rans_model *model, const uint8_t *codes, uint32_t count,
                           uint32_t *states, uint8_t *end) {
     uint32_t words = 0, starts[ALPHABET + 1];
@@ -122,7 +123,7 @@ static uint32_t put_words(const struct tw_rans_model *model, const uint8_t *code
     return words;
 }
 
-/* Counts codes, in the first groups and then in every eighth group on average. Each code that
+/* Counts the codes of the first groups and then of every eighth group on average. Each code that
  * occurs counts at least once. Returns the sum of counts. */
 static uint32_t count_codes(const struct tw_ecsq *row, const uint8_t *codes, uint32_t count,
                             uint32_t *counts) {
@@ -140,7 +141,7 @@ static uint32_t count_codes(const struct tw_ecsq *row, const uint8_t *codes, uin
     return total;
 }
 
-/* Writes codes (count): entropy-coded if that is smaller. Returns the bytes. */
+/* Writes codes[count], entropy-coded if that is shorter. Returns the number of bytes. */
 static size_t put_codes(const struct tw_ecsq *row, const uint8_t *codes, uint32_t count,
                         uint8_t *kind, uint8_t *dst) {
     struct tw_rans_model model;
@@ -168,7 +169,7 @@ static size_t put_codes(const struct tw_ecsq *row, const uint8_t *codes, uint32_
     return bytes;
 }
 
-/* Writes the stream of elements [begin, end). Returns the bytes; 0 if it has no codes. */
+/* Writes the stream of elements [begin, end). Returns the number of bytes; 0 if it has no codes. */
 static size_t put_stream(const struct array *array, const float *x, size_t begin, size_t end,
                          uint8_t *dst) {
     uint8_t codes[TW_ECSQ_STREAM_CODES], *at = dst + TW_ECSQ_STREAM_HEAD_BYTES;
@@ -220,7 +221,7 @@ struct rest {
     const uint8_t *at, *end;
 };
 
-/* Takes the next `bytes`, or returns NULL. */
+/* Consumes the next `bytes` and returns their address, or NULL if there are fewer left. */
 static const uint8_t *take(struct rest *rest, size_t bytes) {
     const uint8_t *const from = rest->at;
     if ((size_t)(rest->end - from) < bytes) return NULL;
@@ -231,7 +232,7 @@ static const uint8_t *take(struct rest *rest, size_t bytes) {
 /* A stream being read. */
 struct stream {
     enum tw_ecsq_kind kind;
-    uint32_t count; /* codes taken so far */
+    uint32_t count; /* number of codes read so far */
     struct rest written, codes, words;
     struct tw_ref_reader signs;
     uint32_t starts[ALPHABET + 1], states[LANES];
@@ -257,7 +258,7 @@ static enum tw_status open_coded(const struct tw_ecsq *row, struct rest *in,
     return TW_OK;
 }
 
-/* Reads a stream of that many elements up to its signs. */
+/* Reads a stream of `elements` elements up to its signs. */
 static enum tw_status open_stream(const struct tw_ecsq *row, struct rest *in, uint32_t elements,
                                   struct stream *stream) {
     const uint8_t *const head = take(in, TW_ECSQ_STREAM_HEAD_BYTES);
@@ -301,7 +302,7 @@ static enum tw_status next_code(const struct tw_ecsq *row, struct stream *stream
     return *code < tw_ecsq_alphabet(row) ? TW_OK : TW_CORRUPT;
 }
 
-/* Value of an element whose code is `size`: +-(a + shift) s. */
+/* Computes the value of an element whose code contains `size`: +-(a + shift) * s. */
 static enum tw_status next_value(const struct array *array, struct stream *stream, uint32_t size,
                                  float s, float *value) {
     const struct tw_ecsq_step step = array->step;
@@ -322,7 +323,7 @@ static enum tw_status next_value(const struct array *array, struct stream *strea
     return TW_OK;
 }
 
-/* TW_CORRUPT unless all signs and sizes of the stream were used. */
+/* Returns TW_CORRUPT unless all sizes, words and signs of the stream were used. */
 static enum tw_status close_stream(struct stream *stream, struct rest *in) {
     if (stream->written.at != stream->written.end) return TW_CORRUPT;
     if (stream->words.at != stream->words.end) return TW_CORRUPT;
@@ -334,7 +335,7 @@ static enum tw_status close_stream(struct stream *stream, struct rest *in) {
     return TW_OK;
 }
 
-/* Reads elements [begin, end). */
+/* Decodes the stream of elements [begin, end). */
 static enum tw_status read_stream(const struct array *array, struct rest *in, size_t begin,
                                   size_t end, float *dst) {
     const struct tw_ecsq *const row = array->row;
@@ -352,7 +353,7 @@ static enum tw_status read_stream(const struct array *array, struct rest *in, si
         }
         dst[i] = value;
     }
-    if (code != 0) return TW_CORRUPT; /* the partner of an odd last element */
+    if (code != 0) return TW_CORRUPT; /* the size paired with an odd last element must be 0 */
     return elements > 0 ? close_stream(&stream, in) : TW_OK;
 }
 

@@ -12,7 +12,7 @@
 
 struct format {
     size_t block;
-    /* bits of a digit; number of words, so that element i is digit i / lanes of word i % lanes */
+    /* bits per digit; and the number of words: element i is digit i / lanes of word i % lanes */
     unsigned digit_bits, lanes;
     bool has_padding; /* the last block is padded to full size */
     float top;        /* largest level: the scale is max |x| / top; 0: the scale is an average */
@@ -90,7 +90,8 @@ static unsigned sign_digit(float x, float scale, float quotient) {
 
 /* ---- scales -------------------------------------------------------------------------------- */
 
-/* The exponent e of max |x| = 1.m * 2^e, at least that of the smallest normal float. */
+/* Returns the exponent e of max |x| = 1.m * 2^e, but at least the exponent of the smallest normal
+ * float. */
 static int exponent_of(const float *x, size_t count) {
     int exponent;
     (void)frexpf(tw_ref_max(x, count), &exponent);
@@ -197,7 +198,8 @@ static size_t bytes_of(const struct format *format, size_t n) {
     return 2 * blocks + coded * format->digit_bits / 8;
 }
 
-/* First bit of element i, counted from the first bit of the payload, little-endian. */
+/* Returns the position of the first bit of element i, counted from the payload's first bit, lowest
+ * bit of a byte first. */
 static size_t bit_of(const struct format *format, size_t n, size_t i) {
     const size_t within = i % format->block,
                  word_bits = format->block / format->lanes * format->digit_bits;

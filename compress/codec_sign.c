@@ -26,7 +26,7 @@ static float level(uint32_t digit, float scale) {
 
 static const struct tw_block sign = {.elements = ELEMENTS,
                                      .digit_bits = 1,
-                                     .scale_end = 0x7F00, /* 2^127 */
+                                     .scale_end = 0x7F00, /* 2^127 as bf16 */
                                      .part = part,
                                      .average = mean,
                                      .digit = digit,

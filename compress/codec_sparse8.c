@@ -8,7 +8,7 @@
 #include "compress/block.h"
 #include "compress/rice.h"
 
-enum { CHUNK = TW_SPARSE8_CHUNK, HEAD_BYTES = 4, SCALE_END = 0x7B80 /* 2^120: as int8 */ };
+enum { CHUNK = TW_SPARSE8_CHUNK, HEAD_BYTES = 4, SCALE_END = 0x7B80 /* 2^120 as bf16 */ };
 
 static size_t chunks_of(size_t n) {
     return n / CHUNK + (n % CHUNK != 0);

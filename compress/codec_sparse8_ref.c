@@ -13,14 +13,14 @@ static uint32_t count_of(size_t n, size_t begin) {
     return (uint32_t)(n - begin < CHUNK ? n - begin : CHUNK);
 }
 
-/* The least r for which 32 (2 elements - count) < 133 count 2^r. count > 0. */
+/* Returns the least r for which 32 * (2 * elements - count) < 133 * count * 2^r; count > 0. */
 static unsigned r_of(uint32_t elements, uint32_t count) {
     unsigned r = 0;
     while (!(32 * (2 * elements - count) < 133 * count * (1u << r))) r++;
     return r;
 }
 
-/* Writes the positions of the codes that are not 0. Returns the bytes: fewer than two bits per
+/* Writes the positions of the nonzero codes. Returns the number of bytes: fewer than two bits per
  * element. */
 static size_t put_positions(const int8_t *codes, uint32_t elements, uint32_t count, uint8_t *list) {
     struct tw_ref_writer to = {.dst = list};
@@ -33,7 +33,7 @@ static size_t put_positions(const int8_t *codes, uint32_t elements, uint32_t cou
     return (to.bits + 7) / 8;
 }
 
-/* Returns the bytes. */
+/* Writes a chunk. Returns the number of bytes. */
 static size_t put_chunk(const float *x, uint32_t elements, uint8_t *dst) {
     int8_t codes[CHUNK];
     uint8_t list[CHUNK];
@@ -65,7 +65,7 @@ enum tw_status tw_sparse8_encode_ref(const float *src, size_t n, uint8_t *dst, s
     return TW_OK;
 }
 
-/* Reads the positions (count) of the codes that follow. */
+/* Reads positions[count]: those of the codes that follow. */
 static bool read_positions(struct tw_ref_reader *from, uint32_t elements, uint32_t count,
                            uint32_t *positions) {
     uint32_t next = 0;
@@ -81,7 +81,7 @@ static bool read_positions(struct tw_ref_reader *from, uint32_t elements, uint32
     return tw_ref_get_padding(from);
 }
 
-/* Decodes a chunk to dst (elements); *at moves to the next chunk. */
+/* Decodes a chunk to dst[elements], and moves *at to the next chunk. */
 static bool read_chunk(const uint8_t *src, size_t bytes, size_t *at, float *dst,
                        uint32_t elements) {
     if (bytes - *at < HEAD_BYTES) return false;

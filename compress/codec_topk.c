@@ -11,7 +11,7 @@
 
 enum {
     CHUNK = TW_TOPK_CHUNK,
-    MEAN_END = 0x7F80 /* infinity */,
+    MEAN_END = 0x7F80 /* infinity as bf16 */,
     LINE = 64 /* bytes of a cache line */
 };
 

@@ -1,5 +1,5 @@
-/* codec_topk_ref.c - topk as specified in codec_topk.h: elements sorted by size, bits written one
- * by one. */
+/* codec_topk_ref.c - topk as specified in codec_topk.h: selection by sorting, bits written one by
+ * one. */
 #include <string.h>
 
 #include "base/bytes.h"
@@ -10,7 +10,7 @@
 
 enum { CHUNK = TW_TOPK_CHUNK };
 
-/* Sorts the k largest in descending order; equal ones keep their order. */
+/* Finds the k largest by insertion into a descending list, in which equal ones keep their order. */
 void tw_topk_select_ref(const uint32_t *magnitudes, uint32_t count, uint32_t k, uint16_t *kept) {
     uint16_t sorted[TW_TOPK_MAX];
     bool is_kept[CHUNK] = {false};
@@ -31,7 +31,7 @@ static uint32_t k_of(enum tw_codec_id id) {
     return id == TW_CODEC_TOPK256 ? 256 : id == TW_CODEC_TOPK64 ? 64 : 32;
 }
 
-/* ceil(k count / 4096) */
+/* Returns ceil(k * count / 4096). */
 static uint32_t kept_of(enum tw_codec_id id, uint32_t count) {
     return (k_of(id) * count + CHUNK - 1) / CHUNK;
 }
@@ -44,7 +44,7 @@ static uint32_t count_of(size_t n, size_t begin) {
     return (uint32_t)(n - begin < CHUNK ? n - begin : CHUNK);
 }
 
-/* Returns the mean. */
+/* Writes the bits of a chunk. Returns the mean. */
 static uint16_t put_chunk(enum tw_codec_id id, const float *x, uint32_t count,
                           struct tw_ref_writer *to) {
     const uint32_t k = kept_of(id, count);
@@ -52,8 +52,8 @@ static uint16_t put_chunk(enum tw_codec_id id, const float *x, uint32_t count,
     uint16_t kept[TW_TOPK_MAX];
     double sum = 0.0;
     for (uint32_t i = 0; i < count; i++) {
-        const float magnitude = fabsf(
-            x[i]); /* fabsf keeps the order of magnitudes: their bits are ordered like integers */
+        const float magnitude =
+            fabsf(x[i]); /* the bits of non-negative floats have the order of the values */
         memcpy(&magnitudes[i], &magnitude, sizeof(magnitude));
     }
     tw_topk_select_ref(magnitudes, count, k, kept);

@@ -1,5 +1,5 @@
 /* lattice.c - encodes anchors at one byte per element, and decodes them (format: lattice.h). Loops
- * over a block have a constant length, so that compilers vectorise them. */
+ * over a block have constant length, so that compilers vectorise them. */
 #include "compress/lattice.h"
 
 #include <math.h>
@@ -29,7 +29,8 @@ size_t tw_lattice_bound(size_t n) {
     return HEAD + n * sizeof(float);
 }
 
-/* Bits of max |x|, compared as integers, so that NaN and infinity are the largest. */
+/* Returns the bits of max |x|. They are compared as integers, so NaN and infinity are the largest.
+ */
 static uint32_t max_bits(const float *x, size_t n) {
     uint32_t max = 0;
     for (size_t i = 0; i < n; i++) {
@@ -47,11 +48,11 @@ static float float_of(uint32_t bits) {
 
 int tw_lattice_exponent(float distance, float largest) {
     int wanted, least = TW_LATTICE_EXPONENT_MIN;
-    /* distance = f 2^wanted with f in [1/2, 1): 4 distance / 2^8 <= 2^(wanted - 6). */
+    /* distance = f * 2^wanted with f in [1/2, 1), so 4 * distance / 2^8 <= 2^(wanted - 6). */
     const float f = frexpf(distance, &wanted);
     wanted += 2 - TW_LATTICE_BITS - (f == 0.5f ? 1 : 0);
     if (largest > 0) {
-        (void)frexpf(largest, &least); /* largest <= 2^least: k <= 2^29 */
+        (void)frexpf(largest, &least); /* largest <= 2^least, so k <= 2^29 for the exponent below */
         least -= TW_LATTICE_K_BITS - 1;
     }
     if (wanted < least) wanted = least;
@@ -69,7 +70,7 @@ static enum tw_status encode_whole(const float *src, size_t n, uint8_t *dst, siz
     return TW_OK;
 }
 
-/* RNE(x[i] inverse), |product| < 2^31. */
+/* k[i] = RNE(x[i] * inverse), for |product| < 2^31. */
 static void quantise(const float *restrict x, size_t n, double inverse, int32_t *restrict k) {
     for (size_t i = 0; i < n; i++) {
         const double shifted = (double)x[i] * inverse + SHIFT_TO_INTEGER;
@@ -79,7 +80,7 @@ static void quantise(const float *restrict x, size_t n, double inverse, int32_t 
     }
 }
 
-/* Checksum of k >> 8, in two's complement. */
+/* Returns the checksum of k[n] (lattice.h); k >> 8 is in two's complement. */
 static uint16_t checksum(const int32_t *k, size_t n) {
     uint32_t sum = 0;
     for (size_t i = 0; i < n; i++)
@@ -129,7 +130,7 @@ enum tw_status tw_lattice_check(const uint8_t *src, size_t bytes, size_t n) {
     return bad != 0 ? TW_CORRUPT : TW_OK;
 }
 
-/* Replaces each k by the nearest integer with the given low bits. */
+/* Replaces each k by the integer nearest to it whose low 8 bits are the code. */
 static void unwrap(int32_t *restrict k, const uint8_t *restrict codes, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const uint8_t apart = (uint8_t)(codes[i] - (uint8_t)(uint32_t)k[i]);

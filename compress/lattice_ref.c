@@ -1,4 +1,4 @@
-/* lattice_ref.c - the lattice form, one element at a time. */
+/* lattice_ref.c - reference implementation of lattice.h, one element at a time. */
 #include <math.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "compress/lattice.h"
 #include "compress/lattice_isa.h"
 
-/* floor(k / 256) m_i, summed over the block, modulo 2^16. */
+/* Adds floor(k / 256) * m_i of one element to the checksum of its block, modulo 2^16. */
 static uint16_t checksum_add(uint16_t sum, int64_t k, size_t i) {
     const int64_t high = k >= 0 ? k / 256 : -((255 - k) / 256);
     return (uint16_t)(sum + (uint16_t)high * (uint32_t)tw_lattice_factor(i % TW_LATTICE_BLOCK));

@@ -1,4 +1,4 @@
-/* pack.c - packs (phi, u) of a fragment without loss. */
+/* pack.c - lossless compression of a fragment's (phi, u). */
 #include "compress/pack.h"
 
 #include <stdlib.h>
@@ -9,11 +9,11 @@
 #include "base/bytes.h"
 
 enum {
-    PLANES = 4,          /* bytes of a float, one plane each, most significant first */
+    PLANES = 4,          /* bytes of a float, each in its own plane, most significant first */
     FRAMES = 2 * PLANES, /* phi, then u */
     HEADER_BYTES = 16 + 4 * FRAMES,
     VERSION = 1,
-    LEVEL = 1, /* level of zstd; higher ones gain nothing, because mantissa planes are noise */
+    LEVEL = 1, /* zstd level; higher levels gain nothing, because mantissa bytes are noise */
 };
 
 static const char magic[4] = {'T', 'W', 'P', 'K'};
@@ -56,7 +56,7 @@ size_t tw_pack_bound(size_t n) {
     return HEADER_BYTES + FRAMES * ZSTD_compressBound(n);
 }
 
-/* Rotates the sign to the lowest bit, so that the first plane is the exponent alone. */
+/* Rotates the sign to the lowest bit, so that the first plane contains only the exponent. */
 static uint32_t rotated(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));
@@ -68,8 +68,8 @@ static void take_plane(uint8_t *restrict plane, const float *restrict x, size_t 
     for (size_t i = 0; i < n; i++) plane[i] = (uint8_t)(rotated(x[i]) >> shift);
 }
 
-/* Merges the next plane into x. Planes come most significant first, so each one shifts the earlier
- * ones up. */
+/* Adds the next plane to x. Planes arrive most significant first, so each shifts the earlier ones
+ * up. */
 static void give_plane(float *restrict x, const uint8_t *restrict plane, size_t n, unsigned p) {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = 0;
@@ -80,7 +80,7 @@ static void give_plane(float *restrict x, const uint8_t *restrict plane, size_t 
     }
 }
 
-/* A value is not finite if all its exponent bits are set. */
+/* A value is infinite or NaN if all its exponent bits are set. */
 static int is_finite(const float *x, size_t n) {
     uint32_t max = 0;
     for (size_t i = 0; i < n; i++) {
@@ -121,14 +121,14 @@ enum tw_status tw_pack(struct tw_packer *packer, const float *phi, const float *
     return TW_OK;
 }
 
-/* Unpacks exactly one frame, of exactly n bytes, into packer->plane. */
+/* Decompresses exactly one frame, of exactly n bytes, into packer->plane. */
 static enum tw_status unpack_frame(struct tw_packer *packer, const uint8_t *frame, size_t bytes,
                                    size_t n, struct tw_error *err) {
     if (ZSTD_getFrameContentSize(frame, bytes) != n ||
         ZSTD_findFrameCompressedSize(frame, bytes) != bytes) {
         return tw_fail(err, TW_CORRUPT, "packed state: a plane is not one frame of %zu bytes", n);
     }
-    /* Because the buffer has the expected size, zstd allocates nothing, even if the frame claims
+    /* The output buffer has the expected size, so zstd allocates nothing, even if the frame states
      * another size. */
     const size_t got = ZSTD_decompressDCtx(packer->decompress, packer->plane, n, frame, bytes);
     if (ZSTD_isError(got) || got != n) {

@@ -21,7 +21,7 @@ struct tw_packer; /* zstd contexts and one plane of scratch memory; one thread a
  * short. */
 enum tw_status tw_packer_create(struct tw_packer **packer_out, size_t elements_max,
                                 struct tw_error *err);
-void tw_packer_destroy(struct tw_packer *packer); /* NULL is allowed */
+void tw_packer_destroy(struct tw_packer *packer); /* packer may be NULL */
 
 /* Largest number of bytes that tw_pack writes for n elements of phi and n of u. */
 size_t tw_pack_bound(size_t n);

@@ -112,14 +112,14 @@ static enum tw_status get_signature(const ProtobufCBinaryData *from,
     return TW_OK;
 }
 
-/* Empty: all zero. */
+/* An empty field is an all-zero signature. */
 static enum tw_status get_optional_signature(const ProtobufCBinaryData *from,
                                              uint8_t signature[TW_SIGNATURE_BYTES],
                                              struct tw_error *err) {
     return from->len > 0 ? get_signature(from, signature, err) : TW_OK;
 }
 
-/* Empty: no proof. */
+/* An empty field means no proof. */
 static enum tw_status get_proof(const ProtobufCBinaryData *from, struct tw_proof *proof,
                                 struct tw_error *err) {
     return from->len > 0 ? tw_proof_decode(from->data, from->len, proof, err) : TW_OK;

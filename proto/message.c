@@ -13,7 +13,7 @@ const char *tw_message_name(enum tw_message_kind kind) {
     return "?";
 }
 
-/* "KIND.field: why" */
+/* Fails with the message kind and the field. */
 static enum tw_status bad(const struct tw_message *message, const char *field,
                           struct tw_error *err) {
     return tw_fail(err, TW_PROTO, "message %s: field %s is out of bounds",

@@ -64,7 +64,7 @@ struct tw_proof {
 
 /* Signed promises for one ballot. */
 struct tw_promises {
-    uint64_t voters;                       /* 0: none */
+    uint64_t voters;                       /* bit i: member i of the roster promised; 0: none */
     uint64_t lock_ballots[TW_MEMBERS_MAX]; /* ballot of the lock that each voter reported; 0: it has
                                               none */
     uint8_t signatures[TW_MEMBERS_MAX][TW_SIGNATURE_BYTES];

@@ -269,7 +269,7 @@ void tw_contributor_text(const struct tw_id *run, const struct tw_id *lineage, u
                          uint8_t text[TW_CONTRIBUTOR_TEXT_BYTES]) {
     static const char domain[] = "thinwire-contrib-v1";
     uint8_t *to = text;
-    memcpy(to, domain, sizeof(domain)); /* with its NUL */
+    memcpy(to, domain, sizeof(domain)); /* including its NUL */
     to = put_id(to + sizeof(domain), run);
     to = put_id(to, lineage);
     to = put_u64(to, round);

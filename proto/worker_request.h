@@ -146,7 +146,7 @@ struct tw_wmsg_pair_apply {
 /* Pack (phi, u) of a fragment. Answered by EXPORTED. */
 struct tw_wmsg_export {
     uint32_t fragment, reserved;
-    struct tw_span out; /* capacity */
+    struct tw_span out; /* where to write the payload; `bytes` is its capacity */
 };
 
 /* Replace (phi, u) of a fragment by a packed payload, then change theta by `mode`. Answered by

@@ -1,15 +1,15 @@
-/* ecsq_avx2.h - the functions of ecsq_isa.h in AVX2 and BMI2. */
+/* ecsq_avx2.h - AVX2 and BMI2 variants of the functions in ecsq_isa.h. */
 #ifndef TW_COMPRESS_ECSQ_ECSQ_AVX2_H
 #define TW_COMPRESS_ECSQ_ECSQ_AVX2_H
 
 #include <immintrin.h>
 
-/* Packs 4 vectors of 8 integers into signed bytes, saturated. */
+/* Packs 4 vectors of 8 integers into signed bytes, with saturation. */
 static inline __m256i tw_ecsq_pack(const __m256i *from) {
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(from[0], from[1]),
                                              _mm256_packs_epi32(from[2], from[3]));
-    /* Packing works within 128-bit halves: groups of four bytes are in the order 0 2 4 6 1 3 5 7.
-     */
+    /* Packing works within 128-bit halves, so groups of four bytes are in the order 0 2 4 6 1 3 5
+     * 7. */
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
@@ -17,7 +17,7 @@ static inline uint32_t tw_ecsq_nonzero(__m256i sizes) {
     return (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(sizes, _mm256_setzero_si256()));
 }
 
-/* Sizes of x (32); writes their signs. */
+/* Returns the sizes of x[32], and writes their signs. */
 static inline __m256i tw_ecsq_sizes_avx2(const struct tw_ecsq_quantiser *q, const float *x,
                                          struct tw_ecsq_signs *signs) {
     const __m256 inverse = _mm256_set1_ps(q->inverse), bias = _mm256_set1_ps(q->bias),
@@ -70,8 +70,8 @@ static inline bool tw_ecsq_set_has_avx2(const struct tw_ecsq_set *set, const uin
     return _mm256_testc_si256(has, bit) != 0;
 }
 
-/* The sizes in the higher bits of codes. The shift brings in bits of adjacent codes, which are
- * masked. */
+/* Returns the sizes in the higher bits of codes. The shift also brings in bits of adjacent codes,
+ * which are masked out. */
 static inline __m256i tw_ecsq_high(__m256i codes, unsigned size_bits) {
     const __m256i mask = _mm256_set1_epi8((char)(0xFF >> size_bits));
     return _mm256_and_si256(_mm256_srl_epi16(codes, _mm_cvtsi32_si128((int)size_bits)), mask);
@@ -93,7 +93,7 @@ static inline void tw_ecsq_ask_avx2(const struct tw_ecsq *ecsq, const uint8_t *c
     }
 }
 
-/* Sizes of 32 elements. */
+/* Returns the sizes of 32 elements, one per byte. */
 static inline __m256i tw_ecsq_split_avx2(const struct tw_ecsq_levels *levels,
                                          const uint8_t *codes) {
     if (levels->in_code == 1) return _mm256_loadu_si256((const __m256i *)(const void *)codes);
@@ -104,7 +104,7 @@ static inline __m256i tw_ecsq_split_avx2(const struct tw_ecsq_levels *levels,
     return _mm256_or_si256(_mm256_and_si256(both, limit), _mm256_slli_epi16(high, 8));
 }
 
-/* Values of 8 sizes: levels or, for adding, weighted levels. */
+/* Returns the values of 8 sizes: levels, or weighted levels if is_add. */
 static inline __m256 tw_ecsq_level_avx2(const struct tw_ecsq_levels *levels, bool is_add,
                                         __m256i a) {
     if (levels->limit < 8) {

@@ -1,5 +1,5 @@
-/* ecsq_avx512.h - the functions of ecsq_isa.h that are faster in AVX-512: encoding to codes, and
- * decoding codes to values. */
+/* ecsq_avx512.h - AVX-512 variants of the functions in ecsq_isa.h that gain from it: encoding to
+ * codes, and decoding codes to values. */
 #ifndef TW_COMPRESS_ECSQ_ECSQ_AVX512_H
 #define TW_COMPRESS_ECSQ_ECSQ_AVX512_H
 
@@ -7,7 +7,7 @@
 
 enum { TW_ECSQ_WIDTH = 16 };
 
-/* Sizes of x (16), at most `most`. */
+/* Returns the sizes of x[16], limited to `most`. */
 static inline __m512i tw_ecsq_sizes_avx512(const struct tw_ecsq_quantiser *q, __m512 x,
                                            float most) {
     const __m512 size = _mm512_add_ps(_mm512_mul_ps(_mm512_abs_ps(x), _mm512_set1_ps(q->inverse)),
@@ -15,7 +15,7 @@ static inline __m512i tw_ecsq_sizes_avx512(const struct tw_ecsq_quantiser *q, __
     return _mm512_cvttps_epi32(_mm512_min_ps(size, _mm512_set1_ps(most)));
 }
 
-/* Sign bits of 32 elements. */
+/* Returns the sign bits of 32 elements. */
 static inline uint32_t tw_ecsq_minus_avx512(__m512 low, __m512 high) {
     return _cvtmask32_u32(_mm512_kunpackw(_mm512_movepi32_mask(_mm512_castps_si512(high)),
                                           _mm512_movepi32_mask(_mm512_castps_si512(low))));
@@ -32,7 +32,7 @@ static inline bool tw_ecsq_make_avx512(const struct tw_ecsq_quantiser *q, const 
     const __m512i high =
         _mm512_packs_epi32(tw_ecsq_sizes_avx512(q, x2, most), tw_ecsq_sizes_avx512(q, x3, most));
     const uint32_t is_minus[2] = {tw_ecsq_minus_avx512(x0, x1), tw_ecsq_minus_avx512(x2, x3)};
-    /* Packing works within 128-bit quarters: groups of four bytes are in the order 0 4 8 12 1 5 9
+    /* Packing works within 128-bit lanes, so groups of four bytes are in the order 0 4 8 12 1 5 9
      * 13 ... */
     const __m512i sizes = _mm512_permutexvar_epi32(
         _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
@@ -52,15 +52,15 @@ static inline bool tw_ecsq_make_avx512(const struct tw_ecsq_quantiser *q, const 
     return _mm512_cmpeq_epi8_mask(sizes, _mm512_set1_epi8((char)q->limit)) != 0;
 }
 
-/* Sizes of 32 elements. */
+/* Returns the sizes of 32 elements, one per byte. */
 static inline __m256i tw_ecsq_split_avx512(const struct tw_ecsq_levels *levels,
                                            const uint8_t *codes) {
     if (levels->in_code == 1) return _mm256_loadu_si256((const __m256i *)(const void *)codes);
     const __m256i both =
         _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)codes));
     const __m256i high = _mm256_sll_epi16(both, _mm_cvtsi32_si128(8 - (int)levels->size_bits));
-    /* Puts the lower bits into the low byte, and those above them into the high byte: a & c | b &
-     * ~c. */
+    /* Moves the lower size of a code to the low byte, and the higher size to the high byte (a & c |
+     * b & ~c). */
     return _mm256_and_si256(_mm256_ternarylogic_epi32(both, high, _mm256_set1_epi16(0x00FF), 0xE4),
                             _mm256_set1_epi8((char)levels->limit));
 }

@@ -1,5 +1,6 @@
-/* ecsq_decode.c - the decoder of codec_ecsq.h. Codes are decoded a block at a time. The signs and
- * sizes that a block needs are checked before any of its codes becomes a value. */
+/* ecsq_decode.c - the decoder of codec_ecsq.h. Codes are decoded a block at a time. Before any of
+ * them becomes a value, the decoder checks that the signs and sizes which the block needs are
+ * present. */
 #include <math.h>
 #include <string.h>
 
@@ -24,12 +25,12 @@ struct reader {
 
 struct stream {
     enum tw_ecsq_kind kind;
-    uint8_t code;                    /* TW_ECSQ_ONE: value of every code of the stream */
-    const uint8_t *raw;              /* TW_ECSQ_RAW: the codes not yet read */
-    const uint8_t *written;          /* sizes written out, not yet used */
-    uint32_t written_left;           /* number of written-out sizes not yet used */
+    uint8_t code;                    /* TW_ECSQ_ONE: the value of every code in the stream */
+    const uint8_t *raw;              /* TW_ECSQ_RAW: the unread codes */
+    const uint8_t *written;          /* unused sizes written in full */
+    uint32_t written_left;           /* number of unused sizes written in full */
     size_t signs_count;              /* number of signs used so far */
-    struct tw_ecsq_signs_left signs; /* not yet used */
+    struct tw_ecsq_signs_left signs; /* unread signs */
     struct tw_rans_decoder decoder;
 };
 
@@ -84,7 +85,7 @@ static enum tw_status read_coded(struct reader *r, struct stream *stream) {
     return TW_OK;
 }
 
-/* Reads the codes of kind raw, or the code of kind one. */
+/* Reads all codes of a raw stream, or the only code of a stream of kind TW_ECSQ_ONE. */
 static enum tw_status read_plain(struct reader *r, struct stream *stream, uint32_t codes) {
     const size_t bytes = stream->kind == TW_ECSQ_RAW ? codes : 1;
     if (!has(r, bytes)) return TW_CORRUPT;
@@ -97,7 +98,7 @@ static enum tw_status read_plain(struct reader *r, struct stream *stream, uint32
     return TW_OK;
 }
 
-/* Reads the head of a stream of `active` elements, up to its signs. */
+/* Reads a stream of `active` elements up to its signs. */
 static enum tw_status stream_open(struct reader *r, struct stream *stream, uint32_t active) {
     if (!has(r, TW_ECSQ_STREAM_HEAD_BYTES)) return TW_CORRUPT;
     const uint8_t kind = r->at[0];
@@ -126,8 +127,8 @@ static enum tw_status stream_next(struct stream *stream, uint8_t *codes, uint32_
     return TW_OK;
 }
 
-/* Ends a stream and moves to the next one. TW_CORRUPT unless all its bytes were used, including the
- * last byte of signs. */
+/* Ends a stream and moves to the next one. Returns TW_CORRUPT unless all its bytes were used,
+ * including the last byte of signs. */
 static enum tw_status stream_close(struct reader *r, const struct stream *stream) {
     const size_t bytes = (stream->signs_count + 7) / 8, odd = stream->signs_count % 8;
     if (stream->written_left != 0) return TW_CORRUPT;
@@ -137,8 +138,8 @@ static enum tw_status stream_close(struct reader *r, const struct stream *stream
     return TW_OK;
 }
 
-/* Checks that the stream has the signs and written-out sizes that codes (count) need. The zeros
- * appended to the codes need none. */
+/* Returns TW_CORRUPT unless the stream has the signs and full sizes that codes[count] need. The
+ * zeros after the codes need none. */
 static enum tw_status check_codes(const struct reader *r, struct stream *stream,
                                   const uint8_t *codes, uint32_t count) {
     struct tw_ecsq_asked asked = {0};
@@ -149,7 +150,7 @@ static enum tw_status check_codes(const struct reader *r, struct stream *stream,
     return has(r, (stream->signs_count + 7) / 8) ? TW_OK : TW_CORRUPT;
 }
 
-/* Decodes a piece to y (PIECE). */
+/* Decodes PIECE elements to y[PIECE]. */
 static void put_piece(const struct tw_ecsq_levels *levels, struct stream *stream,
                       const uint8_t *codes, float *y) {
     for (uint32_t large = tw_ecsq_put(levels, false, codes, &stream->signs, y); large != 0;
@@ -160,7 +161,7 @@ static void put_piece(const struct tw_ecsq_levels *levels, struct stream *stream
     }
 }
 
-/* Adds the piece times the weight to dst (count <= PIECE). */
+/* Decodes a piece and adds it, times the weight, to dst[count], count <= PIECE. */
 static void add_piece(const struct tw_ecsq_levels *levels, struct stream *stream,
                       const uint8_t *codes, float *dst, uint32_t count) {
     float values[PIECE];
@@ -169,7 +170,7 @@ static void add_piece(const struct tw_ecsq_levels *levels, struct stream *stream
     for (uint32_t i = 0; i < count; i++) dst[i] = dst[i] + levels->weight * values[i];
 }
 
-/* Decodes the codes of a block's elements, followed by zeros. */
+/* Decodes a block to y[count]. Zeros must follow its codes, because whole pieces are decoded. */
 static void put_values(const struct tw_ecsq_levels *levels, struct stream *stream,
                        const uint8_t *codes, float *y, uint32_t count) {
     const uint32_t whole = count - count % PIECE;
@@ -209,7 +210,7 @@ static struct tw_ecsq_levels levels_of(const struct reader *r, size_t b, float w
     return levels;
 }
 
-/* Decodes block b; its codes are given unless its scale is 0. */
+/* Decodes block b into the sink. `codes` is ignored if the block's scale is 0. */
 static void put_block(const struct reader *r, struct stream *stream, size_t b, const uint8_t *codes,
                       const struct tw_codec_sink *sink) {
     const uint32_t count = tw_ecsq_count(r->n, b);
@@ -229,8 +230,8 @@ static void put_block(const struct reader *r, struct stream *stream, size_t b, c
     }
 }
 
-/* Reads the codes of block b and appends zeros. An odd last element shares its code with a size
- * that must be 0. */
+/* Reads the codes of block b and appends zeros. If the number of elements is odd, the last code has
+ * a second size, which must be 0. */
 static enum tw_status next_block(const struct reader *r, struct stream *stream, size_t b,
                                  uint8_t *codes) {
     const struct tw_ecsq *const ecsq = r->ecsq;
@@ -241,7 +242,7 @@ static enum tw_status next_block(const struct reader *r, struct stream *stream, 
     return is_odd && codes[count - 1] >> ecsq->size_bits != 0 ? TW_CORRUPT : TW_OK;
 }
 
-/* Reads the stream of blocks [begin, end). */
+/* Decodes the stream of blocks [begin, end). */
 static enum tw_status read_stream(struct reader *r, size_t begin, size_t end,
                                   const struct tw_codec_sink *sink) {
     struct stream stream;

@@ -1,6 +1,7 @@
-/* ecsq_encode.c - the encoder of codec_ecsq.h. It chooses a step for all blocks from the scales of
- * some. Then, stream by stream, it computes scales, signs and codes, counts the codes as they are
- * made, and entropy-codes them. Each block of a large array is read from memory once. */
+/* ecsq_encode.c - the encoder of codec_ecsq.h. It chooses one step for all blocks from the scales
+ * of a sample of them. Then, stream by stream, it computes scales, signs and codes, counts the
+ * codes as they are produced, and entropy-codes them. Each block of a large array is read from
+ * memory once. */
 #include <math.h>
 #include <string.h>
 
@@ -15,9 +16,9 @@ enum {
     BLOCK = TW_ECSQ_BLOCK,
     PIECE = 64, /* elements whose maximum is computed together */
     MADE = TW_ECSQ_MADE,
-    LAG = 512,  /* codes are counted this many codes after they were made */
-    TABLES = 4, /* number of tables of counts, used in turn: equal adjacent codes would wait for
-                   each other in one table */
+    LAG = 512,  /* codes are counted this many codes after they were produced */
+    TABLES = 4, /* number of tables of counts, used in turn: in one table, equal adjacent codes
+                   would wait for each other */
     COUNTED = TW_ECSQ_COUNTED,
     EVERY = TW_ECSQ_COUNTED_EVERY,
 };
@@ -29,26 +30,27 @@ struct writer {
     float *lost; /* NULL, or x itself, which becomes the residual x - D */
     size_t n;
     uint8_t *scales;
-    bool has_scales; /* the scales of all blocks have been computed */
-    float peak;      /* largest |x| / r of the blocks with a scale */
+    bool has_scales; /* whether the scales of all blocks have been computed */
+    float peak;      /* largest |x| / r of all blocks with a scale */
     struct tw_ecsq_step step;
-    uint8_t *at; /* where the next byte goes */
+    uint8_t *at; /* address of the next byte to write */
     const uint8_t *end;
-    uint32_t written; /* sizes written out in the present stream */
+    uint32_t written; /* number of sizes written in full in the current stream */
 };
 
-/* Content of the stream being made. */
+/* Content of the stream being encoded. */
 struct content {
-    uint32_t made, counted; /* codes */
+    uint32_t made, counted; /* number of codes */
     uint32_t counts[TABLES][TW_RANS_SYMBOLS_MAX];
-    /* set of codes that were counted, or that add_unseen has counted once */
+    /* set of the codes for which add_unseen has ensured a nonzero count */
     struct tw_ecsq_set seen;
     struct tw_ecsq_signs signs;
     uint8_t sign_bytes[TW_ECSQ_STREAM_CODES * 2 / 8 + 8];
     uint8_t codes[TW_ECSQ_STREAM_CODES];
 };
 
-/* Prefetches the next block while the codes of this one are made. There may be no next block. */
+/* Prefetches the next block while this one is encoded. A prefetch past the last block is harmless.
+ */
 static void fetch_next(const float *x) {
     const uintptr_t at = (uintptr_t)x + BLOCK * sizeof(*x);
     for (size_t i = 0; i < MADE * sizeof(*x); i += 64) __builtin_prefetch((const void *)(at + i));
@@ -68,8 +70,8 @@ static float max_of(const float *x, uint32_t count) {
     return max;
 }
 
-/* rms of x (count) with the largest element max. Partial sums have a fixed order, the same in every
- * vector width, and are in units of max, whose squares fit float32. */
+/* Returns the rms of x[count], whose largest magnitude is `max`. Partial sums have a fixed order,
+ * the same in every vector width. They are in units of max, so that their squares fit float32. */
 static float rms_of(const float *x, uint32_t count, float max) {
     const struct tw_block_unit unit = tw_block_unit(tw_ecsq_bits(max));
     float sums[PIECE] = {0};
@@ -89,15 +91,15 @@ static float rms_of(const float *x, uint32_t count, float max) {
     return (float)(sqrt(sum / count) * (double)unit.back);
 }
 
-/* r of a block. The residual of a block that sent nothing for a while has no tails. Beside blocks
- * with tails it would always stay below the common step, however large it grew. Its r is therefore
- * limited. */
+/* Returns r of a block, limited below 2 bits. The residual of a block that sent nothing for a while
+ * has no heavy tails. Beside blocks with heavy tails, it would stay below the common step, however
+ * large it grew. */
 static float scale_of(const struct tw_ecsq *ecsq, float rms, float max) {
     const float most = max / (float)TW_ECSQ_FLAT;
     return ecsq->dead_256 > 0 && rms > most ? most : rms;
 }
 
-/* Computes the scale of block b. */
+/* Computes and writes the scale of block b. */
 static enum tw_status put_scale(struct writer *w, size_t b) {
     const float *const x = w->x + b * BLOCK;
     const uint32_t count = tw_ecsq_count(w->n, b);
@@ -144,7 +146,7 @@ static void add_counts(struct content *content, const uint8_t *codes, uint32_t c
     for (uint32_t i = whole; i < count; i++) content->counts[0][codes[i]] += each;
 }
 
-/* Counts codes that were never counted once: each code that occurs needs a frequency. */
+/* Sets the count of each code not counted so far to 1: each code that occurs needs a frequency. */
 static void add_unseen(struct content *content, const uint8_t *codes, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t sum = 0;
@@ -162,8 +164,8 @@ static bool are_seen(const struct content *content, const uint8_t *codes, uint32
     return are;
 }
 
-/* Counts codes by groups, which are the codes made at a time. All groups but the last have
- * `in_group` codes. In long streams a sample of the groups suffices. */
+/* Counts the next group of codes. All groups but the last have `in_group` codes. In long streams
+ * only a sample of the groups is counted. */
 static inline void count_codes(struct content *content, uint32_t in_group) {
     const uint8_t *const codes = content->codes + content->counted;
     const uint32_t left = content->made - content->counted;
@@ -177,7 +179,7 @@ static inline void count_codes(struct content *content, uint32_t in_group) {
     content->counted += count;
 }
 
-/* Writes out the sizes of x (count) that are too large for a code. */
+/* Writes in full the sizes of x[count] that are too large for a code. */
 static void put_large(struct writer *w, const struct tw_ecsq_quantiser *q, const float *x,
                       uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
@@ -190,7 +192,7 @@ static void put_large(struct writer *w, const struct tw_ecsq_quantiser *q, const
     }
 }
 
-/* Replaces block b by its residual, with the bits of decoding and subtracting. */
+/* Replaces block b by its residual, with the same bits as decoding and subtracting. */
 static void put_lost(const struct writer *w, size_t b) {
     float *const x = w->lost + b * BLOCK;
     const uint32_t count = tw_ecsq_count(w->n, b);
@@ -209,8 +211,8 @@ static void put_lost(const struct writer *w, size_t b) {
     }
 }
 
-/* Makes the codes of block b. Counting them waits for memory, making them for arithmetic. The two
- * overlap because counting reads codes that were stored LAG codes before. */
+/* Encodes block b to codes. Counting codes is limited by memory latency, computing them by
+ * arithmetic. The two overlap, because counting reads codes that were stored LAG codes before. */
 static void make_codes(struct writer *w, size_t b, struct content *content) {
     const struct tw_ecsq_quantiser q = quantiser_of(w, b);
     const float *const x = w->x + b * BLOCK;
@@ -232,7 +234,8 @@ static void make_codes(struct writer *w, size_t b, struct content *content) {
     content->made += tw_ecsq_codes(w->ecsq, count - whole);
 }
 
-/* Entropy-codes the codes, in at most as many bytes as there are codes; 0 if they do not fit. */
+/* Entropy-codes the codes and returns the bytes written. Returns 0 if they would exceed one byte
+ * per code. */
 static size_t put_coded(const struct writer *w, const struct content *content,
                         const struct tw_rans_model *model) {
     struct tw_rans_encoder encoder;
@@ -244,7 +247,7 @@ static size_t put_coded(const struct writer *w, const struct content *content,
     tw_rans_encoder_init(&encoder, model);
     for (size_t end = content->made; end > 0;) {
         const size_t begin = (end - 1) / BLOCK * BLOCK;
-        /* The words are written in place if there is room for the longest possible result. */
+        /* The words are written in place if the longest possible result fits there. */
         uint8_t *const place = w->at + room - words_bytes;
         const bool is_apart = words_bytes + sizeof(apart) > room;
         uint8_t *const to = is_apart ? apart + sizeof(apart) : place;
@@ -261,7 +264,7 @@ static size_t put_coded(const struct writer *w, const struct content *content,
     return head_bytes + words_bytes;
 }
 
-/* Adds the counts of codes into sums (256); returns their total. */
+/* Adds up the tables of counts into sums[256]. Returns the total. */
 static uint32_t sum_counts(const struct content *content, uint32_t *sums) {
     uint32_t total = 0;
     for (uint32_t s = 0; s < TW_RANS_SYMBOLS_MAX; s++) {
@@ -272,7 +275,7 @@ static uint32_t sum_counts(const struct content *content, uint32_t *sums) {
     return total;
 }
 
-/* Writes the codes; returns the kind of the stream. */
+/* Writes the codes and returns the kind of the stream. */
 static enum tw_ecsq_kind put_codes(struct writer *w, const struct content *content) {
     struct tw_rans_model model;
     uint32_t sums[TW_RANS_SYMBOLS_MAX];
@@ -311,7 +314,7 @@ static enum tw_status put_stream(struct writer *w, size_t begin, size_t end) {
         if (tw_ecsq_scale(w->scales, b) != 0) make_codes(w, b, &content);
         if (w->lost != NULL) put_lost(w, b);
     }
-    if (content.made == 0) { /* no codes were made, so there is no stream */
+    if (content.made == 0) { /* all blocks are zero, so there is no stream */
         w->at = head;
         return TW_OK;
     }

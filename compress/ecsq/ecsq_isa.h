@@ -1,6 +1,6 @@
 /* ecsq_isa.h - inner loops of the ecsq coders, for a few dozen elements at a time. They convert
- * values to codes and sign bits, and back. In plain C; AVX2 is in ecsq_avx2.h, and some AVX-512 in
- * ecsq_avx512.h. */
+ * values to codes and sign bits, and back. This file has the plain C variants; ecsq_avx2.h and
+ * ecsq_avx512.h have faster ones. */
 #ifndef TW_COMPRESS_ECSQ_ECSQ_ISA_H
 #define TW_COMPRESS_ECSQ_ECSQ_ISA_H
 
@@ -10,54 +10,54 @@
 
 enum {
     TW_ECSQ_MADE = TW_ECSQ_GROUP, /* elements encoded at a time: enough to fill vectors */
-    TW_ECSQ_PIECE = 32,           /* elements decoded, and codes examined, at a time */
-    TW_ECSQ_SIZES = 32,           /* largest number of sizes in a code */
+    TW_ECSQ_PIECE = 32,           /* elements decoded, or codes examined, at a time */
+    TW_ECSQ_SIZES = 32,           /* largest number of possible sizes in a code */
 };
 
-/* Parameters for encoding a block to codes. */
+/* Parameters for encoding a block's values to codes. */
 struct tw_ecsq_quantiser {
     float inverse, bias;
     uint32_t limit, size_bits, in_code;
 };
 
-/* Parameters for decoding codes to values. */
+/* Parameters for decoding a block's codes to values. */
 struct tw_ecsq_levels {
-    float level[TW_ECSQ_SIZES]; /* (a + shift) s */
-    float added[TW_ECSQ_SIZES]; /* weight times level */
+    float level[TW_ECSQ_SIZES]; /* (a + shift) * s */
+    float added[TW_ECSQ_SIZES]; /* weight * level */
     float s, weight;
     int32_t one, more; /* shifts, in 2^-8 */
     uint32_t limit, size_bits, in_code;
 };
 
-/* Numbers of signs and of written-out sizes that codes require. */
+/* Number of signs, and of sizes written in full, that belong to a set of codes. */
 struct tw_ecsq_asked {
-    uint32_t signs, written; /* sizes written out */
+    uint32_t signs, written; /* sizes written in full */
 };
 
-/* Sign bits being written, eight bytes at a time. */
+/* Writer of sign bits, eight bytes at a time. */
 struct tw_ecsq_signs {
-    uint64_t rest; /* bits that do not fill a byte yet */
+    uint64_t rest; /* bits that do not yet fill a byte */
     unsigned rest_count;
     uint8_t *at;
 };
 
-/* A set of codes, one bit each: bits[code bit 3][upper four bits of code], at bit code mod 8. */
+/* A set of codes, one bit per code c: bit c mod 8 of bits[bit 3 of c][upper four bits of c]. */
 struct tw_ecsq_set {
     uint8_t bits[2][16];
 };
 
-/* Sign bits not yet taken, in the rest of a payload. */
+/* Reader of sign bits, with the unread rest of a payload. */
 struct tw_ecsq_signs_left {
     const uint8_t *at, *end;
-    unsigned taken; /* bits taken of the byte at `at` */
+    unsigned taken; /* number of bits already read from the byte at `at` */
 };
 
 static inline int32_t tw_ecsq_size(const struct tw_ecsq_quantiser *q, float x) {
     return (int32_t)(fabsf(x) * q->inverse +
-                     q->bias); /* the result is at most 64 / c + 1, which fits an int32_t */
+                     q->bias); /* at most 64 / c + 1, which fits an int32_t */
 }
 
-/* Appends `count` sign bits, at most 32; the other bits of `bits` must be 0. */
+/* Appends `count` sign bits, at most 32. All higher bits of `bits` must be 0. */
 static inline void tw_ecsq_signs_put(struct tw_ecsq_signs *signs, uint64_t bits, unsigned count) {
     const uint64_t all = signs->rest | bits << signs->rest_count;
     const unsigned all_count = signs->rest_count + count;
@@ -67,7 +67,7 @@ static inline void tw_ecsq_signs_put(struct tw_ecsq_signs *signs, uint64_t bits,
     signs->rest_count = all_count % 8;
 }
 
-/* The next 32 bits or more; bits beyond the end are 0. */
+/* Returns at least the next 32 bits; bits beyond the end are 0. */
 static inline uint64_t tw_ecsq_signs_next(const struct tw_ecsq_signs_left *signs) {
     const size_t bytes = (size_t)(signs->end - signs->at);
     uint8_t last[8] = {0};
@@ -89,7 +89,7 @@ static inline void tw_ecsq_signs_skip(struct tw_ecsq_signs_left *signs, unsigned
 #include "compress/ecsq/ecsq_avx512.h"
 #endif
 
-/* Sizes and signs of x (count <= 32). */
+/* Quantises x[count], count <= 32: writes sizes[count], and appends the signs of nonzero sizes. */
 static inline void tw_ecsq_sizes(const struct tw_ecsq_quantiser *q, const float *restrict x,
                                  uint32_t count, uint8_t *restrict sizes,
                                  struct tw_ecsq_signs *signs) {
@@ -108,7 +108,8 @@ static inline void tw_ecsq_sizes(const struct tw_ecsq_quantiser *q, const float 
     tw_ecsq_signs_put(signs, bits, bits_count);
 }
 
-/* Codes and signs of x (count <= 64). True if a size must be written out. */
+/* Encodes x[count], count <= 64, to codes and signs. Returns true if a size must be written in
+ * full. */
 static inline bool tw_ecsq_make_some(const struct tw_ecsq_quantiser *q, const float *x,
                                      uint32_t count, uint8_t *restrict codes,
                                      struct tw_ecsq_signs *signs) {
@@ -126,7 +127,7 @@ static inline bool tw_ecsq_make_some(const struct tw_ecsq_quantiser *q, const fl
     return any != 0;
 }
 
-/* tw_ecsq_make_some for exactly 64 elements. */
+/* Same as tw_ecsq_make_some, for exactly 64 elements. */
 static inline bool tw_ecsq_make(const struct tw_ecsq_quantiser *q, const float *x, uint8_t *codes,
                                 struct tw_ecsq_signs *signs) {
 #if defined(__AVX512BW__)
@@ -143,7 +144,7 @@ static inline void tw_ecsq_set_add(struct tw_ecsq_set *set, uint8_t code) {
     *bits = (uint8_t)(*bits | 1u << (code & 7));
 }
 
-/* True if the set contains all codes (32). */
+/* Returns true if the set contains all of codes[32]. */
 static inline bool tw_ecsq_set_has(const struct tw_ecsq_set *set, const uint8_t *codes) {
 #ifdef __AVX2__
     return tw_ecsq_set_has_avx2(set, codes);
@@ -156,14 +157,14 @@ static inline bool tw_ecsq_set_has(const struct tw_ecsq_set *set, const uint8_t 
 #endif
 }
 
-/* Adds the signs and written-out sizes that codes (32) require. */
+/* Adds to *asked the number of signs, and of sizes written in full, that belong to codes[32]. */
 static inline void tw_ecsq_ask(const struct tw_ecsq *ecsq, const uint8_t *codes,
                                struct tw_ecsq_asked *asked) {
 #ifdef __AVX2__
     tw_ecsq_ask_avx2(ecsq, codes, asked);
 #else
     const uint8_t limit = (uint8_t)tw_ecsq_limit(ecsq);
-    uint8_t signs = 0, written = 0; /* one byte counts enough: there are 32 codes */
+    uint8_t signs = 0, written = 0; /* a byte is wide enough: 32 codes have at most 64 sizes */
     for (uint32_t i = 0; i < TW_ECSQ_PIECE; i++) {
         const uint8_t low = codes[i] & limit, high = (uint8_t)(codes[i] >> ecsq->size_bits);
         signs = (uint8_t)(signs + (low != 0) + (high != 0));
@@ -174,9 +175,10 @@ static inline void tw_ecsq_ask(const struct tw_ecsq *ecsq, const uint8_t *codes,
 #endif
 }
 
-/* y (32): +-(a + shift) s, and +0 where a = 0; or weight times that is added. Returns a bit per
- * element whose size was written out; of these only the sign is set in y. When adding, if there is
- * any such element, nothing is added and no sign is taken. */
+/* Decodes 32 elements: sets y[32] to +-(a + shift) * s, and +0 where a = 0. If is_add, adds weight
+ * times these values instead. Returns a bit mask of the elements whose sizes are written in full;
+ * of these only the sign is set in y. If there are any and is_add is set, nothing is added and no
+ * sign is read. */
 static inline uint32_t tw_ecsq_put(const struct tw_ecsq_levels *levels, bool is_add,
                                    const uint8_t *codes, struct tw_ecsq_signs_left *signs,
                                    float *restrict y) {

@@ -1,5 +1,5 @@
-/* ecsq_rate.c - chooses the step of an ecsq payload: a histogram of sampled |x| / rms, fine enough
- * to count each size at any step, and a bisection. Only the sampling uses floats, one product per
+/* ecsq_rate.c - chooses the step of an ecsq payload: a histogram of sampled |x| / r, fine enough to
+ * count each size at any step, and a bisection. Only the sampling uses floats, one product per
  * element, so the step is the same on every machine. */
 #include <string.h>
 
@@ -7,28 +7,29 @@
 #include "compress/rans/rans.h"
 
 enum {
-    PIECE = 1024, /* sampled elements of a block, if there are many blocks */
-    FEW = 16,     /* number of blocks that are sampled whole */
+    PIECE = 1024, /* elements sampled from a block, if there are many blocks */
+    FEW = 16,     /* number of blocks up to which all elements are sampled */
     BINS_PER_RMS = 64,
-    BIN_STEPS = TW_ECSQ_STEP_ONE / BINS_PER_RMS, /* width of a bin in units of c */
+    BIN_STEPS = TW_ECSQ_STEP_ONE / BINS_PER_RMS, /* width of a bin, in units of c */
     BINS = 64 * BINS_PER_RMS,
     LOG_BITS = 16, /* fractional bits of logarithms */
-    /* Overhead of a stream besides its model, codes and signs: a quarter of the states' bits are
-     * content. */
+    /* Overhead in bits of a stream besides its model, codes and signs. A quarter of the states'
+     * bits is not overhead, because the states contain code bits. */
     STREAM_BITS = 8 * (TW_ECSQ_STREAM_HEAD_BYTES + 4 + TW_RANS_STATES_BYTES * 3 / 4),
     SIZE_BITS_MAX = 5,
-    /* bits of the model per code that occurs, with a share for codes that do not occur */
+    /* bits of the model per code that occurs, including a share for codes that do not occur */
     MODEL_BITS_PER_CODE = 12,
-    WRITTEN_BITS = 16, /* bits of a size that is written out */
+    WRITTEN_BITS = 16, /* bits of a size written in full */
 };
 _Static_assert(TW_ECSQ_BLOCK / PIECE == 4, "pieces come from all quarters of blocks");
 
 struct sample {
-    uint32_t below[BINS + 1]; /* elements in bins before this one */
+    uint32_t below[BINS + 1]; /* below[i]: number of sampled elements in bins before bin i */
     uint32_t count;
 };
 
-/* log2(x) in 2^-16, rounded down: squaring the mantissa doubles the logarithm. x > 0. */
+/* Returns log2(x) in units of 2^-16, rounded down; x > 0. Each squaring of the mantissa doubles the
+ * logarithm and so gives one more bit. */
 static uint32_t log2_of(uint32_t x) {
     uint32_t log = 31;
     while (x >> 31 == 0) {
@@ -80,8 +81,8 @@ static void sample_take(struct sample *sample, const struct tw_ecsq_source *sour
     for (uint32_t i = 0; i < BINS; i++) sample->below[i + 1] += sample->below[i];
 }
 
-/* Number of sampled elements of a size below a; elements are assumed to be evenly spread within
- * their bin. */
+/* Returns the number of sampled elements of a size below a. Elements are assumed to be evenly
+ * distributed within their bin. */
 static uint32_t below_size(const struct sample *sample, const struct tw_ecsq *ecsq, uint32_t c,
                            uint32_t a) {
     const uint64_t edge = (uint64_t)(256 * a - 128 + ecsq->dead_256) * c / 256;
@@ -103,8 +104,8 @@ static void count_sizes(const struct sample *sample, const struct tw_ecsq *ecsq,
     }
 }
 
-/* Bits of the sample in 2^-16: entropy, signs, sizes written out. The two elements of a code are
- * assumed to be independent, here and below. */
+/* Returns the bits of the sample in units of 2^-16: entropy, signs, and sizes written in full. Here
+ * and below, the two elements of a code are assumed to be independent. */
 static uint64_t sample_bits(const struct sample *sample, const struct tw_ecsq *ecsq,
                             const uint32_t *counts) {
     const uint64_t log_count = log2_of(sample->count);
@@ -117,7 +118,7 @@ static uint64_t sample_bits(const struct sample *sample, const struct tw_ecsq *e
     return bits;
 }
 
-/* Number of distinct codes expected in a stream of `codes` codes. */
+/* Returns the number of distinct codes expected among `codes` codes. */
 static uint32_t codes_likely(const struct sample *sample, const struct tw_ecsq *ecsq,
                              const uint32_t *counts, uint32_t codes) {
     const uint64_t one = (uint64_t)sample->count * sample->count;
@@ -131,12 +132,13 @@ static uint32_t codes_likely(const struct sample *sample, const struct tw_ecsq *
     return likely;
 }
 
-/* The extent of a payload's nonzero blocks. */
+/* Estimated size of a payload's nonzero blocks. */
 struct extent {
-    uint64_t active, streams, heads; /* elements with a code; bits of all heads but models */
+    uint64_t active, streams, heads; /* active: elements with a code; heads: bits of all headers
+                                        except models */
 };
 
-/* Estimates the extent from the sampled blocks, which are all blocks if there are few. */
+/* Estimates the extent from the sampled blocks. If there are few blocks, all are sampled. */
 static struct extent extent_of(const struct tw_ecsq *ecsq, const struct tw_ecsq_source *source) {
     const size_t blocks = tw_ecsq_blocks(source->n);
     const size_t in_stream = tw_ecsq_stream_end(ecsq, 0, SIZE_MAX);
@@ -163,8 +165,8 @@ static struct extent extent_of(const struct tw_ecsq *ecsq, const struct tw_ecsq_
     };
 }
 
-/* Whether step c stays within the target of bits. Codes and signs may always take half of the
- * target, however large the heads are. */
+/* Returns true if step c stays within the target bits. Codes and signs may always use half of the
+ * target, however large the headers are. */
 static bool is_within(const struct sample *sample, const struct tw_ecsq *ecsq,
                       const struct extent *extent, uint32_t c) {
     uint32_t counts[1 << SIZE_BITS_MAX];
@@ -178,7 +180,8 @@ static bool is_within(const struct sample *sample, const struct tw_ecsq *ecsq,
     return sample_bits(sample, ecsq, counts) <= room * sample->count;
 }
 
-/* Mean of |x| / s - a over the sampled elements of sizes in [first, end), in 2^-8. */
+/* Returns the mean of |x| / s - a over the sampled elements of sizes a in [first, end), times 256.
+ */
 static int8_t mean_shift(const struct sample *sample, const struct tw_ecsq *ecsq, uint32_t c,
                          uint32_t first, uint32_t end) {
     uint64_t sum = 0, total = 0;
@@ -188,7 +191,7 @@ static int8_t mean_shift(const struct sample *sample, const struct tw_ecsq *ecsq
         if (a < first || a >= end) continue;
         const uint64_t count = sample->below[bin + 1] - sample->below[bin];
         sum += count * (256 + 256 * middle / c -
-                        256 * a); /* adds one step per element, so that the sum is not negative */
+                        256 * a); /* adds one step per element, so that the sum is never negative */
         total += count;
     }
     if (total == 0) return 0;
@@ -196,7 +199,8 @@ static int8_t mean_shift(const struct sample *sample, const struct tw_ecsq *ecsq
     return (int8_t)(shift < -128 ? -128 : shift > 127 ? 127 : shift);
 }
 
-/* The largest step at which the largest element is not 0, for arrays with many equal elements. */
+/* Returns the largest step at which the largest element is still nonzero, for arrays with many
+ * equal elements. */
 static uint32_t step_of_peak(const struct tw_ecsq *ecsq, float peak) {
     const float edge = (float)(128 + ecsq->dead_256) / 256.0f;
     const float step = peak / edge * (TW_ECSQ_STEP_ONE - 1);

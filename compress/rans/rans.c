@@ -1,5 +1,5 @@
-/* rans.c - the entropy coder rANS: models of frequencies, coders' tables, and the choice between
- * the plain and the vectorised implementation. */
+/* rans.c - rANS: frequency models, tables of encoder and decoder, and the choice between the plain
+ * and the vectorised implementations. */
 #include "compress/rans/rans.h"
 
 #include <string.h>
@@ -11,16 +11,17 @@
 enum {
     TOTAL = TW_RANS_TOTAL,
     SYMBOLS = TW_RANS_SYMBOLS_MAX,
-    WIDE = 128 /* from this frequency on, a model needs two bytes */
+    WIDE = 128 /* frequencies from this one on take two bytes in a model */
 };
 
-/* Whether a / b < c / d. The products fit, because counts have 32 bits and frequencies 12. */
+/* Returns true if a / b < c / d. The products fit, because counts have 32 bits and frequencies 12.
+ */
 static bool is_less(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     return a * d < c * b;
 }
 
-/* The symbol for which one unit less costs the fewest bits: count log2(f / (f - 1)) is nearly count
- * / (f - 1/2). */
+/* Returns the symbol for which a frequency lower by 1 costs the fewest bits: count * log2(f / (f -
+ * 1)) is nearly proportional to count / (f - 1/2). */
 static unsigned cheapest_loss(const struct tw_rans_model *model, const uint32_t *counts) {
     unsigned best = SYMBOLS;
     for (unsigned s = 0; s < SYMBOLS; s++) {
@@ -33,7 +34,7 @@ static unsigned cheapest_loss(const struct tw_rans_model *model, const uint32_t 
     return best;
 }
 
-/* The symbol for which one unit more saves the most bits. */
+/* Returns the symbol for which a frequency higher by 1 saves the most bits. */
 static unsigned best_gain(const struct tw_rans_model *model, const uint32_t *counts) {
     unsigned best = SYMBOLS;
     for (unsigned s = 0; s < SYMBOLS; s++) {
@@ -106,8 +107,9 @@ size_t tw_rans_model_decode(struct tw_rans_model *model, const uint8_t *src, siz
     return at;
 }
 
-/* x / f = (x reciprocal >> 32) >> shift for every x < 2^31 (Alverson; in Giesen's form), so x' = x
- * + bias + (x / f) (2^12 - f). With f = 1 the product gives x - 1, which the bias corrects. */
+/* x / f = (x * reciprocal >> 32) >> shift for every x < 2^31 (Alverson, in Giesen's form). So the
+ * next state is x + bias + (x / f) * (2^12 - f). With f = 1 the multiplication gives x - 1, which
+ * the bias corrects. */
 static void set_division(struct tw_rans_encoder *encoder, unsigned s) {
     const uint32_t f = encoder->frequency[s];
     uint32_t bias = encoder->start[s], shift = 0, reciprocal = UINT32_MAX;

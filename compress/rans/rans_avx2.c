@@ -8,7 +8,7 @@ enum { VECTORS = 8, WIDTH = 8, LANES = TW_RANS_LANES, BITS = TW_RANS_TOTAL_BITS 
 
 _Static_assert(VECTORS *WIDTH == LANES, "a group is every lane once");
 
-/* Widens eight bytes to eight integers. */
+/* Converts eight bytes to eight 32-bit integers. */
 static __m256i widen(uint64_t bytes) {
     return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes));
 }
@@ -17,18 +17,18 @@ static __m256i load(const uint32_t *from) {
     return _mm256_loadu_si256((const __m256i *)from);
 }
 
-/* Encodes one symbol on each of 8 lanes: emits the words of lanes that overflow before *to. `even`
- * and `odd` are the divisions (reciprocal and step) of alternate lanes. */
+/* Encodes one symbol on each of 8 lanes, and emits the words of lanes that overflow before *to.
+ * `even` and `odd` are the divisions (reciprocal and step) of the even and odd lanes. */
 static __m256i push(const struct tw_rans_encoder *encoder, __m256i x, __m256i even, __m256i odd,
                     uint8_t **to) {
     const __m256i step = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
     const __m256i growth = _mm256_and_si256(step, _mm256_set1_epi32(TW_RANS_TOTAL - 1));
     const __m256i bias = _mm256_and_si256(_mm256_srli_epi32(step, TW_RANS_STEP_BIAS),
                                           _mm256_set1_epi32((1 << TW_RANS_BIAS_BITS) - 1));
-    /* x >= f 2^19 exactly if x + (2^12 - f) 2^19 sets the sign bit. */
+    /* x >= f * 2^19 exactly if x + (2^12 - f) * 2^19 sets the sign bit. */
     const __m256 is_over = _mm256_castsi256_ps(_mm256_add_epi32(x, _mm256_slli_epi32(step, 19)));
     const unsigned mask = (unsigned)_mm256_movemask_ps(is_over);
-    /* Takes the low half of every lane, and moves those in mask to the end. */
+    /* Extracts the low half of every lane, and moves those in the mask to the end. */
     const __m256i low = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1,
                                          0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
     const __m256i halves = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(x, low), 0x08);
@@ -51,7 +51,7 @@ static __m128i two(const struct tw_rans_division *table, const uint8_t *low, con
                      (const __m64 *)(table + *high)));
 }
 
-/* Divisions of symbols 0, 2, 4 and 6. */
+/* Loads the divisions of symbols 0, 2, 4 and 6. */
 static __m256i four(const struct tw_rans_division *table, const uint8_t *symbols) {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(two(table, symbols, symbols + 2)),
                                    two(table, symbols + 4, symbols + 6), 1);
@@ -83,7 +83,7 @@ static size_t encode(struct tw_rans_encoder *encoder, const uint8_t *symbols, si
     return (size_t)(words_end - to);
 }
 
-/* Reads table[index] by plain loads, because gathers are slow on many processors. */
+/* Loads table[index] by plain loads, because gathers are slow on many processors. */
 static __m256i fetch(const uint32_t *table, __m256i index) {
     const __m128i low = _mm256_castsi256_si128(index), high = _mm256_extracti128_si256(index, 1);
     const uint64_t a = (uint64_t)_mm_cvtsi128_si64(low), b = (uint64_t)_mm_extract_epi64(low, 1);
@@ -99,7 +99,7 @@ static __m256i fetch(const uint32_t *table, __m256i index) {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(l), h, 1);
 }
 
-/* Decodes one symbol from each of 8 lanes, into the low bytes of *entry. */
+/* Decodes one symbol from each of 8 lanes, into the low bytes of *entry. Returns the new states. */
 static __m256i pull(const struct tw_rans_decoder *decoder, __m256i x, __m256i *entry,
                     const uint8_t **at) {
     const __m256i slot = _mm256_and_si256(x, _mm256_set1_epi32(TW_RANS_TOTAL - 1));
@@ -116,15 +116,15 @@ static __m256i pull(const struct tw_rans_decoder *decoder, __m256i x, __m256i *e
     return _mm256_blendv_epi8(x, _mm256_or_si256(_mm256_slli_epi32(x, 16), mine), wants);
 }
 
-/* The low bytes of 4 vectors, in order. */
+/* Returns the low bytes of the integers in 4 vectors, in order. */
 static __m256i low_bytes(const __m256i *entry) {
     const __m256i byte = _mm256_set1_epi32(0xFF);
     const __m256i a =
         _mm256_packus_epi32(_mm256_and_si256(entry[0], byte), _mm256_and_si256(entry[1], byte));
     const __m256i b =
         _mm256_packus_epi32(_mm256_and_si256(entry[2], byte), _mm256_and_si256(entry[3], byte));
-    /* Packing works within 128-bit halves: groups of four bytes are in the order 0 4 1 5 2 6 3 7.
-     */
+    /* Packing works within 128-bit halves, so groups of four bytes are in the order 0 4 1 5 2 6 3
+     * 7. */
     return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(a, b),
                                        _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
@@ -134,7 +134,7 @@ static enum tw_status decode(struct tw_rans_decoder *decoder, uint8_t *symbols, 
     size_t i = 0;
     __m256i x[VECTORS], entry[VECTORS];
     for (int j = 0; j < VECTORS; j++) x[j] = load(decoder->states + WIDTH * j);
-    /* A group takes at most one word per lane, and loads no more than that. */
+    /* A group reads at most one word per lane, and loads no more than that. */
     for (; n - i >= LANES && decoder->end - at >= 2 * LANES; i += LANES) {
 #pragma GCC unroll 8
         for (int j = 0; j < VECTORS; j++) x[j] = pull(decoder, x[j], &entry[j], &at);

@@ -1,6 +1,6 @@
-/* rans_avx512.c - rANS in AVX-512. 64 lanes are 4 vectors of 16 states, and the tables of an
- * alphabet of up to 64 symbols are vectors that stay in registers. Larger alphabets need loads for
- * every lane, for which AVX2 is as fast. The decoder is in rans_vbmi2.c. */
+/* rans_avx512.c - rANS in AVX-512. 64 lanes are 4 vectors of 16 states. For up to 64 symbols, the
+ * tables are vectors that stay in registers. Larger alphabets need loads for every lane, for which
+ * AVX2 is as fast. The decoder is in rans_vbmi2.c. */
 #include <immintrin.h>
 
 #include "compress/rans/rans_isa.h"
@@ -31,9 +31,9 @@ static void store_states(uint32_t *states, const __m512i *x) {
     for (int j = 0; j < VECTORS; j++) _mm512_storeu_si512(states + WIDTH * j, x[j]);
 }
 
-/* transpose_integers: x as a matrix of 4 by 4 integers. transpose_bytes: each 128-bit lane of x as
- * a matrix of 4 by 4 bytes. The first and then the second move byte i of lane j to byte j of
- * integer i; the second and then the first undo it. */
+/* transpose_integers: transposes x as a 4 by 4 matrix of integers. transpose_bytes: transposes each
+ * 128-bit lane of x as a 4 by 4 matrix of bytes. Together, in this order, they move byte i of lane
+ * j to byte j of integer i; in the opposite order they undo that. */
 static __m512i transpose_integers(__m512i x) {
     return _mm512_permutexvar_epi32(
         _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);
@@ -65,7 +65,7 @@ static struct divisions divisions_of(const struct tw_rans_encoder *encoder) {
     return to;
 }
 
-/* Table entries of the symbols in the low bits of lanes. */
+/* Returns the table entries of the symbols in the low bits of each lane. */
 static __m512i pick(const __m512i *table, __m512i symbols, bool is_large) {
     const __m512i low = _mm512_permutex2var_epi32(table[0], symbols, table[1]);
     if (!is_large) return low;
@@ -73,9 +73,9 @@ static __m512i pick(const __m512i *table, __m512i symbols, bool is_large) {
     return _mm512_mask_mov_epi32(low, _mm512_movepi32_mask(_mm512_slli_epi32(symbols, 26)), high);
 }
 
-/* Emits the low halves of the lanes in mask, ascending, before *to. */
+/* Emits the low halves of the lanes in `mask`, in ascending order, before *to. */
 static void emit(__m512i x, unsigned mask, uint8_t **to) {
-    /* The 16 entries from n on are permutation indices for 16 words, whose last n are the low
+    /* The 16 entries from n on are permutation indices: the last n words of the result are the low
      * halves of the first n integers. */
     static const uint16_t wheel[2 * WIDTH] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
                                               22, 24, 26, 28, 30, 0,  2,  4,  6,  8,  10,
@@ -88,7 +88,7 @@ static void emit(__m512i x, unsigned mask, uint8_t **to) {
     *to -= 2 * n;
 }
 
-/* Encodes one symbol on each of 16 lanes, given in the low bits of `symbols`. */
+/* Encodes one symbol on each of 16 lanes. The symbols are in the low bits of `symbols`. */
 static __m512i push(const struct divisions *tables, bool is_large, __m512i x, __m512i symbols,
                     uint8_t **to) {
     const __m512i step = pick(tables->step, symbols, is_large);
@@ -96,7 +96,7 @@ static __m512i push(const struct divisions *tables, bool is_large, __m512i x, __
     const __m512i growth = _mm512_and_si512(step, _mm512_set1_epi32(TW_RANS_TOTAL - 1));
     const __m512i bias = _mm512_and_si512(_mm512_srli_epi32(step, TW_RANS_STEP_BIAS),
                                           _mm512_set1_epi32((1 << TW_RANS_BIAS_BITS) - 1));
-    /* x >= f 2^19 exactly if x + (2^12 - f) 2^19 sets the sign bit. */
+    /* x >= f * 2^19 exactly if x + (2^12 - f) * 2^19 sets the sign bit. */
     const __mmask16 mask = _mm512_movepi32_mask(_mm512_add_epi32(x, _mm512_slli_epi32(step, 19)));
     emit(x, mask, to);
     x = _mm512_mask_mov_epi32(x, mask, _mm512_srli_epi32(x, 16));

@@ -1,5 +1,5 @@
-/* rans_plain.c - rANS as in the equations of rans.h: for any processor, and for the ends of streams
- * in the other implementations. */
+/* rans_plain.c - rANS as in the equations of rans.h: for any processor, and for the last symbols of
+ * a stream in the other implementations. */
 #include "base/bytes.h"
 #include "compress/rans/rans_isa.h"
 

@@ -1,6 +1,6 @@
 /* rans_vbmi2.c - an rANS decoder in AVX-512 with VBMI2, for up to 64 symbols. 64 lanes are 2
- * vectors of 32 states, with high and low halves separate; the tables of an alphabet stay in
- * registers. Latency limits its speed, so the search finds two bits of a symbol at a time. */
+ * vectors of 32 states, with high and low halves in separate vectors; the tables stay in registers.
+ * Latency limits its speed, so the search finds two bits of a symbol at a time. */
 #include <immintrin.h>
 
 #include "compress/rans/rans_isa.h"
@@ -16,28 +16,28 @@ enum {
 _Static_assert(VECTORS *WIDTH == LANES, "a group is every lane once");
 _Static_assert(SMALL == WIDTH && LARGE == 2 * WIDTH, "a table is 1 or 2 vectors of halves");
 
-/* Inlined, so that is_large is a constant. */
+/* Forces inlining, so that is_large is a constant. */
 #define INLINE static inline __attribute__((always_inline))
 
 static inline __m512i load(const void *from) {
     return _mm512_loadu_si512(from);
 }
 
-/* Finds a symbol digit by digit, in base 4, from a slot: the low bits of a state. A digit is the
- * number of these three range starts that are at most the slot. They are the starts of the symbols
- * with 1, 2 and 3 as that digit and 0 as lower digits. */
+/* For the search of a symbol, digit by digit in base 4, by its slot (the low bits of a state). The
+ * digit is the number of these three range starts that are at most the slot. They are the starts of
+ * the symbols with 1, 2 and 3 as this digit and 0 as all lower digits. */
 struct starts {
     __m512i of[3];
 };
 
-/* The search finds the highest digit first. Tables are indexed by the known digits, the highest in
- * the lowest bits. With 32 symbols the lowest digit is one bit. */
+/* The search finds the highest digit first. Tables are indexed by the digits already found, the
+ * highest digit in the lowest bits. With 32 symbols the lowest digit is one bit. */
 struct ranges {
     struct starts high, middle, low;
     __m512i start[2], frequency[2], symbols;
 };
 
-/* Entries of a table of 64 halves at `index`. */
+/* Returns the entries at `index` of a table of 64 16-bit halves. */
 static inline __m512i pick(const uint16_t *table, __m512i index) {
     return _mm512_permutex2var_epi16(load(table), index, load(table + WIDTH));
 }
@@ -83,14 +83,14 @@ static inline __m512i look_up(__m512i table, __m512i index) {
     return _mm512_permutexvar_epi16(index, table);
 }
 
-/* Sets the bits of `set` where the sign is clear. */
+/* Sets the bits `set` in each element of `index` whose `sign` element is not negative. */
 static inline __m512i add_unless(__m512i index, __m512i sign, short set) {
     return _mm512_ternarylogic_epi32(index, _mm512_srai_epi16(sign, 15), _mm512_set1_epi16(set),
                                      0xF2); /* a | ~b & c */
 }
 
-/* Adds the next digit to index, with `bit` as its lower bit. The upper bit is set if two starts
- * have been reached; the lower if one or three have. */
+/* Adds the next digit to `index`; `bit` is the digit's lower bit. The upper bit is set if at least
+ * two starts are at most the slot, the lower bit if one or three are. */
 static inline __m512i add_digit(__m512i index, __m512i slots, __m512i a, __m512i b, __m512i c,
                                 short bit) {
     const __m512i from_b = _mm512_sub_epi16(slots, b);
@@ -99,8 +99,8 @@ static inline __m512i add_digit(__m512i index, __m512i slots, __m512i a, __m512i
     return add_unless(add_unless(index, from_b, (short)(2 * bit)), odd, bit);
 }
 
-/* The last symbols whose ranges start at or before the slots. Of symbols that start at the same
- * place only the last one occurs, as the ranges of the others are empty. */
+/* Returns the last symbol whose range starts at or before the slot. Of symbols with equal starts
+ * only the last one occurs, because the ranges of the others are empty. */
 INLINE __m512i find(const struct ranges *tables, bool is_large, __m512i slots) {
     const __m512i *const high = tables->high.of, *const middle = tables->middle.of,
                          *const low = tables->low.of;
@@ -110,7 +110,7 @@ INLINE __m512i find(const struct ranges *tables, bool is_large, __m512i slots) {
     return add_digit(s, slots, look_up(low[0], s), look_up(low[1], s), look_up(low[2], s), 16);
 }
 
-/* Table entries by index. */
+/* Returns the table entries at `index`. */
 INLINE __m512i fetch(const __m512i *table, bool is_large, __m512i index) {
     return is_large ? _mm512_permutex2var_epi16(table[0], index, table[1])
                     : look_up(table[0], index);
@@ -121,8 +121,8 @@ struct states {
     __m512i high, low;
 };
 
-/* Decodes a symbol from each of 32 lanes, returned as its index, and takes words for the lanes that
- * need one. x' = f m + r, with m = x >> 12 of 19 bits and r < f. */
+/* Decodes a symbol from each of 32 lanes, returned as its index, and reads words for the lanes that
+ * need one. The new state is x' = f * m + r, with m = x >> 12 of 19 bits and r < f. */
 INLINE __m512i pull(const struct ranges *tables, bool is_large, struct states *x,
                     const uint8_t **at) {
     const __m512i words = load(*at);
@@ -134,14 +134,14 @@ INLINE __m512i pull(const struct ranges *tables, bool is_large, struct states *x
     const __m512i r = _mm512_sub_epi16(slots, fetch(tables->start, is_large, index));
     const __m512i product = _mm512_mullo_epi16(f, m);
     const __m512i above = _mm512_add_epi16(_mm512_mulhi_epu16(f, m), _mm512_mullo_epi16(f, m_top));
-    /* x' >= 2^15 if any bit of `above` is set, or the highest bit of the saturating sum is. */
+    /* x' >= 2^15 if any bit of `above` is set, or the highest bit of the saturated sum. */
     const __m512i some =
         _mm512_ternarylogic_epi32(above, _mm512_adds_epu16(product, r),
                                   _mm512_set1_epi16((short)TW_RANS_FIRST_STATE), 0xF8); /* a|b&c */
     const __mmask32 wants = _mm512_testn_epi16_mask(some, some);
     const __m512i low = _mm512_add_epi16(product, r);
-    /* The carry, from the highest bits of both addends and of the sum (negated): set if two of them
-     * are. */
+    /* The carry: set if two of these three bits are set, the highest bits of both addends and the
+     * negated highest bit of the sum. */
     const __m512i carried = _mm512_srli_epi16(_mm512_ternarylogic_epi32(product, r, low, 0xD4), 15);
     x->high = _mm512_mask_mov_epi16(_mm512_add_epi16(above, carried), wants, low);
     x->low = _mm512_mask_expand_epi16(low, wants, words);
@@ -180,7 +180,7 @@ INLINE size_t decode_groups(bool is_large, struct tw_rans_decoder *decoder, uint
     size_t i = 0;
     struct states x[VECTORS];
     load_states(x, decoder->states);
-    /* A group takes at most one word per lane, and loads no more than that. */
+    /* A group reads at most one word per lane, and loads no more than that. */
     for (; n - i >= LANES && decoder->end - at >= 2 * LANES; i += LANES) {
         const __m512i a = pull(&tables, is_large, &x[0], &at);
         const __m512i b = pull(&tables, is_large, &x[1], &at);

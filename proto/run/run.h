@@ -149,7 +149,7 @@ struct tw_run {
         enum tw_merge merge;
         enum tw_weights weights;
         enum tw_outer_rule outer;
-        uint32_t outer_lr_millionths;       /* eta */
+        uint32_t outer_lr_millionths;       /* eta: outer learning rate */
         uint32_t outer_momentum_millionths; /* mu, the momentum after outer_ramp outer steps */
         uint32_t outer_ramp;      /* outer steps of a fragment over which mu rises from 0 */
         uint32_t lead_millionths; /* fraction of AdamW's first moment that a merge replaces */

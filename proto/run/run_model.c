@@ -30,7 +30,7 @@ struct shape {
     uint32_t layers, width, heads, kv_heads, head_size, ffn, context, vocab;
     enum tw_answer is_tied;
     uint32_t norm_eps_millionths, rope_theta, rope_factor;
-    uint32_t extras; /* QK_NORM, BIAS */
+    uint32_t extras; /* set of QK_NORM, BIAS */
 };
 
 /* Sources: the config.json of the models of these names (openai-community/gpt2*,

@@ -97,7 +97,7 @@ static const char *take_shape(const char **at, struct tw_tensor_shape *shape) {
     uint64_t side, elements = 1, below = 1;
     *shape = (struct tw_tensor_shape){0};
     do {
-        (*at)++; /* the colon, or x */
+        (*at)++; /* skips the colon or x */
         if (shape->rank == TW_TENSOR_RANK_MAX) return "has a shape of more than 6 numbers";
         if (!take_number(at, INT32_MAX, &side) || side == 0)
             return "has a shape that is not of numbers from 1 to 2147483647 with x between";
@@ -198,7 +198,7 @@ static void expand(struct expansion *expansion, const char *at, const char *end,
                 expand(expansion, at, next, level + 1); /* the recursion is at most
                                                            TW_TENSOR_BRACES_MAX levels deep */
             }
-            range++; /* the comma */
+            range++; /* skips the comma */
         }
         at = next;
     }
@@ -270,7 +270,7 @@ static enum tw_status measure(const char *entry_text, const struct entry *entry,
     if (count > TW_TENSORS_MAX - size->tensors)
         return tw_fail(err, TW_CONFIG, "model.tensors: more than %d tensors", TW_TENSORS_MAX);
     size->tensors += (uint32_t)count;
-    /* < 2^12 * 2^40 */
+    /* cannot overflow: below 2^12 * 2^40 */
     size->elements += count * tw_tensor_shape_elements(&entry->shape);
     if (size->elements > TW_TENSOR_ELEMENTS_MAX)
         return tw_fail(err, TW_CONFIG, "model.tensors: more than 2^40 elements");
