@@ -78,8 +78,8 @@ struct tw_auto {
 enum tw_status tw_auto_encode(struct tw_auto *work, const struct tw_auto_part *part, uint8_t *dst,
                               size_t capacity, size_t *bytes_out);
 
-/* For codec_auto_fit.c: tw_auto_put_count writes the number of pieces. tw_auto_put writes one
- * piece, its header to `head` and its bytes to `to`. */
+/* For codec_auto_fit.c: a piece to encode. tw_auto_put_count writes the number of pieces;
+ * tw_auto_put writes one piece, its header to `head` and its bytes to `to`. */
 struct tw_auto_piece {
     const float *x;
     size_t elements;

@@ -52,7 +52,7 @@ static uint32_t positions_bytes(const uint16_t *positions, uint32_t count, unsig
     return (bits + 7) / 8;
 }
 
-/* Writes the nonzero codes and their positions, or all codes unless that is longer. Returns the end
+/* Writes the nonzero codes and their positions, or all codes if that is not longer. Returns the end
  * of the chunk. */
 static uint8_t *put_codes(const int8_t *codes, uint32_t elements, uint8_t *head) {
     uint16_t positions[CHUNK];

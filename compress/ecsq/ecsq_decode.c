@@ -27,8 +27,8 @@ struct stream {
     enum tw_ecsq_kind kind;
     uint8_t code;                    /* TW_ECSQ_ONE: the value of every code in the stream */
     const uint8_t *raw;              /* TW_ECSQ_RAW: the unread codes */
-    const uint8_t *written;          /* unused sizes written in full */
-    uint32_t written_left;           /* number of unused sizes written in full */
+    const uint8_t *written;          /* sizes written in full, not used yet */
+    uint32_t written_left;           /* number of sizes in `written` */
     size_t signs_count;              /* number of signs used so far */
     struct tw_ecsq_signs_left signs; /* unread signs */
     struct tw_rans_decoder decoder;

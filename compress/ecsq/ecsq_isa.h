@@ -177,8 +177,8 @@ static inline void tw_ecsq_ask(const struct tw_ecsq *ecsq, const uint8_t *codes,
 
 /* Decodes 32 elements: sets y[32] to +-(a + shift) * s, and +0 where a = 0. If is_add, adds weight
  * times these values instead. Returns a bit mask of the elements whose sizes are written in full;
- * of these only the sign is set in y. If there are any and is_add is set, nothing is added and no
- * sign is read. */
+ * of these only the sign is set in y. If is_add and the mask is not 0, nothing is added and no sign
+ * is read. */
 static inline uint32_t tw_ecsq_put(const struct tw_ecsq_levels *levels, bool is_add,
                                    const uint8_t *codes, struct tw_ecsq_signs_left *signs,
                                    float *restrict y) {

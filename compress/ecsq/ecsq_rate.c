@@ -71,8 +71,8 @@ static void sample_take(struct sample *sample, const struct tw_ecsq_source *sour
         if (scale == 0) continue;
         const uint32_t count = tw_ecsq_count(source->n, b);
         const float *const x = source->x + b * TW_ECSQ_BLOCK;
-        if (blocks <= FEW ||
-            count < TW_ECSQ_BLOCK) { /* all of the block: few blocks, or the shorter last one */
+        if (blocks <= FEW || count < TW_ECSQ_BLOCK) { /* the whole block: there are few blocks, or
+                                                         it is the shorter last one */
             sample_piece(sample, x, count, scale);
         } else {
             sample_piece(sample, x + i % 4 * PIECE, PIECE, scale);

@@ -23,9 +23,9 @@ static inline __m512i load(const void *from) {
     return _mm512_loadu_si512(from);
 }
 
-/* For the search of a symbol, digit by digit in base 4, by its slot (the low bits of a state). The
- * digit is the number of these three range starts that are at most the slot. They are the starts of
- * the symbols with 1, 2 and 3 as this digit and 0 as all lower digits. */
+/* Three range starts, by which the search finds one digit (base 4) of the symbol at a slot, the low
+ * bits of a state. The digit is the number of starts that are at most the slot. They are the starts
+ * of the symbols with 1, 2 and 3 as this digit and 0 as all lower digits. */
 struct starts {
     __m512i of[3];
 };
@@ -171,7 +171,7 @@ static void store_states(uint32_t *to, const struct states *x) {
     }
 }
 
-/* Decodes as many groups as the words certainly suffice for. Returns the number of symbols. */
+/* Decodes groups while enough words certainly remain. Returns the number of symbols decoded. */
 INLINE size_t decode_groups(bool is_large, struct tw_rans_decoder *decoder, uint8_t *symbols,
                             size_t n) {
     const struct ranges tables = ranges_of(decoder, is_large);
