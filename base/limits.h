@@ -5,8 +5,8 @@
 
 enum tw_limits {
     /* the run */
-    TW_MEMBERS_MAX = 64,          /* members in the roster of a group: a uint64_t is the set of
-                                     contributors */
+    TW_MEMBERS_MAX = 64,          /* members of a group's roster; sets of contributors are 64-bit
+                                     masks */
     TW_FRAGMENTS_MAX = 1024,      /* fragments of a model */
     TW_PARTS_MAX = 16,            /* owners (and so parts) of one round */
     TW_TENSORS_MAX = 4096,        /* tensors of a model */
@@ -20,8 +20,8 @@ enum tw_limits {
 
     /* the node */
     TW_PEERS_MAX = 64,      /* authenticated peers linked at once */
-    TW_PEERS_FREE_MAX = 48, /* links up to which one host may bring any number of new node ids */
-    TW_PEERS_FRESH_PER_HOST = 4, /* new node ids that one host may link beyond TW_PEERS_FREE_MAX */
+    TW_PEERS_FREE_MAX = 48, /* linked peers below which TW_PEERS_FRESH_PER_HOST does not apply */
+    TW_PEERS_FRESH_PER_HOST = 4, /* linked nodes of one host with new ids */
     TW_KNOWN_MAX = 256,          /* rows of the member table */
     TW_BANS_MAX = 256,           /* bans of nodes that broke the protocol, kept across restarts */
     TW_ADDRS_MAX = 4,            /* addresses kept per member */
@@ -74,10 +74,12 @@ enum tw_limits {
     TW_HANDSHAKE_BYTES_MAX = 16 * 1024, /* ciphertext received before admission */
     TW_DIALS_MAX = 32,                  /* outgoing connections in progress */
     TW_CONNECT_US = 10 * 1000 * 1000,   /* time for name lookup and TCP connect */
-    TW_PROBE_US = 4 * 1000 * 1000,      /* the same time, for dials that a peer asked for */
+    TW_PROBE_US = 4 * 1000 * 1000,      /* time for name lookup and TCP connect of a dial that a
+                                           peer asked for */
     TW_DIAL_STAGGER_US = 250 * 1000,    /* delay between dials to two addresses of one node */
     TW_CONTROL_QUEUE_BYTES = 256 * 1024, /* bytes queued for a peer's control connection */
-    TW_BULK_QUEUE_CHUNKS = 1024, /* payload chunks queued for one peer; it asked for them by PULL */
+    TW_BULK_QUEUE_CHUNKS =
+        1024, /* payload chunks queued for one peer, which requested them by PULL */
     TW_BACKGROUND_QUEUE_CHUNKS = 64, /* dataset chunks read from disk and queued for one peer */
     TW_INFLIGHT_BYTES_MAX =
         64 * 1024, /* ciphertext of one connection not yet accepted by the kernel */
@@ -99,8 +101,8 @@ enum tw_limits {
     TW_RELAY_CALLS_BURST = 16,   /* burst of calls begun by one node */
     TW_RELAY_CALL_US = 10 * 1000 * 1000, /* time after which a call without a pipe is given up */
     TW_RELAY_QUEUE_BYTES = 256 * 1024,   /* bytes buffered in one direction of a pipe */
-    TW_RELAY_ANSWERS_MAX = 8,            /* dials in progress that answer calls */
-    TW_RELAY_ANSWERS_PER_PEER = 4,       /* dials in progress that answer calls of one relay */
+    TW_RELAY_ANSWERS_MAX = 8,            /* dials to relays in progress, each to answer a call */
+    TW_RELAY_ANSWERS_PER_PEER = 4,       /* dials to one relay in progress, each to answer a call */
     TW_PUNCHES_MAX = 4,            /* hole punches in progress, each to replace a relayed link by a
                                       direct one */
     TW_PUNCH_US = 4 * 1000 * 1000, /* time during which both ends of a hole punch keep dialling */

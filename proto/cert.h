@@ -48,7 +48,8 @@ struct tw_certs {
     struct tw_cert certs[TW_CERTS_MAX];
 };
 
-/* The bytes that the issuer signs: the domain, then the certificate without its signature. */
+/* Writes the bytes that the issuer signs: the domain, then the certificate without its signature.
+ */
 void tw_cert_signed(const struct tw_cert *cert, uint8_t text[TW_CERT_SIGNED_BYTES]);
 
 /* Writes all certificates and returns the number of bytes, a multiple of TW_CERT_BYTES. */

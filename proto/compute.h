@@ -57,7 +57,7 @@ struct tw_compute_config {
     struct tw_device_choice device;
     enum tw_compute compute;
     enum tw_recompute recompute;
-    uint32_t threads;     /* CPU threads; 0 = as many cores as make the engine faster */
+    uint32_t threads;     /* CPU threads; 0 = as many as make the engine faster */
     uint32_t micro_batch; /* sequences per forward and backward pass; 0 = as many as are useful and
                              fit into memory */
     /* most memory that the engine may use; 0 = all free memory of the machine or device */

@@ -1,4 +1,4 @@
-/* control.h - control messages to protobuf bodies and back (thinwire.proto). */
+/* control.h - converts control messages to protobuf bodies and back (thinwire.proto). */
 #ifndef TW_PROTO_CONTROL_H
 #define TW_PROTO_CONTROL_H
 

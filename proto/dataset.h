@@ -1,8 +1,8 @@
-/* dataset.h - the index of a dataset: one small text that names shards and tokenizer by SHA-256.
+/* dataset.h - the index of a dataset: a small text that names shards and tokenizer by SHA-256.
  *
  * It is the file `dataset` in a dataset's folder; data.sha256 of a run manifest is its SHA-256, so
- * the manifest pins every token of the run. Canonical, one form for one content (PROTOCOL.md
- * section 9):
+ * the manifest pins every token of the run. The text is canonical, so equal content has equal bytes
+ * (PROTOCOL.md section 9):
  *
  *      thinwire-dataset 1
  *      bytes 0000000789
@@ -14,10 +14,11 @@
  *      shard 0 train 9ab1... 4096 16781312 8388608 5210
  *      shard 0 heldout ...
  *
- * `bytes` is the size of the whole text, from which a receiver computes the number of its chunks. A
- * shard's numbers: its source, train or heldout, name, bytes of head, bytes of the file, tokens,
- * documents. Shards come by source, train before held-out, in the order they were written. The name
- * of a shard's file follows from its place: prose-train-00000.shard. */
+ * `bytes` is the size of the whole text, from which a receiver computes the number of its chunks.
+ * The words of a shard line are: source, train or heldout, name, bytes of the head, bytes of the
+ * file, tokens, documents. Lines are ordered by source, training shards before held-out shards,
+ * then by the order of writing. The name of a shard's file follows from its position:
+ * prose-train-00000.shard. */
 #ifndef TW_PROTO_DATASET_H
 #define TW_PROTO_DATASET_H
 
@@ -66,7 +67,7 @@ struct tw_dataset {
     uint32_t sources_count;
     struct tw_dataset_source sources[TW_DATASET_SOURCES_MAX];
     uint32_t shards_count, shards_capacity;
-    struct tw_dataset_shard *shards; /* (shards_capacity), the caller's */
+    struct tw_dataset_shard *shards; /* (shards_capacity), owned by the caller */
 };
 
 /* Reads the size of an index, at most TW_DATASET_BYTES_MAX, from its first 64 untrusted bytes.

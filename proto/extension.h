@@ -17,7 +17,7 @@
 enum tw_extension_type {
     TW_EXTENSION_FEATURES = 1,     /* u64: features of this node beyond version 1 */
     TW_EXTENSION_SOFTWARE = 2,     /* text: name and version of the program */
-    TW_EXTENSION_TICKET = 3,       /* guests: id of the ticket that lets them in */
+    TW_EXTENSION_TICKET = 3,       /* sent by a guest: id of the ticket that lets it in */
     TW_EXTENSION_CERTIFICATES = 4, /* admission certificates, in runs with an owner */
     TW_EXTENSION_RELAY = 5,        /* in role relay: the token of a call and, from the caller, the
                                       id of the node to call */

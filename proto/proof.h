@@ -58,8 +58,8 @@ enum tw_vote_phase {
 struct tw_proof {
     uint64_t ballot; /* ballot of the votes; 0: there is no proof */
     uint64_t voters;
-    uint8_t signatures[TW_MEMBERS_MAX][TW_SIGNATURE_BYTES]; /* signatures in roster order; zero
-                                                               unless the member is a voter */
+    uint8_t signatures[TW_MEMBERS_MAX][TW_SIGNATURE_BYTES]; /* signatures in roster order; zero for
+                                                               members that are not voters */
 };
 
 /* Signed promises for one ballot. */

@@ -152,14 +152,16 @@ struct tw_run {
         uint32_t outer_lr_millionths;       /* eta: outer learning rate */
         uint32_t outer_momentum_millionths; /* mu, the momentum after outer_ramp outer steps */
         uint32_t outer_ramp;      /* outer steps of a fragment over which mu rises from 0 */
-        uint32_t lead_millionths; /* fraction of AdamW's first moment that a merge replaces */
+        uint32_t lead_millionths; /* fraction of AdamW's first moment that a merge replaces by the
+                                     nodes' common direction */
         uint32_t
             consensus_millionths; /* gamma: strength that pulls the anchors of a pair together */
-        uint32_t gap_penalty_millionths;    /* heavyball: kappa of the gap penalty */
+        uint32_t gap_penalty_millionths;    /* heavyball: kappa, strength of the gap penalty */
         uint32_t momentum_clip_millionths;  /* heavyball: bound on the momentum; 0 = none */
         enum tw_codec_id codec;             /* codec of outer gradients */
         enum tw_codec_id result;            /* codec of merged outer gradients */
-        uint32_t feedback_millionths;       /* beta of error feedback; 0 = none */
+        uint32_t feedback_millionths;       /* beta: fraction of the quantisation error added to the
+                                               next outer gradient; 0 = none */
         uint32_t feedback_local_millionths; /* fraction of the quantisation error left in theta */
         enum tw_pace pace;
         uint32_t pace_ms;  /* clock: time between two rounds of any fragment */
