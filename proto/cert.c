@@ -88,7 +88,7 @@ enum tw_status tw_certs_decode(const uint8_t *bytes, size_t size, struct tw_cert
     return TW_OK;
 }
 
-/* ---- the question -------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------------------------- */
 
 static enum tw_status check_time(const struct tw_cert *cert, const char *whose,
                                  const struct tw_cert_question *question, struct tw_error *err) {

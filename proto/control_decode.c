@@ -21,7 +21,7 @@ struct arena {
 static void *arena_alloc(void *user, size_t size) {
     struct arena *arena = user;
     if (size > arena->limit - arena->used)
-        return NULL; /* rounding up cannot exceed the limit: limit and sizes are multiples of
+        return NULL; /* rounding up cannot exceed the limit: `limit` and `used` are multiples of
                         ARENA_ALIGN */
     const size_t rounded = (size + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
     void *memory = arena->bytes + arena->used;

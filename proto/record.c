@@ -148,7 +148,7 @@ size_t tw_record_encode(const struct tw_record *record, uint8_t bytes[TW_RECORD_
     return (size_t)(to - bytes);
 }
 
-/* Read from a cursor over bytes whose size has been checked. */
+/* The take functions read from a cursor over bytes whose size has been checked. */
 static uint32_t take_u32(const uint8_t **from) {
     *from += 4;
     return tw_get_u32(*from - 4);

@@ -211,7 +211,7 @@ enum tw_status tw_run_set(struct tw_run *run, const char *key, const char *value
                    key);
 }
 
-/* One line of a run file, split at `=`, without comment and surrounding spaces. Of a blank line,
+/* One line of a run file, split at `=`, without comment and surrounding spaces. For a blank line,
  * both are empty. */
 struct line {
     char key[LINE_BYTES_MAX], value[LINE_BYTES_MAX];

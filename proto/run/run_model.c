@@ -35,9 +35,9 @@ struct shape {
 
 /* Sources: the config.json of the models of these names (openai-community/gpt2*,
  * HuggingFaceTB/SmolLM-*, TinyLlama-1.1B, Qwen2.5-0.5B, Qwen3-0.6B, Llama-3.2-1B, -3B,
- * Llama-3.1-8B, -70B); for llama-60m to -350m table 5 of arXiv 2403.03507. Contexts are usual
- * training lengths, not the longest that the model supports. 1m, 5m and 15m are our own, on bytes.
- */
+ * Llama-3.1-8B, -70B); for llama-60m to -350m, table 5 of arXiv 2403.03507. Contexts are usual
+ * training lengths, not the longest that the model supports. The shapes 1m, 5m and 15m are this
+ * project's own; their tokens are bytes. */
 static const struct shape shapes[] = {
     {"llama-1m", TW_FAMILY_LLAMA, 4, 128, 4, 2, 0, 0, 128, BYTES, TW_YES, 10, 10000, 1, 0},
     {"1m", TW_FAMILY_GPT2, 4, 128, 4, 0, 0, 0, 128, BYTES, TW_YES, 10, 10000, 1, 0},

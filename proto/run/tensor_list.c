@@ -126,7 +126,7 @@ static const char *take_entry(const char **at, struct entry *entry) {
 struct expansion {
     void (*take)(void *self, const char *name, const struct tw_tensor_shape *shape);
     void *self;
-    uint64_t numbers[TW_TENSOR_BRACES_MAX]; /* numbers currently in place of the braces */
+    uint64_t numbers[TW_TENSOR_BRACES_MAX]; /* numbers that currently replace the braces */
 };
 
 char *tw_tensor_append_number(char *to, uint64_t number) {
