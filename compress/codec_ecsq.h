@@ -4,6 +4,9 @@
  *     r = bf16(rms of a block of 4096),  s = c * r,  a = floor(|x| / s + 1/2 - dead)
  *     D = +-(a + shift[a]) * s,  D = 0 where a = 0
  *
+ * x is an element, r the scale of its block, s the step, a the quantised size of x, and D the
+ * decoded value.
+ *
  * Below 2 bits r = bf16(min(rms, max |x| / 3)). Otherwise a block could stay below the step forever
  * and never be sent. With error feedback, this would cost more of the loss than everything else.
  *

@@ -23,9 +23,9 @@ static size_t bound(size_t n) {
     return chunks_of(n) * HEAD_BYTES + n;
 }
 
-/* Returns the r with the shortest code for randomly distributed positions; count > 0. One more bit
- * is shorter once the mean gap exceeds about 2.078 * 2^r + 1/2, at which (1 - 1 / mean)^(2^r) is
- * the golden ratio minus 1. */
+/* Returns the Rice parameter r with the shortest code for randomly distributed positions; count >
+ * 0. r + 1 is better than r once the mean gap exceeds about 2.078 * 2^r + 1/2, where (1 - 1 /
+ * mean)^(2^r) is the golden ratio minus 1. */
 static unsigned r_of(uint32_t elements, uint32_t count) {
     unsigned r = 0;
     while (32 * (2 * elements - count) >= (133 * count) << r) r++;

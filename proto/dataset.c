@@ -13,7 +13,7 @@ enum {
     /* Offsets in the text "thinwire-dataset 1\nbytes 0000000000\n". */
     SIZE_LINE = 19,   /* start of the second line */
     SIZE_DIGITS = 10, /* digits of the size in the second line */
-    SIZE_END = /* after the newline of that line */ SIZE_LINE + 6 + SIZE_DIGITS + 1,
+    SIZE_END = /* end of the second line */ SIZE_LINE + 6 + SIZE_DIGITS + 1,
 };
 static const char first_line[] = "thinwire-dataset 1\n";
 

@@ -1,7 +1,8 @@
 /* record.h - rosters and round records: the state that members of a lineage agree on.
  *
  * A lineage is a chain of rounds 0, 1, 2, ...; each committed round has one round record. Round r
- * merges fragment r mod P. The roster of round r is `next` of round r - 1. */
+ * merges fragment r mod P, where P is the number of fragments. The roster of round r is `next` of
+ * round r - 1. */
 #ifndef TW_PROTO_RECORD_H
 #define TW_PROTO_RECORD_H
 
@@ -87,7 +88,7 @@ size_t tw_record_encode(const struct tw_record *record, uint8_t bytes[TW_RECORD_
 enum tw_status tw_record_decode(const uint8_t *bytes, size_t size, struct tw_record *record,
                                 struct tw_error *err);
 
-/* SHA-256 of the canonical bytes. */
+/* Returns the digest of a record: the SHA-256 of its canonical bytes. */
 struct tw_id tw_record_digest(const struct tw_record *record);
 
 /* SHA-256("thinwire-contribution-v1\0" || hash_0 || ... || hash_{n-1}), n <= TW_PARTS_MAX. */

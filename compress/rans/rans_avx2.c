@@ -25,7 +25,7 @@ static __m256i push(const struct tw_rans_encoder *encoder, __m256i x, __m256i ev
     const __m256i growth = _mm256_and_si256(step, _mm256_set1_epi32(TW_RANS_TOTAL - 1));
     const __m256i bias = _mm256_and_si256(_mm256_srli_epi32(step, TW_RANS_STEP_BIAS),
                                           _mm256_set1_epi32((1 << TW_RANS_BIAS_BITS) - 1));
-    /* x >= f * 2^19 exactly if x + (2^12 - f) * 2^19 sets the sign bit. */
+    /* A lane emits a word if x >= f * 2^19: exactly if x + (2^12 - f) * 2^19 sets the sign bit. */
     const __m256 is_over = _mm256_castsi256_ps(_mm256_add_epi32(x, _mm256_slli_epi32(step, 19)));
     const unsigned mask = (unsigned)_mm256_movemask_ps(is_over);
     /* Extracts the low half of every lane, and moves those in the mask to the end. */

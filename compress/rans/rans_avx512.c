@@ -96,7 +96,7 @@ static __m512i push(const struct divisions *tables, bool is_large, __m512i x, __
     const __m512i growth = _mm512_and_si512(step, _mm512_set1_epi32(TW_RANS_TOTAL - 1));
     const __m512i bias = _mm512_and_si512(_mm512_srli_epi32(step, TW_RANS_STEP_BIAS),
                                           _mm512_set1_epi32((1 << TW_RANS_BIAS_BITS) - 1));
-    /* x >= f * 2^19 exactly if x + (2^12 - f) * 2^19 sets the sign bit. */
+    /* A lane emits a word if x >= f * 2^19: exactly if x + (2^12 - f) * 2^19 sets the sign bit. */
     const __mmask16 mask = _mm512_movepi32_mask(_mm512_add_epi32(x, _mm512_slli_epi32(step, 19)));
     emit(x, mask, to);
     x = _mm512_mask_mov_epi32(x, mask, _mm512_srli_epi32(x, 16));

@@ -240,7 +240,7 @@ const struct tw_run_key *tw_run_key_differing(const struct tw_run *a, const stru
 }
 
 const struct tw_run_key *tw_run_key_guess(const char *name) {
-    /* A name without its section is compared with the keys' text after the point. */
+    /* A name without `section.` is compared only with the part of each key after the point. */
     const bool has_section = strchr(name, '.') != NULL;
     const char *words[KEYS_COUNT];
     for (unsigned i = 0; i < KEYS_COUNT; i++)
