@@ -19,9 +19,8 @@ enum tw_file_holds {
 };
 
 struct tw_file_kind {
-    const char *name; /* "a Parquet file" */
-    const char
-        *remedy; /* how to turn the file into text: a command with IN and OUT, or a sentence */
+    const char *name;   /* "a Parquet file" */
+    const char *remedy; /* command with IN and OUT, or sentence, that turns the file into text */
     enum tw_file_holds holds;
 };
 

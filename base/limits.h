@@ -78,8 +78,7 @@ enum tw_limits {
                                            peer asked for */
     TW_DIAL_STAGGER_US = 250 * 1000,    /* delay between dials to two addresses of one node */
     TW_CONTROL_QUEUE_BYTES = 256 * 1024, /* bytes queued for a peer's control connection */
-    TW_BULK_QUEUE_CHUNKS =
-        1024, /* payload chunks queued for one peer, which requested them by PULL */
+    TW_BULK_QUEUE_CHUNKS = 1024,     /* payload chunks queued for the peer that requested them */
     TW_BACKGROUND_QUEUE_CHUNKS = 64, /* dataset chunks read from disk and queued for one peer */
     TW_INFLIGHT_BYTES_MAX =
         64 * 1024, /* ciphertext of one connection not yet accepted by the kernel */

@@ -223,8 +223,7 @@ static inline uint16_t tw_block_scale(const struct tw_block *block, uint32_t max
 /* Where to write the next blocks of a payload. */
 struct tw_block_at {
     uint8_t *scales, *digits;
-    const float
-        *next; /* elements of the blocks to encode next, for prefetching; NULL near the end */
+    const float *next; /* elements of the next blocks, for prefetching; NULL near the end */
 };
 
 /* Prefetches elements. The hardware prefetcher is too late for loops with much computation between
@@ -347,8 +346,7 @@ static inline enum tw_status tw_block_check(const struct tw_block *block, const 
     const uint32_t mask = (1u << block->digit_bits) - 1;
     uint32_t words[TW_BLOCK_LANES], bad = 0;
     for (size_t b = 0; b < count; b++) bad |= tw_get_u16(src + 2 * b) >= block->scale_end;
-    if (n % block->elements !=
-        0) { /* the padding must be 0, so that equal content has equal bytes */
+    if (n % block->elements != 0) { /* the padding must be 0: equal content has equal bytes */
         tw_block_load(block, src + bytes - tw_block_bytes(block), words);
         for (size_t i = n % block->elements; i < block->elements; i++) {
             bad |= words[i % TW_BLOCK_LANES] >> i / TW_BLOCK_LANES * block->digit_bits & mask;

@@ -38,8 +38,7 @@ static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t ca
         const uint16_t scale = tw_block_scale_up(max, 127.0f);
         const struct tw_block_factor by = tw_block_factor(max, scale);
         tw_put_u16(dst + 2 * b, scale);
-        if (left >= BLOCK &&
-            by.lift == 1.0f) { /* as a constant, a lift of 1 saves a multiplication */
+        if (left >= BLOCK && by.lift == 1.0f) { /* a constant lift of 1 saves a multiplication */
             quantise(src + at, BLOCK, (struct tw_block_factor){1.0f, by.inverse}, codes + at);
         } else {
             quantise(src + at, left < BLOCK ? left : BLOCK, by, codes + at);

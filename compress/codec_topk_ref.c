@@ -52,8 +52,7 @@ static uint16_t put_chunk(enum tw_codec_id id, const float *x, uint32_t count,
     uint16_t kept[TW_TOPK_MAX];
     double sum = 0.0;
     for (uint32_t i = 0; i < count; i++) {
-        const float magnitude =
-            fabsf(x[i]); /* the bits of non-negative floats have the order of the values */
+        const float magnitude = fabsf(x[i]); /* its bits have the order of the values */
         memcpy(&magnitudes[i], &magnitude, sizeof(magnitude));
     }
     tw_topk_select_ref(magnitudes, count, k, kept);

@@ -21,8 +21,7 @@ static const char first_line[] = "thinwire-dataset 1\n";
 
 struct writer {
     char *text;
-    size_t room,
-        size; /* room: bytes of `text`; size: bytes of the output, even if they exceed room */
+    size_t room, size; /* bytes of `text`; bytes of the output, even beyond room */
 };
 
 static void put_bytes(struct writer *writer, const char *bytes, size_t size) {

@@ -25,8 +25,7 @@ struct tw_shm {
     uint32_t fragments_count;
     uint64_t fragment_begin[TW_FRAGMENTS_MAX + 1]; /* first element of each fragment, as in the
                                                       layout */
-    _Atomic uint64_t
-        *hashed; /* progress counter, borrowed: bytes of snapshots hashed; NULL: none */
+    _Atomic uint64_t *hashed; /* borrowed progress counter: snapshot bytes hashed; NULL: none */
 };
 
 /* Lays out the memfd for this model: page-aligned regions in the order of worker_msg.h. Returns

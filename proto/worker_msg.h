@@ -98,9 +98,8 @@ struct tw_shm_device {
 };
 
 struct tw_shm_control {
-    char magic[8]; /* "TWSHM002" */
-    _Atomic uint64_t
-        heartbeat_us; /* CLOCK_MONOTONIC, written by the worker at least once a second */
+    char magic[8];                 /* "TWSHM002" */
+    _Atomic uint64_t heartbeat_us; /* CLOCK_MONOTONIC, set by the worker at least once a second */
     _Atomic uint64_t step;
     /* High half: sequence number. Low half: 0 = the spare buffer is empty, p + 1 = it contains
      * fragment p. A zeroed page is valid. */

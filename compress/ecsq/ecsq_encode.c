@@ -91,9 +91,9 @@ static float rms_of(const float *x, uint32_t count, float max) {
     return (float)(sqrt(sum / count) * (double)unit.back);
 }
 
-/* Returns r of a block, limited below 2 bits. The residual of a block that sent nothing for a while
- * has no heavy tails. Beside blocks with heavy tails, it would stay below the common step, however
- * large it grew. */
+/* Returns r of a block, below 2 bits at most max |x| / 3. The residual of a block that sent nothing
+ * for a while has no heavy tails. Beside blocks with heavy tails, it would otherwise stay below the
+ * common step, however large it grew. */
 static float scale_of(const struct tw_ecsq *ecsq, float rms, float max) {
     const float most = max / (float)TW_ECSQ_FLAT;
     return ecsq->dead_256 > 0 && rms > most ? most : rms;

@@ -59,8 +59,7 @@ static const struct row llama_rows[] = {
 static const struct family {
     const char *layer; /* text before the layer number in a tensor's name */
     const struct row *rows;
-    const char *tokens, *positions, *norm_weight,
-        *norm_bias; /* NULL: the family has no such tensor */
+    const char *tokens, *positions, *norm_weight, *norm_bias; /* NULL: no such tensor */
 } families[] = {
     [TW_FAMILY_GPT2] = {"h.", gpt2_rows, "wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias"},
     [TW_FAMILY_LLAMA] = {"model.layers.", llama_rows, "model.embed_tokens.weight", NULL,

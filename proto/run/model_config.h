@@ -26,8 +26,7 @@ enum tw_status tw_model_kind(const struct tw_run *run, struct tw_model_kind *kin
 
 /* Ids of the tokens that begin, end and pad a text, with config.json's names. UINT32_MAX: none. */
 struct tw_model_ids {
-    const uint32_t
-        *eos; /* (eos_count), borrowed; one id is written as a number, several as a list */
+    const uint32_t *eos; /* (eos_count), borrowed; one is written as a number, several as a list */
     uint32_t eos_count, bos, pad;
 };
 

@@ -88,8 +88,7 @@ struct tw_run {
         enum tw_family family;
         char tensors[TW_TENSORS_TEXT_BYTES]; /* family tensors: list of names and shapes
                                                 (tensor_list.h); else empty */
-        struct tw_id
-            base; /* hash of the frozen weights that the run's tensors extend; zero = any */
+        struct tw_id base; /* hash of the frozen weights below the run's tensors; zero = any */
         uint32_t layers, width, heads;
         uint32_t kv_heads, head_size, ffn; /* 0 = the family's default: tw_run_shape */
         uint32_t context, vocab;
@@ -154,9 +153,8 @@ struct tw_run {
         uint32_t outer_ramp;      /* outer steps of a fragment over which mu rises from 0 */
         uint32_t lead_millionths; /* fraction of AdamW's first moment that a merge replaces by the
                                      nodes' common direction */
-        uint32_t
-            consensus_millionths; /* gamma: strength that pulls the anchors of a pair together */
-        uint32_t gap_penalty_millionths;    /* heavyball: kappa, strength of the gap penalty */
+        uint32_t consensus_millionths;   /* gamma: strength that pulls a pair's anchors together */
+        uint32_t gap_penalty_millionths; /* heavyball: kappa, strength of the gap penalty */
         uint32_t momentum_clip_millionths;  /* heavyball: bound on the momentum; 0 = none */
         enum tw_codec_id codec;             /* codec of outer gradients */
         enum tw_codec_id result;            /* codec of merged outer gradients */

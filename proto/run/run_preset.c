@@ -224,9 +224,10 @@ enum { PLAIN_LR = 1000000 };
 
 /* Outer constants (eta, mu) for Nesterov momentum: plain averaging at length 0, then increasing
  * momentum (nine tenths of it in the first half) up to (0.7, 0.75), and from there to the published
- * values at K = 1000. The last step needs merges that are timely and far apart (length > 500); for
- * others the largest momentum is 0.675. K = 160, two seeds: (0.7, 0.75) gave 1.601 nats, (0.7, 0.6)
- * 1.616, (1, 0.4) 1.613, (0.4, 0.9) 1.641; at K = 640: 1.449, 1.482, 1.477, 1.465.
+ * values at K = 1000 planned outer steps. The last step needs merges that are timely and far apart
+ * (length > 500); for others the largest momentum is 0.675. K = 160, two seeds: (0.7, 0.75) gave
+ * 1.601 nats, (0.7, 0.6) 1.616, (1, 0.4) 1.613, (0.4, 0.9) 1.641; at K = 640: 1.449, 1.482, 1.477,
+ * 1.465.
  *
  * Averaging shrinks a merge, and RDA restores its size, so with RDA eta has its final value 0.4
  * early: `decoupled`, K = 160, two seeds, (0.7, 0.75) gave 1.620 nats, (0.4, 0.8) 1.576, (0.4, 0.9)
