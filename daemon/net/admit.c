@@ -3,18 +3,18 @@
  * Of two control connections between the same nodes, one stays. The node with the higher id decides
  * alone, so the two cannot disagree:
  *
- *  1. The dialler sends HELLO first. The other node answers with its own HELLO, or refuses with
- *  GOODBYE.
- *  2. A dialler gives up by itself if it already has a link to that id, or another unanswered HELLO
- *  to it. A HELLO thus says: I have no other working link.
- *  3. The lower id obeys: a HELLO from the higher id replaces any link it had.
- *  4. The higher id refuses a HELLO while it has a link or an unanswered HELLO of its own. There
- *  are two exceptions: the other node restarted (a higher boot), or it had dialled that link itself
- *  and thus, by rule 2, lost it.
+ *   1. The dialler sends HELLO first. The other node answers with its own HELLO, or refuses with
+ *      GOODBYE.
+ *   2. A dialler gives up by itself if it already has a link to that id, or another unanswered
+ *      HELLO to it. Receiving a HELLO thus proves that its sender has no other working link.
+ *   3. At the node with the lower id, a HELLO from the higher id replaces any existing link.
+ *   4. The node with the higher id refuses a HELLO while it has a link, or has sent a HELLO that is
+ *      not answered yet. It accepts the HELLO in two cases: the other node restarted (a higher
+ *      boot), or the other node had dialled the existing link and by rule 2 has lost it.
  *
  * Crossing dials therefore end with the connection that the higher id dialled.
  *
- * These rules hold among links of one kind: direct ones, and ones through a relay (call.c). Both
+ * These rules hold among links of one kind: direct links, or links through a relay (call.c). Both
  * ends know the kind. A direct link replaces a relayed one at both. A HELLO through a relay is
  * refused while a direct link exists, unless the other node restarted.
  *
@@ -40,9 +40,9 @@ static bool is_in_handshake(const struct tw_conn *conn) {
            conn->link.state < TW_LINK_CLOSED;
 }
 
-/* Makes room for `fresh`, or fails with the reason. If the table is full, the oldest handshake of
- * an unknown host is dropped, else the oldest one. An attacker has to connect again and again,
- * while an honest node finishes within a few round trips. */
+/* Makes room for `fresh`, or fails with the reason. If the table is full, drops the oldest
+ * handshake of an unknown host, or the oldest of all if every host is known. An attacker thus has
+ * to reconnect constantly, while an honest node finishes within a few round trips. */
 static enum tw_status accept_check(struct tw_conn *fresh, struct tw_error *err) {
     struct tw_transport *t = fresh->transport;
     struct tw_conn *oldest = NULL;
@@ -82,8 +82,9 @@ static bool has_knocked(struct tw_transport *t, const char *name, size_t size) {
     return is_right && tw_knocks_add(&t->knocks, name);
 }
 
-/* Called when the ClientHello of an accepted connection has arrived. The connection now counts
- * against its host's limit (handshake_limiter.h). Before, it only takes a place in the table. */
+/* Called when the ClientHello of an accepted connection has arrived. Only now does the connection
+ * count against its host's limit (handshake_limiter.h). Until then it merely occupies a table
+ * entry. */
 static enum tw_status judge_hello(void *user, const char *name, size_t size, struct tw_error *err) {
     struct tw_conn *conn = user;
     struct tw_transport *t = conn->transport;
@@ -92,8 +93,8 @@ static enum tw_status judge_hello(void *user, const char *name, size_t size, str
     return tw_handshake_limiter_take(&t->limiter, &conn->remote, knocked, tw_now_us(), err);
 }
 
-/* False: too many connections arrive, so this one stays in the kernel's queue for a moment.
- * Established links must not wait for a loop that only accepts. */
+/* Returns false if connections arrive too fast: this one then waits in the kernel's accept queue
+ * for a moment. Otherwise the loop would only accept, and established links would wait. */
 static bool accept_may(struct tw_transport *t, struct tw_listener *listener) {
     const uint64_t now_us = tw_now_us();
     const uint64_t wait_us = tw_rate_wait_us(&t->accepts, 1, now_us);
@@ -113,8 +114,8 @@ static void refusal_report(const struct tw_conn *conn, enum tw_status reason,
     const enum tw_dial_cause cause = tw_dial_cause_of_status(reason);
     char whole[TW_DIAL_SENTENCE_BYTES];
     if (t->config.events.refused == NULL || t->is_closing) return;
-    /* A refusal is explained to a person with the way out. Other failures are reported as they
-     * are. */
+    /* The report of a refusal also tells a person how to resolve it. Other failures are reported
+     * unchanged. */
     if (!tw_dial_is_refusal(cause))
         (void)snprintf(whole, sizeof(whole), "%s", sentence);
     else
@@ -129,8 +130,8 @@ void tw_admit_accepted(uv_stream_t *server, int status) {
     if (!accept_may(t, (struct tw_listener *)(void *)server)) return;
     struct tw_conn *conn = tw_conn_create(t, &err);
     if (conn == NULL) {
-        ((struct tw_listener *)(void *)server)->is_stalled =
-            true; /* no new connection is reported until another one ends */
+        /* No new connection is reported until another one ends. */
+        ((struct tw_listener *)(void *)server)->is_stalled = true;
         return;
     }
     conn->is_accepted = true;
@@ -187,9 +188,10 @@ void tw_admit_failed(struct tw_conn *conn) {
         tw_punch_lost(conn);
         return;
     }
-    if (tw_dialer_lost(conn, &error))
-        return; /* the name may have other addresses, which are tried next */
-    if (conn->link.tls.is_turned_away) { /* closed without a byte, and the place is free again */
+    /* The name may have other addresses, which are tried next. */
+    if (tw_dialer_lost(conn, &error)) return;
+    if (conn->link.tls.is_turned_away) { /* closed without sending a byte, so its table entry is
+                                            free at once */
         refusal_report(conn, error.status, error.message);
         tw_link_abort(&conn->link);
         return;
@@ -258,7 +260,8 @@ static void hello_send(struct tw_conn *conn, enum tw_role role, const uint8_t *t
     tw_admit_greet(conn, role, &(struct tw_greeting){.tag = tag});
 }
 
-/* True if an earlier HELLO of ours to `id` over that kind of link has no answer yet. */
+/* Returns true if this node has sent `id` a HELLO over that kind of link, direct or relayed, and
+ * waits for the answer. */
 static bool is_greeting(const struct tw_transport *t, const struct tw_id *id, bool is_relayed) {
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
         const struct tw_conn *conn = t->conns[i];
@@ -271,7 +274,7 @@ static bool is_greeting(const struct tw_transport *t, const struct tw_id *id, bo
     return false;
 }
 
-/* TW_BANNED with a sentence for both ends when the node is banned. */
+/* Returns TW_BANNED, with a sentence for both ends, if the node is banned. */
 static enum tw_status ban_check(const struct tw_transport *t, const struct tw_id *id,
                                 struct tw_error *err) {
     const uint64_t now_s = (uint64_t)time(NULL), left_s = tw_bans_left_s(&t->bans, id, now_s);
@@ -282,11 +285,13 @@ static enum tw_status ban_check(const struct tw_transport *t, const struct tw_id
     tw_id_short(id, they);
     tw_id_short(&t->config.identity->id, we);
     if (gmtime_r(&until, &utc) != NULL) (void)strftime(when, sizeof(when), "%Y-%m-%d %H:%M", &utc);
-    /* The end to the minute, not the time left: the same sentence is not logged again. */
+    /* Naming the end of the ban, not the time left, keeps the sentence equal each time, so the log
+     * does not repeat it. */
     return tw_fail(err, TW_BANNED, "node %s by node %s, until %s UTC", they, we, when);
 }
 
-/* True if the link that exists is at least as good as this dialled connection. */
+/* Returns true if a link to `id` exists, or is being made, that is at least as good as this dialled
+ * connection. */
 static bool is_useless(const struct tw_conn *conn, const struct tw_id *id) {
     const struct tw_transport *t = conn->transport;
     const int old = tw_peer_find(t, id);
@@ -303,8 +308,8 @@ void tw_admit_secured(struct tw_conn *conn) {
     struct tw_transport *t = conn->transport;
     const struct tw_id *id = &conn->link.tls.id;
     struct tw_error err;
-    /* Only a HELLO for control shows whether the other side is this node or another machine with
-     * its key. */
+    /* The other end has this node's own id. Only the HELLO of a control connection shows whether it
+     * is this process or another machine with the same key. Other connections fail here. */
     if (tw_id_equal(id, &t->config.identity->id) && conn->is_dialled &&
         conn->role != TW_ROLE_CONTROL) {
         tw_conn_fail(conn, TW_SELF, "");
@@ -335,7 +340,7 @@ void tw_admit_secured(struct tw_conn *conn) {
         hello_send(conn, TW_ROLE_CONTROL, NULL);
 }
 
-/* Rules 3 and 4. False: refused. */
+/* Applies rules 3 and 4. Returns false if the HELLO is refused. */
 static bool control_may_enter(struct tw_conn *conn, const struct tw_hello *hello) {
     struct tw_transport *t = conn->transport;
     const int old = tw_peer_find(t, &hello->id);
@@ -355,7 +360,7 @@ static bool control_may_enter(struct tw_conn *conn, const struct tw_hello *hello
     return true;
 }
 
-/* Reports the end of an older link to the node, before the new one is up. */
+/* Reports to the runtime that older links to this node have ended, before the new link is up. */
 static void ends_report(struct tw_transport *t, const struct tw_id *id) {
     for (int i = 0; i < TW_PEERS_MAX && !t->is_closing; i++) {
         const struct tw_slot *slot = &t->peers[i];
@@ -372,7 +377,7 @@ void tw_admit_enter(struct tw_conn *conn, const struct tw_hello *hello) {
         return;
     }
     ends_report(t, &hello->id);
-    if (t->is_closing) return; /* the runtime closed the transport inside peer_down */
+    if (t->is_closing) return; /* the runtime's peer_down callback closed the transport */
     const int peer = tw_peer_open(conn, hello, &err);
     if (peer < 0) {
         tw_admit_refuse(conn, err.status, err.message);
@@ -437,9 +442,8 @@ static void goodbye_take(struct tw_conn *conn, const struct tw_frame *frame) {
     }
     if (goodbye.status == TW_SELF &&
         tw_id_equal(&conn->link.tls.id, &conn->transport->config.identity->id)) {
-        tw_conn_fail(
-            conn, TW_SELF,
-            ""); /* the name may have other addresses than this machine's, which are tried next */
+        tw_conn_fail(conn, TW_SELF, ""); /* the name may have other addresses, which lead to another
+                                            machine: they are tried next */
         return;
     }
     if (goodbye.status == TW_TWIN && conn->is_dialled && conn->role == TW_ROLE_CONTROL) {
@@ -448,9 +452,9 @@ static void goodbye_take(struct tw_conn *conn, const struct tw_frame *frame) {
         tw_admit_refuse(conn, TW_TWIN, sentence);
         return;
     }
-    /* On a control connection AGAIN means: another link exists or soon will. That link proves it,
-     * not the word of a node that has proved nothing. To a probe, OK means that it reached the
-     * right node. No other status may count as success, whatever its sender wrote. */
+    /* The sender has not proved its right to be in the run, so its GOODBYE must not count as
+     * success. On a control connection, OK and AGAIN mean that another link exists or soon will:
+     * wait for that link. For a probe, OK does mean success: it reached the right node. */
     if (conn->dialling != NULL && conn->role == TW_ROLE_PROBE) {
         tw_admit_refuse(conn, goodbye.status, goodbye.sentence);
         return;
@@ -497,8 +501,8 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
         tw_guest_frame(conn, frame);
         return;
     }
-    TW_ASSERT(frame->kind ==
-              TW_FRAME_HELLO); /* the link's state lets no other kind of frame through */
+    /* The link's state lets no other kind of frame through. */
+    TW_ASSERT(frame->kind == TW_FRAME_HELLO);
     if (conn->is_held) {
         tw_admit_refuse(conn, TW_PROTO, "a second HELLO");
         return;

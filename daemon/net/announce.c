@@ -21,8 +21,8 @@ static void self_add(struct tw_member_row *self, const char *host, uint16_t port
     }
 }
 
-/* Adds the address of the default route for a wildcard listener. A peer sees only one of our
- * addresses, and behind NAT it sees the router's. Nodes of our own network can dial the real
+/* For a wildcard listener, adds this machine's address on the default route. A peer sees only one
+ * of our addresses, and behind NAT it sees the router's. Nodes in our own network can dial the real
  * one. */
 static void self_add_own(const struct tw_transport *t, const struct tw_listener *listener,
                          struct tw_member_row *self) {
@@ -38,8 +38,8 @@ static void self_add_own(const struct tw_transport *t, const struct tw_listener 
     }
 }
 
-/* The outer address at a router. If all places are taken, the IPv6 wildcard makes room: peers learn
- * this machine's IPv6 address all the same. */
+/* Adds the outer address that a router forwards to this node. If all address entries are used, it
+ * replaces the IPv6 wildcard: peers learn this machine's IPv6 address anyway. */
 static void self_add_mapped(const struct tw_transport *t, struct tw_member_row *self) {
     unsigned at = 0;
     if (t->mapped[0] == '\0') return;

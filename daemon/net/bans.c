@@ -7,8 +7,9 @@
 
 #include "daemon/net/handshake_limiter.h"
 
-/* Start of 2026; this program is not older. Machines without a clock battery start in 1970, and
- * setting their clock would end bans. */
+/* Start of 2026, before the first release: an earlier time means that the clock is not set yet.
+ * Machines without a clock battery start in 1970. Bans shortened to fit such a clock would end as
+ * soon as it is set. */
 #define CLOCK_SET_S UINT64_C(1767225600)
 
 static bool is_free(const struct tw_ban *row) {
@@ -28,7 +29,8 @@ static int row_find(const struct tw_bans *bans, const struct tw_id *id) {
     return -1;
 }
 
-/* Order of replacement: free rows, then nodes without a ban, then the ban that ends first. */
+/* Returns true if row `a` is replaced before `b`: free rows first, then nodes that are not banned,
+ * then the ban that ends first. */
 static bool is_lesser(const struct tw_ban *a, const struct tw_ban *b) {
     if (is_free(a) != is_free(b)) return is_free(a);
     if (a->until_s != b->until_s) return a->until_s < b->until_s;
@@ -74,7 +76,8 @@ uint64_t tw_bans_left_s(const struct tw_bans *bans, const struct tw_id *id, uint
 
 /* ---- hosts --------------------------------------------------------------------------------- */
 
-/* A clock that was set back ends the ban, which was to last minutes only. */
+/* Returns the seconds left of a host's ban. If the clock was set back, the ban ends: it lasts only
+ * minutes anyway. */
 static uint64_t host_left_s(const struct tw_host_ban *row, uint64_t now_s) {
     const uint64_t left = row->until_s > now_s ? row->until_s - now_s : 0;
     return left <= TW_HOST_BAN_S ? left : 0;

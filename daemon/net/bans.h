@@ -5,12 +5,12 @@
  * that only the node itself can have done: bytes from its TLS session that broke a rule. A broken
  * connection is never an offence, because anybody on the path can cause it.
  *
- * A new id costs nothing in runs with a secret. So the host of a banned node is closed for ten
- * minutes, too: a node under another id would have to wait, and could not fill the table to push
- * its own ban out. The caller decides which nodes of a closed host must wait (peer.c).
+ * In runs with a secret a new id costs nothing. The host of a banned node is therefore closed for
+ * ten minutes, too. A node under another id then has to wait, and cannot fill the table until its
+ * own ban is displaced. The caller decides which nodes of a closed host must wait (peer.c).
  *
- * Times are seconds of the wall clock, because the table outlives the process. A clock that was set
- * back does not make a ban longer than its length: the ban starts anew, once. */
+ * Times are seconds of the wall clock, because the table outlives the process. If the clock was set
+ * back, a ban starts anew, once: it never lasts longer than its length. */
 #ifndef TW_DAEMON_NET_BANS_H
 #define TW_DAEMON_NET_BANS_H
 
@@ -53,13 +53,14 @@ struct tw_bans {
     struct tw_host_ban hosts[TW_HOST_BANS_MAX];
 };
 
-/* Whether a peer that is ended with this status broke a rule. */
+/* Returns true if ending a link for this reason means that the peer broke a rule. */
 bool tw_bans_is_offence(enum tw_status reason);
 
-/* Counts one offence. Returns the seconds of the new ban, or 0 if the node is not banned for it. */
+/* Counts one offence. Returns the length of the new ban in seconds, or 0 if the offence caused
+ * none. */
 uint32_t tw_bans_offence(struct tw_bans *bans, const struct tw_id *id, uint64_t now_s);
 
-/* Seconds until the ban ends; 0: not banned. */
+/* Returns the seconds until the ban ends, or 0 if the node is not banned. */
 uint64_t tw_bans_left_s(const struct tw_bans *bans, const struct tw_id *id, uint64_t now_s);
 
 /* Closes the host of a banned node for TW_HOST_BAN_S. In a full table the row that ends first makes
@@ -67,27 +68,27 @@ uint64_t tw_bans_left_s(const struct tw_bans *bans, const struct tw_id *id, uint
 void tw_bans_host(struct tw_bans *bans, const struct tw_id *id, const struct sockaddr_storage *host,
                   uint64_t now_s);
 
-/* Seconds until the host is open again; 0: it is open. */
+/* Returns the seconds until the host is open again, or 0 if it is open. */
 uint64_t tw_bans_host_left_s(const struct tw_bans *bans, const struct sockaddr_storage *host,
                              uint64_t now_s);
 
-/* Lifts the ban of the node whose id begins with `hex` and of its hosts, forgets its offences, and
- * sets `*id`. Fails with a sentence: TW_CONFIG (not the beginning of exactly one id) or TW_AGAIN
- * (no banned node has it). */
+/* Lifts the ban of the node whose id begins with `hex`, and of its hosts. Forgets its offences and
+ * sets `*id`. Returns TW_CONFIG if `hex` is not the beginning of one id, or TW_AGAIN if no banned
+ * node has such an id, with a sentence. */
 enum tw_status tw_bans_lift(struct tw_bans *bans, const char *hex, uint64_t now_s, struct tw_id *id,
                             struct tw_error *err);
 
-/* Restarts bans whose remaining time exceeds their full length: they began while the clock was
- * ahead. Does nothing until the clock is set. Call once a minute. Returns whether the table
+/* Call this once a minute. Restarts bans whose remaining time exceeds their full length: they began
+ * while the clock was ahead. Does nothing until the clock is set. Returns true if the table
  * changed. */
 bool tw_bans_clock(struct tw_bans *bans, uint64_t now_s);
 
 /* Writes the table as text: one line `id until length` per node that was ever banned. Returns the
- * bytes written. */
+ * number of bytes written. */
 size_t tw_bans_encode(const struct tw_bans *bans, char text[TW_BANS_TEXT_MAX]);
 
-/* Reads such a text into an empty table. The text is untrusted: bad lines are skipped and their
- * number is returned. */
+/* Reads the text of tw_bans_encode into an empty table. The text is untrusted: bad lines are
+ * skipped. Returns the number of bad lines. */
 uint32_t tw_bans_decode(struct tw_bans *bans, const char *text, size_t size);
 
 #endif

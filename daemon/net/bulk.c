@@ -1,15 +1,15 @@
-/* bulk.c - queues of bulk connections, and the choice of the next record.
+/* bulk.c - queues of bulk connections, and the choice of the next TLS record to send.
  *
- * There are two classes. Payloads belong to rounds. Background chunks are parts of the dataset for
- * nodes that fetch it. Records are sent one at a time, so that the upload cap and the turns of
- * peers are kept:
+ * Chunks are of two classes. Payload chunks belong to rounds. Background chunks are parts of the
+ * dataset for nodes that fetch it. Records are sent one at a time, so that the upload cap holds and
+ * peers take fair turns:
  *
  *   1. payload records of the peers whose connections have room, in turn
  *   2. if no payload waits for any peer: background records, in turn
  *
  * A half-sent background chunk is finished first if a payload waits behind it on the same
- * connection. Rule 2 also respects payloads whose connection has no room at the moment, because
- * such a connection is filling our uplink. A connection that has moved nothing for
+ * connection. Rule 2 also waits for payloads whose connection has no room at the moment, because
+ * such a connection is filling our uplink. A connection that has sent nothing for
  * TW_BACKGROUND_STALL_US does not count. If no background record was sent for
  * TW_BACKGROUND_PATIENCE_US, one background chunk counts as a payload. */
 #include <stdlib.h>
@@ -103,7 +103,8 @@ static bool is_sending(const struct tw_slot *slot) {
     return slot->bulk->link.state == TW_LINK_UP && !slot->bulk->link.is_failed;
 }
 
-/* True if the connection has a payload, the rest of a chunk before one, or a promoted chunk. */
+/* Returns true if the connection has a queued payload chunk, the rest of a half-sent one, or a
+ * background chunk promoted to a payload. */
 static bool has_payload(const struct tw_slot *slot) {
     const struct tw_bulk *bulk = &slot->queue;
     if (bulk->payloads.count > 0) return true;
@@ -118,10 +119,11 @@ static bool has_background(const struct tw_slot *slot) {
 }
 
 struct wanting {
-    uint64_t payloads, background; /* peers whose connections have room */
-    uint64_t waiting;              /* peers with background chunks, room or not */
-    uint64_t stalled_us; /* until then, a payload whose connection has no room blocks background
-                            chunks; 0 = none does */
+    uint64_t payloads, background; /* bit sets of peers whose connections have room, by what they
+                                      have to send */
+    uint64_t waiting;    /* bit set of peers with background chunks, with or without room */
+    uint64_t stalled_us; /* time until which a payload whose connection has no room blocks
+                            background chunks; 0 = none does */
 };
 
 static struct wanting wanting_find(const struct tw_transport *t) {
@@ -165,7 +167,8 @@ static void send_record(struct tw_transport *t, uint16_t peer, uint64_t now_us) 
         t->config.events.released(t->config.user, peer, &chunk, true);
 }
 
-/* The next peer's oldest background chunk now counts as a payload. */
+/* Lets the next peer's oldest background chunk count as a payload, so that background chunks never
+ * starve. */
 static void background_promote(struct tw_transport *t, uint64_t waiting, uint64_t now_us) {
     struct tw_slot *slot = &t->peers[tw_turn_next(&t->background_turn, waiting)];
     t->background_us = now_us;

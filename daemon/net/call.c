@@ -1,11 +1,11 @@
 /* call.c - links through a relay, at their two ends: PROTOCOL.md section 12.
  *
- *   caller    dials the relay, HELLO (role relay, token, id of the called node) tw_transport_call
- *   called    dials the relay, HELLO (role relay, token) tw_transport_answer both      HELLO of the
- * relay: the connection goes on as an end of its pipe     tw_call_joined
+ *   caller  dials the relay, sends HELLO (role relay, token, called node's id)  tw_transport_call
+ *   called  dials the relay, sends HELLO (role relay, token)                    tw_transport_answer
+ *   both    receive the relay's HELLO: the connection is now an end of a pipe   tw_call_joined
  *
- * From there it is an ordinary connection, of which the caller is the dialler: admit.c admits it.
- * Its bulk connection is a call of its own, through the same relay (dialer.c). */
+ * From then on it is an ordinary connection, which admit.c admits with the caller as its dialler.
+ * Its bulk connection is a separate call through the same relay (dialer.c). */
 #include <string.h>
 
 #include <openssl/rand.h>
@@ -13,8 +13,8 @@
 #include "base/assert.h"
 #include "daemon/net/transport_impl.h"
 
-/* The linked peer that is to relay. NULL with a reason: its own link is relayed, or it does not
- * relay. */
+/* Returns the linked peer that is to relay, or NULL with a reason: it is not linked, its own link
+ * is relayed, or it does not relay. */
 static struct tw_slot *relay_find(struct tw_transport *t, uint16_t peer, struct tw_error *err) {
     struct tw_slot *slot = &t->peers[peer];
     TW_ASSERT(peer < TW_PEERS_MAX);
@@ -45,7 +45,8 @@ enum tw_status tw_transport_call(struct tw_transport *t, uint16_t relay, const s
     return tw_dialer_relay(t, slot, &call, err);
 }
 
-/* Counts the calls that this node is answering: through this relay, and through all. */
+/* Counts the calls that this node is answering: those through this relay, and those through all
+ * relays. */
 static void answers_count(const struct tw_transport *t, const struct tw_id *relay,
                           uint32_t *of_relay, uint32_t *all) {
     *of_relay = *all = 0;

@@ -64,13 +64,13 @@ enum tw_status tw_lookup_start(struct tw_lookup *lookup, uv_loop_t *loop, const 
 }
 
 void tw_lookup_cancel(struct tw_lookup *lookup) {
-    /* A running lookup cannot be cancelled: its `done` comes when the resolver gives up. */
+    /* A running lookup cannot be cancelled: `done` is called when the resolver gives up. */
     if (lookup->is_busy) (void)uv_cancel((uv_req_t *)&lookup->request);
 }
 
 /* ---- the race ------------------------------------------------------------------------------ */
 
-/* The n-th address of a family in the resolver's list; NULL: there are fewer. */
+/* Returns the n-th address of a family in the resolver's list, or NULL if there are fewer. */
 static const struct addrinfo *nth_of(const struct addrinfo *found, int family, uint32_t n) {
     for (; found != NULL; found = found->ai_next) {
         if (found->ai_family == family && found->ai_addrlen <= sizeof(struct sockaddr_storage) &&
@@ -96,9 +96,9 @@ uint32_t tw_dial_order(const struct addrinfo *found, struct sockaddr_storage *ou
     return count;
 }
 
-/* How much a failure says about the other side. A missing route of this machine says nothing and
- * silence says little. A refused connect shows that the machine is there. A failure after TCP names
- * the real cause. */
+/* Ranks a failure by how much it tells about the other side. A missing route on this machine tells
+ * nothing, and silence tells little. A refused connect shows that the machine is up. A failure
+ * after TCP names the real cause. */
 static uint32_t rank_of(enum tw_dial_cause cause) {
     if (cause == TW_DIAL_NO_ROUTE) return 1;
     if (cause == TW_DIAL_SILENT || cause == TW_DIAL_PRIVATE) return 2;

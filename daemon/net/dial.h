@@ -23,24 +23,25 @@ enum { TW_DIAL_CANDIDATES_MAX = 4 };
 struct tw_lookup {
     uv_getaddrinfo_t request;
     bool is_busy, is_done;
-    struct tw_error error; /* set when done without candidates */
+    struct tw_error error; /* reason, if the lookup ended without an address */
     uint32_t count;
     struct sockaddr_storage candidates[TW_DIAL_CANDIDATES_MAX];
-    void (*done)(struct tw_lookup *lookup); /* called from the loop */
+    void (*done)(struct tw_lookup *lookup); /* called on the event loop */
 };
 
 /* Starts a lookup. An IP address needs none: is_done is set at once and `done` is not called.
- * Otherwise `done` always follows, even after a cancel, and the memory must stay valid until then.
- * TW_CONFIG: not host:port. */
+ * Otherwise `done` is always called later, even after a cancel, and the memory must stay valid
+ * until then. Returns TW_CONFIG if `address` is not host:port. */
 enum tw_status tw_lookup_start(struct tw_lookup *lookup, uv_loop_t *loop, const char *address,
                                void (*done)(struct tw_lookup *lookup), struct tw_error *err);
 
-/* Takes the IP addresses among `addresses` (host:port each, "" after the last), IPv6 first, without
- * any lookup of names. False: there is none. */
+/* Uses only the IP addresses among `addresses`, IPv6 first, and looks up no name. `addresses` holds
+ * one host:port per entry, "" after the last. Returns false if there is no IP address. */
 bool tw_lookup_literals(struct tw_lookup *lookup,
                         const char addresses[TW_ADDRS_MAX][TW_ADDR_BYTES]);
 
-/* Makes a pending `done` come soon. */
+/* Cancels a queued lookup, so that `done` is called soon. One that is already running cannot be
+ * cancelled. */
 void tw_lookup_cancel(struct tw_lookup *lookup);
 
 /* Writes up to `capacity` of the addresses in `found` to `out`, in the order of the race: IPv6
@@ -50,7 +51,7 @@ uint32_t tw_dial_order(const struct addrinfo *found, struct sockaddr_storage *ou
 
 enum tw_racer_state { TW_RACER_WAITING, TW_RACER_RUNNING, TW_RACER_FAILED };
 
-/* Pure: decides when to try which candidate. Zero it, then set count. */
+/* Decides when to try which address. Pure. The caller zeroes it, then sets `count`. */
 struct tw_race {
     uint32_t count;
     enum tw_racer_state racers[TW_DIAL_CANDIDATES_MAX];
@@ -61,21 +62,23 @@ struct tw_race {
     struct tw_error error;
 };
 
-/* The candidate to start now, marked as running; -1: none is due. */
+/* Marks the candidate to start now as running and returns its index, or -1 if none is due. */
 int tw_race_next(struct tw_race *race, uint64_t now_us);
 
-/* The candidate connected. The others that run are dropped; they wait again in case this one fails
- * later. */
+/* Records that the candidate connected. Other running candidates are dropped and wait again, in
+ * case this one fails later. */
 void tw_race_connected(struct tw_race *race, uint32_t idx);
 
-/* The candidate failed, before or after it connected: the next one is due at once. */
+/* Records that the candidate failed, before or after it connected. The next candidate is due at
+ * once. */
 void tw_race_failed(struct tw_race *race, uint32_t idx, enum tw_dial_cause cause,
                     const struct tw_error *why);
 
-/* True when nothing runs and nothing is left to try. */
+/* Returns true if no candidate is running or left to try. */
 bool tw_race_is_over(const struct tw_race *race);
 
-/* When tw_race_next may return a candidate; UINT64_MAX: only after another event. */
+/* Returns the time when tw_race_next may return a candidate, or UINT64_MAX if that needs another
+ * event first. */
 uint64_t tw_race_deadline(const struct tw_race *race);
 
 #endif

@@ -8,8 +8,9 @@
 
 #include "base/assert.h"
 
-/* A rejection that took this long came from a neighbour whose ARP lookup timed out (3 s). One from
- * a firewall is faster, even if it answers only the second SYN, after 1 s. */
+/* An EHOSTUNREACH that took this long comes from a failed ARP lookup (3 s): the last router found
+ * no such machine. A firewall's rejection is faster, even if it answers only the second SYN, after
+ * 1 s. */
 enum { NEIGHBOUR_LOST_US = 2500 * 1000 };
 
 struct row {
@@ -107,7 +108,7 @@ enum tw_dial_cause tw_dial_cause_of_errno(int code, uint64_t took_us, const void
     case EHOSTUNREACH:
         return took_us < NEIGHBOUR_LOST_US ? TW_DIAL_REJECTED : tw_dial_cause_of_silence(remote);
     case EACCES:
-    case EPERM: return TW_DIAL_REJECTED; /* a firewall of this machine */
+    case EPERM: return TW_DIAL_REJECTED; /* this machine's own firewall */
     case ENETUNREACH:
     case EADDRNOTAVAIL:
     case EAFNOSUPPORT: return TW_DIAL_NO_ROUTE;

@@ -11,7 +11,8 @@
 #include "base/limits.h"
 #include "base/status.h"
 
-/* Values are neither stored nor sent. Their names are shown (JSON). */
+/* Causes of a failed dial. The numbers may change, as they are neither stored nor sent. JSON shows
+ * the names. */
 enum tw_dial_cause {
     TW_DIAL_NONE,     /* no failure, or only a detail to show */
     TW_DIAL_DNS,      /* the name has no address */
@@ -23,7 +24,7 @@ enum tw_dial_cause {
     TW_DIAL_STALLED,  /* TCP connects, then nothing arrives */
     TW_DIAL_BROKEN,   /* the connection ended during the handshake without GOODBYE */
     TW_DIAL_NOT_THINWIRE,
-    TW_DIAL_WRONG_ID, /* WRONG_ID to CLOCK: refusals, which only a person can resolve */
+    TW_DIAL_WRONG_ID, /* WRONG_ID to CLOCK are refusals, which only a person can resolve */
     TW_DIAL_TWIN,     /* the dialled node has a link to another machine with this node's key */
     TW_DIAL_VERSION,
     TW_DIAL_OTHER_RUN,
@@ -41,24 +42,26 @@ enum tw_dial_cause {
     TW_DIAL_CAUSES,
 };
 
-/* The cause of a connect that failed with `code` (an errno, or its negative as in libuv) after
- * `took_us`. `remote` (or NULL) is the struct sockaddr that was dialled. */
+/* Returns the cause of a connect that failed with `code` after `took_us`. `code` is an errno, or
+ * its negative as in libuv. `remote` (or NULL) is the struct sockaddr that was dialled. */
 enum tw_dial_cause tw_dial_cause_of_errno(int code, uint64_t took_us, const void *remote);
 
-/* The cause when a connect to `remote` (or NULL) timed out: TW_DIAL_SILENT or TW_DIAL_PRIVATE. */
+/* Returns the cause of a connect to `remote` (or NULL) that timed out: TW_DIAL_SILENT or
+ * TW_DIAL_PRIVATE. */
 enum tw_dial_cause tw_dial_cause_of_silence(const void *remote);
 
-/* The cause for a status after the TCP connect: found by this node, or received in GOODBYE. */
+/* Returns the cause for a status that ended a dial after TCP connected. This node found the status,
+ * or received it in GOODBYE. */
 enum tw_dial_cause tw_dial_cause_of_status(enum tw_status status);
 
-/* True if the other node refused this one, so that only a person can change it. */
+/* Returns true if the other node refused this one, which only a person can change. */
 bool tw_dial_is_refusal(enum tw_dial_cause cause);
 
-/* Name for JSON, such as "wrong_secret". Static storage. */
+/* Returns the name used in JSON, such as "wrong_secret". Static storage. */
 const char *tw_dial_cause_name(enum tw_dial_cause cause);
 
-/* Writes the whole sentence to `text`. `detail` ("" or NULL: none) is cut if it does not fit; the
- * advice is never cut. */
+/* Writes the whole sentence to `text`. `detail` ("" or NULL if none) is truncated if it does not
+ * fit; the advice never is. */
 enum { TW_DIAL_SENTENCE_BYTES = 256 };
 void tw_dial_sentence(enum tw_dial_cause cause, const char *address, const char *detail,
                       char text[TW_DIAL_SENTENCE_BYTES]);

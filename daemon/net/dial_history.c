@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The row of that address, searched from `begin` on. */
+/* Returns the row of that address, searched from index `begin` on, or NULL. */
 static struct tw_dial_row *row_from(struct tw_dial_history *history, uint32_t begin,
                                     const char *address) {
     for (uint32_t i = begin; i < TW_DIAL_HISTORY_ROWS; i++) {
@@ -21,8 +21,8 @@ void tw_dial_history_configure(struct tw_dial_history *history, const char *addr
     for (uint32_t i = 0; i < history->configured_count; i++) {
         if (strcmp(history->rows[i].address, address) == 0) return;
     }
-    if (history->configured_count == TW_DIAL_HISTORY_CONFIGURED)
-        return; /* an earlier dial made its row; it stays among the rows of other addresses */
+    /* All rows for configured addresses are used: this one shares the rows of the others. */
+    if (history->configured_count == TW_DIAL_HISTORY_CONFIGURED) return;
     struct tw_dial_row *row = &history->rows[history->configured_count++];
     *row = (struct tw_dial_row){.cause = TW_DIAL_NONE};
     (void)snprintf(row->address, sizeof(row->address), "%s", address);
@@ -33,7 +33,8 @@ const struct tw_dial_row *tw_dial_history_find(const struct tw_dial_history *his
     return row_of((struct tw_dial_history *)history, address);
 }
 
-/* A row for an address that has none yet. */
+/* Returns a new row for an address that has none. If the table is full, it replaces another row and
+ * sets *is_full. */
 static struct tw_dial_row *row_take(struct tw_dial_history *history, const char *address,
                                     bool *is_full) {
     struct tw_dial_row *row = row_from(history, TW_DIAL_HISTORY_CONFIGURED, "");
@@ -52,7 +53,7 @@ bool tw_dial_history_failed(struct tw_dial_history *history, const char *address
     bool is_full = false;
     struct tw_dial_row *row = row_of(history, address);
     if (row == NULL) row = row_take(history, address, &is_full);
-    /* Compares causes, because the numbers in the sentences differ every time. */
+    /* Compares causes, not sentences: the numbers in a sentence differ every time. */
     const bool is_news = !is_full && (row->failures == 0 || row->cause != failure->cause);
     (void)snprintf(row->sentence, sizeof(row->sentence), "%s", failure->sentence);
     row->cause = failure->cause;

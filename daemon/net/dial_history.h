@@ -26,7 +26,7 @@ enum {
 
 struct tw_dial_row {
     char address[TW_ADDR_BYTES];
-    char sentence[TW_DIAL_SENTENCE_BYTES]; /* why the dial failed; "": it did not */
+    char sentence[TW_DIAL_SENTENCE_BYTES]; /* why the dial failed; "" if it did not fail */
     enum tw_dial_cause cause;
     struct tw_id other; /* node that answered instead of the expected one; zero: none */
     uint64_t failed_us;
@@ -43,7 +43,7 @@ struct tw_dial_history {
  * history is empty. */
 void tw_dial_history_configure(struct tw_dial_history *history, const char *address);
 
-/* NULL: the address is unknown. */
+/* Returns NULL if the address is unknown. */
 const struct tw_dial_row *tw_dial_history_find(const struct tw_dial_history *history,
                                                const char *address);
 
@@ -54,7 +54,8 @@ struct tw_dial_failure {
     const struct tw_id *other; /* node that answered instead of the expected one; or NULL */
 };
 
-/* Records a failure. True: log it, and add that *held_back lines were suppressed before. */
+/* Records a failure. Returns true if it is to be logged. The line then adds that *held_back lines
+ * were suppressed before it. */
 bool tw_dial_history_failed(struct tw_dial_history *history, const char *address,
                             const struct tw_dial_failure *failure, uint64_t now_us,
                             uint64_t *held_back);

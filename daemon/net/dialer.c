@@ -62,8 +62,8 @@ static bool is_tied(const struct tw_transport *t) {
     return t->egress.has_v4 || t->egress.has_v6 || t->egress.interface[0] != '\0';
 }
 
-/* Binds the socket to this local port (0: a free one), so that several dials can use the same port.
- * libuv sets SO_REUSEADDR. */
+/* Binds the socket to local port `port` (0 = any free one), so that later dials can use the same
+ * port. libuv sets SO_REUSEADDR. */
 static int port_choose(const struct tw_transport *t, struct tw_conn *conn, int family,
                        uint16_t port) {
     struct sockaddr_storage any = {.ss_family = (sa_family_t)family};
@@ -73,8 +73,8 @@ static int port_choose(const struct tw_transport *t, struct tw_conn *conn, int f
                        family == AF_INET6 ? UV_TCP_IPV6ONLY : 0);
 }
 
-/* Opens a connection to one address. NULL: *err has the reason, and *cause is set if the system
- * named one. */
+/* Opens a connection to one address. Returns NULL on failure: *err has the reason, and *cause is
+ * set if the system named one. */
 static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_storage *to,
                                  enum tw_role role, uint16_t from_port, enum tw_dial_cause *cause,
                                  struct tw_error *err) {
@@ -98,7 +98,7 @@ static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_s
     return NULL;
 }
 
-/* The punch of a link left a second connection open: uses it as the bulk connection. */
+/* Uses the second connection that the punch of this link left open as the bulk connection. */
 static enum tw_status spare_use(struct tw_transport *t, int peer, struct tw_error *err) {
     struct tw_slot *slot = &t->peers[peer];
     struct tw_conn *conn = tw_punch_spare(t, &slot->record.id);
@@ -130,7 +130,7 @@ enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error 
 
 /* ---- control ------------------------------------------------------------------------------- */
 
-/* Of the addresses that a name has, keeps those that are neither on this machine nor link-local. */
+/* Keeps those addresses of a name that are neither on this machine nor link-local. */
 static void sift_candidates(struct tw_lookup *lookup) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < lookup->count; i++) {
@@ -181,7 +181,7 @@ enum tw_status tw_dialer_relay(struct tw_transport *t, const struct tw_slot *slo
     dialling->call = *call;
     dialling->has_expected = true;
     dialling->expected = call->relay;
-    if (slot->is_dialled) { /* dial the relay at the address of its link, which worked */
+    if (slot->is_dialled) { /* the address of the existing link to the relay is known to work */
         dialling->lookup = (struct tw_lookup){.is_done = true, .count = 1};
         dialling->lookup.candidates[0] = slot->control->remote;
     } else if (!tw_lookup_literals(&dialling->lookup, slot->record.addrs)) {
@@ -224,7 +224,8 @@ enum tw_status tw_transport_connect_hearsay(struct tw_transport *t, const char *
                                             const struct tw_id *expected, struct tw_error *err) {
     struct tw_dialling *started;
     TW_TRY(dial_start(t, address, TW_ROLE_CONTROL, expected, &started, err));
-    started->is_hearsay = true; /* the lookup of a name ends later, when the loop calls `done` */
+    started->is_hearsay = true; /* set in time: a name's lookup ends later, when the loop calls
+                                   `done` */
     return TW_OK;
 }
 
@@ -259,10 +260,10 @@ enum tw_status tw_transport_visit(struct tw_transport *t, const char *address,
 
 /* ---- dials that a peer asks for ----------------------------------------------------------------
  *
- * A peer must not make this node scan ports for it. It chooses ports only, never the host: that is
- * the one where this node sees it. The allowance of a host outlives its links. */
+ * A peer must not be able to make this node scan ports. The peer chooses ports only: the host is
+ * always the one where this node sees the peer. A host's allowance outlives its links. */
 
-/* Host of "host:port", or of "[host]:port" with its brackets. */
+/* Truncates "host:port" to its host. An IPv6 host keeps its brackets. */
 static void host_cut(char address[TW_ADDR_BYTES]) {
     char *colon = strrchr(address, ':');
     TW_ASSERT(colon != NULL);
@@ -352,8 +353,8 @@ static void candidate_start(struct tw_transport *t, struct tw_dialling *dialling
     dialling->conns[idx] = conn;
 }
 
-/* Starts the candidates that are due. If none is left, the most informative failure is the
- * result. */
+/* Starts the candidates that are due. If none is left, the dial ends with the most informative
+ * failure. */
 static void race_step(struct tw_transport *t, struct tw_dialling *dialling, uint64_t now_us) {
     int idx;
     dialling->race.count = dialling->lookup.count;
@@ -407,8 +408,8 @@ void tw_dialer_linked(struct tw_transport *t, const struct tw_id *id) {
         for (unsigned k = 0; k < TW_DIAL_CANDIDATES_MAX; k++)
             is_greeting |=
                 dialling->conns[k] != NULL && dialling->conns[k]->link.state > TW_LINK_SECURING;
-        if (is_greeting)
-            continue; /* the other node answers our HELLO, and decides which of the links stays */
+        /* The other node has received our HELLO, and decides which of the links stays. */
+        if (is_greeting) continue;
         for (unsigned k = 0; k < TW_DIAL_CANDIDATES_MAX; k++) {
             struct tw_conn *conn = dialling->conns[k];
             dialling->conns[k] = NULL;
@@ -458,9 +459,9 @@ static void result_report(const struct tw_transport *t, const struct tw_dialling
     }
 }
 
-/* A lookup that already runs on a thread cannot be cancelled. It keeps that thread and this memory
- * until the resolver gives up. libuv gives lookups at most half of its threads, and queued ones are
- * cancelled, so their number is bounded. */
+/* A lookup that already runs on a thread cannot be cancelled: it occupies the thread and this
+ * memory until the resolver gives up. Queued lookups are cancelled, and libuv runs lookups on at
+ * most half of its threads, so few are left over. */
 static void dialling_free(struct tw_transport *t, struct tw_dialling *dialling) {
     if (!dialling->lookup.is_busy) {
         free(dialling);

@@ -18,18 +18,19 @@ struct tw_egress {
     struct sockaddr_storage v4, v6;
 };
 
-/* `bind`: TW_BIND_MAX texts, empty after the last; IP addresses, at most one per family. TW_CONFIG:
- * not such an address. TW_IO: this machine does not have the interface (now). */
+/* `bind` has TW_BIND_MAX entries, empty after the last: IP addresses, at most one per family.
+ * Returns TW_CONFIG if an entry is no such address, or TW_IO if this machine does not have the
+ * interface now. */
 enum tw_status tw_egress_init(struct tw_egress *egress, const char *interface,
                               const char bind[TW_BIND_MAX][TW_ADDR_BYTES], struct tw_error *err);
 
 /* Binds a fresh socket as configured, before it connects to an address of `family`. Returns 0, or a
- * libuv code with a sentence: no source address of that family, address or interface gone, not
- * permitted. */
+ * libuv error code with a sentence: no source address of that family, address or interface gone, or
+ * no permission. */
 int tw_egress_apply(const struct tw_egress *egress, uv_tcp_t *tcp, int family,
                     struct tw_error *err);
 
-/* Binds an existing socket to the interface. Returns as tw_egress_apply. */
+/* Binds an existing socket to the interface. Returns the same codes as tw_egress_apply. */
 int tw_egress_tie(const struct tw_egress *egress, const uv_tcp_t *tcp, struct tw_error *err);
 
 #endif

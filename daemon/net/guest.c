@@ -74,7 +74,7 @@ static void guest_hello_take(struct tw_conn *conn, const struct tw_hello *hello)
         tw_admit_refuse(conn, TW_TICKET_UNKNOWN, "");
         return;
     }
-    if (conn->guest != 0) { /* this guest already sent its HELLO, and waits for the disk */
+    if (conn->guest != 0) { /* the guest repeats its HELLO while the first one waits for the disk */
         tw_admit_refuse(conn, TW_PROTO, "a second HELLO of a guest");
         return;
     }

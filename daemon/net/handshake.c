@@ -63,7 +63,7 @@ uint32_t tw_hello_encode(const struct tw_hello *hello, uint8_t body[TW_HELLO_BYT
     return at + tw_extensions_encode(&hello->extensions, body + at);
 }
 
-/* *end: offset of the extensions. */
+/* Sets *end to the offset of the extensions. */
 static enum tw_status addrs_decode(const uint8_t *body, size_t size, struct tw_hello *hello,
                                    size_t *end, struct tw_error *err) {
     size_t at = AT_ADDRS;
@@ -131,7 +131,7 @@ static void proof_compute(const struct tw_hello *hello, const struct proof_key *
     TW_ASSERT(proof_bytes == TW_PROOF_BYTES);
 }
 
-/* The key for this run secret. NULL: an `open` run, whose key is zero. */
+/* Returns the key of this run secret. NULL means an `open` run, whose key is all zeros. */
 static struct proof_key key_of_secret(const struct tw_secret *secret) {
     static const struct tw_secret open_secret;
     return (struct proof_key){.domain = "thinwire-join",

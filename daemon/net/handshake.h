@@ -35,9 +35,9 @@
 #define TW_HELLO_EXPORT "EXPORTER-thinwire-join-v1"
 #define TW_LINK_EXPORT "EXPORTER-thinwire-link-v1"
 
-/* Purpose of a connection. A guest presents a ticket, wants a WELCOME and leaves. A probe tests
- * whether an address can be dialled and leaves. The connections of a relay's pipe carry bytes of
- * other nodes after HELLO. */
+/* Purpose of a connection. A guest presents a ticket, receives a WELCOME and leaves. A probe tests
+ * whether an address can be dialled and leaves. A relay connection is one end of a pipe: after
+ * HELLO it carries bytes of other nodes. */
 enum tw_role { TW_ROLE_CONTROL, TW_ROLE_BULK, TW_ROLE_GUEST, TW_ROLE_PROBE, TW_ROLE_RELAY };
 
 enum { TW_LINK_TAG_BYTES = 16, TW_PROOF_BYTES = 32 };
@@ -51,8 +51,8 @@ struct tw_hello {
     uint8_t proof[TW_PROOF_BYTES];
     uint32_t addrs_count;
     char addrs[TW_ADDRS_MAX][TW_ADDR_BYTES];
-    struct tw_extensions
-        extensions; /* extensions; unknown ones are kept too, because the proof covers every byte */
+    /* Extensions; unknown ones are kept too, because the proof covers every byte. */
+    struct tw_extensions extensions;
 };
 
 struct tw_goodbye {
@@ -63,32 +63,33 @@ struct tw_goodbye {
 /* Writes the body. Returns its size in bytes. */
 uint32_t tw_hello_encode(const struct tw_hello *hello, uint8_t body[TW_HELLO_BYTES_MAX]);
 
-/* Strict inverse for untrusted bytes: TW_PROTO names the field. Addresses have the form host:port;
- * they may point anywhere. */
+/* Strict inverse of tw_hello_encode, for untrusted bytes. The sentence of TW_PROTO names the field.
+ * Addresses have the form host:port, but may point anywhere. */
 enum tw_status tw_hello_decode(const uint8_t *body, size_t size, struct tw_hello *hello,
                                struct tw_error *err);
 
-/* Computes hello->proof from all other fields. secret NULL: an `open` run. */
+/* Computes hello->proof from all other fields. A NULL secret means an `open` run. */
 void tw_hello_prove(struct tw_hello *hello, const struct tw_secret *secret,
                     const uint8_t ekm[TW_TLS_EXPORT_BYTES]);
 
 /* Checks that `theirs` belongs to this run. `authenticated` is the id that the other node's TLS key
- * proved. Checked in this order: TW_PROTO (the HELLO claims another id), TW_VERSION, TW_OTHER_RUN.
- * The error text tells nothing of our run, as its reader may have no right to be in it. The text is
- * the detail of tw_dial_sentence at this node and, sent by GOODBYE, at the other node. */
+ * proved. Checks in this order: TW_PROTO (the HELLO claims another id), TW_VERSION, TW_OTHER_RUN.
+ * The error text reveals nothing about our run, as its reader may have no right to be in it. The
+ * text is the detail of tw_dial_sentence, at this node and, sent by GOODBYE, at the other. */
 enum tw_status tw_hello_check(const struct tw_hello *theirs, const struct tw_hello *ours,
                               const struct tw_id *authenticated, struct tw_error *err);
 
-/* Checks the proof in `theirs` against each of our secrets (no secrets: an `open` run). *which:
- * index of the secret that matched; answer with the same one. TW_WRONG_SECRET, with the same kind
- * of detail. */
+/* Checks the proof in `theirs` against each of our secrets (none in an `open` run). Sets *which to
+ * the index of the secret that matched, with which to answer. Otherwise returns TW_WRONG_SECRET,
+ * with a detail for tw_dial_sentence. */
 enum tw_status tw_hello_check_proof(const struct tw_hello *theirs, const struct tw_hello *ours,
                                     const struct tw_secrets *secrets,
                                     const uint8_t ekm[TW_TLS_EXPORT_BYTES], uint32_t *which,
                                     struct tw_error *err);
 
-/* Like the two functions above, for a guest and its inviter, with the key of a ticket
- * (TW_TICKET_KEY_BYTES bytes). TW_TICKET_UNKNOWN: the proof was made with another key. */
+/* Like the two functions above, but between a guest and its inviter, with the ticket's key of
+ * TW_TICKET_KEY_BYTES bytes. The check returns TW_TICKET_UNKNOWN if the proof was made with another
+ * key. */
 void tw_hello_prove_ticket(struct tw_hello *hello, const uint8_t *key,
                            const uint8_t ekm[TW_TLS_EXPORT_BYTES]);
 enum tw_status tw_hello_check_ticket(const struct tw_hello *theirs, const uint8_t *key,
@@ -97,8 +98,8 @@ enum tw_status tw_hello_check_ticket(const struct tw_hello *theirs, const uint8_
 uint32_t tw_goodbye_encode(enum tw_status status, const char *sentence,
                            uint8_t body[TW_HELLO_BYTES_MAX]);
 
-/* Replaces unprintable bytes by '?', double quotes by single ones and unknown codes by TW_PROTO,
- * and cuts long sentences. */
+/* Decodes a GOODBYE for the log: replaces unprintable bytes by '?', double quotes by single ones
+ * and unknown codes by TW_PROTO, and truncates long sentences. */
 enum tw_status tw_goodbye_decode(const uint8_t *body, size_t size, struct tw_goodbye *goodbye,
                                  struct tw_error *err);
 

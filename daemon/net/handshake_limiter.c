@@ -8,7 +8,7 @@
 enum { SECOND_US = 1000 * 1000 };
 static const uint64_t KNOWN_US = UINT64_C(24) * 3600 * SECOND_US;
 
-/* Number of address bits that count; the others become zero. */
+/* Length of the prefix that identifies a network or host, in bits. The other bits become zero. */
 struct mask {
     unsigned v4, v6;
 };
@@ -48,7 +48,7 @@ static int row_find(const struct tw_handshake_limiter_row *rows, unsigned count,
     return -1;
 }
 
-/* The row of that prefix, newly made with a full bucket if there is none. */
+/* Returns the row of that prefix. If there is none, makes one with a full bucket. */
 static struct tw_handshake_limiter_row *
 row_take(struct tw_handshake_limiter_row *rows, unsigned count,
          const uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES], uint64_t per_s, uint64_t burst,
@@ -66,7 +66,7 @@ row_take(struct tw_handshake_limiter_row *rows, unsigned count,
     return row;
 }
 
-/* The row of a network or host that begins handshakes. */
+/* Returns the row of a network or host from which a handshake begins. */
 static struct tw_handshake_limiter_row *
 row_begins(struct tw_handshake_limiter_row *rows, unsigned count,
            const uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES], uint64_t now_us) {
@@ -131,7 +131,7 @@ bool tw_handshake_limiter_dial_back(struct tw_handshake_limiter *limiter,
                                     const struct sockaddr_storage *host, uint64_t now_us) {
     uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES];
     prefix_of(host, HOST, prefix);
-    /* One unit of the bucket is a second, and each dial costs the seconds of the pause. */
+    /* The bucket counts seconds: each dial spends the TW_DIAL_BACK_PAUSE_S seconds of its pause. */
     struct tw_rate *rate = &row_take(limiter->backs, TW_HANDSHAKE_LIMITER_HOSTS, prefix, 1,
                                      TW_DIAL_BACKS_BURST * TW_DIAL_BACK_PAUSE_S, now_us)
                                 ->rate;
@@ -166,7 +166,7 @@ static bool hex_read(const char *text, uint8_t *byte) {
     return true;
 }
 
-/* Parses one line, newline excluded: a prefix in hex, a space, seconds in decimal. */
+/* Parses one line without its newline: a prefix in hex, a space, seconds in decimal. */
 static bool line_read(const char *line, size_t size,
                       uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES], uint64_t *at_s) {
     enum { DIGITS_MAX = 12, HEX = 2 * TW_HANDSHAKE_LIMITER_PREFIX_BYTES };
@@ -194,8 +194,8 @@ uint32_t tw_handshake_limiter_decode(struct tw_handshake_limiter *limiter, const
         begin += length + 1;
         bad += !is_read;
         if (!is_read || at_s > now_s || now_s - at_s >= KNOWN_US / SECOND_US) continue;
-        /* The monotonic clock of used_us began at the start of the machine, perhaps after that
-         * time. */
+        /* used_us is on the monotonic clock, which begins at boot: the machine may have booted
+         * after that time. */
         const uint64_t age_us = (now_s - at_s) * SECOND_US;
         struct tw_handshake_limiter_row *row =
             row_begins(limiter->hosts, TW_HANDSHAKE_LIMITER_HOSTS, prefix, now_us);

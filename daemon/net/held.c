@@ -1,5 +1,6 @@
-/* held.c - a second process of a linked node: the linked one is asked before it is replaced
- * (twin.h). The newcomer is *held* meanwhile: its HELLO has no answer yet. */
+/* held.c - a second process with the key of a linked node. Before the linked process is replaced,
+ * it is asked whether it is alive (twin.h). Meanwhile the newcomer is *held*: its HELLO has no
+ * answer yet. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +27,7 @@ void tw_held_forget(struct tw_conn *conn) {
     conn->is_held = false;
 }
 
-/* Address of the machine that is linked under this key. */
+/* Returns the address of the machine that is linked under this key. */
 static const char *slot_address(const struct tw_slot *slot) {
     if (slot->record.addrs[0][0] != '\0') return slot->record.addrs[0];
     return slot->is_relayed ? "" : slot->control->link.address;
@@ -37,7 +38,7 @@ static void twin_report(struct tw_transport *t, const struct tw_twin_report *rep
     if (t->config.events.twin != NULL) t->config.events.twin(t->config.user, report);
 }
 
-/* Two machines have that key: the linked one stays. */
+/* Refuses the newcomer: two machines have that key, and the linked one stays. */
 static void newcomer_refuse(struct tw_conn *conn, const struct tw_hello *hello, int linked) {
     struct tw_transport *t = conn->transport;
     char there[TW_ADDR_BYTES], here[TW_ADDR_BYTES];
@@ -55,8 +56,8 @@ uint64_t tw_held_number(void) {
     return RAND_bytes(bytes, sizeof(bytes)) == 1 ? tw_get_u64(bytes) | 1 : 0;
 }
 
-/* Asks the linked process whether it is alive. This also tells it that another machine has its key.
- * nonce 0: only tells it. */
+/* Asks the linked process whether it is alive, and so informs it that another machine has its key.
+ * A nonce of 0 only informs it. */
 static void question_send(struct tw_conn *conn, const struct tw_hello *hello, int linked,
                           uint64_t nonce) {
     struct tw_transport *t = conn->transport;
@@ -87,8 +88,8 @@ bool tw_held_take(struct tw_conn *conn, const struct tw_hello *hello) {
     }
     unsigned at = 0;
     while (at < TW_HELD_MAX && t->held[at].conn != NULL) at++;
-    /* A node that this node dialled takes the link for up already and sends on it, so it cannot be
-     * held. It is refused and dialled again. */
+    /* A newcomer that this node dialled cannot be held: it considers the link up already and sends
+     * on it. It is refused and dialled again. */
     if (conn->is_dialled || at == TW_HELD_MAX || held_find(t, &hello->id) != NULL) {
         tw_admit_refuse(conn, TW_AGAIN, WAITS);
     } else {
@@ -99,7 +100,7 @@ bool tw_held_take(struct tw_conn *conn, const struct tw_hello *hello) {
     return true;
 }
 
-/* The linked process is alive. */
+/* The answer proves that the linked process is alive, so the newcomer is a second machine. */
 static void answer_take(struct tw_transport *t, int peer, uint64_t nonce) {
     const struct tw_id id = t->peers[peer].record.id;
     if (!tw_twins_answered(&t->twins, &id, nonce)) return;
@@ -156,7 +157,7 @@ void tw_held_self(struct tw_conn *conn, const struct tw_hello *hello) {
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
-/* Lets the newcomer in: the older link is gone. */
+/* Admits the newcomer, because the older link is gone. */
 static void held_release(struct tw_held *held) {
     struct tw_conn *conn = held->conn;
     const struct tw_hello hello = held->hello;

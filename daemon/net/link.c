@@ -12,7 +12,8 @@ enum {
     READ_BYTES = 64 * 1024,
     GREETING_BYTES = TW_FRAME_HEADER_BYTES + TW_HELLO_BYTES_MAX,
     CHUNK_FRAME_BYTES = TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX,
-    RECORD_OVERHEAD = 128, /* upper bound of TLS 1.3's addition to a record, nested ones included */
+    RECORD_OVERHEAD = 128, /* upper bound of the bytes that TLS 1.3 adds to a record, nested
+                              sessions included */
     SECOND_US = 1000 * 1000,
     FRAME_CONTROL_US = 10 * SECOND_US, /* see link.h */
     FRAME_CONTROL_PER_S = 4 * 1024,
@@ -37,12 +38,12 @@ uint64_t tw_now_us(void) {
     return uv_hrtime() / 1000;
 }
 
-/* The TLS session whose ciphertext is on the socket: the outer one of a nested link. */
+/* Returns the TLS session whose ciphertext is on the socket: of a nested link, the outer one. */
 static struct tw_tls *carrier(struct tw_link *link) {
     return link->is_nested ? &link->outer : &link->tls;
 }
 
-/* True for a bulk or relay link, whose owner decides when it sends. */
+/* Returns true for a bulk or relay link, whose owner decides when it sends. */
 static bool is_metered(const struct tw_link *link) {
     return link->role == TW_ROLE_BULK || link->role == TW_ROLE_RELAY;
 }
@@ -137,8 +138,8 @@ void tw_link_address_read(struct tw_link *link) {
 
 enum fate { DELIVER, SKIP, REFUSE };
 
-/* Unknown kinds are skipped, so that newer nodes can talk to older ones. Kinds in the wrong place,
- * and anything but HELLO before admission, are refused. */
+/* Unknown kinds of frames are skipped, so that newer nodes can talk to older ones. Kinds in the
+ * wrong place, and anything but HELLO before admission, are refused. */
 static enum fate fate_of(const struct tw_link *link, const struct tw_frame *frame) {
     const bool is_of_owners = frame->kind == TW_FRAME_REVOKE || frame->kind == TW_FRAME_RENEW ||
                               frame->kind == TW_FRAME_CERTS || frame->kind == TW_FRAME_RECALL;
@@ -168,8 +169,8 @@ static void frame_take(struct tw_link *link, const struct tw_frame *frame) {
     tw_link_fail(link, &err);
 }
 
-/* Nested link: decrypts bytes of the pipe and gives them to the inner session. False: there are
- * none. */
+/* On a nested link, decrypts bytes from the relay and feeds them to the inner session. Returns
+ * false if there are none. */
 static bool pull_nested(struct tw_link *link, uint64_t now_us) {
     static _Thread_local uint8_t bytes[TW_TLS_RECORD_BYTES_MAX];
     struct tw_error err = {0};
@@ -190,7 +191,7 @@ static bool pull_nested(struct tw_link *link, uint64_t now_us) {
 
 static uint8_t *queue_space(struct tw_link *link, size_t size);
 
-/* One step of a pipe: bytes from the session into the queue of the other link. */
+/* Moves decrypted bytes of one end of a pipe to the queue of the other end, once. */
 static enum tw_status pipe_step(struct tw_link *link, uint64_t now_us, struct tw_error *err) {
     struct tw_link *sink = link->sink;
     size_t got = 0;
@@ -205,7 +206,7 @@ static enum tw_status pipe_step(struct tw_link *link, uint64_t now_us, struct tw
     return TW_OK;
 }
 
-/* One step of decoding. False: it needs more bytes. */
+/* Performs one step of decoding. Returns false if it needs more bytes. */
 static bool pump_step(struct tw_link *link, uint64_t now_us) {
     struct tw_error err = {0};
     struct tw_frame frame;
@@ -278,8 +279,9 @@ static void on_end(struct tw_link *link, ssize_t code) {
     fail_uv(link, "the connection broke", (int)code);
 }
 
-/* While a link drains, reading only serves to see the other side close. A link that was up may have
- * much under way and must still receive our GOODBYE, so it is only not read any further. */
+/* A draining link reads only to notice that the other end closes. After TW_LINK_DRAIN_BYTES it is
+ * aborted. A link that was up may have much data in flight and must still deliver our GOODBYE, so
+ * reading just stops. */
 static void drain_read(struct tw_link *link, size_t got) {
     if (link->state != TW_LINK_DRAINING) return;
     link->drained += got;
@@ -356,7 +358,7 @@ static void on_written(uv_write_t *write, int code) {
         link->events->writable(link);
 }
 
-/* Nested: encrypts the inner session's output once more, for the way to the relay. */
+/* On a nested link, encrypts the inner session's output a second time, for the relay. */
 static void wrap_nested(struct tw_link *link) {
     static _Thread_local uint8_t bytes[TW_TLS_RECORD_BYTES_MAX];
     struct tw_error err;
@@ -430,7 +432,7 @@ size_t tw_link_push(struct tw_link *link) {
     return (size_t)(link->bytes_spent - before);
 }
 
-/* Makes room for `size` bytes at the end of the queue; NULL: it is full. */
+/* Makes room for `size` bytes at the end of the queue. Returns NULL if the queue is full. */
 static uint8_t *queue_space(struct tw_link *link, size_t size) {
     const size_t queued = tw_link_queued(link);
     if (size > link->queue_capacity - queued) return NULL;
@@ -501,8 +503,8 @@ enum tw_status tw_link_admit(struct tw_link *link, enum tw_role role, struct tw_
         free(queue);
         return tw_fail(err, TW_NOMEM, "no memory for a peer");
     }
-    /* Move to the new buffers: bytes that arrived behind the HELLO, and frames queued before the
-     * role was known. */
+    /* Move to the new buffers what is still in the old ones: bytes that arrived behind the HELLO,
+     * and frames queued before the role was known. */
     const size_t held = link->reader.end - link->reader.begin, queued = tw_link_queued(link);
     memcpy(in, link->in + link->reader.begin, held);
     memcpy(queue, link->queue + link->queue_begin, queued);
@@ -560,7 +562,8 @@ static void on_shut(uv_shutdown_t *shutdown, int code) {
     if (code != 0 || link->has_eof) tw_link_abort(link);
 }
 
-/* Once everything is written: ends our direction and waits for the other side to end its own. */
+/* When everything is written, ends our direction of the connection and waits for the other side to
+ * end its own. */
 static void drain_step(struct tw_link *link) {
     if (tw_link_queued(link) == 0 && !link->is_ended) {
         link->is_ended = true;
@@ -583,8 +586,8 @@ void tw_link_close(struct tw_link *link, enum tw_status status, const char *sent
         tw_link_abort(link);
         return;
     }
-    const bool is_pipe =
-        link->role == TW_ROLE_RELAY; /* bytes queued for a pipe belong to other nodes */
+    /* A pipe's queued bytes belong to other nodes: a GOODBYE would break their session. */
+    const bool is_pipe = link->role == TW_ROLE_RELAY;
     if (sentence != NULL && link->tls.is_secured && is_between_frames && !is_pipe) {
         uint8_t body[TW_HELLO_BYTES_MAX];
         const uint32_t size = tw_goodbye_encode(status, sentence, body);

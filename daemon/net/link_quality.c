@@ -14,7 +14,8 @@ enum {
     TRANSFER_US_MAX = 5 * 1000 * 1000, /* a longer transfer is measured in slices of this length */
     SEGMENTS_MIN = 100,
     TRANSFERS_MIN = 3,
-    RATE_FAST = 10 * 1000 * 1000, /* bytes/s; no such peer is slow, however fast the others are */
+    RATE_FAST = 10 * 1000 * 1000, /* bytes/s at which a peer is never slow, however fast the others
+                                     are */
     BREAKS_MILLI_MIN = 3000,
     LOSS_PPM_MIN = 30 * 1000,
 };
@@ -39,7 +40,8 @@ const struct tw_link_quality_peer *tw_link_quality_find(const struct tw_link_qua
     return NULL;
 }
 
-/* A free row, or the row of the peer that left longest ago. At most half of the rows are linked. */
+/* Returns a free row, or the row of the peer that left longest ago. There is one, as at most half
+ * of the rows are linked. */
 static struct tw_link_quality_peer *row_take(struct tw_link_quality *quality,
                                              const struct tw_id *id, uint64_t now_us) {
     struct tw_link_quality_peer *row = NULL;
@@ -56,7 +58,8 @@ static struct tw_link_quality_peer *row_take(struct tw_link_quality *quality,
     return row;
 }
 
-/* Adds the time since the last call. Halving at 48 hours makes recent time weigh more. */
+/* Adds the time since the last call. Both times are halved when they exceed 48 hours, so recent
+ * time weighs more. */
 static void time_add(struct tw_link_quality_peer *peer, uint64_t now_us) {
     const uint64_t passed_us = now_us - peer->changed_us;
     peer->known_us += passed_us;
@@ -159,7 +162,7 @@ void tw_link_quality_sent(struct tw_link_quality *quality, uint64_t sent_bytes, 
     const bool counts = quality->sent_us != 0 && passed_us > 0 && sent_bytes >= quality->sent_bytes;
     if (counts && is_busy && quality->was_busy) {
         const uint64_t rate = (sent_bytes - quality->sent_bytes) * SECOND_US / passed_us;
-        /* Rises fast, falls slowly: a low rate is often due to the receiver. */
+        /* The estimate rises fast and falls slowly: a low rate is often due to the receiver. */
         quality->upload_bytes_s =
             blend(quality->upload_bytes_s, rate, rate > quality->upload_bytes_s ? 2 : 32);
     }
@@ -179,7 +182,7 @@ void tw_link_quality_sent(struct tw_link_quality *quality, uint64_t sent_bytes, 
 
 enum measure { SENDS, RECEIVES, BREAKS, LOSES };
 
-/* The peer's value in this measure. False: it was not measured. */
+/* Sets *value to the peer's value of this measure. Returns false if it was not measured. */
 static bool value_of(const struct tw_link_quality_peer *peer, enum measure measure,
                      uint64_t *value) {
     *value = 0;
@@ -193,8 +196,9 @@ static bool value_of(const struct tw_link_quality_peer *peer, enum measure measu
     return false;
 }
 
-/* Median of all other measured peers; false: too few. With an even count it takes the middle value
- * that is less likely to find an anomaly: the lower rate, the higher fault. */
+/* Computes the median of all other measured peers. Returns false if there are too few. Of two
+ * middle values it uses the one less likely to reveal an anomaly: the lower rate, or the higher
+ * fault. */
 static bool median_of(const struct tw_link_quality *quality, const struct tw_link_quality_peer *but,
                       enum measure measure, uint64_t *middle) {
     uint64_t sorted[TW_LINK_QUALITY_ROWS], value;

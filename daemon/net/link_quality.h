@@ -5,14 +5,14 @@
  * another. A peer is therefore compared with the median of the other peers, as this node measures
  * them. This needs at least TW_LINK_QUALITY_MIN other measured peers.
  *
- *   slow sender     its payloads reach us at less than a quarter of the median
- *   slow receiver   the path to it carries less than a quarter of the median
+ *   slow sender     its payloads reach us at less than a quarter of the median rate
+ *   slow receiver   the path to it carries less than a quarter of the median rate
  *   flapping        its link broke at least three times lately, and far more often than the others
- *   lossy           far more of our segments to it are lost (only shown: TCP copes)
+ *   lossy           far more of our segments to it are lost
  *
- * Such an anomaly is shown to people with its evidence. It also goes to the core, which then gives
- * the peer no part to merge (sync/round/part_weights.c). It ends when the peer again reaches two
- * fifths of the median.
+ * The anomaly is shown to people with its evidence. All but *lossy*, which TCP copes with, also go
+ * to the core, which then gives the peer no part to merge (sync/round/part_weights.c). A slow peer
+ * is slow until it again reaches two fifths of the median.
  *
  * Pure: the caller passes measurements and time. Integers only. */
 #ifndef TW_DAEMON_NET_LINK_QUALITY_H
@@ -45,42 +45,44 @@ enum tw_link_quality_anomaly {
 struct tw_link_quality_peer {
     bool is_used, is_linked;
     struct tw_id id;
-    uint64_t changed_us;              /* time up to which linked_us and known_us are counted */
-    uint64_t linked_us, known_us;     /* time linked, and time known; both decay */
-    uint32_t breaks_milli;            /* broken links, in thousandths; decays by the hour */
-    uint64_t faded_us;                /* time of the last decay */
-    uint32_t rtt_us;                  /* 0: unknown */
+    uint64_t changed_us;          /* time up to which linked_us and known_us are counted */
+    uint64_t linked_us, known_us; /* time linked, and time since the peer is known; both decay */
+    uint32_t breaks_milli;        /* breaks of the link, in thousandths; halved each hour */
+    uint64_t faded_us;            /* time of the last decay */
+    uint32_t rtt_us;              /* 0: unknown */
     uint64_t in_bytes_s, out_bytes_s; /* 0: unknown */
-    uint32_t in_count;                /* number of transfers measured from and to this peer */
+    uint32_t in_count;                /* number of measured transfers from this peer */
     bool has_loss;
-    uint32_t loss_ppm;              /* lost part of our segments */
-    uint64_t retransmits, segments; /* counters at the last look */
-    bool is_pulling;                /* a transfer from the peer is under way, since pull_us */
+    uint32_t loss_ppm;              /* share of our segments that were lost */
+    uint64_t retransmits, segments; /* counters up to which loss_ppm is computed */
+    bool is_pulling;                /* payloads from the peer are on their way, since pull_us */
     uint64_t pull_us, pull_bytes;
     enum tw_link_quality_anomaly anomaly;
-    uint64_t middle; /* anomaly: median of the other peers in the same measure */
+    uint64_t middle; /* if there is an anomaly: the other peers' median of that measure */
 };
 
 struct tw_link_quality {
     struct tw_link_quality_peer peers[TW_LINK_QUALITY_ROWS];
     uint64_t upload_bytes_s; /* this node's own upload rate, to all peers together; 0: unknown */
-    bool was_busy;           /* state at the last look */
+    bool was_busy;           /* is_busy of the last tw_link_quality_sent */
     uint64_t sent_bytes, sent_us;
 };
 
-/* The link to `id` came up. A zeroed table knows no peer. */
+/* Records that the link to `id` came up. A zeroed table is empty. */
 void tw_link_quality_up(struct tw_link_quality *quality, const struct tw_id *id, uint64_t now_us);
-/* The link went down. `broke`: without a GOODBYE. */
+/* Records that the link went down; `broke` is true if it ended without a GOODBYE. */
 void tw_link_quality_down(struct tw_link_quality *quality, const struct tw_id *id, bool broke,
                           uint64_t now_us);
 
-/* Bytes of a payload arrived from the peer. `is_last`: no other request to it is pending. */
+/* Counts payload bytes that arrived from the peer. `is_last` is true if no other request to it is
+ * pending. */
 void tw_link_quality_arrived(struct tw_link_quality *quality, const struct tw_id *id,
                              uint32_t bytes, bool is_last, uint64_t now_us);
 
-/* Measurements of a link, several times a second. Counters start when the link came up. */
+/* Measurements of a link, passed several times a second. The counters start when the link comes up.
+ */
 struct tw_link_quality_look {
-    bool is_pulling; /* payloads were requested from the peer and have not arrived */
+    bool is_pulling; /* payloads requested from the peer have not all arrived */
     uint32_t rtt_us;
     uint64_t path_bytes_s;
     uint64_t retransmits, segments;
@@ -89,40 +91,41 @@ struct tw_link_quality_look {
 void tw_link_quality_look(struct tw_link_quality *quality, const struct tw_id *id,
                           const struct tw_link_quality_look *look, uint64_t now_us);
 
-/* Bytes sent to all peers so far, and whether more waited to be sent. `cap`: 0 = none. */
+/* Updates the node's upload rate from the bytes sent to all peers so far. `is_busy` is true if more
+ * bytes waited to be sent. `cap` is the upload cap in bytes/s, 0 = none. */
 void tw_link_quality_sent(struct tw_link_quality *quality, uint64_t sent_bytes, bool is_busy,
                           uint64_t cap, uint64_t now_us);
 
 /* Finds the anomalies of all peers. */
 void tw_link_quality_judge(struct tw_link_quality *quality, uint64_t now_us);
 
-/* NULL: the peer is unknown. */
+/* Returns NULL if the peer is unknown. */
 const struct tw_link_quality_peer *tw_link_quality_find(const struct tw_link_quality *quality,
                                                         const struct tw_id *id);
 
-/* True if the core should not let the peer merge parts. */
+/* Returns true if the core should not let the peer merge parts. */
 bool tw_link_quality_is_odd(const struct tw_link_quality_peer *peer);
 
-/* Fraction of the recorded time in which the peer was linked, in thousandths. */
+/* Returns the share of the recorded time in which the peer was linked, in thousandths. */
 uint32_t tw_link_quality_reliability(const struct tw_link_quality_peer *peer, uint64_t now_us);
 
 /* ---- over a restart (link_quality_text.c)
  * ----------------------------------------------------------- */
 
-/* Writes the table as text: a line with the time (`wall_s`, unix) and the own upload rate, then one
- * line per peer. Returns the bytes written. */
+/* Writes the table as text: a line with the time (`wall_s`, unix seconds) and this node's upload
+ * rate, then one line per peer. Returns the number of bytes written. */
 size_t tw_link_quality_encode(const struct tw_link_quality *quality,
                               char text[TW_LINK_QUALITY_FILE_MAX], uint64_t now_us,
                               uint64_t wall_s);
 
-/* Reads such a text into an empty table. No peer is linked, and the time between counts for none of
- * them. The text is untrusted: bad lines are skipped and their number is returned. A text older
- * than TW_LINK_QUALITY_OLD_S is ignored. */
+/* Reads the text of tw_link_quality_encode into an empty table. No peer is linked, and the time
+ * between the two counts for no peer. The text is untrusted: bad lines are skipped, and their
+ * number is returned. A text older than TW_LINK_QUALITY_OLD_S is ignored. */
 uint32_t tw_link_quality_decode(struct tw_link_quality *quality, const char *text, size_t size,
                                 uint64_t now_us, uint64_t wall_s);
 
-/* The evidence, such as "slow sender: 41 kB/s to us in 12 transfers; median of the others: 1.9
- * MB/s"; "": nothing is wrong. */
+/* Writes the evidence, such as "slow sender: 41 kB/s to us in 12 transfers; median of the others:
+ * 1.9 MB/s", or "" if there is no anomaly. */
 void tw_link_quality_evidence(const struct tw_link_quality_peer *peer,
                               char text[TW_LINK_QUALITY_TEXT_BYTES]);
 

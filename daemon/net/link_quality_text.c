@@ -17,7 +17,7 @@ enum {
     RTT_US_MAX = 600 * SECOND_US,
     PPM_MAX = 1000 * 1000,
     NUMBERS = 7,
-    EARLY_S = 3600, /* accepted step of the clock into the past */
+    EARLY_S = 3600, /* how far back a clock may be set before the file is ignored, in seconds */
 };
 
 #define RATE_MAX UINT64_C(1000000000000) /* bytes per second */
@@ -108,7 +108,8 @@ static bool head_read(const char *line, uint64_t *at_s, uint64_t *upload_bytes_s
            *upload_bytes_s <= RATE_MAX;
 }
 
-/* Copies the line at *at without its end. False: too long, or not text. */
+/* Copies the line at *at without its newline and moves *at behind it. Returns false if the line is
+ * too long, or not text. */
 static bool line_take(const char *text, size_t size, size_t *at,
                       char line[TW_LINK_QUALITY_LINE_BYTES]) {
     const char *newline = memchr(text + *at, '\n', size - *at);

@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Some address in the internet. A UDP socket connected to it gets the source address that packets
- * would have, and sends nothing. */
+/* Sets `out` to an arbitrary internet address. A UDP socket connected to it gets the source address
+ * of packets to the internet, without sending any. */
 static void internet_address(int family, struct sockaddr_storage *out) {
     memset(out, 0, sizeof(*out));
     if (family == AF_INET6)
@@ -17,7 +17,7 @@ static void internet_address(int family, struct sockaddr_storage *out) {
         (void)uv_ip4_addr("198.41.0.4", 9, (struct sockaddr_in *)out);
 }
 
-/* The source address of the default route. */
+/* Finds the source address of the default route. */
 static bool own_by_route(const struct tw_egress *egress, int family, struct sockaddr_storage *out) {
     struct sockaddr_storage to;
     socklen_t size = sizeof(*out);
@@ -69,7 +69,8 @@ bool tw_local_address_pick(const uv_interface_address_t *list, int count, const 
     return false;
 }
 
-/* False too if the system does not list interfaces (a sandbox without netlink). */
+/* Finds the first usable address of an interface. Also returns false if the system does not list
+ * its interfaces, as in a sandbox without netlink. */
 static bool own_by_interface(const struct tw_egress *egress, int family,
                              struct sockaddr_storage *out) {
     uv_interface_address_t *list = NULL;
@@ -87,7 +88,7 @@ bool tw_local_address(const struct tw_egress *egress, int family, struct sockadd
     return own_by_route(egress, family, out) || own_by_interface(egress, family, out);
 }
 
-/* Binds to the address: this needs neither a list of interfaces nor netlink. */
+/* Tries to bind to the address, which needs neither a list of interfaces nor netlink. */
 bool tw_local_address_is(const struct sockaddr_storage *address) {
     struct sockaddr_storage at = *address;
     const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;

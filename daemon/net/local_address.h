@@ -1,4 +1,4 @@
-/* local_address.h - addresses of this machine: which exist, and from which one it dials. */
+/* local_address.h - addresses of this machine: which ones exist, and which one it dials from. */
 #ifndef TW_DAEMON_NET_LOCAL_ADDRESS_H
 #define TW_DAEMON_NET_LOCAL_ADDRESS_H
 
@@ -6,18 +6,20 @@
 
 #include "daemon/net/egress.h"
 
-/* The address of `family` from which this machine would dial the internet, with port 0. That is the
- * address of the default route, whatever other interfaces (containers, bridges) exist. Without a
- * default route, as in an isolated network, it is the address of the first interface. Sends
- * nothing. False: no such address. */
+/* Finds the address of `family` from which this machine would dial the internet, with port 0. That
+ * is the source address of the default route, whatever other interfaces (containers, bridges)
+ * exist. Without a default route, as in an isolated network, it is the address of the first
+ * interface. Sends nothing. Returns false if there is no such address. */
 bool tw_local_address(const struct tw_egress *egress, int family, struct sockaddr_storage *out);
 
-/* The first address of `family` in the list that others in its network can dial, with port 0:
- * neither loopback nor link-local. `interface`: only addresses of that one; empty: any. */
+/* Finds the first address of `family` in the list that other machines of its network can dial, so
+ * neither loopback nor link-local. The port becomes 0. Considers only addresses of `interface`,
+ * unless that is empty. */
 bool tw_local_address_pick(const uv_interface_address_t *list, int count, const char *interface,
                            int family, struct sockaddr_storage *out);
 
-/* True if this machine has this address (the port is ignored), or if the system cannot tell. */
+/* Returns true if this machine has this address (the port is ignored), or if the system cannot
+ * tell. */
 bool tw_local_address_is(const struct sockaddr_storage *address);
 
 #endif

@@ -3,14 +3,14 @@
 enum {
     MILLION = 1000 * 1000,
     LEAST_BYTES_S = 1000,
-    STEADY_PERCENT = 110, /* a window with at most this percentage of the previous one: deliveries
-                             no longer grow */
-    KEPT_PERCENT = 95,    /* least percentage of a known path's rate that a probe can set: its queue
-                             may be noise */
-    SLOW_PERCENT =
-        85, /* deliveries below this percentage of the kernel's limit mean a slower path */
-    FOUND_PERCENT =
-        105, /* deliveries above this percentage of a known path's rate mean a faster path */
+    STEADY_PERCENT = 110, /* largest growth over the previous window, in %, at which deliveries
+                             count as steady */
+    KEPT_PERCENT = 95,    /* least percentage of a known path's rate that a probe can set: the queue
+                             that the probe saw may be noise */
+    /* Deliveries below this percentage of the kernel's limit mean a slower path. */
+    SLOW_PERCENT = 85,
+    /* Deliveries above this percentage of a known path's rate mean a faster path. */
+    FOUND_PERCENT = 105,
 };
 
 static uint64_t percent(uint64_t value, uint64_t share) {
@@ -27,7 +27,8 @@ void tw_pacer_init(struct tw_pacer *pacer) {
 
 /* ---- windows ------------------------------------------------------------------------------- */
 
-/* The shortest round trip. TCP's own minimum covers minutes. */
+/* Returns the shortest round trip since the probe before the last. TCP's own minimum reaches back
+ * minutes, so it is used only before the first probe. */
 static uint32_t base_of(const struct tw_pacer *pacer, const struct tw_pacer_sample *sample) {
     if (pacer->base_us == 0) return sample->rtt_least_us;
     return pacer->next_base_us < pacer->base_us ? pacer->next_base_us : pacer->base_us;
@@ -49,7 +50,7 @@ static void window_begin(struct tw_pacer *pacer, const struct tw_pacer_sample *s
     pacer->window_bytes = sample->delivered_bytes;
 }
 
-/* The rate of a complete window; 0: not complete yet. */
+/* Returns the rate of a window that this sample completes, or 0. */
 static uint64_t window_rate(struct tw_pacer *pacer, const struct tw_pacer_sample *sample) {
     if (!pacer->has_window || sample->is_idle || sample->delivered_bytes < pacer->window_bytes) {
         pacer->stood_windows = 0;
@@ -83,13 +84,13 @@ static void limit_bound(struct tw_pacer *pacer) {
 
 static void paced_begin(struct tw_pacer *pacer) {
     pacer->state = TW_PACER_PACED;
-    limit_bound(pacer); /* returns to the limit from before the probe */
+    limit_bound(pacer); /* keeps the limit from before the probe, within its bounds */
     pacer->mean_bytes_per_s = 0;
     pacer->stood_windows = 0;
 }
 
-/* Sets the path's rate from the last windows in which a queue stood, but not below `least`. The
- * queue is drained first. */
+/* Sets the path's rate from the last windows with a standing queue, but not below `least`. Then the
+ * queue is drained. */
 static void path_learn(struct tw_pacer *pacer, const struct tw_pacer_sample *sample,
                        uint64_t least) {
     uint64_t sum = 0;
@@ -130,7 +131,8 @@ static void open_take(struct tw_pacer *pacer, const struct tw_pacer_sample *samp
     }
     if (pacer->path_bytes_per_s == 0 || ++pacer->probe_windows < TW_PACER_PROBE_WINDOWS) return;
     if (pacer->best_bytes_per_s > percent(pacer->path_bytes_per_s, FOUND_PERCENT)) {
-        pacer->path_bytes_per_s = pacer->best_bytes_per_s; /* maybe even more: go on */
+        pacer->path_bytes_per_s = pacer->best_bytes_per_s; /* the path may be faster still: keep
+                                                              probing */
         pacer->probe_windows = 0;
         return;
     }
@@ -138,7 +140,7 @@ static void open_take(struct tw_pacer *pacer, const struct tw_pacer_sample *samp
     paced_begin(pacer);
 }
 
-/* Follows the deliveries: corrects the limit by a sixteenth of the difference per window. */
+/* Adapts the limit to the deliveries: adds a sixteenth of the difference per window. */
 static void limit_follow(struct tw_pacer *pacer, uint64_t bytes_per_s) {
     const uint64_t wanted = percent(pacer->path_bytes_per_s, TW_PACER_PERCENT);
     if (pacer->mean_bytes_per_s == 0) pacer->mean_bytes_per_s = wanted;
@@ -146,7 +148,8 @@ static void limit_follow(struct tw_pacer *pacer, uint64_t bytes_per_s) {
     if (pacer->mean_bytes_per_s < wanted) {
         pacer->told_bytes_per_s += (wanted - pacer->mean_bytes_per_s) / 16;
     } else {
-        const uint64_t less = (pacer->mean_bytes_per_s - wanted) / 16; /* may exceed the limit */
+        const uint64_t less = (pacer->mean_bytes_per_s - wanted) / 16; /* may exceed the limit,
+                                                               hence the check below */
         pacer->told_bytes_per_s -= less < pacer->told_bytes_per_s ? less : pacer->told_bytes_per_s;
     }
     limit_bound(pacer);

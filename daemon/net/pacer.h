@@ -4,24 +4,25 @@
  * A sender that uses all of a path fills the queue at the slowest hop, and every message on that
  * path waits in it. A sender that stays below the path's rate leaves the queue empty. A connection
  * is therefore held to TW_PACER_PERCENT of the path's rate. That rate is the delivery rate measured
- * while a queue stood, when the slowest hop was never idle. On paths with losses the measured rate
+ * with a standing queue, when the slowest hop is never idle. On paths with losses the measured rate
  * is 2 to 4 % below the real one. At 85 % the sender would reach only 81 %; hence 88 %.
  *
  *   state   kernel's limit      left for
- *   OPEN    none                DRAIN when a queue stood for five windows and deliveries grew no
- *                               further: the last three windows give the path's rate.
- *                               A probe: DRAIN when twice that queue stood for three windows,
- *                               PACED after 20 windows without
- *   DRAIN   30 % of the path    PACED when the queue is gone
- *   PACED   enough to bring     OPEN (a probe) after 4 s of sending, each time twice as long, up to
- *           88 % of the path    20 s: the path may have become faster. DRAIN when twice that queue
- *                               stands for three windows and much less arrives than is sent: the
- *                               path became slower
+ *   OPEN    none                First: DRAIN after five windows with a standing queue, once
+ *                               deliveries no longer grow. The last three give the path's rate.
+ *                               As a probe: DRAIN after three windows with twice that queue,
+ *                               PACED after 20 windows without one.
+ *   DRAIN   30 % of the path    PACED when the queue is gone.
+ *   PACED   enough to bring     OPEN (a probe) after 4 s of sending, then after twice as long each
+ *           88 % of the path    time, up to 20 s: the path may have become faster. DRAIN after
+ *                               three windows with twice that queue in which much less arrives
+ *                               than is sent: the path became slower.
  *
- * A queue stands when round trips take 10 ms, or an eighth, longer than the shortest one since the
- * probe before the last. In PACED there is no queue, so its round trips show the path itself. If no
- * queue ever stands (losses may hold the sender below the path's rate), there is no limit. Windows
- * in which the sender had nothing to send, or the receiver no room, are ignored.
+ * A queue is standing if all round trips of a window are longer than the shortest one by more than
+ * 10 ms, or by an eighth if that is more. The shortest one is taken since the probe before the
+ * last. In PACED there is no queue, so its round trips show the path itself. If no queue ever
+ * stands (losses may keep the sender below the path's rate), there is no limit. Windows in which
+ * the sender has nothing to send, or the receiver no room, are ignored.
  *
  * In PACED the kernel's limit starts at 88 % of the path's rate and follows the deliveries, up to
  * 95 %: a sender that recovers from losses falls behind its pace. */
@@ -37,13 +38,15 @@ enum {
     TW_PACER_PERCENT = 88,
     TW_PACER_MOST_PERCENT = 95,
     TW_PACER_DRAIN_PERCENT = 30,
-    TW_PACER_TICK_US = 20 * 1000,    /* between two looks at the socket */
-    TW_PACER_WINDOW_US = 100 * 1000, /* minimum; the shortest round trip if longer */
-    TW_PACER_QUEUE_US = 10 * 1000,   /* minimum; an eighth of the round trip if longer */
-    TW_PACER_FIRST_WINDOWS =
-        5, /* windows with a queue before the rate of an unknown path is trusted */
+    TW_PACER_TICK_US = 20 * 1000,    /* interval between two samples of a socket */
+    TW_PACER_WINDOW_US = 100 * 1000, /* least length of a window; the shortest round trip if that is
+                                        longer */
+    TW_PACER_QUEUE_US = 10 * 1000,   /* least delay that counts as a queue; an eighth of the round
+                                        trip if that is longer */
+    TW_PACER_FIRST_WINDOWS = 5, /* windows with a queue before the rate of a new path is trusted */
     TW_PACER_STOOD_WINDOWS = 3,
-    TW_PACER_PROBE_FIRST_US = 4 * 1000 * 1000, /* doubles with each probe up to: */
+    TW_PACER_PROBE_FIRST_US = 4 * 1000 * 1000, /* first sending time before a probe; doubles each
+                                                  time, up to: */
     TW_PACER_PROBE_US = 20 * 1000 * 1000,
     TW_PACER_PROBE_WINDOWS = 20,
 };
@@ -61,34 +64,34 @@ struct tw_pacer_sample {
 struct tw_pacer {
     enum tw_pacer_state state;
     uint64_t path_bytes_per_s;  /* rate of the path; 0: unknown */
-    uint64_t floor_bytes_per_s; /* lowest rate believed before the next probe */
+    uint64_t floor_bytes_per_s; /* lowest rate of the path that is accepted before the next probe */
     uint64_t told_bytes_per_s;  /* PACED: limit for the kernel */
 
     bool has_window;
     uint64_t window_us, window_bytes; /* start of the window */
-    uint32_t window_queue_us;         /* shortest queue delay in the window */
+    uint32_t window_queue_us;         /* shortest delay by the queue in the window */
     uint32_t base_us,
-        next_base_us;       /* shortest round trips: before the last probe (0: none), and since */
-    uint32_t stood_windows; /* consecutive windows with a queue */
-    uint64_t stood_bytes_per_s[TW_PACER_STOOD_WINDOWS]; /* rates of the last ones */
+        next_base_us; /* shortest round trips: before the last probe (0 = none), and since it */
+    uint32_t stood_windows;                             /* consecutive windows with a queue */
+    uint64_t stood_bytes_per_s[TW_PACER_STOOD_WINDOWS]; /* rates of the last of these windows */
 
     uint64_t last_bytes_per_s; /* OPEN: rate of the previous window */
     uint64_t best_bytes_per_s; /* OPEN: best rate of any two consecutive windows */
     uint64_t mean_bytes_per_s; /* PACED: recent mean rate; 0: no window yet */
     uint64_t sent_us;          /* PACED: time spent sending */
-    uint64_t probe_us;         /* PACED: sending time until the next probe */
-    uint32_t probe_windows;    /* windows of this probe (OPEN with a known path) */
-    uint64_t drained_us;       /* DRAIN: latest end */
+    uint64_t probe_us;         /* PACED: sending time before the next probe */
+    uint32_t probe_windows;    /* OPEN with a known path: windows since the probe began */
+    uint64_t drained_us;       /* DRAIN: latest end of it */
 };
 
-/* Starts in OPEN with an unknown path, for a new connection. */
+/* Initialises the pacer of a new connection: OPEN, with an unknown path. */
 void tw_pacer_init(struct tw_pacer *pacer);
 
-/* Takes one sample of the socket; one per TW_PACER_TICK_US is enough. */
+/* Processes one sample of the socket. One per TW_PACER_TICK_US is enough. */
 void tw_pacer_take(struct tw_pacer *pacer, const struct tw_pacer_sample *sample);
 
-/* Limit for the kernel in bytes per second; 0 = none. `upload_bytes_per_s`: the node's cap, 0 for
- * none. */
+/* Returns the kernel's limit in bytes per second, 0 = none. `upload_bytes_per_s` is the node's
+ * upload cap, 0 = none. */
 uint64_t tw_pacer_limit(const struct tw_pacer *pacer, const struct tw_link_pace *config,
                         uint64_t upload_bytes_per_s);
 

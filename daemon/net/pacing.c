@@ -1,15 +1,15 @@
 /* pacing.c - samples the bulk connections that send, and sets their pacing rate in the kernel.
  *
- * It also finds paths that carry small packets alone, such as tunnels that swallow larger ones. The
- * control connection looks well there, so nothing else would end the link, and each round would
- * wait for payloads that do not come. A full receiver is no such path: TCP sends it no segment
- * again. */
+ * Also ends links on paths that carry only small packets, such as tunnels that silently drop larger
+ * ones. The control connection looks healthy there, so nothing else would end the link, and each
+ * round would wait for payloads that never arrive. A receiver whose window is full looks different:
+ * TCP retransmits nothing to it. */
 #include "daemon/net/sockopt.h"
 #include "daemon/net/transport_impl.h"
 
 enum { LOOK_US = 500 * 1000, REPEATS = 3 };
 
-/* Takes one sample of the socket, unless nothing was sent since the last one. */
+/* Samples the socket, unless nothing was sent since the last sample. */
 static void socket_sample(struct tw_pacing *pacing, const struct tw_link *link, int fd,
                           uint64_t now_us) {
     struct tw_sockopt_flow flow;
@@ -26,7 +26,8 @@ static void socket_sample(struct tw_pacing *pacing, const struct tw_link *link, 
     tw_pacer_take(&pacing->pacer, &flow.sample);
 }
 
-/* True if the path has carried nothing for TW_BULK_STUCK_US, although TCP sends again and again. */
+/* Returns true if the path has delivered nothing for TW_BULK_STUCK_US, although TCP keeps
+ * retransmitting. */
 static bool is_stuck(struct tw_pacing *pacing, int fd, uint64_t now_us) {
     struct tw_sockopt_flow flow;
     if (now_us < pacing->progress_due_us) return false;

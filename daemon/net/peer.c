@@ -1,4 +1,4 @@
-/* peer.c - the table of admitted peers: their two connections, their queues, their end. */
+/* peer.c - the table of admitted peers: their two connections, their queues, and how they end. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -9,7 +9,8 @@
 
 enum {
     THROTTLE_US = 10 * 1000
-}; /* pause of reading for a peer that sends too much; then several messages are read at once */
+}; /* extra pause before a peer that sent too much is read again, so that several messages are read
+      at once */
 
 int tw_peer_find(const struct tw_transport *t, const struct tw_id *id) {
     for (int i = 0; i < TW_PEERS_MAX; i++) {
@@ -18,9 +19,9 @@ int tw_peer_find(const struct tw_transport *t, const struct tw_id *id) {
     return -1;
 }
 
-/* Replaces a wildcard that a node announces by the address from which it connected. Empty if that
- * address does not fit: [::] covers IPv4 too if it is the only wildcard, 0.0.0.0 never covers
- * IPv6. */
+/* Replaces an announced wildcard by the address from which the node connected. The result is empty
+ * if the wildcard does not cover that address: [::] covers IPv4 only if no 0.0.0.0 is announced,
+ * and 0.0.0.0 never covers IPv6. */
 static void address_learn(const struct tw_conn *conn, const char *said, bool is_dual,
                           char out[TW_ADDR_BYTES]) {
     char host[TW_ADDR_BYTES], seen[TW_ADDR_BYTES];
@@ -69,8 +70,8 @@ void tw_peer_address(const struct tw_conn *conn, const struct tw_hello *hello,
 
 /* ---- rows of the table --------------------------------------------------------------------------
  *
- * New node ids cost nothing in runs with a secret, so one host could fill the whole table. A node
- * of a higher rank takes the row of one of a lower rank. */
+ * New node ids cost nothing in runs with a secret, so one host could fill the whole table. If the
+ * table is full, a node of a higher rank displaces one of a lower rank. */
 
 enum rank { RANK_FRESH, RANK_CERTIFIED, RANK_WANTED };
 
@@ -81,7 +82,8 @@ static enum rank rank_of(const struct tw_transport *t, const struct tw_id *id,
     return certs->count > 0 ? RANK_CERTIFIED : RANK_FRESH;
 }
 
-/* Number of links of that rank from that host. A relayed link counts for the host of its relay. */
+/* Counts the links of nodes with that rank from that host. A relayed link counts for the host of
+ * its relay. */
 static unsigned count_host(const struct tw_transport *t, const enum rank ranks[TW_PEERS_MAX],
                            enum rank rank, const struct sockaddr_storage *host) {
     unsigned count = 0;
@@ -93,8 +95,8 @@ static unsigned count_host(const struct tw_transport *t, const enum rank ranks[T
     return count;
 }
 
-/* Finds the peer that makes room for a node of `rank`: one of the lowest rank, from the host with
- * the most such peers, the newest there. -1: no peer has a lower rank. */
+/* Finds the peer that makes room for a node of `rank`. It has the lowest rank, comes from the host
+ * with the most such peers, and is the newest of them. Returns -1 if no peer has a lower rank. */
 static int find_lowest(const struct tw_transport *t, const enum rank ranks[TW_PEERS_MAX],
                        enum rank rank) {
     int found = -1;
@@ -115,9 +117,9 @@ static int find_lowest(const struct tw_transport *t, const enum rank ranks[TW_PE
     return found;
 }
 
-/* True if the node must wait because another node from its host was banned. A node of a higher rank
- * need not wait. If such a node is at the host, no node there must: many nodes may share one
- * router. */
+/* Returns true if the node must wait because another node from its host was banned. A certified or
+ * wanted node never waits. While such a node is linked from the host, no other node there waits
+ * either: many nodes may share one router. */
 static bool is_host_closed(const struct tw_conn *conn, const struct tw_id *id) {
     const struct tw_transport *const t = conn->transport;
     if (conn->is_relayed || rank_of(t, id, &conn->certs) > RANK_FRESH) return false;
@@ -132,7 +134,7 @@ static bool is_host_closed(const struct tw_conn *conn, const struct tw_id *id) {
     return true;
 }
 
-/* Index of a free peer row for that node; -1: it is refused. */
+/* Returns the index of a free peer row for that node, or -1 if it is refused. */
 static int place_take(struct tw_conn *conn, const struct tw_id *id, struct tw_error *err) {
     struct tw_transport *t = conn->transport;
     if (is_host_closed(conn, id)) {
@@ -254,7 +256,7 @@ void tw_peer_blame(struct tw_transport *t, int peer, enum tw_status reason, cons
     if (tw_bans_is_offence(reason)) {
         const uint64_t now_s = (uint64_t)time(NULL);
         const uint32_t length_s = tw_bans_offence(&t->bans, id, now_s);
-        /* A relayed link seems to come from the host of its relay, which is not to blame. */
+        /* A relayed link appears to come from the relay's host, which is not to blame. */
         if (length_s > 0 && slot->state == TW_SLOT_UP && !slot->is_relayed)
             tw_bans_host(&t->bans, id, &slot->control->remote, now_s);
         if (length_s > 0 && t->config.events.banned != NULL)
@@ -279,8 +281,8 @@ void tw_peer_finish(struct tw_transport *t, int peer) {
 
 /* ---- frames -------------------------------------------------------------------------------- */
 
-/* Cost of a message, in plain messages. Requests with large answers, and messages about other
- * nodes, are rare among honest nodes. */
+/* Returns the cost of a message, as a number of plain messages. Honest nodes rarely send the costly
+ * ones: requests with large answers, and messages about other nodes. */
 static uint32_t message_cost(const struct tw_frame *frame) {
     switch (frame->kind) {
     case TW_MSG_LOG_GET:
@@ -292,8 +294,8 @@ static uint32_t message_cost(const struct tw_frame *frame) {
     }
 }
 
-/* Charges the sender of a message. A peer that sends more than its share is not read until it has
- * paid: nothing is lost, and its flood delays only itself. */
+/* Charges the sender of a message. If the peer exceeds its share, reading from it pauses until the
+ * debt is paid: nothing is lost, and its flood delays only itself. */
 static void message_pay(struct tw_conn *conn, const struct tw_frame *frame) {
     struct tw_slot *slot = &conn->transport->peers[conn->peer];
     const uint64_t now_us = tw_now_us();
@@ -375,7 +377,8 @@ static void bulk_step(struct tw_transport *t, int peer, uint64_t now_us) {
     if (now_us < slot->bulk_retry_us) return;
     slot->bulk_retry_us = UINT64_MAX; /* no other try until this one fails */
     if (tw_dialer_bulk(t, peer, &err) == TW_OK) return;
-    if (slot->is_punched) { /* a dial of one side alone does not get through to a punched link */
+    if (slot->is_punched) { /* a dial from one side alone does not get through the routers of a
+                               punched link */
         tw_peer_end(t, peer, TW_AGAIN, err.message);
         return;
     }

@@ -26,7 +26,7 @@ enum {
     FRAME_BYTES = TW_FRAME_HEADER_BYTES + TW_HELLO_BYTES_MAX,
 };
 
-/* One address to try. */
+/* The dial of one address. */
 struct attempt {
     const struct tw_probe_question *question;
     struct tw_probe_answer *answer;
@@ -42,7 +42,7 @@ static void failure_set(struct tw_probe_answer *answer, const struct tw_probe_qu
     tw_dial_sentence(cause, question->address, detail, answer->sentence);
 }
 
-/* Waits for the socket; false: time is up. */
+/* Waits for the socket. Returns false if the time is up. */
 static bool wait_for(const struct attempt *attempt, short events) {
     struct pollfd waited = {.fd = attempt->fd, .events = events};
     for (;;) {
@@ -116,7 +116,7 @@ static bool tcp_connect(struct attempt *attempt, const struct addrinfo *to) {
 
 /* ---- TLS and frames ------------------------------------------------------------------------ */
 
-/* Sends TLS output. False: the connection broke, or the other side does not read. */
+/* Sends TLS output. Returns false if the connection broke, or if the other side does not read. */
 static bool cipher_send(struct attempt *attempt) {
     uint8_t bytes[READ_BYTES];
     size_t size, sent = 0;
@@ -131,7 +131,8 @@ static bool cipher_send(struct attempt *attempt) {
     return true;
 }
 
-/* Feeds TLS with the next bytes. TW_AGAIN: nothing arrived in time. TW_IO: the connection ended. */
+/* Feeds the next bytes to TLS. Returns TW_AGAIN if nothing arrived in time, TW_IO if the connection
+ * ended. */
 static enum tw_status cipher_receive(struct attempt *attempt, struct tw_error *err) {
     uint8_t bytes[READ_BYTES];
     ssize_t got = -1;
@@ -216,8 +217,8 @@ static enum tw_status frame_await(struct attempt *attempt, struct tw_reader *rea
     }
 }
 
-/* Nodes of this version answer a probe with GOODBYE. A HELLO instead still shows what does not
- * match. */
+/* Nodes of this version answer a probe with GOODBYE. A HELLO instead is an error too, but still
+ * shows which field does not match. */
 static enum tw_status hello_judge(const struct attempt *attempt, const struct tw_frame *frame,
                                   struct tw_error *err) {
     struct tw_hello theirs;
@@ -226,7 +227,7 @@ static enum tw_status hello_judge(const struct attempt *attempt, const struct tw
     return tw_fail(err, TW_PROTO, "it answers a probe with HELLO");
 }
 
-/* A node that would admit us answers a probe with GOODBYE OK. */
+/* Sends HELLO and judges the answer. A node that would admit us answers a probe with GOODBYE OK. */
 static bool hello_exchange(struct attempt *attempt) {
     uint8_t buffer[FRAME_BYTES];
     struct tw_reader reader;
@@ -280,8 +281,7 @@ static void address_try(const struct tw_probe_question *question, const struct a
         }
         is_good = stage == TW_PROBE_TLS ? tls_secure(&attempt) : hello_exchange(&attempt);
         answer->took_us[stage] = tw_now_us() - begin_us;
-        path_note(
-            &attempt); /* read after TLS, whose large packets let the kernel find the path's MTU */
+        path_note(&attempt); /* after TLS, whose large packets let the kernel find the path's MTU */
     }
     if (is_good && answer->stage + 1 == end) answer->stage = TW_PROBE_DONE;
     if (attempt.tls.ssl != NULL) tw_tls_deinit(&attempt.tls);

@@ -15,7 +15,7 @@
 #include "daemon/net/handshake.h"
 #include "daemon/net/tls.h"
 
-/* The stage that failed; DONE: none. */
+/* The stage that failed, or DONE. */
 enum tw_probe_stage {
     TW_PROBE_NAME,
     TW_PROBE_TCP,
@@ -27,22 +27,22 @@ enum tw_probe_stage {
 struct tw_probe_question {
     const char *address;              /* host:port */
     const struct tw_id *expected;     /* or NULL */
-    const struct tw_tls_context *tls; /* context with the identity below */
-    struct tw_hello hello;            /* role TW_ROLE_PROBE, id, run; no proof */
+    const struct tw_tls_context *tls; /* context with the identity whose id is in `hello` */
+    struct tw_hello hello;            /* role TW_ROLE_PROBE, id and run; the proof is added later */
     const struct tw_secret *secret;   /* NULL: `open` run */
     const struct tw_egress *egress;   /* NULL: any */
-    bool is_stranger;                 /* nothing to prove: TLS is the last stage, no HELLO */
+    bool is_stranger;                 /* no secret to prove: TLS is the last stage, without HELLO */
     uint64_t patience_us;             /* time limit per stage and address; 0 = 5 s */
 };
 
 struct tw_probe_answer {
     enum tw_probe_stage stage;
     enum tw_dial_cause cause;              /* TW_DIAL_NONE when DONE */
-    char sentence[TW_DIAL_SENTENCE_BYTES]; /* whole sentence with the way out; "" when DONE */
+    char sentence[TW_DIAL_SENTENCE_BYTES]; /* whole sentence with the remedy; "" when DONE */
     char remote[TW_ADDR_BYTES];            /* IP address and port tried last; or "" */
     uint32_t addresses;                    /* number of addresses of the name that were tried */
     uint64_t took_us[TW_PROBE_DONE];       /* time per stage, for the address in `remote` */
-    uint32_t mtu_bytes, mss_bytes;         /* values of the path, as TCP knows them; 0 = unknown */
+    uint32_t mtu_bytes, mss_bytes;         /* the kernel's values for the path; 0 = unknown */
     bool has_id;
     struct tw_id id; /* node that answered */
 };

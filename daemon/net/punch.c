@@ -1,21 +1,20 @@
-/* punch.c - TCP hole punching: both ends of a relayed link dial each other at the same time, from
- * the ports that the relay has seen. The routers in between thus take each dial for an answer to
- * the other one (simultaneous open). daemon/router/punch_plan.h decides when to punch; PROTOCOL.md
- * section 13.
+/* punch.c - TCP hole punching (PROTOCOL.md section 13). Both ends of a relayed link dial each other
+ * at the same time, from the ports that the relay has seen. The router of each end thus takes the
+ * other's dial for an answer (simultaneous open). daemon/router/punch_plan.h decides when to punch.
  *
- *     relayed link:  control pipe, bulk pipe         the relay sees two ports of each end
- *     punch:         lane 0      , lane 1            from the same local ports, to the other's
+ *     relayed link   control pipe, bulk pipe    the relay sees two ports of each end
+ *     punch          lane 0,       lane 1       dialled from the same two ports, to the other end's
  *
  *  1. Both lanes dial until they are connected or the time is over. A refused dial is repeated: a
  *     router or host may have refused because the other end was not dialling yet.
  *
  *  2. The end that dialled the relayed link is the TLS client. It waits for both lanes: without a
  *     bulk connection the relayed link is better. Lane 0 then becomes an ordinary dialled control
- *     connection, and lane 1 is spare until tw_dialer_bulk takes it.
+ *     connection. Lane 1 is spare until tw_dialer_bulk uses it.
  *
  *  3. The other end treats each lane as an accepted connection as soon as it is connected.
  *
- * A member alone cannot make this node dial anywhere: the relay and the other end must name the
+ * One member alone cannot make this node dial anywhere: the relay and the other end must name the
  * same address (tw_punch_is_agreed). The address must be public, unless the relay is in a private
  * network, and its port above 1023. */
 #include <stdio.h>
@@ -51,7 +50,7 @@ void tw_seen_address(const struct sockaddr_storage *from, char text[TW_ADDR_BYTE
     (void)snprintf(text, TW_ADDR_BYTES, is_v6 ? "[%s]:%u" : "%s:%u", host, (unsigned)port);
 }
 
-/* False: no IP address with a port. */
+/* Returns false unless `text` is an IP address with a port above 1023. */
 static bool address_read(const char *text, struct sockaddr_storage *out) {
     char host[TW_ADDR_BYTES];
     uint16_t port = 0;
@@ -158,7 +157,7 @@ static void conn_secure(struct tw_conn *conn, const struct tw_id *expected) {
     if (status != TW_OK) tw_link_fail(&conn->link, &err);
 }
 
-/* Both connections of the client (the end that dials first) are up: makes them the control and the
+/* Called at the TLS client when both lanes are connected: makes them the control connection and the
  * spare bulk connection. */
 static void client_begin(struct tw_punch *punch) {
     struct tw_conn *control = punch->lanes[0].conn, *bulk = punch->lanes[1].conn;
@@ -244,7 +243,8 @@ static void punch_end(struct tw_punch *punch) {
     *punch = (struct tw_punch){.is_used = false};
 }
 
-/* True while the node has only its relayed link, or once one of the two lanes has connected. */
+/* Returns true if the punch should go on: the node still has only its relayed link, or one lane has
+ * already connected. */
 static bool is_wanted(const struct tw_transport *t, const struct tw_punch *punch) {
     const int peer = tw_peer_find(t, &punch->id);
     if (punch->lanes[0].is_over || punch->lanes[1].is_over) return true;

@@ -83,13 +83,13 @@ bool tw_reachability_is_private(const char *address) {
     struct in6_addr v6;
     if (!tw_address_split(address, host, &port)) return false;
     if (inet_pton(AF_INET, host, &v4) == 1) return is_private4(ntohl(v4.s_addr));
-    if (inet_pton(AF_INET6, host, &v6) != 1)
-        return false; /* a host name, not an IP address: names are meant for other machines */
+    /* A name is meant for other machines, so it is not private. */
+    if (inet_pton(AF_INET6, host, &v6) != 1) return false;
     return (v6.s6_addr[0] & 0xfe) == 0xfc || IN6_IS_ADDR_LINKLOCAL(&v6) ||
            IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-/* 0.0.0.0/8 is this machine for Linux; 224.0.0.0/3 is multicast, reserved and broadcast. */
+/* Linux routes 0.0.0.0/8 to this machine. 224.0.0.0/3 is multicast, reserved and broadcast. */
 static bool is_local4(uint32_t host) {
     return host >> 24 == 0 || host >> 24 == 127 || host >> 16 == 0xa9fe || host >> 29 == 7;
 }
@@ -101,12 +101,11 @@ bool tw_reachability_is_local(const char *address) {
     struct in_addr v4;
     struct in6_addr v6;
     if (!tw_address_split(address, host, &port)) return false;
-    host[strcspn(host, "%")] = '\0'; /* zone of a link-local address */
+    host[strcspn(host, "%")] = '\0'; /* removes the zone of a link-local address */
     size_t length = strlen(host);
     if (length > 0 && host[length - 1] == '.') host[--length] = '\0';
-    if (inet_aton(host, &v4) != 0)
-        return is_local4(
-            ntohl(v4.s_addr)); /* inet_aton also reads short forms such as 127.1 and 0x7f000001 */
+    /* inet_aton also reads short forms such as 127.1 and 0x7f000001. */
+    if (inet_aton(host, &v4) != 0) return is_local4(ntohl(v4.s_addr));
     if (inet_pton(AF_INET6, host, &v6) == 1) {
         uint32_t mapped;
         memcpy(&mapped, &v6.s6_addr[12], sizeof(mapped));
@@ -119,14 +118,14 @@ bool tw_reachability_is_local(const char *address) {
            (length == size || host[length - size - 1] == '.');
 }
 
-/* How much a failure tells about this node; 0: the row is no failure. */
+/* Weighs how much a failure tells about this node. Returns 0 if the row is no failure. */
 static unsigned weight_of(const struct tw_reachability_row *row) {
     if (row->outcome == TW_PROBE_REACHED) return 0;
     return tw_reachability_is_private(row->address) ? 1 : 2;
 }
 
-/* The most important failure; NULL: none. A public address counts more than a private one, which
- * peers elsewhere cannot dial anyway. An address that any peer reached is fine. */
+/* Returns the most telling failure, or NULL. A public address counts more than a private one, which
+ * peers elsewhere cannot dial anyway. An address that any peer reached has not failed. */
 static const struct tw_reachability_row *row_worst(const struct tw_reachability *reachability) {
     const struct tw_reachability_row *found = NULL;
     for (uint32_t i = 0; i < reachability->rows_count; i++) {

@@ -3,9 +3,9 @@
  *
  * A node knows the addresses it listens on, but not whether firewalls and routers let connections
  * through. It asks up to TW_REACHABILITY_ASKED_MAX peers to dial it back: once links are up,
- * whenever its addresses change, and now and then. Nothing depends on the answer: a node that
- * nobody can dial works by dialling others. But two such nodes never link, and a person can change
- * that, so `status` says which port to open.
+ * whenever its addresses change, and now and then. No decision depends on the answer: a node that
+ * nobody can dial works by dialling others. But two such nodes cannot link directly. A person can
+ * change that, so `status` says which port to open.
  *
  * Pure: the caller passes time and messages. */
 #ifndef TW_DAEMON_NET_REACHABILITY_H
@@ -22,12 +22,16 @@
 enum {
     TW_REACHABILITY_ASKED_MAX = 3,
     TW_REACHABILITY_ROWS_MAX = TW_REACHABILITY_ASKED_MAX * TW_ADDRS_MAX,
-    TW_REACHABILITY_SETTLE_US = 5 * 1000 * 1000,  /* wait after the first link: others may follow */
-    TW_REACHABILITY_ANSWER_US = 30 * 1000 * 1000, /* a prober gives up before this */
-    TW_REACHABILITY_AGAIN_US = 600 * 1000 * 1000, /* next probe while the answer is no or unknown */
+    TW_REACHABILITY_SETTLE_US = 5 * 1000 * 1000, /* wait after the first link, as others may soon
+                                                    follow */
+    /* Wait for answers; probing peers give up before. */
+    TW_REACHABILITY_ANSWER_US = 30 * 1000 * 1000,
+    TW_REACHABILITY_AGAIN_US = 600 * 1000 * 1000, /* interval of requests while the answer is no or
+                                                     unknown */
     TW_REACHABILITY_SENTENCE_BYTES = 480,
 };
-#define TW_REACHABILITY_FINE_US UINT64_C(3600000000) /* interval while it can be dialled */
+/* Interval of requests while the node can be dialled. */
+#define TW_REACHABILITY_FINE_US UINT64_C(3600000000)
 
 enum tw_reachability_state {
     TW_REACHABILITY_UNKNOWN,   /* no peer has tried to dial this node, or none could try */
@@ -44,42 +48,45 @@ struct tw_reachability_row {
 };
 
 struct tw_reachability {
-    uint64_t due_us;            /* time of the next request; 0: none planned */
+    uint64_t due_us;            /* time of the next request; 0 = none planned */
     uint64_t until_us;          /* latest time at which answers count */
-    uint64_t token, checked_us; /* token of the newest request; time of the last answer, 0: never */
+    uint64_t token, checked_us; /* token of the newest request; time of the last answer, 0 = none
+                                   yet */
     uint32_t rows_count;
     struct tw_reachability_row rows[TW_REACHABILITY_ROWS_MAX]; /* answers to the newest request */
 };
 
-/* A peer is linked: plans a request soon, unless one is planned. A zeroed struct knows nothing. */
+/* Called when a peer is linked: plans a request soon, unless one is planned. A zeroed struct has no
+ * results. */
 void tw_reachability_linked(struct tw_reachability *reachability, uint64_t now_us);
 
-/* The addresses changed: forgets the results and plans a request soon. */
+/* Called when the addresses changed: forgets the results and plans a request soon. */
 void tw_reachability_moved(struct tw_reachability *reachability, uint64_t now_us);
 
 bool tw_reachability_is_due(const struct tw_reachability *reachability, uint64_t now_us);
 
-/* A request is sent now. `asked` false: there was no peer to ask. */
+/* Records that a request is sent now. `asked` is false if there was no peer to ask. */
 void tw_reachability_ask(struct tw_reachability *reachability, uint64_t token, bool asked,
                          uint64_t now_us);
 
-/* A PROBED came from the peer `by`. It is ignored if the token is wrong, it is too late, the
- * address is not one of this node, or the table is full. */
+/* Processes a PROBED from the peer `by`. Ignores it if the token is wrong, the time is over, the
+ * address is not this node's, or the table is full. */
 void tw_reachability_heard(struct tw_reachability *reachability, const struct tw_member_row *self,
                            const struct tw_msg_probed *probed, const struct tw_id *by,
                            uint64_t now_us);
 
-/* True for an IP address at a port that the node announces: a peer dials the host where it sees the
- * node, not the announced one. */
+/* Returns true for any IP address with a port that the node announces: a peer dials the host where
+ * it sees the node, which may differ from the announced one. */
 bool tw_reachability_is_own(const struct tw_member_row *self, const char *address);
 
 enum tw_reachability_state tw_reachability_state(const struct tw_reachability *reachability,
                                                  bool is_listening);
 
-/* True if a peer reached this node at a public IPv4 address. */
+/* Returns true if a peer reached this node at a public IPv4 address. */
 bool tw_reachability_has_public(const struct tw_reachability *reachability);
 
-/* A sentence for a person: the result, and the port to open. `port`: the port listened on. */
+/* Writes a sentence for people: the result, and the port to open. `port` is the port listened on.
+ */
 void tw_reachability_sentence(const struct tw_reachability *reachability, bool is_listening,
                               uint16_t port, char text[TW_REACHABILITY_SENTENCE_BYTES]);
 
@@ -87,11 +94,11 @@ void tw_reachability_sentence(const struct tw_reachability *reachability, bool i
 const char *tw_reachability_state_name(enum tw_reachability_state state);
 const char *tw_reachability_outcome_name(enum tw_probe_outcome outcome);
 
-/* True if the address leads to this machine, to its cable alone or to no node: loopback,
- * link-local, multicast, wildcards, and the name localhost. */
+/* Returns true if the address leads to this machine, only to its own cable, or to no node:
+ * loopback, link-local, multicast, wildcards, and the name localhost. */
 bool tw_reachability_is_local(const char *address);
 
-/* True if the host of this address is in a private network, or on this machine only. */
+/* Returns true if the host of this address is in a private network, or is this machine. */
 bool tw_reachability_is_private(const char *address);
 
 #endif

@@ -1,20 +1,21 @@
-/* relay.c - pipes that this node carries for others: PROTOCOL.md section 12.
+/* relay.c - pipes that this node carries for other nodes: PROTOCOL.md section 12.
  *
- *     FREE    --HELLO of a caller passes the bounds--> CALLING: RELAY_CALL goes to the called node
- *     CALLING --the called node dials with the token--> OPEN: both HELLOs are answered
- *     CALLING --TW_RELAY_CALL_US pass, or an end goes--> ENDED
- *     OPEN    --a connection, or the link to an end, goes--> ENDED: both connections are closed
- *     ENDED   --the loop has reported it--> FREE
+ *     FREE    -- a caller's HELLO is within the bounds   --> CALLING: RELAY_CALL to the called node
+ *     CALLING -- the called node dials with the token    --> OPEN: both HELLOs are answered
+ *     CALLING -- TW_RELAY_CALL_US passed, or an end left --> ENDED
+ *     OPEN    -- a connection, or the link to an end,
+ *                has ended                               --> ENDED: both connections are closed
+ *     ENDED   -- the loop has reported it                --> FREE
  *
  * Invariants:
  *
  *  1. Both ends are peers with a link that is not relayed, so there is no chain of relays.
  *
- *  2. A pipe in CALLING or OPEN names its connections, and they name it. A connection in a pipe is
- *     no handshake any more, so new connections do not displace it.
+ *  2. A pipe in CALLING or OPEN points to its connections, and each of them to the pipe. A
+ *     connection in a pipe is no handshake any more, so new connections do not displace it.
  *
- *  3. Bytes read from one end and not sent to the other are at most TW_RELAY_QUEUE_BYTES, one read
- *     and TW_INFLIGHT_BYTES_MAX.
+ *  3. Bytes read from one end and not yet sent to the other are at most TW_RELAY_QUEUE_BYTES, one
+ *     read and TW_INFLIGHT_BYTES_MAX.
  *
  * Records of all pipes are sent in turn, one at a time, within the cap for relayed bytes and the
  * upload cap. If there is an upload cap, relayed bytes get half of it at most. */
@@ -82,7 +83,7 @@ static void pipe_report(struct tw_transport *t, const struct tw_pipe *pipe, bool
 
 /* ---- callers ------------------------------------------------------------------------------- */
 
-/* The link of a node that may be an end of a pipe: a direct one. NULL: none. */
+/* Returns the direct link of a node that may be an end of a pipe, or NULL. */
 static struct tw_slot *end_find(struct tw_transport *t, const struct tw_id *id) {
     const int peer = tw_peer_find(t, id);
     if (peer < 0 || t->peers[peer].is_relayed || t->peers[peer].is_punched) return NULL;
@@ -150,7 +151,8 @@ static void caller_take(struct tw_conn *conn, const uint8_t *token, const struct
         return;
     }
     int at = 0;
-    while (t->pipes[at].state != TW_PIPE_FREE) at++; /* bounds_check found room */
+    /* A row is free, as bounds_check has made sure. */
+    while (t->pipes[at].state != TW_PIPE_FREE) at++;
     struct tw_pipe *pipe = &t->pipes[at];
     *pipe = (struct tw_pipe){.state = TW_PIPE_CALLING,
                              .caller = *caller,
@@ -241,7 +243,7 @@ void tw_relay_hello(struct tw_conn *conn, const struct tw_hello *hello) {
 
 enum { ENDS = 2 * TW_RELAY_PIPES_MAX };
 
-/* Index of the end that sends next; -1: none has bytes and room. */
+/* Returns the index of the end that sends next, or -1 if none has both bytes and room. */
 static int sender_next(const struct tw_transport *t) {
     for (uint32_t k = 1; k <= ENDS; k++) {
         const uint32_t at = (t->relay_turn + k) % ENDS;

@@ -31,7 +31,7 @@ void tw_sockopt_small_packets(int fd) {
 
 static bool info_read(int fd, struct tcp_info *tcp) {
     socklen_t size = sizeof(*tcp);
-    memset(tcp, 0, sizeof(*tcp)); /* an older kernel fills less */
+    memset(tcp, 0, sizeof(*tcp)); /* an older kernel fills fewer fields */
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, tcp, &size) == 0;
 }
 
@@ -51,7 +51,8 @@ bool tw_sockopt_flow(int fd, struct tw_sockopt_flow *flow) {
 }
 
 void tw_sockopt_pace(int fd, uint64_t bytes_per_s) {
-    /* As wide as a long: kernels before 5.0 take an int and read the lower half. */
+    /* The value has the width of a long. Kernels before 5.0 expect an int and read its lower half.
+     */
     const unsigned long rate = bytes_per_s == 0 ? ~0UL : (unsigned long)bytes_per_s;
     (void)setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate));
 }

@@ -19,7 +19,7 @@ static const char *openssl_reason(void) {
     return reason != NULL ? reason : "no reason given";
 }
 
-/* Replaces chain verification: only the key counts. */
+/* Replaces OpenSSL's verification of the certificate chain: only the key matters. */
 static int verify(X509_STORE_CTX *store, void *unused) {
     (void)unused;
     SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
@@ -56,8 +56,8 @@ static int select_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_s
     return SSL_TLSEXT_ERR_OK;
 }
 
-/* Counts a peer's messages on the handshake layer of a secured session. Key updates cost us work
- * and carry no data. */
+/* Counts the handshake messages that a peer sends after the handshake. Its key updates cost us work
+ * and carry no data, so they are limited. */
 /* NOLINTNEXTLINE(readability-function-size): the parameters are OpenSSL's. */
 static void count_updates(int is_write, int version, int content_type, const void *bytes,
                           size_t size, SSL *ssl, void *unused) {
@@ -70,7 +70,8 @@ static void count_updates(int is_write, int version, int content_type, const voi
     if (tls->is_secured) tls->updates_count++;
 }
 
-/* The name in the server name extension (RFC 6066 section 3): list length, type 0, name length. */
+/* Returns the name in the server name extension (RFC 6066 section 3), or "". The extension has a
+ * list length, type 0 and a name length before the name. */
 static const char *read_name(SSL *ssl, size_t *size) {
     enum { HEAD_BYTES = 5 };
     const unsigned char *bytes = NULL;
@@ -89,12 +90,12 @@ static int judge_hello(SSL *ssl, int *alert, void *unused) {
     size_t size = 0;
     (void)unused;
     if (tls->judge == NULL || tls->is_judged) return SSL_CLIENT_HELLO_SUCCESS;
-    tls->is_judged = true; /* a second ClientHello may follow a retry request */
+    tls->is_judged = true; /* set, because a second ClientHello may follow a retry request */
     const char *name = read_name(ssl, &size);
     if (tls->judge(tls->judge_user, name, size, tls->judge_error) == TW_OK)
         return SSL_CLIENT_HELLO_SUCCESS;
     tls->is_turned_away = true;
-    *alert = SSL_AD_ACCESS_DENIED; /* this alert is never sent */
+    *alert = SSL_AD_ACCESS_DENIED; /* OpenSSL wants an alert, but it is never sent */
     return SSL_CLIENT_HELLO_ERROR;
 }
 
@@ -264,7 +265,8 @@ enum tw_status tw_tls_write(struct tw_tls *tls, const uint8_t *bytes, size_t siz
     TW_ASSERT(size > 0 && size <= TW_TLS_RECORD_BYTES_MAX);
     size_t written = 0;
     ERR_clear_error();
-    if (tls->records == tls->key_records) { /* OpenSSL never updates keys by itself */
+    if (tls->records == tls->key_records) { /* explicit, because OpenSSL never updates keys by
+                                               itself */
         if (SSL_key_update(tls->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) != 1)
             return tw_fail(err, TW_TLS, "TLS could not change its key: %s", openssl_reason());
         tls->records = 0;

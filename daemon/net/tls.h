@@ -21,16 +21,16 @@ enum {
     TW_TLS_UPDATES_MAX = 16, /* post-handshake messages that a peer may send per minute */
 };
 
-/* Records under one key before a sender updates it. AES-GCM allows 2^24.5 of them (RFC 8446 section
- * 5.5). */
+/* Records that a sender encrypts with one key before it updates the key. AES-GCM allows 2^24.5
+ * records (RFC 8446 section 5.5). */
 #define TW_TLS_KEY_RECORDS (UINT32_C(1) << 23)
 
 struct tw_tls_context {
-    struct ssl_ctx_st *ctx; /* owned; shared by all connections of the process */
-    uint32_t key_records;   /* TW_TLS_KEY_RECORDS; fewer in tests */
+    struct ssl_ctx_st *ctx; /* owned here; shared by all connections of the process */
+    uint32_t key_records;   /* TW_TLS_KEY_RECORDS, or less in tests */
 };
 
-/* `identity` is borrowed for the call. */
+/* Borrows `identity` during the call only. */
 enum tw_status tw_tls_context_init(struct tw_tls_context *context,
                                    const struct tw_identity *identity, struct tw_error *err);
 void tw_tls_context_deinit(struct tw_tls_context *context);
@@ -40,12 +40,12 @@ struct tw_tls {
     struct ssl_st *ssl;
     struct bio_st *in, *out; /* owned by ssl */
     bool has_expected, has_id, is_pin_broken, is_secured;
-    /* Accepted connections: judges the ClientHello before anything is computed for it or sent.
-     * NULL: each is good. name[size]: its server name, untrusted; size 0: none. Not TW_OK: the
-     * session fails with that, and nothing is sent. */
+    /* On accepted connections, judges the ClientHello before anything is computed or sent for it;
+     * NULL accepts all. `name` is the untrusted server name of `size` bytes, 0 if there is none.
+     * Unless it returns TW_OK, the session fails with the returned status and sends nothing. */
     enum tw_status (*judge)(void *user, const char *name, size_t size, struct tw_error *err);
     void *judge_user;
-    bool is_judged, is_turned_away; /* `judge` was called; and refused the ClientHello */
+    bool is_judged, is_turned_away; /* `judge` was called; `judge` refused the ClientHello */
     struct tw_error *judge_error;   /* error of `judge`; valid while OpenSSL calls it */
     struct tw_id expected;
     struct tw_id id;        /* id of the peer, once secured */
@@ -79,18 +79,20 @@ enum tw_status tw_tls_handshake(struct tw_tls *tls, struct tw_error *err);
 enum tw_status tw_tls_read(struct tw_tls *tls, uint8_t *to, size_t capacity, uint64_t now_us,
                            size_t *got, struct tw_error *err);
 
-/* Encrypts all of bytes[1..TW_TLS_RECORD_BYTES_MAX]. */
+/* Encrypts all `size` bytes, 1 to TW_TLS_RECORD_BYTES_MAX. */
 enum tw_status tw_tls_write(struct tw_tls *tls, const uint8_t *bytes, size_t size,
                             struct tw_error *err);
 
-/* Ciphertext to send: the number of bytes, and taking some of them. */
+/* tw_tls_pending returns the number of ciphertext bytes to send. tw_tls_take moves some of them to
+ * `to` and returns their number. */
 size_t tw_tls_pending(const struct tw_tls *tls);
 size_t tw_tls_take(struct tw_tls *tls, uint8_t *to, size_t capacity);
 
 /* Queues the end-of-session alert. */
 void tw_tls_shutdown(struct tw_tls *tls);
 
-/* Keying material that only both ends of this session have (RFC 8446 section 7.5). */
+/* Exports keying material that only the two ends of this session can compute (RFC 8446 section
+ * 7.5). */
 enum tw_status tw_tls_export(struct tw_tls *tls, const char *label,
                              uint8_t out[TW_TLS_EXPORT_BYTES], struct tw_error *err);
 

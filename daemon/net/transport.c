@@ -80,8 +80,8 @@ static void timer_arm(struct tw_transport *t, uint64_t now_us) {
         (void)uv_timer_stop(&t->timer);
         return;
     }
-    /* Work that is due at once waits for one turn of the loop: a timer that its own callback arms
-     * again would run before all other handles. */
+    /* Work that is due at once runs after one turn of the loop, from the idle handle. A timer that
+     * its own callback arms again would run before all other handles. */
     const uint64_t wait_us = next_us > now_us ? next_us - now_us : 0;
     if (wait_us == 0) {
         tw_transport_soon(t);
@@ -240,8 +240,8 @@ static enum tw_status advertise_check(const struct tw_transport_config *config,
     return TW_OK;
 }
 
-/* A write to a vanished peer must fail, not kill the process; libuv leaves that to its user. An
- * existing handler is kept. */
+/* A write to a vanished peer must fail, not kill the process, and libuv does not ignore SIGPIPE by
+ * itself. An existing handler is kept. */
 static void sigpipe_ignore(void) {
     struct sigaction action;
     if (sigaction(SIGPIPE, NULL, &action) != 0 || action.sa_handler != SIG_DFL) return;
@@ -451,8 +451,8 @@ uint16_t tw_transport_port(const struct tw_transport *t, uint32_t idx) {
     return t->listeners[idx].port;
 }
 
-/* True if the connection's own address is gone from this machine. It cannot work any more, but only
- * silence would show it. */
+/* Returns true if the connection's own address is gone from this machine. The connection is dead
+ * then, but TCP shows only silence. */
 static bool is_cut_off(const struct tw_conn *conn) {
     struct sockaddr_storage own;
     int size = sizeof(own);

@@ -1,9 +1,9 @@
 /* transport_impl.h - state shared by transport.c, announce.c, admit.c, dialer.c, peer.c, bulk.c,
  * relay.c, call.c, held.c and punch.c. Private to them.
  *
- * Everything that may call the runtime back or free something happens in transport_step of
- * transport.c. A timer and, after tw_transport_soon, an idle handle run it. No call of the runtime
- * is thus answered from inside. */
+ * Everything that may call back into the runtime or free something happens in transport_step of
+ * transport.c. A timer runs that step, and after tw_transport_soon an idle handle does. The runtime
+ * is thus never called back from inside its own call. */
 #ifndef TW_DAEMON_NET_TRANSPORT_IMPL_H
 #define TW_DAEMON_NET_TRANSPORT_IMPL_H
 
@@ -26,85 +26,84 @@
 
 enum {
     TW_CONNS_MAX = 4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIALS_MAX + 2 * TW_RELAY_PIPES_MAX +
-                   2 * TW_PUNCHES_MAX, /* includes draining ones */
+                   2 * TW_PUNCHES_MAX, /* includes connections that are draining */
     TW_BULK_RETRY_US = 500 * 1000,
-    TW_BULK_UP_US =
-        20 * 1000 * 1000, /* time after which a peer without a bulk connection is closed */
-    TW_BULK_STUCK_US =
-        6 * 1000 * 1000, /* time without an acknowledgement, after which a link is closed */
-    TW_BACKGROUND_STALL_US =
-        1000 *
-        1000, /* time without progress, after which a payload no longer blocks background chunks */
-    TW_BACKGROUND_PATIENCE_US =
-        10 * 1000 *
-        1000, /* time without a background record, after which one background chunk goes first */
+    /* Time after which a peer without a bulk connection is closed. */
+    TW_BULK_UP_US = 20 * 1000 * 1000,
+    /* Time without an acknowledgement, after which a link is closed. */
+    TW_BULK_STUCK_US = 6 * 1000 * 1000,
+    /* Time without progress, after which a payload no longer blocks background chunks. */
+    TW_BACKGROUND_STALL_US = 1000 * 1000,
+    /* Time without a background record, after which one background chunk goes first. */
+    TW_BACKGROUND_PATIENCE_US = 10 * 1000 * 1000,
 };
 
-/* A call through a relay, at one of its ends. */
+/* A call through a relay, as one of its ends sees it. */
 struct tw_call {
     bool is_caller;
     enum tw_role role; /* role of the connection inside the pipe, once it is open */
     struct tw_id relay, other;
     uint8_t token[TW_RELAY_TOKEN_BYTES];
-    char seen[2][TW_ADDR_BYTES]; /* the pipe is open: addresses at which the relay sees this end and
-                                  * the other one; "": it does not say */
+    char seen[2][TW_ADDR_BYTES]; /* once the pipe is open: addresses at which the relay sees this
+                                    end and the other end, or "" if the relay does not tell */
 };
 
-/* One connection from its socket to its end, in every role. */
+/* One connection in any role, from opening its socket until it is closed. */
 struct tw_conn {
     struct tw_link link; /* first member: the link's address is the conn's */
     struct tw_transport *transport;
     uv_connect_t connect;
     struct sockaddr_storage remote;
-    enum tw_role role;   /* role of a dialled connection */
-    struct tw_call call; /* role relay, or is_relayed: the call that this connection serves */
-    bool is_relayed; /* an end of a relay's pipe; is_dialled then tells whether it is the caller's
-                        end */
-    int pipe;        /* on a relay: number of the pipe that this connection is in, else -1 */
-    int punch;       /* 2 x number of a punch + lane while it belongs to one, else -1 */
-    bool is_punched; /* both ends dialled this connection at the same time */
-    uint64_t ask_token; /* of a probe: token of the PUNCH to ask for; 0: none */
-    bool is_spare; /* a punch made this connection as bulk connection to call.other; not in use yet
-                    */
+    enum tw_role role; /* role of a dialled connection */
+    /* Call that this connection serves, if it has the role relay or is_relayed. */
+    struct tw_call call;
+    bool is_relayed;    /* the connection is an end of a relay's pipe; is_dialled then means the
+                           caller's end */
+    int pipe;           /* on a relay: index of the pipe that this connection is in, else -1 */
+    int punch;          /* 2 * index of its punch + lane, while it belongs to a punch; else -1 */
+    bool is_punched;    /* both ends dialled this connection at the same time */
+    uint64_t ask_token; /* if it is a probe: token of the PUNCH to ask for, or 0 */
+    bool is_spare;      /* made by a punch as the bulk connection to call.other, and not used yet */
     bool is_dialled, is_accepted, has_spoken;
-    bool is_held;  /* its HELLO has no answer yet: the node's older link is being tested (held.c) */
-    bool is_known; /* accepted from a host that members came from, or with a valid knock */
-    bool is_proven;               /* its HELLO proved the right to be in the run */
-    int peer;                     /* number of the peer once admitted, else -1 */
-    int bulk_of;                  /* dialled bulk, not yet admitted: number of its peer; else -1 */
+    bool is_held;   /* its HELLO is unanswered while the node's older link is tested (held.c) */
+    bool is_known;  /* accepted from a host of members, or after a valid knock */
+    bool is_proven; /* its HELLO proved the right to be in the run */
+    int peer;       /* number of the peer once admitted, else -1 */
+    int bulk_of;    /* dialled bulk, not yet admitted: number of its peer, else -1 */
     struct tw_dialling *dialling; /* dialled control, not yet admitted */
     uint32_t candidate;           /* index in the race of `dialling` */
-    enum tw_dial_cause cause;     /* cause of a failure that the status does not express */
-    uint64_t deadline_us;         /* time by which the node must be admitted; then UINT64_MAX */
+    enum tw_dial_cause cause;     /* cause of a failure, where the status is not specific enough */
+    uint64_t deadline_us; /* time by which the node must be admitted; UINT64_MAX once it is */
     uint64_t since_us;
-    uint32_t secret; /* index in transport->secrets of the one that both HELLOs prove */
-    uint32_t guest;  /* number of an accepted guest; 0: none */
+    uint32_t secret; /* index in transport->secrets of the secret that both HELLOs prove */
+    uint32_t guest;  /* number of an accepted guest, or 0 */
     uint8_t ekm[TW_TLS_EXPORT_BYTES];
     struct tw_certs certs; /* certificates that admitted the node, in runs with an owner */
 };
 
-/* One tw_transport_connect, _probe or _visit in progress. */
+/* A dial in progress, started by tw_transport_connect, _probe, _visit, _observe or _call. */
 struct tw_dialling {
     struct tw_transport *transport;
     struct tw_lookup lookup;
     char address[TW_ADDR_BYTES];
     enum tw_role role;
-    bool has_expected, is_over, has_id, is_orphan; /* orphan: over, but the name lookup still runs,
-                                                      and frees the struct at its end */
-    bool is_hearsay;  /* other nodes told the address: a name in it must not lead to this machine or
-                         a link-local address */
+    bool has_expected, is_over, has_id, is_orphan; /* is_orphan: the dial is over, but its DNS
+                                                      lookup still runs and frees the struct when it
+                                                      ends */
+    bool is_hearsay;  /* the address came from other nodes: a name in it must not resolve to this
+                         machine or to a link-local address */
     bool is_awaiting; /* this dial waits until another connection links this node to `id` */
     struct tw_id expected, id;
     uint8_t ticket_id[TW_TICKET_ID_BYTES], ticket_key[TW_TICKET_KEY_BYTES]; /* ticket of a guest */
     struct tw_call call;                                                    /* role relay */
-    uint64_t
-        ask_token; /* role probe of tw_transport_observe: token of the PUNCH to ask for; 0: none */
-    uint16_t from_port; /* local port to dial from; 0: any */
+    /* Role probe of tw_transport_observe: token of the PUNCH to ask for, or 0. */
+    uint64_t ask_token;
+    uint16_t from_port; /* local port to dial from; 0 = any */
     struct tw_race race;
     uint64_t deadline_us;
     struct tw_conn *conns[TW_DIAL_CANDIDATES_MAX]; /* running connections */
-    enum tw_dial_cause
-        cause;              /* when over: cause of the failure, if the status does not express it */
+    /* When over: cause of the failure, where the status is not specific enough. */
+    enum tw_dial_cause cause;
     struct tw_error result; /* when over */
 };
 
@@ -113,22 +112,23 @@ struct tw_chunk_ring {
     uint32_t capacity, begin, count;
 };
 
-/* Chunks that wait for a peer's bulk connection. The rules are in bulk.c. */
+/* Chunks that wait for a peer's bulk connection. bulk.c has the rules. */
 struct tw_bulk {
     struct tw_chunk_ring payloads, background;
-    bool is_background; /* the half-sent chunk is a background one */
-    bool is_promoted;   /* a background chunk waited too long: the next one goes first */
-    uint64_t moved_us;  /* when a payload record was last sent, or the queue became non-empty */
+    bool is_background; /* the half-sent chunk is a background chunk */
+    bool is_promoted;   /* a background chunk has waited too long: the next one is sent first */
+    uint64_t moved_us; /* time when a payload record was last sent, or the queue became non-empty */
 };
 
 /* Pacing of a bulk connection. */
 struct tw_pacing {
     struct tw_pacer pacer;
     uint64_t limit_bytes_per_s;                /* limit set in the kernel; 0 = none */
-    uint64_t looked_us, bytes_out, no_room_us; /* values at the last look */
+    uint64_t looked_us, bytes_out, no_room_us; /* values at the last sample */
     bool is_idle;
-    uint64_t progress_us, acked_bytes; /* last time at which the path carried something */
-    uint64_t progress_due_us;          /* time of the next look at it */
+    uint64_t progress_us, acked_bytes; /* time of the last delivery on the path; bytes acknowledged
+                                          by then */
+    uint64_t progress_due_us;          /* time of the next check for such progress */
 };
 
 enum tw_slot_state { TW_SLOT_FREE, TW_SLOT_UP, TW_SLOT_ENDING };
@@ -139,7 +139,7 @@ struct tw_slot {
     struct tw_conn *bulk_dial; /* dial of the bulk connection that is in progress */
     struct tw_member_row record;
     uint32_t boot;
-    uint64_t features; /* bits of extension.h */
+    uint64_t features; /* feature bits of extension.h */
     char software[TW_SOFTWARE_BYTES];
     uint32_t secret; /* index in transport->secrets that proved the link */
     bool is_dialled;
@@ -147,16 +147,16 @@ struct tw_slot {
     bool is_punched;
     struct tw_id relay; /* is_relayed */
     uint8_t tag[TW_LINK_TAG_BYTES];
-    uint64_t bulk_retry_us;    /* dialler of the peer: next try for a bulk connection; UINT64_MAX =
-                                  none planned */
-    uint64_t bulk_deadline_us; /* latest time to get a bulk connection */
+    uint64_t bulk_retry_us;    /* if this node dialled the peer: time of the next try for a bulk
+                                  connection; UINT64_MAX = none planned */
+    uint64_t bulk_deadline_us; /* time by which the peer must have a bulk connection */
     struct tw_error bulk_error;
     struct tw_certs certs;  /* certificates that admitted the peer, in runs with an owner */
     struct tw_error reason; /* set when ENDING */
-    bool needs_pump;        /* a connection was resumed, so frames held for it must be delivered */
+    bool needs_pump; /* a connection was resumed: frames buffered for it are to be delivered */
     struct tw_rate messages;
-    struct tw_rate calls;   /* calls that this peer makes through us */
-    struct tw_rate answers; /* calls that we answer through this peer */
+    struct tw_rate calls;   /* rate of calls that this peer makes through us */
+    struct tw_rate answers; /* rate of calls that we answer through this peer */
     uint64_t throttled_us;  /* time until which no control frame of the peer is read; 0 = reading */
     struct tw_bulk queue;
     struct tw_pacing pacing;
@@ -164,28 +164,29 @@ struct tw_slot {
 
 enum tw_pipe_state { TW_PIPE_FREE, TW_PIPE_CALLING, TW_PIPE_OPEN, TW_PIPE_ENDED };
 
-/* Two connections that this node joins for two others: relay.c. */
+/* Two connections that this node joins for two other nodes (relay.c). */
 struct tw_pipe {
     enum tw_pipe_state state;
     struct tw_id caller, called;
     uint8_t token[TW_RELAY_TOKEN_BYTES];
     struct tw_conn *ends[2]; /* connections of the caller and of the called node */
     uint64_t deadline_us;    /* CALLING: time at which the pipe is given up */
-    uint64_t bytes;          /* bytes sent to both ends */
+    uint64_t bytes;          /* bytes sent, both directions together */
     bool was_open;           /* ENDED */
     struct tw_error reason;  /* ENDED */
 };
 
-/* One of the two connections that a punch (hole punching through NATs) tries to make. */
+/* One of the two connections that a punch tries to make through the NATs. */
 struct tw_lane {
     struct sockaddr_storage from, to;
-    struct tw_conn
-        *conn; /* the connection, dialling or connected; NULL: none, or the lane handed it over */
+    /* The connection, dialling or connected. NULL if there is none, or if the lane has handed it
+     * over. */
+    struct tw_conn *conn;
     uint64_t due_us; /* time of the next dial */
     bool is_connected, is_over;
 };
 
-/* An attempt to replace the relayed link to a node: punch.c. */
+/* An attempt to replace the relayed link to a node by a direct one (punch.c). */
 struct tw_punch {
     bool is_used, is_client;
     struct tw_id id;
@@ -193,16 +194,17 @@ struct tw_punch {
     struct tw_lane lanes[2]; /* control, bulk */
 };
 
-/* Content of HELLO beyond the role; NULL or 0: none. */
+/* Optional content of HELLO; NULL or 0 = not sent. */
 struct tw_greeting {
     const uint8_t *tag;   /* TW_LINK_TAG_BYTES */
-    const uint8_t *relay; /* extension of the role relay */
+    const uint8_t *relay; /* relay extension: token, and for a call the called node's id */
     uint32_t relay_bytes;
-    const char *seen_own, *seen_other; /* sent by a relay: addresses of the two ends */
-    uint64_t ask_token;                /* sent by a probe: token of the PUNCH to ask for */
+    const char *seen_own,
+        *seen_other;    /* sent by a relay: addresses at which it sees the two ends */
+    uint64_t ask_token; /* sent by a probe: token of the PUNCH to ask for */
 };
 
-/* A second process of a linked node, which waits in held.c. */
+/* A second process with the key of a linked node: its HELLO waits in held.c. */
 struct tw_held {
     struct tw_conn *conn; /* NULL: the row is free */
     struct tw_hello hello;
@@ -216,14 +218,14 @@ struct tw_transport {
     bool is_closing;
     struct tw_tls_context tls;
     struct tw_member_row self;
-    char mapped[TW_ADDR_BYTES]; /* outer address at a router; "": none */
-    char rest[96];              /* why links are suspended; "": they are not */
-    bool are_strangers_out;     /* only hosts that members came from may connect */
+    char mapped[TW_ADDR_BYTES]; /* outer address at a router, or "" */
+    char rest[96];              /* why links are suspended; "" if they are not */
+    bool are_strangers_out;     /* only hosts from which members were admitted may connect */
     uv_idle_t idle;
     uv_timer_t timer;
     uint32_t handles_count; /* open handles: idle, timer, listeners, connections */
-    uint32_t guests_count;  /* guests since the start */
-    uint32_t orphans_count; /* lookups that outlive their dial */
+    uint32_t guests_count;  /* number of guests since the start */
+    uint32_t orphans_count; /* DNS lookups that outlive their dial */
     struct tw_egress egress;
     struct tw_listener listeners[TW_LISTEN_MAX];
     struct tw_conn *conns[TW_CONNS_MAX];
@@ -233,24 +235,27 @@ struct tw_transport {
     struct tw_pipe pipes[TW_RELAY_PIPES_MAX];
     struct tw_punch punches[TW_PUNCHES_MAX];
     bool relay_is_on;
-    uint64_t relay_bytes_per_s;          /* cap of relayed bytes as configured; 0: no cap */
+    uint64_t relay_bytes_per_s;          /* cap of relayed bytes as configured; 0 = none */
     struct tw_rate relay;                /* cap of relayed bytes in force */
     uint64_t relay_bytes, relay_refused; /* relayed bytes and refused calls since the start */
-    uint64_t relay_wait_us;              /* pause of relaying until its cap allows more; 0 = none */
+    uint64_t relay_wait_us; /* pause until the cap allows more relayed bytes; 0 = none */
     uint32_t relay_turn;
     struct tw_handshake_limiter limiter;
     struct tw_knocks knocks;
     struct tw_bans bans;
     struct tw_twins twins;
     struct tw_held held[TW_HELD_MAX];
-    uint64_t process;       /* number of this process for its HELLO; 0: none */
-    uint64_t accept_due_us; /* when listeners may accept again; 0 = once there is room */
+    uint64_t process;       /* number of this process for its HELLO; 0 = none */
+    uint64_t accept_due_us; /* time when listeners may accept again; 0 = once there is room */
     uint16_t turn, background_turn;
-    uint64_t upload_wait_us; /* pause of bulk records until the upload cap allows more; 0 = none */
-    uint64_t background_wait_us; /* pause of background records; 0 = none */
-    uint64_t background_us; /* when a background record was last sent, or when one began to wait */
-    struct tw_traffic retired, strangers; /* traffic of closed connections; of those that were
-                                             strangers (tw_conn_is_stranger) */
+    uint64_t upload_wait_us;     /* pause until the upload cap allows more bulk records; 0 = none */
+    uint64_t background_wait_us; /* time until a background record may be sent; 0 = now, or none
+                                    waits */
+    uint64_t background_us; /* time when a background record was last sent, or when one began to
+                               wait */
+    struct tw_traffic retired,
+        strangers; /* traffic of closed connections: those that were
+                      admitted, and those of strangers (tw_conn_is_stranger) */
     void (*closed)(void *user);
 };
 
@@ -258,16 +263,16 @@ struct tw_transport {
 void tw_transport_soon(struct tw_transport *t);
 struct tw_conn *tw_conn_create(struct tw_transport *t, struct tw_error *err);
 void tw_conn_fail(struct tw_conn *conn, enum tw_status status, const char *sentence);
-/* True for an accepted connection that has proved nothing. */
+/* Returns true for an accepted connection that has not proved its right to be in the run. */
 bool tw_conn_is_stranger(const struct tw_conn *conn);
 
-/* announce.c: the addresses that this node announces now. */
+/* announce.c: fills in the addresses that this node announces now. */
 void tw_announce_fill(const struct tw_transport *t, struct tw_member_row *self);
 
-/* admit.c: from a secured link to a peer or a refusal. */
+/* admit.c: turns a secured connection into a peer, or refuses it. */
 void tw_admit_secured(struct tw_conn *conn);
 void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame);
-/* A connection that is not a peer's has failed: reports it to its dial or guest. Called from the
+/* Reports the failure of a connection that is not a peer's to its dial or guest. Called from the
  * loop. */
 void tw_admit_failed(struct tw_conn *conn);
 void tw_admit_accepted(uv_stream_t *server, int status);
@@ -275,81 +280,82 @@ void tw_admit_accepted(uv_stream_t *server, int status);
 void tw_admit_hello(const struct tw_conn *conn, enum tw_role role, struct tw_hello *hello);
 /* Sends this node's HELLO. */
 void tw_admit_greet(struct tw_conn *conn, enum tw_role role, const struct tw_greeting *greeting);
-/* Ends a connection that is not a peer's, and tells its dial or guest. */
+/* Ends a connection that is not a peer's, and reports that to its dial or guest. */
 void tw_admit_refuse(struct tw_conn *conn, enum tw_status status, const char *sentence);
 
-/* From a HELLO for control that passed every check to a peer or a refusal. */
+/* Admits the sender of a control HELLO that passed every check as a peer, or refuses it. */
 void tw_admit_enter(struct tw_conn *conn, const struct tw_hello *hello);
 
-/* held.c: a second process of a linked node. */
-/* A random number above 0; 0: the system has no random bytes. */
+/* held.c: a second process with the key of a linked node. */
+/* Returns a random number above 0, or 0 if the system has no random bytes. */
 uint64_t tw_held_number(void);
-/* Judges a HELLO for control. True: the connection is held, or refused. */
+/* Judges a control HELLO. Returns true if its connection is now held, or was refused. */
 bool tw_held_take(struct tw_conn *conn, const struct tw_hello *hello);
-/* A HELLO for control with this node's own id. */
+/* Handles a control HELLO with this node's own id. */
 void tw_held_self(struct tw_conn *conn, const struct tw_hello *hello);
-/* Another node says that this node's key is on another machine too. */
+/* Another node reports that this node's key is on another machine too, at the address in `text`. */
 void tw_held_told(struct tw_transport *t, const char *text);
-/* A TWIN frame of a peer. */
+/* Handles a TWIN frame of a peer. */
 void tw_held_frame(struct tw_conn *conn, const struct tw_frame *frame);
-/* The connection ends: it is not held any more. */
+/* Stops holding a connection, because it ends. */
 void tw_held_forget(struct tw_conn *conn);
 void tw_held_step(struct tw_transport *t, uint64_t now_us);
 uint64_t tw_held_deadline_us(const struct tw_transport *t);
 
 /* guest.c: connections with a ticket. */
 void tw_guest_secured(struct tw_conn *conn);
-/* Takes a HELLO of a guest that is valid so far; its proof is not checked yet. */
+/* Handles a guest's HELLO that is valid so far; its proof is not checked yet. */
 void tw_guest_hello(struct tw_conn *conn, const struct tw_hello *hello);
 void tw_guest_frame(struct tw_conn *conn, const struct tw_frame *frame);
 
 /* call.c: the two ends of a relayed link. */
-/* Fills the token with random bytes. False: the system has none. */
+/* Fills the token with random bytes. Returns false if the system has none. */
 bool tw_call_token(uint8_t token[TW_RELAY_TOKEN_BYTES]);
 void tw_call_secured(struct tw_conn *conn);
-/* The relay's HELLO: its pipe is open. */
+/* Handles the relay's HELLO, which means that its pipe is open. */
 void tw_call_joined(struct tw_conn *conn, const struct tw_hello *hello);
 
-/* punch.c: dials of both ends at the same time. */
-/* Address of a connection's other end, as others would write it: IPv4 is never mapped to IPv6. */
+/* punch.c: hole punching, where both ends dial at the same time. */
+/* Writes the address of a connection's other end as other nodes would: IPv4 is never mapped to
+ * IPv6. */
 void tw_seen_address(const struct sockaddr_storage *from, char text[TW_ADDR_BYTES]);
-/* A connection of a punch failed; it is freed. */
+/* Handles the failure of a punch's connection, and frees the connection. */
 void tw_punch_lost(struct tw_conn *conn);
 void tw_punch_step(struct tw_transport *t, uint64_t now_us);
 void tw_punch_close(struct tw_transport *t);
 uint64_t tw_punch_deadline_us(const struct tw_transport *t);
-/* The connection that a punch made as bulk connection to node `id`; NULL: none. */
+/* Returns the connection that a punch has made as the bulk connection to node `id`, or NULL. */
 struct tw_conn *tw_punch_spare(const struct tw_transport *t, const struct tw_id *id);
 
-/* relay.c: pipes for others. */
-/* A valid HELLO with the role relay. */
+/* relay.c: pipes between two other nodes. */
+/* Handles a valid HELLO with the role relay. */
 void tw_relay_hello(struct tw_conn *conn, const struct tw_hello *hello);
-/* A connection of a pipe failed or is gone. */
+/* Ends the pipe of a connection that failed or closed. */
 void tw_relay_lost(struct tw_conn *conn);
-/* The link to this node ends: its pipes do too. */
+/* Ends the pipes of a node whose link has ended. */
 void tw_relay_peer_gone(struct tw_transport *t, const struct tw_id *id);
-/* Puts the cap in force. */
+/* Applies the configured cap on relayed bytes. */
 void tw_relay_apply(struct tw_transport *t);
 void tw_relay_step(struct tw_transport *t, uint64_t now_us);
 uint64_t tw_relay_deadline_us(const struct tw_transport *t, uint64_t now_us);
 
-/* dialer.c: dials for control and bulk. */
+/* dialer.c: dials of control and bulk connections. */
 void tw_dialer_step(struct tw_transport *t, uint64_t now_us);
 void tw_dialer_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
                     const char *sentence);
 /* Starts TLS on a connection that this node dialled, with a knock (knock.h) in its ClientHello. */
 enum tw_status tw_dialer_secure(struct tw_conn *conn, const struct tw_id *expected,
                                 struct tw_error *err);
-/* A connection of a dial failed before HELLO. True: the race goes on without it, and it is
- * freed. */
+/* Handles the failure of a dial's connection. Returns true if it failed before HELLO: the race
+ * continues without it, and it is freed. */
 bool tw_dialer_lost(struct tw_conn *conn, const struct tw_error *why);
-/* The node `id` answered that another link with this node exists or will. That answer proves
- * nothing: the dial succeeds when such a link is up, and fails if none comes in time. */
+/* Makes the dial wait for another link to node `id`, because that node answered that one exists or
+ * soon will. The answer alone proves nothing: the dial fails if no link comes up in time. */
 void tw_dialer_await(struct tw_dialling *dialling, const struct tw_id *id, const char *sentence);
 /* Ends dials to a node that is now linked, if they have not reached HELLO. */
 void tw_dialer_linked(struct tw_transport *t, const struct tw_id *id);
 uint64_t tw_dialer_deadline_us(const struct tw_transport *t);
-/* Dials a relay for a call. The dial of a caller ends with call_done. */
+/* Dials a relay for a call. A caller's dial ends with call_done. */
 enum tw_status tw_dialer_relay(struct tw_transport *t, const struct tw_slot *slot,
                                const struct tw_call *call, struct tw_error *err);
 enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error *err);
@@ -358,26 +364,27 @@ void tw_dialer_close(struct tw_transport *t);
 /* peer.c: admitted peers, their queues and their end. */
 int tw_peer_find(const struct tw_transport *t, const struct tw_id *id);
 int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_error *err);
-/* Where the sender of that HELLO can be dialled, or else where it connects from; "": unknown. */
+/* Writes an address where the sender of that HELLO can be dialled, else the one it connects from,
+ * or "" if neither is known. */
 void tw_peer_address(const struct tw_conn *conn, const struct tw_hello *hello,
                      char address[TW_ADDR_BYTES]);
 void tw_peer_attach_bulk(struct tw_conn *conn, int peer);
-/* Ends a peer: its connections send GOODBYE{reason, sentence}; peer_down follows from the next
- * step. */
+/* Ends a peer's link: its connections send GOODBYE{reason, sentence}, and the next step calls
+ * peer_down. */
 void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const char *sentence);
-/* Ends a peer whose own bytes prove the reason: a broken rule also counts towards a ban (bans.h).
+/* Ends a peer whose own bytes prove the reason. A broken rule also counts towards a ban (bans.h).
  */
 void tw_peer_blame(struct tw_transport *t, int peer, enum tw_status reason, const char *sentence);
-/* Delivers peer_down of an ending peer and frees its row. From the loop. */
+/* Calls peer_down for an ending peer and frees its row. Only called from the loop. */
 void tw_peer_finish(struct tw_transport *t, int peer);
 void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame);
-/* Reads control frames again, unless the peer is throttled. */
+/* Resumes reading control frames, unless the peer is still throttled. */
 void tw_peer_resume_control(struct tw_transport *t, int peer);
 void tw_peers_step(struct tw_transport *t, uint64_t now_us);
 
-/* bulk.c: queues of chunks, and which record goes next. */
-bool tw_bulk_init(
-    struct tw_bulk *bulk); /* empties the queue, reusing its memory. False: no memory */
+/* bulk.c: queues of chunks, and the choice of the next record to send. */
+/* Empties the queue and reuses its memory. Returns false if there is no memory. */
+bool tw_bulk_init(struct tw_bulk *bulk);
 void tw_bulk_deinit(struct tw_bulk *bulk);
 void tw_bulk_clear(struct tw_bulk *bulk);
 bool tw_bulk_push(struct tw_transport *t, struct tw_bulk *bulk, const struct tw_chunk *chunk);
@@ -386,8 +393,8 @@ bool tw_bulk_pop(struct tw_bulk *bulk, struct tw_chunk *chunk);
 void tw_bulk_drop(struct tw_bulk *bulk, const struct tw_id *payload);
 void tw_bulk_step(struct tw_transport *t, uint64_t now_us);
 
-/* pacing.c: looks at the bulk connections that send, tells the kernel how fast they may, and closes
- * links whose payloads do not get through. */
+/* pacing.c: samples the bulk connections that send, sets their rate in the kernel, and closes links
+ * whose payloads do not get through. */
 void tw_pacing_step(struct tw_transport *t, uint64_t now_us);
 
 #endif
