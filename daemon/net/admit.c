@@ -471,7 +471,8 @@ static enum tw_status certs_check(struct tw_conn *conn, const struct tw_hello *t
                                   struct tw_error *err) {
     const struct tw_gate *gate = conn->transport->config.gate;
     uint32_t size = 0;
-    if (gate == NULL || theirs->role == TW_ROLE_GUEST) return TW_OK; /* a probe too */
+    if (gate == NULL || theirs->role == TW_ROLE_GUEST)
+        return TW_OK; /* a guest has none; a probe must have some */
     const uint8_t *bytes =
         tw_extensions_find(&theirs->extensions, TW_EXTENSION_CERTIFICATES, &size);
     return tw_gate_check(gate, &conn->link.tls.id, bytes, size, &conn->certs, err);

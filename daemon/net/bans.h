@@ -44,7 +44,7 @@ struct tw_ban {
 /* A host from which a banned node came. Not kept across restarts. */
 struct tw_host_ban {
     struct tw_id id;  /* the banned node */
-    uint64_t until_s; /* 0: the row is free */
+    uint64_t until_s; /* 0 = the row is free */
     struct sockaddr_storage host;
 };
 

@@ -47,7 +47,7 @@ void tw_dial_history_configure(struct tw_dial_history *history, const char *addr
 const struct tw_dial_row *tw_dial_history_find(const struct tw_dial_history *history,
                                                const char *address);
 
-/* Why a dial failed. */
+/* Cause of a failed dial, with the sentence for people. */
 struct tw_dial_failure {
     enum tw_dial_cause cause;
     const char *sentence;

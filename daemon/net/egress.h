@@ -13,8 +13,8 @@
 #include "base/status.h"
 
 struct tw_egress {
-    char interface[IF_NAMESIZE]; /* empty: any */
-    bool has_v4, has_v6;         /* neither: any */
+    char interface[IF_NAMESIZE]; /* "" = any interface */
+    bool has_v4, has_v6;         /* source addresses that are set; if none, any */
     struct sockaddr_storage v4, v6;
 };
 

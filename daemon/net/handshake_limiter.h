@@ -35,7 +35,7 @@ enum {
 
 struct tw_handshake_limiter_row {
     uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES]; /* IPv4 is stored as ::ffff:a.b.c.d */
-    uint64_t used_us;                                  /* 0: the row is free */
+    uint64_t used_us;                                  /* 0 = the row is free */
     struct tw_rate rate;
 };
 

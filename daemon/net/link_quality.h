@@ -49,8 +49,8 @@ struct tw_link_quality_peer {
     uint64_t linked_us, known_us; /* time linked, and time since the peer is known; both decay */
     uint32_t breaks_milli;        /* breaks of the link, in thousandths; halved each hour */
     uint64_t faded_us;            /* time of the last decay */
-    uint32_t rtt_us;              /* 0: unknown */
-    uint64_t in_bytes_s, out_bytes_s; /* 0: unknown */
+    uint32_t rtt_us;              /* 0 = unknown */
+    uint64_t in_bytes_s, out_bytes_s; /* 0 = unknown */
     uint32_t in_count;                /* number of measured transfers from this peer */
     bool has_loss;
     uint32_t loss_ppm;              /* share of our segments that were lost */

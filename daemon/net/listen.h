@@ -13,7 +13,7 @@
 
 struct tw_listener {
     uv_tcp_t tcp;  /* first member, so that a uv_tcp_t can be cast; tcp.data is the owner's */
-    uint16_t port; /* port really bound */
+    uint16_t port; /* port that is bound */
     int family;
     bool is_open, is_loopback, is_wildcard;
     bool is_absent;  /* [::] on a machine without IPv6: nothing to listen on, not an error */

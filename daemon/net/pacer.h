@@ -68,7 +68,7 @@ struct tw_pacer {
     uint64_t told_bytes_per_s;  /* PACED: limit for the kernel */
 
     bool has_window;
-    uint64_t window_us, window_bytes; /* start of the window */
+    uint64_t window_us, window_bytes; /* start of the window: time, bytes delivered */
     uint32_t window_queue_us;         /* shortest delay by the queue in the window */
     uint32_t base_us,
         next_base_us; /* shortest round trips: before the last probe (0 = none), and since it */

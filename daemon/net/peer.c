@@ -63,7 +63,8 @@ void tw_peer_address(const struct tw_conn *conn, const struct tw_hello *hello,
                      char address[TW_ADDR_BYTES]) {
     struct tw_member_row record = {.id = hello->id};
     record_learn(conn, hello, &record);
-    const char *seen = conn->is_relayed ? "" : conn->link.address; /* not the relay's */
+    const char *seen =
+        conn->is_relayed ? "" : conn->link.address; /* the relay's address is not the node's */
     (void)snprintf(address, TW_ADDR_BYTES, "%s",
                    record.addrs[0][0] != '\0' ? record.addrs[0] : seen);
 }

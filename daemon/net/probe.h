@@ -26,11 +26,11 @@ enum tw_probe_stage {
 
 struct tw_probe_question {
     const char *address;              /* host:port */
-    const struct tw_id *expected;     /* or NULL */
+    const struct tw_id *expected;     /* id that the node must have, or NULL */
     const struct tw_tls_context *tls; /* context with the identity whose id is in `hello` */
     struct tw_hello hello;            /* role TW_ROLE_PROBE, id and run; the proof is added later */
-    const struct tw_secret *secret;   /* NULL: `open` run */
-    const struct tw_egress *egress;   /* NULL: any */
+    const struct tw_secret *secret;   /* NULL = `open` run */
+    const struct tw_egress *egress;   /* NULL = no restriction */
     bool is_stranger;                 /* no secret to prove: TLS is the last stage, without HELLO */
     uint64_t patience_us;             /* time limit per stage and address; 0 = 5 s */
 };

@@ -219,7 +219,7 @@ static void lane_dial(struct tw_transport *t, struct tw_punch *punch, unsigned i
     conn->punch = (int)(2 * (punch - t->punches) + i);
     conn->is_dialled = true;
     conn->remote = lane->to;
-    conn->deadline_us = UINT64_MAX; /* the punch has one */
+    conn->deadline_us = UINT64_MAX; /* the punch has a deadline */
     conn->connect.data = conn;
     lane->conn = conn;
     int code = uv_tcp_bind(&conn->link.tcp, (const struct sockaddr *)&lane->from, 0);

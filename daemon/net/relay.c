@@ -161,7 +161,7 @@ static void caller_take(struct tw_conn *conn, const uint8_t *token, const struct
     memcpy(pipe->token, token, sizeof(pipe->token));
     pipe->ends[0] = conn;
     conn->pipe = at;
-    conn->deadline_us = UINT64_MAX; /* the pipe has one */
+    conn->deadline_us = UINT64_MAX; /* the pipe has a deadline */
     memset(&message, 0, sizeof(message));
     message.kind = TW_MSG_RELAY_CALL;
     message.u.relay_call.from = *caller;

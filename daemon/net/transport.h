@@ -170,7 +170,7 @@ struct tw_transport_config {
 
     char listen[TW_LISTEN_MAX][TW_ADDR_BYTES];   /* addresses to listen on, such as "127.0.0.1:4300"
                                                     or "[::]:4300"; port 0 = any port */
-    uint32_t listen_count;                       /* 0: only dials */
+    uint32_t listen_count;                       /* 0 = this node only dials */
     char advertise[TW_ADDRS_MAX][TW_ADDR_BYTES]; /* announced addresses, empty after the last; if
                                                     none: those listened on, and for wildcards the
                                                     addresses from which this machine dials the
@@ -287,7 +287,7 @@ struct tw_relay_info {
     bool is_on;
     uint64_t bytes_per_s;    /* cap in force; 0 = none */
     uint64_t bytes, refused; /* relayed bytes and refused calls since the start */
-    uint32_t pipes, calls;   /* open now */
+    uint32_t pipes, calls;   /* pipes that are open, calls that are waiting */
 };
 struct tw_relay_info tw_transport_relay(const struct tw_transport *transport);
 
@@ -338,7 +338,7 @@ struct tw_peer_net {
     bool is_punched;    /* both nodes dialled at the same time (hole punching) */
     bool has_bulk;
     uint32_t boot;
-    uint64_t features;                /* bits of extension.h */
+    uint64_t features;                /* feature bits of extension.h */
     char software[TW_SOFTWARE_BYTES]; /* name of the peer's program, as it announced; or "" */
     struct tw_traffic control, bulk;  /* traffic since peer_up, handshakes included */
     uint32_t chunks_queued, background_queued;

@@ -94,21 +94,21 @@ struct tw_dialling {
                          machine or to a link-local address */
     bool is_awaiting; /* this dial waits until another connection links this node to `id` */
     struct tw_id expected, id;
-    uint8_t ticket_id[TW_TICKET_ID_BYTES], ticket_key[TW_TICKET_KEY_BYTES]; /* ticket of a guest */
-    struct tw_call call;                                                    /* role relay */
+    uint8_t ticket_id[TW_TICKET_ID_BYTES], ticket_key[TW_TICKET_KEY_BYTES]; /* guest: its ticket */
+    struct tw_call call; /* if the role is relay */
     /* Role probe of tw_transport_observe: token of the PUNCH to ask for, or 0. */
     uint64_t ask_token;
     uint16_t from_port; /* local port to dial from; 0 = any */
     struct tw_race race;
     uint64_t deadline_us;
-    struct tw_conn *conns[TW_DIAL_CANDIDATES_MAX]; /* running connections */
+    struct tw_conn *conns[TW_DIAL_CANDIDATES_MAX]; /* connections in progress */
     /* When over: cause of the failure, where the status is not specific enough. */
     enum tw_dial_cause cause;
-    struct tw_error result; /* when over */
+    struct tw_error result; /* valid when over */
 };
 
 struct tw_chunk_ring {
-    struct tw_chunk *chunks; /* (capacity) */
+    struct tw_chunk *chunks; /* array of `capacity` chunks */
     uint32_t capacity, begin, count;
 };
 
@@ -145,14 +145,14 @@ struct tw_slot {
     bool is_dialled;
     bool is_relayed;
     bool is_punched;
-    struct tw_id relay; /* is_relayed */
+    struct tw_id relay; /* id of the relay, if is_relayed */
     uint8_t tag[TW_LINK_TAG_BYTES];
     uint64_t bulk_retry_us;    /* if this node dialled the peer: time of the next try for a bulk
                                   connection; UINT64_MAX = none planned */
     uint64_t bulk_deadline_us; /* time by which the peer must have a bulk connection */
     struct tw_error bulk_error;
     struct tw_certs certs;  /* certificates that admitted the peer, in runs with an owner */
-    struct tw_error reason; /* set when ENDING */
+    struct tw_error reason; /* why it ends, if ENDING */
     bool needs_pump; /* a connection was resumed: frames buffered for it are to be delivered */
     struct tw_rate messages;
     struct tw_rate calls;   /* rate of calls that this peer makes through us */
@@ -172,8 +172,8 @@ struct tw_pipe {
     struct tw_conn *ends[2]; /* connections of the caller and of the called node */
     uint64_t deadline_us;    /* CALLING: time at which the pipe is given up */
     uint64_t bytes;          /* bytes sent, both directions together */
-    bool was_open;           /* ENDED */
-    struct tw_error reason;  /* ENDED */
+    bool was_open;           /* if ENDED */
+    struct tw_error reason;  /* if ENDED */
 };
 
 /* One of the two connections that a punch tries to make through the NATs. */
@@ -191,7 +191,7 @@ struct tw_punch {
     bool is_used, is_client;
     struct tw_id id;
     uint64_t until_us;
-    struct tw_lane lanes[2]; /* control, bulk */
+    struct tw_lane lanes[2]; /* control lane, bulk lane */
 };
 
 /* Optional content of HELLO; NULL or 0 = not sent. */
@@ -210,7 +210,7 @@ struct tw_held {
     struct tw_hello hello;
 };
 
-enum { TW_HELD_MAX = 8 }; /* full: AGAIN */
+enum { TW_HELD_MAX = 8 }; /* if all are used, newcomers get TW_AGAIN */
 
 struct tw_transport {
     struct tw_transport_config config;

@@ -6,7 +6,7 @@
 
 enum { ROWS = sizeof(((struct tw_twins *)0)->rows) / sizeof(struct tw_twin_row) };
 
-/* ROWS: none. */
+/* Returns the index of the row, or ROWS if there is none. */
 static unsigned row_at(const struct tw_twins *twins, const struct tw_id *id) {
     unsigned at = 0;
     while (at < ROWS && !tw_id_equal(&twins->rows[at].id, id)) at++;

@@ -15,18 +15,18 @@ enum {
     ASK_US = 60 * 1000 * 1000, /* time between two requests for a renewal */
 };
 
-/* Tells whether a file was replaced: it then has another stamp. */
+/* Identifies a version of a file: a replaced file has another stamp. */
 struct stamp {
     uint64_t node, size, at_ns;
 };
 
-/* Writes the files, on a thread. */
+/* Files to write on a thread, and the results. */
 struct save {
     bool is_saving, has_list, has_certs, has_recall;
     struct tw_revoked list;
     struct tw_certs old, certs;
     struct tw_recall recall;
-    struct tw_id lineage; /* this node's at the time of the recall */
+    struct tw_id lineage; /* this node's lineage at the time of the recall */
     enum tw_status list_status, certs_status, recall_status;
     struct tw_error list_err, certs_err, recall_err;
     uv_work_t work;
@@ -34,11 +34,11 @@ struct save {
 
 struct tw_daemon_admission {
     uint64_t due_us, ask_due_us;
-    uint16_t ask_next; /* peer number + 1 of the peer that was last asked for a renewal; 0: none */
-    uint16_t asked;    /* peer number + 1 of the peer that has yet to answer; 0: none */
+    uint16_t ask_next; /* peer number + 1 of the peer last asked for a renewal; 0 = none */
+    uint16_t asked;    /* peer number + 1 of the peer that has yet to answer; 0 = none */
     struct stamp cert, list, recall; /* stamps of the files when they were read */
     bool is_late;                    /* it was logged that the certificate expires soon */
-    /* the file must be written again after the write under way */
+    /* files to write again after the write in progress */
     bool wants_list, wants_certs, wants_recall;
     struct tw_certs known; /* content of the certificate file, as last read or written */
     struct save save;
@@ -46,7 +46,7 @@ struct tw_daemon_admission {
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-/* The lineage comes first: once the recall is on disk, a start obeys it. */
+/* Saves the refused lineage first: once the recall itself is on disk, the next start obeys it. */
 static enum tw_status save_recall(const struct tw_daemon *daemon, struct save *save) {
     TW_TRY(tw_setup_refuse(daemon->setup, &save->lineage, &save->recall_err));
     return tw_recall_save_newer(daemon->setup->config.node.state_dir, &save->recall,
@@ -67,7 +67,8 @@ static void on_save_work(uv_work_t *work) {
 
 static void save_begin(struct tw_daemon *daemon);
 
-/* The recall is on disk: begins anew with it. */
+/* Restarts the daemon, which then obeys the recall on disk. Returns false if the recall could not
+ * be saved. */
 static bool obey_recall(struct tw_daemon *daemon) {
     const struct save *save = &daemon->admission->save;
     if (save->recall_status != TW_OK && save->recall_status != TW_AGAIN) {
@@ -80,7 +81,7 @@ static bool obey_recall(struct tw_daemon *daemon) {
     return true;
 }
 
-/* TW_AGAIN: a person replaced the file during the write. The next tick reads it. */
+/* TW_AGAIN means that a person replaced the file during the write. The next tick reads it. */
 static void on_save_done(uv_work_t *work, int status) {
     struct tw_daemon *daemon = work->data;
     struct save *save = &daemon->admission->save;
@@ -139,7 +140,8 @@ void tw_daemon_admission_peer_up(struct tw_daemon *daemon, uint16_t peer) {
     if (daemon->setup->gate.recall.version > 0) send_recall(daemon, peer);
 }
 
-/* Sends a newer list to every peer, also to revoked ones, before their links are closed. */
+/* Sends a newer list to every peer but `from`, then closes the links of revoked nodes. They receive
+ * the list first. */
 static void spread_list(struct tw_daemon *daemon, uint16_t from) {
     const struct tw_revoked *list = &daemon->setup->gate.revoked;
     tw_daemon_note(daemon, TW_LOG_INFO, "revocations", "list=%llu nodes=%u run_paused=%d",
@@ -174,7 +176,7 @@ bool tw_daemon_admission_is_paused(const struct tw_daemon *daemon) {
 
 /* ---- recalls ------------------------------------------------------------------------------- */
 
-/* Passes a newer recall on, and begins anew once it is on disk. */
+/* Passes a newer recall on to every peer but `from`. Once it is on disk, the daemon restarts. */
 static void spread_recall(struct tw_daemon *daemon, uint16_t from) {
     const struct tw_recall *recall = &daemon->setup->gate.recall;
     char lineage[9];
@@ -196,7 +198,7 @@ static void take_recall(struct tw_daemon *daemon, uint16_t peer, const struct tw
     const enum tw_status status =
         tw_gate_recall(&daemon->setup->gate, frame->body, frame->body_bytes, &err);
     if (status == TW_AGAIN) return;
-    if (status != TW_OK) { /* an honest peer would have verified it before sending it */
+    if (status != TW_OK) { /* an honest peer would have verified the recall before sending it */
         tw_transport_blame(daemon->transport, peer, TW_PROTO, err.message);
         return;
     }
@@ -234,15 +236,15 @@ static void give_renewal(struct tw_daemon *daemon, uint16_t peer) {
 static void take_renewal(struct tw_daemon *daemon, uint16_t peer, const struct tw_frame *frame) {
     struct tw_error err = {0};
     struct tw_gate *gate = &daemon->setup->gate;
-    if (daemon->admission->asked != peer + 1) return; /* not requested */
+    if (daemon->admission->asked != peer + 1) return; /* this node did not ask */
     daemon->admission->asked = 0;
     const enum tw_status status = tw_gate_take(gate, frame->body, frame->body_bytes, &err);
     if (status == TW_PROTO) {
         tw_transport_blame(daemon->transport, peer, status, err.message);
         return;
     }
-    if (status != TW_OK) { /* a node rejects our certificate if its clock or its revocation list
-                              differs: ask the next peer */
+    if (status != TW_OK) { /* a certificate is rejected if this node's clock or revocation list
+                              differs from the signer's: ask the next peer */
         tw_daemon_note(daemon, TW_LOG_WARN, "renewal_refused", "text=\"%s\"", err.message);
         return;
     }
@@ -251,7 +253,7 @@ static void take_renewal(struct tw_daemon *daemon, uint16_t peer, const struct t
     note_certs(daemon);
 }
 
-/* Asks each peer that may admit in turn, until the certificate is renewed. */
+/* Asks one peer after another that may admit nodes, until the certificate is renewed. */
 static void ask_renewal(struct tw_daemon *daemon, uint64_t now_us) {
     if (now_us < daemon->admission->ask_due_us || !tw_gate_is_due(&daemon->setup->gate)) return;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
@@ -303,7 +305,7 @@ void tw_daemon_admission_peer_down(struct tw_daemon *daemon, uint16_t peer) {
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-/* All zero when there is no file. */
+/* Returns the stamp of a file, all zeros if there is no file. */
 static struct stamp read_stamp(const struct tw_daemon *daemon, const char *name) {
     struct stat about;
     char path[TW_PATH_BYTES + 32];
@@ -315,7 +317,7 @@ static struct stamp read_stamp(const struct tw_daemon *daemon, const char *name)
                                    (uint64_t)about.st_mtim.tv_nsec};
 }
 
-/* The file was replaced since the last look. */
+/* Returns true if the file was replaced since the last call. */
 static bool take_stamp(struct tw_daemon *daemon, const char *name, struct stamp *last) {
     const struct stamp now = read_stamp(daemon, name);
     const bool is_same =
@@ -367,7 +369,7 @@ void tw_daemon_admission_tick(struct tw_daemon *daemon, uint64_t now_us) {
     if (!daemon->setup->has_gate || daemon->transport == NULL || now_us < daemon->admission->due_us)
         return;
     daemon->admission->due_us = now_us + LOOK_US;
-    /* During a write, the state in memory is newer than the files. */
+    /* While a write is in progress, the state in memory is newer than the files. */
     if (!daemon->admission->save.is_saving && take_stamps(daemon)) read_files(daemon);
     tw_transport_review(daemon->transport);
     ask_renewal(daemon, now_us);

@@ -13,26 +13,27 @@
 #include "daemon/node/samples.h"
 #include "daemon/workerlink/worker_host.h"
 
-/* Fraction of a link's rate that contributions may use. The other half is left to results and
- * other traffic, which must not wait behind contributions. */
+/* Share of a link's rate that contributions may use. The rest is left to results and other traffic,
+ * which must not wait behind contributions. */
 #define LINE_SHARE 0.5
-#define FADE 0.9 /* factor that shrinks the older sums at each contribution */
+#define FADE 0.9 /* factor on the older sums at each contribution */
 
 enum { SECOND_US = 1000 * 1000 };
 
 struct tw_daemon_budget {
     struct tw_allowance allowance;
-    uint64_t granted_round;  /* round that was granted bytes last, + 1 */
-    uint64_t own_parts;      /* set of parts of that round that this node owns */
-    uint64_t left_out_round; /* newest round without a contribution for lack of budget, + 1 */
+    uint64_t granted_round;  /* 1 + the round that was last granted bytes */
+    uint64_t own_parts;      /* bit set of the parts of that round that this node owns */
+    uint64_t left_out_round; /* 1 + the newest round without a contribution for lack of budget */
     uint64_t rounds_left_out;
-    double bytes, elements; /* bytes and elements contributed to other nodes lately (fading sums) */
+    double bytes, elements; /* fading sums of the bytes and elements contributed to other nodes */
     double rungs[TW_AUTO_RUNGS];
 };
 
 /* ---- how long there is ----------------------------------------------------------------------- */
 
-/* Time between two rounds: measured, or computed from this node's speed; 0 if neither is known. */
+/* Returns the time between two rounds: measured, or computed from this node's speed, or 0 if
+ * neither is known. */
 static uint64_t round_us(const struct tw_daemon *daemon) {
     const struct tw_run *run = &daemon->setup->run;
     const uint32_t fragments = daemon->setup->layout.fragments_count;
@@ -44,7 +45,7 @@ static uint64_t round_us(const struct tw_daemon *daemon) {
     return speed > 0.0 ? (uint64_t)(tokens / speed * SECOND_US) : 0;
 }
 
-/* Bytes of one contribution that a link of this rate can carry. */
+/* Returns how many bytes of contribution a link of this rate can carry in `passed_us`. */
 static uint64_t line_max(uint64_t bytes_per_s, uint64_t passed_us) {
     if (bytes_per_s == 0 || passed_us == 0) return UINT64_MAX;
     return (uint64_t)(LINE_SHARE * (double)bytes_per_s * (double)passed_us / SECOND_US);
@@ -63,15 +64,15 @@ static uint64_t link_max(const struct tw_daemon *daemon, const struct tw_id *id,
 
 /* ---- granting -------------------------------------------------------------------------------- */
 
-/* A contribution to be granted: the parts that are sent, and the members of the action to set. */
+/* A contribution to be granted: the parts to send, and the fields of the action to set. */
 struct wanted {
-    uint64_t round, elements; /* elements: number of elements of the whole fragment */
+    uint64_t round, elements; /* elements of the whole fragment */
     uint32_t parts_count;
     struct tw_allowance_part parts[TW_PARTS_MAX];
     uint64_t *to[TW_PARTS_MAX];
-    uint64_t own_parts; /* set of parts that this node owns */
+    uint64_t own_parts; /* bit set of the parts that this node owns */
     uint64_t least, usual;
-    uint64_t besides; /* bytes that are sent beside the contribution */
+    uint64_t besides; /* bytes sent in addition to the contribution */
 };
 
 static uint64_t usual_bytes(const struct tw_daemon *daemon, uint64_t elements) {
@@ -93,8 +94,8 @@ static void add_part(const struct tw_daemon *daemon, struct wanted *wanted, uint
         (struct tw_allowance_part){.elements = elements, .link_max = link_bytes};
 }
 
-/* In pairs Delta is sent together with the anchor, which takes a byte per element. A monthly budget
- * also counts the partner's anchor that arrives. */
+/* In pairs Delta is sent together with the anchor, which needs a byte per element. A monthly budget
+ * also counts the anchor that the partner sends. */
 static void want_pair(const struct tw_daemon *daemon, struct wanted *wanted, uint64_t elements,
                       uint64_t link_bytes, uint64_t *to) {
     add_part(daemon, wanted, elements, link_bytes > elements ? link_bytes - elements : 0, to);
@@ -132,8 +133,8 @@ static bool ask_allowance(struct tw_daemon *daemon, const struct wanted *wanted,
     return tw_allowance_ask(&daemon->budget->allowance, &ask, bytes_max);
 }
 
-/* In pairs the core must know beforehand that the budget is too small, because a partner would wait
- * in vain. The size of an average fragment is compared with the budget. */
+/* In pairs the core must be told beforehand that the budget is too small, or a partner would wait
+ * in vain. The budget is compared with an average fragment. */
 static void note_short(struct tw_daemon *daemon) {
     const struct tw_layout *layout = &daemon->setup->layout;
     struct wanted wanted = {.round = 0};
@@ -157,8 +158,8 @@ void tw_daemon_budget_tick(struct tw_daemon *daemon, uint64_t now_us) {
     if (daemon->setup->run.sync.topology == TW_TOPOLOGY_PAIR) note_short(daemon);
 }
 
-/* Gives the core the answer of a worker that cannot encode. The core asks again later, and other
- * nodes do not wait. */
+/* Answers the core's ENCODE as a worker that cannot encode would. The core asks again later, and
+ * other nodes do not wait. */
 static void leave_out(struct tw_daemon *daemon, uint64_t round) {
     const struct tw_event event = {.kind = TW_EV_ENCODED, .u.encoded.round = round};
     struct tw_daemon_budget *budget = daemon->budget;
@@ -196,7 +197,7 @@ bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action) 
             leave_out(daemon, wanted.round);
             return false;
         }
-        /* last round of the run: the final anchor should contain this node's work */
+        /* in the last round of the run: the final anchor should contain this node's work */
         bytes_max = wanted.least;
     }
     tw_log(TW_LOG_DEBUG, "granted",
@@ -208,13 +209,14 @@ bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action) 
     budget->own_parts = wanted.own_parts;
     const uint64_t line = line_max(tw_daemon_caps_upload(daemon), passed_us);
     if (line < bytes_max) bytes_max = line;
-    /* More than the usual number of bits improves nothing, so the rest of a larger budget stays
+    /* More bits than the codec's usual number improve nothing, so the rest of a larger budget stays
      * unused. */
     if (wanted.usual < bytes_max) bytes_max = wanted.usual;
     tw_allowance_deal(wanted.parts, wanted.parts_count, bytes_max);
     for (uint32_t k = 0; k < wanted.parts_count; k++) {
         const struct tw_allowance_part *part = &wanted.parts[k];
-        /* If the usual bits fit, no limit is set, because the codec is faster without a search. */
+        /* If the usual number of bits fits, no limit is set: without one the codec need not search,
+         * which is faster. */
         if (part->bytes_max + 1 >= usual_bytes(daemon, part->elements)) continue;
         *wanted.to[k] = part->bytes_max > 0 ? part->bytes_max : 1;
     }

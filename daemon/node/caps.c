@@ -15,7 +15,7 @@
 enum {
     LOOK_US = 1000 * 1000,
     SAVE_US = 60 * 1000 * 1000,
-    STRANGERS_SHARE = 300, /* strangers may use a 300th of a monthly quota in a day */
+    STRANGERS_SHARE = 300, /* strangers may use 1/300 of a monthly quota per day */
     STRANGERS_BYTES_MIN = 1 << 20,
 };
 
@@ -24,14 +24,14 @@ enum rest { REST_NONE, REST_PAUSE, REST_HOURS, REST_QUOTA };
 static const char *const REST_NAMES[] = {"none", "pause", "hours", "quota"};
 
 struct tw_daemon_caps {
-    struct tw_rate download; /* download cap, shared with the core and the fetcher */
+    struct tw_rate download; /* download cap, also spent by the core and the fetcher */
     bool has_upload_limit, has_download_limit;
     uint64_t upload_limit, download_limit; /* caps set by `thinwire limit`, bytes/s */
-    uint64_t upload_now, download_now;     /* caps in force, bytes/s; 0: no cap */
+    uint64_t upload_now, download_now;     /* caps in force, bytes/s; 0 = no cap */
     struct tw_hours_now now;
-    enum rest rest; /* why the links rest */
+    enum rest rest; /* why the links are suspended */
     struct tw_quota quota, saving;
-    uint64_t seen_bytes, seen_rest; /* totals of the transport at the last tick */
+    uint64_t seen_bytes, seen_rest; /* transport's totals at the last tick */
     uint64_t seen_strangers;        /* bytes of strangers at the last tick */
     bool are_strangers_out;
     uint64_t look_due_us, save_due_us;
@@ -47,7 +47,7 @@ struct tw_daemon_caps {
 uint32_t tw_daemon_caps_minute_of_day(void) {
     const time_t now = time(NULL);
     struct tm local = {0};
-    tzset(); /* the time zone may have changed since */
+    tzset(); /* reads the time zone again, which may have changed */
     if (localtime_r(&now, &local) == NULL) return 0;
     return (uint32_t)(local.tm_hour * 60 + local.tm_min);
 }
@@ -70,7 +70,7 @@ static void begin_rest(struct tw_daemon *daemon, enum rest rest) {
         (void)snprintf(sentence, sizeof(sentence), "network.hours keeps it off until %02u:%02u",
                        until / 60, until % 60);
     }
-    /* Peers that receive LEAVE do not wait for this node. */
+    /* LEAVE tells the peers not to wait for this node. */
     memset(&message, 0, sizeof(message));
     message.kind = TW_MSG_LEAVE;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
@@ -151,8 +151,8 @@ static void save_quota(struct tw_daemon *daemon, uint64_t now_us) {
     TW_ASSERT(uv_queue_work(&daemon->loop, &caps->work, on_save_work, on_save_done) == 0);
 }
 
-/* Strangers must not use up the quota: that would end the links for a month. They have a share of
- * their own outside of it, a day. `bytes` falls when strangers become members. */
+/* Strangers must not use up the quota: that would end the links for a month. They have a separate
+ * daily share, which the quota does not count. `bytes` decreases when strangers become members. */
 static void look_at_strangers(struct tw_daemon *daemon, uint64_t bytes) {
     struct tw_daemon_caps *caps = daemon->caps;
     const uint64_t quota = daemon->setup->config.network.quota_bytes;
@@ -189,8 +189,9 @@ void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us) {
     look_at_strangers(daemon, tw_quota_line_bytes(of_strangers));
     tw_quota_add(&caps->quota, tw_quota_month((int64_t)time(NULL)), both - caps->seen_bytes);
     caps->seen_bytes = both;
-    /* Chunks were charged when they were requested. All other bytes of members are charged on
-     * arrival, unasked chunks too. Strangers must not use up the members' share. */
+    /* Chunks were charged when they were requested. All other bytes from members are charged on
+     * arrival, even unrequested chunks. Bytes of strangers are not charged: they must not use up
+     * the members' share. */
     const uint64_t paid = daemon->counts.asked_in_bytes + strangers.bytes_in;
     const uint64_t rest = all.bytes_in > paid ? all.bytes_in - paid : 0;
     if (rest > caps->seen_rest) tw_rate_owe(&caps->download, rest - caps->seen_rest, now_us);
@@ -225,7 +226,7 @@ void tw_daemon_caps_close(struct tw_daemon *daemon) {
     const struct tw_file_ops *ops = tw_file_system();
     struct tw_daemon_caps *caps = daemon->caps;
     struct tw_error err = {0};
-    if (caps->is_saving) return; /* a write is under way already */
+    if (caps->is_saving) return; /* a write is still in progress */
     if (tw_quota_save(&caps->quota, ops, caps->dir, &err) != TW_OK)
         tw_log(TW_LOG_WARN, "traffic_not_saved", "text=\"%s\"", err.message);
 }

@@ -1,18 +1,18 @@
-/* caps.h - how much of the line this node may use now: rate caps, hours of the day, and the quota
- * of the month.
+/* caps.h - how much of the internet connection this node may use now: rate caps, hours of the day,
+ * and the quota of the month.
  *
- * The upload cap is `network.upload`, or the rate of the last `thinwire limit`. An hour with a rate
- * of its own lowers it. Downloads have the same two caps. A download is paid for when its chunks
- * are requested (base/rate.h, in the core and in the fetcher), so that the requests under way stay
- * within the cap.
+ * The upload cap is `network.upload`, or the rate of the last `thinwire limit`. `network.hours` may
+ * set a lower rate at some hours. Downloads have the same kinds of caps. A download is charged when
+ * its chunks are requested (base/rate.h, in the core and in the fetcher), so that the chunks in
+ * flight stay within the cap.
  *
  * The quota does not count the bytes of strangers: hosts that have proved no right to be in the
- * run. Each day they may use another 300th of the monthly quota, at least 1 MiB. When that is used
- * up, only hosts that members came from may connect until the day is over.
+ * run. Each day they may use another 1/300 of the monthly quota, at least 1 MiB. When that is used
+ * up, only hosts from which members were admitted may connect until the day is over.
  *
- * In hours that are off, when the quota is used up, and while a pause has given the worker's memory
- * back (a node without a worker would hold up the votes of its group), the links rest: this node
- * says goodbye to its peers, neither dials nor accepts, and trains alone, as it does when the
+ * All links are suspended in hours that are off, when the quota is used up, and while a pause has
+ * given the worker's memory back: a node without a worker would hold up the votes of its group. The
+ * node then says goodbye to its peers, neither dials nor accepts, and trains alone, as when the
  * network is down. */
 #ifndef TW_DAEMON_NODE_CAPS_H
 #define TW_DAEMON_NODE_CAPS_H
@@ -22,24 +22,25 @@
 struct tw_rate;
 struct tw_status_view;
 
-/* Loads the quota. TW_IO if STATE_DIR cannot be read. */
+/* Loads the quota. Returns TW_IO if STATE_DIR cannot be read. */
 enum tw_status tw_daemon_caps_open(struct tw_daemon *daemon, struct tw_error *err);
-/* The minute of the day by the clock of this machine, for hours.h. */
+/* Returns the minute of the day by the clock of this machine, for hours.h. */
 uint32_t tw_daemon_caps_minute_of_day(void);
-/* Computes the caps from the configuration, `thinwire limit` and the time of day, and puts them in
- * force. */
+/* Computes the caps from the configuration, `thinwire limit` and the time of day, and applies them.
+ */
 void tw_daemon_caps_apply(struct tw_daemon *daemon);
-/* Sets the caps to values such as "5mbit" or "off"; NULL keeps a cap. *answer gets the sentence for
- * the user, also on success. */
+/* Sets the caps to values such as "5mbit" or "off"; NULL keeps a cap. Also on success, *answer gets
+ * the sentence for the user. */
 enum tw_status tw_daemon_caps_limit(struct tw_daemon *daemon, const char *upload,
                                     const char *download, struct tw_error *answer);
 void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us);
 
-/* The download cap, from which requests for chunks are paid. Valid until tw_daemon_caps_free. */
+/* Returns the download cap, from which requests for chunks are charged. Valid until
+ * tw_daemon_caps_free. */
 struct tw_rate *tw_daemon_caps_download(const struct tw_daemon *daemon);
-/* The upload cap in force in bytes/s; 0: no cap. */
+/* Returns the upload cap in force in bytes/s, 0 = no cap. */
 uint64_t tw_daemon_caps_upload(const struct tw_daemon *daemon);
-/* True while the links rest: nothing may be dialled. */
+/* Returns true while the links are suspended: nothing may be dialled then. */
 bool tw_daemon_caps_is_resting(const struct tw_daemon *daemon);
 
 void tw_daemon_caps_fill(const struct tw_daemon *daemon, struct tw_status_view *view);

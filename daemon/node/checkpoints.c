@@ -16,15 +16,15 @@
 #include "daemon/workerlink/worker_host.h"
 
 enum {
-    REQUESTS_MAX = 16, /* API requests that wait for one checkpoint */
+    REQUESTS_MAX = 16, /* API requests that may wait for one checkpoint */
     SNAPSHOT_WAIT_US = 10 * 1000 * 1000,
 };
 
 enum stage {
     STAGE_IDLE,
     STAGE_SNAPSHOT, /* the worker was asked for a snapshot */
-    STAGE_FREEZE,   /* waiting until no change of (phi, u) is under way */
-    STAGE_COPY,     /* thread: memory to memory; left out without snapshots */
+    STAGE_FREEZE,   /* waiting until (phi, u) is not being changed */
+    STAGE_COPY,     /* thread: memory to memory; skipped without snapshots */
     STAGE_WRITE,    /* thread: memory to disk */
 };
 
@@ -38,33 +38,33 @@ struct mark {
 
 struct tw_daemon_checkpoints {
     struct tw_checkpoint *files; /* owned */
-    struct mark newest;          /* on disk */
-    uint32_t newest_file;        /* its tw_checkpoint_file_name */
+    struct mark newest;          /* newest generation on disk */
+    uint32_t newest_file;        /* file number of `newest`, for tw_checkpoint_file_name */
     struct tw_generations generations;
-    uint64_t work_saved; /* work_of at the newest save */
+    uint64_t work_saved; /* result of work_of at the newest save */
     uint64_t frozen_us;  /* time of the state that is being saved */
     enum stage stage;
-    bool is_wanted_again; /* requested while another one was under way */
+    bool is_wanted_again; /* another checkpoint was requested during this one */
     uint64_t due_us;      /* time of the next periodic checkpoint */
     uint64_t wait_until_us;
     uint32_t requests_count;
-    uint32_t requests[REQUESTS_MAX]; /* API requests that the checkpoint under way will answer */
+    uint32_t requests[REQUESTS_MAX]; /* API requests that the checkpoint in progress will answer */
     uint32_t next_requests_count;
-    uint32_t next_requests[REQUESTS_MAX]; /* API requests that the checkpoint after the present one
-                                             will answer */
+    /* API requests that the checkpoint after it will answer. */
+    uint32_t next_requests[REQUESTS_MAX];
     bool has_live;
-    uint8_t *copy; /* phi, u, snapshot; exists from COPY to the end of WRITE; NULL: (phi, u) stay
-                      frozen until then, and are written from the shared memory */
+    uint8_t *copy; /* phi, u and the snapshot, from COPY to the end of WRITE. If NULL, (phi, u)
+                      stays frozen that long and is written from the shared memory */
     struct tw_snapshot_slot slot;
     struct tw_checkpoint_state state;
     enum tw_status status;
     struct tw_error err;
     uv_work_t work;
-    struct tw_file_ops disk; /* file functions that also count progress in daemon->moved */
-    uint64_t noted_us;       /* when the service manager was last told that loading goes on */
+    struct tw_file_ops disk; /* file functions that also add to daemon->moved */
+    uint64_t noted_us;       /* time of the last report of loading to the service manager */
     bool has_position;
     struct tw_position position; /* position of the loaded checkpoint */
-    /* the newest checkpoint on disk */
+    /* properties of the newest checkpoint on disk */
     uint64_t step, at_us, bytes;
     bool has_step;
     char error[TW_VIEW_TEXT_BYTES];
@@ -74,14 +74,14 @@ struct tw_daemon_checkpoints {
 
 enum { NOTIFY_US = 5 * 1000 * 1000 };
 
-/* Counts progress: a large checkpoint on a slow disk takes long, and the daemon gives up only if no
- * byte moves. */
+/* Counts progress. Writing a large checkpoint to a slow disk takes long, and the daemon gives up
+ * only if no byte moves. */
 static void count_moved(struct tw_daemon *daemon, int64_t bytes) {
     if (bytes > 0) atomic_fetch_add(&daemon->moved, (uint64_t)bytes);
 }
 
-/* Reports the loading to the service manager, which would otherwise give up: loading blocks the
- * loop. */
+/* Tells the service manager that loading goes on. Loading blocks the loop, and the service manager
+ * would otherwise give up. */
 static void note_loading(struct tw_daemon *daemon) {
     const uint64_t now_us = tw_daemon_now_us();
     if (now_us - daemon->checkpoints->noted_us < NOTIFY_US) return;
@@ -91,8 +91,8 @@ static void note_loading(struct tw_daemon *daemon) {
               (unsigned long long)(atomic_load(&daemon->moved) >> 20));
 }
 
-/* Copies in pieces and counts them, because memory may be slow too: swapped pages are read from
- * disk. */
+/* Copies piece by piece and counts the bytes as progress. Memory may be slow, too: swapped pages
+ * are read from disk. */
 static void copy_counted(struct tw_daemon *daemon, void *to, const void *from, uint64_t bytes) {
     enum { PIECE_BYTES = 1 << 20 };
     for (uint64_t done = 0; done < bytes;) {
@@ -123,8 +123,8 @@ static int counted_sync(void *ctx, int file) {
 }
 
 static const struct tw_file_ops *count_disk(struct tw_daemon *daemon) {
-    daemon->checkpoints->disk =
-        *tw_file_system(); /* the functions of tw_file_system() use no context */
+    daemon->checkpoints->disk = *tw_file_system(); /* the context can be replaced: the functions of
+                                                      tw_file_system() use none */
     daemon->checkpoints->disk.ctx = daemon;
     daemon->checkpoints->disk.read = counted_read;
     daemon->checkpoints->disk.write = counted_write;
@@ -139,7 +139,7 @@ static bool is_bf16(const struct tw_daemon *daemon) {
     return daemon->setup->memory.snapshot == TW_SNAPSHOT_BF16_MOMENTS;
 }
 
-/* theta, m and v in the layout of a snapshot. */
+/* Points `arrays` at theta, m and v of a snapshot slot. */
 static void set_live_arrays(const struct tw_daemon *daemon, uint8_t *slot,
                             struct tw_checkpoint_arrays *arrays) {
     const struct tw_layout *layout = &daemon->setup->layout;
@@ -189,8 +189,8 @@ static bool is_same(const struct mark *a, const struct mark *b) {
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
-/* Rounds applied to fragment `p` by the position. If the loaded fragment has another digest than
- * the position says, it is marked to be fetched from a peer. */
+/* Returns the rounds of fragment `p` according to the position. If the loaded fragment does not
+ * have the position's digest, marks it as one to be fetched from a peer. */
 static uint64_t check_position(struct tw_daemon *daemon, uint32_t p, const struct tw_id *digest) {
     struct tw_position *position = &daemon->checkpoints->position;
     const bool is_held = position->fragment_rounds[p] != UINT64_MAX;
@@ -207,7 +207,7 @@ static uint64_t check_position(struct tw_daemon *daemon, uint32_t p, const struc
     return position->fragment_rounds[p];
 }
 
-/* Describes the loaded arrays in the control page. */
+/* Writes rounds and digests of the loaded arrays to the control page. */
 static void describe_memory(struct tw_daemon *daemon, const struct tw_checkpoint_state *state,
                             bool has_live) {
     const struct tw_shm *shm = &daemon->host->memory.shm;
@@ -239,7 +239,7 @@ static void describe_memory(struct tw_daemon *daemon, const struct tw_checkpoint
     tw_shm_snapshot_end(shm, 0, &slot);
 }
 
-/* Age of the loaded generation by the wall clock, for the status. */
+/* Sets the age of the loaded generation for the status, by its file's time. */
 static void date_loaded(struct tw_daemon *daemon, uint32_t slot, bool has_live) {
     char path[TW_PATH_BYTES + 32];
     struct stat info;
@@ -252,7 +252,7 @@ static void date_loaded(struct tw_daemon *daemon, uint32_t slot, bool has_live) 
     daemon->checkpoints->bytes = save_bytes(daemon, has_live);
 }
 
-/* Reads the newest valid generation into the memory. */
+/* Reads the newest valid generation into the worker's memory. */
 static enum tw_status load_memory(struct tw_daemon *daemon, struct tw_checkpoint_found *found,
                                   struct tw_checkpoint_state *state, struct tw_error *err) {
     const struct tw_shm *shm = &daemon->host->memory.shm;
@@ -281,8 +281,8 @@ static void take_loaded(struct tw_daemon *daemon, const struct tw_checkpoint_fou
         daemon->checkpoints->position = state->position;
         daemon->lineage = state->position.lineage;
     }
-    /* If its vote is lost, this node may have voted without knowing it, so the position must not be
-     * used. */
+    /* Without its vote, this node may have forgotten that it voted, so it must not use the
+     * position. */
     if (daemon->checkpoints->has_position && tw_daemon_votes_is_lost(daemon) &&
         state->position.nonce != 0) {
         tw_daemon_note(daemon, TW_LOG_WARN, "vote_missing",
@@ -311,8 +311,8 @@ static void take_loaded(struct tw_daemon *daemon, const struct tw_checkpoint_fou
                    (unsigned long long)state->step, (unsigned long long)state->tokens);
 }
 
-/* The owner recalled the run, and no generation on disk is of use. They stay, and the next save
- * gets a higher number than any of them. */
+/* After a recall by the owner, no generation on disk is of use. They stay, and the next save gets a
+ * higher number than any of them. */
 static enum tw_exit pass_over(struct tw_daemon *daemon, struct tw_checkpoint_found *found,
                               struct tw_checkpoint_state *state) {
     static const struct tw_checkpoint_arrays nowhere;
@@ -357,8 +357,8 @@ enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_erro
 
 /* ---- saving -------------------------------------------------------------------------------- */
 
-/* Copies on a thread, while (phi, u) is frozen. The worker may overwrite the snapshot during the
- * copy. Then the other of the two snapshots in shared memory is intact. */
+/* Copies on a thread, while (phi, u) is frozen. If the worker overwrites the snapshot during the
+ * copy, tries again with the other one of the two in shared memory. */
 static void on_copy_work(uv_work_t *work) {
     struct tw_daemon *daemon = work->data;
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
@@ -385,7 +385,7 @@ static void on_copy_work(uv_work_t *work) {
     }
 }
 
-/* (phi, u) where they lie: at home or in the spare. */
+/* Points `arrays` at (phi, u) in shared memory, where each fragment is at home or in the spare. */
 static void set_shared_arrays(const struct tw_shm *shm, struct tw_checkpoint_arrays *arrays) {
     for (uint32_t p = 0; p < shm->fragments_count; p++) {
         struct tw_shm_view view;
@@ -467,7 +467,7 @@ static void on_write_done(uv_work_t *work, int status) {
     end_save(daemon, TW_OK, sentence);
 }
 
-/* The state to save is known; writes it unless it is on disk. */
+/* Called when the state to save is known: writes it, unless it is already on disk. */
 static void start_write(struct tw_daemon *daemon) {
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
     if (save->has_live) {
@@ -485,8 +485,8 @@ static void start_write(struct tw_daemon *daemon) {
     save->state.least_e6 = save->generations.least_e6;
     save->state.is_wild = save->generations.is_wild;
     const struct mark mark = mark_of(&save->state, save->has_live);
-    if (is_same(&mark, &save->newest)) { /* a second copy of the same content would push out the
-                                            generation before it */
+    if (is_same(&mark, &save->newest)) { /* a second copy of the same content would displace the
+                                            older generation */
         char sentence[96];
         (void)snprintf(sentence, sizeof(sentence), "checkpoint %llu of step %llu is on disk",
                        (unsigned long long)tw_checkpoint_generation(save->files),
@@ -540,7 +540,7 @@ void tw_daemon_checkpoints_snapshot_done(struct tw_daemon *daemon) {
     if (daemon->checkpoints->stage == STAGE_SNAPSHOT) start_freeze(daemon);
 }
 
-/* The core has no state of the run since the owner's recall. */
+/* Returns true if the core still waits for a state of the run after the owner's recall. */
 static bool is_awaiting(const struct tw_daemon *daemon) {
     struct tw_position position;
     if (tw_id_is_zero(&daemon->setup->awaited)) return false;
@@ -548,7 +548,7 @@ static bool is_awaiting(const struct tw_daemon *daemon) {
     return position.has_held == 0;
 }
 
-/* A count that grows while training succeeds: steps, or where the node only follows, rounds. */
+/* Returns a count that grows while training succeeds: steps, or rounds if the node only follows. */
 static uint64_t work_of(const struct tw_daemon *daemon) {
     const bool follows = daemon->setup->config.node.role == TW_NODE_ROLE_FOLLOW;
     return follows ? daemon->view.rounds : daemon->counts.steps_made;
@@ -611,13 +611,13 @@ bool tw_daemon_checkpoints_is_saving(const struct tw_daemon *daemon) {
 
 void tw_daemon_checkpoints_tick(struct tw_daemon *daemon, uint64_t now_us) {
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
-    if (save->due_us == 0) { /* a new daemon first waits for a whole interval */
+    if (save->due_us == 0) { /* after a start, wait for a whole interval first */
         const uint64_t interval = daemon->setup->config.node.checkpoint_interval_us;
         save->due_us = interval == 0 ? UINT64_MAX : now_us + interval;
     }
     const bool is_late = tw_daemon_checkpoints_is_late(daemon, now_us);
     if (is_late && save->stage == STAGE_SNAPSHOT) start_freeze(daemon);
-    /* While no step succeeds, the state itself may be the reason. It must not replace the older
+    /* While no step succeeds, the state itself may be the cause: it must not replace the older
      * generations on disk. */
     const bool is_due = now_us >= save->due_us && work_of(daemon) != save->work_saved;
     if (save->stage == STAGE_IDLE && daemon->stage == TW_DAEMON_RUNNING && is_due &&

@@ -74,7 +74,7 @@ static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
     }
 }
 
-/* The recorder keeps signatures, since a replay has no key. */
+/* Also records the signature, since a replay has no key to compute it again. */
 static void sign(void *key, const void *text, size_t size, uint8_t signature[TW_SIGNATURE_BYTES]) {
     const struct tw_daemon *const daemon = key;
     tw_sign(daemon->setup->identity.key, text, size, signature);
@@ -124,7 +124,7 @@ static struct tw_node_config make_config(struct tw_daemon *daemon) {
     return config;
 }
 
-/* A node runs without its recorder if the disk refuses it. */
+/* If the recorder cannot be opened, the node runs without it. */
 static void open_recorder(struct tw_daemon *daemon) {
     const struct tw_setup *setup = daemon->setup;
     struct tw_recorder_about about = {.id = setup->identity.id,

@@ -24,20 +24,21 @@ enum {
     LOOK_US = 5 * 1000 * 1000, /* time between two searches for files that the user copied */
 };
 
-/* State of the concern; all zero if the run trains on a text. */
+/* State of this file; all zero if the run trains on a text file instead of a dataset. */
 struct tw_daemon_data {
-    struct tw_data_store *store; /* owned; NULL: no dataset */
+    struct tw_data_store *store; /* owned; NULL without a dataset */
     struct tw_data_serve serve;
-    struct tw_fetch *fetch; /* owned; NULL: the folder belongs to the user, so nothing is fetched */
-    void *fetch_memory;     /* owned */
-    uv_timer_t timer;       /* deadline of the fetcher */
-    bool is_unusable;       /* the index is damaged for good */
-    uint32_t train_whole;   /* whole training shards */
-    uint32_t files_whole;   /* whole files, the index included */
-    uint64_t look_due_us;   /* time of the next search for files that the user copied */
+    /* Owned; NULL if the folder is the user's, so that nothing is fetched. */
+    struct tw_fetch *fetch;
+    void *fetch_memory;   /* owned */
+    uv_timer_t timer;     /* deadline of the fetcher */
+    bool is_unusable;     /* the index has the right hash but is not usable: no peer can help */
+    uint32_t train_whole; /* training shards that are complete */
+    uint32_t files_whole; /* files that are complete, the index included */
+    uint64_t look_due_us; /* time of the next search for files that the user copied */
     uint32_t look_next;
     uint64_t chunks_found, chunks_refused, strikes;
-    char trouble[TW_VIEW_TEXT_BYTES]; /* error of the disk or the index; "" */
+    char trouble[TW_VIEW_TEXT_BYTES]; /* error of the disk or the index, or "" */
 };
 
 /* ---- the fetcher --------------------------------------------------------------------------- */
@@ -56,7 +57,8 @@ static void arm_timer(struct tw_daemon *daemon) {
     TW_ASSERT(uv_timer_start(&data->timer, on_fetch_timer, delay_ms, 0) == 0);
 }
 
-/* Number of a file in the folder. The folder counts the index as a file; the fetcher does not. */
+/* Converts a file number of the fetcher to one of the folder, which also counts the index as a
+ * file. */
 static uint32_t folder_file(uint32_t fetch_file) {
     return fetch_file == TW_FETCH_INDEX ? TW_DATA_INDEX : fetch_file + 1;
 }
@@ -112,7 +114,7 @@ static void on_fetch_timer(uv_timer_t *timer) {
     give_event(timer->data, &(struct tw_fetch_event){.kind = TW_FETCH_TICK});
 }
 
-/* Gives the fetcher the files of the index, and the chunks that are stored already. */
+/* Passes the files of the index to the fetcher, and the chunks that are already stored. */
 static enum tw_status give_files(struct tw_daemon *daemon, struct tw_error *err) {
     struct tw_daemon_data *data = daemon->data;
     const struct tw_data_store *store = data->store;
@@ -165,7 +167,7 @@ static void set_trouble(struct tw_daemon *daemon, const char *sentence) {
     if (is_new) tw_daemon_note(daemon, TW_LOG_ERROR, "data_trouble", "text=\"%s\"", sentence);
 }
 
-/* The bytes have the hash that the manifest names, so no peer has a better index. */
+/* Gives up an index whose bytes have the hash in the manifest: no peer can have a better one. */
 static void give_up_data(struct tw_daemon *daemon, const char *sentence) {
     daemon->data->is_unusable = true;
     set_trouble(daemon, sentence);
@@ -246,7 +248,7 @@ static void on_finished(void *user, uint32_t file, bool is_whole) {
     }
     if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole++;
     tw_log(TW_LOG_INFO, "data_file", "file=%s",
-           name); /* only logged, because there may be thousands of files */
+           name); /* logged without an event, as there may be thousands of files */
     release_worker(daemon);
     if (++data->files_whole < data->store->folder.files_count) return;
     tw_data_store_trim(data->store);
@@ -279,15 +281,15 @@ static void on_serve_lost(void *user, uint32_t file, const char *sentence) {
     struct tw_daemon *daemon = user;
     struct tw_daemon_data *data = daemon->data;
     tw_daemon_note(daemon, TW_LOG_WARN, "data_lost", "text=\"%s\"", sentence);
-    if (file == TW_DATA_INDEX)
-        return; /* the index itself is in memory; its file on disk is fetched again at the next
-                   start */
+    /* The index is still in memory; its file is fetched again at the next start. */
+    if (file == TW_DATA_INDEX) return;
     if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole--;
     data->files_whole--;
     give_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_LOST, .file = fetch_file(file)});
 }
 
-/* The user may copy missing files into their own folder at any time. */
+/* Looks for missing files that the user has copied into their own folder, which is allowed at any
+ * time. */
 void tw_daemon_data_tick(struct tw_daemon *daemon, uint64_t now_us) {
     struct tw_daemon_data *data = daemon->data;
     if (data->store == NULL || !data->store->is_open || data->store->folder.is_ours) return;
@@ -335,7 +337,7 @@ bool tw_daemon_data_message(struct tw_daemon *daemon, uint16_t peer,
         give_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_MISSING,
                                                     .peer = peer,
                                                     .id = message->u.missing.hash});
-        return false; /* the core ignores an unexpected MISSING */
+        return false; /* also for the core, which ignores an unexpected MISSING */
     }
     if (message->kind != TW_MSG_PULL) return false;
     const enum tw_status status = tw_data_serve_pull(&daemon->data->serve, peer, &message->u.pull);
@@ -391,7 +393,7 @@ enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *er
         .path = setup->data_path,
         .hash = setup->run.data.sha256,
         .is_ours = setup->is_data_fetched,
-        /* Disk space that is left to the checkpoints. Shards do not use it. */
+        /* Disk space kept free for the checkpoints, which shards must not use. */
         .reserve_bytes = RESERVE_BYTES + TW_CHECKPOINTS_BYTES_PARAM * setup->layout.params,
         .events = {.opened = on_opened,
                    .stored = on_stored,
@@ -430,7 +432,7 @@ void tw_daemon_data_free(struct tw_daemon *daemon) {
 
 /* ---- status -------------------------------------------------------------------------------- */
 
-/* Linked peers that may have the next file: not known to lack it, not silent, not banned. */
+/* Counts linked peers that may have the next file: not known to lack it, not silent, not banned. */
 static uint32_t count_givers(const struct tw_fetch_view *fetch) {
     uint32_t count = 0;
     for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
@@ -462,7 +464,7 @@ static void describe_waiting(const struct tw_fetch_view *fetch, char *text, size
     (void)snprintf(text, room, "%s, %s", chunks, peers);
 }
 
-/* Training runs, but no further chunks arrive. */
+/* Writes why no further chunks arrive while training runs. */
 static void describe_stall(const struct tw_fetch_view *fetch, char *text, size_t room) {
     const uint32_t givers = count_givers(fetch);
     uint32_t linked = 0;

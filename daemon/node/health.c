@@ -23,8 +23,7 @@ struct tw_daemon_health {
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-/* Logs that a finding (a sign of bad merging: daemon/api/health.h) began or ended, with the
- * sentence that the status shows. */
+/* Logs that a finding began or ended, with the sentence that the status shows. */
 static void note_finding(struct tw_daemon *daemon, enum tw_finding finding) {
     const struct tw_daemon_health *health = daemon->health;
     const bool is_bad = tw_health_has(&health->signs, finding);
@@ -43,7 +42,8 @@ static void set_shown(struct tw_daemon *daemon) {
 
 /* ---- evaluations --------------------------------------------------------------------------- */
 
-/* Rounds in every fragment of the anchor. A receiver hears of rounds before its anchor has them. */
+/* Returns the number of rounds that every fragment of the anchor contains. At a receiver, the
+ * core's count may be ahead of the anchor. */
 static uint64_t rounds_applied(const struct tw_daemon *daemon) {
     const struct tw_shm *shm = &daemon->host->memory.shm;
     uint64_t least = UINT64_MAX;
@@ -115,7 +115,7 @@ void tw_daemon_health_resumed(struct tw_daemon *daemon) {
 
 /* ---- the open round ------------------------------------------------------------------------ */
 
-/* Number of live members of this node's roster, itself included if it is one. */
+/* Counts the reachable members of the roster, including this node if it is one. */
 static uint32_t count_here(const struct tw_node_view *view) {
     uint32_t count = view->state == TW_STATE_RECEIVER ? 0 : 1;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++)

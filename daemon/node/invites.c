@@ -20,7 +20,7 @@
 
 enum {
     WAITING_MAX = TW_HANDSHAKES_MAX + TW_API_OWNERS_MAX,
-    LOOK_US = 2 * 1000 * 1000, /* time between two checks of the secret's file */
+    LOOK_US = 2 * 1000 * 1000, /* time between two checks of the secret file */
     DEFAULT_LIFE_S = 86400,
 };
 
@@ -29,7 +29,7 @@ struct waiting {
     bool is_used, is_guest;
     uint64_t change;
     uint32_t number;         /* number of the API request, or of the guest */
-    struct tw_ticket ticket; /* only for a guest: id and key of its ticket */
+    struct tw_ticket ticket; /* guest: id and key of its ticket; API client: the ticket to show */
     struct tw_id node;       /* id of the guest */
     char message[160];       /* answer for the API client */
 };
@@ -37,9 +37,9 @@ struct waiting {
 struct tw_daemon_invites {
     struct tw_tickets tickets;
     char path[TW_PATH_BYTES + 16];
-    uint64_t changes; /* number of the newest change of the tickets */
-    uint64_t saving;  /* number of the newest change that is in the file being written */
-    uint64_t saved;   /* number of the newest change that is in the file on disk */
+    uint64_t changes; /* number of changes to the tickets so far */
+    uint64_t saving;  /* newest change that the file being written contains */
+    uint64_t saved;   /* newest change that the file on disk contains */
     bool is_saving;
     char *text;
     size_t text_bytes;
@@ -70,7 +70,7 @@ static void fill_peers(struct tw_daemon *daemon, struct tw_welcome *welcome) {
 }
 
 static void send_welcome(struct tw_daemon *daemon, const struct waiting *guest) {
-    static struct tw_welcome welcome; /* too large for a stack */
+    static struct tw_welcome welcome; /* static, because it is too large for the stack */
     static uint8_t body[TW_WELCOME_BYTES_MAX];
     const struct tw_setup *setup = daemon->setup;
     struct tw_error err = {0};
@@ -106,7 +106,7 @@ static void answer_saved(struct tw_daemon *daemon, const struct waiting *waiting
         return;
     }
     if (waiting->ticket.addrs_count ==
-        0) { /* the caller waited for a revocation, which has no ticket to show */
+        0) { /* a revocation was saved, so there is no ticket to show */
         tw_api_answer(daemon->api, waiting->number, TW_OK, waiting->message);
         return;
     }
@@ -181,8 +181,8 @@ static void start_save(struct tw_daemon *daemon) {
     TW_ASSERT(uv_queue_work(&daemon->loop, &invites->work, on_write, on_written) == 0);
 }
 
-/* Takes a free place to wait for the newest change; NULL: all are in use. Guests have separate
- * places, so that they cannot use up those of API clients. */
+/* Returns a free entry for a caller that waits until the newest change is saved, or NULL. Guests
+ * have separate entries, so that they cannot use up those of API clients. */
 static struct waiting *wait_for_save(struct tw_daemon_invites *invites, bool is_guest) {
     const unsigned begin = is_guest ? 0 : TW_HANDSHAKES_MAX;
     const unsigned end = is_guest ? TW_HANDSHAKES_MAX : WAITING_MAX;
@@ -251,7 +251,8 @@ static bool is_host(const char *addr, const char *a, const char *b) {
     return tw_address_split(addr, host, &port) && (strcmp(host, a) == 0 || strcmp(host, b) == 0);
 }
 
-/* Adds the addresses that this node advertises; loopback addresses only if there are no others. */
+/* Adds the addresses that this node advertises. Loopback addresses are added only if there are no
+ * others. */
 static void add_own_addrs(const struct tw_daemon *daemon, struct tw_ticket *ticket) {
     const struct tw_member_row *self = tw_transport_self(daemon->transport);
     for (unsigned pass = 0; pass < 2 && ticket->addrs_count == 0; pass++) {
@@ -286,9 +287,8 @@ static uint64_t number_argument(const struct tw_daemon *daemon, uint32_t request
     char *end = NULL;
     if (text == NULL) return otherwise;
     const unsigned long long value = strtoull(text, &end, 10);
-    return *text >= '0' && *text <= '9' && *end == '\0'
-               ? value
-               : 0; /* a bad number: every caller refuses 0 */
+    /* Not a number: every caller refuses 0. */
+    return *text >= '0' && *text <= '9' && *end == '\0' ? value : 0;
 }
 
 static enum tw_status make_ticket(struct tw_daemon *daemon, uint32_t request,
@@ -326,7 +326,7 @@ static void answer_later(struct tw_daemon *daemon, uint32_t request, const char 
     invites->changes++;
     start_save(daemon);
     struct waiting *waiting = wait_for_save(invites, false);
-    if (waiting == NULL) { /* all places are taken by clients that went away without their answer */
+    if (waiting == NULL) { /* clients that left without their answer still occupy all entries */
         tw_api_answer(
             daemon->api, request, TW_LIMIT,
             "too many clients wait for the disk; see `thinwire invite --list` for the result");
@@ -398,8 +398,8 @@ void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uin
 /* ---- a new secret -----------------------------------------------------------------------------
  */
 
-/* Revokes the tickets that were used before the secret was replaced, so that they do not give out
- * the new secret. */
+/* Called with the current run secrets. If they were replaced, revokes the tickets that were already
+ * used, so that these do not give out the new secret. Returns the number of revoked tickets. */
 static uint32_t note_secrets(struct tw_daemon *daemon, const struct tw_secrets *secrets) {
     struct tw_daemon_invites *invites = daemon->invites;
     const uint32_t count = tw_tickets_secrets(&invites->tickets, secrets);
@@ -431,15 +431,16 @@ enum tw_status tw_daemon_invites_open(struct tw_daemon *daemon, struct tw_error 
         tw_daemon_note(daemon, TW_LOG_ERROR, "tickets_lost", "text=\"%s\"", reason.message);
     if (daemon->setup->secrets.count > 0) {
         (void)stat(daemon->setup->secret_path, &invites->secret_file);
-        /* A file of an older release has no marks of the secret. Without marks, the next new secret
-         * would not be noticed. */
+        /* The file of an older release has no marks of the secret, without which the next new
+         * secret would go unnoticed. So save them. */
         if (invites->tickets.marks_count == 0 && invites->tickets.count > 0) invites->changes++;
         (void)note_secrets(daemon, &daemon->setup->secrets); /* the first tick writes the file */
     }
     return TW_OK;
 }
 
-/* Takes over the file of the run secret when it was changed (`thinwire secret`). */
+/* Reads the file of the run secret again if it was changed (`thinwire secret`), and uses its
+ * secrets. */
 static void read_secret(struct tw_daemon *daemon) {
     struct tw_daemon_invites *invites = daemon->invites;
     struct tw_secrets fresh = {0};

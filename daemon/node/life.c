@@ -39,30 +39,30 @@
 
 enum {
     TICK_US = 250 * 1000,
-    LEAVE_US = 30 * 1000 * 1000, /* leaving is given up after this time without a byte moved */
+    LEAVE_US = 30 * 1000 * 1000, /* time without progress after which leaving is given up */
     CLOSE_US = 5 * 1000 * 1000,
     EXIT_GRACE_US = 5 * 1000 * 1000,
 };
 
 struct tw_daemon_life {
     uv_timer_t tick_timer;
-    /* LEAVING: time of the next check of `moved`; CLOSING: time of the forced end */
+    /* LEAVING: next check of `moved`; CLOSING: forced end */
     uv_timer_t leave_timer;
     uv_signal_t sigterm, sigint, sighup;
-    bool has_terminal;   /* standard input was a terminal at the start */
+    bool has_terminal;   /* standard input is a terminal, since the start */
     bool is_worker_gone; /* the worker has ended, or was asked to end */
     uint64_t moved;      /* daemon->moved at the last check */
-    /* interval and next report; 0: the service manager expects none */
+    /* interval and time of the next watchdog report; 0 = the service manager expects none */
     uint64_t watchdog_us, watchdog_due_us;
 };
 
 /* ---- leaving ------------------------------------------------------------------------------- */
 
-/* Ends the process although a thread still waits, for example for a name server. Its result is not
- * needed: everything that must last is on disk. */
+/* Ends the process although a thread still waits, for example for a DNS server. Its result is not
+ * needed: everything that must survive is on disk. */
 static void on_close_late(uv_timer_t *timer) {
     struct tw_daemon *daemon = timer->data;
-    /* The service manager starts a daemon anew that has failed. */
+    /* The service manager restarts a daemon only after a failure. */
     if (daemon->setup->is_restart_wanted) daemon->exit_code = TW_EXIT_FAILURE;
     tw_log(TW_LOG_INFO, "ended", "exit=%d text=\"a thread was still waiting\"",
            (int)daemon->exit_code);
@@ -73,7 +73,8 @@ static void begin_closing(struct tw_daemon *daemon) {
     struct tw_daemon_life *life = daemon->life;
     daemon->stage = TW_DAEMON_CLOSING;
     TW_ASSERT(uv_timer_start(&life->leave_timer, on_close_late, CLOSE_US / 1000, 0) == 0);
-    uv_unref((uv_handle_t *)&life->leave_timer); /* closed when the loop has ended */
+    uv_unref((uv_handle_t *)&life->leave_timer); /* the timer must not keep the loop alive; it is
+                                                    closed later */
     tw_alerts_close(daemon->alerts);
     tw_evaluations_close(daemon->evaluations);
     tw_run_log_close(daemon->run_log, (int)daemon->exit_code);
@@ -97,25 +98,27 @@ static bool is_saving(const struct tw_daemon *daemon) {
            tw_daemon_invites_is_saving(daemon) || tw_daemon_ports_is_leaving(daemon);
 }
 
-/* Takes the next step of leaving: first the checkpoint, then the worker, then everything else. */
+/* Performs the next step of leaving: first the checkpoint, then the worker, then everything else.
+ */
 static void go_on_leaving(struct tw_daemon *daemon) {
     if (is_saving(daemon)) return;
     if (!daemon->life->is_worker_gone) {
         /* A worker that is not ready yet reads no message, and has no state to lose. */
         const bool is_ready = tw_worker_host_is_ready(daemon->host);
-        /* A worker that somebody else started connects again. */
+        /* At a restart of the daemon, a worker that somebody else started stays and connects again.
+         */
         if (!daemon->setup->is_restart_wanted || daemon->setup->spawns_worker)
             tw_worker_host_say(daemon->host, TW_WMSG_EXIT);
         daemon->life->is_worker_gone = true;
         if (tw_daemon_workers_stop(daemon, is_ready ? EXIT_GRACE_US : 0)) return;
     }
-    if (tw_daemon_workers_is_running(daemon))
-        return; /* the end of the worker calls this function again */
+    /* The end of the worker calls this function again. */
+    if (tw_daemon_workers_is_running(daemon)) return;
     begin_closing(daemon);
 }
 
 /* Kills a worker that does not answer, so that the last checkpoint is still saved. Once the worker
- * is dead, nobody writes into the memory, and its newest snapshot can be saved. */
+ * is dead, nothing writes to the shared memory, and its newest snapshot can be saved. */
 static void give_up_worker(struct tw_daemon *daemon) {
     if (daemon->life->is_worker_gone) return;
     tw_daemon_note(daemon, TW_LOG_WARN, "worker_hangs",
@@ -156,7 +159,7 @@ static void begin_leaving(struct tw_daemon *daemon, enum tw_exit code) {
     daemon->life->moved = atomic_load(&daemon->moved);
     TW_ASSERT(uv_timer_start(&daemon->life->leave_timer, on_leave_late, LEAVE_US / 1000, 0) == 0);
     tw_daemon_ports_leave(daemon);
-    /* The state is to be given up, so it must not replace an older one on disk. */
+    /* A restart gives the present state up, so it must not replace an older one on disk. */
     if (!is_restart)
         tw_daemon_checkpoints_save(daemon,
                                    daemon->has_leave_request ? &daemon->leave_request : NULL);
@@ -183,8 +186,8 @@ static void on_signal(uv_signal_t *handle, int signum) {
     _exit(128 + signum);
 }
 
-/* SIGHUP means two things. If the daemon's terminal was closed, nobody could stop the daemon any
- * more, so it saves and leaves. Otherwise it reads the configuration again. */
+/* SIGHUP has two meanings. If the daemon's terminal was closed, nobody could stop the daemon any
+ * more, so it saves and leaves. Otherwise it reloads the configuration. */
 static void on_hangup(uv_signal_t *handle, int signum) {
     struct tw_daemon *daemon = handle->data;
     struct tw_error answer = {0};
@@ -193,7 +196,7 @@ static void on_hangup(uv_signal_t *handle, int signum) {
         on_signal(handle, signum);
         return;
     }
-    (void)tw_daemon_reload(daemon, &answer); /* the log has the answer */
+    (void)tw_daemon_reload(daemon, &answer); /* the answer is also in the log */
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -248,8 +251,8 @@ static enum tw_status open_life(struct tw_daemon *daemon, struct tw_error *err) 
     return TW_OK;
 }
 
-/* Catches signals. Called only after the checkpoint is loaded: before that, a signal ends the
- * process at once and nothing is lost. */
+/* Catches signals. Called only after the checkpoint is loaded. Before that, a signal ends the
+ * process at once, and nothing is lost. */
 static void open_signals(struct tw_daemon *daemon) {
     struct tw_daemon_life *life = daemon->life;
     TW_ASSERT(uv_signal_init(&daemon->loop, &life->sigterm) == 0);
@@ -341,7 +344,7 @@ static enum tw_status open_run_log(struct tw_daemon *daemon, struct tw_error *er
     return tw_alerts_open(&daemon->alerts, &alerts, err);
 }
 
-/* Opens the concerns that can fail only by lack of memory. */
+/* Opens the concerns that fail only for lack of memory. */
 static enum tw_status open_tables(struct tw_daemon *daemon, struct tw_error *err) {
     TW_TRY(open_life(daemon, err));
     TW_TRY(open_run_log(daemon, err));
@@ -362,7 +365,7 @@ static enum tw_status open_tables(struct tw_daemon *daemon, struct tw_error *err
     return tw_daemon_invites_open(daemon, err);
 }
 
-/* The exit status of a failed listener. */
+/* Returns the exit status for the result of opening a listener. */
 static enum tw_exit exit_of(enum tw_status status) {
     if (status == TW_OK) return TW_EXIT_OK;
     if (status == TW_NOMEM) return TW_EXIT_FAILURE;
@@ -421,7 +424,8 @@ static void free_all(struct tw_daemon *daemon) {
 }
 
 enum tw_exit tw_daemon_run(struct tw_setup *setup) {
-    static struct tw_daemon *daemon; /* reachable when the process ends without freeing it */
+    static struct tw_daemon *daemon; /* static: still reachable, and so no leak, if the process ends
+                                        without freeing it */
     struct tw_error err = {0};
     enum tw_exit code = TW_EXIT_FAILURE;
     if (tw_daemon_create(&daemon, setup, &err) == TW_OK) code = open_all(daemon, &err);

@@ -1,5 +1,5 @@
-/* life.h - start, regular work and end of the daemon: opens all parts of daemon/node, ticks them,
- * and leaves in order.
+/* life.h - start, regular work and end of the daemon: opens all parts of daemon/node, calls their
+ * ticks, and leaves in order.
  *
  *   opening --> RUNNING --signal or `leave`--> LEAVING --> CLOSING --> the loop is empty
  *
@@ -13,8 +13,8 @@
 
 #include "daemon/setup/setup.h"
 
-/* Runs the daemon until it has left; returns the exit status. If it cannot start, an error
- * sentence is on stderr. */
+/* Runs the daemon until it has left, and returns the exit status. If it cannot start, prints a
+ * sentence to stderr. */
 enum tw_exit tw_daemon_run(struct tw_setup *setup);
 
 #endif

@@ -11,8 +11,8 @@
 
 enum {
     JUDGE_US = 1000 * 1000,
-    /* smaller changes of a rate are not reported, because they would only move parts between owners
-     * */
+    /* Smaller changes of the upload rate are not reported: they would only move parts between
+     * owners. */
     UPLOAD_STEP_PERCENT = 20,
 };
 
@@ -21,13 +21,13 @@ static const char FILE_NAME[] = "crowd";
 struct tw_daemon_link_qualities {
     struct tw_link_quality table;
     uint64_t judge_us;
-    bool is_changed; /* a peer was linked since the last TW_EV_MEASURED */
+    bool is_changed; /* a peer came up since the last TW_EV_MEASURED */
     char text[TW_LINK_QUALITY_FILE_MAX];
 };
 
 void tw_daemon_link_qualities_peer_up(struct tw_daemon *daemon, uint16_t peer) {
     tw_link_quality_up(&daemon->link_qualities->table, &daemon->peers[peer].id, tw_daemon_now_us());
-    /* the node may have another peer number than in the table */
+    /* outliers are reported by peer number, and the node may have a new one */
     daemon->link_qualities->is_changed = true;
 }
 

@@ -33,8 +33,9 @@
 
 enum {
     GOSSIP_US = 10 * 1000 * 1000,
-    NEWS_US = 1000 * 1000, /* least time between two PEERS that tell of new peers */
-    FRESH_PAUSE_S = 10,    /* time between two events about nodes that are not wanted */
+    NEWS_US = 1000 * 1000, /* least time between two PEERS messages sent because of new peers */
+    FRESH_PAUSE_S = 10,    /* time between two events about nodes that are not wanted, neither
+                              members nor configured */
     FRESH_BURST = 8,
     REFRESH_US = 2 * 1000 * 1000,
     MINUTE_US = 60 * 1000 * 1000,
@@ -46,13 +47,14 @@ static const char MEMBERS_NAME[] = "members", HOSTS_NAME[] = "hosts";
 struct tw_daemon_links {
     struct tw_rate fresh_events; /* rate limit of events about links of nodes that are not wanted */
     struct tw_dial_history dials;
-    uint32_t sends[TW_PAYLOADS_MAX]; /* number of queued chunks at the transport, by pool row */
+    /* Chunks queued at the transport, by row of the payload pool. */
+    uint32_t sends[TW_PAYLOADS_MAX];
     uint64_t gossip_due_us, minute_due_us;
-    uint64_t news_due_us;    /* earliest time of the next PEERS about new peers */
-    bool has_news;           /* a peer came up since the last PEERS */
+    uint64_t news_due_us;    /* earliest time of the next PEERS message because of new peers */
+    bool has_news;           /* a peer came up since the last PEERS message */
     uint64_t refresh_due_us; /* time of the next check of this machine's addresses */
-    struct tw_traffic
-        control[TW_PEERS_MAX]; /* control traffic of each linked peer up to the last tick */
+    /* Control traffic of each linked peer up to the last tick. */
+    struct tw_traffic control[TW_PEERS_MAX];
     struct tw_traffic bulk[TW_PEERS_MAX]; /* bulk traffic of each linked peer up to the last tick */
     struct tw_traffic bulk_gone;          /* bulk traffic of links that have ended */
     char members_text[TW_MEMBERS_TEXT_MAX];
@@ -79,7 +81,7 @@ void tw_daemon_links_chunk(struct tw_daemon *daemon, const struct tw_action *act
                               &row) != TW_OK) {
         return;
     }
-    /* All queued chunks of a row share one reference to the payload, because a drop forgets all of
+    /* All queued chunks of a row share one reference to the payload, because a drop releases all of
      * them at once. */
     if (daemon->links->sends[row]++ > 0) tw_pool_release(&payloads->pool, row);
     if (!tw_transport_send_chunk(daemon->transport, action->peer, &chunk)) {
@@ -106,8 +108,8 @@ void tw_daemon_links_drop(struct tw_daemon *daemon, const struct tw_id *payload)
 
 /* ---- arriving ------------------------------------------------------------------------------ */
 
-/* A peer sends each requested chunk once, so an honest peer sends only few unrequested ones. False:
- * its link is closed. */
+/* Returns false, and closes the link, if the peer sends too many unrequested chunks. An honest peer
+ * sends few, because it sends each requested chunk once. */
 static bool is_asked(struct tw_daemon *daemon, uint16_t peer, uint32_t bytes) {
     struct tw_daemon_peer *from = &daemon->peers[peer];
     if (from->chunks_asked > 0) {
@@ -131,9 +133,9 @@ static void take_chunk(struct tw_daemon *daemon, uint16_t peer, const struct tw_
     if (!is_asked(daemon, peer, chunk.size)) return;
     if (tw_daemon_data_chunk(daemon, &chunk, bytes)) return;
     daemon->counts.payload_in_bytes += chunk.size;
-    /* A late, repeated or unrequested chunk must not overwrite the pool. */
+    /* A late, repeated or unrequested chunk must not overwrite bytes in the pool. */
     if (!tw_node_wants_chunk(daemon->node, peer, &chunk.hash, chunk.idx)) {
-        /* If the pool still has the payload, this chunk came twice. */
+        /* If the payload is still in the pool, this chunk arrived twice. */
         if (tw_pool_find(&daemon->host->payloads.pool, &chunk.hash) >= 0)
             daemon->counts.payload_again_bytes += chunk.size;
         return;
@@ -151,8 +153,8 @@ static void take_chunk(struct tw_daemon *daemon, uint16_t peer, const struct tw_
     }
 }
 
-/* Drops addresses of this machine and of its own network cable (link-local). They are kept only if
- * the peer that sent them is at such an address itself: no other peer can mean a node by them. */
+/* Drops addresses that lead to this machine or only to its own network cable (link-local). Only a
+ * peer that is itself at such an address can mean another node by them. */
 static void sift_addresses(struct tw_daemon *daemon, uint16_t teller, struct tw_member_row *row) {
     struct tw_peer_net net = {.boot = 0};
     unsigned kept = 0;
@@ -169,7 +171,8 @@ static void sift_addresses(struct tw_daemon *daemon, uint16_t teller, struct tw_
 
 static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_frame *frame) {
     struct tw_daemon *daemon = user;
-    static struct tw_message message; /* too large for the stack; only the loop uses it */
+    static struct tw_message message; /* static, because it is too large for the stack; only the
+                                         loop uses it */
     struct tw_error err = {0};
     if (is_bulk) {
         take_chunk(daemon, peer, frame);
@@ -195,8 +198,8 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
 
 /* ---- peers --------------------------------------------------------------------------------- */
 
-/* All peers learn of a new node at the next tick. A pause limits this, so that a series of new
- * links does not make this node send PEERS for each one. */
+/* Returns true if all peers are to be sent PEERS: regularly, and soon after a new peer. A pause in
+ * between keeps a series of new links from causing a PEERS each. */
 static bool is_gossip_due(const struct tw_daemon_links *links, uint64_t now_us) {
     return now_us >= links->gossip_due_us || (links->has_news && now_us >= links->news_due_us);
 }
@@ -231,8 +234,9 @@ static void TW_PRINTF(5, 6)
         tw_log(level, name, "%s", text);
 }
 
-/* Nodes that are not wanted come and go as they like. Their links are in the log, but few of them
- * are events: many of them would push other events out. */
+/* Returns true if a link of this node is to be shown as an event. Nodes that are not wanted come
+ * and go, and only few of their links are shown: many would displace other events. The log has all
+ * links. */
 static bool is_event(struct tw_daemon *daemon, const struct tw_id *id) {
     struct tw_rate *fresh = &daemon->links->fresh_events;
     if (on_is_wanted(daemon, id)) return true;
@@ -241,7 +245,7 @@ static bool is_event(struct tw_daemon *daemon, const struct tw_id *id) {
     return true;
 }
 
-/* True if the link runs through another member. */
+/* Logs the link. Returns true if it runs through a relay. */
 static bool note_peer_up(struct tw_daemon *daemon, uint16_t peer,
                          const struct tw_member_row *hello) {
     struct tw_peer_net net = {.is_relayed = false};
@@ -312,8 +316,7 @@ static void note_dial_failed(struct tw_daemon *daemon, const char *address,
     if (!tw_dial_history_failed(&daemon->links->dials, address, &failure, tw_daemon_now_us(),
                                 &held_back))
         return;
-    if (is_self)
-        return; /* the configuration may list this node's own address: that is no mistake */
+    if (is_self) return; /* no mistake: the configuration may list this node's own address */
     tw_daemon_note(
         daemon, TW_LOG_WARN, tw_dial_is_refusal(result->cause) ? "peer_refused" : "dial_failed",
         "addr=%s reason=%s text=\"%s\" held_back=%llu", address, tw_dial_cause_name(result->cause),
@@ -358,7 +361,7 @@ static bool on_is_knock(void *user, const char *name, size_t size) {
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-/* "host:port" or "host:port=id". */
+/* `entry` is "host:port" or "host:port=id". */
 static enum tw_status add_bootstrap(struct tw_daemon *daemon, const char *entry,
                                     struct tw_error *err) {
     const size_t size = strcspn(entry, "=");
@@ -506,7 +509,7 @@ static void dial_peers(struct tw_daemon *daemon, uint64_t now_us) {
                 : tw_transport_connect(daemon->transport, dial.address, id, &err);
         if (status == TW_OK) continue;
         tw_members_dialled(daemon->members, dial.address, false, NULL, now_us);
-        if (status == TW_LIMIT) return; /* enough dials are under way */
+        if (status == TW_LIMIT) return; /* enough dials are in progress */
         const struct tw_dial_result result = {.status = status, .sentence = err.message};
         note_dial_failed(daemon, dial.address, &result);
     }
@@ -577,7 +580,7 @@ void tw_daemon_links_free(struct tw_daemon *daemon) {
 
 /* ---- status -------------------------------------------------------------------------------- */
 
-/* Bytes at the sockets since the start. Those of failed handshakes count as control. */
+/* Sums the bytes at the sockets since the start. Bytes of failed handshakes count as control. */
 static void sum_traffic(const struct tw_daemon *daemon, struct tw_traffic *control,
                         struct tw_traffic *bulk) {
     *control = *bulk = (struct tw_traffic){0};
@@ -589,8 +592,8 @@ static void sum_traffic(const struct tw_daemon *daemon, struct tw_traffic *contr
         live_bulk.bytes_out += daemon->links->bulk[i].bytes_out;
     }
     *bulk = live_bulk;
-    /* Bytes carried for others count twice, on arrival and on departure. A few are still under
-     * way. */
+    /* Bytes relayed for other nodes are counted twice, on arrival and on departure. A few are still
+     * in flight. */
     const uint64_t carried = tw_transport_relay(daemon->transport).bytes;
     const uint64_t in = bulk->bytes_in + carried, out = bulk->bytes_out + carried;
     control->bytes_in = all.bytes_in > in ? all.bytes_in - in : 0;

@@ -28,7 +28,7 @@ static void print_usage(FILE *to) {
 #undef X
 }
 
-/* Reads the options. -1: start the daemon; otherwise the exit status. */
+/* Reads the options. Returns the exit status, or -1 if the daemon is to start. */
 static int read_options(int argc, char **argv, struct tw_setup_options *options) {
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
@@ -63,15 +63,15 @@ int main(int argc, char **argv) {
     struct tw_setup_options options = {0};
     const int early = read_options(argc, argv, &options);
     if (early >= 0) return early;
-    /* A file that may not grow any more (ulimit -f) is a full disk: the write fails, with a
-     * message. */
+    /* Treats a file size limit (ulimit -f) like a full disk: the write fails with a message,
+     * instead of SIGXFSZ killing the process. */
     (void)signal(SIGXFSZ, SIG_IGN);
     /* The identity key is in this process's memory, so core files and debuggers of the same user
      * are forbidden. */
     (void)prctl(PR_SET_DUMPABLE, 0);
     (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0});
-    /* Votes are written on libuv's pool. With more threads than there are kinds of blocking work, a
-     * vote never waits for a checkpoint, a hash or a name lookup. */
+    /* libuv's pool writes the votes. It has more threads than there are kinds of blocking work, so
+     * a vote never waits for a checkpoint, a hash or a DNS lookup. */
     (void)setenv("UV_THREADPOOL_SIZE", "16", 0);
 
     struct tw_setup *setup = malloc(sizeof(*setup));

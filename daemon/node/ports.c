@@ -17,13 +17,13 @@ struct tw_daemon_ports {
     struct tw_port_mapping mapping;
     struct tw_port_router *router; /* owned; used by one thread at a time */
     uv_work_t work;
-    struct tw_port_order order;   /* read by the thread */
-    struct tw_port_answer answer; /* written by the thread */
+    struct tw_port_order order;   /* input of the thread */
+    struct tw_port_answer answer; /* output of the thread */
     bool is_working;
     bool was_mapped; /* a port was forwarded since the start */
     bool is_changed; /* the address changed since the last tick */
     uint64_t look_due_us;
-    uint64_t leave_until_us; /* latest end of leaving; 0: this node is not leaving */
+    uint64_t leave_until_us; /* latest end of leaving; 0 = this node is not leaving */
     char noted[TW_PORT_SENTENCE_BYTES];
 };
 
@@ -34,7 +34,7 @@ static void on_work(uv_work_t *work) {
     tw_port_router_do(ports->router, &ports->order, &ports->answer);
 }
 
-/* Logs a result that differs from the last one. */
+/* Logs the state of the mapping if it differs from the last one logged. */
 static void note(struct tw_daemon *daemon) {
     struct tw_daemon_ports *ports = daemon->ports;
     const struct tw_port_mapping *mapping = &ports->mapping;
@@ -51,7 +51,7 @@ static void note(struct tw_daemon *daemon) {
                        tw_port_mapping_name(mapping), sentence);
 }
 
-/* Gives the transport the outer address that the router forwards. */
+/* Passes the outer address at the router to the transport, which announces it. */
 static void announce(struct tw_daemon *daemon) {
     struct tw_daemon_ports *ports = daemon->ports;
     char address[TW_ADDR_BYTES];
@@ -66,7 +66,7 @@ static void step(struct tw_daemon *daemon);
 static void on_worked(uv_work_t *work, int status) {
     struct tw_daemon *daemon = work->data;
     struct tw_daemon_ports *ports = daemon->ports;
-    (void)status; /* never cancelled */
+    (void)status; /* the work is never cancelled */
     ports->is_working = false;
     tw_port_mapping_done(&ports->mapping, &ports->answer, tw_daemon_now_us());
     if (daemon->stage == TW_DAEMON_CLOSING) return;

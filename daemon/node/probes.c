@@ -14,7 +14,7 @@ enum { JOBS_MAX = 8, FAILED_US = 10 * 1000 * 1000 };
 
 _Static_assert(FAILED_US > TW_PROBE_US + TW_HANDSHAKE_US, "every dial has ended by then");
 
-/* An address that this node dials because the peer at it asked for that. */
+/* An address that this node dials because the peer there asked for it. */
 struct job {
     bool is_used, is_failed;
     struct tw_id id;
@@ -24,7 +24,7 @@ struct job {
 
 struct tw_daemon_probes {
     struct tw_reachability reach;
-    enum tw_reachability_state noted; /* state that was logged last */
+    enum tw_reachability_state noted; /* state last logged */
     struct job jobs[JOBS_MAX];
     struct tw_nat_kind nat;
 };
@@ -64,8 +64,8 @@ void tw_daemon_probes_done(struct tw_daemon *daemon, const char *address,
     }
 }
 
-/* Answers each failed dial in the same way, and equally late. Otherwise the asker would learn which
- * ports are open, closed or filtered. */
+/* Reports every failed dial in the same way, and after the same time. Otherwise the asking peer
+ * would learn which ports are open, closed or filtered. */
 static void tell_failed(struct tw_daemon *daemon, uint64_t now_us) {
     for (uint32_t i = 0; i < JOBS_MAX; i++) {
         struct job *job = &daemon->probes->jobs[i];
@@ -91,8 +91,8 @@ static void try_dial_back(struct tw_daemon *daemon, uint16_t peer, uint64_t toke
 
 /* ---- dials by peers ------------------------------------------------------------------------- */
 
-/* Asks peers. A peer in another network can say more than one in this node's network, so the first
- * pass asks only peers in other networks. */
+/* Asks peers to dial this node back, and returns their number. A peer in another network finds out
+ * more, so the first pass asks only those. */
 static uint32_t ask_peers(struct tw_daemon *daemon, uint64_t token) {
     uint64_t asked = 0;
     uint32_t count = 0;
@@ -118,7 +118,8 @@ static uint32_t ask_peers(struct tw_daemon *daemon, uint64_t token) {
 
 /* ---- kind of NAT --------------------------------------------------------------------------- */
 
-/* True if this peer can observe the NAT: this node dialled it at a public IPv4 address. */
+/* Returns true if this peer can observe the NAT, because this node dialled it at a public IPv4
+ * address. */
 static bool can_observe(const struct tw_daemon *daemon, uint16_t peer, struct tw_peer_net *net) {
     if (!daemon->peers[peer].is_up || !tw_transport_peer(daemon->transport, peer, net))
         return false;
@@ -193,8 +194,8 @@ void tw_daemon_probes_tick(struct tw_daemon *daemon, uint64_t now_us) {
     tw_reachability_ask(&daemon->probes->reach, token, asked > 0, now_us);
 }
 
-/* Port of the first listener that is open: the first entry may be [::] on a machine without IPv6.
- */
+/* Returns the port of the first open listener. The first configured one may be [::] on a machine
+ * without IPv6. */
 static uint16_t find_port(const struct tw_daemon *daemon) {
     for (uint32_t i = 0; i < daemon->setup->config.network.listen_count; i++) {
         if (tw_transport_port(daemon->transport, i) != 0)

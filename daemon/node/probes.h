@@ -4,8 +4,8 @@
  *
  * A node must not become a port scanner for others. For a peer it dials only the host from which
  * that peer's connection comes, at the ports of its HELLO, and rarely (tw_transport_dial_back). The
- * peer learns one bit: whether this address leads to it. Few addresses are dialled at a time for
- * all peers together. */
+ * peer learns one bit: whether this address leads to it. The number of such dials at a time, for
+ * all peers together, is small. */
 #ifndef TW_DAEMON_NODE_PROBES_H
 #define TW_DAEMON_NODE_PROBES_H
 
@@ -16,19 +16,20 @@ struct tw_status_view;
 
 enum tw_status tw_daemon_probes_open(struct tw_daemon *daemon, struct tw_error *err);
 void tw_daemon_probes_peer_up(struct tw_daemon *daemon);
-/* PROBE, PROBED, and PUNCH of the stage `seen`; every other message is ignored. */
+/* Handles PROBE, PROBED, and PUNCH of the stage `seen`; ignores every other message. */
 void tw_daemon_probes_message(struct tw_daemon *daemon, uint16_t peer,
                               const struct tw_message *message);
-/* A dial of tw_transport_dial_back has ended. */
+/* Called when a dial of tw_transport_dial_back has ended. */
 void tw_daemon_probes_done(struct tw_daemon *daemon, const char *address,
                            const struct tw_id *expected, const struct tw_dial_result *result);
-/* A peer dialled this node and asks where the dial came from. */
+/* Called when a node has dialled this one to learn from which address it is seen. Sends that
+ * address. */
 void tw_daemon_probes_observed(struct tw_daemon *daemon, const struct tw_id *id, uint64_t token,
                                const char *address);
-/* This node's own addresses changed. */
+/* Called when this node's own addresses have changed. */
 void tw_daemon_probes_moved(struct tw_daemon *daemon, uint64_t now_us);
-/* is_reached: a peer reached this node at a public IPv4 address. is_unreached: peers tried to dial
- * this node, and none reached it. */
+/* is_reached: a peer has reached this node at a public IPv4 address. is_unreached: peers have tried
+ * to dial this node, and none reached it from the internet. */
 bool tw_daemon_probes_is_reached(const struct tw_daemon *daemon);
 bool tw_daemon_probes_is_unreached(const struct tw_daemon *daemon);
 void tw_daemon_probes_tick(struct tw_daemon *daemon, uint64_t now_us);

@@ -15,7 +15,7 @@ enum { LOOK_US = 500 * 1000 };
 
 struct tw_daemon_punches {
     struct tw_punch_plan plan;
-    struct tw_punch_row rows[TW_PEERS_MAX]; /* scratch of a look */
+    struct tw_punch_row rows[TW_PEERS_MAX]; /* scratch of look() */
     uint64_t look_due_us;
 };
 
@@ -43,7 +43,8 @@ static void begin(struct tw_daemon *daemon, uint16_t peer, uint64_t delay_us,
         tw_daemon_note(daemon, TW_LOG_INFO, "not_punched", "peer=%s text=\"%s\"", hex, err.message);
 }
 
-/* Addresses at which the relay sees the two ends. TW_AGAIN: why the link cannot be punched. */
+/* Gets the addresses at which the relay sees the two ends. Returns TW_AGAIN with the reason if the
+ * link cannot be punched. */
 static enum tw_status info_get(const struct tw_daemon *daemon, uint16_t peer,
                                struct tw_punch_info *info, struct tw_error *err) {
     if (!daemon->setup->config.network.punch)
@@ -78,7 +79,7 @@ void tw_daemon_punches_message(struct tw_daemon *daemon, uint16_t peer,
     struct tw_error err = {0};
     uint64_t delay_us;
     if (message->kind != TW_MSG_PUNCH || daemon->stage != TW_DAEMON_RUNNING) return;
-    if (punch->stage == TW_PUNCH_SEEN) return; /* for probes.c */
+    if (punch->stage == TW_PUNCH_SEEN) return; /* probes.c handles it */
     if (tw_daemon_caps_is_resting(daemon)) return;
     if (info_get(daemon, peer, &info, &err) != TW_OK) return;
     if (!tw_punch_is_agreed(&info, punch)) {

@@ -18,18 +18,18 @@ enum {
     REFUSAL_ANY_US = 1000 * 1000, /* time between two lines about any refusal */
 };
 
-/* Rate limit of the lines about one host and reason. */
+/* Rate limit of log lines for one host and one reason. */
 struct line {
     char host[TW_ADDR_BYTES];
-    uint64_t reason; /* hash of the sentence without numbers and ids */
+    uint64_t reason; /* hash of the sentence without its numbers and ids */
     struct tw_log_limit limit;
 };
 
 struct tw_daemon_refusals {
     uint64_t refused;          /* refused links */
-    struct tw_log_limit limit; /* rate limit of all lines about refusals */
+    struct tw_log_limit limit; /* rate limit of all log lines about refusals together */
     struct line lines[LINES_MAX];
-    char text[TW_BANS_TEXT_MAX]; /* content of the file of bans */
+    char text[TW_BANS_TEXT_MAX]; /* content of the file `bans` */
 };
 
 /* ---- bans ---------------------------------------------------------------------------------- */
@@ -68,7 +68,7 @@ enum tw_status tw_daemon_refusals_unban(struct tw_daemon *daemon, const char *he
     TW_TRY(tw_bans_lift(tw_transport_bans(daemon->transport), hex, wall_s(), &id, answer));
     save_bans(daemon);
     tw_members_moved(daemon->members,
-                     tw_daemon_now_us()); /* the node may be dialled again at once */
+                     tw_daemon_now_us()); /* so the node may be dialled again at once */
     tw_id_short(&id, node);
     tw_daemon_note(daemon, TW_LOG_INFO, "ban_lifted", "peer=%s", node);
     (void)snprintf(answer->message, sizeof(answer->message), "node %s may link again", node);
@@ -87,13 +87,14 @@ void tw_daemon_refusals_banned(void *user, const struct tw_id *id, uint32_t seco
     save_bans(daemon);
 }
 
-/* True for a number, a port or an id: a word with a digit, or of hexadecimal letters only. */
+/* Returns true if the word is a number, a port or an id: it has a digit, or only hexadecimal
+ * letters. */
 static bool is_varying(const char *word, size_t length) {
     enum { ID_DIGITS = 8 };
     return strcspn(word, "0123456789") < length || strspn(word, "abcdef") >= ID_DIGITS;
 }
 
-/* Hashes the words that are equal in every refusal for the same reason. */
+/* Hashes the words that are the same in every refusal for the same reason. */
 static uint64_t hash_words(const char *sentence) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a, 64 bits */
     for (const char *at = sentence; *at != '\0';) {
@@ -107,7 +108,8 @@ static uint64_t hash_words(const char *sentence) {
     return hash;
 }
 
-/* The row of this host and reason. A new one replaces the row that was logged longest ago. */
+/* Returns the row of this host and reason. A new row replaces the one that was logged longest ago.
+ */
 static struct line *find_line(struct tw_daemon *daemon, const char *address, uint64_t reason) {
     struct line *oldest = &daemon->refusals->lines[0];
     const char *colon = strrchr(address, ':');
@@ -128,7 +130,7 @@ void tw_daemon_refusals_refused(void *user, const char *address, enum tw_status 
                                 const char *sentence) {
     struct tw_daemon *daemon = user;
     uint64_t held_back = 0;
-    /* two nodes dialled each other at once, so one of the links is not needed */
+    /* Two nodes dialled each other at the same time, so one of the links is not needed. */
     if (reason == TW_OK) {
         tw_log(TW_LOG_DEBUG, "spare_link", "addr=%s text=\"%s\"", address, sentence);
         return;
@@ -139,8 +141,8 @@ void tw_daemon_refusals_refused(void *user, const char *address, enum tw_status 
     uint64_t others = 0;
     if (!tw_log_may_say(&line->limit, now_us, REFUSAL_LINE_US, &held_back)) return;
     if (!tw_log_may_say(&daemon->refusals->limit, now_us, REFUSAL_ANY_US, &others)) {
-        line->limit =
-            (struct tw_log_limit){.held_back = held_back + 1}; /* the next line will count it */
+        line->limit = (struct tw_log_limit){.held_back = held_back + 1}; /* counted by the next line
+                                                                            that is logged */
         return;
     }
     const enum tw_dial_cause cause = tw_dial_cause_of_status(reason);

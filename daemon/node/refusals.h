@@ -1,8 +1,8 @@
 /* refusals.h - refused links: bans (kept across restarts), keys that are on two machines, and the
  * log of refusals.
  *
- * The log has one line per host and reason in ten minutes, with the number of suppressed lines. A
- * flood of refusals must not become a flood of lines. */
+ * Per host and reason, the log has one line in ten minutes, with the number of suppressed lines. A
+ * flood of refusals thus does not become a flood of lines. */
 #ifndef TW_DAEMON_NODE_REFUSALS_H
 #define TW_DAEMON_NODE_REFUSALS_H
 
@@ -12,7 +12,7 @@ struct tw_status_view;
 struct tw_twin_report;
 
 enum tw_status tw_daemon_refusals_open(struct tw_daemon *daemon, struct tw_error *err);
-/* Reads the bans. Needs the transport. */
+/* Reads the saved bans into the transport, which must be open. */
 void tw_daemon_refusals_load(struct tw_daemon *daemon);
 
 /* Callbacks of the transport; `user` is the daemon. */
@@ -23,13 +23,12 @@ void tw_daemon_refusals_refused(void *user, const char *address, enum tw_status 
 
 void tw_daemon_refusals_twin(void *user, const struct tw_twin_report *report);
 
-/* Lifts the ban of the node whose id begins with `hex`. *answer gets the sentence for the user,
- * also on success. */
+/* Lifts the ban of the node whose id begins with `hex`. Also on success, *answer gets the sentence
+ * for the user. */
 enum tw_status tw_daemon_refusals_unban(struct tw_daemon *daemon, const char *hex,
                                         struct tw_error *answer);
 
-/* Updates the bans once a minute, because they end by the wall clock, which may have been
- * changed. */
+/* Call once a minute. Corrects the bans if the wall clock, by which they end, was changed. */
 void tw_daemon_refusals_look(struct tw_daemon *daemon);
 
 void tw_daemon_refusals_fill(const struct tw_daemon *daemon, struct tw_status_view *view);

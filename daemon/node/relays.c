@@ -13,10 +13,10 @@ enum { LOOK_US = 500 * 1000, BUDGET_SHARE = 4 };
 
 struct tw_daemon_relays {
     struct tw_relay_choice choice;
-    struct tw_relay_view view;                /* scratch of a look */
-    struct tw_msg_links claims[TW_PEERS_MAX]; /* newest LINKS of each linked peer */
+    struct tw_relay_view view;                /* scratch of tick */
+    struct tw_msg_links claims[TW_PEERS_MAX]; /* newest LINKS message of each linked peer */
     uint64_t look_due_us;
-    uint64_t calls, calls_failed; /* RELAY_CALLs that this node made */
+    uint64_t calls, calls_failed; /* calls through a relay that this node made */
 };
 
 /* ---- this node as a relay ------------------------------------------------------------------ */
@@ -26,8 +26,9 @@ bool tw_daemon_relays_is_relay(const struct tw_daemon *daemon) {
     return config->network.links && config->network.relay.is_on && config->network.listen_count > 0;
 }
 
-/* Cap of relayed bytes: a part of the budget, most of which is left to this node's own training. A
- * monthly budget counts each relayed byte twice, because it arrives and leaves. */
+/* Returns the cap on relayed bytes, 0 = none: a share of the byte budget, most of which is left to
+ * this node's own training. A monthly budget counts each relayed byte twice, on arrival and on
+ * departure. */
 static uint64_t find_cap(const struct tw_daemon *daemon) {
     const struct tw_budget_config *budget = &daemon->setup->config.network.budget;
     const uint64_t own = daemon->setup->config.network.relay.bytes_per_s;
@@ -41,7 +42,7 @@ void tw_daemon_relays_apply(struct tw_daemon *daemon) {
     if (daemon->transport == NULL) return;
     tw_transport_set_relay(daemon->transport, tw_daemon_relays_is_relay(daemon), find_cap(daemon));
     daemon->measured.is_relay = tw_daemon_relays_is_relay(daemon);
-    /* the core then announces by LINKS whether this node relays */
+    /* the core then announces in LINKS whether this node relays */
     if (daemon->node != NULL) tw_daemon_event_measured(daemon);
 }
 
@@ -76,8 +77,8 @@ static bool is_direct(const struct tw_relay_view *view, const struct tw_id *id) 
     return false;
 }
 
-/* Lists the peers that offer to relay, and for each the nodes that it is linked to and we are
- * not. */
+/* Lists the peers that offer to relay. For each, lists the nodes that it is linked to and this node
+ * is not. */
 static void view_offers(struct tw_daemon *daemon) {
     struct tw_relay_view *view = &daemon->relays->view;
     view->offers_count = 0;
@@ -86,7 +87,8 @@ static void view_offers(struct tw_daemon *daemon) {
         struct tw_peer_net net;
         if (!daemon->peers[i].is_up || claim->is_relay == 0) continue;
         if (!tw_transport_peer(daemon->transport, i, &net)) continue;
-        if (net.is_relayed || net.is_punched) continue; /* other nodes cannot dial such a peer */
+        /* No relay: other nodes cannot dial such a peer. */
+        if (net.is_relayed || net.is_punched) continue;
         if ((net.features & TW_FEATURE_RELAY) == 0) continue;
         struct tw_relay_offer *offer = &view->offers[view->offers_count++];
         offer->peer = i;

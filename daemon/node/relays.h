@@ -1,6 +1,6 @@
-/* relays.h - relayed links: calls to nodes that no dial reaches, and pipes for others.
- * daemon/router/relay_choice.h chooses relays; daemon/net/call.c and relay.c hold the
- * connections. */
+/* relays.h - relayed links: calls to nodes that cannot be dialled, and pipes for other nodes.
+ * daemon/router/relay_choice.h chooses relays; daemon/net/call.c and relay.c own the connections.
+ */
 #ifndef TW_DAEMON_NODE_RELAYS_H
 #define TW_DAEMON_NODE_RELAYS_H
 
@@ -13,20 +13,20 @@ struct tw_status_view;
 struct tw_view_peer;
 
 enum tw_status tw_daemon_relays_open(struct tw_daemon *daemon, struct tw_error *err);
-/* The configuration changed, or the transport is open now. */
+/* Called when the configuration has changed, or when the transport is open. */
 void tw_daemon_relays_apply(struct tw_daemon *daemon);
-/* True if this node carries links of others when they ask. */
+/* Returns true if this node relays for other nodes when they ask. */
 bool tw_daemon_relays_is_relay(const struct tw_daemon *daemon);
 
-/* LINKS and RELAY_CALL; every other message is ignored. */
+/* Handles LINKS and RELAY_CALL; ignores every other message. */
 void tw_daemon_relays_message(struct tw_daemon *daemon, uint16_t peer,
                               const struct tw_message *message);
 void tw_daemon_relays_peer_up(struct tw_daemon *daemon, uint16_t peer);
 void tw_daemon_relays_peer_down(struct tw_daemon *daemon, uint16_t peer);
-/* A call of tw_transport_call has ended. */
+/* Called when a call of tw_transport_call has ended. */
 void tw_daemon_relays_called(struct tw_daemon *daemon, const struct tw_id *relay,
                              const struct tw_id *target, const struct tw_dial_result *result);
-/* A pipe for others opened or ended. */
+/* Called when a pipe between two other nodes has opened or ended. */
 void tw_daemon_relays_carried(struct tw_daemon *daemon, const struct tw_relay_pipe *pipe);
 void tw_daemon_relays_tick(struct tw_daemon *daemon, uint64_t now_us);
 

@@ -39,7 +39,8 @@ static void copy_key(struct tw_config *to, const struct tw_config *from,
                sizeof(uint32_t));
 }
 
-/* Peers that are named again keep their history. Removed addresses stay known until a restart. */
+/* Adds the configured peers. Known ones keep their history, and removed ones stay known until a
+ * restart. */
 static void learn_peers(struct tw_daemon *daemon) {
     struct tw_error err = {0};
     if (daemon->transport == NULL) return;
@@ -48,7 +49,8 @@ static void learn_peers(struct tw_daemon *daemon) {
 }
 
 enum tw_status tw_daemon_reload(struct tw_daemon *daemon, struct tw_error *answer) {
-    static struct tw_config fresh; /* too large for the stack; only the loop uses it */
+    static struct tw_config fresh; /* static, because it is too large for the stack; only the loop
+                                      uses it */
     struct tw_config *config = &daemon->setup->config;
     char taken[LIST_BYTES] = "", left[LIST_BYTES] = "";
     const enum tw_status status = tw_config_load(&fresh, config->path, answer);

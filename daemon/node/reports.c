@@ -16,13 +16,14 @@ enum { OPENINGS_MAX = 16 };
 struct tw_daemon_reports {
     struct tw_round_ring rounds;
     struct {
-        uint64_t round; /* round + 1; 0: unused */
+        uint64_t round; /* 1 + the round; 0 = unused */
         uint64_t at_us, bytes;
-    } openings[OPENINGS_MAX]; /* openings of rounds; round r in row r % OPENINGS_MAX */
+    } openings[OPENINGS_MAX]; /* state when this node began to encode for round r, in row r %
+                                 OPENINGS_MAX */
     uint64_t rounds_contributed, lineage_changes;
-    uint64_t round_us;    /* time of the newest round; 0: none yet */
-    uint64_t period_us;   /* running mean of the time between rounds; 0: not known yet */
-    struct tw_id partner; /* pairs: node of the last merge; zero: none yet */
+    uint64_t round_us;    /* time when the newest round was committed; 0 = none yet */
+    uint64_t period_us;   /* running mean of the time between rounds; 0 = not known yet */
+    struct tw_id partner; /* pairs: partner of the last merge; zero if none yet */
     uint64_t partner_us, partners_struck;
     struct tw_attacks attacks;
 };
@@ -115,8 +116,8 @@ static void note_struck(struct tw_daemon *daemon, const char *peer,
 
 /* ---- attacks ------------------------------------------------------------------------------- */
 
-/* Keeps the attack for the warnings of the status. Reports of this node about itself are no
- * attacks. */
+/* Remembers the attack for the warnings of the status. Reports about this node itself do not count.
+ */
 static void note_attack(struct tw_daemon *daemon, enum tw_attack_kind kind,
                         const struct tw_action *action) {
     const struct tw_id *const id = &action->u.report.id;
@@ -124,7 +125,7 @@ static void note_attack(struct tw_daemon *daemon, enum tw_attack_kind kind,
     tw_attacks_note(&daemon->reports->attacks, kind, id, tw_daemon_now_us());
 }
 
-/* Writes one log line with the sentence that the status shows. */
+/* Logs the attack with the sentence that the status shows. */
 static void show_attack(struct tw_daemon *daemon, enum tw_attack_kind kind, const char *event,
                         const struct tw_action *action) {
     const struct tw_attack attack = {.kind = kind, .id = action->u.report.id, .count = 1};
@@ -135,7 +136,7 @@ static void show_attack(struct tw_daemon *daemon, enum tw_attack_kind kind, cons
     tw_daemon_note(daemon, TW_LOG_WARN, event, "peer=%s text=\"%s\"", hex, text);
 }
 
-/* Honest nodes compute the same anchors, so memory, disk or program of one node is broken. */
+/* Honest nodes compute equal anchors, so the memory, disk or program of one node is faulty. */
 static void show_differs(struct tw_daemon *daemon, const struct tw_report *report) {
     const bool is_self = tw_id_equal(&report->id, &daemon->setup->identity.id);
     char hex[9];

@@ -122,7 +122,8 @@ void tw_daemon_arm(struct tw_daemon *daemon) {
 void tw_daemon_event(struct tw_daemon *daemon, const struct tw_event *event) {
     if (daemon->stage == TW_DAEMON_CLOSING) return;
     if (daemon->is_pumping) {
-        TW_ASSERT(event->kind != TW_EV_MESSAGE); /* its message is borrowed, so it cannot wait */
+        TW_ASSERT(event->kind != TW_EV_MESSAGE); /* a message is borrowed from the caller, so it
+                                                    cannot be queued */
         if (daemon->events_count == EVENTS_MAX) {
             tw_worker_link_drop(&daemon->host->link, "the core has too many answers waiting");
             return;

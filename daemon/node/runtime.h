@@ -1,5 +1,5 @@
 /* runtime.h - struct tw_daemon: the loop, the core with its event queue, and the few values that
- * several files of this folder share. A concern is one such file, with a struct of its own.
+ * several files of this folder share. A *concern* is one of these files, with its own struct.
  *
  *     transport   worker_host   vote store   timers
  *           \          |            |        /
@@ -7,8 +7,8 @@
  *                        |                  ^
  *          tw_daemon_event --> tw_node --> core.c (actions)
  *
- * All decisions about the run are made in sync/. README.md lists the concerns, their order and
- * their form.
+ * All decisions about the run are made in sync/. README.md lists the concerns, their levels and the
+ * functions that each has.
  *
  * Threads: all functions below run on the loop. */
 #ifndef TW_DAEMON_NODE_RUNTIME_H
@@ -29,34 +29,34 @@ enum tw_daemon_stage { TW_DAEMON_RUNNING, TW_DAEMON_LEAVING, TW_DAEMON_CLOSING }
 
 struct tw_daemon_peer {
     bool is_up;
-    bool is_event; /* the peer's peer_up is a row of /v1/events, so its peer_down is too */
+    bool is_event; /* /v1/events has the peer's peer_up, so peer_down is added there too */
     struct tw_id id;
-    uint64_t
-        chunks_asked; /* chunks requested by PULL that have not arrived, abandoned ones included */
+    uint64_t chunks_asked;   /* chunks that were requested by PULL and have not arrived, even if no
+                                longer   needed */
     uint32_t chunks_unasked; /* chunks that arrived without a request */
 };
 
-/* Totals that more than one concern reads. Each is written by one concern. */
+/* Totals that more than one concern reads. Only one concern writes each of them. */
 struct tw_daemon_counts {
-    uint64_t step, tokens;        /* training progress; starts from the loaded checkpoint */
-    uint64_t steps_made;          /* steps that succeeded since the start of the daemon */
-    uint64_t step_us, sync_us;    /* time in inner steps; time in merges between them */
-    uint64_t payload_in_bytes;    /* payload chunks received */
+    uint64_t step, tokens;        /* training progress, counted on from the loaded checkpoint */
+    uint64_t steps_made;          /* successful steps since the daemon's start */
+    uint64_t step_us, sync_us;    /* time in inner steps; time in merges between steps */
+    uint64_t payload_in_bytes;    /* payload chunks received, in bytes */
     uint64_t payload_out_bytes;   /* payload chunks sent */
-    uint64_t payload_again_bytes; /* payload chunks received twice */
-    uint64_t states_taken;        /* fragments' states taken over from other nodes */
-    uint64_t data_in_bytes;       /* dataset chunks received, refused ones included */
-    uint64_t asked_in_bytes;      /* chunks received that were requested, and thus paid for */
+    uint64_t payload_again_bytes; /* payload chunks received a second time */
+    uint64_t states_taken;        /* states of fragments fetched from other nodes */
+    uint64_t data_in_bytes;       /* dataset chunks received, including refused ones */
+    uint64_t asked_in_bytes;      /* requested chunks received, charged when requested */
     uint64_t data_taken_bytes;    /* dataset chunks received and written */
 };
 
-/* Local measurements that the core works with (TW_EV_MEASURED). */
+/* Local measurements that the core uses (TW_EV_MEASURED). */
 struct tw_daemon_measured {
     uint32_t upload_kib_s; /* link_qualities.c */
-    /* set of peers whose links are far worse than all others; link_qualities.c */
+    /* bit set of peers whose links are far worse than all others; link_qualities.c */
     uint64_t outliers;
     bool is_short; /* pairs: the budget has no room for a contribution; budget.c */
-    bool is_relay; /* this node carries links of others */
+    bool is_relay; /* this node relays for other nodes */
 };
 
 struct tw_daemon {
@@ -67,18 +67,19 @@ struct tw_daemon {
     uint64_t started_us, started_unix_us;
     struct tw_loop_lag lag;
     struct tw_event_ring *event_ring;   /* owned; rows of /v1/events */
-    struct tw_history *history;         /* owned; losses by workers.c, rounds by reports.c */
+    struct tw_history *history;         /* owned; workers.c adds losses, reports.c adds rounds */
     struct tw_api *api;                 /* owned by life.c */
     struct tw_run_log *run_log;         /* owned by life.c */
-    struct tw_ledger_file *ledger;      /* owned by life.c; rounds by reports.c */
+    struct tw_ledger_file *ledger;      /* owned by life.c; reports.c adds rounds */
     struct tw_alerts *alerts;           /* owned by life.c */
     struct tw_evaluations *evaluations; /* owned by life.c */
 
     /* the core */
     struct tw_node *node;         /* owned */
-    struct tw_recorder *recorder; /* records the core's events; core.c; NULL: off */
+    struct tw_recorder *recorder; /* flight recorder of the core's events (core.c); NULL if off */
     bool has_recorder_failed;     /* a failure of the recorder was logged */
-    struct tw_rate *download;     /* download cap that the core pays from; borrowed */
+    struct tw_rate *download;     /* download cap from which the core's requests are charged;
+                                     borrowed */
     struct tw_node_view view;     /* scratch: filled by tw_node_view before each use */
     struct tw_id lineage;         /* lineage of the last report, or of the loaded checkpoint */
     struct tw_daemon_measured measured;
@@ -94,17 +95,18 @@ struct tw_daemon {
     enum tw_exit leave_code;
     bool has_leave_request; /* an API client waits for the last checkpoint */
     uint32_t leave_request; /* number of that client's request */
-    _Atomic uint64_t moved; /* bytes hashed, copied, read, written, plus syncs; any thread */
+    _Atomic uint64_t moved; /* progress of leaving, by any thread: bytes hashed, copied, read or
+                               written, plus syncs */
 
-    /* shared objects: opened by one concern, used by others */
+    /* objects that one concern opens and others use */
     struct tw_transport *transport; /* links.c; NULL with links = off */
     struct tw_members *members;     /* links.c; owned */
     struct tw_worker_host *host;    /* workers.c */
     struct tw_daemon_peer peers[TW_PEERS_MAX];
     struct tw_daemon_counts counts;
-    bool is_data_awaited; /* data.c: there is no whole training shard yet, so no worker runs */
+    bool is_data_awaited; /* data.c: no training shard is complete yet, so no worker runs */
     bool is_resting;      /* workers.c: training is paused, and the worker's memory is given back */
-    uint8_t *body;        /* one control message being encoded, owned */
+    uint8_t *body;        /* buffer for the control message being encoded, owned */
 
     /* concerns, owned; only the concern's own file knows its struct */
     struct tw_daemon_admission *admission;
@@ -128,46 +130,47 @@ struct tw_daemon {
     struct tw_daemon_workers *workers;
 };
 
-/* Makes the loop, the event queue and the ring of events. The caller frees with _destroy. */
+/* Creates the loop, the event queue and the ring of events. Free with tw_daemon_destroy. */
 enum tw_status tw_daemon_create(struct tw_daemon **daemon, struct tw_setup *setup,
                                 struct tw_error *err);
 /* Closes the runtime's own handles, in the stage CLOSING. */
 void tw_daemon_close(struct tw_daemon *daemon);
-/* The loop must have ended and every concern must be freed. */
+/* Frees the daemon. The loop must have ended, and every concern must be freed. */
 void tw_daemon_destroy(struct tw_daemon *daemon);
 
-/* Zeroed memory for the struct of a concern; NULL with TW_NOMEM in `err`. The caller frees. */
+/* Returns zeroed memory for the struct of a concern, or NULL with TW_NOMEM in `err`. The caller
+ * frees it. */
 void *tw_daemon_alloc(size_t bytes, struct tw_error *err);
 
 uint64_t tw_daemon_now_us(void);
-/* The wall clock: microseconds since 1970. */
+/* Returns the wall clock: microseconds since 1970. */
 uint64_t tw_daemon_unix_us(void);
 
 /* Writes one line to the log and one row to /v1/events. */
 void tw_daemon_note(struct tw_daemon *daemon, enum tw_log_level level, const char *name,
                     const char *fmt, ...) TW_PRINTF(4, 5);
 
-/* Gives an event to the core and carries out the actions that follow. May be called from anywhere
- * on the loop. Inside an action the event is queued; when the queue is full the worker's link is
+/* Gives an event to the core and performs the actions that follow. May be called from anywhere on
+ * the loop. During an action the event is queued. If the queue is full, the worker's link is
  * closed. */
 void tw_daemon_event(struct tw_daemon *daemon, const struct tw_event *event);
 
-/* Gives `measured` to the core. */
+/* Reports `measured` to the core. */
 void tw_daemon_event_measured(struct tw_daemon *daemon);
 
-/* Arms the timer for the core's next deadline. tw_daemon_event does it by itself. */
+/* Arms the timer for the core's next deadline. tw_daemon_event also calls it. */
 void tw_daemon_arm(struct tw_daemon *daemon);
 
-/* Sends a control message to a linked peer, and counts the chunks that a PULL asks for. Does
+/* Sends a control message to a linked peer, and counts the chunks that a PULL requests. Does
  * nothing with links = off. */
 void tw_daemon_send(struct tw_daemon *daemon, uint16_t peer, const struct tw_message *message);
 
-/* Begins to leave on the next iteration of the loop. The process will end with `code`; later calls
+/* Begins to leave on the next iteration of the loop. The process will exit with `code`. Later calls
  * change nothing. */
 void tw_daemon_leave(struct tw_daemon *daemon, enum tw_exit code);
 
-/* Call when work that leaving waits for has ended: life.c then checks on the next iteration of the
- * loop whether any is left. */
+/* Call this when work that leaving waits for has ended. On the next iteration of the loop, life.c
+ * checks whether more is left. */
 void tw_daemon_leave_step(struct tw_daemon *daemon);
 
 #endif

@@ -7,7 +7,7 @@
 
 enum {
     SAMPLE_US = 1000 * 1000,
-    ROWS_MAX = 61, /* one a second */
+    ROWS_MAX = 61, /* one per second */
     DATA_ROWS = 11,
 };
 
@@ -18,8 +18,8 @@ struct row {
 struct tw_daemon_samples {
     uint64_t due_us;
     uint32_t next, count; /* next row to write; rows in use */
-    uint32_t clock_count; /* number of newest rows that belong to the same lineage */
-    struct tw_id lineage; /* lineage to which the run clock in the rows belongs */
+    uint32_t clock_count; /* number of the newest rows that belong to `lineage` */
+    struct tw_id lineage; /* lineage of the run clock in the newest rows */
     struct row rows[ROWS_MAX];
 };
 
@@ -45,7 +45,8 @@ void tw_daemon_samples_tick(struct tw_daemon *daemon, uint64_t now_us) {
     }
     tw_node_view(daemon->node, &daemon->view);
     row->values[TW_SAMPLE_CLOCK_TOKENS] = daemon->view.clock_tokens;
-    /* When a node joins, its clock jumps to that of the run. This jump is not training speed. */
+    /* When a node joins, its clock jumps to the run's clock. The jump must not count as training
+     * speed. */
     const bool is_same_clock = tw_id_equal(&samples->lineage, &daemon->view.lineage) &&
                                daemon->view.state != TW_STATE_RECEIVER;
     samples->lineage = daemon->view.lineage;

@@ -92,9 +92,9 @@ static void fill_sync(const struct tw_daemon *daemon, struct tw_status_view *vie
         view->sync.partner_distance = daemon->host->partner_distance;
 }
 
-/* Divides each node's tokens by the run's tokens. If each node brings its own text, the ratio is
- * the weight of its text. The run clock lacks the tokens since the last round, so the sum of the
- * nodes' tokens is used if it is larger. */
+/* Computes each node's share of the run's tokens. If each node has its own text, that is the weight
+ * of its text. The run clock lacks the tokens since the last round, so the sum of all nodes' tokens
+ * is used if it is larger. */
 static void fill_shares(struct tw_status_view *view) {
     uint64_t sum = view->train.tokens;
     for (uint32_t i = 0; i < view->peers_count; i++) sum += view->peers[i].tokens;
@@ -126,10 +126,10 @@ void tw_daemon_status_fill(void *user, struct tw_status_view *view) {
     tw_daemon_ports_fill(daemon, view);
     tw_daemon_punches_fill(daemon, view);
     tw_daemon_relays_fill(daemon, view);
-    tw_daemon_budget_fill(daemon, view); /* reads the rates that tw_daemon_links_fill wrote */
+    tw_daemon_budget_fill(daemon, view); /* after tw_daemon_links_fill, whose rates it reads */
     tw_daemon_admission_fill(daemon, view);
     tw_daemon_data_fill(daemon, now_us, view);
     tw_daemon_status_peers_fill(daemon, now_us, view);
-    fill_shares(view); /* reads the peers above */
+    fill_shares(view); /* after the peers, which it reads */
     tw_event_ring_fill(daemon->event_ring, now_us, view);
 }

@@ -31,7 +31,7 @@ static struct tw_view_peer *find_row(struct tw_status_view *view, const struct t
     return row;
 }
 
-/* Adds one link: congestion control of the bulk connections, and the fastest path. */
+/* Adds one link's congestion control to the view, and its path if it is the fastest so far. */
 static void fill_path(const struct tw_peer_net *net, struct tw_status_view *view) {
     char *const seen = view->net.congestion;
     if (!net->has_bulk) return;
@@ -42,7 +42,7 @@ static void fill_path(const struct tw_peer_net *net, struct tw_status_view *view
     view->net.pace_bytes_per_s = net->pace_bytes_per_s;
 }
 
-/* Describes the penalty of a struck peer: effect, time left, cause. */
+/* Describes the penalty of a struck peer: the effect, the time left and the cause. */
 static void describe_strike(const struct tw_daemon *daemon, uint16_t peer,
                             struct tw_view_peer *row) {
     const unsigned long long left_min =
@@ -134,8 +134,8 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
     }
 }
 
-/* True if the node at this address is another one that is linked by now. The machine was set up
- * again, or has another node: a person need not act. */
+/* Returns true if another node answered at this address and is linked by now. The machine was then
+ * set up again, or runs another node, and nobody needs to act. */
 static bool is_settled(const struct tw_daemon *daemon, const struct tw_dial_row *dial) {
     for (uint16_t i = 0; i < TW_PEERS_MAX && !tw_id_is_zero(&dial->other); i++) {
         if (daemon->peers[i].is_up && tw_id_equal(&daemon->peers[i].id, &dial->other)) return true;
@@ -143,7 +143,7 @@ static bool is_settled(const struct tw_daemon *daemon, const struct tw_dial_row 
     return false;
 }
 
-/* Known members without a link, and bootstrap addresses whose node is not known yet. */
+/* Fills known members without a link, and configured addresses whose node is not known yet. */
 static void fill_known(const struct tw_daemon *daemon, struct tw_status_view *view) {
     for (uint32_t e = 0; e < TW_KNOWN_MAX; e++) {
         const struct tw_member_entry *entry = &daemon->members->entries[e];
@@ -165,7 +165,8 @@ static void fill_known(const struct tw_daemon *daemon, struct tw_status_view *vi
             row->loss = row->reliability = NAN;
         }
         if (row == NULL) return;
-        if (row->is_relayed) continue; /* linked through a relay, and still dialled */
+        /* Already listed: linked through a relay, and still dialled. */
+        if (row->is_relayed) continue;
         row->link = TW_VIEW_LINK_KNOWN;
         for (unsigned a = 0; a < TW_ADDRS_MAX; a++) {
             const struct tw_member_addr *addr = &entry->addrs[a];
@@ -190,8 +191,8 @@ static bool is_up(const struct tw_daemon *daemon, const struct tw_id *id) {
     return false;
 }
 
-/* Fills members of the roster without a link and without a known address. If this node is behind
- * NAT, another node behind NAT may be one. */
+/* Fills members of the roster that have neither a link nor a known address. If this node is behind
+ * NAT, these may be other nodes behind NAT. */
 static void fill_unlinked(const struct tw_daemon *daemon, struct tw_status_view *view) {
     for (uint32_t i = 0; i < daemon->view.roster.count; i++) {
         const struct tw_id *id = &daemon->view.roster.members[i].id;
@@ -217,7 +218,7 @@ static void fill_refuses(struct tw_status_view *view) {
                    "it refuses this node's work: far larger than that of the others");
 }
 
-/* Peers whose key another machine has too. */
+/* Marks peers whose key is also on another machine. */
 static void fill_twins(struct tw_status_view *view) {
     for (uint32_t i = 0; i < view->twins_count; i++) {
         const struct tw_view_twin *twin = &view->twins[i];
@@ -230,8 +231,8 @@ static void fill_twins(struct tw_status_view *view) {
     }
 }
 
-/* The member table's entry of an address; NULL: none. A linked entry is preferred: an address may
- * have two entries, one from the configuration and one of a member that advertised it. */
+/* Returns the member table's entry of an address, or NULL. An address may have two entries: one
+ * from the configuration, and one of a member that advertised it. A linked entry is preferred. */
 static const struct tw_member_entry *find_entry(const struct tw_daemon *daemon, const char *address,
                                                 bool *is_dialling) {
     const struct tw_member_entry *found = NULL;
@@ -247,7 +248,7 @@ static const struct tw_member_entry *find_entry(const struct tw_daemon *daemon, 
     return found;
 }
 
-/* State of each configured address. */
+/* Fills the state of each configured address. */
 static void fill_bootstrap(const struct tw_daemon *daemon, uint64_t now_us,
                            struct tw_status_view *view) {
     const struct tw_dial_history *dials = tw_daemon_links_dials(daemon);
@@ -263,7 +264,7 @@ static void fill_bootstrap(const struct tw_daemon *daemon, uint64_t now_us,
         out->failed_us = row->failures > 0 ? age(now_us, row->failed_us) : TW_VIEW_NEVER;
         if (entry != NULL && entry->has_id) out->id = entry->id;
         if (entry != NULL && entry->has_id &&
-            is_up(daemon, &entry->id)) /* linked, perhaps through a relay */
+            is_up(daemon, &entry->id)) /* linked, possibly through a relay */
             out->link = TW_VIEW_LINK_UP;
         else if (is_settled(daemon, row))
             out->link = TW_VIEW_LINK_KNOWN;

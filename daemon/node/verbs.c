@@ -57,7 +57,7 @@ static void on_verb(void *user, enum tw_api_verb verb, uint32_t request) {
             tw_api_answer(daemon->api, request, TW_OK, "the daemon is leaving already");
             return;
         }
-        daemon->has_leave_request = true; /* the last checkpoint answers the request */
+        daemon->has_leave_request = true; /* answered when the last checkpoint is saved */
         daemon->leave_request = request;
         tw_daemon_leave(daemon, TW_EXIT_OK);
         return;

@@ -23,10 +23,10 @@ struct tw_daemon_votes {
     struct tw_vote loaded;
     struct job saving, waiting;
     uv_work_t work;
-    uv_timer_t timer; /* retry after a failed write */
+    uv_timer_t timer; /* time of the next try after a failed write */
     enum tw_status status;
     struct tw_error err;
-    char error[TW_VIEW_TEXT_BYTES]; /* reason why the newest vote is not on disk; "": none */
+    char error[TW_VIEW_TEXT_BYTES]; /* why the newest vote is not on disk, or "" */
 };
 
 /* ---- saving -------------------------------------------------------------------------------- */

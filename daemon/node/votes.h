@@ -1,8 +1,8 @@
 /* votes.h - stores the vote of the open round durably, before the core sends it.
  *
  * While a vote is being written, at most one more waits. A newer vote replaces the waiting one,
- * because TW_EV_STORED with a number also answers all smaller numbers. A failed write is tried
- * again once a second. */
+ * because TW_EV_STORED with a number also covers all smaller numbers. A failed write is repeated
+ * once a second. */
 #ifndef TW_DAEMON_NODE_VOTES_H
 #define TW_DAEMON_NODE_VOTES_H
 
@@ -10,18 +10,18 @@
 
 struct tw_status_view;
 
-/* Reads the vote of the run. TW_IO when the store cannot be opened. A damaged vote counts as lost.
- */
+/* Reads the vote of the run. A damaged vote counts as lost. Returns TW_IO if the store cannot be
+ * opened. */
 enum tw_status tw_daemon_votes_open(struct tw_daemon *daemon, struct tw_error *err);
 
-/* The vote found on disk; NULL: none, or it was forgotten. */
+/* Returns the vote found on disk, or NULL if there is none or it was forgotten. */
 const struct tw_vote *tw_daemon_votes_loaded(const struct tw_daemon *daemon);
-/* True if no vote was loaded: this node may have voted without knowing it. */
+/* Returns true if no vote was loaded: this node may then have voted without remembering it. */
 bool tw_daemon_votes_is_lost(const struct tw_daemon *daemon);
-/* The loaded vote belongs to no position, so the core must start without it. */
+/* Discards the loaded vote, which belongs to no position: the core must start without it. */
 void tw_daemon_votes_forget(struct tw_daemon *daemon);
 
-/* Starts to write; TW_EV_STORED follows. */
+/* Starts to write the vote. TW_EV_STORED reports the end. */
 void tw_daemon_votes_store(struct tw_daemon *daemon, const struct tw_action *action);
 bool tw_daemon_votes_is_saving(const struct tw_daemon *daemon);
 

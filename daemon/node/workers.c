@@ -22,21 +22,21 @@
 
 struct tw_daemon_workers {
     struct tw_supervisor supervisor;
-    struct tw_log_limit turned_away_limit; /* rate limit of lines about refused processes */
+    struct tw_log_limit turned_away_limit; /* rate limit of log lines about refused processes */
     struct tw_pauses pauses;
     bool is_paused;
-    /* the worker's newest numbers about training */
+    /* newest training figures of the worker */
     uint64_t started_us;
     float loss_mean, lr, grad_norm;
     bool has_loss;
     struct tw_wmsg_evaluated evaluated;
-    struct tw_wmsg_sample sample; /* step 0 and no text: none yet */
+    struct tw_wmsg_sample sample; /* newest sample; step 0 and no text if there is none yet */
     bool has_evaluated, has_ready, is_stepping;
-    bool comes_back; /* READY: the worker is started again after it has ended */
+    bool comes_back; /* from READY: somebody restarts the worker after it has ended */
     uint64_t steps_skipped;
     uint64_t snapshot_step;
     char device[64];
-    struct tw_wmsg_about about; /* description of the learner that was last ready */
+    struct tw_wmsg_about about; /* description of the last worker that became ready */
     char error[TW_VIEW_TEXT_BYTES];
     bool is_device_fault; /* `error` is a fault of the compute device */
     pid_t pid;
@@ -44,8 +44,8 @@ struct tw_daemon_workers {
 
 /* ---- messages -------------------------------------------------------------------------- */
 
-/* Logs the digest after a round. In one lineage it must be the same on all nodes, which a person
- * can thus check. */
+/* Logs the digest after a round, so that a person can compare it: within one lineage it must be the
+ * same on all nodes. */
 static void log_applied(const struct tw_daemon *daemon, const struct tw_event *event) {
     char digest[TW_ID_HEX_BYTES], lineage[9];
     tw_id_short(&daemon->lineage, lineage);
@@ -66,7 +66,7 @@ static void on_attached(void *user, pid_t pid, const char *device) {
     daemon->workers->pid = pid;
     (void)snprintf(daemon->workers->device, sizeof(daemon->workers->device), "%s", device);
     tw_supervisor_attached(&daemon->workers->supervisor, pid);
-    /* the worker tries to attach until it is admitted */
+    /* until it is admitted, the worker keeps trying to attach */
     if (daemon->host->is_held) return;
     tw_daemon_note(daemon, TW_LOG_INFO, "worker_attached", "pid=%ld device=\"%s\"", (long)pid,
                    device);
@@ -120,7 +120,7 @@ static double utilisation(double step_us, double sync_us) {
     return step_us + sync_us > 0 ? step_us / (step_us + sync_us) : NAN;
 }
 
-/* Numbers for the run log. */
+/* Returns the current figures for the run log. */
 static struct tw_run_step run_step(const struct tw_daemon *daemon) {
     const struct tw_daemon_workers *train = daemon->workers;
     const bool has_loss = train->has_loss;
@@ -227,11 +227,11 @@ static void on_gone(void *user, const char *sentence) {
     }
     const bool is_device_fault = daemon->host->last_status == TW_DEVICE;
     tw_supervisor_unlinked(&daemon->workers->supervisor, is_device_fault ? TW_EXIT_DEVICE : -1);
-    tw_daemon_checkpoints_snapshot_done(
-        daemon); /* no worker can take a snapshot, so the newest existing one is saved */
+    /* No worker can take a snapshot now: save the newest existing one. */
+    tw_daemon_checkpoints_snapshot_done(daemon);
 }
 
-/* Rate-limited: systemd starts a refused worker again every other second. */
+/* Rate-limited, because systemd restarts a refused worker every other second. */
 static void on_turned_away(void *user, const char *sentence) {
     enum { LINE_US = 60 * 1000 * 1000 };
     struct tw_daemon *daemon = user;
@@ -249,22 +249,24 @@ static void on_frozen(void *user) {
 
 /* ---- the supervisor ----------------------------------------------------------------- */
 
-/* True for exit statuses that a worker without any READY would return every time: a person must
- * act. */
+/* Returns true if a worker that was never ready would exit with this status every time, so that a
+ * person must act. */
 static bool is_hopeless(const struct tw_daemon *daemon, const struct tw_worker_death *death) {
     if (daemon->workers->has_ready || death->signal != 0) return false;
-    if (daemon->setup->config.node.worker_command[0] != '\0') return false; /* others' statuses */
+    if (daemon->setup->config.node.worker_command[0] != '\0')
+        return false; /* a foreign program's statuses mean something else */
     return death->exit_status == TW_EXIT_USAGE || death->exit_status == TW_EXIT_MANIFEST ||
            death->exit_status == TW_EXIT_DATA;
 }
 
-/* The program or command that starts the worker. */
+/* Returns the program or command that starts the worker. */
 static const char *worker_name(const struct tw_daemon *daemon) {
     const char *const command = daemon->setup->config.node.worker_command;
     return command[0] != '\0' ? command : daemon->setup->worker_path;
 }
 
-/* The restart is due: a worker that the daemon does not start itself may attach now. */
+/* Called when the pause before a restart is over: a worker that the daemon does not start itself
+ * may attach now. */
 static void on_admit(void *user) {
     struct tw_daemon *daemon = user;
     tw_worker_host_set_held(daemon->host, false);
@@ -353,7 +355,8 @@ static void on_died(void *user, const struct tw_worker_death *death) {
 
 /* ---- pauses -------------------------------------------------------------------------------- */
 
-/* The process to leave out where the use of the machine by others is measured. */
+/* Returns the worker's process, which is left out when the use of the machine by others is
+ * measured. */
 static pid_t on_worker_asked(void *user) {
     const struct tw_daemon *daemon = user;
     const pid_t own = daemon->workers->supervisor.pid;
@@ -364,13 +367,14 @@ static void wake_worker(struct tw_daemon *daemon) {
     struct tw_supervisor *supervisor = &daemon->workers->supervisor;
     daemon->is_resting = false;
     tw_supervisor_wake(supervisor);
-    /* Otherwise on_admit welcomes the next worker of somebody else, once the last one has ended. */
+    /* In other cases on_admit lets the next external worker attach, once the last one has ended. */
     if (daemon->setup->spawns_worker || supervisor->state == TW_SUPERVISOR_STOPPED)
         tw_worker_host_set_held(daemon->host, false);
     tw_daemon_caps_apply(daemon);
 }
 
-/* A worker that is to take no steps does not hang when it takes none. */
+/* Tells the supervisor whether the worker is to take steps. If not, a lack of steps does not mean
+ * that it hangs. */
 static void tell_idle(struct tw_daemon *daemon) {
     const bool is_idle = daemon->workers->is_paused || daemon->host->is_finished ||
                          daemon->setup->config.node.role == TW_NODE_ROLE_FOLLOW;
@@ -387,21 +391,22 @@ static void on_pause(void *user, bool is_paused) {
     if (daemon->is_resting) wake_worker(daemon);
 }
 
-/* Whether a worker that ends now goes on later from the same state: its state is whole in its
- * snapshot, and somebody starts it again: the daemon itself, or another program, as READY says. A
- * command of the user's own may have more state than it told the daemon. */
+/* Returns true if a worker that ends now can later continue from the same state. Its snapshot must
+ * contain the whole state. Somebody must start it again: the daemon, or another program, as READY
+ * tells. A command of the user may have more state than the daemon knows of. */
 static bool may_rest(const struct tw_daemon *daemon) {
     const struct tw_setup *setup = daemon->setup;
     const bool is_ours = setup->spawns_worker && setup->config.node.worker_command[0] == '\0';
     if (setup->memory.snapshot == TW_SNAPSHOT_OFF || daemon->host->is_finished) return false;
     if (!is_ours && !daemon->workers->comes_back) return false;
-    /* A merge that is under way ends first. */
+    /* A merge in progress must end first. */
     return tw_worker_host_is_ready(daemon->host) && tw_calls_changes(daemon->host) == 0;
 }
 
-/* The links rest too (caps.h): a member without a worker would hold up the votes of its group. */
+/* Also suspends the links (caps.h): a member without a worker would hold up the votes of its group.
+ */
 static bool on_rest(void *user) {
-    enum { GRACE_US = 60 * 1000 * 1000 }; /* for the snapshot of a large model */
+    enum { GRACE_US = 60 * 1000 * 1000 }; /* time to save the snapshot of a large model */
     struct tw_daemon *daemon = user;
     if (!may_rest(daemon)) return false;
     daemon->is_resting = true;
@@ -431,7 +436,8 @@ static void init_pauses(struct tw_daemon *daemon) {
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-/* Before anything is allocated: a machine that lacks the memory has this line as its last one. */
+/* Logged before anything is allocated: on a machine without enough memory it is the last line, and
+ * so explains the end. */
 static void note_memory(struct tw_daemon *daemon) {
     const struct tw_memory_plan *const plan = &daemon->setup->memory;
     tw_daemon_note(daemon, TW_LOG_INFO, "memory",
@@ -581,8 +587,8 @@ static void fill_train(const struct tw_daemon *daemon, struct tw_status_view *vi
     tw_history_fill(daemon->history, view);
 }
 
-/* Copies the GPU's state from the shared memory, where the worker keeps it. An old state is not
- * shown: the worker hangs or is gone. */
+/* Copies the GPU's state from the shared memory, where the worker updates it. An old state is not
+ * shown, because the worker hangs or is gone. */
 static void fill_gpu(const struct tw_daemon *daemon, uint64_t now_us, struct tw_view_gpu *gpu) {
     enum { OLD_US = 10 * 1000 * 1000 };
     struct tw_shm_device *const device = &tw_shm_control(&daemon->host->memory.shm)->device;

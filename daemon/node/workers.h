@@ -1,5 +1,5 @@
 /* workers.h - the worker process: its messages, the supervisor that keeps it running, and the
- * training numbers for the status. */
+ * training figures for the status. */
 #ifndef TW_DAEMON_NODE_WORKERS_H
 #define TW_DAEMON_NODE_WORKERS_H
 
@@ -7,21 +7,21 @@
 
 struct tw_status_view;
 
-/* Makes the worker's socket and shared memory. TW_IO when the socket is in use. */
+/* Creates the worker's socket and shared memory. Returns TW_IO if the socket is in use. */
 enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error *err);
-/* Starts the first worker. Does nothing while the dataset is awaited: data.c calls again. */
+/* Starts the first worker. While the dataset is awaited, does nothing: data.c calls this again. */
 enum tw_status tw_daemon_workers_start(struct tw_daemon *daemon, struct tw_error *err);
 
 /* Begins or ends the user's pause. *answer gets the sentence for the user. */
 void tw_daemon_workers_pause(struct tw_daemon *daemon, bool is_paused, struct tw_error *answer);
-/* Takes the keys of [worker] that may change while the daemon runs. */
+/* Applies the configuration's keys for pauses that may change while the daemon runs. */
 void tw_daemon_workers_apply(struct tw_daemon *daemon);
-/* Looks whether training must pause or may go on (daemon/pause). */
+/* Checks whether training must pause or may go on (daemon/pause). */
 void tw_daemon_workers_tick(struct tw_daemon *daemon, uint64_t now_us);
 /* Called after TW_ACT_FINISH: saves a checkpoint once the training has ended. */
 void tw_daemon_workers_finished(struct tw_daemon *daemon);
 
-/* Ends the worker, killing it after `grace_us`. False: none runs. */
+/* Ends the worker for good, by SIGTERM after `grace_us`. Returns false if none runs. */
 bool tw_daemon_workers_stop(struct tw_daemon *daemon, uint64_t grace_us);
 bool tw_daemon_workers_is_running(const struct tw_daemon *daemon);
 
