@@ -19,9 +19,10 @@ enum {
     FLUSH_BYTES = 128 << 10,
     FLUSH_US = 2 * 1000 * 1000,
     RETRY_US = 30 * 1000 * 1000,
-    /* the largest event, its signatures, and the tags around them */
+    /* space for the largest event, its signatures, and their tags */
     EVENT_ROOM = TW_EVENT_BYTES_MAX + (64 << 10),
-    HEAD_ROOM = 128 << 10, /* space of a file's head: about and manifest */
+    /* Space for the start of a file: TW_FLIGHT_ABOUT and TW_FLIGHT_MANIFEST. */
+    HEAD_ROOM = 128 << 10,
     NAME_BYTES = 32,
     LEVEL = 1, /* compression level of zstd */
 };
@@ -29,35 +30,36 @@ enum {
 struct block {
     uint8_t *bytes;
     size_t size;
-    bool is_new; /* begins a file */
+    bool is_new; /* the block begins a file */
 };
 
 struct tw_recorder {
     struct tw_recorder_about about;
     const struct tw_file_ops *ops;
     int folder;
-    size_t capacity; /* bytes of a block */
+    size_t capacity; /* size of a block in bytes */
 
-    /* the caller's thread */
+    /* used by the caller's thread */
     struct block filling;
-    size_t event_at; /* where the present event begins in the block */
+    size_t event_at; /* offset in the block where the present event begins */
     uint64_t flushed_us, now_us;
     uint64_t retry_us;   /* no new file is begun before this time */
-    bool has_file;       /* the present file is intact, so the block is appended to it */
-    bool is_recording;   /* between an event and its end */
-    struct tw_rate rate; /* download cap that was recorded last */
+    bool has_file;       /* the present file has no gap: blocks are appended to it */
+    bool is_recording;   /* an event has begun and not ended */
+    struct tw_rate rate; /* download cap as last recorded */
     uint32_t actions;
-    uint64_t hash, events; /* hash of the present event; number of events so far, recorded or not */
+    uint64_t hash, events; /* hash of the present event's actions; number of events so far, recorded
+                              or not */
 
-    /* both, under the lock */
+    /* used by both threads, under the lock */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    bool is_busy, is_ending; /* busy: `writing` belongs to the thread */
+    bool is_busy, is_ending; /* is_busy: `writing` belongs to the writing thread */
     bool is_file_full, has_failed;
     char error[128];
 
-    /* the writing thread, while is_busy */
+    /* used by the writing thread while is_busy */
     struct block writing;
     int file;
     uint64_t number, file_bytes;
@@ -105,7 +107,7 @@ static int64_t begin_file(struct tw_recorder *recorder) {
                               : write_all(recorder, TW_RECORDER_MAGIC, TW_RECORDER_MAGIC_BYTES);
 }
 
-/* 0, or a negative errno. */
+/* Compresses and writes one block. Returns 0, or a negative errno. */
 static int64_t write_block(struct tw_recorder *recorder) {
     uint8_t head[8];
     const struct block *const block = &recorder->writing;
@@ -171,7 +173,8 @@ static void put_text(struct tw_recorder *recorder, enum tw_flight_tag tag, const
     put(recorder, text, size);
 }
 
-/* The times of events are of no calendar: the wall clock at one of them. */
+/* Writes TW_FLIGHT_ABOUT. Event times are monotonic, so it pairs one of them with the wall clock.
+ */
 static void put_about(struct tw_recorder *recorder, uint64_t now_us) {
     char text[512], id[TW_ID_HEX_BYTES], run[TW_ID_HEX_BYTES];
     struct timespec clock;
@@ -188,7 +191,7 @@ static void put_about(struct tw_recorder *recorder, uint64_t now_us) {
     put_text(recorder, TW_FLIGHT_ABOUT, text, (size_t)size);
 }
 
-/* Hands the block to the thread, if that is idle. */
+/* Passes the block to the writing thread, unless that is busy. */
 static void flush(struct tw_recorder *recorder) {
     if (recorder->filling.size == 0) return;
     (void)pthread_mutex_lock(&recorder->lock);
@@ -203,7 +206,8 @@ static void flush(struct tw_recorder *recorder) {
     (void)pthread_mutex_unlock(&recorder->lock);
 }
 
-/* Begins a file if the last one is full, failed or has a gap. False: not now. */
+/* Makes room for an event. Begins a new file if the last one is full, failed or has a gap. Returns
+ * false if the event cannot be recorded now. */
 static bool prepare(struct tw_recorder *recorder, const struct tw_node *node) {
     (void)pthread_mutex_lock(&recorder->lock);
     const bool is_busy = recorder->is_busy, has_failed = recorder->has_failed;
@@ -217,12 +221,12 @@ static bool prepare(struct tw_recorder *recorder, const struct tw_node *node) {
         recorder->retry_us = recorder->now_us + RETRY_US;
     }
     if (is_full && recorder->has_file) {
-        flush(recorder); /* the rest of the full file; the thread was idle */
+        flush(recorder); /* writes the rest of the full file: the thread is idle */
         recorder->has_file = false;
     }
     if (recorder->has_file) return recorder->capacity - recorder->filling.size > EVENT_ROOM;
     if (recorder->now_us < recorder->retry_us) return false;
-    if (recorder->filling.size > 0) flush(recorder); /* the events before a gap */
+    if (recorder->filling.size > 0) flush(recorder); /* writes the events before the gap */
     if (recorder->filling.size > 0) return false;
     recorder->filling.is_new = true;
     recorder->rate = (struct tw_rate){0};
@@ -251,7 +255,7 @@ void tw_recorder_event(struct tw_recorder *recorder, const struct tw_node *node,
     recorder->is_recording = prepare(recorder, node);
     recorder->events++;
     if (!recorder->is_recording) {
-        recorder->has_file = false; /* a gap */
+        recorder->has_file = false; /* this event is missing: a gap */
         return;
     }
     recorder->event_at = recorder->filling.size;
@@ -337,7 +341,7 @@ static bool is_name(const char *name, uint64_t *number) {
     return strcmp(end, ".flight") == 0;
 }
 
-/* The largest number of a file in the folder; 0: none. */
+/* Returns the largest file number in the folder, or 0 if there is no file. */
 static uint64_t find_newest(const char *folder) {
     DIR *const dir = opendir(folder);
     const struct dirent *row;

@@ -7,8 +7,7 @@ static void add(struct decisions *decisions, const struct decision *row) {
     if (decisions->count == decisions->capacity) {
         const size_t capacity = decisions->capacity > 0 ? 2 * decisions->capacity : 1024;
         struct decision *const rows = realloc(decisions->rows, capacity * sizeof(*rows));
-        if (rows == NULL)
-            return; /* tw_replay_run has more memory than this; done() ends the replay */
+        if (rows == NULL) return; /* without memory, the decision is left out */
         decisions->rows = rows;
         decisions->capacity = capacity;
     }
@@ -48,7 +47,7 @@ void tw_decisions_free(struct decisions *decisions) {
     decisions->rows = NULL;
 }
 
-/* By round, records before anchors, then by fragment; later entries of a log after earlier ones. */
+/* Orders by round, then records before anchors, then by fragment, then by time. */
 static int by_round(const void *left, const void *right) {
     const struct decision *const a = left, *const b = right;
     if (a->round != b->round) return a->round < b->round ? -1 : 1;
@@ -70,8 +69,8 @@ static bool is_same_slot(const struct decision *a, const struct decision *b) {
     return a->round == b->round && a->is_anchor == b->is_anchor && a->fragment == b->fragment;
 }
 
-/* The last row of the same round, kind and fragment as rows[i]. A node that loads a state decides a
- * round again. */
+/* Returns the index of the last row with the round, kind and fragment of rows[i]. A node that loads
+ * a state decides a round again, and its last decision counts. */
 static size_t end_of(const struct decision *rows, size_t count, size_t i) {
     while (i + 1 < count && is_same_slot(&rows[i], &rows[i + 1])) i++;
     return i;

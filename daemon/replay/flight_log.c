@@ -12,12 +12,12 @@
 
 struct flight_log {
     char folder[FLIGHT_PATH_BYTES];
-    char *names[FLIGHT_FILES_MAX]; /* paths, owned */
-    uint32_t count, next;          /* files; index of the next file to open */
+    char *names[FLIGHT_FILES_MAX]; /* paths of the files, owned */
+    uint32_t count, next;          /* number of files; index of the next file to open */
     FILE *file;
-    uint64_t block; /* number of the block within the file, from 1 */
+    uint64_t block; /* number of the block within the file, 1 for the first */
     uint8_t *packed, *bytes;
-    size_t size, at; /* bytes of the unpacked block, and bytes read of it */
+    size_t size, at; /* bytes of the uncompressed block, and how many of them are read */
 };
 
 static int by_name(const void *a, const void *b) {
@@ -101,7 +101,7 @@ static enum tw_status open_next(struct flight_log *log, struct tw_error *err) {
     return tw_fail(err, TW_DATA, "%s: no file of a flight recorder", path);
 }
 
-/* Reads the next block of any file. *is_end: there is none. */
+/* Reads the next block, from the next file if necessary. Sets *is_end if there is none. */
 static enum tw_status read_block(struct flight_log *log, bool *is_end, struct tw_error *err) {
     uint8_t head[8];
     *is_end = false;
@@ -121,7 +121,7 @@ static enum tw_status read_block(struct flight_log *log, bool *is_end, struct tw
             return tw_fail(err, TW_CORRUPT, "%s: block %llu is too large", path,
                            (unsigned long long)log->block);
         if (!has_head || fread(log->packed, 1, packed, log->file) != packed) {
-            (void)fclose(log->file); /* the end, or the end of a crash */
+            (void)fclose(log->file); /* end of the file, or the place where a crash cut it short */
             log->file = NULL;
             continue;
         }
@@ -134,7 +134,8 @@ static enum tw_status read_block(struct flight_log *log, bool *is_end, struct tw
     }
 }
 
-/* Size of the fields before the bytes of a record, and of the bytes if it is fixed. */
+/* Sets *head to the size of a record's fields before its bytes, and *size to the number of these
+ * bytes. Returns false if the record is unknown or does not fit the block. */
 static bool measure(const struct flight_log *log, enum tw_flight_tag tag, size_t *head,
                     size_t *size) {
     const uint8_t *const at = log->bytes + log->at;

@@ -1,5 +1,5 @@
-/* flight_log.h - reads the files of a flight recorder, record by record:
- * daemon/recorder/recorder.h. The bytes are not trusted. */
+/* flight_log.h - reads the files of a flight recorder (daemon/recorder/recorder.h) record by
+ * record. The bytes are untrusted. */
 #ifndef TW_DAEMON_REPLAY_FLIGHT_LOG_H
 #define TW_DAEMON_REPLAY_FLIGHT_LOG_H
 
@@ -14,20 +14,21 @@ enum { FLIGHT_FILES_MAX = 4096, FLIGHT_PATH_BYTES = 4096 };
 
 struct flight_record {
     enum tw_flight_tag tag;
-    const uint8_t *bytes; /* after the tag and the size; borrowed until the next call */
+    const uint8_t *bytes; /* content after the tag and the size; borrowed until the next call */
     size_t size;
-    uint64_t now_us; /* EVENT */
+    uint64_t now_us; /* time of an EVENT record */
 };
 
 struct flight_log;
 
-/* Opens one file, or all files of a folder in their order. TW_DATA names the path. The caller frees
- * with tw_flight_log_close. */
+/* Opens one file, or all files of a folder in their order. The sentence of TW_DATA names the path.
+ * The caller frees with tw_flight_log_close. */
 enum tw_status tw_flight_log_open(struct flight_log **log, const char *path, struct tw_error *err);
 void tw_flight_log_close(struct flight_log *log); /* NULL is allowed */
 
-/* Reads the next record; record->tag is 0 at the end. A file that ends within a block is the mark
- * of a crash, and the next file follows. TW_CORRUPT names file and place. */
+/* Reads the next record. At the end, record->tag is 0. A file that ends within a block was cut
+ * short by a crash: the next file follows. The sentence of TW_CORRUPT names the file and the place.
+ */
 enum tw_status tw_flight_log_next(struct flight_log *log, struct flight_record *record,
                                   struct tw_error *err);
 

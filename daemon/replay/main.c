@@ -1,4 +1,4 @@
-/* main.c - thinwire-replay: `thinwire replay`. */
+/* main.c - the program thinwire-replay, which `thinwire replay` runs. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -17,9 +17,9 @@
 enum { LINES_MAX = 100000 };
 
 struct options {
-    const char *path, *against; /* against: another node's log, or NULL */
-    const char *at;             /* a time, or #NUMBER of an event; NULL: the end */
-    unsigned lines;             /* events shown before the moment */
+    const char *path, *against; /* path: log to replay; against: another node's log, or NULL */
+    const char *at;             /* a time, or #NUMBER for an event; NULL = the end of the log */
+    unsigned lines;             /* number of events shown before that moment */
     bool is_json;
 };
 
@@ -34,14 +34,14 @@ static enum tw_exit exit_of(enum tw_status status) {
 
 /* ---- a moment -------------------------------------------------------------------------------- */
 
-/* The last lines before a moment, and the state at it. */
+/* The last lines before a moment of the log, and the core's state at it. */
 struct moment {
-    uint64_t number, unix_us; /* one of the two is given, the other is 0 */
+    uint64_t number, unix_us; /* event number or time of the moment; the other one is 0 */
     char (*lines)[WORDS_LINE_BYTES + WORDS_TIME_BYTES];
-    unsigned room, count; /* ring */
+    unsigned room, count; /* size of the ring of lines, lines in it */
 };
 
-/* A time of the day on the day at which the log ends, or a whole date, in UTC. */
+/* Reads a time of day, on the day when the log ends, or a date with time, in UTC. */
 static bool read_time(const char *text, uint64_t last_unix_us, uint64_t *unix_us) {
     const time_t last_s = (time_t)(last_unix_us / 1000000);
     struct tm parts;
@@ -282,7 +282,8 @@ static enum tw_exit read_options(int argc, char **argv, struct options *options)
     return rc;
 }
 
-/* A time of day needs the day, which only the end of the log tells. */
+/* Finds the moment that the options ask for. A time of day needs the date, which is known only at
+ * the end of the log. */
 static enum tw_exit find_moment(const struct options *options, struct moment *moment) {
     static struct replay replay;
     static const struct replay_eyes none;

@@ -13,15 +13,15 @@
 
 enum { NODE_ALIGN = 64, SIGNATURES_MAX = 4096 };
 
-/* One event with everything recorded up to its end. */
+/* One event, with everything that was recorded until it ended. */
 struct step {
-    bool is_open; /* an event was read, and its end was not */
+    bool is_open; /* the event was read, but not its end */
     struct tw_event event;
     struct tw_message message;
     struct tw_worker_state worker;
     uint8_t signatures[SIGNATURES_MAX][TW_SIGNATURE_BYTES];
     uint32_t signed_count, signed_used;
-    bool lacks_signature; /* the core asked for more than were recorded */
+    bool lacks_signature; /* the core requested more signatures than were recorded */
 };
 
 struct player {

@@ -8,16 +8,17 @@
 
 enum { WORDS_TIME_BYTES = 40, WORDS_LINE_BYTES = 256 };
 
-/* Microseconds since 1970 as 2026-11-27 00:15:03.123456 UTC, into text[WORDS_TIME_BYTES]. */
+/* Writes a time as 2026-11-27 00:15:03.123456 UTC into text[WORDS_TIME_BYTES]. `unix_us` is in
+ * microseconds since 1970. */
 const char *tw_words_time(char *text, uint64_t unix_us);
 
-/* One line without its end, into text[WORDS_LINE_BYTES]. */
+/* Writes one line, without newline, into text[WORDS_LINE_BYTES]. */
 const char *tw_words_event(char *text, const struct tw_event *event);
 const char *tw_words_action(char *text, const struct tw_action *action);
 
 const char *tw_words_state(enum tw_node_state state);
 
-/* Several lines: the place of the node in its run, its open round, its peers. */
+/* Prints several lines: the node's state in its run, its open round, its peers. */
 void tw_words_view(FILE *to, const struct tw_node_view *view);
 
 #endif

@@ -7,19 +7,19 @@
 enum {
     VERSION = 2,
     MAP = 1,
-    ANSWER = 0x80, /* the bit of an answer beside its opcode */
+    ANSWER = 0x80, /* bit that marks an answer; the rest is the opcode */
     TCP = 6,
     HEAD_BYTES = 24,
     ADDRESS_BYTES = 16,
 };
 
-/* Offsets in the 36 bytes of MAP, which follow the head. */
+/* Offsets in the 36 bytes of a MAP body, which follows the header. */
 enum { AT_NONCE = 0, AT_PROTOCOL = 12, AT_PORT = 16, AT_OUTER_PORT = 18, AT_OUTER_HOST = 20 };
 
-/* An IPv4 address as an IPv6 one: ::ffff:a.b.c.d. */
+/* Prefix of an IPv4 address as an IPv6 address: ::ffff:a.b.c.d. */
 static const uint8_t MAPPED_PREFIX[12] = {[10] = 0xff, [11] = 0xff};
 
-/* The numbers of PCP have their highest byte first. */
+/* PCP numbers are big-endian. */
 static void put(uint8_t *to, uint32_t value, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) to[i] = (uint8_t)(value >> 8 * (bytes - 1 - i));
 }
@@ -54,7 +54,7 @@ enum tw_status tw_pcp_answer(const struct tw_pcp_map *map, const uint8_t *bytes,
     *mapped = (struct tw_pcp_mapped){.result = 0};
     if (size < HEAD_BYTES || bytes[1] != (ANSWER | MAP)) return TW_PROTO;
     mapped->result = bytes[3];
-    /* A router of another version answers with its own, and maybe without the body. */
+    /* A router of another version answers with its own version, and possibly without a body. */
     if (mapped->result != 0 && size < TW_PCP_MAP_BYTES) return TW_OK;
     if (bytes[0] != VERSION || size < TW_PCP_MAP_BYTES) return TW_PROTO;
     if (memcmp(body + AT_NONCE, map->nonce, sizeof(map->nonce)) != 0 || body[AT_PROTOCOL] != TCP ||

@@ -25,15 +25,16 @@ static uint32_t lease_wanted(const struct tw_port_mapping *mapping) {
     return mapping->lease_s > 0 ? mapping->lease_s : TW_PORT_LEASE_S;
 }
 
-/* Enters WAITING: no mapping is held any more, and the next order is due at `due_us`. */
+/* Leaves the mapping, if there was one: enters WAITING with the next request due at `due_us`, or
+ * IDLE if no mapping is needed. */
 static void enter_waiting(struct tw_port_mapping *mapping, uint64_t due_us) {
     const bool is_needed = mapping->want.need == TW_PORT_NEEDED;
     mapping->state = is_needed ? TW_PORT_STATE_WAITING : TW_PORT_STATE_IDLE;
     mapping->due_us = due_us;
 }
 
-/* Renews a mapping early, because it may be gone if peers do not reach this node: the router was
- * restarted, or its outer address changed. Each further try waits longer. */
+/* Renews a mapping early if peers do not reach this node. The mapping may be gone: the router may
+ * have restarted, or its outer address may have changed. Each further try waits longer. */
 static void doubt(struct tw_port_mapping *mapping) {
     if (!mapping->want.is_doubtful) {
         mapping->doubt_us = TW_PORT_DOUBT_US;
@@ -67,7 +68,7 @@ void tw_port_mapping_look(struct tw_port_mapping *mapping, const struct tw_port_
     case TW_PORT_STATE_ASKING:
     case TW_PORT_STATE_RENEWING:
     case TW_PORT_STATE_REMOVING:
-        return; /* REMOVING: tw_port_mapping_done compares the result with the wanted mapping */
+        return; /* tw_port_mapping_done compares the result with the wanted mapping */
     }
 }
 
@@ -82,7 +83,7 @@ bool tw_port_mapping_next(struct tw_port_mapping *mapping, uint64_t now_us,
                                                 .outer_port = mapping->want.port,
                                                 .lease_s = lease_wanted(mapping)};
         memcpy(mapping->order.host, mapping->want.host, sizeof(mapping->order.host));
-    } /* if not, the place is that of the order that made the mapping */
+    } /* a removal keeps the host and port of the request that made the mapping */
     mapping->order.is_removal = is_removal;
     if (is_held) {
         mapping->order.outer_port = mapping->held.outer_port;
@@ -129,8 +130,8 @@ static void take_mapping(struct tw_port_mapping *mapping, uint64_t now_us) {
     mapping->retry_us = 0;
     mapping->asked_us = now_us;
     mapping->due_us = now_us + pause_us;
-    /* A lease shorter than the shortest pause expires before the renewal, so the mapping is then
-     * made anew. */
+    /* If the lease is shorter than the shortest pause, the mapping expires before its renewal and
+     * is then made anew. */
     mapping->expires_us = now_us + (lease_us > pause_us ? lease_us : pause_us + 1);
 }
 
@@ -143,13 +144,14 @@ void tw_port_mapping_done(struct tw_port_mapping *mapping, const struct tw_port_
     }
     const bool is_needed = mapping->want.need == TW_PORT_NEEDED;
     if (is_needed && !is_same_place(&mapping->want, mapping->order.host, mapping->order.port)) {
-        enter_waiting(mapping, now_us); /* the address changed meanwhile */
+        enter_waiting(mapping, now_us); /* this machine's address changed during the request */
         return;
     }
     mapping->answer = *answer;
     mapping->has_answer = true;
+    /* If the mapping is no longer needed, the next request removes it. */
     if (answer->outcome == TW_PORT_MAPPED)
-        take_mapping(mapping, now_us); /* if it is not needed any more, the next order removes it */
+        take_mapping(mapping, now_us);
     else
         take_failure(mapping, now_us);
 }
@@ -179,7 +181,7 @@ const char *tw_port_mapping_name(const struct tw_port_mapping *mapping) {
     if (tw_port_mapping_is_held(mapping)) return "mapped";
     if (!mapping->has_answer) return "asking";
     switch (mapping->answer.outcome) {
-    case TW_PORT_MAPPED: return "asking"; /* the lease has ended */
+    case TW_PORT_MAPPED: return "asking"; /* the lease has ended meanwhile */
     case TW_PORT_NO_ROUTER: return "no_router";
     case TW_PORT_REFUSED: return "refused";
     case TW_PORT_DOUBLE_NAT: return "double_nat";
@@ -248,7 +250,7 @@ void tw_port_mapping_sentence(const struct tw_port_mapping *mapping,
     }
 }
 
-/* Not public: RFC 6890, and multicast. */
+/* Addresses that are not public: those of RFC 6890, and multicast. */
 bool tw_port_is_public(const char *host) {
     static const struct {
         uint32_t network;

@@ -1,4 +1,4 @@
-/* port_natpmp.c - orders by NAT-PMP (RFC 6886): one datagram to the default gateway, one back. */
+/* port_natpmp.c - requests by NAT-PMP (RFC 6886): one datagram to the default gateway, one back. */
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 
 #include "daemon/router/port_router_impl.h"
 
-/* The library repeats its request after 250, 500 and 1000 ms. That suffices, because a router is in
- * the same house. */
+/* The library repeats its request after 250, 500 and 1000 ms. That suffices, because the router is
+ * nearby. */
 enum { PATIENCE_US = 1750 * 1000, TURN_MS = 250 };
 
 static const char *words_of(int code) {
@@ -25,16 +25,16 @@ static const char *words_of(int code) {
     }
 }
 
-/* False for errors of this machine and for a gateway that does not listen; other errors are answers
- * of the gateway. */
+/* Returns true if the error is an answer of the gateway. Returns false if it is one of this
+ * machine, or means that the gateway does not listen. */
 static bool is_answer(int code) {
     return code == NATPMP_ERR_UNSUPPORTEDVERSION || code == NATPMP_ERR_UNSUPPORTEDOPCODE ||
            code == NATPMP_ERR_NOTAUTHORIZED || code == NATPMP_ERR_OUTOFRESOURCES ||
            code == NATPMP_ERR_UNDEFINEDERROR;
 }
 
-/* Sends the request of an order or, for NULL, a request for the outer address. Returns 0 or an
- * error of the library. */
+/* Sends a request. If `order` is NULL, it asks for the outer address. Returns 0 or an error of the
+ * library. */
 static int send_request(natpmp_t *gateway, const struct tw_port_order *order) {
     if (order == NULL) {
         const int sent = sendpublicaddressrequest(gateway);
@@ -65,13 +65,14 @@ static int exchange(const struct tw_port_router *router, natpmp_t *gateway,
         (void)poll(&one, 1, is_short ? (int)wait_ms : TURN_MS);
         code = readnatpmpresponseorretry(gateway, response);
         if (code == 0 && response->type == type) return 0;
-        /* this was a late answer to the previous request: send this one again */
+        /* A late answer to the previous request arrived: send this request again. */
         if (code == 0) code = send_request(gateway, order);
     }
     return code == 0 || code == NATPMP_TRYAGAIN ? NATPMP_ERR_NOGATEWAYSUPPORT : code;
 }
 
-/* True if the default route uses the local address to which the port is to be forwarded. */
+/* Returns true if the default route leaves from `host`, the local address to which the port is to
+ * be forwarded. */
 static bool is_our_line(const natpmp_t *gateway, const char *host) {
     struct sockaddr_in own = {0};
     socklen_t size = sizeof(own);

@@ -1,5 +1,6 @@
-/* port_pcp.c - orders by PCP (RFC 6887): one datagram to the default gateway, one back. The router
- * may pass them on to the provider's NAT, so a home behind two NATs can get a port. */
+/* port_pcp.c - requests by PCP (RFC 6887): one datagram to the default gateway, one back. The
+ * router may pass the request on to the provider's NAT, so a home behind two NATs can get a port.
+ */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -13,11 +14,12 @@
 #include "daemon/router/pcp.h"
 #include "daemon/router/port_router_impl.h"
 
-/* The request is repeated after 250 and 500 ms. */
+/* A request is sent three times, 250 and 500 ms apart. */
 enum { TURNS = 3, TURN_MS = 250, MACHINE_BYTES = 64 };
 
-/* The same after a restart, so that a mapping that a crash has left can be renewed. Others on this
- * network cannot guess it: the machine's id is part of it, where there is one. */
+/* Makes a nonce that is the same after a restart, so that a mapping left by a crash can be renewed.
+ * Others on this network cannot guess it, because it depends on the machine's id, if there is one.
+ */
 static void make_nonce(struct tw_pcp_map *map) {
     char machine[MACHINE_BYTES] = "", text[2 * MACHINE_BYTES];
     FILE *const file = fopen("/etc/machine-id", "re");
@@ -31,7 +33,7 @@ static void make_nonce(struct tw_pcp_map *map) {
     memcpy(map->nonce, id.bytes, sizeof(map->nonce));
 }
 
-/* Sends the request and waits for its answer. False: there is none. */
+/* Sends the request and waits for its answer. Returns false if none arrives. */
 static bool exchange(const struct tw_port_router *router, int fd, const struct tw_pcp_map *map,
                      struct tw_pcp_mapped *mapped) {
     uint8_t request[TW_PCP_MAP_BYTES], answer[TW_PCP_ANSWER_MAX];
@@ -43,7 +45,8 @@ static bool exchange(const struct tw_port_router *router, int fd, const struct t
             struct pollfd one = {.fd = fd, .events = POLLIN};
             if (poll(&one, 1, (int)(end_ms - now_ms)) <= 0) continue;
             const ssize_t size = recv(fd, answer, sizeof(answer), MSG_DONTWAIT);
-            if (size < 0 && (one.revents & POLLERR) != 0) return false; /* nobody listens */
+            /* An ICMP error arrived: the router does not listen. */
+            if (size < 0 && (one.revents & POLLERR) != 0) return false;
             if (size > 0 && tw_pcp_answer(map, answer, (size_t)size, mapped) == TW_OK) return true;
         }
     }
@@ -63,7 +66,7 @@ static void map_port(const struct tw_port_router *router, int fd, struct tw_pcp_
         return;
     }
     if (!tw_port_take_outer(answer, TW_PORT_PCP, mapped.outer_host)) {
-        map->lease_s = 0; /* of no use: given back */
+        map->lease_s = 0; /* remove the mapping: an address that is not public is of no use */
         (void)exchange(router, fd, map, &mapped);
         return;
     }

@@ -60,8 +60,8 @@ static void ask(struct tw_port_router *router, enum tw_port_protocol protocol,
     }
 }
 
-/* A router that refuses by one protocol may allow by another. Behind the NAT of a provider only PCP
- * gets a port. */
+/* Tries all protocols, because a router that refuses by one may allow by another. Behind a
+ * provider's NAT only PCP gets a port. */
 void tw_port_router_do(struct tw_port_router *router, const struct tw_port_order *order,
                        struct tw_port_answer *answer) {
     tw_port_fail(answer, TW_PORT_NO_PROTOCOL, TW_PORT_NO_ROUTER, "");

@@ -17,20 +17,20 @@ struct tw_port_router {
     struct IGDdatas igd;
 };
 
-/* Fills an answer that is no mapping. Characters of `words` that are not printable become '?'. */
+/* Fills in an answer without a mapping. Characters of `words` that are not printable become '?'. */
 void tw_port_fail(struct tw_port_answer *answer, enum tw_port_protocol protocol,
                   enum tw_port_outcome outcome, const char *words);
 
-/* Puts the outer address that a router names into the answer. False: it is not public, and the
- * answer says so. */
+/* Writes the outer address that a router reports to the answer. If it is not public, sets the
+ * outcome TW_PORT_DOUBLE_NAT and returns false. */
 bool tw_port_take_outer(struct tw_port_answer *answer, enum tw_port_protocol protocol,
                         const char *host);
 
-/* Opens a socket to port 5351 of the default gateway; the caller closes it by closenatpmp. False:
- * there is no gateway, or not on the line of the address `host`. */
+/* Opens a socket to port 5351 of the default gateway, which the caller closes by closenatpmp.
+ * Returns false if there is no gateway, or if `host` is not the local address that reaches it. */
 bool tw_port_gateway_open(natpmp_t *gateway, const char *host);
 
-/* As tw_port_router_do. */
+/* Like tw_port_router_do, each by one protocol. */
 void tw_port_natpmp(const struct tw_port_router *router, const struct tw_port_order *order,
                     struct tw_port_answer *answer);
 void tw_port_pcp(const struct tw_port_router *router, const struct tw_port_order *order,

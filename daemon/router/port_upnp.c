@@ -1,4 +1,4 @@
-/* port_upnp.c - orders by UPnP-IGD: a router is discovered by multicast and asked by SOAP. */
+/* port_upnp.c - requests by UPnP-IGD: a router is discovered by multicast and asked by SOAP. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 enum {
     DISCOVER_MS = 1000,
     DISCOVERIES = 2,
-    TRIES = 4, /* outer ports */
+    TRIES = 4, /* outer ports to try */
     ALREADY_TAKEN = 718,
     WITHOUT_END = 725, /* the router supports only mappings without a lease */
     URL_HOST_BYTES = 64,
@@ -22,7 +22,7 @@ void tw_port_upnp_forget(struct tw_port_router *router) {
     router->has_igd = false;
 }
 
-/* True if the URL's host is a private IPv4 address. Any machine of the network may answer a
+/* Returns true if the URL's host is a private IPv4 address. Any machine of the network may answer a
  * discovery, and must not make this node send requests to other hosts. */
 static bool is_near(const char *url) {
     static const char SCHEME[] = "http://";
@@ -36,7 +36,7 @@ static bool is_near(const char *url) {
     return inet_pton(AF_INET, host, &ignored) == 1 && !tw_port_is_public(host);
 }
 
-/* Removes devices from the list whose description is not at a private address. */
+/* Removes from the list the devices whose description is not at a private address. */
 static void keep_near(struct UPNPDev **list) {
     while (*list != NULL) {
         struct UPNPDev *one = *list;
@@ -60,7 +60,7 @@ static int choose_igd(struct UPNPDev *list, struct UPNPUrls *urls, struct IGDdat
 #endif
 }
 
-/* Finds a gateway that is reached from `host`. */
+/* Finds a gateway that this machine reaches from its address `host`. */
 static bool find_igd(struct tw_port_router *router, const char *host) {
     tw_port_upnp_forget(router);
     for (int i = 0; i < DISCOVERIES && !atomic_load(&router->is_hurried); i++) {
@@ -80,8 +80,8 @@ static bool find_igd(struct tw_port_router *router, const char *host) {
     return false;
 }
 
-/* True if another machine, or another port of this one, uses the outer port. Some routers would let
- * this node take the port away from it. */
+/* Returns true if another machine, or another port of this one, uses the outer port. Some routers
+ * would let this node take over their mapping. */
 static bool is_taken(const struct tw_port_router *router, const struct tw_port_order *order,
                      const char *outer) {
     char host[64] = "", port[16] = "", description[128] = "", enabled[16] = "", lease[32] = "";
@@ -121,8 +121,8 @@ static void map(const struct tw_port_router *router, const struct tw_port_order 
         say_refused(answer, code);
         return;
     }
-    if (code != UPNPCOMMAND_SUCCESS)
-        host[0] = '\0'; /* an error of the router may only mean that it has no outer address */
+    /* The router's error may only mean that it has no outer address. */
+    if (code != UPNPCOMMAND_SUCCESS) host[0] = '\0';
     if (!tw_port_take_outer(answer, TW_PORT_UPNP, host)) return;
     code = ALREADY_TAKEN;
     for (unsigned i = 0; i < TRIES && code == ALREADY_TAKEN; i++) {

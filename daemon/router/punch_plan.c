@@ -24,7 +24,7 @@ const struct tw_punch_target *tw_punch_plan_find(const struct tw_punch_plan *pla
     return NULL;
 }
 
-/* Takes a free row, or the row that has been without a link for longest. NULL: all rows are
+/* Returns a free row, or the row that has been without a link for longest, or NULL if all rows are
  * linked. */
 static struct tw_punch_target *make(struct tw_punch_plan *plan, const struct tw_id *id,
                                     uint64_t now_us) {
@@ -55,7 +55,7 @@ static void fail(struct tw_punch_target *target, uint64_t now_us) {
     target->rest_us = now_us + target->pause_us;
 }
 
-/* Ends a state whose time to wait for the other end is over. */
+/* Ends a state in which the other end did not act in time. */
 static void expire(struct tw_punch_target *target, uint64_t now_us) {
     if (!is_busy(target) || now_us < target->due_us) return;
     if (target->state != TW_PUNCH_READIED) fail(target, now_us);
@@ -146,7 +146,7 @@ static void begin(struct tw_punch_plan *plan, struct tw_punch_target *target, ui
                   uint64_t now_us) {
     plan->tries++;
     enter(target, TW_PUNCH_PUNCHING, now_us);
-    /* The time includes the TLS handshake of the connection that comes last. */
+    /* Twice the time of a punch leaves room for the TLS handshake of the last connection. */
     target->due_us = now_us + delay_us + 2 * (uint64_t)TW_PUNCH_US;
 }
 

@@ -7,11 +7,11 @@
  *                                                                after TW_PUNCH_FORGET_US
  *   WAITING    the link is relayed                               ASKED by tw_punch_plan_next;
  *                                                                READIED by ASK
- *   ASKED      this end, the client, has sent ASK                PUNCHING by READY: GO is sent;
+ *   ASKED      this end is the client and has sent ASK           PUNCHING by READY: GO is sent;
  *                                                                WAITING after TW_PUNCH_ASK_US
- *   READIED    this end, the other one, has sent READY           PUNCHING by GO; WAITING after
+ *   READIED    this end is not the client and has sent READY     PUNCHING by GO; WAITING after
  *                                                                TW_PUNCH_ASK_US
- *   PUNCHING   both dial                                         DIRECT by the link; WAITING when
+ *   PUNCHING   both ends dial                                    DIRECT by the link; WAITING when
  *                                                                the time is over
  *   DIRECT     the link is not relayed                           WAITING or GONE with the link
  *
@@ -32,12 +32,13 @@
 #include "proto/message.h"
 
 enum {
-    /* wait after a relayed link came up, in which an ordinary dial may succeed */
+    /* time for an ordinary dial to succeed, after a relayed link came up */
     TW_PUNCH_SETTLE_US = 3 * 1000 * 1000,
     TW_PUNCH_ASK_US = 5 * 1000 * 1000,
     TW_PUNCH_DELAY_MAX_US = 1000 * 1000,
     TW_PUNCH_PAUSE_MIN_US = 30 * 1000 * 1000,
-    TW_PUNCH_ANSWER_US = 15 * 1000 * 1000, /* shortest time between two READY to one node */
+    /* Shortest time between two READY messages to one node. */
+    TW_PUNCH_ANSWER_US = 15 * 1000 * 1000,
     TW_PUNCH_STEADY_US = 30 * 1000 * 1000,
     TW_PUNCH_AT_ONCE = 2,
     TW_PUNCH_TARGETS_MAX = 128,
@@ -47,14 +48,14 @@ enum {
 
 _Static_assert((int)TW_PUNCH_AT_ONCE <= (int)TW_PUNCHES_MAX, "the transport has room for them");
 
-/* A linked peer. */
+/* A linked peer, as input of tw_punch_plan_look. */
 struct tw_punch_row {
     uint16_t peer;
     struct tw_id id;
     bool is_relayed;
-    bool is_client;  /* is_relayed: this node asks */
-    bool can;        /* is_relayed: this link can be punched (tw_transport_punch_info) */
-    bool is_punched; /* not relayed: the link came from a punch */
+    bool is_client;  /* if is_relayed: this node is the client, which asks */
+    bool can;        /* if is_relayed: the link can be punched (tw_transport_punch_info) */
+    bool is_punched; /* if not is_relayed: a punch made the link */
 };
 
 enum tw_punch_state {
@@ -72,17 +73,17 @@ struct tw_punch_target {
     struct tw_id id;
     uint16_t peer;
     bool is_client, can, is_punched;
-    uint64_t token;      /* ASKED, READIED, PUNCHING: token of the attempt */
-    uint64_t since_us;   /* when the state began */
-    uint64_t due_us;     /* WAITING: earliest ASK; ASKED, READIED, PUNCHING: end of the state */
-    uint64_t pause_us;   /* last pause after a failure; 0: the last punch did not fail */
-    uint64_t rest_us;    /* no ASK before */
-    uint64_t readied_us; /* when READY was last sent; 0: never */
+    uint64_t token;    /* ASKED, READIED, PUNCHING: token of the attempt */
+    uint64_t since_us; /* time when the state began */
+    uint64_t due_us; /* WAITING: earliest ASK; ASKED, READIED, PUNCHING: latest end of the state */
+    uint64_t pause_us;   /* last pause after a failure; 0 = the last punch did not fail */
+    uint64_t rest_us;    /* time before which no ASK is sent */
+    uint64_t readied_us; /* time when READY was last sent; 0 = never */
 };
 
 struct tw_punch_plan {
     struct tw_punch_target targets[TW_PUNCH_TARGETS_MAX];
-    uint64_t tries, successes; /* since the start */
+    uint64_t tries, successes; /* punches begun, and successful ones, since the start */
 };
 
 struct tw_punch_pick {
@@ -90,33 +91,33 @@ struct tw_punch_pick {
     uint64_t token;
 };
 
-/* Actions that a message calls for. */
+/* Action to take after a message. */
 enum tw_punch_action {
     TW_PUNCH_NOTHING,
     TW_PUNCH_SEND_READY,
     TW_PUNCH_SEND_GO, /* send GO, and punch after *delay_us */
-    TW_PUNCH_BEGIN,   /* punch at once */
+    TW_PUNCH_BEGIN,   /* begin to punch at once */
 };
 
-/* Takes the present links. A zeroed struct is an empty plan. */
+/* Updates the plan from the present links. A zeroed struct is an empty plan. */
 void tw_punch_plan_look(struct tw_punch_plan *plan, const struct tw_punch_row *rows, uint32_t count,
                         uint64_t now_us);
 
-/* Chooses the next node to send ASK to; it is then ASKED. `token`: a random number. False: no node
- * is due. */
+/* Chooses the next node to send ASK to and makes it ASKED. `token` is a random number. Returns
+ * false if no node is due. */
 bool tw_punch_plan_next(struct tw_punch_plan *plan, uint64_t token, uint64_t now_us,
                         struct tw_punch_pick *pick);
 
-/* Handles a message of that peer, whose addresses agree with the relay's. */
+/* Handles a PUNCH message of node `id`. The addresses in it must agree with the relay's. */
 enum tw_punch_action tw_punch_plan_heard(struct tw_punch_plan *plan, const struct tw_id *id,
                                          enum tw_punch_stage stage, uint64_t token, uint64_t now_us,
                                          uint64_t *delay_us);
 
-/* The row of node `id`; NULL: none. */
+/* Returns the row of node `id`, or NULL. */
 const struct tw_punch_target *tw_punch_plan_find(const struct tw_punch_plan *plan,
                                                  const struct tw_id *id);
 
-/* This machine has another address: all pauses end. */
+/* Ends all pauses, because this machine has another address. */
 void tw_punch_plan_moved(struct tw_punch_plan *plan, uint64_t now_us);
 
 #endif

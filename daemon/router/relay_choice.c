@@ -16,9 +16,9 @@ static struct tw_relay_target *target_find(struct tw_relay_choice *choice, const
     return NULL;
 }
 
-/* Adds a row for a node that has none. If the table is full, replaces a WAITING one: that of the
- * node listed longest ago. A row that was listed in this look stays. NULL: no row can be replaced.
- */
+/* Adds a row for a node that has none. If the table is full, replaces the WAITING row that was
+ * listed longest ago, but none that was listed in this look. Returns NULL if no row can be
+ * replaced. */
 static struct tw_relay_target *target_new(struct tw_relay_choice *choice, const struct tw_id *id,
                                           uint64_t now_us) {
     struct tw_relay_target *row = NULL;
@@ -48,8 +48,8 @@ static struct tw_relay_pause *pause_find(struct tw_relay_choice *choice, const s
     return NULL;
 }
 
-/* The row of that pair of relay and node. If it is new and the table is full, the pause that ends
- * first is dropped. */
+/* Returns the row of that pair of relay and node. If it is new and the table is full, it replaces
+ * the pause that ends first. */
 static struct tw_relay_pause *pause_get(struct tw_relay_choice *choice, const struct tw_id *target,
                                         const struct tw_id *relay) {
     struct tw_relay_pause *row = pause_find(choice, target, relay);
@@ -63,7 +63,7 @@ static struct tw_relay_pause *pause_get(struct tw_relay_choice *choice, const st
     return row;
 }
 
-/* Notes that the relay failed for that node, and doubles its pause. */
+/* Records that the relay failed for that node, and doubles the relay's pause. */
 static void punish(struct tw_relay_choice *choice, const struct tw_id *target,
                    const struct tw_id *relay, uint64_t now_us) {
     struct tw_relay_pause *pause = pause_get(choice, target, relay);
@@ -83,7 +83,7 @@ static const struct tw_relay_linked *link_find(const struct tw_relay_view *view,
     return NULL;
 }
 
-/* Handles the end of a relayed link. Another relay may be called at once. */
+/* Handles the end of a relayed link: its relay pauses, and another one may be called at once. */
 static void relayed_lost(struct tw_relay_choice *choice, struct tw_relay_target *target,
                          uint64_t now_us) {
     if (now_us - target->since_us < TW_RELAY_STEADY_US) {
@@ -212,7 +212,8 @@ static bool is_listed(const struct tw_relay_offer *offer, const struct tw_id *id
     return false;
 }
 
-/* The best relay for that node now; NULL: there is none, or all have a pause. */
+/* Returns the best relay for that node now. Returns NULL if there is none, or if all have a pause.
+ */
 static const struct tw_relay_offer *offer_best(struct tw_relay_choice *choice,
                                                const struct tw_relay_view *view,
                                                const struct tw_id *target, uint64_t now_us) {
@@ -232,7 +233,8 @@ static const struct tw_relay_offer *offer_best(struct tw_relay_choice *choice,
     return best;
 }
 
-/* Nodes with failed calls come last, so that a node that does not exist delays no other. */
+/* Returns true if `a` is called before `b`. Nodes with failed calls come last, so that a node that
+ * does not exist delays no other. */
 static bool is_sooner(const struct tw_relay_target *a, const struct tw_relay_target *b) {
     if (a->failures != b->failures) return a->failures < b->failures;
     return a->since_us < b->since_us;

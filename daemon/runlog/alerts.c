@@ -11,10 +11,10 @@
 
 enum {
     LOOK_US = 1000 * 1000,
-    HOOK_US = 30 * 1000 * 1000, /* time that a hook may take */
+    HOOK_US = 30 * 1000 * 1000, /* time after which a hook is killed */
     REFILL_US = 60 * 1000 * 1000,
     LINE_BYTES = 16 * 1024,
-    VALUE_BYTES = 1100, /* of an environment variable of the hook */
+    VALUE_BYTES = 1100, /* longest environment variable of the hook */
 };
 
 struct tw_alerts {
@@ -23,8 +23,8 @@ struct tw_alerts {
     uint64_t look_us, refill_us;
     uint32_t credit; /* hooks that may start at once */
     struct tw_hook hook;
-    char running[64];           /* the change that the running hook tells */
-    struct tw_status_view view; /* scratch */
+    char running[64];           /* the change that the running hook reports */
+    struct tw_status_view view; /* scratch of look() */
 };
 
 /* ---- the hook ------------------------------------------------------------------------------ */
@@ -46,7 +46,8 @@ static void on_ended(void *user, const struct tw_hook_end *end) {
     alerts->config.failed(alerts->config.user, text);
 }
 
-/* "NAME=value", with control characters of texts from elsewhere replaced. */
+/* Writes "NAME=value". Control characters become spaces, because some texts come from other nodes.
+ */
 static const char *set_value(char text[VALUE_BYTES], const char *name, const char *value) {
     (void)snprintf(text, VALUE_BYTES, "%s=%s", name, value);
     for (char *at = text; *at != '\0'; at++)
@@ -83,7 +84,7 @@ static void start_hook(struct tw_alerts *alerts, const struct tw_warning_row *ro
     alerts->config.failed(alerts->config.user, text);
 }
 
-/* Tells the next change, if the hook is idle and it is not too soon. */
+/* Starts the hook for the next change, if no hook is running and the rate limit allows it. */
 static void tell(struct tw_alerts *alerts, uint64_t now_us) {
     if (alerts->config.hook[0] == '\0' || !tw_hook_is_idle(&alerts->hook)) return;
     while (alerts->credit < TW_HOOKS_BURST && now_us >= alerts->refill_us + REFILL_US) {

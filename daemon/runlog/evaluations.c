@@ -14,8 +14,9 @@
 #include "daemon/store/checkpoint.h"
 
 enum {
-    RETRY_US = 60 * 1000 * 1000, /* after a checkpoint or a start that failed */
-    PATH_BYTES = 1200,           /* longest path, with NUL */
+    /* Wait after a checkpoint, or a start of the program, that failed. */
+    RETRY_US = 60 * 1000 * 1000,
+    PATH_BYTES = 1200, /* longest path, with NUL */
     VALUE_BYTES = PATH_BYTES + 64,
     VALUES = 10,
     TEXT_BYTES = 1024,
@@ -30,12 +31,12 @@ struct tw_evaluations {
     struct tw_evaluations_config config;
     struct tw_hook hook;
     bool has_passed;        /* `passed` is known */
-    bool is_asked;          /* SAVING */
-    uint64_t passed;        /* rounds that need no evaluation any more */
-    uint64_t retry_us;      /* not before this time */
-    uint64_t now_us;        /* of the last tick */
-    uint64_t begin_us;      /* of the running program */
-    struct subject subject; /* of the running program */
+    bool is_asked;          /* a checkpoint was requested: SAVING */
+    uint64_t passed;        /* round up to which no evaluation is needed any more */
+    uint64_t retry_us;      /* time before which nothing is tried again */
+    uint64_t now_us;        /* time of the last tick */
+    uint64_t begin_us;      /* start of the running program */
+    struct subject subject; /* checkpoint of the running program */
     char path[PATH_BYTES];
     char output[TW_SCORES_TEXT_BYTES];
     struct tw_view_scores last;
@@ -49,7 +50,7 @@ static void note(struct tw_evaluations *evaluations, bool is_warning, const char
 
 /* ---- its end ------------------------------------------------------------------------------- */
 
-/* " name=value" of all values, as many as fit. */
+/* Appends " name=value" for each value, as far as there is room. */
 static void list_scores(char *text, size_t capacity, const struct tw_scores *scores) {
     size_t at = strlen(text);
     for (uint32_t i = 0; i < scores->count && at < capacity; i++)
@@ -57,7 +58,7 @@ static void list_scores(char *text, size_t capacity, const struct tw_scores *sco
                                scores->rows[i].value);
 }
 
-/* The sentence about a program that failed; "": it did not. */
+/* Writes a sentence about a program that failed, or "" if it did not fail. */
 static void say_fault(const struct tw_evaluations *evaluations, const struct tw_hook_end *end,
                       const struct tw_scores *scores, char text[TW_VIEW_TEXT_BYTES]) {
     text[0] = '\0';
@@ -95,7 +96,7 @@ static void on_ended(void *user, const struct tw_hook_end *end) {
         (void)snprintf(text, sizeof(text), "rounds=%" PRIu64 " step=%" PRIu64 " text=\"%s\"",
                        subject->rounds, subject->step, fault);
         note(evaluations, true, "evaluation_failed", text);
-        return; /* values of a program that failed are not kept */
+        return; /* values of a failed program are discarded */
     }
     evaluations->last_us = evaluations->begin_us + took_us;
     evaluations->last.rounds = subject->rounds;
@@ -147,7 +148,7 @@ static enum tw_status start(struct tw_evaluations *evaluations, struct tw_error 
     return tw_hook_run(&evaluations->hook, "", 0, values, err);
 }
 
-/* Gives the checkpoint its second name, and starts the program. */
+/* Gives the checkpoint its second name (hard link), and starts the program. */
 static void begin(struct tw_evaluations *evaluations, const struct tw_evaluations_now *now) {
     char from[PATH_BYTES], text[TEXT_BYTES];
     struct tw_error err;
@@ -173,7 +174,7 @@ static void begin(struct tw_evaluations *evaluations, const struct tw_evaluation
     note(evaluations, true, "evaluation_failed", text);
 }
 
-/* Whether a multiple of the rounds lies in (passed, rounds]. */
+/* Returns true if a multiple of config.rounds lies in (passed, rounds]. */
 static bool is_due(const struct tw_evaluations *evaluations, uint64_t rounds) {
     const uint64_t every = evaluations->config.rounds;
     return rounds / every > evaluations->passed / every;
@@ -183,7 +184,7 @@ void tw_evaluations_tick(struct tw_evaluations *evaluations, const struct tw_eva
                          uint64_t now_us) {
     evaluations->now_us = now_us;
     if (evaluations->config.command[0] == '\0') return;
-    /* the first look after a start, or a lineage with fewer rounds */
+    /* True in the first tick after a start, and after a change to a lineage with fewer rounds. */
     if (!evaluations->has_passed || now->rounds < evaluations->passed) {
         evaluations->passed = now->rounds;
         evaluations->has_passed = true;
@@ -196,7 +197,8 @@ void tw_evaluations_tick(struct tw_evaluations *evaluations, const struct tw_eva
         return;
     }
     if (now->is_saving) return;
-    if (evaluations->is_asked) { /* it failed, as its own event says, or lacks a fragment */
+    if (evaluations->is_asked) { /* the checkpoint failed, which has its own event, or it lacks a
+                                    fragment */
         evaluations->is_asked = false;
         evaluations->retry_us = now_us + RETRY_US;
         return;
@@ -224,7 +226,7 @@ enum tw_status tw_evaluations_open(struct tw_evaluations **evaluations_out,
                    TW_EVALUATIONS_FILE);
     evaluations->last.every_rounds = config->command[0] != '\0' ? config->rounds : 0;
     evaluations->last.age_us = evaluations->last.took_us = TW_VIEW_NEVER;
-    (void)unlink(evaluations->path); /* of a daemon that was killed */
+    (void)unlink(evaluations->path); /* left by a daemon that was killed */
     const struct tw_hook_config hook = {.loop = config->loop,
                                         .command = config->command,
                                         .timeout_us = config->timeout_us,

@@ -13,9 +13,9 @@ static const char FILE_NAME[] = "ledger";
 struct tw_ledger_file {
     const char *folder;
     struct tw_ledger table;
-    bool is_changed; /* since it was saved */
+    bool is_changed; /* changed since it was last saved */
     uint64_t due_us;
-    char text[TW_LEDGER_TEXT_MAX]; /* scratch */
+    char text[TW_LEDGER_TEXT_MAX]; /* scratch of loading and saving */
 };
 
 enum tw_status tw_ledger_file_open(struct tw_ledger_file **out, const char *folder,

@@ -26,7 +26,7 @@ static json_t *begin(const char *kind, const struct tw_run_moment *moment) {
     return json_pack("{s:s,s:s}", "kind", kind, "time", tw_view_time(moment->unix_us, time));
 }
 
-/* Adds the keys of `more`, which it takes over. */
+/* Adds the keys of `more` to the line, and frees `more`. */
 static json_t *add(json_t *line, json_t *more) {
     (void)json_object_update(line, more);
     json_decref(more);

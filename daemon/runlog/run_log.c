@@ -26,13 +26,13 @@ struct tw_run_log {
     uv_work_t work;
     struct buffer buffers[2];
     struct buffer *filling, *writing;
-    uint64_t lost; /* lines since the last one that found room */
+    uint64_t lost; /* number of lines lost since one last found room */
     uint64_t step_due_us, retry_us;
-    struct tw_view_round round; /* not written yet, if has_round */
+    struct tw_view_round round; /* round whose line is not written yet, if has_round */
     bool has_round;
     struct tw_run_moment round_moment;
     enum tw_outcome outcome;
-    enum tw_status status; /* of the last write; owned by the pool while is_writing */
+    enum tw_status status; /* result of the last write; owned by the thread pool while is_writing */
     struct tw_error err;
 };
 
@@ -55,7 +55,7 @@ static void on_work(uv_work_t *work) {
 
 static void flush(struct tw_run_log *log);
 
-/* Says once that the disk refuses the lines, and once that it takes them again. */
+/* Reports once that the disk refuses lines, and once that it accepts them again. */
 static void note_state(struct tw_run_log *log) {
     const bool has_failed = log->status != TW_OK;
     if (has_failed == log->has_failed) return;
@@ -86,7 +86,7 @@ static void flush(struct tw_run_log *log) {
     TW_ASSERT(uv_queue_work(log->config.loop, &log->work, on_work, on_done) == 0);
 }
 
-/* Appends a line with its newline, if there is room. Takes over `line`. */
+/* Appends a line and a newline, if there is room, and frees `line`. */
 static bool put_line(struct buffer *to, json_t *line) {
     const size_t room = BUFFER_BYTES - to->size;
     const size_t size =
@@ -127,7 +127,7 @@ static void write_round(struct tw_run_log *log) {
                                                                       : "empty"));
 }
 
-/* Appends a line, which it takes over. */
+/* Appends a line, and frees it. */
 static void add_line(struct tw_run_log *log, json_t *line) {
     write_round(log);
     append(log, line);

@@ -19,7 +19,7 @@ static bool take_count(const json_t *line, const char *key, uint64_t *count) {
     return json_is_integer(value) && json_integer_value(value) >= 0;
 }
 
-/* NaN: not known. */
+/* Returns a loss in nats, or NaN if the line has none. */
 static float take_nats(const json_t *line, const char *key) {
     const json_t *const value = json_object_get(line, key);
     return json_is_number(value) ? (float)json_number_value(value) : NAN;
@@ -64,7 +64,7 @@ static void path_of(const char *folder, uint64_t number, char *path, size_t room
     (void)snprintf(path, room, "%s/%s", folder, name);
 }
 
-/* Takes the lines of a file from its byte `from` on; a line that begins before is left out. */
+/* Reads the lines of a file from byte offset `from` on. A line that begins before it is skipped. */
 static void read_file(const char *path, long from, struct tw_history *history) {
     static char line[LINE_BYTES_MAX];
     FILE *const file = fopen(path, "re");

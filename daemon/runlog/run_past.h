@@ -1,4 +1,5 @@
-/* run_past.h - the past of a run from its log, so that the page still shows it after a restart. */
+/* run_past.h - reads the past of a run from its run log, so that the page still shows it after a
+ * restart. */
 #ifndef TW_DAEMON_RUNLOG_RUN_PAST_H
 #define TW_DAEMON_RUNLOG_RUN_PAST_H
 
@@ -6,11 +7,11 @@
 
 #include "daemon/api/history.h"
 
-enum { TW_RUN_PAST_BYTES = 8 << 20 }; /* of the newest lines, which are read: about four days */
+enum { TW_RUN_PAST_BYTES = 8 << 20 }; /* bytes of newest lines that are read: about four days */
 
-/* Adds losses and rounds of the newest lines to the history, oldest first. `newest`: number of the
- * newest file of the ring (store/line_log.h). Lines that cannot be read are left out. Blocks for
- * about 0.2 s. */
+/* Adds the losses and rounds of the newest lines to the history, oldest first. `newest` is the
+ * number of the newest file of the ring (store/line_log.h). Unreadable lines are skipped. Blocks
+ * for about 0.2 s. */
 void tw_run_past_read(const char *folder, uint64_t newest, struct tw_history *history);
 
 #endif

@@ -1,11 +1,11 @@
-/* web_files.h - the files of the page as bytes in the program. */
+/* web_files.h - the files of the web page, embedded in the program. */
 #ifndef TW_DAEMON_WEB_WEB_FILES_H
 #define TW_DAEMON_WEB_WEB_FILES_H
 
 #include <stddef.h>
 
 struct tw_web_file {
-    const char *path, *type; /* "/page.js" ("/" for index.html), and its media type */
+    const char *path, *type; /* URL path such as "/page.js" ("/" for index.html); media type */
     const unsigned char *bytes;
     size_t size;
 };
