@@ -7,9 +7,9 @@
 
 #include "daemon/net/handshake_limiter.h"
 
-/* Start of 2026, before the first release: an earlier time means that the clock is not set yet.
- * Machines without a clock battery start in 1970. Bans shortened to fit such a clock would end as
- * soon as it is set. */
+/* Start of 2026, before the first release: an earlier time means that the clock is not set yet, as
+ * machines without a clock battery start in 1970. tw_bans_clock would shorten bans to fit such a
+ * clock, and they would end once it is set. */
 #define CLOCK_SET_S UINT64_C(1767225600)
 
 static bool is_free(const struct tw_ban *row) {

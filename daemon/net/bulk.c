@@ -119,8 +119,8 @@ static bool has_background(const struct tw_slot *slot) {
 }
 
 struct wanting {
-    uint64_t payloads, background; /* bit sets of peers whose connections have room, by what they
-                                      have to send */
+    uint64_t payloads, background; /* bit sets of peers whose connections have room and that have
+                                      payload, or only background, records to send */
     uint64_t waiting;    /* bit set of peers with background chunks, with or without room */
     uint64_t stalled_us; /* time until which a payload whose connection has no room blocks
                             background chunks; 0 = none does */
@@ -146,7 +146,7 @@ static struct wanting wanting_find(const struct tw_transport *t) {
 }
 
 /* Sends one record to a peer. If its link is idle, the next chunk is loaded first: the link copies
- * the bytes, and the chunk goes back to its owner. */
+ * the bytes, so the chunk's owner can release them. */
 static void send_record(struct tw_transport *t, uint16_t peer, uint64_t now_us) {
     struct tw_slot *slot = &t->peers[peer];
     struct tw_bulk *bulk = &slot->queue;

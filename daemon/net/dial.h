@@ -35,8 +35,9 @@ struct tw_lookup {
 enum tw_status tw_lookup_start(struct tw_lookup *lookup, uv_loop_t *loop, const char *address,
                                void (*done)(struct tw_lookup *lookup), struct tw_error *err);
 
-/* Uses only the IP addresses among `addresses`, IPv6 first, and looks up no name. `addresses` holds
- * one host:port per entry, "" after the last. Returns false if there is no IP address. */
+/* Fills `lookup` with the IP addresses among `addresses`, IPv6 first, and looks up no name.
+ * `addresses` has one host:port per entry, "" after the last. Returns false if there is no IP
+ * address. */
 bool tw_lookup_literals(struct tw_lookup *lookup,
                         const char addresses[TW_ADDRS_MAX][TW_ADDR_BYTES]);
 

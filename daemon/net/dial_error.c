@@ -76,7 +76,8 @@ static const struct row ROWS[TW_DIAL_CAUSES] = {
                      "dial does not link them"},
 };
 
-/* RFC 1918, RFC 6598 (carrier-grade NAT), link-local; IPv6: RFC 4193, link-local. */
+/* Private addresses: RFC 1918, RFC 6598 (carrier-grade NAT), link-local; for IPv6, RFC 4193 and
+ * link-local. */
 static bool is_private4(uint32_t host) {
     return host >> 24 == 10 || host >> 20 == 0xac1 || host >> 16 == 0xc0a8 ||
            host >> 22 == 0x64400000u >> 22 || host >> 16 == 0xa9fe;

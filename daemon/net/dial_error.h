@@ -1,4 +1,4 @@
-/* dial_error.h - why a link did not come up, and the way out. The log, `status`, `peers`, `join`
+/* dial_error.h - why a link did not come up, and the remedy. The log, `status`, `peers`, `join`
  * and `doctor` share this list of causes and this form of sentence:
  *
  *     ADDRESS: what happened (detail); what to do */
@@ -54,7 +54,7 @@ enum tw_dial_cause tw_dial_cause_of_silence(const void *remote);
  * or received it in GOODBYE. */
 enum tw_dial_cause tw_dial_cause_of_status(enum tw_status status);
 
-/* Returns true if the other node refused this one, which only a person can change. */
+/* Returns true if the other node refused this one. Only a person can change that. */
 bool tw_dial_is_refusal(enum tw_dial_cause cause);
 
 /* Returns the name used in JSON, such as "wrong_secret". Static storage. */

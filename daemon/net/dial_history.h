@@ -28,7 +28,7 @@ struct tw_dial_row {
     char address[TW_ADDR_BYTES];
     char sentence[TW_DIAL_SENTENCE_BYTES]; /* why the dial failed; "" if it did not fail */
     enum tw_dial_cause cause;
-    struct tw_id other; /* node that answered instead of the expected one; zero: none */
+    struct tw_id other; /* node that answered instead of the expected one; zero if none */
     uint64_t failed_us;
     uint32_t failures; /* consecutive failures */
 };

@@ -98,7 +98,7 @@ static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_s
     return NULL;
 }
 
-/* Uses the second connection that the punch of this link left open as the bulk connection. */
+/* Makes the second connection, which the punch of this link left open, the bulk connection. */
 static enum tw_status spare_use(struct tw_transport *t, int peer, struct tw_error *err) {
     struct tw_slot *slot = &t->peers[peer];
     struct tw_conn *conn = tw_punch_spare(t, &slot->record.id);

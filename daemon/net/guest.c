@@ -98,7 +98,7 @@ void tw_transport_welcome(struct tw_transport *t, uint32_t guest, const uint8_t 
     }
     conn->is_proven = true;
     const enum tw_status status = tw_link_send(&conn->link, TW_FRAME_WELCOME, body, size);
-    TW_ASSERT(status == TW_OK); /* far below the size of the control queue */
+    TW_ASSERT(status == TW_OK); /* it fits: a WELCOME is far smaller than the control queue */
 }
 
 void tw_transport_turn_away(struct tw_transport *t, uint32_t guest, enum tw_status status,

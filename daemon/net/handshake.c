@@ -240,7 +240,7 @@ enum tw_status tw_goodbye_decode(const uint8_t *body, size_t size, struct tw_goo
     for (size_t i = 0; i < length; i++) {
         const uint8_t c = body[4 + i];
         goodbye->sentence[i] = (char)(c >= 0x20 && c < 0x7f ? c : '?');
-        if (c == '"') goodbye->sentence[i] = '\''; /* the log puts it in double quotes */
+        if (c == '"') goodbye->sentence[i] = '\''; /* the log puts the sentence in double quotes */
     }
     goodbye->sentence[length] = '\0';
     if (length == 0)

@@ -55,8 +55,8 @@ struct tw_handshake_limiter {
 
 void tw_handshake_limiter_init(struct tw_handshake_limiter *limiter, uint64_t now_us);
 
-/* Charges one handshake. `has_knocked` says whether its ClientHello had a valid knock. Returns
- * TW_OK, or TW_LIMIT with a sentence that names the empty bucket. now_us must be above 0. */
+/* Charges one handshake. `has_knocked` is true if its ClientHello had a valid knock. Returns TW_OK,
+ * or TW_LIMIT with a sentence that names the empty bucket. now_us must be above 0. */
 enum tw_status tw_handshake_limiter_take(struct tw_handshake_limiter *limiter,
                                          const struct sockaddr_storage *from, bool has_knocked,
                                          uint64_t now_us, struct tw_error *err);

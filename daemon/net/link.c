@@ -191,7 +191,7 @@ static bool pull_nested(struct tw_link *link, uint64_t now_us) {
 
 static uint8_t *queue_space(struct tw_link *link, size_t size);
 
-/* Moves decrypted bytes of one end of a pipe to the queue of the other end, once. */
+/* Moves one batch of decrypted bytes from one end of a pipe to the queue of the other end. */
 static enum tw_status pipe_step(struct tw_link *link, uint64_t now_us, struct tw_error *err) {
     struct tw_link *sink = link->sink;
     size_t got = 0;
@@ -503,8 +503,8 @@ enum tw_status tw_link_admit(struct tw_link *link, enum tw_role role, struct tw_
         free(queue);
         return tw_fail(err, TW_NOMEM, "no memory for a peer");
     }
-    /* Move to the new buffers what is still in the old ones: bytes that arrived behind the HELLO,
-     * and frames queued before the role was known. */
+    /* Move the content of the old buffers: bytes that arrived behind the HELLO, and frames queued
+     * before the role was known. */
     const size_t held = link->reader.end - link->reader.begin, queued = tw_link_queued(link);
     memcpy(in, link->in + link->reader.begin, held);
     memcpy(queue, link->queue + link->queue_begin, queued);

@@ -88,7 +88,7 @@ struct tw_link {
     /* Accepted: callback of the same name in struct tw_tls, called with the link as user; or NULL.
      */
     enum tw_status (*judge)(void *link, const char *name, size_t size, struct tw_error *err);
-    uint64_t deadline_us; /* DRAINING: latest end of it */
+    uint64_t deadline_us; /* latest end of DRAINING */
     uint64_t frame_us;    /* start time of the frame now arriving; 0 = none */
     uint64_t bytes_in;    /* ciphertext read from the socket */
     uint64_t drained;     /* part of bytes_in that was read while DRAINING */

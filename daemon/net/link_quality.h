@@ -54,7 +54,7 @@ struct tw_link_quality_peer {
     uint32_t in_count;                /* number of measured transfers from this peer */
     bool has_loss;
     uint32_t loss_ppm;              /* share of our segments that were lost */
-    uint64_t retransmits, segments; /* counters up to which loss_ppm is computed */
+    uint64_t retransmits, segments; /* values of TCP's counters up to which loss_ppm is computed */
     bool is_pulling;                /* payloads from the peer are on their way, since pull_us */
     uint64_t pull_us, pull_bytes;
     enum tw_link_quality_anomaly anomaly;

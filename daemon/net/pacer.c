@@ -131,8 +131,7 @@ static void open_take(struct tw_pacer *pacer, const struct tw_pacer_sample *samp
     }
     if (pacer->path_bytes_per_s == 0 || ++pacer->probe_windows < TW_PACER_PROBE_WINDOWS) return;
     if (pacer->best_bytes_per_s > percent(pacer->path_bytes_per_s, FOUND_PERCENT)) {
-        pacer->path_bytes_per_s = pacer->best_bytes_per_s; /* the path may be faster still: keep
-                                                              probing */
+        pacer->path_bytes_per_s = pacer->best_bytes_per_s; /* maybe faster still: keep probing */
         pacer->probe_windows = 0;
         return;
     }
@@ -148,8 +147,7 @@ static void limit_follow(struct tw_pacer *pacer, uint64_t bytes_per_s) {
     if (pacer->mean_bytes_per_s < wanted) {
         pacer->told_bytes_per_s += (wanted - pacer->mean_bytes_per_s) / 16;
     } else {
-        const uint64_t less = (pacer->mean_bytes_per_s - wanted) / 16; /* may exceed the limit,
-                                                               hence the check below */
+        const uint64_t less = (pacer->mean_bytes_per_s - wanted) / 16; /* may exceed the limit */
         pacer->told_bytes_per_s -= less < pacer->told_bytes_per_s ? less : pacer->told_bytes_per_s;
     }
     limit_bound(pacer);

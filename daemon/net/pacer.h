@@ -13,7 +13,7 @@
  *                               As a probe: DRAIN after three windows with twice that queue,
  *                               PACED after 20 windows without one.
  *   DRAIN   30 % of the path    PACED when the queue is gone.
- *   PACED   enough to bring     OPEN (a probe) after 4 s of sending, then after twice as long each
+ *   PACED   enough to deliver   OPEN (a probe) after 4 s of sending, then after twice as long each
  *           88 % of the path    time, up to 20 s: the path may have become faster. DRAIN after
  *                               three windows with twice that queue in which much less arrives
  *                               than is sent: the path became slower.
@@ -81,7 +81,7 @@ struct tw_pacer {
     uint64_t sent_us;          /* PACED: time spent sending */
     uint64_t probe_us;         /* PACED: sending time before the next probe */
     uint32_t probe_windows;    /* OPEN with a known path: windows since the probe began */
-    uint64_t drained_us;       /* DRAIN: latest end of it */
+    uint64_t drained_us;       /* latest end of DRAIN */
 };
 
 /* Initialises the pacer of a new connection: OPEN, with an unknown path. */

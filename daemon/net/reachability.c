@@ -70,7 +70,7 @@ void tw_reachability_heard(struct tw_reachability *reachability, const struct tw
 
 /* ---- result -------------------------------------------------------------------------------- */
 
-/* RFC 1918, RFC 6598, loopback, link-local. */
+/* Returns true for RFC 1918, RFC 6598 (carrier-grade NAT), loopback and link-local addresses. */
 static bool is_private4(uint32_t host) {
     return host >> 24 == 10 || host >> 24 == 127 || host >> 20 == 0xac1 || host >> 16 == 0xc0a8 ||
            host >> 22 == 0x64400000u >> 22 || host >> 16 == 0xa9fe;

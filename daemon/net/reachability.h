@@ -24,7 +24,7 @@ enum {
     TW_REACHABILITY_ROWS_MAX = TW_REACHABILITY_ASKED_MAX * TW_ADDRS_MAX,
     TW_REACHABILITY_SETTLE_US = 5 * 1000 * 1000, /* wait after the first link, as others may soon
                                                     follow */
-    /* Wait for answers; probing peers give up before. */
+    /* Time to wait for answers, longer than a probing peer needs to give up. */
     TW_REACHABILITY_ANSWER_US = 30 * 1000 * 1000,
     TW_REACHABILITY_AGAIN_US = 600 * 1000 * 1000, /* interval of requests while the answer is no or
                                                      unknown */

@@ -90,7 +90,7 @@ static int judge_hello(SSL *ssl, int *alert, void *unused) {
     size_t size = 0;
     (void)unused;
     if (tls->judge == NULL || tls->is_judged) return SSL_CLIENT_HELLO_SUCCESS;
-    tls->is_judged = true; /* set, because a second ClientHello may follow a retry request */
+    tls->is_judged = true; /* so a second ClientHello, after a retry request, is not judged again */
     const char *name = read_name(ssl, &size);
     if (tls->judge(tls->judge_user, name, size, tls->judge_error) == TW_OK)
         return SSL_CLIENT_HELLO_SUCCESS;

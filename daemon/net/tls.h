@@ -51,10 +51,11 @@ struct tw_tls {
     struct tw_id id;        /* id of the peer, once secured */
     uint32_t updates_count; /* key updates of the peer */
     uint64_t updates_since_us;
-    uint32_t key_records, records; /* limit of records under one own key, and records so far */
+    uint32_t key_records, records; /* records after which this side updates its key; records since
+                                      the last update */
 };
 
-/* `expected` may be NULL; only a dialler pins. Fails only with TW_NOMEM. */
+/* `expected` may be NULL; only a dialler pins the id. Fails only with TW_NOMEM. */
 enum tw_status tw_tls_init(struct tw_tls *tls, const struct tw_tls_context *context,
                            bool is_dialled, const struct tw_id *expected, struct tw_error *err);
 void tw_tls_deinit(struct tw_tls *tls);
@@ -65,17 +66,19 @@ void tw_tls_name(struct tw_tls *tls, const char *name);
 /* Moves a connection to other memory. `from` is empty afterwards, as after deinit. */
 void tw_tls_move(struct tw_tls *to, struct tw_tls *from);
 
-/* Takes ciphertext that arrived. The caller bounds the bytes fed and not yet read. */
+/* Feeds ciphertext that arrived. The caller limits the bytes that are fed and not read yet. */
 enum tw_status tw_tls_feed(struct tw_tls *tls, const uint8_t *bytes, size_t size,
                            struct tw_error *err);
 
-/* Continues the handshake. TW_OK: secured, `id` is the peer's. TW_AGAIN: needs more bytes.
- * TW_WRONG_ID: not the expected node (`id` is the one found). The answer of `judge`. TW_TLS
- * otherwise. Send the bytes of tw_tls_take even after a failure: they are the alert. */
+/* Continues the handshake. Returns TW_OK when secured (`id` is then the peer's), TW_AGAIN if it
+ * needs more bytes, TW_WRONG_ID if the peer is not the expected node (`id` is the one found), the
+ * status of a `judge` that refused, or TW_TLS. Even after a failure, send the bytes of tw_tls_take:
+ * they are the alert. */
 enum tw_status tw_tls_handshake(struct tw_tls *tls, struct tw_error *err);
 
-/* Plaintext into `to`. TW_OK: *got > 0. TW_AGAIN: needs more bytes. TW_IO: the peer ended the
- * session properly. TW_TLS: broken record; TW_PROTO: a flood of key updates. */
+/* Decrypts into `to`. Returns TW_OK with *got > 0, TW_AGAIN if it needs more bytes, TW_IO if the
+ * peer ended the session properly, TW_TLS for a broken record, or TW_PROTO for a flood of key
+ * updates. */
 enum tw_status tw_tls_read(struct tw_tls *tls, uint8_t *to, size_t capacity, uint64_t now_us,
                            size_t *got, struct tw_error *err);
 

@@ -16,8 +16,7 @@
  * - time for a started frame to arrive: see link.h
  * - control messages: TW_MESSAGES_PER_S per peer; the rest is read later
  * - repeated protocol violations: ban (bans.h)
- * - links: TW_PEERS_MAX; when all are used, wanted nodes displace others, then nodes with
- * certificates do
+ * - links: TW_PEERS_MAX; full = wanted nodes, then nodes with certificates, displace others
  *
  * All uploads count against the upload cap; only bulk waits for it.
  *
@@ -73,8 +72,8 @@ struct tw_dial_result {
 struct tw_guest {
     uint32_t number;
     const struct tw_hello *hello; /* HELLO of the guest, whose id TLS has proved */
-    const uint8_t *ticket_id;     /* ticket id, TW_TICKET_ID_BYTES */
-    /* Keying material of the session for tw_hello_check_ticket, TW_TLS_EXPORT_BYTES. */
+    const uint8_t *ticket_id;     /* ticket id, TW_TICKET_ID_BYTES bytes */
+    /* Keying material of the session, TW_TLS_EXPORT_BYTES bytes, for tw_hello_check_ticket. */
     const uint8_t *ekm;
 };
 
@@ -139,7 +138,7 @@ struct tw_transport_events {
      * node. They are untrusted. */
     bool (*is_knock)(void *user, const char *name, size_t size);
 
-    /* A node presents a ticket. Everything but the ticket was checked: check it, first by
+    /* A node presents a ticket. Everything but the ticket was checked: check the ticket, first by
      * tw_hello_check_ticket. Answer within the time of a handshake by tw_transport_welcome or
      * tw_transport_turn_away. Without this callback all tickets are unknown. */
     void (*guest)(void *user, const struct tw_guest *guest);
@@ -380,7 +379,7 @@ void tw_transport_set_upload(struct tw_transport *transport, uint64_t upload_byt
 void tw_transport_set_pace(struct tw_transport *transport, const struct tw_link_pace *pace);
 
 /* Changes the run secrets of a running node, in a run that has secrets. Closes links whose secret
- * was removed with TW_WRONG_SECRET. Honest nodes reconnect with the new one. */
+ * was removed, with the reason TW_WRONG_SECRET. Honest nodes reconnect with the new one. */
 void tw_transport_set_secrets(struct tw_transport *transport, const struct tw_secrets *secrets);
 
 /* Checks the certificates of all peers again. Closes peers whose certificate expired or was revoked
@@ -432,9 +431,8 @@ enum { TW_TWIN_INFOS_MAX = 8 };
 uint32_t tw_transport_twins(const struct tw_transport *transport,
                             struct tw_twin_info twins[TW_TWIN_INFOS_MAX]);
 
-/* tw_transport_port returns the port that listen entry `idx` has bound, which tells the one chosen
- * for port 0. It is 0 for [::] on a machine without IPv6. tw_transport_self returns the announced
- * addresses. */
+/* tw_transport_port returns the port that listen entry `idx` has bound (also for port 0), or 0 for
+ * [::] on a machine without IPv6. tw_transport_self returns the announced addresses. */
 uint16_t tw_transport_port(const struct tw_transport *transport, uint32_t idx);
 const struct tw_member_row *tw_transport_self(const struct tw_transport *transport);
 

@@ -152,7 +152,7 @@ struct tw_slot {
     uint64_t bulk_deadline_us; /* time by which the peer must have a bulk connection */
     struct tw_error bulk_error;
     struct tw_certs certs;  /* certificates that admitted the peer, in runs with an owner */
-    struct tw_error reason; /* why it ends, if ENDING */
+    struct tw_error reason; /* reason of the end, if ENDING */
     bool needs_pump; /* a connection was resumed: frames buffered for it are to be delivered */
     struct tw_rate messages;
     struct tw_rate calls;   /* rate of calls that this peer makes through us */
@@ -206,7 +206,7 @@ struct tw_greeting {
 
 /* A second process with the key of a linked node: its HELLO waits in held.c. */
 struct tw_held {
-    struct tw_conn *conn; /* NULL: the row is free */
+    struct tw_conn *conn; /* NULL if the row is free */
     struct tw_hello hello;
 };
 

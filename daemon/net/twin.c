@@ -23,7 +23,7 @@ static struct tw_twin_row *row_change(struct tw_twins *twins, const struct tw_id
     return at < ROWS ? &twins->rows[at] : NULL;
 }
 
-/* Returns the node's row. A new row replaces the one that was not used for longest. */
+/* Returns the node's row. A new row replaces the least recently used one. */
 static struct tw_twin_row *row_take(struct tw_twins *twins, const struct tw_id *id,
                                     uint64_t now_us) {
     TW_ASSERT(!tw_id_is_zero(id));

@@ -16,7 +16,7 @@
 /* Share of a link's rate that contributions may use. The rest is left to results and other traffic,
  * which must not wait behind contributions. */
 #define LINE_SHARE 0.5
-#define FADE 0.9 /* factor on the older sums at each contribution */
+#define FADE 0.9 /* factor applied to the older sums at each contribution */
 
 enum { SECOND_US = 1000 * 1000 };
 

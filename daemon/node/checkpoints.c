@@ -50,7 +50,7 @@ struct tw_daemon_checkpoints {
     uint32_t requests_count;
     uint32_t requests[REQUESTS_MAX]; /* API requests that the checkpoint in progress will answer */
     uint32_t next_requests_count;
-    /* API requests that the checkpoint after it will answer. */
+    /* API requests that the next checkpoint will answer. */
     uint32_t next_requests[REQUESTS_MAX];
     bool has_live;
     uint8_t *copy; /* phi, u and the snapshot, from COPY to the end of WRITE. If NULL, (phi, u)

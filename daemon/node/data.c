@@ -393,7 +393,7 @@ enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *er
         .path = setup->data_path,
         .hash = setup->run.data.sha256,
         .is_ours = setup->is_data_fetched,
-        /* Disk space kept free for the checkpoints, which shards must not use. */
+        /* Disk space that is kept free for the checkpoints: shards must not use it. */
         .reserve_bytes = RESERVE_BYTES + TW_CHECKPOINTS_BYTES_PARAM * setup->layout.params,
         .events = {.opened = on_opened,
                    .stored = on_stored,

@@ -49,7 +49,7 @@ struct tw_daemon_life {
     /* LEAVING: next check of `moved`; CLOSING: forced end */
     uv_timer_t leave_timer;
     uv_signal_t sigterm, sigint, sighup;
-    bool has_terminal;   /* standard input is a terminal, since the start */
+    bool has_terminal;   /* standard input was a terminal at the start */
     bool is_worker_gone; /* the worker has ended, or was asked to end */
     uint64_t moved;      /* daemon->moved at the last check */
     /* interval and time of the next watchdog report; 0 = the service manager expects none */

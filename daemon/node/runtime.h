@@ -32,7 +32,7 @@ struct tw_daemon_peer {
     bool is_event; /* /v1/events has the peer's peer_up, so peer_down is added there too */
     struct tw_id id;
     uint64_t chunks_asked;   /* chunks that were requested by PULL and have not arrived, even if no
-                                longer   needed */
+                                longer needed */
     uint32_t chunks_unasked; /* chunks that arrived without a request */
 };
 

@@ -23,7 +23,7 @@ struct tw_daemon_votes {
     struct tw_vote loaded;
     struct job saving, waiting;
     uv_work_t work;
-    uv_timer_t timer; /* time of the next try after a failed write */
+    uv_timer_t timer; /* timer of the next try after a failed write */
     enum tw_status status;
     struct tw_error err;
     char error[TW_VIEW_TEXT_BYTES]; /* why the newest vote is not on disk, or "" */

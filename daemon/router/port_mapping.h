@@ -27,7 +27,7 @@
 
 enum {
     TW_PORT_LEASE_S = 3600,
-    TW_PORT_LEASE_SHARE = 64, /* shortest time between renewals is the requested lease / this */
+    TW_PORT_LEASE_SHARE = 64, /* divisor: renewals are at least requested lease / 64 apart */
     TW_PORT_RETRY_MIN_US = 30 * 1000 * 1000,
     TW_PORT_DOUBT_US = 10 * 1000 * 1000, /* first pause before a doubtful mapping is renewed */
     TW_PORT_HOST_BYTES = 16,             /* "255.255.255.255" and NUL */

@@ -17,8 +17,8 @@ static struct tw_relay_target *target_find(struct tw_relay_choice *choice, const
 }
 
 /* Adds a row for a node that has none. If the table is full, replaces the WAITING row that was
- * listed longest ago, but none that was listed in this look. Returns NULL if no row can be
- * replaced. */
+ * listed longest ago, but none that was listed at `now_us`. Returns NULL if no row can be replaced.
+ */
 static struct tw_relay_target *target_new(struct tw_relay_choice *choice, const struct tw_id *id,
                                           uint64_t now_us) {
     struct tw_relay_target *row = NULL;
@@ -265,7 +265,8 @@ void tw_relay_choice_ended(struct tw_relay_choice *choice, const struct tw_id *i
                            uint64_t now_us) {
     struct tw_relay_target *target = target_find(choice, id);
     if (target == NULL || target->state != TW_RELAY_CALLING) return;
-    target->state = TW_RELAY_WAITING; /* the next look sees the link, if there is one */
+    target->state = TW_RELAY_WAITING; /* the next tw_relay_choice_look sees the link, if there is
+                                         one */
     if (!ok) {
         target->failures++;
         punish(choice, id, &target->relay, now_us);

@@ -17,7 +17,7 @@ enum tw_status tw_ledger_file_open(struct tw_ledger_file **file, const char *fol
                                    struct tw_error *err);
 /* Returns the ledger, borrowed until tw_ledger_file_free. */
 const struct tw_ledger *tw_ledger_file_table(const struct tw_ledger_file *file);
-/* Like tw_ledger_begin: the records that follow come after `tip`. NULL if no record is known. */
+/* Like tw_ledger_begin: the next records follow `tip`. NULL if no record is known. */
 void tw_ledger_file_begin(struct tw_ledger_file *file, const struct tw_record *tip);
 /* Adds a committed record to the ledger. */
 void tw_ledger_file_note(struct tw_ledger_file *file, const struct tw_record *record);

@@ -26,7 +26,7 @@ struct tw_run_log {
     uv_work_t work;
     struct buffer buffers[2];
     struct buffer *filling, *writing;
-    uint64_t lost; /* number of lines lost since one last found room */
+    uint64_t lost; /* lines lost since the last one that was stored */
     uint64_t step_due_us, retry_us;
     struct tw_view_round round; /* round whose line is not written yet, if has_round */
     bool has_round;
