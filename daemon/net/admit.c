@@ -253,7 +253,7 @@ void tw_admit_greet(struct tw_conn *conn, enum tw_role role, const struct tw_gre
     const uint32_t size = tw_hello_encode(&hello, body);
     conn->has_spoken = true;
     const enum tw_status status = tw_link_send(&conn->link, TW_FRAME_HELLO, body, size);
-    TW_ASSERT(status == TW_OK); /* the first frame always fits */
+    TW_ASSERT(status == TW_OK); /* the queue of a link has room for its first frame */
 }
 
 static void hello_send(struct tw_conn *conn, enum tw_role role, const uint8_t *tag) {

@@ -19,8 +19,8 @@ struct tw_egress {
 };
 
 /* `bind` has TW_BIND_MAX entries, empty after the last: IP addresses, at most one per family.
- * Returns TW_CONFIG if an entry is no such address, or TW_IO if this machine does not have the
- * interface now. */
+ * Returns TW_CONFIG if an entry is invalid, or TW_IO if this machine does not have the interface
+ * now. */
 enum tw_status tw_egress_init(struct tw_egress *egress, const char *interface,
                               const char bind[TW_BIND_MAX][TW_ADDR_BYTES], struct tw_error *err);
 

@@ -23,7 +23,7 @@ static void hello_send(struct tw_conn *conn, const uint8_t *ticket_id, const uin
     conn->has_spoken = true;
     const uint32_t size = tw_hello_encode(&hello, body);
     const enum tw_status status = tw_link_send(&conn->link, TW_FRAME_HELLO, body, size);
-    TW_ASSERT(status == TW_OK); /* the first frame always fits */
+    TW_ASSERT(status == TW_OK); /* the queue of a link has room for its first frame */
 }
 
 /* ---- guest ----------------------------------------------------------------------------- */
@@ -117,7 +117,7 @@ void tw_guest_hello(struct tw_conn *conn, const struct tw_hello *hello) {
 }
 
 void tw_guest_frame(struct tw_conn *conn, const struct tw_frame *frame) {
-    TW_ASSERT(frame->kind == TW_FRAME_WELCOME); /* the link lets no other kind through */
+    TW_ASSERT(frame->kind == TW_FRAME_WELCOME); /* the link delivers no other kind of frame */
     if (conn->is_dialled)
         welcome_take(conn, frame);
     else

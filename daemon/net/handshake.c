@@ -63,7 +63,7 @@ uint32_t tw_hello_encode(const struct tw_hello *hello, uint8_t body[TW_HELLO_BYT
     return at + tw_extensions_encode(&hello->extensions, body + at);
 }
 
-/* Sets *end to the offset of the extensions. */
+/* Decodes the addresses. Sets *end to the offset of the extensions, which follow. */
 static enum tw_status addrs_decode(const uint8_t *body, size_t size, struct tw_hello *hello,
                                    size_t *end, struct tw_error *err) {
     size_t at = AT_ADDRS;

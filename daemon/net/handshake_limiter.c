@@ -48,7 +48,7 @@ static int row_find(const struct tw_handshake_limiter_row *rows, unsigned count,
     return -1;
 }
 
-/* Returns the row of that prefix. If there is none, makes one with a full bucket. */
+/* Returns the row of the prefix. If there is none, makes one with a full bucket. */
 static struct tw_handshake_limiter_row *
 row_take(struct tw_handshake_limiter_row *rows, unsigned count,
          const uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES], uint64_t per_s, uint64_t burst,

@@ -109,7 +109,7 @@ static void answer_take(struct tw_transport *t, int peer, uint64_t nonce) {
         newcomer_refuse(held->conn, &held->hello, peer);
         return;
     }
-    /* The newcomer left before the answer, or this node had dialled it. */
+    /* The newcomer is not held: it left before the answer, or this node had dialled it. */
     const struct tw_twin_report report = {.id = id, .linked = slot_address(&t->peers[peer])};
     twin_report(t, &report);
 }

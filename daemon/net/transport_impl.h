@@ -276,7 +276,7 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame);
  * loop. */
 void tw_admit_failed(struct tw_conn *conn);
 void tw_admit_accepted(uv_stream_t *server, int status);
-/* Fills this node's HELLO for that role, without a proof. */
+/* Fills this node's HELLO for `role`, without a proof. */
 void tw_admit_hello(const struct tw_conn *conn, enum tw_role role, struct tw_hello *hello);
 /* Sends this node's HELLO. */
 void tw_admit_greet(struct tw_conn *conn, enum tw_role role, const struct tw_greeting *greeting);
@@ -364,8 +364,8 @@ void tw_dialer_close(struct tw_transport *t);
 /* peer.c: admitted peers, their queues and their end. */
 int tw_peer_find(const struct tw_transport *t, const struct tw_id *id);
 int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_error *err);
-/* Writes an address where the sender of that HELLO can be dialled, else the one it connects from,
- * or "" if neither is known. */
+/* Writes an address where the sender of `hello` can be dialled, else the one it connects from, or
+ * "" if neither is known. */
 void tw_peer_address(const struct tw_conn *conn, const struct tw_hello *hello,
                      char address[TW_ADDR_BYTES]);
 void tw_peer_attach_bulk(struct tw_conn *conn, int peer);

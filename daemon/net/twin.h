@@ -37,7 +37,7 @@ struct tw_twin_row {
     uint64_t used_us; /* time of the last use of this row */
     uint64_t process; /* process that is linked, or was linked last */
     uint64_t before;  /* process that `process` replaced; 0 = none */
-    uint64_t nonce;   /* nonce of the open question to `process`; 0 = none */
+    uint64_t nonce;   /* nonce of the question that `process` has not answered yet; 0 = none */
     uint64_t asked_us;
     uint64_t seen_us; /* time when two machines with this key were last seen; 0 = never */
     char address[TW_ADDR_BYTES]; /* address of the machine that has no link to this node; or "" */
@@ -53,8 +53,8 @@ enum tw_twin_verdict { TW_TWIN_NONE, TW_TWIN_ASK, TW_TWIN_WAIT, TW_TWIN_PROVEN }
 /* `answer_us` 0 means TW_TWIN_ANSWER_US; tests pass less. */
 void tw_twins_init(struct tw_twins *twins, uint64_t answer_us);
 
-/* Records that a link to that process of the node is up. `process` is 0 if its HELLO has no process
- * number. */
+/* Records that a link to the node's process number `process` is up. `process` is 0 if its HELLO has
+ * no process number. */
 void tw_twins_linked(struct tw_twins *twins, const struct tw_id *id, uint64_t process,
                      uint64_t now_us);
 
@@ -77,8 +77,8 @@ void tw_twins_close(struct tw_twins *twins, const struct tw_id *id);
 /* Returns the time when waiting for an answer ends, or UINT64_MAX if no question is open. */
 uint64_t tw_twins_deadline_us(const struct tw_twins *twins, const struct tw_id *id);
 
-/* Records that two machines have this key. `address` is that of the machine that is not linked, or
- * NULL to keep the known one. Returns true if the finding is new. */
+/* Records that two machines have this key. `address` is the address of the machine that is not
+ * linked, or NULL to keep the known one. Returns true if the finding is new. */
 bool tw_twins_found(struct tw_twins *twins, const struct tw_id *id, const char *address,
                     uint64_t now_us);
 

@@ -197,7 +197,8 @@ bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action) 
             leave_out(daemon, wanted.round);
             return false;
         }
-        /* in the last round of the run: the final anchor should contain this node's work */
+        /* Without an allowance, the last round of the run still sends the least: the final anchor
+         * should contain this node's work. */
         bytes_max = wanted.least;
     }
     tw_log(TW_LOG_DEBUG, "granted",

@@ -74,7 +74,7 @@ static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
     }
 }
 
-/* Also records the signature, since a replay has no key to compute it again. */
+/* Signs, and records the signature, since a replay has no key to compute it. */
 static void sign(void *key, const void *text, size_t size, uint8_t signature[TW_SIGNATURE_BYTES]) {
     const struct tw_daemon *const daemon = key;
     tw_sign(daemon->setup->identity.key, text, size, signature);

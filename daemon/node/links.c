@@ -153,8 +153,8 @@ static void take_chunk(struct tw_daemon *daemon, uint16_t peer, const struct tw_
     }
 }
 
-/* Drops addresses that lead to this machine or only to its own network cable (link-local). Only a
- * peer that is itself at such an address can mean another node by them. */
+/* Drops addresses that lead to this machine or only to its own network cable (link-local), unless
+ * the teller itself is at such an address: it can then mean another node. */
 static void sift_addresses(struct tw_daemon *daemon, uint16_t teller, struct tw_member_row *row) {
     struct tw_peer_net net = {.boot = 0};
     unsigned kept = 0;

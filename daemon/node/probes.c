@@ -91,8 +91,8 @@ static void try_dial_back(struct tw_daemon *daemon, uint16_t peer, uint64_t toke
 
 /* ---- dials by peers ------------------------------------------------------------------------- */
 
-/* Asks peers to dial this node back, and returns their number. A peer in another network finds out
- * more, so the first pass asks only those. */
+/* Asks peers to dial this node back, and returns their number. A dial from another network proves
+ * more, so the first pass skips peers at private addresses. */
 static uint32_t ask_peers(struct tw_daemon *daemon, uint64_t token) {
     uint64_t asked = 0;
     uint32_t count = 0;

@@ -32,7 +32,7 @@ struct tw_daemon_workers {
     struct tw_wmsg_evaluated evaluated;
     struct tw_wmsg_sample sample; /* newest sample; step 0 and no text if there is none yet */
     bool has_evaluated, has_ready, is_stepping;
-    bool comes_back; /* from READY: somebody restarts the worker after it has ended */
+    bool comes_back; /* READY says that another program restarts the worker after it has ended */
     uint64_t steps_skipped;
     uint64_t snapshot_step;
     char device[64];
@@ -355,8 +355,7 @@ static void on_died(void *user, const struct tw_worker_death *death) {
 
 /* ---- pauses -------------------------------------------------------------------------------- */
 
-/* Returns the worker's process, which is left out when the use of the machine by others is
- * measured. */
+/* Returns the worker's process: it does not count as use of the machine by others. */
 static pid_t on_worker_asked(void *user) {
     const struct tw_daemon *daemon = user;
     const pid_t own = daemon->workers->supervisor.pid;

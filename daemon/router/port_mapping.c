@@ -250,7 +250,7 @@ void tw_port_mapping_sentence(const struct tw_port_mapping *mapping,
     }
 }
 
-/* Addresses that are not public: those of RFC 6890, and multicast. */
+/* Returns false for the special-purpose networks of RFC 6890, and for multicast. */
 bool tw_port_is_public(const char *host) {
     static const struct {
         uint32_t network;

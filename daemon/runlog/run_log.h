@@ -55,7 +55,8 @@ void tw_run_log_sample(struct tw_run_log *log, const struct tw_wmsg_sample *samp
 
 void tw_run_log_scores(struct tw_run_log *log, const struct tw_run_scores *scores);
 
-/* A committed round and, in pairs, its partner, which becomes known a moment later. */
+/* tw_run_log_round logs a committed round. In pairs, tw_run_log_pair adds its partner, which
+ * becomes known a moment later. */
 void tw_run_log_round(struct tw_run_log *log, const struct tw_view_round *round,
                       enum tw_outcome outcome);
 void tw_run_log_pair(struct tw_run_log *log, const struct tw_id *partner);
