@@ -1,6 +1,7 @@
-/* api.c - accepts the API's clients. api_seats.c gives each a place, and one libmicrohttpd daemon,
- * which the loop drives, serves them. libmicrohttpd listens on nothing itself: at its limit of
- * clients it would forget the listening socket, and it cannot tell owners from guests. */
+/* api.c - accepts the API's clients and answers their requests. api_seats.c gives each client a
+ * seat. One libmicrohttpd daemon, driven by the libuv loop, serves all of them. libmicrohttpd gets
+ * no listening socket: at its client limit it would stop watching it, and it cannot tell owners
+ * from guests. */
 #include "daemon/api/api.h"
 
 #include <microhttpd.h>
@@ -32,10 +33,11 @@ enum {
 
 enum request_state { FREE, READING, WAITING /* for tw_api_answer */, ANSWERED };
 
-/* The request of the client in the seat (api_seats.h) with the same index. */
+/* The request of one client. Its index is that of the client's seat (api_seats.h). */
 struct request {
     enum request_state state;
-    uint32_t generation; /* counts requests in this seat: tells the answer to an earlier one */
+    uint32_t generation; /* number of requests in this seat so far: exposes an answer to an earlier
+                            one */
     struct MHD_Connection *connection;
     bool is_suspended;
     size_t body_bytes;
@@ -58,9 +60,9 @@ struct tw_api {
     struct listener listeners[TW_API_LISTENERS_MAX];
     unsigned listeners_count, handles_open;
     struct MHD_Daemon *http;
-    uv_poll_t poll; /* polls the descriptor on which libmicrohttpd waits for its clients */
+    uv_poll_t poll; /* poll handle of libmicrohttpd's epoll descriptor */
     uv_timer_t timer;
-    uint64_t rest_until_us; /* time before which nothing is accepted */
+    uint64_t rest_until_us; /* no client is accepted before this time */
     struct tw_api_seats seats;
     struct tw_api_web web;
     struct request requests[TW_API_SEATS_MAX];
@@ -218,7 +220,7 @@ static int find_verb(const char *path) {
 
 static void on_timer(uv_timer_t *timer);
 
-/* Index of the seat of a connection; -1: none. */
+/* Returns the index of a connection's seat, or -1 if it has none. */
 static int find_seat(const struct tw_api *api, struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *const info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -242,7 +244,7 @@ static const char *header(struct MHD_Connection *connection, const char *name) {
     return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
 }
 
-/* Judges a request by its method, client and path, which is known. */
+/* Checks the method and the client's rights. The path is known to be valid. */
 static enum MHD_Result admit_method(const struct tw_api *api, const struct tw_api_seat *seat,
                                     struct MHD_Connection *connection, const char *path,
                                     const char *method) {
@@ -265,7 +267,7 @@ static enum MHD_Result admit_method(const struct tw_api *api, const struct tw_ap
     return MHD_YES;
 }
 
-/* Judges a request by its headers. Returns MHD_YES to go on reading. */
+/* Checks a request by its path and headers. Returns MHD_YES to go on reading. */
 static enum MHD_Result admit(const struct tw_api *api, const struct tw_api_seat *seat,
                              struct MHD_Connection *connection, const char *path,
                              const char *method) {
@@ -304,7 +306,7 @@ static uint64_t now_us(const struct tw_api *api) {
     return uv_now(api->config.loop) * 1000;
 }
 
-/* Starts a client's time limit anew: for its next request, or for reading an answer. */
+/* Restarts a client's time limit: for its next request, or for reading an answer. */
 static void renew_deadline(struct tw_api *api, const struct request *request) {
     api->seats.seats[request - api->requests].deadline_us = now_us(api) + patience_us(api);
 }
@@ -353,8 +355,8 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     renew_deadline(api, request);
 }
 
-/* Whether the client still waits for this answer. False: the number is that of an earlier request
- * in the same seat. */
+/* Returns true if the client still waits for this answer. An older `number` belongs to an earlier
+ * request in the same seat. */
 static bool is_current(const struct request *request, uint32_t number) {
     return request->state == WAITING && (uint32_t)(request->generation * TW_API_SEATS_MAX) ==
                                             (uint32_t)(number - number % TW_API_SEATS_MAX);
@@ -383,17 +385,17 @@ void tw_api_answer(struct tw_api *api, uint32_t number, enum tw_status status,
     request->status = status;
     (void)snprintf(request->message, sizeof(request->message), "%s", message);
     if (!request->is_suspended)
-        return; /* config.verb has not returned yet, and its caller sends the answer */
+        return; /* config.verb has not returned yet; answer_verb() sends the answer */
     request->is_suspended = false;
     MHD_resume_connection(request->connection);
     renew_deadline(api, request);
-    /* A resume does not wake the loop by itself. */
+    /* MHD_resume_connection does not wake the loop by itself. */
     (void)uv_timer_start(&api->timer, on_timer, 0, 0);
 }
 
 /* ---- clients ------------------------------------------------------------------------------- */
 
-/* Ends a client: libmicrohttpd sees the end of the connection and closes it. */
+/* Disconnects a client: libmicrohttpd sees the end of the connection and closes it. */
 static void cut_off(struct tw_api *api, int seat) {
     (void)shutdown(api->seats.seats[seat].fd, SHUT_RDWR);
     api->seats.seats[seat].deadline_us = now_us(api) + CUT_OFF_US;
@@ -429,7 +431,7 @@ static void seat_client(struct tw_api *api, uint8_t listener, int fd) {
     static const struct sockaddr NOBODY = {.sa_family = AF_UNSPEC};
     const bool is_added = MHD_add_connection(api->http, fd, &NOBODY, sizeof(NOBODY)) == MHD_YES;
     if (is_added) (void)MHD_run(api->http);
-    /* Frees the seat of a client that libmicrohttpd did not take: it has closed the descriptor. */
+    /* If libmicrohttpd rejected the client, it has closed the descriptor: free the seat. */
     if (api->requests[seat].connection == NULL) api->seats.seats[seat].is_taken = false;
 }
 
@@ -451,7 +453,7 @@ static void watch_listeners(struct tw_api *api) {
 
 /* ---- the loop ------------------------------------------------------------------------------ */
 
-/* Arms the timer for the next deadline of libmicrohttpd, of a client or of the listeners. */
+/* Arms the timer for the earliest deadline of libmicrohttpd, a client or the listeners. */
 static void arm_timer(struct tw_api *api) {
     const uint64_t now = now_us(api), deadline_us = tw_api_seats_deadline(&api->seats);
     uint64_t wait_us = UINT64_MAX;
@@ -503,7 +505,7 @@ static void on_accept(uv_poll_t *poll, int status, int events) {
     run_http(api);
 }
 
-/* Takes over `fd`, also on failure. */
+/* Takes ownership of `fd`, also on failure. */
 static enum tw_status listen_on(struct tw_api *api, int fd, enum listener_kind kind,
                                 struct tw_error *err) {
     struct listener *const listener = &api->listeners[api->listeners_count];
@@ -544,7 +546,7 @@ static enum tw_status start_http(struct tw_api *api, struct tw_error *err) {
     return TW_OK;
 }
 
-/* The listeners on loopback that the configuration asks for. */
+/* Opens the loopback TCP listeners that the configuration asks for. */
 static enum tw_status listen_tcp(struct tw_api *api, struct tw_error *err) {
     const char *const http = api->config.http, *const web = api->config.web;
     int fd = -1;

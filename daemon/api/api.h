@@ -16,17 +16,17 @@
  *
  * libmicrohttpd has no thread of its own: the libuv loop polls its epoll descriptor and calls
  * MHD_run. Every callback runs on the loop, so the API needs no lock and no copy of the state. One
- * JSON dump takes under a millisecond. A request that takes long is suspended and answered later;
- * its number tells which.
+ * JSON dump takes under a millisecond. A slow request is suspended and answered later, under the
+ * number that the verb callback received.
  *
  * Access: the socket has mode 0660, so owner, group and root can connect. POST needs uid 0 or the
- * daemon's own uid (SO_PEERCRED). TCP has no POST and needs a loopback Host header. The listener of
- * the page also needs a token, except for the page's own files (api_web.h).
+ * daemon's own uid (SO_PEERCRED). TCP has no POST and needs a loopback Host header. The page's
+ * listener also needs a token, except for the page's own files (api_web.h).
  *
- * Bounds: 16 clients of root and the daemon's own uid, 16 more per listener for everybody else
- * (api_seats.h), 64 KiB per request. A client has 5 s for each request, however busy it is: from
- * connect or its last answer until the next answer is read. The time that the daemon takes for the
- * answer is not counted. */
+ * Bounds: 16 clients with uid 0 or the daemon's own uid, 16 more per listener for everybody else
+ * (api_seats.h), 64 KiB per request. A client has 5 s for each request, even if it keeps sending:
+ * from connect or its last answer until it has read the next answer. The time that the daemon
+ * itself needs for the answer does not count. */
 #ifndef TW_DAEMON_API_API_H
 #define TW_DAEMON_API_API_H
 
@@ -63,43 +63,45 @@ struct tw_api_config {
     const char
         *socket_path;     /* a socket file without a listener is replaced, any other file is not */
     const char *group;    /* "" or NULL: the process's own group */
-    const char *http;     /* "127.0.0.1:9464", or NULL / "": no TCP listener */
-    const char *web;      /* the same for the page */
+    const char *http;     /* "127.0.0.1:9464"; NULL or "": no TCP listener */
+    const char *web;      /* listener of the page, in the same form */
     uint64_t request_us;  /* time for one request; 0: TW_API_REQUEST_US */
-    const char *manifest; /* canonical text of the run for /v1/run; borrowed, may be NULL */
+    const char *manifest; /* the run's canonical text, for /v1/run; borrowed, may be NULL */
     const struct tw_history *history; /* for /v1/history; borrowed, read on the loop */
-    const struct tw_ledger *ledger;   /* the same for /v1/ledger */
+    const struct tw_ledger *ledger;   /* for /v1/ledger; borrowed, read on the loop */
     void *user;
 
-    /* Fills a view that tw_status_view_init has prepared. Called on the loop, per request. */
+    /* Fills a view that tw_status_view_init has prepared. Called on the loop, once per request. */
     void (*fill)(void *user, struct tw_status_view *view);
 
-    /* Does or starts the request. Answer each number once with tw_api_answer, inside the callback
-     * or later on the loop. */
+    /* Executes or starts a verb. Answer each number once with tw_api_answer, inside the callback or
+     * later on the loop. */
     void (*verb)(void *user, enum tw_api_verb verb, uint32_t number);
 };
 
-/* Opens the listeners and starts to answer. TW_IO when an address is in use (the sentence names it)
- * or may not be bound; TW_CONFIG for an unknown group or an http address that is not loopback. */
+/* Opens the listeners and starts to answer. Returns TW_IO if an address is in use (the message
+ * names it) or cannot be bound, TW_CONFIG if the group is unknown or an http address is not
+ * loopback. */
 enum tw_status tw_api_open(struct tw_api **api, const struct tw_api_config *config,
                            struct tw_error *err);
 
-/* Answers a request with a status and a sentence. Ignored if its client went away. */
+/* Answers request `number` with a status and a sentence. Does nothing if the client has
+ * disconnected. */
 void tw_api_answer(struct tw_api *api, uint32_t number, enum tw_status status, const char *message);
 
-/* Answers TW_OK with a sentence and `data`, which the call takes over. */
+/* Answers request `number` with TW_OK, a sentence and `data`. Takes ownership of `data`. */
 void tw_api_answer_data(struct tw_api *api, uint32_t number, const char *message,
                         struct json_t *data);
 
-/* A query argument of the request (`?name=value`); NULL when it was not given. Borrowed until the
- * answer. The client was authorised, but the value is not checked. */
+/* Returns a query argument of the request (`?name=value`), or NULL if it is absent. The text is
+ * valid until the answer. The client is authorised, but the value is not checked. */
 const char *tw_api_argument(const struct tw_api *api, uint32_t number, const char *name);
 
-/* Link of the page with its token; NULL: config.web is not set. */
+/* Returns the link of the page, with its token, or NULL if config.web is not set. */
 const char *tw_api_web_url(const struct tw_api *api);
 
-/* Removes the socket file and answers the waiting requests: the daemon stopped.
- * The memory is freed by close callbacks: run the loop once more. `api` may be NULL. */
+/* Removes the socket file and answers all waiting requests that the daemon is stopping. Close
+ * callbacks free the memory, so run the loop once more. `api` may be NULL. */
 void tw_api_close(struct tw_api *api);
 
 #endif

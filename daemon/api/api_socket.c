@@ -12,7 +12,7 @@
 
 enum { BACKLOG = 128 };
 
-/* Removes the socket file of a daemon that died. */
+/* Removes the socket file that a dead daemon left behind. */
 static enum tw_status clear_path(const struct sockaddr_un *address, struct tw_error *err) {
     struct stat info;
     if (lstat(address->sun_path, &info) != 0) {
@@ -66,7 +66,7 @@ enum tw_status tw_api_listen_unix(const char *path, const char *group, int *fd_o
     TW_TRY(clear_path(&address, err));
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return tw_fail(err, TW_IO, "socket: %s", strerror(errno));
-    /* No client can connect before listen(), and the mode is set by then. */
+    /* The mode is set before listen(), so no client can connect under a wrong one. */
     enum tw_status status = TW_OK;
     if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
         status = tw_fail(err, TW_IO, "%s: %s; does its folder exist, and is it ours?", path,

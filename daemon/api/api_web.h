@@ -1,9 +1,10 @@
 /* api_web.h - access to the daemon's web page: its token, and the headers that confine the page.
  *
- * The files of the page are public, as they tell nothing of the node. The data on it need the
- * token, which the daemon draws anew at each start. `thinwire web` prints the token in the fragment
- * of a link, and a browser sends no fragment. The page sends the token as `Authorization: Bearer`,
- * not as a cookie: a cookie of 127.0.0.1 goes to every port of the machine, also of other users. */
+ * The page's files are public, as they reveal nothing about the node. Its data need the token,
+ * which the daemon draws anew at each start. `thinwire web` prints a link with the token in its
+ * fragment, which browsers never send. The page sends the token as `Authorization: Bearer`, not as
+ * a cookie: a cookie of 127.0.0.1 is sent to every port of the machine, including those of other
+ * users. */
 #ifndef TW_DAEMON_API_API_WEB_H
 #define TW_DAEMON_API_API_WEB_H
 
@@ -17,20 +18,20 @@ struct MHD_Response;
 struct tw_web_file;
 
 struct tw_api_web {
-    char token[TW_API_TOKEN_BYTES]; /* hex; "": there is no page */
+    char token[TW_API_TOKEN_BYTES]; /* hexadecimal; "": there is no page */
     char url[TW_API_WEB_URL_BYTES]; /* link with the token in its fragment */
 };
 
-/* Draws a token. `fd` listens on `address` (host:port), whose port may be 0. TW_IO without random
- * numbers. */
+/* Draws a token and builds the link. `fd` listens on `address` (host:port), whose port may be 0.
+ * Returns TW_IO if no random numbers are available. */
 enum tw_status tw_api_web_init(struct tw_api_web *web, const char *address, int fd,
                                struct tw_error *err);
 
-/* Whether the header Authorization (NULL: none) has the token. Takes the same time for every wrong
- * token. */
+/* Returns whether the Authorization header carries the token. NULL stands for a missing header. The
+ * comparison takes the same time for every wrong token. */
 bool tw_api_web_admits(const struct tw_api_web *web, const char *authorization);
 
-/* The file of the page at a path; NULL: there is none. */
+/* Returns the page's file at a path, or NULL if there is none. */
 const struct tw_web_file *tw_api_web_file(const char *path);
 
 /* Adds the headers that keep a browser from loading other content, from showing the page in a frame

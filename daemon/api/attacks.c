@@ -4,8 +4,7 @@
 
 #include "base/assert.h"
 
-/* Sentences of the warning about each kind of attack: the fact, where "%s" is the node, and the way
- * out for a person. */
+/* Warning for each kind of attack: a sentence in which "%s" is the node, and advice to a person. */
 static const struct {
     const char *text, *way_out;
 } SENTENCES[TW_ATTACKS] = {

@@ -1,4 +1,4 @@
-/* attacks.h - attacks on the run that this node noticed, for the warnings of its status. Pure. */
+/* attacks.h - attacks on the run that this node noticed, for the warnings in its status. Pure. */
 #ifndef TW_DAEMON_API_ATTACKS_H
 #define TW_DAEMON_API_ATTACKS_H
 
@@ -15,10 +15,11 @@ enum {
 
 enum tw_attack_kind {
     TW_ATTACK_FORGED,    /* a record that no majority signed */
-    TW_ATTACK_TWO_FACED, /* two votes or results that exclude each other */
+    TW_ATTACK_TWO_FACED, /* two signed votes or results that exclude each other */
     TW_ATTACK_LEFT,      /* this node left its lineage although most of its group was linked */
-    TW_ATTACK_HELD,      /* a far too large result, which this node did not accept */
-    TW_ATTACK_APPLIED,   /* such a result, which the other members decided and this node applied */
+    TW_ATTACK_HELD,      /* a far too large result that this node refused */
+    TW_ATTACK_APPLIED,   /* a far too large result that the other members decided and this node
+                            applied */
     TW_ATTACK_OVERSIZED, /* a contribution far too large to be merged */
     TW_ATTACK_PROTOCOL,  /* any other breach of the protocol */
     TW_ATTACKS,
@@ -37,19 +38,19 @@ struct tw_attacks {
     struct tw_attack rows[TW_ATTACKS_MAX];
 };
 
-/* When the table is full, the row that was silent for the longest time makes room. */
+/* Counts one attack. If the table is full, it replaces the row that was quiet for longest. */
 void tw_attacks_note(struct tw_attacks *attacks, enum tw_attack_kind kind, const struct tw_id *id,
                      uint64_t now_us);
 
 /* Writes the attacks of the last TW_ATTACK_SHOWN_US to rows[TW_ATTACKS_MAX], newest first. Returns
- * their number. */
+ * the number of rows. */
 uint32_t tw_attacks_recent(const struct tw_attacks *attacks, uint64_t now_us,
                            struct tw_attack *rows);
 
-/* "Node ab12cd34 sent a round that its group did not decide (3 times)". */
+/* Writes a sentence: "Node ab12cd34 sent a round that its group did not decide (3 times)". */
 void tw_attack_text(const struct tw_attack *attack, char text[TW_ATTACK_TEXT_BYTES]);
 
-/* The way out, for a person. Static storage. */
+/* Returns advice to a person about an attack of this kind. Static storage. */
 const char *tw_attack_way_out(enum tw_attack_kind kind);
 
 #endif

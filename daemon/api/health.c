@@ -32,7 +32,8 @@ static bool is_risen(struct tw_health *health, float live) {
            live > TW_HEALTH_RISEN_NATS + health->live_least;
 }
 
-/* Updates the bad signs in a row of one finding. Returns its bit if the finding began or ended. */
+/* Counts the consecutive bad signs of one finding. Returns the finding's bit if it began or ended.
+ */
 static uint32_t sign_note(struct tw_health *health, enum tw_finding finding, bool is_bad) {
     const bool was = tw_health_has(health, finding);
     uint32_t *signs = &health->signs[finding];
@@ -60,7 +61,7 @@ uint32_t tw_health_note(struct tw_health *health, const struct tw_health_look *l
     return changed | sign_note(health, TW_FINDING_RISING, is_risen(health, look->live));
 }
 
-/* Begins or ends a finding about a wait. Returns whether it began or ended. */
+/* Begins or ends a finding about a long wait. Returns whether it began or ended. */
 static bool wait_note(struct tw_health *health, enum tw_finding finding, uint64_t waited_us,
                       uint64_t period_us) {
     const bool was = tw_health_has(health, finding);

@@ -4,7 +4,7 @@
 
 /* ---- losses -------------------------------------------------------------------------------- */
 
-/* Drops every second point; the newest stays. */
+/* Drops every second point but keeps the newest. */
 static void thin_out(struct tw_history *history) {
     uint32_t kept = 0;
     for (uint32_t i = 1; i < history->losses_count; i += 2)
@@ -17,7 +17,8 @@ void tw_history_loss(struct tw_history *history, const struct tw_view_loss *poin
     struct tw_view_loss *const newest =
         history->losses_count > 0 ? &history->losses[history->losses_count - 1] : NULL;
     const uint64_t stride = history->stride > 0 ? history->stride : 1;
-    /* A worker that went back to a snapshot repeats steps: the newest point goes back with it. */
+    /* A worker that restarts from a snapshot repeats steps, so the newest point moves back with it.
+     */
     const bool is_same = newest != NULL && point->step / stride <= newest->step / stride;
     if (is_same) {
         newest->step = point->step;

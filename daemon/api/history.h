@@ -1,4 +1,4 @@
-/* history.h - the past of a run for its page: losses and outcomes of rounds, in fixed memory. */
+/* history.h - past losses and round outcomes of a run, for its page, in fixed memory. */
 #ifndef TW_DAEMON_API_HISTORY_H
 #define TW_DAEMON_API_HISTORY_H
 
@@ -9,10 +9,10 @@
 
 enum {
     TW_HISTORY_LOSSES_MAX = 512,
-    TW_HISTORY_ROUNDS_MAX = 10000, /* at a period of 10 s, the last day */
+    TW_HISTORY_ROUNDS_MAX = 10000, /* one day, at a round every 10 s */
 };
 
-/* Outcome of a round as this node saw it, one letter in JSON. */
+/* Outcome of a round at this node; one letter in JSON. */
 enum tw_outcome {
     TW_OUTCOME_UNSEEN = '.', /* closed while this node was away */
     TW_OUTCOME_OURS = 'm',   /* merged with this node's work in it */
@@ -20,31 +20,34 @@ enum tw_outcome {
     TW_OUTCOME_EMPTY = 'e',  /* closed without any work in it */
 };
 
-/* All zero is empty. Losses cover the whole time in a fixed number of points: when these are full,
- * every second one is dropped and the spacing doubles. Of rounds the oldest are dropped. */
+/* All zero is empty. The losses cover the whole run in a fixed number of points: when the array is
+ * full, every second point is dropped and the spacing doubles. Of the rounds, only the newest are
+ * kept. */
 struct tw_history {
-    uint64_t stride; /* steps between two losses */
+    uint64_t stride; /* steps between two points; 0: one step */
     uint32_t losses_count, rounds_count;
     struct tw_view_loss losses[TW_HISTORY_LOSSES_MAX]; /* oldest first */
     uint64_t rounds_end;                               /* newest round + 1 */
     char rounds[TW_HISTORY_ROUNDS_MAX]; /* outcome of round r at index r modulo the size */
 };
 
-/* Adds a point, or updates the newest one when the step falls within the spacing. */
+/* Adds a point. A step within the spacing of the newest point updates that point instead. */
 void tw_history_loss(struct tw_history *history, const struct tw_view_loss *point);
 
-/* Adds a round. Rounds between the newest one and this are UNSEEN. A round that is no newer belongs
- * to another lineage: it replaces the round with its number and all later ones. */
+/* Adds a round. Skipped rounds before it become UNSEEN. A round that is not newer than the newest
+ * one comes from another lineage: it replaces the round with its number and drops all later ones.
+ */
 void tw_history_round(struct tw_history *history, uint64_t round, enum tw_outcome outcome);
 
-/* In pairs: the newest round was a merge with a partner. */
+/* Marks the newest round as a merge with a partner (in pairs). */
 void tw_history_pair(struct tw_history *history);
 
-/* The losses of the status: at most TW_VIEW_LOSSES_MAX points, evenly chosen, with both ends. */
+/* Fills the losses of the status: at most TW_VIEW_LOSSES_MAX points, evenly spaced, from the first
+ * to the newest. */
 void tw_history_fill(const struct tw_history *history, struct tw_status_view *view);
 
-/* /v1/history: losses as columns, rounds as one letter each. A new reference; NULL without
- * memory. */
+/* Answer to /v1/history: losses as columns, one letter per round. Returns a new reference, or NULL
+ * if memory runs out. */
 json_t *tw_history_json(const struct tw_history *history, uint32_t fragments_count);
 
 #endif

@@ -20,7 +20,8 @@ static void add(struct tw_ledger_row *to, const struct tw_ledger_row *row) {
     if (row->last_round > to->last_round) to->last_round = row->last_round;
 }
 
-/* A free row: the next one, or that of the node with the fewest tokens, which goes to `others`. */
+/* Returns a free row. In a full table, the node with the fewest tokens is added to `others` and
+ * loses its row. */
 static struct tw_ledger_row *make_row(struct tw_ledger *ledger) {
     if (ledger->rows_count < TW_LEDGER_ROWS) return &ledger->rows[ledger->rows_count++];
     struct tw_ledger_row *least = &ledger->rows[0];
@@ -118,7 +119,7 @@ size_t tw_ledger_encode(const struct tw_ledger *ledger, char text[TW_LEDGER_TEXT
     return size + 4;
 }
 
-/* Reads an id and numbers, separated by one space and ended by the line. */
+/* Reads one line: an id, then numbers, each after one space. Advances `at` past the line. */
 static bool read_line(const char **at, const char *end, struct tw_id *id, uint64_t *numbers,
                       unsigned count) {
     const char *const line_end = memchr(*at, '\n', (size_t)(end - *at));

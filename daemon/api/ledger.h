@@ -1,14 +1,14 @@
-/* ledger.h - tokens, rounds and merged parts of each node, by the committed rounds that this node
- * saw.
+/* ledger.h - tokens, rounds and merged parts of each node, counted from the committed rounds that
+ * this node saw.
  *
  * A committed record names its contributors with their tokens, signed by each of them, and the
- * owners of the merged parts. All nodes thus count the same for a round that they saw. Rounds that
- * this node never saw, because it was away and took over the state, are counted as unseen. The
- * ledger is for people: nothing in a run depends on it.
+ * owners of the merged parts. So all nodes count the same for a round that they saw. Rounds that
+ * passed while this node was away are counted as unseen. The ledger is for people: nothing in a run
+ * depends on it.
  *
- * Rounds of a lineage that the run left later stay counted. A record says which round it follows,
- * and its members are seats in the roster that the round before it chose. So a round is counted
- * only when the one before it is known. Pure. */
+ * Rounds stay counted even if the run later leaves their lineage. A record names its members only
+ * by their seats in the roster that the previous record chose. So a round is counted only if this
+ * node has the previous record. Pure. */
 #ifndef TW_DAEMON_API_LEDGER_H
 #define TW_DAEMON_API_LEDGER_H
 
@@ -29,42 +29,45 @@ enum {
 
 struct tw_ledger_row {
     struct tw_id id;
-    uint64_t tokens;       /* each token that the node trained on and a record lists, once */
-    uint64_t rounds;       /* rounds that list it as a contributor */
-    uint64_t parts;        /* merged parts of which it was the owner */
-    uint64_t merged_bytes; /* size of these parts: each other member fetched them */
-    uint64_t first_round, last_round; /* of its contributions */
+    uint64_t tokens;       /* tokens that the node trained on, as listed in records; none counts
+                              twice */
+    uint64_t rounds;       /* rounds that list the node as a contributor */
+    uint64_t parts;        /* merged parts that the node owned */
+    uint64_t merged_bytes; /* size of these parts, each fetched by every other member */
+    uint64_t first_round, last_round; /* first and last round with a contribution of the node */
 };
 
 struct tw_ledger {
-    uint64_t first_round;        /* oldest round that was counted */
+    uint64_t first_round;        /* number of the oldest counted round */
     uint64_t rounds;             /* rounds counted */
-    uint64_t unseen;             /* rounds in between that were not */
-    uint64_t next_round;         /* the round to count next, in `lineage` */
-    struct tw_id lineage;        /* zero: no round was counted yet */
-    struct tw_ledger_row others; /* the sum of nodes whose rows had to go; its id is zero */
+    uint64_t unseen;             /* later rounds that were not counted */
+    uint64_t next_round;         /* number of the next round to count, in `lineage` */
+    struct tw_id lineage;        /* lineage of the newest counted round; zero: none yet */
+    struct tw_ledger_row others; /* sum of the nodes that lost their rows; its id is zero */
     uint32_t rows_count;
     struct tw_ledger_row rows[TW_LEDGER_ROWS];
-    /* the newest record seen; not saved */
-    struct tw_id tip;        /* its digest; zero: none yet */
-    struct tw_roster roster; /* the roster that it chose */
+    /* The newest record seen. It is not saved. */
+    struct tw_id tip;        /* digest of the record; zero: none yet */
+    struct tw_roster roster; /* roster that the record chose */
 };
 
-/* `tip` is the newest record that this node holds; the records after it follow. NULL: none. */
+/* Sets the newest record that this node holds; the next record noted should follow it. NULL: none.
+ */
 void tw_ledger_begin(struct tw_ledger *ledger, const struct tw_record *tip);
 
-/* Counts a committed record. Rounds that a restart repeats are counted once. When the table is
- * full, the row with the fewest tokens goes into `others`. */
+/* Counts a committed record. Rounds repeated after a restart are counted once. If the table is
+ * full, the row with the fewest tokens is added to `others`. */
 void tw_ledger_note(struct tw_ledger *ledger, const struct tw_record *record);
 
-/* As text, of which the daemon keeps a file. Returns the number of bytes. */
+/* Writes the ledger as text, for the daemon's ledger file. Returns the number of bytes. */
 size_t tw_ledger_encode(const struct tw_ledger *ledger, char text[TW_LEDGER_TEXT_MAX]);
 
-/* Reads a text of tw_ledger_encode. TW_CORRUPT: it is damaged, and the ledger is empty. */
+/* Reads a text of tw_ledger_encode. Returns TW_CORRUPT and empties the ledger if the text is
+ * damaged. */
 enum tw_status tw_ledger_decode(struct tw_ledger *ledger, const char *text, size_t size);
 
-/* /v1/ledger, the node with the most tokens first. `self`: this node. A new reference; NULL without
- * memory. */
+/* Answer to /v1/ledger, the node with the most tokens first. `self` is this node. Returns a new
+ * reference, or NULL if memory runs out. */
 json_t *tw_ledger_json(const struct tw_ledger *ledger, const struct tw_id *self);
 
 #endif

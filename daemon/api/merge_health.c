@@ -53,7 +53,7 @@ bool tw_merge_health_note(struct tw_merge_health *health, float live, float anch
     if (health->points_count > 0 && rounds < health->points[0].rounds)
         *health = (struct tw_merge_health){0}; /* another lineage */
     if (anchor <= live * (1.0f + TW_MERGE_BACK)) health->is_bad = false;
-    /* Until each fragment was merged again, the anchor had no chance to follow. */
+    /* Before every fragment has been merged again, the anchor cannot have caught up. */
     const uint64_t last = health->points_count > 0 ? health->points[0].rounds : 0;
     if (rounds < last + fragments) return health->is_bad != was_bad;
     const bool is_bad_sign =

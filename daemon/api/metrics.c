@@ -9,7 +9,7 @@
 
 struct out {
     char *text;
-    size_t capacity, size; /* size: of the whole text, even if it does not fit */
+    size_t capacity, size; /* size: bytes of the whole text, even if it does not fit */
 };
 
 static void TW_PRINTF(2, 3) put(struct out *to, const char *fmt, ...) {
@@ -45,7 +45,7 @@ static double seconds(uint64_t us) {
     return us == TW_VIEW_NEVER ? (double)NAN : (double)us / 1e6;
 }
 
-/* A label value: backslash, quote and newline escaped, other control bytes left out. */
+/* Writes a label value: escapes backslash, quote and newline, and omits other control bytes. */
 static void put_label(struct out *to, const char *value) {
     for (; *value != 0; value++) {
         if (*value == '\\' || *value == '"') {
@@ -80,7 +80,7 @@ static void put_info(struct out *to, const struct tw_status_view *view) {
     }
 }
 
-/* The lineage of each node, so that an observer of many sees a group that is split. */
+/* The lineage of this node. A scraper of several nodes can thus see that a group has split. */
 static void put_lineage(struct out *to, const struct tw_status_view *view) {
     char run[TW_ID_HEX_BYTES], lineage[9];
     tw_id_hex(&view->run.id, run);
@@ -224,7 +224,7 @@ static void put_data(struct out *to, const struct tw_status_view *view) {
               view->data.chunks_refused);
 }
 
-/* A gauge of 0 means "not known" and is left out. Only a load of 0 is real: the GPU is idle. */
+/* A gauge of 0 means "not known" and is omitted. Only a load of 0 is real: the GPU is idle. */
 static void put_gpu(struct out *to, const struct tw_view_gpu *gpu) {
     if (!gpu->is_seen) return;
     if (gpu->temperature_c > 0)
@@ -278,7 +278,7 @@ static void put_process(struct out *to, const struct tw_status_view *view) {
               (double)view->checkpoint.bytes);
 }
 
-/* Names have no characters that a label must escape: api/scores.c. */
+/* Score names need no escaping: daemon/api/scores.c accepts only harmless characters. */
 static void put_scores(struct out *to, const struct tw_view_scores *scores) {
     if (scores->age_us == TW_VIEW_NEVER) return;
     put_gauge(to, "evaluation_rounds", "Committed rounds of the model evaluated last.",
@@ -289,7 +289,7 @@ static void put_scores(struct out *to, const struct tw_view_scores *scores) {
             scores->scores.rows[i].value);
 }
 
-/* Every kind has a line, so that a rule sees a warning begin and end. */
+/* Every kind has a line at all times, so that an alert rule sees a warning begin and end. */
 static void put_warnings(struct out *to, const struct tw_status_view *view) {
     struct tw_warning warnings[TW_WARNINGS_MAX];
     uint32_t counts[TW_WARNING_KINDS] = {0};

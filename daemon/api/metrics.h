@@ -7,8 +7,9 @@
 
 #include "daemon/api/status_view.h"
 
-/* Writes into text[capacity] with NUL. Returns the size of the whole text without NUL; above
- * capacity - 1 the text was cut. An unmeasured value has no line. */
+/* Writes the text to text[capacity], NUL-terminated. Returns the size of the whole text without the
+ * NUL. A return value above capacity - 1 means that the text was truncated. Unmeasured values are
+ * omitted. */
 size_t tw_metrics_encode(const struct tw_status_view *view, char *text, size_t capacity);
 
 #endif

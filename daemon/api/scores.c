@@ -16,7 +16,7 @@ static bool is_name_char(char c) {
            c == '-' || c == '.' || c == '/';
 }
 
-/* Counts a line, and keeps the first with its fault. */
+/* Counts a rejected line. Keeps the first one, with its fault, as the reason. */
 static void refuse(struct tw_scores *scores, uint32_t number, const char *line, const char *fault) {
     char shown[LINE_SHOWN + 1];
     size_t size = 0;
@@ -34,7 +34,7 @@ static bool has_name(const struct tw_scores *scores, const char *name) {
     return false;
 }
 
-/* The value of a text that is a number and nothing else; NaN: it is not. */
+/* Returns the value of a text that is one finite decimal number, or NaN for any other text. */
 static double read_value(const char *text) {
     char *end = NULL;
     if (strspn(text, "0123456789+-.eE") != strlen(text) || text[0] == '\0') return NAN;
@@ -42,7 +42,7 @@ static double read_value(const char *text) {
     return *end == '\0' && isfinite(value) ? value : NAN;
 }
 
-/* Reads a line without blanks at its ends. */
+/* Parses one line, already stripped of blanks at its ends. */
 static void read_line(struct tw_scores *scores, uint32_t number, const char *line) {
     const char *const original = line;
     struct tw_score score = {.value = 0};
@@ -70,7 +70,8 @@ static void read_line(struct tw_scores *scores, uint32_t number, const char *lin
     }
 }
 
-/* Copies a line without the blanks at its ends, and with a mark for each NUL. False: too long. */
+/* Copies a line, strips the blanks at its ends and replaces each NUL by \x01. Returns false if the
+ * line is too long. */
 static bool trim(char line[LINE_BYTES], const char *text, size_t size) {
     while (size > 0 && is_blank(text[0])) text++, size--;
     while (size > 0 && is_blank(text[size - 1])) size--;

@@ -1,8 +1,8 @@
-/* scores.h - values that a program of the user's printed about a checkpoint: lines "name value".
+/* scores.h - values that a user's program printed about a checkpoint: lines "name value".
  *
- * The text is not trusted. A name has letters, digits and any of _ - . / and is unique; a value is
- * a finite decimal number. Other lines are counted, and the first of them is named. Empty lines and
- * lines that begin with # are allowed. */
+ * The text is not trusted. A name consists of letters, digits and any of _ - . / and is unique; a
+ * value is a finite decimal number. Other lines are rejected and counted, and the first of them is
+ * quoted. Empty lines and lines that begin with # are allowed. */
 #ifndef TW_DAEMON_API_SCORES_H
 #define TW_DAEMON_API_SCORES_H
 
@@ -24,12 +24,12 @@ struct tw_score {
 
 struct tw_scores {
     uint32_t count;
-    struct tw_score rows[TW_SCORES_MAX]; /* in the order of the text */
-    uint32_t refused;                    /* lines that are not a score */
-    char reason[TW_SCORES_REASON_BYTES]; /* the first of them, and its fault; "": none */
+    struct tw_score rows[TW_SCORES_MAX]; /* scores in the order of the text */
+    uint32_t refused;                    /* number of rejected lines */
+    char reason[TW_SCORES_REASON_BYTES]; /* the first rejected line and its fault; "": none */
 };
 
-/* Reads text[size]. `is_cut`: more text followed, which is lost, and with it the last line. */
+/* Parses text[size]. `is_cut`: the text was truncated, so its incomplete last line is ignored. */
 void tw_scores_read(struct tw_scores *scores, const char *text, size_t size, bool is_cut);
 
 #endif

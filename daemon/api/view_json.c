@@ -22,7 +22,7 @@ static json_t *real(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* Text of a peer or a file may be invalid UTF-8, which must not cost the whole answer. */
+/* Text from a peer or a file may be invalid UTF-8, which must not spoil the whole answer. */
 static json_t *text(const char *value) {
     json_t *const string = json_string(value);
     return string != NULL ? string : json_string("(not UTF-8)");
@@ -142,7 +142,7 @@ static json_t *reach_json(const struct tw_status_view *view) {
                      "tried", tried);
 }
 
-/* The port at the router. */
+/* State of the port mapping at the router. */
 static json_t *mapping_json(const struct tw_status_view *view) {
     const char *const state = view->net.mapping_state, *const by = view->net.mapping_by;
     const char *const address = view->net.mapping_address;
@@ -158,7 +158,7 @@ static const char *path_name(const struct tw_view_peer *peer) {
     return peer->is_mapped ? "mapped" : "direct";
 }
 
-/* Links by the way that they run. */
+/* Number of links by path: direct, mapped, punched or relayed. */
 static json_t *links_json(const struct tw_status_view *view) {
     static const char *const NAMES[] = {"direct", "mapped", "punched", "relayed"};
     uint64_t counts[4] = {0};
@@ -292,7 +292,7 @@ static json_t *gpu_json(const struct tw_view_gpu *gpu) {
                      "load_percent", count(gpu->load_percent));
 }
 
-/* The reasons and the sentence of a pause; null without one. */
+/* The reasons for a pause, and the sentence about it; null without a pause. */
 static json_t *pause_json(const struct tw_status_view *view) {
     const struct tw_view_pause *const pause = &view->pause;
     const struct {
@@ -346,7 +346,7 @@ static json_t *checkpoint_json(const struct tw_status_view *view) {
                      view->checkpoint.error[0] != 0 ? text(view->checkpoint.error) : json_null());
 }
 
-/* null without a program that measures them. */
+/* The user's scores; null if no program measures any. */
 static json_t *scores_json(const struct tw_view_scores *scores) {
     const bool has_any = scores->age_us != TW_VIEW_NEVER;
     if (scores->every_rounds == 0) return json_null();
@@ -405,7 +405,7 @@ static json_t *bootstrap_json(const struct tw_status_view *view) {
     return list;
 }
 
-/* null in runs without an owner. */
+/* The node's certificate and the revocation list; null in runs without an owner. */
 static json_t *admission_json(const struct tw_status_view *view) {
     char until[TW_UNITS_BYTES];
     if (!view->admission.has_owner) return json_null();
@@ -550,7 +550,7 @@ json_t *tw_view_json_events(const struct tw_status_view *view) {
                      event_list(view, TW_VIEW_EVENTS_MAX));
 }
 
-/* {"sync.period": "30", ...}: the keys of the manifest, with their values as text. */
+/* The manifest as {"sync.period": "30", ...}: its keys, with their values as text. */
 static json_t *manifest_keys(const char *manifest) {
     json_t *const keys = json_object();
     for (const char *line = manifest; *line != 0;) {

@@ -13,7 +13,7 @@ static const char *plural(uint32_t n) {
     return n == 1 ? "" : "s";
 }
 
-/* The words for a run in which every node is alone. */
+/* Words for a run in which every node trains alone. */
 static void describe_alone(uint32_t alive, char text[COMPANY_BYTES]) {
     if (alive > 0) {
         (void)snprintf(text, COMPANY_BYTES, "on its own, as %" PRIu32 " other%s do%s", alive,
@@ -25,7 +25,7 @@ static void describe_alone(uint32_t alive, char text[COMPANY_BYTES]) {
 
 static void describe_company(const struct tw_status_view *view, char text[COMPANY_BYTES]) {
     const uint32_t alive = view->sync.alive;
-    /* Peers whose work was mixed in lately may have left since. */
+    /* Peers whose work was merged recently may have left since. */
     const uint32_t mixed = view->sync.mixed < alive ? view->sync.mixed : alive;
     const enum tw_node_state state = view->node.state;
     const bool is_pair = view->sync.topology == TW_TOPOLOGY_PAIR;
@@ -51,7 +51,7 @@ static void describe_company(const struct tw_status_view *view, char text[COMPAN
     }
 }
 
-/* One reason of a pause; *count counts those in the text already. */
+/* Appends one reason for a pause. *count is the number of reasons already in the text. */
 static void add_reason(char text[TW_VIEW_TEXT_BYTES], uint32_t *count, const char *reason) {
     const size_t used = strlen(text);
     (void)snprintf(text + used, TW_VIEW_TEXT_BYTES - used, "%s%s", (*count)++ > 0 ? "; " : "",
@@ -94,7 +94,7 @@ void tw_view_pause_text(const struct tw_view_pause *pause, char text[TW_VIEW_TEX
         (void)snprintf(text, TW_VIEW_TEXT_BYTES, "paused; `thinwire resume` continues%s", memory);
 }
 
-/* The words for a node whose worker takes no steps; NULL: it takes some. */
+/* Returns the words for a node whose worker takes no steps, or NULL if it takes some. */
 static const char *describe_rest(const struct tw_status_view *view) {
     if (view->node.is_leaving) return "is saving its state and saying goodbye";
     switch (view->worker.state) {

@@ -21,7 +21,7 @@ static json_t *node_json(const struct tw_id *id, bool is_self, bool is_member, u
                      "heard_age_s", tw_json_seconds(heard_us));
 }
 
-/* Adds a node, which it takes over, to its version. */
+/* Adds a node to the version that it holds. Takes ownership of `node`. */
 static void add_node(struct versions *versions, const struct tw_id *lineage,
                      const struct tw_id *tip, uint64_t rounds, json_t *node) {
     uint32_t i = 0;
@@ -38,7 +38,7 @@ static void add_node(struct versions *versions, const struct tw_id *lineage,
     versions->rows[i].nodes_count++;
 }
 
-/* Whether `a` is shown before `b`: more nodes, then more rounds. */
+/* Returns whether `a` is listed before `b`: more nodes first, then more rounds. */
 static bool is_before(const struct version *a, const struct version *b) {
     return a->nodes_count != b->nodes_count ? a->nodes_count > b->nodes_count
                                             : a->rounds > b->rounds;
@@ -54,7 +54,7 @@ static void sort(struct versions *versions) {
     }
 }
 
-/* Writes the sorted versions and gives up their nodes. */
+/* Writes the sorted versions and hands their nodes over to the result. */
 static json_t *list(struct versions *versions) {
     json_t *const array = json_array();
     sort(versions);

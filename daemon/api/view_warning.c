@@ -81,7 +81,7 @@ static void TW_PRINTF(4, 5)
     (void)snprintf(warning->way_out, sizeof(warning->way_out), "%s", way_out);
 }
 
-/* The same about a node. */
+/* Adds a warning about another node. */
 static void add_about(struct list *list, enum tw_warning_kind kind, const struct tw_id *about,
                       const char *way_out, const char *text) {
     const uint32_t at = list->count;
@@ -107,7 +107,7 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
             view->worker.restarts, tw_units_s(view->worker.restarts), why);
         break;
     case TW_VIEW_WORKER_ABSENT:
-        /* A trainer of the user's own may leave when the run is over. */
+        /* The user's own trainer may exit when the run is over. */
         if (view->node.state == TW_STATE_FINISHED) break;
         if (view->node.uptime_us < MINUTE_US / 2 || judge_device(view, why, list)) break;
         if (view->run.is_any_model) {
@@ -192,7 +192,8 @@ static bool is_resting(const struct tw_status_view *view) {
 static void judge_network(const struct tw_status_view *view, struct list *list) {
     if (!view->node.links || is_resting(view)) return;
     if (judge_twins(view, list))
-        return; /* two machines with one key cause the other warnings, so these are left out */
+        return; /* two machines with one key cause the other network warnings, so those are omitted
+                 */
     const struct tw_view_peer *refused = NULL;
     for (uint32_t i = 0; i < view->peers_count && refused == NULL; i++) {
         if (view->peers[i].link == TW_VIEW_LINK_REFUSED) refused = &view->peers[i];

@@ -1,4 +1,4 @@
-/* view_warning.h - problems that a person should look into, each with a way out. Judged from the
+/* view_warning.h - problems that a person should look into, each with advice. Derived from the
  * status view alone. */
 #ifndef TW_DAEMON_API_VIEW_WARNING_H
 #define TW_DAEMON_API_VIEW_WARNING_H
@@ -9,7 +9,7 @@
 
 enum { TW_WARNINGS_MAX = 16 };
 
-/* Kinds of warnings. Hooks, metrics and alert rules know them by name (tw_warning_name). */
+/* Kinds of warnings. Hooks, metrics and alert rules use their names (tw_warning_name). */
 enum tw_warning_kind {
     TW_WARNING_WORKER_FAILED,
     TW_WARNING_WORKER_ABSENT,
@@ -18,7 +18,7 @@ enum tw_warning_kind {
     TW_WARNING_DEVICE_FAILED,
     TW_WARNING_CHECKPOINT_FAILED,
     TW_WARNING_VOTES_UNSAVED,
-    TW_WARNING_ATTACK, /* first of TW_ATTACKS, in their order */
+    TW_WARNING_ATTACK, /* first of TW_ATTACKS kinds, in the order of enum tw_attack_kind */
     TW_WARNING_DATA_UNUSABLE = TW_WARNING_ATTACK + TW_ATTACKS,
     TW_WARNING_DATA_UNSTORED,
     TW_WARNING_DATA_MISSING,
@@ -35,7 +35,7 @@ enum tw_warning_kind {
     TW_WARNING_BUDGET_SMALL,
     TW_WARNING_ROUND_LEFT_OUT,
     TW_WARNING_MERGING_HURTS,
-    TW_WARNING_FINDING, /* first of TW_FINDINGS, in their order */
+    TW_WARNING_FINDING, /* first of TW_FINDINGS kinds, in the order of enum tw_finding */
     TW_WARNING_BAD_GRADIENTS = TW_WARNING_FINDING + TW_FINDINGS,
     TW_WARNING_LITTLE_TRAINING,
     TW_WARNING_LOOP_STUCK,
@@ -46,23 +46,23 @@ struct tw_warning {
     char what[400];
     char way_out[200];
     enum tw_warning_kind kind;
-    char about[9]; /* short id of the node that it is about; "": this node */
+    char about[9]; /* short id of the node concerned; "": this node */
 };
 
-/* "worker_absent", ... */
+/* Returns the name of a kind, such as "worker_absent". */
 const char *tw_warning_name(enum tw_warning_kind kind);
 
-/* False for kinds that end by themselves and tell only why the node rests or waits. */
+/* Returns false for kinds that end by themselves and only explain why the node rests or waits. */
 bool tw_warning_is_urgent(enum tw_warning_kind kind);
 
-/* The fact that two machines have one key, as a sentence without its way out. */
+/* Writes a sentence that two machines use one key, without advice. */
 void tw_view_twin_text(const struct tw_view_twin *twin, char text[TW_VIEW_TEXT_BYTES]);
 
-/* Writes a finding about merging, as a sentence without the remedy. */
+/* Writes a finding about merging as a sentence, without advice. */
 void tw_view_finding_text(const struct tw_view_health *health, enum tw_finding finding,
                           char text[TW_VIEW_TEXT_BYTES]);
 
-/* Writes the worst first. Returns the number of warnings written. */
+/* Writes all warnings, the worst first. Returns their number. */
 uint32_t tw_view_warnings(const struct tw_status_view *view,
                           struct tw_warning warnings[TW_WARNINGS_MAX]);
 

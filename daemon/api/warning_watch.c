@@ -6,7 +6,7 @@ static bool is_same(const struct tw_warning *a, const struct tw_warning *b) {
     return a->kind == b->kind && strcmp(a->about, b->about) == 0;
 }
 
-/* The row of a warning, else an unused one; NULL: there is none. */
+/* Returns the row of a warning, else an unused row, or NULL if there is neither. */
 static struct tw_warning_row *find_row(struct tw_warning_watch *watch,
                                        const struct tw_warning *warning) {
     struct tw_warning_row *unused = NULL;
@@ -18,7 +18,7 @@ static struct tw_warning_row *find_row(struct tw_warning_watch *watch,
     return unused;
 }
 
-/* Frees rows about which nothing is left to tell. */
+/* Frees rows of warnings that were cleared and have no change left to report. */
 static void drop_rows(struct tw_warning_watch *watch) {
     for (uint32_t i = 0; i < TW_WARNING_ROWS_MAX; i++) {
         struct tw_warning_row *const row = &watch->rows[i];
