@@ -14,7 +14,8 @@
 
 enum {
     CERTS_BYTES = TW_CERTS_MAX * TW_CERT_BYTES,
-    /* twice the size as written, because a person may add empty lines, spaces and CRs */
+    /* twice the size as written, because a person may add empty lines, spaces and carriage returns
+     */
     CERTS_TEXT_MAX = 2 * TW_ARMOUR_BYTES(CERTS_BYTES),
     REVOKED_TEXT_MAX = 2 * TW_ARMOUR_BYTES(TW_REVOKED_BYTES_MAX),
 };
@@ -82,8 +83,8 @@ enum tw_status tw_recall_load(const char *path, struct tw_recall *recall, struct
     return fail_named(status, path, &reason, err);
 }
 
-/* Opens and locks the folder against other processes that check before they write (the daemon,
- * `owner import`). Closing the descriptor unlocks. Negative: failed. */
+/* Opens the folder and locks it against other processes that check before they write (the daemon,
+ * `owner import`). Closing the descriptor unlocks it. Returns a negative number on failure. */
 static int folder_lock(const char *folder, struct tw_error *err) {
     const struct tw_file_ops *ops = tw_file_system();
     const int dir = ops->dir_open(ops->ctx, folder);

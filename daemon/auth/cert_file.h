@@ -1,5 +1,5 @@
-/* cert_file.h - certificates, revocations and recalls as text files, which people may send by mail.
- * None is secret.
+/* cert_file.h - certificates, revocations and recalls as text files. They hold no secrets, so
+ * people may send them by mail.
  *
  * A node keeps them in its state folder: TW_CERT_FILE, TW_REVOKED_FILE and TW_RECALL_FILE. They are
  * replaced atomically. */
@@ -16,12 +16,13 @@
 #define TW_REVOKED_FILE "revoked.list"
 #define TW_RECALL_FILE "run.recall"
 
-/* TW_IO: missing or unreadable. TW_CONFIG: other content. Both name the file. Verifies nothing. */
+/* Parse a file, but verify no signature. Return TW_IO if the file is missing or unreadable,
+ * TW_CONFIG if it has other content. The error names the file. */
 enum tw_status tw_certs_load(const char *path, struct tw_certs *certs, struct tw_error *err);
 enum tw_status tw_revoked_load(const char *path, struct tw_revoked *list, struct tw_error *err);
 enum tw_status tw_recall_load(const char *path, struct tw_recall *recall, struct tw_error *err);
 
-/* Writes FOLDER/NAME durably in place of the old file. For commands of a person. TW_IO. */
+/* Replace FOLDER/NAME durably, for a person's commands. Return TW_IO on failure. */
 enum tw_status tw_certs_save(const char *folder, const char *name, const struct tw_certs *certs,
                              struct tw_error *err);
 enum tw_status tw_revoked_save(const char *folder, const char *name, const struct tw_revoked *list,
@@ -29,9 +30,10 @@ enum tw_status tw_revoked_save(const char *folder, const char *name, const struc
 enum tw_status tw_recall_save(const char *folder, const char *name, const struct tw_recall *recall,
                               struct tw_error *err);
 
-/* Writes certificates or a list that arrived over the wire into the state folder. A person may
- * import a file there at the same time. A certificate therefore replaces only `old` (or no file),
- * and a list or a recall only an older one. TW_AGAIN: another file is there and stays. TW_IO. */
+/* Write certificates, a revocation list or a recall from the wire into the state folder. A person
+ * may import a file there at the same time. Certificates therefore replace only `old` (or no file),
+ * and a list or a recall replaces only an older one. Return TW_AGAIN if another file is there,
+ * which stays, or TW_IO. */
 enum tw_status tw_certs_save_renewed(const char *folder, const struct tw_certs *old,
                                      const struct tw_certs *fresh, struct tw_error *err);
 enum tw_status tw_revoked_save_newer(const char *folder, const struct tw_revoked *list,
@@ -40,8 +42,8 @@ enum tw_status tw_recall_save_newer(const char *folder, const struct tw_recall *
                                     struct tw_error *err);
 
 /* Loads these files of the state folder into the gate. The list comes first, because it may revoke
- * this node. List and recall are optional, the certificate is not. On failure the gate keeps its
- * old state, and the error names the remedy. */
+ * this node. List and recall are optional, the certificate is not. On failure the gate stays
+ * unchanged, and the error names the remedy. */
 enum tw_status tw_gate_load(struct tw_gate *gate, const char *folder, struct tw_error *err);
 
 #endif

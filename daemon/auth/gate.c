@@ -187,7 +187,7 @@ enum tw_status tw_gate_admit(const struct tw_gate *gate, const struct tw_id *nod
 
 /* ---- renewing ------------------------------------------------------------------------------ */
 
-/* Lifetime of the node's own certificate, and the part of it that is left. */
+/* Lifetime of the node's own certificate; below, the part of it that is left. */
 static uint64_t life_s(const struct tw_certs *certs) {
     return certs->certs[0].until_s - certs->certs[0].from_s;
 }

@@ -24,7 +24,7 @@ static X509 *make_certificate(EVP_PKEY *key) {
     const int has_serial = BN_to_ASN1_INTEGER(serial, X509_get_serialNumber(cert)) != NULL;
     BN_free(serial);
     X509_NAME *name = X509_get_subject_name(cert);
-    /* Only the key matters in this certificate, so its dates make it always valid. */
+    /* Peers check only the key of this certificate, so its dates make it always valid. */
     if (!has_serial || X509_set_version(cert, 2) != 1 ||
         ASN1_TIME_set_string_X509(X509_getm_notBefore(cert), "20000101000000Z") != 1 ||
         ASN1_TIME_set_string_X509(X509_getm_notAfter(cert), "99991231235959Z") != 1 ||

@@ -112,7 +112,7 @@ enum tw_status tw_private_replace(const char *path, const char *text, size_t siz
     const int length = snprintf(fresh, sizeof(fresh), "%s.new", path);
     if (length < 0 || (size_t)length >= sizeof(fresh))
         return tw_fail(err, TW_CONFIG, "path too long: %.80s...", path);
-    (void)unlink(fresh); /* left by an interrupted replacement */
+    (void)unlink(fresh); /* temporary file of an interrupted replacement */
     TW_TRY(tw_private_create(fresh, text, size, err));
     if (rename(fresh, path) != 0) {
         const int why = errno;

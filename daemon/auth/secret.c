@@ -13,14 +13,15 @@
 
 enum { LINE_BYTES = 2 * TW_SECRET_BYTES + 1 };
 
-static const char MARK_DOMAIN[] = "thinwire-secret-mark"; /* hashed with its NUL */
+static const char MARK_DOMAIN[] =
+    "thinwire-secret-mark"; /* prefix of the hashed bytes, with its NUL */
 
 enum tw_status tw_secret_draw(struct tw_secret *secret, struct tw_error *err) {
     if (RAND_priv_bytes(secret->bytes, TW_SECRET_BYTES) == 1) return TW_OK;
     return tw_fail(err, TW_IO, "the system has no random bytes for a secret yet");
 }
 
-/* A secret has the form of an id: 32 bytes, written in hex. */
+/* A secret is written like an id: 32 bytes as 64 hex digits. */
 static bool line_parse(const char *text, size_t size, struct tw_secret *secret) {
     struct tw_id parsed;
     char line[LINE_BYTES];

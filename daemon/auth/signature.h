@@ -11,14 +11,15 @@
 
 struct evp_pkey_st;
 
-/* The public half of an Ed25519 key. */
+/* Returns the public half of an Ed25519 key. */
 struct tw_id tw_public_key(const struct evp_pkey_st *key);
 
-/* Signs text[size]. Deterministic. */
+/* Signs text[size]. The same text gives the same signature. */
 void tw_sign(struct evp_pkey_st *key, const void *text, size_t size,
              uint8_t signature[TW_SIGNATURE_BYTES]);
 
-/* True if the holder of `public_key` (any 32 bytes) signed text[size]. About 0.15 ms. */
+/* Returns true if the holder of `public_key` (any 32 bytes) signed text[size]. Takes about 0.15 ms.
+ */
 bool tw_is_signed(const struct tw_id *public_key, const void *text, size_t size,
                   const uint8_t signature[TW_SIGNATURE_BYTES]);
 

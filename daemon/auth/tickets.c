@@ -106,7 +106,7 @@ uint32_t tw_tickets_sweep(struct tw_tickets *tickets, uint64_t now_s) {
     return before - tickets->count;
 }
 
-/* If the table is full, removes all tickets that are not valid. */
+/* If the table is full, removes the oldest ticket that is expired, withdrawn or used up. */
 static void make_room(struct tw_tickets *tickets, uint64_t now_s) {
     for (uint32_t i = 0; tickets->count == TW_TICKETS_MAX && i < tickets->count; i++) {
         if (!is_good(&tickets->rows[i], now_s)) row_remove(tickets, i);
@@ -183,7 +183,8 @@ static bool is_marked(const struct tw_tickets *tickets, const char *mark) {
 
 uint32_t tw_tickets_secrets(struct tw_tickets *tickets, const struct tw_secrets *secrets) {
     char marks[TW_SECRETS_MAX][TW_SECRET_MARK_BYTES] = {{0}};
-    const bool is_known = tickets->marks_count > 0; /* files of older builds have no marks */
+    const bool is_known = tickets->marks_count > 0; /* files of older builds have no marks of
+                                                       secrets */
     bool has_new = false;
     for (uint32_t i = 0; i < secrets->count; i++) {
         tw_secret_mark(&secrets->list[i], marks[i]);

@@ -3,8 +3,8 @@
 #include "base/assert.h"
 #include "daemon/config/quota.h"
 
-#define CREDIT_CYCLES 2.0 /* cycles of budget that can be saved or owed at most */
-#define MEAN_CYCLES 2.0   /* number of cycles over which the rate of other traffic is averaged */
+#define CREDIT_CYCLES 2.0 /* cycles of budget that can be saved up or overdrawn */
+#define MEAN_CYCLES 2.0   /* cycles over which the rate of other traffic is averaged */
 #define CYCLE_FLOOR_S 30.0
 
 enum { SECOND_US = 1000 * 1000, DAY_S = 86400 };
@@ -19,15 +19,15 @@ static double cycle_s(const struct tw_allowance *allowance) {
     return allowance->cycle_s > CYCLE_FLOOR_S ? allowance->cycle_s : CYCLE_FLOOR_S;
 }
 
-/* With a rate as budget, little can be saved, because a line that was idle is not faster
- * afterwards. A budget per month has a total, so a day of it can be saved, and a debt lasts until
- * the month ends. */
+/* With a budget as a rate, little can be saved, because an idle line is not faster afterwards. A
+ * monthly budget has a total: up to a day of it can be saved, and debt lasts until the month ends.
+ */
 static double clamp_credit(const struct tw_allowance *allowance, double credit) {
     const double saved_s = CREDIT_CYCLES * allowance->cycle_s;
     const double most_s = allowance->is_month && saved_s < DAY_S ? DAY_S : saved_s;
     const double owed_s = allowance->is_month ? TW_MONTH_S : CREDIT_CYCLES * cycle_s(allowance);
     double most = most_s * allowance->bytes_per_s;
-    /* enough credit for one contribution must fit */
+    /* room for the credit of two contributions, so that one is always affordable */
     if (most < 2.0 * allowance->least) most = 2.0 * allowance->least;
     if (credit > most) return most;
     if (credit < -owed_s * allowance->bytes_per_s) return -owed_s * allowance->bytes_per_s;
@@ -58,7 +58,7 @@ void tw_allowance_look(struct tw_allowance *allowance, uint64_t now_us, uint64_t
 }
 
 void tw_allowance_sent(struct tw_allowance *allowance, uint64_t bytes) {
-    /* bytes of the last contribution that peers have not fetched by now are never fetched */
+    /* bytes of the last contribution that peers have not fetched yet are never fetched */
     allowance->pending = (double)bytes;
 }
 
@@ -89,8 +89,8 @@ void tw_allowance_deal(struct tw_allowance_part *parts, uint32_t parts_count, ui
     bool is_settled[TW_PARTS_MAX] = {false};
     TW_ASSERT(parts_count <= TW_PARTS_MAX);
     double left = (double)bytes_max;
-    /* Each pass limits the parts whose links are too slow for their share, until no more are
-     * found. */
+    /* Each pass caps the parts whose links are too slow for their share, until no further part
+     * exceeds its link. */
     for (uint32_t pass = 0; pass <= parts_count; pass++) {
         double elements = 0.0;
         bool is_changed = false;

@@ -2,21 +2,22 @@
  * passes time and traffic.
  *
  * A node controls only one part of its traffic: the size of its contributions. All other traffic
- * (results, votes, state for joiners) follows from the run. Its rate (`rest` below) is measured and
- * subtracted from the budget. A contribution may use the bytes that are left until the next
- * contribution of the same fragment:
+ * (results, votes, state for joiners) follows from the run. The rate of that traffic (`rest` below)
+ * is measured and subtracted from the budget. A contribution may use the bytes that are left until
+ * the next contribution of the same fragment:
  *
- *     may = share ((budget - rest) cycle + credit / 2)
+ *     may = share * ((budget - rest) * cycle + credit / 2)
  *
  * - share: elements of the fragment, as a fraction of the model's
- * - cycle: time in which every fragment has its round
- * - credit: budget not used so far; may be negative. Spending half of it per cycle settles without
- *   oscillation.
+ * - budget, rest: bytes per second
+ * - cycle: seconds in which every fragment has its round
+ * - credit: bytes of the budget not used so far; may be negative. Spending half of it per cycle
+ *   settles without oscillation.
  *
  * Bytes known to accompany every contribution (the anchor, in pairs) count as rest even before they
- * were measured. If the allowance is below the smallest contribution, the node skips the round,
- * unless its credit alone pays for one. A node that can afford every k-th round thus takes part in
- * every k-th. */
+ * are measured. If the allowance is below the smallest contribution, the node skips the round,
+ * unless its credit alone pays for one. A node that can afford only every k-th round thus takes
+ * part in every k-th. */
 #ifndef TW_DAEMON_CONFIG_ALLOWANCE_H
 #define TW_DAEMON_CONFIG_ALLOWANCE_H
 
@@ -37,48 +38,51 @@ enum { TW_MONTH_S = 30 * 86400 };
 struct tw_allowance {
     double bytes_per_s; /* 0: no budget */
     bool is_month, has_looked;
-    uint64_t started_us, at_us, bytes; /* time of the last look, and the traffic then */
+    uint64_t started_us, at_us, bytes; /* time of the first and last measurement; total traffic at
+                                          the last one */
     double credit;                     /* bytes */
-    double pending;        /* bytes of contributions that were encoded and are not sent yet */
-    double rest_per_s;     /* rate of traffic other than contributions */
-    double cycle_s, least; /* values of the last request; 0: none yet */
+    double pending;                    /* bytes of the newest contribution that are not sent yet */
+    double rest_per_s;                 /* bytes per second other than contributions */
+    double cycle_s, least; /* seconds per cycle, bytes of the smallest contribution; 0: no request
+                              yet */
 };
 
 void tw_allowance_init(struct tw_allowance *allowance, const struct tw_budget_config *config);
 
-/* Takes the node's total traffic so far, in the directions that the budget counts. Call about once
- * a second. */
+/* Measures traffic. `bytes` is the node's total so far, in the directions that the budget counts.
+ * Call about once a second. */
 void tw_allowance_look(struct tw_allowance *allowance, uint64_t now_us, uint64_t bytes);
 
-/* Records that so many bytes were encoded for other nodes. */
+/* Records that a contribution of that many bytes was encoded for other nodes. */
 void tw_allowance_sent(struct tw_allowance *allowance, uint64_t bytes);
 
 struct tw_allowance_ask {
     uint64_t cycle_us; /* time between two rounds of one fragment; 0: unknown */
     double share;      /* elements of this fragment, as a fraction of the model's, in (0, 1] */
     uint64_t least;    /* bytes of the smallest possible contribution */
-    uint64_t besides;  /* bytes that accompany the contribution whatever its size */
+    uint64_t besides;  /* bytes sent with the contribution whatever its size */
 };
 
-/* True: this contribution may have *bytes_max bytes (at least `least`; UINT64_MAX without a
- * budget). False: skip this round. */
+/* Returns false if this round must be skipped. Otherwise the contribution may have *bytes_max
+ * bytes: at least `least`, or UINT64_MAX without a budget. */
 bool tw_allowance_ask(struct tw_allowance *allowance, const struct tw_allowance_ask *ask,
                       uint64_t *bytes_max);
 
-/* True if the traffic other than contributions alone exceeds the budget, so that no codec can
- * help. */
+/* Returns true if traffic other than contributions alone exceeds the budget: no codec can help
+ * then. */
 bool tw_allowance_is_hopeless(const struct tw_allowance *allowance);
 
 /* ---- split among the owners of the parts --------------------------------------------------- */
 
 struct tw_allowance_part {
     uint64_t elements;
-    uint64_t link_max;  /* bytes its link carries in time; UINT64_MAX: unknown */
+    uint64_t link_max;  /* bytes that the link to the part's owner can carry in time; UINT64_MAX:
+                           unknown */
     uint64_t bytes_max; /* out: bytes for this part */
 };
 
-/* Splits `bytes_max` in proportion to the elements, but gives no part more than its link carries.
- * The excess goes to the other parts. */
+/* Splits `bytes_max` in proportion to the elements, but gives no part more than `link_max`. The
+ * excess goes to the other parts. */
 void tw_allowance_deal(struct tw_allowance_part *parts, uint32_t parts_count, uint64_t bytes_max);
 
 #endif

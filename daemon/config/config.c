@@ -1,4 +1,4 @@
-/* config.c - reads, checks and prints a whole configuration. The rows are in config_table.h. */
+/* config.c - reads, checks and prints a whole configuration. config_table.c holds the keys. */
 #include "daemon/config/config.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@
 
 enum {
     KEYS_MAX = 64,
-    LINE_MAX_BYTES = 198,  /* inih's INI_MAX_LINE, less two bytes that it needs */
-    SOCKET_PATH_MAX = 107, /* size of sun_path, less NUL */
+    LINE_MAX_BYTES = 198,  /* inih's INI_MAX_LINE, less the two bytes that inih itself needs */
+    SOCKET_PATH_MAX = 107, /* size of sun_path, without its NUL */
 };
 
 struct reader {
@@ -30,7 +30,7 @@ struct reader {
     bool is_failed;
 };
 
-/* Reports a failure, unless there was an earlier one: inih continues with the later lines. */
+/* Reports a failure, unless an earlier one was reported: inih goes on to the later lines. */
 static int TW_PRINTF(2, 3) fail_line(struct reader *reader, const char *fmt, ...) {
     char sentence[200];
     if (reader->is_failed) return 0;
@@ -64,7 +64,8 @@ static void check_section(struct reader *reader, const char *line) {
                     near != NULL ? near : "", near != NULL ? "]?" : "]");
 }
 
-/* inih's fgets: counts lines and refuses those that inih would silently cut or misread. */
+/* Replaces inih's fgets: counts lines and refuses those that inih would silently truncate or
+ * misread. */
 static char *read_line(char *to, int capacity, void *user) {
     struct reader *const reader = user;
     if (reader->text == reader->end || reader->is_failed) return NULL;
@@ -154,7 +155,7 @@ static enum tw_status join_path(char out[TW_PATH_BYTES], const char *folder, con
     return tw_fail(err, TW_CONFIG, "the path %.60s.../%s is too long", folder, file);
 }
 
-/* Checks and defaults that depend on several keys, after all are read. */
+/* Checks and defaults that depend on several keys, once all of them are read. */
 static enum tw_status derive_values(struct tw_config *config, struct tw_error *err) {
     if (config->node.name[0] == 0 &&
         gethostname(config->node.name, sizeof(config->node.name) - 1) != 0) {
@@ -200,7 +201,7 @@ void tw_config_defaults(struct tw_config *config, const char *instance) {
     TW_ASSERT(derive_values(config, NULL) == TW_OK);
 }
 
-/* "/etc/thinwire/garage.conf": folder "/etc/thinwire", instance "garage". */
+/* Splits "/etc/thinwire/garage.conf" into folder "/etc/thinwire" and instance "garage". */
 static enum tw_status split_path(const char *path, char folder[TW_PATH_BYTES], char instance[64],
                                  struct tw_error *err) {
     const char *const slash = strrchr(path, '/');
@@ -296,7 +297,7 @@ enum tw_status tw_config_find(const char *option, char path[TW_PATH_BYTES], stru
 
 struct printer {
     char *text;
-    size_t capacity, size; /* size: length of the whole text, whether it fits or not */
+    size_t capacity, size; /* size: length of the whole text, even if it does not fit */
 };
 
 static void TW_PRINTF(2, 3) print(struct printer *to, const char *fmt, ...) {

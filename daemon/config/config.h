@@ -21,18 +21,19 @@
 #include "daemon/config/pace.h"
 #include "proto/compute.h"
 #include "proto/run/run.h"
-#include "proto/worker_msg.h" /* for enum tw_snapshot_mode */
+#include "proto/worker_msg.h" /* enum tw_snapshot_mode */
 
 enum {
     TW_PATH_BYTES = 1024, /* size of a path, with NUL */
     TW_BOOTSTRAP_MAX = 32,
     TW_CONFIG_BYTES_MAX = 64 * 1024, /* size of a file */
-    /* `worker.yield = on`. It lies between one busy processor of four (25 %), which pauses, and one
-     * of eight (12 %), which does not. */
+    /* Threshold of `worker.yield = on`: below one busy CPU of four (25 %), which pauses training,
+     * and above one of eight (12 %), which does not. */
     TW_YIELD_ON_PERCENT = 20,
 };
 
-/* Snapshots that the node keeps: a mode of worker_msg.h, or the one that fits (memory_plan.h). */
+/* Configured snapshots: a mode of worker_msg.h, or AUTO for the best one that fits (memory_plan.h).
+ */
 enum tw_snapshot_wish {
     TW_SNAPSHOT_WISH_FULL = TW_SNAPSHOT_FULL,
     TW_SNAPSHOT_WISH_BF16_MOMENTS = TW_SNAPSHOT_BF16_MOMENTS,
@@ -40,10 +41,10 @@ enum tw_snapshot_wish {
     TW_SNAPSHOT_WISH_AUTO,
 };
 
-/* Where the memory lies that daemon and worker share. */
+/* Where daemon and worker keep their shared memory. */
 enum tw_anchor_place { TW_ANCHORS_AUTO, TW_ANCHORS_MEMORY, TW_ANCHORS_FILE };
 
-/* "host:port" or "[v6]:port". Only the form is checked; names are resolved when needed. */
+/* "host:port" or "[v6]:port". Only the syntax is checked; names are resolved when needed. */
 struct tw_address {
     char text[TW_ADDR_BYTES];
 };
@@ -51,13 +52,13 @@ struct tw_address {
 struct tw_bootstrap {
     struct tw_address address;
     bool has_id;
-    struct tw_id id; /* node id that the address must prove, when has_id */
+    struct tw_id id; /* with has_id: id that the node at the address must prove */
 };
 
-/* The part of a node in its run. */
+/* Role of a node in its run. */
 enum tw_node_role {
     TW_NODE_ROLE_TRAIN,
-    TW_NODE_ROLE_FOLLOW, /* no steps and no work: it has, serves and evaluates the agreed model */
+    TW_NODE_ROLE_FOLLOW, /* takes no steps: it holds, serves and evaluates the agreed model */
 };
 
 struct tw_config {
@@ -65,40 +66,42 @@ struct tw_config {
     char instance[64];
 
     struct {
-        char name[64];                      /* shown to people; empty = host name */
-        char state_dir[TW_PATH_BYTES];      /* identity, member cache, votes, checkpoints */
-        char run_dir[TW_PATH_BYTES];        /* sockets: thinwired.sock, worker.sock */
-        char run[TW_PATH_BYTES];            /* manifest file; empty = STATE_DIR/run.manifest */
-        char data[TW_PATH_BYTES];           /* training text; empty = none configured */
-        bool spawn_worker;                  /* the daemon starts and restarts the worker */
-        char worker_path[TW_PATH_BYTES];    /* empty = thinwire-worker beside the daemon's binary */
-        char worker_command[TW_PATH_BYTES]; /* command line for the shell that starts the worker;
-                                               empty = worker_path */
-        char worker_user[64]; /* user that may run the worker too; empty = no other user */
+        char name[64];                   /* name shown to people; empty = host name */
+        char state_dir[TW_PATH_BYTES];   /* folder of identity, member cache, votes and
+                                            checkpoints */
+        char run_dir[TW_PATH_BYTES];     /* folder of the sockets thinwired.sock and worker.sock */
+        char run[TW_PATH_BYTES];         /* manifest file; empty = STATE_DIR/run.manifest */
+        char data[TW_PATH_BYTES];        /* training text; empty = none configured */
+        bool spawn_worker;               /* the daemon starts and restarts the worker */
+        char worker_path[TW_PATH_BYTES]; /* the worker's program; empty = thinwire-worker beside
+                                            thinwired */
+        char worker_command[TW_PATH_BYTES]; /* shell command that starts the worker; empty =
+                                               worker_path */
+        char worker_user[64];               /* second user that may run the worker; empty = none */
         enum tw_node_role role;
         enum tw_snapshot_wish snapshot;
         enum tw_anchor_place anchors;
-        /* steps between snapshots; 0 = as often as 1 % of the time allows */
+        /* inner steps between snapshots; 0 = as often as 1 % of the time allows */
         uint32_t snapshot_steps;
-        uint64_t recorder_bytes;  /* of the flight recorder; 0: none */
-        uint64_t run_log_bytes;   /* of the run log; 0: none */
-        char hook[TW_PATH_BYTES]; /* command line for warnings; empty = none */
-        /* time between checkpoints; 0 = only on request and at exit */
-        char evaluate[TW_PATH_BYTES]; /* command line that measures a checkpoint; empty = none */
-        uint32_t evaluate_rounds;     /* committed rounds between two of them */
-        uint64_t evaluate_timeout_us; /* time that one may take */
-        uint64_t checkpoint_interval_us;
-        uint32_t sample_bytes; /* about the size of a sample of text; 0 = none */
-        uint32_t eval_steps;   /* inner steps between held-out evaluations; 0 = never */
-        uint64_t stop_step;    /* finish at this inner step; 0 = at the run's token budget */
+        uint64_t recorder_bytes;         /* size of the flight recorder; 0 = none */
+        uint64_t run_log_bytes;          /* size of the run log; 0 = none */
+        char hook[TW_PATH_BYTES];        /* command run at each warning; empty = none */
+        char evaluate[TW_PATH_BYTES];    /* command that scores a checkpoint; empty = none */
+        uint32_t evaluate_rounds;        /* committed rounds between two runs of `evaluate` */
+        uint64_t evaluate_timeout_us;    /* time limit of one run of `evaluate` */
+        uint64_t checkpoint_interval_us; /* 0 = only on request and at exit */
+        uint32_t sample_bytes;           /* approximate size of a text sample; 0 = none */
+        uint32_t eval_steps;             /* inner steps between held-out evaluations; 0 = never */
+        uint64_t stop_step; /* finish at this inner step; 0 = at the run's token budget */
     } node;
 
-    struct tw_compute_config worker; /* section [worker]; threads is in [node] */
+    struct tw_compute_config worker; /* section [worker], and `threads` of [node] */
 
-    struct { /* section [worker] too: how training gives way to other uses of the machine */
-        struct tw_hours hours;  /* hours without training; each entry is off */
-        uint32_t yield_percent; /* threshold in percent of all processors; 0: no yielding */
-        uint32_t nice;          /* least nice value of a worker that the daemon starts */
+    struct { /* also section [worker]: how training yields to other uses of the machine */
+        struct tw_hours hours;  /* hours without training; every entry is `off` */
+        uint32_t yield_percent; /* CPU load of others, in percent of all CPUs, that pauses training;
+                                   0 = off */
+        uint32_t nice;          /* lowest nice value of a worker that the daemon starts */
     } manners;
 
     struct {
@@ -108,75 +111,78 @@ struct tw_config {
         char interface[IF_NAMESIZE]; /* interface to listen on and dial from; empty = any */
         uint32_t bind_count;
         struct tw_address bind[TW_BIND_MAX]; /* IP addresses to dial from; none = any */
-        bool port_mapping;                   /* ask the router for a port */
-        bool punch;                          /* punch direct links: daemon/node/punches.h */
+        bool port_mapping;                   /* ask the router to map a port */
+        bool punch;                          /* punch direct links through NAT
+                                                (daemon/node/punches.h) */
         struct tw_bootstrap peers[TW_BOOTSTRAP_MAX];
-        char
-            peers_file[TW_PATH_BYTES]; /* more peers, one `host:port[=id]` per line; empty = none */
-        uint64_t upload_bytes_s;       /* cap of all links together; 0 = none */
-        struct tw_link_pace pace;      /* pace of payloads, per link */
-        struct tw_relay_config relay;  /* links carried for others */
-        uint64_t download_bytes_s;     /* cap of all links together; 0 = none */
-        uint64_t quota_bytes;          /* per calendar month, both directions; 0 = none */
-        struct tw_hours hours;         /* caps by the time of day */
+        char peers_file[TW_PATH_BYTES]; /* file of further peers, one `host:port[=id]` per line;
+                                           empty = none */
+        uint64_t upload_bytes_s;        /* upload cap of all links together; 0 = none */
+        struct tw_link_pace pace;       /* pacing rate of payloads on each link */
+        struct tw_relay_config relay;   /* relaying for other nodes */
+        uint64_t download_bytes_s;      /* download cap of all links together; 0 = none */
+        uint64_t quota_bytes;           /* bytes per calendar month, both directions together; 0 =
+                                           none */
+        struct tw_hours hours;          /* rate caps by time of day */
         struct tw_budget_config budget;
-        bool links; /* false: no links, so the node neither listens nor dials, and trains alone */
+        bool links; /* false: the node neither listens nor dials, and trains alone */
         char secret_file[TW_PATH_BYTES]; /* file of the run secret; empty = STATE_DIR/run.secret */
     } network;
 
     struct {
-        char socket[TW_PATH_BYTES]; /* path of the API's socket; empty in the file =
+        char socket[TW_PATH_BYTES]; /* path of the API's socket; empty in the file:
                                        RUN_DIR/thinwired.sock */
         char group[64];             /* group that may use the socket; empty = the daemon's group */
         bool has_http;
-        struct tw_address http; /* read-only loopback listener */
+        struct tw_address http; /* read-only listener on loopback */
         bool has_web;
-        struct tw_address web; /* loopback listener of the page */
+        struct tw_address web; /* listener of the page on loopback */
     } api;
 };
 
-/* Sets every default, as if from an empty file named `<instance>.conf`. */
+/* Sets every default, as an empty file named `<instance>.conf` would. */
 void tw_config_defaults(struct tw_config *config, const char *instance);
 
-/* Reads a whole configuration. `path` names the file in errors and is the base of relative paths.
- * `text` (size bytes, without NUL) is its content. TW_CONFIG with "PATH:LINE: ..." on the first
- * error; *config is then undefined. Derived defaults are filled in on success. */
+/* Parses a whole configuration, text[size]. `path` names the file in errors and is the base of
+ * relative paths. Fills in derived defaults. Returns TW_CONFIG with "PATH:LINE: ..." at the first
+ * error; *config is then undefined. */
 enum tw_status tw_config_parse(struct tw_config *config, const char *path, const char *text,
                                size_t size, struct tw_error *err);
 
-/* tw_config_parse of a file. TW_CONFIG also if it cannot be opened. */
+/* Reads and parses a file. Returns TW_CONFIG also if it cannot be opened. */
 enum tw_status tw_config_load(struct tw_config *config, const char *path, struct tw_error *err);
 
-/* Whether a node of that configuration can take part in the run. TW_CONFIG names the key. */
+/* Checks that a node with this configuration can take part in the run. Otherwise returns TW_CONFIG
+ * and names the key. */
 enum tw_status tw_config_check_run(const struct tw_config *config, const struct tw_run *run,
                                    struct tw_error *err);
 
-/* Finds the configuration: `option` (--config, may be NULL), else $THINWIRE_CONFIG, else
+/* Finds the configuration file: `option` (--config, may be NULL), else $THINWIRE_CONFIG, else
  * /etc/thinwire/thinwire.conf. A value without a slash or `.conf` is an instance: `garage` means
- * /etc/thinwire/garage.conf. Writes path[TW_PATH_BYTES]; TW_CONFIG if it is too long. */
+ * /etc/thinwire/garage.conf. Returns TW_CONFIG if the path exceeds TW_PATH_BYTES. */
 enum tw_status tw_config_find(const char *option, char path[TW_PATH_BYTES], struct tw_error *err);
 
-/* Parses one `host:port[=id]` (config lists and lines of peers_file). TW_CONFIG with a sentence. */
+/* Parses one `host:port[=id]` of a config list or of peers_file. Returns TW_CONFIG on failure. */
 enum tw_status tw_bootstrap_parse(const char *text, struct tw_bootstrap *bootstrap,
                                   struct tw_error *err);
 
-/* Parses "20mbit" (upload), "50 GB/month" (both directions together) or "0" (none). TW_CONFIG with
- * a sentence. */
+/* Parses "20mbit" (upload), "50 GB/month" (both directions together) or "0" (no budget). Returns
+ * TW_CONFIG on failure. */
 enum tw_status tw_budget_parse(const char *text, struct tw_budget_config *budget,
                                struct tw_error *err);
 
-/* Convert "5mbit" or "0" to bytes per second, and back. TW_CONFIG with a sentence. */
+/* Convert "5mbit" or "0" to bytes per second, and back. */
 enum tw_status tw_rate_parse(const char *text, uint64_t *bytes_per_s, struct tw_error *err);
 void tw_rate_print(uint64_t bytes_per_s, char *text, size_t capacity);
 
-/* Parses "90s", "10m" or "24h" to microseconds. TW_CONFIG with a sentence. */
+/* Parses "90s", "10m" or "24h" into microseconds. Returns TW_CONFIG on failure. */
 enum tw_status tw_config_duration_parse(const char *text, uint64_t *us, struct tw_error *err);
 
-/* Writes the commented example of `thinwire config example` to text[capacity] with NUL. Returns its
- * length without NUL, whatever the capacity. */
+/* Writes the commented example of `thinwire config example`, NUL-terminated. Returns the length of
+ * the whole text without the NUL, even if it exceeds `capacity`. */
 size_t tw_config_example(char *text, size_t capacity);
 
-/* Writes every key with the value in force, as a file that parses to the same configuration. */
+/* Writes every key with its present value. The text parses to the same configuration. */
 size_t tw_config_show(const struct tw_config *config, char *text, size_t capacity);
 
 #endif

@@ -1,5 +1,5 @@
-/* config_table.c - the keys of the configuration. A new row is enough to parse, check, show and
- * explain a key. */
+/* config_table.c - the keys of the configuration. A new key needs only a new row here: it is then
+ * parsed, checked, shown and explained. */
 #include "daemon/config/config_table.h"
 
 #include <string.h>
@@ -206,7 +206,7 @@ const struct tw_config_key *tw_config_key_find(const char *section, const char *
     return NULL;
 }
 
-/* Keys that a running daemon takes from a changed file. The others need a restart. */
+/* Keys that a running daemon reloads from a changed file. The others need a restart. */
 static const char *const LIVE[][2] = {
     {"worker", "hours"},     {"worker", "yield"},       {"network", "upload"},
     {"network", "download"}, {"network", "pace"},       {"network", "relay"},

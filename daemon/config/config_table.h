@@ -1,5 +1,5 @@
-/* config_table.h - the typed table behind config.h: one row per key, and the conversion of its
- * values from and to text. */
+/* config_table.h - the typed table behind config.h: one row per key, and the conversion of values
+ * from and to text. */
 #ifndef TW_DAEMON_CONFIG_CONFIG_TABLE_H
 #define TW_DAEMON_CONFIG_CONFIG_TABLE_H
 
@@ -27,22 +27,22 @@ enum tw_config_type {
     TW_CONFIG_BYTES,     /* uint64_t: 8GB */
     TW_CONFIG_DURATION,  /* uint64_t microseconds: 5m */
     TW_CONFIG_DEVICE,    /* struct tw_device_choice: auto, cpu, cuda:1 */
-    TW_CONFIG_CHOICE,    /* enum, one of `choices` by position */
-    TW_CONFIG_ADDRESS,   /* struct tw_address, and a bool has_ at `count_offset` */
-    TW_CONFIG_ADDRESSES, /* struct tw_address[max], and a uint32_t count at `count_offset` */
+    TW_CONFIG_CHOICE,    /* enum; the position of the word in `choices` */
+    TW_CONFIG_ADDRESS,   /* struct tw_address, and its bool has_... at `count_offset` */
+    TW_CONFIG_ADDRESSES, /* struct tw_address[max], and its uint32_t count at `count_offset` */
     TW_CONFIG_HOSTS,     /* like ADDRESSES, for IP addresses without port */
-    TW_CONFIG_PEERS,     /* struct tw_bootstrap[max], and a uint32_t count at `count_offset` */
+    TW_CONFIG_PEERS,     /* struct tw_bootstrap[max], and its uint32_t count at `count_offset` */
 };
 
 struct tw_config_key {
     const char *section, *name;
     enum tw_config_type type;
     size_t offset, count_offset; /* offsets in struct tw_config */
-    size_t size;                 /* size of the field in bytes, for text */
-    uint64_t min, max;           /* bounds of a number in its base unit; max entries of a list */
-    const char *preset;          /* default, as a person would write it */
-    const char *const *choices;  /* NULL-terminated */
-    /* value shown in the commented example in place of an empty default; NULL = none */
+    size_t size;                 /* for text: size of the field in bytes */
+    uint64_t min, max;  /* bounds of a number in its base unit; max: also entries of a list */
+    const char *preset; /* default, as a person would write it */
+    const char *const *choices; /* NULL-terminated */
+    /* value shown in the commented example if the default is empty; NULL = none */
     const char *example;
     const char *help; /* one or two lines, '\n' between them */
 };
@@ -50,26 +50,26 @@ struct tw_config_key {
 const struct tw_config_key *tw_config_keys(size_t *count_out);
 const struct tw_config_key *tw_config_key_find(const char *section, const char *name);
 
-/* True if SIGHUP and `thinwire reload` apply the key while the daemon runs. */
+/* Returns true if SIGHUP and `thinwire reload` apply the key while the daemon runs. */
 bool tw_config_key_is_live(const struct tw_config_key *key);
 
 /* Sections in file order, NULL-terminated, and the topic of each. */
 const char *const *tw_config_sections(void);
 const char *tw_config_section_help(const char *section);
 
-/* Sets one field from text. Lists are appended to (an empty text adds nothing). `folder` is the
- * base of relative paths ("" keeps them as they are); config->instance replaces %i. TW_CONFIG with
- * a sentence that says what is accepted, without file and line. */
+/* Sets one field from text. Appends to a list (an empty text appends nothing). `folder` is the base
+ * of relative paths ("" keeps them as they are); config->instance replaces %i. Returns TW_CONFIG
+ * with the accepted forms, without file and line. */
 enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_key *key,
                              const char *folder, const char *value, struct tw_error *err);
 
 bool tw_config_is_list(const struct tw_config_key *key);
 
-/* Empties a list field; does nothing for other types. */
+/* Empties a list field. Does nothing for other types. */
 void tw_config_clear(struct tw_config *config, const struct tw_config_key *key);
 
-/* Writes entry `i` of the field as text that tw_config_set reads back. False: no such entry. A
- * field that is not a list has exactly one. */
+/* Writes entry `i` of the field as text that tw_config_set can read. Returns false if there is no
+ * such entry. A field that is not a list has exactly one. */
 bool tw_config_get(const struct tw_config *config, const struct tw_config_key *key, uint32_t i,
                    char *text, size_t capacity);
 

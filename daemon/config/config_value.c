@@ -1,4 +1,4 @@
-/* config_value.c - values of the configuration from and to text. */
+/* config_value.c - converts values of the configuration from and to text. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -15,10 +15,10 @@
 
 struct unit {
     const char *name;
-    uint64_t factor; /* multiple of the base unit */
+    uint64_t factor; /* size in base units */
 };
 
-/* Bits per second, that is, 8 times bytes per second; the result is divided by 8 at the end. */
+/* Rates are read in bits per second, and divided by 8 at the end. */
 static const struct unit RATES[] = {
     {"bit", 1}, {"kbit", 1000}, {"mbit", 1000000}, {"gbit", 1000000000}, {NULL, 0}};
 static const struct unit DURATIONS[] = {{"ms", 1000},
@@ -28,8 +28,8 @@ static const struct unit DURATIONS[] = {{"ms", 1000},
                                         {"d", UINT64_C(86400000000)},
                                         {NULL, 0}};
 
-/* Reads digits and at most six decimals ("12", "2.5") in millionths. *rest is the text after them.
- * False: anything else, or too large. */
+/* Reads a decimal number with at most six decimals ("12", "2.5") in millionths. *rest is the text
+ * after it. Returns false for anything else, or if the number is too large. */
 static bool read_decimal(const char *text, uint64_t *millionths, const char **rest) {
     uint64_t value = 0, scale = 1000000;
     if (!isdigit((unsigned char)*text)) return false;
@@ -53,7 +53,7 @@ static bool read_decimal(const char *text, uint64_t *millionths, const char **re
     return true;
 }
 
-/* A number with its unit, in base units; a bare 0 needs no unit. */
+/* Reads a number with its unit into base units. A bare 0 needs no unit. */
 static enum tw_status read_quantity(const char *text, const struct unit *units, const char *want,
                                     uint64_t *out, struct tw_error *err) {
     uint64_t millionths;
@@ -271,7 +271,7 @@ static enum tw_status read_choice(const struct tw_config_key *key, const char *t
     return tw_fail(err, TW_CONFIG, "`%s` is none of %s", text, list);
 }
 
-/* host:port or [v6]:port; the port is at least `port_min`. */
+/* Reads host:port or [v6]:port, whose port is at least `port_min`. */
 static enum tw_status read_address(const char *text, unsigned port_min, struct tw_address *out,
                                    struct tw_error *err) {
     const char *const colon = strrchr(text, ':');
@@ -350,7 +350,7 @@ static enum tw_status read_path(const struct tw_config *config, const struct tw_
     return TW_OK;
 }
 
-/* An IP address without port. */
+/* Reads an IP address without a port. */
 static enum tw_status read_host(const char *text, struct tw_address *out, struct tw_error *err) {
     unsigned char bytes[sizeof(struct in6_addr)];
     if (strlen(text) >= sizeof(out->text) ||
@@ -471,8 +471,7 @@ static void print_quantity(uint64_t value, const struct unit *units, char *text,
         (void)snprintf(text, capacity, "0");
     } else if (value % best->factor == 0) {
         (void)snprintf(text, capacity, "%" PRIu64 "%s", value / best->factor, best->name);
-    } else { /* the value is finer than the smallest unit; six decimals are exact for microseconds
-              */
+    } else { /* finer than the smallest unit; six decimals are exact for microseconds */
         (void)snprintf(text, capacity, "%" PRIu64 ".%06" PRIu64 "%s", value / best->factor,
                        value % best->factor * 1000000 / best->factor, best->name);
     }

@@ -14,7 +14,7 @@ static void skip_spaces(const char **text) {
     while (**text == ' ' || **text == '\t') (*text)++;
 }
 
-/* Reads at most `digits` decimal digits; false: there is none. */
+/* Reads at most `digits` decimal digits. Returns false if there is none. */
 static bool read_number(const char **text, unsigned digits, unsigned *value) {
     unsigned read = 0;
     *value = 0;

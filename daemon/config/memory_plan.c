@@ -33,7 +33,7 @@ struct tw_memory_plan tw_memory_plan(const struct tw_config *config, const struc
     for (int snapshot = first; snapshot <= last; snapshot++) {
         plan = plan_of(layout, (enum tw_snapshot_mode)snapshot,
                        config->node.anchors == TW_ANCHORS_FILE);
-        /* Snapshots in a file would be written to the disk again and again. */
+        /* Not in a file: snapshots would be written to the disk again and again. */
         const bool is_off = plan.snapshot == TW_SNAPSHOT_OFF;
         if (tw_memory_plan_bytes(&plan) <= room && (!plan.is_file || has_wish || is_off))
             return plan;
@@ -44,7 +44,7 @@ struct tw_memory_plan tw_memory_plan(const struct tw_config *config, const struc
 
 uint64_t tw_memory_plan_engine(const struct tw_config *config, const struct tw_run *run,
                                const struct tw_layout *layout) {
-    enum { ELEMENT_BYTES = 16 }; /* parameters, gradient, both moments */
+    enum { ELEMENT_BYTES = 16 }; /* float32 parameters, gradient and both moments */
     const bool is_here =
         config->worker.device.kind != TW_DEVICE_CUDA && tw_run_check_engine(run, NULL) == TW_OK;
     return is_here ? layout->elements * ELEMENT_BYTES : 0;

@@ -15,7 +15,8 @@ enum {
     DAY_S = 24 * 3600,
     MONTHS = 12,
     YEAR_BASE = 1900,
-    YEAR_FIRST = 2026, /* year of this program: a clock that shows an earlier year was never set */
+    YEAR_FIRST =
+        2026, /* earliest plausible year: a clock that shows an earlier one was never set */
     YEAR_LAST = 9999,
 };
 
@@ -24,7 +25,7 @@ static const char FILE_NAME[] = "traffic";
 uint32_t tw_quota_month(int64_t unix_s) {
     const time_t at = (time_t)unix_s;
     struct tm local;
-    tzset(); /* the time zone may have changed */
+    tzset(); /* rereads the time zone, which may have changed */
     if (localtime_r(&at, &local) == NULL || local.tm_year + YEAR_BASE < YEAR_FIRST ||
         local.tm_year + YEAR_BASE > YEAR_LAST)
         return 0;
@@ -40,7 +41,7 @@ void tw_quota_next(uint32_t month, char text[16]) {
                        (unsigned)(next % MONTHS) + 1);
 }
 
-/* The row of a month, else a free one, else the row of the most distant month. */
+/* Returns the row of a month, else a free row, else the row of the month furthest away. */
 static struct tw_quota_row *row_of(struct tw_quota *quota, uint32_t month) {
     struct tw_quota_row *found = NULL;
     uint32_t far = 0;
@@ -66,7 +67,7 @@ uint64_t tw_quota_line_bytes(uint64_t socket_bytes) {
 
 void tw_quota_add(struct tw_quota *quota, uint32_t month, uint64_t bytes) {
     if (month != 0 && quota->month == 0) {
-        quota->month = month; /* traffic from before the clock was set counts for this month */
+        quota->month = month; /* traffic before the clock was set counts towards this month */
     } else if (month != 0 && month != quota->month) {
         struct tw_quota_row *row = row_of(quota, month);
         const uint64_t before = row->bytes;
@@ -92,7 +93,8 @@ void tw_quota_strangers(struct tw_quota *quota, int64_t unix_s, uint64_t more, u
 
 static const char HEAD[] = "thinwire-traffic 2\n";
 
-/* Reads "month 2026-11 bytes 1234"; the current month comes first. False: not such a line. */
+/* Reads a line such as "month 2026-11 bytes 1234". The current month is the first line. Returns
+ * false for any other text. */
 static bool line_read(const char **text, struct tw_quota_row *row) {
     unsigned year = 0, month = 0;
     uint64_t bytes = 0;
@@ -105,7 +107,7 @@ static bool line_read(const char **text, struct tw_quota_row *row) {
     return true;
 }
 
-/* Reads "strangers 20784 bytes 1234", the last line. A file of an older version has none. */
+/* Reads the last line, such as "strangers 20784 bytes 1234". Files of older versions have none. */
 static bool strangers_read(const char **text, struct tw_quota *quota) {
     int end = 0;
     if (sscanf(*text, "strangers %" SCNu64 " bytes %" SCNu64 "%n", &quota->day,
