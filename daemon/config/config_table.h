@@ -59,7 +59,7 @@ const char *tw_config_section_help(const char *section);
 
 /* Sets one field from text. Appends to a list (an empty text appends nothing). `folder` is the base
  * of relative paths ("" keeps them as they are); config->instance replaces %i. Returns TW_CONFIG
- * with the accepted forms, without file and line. */
+ * with a sentence that says what is accepted, without file and line. */
 enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_key *key,
                              const char *folder, const char *value, struct tw_error *err);
 

@@ -45,7 +45,8 @@ static int hash_order(const void *a, const void *b, void *files) {
     return tw_id_compare(&table[*left].hash, &table[*right].hash);
 }
 
-/* No two shards have the same hash, because each head contains its shard's number. */
+/* Sorts the files by hash. No two shards have the same hash: each head contains its shard's number.
+ */
 static enum tw_status table_order(struct tw_data_folder *folder, struct tw_error *err) {
     for (uint32_t i = 0; i < folder->files_count; i++) folder->by_hash[i] = i;
     qsort_r(folder->by_hash, folder->files_count, sizeof(*folder->by_hash), hash_order,
@@ -80,7 +81,7 @@ static enum tw_status table_make(struct tw_data_folder *folder, uint32_t capacit
     return tw_fail(err, TW_NOMEM, "no memory for the table of the dataset's files");
 }
 
-/* Begins with the index as the only file, until its content is known. */
+/* Begins with a table of one file, the index, until its content is known. */
 static enum tw_status table_begin(struct tw_data_folder *folder, struct tw_error *err) {
     TW_TRY(table_make(folder, 1, err));
     folder->files[TW_DATA_INDEX].hash = folder->hash;
@@ -126,7 +127,7 @@ static enum tw_status index_decode(struct tw_data_folder *next, const char *text
     return table_fill(next, size, err);
 }
 
-/* Takes text (size), whose SHA-256 was checked, as the index. */
+/* Parses text[size], whose SHA-256 was checked, as the index. */
 static enum tw_status index_take(struct tw_data_folder *folder, const char *text, size_t size,
                                  struct tw_error *err) {
     struct tw_data_folder next = *folder;
@@ -138,7 +139,8 @@ static enum tw_status index_take(struct tw_data_folder *folder, const char *text
     const enum tw_status status = index_decode(&next, text, size, err);
     if (status != TW_OK) {
         table_free(&next);
-        /* The hash is correct, so every other copy is the same, and fetching one would not help. */
+        /* The hash is correct, so every copy has the same fault: fetching another would not help.
+         */
         if (err != NULL && status == TW_CORRUPT) err->status = TW_DATA;
         return status == TW_CORRUPT ? TW_DATA : status;
     }
@@ -150,7 +152,7 @@ static enum tw_status index_take(struct tw_data_folder *folder, const char *text
 
 /* ---- files in the folder ------------------------------------------------------------------- */
 
-/* Size of a file in the folder; or negative errno. */
+/* Returns the size of a file in the folder, or a negative errno. */
 static int64_t size_of(const struct tw_data_folder *folder, const char *name) {
     const struct tw_file_ops *ops = folder->ops;
     const int handle = ops->open(ops->ctx, folder->dir, name);

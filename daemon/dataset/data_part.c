@@ -37,8 +37,8 @@ static bool is_shard(const struct tw_data_part *part) {
 
 /* ---- checks -------------------------------------------------------------------------------- */
 
-/* Checks that a head with the right hash agrees with the index. If it does not, the sender is not
- * to blame. */
+/* Checks that a head with the right hash agrees with the index. A mismatch is the dataset's fault,
+ * not the sender's. */
 static enum tw_status head_check(const struct tw_data_part *part, const uint8_t *head,
                                  struct tw_error *err) {
     const struct tw_dataset *index = &part->folder->index;
@@ -67,7 +67,7 @@ static enum tw_status head_check(const struct tw_data_part *part, const uint8_t 
     return TW_OK;
 }
 
-/* Checks a chunk of a shard whose head is stored, or is this chunk. */
+/* Checks a chunk of a shard. The head is stored already, unless this chunk is the head. */
 static enum tw_status chunk_check(const struct tw_data_part *part, uint32_t idx,
                                   const uint8_t *chunk, uint32_t bytes, struct tw_error *err) {
     if (idx > 0 && !part->has_head) return tw_fail(err, TW_AGAIN, "the head must come first");
@@ -81,7 +81,7 @@ static enum tw_status chunk_check(const struct tw_data_part *part, uint32_t idx,
     return idx == 0 ? head_check(part, chunk, err) : TW_OK;
 }
 
-/* Loads the head of a part that was found at the start. A wrong head must be fetched again. */
+/* Loads the head of a part left by an earlier process. A wrong head must be fetched again. */
 static void head_load(struct tw_data_part *part) {
     const struct tw_data_folder *folder = part->folder;
     const uint32_t bytes = file_of(part)->head_bytes;
@@ -99,7 +99,7 @@ uint32_t tw_data_part_look(const struct tw_data_part *part, uint64_t *have, uint
         uint64_t offset;
         uint32_t bytes;
         tw_fetch_range(file, i, &offset, &bytes);
-        /* Too short, or a bad sector: fetch that chunk again. */
+        /* If the file is too short here or the sector is bad, the chunk is fetched again. */
         if (tw_durable_read(part->folder->ops, part->handle, "", scratch, bytes, offset, NULL) !=
                 TW_OK ||
             chunk_check(part, i, scratch, bytes, NULL) != TW_OK) {
@@ -113,8 +113,8 @@ uint32_t tw_data_part_look(const struct tw_data_part *part, uint64_t *have, uint
 
 /* ---- open ---------------------------------------------------------------------------------- */
 
-/* Reserves space for the whole file, but leaves the space that checkpoints need, which take
- * precedence over shards. */
+/* Reserves disk space for the whole file. Leaves the space for checkpoints, which take precedence.
+ */
 static enum tw_status room_take(const struct tw_data_part *part, struct tw_error *err) {
     const struct tw_data_folder *folder = part->folder;
     const struct tw_file_ops *ops = folder->ops;
@@ -244,7 +244,7 @@ enum tw_status tw_data_part_finish(struct tw_data_part *part, uint8_t *scratch,
     char name[TW_DATASET_FILE_BYTES], temporary[PART_NAME_BYTES];
     tw_data_folder_name(folder, part->file, name);
     part_name(folder, part->file, temporary);
-    /* After a failed sync, the bytes on the disk are unknown. */
+    /* After a failed sync, the bytes on disk are unknown. */
     const int synced = ops->sync(ops->ctx, part->handle);
     enum tw_status status = synced < 0 ? TW_CORRUPT : content_check(part, scratch, err);
     if (synced < 0) (void)disk_fail(part, "sync", synced, err);
@@ -260,7 +260,7 @@ enum tw_status tw_data_part_finish(struct tw_data_part *part, uint8_t *scratch,
         if (err != NULL) err->status = status;
         return status;
     }
-    /* If a power cut still loses the name, the file is fetched again. */
+    /* If a power cut loses the rename, the file is fetched again. */
     (void)ops->dir_sync(ops->ctx, folder->dir);
     return TW_OK;
 }

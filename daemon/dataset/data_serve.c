@@ -33,7 +33,7 @@ static void ranges_forget(struct tw_data_reader *peer, uint32_t file) {
     peer->ranges_count = kept;
 }
 
-/* The file being served is gone, truncated or changed, so it is not served any more. */
+/* The file is gone, truncated or changed: stops serving it. */
 static void file_lost(struct tw_data_serve *serve) {
     const uint32_t file = serve->read.file;
     const struct tw_id *hash = &serve->store->folder.files[file].hash;
@@ -72,12 +72,13 @@ static void on_read_done(uv_work_t *work, int cancelled) {
     read_begin(serve);
 }
 
-/* Index of a free chunk buffer (slot) of this peer; -1: none. */
+/* Returns the index of a free chunk buffer (slot) of this peer, or -1 if both are in use. */
 static int slot_free(struct tw_data_reader *peer) {
     for (int i = 0; i < TW_DATA_SLOTS; i++) {
         if (peer->slots[i].state != TW_DATA_SLOT_FREE) continue;
         if (peer->slots[i].bytes == NULL) peer->slots[i].bytes = malloc(TW_CHUNK_BYTES_MAX);
-        return peer->slots[i].bytes != NULL ? i : -1; /* no memory: the next turn tries again */
+        return peer->slots[i].bytes != NULL ? i
+                                            : -1; /* without memory, the next turn tries again */
     }
     return -1;
 }
@@ -85,7 +86,7 @@ static int slot_free(struct tw_data_reader *peer) {
 static void read_begin(struct tw_data_serve *serve) {
     if (serve->is_reading || serve->is_closing) return;
     if (serve->read.head.bytes == NULL) serve->read.head.bytes = malloc(TW_CHUNK_BYTES_MAX);
-    if (serve->read.head.bytes == NULL) return; /* no memory: the next request tries again */
+    if (serve->read.head.bytes == NULL) return; /* without memory, the next request tries again */
     for (uint16_t turn = 1; turn <= TW_PEERS_MAX; turn++) {
         const uint16_t number = (uint16_t)((serve->last_peer + turn) % TW_PEERS_MAX);
         struct tw_data_reader *peer = &serve->peers[number];

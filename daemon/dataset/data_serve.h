@@ -2,11 +2,11 @@
  *
  *      PULL --> ranges of the peer --> a thread reads one chunk --> the transport --> released
  *
- * Chunks are checked before they are sent, because for bytes that changed on the disk the receiver
- * would give this node a strike. One read is in progress at a time, peers take turns, and a peer
- * has at most two chunks between disk and socket. The cost of serving is thus bounded by the number
- * of links. Ranges beyond TW_DATA_RANGES_MAX are not answered; the peer asks again. A PULL for
- * chunks that cannot exist breaks the protocol. */
+ * Chunks are checked before they are sent: if bytes had changed on the disk, the receiver would
+ * give this node a strike. One read is in progress at a time, peers take turns, and a peer has at
+ * most two chunks between disk and socket. The cost of serving is thus bounded by the number of
+ * links. Ranges beyond TW_DATA_RANGES_MAX are dropped; the peer asks again. A PULL for chunks that
+ * cannot exist breaks the protocol. */
 #ifndef TW_DAEMON_DATASET_DATA_SERVE_H
 #define TW_DAEMON_DATASET_DATA_SERVE_H
 
@@ -21,10 +21,11 @@ enum {
 };
 
 struct tw_data_serve_events {
-    /* Queues the chunk. False: the peer is going down, and nothing will be released. */
+    /* Queues a chunk. Returns false if the peer's link is closing: `released` will then not be
+     * called. */
     bool (*send)(void *user, uint16_t peer, const struct tw_chunk *chunk);
     void (*missing)(void *user, uint16_t peer, const struct tw_id *hash);
-    /* A whole file cannot be read any more, or its contents changed. */
+    /* A whole file has become unreadable, or its contents changed. */
     void (*lost)(void *user, uint32_t file, const char *sentence);
 };
 
@@ -38,7 +39,7 @@ struct tw_data_reader {
     } ranges[TW_DATA_RANGES_MAX];
     struct {
         enum tw_data_slot_state state;
-        uint8_t *bytes; /* TW_CHUNK_BYTES_MAX, allocated when first needed, owned */
+        uint8_t *bytes; /* TW_CHUNK_BYTES_MAX bytes, allocated at first use, owned */
     } slots[TW_DATA_SLOTS];
 };
 
@@ -49,7 +50,7 @@ struct tw_data_serve {
     void *user;
     struct tw_data_reader peers[TW_PEERS_MAX];
     uint64_t lives;
-    uint16_t last_peer; /* peer of the last turn */
+    uint16_t last_peer; /* peer served in the last turn */
     bool is_reading, is_closing;
     uv_work_t work;
     struct { /* the read in progress */
@@ -58,8 +59,8 @@ struct tw_data_serve {
         uint32_t slot, file, idx, size;
         enum tw_status status;
         struct tw_error err;
-        bool is_changed; /* the file was read, but its contents changed */
-        /* used by the thread; its bytes are allocated when first needed, owned */
+        bool is_changed; /* the bytes read differ from the index */
+        /* used by the thread; its bytes are allocated at first use, owned */
         struct tw_data_head head;
     } read;
     uint64_t bytes_served, chunks_served;
@@ -74,16 +75,17 @@ void tw_data_serve_close(struct tw_data_serve *serve);
 void tw_data_serve_peer_up(struct tw_data_serve *serve, uint16_t peer);
 void tw_data_serve_peer_down(struct tw_data_serve *serve, uint16_t peer);
 
-/* TW_AGAIN: not a file of the dataset; another module may know it. TW_PROTO: chunks that cannot
- * exist; close the peer. TW_OK: it will be answered. */
+/* Queues the requested chunks. Returns TW_AGAIN if the hash is of no file of the dataset (another
+ * module may know it), or TW_PROTO if such chunks cannot exist: close the peer. */
 enum tw_status tw_data_serve_pull(struct tw_data_serve *serve, uint16_t peer,
                                   const struct tw_msg_pull *pull);
 
-/* The transport is done with a chunk. False: the chunk came from another module. */
+/* Takes back a chunk that the transport has finished with. Returns false if another module sent it.
+ */
 bool tw_data_serve_released(struct tw_data_serve *serve, uint16_t peer,
                             const struct tw_chunk *chunk, bool was_sent);
 
-/* Number of peers with a chunk in progress. */
+/* Returns the number of peers with a chunk in progress. */
 uint32_t tw_data_serve_takers(const struct tw_data_serve *serve);
 
 #endif

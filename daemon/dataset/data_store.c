@@ -18,7 +18,7 @@ static struct tw_data_open_part *part_oldest(struct tw_data_store *store) {
     return oldest;
 }
 
-/* The open part of a file; the least recently used one makes room. */
+/* Returns the open part of a file. If too many are open, closes the least recently used one. */
 static enum tw_status part_get(struct tw_data_store *store, uint32_t file,
                                struct tw_data_open_part **out, struct tw_error *err) {
     for (unsigned i = 0; i < TW_DATA_PARTS_OPEN; i++) {
@@ -44,7 +44,7 @@ static void part_drop(struct tw_data_open_part *open) {
     open->used = 0;
 }
 
-/* Hashes a part found at the start; finishes it if no chunk is missing. */
+/* Hashes a part left by an earlier process. Finishes it if no chunk is missing. */
 static enum tw_status found_look(struct tw_data_store *store, uint32_t file, struct tw_error *err) {
     struct tw_data_found *found = &store->found[store->found_count];
     struct tw_data_open_part *open;
@@ -66,8 +66,7 @@ static enum tw_status found_look(struct tw_data_store *store, uint32_t file, str
     return TW_OK;
 }
 
-/* A disk error is not reported by this function. Arriving chunks meet the same error, and report
- * it then. */
+/* Disk errors are not reported here: arriving chunks meet the same error and report it. */
 static void found_all(struct tw_data_store *store) {
     struct tw_data_folder *folder = &store->folder;
     store->found_count = 0;
@@ -81,14 +80,13 @@ static enum tw_status folder_open(struct tw_data_store *store, struct tw_error *
     struct tw_data_folder *folder = &store->folder;
     if (folder->dir < 0) {
         if (config->is_ours)
-            (void)mkdir(config->path,
-                        0700); /* if this fails, opening the folder in the next line fails too */
+            (void)mkdir(config->path, 0700); /* if this fails, opening the folder below fails too */
         TW_TRY(tw_data_folder_open(folder, config->ops, config->path, &config->hash,
                                    config->is_ours, err));
         folder->reserve_bytes = config->reserve_bytes;
     }
     enum tw_status status = tw_data_folder_load(folder, err);
-    /* In a folder that may be changed, the wrong index was removed: fetch it again. */
+    /* In the daemon's own folder, the wrong index was removed: fetch it again. */
     if (status == TW_CORRUPT && config->is_ours) status = TW_AGAIN;
     if (status == TW_OK) found_all(store);
     return status;
@@ -97,7 +95,7 @@ static enum tw_status folder_open(struct tw_data_store *store, struct tw_error *
 static enum tw_status index_chunk(struct tw_data_store *store, const struct tw_data_op *op,
                                   struct tw_error *err) {
     const uint8_t *bytes = store->buffers[op->number];
-    if (op->idx == 0) { /* the first chunk begins the index anew, perhaps from another source */
+    if (op->idx == 0) { /* the first chunk restarts the index, perhaps from another peer */
         uint32_t whole = 0;
         if (tw_dataset_size((const char *)bytes, op->size, &whole, err) != TW_OK ||
             op->size != (whole < TW_CHUNK_BYTES_MAX ? whole : TW_CHUNK_BYTES_MAX)) {
@@ -169,7 +167,7 @@ static enum tw_fetch_result result_of(enum tw_status status) {
 static void op_answer(struct tw_data_store *store, const struct tw_data_op *op) {
     const struct tw_data_store_events *events = &store->config.events;
     const enum tw_status status = store->status;
-    /* The answer may begin the next operation, which overwrites store->err. */
+    /* A copy: the callback may begin the next operation, which overwrites store->err. */
     const struct tw_error err = store->err;
     const char *sentence = err.message;
     void *user = store->config.user;
@@ -182,7 +180,7 @@ static void op_answer(struct tw_data_store *store, const struct tw_data_op *op) 
         events->stored(user, op->number, result_of(status), store->index_bytes);
         return;
     case TW_DATA_OP_WRITE:
-        /* No peer is to blame and no peer has a better copy, so a person must know. */
+        /* No peer is to blame and no peer has a better copy, so a person must be told. */
         if (status == TW_DATA) events->trouble(user, sentence);
         if (status == TW_OK) store->folder.rows[op->file].state = TW_DATA_PARTLY;
         events->stored(user, op->number, result_of(status), 0);
@@ -216,8 +214,8 @@ static void op_end(struct tw_data_store *store) {
     work_begin(store);
 }
 
-/* The disk lost a whole file. It is fetched again, but not at once and only a limited number of
- * times. */
+/* Returns true if the disk lost the contents of a finished file. The file is fetched again, but
+ * only after a pause and a limited number of times. */
 static bool is_forgotten(const struct tw_data_store *store) {
     return store->status == TW_CORRUPT && store->ops[store->ops_first].kind == TW_DATA_OP_FINISH;
 }

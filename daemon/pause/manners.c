@@ -6,7 +6,7 @@ void tw_manners_init(struct tw_manners *manners) {
     *manners = (struct tw_manners){.last = (double)NAN, .others = (double)NAN};
 }
 
-/* Returns the reason if it begins or ends. */
+/* Sets or clears one reason. Returns the reason if it begins or ends, else 0. */
 static uint32_t set_reason(struct tw_manners *manners, uint32_t reason, bool holds,
                            uint64_t now_us) {
     if (((manners->reasons & reason) != 0) == holds) return 0;

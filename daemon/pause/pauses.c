@@ -6,8 +6,8 @@
 #include "daemon/api/view_sentence.h"
 
 enum {
-    SAMPLE_US = 400 * 1000, /* with four ticks a second: two samples a second */
-    LOOK_US = 1000 * 1000,  /* interval of looks at the hours */
+    SAMPLE_US = 400 * 1000, /* two samples per second, at four ticks per second */
+    LOOK_US = 1000 * 1000,  /* interval between checks of worker.hours */
     PAIRS_BYTES = TW_VIEW_TEXT_BYTES + 64,
 };
 
@@ -34,7 +34,7 @@ struct tw_view_pause tw_pauses_view(const struct tw_pauses *pauses, uint64_t now
 /* ---- changes -----------------------------------------------------------------------------------
  */
 
-/* One event for a reason that has begun or ended. */
+/* Reports one event for a reason that has begun or ended. */
 static void note_change(const struct tw_pauses *pauses, uint32_t reason, uint64_t now_us) {
     const struct tw_view_pause pause = tw_pauses_view(pauses, now_us);
     const uint32_t reasons = pauses->manners.reasons;
@@ -54,7 +54,7 @@ static void note_change(const struct tw_pauses *pauses, uint32_t reason, uint64_
                         pairs);
 }
 
-/* Carries out that `changed` of the reasons began or ended. */
+/* Pauses or resumes training after the reason `changed` began or ended. */
 static void take_change(struct tw_pauses *pauses, uint32_t changed, uint64_t now_us) {
     const uint32_t reasons = pauses->manners.reasons;
     if (changed == 0) return;

@@ -11,7 +11,8 @@
 
 enum { STAT_BYTES = 1024, NUMBERS = 8, FIELDS_BEFORE_UTIME = 11, FIELDS_BEFORE_NICE = 3 };
 
-/* Reads a decimal number and the spaces before it. False: there is none, or it is too large. */
+/* Reads a decimal number after optional spaces. Returns false if there is none or it is too large.
+ */
 static bool read_number(const char **text, uint64_t *value) {
     while (**text == ' ') (*text)++;
     if (!isdigit((unsigned char)**text)) return false;
@@ -26,7 +27,8 @@ static bool read_number(const char **text, uint64_t *value) {
 
 enum tw_status tw_cpu_machine_parse(const char *text, struct tw_cpu_machine *machine,
                                     struct tw_error *err) {
-    /* user nice system idle iowait irq softirq steal; guests follow, and are in user and nice */
+    /* user nice system idle iowait irq softirq steal; the guest times after them are part of user
+     * and nice */
     uint64_t numbers[NUMBERS] = {0}, all = 0;
     uint32_t count = 0;
     if (strncmp(text, "cpu ", 4) != 0)
@@ -35,7 +37,7 @@ enum tw_status tw_cpu_machine_parse(const char *text, struct tw_cpu_machine *mac
         if (all > UINT64_MAX - numbers[count]) break;
         all += numbers[count];
     }
-    /* The first four are in every kernel. */
+    /* Every kernel has the first four numbers. */
     if (count < 4 || (count < NUMBERS && *text != '\n' && *text != '\0'))
         return tw_fail(err, TW_CORRUPT, "/proc/stat: number %u of its first line is missing or bad",
                        count + 1);
@@ -43,7 +45,7 @@ enum tw_status tw_cpu_machine_parse(const char *text, struct tw_cpu_machine *mac
     return TW_OK;
 }
 
-/* Skips one field of any characters but spaces. */
+/* Skips one field, which ends at a space. */
 static bool skip_field(const char **text) {
     while (**text == ' ') (*text)++;
     const char *const begin = *text;
@@ -54,7 +56,7 @@ static bool skip_field(const char **text) {
 enum tw_status tw_cpu_process_parse(const char *text, struct tw_cpu_process *process,
                                     struct tw_error *err) {
     struct tw_cpu_process read = {0};
-    const char *at = strrchr(text, ')'); /* the name may contain brackets and spaces */
+    const char *at = strrchr(text, ')'); /* the process name may contain brackets and spaces */
     bool is_whole = at != NULL;
     if (is_whole) at++;
     for (uint32_t i = 0; i < FIELDS_BEFORE_UTIME && is_whole; i++) is_whole = skip_field(&at);
@@ -118,7 +120,7 @@ enum tw_status tw_cpu_look(struct tw_cpu_look *look, pid_t worker, struct tw_err
     TW_TRY(tw_cpu_machine_parse(text, &seen.machine, err));
     TW_TRY(read_process(seen.processes[0].pid, &seen.processes[0].use, err));
     if (worker != 0 && read_process(worker, &seen.processes[1].use, NULL) != TW_OK) {
-        /* The worker has just ended, or belongs to another user and is hidden. */
+        /* The worker has just ended, or /proc hides it because it belongs to another user. */
         errno = 0;
         const int nice = getpriority(PRIO_PROCESS, (id_t)worker);
         if (errno == 0 && nice <= 0)

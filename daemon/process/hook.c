@@ -11,8 +11,8 @@
 
 #include "base/assert.h"
 
-/* Variables of the daemon's environment that a command may need. Others, such as those of the
- * service manager, are for the daemon alone. */
+/* Variables of the daemon's environment that a command may need. The others, such as those of the
+ * service manager, are only for the daemon. */
 static const char *const PASSED[] = {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"};
 enum { PASSED_COUNT = sizeof(PASSED) / sizeof(PASSED[0]), VALUE_BYTES = 4096 };
 
@@ -45,7 +45,7 @@ static void kill_all(const struct tw_hook *hook) {
     if (hook->process.pid > 0) (void)kill(-hook->process.pid, SIGKILL);
 }
 
-/* Keeps the first line of its standard error. */
+/* Keeps the first line of the command's standard error. */
 static void keep_text(struct tw_hook *hook, const char *bytes, size_t size) {
     for (size_t i = 0; i < size && hook->text_bytes + 1 < TW_HOOK_TEXT_BYTES; i++) {
         if (bytes[i] == '\n') {
@@ -56,7 +56,7 @@ static void keep_text(struct tw_hook *hook, const char *bytes, size_t size) {
     }
 }
 
-/* Keeps the begin of its standard output. */
+/* Keeps the beginning of the command's standard output. */
 static void keep_output(struct tw_hook *hook, const char *bytes, size_t size) {
     const size_t room = hook->config.output_capacity - hook->end.output_bytes;
     const size_t kept = size < room ? size : room;
@@ -72,8 +72,8 @@ static void keep(struct tw_hook *hook, const uv_pipe_t *from, const char *bytes,
         keep_output(hook, bytes, size);
 }
 
-/* Reads the rest that the command wrote before it ended: as much as a pipe holds, for a process
- * that left the session may write on. */
+/* Reads output that the command wrote before it ended. Reads no more than a pipe holds, because a
+ * process that left the session may go on writing. */
 static void read_rest(struct tw_hook *hook, uv_pipe_t *from) {
     enum { PIPE_BYTES = 64 << 10 };
     uv_os_fd_t fd;
@@ -116,7 +116,8 @@ static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buffer) {
     if (size < 0) (void)uv_read_stop(stream);
 }
 
-/* A file in memory with the text, at its begin; < 0: none, errno says why. */
+/* Returns an in-memory file that holds the text, positioned at its start. Returns < 0 on failure,
+ * with errno set. */
 static int make_input(const char *text, size_t size) {
     const int fd = memfd_create("hook", MFD_CLOEXEC);
     if (fd < 0) return fd;
@@ -125,7 +126,7 @@ static int make_input(const char *text, size_t size) {
     return -1;
 }
 
-/* The child's side of its standard input, output and error; output < 0: none. */
+/* Descriptors of the child's standard input, output and error. output < 0: none. */
 struct ends {
     int input, output, error;
 };
@@ -150,7 +151,8 @@ static int spawn(struct tw_hook *hook, const struct ends *ends, char **environme
     return uv_spawn(hook->config.loop, &hook->process, &options);
 }
 
-/* "NAME=value" of this process; NULL: not set, or too long. */
+/* Writes "NAME=value" from the daemon's environment. Returns NULL if NAME is not set or its value
+ * is too long. */
 static char *pass(const char *name, char text[VALUE_BYTES]) {
     const char *const value = getenv(name);
     if (value == NULL) return NULL;
@@ -181,7 +183,7 @@ static void close_ends(const struct ends *ends) {
     if (ends->output >= 0) (void)close(ends->output);
 }
 
-/* Opens the daemon's side of a pipe; returns the child's. < 0: none, errno says why. */
+/* Opens a pipe: the daemon reads one end. Returns the child's end, or < 0 with errno set. */
 static int open_pipe(struct tw_hook *hook, uv_pipe_t *pipe) {
     int both[2];
     if (pipe2(both, O_CLOEXEC) != 0) return -1;
@@ -191,7 +193,7 @@ static int open_pipe(struct tw_hook *hook, uv_pipe_t *pipe) {
     return both[1];
 }
 
-/* Opens all that the child reads and writes. False: errno says why. */
+/* Opens the child's standard input, output and error. Returns false on failure, with errno set. */
 static bool open_ends(struct tw_hook *hook, const char *text, size_t size, struct ends *ends) {
     *ends = (struct ends){.input = make_input(text, size), .output = -1};
     if (ends->input < 0) return false;
@@ -225,7 +227,7 @@ enum tw_status tw_hook_run(struct tw_hook *hook, const char *text, size_t size,
     if (!open_ends(hook, text, size, &ends)) return tw_fail(err, TW_IO, "%s", strerror(errno));
     const int rc = spawn_with(hook, &ends, values);
     close_ends(&ends);
-    hook->handles_open++; /* a failed uv_spawn also leaves a handle to close */
+    hook->handles_open++; /* after a failed uv_spawn, too, there is a handle to close */
     if (rc != 0) {
         close_handles(hook);
         return tw_fail(err, TW_IO, "%s", uv_strerror(rc));

@@ -6,7 +6,8 @@
 
 enum { LONG_US = 5000 };
 
-/* Runs before each sleep: the time since the last call, minus the sleep, was work. */
+/* Runs before each sleep: the time since the last call, minus the sleep, is one iteration's work.
+ */
 static void on_prepare(uv_prepare_t *prepare) {
     struct tw_loop_lag *lag = prepare->data;
     const uint64_t now_ns = uv_hrtime(), idle_ns = uv_metrics_idle_time(prepare->loop);

@@ -1,5 +1,6 @@
-/* loop_lag.h - the longest iteration of the loop within the last minute, without the time asleep in
- * the kernel. It must stay below 5 ms on an idle machine; longer work belongs on a thread. */
+/* loop_lag.h - duration of the loop's longest iteration within the last minute, without the time
+ * asleep in the kernel. It must stay below 5 ms on an idle machine; longer work belongs on a
+ * thread. */
 #ifndef TW_DAEMON_PROCESS_LOOP_LAG_H
 #define TW_DAEMON_PROCESS_LOOP_LAG_H
 
@@ -11,9 +12,9 @@ enum { TW_LAG_BUCKETS = 6, TW_LAG_BUCKET_US = 10 * 1000 * 1000 };
 struct tw_loop_lag {
     uv_prepare_t prepare;
     uint64_t last_ns, last_idle_ns, bucket_us;
-    uint64_t longest_us[TW_LAG_BUCKETS]; /* longest iteration in each ten seconds; [0]: the present
-                                            ones */
-    uint64_t turns, turns_long; /* number of iterations; number of those longer than 5 ms */
+    uint64_t longest_us[TW_LAG_BUCKETS]; /* longest iteration in each period of ten seconds; [0]:
+                                            the present period */
+    uint64_t turns, turns_long;          /* all iterations; those longer than 5 ms */
 };
 
 /* Call before the loop runs for the first time. */

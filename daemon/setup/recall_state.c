@@ -7,13 +7,13 @@
 #include "daemon/store/checkpoint.h"
 #include "daemon/store/durable.h"
 
-/* The file that says which recall this node has obeyed: "NUMBER there" or "NUMBER waits". */
+/* File with the newest recall that this node has obeyed: "NUMBER there" or "NUMBER waits". */
 static const char FILE_NAME[] = "recalled";
 enum { TEXT_BYTES = 40 };
 
 struct obeyed {
     unsigned long long version; /* 0: none yet */
-    bool waits;                 /* no generation held the state then */
+    bool waits;                 /* no checkpoint on disk held the recalled state */
 };
 
 struct disk {
@@ -65,7 +65,7 @@ static bool is_readable(const struct tw_checkpoint_about *about) {
     return about->exists && about->refused[0] == '\0' && about->has_position;
 }
 
-/* The newest of the files that a start chooses from; TW_CHECKPOINT_FILES: none. */
+/* Returns the newest checkpoint that a start may load, or TW_CHECKPOINT_FILES if there is none. */
 static uint32_t find_newest(const struct disk *disk) {
     uint32_t newest = TW_CHECKPOINT_FILES;
     for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
@@ -77,8 +77,8 @@ static uint32_t find_newest(const struct disk *disk) {
     return newest;
 }
 
-/* The intact file that holds the state of the recall; TW_CHECKPOINT_FILES: none. Reads every byte
- * of each candidate. */
+/* Returns the intact checkpoint that holds the recalled state, or TW_CHECKPOINT_FILES if there is
+ * none. Reads every byte of each candidate. */
 static uint32_t find_state(const struct disk *disk, const struct tw_recall *recall) {
     uint32_t best = TW_CHECKPOINT_FILES;
     for (uint32_t i = 0; i < TW_CHECKPOINT_FILES; i++) {
@@ -98,7 +98,8 @@ static bool is_refused(const struct tw_setup *setup, const struct tw_id *lineage
     return false;
 }
 
-/* This node has saved a state since, in a lineage from after the recall. */
+/* Returns whether this node has saved a state since the recall, in a lineage that is not refused.
+ */
 static bool has_followed(const struct tw_setup *setup, const struct disk *disk) {
     const uint32_t newest = find_newest(disk);
     return newest < TW_CHECKPOINT_FILES && is_readable(&disk->about[newest]) &&

@@ -20,7 +20,7 @@
 #include "daemon/store/file.h"
 #include "proto/dataset_run.h"
 
-/* Reads a whole small file into text[capacity]. TW_IO, or TW_LIMIT when it is larger. */
+/* Reads a small file into text[capacity]. Returns TW_IO, or TW_LIMIT if it does not fit. */
 static enum tw_status read_file(const char *path, char *text, size_t capacity, size_t *size,
                                 struct tw_error *err) {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -46,7 +46,7 @@ static bool join_path(char *path, const char *dir, const char *name) {
     return size > 0 && size < TW_PATH_BYTES;
 }
 
-/* Makes `path` and its parents. */
+/* Creates `path` and its parents. */
 static enum tw_status make_dirs(const char *path, mode_t mode, struct tw_error *err) {
     char partial[TW_PATH_BYTES];
     (void)snprintf(partial, sizeof(partial), "%s", path);
@@ -92,8 +92,7 @@ static enum tw_exit open_manifest(struct tw_setup *setup, struct tw_error *err) 
     return TW_EXIT_OK;
 }
 
-/* Handles a configuration without node.data: the data will be fetched, which is possible only for a
- * dataset. */
+/* Plans to fetch the data if node.data is not set. Only a dataset can be fetched. */
 static enum tw_exit plan_fetch(struct tw_setup *setup, struct tw_error *err) {
     const char *const where =
         setup->config.path[0] != '\0' ? setup->config.path : "the configuration";
@@ -117,7 +116,8 @@ static enum tw_exit plan_fetch(struct tw_setup *setup, struct tw_error *err) {
     return TW_EXIT_OK;
 }
 
-/* The user's folder must be the run's dataset and hold at least one whole training shard. */
+/* Checks that the user's folder is the run's dataset and holds at least one whole training shard.
+ */
 static enum tw_exit check_dataset(const char *path, const struct tw_run *run,
                                   struct tw_error *err) {
     struct tw_data_folder folder;
@@ -168,7 +168,7 @@ static enum tw_exit check_data(struct tw_setup *setup, struct tw_error *err) {
         return check_dataset(path, &setup->run, err);
     }
     const bool is_file = S_ISREG(info.st_mode) && info.st_size > 0;
-    if (!is_file && !S_ISDIR(info.st_mode)) { /* the worker checks the content of a folder */
+    if (!is_file && !S_ISDIR(info.st_mode)) { /* the worker checks a folder's contents */
         (void)tw_fail(err, TW_DATA, "training text %s is %s (node.data names it)", path,
                       S_ISREG(info.st_mode) ? "empty" : "neither a file nor a folder");
         return TW_EXIT_DATA;
@@ -237,8 +237,8 @@ static enum tw_status replace_file(const char *folder, const char *name, const c
     return status;
 }
 
-/* Copies the manifest to the folder of the checkpoints, which do not describe their model. The
- * folder's name contains the run id, so an existing manifest there is the right one. */
+/* Copies the manifest into the folder of the checkpoints, which do not describe their model. The
+ * folder's name contains the run id, so a manifest that is there already is the right one. */
 static enum tw_exit keep_manifest(const struct tw_setup *setup, struct tw_error *err) {
     static const char NAME[] = "run.manifest";
     char path[TW_PATH_BYTES], text[TW_MANIFEST_BYTES_MAX];
@@ -255,8 +255,8 @@ static enum tw_exit keep_manifest(const struct tw_setup *setup, struct tw_error 
     return TW_EXIT_STATE_DIR;
 }
 
-/* Counts the starts of this node. The count is durable before a peer sees it. If the count is lost,
- * it continues at the wall clock in seconds, which is higher than any count. */
+/* Counts the starts of this node. The new count is durable before any peer sees it. A lost count
+ * restarts at the Unix time in seconds, which is higher than any count of starts. */
 static enum tw_exit count_boot(struct tw_setup *setup, struct tw_error *err) {
     const char *state_dir = setup->config.node.state_dir;
     char path[TW_PATH_BYTES], text[32];
@@ -339,7 +339,7 @@ static enum tw_exit open_identity(struct tw_setup *setup, struct tw_error *err) 
     return TW_EXIT_OK;
 }
 
-/* Gives the worker's user access to files that were written before node.worker_user was set. */
+/* Makes files readable for the worker's user that were written before node.worker_user was set. */
 static bool share_files(const char *folder) {
     DIR *const dir = opendir(folder);
     bool is_shared = dir != NULL;
@@ -355,7 +355,7 @@ static bool share_files(const char *folder) {
     return is_shared;
 }
 
-/* Lets the worker, whose group is the daemon's, pass to the fetched dataset and read it. */
+/* Lets the worker, which is in the daemon's group, reach the fetched dataset and read it. */
 static bool share_data(const struct tw_setup *setup) {
     if (mkdir(setup->data_path, 0700) != 0 && errno != EEXIST) return false;
     return chmod(setup->config.node.state_dir, 0710) == 0 &&
@@ -379,7 +379,7 @@ static enum tw_exit find_worker_user(struct tw_setup *setup, struct tw_error *er
     return TW_EXIT_STATE_DIR;
 }
 
-/* Our worker knows no run of any model, so it is not started for one. */
+/* thinwire-worker cannot train a run of any model, so it is not started for one. */
 static enum tw_exit find_worker(struct tw_setup *setup, struct tw_error *err) {
     const bool has_command = setup->config.node.worker_command[0] != '\0';
     const bool is_named = has_command || setup->config.node.worker_path[0] != '\0';

@@ -1,5 +1,5 @@
-/* trainer.c - a whole trainer in C as the worker of a Thinwire node. Its model is a table of
- * bigrams: row x of the tensor "bigram" has the logits of the byte that follows byte x.
+/* trainer.c - a complete trainer in C as the worker of a Thinwire node. Its model is a table of
+ * bigrams: row x of the tensor "bigram" holds the logits of the byte that follows byte x.
  *
  *     thinwire run new bigrams --tensors bigram:256x256 --data text.txt --batch 8 --context 128 \
  *              --tokens 4m --set train.lr=0.5
@@ -17,7 +17,7 @@ struct model {
     float bigram[BYTES * BYTES];
     struct thinwire_worker *worker;
     const struct thinwire_run *run;
-    uint32_t *tokens; /* (batch, context + 1) */
+    uint32_t *tokens; /* batch * (context + 1) tokens */
 };
 
 static int read_model(void *self, enum thinwire_array array, uint32_t tensor, uint64_t begin,
@@ -36,8 +36,8 @@ static int write_model(void *self, enum thinwire_array array, uint32_t tensor, u
     return 0;
 }
 
-/* Loss of `count` successions of bytes, in nats each; with lr > 0 also a step of plain SGD on each.
- */
+/* Returns the mean loss of `count` bigrams, in nats. With lr > 0, also does a step of plain SGD for
+ * each of them. */
 static double pass(struct model *model, const uint32_t *tokens, uint64_t count, float lr) {
     double loss = 0;
     for (uint64_t i = 0; i < count; i++) {
