@@ -7,7 +7,7 @@
 
 enum { PATH_BYTES = 1024 + 32 };
 
-/* False: the path is too long. */
+/* Returns false if the path is too long. */
 static bool make_path(char path[PATH_BYTES], const char *folder, const char *name,
                       const char *suffix) {
     const int length = snprintf(path, PATH_BYTES, "%s/%s%s", folder, name, suffix);
@@ -24,7 +24,7 @@ size_t tw_cache_file_load(const char *folder, const char *name, char *text, size
     return size > 0 ? (size_t)size : 0;
 }
 
-/* Runs on the loop: at most a few hundred short lines, once a minute. */
+/* Runs on the loop: the text is at most a few hundred short lines, once a minute. */
 void tw_cache_file_save(const char *folder, const char *name, const char *text, size_t size) {
     char path[PATH_BYTES], temporary[PATH_BYTES];
     if (!make_path(path, folder, name, "") || !make_path(temporary, folder, name, ".tmp")) return;

@@ -1,4 +1,5 @@
-/* checkpoint.c - the folder of two generations: which one is newest, which one may be replaced. */
+/* checkpoint.c - the folder of checkpoints: which generation is the newest, which may be replaced.
+ */
 #include "daemon/store/checkpoint_internal.h"
 
 #include <errno.h>
@@ -83,8 +84,8 @@ enum tw_status tw_checkpoint_create(struct tw_checkpoint **checkpoint,
     new->header = malloc(new->header_capacity);
     new->hashes = malloc(new->hashes_capacity);
     new->block = malloc(BLOCK_BYTES);
-    /* Room for the names and shapes of a somewhat larger model. A model beyond that is only
-     * reported as larger. */
+    /* Room to parse the header of a somewhat larger model. A model beyond that is only reported as
+     * larger. */
     const uint32_t tensors_count = layout->tensors_count * TW_CHECKPOINT_KINDS;
     const uint32_t cuts = layout->fragments_count * TW_CHECKPOINT_KINDS;
     new->pieces = calloc(tensors_count + cuts, sizeof(*new->pieces));
@@ -118,7 +119,7 @@ uint32_t tw_checkpoint_newest_file(const struct tw_checkpoint *checkpoint) {
     return checkpoint->newest_slot;
 }
 
-/* ---- load: of the two files ckpt.a and ckpt.b, the newest intact one ------------------------ */
+/* ---- load the newest intact one of the files ckpt.a and ckpt.b ------------------------------ */
 
 enum { ATTEMPTS = 2 };
 
@@ -129,7 +130,7 @@ static void note_refusal(struct tw_checkpoint_found *found, uint32_t index,
 }
 
 /* Reads the header of a file and notes its faults. An unreadable file is tried twice, so that a
- * transient error does not select the older generation. */
+ * transient error does not make the load fall back to the older generation. */
 static void header_look(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *slot,
                         struct tw_checkpoint_found *found) {
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
@@ -149,7 +150,7 @@ static void read_slot(struct tw_checkpoint *checkpoint, uint32_t index, struct s
                       struct tw_checkpoint_found *found) {
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         header_look(checkpoint, index, slot,
-                    found); /* read again, because both files share one header buffer */
+                    found); /* reads the header again, because both files share one header buffer */
         if (!slot->exists || slot->status != TW_OK) return;
         slot->status = tw_checkpoint_slot_load(checkpoint, slot, arrays, state, &slot->err);
         (void)checkpoint->ops->close(checkpoint->ops->ctx, slot->file);
@@ -174,8 +175,8 @@ static bool try_slot(struct tw_checkpoint *checkpoint, uint32_t index, struct sl
     return true;
 }
 
-/* After a rollback the files that take no turns hold the largest numbers, which are not used
- * again. */
+/* Notes the generations in the pinned and the undone file: after a rollback they may be the
+ * highest, and numbers are never reused. */
 static void see_others(struct tw_checkpoint *checkpoint) {
     struct slot slot;
     for (uint32_t i = TW_CHECKPOINT_SLOTS; i < TW_CHECKPOINT_FILES; i++) {
@@ -221,8 +222,8 @@ enum tw_status tw_checkpoint_load(struct tw_checkpoint *checkpoint,
     const uint32_t first = is_b_newer ? 1 : 0;
     for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
         if (!slots[i].exists || slots[i].generation > 0) continue;
-        /* The file's generation number is unknown, at most one above the other file's. That number
-         * must never be used again. */
+        /* The generation of an unreadable file is unknown, but at most one above the other file's.
+         * That number must never be reused. */
         checkpoint->generation_seen++;
     }
     if (try_slot(checkpoint, first, &slots[first], arrays, state, found)) return TW_OK;

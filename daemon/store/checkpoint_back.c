@@ -1,4 +1,4 @@
-/* checkpoint_back.c - the files of the folder as a list, and the way back to one of them. */
+/* checkpoint_back.c - lists the checkpoint files, and rolls back to one of them. */
 #include "daemon/store/checkpoint_internal.h"
 
 #include <stdio.h>
@@ -13,7 +13,8 @@ const char *tw_checkpoint_file_name(uint32_t file) {
 
 void tw_checkpoint_look(struct tw_checkpoint *checkpoint, uint32_t file,
                         struct tw_checkpoint_about *about) {
-    static struct tw_checkpoint_state state; /* large; one caller at a time */
+    static struct tw_checkpoint_state state; /* static because it is large; only one caller at a
+                                                time */
     struct slot slot;
     memset(about, 0, sizeof(*about));
     tw_checkpoint_slot_open(checkpoint, file, &slot);
@@ -51,8 +52,9 @@ enum tw_status tw_checkpoint_verify(struct tw_checkpoint *checkpoint, uint32_t f
     return status;
 }
 
-/* Index of the file that a load would choose: the newest intact one. TW_CHECKPOINT_SLOTS: none.
- * TW_IO: a file cannot be read now, and may be that one. */
+/* Finds the file that a load would choose: the newest intact one. *newest is its index, or
+ * TW_CHECKPOINT_SLOTS if there is none. Returns TW_IO if a file cannot be read now: it may be that
+ * one. */
 static enum tw_status find_newest(struct tw_checkpoint *checkpoint, uint32_t *newest,
                                   uint64_t *generation, struct tw_error *err) {
     *newest = TW_CHECKPOINT_SLOTS;
@@ -77,7 +79,7 @@ static enum tw_status move_fail(struct tw_error *err, const char *from, const ch
     return tw_fail(err, TW_IO, "cannot rename %s to %s: %s", from, to, strerror(-result));
 }
 
-/* Moves a file to another name; the move is durable when this returns TW_OK. */
+/* Renames a file. TW_OK means that the new name is durable. */
 static enum tw_status move(const struct tw_checkpoint *checkpoint, const char *from, const char *to,
                            struct tw_error *err) {
     const struct tw_file_ops *ops = checkpoint->ops;
@@ -86,19 +88,19 @@ static enum tw_status move(const struct tw_checkpoint *checkpoint, const char *f
     return result >= 0 ? TW_OK : move_fail(err, from, to, result);
 }
 
-/* Makes a hard link `to` to the file `from`, durably. Renames the file where the file system has no
- * hard links (FAT). */
+/* Durably makes `to` a hard link to the file `from`. On file systems without hard links (FAT),
+ * renames the file. */
 static enum tw_status name_too(const struct tw_checkpoint *checkpoint, const char *from,
                                const char *to, struct tw_error *err) {
     static const char TEMPORARY[] = "ckpt.back.tmp";
     const struct tw_file_ops *ops = checkpoint->ops;
     const int file = ops->open(ops->ctx, checkpoint->dir, from);
     if (file < 0) return move_fail(err, from, to, file);
-    (void)ops->unlink(ops->ctx, checkpoint->dir, TEMPORARY); /* left by an earlier crash */
+    (void)ops->unlink(ops->ctx, checkpoint->dir, TEMPORARY); /* left over from an earlier crash */
     const bool is_named = ops->link(ops->ctx, file, checkpoint->dir, TEMPORARY) >= 0;
     (void)ops->close(ops->ctx, file);
     TW_TRY(move(checkpoint, is_named ? TEMPORARY : from, to, err));
-    /* If both names belong to one file already, rename does nothing and leaves both. */
+    /* If both names are links to the same file already, rename does nothing and leaves both. */
     (void)ops->unlink(ops->ctx, checkpoint->dir, TEMPORARY);
     return TW_OK;
 }
@@ -113,7 +115,7 @@ enum tw_status tw_checkpoint_go_back(struct tw_checkpoint *checkpoint, uint32_t 
     tw_checkpoint_look(checkpoint, file, &about);
     TW_TRY(find_newest(checkpoint, &newest, &generation, err));
     if (newest < TW_CHECKPOINT_SLOTS && about.generation == generation) return TW_OK;
-    /* First the chosen generation replaces the older file, which a load does not prefer. Once that
+    /* First the chosen generation replaces the older file, which a load would not choose. Once that
      * is durable, the newest generation is moved away. */
     const uint32_t older = newest == 0 ? 1 : 0;
     const char *const *names = tw_checkpoint_slot_names;

@@ -13,13 +13,14 @@
 #include "sync/core/position.h"
 
 enum {
-    BLOCK_BYTES = 1 << 20, /* block of data, each with its own SHA-256 */
+    BLOCK_BYTES = 1 << 20, /* size of a block of data, which has its own SHA-256 */
     DIGEST_DIGITS = 64,
     NUMBER_BYTES = 21,                            /* size of a u64 in decimal, with NUL */
-    LIST_BYTES = TW_FRAGMENTS_MAX * NUMBER_BYTES, /* size of such a list, with commas */
+    LIST_BYTES = TW_FRAGMENTS_MAX * NUMBER_BYTES, /* size of TW_FRAGMENTS_MAX such numbers, with
+                                                     commas */
 };
 
-/* Metadata as text, by name. */
+/* The metadata as texts. */
 struct meta {
     char generation[NUMBER_BYTES], step[NUMBER_BYTES], tokens[NUMBER_BYTES], updates[NUMBER_BYTES],
         cursor[NUMBER_BYTES], fragments[NUMBER_BYTES];
@@ -28,10 +29,10 @@ struct meta {
     char position[2 * TW_POSITION_BYTES_MAX + 1]; /* hex */
 };
 
-/* The elements of a tensor that lie in one fragment: their place in the file, and their address in
- * memory (NULL: only checked). */
+/* A tensor's elements in one fragment: their place in the file, and their address in memory (NULL:
+ * they are only checked). */
 struct piece {
-    uint64_t begin, end; /* bytes from the start of the data */
+    uint64_t begin, end; /* byte offsets from the start of the data */
     uint8_t *memory;
     bool file_is_bf16, memory_is_bf16;
 };
@@ -41,20 +42,20 @@ struct tw_checkpoint {
     const struct tw_layout *layout;
     struct tw_id run;
     int dir;
-    bool is_loaded_from;   /* load has read ckpt.a and ckpt.b */
-    bool is_replaced_kept; /* the next save keeps the generation that it replaces, as the pinned one
-                            */
-    bool is_foreign;       /* the files belong to another run, so this node never writes them */
-    uint32_t newest_slot;  /* index of the file with `generation`, if that is not 0 */
+    bool is_loaded_from;   /* the load has read ckpt.a and ckpt.b */
+    bool is_replaced_kept; /* the next save keeps the generation that it would replace, as the
+                              pinned one */
+    bool is_foreign;       /* the files belong to another run or shape: never write to the folder */
+    uint32_t newest_slot;  /* index of the file that holds `generation`, unless that is 0 */
     uint64_t generation;   /* newest generation known to be intact */
-    uint64_t generation_seen; /* largest generation in any intact header */
-    struct tw_safetensors st; /* file being read or written */
+    uint64_t generation_seen; /* highest generation in any intact header */
+    struct tw_safetensors st; /* header of the file being read or written */
     uint8_t *header;          /* (header_capacity) */
     size_t header_capacity;
-    char *hashes; /* SHA-256 of each block in hex, concatenated */
+    char *hashes; /* SHA-256 digests of all blocks in hex, concatenated */
     size_t hashes_capacity;
     uint8_t *block;       /* (BLOCK_BYTES) */
-    struct piece *pieces; /* (kinds * (tensors + fragments of the layout)) */
+    struct piece *pieces; /* kinds * (tensors + fragments of the layout) entries */
     struct meta meta;
 };
 
@@ -64,30 +65,31 @@ extern const char *const tw_checkpoint_slot_names[TW_CHECKPOINT_FILES];
 void tw_checkpoint_tensor_name(enum tw_checkpoint_kind kind, const struct tw_tensor *tensor,
                                char *name);
 
-/* The elements of a tensor that lie in one fragment. */
+/* A tensor's elements in one fragment. */
 struct tw_checkpoint_range {
-    uint64_t first, count; /* elements of the tensor */
+    uint64_t first, count; /* indices within the tensor */
     uint32_t fragment;
     uint8_t *memory; /* address of the first element; NULL: its kind is left out */
 };
 
-/* Moves *range, all zeros at first, to the next range of the tensor; false after the last one. */
+/* Advances *range, all zeros at first, to the tensor's next range. Returns false after the last
+ * one. */
 bool tw_checkpoint_range_next(const struct tw_checkpoint_arrays *arrays,
                               enum tw_checkpoint_kind kind, const struct tw_layout *layout,
                               const struct tw_tensor *tensor, struct tw_checkpoint_range *range);
 
 /* ---- checkpoint_meta.c ---------------------------------------------------------------------- */
 
-/* Writes all texts of `meta`, with zeros for the digest. */
+/* Writes all texts of `meta`. The header's digest is set to zeros. */
 void tw_checkpoint_meta_encode(struct meta *meta, uint64_t generation, const struct tw_id *run,
                                const struct tw_checkpoint_state *state, uint32_t fragments_count);
 
-/* Lists the texts and `hashes` as metadata of st. Borrows them. */
+/* Makes the texts and `hashes` the metadata of st, which borrows them. */
 void tw_checkpoint_meta_list(struct tw_safetensors *st, const struct meta *meta, const char *hashes,
                              size_t hashes_size);
 
-/* Recomputes the digest of the header that st was parsed from and compares. Leaves zeros in its
- * place. */
+/* Recomputes the digest of the header from which st was parsed, and compares it. Overwrites it with
+ * zeros in `header`. */
 enum tw_status tw_checkpoint_meta_verify(const struct tw_safetensors *st, uint8_t *header,
                                          size_t header_size, struct tw_error *err);
 
@@ -103,8 +105,8 @@ struct stream {
     struct tw_durable *durable;
     uint8_t *block; /* (BLOCK_BYTES) */
     size_t filled;
-    uint64_t offset; /* offset of the block in the file */
-    char *hashes;    /* place of the next digest; NULL: none */
+    uint64_t offset; /* offset of the present block in the file */
+    char *hashes;    /* where the next digest is written; NULL: no digests */
     struct tw_error *err;
 };
 
@@ -117,21 +119,24 @@ void tw_checkpoint_describe(struct tw_safetensors *st, const struct tw_layout *l
 
 /* ---- checkpoint_load.c ---------------------------------------------------------------------- */
 
-/* One checkpoint file, such as ckpt.a, whose header was checked: digest, run, shapes. */
+/* One checkpoint file, such as ckpt.a, and the result of checking its header: digest, run, shapes.
+ */
 struct slot {
     const char *name;
     bool exists;
     enum tw_status status;
-    int file; /* file handle, open when status is TW_OK */
+    int file; /* file handle, open if status is TW_OK */
     uint64_t generation, data_begin, data_bytes;
     bool has_kind[TW_CHECKPOINT_KINDS];
     struct tw_error err;
 };
 
-/* Reads a file's header into checkpoint->st. If status is TW_OK, the caller closes slot->file. */
+/* Reads a file's header into checkpoint->st. If slot->status is TW_OK, the caller must close
+ * slot->file. */
 void tw_checkpoint_slot_open(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *slot);
 
-/* Checks every block of the file just opened and copies the tensors that `arrays` has. */
+/* Checks every block of the open file, and copies the kinds of tensors that have an address in
+ * `arrays`. */
 enum tw_status tw_checkpoint_slot_load(struct tw_checkpoint *checkpoint, const struct slot *slot,
                                        const struct tw_checkpoint_arrays *arrays,
                                        struct tw_checkpoint_state *state, struct tw_error *err);

@@ -48,7 +48,7 @@ static enum tw_status check_tensor(const struct tw_safetensors_tensor *there,
     return tw_fail(err, TW_CORRUPT, "tensor %s is not aligned to its elements", there->name);
 }
 
-/* Each kind must be complete or absent, in this run's shapes. Nothing else may be in the file. */
+/* Each kind must be complete or absent, in this run's shapes. The file must hold nothing else. */
 static enum tw_status check_shapes(const struct tw_checkpoint *checkpoint, bool *has_kind,
                                    struct tw_error *err) {
     const struct tw_layout *layout = checkpoint->layout;
@@ -118,7 +118,7 @@ static enum tw_status read_header(struct tw_checkpoint *checkpoint, struct slot 
     return check_shapes(checkpoint, slot->has_kind, err);
 }
 
-/* Puts the file name in front of the sentence. */
+/* Puts the file name in front of the error sentence. */
 static void prefix_name(struct slot *slot) {
     const struct tw_error said = slot->err;
     (void)tw_fail(&slot->err, slot->status, "%s: %.220s", slot->name, said.message);
@@ -140,7 +140,9 @@ void tw_checkpoint_slot_open(struct tw_checkpoint *checkpoint, uint32_t index, s
         return;
     }
     slot->status = read_header(checkpoint, slot, &slot->err);
-    if (slot->status == TW_LIMIT) slot->status = TW_CONFIG; /* TW_LIMIT means a much larger model */
+    if (slot->status == TW_LIMIT)
+        slot->status = TW_CONFIG; /* TW_LIMIT: the file is of a much
+                                     larger model */
     if (slot->status == TW_OK) return;
     (void)ops->close(ops->ctx, slot->file);
     prefix_name(slot);
@@ -153,7 +155,7 @@ static int compare_pieces(const void *a, const void *b) {
     return (left->begin > right->begin) - (left->begin < right->begin);
 }
 
-/* Lists the ranges of every tensor of the file with their addresses in memory, in file order. */
+/* Lists the ranges of all tensors in the file, with their addresses in memory, in file order. */
 static uint32_t list_pieces(struct tw_checkpoint *checkpoint,
                             const struct tw_checkpoint_arrays *arrays) {
     const struct tw_layout *layout = checkpoint->layout;
@@ -192,7 +194,7 @@ static void widen_bf16(uint8_t *to, const uint8_t *from, uint64_t count) {
     }
 }
 
-/* To nearest, ties to even; NaN stays NaN. */
+/* Rounds to nearest, ties to even. NaN stays NaN. */
 static void narrow_to_bf16(uint8_t *to, const uint8_t *from, uint64_t count) {
     for (uint64_t i = 0; i < count; i++) {
         uint32_t bits = (uint32_t)from[4 * i] | (uint32_t)from[4 * i + 1] << 8 |
@@ -207,7 +209,7 @@ static void narrow_to_bf16(uint8_t *to, const uint8_t *from, uint64_t count) {
     }
 }
 
-/* Copies the part of a verified block [at, at + size) that belongs to the piece. */
+/* Copies the bytes of a piece that lie in the verified block [at, at + size). */
 static void copy_part(const struct piece *piece, const uint8_t *block, uint64_t at, uint64_t size) {
     const uint64_t begin = piece->begin > at ? piece->begin : at;
     const uint64_t end = piece->end < at + size ? piece->end : at + size;

@@ -1,4 +1,4 @@
-/* checkpoint_meta.c - all of a generation that is not a tensor, as texts in __metadata__.
+/* checkpoint_meta.c - all values of a generation besides its tensors, as texts in __metadata__.
  *
  * Numbers are decimal, lists are joined by commas, bytes are lower-case hex. Each value has exactly
  * one spelling. */
@@ -212,7 +212,7 @@ enum tw_status tw_checkpoint_meta_state(const struct tw_safetensors *st, uint32_
     state->is_wild = judged[1] != 0;
     TW_TRY(find_list(st, "fragments", &fragments_saved, 1, err));
     if (fragments_saved != fragments_count)
-        return TW_OK; /* other number of fragments: no position in a lineage */
+        return TW_OK; /* with another number of fragments, the position is not usable */
     TW_TRY(find_list(st, "live_rounds", state->live_rounds, fragments_count, err));
     return read_position(st, fragments_count, state, err);
 }

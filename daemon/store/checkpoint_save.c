@@ -1,8 +1,8 @@
 /* checkpoint_save.c - writes one generation from memory to a durable file.
  *
- * Data are streamed through one block, which is hashed and then written. The digests thus match the
- * file even if the memory changes meanwhile. The header is written last, when the digests are
- * known, into the space left for it. The file has no name until then. */
+ * The data pass through a buffer of one block, which is hashed and then written. The digests thus
+ * match the file even if the memory changes meanwhile. The header is written last, when the digests
+ * are known, into the space left for it. The file has no name until then. */
 #include "daemon/store/checkpoint_internal.h"
 
 #include <string.h>
@@ -54,7 +54,7 @@ void tw_checkpoint_describe(struct tw_safetensors *st, const struct tw_layout *l
     }
 }
 
-/* Float32 kinds first, so that everything is aligned to its elements. Returns their number. */
+/* Lists the float32 kinds first, so that all tensors are aligned. Returns the number of kinds. */
 static uint32_t kinds_in_order(const struct tw_checkpoint_arrays *arrays,
                                enum tw_checkpoint_kind order[TW_CHECKPOINT_KINDS]) {
     uint32_t count = 0;
@@ -79,7 +79,7 @@ static enum tw_status stream_kind(struct stream *stream, const struct tw_layout 
     return TW_OK;
 }
 
-/* Writes the data, then the header into the `header_size` bytes left in front of them. */
+/* Writes the data, then the header into the `header_size` bytes left in front of the data. */
 static enum tw_status write_file(struct tw_checkpoint *checkpoint,
                                  const struct tw_checkpoint_arrays *arrays,
                                  struct tw_durable *durable, size_t header_size,
@@ -108,7 +108,7 @@ static enum tw_status write_file(struct tw_checkpoint *checkpoint,
     return tw_durable_write(durable, header, size, 0, err);
 }
 
-/* Fills checkpoint->st with names, shapes and offsets, and zeros for the digests. */
+/* Fills checkpoint->st with names, shapes and offsets. The digests are still zeros. */
 static uint64_t describe_all(struct tw_checkpoint *checkpoint,
                              const struct tw_checkpoint_state *state, uint64_t generation,
                              const struct tw_checkpoint_arrays *arrays) {
@@ -136,9 +136,9 @@ void tw_checkpoint_keep_replaced(struct tw_checkpoint *checkpoint, bool is_kept)
     checkpoint->is_replaced_kept = is_kept;
 }
 
-/* Renames the older checkpoint file to the pinned one before it would be replaced. The save that
- * follows makes the rename durable as well. The other file has a newer generation, so a crash
- * between the two loses nothing. */
+/* Renames the older checkpoint file to the pinned one before the save replaces it. The save's sync
+ * makes the rename durable as well. The other file has a newer generation, so a crash in between
+ * loses nothing. */
 static void keep_replaced(const struct tw_checkpoint *checkpoint, uint32_t slot) {
     const struct tw_file_ops *ops = checkpoint->ops;
     if (!checkpoint->is_replaced_kept || checkpoint->generation == 0) return;

@@ -1,4 +1,4 @@
-/* durable.c - writes a file that survives a power cut, step by step. */
+/* durable.c - writes a file that survives a power cut. */
 #include "daemon/store/durable.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 
-/* Write-back is started this often, so that a sync is short. */
+/* Bytes after which write-back is started, so that the later sync is short. */
 enum { WRITE_BACK_BYTES = 8 << 20 };
 
 static enum tw_status io_fail(struct tw_error *err, const char *what, const char *name,
@@ -31,8 +31,7 @@ enum tw_status tw_durable_begin(struct tw_durable *durable, const struct tw_file
 
     durable->file = ops->create_nameless(ops->ctx, dir);
     if (durable->file < 0) {
-        (void)ops->unlink(ops->ctx, dir,
-                          durable->temporary); /* removes a file that an earlier crash left */
+        (void)ops->unlink(ops->ctx, dir, durable->temporary); /* left over from an earlier crash */
         durable->file = ops->create(ops->ctx, dir, durable->temporary);
         durable->is_named = true;
     }
@@ -70,19 +69,19 @@ enum tw_status tw_durable_write(struct tw_durable *durable, const void *bytes, s
         durable->dirty_bytes = durable->unsynced_bytes = 0;
     } else if (durable->dirty_bytes >= WRITE_BACK_BYTES) {
         (void)ops->sync_start(ops->ctx,
-                              durable->file); /* the result does not matter: only a sync counts */
+                              durable->file); /* a failure does not matter: only a sync counts */
         durable->dirty_bytes = 0;
     }
     return TW_OK;
 }
 
-/* The contents are durable: the new file takes its name. */
+/* Gives the new file its final name, once its contents are durable. */
 static enum tw_status publish_file(struct tw_durable *durable, struct tw_error *err) {
     const struct tw_file_ops *ops = durable->ops;
     int result;
     if (!durable->is_named) {
         (void)ops->unlink(ops->ctx, durable->dir,
-                          durable->temporary); /* left by an earlier crash */
+                          durable->temporary); /* left over from an earlier crash */
         result = ops->link(ops->ctx, durable->file, durable->dir, durable->temporary);
         if (result < 0) return io_fail(err, "name", durable->temporary, result);
         durable->is_named = true;
@@ -104,7 +103,7 @@ enum tw_status tw_durable_commit(struct tw_durable *durable, struct tw_error *er
         tw_durable_abort(durable);
         return status;
     }
-    /* Contents and name are on disk, so the result of close does not matter. */
+    /* Contents and name are on disk, so a failing close does not matter. */
     (void)ops->close(ops->ctx, durable->file);
     durable->file = -1;
     return TW_OK;

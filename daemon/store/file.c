@@ -24,7 +24,7 @@ static int sys_sync(void *ctx, int file) {
     return result(fsync(file));
 }
 
-/* linkat on a descriptor would need a capability; this form through /proc needs none. */
+/* linkat needs a capability to link a descriptor itself, but not to link its path in /proc. */
 static void proc_path(int file, char path[PROC_PATH_BYTES]) {
     (void)snprintf(path, PROC_PATH_BYTES, "/proc/self/fd/%d", file);
 }
@@ -34,7 +34,7 @@ static int sys_create_nameless(void *ctx, int dir) {
     (void)ctx;
     const int file = openat(dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     if (file < 0) return -errno;
-    /* Without /proc the file could never be named: fail before any work. */
+    /* Without /proc the file could never get a name: fail early. */
     proc_path(file, path);
     if (faccessat(AT_FDCWD, path, F_OK, 0) == 0) return file;
     (void)close(file);
@@ -46,7 +46,8 @@ static int sys_create(void *ctx, int dir, const char *name) {
     return result(openat(dir, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
 }
 
-/* O_NONBLOCK: a FIFO in place of the file must not block us; regular files ignore it. */
+/* O_NONBLOCK: a FIFO in place of the file must not block the daemon. Regular files ignore the flag.
+ */
 static int sys_open(void *ctx, int dir, const char *name) {
     (void)ctx;
     return result(openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -57,7 +58,7 @@ static int sys_open_write(void *ctx, int dir, const char *name) {
     return result(openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 }
 
-/* Not posix_fallocate: on file systems that cannot reserve, it would write every block. */
+/* Not posix_fallocate: on file systems that cannot reserve space, it would write every block. */
 static int sys_allocate(void *ctx, int file, uint64_t size) {
     (void)ctx;
     if (size > INT64_MAX) return -EFBIG;
@@ -118,7 +119,7 @@ static int sys_close(void *ctx, int handle) {
     return result(close(handle));
 }
 
-/* Sets the mode again, because the umask (0077 in a service) has limited it. */
+/* Sets the mode explicitly, because the umask (0077 in a service) has restricted it. */
 static int share(int file) {
     if (file < 0 || fchmod(file, SHARED_MODE) == 0) return file;
     const int reason = errno;

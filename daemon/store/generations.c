@@ -2,12 +2,13 @@
 
 #include <math.h>
 
-/* The signs of a rising loss of daemon/api/health.h; losses are in millionths. */
+/* Signs of a rising loss, as in daemon/api/health.h. Losses are in millionths of a nat. */
 enum { RISEN_PERCENT = 125, RISEN_E6 = 100 * 1000 };
 
 #define LOSS_E6_MAX (UINT64_C(1) << 40)
 
-/* Converts a loss to millionths, rounded up: 0 means that there is no loss. */
+/* Converts a loss to millionths of a nat, rounded up. Never returns 0, which means "no loss yet".
+ */
 static uint64_t millionths(float loss) {
     const double value = ceil((double)loss * 1e6);
     if (value < 1) return 1;
@@ -33,8 +34,8 @@ void tw_generations_judge(struct tw_generations *generations, float loss, bool i
     if (!is_risen && (least == 0 || now < least)) generations->least_e6 = now;
     generations->is_bad = is_risen || is_hurt;
     if (!generations->is_bad) {
-        /* The state that was evaluated is younger than the evaluation before, so states up to that
-         * one are good. */
+        /* The evaluated state is younger than the previous evaluation, so all states up to that
+         * evaluation are good. */
         generations->good_us = generations->judged_us;
         generations->has_good = true;
         generations->is_wild = false;

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 enum {
-    TAIL_BYTES = 64 << 10, /* more than a line that could be cut */
+    TAIL_BYTES = 64 << 10, /* longer than any line that a crash can truncate */
 };
 
 void tw_line_log_name(uint64_t number, char name[TW_LINE_LOG_NAME_BYTES]) {
@@ -21,7 +21,7 @@ static void close_file(struct tw_line_log *log) {
     log->file = -1;
 }
 
-/* 0, or a negative errno. *done: bytes written. */
+/* Writes all bytes, of which *done were written. Returns 0, or a negative errno. */
 static int64_t write_all(const struct tw_line_log *log, const char *bytes, size_t size,
                          uint64_t offset, size_t *done) {
     for (*done = 0; *done < size;) {
@@ -34,8 +34,8 @@ static int64_t write_all(const struct tw_line_log *log, const char *bytes, size_
     return 0;
 }
 
-/* Turns bytes of a line that was cut short into an empty line. They exist, so a full disk takes
- * it. */
+/* Turns the bytes of a truncated line into an empty line. Their disk space exists, so this works
+ * even on a full disk. */
 static int64_t blank(const struct tw_line_log *log, uint64_t from, size_t size) {
     static const char SPACES[] = "                                                                ";
     size_t done;
@@ -49,7 +49,7 @@ static int64_t blank(const struct tw_line_log *log, uint64_t from, size_t size) 
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-/* The largest number of a file in the folder; 0: none. */
+/* Returns the largest file number in the folder, or 0 if there is no file. */
 static uint64_t find_newest(const char *folder) {
     DIR *const dir = opendir(folder);
     const struct dirent *row;
@@ -64,7 +64,7 @@ static uint64_t find_newest(const char *folder) {
     return newest;
 }
 
-/* Blanks the end of the file after its last whole line. A power cut may leave zero bytes there. */
+/* Blanks the file after its last whole line. A power cut may leave zero bytes there. */
 static int64_t mend(struct tw_line_log *log) {
     static char tail[TAIL_BYTES];
     const int64_t size = log->ops->size(log->ops->ctx, log->file);
@@ -86,7 +86,8 @@ static int64_t mend(struct tw_line_log *log) {
     return blank(log, begin + whole, wanted - whole);
 }
 
-/* Goes on in the newest file. One that cannot be read or mended is left, and a new one begun. */
+/* Opens the newest file for appending. If it cannot be read or mended, the next write begins a new
+ * file. */
 static void open_newest(struct tw_line_log *log) {
     char name[TW_LINE_LOG_NAME_BYTES];
     if (log->number == 0) return;
@@ -109,7 +110,7 @@ enum tw_status tw_line_log_open(struct tw_line_log *log, const struct tw_file_op
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-/* The ring loses its oldest file only when a line is in the new one. */
+/* Called once a line is in the new file: only then is the oldest file deleted. */
 static void drop_oldest(const struct tw_line_log *log) {
     char name[TW_LINE_LOG_NAME_BYTES];
     if (log->number <= TW_LINE_LOG_FILES) return;

@@ -5,7 +5,7 @@
 
 #include "daemon/store/durable.h"
 
-enum { LINE_BYTES = TW_ID_HEX_BYTES /* a line of the file: the id's NUL becomes a newline */ };
+enum { LINE_BYTES = TW_ID_HEX_BYTES /* size of a line in the file: an id in hex and a newline */ };
 
 static const char FILE_NAME[] = "refused";
 

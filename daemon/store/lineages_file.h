@@ -1,6 +1,6 @@
-/* lineages_file.h - the lineages that this node refuses since a rollback. They are listed in the
- * text file `refused` of the run's state folder, one id in hex per line. People can read the file
- * and remove it. */
+/* lineages_file.h - the lineages that this node refuses since a rollback. The text file `refused`
+ * in the run's state folder lists them, one id in hex per line. People can read the file and remove
+ * it. */
 #ifndef TW_DAEMON_STORE_LINEAGES_FILE_H
 #define TW_DAEMON_STORE_LINEAGES_FILE_H
 
@@ -16,12 +16,12 @@ struct tw_lineages {
     struct tw_id ids[TW_REFUSED_MAX];
 };
 
-/* Reads the file in the open folder `dir`; without it the list is empty. TW_CORRUPT: a line that is
- * no lineage, or too many. */
+/* Reads the file in the open folder `dir`. A missing file gives an empty list. Returns TW_CORRUPT
+ * if a line is not an id, or if there are too many. */
 enum tw_status tw_lineages_read(const struct tw_file_ops *ops, int dir, struct tw_lineages *list,
                                 struct tw_error *err);
 
-/* Adds an id unless it is there; the oldest one makes room. */
+/* Adds an id unless it is listed already. A full list drops its oldest id. */
 void tw_lineages_add(struct tw_lineages *list, const struct tw_id *id);
 
 /* Replaces the file, durably. */

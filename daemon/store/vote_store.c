@@ -1,4 +1,4 @@
-/* vote_store.c - two small files in turn, and a strict check that they fit together.
+/* vote_store.c - two small files, written alternately, and a strict check that they fit together.
  *
  *   "TWVOTE03" | u64 sequence | u32 bytes | vote | SHA-256 of all before it */
 #include "daemon/store/vote_store.h"
@@ -23,7 +23,7 @@ enum {
 static const char magic[8] = {'T', 'W', 'V', 'O', 'T', 'E', '0', '3'};
 static const char *const file_names[FILES] = {"vote.a", "vote.b"};
 
-/* Odd sequences are in the first file. */
+/* Votes with odd sequence numbers are in the first file. */
 static const char *name_of(uint64_t sequence) {
     return file_names[(sequence + 1) % FILES];
 }
@@ -61,8 +61,7 @@ static enum tw_status read_bytes(const struct tw_vote_store *store, int file, co
     return decode_file(bytes, (size_t)size, found, err);
 }
 
-/* Fills *found. If the file exists but is not intact, err has the reason and its status is
- * returned. */
+/* Reads one file into *found. If it exists but is not intact, returns the status of the failure. */
 static enum tw_status try_file(const struct tw_vote_store *store, const char *name,
                                struct found *found, struct tw_error *err) {
     struct tw_error inner = {.status = TW_OK};
@@ -77,13 +76,13 @@ static enum tw_status try_file(const struct tw_vote_store *store, const char *na
     return status == TW_OK ? TW_OK : tw_fail(err, status, "%s: %.200s", name, inner.message);
 }
 
-/* A transient error must not cost the membership: an unreadable file is tried twice. */
+/* Tries an unreadable file twice: a transient error must not cost the membership. */
 static void read_file(const struct tw_vote_store *store, const char *name, struct found *found,
                       struct tw_error *err) {
     if (try_file(store, name, found, err) == TW_IO) (void)try_file(store, name, found, err);
 }
 
-/* The newest vote, if the two files prove that it is the newest; else NULL. */
+/* Returns the newest vote if the two files prove that it is the newest, else NULL. */
 static const struct found *find_newest(const struct found *files, struct tw_error *err) {
     for (int i = 0; i < FILES; i++) {
         if (files[i].exists && !files[i].is_intact) return NULL; /* err is set */
@@ -155,8 +154,8 @@ static enum tw_status write_file(struct tw_vote_store *store, const struct tw_vo
 enum tw_status tw_vote_store_save(struct tw_vote_store *store, const struct tw_vote *vote,
                                   struct tw_error *err) {
     if (store->is_foul) {
-        /* Skips far ahead and writes both files. Until the second is written they still read as
-         * CORRUPT, so a crash in between cannot bring an old vote back. */
+        /* Skips far ahead and writes both files. Until the second one is written, the two still
+         * read as CORRUPT, so a crash in between cannot bring an old vote back. */
         TW_TRY(write_file(store, vote, store->sequence + FOUL_STEP, err));
         TW_TRY(write_file(store, vote, store->sequence + FOUL_STEP + 1, err));
         store->sequence += FOUL_STEP + 1;

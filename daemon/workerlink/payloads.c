@@ -23,7 +23,7 @@ uint8_t *tw_payloads_bytes(const struct tw_payloads *payloads, uint32_t row) {
     return bytes;
 }
 
-/* Size of chunk `idx` of a payload of `bytes` bytes; 0 = there is none. */
+/* Returns the size of chunk `idx` of a payload of `bytes` bytes, or 0 if there is no such chunk. */
 static uint32_t chunk_size(uint32_t bytes, uint32_t idx) {
     const uint64_t begin = (uint64_t)idx * TW_CHUNK_BYTES_MAX;
     if (begin >= bytes) return 0;

@@ -12,7 +12,8 @@ void tw_pool_init(struct tw_pool *pool, uint64_t bytes) {
     *pool = (struct tw_pool){.bytes = bytes / TW_POOL_ALIGN * TW_POOL_ALIGN};
 }
 
-/* The first gap of at least `need` bytes, and its index in `order`. */
+/* Finds the first gap of at least `need` bytes: its offset, and its place in `order`. Returns false
+ * if there is none. */
 static bool gap_find(const struct tw_pool *pool, uint64_t need, uint64_t *offset, uint32_t *place) {
     uint64_t end = 0;
     for (uint32_t i = 0; i <= pool->count; i++) {
@@ -91,7 +92,7 @@ uint32_t tw_pool_commit(struct tw_pool *pool, uint32_t idx, const struct tw_id *
     }
     if (known >= 0)
         tw_pool_put(pool,
-                    (uint32_t)known); /* the copy that is still arriving is no longer needed */
+                    (uint32_t)known); /* the copy that is still arriving is not needed any more */
     pool->used -= round_up(row->bytes) - round_up(bytes);
     row->bytes = bytes;
     row->hash = *hash;

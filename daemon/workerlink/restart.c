@@ -37,8 +37,8 @@ static uint64_t pause_of(struct tw_restart *restart) {
     return pause - pause / 5 + tw_rng_below(&restart->rng, 2 * pause / 5 + 1);
 }
 
-/* Counts a death in the present row, or begins a new row after a healthy stretch. A stretch ends
- * with the last sign of life, because the time in which a worker hangs is not healthy. */
+/* Counts a death. After a healthy stretch, counting begins anew. A stretch ends with the last sign
+ * of life, because the time in which a worker hangs is not healthy. */
 static void count_death(struct tw_restart *restart) {
     if (restart->alive_us - restart->started_us >= TW_RESTART_HEALTHY_US) {
         restart->row = 0;
@@ -47,8 +47,8 @@ static void count_death(struct tw_restart *restart) {
     restart->row++;
 }
 
-/* Upper limit of `stuck`, so that no measure beyond the highest one that is allowed now is taken.
- */
+/* Limit of `stuck`, which keeps a worker of another program from measures that are not allowed for
+ * it yet. */
 static uint32_t stuck_max(const struct tw_restart *restart) {
     if (!restart->is_foreign) return UINT32_MAX;
     return (restart->has_stepped ? 3 : 2) * TW_RESTART_RUNG - 1;

@@ -21,9 +21,9 @@ static bool is_foreign(const struct tw_supervisor *supervisor) {
     return supervisor->config.worker_path == NULL;
 }
 
-/* Signals a running process only, and never pid 0, which is the daemon's own process group. A
- * process of ours leads a group, which holds the processes that it started. A foreign worker runs
- * as long as its link is open, so its pid cannot have been reused. */
+/* Signals the worker if it is running. Never signals pid 0, the daemon's own process group. A
+ * worker that the daemon started leads a process group, which also holds its children. A worker
+ * that another program started lives as long as its link, so its pid cannot have been reused. */
 static void process_kill(struct tw_supervisor *supervisor, int signal) {
     if (supervisor->state != TW_SUPERVISOR_RUNNING || supervisor->pid <= 0) return;
     (void)uv_kill(is_foreign(supervisor) ? supervisor->pid : -supervisor->pid, signal);
@@ -33,7 +33,7 @@ static void process_kill(struct tw_supervisor *supervisor, int signal) {
 
 static void on_kill_timer(uv_timer_t *timer) {
     struct tw_supervisor *supervisor = timer->data;
-    if (supervisor->has_exited) { /* only the link of the worker is left, which no signal can end */
+    if (supervisor->has_exited) { /* only the link is left, which no signal can close */
         supervisor->config.cut(supervisor->config.user);
         return;
     }
@@ -44,8 +44,8 @@ static void on_kill_timer(uv_timer_t *timer) {
         return;
     }
     process_kill(supervisor, SIGKILL);
-    /* Signals of the daemon may not reach a worker of another user or namespace, so its link is
-     * cut. */
+    /* The daemon may have no right to signal a worker of another user or namespace: close its link.
+     */
     if (is_foreign(supervisor)) supervisor->config.cut(supervisor->config.user);
 }
 
@@ -57,7 +57,7 @@ static void kill_after(struct tw_supervisor *supervisor, uint64_t grace_us) {
 static void on_watch(uv_timer_t *timer) {
     struct tw_supervisor *supervisor = timer->data;
     if (supervisor->state != TW_SUPERVISOR_RUNNING || supervisor->is_hanging) return;
-    if (supervisor->has_exited) return; /* the process has ended, so it does not hang */
+    if (supervisor->has_exited) return; /* a process that has ended does not hang */
     if (supervisor->is_idle || supervisor->is_stopping || supervisor->is_ending) {
         tw_restart_alive(&supervisor->restart, now_us());
         return;
@@ -82,8 +82,8 @@ static void running_begin(struct tw_supervisor *supervisor, pid_t pid) {
 
 static void on_exit(uv_process_t *process, int64_t exit_status, int signal);
 
-/* The worker starts its threads after its WELCOME, which this loop sends later, so they all inherit
- * the value. */
+/* Sets the nice value of the worker. All its threads inherit it: they start after WELCOME, which
+ * this loop sends later. */
 static void set_nice(const struct tw_supervisor *supervisor) {
     const int wanted = (int)supervisor->config.nice;
     const id_t group = (id_t)supervisor->process.pid;
@@ -107,8 +107,8 @@ static enum tw_status process_start(struct tw_supervisor *supervisor, struct tw_
     };
     const uv_process_options_t options = {
         .file = config->worker_path,
-        /* Ctrl-C at a terminal must reach only the daemon, which takes a snapshot and ends the
-           worker. */
+        /* Ctrl-C at a terminal must reach only the daemon, which takes a snapshot and then ends the
+         * worker. */
         .flags = UV_PROCESS_DETACHED,
         .args = args,
         .stdio = stdio,
@@ -117,7 +117,8 @@ static enum tw_status process_start(struct tw_supervisor *supervisor, struct tw_
     };
     const int rc = uv_spawn(config->loop, &supervisor->process, &options);
     supervisor->process.data = supervisor;
-    supervisor->is_process_open = true; /* a failed uv_spawn also leaves a handle to close */
+    supervisor->is_process_open =
+        true; /* after a failed uv_spawn, too, there is a handle to close */
     if (rc != 0) {
         return tw_fail(err, TW_IO, "cannot start the worker %s: %s (see node.worker_path)",
                        config->worker_path, uv_strerror(rc));
@@ -141,7 +142,7 @@ static void on_pause_over(uv_timer_t *timer) {
 
 static void pause_begin(struct tw_supervisor *supervisor) {
     if (supervisor->state != TW_SUPERVISOR_PAUSING || supervisor->is_stopping) return;
-    if (supervisor->is_resting) return; /* wake calls this again */
+    if (supervisor->is_resting) return; /* tw_supervisor_wake calls this again */
     const uint64_t pause_ms = (supervisor->pause_us + 999) / 1000;
     TW_ASSERT(uv_timer_start(&supervisor->timer, on_pause_over, pause_ms, 0) == 0);
 }
@@ -159,7 +160,8 @@ static void on_process_closed(uv_handle_t *handle) {
     pause_begin(supervisor);
 }
 
-/* A trainer may leave when the run is over. The status of a foreign one is not known: -1. */
+/* Returns whether the worker exited because the run is over, as a trainer may. The exit status of a
+ * worker that another program started is not known: -1. */
 static bool is_done(const struct tw_supervisor *supervisor, int exit_status, int signal) {
     const bool is_clean = signal == 0 && (exit_status == 0 || exit_status == -1);
     return supervisor->is_over && is_clean && !supervisor->is_hanging && !supervisor->is_stopping;
@@ -199,13 +201,13 @@ static void death_handle(struct tw_supervisor *supervisor, int exit_status, int 
     supervisor->config.died(supervisor->config.user, &death);
 }
 
-/* The process has ended. Its last messages may still be unread, and the next worker is refused
- * until the link ends. A forked child may keep the link open, so a timer closes it. */
+/* Handles the end of the worker's process. Its last messages may still be unread, and no new worker
+ * is accepted until its link ends. A forked child may keep the link open, so a timer closes it. */
 static void on_exit(uv_process_t *process, int64_t exit_status, int signal) {
     struct tw_supervisor *supervisor = process->data;
-    /* Processes that a command left behind would hold the device. */
+    /* Processes that a command left behind would keep the device in use. */
     if (supervisor->config.command != NULL) process_kill(supervisor, SIGKILL);
-    supervisor->pid = 0; /* the system may give the pid to another process */
+    supervisor->pid = 0; /* the system may reuse the pid */
     if (!supervisor->is_attached || supervisor->is_stopping) {
         death_handle(supervisor, (int)exit_status, signal);
         return;
@@ -232,7 +234,7 @@ void tw_supervisor_init(struct tw_supervisor *supervisor,
 enum tw_status tw_supervisor_start(struct tw_supervisor *supervisor, struct tw_error *err) {
     TW_ASSERT(supervisor->state == TW_SUPERVISOR_STOPPED);
     if (supervisor->is_resting)
-        supervisor->has_rested = true; /* wake starts the first worker */
+        supervisor->has_rested = true; /* tw_supervisor_wake starts the first worker */
     else if (!is_foreign(supervisor))
         TW_TRY(process_start(supervisor, err));
     TW_ASSERT(uv_timer_start(&supervisor->watch, on_watch, WATCH_MS, WATCH_MS) == 0);
@@ -249,7 +251,7 @@ void tw_supervisor_attached(struct tw_supervisor *supervisor, pid_t pid) {
     const bool has_process = !is_foreign(supervisor) && supervisor->pid > 0;
     supervisor->is_attached =
         has_process && (pid == supervisor->pid || getpgid(pid) == supervisor->pid);
-    /* The command has restarted its trainer in time, which now attaches. */
+    /* The command has restarted its trainer in time, and the trainer now attaches. */
     if (has_process && supervisor->config.command != NULL && !supervisor->is_hanging &&
         !supervisor->is_stopping)
         (void)uv_timer_stop(&supervisor->timer);
@@ -307,8 +309,8 @@ bool tw_supervisor_stop(struct tw_supervisor *supervisor, uint64_t grace_us) {
     const bool runs = supervisor->state == TW_SUPERVISOR_RUNNING;
     supervisor->is_stopping = true;
     if (runs) {
-        /* A dead process needs no grace. Messages received so far are read before the timer is due.
-         */
+        /* A dead process needs no grace. Messages that have arrived are read before the timer
+         * fires. */
         kill_after(supervisor, supervisor->has_exited ? 0 : grace_us);
     } else {
         (void)uv_timer_stop(&supervisor->timer);

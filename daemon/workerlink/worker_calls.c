@@ -1,4 +1,5 @@
-/* worker_calls.c - the table of requests: action, message to the worker, answer, event to the core.
+/* worker_calls.c - the table of requests: action of the core, message to the worker, answer, event
+ * to the core.
  *
  *   FREE --action--> AT_WORKER --answer--> FREE               APPLY SOLO LOAD, failures, CHECKED
  *   FREE --action--> AT_WORKER --answer--> HASHING --> FREE   ENCODE REDUCE EXPORT: hash the output
@@ -15,9 +16,7 @@
 #include "daemon/workerlink/worker_host.h"
 
 enum { NO_ROW = TW_PAYLOADS_MAX, HASH_INLINE_BYTES = 256 * 1024 };
-#define DISTANCE_MAX                                                                               \
-    1e6f /* largest distance of merged anchors that is believed; a larger one is an error of the   \
-            worker */
+#define DISTANCE_MAX 1e6f /* larger distances of merged anchors are an error of the worker */
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
@@ -35,8 +34,8 @@ static struct tw_call *call_take(struct tw_worker_host *host, enum tw_action_kin
     return NULL;
 }
 
-/* Releases the inputs and outputs that the row still holds. Committed outputs no longer belong to
- * it. */
+/* Releases the row's inputs and outputs. Outputs that were committed to the pool are no longer the
+ * row's. */
 static void call_free(struct tw_call *call) {
     struct tw_pool *pool = &call->host->payloads.pool;
     for (uint32_t i = 0; i < call->ins_count; i++) tw_pool_release(pool, call->ins[i]);
@@ -71,7 +70,7 @@ static bool call_reserve(struct tw_call *call, uint64_t bytes, struct tw_span *s
     return true;
 }
 
-/* The oldest request at the worker with this kind and key. */
+/* Returns the oldest request at the worker with this kind and key, or NULL. */
 static struct tw_call *call_find(struct tw_worker_host *host, enum tw_action_kind kind,
                                  uint64_t round, uint32_t part, uint32_t fragment) {
     struct tw_call *found = NULL;
@@ -99,7 +98,7 @@ uint32_t tw_calls_changes(const struct tw_worker_host *host) {
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-/* Ends the call. Frees the row first, because the event may bring new actions. */
+/* Ends the call with an event. Frees the row first, because the event may cause new actions. */
 static void call_finish(struct tw_call *call, bool ok) {
     struct tw_worker_host *host = call->host;
     const bool is_change = call_changes(call);
@@ -117,7 +116,8 @@ static void call_finish(struct tw_call *call, bool ok) {
 
 static void message_give(struct tw_call *call, struct tw_worker_msg *msg);
 
-/* The hash of an expected payload is known: begins the trial decode, or ends the call. */
+/* Called when the hash of a received payload is known: begins the trial decode, or ends the call.
+ */
 static void verify_named(struct tw_call *call) {
     struct tw_worker_host *host = call->host;
     const bool is_right = tw_id_equal(&call->hashes[0], &call->event.u.chunk.hash);
@@ -138,7 +138,7 @@ static void verify_named(struct tw_call *call) {
     call_finish(call, is_right && row >= 0);
 }
 
-/* Reports the contribution, for people and for the budget. */
+/* Reports this node's contribution to the status and to the byte budget. */
 static void encoded_tell(const struct tw_call *call) {
     const struct tw_worker_host *host = call->host;
     const bool is_pair = call->kind == TW_ACT_PAIR_ENCODE;
@@ -150,8 +150,8 @@ static void encoded_tell(const struct tw_call *call) {
         encoded.parts[k].bytes = call->out_bytes[k];
         encoded.parts[k].elements = call->out_elements[k];
         if (host->config.run->sync.codec != TW_CODEC_AUTO || call->outs[k] == NO_ROW) continue;
-        /* If the head is malformed, the status shows no codecs, and other nodes will refuse the
-         * payload. */
+        /* If the payload's head is malformed, the status shows no codecs; other nodes will refuse
+         * the payload. */
         if (tw_auto_mix(tw_payloads_bytes(&host->payloads, call->outs[k]), call->out_bytes[k],
                         (size_t)call->out_elements[k], rungs) == TW_OK)
             memcpy(encoded.parts[k].rungs, rungs, sizeof(rungs));
@@ -185,8 +185,7 @@ static void outputs_named(struct tw_call *call) {
         if (call->outs[i] == NO_ROW) continue;
         (void)tw_pool_commit(&host->payloads.pool, call->outs[i], &call->hashes[i],
                              call->out_bytes[i]);
-        call->outs[i] =
-            NO_ROW; /* the pool now holds the output under its hash, so the row gives it up */
+        call->outs[i] = NO_ROW; /* the pool now owns the output, under its hash */
     }
     event_name_outputs(call);
     call_finish(call, true);
@@ -214,7 +213,8 @@ static void names_made(struct tw_call *call) {
     }
 }
 
-/* On a thread: reads rows that the call holds, which keep their place, and writes call->hashes. */
+/* Runs on a thread. Reads payloads that the call holds, so they stay in place. Writes call->hashes.
+ */
 static void on_hash_work(uv_work_t *work) {
     names_make(work->data);
 }
@@ -241,7 +241,7 @@ static void names_start(struct tw_call *call, uint64_t bytes) {
 
 /* ---- actions ------------------------------------------------------------------------------- */
 
-/* Sends the message, or keeps it while frozen. */
+/* Sends the message. While frozen, queues it if it changes (phi, u). */
 static void message_give(struct tw_call *call, struct tw_worker_msg *msg) {
     struct tw_worker_host *host = call->host;
     if (!host->is_frozen || !call_changes(call)) {
@@ -267,9 +267,9 @@ void tw_calls_thaw(struct tw_worker_host *host) {
     host->deferred_count = 0;
 }
 
-/* The begin functions set the key (round, part or fragment) by which the answer finds the call.
- * They fill the spans of the message: the places of inputs and outputs in the shared memory. False:
- * an input is not held, or the pool has no room for an output. */
+/* The *_begin functions set the key (round, part or fragment) by which the answer finds the call.
+ * They fill the message's spans: the places of inputs and outputs in shared memory. They return
+ * false if an input is not held, or if the pool has no space for an output. */
 
 static bool encode_begin(struct tw_call *call, const struct tw_id *inputs,
                          struct tw_worker_msg *msg) {
@@ -352,8 +352,8 @@ static bool pair_apply_begin(struct tw_call *call, const struct tw_id *inputs,
     const struct tw_id *theirs = inputs + TW_PAIR_THEIRS;
     struct tw_wmsg_pair_apply *apply = &msg->u.pair_apply;
     call->fragment = call->event.u.applied.fragment = apply->fragment;
-    /* The answer will tell the core that the step was taken alone, as if the partner's share were
-     * unusable. */
+    /* While theta is held, the pair step is taken alone. The event then says so to the core, as if
+     * the partner's payload were unusable. */
     call->event.u.applied.is_alone = apply->is_alone == 0 && call->host->is_theta_held;
     if (call->host->is_theta_held) apply->is_alone = 1;
     if (apply->is_alone != 0) return true;
@@ -365,7 +365,7 @@ static bool pair_apply_begin(struct tw_call *call, const struct tw_id *inputs,
 
 static const struct verb {
     enum tw_worker_msg_kind request;
-    enum tw_event_kind event; /* event of the core that the answer becomes */
+    enum tw_event_kind event; /* event that reports the answer to the core */
     bool (*begin)(struct tw_call *call, const struct tw_id *inputs, struct tw_worker_msg *msg);
 } verbs[] = {
     [TW_ACT_ENCODE] = {TW_WMSG_ENCODE, TW_EV_ENCODED, encode_begin},
@@ -425,8 +425,8 @@ void tw_calls_act(struct tw_worker_host *host, const struct tw_action *action) {
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-/* The worker wrote bytes[i] into output i. False unless each is within its reservation and not 0.
- */
+/* Notes that the worker wrote bytes[i] bytes into output i. Returns false if a size exceeds its
+ * reservation or is 0. An empty part has no output. */
 static bool outputs_take(struct tw_call *call, const uint32_t *bytes, uint64_t *total) {
     const struct tw_pool *pool = &call->host->payloads.pool;
     *total = 0;

@@ -46,7 +46,7 @@ static void welcome_send(struct tw_worker_host *host, int slot) {
     if (config->events.welcomed != NULL) config->events.welcomed(config->user, host->link.pid);
 }
 
-/* Chooses the start state on a thread, because it reads whole snapshots. No worker writes
+/* Finds the newest valid snapshot on a thread, because that reads whole snapshots. No worker writes
  * meanwhile: the new one waits for its WELCOME. */
 static void on_start_work(uv_work_t *work) {
     struct tw_worker_host *host = work->data;
@@ -68,10 +68,9 @@ static void on_start_done(uv_work_t *work, int status) {
 }
 
 static void start_begin(struct tw_worker_host *host) {
-    if (host->is_trim_running) return; /* on_trim_done begins it */
+    if (host->is_trim_running) return; /* on_trim_done calls this again */
     if (host->is_start_running)
-        return; /* the thread still reads for a worker that has gone; this start begins afterwards
-                 */
+        return; /* the thread still reads for an earlier worker; on_start_done calls this again */
     host->is_start_running = true;
     host->start_session = host->session;
     host->start_work.data = host;
@@ -146,7 +145,7 @@ static void finish_say(struct tw_worker_host *host) {
     tw_worker_link_send(&host->link, &msg, -1);
 }
 
-/* (phi, u) are valid: sends the clock and modes that the worker missed, then tells the core. */
+/* The worker is ready, so (phi, u) are valid: sends it the clock and modes, and tells the core. */
 static void on_ready(struct tw_worker_host *host, const struct tw_wmsg_ready *ready) {
     const struct tw_shm *shm = &host->memory.shm;
     host->state = TW_HOST_READY;
@@ -198,7 +197,7 @@ static bool on_sample(struct tw_worker_host *host, const struct tw_wmsg_sample *
     return true;
 }
 
-/* Answers that only a worker between two steps gives. */
+/* Returns whether the worker sends answers of this kind only between two steps. */
 static bool is_of_boundary(uint32_t kind) {
     return kind == TW_WMSG_ENCODED || kind == TW_WMSG_APPLIED || kind == TW_WMSG_EXPORTED;
 }

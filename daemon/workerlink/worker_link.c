@@ -95,7 +95,7 @@ static void packets_read(struct tw_worker_link *link) {
     }
 }
 
-/* True when the kernel took the packet, false when the socket is full. */
+/* Returns true if the kernel accepted the packet, false if the socket is full. */
 static bool packet_send(struct tw_worker_link *link, const void *bytes, uint32_t size, int fd) {
     struct iovec iov = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = size};
     union {
@@ -208,7 +208,7 @@ static void on_connection(uv_poll_t *handle, int status, int events) {
               0);
 }
 
-/* True when a process accepts connections at that address. */
+/* Returns true if a process accepts connections at that address. */
 static bool is_answered(const struct sockaddr_un *address) {
     const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return true;
@@ -235,7 +235,7 @@ static enum tw_status listen_at(struct tw_worker_link *link, struct tw_error *er
         }
         (void)unlink(link->socket_path);
     }
-    /* Other members of the daemon's group are turned away by user_may. */
+    /* With mode 0660 the whole group can connect; user_may refuses its other members. */
     const mode_t mode = link->config.worker_uid != 0 ? 0660 : 0600;
     const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return tw_fail(err, TW_IO, "worker socket: %s", strerror(errno));

@@ -26,7 +26,8 @@ static enum tw_status memory_seal(struct tw_worker_memory *memory, unsigned long
     return tw_fail(err, TW_IO, "shared memory of %llu bytes: %s", bytes, strerror(errno));
 }
 
-/* A file system without nameless files gets one with a name, for a moment. */
+/* Creates a nameless file. On a file system without nameless files, creates a named one and unlinks
+ * it. */
 static int file_create(const char *folder) {
     char path[PATH_BYTES];
     const int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -44,7 +45,7 @@ static enum tw_status memory_reserve(struct tw_worker_memory *memory, const char
     memory->fd = file_create(folder);
     if (memory->fd < 0)
         return tw_fail(err, TW_IO, "a file for the anchor in %.150s: %s", folder, strerror(errno));
-    /* A file system that is asked for too much may first give all that it has. */
+    /* Some file systems allocate all their free space before they report that it is not enough. */
     struct statvfs info;
     const bool has_room = fstatvfs(memory->fd, &info) != 0 ||
                           (double)info.f_bavail * (double)info.f_frsize >= (double)bytes;
@@ -102,8 +103,8 @@ void tw_worker_memory_trim(struct tw_worker_memory *memory) {
     for (uint32_t slot = 0; newest >= 0 && slot < TW_SNAPSHOT_SLOTS; slot++) {
         if ((int)slot == newest || geometry->snapshot_bytes == 0) continue;
         tw_shm_snapshot_forget(&memory->shm, slot);
-        if (memory->is_file) continue; /* its disk space stays reserved */
-        /* If the system refuses, the pages stay: nothing depends on it. */
+        if (memory->is_file) continue; /* a file's disk space stays reserved */
+        /* If the system refuses, the pages simply stay in use. */
         (void)fallocate(memory->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                         (off_t)geometry->snapshot[slot], (off_t)geometry->snapshot_bytes);
     }
@@ -131,8 +132,8 @@ uint64_t tw_worker_pool_bytes(const struct tw_run *run, const struct tw_layout *
     const uint64_t sent = tw_worker_bytes_max(run, TW_CONTENT_DELTA, largest);
     const uint64_t merged = tw_worker_bytes_max(run, TW_CONTENT_RESULT, largest);
     const uint64_t packed = tw_worker_bytes_max(run, TW_CONTENT_OPAQUE, largest);
-    /* In pairs there is an anchor in each direction, for this exchange and for the last ones, which
-     * a peer may still pull. */
+    /* In pairs, each exchange has an anchor in each direction. Peers may still pull those of the
+     * last exchanges. */
     const bool is_pair = run->sync.topology == TW_TOPOLOGY_PAIR;
     const uint64_t anchors =
         is_pair ? ANCHORS_KEPT * tw_worker_bytes_max(run, TW_CONTENT_PHI, largest) : 0;
