@@ -1,5 +1,5 @@
-/* leave.c - `thinwire leave`: asks the daemon to end, and returns when it has, so that it can be
- * started again at once. */
+/* leave.c - `thinwire leave`: asks the daemon to end, and waits until it has. The daemon can then
+ * be started again at once. */
 #include <unistd.h>
 
 #include "daemon/cli/common/cli.h"

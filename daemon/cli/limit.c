@@ -1,10 +1,10 @@
-/* limit.c - `thinwire limit`: caps of the running daemon, until it restarts. */
+/* limit.c - `thinwire limit`: rate caps for the running daemon, until its next restart. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/cli/common/cli.h"
 
-/* Checks "5mbit", "off" or "0" as the daemon will. */
+/* Checks "5mbit", "off" or "0" by the daemon's rules. */
 static enum tw_exit check_rate(const char *rate) {
     uint64_t bytes_s;
     struct tw_error err = {0};

@@ -1,5 +1,5 @@
-/* main.c - the program `thinwire`: the table of its commands (verbs). Other programs in the same
- * folder run some of them. */
+/* main.c - the program `thinwire`: the table of its commands (verbs). Some commands are other
+ * programs in the same folder. */
 #include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -11,7 +11,7 @@
 #include "base/nearest.h"
 #include "daemon/cli/common/cli.h"
 
-/* A command of this program or, if `program` is not NULL, of a sibling program, as in git. */
+/* A command of this program or, if `program` is not NULL, of a program beside it, as in git. */
 struct verb {
     const char *name;
     enum tw_exit (*run)(struct cli *cli);
@@ -60,9 +60,9 @@ static const struct verb VERBS[] = {
 };
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
 
-/* Runs the program of a command. A program with several commands gets the command's name as an
- * argument; `sim` is a program of its own. Flags before the command, argv[1] to argv[at - 1], are
- * moved after the other arguments. */
+/* Runs a command's program. A program with several commands gets the command's name as an argument;
+ * `sim` is a program with one command. Flags before the command, argv[1] to argv[at - 1], are moved
+ * behind the other arguments. */
 static enum tw_exit run_program(const struct verb *verb, int argc, char **argv, int at) {
     const int skipped = strcmp(verb->program, "thinwire-sim") == 0 ? 1 : 0;
     char **const args = calloc((size_t)argc, sizeof(*args));
@@ -105,7 +105,8 @@ static enum tw_exit print_help(const char *verb) {
     return TW_EXIT_OK;
 }
 
-/* This program has the help pages of all commands, also of those that other programs run. */
+/* Help is printed here: this program has the help pages of all commands, including other programs'.
+ */
 static bool wants_help(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strcmp(argv[i], "--help") == 0) return true;
@@ -152,7 +153,8 @@ static enum tw_exit run_command(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    (void)signal(SIGXFSZ, SIG_IGN); /* as in daemon/node/main.c */
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file-size limit then fails a write instead of killing the
+                                       process (as in daemon/node/main.c) */
     (void)setlocale(LC_CTYPE, "");
     const enum tw_exit rc = run_command(argc, argv);
     if ((fflush(stdout) == 0 && ferror(stdout) == 0) || rc != TW_EXIT_OK) return (int)rc;

@@ -78,7 +78,7 @@ enum tw_exit cli_done(const struct cli *cli, const char *verb, const char *const
     if (near != NULL) {
         return cli_fail(TW_EXIT_USAGE, "%s: `%s` is unknown; did you mean %s?", verb, left, near);
     }
-    /* The help page of a command also covers its subcommands, such as `run keys`. */
+    /* the help page named by the first word also covers subcommands, such as `run keys` */
     return cli_fail(TW_EXIT_USAGE, "%s: `%s` is %s; `thinwire help %.*s` explains it", verb, left,
                     left[0] == '-' ? "unknown" : "too much", (int)strcspn(verb, " "), verb);
 }

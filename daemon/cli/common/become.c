@@ -1,4 +1,4 @@
-/* become.c - replaces this process by another program of Thinwire in the same folder. */
+/* become.c - replaces this process by another Thinwire program in the same folder. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

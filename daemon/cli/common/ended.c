@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* time until the first message, and between messages */
+/* delay before the first message, and interval between messages */
 enum { WORD_MS = 2000 };
 
 int ended_open(const char *socket_path) {

@@ -1,4 +1,4 @@
-/* help.c - help texts: one page per command, written like a short man page. */
+/* help.c - help texts: one page per command, in the style of a short man page. */
 #include <string.h>
 
 #include "base/nearest.h"

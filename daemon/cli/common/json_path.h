@@ -1,4 +1,4 @@
-/* json_path.h - values of nested objects by a dotted path: "train.loss_nats". */
+/* json_path.h - reads values of nested objects by a dotted path, such as "train.loss_nats". */
 #ifndef TW_DAEMON_CLI_COMMON_JSON_PATH_H
 #define TW_DAEMON_CLI_COMMON_JSON_PATH_H
 

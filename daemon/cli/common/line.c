@@ -21,13 +21,13 @@ static unsigned columns_of(const char *text) {
     return columns;
 }
 
-/* Whether a control character is here, of one byte or two: U+0000 to 1F, and U+007F to 9F. */
+/* Returns whether a control character begins here: U+0000 to 1F (one byte), or U+007F to 9F. */
 static bool is_control_at(const char *text) {
     const unsigned char first = (unsigned char)text[0], second = (unsigned char)text[1];
     return first < 32 || first == 127 || (first == 0xC2 && second >= 0x80 && second < 0xA0);
 }
 
-/* Prints one code point; returns the start of the next. */
+/* Prints one code point. Returns the start of the next one. */
 static const char *put_point(const struct screen *screen, const char *text) {
     const bool is_control = is_control_at(text);
     const bool is_foreign = !screen->has_utf8 && (unsigned char)*text > 127;
@@ -92,7 +92,8 @@ void line_wrap(const struct screen *screen, enum paint colour, const char *mark,
             columns += !is_continuation(text[size++]);
         }
         if (text[size] == 0 && columns <= room) fit = size;
-        /* A word wider than the screen is cut before the character that does not fit. */
+        /* Breaks a word that is wider than the screen before the first character that does not fit.
+         */
         if (fit == 0) fit = columns > room ? size - 1 : size;
         struct line line = {.screen = screen};
         const char *const front = is_first ? mark : "";

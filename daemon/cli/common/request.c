@@ -28,8 +28,8 @@ static size_t on_bytes(char *bytes, size_t one, size_t count, void *user) {
     return count;
 }
 
-/* Finds the socket: --socket, else that of the configuration, else (without a configuration file)
- * the default. `hint` says how to start its daemon. */
+/* Finds the socket: --socket, else the configuration's, else (without a configuration file) the
+ * default. `hint` says how to start its daemon. */
 static enum tw_exit find_socket(const struct cli *cli, char path[TW_PATH_BYTES],
                                 char hint[TW_PATH_BYTES + 64]) {
     static struct tw_config config;
@@ -97,7 +97,7 @@ static int on_wait(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_of
     return 0;
 }
 
-/* Sets time limits: short for GET, minutes for POST, none for a command that shows that it waits.
+/* Sets time limits: seconds for GET, minutes for POST, none for a command that shows its waiting.
  */
 static void set_limits(CURL *curl, const struct cli *cli, bool is_post, struct wait *wait) {
     (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 3L);
@@ -125,7 +125,7 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
         return cli_fail(TW_EXIT_FAILURE, "out of memory");
     }
     (void)curl_easy_setopt(curl, CURLOPT_URL, url);
-    free(url); /* libcurl has made its own copy */
+    free(url); /* libcurl has copied it */
     (void)curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket_path);
     (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);

@@ -7,13 +7,13 @@
 
 #include "daemon/cli/common/cli.h"
 
-/* Asks without showing the answer. */
+/* Asks for the line with the terminal's echo off. */
 static void ask(char text[TW_TICKET_LINE_BYTES]) {
     struct termios shown, hidden;
     const bool can_hide = tcgetattr(STDIN_FILENO, &shown) == 0;
     hidden = shown;
     hidden.c_lflag &= ~(tcflag_t)ECHO;
-    /* first, for the flush drops an answer that was typed before */
+    /* before the prompt, because TCSAFLUSH discards everything typed so far */
     if (can_hide) (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
     (void)fprintf(stderr, "Line of `thinwire invite` (it is not shown): ");
     if (fgets(text, TW_TICKET_LINE_BYTES, stdin) == NULL) text[0] = '\0';
@@ -30,7 +30,7 @@ enum tw_exit cli_ticket_line(const char *verb, char *line, char text[TW_TICKET_L
         return TW_EXIT_OK;
     }
     (void)setvbuf(stdin, NULL, _IONBF,
-                  0); /* without buffering, no copy of the ticket stays in memory */
+                  0); /* without a stdio buffer, which would keep a copy of the ticket in memory */
     if (isatty(STDIN_FILENO) == 1) {
         ask(text);
     } else if (line != NULL) {

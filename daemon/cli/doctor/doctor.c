@@ -25,7 +25,7 @@ static void print_line(void *user, enum doctor_grade grade, const char *check, c
     (void)fflush(stdout);
 }
 
-/* Asks the daemon of this configuration for its status; NULL: none listens. */
+/* Asks this configuration's daemon for its status. Returns NULL if no daemon listens. */
 static json_t *daemon_status(struct cli *cli, const struct tw_config *config) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const char *const path = cli->socket_option != NULL ? cli->socket_option : config->api.socket;
@@ -64,7 +64,7 @@ static enum tw_exit print_summary(const struct cli *cli, const struct doctor *do
     return rc;
 }
 
-/* Opens the configuration; without it nothing else can be checked. */
+/* Opens the configuration, without which nothing else can be checked. */
 static bool config_open(const struct cli *cli, struct doctor *doctor) {
     char path[TW_PATH_BYTES];
     struct tw_error err;

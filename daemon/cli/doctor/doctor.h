@@ -1,6 +1,5 @@
-/* doctor.h - shared by the checks of `thinwire doctor`. Each check prints one line: good, a warning
- * or a failure, the latter two with the remedy. Checks change nothing, except for a temporary
- * file. */
+/* doctor.h - shared by the checks of `thinwire doctor`. Each check prints one line: good, or a
+ * warning or failure with its remedy. Checks change nothing, except for a temporary file. */
 #ifndef TW_DAEMON_CLI_DOCTOR_DOCTOR_H
 #define TW_DAEMON_CLI_DOCTOR_DOCTOR_H
 
@@ -32,9 +31,9 @@ struct doctor {
     struct tw_secrets secrets;
     bool has_gate; /* the run has an owner, so `gate` is filled */
     struct tw_gate gate;
-    json_t *status;     /* status of the running daemon; NULL: none runs */
+    json_t *status;     /* status of the running daemon; NULL: no daemon runs */
     const char *proc;   /* "/proc"; tests replace it */
-    const char *nvidia; /* "/dev/nvidia0", a device file of a GPU's driver; tests replace it too */
+    const char *nvidia; /* device file of the GPU's driver, "/dev/nvidia0"; tests replace it too */
     const char *engine; /* program that reports the engine; NULL: thinwire-engine beside this one */
     uint64_t patience_us;
 
@@ -45,31 +44,33 @@ struct doctor {
     void *user;
 };
 
-/* Prints one line. `check` is its name for scripts ("disk.room"); `fix` is the remedy; NULL: there
- * is nothing to do. */
+/* Prints one line. `check` is its name for scripts, such as "disk.room". `fix` is the remedy, or
+ * NULL if none is needed. */
 void doctor_say(struct doctor *doctor, enum doctor_grade grade, const char *check, const char *fix,
                 const char *fmt, ...) TW_PRINTF(5, 6);
 
-/* "ok", "skip", "warn", "fail". */
+/* Returns "ok", "skip", "warn" or "fail". */
 const char *doctor_grade_name(enum doctor_grade grade);
 
-/* doctor_files.c: this node's files. Fills run, identity and secret. */
+/* doctor_files.c: checks this node's files. Fills run, identity and secret. */
 void doctor_files(struct doctor *doctor);
 
-/* doctor_host.c: the machine. doctor_proc reads a small file of /proc; false: no such file. */
+/* doctor_host.c: checks the machine. doctor_proc reads a small file of /proc, and returns false if
+ * there is no such file. */
 bool doctor_proc(const struct doctor *doctor, const char *name, char *text, size_t capacity);
 void doctor_host(struct doctor *doctor);
-/* Plan of the daemon that runs here, or would start here with so many bytes available. */
+/* Returns the memory plan of the daemon that runs here, or of one that would start here with
+ * `available` bytes. */
 struct tw_memory_plan doctor_memory_plan(const struct doctor *doctor,
                                          const struct tw_layout *layout, uint64_t available);
 
-/* doctor_gpu.c: the configured device. */
+/* doctor_gpu.c: checks the configured device. */
 void doctor_gpu(struct doctor *doctor);
 
-/* doctor_links.c: ports, the running daemon, every configured address stage by stage. */
+/* doctor_links.c: checks ports, the running daemon, and every configured address stage by stage. */
 void doctor_links(struct doctor *doctor);
-/* Checks at most TW_BOOTSTRAP_MAX addresses of other nodes with doctor->identity. `is_stranger`:
- * this machine has no secret or certificate yet, so admission is not tried. */
+/* Checks the addresses of at most TW_BOOTSTRAP_MAX other nodes with doctor->identity.
+ * `is_stranger`: this machine has no secret or certificate yet, so admission is not tried. */
 void doctor_addresses(struct doctor *doctor, const struct tw_bootstrap *peers, uint32_t count,
                       bool is_stranger);
 

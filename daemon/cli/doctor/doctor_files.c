@@ -1,5 +1,5 @@
-/* doctor_files.c - files of this node: manifest, keys, state folder, space and speed of the disk,
- * training data. */
+/* doctor_files.c - files of this node: manifest, keys, state folder, free space and speed of the
+ * disk, training data. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -69,7 +69,8 @@ static bool look_at_state(struct doctor *doctor) {
     return true;
 }
 
-/* In a run with an owner: checks that the certificate exists and is valid, and for how long. */
+/* In a run with an owner, checks that the certificate exists and is valid, and says for how long.
+ */
 static void look_at_certificate(struct doctor *doctor) {
     struct tw_gate *const gate = &doctor->gate;
     struct tw_error err = {0};
@@ -134,7 +135,7 @@ static void look_at_keys(struct doctor *doctor) {
 
 static uint64_t bytes_wanted(const struct doctor *doctor) {
     static struct tw_layout layout;
-    uint64_t bytes = 64 << 20; /* room for votes, member cache and logs */
+    uint64_t bytes = 64 << 20; /* votes, member cache and logs */
     if (!doctor->has_run || tw_layout_init(&layout, &doctor->run, NULL) != TW_OK) return bytes;
     const struct tw_memory_plan plan = doctor_memory_plan(doctor, &layout, tw_machine_memory());
     return bytes + layout.params * TW_CHECKPOINTS_BYTES_PARAM +
@@ -163,7 +164,8 @@ static void look_at_room(struct doctor *doctor) {
                    : "");
 }
 
-/* Writes a file and syncs small changes of it. False: `err` has the reason. */
+/* Measures writing a file, and syncing small changes to it. Returns false with the reason in `err`.
+ */
 static bool disk_measure(const char *dir, double *mb_per_s, double *sync_s, struct tw_error *err) {
     char path[TW_PATH_BYTES + 32];
     static uint8_t block[SPEED_STEP_BYTES];
@@ -209,7 +211,7 @@ static void look_at_speed(struct doctor *doctor) {
                sync_s * 1e3);
 }
 
-/* Files dated in the future: the clock is behind, or was ahead. */
+/* Looks for files dated in the future: the clock is slow now, or was fast before. */
 static void look_at_dates(struct doctor *doctor) {
     static const char *const names[] = {"identity.key", "boot", "lock"};
     const time_t now = time(NULL);

@@ -1,4 +1,5 @@
-/* doctor_gpu.c - devices of the worker, as reported by thinwire-engine, which has the same code. */
+/* doctor_gpu.c - devices of the worker, as reported by thinwire-engine, which runs the same code.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -36,7 +37,7 @@ static bool find_engine(const struct doctor *doctor, char path[TW_PATH_BYTES]) {
     return true;
 }
 
-/* Reads with a time limit, because a driver may hang. Returns the bytes read. */
+/* Reads with a time limit, because a driver may hang. Returns the number of bytes. */
 static size_t listen_to(int fd, char text[ANSWER_BYTES]) {
     const int64_t end_ms = now_ms() + PATIENCE_MS;
     size_t used = 0;
@@ -54,7 +55,7 @@ static size_t listen_to(int fd, char text[ANSWER_BYTES]) {
     return used;
 }
 
-/* Output of `thinwire-engine info --json --device DEVICE`; NULL: none. */
+/* Returns the output of `thinwire-engine info --json --device DEVICE`, or NULL. */
 static json_t *ask_engine(const struct doctor *doctor, const char *device) {
     static char text[ANSWER_BYTES];
     char path[TW_PATH_BYTES], info[] = "info", as_json[] = "--json", option[32];

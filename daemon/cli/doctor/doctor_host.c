@@ -1,4 +1,4 @@
-/* doctor_host.c - the machine: clock, memory, processors, kernel settings for links. */
+/* doctor_host.c - the machine: clock, memory, CPUs, kernel settings for links. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,8 +16,10 @@
 #include "proto/run/layout.h"
 
 enum {
-    FILES_WANTED = 512, /* 64 peers with two connections, handshakes, data, libraries */
-    /* 40 Mbit/s over 200 ms is 1 MB in flight; the kernel needs twice that. */
+    FILES_WANTED = 512, /* descriptors for 64 peers with two connections each, handshakes, data and
+                           libraries */
+    /* Socket buffer for 40 Mbit/s over 200 ms: 1 MB in flight, of which the kernel needs twice as
+     * much. */
     BUFFER_BYTES = 2 << 20,
 };
 
@@ -32,7 +34,7 @@ bool doctor_proc(const struct doctor *doctor, const char *name, char *text, size
     return size > 0;
 }
 
-/* Bytes of a line `name: N kB` of meminfo; 0 = none. */
+/* Returns the bytes in the line `name: N kB` of meminfo, or 0 if there is none. */
 static uint64_t meminfo(const char *text, const char *name) {
     const char *const at = strstr(text, name);
     return at == NULL ? 0 : (uint64_t)strtoull(at + strlen(name), NULL, 10) * 1024;
@@ -40,7 +42,7 @@ static uint64_t meminfo(const char *text, const char *name) {
 
 static void look_at_clock(struct doctor *doctor) {
     struct timex clock = {0};
-    /* start of 2025: an earlier clock is wrong, because this program is younger */
+    /* start of 2025: an earlier clock is wrong, because this program is not that old */
     const time_t now = time(NULL), oldest = 1735689600;
     if (now < oldest) {
         doctor_say(doctor, DOCTOR_FAIL, "clock", "set it: `timedatectl set-ntp true` under systemd",
@@ -61,7 +63,7 @@ struct tw_memory_plan doctor_memory_plan(const struct doctor *doctor,
     const struct tw_config *const config = &doctor->config;
     const struct tw_memory_plan plan = tw_memory_plan_of(config, &doctor->run, layout, available);
     if (doctor->status == NULL) return plan;
-    /* The running node chose when its memory was still free. */
+    /* The running node made its plan when the memory that it uses now was still free. */
     return tw_memory_plan_of(config, &doctor->run, layout,
                              available + tw_memory_plan_bytes(&plan) +
                                  tw_memory_plan_engine(config, &doctor->run, layout));
@@ -81,7 +83,7 @@ static void look_at_memory(struct doctor *doctor) {
     const struct tw_memory_plan plan = doctor_memory_plan(doctor, &layout, has);
     const uint64_t wants =
         tw_memory_plan_bytes(&plan) + tw_memory_plan_engine(&doctor->config, &doctor->run, &layout);
-    /* A running node has already taken its memory from the available memory. */
+    /* The available memory no longer includes the memory of a running node. */
     const uint64_t taken = doctor->status != NULL ? wants : 0;
     const enum doctor_grade grade = has + taken < wants           ? DOCTOR_FAIL
                                     : has + taken < wants / 2 * 3 ? DOCTOR_WARN
@@ -160,7 +162,8 @@ static bool has_word(const char *text, const char *word) {
     const size_t size = strlen(word);
     for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
         const bool is_begin = at == text || at[-1] == ' ' || at[-1] == '\t';
-        if (is_begin && strchr(" \t\n", at[size]) != NULL) return true; /* matches NUL as well */
+        if (is_begin && strchr(" \t\n", at[size]) != NULL)
+            return true; /* strchr also finds the terminating NUL */
     }
     return false;
 }
@@ -187,7 +190,7 @@ static void look_at_bbr(struct doctor *doctor) {
         doctor_say(doctor, DOCTOR_OK, "bbr", NULL, "links may use it");
 }
 
-/* Third number of net.ipv4.tcp_wmem and similar files: the largest size of a buffer. */
+/* Checks the third number of net.ipv4.tcp_wmem and similar files: the largest size of a buffer. */
 static void look_at_buffer(struct doctor *doctor, const char *name, const char *check) {
     char path[64], text[128], fix[128];
     unsigned long long least = 0, usual = 0, most = 0;

@@ -1,5 +1,5 @@
-/* doctor_links.c - checks the addresses that this node listens on, prints the warnings of its
- * daemon, and tests each configured address stage by stage: name, TCP, TLS, admission. */
+/* doctor_links.c - checks the addresses that this node listens on, prints its daemon's warnings,
+ * and tests each configured address stage by stage: name, TCP, TLS, admission. */
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@ enum { ETHERNET_BYTES = 1500, SMALL_MTU_BYTES = 1280 };
 
 /* ---- this side ----------------------------------------------------------------------------- */
 
-/* Warnings of the daemon: the same lines as in `thinwire status`. */
+/* Prints the daemon's warnings: the same lines as in `thinwire status`. */
 static void look_at_daemon(struct doctor *doctor) {
     if (doctor->status == NULL) {
         doctor_say(doctor, DOCTOR_WARN, "daemon", "`thinwire start`, when all is good here",
@@ -44,7 +44,7 @@ static void look_at_daemon(struct doctor *doctor) {
     }
 }
 
-/* Checks that this address can be listened on, by binding it for a moment. */
+/* Checks by a short bind that the node can listen on this address. */
 static void port_try(struct doctor *doctor, const char *address) {
     char host[TW_ADDR_BYTES], service[8];
     uint16_t port = 0;
@@ -98,7 +98,7 @@ static void look_at_ports(struct doctor *doctor) {
     }
 }
 
-/* Reports the result of the daemon's dial-back requests. The sentence names the port to open. */
+/* Reports whether peers could dial the daemon back. The sentence names the port to open. */
 static void look_at_dial_back(struct doctor *doctor) {
     const json_t *const reachable =
         json_object_get(json_object_get(doctor->status, "network"), "reachable");
@@ -120,7 +120,7 @@ static void look_at_dial_back(struct doctor *doctor) {
     }
 }
 
-/* The daemon's port at the router. */
+/* Reports the port that the router maps to the daemon. */
 static void look_at_router(struct doctor *doctor) {
     const json_t *const network = json_object_get(doctor->status, "network");
     const json_t *const mapping = json_object_get(network, "port_mapping");
@@ -144,7 +144,7 @@ static void look_at_router(struct doctor *doctor) {
                "%s", text);
 }
 
-/* The kind of NAT that the daemon has found. */
+/* Reports the kind of NAT that the daemon has found. */
 static void look_at_nat(struct doctor *doctor) {
     const json_t *const nat = json_object_get(json_object_get(doctor->status, "network"), "nat");
     const char *const kind = json_string_value(json_object_get(nat, "kind"));
@@ -177,7 +177,7 @@ static void look_at_paths(struct doctor *doctor) {
 
 struct job {
     pthread_t thread;
-    /* is_join: this machine has no secret yet, only a ticket, so admission is not tested */
+    /* is_join: this machine has a ticket but no secret yet, so admission is not tested */
     bool is_started, is_join;
     struct tw_probe_question question;
     struct tw_probe_answer answer;
@@ -202,7 +202,7 @@ static void stage_say(struct doctor *doctor, const struct job *job, enum tw_prob
     if (answer->stage < stage) {
         doctor_say(doctor, DOCTOR_SKIP, NAMES[stage], NULL, "%s: not reached", address);
     } else if (answer->stage == stage) {
-        /* error sentence, which ends with the remedy */
+        /* the probe's error sentence, which ends with the remedy */
         char what[TW_DIAL_SENTENCE_BYTES];
         (void)snprintf(what, sizeof(what), "%s", answer->sentence);
         char *const fix = strrchr(what, ';');
@@ -257,8 +257,8 @@ static void question_fill(const struct doctor *doctor, const struct tw_bootstrap
                           struct tw_probe_question *question) {
     const bool has_no_secret =
         doctor->has_run && doctor->run.security.admission != TW_ADMISSION_SECRET;
-    /* Without the secret the proof would be wrong, and peers would count it against this
-     * machine. */
+    /* Without the secret this machine could only send a wrong proof, which peers would count
+     * against it. */
     question->is_stranger |= !doctor->has_run || (!has_no_secret && !doctor->has_secret);
     question->address = peer->address.text;
     question->expected = peer->has_id ? &peer->id : NULL;
@@ -304,7 +304,7 @@ static void job_say(struct doctor *doctor, const struct job *job) {
     }
 }
 
-/* The egress chosen by `bind` and `interface`, as the daemon reads them. */
+/* Resolves `bind` and `interface`, which say where to dial from, as the daemon does. */
 static void egress_find(struct doctor *doctor, struct tw_egress *egress) {
     char bind[TW_BIND_MAX][TW_ADDR_BYTES] = {{0}};
     struct tw_error err;

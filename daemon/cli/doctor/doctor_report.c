@@ -1,4 +1,4 @@
-/* doctor_report.c - one line per check: kept for --json, or printed. */
+/* doctor_report.c - the line of each check: kept for --json, or printed. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -27,7 +27,7 @@ void doctor_say(struct doctor *doctor, enum doctor_grade grade, const char *chec
     doctor->counts[grade]++;
     json_t *row = json_pack("{s:s,s:s,s:s,s:s?}", "check", check, "grade", doctor_grade_name(grade),
                             "text", text, "fix", fix);
-    if (row == NULL) /* NULL if text from a file is not UTF-8 */
+    if (row == NULL) /* text from a file was not valid UTF-8 */
         row = json_pack("{s:s,s:s,s:s}", "check", check, "grade", doctor_grade_name(grade), "text",
                         "(not UTF-8)");
     (void)json_array_append_new(doctor->list, row);

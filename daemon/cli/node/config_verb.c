@@ -19,12 +19,12 @@
 
 enum { TEXT_BYTES = 64 * 1024 };
 
-/* The findings of a check, each printed as one line or one JSON object. The first failure decides
- * the exit status. */
+/* Findings of a check, each printed as one line or one JSON object. The first failure decides the
+ * exit status. */
 struct findings {
     enum tw_exit rc;
     json_t *list;   /* NULL: print lines */
-    json_t *memory; /* of the node; NULL: unknown, or lines are printed */
+    json_t *memory; /* memory of the node, for --json; NULL: not known, or lines are printed */
 };
 
 static json_t *finding_json(const char *subject, const char *problem) {
@@ -42,7 +42,7 @@ static void report_finding(struct findings *findings, enum tw_exit code, const c
     }
 }
 
-/* A finding with which the daemon can start all the same. */
+/* Reports a finding that does not keep the daemon from starting. */
 static void report_warning(struct findings *findings, const char *subject, const char *warning) {
     if (findings->list != NULL) {
         json_t *const json = finding_json(subject, NULL);
@@ -89,8 +89,8 @@ static void check_data(const struct tw_config *config, const struct tw_run *run,
     report_finding(findings, TW_EXIT_DATA, what, status == TW_OK ? NULL : err.message);
 }
 
-/* Tries every address that the daemon would listen on. A running daemon of this configuration has
- * them, so nothing can be tried beside it. */
+/* Tries to listen on every configured address. If the node's daemon is running, it listens there
+ * already, so nothing can be tried. */
 static void check_listen(const struct tw_config *config, enum tw_admission admission,
                          struct findings *findings) {
     struct tw_error err;
@@ -243,7 +243,7 @@ static enum tw_exit print_example(struct cli *cli) {
     return TW_EXIT_OK;
 }
 
-/* A key on several lines becomes an array. Every value is the text in the file. */
+/* Adds a value as the text in the file. A key on several lines becomes an array. */
 static void put_value(json_t *section, const char *key, const char *value) {
     json_t *const before = json_object_get(section, key);
     if (before == NULL) {
@@ -255,7 +255,8 @@ static void put_value(json_t *section, const char *key, const char *value) {
     }
 }
 
-/* Prints the lines of tw_config_show, `[section]` and `key = value`, as an object of objects. */
+/* Prints the output of tw_config_show, lines of `[section]` and `key = value`, as nested objects.
+ */
 static void show_json(char *text) {
     json_t *const all = json_object();
     json_t *section = NULL;

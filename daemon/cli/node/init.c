@@ -13,10 +13,10 @@
 
 struct init {
     struct node_files files;
-    const char *secret_from; /* file with the run's secret, "-" = standard input; or NULL */
+    const char *secret_from; /* file with the run's secret; "-": standard input; NULL: none */
 };
 
-/* Checks all paths before anything is written. */
+/* Checks that no file is in the way, before anything is written. */
 static enum tw_exit is_free(const struct init *init) {
     const char *const taken[] = {init->files.config_path, init->files.key_path};
     for (unsigned i = 0; i < 2; i++) {
@@ -79,14 +79,14 @@ static enum tw_exit make_node(const struct init *init, char hex[TW_ID_HEX_BYTES]
     return node_files_write_config(&init->files);
 }
 
-/* True if an existing manifest names an owner. Such a run has no secret. */
+/* Returns true if the manifest exists and names an owner. Such a run has no secret. */
 static bool has_owner(const struct tw_config *config) {
     static struct tw_run run;
     return cli_manifest_load(config->node.run, &run, NULL) == TW_OK &&
            run.security.admission == TW_ADMISSION_OWNER;
 }
 
-/* True if an existing manifest is of a run whose trainers bring the data. */
+/* Returns true if the manifest exists and its trainers bring their own data. */
 static bool has_own_data(const struct tw_config *config) {
     static struct tw_run run;
     return cli_manifest_load(config->node.run, &run, NULL) == TW_OK && tw_run_has_own_data(&run);

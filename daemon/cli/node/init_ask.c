@@ -29,7 +29,8 @@ static enum tw_status check_upload(const char *answer, struct tw_error *err) {
     char text[TW_PATH_BYTES + 32];
     (void)snprintf(text, sizeof(text), "[network]\nupload = %s\n", answer);
     if (tw_config_parse(&config, "answer", text, strlen(text), err) == TW_OK) return TW_OK;
-    const char *const reason = strstr(err->message, "upload: "); /* behind file and line */
+    const char *const reason = strstr(err->message, "upload: "); /* skips the file and line in front
+                                                                    of the reason */
     if (reason != NULL) memmove(err->message, reason, strlen(reason) + 1);
     return TW_CONFIG;
 }
@@ -42,7 +43,7 @@ static const struct question QUESTIONS[] = {
 
 enum { QUESTIONS_COUNT = sizeof(QUESTIONS) / sizeof(QUESTIONS[0]) };
 
-/* Sets `answer` to "" for an empty line. */
+/* Asks one question. An empty line sets `answer` to "". */
 static enum tw_exit ask(const struct question *question, char answer[TW_PATH_BYTES]) {
     struct tw_error err = {0};
     for (unsigned i = 0; i < TRIES; i++) {

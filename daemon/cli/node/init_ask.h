@@ -1,14 +1,14 @@
-/* init_ask.h - the questions of `thinwire init` on a terminal: run, data and share of the line. */
+/* init_ask.h - the questions of `thinwire init` on a terminal: run, data and upload rate. */
 #ifndef TW_DAEMON_CLI_NODE_INIT_ASK_H
 #define TW_DAEMON_CLI_NODE_INIT_ASK_H
 
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/node/node_files.h"
 
-/* Asks for the keys among run, data and upload that no flag has set, unless standard input or
- * output is no terminal. An answer that cannot be used is asked for again; an empty one sets
- * nothing. Call once per process: `files` borrows the answers. TW_EXIT_USAGE: the input ended, or
- * no answer could be used. */
+/* Asks for run, data and upload, unless a flag has set the key, or standard input or output is not
+ * a terminal. An unusable answer is asked for again; an empty one sets nothing. Call once per
+ * process, because `files` borrows the answers. Returns TW_EXIT_USAGE if the input ends, or if no
+ * answer is usable. */
 enum tw_exit init_ask(const struct cli *cli, struct node_files *files);
 
 #endif

@@ -1,5 +1,5 @@
-/* invite.c - `thinwire invite`: makes a ticket, and lists the tickets. The ticket goes to standard
- * output and its explanation to standard error, so that the ticket can be piped. */
+/* invite.c - `thinwire invite`: makes a ticket, or lists and revokes tickets. The ticket is printed
+ * on standard output and its explanation on standard error, so that the ticket can be piped. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 
 enum { URL_BYTES = 64 + TW_ADDRS_MAX * (TW_ADDR_BYTES * 3) };
 
-/* Sends a POST request; *data_out (a new reference) is the answer's "data". With --json the answer
- * is printed unchanged and *data_out is NULL. */
+/* Sends a POST request. *data_out is the answer's "data", as a new reference. With --json, prints
+ * the answer unchanged and sets *data_out to NULL. */
 static enum tw_exit ask_daemon(const struct cli *cli, const char *path, json_t **data_out) {
     long code = 0;
     char *body = NULL;
@@ -82,7 +82,7 @@ static void explain_ticket(const json_t *data) {
                            : "`thinwire invite --list` shows the uses.");
 }
 
-/* True for values of `--address` and ticket names that need no escaping. */
+/* Returns true if a value of `--address` or a ticket's name needs no escaping in a URL. */
 static bool is_plain(const char *text) {
     return strspn(text, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.:-_[]") ==
            strlen(text);
@@ -141,7 +141,7 @@ static void list_tickets(const json_t *data) {
     }
 }
 
-/* The request that revokes a ticket, which is given by its line or by its name. */
+/* Builds the request that revokes a ticket, which the user gave by its line or its name. */
 static enum tw_exit revoke_ticket(const char *given, char url[URL_BYTES]) {
     char name[2 * TW_TICKET_ID_BYTES + 1];
     struct tw_ticket ticket;

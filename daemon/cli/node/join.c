@@ -1,8 +1,8 @@
-/* join.c - `thinwire join`: from an empty disk to a node of the ticket's run.
+/* join.c - `thinwire join`: turns a ticket into a node of its run, on an empty disk.
  *
  * The order is: identity, WELCOME from the inviter, manifest, secret or certificate, configuration.
- * After an interruption the same command starts again. The identity stays, so the inviter
- * recognises the machine and spends no second use of the ticket. */
+ * An interrupted command can be repeated. The identity stays, so the inviter recognises the machine
+ * and counts no second use of the ticket. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ struct join {
     struct tw_welcome welcome;
     struct tw_run run;
     char peers[PEERS_BYTES];
-    char inviter[TW_ADDR_BYTES]; /* address of the inviter */
+    char inviter[TW_ADDR_BYTES]; /* address at which the inviter answered */
     bool is_start;
 };
 
@@ -51,7 +51,7 @@ static enum tw_exit ticket_read(char *line, struct tw_ticket *ticket) {
 
 /* ---- existing files ------------------------------------------------------------------------- */
 
-/* Handles an existing configuration: if it is of a node of this run, there is nothing to do. */
+/* Checks an existing configuration. If it is of a node of this run, there is nothing to do. */
 static enum tw_exit check_existing(struct join *join) {
     struct tw_error err = {0};
     const char *const path = join->files.config_path;
@@ -69,8 +69,8 @@ static enum tw_exit check_existing(struct join *join) {
     return TW_EXIT_OK;
 }
 
-/* Refuses the place if the file at the manifest's path is not this run's manifest: that file and
- * the secret beside it belong to another node. */
+/* Fails if the file at the manifest's path is another run's manifest: it, and the secret beside it,
+ * belong to another node. */
 static enum tw_exit place_check(const struct join *join) {
     static struct tw_run found;
     struct tw_error err = {0};
@@ -134,8 +134,8 @@ static enum tw_exit manifest_write(const struct join *join) {
     return cli_fail(TW_EXIT_MANIFEST, "%s: the disk is full or failing", path);
 }
 
-/* True if the certificate on disk should stay: it lasts longer than the inviter's, and the owner or
- * the same node signed it. */
+/* Returns true if the certificate on disk should stay, because it is valid for longer than the
+ * inviter's and was signed by the owner or the same node. */
 static bool has_better_certs(const struct join *join) {
     static struct tw_gate gate;
     char path[TW_PATH_BYTES + 32];
@@ -168,7 +168,7 @@ static enum tw_exit right_write(const struct join *join) {
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
 }
 
-/* Lists the nodes to dial: the inviter first, then others that it knew. */
+/* Lists the nodes to dial: the inviter first, then the nodes in its WELCOME. */
 static void peers_list(struct join *join) {
     char hex[TW_ID_HEX_BYTES];
     size_t at = 0;
@@ -203,7 +203,8 @@ static enum tw_exit make_node(struct join *join) {
     return rc == TW_EXIT_OK ? node_files_write_config(&join->files) : rc;
 }
 
-/* True if the run's data are a text, which the run does not send. */
+/* Returns true if the run is trained on a plain text that this node does not have. Only datasets
+ * can be fetched from peers. */
 static bool lacks_data(const struct join *join) {
     return join->run.data.form == TW_FORM_FILE && !tw_run_has_own_data(&join->run) &&
            join->files.config.node.data[0] == '\0';
@@ -237,7 +238,7 @@ static void say_json(const struct join *join, const char *hex) {
     json_decref(json);
 }
 
-/* Reports that an existing configuration stays unchanged, and that options of the command have no
+/* Reports that an existing configuration stays unchanged, and which options therefore have no
  * effect. */
 static void say_kept(const struct join *join) {
     static const char *const keys[] = {"run",   "data",   "name",   "listen",

@@ -43,7 +43,7 @@ static void on_dial_done(void *user, const char *address, const struct tw_dial_r
     struct dial *dial = user;
     if (result->status != TW_OK) (void)cli_fail(TW_EXIT_JOIN, "%s", result->sentence);
     if (dial->is_welcome) (void)snprintf(dial->address, TW_ADDR_BYTES, "%s", address);
-    /* If the inviter itself refused, it would also refuse at its other addresses. */
+    /* An inviter that refuses would also refuse at its other addresses. */
     const bool is_over = result->status == TW_OK || tw_dial_is_refusal(result->cause);
     if (is_over && result->cause != TW_DIAL_WRONG_ID) dial->next = dial->ticket->addrs_count;
     next_address(dial);

@@ -1,4 +1,4 @@
-/* join_dial.h - fetches a WELCOME from the node that made a ticket. */
+/* join_dial.h - fetches a WELCOME from the node that issued a ticket. */
 #ifndef TW_DAEMON_CLI_NODE_JOIN_DIAL_H
 #define TW_DAEMON_CLI_NODE_JOIN_DIAL_H
 
@@ -7,9 +7,9 @@
 #include "proto/ticket.h"
 #include "proto/welcome.h"
 
-/* Tries the ticket's addresses in turn, on its own loop, and prints the reason of each failure on
- * standard error. TW_EXIT_OK: fills *welcome, and address[TW_ADDR_BYTES] with the address that
- * answered. Otherwise TW_EXIT_JOIN. */
+/* Tries the ticket's addresses in turn, on a loop of its own. Prints the reason of each failure on
+ * standard error. On TW_EXIT_OK, *welcome is filled, and address[TW_ADDR_BYTES] is the address that
+ * answered. Otherwise returns TW_EXIT_JOIN. */
 enum tw_exit join_dial(const struct tw_ticket *ticket, const struct tw_identity *identity,
                        struct tw_welcome *welcome, char *address);
 

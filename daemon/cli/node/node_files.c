@@ -37,7 +37,7 @@ bool node_files_has(const struct node_files *files, const char *key) {
     return false;
 }
 
-/* Index of the value that replaces this line, or -1. */
+/* Returns the index of the value that replaces this line of the example, or -1. */
 static int find_value(const struct node_files *files, const char *line) {
     for (unsigned i = 0; line[0] == '#' && i < files->count; i++) {
         const size_t size = strlen(files->values[i].key);
@@ -47,7 +47,8 @@ static int find_value(const struct node_files *files, const char *line) {
     return -1;
 }
 
-/* A list is written one entry per line, because lines of the file are short. */
+/* Prints a value. A list gets one line per entry, because lines of the file are limited in length.
+ */
 static void print_value(FILE *to, const char *key, const char *text) {
     const bool is_list = strcmp(key, "peers") == 0 || strcmp(key, "listen") == 0;
     const char *rest = text;
@@ -59,7 +60,7 @@ static void print_value(FILE *to, const char *key, const char *text) {
     } while (size > 0 && rest[size] == ',');
 }
 
-/* Writes the commented example with the given keys filled in. */
+/* Writes the commented example with the given values filled in. */
 static void fill_example(FILE *to, const struct node_files *files) {
     static char example[EXAMPLE_BYTES];
     (void)tw_config_example(example, sizeof(example));
@@ -78,13 +79,13 @@ static void fill_example(FILE *to, const struct node_files *files) {
 /* Like mkdir(2), but also syncs the parent, so that the new folder survives a power cut. */
 static int folder_make(const char *path, mode_t mode) {
     struct tw_error
-        ignored; /* ignored: a later sync of the folder's files reports a failing disk */
+        ignored; /* ignored: a failing disk is reported by a later sync of the folder's files */
     if (mkdir(path, mode) != 0) return -1;
     (void)tw_folder_sync(path, &ignored);
     return 0;
 }
 
-/* Like `mkdir -p`; the last folder gets `mode`. */
+/* Like `mkdir -p`, except that the last folder gets `mode`. */
 static enum tw_exit make_folder(const char *path, mode_t mode, enum tw_exit code) {
     char part[TW_PATH_BYTES];
     (void)snprintf(part, sizeof(part), "%s", path);
@@ -108,7 +109,7 @@ static enum tw_exit make_folder(const char *path, mode_t mode, enum tw_exit code
                     strerror(why));
 }
 
-/* Parses the future contents of the new file. */
+/* Parses the configuration that node_files_write_config will write. */
 enum tw_exit node_files_plan(struct node_files *files) {
     static char text[EXAMPLE_BYTES];
     struct tw_error err;
@@ -132,14 +133,14 @@ enum tw_exit node_files_folders(const struct node_files *files) {
     return rc != TW_EXIT_OK ? rc : make_folder(dirname(folder), 0755, TW_EXIT_USAGE);
 }
 
-/* Writes the file completely or not at all, so that an interrupted command can be repeated. An
- * existing file stays. */
+/* Writes the configuration completely or not at all, so that an interrupted command can be
+ * repeated. An existing file stays. */
 enum tw_exit node_files_write_config(const struct node_files *files) {
     const char *const path = files->config_path;
     char fresh[TW_PATH_BYTES + 8];
     struct tw_error err;
     (void)snprintf(fresh, sizeof(fresh), "%s.new", path);
-    (void)unlink(fresh); /* removes a file that an interrupted command left */
+    (void)unlink(fresh); /* left over from an interrupted command */
     const int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     FILE *const file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (file == NULL) return cli_fail(TW_EXIT_USAGE, "%s: %s", fresh, strerror(errno));
@@ -147,8 +148,8 @@ enum tw_exit node_files_write_config(const struct node_files *files) {
     bool is_good = ferror(file) == 0;
     is_good = fflush(file) == 0 && fsync(fd) == 0 && is_good;
     is_good = fclose(file) == 0 && is_good;
-    /* A rename could replace a file that somebody has just made, so a link is preferred. A file
-     * system without links (EPERM) must use the rename. */
+    /* link() fails if another process has just created the file, while rename() would replace it.
+     * On file systems without hard links (EPERM), only rename() works. */
     const bool is_placed =
         is_good && (link(fresh, path) == 0 ||
                     (errno != EEXIST && access(path, F_OK) != 0 && rename(fresh, path) == 0));
@@ -163,7 +164,7 @@ bool node_files_is_service(const struct node_files *files) {
     return strncmp(files->config_path, "/etc/thinwire/", 14) == 0;
 }
 
-/* Prints text quoted as one word for a shell. */
+/* Prints text as one word of a shell command, quoted if necessary. */
 static void print_word(const char *text) {
     if (text[strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-")] ==
         '\0') {
@@ -193,7 +194,7 @@ void node_files_say_next(const struct node_files *files, const char *const *verb
 }
 
 enum tw_exit node_files_options(struct cli *cli, struct node_files *files) {
-    enum { PATHS = 4 }; /* number of entries at the start of KEYS that are paths */
+    enum { PATHS = 4 }; /* number of keys at the start of KEYS whose values are paths */
     static const char *const KEYS[] = {"state_dir", "run_dir", "run",    "data",   "name",
                                        "listen",    "peers",   "upload", "threads"};
     static const char *const FLAGS[] = {"--state-dir", "--run-dir", "--run",
@@ -213,7 +214,7 @@ enum tw_exit node_files_options(struct cli *cli, struct node_files *files) {
         if (!cli_option(cli, FLAGS[i], &value)) {
             if (dir != NULL && i < 2) value = i == 0 ? "state" : "sockets";
             node_files_put(files, KEYS[i],
-                           value); /* default: the file lies beside the configuration file */
+                           value); /* default with --dir: a file beside the configuration */
             continue;
         }
         if (i < PATHS) value = node_files_from_here(value, paths[i]);

@@ -1,4 +1,4 @@
-/* node_files.h - files that `init` and `join` share: folders, identity, and the configuration. The
+/* node_files.h - the files that `init` and `join` create: folders, identity and configuration. The
  * configuration is the commented example with values filled in. Existing files are never
  * overwritten. */
 #ifndef TW_DAEMON_CLI_NODE_NODE_FILES_H
@@ -14,47 +14,48 @@ enum { TW_NODE_VALUES_MAX = 16 };
 
 struct node_files {
     char config_path[TW_PATH_BYTES], key_path[TW_PATH_BYTES];
-    struct tw_config config; /* the parsed file; valid after node_files_plan */
+    struct tw_config config; /* parsed configuration; valid after node_files_plan */
     unsigned count;
     struct {
         const char *key, *text; /* borrowed */
     } values[TW_NODE_VALUES_MAX];
 };
 
-/* NULL-terminated: the flags of node_files_options. */
+/* Flags that node_files_options reads. */
 #define NODE_FILES_OPTIONS                                                                         \
     "--dir", "--name", "--state-dir", "--run-dir", "--run", "--data", "--listen", "--peers",       \
         "--upload", "--threads", "--config", "--json"
 
-/* Takes the flags above from the command line. --dir DIR means the configuration DIR/node.conf, and
- * all other files in DIR too. TW_EXIT_USAGE: a path is too long. Call once per process. */
+/* Reads the flags above from the command line. --dir DIR puts the configuration at DIR/node.conf,
+ * and all other files into DIR. Returns TW_EXIT_USAGE if a path is too long. Call once per process.
+ */
 enum tw_exit node_files_options(struct cli *cli, struct node_files *files);
 
-/* Sets a key of the configuration; NULL: does nothing. */
+/* Sets a key of the configuration. If `text` is NULL, does nothing. */
 void node_files_put(struct node_files *files, const char *key, const char *text);
 
-/* True if the key is set. */
+/* Returns true if the key is set. */
 bool node_files_has(const struct node_files *files, const char *key);
 
-/* Makes a path from a person absolute: it is relative to the working directory, but a path in the
- * file is relative to the file. NULL: it is too long. */
+/* Makes a user's path absolute. It is relative to the working directory, whereas paths in the
+ * configuration are relative to its file. Returns NULL if the path is too long. */
 const char *node_files_from_here(const char *path, char absolute[TW_PATH_BYTES]);
 
-/* node_files_find: the default path of the configuration, if no flag gave one. node_files_plan:
+/* node_files_find sets the default path of the configuration if no flag gave one. node_files_plan
  * parses its future contents. */
 enum tw_exit node_files_find(const struct cli *cli, struct node_files *files);
 enum tw_exit node_files_plan(struct node_files *files);
 
-/* Makes the state folder and the configuration's folder. */
+/* Creates the state folder and the configuration's folder. */
 enum tw_exit node_files_folders(const struct node_files *files);
 
 enum tw_exit node_files_write_config(const struct node_files *files);
 
-/* True if systemd will run the node, with daemon and worker as separate units. */
+/* Returns true if systemd will run the node, with daemon and worker as separate units. */
 bool node_files_is_service(const struct node_files *files);
 
-/* Prints the next steps for a person: the commands `verbs`, one per line. Before them it prints the
- * shell line that selects this node for `thinwire`, unless that node is selected already. */
+/* Prints the next steps for a person: the commands `verbs`, one per line. If `thinwire` does not
+ * select this node already, first prints the shell line that makes it do so. */
 void node_files_say_next(const struct node_files *files, const char *const *verbs);
 
 #endif

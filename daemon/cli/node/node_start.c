@@ -36,7 +36,7 @@ static void pause_look(void) {
     (void)nanosleep(&pause, NULL);
 }
 
-/* True if the answering daemon is leaving; also if its socket disappears meanwhile. */
+/* Returns true if the answering daemon is stopping, or if its socket disappears meanwhile. */
 static bool is_leaving(const char *socket_path) {
     const struct cli cli = {.socket_option = socket_path, .is_quiet = true};
     long code = 0;
@@ -51,9 +51,9 @@ static bool is_leaving(const char *socket_path) {
     return is_so;
 }
 
-/* True if a daemon runs and will stay. Waits for one that is leaving. */
+/* Returns true if a daemon runs and is not stopping. Waits for the end of one that is. */
 static bool is_running(const char *socket_path) {
-    /* opened before asking, because the daemon may end meanwhile */
+    /* opened before the query, because the daemon may end meanwhile */
     const int process = ended_open(socket_path);
     bool is_up = node_is_listening(socket_path);
     if (is_up && is_leaving(socket_path)) {
@@ -87,8 +87,8 @@ static enum tw_exit start_units(const struct node_files *files, FILE *to) {
     return TW_EXIT_OK;
 }
 
-/* Prints the end of the log of a daemon that ended at once, but nothing of earlier ones, which
- * wrote the first `begin` bytes. */
+/* Prints the end of the log of a daemon that failed at the start. Skips the first `begin` bytes,
+ * which are of earlier processes. */
 static void log_tail(const char *path, long begin) {
     char text[1024];
     FILE *const file = fopen(path, "re");

@@ -1,5 +1,5 @@
-/* owner.c - `thinwire owner new, import, show`: the key of a run's owner, and files signed by
- * it. */
+/* owner.c - `thinwire owner new, import, show`: the run owner's key, and the files that it signed.
+ */
 #include "daemon/cli/node/owner.h"
 
 #include <libgen.h>
@@ -84,7 +84,7 @@ static enum tw_exit owner_new(struct cli *cli) {
 
 /* ---- import -------------------------------------------------------------------------------- */
 
-/* Imports only valid certificates, because it replaces those by which the node is in its run. */
+/* Imports only valid certificates: they replace those by which the node is admitted now. */
 static enum tw_exit import_certs(const struct owner_place *place, struct tw_gate *gate,
                                  const struct tw_certs *certs) {
     struct tw_error err;
@@ -105,7 +105,7 @@ static enum tw_exit import_list(const struct owner_place *place, struct tw_gate 
     if (status != TW_OK)
         return cli_fail(status == TW_AGAIN ? TW_EXIT_FAILURE : TW_EXIT_IDENTITY, "%s", err.message);
     const enum tw_status saved = tw_revoked_save_newer(place->state_dir, list, &err);
-    if (saved != TW_OK) /* AGAIN: the daemon has just stored a newer certificate */
+    if (saved != TW_OK) /* AGAIN: the daemon has just stored a newer list */
         return cli_fail(saved == TW_AGAIN ? TW_EXIT_FAILURE : TW_EXIT_STATE_DIR, "%s", err.message);
     (void)printf("List %llu revokes %u %s; the daemon here passes it on within seconds.\n",
                  (unsigned long long)list->version, list->count,
@@ -122,7 +122,7 @@ static enum tw_exit import_recall(const struct owner_place *place, struct tw_gat
     if (status != TW_OK)
         return cli_fail(status == TW_AGAIN ? TW_EXIT_FAILURE : TW_EXIT_IDENTITY, "%s", err.message);
     status = tw_recall_save_newer(place->state_dir, recall, &err);
-    if (status != TW_OK) /* AGAIN: the daemon has just stored a newer one */
+    if (status != TW_OK) /* AGAIN: the daemon has just stored a newer recall */
         return cli_fail(status == TW_AGAIN ? TW_EXIT_FAILURE : TW_EXIT_STATE_DIR, "%s",
                         err.message);
     (void)printf("Recall %llu returns the run to round %llu; the daemon here passes it on within "
@@ -151,7 +151,7 @@ static enum tw_exit owner_import(struct cli *cli) {
         tw_identity_open(path, &identity, &err) != TW_OK)
         return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
     tw_gate_init(&gate, &place.run_id, &place.run.security.owner, &identity);
-    /* loads the files that are valid; all of them may be missing */
+    /* loads the valid ones of this node's files; none needs to exist */
     (void)tw_gate_load(&gate, place.state_dir, &err);
     if (tw_certs_load(from, &certs, &err) == TW_OK) {
         rc = import_certs(&place, &gate, &certs);

@@ -6,32 +6,34 @@
 #include "daemon/cli/common/cli.h"
 #include "proto/run/run.h"
 
-/* The run, and the state folder of this node; options may set either. */
+/* The run, and this node's state folder. Options may set either. */
 struct owner_place {
     struct tw_run run;
     struct tw_id run_id;
-    bool has_config; /* this machine has a node: state_dir is its folder */
+    bool has_config; /* this machine has a node, whose folder is state_dir */
     char state_dir[TW_PATH_BYTES];
 };
 
-/* Takes --run. Prints errors itself: no manifest, or a run without an owner. */
+/* Finds the run of the manifest `run_path` (--run), or this node's run if NULL. Prints errors
+ * itself: no manifest, or a run without an owner. */
 enum tw_exit owner_place_find(struct cli *cli, const char *run_path, struct owner_place *place);
 
-/* FOLDER/NAME; false: too long. */
+/* Writes FOLDER/NAME. Returns false if it is too long. */
 bool owner_path(const struct owner_place *place, const char *name, char path[TW_PATH_BYTES]);
 
-/* Folder and name of a path, in the caller's copy and in the path itself. */
+/* Return the folder of a path, which is written to `copy`, and its file name, which points into
+ * `path`. */
 const char *owner_folder(const char *path, char copy[TW_PATH_BYTES]);
 const char *owner_file(const char *path);
 
-/* owner_sign.c. Both of the first print errors themselves. */
+/* owner_sign.c. The first two functions print errors themselves. */
 enum tw_exit owner_node_parse(const char *text, struct tw_id *node);
 enum tw_exit owner_key_open(const char *path, struct tw_identity *key);
 enum tw_exit owner_sign(struct cli *cli);
 
 /* owner_list.c */
 enum tw_exit owner_revoke(struct cli *cli);
-/* `thinwire pause --run` and `thinwire resume --run`, whose flag --run is taken already. */
+/* `thinwire pause --run` and `thinwire resume --run`. The caller has read the flag --run. */
 enum tw_exit owner_pause_run(struct cli *cli, bool is_paused);
 
 /* owner_recall.c */

@@ -1,5 +1,5 @@
-/* owner_list.c - the list that the owner of a run signs: `thinwire owner revoke`, and `thinwire
- * pause --run`. Both need the key of the owner. */
+/* owner_list.c - the list that a run's owner signs: `thinwire owner revoke` and `thinwire pause
+ * --run`. Both need the owner's key. */
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ struct revoke {
     bool lifts, is_pause;
 };
 
-/* Loads the list to extend. A missing list is empty; an invalid one is an error. */
+/* Loads the list to extend. A missing file is an empty list, an invalid one is an error. */
 static enum tw_exit list_open(const struct revoke *revoke, const struct owner_place *place,
                               struct tw_revoked *list, char path[TW_PATH_BYTES]) {
     struct tw_error err;

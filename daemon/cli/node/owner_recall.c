@@ -1,5 +1,5 @@
-/* owner_recall.c - `thinwire owner recall`: the owner returns the run to the state after a round,
- * on every node. */
+/* owner_recall.c - `thinwire owner recall`: the owner returns the run, on every node, to the state
+ * after a round. */
 #include <errno.h>
 #include <inttypes.h>
 #include <libgen.h>
@@ -49,7 +49,8 @@ static enum tw_exit read_wish(struct cli *cli, struct wish *wish) {
 
 /* ---- the state ----------------------------------------------------------------------------- */
 
-/* The intact generation of that round here names the lineage. One of them must be unique. */
+/* Finds the recalled state's lineage from this node's checkpoints of that round. Fails if they are
+ * of two lineages. */
 static enum tw_exit choose_lineage(const struct tw_checkpoint_about *about, struct wish *wish) {
     bool is_found = false;
     for (uint32_t i = 0; i < TW_CHECKPOINT_FILES; i++) {
@@ -98,7 +99,7 @@ static enum tw_exit find_lineage(const struct owner_place *place, struct wish *w
 
 /* ---- the recall ---------------------------------------------------------------------------- */
 
-/* The number after that of the recall in the file. */
+/* Sets *version to one more than that of the recall in the file, or to 1 if there is no file. */
 static enum tw_exit find_version(const struct owner_place *place, const char *path,
                                  uint64_t *version) {
     struct tw_recall there;

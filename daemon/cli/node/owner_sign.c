@@ -1,5 +1,5 @@
-/* owner_sign.c - `thinwire owner sign`: needs the key of the owner, or that of a node that may
- * admit. */
+/* owner_sign.c - `thinwire owner sign`: needs the owner's key, or the key of a node that may admit
+ * others. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ static enum tw_exit sign_options(struct cli *cli, struct sign *sign) {
     return owner_node_parse(node, &sign->node);
 }
 
-/* Signed by the owner. */
+/* Signs with the owner's key. */
 static void sign_as_owner(const struct sign *sign, const struct tw_gate *gate,
                           struct tw_certs *certs) {
     uint8_t text[TW_CERT_SIGNED_BYTES];
@@ -86,7 +86,7 @@ static void sign_as_owner(const struct sign *sign, const struct tw_gate *gate,
     tw_sign(gate->identity->key, text, sizeof(text), certs->certs[0].signature);
 }
 
-/* Signs as a node that may admit, and appends that node's own certificate. */
+/* Signs with the key of a node that may admit others, and appends that node's own certificate. */
 static enum tw_exit sign_as_admitter(const struct sign *sign, struct tw_gate *gate,
                                      const struct owner_place *place, struct tw_certs *certs) {
     struct tw_error err;
@@ -147,7 +147,7 @@ enum tw_exit owner_sign(struct cli *cli) {
     tw_gate_init(&gate, &place.run_id, &place.run.security.owner, &key);
     const struct tw_id public_key = tw_public_key(key.key);
     if (tw_id_equal(&public_key, &gate.owner)) {
-        /* Loads this node's list of revocations, if there is one. */
+        /* Loads this node's revocation list, if there is one. */
         if (place.has_config) (void)tw_gate_load(&gate, place.state_dir, &err);
         sign_as_owner(&sign, &gate, &certs);
     } else {

@@ -1,5 +1,5 @@
-/* rollback.c - `thinwire rollback`: the generations of the model on this node's disk, and the way
- * back to one of them. It works on the files of a stopped daemon. */
+/* rollback.c - `thinwire rollback`: lists the generations of the model on this node's disk, and
+ * goes back to one of them. The daemon must be stopped. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -63,7 +63,7 @@ static void look(struct rollback *back) {
     }
 }
 
-/* The file that a start loads, if it is intact; TW_CHECKPOINT_FILES: none. */
+/* Returns the file that a start loads if it is intact, or TW_CHECKPOINT_FILES if there is none. */
 static uint32_t find_newest(const struct rollback *back) {
     uint32_t newest = TW_CHECKPOINT_FILES;
     for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
@@ -76,7 +76,7 @@ static uint32_t find_newest(const struct rollback *back) {
     return newest;
 }
 
-/* Steps of this node that are undone by going back to the file. */
+/* Returns the number of this node's steps that going back to the file would undo. */
 static uint64_t count_lost(const struct rollback *back, uint32_t file) {
     const uint32_t newest = find_newest(back);
     if (newest == TW_CHECKPOINT_FILES) return 0;
@@ -144,7 +144,7 @@ static void list(const struct rollback *back) {
 
 /* ---- going back ---------------------------------------------------------------------------- */
 
-/* The file named by `word`: its name, or the number of its round. */
+/* Finds the file that `word` names, by its file name or by its round. */
 static enum tw_exit find_file(const struct rollback *back, const char *word, uint32_t *file) {
     char *end = NULL;
     errno = 0;
@@ -169,7 +169,7 @@ static enum tw_exit find_file(const struct rollback *back, const char *word, uin
         word);
 }
 
-/* Keeps the daemon away for the life of this process. */
+/* Locks the state folder, so that no daemon can start while this process runs. */
 static enum tw_exit lock_state(struct rollback *back) {
     char path[TW_PATH_BYTES + 8];
     (void)snprintf(path, sizeof(path), "%s/lock", back->config.node.state_dir);
@@ -199,8 +199,8 @@ static enum tw_exit confirm(const struct rollback *back, uint32_t file, bool is_
     return cli_fail(TW_EXIT_FAILURE, "rollback: nothing was changed");
 }
 
-/* Adds the lineages of all generations to those that this node refuses. The one of the chosen
- * generation is among them: other nodes may have gone on in it, into the change that spoilt it. */
+/* Makes this node refuse the lineages of all generations, even the chosen one's: other nodes may
+ * have continued that lineage into the change that spoilt it. */
 static enum tw_status refuse_lineages(const struct rollback *back, struct tw_error *err) {
     const struct tw_file_ops *ops = tw_file_system();
     struct tw_lineages refused;
@@ -215,7 +215,7 @@ static enum tw_status refuse_lineages(const struct rollback *back, struct tw_err
         }
     }
     if (status == TW_OK) status = tw_lineages_write(ops, dir, &refused, err);
-    /* The daemon's user owns the folder, and this may be root. */
+    /* The new file must belong to the folder's owner, even if this process runs as root. */
     if (status == TW_OK && geteuid() == 0 && fstat(dir, &folder) == 0 &&
         fchownat(dir, "refused", folder.st_uid, folder.st_gid, AT_SYMLINK_NOFOLLOW) != 0) {
         status = tw_fail(err, TW_IO, "%s/refused: %s", back->folder, strerror(errno));
@@ -229,8 +229,8 @@ static enum tw_exit go_back(struct rollback *back, uint32_t file, bool is_yes) {
     enum tw_exit rc = lock_state(back);
     if (rc == TW_EXIT_OK) rc = confirm(back, file, is_yes);
     if (rc != TW_EXIT_OK) return rc;
-    /* Refused lineages make this node leave its group: nothing is written before the file is good.
-     */
+    /* Verify first: refused lineages make this node leave its group, so nothing may be written if
+     * the file is damaged. */
     enum tw_status status = tw_checkpoint_verify(back->files, file, &err);
     if (status == TW_OK) status = refuse_lineages(back, &err);
     if (status == TW_OK) status = tw_checkpoint_go_back(back->files, file, &err);

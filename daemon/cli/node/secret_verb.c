@@ -1,6 +1,6 @@
 /* secret_verb.c - `thinwire secret`: the run secret of this node, and its replacement without a
- * gap. A running daemon notices the changed file within seconds. Secrets are named by marks and
- * never shown. */
+ * gap. A running daemon notices the changed file within seconds. Secrets are shown only by their
+ * marks. */
 #include <errno.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ static enum tw_exit show_marks(const struct cli *cli, const char *path,
     return TW_EXIT_OK;
 }
 
-/* Index of the secret with this mark; or -1, after printing an error. */
+/* Returns the index of the secret with this mark. Otherwise prints an error and returns -1. */
 static int find_mark(const struct tw_secrets *secrets, const char *verb, const char *mark) {
     char own[TW_SECRET_MARK_BYTES];
     for (uint32_t i = 0; mark != NULL && i < secrets->count; i++) {
@@ -50,8 +50,8 @@ static int find_mark(const struct tw_secrets *secrets, const char *verb, const c
     return -1;
 }
 
-/* Reads a file or standard input ("-") and takes the first secret that this node does not have; the
- * file of another node may also contain the old secret. NULL: draws a fresh one. */
+/* Reads a file or standard input ("-") and chooses the first secret that this node does not have:
+ * another node's file may also contain the old one. If `from` is NULL, draws a fresh secret. */
 static enum tw_exit read_secret(const char *from, const struct tw_secrets *here,
                                 struct tw_secret *secret) {
     struct tw_error err = {0};

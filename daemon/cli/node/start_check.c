@@ -26,7 +26,7 @@ enum tw_status cli_line_check(const struct tw_config *config, struct tw_egress *
 }
 
 static void on_connection(uv_stream_t *listener, int code) {
-    (void)listener; /* does nothing: the loop never runs while the socket listens */
+    (void)listener; /* never called: the loop does not run while the socket listens */
     (void)code;
 }
 
@@ -54,7 +54,7 @@ enum tw_status cli_listen_check(const char *address, const struct tw_egress *egr
 enum tw_status cli_folder_check(const char *path, struct tw_error *err) {
     char there[TW_PATH_BYTES];
     (void)snprintf(there, sizeof(there), "%s", path);
-    while (access(there, F_OK) != 0 && errno == ENOENT) { /* go up to a folder that exists */
+    while (access(there, F_OK) != 0 && errno == ENOENT) { /* goes up to a folder that exists */
         char *const slash = strrchr(there, '/');
         if (slash == NULL || slash == there) {
             (void)snprintf(there, sizeof(there), "%s", slash == NULL ? "." : "/");
@@ -76,7 +76,7 @@ enum tw_status cli_worker_check(const struct tw_config *config, struct tw_error 
                        config->node.spawn_worker ? "node.worker_path" : "node.spawn_worker = off");
     if (!config->node.spawn_worker || has_command) return TW_OK;
     (void)snprintf(path, sizeof(path), "%s", config->node.worker_path);
-    if (path[0] == '\0') { /* the default is the worker's program beside this one */
+    if (path[0] == '\0') { /* default: thinwire-worker beside this program */
         const ssize_t size = readlink("/proc/self/exe", path, TW_PATH_BYTES - 1);
         path[size > 0 ? size : 0] = '\0';
         char *const slash = strrchr(path, '/');
