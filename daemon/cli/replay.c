@@ -1,5 +1,4 @@
-/* replay.c - `thinwire replay`: finds the flight recorder of the selected node, for
- * thinwire-replay. */
+/* replay.c - `thinwire replay`: finds the selected node's flight recorder, for thinwire-replay. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +7,7 @@
 
 #include "daemon/cli/common/cli.h"
 
-/* Options of thinwire-replay that have a value. */
+/* Returns whether an option of thinwire-replay has a value. */
 static bool has_value(const char *argument) {
     return strcmp(argument, "--at") == 0 || strcmp(argument, "--against") == 0 ||
            strcmp(argument, "--lines") == 0;
@@ -22,7 +21,7 @@ static bool has_path(const struct cli *cli) {
     return false;
 }
 
-/* The newest STATE_DIR/RUN/recorder. */
+/* Finds the newest folder STATE_DIR/RUN/recorder. */
 static bool find_newest(const char *state_dir, char path[TW_PATH_BYTES]) {
     DIR *const dir = opendir(state_dir);
     const struct dirent *row;

@@ -22,8 +22,7 @@ static struct screen screen_of(const struct cli *cli) {
                            .width = width < WIDTH_MAX ? width : WIDTH_MAX};
 }
 
-/* Draws the screen again and again until interrupted. If the daemon does not answer for a moment,
- * it waits. */
+/* Redraws the screen until interrupted. If the daemon does not answer, waits for it. */
 static enum tw_exit watch_view(struct cli *cli, const char *path,
                                void (*draw)(const struct screen *, const json_t *),
                                double every_s) {
@@ -108,7 +107,7 @@ enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path, 
     const char *const message = json_string_value(json_object_get(json, "message"));
     const char *const error = json_string_value(json_object_get(json, "error"));
     if (cli->json) (void)puts(body);
-    /* the daemon did the request, or tried and failed */
+    /* the daemon executed the request, or tried and failed */
     if (is_taken != NULL) *is_taken = code == 200 || code == 503;
     if (code == 200) {
         if (!cli->json) (void)puts(message != NULL ? message : "done");

@@ -6,13 +6,13 @@
 #include "base/assert.h"
 #include "compress/codec.h"
 
-/* A measured curve: ratios `y` at `x`, which rises. */
+/* A measured curve: ratios y at ascending x. */
 struct curve {
     unsigned count;
     double x[5], y[5];
 };
 
-/* Between two points the logarithm of y is linear in that of x. The curve ends at its last points.
+/* Interpolates log y linearly in log x. Beyond the ends of the curve, returns its first or last y.
  */
 static double read_curve(const struct curve *curve, double x) {
     unsigned i = 1;
@@ -23,8 +23,9 @@ static double read_curve(const struct curve *curve, double x) {
     return curve->y[i - 1] * pow(curve->y[i] / curve->y[i - 1], share);
 }
 
-/* Loss above one big batch by merges of each fragment: presets.plan with 400 steps and length.plan
- * with 1600, each at rate 0.006. `btm` merges for half of the run. */
+/* Excess loss over one machine with the batch of all nodes, by merges of each fragment. From
+ * presets.plan with 400 steps and length.plan with 1600, each at learning rate 0.006. `btm` merges
+ * during half of the run. */
 static const struct curve presets[] = {
     [TW_PRESET_DILOCO] = {2, {40, 160}, {.089, .025}},
     [TW_PRESET_STREAMING] = {2, {40, 160}, {.078, .023}},
@@ -37,19 +38,19 @@ static const struct curve presets[] = {
     [TW_PRESET_BTM] = {2, {20, 80}, {.164, .074}},
 };
 
-/* Fewer merges than 40: the table "Period", as a factor on the loss at 40. */
+/* For fewer than 40 merges: factor on the excess loss at 40 merges. From the table "Period". */
 static const struct curve few = {3, {8, 20, 40}, {3.2, 1.73, 1}};
 
-/* Coarse contributions, with 40 merges: codecs.plan. By bits per parameter. */
+/* Excess loss of coarse contributions with 40 merges, by bits per parameter. From codecs.plan. */
 static const struct curve coarse = {5, {.08, .14, .5, 1, 2}, {.11, .073, .021, .018, .003}};
 static const struct curve coarse_auto = {5, {.137, .41, 1, 2, 4}, {.117, .043, .023, .004, .0005}};
 
-/* Penalty of work that is applied late, with 100 merges (late.plan): by the lateness as a fraction
- * of the period. */
+/* Excess loss of work that is applied late, with 100 merges, by the delay as a fraction of the
+ * period. From late.plan. */
 static const struct curve late = {4, {.05, .25, .5, .75}, {.001, .006, .046, .104}};
 
-/* The penalties of coarse codecs and of lateness fall with the number of merges, about as much as
- * that of `eager` does from 40 to 640. */
+/* Factor by which more merges reduce the penalties of coarse codecs and of delay: about as much as
+ * the penalty of `eager` falls from 40 to 640 merges. */
 static double fade(double merges, double measured_at) {
     return merges > measured_at ? pow(measured_at / merges, 0.4) : 1;
 }
@@ -67,7 +68,7 @@ static double of_preset(const struct penalty_case *run) {
     return curve->y[0] * read_curve(&few, run->merges * 40 / first);
 }
 
-/* A preset's own codec is part of its curve. */
+/* Returns 0 for a preset's own codec, whose penalty is part of the preset's curve. */
 static double of_codec(const struct penalty_case *run) {
     const bool is_auto = run->codec == TW_CODEC_AUTO;
     const bool is_own = run->preset == TW_PRESET_SPARSELOCO && run->codec == TW_CODEC_TOPK256;
@@ -75,7 +76,7 @@ static double of_codec(const struct penalty_case *run) {
     return read_curve(is_auto ? &coarse_auto : &coarse, run->bits) * fade(run->merges, 40);
 }
 
-/* Presets that are a whole period late by design have that in their curve. */
+/* Returns 0 for presets that are a whole period late by design: their curves include the delay. */
 static double of_lateness(const struct penalty_case *run) {
     const bool is_own = run->preset == TW_PRESET_EAGER || run->preset == TW_PRESET_CO2;
     if (is_own || run->late < late.x[0]) return 0;

@@ -1,4 +1,4 @@
-/* plan.c - `thinwire plan`: the cost of a run before it starts. */
+/* plan.c - `thinwire plan`: the cost of a run, before it starts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,12 +13,12 @@
 
 struct plan {
     struct cli_wish wish;
-    const char *file;    /* manifest of the run; NULL: made from the options */
-    double tokens_per_s; /* speed of a node; 0: not given */
+    const char *file;    /* manifest of the run; NULL: the options describe it */
+    double tokens_per_s; /* tokens per second of a node; 0: not given */
     struct tw_run run;
     struct tw_layout layout;
     struct plan_nodes nodes;
-    unsigned count, chosen; /* chosen = count: none */
+    unsigned count, chosen; /* chosen: index of the recommended row; count: none */
     struct plan_row rows[PLAN_ROWS_MAX];
 };
 
@@ -88,7 +88,7 @@ static enum tw_exit make_run(struct plan *plan) {
     return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
 }
 
-/* The speed, and the memory if the engine knows it. */
+/* Asks the engine for the speed, and for the memory if it knows that. */
 static enum tw_exit ask_engine(struct plan *plan) {
     struct cli_speed *const speed = &plan->wish.speed;
     const struct tw_run *const run = &plan->run;
@@ -210,7 +210,7 @@ static void print_notes(const struct plan *plan) {
     if (has_over) (void)printf("! exceeds the budget\n");
 }
 
-/* A word of a shell command. */
+/* Prints one word of a shell command, quoted if necessary. */
 static void print_word(const char *text) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "_-./:=,+@%";
@@ -232,7 +232,7 @@ static void print_option(const char *option, const char *value) {
     print_word(value);
 }
 
-/* The options of the user, without the keys that the row decides. */
+/* Prints the user's options, except the keys that the recommended row sets. */
 static void print_wish(const struct cli_wish *wish) {
     static const char *const ROW[] = {"sync.preset", "sync.period", "sync.codec"};
     print_option("--model", wish->model);

@@ -5,16 +5,16 @@
 #include "daemon/cli/plan/penalty.h"
 #include "daemon/cli/run/run_traffic.h"
 
-/* Measured with three daemons behind caps of 1 Mbit/s: payload bytes of a round to bytes that its
- * cap would carry meanwhile. */
+/* Payload bytes of a round as a fraction of the bytes that the rate cap allows meanwhile. Measured
+ * with three daemons at caps of 1 Mbit/s. */
 #define LINE_SHARE 0.92
-/* Parameters per second that a processor encodes, decodes and adds; the slowest codecs. */
+/* Parameters per second that a CPU encodes, decodes and adds with the slowest codecs. */
 #define CODEC_PARAMS_S 1e8
-/* A contribution is announced and fetched, a result as well, and a record is proposed, accepted,
- * locked and committed. */
+/* Round trips of a round: contributions and results are each announced and fetched; the record is
+ * proposed, accepted, locked and committed. */
 #define ROUND_TRIPS 6.0
-/* Measured with three daemons on two processors: fraction of the time spent on evaluation, and
- * seconds by which a merge delays a step, per parameter of the fragment. */
+/* Fraction of the time spent on evaluation, and seconds per parameter of the fragment by which a
+ * merge delays a step. Measured with three daemons on two CPUs. */
 #define EVALUATION_SHARE 0.011
 #define MERGE_S_PARAM 15e-9
 

@@ -3,7 +3,7 @@
 struct variant {
     enum tw_preset preset;
     uint32_t stretch; /* factor on the preset's period */
-    bool is_coarse;   /* contributions in ecsq2, 2 bits */
+    bool is_coarse;   /* contributions use ecsq2, 2 bits per element */
 };
 
 static const struct variant all[] = {
@@ -22,7 +22,8 @@ static const struct {
     bool is_coarse;
 } of_one[] = {{1, false}, {2, false}, {4, false}, {8, false}, {16, false}, {1, true}, {4, true}};
 
-/* A run of another preset with the user's keys. False: the keys do not fit together. */
+/* Turns the run into one of another preset, with the user's keys. Returns false if the keys
+ * contradict each other. */
 static bool vary(struct tw_run *run, const struct cli_wish *wish, const struct variant *variant) {
     if (!cli_wish_has(wish, "sync.codec")) run->sync.codec = TW_CODEC_INT4;
     if (!cli_wish_has(wish, "sync.topology")) run->sync.topology = TW_TOPOLOGY_GROUP;
@@ -34,14 +35,14 @@ static bool vary(struct tw_run *run, const struct cli_wish *wish, const struct v
     return cli_wish_apply(wish, run) == TW_EXIT_OK && tw_run_check(run, NULL) == TW_OK;
 }
 
-/* Whether a reader of the table would see the same row twice. */
+/* Returns whether two runs would be the same row of the table. */
 static bool is_same(const struct tw_run *a, const struct tw_run *b) {
     return a->sync.preset == b->sync.preset && a->sync.topology == b->sync.topology &&
            a->sync.fragments == b->sync.fragments && a->sync.period == b->sync.period &&
            a->sync.codec == b->sync.codec && a->sync.result == b->sync.result;
 }
 
-/* Adds the run unless it is already there or merges nothing. */
+/* Adds the run, unless it is listed already. One row is left free for a node alone. */
 static void add(struct plan_row *rows, unsigned *count, const struct tw_run *run) {
     for (unsigned i = 0; i < *count; i++)
         if (is_same(&rows[i].run, run)) return;

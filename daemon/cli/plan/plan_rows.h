@@ -1,4 +1,4 @@
-/* plan_rows.h - the alternatives that `thinwire plan` compares. */
+/* plan_rows.h - the alternative runs that `thinwire plan` compares. */
 #ifndef TW_DAEMON_CLI_PLAN_PLAN_ROWS_H
 #define TW_DAEMON_CLI_PLAN_PLAN_ROWS_H
 
@@ -7,9 +7,9 @@
 
 enum { PLAN_ROWS_MAX = 24 };
 
-/* Fills rows[PLAN_ROWS_MAX]: the run itself, other presets, longer periods and coarser codecs; only
- * the run's preset if the user chose one. Keys that the user set stay. The last row is a node
- * alone. Returns their number. */
+/* Fills rows[PLAN_ROWS_MAX]: the run itself, other presets, longer periods and coarser codecs. If
+ * the user chose a preset, only that one is listed. Keys that the user set stay. The last row is a
+ * node alone. Returns the number of rows. */
 unsigned plan_rows_make(const struct tw_run *run, const struct cli_wish *wish, double params,
                         const struct plan_nodes *nodes, struct plan_row *rows);
 

@@ -38,8 +38,9 @@ static enum tw_status read_text(const char *path, struct cli_data *data, struct 
 
 /* ---- a dataset ------------------------------------------------------------------------------- */
 
-/* Length of the longest shard of a side. If sources have weights, windows come from every source,
- * so this is the minimum over the sources of their longest shard. */
+/* Returns the length of the longest training or held-out shard, in tokens. If sources have weights,
+ * windows are drawn from every source, so it returns the minimum over the sources of that length.
+ */
 static uint64_t longest_shard(const struct tw_dataset *dataset, bool is_heldout) {
     uint64_t all = 0, of_sources[TW_DATASET_SOURCES_MAX] = {0}, least = UINT64_MAX;
     for (uint32_t i = 0; i < dataset->shards_count; i++) {
@@ -55,8 +56,8 @@ static uint64_t longest_shard(const struct tw_dataset *dataset, bool is_heldout)
     return dataset->sources[0].weight_millionths > 0 && !is_heldout ? least : all;
 }
 
-/* Number of shards whose file exists with the right size. The worker checks the contents before
- * use. */
+/* Returns the number of shards whose files exist with the right size. The worker checks their
+ * contents before use. */
 static uint32_t count_here(const char *folder, const struct tw_dataset *about) {
     char path[TW_PATH_BYTES + TW_DATASET_FILE_BYTES], name[TW_DATASET_FILE_BYTES];
     uint32_t here = 0;
@@ -149,7 +150,8 @@ enum tw_status cli_data_read(const char *path, struct cli_data *data, struct tw_
 
 /* ---- data and run --------------------------------------------------------------------------- */
 
-/* The worker's rules: one window on either side of the held-out split (worker/data/data.c). */
+/* Applies the worker's rule: at least one window on either side of the held-out split
+ * (worker/data/data.c). */
 static enum tw_status check_shards(const struct cli_data *data, const char *path,
                                    const struct tw_run *run, struct tw_error *err) {
     const uint64_t window = (uint64_t)run->model.context + 1;

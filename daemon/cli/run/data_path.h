@@ -1,4 +1,4 @@
-/* data_path.h - training data at a path, as a manifest names them: the SHA-256 of a text, or the
+/* data_path.h - training data at a path, described as in a manifest: the SHA-256 of a text, or the
  * index of a dataset. */
 #ifndef TW_DAEMON_CLI_RUN_DATA_PATH_H
 #define TW_DAEMON_CLI_RUN_DATA_PATH_H
@@ -13,24 +13,24 @@
 
 struct cli_data {
     bool is_dataset;
-    struct tw_id digest;                   /* digest for data.sha256 */
+    struct tw_id digest;                   /* value of data.sha256 */
     uint64_t bytes;                        /* size of the text, or of all shards */
-    uint64_t train_tokens, heldout_tokens; /* tokens of a dataset's shards */
-    /* tokens of the longest shard: a window lies within one shard */
+    uint64_t train_tokens, heldout_tokens; /* total tokens in a dataset's shards */
+    /* tokens of the longest shard, because a window never spans two shards */
     uint64_t train_longest, heldout_longest;
-    /* shards of a dataset, and those that exist with the right size */
+    /* shards of a dataset; those whose files exist with the right size */
     uint32_t shards, shards_here;
-    uint8_t head[TW_FILE_KIND_BYTES]; /* first bytes of a text (head_bytes) */
+    uint8_t head[TW_FILE_KIND_BYTES]; /* first head_bytes bytes of a text */
     size_t head_bytes;
-    struct tw_dataset about; /* the index of a dataset, without its shards */
+    struct tw_dataset about; /* index of a dataset, without its list of shards */
 };
 
-/* Hashes a text or the .bin of a Megatron pair, or reads and hashes the index in a folder. TW_DATA
- * names the path and the remedy. */
+/* Hashes a text, or the .bin of a Megatron pair, or the index in a folder, which is also parsed.
+ * Returns TW_DATA on failure, with the path and the remedy. */
 enum tw_status cli_data_read(const char *path, struct cli_data *data, struct tw_error *err);
 
 /* Checks that these are the run's data, with enough tokens for a window on either side of the
- * split. TW_DATA. */
+ * split. Returns TW_DATA otherwise. */
 enum tw_status cli_data_check(const struct cli_data *data, const char *path,
                               const struct tw_run *run, struct tw_error *err);
 

@@ -32,7 +32,8 @@ enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw
     return tw_fail(err, TW_CONFIG, "%s: %s", path, inner.message);
 }
 
-/* Weighs the run for a node with the default configuration that takes a GPU if there is one. */
+/* Computes the memory of a node with the default configuration, which uses a GPU if there is one.
+ */
 static bool weigh(const struct tw_run *run, struct run_memory *memory) {
     static struct tw_config config;
     tw_config_defaults(&config, "thinwire");
@@ -65,7 +66,7 @@ const char *cli_run_word(const struct tw_run *run, const char *key, char *text) 
     return text;
 }
 
-/* The entries of model.tensors, one a line: "h.{0-11}.w  768 x 768". */
+/* Prints the entries of model.tensors, one per line: "h.{0-11}.w  768 x 768". */
 static void explain_entries(FILE *to, const char *list) {
     enum { ENTRIES_MAX = 12 };
     uint32_t entries = 0;
@@ -124,8 +125,8 @@ static void explain_model(FILE *to, const struct tw_run *run, const struct tw_la
                   run->sync.nodes, tw_units_s(run->sync.nodes));
 }
 
-/* Explains the times of rounds. With clock pace, the period follows from the planned speed of a
- * node. */
+/* Explains when rounds take place. With clock pace, the period follows from a node's planned speed.
+ */
 static void explain_pace(FILE *to, const struct tw_run *run) {
     char interval[TW_UNITS_BYTES], step[TW_UNITS_BYTES];
     (void)fprintf(to, "%" PRIu32 " fragment%s, ", run->sync.fragments,
@@ -174,9 +175,9 @@ static void explain_sync(FILE *to, const struct tw_run *run) {
                       run->sync.together_millionths / 1e4);
 }
 
-/* With eight nodes and 8 outer steps, a group was no better than a single node; with 20, better by
- * 8 % (tests/RECORDS.md). With four nodes and a codec of half a bit, a group was no better at 20
- * and better by 9 % at 40. */
+/* Warns of too few merges. With eight nodes, a group was no better than a single node at 8 outer
+ * steps, and 8 % better at 20 (tests/RECORDS.md). With four nodes and a codec of half a bit, it was
+ * no better at 20, and 9 % better at 40. */
 static void explain_few(FILE *to, const struct tw_run *run, uint64_t planned) {
     enum { FEW = 10, FEW_COARSE = 30 };
     char codec[TW_RUN_VALUE_BYTES];
@@ -194,7 +195,7 @@ static void explain_few(FILE *to, const struct tw_run *run, uint64_t planned) {
     }
 }
 
-/* Explains the gain of a steady change, eta / (1 - mu), and whether the user set it. */
+/* Explains how much a steady change is amplified, eta / (1 - mu), and whether the user set that. */
 static void explain_gain(FILE *to, const struct tw_run *run, double eta, double mu) {
     static struct tw_run fitted;
     fitted = *run;

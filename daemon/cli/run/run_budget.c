@@ -10,13 +10,13 @@
 
 enum { OUTER_STEPS_MIN = 10, DAY_MS = 86400000 };
 
-/* Bytes in each direction in 30 days. */
+/* Returns the bytes in each direction in 30 days. */
 static double month_of(const struct cli_traffic *traffic) {
     return TW_MONTH_S * cli_traffic_rate(traffic, traffic->rounds_s);
 }
 
-/* Bytes of the limit that this traffic leaves unused in 30 days; negative: it exceeds the limit. A
- * monthly limit counts both directions, a rate one. */
+/* Returns the bytes of the limit that this traffic leaves unused in 30 days, negative if it exceeds
+ * the limit. A monthly limit counts both directions, a rate only one. */
 static double left_of(const struct cli_budget *budget, const struct cli_traffic *traffic) {
     if (budget->limit.is_month) return (double)budget->limit.bytes - 2 * month_of(traffic);
     return (double)budget->limit.bytes * TW_MONTH_S - month_of(traffic);
@@ -31,24 +31,26 @@ static double bits_of(const struct tw_run *run, const struct cli_budget *budget,
     return most * fmin(1.0, room / cost);
 }
 
-/* Codecs of contributions, with the smallest bits at which a codec is preferred to a longer period.
- * One bit costs less than 1 % of the loss, 64 of 4096 values about 3 % (tests/RECORDS.md). Most
- * bytes are results, which become sparse only if rounds are already rare. */
+/* Pairs of codecs, in the order in which they are tried. Below bits_min, a longer period is better
+ * than this codec. At one bit the loss rises by less than 1 %, with 64 of 4096 values by about 3 %
+ * (tests/RECORDS.md). Most bytes are results, so sparse results are allowed only for rare rounds.
+ */
 static const struct choice {
     enum tw_codec_id codec, result;
     double bits_min;
-    uint32_t stretch_min; /* least period for this row, as a multiple of the preset's period */
+    uint32_t stretch_min; /* lowest period at which the row is allowed, as a multiple of the
+                             preset's */
 } choices[] = {
     {TW_CODEC_AUTO, TW_CODEC_INT4, 1.0, 1},
-    {TW_CODEC_ECSQ2, TW_CODEC_INT4, 2.0,
-     1}, /* this row is for merge rules that allow nothing coarser */
+    {TW_CODEC_ECSQ2, TW_CODEC_INT4, 2.0, 1}, /* for merge rules that allow nothing coarser */
     {TW_CODEC_TOPK64, TW_CODEC_SPARSE8, 0.0, 4},
     {TW_CODEC_TOPK32, TW_CODEC_SPARSE8, 0.0, 8},
 };
 enum { CHOICES = sizeof(choices) / sizeof(choices[0]) };
 static const uint32_t stretches[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
-/* True if the run stays within the limit with contributions of at least so many bits. */
+/* Returns true if the run stays within the limit. Contributions of codec `auto` count with
+ * bits_min. */
 static bool fits_limit(const struct tw_run *run, const struct cli_budget *budget, double params,
                        double bits_min) {
     const double own = tw_codec_get(run->sync.codec)->bits;
@@ -60,7 +62,8 @@ static bool fits_limit(const struct tw_run *run, const struct cli_budget *budget
 static bool is_choice(const struct tw_run *run, const struct cli_budget *budget,
                       const struct choice *choice, uint32_t stretch) {
     if (!budget->has_period && stretch < choice->stretch_min) return false;
-    /* Pairs have no results, and most of their bytes are anchors, so codecs gain nothing. */
+    /* Pairs have no results, and most of their bytes are anchors, so coarser codecs gain nothing.
+     */
     if (run->sync.topology == TW_TOPOLOGY_PAIR && choice->codec != TW_CODEC_AUTO) return false;
     return tw_run_can_code(run->sync.merge, choice->codec);
 }
@@ -80,7 +83,7 @@ static bool try_at(struct tw_run *run, const struct cli_budget *budget, double p
     return false;
 }
 
-/* The coarsest codecs of contributions and results at this period. */
+/* Returns the coarsest codecs of contributions and results allowed at this period. */
 static const struct choice *coarsest_choice(const struct tw_run *run,
                                             const struct cli_budget *budget, uint32_t stretch) {
     size_t c = CHOICES - 1;
@@ -126,7 +129,7 @@ static double params_of(const struct tw_run *run) {
     return tw_layout_init(&layout, run, NULL) == TW_OK ? (double)layout.params : 0.0;
 }
 
-/* Multiplies the time between two merges: the period or, with clock pace, the interval. */
+/* Multiplies the time between two merges: the period, or the interval with clock pace. */
 static void stretch_period(struct tw_run *run, const struct tw_run *before, uint32_t factor) {
     run->sync.period = before->sync.period * factor;
     if (run->sync.pace != TW_PACE_CLOCK) return;
@@ -148,7 +151,7 @@ enum tw_status cli_budget_fit(struct tw_run *run, const struct cli_budget *budge
     uint32_t last_stretch = 1;
     for (size_t i = 0; i < count; i++) {
         stretch_period(run, &before, stretches[i]);
-        /* A run with so few merges gains nothing from them. */
+        /* With so few merges, nodes would gain nothing from merging. */
         if (i > 0 && tw_run_outer_steps(run) < OUTER_STEPS_MIN) break;
         last = *run;
         last_stretch = stretches[i];

@@ -1,5 +1,5 @@
-/* run_lists.c - `thinwire run presets`, `run codecs`, `run keys`: values of sync.preset, sync.codec
- * and --set. */
+/* run_lists.c - `thinwire run presets`, `run codecs` and `run keys`: the values of sync.preset and
+ * sync.codec, and the keys of --set. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -157,7 +157,7 @@ static json_t *key_json(const struct tw_run_key *key, const struct tw_run *defau
     return row;
 }
 
-/* Prints the words of `text` between the indent and the last column. */
+/* Prints `text` with line breaks between words, from KEY_INDENT to the last column. */
 static void print_wrapped(const char *text) {
     unsigned column = 0;
     while (*text != 0) {

@@ -10,11 +10,11 @@
 enum {
     FP32_ADAMW_BYTES = 16,
     BF16_ADAMW_BYTES = 8
-}; /* of a parameter, its gradient, two moments */
+}; /* bytes of a parameter with its gradient and two moments */
 
 uint64_t run_memory_shared(const struct tw_layout *layout) {
     struct tw_shm_geometry geometry = {0};
-    /* A model that exceeds any shared memory has no geometry, and cannot run anyway. */
+    /* A model too large for any shared memory has no geometry, and cannot be run anyway. */
     const bool is_possible =
         tw_shm_geometry_init(&geometry, layout, TW_SNAPSHOT_FULL, 0, NULL) == TW_OK;
     return is_possible ? geometry.bytes : UINT64_MAX / 2;
@@ -27,7 +27,7 @@ static bool has_own_trainer(const struct tw_config *config, const struct tw_run 
 
 static void weigh_worker(struct run_memory *memory, const struct tw_config *config,
                          const struct tw_run *run, const struct tw_layout *layout) {
-    enum { LIBRARY_BYTES = 8 }; /* of a parameter: copies of libthinwire, as a guess */
+    enum { LIBRARY_BYTES = 8 }; /* estimated bytes per parameter for libthinwire's copies */
     struct cli_speed speed = {0};
     memory->is_estimate = !cli_speed_plan(run, &config->worker, &speed);
     if (memory->is_own_trainer) {
@@ -53,7 +53,7 @@ bool run_memory_weigh(struct run_memory *memory, const struct tw_config *config,
     weigh_worker(memory, config, run, &layout);
     memory->plan = tw_memory_plan_of(config, run, &layout, memory->host_free_bytes);
     if (is_running && memory->host_free_bytes < UINT64_MAX / 2) {
-        /* The running node chose when its memory was still free. */
+        /* The running node made its plan when the memory that it uses now was still free. */
         memory->host_free_bytes += tw_memory_plan_bytes(&memory->plan) + memory->worker_bytes;
         memory->plan = tw_memory_plan_of(config, run, &layout, memory->host_free_bytes);
         if (memory->device_free_bytes > 0) memory->device_free_bytes += memory->device_bytes;
@@ -70,7 +70,7 @@ static const char *worker_name(const struct run_memory *memory) {
     return memory->is_own_trainer ? "libthinwire" : "thinwire-worker";
 }
 
-/* The way out of too little memory of the host. */
+/* Returns the remedy for too little host memory. */
 static const char *host_way_out(const struct run_memory *memory) {
     const bool has_snapshot = memory->plan.snapshot != TW_SNAPSHOT_OFF;
     if (memory->worker_bytes < memory->host_free_bytes && memory->daemon_bytes > 0) {

@@ -1,4 +1,4 @@
-/* run_memory.h - memory that daemon and worker of a run will take on this machine, before they
+/* run_memory.h - memory that a run's daemon and worker will need on this machine, before they
  * start. Payloads in transit are not counted: about two fragments. */
 #ifndef TW_DAEMON_CLI_RUN_RUN_MEMORY_H
 #define TW_DAEMON_CLI_RUN_RUN_MEMORY_H
@@ -14,46 +14,48 @@
 enum { RUN_MEMORY_TEXT_BYTES = 512 };
 
 struct run_memory {
-    struct tw_memory_plan plan; /* the daemon's choice for the memory that is free now */
+    struct tw_memory_plan plan; /* plan that the daemon would choose for the memory free now */
     uint64_t daemon_bytes;      /* host memory of the daemon */
-    uint64_t file_bytes;        /* file of the daemon instead of memory; 0: none */
-    uint64_t worker_bytes;      /* host memory of the worker; of a trainer only libthinwire */
-    /* Memory of the device: the worker's on a GPU; of a trainer AdamW, weights and gradients in
-     * fp32, wherever its parameters are. 0: the worker computes on the processor. */
+    uint64_t file_bytes;        /* size of the daemon's file, used instead of memory; 0: no file */
+    uint64_t worker_bytes;      /* host memory of the worker; for a user's trainer, only
+                                   libthinwire's share */
+    /* Device memory. For thinwire-worker: its memory on the GPU, 0 if it computes on the CPU. For a
+     * user's trainer: weights, gradients and AdamW in float32, wherever its parameters are. */
     uint64_t device_bytes;
     uint64_t host_free_bytes;   /* free memory of this machine; UINT64_MAX: unknown */
-    uint64_t device_free_bytes; /* of its GPU; 0: unknown, or none */
-    bool is_own_trainer;        /* a program of the user's trains, not thinwire-worker */
-    bool has_base;              /* such a trainer also holds frozen weights */
-    bool is_estimate;           /* the engine did not answer: without activations */
-    char engine[128];           /* arithmetic of thinwire-worker; empty: unknown */
+    uint64_t device_free_bytes; /* free memory of the machine's GPU; 0: unknown, or no GPU */
+    bool is_own_trainer;        /* the user's own program trains, not thinwire-worker */
+    bool has_base;              /* the trainer also holds frozen weights */
+    bool is_estimate;           /* the engine did not answer, so activations are not counted */
+    char engine[128];           /* thinwire-worker's engine; empty: unknown */
 };
 
-/* Weighs a run on this machine, with the engine beside this program. `is_running`: the node of the
- * configuration runs already, and its memory counts as free. False: the run has no layout. */
+/* Computes the memory of a run on this machine; asks the engine beside this program. `is_running`:
+ * the configuration's node runs already, so the memory that it uses counts as free. Returns false
+ * if the run has no layout. */
 bool run_memory_weigh(struct run_memory *memory, const struct tw_config *config,
                       const struct tw_run *run, bool is_running);
 
 /* Memory that the machine lacks. */
 struct run_memory_lack {
     const char *side;    /* "host" or "device" */
-    char text[128];      /* memory that is wanted, and memory that is free */
-    const char *way_out; /* a sentence for the user */
+    char text[128];      /* memory that is needed, and memory that is free */
+    const char *way_out; /* remedy, as a sentence for the user */
 };
 
-/* Whether the machine has less memory than is needed; then fills *lack. */
+/* Returns true and fills *lack if the machine has less memory than is needed. */
 bool run_memory_lacks(const struct run_memory *memory, struct run_memory_lack *lack);
 
-/* One line for a list of findings, into text[RUN_MEMORY_TEXT_BYTES]; returns text. */
+/* Writes one line for a list of findings to text[RUN_MEMORY_TEXT_BYTES]. Returns `text`. */
 const char *run_memory_line(const struct run_memory *memory, char *text);
 
-/* The lines of `run new` and `run show`, with the warning if there is one. */
+/* Prints the lines of `run new` and `run show`, with a warning if memory is short. */
 void run_memory_print(FILE *to, const struct run_memory *memory);
 
-/* The caller owns the object. */
+/* Returns the memory as an object, which the caller owns. */
 json_t *run_memory_json(const struct run_memory *memory);
 
-/* Bytes that daemon and worker share: anchor, momentum and full snapshots. */
+/* Returns the bytes that daemon and worker share: anchor, momentum and full snapshots. */
 uint64_t run_memory_shared(const struct tw_layout *layout);
 
 #endif

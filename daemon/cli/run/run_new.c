@@ -59,7 +59,7 @@ static void explain_data(const struct tw_run *run, const struct cli_data *data, 
                  run->data.heldout_millionths / 1e6, run->data.separator, run->model.vocab);
 }
 
-/* Explains which keys were fitted to which, and why. */
+/* Explains which keys were derived from which others, and why. */
 static void explain_fit(const struct tw_run *run, const struct cli_wish *wish) {
     static struct tw_run row;
     char time[TW_UNITS_BYTES];
@@ -91,7 +91,7 @@ static void explain_pick(const struct cli_pick *pick) {
     (void)printf("\n");
 }
 
-/* `--model list` asks for the list of models. */
+/* Returns whether `--model list` or `--model help` asks for the list of models. */
 static bool is_list(const char *model) {
     return model != NULL && (strcmp(model, "help") == 0 || strcmp(model, "list") == 0);
 }

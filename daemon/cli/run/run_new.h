@@ -1,4 +1,4 @@
-/* run_new.h - `thinwire run new`: a manifest from options. */
+/* run_new.h - `thinwire run new`: makes a manifest from options. */
 #ifndef TW_DAEMON_CLI_RUN_RUN_NEW_H
 #define TW_DAEMON_CLI_RUN_RUN_NEW_H
 
@@ -6,8 +6,8 @@
 
 enum tw_exit cli_run_new(struct cli *cli);
 
-/* `thinwire run models`. Runs the engine, which computes the memory that each model takes on this
- * machine; returns only if it cannot. */
+/* `thinwire run models`. Becomes the engine, which computes the memory that each model needs on
+ * this machine. Returns only if that fails. */
 enum tw_exit cli_run_models(const struct cli *cli);
 
 #endif

@@ -48,7 +48,7 @@ struct cli_pace cli_speed_pace(const struct cli_speed *speed, const struct tw_ru
 
 /* ---- the engine ------------------------------------------------------------------------------ */
 
-/* Two memory files: the manifest for the engine, and the engine's output. */
+/* In-memory files: the manifest that the engine reads, and the engine's output. */
 struct talk {
     int manifest, out, err;
 };
@@ -77,7 +77,7 @@ static bool talk_open(struct talk *talk, const struct tw_run *run) {
     return false;
 }
 
-/* Options of the engine for a node's configuration. */
+/* The engine's options for a node's configuration. */
 struct plan_words {
     char plan[8], device[32], threads[32], memory[48], compute[24], recompute[24], passes[32];
 };
@@ -121,7 +121,7 @@ static int spawn_engine(const struct talk *talk, const struct tw_compute_config 
     return code;
 }
 
-/* The text in the file, without the line's end and the program name before it. */
+/* Reads the text in a file, without the newline at its end and the program's name at its start. */
 static const char *read_output(int fd, char *text, size_t capacity) {
     const ssize_t size = pread(fd, text, capacity - 1, 0);
     static const char name[] = "thinwire: ";
@@ -155,8 +155,8 @@ static bool take_result(const char *text, bool is_plan, struct cli_speed *speed)
     return true;
 }
 
-/* Asks the engine, with `plan` for the memory alone. Returns "", or the reason why there is no
- * answer, in text[capacity]. */
+/* Asks the engine for the speed, or with `plan` only for the memory. Returns "", or the reason why
+ * there is no answer, in text[capacity]. */
 static const char *ask_engine(const struct tw_run *run, const struct tw_compute_config *plan,
                               struct cli_speed *speed, char *text, size_t capacity) {
     const bool is_plan = plan != NULL;

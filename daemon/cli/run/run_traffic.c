@@ -4,17 +4,18 @@
 
 #include "compress/codec.h"
 
-/* Measured with three daemons: STATUS once a second to each, and the other messages of a round. */
+/* Traffic per peer, measured with three daemons: STATUS once a second, and a round's other
+ * messages. */
 #define CONTROL_BYTES_S 300.0
 #define CONTROL_BYTES_ROUND 1500.0
-#define HEADERS 1.03 /* factor for headers of TCP, IP and TLS */
+#define HEADERS 1.03 /* factor for TCP, IP and TLS headers */
 #define ANCHOR_BITS 8.0
 
 double cli_contribution_bits(const struct tw_run *run) {
     return tw_codec_get(run->sync.codec)->bits;
 }
 
-/* Fraction of the values that a codec sends. */
+/* Returns the fraction of the values that a codec sends. */
 static double density_of(enum tw_codec_id codec) {
     enum { BLOCK = 4096 };
     if (codec == TW_CODEC_TOPK256) return 256.0 / BLOCK;
@@ -23,8 +24,9 @@ static double density_of(enum tw_codec_id codec) {
     return 1.0;
 }
 
-/* The positions of n contributions overlap by chance. Their union takes its entropy, and each of
- * its values about 6 bits: three nodes were measured at 1.6 bits per parameter, eight at 3.6. */
+/* The positions of n sparse contributions overlap by chance. The result needs the entropy of their
+ * union and about 6 bits per value. Measured: 1.6 bits per parameter with three nodes, 3.6 with
+ * eight. */
 double cli_result_bits(const struct tw_run *run) {
     enum { VALUE_BITS = 6 };
     const double whole = tw_codec_get(run->sync.result)->bits;
@@ -34,9 +36,9 @@ double cli_result_bits(const struct tw_run *run) {
     return fmin(whole, positions + some * VALUE_BITS);
 }
 
-/* A group sends a contribution to the owners of the other parts, and the result of the own part to
- * all others. A pair sends a contribution and the anchor; of an odd number of nodes, one is left
- * over in each round. */
+/* Returns the bytes that a node sends per round. In a group: its contribution to the owners of the
+ * other parts, and its own part's result to all others. In a pair: a contribution and the anchor.
+ * With an odd number of nodes, one is left over in each round. */
 static double payload_of(const struct tw_run *run, double params, double bits) {
     const double nodes = run->sync.nodes, each = params / run->sync.fragments / 8;
     switch (run->sync.topology) {

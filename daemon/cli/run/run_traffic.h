@@ -1,31 +1,32 @@
-/* run_traffic.h - bytes that the nodes of a run send and receive. */
+/* run_traffic.h - bytes that each node of a run sends and receives. */
 #ifndef TW_DAEMON_CLI_RUN_RUN_TRAFFIC_H
 #define TW_DAEMON_CLI_RUN_RUN_TRAFFIC_H
 
 #include "proto/run/run.h"
 
-/* Traffic of a node. Upload equals download: a node receives as many contributions and results as
+/* Traffic of one node. Upload equals download: a node receives as many contributions and results as
  * it sends. */
 struct cli_traffic {
-    double payload;  /* bytes of contributions and results in a round of an average fragment */
-    double round;    /* the payload with the messages and headers of the round, bytes */
+    double payload;  /* bytes of contributions and results in one round, for a fragment of average
+                        size */
+    double round;    /* bytes of one round: payload, messages and headers */
     double idle;     /* bytes per second outside of rounds */
-    double rounds_s; /* rounds of any fragment per second, as planned */
+    double rounds_s; /* planned rounds per second, of any fragment */
 };
 
-/* Traffic of a run with `params` parameters, contributions of `bits` per parameter, and nodes of
- * that speed. */
+/* Returns the traffic of a run with `params` parameters, contributions of `bits` bits per
+ * parameter, and nodes that do `steps_per_s` inner steps per second. */
 struct cli_traffic cli_traffic_of(const struct tw_run *run, double params, double bits,
                                   double steps_per_s);
 
-/* Bytes per second, each way, with that many rounds per second. */
+/* Returns the bytes per second in each direction at that many rounds per second. */
 double cli_traffic_rate(const struct cli_traffic *traffic, double rounds_s);
 
-/* Bits per parameter of a contribution that no budget limits. */
+/* Returns the bits per parameter of a contribution without a budget. */
 double cli_contribution_bits(const struct tw_run *run);
 
-/* Bits per parameter of a result. A merge of sparse contributions has values at the positions of
- * all of them. */
+/* Returns the bits per parameter of a result. Merging sparse contributions gives values at the
+ * union of their positions. */
 double cli_result_bits(const struct tw_run *run);
 
 #endif

@@ -1,4 +1,4 @@
-/* run_verb.c - `thinwire run show | models`, and the words after `run`. */
+/* run_verb.c - `thinwire run show`, `run models`, and the dispatch of the words after `run`. */
 #include <string.h>
 
 #include "base/nearest.h"

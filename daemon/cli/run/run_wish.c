@@ -38,7 +38,7 @@ static enum tw_exit add_set(struct cli_sets *sets, const char *key, const char *
     return TW_EXIT_OK;
 }
 
-/* Reads options that stand for a --set, such as --preset. */
+/* Reads options that are short for a --set, such as --preset. */
 static enum tw_exit read_short_sets(struct cli *cli, struct cli_sets *sets) {
     static const struct {
         const char *option, *key;
@@ -55,13 +55,13 @@ static enum tw_exit read_short_sets(struct cli *cli, struct cli_sets *sets) {
     return rc;
 }
 
-/* Training keys for a named model, because the defaults are for a tiny one.
+/* Sets training keys for a named model, because the defaults are for a tiny one.
  *
  *     rate    0.512 / width: within a fifth of table 2.1 of arXiv 2005.14165 from 125M to 6.7B
  *     budget  20 tokens per parameter: arXiv 2203.15556
  *     batch   8192 tokens per step for models from 30M, 1024 below
  *
- * The warm-up follows from the user's budget. */
+ * The warm-up follows from the user's token budget. */
 static enum tw_exit fit_training(struct tw_run *run) {
     static struct tw_layout layout;
     struct tw_error err;
@@ -76,7 +76,8 @@ static enum tw_exit fit_training(struct tw_run *run) {
     return TW_EXIT_OK;
 }
 
-/* Keys of a run of any model. The trainer takes the learning rate from the run or has its own. */
+/* Sets training keys for a run of any model. Its trainer uses the run's learning rate, or its own.
+ */
 static enum tw_exit fit_tensors(struct tw_run *run, const struct cli_wish *wish) {
     enum { LR_MILLIONTHS = 300 };
     struct tw_error err;
@@ -93,7 +94,7 @@ static enum tw_exit fit_tensors(struct tw_run *run, const struct cli_wish *wish)
     return TW_EXIT_OK;
 }
 
-/* Keys that follow from the data: name, split, tokenizer and vocabulary. */
+/* Sets the keys that follow from the data: name, split, tokenizer and vocabulary. */
 static void fit_data(struct tw_run *run, const struct cli_data *data) {
     if (data->is_dataset) {
         tw_dataset_set_run(&data->about, &data->digest, run);
@@ -119,8 +120,8 @@ bool cli_wish_has_budget(const struct cli_wish *wish, const struct tw_run *run) 
     return wish->budget.limit.bytes > 0 && run->sync.topology != TW_TOPOLOGY_SOLO;
 }
 
-/* With clock pace, a missing interval or period is computed from the other, for which the time of a
- * step must be known. */
+/* Returns whether the time of an inner step must be known: for a budget, or with clock pace to
+ * compute the interval from the period or vice versa. */
 static bool wants_speed(const struct tw_run *run, const struct cli_wish *wish) {
     const bool is_planned =
         cli_wish_has(wish, "sync.interval") && cli_wish_has(wish, "sync.period");
@@ -131,7 +132,7 @@ static enum tw_exit fit_clock(struct tw_run *run, const struct cli_wish *wish) {
     const bool has_interval = cli_wish_has(wish, "sync.interval");
     const double step_us = 1e6 / wish->speed.steps_per_s;
     if (!is_by_clock(run)) return TW_EXIT_OK;
-    /* The interval is so short that its period would round to 0 steps. */
+    /* Such a short interval would be rounded to a period of 0 steps. */
     if (has_interval && run->sync.pace_ms * 1e3 < step_us / 2) {
         char interval[TW_UNITS_BYTES], step[TW_UNITS_BYTES];
         return cli_fail(TW_EXIT_MANIFEST,
@@ -145,7 +146,7 @@ static enum tw_exit fit_clock(struct tw_run *run, const struct cli_wish *wish) {
     return cli_wish_apply(wish, run);
 }
 
-/* Fits period and codecs to the budget, then the keys that depend on them. */
+/* Derives period and codecs from the budget, then the keys that depend on them. */
 static enum tw_exit fit_budget(struct tw_run *run, struct cli_wish *wish) {
     struct cli_budget *const budget = &wish->budget;
     struct tw_error err;
@@ -169,7 +170,7 @@ enum tw_exit cli_wish_measure(struct cli_wish *wish, const struct tw_run *run) {
     return cli_speed_measure(run, &wish->speed);
 }
 
-/* Fits keys that depend on the time of a step, which is measured if not given. */
+/* Derives the keys that depend on the time of a step, which is measured unless it is given. */
 static enum tw_exit fit_cost(struct tw_run *run, struct cli_wish *wish) {
     if (!wants_speed(run, wish)) return TW_EXIT_OK;
     enum tw_exit rc = cli_wish_measure(wish, run);
@@ -179,7 +180,7 @@ static enum tw_exit fit_cost(struct tw_run *run, struct cli_wish *wish) {
     return rc == TW_EXIT_OK ? fit_budget(run, wish) : rc;
 }
 
-/* Checks that the keys fit together, and that every --set has an effect. */
+/* Checks that the keys are consistent, and that every --set has an effect. */
 static enum tw_exit check_all(const struct tw_run *run, const struct cli_sets *sets) {
     struct tw_error err;
     enum tw_status status = tw_run_check(run, &err);
@@ -188,8 +189,8 @@ static enum tw_exit check_all(const struct tw_run *run, const struct cli_sets *s
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
 }
 
-/* Sets model, data, budget and nodes first, then the preset fitted to these, then the user's
- * values. */
+/* Sets model, data, budget and nodes first, then the preset, which depends on these, then the
+ * user's values. */
 static enum tw_exit build_run(struct tw_run *run, struct cli_wish *wish) {
     struct tw_error err;
     enum tw_exit rc = TW_EXIT_OK;
@@ -200,7 +201,8 @@ static enum tw_exit build_run(struct tw_run *run, struct cli_wish *wish) {
     if (rc != TW_EXIT_OK) return rc;
     if (wish->data != NULL) fit_data(run, &wish->found);
     if (wish->model != NULL) {
-        tw_run_apply_preset(run, run->sync.preset); /* number of fragments for the model's layers */
+        tw_run_apply_preset(run, run->sync.preset); /* adjusts the number of fragments to the
+                                                       model's layers */
         rc = fit_training(run);
     }
     if (rc != TW_EXIT_OK) return rc;
@@ -252,7 +254,7 @@ enum tw_exit cli_wish_make(struct cli_wish *wish, struct tw_run *run) {
     }
     const enum tw_exit rc = build_run(run, wish);
     if (rc != TW_EXIT_OK) return rc;
-    /* The user may have set keys that the data do not allow. */
+    /* The data may not allow keys that the user set. */
     if (wish->data != NULL && cli_data_check(&wish->found, wish->data, run, &err) != TW_OK)
         return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
     return TW_EXIT_OK;

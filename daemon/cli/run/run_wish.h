@@ -12,7 +12,7 @@
 
 enum { CLI_SETS_MAX = 64 };
 
-/* `--set key=value`, in the given order. */
+/* Arguments of `--set key=value`, in the given order. */
 struct cli_sets {
     unsigned count;
     char keys[CLI_SETS_MAX][48];
@@ -23,41 +23,41 @@ struct cli_wish {
     const char *name;     /* name of the run; NULL keeps the default */
     const char *data;     /* path, or NULL */
     const char *model;    /* NULL: the small default model */
-    struct cli_pick pick; /* without a path: no run of any model */
+    struct cli_pick pick; /* tensors of a run of any model; without a path, the run is not one */
     struct cli_sets sets;
-    struct cli_budget budget; /* limit.bytes 0: no limit */
+    struct cli_budget budget; /* byte budget; limit.bytes is 0: none */
     struct cli_speed speed;
-    struct cli_data found; /* properties of the training data, if any are named */
+    struct cli_data found; /* properties of the training data, if the user named any */
 };
 
-/* The options that cli_wish_read takes, for cli_done. */
+/* The options that cli_wish_read reads, for cli_done. */
 #define CLI_WISH_OPTIONS                                                                           \
     "--set", "--data", "--preset", "--json", "--steps-per-s", "--step-time", "--config",           \
         "--model", "--tensors", "--train", "--frozen", "--base", "--budget", "--batch",            \
         "--context", "--tokens", "--nodes"
 
-/* Takes CLI_WISH_OPTIONS from the command line. Prints errors itself. */
+/* Reads CLI_WISH_OPTIONS from the command line. Prints errors itself. */
 enum tw_exit cli_wish_read(struct cli *cli, struct cli_wish *wish);
 
-/* Makes the run, and checks it with its data. Reads data and weights; measures the time of a step
- * if a key depends on it. Prints errors itself. */
+/* Makes the run, and checks it against its data. Reads data and weights. Measures the time of a
+ * step if a key depends on it. Prints errors itself. */
 enum tw_exit cli_wish_make(struct cli_wish *wish, struct tw_run *run);
 
-/* Measures the time of an inner step with this machine's engine, unless it was given. Prints errors
- * itself. */
+/* Measures the time of an inner step with this machine's engine, unless the user gave it. Prints
+ * errors itself. */
 enum tw_exit cli_wish_measure(struct cli_wish *wish, const struct tw_run *run);
 
-/* True if the user set the key. */
+/* Returns true if the user set the key. */
 bool cli_wish_has(const struct cli_wish *wish, const char *key);
 
-/* Sets the keys of the run that the user gave on the command line. Prints errors itself. */
+/* Applies the keys that the user set on the command line. Prints errors itself. */
 enum tw_exit cli_wish_apply(const struct cli_wish *wish, struct tw_run *run);
 
-/* True if there is a budget, and the run sends something. */
+/* Returns true if there is a budget and the run sends anything. */
 bool cli_wish_has_budget(const struct cli_wish *wish, const struct tw_run *run);
 
-/* The speed from which bytes are computed. With a budget, also the bits per parameter that it
- * leaves, which nodes will use. */
+/* Returns the speed from which bytes are computed. With a budget, also the bits per parameter that
+ * it leaves to contributions. */
 struct cli_pace cli_wish_pace(const struct cli_wish *wish, const struct tw_run *run);
 
 #endif

@@ -7,11 +7,11 @@
 #include <string.h>
 
 enum {
-    NUMBER_DIGITS = 6, /* digits of TW_TENSOR_NUMBER_MAX */
-    DEPTH_MAX = 4,     /* numbers in a name that can become braces */
+    NUMBER_DIGITS = 6, /* decimal digits of TW_TENSOR_NUMBER_MAX */
+    DEPTH_MAX = 4,     /* maximum number of numbers in a name that are folded */
 };
 
-/* Text under construction. A text that does not fit is cut, and is_full is set. */
+/* A text being built. If it gets too long, it is truncated, and is_full is set. */
 struct text {
     char bytes[TW_TENSORS_TEXT_BYTES];
     size_t size;
@@ -20,7 +20,8 @@ struct text {
 
 struct folding {
     struct cli_tensor *tensors;
-    struct text head; /* beginning of the names being folded, with braces in place of numbers */
+    struct text head; /* common start of the names being folded, with ranges such as {0-11} in place
+                         of numbers */
     struct text out;
 };
 
@@ -42,7 +43,7 @@ __attribute__((format(printf, 2, 3))) static void put(struct text *text, const c
     }
 }
 
-/* Compares names; a row of digits counts as a number, so h.2 comes before h.10. */
+/* Compares names. A run of digits counts as one number, so h.2 is before h.10. */
 static int compare_names(const void *left, const void *right) {
     const char *a = ((const struct cli_tensor *)left)->name;
     const char *b = ((const struct cli_tensor *)right)->name;
@@ -68,8 +69,8 @@ static int compare_names(const void *left, const void *right) {
     return strcmp(whole_a, whole_b);
 }
 
-/* Position of the first number at or after `from` that stands between points or ends of the name:
- * [*begin, *end). */
+/* Finds the first number at or after `from` that fills a whole component of the dotted name:
+ * characters [*begin, *end). */
 static bool find_number(const char *name, size_t from, size_t *begin, size_t *end) {
     for (size_t at = from; name[at] != '\0'; at++) {
         if (!is_digit(name[at]) || (at > 0 && name[at - 1] != '.')) continue;
@@ -88,7 +89,8 @@ static uint32_t number_at(const struct folding *folding, uint32_t i, size_t begi
     return (uint32_t)strtoul(folding->tensors[i].name + begin, NULL, 10);
 }
 
-/* Whether tensor i has the text of tensor `first` up to `begin`, and there a number. */
+/* Returns whether tensor i has the same name as tensor `first` up to `begin`, and a number there.
+ */
 static bool is_like(const struct folding *folding, uint32_t first, uint32_t i, size_t begin) {
     size_t at, end;
     const char *name = folding->tensors[i].name;
@@ -96,17 +98,18 @@ static bool is_like(const struct folding *folding, uint32_t first, uint32_t i, s
     return find_number(name, begin, &at, &end) && at == begin;
 }
 
-/* End of the tensors from i on whose names have the same number at `begin` as tensor i. */
+/* Returns the end of the tensors, from i on, whose names have the same number at `begin` as tensor
+ * i. */
 static uint32_t block_end(const struct folding *folding, uint32_t i, uint32_t end, size_t begin) {
     uint32_t at = i + 1;
     while (at < end && number_at(folding, at, begin) == number_at(folding, i, begin)) at++;
     return at;
 }
 
-/* A block is the tensors of one layer, from its first one on. */
+/* Tensors [first, end) of one layer: their names have the same number. */
 struct block {
     uint32_t first, end;
-    size_t rest; /* position in its names after the number */
+    size_t rest; /* position in their names after that number */
 };
 
 static bool is_equal(const struct folding *folding, const struct block *a, const struct block *b) {
@@ -120,7 +123,7 @@ static bool is_equal(const struct folding *folding, const struct block *a, const
     return true;
 }
 
-/* The block of tensor i, within the group that ends at `end`. */
+/* Returns the block that begins at tensor i, within the group that ends at `end`. */
 static struct block block_at(const struct folding *folding, uint32_t i, uint32_t end,
                              size_t begin) {
     const char *name = folding->tensors[i].name;
@@ -129,8 +132,8 @@ static struct block block_at(const struct folding *folding, uint32_t i, uint32_t
                           .rest = begin + strspn(name + begin, "0123456789")};
 }
 
-/* Writes the numbers of this block and of the equal ones after it, which then are done: "{0-2,5}",
- * or "4" alone. Returns whether there are several. */
+/* Writes the numbers of this block and of all later blocks equal to it: "{0-2,5}", or "4" alone.
+ * Marks those blocks as folded. Returns whether there are any. */
 static bool put_numbers(struct folding *folding, const struct block *block, uint32_t end,
                         size_t begin, bool may_fold) {
     uint32_t first = number_at(folding, block->first, begin), last = first;
@@ -168,7 +171,7 @@ static void put_entry(struct folding *folding, struct cli_tensor *tensor, size_t
     tensor->is_folded = true;
 }
 
-/* Writes tensors [i, end). The head stands for the first `from` characters of their names. */
+/* Writes tensors [i, end). `head` replaces the first `from` characters of their names. */
 static void fold(struct folding *folding, uint32_t i, uint32_t end, size_t from, uint32_t braces,
                  uint32_t depth) {
     while (i < end) {
@@ -199,7 +202,7 @@ static void fold(struct folding *folding, uint32_t i, uint32_t end, size_t from,
     }
 }
 
-/* Checks that the list expands to these tensors again. */
+/* Checks that the list expands to the same tensors again. */
 static enum tw_status check_list(const struct folding *folding, uint32_t count,
                                  struct tw_error *err) {
     struct tw_tensor_list_size size;

@@ -1,5 +1,5 @@
-/* tensor_fold.h - names and shapes of tensors as the short text of model.tensors
- * (proto/run/tensor_list.h): equal layers and experts become one entry each. */
+/* tensor_fold.h - writes names and shapes of tensors as the short text of model.tensors
+ * (proto/run/tensor_list.h): equal layers and experts are folded into one entry each. */
 #ifndef TW_DAEMON_CLI_RUN_TENSOR_FOLD_H
 #define TW_DAEMON_CLI_RUN_TENSOR_FOLD_H
 
@@ -16,7 +16,8 @@ struct cli_tensor {
 };
 
 /* Sorts the tensors by name, numbers by value, and writes their list. The same tensors in any order
- * give the same text. TW_CONFIG: a name or a shape that a list cannot hold, or more tensors. */
+ * give the same text. Returns TW_CONFIG if a list cannot hold a name, a shape or so many tensors.
+ */
 enum tw_status cli_tensors_fold(struct cli_tensor *tensors, uint32_t count,
                                 char text[TW_TENSORS_TEXT_BYTES], struct tw_error *err);
 

@@ -12,7 +12,7 @@
 #define NAME_CHARACTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 
 enum {
-    HEADER_TENSORS_MAX = 1 << 16, /* tensors of one file */
+    HEADER_TENSORS_MAX = 1 << 16, /* maximum number of tensors in one file */
     HEADER_BYTES_MAX = 64 << 20,  /* header of one file */
 };
 
@@ -36,10 +36,10 @@ enum tw_exit cli_pick_read(struct cli *cli, struct cli_pick *pick) {
     return TW_EXIT_OK;
 }
 
-/* Tensors of all files so far, and whether each pattern matched. */
+/* Tensors of all files read so far, and whether each pattern has matched. */
 struct picking {
     struct cli_pick *pick;
-    json_t *places;             /* tensor to path of its file */
+    json_t *places;             /* path of each tensor's file, by the tensor's name */
     struct cli_tensor *tensors; /* (TW_TENSORS_MAX) */
     bool has_train[CLI_PATTERNS_MAX], has_frozen[CLI_PATTERNS_MAX];
 };
@@ -49,12 +49,12 @@ static bool is_float(enum tw_dtype dtype) {
            dtype == TW_DTYPE_F64;
 }
 
-/* Weights in 8 bits, which nobody trains as they are. */
+/* Returns whether weights have 8 bits, which cannot be trained directly. */
 static bool is_quantised(enum tw_dtype dtype) {
     return dtype == TW_DTYPE_F8_E4M3 || dtype == TW_DTYPE_F8_E5M2;
 }
 
-/* Whether one of the patterns matches; notes each that does. */
+/* Returns whether any pattern matches. Notes every pattern that does. */
 static bool matches(const char *name, const char *const *patterns, uint32_t count, bool *has) {
     bool is_match = false;
     for (uint32_t i = 0; i < count; i++) {
@@ -106,7 +106,7 @@ static enum tw_status add_tensor(struct picking *picking, const struct tw_safete
                        "127 characters, or more than %d sides; leave it out with --frozen",
                        from->name, TW_TENSOR_RANK_MAX);
     memcpy(to->name, from->name, strlen(from->name));
-    to->shape.rank = from->rank > 0 ? from->rank : 1; /* a single number has one row */
+    to->shape.rank = from->rank > 0 ? from->rank : 1; /* a scalar becomes a tensor of rank 1 */
     to->shape.sides[0] = 1;
     for (uint32_t i = 0; i < from->rank; i++) {
         if (from->shape[i] > INT32_MAX)
@@ -144,7 +144,7 @@ static const char *base_name(const char *path) {
     return slash != NULL ? slash + 1 : path;
 }
 
-/* Notes the file of each tensor, which must be in one alone. */
+/* Notes the file of each tensor. Fails if a tensor is in two files. */
 static enum tw_status note_places(struct picking *picking, const struct tw_safetensors *st,
                                   const char *path, struct tw_error *err) {
     for (uint32_t i = 0; i < st->tensors_count; i++) {
@@ -161,7 +161,7 @@ static enum tw_status note_places(struct picking *picking, const struct tw_safet
     return TW_OK;
 }
 
-/* Each tensor of the index is in the file that the index names. */
+/* Checks that each tensor of the index is in the file that the index names. */
 static enum tw_status check_index(const struct picking *picking,
                                   const struct cli_weight_files *files, struct tw_error *err) {
     const char *name;
@@ -198,7 +198,8 @@ static enum tw_status take_file(struct picking *picking, const char *path, struc
     return status;
 }
 
-/* A pattern without a match is a mistake: the run would have too many tensors, or too few. */
+/* Fails if a pattern has no match: that is a mistake, and the run would have too many tensors or
+ * too few. */
 static enum tw_status check_patterns(const struct picking *picking, struct tw_error *err) {
     const struct cli_pick *pick = picking->pick;
     for (uint32_t i = 0; i < pick->train_count; i++) {
@@ -216,7 +217,7 @@ static enum tw_status check_patterns(const struct picking *picking, struct tw_er
                    pick->train_count + pick->frozen_count > 0 ? " with these patterns" : "");
 }
 
-/* Whether --tensors is a list, as model.tensors has it. */
+/* Returns whether --tensors is a list like model.tensors, rather than a path. */
 static bool is_list(const char *text) {
     return strchr(text, ':') != NULL && access(text, F_OK) != 0;
 }

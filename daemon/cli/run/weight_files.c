@@ -23,7 +23,7 @@ static int compare_paths(const void *a, const void *b) {
     return strcmp(a, b);
 }
 
-/* Adds a file of the folder, unless it is there already. */
+/* Adds a file of the folder, unless it is listed already. */
 static enum tw_status add_file(struct cli_weight_files *files, const char *folder, const char *name,
                                struct tw_error *err) {
     char path[TW_PATH_BYTES];

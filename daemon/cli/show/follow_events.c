@@ -1,5 +1,6 @@
-/* follow_events.c - `thinwire events --follow`: each new event as it comes, over restarts of the
- * daemon. The number of starts and the number of an event in it tell which ones are new. */
+/* follow_events.c - `thinwire events --follow`: prints each new event, across restarts of the
+ * daemon. New ones are recognised by the daemon's number of starts and the event's number since the
+ * start. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 enum { TIME_BYTES = 32 };
 
 struct follow {
-    uint64_t boot, id; /* of the newest event that was printed; 0: none yet */
+    uint64_t boot, id; /* numbers of the newest event printed; 0: none yet */
     bool is_json, is_waiting;
     struct screen screen;
 };
@@ -21,7 +22,7 @@ static uint64_t number_of(const json_t *json, const char *key) {
     return value > 0 ? (uint64_t)value : 0;
 }
 
-/* "2026-01-31 12:00:00" on the clock of this machine. */
+/* Writes the event's local time, such as "2026-01-31 12:00:00". */
 static void local_time(const json_t *event, char text[TIME_BYTES]) {
     const time_t at = time(NULL) - (time_t)json_num(event, "age_s");
     struct tm local;
@@ -32,7 +33,7 @@ static void local_time(const json_t *event, char text[TIME_BYTES]) {
 static void print_event(const struct follow *follow, json_t *event) {
     char time[TIME_BYTES];
     if (follow->is_json) {
-        (void)json_object_del(event, "age_s"); /* true only at the moment of the answer */
+        (void)json_object_del(event, "age_s"); /* an age is true only at the moment of the answer */
         (void)json_object_set_new(event, "boot", json_integer((json_int_t)follow->boot));
         (void)json_dumpf(event, stdout, JSON_COMPACT);
         (void)fputc('\n', stdout);
@@ -46,7 +47,7 @@ static void print_event(const struct follow *follow, json_t *event) {
     line_end(&line);
 }
 
-/* Prints the events of an answer that are new, oldest first. */
+/* Prints the new events of an answer, oldest first. */
 static void print_new(struct follow *follow, const json_t *answer) {
     const json_t *const events = json_at(answer, "events");
     const uint64_t boot = number_of(answer, "boot");
@@ -72,7 +73,7 @@ enum tw_exit follow_events(struct cli *cli, const struct screen *screen) {
     static const struct timespec PAUSE = {.tv_nsec = FOLLOW_LOOK_MS * 1000000L};
     struct follow follow = {.is_json = cli->json, .screen = *screen};
     follow.screen.width = FOLLOW_WIDTH;
-    cli->json = false; /* the events are printed one by one */
+    cli->json = false; /* the events are printed one by one, instead of the whole answer */
     for (bool is_first = true;; is_first = false) {
         json_t *answer = NULL;
         const enum tw_exit rc = cli_get(cli, "/v1/events", &answer);

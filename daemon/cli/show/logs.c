@@ -1,5 +1,5 @@
-/* logs.c - `thinwire logs`: the log of the daemon and its worker, from systemd's journal for a node
- * under /etc/thinwire, otherwise from the file beside the configuration. */
+/* logs.c - `thinwire logs`: the log of daemon and worker. For a node under /etc/thinwire it is read
+ * from systemd's journal, otherwise from the file beside the configuration. */
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -21,7 +21,7 @@ extern char **environ;
 
 /* ---- one line ------------------------------------------------------------------------------ */
 
-/* True at the space before the next `key=`, and at the end of the line. */
+/* Returns true at the space before the next `key=`, and at the end of the line. */
 static bool is_end_of_value(const char *at) {
     if (*at == '\0') return true;
     if (*at != ' ') return false;
@@ -29,7 +29,7 @@ static bool is_end_of_value(const char *at) {
     return key > 0 && at[1 + key] == '=';
 }
 
-/* A value of the log that is not UTF-8 has no place in JSON. */
+/* Adds a value. JSON cannot hold a value that is not UTF-8. */
 static void set_text(json_t *object, const char *key, const char *text, size_t size) {
     json_t *const value = json_stringn(text, size);
     (void)json_object_set_new(object, key, value != NULL ? value : json_string("(not UTF-8)"));
@@ -65,7 +65,8 @@ static void print_json(json_t *object) {
     json_decref(object);
 }
 
-/* Control characters of a program that the node runs could change the terminal. */
+/* Replaces control characters: a program that the node runs could otherwise control the terminal.
+ */
 static void print_line(char *line, bool is_json) {
     for (char *at = line; *at != '\0'; at++)
         if (((unsigned char)*at < ' ' && *at != '\t') || *at == 127) *at = '?';
@@ -77,12 +78,12 @@ static void print_line(char *line, bool is_json) {
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-/* Where the last `lines` lines begin. */
+/* Returns the offset at which the last `lines` lines begin. */
 static off_t find_tail(FILE *file, unsigned long lines) {
     static char block[BLOCK_BYTES];
     if (fseeko(file, 0, SEEK_END) != 0) return 0;
     off_t at = ftello(file);
-    bool is_last = true; /* the newline that ends the last line begins none */
+    bool is_last = true; /* the newline at the end of the last line does not begin another one */
     while (at > 0) {
         const size_t size = at < (off_t)sizeof(block) ? (size_t)at : sizeof(block);
         at -= (off_t)size;
@@ -103,7 +104,7 @@ struct tail {
     bool is_json, is_follow;
 };
 
-/* Prints the whole lines from `at` on; without --follow an unfinished last one too. */
+/* Prints the complete lines from `at` on. Without --follow, also prints an incomplete last line. */
 static void print_rest(struct tail *tail) {
     char *line = NULL;
     size_t capacity = 0;
@@ -118,7 +119,7 @@ static void print_rest(struct tail *tail) {
     free(line);
 }
 
-/* Opens the file, or the one that took its place. */
+/* Opens the file, also if another file has replaced it. */
 static void open_file(struct tail *tail) {
     struct stat now;
     if (stat(tail->path, &now) != 0) return;
@@ -156,7 +157,7 @@ static enum tw_exit show_file(struct tail *tail, unsigned long lines) {
 
 /* ---- the journal --------------------------------------------------------------------------- */
 
-/* A line of `journalctl -o json` as the same object that a line of the file becomes. */
+/* Prints a line of `journalctl -o json` as the same object that a line of the log file becomes. */
 static void print_entry(const char *entry) {
     json_error_t err;
     json_t *const row = json_loads(entry, 0, &err);
@@ -173,7 +174,7 @@ static void print_entry(const char *entry) {
     json_decref(row);
 }
 
-/* Runs journalctl and prints its JSON in our form. */
+/* Runs journalctl, and prints its JSON in the form of `thinwire logs --json`. */
 static enum tw_exit translate_journal(char *const argv[]) {
     int ends[2], status = 0;
     pid_t pid = 0;

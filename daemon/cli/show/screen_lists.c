@@ -7,8 +7,8 @@
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/show/screen.h"
 
-/* Prints the row of a peer. Lineages are not compared in a `pair` or `solo` run, where each node
- * has its own. */
+/* Prints a peer's row. In a `pair` or `solo` run each node has its own lineage, so lineages are not
+ * compared. */
 static void print_peer(const struct screen *screen, const json_t *peer, const char *topology) {
     char step[TW_UNITS_BYTES], rtt[TW_UNITS_BYTES], up[TW_UNITS_BYTES], down[TW_UNITS_BYTES],
         heard[TW_UNITS_BYTES];
@@ -79,7 +79,7 @@ static void print_bans(const struct screen *screen, const json_t *bans) {
         line_wrap(screen, DIM, "", 11, "`thinwire unban NODE` lifts a ban before it ends.");
 }
 
-/* Prints the port at the router. That there is none is shown only if a peer has no direct link. */
+/* Prints the port mapping at the router. Its absence is shown only if a peer has no direct link. */
 static void print_mapping(const struct screen *screen, const json_t *json) {
     const json_t *const peers = json_at(json, "peers");
     const char *const state = json_str(json, "port_mapping.state");
@@ -96,13 +96,13 @@ static void print_mapping(const struct screen *screen, const json_t *json) {
         line_wrap(screen, is_mapped ? DIM : YELLOW, "", 2, json_str(json, "port_mapping.text"));
 }
 
-/* Reports another machine with this node's own key. */
+/* Reports another machine that uses this node's key. */
 static void print_twins(const struct screen *screen, const json_t *twins) {
     for (size_t i = 0; i < json_array_size(twins); i++) {
         const json_t *const twin = json_array_get(twins, i);
         const char *const address = json_str(twin, "address");
         if (!json_yes(twin, "self"))
-            continue; /* another machine with a peer's key is shown in the row of that peer */
+            continue; /* another machine with a peer's key is shown in the peer's row */
         struct line line = line_begin(screen, NULL);
         line_put(&line, RED, "  %-9s", "twin");
         line_put(&line, PLAIN, "%-9s ", json_str(twin, "id_short"));
@@ -146,7 +146,7 @@ void screen_peers(const struct screen *screen, const json_t *json) {
     print_bans(screen, json_at(json, "banned"));
 }
 
-/* The members of a round, in 13 columns, and remarks about it. */
+/* Prints a round's members in 13 columns, and remarks about the round. */
 static void put_round_members(struct line *line, const json_t *round, bool is_group) {
     const char *const partner = json_str(round, "partner");
     if (is_group) {

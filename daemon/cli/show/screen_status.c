@@ -17,7 +17,7 @@ static const char *plural(double n) {
     return n == 1 ? "" : "s";
 }
 
-/* True for a run with that topology. */
+/* Returns true if the run has that topology. */
 static bool is_topology(const json_t *status, const char *name) {
     return strcmp(json_str(status, "sync.topology"), name) == 0;
 }
@@ -38,7 +38,7 @@ static void print_headline(const struct screen *screen, const json_t *status) {
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-/* The curve in SPARK_COLUMNS columns; values that were not measured are left out. */
+/* Prints the loss curve in SPARK_COLUMNS columns. Unmeasured values are left out. */
 static void put_spark(struct line *line, const json_t *losses) {
     static const char *const FINE[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     static const char *const COARSE[] = {"_", ".", "-", "=", "+", "*", "%", "#"};
@@ -112,7 +112,7 @@ static void print_clock(const struct screen *screen, const json_t *status) {
     line_end(&line);
 }
 
-/* Speed and results of the last steps, and the use of the machine's arithmetic. */
+/* Prints speed and values of the last steps, and the model FLOPs utilisation. */
 static void print_arithmetic(const struct screen *screen, const json_t *status) {
     char flops[TW_UNITS_BYTES], share[TW_UNITS_BYTES];
     const double norm = json_num(status, "train.grad_norm"),
@@ -169,7 +169,7 @@ static void put_dataset(struct line *line, const json_t *status) {
     line_put(line, PLAIN, "%s", tw_units_bytes(all, json_num(status, "data.bytes")));
 }
 
-/* Parts of the dataset in transit. */
+/* Prints the dataset's traffic: data being fetched, data served, chunks refused. */
 static void print_travel(const struct screen *screen, const json_t *status) {
     char rate[TW_UNITS_BYTES], left[TW_UNITS_BYTES], out[TW_UNITS_BYTES];
     const double speed = json_num(status, "data.in_bytes_per_s");
@@ -223,7 +223,7 @@ static void put_period(struct line *line, const json_t *status) {
     line_put(line, DIM, "%sone every %s", sep(line->screen), tw_units_duration(period, period_s));
 }
 
-/* Results of a pair run's rounds since this node started. */
+/* Prints the outcomes of a pair run's rounds since this node started. */
 static void print_pairs(const struct screen *screen, const json_t *status) {
     char merged[TW_UNITS_BYTES], alone[TW_UNITS_BYTES], age[TW_UNITS_BYTES];
     const double one_sided = json_num(status, "sync.pairs.one_sided");
@@ -247,7 +247,7 @@ static void print_pairs(const struct screen *screen, const json_t *status) {
     line_end(&line);
 }
 
-/* Peers and rounds of runs without votes: they have no roster and no missed rounds. */
+/* Prints peers and rounds of a run without votes, which has no roster and no missed rounds. */
 static void print_apart(const struct screen *screen, const json_t *status) {
     char rounds[TW_UNITS_BYTES];
     const bool is_pair = is_topology(status, "pair");
@@ -310,7 +310,7 @@ static void print_reach(const struct screen *screen, const json_t *status) {
     line_wrap(screen, YELLOW, "", 12, json_str(status, "network.reachable.text"));
 }
 
-/* Prints the port at the router. That there is none is shown only if nobody can dial this node. */
+/* Prints the port mapping at the router. Its absence is shown only if nobody can dial this node. */
 static void print_mapping(const struct screen *screen, const json_t *status) {
     const char *const state = json_str(status, "network.port_mapping.state"),
                       *const reach = json_str(status, "network.reachable.state"),
@@ -369,7 +369,7 @@ static void print_network(const struct screen *screen, const json_t *status) {
     print_mapping(screen, status);
 }
 
-/* Links that this node carries for others. */
+/* Prints the links that this node relays for others. */
 static void print_relay(const struct screen *screen, const json_t *status) {
     char bytes[TW_UNITS_BYTES], cap[TW_UNITS_BYTES];
     const double carried = json_num(status, "network.relay.relayed_bytes"),
@@ -382,7 +382,7 @@ static void print_relay(const struct screen *screen, const json_t *status) {
     line_end(&line);
 }
 
-/* State of the paths of the bulk connections. */
+/* Prints rate and pacing of the bulk connections' paths. */
 static void print_path(const struct screen *screen, const json_t *status) {
     char path[TW_UNITS_BYTES], pace[TW_UNITS_BYTES];
     const char *const congestion = json_str(status, "network.path.congestion");
@@ -399,7 +399,7 @@ static void print_path(const struct screen *screen, const json_t *status) {
     line_end(&line);
 }
 
-/* The codecs with the largest shares, largest first: "ecsq2 61 %, topk64 20 %". */
+/* Prints the most used codecs, most used first: "ecsq2 61 %, topk64 20 %". */
 static void put_rungs(struct line *line, const struct screen *screen, const json_t *shares) {
     enum { SHOWN = 3 };
     const char *shown[SHOWN];
@@ -450,7 +450,7 @@ static void print_contributions(const struct screen *screen, const json_t *statu
     line_end(&line);
 }
 
-/* Temperature, power and memory of a GPU, if its driver reports them. */
+/* Prints temperature, power and memory of the GPU, if its driver reports them. */
 static void print_gpu(const struct screen *screen, const json_t *status) {
     char used[TW_UNITS_BYTES], all[TW_UNITS_BYTES];
     const double celsius = json_num(status, "worker.gpu.temperature_c"),
@@ -476,7 +476,7 @@ static void print_gpu(const struct screen *screen, const json_t *status) {
     line_end(&line);
 }
 
-/* " by owner and hours", for a pause. */
+/* Prints the reasons for a pause, such as " by owner and hours". */
 static void put_reasons(struct line *line, const json_t *by) {
     const size_t count = json_array_size(by);
     for (size_t i = 0; i < count; i++)
@@ -522,7 +522,7 @@ static void print_worker(const struct screen *screen, const json_t *status) {
     line_end(&line);
 }
 
-/* Values that the user's program measured, as many as fit in a line each. */
+/* Prints the scores of the user's program, as many per line as fit. */
 static void print_scores(const struct screen *screen, const json_t *status) {
     char age[TW_UNITS_BYTES], rounds[TW_UNITS_BYTES];
     const char *name;
@@ -556,7 +556,8 @@ static void print_scores(const struct screen *screen, const json_t *status) {
     line_wrap(screen, YELLOW, "", 12, error);
 }
 
-/* A text by the model: a passage of the held-out text, dim, and how it goes on. */
+/* Prints a text sample: a passage of the held-out text, dimmed, and the model's continuation of it.
+ */
 static void print_sample(const struct screen *screen, const json_t *status) {
     if (json_str(status, "train.sample.text")[0] == 0) return;
     line_wrap(screen, DIM, "  Sample    ", 12, json_str(status, "train.sample.prompt"));

@@ -1,4 +1,4 @@
-/* screen_versions.c - which nodes hold which committed version of the model. */
+/* screen_versions.c - prints which nodes hold which committed version of the model. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum { INDENT = 4, NODES_BYTES = 2048 };
 
-/* "this node, 1b1b1b1b and 5e5e5e5e", cut at the capacity. */
+/* Lists nodes: "this node, 1b1b1b1b and 5e5e5e5e", truncated to NODES_BYTES. */
 static void list_nodes(char text[NODES_BYTES], const json_t *nodes) {
     const size_t count = json_array_size(nodes);
     size_t at = 0;

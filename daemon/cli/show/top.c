@@ -1,5 +1,5 @@
-/* top.c - `thinwire top`: the node's status on a terminal, drawn anew every second with curses. All
- * texts are cut at the terminal's edge, and texts of other nodes cannot leave their cells. */
+/* top.c - `thinwire top`: the node's status on a terminal, redrawn every second with curses. All
+ * texts end at the terminal's edge, and texts of other nodes cannot leave their cells. */
 #define NCURSES_WIDECHAR 1
 #include <math.h>
 #include <ncurses.h>
@@ -28,11 +28,11 @@ static const char *const SORT_NAMES[SORTS] = {"link", "rate", "round trip", "ste
 struct top {
     bool has_utf8, is_lost; /* is_lost: the daemon does not answer */
     enum sort sort;
-    size_t first; /* first shown row of the peers */
+    size_t first; /* index of the first peer shown */
     json_t *status, *peers, *history;
 };
 
-/* Writes text at a place, and returns the column after it. */
+/* Writes text at a position. Returns the column after it. */
 static int put(int row, int column, int look, const char *fmt, ...) {
     char text[TEXT_BYTES];
     wchar_t wide[TEXT_BYTES];
@@ -41,12 +41,15 @@ static int put(int row, int column, int look, const char *fmt, ...) {
     (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     size_t count = mbstowcs(wide, text, TEXT_BYTES - 1);
-    if (count == (size_t)-1) count = mbstowcs(wide, "?", 2); /* not of this terminal's letters */
+    if (count == (size_t)-1)
+        count = mbstowcs(wide, "?", 2); /* not representable in the terminal's
+                                           locale */
     if (row >= LINES || column >= COLS) return column;
     for (size_t i = 0; i < count; i++) {
         if (wide[i] < 32 || (wide[i] >= 127 && wide[i] < 160)) wide[i] = L' ';
     }
-    (void)(attrset)(look); /* the function: the macro mixes signs */
+    (void)(attrset)(look); /* brackets force the function, because the macro mixes signed and
+                              unsigned */
     (void)mvaddnwstr(row, column, wide, COLS - column);
     (void)(attrset)(0);
     return column + (int)count;
@@ -81,7 +84,7 @@ static int draw_head(const struct top *top) {
     return row + 1;
 }
 
-/* The curve of the training loss in the columns from `column` on. */
+/* Draws the curve of the training loss, from column `column` on. */
 static void draw_curve(const struct top *top, int row, int column) {
     static const char *const FINE[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     static const char *const COARSE[] = {"_", ".", "-", "=", "+", "*", "%", "#"};
@@ -136,7 +139,7 @@ static int draw_training(const struct top *top, int row) {
     return row;
 }
 
-/* The last `points` code points of a text. */
+/* Returns the last `points` code points of a text. */
 static const char *tail_of(const char *text, size_t points) {
     const char *at = text + strlen(text);
     while (at > text && points > 0) {
@@ -146,7 +149,8 @@ static const char *tail_of(const char *text, size_t points) {
     return at;
 }
 
-/* A text by the model: the end of a passage of the held-out text, dim, and how it goes on. */
+/* Draws a text sample: the end of a passage of the held-out text, dimmed, and the model's
+ * continuation of it. */
 static int draw_sample(const struct top *top, int row) {
     const char *const text = json_str(top->status, "train.sample.text");
     if (*text == 0 || LINES < ROWS_OF_SAMPLE) return row;
@@ -186,7 +190,7 @@ static int draw_line(const struct top *top, int row) {
     return row + 1;
 }
 
-/* The newest rounds, a cell each, newest at the right. */
+/* Draws the newest rounds, one cell each, the newest at the right. */
 static int draw_rounds(const struct top *top, int row) {
     const char *const outcomes = json_str(top->history, "rounds.outcomes");
     const size_t count = strlen(outcomes), room = COLS > 8 ? (size_t)COLS - 8 : 0;
@@ -213,7 +217,7 @@ static double rate_of(const json_t *peer) {
     return fmax(fmax(json_num(peer, "in_bytes_per_s"), json_num(peer, "out_bytes_per_s")), 0);
 }
 
-/* Value that a row is sorted by, smallest first. */
+/* Returns the sort key of a peer's row. Rows are sorted in ascending order. */
 static double rank(const json_t *peer, enum sort sort) {
     static const char *const LINKS[] = {"refused", "alive", "up", "dialing", "known"};
     const double rtt = json_num(peer, "rtt_us"), step = json_num(peer, "steps");
@@ -242,7 +246,7 @@ static int compare(const void *left, const void *right) {
     return strcmp(json_str(a->peer, "id"), json_str(b->peer, "id"));
 }
 
-/* "41.0 kB/s"; "-": not measured. */
+/* Formats a rate such as "41.0 kB/s", or "-" if it was not measured. */
 static const char *speed(char text[TW_UNITS_BYTES], double bytes_s) {
     char bytes[TW_UNITS_BYTES];
     (void)tw_units_bytes(bytes, bytes_s);
@@ -315,7 +319,7 @@ static void take(json_t **kept, json_t *taken) {
     *kept = taken;
 }
 
-/* Asks for everything. Keeps the last answers while the daemon gives none. */
+/* Fetches all views. While the daemon does not answer, keeps the last ones. */
 static enum tw_exit ask(struct cli *cli, struct top *top) {
     static const char *const PATHS[] = {"/v1/status", "/v1/peers", "/v1/history"};
     json_t *answers[3] = {NULL, NULL, NULL};
@@ -340,7 +344,7 @@ static void run(struct cli *cli, struct top *top) {
         if (key == 's') top->sort = (top->sort + 1) % SORTS;
         if (key == KEY_DOWN || key == 'j') top->first++;
         if ((key == KEY_UP || key == 'k') && top->first > 0) top->first--;
-        if (key == ERR && isatty(STDIN_FILENO) != 1) is_over = true; /* the terminal is gone */
+        if (key == ERR && isatty(STDIN_FILENO) != 1) is_over = true; /* the terminal was closed */
         if (key == ERR && !is_over) (void)ask(cli, top);
     }
 }

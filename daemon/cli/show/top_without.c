@@ -1,4 +1,4 @@
-/* top_without.c - `thinwire top` of a build without ncurses. */
+/* top_without.c - `thinwire top` in builds without ncurses. */
 #include "daemon/cli/common/cli.h"
 
 enum tw_exit cli_top(struct cli *cli) {
