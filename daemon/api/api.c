@@ -72,7 +72,7 @@ struct tw_api {
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-/* Takes over `response`. */
+/* Takes ownership of `response`. */
 static enum MHD_Result queue(struct MHD_Connection *connection, unsigned code, const char *type,
                              struct MHD_Response *response) {
     (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
@@ -98,7 +98,7 @@ static enum MHD_Result respond_file(struct MHD_Connection *connection,
     return response != NULL ? queue(connection, MHD_HTTP_OK, file->type, response) : MHD_NO;
 }
 
-/* Takes over `json`. */
+/* Takes ownership of `json`. */
 static enum MHD_Result respond_json(struct MHD_Connection *connection, unsigned code,
                                     json_t *json) {
     char *const text =
@@ -412,7 +412,7 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
     if (!has_begun) api->seats.seats[seat].is_taken = false;
 }
 
-/* Takes over `fd`. */
+/* Takes ownership of `fd`. */
 static void seat_client(struct tw_api *api, uint8_t listener, int fd) {
     const bool is_owner = api->listeners[listener].kind == UNIX && tw_api_may_act(fd);
     const uint64_t deadline_us = now_us(api) + patience_us(api);

@@ -11,9 +11,9 @@
 #include <stdint.h>
 
 enum {
-    TW_API_LISTENERS_MAX = 3, /* the Unix socket; loopback TCP and the page when configured */
+    TW_API_LISTENERS_MAX = 3, /* Unix socket, loopback TCP and page */
     TW_API_OWNERS_MAX = 16,
-    TW_API_GUESTS_MAX = 16, /* per listener */
+    TW_API_GUESTS_MAX = 16, /* for each listener */
     TW_API_SEATS_MAX = TW_API_OWNERS_MAX + TW_API_LISTENERS_MAX * TW_API_GUESTS_MAX,
 };
 

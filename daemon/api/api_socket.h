@@ -23,10 +23,11 @@ enum { TW_API_NOBODY = -1, TW_API_EXHAUSTED = -2 };
  * no client waits, or TW_API_EXHAUSTED if the machine is out of descriptors or memory. */
 int tw_api_accept(int listen_fd);
 
-/* Whether an address or Host header names this machine's loopback. */
+/* Returns whether an address or Host header names this machine's loopback. */
 bool tw_api_is_loopback(const char *host);
 
-/* Whether the client of a Unix socket runs as root or as the daemon's user (SO_PEERCRED). */
+/* Returns whether the client of a Unix socket runs as root or as the daemon's user (SO_PEERCRED).
+ */
 bool tw_api_may_act(int fd);
 
 #endif

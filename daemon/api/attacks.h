@@ -30,7 +30,7 @@ struct tw_attack {
     enum tw_attack_kind kind;
     struct tw_id id;
     uint32_t count; /* 0: an unused row */
-    uint64_t at_us; /* the newest one */
+    uint64_t at_us; /* time of the newest attack */
 };
 
 /* All zero is empty. */

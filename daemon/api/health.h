@@ -80,7 +80,7 @@ struct tw_health {
     uint32_t signs[TW_FINDINGS];       /* consecutive bad signs; STUCK, NO_SEAT: SIGNS or 0;
                                           DIFFERS: differences, at most SIGNS */
     uint64_t differed_us;              /* time of the last DIFFERS sign */
-    struct tw_health_look rounds_look; /* totals at the last look that counted rounds */
+    struct tw_health_look rounds_look; /* totals when REFUSED and LEFT_OUT were last judged */
     uint64_t states;
     uint32_t distances_count;
     float distance_most, live_least; /* largest distance that was not FAR; lowest live loss, 0: none

@@ -87,9 +87,12 @@ void tw_ledger_note(struct tw_ledger *ledger, const struct tw_record *record) {
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-/*   thinwire-ledger 1 LINEAGE FIRST_ROUND ROUNDS UNSEEN NEXT_ROUND
+/* Text of the ledger file:
+ *
+ *   thinwire-ledger 1 LINEAGE FIRST_ROUND ROUNDS UNSEEN NEXT_ROUND
  *   ID TOKENS ROUNDS PARTS MERGED_BYTES FIRST_ROUND LAST_ROUND
  *   end
+ *
  * The first row is `others`, whose id is zero. */
 
 static size_t put_row(const struct tw_ledger_row *row, char *text) {

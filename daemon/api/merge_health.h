@@ -32,8 +32,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TW_MERGE_WORSE 0.05f  /* excess of one loss over another, as a fraction of the other */
-#define TW_MERGE_BEHIND 0.08f /* likewise */
+#define TW_MERGE_WORSE 0.05f  /* risen: excess over live and earlier loss, as a fraction */
+#define TW_MERGE_BEHIND 0.08f /* stagnating: excess over the live loss, as a fraction of it */
 #define TW_MERGE_LEAST 0.05f  /* least excess in nats: near 0, a fraction of the loss is noise */
 /* progress of the anchor's loss, as a fraction of its distance to the live loss */
 #define TW_MERGE_PROGRESS 0.25f

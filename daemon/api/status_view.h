@@ -199,7 +199,7 @@ struct tw_view_scores {
     uint64_t rounds, step;          /* rounds and step of the scored checkpoint */
     uint64_t age_us, took_us;       /* time since the scores, run time of the program;
                                        TW_VIEW_NEVER: no scores yet */
-    struct tw_scores scores;        /* none before that */
+    struct tw_scores scores;        /* scores of the last successful run */
     char error[TW_VIEW_TEXT_BYTES]; /* fault of the last run of the program; "": none */
 };
 
@@ -261,7 +261,7 @@ struct tw_status_view {
         bool is_shut_out;          /* this node asks to join, but the roster is full */
         uint32_t known;            /* peers in the member table */
         uint32_t alive;            /* peers that send messages */
-        uint32_t mixed;            /* peers whose contributions were merged lately */
+        uint32_t mixed;            /* peers whose contributions were merged recently */
         uint64_t rounds_committed; /* committed rounds of the current lineage */
         uint64_t rounds_contributed, rounds_missed;
         uint64_t lineage_changes;
@@ -284,7 +284,7 @@ struct tw_status_view {
         uint64_t control_in_bytes, control_out_bytes; /* bytes sent and received at the sockets, by
                                                          connection */
         uint64_t bulk_in_bytes, bulk_out_bytes;
-        uint64_t payload_in_bytes, payload_out_bytes; /* payload chunks */
+        uint64_t payload_in_bytes, payload_out_bytes; /* bytes of payload chunks */
         uint64_t payload_again_bytes;                 /* bytes of payload chunks received twice */
         double in_bytes_per_s, out_bytes_per_s; /* rates at the sockets over the last minute */
         uint64_t upload_cap_bytes_s;            /* 0: none */
@@ -405,7 +405,7 @@ struct tw_status_view {
         uint64_t memory_bytes;          /* memory used by the engine; 0: not known */
         char error[TW_VIEW_TEXT_BYTES]; /* cause of the worker's last death; "": none */
         bool is_device_fault;           /* a fault of the compute device caused that death */
-        uint64_t snapshot_step;         /* TW_VIEW_NEVER */
+        uint64_t snapshot_step;         /* step of the newest snapshot; TW_VIEW_NEVER: none */
         uint64_t heartbeat_us; /* age of the worker's last heartbeat; TW_VIEW_NEVER: none */
         struct tw_view_gpu gpu;
     } worker;
@@ -413,7 +413,7 @@ struct tw_status_view {
     struct {
         uint64_t step;   /* step of the newest checkpoint; TW_VIEW_NEVER: none yet */
         uint64_t rounds; /* committed rounds in the checkpoint; TW_VIEW_NEVER: it has no position */
-        uint64_t age_us; /* TW_VIEW_NEVER */
+        uint64_t age_us; /* age of that checkpoint; TW_VIEW_NEVER: none */
         uint64_t bytes;
         char error[TW_VIEW_TEXT_BYTES];      /* why the last checkpoint failed; "": it did not */
         char vote_error[TW_VIEW_TEXT_BYTES]; /* why the newest vote is not saved; "": it is */

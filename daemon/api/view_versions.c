@@ -4,7 +4,7 @@
 #include "daemon/api/json_value.h"
 
 struct version {
-    struct tw_id lineage, tip; /* tip zero: no round is committed */
+    struct tw_id lineage, tip; /* tip zero: no round is committed yet */
     uint64_t rounds;
     uint32_t nodes_count;
     json_t *nodes; /* owned */

@@ -32,7 +32,7 @@ struct tw_gate {
     struct tw_recall recall;   /* newest recall; version 0: none yet */
 };
 
-/* Uses the system's clock. */
+/* Makes a gate without certificates or lists, which uses the system's clock. */
 void tw_gate_init(struct tw_gate *gate, const struct tw_id *run, const struct tw_id *owner,
                   const struct tw_identity *identity);
 

@@ -26,7 +26,7 @@
 enum {
     TW_PATH_BYTES = 1024, /* size of a path, with NUL */
     TW_BOOTSTRAP_MAX = 32,
-    TW_CONFIG_BYTES_MAX = 64 * 1024, /* size of a file */
+    TW_CONFIG_BYTES_MAX = 64 * 1024, /* largest configuration file */
     /* Threshold of `worker.yield = on`: below one busy CPU of four (25 %), which pauses training,
      * and above one of eight (12 %), which does not. */
     TW_YIELD_ON_PERCENT = 20,

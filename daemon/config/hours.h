@@ -23,7 +23,7 @@ struct tw_hours {
     uint32_t count; /* 0: the day is not divided */
     struct tw_hours_entry {
         uint16_t begin_min,
-            end_min; /* minutes of the day; end: 1 to 1440, or on the next day if begin > end */
+            end_min; /* minutes of the day; end_min 1 to 1440, on the next day if below begin_min */
         bool is_off;
         uint64_t bytes_per_s; /* rate cap, above 0 unless the entry is `off` */
     } entries[TW_HOURS_MAX];

@@ -33,7 +33,7 @@ struct tw_memory_plan tw_memory_plan(const struct tw_config *config, const struc
     for (int snapshot = first; snapshot <= last; snapshot++) {
         plan = plan_of(layout, (enum tw_snapshot_mode)snapshot,
                        config->node.anchors == TW_ANCHORS_FILE);
-        /* Not in a file: snapshots would be written to the disk again and again. */
+        /* Never `auto` snapshots in a file: they would be written to the disk again and again. */
         const bool is_off = plan.snapshot == TW_SNAPSHOT_OFF;
         if (tw_memory_plan_bytes(&plan) <= room && (!plan.is_file || has_wish || is_off))
             return plan;

@@ -14,7 +14,7 @@ struct tw_memory_plan {
     enum tw_snapshot_mode snapshot;
     bool is_file;            /* the shared memory is a file in the state folder */
     uint64_t anchor_bytes;   /* anchor, momentum and a spare of the largest fragment */
-    uint64_t snapshot_bytes; /* both slots */
+    uint64_t snapshot_bytes; /* bytes of both snapshot slots */
     uint64_t copy_bytes;     /* copy of the state for a checkpoint; 0: written directly, without a
                                 copy */
 };

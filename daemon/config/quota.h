@@ -28,7 +28,7 @@ enum {
 
 struct tw_quota_row {
     uint32_t month; /* year * 12 + month, January = 0; 0: unused row */
-    uint64_t bytes; /* both directions */
+    uint64_t bytes; /* bytes in both directions */
 };
 
 struct tw_quota {

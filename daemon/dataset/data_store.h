@@ -68,7 +68,7 @@ struct tw_data_store_config {
 enum tw_data_op_kind {
     TW_DATA_OP_OPEN,
     TW_DATA_OP_INDEX, /* store a chunk of the index */
-    TW_DATA_OP_WRITE, /* any other chunk */
+    TW_DATA_OP_WRITE, /* store a chunk of any other file */
     TW_DATA_OP_CHECK,
     TW_DATA_OP_FINISH,
 };

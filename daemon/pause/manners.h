@@ -31,8 +31,8 @@ enum {
 enum {
     TW_MANNERS_SAMPLE_US = 500 * 1000, /* least time between two samples */
     TW_MANNERS_QUIET_US = 30 * 1000 * 1000,
-    /* A restart costs seconds. If the owner is still at work after two minutes, free memory is
-     * worth more. */
+    /* Pause after which the worker exits to free its memory. Its restart costs only seconds, and an
+     * owner who is still at work by then gains more from the memory. */
     TW_MANNERS_FREE_US = 120 * 1000 * 1000,
 };
 

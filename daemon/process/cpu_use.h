@@ -40,7 +40,7 @@ enum tw_status tw_cpu_machine_parse(const char *text, struct tw_cpu_machine *mac
 enum tw_status tw_cpu_process_parse(const char *text, struct tw_cpu_process *process,
                                     struct tw_error *err);
 
-/* One look. */
+/* One measurement. */
 struct tw_cpu_look {
     struct tw_cpu_machine machine;
     struct {

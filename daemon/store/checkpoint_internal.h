@@ -50,11 +50,11 @@ struct tw_checkpoint {
     uint64_t generation;   /* newest generation known to be intact */
     uint64_t generation_seen; /* highest generation in any intact header */
     struct tw_safetensors st; /* header of the file being read or written */
-    uint8_t *header;          /* (header_capacity) */
+    uint8_t *header;          /* header_capacity bytes */
     size_t header_capacity;
     char *hashes; /* SHA-256 digests of all blocks in hex, concatenated */
     size_t hashes_capacity;
-    uint8_t *block;       /* (BLOCK_BYTES) */
+    uint8_t *block;       /* BLOCK_BYTES bytes */
     struct piece *pieces; /* kinds * (tensors + fragments of the layout) entries */
     struct meta meta;
 };
@@ -103,7 +103,7 @@ enum tw_status tw_checkpoint_meta_state(const struct tw_safetensors *st, uint32_
 /* Streams bytes into a durable file through one block, optionally with a SHA-256 per block. */
 struct stream {
     struct tw_durable *durable;
-    uint8_t *block; /* (BLOCK_BYTES) */
+    uint8_t *block; /* BLOCK_BYTES bytes */
     size_t filled;
     uint64_t offset; /* offset of the present block in the file */
     char *hashes;    /* where the next digest is written; NULL: no digests */

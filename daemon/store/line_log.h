@@ -22,7 +22,7 @@ struct tw_line_log {
     int folder, file;              /* < 0: none */
     uint64_t number;               /* number of the present file, or of the newest one */
     uint64_t size;                 /* bytes of whole lines in the present file */
-    uint64_t bytes_max;            /* of a file */
+    uint64_t bytes_max;            /* limit of each file */
 };
 
 /* Writes the name of a file of the ring, such as 00000001.jsonl. */

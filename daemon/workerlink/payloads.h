@@ -15,7 +15,7 @@ struct tw_payloads {
 
 void tw_payloads_init(struct tw_payloads *payloads, const struct tw_shm *shm);
 
-/* Address of a row's bytes, and their offset in the shared memory. */
+/* Return the address of a row's bytes, and their offset in the shared memory. */
 uint8_t *tw_payloads_bytes(const struct tw_payloads *payloads, uint32_t row);
 struct tw_span tw_payloads_span(const struct tw_payloads *payloads, uint32_t row);
 

@@ -16,7 +16,7 @@ static uint64_t now_us(void) {
     return uv_hrtime() / 1000;
 }
 
-/* Whether another program starts the worker. */
+/* Returns whether another program starts the worker. */
 static bool is_foreign(const struct tw_supervisor *supervisor) {
     return supervisor->config.worker_path == NULL;
 }

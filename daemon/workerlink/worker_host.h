@@ -61,8 +61,8 @@ struct tw_worker_host_events {
     void (*evaluated)(void *user, const struct tw_wmsg_evaluated *evaluated);
     /* Prompt and text are NUL-terminated. */
     void (*sampled)(void *user, const struct tw_wmsg_sample *sample);
-    /* A sign of life: a request was answered between two steps. The state of a large model takes
-     * minutes. */
+    /* The worker has answered a request between two steps. This counts as a sign of life, because
+     * such a request takes minutes in a large model. */
     void (*worked)(void *user);
     void (*snapshot)(void *user, uint32_t slot, uint64_t step);
     void (*gone)(void *user, const char *sentence);
@@ -84,7 +84,7 @@ struct tw_worker_host_config {
                      anchor */
     enum tw_snapshot_mode snapshot_mode;
     uint64_t stop_step, data_seed;
-    uint64_t pool_bytes;       /* 0 = tw_worker_pool_bytes */
+    uint64_t pool_bytes;       /* size of the payload pool; 0: tw_worker_pool_bytes */
     const char *memory_folder; /* folder of the file used as shared memory; NULL: a memfd */
     struct tw_worker_host_events events;
     void *user;
@@ -111,7 +111,7 @@ struct tw_call {
     uint64_t round;
     uint32_t fragment, part;
     uint32_t ins_count, outs_count;
-    uint32_t ins[TW_MEMBERS_MAX]; /* rows on hold */
+    uint32_t ins[TW_MEMBERS_MAX]; /* rows of inputs, held until the end */
     uint32_t outs[TW_PARTS_MAX];  /* reserved rows; TW_PAYLOADS_MAX = an empty part */
     uint32_t out_bytes[TW_PARTS_MAX];
     uint64_t out_elements[TW_PARTS_MAX]; /* elements of each part (only of outer gradients) */

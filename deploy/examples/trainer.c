@@ -23,7 +23,7 @@ struct model {
 static int read_model(void *self, enum thinwire_array array, uint32_t tensor, uint64_t begin,
                       uint64_t count, float *to) {
     const struct model *model = self;
-    (void)array, (void)tensor; /* the only ones */
+    (void)array, (void)tensor; /* always the weights of "bigram" */
     memcpy(to, model->bigram + begin, count * sizeof(float));
     return 0;
 }

@@ -23,7 +23,7 @@ enum { TEXT_BYTES = 64 * 1024 };
  * exit status. */
 struct findings {
     enum tw_exit rc;
-    json_t *list;   /* NULL: print lines */
+    json_t *list;   /* findings for --json; NULL: print lines */
     json_t *memory; /* memory of the node, for --json; NULL: not known, or lines are printed */
 };
 

@@ -13,7 +13,7 @@ struct dial {
     struct tw_transport *transport;
     const struct tw_ticket *ticket;
     struct tw_welcome *welcome;
-    uint32_t next; /* address */
+    uint32_t next; /* index of the next address */
     bool is_welcome;
     char *address;
 };

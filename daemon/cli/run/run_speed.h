@@ -13,7 +13,7 @@ struct cli_speed {
     double steps_per_s; /* 0: neither given nor measured */
     bool is_measured;
     uint32_t sequences, batch; /* sequences measured; sequences in a whole step */
-    char engine[128];          /* engine that was measured or planned for */
+    char engine[128];          /* engine to which speed and memory apply */
     /* memory that training needs by the engine's plan; its limit; 0: unknown */
     uint64_t training_bytes, limit_bytes;
     bool does_fit;

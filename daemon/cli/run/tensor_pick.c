@@ -13,7 +13,7 @@
 
 enum {
     HEADER_TENSORS_MAX = 1 << 16, /* maximum number of tensors in one file */
-    HEADER_BYTES_MAX = 64 << 20,  /* header of one file */
+    HEADER_BYTES_MAX = 64 << 20,  /* largest header of one file */
 };
 
 enum tw_exit cli_pick_read(struct cli *cli, struct cli_pick *pick) {
@@ -40,7 +40,7 @@ enum tw_exit cli_pick_read(struct cli *cli, struct cli_pick *pick) {
 struct picking {
     struct cli_pick *pick;
     json_t *places;             /* path of each tensor's file, by the tensor's name */
-    struct cli_tensor *tensors; /* (TW_TENSORS_MAX) */
+    struct cli_tensor *tensors; /* TW_TENSORS_MAX entries */
     bool has_train[CLI_PATTERNS_MAX], has_frozen[CLI_PATTERNS_MAX];
 };
 

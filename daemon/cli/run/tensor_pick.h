@@ -14,7 +14,7 @@ enum { CLI_PATTERNS_MAX = 32 };
 struct cli_pick {
     const char *path; /* value of --tensors: a file, a folder of files, or a list; NULL: none */
     const char *base; /* value of --base: a file or a folder; NULL: none */
-    const char *train[CLI_PATTERNS_MAX], *frozen[CLI_PATTERNS_MAX]; /* fnmatch */
+    const char *train[CLI_PATTERNS_MAX], *frozen[CLI_PATTERNS_MAX]; /* patterns for fnmatch */
     uint32_t train_count, frozen_count;
 
     uint32_t tensors, seen;           /* tensors chosen for the run; all tensors in the files */

@@ -99,7 +99,7 @@ static off_t find_tail(FILE *file, unsigned long lines) {
 struct tail {
     const char *path;
     FILE *file;
-    struct stat about; /* of `file` */
+    struct stat about; /* status of `file` */
     off_t at;          /* end of the printed lines */
     bool is_json, is_follow;
 };
