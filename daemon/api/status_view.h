@@ -43,7 +43,7 @@ enum tw_view_worker {
     TW_VIEW_WORKER_WAITING,  /* no training data yet: see `data` */
     TW_VIEW_WORKER_STARTING, /* started or attached, but no step yet */
     TW_VIEW_WORKER_RUNNING,
-    TW_VIEW_WORKER_PAUSED,     /* see pause */
+    TW_VIEW_WORKER_PAUSED,     /* see `pause` */
     TW_VIEW_WORKER_RESTARTING, /* died; the next one starts after a delay */
     TW_VIEW_WORKER_FAILED,     /* given up after several deaths without progress */
     TW_VIEW_WORKER_FINISHED,   /* the token budget or stop_step is reached */

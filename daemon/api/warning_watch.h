@@ -18,7 +18,7 @@ enum { TW_WARNING_ROWS_MAX = 2 * TW_WARNINGS_MAX };
 
 struct tw_warning_row {
     bool is_used, is_raised;
-    bool is_told;              /* the warning was told as raised, and not yet told as cleared */
+    bool is_told; /* the hook was told that the warning is raised, but not that it is cleared */
     struct tw_warning warning; /* as last seen */
     uint64_t seen_us;
 };

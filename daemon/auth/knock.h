@@ -36,7 +36,7 @@ struct tw_knock_key {
  * it. */
 struct tw_knocks {
     uint64_t seen[TW_KNOCKS_SEEN];
-    uint32_t count; /* next place modulo TW_KNOCKS_SEEN; from that value on the ring is full */
+    uint32_t count; /* next index modulo TW_KNOCKS_SEEN; the ring is full if it is not less */
 };
 
 /* Writes a server name with a knock, or "" if the system has no random bytes. */

@@ -89,7 +89,7 @@ struct tw_config {
         char evaluate[TW_PATH_BYTES];    /* command that scores a checkpoint; empty = none */
         uint32_t evaluate_rounds;        /* committed rounds between two runs of `evaluate` */
         uint64_t evaluate_timeout_us;    /* time limit of one run of `evaluate` */
-        uint64_t checkpoint_interval_us; /* 0 = only on request and at exit */
+        uint64_t checkpoint_interval_us; /* interval; 0 = only on request and at exit */
         uint32_t sample_bytes;           /* approximate size of a text sample; 0 = none */
         uint32_t eval_steps;             /* inner steps between held-out evaluations; 0 = never */
         uint64_t stop_step; /* finish at this inner step; 0 = at the run's token budget */

@@ -100,7 +100,7 @@ struct tw_data_store {
     uint64_t opens;
     struct tw_data_open_part {
         struct tw_data_part *part; /* owned */
-        uint64_t used;             /* time of the last use, as a counter; 0: free */
+        uint64_t used;             /* value of `opens` at the last use; 0: free */
     } parts[TW_DATA_PARTS_OPEN];
     uint8_t *scratch; /* TW_CHUNK_BYTES_MAX bytes, owned */
     uint32_t found_count;

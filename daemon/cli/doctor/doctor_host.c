@@ -18,7 +18,7 @@
 enum {
     FILES_WANTED = 512, /* descriptors for 64 peers with two connections each, handshakes, data and
                            libraries */
-    /* Socket buffer for 40 Mbit/s over 200 ms: 1 MB in flight, of which the kernel needs twice as
+    /* Socket buffer for 40 Mbit/s over 200 ms: 1 MB in flight, for which the kernel needs twice as
      * much. */
     BUFFER_BYTES = 2 << 20,
 };
