@@ -51,8 +51,9 @@ static bool looks_like_text(const uint8_t *bytes, size_t size) {
     return true;
 }
 
-/* Whether the numbers have twice the width or more: the upper halves are all 0, and the lower are
- * not (of four times the width, half of these). */
+/* Whether the numbers seem to be at least twice as wide as `width`: read at twice the width, all
+ * upper halves are 0, but at least a quarter of the lower halves are not. (Of numbers four times as
+ * wide, half of the lower halves are 0.) */
 static bool has_empty_halves(const uint8_t *bytes, size_t size, uint32_t width) {
     enum { NUMBERS_MIN = 32 };
     size_t empty = 0, zeros = 0;

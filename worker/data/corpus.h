@@ -32,49 +32,50 @@ struct tw_corpus {
     enum tw_corpus_kind kind;
     struct tw_corpus_file *files; /* (files_count), in order; files of one source are adjacent */
     uint32_t files_count, missing_next;
-    /* the files declare their held-out part; else the end of the data is held out */
+    /* true: the files mark their held-out part; false: the end of the data is held out */
     bool has_heldout;
     uint64_t bytes; /* total size of all files */
     struct tw_megatron megatron;
     struct tw_id digest; /* SHA-256 of a dataset's index */
 
-    /* Sources, vocabulary, separator and tokenizer of a dataset or shard; its `shards` is unused.
-     * Other kinds have one source and vocabulary 0 (unknown). */
+    /* Sources, vocabulary, separator and tokenizer of a dataset or shard; the list `about.shards`
+     * stays empty. Data of other kinds have one source and vocabulary 0 (unknown). */
     struct tw_dataset about;
 };
 
 /* How to interpret a file without a header. */
 struct tw_corpus_hint {
-    bool is_ids;    /* token numbers: 2 bytes each if vocab is at most 65536, else 4 */
+    bool is_ids;    /* raw token numbers: 2 bytes each if vocab is at most 65536, else 4 */
     uint32_t vocab; /* 0: unknown */
 };
 
-/* Opens the data at path. TW_DATA names the path and a remedy. */
+/* Opens the data at path. The message of TW_DATA names the path and a remedy. */
 enum tw_status tw_corpus_open(struct tw_corpus *corpus, const char *path,
                               const struct tw_corpus_hint *hint, struct tw_error *err);
 void tw_corpus_close(struct tw_corpus *corpus); /* a zeroed corpus is allowed */
 
-/* Tokens of all training files, or of all held-out files. */
+/* Returns the number of tokens of all training files, or of all held-out files. */
 uint64_t tw_corpus_tokens(const struct tw_corpus *corpus, bool is_heldout);
 
-/* Looks for a few of the missing files per call. Returns whether one has arrived. */
+/* Looks for a few of the missing files per call. Returns true if one of them has arrived. */
 bool tw_corpus_refresh(struct tw_corpus *corpus);
 
-/* "a dataset" and the like, for messages. */
+/* Returns a name with its article for messages, for example "a dataset". */
 const char *tw_corpus_kind_name(enum tw_corpus_kind kind);
 
 /* ---- for the readers of each kind ------------------------------------------------------------ */
 
-/* Allocates `count` empty files. TW_NOMEM. */
+/* Allocates `count` empty files. Fails with TW_NOMEM. */
 enum tw_status tw_corpus_reserve(struct tw_corpus *corpus, uint32_t count, struct tw_error *err);
 
-/* folder/name, or a copy of name if folder is NULL; the caller frees it. TW_NOMEM. */
+/* Sets *path to folder/name, or to a copy of name if folder is NULL. The caller frees it. Fails
+ * with TW_NOMEM. */
 enum tw_status tw_corpus_path(char **path, const char *folder, const char *name,
                               struct tw_error *err);
 
-/* corpus_llmc.c. is_llmc: whether a file that begins with bytes[12] is a file of llm.c. open_llmc:
- * opens one such file. open_llmc_folder: *_train.bin and *_train_*.bin for training, *_val.bin and
- * *_val_*.bin held out; TW_AGAIN if there are none. */
+/* corpus_llmc.c. is_llmc: whether a file whose first 12 bytes are `bytes` is a file of llm.c.
+ * open_llmc opens one such file. open_llmc_folder opens *_train.bin and *_train_*.bin for training,
+ * and *_val.bin and *_val_*.bin as held-out files. It fails with TW_AGAIN if there are none. */
 bool tw_corpus_is_llmc(const uint8_t *bytes);
 enum tw_status tw_corpus_open_llmc(struct tw_corpus *corpus, const char *path,
                                    struct tw_error *err);
@@ -87,7 +88,8 @@ enum tw_status tw_corpus_open_shard(struct tw_corpus *corpus, const char *path,
 enum tw_status tw_corpus_open_dataset(struct tw_corpus *corpus, const char *folder,
                                       struct tw_error *err);
 
-/* Reads the index of the dataset in a folder. The caller frees dataset->shards. TW_DATA. */
+/* Reads the index of the dataset in a folder. The caller frees dataset->shards. Fails with
+ * TW_DATA. */
 enum tw_status tw_dataset_read(const char *folder, struct tw_dataset *dataset, struct tw_id *digest,
                                struct tw_error *err);
 

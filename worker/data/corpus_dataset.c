@@ -1,5 +1,5 @@
-/* corpus_dataset.c - shards of a dataset: a single one, or all that an index names, some of which
- * may not have arrived. */
+/* corpus_dataset.c - opens a single shard, or all shards that the index of a dataset names. Some of
+ * these may not have arrived. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 
 enum { HEAD_BYTES = 1024, MAGIC_EVAL = 20240522, FILES_MAX = 1 << 16 };
 
-/* The formats that llm.c writes (HEADERS_INFO of its dev/data/data_common.py). */
+/* The formats that llm.c writes (see HEADERS_INFO in its dev/data/data_common.py). */
 static const struct format {
     uint32_t magic, version, token_bytes;
     const char *of;
@@ -84,8 +84,8 @@ enum tw_status tw_corpus_open_llmc(struct tw_corpus *corpus, const char *path,
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
-/* Whether the name has `word` before its shard number or its end, as in web_train_000001.bin and
- * tiny_shakespeare_train.bin. */
+/* Whether `word` is followed in the name by a shard number or the ending, as "train" is in
+ * web_train_000001.bin and tiny_shakespeare_train.bin. */
 static bool has_word(const char *name, const char *word) {
     const size_t length = strlen(word);
     for (const char *at = strstr(name, word); at != NULL; at = strstr(at + 1, word)) {

@@ -12,8 +12,8 @@ struct rated {
     uint32_t window;
 };
 
-/* log2(x) in units of 1/65536, rounded down, x >= 1. Fraction bits come one by one from squaring.
- */
+/* log2(x) for x >= 1, in units of 1/65536, rounded down. Squaring y yields one fraction bit at a
+ * time. */
 static uint32_t log2_fixed(uint64_t x) {
     uint32_t whole = 63;
     while (x >> whole == 0) whole--;
@@ -34,7 +34,7 @@ struct work {
     uint64_t first, count; /* tokens of all windows */
     uint32_t context;
     uint32_t tokens[BLOCK_TOKENS];
-    uint32_t *bits; /* (vocab): counts of the tokens, later their surprisal */
+    uint32_t *bits; /* (vocab): count of each token, later its surprisal */
     struct rated *rated;
 };
 

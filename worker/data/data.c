@@ -11,8 +11,8 @@
 #include "worker/data/curriculum.h"
 #include "worker/data/stream.h"
 
-/* Held-out tokens of one file. before: number of held-out windows in earlier files that have
- * arrived. */
+/* Held-out tokens of one file. `before` is the number of held-out windows in earlier files that
+ * have arrived. */
 struct heldout {
     uint32_t file;
     uint64_t first, windows, before;
@@ -25,7 +25,7 @@ struct tw_data_inner {
     struct heldout *heldout; /* (heldout_files) */
     uint32_t heldout_files;
     uint64_t heldout_windows; /* held-out windows of files that have arrived */
-    uint64_t easy_tokens;     /* tokens of this node for which the curriculum lasts */
+    uint64_t easy_tokens;     /* length of the curriculum in tokens that this node draws */
 };
 
 /* ---- does it match the run ----------------------------------------------------------------------
@@ -85,7 +85,7 @@ static enum tw_status check_digest(struct tw_data_inner *inner, const char *path
 }
 
 /* Opens all files that no hash identifies, so that replacing one on disk later has no effect. Reads
- * some tokens of each, because a wrong vocabulary usually shows in the first tokens. */
+ * the first tokens of the first file, because a wrong vocabulary usually shows there. */
 static enum tw_status open_unpinned(struct tw_data_inner *inner, struct tw_error *err) {
     struct tw_corpus *const corpus = &inner->corpus;
     if (corpus->about.vocab != 0) return TW_OK;
@@ -125,7 +125,7 @@ static uint64_t share_of(uint64_t tokens, uint64_t millionths) {
     return tokens / 1000000 * millionths + tokens % 1000000 * millionths / 1000000;
 }
 
-/* **end: number of training tokens, if the files do not declare their held-out part. */
+/* Sets *end to the number of training tokens of data that do not declare their held-out part. */
 static enum tw_status find_end(const struct tw_corpus *corpus, uint64_t tokens,
                                const struct tw_run *run, uint64_t *end, struct tw_error *err) {
     *end = tokens - share_of(tokens, run->data.heldout_millionths);
@@ -135,7 +135,7 @@ static enum tw_status find_end(const struct tw_corpus *corpus, uint64_t tokens,
     if (*end < tokens) return TW_OK;
     return tw_megatron_document(
         pair, pair->documents_count - 1, end,
-        err); /* the last document is longer than the share: hold out all of it */
+        err); /* The last document is longer than the held-out share: hold out all of it. */
 }
 
 static void add_heldout(struct tw_data_inner *inner, uint32_t file, uint64_t first,
@@ -151,7 +151,7 @@ static enum tw_status split_files(struct tw_data *data, const struct tw_run *run
     struct tw_data_inner *const inner = data->inner;
     const struct tw_corpus *const corpus = &inner->corpus;
     const bool is_weighted = corpus->about.sources[0].weight_millionths > 0;
-    uint64_t left = 0; /* training tokens that later files still get, if the end is held out */
+    uint64_t left = 0; /* training tokens not yet assigned, if the end of the data is held out */
     inner->heldout = calloc(corpus->files_count, sizeof(*inner->heldout));
     if (inner->heldout == NULL) return tw_fail(err, TW_NOMEM, "no memory for a list of files");
     if (!corpus->has_heldout) TW_TRY(find_end(corpus, data->tokens_count, run, &left, err));
@@ -290,7 +290,8 @@ static enum tw_status read_window(struct tw_data_inner *inner, uint32_t file, ui
                          inner->stream.context + 1, tokens, err);
 }
 
-/* Draws during the curriculum. The windows of a stretch are sorted at the first draw from it. */
+/* Draws a window while the curriculum lasts. The windows of a stretch (stream.h) are sorted at the
+ * first draw from it. */
 static enum tw_status draw_easy(struct tw_data_inner *inner, uint64_t seed, uint64_t cursor,
                                 uint32_t *tokens, struct tw_error *err) {
     const uint32_t context = inner->stream.context;
@@ -343,10 +344,11 @@ enum tw_status tw_data_heldout(struct tw_data *data, uint64_t i, uint64_t count,
                                struct tw_error *err) {
     struct tw_data_inner *const inner = data->inner;
     TW_ASSERT(i < count && count <= inner->heldout_windows);
-    /* floor(i windows / count). The product does not overflow while count is below 2^38. */
+    /* floor(i * heldout_windows / count). The product does not overflow while count is below
+     * 2^38. */
     const uint64_t window = i * inner->heldout_windows / count;
-    uint32_t at = inner->heldout_files - 1; /* binary search for the last file that has arrived and
-                                               whose windows begin at or below `window` */
+    uint32_t at = inner->heldout_files - 1; /* searched backwards: the last file that has arrived
+                                               and whose windows begin at or before `window` */
     while (inner->heldout[at].before > window || inner->heldout[at].windows == 0 ||
            !inner->corpus.files[inner->heldout[at].file].is_here) {
         TW_ASSERT(at > 0);

@@ -1,15 +1,15 @@
-/* data.h - training data for a learner: training windows, whose order depends only on (seed,
+/* data.h - the training data of a run: training windows, whose order depends only on (seed,
  * cursor), and held-out windows, which are never trained on.
  *
  * worker/data/corpus.h lists the kinds of data. With the tokenizer `bytes`, each byte of a text is
  * a token. With `ids`, a file holds token numbers: 16-bit little-endian if the vocabulary has at
- * most 65536, else 32-bit. If the data do not declare a held-out part, their last share is held
- * out; for Megatron-LM files it starts at a document.
+ * most 65536 tokens, else 32-bit. If the data do not declare a held-out part, their last share is
+ * held out. In Megatron-LM files this share starts at a document boundary.
  *
- * Every epoch visits every window once, in its own order (worker/data/stream.h). Sources are mixed
- * by weight. The manifest may ask for a curriculum, which orders the beginning from easy to hard.
- * Shards that the index of a dataset names may be missing. Until they arrive, other windows replace
- * theirs. */
+ * Every epoch visits every window once, in an order that differs from epoch to epoch
+ * (worker/data/stream.h). Sources are mixed by weight. The manifest may ask for a curriculum, which
+ * at first draws easy windows and then harder ones. Shards that the index of a dataset names may be
+ * missing. Until they arrive, other windows replace theirs. */
 #ifndef TW_WORKER_DATA_DATA_H
 #define TW_WORKER_DATA_DATA_H
 
@@ -22,14 +22,14 @@
 struct tw_data {
     uint64_t bytes; /* size of all files */
     uint64_t tokens_count, train_count, heldout_count;
-    uint32_t files_count, files_here; /* number of files of the data, and of those present */
+    uint32_t files_count, files_here; /* number of all files of the data, and of those present */
     uint32_t context;
     struct tw_data_inner *inner; /* NULL: not open */
 };
 
-/* Opens and splits the data at path. If the manifest names data by SHA-256, the data must match. A
- * text is hashed as a whole. Of a dataset, the index is hashed now and its shards on first use. *
- * one thread at a time. Errors:
+/* Opens and splits the data at path, for use by one thread at a time. If the manifest names data by
+ * SHA-256, the data must match. A text is hashed as a whole. For a dataset, only the index is
+ * hashed now; each shard is verified on first use. Errors:
  * - TW_DATA, with the path and a remedy: missing, damaged, other data, another tokenizer, or too
  *   short for one window on each side of the split;
  * - TW_AGAIN: no training shard of a dataset has arrived yet. */
@@ -39,20 +39,21 @@ void tw_data_close(struct tw_data *data);
 
 /* Draws `sequences_count` training windows into tokens (sequences_count, context + 1) and advances
  * *cursor by sequences_count * context tokens. Only the cursor needs saving: the same (seed,
- * cursor) draws the same windows if all shards are present. TW_DATA, with *cursor unchanged: a file
- * is cut off, damaged, or has a token outside the vocabulary. */
+ * cursor) draws the same windows if all shards are present. Fails with TW_DATA and leaves *cursor
+ * unchanged if a file is truncated, damaged, or has a token outside the vocabulary. */
 enum tw_status tw_data_draw(struct tw_data *data, uint64_t seed, uint64_t *cursor,
                             uint32_t sequences_count, uint32_t *tokens, struct tw_error *err);
 
-/* Held-out windows. No token is a target of two of them. heldout reads window i of `count` evenly
- * spaced ones into tokens (context + 1), i < count <= tw_data_heldout_count(). The count is 0 while
- * no held-out shard of a dataset is present. TW_DATA. */
+/* Held-out windows. No two of them have a target token in common. tw_data_heldout reads window i of
+ * `count` evenly spaced windows into tokens (context + 1), with i < count <=
+ * tw_data_heldout_count(). The count is 0 while no held-out shard of a dataset is present. Fails
+ * with TW_DATA. */
 uint64_t tw_data_heldout_count(const struct tw_data *data);
 enum tw_status tw_data_heldout(struct tw_data *data, uint64_t i, uint64_t count, uint32_t *tokens,
                                struct tw_error *err);
 
-/* Adds shards that have arrived; cheap if none is missing. Call between steps, about once a second.
- */
+/* Adds shards that have arrived. A call is cheap if none is missing. Call it between steps, about
+ * once a second. */
 void tw_data_refresh(struct tw_data *data);
 
 #endif

@@ -23,8 +23,8 @@ static size_t line_end(const uint8_t *bytes, size_t size, size_t at) {
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* Whether a JSON object and nothing else is on one of the next lines: one broken line must not turn
- * JSON Lines into a text. */
+/* Whether one of the next lines is a JSON object and nothing else. If one is, a broken first line
+ * does not turn JSON Lines into plain text. */
 static bool has_object_line(const uint8_t *bytes, size_t size, size_t at) {
     for (unsigned i = 0; i < LINES_LOOKED_AT && at < size; i++) {
         const size_t begin = skip_blank(bytes, size, at), end = line_end(bytes, size, begin);
@@ -40,8 +40,8 @@ static bool has_object_line(const uint8_t *bytes, size_t size, size_t at) {
     return false;
 }
 
-/* Whether { at `at` is followed by a key and a colon: then this is JSON, even if it is broken.
- * *is_wide: a line ends before the key. */
+/* Whether the { at `at` is followed by a key and a colon. Such a text counts as JSON, even if it is
+ * broken later. Sets *is_wide if a line ends between the { and the key. */
 static bool has_first_key(const uint8_t *bytes, size_t size, size_t at, bool *is_wide) {
     size_t key_bytes = 0;
     const size_t key = skip_blank(bytes, size, at + 1);
@@ -52,7 +52,7 @@ static bool has_first_key(const uint8_t *bytes, size_t size, size_t at, bool *is
     return colon < size && bytes[colon] == ':';
 }
 
-/* The text begins with { at `at`. */
+/* The kind of a text whose first character is the { at `at`. */
 static enum tw_input_kind kind_of_object(const uint8_t *bytes, size_t size, size_t at,
                                          bool is_all) {
     size_t value_bytes = 0;
@@ -66,14 +66,14 @@ static enum tw_input_kind kind_of_object(const uint8_t *bytes, size_t size, size
         }
         return has_object_line(bytes, size, next) ? TW_INPUT_LINES : TW_INPUT_TEXT;
     }
-    /* A string of JSON has no line end in it. */
+    /* A raw line end cannot be within a JSON string, so this object covers several lines. */
     if (memchr(bytes + at, '\n', end - at) != NULL) return TW_INPUT_OBJECTS;
     const size_t rest = skip_blank(bytes, line_end(bytes, size, end), end);
     if (rest == size || bytes[rest] == '\n' || bytes[rest] == ',') return TW_INPUT_LINES;
     return bytes[rest] == '{' ? TW_INPUT_OBJECTS : TW_INPUT_TEXT;
 }
 
-/* The text begins with [ at `at`. */
+/* The kind of a text whose first character is the [ at `at`. */
 static enum tw_input_kind kind_of_array(const uint8_t *bytes, size_t size, size_t at, bool is_all) {
     size_t value_bytes = 0;
     const enum tw_json_look look = tw_json_look(bytes + at, size - at, is_all, &value_bytes);
@@ -92,8 +92,8 @@ static enum tw_input_kind kind_of_array(const uint8_t *bytes, size_t size, size_
     return is_next_line && bytes[rest] == '[' ? TW_INPUT_LINES : TW_INPUT_TEXT;
 }
 
-/* Whether the next lines are a JSON string each, as `jq .text` writes them: at least two. A text
- * may begin with a line in quotes. */
+/* Whether at least two lines follow that are one JSON string each, as `jq .text` writes them. One
+ * such line is not enough, because a plain text may begin with a line in quotes. */
 static bool has_string_lines(const uint8_t *bytes, size_t size, size_t at) {
     unsigned count = 0;
     for (; count < LINES_LOOKED_AT && at < size; count++) {
@@ -138,7 +138,7 @@ bool tw_input_is_other_encoding(const uint8_t *bytes, size_t size) {
         }
         const int length = bytes[at] < 0x80 ? 1 : tw_utf8_size(bytes + at, size - at);
         if (length > 1) valid++;
-        /* an invalid character counts, unless it may only be cut off by the end of the buffer */
+        /* an invalid character counts, unless the end of the buffer may have truncated it */
         if (length <= 0 && at + TW_UTF8_BYTES_MAX <= size) invalid++;
         at += length <= 0 ? 1 : (size_t)length;
     }

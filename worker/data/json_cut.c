@@ -15,8 +15,8 @@ static size_t skip_blank(const uint8_t *text, size_t size, size_t at) {
     return at;
 }
 
-/* End of the string whose first quote is at `at`; size + 1 if text[size] does not contain the end.
- */
+/* Returns the position after the string whose first quote is at `at`, or size + 1 if the string
+ * does not end within text[size]. */
 static size_t string_end(const uint8_t *text, size_t size, size_t at) {
     for (at++; at < size; at++) {
         const uint8_t *const quote = memchr(text + at, '"', size - at);
@@ -25,12 +25,13 @@ static size_t string_end(const uint8_t *text, size_t size, size_t at) {
         at = (size_t)(quote - text);
         while (text[at - 1 - slashes] == '\\') slashes++;
         if (slashes % 2 == 0)
-            return at + 1; /* an even number of backslashes does not escape the quote */
+            return at + 1; /* after an even number of backslashes, the quote is not escaped */
     }
     return size + 1;
 }
 
-/* End of the value at `at` < size; size + 1 if text[size] does not contain the end. */
+/* Returns the position after the value at `at` < size, or size + 1 if the value does not end within
+ * text[size]. */
 static size_t value_end(const uint8_t *text, size_t size, size_t at) {
     size_t depth = 0;
     const size_t begin = at;
@@ -76,7 +77,7 @@ static enum tw_cut cut_value(const uint8_t *text, size_t size, size_t at, bool i
     return is_end ? fail_cut(err, "it ends within a record: it is cut short") : TW_CUT_MORE;
 }
 
-/* After the last element, only blanks may follow. */
+/* Checks that only blanks follow the last element. */
 static enum tw_cut cut_end(const uint8_t *text, size_t size, size_t at, bool is_end,
                            struct tw_text_cut *cut, struct tw_error *err) {
     enum { BLANKS_MAX = 1 << 16 };
@@ -102,7 +103,8 @@ enum tw_cut tw_json_cut_array(const uint8_t *text, size_t size, bool is_first, b
     const enum tw_cut result = cut_value(text, size, at, is_end, cut, err);
     if (result != TW_CUT_DOCUMENT) return result;
     if (cut->bytes == 0) return fail_cut(err, "no record after a comma");
-    /* The byte after the element tells a truncated file from a whole one. */
+    /* An element that ends the file means that the file is truncated: at least the ] must
+     * follow. */
     if (skip_blank(text, size, cut->taken) < size) return TW_CUT_DOCUMENT;
     return is_end ? fail_cut(err, is_cut) : no_end;
 }

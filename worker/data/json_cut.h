@@ -1,7 +1,7 @@
-/* json_cut.h - cuts a JSON array into its elements, and a text of JSON objects into objects.
+/* json_cut.h - cuts a JSON array into its elements, and a sequence of JSON objects into objects.
  *
  * As in text_cut.h, a cut depends only on the bytes from its first byte on, so cutting can restart
- * at any document. Brackets are counted, and nothing else is checked: tw_json_field does that. */
+ * at any document. Only brackets are counted here; tw_json_field validates the JSON. */
 #ifndef TW_WORKER_DATA_JSON_CUT_H
 #define TW_WORKER_DATA_JSON_CUT_H
 
@@ -9,7 +9,7 @@
 #include "worker/data/text_cut.h"
 
 /* Cuts the element or object at the start of text[size], size > 0. is_first: these are the first
- * bytes of the text; is_end: the text ends here. TW_CUT_BROKEN fills *err: the text ends within a
+ * bytes of the text. is_end: the text ends here. TW_CUT_BROKEN fills *err: the text ends within a
  * value, a comma or bracket is missing, or a value has more than TW_RECORD_TEXT_BYTES_MAX bytes. */
 enum tw_cut tw_json_cut_array(const uint8_t *text, size_t size, bool is_first, bool is_end,
                               struct tw_text_cut *cut, struct tw_error *err);

@@ -80,9 +80,9 @@ static uint32_t hex4(const uint8_t *digits) {
     return value;
 }
 
-/* Decodes the escape \uXXXX at `from`. *taken: bytes read, 6, or 12 for a surrogate pair. A lone
- * surrogate is returned as it is; written as three bytes it is no UTF-8, and the caller of this
- * file counts it as such. */
+/* Decodes the escape \uXXXX at `from`. Sets *taken to the bytes read: 6, or 12 for a surrogate
+ * pair. A lone surrogate is returned unchanged. Its three bytes are invalid UTF-8, and the caller
+ * of tw_json_field counts them as such. */
 static uint32_t unescape_u(const uint8_t *from, size_t left, size_t *taken) {
     const uint32_t first = hex4(from + 2);
     *taken = 6;
@@ -107,7 +107,8 @@ static size_t put_utf8(uint8_t *to, uint32_t code) {
     return more + 1;
 }
 
-/* Unescapes a scanned string into `to`, which may be `from`: no escape grows. */
+/* Unescapes a scanned string into `to`, which may be `from`: unescaping never lengthens the
+ * text. */
 static size_t unescape(const uint8_t *from, size_t size, uint8_t *to) {
     static const char NAMES[] = "\"\\/bfnrt", MEANT[] = "\"\\/\b\f\n\r\t";
     size_t used = 0;
@@ -194,8 +195,8 @@ static enum tw_status scan_key(struct scan *scan, struct span *key, struct tw_er
     return TW_OK;
 }
 
-/* Enters the array or object that begins here, up to its first value. *is_open is false if it is
- * empty and thus already closed. */
+/* Enters the array or object that begins here and moves to its first value. Sets *is_open to false
+ * if it is empty and thus already closed. */
 static enum tw_status enter_level(struct scan *scan, bool *is_open, struct tw_error *err) {
     struct span key;
     if (scan->depth == TW_JSON_DEPTH_MAX)
@@ -242,7 +243,7 @@ static enum tw_status scan_value(struct scan *scan, struct tw_error *err) {
 struct seen {
     char names[96];
     size_t used;
-    const char *chat; /* field of a conversation among them, or NULL */
+    const char *chat; /* name of a field that holds a conversation, or NULL */
 };
 
 static void note_field(struct seen *seen, const struct scan *scan, struct span key) {
@@ -272,7 +273,8 @@ static void note_chat(struct seen *seen, const struct scan *scan, struct span ke
     }
 }
 
-/* Chat data have a list of messages, which only a template turns into a text. */
+/* Explains why the field is missing. Chat data get their own message: a list of messages becomes a
+ * text only through a chat template. */
 static enum tw_status fail_missing(const char *field, const struct seen *seen,
                                    struct tw_error *err) {
     if (seen->chat != NULL) {
@@ -291,7 +293,7 @@ static enum tw_status fail_missing(const char *field, const struct seen *seen,
                    seen->names);
 }
 
-/* The kind of the value at the scan's position, as words for a message. */
+/* Names the type of the value at the scan's position, for a message. */
 static const char *value_name(const struct scan *scan) {
     switch (peek(scan)) {
     case '{': return "an object";
@@ -335,7 +337,7 @@ static enum tw_status scan_member(struct scan *scan, const char *field, struct s
     return scan_string(scan, value, err);
 }
 
-/* The record is no object: it is another value, or no JSON. */
+/* Explains why the record is not an object: it is another JSON value, or invalid JSON. */
 static enum tw_status fail_record(struct scan scan, const char *field, struct tw_error *err) {
     const struct scan start = scan;
     struct tw_error ignored;
@@ -387,7 +389,7 @@ enum tw_status tw_json_string(uint8_t *value, size_t size, size_t *begin, size_t
 enum tw_json_look tw_json_look(const uint8_t *bytes, size_t size, bool is_all, size_t *end) {
     enum {
         WORD_BYTES = 9
-    }; /* bytes of the longest word or escape, which may be cut off by the end of the buffer */
+    }; /* length of the longest word or escape, which the end of the buffer may truncate */
     struct scan scan = {.line = bytes, .size = size};
     struct tw_error why;
     if (scan_value(&scan, &why) == TW_OK) {

@@ -14,9 +14,9 @@
 #include "base/bytes.h"
 #include "worker/data/token_file.h"
 
-/* Header: MMIDIDX\0\0, u64 version, u8 type, u64 sequences, u64 documents + 1. Then the length of
- * each sequence (i32), the byte offset of each sequence (i64), the first sequence of each document
- * (i64). */
+/* The .idx file begins with a header: MMIDIDX\0\0, u64 version, u8 type, u64 sequences, u64
+ * documents + 1. Three tables follow: the length of each sequence (i32), the byte offset of each
+ * sequence (i64), and the first sequence of each document (i64). */
 enum { MAGIC_BYTES = 9, AT_VERSION = 9, AT_TYPE = 17, AT_SEQUENCES = 18, AT_DOCUMENTS = 26 };
 enum { HEAD_BYTES = 34 };
 static const char magic[MAGIC_BYTES] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
@@ -26,7 +26,7 @@ static bool ends_with(const char *path, const char *end) {
     return size > end_size && strcmp(path + size - end_size, end) == 0;
 }
 
-/* Replaces the extension of X.idx, X.bin or X; to[PATH_MAX]. */
+/* Replaces the extension .idx or .bin of path by `end`, or appends `end` if there is none. */
 static bool sibling(const char *path, const char *end, char to[PATH_MAX]) {
     const bool has_end = ends_with(path, ".idx") || ends_with(path, ".bin");
     const size_t size = strlen(path) - (has_end ? 4 : 0);
@@ -128,7 +128,7 @@ static enum tw_status read_head(struct tw_megatron *pair, uint64_t index_bytes,
     const uint64_t sequences = tw_get_u64(head + AT_SEQUENCES);
     const uint64_t documents = tw_get_u64(head + AT_DOCUMENTS);
     const uint64_t room = index_bytes - HEAD_BYTES;
-    /* After the tables there may be one byte per sequence, its mode. */
+    /* After the tables, the file may hold one more byte per sequence, the sequence's mode. */
     if (sequences == 0 || documents < 2 || sequences > room / 12 || documents > room / 8 ||
         (room - 12 * sequences < 8 * documents)) {
         return tw_fail(err, TW_DATA,
@@ -172,7 +172,7 @@ void tw_megatron_close(struct tw_megatron *pair) {
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-/* First token and end of sequence i. Checks that it is within the tokens. */
+/* Sets *first and *end to the token range of sequence i, and checks that it is within the file. */
 static enum tw_status sequence_at(const struct tw_megatron *pair, uint64_t i, uint64_t *first,
                                   uint64_t *end, struct tw_error *err) {
     uint8_t length[4], pointer[8];
@@ -215,7 +215,8 @@ enum tw_status tw_megatron_document(const struct tw_megatron *pair, uint64_t i, 
 
 enum tw_status tw_megatron_boundary(const struct tw_megatron *pair, uint64_t token, uint64_t *first,
                                     struct tw_error *err) {
-    uint64_t low = 0, high = pair->documents_count; /* the answer is in [low, high] */
+    uint64_t low = 0,
+             high = pair->documents_count; /* binary search: the answer is in [low, high] */
     while (low < high) {
         const uint64_t middle = low + (high - low) / 2;
         uint64_t begin = 0;

@@ -1,6 +1,6 @@
-/* megatron.h - token files of Megatron-LM. X.bin holds the tokens; X.idx the offsets of sequences
- * and the first sequence of each document. Any size: the index is read on demand, not into memory.
- */
+/* megatron.h - token files of Megatron-LM. X.bin holds the tokens; X.idx holds the offsets of
+ * sequences and the first sequence of each document. Files of any size can be read, because the
+ * index is read on demand and not loaded into memory. */
 #ifndef TW_WORKER_DATA_MEGATRON_H
 #define TW_WORKER_DATA_MEGATRON_H
 
@@ -21,15 +21,18 @@ struct tw_megatron {
 /* Whether `path` is X.idx or X.bin of a pair, or its common prefix X. */
 bool tw_megatron_is_pair(const char *path);
 
-/* TW_DATA: another format, tokens that are not integers, or files that do not match. */
+/* Fails with TW_DATA if the format is another one, the tokens are not integers, or the files do not
+ * match. */
 enum tw_status tw_megatron_open(struct tw_megatron *pair, const char *path, struct tw_error *err);
 void tw_megatron_close(struct tw_megatron *pair); /* a zeroed pair is allowed */
 
-/* First token of document i <= documents_count. For i = documents_count, the number of tokens. */
+/* Sets *first to the first token of document i <= documents_count. For i = documents_count, this is
+ * the number of tokens. */
 enum tw_status tw_megatron_document(const struct tw_megatron *pair, uint64_t i, uint64_t *first,
                                     struct tw_error *err);
 
-/* First token of the first document that begins at or after `token`, or the number of tokens. */
+/* Sets *first to the first token of the first document that begins at or after `token`, or to the
+ * number of tokens if no document does. */
 enum tw_status tw_megatron_boundary(const struct tw_megatron *pair, uint64_t token, uint64_t *first,
                                     struct tw_error *err);
 

@@ -65,8 +65,8 @@ void tw_order_mix(struct tw_order_mixture *mixture, const uint32_t *weights,
         counts[i]++;
         rest[i] = 0;
     }
-    /* Sources with less than one place were rounded up to 1. The largest sources lose as many
-     * places. */
+    /* Sources whose share was below one place of the block were rounded up to 1. To make up for
+     * that, the largest sources lose as many places. */
     for (; given > TW_ORDER_BLOCK; given--) counts[largest(counts, sources_count)]--;
     *mixture = (struct tw_order_mixture){.sources_count = sources_count};
     uint64_t end = 0;
@@ -90,7 +90,7 @@ struct tw_order_place tw_order_place(const struct tw_order_mixture *mixture, uin
 
 /* ---- curriculum ------------------------------------------------------------------------------ */
 
-/* floor(sqrt(x)), bit by bit. */
+/* floor(sqrt(x)), computed bit by bit. */
 static uint64_t square_root(uint64_t x) {
     uint64_t root = 0;
     for (uint64_t bit = (uint64_t)1 << 31; bit > 0; bit >>= 1) {

@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 
-/* Domain separators for numbers derived from a seed. */
+/* Domain separators: tags that make the keys derived from one seed independent. */
 enum { FOR_EPOCH = 1, FOR_OFFSET, FOR_MISSING, FOR_EASY };
 
 static uint64_t windows_of(uint64_t tokens, uint32_t context) {
@@ -90,7 +90,7 @@ void tw_stream_deinit(struct tw_stream *stream) {
 
 /* ---- which window ---------------------------------------------------------------------------- */
 
-/* Stretch and index of window i of a source. */
+/* Returns the stretch and index of window i of a source. */
 static struct tw_window find_window(const struct tw_stream *stream,
                                     const struct tw_stream_source *source, uint64_t i) {
     uint32_t low = source->begin,
@@ -106,7 +106,8 @@ static struct tw_window find_window(const struct tw_stream *stream,
     return (struct tw_window){.stretch = low, .index = i - stream->stretches[low].before};
 }
 
-/* Chooses a present window by the key: of this source if the source has one, else of any source. */
+/* Uses the key to choose a window that is present: one of this source if it has any, else one of
+ * any source. */
 static struct tw_window replace_missing(const struct tw_stream *stream,
                                         const struct tw_stream_source *source, uint64_t key) {
     const bool has_own = source->here_end > source->here_begin;

@@ -10,7 +10,7 @@ enum {
     SUM_AT = 148,
     SUM_BYTES = 8,
     TYPE_AT = 156,
-    EXTRA_BYTES_MAX = 1 << 20, /* largest size of a member's long name and pax attributes */
+    EXTRA_BYTES_MAX = 1 << 20, /* largest size of a member's long name or pax attributes */
 };
 
 static enum tw_cut fail_cut(struct tw_error *err, const char *why) {
@@ -20,7 +20,8 @@ static enum tw_cut fail_cut(struct tw_error *err, const char *why) {
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* An octal number, or binary if the first bit is set; UINT64_MAX: neither. */
+/* Parses an octal number, or a binary one if the first bit is set. Returns UINT64_MAX if it is
+ * neither. */
 static uint64_t number_of(const uint8_t *field, size_t bytes) {
     uint64_t value = 0;
     size_t i = 0;
@@ -63,7 +64,7 @@ void tw_tar_name(const uint8_t header[TW_TAR_BLOCK], char name[TW_TAR_NAME_BYTES
 
 /* ---- members --------------------------------------------------------------------------------- */
 
-/* The content of a regular member, whose header is at `at`. */
+/* Cuts the content of a regular member, whose header is at `at`. */
 static enum tw_cut cut_member(const uint8_t *text, size_t size, size_t at, bool is_end,
                               struct tw_text_cut *cut, struct tw_error *err) {
     const uint64_t bytes = number_of(text + at + SIZE_AT, SIZE_BYTES);
@@ -74,7 +75,7 @@ static enum tw_cut cut_member(const uint8_t *text, size_t size, size_t at, bool 
     if (bytes > TW_RECORD_TEXT_BYTES_MAX) return TW_CUT_TOO_LONG;
     if (size > cut->taken) return TW_CUT_DOCUMENT;
     if (!is_end) return TW_CUT_MORE;
-    /* Zeros end an archive. Without them, members may be missing. */
+    /* Blocks of zeros end an archive. Without them, members may be missing. */
     return fail_cut(err, "it ends without the zeros that end an archive: it is cut short");
 }
 
@@ -115,7 +116,7 @@ enum tw_cut tw_tar_cut(const uint8_t *text, size_t size, bool is_end, struct tw_
 
 /* ---- samples of WebDataset ------------------------------------------------------------------- */
 
-/* Bytes of the name up to the first dot of its last part. */
+/* Length of the WebDataset key: the name up to the first dot after its last slash. */
 static size_t key_bytes(const char *name) {
     const char *const slash = strrchr(name, '/');
     const char *const base = slash != NULL ? slash + 1 : name;
@@ -141,7 +142,7 @@ bool tw_tar_is_member(enum tw_tar_members members, const char *name) {
 enum tw_tar_members tw_tar_members_of(const uint8_t *text, size_t size) {
     char first[TW_TAR_NAME_BYTES] = "", name[TW_TAR_NAME_BYTES];
     struct tw_text_cut cut;
-    unsigned count = 0; /* members of the first sample */
+    unsigned count = 0; /* members of the archive's first sample seen so far */
     bool has_text = false, has_json = false;
     for (size_t at = 0; at < size; at += cut.taken) {
         if (tw_tar_cut(text + at, size - at, true, &cut, NULL) != TW_CUT_DOCUMENT) break;

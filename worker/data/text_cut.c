@@ -13,7 +13,7 @@ static enum tw_cut found(struct tw_text_cut *cut, size_t taken) {
 
 enum blank { NOT_BLANK, BLANK, UNKNOWN };
 
-/* Whether the line at `at` is blank. *end: start of the next line if it is. */
+/* Whether the line at `at` is blank. If it is, *end is the start of the next line. */
 static enum blank look_at_line(const uint8_t *text, size_t size, size_t at, bool is_end,
                                size_t *end) {
     while (at < size && (text[at] == ' ' || text[at] == '\t' || text[at] == '\r')) at++;
@@ -22,7 +22,8 @@ static enum blank look_at_line(const uint8_t *text, size_t size, size_t at, bool
     return text[at] == '\n' ? BLANK : NOT_BLANK;
 }
 
-/* End of the last character at or before TW_PASSAGE_BYTES_MAX. The text is at least that long. */
+/* End of the last character that ends at or before TW_PASSAGE_BYTES_MAX. The text is at least that
+ * long. */
 static size_t character_end(const uint8_t *text) {
     for (size_t back = 1; back < TW_UTF8_BYTES_MAX; back++) {
         const size_t begin = TW_PASSAGE_BYTES_MAX - back;
@@ -40,7 +41,7 @@ static enum tw_cut cut_passage(const uint8_t *text, size_t size, bool is_end,
     const bool is_last = is_end && size <= TW_PASSAGE_BYTES_MAX;
     const bool is_all =
         is_end ||
-        size > TW_PASSAGE_BYTES_MAX; /* all bytes that can matter for this cut are in the buffer */
+        size > TW_PASSAGE_BYTES_MAX; /* all bytes on which this cut can depend are in the buffer */
     size_t at = TW_PASSAGE_BYTES - 1;
     while (at < most) {
         const uint8_t *const newline = memchr(text + at, '\n', most - at);
@@ -74,7 +75,7 @@ static enum tw_cut cut_line(const uint8_t *text, size_t size, bool is_end, size_
     if (begin == size) return TW_CUT_DOCUMENT;
     const uint8_t *const newline = memchr(text + begin, '\n', size - begin);
     const size_t end = newline != NULL ? (size_t)(newline - text) : size;
-    /* One more byte is allowed, for a \r that is not part of the line. */
+    /* One more byte is allowed, because a \r before the line end is not part of the line. */
     if (newline == NULL && !is_end) {
         return end - begin > bytes_max + 1 ? TW_CUT_TOO_LONG : TW_CUT_MORE;
     }

@@ -17,15 +17,15 @@ enum {
     /* or with the last character that ends within this many bytes. */
     TW_PASSAGE_BYTES_MAX = 256 << 10,
 
-    TW_DOCUMENT_BYTES_MAX = 8 << 20,     /* size of other documents */
-    TW_RECORD_TEXT_BYTES_MAX = 16 << 20, /* size of a JSON line */
+    TW_DOCUMENT_BYTES_MAX = 8 << 20,     /* largest size of other documents */
+    TW_RECORD_TEXT_BYTES_MAX = 16 << 20, /* largest size of a JSON line */
 };
 
 enum tw_text_unit {
-    TW_TEXT_PASSAGES, /* split without loss: all passages together are the text */
+    TW_TEXT_PASSAGES, /* split without loss: the passages, concatenated, are the text */
     TW_TEXT_LINES,    /* every line that is not empty, without its line end */
     TW_TEXT_WHOLE,    /* the whole text as one document */
-    TW_TEXT_RECORDS,  /* like lines, but of up to TW_RECORD_TEXT_BYTES_MAX bytes */
+    TW_TEXT_RECORDS,  /* lines of up to TW_RECORD_TEXT_BYTES_MAX bytes */
 };
 
 enum tw_cut {

@@ -21,7 +21,7 @@ enum {
     PACKED_BYTES = 128 << 10,
     SKIP_BYTES = 64 << 10,
     WINDOW_LOG = 27,     /* zstd accepts windows of up to 2^27 bytes by default */
-    WINDOW_LOG_MAX = 31, /* the largest that zstd can make */
+    WINDOW_LOG_MAX = 31, /* largest window that zstd can make */
     FRAME_HEAD_BYTES = 14,
     FIRST_BYTES = 4096,
 };
@@ -32,17 +32,18 @@ struct tw_text_stream {
     enum tw_packing packing;
     uint64_t taken;
     bool is_end;                /* end of the file reached */
-    uint8_t first[FIRST_BYTES]; /* (first_bytes) read at opening, of which first_at are consumed */
+    uint8_t first[FIRST_BYTES]; /* (first_bytes) bytes read at opening, of which first_at are
+                                   consumed */
     size_t first_bytes, first_at;
     /* Packed only: */
-    uint8_t *packed; /* (packed_bytes), of which packed_at are consumed */
+    uint8_t *packed; /* (packed_bytes) bytes read from the file, of which packed_at are consumed */
     size_t packed_bytes, packed_at;
     bool is_between; /* at the end of a gzip member or zstd frame, where the file may end */
     z_stream gzip;
     bool has_gzip;
     ZSTD_DStream *zstd;
-    int window_log;    /* limit of zstd's window so far */
-    uint64_t frame_at; /* place of the zstd frame in the file */
+    int window_log;    /* log2 of the window size that zstd may use at present */
+    uint64_t frame_at; /* offset of the current zstd frame in the file */
 };
 
 static const char *packing_name(enum tw_packing packing) {
@@ -88,7 +89,7 @@ static enum tw_status unpack_init(struct tw_text_stream *stream, struct tw_error
     stream->packed = malloc(PACKED_BYTES);
     stream->is_between = true;
     if (stream->packing == TW_PACKING_GZIP) {
-        /* 16: a gzip header, 15: the largest window */
+        /* 15: the largest window; + 16: expect a gzip header */
         stream->has_gzip = inflateInit2(&stream->gzip, 16 + 15) == Z_OK;
     } else {
         stream->zstd = ZSTD_createDStream();
@@ -101,7 +102,7 @@ static enum tw_status unpack_init(struct tw_text_stream *stream, struct tw_error
     return TW_OK;
 }
 
-/* Detects the packing by the first bytes. */
+/* Detects the compression by the first bytes. */
 static enum tw_status look(struct tw_text_stream *stream, struct tw_error *err) {
     uint8_t *const first = stream->first;
     TW_TRY(read_file(stream, first, FIRST_BYTES, &stream->first_bytes, err));
@@ -154,7 +155,8 @@ static enum tw_status damaged(const struct tw_text_stream *stream, struct tw_err
                    stream->path, (unsigned long long)stream->taken, why);
 }
 
-/* Bytes after the last member or frame are not its damage. */
+/* Reports bytes after the last gzip member or zstd frame. The compressed data themselves are not
+ * damaged. */
 static enum tw_status has_rest(const struct tw_text_stream *stream, struct tw_error *err) {
     return tw_fail(
         err, TW_DATA,
@@ -164,14 +166,14 @@ static enum tw_status has_rest(const struct tw_text_stream *stream, struct tw_er
         (unsigned long long)tw_text_stream_taken(stream));
 }
 
-/* Zeros after a member are padding, as for gzip itself. */
+/* Skips zeros after a gzip member: gzip itself accepts them as padding, too. */
 static void skip_padding(struct tw_text_stream *stream) {
     while (stream->packed_at < stream->packed_bytes && stream->packed[stream->packed_at] == 0) {
         stream->packed_at++;
     }
 }
 
-/* One step: consumes some of `packed`, adds to *got. */
+/* Decompresses one step: consumes some bytes of `packed` and adds the bytes written to *got. */
 static enum tw_status unpack_gzip(struct tw_text_stream *stream, uint8_t *to, size_t room,
                                   size_t *got, struct tw_error *err) {
     z_stream *const gzip = &stream->gzip;
@@ -197,12 +199,13 @@ static enum tw_status unpack_gzip(struct tw_text_stream *stream, uint8_t *to, si
     return damaged(stream, err, gzip->msg != NULL ? gzip->msg : "gzip");
 }
 
-/* Size of the window that the header of a zstd frame asks for (RFC 8878, 3.1.1.1); 0: unknown. */
+/* Size of the window that the header of a zstd frame asks for (RFC 8878, 3.1.1.1), or 0 if
+ * unknown. */
 static uint64_t frame_window(const uint8_t *head, size_t size) {
     static const uint8_t ID_BYTES[] = {0, 1, 2, 4};
     if (size < FRAME_HEAD_BYTES || tw_packing_of_bytes(head, size) != TW_PACKING_ZSTD) return 0;
     const bool is_single = (head[4] & 0x20) != 0;
-    if (is_single) { /* a frame of one segment: its window is its content */
+    if (is_single) { /* a single-segment frame: its window is its content */
         const size_t at = 5 + (size_t)ID_BYTES[head[4] & 3];
         return head[4] >> 6 == 3 && at + 8 <= size ? tw_get_u64(head + at)
                : head[4] >> 6 == 2                 ? tw_get_u32(head + at)
@@ -212,7 +215,7 @@ static uint64_t frame_window(const uint8_t *head, size_t size) {
     return base + base / 8 * (head[5] & 7);
 }
 
-/* Reads the frame again with as large a window as half the free memory holds. */
+/* Reads the frame again with a window limit of half the free memory. */
 static enum tw_status allow_window(struct tw_text_stream *stream, struct tw_error *err) {
     uint8_t head[FRAME_HEAD_BYTES];
     char needed[TW_UNITS_BYTES], free_text[TW_UNITS_BYTES];
@@ -241,7 +244,8 @@ static enum tw_status allow_window(struct tw_text_stream *stream, struct tw_erro
     return TW_OK;
 }
 
-/* Only corrupt data is damage. zstd --patch-from and raw dictionaries leave no mark in a file. */
+/* Explains an error of zstd. A file packed with --patch-from or a raw dictionary carries no mark of
+ * it, so such a file may seem damaged. */
 static enum tw_status explain_zstd(struct tw_text_stream *stream, size_t result,
                                    struct tw_error *err) {
     switch ((int)ZSTD_getErrorCode(result)) {
@@ -284,8 +288,8 @@ static enum tw_status unpack_zstd(struct tw_text_stream *stream, uint8_t *to, si
     return TW_OK;
 }
 
-/* At the end of the file the decompressor is called until it is empty: it may hold text for which
- * there was no room. */
+/* At the end of the file the decompressor is still called until it is empty, because it may hold
+ * text for which there was no room. */
 static enum tw_status unpack(struct tw_text_stream *stream, uint8_t *to, size_t room, size_t *got,
                              struct tw_error *err) {
     while (*got < room) {

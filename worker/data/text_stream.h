@@ -10,28 +10,28 @@
 
 struct tw_text_stream;
 
-/* Opens a file, whose first bytes tell whether it is packed. Errors name it and a remedy.
- * Concatenated members or frames are one text. Memory: 128 KiB plus the compression window: at most
- * 128 MiB, or half the free memory if a zstd file needs more. TW_IO; TW_NOMEM; TW_DATA: this is no
- * regular file. */
+/* Opens a file; its first bytes show whether it is compressed. Error messages name the file and a
+ * remedy. Concatenated members or frames are one text. Memory: 128 KiB plus the compression window:
+ * at most 128 MiB, or half the free memory if a zstd file needs more. Fails with TW_IO, TW_NOMEM,
+ * or TW_DATA if this is not a regular file. */
 enum tw_status tw_text_stream_open(struct tw_text_stream **stream, const char *path,
                                    struct tw_error *err);
 void tw_text_stream_close(struct tw_text_stream *stream); /* NULL is allowed */
 
-/* Reads the next bytes into to[room]; *got < room only at the end. TW_IO; TW_NOMEM; TW_DATA:
- * damaged, cut short, or packed in a way that this program cannot undo (to[*got] is the text
- * before that). */
+/* Reads the next bytes into to[room]; *got < room only at the end. Fails with TW_IO, TW_NOMEM, or
+ * TW_DATA if the file is damaged, truncated, or compressed in a way that this program cannot undo.
+ * After TW_DATA, to[*got] is the text before that place. */
 enum tw_status tw_text_stream_read(struct tw_text_stream *stream, uint8_t *to, size_t room,
                                    size_t *got, struct tw_error *err);
 
-/* Skips `bytes`. TW_DATA: the text ends before. */
+/* Skips `bytes` bytes of the text. Fails with TW_DATA if the text is shorter. */
 enum tw_status tw_text_stream_skip(struct tw_text_stream *stream, uint64_t bytes,
                                    struct tw_error *err);
 
-/* Bytes read of the file as stored on disk. */
+/* Returns the number of bytes consumed from the file as stored on disk. */
 uint64_t tw_text_stream_taken(const struct tw_text_stream *stream);
 
-/* Whether the file still has the size and change time that it was listed with. */
+/* Whether the file still has the size and change time with which it was listed. */
 bool tw_text_stream_is_as_listed(const struct tw_text_stream *stream, uint64_t bytes,
                                  int64_t changed_ns);
 

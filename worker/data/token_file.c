@@ -76,7 +76,7 @@ bool tw_token_file_is_there(const struct tw_token_file *file) {
            (uint64_t)info.st_size == file->file_bytes;
 }
 
-/* If the cache is full, the file that was opened first is closed. */
+/* If the cache is full, closes the file that was opened first. */
 enum tw_status tw_token_open(struct tw_token_reader *reader, struct tw_token_file *file,
                              struct tw_error *err) {
     if (file->fd >= 0) return TW_OK;
@@ -126,7 +126,8 @@ static enum tw_status check_piece(struct tw_token_reader *reader, struct tw_toke
     return TW_OK;
 }
 
-/* Verifies every piece that bytes [begin, end) of the body touch, unless done before. */
+/* Verifies every piece of the shard that bytes [begin, end) of its body touch, unless it is already
+ * verified. */
 static enum tw_status check_pieces(struct tw_token_reader *reader, struct tw_token_file *file,
                                    uint64_t begin, uint64_t end, struct tw_error *err) {
     if (file->checked == NULL) {
@@ -142,7 +143,7 @@ static enum tw_status check_pieces(struct tw_token_reader *reader, struct tw_tok
     return TW_OK;
 }
 
-/* Reads bytes from begin_bytes + begin on into reader->bytes. */
+/* Reads `size` bytes of the file, from offset begin_bytes + begin on, into reader->bytes. */
 static enum tw_status fetch_bytes(struct tw_token_reader *reader, struct tw_token_file *file,
                                   uint64_t begin, size_t size, struct tw_error *err) {
     TW_ASSERT(size > 0 && size <= ROOM_BYTES);
@@ -154,7 +155,7 @@ static enum tw_status fetch_bytes(struct tw_token_reader *reader, struct tw_toke
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* Reads a token as an unsigned number: a negative one becomes larger than any vocabulary. */
+/* Reads a token as an unsigned number. A negative one thus becomes larger than any vocabulary. */
 static uint64_t token_at(const struct tw_token_file *file, const uint8_t *bytes, uint32_t i) {
     switch (file->token_bytes) {
     case 1: return bytes[i];

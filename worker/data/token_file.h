@@ -13,7 +13,7 @@
 #include "proto/shard.h"
 
 enum {
-    TW_TOKEN_FILES_OPEN = 64, /* files one reader keeps open */
+    TW_TOKEN_FILES_OPEN = 64, /* number of files that one reader keeps open */
     TW_TOKEN_READ_MAX = 1 << 15,
 };
 
@@ -30,16 +30,16 @@ struct tw_token_file {
     bool is_shard;
     struct tw_id name;
     uint64_t documents_begin, documents_count;
-    uint8_t *checked; /* one bit per verified piece; NULL before the first */
+    uint8_t *checked; /* one bit per piece, set once the piece is verified; NULL before the first */
 };
 
 /* Frees the file's members, but not *file. */
 void tw_token_file_deinit(struct tw_token_file *file);
 
-/* Fills the members that follow from a planned or decoded shard. The caller sets path and name. */
+/* Fills the fields that a planned or decoded shard determines. The caller sets path and name. */
 void tw_token_file_set_shard(struct tw_token_file *file, const struct tw_shard *shard);
 
-/* A cache of open files and a buffer for one piece; for one thread. */
+/* A cache of open files and a buffer for one piece, for use by one thread. */
 struct tw_token_reader {
     struct tw_token_file *open[TW_TOKEN_FILES_OPEN];
     uint32_t open_next;
@@ -52,17 +52,19 @@ enum tw_status tw_token_reader_init(struct tw_token_reader *reader, uint64_t voc
 void tw_token_reader_deinit(
     struct tw_token_reader *reader); /* call before deinitialising its files */
 
-/* Opens the file if needed, as tw_token_read does. TW_DATA. */
+/* Opens the file unless it is open. tw_token_read calls this itself. Fails with TW_DATA. */
 enum tw_status tw_token_open(struct tw_token_reader *reader, struct tw_token_file *file,
                              struct tw_error *err);
 
 /* Reads tokens [first, first + count), which must be within tokens_count, into tokens (count).
- * TW_DATA names file and place: cut off, damaged, or a token outside the vocabulary. */
+ * Fails with TW_DATA if the file is truncated, damaged, or has a token outside the vocabulary; the
+ * message names the file and the place. */
 enum tw_status tw_token_read(struct tw_token_reader *reader, struct tw_token_file *file,
                              uint64_t first, uint32_t count, uint32_t *tokens,
                              struct tw_error *err);
 
-/* First token and length of document i < documents_count of a shard. TW_DATA. */
+/* Sets *first and *count to the first token and length of document i < documents_count of a shard.
+ * Fails with TW_DATA. */
 enum tw_status tw_token_document(struct tw_token_reader *reader, struct tw_token_file *file,
                                  uint64_t i, uint64_t *first, uint64_t *count,
                                  struct tw_error *err);
@@ -70,7 +72,7 @@ enum tw_status tw_token_document(struct tw_token_reader *reader, struct tw_token
 /* Whether the file exists with the expected size. Reads nothing of it. */
 bool tw_token_file_is_there(const struct tw_token_file *file);
 
-/* Reads bytes [offset, offset + size), which must exist. TW_DATA. */
+/* Reads bytes [offset, offset + size), which must exist. Fails with TW_DATA. */
 enum tw_status tw_token_file_bytes(int fd, const char *path, uint64_t offset, void *bytes,
                                    size_t size, struct tw_error *err);
 
