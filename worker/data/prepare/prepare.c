@@ -27,7 +27,8 @@
 enum {
     WAIT_MS = 200,
     INPUTS_TEXT_BYTES_MAX = 1 << 30,
-    /* Bytes of text in the queue. Their tokens take up to four times as much memory. */
+    /* Limit of the text in the queue, in bytes. The text's tokens need up to four times as much
+     * memory. */
     WAY_BYTES = 8 << 20,
     WAY_BYTES_THREAD = 2 << 20,
 };
@@ -50,8 +51,8 @@ struct prepare {
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
 
-/* Finds the token that ends a document in the files beside the tokenizer.json. Says it where they
- * leave it open. */
+/* Finds the token that ends a document in the files beside tokenizer.json. Reports a choice that
+ * these files leave open. */
 static enum tw_status find_ends(struct prepare *prepare, struct tw_error *err) {
     const struct tw_prepare_options *const options = prepare->options;
     const struct tw_text_ends_source source = {.tokenizer_path = options->tokenizer,
@@ -154,7 +155,7 @@ static enum tw_status open_folder(struct prepare *prepare, struct tw_error *err)
     return tw_fail(err, TW_CONFIG, "%s is being written by another process; let it end first", out);
 }
 
-/* True for names like prose-train-00000.shard, also with the ending of a temporary file. */
+/* Returns true for names like prose-train-00000.shard, also with the ending of a temporary file. */
 static bool is_ours(const char *name) {
     static const char *const NAMES[] = {TW_PREPARE_STATE_FILE, TW_PREPARE_INPUTS_FILE,
                                         TW_DATASET_TOKENIZER_FILE};
@@ -169,7 +170,8 @@ static bool is_ours(const char *name) {
     return *end == 0 || strcmp(end, ".part") == 0 || strcmp(end, ".pending") == 0;
 }
 
-/* Removes our files. The index goes first, because a folder with an index counts as complete. */
+/* Removes the files that `prepare` writes. The index goes first, because a folder with an index
+ * counts as complete. */
 static enum tw_status clear_folder(struct prepare *prepare, struct tw_error *err) {
     const char *const out = prepare->options->out;
     if (unlinkat(prepare->folder, TW_DATASET_INDEX_FILE, 0) != 0 && errno != ENOENT) {
@@ -187,7 +189,7 @@ static enum tw_status clear_folder(struct prepare *prepare, struct tw_error *err
     return status;
 }
 
-/* TW_AGAIN: the file is missing. */
+/* Reads a file that `prepare` wrote. Fails with TW_AGAIN if it is missing. */
 static enum tw_status read_ours(const struct prepare *prepare, const char *name, size_t bytes_max,
                                 char **bytes, size_t *size, struct tw_error *err) {
     char path[1200];
@@ -201,7 +203,7 @@ static enum tw_status read_ours(const struct prepare *prepare, const char *name,
 /* ---- continue -----------------------------------------------------------------------------------
  */
 
-/* Names the first input that changed. */
+/* Fails with a message that names the first input that changed since the earlier call. */
 static enum tw_status inputs_changed(const struct prepare *prepare, struct tw_error *err) {
     char *before = NULL, *line = NULL;
     size_t size = 0, at = 0, begin = 0;
@@ -243,7 +245,7 @@ static enum tw_status check_tokenizer(const struct prepare *prepare, const char 
                    prepare->options->out);
 }
 
-/* *is_found: a matching state exists. */
+/* Loads the state of an earlier call. Sets *is_found if it has the same options and inputs. */
 static enum tw_status load_state(struct prepare *prepare, bool *is_found, struct tw_error *err) {
     struct tw_prepare_state *const state = &prepare->writer.state;
     const struct tw_id options = options_id(prepare);
@@ -382,7 +384,7 @@ static enum tw_status start_thread(pthread_t *thread, void *(*work)(void *), voi
     return failed == 0 ? TW_OK : tw_fail(err, TW_LIMIT, "no more threads: %s", strerror(failed));
 }
 
-/* The writer loop, in the caller's thread. */
+/* The writer's loop, run in the caller's thread. */
 static enum tw_status write_all(struct prepare *prepare, struct tw_blocks *blocks,
                                 struct tw_error *err) {
     struct tw_prepare_writer *const writer = &prepare->writer;
@@ -509,7 +511,7 @@ static enum tw_status prepare_all(struct prepare *prepare, struct tw_prepare_sum
     free(json);
     if (status != TW_OK) return status;
     (void)malloc_trim(
-        0); /* gives memory back to the system: parsing a tokenizer takes ten times its size */
+        0); /* Return memory to the system: parsing a tokenizer needs ten times its size. */
     tw_prepare_report_start(&prepare->report, prepare->options, prepare->inputs.bytes);
     summary->was_done = writer->state.is_done;
     if (summary->was_done) {
@@ -535,7 +537,7 @@ static void summarize(const struct prepare *prepare, struct tw_prepare_summary *
     }
 }
 
-/* After a failure before the first shard: removes the folder if this call made it. */
+/* Cleans up after a failure before the first shard: removes the folder if this call made it. */
 static void leave_nothing(struct prepare *prepare) {
     if (!prepare->has_made_folder || prepare->folder < 0) return;
     if (prepare->writer.shards.dataset.shards_count > 0) return;

@@ -141,7 +141,7 @@ struct tw_block *tw_blocks_get(struct tw_blocks *blocks, uint32_t wait_ms) {
     return block;
 }
 
-/* The block leaves the queue only now, so its bytes counted as queued until now. */
+/* Removes the block from the queue. Until now, its bytes counted as queued. */
 void tw_blocks_release(struct tw_blocks *blocks, struct tw_block *block) {
     if (block->tokens.capacity > SPARE_TOKENS_MAX) tw_tokens_deinit(&block->tokens);
     const bool is_large = block->capacity > TW_BLOCK_BYTES;

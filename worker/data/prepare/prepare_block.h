@@ -1,8 +1,8 @@
 /* prepare_block.h - the queue of document blocks from the reader through the tokenizers to the
- * writer, which gets them in the order they were read.
+ * writer, which gets them in the order in which they were read.
  *
- * The queue is bounded in blocks and in bytes of text. A block larger than the bound enters an
- * empty queue alone. */
+ * The queue is bounded in blocks and in bytes of text. A block larger than the byte limit waits
+ * until the queue is empty. */
 #ifndef TW_WORKER_DATA_PREPARE_PREPARE_BLOCK_H
 #define TW_WORKER_DATA_PREPARE_PREPARE_BLOCK_H
 
@@ -18,15 +18,15 @@
 enum {
     TW_BLOCK_BYTES = 1 << 20, /* bytes of text; more if one document is longer */
     TW_BLOCK_DOCUMENTS_MAX = 4096,
-    TW_BLOCKS_MAX = 256, /* blocks in the queue */
-    TW_BLOCKS_SPARE = 8, /* free blocks kept for reuse */
+    TW_BLOCKS_MAX = 256, /* largest number of blocks in the queue */
+    TW_BLOCKS_SPARE = 8, /* number of free blocks kept for reuse */
 };
 
 enum tw_document_fate {
     TW_DOCUMENT_EMPTY,
     TW_DOCUMENT_TRAIN,
     TW_DOCUMENT_HELDOUT,
-    TW_DOCUMENT_PASSED, /* a member of a tar archive that holds no text */
+    TW_DOCUMENT_PASSED, /* tar member without text */
     TW_DOCUMENT_BAD
 };
 
@@ -36,8 +36,8 @@ struct tw_block_document {
      * it out of the text. */
     size_t at, taken, begin, bytes;
     enum tw_document_fate fate;
-    /* Set by a tokenizer; of an overlong document, the reader sets the line counts. */
-    uint32_t lines_before, lines; /* line ends before `begin`, and in the whole range */
+    /* Set by a tokenizer. For an overlong document, the reader sets lines_before and lines. */
+    uint32_t lines_before, lines; /* number of line ends before `begin`, and in the whole range */
     uint32_t invalid_bytes, lost_bytes;
     uint32_t tokens_count;
     size_t tokens_begin;
@@ -46,28 +46,28 @@ struct tw_block_document {
 enum tw_block_end {
     TW_BLOCK_GOES_ON, /* the file continues in the next block */
     TW_BLOCK_FILE_END,
-    TW_BLOCK_FILE_BAD, /* the rest of the file is unusable: `file_bad` */
-    /* the file is binary and was found in a folder: skipped, like an empty file */
+    TW_BLOCK_FILE_BAD, /* the rest of the file is unusable; `file_bad` says why */
+    /* the file is binary and was found in a folder, so it is skipped like an empty file */
     TW_BLOCK_FILE_BINARY,
     TW_BLOCK_FILE_EMPTY,
     TW_BLOCK_INPUTS_END,
 };
 
-/* Documents of one file. */
+/* Documents of one file, and their tokens. */
 struct tw_block {
     size_t file;             /* index into the inputs */
-    enum tw_input_kind kind; /* TOKENS: the text is tokens, 32-bit little-endian */
+    enum tw_input_kind kind; /* with TOKENS, `text` holds tokens of 32 bits, little-endian */
     enum tw_block_end end;
-    uint64_t at;    /* offset of this text in the file's text */
-    uint64_t taken; /* bytes of the file on disk read so far */
+    uint64_t at;    /* offset of this block's text in the file's text */
+    uint64_t taken; /* bytes of the file on disk that were read so far */
     uint8_t *text;  /* (bytes of capacity) */
     size_t bytes, capacity;
     struct tw_block_document *documents; /* (documents_count of TW_BLOCK_DOCUMENTS_MAX) */
     uint32_t documents_count;
-    uint32_t bad_document; /* the first bad document */
-    struct tw_error bad;   /* error of the bad document; status TW_OK: there is none */
+    uint32_t bad_document; /* index of the first bad document */
+    struct tw_error bad;   /* error of the first bad document; status TW_OK if no document is bad */
     struct tw_error file_bad;
-    struct tw_error failure; /* fatal error; status TW_OK: none */
+    struct tw_error failure; /* fatal error; status TW_OK if there is none */
     struct tw_tokens tokens; /* tokens of all documents */
     bool is_done;
 };
@@ -76,36 +76,38 @@ struct tw_blocks {
     pthread_mutex_t mutex;
     pthread_cond_t has_room, has_work, has_done;
     struct tw_block *ring[TW_BLOCKS_MAX];
-    /* blocks so far: put by the reader, taken by tokenizers, got by the writer */
+    /* running totals of blocks: put by the reader, taken by tokenizers, got by the writer */
     uint64_t put, taken, got;
-    uint64_t bytes, bytes_max; /* bytes of text in the queue, and their bound */
+    uint64_t bytes, bytes_max; /* bytes of text in the queue, and their limit */
     struct tw_block *spare[TW_BLOCKS_SPARE];
     uint32_t spare_count;
     bool is_stopped;
 };
 
 enum tw_status tw_blocks_init(struct tw_blocks *blocks, uint64_t bytes_max, struct tw_error *err);
-/* Frees the blocks in the queue. No thread may use it any more. */
+/* Frees the blocks in the queue. No thread may still use the queue. */
 void tw_blocks_deinit(struct tw_blocks *blocks);
 
-/* A new or reused empty block of TW_BLOCK_BYTES, owned by the caller. TW_NOMEM. */
+/* Sets *block to a new or reused empty block of TW_BLOCK_BYTES, owned by the caller. Fails with
+ * TW_NOMEM. */
 enum tw_status tw_blocks_create(struct tw_blocks *blocks, struct tw_block **block,
                                 struct tw_error *err);
 void tw_block_destroy(struct tw_block *block); /* NULL is allowed */
 
-/* Grows the text buffer to `bytes`, keeping its content. TW_NOMEM. */
+/* Grows the text buffer to `bytes` bytes and keeps its content. Fails with TW_NOMEM. */
 enum tw_status tw_block_reserve(struct tw_block *block, size_t bytes, struct tw_error *err);
 
-/* For the reader: waits for room and moves the block into the queue. False: stopped; the block is
- * destroyed. */
+/* For the reader: waits for room and moves the block into the queue. Returns false if the queue was
+ * stopped; the block is then destroyed. */
 bool tw_blocks_put(struct tw_blocks *blocks, struct tw_block *block);
 
-/* For a tokenizer: takes the next block, or NULL if stopped. `done` reports that it is encoded. */
+/* For a tokenizer: tw_blocks_take waits for the next block; it returns NULL if the queue was
+ * stopped. tw_blocks_done reports that the block is encoded. */
 struct tw_block *tw_blocks_take(struct tw_blocks *blocks);
 void tw_blocks_done(struct tw_blocks *blocks, struct tw_block *block);
 
-/* For the writer: waits for the next block in order; NULL after wait_ms. The block counts as queued
- * until it is released. */
+/* For the writer: waits for the next block in order; returns NULL after wait_ms milliseconds. The
+ * block counts as queued until it is released. */
 struct tw_block *tw_blocks_get(struct tw_blocks *blocks, uint32_t wait_ms);
 void tw_blocks_release(struct tw_blocks *blocks, struct tw_block *block);
 

@@ -28,7 +28,7 @@ enum tw_status tw_prepare_coder_init(struct tw_prepare_coder *coder,
     }
     const int64_t eos = is_bytes ? 0 : token_or_none(tw_tokenizer_eos(tokenizer));
     const uint32_t first =
-        tw_tokenizer_first(tokenizer); /* the model expects texts to begin with this token */
+        tw_tokenizer_first(tokenizer); /* the token with which the model expects a text to begin */
     coder->separator = first != TW_TOKEN_NONE ? (int64_t)first : eos;
     if (eos != coder->separator) coder->closer = eos;
     return TW_OK;
@@ -143,7 +143,7 @@ static bool is_heldout(const struct tw_prepare_coder *coder, const uint8_t *text
 static enum tw_status append_tokens(struct tw_encoder *encoder, struct tw_block *block,
                                     struct tw_block_document *document, struct tw_error *err) {
     const uint64_t lost = tw_encoder_lost_bytes(encoder);
-    /* The text is untrusted, so special tokens spelled out in it are encoded as text. */
+    /* The text is untrusted, so the name of a special token in it is encoded as ordinary text. */
     TW_TRY(tw_encoder_append(encoder, block->text + document->begin, document->bytes,
                              TW_ENCODE_PLAIN, &block->tokens, err));
     document->lost_bytes = (uint32_t)(tw_encoder_lost_bytes(encoder) - lost);
@@ -164,7 +164,7 @@ static enum tw_status append_large_document(struct tw_prepare_coder *coder, stru
     return status;
 }
 
-/* The tokens of the template between the separator, which is its first, and the text. */
+/* Puts the template's tokens before the text, except the first, which is the separator. */
 static enum tw_status put_opening(const struct tw_prepare_coder *coder, struct tw_tokens *tokens,
                                   struct tw_error *err) {
     for (uint32_t i = 1;; i++) {
@@ -208,7 +208,8 @@ static enum tw_status encode_text(struct tw_prepare_coder *coder, struct tw_enco
     return TW_OK;
 }
 
-/* Replaces a record by its text. Strings are records of arrays and of JSON Lines, too. */
+/* Replaces a record by its text. A record is an object with a text field or, in arrays and JSON
+ * Lines, a string. */
 static enum tw_status take_field(const struct tw_prepare_coder *coder, enum tw_input_kind kind,
                                  uint8_t *record, struct tw_block_document *document,
                                  struct tw_error *err) {
@@ -222,14 +223,14 @@ static enum tw_status take_field(const struct tw_prepare_coder *coder, enum tw_i
     return TW_OK;
 }
 
-/* Whether more than blanks follow the first value of the content. */
+/* Whether anything but blanks follows the first JSON value of the content. */
 static bool has_more_records(const uint8_t *content, size_t bytes) {
     size_t end = 0;
     return tw_json_look(content, bytes, true, &end) == TW_JSON_VALUE &&
            !is_blank(content + end, bytes - end);
 }
 
-/* The content of a member of a tar archive is a text, a JSON object, or neither. */
+/* Decides whether the content of a tar member is a text, a JSON object, or neither. */
 static enum tw_status look_at_member(const struct tw_prepare_coder *coder, const uint8_t *content,
                                      struct tw_block_document *document, bool *is_record,
                                      struct tw_error *err) {
@@ -313,7 +314,8 @@ void tw_prepare_encode(struct tw_prepare_coder *coder, struct tw_encoder *encode
             return;
         }
         document->fate = TW_DOCUMENT_BAD;
-        /* An overlong document is the last of its block and already has its error. */
+        /* The reader has already set the error of an overlong document, which is the last of its
+         * block. */
         if (!is_any_bad) {
             block->bad = err;
             block->bad_document = i;

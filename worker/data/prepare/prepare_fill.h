@@ -1,4 +1,4 @@
-/* prepare_fill.h - a block being filled, shared by the readers of text and of tokens. */
+/* prepare_fill.h - the block that is being filled, shared by the readers of text and of tokens. */
 #ifndef TW_WORKER_DATA_PREPARE_PREPARE_FILL_H
 #define TW_WORKER_DATA_PREPARE_PREPARE_FILL_H
 
@@ -10,21 +10,22 @@ struct tw_prepare_fill {
     const struct tw_prepare_file *file;
     struct tw_block *block; /* NULL: stopped */
     size_t cut_bytes;       /* end of the last document in block->text */
-    uint64_t taken;         /* bytes of the file on disk read so far */
+    uint64_t taken;         /* bytes of the file on disk that were read so far */
 };
 
-/* Sends a fatal error. */
+/* Puts the block into the queue with a fatal error, and stops the reading. */
 void tw_prepare_fill_stop(struct tw_prepare_fill *fill, const struct tw_error *failure);
 
-/* Sends the block. The text after its last document moves to the next block, which begins `dropped`
- * bytes further in the file. */
+/* Puts the block into the queue. The text after its last document moves to the next block, which
+ * begins `dropped` bytes further on in the file. */
 void tw_prepare_fill_send(struct tw_prepare_fill *fill, enum tw_block_end end, uint64_t dropped);
 
-/* Appends the next document, at cut_bytes. */
+/* Adds the next document, which begins at cut_bytes, to the block. */
 void tw_prepare_fill_add(struct tw_prepare_fill *fill, struct tw_text_cut cut,
                          enum tw_document_fate fate);
 
-/* Reads a token file from token `at / 4` on. False: the queue was stopped. */
+/* Reads a token file from byte offset `at` of its 4-byte tokens on. Returns false if the queue was
+ * stopped. */
 bool tw_prepare_read_tokens(struct tw_prepare_fill *fill, uint64_t at);
 
 #endif

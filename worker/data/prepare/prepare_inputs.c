@@ -12,7 +12,8 @@
 
 #include "worker/data/corpus.h"
 
-/* Whether the name has one of the endings, in any case and maybe packed. */
+/* Whether the name has one of the endings, in any case, perhaps followed by the ending of a
+ * compressed file. */
 static bool is_named_so(const char *path, const char *const *endings, unsigned count) {
     static const char *const PACKED[] = {".gz", ".zst", ".zstd"};
     size_t length = strlen(path);
@@ -34,7 +35,8 @@ static bool has_end(const char *path, const char *end) {
     return length > 4 && strcmp(path + length - 4, end) == 0;
 }
 
-/* Whether the file declares itself a token file. An .idx counts only if named by the user. */
+/* Whether the file's header marks it as a token file. An .idx file counts only if the user named
+ * it. */
 static bool is_tokens_file(const char *path, bool is_named) {
     uint8_t head[12];
     const bool is_index = is_named && has_end(path, ".idx");
@@ -48,7 +50,8 @@ static bool is_tokens_file(const char *path, bool is_named) {
     return is_llmc;
 }
 
-/* Whether this is the .idx of a pair. Its .bin in the same folder stands for the pair. */
+/* Whether this is the .idx of a Megatron-LM pair. In a folder, the pair is read through its
+ * .bin. */
 static bool is_index_of_pair(const char *path) {
     char tokens[PATH_MAX];
     const size_t length = strlen(path);
@@ -58,7 +61,8 @@ static bool is_index_of_pair(const char *path) {
     return tw_megatron_is_pair(tokens);
 }
 
-/* If both files of a pair are named one after the other, the pair is read once. */
+/* Whether this file completes a pair whose other file was named just before. The pair is then read
+ * once. */
 static bool is_second_of_pair(const struct tw_prepare_inputs *inputs, const char *path,
                               uint32_t source) {
     const size_t length = strlen(path);
@@ -73,8 +77,8 @@ static int64_t changed_ns(const struct stat *info) {
     return (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
 }
 
-/* Records identity and change time. A pair is identified by its .bin and changes with either file.
- */
+/* Records device, inode and change time. A Megatron-LM pair has the identity of its .bin and the
+ * later change time of its two files. */
 static void record_identity(struct tw_prepare_file *file, const struct stat *info) {
     static const char *const ENDS[] = {".bin", ".idx"};
     char part[PATH_MAX];
@@ -218,7 +222,7 @@ static int by_file(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Refuses a file that was given twice: it would be trained on twice. */
+/* Refuses a file that was given twice, because it would be trained on twice. */
 static enum tw_status check_once(const struct tw_prepare_inputs *inputs, struct tw_error *err) {
     const struct tw_prepare_file **const files = malloc((inputs->count + 1) * sizeof(*files));
     if (files == NULL) return tw_fail(err, TW_NOMEM, "no memory for %zu files", inputs->count);

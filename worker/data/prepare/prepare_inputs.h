@@ -18,7 +18,8 @@ struct tw_prepare_file {
     /* true: the user named the file; false: it was found in a folder, which may hold other kinds of
      * files */
     bool is_named;
-    bool has_json_name, has_table_name; /* the name claims JSON, or CSV */
+    bool has_json_name, has_table_name; /* the name has the ending of a JSON file, or of a CSV or
+                                           TSV file */
     bool is_tokens;                     /* a shard of llm.c, or the .bin of a Megatron-LM pair */
 };
 
@@ -26,23 +27,23 @@ struct tw_prepare_inputs {
     struct tw_prepare_file *files; /* (count) */
     size_t count, capacity;
     uint64_t bytes;
-    uint64_t hidden; /* files, folders and special files skipped */
+    uint64_t hidden; /* number of files, folders and special files skipped */
 };
 
 /* Lists the inputs: by source, then in the order given, folders sorted by the bytes of their names.
  * Skips `options->out` if it lies within an input. Deinitialise the result also after a failure.
- * TW_IO: an input cannot be examined; TW_DATA: nothing found; TW_CONFIG: a file was given twice;
- * TW_LIMIT; TW_NOMEM. */
+ * Errors: TW_IO: an input cannot be examined; TW_DATA: nothing found; TW_CONFIG: a file was given
+ * twice; TW_LIMIT; TW_NOMEM. */
 enum tw_status tw_prepare_inputs_find(struct tw_prepare_inputs *inputs,
                                       const struct tw_prepare_options *options,
                                       struct tw_error *err);
 void tw_prepare_inputs_deinit(struct tw_prepare_inputs *inputs);
 
-/* The end of a path that leaves room for the rest of a message. */
+/* Returns the end of the path, short enough to leave room for the rest of a message. */
 const char *tw_prepare_shown_path(const char *path);
 
-/* Writes the list as text, one line per file, by which a later call detects changes. The caller
- * frees *text. TW_NOMEM. */
+/* Writes the list as text, one line per file. A later call compares it to detect changes. The
+ * caller frees *text. Fails with TW_NOMEM. */
 enum tw_status tw_prepare_inputs_text(const struct tw_prepare_inputs *inputs, char **text,
                                       size_t *size, struct tw_error *err);
 

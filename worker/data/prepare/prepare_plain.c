@@ -1,5 +1,5 @@
-/* prepare_plain.c - implements prepare.h in a build without the libraries for compressed text and
- * tokenizers: it only fails. */
+/* prepare_plain.c - implements prepare.h in a build without the libraries for compression and
+ * tokenizers: every call fails. */
 #include "worker/data/prepare/prepare.h"
 
 enum tw_status tw_prepare(const struct tw_prepare_options *options,

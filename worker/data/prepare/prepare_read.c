@@ -15,7 +15,7 @@ struct read {
     enum tw_text_unit unit;
     enum tw_tar_members members;
     uint64_t
-        first_at; /* offset of the first byte after the mark of UTF-8; UINT64_MAX: not yet read */
+        first_at; /* offset of the first byte after the byte order mark; UINT64_MAX: not yet read */
     bool is_end;  /* end of the stream reached */
 };
 
@@ -24,7 +24,7 @@ static void send_block(struct read *read, enum tw_block_end end, uint64_t droppe
     tw_prepare_fill_send(&read->fill, end, dropped);
 }
 
-/* Fills the block's buffer. */
+/* Reads from the stream until the block's buffer is full or the stream ends. */
 static enum tw_status fill_block(struct read *read, struct tw_error *err) {
     struct tw_block *const block = read->fill.block;
     size_t got = 0;
@@ -40,8 +40,8 @@ static enum tw_status fill_block(struct read *read, struct tw_error *err) {
 
 /* ---- documents that are too long ------------------------------------------------------------- */
 
-/* Drops text up to the next line end, or the next `bytes` of it. Adds the number of bytes to
- * *dropped. */
+/* Drops the text after the last cut document: up to the next line end, or its next `bytes` bytes.
+ * Adds the number of bytes dropped to *dropped. */
 static enum tw_status drop_text(struct read *read, bool is_to_line_end, uint64_t bytes,
                                 uint64_t *dropped, struct tw_error *err) {
     struct tw_block *const block = read->fill.block;
@@ -76,7 +76,7 @@ static void explain_long(const struct read *read, struct tw_text_cut cut, struct
                   is_whole ? "document" : "line", is_whole ? "; cut it with --text passages" : "");
 }
 
-/* Of a tar archive, only some members hold text. */
+/* Decides whether a tokenizer reads the document. In a tar archive, only some members hold text. */
 static enum tw_document_fate fate_of(const struct read *read, struct tw_text_cut cut) {
     char name[TW_TAR_NAME_BYTES];
     const struct tw_block *const block = read->fill.block;
@@ -85,7 +85,7 @@ static enum tw_document_fate fate_of(const struct read *read, struct tw_text_cut
     return tw_tar_is_member(read->members, name) ? TW_DOCUMENT_EMPTY : TW_DOCUMENT_PASSED;
 }
 
-/* Sends an overlong document as the last of its block. False: stop reading. */
+/* Sends an overlong document as the last of its block. Returns false if the reading must stop. */
 static bool take_long(struct read *read, struct tw_text_cut cut) {
     struct tw_block *const block = read->fill.block;
     struct tw_error err;
@@ -95,7 +95,7 @@ static bool take_long(struct read *read, struct tw_text_cut cut) {
         explain_long(read, cut, &block->bad);
         block->bad_document = block->documents_count;
     }
-    /* The line ends before the overlong document stay in the text, to be counted. */
+    /* The line ends before the overlong document stay in the text, so that they are counted. */
     tw_prepare_fill_add(&read->fill, (struct tw_text_cut){.taken = cut.begin, .begin = cut.begin},
                         is_passed ? TW_DOCUMENT_PASSED : TW_DOCUMENT_BAD);
     struct tw_block_document *const document = &block->documents[block->documents_count - 1];
@@ -149,8 +149,8 @@ static enum tw_cut cut_next(const struct read *read, struct tw_text_cut *cut,
     return tw_text_cut(read->unit, text, size, read->is_end, cut);
 }
 
-/* Cuts all complete documents in the block. TW_AGAIN: stop reading this file; TW_DATA: no document
- * can be found from here on. */
+/* Cuts all complete documents in the block. Fails with TW_AGAIN if the reading of this file must
+ * stop, and with TW_DATA if no document can be found from here on. */
 static enum tw_status cut_block(struct read *read, struct tw_error *err) {
     while (read->fill.cut_bytes < read->fill.block->bytes) {
         struct tw_text_cut cut;
@@ -178,8 +178,8 @@ static enum tw_status cut_block(struct read *read, struct tw_error *err) {
 
 /* ---- the beginning of a file ----------------------------------------------------------------- */
 
-/* The argument that read_csv() of pandas needs for this table: its first line has the character
- * that stands between columns. */
+/* The argument that read_csv() of pandas needs for this table, derived from the separator that is
+ * most frequent in its first line. */
 static const char *separator_of(const uint8_t *text, size_t size) {
     size_t commas = 0, semicolons = 0, tabs = 0;
     for (size_t i = 0; i < size && text[i] != '\n'; i++) {
@@ -191,7 +191,7 @@ static const char *separator_of(const uint8_t *text, size_t size) {
     return semicolons > commas ? ", sep=';'" : "";
 }
 
-/* Refuses files that are no text in UTF-8. */
+/* Refuses files that are not UTF-8 text. */
 static enum tw_status check_start(const struct read *read, const uint8_t *text, size_t size,
                                   enum tw_block_end *end, struct tw_error *err) {
     const struct tw_prepare_file *const file = read->fill.file;
@@ -230,7 +230,7 @@ static enum tw_status check_start(const struct read *read, const uint8_t *text, 
     return TW_OK;
 }
 
-/* Decides by the first bytes how the text is read. */
+/* Decides from the first bytes how the text is read. */
 static enum tw_status look_at_start(struct read *read, enum tw_block_end *end,
                                     struct tw_error *err) {
     struct tw_block *const block = read->fill.block;
@@ -260,7 +260,7 @@ static enum tw_status look_at_start(struct read *read, enum tw_block_end *end,
     return TW_OK;
 }
 
-/* Opens the file and goes to offset `at` of its text. */
+/* Opens the file and seeks to offset `at` of its text. */
 static enum tw_status begin_file(struct read *read, uint64_t at, enum tw_block_end *end,
                                  struct tw_error *err) {
     static const uint8_t MARK[] = {0xEF, 0xBB, 0xBF};
@@ -298,10 +298,11 @@ static enum tw_status begin_file(struct read *read, uint64_t at, enum tw_block_e
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Sends the rest of a file that cannot be read to its end. */
+/* Sends the last usable documents of a file that cannot be read to its end. Returns false if the
+ * reading must stop. */
 static bool end_bad_file(struct read *read, enum tw_block_end end, const struct tw_error *why) {
     struct tw_error ignored;
-    /* Documents before the bad place are used, but not a document that the bad place cuts. */
+    /* Complete documents before the damage are used. A document that the damage splits is not. */
     if (end == TW_BLOCK_FILE_BAD && read->first_at != UINT64_MAX) {
         (void)cut_block(read, &ignored);
         if (read->fill.block == NULL) return false;
@@ -313,7 +314,7 @@ static bool end_bad_file(struct read *read, enum tw_block_end end, const struct 
     return read->fill.block != NULL && (is_passed || read->fill.reader->skip_bad);
 }
 
-/* Reads all documents of the file. False: stop reading. */
+/* Reads all documents of the file. Returns false if the reading must stop. */
 static bool read_file(struct read *read, uint64_t at) {
     struct tw_error err;
     enum tw_block_end end;
@@ -331,8 +332,8 @@ static bool read_file(struct read *read, uint64_t at) {
         }
         status = fill_block(read, &err);
     }
-    /* If the file changed while it was read, the text may be a mixture of versions, and resuming
-     * would be impossible. */
+    /* If the file changed while it was read, the text may mix two versions, and resuming would be
+     * impossible. */
     const struct tw_prepare_file *const file = read->fill.file;
     const bool is_changed =
         read->stream != NULL &&

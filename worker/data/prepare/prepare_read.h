@@ -6,7 +6,7 @@
 #include "worker/data/prepare/prepare_block.h"
 #include "worker/data/prepare/prepare_inputs.h"
 
-/* Start of a document: the file, and the offset in its text. */
+/* Start of a document: its file, and its offset in the file's text. */
 struct tw_prepare_place {
     uint64_t file, at;
 };
@@ -14,18 +14,18 @@ struct tw_prepare_place {
 struct tw_prepare_reader {
     const struct tw_prepare_inputs *inputs;
     struct tw_blocks *blocks;
-    struct tw_block *first; /* an empty block, moved to the reader */
+    struct tw_block *first; /* empty block that the reader fills first and then owns */
     struct tw_prepare_place from;
     enum tw_text_unit unit; /* how plain text is cut */
     bool is_plain, skip_bad;
-    /* The next two fields are for token files, whose text has 4 bytes per token. */
+    /* has_tokenizer and vocab are for token files, whose text has 4 bytes per token. */
     bool has_tokenizer;
     uint32_t vocab;
-    int64_t separator; /* separator between documents of files without an index */
+    int64_t separator; /* token that separates documents in token files without an index */
 };
 
-/* Reads from `from` to the end of the inputs, or until the queue is stopped. Unless skip_bad, an
- * unusable file or an overlong document ends the reading. */
+/* Reads from the place `from` to the end of the inputs, or until the queue is stopped. Without
+ * skip_bad, an unusable file or an overlong document ends the reading. */
 void tw_prepare_read(const struct tw_prepare_reader *reader);
 
 #endif

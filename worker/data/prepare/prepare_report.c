@@ -144,7 +144,7 @@ static void row(const char *name, const char *value, const char *remark) {
     (void)printf("  %-11s %s%s\n", name, value, remark);
 }
 
-/* "3 JSON Lines (field "text"), 1 plain text". */
+/* Prints the files of each kind, for example: 3 JSON Lines (field "text"), 1 plain text. */
 static void end_kinds(const struct tw_prepare_options *options,
                       const struct tw_prepare_counts *counts) {
     char text[400] = "", count[TW_UNITS_BYTES];

@@ -22,7 +22,7 @@ struct tw_prepare_report {
 void tw_prepare_report_start(struct tw_prepare_report *report,
                              const struct tw_prepare_options *options, uint64_t inputs_bytes);
 
-/* Sets the progress at which this process begins: 0, or that of an earlier call which it
+/* Sets the progress at which this process begins: 0, or the progress of the earlier call that it
  * continues. */
 void tw_prepare_report_from(struct tw_prepare_report *report,
                             const struct tw_prepare_counts *counts, uint64_t taken_bytes);
@@ -31,10 +31,10 @@ void tw_prepare_report_from(struct tw_prepare_report *report,
 void tw_prepare_report_tick(struct tw_prepare_report *report,
                             const struct tw_prepare_counts *counts, uint64_t taken_bytes);
 
-/* Ends the progress line, before a message. */
+/* Ends the progress line, so that a message can follow. */
 void tw_prepare_report_break(struct tw_prepare_report *report);
 
-/* Prints the table or the event. */
+/* Prints the final table or, with --json, the final event. */
 void tw_prepare_report_end(struct tw_prepare_report *report,
                            const struct tw_prepare_options *options,
                            const struct tw_prepare_summary *summary);

@@ -206,7 +206,7 @@ void tw_prepare_shards_sort(struct tw_dataset *dataset) {
 /* ---- pending held-out documents ----------------------------------------------------------------
  */
 
-/* Path of the pending file: the shard's name with another ending. */
+/* Sets path to that of the pending file: the shard's name with another ending. */
 static void pending_path(const struct tw_prepare_shards *shards, uint32_t number,
                          char path[TW_OUT_PATH_BYTES + PENDING_NAME_BYTES]) {
     const struct tw_dataset_shard shard = {
@@ -231,7 +231,7 @@ static size_t document_tokens(const struct tw_filling *filling, size_t i) {
     return end - filling->documents[i];
 }
 
-/* Appends the documents that are not on disk yet: each as u32 token count, then tokens. */
+/* Appends the documents that are not on disk yet. Each is a u32 token count and the tokens. */
 static enum tw_status append_pending(const struct tw_prepare_shards *shards, FILE *file,
                                      uint64_t *bytes) {
     const struct tw_filling *const filling = &shards->heldout;
@@ -258,7 +258,7 @@ enum tw_status tw_prepare_pending_save(struct tw_prepare_shards *shards, struct 
     const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     FILE *const file = fd >= 0 ? fdopen(fd, "wb") : NULL;
     uint64_t bytes = pending->bytes;
-    /* Removes bytes of an earlier save that was interrupted. */
+    /* Remove bytes of an earlier save that was interrupted. */
     bool is_good = file != NULL && ftruncate(fd, (off_t)bytes) == 0 &&
                    fseeko(file, (off_t)bytes, SEEK_SET) == 0 &&
                    append_pending(shards, file, &bytes) == TW_OK && fflush(file) == 0 &&
@@ -292,7 +292,7 @@ static enum tw_status damaged(const char *path, struct tw_error *err) {
     return tw_fail(err, TW_CORRUPT, "%s is damaged; start over with --restart", path);
 }
 
-/* Parses a pending file. Its content is untrusted; its size was compared with the state. */
+/* Parses a pending file. Its size already matches the state; its content is untrusted. */
 static enum tw_status parse_pending(struct tw_prepare_shards *shards, const uint8_t *bytes,
                                     size_t size, const char *path, struct tw_error *err) {
     struct tw_filling *const filling = &shards->heldout;

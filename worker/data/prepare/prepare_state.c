@@ -10,7 +10,7 @@
 enum { HEAD_BYTES_MAX = 2048, SUM_BYTES = 4 + 16 + 1 };
 static const char magic[] = "thinwire-prepare ";
 
-/* Number of counts, with struct tw_prepare_counts seen as an array. */
+/* Number of counters in struct tw_prepare_counts, which is copied as an array. */
 enum { COUNTS = sizeof(struct tw_prepare_counts) / sizeof(uint64_t) };
 _Static_assert(COUNTS * sizeof(uint64_t) == sizeof(struct tw_prepare_counts), "numbers alone");
 
@@ -38,7 +38,7 @@ static size_t put_head(const struct tw_prepare_state *state, char text[HEAD_BYTE
 
 enum tw_status tw_prepare_state_encode(const struct tw_prepare_state *state, char **text,
                                        size_t *size, struct tw_error *err) {
-    /* A shard's line has at most 200 bytes, a source's 60. */
+    /* The line of a shard has at most 200 bytes, the line of a source at most 60. */
     const size_t index_bytes =
         512 + 200 * (size_t)state->dataset.shards_count + 60 * (size_t)state->dataset.sources_count;
     *text = malloc(HEAD_BYTES_MAX + index_bytes + SUM_BYTES + 1);

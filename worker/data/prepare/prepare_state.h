@@ -26,22 +26,24 @@
 struct tw_prepare_state {
     struct tw_id options, inputs;
     struct tw_prepare_place next;
-    uint64_t line; /* line number of `next`, from 1 */
+    uint64_t line; /* line number at which `next` begins, counted from 1 */
     struct tw_prepare_counts counts;
     struct tw_pending pending;
     char first_bad[sizeof(((struct tw_error *)NULL)->message)];
     bool is_done;
-    struct tw_dataset dataset; /* the caller frees the shards that decode allocates */
+    struct tw_dataset dataset; /* index of the shards so far; the caller frees the shards that
+                                  decode allocates */
 };
 
 enum { TW_PREPARE_STATE_BYTES_MAX = TW_DATASET_BYTES_MAX + 4096 };
 
-/* The caller frees *text. Shards must be in the order of an index. TW_NOMEM, TW_CONFIG, TW_LIMIT.
- */
+/* The caller frees *text. Shards must be in the order of an index. Fails with TW_NOMEM, TW_CONFIG
+ * or TW_LIMIT. */
 enum tw_status tw_prepare_state_encode(const struct tw_prepare_state *state, char **text,
                                        size_t *size, struct tw_error *err);
 
-/* Parses untrusted text. TW_CORRUPT, TW_VERSION, TW_NOMEM; then there is nothing to free. */
+/* Parses untrusted text. Fails with TW_CORRUPT, TW_VERSION or TW_NOMEM; then nothing need be
+ * freed. */
 enum tw_status tw_prepare_state_decode(const char *text, size_t size,
                                        struct tw_prepare_state *state, struct tw_error *err);
 

@@ -1,4 +1,4 @@
-/* prepare_tokens.c - reads token files: shards of llm.c and pairs of Megatron-LM. */
+/* prepare_tokens.c - reads token files for `prepare`: shards of llm.c and pairs of Megatron-LM. */
 #include <stdlib.h>
 
 #include "base/bytes.h"
@@ -7,17 +7,18 @@
 
 enum {
     TOKEN = 4, /* bytes per token in a block */
-    /* Longer documents are split. In bytes this is half of the limit for a text. */
+    /* Limit of a document in tokens; longer documents are split. In bytes it is half of the limit
+     * for a text. */
     TOKENS_MAX = TW_DOCUMENT_BYTES_MAX / TOKEN / 2,
 };
 
 struct source {
     struct tw_prepare_fill *fill;
     struct tw_corpus corpus;
-    struct tw_token_file *file; /* the corpus's only file */
+    struct tw_token_file *file; /* the only file of the corpus */
     struct tw_token_reader reader;
     uint64_t read;       /* tokens of the file put into blocks so far */
-    uint32_t *read_room; /* buffer for tokens that were read, (TW_TOKEN_READ_MAX) */
+    uint32_t *read_room; /* (TW_TOKEN_READ_MAX): buffer for tokens just read */
 };
 
 static enum tw_status open_source(struct source *source, struct tw_error *err) {
@@ -33,7 +34,7 @@ static enum tw_status open_source(struct source *source, struct tw_error *err) {
     return tw_token_reader_init(&source->reader, reader->vocab, err);
 }
 
-/* Appends more tokens to the block. */
+/* Reads more tokens of the file into the block. */
 static enum tw_status read_some(struct source *source, struct tw_error *err) {
     struct tw_block *const block = source->fill->block;
     const uint64_t left = source->file->tokens_count - source->read;
@@ -50,7 +51,8 @@ static enum tw_status read_some(struct source *source, struct tw_error *err) {
     return TW_OK;
 }
 
-/* **tokens: length of the document at cut_bytes; 0: its end has not been read yet. */
+/* Sets *tokens to the length of the document at cut_bytes, or to 0 if its end has not been read
+ * yet. */
 static enum tw_status find_end(struct source *source, uint64_t *tokens, struct tw_error *err) {
     const struct tw_prepare_fill *const fill = source->fill;
     const uint64_t there = (fill->block->bytes - fill->cut_bytes) / TOKEN;

@@ -15,7 +15,7 @@ void tw_prepare_writer_begin(struct tw_prepare_writer *writer) {
     for (uint64_t i = 0; i < file; i++) writer->before_bytes += writer->inputs->files[i].bytes;
     const uint64_t at =
         writer->state.next
-            .at; /* offset in the file's text; a packed file is shorter than its text */
+            .at; /* offset in the file's text; a compressed file is shorter than its text */
     const uint64_t bytes = file < writer->inputs->count ? writer->inputs->files[file].bytes : 0;
     writer->taken_bytes = writer->before_bytes + (at < bytes ? at : bytes);
     writer->is_end = false;
@@ -73,7 +73,8 @@ static enum tw_status end_source(struct tw_prepare_writer *writer, struct tw_err
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-/* A path may hold any byte; the state's line must not hold control characters. */
+/* Keeps the message about the first skipped input. A path may contain control characters, but a
+ * line of the state must not. */
 static void keep_first_bad(struct tw_prepare_state *state, const char *sentence) {
     (void)snprintf(state->first_bad, sizeof(state->first_bad), "%s", sentence);
     for (char *at = state->first_bad; *at != 0; at++) {
@@ -81,7 +82,7 @@ static void keep_first_bad(struct tw_prepare_state *state, const char *sentence)
     }
 }
 
-/* "a.jsonl:7", or another place where a person finds the document. */
+/* Describes where the document is, so that a person finds it, for example "a.jsonl:7". */
 static void place_of(const struct tw_prepare_writer *writer, const struct tw_block *block,
                      uint32_t i, char place[PLACE_BYTES]) {
     const struct tw_block_document *const document = &block->documents[i];

@@ -13,18 +13,20 @@ struct tw_prepare_writer {
     const struct tw_prepare_options *options;
     const struct tw_prepare_inputs *inputs;
     struct tw_prepare_shards shards;
-    struct tw_prepare_state state; /* the field state.dataset is set only when the state is saved */
-    uint64_t before_bytes;         /* size on disk of the files before state.next.file */
-    uint64_t taken_bytes;          /* bytes on disk of all files read so far */
-    bool is_end;                   /* end of the inputs: all shards are written */
-    bool can_skip; /* the failure is at a document or file that skip_bad passes over */
+    struct tw_prepare_state
+        state;             /* state that is saved; the field state.dataset is set only then */
+    uint64_t before_bytes; /* total size on disk of the files before state.next.file */
+    uint64_t taken_bytes;  /* bytes on disk of all files that were read so far */
+    bool is_end;           /* whether the end of the inputs was reached and all shards are
+                              written */
+    bool can_skip; /* whether the failure is at a document or file that skip_bad would skip */
 };
 
-/* Starts at the beginning, or at a state whose shards `shards` has restored. */
+/* Starts at the beginning, or at a loaded state whose shards are already restored in `shards`. */
 void tw_prepare_writer_begin(struct tw_prepare_writer *writer);
 
-/* Writes all documents of a block. TW_DATA: a bad document, named with its line, or a source with
- * too little text; TW_IO, TW_NOMEM, TW_LIMIT. */
+/* Writes all documents of a block. Fails with TW_DATA for a bad document, named with its line, or
+ * for a source with too little text; also with TW_IO, TW_NOMEM or TW_LIMIT. */
 enum tw_status tw_prepare_write(struct tw_prepare_writer *writer, const struct tw_block *block,
                                 struct tw_error *err);
 
