@@ -31,8 +31,8 @@ static uint32_t narrow_f16(uint32_t bits) {
     if (size > F32_INFINITY) return sign | 0x7E00u;
     if (size >= 0x47800000u) return sign | F16_INFINITY; /* 65536 and more */
     if (size < 0x38800000u) {                            /* below 2^-14 */
-        /* The last bit of 0.5f is worth 2^-24, like that of these numbers in float16. Adding 0.5f
-         * therefore rounds to float16. */
+        /* The lowest bit of 0.5f is worth 2^-24, like the lowest bit of float16 numbers below
+         * 2^-14. Adding 0.5f therefore rounds to float16. */
         return sign | (bits_of(value_of(size) + 0.5f) - bits_of(0.5f));
     }
     const uint32_t rebiased = size - (112u << 23);

@@ -19,7 +19,7 @@ enum tw_status tw_engine_manifest_read(const char *path, struct tw_run *run,
     return status == TW_OK ? TW_OK : tw_fail(err, status, "%s: %s", path, why.message);
 }
 
-/* "SmolLM2-135M/" becomes "smollm2-135m". */
+/* Derives a run name from a model name: "SmolLM2-135M/" becomes "smollm2-135m". */
 static void name_run(struct tw_run *run, const char *name) {
     size_t size = 0;
     for (; *name != 0 && size < sizeof(run->name) - 1; name++) {
@@ -36,8 +36,8 @@ static void name_run(struct tw_run *run, const char *name) {
     if (size == 0) memcpy(run->name, "imported", sizeof("imported"));
 }
 
-/* Sets training keys for a model that is already trained: a low rate, 4096 tokens per step, 1000
- * steps. */
+/* Sets training keys for a model that is already trained: a low learning rate, 4096 tokens per
+ * step, 1000 steps. */
 static void plan_training(struct tw_run *run) {
     enum { STEP_TOKENS = 4096, STEPS = 1000, RATE_MILLIONTHS = 50 };
     const uint32_t batch = STEP_TOKENS / run->model.context;
@@ -76,8 +76,8 @@ enum tw_status tw_engine_manifest_make(const struct tw_model_source *source, con
 
 static enum tw_status check_config(const struct tw_model_source *source, const struct tw_run *run,
                                    struct tw_error *err) {
-    /* The config.json of a folder describes its model for certain. One beside a single file may
-     * not. */
+    /* In a folder, config.json certainly describes the model. Beside a single file, it may belong
+     * to another one. */
     if (source->config == NULL || !source->is_folder) return TW_OK;
     struct tw_run found;
     tw_run_defaults(&found);

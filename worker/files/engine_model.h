@@ -10,17 +10,18 @@
 #include "proto/run/run.h"
 #include "worker/files/model_source.h"
 
-/* Default context of tw_engine_manifest_make, unless the model's positions are weights. */
+/* Default context length in tokens, unless the model's positions are weights. */
 enum { TW_ENGINE_CONTEXT = 2048 };
 
-/* Reads a manifest from a file and fills the layout. TW_IO: cannot be read; TW_CONFIG: invalid. */
+/* Reads a manifest from a file and fills the layout. Fails with TW_IO if the file cannot be read,
+ * and with TW_CONFIG if the manifest is invalid. */
 enum tw_status tw_engine_manifest_read(const char *path, struct tw_run *run,
                                        struct tw_layout *layout, struct tw_error *err);
 
-/* Makes a manifest to continue training the model of a config.json: model keys as found, training
- * keys conservative, and a run name derived from `name`. `context` is the caller's choice, or 0 for
- * the default. *known (may be NULL): positions the model supports. TW_CONFIG, TW_CORRUPT, TW_NOMEM.
- */
+/* Makes a manifest to continue training the model of a config.json: model keys as found,
+ * conservative training keys, and a run name derived from `name`. `context` is the caller's choice,
+ * or 0 for the default. Sets *known (may be NULL) to the number of positions that the model
+ * supports. Fails with TW_CONFIG, TW_CORRUPT or TW_NOMEM. */
 enum tw_status tw_engine_manifest_make(const struct tw_model_source *source, const char *name,
                                        uint32_t context, struct tw_run *run, uint32_t *known,
                                        struct tw_error *err);

@@ -23,7 +23,8 @@ static void put_bytes_tokenizer(struct tw_gguf_head *head) {
     tw_gguf_pair_array(head, "tokenizer.ggml.merges", TW_GGUF_STRING, 0);
 }
 
-/* The token as text: model tokens in GPT-2's characters, added tokens as they appear in text. */
+/* Spells a token as GGUF expects it: model tokens in GPT-2's characters for bytes, added tokens as
+ * they appear in text. */
 enum { SPELLED_BYTES = 2 * TW_TOKEN_BYTES_MAX };
 
 static size_t spell_token(const struct tw_tokenizer *tokenizer, uint32_t token,
@@ -85,12 +86,14 @@ static enum tw_status put_merges(struct tw_gguf_head *head, const struct tw_toke
 
 /* ---- the ends of a text ---------------------------------------------------------------------- */
 
-/* llama.cpp stops at each of these. Where it finds no eos, it takes token 11, a comma in GPT-2. */
+/* llama.cpp stops at each of these tokens. If the file names no eos, llama.cpp assumes token 11,
+ * which is a comma in GPT-2. */
 static const char *const STOPS[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                     "tokenizer.ggml.eom_token_id"};
 enum { STOPS_COUNT = sizeof(STOPS) / sizeof(STOPS[0]) };
 
-/* `first`: the token that the template puts after a text. It must be the eos, or TW_TOKEN_NONE. */
+/* `first`: the token that the template puts after a text, or TW_TOKEN_NONE. It is written as the
+ * eos. */
 static enum tw_status put_stops(struct tw_gguf_head *head, uint32_t first,
                                 const struct tw_end_ids *ids, struct tw_error *err) {
     uint32_t count = 0;
@@ -112,7 +115,7 @@ static enum tw_status put_stops(struct tw_gguf_head *head, uint32_t first,
         "with --eos, as text or number");
 }
 
-/* A text without a begin token begins behind the end of another one. */
+/* If the model has no begin token, the end token of a previous text serves as one. */
 static enum tw_status put_ends(struct tw_gguf_head *head, const struct tw_tokenizer *tokenizer,
                                const struct tw_text_ends *ends, struct tw_error *err) {
     static const struct tw_end_ids ZERO = {
@@ -132,7 +135,7 @@ static enum tw_status put_ends(struct tw_gguf_head *head, const struct tw_tokeni
     return TW_OK;
 }
 
-/* Refuses features that llama.cpp would ignore without a word. */
+/* Refuses features that llama.cpp would silently ignore. */
 static enum tw_status check_plain(const struct tw_tokenizer *tokenizer, struct tw_error *err) {
     const uint32_t strips = tw_tokenizer_strips(tokenizer);
     const uint32_t known =

@@ -13,9 +13,9 @@
 #include "worker/support/out_file.h"
 
 enum {
-    ALIGN = 32, /* bytes; default of the format */
+    ALIGN = 32, /* alignment of tensor data in bytes; the format's default */
     BLOCK_ELEMENTS = 1024 * 1024,
-    COLUMNS_ELEMENTS = 16 * 1024 * 1024, /* elements that are read at a time for a transposition */
+    COLUMNS_ELEMENTS = 16 * 1024 * 1024, /* number of elements read at a time for a transposition */
     MILLION = 1000000,
 };
 
@@ -32,7 +32,7 @@ struct writer {
     const struct tw_text_ends *ends;
     struct tw_gguf_head head;
     float *block;   /* (BLOCK_ELEMENTS) */
-    float *columns; /* columns of the tensor being transposed; NULL: no tensor is */
+    float *columns; /* columns of the tensor being transposed; NULL if no tensor needs it */
     uint32_t tensors_count;
     uint64_t data_bytes;
     struct tw_out_file file;
@@ -94,7 +94,8 @@ static const struct name {
     {"lm_head.weight", "output.weight", AS_IS},
 };
 
-/* Names after the prefix "model.layers.N." or "h.N.", and in GGUF after "blk.N.". */
+/* Names of a layer's tensors: after "model.layers.N." or "h.N." in a layout, after "blk.N." in
+ * GGUF. */
 static const struct name LAYER_NAMES[] = {
     {"input_layernorm.weight", "attn_norm.weight", AS_IS},
     {"self_attn.q_proj.weight", "attn_q.weight", ROTATED_PAIRS},
@@ -131,7 +132,8 @@ static const struct name *look_up(const struct name *names, size_t count, const 
     return NULL;
 }
 
-/* GGUF name and order of tensor `i`. The tables hold every name of layout.c (asserted). */
+/* Sets name to the GGUF name of tensor `i`, and returns its order. The tables hold every name of
+ * layout.c (asserted). */
 static enum order name_of(const struct writer *writer, uint32_t i, char name[TW_GGUF_NAME_BYTES]) {
     static const char *const BELOW[] = {"model.layers.", "h."};
     const char *const ours = writer->feed->layout->tensors[i].name;
@@ -153,7 +155,7 @@ static enum order name_of(const struct writer *writer, uint32_t i, char name[TW_
     return row->order;
 }
 
-/* Vectors and GPT-2's positions, which are added to activations, stay float32. */
+/* Vectors stay float32. So do GPT-2's positions, because they are added to activations. */
 static enum tw_dtype dtype_of(const struct writer *writer, uint32_t i) {
     const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
     const bool is_single = tensor->shape.rank == 1 || strcmp(tensor->name, "wpe.weight") == 0;
@@ -164,7 +166,7 @@ static uint64_t padded(uint64_t bytes) {
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Appends a tensor's entry. rows 0: a vector. Sizes are innermost first. */
+/* Appends a tensor's entry. rows = 0 means a vector. The innermost size comes first. */
 static void put_tensor(struct writer *writer, const char *name, uint64_t cols, uint64_t rows,
                        enum tw_dtype dtype) {
     struct tw_gguf_head *const head = &writer->head;
@@ -209,7 +211,7 @@ static enum tw_status make_header(struct writer *writer, struct tw_error *err) {
     struct tw_gguf_head *const head = &writer->head;
     tw_gguf_put(head, "GGUF", 4);
     tw_gguf_put_u32(head, 3);
-    tw_gguf_put_u64(head, 0); /* placeholders for the numbers of tensors and pairs */
+    tw_gguf_put_u64(head, 0); /* placeholder for the number of tensors, then one for pairs */
     tw_gguf_put_u64(head, 0);
     TW_TRY(put_pairs(writer, err));
     put_tensors(writer);
@@ -240,8 +242,8 @@ static enum tw_status write_as_is(struct writer *writer, uint32_t i, struct tw_e
     return TW_OK;
 }
 
-/* Writes q or k with the rows of each head reordered: row 2 j + t in GGUF is row
- * t (head_size / 2) + j of the tensor. */
+/* Writes q or k with the rows of each head reordered: row 2 * j + t in GGUF is row t * (head_size /
+ * 2) + j of the tensor. */
 static enum tw_status write_rotated(struct writer *writer, uint32_t i, struct tw_error *err) {
     const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
     const uint32_t size = writer->shape.head_size, cols = tensor->cols;
@@ -261,8 +263,7 @@ static enum tw_status write_rotated(struct writer *writer, uint32_t i, struct tw
     return TW_OK;
 }
 
-/* Writes columns [first, first + count) of the tensor, which are rows in GGUF, from
- * writer->columns. */
+/* Writes `count` columns of the tensor, which are rows in GGUF, from writer->columns. */
 static enum tw_status write_columns(struct writer *writer, uint32_t i, uint32_t count,
                                     struct tw_error *err) {
     const uint32_t rows = writer->feed->layout->tensors[i].rows;
@@ -297,8 +298,9 @@ static enum tw_status write_transposed(struct writer *writer, uint32_t i, struct
     return TW_OK;
 }
 
-/* Divisors of the rotary frequencies: the factor for fewer than `low` turns within the original
- * context, 1 for more than `high` turns, linear in between. */
+/* Writes the divisors of the rotary frequencies. A frequency with fewer than `low` turns within the
+ * original context is divided by the factor, one with more than `high` turns by 1. In between, the
+ * reciprocal is interpolated linearly. */
 static enum tw_status write_scaling(struct writer *writer, struct tw_error *err) {
     const struct tw_run *const run = writer->feed->run;
     const double factor = run->model.rope_factor_millionths / 1e6;
@@ -352,7 +354,7 @@ static enum tw_status start_writer(struct writer *writer, struct tw_error *err) 
     }
     writer->block = malloc(BLOCK_ELEMENTS * sizeof(*writer->block));
     if (run->model.family == TW_FAMILY_GPT2) {
-        uint64_t most = 0; /* number of elements of the largest matrix */
+        uint64_t most = 0; /* elements of the largest matrix */
         for (uint32_t i = 0; i < writer->feed->layout->tensors_count; i++) {
             const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
             const uint64_t count = (uint64_t)tensor->rows * tensor->cols;

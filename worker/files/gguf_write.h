@@ -5,12 +5,12 @@
  *
  * Matrices are (out, in) in GGUF, so GPT-2's are transposed. Architecture `llama` rotates adjacent
  * channels, while Hugging Face and this engine rotate halves. The rows of q and k are therefore
- * permuted: within each head, row t (head_size / 2) + j becomes 2 j + t. A model with q/k/v biases
- * or QK-norm is written as qwen2 or qwen3, which rotate halves. Llama 3's frequency scaling becomes
- * the tensor rope_freqs.weight. Vectors and GPT-2's positions are always float32.
+ * permuted: within each head, row t * (head_size / 2) + j becomes row 2 * j + t. A model with q/k/v
+ * biases or QK-norm is written as qwen2 or qwen3, which rotate halves. Llama 3's frequency scaling
+ * becomes the tensor rope_freqs.weight. Vectors and GPT-2's positions are always float32.
  *
- * A model on bytes gets the vocabulary of the byte tokenizer. A model on tokens gets that of the
- * given tokenizer, or none: gguf_vocab.h. */
+ * A model on bytes gets the vocabulary of the byte tokenizer. A model on tokens gets the vocabulary
+ * of the given tokenizer, or none: gguf_vocab.h. */
 #ifndef TW_WORKER_FILES_GGUF_WRITE_H
 #define TW_WORKER_FILES_GGUF_WRITE_H
 
@@ -21,15 +21,15 @@
 #include "worker/tokenizer/text_ends.h"
 
 struct tw_gguf_options {
-    enum tw_dtype dtype; /* F32, BF16 or F16; type of matrices */
+    enum tw_dtype dtype; /* type of matrices: F32, BF16 or F16 */
     /* NULL: the byte tokenizer for a model on bytes, else none */
     const struct tw_tokenizer *tokenizer;
-    const struct tw_text_ends *ends; /* NULL: only byte 0 ends a text */
+    const struct tw_text_ends *ends; /* tokens that end a text; NULL: byte 0 alone */
 };
 
-/* Never overwrites, and leaves nothing behind on failure: out_file.h. TW_CONFIG also if no GGUF
- * architecture computes this model, or the tokenizer does not fit; TW_IO; TW_NOMEM; errors of the
- * feed. */
+/* Never overwrites a file, and leaves nothing behind on failure: out_file.h. Fails with TW_CONFIG
+ * also if no GGUF architecture computes this model, or the tokenizer does not fit. Other errors:
+ * TW_IO, TW_NOMEM, errors of the feed. */
 enum tw_status tw_gguf_write(const char *path, const struct tw_model_feed *feed,
                              const struct tw_gguf_options *options, uint64_t *bytes_out,
                              struct tw_error *err);

@@ -11,7 +11,7 @@
 /* Settings implied by a model_type. */
 struct kind {
     const char *type, *architecture;
-    const char *base; /* the architecture without a head */
+    const char *base; /* name of the architecture without an output head */
     enum tw_family family;
     enum tw_answer qkv_bias, qk_norm;
 };
@@ -32,7 +32,7 @@ static enum tw_status refuse(const char *key, const json_t *value, const char *s
                    supported);
 }
 
-/* transformers treats JSON null as a missing key. */
+/* Returns NULL for JSON null too, because transformers treats null as a missing key. */
 static const json_t *get_key(const json_t *object, const char *key) {
     const json_t *const value = json_object_get(object, key);
     return json_is_null(value) ? NULL : value;
@@ -52,8 +52,8 @@ static enum tw_status get_type(const json_t *root, const struct kind **kind_out,
     return refuse("model_type", type, "gpt2, llama, mistral, qwen2, qwen3", err);
 }
 
-/* If `architectures` is missing, model_type implies it. A base model can have a head if that is
- * tied to the embedding: its tensors show whether it has. */
+/* If `architectures` is missing, model_type implies it. A base model is accepted, because it has a
+ * head if the head is tied to the embedding; its tensors show whether it has. */
 static enum tw_status check_architecture(const json_t *root, const struct kind *kind,
                                          struct tw_error *err) {
     const json_t *const list = get_key(root, "architectures");
@@ -65,7 +65,7 @@ static enum tw_status check_architecture(const json_t *root, const struct kind *
     return refuse("architectures", list, kind->architecture, err);
 }
 
-/* A whole number within the range of manifest key `target`. JSON may write it as 500000.0. */
+/* Reads a whole number within the range of manifest key `target`. JSON may write it as 500000.0. */
 static enum tw_status get_whole(const json_t *object, const char *key, const char *target,
                                 uint32_t *to, struct tw_error *err) {
     const json_t *const value = get_key(object, key);
@@ -81,7 +81,7 @@ static enum tw_status get_whole(const json_t *object, const char *key, const cha
     return refuse(key, value, supported, err);
 }
 
-/* A number of whole millionths (1e-05 is 10) within the range of manifest key `target`. */
+/* Reads a number of whole millionths (1e-05 is 10) within the range of manifest key `target`. */
 static enum tw_status get_real(const json_t *object, const char *key, const char *target,
                                uint32_t *to, struct tw_error *err) {
     const json_t *const value = get_key(object, key);
@@ -170,7 +170,8 @@ static enum tw_status check_rope_keys(const json_t *object, const char *name,
         while (*word != NULL && strcmp(*word, key) != 0) word++;
         if (*word == NULL) {
             char shown[TW_HF_SHOWN_BYTES];
-            json_t *const text = json_string(key); /* the text may hold any bytes */
+            json_t *const text =
+                json_string(key); /* the key is untrusted and may contain any byte */
             (void)tw_hf_show(text, shown);
             json_decref(text);
             return tw_fail(err, TW_CONFIG, "%s has the key %s, which is not supported", name,
@@ -180,7 +181,7 @@ static enum tw_status check_rope_keys(const json_t *object, const char *name,
     return TW_OK;
 }
 
-/* rope_scaling, or the newer rope_parameters, which also holds theta. */
+/* Reads rope_scaling or its newer form, rope_parameters, which also holds theta. */
 static enum tw_status get_rope(const json_t *object, const char *name, struct rope *rope,
                                struct tw_error *err) {
     static const char *const TYPES[] = {"default", "llama3", NULL};
@@ -193,7 +194,7 @@ static enum tw_status get_rope(const json_t *object, const char *name, struct ro
     if (!json_is_object(object)) return refuse(name, object, "an object", err);
     const char *const key = get_key(object, "rope_type") != NULL ? "rope_type" : "type";
     const json_t *const type = get_key(object, key);
-    /* rope_parameters may hold only theta. */
+    /* rope_parameters may hold theta alone, without a type. */
     if (type != NULL) TW_TRY(check_word(object, key, TYPES, "default, llama3", err));
     const bool is_llama3 = type != NULL && strcmp(json_string_value(type), "llama3") == 0;
     TW_TRY(check_rope_keys(object, name, is_llama3 ? LLAMA3 : DEFAULT, err));
@@ -238,7 +239,7 @@ static enum tw_status get_rotation(const json_t *root, const struct kind *kind, 
             return refuse("rope_theta", get_key(root, "rope_theta"), "one value, not two", err);
         rope.theta = theta;
     }
-    /* The first Llama's config has no rope_theta. */
+    /* The config of the first Llama has no rope_theta. */
     if (rope.theta == 0 && strcmp(kind->type, "llama") == 0) rope.theta = 10000;
     if (rope.theta == 0) return refuse("rope_theta", NULL, "a number", err);
     run->model.rope_theta = rope.theta;
@@ -249,7 +250,8 @@ static enum tw_status get_rotation(const json_t *root, const struct kind *kind, 
     return TW_OK;
 }
 
-/* Only full attention is supported: every token attends to all tokens before it. */
+/* Checks that every token attends to all tokens before it, because only full attention is
+ * supported. */
 static enum tw_status check_window(const json_t *root, const struct kind *kind,
                                    struct tw_error *err) {
     enum tw_answer is_used = TW_NO;
@@ -258,7 +260,7 @@ static enum tw_status check_window(const json_t *root, const struct kind *kind,
     TW_TRY(get_flag(root, "use_sliding_window", false, &is_used, err));
     if (is_used == TW_YES)
         return refuse("use_sliding_window", get_key(root, "use_sliding_window"), "false", err);
-    /* Mistral has no use_sliding_window, and a window by default. */
+    /* Mistral has no key use_sliding_window, and uses a window by default. */
     if (strcmp(kind->type, "mistral") == 0 && !json_is_null(window))
         return refuse("sliding_window", window, "null", err);
     if (types != NULL && !json_is_array(types)) return refuse("layer_types", types, "a list", err);
@@ -301,7 +303,7 @@ static enum tw_status get_llama(const json_t *root, const struct kind *kind, str
     const uint64_t most = tw_run_key_find("model.context")->max;
     if (run->model.context > most)
         run->model.context =
-            (uint32_t)most; /* no weight depends on the context of a model with rotary positions */
+            (uint32_t)most; /* With rotary positions, no weight depends on the context. */
     TW_TRY(get_real(root, "rms_norm_eps", "model.norm_eps", &run->model.norm_eps_millionths, err));
     if (get_key(root, "hidden_act") != NULL)
         TW_TRY(check_word(root, "hidden_act", SILU, "silu", err));
@@ -337,7 +339,7 @@ static enum tw_status read_all(const json_t *root, struct tw_run *run, struct tw
     TW_TRY(get_flag(root, "tie_word_embeddings", is_gpt2, &run->model.is_tied, err));
     TW_TRY(is_gpt2 ? get_gpt2(root, run, err) : get_llama(root, kind, run, err));
     run->data.tokenizer =
-        TW_TOKENIZER_IDS; /* only a tokenizer.json can say that tokens are bytes */
+        TW_TOKENIZER_IDS; /* config.json cannot show that tokens are bytes; tokenizer.json can. */
     return TW_OK;
 }
 

@@ -14,7 +14,7 @@
 
 enum {
     TW_HF_INDEX_BYTES_MAX = 16 * 1024 * 1024,
-    /* more than parameters, because some models also store buffers */
+    /* above the limit of parameters, because some models also store buffers */
     TW_HF_INDEX_TENSORS_MAX = 3 * 4096,
     TW_HF_INDEX_FILES_MAX = 512,
     TW_HF_FILE_BYTES = 96, /* size of a file name, including NUL */
@@ -27,17 +27,18 @@ struct tw_hf_entry {
 
 struct tw_hf_index {
     uint32_t files_count, entries_count;
-    char (*files)[TW_HF_FILE_BYTES]; /* names in order of appearance */
+    char (*files)[TW_HF_FILE_BYTES]; /* file names in order of appearance */
     struct tw_hf_entry *entries;     /* sorted by name */
 };
 
-/* Parses untrusted JSON. TW_CORRUPT: malformed JSON, a duplicate key, an invalid file or tensor
- * name; TW_LIMIT: too many entries; TW_NOMEM. On failure *index is empty. */
+/* Parses untrusted JSON. Fails with TW_CORRUPT for malformed JSON, a duplicate key, or an invalid
+ * file or tensor name; with TW_LIMIT for too many entries; with TW_NOMEM. On failure *index is
+ * empty. */
 enum tw_status tw_hf_index_parse(struct tw_hf_index *index, const char *json, size_t size,
                                  struct tw_error *err);
 void tw_hf_index_free(struct tw_hf_index *index);
 
-/* The tensor's entry, or NULL. */
+/* Returns the tensor's entry, or NULL if there is none. */
 const struct tw_hf_entry *tw_hf_index_find(const struct tw_hf_index *index, const char *name);
 
 #endif

@@ -14,7 +14,8 @@ static bool is_plain(char c) {
            c == '_' || c == '.';
 }
 
-/* "model-00001-of-00002.safetensors": no folder, no hidden file, no terminal control characters. */
+/* Accepts names like "model-00001-of-00002.safetensors": no folder, no hidden file, no terminal
+ * control characters. */
 static bool is_file_name(const char *name) {
     static const char END[] = ".safetensors";
     const size_t size = strlen(name), end = sizeof(END) - 1;

@@ -39,8 +39,8 @@ static enum tw_status add_text(struct tw_hf_texts *texts, unsigned name, char *t
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* Copies a file from the folder of `path`, which is a file in it if is_file. *is_there: it exists.
- */
+/* Copies a file from the folder `path` or, if is_file, from the folder of the file `path`. Sets
+ * *is_there to whether that file exists. */
 static enum tw_status copy_text(struct tw_hf_texts *texts, unsigned name, const char *path,
                                 bool is_file, bool *is_there, struct tw_error *err) {
     char *text = NULL, from[PATH_MAX];
@@ -58,8 +58,8 @@ static enum tw_status copy_text(struct tw_hf_texts *texts, unsigned name, const 
 
 /* ---- tokenizer_config.json ------------------------------------------------------------------- */
 
-/* A token as tokenizer.json spells it, else null. A token of text is left out: readers take
- * each token named in this file for special, wherever it occurs. */
+/* Writes a token as tokenizer.json spells it, or null. Null also replaces a token that is ordinary
+ * text, because readers treat each token named in this file as special wherever it occurs. */
 static void put_token(FILE *to, const char *key, const struct tw_tokenizer *tokenizer,
                       uint32_t token) {
     size_t size;
@@ -89,7 +89,7 @@ static enum tw_status make_tokenizer_config(struct tw_hf_texts *texts, const str
     put_token(to, "bos_token", source->tokenizer, ids->bos);
     put_token(to, "eos_token", source->tokenizer, ids->eos_count > 0 ? ids->eos[0] : TW_TOKEN_NONE);
     put_token(to, "pad_token", source->tokenizer, ids->pad);
-    /* Without null, transformers 5 adds "<|endoftext|>" to the tokens of a qwen2 model. */
+    /* Without this null, transformers 5 adds "<|endoftext|>" to the tokens of a qwen2 model. */
     put_token(to, "unk_token", source->tokenizer, TW_TOKEN_NONE);
     (void)fputs("\n}\n", to);
     if (fclose(to) != 0) {
@@ -106,7 +106,7 @@ static enum tw_status make_generation_config(struct tw_hf_texts *texts,
     char *text = NULL;
     size_t bytes = 0;
     if (ids->eos_count == 0)
-        return TW_OK; /* no file names an end token, and a reader finds none either */
+        return TW_OK; /* No file names an end token, so readers find none either. */
     FILE *const to = open_memstream(&text, &bytes);
     if (to == NULL) return tw_fail(err, TW_NOMEM, "no memory for a generation_config.json");
     (void)fputs("{\n", to);
@@ -143,7 +143,8 @@ static enum tw_status make_tokenizer(struct tw_hf_texts *texts, const struct tw_
         TW_TRY(copy_text(texts, TOKENIZER_CONFIG, path, true, &has_config, err));
         TW_TRY(copy_text(texts, SPECIALS, path, true, &is_there, err));
         TW_TRY(copy_text(texts, TEMPLATE, path, true, &is_there, err));
-        /* Other forms of the tokenizer: slow tokenizers of transformers 4, and converters. */
+        /* Other forms of the tokenizer, for the slow tokenizers of transformers 4 and for
+         * converters. */
         for (unsigned name = MODEL; name <= ADDED; name++) {
             TW_TRY(copy_text(texts, name, path, true, &is_there, err));
         }

@@ -1,9 +1,8 @@
 /* hf_texts.h - the text files of a Hugging Face folder beside config.json: the tokenizer, and the
  * tokens that begin, end and pad a text.
  *
- * A file of the source is copied unchanged. Where the source has no such file, one is written: a
- * reader would guess by the kind of model otherwise, and add tokens that the model does not have.
- */
+ * A file of the source is copied unchanged. If the source lacks a file, one is written. Otherwise,
+ * readers would guess from the kind of model and add tokens that the model does not have. */
 #ifndef TW_WORKER_FILES_HF_TEXTS_H
 #define TW_WORKER_FILES_HF_TEXTS_H
 
@@ -28,23 +27,23 @@ struct tw_hf_texts {
 };
 
 struct tw_hf_texts_source {
-    const char *model;          /* the source's folder, or NULL */
-    const char *tokenizer_path; /* path of its tokenizer.json; NULL: the model has none, such as a
-                                   model on bytes */
+    const char *model;          /* folder of the source model, or NULL */
+    const char *tokenizer_path; /* path of the model's tokenizer.json; NULL if it has none, such as
+                                   a model on bytes */
     const char *tokenizer_text; /* (tokenizer_bytes) content of that file, or NULL */
     size_t tokenizer_bytes;
-    const struct tw_tokenizer
-        *tokenizer; /* that tokenizer as read; NULL: its kind is not supported, or there is none */
+    const struct tw_tokenizer *tokenizer; /* tokenizer that was read; NULL if there is none, or its
+                                             kind is not supported */
     const struct tw_text_ends *ends;
     bool is_eos_chosen; /* the user chose the end token, so the source's generation_config.json is
                            not copied */
 };
 
-/* The names of all files that tw_hf_texts_make can make. Ends with NULL. */
+/* Names of all files that tw_hf_texts_make can make, ended by NULL. */
 extern const char *const TW_HF_TEXT_NAMES[];
 
-/* Fills *texts, which the caller frees, also after a failure. TW_IO, TW_CORRUPT (a file is too
- * large), TW_NOMEM. */
+/* Fills *texts, which the caller frees, also after a failure. Fails with TW_IO, TW_CORRUPT (a file
+ * is too large) or TW_NOMEM. */
 enum tw_status tw_hf_texts_make(struct tw_hf_texts *texts, const struct tw_run *run,
                                 const struct tw_hf_texts_source *source, struct tw_error *err);
 void tw_hf_texts_free(struct tw_hf_texts *texts);

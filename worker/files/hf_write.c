@@ -18,14 +18,14 @@
 
 enum {
     BLOCK_ELEMENTS = 1024 * 1024,
-    SHARDS_MAX = 512, /* the limit of hf_index.h */
+    SHARDS_MAX = 512, /* limit of shards in an index (hf_index.h) */
 };
 
-/* The file being written: tensors [first, first + count) of the layout. */
+/* The file that is being written: tensors [first, first + count) of the layout. */
 struct shard {
     const struct tw_model_feed *feed;
     enum tw_dtype dtype;
-    bool is_hugging_face; /* use transformers' names, not the layout's */
+    bool is_hugging_face; /* whether tensors get transformers' names, not the layout's */
     uint32_t first, count;
     float *block;
 };
@@ -36,7 +36,7 @@ static uint64_t tensor_bytes(const struct tw_model_feed *feed, uint32_t i, enum 
            tw_dtype_bytes(tw_model_feed_dtype(feed, i, dtype));
 }
 
-/* GPT2LMHeadModel has all tensors except the head below "transformer". */
+/* In GPT2LMHeadModel, all tensor names except the head's begin with "transformer.". */
 static void name_of(const struct shard *shard, uint32_t i, char name[TW_SAFETENSORS_NAME_BYTES]) {
     const char *const ours = shard->feed->layout->tensors[i].name;
     const bool is_below = shard->is_hugging_face &&
@@ -60,7 +60,7 @@ static enum tw_status make_header(const struct shard *shard, uint8_t **header_ou
         to->rank = tensor->shape.rank;
         for (uint32_t s = 0; s < to->rank; s++) to->shape[s] = tensor->shape.sides[s];
     }
-    /* Python loaders require "pt". */
+    /* Loaders in Python require the metadata "format": "pt". */
     char manifest[TW_MANIFEST_BYTES_MAX];
     if (shard->feed->says_run) {
         st.metadata_count = 1;
@@ -134,11 +134,11 @@ enum tw_status tw_hf_write_file(const char *path, const struct tw_model_feed *fe
 /* ---- folder ------------------------------------------------------------------------------------
  */
 
-/* A folder being written under its temporary name. */
+/* A folder that is being written under its temporary name. */
 struct folder {
     char path[TW_OUT_PATH_BYTES];
-    int lock;           /* descriptor of the folder, locked */
-    struct shard shard; /* the one being written */
+    int lock;           /* descriptor of the folder, which holds a file lock */
+    struct shard shard; /* file that is being written */
     struct tw_hf_folder *result;
     uint32_t first[SHARDS_MAX + 1]; /* file k holds tensors [first[k], first[k + 1]) */
 };
@@ -247,7 +247,7 @@ static enum tw_status fill_folder(struct folder *folder, struct tw_error *err) {
     return folder->result->files_count > 1 ? write_index(folder, err) : TW_OK;
 }
 
-/* Removes exactly the files that fill_folder may have made. */
+/* Removes only the files that fill_folder may have made, then the folder if it is empty. */
 static void clear_folder(const struct folder *folder) {
     static const char *const NAMES[] = {"config.json", "model.safetensors.index.json"};
     char path[TW_OUT_PATH_BYTES], name[TW_HF_FILE_BYTES];
@@ -278,8 +278,8 @@ static bool is_ours(const char *name) {
     return strncmp(name, "model", 5) == 0 && strstr(name, ".safetensors") != NULL;
 }
 
-/* Removes the files of an export that was killed. False: other files exist, and nothing is removed.
- */
+/* Removes the files of an export that was killed. Returns false and removes nothing if the folder
+ * holds other files. */
 static bool empty_old_part(const char *path) {
     bool is_left = true;
     for (unsigned pass = 0; pass < 2 && is_left; pass++) {

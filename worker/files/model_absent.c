@@ -16,7 +16,7 @@ static bool has_file(const char *folder, const char *name) {
     return n < (int)sizeof(path) && access(path, F_OK) == 0;
 }
 
-/* The first safetensors file of the folder under another name than those that are read. */
+/* Finds the safetensors file whose name sorts first in the folder. */
 static bool find_other(const char *folder, char name[TW_HF_FILE_BYTES]) {
     static const char END[] = ".safetensors";
     DIR *const dir = opendir(folder);
@@ -70,7 +70,8 @@ enum tw_status tw_model_absent_adapter(const char *folder, struct tw_error *err)
         folder);
 }
 
-/* The first folder in `folder` that holds a config.json, such as checkpoint-500 of a Trainer. */
+/* Finds the subfolder with a config.json whose name sorts first, such as checkpoint-500 of a
+ * Trainer. */
 static bool find_below(const char *folder, char name[TW_HF_FILE_BYTES]) {
     DIR *const dir = opendir(folder);
     const struct dirent *entry;
@@ -88,7 +89,7 @@ static bool find_below(const char *folder, char name[TW_HF_FILE_BYTES]) {
 }
 
 enum tw_status tw_model_absent_config(const char *folder, struct tw_error *err) {
-    static const char *const WITHIN[] = {"", "/snapshots"}; /* in Hugging Face's cache */
+    static const char *const WITHIN[] = {"", "/snapshots"}; /* subfolder in Hugging Face's cache */
     char path[PATH_BYTES], name[TW_HF_FILE_BYTES];
     for (unsigned i = 0; i < sizeof(WITHIN) / sizeof(WITHIN[0]); i++) {
         if (snprintf(path, sizeof(path), "%s%s", folder, WITHIN[i]) >= (int)sizeof(path)) continue;

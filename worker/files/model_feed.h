@@ -11,31 +11,35 @@
 #include "worker/files/model_source.h"
 
 struct tw_model_feed {
-    const struct tw_run *run;             /* borrowed, like all pointers below */
-    bool says_run;                        /* write the manifest of `run` into the file's metadata */
-    const struct tw_layout *layout;       /* layout of run */
-    const float *params;                  /* (layout->elements); NULL: read `source` */
+    const struct tw_run *run;       /* borrowed, like all pointers below */
+    bool says_run;                  /* whether the manifest of `run` is written into the
+                                       file's metadata */
+    const struct tw_layout *layout; /* layout of run */
+    const float *params;            /* (layout->elements) parameters; NULL: read from `source` */
     const struct tw_model_source *source; /* bound to `layout` */
-    bool (*is_interrupted)(void);         /* NULL: never; reading fails once it returns true */
+    bool (*is_interrupted)(void);         /* reading fails once this returns true; NULL: never */
     void (*progress)(void *user,
                      uint64_t count); /* called with the number of elements just read; NULL: none */
     void *user;
 };
 
-enum { TW_FEED_KEEP = TW_DTYPES_COUNT }; /* dtype value that keeps the source's type */
+enum {
+    TW_FEED_KEEP = TW_DTYPES_COUNT
+}; /* dtype value that keeps each tensor's type in the source */
 
 /* The type in which tensor `i` is written: `dtype` or, for TW_FEED_KEEP, the source's type (float32
  * from memory). */
 enum tw_dtype tw_model_feed_dtype(const struct tw_model_feed *feed, uint32_t i,
                                   enum tw_dtype dtype);
 
-/* Reads elements [first, first + count) of tensor `i`. Errors of tw_model_source_read; TW_AGAIN if
- * interrupted. */
+/* Reads elements [first, first + count) of tensor `i`. Fails as tw_model_source_read does, or with
+ * TW_AGAIN if interrupted. */
 enum tw_status tw_model_feed_read(const struct tw_model_feed *feed, uint32_t i, uint64_t first,
                                   uint64_t count, float *to, struct tw_error *err);
 
-/* Converts values[count] to `dtype` in place. Errors name the tensor. TW_CONFIG: a number does not
- * fit (float16 ends at 65504); TW_CORRUPT: a number was not finite before. */
+/* Converts values[count] to `dtype` in place. Errors name the tensor. Fails with TW_CONFIG if a
+ * number does not fit (the largest float16 is 65504), or with TW_CORRUPT if a number was not finite
+ * before. */
 enum tw_status tw_model_feed_store(const struct tw_model_feed *feed, uint32_t i,
                                    enum tw_dtype dtype, float *values, uint64_t count,
                                    struct tw_error *err);

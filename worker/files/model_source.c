@@ -155,8 +155,8 @@ void tw_model_source_close(struct tw_model_source *source) {
     memset(source, 0, sizeof(*source));
 }
 
-/* Whether the tokenizer.json beside config.json makes every byte the token of its number. A
- * vocabulary of 256 alone says nothing: other tokenizers have 256 tokens too. */
+/* Whether the tokenizer.json beside config.json maps every byte to the token of the same number. A
+ * vocabulary of 256 alone proves nothing, because other tokenizers have 256 tokens too. */
 static enum tw_status find_bytes(const struct tw_model_source *source, bool *is_bytes,
                                  struct tw_error *err) {
     char path[PATH_BYTES];
@@ -206,7 +206,7 @@ static struct tw_model_place find(const struct tw_model_source *source, const ch
     return place;
 }
 
-/* How a file names the tensors of a layout: `prefix` before each name, which lacks `dropped`. */
+/* How a file names the tensors of a layout: `prefix`, then the layout's name without `dropped`. */
 struct names {
     char prefix[16];
     const char *dropped;
@@ -216,12 +216,14 @@ static bool is_below(const char *name, const char *prefix) {
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* The head stands beside "transformer" and the tensors of a base model, not below. */
+/* Whether the output head keeps its plain name. This is so if the other tensors are below
+ * "transformer.", or the file is a base model. */
 static bool has_bare_head(const struct names *names) {
     return strcmp(names->prefix, "transformer.") == 0 || names->dropped[0] != 0;
 }
 
-/* The file's name of our tensor. An overlong name becomes empty, which matches no tensor. */
+/* Sets full to the file's name of the layout's tensor `ours`. An overlong name becomes empty, which
+ * matches no tensor. */
 static void full_name(const struct names *names, const char *ours,
                       char full[TW_SAFETENSORS_NAME_BYTES]) {
     const bool is_bare = strcmp(ours, HEAD) == 0 && has_bare_head(names);
@@ -232,7 +234,8 @@ static void full_name(const struct names *names, const char *ours,
     if (size >= TW_SAFETENSORS_NAME_BYTES) full[0] = 0;
 }
 
-/* Our name of the file's tensor, in ours; false: the file's names have another form. */
+/* Sets ours to the layout's name of the file's tensor `full`. Returns false if the file's names
+ * have another form. */
 static bool our_name(const struct names *names, const char *full,
                      char ours[TW_SAFETENSORS_NAME_BYTES]) {
     char again[TW_SAFETENSORS_NAME_BYTES];
@@ -246,7 +249,7 @@ static bool our_name(const struct names *names, const char *full,
     return strcmp(again, full) == 0;
 }
 
-/* An embedding that is the head too may be stored under the name of the head alone. */
+/* An embedding that is also the output head may be stored under the head's name alone. */
 static bool can_be_head(const struct tw_model_source *source, uint32_t i) {
     return i == 0 && tw_layout_find(source->layout, HEAD) == NULL;
 }
@@ -261,7 +264,8 @@ static struct tw_model_place find_tensor(const struct tw_model_source *source,
     return find(source, full);
 }
 
-/* Takes the first form whose second tensor is there: the first may have the head's name. */
+/* Chooses the first form of names under which one of the layout's first two tensors exists. Two are
+ * tried, because the embedding may be stored under the head's name. */
 static enum tw_status choose_names(const struct tw_model_source *source, const char *part,
                                    struct names *names, struct tw_error *err) {
     const struct {
@@ -320,7 +324,8 @@ static enum tw_status check_tensor(const struct tw_model_source *source,
     return TW_OK;
 }
 
-/* Buffers that old releases saved with the parameters: masks and frequencies. */
+/* Whether the tensor is a buffer, a mask or frequencies that old releases saved with the
+ * parameters. */
 static bool is_buffer(const char *name) {
     static const char *const ENDS[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
     const size_t size = strlen(name);
@@ -331,7 +336,7 @@ static bool is_buffer(const char *name) {
     return false;
 }
 
-/* An output head stored beside the embedding it is tied to must have the same numbers. */
+/* Checks that an output head stored beside the embedding it is tied to has the same numbers. */
 static enum tw_status check_tie(const struct tw_model_source *source,
                                 const struct tw_model_place *head, struct tw_error *err) {
     const struct tw_tensor *const tensor = &source->layout->tensors[0];
@@ -358,7 +363,8 @@ static enum tw_status check_tie(const struct tw_model_source *source,
     return status;
 }
 
-/* Refuses tensors that the model does not have: a file with such a tensor is of another model. */
+/* Refuses tensors that the model does not have, because they show that the file is of another
+ * model. */
 static enum tw_status check_rest(const struct tw_model_source *source, const struct names *names,
                                  struct tw_error *err) {
     const bool is_part = names->prefix[0] != 0 && strcmp(names->prefix, "transformer.") != 0;
@@ -387,7 +393,7 @@ static enum tw_status check_rest(const struct tw_model_source *source, const str
     return TW_OK;
 }
 
-/* Names the tensor that is missing, and the reason where the other tensors tell it. */
+/* Names the missing tensor and, if the other tensors show it, the reason. */
 static enum tw_status no_tensor(const struct tw_model_source *source, const struct names *names,
                                 uint32_t i, struct tw_error *err) {
     static const char *const PACKED[] = {".qweight", ".weight_packed", ".weight_scale"};

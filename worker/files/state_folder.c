@@ -16,9 +16,9 @@
 
 enum {
     SLOTS = 2,
-    BLOCK_BYTES = 1 << 20, /* unit of the data's SHA-256 digests */
+    BLOCK_BYTES = 1 << 20, /* size of the data blocks that have a SHA-256 digest each */
     DIGEST_DIGITS = TW_ID_HEX_BYTES - 1,
-    RUN_DIGITS = 16, /* digits of a run's id in its folder's name */
+    RUN_DIGITS = 16, /* number of digits of a run's id in the name of its folder */
 };
 
 static const char *const SLOT_NAMES[SLOTS] = {"ckpt.a.safetensors", "ckpt.b.safetensors"};
@@ -65,8 +65,8 @@ static enum tw_status number_of(const struct tw_tensor_file *file, const char *k
     return tw_fail(err, TW_CORRUPT, "%s: its metadata '%s' is not a number", file->name, key);
 }
 
-/* The digest covers the whole header, with zeros in place of the digest itself. Writes these zeros
- * into file->json. */
+/* Checks the digest of the header. It covers the whole header, with zeros in place of the digest
+ * itself. Writes these zeros into file->json. */
 static enum tw_status check_header(struct tw_tensor_file *file, struct tw_error *err) {
     const struct tw_safetensors_text *text;
     char written[TW_ID_HEX_BYTES] = {0}, computed[TW_ID_HEX_BYTES];
@@ -107,7 +107,8 @@ static void slot_read(struct slot *slot) {
 /* ---- data -------------------------------------------------------------------------------------
  */
 
-/* The bytes [*begin, *end) of the data that contain all of a part; empty if there are none. */
+/* Sets [*begin, *end) to the range of data bytes that contains all tensors of a part; empty if
+ * there are none. */
 static void range_of(const struct tw_safetensors *st, const char *part, uint64_t *begin,
                      uint64_t *end) {
     const size_t size = strlen(part);
@@ -177,7 +178,7 @@ static void slot_check(struct slot *slot, const char *part) {
 /* ---- manifest ---------------------------------------------------------------------------------
  */
 
-/* Whether the file is the manifest of exactly this run. */
+/* Whether the file is the manifest of the run with this id. */
 static bool is_of_run(const char *path, const char *id) {
     char hex[TW_ID_HEX_BYTES], canonical[TW_MANIFEST_BYTES_MAX], *text = NULL;
     struct tw_run run;
@@ -192,7 +193,8 @@ static bool is_of_run(const char *path, const char *id) {
     return strcmp(hex, id) == 0;
 }
 
-/* Looks beside the checkpoints and one folder above, where an invited node keeps it. */
+/* Looks for the manifest beside the checkpoints and one folder above, where an invited node keeps
+ * it. */
 static void find_manifest(const char *folder, const char *id, char path[TW_STATE_PATH_BYTES]) {
     static const char *const PLACES[] = {"run.manifest", "../run.manifest"};
     for (unsigned i = 0; i < sizeof(PLACES) / sizeof(PLACES[0]); i++) {
@@ -213,7 +215,8 @@ static bool has_slots(const char *folder) {
     return false;
 }
 
-/* Finds the folder with the checkpoints: `path` or a subfolder. "" if there is none. */
+/* Sets folder to the folder with the checkpoints, `path` or a subfolder, or to "" if there is
+ * none. */
 static enum tw_status find_folder(const char *path, char folder[TW_STATE_PATH_BYTES],
                                   struct tw_error *err) {
     char below[TW_STATE_PATH_BYTES];
@@ -221,14 +224,14 @@ static enum tw_status find_folder(const char *path, char folder[TW_STATE_PATH_BY
     if (has_slots(path)) {
         size_t size = strlen(path);
         while (size > 1 && path[size - 1] == '/') size--;
-        /* the path fits, because a longer path in this folder was built before */
+        /* The path fits, because has_slots built longer paths in this folder. */
         memcpy(folder, path, size);
         folder[size] = 0;
         return TW_OK;
     }
     DIR *const dir = opendir(path);
     if (dir == NULL)
-        return TW_OK; /* a file, or unreadable: opening it as a model reports the error */
+        return TW_OK; /* `path` is a file or unreadable: opening it as a model reports the error. */
     enum tw_status status = TW_OK;
     const struct dirent *entry;
     while (status == TW_OK && (entry = readdir(dir)) != NULL) {
@@ -249,8 +252,8 @@ static enum tw_status find_folder(const char *path, char folder[TW_STATE_PATH_BY
     return status;
 }
 
-/* The newer of the checkpoint files (slots) that are not known to be damaged; NULL: there is none.
- */
+/* Returns the newer of the checkpoint files that are not known to be damaged, or NULL if there is
+ * none. */
 static struct slot *newest(struct slot slots[SLOTS]) {
     struct slot *best = NULL;
     for (unsigned i = 0; i < SLOTS; i++) {

@@ -18,13 +18,14 @@ const char *tw_tensor_file_base(const char *path) {
     return slash != NULL && slash[1] != 0 ? slash + 1 : path;
 }
 
-/* Whether the bracket of a header follows its length. */
+/* Whether the { of a safetensors header follows the header's length. */
 static bool has_bracket(const uint8_t *first, size_t size) {
     return size > TW_SAFETENSORS_PREFIX_BYTES && first[TW_SAFETENSORS_PREFIX_BYTES] == '{';
 }
 
-/* Names a file of another kind by its first bytes. The length of a header may look like a magic, so
- * the header's bracket counts first. */
+/* Recognises a file of another kind by its first bytes, and names the kind. The length of a
+ * safetensors header may look like another kind's magic number, so the header's { is checked
+ * first. */
 static enum tw_status check_kind(const struct tw_tensor_file *file, const uint8_t *first,
                                  size_t size, struct tw_error *err) {
     const bool is_header = has_bracket(first, size);
@@ -41,7 +42,10 @@ static enum tw_status check_kind(const struct tw_tensor_file *file, const uint8_
 
 static enum tw_status read_header(struct tw_tensor_file *file, uint64_t bytes,
                                   struct tw_error *err) {
-    enum { ENTRY_BYTES_MIN = 48 }; /* "":{"dtype":"F32","shape":[],"data_offsets":[0,4]} */
+    enum {
+        ENTRY_BYTES_MIN = 48
+    }; /* length of the shortest entry, with an empty name:
+          "":{"dtype":"F32","shape":[],"data_offsets":[0,4]} */
     uint8_t prefix[TW_FILE_KIND_BYTES];
     const size_t prefix_bytes = bytes < sizeof(prefix) ? (size_t)bytes : sizeof(prefix);
     uint64_t json_bytes;
@@ -114,7 +118,7 @@ enum tw_status tw_tensor_file_read(const struct tw_tensor_file *file,
     TW_ASSERT(tw_elements_can(tensor->dtype));
     TW_ASSERT(first <= (tensor->end - tensor->begin) / size);
     TW_ASSERT(count <= (tensor->end - tensor->begin) / size - first);
-    /* The raw elements are read to the end of `to`, then widened from the start. */
+    /* The raw elements are read to the end of `to` and then widened from the start, in place. */
     uint8_t *const raw = (uint8_t *)to + (sizeof(float) - size) * count;
     const int why =
         tw_in_read_at(file->fd, raw, size * count, file->data_at + tensor->begin + size * first);

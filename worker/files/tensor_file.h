@@ -1,7 +1,7 @@
 /* tensor_file.h - a safetensors file open for reading: its header, and numbers block by block.
  *
- * proto/safetensors.h bounds and checks the header before it is used. Numbers are read with pread:
- * a file that shrinks meanwhile causes an error, not a signal. */
+ * proto/safetensors.h bounds and checks the header before it is used. Numbers are read with pread,
+ * so a file that shrinks meanwhile causes an error, not a signal. */
 #ifndef TW_WORKER_FILES_TENSOR_FILE_H
 #define TW_WORKER_FILES_TENSOR_FILE_H
 
@@ -12,32 +12,34 @@
 
 enum {
     TW_TENSOR_FILE_JSON_MAX = 16 * 1024 * 1024, /* size of a header */
-    TW_TENSOR_FILE_COUNT_MAX = 5 * 4096 + 4096, /* a checkpoint has five per parameter */
+    TW_TENSOR_FILE_COUNT_MAX = 5 * 4096 + 4096, /* more than five tensors per parameter tensor, as a
+                                                   checkpoint has */
     TW_TENSOR_FILE_NAME_BYTES = 128,
 };
 
 struct tw_tensor_file {
-    char name[TW_TENSOR_FILE_NAME_BYTES]; /* file name in messages */
+    char name[TW_TENSOR_FILE_NAME_BYTES]; /* name of the file, for messages */
     int fd;
     uint64_t data_at; /* offset of the data in the file */
     char *json;
     struct tw_safetensors st; /* sorted by name */
 };
 
-/* Opens path, following symbolic links. TW_IO: missing, or not a regular file; TW_CORRUPT: not a
- * safetensors file; TW_NOMEM. On failure nothing is left open. */
+/* Opens path, following symbolic links. Fails with TW_IO if it is missing or not a regular file,
+ * with TW_CONFIG if it is of another kind or not supported, with TW_CORRUPT if it is damaged, or
+ * with TW_NOMEM. On failure nothing is left open. */
 enum tw_status tw_tensor_file_open(struct tw_tensor_file *file, const char *path,
                                    struct tw_error *err);
 void tw_tensor_file_close(struct tw_tensor_file *file);
 
 /* Reads elements [first, first + count) of a tensor of this file as float. Asserts that the dtype
- * is one of tw_elements_can and that the range is within the tensor. TW_IO; TW_CORRUPT if one is
- * not finite. */
+ * is one of tw_elements_can and that the range is within the tensor. Fails with TW_IO, or with
+ * TW_CORRUPT if an element is not finite. */
 enum tw_status tw_tensor_file_read(const struct tw_tensor_file *file,
                                    const struct tw_safetensors_tensor *tensor, uint64_t first,
                                    uint64_t count, float *to, struct tw_error *err);
 
-/* The last component of a path, for messages. Points into `path`. */
+/* Returns the last component of a path, for messages. The result points into `path`. */
 const char *tw_tensor_file_base(const char *path);
 
 #endif

@@ -23,8 +23,8 @@ static void arrays_of(const struct tw_train_state *state, float *arrays[PARTS]) 
 
 /* ---- metadata -------------------------------------------------------------------------------- */
 
-/* Metadata values are one line of printable ASCII. '|' does not occur in a manifest, so it replaces
- * the line ends. */
+/* A metadata value is one line of printable ASCII, so '|' replaces the line ends of a manifest,
+ * which never contains '|'. */
 enum { LINE_END = '|' };
 
 enum field {
@@ -46,12 +46,13 @@ static const char *const FIELD_NAMES[FIELDS] = {
     "thinwire.micro_batch", "thinwire.compute_bits"};
 enum { FORMAT_VERSION = 1 };
 
-/* Old files lack the two fields of the pass, and their checksum does not contain them. */
+/* Files of older versions lack micro_batch and compute_bits, and their checksum does not cover
+ * them. */
 static unsigned fields_count(const struct tw_train_pass *pass) {
     return pass->micro_batch > 0 ? FIELDS : MICRO_BATCH;
 }
 
-/* The manifest text as saved. If an older version wrote it, it lacks newer keys. */
+/* Text of the manifest as saved. If an older version wrote it, it lacks newer keys. */
 struct manifest {
     char text[TW_MANIFEST_BYTES_MAX];
     size_t size;
@@ -125,7 +126,8 @@ static bool read_number(const struct tw_safetensors *st, enum field field, uint6
     return true;
 }
 
-/* False if the recorded pass is invalid. It may be absent. */
+/* Reads how the steps were computed; a file need not record it. Returns false if the record is
+ * invalid. */
 static bool read_pass(const struct tw_safetensors *st, struct tw_train_pass *pass) {
     uint64_t micro_batch, bits;
     *pass = (struct tw_train_pass){.compute = TW_COMPUTE_AUTO};
@@ -158,7 +160,7 @@ static enum tw_status read_manifest(const struct tw_tensor_file *source, struct 
 /* ---- write ------------------------------------------------------------------------------------
  */
 
-/* Checksum of counters, manifest and tensors. */
+/* Computes the checksum of counters, manifest and tensors. */
 static enum tw_status sum_of(const struct tw_layout *layout, const struct tw_train_file *file,
                              const struct manifest *manifest, uint64_t *sum_out,
                              struct tw_error *err) {
@@ -184,7 +186,7 @@ static enum tw_status sum_of(const struct tw_layout *layout, const struct tw_tra
     return TW_OK;
 }
 
-/* Describes tensors (3 tensors_count), in the file's order. */
+/* Describes all 3 * tensors_count tensors in the order of the file. */
 static void describe(struct tw_safetensors *st, const struct tw_layout *layout) {
     st->tensors_count = 0;
     for (unsigned part = 0; part < PARTS; part++) {
@@ -205,7 +207,8 @@ static enum tw_status write_all(struct tw_out_file *out, const uint8_t *header, 
                                 struct tw_error *err) {
     const uint16_t one = 1;
     float *arrays[PARTS];
-    TW_ASSERT(*(const uint8_t *)&one == 1); /* floats are written as they are in memory */
+    TW_ASSERT(*(const uint8_t *)&one == 1); /* a little-endian machine, because floats are written
+                                               as in memory */
     TW_TRY(tw_out_rewind(out, err));
     TW_TRY(tw_out_write(out, header, header_bytes, err));
     arrays_of(state, arrays);
