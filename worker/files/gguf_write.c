@@ -211,7 +211,7 @@ static enum tw_status make_header(struct writer *writer, struct tw_error *err) {
     struct tw_gguf_head *const head = &writer->head;
     tw_gguf_put(head, "GGUF", 4);
     tw_gguf_put_u32(head, 3);
-    tw_gguf_put_u64(head, 0); /* placeholder for the number of tensors, then one for pairs */
+    tw_gguf_put_u64(head, 0); /* zeros, replaced below by the number of tensors, then of pairs */
     tw_gguf_put_u64(head, 0);
     TW_TRY(put_pairs(writer, err));
     put_tensors(writer);

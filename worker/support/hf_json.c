@@ -8,8 +8,8 @@
 #include "base/file_kind.h"
 #include "worker/support/json_python.h"
 
-/* jansson silently drops a byte of a string if it runs out of memory. Anything parsed while an
- * allocation failed must be discarded. */
+/* set if an allocation failed while jansson parsed, as the result must then be discarded: jansson
+ * silently drops a byte of a string if it runs out of memory */
 static _Thread_local bool is_out_of_memory;
 
 static void *allocate(size_t size) {
@@ -18,7 +18,8 @@ static void *allocate(size_t size) {
     return block;
 }
 
-/* jansson's message quotes the text near the error, which may contain any byte. */
+/* Replaces unprintable bytes, because jansson's message quotes the untrusted text near the
+ * error. */
 static enum tw_status fail_syntax(const json_error_t *why, struct tw_error *err) {
     char text[JSON_ERROR_TEXT_LENGTH];
     (void)snprintf(text, sizeof(text), "%s", why->text);
@@ -28,7 +29,7 @@ static enum tw_status fail_syntax(const json_error_t *why, struct tw_error *err)
     return tw_fail(err, TW_CORRUPT, "line %d, column %d: %s", why->line, why->column, text);
 }
 
-/* Parses strictly first: only files that Python alone reads are copied. */
+/* Parses strictly first, so that only files in Python's dialect need a rewritten copy. */
 static enum tw_status parse(json_t **root, const char *json, size_t size, bool with_strings,
                             struct tw_error *err) {
     json_error_t why;
@@ -85,7 +86,7 @@ static int append_shown(const char *bytes, size_t size, void *context) {
     memcpy(shown + used, bytes, take);
     shown[used + take] = 0;
     if (take < size) memcpy(shown + TW_HF_SHOWN_BYTES - 4, "...", 4);
-    return take < size ? -1 : 0; /* more bytes than fit would be cut off */
+    return take < size ? -1 : 0; /* -1 ends the dump once `shown` is full */
 }
 
 const char *tw_hf_show(const json_t *value, char shown[TW_HF_SHOWN_BYTES]) {

@@ -9,7 +9,7 @@
 
 enum tw_status tw_in_open(const char *path, int *fd_out, uint64_t *bytes, struct tw_error *err) {
     struct stat info;
-    /* O_NONBLOCK, because opening a FIFO would block before the FIFO is refused. */
+    /* Without O_NONBLOCK, opening a FIFO would block before it is refused. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return tw_fail(err, TW_IO, "%.160s: %s", path, strerror(errno));
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {

@@ -29,7 +29,7 @@ static void copy(struct rewrite *rewrite, size_t size) {
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* The output has at most as many bytes as the number, or ten. */
+/* Copies or rewrites a number. The output is at most twice as long as the number. */
 static void take_number(struct rewrite *rewrite) {
     char text[NUMBER_BYTES_MAX + 1], real[32];
     size_t size = 0;
@@ -75,7 +75,7 @@ static void take_value(struct rewrite *rewrite) {
 
 /* ---- strings --------------------------------------------------------------------------------- */
 
-/* The number of \uXXXX at `at`, or -1. */
+/* Returns the UTF-16 code unit of \uXXXX at `at`, or -1 if there is none. */
 static long escaped_unit(const char *at, const char *end) {
     char digits[5];
     if (end - at < ESCAPE_BYTES || at[0] != '\\' || at[1] != 'u') return -1;
@@ -121,7 +121,7 @@ static void take_string(struct rewrite *rewrite, bool with_strings) {
 enum tw_status tw_json_python(const char *json, size_t size, bool with_strings, char **out,
                               size_t *out_size, struct tw_error *err) {
     struct rewrite rewrite = {.at = json, .end = json + size};
-    *out = malloc(2 * size + 16); /* the shortest number that is infinite is 1e999 */
+    *out = malloc(2 * size + 16); /* 1e999 grows most: it becomes "Infinity", twice as long */
     if (*out == NULL) return tw_fail(err, TW_NOMEM, "no memory for %zu bytes of JSON", size);
     rewrite.to = *out;
     while (rewrite.at < rewrite.end) {

@@ -6,10 +6,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Prints text with quotes. Invalid UTF-8 bytes become U+FFFD. */
+/* Prints text between quotation marks. Invalid UTF-8 bytes become U+FFFD. */
 void tw_json_text_print(FILE *to, const uint8_t *text, size_t bytes);
 
-/* tw_json_text_print for a NUL-terminated string. */
+/* Like tw_json_text_print, for a NUL-terminated string. */
 void tw_json_string_print(FILE *to, const char *text);
 
 #endif

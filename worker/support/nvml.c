@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The part of NVML's interface that this file uses. All functions return 0 for success. */
+/* The part of NVML's interface that is used here. All its functions return 0 for success. */
 enum { SUCCESS = 0, TEMPERATURE_OF_THE_CHIP = 0 };
 
 struct memory {
@@ -34,11 +34,12 @@ struct tw_nvml {
     void *library; /* handle from dlopen */
     struct functions functions;
     void *device;  /* NVML handle of the GPU */
-    bool is_begun; /* init was called, so shutdown is needed */
+    bool is_begun; /* init succeeded, so shutdown must be called */
     char version[TW_NVML_VERSION_BYTES];
 };
 
-/* POSIX guarantees that a function's address fits a void *; ISO C has no such conversion. */
+/* Stores the address of a symbol in *function. POSIX guarantees that it fits a void *, but ISO C
+ * has no such conversion. */
 static void resolve(void *library, const char *name, void *function, size_t size) {
     void *const found = dlsym(library, name);
     _Static_assert(sizeof(found) == sizeof(int (*)(void)), "POSIX");

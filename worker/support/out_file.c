@@ -38,7 +38,7 @@ static bool is_at(int fd, const char *path) {
            open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
 }
 
-/* Opens PATH.part empty, locked and owned by this process. On failure file->fd is -1. */
+/* Opens PATH.part, empties it and locks it for this process. On failure file->fd is -1. */
 static enum tw_status take_part(struct tw_out_file *file, struct tw_error *err) {
     const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     struct stat info;
@@ -56,9 +56,10 @@ static enum tw_status take_part(struct tw_out_file *file, struct tw_error *err) 
         return tw_fail(err, TW_IO, "cannot write %s: %s; choose another --out", file->part,
                        strerror(errno));
     }
-    /* Without file locks, only a newly created file is certainly ours. */
+    /* On a file system without file locks, only a newly created file is certainly this
+     * process's. */
     const bool is_locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || (is_new && errno != EWOULDBLOCK);
-    /* not locked, or PATH.part was renamed or removed meanwhile */
+    /* the lock failed, or PATH.part was renamed or removed meanwhile */
     if (!is_locked || !is_at(fd, file->part)) {
         (void)close(fd);
         return tw_fail(err, TW_CONFIG,
@@ -81,7 +82,7 @@ enum tw_status tw_out_open(struct tw_out_file *file, const char *path, uint64_t 
     TW_TRY(set_paths(file, path, err));
     TW_TRY(tw_out_is_free(path, err));
     TW_TRY(take_part(file, err));
-    /* Not every file system can reserve space. If it can, a full disk is reported early. */
+    /* Not every file system can reserve space. On one that can, a full disk is reported early. */
     if (bytes > 0 && fallocate(file->fd, 0, 0, (off_t)bytes) != 0 &&
         (errno == ENOSPC || errno == EFBIG || errno == EDQUOT)) {
         const int why = errno;
@@ -121,7 +122,9 @@ bool tw_out_sync_folder(const char *path) {
     memcpy(folder, path, size);
     memcpy(folder + size, slash == NULL ? "." : "/", 2);
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return errno == EACCES; /* the folder is writable but not readable: accept */
+    if (fd < 0)
+        return errno == EACCES; /* The folder is writable but not readable: accept it
+                                   without a sync. */
     const bool is_synced = fsync(fd) == 0 || errno == EINVAL;
     const int why = errno;
     (void)close(fd);
@@ -140,7 +143,7 @@ enum tw_status tw_out_rename(const char *from, const char *to, struct tw_error *
     if (failed == 0 && !tw_out_sync_folder(to)) {
         failed = errno;
         (void)rename(to,
-                     from); /* back to the old name, under which the caller can remove the file */
+                     from); /* restores the old name, under which the caller can remove the file */
         errno = failed;
     }
     return failed == 0 ? TW_OK : tw_fail(err, TW_IO, "%s: %s", to, strerror(errno));
@@ -154,8 +157,8 @@ enum tw_status tw_out_commit(struct tw_out_file *file, struct tw_error *err) {
         ((uint64_t)info.st_size == file->at || ftruncate(file->fd, (off_t)file->at) == 0) &&
         fsync(file->fd) == 0;
     const int why = errno;
-    /* PATH.part stays locked until the rename: unlocked, it would look like that of a dead
-     * process. */
+    /* PATH.part stays locked until the rename: without a lock, it would look like a leftover of a
+     * dead process. */
     const int lock = fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
     const bool is_closed = close(file->fd) == 0;
     file->fd = -1;
@@ -192,7 +195,7 @@ enum tw_status tw_out_rewind(struct tw_out_file *file, struct tw_error *err) {
     return TW_OK;
 }
 
-/* Renames PATH.part to PATH, if PATH is the recorded file or does not exist. */
+/* Renames PATH.part to PATH if PATH is the recorded file or does not exist. */
 static enum tw_status put_in_place(const struct tw_out_file *file, struct tw_error *err) {
     struct stat info;
     if (lstat(file->path, &info) != 0) return tw_out_rename(file->part, file->path, err);
@@ -229,7 +232,7 @@ void tw_out_abort(struct tw_out_file *file) {
     file->seen_fd = -1;
     if (file->fd < 0) return;
     if (is_at(file->fd, file->part))
-        (void)unlink(file->part); /* remove the file before its lock is released */
+        (void)unlink(file->part); /* removes the file before its lock is released */
     (void)close(file->fd);
     file->fd = -1;
 }

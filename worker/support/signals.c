@@ -6,12 +6,13 @@
 
 #include "base/assert.h"
 
-/* A signal frame takes about 4 KiB with AVX-512 state, 12 KiB with AMX state. */
+/* Room for a signal frame: about 4 KiB with AVX-512 state, 12 KiB with AMX state. */
 enum { STACK_BYTES = 64 * 1024 };
 
 static volatile sig_atomic_t is_wanted;
 static bool can_kill;
-static time_t asked_s; /* time of the first signal; handlers do not interrupt each other */
+static time_t
+    asked_s; /* time of the first signal in seconds; handlers do not interrupt each other */
 
 static void on_signal(int number) {
     struct timespec now;
@@ -20,7 +21,7 @@ static void on_signal(int number) {
     is_wanted = 1;
     if (!can_kill || now.tv_sec - asked_s < 2) return;
     (void)signal(number, SIG_DFL);
-    (void)raise(number); /* raised again, now with its default effect, when this handler returns */
+    (void)raise(number); /* delivered with its default effect when this handler returns */
 }
 
 void tw_signals_catch(bool second_kills) {

@@ -1,13 +1,13 @@
 /* thread_pool.c - a pool of threads that share the pieces of one run at a time: thread_pool.h.
  *
- * A run is published as one atomic word: run number in the upper half, next free piece in the
- * lower. A thread takes a piece by compare-and-swap of the whole word. A helper that slept through
- * a run thus cannot take a piece of a newer run by mistake. Before a run's fields change, the word
+ * A run is published as one atomic word: run number in the upper half, next free piece in the lower
+ * half. A thread claims a piece by compare-and-swap of the whole word. A helper that slept through
+ * a run thus cannot claim a piece of a newer run by mistake. Before a run's fields change, the word
  * is CLOSED: it offers no piece.
  *
  * Threads sleep on two conditions. In both, the sleeper sets its flag and then checks the state
  * again, while the waker changes the state and then checks the flag. All accesses are sequentially
- * consistent, so at least one of them sees the other. */
+ * consistent, so at least one of them sees the other's change. */
 #include "worker/support/thread_pool.h"
 
 #include <pthread.h>
@@ -21,28 +21,28 @@
 
 enum { SPINS = 2000 }; /* about 20 us */
 
-/* lower half of the word while no piece may be taken */
+/* lower half of the word while no piece can be claimed */
 static const uint64_t CLOSED = UINT32_MAX;
 
 struct helper {
     struct tw_thread_pool *team;
     pthread_t thread;
-    uint32_t number; /* thread number, from 1 */
+    uint32_t number; /* number of this thread, counted from 1 */
 };
 
 struct tw_thread_pool {
     uint32_t threads;
     atomic_bool is_running;
 
-    _Atomic uint64_t word; /* run number << 32 | next free piece, or CLOSED */
+    _Atomic uint64_t word; /* run number << 32 | next free piece (or CLOSED) */
     _Atomic(tw_thread_pool_fn *) work;
     _Atomic(void *) context;
     atomic_uint pieces;
-    atomic_uint left; /* pieces not yet done */
+    atomic_uint left; /* number of pieces not yet done */
 
     pthread_mutex_t mutex;
     pthread_cond_t wake, done;
-    atomic_uint sleepers;   /* helpers waiting at `wake` */
+    atomic_uint sleepers;   /* number of helpers that wait at `wake` */
     atomic_bool is_waiting; /* the caller waits at `done` */
     atomic_bool is_over;
 
@@ -60,7 +60,7 @@ static void pause_cpu(void) {
 #endif
 }
 
-/* Takes and runs pieces until the run of `word` has none left. */
+/* Claims and runs pieces until the run of `word` has none left. */
 static void work_off(struct tw_thread_pool *team, uint64_t word, uint32_t thread) {
     const uint64_t run = run_of(word);
     for (;;) {
@@ -79,8 +79,8 @@ static void work_off(struct tw_thread_pool *team, uint64_t word, uint32_t thread
     }
 }
 
-/* Waits until the word has a run number other than `seen`, and returns the word. If its run number
- * is `seen`, the pool ends. */
+/* Waits until the word has a run number other than `seen`, and returns the word. If the pool is to
+ * end, the returned word still has the run number `seen`. */
 static uint64_t next_word(struct tw_thread_pool *team, uint64_t seen) {
     uint64_t word = 0;
     for (int i = 0; i < SPINS; i++) {
@@ -143,7 +143,7 @@ static void run_shared(struct tw_thread_pool *team, uint32_t pieces, tw_thread_p
 
 void tw_thread_pool_run(struct tw_thread_pool *team, uint32_t pieces, tw_thread_pool_fn *work,
                         void *context) {
-    TW_ASSERT(!atomic_exchange(&team->is_running, true)); /* fails if called from inside a piece */
+    TW_ASSERT(!atomic_exchange(&team->is_running, true)); /* fails if a piece calls this function */
     if (team->threads > 1 && pieces > 1) {
         run_shared(team, pieces, work, context);
     } else {

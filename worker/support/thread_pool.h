@@ -1,9 +1,9 @@
 /* thread_pool.h - a thread pool for independent pieces of work.
  *
- * A pool is the calling thread and threads - 1 helpers. Between runs helpers spin for some
- * microseconds, since the next run usually follows soon, then sleep. The next free thread takes the
- * next piece, so a core shared with another process takes fewer pieces. A run waits until its
- * pieces are done, never for an idle helper. Results must not depend on the thread that takes a
+ * A pool is the calling thread and threads - 1 helpers. Between runs, helpers spin for some
+ * microseconds, because the next run usually follows soon, and then sleep. The next free thread
+ * claims the next piece, so a core shared with another process does fewer pieces. A run waits until
+ * its pieces are done, never for an idle helper. Results must not depend on which thread does a
  * piece. */
 #ifndef TW_WORKER_SUPPORT_THREAD_POOL_H
 #define TW_WORKER_SUPPORT_THREAD_POOL_H
@@ -16,13 +16,13 @@ enum { TW_THREAD_POOL_THREADS_MAX = 256 };
 
 struct tw_thread_pool;
 
-/* work(context, piece, thread). Pieces run in any order and concurrently, but each thread (thread <
- * threads) runs one piece at a time. Pieces see everything written before tw_thread_pool_run; after
- * it, the caller sees everything the pieces wrote. */
+/* Called as work(context, piece, thread). Pieces run in any order and concurrently, but each thread
+ * (thread < threads) runs one piece at a time. Pieces see everything written before
+ * tw_thread_pool_run; after it, the caller sees everything the pieces wrote. */
 typedef void tw_thread_pool_fn(void *context, uint32_t piece, uint32_t thread);
 
-/* threads in [1, TW_THREAD_POOL_THREADS_MAX]; 1 starts no thread. Helpers block all signals.
- * TW_NOMEM; TW_LIMIT: the system cannot start more threads. */
+/* threads in [1, TW_THREAD_POOL_THREADS_MAX]; 1 starts no thread. Helpers block all signals. Fails
+ * with TW_NOMEM, or with TW_LIMIT if the system cannot start more threads. */
 enum tw_status tw_thread_pool_create(struct tw_thread_pool **team, uint32_t threads,
                                      struct tw_error *err);
 /* NULL is allowed. Must not be called from inside a piece. */
@@ -30,8 +30,8 @@ void tw_thread_pool_destroy(struct tw_thread_pool *team);
 
 uint32_t tw_thread_pool_threads(const struct tw_thread_pool *team);
 
-/* Calls work once for every piece in [0, pieces) and returns when all are done. One run at a time:
- * must not be called from inside a piece. */
+/* Calls work once for every piece in [0, pieces) and returns when all are done. Only one run at a
+ * time is possible, so a piece must not call this function. */
 void tw_thread_pool_run(struct tw_thread_pool *team, uint32_t pieces, tw_thread_pool_fn *work,
                         void *context);
 

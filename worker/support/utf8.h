@@ -1,4 +1,5 @@
-/* utf8.h - UTF-8 from a stream of single bytes. Output contains complete characters only. */
+/* utf8.h - turns a stream of single bytes into UTF-8. The output contains complete characters
+ * only. */
 #ifndef TW_WORKER_SUPPORT_UTF8_H
 #define TW_WORKER_SUPPORT_UTF8_H
 
@@ -7,23 +8,26 @@
 
 enum { TW_UTF8_BYTES_MAX = 4 };
 
-/* Length of the well-formed sequence at text[left], 1 to 4. 0 if the first byte cannot begin one;
- * -1 if the text ends within a sequence that is valid so far. Overlong forms, surrogates and code
- * points beyond U+10FFFF are not well formed (RFC 3629). left > 0. */
+/* Returns the length of the well-formed UTF-8 sequence at text[left], left > 0: 1 to 4 bytes.
+ * Returns 0 if no such sequence begins there, and -1 if the text ends within a sequence that is
+ * valid so far. Overlong forms, surrogates and code points beyond U+10FFFF are not well formed (RFC
+ * 3629). */
 int tw_utf8_size(const uint8_t *text, size_t left);
 
-/* Bytes of an incomplete character. Zero-initialised is empty. */
+/* Bytes of an incomplete character. A zero-initialised stream is empty. */
 struct tw_utf8_stream {
     uint8_t held[TW_UTF8_BYTES_MAX];
     size_t held_bytes;
 };
 
-/* Takes one byte and writes the output it completes to out[TW_UTF8_TAKE_BYTES]: a whole character,
- * nothing yet, or U+FFFD for each invalid byte. Returns the size. */
+/* Takes one byte and writes the output that it completes to out[TW_UTF8_TAKE_BYTES]: a whole
+ * character, nothing yet, or U+FFFD for each invalid byte. Returns the size of that output in
+ * bytes. */
 enum { TW_UTF8_TAKE_BYTES = 3 * TW_UTF8_BYTES_MAX };
 size_t tw_utf8_take(struct tw_utf8_stream *stream, uint8_t byte, uint8_t *out);
 
-/* Ends the stream: writes U+FFFD for each byte still held. */
+/* Ends the stream: writes U+FFFD for each byte still held. Returns the size of that output in
+ * bytes. */
 size_t tw_utf8_end(struct tw_utf8_stream *stream, uint8_t *out);
 
 #endif
