@@ -6,7 +6,8 @@
 
 #include "base/assert.h"
 
-/* words of at most this many tokens are merged in an array, which is then faster than a heap */
+/* Words of at most this many tokens are merged in an array, which is faster than a heap at this
+ * size. */
 enum { SHORT_MAX = 48 };
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -43,7 +44,7 @@ void tw_bpe_put(struct tw_bpe *bpe, struct tw_bpe_merge merge) {
     bpe->table[at] = merge;
 }
 
-/* The rank of a pair, or TW_BPE_NONE. Sets *token to the merged token. */
+/* Returns the rank of a pair, or TW_BPE_NONE. Sets *token to the merged token. */
 static inline uint32_t find_merge(const struct tw_bpe *bpe, uint32_t left, uint32_t right,
                                   uint32_t *token) {
     for (uint64_t at = place_of(bpe, left, right);; at = (at + 1) & bpe->mask) {
@@ -87,8 +88,8 @@ static size_t apply_short(const struct tw_bpe *bpe, uint32_t *tokens, size_t cou
 
 /* ---- long words: a list and a heap ----------------------------------------------------------- */
 
-/* Heap entries are rank << 32 | position, so the smallest is the leftmost of the best rank. An
- * entry is stale if the pair at its position has another rank by now. */
+/* A heap entry is rank << 32 | position, so the smallest entry is the leftmost pair of the best
+ * rank. An entry is stale if the pair at its position has another rank by now. */
 struct heap {
     uint64_t *entries;
     size_t count;
@@ -125,7 +126,7 @@ struct list {
     struct heap heap;
 };
 
-/* Sets the rank of the new pair that begins at `at`, and pushes it onto the heap. */
+/* Sets the rank of the new pair that begins at `at`, and pushes the pair onto the heap. */
 static void update_pair(struct list *list, uint32_t at) {
     const uint32_t right = list->next[at];
     list->ranks[at] = right == TW_BPE_NONE ? TW_BPE_NONE
@@ -176,7 +177,7 @@ static enum tw_status grow(struct tw_bpe_scratch *scratch, size_t count, struct 
     tw_bpe_scratch_deinit(scratch);
     scratch->links = malloc(4 * capacity * sizeof(*scratch->links));
     /* The heap has n - 1 entries at first. A merge removes one entry and adds at most two, so there
-     * are never more than 2n. */
+     * are never more than 2 * n. */
     scratch->heap = malloc(2 * capacity * sizeof(*scratch->heap));
     if (scratch->links == NULL || scratch->heap == NULL) {
         tw_bpe_scratch_deinit(scratch);

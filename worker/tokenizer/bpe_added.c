@@ -29,8 +29,8 @@ void tw_bpe_added_index(struct tw_bpe_added *added) {
 /* ---- match at one position ---------------------------------------------------------------------
  */
 
-/* First token of [low, high), all equal in the first `depth` bytes, whose next byte is >= c. Tokens
- * that end at this depth come first. */
+/* Binary search in tokens [low, high), which are equal in their first `depth` bytes. Returns the
+ * first token whose next byte is at least c. Tokens that end at this depth come before it. */
 static size_t lower_bound(const struct tw_bpe_added *added, size_t low, size_t high, size_t depth,
                           unsigned c) {
     while (low < high) {
@@ -45,7 +45,7 @@ static size_t lower_bound(const struct tw_bpe_added *added, size_t low, size_t h
     return low;
 }
 
-/* The longest token that text[left] begins with, or NULL. */
+/* Returns the longest token with which text[left] begins, or NULL. */
 static const struct tw_bpe_added_token *longest_at(const struct tw_bpe_added *added,
                                                    const uint8_t *text, size_t left) {
     const struct tw_bpe_added_token *found = NULL;
@@ -99,7 +99,8 @@ static bool is_within_a_word(const struct tw_bpe_search *search, struct tw_bpe_r
             is_word_at(search, range.end, character_after(piece, range.end)));
 }
 
-/* Unicode property White_Space, which is stable for assigned characters. */
+/* Whether the character has the Unicode property White_Space. For assigned characters, this
+ * property never changes. */
 static bool is_space(struct tw_bpe_piece piece, size_t begin, size_t end) {
     const uint8_t *const c = piece.text + begin;
     if (end - begin == 1) return c[0] == ' ' || (c[0] >= 9 && c[0] <= 13);
@@ -140,7 +141,7 @@ bool tw_bpe_search_next(struct tw_bpe_search *search, struct tw_bpe_range *range
         search->scanned = range->end;
         if (search->is_plain && found->is_special) continue;
         if (found->is_single_word && is_within_a_word(search, *range)) continue;
-        /* White space stripped by the previous token may overlap this token, which is then
+        /* White space that the previous token stripped may contain this token. It is then
          * skipped. */
         extend_over_space(search, found, range);
         if (range->end <= search->taken) continue;

@@ -1,5 +1,5 @@
-/* bpe_added.h - finds added tokens in the text before it is split: at each step the leftmost, and
- * of several there the longest. */
+/* bpe_added.h - finds added tokens in the text before it is split: always the leftmost match, and
+ * the longest of those that begin there. */
 #ifndef TW_WORKER_TOKENIZER_BPE_ADDED_H
 #define TW_WORKER_TOKENIZER_BPE_ADDED_H
 
@@ -15,13 +15,13 @@ struct tw_bpe_added_token {
     const uint8_t *text; /* points into the vocabulary's arena */
     uint32_t bytes;
     uint32_t token;
-    bool is_special;     /* special token, which is_plain treats as text */
+    bool is_special;     /* special token, which a search with is_plain ignores */
     bool is_single_word; /* matches only as a whole word */
     bool is_left_strip;  /* also matches the white space before it */
     bool is_right_strip; /* also matches the white space after it */
 };
 
-/* Sorted by text, no text twice. Immutable after tw_bpe_added_index. */
+/* Tokens sorted by text, which must be unique. Immutable after tw_bpe_added_index. */
 struct tw_bpe_added {
     struct tw_bpe_added_token *tokens; /* (count), owned by the caller */
     size_t count;
@@ -34,15 +34,17 @@ void tw_bpe_added_index(struct tw_bpe_added *added);
 
 struct tw_bpe_search {
     const struct tw_bpe_added *added;
-    const struct tw_bpe_matcher *matcher; /* matcher for `word`, to check word boundaries */
-    const struct tw_bpe_pattern *word;    /* matches one word character */
+    const struct tw_bpe_matcher *matcher; /* matcher for the pattern `word`, to check word
+                                             boundaries */
+    const struct tw_bpe_pattern *word;    /* pattern that matches one word character */
     struct tw_bpe_piece piece;            /* valid UTF-8 */
-    bool is_plain;                        /* special tokens are treated as text */
+    bool is_plain;                        /* whether special tokens are treated as text */
     size_t scanned;                       /* bytes searched so far */
     size_t taken;                         /* end of the previous match */
 };
 
-/* Finds the next token: its range, including white space it strips, and its id. False: no more. */
+/* Finds the next token: its id and its range, which includes the white space that it strips.
+ * Returns false if there is none. */
 bool tw_bpe_search_next(struct tw_bpe_search *search, struct tw_bpe_range *range, uint32_t *token);
 
 #endif

@@ -10,7 +10,7 @@
 
 enum {
     FIRST_UNSTABLE = 0x300
-}; /* all characters below U+0300 are their own normal form in every context */
+}; /* every character below U+0300 is its own normal form in every context */
 
 static const utf8proc_option_t DECOMPOSE = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
 static const utf8proc_option_t COMPOSE = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
@@ -31,8 +31,8 @@ static void mark_unstable(int32_t code) {
     table.unstable[code / 64] |= UINT64_C(1) << (code % 64);
 }
 
-/* A character composes with one before it if it is the last part of some character's decomposition.
- */
+/* Marks all unstable characters. Among them is the last part of any character's decomposition,
+ * because it composes with a character before it. */
 static void fill_table(void) {
     for (int32_t code = FIRST_UNSTABLE; code < TW_BPE_NFC_CODES; code++) {
         int32_t codes[TW_BPE_NFC_PARTS_MAX];
@@ -81,8 +81,8 @@ static size_t code_at(const uint8_t *text, int32_t *code) {
     return 4;
 }
 
-/* A run to normalise: from the last stable character before the first unstable one, to the next
- * stable one. Both ends are piece.bytes if there is none. */
+/* Finds a run to normalise: from the last stable character before the first unstable one, to the
+ * next stable one. If there is no unstable character, both ends are piece.bytes. */
 static struct tw_bpe_range find_run(const struct tw_bpe_nfc *nfc, struct tw_bpe_piece piece,
                                     size_t from) {
     size_t begin = from, at = from, size, count = 0;
@@ -90,7 +90,7 @@ static struct tw_bpe_range find_run(const struct tw_bpe_nfc *nfc, struct tw_bpe_
     for (; at < piece.bytes; begin = at, at += size) {
         size = piece.text[at] < 0x80 ? 1 : 2;
         if (piece.text[at] < 0xCC)
-            continue; /* a quick test: no character from U+0300 on begins with a byte below CC */
+            continue; /* quick test: characters from U+0300 on begin with a byte of at least 0xCC */
         size = code_at(piece.text + at, &code);
         if (is_unstable(nfc, code)) break;
     }
@@ -102,8 +102,8 @@ static struct tw_bpe_range find_run(const struct tw_bpe_nfc *nfc, struct tw_bpe_
     return (struct tw_bpe_range){begin, at};
 }
 
-/* Sorts the marks after one base by combining class, stably. A counting sort: an insertion sort
- * would be quadratic in a text of marks. */
+/* Sorts the marks after one base by combining class, stably. This is a counting sort, because an
+ * insertion sort would take quadratic time on a text of marks. */
 static void sort_marks(int32_t *codes, int32_t *sorted, size_t count) {
     size_t places[257] = {0};
     for (size_t i = 0; i < count; i++) places[class_of(codes[i]) + 1]++;
@@ -123,7 +123,7 @@ static void order_marks(int32_t *codes, int32_t *sorted, size_t count) {
     }
 }
 
-/* Appends the normal form of a run. The buffer must have room. */
+/* Appends the normal form of a run to the buffer, which must have room for it. */
 static void put_normal(struct tw_bpe_nfc_buffer *buffer, struct tw_bpe_piece run) {
     const size_t room = sizeof(buffer->codes) / sizeof(*buffer->codes);
     size_t count = 0;

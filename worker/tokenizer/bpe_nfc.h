@@ -1,4 +1,4 @@
-/* bpe_nfc.h - Unicode's normalization form C (UAX #15), for tokenizers that ask for it. */
+/* bpe_nfc.h - Unicode's normalisation form C (UAX #15), for tokenizers that ask for it. */
 #ifndef TW_WORKER_TOKENIZER_BPE_NFC_H
 #define TW_WORKER_TOKENIZER_BPE_NFC_H
 
@@ -11,22 +11,24 @@
 enum { TW_BPE_NFC_CODES = 0x30000 }; /* beyond this, only CJK ideographs and tags are assigned */
 
 /* One bit per character: set if NFC may change it, compose it with the character before, or reorder
- * marks across it. Most text has none. */
+ * marks across it. Most texts contain no such character. */
 struct tw_bpe_nfc {
     uint64_t unstable[TW_BPE_NFC_CODES / 64];
 };
 
-/* The shared table, built by the first call; never freed. Any thread. */
+/* Returns the shared table, which the first call builds. It is never freed. May be called by any
+ * thread. */
 const struct tw_bpe_nfc *tw_bpe_nfc_table(void);
 
 enum {
-    /* Most characters that are normalised together; stream-safe text (UAX #15) has at most 31.
-     * Longer runs of marks are cut, which bounds the time and memory for hostile text. */
+    /* Limit of characters that are normalised together; stream-safe text (UAX #15) has at most
+     * 31. Longer runs of marks are split, which bounds the time and memory that hostile text can
+     * cost. */
     TW_BPE_NFC_RUN_MAX = 1024,
-    TW_BPE_NFC_PARTS_MAX = 4, /* longest decomposition of a character (UAX #15) */
+    TW_BPE_NFC_PARTS_MAX = 4, /* characters in the longest decomposition of a character (UAX #15) */
 };
 
-/* One thread's scratch. Zero-initialised is empty; grows with the longest text. */
+/* One thread's scratch. A zero-initialised one is empty; it grows with the longest text. */
 struct tw_bpe_nfc_buffer {
     uint8_t *bytes;
     size_t count, capacity;
@@ -35,8 +37,8 @@ struct tw_bpe_nfc_buffer {
 };
 void tw_bpe_nfc_buffer_deinit(struct tw_bpe_nfc_buffer *buffer);
 
-/* Replaces *piece, valid UTF-8, by its NFC. The result is *piece itself if already normal,
- * otherwise it points into buffer. TW_NOMEM. */
+/* Replaces *piece, valid UTF-8, by its NFC. A piece that is already normal stays as it is.
+ * Otherwise the result points into buffer. Fails with TW_NOMEM. */
 enum tw_status tw_bpe_nfc_apply(const struct tw_bpe_nfc *nfc, struct tw_bpe_nfc_buffer *buffer,
                                 struct tw_bpe_piece *piece, struct tw_error *err);
 

@@ -17,7 +17,7 @@ struct rewriting {
     bool is_in_class;
 };
 
-enum { GROWTH_MAX = 16 }; /* output bytes per input byte: \s becomes \p{White_Space} */
+enum { GROWTH_MAX = 16 }; /* bound of output bytes per input byte: \s becomes \p{White_Space} */
 
 static void put(struct rewriting *to, const char *text, size_t bytes) {
     TW_ASSERT(bytes <= to->room - to->bytes);
@@ -40,7 +40,8 @@ static enum tw_status refuse(struct tw_error *err, const char *what, const char 
     return tw_fail(err, TW_CONFIG, "split pattern, at \"%s\": %s", shown, why);
 }
 
-/* \p{L}, \p{^Lu}, \P{Han}: categories are kept, longer names are scripts. */
+/* Rewrites a property such as \p{L}, \p{^Lu} or \P{Han}. Categories stay; longer names are
+ * scripts. */
 static enum tw_status take_property(struct rewriting *to, struct tw_error *err) {
     const char *name = to->at + 2;
     if (*name != '{') return refuse(err, to->at, "a property must be in braces");
@@ -50,7 +51,7 @@ static enum tw_status take_property(struct rewriting *to, struct tw_error *err) 
         return refuse(err, to->at, "not a character category or script");
     }
     put(to, to->at, (size_t)(name - to->at));
-    if (size > 2) put(to, "sc:", 3); /* without "sc:" PCRE2 uses Script_Extensions */
+    if (size > 2) put(to, "sc:", 3); /* without "sc:", PCRE2 would use Script_Extensions */
     put(to, name, size + 1);
     to->at = name + size + 1;
     return TW_OK;
@@ -95,7 +96,8 @@ static enum tw_status take_escape(struct rewriting *to, struct tw_error *err) {
     return TW_OK;
 }
 
-/* {3}, {1,3}, {2,}. Both libraries interpret a + or ? after }, but differently. */
+/* Copies a repetition such as {3}, {1,3} or {2,}. A + or ? after the } is refused, because the two
+ * libraries interpret it differently. */
 static enum tw_status take_repeat(struct rewriting *to, struct tw_error *err) {
     const char *end = to->at + 1;
     const size_t digits = strspn(end, "0123456789");
@@ -174,7 +176,8 @@ static enum tw_status compile(struct tw_bpe_pattern *pattern, const char *text, 
     int code = 0;
     PCRE2_SIZE at = 0;
     if (context == NULL) return tw_fail(err, TW_NOMEM, "no memory for a split pattern");
-    (void)pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* `.` is all but \n, as in Oniguruma */
+    (void)pcre2_set_newline(context,
+                            PCRE2_NEWLINE_LF); /* `.` matches all but \n, as in Oniguruma */
     (void)pcre2_set_parens_nest_limit(context, 50);
     pattern->code = pcre2_compile((PCRE2_SPTR)text, bytes,
                                   PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK |
@@ -236,7 +239,7 @@ enum tw_status tw_bpe_matcher_init(struct tw_bpe_matcher *matcher, struct tw_err
         return tw_fail(err, TW_NOMEM, "no memory to match a split pattern");
     }
     (void)pcre2_set_heap_limit(matcher->context, TW_BPE_HEAP_KIB);
-    /* If the stack allocation failed, PCRE2's JIT uses 32 KiB of the thread's stack. */
+    /* If the stack allocation failed, PCRE2's JIT code uses 32 KiB of the thread's stack. */
     pcre2_jit_stack_assign(matcher->context, NULL, matcher->stack);
     return TW_OK;
 }

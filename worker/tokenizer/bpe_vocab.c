@@ -57,7 +57,7 @@ uint64_t tw_bpe_hash(const uint8_t *bytes, size_t size) {
         hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
         hash ^= hash >> 32;
     }
-    if (size >= 4) { /* two reads that may overlap replace a loop over bytes */
+    if (size >= 4) { /* two reads, which may overlap, replace a loop over the bytes */
         uint32_t first, last;
         memcpy(&first, bytes, 4);
         memcpy(&last, bytes + size - 4, 4);

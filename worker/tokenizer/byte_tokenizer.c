@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 
-/* Whether the byte is a visible character of Latin-1, which stands for itself. */
+/* Whether the byte is a visible character of Latin-1, which GPT-2 writes as itself. */
 static bool is_visible(unsigned byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }

@@ -12,7 +12,8 @@
 
 struct reading {
     const struct tw_text_ends_source *source;
-    char folders[2][PATH_MAX]; /* folder of the model, and of the tokenizer; empty: none */
+    char folders[2]
+                [PATH_MAX]; /* folders of the model and of the tokenizer; empty if there is none */
     uint32_t ignored;
     bool begins_otherwise, ends_otherwise;
     struct tw_error *err;
@@ -29,7 +30,8 @@ static void name_folder(const char *path, bool is_file, char folder[PATH_MAX]) {
     folder[size] = 0;
 }
 
-/* *root_out: the object in this file of the folder; NULL: no such file. */
+/* Sets *root_out to the JSON object in a file of the folder, or to NULL if there is no such
+ * file. */
 static enum tw_status open_json(const struct reading *reading, const char *folder, const char *name,
                                 json_t **root_out) {
     struct tw_error why;
@@ -48,8 +50,8 @@ static enum tw_status open_json(const struct reading *reading, const char *folde
 
 /* ---- ids: config.json, generation_config.json ------------------------------------------------ */
 
-/* An id of the vocabulary, or TW_TOKEN_NONE. Configurations of small models often keep the ids of a
- * large one, which the small vocabulary does not have. */
+/* Returns the id, or TW_TOKEN_NONE if it is outside the vocabulary. Configurations of small models
+ * often keep ids of a large model, which the small vocabulary does not have. */
 static uint32_t id_of(struct reading *reading, const json_t *value, bool is_eos) {
     const json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
     if (id < 0) return TW_TOKEN_NONE;
@@ -72,7 +74,7 @@ static void take_ids(struct reading *reading, const json_t *root, struct tw_end_
 
 /* ---- names: tokenizer_config.json, special_tokens_map.json ----------------------------------- */
 
-/* "</s>" or {"content": "</s>", ...}. */
+/* Looks up a token given as "</s>" or as {"content": "</s>", ...}. */
 static uint32_t named_id(const struct reading *reading, const json_t *root, const char *key) {
     const json_t *const value = json_object_get(root, key);
     const char *const name =
@@ -90,8 +92,9 @@ static void take_names(struct reading *reading, const json_t *root, struct tw_en
     said->pad = named_id(reading, root, "pad_token");
 }
 
-/* Compares the template with the one that transformers 4.57 makes of this file. It does so for
- * Llama's class alone, which it also takes for llama and mistral models without a class. */
+/* Compares the template with the one that transformers 4.57 derives from this file. It derives one
+ * only for Llama's tokenizer class, which it also assumes for llama and mistral models that name no
+ * class. */
 static void compare_template(struct reading *reading, const json_t *root) {
     const struct tw_tokenizer *const tokenizer = reading->source->tokenizer;
     const char *const class = tw_tokenizer_word(root, "tokenizer_class");
@@ -108,7 +111,8 @@ static void compare_template(struct reading *reading, const json_t *root) {
 
 enum { GENERATION, CONFIG, TOKENIZER, SPECIALS, FILES };
 
-/* Reads each file from the folder that has it: ids from the model's, names from the tokenizer's. */
+/* Reads each file from the folder that has it. For files with ids the model's folder is tried
+ * first, for files with names the tokenizer's. */
 static enum tw_status read_files(struct reading *reading, struct tw_end_ids said[FILES]) {
     static const char *const NAMES[FILES] = {"generation_config.json", "config.json",
                                              "tokenizer_config.json", "special_tokens_map.json"};
@@ -146,7 +150,7 @@ static void set_eos(struct tw_end_ids *ids, uint32_t token) {
     ids->eos_count = token != TW_TOKEN_NONE;
 }
 
-/* Fills the fields of `ids` that no file names from those of `from`. */
+/* Copies to `ids` the fields of `from` that `ids` lacks. */
 static void fill_ids(struct tw_end_ids *ids, const struct tw_end_ids *from) {
     if (ids->eos_count == 0) {
         ids->eos_count = from->eos_count;
@@ -156,7 +160,7 @@ static void fill_ids(struct tw_end_ids *ids, const struct tw_end_ids *from) {
     if (ids->pad == TW_TOKEN_NONE) ids->pad = from->pad;
 }
 
-/* The first token of each kind that is not text. */
+/* Returns the first token of each kind that is not ordinary text. */
 static struct tw_end_ids without_text(const struct tw_tokenizer *tokenizer,
                                       const struct tw_end_ids *ids) {
     struct tw_end_ids found = {.bos = ids->bos, .pad = ids->pad};
@@ -202,12 +206,12 @@ static void combine(const struct tw_tokenizer *tokenizer, const struct tw_end_id
     fill_ids(&ends->generation, &ends->tokenizer);
     if (tokenizer != NULL && tokenizer->is_bytes && ends->generation.eos_count == 0) {
         set_eos(&ends->generation,
-                0); /* byte tokenizer: byte 0 ends a text, because no text contains it */
+                0); /* with the byte tokenizer, byte 0 ends a text, because no text contains it */
     }
     fill_ids(&ends->config, &ends->generation);
 }
 
-/* The user's --eos: a number, or the text of a token. */
+/* Applies the user's --eos, which is a number or the text of a token. */
 static enum tw_status take_choice(const struct tw_text_ends_source *source,
                                   struct tw_text_ends *ends, struct tw_error *err) {
     char *end;
@@ -234,8 +238,9 @@ static enum tw_status take_choice(const struct tw_text_ends_source *source,
     return TW_OK;
 }
 
-/* "model.safetensors", "model-00001-of-00002.safetensors": files beside it are of the same model.
- * Beside a file of our own there may be anything. */
+/* Whether the file is part of a model folder, such as "model.safetensors" or
+ * "model-00001-of-00002.safetensors". Files beside it then belong to the same model. Files beside
+ * any other weights file may belong to another. */
 static bool is_part_of_model(const char *path) {
     const char *const slash = strrchr(path, '/'), *const name = slash != NULL ? slash + 1 : path;
     return strncmp(name, "model.", 6) == 0 || strncmp(name, "model-", 6) == 0;

@@ -1,4 +1,4 @@
-/* tokenizer_added.c - the added tokens of a tokenizer.json. */
+/* tokenizer_added.c - reads the added tokens of a tokenizer.json. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,8 @@
 #define WORD_CHARACTER "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]"
 
 /* Sets the text of an id. If the id is also a token of the model, merges still use the model's
- * bytes. If these differ from the text (for a model "é" is byte E9), decoding uses the text. */
+ * bytes, but decoding uses the text. The two can differ: in a model's vocabulary, "é" is byte
+ * E9. */
 static enum tw_status set_token(struct tw_tokenizer *tokenizer, uint32_t id, const char *text,
                                 bool is_special, struct tw_error *err) {
     struct tw_bpe_vocab *const vocab = &tokenizer->vocab;

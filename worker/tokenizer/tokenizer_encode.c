@@ -1,4 +1,4 @@
-/* tokenizer_encode.c - text to tokens: pieces, words, a cache of words, merges. */
+/* tokenizer_encode.c - encodes text as tokens: pieces, words, a cache of words, merges. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,11 +37,11 @@ enum {
     SLOT_TOKENS = 7,
     SLOT_BYTES = 30,
     WORDS_WITHOUT =
-        4096, /* words that are encoded without a cache: a prompt has fewer, and needs none */
+        4096, /* words encoded before a cache is made; a prompt has fewer and needs none */
 };
 
-/* A word and its tokens, in one cache line. Each word has one possible slot, and a later word with
- * the same slot replaces it. */
+/* A word and its tokens, in one CPU cache line. The hash of a word determines its slot, and a later
+ * word with the same slot replaces it. */
 struct slot {
     uint32_t tokens[SLOT_TOKENS];
     uint32_t tag; /* hash bits that the slot index does not cover */
@@ -53,11 +53,11 @@ _Static_assert((TW_WORDS_CACHED & (TW_WORDS_CACHED - 1)) == 0, "a place is some 
 
 struct tw_encoder {
     const struct tw_tokenizer *tokenizer;
-    struct slot *slots;   /* (TW_WORDS_CACHED); NULL until enough words came */
-    uint32_t words_count; /* words counted while `slots` is NULL */
+    struct slot *slots;   /* (TW_WORDS_CACHED); NULL until WORDS_WITHOUT words were encoded */
+    uint32_t words_count; /* number of words encoded while `slots` is NULL */
     struct tw_bpe_scratch scratch;
     struct tw_bpe_matcher matcher;
-    struct tw_bpe_nfc_buffer *nfc; /* NULL: no normalizer */
+    struct tw_bpe_nfc_buffer *nfc; /* buffer of the normaliser; NULL: there is none */
     uint8_t *spaced;               /* copy of a piece with a space before it */
     size_t spaced_capacity;
     uint64_t lost_bytes;
@@ -107,7 +107,8 @@ uint64_t tw_encoder_lost_bytes(const struct tw_encoder *encoder) {
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* Writes the tokens of a word's bytes before any merge. `out` must have room for one per byte. */
+/* Writes the tokens of a word's bytes before any merge. `out` must have room for one token per
+ * byte. */
 static size_t put_bytes(struct tw_encoder *encoder, struct tw_bpe_piece word, uint32_t *out) {
     const struct tw_tokenizer *const tokenizer = encoder->tokenizer;
     bool is_after_unknown = false;
@@ -127,7 +128,7 @@ static size_t put_bytes(struct tw_encoder *encoder, struct tw_bpe_piece word, ui
     return count;
 }
 
-/* Appends a word's tokens. `out` must have room for one per byte. */
+/* Appends a word's tokens. `out` must have room for one token per byte. */
 static enum tw_status encode_word(struct tw_encoder *encoder, struct tw_bpe_piece word,
                                   struct tw_tokens *out, struct tw_error *err) {
     const struct tw_tokenizer *const tokenizer = encoder->tokenizer;
@@ -146,17 +147,17 @@ static enum tw_status encode_word(struct tw_encoder *encoder, struct tw_bpe_piec
     return TW_OK;
 }
 
-/* Makes the cache once enough words were encoded. Returns whether there is one. If there is no
- * memory for it, every word is merged anew. */
+/* Makes the cache once enough words were encoded. Returns true if there is one. Without memory for
+ * a cache, the merges of every word are computed anew. */
 static bool ensure_cache(struct tw_encoder *encoder) {
     if (encoder->words_count < WORDS_WITHOUT) {
         encoder->words_count++;
         return false;
     }
     const size_t bytes = TW_WORDS_CACHED * sizeof(*encoder->slots);
-    encoder->words_count = 0; /* if there is no memory, the next try is after as many words */
+    encoder->words_count = 0; /* without memory, it tries again after as many words */
     encoder->slots = aligned_alloc(64, bytes);
-    /* An empty slot has 0 bytes, so it matches no word. */
+    /* The word of a zeroed slot has 0 bytes, so the slot matches no word. */
     if (encoder->slots != NULL) memset(encoder->slots, 0, bytes);
     return encoder->slots != NULL;
 }
@@ -221,8 +222,8 @@ static enum tw_status put_space_before(struct tw_encoder *encoder, struct tw_bpe
     return TW_OK;
 }
 
-/* Applies the steps from `at` on. Recursion depth is the number of steps, at most
- * TW_TOKENIZER_STEPS_MAX. */
+/* Applies the pre-tokenizer's steps from `at` on. The recursion depth is the number of steps, at
+ * most TW_TOKENIZER_STEPS_MAX. */
 static enum tw_status apply_steps(const struct call *call, struct tw_bpe_piece piece, uint32_t at,
                                   struct tw_error *err) {
     const struct tw_tokenizer *const tokenizer = call->tokenizer;
@@ -250,7 +251,7 @@ static enum tw_status apply_steps(const struct call *call, struct tw_bpe_piece p
     return TW_OK;
 }
 
-/* Encodes text between two added tokens that are matched before the normalizer. */
+/* Encodes the text between two added tokens that were matched before normalisation. */
 static enum tw_status encode_between(const struct call *call, struct tw_bpe_piece piece,
                                      struct tw_error *err) {
     const struct tw_tokenizer *const tokenizer = call->tokenizer;

@@ -1,4 +1,4 @@
-/* tokenizer_json.c - reads a tokenizer.json: its parts, in order of their dependencies. */
+/* tokenizer_json.c - reads the parts of a tokenizer.json in order of their dependencies. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,9 +28,9 @@ bool tw_tokenizer_flag(const json_t *object, const char *key, bool otherwise) {
     return json_is_boolean(flag) ? json_is_true(flag) : otherwise;
 }
 
-/* Finds the first of these added tokens that exists. tokenizer.json does not say which token ends a
- * text; these are the usual names in published files. The bars of DeepSeek's are U+FF5C. Other
- * files of a model can say better: text_ends.h. */
+/* Finds the first of these added tokens that exists. tokenizer.json does not say which token begins
+ * or ends a text; these are the usual names in published files. The bars in DeepSeek's names are
+ * U+FF5C. Other files of a model are more reliable: text_ends.h. */
 static uint32_t find_first(const struct tw_tokenizer *tokenizer, const char *const *names) {
     for (; *names != NULL; names++) {
         const uint32_t token = tw_tokenizer_find(tokenizer, *names);
@@ -65,7 +65,7 @@ static void name_ends(struct tw_tokenizer *tokenizer) {
     "python3 -c \"from transformers import AutoTokenizer as T; "                                   \
     "T.from_pretrained('FOLDER').save_pretrained('OUT')\""
 
-/* A file that is no JSON object. */
+/* Explains a file that is not a JSON object. */
 static enum tw_status refuse_bytes(const char *bytes, size_t size, const char *why,
                                    struct tw_error *err) {
     const size_t head = size < 64 ? size : 64;
@@ -85,7 +85,7 @@ static enum tw_status refuse_bytes(const char *bytes, size_t size, const char *w
     return tw_fail(err, TW_CONFIG, "it is not a tokenizer.json: %.200s", why);
 }
 
-/* A JSON object without a model. */
+/* Refuses a JSON object without a model, and explains it. */
 static enum tw_status check_object(const json_t *root, struct tw_error *err) {
     if (json_object_get(root, "model") != NULL) return TW_OK;
     if (json_object_get(root, "tokenizer_class") != NULL ||

@@ -1,24 +1,25 @@
-/* tokenizer_json.h - shared helpers and the readers of a tokenizer.json's parts. */
+/* tokenizer_json.h - helpers shared by the readers of a tokenizer.json's parts, and these
+ * readers. */
 #ifndef TW_WORKER_TOKENIZER_TOKENIZER_JSON_H
 #define TW_WORKER_TOKENIZER_TOKENIZER_JSON_H
 
 #include "worker/support/hf_json.h"
 #include "worker/tokenizer/tokenizer_inner.h"
 
-/* Fails with "WHAT VALUE is not supported: SUPPORTED". */
+/* Fails with the message "WHAT VALUE is not supported: SUPPORTED". */
 enum tw_status tw_tokenizer_refuse(struct tw_error *err, const char *what, const json_t *value,
                                    const char *supported);
 
-/* object[key], or NULL if missing or null. object may be NULL. */
+/* Returns object[key], or NULL if it is missing or null. object may be NULL. */
 const json_t *tw_tokenizer_part(const json_t *object, const char *key);
 
-/* object[key] as a string, or "". */
+/* Returns object[key] if it is a string, else "". */
 const char *tw_tokenizer_word(const json_t *object, const char *key);
 
-/* object[key] as a boolean, or `otherwise` if it is not one. */
+/* Returns object[key] if it is a boolean, else `otherwise`. */
 bool tw_tokenizer_flag(const json_t *object, const char *key, bool otherwise);
 
-/* Reads vocabulary and merges. TW_CONFIG, TW_CORRUPT, TW_NOMEM. */
+/* Reads vocabulary and merges. Fails with TW_CONFIG, TW_CORRUPT or TW_NOMEM. */
 enum tw_status tw_tokenizer_read_model(struct tw_tokenizer *tokenizer, const json_t *root,
                                        struct tw_error *err);
 

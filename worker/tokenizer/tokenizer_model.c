@@ -1,5 +1,5 @@
-/* tokenizer_model.c - the model of a tokenizer.json: vocabulary and merges. Both name tokens by
- * characters that stand for bytes. */
+/* tokenizer_model.c - reads the model of a tokenizer.json: vocabulary and merges. Both spell tokens
+ * in characters that stand for bytes. */
 #include <string.h>
 
 #include "worker/support/utf8.h"
@@ -8,8 +8,9 @@
 
 enum {
     MERGES_MAX = 1 << 21,
-    CODES = 324, /* characters that stand for bytes are U+0021 to U+0143 */
-    TEXT_BYTES_MAX = 2 * TW_BPE_TOKEN_BYTES_MAX, /* each byte written as one such character */
+    CODES = 324, /* above every character that stands for a byte: U+0021 to U+0143 */
+    TEXT_BYTES_MAX = 2 * TW_BPE_TOKEN_BYTES_MAX, /* size of a token if each byte is written as a
+                                                    two-byte character */
 };
 
 /* Maps a character to the byte it stands for; 256: none. */
@@ -28,7 +29,7 @@ static void fill_alphabet(struct alphabet *alphabet) {
     }
 }
 
-/* Decodes text into out[TW_BPE_TOKEN_BYTES_MAX]. Returns the number of bytes; 0 if the text has
+/* Decodes text into out[TW_BPE_TOKEN_BYTES_MAX]. Returns the number of bytes, or 0 if the text has
  * other characters or is too long. */
 static size_t to_bytes(const struct alphabet *alphabet, const char *text, size_t size,
                        uint8_t *out) {
@@ -75,7 +76,7 @@ static enum tw_status check_model(const json_t *model, struct tw_error *err) {
 
 /* ---- vocabulary ------------------------------------------------------------------------------ */
 
-/* A token's id, or TW_TOKEN_NONE if `value` is not a valid id. */
+/* Returns a token's id, or TW_TOKEN_NONE if `value` is not a valid id. */
 static uint32_t id_of(const json_t *value) {
     const json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
     return id >= 0 && id < TW_BPE_VOCAB_MAX ? (uint32_t)id : TW_TOKEN_NONE;
@@ -138,7 +139,8 @@ static enum tw_status read_vocab(struct tw_tokenizer *tokenizer, const json_t *v
 
 /* ---- merges ---------------------------------------------------------------------------------- */
 
-/* Splits a merge, written "a b" or ["a", "b"], into both texts with NUL. */
+/* Splits a merge, written "a b" or ["a", "b"], into two strings. Returns false if it is
+ * malformed. */
 static bool take_pair(const json_t *merge, char left[TEXT_BYTES_MAX], char right[TEXT_BYTES_MAX]) {
     const char *a, *b;
     size_t a_size, b_size;
@@ -225,7 +227,7 @@ enum tw_status tw_tokenizer_read_model(struct tw_tokenizer *tokenizer, const jso
     const char *const unknown = tw_tokenizer_word(model, "unk_token");
     if (unknown[0] != 0) {
         tokenizer->unknown = id_of(json_object_get(vocab, unknown));
-        /* If every byte has a token, nothing is unknown. */
+        /* If every byte has a token, the unknown token is never needed. */
         if (tokenizer->unknown == TW_TOKEN_NONE && !tokenizer->is_exact) {
             return tw_fail(err, TW_CORRUPT, "model.unk_token is not in the vocabulary");
         }

@@ -1,5 +1,5 @@
-/* tokenizer_plain.c - tokenizer_text.h in a build without the libraries for tokenizer.json: only
- * the byte tokenizer. */
+/* tokenizer_plain.c - implements tokenizer_text.h in a build without the libraries for
+ * tokenizer.json: only the byte tokenizer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "worker/tokenizer/tokenizer_text.h"
 
 struct tw_tokenizer {
-    uint8_t bytes[256]; /* a token is its byte */
+    uint8_t bytes[256]; /* text of each token: the byte of the same number */
 };
 
 struct tw_encoder {
@@ -145,13 +145,14 @@ uint32_t tw_tokenizer_find_any(const struct tw_tokenizer *tokenizer, const char 
     return text[0] != 0 && text[1] == 0 ? tokenizer->bytes[(uint8_t)text[0]] : TW_TOKEN_NONE;
 }
 
-/* Reads no file: without the libraries only bytes are known. */
+/* Reads no file, because without the libraries only bytes are tokens. */
 enum tw_status tw_text_ends_read(struct tw_text_ends *ends,
                                  const struct tw_text_ends_source *source, struct tw_error *err) {
     static const struct tw_end_ids NONE = {.bos = TW_TOKEN_NONE, .pad = TW_TOKEN_NONE};
     *ends = (struct tw_text_ends){
         .generation = NONE, .config = NONE, .tokenizer = NONE, .ignored = TW_TOKEN_NONE};
-    ends->generation.eos_count = source->tokenizer != NULL; /* eos[0] is 0, which no text has */
+    ends->generation.eos_count = source->tokenizer != NULL; /* eos[0] is 0, a byte that no text
+                                                               contains */
     if (source->eos == NULL) return TW_OK;
     char *end;
     const unsigned long number = strtoul(source->eos, &end, 10);

@@ -1,4 +1,4 @@
-/* tokenizer_steps.c - the stages of a tokenizer.json before and after its model. */
+/* tokenizer_steps.c - reads the stages of a tokenizer.json before and after its model. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #define GPT2_PATTERN                                                                               \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
-/* Patterns of Llama 3 and Qwen 2, which differ in the number of digits per piece. */
+/* Patterns of Llama 3 and Qwen 2, which differ only in the number of digits per piece. */
 #define LLAMA3_PATTERN(digits)                                                                     \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                           \
     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
@@ -97,7 +97,8 @@ static enum tw_status read_step(struct tw_tokenizer *tokenizer, const json_t *pa
     return tw_tokenizer_refuse(err, "pre_tokenizer", part, SUPPORTED);
 }
 
-/* See tw_tokenizer_split_name. llama.cpp's name also implies whether words are looked up whole. */
+/* Implements tw_tokenizer_split_name. A name of llama.cpp also implies whether a word that is
+ * itself a token is merged. */
 static const char *split_name(const struct tw_tokenizer *tokenizer, const json_t *part) {
     const json_t *const list = json_object_get(part, "pretokenizers");
     const size_t count = json_array_size(list);
@@ -133,7 +134,8 @@ static enum tw_status read_pre_tokenizer(struct tw_tokenizer *tokenizer, const j
 
 /* ---- post-processor and decoder -------------------------------------------------------------- */
 
-/* {"SpecialToken": {"id": "<s>"}}: adds its ids, from special_tokens["<s>"].ids. */
+/* Reads an item such as {"SpecialToken": {"id": "<s>"}}: adds special_tokens["<s>"].ids to the
+ * template. */
 static enum tw_status read_template_item(struct tw_tokenizer *tokenizer, const json_t *part,
                                          const json_t *item, bool is_after, struct tw_error *err) {
     const char *const name = tw_tokenizer_word(json_object_get(item, "SpecialToken"), "id");
@@ -188,7 +190,9 @@ static enum tw_status read_post_processor(struct tw_tokenizer *tokenizer, const 
     bool has_template = false;
     for (size_t i = 0; i < count; i++) {
         const json_t *const one = is_sequence ? json_array_get(list, i) : part;
-        if (is_type(one, "ByteLevel")) continue; /* only changes offsets, which are unused */
+        if (is_type(one, "ByteLevel"))
+            continue; /* ByteLevel only changes offsets, which are unused
+                         here */
         if (!is_type(one, "TemplateProcessing") || has_template) {
             return tw_tokenizer_refuse(err, "post_processor", one, SUPPORTED);
         }

@@ -1,4 +1,4 @@
-/* tokenizer_vocab.c - a tokenizer's vocabulary, for file formats that carry one. */
+/* tokenizer_vocab.c - gives access to a tokenizer's vocabulary, for file formats that carry one. */
 #include <stdlib.h>
 
 #include "worker/tokenizer/tokenizer_inner.h"
