@@ -8,7 +8,7 @@
 #include "kernels/norm.h"
 #include "worker/engine/engine.h"
 
-/* Places in mirror[] and before[], and the callbacks' names for them. */
+/* The arrays at places 0 to 2 of mirror[] and before[], and their names in callbacks. */
 static const struct {
     uint32_t flag;
     enum thinwire_array array;
@@ -29,7 +29,8 @@ static enum tw_status move_failed(const struct tw_tensor *tensor, enum direction
                    direction == INTO_TRAINER ? "take" : "give", arrays[place].name, tensor->name);
 }
 
-/* Elements [begin, begin + n) of a tensor, which lie at `mirror`. */
+/* Moves elements [begin, begin + n) of a tensor between the trainer and `mirror`, where the first
+ * of them lies. Returns false if a callback fails. */
 static bool piece_move(const struct tw_bridge *bridge, enum direction direction, uint32_t place,
                        uint32_t tensor, uint64_t begin, uint64_t n, float *mirror) {
     const struct thinwire_trainer *trainer = &bridge->trainer;
@@ -50,7 +51,7 @@ static bool piece_move(const struct tw_bridge *bridge, enum direction direction,
 }
 
 /* Moves elements [begin, end) of an array, in the order of layout.h, between trainer and mirror.
- * The padding of fragments is not the trainer's. */
+ * Skips the padding of fragments, which the trainer does not have. */
 static enum tw_status range_move(const struct tw_bridge *bridge, enum direction direction,
                                  uint32_t place, uint64_t begin, uint64_t end,
                                  struct tw_error *err) {
@@ -78,7 +79,7 @@ enum tw_status tw_bridge_settle(struct tw_bridge *bridge, struct tw_error *err) 
     const struct tw_fragment_set late = bridge->late;
     TW_ASSERT(pthread_mutex_unlock(&bridge->handover.mutex) == 0);
     if (tw_fragment_set_is_empty(&late))
-        return TW_OK; /* nothing is late, and there may be no layout yet */
+        return TW_OK; /* There are no late changes, and perhaps no layout yet. */
     for (uint32_t p = 0; p < bridge->layout->fragments_count; p++) {
         if (!tw_fragment_set_has(&late, p)) continue;
         for (uint32_t place = 0; place < 3; place++) {
@@ -99,7 +100,7 @@ enum tw_status tw_bridge_settle(struct tw_bridge *bridge, struct tw_error *err) 
 struct move_call {
     struct tw_bridge *bridge;
     enum direction direction;
-    uint32_t flags; /* enum tw_engine_array */
+    uint32_t flags; /* flags of enum tw_engine_array */
     uint64_t begin, n;
 };
 
@@ -142,7 +143,8 @@ static enum tw_status borrow(void *self, uint64_t begin, uint64_t n, struct tw_e
     return pull(bridge, borrowed_flags(bridge), begin, n, err);
 }
 
-/* Ranges of more than a fragment are handed back before the trainer steps on. */
+/* Lets the trainer take steps, and keeps the borrowed values so that `written` can compute the
+ * changes. A range longer than a fragment must be handed back before this call. */
 static void release(void *self) {
     struct tw_bridge *bridge = self;
     bridge->is_released = true;
@@ -155,7 +157,7 @@ static void release(void *self) {
     }
 }
 
-/* mirror := mirror - before. Returns whether the difference is not zero everywhere. */
+/* mirror := mirror - before. Returns true if any difference is not zero. */
 static bool change_make(float *mirror, const float *before, uint64_t n) {
     bool is_changed = false;
     for (uint64_t i = 0; i < n; i++) {
@@ -171,7 +173,7 @@ static uint32_t fragment_at(const struct tw_bridge *bridge, uint64_t begin) {
     return p;
 }
 
-/* Hands the borrowed range back to the trainer. A failure is reported by `finish`. */
+/* Hands the borrowed range back to the trainer. The callback `finish` reports a failure. */
 static void written(void *self, size_t begin, size_t n) {
     struct tw_bridge *bridge = self;
     TW_ASSERT(begin == bridge->begin);
@@ -201,11 +203,12 @@ static enum tw_status finish(void *self, struct tw_error *err) {
 
 struct loss_call {
     struct tw_bridge *bridge;
-    const float *params; /* NULL: the parameters as they are */
+    const float *params; /* parameters to evaluate; NULL: the trainer's own */
     double *loss;
 };
 
-/* Evaluates the anchor: its values replace the parameters meanwhile. */
+/* Evaluates on the trainer's thread. To evaluate the anchor, its values replace the parameters
+ * meanwhile. */
 static enum tw_status loss_run(void *self, struct tw_error *err) {
     const struct loss_call *call = self;
     struct tw_bridge *bridge = call->bridge;
@@ -234,11 +237,11 @@ static enum tw_status heldout(void *self, const float *params, double *loss, str
     return tw_handover_call(&bridge->handover, loss_run, &call, err);
 }
 
-/* The text that the trainer gave last. */
+/* Returns the newest text that the trainer gave. */
 static enum tw_status sample(void *self, uint32_t bytes, struct tw_wmsg_sample *sample,
                              struct tw_error *err) {
     struct tw_bridge *bridge = self;
-    (void)bytes; /* the trainer chooses the size */
+    (void)bytes; /* the trainer has chosen the size */
     TW_ASSERT(pthread_mutex_lock(&bridge->handover.mutex) == 0);
     const bool is_new = bridge->has_text;
     *sample = bridge->text;
@@ -249,7 +252,8 @@ static enum tw_status sample(void *self, uint32_t bytes, struct tw_wmsg_sample *
 
 /* ---- the loop ------------------------------------------------------------------------------ */
 
-/* A run of any model begins with the trainer's own parameters. */
+/* Sets the initial parameters. A run of the family `tensors` (any model) begins with the trainer's
+ * own parameters. */
 static void init(void *self, float *params) {
     struct tw_bridge *bridge = self;
     TW_ASSERT(params == bridge->mirror[0]);
@@ -330,7 +334,8 @@ static enum tw_status arrays_make(struct tw_bridge *bridge, struct tw_error *err
     bridge->piece = calloc(TW_BRIDGE_PIECE, sizeof(*bridge->piece));
     bool is_short = bridge->order == NULL || bridge->piece == NULL;
     for (uint32_t place = 0; place < 3; place++) {
-        /* Zeros that are never written take no memory: moments of a trainer that keeps them. */
+        /* Zero pages from calloc use no memory until they are written. Mirrors of moments are never
+         * written if the trainer does not expose its moments. */
         bridge->mirror[place] = calloc(layout->elements, sizeof(float));
         is_short |= bridge->mirror[place] == NULL;
         if (place > 0 && (!bridge->leads || place == 2)) continue;
@@ -388,8 +393,8 @@ enum tw_status tw_bridge_open(struct tw_bridge *bridge, struct tw_learner *learn
     return TW_OK;
 }
 
-/* Waits until the trainer's thread no longer uses the arrays that are freed. Its last changes are
- * added first. */
+/* Runs on the trainer's thread, so that this thread no longer uses the arrays that are freed. First
+ * adds the last changes to the parameters. */
 static enum tw_status close_run(void *self, struct tw_error *err) {
     struct tw_bridge *bridge = self;
     (void)tw_bridge_settle(bridge, err);

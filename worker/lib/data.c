@@ -1,9 +1,9 @@
-/* Training data of the run, for trainers that have none (thinwire/worker.h). */
+/* The functions of thinwire/worker.h that give a trainer the run's data. */
 #include <string.h>
 
 #include "worker/lib/worker_inner.h"
 
-/* Opens the run's data, or looks for shards that have arrived. */
+/* Opens the run's data or, if they are open, looks for shards that have arrived. */
 static enum tw_status data_ready(struct thinwire_worker *worker, struct tw_error *err) {
     if (worker->data.inner == NULL) {
         if (worker->view.data_path[0] == '\0')

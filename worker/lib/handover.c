@@ -65,8 +65,9 @@ bool tw_handover_has_rested(struct tw_handover *handover) {
     return has_rested;
 }
 
-/* A session that asks for a step must have seen the reports of earlier ones. A step needs room for
- * its report: a trainer that waited with a report in its hand would not hear of the run's end. */
+/* A session that asks for a step must first have seen the reports of earlier ones. A step also
+ * needs room for its report: a trainer that waited with a report in hand would not learn of the
+ * run's end. */
 static enum tw_turn turn_now(const struct tw_handover *handover) {
     if (handover->is_ended) return TW_TURN_ENDED;
     if (handover->must_end) return TW_TURN_WAIT;
@@ -159,7 +160,7 @@ enum tw_status tw_handover_take(struct tw_handover *handover, struct tw_report *
         *report = handover->reports[handover->reports_begin];
         handover->reports_begin = (handover->reports_begin + 1) % TW_REPORTS_MAX;
         handover->reports_count--;
-        wake(handover); /* a trainer may wait for room in the ring */
+        wake(handover); /* the trainer may be waiting for room in the ring */
     }
     unlock(handover);
     return has_report ? TW_OK : TW_AGAIN;

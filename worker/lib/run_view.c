@@ -5,7 +5,7 @@
 
 #include "worker/learn/eval.h"
 
-/* Cuts the canonical text into lines that end in NUL. */
+/* Splits the canonical text of the manifest into lines that end in NUL. */
 static enum tw_status manifest_make(struct tw_run_view *view, struct tw_error *err) {
     view->manifest = calloc(1, TW_MANIFEST_BYTES_MAX + 1);
     if (view->manifest == NULL) return tw_fail(err, TW_NOMEM, "no memory for a manifest");

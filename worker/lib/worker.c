@@ -1,4 +1,4 @@
-/* The functions of thinwire/worker.h, but for those of training data. */
+/* The functions of thinwire/worker.h, except those for training data (data.c). */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -56,7 +56,8 @@ enum thinwire_status tw_worker_refuse(struct thinwire_error *error, const char *
 
 /* ---- the session's thread ------------------------------------------------------------------ */
 
-/* Shows the run to the trainer's thread, and waits until it has started or closes. */
+/* Shows the run to the trainer's thread, and waits until this thread has started or closes the
+ * worker. */
 static enum tw_status trainer_await(struct thinwire_worker *worker,
                                     const struct tw_learner_config *config, struct tw_error *err) {
     struct tw_handover *handover = &worker->bridge.handover;
@@ -113,8 +114,8 @@ static void *serve(void *argument) {
     return NULL;
 }
 
-/* The trainer's process has handlers of its own: no signal is for the library's threads, which
- * inherit this mask. */
+/* Starts the session's thread with all signals blocked; threads that it starts inherit this.
+ * Signals are thus left to the handlers of the trainer's process. */
 static int thread_start(struct thinwire_worker *worker) {
     sigset_t all, before;
     (void)sigfillset(&all);
@@ -149,7 +150,8 @@ static struct thinwire_worker *worker_make(const struct thinwire_config *config)
     return NULL;
 }
 
-/* Waits until the run is known, or never will be. False: the time is over. */
+/* Waits until the run is known, or the session's thread has ended. Returns true if the run is
+ * known. */
 static bool attached_await(struct thinwire_worker *worker, int timeout_ms) {
     struct tw_handover *handover = &worker->bridge.handover;
     struct timespec deadline;
@@ -210,7 +212,7 @@ const char *thinwire_worker_setting(const struct thinwire_worker *worker, const 
     return tw_run_view_setting(&worker->view, key);
 }
 
-/* Copies whole characters of a text, as many as fit. False: it is not UTF-8. */
+/* Copies as many whole characters of a text as fit. Returns false if it is not UTF-8. */
 static bool copy_text(char to[TW_SAMPLE_BYTES_MAX], const char *text) {
     const size_t size = strlen(text);
     size_t kept = 0;
@@ -258,7 +260,8 @@ enum thinwire_status thinwire_worker_start(struct thinwire_worker *worker,
     return THINWIRE_OK;
 }
 
-/* Hands in the step that was taken. Its time ran from the end of the last call to `came_us`. */
+/* Reports the step that was taken. Its duration is the time from the return of the last call until
+ * `came_us`. */
 static void step_report(struct thinwire_worker *worker, const struct thinwire_step *done,
                         uint64_t came_us) {
     const struct tw_report report = {
