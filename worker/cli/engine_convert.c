@@ -1,4 +1,4 @@
-/* thinwire-engine import and export: converts models from and to other formats. */
+/* thinwire-engine import and export: converts models to and from the formats of other programs. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,7 +122,7 @@ static struct tw_model_feed feed_of(const struct tw_run *run, const struct tw_la
 
 /* ---- import ---------------------------------------------------------------------------------- */
 
-/* The last component of a path: "models/SmolLM/" gives "SmolLM". */
+/* Sets name to the last component of a path: "models/SmolLM/" gives "SmolLM". */
 static void default_name(const char *path, char name[64]) {
     size_t end = strlen(path);
     while (end > 0 && path[end - 1] == '/') end--;
@@ -227,7 +227,7 @@ static enum tw_status do_import(const struct convert *convert, struct tw_model_s
     TW_TRY(written);
     if (convert->run != NULL) {
         const enum tw_status status = write_manifest(convert->run, &run, err);
-        if (status != TW_OK) (void)unlink(convert->out); /* leave both files or none */
+        if (status != TW_OK) (void)unlink(convert->out); /* leaves both files or none */
         TW_TRY(status);
     }
     tell_import(convert, &run, layout.params, bytes, known);
@@ -258,8 +258,8 @@ static enum tw_status take_state(struct convert *convert, struct tw_error *err) 
     return engine_take_state(&convert->from, &convert->run, convert->part, &found, err);
 }
 
-/* Finds the manifest: the one named by --run, else that of a training file, else one made from the
- * folder's config.json. */
+/* Opens the model and finds its manifest: the one named by --run, else the one in a training file,
+ * else one made from the folder's config.json. */
 static enum tw_status open_trained(const struct convert *convert, struct tw_model_source *source,
                                    struct tw_run *run, struct tw_layout *layout,
                                    struct tw_error *err) {
@@ -284,7 +284,8 @@ static enum tw_status open_trained(const struct convert *convert, struct tw_mode
     }
     default_name(convert->from, name);
     TW_TRY(tw_engine_manifest_make(source, name, 0, run, &known, err));
-    run->model.context = known; /* import only: use the model's full context */
+    run->model.context = known; /* The file is only converted, not trained: use the model's full
+                                   context. */
     TW_TRY(tw_layout_init(layout, run, err));
     return tw_model_source_bind(source, layout, convert->part, err);
 }
@@ -326,14 +327,14 @@ static enum tw_status export_gguf(const struct convert *convert, const struct tw
             return tw_fail(err, words->why.status, "tokenizer %.80s: %.160s", convert->tokenizer,
                            words->why.message);
         }
-        /* the tokenizer was only found beside the model, so export without it */
+        /* The tokenizer was only found beside the model, so the export continues without it. */
         (void)fprintf(stderr, "thinwire: exported without a vocabulary: tokenizer.json: %s\n",
                       words->why.message);
     }
     return tw_gguf_write(convert->out, feed, &options, &folder->bytes, err);
 }
 
-/* *has_words: the export includes a vocabulary. */
+/* Writes the model in the chosen format. Sets *has_words if the export includes a vocabulary. */
 static enum tw_status write_model(const struct convert *convert, const struct tw_model_feed *feed,
                                   struct tw_hf_folder *folder, bool *has_words,
                                   struct tw_error *err) {
@@ -354,7 +355,8 @@ static enum tw_status write_model(const struct convert *convert, const struct tw
     return status;
 }
 
-/* Writes the tensors of a run of any model under their own names, as one safetensors file. */
+/* Writes the tensors of a run of the family `tensors` (any model) under their own names, as one
+ * safetensors file. */
 static enum tw_status export_tensors(const struct convert *convert,
                                      const struct tw_model_feed *feed, struct tw_hf_folder *folder,
                                      struct tw_error *err) {

@@ -1,4 +1,4 @@
-/* thinwire-engine info: lists the devices of this machine and the one that the settings choose. */
+/* thinwire-engine info: lists the devices of this machine and the one that the settings select. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static double free_of(const struct tw_nvml_look *look) {
     return (double)look->memory_bytes - (double)look->memory_used_bytes;
 }
 
-/* "2 processors, AVX-512, bf16, oneDNN" */
+/* Describes the CPU, for example "2 processors, AVX-512, bf16, oneDNN". */
 static void describe_cpu(char *text, size_t size) {
     const enum tw_type type = tw_ops_best_type();
     const uint32_t cores = tw_machine_processors();

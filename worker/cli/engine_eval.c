@@ -34,7 +34,7 @@ static void print_json(const struct engine_bench *bench, const struct tw_eval *e
                        double tokens_s) {
     const bool is_bytes = bench->run.data.tokenizer == TW_TOKENIZER_BYTES;
     (void)printf("{\"validation_nats\": %.6f", eval->nats);
-    /* JSON has no infinity */
+    /* omitted if infinite, because JSON has no infinity */
     if (isfinite(exp(eval->nats))) (void)printf(", \"perplexity\": %.6g", exp(eval->nats));
     if (isfinite(eval->standard_error)) {
         (void)printf(", \"standard_error_nats\": %.6f", eval->standard_error);

@@ -1,4 +1,4 @@
-/* thinwire-engine generate: samples text from a model and prints it as it is made. */
+/* thinwire-engine generate: samples text from a model and prints it token by token. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -23,16 +23,16 @@ struct text {
     struct tw_text_ends ends;
     struct tw_decoder decoder;
     bool is_terminal, json, is_interrupted;
-    struct tw_tokens tokens; /* (prompt_count + options->tokens) */
+    struct tw_tokens tokens; /* (prompt_count + options->tokens): prompt, then sampled tokens */
     size_t prompt_count, count;
-    double took_s; /* time spent on tokens, prompts included */
+    double took_s; /* time in seconds for all samples, prompts included */
     uint64_t made;
 };
 
 /* ---- the prompt ------------------------------------------------------------------------------ */
 
-/* Opens the tokenizer named by an option, or the model's own: bytes, or a tokenizer.json beside it.
- */
+/* Opens the tokenizer named by an option, or the model's own: the byte tokenizer, or a
+ * tokenizer.json in its folder. */
 static enum tw_status open_tokenizer(struct text *text, const struct engine_bench *bench,
                                      struct tw_error *err) {
     const struct engine_options *const options = bench->options;
@@ -50,7 +50,7 @@ static enum tw_status open_tokenizer(struct text *text, const struct engine_benc
         struct tw_error why;
         const enum tw_status status = tw_tokenizer_create_file(&text->tokenizer, path, &why);
         if (status == TW_CONFIG &&
-            !is_named) { /* a tokenizer of an unsupported kind: use token numbers */
+            !is_named) { /* tokenizer of an unsupported kind: use token numbers */
             (void)fprintf(stderr, "thinwire: %s; prompt and text are token numbers\n", why.message);
             return TW_OK;
         }
@@ -87,7 +87,7 @@ static enum tw_status add_token(struct tw_tokens *tokens, uint32_t token, struct
     return TW_OK;
 }
 
-/* Parses token numbers such as "12 7 4096"; used without a tokenizer. */
+/* Parses the prompt as token numbers, such as "12 7 4096". Used without a tokenizer. */
 static enum tw_status read_ids(struct tw_tokens *tokens, const char *prompt, uint32_t vocab,
                                struct tw_error *err) {
     while (*prompt != 0) {
@@ -105,7 +105,8 @@ static enum tw_status read_ids(struct tw_tokens *tokens, const char *prompt, uin
     return tokens->count > 0 ? TW_OK : add_token(tokens, 0, err);
 }
 
-/* An empty prompt becomes the begin token, else the end token, else a new line. */
+/* Encodes the prompt. An empty prompt becomes the begin token, else the end token, else a new
+ * line. */
 static enum tw_status encode(struct text *text, const char *prompt, struct tw_error *err) {
     const uint32_t bos = tw_tokenizer_bos(text->tokenizer), eos = tw_tokenizer_eos(text->tokenizer);
     if (prompt[0] == 0 && (bos != TW_TOKEN_NONE || eos != TW_TOKEN_NONE)) {
@@ -149,7 +150,7 @@ static enum tw_status read_prompt(struct text *text, const struct engine_bench *
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-/* Replaces control characters on a terminal: a model may output any byte. */
+/* On a terminal, replaces control characters, because a model may output any byte. */
 static void print_character(const struct text *text, const uint8_t *bytes, size_t size) {
     const bool is_control = (bytes[0] < 32 && bytes[0] != '\n' && bytes[0] != '\t') ||
                             bytes[0] == 127 || (bytes[0] == 0xC2 && size == 2 && bytes[1] < 0xA0);
@@ -160,7 +161,7 @@ static void print_character(const struct text *text, const uint8_t *bytes, size_
     }
 }
 
-/* Prints complete characters and flushes, on a terminal and into a pipe alike. */
+/* Prints complete characters and flushes the output, even if it is not a terminal. */
 static void print_settled(const struct text *text, const uint8_t *bytes, size_t size) {
     for (size_t i = 0; i < size;) {
         const size_t one = (size_t)tw_utf8_size(bytes + i, size - i);
@@ -215,7 +216,7 @@ static void print_json(const struct text *text, const struct engine_bench *bench
 
 /* ---- sampling -------------------------------------------------------------------------------- */
 
-/* Samples until there are enough tokens or an end token comes. */
+/* Samples tokens up to the wanted number, or until an end token. */
 static enum tw_status make_text(struct text *text, const struct engine_options *options,
                                 struct tw_error *err) {
     text->tokens.count = text->count = text->prompt_count;
@@ -274,8 +275,8 @@ static enum tw_status generate(struct text *text, struct engine_bench *bench,
     }
     if (text->json) return TW_OK;
     char engine[128], speed[TW_UNITS_BYTES], made[TW_UNITS_BYTES];
-    (void)fflush(
-        stdout); /* keeps lines in order if standard output and standard error are the same file */
+    (void)fflush(stdout); /* Keeps the order of lines if standard output and standard error are the
+                             same file. */
     tw_engine_describe(bench->engine, engine, sizeof(engine));
     (void)fprintf(stderr, "%s%s token%s, %s tokens/s on %s\n",
                   text->is_interrupted ? "interrupted after " : "",

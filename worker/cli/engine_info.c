@@ -1,4 +1,4 @@
-/* thinwire-engine data info: shows the contents of training data, with samples. */
+/* thinwire-engine data info: describes the contents of training data, with samples. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ struct info {
     struct tw_corpus corpus;
     struct tw_token_reader reader;
     struct tw_tokenizer *tokenizer; /* NULL: samples are token numbers */
-    char remark[300];               /* note about the tokenizer; empty: none */
+    char remark[300];               /* note about the tokenizer, or "" */
     uint32_t here, missing;
 };
 
@@ -65,8 +65,8 @@ static bool is_same_tokenizer(const char *path, const struct tw_id *wanted) {
     return is_same;
 }
 
-/* Opens the tokenizer named by an option, else bytes, else the tokenizer in the dataset's folder.
- */
+/* Opens the tokenizer named by an option, else the byte tokenizer, else the one in the dataset's
+ * folder. */
 static enum tw_status open_tokenizer(struct info *info, struct tw_error *err) {
     const struct tw_corpus *const corpus = &info->corpus;
     char path[PATH_MAX];
@@ -128,7 +128,8 @@ static void show_progress(const struct info *info, uint32_t file, uint64_t bytes
                   tw_units_bytes(speed, (double)bytes / (took_s > 0.001 ? took_s : 0.001)));
 }
 
-/* Reads every token, which verifies pieces and vocabulary, and checks the ranges of documents. */
+/* Reads every token, which verifies checksums and vocabulary, and checks the ranges of
+ * documents. */
 static enum tw_status verify_file(struct info *info, struct tw_token_file *file,
                                   struct tw_error *err) {
     enum { BLOCK = 1 << 14 };
@@ -176,12 +177,12 @@ static bool has_documents(const struct tw_corpus *corpus) {
            corpus->kind == TW_CORPUS_DATASET;
 }
 
-/* Only shards have checksums. */
+/* Whether the data have checksums: only shards do. */
 static bool is_pinned(const struct tw_corpus *corpus) {
     return corpus->kind == TW_CORPUS_SHARD || corpus->kind == TW_CORPUS_DATASET;
 }
 
-/* Number of documents; 0 if unknown. */
+/* Number of documents, or 0 if unknown. */
 static uint64_t documents_of(const struct tw_corpus *corpus, uint32_t source, bool is_heldout) {
     uint64_t documents = 0;
     if (corpus->kind == TW_CORPUS_MEGATRON) return corpus->megatron.documents_count;
@@ -194,8 +195,8 @@ static uint64_t documents_of(const struct tw_corpus *corpus, uint32_t source, bo
     return documents;
 }
 
-/* Finds the start and the maximum length of sample i of SAMPLES. *count 0: there is no such
- * sample. */
+/* Finds the start and the maximum length of sample i of SAMPLES. Sets *count to 0 if there is no
+ * such sample. */
 static enum tw_status find_sample(struct info *info, unsigned i, uint32_t *file, uint64_t *first,
                                   uint64_t *count, struct tw_error *err) {
     struct tw_corpus *const corpus = &info->corpus;
@@ -221,7 +222,8 @@ static enum tw_status find_sample(struct info *info, unsigned i, uint32_t *file,
     return TW_OK;
 }
 
-/* Writes the text of tokens, or their numbers, to text[room]. Returns its size. */
+/* Writes the text of tokens, or their numbers if there is no tokenizer, to text[room]. Returns its
+ * size in bytes. */
 static size_t decode(const struct info *info, const uint32_t *tokens, size_t count, char *text,
                      size_t room) {
     size_t used = 0;

@@ -12,8 +12,8 @@
 
 /* ---- inputs of a command ------------------------------------------------------------------- */
 
-/* Reads the manifest named by --run, which must be valid. Without --run, the model's file or folder
- * provides it. */
+/* Reads the manifest named by --run, which must be valid. Without --run, the manifest comes from
+ * the model's file or folder. */
 static enum tw_exit open_run(struct engine_bench *bench) {
     const struct engine_options *const options = bench->options;
     const char *const model = options->file != NULL ? options->file : options->from;
@@ -91,7 +91,8 @@ static const struct {
 };
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
 
-/* A run of any model can be averaged and weighed, but neither computed nor measured. */
+/* Refuses commands that compute a run of the family `tensors` (any model). Such models can only be
+ * averaged, and their memory planned. */
 static enum tw_exit check_engine(const struct engine_bench *bench, enum engine_verb verb) {
     if (bench->run.model.family != TW_FAMILY_TENSORS) return TW_EXIT_OK;
     if (verb == ENGINE_MERGE && bench->options->data == NULL) return TW_EXIT_OK;
@@ -160,7 +161,8 @@ static enum tw_exit run_verb(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    (void)signal(SIGXFSZ, SIG_IGN); /* as in daemon/node/main.c */
+    (void)signal(SIGXFSZ, SIG_IGN); /* a write beyond the file size limit then fails with EFBIG, as
+                                       in the daemon */
     const enum tw_exit rc = run_verb(argc, argv);
     if ((fflush(stdout) == 0 && ferror(stdout) == 0) || rc != TW_EXIT_OK) return (int)rc;
     (void)fprintf(stderr, "thinwire: standard output: %s\n", strerror(errno));

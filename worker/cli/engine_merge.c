@@ -1,9 +1,9 @@
 /* thinwire-engine merge: averages the parameters of several models of the same shape.
  *
- * Two uses: runs that do not merge while training (Branch-Train-Merge, arXiv 2208.03306), and
- * measuring the worth of each part of the data. The mean of models that were trained on parts of
- * the data behaves like a model trained on all parts (arXiv 2410.15661). The mean without one model
- * thus shows the contribution of its part. */
+ * It has two uses: runs that do not merge while training (Branch-Train-Merge, arXiv 2208.03306),
+ * and measuring the worth of each part of the data. The mean of models that were trained on parts
+ * of the data behaves like a model trained on all parts (arXiv 2410.15661). The mean without one
+ * model thus shows the contribution of the part on which that model was trained. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,10 +25,11 @@ struct merge {
     uint32_t count;
     const char *const *files;
     double weights[ENGINE_FILES_MAX]; /* sum 1; 0: left out */
-    double losses[ENGINE_FILES_MAX];  /* nats per held-out token; NaN: not measured */
-    double without[ENGINE_FILES_MAX]; /* loss of the mean without this model */
+    double losses[ENGINE_FILES_MAX];  /* loss of each model in nats per held-out token; NaN: not
+                                         measured */
+    double without[ENGINE_FILES_MAX]; /* loss of the mean without each model */
     double merged;
-    bool is_one_run; /* the output file gets the run's manifest */
+    bool is_one_run; /* all models are of one run, whose manifest the output file then contains */
     float *sum;      /* (layout.elements) */
     float *own;      /* (layout.elements): one model's parameters; NULL if the engine holds them */
 };
@@ -41,13 +42,13 @@ static enum tw_status load(struct merge *merge, uint32_t i, struct tw_error *err
         merge->own != NULL ? engine_read(merge->bench, merge->files[i], merge->own, &inner)
                            : engine_load(merge->bench, merge->files[i], &inner);
     if (status == TW_OK) return TW_OK;
-    /* Most messages already name the file; the others get its name in front. */
+    /* Most messages already name the file; the others get its name as a prefix. */
     if (strstr(inner.message, merge->files[i]) != NULL)
         return tw_fail(err, status, "%s", inner.message);
     return tw_fail(err, status, "%.80s: %.160s", merge->files[i], inner.message);
 }
 
-/* merge->sum = sum of weights[i] times model i, in the given order. */
+/* merge->sum := sum over i of weights[i] * (parameters of model i), added in the given order. */
 static enum tw_status blend(struct merge *merge, const double *weights, struct tw_error *err) {
     const size_t elements = (size_t)merge->bench->layout.elements;
     memset(merge->sum, 0, elements * sizeof(float));
@@ -109,7 +110,8 @@ static enum tw_status weigh_list(struct merge *merge, const char *text, struct t
                    text, merge->count);
 }
 
-/* Weights proportional to exp(-loss / T): a model better by T nats counts e times as much. */
+/* Sets weights proportional to exp(-loss / temperature): a model that is better by `temperature`
+ * nats counts e times as much. */
 static void weigh_by_loss(struct merge *merge, double temperature) {
     double best = INFINITY;
     for (uint32_t i = 0; i < merge->count; i++) best = fmin(best, merge->losses[i]);
@@ -119,8 +121,8 @@ static void weigh_by_loss(struct merge *merge, double temperature) {
     normalise(merge->weights, merge->count);
 }
 
-/* Greedy soup (arXiv 2203.05482): tries models from the best on, and keeps each one that does not
- * increase the loss of the mean. */
+/* Greedy soup (arXiv 2203.05482): tries models from the best to the worst, and keeps each one that
+ * does not increase the loss of the mean. */
 static enum tw_status weigh_greedily(struct merge *merge, struct tw_error *err) {
     bool tried[ENGINE_FILES_MAX] = {false}, is_in[ENGINE_FILES_MAX] = {false};
     double best = INFINITY;
@@ -162,7 +164,9 @@ static enum tw_status ablate(struct merge *merge, struct tw_error *err) {
         memcpy(weights, merge->weights, sizeof(weights));
         weights[i] = 0;
         normalise(weights, merge->count);
-        if (!isfinite(weights[0])) continue; /* all weight was on model i: no mean without it */
+        if (!isfinite(weights[0]))
+            continue; /* model i had all the weight: there is no mean without
+                         it */
         TW_TRY(blend(merge, weights, err));
         TW_TRY(measure(merge, merge->sum, "the mean without one", &merge->without[i], err));
     }
@@ -176,7 +180,7 @@ static void print_number(const char *name, double value) {
     if (isfinite(value)) (void)printf(", \"%s\": %.6f", name, value);
 }
 
-/* Whether the weights were chosen on the same held-out text as the reported loss. */
+/* Whether the weights were chosen on the held-out text on which the reported loss is measured. */
 static bool is_chosen(const struct merge *merge) {
     const char *const how = merge->bench->options->weights;
     return strcmp(how, "loss") == 0 || strcmp(how, "greedy") == 0;
@@ -263,8 +267,8 @@ static enum tw_status check_options(const struct merge *merge, struct tw_error *
     return options->out == NULL ? TW_OK : tw_out_is_free(options->out, err);
 }
 
-/* Compares the runs of all files with that of the first, as far as they are known. --run applies to
- * all files. */
+/* Sets merge->is_one_run if the runs of all files are known and equal to the run of the first. A
+ * manifest named by --run counts for all files. */
 static enum tw_status compare_runs(struct merge *merge, struct tw_error *err) {
     static struct tw_run run;
     static struct tw_layout layout;
@@ -293,8 +297,7 @@ static enum tw_status work(struct merge *merge, struct tw_error *err) {
     }
     if (options->data != NULL) TW_TRY(measure_all(merge, err));
     TW_TRY(weigh(merge, err));
-    if (options->is_ablation)
-        TW_TRY(ablate(merge, err)); /* this happens before anything is written */
+    if (options->is_ablation) TW_TRY(ablate(merge, err)); /* before anything is written */
     TW_TRY(blend(merge, merge->weights, err));
     if (options->data != NULL) TW_TRY(measure(merge, merge->sum, "the merge", &merge->merged, err));
     if (options->out != NULL) {

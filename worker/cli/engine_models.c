@@ -1,5 +1,5 @@
-/* thinwire-engine models: lists the named shapes, their sizes, and the memory that training them on
- * this machine takes. */
+/* thinwire-engine models: lists the named model shapes, their sizes, and the memory needed to train
+ * them on this machine. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,28 +8,31 @@
 
 enum {
     LORA_RANK = 16,
-    ANCHOR_BYTES = 8,      /* of a parameter: anchor and momentum, in the daemon */
-    MIRROR_BYTES = 4,      /* copy of the parameters in libthinwire */
-    FP32_ADAMW_BYTES = 16, /* parameter, gradient, two moments */
-    BF16_ADAMW_BYTES = 8,  /* the same, all in bf16 */
+    ANCHOR_BYTES = 8,      /* bytes per parameter in the daemon: anchor and momentum */
+    MIRROR_BYTES = 4,      /* bytes per parameter in libthinwire: a copy */
+    FP32_ADAMW_BYTES = 16, /* bytes per parameter: parameter, gradient, two moments */
+    BF16_ADAMW_BYTES = 8,  /* bytes per parameter for the same four in bf16 */
     BF16_BYTES = 2,
 };
 
-/* Bytes of memory without activations. host: daemon, without snapshots, and libthinwire. */
+/* Memory in bytes without activations. host: the daemon (without snapshots) and libthinwire
+ * together. */
 struct trainers {
-    uint64_t daemon, host, fp32, bf16;            /* a trainer of all parameters, such as PyTorch */
-    uint64_t lora_params, lora_host, lora_device; /* adapters over a base model in bf16 */
+    uint64_t daemon, host, fp32, bf16; /* training of all parameters, for example in
+                                          PyTorch */
+    uint64_t lora_params, lora_host,
+        lora_device; /* training of adapters over a base model in bf16 */
 };
 
 struct row {
     const char *name;
     uint64_t params;
-    struct tw_engine_plan training; /* plan for one sequence at a time, the minimum */
+    struct tw_engine_plan training; /* plan for the minimum, one sequence at a time */
     bool does_fit;
     struct trainers trainers;
 };
 
-/* Adapters at every matrix of the layers: for rows x cols, rank x (rows + cols). */
+/* Parameters of adapters for every matrix of the layers: rank * (rows + cols) each. */
 static uint64_t count_lora(const struct tw_layout *layout) {
     uint64_t params = 0;
     for (uint32_t i = 0; i < layout->tensors_count; i++) {
@@ -110,7 +113,7 @@ static void print_trainers(const char *name, const struct trainers *trainers) {
     (void)putchar('\n');
 }
 
-/* The second table, for trainers of the user's own. */
+/* Prints the second table, the memory of trainers that use libthinwire. */
 static enum tw_status show_trainers(struct engine_bench *bench, struct tw_error *err) {
     struct row row = {.name = NULL};
     (void)printf("\n%-15s %9s %29s %19s\n%-15s %9s %9s %9s %9s %9s %9s\n", "your trainer:", "",

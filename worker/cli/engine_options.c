@@ -23,7 +23,7 @@ enum {
 
 static const struct option {
     const char *name;
-    unsigned verbs; /* set of commands that accept the option */
+    unsigned verbs; /* bit set of the commands that accept the option */
     enum type type;
     size_t offset;
     double max; /* largest accepted number */

@@ -18,28 +18,28 @@ enum engine_verb {
     ENGINE_SPEED = 64,
 };
 
-enum { ENGINE_FILES_MAX = 64 }; /* most files merge accepts */
+enum { ENGINE_FILES_MAX = 64 }; /* limit of the files that merge accepts */
 
-/* Strings are borrowed from the command line; NULL if not given. */
+/* Options of a command. Strings are borrowed from the command line, or NULL if not given. */
 struct engine_options {
     const char *file, *run, *data, *out, *from, *prompt, *part, *tokenizer, *eos;
-    const char *files[ENGINE_FILES_MAX]; /* merge only; the first equals `file` */
+    const char *files[ENGINE_FILES_MAX]; /* merge only: the models; the first equals `file` */
     /* merge only: manifest of each file; NULL: not given, but the file may contain one */
     const char *runs[ENGINE_FILES_MAX];
     uint32_t files_count;
-    const char *weights; /* merge only: equal, loss, greedy or a list */
+    const char *weights; /* merge only: "equal", "loss", "greedy" or a list of numbers */
     struct tw_compute_config compute;
     uint64_t tokens, steps, seed, windows, eval_steps, save_steps;
     uint32_t top_k, samples;
     double temperature, top_p, repeat_penalty;
     double merge_temperature; /* temperature of merge --weights loss, in nats */
     bool has_seed, json, is_ablation;
-    bool is_plan; /* print the plan and stop */
+    bool is_plan; /* whether the command only prints its plan */
 };
 
-/* Parses a command's options from argv[2..argc) into *options, which holds the defaults. TW_CONFIG
- * with a message: for an unknown option it suggests the nearest one of this command, for a bad
- * value it names the accepted values. */
+/* Parses a command's options from argv[2..argc) into *options, which holds the defaults. Fails with
+ * TW_CONFIG. The message suggests this command's nearest option for an unknown one, and names the
+ * accepted values for a bad value. */
 enum tw_status tw_engine_options_parse(struct engine_options *options, enum engine_verb verb,
                                        int argc, char **argv, struct tw_error *err);
 

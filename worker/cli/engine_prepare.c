@@ -1,4 +1,4 @@
-/* thinwire-engine data prepare: the command line of worker/data/prepare/prepare.h. */
+/* thinwire-engine data prepare: parses the command line for worker/data/prepare/prepare.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,16 +16,17 @@ enum { MILLION = 1000000, HELDOUT_MIN = MILLION / 1000 /* smallest data.heldout 
 
 struct command {
     struct tw_prepare_options options;
-    const char *text, *heldout, *shard_tokens, *threads, *tokenizer; /* arguments, not parsed yet */
+    const char *text, *heldout, *shard_tokens, *threads, *tokenizer; /* arguments that are not
+                                                                        parsed yet */
     char names[TW_DATASET_SOURCES_MAX][TW_DATASET_NAME_BYTES];
-    uint64_t weights[TW_DATASET_SOURCES_MAX]; /* in millionths, as typed; 0: none */
+    uint64_t weights[TW_DATASET_SOURCES_MAX]; /* weights in millionths, as typed; 0: not given */
     const char **inputs;                      /* inputs of all sources, concatenated */
     uint32_t inputs_count;
 };
 
 /* ---- sources --------------------------------------------------------------------------------- */
 
-/* Parses NAME or NAME=WEIGHT. */
+/* Parses the argument NAME or NAME=WEIGHT, which begins a source. */
 static enum tw_status begin_source(struct command *command, const char *text,
                                    struct tw_error *err) {
     static const struct tw_unit SHARE[] = {{"", MILLION}, {"%", MILLION / 100}, {NULL, 0}};
@@ -121,7 +122,7 @@ static enum tw_status set_text(struct command *command, struct tw_error *err) {
     return tw_fail(err, TW_CONFIG, "--text %.60s: it is passages, lines or whole", command->text);
 }
 
-/* Converts the typed values. */
+/* Converts the typed values to options. */
 static enum tw_status finish_options(struct command *command, struct tw_error *err) {
     static const struct tw_unit PLAIN[] = {{"", 1}, {NULL, 0}};
     static const struct tw_unit COUNT[] = {{"", 1}, {"k", 1000}, {"m", MILLION}, {NULL, 0}};
@@ -231,5 +232,5 @@ enum tw_exit engine_prepare(int argc, char **argv) {
                     stderr);
     }
     return status == TW_AGAIN ? TW_EXIT_FAILURE
-                              : rc; /* an interrupted call is no fault of the data */
+                              : rc; /* An interrupted call is not a fault of the data. */
 }

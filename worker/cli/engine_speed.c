@@ -1,5 +1,6 @@
 /* thinwire-engine speed: measures the duration of a run's inner step on this machine, and plans the
- * memory of a worker. With --plan, the memory alone, which a run of any model has too. */
+ * memory of a worker. With --plan it only plans the memory, also for a run of the family `tensors`
+ * (any model). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,15 +9,15 @@
 #include "worker/learn/worker_weight.h"
 
 enum { STEPS_MAX = 5 };
-static const double WHOLE_S = 2; /* longer steps are measured on part of the batch */
-/* longest time for one sequence, the smallest batch that can be measured */
+static const double WHOLE_S = 2; /* in seconds: a longer step is measured on part of the batch */
+/* in seconds: limit for one sequence, the smallest batch that can be measured */
 static const double LONGEST_S = 10;
 static const double ENOUGH_S = 3;
 
 struct speed {
-    double step_s; /* duration of a step on the run's whole batch */
+    double step_s; /* duration of a step on the run's whole batch, in seconds */
     uint32_t steps, sequences;
-    struct tw_engine_plan plan; /* for the whole batch */
+    struct tw_engine_plan plan; /* memory plan for the whole batch */
     bool does_fit;
 };
 
@@ -33,8 +34,8 @@ static enum tw_status plan_memory(struct engine_bench *bench, struct speed *spee
     return status == TW_NOMEM ? TW_OK : status;
 }
 
-/* Chooses the number of sequences that would take WHOLE_S at the measured rate of matrix
- * products. */
+/* Chooses the number of sequences that a step would train on in WHOLE_S seconds at the measured
+ * GEMM rate. */
 static enum tw_status plan_batch(struct engine_bench *bench, const struct tw_engine_plan *plan,
                                  uint32_t *sequences, struct tw_error *err) {
     const uint32_t batch = bench->run.train.batch, context = bench->run.model.context;
@@ -49,9 +50,9 @@ static enum tw_status plan_batch(struct engine_bench *bench, const struct tw_eng
     return TW_OK;
 }
 
-/* Times a few steps after a warm-up and takes the fastest, since other processes may use the
- * processor. Each timed step is one part of a batch and an optimizer
- * update. A real step updates once for all of its parts, so the estimate is somewhat too slow. */
+/* Times a few steps after a warm-up and takes the fastest, because other processes may use the
+ * processor. Each timed step trains on one part of a batch and updates the parameters. A real step
+ * updates once for all of its parts, so the estimate is somewhat too slow. */
 static enum tw_status time_steps(struct engine_bench *bench, const uint32_t *tokens,
                                  struct speed *speed, struct tw_error *err) {
     const uint32_t batch = bench->run.train.batch;

@@ -1,5 +1,5 @@
-/* engine_tokenizer.c - compares the tokenizer of a model's folder with that of a dataset, and the
- * tokens between texts. */
+/* engine_tokenizer.c - checks that the tokenizers of a model's folder and of a dataset give the
+ * same tokens, also between texts. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,8 @@ static enum tw_status read_side(struct side *side, struct tw_error *err) {
     return TW_OK;
 }
 
-/* The token of the dataset with the lowest number that means something else to the model. */
+/* Returns the lowest token of the dataset that has other bytes in the model's tokenizer, or
+ * TW_TOKEN_NONE. */
 static uint32_t first_other(const struct tw_tokenizer *model, const struct tw_tokenizer *data,
                             uint32_t vocab) {
     for (uint32_t token = 0; token < vocab; token++) {
@@ -48,7 +49,8 @@ static uint32_t first_other(const struct tw_tokenizer *model, const struct tw_to
     return TW_TOKEN_NONE;
 }
 
-/* Files that differ may still give the same tokens: programs write tokenizer.json in many ways. */
+/* Compares the tokens, because files that differ may still give the same tokens: programs write
+ * tokenizer.json in many ways. */
 static enum tw_status compare(struct side *model, struct side *data, uint32_t vocab,
                               const char *folder, struct tw_error *err) {
     struct tw_error why;
@@ -69,14 +71,14 @@ static enum tw_status compare(struct side *model, struct side *data, uint32_t vo
                    folder, token, model->path);
 }
 
-/* Reports documents that begin with another token than the texts that the model was trained on. */
+/* Warns if documents begin with another token than the texts on which the model was trained. */
 static enum tw_status compare_begin(struct side *model, const char *folder, const char *data,
                                     const struct tw_dataset *dataset, struct tw_error *err) {
     struct tw_text_ends ends;
     struct tw_error why;
     if (model->tokenizer == NULL &&
         tw_tokenizer_create_json(&model->tokenizer, model->json, model->bytes, &why) != TW_OK) {
-        return TW_OK; /* compare() reports that if it matters */
+        return TW_OK; /* compare() reports this error if it matters */
     }
     const struct tw_text_ends_source source = {.model = folder,
                                                .tokenizer_path = model->path,
@@ -105,7 +107,7 @@ static enum tw_status compare_begin(struct side *model, const char *folder, cons
 
 static enum tw_status check_model(const char *folder, const char *data,
                                   const struct tw_dataset *dataset, struct tw_error *err) {
-    static struct side sides[2]; /* sides of the model and of the dataset */
+    static struct side sides[2]; /* tokenizers of the model and of the dataset */
     memset(sides, 0, sizeof(sides));
     if (!has_file(&sides[0], folder, "tokenizer.json") ||
         !has_file(&sides[1], data, TW_DATASET_TOKENIZER_FILE)) {
@@ -137,7 +139,7 @@ enum tw_status engine_check_tokenizer(const struct engine_options *options, stru
     free(dataset.shards);
     dataset.shards = NULL;
     if (tw_id_is_zero(&dataset.tokenizer))
-        return TW_OK; /* a dataset of bytes: dataset_run.h compares it */
+        return TW_OK; /* A dataset of bytes is compared in dataset_run.h. */
     const char *const models[] = {options->file, options->from};
     for (unsigned i = 0; i < 2; i++) {
         if (models[i] != NULL) TW_TRY(check_model(models[i], options->data, &dataset, err));

@@ -20,22 +20,23 @@
 #include "worker/support/signals.h"
 
 enum { EVAL_WINDOWS = 64, SKIPS_MAX = 16 };
-static const double SAVE_PAUSE_S = 600; /* interval of saves without --save-every */
-static const double AGAIN_PAUSE_S = 60; /* longest wait after a failed save */
+static const double SAVE_PAUSE_S = 600; /* seconds between saves without --save-every */
+static const double AGAIN_PAUSE_S = 60; /* seconds until a failed save is retried, at most */
 
 struct training {
     struct engine_bench *bench;
-    struct tw_train_file file; /* state's theta, m and v are the engine's arrays */
+    struct tw_train_file file; /* its state's theta, m and v are the engine's arrays */
     struct tw_train_report report;
     char out[PATH_MAX];
     struct tw_out_file held; /* the file `out`, held for the whole training */
-    bool is_resumed;         /* continues the training in --from */
+    bool is_resumed;         /* whether this continues the training in --from */
     struct tw_train_pass
         recorded; /* size and type of passes recorded in --from, if it is resumed */
     const struct tw_run_key
-        *differing; /* first key of the run that differs from the run in --from; NULL: none */
+        *differing; /* first key whose value differs from the run in --from, or NULL */
     uint64_t steps, measured_step, saved_step;
-    double saved_s, again_s; /* time of the last save, and time to retry a failed one */
+    double saved_s, again_s; /* times in seconds of the last save, and of the next try of a failed
+                                one */
     uint32_t *tokens;        /* (batch, context + 1) */
 };
 
@@ -47,7 +48,8 @@ static bool is_same_file(const char *a, const char *b) {
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* An existing file may be replaced only by the training that continues it. */
+/* Explains why an existing file is not overwritten: only the training that continues it may replace
+ * it. */
 static enum tw_status refuse_out(const struct training *training, struct tw_error *err) {
     struct tw_run other;
     bool can_go_on = false;
@@ -63,14 +65,14 @@ static enum tw_status refuse_out(const struct training *training, struct tw_erro
                    training->out, can_go_on ? "continue it with --from, or " : "");
 }
 
-/* The old file stays until the rename, so the disk must hold both: parameters and two moments each.
- */
+/* Checks the free space of the disk. The old file stays until the rename, so the disk must hold
+ * both: parameters and two moments each. */
 static enum tw_status check_room(const struct training *training, struct tw_error *err) {
     const uint64_t wanted = training->bench->layout.params * 3 * sizeof(float);
     char wanted_text[TW_UNITS_BYTES], free_text[TW_UNITS_BYTES];
     struct statvfs disk;
     if (fstatvfs(training->held.fd, &disk) != 0)
-        return TW_OK; /* free space is not known: saving will report a full disk */
+        return TW_OK; /* The free space is not known: a save will report a full disk. */
     const uint64_t free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
     if (free_bytes >= wanted) return TW_OK;
     return tw_fail(err, TW_IO,
@@ -79,7 +81,7 @@ static enum tw_status check_room(const struct training *training, struct tw_erro
                    tw_units_bytes(free_text, (double)free_bytes));
 }
 
-/* Checks the output path before training instead of after the last step. */
+/* Checks the output path now, so that a bad one does not fail after the last step. */
 static enum tw_status check_out(struct training *training, struct tw_error *err) {
     const char *const from = training->bench->options->from;
     char copy[PATH_MAX];
@@ -97,7 +99,8 @@ static enum tw_status check_out(struct training *training, struct tw_error *err)
     return check_room(training, err);
 }
 
-/* Decides whether --from is resumed: only if every key of its run is the same. */
+/* Decides whether --from is resumed: only if it is a training file and every key of its run is the
+ * same. */
 static enum tw_status plan_start(struct training *training, struct tw_error *err) {
     const char *const from = training->bench->options->from;
     const struct tw_run *const run = &training->bench->run;
@@ -145,7 +148,7 @@ static struct tw_train_pass pass_of(const struct tw_engine_plan *plan) {
                                       plan->type == TW_BF16 ? TW_COMPUTE_BF16 : TW_COMPUTE_FP32};
 }
 
-/* Warns if the curve may differ from an uninterrupted training. */
+/* Warns if the loss curve may differ from that of an uninterrupted training. */
 static void warn_difference(const struct tw_train_pass *was, const struct tw_engine_plan *plan) {
     const struct tw_train_pass now = pass_of(plan);
     if (was->micro_batch == 0) {
@@ -161,7 +164,8 @@ static void warn_difference(const struct tw_train_pass *was, const struct tw_eng
     }
 }
 
-/* Uses the pass recorded in --from, unless the command line overrides it or this machine cannot. */
+/* Uses the size and type of passes recorded in --from, unless the command line overrides them or
+ * this machine does not support them. */
 static enum tw_status plan_passes(struct training *training, struct tw_error *err) {
     struct engine_bench *const bench = training->bench;
     const struct tw_train_pass *const was = &training->recorded;
@@ -182,12 +186,11 @@ static enum tw_status plan_passes(struct training *training, struct tw_error *er
         status = tw_engine_plan_make(&plan, &config, err);
     }
     if (status == TW_OK) warn_difference(was, &plan);
-    return status == TW_NOMEM
-               ? TW_OK
-               : status; /* shows the plan first; creating the engine then fails with its error */
+    return status == TW_NOMEM ? TW_OK : status; /* with TW_NOMEM, the plan is shown first; creating
+                                                   the engine then fails */
 }
 
-/* Sets parameters, moments and counters for step 0, or for the step that --from was saved at. */
+/* Sets parameters, moments and counters for step 0, or for the step at which --from was saved. */
 static enum tw_status init_state(struct training *training, struct tw_error *err) {
     struct engine_bench *const bench = training->bench;
     const struct engine_options *const options = bench->options;
@@ -270,7 +273,8 @@ static bool is_time_to_save(const struct training *training) {
     return engine_now_s() - training->saved_s > SAVE_PAUSE_S;
 }
 
-/* Reports a full disk or a file in the way, and retries later: a person may fix it meanwhile. */
+/* Saves the state. A full disk or a file in the way is reported and the save retried later, because
+ * a person may remove the cause meanwhile. */
 static enum tw_status try_save(struct training *training, struct tw_error *err) {
     struct tw_error why;
     const enum tw_status status = save(training, &why);
@@ -376,7 +380,7 @@ static enum tw_status prepare(struct training *training, struct tw_error *err) {
     return TW_OK;
 }
 
-/* Saves the state in any case: a failed step changed nothing. */
+/* Saves the state even after a failure, because a failed step changes nothing. */
 static enum tw_status finish(struct training *training, enum tw_status status,
                              struct tw_error *err) {
     const uint64_t step = training->file.state.step;

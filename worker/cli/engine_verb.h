@@ -16,15 +16,16 @@
 #include "worker/learn/eval.h"
 #include "worker/tokenizer/text_ends.h"
 
-/* Objects that a command works on: manifest and layout, the data if any, and the engine once
- * created. */
+/* Objects on which a command works: manifest and layout, the data if there are any, and the engine
+ * once it is created. */
 struct engine_bench {
     const struct engine_options *options;
-    struct tw_compute_config compute; /* settings for computing, completed from a training file */
+    struct tw_compute_config compute; /* compute settings of the options, completed from a training
+                                         file */
     struct tw_run run;
     struct tw_layout layout;
     struct tw_engine *engine;
-    struct tw_data data; /* data.inner is NULL without data */
+    struct tw_data data; /* data.inner is NULL if there are no data */
 };
 
 enum tw_exit engine_generate(struct engine_bench *bench);
@@ -38,46 +39,48 @@ enum tw_exit engine_speed(struct engine_bench *bench);
 /* Creates bench->engine, configured for the command and its options. */
 enum tw_status engine_open(struct engine_bench *bench, enum engine_verb verb, struct tw_error *err);
 
-/* If *model (NULL: none) is a node's state folder, replaces it by the folder's newest whole
- * checkpoint, and a NULL *run by the manifest. Prints the chosen file to standard error. The new
- * names point into *found, which must outlive them. */
+/* If *model (NULL: none) is a node's state folder, replaces it by the folder's newest undamaged
+ * checkpoint, and a NULL *run by the path of the manifest. Prints the chosen file to standard
+ * error. The new paths point into *found, which must outlive them. */
 enum tw_status engine_take_state(const char **model, const char **run, const char *part,
                                  struct tw_state_found *found, struct tw_error *err);
 
-/* Reads the model at `path`, of the bench's run, into params[layout.elements]. */
+/* Reads the parameters of the model at `path`, which must fit bench->run, into
+ * params[layout.elements]. */
 enum tw_status engine_read(const struct engine_bench *bench, const char *path, float *params,
                            struct tw_error *err);
 
-/* Loads the parameters of bench->engine from a checkpoint, a training file, weights or a folder. */
+/* Loads parameters into bench->engine from a checkpoint, a training file, weights or a folder. */
 enum tw_status engine_load(struct engine_bench *bench, const char *path, struct tw_error *err);
 
-/* Runs tw_eval_heldout over the windows that the options ask for, with a progress line on a
- * terminal after the first second. `what` names the model in it. */
+/* Runs tw_eval_heldout over the windows that the options ask for. On a terminal, a progress line
+ * appears after the first second, and `what` names the model in it. */
 enum tw_status engine_measure(struct engine_bench *bench, const float *params, const char *what,
                               struct tw_eval *eval, struct tw_error *err);
 
-/* If the model is a folder with a tokenizer.json, and the data are a dataset with another one,
- * their tokens must be the same. TW_DATA names the first token that differs. */
+/* Checks that the tokens are the same if the model is a folder with a tokenizer.json and the data
+ * are a dataset with another one. The message of TW_DATA names the first token that differs. */
 enum tw_status engine_check_tokenizer(const struct engine_options *options, struct tw_error *err);
 
-/* The command in argv[1], import or export; parses its own options. */
+/* Runs the command in argv[1], import or export, which parses its own options. */
 enum tw_exit engine_convert(int argc, char **argv);
 
-/* The command `data` and its subcommands in argv[2]; each parses its own options from argv[3]. */
+/* Runs the command `data`, whose subcommand is argv[2]. Each subcommand parses its own options from
+ * argv[3] on. */
 enum tw_exit engine_data(int argc, char **argv);
 enum tw_exit engine_prepare(int argc, char **argv);
 enum tw_exit engine_info(int argc, char **argv);
 enum tw_exit engine_weigh(int argc, char **argv);
 
-/* Warns on standard error if a model's files name no end token, or name one that cannot be.
+/* Warns on standard error if a model's files name no end token, or name one that cannot be valid.
  * tokenizer NULL: the output is token numbers. */
 void engine_warn_ends(const struct tw_text_ends *ends, const struct tw_tokenizer *tokenizer,
                       uint32_t vocab);
 
-/* Prints "thinwire: ..." to standard error and returns the matching exit status. */
+/* Prints the error as "thinwire: ..." to standard error and returns the matching exit status. */
 enum tw_exit engine_fail(const struct tw_error *err);
 
-/* Monotonic clock, in seconds. */
+/* Time of the monotonic clock in seconds. */
 double engine_now_s(void);
 
 #endif

@@ -13,7 +13,8 @@
 
 enum { MILLION = 1000000 };
 
-/* Parses "70%", "0.7" or "2" into millionths; 0: invalid. Shares are relative to their sum. */
+/* Parses "70%", "0.7" or "2" into millionths, or returns 0 if the text is invalid. Shares count
+ * relative to their sum. */
 static uint64_t read_share(const char *text) {
     char *end;
     const double value = strtod(text, &end);
@@ -127,7 +128,7 @@ static void print_json(const struct tw_dataset *dataset, const char *hex, bool h
     (void)printf("}}\n");
 }
 
-/* Removes --json from the arguments. */
+/* Removes --json from the arguments. Returns true if it was there. */
 static bool take_json(int *argc, char **argv) {
     int kept = 0;
     for (int i = 0; i < *argc; i++) {

@@ -139,7 +139,7 @@ static double tokens_per_s(const struct tw_train_report *report) {
 
 double tw_train_report_mfu(const struct tw_train_report *report) {
     if (!(report->peak_flops_s > 0 && report->step_s > 0)) return (double)NAN;
-    /* The mean rate of steps cannot exceed that of the fastest step; fmin() only removes
+    /* The mean rate of steps cannot exceed the rate of the fastest step, so fmin() only removes
      * rounding. */
     return fmin(tokens_per_s(report) * (double)report->flops_token / report->peak_flops_s, 1);
 }
@@ -150,7 +150,8 @@ static double left_s(const struct tw_train_report *report) {
     return (now_s() - report->start_s) / (double)done * (double)(report->steps - report->step);
 }
 
-/* Lines are cut to the terminal's width, since a wrapped line cannot be erased. */
+/* Returns the width to which lines are truncated. A line that the terminal wraps could not be
+ * erased. */
 static size_t width_of_terminal(void) {
     struct winsize size = {0};
     const bool is_known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20;
@@ -182,13 +183,13 @@ static void show(struct tw_train_report *report, bool is_last) {
     report->shown_s = now_s();
 }
 
-/* Begins an event with the members that all events have. */
+/* Begins a JSON event with the members that all events have. */
 static void open_json(const struct tw_train_report *report, const char *event) {
     (void)printf("{\"event\": \"%s\", \"steps\": %" PRIu64 ", \"tokens\": %" PRIu64, event,
                  report->step, report->tokens);
 }
 
-/* Omits a value that is not finite. */
+/* Prints a member of a JSON object, unless its value is not finite. */
 static void put_json(const char *name, double value) {
     if (isfinite(value)) (void)printf(", \"%s\": %.9g", name, value);
 }
@@ -241,7 +242,7 @@ void tw_train_report_validation(struct tw_train_report *report, double nats) {
         put_json("validation_nats", nats);
         close_json();
     } else if (!report->is_terminal && report->step > report->first_step &&
-               report->step < report->steps) { /* the final line covers the last step */
+               report->step < report->steps) { /* the last step gets the final line instead */
         show(report, false);
     }
 }
