@@ -30,7 +30,7 @@ struct tw_corpus_file {
 
 struct tw_corpus {
     enum tw_corpus_kind kind;
-    struct tw_corpus_file *files; /* (files_count), in order; files of one source are adjacent */
+    struct tw_corpus_file *files; /* (files_count); files of one source are adjacent */
     uint32_t files_count, missing_next;
     /* true: the files mark their held-out part; false: the end of the data is held out */
     bool has_heldout;
@@ -52,7 +52,7 @@ struct tw_corpus_hint {
 /* Opens the data at path. The message of TW_DATA names the path and a remedy. */
 enum tw_status tw_corpus_open(struct tw_corpus *corpus, const char *path,
                               const struct tw_corpus_hint *hint, struct tw_error *err);
-void tw_corpus_close(struct tw_corpus *corpus); /* a zeroed corpus is allowed */
+void tw_corpus_close(struct tw_corpus *corpus); /* a zero-initialised corpus is allowed */
 
 /* Returns the number of tokens of all training files, or of all held-out files. */
 uint64_t tw_corpus_tokens(const struct tw_corpus *corpus, bool is_heldout);
@@ -73,9 +73,10 @@ enum tw_status tw_corpus_reserve(struct tw_corpus *corpus, uint32_t count, struc
 enum tw_status tw_corpus_path(char **path, const char *folder, const char *name,
                               struct tw_error *err);
 
-/* corpus_llmc.c. is_llmc: whether a file whose first 12 bytes are `bytes` is a file of llm.c.
- * open_llmc opens one such file. open_llmc_folder opens *_train.bin and *_train_*.bin for training,
- * and *_val.bin and *_val_*.bin as held-out files. It fails with TW_AGAIN if there are none. */
+/* Implemented in corpus_llmc.c. is_llmc: whether a file whose first 12 bytes are `bytes` is a file
+ * of llm.c. open_llmc opens one such file. open_llmc_folder opens *_train.bin and *_train_*.bin for
+ * training, and *_val.bin and *_val_*.bin as held-out files. It fails with TW_AGAIN if there are
+ * none. */
 bool tw_corpus_is_llmc(const uint8_t *bytes);
 enum tw_status tw_corpus_open_llmc(struct tw_corpus *corpus, const char *path,
                                    struct tw_error *err);

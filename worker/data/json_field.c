@@ -14,7 +14,8 @@ struct scan {
     const uint8_t *line;
     size_t size, at;
     bool is_object[TW_JSON_DEPTH_MAX +
-                   /* true: this level is an object, false: an array; [depth] is the innermost */
+                   /* whether each open level is an object (else an array); [depth] is the
+                    * innermost */
                    1];
     unsigned depth;
 };
@@ -172,7 +173,7 @@ static bool take_word(struct scan *scan, const char *word) {
 
 /* Scans a value that is neither array nor object. */
 static enum tw_status scan_leaf(struct scan *scan, struct tw_error *err) {
-    /* Python also writes NaN, Infinity and -Infinity, the last three words. */
+    /* The last three are not JSON, but Python writes them. */
     static const char *const WORDS[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
     struct span span;
     if (peek(scan) == '"') return scan_string(scan, &span, err);

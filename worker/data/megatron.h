@@ -24,7 +24,7 @@ bool tw_megatron_is_pair(const char *path);
 /* Fails with TW_DATA if the format is another one, the tokens are not integers, or the files do not
  * match. */
 enum tw_status tw_megatron_open(struct tw_megatron *pair, const char *path, struct tw_error *err);
-void tw_megatron_close(struct tw_megatron *pair); /* a zeroed pair is allowed */
+void tw_megatron_close(struct tw_megatron *pair); /* a zero-initialised pair is allowed */
 
 /* Sets *first to the first token of document i <= documents_count. For i = documents_count, this is
  * the number of tokens. */

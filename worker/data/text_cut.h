@@ -10,15 +10,15 @@
 #include <stdint.h>
 
 enum {
-    /* A passage ends at the first blank lines after this many bytes, */
+    /* After this many bytes, blank lines end a passage. */
     TW_PASSAGE_BYTES = 16 << 10,
-    /* or at the first line end after this many bytes, */
+    /* After this many bytes, any line end ends a passage. */
     TW_PASSAGE_LINE_BYTES = 20 << 10,
-    /* or with the last character that ends within this many bytes. */
+    /* Limit of a passage; without a line end, it ends with the last whole character. */
     TW_PASSAGE_BYTES_MAX = 256 << 10,
 
-    TW_DOCUMENT_BYTES_MAX = 8 << 20,     /* largest size of other documents */
-    TW_RECORD_TEXT_BYTES_MAX = 16 << 20, /* largest size of a JSON line */
+    TW_DOCUMENT_BYTES_MAX = 8 << 20,     /* limit of documents other than passages and JSON lines */
+    TW_RECORD_TEXT_BYTES_MAX = 16 << 20, /* limit of a JSON line */
 };
 
 enum tw_text_unit {

@@ -20,7 +20,7 @@ enum {
 struct tw_token_file {
     char *path;           /* owned; used in messages */
     int fd;               /* -1: not open */
-    uint32_t token_bytes; /* 1, 2, 4 or 8, little-endian */
+    uint32_t token_bytes; /* bytes per token: 1, 2, 4 or 8, little-endian */
     bool is_signed;
     uint64_t begin_bytes; /* offset of the first token */
     uint64_t tokens_count;

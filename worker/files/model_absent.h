@@ -9,12 +9,12 @@
  * holds none. */
 enum tw_status tw_model_absent_adapter(const char *folder, struct tw_error *err);
 
-/* Always fails; for a folder without config.json. TW_CONFIG names a model in another format or in a
- * subfolder. TW_IO: there is no model. */
+/* Explains why a folder without config.json cannot be read. Always fails: with TW_CONFIG, naming a
+ * model in another format or in a subfolder, or with TW_IO if there is none. */
 enum tw_status tw_model_absent_config(const char *folder, struct tw_error *err);
 
-/* Always fails; for a folder without weights under the names that are read. TW_CONFIG names the
- * weights that are there. TW_IO: there are none. */
+/* Explains why a folder has no weights under the names that are read. Always fails: with TW_CONFIG,
+ * naming the weights that are there, or with TW_IO if there are none. */
 enum tw_status tw_model_absent_weights(const char *folder, struct tw_error *err);
 
 #endif

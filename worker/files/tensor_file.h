@@ -12,8 +12,8 @@
 
 enum {
     TW_TENSOR_FILE_JSON_MAX = 16 * 1024 * 1024, /* size of a header */
-    TW_TENSOR_FILE_COUNT_MAX = 5 * 4096 + 4096, /* more than five tensors per parameter tensor, as a
-                                                   checkpoint has */
+    TW_TENSOR_FILE_COUNT_MAX = 5 * 4096 + 4096, /* limit of tensors; a checkpoint has five per
+                                                   tensor of the model */
     TW_TENSOR_FILE_NAME_BYTES = 128,
 };
 
@@ -25,9 +25,9 @@ struct tw_tensor_file {
     struct tw_safetensors st; /* sorted by name */
 };
 
-/* Opens path, following symbolic links. Fails with TW_IO if it is missing or not a regular file,
- * with TW_CONFIG if it is of another kind or not supported, with TW_CORRUPT if it is damaged, or
- * with TW_NOMEM. On failure nothing is left open. */
+/* Opens path, following symbolic links. Fails with TW_IO if it is missing or not a regular file, or
+ * with TW_CORRUPT if it is damaged. Fails with TW_CONFIG for a file of another kind or an
+ * unsupported header; also with TW_NOMEM. On failure nothing is left open. */
 enum tw_status tw_tensor_file_open(struct tw_tensor_file *file, const char *path,
                                    struct tw_error *err);
 void tw_tensor_file_close(struct tw_tensor_file *file);

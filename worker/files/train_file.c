@@ -126,8 +126,7 @@ static bool read_number(const struct tw_safetensors *st, enum field field, uint6
     return true;
 }
 
-/* Reads how the steps were computed; a file need not record it. Returns false if the record is
- * invalid. */
+/* Reads the size and type of the passes, which may be absent. Returns false if they are invalid. */
 static bool read_pass(const struct tw_safetensors *st, struct tw_train_pass *pass) {
     uint64_t micro_batch, bits;
     *pass = (struct tw_train_pass){.compute = TW_COMPUTE_AUTO};
@@ -207,8 +206,8 @@ static enum tw_status write_all(struct tw_out_file *out, const uint8_t *header, 
                                 struct tw_error *err) {
     const uint16_t one = 1;
     float *arrays[PARTS];
-    TW_ASSERT(*(const uint8_t *)&one == 1); /* a little-endian machine, because floats are written
-                                               as in memory */
+    TW_ASSERT(*(const uint8_t *)&one == 1); /* needs a little-endian machine: floats are written as
+                                               in memory */
     TW_TRY(tw_out_rewind(out, err));
     TW_TRY(tw_out_write(out, header, header_bytes, err));
     arrays_of(state, arrays);

@@ -38,10 +38,10 @@ struct tw_train_file {
 enum tw_status tw_train_file_save(struct tw_out_file *out, const struct tw_layout *layout,
                                   const struct tw_train_file *file, struct tw_error *err);
 
-/* Reads only the header. Sets *is_one if the file declares itself a training file, not if it is
- * unreadable. *run is then its run; keys that an older version did not have get their defaults.
- * *pass (may be NULL) is the recorded pass. Fails with TW_CORRUPT if the training file is damaged,
- * or with TW_VERSION. */
+/* Reads only the header. Sets *is_one to whether the file declares itself a training file; an
+ * unreadable one does not. *run is then its run; keys that an older version did not have get their
+ * defaults. *pass (may be NULL) is the recorded pass. Fails with TW_CORRUPT if the training file is
+ * damaged, or with TW_VERSION. */
 enum tw_status tw_train_file_peek(const char *path, bool *is_one, struct tw_run *run,
                                   struct tw_train_pass *pass, struct tw_error *err);
 

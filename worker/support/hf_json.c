@@ -8,8 +8,8 @@
 #include "base/file_kind.h"
 #include "worker/support/json_python.h"
 
-/* set if an allocation failed while jansson parsed, as the result must then be discarded: jansson
- * silently drops a byte of a string if it runs out of memory */
+/* Set if an allocation failed during a parse. The result must then be discarded, because jansson
+ * silently drops a byte of a string when it runs out of memory. */
 static _Thread_local bool is_out_of_memory;
 
 static void *allocate(size_t size) {

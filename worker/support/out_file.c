@@ -56,8 +56,8 @@ static enum tw_status take_part(struct tw_out_file *file, struct tw_error *err) 
         return tw_fail(err, TW_IO, "cannot write %s: %s; choose another --out", file->part,
                        strerror(errno));
     }
-    /* On a file system without file locks, only a newly created file is certainly this
-     * process's. */
+    /* On a file system without file locks, only a newly created file certainly belongs to this
+     * process. */
     const bool is_locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || (is_new && errno != EWOULDBLOCK);
     /* the lock failed, or PATH.part was renamed or removed meanwhile */
     if (!is_locked || !is_at(fd, file->part)) {

@@ -51,8 +51,8 @@ struct prepare {
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
 
-/* Finds the token that ends a document in the files beside tokenizer.json. Reports a choice that
- * these files leave open. */
+/* Finds the token that ends a document in the files beside tokenizer.json. Warns if they name none
+ * or contradict each other, or if the token is only guessed. */
 static enum tw_status find_ends(struct prepare *prepare, struct tw_error *err) {
     const struct tw_prepare_options *const options = prepare->options;
     const struct tw_text_ends_source source = {.tokenizer_path = options->tokenizer,

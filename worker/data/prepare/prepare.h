@@ -45,7 +45,7 @@ struct tw_prepare_source {
     uint32_t inputs_count;
 };
 
-/* Strings are borrowed. */
+/* Options of a call; strings are borrowed. */
 struct tw_prepare_options {
     const char *out;
     const char *tokenizer;  /* tokenizer file; NULL: a token is a byte */
@@ -59,7 +59,7 @@ struct tw_prepare_options {
     bool is_plain;   /* whether every file is plain text, even if it looks like JSON or markup */
     bool skip_bad;   /* whether unusable files and documents are counted and skipped */
     bool is_restart; /* whether the results of an earlier call in `out` are removed first */
-    bool is_quiet, json; /* format of the report */
+    bool is_quiet, json; /* is_quiet: no report; json: report as JSON */
     uint32_t sources_count;
     struct tw_prepare_source sources[TW_DATASET_SOURCES_MAX];
 };

@@ -60,9 +60,9 @@ struct tw_block {
     enum tw_block_end end;
     uint64_t at;    /* offset of this block's text in the file's text */
     uint64_t taken; /* bytes of the file on disk that were read so far */
-    uint8_t *text;  /* (bytes of capacity) */
+    uint8_t *text;  /* (bytes) used, of `capacity` allocated */
     size_t bytes, capacity;
-    struct tw_block_document *documents; /* (documents_count of TW_BLOCK_DOCUMENTS_MAX) */
+    struct tw_block_document *documents; /* (documents_count), at most TW_BLOCK_DOCUMENTS_MAX */
     uint32_t documents_count;
     uint32_t bad_document; /* index of the first bad document */
     struct tw_error bad;   /* error of the first bad document; status TW_OK if no document is bad */

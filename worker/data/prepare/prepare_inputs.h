@@ -32,8 +32,8 @@ struct tw_prepare_inputs {
 
 /* Lists the inputs: by source, then in the order given, folders sorted by the bytes of their names.
  * Skips `options->out` if it lies within an input. Deinitialise the result also after a failure.
- * Errors: TW_IO: an input cannot be examined; TW_DATA: nothing found; TW_CONFIG: a file was given
- * twice; TW_LIMIT; TW_NOMEM. */
+ * Fails with TW_IO if an input cannot be examined, TW_DATA if nothing is found, TW_CONFIG if a file
+ * was given twice, or with TW_LIMIT or TW_NOMEM. */
 enum tw_status tw_prepare_inputs_find(struct tw_prepare_inputs *inputs,
                                       const struct tw_prepare_options *options,
                                       struct tw_error *err);

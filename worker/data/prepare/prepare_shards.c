@@ -206,7 +206,7 @@ void tw_prepare_shards_sort(struct tw_dataset *dataset) {
 /* ---- pending held-out documents ----------------------------------------------------------------
  */
 
-/* Sets path to that of the pending file: the shard's name with another ending. */
+/* Sets path to the path of the pending file, which has the shard's name and another ending. */
 static void pending_path(const struct tw_prepare_shards *shards, uint32_t number,
                          char path[TW_OUT_PATH_BYTES + PENDING_NAME_BYTES]) {
     const struct tw_dataset_shard shard = {

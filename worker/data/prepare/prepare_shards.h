@@ -15,7 +15,7 @@
 #include "proto/dataset.h"
 
 struct tw_filling {
-    uint8_t *tokens; /* (tokens_count * token_bytes) of capacity_bytes allocated */
+    uint8_t *tokens; /* (tokens_count * token_bytes) used, of capacity_bytes allocated */
     size_t tokens_count, capacity_bytes;
     uint32_t *documents; /* (documents_count): first token of each document */
     size_t documents_count, documents_capacity;

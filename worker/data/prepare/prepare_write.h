@@ -13,12 +13,11 @@ struct tw_prepare_writer {
     const struct tw_prepare_options *options;
     const struct tw_prepare_inputs *inputs;
     struct tw_prepare_shards shards;
-    struct tw_prepare_state
-        state;             /* state that is saved; the field state.dataset is set only then */
-    uint64_t before_bytes; /* total size on disk of the files before state.next.file */
-    uint64_t taken_bytes;  /* bytes on disk of all files that were read so far */
-    bool is_end;           /* whether the end of the inputs was reached and all shards are
-                              written */
+    struct tw_prepare_state state; /* state to save; its field `dataset` is set only on saving */
+    uint64_t before_bytes;         /* total size on disk of the files before state.next.file */
+    uint64_t taken_bytes;          /* bytes on disk of all files that were read so far */
+    bool is_end;                   /* whether the end of the inputs was reached and all shards are
+                                      written */
     bool can_skip; /* whether the failure is at a document or file that skip_bad would skip */
 };
 
