@@ -49,8 +49,8 @@ static enum tw_status open_tokenizer(struct text *text, const struct engine_benc
         }
         struct tw_error why;
         const enum tw_status status = tw_tokenizer_create_file(&text->tokenizer, path, &why);
-        if (status == TW_CONFIG &&
-            !is_named) { /* tokenizer of an unsupported kind: use token numbers */
+        /* tokenizer of an unsupported kind: use token numbers */
+        if (status == TW_CONFIG && !is_named) {
             (void)fprintf(stderr, "thinwire: %s; prompt and text are token numbers\n", why.message);
             return TW_OK;
         }

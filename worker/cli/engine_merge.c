@@ -24,7 +24,7 @@ struct merge {
     struct engine_bench *bench;
     uint32_t count;
     const char *const *files;
-    double weights[ENGINE_FILES_MAX]; /* sum 1; 0: left out */
+    double weights[ENGINE_FILES_MAX]; /* weights of the models, with sum 1; 0: left out */
     double losses[ENGINE_FILES_MAX];  /* loss of each model in nats per held-out token; NaN: not
                                          measured */
     double without[ENGINE_FILES_MAX]; /* loss of the mean without each model */
@@ -164,9 +164,8 @@ static enum tw_status ablate(struct merge *merge, struct tw_error *err) {
         memcpy(weights, merge->weights, sizeof(weights));
         weights[i] = 0;
         normalise(weights, merge->count);
-        if (!isfinite(weights[0]))
-            continue; /* model i had all the weight: there is no mean without
-                         it */
+        /* model i had all the weight: there is no mean without it */
+        if (!isfinite(weights[0])) continue;
         TW_TRY(blend(merge, weights, err));
         TW_TRY(measure(merge, merge->sum, "the mean without one", &merge->without[i], err));
     }

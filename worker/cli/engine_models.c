@@ -20,8 +20,8 @@ enum {
 struct trainers {
     uint64_t daemon, host, fp32, bf16; /* training of all parameters, for example in
                                           PyTorch */
-    uint64_t lora_params, lora_host,
-        lora_device; /* training of adapters over a base model in bf16 */
+    /* training of adapters over a base model in bf16 */
+    uint64_t lora_params, lora_host, lora_device;
 };
 
 struct row {

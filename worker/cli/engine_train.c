@@ -30,10 +30,10 @@ struct training {
     char out[PATH_MAX];
     struct tw_out_file held; /* the file `out`, held for the whole training */
     bool is_resumed;         /* whether this continues the training in --from */
-    struct tw_train_pass
-        recorded; /* size and type of passes recorded in --from, if it is resumed */
-    const struct tw_run_key
-        *differing; /* first key whose value differs from the run in --from, or NULL */
+    /* size and type of passes recorded in --from, if it is resumed */
+    struct tw_train_pass recorded;
+    /* first key whose value differs from the run in --from, or NULL */
+    const struct tw_run_key *differing;
     uint64_t steps, measured_step, saved_step;
     double saved_s, again_s; /* times in seconds of the last save, and of the next try of a failed
                                 one */
@@ -71,8 +71,8 @@ static enum tw_status check_room(const struct training *training, struct tw_erro
     const uint64_t wanted = training->bench->layout.params * 3 * sizeof(float);
     char wanted_text[TW_UNITS_BYTES], free_text[TW_UNITS_BYTES];
     struct statvfs disk;
-    if (fstatvfs(training->held.fd, &disk) != 0)
-        return TW_OK; /* The free space is not known: a save will report a full disk. */
+    /* The free space is not known: a save will report a full disk. */
+    if (fstatvfs(training->held.fd, &disk) != 0) return TW_OK;
     const uint64_t free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
     if (free_bytes >= wanted) return TW_OK;
     return tw_fail(err, TW_IO,
@@ -238,8 +238,8 @@ static enum tw_status measure(struct training *training, struct tw_error *err) {
     struct engine_bench *const bench = training->bench;
     struct tw_eval eval;
     tw_data_refresh(&bench->data);
-    if (tw_data_heldout_count(&bench->data) == 0)
-        return TW_OK; /* no held-out text has arrived yet */
+    /* no held-out text has arrived yet */
+    if (tw_data_heldout_count(&bench->data) == 0) return TW_OK;
     TW_TRY(tw_eval_heldout(bench->engine, &bench->data, bench->engine->theta, EVAL_WINDOWS, &eval,
                            err));
     training->measured_step = training->file.state.step;

@@ -133,9 +133,8 @@ static enum tw_status find_end(const struct tw_corpus *corpus, uint64_t tokens,
     const struct tw_megatron *const pair = &corpus->megatron;
     TW_TRY(tw_megatron_boundary(pair, *end, end, err));
     if (*end < tokens) return TW_OK;
-    return tw_megatron_document(
-        pair, pair->documents_count - 1, end,
-        err); /* The last document is longer than the held-out share: hold out all of it. */
+    /* The last document is longer than the held-out share: hold out all of it. */
+    return tw_megatron_document(pair, pair->documents_count - 1, end, err);
 }
 
 static void add_heldout(struct tw_data_inner *inner, uint32_t file, uint64_t first,
@@ -189,8 +188,8 @@ static enum tw_status check_windows(const struct tw_data *data, const char *path
         is_enough = is_enough && inner->stream.sources[i].windows > 0;
     }
     if (is_enough) return TW_OK;
-    if (corpus->kind ==
-        TW_CORPUS_DATASET) { /* same wording as `config check` (cli/run/data_path.c) */
+    /* same wording as `config check` (cli/run/data_path.c) */
+    if (corpus->kind == TW_CORPUS_DATASET) {
         return tw_fail(
             err, TW_DATA,
             "%.80s: for training or held out no shard%s has the %" PRIu32 " tokens of one window: "

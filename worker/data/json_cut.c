@@ -24,8 +24,8 @@ static size_t string_end(const uint8_t *text, size_t size, size_t at) {
         size_t slashes = 0;
         at = (size_t)(quote - text);
         while (text[at - 1 - slashes] == '\\') slashes++;
-        if (slashes % 2 == 0)
-            return at + 1; /* after an even number of backslashes, the quote is not escaped */
+        /* after an even number of backslashes, the quote is not escaped */
+        if (slashes % 2 == 0) return at + 1;
     }
     return size + 1;
 }

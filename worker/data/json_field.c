@@ -388,9 +388,8 @@ enum tw_status tw_json_string(uint8_t *value, size_t size, size_t *begin, size_t
 /* ---- beginnings ------------------------------------------------------------------------------ */
 
 enum tw_json_look tw_json_look(const uint8_t *bytes, size_t size, bool is_all, size_t *end) {
-    enum {
-        WORD_BYTES = 9
-    }; /* length of the longest word or escape, which the end of the buffer may truncate */
+    /* length of the longest word or escape, which the end of the buffer may truncate */
+    enum { WORD_BYTES = 9 };
     struct scan scan = {.line = bytes, .size = size};
     struct tw_error why;
     if (scan_value(&scan, &why) == TW_OK) {

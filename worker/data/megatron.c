@@ -215,8 +215,8 @@ enum tw_status tw_megatron_document(const struct tw_megatron *pair, uint64_t i, 
 
 enum tw_status tw_megatron_boundary(const struct tw_megatron *pair, uint64_t token, uint64_t *first,
                                     struct tw_error *err) {
-    uint64_t low = 0,
-             high = pair->documents_count; /* binary search: the answer is in [low, high] */
+    /* binary search: the answer is in [low, high] */
+    uint64_t low = 0, high = pair->documents_count;
     while (low < high) {
         const uint64_t middle = low + (high - low) / 2;
         uint64_t begin = 0;

@@ -102,8 +102,8 @@ static uint64_t square_root(uint64_t x) {
 
 uint32_t tw_order_competence(uint64_t done, uint64_t planned) {
     enum { PART_BITS = 20 };
-    const uint64_t first = 10000000000u,
-                   rest = 990000000000u; /* c0^2 and 1 - c0^2, in units of 10^-12 */
+    /* c0^2 and 1 - c0^2, in units of 10^-12 */
+    const uint64_t first = 10000000000u, rest = 990000000000u;
     TW_ASSERT(done < planned);
     while (planned >= (uint64_t)1 << (63 - PART_BITS)) {
         planned >>= 1;

@@ -93,8 +93,8 @@ void tw_stream_deinit(struct tw_stream *stream) {
 /* Returns the stretch and index of window i of a source. */
 static struct tw_window find_window(const struct tw_stream *stream,
                                     const struct tw_stream_source *source, uint64_t i) {
-    uint32_t low = source->begin,
-             high = source->end - 1; /* binary search for the last stretch with before <= i */
+    /* binary search for the last stretch with before <= i */
+    uint32_t low = source->begin, high = source->end - 1;
     while (low < high) {
         const uint32_t middle = high - (high - low) / 2;
         if (stream->stretches[middle].before <= i) {

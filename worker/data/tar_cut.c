@@ -85,9 +85,8 @@ enum tw_cut tw_tar_cut(const uint8_t *text, size_t size, bool is_end, struct tw_
     size_t at = 0;
     while (at < LEAD_BYTES && size - at >= TW_TAR_BLOCK) {
         const uint8_t *const header = text + at;
-        if (is_zero(
-                header,
-                TW_TAR_BLOCK)) { /* a block of zeros: the archive ends, or another one follows */
+        /* a block of zeros: the archive ends, or another one follows */
+        if (is_zero(header, TW_TAR_BLOCK)) {
             at += TW_TAR_BLOCK;
             continue;
         }

@@ -39,9 +39,8 @@ static enum tw_cut cut_passage(const uint8_t *text, size_t size, bool is_end,
                                struct tw_text_cut *cut) {
     const size_t most = size < TW_PASSAGE_BYTES_MAX ? size : TW_PASSAGE_BYTES_MAX;
     const bool is_last = is_end && size <= TW_PASSAGE_BYTES_MAX;
-    const bool is_all =
-        is_end ||
-        size > TW_PASSAGE_BYTES_MAX; /* all bytes on which this cut can depend are in the buffer */
+    /* all bytes on which this cut can depend are in the buffer */
+    const bool is_all = is_end || size > TW_PASSAGE_BYTES_MAX;
     size_t at = TW_PASSAGE_BYTES - 1;
     while (at < most) {
         const uint8_t *const newline = memchr(text + at, '\n', most - at);

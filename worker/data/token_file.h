@@ -49,8 +49,8 @@ struct tw_token_reader {
 
 enum tw_status tw_token_reader_init(struct tw_token_reader *reader, uint64_t vocab,
                                     struct tw_error *err);
-void tw_token_reader_deinit(
-    struct tw_token_reader *reader); /* call before deinitialising its files */
+/* call before deinitialising its files */
+void tw_token_reader_deinit(struct tw_token_reader *reader);
 
 /* Opens the file unless it is open. tw_token_read calls this itself. Fails with TW_DATA. */
 enum tw_status tw_token_open(struct tw_token_reader *reader, struct tw_token_file *file,

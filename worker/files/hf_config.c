@@ -170,8 +170,8 @@ static enum tw_status check_rope_keys(const json_t *object, const char *name,
         while (*word != NULL && strcmp(*word, key) != 0) word++;
         if (*word == NULL) {
             char shown[TW_HF_SHOWN_BYTES];
-            json_t *const text =
-                json_string(key); /* the key is untrusted and may contain any byte */
+            /* the key is untrusted and may contain any byte */
+            json_t *const text = json_string(key);
             (void)tw_hf_show(text, shown);
             json_decref(text);
             return tw_fail(err, TW_CONFIG, "%s has the key %s, which is not supported", name,
@@ -301,9 +301,8 @@ static enum tw_status get_llama(const json_t *root, const struct kind *kind, str
     TW_TRY(get_whole(root, "max_position_embeddings", "model.rope_original", &run->model.context,
                      err));
     const uint64_t most = tw_run_key_find("model.context")->max;
-    if (run->model.context > most)
-        run->model.context =
-            (uint32_t)most; /* With rotary positions, no weight depends on the context. */
+    /* With rotary positions, no weight depends on the context. */
+    if (run->model.context > most) run->model.context = (uint32_t)most;
     TW_TRY(get_real(root, "rms_norm_eps", "model.norm_eps", &run->model.norm_eps_millionths, err));
     if (get_key(root, "hidden_act") != NULL)
         TW_TRY(check_word(root, "hidden_act", SILU, "silu", err));
@@ -338,8 +337,8 @@ static enum tw_status read_all(const json_t *root, struct tw_run *run, struct tw
     const bool is_gpt2 = kind->family == TW_FAMILY_GPT2;
     TW_TRY(get_flag(root, "tie_word_embeddings", is_gpt2, &run->model.is_tied, err));
     TW_TRY(is_gpt2 ? get_gpt2(root, run, err) : get_llama(root, kind, run, err));
-    run->data.tokenizer =
-        TW_TOKENIZER_IDS; /* config.json cannot show that tokens are bytes; tokenizer.json can. */
+    /* config.json cannot show that tokens are bytes; tokenizer.json can. */
+    run->data.tokenizer = TW_TOKENIZER_IDS;
     return TW_OK;
 }
 

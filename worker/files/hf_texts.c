@@ -105,8 +105,8 @@ static enum tw_status make_generation_config(struct tw_hf_texts *texts,
                                              const struct tw_end_ids *ids, struct tw_error *err) {
     char *text = NULL;
     size_t bytes = 0;
-    if (ids->eos_count == 0)
-        return TW_OK; /* No file names an end token, so readers find none either. */
+    /* No file names an end token, so readers find none either. */
+    if (ids->eos_count == 0) return TW_OK;
     FILE *const to = open_memstream(&text, &bytes);
     if (to == NULL) return tw_fail(err, TW_NOMEM, "no memory for a generation_config.json");
     (void)fputs("{\n", to);

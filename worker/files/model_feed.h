@@ -18,14 +18,13 @@ struct tw_model_feed {
     const float *params;            /* (layout->elements) parameters; NULL: read from `source` */
     const struct tw_model_source *source; /* bound to `layout` */
     bool (*is_interrupted)(void);         /* reading fails once this returns true; NULL: never */
-    void (*progress)(void *user,
-                     uint64_t count); /* called with the number of elements just read; NULL: none */
+    /* called with the number of elements just read; NULL: none */
+    void (*progress)(void *user, uint64_t count);
     void *user;
 };
 
-enum {
-    TW_FEED_KEEP = TW_DTYPES_COUNT
-}; /* dtype value that keeps each tensor's type in the source */
+/* dtype value that keeps each tensor's type in the source */
+enum { TW_FEED_KEEP = TW_DTYPES_COUNT };
 
 /* The type in which tensor `i` is written: `dtype` or, for TW_FEED_KEEP, the source's type (float32
  * from memory). */

@@ -169,8 +169,8 @@ static enum tw_status find_bytes(const struct tw_model_source *source, bool *is_
     if (n >= PATH_BYTES || access(path, F_OK) != 0) return TW_OK;
     const enum tw_status status = tw_tokenizer_create_file(&tokenizer, path, err);
     if (status == TW_IO || status == TW_NOMEM) return status;
-    if (status != TW_OK)
-        return TW_OK; /* a tokenizer of an unsupported kind, whose tokens are not bytes */
+    /* a tokenizer of an unsupported kind, whose tokens are not bytes */
+    if (status != TW_OK) return TW_OK;
     *is_bytes = tw_tokenizer_is_bytes(tokenizer);
     tw_tokenizer_destroy(tokenizer);
     return TW_OK;

@@ -230,8 +230,8 @@ static enum tw_status find_folder(const char *path, char folder[TW_STATE_PATH_BY
         return TW_OK;
     }
     DIR *const dir = opendir(path);
-    if (dir == NULL)
-        return TW_OK; /* `path` is a file or unreadable: opening it as a model reports the error. */
+    /* `path` is a file or unreadable: opening it as a model reports the error. */
+    if (dir == NULL) return TW_OK;
     enum tw_status status = TW_OK;
     const struct dirent *entry;
     while (status == TW_OK && (entry = readdir(dir)) != NULL) {

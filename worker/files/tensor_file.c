@@ -42,10 +42,9 @@ static enum tw_status check_kind(const struct tw_tensor_file *file, const uint8_
 
 static enum tw_status read_header(struct tw_tensor_file *file, uint64_t bytes,
                                   struct tw_error *err) {
-    enum {
-        ENTRY_BYTES_MIN = 48
-    }; /* length of the shortest entry, with an empty name:
-          "":{"dtype":"F32","shape":[],"data_offsets":[0,4]} */
+    /* length of the shortest entry, with an empty name:
+     * "":{"dtype":"F32","shape":[],"data_offsets":[0,4]} */
+    enum { ENTRY_BYTES_MIN = 48 };
     uint8_t prefix[TW_FILE_KIND_BYTES];
     const size_t prefix_bytes = bytes < sizeof(prefix) ? (size_t)bytes : sizeof(prefix);
     uint64_t json_bytes;

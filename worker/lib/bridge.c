@@ -78,8 +78,8 @@ enum tw_status tw_bridge_settle(struct tw_bridge *bridge, struct tw_error *err) 
     TW_ASSERT(pthread_mutex_lock(&bridge->handover.mutex) == 0);
     const struct tw_fragment_set late = bridge->late;
     TW_ASSERT(pthread_mutex_unlock(&bridge->handover.mutex) == 0);
-    if (tw_fragment_set_is_empty(&late))
-        return TW_OK; /* There are no late changes, and perhaps no layout yet. */
+    /* There are no late changes, and perhaps no layout yet. */
+    if (tw_fragment_set_is_empty(&late)) return TW_OK;
     for (uint32_t p = 0; p < bridge->layout->fragments_count; p++) {
         if (!tw_fragment_set_has(&late, p)) continue;
         for (uint32_t place = 0; place < 3; place++) {

@@ -21,10 +21,8 @@
 #include "worker/lib/handover.h"
 #include "worker/lib/include/thinwire/worker.h"
 
-enum {
-    TW_BRIDGE_PIECE = 1 << 20
-}; /* number of elements that are read, changed and written at a
-      time */
+/* number of elements that are read, changed and written at a time */
+enum { TW_BRIDGE_PIECE = 1 << 20 };
 
 struct tw_bridge {
     struct tw_handover handover;

@@ -18,8 +18,8 @@ enum { TW_NVML_VERSION_BYTES = 32 };
 struct tw_nvml_look {
     uint32_t temperature_c; /* degrees Celsius */
     uint32_t power_mw, power_max_mw;
-    uint64_t memory_used_bytes,
-        memory_bytes;      /* memory_used_bytes: used by all processes together */
+    /* memory_used_bytes: used by all processes together */
+    uint64_t memory_used_bytes, memory_bytes;
     uint32_t load_percent; /* percentage of about the last second during which a kernel ran */
 };
 

@@ -122,9 +122,8 @@ bool tw_out_sync_folder(const char *path) {
     memcpy(folder, path, size);
     memcpy(folder + size, slash == NULL ? "." : "/", 2);
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return errno == EACCES; /* The folder is writable but not readable: accept it
-                                   without a sync. */
+    /* The folder is writable but not readable: accept it without a sync. */
+    if (fd < 0) return errno == EACCES;
     const bool is_synced = fsync(fd) == 0 || errno == EINVAL;
     const int why = errno;
     (void)close(fd);
@@ -134,16 +133,16 @@ bool tw_out_sync_folder(const char *path) {
 
 enum tw_status tw_out_rename(const char *from, const char *to, struct tw_error *err) {
     int failed = renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
-    if (failed != 0 && (errno == EINVAL ||
-                        errno == ENOSYS)) { /* the file system cannot rename without replacing */
+    /* the file system cannot rename without replacing */
+    if (failed != 0 && (errno == EINVAL || errno == ENOSYS)) {
         TW_TRY(tw_out_is_free(to, err));
         failed = rename(from, to);
     }
     if (failed != 0 && errno == EEXIST) return is_taken(to, err);
     if (failed == 0 && !tw_out_sync_folder(to)) {
         failed = errno;
-        (void)rename(to,
-                     from); /* restores the old name, under which the caller can remove the file */
+        /* restores the old name, under which the caller can remove the file */
+        (void)rename(to, from);
         errno = failed;
     }
     return failed == 0 ? TW_OK : tw_fail(err, TW_IO, "%s: %s", to, strerror(errno));
@@ -182,8 +181,8 @@ enum tw_status tw_out_hold(struct tw_out_file *file, const char *path, struct tw
 }
 
 enum tw_status tw_out_rewind(struct tw_out_file *file, struct tw_error *err) {
-    if (file->fd >= 0 &&
-        !is_at(file->fd, file->part)) { /* another process removed the held PATH.part */
+    /* another process removed the held PATH.part */
+    if (file->fd >= 0 && !is_at(file->fd, file->part)) {
         (void)close(file->fd);
         file->fd = -1;
     }
@@ -231,8 +230,8 @@ void tw_out_abort(struct tw_out_file *file) {
     if (file->seen_fd >= 0) (void)close(file->seen_fd);
     file->seen_fd = -1;
     if (file->fd < 0) return;
-    if (is_at(file->fd, file->part))
-        (void)unlink(file->part); /* removes the file before its lock is released */
+    /* removes the file before its lock is released */
+    if (is_at(file->fd, file->part)) (void)unlink(file->part);
     (void)close(file->fd);
     file->fd = -1;
 }

@@ -11,8 +11,8 @@ enum { STACK_BYTES = 64 * 1024 };
 
 static volatile sig_atomic_t is_wanted;
 static bool can_kill;
-static time_t
-    asked_s; /* time of the first signal in seconds; handlers do not interrupt each other */
+/* time of the first signal in seconds; handlers do not interrupt each other */
+static time_t asked_s;
 
 static void on_signal(int number) {
     struct timespec now;

@@ -37,7 +37,7 @@ void tw_bpe_put(struct tw_bpe *bpe, struct tw_bpe_merge merge);
 /* One thread's scratch for long words. A zero-initialised one is empty. It grows to 32 bytes per
  * token of the longest word, rounded up to a power of two tokens. */
 struct tw_bpe_scratch {
-    uint32_t *links; /* (4, capacity): next, previous, rank, token */
+    uint32_t *links; /* (4, capacity): next, previous, rank and merged token of each pair */
     uint64_t *heap;  /* (2 capacity) */
     size_t capacity;
 };

@@ -8,9 +8,8 @@
 
 #include "base/assert.h"
 
-enum {
-    FIRST_UNSTABLE = 0x300
-}; /* every character below U+0300 is its own normal form in every context */
+/* every character below U+0300 is its own normal form in every context */
+enum { FIRST_UNSTABLE = 0x300 };
 
 static const utf8proc_option_t DECOMPOSE = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
 static const utf8proc_option_t COMPOSE = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
@@ -89,8 +88,8 @@ static struct tw_bpe_range find_run(const struct tw_bpe_nfc *nfc, struct tw_bpe_
     int32_t code;
     for (; at < piece.bytes; begin = at, at += size) {
         size = piece.text[at] < 0x80 ? 1 : 2;
-        if (piece.text[at] < 0xCC)
-            continue; /* quick test: characters from U+0300 on begin with a byte of at least 0xCC */
+        /* quick test: characters from U+0300 on begin with a byte of at least 0xCC */
+        if (piece.text[at] < 0xCC) continue;
         size = code_at(piece.text + at, &code);
         if (is_unstable(nfc, code)) break;
     }

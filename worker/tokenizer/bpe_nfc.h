@@ -8,7 +8,8 @@
 #include "base/status.h"
 #include "worker/tokenizer/bpe_pattern.h"
 
-enum { TW_BPE_NFC_CODES = 0x30000 }; /* beyond this, only CJK ideographs and tags are assigned */
+/* code points in the table; above them, only CJK ideographs and tags are assigned */
+enum { TW_BPE_NFC_CODES = 0x30000 };
 
 /* One bit per character: set if NFC may change it, compose it with the character before, or reorder
  * marks across it. Most texts contain no such character. */

@@ -176,8 +176,8 @@ static enum tw_status compile(struct tw_bpe_pattern *pattern, const char *text, 
     int code = 0;
     PCRE2_SIZE at = 0;
     if (context == NULL) return tw_fail(err, TW_NOMEM, "no memory for a split pattern");
-    (void)pcre2_set_newline(context,
-                            PCRE2_NEWLINE_LF); /* `.` matches all but \n, as in Oniguruma */
+    /* `.` matches all but \n, as in Oniguruma */
+    (void)pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     (void)pcre2_set_parens_nest_limit(context, 50);
     pattern->code = pcre2_compile((PCRE2_SPTR)text, bytes,
                                   PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK |

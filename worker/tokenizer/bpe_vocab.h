@@ -10,7 +10,7 @@
 
 enum {
     TW_BPE_VOCAB_MAX = 1 << 20,   /* tokens */
-    TW_BPE_TOKEN_BYTES_MAX = 1024 /* bytes of one token */
+    TW_BPE_TOKEN_BYTES_MAX = 1024 /* limit of bytes of one token */
 };
 
 enum tw_bpe_token_flags {
@@ -30,7 +30,7 @@ struct tw_bpe_token {
 struct tw_bpe_vocab {
     struct tw_bpe_token *tokens; /* (count); unused ids have no flags */
     uint32_t count;
-    uint8_t *arena; /* (arena_bytes of arena_max) */
+    uint8_t *arena; /* (arena_bytes) used, of arena_max allocated */
     size_t arena_bytes, arena_max;
     uint32_t *table; /* hash table of ids, at most half full */
     uint32_t mask;

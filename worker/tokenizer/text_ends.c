@@ -12,8 +12,8 @@
 
 struct reading {
     const struct tw_text_ends_source *source;
-    char folders[2]
-                [PATH_MAX]; /* folders of the model and of the tokenizer; empty if there is none */
+    /* folders of the model and of the tokenizer; empty if there is none */
+    char folders[2][PATH_MAX];
     uint32_t ignored;
     bool begins_otherwise, ends_otherwise;
     struct tw_error *err;
@@ -205,8 +205,8 @@ static void combine(const struct tw_tokenizer *tokenizer, const struct tw_end_id
     fill_ids(&ends->generation, &said[CONFIG]);
     fill_ids(&ends->generation, &ends->tokenizer);
     if (tokenizer != NULL && tokenizer->is_bytes && ends->generation.eos_count == 0) {
-        set_eos(&ends->generation,
-                0); /* with the byte tokenizer, byte 0 ends a text, because no text contains it */
+        /* with the byte tokenizer, byte 0 ends a text, because no text contains it */
+        set_eos(&ends->generation, 0);
     }
     fill_ids(&ends->config, &ends->generation);
 }

@@ -16,8 +16,8 @@
 
 enum {
     TW_STOPS_MAX = 16, /* limit of the tokens that end a text */
-    TW_TEXT_ENDS_BYTES_MAX =
-        32 * 1024 * 1024, /* largest size in bytes of each file but tokenizer.json */
+    /* largest size in bytes of each file but tokenizer.json */
+    TW_TEXT_ENDS_BYTES_MAX = 32 * 1024 * 1024,
 };
 
 /* Ids of the tokens that begin, end and pad a text. TW_TOKEN_NONE: no file names one. */
@@ -31,8 +31,8 @@ struct tw_end_ids {
  * stops at this id, as in transformers, but no document ends with it. */
 struct tw_text_ends {
     struct tw_end_ids generation; /* ids for generation, which stops at any eos */
-    struct tw_end_ids
-        config; /* ids that config.json names or, if it names none, those of `generation` */
+    /* ids that config.json names or, if it names none, those of `generation` */
+    struct tw_end_ids config;
     struct tw_end_ids tokenizer; /* ids of the tokenizer, for documents, with at most one eos */
     bool is_guessed; /* the eos of `tokenizer` was found only by its usual name in tokenizer.json */
     uint32_t ignored; /* an eos_token_id outside the vocabulary, if no file names a valid one */
@@ -44,8 +44,8 @@ struct tw_text_ends {
 struct tw_text_ends_source {
     const char *model;          /* folder of the model, or a file in it; NULL: none */
     const char *tokenizer_path; /* path of the tokenizer.json; NULL: none, or the one of `model` */
-    const struct tw_tokenizer
-        *tokenizer;  /* NULL: there is none, so tokens cannot be found by name */
+    /* NULL: there is none, so tokens cannot be found by name */
+    const struct tw_tokenizer *tokenizer;
     uint32_t vocab;  /* size of the vocabulary, above every valid id */
     const char *eos; /* the user's choice of the end token, as text or number; NULL: none */
 };

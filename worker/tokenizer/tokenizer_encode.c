@@ -36,8 +36,8 @@ static enum tw_status push(struct tw_tokens *tokens, uint32_t token, struct tw_e
 enum {
     SLOT_TOKENS = 7,
     SLOT_BYTES = 30,
-    WORDS_WITHOUT =
-        4096, /* words encoded before a cache is made; a prompt has fewer and needs none */
+    /* words encoded before a cache is made; a prompt has fewer and needs none */
+    WORDS_WITHOUT = 4096,
 };
 
 /* A word and its tokens, in one CPU cache line. The hash of a word determines its slot, and a later

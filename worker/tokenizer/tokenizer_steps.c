@@ -190,9 +190,8 @@ static enum tw_status read_post_processor(struct tw_tokenizer *tokenizer, const 
     bool has_template = false;
     for (size_t i = 0; i < count; i++) {
         const json_t *const one = is_sequence ? json_array_get(list, i) : part;
-        if (is_type(one, "ByteLevel"))
-            continue; /* ByteLevel only changes offsets, which are unused
-                         here */
+        /* ByteLevel only changes offsets, which are unused here */
+        if (is_type(one, "ByteLevel")) continue;
         if (!is_type(one, "TemplateProcessing") || has_template) {
             return tw_tokenizer_refuse(err, "post_processor", one, SUPPORTED);
         }

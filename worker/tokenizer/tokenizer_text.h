@@ -37,8 +37,8 @@
 enum {
     TW_TOKENIZER_JSON_BYTES_MAX = 64 * 1024 * 1024,
     TW_TOKEN_BYTES_MAX = 1024, /* largest size of a token in bytes */
-    TW_WORD_BYTES_MAX =
-        2 << 20, /* limit of word bytes merged at once, at 36 bytes of memory each */
+    /* limit of word bytes merged at once, at 36 bytes of memory each */
+    TW_WORD_BYTES_MAX = 2 << 20,
     TW_TEXT_BYTES_MAX = 1 << 30, /* largest size of a text that is encoded in one call */
     TW_WORDS_CACHED = 1 << 15,   /* words in an encoder's cache, at 64 bytes each */
 };
@@ -137,7 +137,7 @@ uint32_t tw_tokenizer_strips(const struct tw_tokenizer *tokenizer);
 
 /* A growing array of tokens. A zero-initialised one is empty. */
 struct tw_tokens {
-    uint32_t *tokens; /* (count of capacity) */
+    uint32_t *tokens; /* (count) used, of `capacity` allocated */
     size_t count, capacity;
 };
 void tw_tokens_deinit(struct tw_tokens *tokens);

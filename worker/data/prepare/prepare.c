@@ -510,8 +510,8 @@ static enum tw_status prepare_all(struct prepare *prepare, struct tw_prepare_sum
     if (status == TW_OK) status = begin_or_continue(prepare, json, json_bytes, err);
     free(json);
     if (status != TW_OK) return status;
-    (void)malloc_trim(
-        0); /* Return memory to the system: parsing a tokenizer needs ten times its size. */
+    /* Return memory to the system: parsing a tokenizer needs ten times its size. */
+    (void)malloc_trim(0);
     tw_prepare_report_start(&prepare->report, prepare->options, prepare->inputs.bytes);
     summary->was_done = writer->state.is_done;
     if (summary->was_done) {

@@ -27,8 +27,8 @@ enum tw_status tw_prepare_coder_init(struct tw_prepare_coder *coder,
         return tw_fail(err, TW_NOMEM, "no memory for a lock");
     }
     const int64_t eos = is_bytes ? 0 : token_or_none(tw_tokenizer_eos(tokenizer));
-    const uint32_t first =
-        tw_tokenizer_first(tokenizer); /* the token with which the model expects a text to begin */
+    /* the token with which the model expects a text to begin */
+    const uint32_t first = tw_tokenizer_first(tokenizer);
     coder->separator = first != TW_TOKEN_NONE ? (int64_t)first : eos;
     if (eos != coder->separator) coder->closer = eos;
     return TW_OK;

@@ -14,9 +14,9 @@ struct read {
     struct tw_text_stream *stream;
     enum tw_text_unit unit;
     enum tw_tar_members members;
-    uint64_t
-        first_at; /* offset of the first byte after the byte order mark; UINT64_MAX: not yet read */
-    bool is_end;  /* end of the stream reached */
+    /* offset of the first byte after the byte order mark; UINT64_MAX: not yet read */
+    uint64_t first_at;
+    bool is_end; /* end of the stream reached */
 };
 
 static void send_block(struct read *read, enum tw_block_end end, uint64_t dropped) {

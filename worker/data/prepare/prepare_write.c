@@ -13,9 +13,8 @@ void tw_prepare_writer_begin(struct tw_prepare_writer *writer) {
     const uint64_t file = writer->state.next.file;
     writer->before_bytes = 0;
     for (uint64_t i = 0; i < file; i++) writer->before_bytes += writer->inputs->files[i].bytes;
-    const uint64_t at =
-        writer->state.next
-            .at; /* offset in the file's text; a compressed file is shorter than its text */
+    /* offset in the file's text; a compressed file is shorter than its text */
+    const uint64_t at = writer->state.next.at;
     const uint64_t bytes = file < writer->inputs->count ? writer->inputs->files[file].bytes : 0;
     writer->taken_bytes = writer->before_bytes + (at < bytes ? at : bytes);
     writer->is_end = false;

@@ -98,8 +98,8 @@ enum thinwire_array {
 struct thinwire_trainer {
     void *self;
 
-    /* Copies elements [begin, begin + count) of tensor `tensor` of an array out of the trainer, or
-     * into it. */
+    /* read copies elements [begin, begin + count) of tensor number `tensor` of an array out of the
+     * trainer. write copies them into it. */
     int (*read)(void *self, enum thinwire_array array, uint32_t tensor, uint64_t begin,
                 uint64_t count, float *to);
     int (*write)(void *self, enum thinwire_array array, uint32_t tensor, uint64_t begin,
@@ -133,8 +133,8 @@ struct thinwire_next {
     float lr;              /* learning rate that the schedule gives at the run clock */
     float lr_share; /* learning rate divided by the run's peak rate, for a trainer that has its own
                        rates */
-    uint64_t
-        updates; /* number of optimizer steps that the moments contain; 0: the moments are zero */
+    /* number of optimizer steps that the moments contain; 0: the moments are zero */
+    uint64_t updates;
     bool is_restored; /* whether the library has replaced the parameters, and moments if the trainer
                          has them, by others than those after the last step: at the start, and when
                          a daemon came back */
