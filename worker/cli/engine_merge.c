@@ -27,7 +27,7 @@ struct merge {
     double weights[ENGINE_FILES_MAX]; /* weights of the models, with sum 1; 0: left out */
     double losses[ENGINE_FILES_MAX];  /* loss of each model in nats per held-out token; NaN: not
                                          measured */
-    double without[ENGINE_FILES_MAX]; /* loss of the mean without each model */
+    double without[ENGINE_FILES_MAX]; /* loss of the mean of all models but this one */
     double merged;
     bool is_one_run; /* all models are of one run, whose manifest the output file then contains */
     float *sum;      /* (layout.elements) */
@@ -296,7 +296,7 @@ static enum tw_status work(struct merge *merge, struct tw_error *err) {
     }
     if (options->data != NULL) TW_TRY(measure_all(merge, err));
     TW_TRY(weigh(merge, err));
-    if (options->is_ablation) TW_TRY(ablate(merge, err)); /* before anything is written */
+    if (options->is_ablation) TW_TRY(ablate(merge, err)); /* done before the output is written */
     TW_TRY(blend(merge, merge->weights, err));
     if (options->data != NULL) TW_TRY(measure(merge, merge->sum, "the merge", &merge->merged, err));
     if (options->out != NULL) {

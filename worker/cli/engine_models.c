@@ -32,7 +32,7 @@ struct row {
     struct trainers trainers;
 };
 
-/* Parameters of adapters for every matrix of the layers: rank * (rows + cols) each. */
+/* Number of adapter parameters: rank * (rows + cols) for every matrix of the layers. */
 static uint64_t count_lora(const struct tw_layout *layout) {
     uint64_t params = 0;
     for (uint32_t i = 0; i < layout->tensors_count; i++) {

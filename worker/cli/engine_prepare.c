@@ -231,6 +231,6 @@ enum tw_exit engine_prepare(int argc, char **argv) {
                     "reads JSON, CSV and markup as plain text\n",
                     stderr);
     }
-    /* An interrupted call is not a fault of the data. */
+    /* An interrupted call exits with TW_EXIT_FAILURE, because the data are not at fault. */
     return status == TW_AGAIN ? TW_EXIT_FAILURE : rc;
 }

@@ -28,7 +28,7 @@ struct training {
     struct tw_train_file file; /* its state's theta, m and v are the engine's arrays */
     struct tw_train_report report;
     char out[PATH_MAX];
-    struct tw_out_file held; /* the file `out`, held for the whole training */
+    struct tw_out_file held; /* the file `out`, locked for the whole training */
     bool is_resumed;         /* whether this continues the training in --from */
     /* size and type of passes recorded in --from, if it is resumed */
     struct tw_train_pass recorded;

@@ -13,8 +13,8 @@
 
 enum { MILLION = 1000000 };
 
-/* Parses "70%", "0.7" or "2" into millionths, or returns 0 if the text is invalid. Shares count
- * relative to their sum. */
+/* Parses "70%", "0.7" or "2" into millionths, or returns 0 if the text is invalid. Only the ratios
+ * of shares matter. */
 static uint64_t read_share(const char *text) {
     char *end;
     const double value = strtod(text, &end);

@@ -51,9 +51,9 @@ static bool looks_like_text(const uint8_t *bytes, size_t size) {
     return true;
 }
 
-/* Whether the numbers seem to be at least twice as wide as `width`. Read at twice the width, all
- * their upper halves are then 0. At least a quarter of the lower halves must not be 0: of numbers
- * four times as wide, half of them are. */
+/* Whether the numbers seem to be wider than `width`: at twice the width, all upper halves are 0,
+ * but at least a quarter of the lower halves are not. If the numbers are four times as wide, half
+ * of the lower halves are 0. */
 static bool has_empty_halves(const uint8_t *bytes, size_t size, uint32_t width) {
     enum { NUMBERS_MIN = 32 };
     size_t empty = 0, zeros = 0;

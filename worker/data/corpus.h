@@ -65,7 +65,7 @@ const char *tw_corpus_kind_name(enum tw_corpus_kind kind);
 
 /* ---- for the readers of each kind ------------------------------------------------------------ */
 
-/* Allocates `count` empty files. Fails with TW_NOMEM. */
+/* Allocates corpus->files with `count` empty entries. Fails with TW_NOMEM. */
 enum tw_status tw_corpus_reserve(struct tw_corpus *corpus, uint32_t count, struct tw_error *err);
 
 /* Sets *path to folder/name, or to a copy of name if folder is NULL. The caller frees it. Fails

@@ -8,7 +8,7 @@
 enum { FRACTION_BITS = 16, BLOCK_TOKENS = 1 << 14 };
 
 struct rated {
-    uint64_t surprisal; /* sum over the window's tokens; all windows have equally many tokens */
+    uint64_t surprisal; /* total over the window's tokens, which are equally many in all windows */
     uint32_t window;
 };
 
@@ -31,7 +31,7 @@ static uint32_t log2_fixed(uint64_t x) {
 struct work {
     struct tw_token_reader *reader;
     struct tw_token_file *file;
-    uint64_t first, count; /* tokens of all windows */
+    uint64_t first, count; /* range of the tokens of all windows */
     uint32_t context;
     uint32_t tokens[BLOCK_TOKENS];
     uint32_t *bits; /* (vocab): count of each token, later its surprisal */

@@ -65,7 +65,7 @@ enum tw_status tw_stream_finish(struct tw_stream *stream, const uint32_t *weight
 void tw_stream_update(struct tw_stream *stream);
 void tw_stream_deinit(struct tw_stream *stream);
 
-/* Window `index` of a stretch, in the epoch's order that epoch_key determines. */
+/* Window number `index` of a stretch. epoch_key determines the epoch's offset o. */
 struct tw_window {
     uint32_t stretch;
     uint64_t index;

@@ -286,7 +286,7 @@ static enum tw_status get_llama(const json_t *root, const struct kind *kind, str
     if (get_key(root, "num_key_value_heads") != NULL || strcmp(kind->type, "llama") != 0)
         TW_TRY(get_whole(root, "num_key_value_heads", "model.kv_heads", &run->model.kv_heads, err));
     run->model.head_size = 0;
-    /* Qwen3's default head size is not width / heads. */
+    /* Qwen3 needs head_dim, because its default head size is not width / heads. */
     if (get_key(root, "head_dim") != NULL || strcmp(kind->type, "qwen3") == 0)
         TW_TRY(get_whole(root, "head_dim", "model.head_size", &run->model.head_size, err));
     if (run->model.head_size == 0 && run->model.width % run->model.heads != 0)

@@ -8,7 +8,7 @@
 #include "kernels/norm.h"
 #include "worker/engine/engine.h"
 
-/* The arrays at places 0 to 2 of mirror[] and before[], and their names in callbacks. */
+/* The arrays in the order of mirror[] and before[], with the callbacks' name for each. */
 static const struct {
     uint32_t flag;
     enum thinwire_array array;
@@ -207,8 +207,8 @@ struct loss_call {
     double *loss;
 };
 
-/* Evaluates on the trainer's thread. To evaluate the anchor, its values replace the parameters
- * meanwhile. */
+/* Evaluates on the trainer's thread. While the anchor is evaluated, its values replace the
+ * parameters. */
 static enum tw_status loss_run(void *self, struct tw_error *err) {
     const struct loss_call *call = self;
     struct tw_bridge *bridge = call->bridge;

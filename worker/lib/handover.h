@@ -65,9 +65,9 @@ void tw_handover_report(struct tw_handover *handover, const struct tw_report *re
 /* Whether a pause, or the end of the run, has held the trainer since the last report. */
 bool tw_handover_has_rested(struct tw_handover *handover);
 
-/* Runs calls until the next turn is not WAIT, or timeout_ms milliseconds have passed (-1: no
- * limit). knows_end: the trainer already knows that the run is over, so SETTLED does not end the
- * waiting. */
+/* Runs calls until the turn is other than TW_TURN_WAIT, or timeout_ms milliseconds have passed (-1:
+ * no limit). Returns the turn. knows_end: the trainer already knows that the run is over, so
+ * TW_TURN_SETTLED does not end the waiting. */
 enum tw_turn tw_handover_wait(struct tw_handover *handover, bool knows_end, int timeout_ms);
 
 /* Asks the session to end. The trainer's thread must then call tw_handover_wait until ENDED. */

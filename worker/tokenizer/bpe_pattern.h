@@ -24,8 +24,8 @@ enum {
     TW_BPE_JIT_STACK_BYTES = 1 << 20,
 };
 
-/* Characters with the Unicode property White_Space. PCRE2's \s differs from it; the \s of every
- * other library involved does not. */
+/* Characters with the Unicode property White_Space. Every library involved except PCRE2 uses this
+ * set for \s. */
 #define TW_BPE_SPACE "\\p{White_Space}"
 
 /* Immutable, so any number of threads may match with it. A zero-initialised one has no pattern. */

@@ -155,7 +155,7 @@ static bool ensure_cache(struct tw_encoder *encoder) {
         return false;
     }
     const size_t bytes = TW_WORDS_CACHED * sizeof(*encoder->slots);
-    encoder->words_count = 0; /* without memory, it tries again after as many words */
+    encoder->words_count = 0; /* if there is no memory, the next try comes after as many words */
     encoder->slots = aligned_alloc(64, bytes);
     /* The word of a zeroed slot has 0 bytes, so the slot matches no word. */
     if (encoder->slots != NULL) memset(encoder->slots, 0, bytes);
@@ -194,7 +194,7 @@ static enum tw_status encode_piece(const struct call *call, struct tw_bpe_piece 
                                    struct tw_error *err) {
     TW_TRY(reserve(call->out, piece.bytes, err));
     if (piece.bytes <= SLOT_BYTES) return encode_cached(call->encoder, piece, call->out, err);
-    while (piece.bytes > 0) { /* one iteration, except for words longer than TW_WORD_BYTES_MAX */
+    while (piece.bytes > 0) { /* only words longer than TW_WORD_BYTES_MAX need a second iteration */
         const size_t bytes = piece.bytes < TW_WORD_BYTES_MAX ? piece.bytes : TW_WORD_BYTES_MAX;
         const struct tw_bpe_piece part = {piece.text, bytes};
         TW_TRY(encode_word(call->encoder, part, call->out, err));

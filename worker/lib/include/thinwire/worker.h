@@ -130,14 +130,14 @@ struct thinwire_step {
 /* The step to take next. */
 struct thinwire_next {
     uint64_t step, tokens; /* number of steps and tokens of this node so far */
-    float lr;              /* learning rate that the schedule gives at the run clock */
+    float lr;       /* learning rate that the schedule gives for the tokens of the whole run */
     float lr_share; /* learning rate divided by the run's peak rate, for a trainer that has its own
                        rates */
     /* number of optimizer steps that the moments contain; 0: the moments are zero */
     uint64_t updates;
-    bool is_restored; /* whether the library has replaced the parameters, and moments if the trainer
-                         has them, by others than those after the last step: at the start, and when
-                         a daemon came back */
+    bool is_restored; /* whether the library has just written parameters (and moments, if the
+                         trainer has them) that do not follow from the last step: at the start, and
+                         when a daemon came back */
 };
 
 /* Waits up to timeout_ms milliseconds (-1: without limit) for the daemon and attaches to it.
