@@ -215,8 +215,8 @@ static bool has_slots(const char *folder) {
     return false;
 }
 
-/* Sets folder to the folder with the checkpoints, `path` or a subfolder, or to "" if there is
- * none. */
+/* Finds the folder with the checkpoints: `path` itself or a subfolder. Sets folder to "" if there
+ * is none. */
 static enum tw_status find_folder(const char *path, char folder[TW_STATE_PATH_BYTES],
                                   struct tw_error *err) {
     char below[TW_STATE_PATH_BYTES];

@@ -8,7 +8,7 @@
 #include "kernels/norm.h"
 #include "worker/engine/engine.h"
 
-/* The arrays in the order of mirror[] and before[], with the callbacks' name for each. */
+/* Entry i describes the array in mirror[i] and before[i]: its flag, and its name in callbacks. */
 static const struct {
     uint32_t flag;
     enum thinwire_array array;
