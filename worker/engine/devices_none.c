@@ -1,4 +1,4 @@
-/* devices_none.c - devices.h in a build without CUDA. */
+/* devices_none.c - implements devices.h in a build without CUDA. */
 #include <stdio.h>
 #include <string.h>
 

@@ -24,8 +24,9 @@ static enum tw_status allocate_arrays(struct tw_engine *engine,
     const uint64_t elements = config->layout->elements, array = elements * sizeof(float);
     const uint64_t moments =
         config->is_inference ? 0 : (uint64_t)((config->m == NULL) + (config->v == NULL));
-    /* The gradient starts on its own page. The arrays before it mirror a device and may be
-     * page-locked; no device copy may cross the end of the page-locked range. */
+    /* The gradient starts on its own page. The arrays before it are host mirrors of device arrays
+     * and may be page-locked: no copy to or from the device may cross the end of the page-locked
+     * range. */
     const uint64_t first = ((config->theta == NULL) + moments) * array;
     const uint64_t state = (first + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     const uint64_t bytes = config->is_inference ? first : state + array;
@@ -171,7 +172,7 @@ enum tw_status tw_engine_check_stop(const struct tw_engine *engine, struct tw_er
 /* ---- passes -------------------------------------------------------------------------------- */
 
 /* Runs sequences_count sequences of context + 1 tokens in micro-batches. Returns the mean loss. If
- * is_learning, leaves the gradient of the mean in engine->gradient. */
+ * is_learning, leaves the gradient of the mean loss in engine->gradient. */
 static double run_passes(struct tw_engine *engine, bool is_learning, const uint32_t *tokens,
                          uint32_t sequences_count) {
     const struct tw_run *run = engine->run;
@@ -242,7 +243,7 @@ enum tw_status tw_engine_loss(struct tw_engine *engine, const float *params, con
     return tw_engine_check_stop(engine, err);
 }
 
-/* Logits of the rows [first, count) of one sequence. */
+/* Computes the logits of the rows [first, count) of one sequence. */
 static enum tw_status sequence_logits(struct tw_engine *engine, const float *params,
                                       const struct tw_model_batch *batch, uint32_t first,
                                       float *logits, struct tw_error *err) {

@@ -1,4 +1,4 @@
-/* engine_memory.h - private state of an engine, shared by engine*.c and the device wing. */
+/* engine_memory.h - private state of an engine, shared by engine*.c and cuda/. */
 #ifndef TW_WORKER_ENGINE_ENGINE_MEMORY_H
 #define TW_WORKER_ENGINE_ENGINE_MEMORY_H
 
@@ -6,7 +6,7 @@
 #include "worker/engine/engine.h"
 #include "worker/engine/model.h"
 
-/* A unit of optimizer work: elements of one tensor. */
+/* A unit of optimizer work: a range of elements of one tensor. */
 struct tw_engine_range {
     uint64_t begin, count;
     bool has_decay;
@@ -20,58 +20,61 @@ struct tw_engine_matrix {
 };
 
 struct tw_engine_memory {
-    /* NULL: the engine runs on the CPU. With a GPU, only `owned` of the fields below is used */
+    /* NULL if the engine runs on the CPU. With a GPU, only `owned` of the fields below is used */
     struct tw_gpu *gpu;
     struct tw_model model;
     struct tw_thread_pool *team;
-    float *owned; /* theta, m, v unless given by the caller; then, starting on its own page, the
-                     gradient */
+    float *owned; /* theta, m and v, unless given by the caller; then the gradient, starting on its
+                     own page */
     uint64_t owned_bytes;
     struct tw_engine_range *ranges;
-    double *squares; /* (ranges_count): squared norm of each range */
+    double *squares; /* squared norm of the gradient in each range (ranges_count) */
     uint32_t ranges_count;
     struct tw_engine_matrix *matrices; /* largest first; only if the run trains with Muon */
     uint32_t matrices_count;
-    uint8_t *muon_scratch; /* (threads, muon_scratch_bytes) */
+    uint8_t *muon_scratch; /* muon_scratch_bytes for each thread */
     size_t muon_scratch_bytes;
     const float *held; /* parameters promised not to change (tw_engine_hold); NULL: none */
-    bool has_held;     /* the model is set to use `held` */
-    uint64_t uses;     /* count of tw_model_use, by which a cache detects a change */
+    bool has_held;     /* true if the model is already set to use `held` */
+    uint64_t uses;     /* calls of tw_model_use; a cache compares the count to notice a change of
+                          parameters */
 };
 
-/* Fills ranges and matrices for the run's optimizer. TW_NOMEM. */
+/* Fills ranges and matrices for the run's optimizer. Errors: TW_NOMEM. */
 enum tw_status tw_engine_optimizer_init(struct tw_engine *engine, struct tw_error *err);
 void tw_engine_optimizer_deinit(struct tw_engine *engine);
 
-/* Muon scratch bytes of one thread; 0 if the run does not use Muon. */
+/* Returns the Muon scratch bytes of one thread; 0 if the run does not use Muon. */
 size_t tw_engine_muon_bytes(const struct tw_run *run, const struct tw_layout *layout,
                             enum tw_type type);
 
-/* Norm of the whole gradient, in double. Not finite if an element is not. */
+/* Returns the norm of the whole gradient, summed in double. The norm is not finite if an element is
+ * not. */
 double tw_engine_gradient_norm(struct tw_engine *engine);
 
 /* Updates theta, m and v from the gradient. `norm` is its norm, used for clipping. */
 void tw_engine_update(struct tw_engine *engine, float lr, double norm);
 
-/* Makes the model use params in their present state. */
+/* Makes the model use the present values of params. */
 void tw_engine_use(struct tw_engine *engine, const float *params);
 
-/* Whether the present pass is not wanted any more (tw_engine_watch); TW_AGAIN if so. */
+/* Report whether the caller has asked to stop the current pass (tw_engine_watch). check_stop then
+ * returns TW_AGAIN. */
 bool tw_engine_is_stopped(const struct tw_engine *engine);
 enum tw_status tw_engine_check_stop(const struct tw_engine *engine, struct tw_error *err);
 
-/* TW_DATA if a token is outside the vocabulary. */
+/* Returns TW_DATA if a token is outside the vocabulary. */
 enum tw_status tw_engine_check_tokens(const struct tw_engine *engine, const uint32_t *tokens,
                                       uint64_t count, struct tw_error *err);
 
-/* The operators and matrix library that the configuration asks for. TW_CONFIG. */
+/* Chooses the operators and matrix library that the configuration asks for. Errors: TW_CONFIG. */
 enum tw_status tw_engine_choose(const struct tw_engine_config *config, const struct tw_ops **ops,
                                 const struct tw_matmul_library **library, struct tw_error *err);
 
 /* Helpers for plans:
  * - plan_sum adds up the uses of memory.
- * - plan_sequences is the number of sequences to cut into passes.
- * - plan_even is the largest even split of `batch` into passes of at most `most` sequences.
+ * - plan_sequences returns the number of sequences to split into passes.
+ * - plan_even returns the largest even split of `batch` into passes of at most `most` sequences.
  * - plan_refuse fails with TW_NOMEM; its message shows the uses of memory as a table. */
 void tw_engine_plan_sum(struct tw_engine_plan *plan, const struct tw_model_bytes *bytes);
 uint32_t tw_engine_plan_sequences(const struct tw_engine_config *config);
@@ -79,16 +82,16 @@ uint32_t tw_engine_plan_even(uint32_t batch, uint64_t most);
 enum tw_status tw_engine_plan_refuse(const struct tw_engine_plan *plan, bool is_learning,
                                      struct tw_error *err);
 
-/* Lists the Muon matrices of a tensor. GPT-2 keeps q, k and v side by side in one tensor, which
- * counts as three. Returns their number, 0 if AdamW trains the tensor. */
+/* Lists the Muon matrices of a tensor and returns their number, 0 if AdamW trains the tensor. GPT-2
+ * keeps q, k and v side by side in one tensor, which counts as three matrices. */
 uint32_t tw_engine_matrices(const struct tw_run *run, const struct tw_tensor *tensor,
                             struct tw_engine_matrix matrices[3]);
 
-/* AdamW settings of the next update, t = engine->updates + 1, without lr, gradient_scale and decay.
- */
+/* Returns the AdamW settings of the next update, t = engine->updates + 1. The caller sets lr,
+ * gradient_scale and decay. */
 struct tw_adamw tw_engine_adamw(const struct tw_engine *engine);
 
-/* The model configuration that follows from an engine configuration and its plan. */
+/* Derives the model configuration from an engine configuration and its plan. */
 struct tw_model_config tw_engine_model_config(const struct tw_engine_config *config,
                                               const struct tw_engine_plan *plan,
                                               const struct tw_ops *ops,

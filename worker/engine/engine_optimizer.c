@@ -11,7 +11,7 @@
 
 enum { RANGE_ELEMENTS = 64 * 1024 };
 
-/* Values shared by the pieces of one update. */
+/* Values shared by the thread-pool pieces of one update. */
 struct update {
     struct tw_engine *engine;
     struct tw_adamw adamw;
@@ -24,7 +24,7 @@ static bool is_muon(const struct tw_run *run, const struct tw_tensor *tensor) {
     return run->train.optimizer == TW_OPTIMIZER_MUON && tensor->is_hidden;
 }
 
-/* Fills ranges; if NULL, only counts them. */
+/* Fills `ranges` and returns their number; if `ranges` is NULL, only counts them. */
 static uint64_t list_ranges(const struct tw_engine *engine, struct tw_engine_range *ranges) {
     uint64_t count = 0;
     for (uint32_t i = 0; i < engine->layout->tensors_count; i++) {

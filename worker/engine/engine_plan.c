@@ -1,4 +1,4 @@
-/* engine_plan.c - decides how an engine computes and how much memory it takes, before allocation.
+/* engine_plan.c - decides how an engine computes and how much memory it needs, before allocation.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,15 +13,15 @@
 #include "worker/engine/peak.h"
 
 enum {
-    PASS_ROWS = 4096, /* rows of a pass, unless configured; larger passes are no faster */
-    /* bytes of activations of a pass, unless configured; larger passes are no faster */
+    PASS_ROWS = 4096, /* rows per pass, unless configured; larger passes are no faster */
+    /* bytes of activations per pass, unless configured; larger passes are no faster */
     PASS_BYTES = 1024 * 1024 * 1024,
     INFERENCE_SEQUENCES = 8,
     USES_BYTES = 512,
 };
 
-/* For 0 configured threads: all cores, but at most one per half a million parameters, because a
- * small model gains little from more. */
+/* Returns the number of threads. If 0 are configured, uses all cores, but at most one thread per
+ * half a million parameters, because a small model gains little from more. */
 static uint32_t count_threads(const struct tw_engine_config *config) {
     const uint32_t most = TW_THREAD_POOL_THREADS_MAX;
     if (config->compute.threads > 0)
@@ -32,7 +32,8 @@ static uint32_t count_threads(const struct tw_engine_config *config) {
     return threads < most ? (uint32_t)threads : most;
 }
 
-/* For AUTO, TW_MATMUL=onednn, openblas or reference in the environment decides. */
+/* Chooses the matrix library. For AUTO, the environment variable TW_MATMUL (onednn, openblas or
+ * reference) decides. */
 static enum tw_status choose_library(enum tw_matmul_backend backend,
                                      const struct tw_matmul_library **library,
                                      struct tw_error *err) {
@@ -117,8 +118,8 @@ uint32_t tw_engine_plan_sequences(const struct tw_engine_config *config) {
     return config->has_cache ? 1 : INFERENCE_SEQUENCES;
 }
 
-/* Fills *plan for the given choice of recompute, with the largest micro-batch that fits the limit,
- * or with one sequence if none fits. */
+/* Fills *plan for the given choice of recompute, with the largest micro-batch that fits the limit.
+ * If none fits, the plan has one sequence per pass. */
 static enum tw_status fit_micro_batch(struct tw_engine_plan *plan,
                                       const struct tw_engine_config *config,
                                       struct tw_model_config model, struct tw_error *err) {
@@ -145,7 +146,7 @@ static enum tw_status fit_micro_batch(struct tw_engine_plan *plan,
     }
 }
 
-/* Appends ", logits 1.5 GB" to text at *used. Uses of 0 bytes are left out. */
+/* Appends an entry such as ", logits 1.5 GB" to text at *used. A use of 0 bytes is left out. */
 static void put_use(char text[USES_BYTES], size_t *used, const char *name, uint64_t bytes) {
     char amount[TW_UNITS_BYTES];
     if (bytes == 0) return;
@@ -209,8 +210,8 @@ static enum tw_status make_cpu_plan(struct tw_engine_plan *plan,
     return plan->total > plan->limit ? tw_engine_plan_refuse(plan, is_learning, err) : TW_OK;
 }
 
-/* For AUTO, TW_DEVICE=cpu, cuda, ... in the environment decides. *is_free: neither the
- * configuration nor the environment names a device. */
+/* Chooses the device. For AUTO, the environment variable TW_DEVICE (cpu, cuda, ...) decides.
+ * *is_free is true if neither the configuration nor the environment names a device. */
 static enum tw_status choose_device(const struct tw_engine_config *config,
                                     struct tw_device_choice *device, bool *is_free,
                                     struct tw_error *err) {
@@ -226,7 +227,7 @@ static enum tw_status choose_device(const struct tw_engine_config *config,
     }
     *device = wanted;
     *is_free = wanted.kind == TW_DEVICE_AUTO;
-    if (wanted.kind == TW_DEVICE_CPU) return TW_OK; /* the CPU needs no question to the driver */
+    if (wanted.kind == TW_DEVICE_CPU) return TW_OK; /* no need to ask the driver */
     tw_devices_look(&devices);
     return tw_devices_choose(&devices, &wanted, device, err);
 }

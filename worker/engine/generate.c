@@ -56,7 +56,7 @@ enum tw_status tw_generator_begin(struct tw_generator *generator, uint64_t seed,
     return extend_cache(generator, generator->seen, generator->seen_count, err);
 }
 
-/* Restarts the sequence from its newer half. */
+/* Restarts the sequence from the newer half of its tokens, when it fills the context. */
 static enum tw_status start_over(struct tw_generator *generator, struct tw_error *err) {
     const uint32_t kept = (generator->seen_count + 1) / 2;
     memmove(generator->seen, generator->seen + generator->seen_count - kept,
@@ -70,8 +70,8 @@ enum tw_status tw_generator_next(struct tw_generator *generator, uint32_t *token
                                  struct tw_error *err) {
     const struct tw_run *const run = generator->engine->run;
     const uint32_t used = tw_engine_cache_used(generator->cache);
-    /* The newest token is added to the cache only now: without another call it would not be
-     * needed. */
+    /* The newest token is added to the cache only now: if no further token were generated, the work
+     * would be wasted. */
     if (used < generator->seen_count) {
         if (generator->seen_count == run->model.context) {
             TW_TRY(start_over(generator, err));

@@ -5,8 +5,9 @@
 #include "base/rng.h"
 #include "worker/engine/engine.h"
 
-/* Sum of twelve uniform numbers minus its mean: mean 0, variance 1 (Irwin-Hall). The sum is an
- * integer, so there is no rounding and no libm: every machine gets the same value. */
+/* Draws a nearly normal number with mean 0 and variance 1: a sum of twelve uniform numbers minus
+ * its mean (Irwin-Hall). The sum is an integer, so every machine gets the same value without
+ * rounding or libm. */
 static double draw_normal(struct tw_rng *rng) {
     uint64_t sum = 0;
     for (unsigned i = 0; i < 6; i++) {

@@ -1,5 +1,5 @@
-/* model_memory.c - lays out a model's activations and packed weights in one block: measure, then
- * carve. */
+/* model_memory.c - lays out a model's activations and packed weights in one block: a first run of
+ * the same code only counts bytes, a second one hands out addresses. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,7 +11,8 @@
 enum {
     ALIGN = 64,
     HUGE_PAGE_BYTES = 2 << 20,
-    /* bytes of logits and their gradient that are held at a time; at least one block of rows */
+    /* most bytes of logits and their gradient in memory at a time; at least one block of rows fits
+     */
     LOGITS_BYTES = 160 << 20,
 };
 
@@ -57,7 +58,8 @@ static void carve_slot(struct carver *carver, struct tw_model_slot *slot,
     slot->lse = carve_floats(carver, rows * shape->heads);
 }
 
-/* Scratch of one thread: for attention, or for a block of rows of the widest intermediate. */
+/* Returns the scratch bytes of one thread: for attention, or for a block of rows of the widest
+ * intermediate array. */
 static size_t scratch_bytes(const struct tw_model *model) {
     const struct tw_model_shape *shape = &model->shape;
     const struct tw_attention cfg = {.queries = shape->context,
@@ -128,7 +130,7 @@ static void carve_logits(struct carver *carver, struct tw_model *model) {
     const uint64_t row_bytes = stride * (sizeof(float) + (is_own ? size : 0));
     uint64_t fit = LOGITS_BYTES / row_bytes / TW_MATMUL_ROWS * TW_MATMUL_ROWS;
     if (fit == 0) fit = TW_MATMUL_ROWS;
-    /* Chunks of equal size, rounded up to whole blocks. */
+    /* The rows are split into chunks of equal size, rounded up to whole blocks. */
     const uint64_t chunks = (rows + fit - 1) / fit;
     const uint64_t even = (rows + chunks - 1) / chunks;
     const uint64_t blocks = (even + TW_MATMUL_ROWS - 1) / TW_MATMUL_ROWS;

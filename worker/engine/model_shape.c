@@ -6,14 +6,14 @@
 
 #include "base/assert.h"
 
-/* The only table of differences between the families, with the tensor names of layout.c. Tensors
- * that form one matrix in this engine are named by the first of them. An empty prefix means no such
- * tensor.
- */
+/* The only table of differences between the families, with the tensor names of layout.c. If several
+ * tensors form one matrix in this engine, the first one names it. An empty prefix means that the
+ * family has no such tensor. */
 struct family {
     bool is_rms, has_rope, is_gated;
     enum tw_matmul_form form;
-    const char *layer, *norm1, *qkv, *out, *norm2, *up, *down; /* layer: prefix before the number */
+    const char *layer, *norm1, *qkv, *out, *norm2, *up, *down; /* layer: prefix before the layer's
+                                                                  number */
     const char *tokens, *positions, *norm_f;
 };
 
@@ -74,8 +74,8 @@ struct tw_model_shape tw_model_shape_of(const struct tw_run *run) {
 
 /* ---- tensors ------------------------------------------------------------------------------- */
 
-/* Offset of the tensor `prefix`.`end` of the layer, or TW_MODEL_NONE. layer UINT32_MAX: the tensor
- * belongs to no layer. */
+/* Returns the offset of the layer's tensor `prefix`.`end`, or TW_MODEL_NONE. layer = UINT32_MAX:
+ * the tensor belongs to no layer. */
 static uint64_t offset_of(const struct tw_layout *layout, const struct family *family,
                           uint32_t layer, const char *prefix, const char *end) {
     char name[sizeof(layout->tensors[0].name)];
@@ -152,8 +152,9 @@ void tw_model_find(struct tw_model *model) {
 
 /* ---- rotation ------------------------------------------------------------------------------ */
 
-/* Frequencies of arXiv 2104.09864, theta^(-2 i / head_size), with the scaling of Llama 3.1 (Hugging
- * Face's rope_type llama3). Let `turns` be the turns a frequency makes within rope_original tokens:
+/* Frequencies of arXiv 2104.09864, theta^(-2 * i / head_size), with the scaling of Llama 3.1
+ * (Hugging Face's rope_type llama3). Let `turns` be the turns a frequency makes within
+ * rope_original tokens:
  * - more than rope_high turns: unchanged;
  * - less than rope_low turns: divided by rope_factor;
  * - in between: interpolated between both. */

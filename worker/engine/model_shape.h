@@ -1,5 +1,5 @@
-/* model_shape.h - inside model_*.c: derives sizes, tensor offsets and rotation tables from a run.
- */
+/* model_shape.h - derives sizes, tensor offsets and rotation tables from a run; private to
+ * model_*.c. */
 #ifndef TW_WORKER_ENGINE_MODEL_SHAPE_H
 #define TW_WORKER_ENGINE_MODEL_SHAPE_H
 
@@ -7,7 +7,8 @@
 
 struct tw_model_shape tw_model_shape_of(const struct tw_run *run);
 
-/* Fills offsets and sizes of all tensors. model->config, shape and layers must be set. */
+/* Fills the offsets and sizes of all tensors. model->config, shape and layers must already be set.
+ */
 void tw_model_find(struct tw_model *model);
 
 /* Fills cos and sin for every position of the context. */

@@ -8,22 +8,23 @@
 #include "worker/support/thread_pool.h"
 
 enum {
-    SIZE_SLOW = 128, /* size for the slow reference library, about 1e9 operations per second */
-    PIECES = 4,      /* pieces per thread in each try */
+    SIZE_SLOW = 128, /* matrix size for the slow reference library, which does about 1e9 operations
+                        per second */
+    PIECES = 4,      /* products per thread in each try */
     TRIES_MAX = 10,
 };
-/* Weights are (size, size). Which size is fastest depends on caches and library. Larger sizes come
- * last, when the clock frequency has had time to rise. */
+/* Sizes of the square weight matrix to try. The fastest size depends on caches and library. Larger
+ * sizes come last, when the clock frequency has had time to rise. */
 static const uint32_t SIZES[] = {256, 512, 1024};
 static const double TRYING_S = 0.06; /* seconds spent on each size */
 
 struct peak {
     struct tw_multiplier **multipliers; /* (threads) */
-    float *memory; /* master weight, packed weight, then a and y of each thread */
+    float *memory; /* master weight, packed weight, then the input and output rows of each thread */
     struct tw_weight weight;
-    char *rows; /* (threads, 2, TW_MATMUL_ROWS * size) of the type */
+    char *rows; /* input and output of each thread: (threads, 2, TW_MATMUL_ROWS * size) */
     size_t rows_bytes;
-    double *best_s; /* (threads): time of its fastest piece, 0 before the first */
+    double *best_s; /* each thread's shortest time for a product; 0 before its first */
 };
 
 static double now_s(clockid_t clock) {
@@ -32,7 +33,7 @@ static double now_s(clockid_t clock) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Times by the thread's CPU clock, which leaves out time of other processes. */
+/* Times one product by the thread's CPU clock, which leaves out the time of other processes. */
 static void multiply_piece(void *context, uint32_t piece, uint32_t thread) {
     const struct peak *const peak = context;
     char *const a = peak->rows + 2 * thread * peak->rows_bytes;
@@ -44,8 +45,8 @@ static void multiply_piece(void *context, uint32_t piece, uint32_t thread) {
     if (peak->best_s[thread] == 0 || took_s < peak->best_s[thread]) peak->best_s[thread] = took_s;
 }
 
-/* Allocates one block: master weight, packed copy, rows. It stays zero, because products of zeros
- * take as long as others. */
+/* Allocates one block for the master weight, its packed copy and the rows. All values are zero,
+ * because products of zeros take as long as others. */
 static enum tw_status alloc_peak(struct peak *peak, const struct tw_matmul_library *library,
                                  uint32_t size, uint32_t threads, struct tw_error *err) {
     const size_t master_bytes = (size_t)size * size * sizeof(float);
@@ -72,7 +73,8 @@ static enum tw_status alloc_peak(struct peak *peak, const struct tw_matmul_libra
     return TW_OK;
 }
 
-/* Sum of the threads' best rates. A thread that got no piece counts as the fastest one. */
+/* Returns the sum of the threads' best rates. A thread that received no piece counts as the fastest
+ * one. */
 static double sum_rates(struct peak *peak, struct tw_thread_pool *team, uint32_t size) {
     const uint32_t threads = tw_thread_pool_threads(team);
     const double operations = 2.0 * TW_MATMUL_ROWS * (double)size * (double)size;
@@ -91,7 +93,7 @@ static double sum_rates(struct peak *peak, struct tw_thread_pool *team, uint32_t
     return sum;
 }
 
-/* Raises *flops_s to the rate of products with a weight of that size. */
+/* Raises *flops_s to the GEMM rate with a weight of this size, if that rate is higher. */
 static enum tw_status measure_size(const struct tw_matmul_library *library, enum tw_type type,
                                    struct tw_thread_pool *team, uint32_t size, double *flops_s,
                                    struct tw_error *err) {

@@ -8,15 +8,15 @@
 #include <sys/stat.h>
 
 /* Writes the folder name parent[length] + below + "/" to path[size], and creates the folder if it
- * is missing. False if it cannot be created, or if parent is not absolute. */
+ * is missing. Returns false if the folder cannot be created, or if `parent` is not absolute. */
 static bool make_folder(char *path, size_t size, const char *parent, size_t length,
                         const char *below) {
     struct stat about;
     if (parent[0] != '/') return false;
     const int n = snprintf(path, size, "%.*s%s", (int)length, parent, below);
     if (n < 0 || (size_t)n + 1 >= size) return false;
-    /* The folder above `parent` must exist. `parent` and the folders below it are created if
-     * missing. */
+    /* Missing folders of `below` are created one by one. `parent` itself must exist, unless `below`
+     * is empty. */
     for (char *slash = path + length + 1; (size_t)(slash - path) < (size_t)n; slash++) {
         if (*slash != '/') continue;
         *slash = '\0';
@@ -38,7 +38,7 @@ bool tw_plans_folder(char *path, size_t size) {
         const int n = snprintf(path, size, "%s", named);
         return n > 0 && (size_t)n < size;
     }
-    /* systemd may give a list of folders: use the first */
+    /* systemd may give a list of folders: the first is used */
     if (cache != NULL && make_folder(path, size, cache, strcspn(cache, ":"), "")) return true;
     if (xdg != NULL && make_folder(path, size, xdg, strlen(xdg), "/thinwire")) return true;
     return home != NULL && make_folder(path, size, home, strlen(home), "/.cache/thinwire");

@@ -23,10 +23,10 @@ static bool is_likelier(const struct tw_candidate *a, const struct tw_candidate 
 }
 
 static int compare(const void *a, const void *b) {
-    return is_likelier(a, b) ? -1 : 1; /* equal values cannot have equal tokens */
+    return is_likelier(a, b) ? -1 : 1; /* never 0: two candidates never have the same token */
 }
 
-/* Sifts heap[at] down; the root is the least likely candidate. */
+/* Restores the heap order below heap[at]; the root is the least likely candidate. */
 static void sift_down(struct tw_candidate *heap, uint32_t count, uint32_t at) {
     for (;;) {
         uint32_t least = at;
@@ -41,7 +41,7 @@ static void sift_down(struct tw_candidate *heap, uint32_t count, uint32_t at) {
     }
 }
 
-/* Selects the k likeliest into candidates, in no order. */
+/* Selects the k likeliest tokens into `candidates`, unsorted. */
 static void choose_top(const float *logits, uint32_t vocab, uint32_t k,
                        struct tw_candidate *candidates) {
     for (uint32_t i = 0; i < k; i++) candidates[i] = (struct tw_candidate){logits[i], i, 0.0};
@@ -55,8 +55,8 @@ static void choose_top(const float *logits, uint32_t vocab, uint32_t k,
     }
 }
 
-/* Cuts candidates to the nucleus and sets *sum to its weight. Returns the number kept. All
- * candidates with a weight below (1 - p) sum / count have less than the share 1 - p together, so
+/* Reduces `candidates` to the nucleus and sets *sum to its weight. Returns the number of candidates
+ * kept. Candidates lighter than (1 - p) * sum / count together weigh less than (1 - p) * sum, so
  * the nucleus needs none of them. Only the others are sorted. */
 static uint32_t cut_nucleus(struct tw_candidate *candidates, uint32_t count, double p,
                             double *sum) {
@@ -98,5 +98,5 @@ uint32_t tw_sample(const float *logits, uint32_t vocab, const struct tw_sample_c
         left -= candidates[i].weight;
         if (left < 0.0) return candidates[i].token;
     }
-    return best; /* only rounding can leave the loop without a choice */
+    return best; /* reached only through rounding */
 }

@@ -4,7 +4,7 @@
  *     l_i  = logits, those of recent tokens made less likely (Keskar et al., arXiv 1909.05858, 4.1:
  *            l / penalty when positive, l * penalty when not)
  *     p_i  = softmax(l / temperature) over the top_k largest
- *     then = over the fewest likeliest tokens whose p sum to top_p (Holtzman et al., arXiv
+ *     next = drawn from the fewest likeliest tokens whose p sum to top_p (Holtzman et al., arXiv
  *            1904.09751)
  *
  * Ties go to the smaller token, so the same logits and generator state give the same token. */
@@ -23,15 +23,15 @@ struct tw_sample_config {
     float repeat_penalty; /* > 1 makes recent tokens less likely; 0 or 1: off */
 };
 
-/* Scratch for one token; tw_sample needs vocab of them. */
+/* Scratch for one token; tw_sample needs `vocab` of these. */
 struct tw_candidate {
     float logit;
     uint32_t token;
     double weight;
 };
 
-/* Makes each distinct token of recent (count) less likely in logits (vocab). Tokens outside the
- * vocabulary are ignored. */
+/* Makes each distinct token of recent (count) less likely in logits (vocab). Tokens of `recent`
+ * outside the vocabulary are ignored. */
 void tw_sample_penalise(float *logits, uint32_t vocab, const uint32_t *recent, size_t count,
                         float penalty);
 

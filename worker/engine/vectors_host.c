@@ -1,4 +1,4 @@
-/* vectors_host.c - vectors.h for parameters in host memory. */
+/* vectors_host.c - implements vectors.h for parameters in host memory. */
 #include <stdlib.h>
 #include <string.h>
 
