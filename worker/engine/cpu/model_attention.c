@@ -17,7 +17,7 @@ static struct tw_attention shape_of(const struct tw_pass *pass) {
     };
 }
 
-/* Arrays of the forward pass. */
+/* Returns the arrays of the forward pass for one sequence and key/value head. */
 static struct tw_attention_arrays arrays_of(const struct tw_task *task, uint32_t sequence,
                                             uint32_t head, uint32_t thread) {
     const struct tw_pass *pass = task->pass;
@@ -42,7 +42,7 @@ static struct tw_attention_arrays arrays_of(const struct tw_task *task, uint32_t
     };
 }
 
-/* Adds the arrays of the backward pass. */
+/* Adds the arrays that only the backward pass needs. */
 static void add_gradients(struct tw_attention_arrays *arrays, const struct tw_task *task,
                           uint32_t sequence, uint32_t head) {
     const struct tw_pass *pass = task->pass;
@@ -58,7 +58,7 @@ static void add_gradients(struct tw_attention_arrays *arrays, const struct tw_ta
     arrays->dv = tw_at(pass, dqkv, kv + shape->kv_width);
 }
 
-/* Row after the last of the document that begins at row `begin`. */
+/* Returns the row after the last row of the document that begins at row `begin`. */
 static uint32_t document_end(const struct tw_model_batch *batch, uint32_t sequence,
                              uint32_t begin) {
     const uint32_t *tokens = batch->tokens + (size_t)sequence * batch->stride;

@@ -12,12 +12,14 @@
 #include "base/assert.h"
 #include "worker/engine/cpu/model_pass.h"
 
-/* Floats summed per block of rows: norm weight, norm bias, q_norm, k_norm. */
+/* Returns the number of floats summed per block of rows: gradients of a norm's weight and bias, and
+ * of q_norm and k_norm. */
 static size_t partial_count(const struct tw_model_shape *shape) {
     return 2 * (size_t)shape->width + 2 * (size_t)shape->head_size;
 }
 
-/* partial[0]: norm1 of the layer above, or the last norm; partial[1]: norm2. */
+/* Returns the partial sums of one block. partial[0] is for norm1 of the layer above, or the last
+ * norm; partial[1] is for norm2. */
 static float *partial_of(const struct tw_pass *pass, uint32_t which, uint32_t block) {
     return pass->model->partial[which] + block * partial_count(&pass->model->shape);
 }
@@ -48,8 +50,8 @@ static void last_norm_block(const struct tw_pass *pass, uint32_t block) {
                               model->stats_f + 2 * first, &norm);
 }
 
-/* Gradient of q and k before QK-norm, in place. Adds the gradients of q_norm and k_norm to
- * `partial`. */
+/* Computes the gradient of q and k before QK-norm, in place. Adds the gradients of q_norm and
+ * k_norm to `partial`. */
 static void heads_block(const struct tw_pass *pass, uint32_t layer, size_t first, uint32_t rows,
                         float *partial) {
     const struct tw_model *model = pass->model;
@@ -79,8 +81,8 @@ static void heads_block(const struct tw_pass *pass, uint32_t layer, size_t first
     }
 }
 
-/* Turns the gradient of q | k | v into that of the layer's input, and adds it to the gradient of
- * the residual stream. */
+/* Turns the gradient of q | k | v into the gradient of the layer's input, and adds it to the
+ * gradient of the residual stream. */
 static void attend_in_block(const struct tw_pass *pass, uint32_t layer, uint32_t block,
                             uint32_t thread) {
     const struct tw_model *model = pass->model;
@@ -102,8 +104,8 @@ static void attend_in_block(const struct tw_pass *pass, uint32_t layer, uint32_t
                               slot->stats1 + 2 * first, &norm);
 }
 
-/* Turns the gradient of the layer's output, dx[layer + 1], into two gradients: that of the residual
- * stream after attention, dx[layer], and that of the attention's output. Keeps the inputs of the
+/* Turns the gradient of the layer's output, dx[layer + 1], into two gradients: of the residual
+ * stream after attention, in dx[layer], and of the attention's output. Keeps the inputs of the
  * weight gradients. */
 static void feed_block(const struct tw_pass *pass, uint32_t layer, uint32_t block,
                        uint32_t thread) {
@@ -140,10 +142,10 @@ static void feed_block(const struct tw_pass *pass, uint32_t layer, uint32_t bloc
 
 /* ---- phases -------------------------------------------------------------------------------- */
 
-/* The backward pass of attention has been done for layer task->layer + 1, if there is one; above
- * the last layer there is only the last norm. With recompute, the block first repeats the forward
- * work of task->layer up to q | k | v. Otherwise it continues backward through the feed-forward of
- * that layer. */
+/* Called when the backward pass of attention is done for layer task->layer + 1. Above the last
+ * layer, there is only the last norm. With recompute, the block first repeats the forward work of
+ * task->layer up to q | k | v. Otherwise it continues backward through the feed-forward of that
+ * layer. */
 static void rows_piece(const struct tw_task *task, uint32_t block, uint32_t thread) {
     const struct tw_pass *pass = task->pass;
     const uint32_t above = task->layer + 1;
@@ -161,7 +163,7 @@ static void feed_again_piece(const struct tw_task *task, uint32_t block, uint32_
     feed_block(task->pass, task->layer, block, thread);
 }
 
-/* gradient (n) += the blocks' sums, in order */
+/* Adds the partial sums of all blocks to gradient (n), in order of blocks. */
 static void add_partials(const struct tw_pass *pass, uint64_t offset, uint32_t which, size_t at,
                          uint32_t n) {
     if (offset == TW_MODEL_NONE) return;
@@ -172,7 +174,7 @@ static void add_partials(const struct tw_pass *pass, uint64_t offset, uint32_t w
     }
 }
 
-/* Piece 0 is for the norm above, piece 1 for norm2 of this layer. */
+/* Adds norm gradients: piece 0 for the norm above, piece 1 for norm2 of this layer. */
 static void partials_piece(const struct tw_task *task, uint32_t piece, uint32_t thread) {
     const struct tw_pass *pass = task->pass;
     const struct tw_model *model = pass->model;

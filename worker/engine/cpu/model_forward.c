@@ -33,7 +33,8 @@ void tw_rotate(const struct tw_pass *pass, void *x, uint32_t first, uint32_t row
     const uint32_t context = pass->batch->context;
     const size_t half = shape->head_size / 2;
     for (uint32_t done = 0;
-         done < rows;) { /* rotate sequence by sequence: a block may hold rows of several */
+         done <
+         rows;) { /* rotate sequence by sequence: a block may hold rows of several sequences */
         const uint32_t t = (first + done) % context;
         const uint32_t count = rows - done < context - t ? rows - done : context - t;
         const size_t at = (tw_position_first(pass) + t) * half;
@@ -47,8 +48,7 @@ void tw_rotate(const struct tw_pass *pass, void *x, uint32_t first, uint32_t row
     }
 }
 
-/* Norm over each head of q and k. The input is kept in slot->qk (the layer's activations) for the
- * backward pass. */
+/* Normalises each head of q and k. The input is kept in slot->qk for the backward pass. */
 static void norm_heads(const struct tw_pass *pass, const struct tw_model_layer *layer,
                        const struct tw_model_slot *slot, uint32_t first, uint32_t rows) {
     const struct tw_model_shape *shape = &pass->model->shape;
@@ -85,8 +85,8 @@ static void append_to_cache(const struct tw_pass *pass, uint32_t layer, uint32_t
     }
 }
 
-/* Computes norm1, q | k | v, QK-norm and rotation. The output of the layer before must first be
- * added to the residual stream, unless the layer is recomputed. */
+/* Computes norm1, q | k | v, QK-norm and rotation. The output of the previous layer is first added
+ * to the residual stream, unless the layer is recomputed. */
 void tw_attend_in(const struct tw_pass *pass, uint32_t layer, uint32_t block, uint32_t thread,
                   bool is_again) {
     const struct tw_model *model = pass->model;
@@ -110,8 +110,8 @@ void tw_attend_in(const struct tw_pass *pass, uint32_t layer, uint32_t block, ui
 
 /* ---- feed-forward -------------------------------------------------------------------------- */
 
-/* Computes output matrix, norm2, up, activation and down. The next norm adds the result to the
- * residual stream. When the layer is recomputed, this stops before the activation. */
+/* Applies output matrix, norm2, up, activation and down. The next norm adds the result to the
+ * residual stream. When the layer is recomputed, this function stops before the activation. */
 void tw_feed(const struct tw_pass *pass, uint32_t layer, uint32_t block, uint32_t thread,
              bool is_again) {
     const struct tw_model *model = pass->model;
@@ -170,7 +170,7 @@ static void last_norm(const struct tw_pass *pass, uint32_t block) {
                      &norm);
 }
 
-/* Computes everything from the attention of one layer to that of the next. */
+/* Computes everything between the attention of one layer and the attention of the next. */
 static void rows_piece(const struct tw_task *task, uint32_t block, uint32_t thread) {
     const uint32_t layer = task->layer;
     if (layer == 0) {

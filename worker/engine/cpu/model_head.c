@@ -1,5 +1,5 @@
 /* model_head.c - output head and cross-entropy, in chunks of rows, so that the logits of a whole
- * pass are never held. */
+ * pass are never in memory at once. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -20,7 +20,7 @@ static void logits_piece(const struct tw_task *task, uint32_t block, uint32_t th
                        &model->head.forward, &product);
 }
 
-/* dnorm = dlogits head */
+/* Computes dnorm = dlogits * head. */
 static void dnorm_piece(const struct tw_task *task, uint32_t block, uint32_t thread) {
     const struct tw_pass *pass = task->pass;
     const struct tw_model *model = pass->model;

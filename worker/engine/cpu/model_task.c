@@ -1,4 +1,5 @@
-/* model_task.c - runs tasks on the thread pool; the linear map with its gradients. */
+/* model_task.c - runs tasks on the thread pool, and implements the linear map with its gradients.
+ */
 #include "base/assert.h"
 #include "worker/engine/cpu/model_pass.h"
 
@@ -50,9 +51,9 @@ static uint32_t tile_size(uint32_t size, uint32_t tile, uint32_t i) {
     return size - i * tile < tile ? size - i * tile : tile;
 }
 
-/* Tile (i, j) of the weight gradient, in the weight's own orientation: NN (in, out) = x^T dy, NT
- * (out, in) = dy^T x. The first tile along `in` also sums the bias gradient over its columns of dy.
- */
+/* Computes tile (i, j) of the weight gradient, in the weight's own orientation: NN (in, out) = x^T
+ * * dy, NT (out, in) = dy^T * x. The first tile along `in` also sums the bias gradient over its
+ * columns of dy. */
 static void weight_piece(const struct tw_task *task, uint32_t piece, uint32_t thread) {
     const struct tw_pass *pass = task->pass;
     const struct tw_model_linear *linear = task->linear;

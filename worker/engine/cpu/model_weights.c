@@ -1,9 +1,9 @@
-/* model_weights.c - sets the parameters in use and renews the packed copies on all threads. */
+/* model_weights.c - sets the parameters in use and renews their packed copies on all threads. */
 #include <string.h>
 
 #include "worker/engine/cpu/model_pass.h"
 
-/* Packs one panel of one weight, as a piece. */
+/* Packs one panel of one weight, as a piece of the thread pool. */
 static void pack_piece(void *context, uint32_t piece, uint32_t thread) {
     const struct tw_model *model = context;
     struct tw_weight *const *weight = model->weights;

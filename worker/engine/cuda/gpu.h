@@ -1,5 +1,5 @@
 /* gpu.h - the engine on a CUDA device. engine*.c calls these functions if a device was chosen.
- * Model, optimizer and the effect of every function are the same as on the CPU; engine.h has the
+ * Model, optimizer and the effect of every function are the same as on the CPU: engine.h is the
  * contract.
  *
  * The device holds theta, gradient, m and v in float32; activations; logits; and, with bf16
@@ -21,7 +21,7 @@
 
 struct tw_gpu;
 
-/* Like tw_engine_plan_make, for this device, which must be usable. */
+/* Works like tw_engine_plan_make, for this device, which must be usable. */
 enum tw_status tw_gpu_plan(struct tw_engine_plan *plan, const struct tw_engine_config *config,
                            int ordinal, struct tw_error *err);
 
@@ -43,11 +43,12 @@ enum tw_status tw_gpu_step(struct tw_gpu *gpu, const uint32_t *tokens, float lr,
 /* As tw_engine_hold. */
 void tw_gpu_hold(struct tw_gpu *gpu, const float *params);
 
-/* Sum of the losses of sequences_count sequences. */
+/* Computes the sum of the losses of sequences_count sequences. */
 enum tw_status tw_gpu_loss(struct tw_gpu *gpu, const float *params, const uint32_t *tokens,
                            uint32_t sequences_count, double *loss, struct tw_error *err);
 
-/* Logits (count - first, vocab) of rows [first, count) of one sequence, without a document mask. */
+/* Computes logits (count - first, vocab) of rows [first, count) of one sequence, without a document
+ * mask. */
 enum tw_status tw_gpu_logits(struct tw_gpu *gpu, const float *params, const uint32_t *tokens,
                              uint32_t first, uint32_t count, float *logits, struct tw_error *err);
 
@@ -56,20 +57,20 @@ struct tw_gpu_cache;
 enum tw_status tw_gpu_cache_create(struct tw_gpu_cache **cache_out, struct tw_gpu *gpu,
                                    struct tw_error *err);
 void tw_gpu_cache_destroy(struct tw_gpu_cache *cache); /* NULL is allowed */
-/* Appends tokens (count) after the first `used` and returns the logits (vocab) of the token after
- * the last one. */
+/* Appends tokens (count) after the first `used` tokens and returns the logits (vocab) of the token
+ * after the last one. */
 enum tw_status tw_gpu_cache_extend(struct tw_gpu_cache *cache, const float *params,
                                    const uint32_t *tokens, uint32_t used, uint32_t count,
                                    float *logits, struct tw_error *err);
 
-/* The sync arithmetic of an engine that learns on the device: gpu_vectors.c. Valid until
- * tw_gpu_destroy; free everything allocated through it first. Takes tw_gpu_vectors_bytes() of
- * device memory for itself. TW_NOMEM, TW_DEVICE. */
+/* Fills *vectors with the device's arithmetic for merging (gpu_vectors.c). *vectors is valid until
+ * tw_gpu_destroy; free everything allocated through it first. Needs tw_gpu_vectors_bytes() of
+ * device memory for itself. Errors: TW_NOMEM, TW_DEVICE. */
 enum tw_status tw_gpu_vectors_open(struct tw_gpu *gpu, struct tw_vectors *vectors,
                                    struct tw_error *err);
 uint64_t tw_gpu_vectors_bytes(const struct tw_layout *layout);
 
-/* Like tw_engine_peak, for a plan on a device. */
+/* Works like tw_engine_peak, for a plan on a device. */
 enum tw_status tw_gpu_peak(const struct tw_engine_plan *plan, double *flops_s,
                            struct tw_error *err);
 

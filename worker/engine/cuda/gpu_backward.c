@@ -3,8 +3,8 @@
  * then after the layer's attention, then before the layer. */
 #include "worker/engine/cuda/gpu_model.h"
 
-/* stream (rows, width) += gradient through the norm, from dy = narrow. With is_first, dy is stream
- * itself and is replaced. */
+/* Adds the gradient through a norm to stream (rows, width), from dy = narrow. With is_first, dy is
+ * stream itself, and stream is replaced. */
 static void norm_backward(const struct tw_gpu_pass *pass, const struct tw_model_norm *of,
                           const void *x, const float *stats, bool is_first) {
     const struct tw_gpu *gpu = pass->gpu;
@@ -34,8 +34,8 @@ static void feed_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_cuda_norm norm = tw_gpu_norm_of(gpu, &weights->norm2, pass->rows);
     const uint32_t rows = pass->rows;
     if (shape->is_gated) {
-        /* One kernel writes the gradient of gate | up, and overwrites the gradient of their
-         * activation by the activation. */
+        /* One kernel writes the gradient of gate | up. It also overwrites the gradient of the
+         * activation's output with that output, unless the output was kept. */
         tw_gpu_linear_dx(gpu, &weights->down, arrays->wide, arrays->stream, rows, NULL);
         const struct tw_cuda_swiglu_gradients gradients = {.dx = arrays->broad,
                                                            .dy = arrays->wide,
@@ -58,7 +58,7 @@ static void feed_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     tw_gpu_linear_dx(gpu, &weights->out, arrays->narrow, arrays->stream, rows, NULL);
 }
 
-/* Turns the gradient of the attention's output into that of q | k | v, in `broad`. */
+/* Turns the gradient of the attention's output into the gradient of q | k | v, in `broad`. */
 static void attention_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_gpu_arrays *arrays = &gpu->arrays;
@@ -105,7 +105,7 @@ static void heads_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     }
 }
 
-/* Turns the gradient of q | k | v into that of the layer's input. */
+/* Turns the gradient of q | k | v into the gradient of the layer's input. */
 static void attend_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_gpu_arrays *arrays = &gpu->arrays;

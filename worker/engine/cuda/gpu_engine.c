@@ -46,7 +46,7 @@ static enum tw_status open_arrays(struct tw_gpu *gpu, struct tw_error *err) {
     return tw_gpu_ranges_open(gpu, err);
 }
 
-/* If the system refuses to pin, copies are only slower. */
+/* Page-locks the mirrors. If the system refuses, copies are only slower. */
 static void pin_mirrors(struct tw_gpu *gpu) {
     const struct tw_engine *engine = gpu->engine;
     if (!engine->plan.is_pinned) return;
@@ -107,7 +107,8 @@ void tw_gpu_destroy(struct tw_gpu *gpu) {
 
 /* ---- mirrors --------------------------------------------------------------------------------- */
 
-/* The device array for one bit of enum tw_engine_array, and its mirror on the host. */
+/* Returns the device array for one bit of enum tw_engine_array, and stores its host mirror in
+ * *mirror. */
 static float *array_of(const struct tw_gpu *gpu, uint32_t which, float **mirror) {
     const struct tw_engine *engine = gpu->engine;
     switch (which) {
@@ -135,7 +136,7 @@ enum tw_status tw_gpu_pull(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, 
 
 void tw_gpu_written(struct tw_gpu *gpu, uint64_t begin, uint64_t n) {
     if (!gpu->is_copied || gpu->params != gpu->theta)
-        return; /* these parameters change: the bf16 copy is made when it is next used */
+        return; /* the parameters in use have no current bf16 copy; it is made on next use */
     tw_cuda_from_f32(gpu->queue, TW_BF16, gpu->copy + begin, gpu->theta + begin, n);
 }
 
@@ -185,7 +186,8 @@ static void queue_pass(const struct tw_gpu_pass *pass) {
     if (pass->is_learning) tw_gpu_backward(pass);
 }
 
-/* The CUDA graph for passes of this size; NULL if the graphs kept are for other sizes. */
+/* Returns the CUDA graph for passes of this size. Returns NULL if all entries are used by other
+ * sizes. */
 static struct tw_gpu_graph *graph_of(struct tw_gpu *gpu, uint32_t sequences) {
     for (uint32_t i = 0; i < TW_GPU_GRAPHS; i++) {
         struct tw_gpu_graph *graph = &gpu->graphs[i];
@@ -196,7 +198,7 @@ static struct tw_gpu_graph *graph_of(struct tw_gpu *gpu, uint32_t sequences) {
 }
 
 /* Runs a learning pass whose inputs are on their way to the device. After TW_GPU_PLAIN_STEPS plain
- * runs the pass becomes a graph. */
+ * runs, the pass is captured and replayed as a CUDA graph. */
 static enum tw_status run_learning_pass(const struct tw_gpu_pass *pass, struct tw_error *err) {
     struct tw_gpu *gpu = pass->gpu;
     struct tw_gpu_graph *graph = graph_of(gpu, pass->sequences);
@@ -220,7 +222,8 @@ static enum tw_status run_passes(struct tw_gpu *gpu, bool is_learning, const uin
     const struct tw_run *run = gpu->engine->run;
     const uint32_t context = run->model.context, stride = context + 1, most = gpu->sequences;
     for (uint32_t done = 0; done < sequences_count; done += most) {
-        /* The host is at most TW_GPU_STAGED passes ahead of the device. */
+        /* The host runs at most TW_GPU_STAGED passes ahead of the device, so a stop takes effect
+         * soon. */
         if (tw_engine_is_stopped(gpu->engine)) break;
         const uint32_t left = sequences_count - done, sequences = left < most ? left : most;
         const struct tw_gpu_pass pass = {
@@ -261,7 +264,7 @@ static enum tw_status step_end(struct tw_gpu *gpu, struct tw_error *err) {
     return tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err);
 }
 
-/* TW_AGAIN if the passes are not wanted any more. Those that were queued have then ended. */
+/* Returns TW_AGAIN if the caller no longer wants the passes. All queued passes have then ended. */
 static enum tw_status give_up(struct tw_gpu *gpu, struct tw_error *err) {
     if (!tw_engine_is_stopped(gpu->engine)) return TW_OK;
     TW_TRY(tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err));
@@ -281,8 +284,8 @@ enum tw_status tw_gpu_step(struct tw_gpu *gpu, const uint32_t *tokens, float lr,
     TW_TRY(give_up(gpu, err));
     tw_gpu_update(gpu);
     TW_TRY(step_end(gpu, err));
-    /* The first steps autotune products. Save the plans at once: a worker may be killed at any
-     * time. */
+    /* The first steps autotune GEMMs. The plans are saved at once, because a worker may be killed
+     * at any time. */
     gpu->has_plans = gpu->has_plans && tw_cuda_products_save(gpu->products, NULL) == TW_OK;
     const double tokens_count = (double)run->train.batch * run->model.context;
     result->loss = (float)(gpu->step_host->loss / tokens_count);
@@ -337,8 +340,8 @@ enum tw_status tw_gpu_logits(struct tw_gpu *gpu, const float *params, const uint
 
 struct tw_gpu_cache {
     struct tw_gpu *gpu;
-    void *kv;      /* (layers, context, 2 kv_width), device */
-    uint64_t uses; /* gpu->uses when the device last used params */
+    void *kv;      /* (layers, context, 2 * kv_width), on the device */
+    uint64_t uses; /* value of gpu->uses when the device last used params */
 };
 
 enum tw_status tw_gpu_cache_create(struct tw_gpu_cache **cache_out, struct tw_gpu *gpu,

@@ -37,8 +37,7 @@ struct tw_cuda_norm tw_gpu_head_norm_of(const struct tw_gpu *gpu,
 
 /* ---- queries, keys, values ------------------------------------------------------------------- */
 
-/* With QK-norm there are two products: q | k goes to slot->qk, v into slot->qkv. The slot holds the
- * activations of the layer. */
+/* With QK-norm there are two matrix products: q | k is written to slot->qk, v to slot->qkv. */
 static void split_qkv(const struct tw_gpu_pass *pass, const struct tw_model_linear *linear,
                       const struct tw_gpu_slot *slot) {
     const struct tw_gpu *gpu = pass->gpu;
@@ -150,7 +149,7 @@ static void attention(const struct tw_gpu_pass *pass, uint32_t layer) {
     tw_cuda_attention(gpu->queue, &of, &arrays);
 }
 
-/* The output of the layer before must first be added to the residual stream, unless the layer is
+/* The output of the previous layer is first added to the residual stream, unless the layer is
  * recomputed. */
 void tw_gpu_attend(const struct tw_gpu_pass *pass, uint32_t layer, bool is_again) {
     const struct tw_gpu *gpu = pass->gpu;

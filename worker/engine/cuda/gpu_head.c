@@ -1,5 +1,5 @@
 /* gpu_head.c - output head and cross-entropy on a device, in chunks of rows, so that the logits of
- * a whole pass are never held.
+ * a whole pass are never in memory at once.
  *
  * Logits for losses without learning and for callers are float32. The logits of a step have the
  * type of the activations, and their gradient overwrites them. */

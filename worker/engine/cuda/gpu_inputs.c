@@ -22,7 +22,7 @@ void tw_gpu_inputs_close(struct tw_gpu *gpu) {
     tw_cuda_host_free(gpu->cuda, gpu->swap);
 }
 
-/* begin[t] is the row of the last separator at or before t: the first row that row t sees. */
+/* Sets begin[t] to the row of the last separator at or before t: the first row that row t sees. */
 static void find_documents(uint32_t *begin, const uint32_t *tokens, uint32_t context,
                            uint32_t separator) {
     uint32_t first = 0;
@@ -32,7 +32,8 @@ static void find_documents(uint32_t *begin, const uint32_t *tokens, uint32_t con
     }
 }
 
-/* Pointers to the contiguous inputs of a pass of this size, on the device or staged. */
+/* Returns pointers to the contiguous inputs of a pass of this size. `block` is on the device or
+ * staged on the host. */
 static struct tw_gpu_inputs place_inputs(const struct tw_gpu_pass *pass, uint32_t *block,
                                          uint32_t stride) {
     struct tw_gpu_inputs inputs = {.tokens = block};

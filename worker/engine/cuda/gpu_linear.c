@@ -1,4 +1,4 @@
-/* gpu_linear.c - products with the model's matrices, with their epilogues. */
+/* gpu_linear.c - GEMMs with the model's weight matrices, and their epilogues. */
 #include "base/assert.h"
 #include "worker/engine/cuda/gpu_model.h"
 
@@ -23,7 +23,7 @@ void tw_gpu_linear(const struct tw_gpu *gpu, const struct tw_model_linear *linea
         .pre = pre,
     };
     TW_ASSERT(pre == NULL ||
-              has_bias); /* `pre` is asked for with GELU only, and models with GELU have biases */
+              has_bias); /* only GELU needs `pre`, and models with GELU have biases */
     tw_cuda_gemm(gpu->products, gpu->queue, &gemm);
 }
 
@@ -46,7 +46,8 @@ void tw_gpu_linear_dx(const struct tw_gpu *gpu, const struct tw_model_linear *li
     tw_cuda_gemm(gpu->products, gpu->queue, &gemm);
 }
 
-/* The gradient has the orientation of the weight: NN (in, out) = x^T dy, NT (out, in) = dy^T x. */
+/* The gradient has the orientation of the weight: NN (in, out) = x^T * dy, NT (out, in) = dy^T * x.
+ */
 void tw_gpu_linear_dw(const struct tw_gpu *gpu, const struct tw_model_linear *linear, const void *x,
                       const void *dy, size_t dy_stride, uint32_t rows) {
     const enum tw_type type = gpu->map.config.type;

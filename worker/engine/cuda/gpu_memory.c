@@ -1,5 +1,5 @@
-/* gpu_memory.c - lays out the activations of a pass on a device in one block: measure, then carve.
- */
+/* gpu_memory.c - lays out the activations of a pass on a device in one block: a first run of the
+ * same code only counts bytes, a second one hands out addresses. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -8,15 +8,14 @@
 
 enum {
     ALIGN = 256,
-    /* Bytes of logits held at a time: 1 / LOGITS_SHARE of the memory within these bounds, but at
-     * least LOGITS_ROWS rows. More is better, because each chunk of logits reads and writes the
-     * head's gradient once. */
+    /* Logits in memory at a time: 1 / LOGITS_SHARE of the memory limit, within bounds, but at least
+     * LOGITS_ROWS rows. More is better, because each chunk of logits reads and writes the head's
+     * gradient once. */
     LOGITS_BYTES_LEAST = 512 << 20,
     LOGITS_SHARE = 32,
     LOGITS_ROWS = 128,
-    CHUNK_ROWS =
-        256, /* rows; chunks are multiples of this many, so that products have whole tiles */
-    LOGITS_PAD = 64, /* elements: aligns rows for fast products */
+    CHUNK_ROWS = 256, /* chunks are multiples of this many rows, so that GEMMs have whole tiles */
+    LOGITS_PAD = 64,  /* row strides are multiples of this many elements, for fast GEMMs */
 };
 
 /* Hands out aligned pieces of a block. Without a block it only counts bytes. */
@@ -87,7 +86,7 @@ static void carve_inputs(struct carver *carver, struct tw_gpu *gpu) {
     gpu->arrays.input_words = (uint32_t)words;
 }
 
-/* Largest scratch of any operation of a pass; operations use it one after another. */
+/* Returns the largest scratch of any operation of a pass. Operations use it one after another. */
 static uint64_t scratch_bytes(const struct tw_gpu *gpu) {
     const struct tw_model_shape *shape = &gpu->map.shape;
     const uint32_t rows = (uint32_t)rows_max(gpu);
@@ -215,7 +214,8 @@ void tw_gpu_map_close(struct tw_gpu *gpu) {
     gpu->map.layers = NULL;
 }
 
-/* Computes the rotation tables on the host, with the CPU's function, and copies them. */
+/* Computes the rotation tables on the host, with the CPU's function, and copies them to the device.
+ */
 static enum tw_status put_angles(struct tw_gpu *gpu, struct tw_error *err) {
     const struct tw_model_shape *shape = &gpu->map.shape;
     const size_t count = (size_t)shape->context * (shape->head_size / 2);

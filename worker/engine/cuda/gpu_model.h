@@ -1,4 +1,4 @@
-/* gpu_model.h - inside gpu_*.c: an engine's state on a device, and the parts of a pass.
+/* gpu_model.h - an engine's state on a device, and the parts of a pass. Private to gpu_*.c.
  *
  * A pass is one list of operations in the compute stream (model.h has the equations). A buffer is
  * reused as soon as the operation that needs it has been queued:
@@ -25,18 +25,20 @@
 #include "worker/engine/model.h"
 
 enum {
-    TW_GPU_STAGED = 4, /* passes whose inputs may be in flight to the device */
-    TW_GPU_GRAPHS = 2, /* pass sizes kept as graphs: the usual one, and the remainder of a batch */
-    TW_GPU_PLAIN_STEPS = 2,      /* plain passes of a size, which autotune, before its graph */
-    TW_GPU_WORKSPACE = 64 << 20, /* workspace of products, bytes */
+    TW_GPU_STAGED = 4, /* largest number of passes whose inputs are in flight to the device */
+    TW_GPU_GRAPHS = 2, /* number of pass sizes with a graph: the usual size, and the remainder of a
+                          batch */
+    TW_GPU_PLAIN_STEPS = 2,      /* passes of a size that run without a graph, to autotune, before
+                                    it is captured */
+    TW_GPU_WORKSPACE = 64 << 20, /* bytes of GEMM workspace */
 };
 
-/* Words (uint32_t) that one pass reads, on the device or staged on the host. */
+/* Inputs of one pass, uint32_t words, on the device or staged on the host. */
 struct tw_gpu_inputs {
     uint32_t *tokens;  /* (sequences, context + 1) */
     uint32_t *targets; /* (rows) */
     uint32_t *order;   /* (rows): rows sorted by token; only in a pass that learns */
-    uint32_t *begin;   /* (rows): first key each row sees; only with masked documents */
+    uint32_t *begin;   /* (rows): first row that each row attends to; only with masked documents */
 };
 
 /* Activations of a layer in device memory. All layers share norm1, norm2 and act, unless the plan
@@ -55,7 +57,7 @@ struct tw_gpu_slot {
 
 /* Activations of one pass in device memory. */
 struct tw_gpu_arrays {
-    struct tw_gpu_slot *slots; /* (slots_count), host: layer l has slot l % slots_count */
+    struct tw_gpu_slot *slots; /* (slots_count), host: layer l uses slot l % slots_count */
     void **x;                  /* (layers + 1), host: (rows, width) each */
     void *narrow;              /* (rows, the larger of width and q_width) */
     void *wide;                /* (rows, ffn) */
@@ -64,8 +66,8 @@ struct tw_gpu_arrays {
     float *cos, *sin;          /* (context, head_size / 2) */
     float *losses;             /* (rows) */
     struct tw_gpu_inputs inputs;
-    uint32_t input_words; /* words of a full pass */
-    void *logits;         /* logits_bytes: chunks of rows of logits_stride, in float32 or bf16 */
+    uint32_t input_words; /* words of all inputs of a full pass */
+    void *logits;         /* a chunk of logits, in rows of logits_stride, float32 or bf16 */
     uint64_t logits_bytes;
     uint32_t logits_stride;
     void *stream; /* (rows, width) */
@@ -75,23 +77,23 @@ struct tw_gpu_arrays {
 
 struct tw_gpu_graph {
     uint32_t sequences; /* 0: unused */
-    uint32_t plain;     /* plain passes of this size so far */
+    uint32_t plain;     /* passes of this size so far without a graph */
     struct tw_cuda_graph *graph;
 };
 
-struct tw_gpu_ranges;  /* work lists of AdamW and Muon: gpu_update.c */
+struct tw_gpu_ranges;  /* work lists of AdamW and Muon, in gpu_update.c */
 struct tw_gpu_vectors; /* gpu_vectors.c */
 
 struct tw_gpu {
-    struct tw_engine *engine; /* borrowed: run, layout, plan, mirrors and counters */
+    struct tw_engine *engine; /* borrowed, for its run, layout, plan, mirrors and counters */
     struct tw_cuda *cuda;
     struct tw_cuda_products *products;
-    void *pinned;         /* mirrors, if page-locked; NULL if not */
-    bool has_plans;       /* plans of products are cached on disk */
+    void *pinned;         /* mirrors, if page-locked; else NULL */
+    bool has_plans;       /* autotuned GEMM plans are cached on disk */
     void *queue;          /* the compute stream */
     struct tw_model map;  /* shape and tensor offsets; the other members are unused */
-    uint32_t sequences;   /* most sequences of a pass */
-    uint64_t logits_most; /* bytes of logits to hold at a time, or more if these are too few rows */
+    uint32_t sequences;   /* largest number of sequences in a pass */
+    uint64_t logits_most; /* bytes of logits in memory at a time; more if these are too few rows */
     uint32_t slots_count;
     bool keeps_attention; /* each slot has its own attention and lse; all other arrays are shared */
     bool keeps_outputs;   /* each slot has its own norm1, norm2 and act */
@@ -100,13 +102,14 @@ struct tw_gpu {
     float *theta, *gradient, *m, *v; /* (elements); gradient, m and v are NULL without learning */
     uint16_t *copy;      /* (elements): bf16 copy of the parameters in use; NULL in float32 */
     const float *params; /* parameters in use: theta, or gradient while it holds other parameters */
-    bool is_copied;      /* copy matches params */
-    bool is_foreign;     /* only without learning: theta's memory holds other parameters */
-    const float *held;   /* host parameters promised not to change (tw_engine_hold); NULL: none */
-    bool has_held;       /* `held` is in use */
-    uint64_t uses; /* number of times that parameters were set, by which a cache detects a change */
+    bool is_copied;      /* true if `copy` matches `params` */
+    bool is_foreign;   /* only without learning: theta's memory holds other parameters than theta */
+    const float *held; /* host parameters promised not to change (tw_engine_hold); NULL: none */
+    bool has_held;     /* `held` is in use */
+    uint64_t
+        uses; /* times that parameters were set; a cache compares the count to notice a change */
     struct tw_gpu_arrays arrays;
-    void *block; /* memory of all arrays */
+    void *block; /* memory of all device arrays */
     struct tw_cuda_step *step;
     struct tw_cuda_step *step_host; /* page-locked */
 
@@ -131,14 +134,14 @@ struct tw_gpu_pass {
 
 /* ---- memory: gpu_memory.c ---- */
 
-/* Computes the bytes that tw_gpu_arrays_open would take. map, sequences, slots_count and
+/* Computes the bytes that tw_gpu_arrays_open would allocate. map, sequences, slots_count and
  * is_learning must be set. */
 void tw_gpu_arrays_measure(struct tw_model_bytes *bytes, const struct tw_gpu *gpu);
 enum tw_status tw_gpu_arrays_open(struct tw_gpu *gpu, struct tw_error *err);
 void tw_gpu_arrays_close(struct tw_gpu *gpu);
 
-/* Fills gpu->map with the run's shape and tensor offsets, and decides the size of passes. TW_NOMEM.
- */
+/* Fills gpu->map with the run's shape and tensor offsets, and decides the size of passes. Errors:
+ * TW_NOMEM. */
 enum tw_status tw_gpu_map_open(struct tw_gpu *gpu, const struct tw_engine_config *config,
                                const struct tw_engine_plan *plan, struct tw_error *err);
 void tw_gpu_map_close(struct tw_gpu *gpu);
@@ -147,48 +150,51 @@ void tw_gpu_map_close(struct tw_gpu *gpu);
 
 enum tw_status tw_gpu_inputs_open(struct tw_gpu *gpu, struct tw_error *err);
 void tw_gpu_inputs_close(struct tw_gpu *gpu);
-/* Queues the copy of tokens (sequences, stride) of this pass to the device. has_targets: stride >
- * context. Waits if all staging blocks are in use. */
+/* Queues the copy of this pass's tokens (sequences, stride) to the device. With has_targets, stride
+ * > context. Waits if all staging blocks are in use. */
 void tw_gpu_inputs_put(const struct tw_gpu_pass *pass, const uint32_t *tokens, uint32_t stride,
                        bool has_targets);
 
 /* ---- passes, queued: gpu_linear.c, gpu_forward.c, gpu_backward.c, gpu_head.c ---- */
 
-/* y (rows, out) = x W + bias. If pre is not NULL: pre = x W + bias, y = gelu(pre). */
+/* Computes y (rows, out) = x * W + bias. If `pre` is not NULL: pre = x * W + bias, y = gelu(pre).
+ */
 void tw_gpu_linear(const struct tw_gpu *gpu, const struct tw_model_linear *linear, void *y,
                    const void *x, uint32_t rows, void *pre);
-/* dx (rows, in) = dy W^T, times gelu'(pre) if pre is not NULL. */
+/* Computes dx (rows, in) = dy * W^T, multiplied by gelu'(pre) if `pre` is not NULL. */
 void tw_gpu_linear_dx(const struct tw_gpu *gpu, const struct tw_model_linear *linear, void *dx,
                       const void *dy, uint32_t rows, void *pre);
-/* Adds the gradients of weight and bias. Rows of dy are dy_stride elements apart; 0: contiguous. */
+/* Adds the gradients of weight and bias. Rows of dy are dy_stride elements apart; 0 means
+ * contiguous. */
 void tw_gpu_linear_dw(const struct tw_gpu *gpu, const struct tw_model_linear *linear, const void *x,
                       const void *dy, size_t dy_stride, uint32_t rows);
 
 struct tw_cuda_norm tw_gpu_norm_of(const struct tw_gpu *gpu, const struct tw_model_norm *norm,
                                    uint32_t rows);
-/* Per-head norms; which: 0 q, 1 k. dx_stride is that of dqkv. */
+/* Describes the per-head norm of q (which = 0) or k (which = 1). dx_stride is the row stride of
+ * dqkv. */
 struct tw_cuda_norm tw_gpu_head_norm_of(const struct tw_gpu *gpu,
                                         const struct tw_model_layer *layer, uint32_t rows,
                                         uint32_t which);
 void tw_gpu_rotate(const struct tw_gpu_pass *pass, void *qkv, bool is_inverse);
 struct tw_cuda_attention tw_gpu_attention_of(const struct tw_gpu_pass *pass);
 
-/* Parts of a layer. attend: from norm1 to attention. feed: from the output matrix to `up` and,
- * unless is_again, further to the input of the next layer. */
+/* Run parts of a layer. attend goes from norm1 to attention. feed goes from the output matrix to
+ * `up` and, unless is_again, on to the input of the next layer. */
 void tw_gpu_attend(const struct tw_gpu_pass *pass, uint32_t layer, bool is_again);
 void tw_gpu_feed(const struct tw_gpu_pass *pass, uint32_t layer, bool is_again);
 
 /* Computes activations up to the last norm. */
 void tw_gpu_forward(const struct tw_gpu_pass *pass);
 /* After forward: adds the rows' losses to step->loss. With is_learning, also adds the head's
- * gradient and leaves that of the residual stream in arrays.stream. */
+ * gradient and leaves the gradient of the residual stream in arrays.stream. */
 void tw_gpu_head(const struct tw_gpu_pass *pass);
-/* Writes logits (count, vocab) of rows [first, first + count) to arrays.logits: of `type`, in rows
- * of logits_stride; count is at most tw_gpu_head_rows. */
+/* Writes logits (count, vocab) of rows [first, first + count) to arrays.logits, as `type`, in rows
+ * of logits_stride elements. count is at most tw_gpu_head_rows. */
 void tw_gpu_logits_of(const struct tw_gpu_pass *pass, uint32_t first, uint32_t count,
                       enum tw_type type);
 uint32_t tw_gpu_head_rows(const struct tw_gpu *gpu, enum tw_type type);
-/* Rows of each chunk but the last, so that `rows` are cut evenly. */
+/* Returns the rows of each chunk but the last, so that `rows` are split evenly. */
 uint32_t tw_gpu_head_chunk(const struct tw_gpu *gpu, enum tw_type type, uint32_t rows);
 /* After tw_gpu_head with is_learning: adds all other gradients. */
 void tw_gpu_backward(const struct tw_gpu_pass *pass);
@@ -197,26 +203,26 @@ void tw_gpu_backward(const struct tw_gpu_pass *pass);
 
 /* Makes the following passes use these parameters, a host array or the live ones. Parameters other
  * than the live ones overwrite the gradient, which no later step needs. Without learning they
- * overwrite theta, of which the mirror has a full copy. */
+ * overwrite theta on the device, of which the host mirror is a full copy. */
 void tw_gpu_use(struct tw_gpu *gpu, const float *params);
 
-/* Updates the bf16 copy, if there is one, after a write of theta [begin, begin + n) on the device.
+/* After a write of theta [begin, begin + n) on the device: updates the bf16 copy, if there is one.
  */
 void tw_gpu_written(struct tw_gpu *gpu, uint64_t begin, uint64_t n);
 
 /* ---- sync: gpu_vectors.c ---- */
 
-/* Frees everything tw_gpu_vectors_open took; does nothing if it was not called. */
+/* Frees everything that tw_gpu_vectors_open allocated; does nothing if it was not called. */
 void tw_gpu_vectors_close(struct tw_gpu *gpu);
 
 /* ---- update: gpu_update.c ---- */
 
-/* Device memory for Muon, in bytes. */
+/* Returns the bytes of device memory that Muon needs. */
 uint64_t tw_gpu_muon_bytes(const struct tw_run *run, const struct tw_layout *layout,
                            enum tw_type type);
 enum tw_status tw_gpu_ranges_open(struct tw_gpu *gpu, struct tw_error *err);
 void tw_gpu_ranges_close(struct tw_gpu *gpu);
-/* Queues norm, skip decision and update of a step whose gradient is complete. */
+/* Queues the end of a step whose gradient is complete: gradient norm, decision to skip, update. */
 void tw_gpu_update(struct tw_gpu *gpu);
 
 /* ---- helpers ---- */
@@ -225,13 +231,14 @@ static inline void *tw_gpu_at(const struct tw_gpu *gpu, const void *base, size_t
     return (uint8_t *)(uintptr_t)base + elements * tw_type_bytes(gpu->map.config.type);
 }
 
-/* Address of a tensor in the type that products use. */
+/* Returns the address of a weight tensor in the data type that GEMMs use. */
 static inline const void *tw_gpu_weight(const struct tw_gpu *gpu, uint64_t offset) {
     if (gpu->copy == NULL) return gpu->params + offset;
     return gpu->copy + offset;
 }
 
-/* Address of a parameter; NULL for TW_MODEL_NONE, and while only sizes are computed. */
+/* Returns the address of a parameter, or NULL for TW_MODEL_NONE and while only sizes are computed.
+ */
 static inline const float *tw_gpu_param(const struct tw_gpu *gpu, uint64_t offset) {
     return offset == TW_MODEL_NONE || gpu->params == NULL ? NULL : gpu->params + offset;
 }

@@ -1,4 +1,4 @@
-/* gpu_none.c - gpu.h in a build without CUDA: there is never a device. */
+/* gpu_none.c - implements gpu.h in a build without CUDA: there is never a device. */
 #include "worker/engine/cuda/gpu.h"
 
 static enum tw_status none(struct tw_error *err) {

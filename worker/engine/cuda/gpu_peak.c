@@ -1,5 +1,5 @@
-/* gpu_peak.c - measures the rate of matrix products on a device. Square products grow until one
- * takes long enough to be timed from the host; the best of a few tries counts. */
+/* gpu_peak.c - measures the GEMM rate of a device. Square matrices grow until one GEMM takes long
+ * enough to be timed from the host; the best of a few tries counts. */
 #include <time.h>
 
 #include "base/rng.h"
@@ -15,7 +15,7 @@ static double now_s(void) {
 }
 
 /* Fills the block with numbers of all signs and mantissas, none far from 1. With zeros a card draws
- * less power, and its rate would be higher than any training reaches. */
+ * less power and would reach a rate that no training reaches. */
 static enum tw_status fill_block(struct tw_cuda *cuda, uint8_t *block, size_t bytes,
                                  enum tw_type type, struct tw_error *err) {
     static uint32_t pattern[PATTERN];
@@ -36,8 +36,8 @@ static enum tw_status fill_block(struct tw_cuda *cuda, uint8_t *block, size_t by
     return tw_cuda_finish(cuda, TW_CUDA_COMPUTE, err);
 }
 
-/* Allocates memory for this size only: three matrices of SIZE_MOST could take memory that a
- * training needs. */
+/* Times a GEMM of this size. Allocates memory for this size only, because three matrices of
+ * SIZE_MOST could use memory that a training needs. */
 static enum tw_status time_products(struct tw_cuda *cuda, struct tw_cuda_products *products,
                                     enum tw_type type, uint32_t size, double *best_s,
                                     struct tw_error *err) {
@@ -57,7 +57,8 @@ static enum tw_status time_products(struct tw_cuda *cuda, struct tw_cuda_product
         status = tw_cuda_finish(cuda, TW_CUDA_COMPUTE, err);
         const double took_s = now_s() - begin_s;
         if (i == 0 || took_s < *best_s)
-            *best_s = took_s; /* the first try is not compared: it includes autotuning */
+            *best_s =
+                took_s; /* the first try, with autotuning, is only kept if it is the fastest */
         if (took_s > 100 * LONG_S) break;
     }
     tw_cuda_free(cuda, block);
@@ -76,7 +77,7 @@ static enum tw_status measure_sizes(struct tw_cuda *cuda, const struct tw_engine
         if (status == TW_OK) *flops_s = 2.0 * size * size * size / (best_s + 1e-9);
         if (best_s > LONG_S) break;
     }
-    /* If there is no memory for the largest size, the result for the smaller sizes is used. */
+    /* If memory is too small for the next size, the result for the smaller sizes is used. */
     if (status == TW_NOMEM && *flops_s > 0) status = TW_OK;
     tw_cuda_products_close(products);
     return status;

@@ -1,4 +1,4 @@
-/* gpu_plan.c - the memory an engine takes on a device, decided before allocation. */
+/* gpu_plan.c - plans the memory of an engine on a device, before allocation. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,9 +7,9 @@
 #include "base/units.h"
 #include "worker/engine/cuda/gpu_model.h"
 
-enum { PASS_ROWS = 32768 }; /* rows of a pass, unless configured; larger passes are no faster */
+enum { PASS_ROWS = 32768 }; /* rows per pass, unless configured; larger passes are no faster */
 
-/* The memory limit: as configured, or as much as the opened device has free. */
+/* Finds the memory limit: as configured, or the free memory of the opened device. */
 static enum tw_status find_limit(uint64_t *limit, const struct tw_engine_config *config,
                                  int ordinal, struct tw_error *err) {
     struct tw_cuda *cuda = NULL;
@@ -80,8 +80,8 @@ static enum tw_status fit_outputs(struct tw_engine_plan *plan,
     return TW_OK;
 }
 
-/* Page-locked memory is lost to all other processes, so at most half of the available memory is
- * locked. */
+/* Page-locked memory is unavailable to all other processes, so at most half of the available memory
+ * is locked. */
 static enum tw_status check_mirrors(struct tw_engine_plan *plan, struct tw_error *err) {
     char mirrors[TW_UNITS_BYTES], there[TW_UNITS_BYTES];
     const uint64_t available = tw_machine_memory();
@@ -99,7 +99,7 @@ enum tw_status tw_gpu_plan(struct tw_engine_plan *plan, const struct tw_engine_c
     const uint64_t array = config->layout->elements * sizeof(float);
     const bool is_learning = !config->is_inference;
     struct tw_cuda_info info;
-    /* Every usable device has bf16 products, so AUTO is bf16. */
+    /* Every usable device supports bf16 GEMMs, so AUTO is bf16. */
     const enum tw_type type = config->compute.compute == TW_COMPUTE_FP32 ? TW_F32 : TW_BF16;
     uint64_t limit = 0;
     TW_ASSERT(config->is_inference || !config->has_cache);

@@ -1,4 +1,5 @@
-/* gpu_update.c - the optimizer update on a device: ranges for AdamW calls and matrices for Muon. */
+/* gpu_update.c - the optimizer update on a device, with AdamW over ranges and Muon over matrices.
+ */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -26,7 +27,7 @@ static int by_size(const void *a, const void *b) {
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Lists the layout's Muon matrices into all (3 tensors_count). Returns their number. */
+/* Lists the layout's Muon matrices into all (3 * tensors_count). Returns their number. */
 static uint32_t list_muon(const struct tw_run *run, const struct tw_layout *layout,
                           struct tw_cuda_muon_matrix *all) {
     uint32_t count = 0;
@@ -56,9 +57,9 @@ static int by_begin(const void *a, const void *b) {
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Lists the tensors that AdamW trains, in order of offset, and joins neighbours with equal settings
- * into one range. The padding between them has zero gradient and moments and stays zero. The
- * layout's order is not that of offsets. */
+/* Lists the tensors that AdamW trains, sorted by offset, and joins neighbours with equal settings
+ * into one range. The padding between them has zero gradient and moments and stays zero. The layout
+ * does not list tensors in order of offset. */
 static void list_adamw(const struct tw_gpu *gpu, struct tw_gpu_ranges *ranges) {
     const struct tw_layout *layout = gpu->engine->layout;
     struct range *all = ranges->adamw;

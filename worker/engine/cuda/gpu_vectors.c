@@ -1,6 +1,6 @@
-/* gpu_vectors.c - the sync arithmetic of vectors.h on a device. Every function queues kernels on
- * the compute stream, between two steps. Packed bytes and new anchors use the same stream: the
- * caller waits for them anyway, so a second stream would overlap nothing. */
+/* gpu_vectors.c - implements vectors.h, the arithmetic of merging, on a device. Every function
+ * queues kernels on the compute stream, between two steps. Packed bytes and new anchors use the
+ * same stream: the caller waits for them anyway, so a second stream would overlap nothing. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,11 +25,11 @@ struct numbers {
 
 struct tw_gpu_vectors {
     struct tw_gpu *gpu;
-    void *block;             /* device: backing memory of numbers, scratch and packed */
+    void *block;             /* device memory of numbers, scratch and packed */
     struct numbers *numbers; /* device */
-    void *scratch;           /* device (SCRATCH_BYTES) */
-    uint8_t *packed;         /* device: packed bytes of a part, at most of a whole fragment */
-    struct numbers *here;    /* host copy, page-locked */
+    void *scratch;           /* SCRATCH_BYTES of device memory */
+    uint8_t *packed;         /* device: packed bytes of one part, with room for a whole fragment */
+    struct numbers *here;    /* page-locked host copy of `numbers` */
 };
 
 static uint64_t aligned(uint64_t bytes) {
@@ -88,7 +88,7 @@ static void vectors_host_free(void *self, float *x) {
     tw_cuda_host_free(vectors->gpu->cuda, x);
 }
 
-/* Page-locked memory is lost to all other processes, so at most half of the free memory is
+/* Page-locked memory is unavailable to all other processes, so at most half of the free memory is
  * locked. */
 static bool vectors_pin(void *self, void *host, uint64_t bytes) {
     const struct tw_gpu_vectors *vectors = self;
@@ -186,9 +186,9 @@ static void vectors_lead(void *self, float *m, const float *v, const float *delt
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Returns the first `count` sums, after waiting for them. They are NaN after a fault. */
+/* Waits for the first `count` sums and returns them. After a fault, the sums are NaN. */
 static const double *fetch_sums(const struct tw_gpu_vectors *vectors, size_t count) {
-    struct tw_error ignored; /* ignored: the next call of `finish` reports the same fault */
+    struct tw_error ignored; /* the next call of `finish` reports the same fault */
     tw_cuda_copy_out(vectors->gpu->cuda, TW_CUDA_COMPUTE, vectors->here->sums,
                      vectors->numbers->sums, count * sizeof(double));
     if (tw_cuda_finish(vectors->gpu->cuda, TW_CUDA_COMPUTE, &ignored) == TW_OK)
@@ -218,7 +218,7 @@ static void vectors_energies(void *self, double *energies, const float *x, size_
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* The device format of this codec; false if the codec has no fixed rate. */
+/* Finds the device format of this codec. Returns false if the codec has no fixed rate. */
 static bool find_format(const struct tw_codec *codec, enum tw_cuda_pack_format *format) {
     static const struct {
         enum tw_codec_id codec;
