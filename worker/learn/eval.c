@@ -1,4 +1,4 @@
-/* eval.c - held-out loss, one group of windows at a time. */
+/* eval.c - computes the held-out loss, one group of windows at a time. */
 #include "worker/learn/eval.h"
 
 #include <math.h>
@@ -6,12 +6,13 @@
 
 enum { GROUP_MAX = 8, GROUPS_WANTED = 16 };
 
-/* Sums over groups of windows, for mean and spread in one pass.
+/* Sums over groups of windows, for mean and standard error in one pass.
  *
- *     mean = sum w_g m_g,  w_g = windows of g / all windows
- *     error^2 = n / (n - 1) sum (w_g (m_g - mean))^2  over n groups
+ *     m_g = mean loss of group g,  w_g = windows of g / all windows
+ *     mean = sum w_g * m_g
+ *     error^2 = n / (n - 1) * sum (w_g * (m_g - mean))^2  over n groups
  *
- * squares, cross and weights are the sums of (w m)^2, w^2 m and w^2. */
+ * squares, cross and weights are the sums of (w_g * m_g)^2, w_g^2 * m_g and w_g^2. */
 struct sums {
     double mean, squares, cross, weights;
     uint64_t groups;
@@ -32,8 +33,8 @@ static double error_of(const struct sums *sums) {
     return sqrt(fmax(apart, 0) * n / (n - 1));
 }
 
-/* Number of windows in a group: less with few windows, so that there are several groups to
- * compare. */
+/* Returns the number of windows per group: fewer if there are few windows, so that several groups
+ * can be compared. */
 static uint32_t group_of(uint64_t windows) {
     const uint64_t group = windows / GROUPS_WANTED;
     return group < 1 ? 1 : group > GROUP_MAX ? GROUP_MAX : (uint32_t)group;

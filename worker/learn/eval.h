@@ -1,4 +1,4 @@
-/* eval.h - held-out loss of any parameters: the live ones or the anchor. */
+/* eval.h - held-out loss of any parameters, such as the live ones or the anchor. */
 #ifndef TW_WORKER_LEARN_EVAL_H
 #define TW_WORKER_LEARN_EVAL_H
 
@@ -6,7 +6,7 @@
 #include "worker/engine/engine.h"
 
 struct tw_eval {
-    double nats;           /* mean nats per token */
+    double nats;           /* mean loss, in nats per token */
     double standard_error; /* standard error of the mean, from the spread among groups of windows;
                               NaN for one group */
     uint64_t windows, tokens;
@@ -14,17 +14,17 @@ struct tw_eval {
 
 enum { TW_EVAL_TOKENS = 4096, TW_EVAL_WINDOWS_MIN = 8 };
 
-/* Held-out windows of an evaluation during training: enough for TW_EVAL_TOKENS, but at least
- * TW_EVAL_WINDOWS_MIN. */
+/* Returns the number of held-out windows for an evaluation during training: enough for
+ * TW_EVAL_TOKENS, but at least TW_EVAL_WINDOWS_MIN. */
 uint64_t tw_eval_windows(const struct tw_run *run);
 
-/* Evaluates `windows_count` evenly spaced held-out windows, always the same ones. 0, or a number
- * above that of all windows, means all. TW_DATA if nothing is held out. */
+/* Evaluates `windows_count` evenly spaced held-out windows, always the same ones. 0, or more than
+ * there are, means all windows. Returns TW_DATA if no data is held out. */
 enum tw_status tw_eval_heldout(struct tw_engine *engine, struct tw_data *data, const float *params,
                                uint64_t windows_count, struct tw_eval *eval, struct tw_error *err);
 
-/* tw_eval_heldout with more options. `progress` is called from time to time, and at the end, with
- * the number of windows done. */
+/* Options of an evaluation beyond tw_eval_heldout. `progress` is called from time to time, and at
+ * the end, with the number of windows done. */
 struct tw_eval_wish {
     uint64_t windows; /* number of windows, like windows_count above */
     void (*progress)(void *user, uint64_t done, uint64_t all); /* or NULL */

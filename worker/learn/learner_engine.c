@@ -29,7 +29,7 @@ static enum tw_status step(void *self, uint64_t *cursor, float lr, struct tw_ste
     TW_TRY(tw_data_draw(&real->data, real->data_seed, cursor, real->run->train.batch, real->tokens,
                         err));
     const enum tw_status status = tw_engine_step(real->engine, real->tokens, lr, result, err);
-    if (status == TW_AGAIN) *cursor = begin; /* the same batch again later */
+    if (status == TW_AGAIN) *cursor = begin; /* the same batch is drawn again later */
     return status;
 }
 
@@ -75,7 +75,7 @@ static enum tw_status push(void *self, uint32_t arrays, uint64_t begin, uint64_t
     return tw_engine_push(real->engine, arrays, begin, n, err);
 }
 
-/* Fills the figures shown to people. A peak that cannot be measured stays 0. */
+/* Fills the figures that users see. A GEMM rate that cannot be measured stays 0. */
 static void fill_about(const struct tw_learner_engine *real, struct tw_wmsg_about *about) {
     const struct tw_engine_plan *const plan = &real->engine->plan;
     double peak = 0;

@@ -1,4 +1,4 @@
-/* learner_engine.h - the real learner: the engine on windows of training data. */
+/* learner_engine.h - the learner of a real node: the engine, trained on windows of the data. */
 #ifndef TW_WORKER_LEARN_LEARNER_ENGINE_H
 #define TW_WORKER_LEARN_LEARNER_ENGINE_H
 
@@ -13,14 +13,15 @@ struct tw_learner_engine {
     struct tw_data data;
     const struct tw_run *run;
     uint64_t data_seed;
-    uint32_t *tokens;   /* the batch being trained on, (batch, context + 1) */
+    uint32_t *tokens;   /* current batch, (batch, context + 1) */
     time_t refreshed_s; /* time of the last look for new shards */
     const char *data_path;
     struct tw_text_sampler sampler;
 };
 
-/* Opens the data (those that the manifest names, if any), creates the engine and fills *learner,
- * whose self is *real. TW_DATA, TW_AGAIN, TW_NOMEM, TW_CONFIG, each with a message. */
+/* Opens the training data, creates the engine and fills *learner, whose self is *real. If the
+ * manifest names data, the opened data must match. Errors, each with a message: TW_DATA, TW_AGAIN,
+ * TW_NOMEM, TW_CONFIG. */
 enum tw_status tw_learner_engine_open(struct tw_learner_engine *real, struct tw_learner *learner,
                                       const struct tw_learner_config *config, struct tw_error *err);
 void tw_learner_engine_close(struct tw_learner_engine *real);

@@ -1,19 +1,19 @@
-/* schedule.c - inner learning rate on the run clock. */
+/* schedule.c - the inner learning rate as a function of the run clock. */
 #include <math.h>
 
 #include "worker/engine/engine.h"
 
 static const double PI = 3.14159265358979323846;
 
-/* Decay factor between warm-up and budget: 1 at the peak rate, 0 at the final rate.
+/* Returns the decay factor between warm-up and budget: 1 at the peak rate, 0 at the final rate.
  *
- *     cosine   (1 + cos(pi s)) / 2,  s = (clock - warmup) / (budget - warmup)
+ *     cosine   (1 + cos(pi * s)) / 2,  s = (clock - warmup) / (budget - warmup)
  *     linear   1 - s
- *     wsd      1 while clock <= b = max(warmup, (1 - decay) budget),
+ *     wsd      1 while clock <= b = max(warmup, (1 - decay) * budget),
  *              then 1 - sqrt((clock - b) / (budget - b))
  *
- * Warm-up, stable, decay (wsd): arXiv 2404.06395, section 4. The 1 - sqrt decay ended lower than a
- * straight line: arXiv 2405.18392, section 3. */
+ * Warm-up, stable, decay (wsd): arXiv 2404.06395, section 4. The 1 - sqrt decay reached a lower
+ * loss than a linear decay: arXiv 2405.18392, section 3. */
 static double decay_factor(const struct tw_run *run, uint64_t clock_tokens) {
     const double budget = (double)run->train.tokens, warmup = (double)run->train.warmup_tokens;
     const double clock = (double)clock_tokens;
@@ -28,11 +28,11 @@ static double decay_factor(const struct tw_run *run, uint64_t clock_tokens) {
     return clock <= begin ? 1.0 : 1.0 - sqrt((clock - begin) / (budget - begin));
 }
 
-/* Rate limit for an optimizer that starts with zero moments. Adam's first steps have full length in
- * every direction, even where the gradient is mere noise. The resulting Delta is so large that
- * guards refuse it. After t steps the rate is at most
+/* Returns the rate limit for an optimizer that starts with zero moments. Adam's first steps have
+ * full length in every direction, even where the gradient is mere noise. The resulting Delta is so
+ * large that guards refuse it. After t steps the rate is at most
  *
- *     peak t / min(2 / (1 - beta2), steps of the run's own warm-up)
+ *     peak * t / min(2 / (1 - beta2), steps of the run's own warm-up)
  *
  * This is the untuned linear warm-up (Ma and Yarats, arXiv 1910.04209, section 5), or the run's own
  * if shorter. At the beginning of a run, this limit is thus never below the run's own warm-up. */
@@ -47,7 +47,7 @@ static double warm_lr(const struct tw_run *run, double peak, uint64_t clock_toke
     const double last = peak * (run->train.lr_final_millionths / 1e6);
     const uint64_t warmup = run->train.warmup_tokens, budget = run->train.tokens;
     if (clock_tokens < warmup) {
-        /* The clock is taken one batch ahead, so that the first step's rate is not zero. */
+        /* The clock counts one batch ahead, so that the first step's rate is not zero. */
         const uint64_t step = (uint64_t)run->train.batch * run->model.context;
         const uint64_t reached = clock_tokens + step < warmup ? clock_tokens + step : warmup;
         return peak * ((double)reached / (double)warmup);

@@ -9,9 +9,9 @@
 
 #include "worker/engine/generate.h"
 
-enum { PROMPT_SHARE = 3 }; /* the prompt has about a third of the bytes of the text */
+enum { PROMPT_SHARE = 3 }; /* the prompt is about a third of the sample's bytes */
 
-/* As `thinwire generate` samples by default. */
+/* The defaults of `thinwire generate`. */
 static const struct tw_sample_config CONFIG = {.temperature = 0.8f, .top_k = 40};
 
 static uint64_t now_us(void) {
@@ -20,8 +20,8 @@ static uint64_t now_us(void) {
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* Opens the tokenizer of the run's data, once. One that cannot be read is as one that is not there:
- * samples are for people only. */
+/* Opens the tokenizer of the run's data, once. A tokenizer that cannot be read is treated as
+ * absent: samples are only for people to read. */
 static void open_tokenizer(struct tw_text_sampler *sampler,
                            const struct tw_text_sampler_source *source) {
     char path[PATH_MAX];
@@ -39,7 +39,7 @@ static void open_tokenizer(struct tw_text_sampler *sampler,
 
 /* ---- pieces of text ------------------------------------------------------------------------- */
 
-/* A text that grows by whole characters, without NUL, within its room. */
+/* A text that grows by whole characters, without NUL, up to `room` bytes. */
 struct piece {
     char *text;
     size_t room, size;
@@ -63,7 +63,7 @@ static void add_token(struct piece *piece, uint32_t token) {
     add_bytes(piece, out, tw_decoder_take(&piece->decoder, token, out));
 }
 
-/* Drops the rest of a character with which a window may begin. */
+/* Drops the torn character at the start: a window may begin inside a character. */
 static void drop_torn_begin(struct piece *piece) {
     static const char TORN[] = "\xEF\xBF\xBD"; /* U+FFFD */
     size_t torn = 0;
@@ -72,13 +72,13 @@ static void drop_torn_begin(struct piece *piece) {
     piece->size -= torn;
 }
 
-/* Whether the last character still lacks bytes. */
+/* Returns whether the last character still lacks bytes. */
 static bool is_within_character(const struct piece *piece) {
     return piece->decoder.stream.held_bytes > 0;
 }
 
-/* Appends tokens of a window to the prompt until it has `bytes` bytes, at the end of a character.
- * Returns the number of tokens, at most `most`. */
+/* Appends a window's tokens to the prompt until it has `bytes` bytes and ends with a whole
+ * character. Returns the number of tokens, at most `most`. */
 static uint32_t add_prompt(struct piece *prompt, const uint32_t *tokens, uint32_t most,
                            uint32_t bytes) {
     uint32_t count = 0;
@@ -97,7 +97,8 @@ static bool must_end(const struct tw_text_sampler_source *source, uint64_t end_u
     return now_us() >= end_us;
 }
 
-/* Adds the model's tokens until there are `bytes` bytes, the text ends, or the time is over. */
+/* Adds the model's tokens until there are `bytes` bytes, the text ends, or the time limit is
+ * reached. */
 static enum tw_status add_text(struct piece *text, struct tw_generator *generator,
                                const struct tw_text_sampler_source *source, uint32_t bytes,
                                struct tw_error *err) {
@@ -146,7 +147,7 @@ enum tw_status tw_text_sampler_take(struct tw_text_sampler *sampler,
     }
     uint32_t *const window = malloc((source->data->context + (size_t)1) * sizeof(*window));
     if (window == NULL) return tw_fail(err, TW_NOMEM, "no memory for a sample of text");
-    /* Windows far from one another, so that each sample begins elsewhere. */
+    /* The windows chosen lie far apart, so that each sample begins elsewhere. */
     const uint64_t index = sampler->taken_count++ * UINT64_C(0x9E3779B97F4A7C15) % windows;
     memset(sample, 0, sizeof(*sample));
     enum tw_status status = tw_data_heldout(source->data, index, windows, window, err);

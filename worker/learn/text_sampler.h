@@ -1,5 +1,5 @@
-/* text_sampler.h - a short text by the model that trains, for people: the beginning of a held-out
- * window, and how the model continues it. */
+/* text_sampler.h - a short text by the model in training, for people to read: the beginning of a
+ * held-out window, continued by the model. */
 #ifndef TW_WORKER_LEARN_TEXT_SAMPLER_H
 #define TW_WORKER_LEARN_TEXT_SAMPLER_H
 
@@ -20,24 +20,26 @@ enum {
 struct tw_text_sampler {
     bool is_open;                   /* a tokenizer was looked for */
     struct tw_tokenizer *tokenizer; /* NULL: none is known, and no sample is taken */
-    uint64_t taken_count;           /* samples taken; each begins with another held-out window */
+    uint64_t taken_count;           /* samples taken so far; each begins with another held-out
+                                       window */
 };
 
 struct tw_text_sampler_source {
-    struct tw_engine *engine; /* its theta is sampled; tw_engine_watch ends a sample, too */
+    struct tw_engine *engine; /* the engine whose theta generates text; tw_engine_watch also ends a
+                                 sample */
     struct tw_data *data;
-    const char *data_path; /* beside a dataset's shards lies its tokenizer.json */
+    const char *data_path; /* folder of the dataset's shards and its tokenizer.json */
 };
 
-/* Takes a sample of about `bytes` bytes. Fills prompt and text of *sample with well-formed UTF-8.
- * The tokenizer is opened at the first call. TW_AGAIN: no sample can be taken, because the
- * tokenizer is not known, nothing is held out, or keys and values take too much memory. TW_NOMEM,
- * TW_DATA, TW_CORRUPT, TW_DEVICE. */
+/* Generates a sample of about `bytes` bytes. Fills prompt and text of *sample with well-formed
+ * UTF-8. The tokenizer is opened at the first call. Returns TW_AGAIN if no sample can be generated:
+ * there is no tokenizer, nothing is held out, or keys and values need too much memory. Other
+ * errors: TW_NOMEM, TW_DATA, TW_CORRUPT, TW_DEVICE. */
 enum tw_status tw_text_sampler_take(struct tw_text_sampler *sampler,
                                     const struct tw_text_sampler_source *source, uint32_t bytes,
                                     struct tw_wmsg_sample *sample, struct tw_error *err);
 
-/* A zeroed sampler is allowed. */
+/* Accepts a zeroed sampler. */
 void tw_text_sampler_close(struct tw_text_sampler *sampler);
 
 #endif

@@ -5,10 +5,10 @@
 
 #include <stdint.h>
 
-/* The state after a step. Arrays (elements), borrowed. */
+/* The state after a step. The arrays (elements) are borrowed. */
 struct tw_train_state {
     float *theta, *m, *v;
-    uint64_t step, tokens; /* totals of this node */
+    uint64_t step, tokens; /* this node's totals */
     uint64_t updates;      /* optimizer steps accumulated in m and v */
     uint64_t cursor;       /* data cursor, in tokens drawn */
 };

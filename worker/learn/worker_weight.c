@@ -2,7 +2,8 @@
 
 #include "worker/merge/merger.h"
 
-/* libthinwire holds the parameters once more, and those of one fragment before a merge. */
+/* libthinwire keeps a second copy of all parameters, and a copy of one fragment's parameters from
+ * before a merge. */
 static uint64_t weigh_library(const struct tw_run *run, const struct tw_layout *layout) {
     return tw_device_anchor_elements(layout) * sizeof(float) +
            tw_merger_host_bytes(run, layout, true);

@@ -14,7 +14,7 @@ static void unlock(struct tw_apply_ahead *early) {
     TW_ASSERT(pthread_mutex_unlock(&early->mutex) == 0);
 }
 
-/* `work` belongs to this thread while is_working is set, else to the loop. */
+/* `work` belongs to this thread while is_working is set, else to the loop's thread. */
 static void *serve(void *argument) {
     struct tw_apply_ahead *early = argument;
     lock(early);
@@ -81,8 +81,8 @@ void tw_apply_ahead_deinit(struct tw_apply_ahead *early) {
     memset(early, 0, sizeof(*early));
 }
 
-/* Whether the work begun belongs to this request. Another request of the same round may have other
- * modes. */
+/* Returns whether the current work is for this request. Another request of the same round may have
+ * other modes. */
 static bool is_of(const struct tw_apply_ahead *early, const struct tw_wmsg_apply *request) {
     return early->is_begun && memcmp(&early->work.request, request, sizeof(*request)) == 0;
 }
@@ -100,7 +100,7 @@ static void wait_for(struct tw_apply_ahead *early) {
     unlock(early);
 }
 
-/* False: the request is refused, or needs no work. */
+/* Starts the work. Returns false if the request is refused or needs no work. */
 static bool begin(struct tw_apply_ahead *early, const struct tw_wmsg_apply *request) {
     const struct tw_merger *merger = early->merger;
     if (request->fragment >= merger->shm->fragments_count ||

@@ -77,7 +77,7 @@ enum tw_status tw_daemon_link_send(struct tw_daemon_link *link, struct tw_worker
     return status;
 }
 
-/* The descriptor passed with the packet, or -1; further ones are closed. */
+/* Returns the file descriptor passed with the packet, or -1. Further descriptors are closed. */
 static int descriptor_take(struct msghdr *header) {
     int taken = -1;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
@@ -167,7 +167,7 @@ static enum tw_status welcome_check(const struct tw_wmsg_welcome *welcome, struc
     return tw_run_check(&welcome->run, err);
 }
 
-/* The text of a refusal, which may lack a NUL. */
+/* Fails with the text of a refusal, which may lack a NUL. */
 static enum tw_status refusal(const struct tw_wmsg_fatal *fatal, struct tw_error *err) {
     return tw_fail(err, TW_DENIED, "the daemon refuses this worker: %.*s",
                    (int)sizeof(fatal->text) - 1, fatal->text);
@@ -189,7 +189,7 @@ enum tw_status tw_daemon_link_greet(struct tw_daemon_link *link, const char *dev
     memcpy(msg.u.hello.device, device, strnlen(device, sizeof(msg.u.hello.device) - 1));
     const enum tw_status greeted = tw_daemon_link_send(link, &msg, err);
     return greeted == TW_IO ? turned_away(err) : greeted; /* the daemon closed the socket before our
-                                                             HELLO: it turned this worker away */
+                                                             HELLO: it refused this worker */
 }
 
 enum tw_status tw_daemon_link_attach(struct tw_daemon_link *link, int timeout_ms,
@@ -220,8 +220,9 @@ enum tw_status tw_daemon_link_attach(struct tw_daemon_link *link, int timeout_ms
     return TW_OK;
 }
 
-/* A shrink would kill this process by SIGBUS. A memfd has seals against it. A file has none, but
- * without a name only a holder of the descriptor can shrink it: the daemon, and this process. */
+/* Returns whether no other process can shrink the memory: a shrink would kill this process by
+ * SIGBUS. A memfd is protected by seals. A file has none, but without a name only a process with
+ * the descriptor can shrink it: the daemon, and this process. */
 static bool is_size_fixed(int memfd, const struct stat *info) {
     const int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
     const int seals = fcntl(memfd, F_GET_SEALS);

@@ -1,5 +1,5 @@
 /* daemon_link.h - the worker's end of the socket to the daemon: whole packets of worker_msg.h, and
- * the shared memory that comes with the first of them. One caller. */
+ * the shared memory that is passed with the first of them. For one thread at a time. */
 #ifndef TW_WORKER_LOOP_DAEMON_LINK_H
 #define TW_WORKER_LOOP_DAEMON_LINK_H
 
@@ -14,48 +14,50 @@
 struct tw_daemon_link {
     int fd;                        /* owned; -1 = closed */
     uint64_t blocked_us;           /* total time that send has waited for the daemon */
-    struct tw_refusal_log refused; /* refused requests of this link */
+    struct tw_refusal_log refused; /* log of this link's refused requests */
 };
 
-/* One attempt to connect to the daemon's socket. TW_AGAIN when no process listens there (yet),
- * TW_LIMIT when the path is too long for a socket, TW_IO otherwise. */
+/* Tries once to connect to the daemon's socket. Returns TW_AGAIN if no process listens there (yet),
+ * TW_LIMIT if the path is too long for a socket, else TW_IO. */
 enum tw_status tw_daemon_link_open(struct tw_daemon_link *link, const char *path,
                                    struct tw_error *err);
 void tw_daemon_link_close(struct tw_daemon_link *link);
 
-/* Sends HELLO. TW_DENIED when the daemon turns this worker away. */
+/* Sends HELLO. Returns TW_DENIED if the daemon refuses this worker. */
 enum tw_status tw_daemon_link_greet(struct tw_daemon_link *link, const char *device,
                                     struct tw_error *err);
 
-/* Waits for the answer to HELLO: *welcome, checked (version, run, strings), and the memfd, which
- * the caller owns. TW_DENIED when the daemon refuses, TW_VERSION, TW_PROTO, TW_AGAIN when no answer
- * came within timeout_ms: it may still come. */
+/* Waits for the answer to HELLO. Stores *welcome, checked (version, run, strings), and the memfd,
+ * which the caller owns. Errors: TW_DENIED if the daemon refuses, TW_VERSION, TW_PROTO, and
+ * TW_AGAIN if no answer came within timeout_ms: it may still come. */
 enum tw_status tw_daemon_link_attach(struct tw_daemon_link *link, int timeout_ms,
                                      struct tw_wmsg_welcome *welcome, int *memfd_out,
                                      struct tw_error *err);
 
-/* Maps the memory of a welcome after checks of seals, size, geometry and magic. Always closes
- * memfd. The mapping lasts until tw_daemon_link_unmap. */
+/* Maps the shared memory that a WELCOME describes, after checks of seals, size, geometry and magic.
+ * Always closes memfd. The mapping lasts until tw_daemon_link_unmap. */
 enum tw_status tw_daemon_link_map(int memfd, const struct tw_wmsg_welcome *welcome,
                                   const struct tw_layout *layout, struct tw_shm *shm,
                                   struct tw_error *err);
 void tw_daemon_link_unmap(struct tw_shm *shm);
 
-/* Sends u.<member> of msg->kind; fills msg->bytes. May block. TW_IO: the daemon is gone. */
+/* Sends the member of msg->u that belongs to msg->kind, and sets msg->bytes. May block. Returns
+ * TW_IO if the daemon is gone. */
 enum tw_status tw_daemon_link_send(struct tw_daemon_link *link, struct tw_worker_msg *msg,
                                    struct tw_error *err);
 
-/* Like tw_daemon_link_send, but returns TW_AGAIN if the socket is full. */
+/* Works like tw_daemon_link_send, but returns TW_AGAIN if the socket is full. */
 enum tw_status tw_daemon_link_try_send(struct tw_daemon_link *link, struct tw_worker_msg *msg,
                                        struct tw_error *err);
 
-/* Receives the next packet without blocking. TW_AGAIN: none. TW_IO: the daemon is gone. TW_PROTO: a
- * packet with a kind or size unknown to worker_msg.h. Unexpected descriptors are closed. */
+/* Receives the next packet without blocking. Returns TW_AGAIN if there is none, TW_IO if the daemon
+ * is gone, and TW_PROTO for a kind or size unknown to worker_msg.h. Unexpected descriptors are
+ * closed. */
 enum tw_status tw_daemon_link_recv(struct tw_daemon_link *link, struct tw_worker_msg *msg,
                                    struct tw_error *err);
 
-/* Waits until a packet or the end of the stream can be read. TW_AGAIN after timeout_ms (-1: no
- * limit) or on a signal. */
+/* Waits until a packet or the end of the stream can be read. Returns TW_AGAIN after timeout_ms (-1:
+ * no limit) or on a signal. */
 enum tw_status tw_daemon_link_wait(struct tw_daemon_link *link, int timeout_ms,
                                    struct tw_error *err);
 

@@ -15,20 +15,21 @@ enum { TW_DEVICE_WATCH_S = 2 };
 
 struct tw_device_watch {
     struct tw_shm_device *device; /* borrowed */
-    struct tw_nvml *nvml;         /* NULL: no GPU is watched */
+    struct tw_nvml *nvml;         /* NULL if no GPU is watched */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t stop;
     bool must_stop; /* under the mutex */
 };
 
-/* Queries the GPU at PCI address `pci` at once and then every TW_DEVICE_WATCH_S. With an empty
- * address there is no GPU, and no thread starts. The struct must not move. TW_DEVICE as
- * tw_nvml_open, TW_NOMEM: no GPU is watched, and training can go on. Close it in any case. */
+/* Queries the GPU at PCI address `pci` at once and then every TW_DEVICE_WATCH_S seconds. With an
+ * empty address there is no GPU, and no thread starts. The struct must not move. After TW_DEVICE
+ * (from tw_nvml_open) or TW_NOMEM no GPU is watched, and training can go on. Close it in any case.
+ */
 enum tw_status tw_device_watch_open(struct tw_device_watch *watch, struct tw_shm_device *device,
                                     const char *pci, struct tw_error *err);
 
-/* Ends the thread; waits for a query of the driver that is running. */
+/* Ends the thread, after its current query of the driver. */
 void tw_device_watch_close(struct tw_device_watch *watch);
 
 #endif

@@ -9,9 +9,9 @@
 #include "worker/loop/trainer.h"
 
 enum {
-    SAMPLE_SHARE = 200,           /* a sample takes at most one part in so many of the time */
-    FOLLOW_SHARE = 20,            /* the same of an evaluation, where the node only follows */
-    FOLLOW_US = 10 * 1000 * 1000, /* time between two of those, at least */
+    SAMPLE_SHARE = 200,           /* samples use at most 1 / SAMPLE_SHARE of the time */
+    FOLLOW_SHARE = 20,            /* evaluations of a following node use at most 1 / FOLLOW_SHARE */
+    FOLLOW_US = 10 * 1000 * 1000, /* shortest pause between two evaluations of a following node */
 };
 
 static uint64_t now_us(void) {
@@ -20,7 +20,8 @@ static uint64_t now_us(void) {
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* A node that follows evaluates when merges have changed the model. */
+/* Returns whether a following node should evaluate: merges have changed the model, and the pause is
+ * over. */
 static bool is_follower_due(const struct tw_trainer *trainer) {
     const bool has_changed = trainer->evaluated_changes != trainer->merger.changes_count;
     return has_changed && !trainer->is_paused && !trainer->is_finished &&
@@ -34,13 +35,15 @@ bool tw_evaluation_is_due(const struct tw_trainer *trainer) {
            trainer->step != trainer->evaluated_step;
 }
 
-/* Steps for people: this node's own, or where it only follows, those of the whole run's clock. */
+/* Returns the step number that users see: this node's own. A following node takes no steps, so its
+ * number is derived from the run clock. */
 static uint64_t shown_step(struct tw_trainer *trainer) {
     if (trainer->welcome->follows == 0) return trainer->step;
     return tw_trainer_clock(trainer) / trainer->learner->tokens_per_step;
 }
 
-/* Loss of params on held-out text, while requests are answered as in a step. */
+/* Computes the loss of params on held-out text. Requests are answered meanwhile, as during a step.
+ */
 static enum tw_status heldout(struct tw_trainer *trainer, const float *params, double *loss,
                               struct tw_error *err) {
     const struct tw_learner *learner = trainer->learner;
@@ -50,7 +53,7 @@ static enum tw_status heldout(struct tw_trainer *trainer, const float *params, d
     return status;
 }
 
-/* ||theta - phi|| / ||phi|| */
+/* Sets *distance to ||theta - phi|| / ||phi||. */
 static enum tw_status measure_distance(struct tw_trainer *trainer, const float *phi,
                                        float *distance, struct tw_error *err) {
     const struct tw_learner *learner = trainer->learner;
@@ -65,8 +68,8 @@ static enum tw_status measure_distance(struct tw_trainer *trainer, const float *
     return TW_OK;
 }
 
-/* Sends a sample of text, if there can be one. A sample that fails for want of memory or data costs
- * the sample alone. */
+/* Sends a sample of text, if one can be generated. Lack of memory or data costs only this sample.
+ */
 static enum tw_status tell_sample(struct tw_trainer *trainer, struct tw_error *err) {
     const struct tw_learner *learner = trainer->learner;
     const uint64_t begin_us = now_us();
@@ -96,10 +99,12 @@ static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err)
     double live = 0, anchor = 0;
     enum tw_status status = heldout(trainer, trainer->learner->theta, &live, err);
     if (status == TW_OK) status = heldout(trainer, phi, &anchor, err);
-    /* Given up for a pause: it is due again when training goes on. */
+    /* Stopped for a pause: the evaluation is due again when training goes on. */
     if (status == TW_AGAIN && atomic_load(&trainer->side.is_cut)) return TW_OK;
     trainer->evaluated_step = trainer->step;
-    if (status == TW_AGAIN) return tell_sample(trainer, err); /* the trainer may have one */
+    if (status == TW_AGAIN)
+        return tell_sample(trainer, err); /* a foreign trainer may still have a
+                                             sample */
     TW_TRY(status);
     TW_TRY(measure_distance(trainer, phi, &evaluated->distance, err));
     trainer->evaluated_changes = trainer->merger.changes_count;

@@ -10,8 +10,8 @@
 #include "base/exit_codes.h"
 #include "base/log.h"
 
-/* Ends the process if its daemon has been gone for too long. A loop that does not hang ends it
- * earlier. */
+/* Ends the process if its daemon has been gone for too long. Only a hung process gets this far: a
+ * healthy loop notices earlier and ends. */
 static void look_at_daemon(struct tw_heartbeat *heartbeat, uint64_t now_us) {
     struct pollfd daemon = {.fd = heartbeat->daemon_fd};
     if (poll(&daemon, 1, 0) != 1 || (daemon.revents & (POLLHUP | POLLERR)) == 0) return;

@@ -86,7 +86,8 @@ static bool options_parse(int argc, char **argv, struct options *options, int *e
     return false;
 }
 
-/* Passes the PCI address of the GPU, so that the session can watch it (device_watch.h). */
+/* Passes the GPU's PCI address to the learner, so that the session can watch it (device_watch.h).
+ */
 static void gpu_note(const struct tw_learner_engine *real, struct tw_learner *learner) {
     static struct tw_devices devices;
     const struct tw_engine_plan *const plan = &real->engine->plan;
@@ -96,7 +97,7 @@ static void gpu_note(const struct tw_learner_engine *real, struct tw_learner *le
     (void)snprintf(learner->gpu, sizeof(learner->gpu), "%s", devices.gpus[plan->ordinal].pci);
 }
 
-/* The state behind `self` of learner_open. */
+/* The object that `self` of learner_open points to. */
 struct native {
     struct tw_learner_engine engine;
     bool comes_back;
@@ -106,8 +107,8 @@ static enum tw_status learner_open(void *self, struct tw_learner *learner,
                                    const struct tw_learner_config *config, struct tw_error *err) {
     struct native *native = self;
     const enum tw_status status = tw_learner_engine_open(&native->engine, learner, config, err);
-    /* If the card has too little memory, other processes may be using it for a while. The snapshot
-     * is not the cause. */
+    /* If the card has too little memory, other processes may be using it for a while. TW_DEVICE
+     * tells the supervisor that the snapshot is not the cause. */
     if (status == TW_NOMEM && config->compute.device.kind == TW_DEVICE_CUDA) {
         if (err != NULL) err->status = TW_DEVICE;
         return TW_DEVICE;

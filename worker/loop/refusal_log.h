@@ -1,6 +1,6 @@
 /* refusal_log.h - log lines about requests of the daemon that the worker refused. A new kind of
- * refusal is logged at once. One that repeats round after round gets a line every ten minutes with
- * a count. */
+ * refusal is logged at once. A refusal that repeats round after round is logged every ten minutes,
+ * with a count. */
 #ifndef TW_WORKER_LOOP_REFUSAL_LOG_H
 #define TW_WORKER_LOOP_REFUSAL_LOG_H
 
@@ -11,9 +11,9 @@
 
 enum {
     TW_REFUSAL_LOG_SORTS = 16
-}; /* pairs of request kind and status; further pairs share the last line */
+}; /* number of pairs (request kind, status); further pairs share the last entry */
 
-/* Zero-initialised. One thread at a time. */
+/* Zero-initialised, and used by one thread at a time. */
 struct tw_refusal_log {
     uint32_t count;
     struct {
@@ -23,7 +23,7 @@ struct tw_refusal_log {
     } sorts[TW_REFUSAL_LOG_SORTS];
 };
 
-/* Counts one refusal; `reason` holds its status and sentence. */
+/* Counts one refusal; `reason` holds its status and message. */
 void tw_refusal_log_note(struct tw_refusal_log *refused, uint32_t kind,
                          const struct tw_error *reason, uint64_t now_us);
 

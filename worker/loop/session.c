@@ -34,7 +34,7 @@ static void pause_ms(long ms) {
     (void)nanosleep(&wanted, NULL);
 }
 
-/* Greets the daemon and waits for its answer, for at most ANSWER_MS. */
+/* Sends HELLO to the daemon and waits for its answer, for at most ANSWER_MS. */
 static enum tw_status answer_await(const struct tw_session_config *config,
                                    struct tw_daemon_link *link, struct tw_wmsg_welcome *welcome,
                                    int *memfd, struct tw_error *err) {
@@ -46,12 +46,12 @@ static enum tw_status answer_await(const struct tw_session_config *config,
     return tw_fail(err, TW_AGAIN, "the daemon did not answer within %d ms", ANSWER_MS);
 }
 
-/* Waits for the daemon without limit. TW_AGAIN: must_end ended the wait. */
+/* Waits for the daemon without limit. Returns TW_AGAIN if must_end ended the wait. */
 static enum tw_status daemon_attach(const struct tw_session_config *config,
                                     struct tw_daemon_link *link, struct tw_wmsg_welcome *welcome,
                                     int *memfd, struct tw_error *err) {
     const uint64_t first =
-        config->is_embedded ? 10 : 0; /* a program that embeds the worker tells its user itself */
+        config->is_embedded ? 10 : 0; /* a program that embeds the worker informs its user itself */
     for (uint64_t tries = 0; !config->must_end(config->self); tries++) {
         enum tw_status status = tw_daemon_link_open(link, config->socket, err);
         if (status == TW_OK) {
@@ -69,7 +69,7 @@ static enum tw_status daemon_attach(const struct tw_session_config *config,
     return TW_AGAIN;
 }
 
-/* One attachment; too large for a stack. */
+/* One connection of the worker to the daemon. Too large for a stack. */
 struct session {
     const struct tw_session_config *config;
     struct tw_daemon_link link;
@@ -85,14 +85,15 @@ static enum tw_status train(struct session *session, const struct tw_learner *le
     struct tw_trainer trainer;
     enum tw_status status =
         tw_trainer_init(&trainer, &session->link, &session->welcome, &session->shm, learner, err);
-    /* If the card has too little memory, other processes may be using it for a while. The snapshot
-     * is not the cause. */
+    /* If the card has too little memory, other processes may be using it for a while. TW_DEVICE
+     * tells the supervisor that the snapshot is not the cause. */
     if (status == TW_NOMEM && !learner->vectors.is_host) err->status = status = TW_DEVICE;
     TW_TRY(status);
     status = tw_trainer_start(&trainer, err);
     while (status == TW_OK && !trainer.is_over) {
         if (!config->must_end(config->self)) status = tw_trainer_turn(&trainer, err);
-        if (status == TW_AGAIN) status = TW_OK; /* must_end came before the step: no failure */
+        if (status == TW_AGAIN)
+            status = TW_OK; /* must_end became true before the step: no failure */
         if (status == TW_OK && !trainer.is_over && config->must_end(config->self))
             status = tw_trainer_finish(&trainer, err);
     }
@@ -100,7 +101,8 @@ static enum tw_status train(struct session *session, const struct tw_learner *le
     return status;
 }
 
-/* A failure is logged only: training does not need the watch. */
+/* Opens the watch of the GPU. A failure is only logged, because training does not need the watch.
+ */
 static void watch_open(struct tw_device_watch *watch, const struct tw_shm *shm,
                        const struct tw_learner *learner) {
     struct tw_error err;
@@ -110,7 +112,7 @@ static void watch_open(struct tw_device_watch *watch, const struct tw_shm *shm,
     tw_log(TW_LOG_WARN, "gpu_unseen", "text=\"%s\"", err.message);
 }
 
-/* With the memory mapped: makes the learner and trains. */
+/* Makes the learner and trains. The shared memory must be mapped. */
 static enum tw_status learner_run(struct session *session, struct tw_error *err) {
     const struct tw_session_config *config = session->config;
     const struct tw_wmsg_welcome *welcome = &session->welcome;
@@ -159,7 +161,7 @@ static enum tw_status attached_run(struct session *session, int memfd, struct tw
     return status;
 }
 
-/* Sends the reason to the daemon if it is still connected. */
+/* Sends the reason of a failure to the daemon, if it is still connected. */
 static void fatal_tell(struct tw_daemon_link *link, const struct tw_error *err) {
     struct tw_worker_msg msg;
     memset(&msg, 0, sizeof(msg));

@@ -20,7 +20,7 @@ static void start_fresh(const struct tw_shm *shm, const struct tw_learner *learn
     }
 }
 
-/* theta := phi. The counters continue from the step in the control page. */
+/* Sets theta to phi. The counters continue from the step in the control page. */
 static void start_anchor(const struct tw_shm *shm, uint64_t tokens_per_step,
                          struct tw_train_state *state) {
     for (uint32_t p = 0; p < shm->fragments_count; p++) {
@@ -51,8 +51,8 @@ static enum tw_status start_snapshot(const struct tw_wmsg_welcome *welcome,
     return status;
 }
 
-/* Writes no zero over a zero: pages that nobody wrote to take no memory, and a trainer without
- * moments leaves them so. */
+/* Zeros m and v, but never writes a zero over a zero. Pages that were never written use no memory,
+ * and a trainer without moments leaves them unwritten. */
 static void clear_moments(struct tw_train_state *state, size_t elements) {
     enum { PIECE = 1024 };
     static const float zeros[PIECE];

@@ -12,8 +12,8 @@
 #include "worker/loop/snapshot.h"
 
 /* Builds the start state that a WELCOME names: theta, m and v in the learner, the counters in
- * *state, and for a fresh start (phi, u) in the shared memory. A snapshot that is not whole is no
- * error: *start_used is then TW_START_ANCHOR. Afterwards (phi, u) are valid. */
+ * *state, and for a fresh start (phi, u) in the shared memory. An incomplete or damaged snapshot is
+ * no error: *start_used is then TW_START_ANCHOR. Afterwards (phi, u) are valid. */
 void tw_start_state_build(const struct tw_wmsg_welcome *welcome, const struct tw_shm *shm,
                           const struct tw_learner *learner, struct tw_train_state *state,
                           enum tw_worker_start *start_used);

@@ -45,7 +45,7 @@ bool tw_step_server_answer(struct tw_daemon_link *link, struct tw_merger *merger
     return true;
 }
 
-/* Reads one packet; the mutex is held. */
+/* Reads one packet. The caller holds the mutex. */
 static void read_one(struct tw_step_server *side) {
     struct tw_worker_msg *msg = &side->kept[side->kept_count];
     const uint64_t begin_us = cost_us(side);
@@ -138,7 +138,7 @@ void tw_step_server_open(struct tw_step_server *side, bool may_cut) {
     TW_ASSERT(pthread_mutex_lock(&side->mutex) == 0);
     side->may_cut = may_cut;
     side->is_open = side->status == TW_OK && side->kept_count < TW_STEP_SERVER_KEPT_MAX;
-    /* A thread that waits for packets needs no signal. */
+    /* A thread that waits for packets in poll needs no signal. */
     if (side->is_waiting) TW_ASSERT(pthread_cond_signal(&side->opened) == 0);
     TW_ASSERT(pthread_mutex_unlock(&side->mutex) == 0);
 }

@@ -16,7 +16,8 @@
 
 enum {
     WAIT_MS = 200,
-    /* A shorter step is completed when a pause begins. A longer one is given up and taken again. */
+    /* When a PAUSE arrives, a shorter step is completed. A longer one is stopped and run again
+     * later. */
     CUT_US = 400 * 1000,
 };
 
@@ -26,9 +27,9 @@ static uint64_t clock_us(clockid_t clock) {
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* Cost clock of sync work: CPU time of this thread plus time blocked by the daemon. Wall time would
- * also count other processes: a send wakes the daemon, and on a busy machine other work may run
- * then. */
+/* Returns the cost clock of merging: CPU time of this thread plus time blocked by the daemon. Wall
+ * time would also count other processes: a send wakes the daemon, and on a busy machine other work
+ * may run then. */
 static uint64_t cost_us(const struct tw_trainer *trainer) {
     return clock_us(CLOCK_THREAD_CPUTIME_ID) + trainer->link->blocked_us;
 }
@@ -93,8 +94,8 @@ static bool is_running(const struct tw_trainer *trainer) {
     return takes_steps(trainer) && !trainer->is_over;
 }
 
-/* Steps until the next snapshot: the configured number. If none is configured, so many steps that
- * snapshots of took_us each take 1 % of the training time. */
+/* Returns the number of steps until the next snapshot, as configured. If none is configured, a
+ * snapshot that costs took_us is repeated so rarely that snapshots use 1 % of the training time. */
 static uint64_t snapshot_interval(const struct tw_trainer *trainer, uint64_t took_us) {
     if (trainer->welcome->snapshot_steps > 0) return trainer->welcome->snapshot_steps;
     if (trainer->step_us_mean == 0) return 1; /* no step yet */
@@ -125,7 +126,7 @@ static enum tw_status snapshot_take(struct tw_trainer *trainer, struct tw_error 
     done.u.snapshot_done.step = trainer->step;
     const uint32_t answers = trainer->snapshots_asked > 0 ? trainer->snapshots_asked : 1;
     trainer->snapshots_asked = 0;
-    /* at the end, the worker does not wait for a daemon that reads nothing */
+    /* at the end, the worker does not wait for a daemon that no longer reads */
     if (trainer->is_over) {
         (void)tw_daemon_link_try_send(trainer->link, &done, NULL);
         return TW_OK;
@@ -141,7 +142,8 @@ static bool snapshot_is_due(const struct tw_trainer *trainer) {
     return trainer->step >= trainer->snapshot_step + trainer->snapshot_steps;
 }
 
-/* The time since the boundary began counts as merging (sync_us), except for evaluation. */
+/* Takes a snapshot and evaluates, if due. A snapshot counts as merging time (sync_us), an
+ * evaluation does not. */
 static enum tw_status boundary_extras(struct tw_trainer *trainer, struct tw_error *err) {
     if (snapshot_is_due(trainer)) TW_TRY(snapshot_take(trainer, err));
     if (!tw_evaluation_is_due(trainer)) return TW_OK;
@@ -153,7 +155,8 @@ static enum tw_status boundary_extras(struct tw_trainer *trainer, struct tw_erro
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
-/* Whether the request may be done now. waiting[0..before) are the requests in front of it. */
+/* Returns whether the request may be done now. waiting[0..before) are the requests queued before
+ * it. */
 static bool is_due(struct tw_trainer *trainer, const struct tw_worker_msg *msg, uint32_t before) {
     const bool is_idle = !takes_steps(trainer);
     const uint64_t min_step = msg->kind == TW_WMSG_APPLY        ? msg->u.apply.min_step
@@ -164,7 +167,7 @@ static bool is_due(struct tw_trainer *trainer, const struct tw_worker_msg *msg, 
         if (fragment >= 0 && tw_request_fragment_of(&trainer->waiting[i]) == fragment) return false;
     }
     if (is_idle)
-        return true; /* no steps are running, so nothing is won by the thread of apply_ahead.h */
+        return true; /* no steps are running, so the thread of apply_ahead.h would save no time */
     const bool is_ready = msg->kind != TW_WMSG_APPLY || trainer->is_behind ||
                           tw_apply_ahead_is_ready(&trainer->early, &msg->u.apply);
     return is_ready && min_step <= trainer->step;
@@ -179,7 +182,7 @@ static void note_inner(struct tw_trainer *trainer) {
     trainer->merger.inner.correction2 = (float)(1.0 - pow(beta2, (double)*learner->updates));
 }
 
-/* Fills `reply` for a request; false if the message is not a request. */
+/* Handles a request and fills `reply`. Returns false if the message is not a request. */
 static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_msg *msg,
                            struct tw_worker_msg *reply, enum tw_status *status,
                            struct tw_error *err) {
@@ -234,8 +237,8 @@ static enum tw_status state_change(struct tw_trainer *trainer, const struct tw_w
                                    struct tw_error *err) {
     switch (msg->kind) {
     case TW_WMSG_CLOCK:
-        /* Committed tokens of a lineage never decrease: this is another lineage, so the clock
-         * restarts. */
+        /* Committed tokens of a lineage never decrease. Fewer tokens mean another lineage, so the
+         * clock restarts. */
         if (msg->u.clock.clock_tokens < trainer->clock.clock_tokens) trainer->clock_tokens = 0;
         trainer->clock = msg->u.clock;
         return TW_OK;
@@ -256,7 +259,7 @@ static enum tw_status state_change(struct tw_trainer *trainer, const struct tw_w
     return TW_OK;
 }
 
-/* The range of theta that a request reads or changes; false: none. */
+/* Finds the range of theta that a request reads or changes. Returns false if there is none. */
 static bool request_range(const struct tw_trainer *trainer, const struct tw_worker_msg *msg,
                           uint64_t *begin, uint64_t *n) {
     const struct tw_shm *shm = trainer->shm;
@@ -269,7 +272,7 @@ static bool request_range(const struct tw_trainer *trainer, const struct tw_work
 }
 
 /* Borrows the range of a request from a learner that steps on another thread. A LOAD and the last
- * merges of a run replace theta, so that no step may be taken meanwhile. */
+ * merges of a run replace theta, so the learner may not step meanwhile. */
 static enum tw_status request_borrow(const struct tw_trainer *trainer,
                                      const struct tw_worker_msg *msg, struct tw_error *err) {
     const struct tw_learner *learner = trainer->learner;
@@ -283,8 +286,8 @@ static enum tw_status request_borrow(const struct tw_trainer *trainer,
     return TW_OK;
 }
 
-/* Makes theta ready for the next step after a request. Also needed if the request was refused,
- * because it may have taken back work in flight. A device fault ends the worker. */
+/* Makes theta ready for the next step after a request. Also needed after a refused request, which
+ * may have added work in flight back to theta. A device fault ends the worker. */
 static enum tw_status request_settle(const struct tw_trainer *trainer,
                                      const struct tw_worker_msg *msg, struct tw_error *err) {
     const struct tw_vectors *vectors = &trainer->learner->vectors;
@@ -294,8 +297,8 @@ static enum tw_status request_settle(const struct tw_trainer *trainer,
     return vectors->finish(vectors->self, err);
 }
 
-/* A foreign trainer (worker/lib) is told when the run has settled, and must then have the run's
- * result. A node that took over a state at the end and trained on would still hold its own
+/* Loads the run's result into a foreign trainer (worker/lib), which must have it once the run has
+ * settled. A node that received a state at the end and trained on would otherwise keep its own
  * parameters. */
 static enum tw_status result_take(struct tw_trainer *trainer, struct tw_error *err) {
     const struct tw_learner *learner = trainer->learner;
@@ -328,7 +331,7 @@ static enum tw_status perform(struct tw_trainer *trainer, const struct tw_worker
     return tw_daemon_link_send(trainer->link, &reply, err);
 }
 
-/* Does the waiting requests that are due, in order, and closes the gaps. */
+/* Performs the waiting requests that are due, in order, and closes the gaps in the queue. */
 static enum tw_status waiting_perform(struct tw_trainer *trainer, struct tw_error *err) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < trainer->waiting_count; i++) {
@@ -343,8 +346,8 @@ static enum tw_status waiting_perform(struct tw_trainer *trainer, struct tw_erro
     return TW_OK;
 }
 
-/* Whether several APPLYs wait for the thread. The thread finishes one APPLY per step, which is too
- * slow if rounds come faster than steps. */
+/* Returns whether several APPLYs wait for the thread. The thread finishes one APPLY per step, which
+ * is too slow if rounds come faster than steps. */
 static bool is_behind(const struct tw_trainer *trainer) {
     uint32_t due_count = 0;
     for (uint32_t i = 0; i < trainer->waiting_count; i++) {
@@ -354,7 +357,7 @@ static bool is_behind(const struct tw_trainer *trainer) {
     return due_count > 1;
 }
 
-/* Reads every packet that has arrived. Requests that are not due yet are kept. */
+/* Reads every packet that has arrived. Requests that are not due yet are queued. */
 static enum tw_status drain(struct tw_trainer *trainer, struct tw_error *err) {
     while (!trainer->is_over && trainer->waiting_count < TW_WAITING_MAX) {
         struct tw_worker_msg *msg = &trainer->waiting[trainer->waiting_count];
@@ -390,8 +393,8 @@ static enum tw_status step_tell(struct tw_trainer *trainer, const struct tw_step
     return status;
 }
 
-/* Adds a step to the work of this node. A node that has just started trains at a lower rate, so its
- * step counts less. */
+/* Adds a step to this node's count of work. A node that has just started trains at a lower learning
+ * rate, so its step counts less. */
 static void work_note(struct tw_trainer *trainer, const struct tw_step_result *result, float lr) {
     const struct tw_run *run = &trainer->welcome->run;
     const float full = tw_schedule_lr(run, trainer->clock_tokens, UINT64_MAX);
@@ -437,9 +440,9 @@ static enum tw_status inner_step(struct tw_trainer *trainer, struct tw_error *er
     return step_tell(trainer, &result, lr, err);
 }
 
-/* All work between two steps, from boundary_us on. */
+/* Does all work between two steps. Its cost counts from boundary_us on. */
 static enum tw_status boundary(struct tw_trainer *trainer, struct tw_error *err) {
-    atomic_store(&trainer->side.is_cut, false); /* its message is read below */
+    atomic_store(&trainer->side.is_cut, false); /* the PAUSE or EXIT that set it is read below */
     TW_TRY(waiting_perform(trainer, err));
     TW_TRY(drain(trainer, err));
     /* A PAUSE or FINISH just read makes waiting APPLYs due. */
@@ -453,7 +456,7 @@ static enum tw_status boundary(struct tw_trainer *trainer, struct tw_error *err)
     return TW_OK;
 }
 
-/* Whether the last rounds have changed the parameters since the last evaluation. */
+/* Returns whether parameters or step have changed since the last evaluation. */
 static bool has_changed(const struct tw_trainer *trainer) {
     return trainer->evaluated_changes != trainer->merger.changes_count ||
            trainer->evaluated_step != trainer->step;
@@ -465,7 +468,7 @@ static enum tw_rest rest_of(const struct tw_trainer *trainer) {
     return is_settled && !has_changed(trainer) ? TW_REST_SETTLED : TW_REST_FINISHED;
 }
 
-/* After the last rounds: evaluates the result and takes a snapshot. */
+/* After the last rounds: takes a snapshot and evaluates the result. */
 static enum tw_status finished_settle(struct tw_trainer *trainer, struct tw_error *err) {
     if (!trainer->is_finished || !has_changed(trainer) || trainer->waiting_count > 0) return TW_OK;
     trainer->evaluated_changes = trainer->merger.changes_count;
@@ -477,7 +480,8 @@ static enum tw_status finished_settle(struct tw_trainer *trainer, struct tw_erro
 enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err) {
     TW_ASSERT(!trainer->is_over);
     if (takes_steps(trainer)) {
-        /* An evaluation was given up for a message that is read now. */
+        /* If is_cut is set, an evaluation was stopped for a message, which must be read before the
+         * next step. */
         if (!atomic_load(&trainer->side.is_cut)) TW_TRY(inner_step(trainer, err));
         return boundary(trainer, err);
     }

@@ -4,19 +4,20 @@
  *
  * Parameters change at step boundaries only. States:
  *
- *   running    steps; a boundary after each
- *   following  if WELCOME says so: as paused, for ever, and evaluates now and then
- *   paused     PAUSE: boundaries only, waits for packets; RESUME: running. A long step or an
- *              evaluation is given up for it, and done again
- *   finished   FINISH or stop_step: as paused, until a FINISH with `goes_on`; evaluates and takes a
- *              snapshot when the last rounds have changed the parameters and the link is quiet
- *   over       EXIT: a snapshot was taken
+ *   running    takes steps, with a boundary after each
+ *   following  if WELCOME asks for it: as paused, for ever, and evaluates now and then
+ *   paused     after PAUSE: no steps, waits for packets until RESUME. A long step or an
+ *              evaluation is stopped for the PAUSE, and run again later
+ *   finished   after FINISH or stop_step: as paused, until a FINISH with `goes_on`. Takes a
+ *              snapshot and evaluates when the last rounds have changed the parameters and no
+ *              packets arrive
+ *   over       after EXIT: a snapshot was taken
  *
  * Requests on one fragment are done in the order of arrival. An APPLY waits for its min_step in a
  * bounded queue, and later requests on its fragment wait with it. When the queue is full, the
- * socket is not read until a step makes room. REDUCE and CHECK are answered during steps too:
- * step_server.h. If steps leave the host idle, a thread works on an APPLY during steps, and the
- * APPLY waits for the thread in the same queue: apply_ahead.h. */
+ * socket is not read until a request leaves the queue. REDUCE and CHECK are answered during steps
+ * too: step_server.h. If steps leave the host idle, a thread works on an APPLY during steps, and
+ * the APPLY waits for the thread in the same queue: apply_ahead.h. */
 #ifndef TW_WORKER_LOOP_TRAINER_H
 #define TW_WORKER_LOOP_TRAINER_H
 
@@ -34,9 +35,8 @@
 #include "worker/merge/pairing.h"
 
 enum {
-    TW_WAITING_MAX = 64, /* requests kept for a later boundary */
-    TW_SKIPS_MAX =
-        16, /* steps in a row without a finite gradient, after which the worker gives up */
+    TW_WAITING_MAX = 64, /* requests queued for a later boundary */
+    TW_SKIPS_MAX = 16,   /* steps in a row without a finite gradient after which the worker ends */
 };
 
 struct tw_trainer {
@@ -52,48 +52,49 @@ struct tw_trainer {
     uint64_t step, tokens, cursor;
     uint32_t skips_in_a_row;
     bool is_paused, is_finished, is_over;
-    bool is_settled; /* no further merge will change the parameters */
+    bool is_settled; /* true if no further merge will change the parameters */
 
     struct tw_wmsg_clock clock; /* content of the newest CLOCK; zero before the first */
-    uint64_t clock_tokens;      /* run clock for the schedule: never decreases */
+    uint64_t clock_tokens;      /* run clock for the schedule; never decreases within a lineage */
 
-    uint64_t step_us, sync_us; /* times since the last STEP that was sent */
+    uint64_t step_us, sync_us; /* time of steps and of merging since the last STEP message */
     uint64_t step_us_mean;     /* moving average */
-    uint64_t boundary_us;      /* cost_us at the start of this boundary */
+    uint64_t boundary_us;      /* value of cost_us() at the start of this boundary */
 
     uint32_t snapshots_asked;   /* SNAPSHOT requests not answered yet */
     uint64_t snapshot_step;     /* step of the newest snapshot; UINT64_MAX = none yet */
-    uint64_t snapshot_steps;    /* number of steps until the next snapshot */
+    uint64_t snapshot_steps;    /* steps from the newest snapshot to the next */
     uint64_t evaluated_step;    /* step of the last evaluation; UINT64_MAX = none yet */
     uint64_t evaluated_changes; /* merger.changes_count at the last evaluation */
-    uint64_t sample_due_us;     /* CLOCK_MONOTONIC; no sample of text is taken before */
-    uint64_t evaluate_due_us;   /* the same for evaluations of a node that follows */
+    uint64_t sample_due_us;   /* CLOCK_MONOTONIC time before which no sample of text is generated */
+    uint64_t evaluate_due_us; /* time before which a following node does not evaluate */
 
     uint32_t waiting_count;
-    bool is_behind;                /* APPLYs pile up, so the loop does them itself */
-    struct tw_worker_msg *waiting; /* (TW_WAITING_MAX), in order of arrival */
+    bool is_behind;                /* APPLYs pile up, so the loop does them without the thread */
+    struct tw_worker_msg *waiting; /* queued requests in order of arrival, (TW_WAITING_MAX) */
 };
 
-/* Borrows everything; TW_NOMEM. */
+/* Prepares a trainer, which borrows all arguments. Errors: TW_NOMEM. */
 enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_daemon_link *link,
                                const struct tw_wmsg_welcome *welcome, const struct tw_shm *shm,
                                const struct tw_learner *learner, struct tw_error *err);
 void tw_trainer_deinit(struct tw_trainer *trainer);
 
-/* Builds the start state of the WELCOME (start_state.h) and sends READY. A snapshot that is not
- * whole is no error: the worker starts from the anchor and says so in READY. */
+/* Builds the start state of the WELCOME (start_state.h) and sends READY. An incomplete or damaged
+ * snapshot is no error: the worker starts from the anchor and reports this in READY. */
 enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err);
 
-/* Takes one inner step, then handles its boundary. If paused or finished, it waits up to a second
- * for a packet instead of the step. TW_IO: the daemon is gone. Other failures: the worker cannot go
- * on. */
+/* Takes one inner step, then does the work of its boundary. If paused, finished or following, waits
+ * up to 200 ms for a packet instead of the step. Returns TW_IO if the daemon is gone. After any
+ * other error the worker cannot continue. */
 enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err);
 
 /* Takes the last snapshot, as after EXIT. Do not call tw_trainer_turn again. */
 enum tw_status tw_trainer_finish(struct tw_trainer *trainer, struct tw_error *err);
 
-/* Estimated run clock between commits: clock_tokens + (own - listed) * contributors, at most the
- * budget. Before any CLOCK: this node's own tokens. Never decreases. */
+/* Returns the estimated run clock between commits: clock_tokens + (own - listed) * contributors, at
+ * most the budget. `own` counts this node's tokens, `listed` those already in the run clock. Before
+ * any CLOCK, the estimate is this node's own tokens. Never decreases within a lineage. */
 uint64_t tw_trainer_clock(struct tw_trainer *trainer);
 
 #endif
