@@ -34,7 +34,7 @@ static enum tw_status apply_check(const struct tw_merger *merger,
     return tw_request_whole(merger->shm, request->fragment, end, err);
 }
 
-/* Decodes each result to the place of its part; sums the sizes of the results and of u. */
+/* Decodes each result to the place of its part, and sums the squares of the results and of u. */
 static enum tw_status apply_decode(const struct tw_merger *merger, struct tw_anchor_work *work,
                                    struct tw_outer_sizes *sizes, struct tw_error *err) {
     const struct tw_wmsg_apply *request = &work->request;
@@ -65,7 +65,7 @@ static enum tw_status apply_decode(const struct tw_merger *merger, struct tw_anc
     return TW_OK;
 }
 
-/* Computes phi', u' of the whole fragment into the stage. */
+/* Computes phi' and u' of the whole fragment into the stage, by the run's outer rule. */
 static void apply_outer(const struct tw_merger *merger, const struct tw_anchor_work *work,
                         const struct tw_outer_sizes *sizes) {
     const struct tw_run *run = merger->run;
@@ -90,7 +90,8 @@ static void apply_outer(const struct tw_merger *merger, const struct tw_anchor_w
     }
 }
 
-/* Returns the merge in the memory where theta lies. */
+/* Returns the merge in the memory where theta lies; on a device, copies it there if it is needed.
+ */
 static const float *bring_merge(struct tw_merger *merger, const struct tw_anchor_work *work) {
     const struct tw_vectors *vectors = merger->vectors;
     const bool has_use = merger->inflight.ahead != NULL || merger->run->sync.lead_millionths > 0;
@@ -99,7 +100,8 @@ static const float *bring_merge(struct tw_merger *merger, const struct tw_anchor
     return merger->v;
 }
 
-/* Updates theta and the work in flight, depending on whether that work was merged. */
+/* Updates theta after the outer step. The change depends on whether this node's work in flight was
+ * merged. */
 static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                         const struct tw_anchor_publish *stage, const float *merged) {
     struct tw_inflight *inflight = &merger->inflight;
@@ -126,14 +128,14 @@ static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *re
         if (request->parts[k].contributors > contributors)
             contributors = request->parts[k].contributors;
     }
-    /* If no owner had the Delta (no link, too late, no result), its size was not judged. */
+    /* If no owner received the Delta (no link, too late, no result), nobody judged its size. */
     if (was_out && (is_mixed || request->is_refused != 0))
         tw_merger_note_landed(merger, fragment, request->is_refused == 0);
     if (request->parts_count == 0) tw_inflight_recall(inflight, fragment, step.theta);
     tw_inflight_arrive(inflight, fragment, contributors);
 }
 
-/* Updates AdamW's first moment by the merge: sync.lead. */
+/* Updates AdamW's first moment with the merge, as sync.lead asks. */
 static void apply_lead(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                        const float *merged) {
     const struct tw_momentum_lead lead = {.share = (float)(merger->run->sync.lead_millionths / 1e6),
@@ -206,8 +208,8 @@ static enum tw_status solo_once(struct tw_merger *merger, const struct tw_wmsg_s
     float *theta = tw_merger_theta(merger, request->fragment);
     if (merger->run->sync.topology == TW_TOPOLOGY_PAIR)
         tw_inflight_flush(&merger->inflight, request->fragment, theta);
-    /* Work in flight and residuals belong to a group that this node is not in: only theta counts.
-     */
+    /* Work in flight and residuals belong to a group that this node is not in, so only theta
+     * counts. */
     tw_inflight_clear(&merger->inflight, request->fragment, theta);
     tw_anchor_publish_begin(merger, request->fragment, &stage);
     TW_TRY(vectors->copy_out(vectors->self, stage.phi, theta, stage.elements, err));
@@ -251,7 +253,7 @@ enum tw_status tw_anchor_export(struct tw_merger *merger, const struct tw_wmsg_e
     return status;
 }
 
-/* theta := phi of all fragments at once, because theta belongs to another lineage. */
+/* Sets theta to phi in all fragments at once, because theta belongs to another lineage. */
 static enum tw_status load_turn(struct tw_merger *merger) {
     for (uint32_t p = 0; p < merger->shm->fragments_count; p++) {
         const float *phi = tw_device_anchor_phi(&merger->twin, p);
@@ -265,7 +267,7 @@ static enum tw_status load_turn(struct tw_merger *merger) {
     return TW_OK;
 }
 
-/* phi := theta, u := 0: the other lineage's state cannot be fetched completely. */
+/* Sets phi to theta and u to 0, because the other lineage's state cannot be fetched completely. */
 static enum tw_status load_back(struct tw_merger *merger, const struct tw_wmsg_load *request,
                                 struct tw_error *err) {
     const struct tw_vectors *vectors = merger->vectors;

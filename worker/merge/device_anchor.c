@@ -40,8 +40,8 @@ static void remember(struct tw_device_anchor *twin, uint32_t fragment, const str
     twin->fragments[fragment].digest = *digest;
 }
 
-/* Moves `next` to its place in phi. It was loaded apart, while the old values in phi were still
- * needed. */
+/* Moves `next` to its place in phi. It was loaded separately, while the old values in phi were
+ * still needed. */
 static void settle(struct tw_device_anchor *twin) {
     const struct tw_vectors *vectors = twin->vectors;
     const uint32_t fragment = twin->fresh.fragment;

@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "kernels/outer.h"
 
-/* Arrays in struct tw_inflight; find_used tells which of them the run needs. */
+/* Number of arrays in struct tw_inflight; find_used decides which of them the run needs. */
 enum { ARRAYS = 6 };
 
 static uint32_t find_used(bool used[ARRAYS], const struct tw_run *run) {
@@ -28,7 +28,7 @@ uint32_t tw_inflight_arrays(const struct tw_run *run) {
     return find_used(used, run);
 }
 
-/* Allocates `room`, if it is needed. When parameters lie on a device but are encoded on the host,
+/* Allocates `room`, if needed. When parameters lie on a device but are encoded on the host,
  * payloads are decoded into `room` on the host and then copied to the device. */
 static enum tw_status room_init(struct tw_inflight *inflight, struct tw_error *err) {
     const size_t bytes = (size_t)inflight->shm->geometry.spare_elements * sizeof(float);
@@ -68,7 +68,7 @@ void tw_inflight_deinit(struct tw_inflight *inflight) {
     memset(inflight, 0, sizeof(*inflight));
 }
 
-/* Element `begin` of a fragment in one of the arrays. */
+/* Returns the address of element `begin` of a fragment in one of the arrays. */
 static float *at(const struct tw_inflight *inflight, float *array, uint32_t fragment,
                  size_t begin) {
     return array + inflight->shm->fragment_begin[fragment] + begin;
@@ -78,15 +78,15 @@ static size_t size_of(const struct tw_inflight *inflight, uint32_t fragment) {
     return (size_t)tw_shm_fragment_elements(inflight->shm, fragment);
 }
 
-/* Nothing reads Delta after its merge, and few fragments are in flight at a time: on the host the
- * system gets its pages back. */
+/* Returns the pages of a merged Delta to the system, if they are host memory. Nothing reads a Delta
+ * after its merge, and few fragments are in flight at a time. */
 static void give_pages_back(const struct tw_inflight *inflight, uint32_t fragment) {
     if (inflight->given == NULL || !inflight->vectors->is_host) return;
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     const uintptr_t begin = (uintptr_t)at(inflight, inflight->given, fragment, 0);
     const uintptr_t end = begin + size_of(inflight, fragment) * sizeof(float);
     const uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
-    /* If the system refuses, the pages stay: nothing depends on it. */
+    /* If the system refuses, the pages just stay in use. */
     if (last > first) (void)madvise((void *)first, last - first, MADV_DONTNEED);
 }
 
@@ -126,12 +126,13 @@ static float rho_of(const struct tw_inflight *inflight) {
     return (float)(inflight->run->sync.feedback_local_millionths / 1e6);
 }
 
-/* Returns beta', the factor of e in what is encoded beside Delta, which already contains rho e. */
+/* Returns beta', the factor of e in v = beta' * e + Delta. It is reduced because Delta already
+ * contains rho * e. */
 static float beta_of(const struct tw_inflight *inflight) {
     return (float)(inflight->run->sync.feedback_millionths / 1e6) * (1.0f - rho_of(inflight));
 }
 
-/* Adds sign (Delta - rho (v - D)) of the work in flight to theta. */
+/* Adds sign * (Delta - rho * (v - D)) of the work in flight to theta. */
 static void give(const struct tw_inflight *inflight, uint32_t fragment, float *theta, size_t begin,
                  size_t n, float sign) {
     add_times(inflight, theta, at(inflight, inflight->given, fragment, begin), sign, n);
@@ -142,7 +143,7 @@ static void give(const struct tw_inflight *inflight, uint32_t fragment, float *t
 
 /* ---- the correction -------------------------------------------------------------------------- */
 
-/* Computes the change of momentum and anchor per unit of delta in one outer step. */
+/* Computes how much one outer step changes momentum and anchor per unit of delta. */
 static void response(const struct tw_inflight *inflight, uint64_t version, float *of_u,
                      float *of_c) {
     const struct tw_outer rule = rule_at(inflight, version);
@@ -151,7 +152,7 @@ static void response(const struct tw_inflight *inflight, uint64_t version, float
     *of_c = is_heavyball ? -rule.lr : -rule.lr * (1.0f + rule.momentum);
 }
 
-/* Adds the share in flight to the last step of c (sign 1), or removes it (-1). */
+/* Adds the share in flight to the last step of c (sign = 1), or removes it (sign = -1). */
 static void ahead_share(struct tw_inflight *inflight, uint32_t fragment, size_t begin, size_t n,
                         float sign) {
     const uint64_t version = inflight->fragments[fragment].round / inflight->shm->fragments_count;
@@ -162,8 +163,8 @@ static void ahead_share(struct tw_inflight *inflight, uint32_t fragment, size_t 
     add_times(inflight, at(inflight, inflight->ahead, fragment, begin), share, sign * of_c, n);
 }
 
-/* Takes one outer step of c: on minus the share if the share was merged, else on 0. Overwrites the
- * share. */
+/* Takes one outer step of c. Its delta is minus the share if the share was merged, else 0.
+ * Overwrites the share. */
 static void ahead_step(struct tw_inflight *inflight, const struct tw_inflight_step *step,
                        size_t begin, size_t n, bool is_merged) {
     float *share = at(inflight, inflight->share, step->fragment, begin);
@@ -183,14 +184,14 @@ static void ahead_step(struct tw_inflight *inflight, const struct tw_inflight_st
     inflight->vectors->outer(inflight->vectors->self, &outer);
 }
 
-/* The weight w; 1 before the first merge. */
+/* Returns the weight w; 1 before the first merge. */
 static float share_weight(const struct tw_inflight *inflight, uint32_t fragment) {
     const float weight = inflight->fragments[fragment].weight;
     return weight > 0.0f ? weight : 1.0f;
 }
 
-/* Sums <merge, share> and |share|^2. The first is computed from 2 <x, y> = |x|^2 + |y|^2 - |x -
- * y|^2. */
+/* Adds up <merge, share> and |share|^2. The first is computed from 2 * <x, y> = |x|^2 + |y|^2 - |x
+ * - y|^2. */
 static void regress(struct tw_inflight *inflight, uint32_t fragment, size_t begin, size_t n,
                     const float *merged) {
     const struct tw_vectors *vectors = inflight->vectors;
@@ -202,7 +203,7 @@ static void regress(struct tw_inflight *inflight, uint32_t fragment, size_t begi
     inflight->fragments[fragment].along += (squares + of_merge - apart) / 2;
 }
 
-/* Sets w of the next share: the regression of the merge on D. */
+/* Sets w for the next share: the regression coefficient of the merge on D. */
 static void weigh(struct tw_inflight *inflight, uint32_t fragment, uint32_t contributors) {
     const double along = inflight->fragments[fragment].along;
     const double squares = inflight->fragments[fragment].squares;
@@ -243,7 +244,7 @@ void tw_inflight_clip(struct tw_inflight *inflight, uint32_t fragment, float fac
           size_of(inflight, fragment));
 }
 
-/* Scales D in the array `share` by w. */
+/* Multiplies D, in the array `share`, by w. */
 static void weigh_share(struct tw_inflight *inflight, uint32_t fragment, size_t begin, size_t n) {
     if (inflight->share == NULL) return;
     scale(inflight, at(inflight, inflight->share, fragment, begin),
@@ -271,7 +272,7 @@ float *tw_inflight_lost(const struct tw_inflight *inflight, uint32_t fragment, s
     return maybe_at(inflight, inflight->residual_next, fragment, begin);
 }
 
-/* x (n) := D, or v - D if v is not NULL: the same bits as v + -1 D. */
+/* Sets x (n) to D, or to v - D if v is not NULL. The bits are the same as of v + (-1) * D. */
 static void note_decoded(struct tw_inflight *inflight, float *x,
                          const struct tw_inflight_payload *payload, const float *v, size_t n) {
     const struct tw_vectors *vectors = inflight->vectors;
@@ -328,8 +329,8 @@ void tw_inflight_exact(struct tw_inflight *inflight, uint32_t fragment) {
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-/* Handles a merge of work that was sent before this worker started, so that its Delta is not
- * known. */
+/* Handles a merge of work that was sent before this worker started, so its Delta is unknown: theta
+ * is set to phi, and c to 0. */
 static void land_unknown(struct tw_inflight *inflight, const struct tw_inflight_step *step,
                          size_t begin, size_t n) {
     copy(inflight, step->theta + begin, step->phi + begin, n);
@@ -338,7 +339,7 @@ static void land_unknown(struct tw_inflight *inflight, const struct tw_inflight_
     zero(inflight, at(inflight, inflight->ahead_u, step->fragment, begin), n);
 }
 
-/* The work in flight was merged. */
+/* Called when the work in flight was merged: its quantisation error becomes the residual. */
 static void take_as_merged(struct tw_inflight *inflight, uint32_t fragment, float *theta,
                            size_t begin, size_t n) {
     if (inflight->run->sync.sent == TW_SENT_KEEP) give(inflight, fragment, theta, begin, n, 1.0f);
@@ -347,7 +348,7 @@ static void take_as_merged(struct tw_inflight *inflight, uint32_t fragment, floa
          at(inflight, inflight->residual_next, fragment, begin), n);
 }
 
-/* The work in flight was not merged. */
+/* Called when the work in flight was not merged: the work returns to theta. */
 static void take_back(struct tw_inflight *inflight, uint32_t fragment, float *theta, size_t begin,
                       size_t n) {
     const enum tw_sent sent = inflight->run->sync.sent;

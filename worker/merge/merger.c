@@ -26,7 +26,8 @@ static enum tw_status live_init(struct tw_merger *merger, size_t elements, struc
     return tw_inflight_init(&merger->inflight, merger->run, merger->shm, vectors, err);
 }
 
-/* New anchors are copied to the parameters' memory from phi, or from the spare. */
+/* Page-locks phi and the spare buffer, from which new anchors are copied to the parameters' memory.
+ */
 static void pin_anchors(struct tw_merger *merger) {
     const struct tw_vectors *vectors = merger->vectors;
     const struct tw_shm_geometry *geometry = &merger->shm->geometry;
@@ -60,7 +61,7 @@ uint64_t tw_merger_host_bytes(const struct tw_run *run, const struct tw_layout *
     const uint64_t arrays = is_host ? tw_inflight_arrays(run) * layout->elements : largest;
     uint64_t inputs = tw_merger_reduce_inputs(run);
     if (inputs > run->sync.nodes && run->sync.nodes > 1)
-        inputs = run->sync.nodes; /* the others' stay untouched */
+        inputs = run->sync.nodes; /* memory of further inputs is never touched */
     return (largest + arrays + inputs * largest) * sizeof(float);
 }
 
@@ -102,7 +103,7 @@ static int float_order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Median of the kept norms; `otherwise` if there are none. */
+/* Returns the median of the kept norms, or `otherwise` if there are none. */
 static float norm_median(const struct tw_norm_history *history, float otherwise) {
     const uint32_t held = history->count < TW_NORMS_KEPT ? history->count : TW_NORMS_KEPT;
     if (held == 0) return otherwise;
@@ -112,11 +113,11 @@ static float norm_median(const struct tw_norm_history *history, float otherwise)
     return sorted[held / 2];
 }
 
-/* Least limit, in norms of the newest merge. One part can be refused although the whole Delta is
- * small, so the limit must not shrink further. */
+/* Lowest limit of a Delta, as a factor on the norm of the newest merge. One part can be refused
+ * although the whole Delta is small, so the limit must not shrink further. */
 #define LEAST_REACH 0.0625f
 
-/* Factor that scales a Delta of this norm down to the limit, or 1. */
+/* Returns the factor that scales a Delta of this norm down to the limit, or 1. */
 static float clip_factor(const struct tw_norm_history *history, float norm) {
     float limit = (float)TW_CLIP_MEDIANS * norm_median(history, norm);
     const float others = history->reach * history->merge;
@@ -124,9 +125,9 @@ static float clip_factor(const struct tw_norm_history *history, float norm) {
     return norm > limit ? limit / norm : 1.0f;
 }
 
-/* Two Deltas in a row were refused for their size. Refused work is in the next
- * Delta, so without a limit Deltas never become smaller. The limit of other nodes is not known, but
- * the norm of their merge is. A usual Delta is between that norm (all deltas parallel) and
+/* Sets the limit after two Deltas in a row were refused for their size. Refused work is in the next
+ * Delta, so without a limit Deltas never become smaller. Other nodes' limits are unknown, but the
+ * norm of their merge is known. A usual Delta is between that norm (all deltas parallel) and
  * sqrt(contributors) times that norm (orthogonal). So `reach` starts at twice the norm of a merge,
  * halves at each refusal, and grows by half at each merge until the whole Delta fits. */
 void tw_merger_note_landed(struct tw_merger *merger, uint32_t fragment, bool is_merged) {
@@ -183,7 +184,7 @@ enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float
     return TW_OK;
 }
 
-/* Memory for the v to encode, where the residual will then be written. */
+/* Returns memory for the v to encode; its residual is later written to the same place. */
 static float *place_of(const struct tw_merger *merger, uint32_t fragment) {
     float *lost = tw_inflight_lost(&merger->inflight, fragment, 0);
     return lost != NULL ? lost : merger->v;
@@ -193,16 +194,17 @@ void tw_merger_note_begun(struct tw_merger *merger, uint32_t fragment) {
     merger->work.begun[fragment] = merger->work.done;
 }
 
-/* Fraction of a period's work that the present outer gradient of the fragment contains. */
+/* Returns the fraction of a period's work in the fragment's current outer gradient, at most 1. */
 static double work_share(const struct tw_merger *merger, uint32_t fragment) {
     if (!merger->work.is_known) return 1;
     const double steps = merger->work.done - merger->work.begun[fragment];
     return fmin(1, steps / merger->run->sync.period);
 }
 
-/* Notes the sizes of this own outer gradient v (kernels/outlier.h). A node that has just come, or
- * is slow, or warms up, has done less work than others, and outer gradients grow with the work at
- * most. An outer gradient of almost no work says nothing about those of others. */
+/* Records the sizes of this node's outer gradient v (kernels/outlier.h). A node that has just
+ * joined, is slow or warms up has done less work than others, so its sizes are scaled up to a whole
+ * period. Outer gradients grow at most in proportion to the work. With almost no work, v is not
+ * recorded. */
 static void note_own(struct tw_merger *merger, uint32_t fragment, const float *v) {
     const struct tw_vectors *vectors = merger->vectors;
     const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
@@ -221,13 +223,13 @@ static bool is_packed_live(const struct tw_merger *merger) {
     return merger->vectors->can_pack(merger->vectors->self, merger->codec);
 }
 
-/* Encodes part k, whose v is on the host. Of *payload, v and bytes are inputs, bytes_count and
+/* Encodes part k, whose v is on the host. In *payload, v and bytes are inputs, bytes_count and
  * has_lost outputs. */
 static enum tw_status encode_here(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                   uint32_t k, struct tw_inflight_payload *payload) {
     const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
     const size_t capacity = request->parts[k].out.bytes;
-    /* If the caller replaced the run's codec, its codec is used. */
+    /* For a fixed codec: merger->codec, which the caller may have replaced. */
     if (merger->codec->id != TW_CODEC_AUTO) {
         const struct tw_codec_source source = {
             .x = payload->v,
@@ -247,7 +249,7 @@ static enum tw_status encode_here(struct tw_merger *merger, const struct tw_wmsg
     return tw_rate_fit_encode(merger->fit, &part, &payload->bytes_count);
 }
 
-/* Encodes part k of v into its span, and packs or notes it in the work in flight. */
+/* Encodes part k of v into its span, and records it as work in flight. */
 static enum tw_status encode_part(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                   uint32_t k, const float *v, size_t *bytes, struct tw_error *err) {
     const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
@@ -264,7 +266,7 @@ static enum tw_status encode_part(struct tw_merger *merger, const struct tw_wmsg
     return TW_OK;
 }
 
-/* Encodes v (live) into the spans. */
+/* Encodes all parts of v (live) into their spans. */
 static enum tw_status encode_all(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                  const float *v, struct tw_wmsg_encoded *reply,
                                  struct tw_error *err) {

@@ -1,10 +1,10 @@
-/* merger_reduce.c - REDUCE: merges contributions by the rule and the weights of the run.
+/* merger_reduce.c - REDUCE: merges contributions by the run's rule and weights.
  *
- * First the guard compares the sizes of the contributions (kernels/guard.h). Much larger ones than
- * usual are scaled down, and far larger ones are refused. If there are too few to show the usual
- * size, contributions far larger than earlier merges are refused (kernels/outlier.h). Robust rules
- * need all inputs at once. For the mean and RDA, and with too few inputs for a robust rule, inputs
- * are decoded one by one. */
+ * First the guard compares the sizes of the contributions (kernels/guard.h). It scales down
+ * contributions that are much larger than usual, and refuses those that are far larger. If there
+ * are too few to show the usual size, contributions far larger than earlier merges are refused
+ * (kernels/outlier.h). Robust rules need all inputs at once. For the mean and RDA, and with too few
+ * inputs for a robust rule, inputs are decoded one by one. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -19,11 +19,12 @@
 #include "worker/merge/merger.h"
 #include "worker/merge/request.h"
 
-/* The inputs to merge: those that the guard accepted. */
+/* The inputs that the guard accepted. */
 struct taken {
     uint32_t count;
-    uint32_t inputs[TW_MEMBERS_MAX]; /* numbers of the inputs within the request */
-    float factors[TW_MEMBERS_MAX];   /* by which the guard (kernels/guard.h) scales each input */
+    uint32_t inputs[TW_MEMBERS_MAX]; /* indices of the inputs in the request */
+    float factors[TW_MEMBERS_MAX];   /* factor by which the guard (kernels/guard.h) scales each
+                                        input */
     float weights[TW_MEMBERS_MAX];   /* sum to 1 */
 };
 
@@ -34,7 +35,7 @@ static bool is_robust(const struct tw_run *run) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Working memory of RDA: the tensors, and a sum for each. */
+/* Working memory of RDA: the tensors, and one sum per tensor. */
 struct tw_pieces {
     struct tw_layout layout;
     double rho[TW_TENSORS_MAX];
@@ -82,7 +83,7 @@ static enum tw_status input_fail(const struct tw_merger *merger,
                    request->count, merger->codec->name);
 }
 
-/* x (request->count) := factor times the input. */
+/* Sets x (request->count) to factor * the decoded input. */
 static enum tw_status input_decode(const struct tw_merger *merger,
                                    const struct tw_wmsg_reduce *request, uint32_t input,
                                    float factor, float *x, struct tw_error *err) {
@@ -123,10 +124,10 @@ static enum tw_status size_inputs(struct tw_merger *merger, const struct tw_wmsg
     return TW_OK;
 }
 
-/* One or two inputs do not show the usual size, but earlier merges of the fragment do. As in the
- * guard, an input of more steps may be larger; for a single input the usual steps are not known. An
- * auditor merges the listed inputs without this check. The check may therefore depend on this
- * node's history, but it may only refuse an input, never scale it. */
+/* Judges one or two inputs by earlier merges of the fragment, because they do not show the usual
+ * size themselves. As in the guard, an input of more steps may be larger; for a single input the
+ * usual steps are not known. An auditor merges the listed inputs without this check. The check may
+ * therefore depend on this node's history, but it may only refuse an input, never scale it. */
 static uint64_t refuse_few(float *factors, const struct sized *sized, uint32_t count) {
     uint64_t refused = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -140,7 +141,7 @@ static uint64_t refuse_few(float *factors, const struct sized *sized, uint32_t c
     return refused;
 }
 
-/* Logs the 1st, 2nd, 4th, 8th ... refusal only, because a liar lies in every round. */
+/* Logs only refusals 1, 2, 4, 8, ..., because a Byzantine node may lie in every round. */
 static void guarded_note(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                          const struct sized *sized, const float *factors) {
     for (uint32_t i = 0; i < request->inputs_count; i++) {
@@ -155,7 +156,8 @@ static void guarded_note(struct tw_merger *merger, const struct tw_wmsg_reduce *
     }
 }
 
-/* Sets factors[i] for every input, and the set of refused inputs. TW_LIMIT if all are refused. */
+/* Sets factors[i] for every input, and the set of refused inputs. Returns TW_LIMIT if all inputs
+ * are refused. */
 static enum tw_status guard_inputs(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                                    float factors[TW_MEMBERS_MAX], uint64_t *refused,
                                    struct tw_error *err) {
@@ -215,9 +217,9 @@ static enum tw_status merge_mean(struct tw_merger *merger, const struct tw_wmsg_
     return TW_OK;
 }
 
-/* The range of tensor t in the part [begin, begin + n) of the fragment. False if there is none, or
- * if the tensor is an embedding or the head: many of their rows do not change between two merges,
- * so the mean is right for them. */
+/* Finds the range of tensor t in the part of the request. Returns false if the range is empty, or
+ * if the tensor is an embedding or the head. Many of their rows do not change between two merges,
+ * so they are merged by the mean. */
 static bool piece_find(const struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                        uint32_t t, size_t *from, size_t *n) {
     const struct tw_tensor *tensor = &merger->pieces->layout.tensors[t];

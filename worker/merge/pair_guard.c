@@ -5,8 +5,8 @@
 
 _Static_assert((int)TW_PAIR_GUARD_KEPT <= (int)TW_MEDIAN_MAX, "the median takes them all");
 
-/* Size of an anchor's change in a few dozen steps, relative to the anchor: assumed until shares
- * were seen. */
+/* Assumed size of an anchor's change in a few dozen steps, relative to the anchor. Used until
+ * enough partners' payloads are known. */
 #define UNKNOWN 0.05
 
 static double larger(double a, double b) {

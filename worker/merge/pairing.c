@@ -11,7 +11,7 @@
 #include "worker/merge/anchor_publish.h"
 #include "worker/merge/request.h"
 
-/* factor on the running maximum of the distance at each exchange */
+/* decay of the running maximum of the distance, per exchange */
 #define DISTANCE_KEPT 0.9f
 
 #define INIT_RMS 0.02 /* RMS of initial matrices; biases are smaller */
@@ -97,7 +97,7 @@ static void step_outer(const struct tw_pairing *pairing, uint64_t version,
                                        run->sync.momentum_clip_millionths, &sizes));
 }
 
-/* Updates theta and the work in flight after the step was published. */
+/* Updates theta and the work in flight after a step was published. */
 static void land(const struct tw_pairing *pairing, const struct tw_wmsg_pair_apply *request,
                  const struct tw_anchor_publish *stage) {
     struct tw_inflight *inflight = &pairing->merger->inflight;
@@ -124,7 +124,7 @@ static bool is_under_way(const struct tw_pairing *pairing,
            inflight->fragments[request->fragment].round == request->round;
 }
 
-/* Writes to scratch the v that was sent in this round, or else the present v. */
+/* Writes the v that was sent in this round to scratch, or, if nothing was sent, the current v. */
 static enum tw_status take_own(struct tw_pairing *pairing, const struct tw_wmsg_pair_apply *request,
                                struct tw_error *err) {
     struct tw_merger *merger = pairing->merger;
@@ -166,8 +166,8 @@ static void measure(const struct tw_pairing *pairing, size_t n, struct tw_pair_s
     sizes->apart = sqrt(tw_distance_squared(pairing->theirs, pairing->own, n));
 }
 
-/* Decodes both deltas (the own one into scratch) and both anchors. TW_AGAIN: the partner's payloads
- * are unusable. TW_CORRUPT, TW_PROTO: this node's are. */
+/* Decodes both deltas (this node's into scratch) and both anchors. Returns TW_AGAIN if the
+ * partner's payloads are unusable, TW_CORRUPT or TW_PROTO if this node's are. */
 static enum tw_status decode_all(struct tw_pairing *pairing,
                                  const struct tw_wmsg_pair_apply *request, const float *phi,
                                  size_t n, struct tw_error *err) {
@@ -190,8 +190,8 @@ static enum tw_status decode_all(struct tw_pairing *pairing,
     return TW_OK;
 }
 
-/* Updates the running maximum of the distance of the anchors. It is at least one outer step,
- * because equal anchors diverge by that much until the next exchange. */
+/* Updates the running maximum of the distance between the two anchors. It is at least the length of
+ * one outer step, because equal anchors diverge by that much until the next exchange. */
 static void note_distance(struct tw_pairing *pairing, const struct tw_anchor_publish *stage) {
     const size_t n = stage->elements;
     const float apart = tw_lattice_distance(pairing->theirs, stage->phi_old, n);
@@ -201,7 +201,7 @@ static void note_distance(struct tw_pairing *pairing, const struct tw_anchor_pub
     pairing->distance[stage->fragment] = now > kept ? now : kept;
 }
 
-/* Takes the step with both shares, after the guard scaled the partner's. */
+/* Takes the outer step with the payloads of both nodes, after the guard scaled the partner's. */
 static enum tw_status step_pair(struct tw_pairing *pairing,
                                 const struct tw_wmsg_pair_apply *request,
                                 const struct tw_pair_verdict *verdict,

@@ -25,7 +25,7 @@ static enum tw_status find_ends(struct tw_rate_fit *fit, const struct tw_run *ru
 
 enum tw_status tw_rate_fit_create(struct tw_rate_fit **fit, const struct tw_run *run,
                                   struct tw_error *err) {
-    /* Large, but only address space: a small model touches few of its pages. */
+    /* This reserves mostly address space: a small model touches few of its pages. */
     *fit = malloc(sizeof(**fit));
     if (*fit == NULL) {
         return tw_fail(err, TW_NOMEM, "no memory for dealing out bytes: %zu wanted", sizeof(**fit));
