@@ -1,5 +1,5 @@
-/* act.h - the type of one activation in memory, tw_act, for files that are compiled once per type
- * (TW_ACT_BF16 defined or not). Such files name no activation type themselves. */
+/* act.h - tw_act, the type of one activation in memory, for files that are compiled once per type
+ * (with or without TW_ACT_BF16). Such files name no activation type themselves. */
 #ifndef TW_KERNELS_ACT_H
 #define TW_KERNELS_ACT_H
 

@@ -1,4 +1,4 @@
-/* attention.c - helpers of the attention passes: the scratch size that suffices for every table of
+/* attention.c - helpers of the attention passes: the scratch size that is enough for every table of
  * operators (ops.h), and the arrays of one document. */
 #include "kernels/ops.h"
 
@@ -6,8 +6,8 @@ static size_t round_up(size_t n, size_t to) {
     return (n + to - 1) / to * to;
 }
 
-/* The fast tables need up to five arrays of all keys and ten of a block of 64 (rows of the head, or
- * scores); the reference needs two floats per query. */
+/* The fast tables need up to five arrays of all keys, and ten arrays of 64 rows of the head or of
+ * scores. The reference needs two floats per query. */
 size_t tw_attention_scratch(const struct tw_attention *shape) {
     const size_t width = round_up(shape->head_size, 16), keys = round_up(shape->keys, 64);
     const size_t fast = 5 * keys * width + 10 * 64 * (width + 64) + 64;
@@ -15,7 +15,8 @@ size_t tw_attention_scratch(const struct tw_attention *shape) {
     return fast > plain ? fast : plain;
 }
 
-/* Address of row `begin`; NULL, an array that the pass does not use, stays NULL. */
+/* Returns the address of row `begin`. NULL stands for an array that the pass does not use, and
+ * stays NULL. */
 static void *row(const void *x, size_t begin, size_t stride, uint32_t type_bytes) {
     return x == NULL ? NULL : (uint8_t *)(uintptr_t)x + begin * stride * type_bytes;
 }

@@ -1,4 +1,4 @@
-/* codebook.h - the levels of nf4 and lm2. compress/ encodes with them on the host,
+/* codebook.h - the quantisation levels of nf4 and lm2. compress/ encodes with them on the host,
  * kernels/cuda/pack.cu on a device. */
 #ifndef TW_KERNELS_CODEBOOK_H
 #define TW_KERNELS_CODEBOOK_H
@@ -25,6 +25,6 @@ static const float tw_nf4_levels[TW_NF4_LEVELS] = {-1.0f,
 /* The four levels with the least squared error on normally distributed values, for a scale of 1. */
 #define TW_LM2_INNER 0.4527800f
 #define TW_LM2_OUTER 1.5104176f
-#define TW_LM2_BOUND 0.9815988f /* the midpoint between them */
+#define TW_LM2_BOUND 0.9815988f /* the midpoint between the inner and the outer level */
 
 #endif

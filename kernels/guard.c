@@ -11,7 +11,8 @@ static double at_least_one(uint32_t steps) {
     return steps > 0 ? steps : 1;
 }
 
-/* The usual number of steps. taken (count): out, the steps that each contribution counts for. */
+/* Returns the usual number of steps. Sets taken (count) to the steps that each contribution counts
+ * for. */
 static double guard_steps(double *taken, const uint32_t *steps, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) taken[i] = at_least_one(steps[i]);
     const double usual = tw_median_low(taken, count);
@@ -28,7 +29,7 @@ static void guard_sizes(double *sizes, const double *norms, const double *taken,
 static const double NOTHING = 1e-6;
 
 /* If most contributions are 0, as when a round directly follows a merge, the usual size is 0. All
- * others are then refused. */
+ * contributions that are not 0 are then refused. */
 static uint64_t refuse_all_but_zeros(const double *sizes, uint32_t count) {
     uint32_t zeros = 0;
     uint64_t refused = 0;

@@ -6,31 +6,31 @@
 
 enum {
     TW_GUARD_LEAST =
-        3, /* least number of contributions for this check: of two, either may be the wrong one */
+        3, /* least number of contributions for this check: of two, either could be wrong */
     TW_GUARD_MAX = 64,
     TW_GUARD_SCALED =
-        2, /* contributions above this multiple of the usual size are scaled down to it */
-    TW_GUARD_REFUSED = 8, /* contributions above this multiple of the usual size are left out, above
-                             a larger one if they have more steps (below). In healthy groups of
-                             three, a node that is new was at 4.2 times. A liar gains nothing
-                             between: it is scaled down to twice the usual size */
+        2, /* multiple of the usual size to which larger contributions are scaled down */
+    TW_GUARD_REFUSED = 8, /* multiple of the usual size above which contributions are left out; the
+                             multiple is larger if they have more steps (below). In healthy groups
+                             of three, a new node was at 4.2 times. A liar between the two multiples
+                             gains nothing: it is scaled down to twice the usual size */
     TW_GUARD_STEPS = 64,  /* claimed step counts are limited to this multiple of the usual count */
 };
 
-/* Two passes. The first leaves contributions out. The second scales the others, by the usual size
- * among these. A node that has only the merged contributions thus computes the same factors
- * (tw_guard_scale).
+/* Compares contributions in two passes. The first leaves out far too large contributions. The
+ * second scales the others, by the usual size among these. A node that has only the merged
+ * contributions thus computes the same factors (tw_guard_scale).
  *
- * The size of a contribution is its norm over the square root of its inner steps; the usual size is
- * the (lower) median. The norm of s steps is between sqrt(s) times that of one (all at right
- * angles) and s times. The contribution of a node that is several times as fast, or was away for a
- * few rounds, thus still has a usual size. If its steps all went the same way, its size is larger
- * by the square root of the ratio of its steps to the usual steps (the lower median): it is left
- * out above TW_GUARD_REFUSED times that.
+ * The size of a contribution is its norm / sqrt(inner steps); the usual size is the (lower) median.
+ * The norm of s steps is between sqrt(s) times the norm of one step (all orthogonal) and s times
+ * that norm. A node that is several times as fast, or was away for a few rounds, thus still
+ * contributes a usual size. If its steps all had the same direction, the size is larger by
+ * sqrt(steps / usual steps), where the usual steps are the lower median. The limit is therefore
+ * TW_GUARD_REFUSED * sqrt(steps / usual steps) times the usual size.
  *
- * With fewer than TW_GUARD_LEAST contributions all are taken (merger_reduce.c compares them with
- * earlier merges). If more than half of all contributions are 0, or no larger than rounding errors,
- * the others are left out.
+ * With fewer than TW_GUARD_LEAST contributions, none is left out (merger_reduce.c compares them
+ * with earlier merges). If more than half of all contributions are 0, or no larger than rounding
+ * errors, the others are left out.
  *
  * factors (count): out, the factor of each contribution, at most 1; 0 if it is left out. Returns
  * the set of contributions left out, always fewer than half. norms (count): finite. steps (count):

@@ -1,4 +1,4 @@
-/* matmul.c - chooses the library for matrix products, and packs weights into panels. */
+/* matmul.c - chooses the library for matrix products, and packs weights panel by panel. */
 #include "kernels/matmul.h"
 
 #include "base/assert.h"
@@ -63,8 +63,8 @@ void tw_multiply(struct tw_multiplier *multiplier, void *y, const void *a, const
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
-/* Columns of a panel, a multiple of 64: about 4 Mi elements. Narrower panels would read rows of
- * activations too often; wider ones gain nothing. */
+/* Returns the columns of a panel, a multiple of 64: about 4 Mi elements. With narrower panels, rows
+ * of activations would be read too often; wider panels gain nothing. */
 static uint32_t panel_columns(const struct tw_weight *weight) {
     enum { ELEMENTS = 1 << 22, COLUMNS_MIN = 192, COLUMNS_MAX = 1024 };
     const uint32_t columns = (uint32_t)ELEMENTS / weight->k / 64 * 64;
@@ -123,7 +123,7 @@ void tw_weight_pack(struct tw_multiplier *multiplier, const struct tw_weight *we
     library->pack(multiplier, packed_at(library, weight, tw_weight_column(weight, panel)), &shape);
 }
 
-/* Widens k and n of a product with a packed weight to its strides. */
+/* Widens k and n of a product with a packed weight up to its strides. */
 static void pad(struct tw_matmul *shape, const struct tw_weight *weight) {
     const size_t k_max = ((size_t)weight->k + TW_MATMUL_PAD_K - 1) / TW_MATMUL_PAD_K;
     const size_t n_max = ((size_t)weight->n + TW_MATMUL_PAD_N - 1) / TW_MATMUL_PAD_N;

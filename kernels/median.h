@@ -6,7 +6,8 @@
 
 enum { TW_MEDIAN_MAX = 64 };
 
-/* The lower median if count is even. values (count): 1 to TW_MEDIAN_MAX, no NaN. */
+/* Returns the median; the lower of the two middle values if count is even. values (count): 1 to
+ * TW_MEDIAN_MAX, no NaN. */
 double tw_median_low(const double *values, uint32_t count);
 
 #endif

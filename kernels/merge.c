@@ -1,4 +1,4 @@
-/* merge.c - weights of the contributors, and their weighted sum. */
+/* merge.c - contributors' weights, and the weighted sum of their contributions. */
 #include "kernels/merge.h"
 
 #include <stdbool.h>
@@ -15,8 +15,8 @@ static double rate(uint64_t tokens, uint32_t steps) {
     return (double)tokens * ((double)tokens / (double)(steps > 0 ? steps : 1));
 }
 
-/* Weights in proportion to tokens^2 / steps; to tokens if steps is NULL. Summed in the given order;
- * tokens are exact below 2^53. */
+/* Sets weights in proportion to tokens^2 / steps, or to tokens if steps is NULL. Summed in the
+ * given order; tokens are exact below 2^53. */
 static void weigh(float *weights, const uint64_t *tokens, const uint32_t *steps, uint32_t count) {
     TW_ASSERT(count > 0);
     double sum = 0.0;

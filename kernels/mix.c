@@ -1,4 +1,4 @@
-/* mix.c - live parameters after an outer step, and the outer gradient. */
+/* mix.c - changes the live parameters after an outer step, and computes the outer gradient. */
 #include "kernels/mix.h"
 
 void tw_mix(float *restrict theta, const float *restrict anchor_new, float alpha, size_t n) {

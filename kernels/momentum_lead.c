@@ -1,9 +1,9 @@
-/* momentum_lead.c - the first moment after a merge. */
+/* momentum_lead.c - changes AdamW's first moment after a merge. */
 #include "kernels/momentum_lead.h"
 
 #include <math.h>
 
-/* ||m / sqrt(v_hat)|| / ||delta||, over elements where m changes. */
+/* Returns ||m / sqrt(v_hat)|| / ||delta||, over the elements where m changes. */
 static float largest_scale(const float *m, const float *v, const float *delta, size_t n,
                            const struct tw_momentum_lead *cfg) {
     double own = 0.0, merged = 0.0;

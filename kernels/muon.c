@@ -8,8 +8,8 @@ enum { STEPS = 5, ALIGNMENT = 64 };
 
 static const float A = 3.4445f, B = -4.7750f, C = 2.0315f;
 
-/* With s = min(rows, cols): x in float32 and in the products' type, its s by s Gram matrix, and the
- * square of that, both also in the products' type. */
+/* Buffers for s = min(rows, cols): x in float32 and in the GEMM type, its (s, s) Gram matrix, and
+ * the square of the Gram matrix. small_act is a copy of either of these two in the GEMM type. */
 struct scratch {
     float *x, *gram, *square;
     void *x_act, *small_act;
@@ -45,8 +45,8 @@ static void multiply(const struct tw_muon *cfg, float *y, const void *a, const v
     cfg->multiply(cfg->context, y, a, b, &shape);
 }
 
-/* x = A x + (B gram + C gram^2) x. If x is tall, the small matrix is on the right, which equals the
- * same step on the transpose. */
+/* Computes x = A * x + (B * gram + C * gram^2) * x. If x is tall, the small matrix is on the right,
+ * which equals the same step on the transpose. */
 static void newton_schulz(float *x, const struct scratch *s, const struct tw_muon *cfg) {
     const uint32_t rows = cfg->rows, cols = cfg->cols;
     const bool is_tall = rows > cols;

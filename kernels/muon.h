@@ -5,14 +5,14 @@
  * norms and biases stay with AdamW:
  *
  *     g     = gradient * gradient_scale
- *     m     = momentum m + (1 - momentum) g
- *     u     = momentum m + (1 - momentum) g                   (Nesterov)
- *     theta = theta - lr (0.2 sqrt(max(rows, cols)) orthogonal(u) + decay theta)
+ *     m     = momentum * m + (1 - momentum) * g
+ *     u     = momentum * m + (1 - momentum) * g                   (Nesterov)
+ *     theta = theta - lr * (0.2 * sqrt(max(rows, cols)) * orthogonal(u) + decay * theta)
  *
  * The scale is that of arXiv 2502.16982, 2.2. Elements of an orthogonal matrix have root mean
- * square 1 / sqrt(max(rows, cols)), so those of a step have 0.2, as in a usual AdamW step. One
- * learning rate and decay thus serve both optimizers. The scale is the same for a matrix and its
- * transpose. */
+ * square 1 / sqrt(max(rows, cols)), so the elements of a step have 0.2, as in a usual AdamW step.
+ * One learning rate and decay thus serve both optimizers. The scale is the same for a matrix and
+ * its transpose. */
 #ifndef TW_KERNELS_MUON_H
 #define TW_KERNELS_MUON_H
 
@@ -29,29 +29,30 @@ struct tw_muon {
     size_t stride; /* floats between rows of theta, m and gradient, at least cols */
     float lr, momentum, decay;
     float gradient_scale;     /* clip factor */
-    const struct tw_ops *ops; /* ops->type is the operand type of the products */
+    const struct tw_ops *ops; /* ops->type is the data type of GEMM operands */
     tw_muon_multiply *multiply;
     void *context;
 };
 
-/* Bytes of scratch for a matrix of that size, to be aligned to 64. */
+/* Returns the bytes of scratch for a matrix of that size. Scratch must be aligned to 64 bytes. */
 size_t tw_muon_scratch(uint32_t rows, uint32_t cols, enum tw_type type);
 
-/* One step; theta, m (rows, cols): in/out, gradient: in. Same inputs and same products, same bits.
- * A gradient that is not finite makes all of theta not finite. A zero gradient changes nothing. */
+/* Takes one step. theta, m (rows, cols): in/out, gradient: in. The same inputs and the same GEMMs
+ * give the same bits. A gradient that is not finite makes all of theta not finite. A zero gradient
+ * changes nothing. */
 void tw_muon_step(float *theta, float *m, const float *gradient, void *scratch,
                   const struct tw_muon *cfg);
 
-/* x (rows, cols; contiguous rows) becomes nearly U V^T of its singular value decomposition U S V^T.
- * Five Newton-Schulz steps
- *     x = 3.4445 x - 4.7750 (x x^T) x + 2.0315 (x x^T)^2 x
- * from x / |x| (Frobenius) bring singular values above 0.0016 |x| into [0.68, 1.21] and leave
- * smaller ones below. The coefficients are those of the source: the polynomial is as steep at 0 as
+/* Replaces x (rows, cols; contiguous rows), with singular value decomposition U * S * V^T, by
+ * nearly U * V^T. Five Newton-Schulz steps
+ *     x = 3.4445 * x - 4.7750 * (x * x^T) * x + 2.0315 * (x * x^T)^2 * x
+ * from x / |x| (Frobenius) bring singular values above 0.0016 * |x| into [0.68, 1.21] and leave
+ * smaller ones below. The coefficients are Keller Jordan's: the polynomial is as steep at 0 as
  * possible while values stay near 1. */
 void tw_muon_orthogonalise(float *x, void *scratch, const struct tw_muon *cfg);
 
-/* The specification of tw_muon_step: float64, with its own products; ignores cfg's ops and
- * multiply. scratch: tw_muon_ref_scratch bytes. */
+/* The specification of tw_muon_step: computes in float64 with plain loops, and ignores cfg's ops
+ * and multiply. scratch: tw_muon_ref_scratch bytes. */
 size_t tw_muon_ref_scratch(uint32_t rows, uint32_t cols);
 void tw_muon_step_ref(float *theta, float *m, const float *gradient, double *scratch,
                       const struct tw_muon *cfg);

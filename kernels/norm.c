@@ -1,4 +1,5 @@
-/* norm.c - sums in eight double lanes, added in lane order: vector code with a defined result. */
+/* norm.c - sums in eight double lanes, added in lane order, so that vector code has a defined
+ * result. */
 #include "kernels/norm.h"
 
 #include <stdint.h>
@@ -38,8 +39,8 @@ double tw_distance_squared(const float *a, const float *b, size_t n) {
     return lanes_sum(lanes);
 }
 
-/* A value is not finite if all exponent bits are set: without the sign these are the largest bit
- * patterns. */
+/* A value is not finite if all its exponent bits are set. Without the sign, such values are the
+ * largest bit patterns. */
 bool tw_is_finite(const float *x, size_t n) {
     uint32_t max = 0;
     for (size_t i = 0; i < n; i++) {

@@ -6,15 +6,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* sum x[i]^2; NaN or infinity if any element is not finite. */
+/* Returns the sum of x[i]^2, which is NaN or infinity if any element is not finite. */
 double tw_norm_squared(const float *x, size_t n);
 double tw_norm_squared_ref(const float *x, size_t n);
 
-/* sum (a[i] - b[i])^2 */
+/* Returns the sum of (a[i] - b[i])^2. */
 double tw_distance_squared(const float *a, const float *b, size_t n);
 double tw_distance_squared_ref(const float *a, const float *b, size_t n);
 
-/* No NaN, no infinity. */
+/* Returns whether x contains neither NaN nor infinity. */
 bool tw_is_finite(const float *x, size_t n);
 bool tw_is_finite_ref(const float *x, size_t n);
 

@@ -1,4 +1,4 @@
-/* ops.c - the tables of operations that this processor can run, and its best type. */
+/* ops.c - lists the tables of operations that this processor can run, and chooses its best type. */
 #include "kernels/ops.h"
 
 #include "kernels/processor.h"
@@ -19,8 +19,8 @@ const struct tw_ops *tw_ops_ref(enum tw_type type) {
 }
 
 #ifdef TW_KERNELS_X86
-/* Bits of leaf 7 that older compilers do not name. AMX is usable only if the operating system saves
- * the tiles: state components 17 and 18 of XCR0. */
+/* Reads bits of CPUID leaf 7 that older compilers do not name. AMX is usable only if the operating
+ * system saves the tiles: state components 17 and 18 of XCR0. */
 static bool has_amx_bf16(void) {
     unsigned a, b, c, d, low, high;
     if (!__get_cpuid(1, &a, &b, &c, &d) || (c & 1u << 27) == 0) return false; /* OSXSAVE */
@@ -34,8 +34,8 @@ static bool has_avx512_bf16(void) {
     return tw_cpu_has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5) != 0;
 }
 
-/* Intel processors run vdpbf16ps at half the rate of float32 products (only their AMX is fast),
- * AMD's at twice the rate. */
+/* Intel processors run vdpbf16ps at half the rate of float32 products (only their AMX is fast), AMD
+ * processors at twice that rate. */
 static bool has_fast_avx512_bf16(void) {
     return has_avx512_bf16() && __builtin_cpu_is("amd");
 }

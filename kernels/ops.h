@@ -22,11 +22,11 @@
 #include "kernels/type.h"
 
 struct tw_norm {
-    bool is_rms; /* RMSNorm, else LayerNorm */
+    bool is_rms; /* true: RMSNorm; false: LayerNorm */
     uint32_t rows, width;
     float eps;
     const float *weight; /* (width) */
-    const float *bias;   /* (width); RMSNorm has none: NULL */
+    const float *bias;   /* (width); NULL for RMSNorm, which has no bias */
 };
 
 /* One key/value head and the `group` query heads that share it. */
@@ -36,20 +36,20 @@ struct tw_attention {
     size_t q_stride, kv_stride, out_stride; /* elements between rows */
 };
 
-/* Arrays of the two attention passes. */
+/* Arrays of the forward and backward attention passes. */
 struct tw_attention_arrays {
     const void *q;     /* (queries, group * head_size) */
     const void *k, *v; /* (keys, head_size) */
-    void *out;         /* shaped like q; input of the backward pass */
-    float *lse; /* (group, queries): log sum exp of each row of scores; input of the backward pass.
-                   NULL: not needed, no backward pass follows */
+    void *out;         /* same shape as q; input of the backward pass */
+    float *lse; /* (group, queries): log-sum-exp of each row of scores; input of the backward pass.
+                   NULL if no backward pass follows */
     float *scratch;     /* tw_attention_scratch() floats, uninitialised */
-    const void *dout;   /* backward pass only; shaped like out */
-    void *dq, *dk, *dv; /* backward pass only; shaped like q, k, v */
+    const void *dout;   /* backward pass only; same shape as out */
+    void *dq, *dk, *dv; /* backward pass only; same shapes as q, k, v */
 };
 
-/* cos, sin (rows, head_size / 2) for the positions of the given rows, scaled frequencies included.
- */
+/* Rotation tables cos, sin (rows, head_size / 2) for the positions of the given rows. Any scaling
+ * of frequencies is already applied. */
 struct tw_rope {
     uint32_t heads, head_size; /* head_size is even */
     const float *cos, *sin;
@@ -70,13 +70,13 @@ struct tw_embedding {
     uint32_t position_first;
     const uint32_t *tokens;
     uint32_t token_stride;
-    uint32_t column_first, columns; /* embedding_backward only: the columns that it adds */
+    uint32_t column_first, columns; /* embedding_backward only: columns whose gradient it adds */
 };
 
 /* AdamW, arXiv 1711.05101, Algorithm 2, with the decay multiplied by the learning rate:
  *     g = gradient * gradient_scale
- *     m = beta1 m + (1 - beta1) g,   v = beta2 v + (1 - beta2) g^2
- *     theta = theta - lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay theta) */
+ *     m = beta1 * m + (1 - beta1) * g,   v = beta2 * v + (1 - beta2) * g^2
+ *     theta = theta - lr * (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay * theta) */
 struct tw_adamw {
     float lr, beta1, beta2, eps, decay;
     float correction1, correction2; /* 1 - beta1^t, 1 - beta2^t */
@@ -88,14 +88,14 @@ struct tw_ops {
     enum tw_type type;
     uint32_t type_bytes;
 
-    /* x (rows, width) += residual if not NULL, then y (rows, width) = norm(x):
-     *     LayerNorm, arXiv 1607.06450: (x - mean) rstd weight + bias
-     *     RMSNorm, arXiv 1910.07467:   x rstd weight, with mean 0
-     * with rstd = 1 / sqrt(mean((x - mean)^2) + eps) of the stored x. stats (rows, 2): mean and
-     * rstd of each row, for the backward pass; NULL: skipped. y may be x. */
+    /* Adds `residual` (if not NULL) to x (rows, width), then computes y (rows, width) = norm(x):
+     *     LayerNorm, arXiv 1607.06450: (x - mean) * rstd * weight + bias
+     *     RMSNorm, arXiv 1910.07467:   x * rstd * weight, with mean 0
+     * where rstd = 1 / sqrt(mean((x - mean)^2) + eps) of the stored x. stats (rows, 2) receives
+     * mean and rstd of each row, for the backward pass; NULL: not stored. y may be x. */
     void (*norm)(void *y, void *x, const void *residual, float *stats, const struct tw_norm *norm);
-    /* dx (rows, width) += dL/dx; dweight (width) += dL/dweight, dbias (width) += dL/dbias, each
-     * NULL to skip it. x and stats as norm left them; dy (rows, width). */
+    /* Adds dL/dx to dx (rows, width), dL/dweight to dweight (width) and dL/dbias to dbias (width);
+     * the last two may be NULL. x and stats are as norm left them; dy (rows, width). */
     void (*norm_backward)(void *dx, float *dweight, float *dbias, const void *dy, const void *x,
                           const float *stats, const struct tw_norm *norm);
 
@@ -109,56 +109,58 @@ struct tw_ops {
 
     /* Rotary embedding, arXiv 2104.09864, in place. With a = x[i], b = x[i + head_size / 2] of a
      * head, i < head_size / 2 (halves as in Hugging Face, not adjacent pairs):
-     *     a, b = a cos - b sin, b cos + a sin
-     * is_inverse: by the opposite angle, which is the backward pass. A row of x has `heads` heads;
-     * rows are x_stride elements apart. */
+     *     a, b = a * cos - b * sin, b * cos + a * sin
+     * is_inverse rotates by the opposite angle, which is the backward pass. A row of x has `heads`
+     * heads; rows are x_stride elements apart. */
     void (*rope)(void *x, size_t x_stride, uint32_t rows, const struct tw_rope *rope,
                  bool is_inverse);
 
-    /* y (n) = x Phi(x) in the tanh form of arXiv 1606.08415: x / 2 (1 + tanh(sqrt(2 / pi) (x +
-     * 0.044715 x^3))). y may be x if no backward pass follows. Adding the bias in the same pass was
-     * no faster, because the block of rows is in the cache. */
+    /* y (n) = x * Phi(x) in the tanh form of arXiv 1606.08415:
+     *     x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
+     * y may be x if no backward pass follows. Adding the bias in the same pass was no faster,
+     * because the block of rows is in the cache. */
     void (*gelu)(void *y, const void *x, size_t n);
     /* dy (n) *= gelu'(x) */
     void (*gelu_backward)(void *dy, const void *x, size_t n);
 
-    /* arXiv 2002.05202: x (rows, 2 n) holds gate | up; y (rows, n) = silu(gate) up,
+    /* SwiGLU, arXiv 2002.05202: x (rows, 2 * n) holds gate | up; y (rows, n) = silu(gate) * up,
      * silu(g) = g / (1 + e^-g) */
     void (*swiglu)(void *y, const void *x, uint32_t rows, uint32_t n);
-    /* dx (rows, 2 n) = dL/dx from dy (rows, n); dx may be x */
+    /* dx (rows, 2 * n) = dL/dx from dy (rows, n); dx may be x */
     void (*swiglu_backward)(void *dx, const void *dy, const void *x, uint32_t rows, uint32_t n);
 
     /* Causal attention of one key/value head: out and lse from q, k, v.
-     *     P = softmax(q k^T / sqrt(head_size)) over the keys a query attends to,  out = P v
-     * Sums are float32; a bf16 table may round P (and dS below) to bf16 before it multiplies them.
-     * No (queries, keys) matrix is stored: blocks of 64 by 64 or, for up to four queries, one row
-     * of scores each. */
+     *     P = softmax(q * k^T / sqrt(head_size)) over the keys a query attends to,  out = P * v
+     * Sums are float32; a bf16 table may round P (and dS below) to bf16 before multiplying them. No
+     * (queries, keys) matrix is stored: blocks of 64 by 64 or, for up to four queries, one row of
+     * scores each. */
     void (*attention)(const struct tw_attention *shape, const struct tw_attention_arrays *arrays);
-    /* dq, dk, dv = dL/d (overwritten) from dout; out and lse as written by the forward pass. */
+    /* Computes dq, dk, dv (overwritten) from dout; out and lse are as the forward pass wrote them.
+     */
     void (*attention_backward)(const struct tw_attention *shape,
                                const struct tw_attention_arrays *arrays);
 
-    /* With lse = log sum exp of a row of logits (rows, vocab; overwritten):
-     *     loss = lse - logits[target], to which z_loss lse^2 is added (arXiv 2204.02311, 5)
-     *     dlogits = scale ((1 + 2 z_loss lse) softmax(logits) - onehot(target))
-     * Returns the sum of losses in nats, unscaled and without the z_loss term. dlogits NULL: the
-     * loss only. dlogits may share the memory of logits if each of its rows begins where that of
-     * logits does (bf16: dlogits_stride = 2 logits_stride). targets[i] < vocab. */
+    /* With lse = log-sum-exp of a row of logits (rows, vocab; overwritten):
+     *     loss = lse - logits[target], to which z_loss * lse^2 is added (arXiv 2204.02311, 5)
+     *     dlogits = scale * ((1 + 2 * z_loss * lse) * softmax(logits) - onehot(target))
+     * Returns the sum of losses in nats, unscaled and without the z_loss term. If dlogits is NULL,
+     * only the loss is computed. dlogits may share the memory of logits if each row of both begins
+     * at the same address (bf16: dlogits_stride = 2 * logits_stride). targets[i] < vocab. */
     double (*cross_entropy)(void *dlogits, float *logits, const uint32_t *targets,
                             const struct tw_cross_entropy *cfg);
 
-    /* x (rows, width) = wte[token] + wpe[position]; wpe NULL: none. Tokens and positions must be
-     * inside the tables (of `width` floats a row). */
+    /* x (rows, width) = wte[token] + wpe[position]; wpe may be NULL. Tokens and positions must be
+     * inside the tables, which have `width` floats per row. */
     void (*embedding)(void *x, const float *wte, const float *wpe, const struct tw_embedding *in);
-    /* dwte[token] += dx, dwpe[position] += dx (NULL: none), only columns [column_first,
-     * column_first + columns); dx (rows, width). */
+    /* Adds dx (rows, width) to dwte[token] and to dwpe[position] (may be NULL), only in columns
+     * [column_first, column_first + columns). */
     void (*embedding_backward)(float *dwte, float *dwpe, const void *dx,
                                const struct tw_embedding *in);
 
     /* theta, m, v (n): in/out */
     void (*adamw)(float *theta, float *m, float *v, const float *gradient, size_t n,
                   const struct tw_adamw *cfg);
-    /* sum x[i]^2 in double; NaN or infinity exactly if an element is not finite */
+    /* Returns the sum of x[i]^2 in double; NaN or infinity exactly if an element is not finite. */
     double (*sum_squares)(const float *x, size_t n);
 
     /* to (n) = from (n) */
@@ -166,14 +168,15 @@ struct tw_ops {
     void (*to_f32)(float *to, const void *from, size_t n);
 };
 
-/* Floats of scratch for either attention pass; also enough for fewer queries and keys. */
+/* Returns the floats of scratch for either attention pass, enough also for fewer queries and keys.
+ */
 size_t tw_attention_scratch(const struct tw_attention *shape);
 
 /* Attention within one document. Documents of a window that must not attend to each other are
  * computed one by one: this needs no mask and saves the masked work. Returns the arrays of the
  * document whose first query and key are row `begin` of `window`, which has as many queries as
- * keys. Its part of lse (group, its queries) follows those of earlier documents. type_bytes: of the
- * table. */
+ * keys. Its part of lse (group, its queries) follows the parts of earlier documents. type_bytes is
+ * the size of the table's activation type. */
 struct tw_attention_arrays tw_attention_document(const struct tw_attention *shape,
                                                  const struct tw_attention_arrays *window,
                                                  uint32_t type_bytes, uint32_t begin);
@@ -181,11 +184,12 @@ struct tw_attention_arrays tw_attention_document(const struct tw_attention *shap
 /* The reference table: plain C, which specifies each operation. */
 const struct tw_ops *tw_ops_ref(enum tw_type type);
 
-/* Table `i` of those that this processor can run, best first; NULL past the last. */
+/* Returns table `i` of the tables that this processor can run, best first; NULL past the last. */
 const struct tw_ops *tw_ops_cpu(enum tw_type type, uint32_t i);
 
-/* The type in which this processor trains fastest, given a suitable matrix product: BF16 if the
- * processor multiplies it faster than float32 (AMX, or full-width avx512_bf16 on AMD), else F32. */
+/* Returns the type in which this processor trains fastest, given a suitable matrix library. That is
+ * BF16 if the processor multiplies it faster than float32 (AMX, or full-width avx512_bf16 on AMD),
+ * else F32. */
 enum tw_type tw_ops_best_type(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* outer.c - outer steps with Nesterov and heavy-ball momentum, and their rules. */
+/* outer.c - outer steps with Nesterov and heavy-ball momentum, and the settings of each step. */
 #include "kernels/outer.h"
 
 #include <math.h>

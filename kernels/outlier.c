@@ -7,7 +7,7 @@
 #include "kernels/median.h"
 #include "kernels/norm.h"
 
-/* First element of a block. */
+/* Returns the first element of a block. */
 static size_t block_begin(size_t block, size_t elements) {
     return (size_t)((uint64_t)elements * block / TW_OUTLIER_BLOCKS);
 }
@@ -67,7 +67,7 @@ static bool has_merges(const struct tw_outlier *outlier, size_t block) {
     return outlier->merges_count[block] >= TW_OUTLIER_LEAST;
 }
 
-/* The largest energy per element of a block that is not an outlier. */
+/* Returns the largest energy per element with which a block is no outlier. */
 static double block_limit(const struct tw_outlier *outlier, size_t block) {
     const uint32_t count = outlier->merges_count[block];
     double most = 0;

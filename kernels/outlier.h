@@ -1,28 +1,29 @@
 /* outlier.h - finds merged results that are far larger than earlier merges of their fragment.
  *
- * A node compares a result with the sizes of the last merges of this fragment, which are the same
- * bytes on all nodes, and with its own outer gradients. Sizes are energies (sums of squares) of
- * equal blocks of the fragment, so that they do not depend on its division into parts.
+ * A node compares a result with the sizes of the fragment's last merges, which are the same bytes
+ * on all nodes, and with its own outer gradients. Sizes are energies (sums of squares) of equal
+ * blocks of the fragment, so that they do not depend on its division into parts.
  *
  * Let R be the elements of a result, m(b) the energy per element of block b (median of the last
- * merges), and o(b) that of the node's own outer gradient. R is an outlier if
+ * merges), and o(b) the same of the node's own outer gradient. R is an outlier if
  *
- *     ||R||^2 > d^2 sum over R of max(4^2 m(b), 2^2 o(b))
+ *     ||R||^2 > d^2 * sum over R of max(4^2 * m(b), 2^2 * o(b))
  *
  * Neither m nor o would suffice alone. Past merges lag if outer gradients grow fiftyfold during a
  * warm-up, and a slow node's own outer gradient is far smaller than a merge. The factor 2 of o is
- * that up to which the guard admits contributions. Before there are TW_OUTLIER_LEAST merges, only o
- * is used; before the first own outer gradient, only m. Without both, no result is an outlier.
+ * the one to which the guard scales contributions down. Before there are TW_OUTLIER_LEAST merges,
+ * only o is used; before the first own outer gradient, only m. Without both, no result is an
+ * outlier.
  *
  * The doubt d is 1. If more than half of the results of a round were outliers, this node, or the
  * run, has probably changed: d is then four times as large for the next round of the fragment. A
- * node thus never refuses for more than a few rounds. A result four times as large as the bound is
- * extreme. A small group refuses only extreme results, because in it one new or returning member
- * can make an honest merge an outlier.
+ * node thus never refuses results for more than a few rounds. A result four times as large as the
+ * bound is extreme. A small group refuses only extreme results, because one new or returning member
+ * can make its honest merge an outlier.
  *
  * Contributions are judged in the same way if there are too few of them for the guard (guard.h),
- * with tw_outlier_excess alone. There d is always 1, because the sender of a refused contribution
- * sends less next time.
+ * but by tw_outlier_excess. Its d is always 1, because the sender of a refused contribution sends
+ * less next time.
  *
  * The same inputs give the same answer, but nodes may have different inputs. */
 #ifndef TW_KERNELS_OUTLIER_H
@@ -35,11 +36,12 @@
 enum {
     TW_OUTLIER_BLOCKS = 64, /* equal blocks of a fragment */
     TW_OUTLIER_KEPT = 7,    /* merges remembered */
-    TW_OUTLIER_LEAST = 3,   /* number of merges after which past merges count */
-    TW_OUTLIER_MERGES = 4,  /* outlier bound, as a multiple of earlier merges */
-    TW_OUTLIER_OWN = 2,     /* outlier bound, as a multiple of the own outer gradient */
-    TW_OUTLIER_DOUBT = 4,   /* factor of both bounds in doubt */
-    TW_OUTLIER_EXTREME = 4, /* extreme bound, as a multiple of the outlier bound */
+    TW_OUTLIER_LEAST = 3,   /* number of last merges that are remembered */
+    TW_OUTLIER_MERGES = 4,  /* merges after which past merges are used */
+    TW_OUTLIER_OWN = 2,     /* outlier bound, as a multiple of earlier merges' size */
+    TW_OUTLIER_DOUBT = 4,   /* outlier bound, as a multiple of the size of this node's outer
+                               gradient */
+    TW_OUTLIER_EXTREME = 4, /* factor on both bounds after a round of mostly outliers */
     TW_OUTLIER_INPUT =
         2, /* bound of a contribution that is merged, as a multiple of the outlier bound */
 };
@@ -72,17 +74,18 @@ void tw_outlier_whole(struct tw_outlier_sizes *sizes, const double *energies, si
 /* Records this node's complete outer gradient: a round of the fragment begins. */
 void tw_outlier_note_own(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes);
 
-/* Records a committed merge. A block does not change if fewer than half of its elements are
- * present. */
+/* Records a committed merge. Blocks of which fewer than half of the elements are present keep their
+ * history. */
 void tw_outlier_note_merge(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes,
                            size_t elements);
 
-/* Returns ||R|| divided by the bound: above 1 the result is an outlier, above TW_OUTLIER_EXTREME
- * extreme; 0 if nothing is known. Counts the result for the doubt d. */
+/* Returns ||R|| divided by the bound: above 1 the result is an outlier, above TW_OUTLIER_EXTREME it
+ * is extreme. Returns 0 if nothing is known. Also counts the result, which the doubt d depends on.
+ */
 double tw_outlier_check(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes);
 
-/* Like tw_outlier_check, but with d = 1, only for blocks that were merged TW_OUTLIER_LEAST times (0
- * if there are none), and without counting. */
+/* Works like tw_outlier_check, but with d = 1, without counting, and only for blocks that were
+ * merged TW_OUTLIER_LEAST times (0 if there are none). */
 double tw_outlier_excess(const struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 /* Checks the features of x86-64-v3 that compilers use but clang 14 has no names for. On processors
- * without LZCNT its opcode runs as another instruction, with wrong results. */
+ * without LZCNT, its opcode runs as another instruction, with wrong results. */
 static bool has_more(void) {
     const unsigned more = bit_MOVBE | bit_F16C;
     unsigned a, b, c, d;
@@ -13,8 +13,8 @@ static bool has_more(void) {
     return __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & bit_LZCNT) != 0;
 }
 
-/* Caches the answer, because coders ask for every block and CPUID takes 5 us in a virtual
- * machine. */
+/* Caches the answer, because codecs ask for every block and CPUID takes 5 us (microseconds) in a
+ * virtual machine. */
 static bool has_more_kept(void) {
     enum { UNKNOWN, YES, NO };
     static _Atomic int kept = UNKNOWN;

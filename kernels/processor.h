@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-bool tw_cpu_has_avx2(void);         /* AVX2, FMA, BMI, LZCNT, F16C, MOVBE: x86-64-v3 */
+bool tw_cpu_has_avx2(void);         /* x86-64-v3: AVX2, FMA, BMI, LZCNT, F16C, MOVBE */
 bool tw_cpu_has_avx512(void);       /* all of x86-64-v4 */
-bool tw_cpu_has_avx512_vbmi2(void); /* VBMI and VBMI2: permuting and expanding bytes and words */
+bool tw_cpu_has_avx512_vbmi2(void); /* VBMI and VBMI2, which permute and expand bytes and words */
 
 #endif

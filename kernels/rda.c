@@ -10,7 +10,7 @@
 void tw_rda_add(float *direction, double *rho, const float *x, float weight, size_t n) {
     const double norm = sqrt(tw_norm_squared(x, n));
     *rho += (double)weight * norm;
-    /* A norm below FLT_MIN counts as zero, because the quotient might not be finite. */
+    /* A norm below FLT_MIN counts as zero, because weight / norm might not be finite. */
     if (norm < (double)FLT_MIN) return;
     tw_merge_add(direction, x, (float)((double)weight / norm), n);
 }

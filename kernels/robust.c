@@ -1,4 +1,4 @@
-/* robust.c - sorts LANES coordinates at a time by a sorting network, so that comparisons vectorise.
+/* robust.c - sorts LANES coordinates at a time by a sorting network, whose comparisons vectorise.
  */
 #include "kernels/robust.h"
 
@@ -56,7 +56,7 @@ static void tile_sort(struct tile *tile, uint32_t count) {
     }
 }
 
-/* out: the mean of rows [first, end) of the sorted columns. */
+/* Sets out to the mean of rows [first, end) of the sorted columns. */
 static void tile_mean(const struct tile *tile, uint32_t first, uint32_t end, float out[LANES]) {
     double sums[LANES] = {0};
     for (uint32_t i = first; i < end; i++) {
@@ -70,7 +70,7 @@ static void tile_mean(const struct tile *tile, uint32_t first, uint32_t end, flo
     for (size_t j = 0; j < LANES; j++) out[j] = (float)(sums[j] / rows) + 0.0f; /* + 0: no -0 */
 }
 
-/* The mean of the inputs ranked [first, end), per coordinate. */
+/* Computes the mean of the inputs ranked [first, end), per coordinate. */
 static void ranked_mean(float *out, const float *const *x, uint32_t count, size_t n, uint32_t first,
                         uint32_t end) {
     TW_ASSERT(count > 0);
@@ -94,7 +94,7 @@ void tw_robust_trimmed(float *out, const float *const *x, uint32_t count, size_t
     ranked_mean(out, x, count, n, count / 4, count - count / 4);
 }
 
-/* Computes the factors min(1, radius / distance) of the inputs. */
+/* Computes the factor min(1, radius / distance) of each input. */
 static void clip_shares(double *shares, const float *centre, const float *const *x, uint32_t count,
                         size_t n) {
     double distances[TW_ROBUST_MAX];

@@ -1,5 +1,6 @@
 /* robust.h - merges that a minority of arbitrary inputs cannot pull far: fewer than half of the
- * inputs, or up to a quarter for the trimmed mean. Host, fixed order, no contraction.
+ * inputs, or up to a quarter for the trimmed mean. Host arithmetic in a fixed order, without
+ * contraction to FMA.
  *
  * All inputs have equal weight, because a node could lie about its tokens. x: `count` (1 to
  * TW_ROBUST_MAX) arrays of n finite floats; out (n) must not overlap them. Sums in double, rounded
@@ -11,25 +12,25 @@
 #include <stdint.h>
 
 enum {
-    TW_ROBUST_LEAST = 5, /* least number of inputs: with fewer, outliers cannot be identified */
+    TW_ROBUST_LEAST = 5, /* least number of inputs: among fewer, outliers cannot be identified */
     TW_ROBUST_MAX = 64,
     TW_ROBUST_ROUNDS = 3, /* iterations of centred clipping */
 };
 
-/* The median of each coordinate; the mean of the two middle values if count is even. */
+/* Computes the median of each coordinate: the mean of the two middle values if count is even. */
 void tw_robust_median(float *out, const float *const *x, uint32_t count, size_t n);
 void tw_robust_median_ref(float *out, const float *const *x, uint32_t count, size_t n);
 
-/* Per coordinate the mean without the floor(count / 4) smallest and largest values: Yin et al.,
- * ICML 2018, arXiv 1803.01498. */
+/* Computes, per coordinate, the mean without the floor(count / 4) smallest and largest values: Yin
+ * et al., ICML 2018, arXiv 1803.01498. */
 void tw_robust_trimmed(float *out, const float *const *x, uint32_t count, size_t n);
 void tw_robust_trimmed_ref(float *out, const float *const *x, uint32_t count, size_t n);
 
 /* Centred clipping: Karimireddy, He, Jaggi, ICML 2021, arXiv 2012.10333. Starts from the median per
- * coordinate and runs TW_ROBUST_ROUNDS times. The paper does not fix the radius; this code
- * takes the (lower) median distance:
+ * coordinate and runs TW_ROBUST_ROUNDS times. The paper does not fix the radius; this code uses the
+ * (lower) median distance:
  *
- *     out = out + 1/count sum_i (x_i - out) min(1, radius / ||x_i - out||) */
+ *     out = out + 1 / count * sum_i (x_i - out) * min(1, radius / ||x_i - out||) */
 void tw_robust_clipped(float *out, const float *const *x, uint32_t count, size_t n);
 void tw_robust_clipped_ref(float *out, const float *const *x, uint32_t count, size_t n);
 

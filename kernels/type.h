@@ -1,4 +1,4 @@
-/* type.h - types of stored activations. Arithmetic is float32 for both. */
+/* type.h - data types of stored activations. Arithmetic is float32 for both. */
 #ifndef TW_KERNELS_TYPE_H
 #define TW_KERNELS_TYPE_H
 
@@ -19,7 +19,8 @@ static inline float tw_bf16_to_f32(uint16_t x) {
     return value;
 }
 
-/* Rounds to nearest even; values beyond the largest bf16 become infinity, and a NaN stays a NaN. */
+/* Rounds to nearest, ties to even. Values beyond the largest bf16 become infinity, and a NaN stays
+ * a NaN. */
 static inline uint16_t tw_bf16_from_f32(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));

@@ -19,7 +19,7 @@ void TW_CPU(adamw)(float *restrict theta, float *restrict m, float *restrict v,
     }
 }
 
-/* Sums in double, in which the square of a finite float neither overflows nor underflows. */
+/* Sums in double, because the square of a finite float neither overflows nor underflows there. */
 double TW_CPU(sum_squares)(const float *x, size_t n) {
     enum { LANES = 32 };
     double sum[LANES] = {0}, total = 0.0;

@@ -7,16 +7,19 @@
 
 struct work {
     struct tw_head head;
-    float *k;                  /* (keys, length): keys as units along rows */
-    float *v;                  /* (keys / TW_UNIT, width): values as units across rows */
-    float *q_rows;             /* (TW_BLOCK, length): queries as units along rows */
+    float *k;                  /* (keys, length): keys, with units along rows */
+    float *v;                  /* (keys / TW_UNIT, width): values, with units across rows */
+    float *q_rows;             /* (TW_BLOCK, length): queries, with units along rows */
     float *q;                  /* (length, TW_BLOCK): the queries transposed */
-    float *p;                  /* (TW_KEYS, TW_BLOCK): scores, then softmax as units across rows */
-    float *o;                  /* (TW_BLOCK, width): output before the division by the sum */
+    float *p;                  /* (TW_KEYS, TW_BLOCK): scores, then their softmax, with units across
+                                  rows */
+    float *o;                  /* (TW_BLOCK, width): output before it is divided by the softmax's
+                                  sum */
     float *max, *sum, *factor; /* (TW_BLOCK) */
 };
 
-/* The softmax of `vecs` vectors of queries from `lane` on. vecs, is_first are literals. */
+/* Computes the softmax of `vecs` vectors of queries from `lane` on. vecs and is_first must be
+ * literals. */
 TW_INLINE void softmax_lanes(const struct work *work, const struct tw_block *block, size_t lane,
                              const size_t vecs, const bool is_first) {
     const size_t keys = block->keys, clear = tw_clear_keys(block, lane);
@@ -110,7 +113,8 @@ static void values_of(const struct work *work, const struct tw_block *block) {
     }
 }
 
-/* One block of queries of one head. out, q: its first row. lse: NULL or (rows). */
+/* Computes one block of queries of one head. out and q point to its first row. lse: (rows), or
+ * NULL. */
 static void block_forward(tw_act *out, float *lse, const tw_act *q, const struct work *work,
                           const struct tw_attention *shape, struct tw_block block) {
     const struct tw_head *head = &work->head;

@@ -11,9 +11,9 @@
 #include "kernels/cpu/tile.h"
 
 enum {
-    TW_BLOCK = 64, /* queries of a block: the length of a row of scores */
+    TW_BLOCK = 64, /* queries per block, which is also the length of a row of scores */
     TW_KEYS = 64,  /* keys of a block */
-    TW_STEP = 16,  /* number of rows that are skipped together beyond the diagonal */
+    TW_STEP = 16,  /* rows that are skipped at a time beyond the diagonal */
 };
 
 struct tw_head {
@@ -23,7 +23,7 @@ struct tw_head {
     size_t length; /* length of a row of units in memory, padded with zeros to whole vectors */
     size_t width; /* width of a row of floats in memory: size, padded with zeros to whole vectors */
     float scale;  /* factor of scores: 1 / sqrt(size) */
-    float scale2; /* factor of scores for a softmax with base 2 */
+    float scale2; /* factor of scores for a softmax computed with 2^x */
 };
 
 #define TW_LOG2E 1.44269504f
@@ -51,7 +51,7 @@ static inline size_t tw_least(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* The next n floats of scratch, aligned to a cache line. */
+/* Returns the next n floats of scratch, aligned to a cache line. */
 static inline float *tw_take(float **scratch, size_t n) {
     float *taken = *scratch;
     *scratch += tw_round_up(n, 16);
@@ -64,7 +64,7 @@ static inline float *tw_aligned(float *scratch) {
 
 /* ---- vectors -------------------------------------------------------------------------------- */
 
-/* a[0] b[0] a[1] b[1] ... of the lower and of the upper halves of a and b. */
+/* Interleaves a and b: a[0] b[0] a[1] b[1] ..., for their lower or their upper halves. */
 #if defined(TW_ISA_AVX512)
 #define TW_ZIP(a, b, i)                                                                            \
     __builtin_shufflevector(a, b, i, i + 16, i + 1, i + 17, i + 2, i + 18, i + 3, i + 19, i + 4,   \
@@ -84,7 +84,7 @@ TW_INLINE tw_vec tw_vec_zip_high(tw_vec a, tw_vec b) {
     return TW_ZIP(a, b, TW_VEC / 2);
 }
 
-/* Rounds TW_UNIT vectors of floats to the type of the products, packed into one vector. */
+/* Rounds TW_UNIT vectors of floats to the type that is multiplied, packed into one vector. */
 TW_INLINE tw_vec tw_unit_of(const tw_vec part[TW_UNIT]) {
 #if defined(TW_ACT_BF16) && defined(__AVX512BF16__)
     static const uint16_t zip[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
@@ -108,27 +108,28 @@ TW_INLINE void tw_units_store(float *row, size_t lane, tw_vec value) {
 
 /* ---- blocks --------------------------------------------------------------------------------- */
 
-/* Queries [query, query + rows) of one head and keys [key, key + keys). */
+/* A block of scores: queries [query, query + rows) of one head and keys [key, key + keys). */
 struct tw_block {
-    size_t query, rows, lanes; /* lanes: rows rounded up to vectors */
+    size_t query, rows, lanes; /* lanes: `rows` rounded up to whole vectors */
     size_t key, keys;
-    ptrdiff_t edge; /* query i of the block attends to the keys [0, edge + i) */
+    ptrdiff_t edge; /* query i attends to the block's keys [0, edge + i) */
 };
 
-/* Moves the block to the keys from `key` on, as far as the last query attends. */
+/* Moves the block to the keys from `key` on, up to the last key that its last query attends to. */
 static inline void tw_block_move(struct tw_block *block, size_t key, const struct tw_head *head) {
     block->key = key;
     block->edge = (ptrdiff_t)(head->first + block->query + 1) - (ptrdiff_t)key;
     block->keys = tw_least(TW_KEYS, (size_t)(block->edge + (ptrdiff_t)block->rows - 1));
 }
 
-/* Number of the block's keys that query `lane` and all later ones attend to. */
+/* Returns how many of the block's keys query `lane` and all later queries attend to. */
 static inline size_t tw_clear_keys(const struct tw_block *block, size_t lane) {
     const ptrdiff_t clear = block->edge + (ptrdiff_t)lane;
     return clear < 0 ? 0 : tw_least((size_t)clear, block->keys);
 }
 
-/* x in lanes whose query (from `lane` on) attends to key s, `otherwise` in the others. */
+/* Masks a vector whose first lane is query `lane`. Returns x in lanes whose query attends to key s,
+ * and `otherwise` in the other lanes. */
 TW_INLINE tw_vec tw_seen(const struct tw_block *block, size_t s, size_t lane, tw_vec x,
                          float otherwise) {
     static const int32_t index[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -138,8 +139,8 @@ TW_INLINE tw_vec tw_seen(const struct tw_block *block, size_t s, size_t lane, tw
     return (tw_vec)(((tw_ivec)x & is_seen) | ((tw_ivec)tw_vec_all(otherwise) & ~is_seen));
 }
 
-/* scores (TW_KEYS, TW_BLOCK) = keys from rows (all keys, length) times queries (length, TW_BLOCK).
- * Vectors whose queries all miss a key are not written. */
+/* Computes scores (TW_KEYS, TW_BLOCK) = keys * queries (length, TW_BLOCK), with the keys in rows
+ * (all keys, length). A vector is not written if none of its queries attends to the key. */
 static inline void tw_scores_of(float *scores, const float *rows, const float *queries,
                                 const struct tw_block *block, const struct tw_head *head) {
     struct tw_tile tile = {.m = tw_clear_keys(block, 0),
@@ -153,7 +154,7 @@ static inline void tw_scores_of(float *scores, const float *rows, const float *q
     tw_tile_multiply(scores, k, queries, &tile);
     for (size_t s = tile.m; s < block->keys; s += tile.m) {
         const size_t blind =
-            (size_t)((ptrdiff_t)s + 1 - block->edge); /* queries that do not attend to s */
+            (size_t)((ptrdiff_t)s + 1 - block->edge); /* queries that do not attend to key s */
         const size_t from = blind / TW_VEC * TW_VEC;
         tile.m = tw_least(TW_STEP, block->keys - s);
         tile.n = block->lanes - from;
@@ -163,13 +164,14 @@ static inline void tw_scores_of(float *scores, const float *rows, const float *q
 
 /* ---- packing ------------------------------------------------------------------------------- */
 
-/* One vector of a row of activations, from element i on, as floats; zeros beyond the row's end. */
+/* Loads one vector of a row of activations, from element i on, as floats. Elements beyond the row's
+ * end are 0. */
 TW_INLINE tw_vec tw_row_load(const tw_act *from, size_t i, size_t size) {
     return i + TW_VEC <= size ? tw_act_load(from + i) : tw_act_load_part(from + i, size - i);
 }
 
-/* Stores a vector of floats to a row of activations; elements beyond the row's end are not
- * written. */
+/* Stores a vector of floats to a row of activations. Elements beyond the row's end are not written.
+ */
 TW_INLINE void tw_row_store(tw_act *to, size_t i, size_t size, tw_vec value) {
     if (i + TW_VEC <= size) {
         tw_act_store(to + i, value);
@@ -178,7 +180,7 @@ TW_INLINE void tw_row_store(tw_act *to, size_t i, size_t size, tw_vec value) {
     }
 }
 
-/* `to` (rows, width) = rows of activations as floats */
+/* Converts rows of activations to floats, in `to` (rows, width). */
 static inline void tw_pack_floats(float *restrict to, const tw_act *restrict from, size_t stride,
                                   size_t rows, const struct tw_head *head) {
     for (size_t r = 0; r < rows; r++) {
@@ -188,7 +190,7 @@ static inline void tw_pack_floats(float *restrict to, const tw_act *restrict fro
     }
 }
 
-/* `to` (rows, length) = rows of activations with units along them */
+/* Packs rows of activations into `to` (rows, length), with units along the rows. */
 static inline void tw_pack_rows(float *restrict to, const tw_act *restrict from, size_t stride,
                                 size_t rows, const struct tw_head *head) {
     if (TW_UNIT == 1) {
@@ -202,7 +204,8 @@ static inline void tw_pack_rows(float *restrict to, const tw_act *restrict from,
     }
 }
 
-/* `to` (rows / TW_UNIT rounded up, width) = rows of activations with units across them */
+/* Packs rows of activations into `to` (rows / TW_UNIT rounded up, width), with units across the
+ * rows. */
 static inline void tw_pack_across(float *restrict to, const tw_act *restrict from, size_t stride,
                                   size_t rows, const struct tw_head *head) {
     if (TW_UNIT == 1) {
@@ -212,7 +215,8 @@ static inline void tw_pack_across(float *restrict to, const tw_act *restrict fro
     for (size_t r = 0; r < rows; r += 2) {
         const tw_act *low = from + r * stride, *high = low + stride;
         for (size_t i = 0; i < head->width; i += TW_VEC) {
-            const tw_uvec a = (tw_uvec)tw_row_load(low, i, head->size); /* bf16 in the upper half */
+            const tw_uvec a =
+                (tw_uvec)tw_row_load(low, i, head->size); /* bf16 in the upper halves */
             const tw_uvec b =
                 r + 1 < rows ? (tw_uvec)tw_row_load(high, i, head->size) : (tw_uvec){0};
             tw_vec_store(to + r / 2 * head->width + i, (tw_vec)(a >> 16 | b));
@@ -220,7 +224,7 @@ static inline void tw_pack_across(float *restrict to, const tw_act *restrict fro
     }
 }
 
-/* `to` (units rounded up to vectors, TW_BLOCK) = transpose of `from` (rows, length); rows is a
+/* Transposes `from` (rows, length) into `to` (units rounded up to vectors, TW_BLOCK); rows is a
  * multiple of TW_VEC. Works on squares of TW_VEC vectors: a perfect shuffle of row i with row i +
  * TW_VEC / 2, repeated log2(TW_VEC) times. */
 static inline void tw_transpose(float *restrict to, const float *restrict from, size_t rows,
@@ -245,8 +249,8 @@ static inline void tw_transpose(float *restrict to, const float *restrict from, 
 
 /* ---- few queries ---------------------------------------------------------------------------- */
 
-/* Up to this many queries are computed one row at a time, because reading k and v takes most of the
- * time: attention_few.c. */
+/* Up to this many queries are computed one row at a time (attention_few.c), because reading k and v
+ * takes most of the time. */
 enum { TW_FEW = 4 };
 __typeof__(*((const struct tw_ops *)0)->attention) TW_CPU(attention_few);
 

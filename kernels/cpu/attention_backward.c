@@ -1,28 +1,29 @@
 /* attention_backward.c - the backward pass of attention.c. The softmax P of a block is computed
- * again from the stored log sum exp (arXiv 2205.14135, Algorithm 4; D as in its appendix B.4):
+ * again from the stored log-sum-exp (arXiv 2205.14135, Algorithm 4; D as in its appendix B.4):
  *
- *     P  = exp(scale q k^T - lse),  dP = dout v^T,  dS = P (dP - D),  D = row sums of dout out
- *     dv = P^T dout,  dk = scale dS^T q,  dq = scale dS k */
+ *     P  = exp(scale * q * k^T - lse),  dP = dout * v^T,  dS = P .* (dP - D)
+ *     D  = row sums of dout .* out      (.* is elementwise)
+ *     dv = P^T * dout,  dk = scale * dS^T * q,  dq = scale * dS * k */
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/exp2.h"
 
-/* Rows of a block of queries in three layouts. */
+/* Rows of a block of queries, stored in three layouts. */
 struct operand {
-    float *rows;   /* (TW_BLOCK, length) units along rows */
+    float *rows;   /* (TW_BLOCK, length), with units along rows */
     float *turned; /* (length, TW_BLOCK): the same rows, transposed */
-    float *across; /* (TW_BLOCK / TW_UNIT, width): the same rows, units across them */
+    float *across; /* (TW_BLOCK / TW_UNIT, width): the same rows, with units across them */
 };
 
 struct work {
     struct tw_head head;
-    float *k, *v;    /* (keys, length) units along rows */
-    float *k_across; /* (keys / TW_UNIT, width) units across rows */
-    float *dk, *dv;  /* (keys, width): sums so far */
+    float *k, *v;    /* (keys, length), with units along rows */
+    float *k_across; /* (keys / TW_UNIT, width), with units across rows */
+    float *dk, *dv;  /* (keys, width): gradients summed so far */
     struct operand q, dout;
-    float *dq;        /* (TW_BLOCK, width): sums so far */
-    float *lse, *d;   /* (TW_BLOCK): log sum exp with base 2, and D */
-    float *p, *dp;    /* (TW_KEYS, TW_BLOCK): scores and dP, later P and dS as units along rows */
-    float *ds_across; /* (TW_KEYS / TW_UNIT, TW_BLOCK): dS as units across rows */
+    float *dq;      /* (TW_BLOCK, width): gradient summed so far */
+    float *lse, *d; /* (TW_BLOCK): log-sum-exp to base 2, and D */
+    float *p, *dp;  /* (TW_KEYS, TW_BLOCK): scores and dP, later P and dS, with units along rows */
+    float *ds_across; /* (TW_KEYS / TW_UNIT, TW_BLOCK): dS, with units across rows */
 };
 
 static void operand_pack(const struct operand *to, const tw_act *from, size_t stride,
@@ -34,8 +35,8 @@ static void operand_pack(const struct operand *to, const tw_act *from, size_t st
     if (to->across != to->rows) tw_pack_across(to->across, from, stride, block->rows, head);
 }
 
-/* Computes P and dS from scores and dP, for `vecs` vectors of queries from `lane` on. vecs is a
- * literal. */
+/* Computes P and dS from scores and dP, for `vecs` vectors of queries from `lane` on. vecs must be
+ * a literal. */
 TW_INLINE void softmax_lanes(const struct work *work, const struct tw_block *block, size_t lane,
                              const size_t vecs) {
     const size_t clear = tw_clear_keys(block, lane);
@@ -74,7 +75,7 @@ TW_INLINE void softmax_lanes(const struct work *work, const struct tw_block *blo
     }
 }
 
-/* y (keys, width) += a (keys, TW_BLOCK units) b (queries across, width), for dk and dv */
+/* Adds a (keys, TW_BLOCK units) * b (queries across, width) to y (keys, width), for dk and dv. */
 static void add_to_keys(float *y, const float *a, const float *b, const struct tw_block *block,
                         const struct tw_head *head) {
     const size_t units = (block->rows + TW_UNIT - 1) / TW_UNIT;
@@ -134,7 +135,7 @@ static void block_backward(const struct work *work, struct tw_block block) {
     }
 }
 
-/* Stores rows of sums, times `factor`, as activations. */
+/* Multiplies rows of sums by `factor` and stores them as activations. */
 static void store_rows(tw_act *to, size_t stride, const float *from, size_t rows, float factor,
                        const struct tw_head *head) {
     for (size_t r = 0; r < rows; r++) {

@@ -1,11 +1,11 @@
 /* attention_few.c - attention of a few queries (decoding with a cache). Each key and value is read
- * once for up to four rows of queries, so reading k and v determines the time. */
+ * once for up to four rows of queries, because reading k and v determines the time. */
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/exp2.h"
 
 enum {
     ROWS = 4,
-    /* vectors of a row of values that are processed at a time */
+    /* vectors of a row of values that are processed together */
     VECS = TW_VEC_REGISTERS == 32 ? 4 : 2,
 };
 
@@ -14,14 +14,15 @@ struct work {
     struct tw_head head;
     const tw_act *k, *v;
     size_t kv_stride;
-    size_t first, count; /* first and number of the present rows */
+    size_t first, count; /* first row being computed, and number of such rows */
     float *q;            /* (ROWS, width) */
     float *scores;       /* (ROWS, stride): scores, then their softmax */
-    size_t stride;       /* keys rounded up to vectors */
+    size_t stride;       /* number of keys, rounded up to whole vectors */
     float *o;            /* (ROWS, width) */
 };
 
-/* Sum of each of TW_VEC vectors: pairs are zipped and added until one vector is left. */
+/* Returns the sums of TW_VEC vectors, one per lane: pairs are zipped and added until one vector is
+ * left. */
 TW_INLINE tw_vec sums_of(tw_vec part[TW_VEC]) {
     TW_UNROLL for (size_t half = TW_VEC / 2; half > 0; half /= 2) {
         TW_UNROLL for (size_t i = 0; i < half; i++) {
@@ -32,7 +33,8 @@ TW_INLINE tw_vec sums_of(tw_vec part[TW_VEC]) {
     return part[0];
 }
 
-/* scores [key, key + TW_VEC) of `count` rows; zero beyond the last key. count is a literal. */
+/* Computes scores [key, key + TW_VEC) of `count` rows; scores beyond the last key are 0. count must
+ * be a literal. */
 TW_INLINE void scores_at(const struct work *work, size_t key, const size_t count) {
     const struct tw_head *head = &work->head;
     const size_t keys = tw_least(TW_VEC, head->keys - key);
@@ -55,8 +57,8 @@ TW_INLINE void scores_at(const struct work *work, size_t key, const size_t count
     }
 }
 
-/* o += p v over keys [key, key + TW_KEYS), `vecs` vectors from element i on, for `count` rows.
- * count, vecs are literals. */
+/* Adds p * v over keys [key, key + TW_KEYS) to o, in `vecs` vectors from element i on, for `count`
+ * rows. count and vecs must be literals. */
 TW_INLINE void values_at(const struct work *work, size_t key, size_t i, const size_t count,
                          const size_t vecs) {
     const struct tw_head *head = &work->head;
@@ -84,8 +86,8 @@ TW_INLINE void values_at(const struct work *work, size_t key, size_t i, const si
     }
 }
 
-/* Softmax of one row over the `seen` keys its query attends to; zeros up to `keys`. Returns its log
- * sum exp. */
+/* Computes the softmax of one row over the `seen` keys that its query attends to, and zeros up to
+ * `keys`. Returns the row's log-sum-exp. */
 static float softmax_of(float *row, size_t seen, size_t keys, const struct tw_head *head) {
     const tw_vec scale = tw_vec_all(head->scale2);
     for (size_t s = seen; s < tw_round_up(keys, TW_VEC); s++) row[s] = -INFINITY;

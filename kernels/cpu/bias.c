@@ -22,7 +22,7 @@ void TW_CPU(bias)(void *y, const float *bias, uint32_t rows, uint32_t n) {
     }
 }
 
-/* The sums of a strip of columns stay in registers across all rows. */
+/* The sums of a group of columns stay in registers across all rows. */
 void TW_CPU(bias_backward)(float *dbias, const void *dy, size_t dy_stride, uint32_t rows,
                            uint32_t n) {
     enum { STRIP = 8 };

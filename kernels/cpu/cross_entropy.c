@@ -6,7 +6,7 @@
 
 enum { CHAINS = 4 };
 
-/* The maximum of a row. It may miss a NaN, which row_exp then returns. */
+/* Returns the maximum of a row. A NaN may be missed here, but row_exp then returns NaN. */
 static float row_largest(const float *row, size_t n) {
     tw_vec largest[CHAINS];
     size_t i = 0;
@@ -23,7 +23,7 @@ static float row_largest(const float *row, size_t n) {
     return max;
 }
 
-/* Returns the sum of e^(row - max), and stores these in row if is_kept. */
+/* Returns the sum of e^(row - max). If is_kept, the exponentials replace the row. */
 TW_INLINE float row_exp(float *row, size_t n, float max, const bool is_kept) {
     tw_vec sum[CHAINS] = {{0}};
     size_t i = 0;
@@ -48,7 +48,8 @@ TW_INLINE float row_exp(float *row, size_t n, float max, const bool is_kept) {
     return tw_vec_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest;
 }
 
-/* to = row * factor; `to` may begin where row does, because writing never overtakes reading. */
+/* Sets `to` to row * factor. `to` may begin where `row` begins, because writing never overtakes
+ * reading. */
 static void row_scale(tw_act *to, const float *row, size_t n, float factor) {
     size_t i = 0;
     for (; i + TW_VEC <= n; i += TW_VEC) tw_act_store(to + i, tw_vec_load(row + i) * factor);

@@ -4,14 +4,15 @@
 
 #include "kernels/cpu/vec.h"
 
-/* x = i + f with |f| <= 1/2. 2^f is the polynomial of degree 5 with the least relative error
- * (Remez; 2e-7 with its constant set to 1, so that 2^0 = 1); 2^i sets the exponent. For x <= 127; 0
- * below -126 (or a denormal); NaN stays NaN. */
+/* Returns 2^x for x <= 127: x = i + f with |f| <= 1/2. 2^f is the polynomial of degree 5 with the
+ * least relative error (Remez; 2e-7 with its constant set to 1, so that 2^0 = 1); 2^i sets the
+ * exponent. Returns 0 (or a denormal) below -126; NaN stays NaN. */
 TW_INLINE tw_vec tw_vec_exp2(tw_vec x) {
 #if defined(__AVX512F__)
     const tw_vec whole = (tw_vec)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT);
 #else
-    const tw_vec magic = tw_vec_all(12582912.0f); /* 1.5 * 2^23: the sum has no fraction */
+    const tw_vec magic =
+        tw_vec_all(12582912.0f); /* 1.5 * 2^23: adding it leaves no fraction bits */
     const tw_vec shifted = x + magic, whole = shifted - magic;
 #endif
     const tw_vec f = x - whole;

@@ -1,5 +1,5 @@
-/* gelu.c - GELU with one exponential: (1 + tanh(u)) / 2 is the logistic function of 2u. Error
- * against double: gelu within 1e-6 (|gelu| + 0.05), gelu' within 3e-6. */
+/* gelu.c - GELU with one exponential: (1 + tanh(u)) / 2 is the logistic function of 2 * u. Error
+ * against double: gelu within 1e-6 * (|gelu| + 0.05), gelu' within 3e-6. */
 #include "kernels/cpu/exp.h"
 
 #define TWO_SQRT_2_OVER_PI 1.5957691216f
@@ -9,8 +9,8 @@ TW_INLINE tw_vec gelu(tw_vec t) {
     return t * tw_vec_logistic(TWO_SQRT_2_OVER_PI * (t + CUBIC * t * t * t));
 }
 
-/* d/dx (x s) = s + x s (1 - s) 2u'. Beyond 16, s is 0 or 1, so t is limited there to keep u'
- * finite. Adding t - t gives NaN if t is not finite, and changes nothing otherwise. */
+/* d/dx (x * s) = s + x * s * (1 - s) * 2 * u'. Where |t| > 16, s is 0 or 1, so t is limited there
+ * to keep u' finite. Adding t - t gives NaN if t is not finite, and changes nothing otherwise. */
 TW_INLINE tw_vec gelu_slope(tw_vec t) {
     const tw_vec near = tw_vec_min(tw_vec_all(16.0f), tw_vec_max(tw_vec_all(-16.0f), t));
     const tw_vec square = near * near;

@@ -1,15 +1,15 @@
-/* isa.h - names of functions per instruction set. Files of kernels/cpu/ that use TW_CPU(op) are
- * compiled once per instruction set and type of activation: tw_avx512_bf16_gelu, tw_avx2_f32_gelu,
- * tw_base_f32_gelu. */
+/* isa.h - function names per instruction set. Files of kernels/cpu/ that use TW_CPU(op) are
+ * compiled once per instruction set and type of activation. Their names are then, for example,
+ * tw_avx512_bf16_gelu, tw_avx2_f32_gelu or tw_base_f32_gelu. */
 #ifndef TW_KERNELS_CPU_ISA_H
 #define TW_KERNELS_CPU_ISA_H
 
 #include "kernels/act.h"
 #include "kernels/ops.h"
 
-/* A vector is TW_VEC floats (vec.h); TW_VEC_REGISTERS of them fit into registers. */
+/* A vector has TW_VEC floats (vec.h). The processor has registers for TW_VEC_REGISTERS vectors. */
 #if defined(TW_ISA_AVX512)
-#if defined(TW_ISA_AVX512_BF16) /* with bf16 dot products, used by attention */
+#if defined(TW_ISA_AVX512_BF16) /* the bf16 dot products are used by attention */
 #define TW_CPU(op) TW_ACT_NAME(avx512bf16, op)
 #define TW_CPU_NAME "AVX-512 BF16"
 #else

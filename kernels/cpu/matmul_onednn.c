@@ -1,11 +1,11 @@
 /* matmul_onednn.c - matrix products by oneDNN, versions 2 and 3 (onednn.h).
  *
- * bf16: its matmul primitive, which uses AMX or avx512_bf16 if the processor has them, with weights
- * in its preferred layout. float32: its sgemm, or the primitive for a transposed b, where sgemm
- * measured slower. Primitives are prepared once per shape and multiplier; oneDNN's cache shares
- * generated code.
+ * bf16 uses oneDNN's matmul primitive, which uses AMX or avx512_bf16 if the processor has them,
+ * with weights in its preferred layout. float32 uses oneDNN's sgemm, or the primitive for a
+ * transposed b, where sgemm measured slower. Primitives are prepared once per shape and multiplier;
+ * oneDNN's cache shares generated code.
  *
- * oneDNN runs on OpenMP threads, as many as the calling thread may start: one.
+ * oneDNN runs on as many OpenMP threads as the calling thread may start: one.
  *
  * If there is no memory for a primitive, its scratch or a dense copy, that call is computed by
  * plain loops, and the next call tries again. */
@@ -17,7 +17,7 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/matmul_library.h"
 
-/* Declared here, because clang ships no omp.h for gcc's runtime. */
+/* Declared here, because clang has no omp.h for gcc's OpenMP runtime. */
 void omp_set_num_threads(int threads);
 
 enum {
@@ -35,7 +35,7 @@ struct key {
 };
 _Static_assert(sizeof(struct key) == 8 * 4 + 3 * 8, "struct key has padding");
 
-/* A primitive with its arguments. */
+/* A oneDNN primitive with its memory objects. */
 struct prepared {
     struct key key; /* kind 0: free */
     uint64_t last_use;
@@ -52,20 +52,21 @@ struct multiplier {
     struct tw_multiplier base;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    struct buffer scratch; /* scratch memory of the size that the most demanding primitive needs */
-    struct buffer dense;   /* copies of a and y */
+    struct buffer
+        scratch; /* scratch memory shared by all primitives, as large as any of them needs */
+    struct buffer dense; /* copies of a and y */
     uint64_t uses;
     struct prepared prepared[SETS][WAYS];
 };
 
-/* Asserts that a call of oneDNN succeeded which fails only on wrong arguments. */
+/* Asserts that a oneDNN call succeeded, for calls that fail only on wrong arguments. */
 static void must(dnnl_status_t status) {
     TW_ASSERT(status == dnnl_success);
 }
 
-/* False: there was no memory. oneDNN reports this in several ways. If it cannot describe an
- * implementation, it calls the implementation missing; if generated code gets no pages, it fails at
- * run time. */
+/* Returns false if oneDNN had no memory, which it reports in several ways. If oneDNN cannot
+ * describe an implementation, it calls the implementation missing; if generated code gets no pages,
+ * it fails at run time. */
 static bool is_done(dnnl_status_t status) {
     TW_ASSERT(status != dnnl_invalid_arguments);
     return status == dnnl_success;
@@ -81,7 +82,8 @@ static dnnl_data_type_t data_type(enum tw_type type) {
 
 /* ---- layouts ------------------------------------------------------------------------------- */
 
-/* (rows, columns) with rows `stride` apart, or the same memory transposed. */
+/* Describes (rows, columns) with rows `stride` elements apart, or the transpose of such a matrix.
+ */
 static bool layout_matrix(struct tw_onednn_layout *layout, uint64_t rows, uint64_t columns,
                           enum tw_type type, uint64_t stride, bool is_transposed) {
     const dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)columns};
@@ -90,14 +92,14 @@ static bool layout_matrix(struct tw_onednn_layout *layout, uint64_t rows, uint64
     return is_done(tw_onednn_layout_strided(layout, dims, data_type(type), strides));
 }
 
-/* The layout of b for bf16 kernels: see matmul_packed.h. */
+/* Describes a packed b for bf16 kernels (matmul_packed.h). */
 static bool layout_packed(struct tw_onednn_layout *layout, uint64_t k, uint64_t columns) {
     const dnnl_dims_t dims = {(dnnl_dim_t)k, (dnnl_dim_t)columns};
     return is_done(tw_onednn_layout_tagged(layout, dims, dnnl_bf16, dnnl_BA16a64b2a));
 }
 
-/* Attributes of a primitive: adds to y if is_added, and takes scratch memory from the caller. NULL:
- * no memory. */
+/* Returns the attributes of a primitive that adds to y if is_added, and whose caller provides the
+ * scratch memory. Returns NULL if there is no memory. */
 static dnnl_primitive_attr_t attributes_of(bool is_added) {
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_post_ops_t post = NULL;
@@ -132,8 +134,8 @@ static void forget(struct prepared *prepared) {
     memset(prepared, 0, sizeof(*prepared));
 }
 
-/* Makes the buffer at least that large. False: no memory, and the buffer keeps its size, on which
- * prepared primitives rely. */
+/* Makes the buffer at least `bytes` large. Returns false if there is no memory. The buffer then
+ * keeps its size, on which prepared primitives rely. */
 static bool grow(struct buffer *buffer, size_t bytes) {
     if (bytes <= buffer->bytes) return true;
     bytes = round_up(bytes, SCRATCH_ALIGN);
@@ -161,8 +163,8 @@ static bool memory_of(dnnl_memory_t *memory, const struct multiplier *multiplier
     return is_done(tw_onednn_memory(memory, multiplier->engine, layout));
 }
 
-/* Each of the following functions creates the memory objects and the primitive descriptor of one
- * kind of primitive. False: no memory. */
+/* The following two functions each create the memory objects and the primitive descriptor of one
+ * kind of primitive. They return false if there is no memory. */
 static bool describe_product(dnnl_primitive_desc_t *primitive, const struct multiplier *multiplier,
                              struct prepared *prepared) {
     const struct key *s = &prepared->key;
@@ -202,7 +204,8 @@ static bool describe_pack(dnnl_primitive_desc_t *primitive, const struct multipl
     return is_good;
 }
 
-/* Prepares the product of this key. False: no memory; *prepared is then empty. */
+/* Prepares the primitive of this key. Returns false if there is no memory; *prepared is then empty.
+ */
 static bool prepare(struct multiplier *multiplier, struct prepared *prepared,
                     const struct key *key) {
     dnnl_primitive_desc_t desc = NULL;
@@ -240,12 +243,12 @@ static struct prepared *find(struct multiplier *multiplier, const struct key *ke
     return oldest;
 }
 
-/* oneDNN's handles are not const, but it writes only y and scratch. */
+/* oneDNN's handles are not const, but oneDNN writes only to y and scratch. */
 static void *handle(const void *pointer) {
     return (void *)(uintptr_t)pointer;
 }
 
-/* False: no memory, and y is unchanged. */
+/* Runs the primitive of this key. Returns false, with y unchanged, if there is no memory. */
 static bool execute(struct multiplier *multiplier, const struct key *key, void *y, const void *a,
                     const void *b) {
     omp_set_num_threads(1); /* applies to this thread only */
@@ -308,8 +311,8 @@ static struct key key_of(enum kind kind, const struct tw_matmul *s) {
                         .y_stride = s->y_stride};
 }
 
-/* One of the matrices is a column with gaps between its rows. The matmul primitive of oneDNN 3.7
- * takes such a column as if it had no gaps, and the product is wrong. */
+/* Returns whether one of the matrices is a column with gaps between its rows. The matmul primitive
+ * of oneDNN 3.7 ignores the gaps of such a column, and the product is wrong. */
 static bool has_loose_column(const struct tw_matmul *s) {
     return (s->n == 1 && s->y_stride > 1) ||
            (s->n == 1 && s->form != TW_MATMUL_NT && s->b_stride > 1) ||
@@ -351,8 +354,7 @@ static void pack(struct tw_multiplier *base, void *packed, const struct tw_weigh
     }
 }
 
-/* Contiguous rows of a with an even k: copies them, with a zero at the end of each row if k is odd.
- */
+/* Copies a to contiguous rows with an even k. If shape->k is odd, each row ends with a zero. */
 static void *dense_copy(void *to, const void *a, const struct tw_matmul *shape, uint32_t k) {
     for (size_t i = 0; i < shape->m; i++) {
         uint16_t *row = (uint16_t *)to + i * k;
@@ -362,7 +364,7 @@ static void *dense_copy(void *to, const void *a, const struct tw_matmul *shape, 
     return to;
 }
 
-/* y = or += dense rows of n. */
+/* Copies contiguous rows of n elements to y, or adds them to y if is_added. */
 static void from_dense(void *y, const void *dense, const struct tw_matmul *shape) {
     const size_t bytes = tw_type_bytes(shape->y_type), n = shape->n;
     for (size_t i = 0; i < shape->m; i++) {
@@ -376,8 +378,8 @@ static void from_dense(void *y, const void *dense, const struct tw_matmul *shape
     }
 }
 
-/* oneDNN's bf16 kernels with packed weights need contiguous rows and an even k; otherwise it
- * silently uses its slow reference. */
+/* Multiplies with packed weights. oneDNN's bf16 kernels need contiguous rows and an even k;
+ * otherwise oneDNN silently uses its slow reference. */
 static bool try_packed(struct multiplier *multiplier, void *y, const void *a, const void *packed,
                        const struct tw_matmul *shape) {
     struct tw_matmul dense = *shape;

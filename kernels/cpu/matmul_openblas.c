@@ -1,4 +1,4 @@
-/* matmul_openblas.c - float32 products by OpenBLAS. The only file that uses it. Weights are used in
+/* matmul_openblas.c - float32 GEMMs by OpenBLAS, which only this file uses. Weights are used in
  * place; usual builds of OpenBLAS have no bf16 interface. */
 #include <cblas.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@ static bool has(enum tw_type type) {
 }
 
 static struct tw_multiplier *create(void) {
-    openblas_set_num_threads(1); /* process-wide: products run in the calling thread */
+    openblas_set_num_threads(1); /* for the whole process: OpenBLAS then computes in the calling
+                                    thread */
     return calloc(1, sizeof(struct tw_multiplier));
 }
 

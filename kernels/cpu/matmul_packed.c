@@ -8,7 +8,7 @@ static size_t blocks_of(uint32_t n, size_t unit) {
     return (n + unit - 1) / unit;
 }
 
-/* Index of element (l, j) of a matrix with k rows. */
+/* Returns the index of element (l, j) of a packed matrix with k rows. */
 static size_t place(uint32_t k, size_t l, size_t j) {
     const size_t block = j / TW_MATMUL_PAD_N * blocks_of(k, TW_MATMUL_PAD_K) + l / TW_MATMUL_PAD_K;
     const size_t pair = l % TW_MATMUL_PAD_K / 2;

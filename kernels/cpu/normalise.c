@@ -3,9 +3,9 @@
 
 #include "kernels/cpu/vec.h"
 
-enum { CHAINS = 4 }; /* independent sums, to hide the latency of an addition */
+enum { CHAINS = 4 }; /* independent partial sums, to hide the latency of an addition */
 
-/* row += residual, rounded as it is stored. */
+/* Adds the residual to the row, rounded as it is stored. */
 static void add_residual(tw_act *row, const tw_act *residual, size_t width) {
     size_t i = 0;
     for (; i + TW_VEC <= width; i += TW_VEC) {
@@ -44,7 +44,7 @@ static float row_squares(const tw_act *x, size_t width, float mean) {
     return tw_vec_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest;
 }
 
-/* y = (x - mean) rstd weight + bias */
+/* Computes y = (x - mean) * rstd * weight + bias. */
 static void row_output(tw_act *y, const tw_act *x, float mean, float rstd,
                        const struct tw_norm *norm) {
     const float *weight = norm->weight, *bias = norm->bias;
@@ -89,7 +89,8 @@ struct block {
     float g_mean[ROWS], g_normal_mean[ROWS];
 };
 
-/* Means of g and g normal of each row; adds to dweight and dbias. rows is a literal. */
+/* Computes the means of g and of g * normal for each row, with g = dy * weight and normal = (x -
+ * mean) * rstd. Adds to dweight and dbias. rows must be a literal. */
 TW_INLINE void block_means(struct block *b, const size_t rows) {
     const size_t width = b->norm->width;
     tw_vec g_sum[ROWS] = {{0}}, g_normal_sum[ROWS] = {{0}};
@@ -130,7 +131,7 @@ TW_INLINE void block_means(struct block *b, const size_t rows) {
     }
 }
 
-/* dx += rstd (g - g_mean - normal g_normal_mean) */
+/* Computes dx += rstd * (g - g_mean - normal * g_normal_mean). */
 static void block_dx(const struct block *b, size_t rows) {
     const size_t width = b->norm->width;
     const float *weight = b->norm->weight;

@@ -1,4 +1,4 @@
-/* rope.c - rotary embedding in place. */
+/* rope.c - rotary position embedding, in place. */
 #include "kernels/cpu/vec.h"
 
 /* Rotates the two halves of one head by the angles of the row. */

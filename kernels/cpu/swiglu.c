@@ -1,4 +1,4 @@
-/* swiglu.c - SwiGLU: silu of the gate times the other half, with one exponential each. */
+/* swiglu.c - SwiGLU: silu(gate) * up, with one exponential per element. */
 #include "kernels/cpu/exp.h"
 
 void TW_CPU(swiglu)(void *y, const void *x, uint32_t rows, uint32_t n) {
@@ -21,7 +21,7 @@ struct pair {
     tw_vec gate, up;
 };
 
-/* With s = 1 / (1 + e^-gate): silu = gate s, silu' = s (1 + gate (1 - s)) */
+/* With s = 1 / (1 + e^-gate): silu = gate * s, silu' = s * (1 + gate * (1 - s)). */
 TW_INLINE struct pair slopes(tw_vec gate, tw_vec up, tw_vec d) {
     const tw_vec s = tw_vec_logistic(gate);
     return (struct pair){.gate = d * up * (s * (1.0f + gate * (1.0f - s))), .up = d * (gate * s)};

@@ -1,4 +1,4 @@
-/* table.c - the operations of one instruction set and type. */
+/* table.c - the table of operations for one instruction set and activation type. */
 #include "kernels/cpu/isa.h"
 
 const struct tw_ops TW_CPU(table) = {

@@ -1,9 +1,9 @@
-/* tile.h - small matrix products inside attention: y (m, n) = or += a b, with operands in the
+/* tile.h - small matrix products inside attention: y (m, n) = or += a * b, with operands in the
  * first- and second-level caches. a is read one unit at a time, at any stride, and broadcast to a
  * vector; rows of b are read as vectors.
  *
  * A unit is four bytes of an operand along the inner dimension: one float, or two adjacent bf16
- * values (TW_UNIT 2) if the processor multiplies those at twice the rate. Sums are float32 in both
+ * values (TW_UNIT 2) if the processor multiplies bf16 at twice the rate. Sums are float32 in both
  * cases. */
 #ifndef TW_KERNELS_CPU_TILE_H
 #define TW_KERNELS_CPU_TILE_H
@@ -23,13 +23,13 @@ enum { TW_UNIT = 1 };
 #endif
 
 struct tw_tile {
-    size_t m, k, n;      /* k in units; n a multiple of TW_VEC */
-    size_t a_row, a_col; /* unit (i, l) of a at i * a_row + l * a_col */
+    size_t m, k, n;      /* k counts units; n is a multiple of TW_VEC */
+    size_t a_row, a_col; /* unit (i, l) of a is at i * a_row + l * a_col */
     size_t b_row, y_row; /* strides of the rows of b and y */
     bool is_added;
 };
 
-/* sum + a b, where a is one unit */
+/* Returns sum + a * b, where a is one unit. */
 TW_INLINE tw_vec tw_unit_multiply(tw_vec sum, const float *a, tw_vec b) {
 #if defined(TW_ACT_BF16) && defined(__AVX512BF16__)
     int pair;
@@ -40,7 +40,8 @@ TW_INLINE tw_vec tw_unit_multiply(tw_vec sum, const float *a, tw_vec b) {
 #endif
 }
 
-/* A block of `rows` by `vecs` vectors of y, held in registers. rows and vecs are literals. */
+/* Computes a block of `rows` by `vecs` vectors of y in registers. rows and vecs must be literals.
+ */
 TW_INLINE void tw_tile_block(float *y, const float *a, const float *b, const struct tw_tile *t,
                              const size_t rows, const size_t vecs) {
     tw_vec sum[6][4];
@@ -69,7 +70,7 @@ TW_INLINE void tw_tile_block(float *y, const float *a, const float *b, const str
     }
 }
 
-/* All columns of `rows` rows of y. */
+/* Computes all columns of `rows` rows of y. */
 TW_INLINE void tw_tile_rows(float *y, const float *a, const float *b, const struct tw_tile *t,
                             const size_t rows) {
     enum { VECS = TW_VEC_REGISTERS == 32 ? 4 : 2 };

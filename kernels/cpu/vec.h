@@ -1,6 +1,6 @@
 /* vec.h - a vector of TW_VEC floats in registers, and its conversion to and from activations in
- * memory. Written with vector extensions of gcc and clang; intrinsics only where those do not
- * suffice. */
+ * memory. Written with the vector extensions of gcc and clang, and with intrinsics only where those
+ * do not suffice. */
 #ifndef TW_KERNELS_CPU_VEC_H
 #define TW_KERNELS_CPU_VEC_H
 
@@ -30,7 +30,8 @@ TW_INLINE void tw_vec_store(float *to, tw_vec value) {
     memcpy(to, &value, sizeof(value));
 }
 
-/* The first `count` < TW_VEC elements of a vector; the rest reads as 0 and is not written. */
+/* Load or store only the first `count` < TW_VEC elements of a vector. The other elements are read
+ * as 0 and not written. */
 TW_INLINE tw_vec tw_vec_load_part(const float *from, size_t count) {
     tw_vec value = {0};
     for (size_t i = 0; i < count; i++) value[i] = from[i];
@@ -56,8 +57,8 @@ TW_INLINE tw_vec tw_act_load(const tw_act *from) {
 #endif
 }
 
-/* Rounds to nearest even; a NaN stays a NaN. The processor's instruction is not used, because it
- * would flush denormals to 0. */
+/* Rounds to the nearest bf16, ties to even; a NaN stays a NaN. The processor's instruction is not
+ * used, because it would flush denormals to 0. */
 TW_INLINE tw_hvec tw_act_round(tw_vec value) {
 #if defined(__AVX512BF16__)
     return (tw_hvec)_mm512_cvtneps_pbh((__m512)value);
@@ -111,7 +112,8 @@ TW_INLINE tw_vec tw_vec_all(float value) {
     return value - (tw_vec){0};
 }
 
-/* a < b ? a : b and a > b ? a : b per element: b if either is a NaN. */
+/* Return the smaller or the larger of a and b per element, as a < b ? a : b does: b if either is a
+ * NaN. */
 TW_INLINE tw_vec tw_vec_min(tw_vec a, tw_vec b) {
 #if defined(__AVX512F__)
     return (tw_vec)_mm512_min_ps((__m512)a, (__m512)b);
@@ -138,7 +140,7 @@ TW_INLINE tw_vec tw_vec_max(tw_vec a, tw_vec b) {
 #endif
 }
 
-/* Sum of the elements, added in halves. */
+/* Returns the sum of the elements, adding halves. */
 TW_INLINE float tw_vec_sum(tw_vec value) {
     float part[TW_VEC];
     memcpy(part, &value, sizeof(part));

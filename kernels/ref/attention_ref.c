@@ -71,8 +71,8 @@ void TW_REF(attention)(const struct tw_attention *shape, const struct tw_attenti
     }
 }
 
-/* P and dS of query t and key s:
- *     P = exp(score - lse),  dS = P (dout . v - dout . out) scale */
+/* Returns P and computes dS of query t and key s:
+ *     P = exp(score - lse),  dS = P * (dot(dout, v) - dot(dout, out)) * scale */
 static double p_of(double *ds, const struct head *head, size_t t, size_t s) {
     const struct tw_attention *shape = head->shape;
     const struct tw_attention_arrays *a = head->arrays;
@@ -83,7 +83,7 @@ static double p_of(double *ds, const struct head *head, size_t t, size_t s) {
     return p;
 }
 
-/* dq of query t = sum of dS k over the keys that it attends to. */
+/* Computes dq of query t: the sum of dS * k over the keys that the query attends to. */
 static void query_backward(const struct head *head, size_t t) {
     const struct tw_attention *shape = head->shape;
     const struct tw_attention_arrays *a = head->arrays;
@@ -103,8 +103,8 @@ static void query_backward(const struct head *head, size_t t) {
     }
 }
 
-/* dk, dv of key s from P and dS (group, queries): sums of dS q and of P dout over all queries that
- * attend to it. */
+/* Computes dk and dv of key s from P and dS (group, queries): sums of dS * q and of P * dout over
+ * all queries that attend to the key. */
 static void key_backward(const struct tw_attention *shape, const struct tw_attention_arrays *a,
                          size_t s, const float *p, const float *ds) {
     const size_t first = first_of(shape), from = s < first ? 0 : s - first;

@@ -1,4 +1,4 @@
-/* matmul_ref.c - matrix products by their definition, in float64: slow; the specification. The
+/* matmul_ref.c - the specification of matrix products: by their definition, in float64, slow. The
  * packed form is bf16, transposed (columns, k), padded with zeros in both dimensions. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
-/* muon_ref.c - Muon's step in float64, as specified in muon.h: slow; the specification. It has its
- * own products, and does not transpose tall matrices. */
+/* muon_ref.c - the specification of Muon's step as muon.h describes it: in float64, slow. It
+ * multiplies by plain loops, and does not transpose tall matrices. */
 #include <math.h>
 
 #include "kernels/muon.h"
 
 enum { STEPS = 5 };
 
-/* y (m, n) = a (m, k) b (k, n), or a b^T of b (n, k) */
+/* Computes y (m, n) = a (m, k) * b (k, n), or a * b^T with b (n, k) if is_nt. */
 static void product(double *y, const double *a, const double *b, size_t m, size_t k, size_t n,
                     bool is_nt) {
     for (size_t i = 0; i < m; i++) {
@@ -22,7 +22,7 @@ size_t tw_muon_ref_scratch(uint32_t rows, uint32_t cols) {
     return (2 * (size_t)rows * cols + 2 * (size_t)rows * rows) * sizeof(double);
 }
 
-/* x = 3.4445 x - 4.7750 g x + 2.0315 g^2 x with g = x x^T, from x / |x|. */
+/* Iterates x = 3.4445 * x - 4.7750 * g * x + 2.0315 * g^2 * x with g = x * x^T, from x / |x|. */
 static void orthogonalise(double *x, double *scratch, size_t rows, size_t cols) {
     const size_t n = rows * cols;
     double *const gram = scratch, *const square = gram + rows * rows;

@@ -31,8 +31,8 @@ void TW_REF(norm)(void *y, void *x, const void *residual, float *stats,
     }
 }
 
-/* With normal = (x - mean) rstd and g = dy weight:
- *     dx = rstd (g - mean_i(g) - normal mean_i(g normal)), without mean_i(g) for RMSNorm */
+/* With normal = (x - mean) * rstd and g = dy * weight:
+ *     dx = rstd * (g - mean_i(g) - normal * mean_i(g * normal)), without mean_i(g) for RMSNorm */
 void TW_REF(norm_backward)(void *dx, float *dweight, float *dbias, const void *dy, const void *x,
                            const float *stats, const struct tw_norm *norm) {
     const size_t width = norm->width;

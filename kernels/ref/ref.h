@@ -6,10 +6,10 @@
 #include "kernels/act.h"
 #include "kernels/ops.h"
 
-/* tw_ref_f32_gelu, tw_ref_bf16_gelu */
+/* names such as tw_ref_f32_gelu and tw_ref_bf16_gelu */
 #define TW_REF(op) TW_ACT_NAME(ref, op)
 
-/* Declares a function with the type of that member of struct tw_ops. */
+/* Declares a function of the type of member `op` of struct tw_ops. */
 #define TW_REF_DECLARE(op) __typeof__(*((const struct tw_ops *)0)->op) TW_REF(op)
 
 TW_REF_DECLARE(norm);
@@ -33,7 +33,7 @@ TW_REF_DECLARE(from_f32);
 TW_REF_DECLARE(to_f32);
 extern const struct tw_ops TW_REF(table);
 
-/* Reading x[i] as a double, and storing it rounded. */
+/* Reads x[i] as a double, or stores it rounded. */
 static inline double tw_ref_get(const void *x, size_t i) {
     return (double)tw_act_get((const tw_act *)x + i);
 }

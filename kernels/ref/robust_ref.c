@@ -4,7 +4,7 @@
 #include "kernels/norm.h"
 #include "kernels/robust.h"
 
-/* The mean of coordinate j over the inputs ranked [first, end). */
+/* Returns the mean of coordinate j over the inputs ranked [first, end). */
 static float ranked(const float *const *x, uint32_t count, size_t j, uint32_t first, uint32_t end) {
     float sorted[TW_ROBUST_MAX];
     for (uint32_t i = 0; i < count; i++) {

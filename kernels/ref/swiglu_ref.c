@@ -1,4 +1,4 @@
-/* swiglu_ref.c - SwiGLU: silu of the gate times the other half. */
+/* swiglu_ref.c - SwiGLU: silu(gate) * up. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
@@ -13,7 +13,7 @@ void TW_REF(swiglu)(void *y, const void *x, uint32_t rows, uint32_t n) {
     }
 }
 
-/* With s = 1 / (1 + e^-gate): silu = gate s, silu' = s (1 + gate (1 - s)) */
+/* With s = 1 / (1 + e^-gate): silu = gate * s, silu' = s * (1 + gate * (1 - s)). */
 void TW_REF(swiglu_backward)(void *dx, const void *dy, const void *x, uint32_t rows, uint32_t n) {
     for (size_t r = 0; r < rows; r++) {
         for (size_t i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-/* table_ref.c - the reference operations of one type. */
+/* table_ref.c - the table of reference operations for one activation type. */
 #include "kernels/ref/ref.h"
 
 const struct tw_ops TW_REF(table) = {
