@@ -1,4 +1,4 @@
-/* attention.cu - chooses the kernels of a call, and computes the per-row inputs of the backward
+/* attention.cu - chooses the kernels for a call, and computes the per-row inputs of the backward
  * pass. */
 extern "C" {
 #include "base/assert.h"
@@ -9,7 +9,7 @@ namespace {
 
 enum { THREADS = 256, LANES = 8, ROWS = THREADS / LANES }; /* LANES threads share a row */
 
-/* The terms that this lane adds to the dot product of a row of dout and of out. */
+/* Returns this lane's partial sum of the dot product of a row of dout and a row of out. */
 template <typename T, bool IS_PACKED>
 __device__ __forceinline__ float part_of(const T *a, const T *b, uint32_t size, uint32_t lane) {
     constexpr uint32_t COUNT = IS_PACKED ? tw_pack<T>::COUNT : 1;
@@ -55,7 +55,8 @@ bool is_aligned(const void *array, size_t stride) {
     return (uintptr_t)array % 16 == 0 && stride % 8 == 0;
 }
 
-/* Whether the arrays are aligned for kernels that move 16 bytes at a time. True for NULL. */
+/* Returns whether the fast kernels can run: bf16, heads of 64 or 128, and arrays (or NULL) aligned
+ * to 16 bytes. */
 bool is_fast(const tw_attention_call &call) {
     const struct tw_cuda_attention &s = call.shape;
     const struct tw_cuda_attention_arrays &a = call.arrays;
@@ -71,12 +72,12 @@ bool is_hopper(const struct tw_cuda_attention *shape) {
     return shape->flash == TW_CUDA_FLASH_HOPPER;
 }
 
-/* False if there is nothing to do. */
+/* Checks the shape, and returns false if there is nothing to compute. */
 bool is_work(const struct tw_cuda_attention *shape) {
     TW_ASSERT(shape->head_size > 0 && shape->head_size <= TW_CUDA_HEAD_MAX);
     TW_ASSERT(shape->kv_heads > 0 && shape->group > 0);
     TW_ASSERT(shape->queries <= shape->keys && shape->keys <= shape->kv_rows);
-    /* The bound of a launch's blocks: a launch has fewer than 2^31, and a row index has 32 bits. */
+    /* A launch has fewer than 2^31 blocks, and a row index has 32 bits. */
     TW_ASSERT((uint64_t)shape->keys * shape->group * shape->kv_heads * shape->sequences < 1u << 31);
     return shape->sequences > 0 && shape->queries > 0;
 }

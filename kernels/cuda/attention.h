@@ -1,14 +1,14 @@
 /* attention.h - causal attention on a device, forward and backward, for all heads of all sequences
  * of a batch in one call.
  *
- *     P = softmax(q k^T / sqrt(head_size)) over the keys a query attends to,  out = P v
+ *     P = softmax(q * k^T / sqrt(head_size)) over the keys a query attends to,  out = P * v
  *
  * FlashAttention-2, arXiv 2307.08691: no (queries, keys) matrix is stored, and the backward pass
- * computes P again from the log sum of each row. bfloat16 runs on tensor cores if heads have a size
- * of 64 or 128 (fast heads) and every row begins at a multiple of 16 bytes. All other cases, with
- * heads up to TW_CUDA_HEAD_MAX, run on plain kernels. Tiles that no query attends to are neither
- * read nor multiplied. Sums are float32. With bfloat16, P and dS are rounded to bfloat16 before
- * they are multiplied.
+ * computes P again from the log-sum-exp of each row. bfloat16 runs on tensor cores if heads have a
+ * size of 64 or 128 (fast heads) and every row begins at a multiple of 16 bytes. All other cases,
+ * with heads up to TW_CUDA_HEAD_MAX, run on plain kernels. Tiles that no query attends to are
+ * neither read nor multiplied. Sums are float32. With bfloat16, P and dS are rounded to bfloat16
+ * before they are multiplied.
  *
  * No sum depends on the order of threads: the same inputs give the same bits on one kind of device.
  * Calls queue work on `stream` and return; tw_cuda_finish reports failures. All pointers of
@@ -28,11 +28,11 @@ extern "C" { /* also around included headers of this project, which are plain C 
 
 enum { TW_CUDA_HEAD_MAX = 256 };
 
-/* The kernels of a backward pass with fast heads. */
+/* Kernels to choose from for a backward pass with fast heads. */
 enum tw_cuda_flash {
     TW_CUDA_FLASH_BEST,   /* the fastest kernel that this device supports */
-    TW_CUDA_FLASH_WARP,   /* products of single warps: every device */
-    TW_CUDA_FLASH_HOPPER, /* products of warpgroups: compute capability 9.0 */
+    TW_CUDA_FLASH_WARP,   /* matrix products by single warps: every device */
+    TW_CUDA_FLASH_HOPPER, /* matrix products by warpgroups: compute capability 9.0 */
 };
 
 /* Query i of a sequence attends to its keys [begin, keys - queries + i]; queries <= keys. Heads are
@@ -41,39 +41,38 @@ struct tw_cuda_attention {
     enum tw_type type;
     uint32_t sequences, queries, keys;
     uint32_t kv_heads, group, head_size;
-    /* Elements between rows; each gradient has the stride of its operand. */
+    /* Elements between rows. Each gradient has the same stride as its operand. */
     size_t q_stride, kv_stride, out_stride;
     enum tw_cuda_flash flash;
-    size_t kv_rows; /* rows of k and v from one sequence to the next: keys, or the capacity of a
-                       cache */
+    size_t kv_rows; /* rows of k and v per sequence: `keys`, or the capacity of a cache */
 };
 
 struct tw_cuda_attention_arrays {
     const void *q; /* (sequences, queries, kv_heads * group * head_size) */
     /* (sequences, kv_rows, kv_heads * head_size), of which the first `keys` rows are read */
     const void *k, *v;
-    void *out;  /* shape of q; input of the backward pass */
-    float *lse; /* (sequences, kv_heads * group, queries): log sum exp of each row of scores; input
-                   of the backward pass. NULL: not needed, no backward pass follows */
-    /* (sequences, queries): the first key of each query, where its document begins. Never below
-     * that of the query before, nor above the last key that the query attends to. NULL: 0 for
-     * all. */
+    void *out;  /* same shape as q; input of the backward pass */
+    float *lse; /* (sequences, kv_heads * group, queries): log-sum-exp of each row of scores; input
+                   of the backward pass. NULL if no backward pass follows */
+    /* (sequences, queries): the first key that each query attends to, where its document begins.
+     * Never smaller than for the query before, nor above the last key that the query attends to.
+     * NULL: 0 for all. */
     const uint32_t *begin;
-    const void *dout;   /* backward pass only; shaped like out */
-    void *dq, *dk, *dv; /* backward pass only; shaped like q, k, v; overwritten */
-    void *scratch; /* backward pass only: tw_cuda_attention_scratch() bytes, on a multiple of 16 */
+    const void *dout;   /* backward pass only; same shape as out */
+    void *dq, *dk, *dv; /* backward pass only; same shapes as q, k, v; overwritten */
+    void *scratch; /* backward pass only: tw_cuda_attention_scratch() bytes, aligned to 16 bytes */
 };
 
 void tw_cuda_attention(void *stream, const struct tw_cuda_attention *shape,
                        const struct tw_cuda_attention_arrays *arrays);
-/* dq, dk, dv = dL/d from dout; out and lse as written by the forward pass. */
+/* Computes dq, dk, dv from dout. out and lse must be as the forward pass wrote them. */
 void tw_cuda_attention_backward(void *stream, const struct tw_cuda_attention *shape,
                                 const struct tw_cuda_attention_arrays *arrays);
 
-/* Whether the current device has products of warpgroups. */
+/* Returns whether the current device multiplies by warpgroups (compute capability 9.0). */
 bool tw_cuda_attention_has_hopper(void);
 
-/* Scratch bytes of a backward pass. */
+/* Returns the scratch bytes of a backward pass. */
 size_t tw_cuda_attention_scratch(const struct tw_cuda_attention *shape);
 
 #ifdef __cplusplus

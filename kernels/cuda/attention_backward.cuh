@@ -1,18 +1,21 @@
-/* attention_backward.cuh - the elementwise part of the backward pass of attention, on fragments of
- * products: P, dS, and the keys that rows do not attend to. Used by the kernels of
- * attention_flash_backward.cu and attention_hopper_backward.cu, for own rows that are keys
- * (IS_KEYS: the columns are queries, with their data in shared memory) or queries (their data in
- * registers). */
+/* attention_backward.cuh - the elementwise part of the backward pass of attention, on register
+ * fragments of matrix products: P, dS, and the mask of keys that rows do not attend to. Used by the
+ * kernels of attention_flash_backward.cu and attention_hopper_backward.cu.
+ *
+ * A block's own rows are either keys or queries. With IS_KEYS they are keys, the columns are
+ * queries, and the data of queries is in shared memory. Otherwise they are queries, with their data
+ * in registers. */
 #ifndef TW_KERNELS_CUDA_ATTENTION_BACKWARD_CUH
 #define TW_KERNELS_CUDA_ATTENTION_BACKWARD_CUH
 
 #include "kernels/cuda/attention_tile.cuh"
 
-/* The data of a lane's own rows: 8 i + lane / 4 of the warp's 16 M. */
+/* Data of the own rows that one lane works on: rows 8 * i + lane / 4 of the warp's 16 * M rows. */
 template <int M> struct tw_attention_own {
     float lse[M][2], delta[M][2]; /* lse in base 2 */
 
-    /* rows: from the warp's first one on; `most` is the last index. */
+    /* Reads the lane's rows. `rows` points to the warp's first row; `most` is the last valid index.
+     */
     __device__ __forceinline__ void read(const tw_attention_row *rows, uint32_t most) {
 #pragma unroll
         for (uint32_t i = 0; i < M * 2; i++) {
@@ -23,7 +26,7 @@ template <int M> struct tw_attention_own {
     }
 };
 
-/* Turns scores into P. rows: of the columns, if the own rows are keys. */
+/* Turns scores into P. If the own rows are keys, `rows` has the data of the columns. */
 template <int SIZE, bool IS_KEYS, int M, int N>
 static __device__ __forceinline__ void tw_attention_soften(float (&s)[M][N][4],
                                                            const tw_attention_own<M> &own,
@@ -65,9 +68,9 @@ tw_attention_differentiate(float (&dp)[M][N][4], const float (&p)[M][N][4],
     }
 }
 
-/* Sets P, and with it dS, to 0 where the row does not attend to the key. rows: those of the tile
- * (kernel of keys), or those from this warp's first own row on. key: the first one of the warp, or
- * of the tile. `most` is the last index of rows. */
+/* Sets P, and with it dS, to 0 where the row does not attend to the key. `rows` are the rows of the
+ * tile (kernel of keys), or begin at this warp's first own row. `key` is the first key of the warp,
+ * or of the tile. `most` is the last valid index of `rows`. */
 template <bool IS_KEYS, int M, int N>
 static __device__ __forceinline__ void
 tw_attention_hide(float (&p)[M][N][4], const tw_attention_row *rows, uint32_t most, uint32_t key) {
@@ -88,8 +91,9 @@ tw_attention_hide(float (&p)[M][N][4], const tw_attention_row *rows, uint32_t mo
     }
 }
 
-/* Keys that at least one row of a warp or tile attends to: [least begin, most end); keys that all
- * of them attend to: [most begin, least end). Both bounds only grow from row to row. */
+/* Two ranges of keys for the rows of a warp or tile. At least one row attends to each key in [least
+ * begin, most end); all rows attend to the keys in [most begin, least end). Both bounds of a row's
+ * range only grow from row to row. */
 struct tw_attention_keys_seen {
     uint32_t least_begin, most_begin, least_end, most_end;
 

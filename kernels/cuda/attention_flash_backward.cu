@@ -1,32 +1,33 @@
 /* attention_flash_backward.cu - the backward pass of attention on tensor cores: FlashAttention-2,
  * arXiv 2307.08691, Algorithm 2, without its atomic sums.
  *
- *     P = exp(q k^T scale - lse),  dS = P (dout v^T - delta),  delta = rowsum(dout out)
- *     dv = P^T dout,  dk = dS^T q scale,  dq = dS k scale
+ *     P = exp(q * k^T * scale - lse),  dS = P .* (dout * v^T - delta)
+ *     delta = row sums of dout .* out      (.* is elementwise)
+ *     dv = P^T * dout,  dk = dS^T * q * scale,  dq = dS * k * scale
  *
  * dk and dv are sums over queries, dq is a sum over keys, so one loop over tiles cannot keep all of
- * them in registers. Two kernels each compute P and dS: 7 products instead of 5, but nothing is
- * accumulated in memory, and the same inputs give the same bits. Both are one template: a block
- * keeps 128 of its own rows (keys, or queries) and loops over tiles of 32 of the others. With s and
- * dp the products own1 x tile1^T and own2 x tile2^T:
+ * them in registers. Two kernels each compute P and dS: 7 matrix products instead of 5, but nothing
+ * is accumulated in memory, and the same inputs give the same bits. Both are one template: a block
+ * keeps 128 of its own rows (keys, or queries) and loops over tiles of 32 rows of the other kind. s
+ * and dp are the products own1 * tile1^T and own2 * tile2^T:
  *
- *                own1  own2  tile1  tile2   s     sum1 += dS' tile1   sum2 += P' tile2
- *     of keys    k     v     q      dout    S^T   dk                  dv
- *     of queries q     dout  k      v       S     dq                  -
+ *                        own1  own2  tile1  tile2   s     sum1 += dS' tile1   sum2 += P' tile2
+ *     kernel of keys     k     v     q      dout    S^T   dk                  dv
+ *     kernel of queries  q     dout  k      v       S     dq                  -
  *
  * P and dS thus never leave the registers: each product's result there is the left factor of the
- * next. */
+ * next product. */
 #include "kernels/cuda/attention_backward.cuh"
 
 namespace {
 
 template <int SIZE> struct backward_plan {
-    /* Heads of 128 have sums twice as wide, so a warp has half the rows, and a block twice the
+    /* Heads of size 128 have sums twice as wide, so a warp has half the rows, and a block twice the
      * warps. */
     static constexpr int M = SIZE == 64 ? 2 : 1, WARPS = SIZE == 64 ? 4 : 8;
     static constexpr int THREADS = WARPS * 32, OWN = WARPS * M * 16, TILE = 32;
     static constexpr int BLOCKS =
-        SIZE == 64 ? 2 : 1; /* least number of blocks that fit on a multiprocessor */
+        SIZE == 64 ? 2 : 1; /* least number of blocks per multiprocessor */
     static constexpr int ROWS =
         2 * TILE *
         SIZE; /* elements before the row data in a stage (one of the buffers for tiles) */
@@ -34,7 +35,7 @@ template <int SIZE> struct backward_plan {
     static constexpr size_t SHARED = (2 * OWN * SIZE + 2 * STAGE) * sizeof(tw_bf16);
 };
 
-/* A block's tiles, and the data of a warp's own rows. */
+/* Pointers to a block's tiles, and the data of a warp's own rows. */
 template <int SIZE> struct backward_block {
     tw_bf16 *own1, *own2, *stages;
     uint32_t warp_row; /* first row of the warp in own1 and own2 */
@@ -93,8 +94,8 @@ __device__ __forceinline__ void load_own(const tw_attention_call &call,
     }
 }
 
-/* Adds one tile to the warp's sums. The kernel of keys does it in two halves, because its two sums
- * alone take 128 registers of a lane. */
+/* Adds one tile to the warp's sums. The kernel of keys adds it in two halves, because its two sums
+ * alone occupy 128 registers per lane. */
 template <int SIZE, bool IS_KEYS, int M>
 __device__ __forceinline__ void
 add_tile(float (&sum1)[M][SIZE / 8][4], float (&sum2)[M][SIZE / 8][4],
@@ -151,7 +152,7 @@ __global__ void __launch_bounds__(backward_plan<SIZE>::THREADS, backward_plan<SI
         }
         const tw_bf16 *tile = block.stages + stage * plan::STAGE;
         const tw_attention_row *rows = (const tw_attention_row *)(tile + plan::ROWS);
-        /* Rows beyond the last are zeros and add zeros. */
+        /* Rows beyond the last are zeros and add zero. */
         const uint32_t last = min(row + plan::TILE, head.rows) - row - 1;
         const tw_attention_keys_seen seen(rows, last);
         if (key >= call.shape.keys || seen.has_none(key, M * 16)) continue;
@@ -191,7 +192,7 @@ __global__ void __launch_bounds__(backward_plan<SIZE>::THREADS, backward_plan<SI
     const uint32_t end = head_rows[last].end;
     load_stage<SIZE, false>(call, head, block.stages, key);
 
-    /* A warp without rows uses the last row and skips everything. */
+    /* A warp without rows reads the last row's data and skips all tiles. */
     const bool has_rows = begin + block.warp_row <= last;
     const uint32_t row = min(begin + block.warp_row, last);
     const uint32_t most = min(row + M * 16 - 1, last) - row;

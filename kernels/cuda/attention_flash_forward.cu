@@ -6,23 +6,23 @@ namespace {
 
 template <int SIZE> struct forward_plan {
     static constexpr int M =
-        2; /* blocks of 16 rows per warp: each tile of keys is read half as often */
+        2; /* blocks of 16 rows per warp; two halve the reads of each tile of keys */
     static constexpr int WARPS = 4, THREADS = WARPS * 32, OWN = WARPS * M * 16;
-    /* As many keys as fit into registers and, for two blocks per multiprocessor, into shared
+    /* As many keys as fit into registers and, with two blocks per multiprocessor, into shared
      * memory. */
     static constexpr int TILE = SIZE == 64 ? 64 : 32;
     static constexpr int STAGE = 2 * TILE * SIZE; /* elements: k and v */
     static constexpr size_t SHARED = (OWN * SIZE + 2 * STAGE) * sizeof(tw_bf16);
 };
 
-/* Running results of a warp's rows. sum covers the columns of one lane. */
+/* Results so far of a warp's rows. `sum` covers only the columns of one lane. */
 template <int SIZE> struct forward_rows {
     static constexpr int M = forward_plan<SIZE>::M;
     float out[M][SIZE / 8][4];
     float max[M][2], sum[M][2];
 };
 
-/* Sets scores of keys that a row does not attend to to -infinity. */
+/* Sets scores to -infinity where the row does not attend to the key. */
 template <int M, int N>
 __device__ __forceinline__ void hide(float (&s)[M][N][4], const tw_attention_call &call,
                                      const tw_attention_head &head, uint32_t row, uint32_t key) {
@@ -42,8 +42,8 @@ __device__ __forceinline__ void hide(float (&s)[M][N][4], const tw_attention_cal
     }
 }
 
-/* Online softmax with base 2: scores become exp(score - max), and earlier results are rescaled to
- * the new max. A row without any key so far has max -infinity. */
+/* Online softmax, computed with 2^x: scores become exp(score - max), and earlier results are
+ * rescaled to the new max. A row without any key so far has max = -infinity. */
 template <int SIZE, int N>
 __device__ __forceinline__ void soften(forward_rows<SIZE> &rows,
                                        float (&s)[forward_plan<SIZE>::M][N][4], float scale) {
@@ -73,7 +73,7 @@ __device__ __forceinline__ void soften(forward_rows<SIZE> &rows,
         }
     }
     if (__all_sync(TW_ALL_LANES, is_same))
-        return; /* usually the greatest score comes early, so nothing must be rescaled */
+        return; /* usually the largest score comes early, so nothing must be rescaled */
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -81,7 +81,7 @@ __device__ __forceinline__ void soften(forward_rows<SIZE> &rows,
     }
 }
 
-/* Divides by the sums and writes out and lse of the warp's rows. */
+/* Divides the warp's rows by their sums, and writes out and lse. */
 template <int SIZE>
 __device__ __forceinline__ void finish(forward_rows<SIZE> &rows, const tw_attention_call &call,
                                        const tw_attention_head &head, tw_bf16 *own,

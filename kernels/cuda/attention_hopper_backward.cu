@@ -1,12 +1,12 @@
 /* attention_hopper_backward.cu - attention_flash_backward.cu for Hopper: the same two kernels and
- * sums, by products of warpgroups (wgmma.cuh) that read both tiles from shared memory. In
+ * sums, with warpgroup matrix products (wgmma.cuh) that read both factors from shared memory. In
  * attention_flash_backward.cu, ldmatrix of the block's own rows is the bottleneck; these kernels
  * load only lse and delta into registers.
  *
  * A block has 128 own rows (keys, or queries), 64 for each of two warpgroups, and loops over tiles
  * of 64 rows of the other kind. While one warpgroup computes P and dS, the tensor cores work for
- * the other one. While a warpgroup waits for a tile's scores, they finish its sums of the tile
- * before. Tiles are copied by all threads, one ahead. */
+ * the other one. While a warpgroup waits for a tile's scores, the tensor cores finish its sums of
+ * the previous tile. All threads copy tiles, one tile ahead. */
 #include "kernels/cuda/attention_backward.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -14,7 +14,7 @@ namespace {
 
 template <int SIZE> struct hopper_plan {
     static constexpr int THREADS = 256, OWN = 128, TILE = 64, STEPS = SIZE / 16;
-    static constexpr int STAGES = 3; /* three buffers for tiles: one being summed up, one being
+    static constexpr int STAGES = 3; /* three buffers for tiles: one being added to sums, one being
                                         multiplied, one being copied */
     static constexpr int ROWS = 2 * TILE * SIZE; /* elements before the row data in a stage */
     static constexpr int STAGE = ROWS + TILE * (int)(sizeof(tw_attention_row) / sizeof(tw_bf16));
@@ -25,7 +25,7 @@ template <int SIZE> struct hopper_plan {
 
 struct hopper_tiles {
     tw_bf16 *own1, *own2, *stages;
-    uint32_t group_row, warp_row; /* first own row of the warpgroup, and of the warp */
+    uint32_t group_row, warp_row; /* first own row of this warpgroup, and of this warp */
 
     __device__ __forceinline__ hopper_tiles(tw_bf16 *shared, int own_elements) {
         own1 =
@@ -37,7 +37,8 @@ struct hopper_tiles {
     }
 };
 
-/* Starts copying rows [begin, begin + ROWS) of `from` into panels; zeros beyond the last row. */
+/* Starts copying rows [begin, begin + ROWS) of `from` into panels. Rows beyond the last become
+ * zeros. */
 template <int SIZE, int ROWS>
 __device__ __forceinline__ void
 load_panels(tw_bf16 *tile, const tw_attention_rows<const tw_bf16> &from, uint32_t begin) {
@@ -52,8 +53,8 @@ load_panels(tw_bf16 *tile, const tw_attention_rows<const tw_bf16> &from, uint32_
     }
 }
 
-/* Writes the warp's d (16, SIZE) times `scale` to rows [begin + row, ...) of `to`, through rows
- * [row, row + 16) of a tile that nobody uses any more. */
+/* Writes the warp's d (16, SIZE) * scale to rows [begin + row, ...) of `to`. Rows [row, row + 16)
+ * of `tile`, which is no longer in use, serve as buffer. */
 template <int SIZE>
 __device__ __forceinline__ void store_panels(const tw_attention_rows<tw_bf16> &to, uint32_t begin,
                                              tw_bf16 *tile, uint32_t row,
@@ -80,7 +81,8 @@ __device__ __forceinline__ void store_panels(const tw_attention_rows<tw_bf16> &t
     }
 }
 
-/* The arrays of the own rows, or of the tiles: keys and values, or queries and dout. */
+/* Starts copying a pair of arrays, for the own rows or a tile: keys and values, or queries and
+ * dout. */
 template <int SIZE, int ROWS, bool IS_KEYS>
 __device__ __forceinline__ void load_pair(const tw_attention_call &call,
                                           const tw_attention_head &head, tw_bf16 *first,
@@ -100,9 +102,8 @@ __device__ __forceinline__ void load_pair(const tw_attention_call &call,
     }
 }
 
-/* Starts loading a tile: rows [from, from + TILE) of the other kind, with their row data if they
- * are queries.
- */
+/* Starts copying a tile: rows [from, from + TILE) of the other kind, with their row data if they
+ * are queries. */
 template <int SIZE, bool IS_KEYS>
 __device__ __forceinline__ void load_stage(const tw_attention_call &call,
                                            const tw_attention_head &head, tw_bf16 *stage,
@@ -118,7 +119,7 @@ __device__ __forceinline__ void load_stage(const tw_attention_call &call,
     tw_copy_commit();
 }
 
-/* d (64, 64) = the warpgroup's own rows times the rows of a tile, transposed. */
+/* Starts d (64, 64) = the warpgroup's own rows * (rows of a tile)^T. */
 template <int SIZE>
 __device__ __forceinline__ void multiply_rows(float (&d)[8][4], const tw_bf16 *own, uint32_t row,
                                               const tw_bf16 *tile) {
@@ -131,7 +132,7 @@ __device__ __forceinline__ void multiply_rows(float (&d)[8][4], const tw_bf16 *o
                                tw_wg_rows<plan::TILE>(tile, 0, step));
 }
 
-/* d (64, SIZE) = left (64, 64) times a tile, plus d if keeps_d. */
+/* Starts d (64, SIZE) = left (64, 64) * a tile, plus d if keeps_d. */
 template <int SIZE>
 __device__ __forceinline__ void multiply_columns(float (&d)[SIZE / 8][4],
                                                  const uint32_t (&left)[1][4][4],
@@ -142,14 +143,14 @@ __device__ __forceinline__ void multiply_columns(float (&d)[SIZE / 8][4],
                          step > 0 || keeps_d);
 }
 
-/* A warpgroup's sums over tiles, and the left factors of the products that are on their way to
- * them. The first products write the sums. */
+/* A warpgroup's sums over tiles, and the left factors of products that may still be running. The
+ * first products overwrite the sums, later ones add to them. */
 template <int SIZE> struct hopper_sums {
-    float first[SIZE / 8][4], second[SIZE / 8][4]; /* second: only in the kernel of keys */
+    float first[SIZE / 8][4], second[SIZE / 8][4]; /* `second` is used only in the kernel of keys */
     uint32_t left_p[1][4][4], left_ds[1][4][4];
     bool is_begun;
 
-    /* Waits for all products; sums without any are 0. */
+    /* Waits for all products. Sums to which no product was added become 0. */
     __device__ __forceinline__ void settle() {
         tw_wg_wait<0>();
         tw_wg_settle(first);
@@ -165,7 +166,7 @@ template <int SIZE> struct hopper_sums {
     }
 };
 
-/* One tile as a warp sees it: its two factors, row data as in tw_attention_hide. */
+/* One tile as one warp needs it: its two factors, and row data as in tw_attention_hide. */
 struct hopper_view {
     const tw_bf16 *tile;
     const tw_attention_row *rows;
@@ -173,9 +174,9 @@ struct hopper_view {
     bool is_hiding;
 };
 
-/* Adds one tile to the sums. Their products are not waited for: the tensor cores do them while the
- * next tile's first ones are queued. They are done when the next call has waited for its scores, or
- * after settle(). */
+/* Adds one tile to the sums, without waiting for the last products. The tensor cores run these
+ * while the next tile's first products are queued. They are done when the next call has waited for
+ * its scores, or after settle(). */
 template <int SIZE, bool IS_KEYS>
 __device__ __forceinline__ void add_tile(hopper_sums<SIZE> &sums, const hopper_tiles &tiles,
                                          const tw_attention_own<1> &own, const hopper_view &view) {
@@ -186,7 +187,7 @@ __device__ __forceinline__ void add_tile(hopper_sums<SIZE> &sums, const hopper_t
     tw_wg_commit();
     multiply_rows<SIZE>(ds[0], tiles.own2, tiles.group_row, tile2);
     tw_wg_commit();
-    tw_wg_wait<1>(); /* waits for the scores, and for the sums of the previous tile */
+    tw_wg_wait<1>(); /* waits for the scores, and thus for the sums of the previous tile */
     tw_wg_settle(p[0]);
     if (IS_KEYS) tw_wg_settle(sums.left_p[0]);
     tw_wg_settle(sums.left_ds[0]);
@@ -208,8 +209,8 @@ __device__ __forceinline__ uint32_t next_stage(uint32_t stage) {
     return stage == 2 ? 0 : stage + 1;
 }
 
-/* Waits until this tile has arrived for all threads, and no thread still reads the tile before the
- * last. */
+/* Waits until this tile has arrived for all threads, and no thread still reads the last tile but
+ * one. */
 __device__ __forceinline__ void await_tile() {
     tw_copy_wait<0>();
     tw_wg_show_shared();
@@ -241,7 +242,7 @@ __global__ void __launch_bounds__(hopper_plan<SIZE>::THREADS, 1)
                                    row + plan::TILE);
         const tw_bf16 *tile = tiles.stages + stage * plan::STAGE;
         const tw_attention_row *rows = (const tw_attention_row *)(tile + plan::ROWS);
-        /* Rows beyond the last are zeros and add zeros. */
+        /* Rows beyond the last are zeros and add zero. */
         const tw_attention_keys_seen seen(rows, min(row + plan::TILE, head.rows) - row - 1);
         /* Skips the tile if no query in it attends to a key of the whole warpgroup. */
         if (group_key >= call.shape.keys || seen.has_none(group_key, TW_WG_ROWS)) {
@@ -276,7 +277,7 @@ __global__ void __launch_bounds__(hopper_plan<SIZE>::THREADS, 1)
     const uint32_t end = head_rows[last].end;
     load_stage<SIZE, false>(call, head, tiles.stages, key);
 
-    /* A warpgroup without rows skips everything; a warp without rows uses the last row. */
+    /* A warpgroup without rows skips all tiles; a warp without rows reads the last row's data. */
     const bool has_rows = begin + tiles.group_row <= last;
     const uint32_t group_row = min(begin + tiles.group_row, last);
     const tw_attention_keys_seen seen(head_rows + group_row,
@@ -302,7 +303,7 @@ __global__ void __launch_bounds__(hopper_plan<SIZE>::THREADS, 1)
     }
     sums.settle();
     tw_copy_wait<0>();
-    __syncthreads(); /* the own rows are read by whole warpgroups */
+    __syncthreads(); /* all threads of a warpgroup read its own rows */
     store_panels<SIZE>(
         tw_attention_queries(call, head, (tw_bf16 *)call.arrays.dq, call.shape.q_stride), begin,
         tiles.own1, tiles.warp_row, sums.first, TW_ATTENTION_SCALE<SIZE>);
@@ -330,7 +331,7 @@ void tw_attention_hopper_backward(const tw_attention_call &call, void *stream) {
 
 bool tw_cuda_attention_has_hopper(void) {
 #ifdef TW_CUDA_EMULATED
-    return false; /* these kernels are slow on this device, and run only if a test asks for them */
+    return false; /* these kernels are slow on this device, and run only if a test requests them */
 #else
     int device = 0, major = 0;
     if (cudaGetDevice(&device) != cudaSuccess ||

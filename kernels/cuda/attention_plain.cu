@@ -1,14 +1,15 @@
 /* attention_plain.cu - attention for heads of any size and both types, without tensor cores: the
- * same loops over tiles as in attention_flash_*.cu, in float32. A warp keeps 4 rows of its own and
- * loops over tiles of 32 others. A lane has the score of one of those, and every 32nd column of a
- * sum. */
+ * same loops over tiles as in attention_flash_*.cu, in float32. A warp keeps 4 own rows and loops
+ * over tiles of 32 rows of the other kind. A lane holds the scores of one of these, and every 32nd
+ * column of a sum. */
 #include "kernels/cuda/attention_view.cuh"
 
 namespace {
 
 enum { WARPS = 4, MINE = 4, OWN = WARPS * MINE, TILE = 32, THREADS = WARPS * 32 };
 
-/* Loads rows [begin, begin + count) as float32, `stride` apart; zeros beyond the last. */
+/* Loads rows [begin, begin + count) as float32, `stride` elements apart. Rows beyond the last
+ * become zeros. */
 template <typename T>
 __device__ __forceinline__ void load(float *to, uint32_t stride,
                                      const tw_attention_rows<const T> &from, uint32_t begin,
@@ -22,7 +23,7 @@ __device__ __forceinline__ void load(float *to, uint32_t stride,
     }
 }
 
-/* d[i] = dot product of row i of own and the lane's row of the tile. */
+/* Sets d[i] to the dot product of own row i and this lane's row of the tile. */
 __device__ __forceinline__ void dots(float (&d)[MINE], const float *own, const float *tile,
                                      uint32_t size) {
     const float *mine = tile + threadIdx.x % 32 * (size | 1);
@@ -34,7 +35,7 @@ __device__ __forceinline__ void dots(float (&d)[MINE], const float *own, const f
     }
 }
 
-/* sum (MINE, size) += p (MINE, TILE) tile (TILE, size); p[i] of a lane is its column. */
+/* Adds p (MINE, TILE) * tile (TILE, size) to sum (MINE, size). A lane's p[i] is one column of p. */
 template <int N>
 __device__ __forceinline__ void add(float (&sum)[MINE][N], const float (&p)[MINE],
                                     const float *tile, uint32_t size) {
@@ -65,7 +66,7 @@ __device__ __forceinline__ void store(const tw_attention_rows<T> &to, uint32_t r
     }
 }
 
-/* N: columns per lane, head_size <= 32 N. */
+/* N: columns per lane; head_size <= 32 * N. */
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS, 4)
     plain_forward(const tw_attention_call call, uint32_t blocks) {
@@ -114,8 +115,8 @@ __global__ void __launch_bounds__(THREADS, 4)
     }
 }
 
-/* Kernel of keys: dk, dv; kernel of queries: dq. The table in attention_flash_backward.cu names the
- * arrays. */
+/* The kernel of keys computes dk and dv, the kernel of queries dq. The table in
+ * attention_flash_backward.cu names the arrays. */
 template <typename T, int N, bool IS_KEYS>
 __global__ void __launch_bounds__(THREADS, 4)
     plain_backward(const tw_attention_call call, uint32_t blocks) {
@@ -172,7 +173,7 @@ uint32_t blocks_of(uint32_t rows) {
     return (rows + OWN - 1) / OWN;
 }
 
-/* Bytes of the tiles in shared memory: `own` of OWN rows, and two of TILE rows. */
+/* Returns the bytes of shared memory: tiles `own` of OWN rows, and two tiles of TILE rows. */
 size_t shared_of(const tw_attention_call &call, uint32_t own) {
     const size_t size = call.shape.head_size;
     return (own * OWN * size + 2 * TILE * (size | 1)) * sizeof(float);

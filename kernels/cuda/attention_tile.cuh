@@ -2,8 +2,8 @@
  *
  * A tile is rows of SIZE elements in chunks of 16 bytes. Row r stores chunk c at position c ^ (r %
  * 8), so that one chunk of eight rows, which ldmatrix reads at once, lies in different banks. A
- * warp works on 16 M rows of the product. Fragments are those of PTX's mma.m16n8k16: of a block of
- * 16 by 8, lane l holds rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next. */
+ * warp works on 16 * M rows of the product. Fragments are those of PTX's mma.m16n8k16: of a block
+ * of 16 by 8, lane l holds rows l / 4 and l / 4 + 8, columns 2 * (l % 4) and the next. */
 #ifndef TW_KERNELS_CUDA_ATTENTION_TILE_CUH
 #define TW_KERNELS_CUDA_ATTENTION_TILE_CUH
 
@@ -19,7 +19,7 @@ template <> constexpr float TW_ATTENTION_SCALE<64> = 0.125f;
 template <> constexpr float TW_ATTENTION_SCALE<128> = 0.08838834764831845f;
 constexpr float TW_LOG2_E = 1.4426950408889634f;
 
-/* 2^x, and 0 below the least normal number. */
+/* Returns 2^x, or 0 below the least normal number. */
 static __device__ __forceinline__ float tw_exp2(float x) {
 #ifdef TW_CUDA_EMULATED
     return exp2f(x);
@@ -41,7 +41,8 @@ static __device__ __forceinline__ const tw_bf16 *tw_tile_at(const tw_bf16 *tile,
     return tile + row * SIZE + (chunk ^ row % 8) * 8;
 }
 
-/* Starts copying rows [begin, begin + ROWS) of `from` into a tile; zeros beyond the last row. */
+/* Starts copying rows [begin, begin + ROWS) of `from` into a tile. Rows beyond the last become
+ * zeros. */
 template <int SIZE, int ROWS, int THREADS>
 static __device__ __forceinline__ void
 tw_tile_load(tw_bf16 *tile, const tw_attention_rows<const tw_bf16> &from, uint32_t begin) {
@@ -56,7 +57,8 @@ tw_tile_load(tw_bf16 *tile, const tw_attention_rows<const tw_bf16> &from, uint32
     }
 }
 
-/* d (16 M, 8 N) += rows [row, row + 16 M) of tile a times the 8 N rows of tile b, transposed. */
+/* Computes d (16 * M, 8 * N) += (rows [row, row + 16 * M) of tile a) * (the 8 * N rows of tile
+ * b)^T. */
 template <int SIZE, int M, int N>
 static __device__ __forceinline__ void
 tw_tile_product_transposed(float (&d)[M][N][4], const tw_bf16 *a, uint32_t row, const tw_bf16 *b) {
@@ -83,7 +85,7 @@ tw_tile_product_transposed(float (&d)[M][N][4], const tw_bf16 *a, uint32_t row, 
     }
 }
 
-/* d (16 M, SIZE) += a (16 M, 16 K) times the 16 K rows of tile b. */
+/* Computes d (16 * M, SIZE) += a (16 * M, 16 * K) * the 16 * K rows of tile b. */
 template <int SIZE, int M, int K>
 static __device__ __forceinline__ void
 tw_tile_product(float (&d)[M][SIZE / 8][4], const uint32_t (&a)[M][K][4], const tw_bf16 *b) {
@@ -103,8 +105,8 @@ tw_tile_product(float (&d)[M][SIZE / 8][4], const uint32_t (&a)[M][K][4], const 
     }
 }
 
-/* Rounds a product to be the left factor of the next one: each lane already holds the right
- * elements. */
+/* Rounds a product to bf16, as the left factor of the next product. Each lane already holds the
+ * right elements. */
 template <int M, int N>
 static __device__ __forceinline__ void tw_tile_round(uint32_t (&a)[M][N / 2][4],
                                                      const float (&d)[M][N][4]) {
@@ -118,8 +120,8 @@ static __device__ __forceinline__ void tw_tile_round(uint32_t (&a)[M][N / 2][4],
     }
 }
 
-/* Writes the warp's d, each row times its scale, to rows [begin + row, ...) of `to`, through rows
- * [row, row + 16 M) of a tile that no other warp uses. */
+/* Writes the warp's d, each row multiplied by its scale, to rows [begin + row, ...) of `to`. Rows
+ * [row, row + 16 * M) of `tile`, which no other warp uses, serve as buffer. */
 template <int SIZE, int M>
 static __device__ __forceinline__ void
 tw_tile_store(const tw_attention_rows<tw_bf16> &to, uint32_t begin, tw_bf16 *tile, uint32_t row,

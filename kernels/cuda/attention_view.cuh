@@ -1,26 +1,26 @@
 /* attention_view.cuh - the data of one block of an attention kernel: one key/value head of one
  * sequence, and some of its rows or keys.
  *
- * Query heads of a group share keys, so a view has them as rows of one matrix: row r is query r /
- * group of the group's head r % group. */
+ * Query heads of a group share keys, so a block treats them as rows of one matrix: row r is query r
+ * / group of the group's head r % group. */
 #ifndef TW_KERNELS_CUDA_ATTENTION_VIEW_CUH
 #define TW_KERNELS_CUDA_ATTENTION_VIEW_CUH
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/device.cuh"
 
-/* A call, as passed to kernels. */
+/* The arguments of a call, as passed to kernels. */
 struct tw_attention_call {
     struct tw_cuda_attention shape;
     struct tw_cuda_attention_arrays arrays;
 };
 
-/* The values that the backward pass needs per row of scores, in scratch: (sequences, kv_heads,
- * rows). */
+/* The values that the backward pass needs per row of scores. They are in scratch: (sequences,
+ * kv_heads, rows). */
 struct alignas(16) tw_attention_row {
     float lse;
     float delta;         /* dout . out */
-    uint32_t begin, end; /* range of the keys that this row attends to */
+    uint32_t begin, end; /* range [begin, end) of the keys that this row attends to */
 };
 
 /* The block's head. */
@@ -30,8 +30,9 @@ struct tw_attention_head {
     uint32_t rows;
 };
 
-/* Blocks of a head are adjacent in the grid, so that shared data is read from memory once.
- * is_falling: the last block comes first, because late rows attend to more keys and take longer. */
+/* Finds the head of this block. Blocks of a head are adjacent in the grid, so that shared data is
+ * read from memory once. With is_falling the last block comes first, because late rows attend to
+ * more keys and take longer. */
 static __device__ __forceinline__ tw_attention_head
 tw_attention_head_of(const tw_attention_call &call, uint32_t blocks, bool is_falling) {
     const uint32_t block = blockIdx.x % blocks, rest = blockIdx.x / blocks;
@@ -39,7 +40,7 @@ tw_attention_head_of(const tw_attention_call &call, uint32_t blocks, bool is_fal
             is_falling ? blocks - 1 - block : block, call.shape.queries * call.shape.group};
 }
 
-/* The keys that a row attends to: [x, y). */
+/* Returns the range [x, y) of the keys that a row attends to. */
 static __device__ __forceinline__ uint2 tw_attention_seen(const tw_attention_call &call,
                                                           const tw_attention_head &head,
                                                           uint32_t row) {
@@ -50,7 +51,7 @@ static __device__ __forceinline__ uint2 tw_attention_seen(const tw_attention_cal
         call.shape.keys - call.shape.queries + query + 1);
 }
 
-/* Index of a row's lse. */
+/* Returns the index of a row's lse. */
 static __device__ __forceinline__ size_t tw_attention_lse_at(const tw_attention_call &call,
                                                              const tw_attention_head &head,
                                                              uint32_t row) {
@@ -64,7 +65,7 @@ tw_attention_rows_of(const tw_attention_call &call, const tw_attention_head &hea
            ((size_t)head.sequence * call.shape.kv_heads + head.head) * head.rows;
 }
 
-/* Rows of a head in q or out (group: that of the call), or in k or v (group 1). */
+/* Rows of a head: in q or out with the call's group, in k or v with group = 1. */
 template <typename T> struct tw_attention_rows {
     T *first;
     size_t stride;
@@ -76,7 +77,7 @@ template <typename T> struct tw_attention_rows {
     }
 };
 
-/* Rows of an array shaped like q or out. */
+/* Returns the head's rows of an array shaped like q or out. */
 template <typename T>
 static __device__ __forceinline__ tw_attention_rows<T>
 tw_attention_queries(const tw_attention_call &call, const tw_attention_head &head, T *array,
@@ -87,7 +88,7 @@ tw_attention_queries(const tw_attention_call &call, const tw_attention_head &hea
             stride, shape.group, shape.head_size, head.rows};
 }
 
-/* Rows of an array shaped like k. */
+/* Returns the head's rows of an array shaped like k. */
 template <typename T>
 static __device__ __forceinline__ tw_attention_rows<T>
 tw_attention_keys(const tw_attention_call &call, const tw_attention_head &head, T *array) {
@@ -97,12 +98,12 @@ tw_attention_keys(const tw_attention_call &call, const tw_attention_head &head, 
             shape.kv_stride, 1, shape.head_size, shape.keys};
 }
 
-/* The rows [x, y) that attend to one of the keys [key, last]. */
+/* Returns the rows [x, y) that attend to at least one of the keys [key, last]. */
 static __device__ __forceinline__ uint2 tw_attention_seers(const tw_attention_call &call,
                                                            const tw_attention_head &head,
                                                            uint32_t key, uint32_t last) {
     const uint32_t hidden =
-        call.shape.keys - call.shape.queries; /* keys before those of the batch */
+        call.shape.keys - call.shape.queries; /* keys before the first query's position */
     uint32_t from = key > hidden ? key - hidden : 0, to = call.shape.queries;
     const uint32_t first = from;
     if (call.arrays.begin != nullptr) {
@@ -118,8 +119,8 @@ static __device__ __forceinline__ uint2 tw_attention_seers(const tw_attention_ca
     return make_uint2(first * call.shape.group, to * call.shape.group);
 }
 
-/* The kernels, each by its launcher (attention_flash_*.cu, attention_hopper_backward.cu,
- * attention_plain.cu). */
+/* Launch the kernels of attention_flash_*.cu, attention_hopper_backward.cu and attention_plain.cu.
+ */
 void tw_attention_flash(const tw_attention_call &call, void *stream);
 void tw_attention_flash_backward(const tw_attention_call &call, void *stream);
 void tw_attention_hopper_backward(const tw_attention_call &call, void *stream);

@@ -1,4 +1,4 @@
-/* bias.cu - adding a bias to rows, and its gradient. */
+/* bias.cu - adds a bias to rows, and computes the bias's gradient. */
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/ops.h"
 

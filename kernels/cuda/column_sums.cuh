@@ -7,10 +7,10 @@
 
 enum : unsigned { TW_COLUMN_SUMS_WIDE = 32, TW_COLUMN_SUMS_HIGH = 8, TW_COLUMN_SUMS_BLOCKS = 1024 };
 enum : unsigned { TW_COLUMN_SUMS_ROWS_LEAST = 64 };
-/* Columns of a block where each thread sums eight neighbours. */
+/* Columns per block when each thread sums eight neighbouring columns. */
 enum : unsigned { TW_COLUMN_SUMS_OCTETS_WIDE = TW_COLUMN_SUMS_WIDE * TW_VEC8 };
 
-/* The array: rows, columns, and whether its columns can be read eight at a time. */
+/* The array to sum: rows, columns, and whether its columns can be read eight at a time. */
 struct tw_column_sums_shape {
     size_t rows;
     uint32_t columns;
@@ -23,7 +23,7 @@ static inline unsigned tw_column_sums_tiles(const struct tw_column_sums_shape *s
     return (shape->columns + wide - 1) / wide;
 }
 
-/* Number of chunks, a function of the shape alone. */
+/* Returns the number of chunks, which depends on the shape alone. */
 static inline unsigned tw_column_sums_chunks(const struct tw_column_sums_shape *shape) {
     const unsigned tiles = tw_column_sums_tiles(shape);
     const unsigned blocks = shape->is_octets ? TW_COLUMN_SUMS_BLOCKS / 2 : TW_COLUMN_SUMS_BLOCKS;
@@ -33,15 +33,15 @@ static inline unsigned tw_column_sums_chunks(const struct tw_column_sums_shape *
     return (unsigned)(chunks > 0 ? chunks : 1);
 }
 
-/* Scratch bytes for `sums` sums of each column, read one or eight at a time. */
+/* Returns the scratch bytes for `sums` sums per column, read one or eight at a time. */
 static inline size_t tw_column_sums_scratch(size_t rows, uint32_t columns, unsigned sums) {
     const struct tw_column_sums_shape one = {rows, columns, false}, eight = {rows, columns, true};
     const unsigned a = tw_column_sums_chunks(&one), b = tw_column_sums_chunks(&eight);
     return (size_t)(a > b ? a : b) * columns * sums * sizeof(float);
 }
 
-/* F has enum { SUMS } and add(float sums[SUMS], size_t row, unsigned column), which adds that
- * element's terms. partial (chunks, SUMS, columns). */
+/* Sums each chunk into partial (chunks, SUMS, columns). F has enum { SUMS } and add(float
+ * sums[SUMS], size_t row, unsigned column), which adds the terms of that element. */
 template <typename F>
 static __global__ void tw_column_sums_partial(float *partial, F f, size_t rows, unsigned columns) {
     TW_SHARED(float, sums_of, F::SUMS *TW_COLUMN_SUMS_HIGH *TW_COLUMN_SUMS_WIDE);
@@ -65,10 +65,9 @@ static __global__ void tw_column_sums_partial(float *partial, F f, size_t rows, 
     partial[((size_t)blockIdx.y * F::SUMS + threadIdx.y) * columns + column] = sum;
 }
 
-/* Like the function above, with eight columns for each thread: F also has add8(float sums[SUMS][8],
- * row, column). Lane l holds columns 8 l + j and puts them at j * 32 + l of the block's shared row,
- * free of conflicts.
- */
+/* Like the function above, with eight columns per thread: F also has add8(float sums[SUMS][8], row,
+ * column). Lane l holds columns 8 * l + j and stores them at j * 32 + l of the block's shared row,
+ * which avoids bank conflicts. */
 template <typename F>
 static __global__ void tw_column_sums_partial_octets(float *partial, F f, size_t rows,
                                                      unsigned columns) {
@@ -89,7 +88,7 @@ static __global__ void tw_column_sums_partial_octets(float *partial, F f, size_t
     }
     __syncthreads();
     const unsigned at = threadIdx.y * TW_COLUMN_SUMS_WIDE + threadIdx.x; /* index in a shared row */
-    const unsigned to = first + threadIdx.x * TW_VEC8 + threadIdx.y;     /* column of that index */
+    const unsigned to = first + threadIdx.x * TW_VEC8 + threadIdx.y;     /* column at that index */
     for (int s = 0; s < F::SUMS; s++) {
         float sum = 0.0f;
         for (unsigned h = 0; h < TW_COLUMN_SUMS_HIGH; h++)
@@ -98,13 +97,13 @@ static __global__ void tw_column_sums_partial_octets(float *partial, F f, size_t
     }
 }
 
-/* to[s] (columns) = the chunks, or += if is_added; NULL: skipped. */
+/* Where the sums are written, or added if is_added: to[s] (columns), NULL to skip it. */
 struct tw_column_sums_to {
     float *to[2];
     bool is_added;
 };
 
-/* The argument F for sums of an array's own columns. */
+/* The argument F for plain sums of an array's columns. */
 template <typename T> struct tw_column_values {
     enum { SUMS = 1 };
     const T *x;
@@ -119,7 +118,8 @@ template <typename T> struct tw_column_values {
     }
 };
 
-/* Every eighth chunk is summed by one thread of a column's eight, then these sums in turn. */
+/* Adds the chunks. Each of a column's eight threads sums every eighth chunk, then one thread adds
+ * the eight sums in order. */
 static __global__ void tw_column_sums_join(struct tw_column_sums_to to, const float *partial,
                                            unsigned chunks, unsigned columns) {
     TW_SHARED(float, sums_of, TW_COLUMN_SUMS_HIGH *TW_COLUMN_SUMS_WIDE);

@@ -8,8 +8,8 @@
 
 enum : unsigned { THREADS = 512 };
 
-/* Running max and sum of e^(x - max). Starts with a finite number, so that minus infinity can come
- * first. A NaN is lost from the max and stays in the sum. */
+/* Running max and sum of e^(x - max). max starts finite, so that the first x may be -infinity. A
+ * NaN is lost from max but stays in sum. */
 struct running {
     float max, sum;
     template <int WIDTH> __device__ __forceinline__ void add(const float x[WIDTH]) {
@@ -23,8 +23,8 @@ struct running {
     }
 };
 
-/* Loads columns [i, i + WIDTH) of a row; those beyond `vocab` are minus infinity, whose share is 0.
- * The count is a constant, so that v stays in registers. */
+/* Loads columns [i, i + WIDTH) of a row. Columns beyond `vocab` become -infinity and add 0 to the
+ * sum. WIDTH is a constant, so that v stays in registers. */
 template <int WIDTH, typename X>
 static __device__ __forceinline__ void load_columns(float v[WIDTH], const X *x, unsigned i,
                                                     unsigned vocab) {
@@ -52,9 +52,9 @@ static __device__ __forceinline__ void store_columns(D *d, unsigned i, unsigned 
         if (i + j < columns) tw_store_f32(d, i + j, v[j]);
 }
 
-/* Where D overwrites X and both have one width, a thread writes only where it has read itself. A
- * narrower D needs a barrier: an iteration of the block writes where it or earlier ones have read.
- */
+/* D may overwrite X. If both have the same width, a thread writes only elements that it has read
+ * itself. A narrower D needs a barrier, because an iteration of the block writes where other
+ * threads read in this or an earlier iteration. */
 template <typename X, typename D, int WIDTH>
 static __global__ void __launch_bounds__(THREADS)
     cross_entropy(struct tw_cuda_cross_entropy rows, bool is_in_place) {

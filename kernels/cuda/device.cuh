@@ -1,8 +1,8 @@
 /* device.cuh - the header of all kernels: CUDA, or its emulation on a CPU (TW_CUDA_EMULATED), and
- * helpers for both. Sources launch only with TW_LAUNCH and keep no state on the device.
+ * helpers for both. Sources launch kernels only with TW_LAUNCH and keep no state on the device.
  *
- * Sums have a fixed order, so the same inputs give the same bits on one device. Nothing that trains
- * may add floats atomically. */
+ * Sums have a fixed order, so the same inputs give the same bits on one device. Kernels used in
+ * training must not add floats atomically. */
 #ifndef TW_KERNELS_CUDA_DEVICE_CUH
 #define TW_KERNELS_CUDA_DEVICE_CUH
 
@@ -16,10 +16,10 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-/* Stores the first refused launch, which tw_cuda_finish() reports (runtime.cu). */
+/* Stores the first launch that CUDA refused; tw_cuda_finish() reports it (runtime.cu). */
 void tw_cuda_launch_failed(const char *kernel, cudaError_t status);
 
-/* TW_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...): queues a kernel. grid and
+/* TW_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...) queues a kernel. grid and
  * block are numbers or dim3. A kernel name with commas needs parentheses: ((k<float, 64>), ...). */
 #define TW_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                  \
     do {                                                                                           \
@@ -37,9 +37,9 @@ void tw_cuda_launch_failed(const char *kernel, cudaError_t status);
         if (tw_launch_status != cudaSuccess) tw_cuda_launch_failed(#kernel, tw_launch_status);     \
     } while (0)
 
-/* TW_SHARED(float, tile, 32 * 33): an array per block, uninitialised. */
+/* TW_SHARED(float, tile, 32 * 33) declares an array in the block's shared memory, uninitialised. */
 #define TW_SHARED(type, name, count) __shared__ type name[count]
-/* The array of the launch's shared_bytes, on a multiple of 128 bytes; one per kernel. */
+/* Declares the array of the launch's shared_bytes, aligned to 128 bytes; one per kernel. */
 #define TW_SHARED_DYNAMIC(type, name)                                                              \
     extern __shared__ __align__(128) unsigned char tw_shared_dynamic[];                            \
     type *const name = reinterpret_cast<type *>(tw_shared_dynamic)
@@ -53,7 +53,7 @@ struct tw_bf16 {
     uint16_t bits;
 };
 
-/* The same bits as tw_bf16_from_f32(), those of a NaN included. */
+/* Returns the same bits as tw_bf16_from_f32(), also for a NaN. */
 static __device__ __forceinline__ tw_bf16 tw_bf16_of(float x) {
     const uint32_t bits = __float_as_uint(x);
     if (x != x) return tw_bf16{(uint16_t)(bits >> 16 | 0x40u)};
@@ -79,8 +79,8 @@ static __device__ __forceinline__ void tw_store_f32(tw_bf16 *p, size_t i, float 
     p[i] = tw_bf16_of(value);
 }
 
-/* Two bf16 in a register, `low` in the lower half: an operand of tw_mma_bf16(). Same bits as
- * tw_bf16_of(), except for NaN, whose payload differs on a GPU. */
+/* Returns two bf16 in one register, `low` in the lower half: an operand of tw_mma_bf16(). The bits
+ * are the same as of tw_bf16_of(), except for NaN, whose payload differs on a GPU. */
 static __device__ __forceinline__ uint32_t tw_bf16_pair(float low, float high) {
 #ifdef TW_CUDA_EMULATED
     return (uint32_t)tw_bf16_of(low).bits | (uint32_t)tw_bf16_of(high).bits << 16;
@@ -91,7 +91,7 @@ static __device__ __forceinline__ uint32_t tw_bf16_pair(float low, float high) {
 #endif
 }
 
-/* Access to memory in units of 16 bytes; p is a multiple of 16 bytes. */
+/* Accesses memory in units of 16 bytes; addresses must be multiples of 16. */
 template <typename T> struct alignas(16) tw_pack {
     enum { COUNT = 16 / sizeof(T) };
     T v[COUNT];
@@ -130,7 +130,7 @@ static __device__ __forceinline__ float tw_warp_max(float x) {
     return x;
 }
 
-/* For blocks of whole warps in x only: every thread gets the same bits. All threads of the block
+/* For blocks with whole warps in x only: every thread gets the same bits. All threads of the block
  * must call; each function begins and ends with a barrier. */
 template <typename T> static __device__ __forceinline__ T tw_block_sum(T x) {
     TW_SHARED(T, sums, 32);
@@ -163,8 +163,8 @@ static __device__ __forceinline__ float tw_block_max(float x) {
 #define TW_HERE_AS_DEFAULT
 #endif
 
-/* d (16, 8) += a (16, 16) b (16, 8), distributed over a warp as in PTX's mma.m16n8k16, with row =
- * lane / 4 and pair = 2 (lane % 4), the lower half of a register first:
+/* d (16, 8) += a (16, 16) * b (16, 8), distributed over a warp as in PTX's mma.m16n8k16. With row =
+ * lane / 4 and pair = 2 * (lane % 4), registers hold these elements, the lower half first:
  *     a[0] = A[row][pair, pair + 1], a[1] = A[row + 8][..], a[2] = A[row][pair + 8, pair + 9],
  *     a[3] = A[row + 8][pair + 8, ..];   b[0] = B[pair, pair + 1][row], b[1] = B[pair + 8, ..][row]
  *     d[0], d[1] = D[row][pair, pair + 1],   d[2], d[3] = D[row + 8][pair, pair + 1] */
@@ -186,9 +186,9 @@ static __device__ __forceinline__ uint32_t tw_shared_address(const void *shared)
 }
 #endif
 
-/* Loads four matrices (8, 8) of bf16 from shared memory. Lane l passes row l % 8 (16 bytes, on a
- * multiple of 16) of matrix l / 8. In r[i] it gets the elements [lane / 4][2 (lane % 4), + 1] of
- * matrix i; transposed: [2 (lane % 4), + 1][lane / 4]. */
+/* Loads four matrices (8, 8) of bf16 from shared memory. Lane l passes the address of row l % 8 of
+ * matrix l / 8: 16 bytes, aligned to 16. In r[i] it gets the elements [lane / 4][2 * (lane % 4), +
+ * 1] of matrix i; transposed: [2 * (lane % 4), + 1][lane / 4]. */
 static __device__ __forceinline__ void tw_ldmatrix_x4(uint32_t r[4],
                                                       const void *shared_row TW_HERE_AS_DEFAULT) {
 #ifdef TW_CUDA_EMULATED
@@ -212,9 +212,9 @@ tw_ldmatrix_x4_trans(uint32_t r[4], const void *shared_row TW_HERE_AS_DEFAULT) {
 #endif
 }
 
-/* Copies 16 bytes from global to shared memory, both on multiples of 16. Writes zeros if !is_valid,
- * without reading global. The copying thread sees the data after tw_copy_wait, other threads of the
- * block after a further __syncthreads(). */
+/* Copies 16 bytes from global to shared memory, both aligned to 16 bytes. If !is_valid, writes
+ * zeros without reading global memory. The copying thread sees the data after tw_copy_wait, other
+ * threads of the block after a further __syncthreads(). */
 static __device__ __forceinline__ void tw_copy_async16(void *shared, const void *global,
                                                        bool is_valid) {
 #ifdef TW_CUDA_EMULATED
@@ -225,7 +225,7 @@ static __device__ __forceinline__ void tw_copy_async16(void *shared, const void 
                  : "memory");
 #endif
 }
-/* Groups the thread's copies since the last commit. */
+/* Groups the thread's copies since its last commit. */
 static __device__ __forceinline__ void tw_copy_commit() {
 #ifdef TW_CUDA_EMULATED
     tw_emulated_copy_commit();
@@ -233,7 +233,7 @@ static __device__ __forceinline__ void tw_copy_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-/* Waits until at most the latest N of the thread's groups are in flight. */
+/* Waits until at most the N newest of the thread's groups are in flight. */
 template <int N> static __device__ __forceinline__ void tw_copy_wait() {
 #ifdef TW_CUDA_EMULATED
     tw_emulated_copy_wait(N);

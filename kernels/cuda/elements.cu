@@ -26,8 +26,9 @@ struct fill {
     }
 };
 
-/* gelu(x) = x s, s = 1 / (1 + e^(-2 z)), z = sqrt(2 / pi) (x + 0.044715 x^3): the tanh form with (1
- * + tanh z) / 2 = s. Beyond 30, s is 0 or 1, and the square of a larger x could overflow. */
+/* gelu(x) = x * s, s = 1 / (1 + e^(-2 * z)), z = sqrt(2 / pi) * (x + 0.044715 * x^3): the tanh form
+ * with (1 + tanh z) / 2 = s. Beyond 30, s is 0 or 1, and the square of a larger x could overflow.
+ */
 struct gelu_slope {
     float s, dz; /* 2 dz/dx */
     __device__ __forceinline__ gelu_slope(float x) {
@@ -106,12 +107,12 @@ extern "C" void tw_cuda_fill(void *stream, enum tw_type type, void *x, float val
 
 /* ---- SwiGLU: rows of gate | up ---- */
 
-/* s = 1 / (1 + e^-g), silu(g) = g s */
+/* Returns s = 1 / (1 + e^-g); silu(g) = g * s. */
 static __device__ __forceinline__ float sigmoid(float g) {
     return __fdividef(1.0f, 1.0f + __expf(-g));
 }
 
-/* Replaces gate, up by their gradients and dy by y = silu(gate) up. */
+/* Replaces gate and up by their gradients, and dy by y = silu(gate) * up. */
 static __device__ __forceinline__ void backward_of(float *gate, float *up, float *dy) {
     const float g = *gate, s = sigmoid(g), u = *up, d = *dy;
     *gate = d * u * s * (1.0f + g * (1.0f - s));
@@ -119,7 +120,7 @@ static __device__ __forceinline__ void backward_of(float *gate, float *up, float
     *dy = g * s * u;
 }
 
-/* WIDTH elements of a row at a time: 8, or 1 if rows are not aligned. */
+/* Loads WIDTH elements of a row: 8, or 1 if rows are not aligned. */
 template <typename T, int WIDTH>
 static __device__ __forceinline__ void load(float v[8], const T *p) {
     if constexpr (WIDTH == 8) {

@@ -1,10 +1,10 @@
 /* embedding.cu - token and position embeddings: forward gathers rows, backward adds the rows of
  * each token in the order of the batch.
  *
- * Backward: the rows, sorted by token (`order`), are cut into chunks. If all rows of a token are in
- * one chunk, their sum is added to the table directly. If they cross a border, each chunk stores
- * its part, and a second kernel adds the parts. Part 0 of a chunk belongs to the token that the
- * chunk before ends with, part 1 to the token that the next chunk begins with. */
+ * Backward: the rows, sorted by token (`order`), are split into chunks. If all rows of a token are
+ * in one chunk, their sum is added to the table directly. If a token's rows cross a border, each
+ * chunk stores a partial sum (part), and a second kernel adds the parts. Part 0 of a chunk belongs
+ * to the last token of the chunk before, part 1 to the first token of the next chunk. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec8.cuh"
 
@@ -62,7 +62,8 @@ extern "C" void tw_cuda_embedding_order(uint32_t *order, uint32_t *swap,
     uint32_t *from = swap, *to = order;
     for (uint32_t r = 0; r < in->rows; r++) from[r] = r;
     for (unsigned shift = 0; shift < 33;
-         shift += DIGIT_BITS) { /* three passes, so that the result ends in `order` */
+         shift += DIGIT_BITS) { /* an odd number of passes (three), so that the result ends in
+                                   `order` */
         uint32_t begins[DIGITS + 1] = {0};
         for (uint32_t r = 0; r < in->rows; r++) begins[(token_of(*in, r) >> shift) % DIGITS + 1]++;
         for (uint32_t d = 0; d < DIGITS; d++) begins[d + 1] += begins[d];
@@ -78,7 +79,7 @@ struct scatter {
     float *dwte, *parts; /* parts (chunks, 2, width) */
     const uint32_t *order;
 
-    /* The token at position i of the order; UINT64_MAX beyond either end. */
+    /* Returns the token at position i of the order, or UINT64_MAX beyond either end. */
     __device__ __forceinline__ uint64_t token_at(int64_t i) const {
         return i < 0 || i >= (int64_t)in.rows ? UINT64_MAX : token_of(in, order[i]);
     }
@@ -118,7 +119,7 @@ static __global__ void scatter_join(struct scatter s) {
     const uint64_t token = s.token_at(end - 1);
     const bool is_handed_on = token != UINT64_MAX && s.token_at(end) == token;
     if (column >= s.in.width || !is_handed_on) return;
-    /* The token began in an earlier chunk, whose block adds the parts. */
+    /* If the token began in an earlier chunk, that chunk's block adds the parts. */
     if (s.token_at(begin) == token && s.token_at(begin - 1) == token) return;
     float sum = *s.part(blockIdx.x, 1, column);
     for (size_t chunk = blockIdx.x + 1; s.token_at((int64_t)chunk * CHUNK) == token; chunk++)
@@ -126,7 +127,7 @@ static __global__ void scatter_join(struct scatter s) {
     s.dwte[token * s.in.width + column] += sum;
 }
 
-/* Position t has the rows t, t + context ... of the batch. */
+/* Adds the gradients of position t: rows t, t + context, ... of the batch. */
 template <typename T>
 static __global__ void scatter_places(float *dwpe, const T *dx, struct tw_embedding in) {
     const unsigned column = blockIdx.y * COLUMNS + threadIdx.x, t = blockIdx.x;

@@ -1,4 +1,5 @@
-/* gemm_after.cu - epilogues as separate kernels. A block handles a row, or a thread a column. */
+/* gemm_after.cu - epilogues as separate kernels, with one block per row or one thread per column.
+ */
 #include "kernels/cuda/gemm_after.h"
 
 #include "kernels/cuda/column_sums.cuh"
@@ -10,7 +11,7 @@ extern "C" {
 
 enum { THREADS = 256 };
 
-/* tanh(sqrt(2 / pi) (x + 0.044715 x^3)) */
+/* Returns tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)). */
 static __device__ float gelu_tanh(float x) {
     return tanhf(0.7978845608f * (x + 0.044715f * x * x * x));
 }
@@ -25,7 +26,7 @@ static __device__ float gelu_slope(float x) {
     return 0.5f * (1.0f + h) + 0.5f * x * dh;
 }
 
-/* Row blockIdx.x: y += bias; with pre also pre = y, y = gelu(pre). */
+/* For row blockIdx.x: y += bias. If pre is not NULL, then also pre = y, y = gelu(pre). */
 template <typename T>
 static __global__ void add_bias(T *y, T *pre, const T *bias, uint32_t n, size_t stride) {
     const size_t row = blockIdx.x * stride;
@@ -38,7 +39,7 @@ static __global__ void add_bias(T *y, T *pre, const T *bias, uint32_t n, size_t 
     }
 }
 
-/* Row blockIdx.x: y *= gelu'(pre). */
+/* For row blockIdx.x: y *= gelu'(pre). */
 template <typename T>
 static __global__ void gelu_backward(T *y, const T *pre, uint32_t n, size_t stride) {
     const size_t row = blockIdx.x * stride;
@@ -48,7 +49,7 @@ static __global__ void gelu_backward(T *y, const T *pre, uint32_t n, size_t stri
     }
 }
 
-/* to (n) = columns (n), or += */
+/* Copies columns (n) to `to` (n), or adds them if is_added. */
 static __global__ void put_columns(float *to, const float *columns, uint32_t n, bool is_added) {
     const uint32_t column = blockIdx.x * THREADS + threadIdx.x;
     if (column < n) to[column] = is_added ? to[column] + columns[column] : columns[column];

@@ -1,4 +1,5 @@
-/* gemm_after.h - epilogues as separate kernels, for products that the library does not fuse. */
+/* gemm_after.h - epilogues as separate kernels, for GEMMs whose epilogue the library does not fuse.
+ */
 #ifndef TW_KERNELS_CUDA_GEMM_AFTER_H
 #define TW_KERNELS_CUDA_GEMM_AFTER_H
 
@@ -8,12 +9,12 @@ extern "C" {
 
 #include "kernels/cuda/gemm.h"
 
-/* Runs the epilogue of a product whose p is already in y, rounded. scratch, device memory, is used
- * by TW_CUDA_BIAS_GRADIENT alone: the larger of n and 2^18 floats. */
+/* Runs the epilogue of a GEMM whose sums p are already in y, rounded. scratch is device memory,
+ * used only by TW_CUDA_BIAS_GRADIENT: the larger of n and 2^18 floats. */
 void tw_gemm_after(const struct tw_cuda_gemm *gemm, float *scratch, size_t scratch_floats,
                    void *stream);
 
-/* to (n) = columns (n), or += */
+/* Copies columns (n) to `to` (n), or adds them if is_added. */
 void tw_gemm_after_columns(float *to, const float *columns, uint32_t n, bool is_added,
                            void *stream);
 

@@ -1,5 +1,5 @@
-/* gemm_cublas.c - products by cuBLASLt, which is column-major. Row-major y = a b is its y^T = b^T
- * a^T, so its A is our b, its B our a, and its m and n our n and m. */
+/* gemm_cublas.c - GEMMs by cuBLASLt, which is column-major. Row-major y = a * b is column-major y^T
+ * = b^T * a^T, so the library's A is our b, its B our a, and its m and n our n and m. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,15 +12,14 @@
 
 enum {
     TRIED = 8, /* algorithms timed */
-    TIMES = 5, /* timed runs of each algorithm, of which the median counts */
+    TIMES = 5, /* timed runs per algorithm; the median counts */
     COLUMNS_BYTES = TW_CUDA_GEMM_N_MAX *
-                    (int)sizeof(float), /* room for column sums, at the end of the workspace */
+                    (int)sizeof(float), /* bytes for column sums, at the end of the workspace */
     ALIGN_MAX = 256,
-    MAJOR_FUSING =
-        9, /* from this major compute capability on, epilogues are fused if nothing can be timed */
+    MAJOR_FUSING = 9, /* least major compute capability on which untimed epilogues are fused */
 };
 
-/* The library's descriptors of one plan, created on first use. */
+/* The library's descriptors for one plan, created on first use. */
 struct prepared {
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t a, b, y; /* a, b, y in our notation */
@@ -30,15 +29,15 @@ struct tw_cuda_products {
     struct tw_cuda *cuda;
     const struct tw_gemm_library *library;
     cublasLtHandle_t handle;
-    char *path; /* owned; NULL: plans are not kept */
+    char *path; /* owned path of the plan file; NULL: plans are not saved */
     void *workspace;
-    size_t workspace_bytes; /* part of the workspace that the library may use; column sums lie
-                               behind it */
+    size_t workspace_bytes; /* part of the workspace that the library may use; column sums are
+                               stored behind it */
     struct tw_gemm_plans plans;
     struct prepared prepared[TW_CUDA_GEMM_PLANS_MAX];
 };
 
-/* One product to run. */
+/* One GEMM to run, with its plan. */
 struct product {
     struct tw_cuda_products *products;
     const struct tw_cuda_gemm *gemm;
@@ -69,7 +68,7 @@ static uint32_t count_of(const struct tw_cuda_gemm *gemm) {
     return gemm->count == 0 ? 1 : gemm->count;
 }
 
-/* The largest power of two, up to ALIGN_MAX, that divides all addresses and steps. */
+/* Returns the largest power of two, up to ALIGN_MAX, that divides all addresses and steps. */
 static uint32_t align_of(const struct tw_cuda_gemm *gemm) {
     const struct tw_matmul *const shape = &gemm->shape;
     const size_t in = tw_type_bytes(shape->type), out = tw_type_bytes(shape->y_type);
@@ -127,7 +126,7 @@ static float *columns_of(const struct tw_cuda_products *products) {
 #define SET(what, attribute, value)                                                                \
     library->desc_set(what, CUBLASLT_MATMUL_DESC_##attribute, &(value), sizeof(value))
 
-/* Sets the addresses of the epilogue. */
+/* Sets the pointers that the epilogue uses. */
 static cublasStatus_t set_addresses(const struct tw_cuda_products *products,
                                     const struct tw_cuda_gemm *gemm, cublasLtMatmulDesc_t op) {
     const struct tw_gemm_library *const library = products->library;
@@ -159,7 +158,7 @@ static cublasStatus_t set_op(const struct tw_cuda_products *products,
 
 struct matrix {
     enum tw_type type;
-    /* in the library's notation, in which elements of a column are adjacent in memory */
+    /* in the library's notation, where elements of a column are adjacent in memory */
     uint64_t rows, cols;
     size_t stride, step;
     int32_t count;
@@ -212,8 +211,9 @@ static cublasStatus_t run(void *context) {
         products->workspace, p->plan->workspace_bytes, (cudaStream_t)p->stream);
 }
 
-/* The rest of the epilogue after the product. Not fused: all of it, as separate kernels. Fused:
- * only the column sums of TW_CUDA_BIAS_GRADIENT, which go from the workspace to bias_gradient. */
+/* Runs the part of the epilogue that follows the GEMM. If it is not fused, this is all of it, as
+ * separate kernels. If it is fused, only the column sums of TW_CUDA_BIAS_GRADIENT are copied from
+ * the workspace to bias_gradient. */
 static void follow(const struct product *p, const struct tw_cuda_gemm *gemm) {
     const struct tw_cuda_products *const products = p->products;
     if (p->plan->is_fused == 0) {
@@ -225,8 +225,8 @@ static void follow(const struct product *p, const struct tw_cuda_gemm *gemm) {
     }
 }
 
-/* The product with its epilogue, for timing. Column sums go to scratch, so that timing does not
- * change bias_gradient. */
+/* Runs the GEMM with its epilogue, for timing. Column sums are written to scratch, so that timing
+ * does not change bias_gradient. */
 static cublasStatus_t run_whole(void *context) {
     const struct product *const p = context;
     const struct tw_cuda_products *const products = p->products;
@@ -260,7 +260,8 @@ static cublasStatus_t set_preference(const struct tw_cuda_products *products, ui
     return status;
 }
 
-/* Algorithms that the library proposes, best first; 0: none, or it refuses. */
+/* Returns the number of algorithms that the library proposes, best first; 0 if it proposes none or
+ * refuses. */
 static int propose(const struct tw_cuda_products *products, const struct prepared *prepared,
                    uint32_t align, cublasLtMatmulHeuristicResult_t proposed[TRIED]) {
     const struct tw_gemm_library *const library = products->library;
@@ -286,7 +287,8 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Median time; negative if it fails. The first run is not measured, because it may load code. */
+/* Returns the median time in us (microseconds), or a negative number if a run fails. The first run
+ * is not measured, because it may load code. */
 static double time_plan(struct product *product) {
     const struct tw_gemm_library *const library = product->products->library;
     double us[TIMES + 1];
@@ -304,7 +306,8 @@ static struct tw_gemm_plan plan_of(const cublasLtMatmulHeuristicResult_t *propos
     return plan;
 }
 
-/* Chooses the fastest of the proposed algorithms; returns its time, negative if none can run. */
+/* Chooses the fastest of the proposed algorithms. Returns its time, or a negative number if none
+ * can run. */
 static double choose(struct product *product, int count, bool is_fused,
                      const cublasLtMatmulHeuristicResult_t proposed[TRIED],
                      struct tw_gemm_plan *best) {
@@ -326,15 +329,15 @@ static size_t y_bytes(const struct tw_cuda_gemm *gemm) {
     return (last + shape->n) * tw_type_bytes(shape->y_type);
 }
 
-/* A plan with its descriptors and time. */
+/* A candidate plan with its descriptors and time. */
 struct way {
     struct prepared prepared;
     struct tw_gemm_plan plan;
     double us; /* negative: not timed */
 };
 
-/* Times the proposed algorithms. Writes to y itself, or to spare memory if y is added to; without
- * spare memory, takes the first proposal. False if none can run. */
+/* Times the proposed algorithms, which write to y itself, or to spare memory if y is added to. Uses
+ * the first proposal untimed if there is no spare memory. Returns false if none can run. */
 static bool tune(struct product *product, int count, bool is_fused,
                  const cublasLtMatmulHeuristicResult_t proposed[TRIED], struct way *way) {
     struct tw_cuda *const cuda = product->products->cuda;
@@ -354,8 +357,9 @@ static bool tune(struct product *product, int count, bool is_fused,
     return way->us >= 0.0;
 }
 
-/* GELU's argument is laid out like y, and the library needs its rows at multiples of 8. The library
- * does not specify the accuracy of its GELU; it suffices for results rounded to bfloat16. */
+/* Returns whether the epilogue may be fused. GELU's argument has the layout of y, and the library
+ * needs its row stride to be a multiple of 8. The library does not specify the accuracy of its
+ * GELU, which is good enough for results rounded to bfloat16. */
 static bool may_fuse(const struct tw_cuda_gemm *gemm) {
     if (gemm->pre == NULL) return true;
     return gemm->shape.y_type == TW_BF16 && y_stride(&gemm->shape) % 8 == 0;
@@ -374,7 +378,7 @@ static void give_up(struct tw_cuda_products *products, const struct tw_cuda_gemm
     tw_cuda_fault(products->cuda, doing, reason);
 }
 
-/* Finds the best plan for the product, with the epilogue fused or as separate kernels. */
+/* Finds the best plan for the GEMM, with the epilogue fused or as separate kernels. */
 static cublasStatus_t find_way(struct product *product, bool is_fused, uint32_t align,
                                struct way *way) {
     struct tw_cuda_products *const products = product->products;
@@ -393,9 +397,9 @@ static cublasStatus_t find_way(struct product *product, bool is_fused, uint32_t 
     return status;
 }
 
-/* Makes a plan for a shape without one; returns its index, or the end of the table on failure. The
- * epilogue is fused unless that is slower than separate kernels. If nothing can be timed, it is
- * fused on Hopper and later devices; on earlier ones a fused GELU is often slower. */
+/* Makes a plan for a shape that has none. Returns its index, or TW_CUDA_GEMM_PLANS_MAX on failure.
+ * The epilogue is fused unless separate kernels are faster. If nothing can be timed, it is fused on
+ * Hopper and later devices; on earlier ones a fused GELU is often slower. */
 static uint32_t make_plan(struct product *product, const struct tw_gemm_key *key, uint32_t align) {
     struct tw_cuda_products *const products = product->products;
     const struct tw_cuda_gemm *const gemm = product->gemm;
@@ -425,7 +429,7 @@ static uint32_t make_plan(struct product *product, const struct tw_gemm_key *key
     return slot;
 }
 
-/* Prepares a plan that was read from a file. False if the library does not accept it. */
+/* Prepares a plan that was read from a file. Returns false if the library does not accept it. */
 static bool revive(struct tw_cuda_products *products, const struct tw_cuda_gemm *gemm,
                    uint32_t slot) {
     const struct tw_gemm_plan *const plan = &products->plans.plans[slot];

@@ -18,8 +18,8 @@ static const char *const names[] = {
 
 enum { NAMES = sizeof(names) / sizeof(names[0]) };
 
-/* Folders in which toolkits put the library although the loader does not look there; "": the
- * loader's folders. */
+/* Folders where toolkits install the library although the loader does not search them. "" stands
+ * for the loader's own folders. */
 static const char *const folders[] = {
     "",
     "/usr/local/cuda/lib64/",
@@ -56,7 +56,7 @@ static double time_us(void *stream, tw_gemm_work *work, void *context) {
     return us;
 }
 
-/* Function pointers have the size of data pointers with dlsym, and C has no cast between them. */
+/* C has no cast from dlsym's data pointer to a function pointer, but both have the same size. */
 static bool find(void *handle, const char *symbol, void *function, size_t bytes) {
     void *const found = dlsym(handle, symbol);
     _Static_assert(sizeof(found) == sizeof(void (*)(void)), "dlsym gives functions");
@@ -91,7 +91,8 @@ static enum tw_status fill(struct tw_gemm_library *library, void *handle, const 
     return TW_OK;
 }
 
-/* The first library of these names in these folders; NULL: there is none. */
+/* Opens the first library found under these names in these folders. Returns NULL if there is none.
+ */
 static void *open_library(const char **name) {
     for (unsigned i = 0; i < NAMES; i++) {
         for (unsigned j = 0; j < FOLDERS; j++) {

@@ -1,5 +1,5 @@
-/* gemm_library.h - the functions of cuBLASLt that products need, found at run time. Types and
- * constants come from the toolkit's header, the library from the machine. */
+/* gemm_library.h - the functions of cuBLASLt that GEMMs need, found at run time. Types and
+ * constants are from the toolkit's header, the library is the machine's. */
 #ifndef TW_KERNELS_CUDA_GEMM_LIBRARY_H
 #define TW_KERNELS_CUDA_GEMM_LIBRARY_H
 
@@ -11,7 +11,7 @@
 
 enum { TW_GEMM_LIBRARY_LEAST = 120000 }; /* version 12.0 in the format of cublasLtGetVersion */
 
-/* X(member, its name in the library) */
+/* X(member, name of the function in the library) */
 #define TW_GEMM_LIBRARY_LIST(X)                                                                    \
     X(version, cublasLtGetVersion)                                                                 \
     X(status_name, cublasLtGetStatusName)                                                          \
@@ -30,23 +30,25 @@ enum { TW_GEMM_LIBRARY_LEAST = 120000 }; /* version 12.0 in the format of cublas
     X(check, cublasLtMatmulAlgoCheck)                                                              \
     X(matmul, cublasLtMatmul)
 
-/* Queues work on a stream, to be timed. */
+/* A function that queues work on a stream, to be timed. */
 typedef cublasStatus_t tw_gemm_work(void *context);
 
 struct tw_gemm_library {
 #define X(member, symbol) __typeof__(symbol) *member;
     TW_GEMM_LIBRARY_LIST(X)
 #undef X
-    /* Not part of cuBLASLt: true while a graph is captured, when no call may wait. */
+    /* Not part of cuBLASLt. Returns true while a graph is captured, when no call may wait. */
     bool (*is_capturing)(void *stream);
-    /* Time that the work takes on the device; negative if it fails. */
+    /* Returns the time that the work takes on the device in us (microseconds), or a negative number
+     * if it fails. */
     double (*time_us)(void *stream, tw_gemm_work *work, void *context);
 };
 
-/* The library of this process, opened once and kept. TW_DEVICE: absent, too old, or incomplete. */
+/* Returns the library of this process, opened once and kept open. Returns TW_DEVICE if it is
+ * absent, too old or incomplete. */
 enum tw_status tw_gemm_library_get(const struct tw_gemm_library **library, struct tw_error *err);
 
-/* Like tw_cuda_products_open, with the given functions. */
+/* Works like tw_cuda_products_open, with the given library functions. */
 enum tw_status tw_gemm_products_create(struct tw_cuda_products **products, struct tw_cuda *cuda,
                                        const struct tw_gemm_library *library, const char *plans,
                                        struct tw_error *err);

@@ -137,8 +137,8 @@ static size_t bytes_of(const struct tw_gemm_plans *plans, uint8_t *bytes) {
     return (size_t)(at - bytes) + SUM_BYTES;
 }
 
-/* The file is not synced, because it is a cache: a copy damaged by a power cut is rejected and made
- * again. */
+/* The file is not synced, because it is a cache: a copy damaged by a power failure is rejected and
+ * made again. */
 static bool write_file(const char *path, const char *part, const uint8_t *bytes, size_t size) {
     FILE *const file = fopen(part, "wbe");
     if (file == NULL) return false;

@@ -1,5 +1,5 @@
-/* mix.cu - updates of the live parameters after an outer step, with the roundings of
- * kernels/ref/mix_ref.c: no multiplication is fused with an addition. */
+/* mix.cu - updates of the live parameters after an outer step. Rounds as kernels/ref/mix_ref.c
+ * does: no multiplication is fused with an addition. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec8.cuh"
 

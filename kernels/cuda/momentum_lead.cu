@@ -1,5 +1,6 @@
-/* momentum_lead.cu - kernels/momentum_lead.h in three kernels: sums per block, the scale from them,
- * and the new moment. With equal scale every element has the bits of kernels/momentum_lead.c. */
+/* momentum_lead.cu - kernels/momentum_lead.h in three kernels: sums per block, the scale computed
+ * from these, and the new moment. With the same scale, every element has the bits of
+ * kernels/momentum_lead.c. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec8.cuh"
 
@@ -7,8 +8,8 @@ enum : unsigned { THREADS = 256, BLOCKS = 256, PER_BLOCK = 4096 };
 
 /* Contents of scratch. */
 struct scratch {
-    double own[BLOCKS], merged[BLOCKS]; /* per block, over elements where m changes: sums of squares
-                                           of m / sqrt(v_hat), and of delta */
+    double own[BLOCKS], merged[BLOCKS]; /* sums per block over elements where m changes: squares of
+                                           m / sqrt(v_hat), and squares of delta */
     float scale;                        /* 0: nothing changes */
 };
 static_assert(sizeof(struct scratch) <= TW_CUDA_LEAD_SCRATCH, "scratch of lead");

@@ -1,5 +1,5 @@
 /* muon.cu - Muon's step. A group of equal-sized matrices is processed at a time: blockIdx.y of each
- * kernel is the matrix, and products have the group's size as count. */
+ * kernel is the matrix, and GEMMs have the group's size as count. */
 #include "kernels/cuda/muon.h"
 
 #include "kernels/cuda/device.cuh"
@@ -9,24 +9,25 @@ enum {
     STEPS = 5,
     THREADS = 256,
     BLOCKS_MAX = 512, /* along x */
-    PARTS = 64,       /* number of partial sums of a sum of squares */
+    PARTS = 64,       /* number of partial sums per sum of squares */
     ALIGNMENT = 256,
-    GROUP_ELEMENTS = 16 << 20, /* larger matrices fill a device one by one */
+    GROUP_ELEMENTS = 16 << 20, /* most elements of a group; a larger matrix fills a device alone */
 };
 
 #define A 3.4445f
 #define B (-4.7750f)
 #define C 2.0315f
 
-/* Matrices of equal size; n and small are elements of one matrix. */
+/* Matrices of equal size. n and small are numbers of elements per matrix. */
 struct group {
     uint64_t begin[TW_CUDA_MUON_BATCH];
-    uint32_t rows, cols, count; /* elements of a group; one larger matrix fills a device alone */
+    uint32_t rows, cols, count; /* size of each matrix, and number of matrices */
     size_t stride, n, small;
 };
 
-/* Scratch of a group: x in float32 and in the products' type, Gram matrices and their squares in
- * both, partial sums of squares, and the factors computed from them. */
+/* Scratch of a group: x in float32 and in the GEMM type (x_act); the Gram matrices and their
+ * squares in float32, and either of these two in the GEMM type (small_act); partial sums of
+ * squares, and the factors computed from them. */
 struct scratch {
     float *x, *gram, *square, *factor;
     void *x_act, *small_act;
@@ -83,12 +84,13 @@ extern "C" size_t tw_cuda_muon_scratch(const struct tw_cuda_muon_matrix *matrice
 
 /* ---- kernels ---- */
 
-/* Offset of element i of the group's matrix in theta, m and gradient. */
+/* Returns the offset of element i of the group's matrix in theta, m and gradient. */
 static __device__ size_t place(const struct group &g, size_t i) {
     return (size_t)g.begin[blockIdx.y] + i / g.cols * g.stride + i % g.cols;
 }
 
-/* m = mu m + (1 - mu) g,  x = mu m + (1 - mu) g; the roundings of kernels/muon.c. */
+/* Computes m = mu * m + (1 - mu) * g, then x = mu * m + (1 - mu) * g. Rounds as kernels/muon.c
+ * does. */
 static __global__ void momentum(float *x, float *m, const float *gradient, struct group g,
                                 const struct tw_cuda_step *step) {
     const bool is_skipped = step->is_skipped != 0;
@@ -103,7 +105,7 @@ static __global__ void momentum(float *x, float *m, const float *gradient, struc
     }
 }
 
-/* parts (count, PARTS): partial sums of squares of each x (n). */
+/* Computes parts (count, PARTS): partial sums of squares of each matrix x (n). */
 static __global__ void square_parts(double *parts, const float *x, size_t n) {
     double sum = 0.0;
     x += blockIdx.y * n;
@@ -113,7 +115,7 @@ static __global__ void square_parts(double *parts, const float *x, size_t n) {
     if (threadIdx.x == 0) parts[blockIdx.y * PARTS + blockIdx.x] = sum;
 }
 
-/* factor (count) = 1 / |x|, or 0 if x is 0. One thread each. */
+/* Computes factor (count) = 1 / |x|, or 0 if x is 0. One thread per matrix. */
 static __global__ void find_factors(float *factor, const double *parts, uint32_t count) {
     const uint32_t k = threadIdx.x;
     double sum = 0.0;
@@ -123,7 +125,7 @@ static __global__ void find_factors(float *factor, const double *parts, uint32_t
     factor[k] = norm < 1e-30 ? 0.0f : (float)(1.0 / norm);
 }
 
-/* x_act = x factor, x = A x factor; without factors, factor is 1. */
+/* Computes x_act = x * factor, then x = A * x * factor. If `factor` is NULL, the factor is 1. */
 template <typename T>
 static __global__ void split(T *x_act, float *x, const float *factor, size_t n) {
     const float by = factor == nullptr ? 1.0f : factor[blockIdx.y];
@@ -135,14 +137,15 @@ static __global__ void split(T *x_act, float *x, const float *factor, size_t n) 
     }
 }
 
-/* to (n) = x; with square: B x + C square. */
+/* Computes to (n) = x, or B * x + C * square if `square` is not NULL. */
 template <typename T>
 static __global__ void combine(T *to, const float *x, const float *square, size_t n) {
     for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += gridDim.x * THREADS)
         tw_store_f32(to, i, square == nullptr ? x[i] : B * x[i] + C * square[i]);
 }
 
-/* theta = (1 - lr decay) theta - lr 0.2 sqrt(max(rows, cols)) x, and its bfloat16 copy. */
+/* Computes theta = (1 - lr * decay) * theta - lr * 0.2 * sqrt(max(rows, cols)) * x, and its
+ * bfloat16 copy. */
 static __global__ void update(float *theta, tw_bf16 *theta_act, const float *x, struct group g,
                               const struct tw_cuda_step *step) {
     const float size = step->lr * 0.2f * sqrtf((float)max(g.rows, g.cols));
@@ -163,14 +166,15 @@ static unsigned blocks_for(size_t n) {
     return (unsigned)min((n + THREADS - 1) / THREADS, (size_t)BLOCKS_MAX);
 }
 
-/* y = or += a b, with float32 sums; consecutive matrices are contiguous. */
+/* Computes y = or += a * b for each matrix, with float32 sums. Consecutive matrices are contiguous.
+ */
 static void multiply(const struct tw_cuda_muon *cfg, void *stream, struct tw_cuda_gemm gemm) {
     gemm.shape.type = cfg->type;
     gemm.shape.y_type = TW_F32;
     tw_cuda_gemm(cfg->products, stream, &gemm);
 }
 
-/* x = A x + (B gram + C gram^2) x, as in kernels/muon.c. */
+/* Computes x = A * x + (B * gram + C * gram^2) * x, as in kernels/muon.c. */
 template <typename T>
 static void newton_schulz(const struct scratch &s, const struct group &g,
                           const struct tw_cuda_muon *cfg, void *stream) {

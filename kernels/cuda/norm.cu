@@ -1,8 +1,8 @@
 /* norm.cu - LayerNorm and RMSNorm after an optional residual: each vector is read once. */
 #include "kernels/cuda/norm_group.cuh"
 
-/* Threads of a group hold elements lane * 8 + i * GROUP * 8 + [0, 8) of a vector in registers, or
- * loop over memory one element at a time. */
+/* The threads of a group work on one vector. Each holds elements lane * 8 + i * GROUP * 8 + [0, 8)
+ * in registers, or loops over memory one element at a time. */
 template <typename T> struct forward {
     struct tw_norm_rows rows;
     T *y, *x;
@@ -10,7 +10,7 @@ template <typename T> struct forward {
     float *stats;      /* NULL: skipped */
 };
 
-/* x + residual, rounded as it is stored. */
+/* Returns x + residual, rounded as it is stored. */
 template <typename T> static __device__ __forceinline__ float stored(float x) {
     T rounded[1];
     tw_store_f32(rounded, 0, x);
@@ -89,8 +89,8 @@ template <typename T, unsigned GROUP, bool IS_KEPT>
 static __global__ void __launch_bounds__(TW_NORM_THREADS) norm(forward<T> f) {
     const size_t vector = (size_t)blockIdx.x * (blockDim.x / GROUP) + threadIdx.x / GROUP;
     if (vector >= f.rows.vectors)
-        return; /* beyond the last vector, whole groups return, so the collectives above see all
-                   lanes */
+        return; /* only whole groups are beyond the last vector, so the collectives above include
+                   all lanes */
     if (IS_KEPT) {
         norm_kept<T, GROUP>(f, vector, threadIdx.x % GROUP);
     } else {

@@ -1,7 +1,7 @@
-/* norm_backward.cu - gradients of LayerNorm and RMSNorm. With normal = (x - mean) rstd and
- * g = dy weight:
- *     dx = rstd (g - mean_i(g) - normal mean_i(g normal)), without mean_i(g) for RMSNorm
- *     dweight = sum over vectors of dy normal,  dbias = sum of dy */
+/* norm_backward.cu - gradients of LayerNorm and RMSNorm. With normal = (x - mean) * rstd and g = dy
+ * * weight:
+ *     dx = rstd * (g - mean_i(g) - normal * mean_i(g * normal)), without mean_i(g) for RMSNorm
+ *     dweight = sum over vectors of dy * normal,  dbias = sum over vectors of dy */
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/norm_group.cuh"
 
@@ -77,7 +77,7 @@ static __device__ __forceinline__ void backward_streamed(const backward<T> &b, s
 template <typename T, unsigned GROUP, bool IS_KEPT>
 static __global__ void __launch_bounds__(TW_NORM_THREADS) norm_backward(backward<T> b) {
     const size_t vector = (size_t)blockIdx.x * (blockDim.x / GROUP) + threadIdx.x / GROUP;
-    if (vector >= b.rows.vectors) return; /* beyond the last vector, whole groups return */
+    if (vector >= b.rows.vectors) return; /* only whole groups are beyond the last vector */
     if (IS_KEPT) {
         backward_kept<T, GROUP>(b, vector, threadIdx.x % GROUP);
     } else {

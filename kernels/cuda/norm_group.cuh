@@ -1,12 +1,13 @@
-/* norm_group.cuh - shared by norm.cu and norm_backward.cu: the threads that work on one vector. */
+/* norm_group.cuh - shared by norm.cu and norm_backward.cu: groups of threads that work on one
+ * vector. */
 #ifndef TW_KERNELS_CUDA_NORM_GROUP_CUH
 #define TW_KERNELS_CUDA_NORM_GROUP_CUH
 
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec8.cuh"
 
-/* A vector is processed by a warp or, if it is long, by a block. It stays in registers if it
- * consists of whole groups of 8, at most TW_NORM_OCTETS per thread. */
+/* A warp processes one vector, or a block if the vector is long. The vector stays in registers if
+ * it consists of whole octets (groups of 8 elements), at most TW_NORM_OCTETS per thread. */
 enum : unsigned { TW_NORM_THREADS = 256, TW_NORM_OCTETS = 4 };
 
 template <unsigned GROUP> static __device__ __forceinline__ float tw_norm_sum(float x) {
@@ -23,14 +24,15 @@ struct tw_norm_rows {
     float eps;
     bool is_rms;
 
-    /* Index of the first element of vector v. */
+    /* Returns the index of the first element of vector v. */
     __device__ __forceinline__ size_t at(size_t v, size_t stride) const {
-        if (heads == 1) return v * stride; /* saves a division in 64 bits */
+        if (heads == 1) return v * stride; /* saves a 64-bit division */
         return v / heads * stride + v % heads * width;
     }
 };
 
-/* weight[0, 8), and bias[0, 8) if there is one, each on a multiple of 16 bytes. */
+/* Eight weights, and eight biases if there is a bias, loaded from addresses that are multiples of
+ * 16 bytes. */
 struct tw_norm_weights {
     float weight[8], bias[8];
     __device__ __forceinline__ tw_norm_weights(const struct tw_norm_rows &rows, unsigned i) {
@@ -42,7 +44,7 @@ struct tw_norm_weights {
 
 /* ---- host ---- */
 
-/* True if weights and biases can be read eight at a time. */
+/* Returns true if weights and biases can be read eight at a time. */
 static inline bool tw_norm_has_octets(const struct tw_norm_rows *rows) {
     return rows->width % 8 == 0 && tw_is_octets(rows->weight) && tw_is_octets(rows->bias);
 }
@@ -66,7 +68,7 @@ static inline bool tw_norm_fits_warp(uint32_t width) {
     return width <= 32 * TW_NORM_OCTETS * TW_VEC8;
 }
 
-/* TW_NORM_LAUNCH(kernel, T, norm, is_octets, stream, arguments...): launches kernel<T, GROUP,
+/* TW_NORM_LAUNCH(kernel, T, norm, is_octets, stream, arguments...) launches kernel<T, GROUP,
  * IN_REGISTERS> with as many blocks as the vectors need. */
 #define TW_NORM_LAUNCH(kernel, T, rows, is_octets, stream, ...)                                    \
     do {                                                                                           \

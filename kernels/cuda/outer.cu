@@ -1,5 +1,5 @@
-/* outer.cu - outer steps on the device, with the roundings of kernels/ref/outer_ref.c: no
- * multiplication is fused with an addition. */
+/* outer.cu - outer steps on the device. Rounds as kernels/ref/outer_ref.c does: no multiplication
+ * is fused with an addition. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec8.cuh"
 

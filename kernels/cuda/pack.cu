@@ -1,5 +1,5 @@
-/* pack.cu - Delta and its energies; pack_codes.cu encodes it. Each operation is rounded separately,
- * as on the host. */
+/* pack.cu - computes Delta and its energies; pack_codes.cu encodes Delta. Each operation is rounded
+ * separately, as on the host. */
 #include "kernels/cuda/pack.h"
 
 #include "kernels/cuda/device.cuh"
@@ -29,7 +29,8 @@ static __global__ void multiply(float *x, float factor, size_t n) {
     EACH(i, n) x[i] = __fmul_rn(x[i], factor);
 }
 
-/* parts (TW_OUTLIER_BLOCKS, ENERGY_PARTS): energy of part blockIdx.x of block blockIdx.y of v. */
+/* Computes parts (TW_OUTLIER_BLOCKS, ENERGY_PARTS): the energy of part blockIdx.x of block
+ * blockIdx.y of v. */
 static __global__ void energy_parts(double *parts, const float *v, size_t n) {
     const size_t begin = n * blockIdx.y / TW_OUTLIER_BLOCKS,
                  end = n * (blockIdx.y + 1) / TW_OUTLIER_BLOCKS;

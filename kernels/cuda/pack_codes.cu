@@ -1,6 +1,6 @@
 /* pack_codes.cu - the encoders of pack.h. A warp encodes a block of elements: lane l has elements
- * l, l + 32 ... Of the block's eight words (compress/block.h), lane l has digits of word l mod 8
- * only, so four lanes assemble a word. */
+ * l, l + 32, ... The digits of the block form eight words (compress/block.h). Lane l has only
+ * digits of word l mod 8, so four lanes assemble a word. */
 #include <math.h>
 
 #include "kernels/codebook.h"
@@ -11,13 +11,13 @@ enum {
     THREADS = 128,
     WARPS = THREADS / 32,
     BF16_BLOCKS_MAX = 2048,
-    E3M0_ZERO = 120, /* larger float32 exponents are those of levels 1 to 7 */
+    E3M0_ZERO = 120, /* float32 exponents 121 to 127 are levels 1 to 7 */
 };
 
-#define TOO_LARGE 0x7E800000u /* 2^126, the bound of every element */
+#define TOO_LARGE 0x7E800000u /* bits of 2^126; every magnitude must be smaller */
 #define NOT_FINITE 0x7F800000u
 
-/* Levels of nf4, and the midpoints between them. */
+/* Levels of nf4, and the midpoints between adjacent levels. */
 struct levels {
     float of[TW_NF4_LEVELS], bounds[TW_NF4_LEVELS - 1];
 };
@@ -67,8 +67,8 @@ static __device__ float quotient(float x, struct factor by) {
     return __fmul_rn(__fmul_rn(x, by.lift), by.inverse);
 }
 
-/* Sum of integers 2^bits x y over the elements, where y is x in units of its block: for squares, or
- * for magnitudes. */
+/* Returns the mean magnitude of the elements, or their root mean square. Sums 2^bits * y, or 2^bits
+ * * y^2, as integers, where y is |x| divided by the power of two in the block's maximum. */
 template <bool IS_SQUARE, int PER>
 static __device__ float average(const float *x, uint32_t max, uint32_t count) {
     const float one = IS_SQUARE ? 1048576.0f : 2097152.0f; /* 2^20, 2^21 */
@@ -103,7 +103,7 @@ static __device__ uint32_t e3m0_digit(float value) {
     return (uint32_t)max(level, least) | bits >> 31 << 3;
 }
 
-/* Computes the scale, and a digit of each element. */
+/* Computes the block's scale, and a digit per element. */
 template <enum tw_cuda_pack_format F, int PER>
 static __device__ uint32_t quantise(uint32_t *digits, const float *x, uint32_t max, uint32_t count,
                                     const struct levels &levels) {
@@ -128,7 +128,7 @@ static __device__ uint32_t quantise(uint32_t *digits, const float *x, uint32_t m
                 digits[t] = nf4_digit(value, levels);
             } else if constexpr (F == TW_CUDA_PACK_E3M0) {
                 digits[t] = e3m0_digit(value);
-            } else { /* rounds to nearest even by adding 1.5 * 2^23 */
+            } else { /* adding 1.5 * 2^23 rounds to nearest even */
                 digits[t] = __float_as_uint(__fadd_rn(value, 12582912.0f)) &
                             (F == TW_CUDA_PACK_INT8 ? 255u : 15u);
             }
@@ -137,7 +137,7 @@ static __device__ uint32_t quantise(uint32_t *digits, const float *x, uint32_t m
     }
 }
 
-/* The decoded value D of a digit. */
+/* Returns the decoded value D of a digit. */
 template <enum tw_cuda_pack_format F>
 static __device__ float level(uint32_t digit, float scale, const struct levels &levels) {
     if constexpr (F == TW_CUDA_PACK_INT8) return __fmul_rn(scale, (float)(int8_t)digit);
@@ -156,8 +156,8 @@ static __device__ float level(uint32_t digit, float scale, const struct levels &
 
 /* ---- bytes of a block ---- */
 
-/* Digit t of lane l is number 4 t + l / 8 of word l mod 8. Words are written as halves, because
- * they are only 2-byte aligned. */
+/* Writes the words of a block. Digit t of lane l is number 4 * t + l / 8 of word l mod 8. Words are
+ * written as halves, because they are only 2-byte aligned. */
 template <enum tw_cuda_pack_format F, int PER>
 static __device__ void store_words(uint8_t *to, const uint32_t *digits, uint32_t lane) {
     constexpr uint32_t BITS = bits_of(F), WORD_BITS = elements_of(F) / 8 * BITS;

@@ -1,4 +1,5 @@
-/* rope.cu - rotary embedding in place, arXiv 2104.09864, with pairs half a head apart. */
+/* rope.cu - rotary embedding in place, arXiv 2104.09864; the elements of a pair are half a head
+ * apart. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec8.cuh"
 

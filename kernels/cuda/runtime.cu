@@ -1,4 +1,4 @@
-/* runtime.cu - runtime.h on NVIDIA's runtime. */
+/* runtime.cu - implements runtime.h with NVIDIA's CUDA runtime. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,13 +25,13 @@ struct tw_cuda {
     struct tw_cuda_info info;
     uint64_t limit, used;
     cudaStream_t streams[TW_CUDA_QUEUES];
-    cudaEvent_t events[EVENTS]; /* number n is events[n % EVENTS] */
+    cudaEvent_t events[EVENTS]; /* event number n is events[n % EVENTS] */
     uint64_t recorded;
     struct allocation *allocations;
     void *workspace;
-    const char *doing; /* action of the first failure; NULL: no failure so far */
+    const char *doing; /* action that failed first; NULL: no failure so far */
     cudaError_t failure;
-    /* after a failure of a library, doing points to library_doing */
+    /* texts of a library's failure; `doing` then points to library_doing */
     char library_doing[TW_CUDA_REASON_BYTES], library_reason[TW_CUDA_REASON_BYTES];
 };
 
@@ -39,7 +39,8 @@ struct tw_cuda_graph {
     cudaGraphExec_t exec;
 };
 
-/* The first refused launch of the process, because launches have no struct tw_cuda. */
+/* The first launch of the process that CUDA refused. It is process-wide, because a launch knows no
+ * struct tw_cuda. */
 static const char *refused_kernel;
 static cudaError_t refused_status;
 
@@ -78,7 +79,7 @@ extern "C" int tw_cuda_count(struct tw_error *err) {
     const cudaError_t status = cudaGetDeviceCount(&count);
     if (status == cudaSuccess && count > 0) return count;
     (void)cudaGetLastError();
-    /* Without a driver the version is 0, and CUDA's error would call the driver too old. */
+    /* Without a driver the version is 0; CUDA's own error would wrongly call the driver too old. */
     int driver = 0;
     const bool is_driven = cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
     (void)tw_fail(err, TW_DEVICE, "no CUDA device can be used: %s",
@@ -103,8 +104,8 @@ extern "C" enum tw_status tw_cuda_info(struct tw_cuda_info *info, int ordinal,
     }
     (void)snprintf(info->name, sizeof(info->name), "%.63s", prop.name);
     if (cudaDeviceGetPCIBusId(info->pci, sizeof(info->pci), ordinal) != cudaSuccess) {
-        (void)cudaGetLastError(); /* clears the error: a device without a PCI address only cannot be
-                                     queried through the driver */
+        (void)cudaGetLastError(); /* clears the error: without a PCI address, the device merely
+                                     cannot be queried through the driver */
         info->pci[0] = '\0';
     }
     info->major = prop.major;
@@ -120,11 +121,12 @@ extern "C" enum tw_status tw_cuda_info(struct tw_cuda_info *info, int ordinal,
     return TW_OK;
 }
 
-/* Creates streams and events for tw_cuda_open(); failures are stored. wait: a flag of events. */
+/* Creates streams and events for tw_cuda_open(), and stores failures. `wait` is a flag for events.
+ */
 static void make_streams(struct tw_cuda *cuda, unsigned wait) {
     int least = 0, greatest = 0;
     keep(cuda, cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
-    /* The training stream has priority; the other stream gets the rest of the device. */
+    /* The training stream has the highest priority, the other stream the lowest. */
     for (int i = 0; i < TW_CUDA_QUEUES; i++) {
         const int priority = i == TW_CUDA_COMPUTE ? greatest : least;
         keep(cuda, cudaStreamCreateWithPriority(&cuda->streams[i], cudaStreamNonBlocking, priority),
@@ -136,9 +138,10 @@ static void make_streams(struct tw_cuda *cuda, unsigned wait) {
     }
 }
 
-/* A thread that waits for the device spins, so it takes a processor from the daemon and from
- * digests. If there are few processors, it should sleep, which costs some 30 us per wait. If the
- * device refuses this, nothing else changes. */
+/* Returns whether threads that wait for the device should sleep. By default they spin, and so take
+ * a processor from the daemon and from digests. If there are few processors, they should sleep,
+ * which costs some 30 us (microseconds) per wait. If the device refuses this, nothing else changes.
+ */
 static bool sleeps_while_waiting(void) {
     if (sysconf(_SC_NPROCESSORS_ONLN) > PROCESSORS_FEW) return false;
     if (cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) == cudaSuccess) return true;
@@ -334,7 +337,7 @@ extern "C" void tw_cuda_zero(struct tw_cuda *cuda, enum tw_cuda_queue queue, voi
 
 extern "C" uint64_t tw_cuda_record(struct tw_cuda *cuda, enum tw_cuda_queue queue) {
     const uint64_t event = ++cuda->recorded;
-    /* An event object is reused after EVENTS events. Waiting for its old event first means that a
+    /* An event object is reused after EVENTS events. Its old event is waited for first, so that a
      * wait for any older event can return at once. */
     if (event > EVENTS)
         keep(cuda, cudaEventSynchronize(cuda->events[event % EVENTS]), "waiting for an old event");

@@ -1,4 +1,4 @@
-/* sums.cu - sums in double of long arrays, in a fixed order. */
+/* sums.cu - sums of long arrays in double, in a fixed order. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec8.cuh"
@@ -6,7 +6,7 @@
 enum : unsigned { THREADS = 256, BLOCKS = 512, PER_BLOCK = 4096 };
 static_assert(BLOCKS * sizeof(double) <= TW_CUDA_SUM_SCRATCH, "a part of each block");
 
-/* The arrays of a sum; y is NULL where there is one only. */
+/* The arrays to sum over; y is NULL if there is only one. */
 struct arrays {
     const float *x, *y;
 };
@@ -30,7 +30,7 @@ struct apart : arrays {
     }
 };
 
-/* Threads sum groups of eight elements, and the elements that are left over one by one. */
+/* Each thread sums groups of eight elements, then remaining elements one by one. */
 template <typename F>
 static __global__ void sum_parts(double *parts, F f, size_t n, bool is_octets) {
     const size_t first = (size_t)blockIdx.x * THREADS + threadIdx.x;

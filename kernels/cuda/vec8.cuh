@@ -1,5 +1,5 @@
-/* vec8.cuh - loads and stores of eight elements of either type as floats, for kernels that stream
- * through memory. */
+/* vec8.cuh - loads and stores of eight elements as floats, for kernels that stream through float or
+ * bf16 arrays. */
 #ifndef TW_KERNELS_CUDA_VEC8_CUH
 #define TW_KERNELS_CUDA_VEC8_CUH
 
@@ -35,22 +35,22 @@ static __device__ __forceinline__ void tw_vec8_store(tw_bf16 *p, const float v[8
 
 /* ---- host ---- */
 
-/* True if rows of an array at p, `stride` elements apart, can be accessed in groups of eight. True
- * for NULL. */
+/* Returns true if rows of an array at p, `stride` elements apart, can be accessed in groups of
+ * eight. Also true for NULL. */
 static inline bool tw_is_octets(const void *p, size_t stride = 0) {
     return (uintptr_t)p % 16 == 0 && stride % TW_VEC8 == 0;
 }
 
 enum : unsigned { TW_STREAM_THREADS = 256, TW_STREAM_BLOCKS = 2048 };
 
-/* Number of blocks of TW_STREAM_THREADS for `pieces` of work; each thread takes every n-th piece.
- */
+/* Returns the number of blocks of TW_STREAM_THREADS for `pieces` of work. Each of the n threads
+ * processes every n-th piece. */
 static inline unsigned tw_stream_blocks(size_t pieces) {
     const size_t wanted = (pieces + TW_STREAM_THREADS - 1) / TW_STREAM_THREADS;
     return wanted < TW_STREAM_BLOCKS ? (unsigned)wanted : TW_STREAM_BLOCKS;
 }
 
-/* TW_BY_TYPE(type, T, statement): the statement with T as float or tw_bf16. */
+/* TW_BY_TYPE(type, T, statement) runs the statement with T as float or tw_bf16. */
 #define TW_BY_TYPE(type, T, ...)                                                                   \
     do {                                                                                           \
         if ((type) == TW_BF16) {                                                                   \

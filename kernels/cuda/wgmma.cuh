@@ -1,14 +1,15 @@
-/* wgmma.cuh - products of a warpgroup (four warps, the first one a multiple of four) on Hopper's
- * tensor cores: PTX's wgmma.mma_async, whose factors are read from shared memory. sm_90a only.
+/* wgmma.cuh - matrix products of a warpgroup on Hopper's tensor cores: PTX's wgmma.mma_async, whose
+ * factors are read from shared memory. sm_90a only. A warpgroup is four warps, the first with an
+ * index that is a multiple of four.
  *
- * A factor lies in panels: 64 columns of all ROWS rows, 128 bytes a row. Row r of a panel stores
- * its chunk c of 16 bytes at c ^ (r % 8), which is the hardware's swizzle of 128 bytes, if the
+ * A factor is stored in panels: 64 columns of all ROWS rows, 128 bytes per row. Row r of a panel
+ * stores its chunk c of 16 bytes at c ^ (r % 8), which is the hardware's 128-byte swizzle, if the
  * panel begins at a multiple of 1024 bytes.
  *
- * The 64 rows of a result are distributed over the warps as in mma.m16n8k16: warp w holds rows 16 w
- * on, and of a block of 16 by 8, lane l holds rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the
- * next. Products are asynchronous: between tw_wg_begin() and tw_wg_wait() no thread may touch their
- * results, or the registers of a left factor. */
+ * The 64 rows of a result are distributed over the warps as in mma.m16n8k16. Warp w holds rows 16 *
+ * w to 16 * w + 15. Of a block of 16 by 8, lane l holds rows l / 4 and l / 4 + 8, columns 2 * (l %
+ * 4) and the next. Products are asynchronous: between tw_wg_begin() and tw_wg_wait() no thread may
+ * touch their results, or the registers of a left factor. */
 #ifndef TW_KERNELS_CUDA_WGMMA_CUH
 #define TW_KERNELS_CUDA_WGMMA_CUH
 
@@ -18,7 +19,7 @@ enum : uint32_t {
     TW_WG_THREADS = 128,
     TW_WG_ROWS = 64,
     TW_PANEL_COLUMNS = 64,
-    TW_PANEL_ALIGN = 1024, /* bytes; also those of eight rows of a panel */
+    TW_PANEL_ALIGN = 1024, /* bytes; also the size of eight rows of a panel */
 };
 
 #ifdef TW_CUDA_EMULATED
@@ -35,14 +36,14 @@ static __device__ __forceinline__ tw_bf16 *tw_panel_at(tw_bf16 *tile, uint32_t r
     return tile + (chunk / 8 * ROWS + row) * TW_PANEL_COLUMNS + (chunk % 8 ^ row % 8) * 8;
 }
 
-/* Sixteen elements deep, a factor of one instruction. */
+/* A factor of one instruction, sixteen elements deep. */
 struct tw_wg_factor {
     const tw_bf16 *at;
     uint32_t panel_bytes;
-    bool is_transposed; /* depth runs over rows of the tile, not over its columns */
+    bool is_transposed; /* true if depth runs over rows of the tile instead of columns */
 };
 
-/* Rows of the tile from `row` on, columns [16 step, 16 step + 16). */
+/* Returns the factor made of the tile's rows from `row` on, columns [16 * step, 16 * step + 16). */
 template <int ROWS>
 static __device__ __forceinline__ tw_wg_factor tw_wg_rows(const tw_bf16 *tile, uint32_t row,
                                                           uint32_t step) {
@@ -50,7 +51,7 @@ static __device__ __forceinline__ tw_wg_factor tw_wg_rows(const tw_bf16 *tile, u
             ROWS * TW_PANEL_COLUMNS * (uint32_t)sizeof(tw_bf16), false};
 }
 
-/* All columns of the tile, rows [16 step, 16 step + 16). */
+/* Returns the factor made of all columns of the tile, rows [16 * step, 16 * step + 16). */
 template <int ROWS>
 static __device__ __forceinline__ tw_wg_factor tw_wg_columns(const tw_bf16 *tile, uint32_t step) {
     return {tile + step * 16 * TW_PANEL_COLUMNS,
@@ -58,8 +59,8 @@ static __device__ __forceinline__ tw_wg_factor tw_wg_columns(const tw_bf16 *tile
 }
 
 #ifndef TW_CUDA_EMULATED
-/* The matrix descriptor of PTX: address, bytes from panel to panel, bytes from eight rows to the
- * next eight, swizzle of 128 bytes; all but the last in units of 16. */
+/* Returns PTX's matrix descriptor: address, bytes from panel to panel, bytes from eight rows to the
+ * next eight, and the 128-byte swizzle. All but the last are in units of 16 bytes. */
 static __device__ __forceinline__ uint64_t tw_wg_descriptor(const tw_wg_factor &factor) {
     const uint64_t address = (tw_shared_address(factor.at) & 0x3ffffu) >> 4;
     return address | (uint64_t)(factor.panel_bytes >> 4) << 16 |
@@ -67,7 +68,7 @@ static __device__ __forceinline__ uint64_t tw_wg_descriptor(const tw_wg_factor &
 }
 #endif
 
-/* Before the first product, and after registers of results or factors were touched. */
+/* Call before the first product, and after registers of results or factors were touched. */
 static __device__ __forceinline__ void tw_wg_begin() {
 #ifndef TW_CUDA_EMULATED
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -79,22 +80,22 @@ static __device__ __forceinline__ void tw_wg_commit() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-/* Waits until at most the latest N groups are in flight. */
+/* Waits until at most the N newest groups are in flight. */
 template <int N> static __device__ __forceinline__ void tw_wg_wait() {
 #ifndef TW_CUDA_EMULATED
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 #endif
 }
-/* Makes the thread's own writes to shared memory, tw_copy_async16's too, visible to products; the
- * barrier that shows them to other threads comes after it. */
+/* Makes the thread's own writes to shared memory, including those by tw_copy_async16, visible to
+ * products. A barrier must follow, so that products of other threads see them too. */
 static __device__ __forceinline__ void tw_wg_show_shared() {
 #ifndef TW_CUDA_EMULATED
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-/* Keeps the compiler from reading a result before the wait that precedes this, or from giving its
- * registers away. */
+/* Keeps the compiler from reading a result before the wait that precedes this call, and from
+ * reusing its registers. */
 template <int N> static __device__ __forceinline__ void tw_wg_settle(float (&d)[N][4]) {
 #ifdef TW_CUDA_EMULATED
     (void)d;
@@ -127,8 +128,9 @@ template <int K> static __device__ __forceinline__ void tw_wg_settle(uint32_t (&
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "            \
     "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
 
-/* d (64, 64) = a (64, 16) b (64, 16)^T, or d += that if KEEPS_D; both factors are rows of tiles. A
- * first product only writes d: an old value would have to be put into place between products. */
+/* Starts d (64, 64) = a (64, 16) * b (64, 16)^T, or d += the same if KEEPS_D. Both factors are rows
+ * of tiles. The first product of a sum must only write d, because an old value would have to be
+ * moved into place between products. */
 template <bool KEEPS_D>
 static __device__ __forceinline__ void tw_wg_product_64(float (&d)[8][4], const tw_wg_factor &a,
                                                         const tw_wg_factor &b TW_HERE_AS_DEFAULT) {
@@ -149,8 +151,8 @@ static __device__ __forceinline__ void tw_wg_product_64(float (&d)[8][4], const 
 #endif
 }
 
-/* d (64, 64) = a (64, 16) times the 16 rows b (16, 64), plus d if keeps_d: a as of mma.m16n8k16 in
- * each warp. */
+/* Starts d (64, 64) = a (64, 16) * the 16 rows b (16, 64), plus d if keeps_d. In each warp, a has
+ * the layout of mma.m16n8k16. */
 static __device__ __forceinline__ void tw_wg_product_of(float (&d)[8][4], const uint32_t (&a)[4],
                                                         const tw_wg_factor &b,
                                                         bool keeps_d TW_HERE_AS_DEFAULT) {

@@ -1,10 +1,10 @@
 /* emulated.h - CUDA's execution model on a CPU, for testing kernels on machines without a GPU. C++,
  * tests only; device.cuh includes it when TW_CUDA_EMULATED is defined.
  *
- * Blocks run one after the other on the launching thread. Threads of a block are fibers: each runs
+ * Blocks run one after the other on the launching thread. Threads of a block are fibers. Each runs
  * until it waits for others, so a kernel without waits costs no switch. Threads (between two waits)
- * and blocks run upwards, downwards or shuffled: see emulation.h. Shared memory is all ones (NaN)
- * when a block starts. Asynchronous copies arrive when they are waited for, not before.
+ * and blocks run in ascending, descending or shuffled order: see emulation.h. Shared memory is all
+ * ones (NaN) when a block starts. Asynchronous copies arrive only when they are waited for.
  *
  * Behaviour that is undefined on a GPU is an error in the emulation, and ends the process with a
  * message:
@@ -39,10 +39,10 @@ struct tw_emulated_kernel {
     std::function<void()> body; /* body of one thread */
 };
 
-/* Runs the kernel to its end before returning. */
+/* Runs the kernel to its end, then returns. */
 void tw_emulated_run(const tw_emulated_kernel &kernel);
 
-/* Queues the kernel on a stream (runtime_emulated.cc); NULL: runs it at once. */
+/* Queues the kernel on a stream (runtime_emulated.cc). If `stream` is NULL, runs it at once. */
 void tw_emulated_submit(void *stream, tw_emulated_kernel kernel);
 
 template <typename... Params, typename... Args>
@@ -59,7 +59,8 @@ static inline void tw_emulated_launch(void *stream, tw_emulated_kernel kernel,
 
 /* ---- shared memory ---- */
 
-/* The block's array for that place in the source. The first thread to ask creates it, all ones. */
+/* Returns the block's array for that place in the source. The first thread that asks for it creates
+ * it, filled with ones. */
 void *tw_emulated_shared(const void *place, size_t bytes, const char *name);
 void *tw_emulated_shared_dynamic();
 
@@ -72,7 +73,7 @@ void *tw_emulated_shared_dynamic();
 
 /* ---- waiting for each other ---- */
 
-/* Waits for all threads of the block; returns the sum of their values. */
+/* Waits for all threads of the block, and returns the sum of their values. */
 int tw_emulated_barrier(int value, const char *what, const char *file, int line);
 
 #define TW_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
@@ -92,14 +93,14 @@ static inline int __syncthreads_and(int predicate, TW_HERE) {
 
 enum { TW_EMULATED_LANE_BYTES = 64 };
 
-/* The bytes that each lane of a warp passed. */
+/* The bytes that each lane of a warp passes to a collective step. */
 struct tw_emulated_lanes {
     alignas(16) unsigned char of[32][TW_EMULATED_LANE_BYTES];
 };
 
-/* One collective step of the lanes in `mask`. Each passes `bytes`; the last to arrive calls
- * `complete` (if any) on all of them; then all continue. The passed bytes can be read until the
- * caller's next step. */
+/* One collective step of the lanes in `mask`. Each lane passes `bytes`. The last lane to arrive
+ * calls `complete` (if any) on all of them, then all lanes continue. The passed bytes can be read
+ * until the caller's next step. */
 struct tw_emulated_step {
     const char *what;
     uint32_t mask;
@@ -123,7 +124,8 @@ static inline T tw_emulated_shuffle(const char *what, unsigned mask, T value, un
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "as on a device");
     T result;
     const auto *lanes = tw_emulated_warp({what, mask, &value, sizeof(value), nullptr}, file, line);
-    /* A lane outside the mask has no value: undefined on a device, NaN bits in the emulation. */
+    /* The value of a lane outside the mask is undefined on a device, and NaN bits in the emulation.
+     */
     memset(&result, 0xff, sizeof(result));
     if (mask >> source & 1) memcpy(&result, lanes->of[source], sizeof(result));
     return result;
@@ -177,11 +179,11 @@ void tw_emulated_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], 
                           int line);
 void tw_emulated_ldmatrix_x4(uint32_t r[4], const void *row, bool is_transposed, const char *file,
                              int line);
-/* wgmma.cuh: the warp's 16 of 64 rows of result = left factor x b, plus result if keeps_d. The left
- * factor is the lane's registers `left` (4) with a NULL, or the shared matrix *a with `left` NULL.
- */
+/* For wgmma.cuh: computes the warp's 16 of the 64 rows of result = left factor * b, plus result if
+ * keeps_d. The left factor is either the lane's registers `left` (4) or the shared matrix *a. The
+ * other pointer is NULL. */
 struct tw_emulated_wg {
-    float *d; /* the lane's (columns / 8, 4) */
+    float *d; /* the lane's elements, (columns / 8, 4) */
     unsigned columns;
     bool keeps_d;
 };

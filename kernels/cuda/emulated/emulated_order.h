@@ -12,12 +12,12 @@ struct tw_emulation_state {
     uint64_t seed;
 };
 
-/* The state of the process; or, for the calling CPU thread while it runs a kernel twice, an
- * override. */
+/* Returns the order in use: normally the process's. A CPU thread that runs a kernel twice overrides
+ * it for itself with tw_emulation_state_here. */
 tw_emulation_state tw_emulation_state_now();
 void tw_emulation_state_here(const tw_emulation_state *state);
 
-/* The element of `count` that has turn i: a permutation. */
+/* Returns which of `count` elements has turn i. Over all i, this is a permutation. */
 uint64_t tw_emulated_place(uint64_t i, uint64_t count, const tw_emulation_state &state);
 void tw_emulated_order(std::vector<unsigned> &order, unsigned count,
                        const tw_emulation_state &state);

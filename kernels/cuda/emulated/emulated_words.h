@@ -1,4 +1,4 @@
-/* emulated_words.h - parts of CUDA that need no other thread: types, intrinsics, atomics (blocks
+/* emulated_words.h - parts of CUDA that involve only one thread: types, intrinsics, atomics (blocks
  * and threads of emulated.h run one after the other). C++, tests only; device.cuh includes it. */
 #ifndef TW_KERNELS_CUDA_EMULATED_EMULATED_WORDS_H
 #define TW_KERNELS_CUDA_EMULATED_EMULATED_WORDS_H
@@ -65,7 +65,7 @@ TW_EMULATED_LESS(unsigned long)
 TW_EMULATED_LESS(long long)
 TW_EMULATED_LESS(unsigned long long)
 #undef TW_EMULATED_LESS
-/* Like fmin and fmax: a number wins over a NaN. */
+/* Like fmin and fmax: if one argument is a NaN, returns the other. */
 static inline float min(float a, float b) {
     return fminf(a, b);
 }
@@ -79,7 +79,7 @@ static inline double max(double a, double b) {
     return fmax(a, b);
 }
 
-/* Built without contraction: every operation is rounded separately. */
+/* Compiled without contraction to FMA: every operation is rounded separately. */
 static inline float __fmul_rn(float a, float b) {
     return a * b;
 }
@@ -132,8 +132,8 @@ static inline float __int2float_rn(int a) {
     return (float)a;
 }
 
-/* Approximations on a device, correctly rounded in the emulation. (The C library declares functions
- * of the first three names.) */
+/* These are approximations on a device, and accurate in the emulation. (The C library declares
+ * functions of the first three names.) */
 #define __expf expf
 #define __logf logf
 #define __powf powf

@@ -19,11 +19,11 @@ extern "C" {
 #endif
 
 enum tw_emulation_order {
-    TW_EMULATION_UP,   /* thread 0 first, block 0 first */
-    TW_EMULATION_DOWN, /* last thread first, last block first */
-    /* Every kernel runs twice, up and down, on the same memory. A byte of device memory that
-     * differs ends the process with a sentence that names the kernel. Finds missing barriers and
-     * sums by atomics. */
+    TW_EMULATION_UP,   /* ascending: thread 0 and block 0 first */
+    TW_EMULATION_DOWN, /* descending: last thread and last block first */
+    /* Every kernel runs twice, up and down, on the same memory. If a byte of device memory differs
+     * between the runs, the process ends with a message that names the kernel. Finds missing
+     * barriers and sums by atomics. */
     TW_EMULATION_BOTH,
     TW_EMULATION_SHUFFLED /* in a random order, drawn from the seed */
 };
@@ -31,23 +31,23 @@ enum tw_emulation_order {
 /* Sets the order of blocks and threads in this process, from the next launch on. */
 void tw_emulation_set_order(enum tw_emulation_order order, uint64_t seed);
 
-/* Makes one of the next calls that may fail on a GPU (allocation, copy, launch) fail: number
- * `calls` from now, where 1 is the next. An allocation fails with TW_NOMEM, queued work with a
- * fault that ends all work on that device. 0: no call. */
+/* Makes a later call that may fail on a GPU (allocation, copy, launch) fail: the one that is
+ * `calls` calls from now, where 1 is the next. An allocation fails with TW_NOMEM, queued work with
+ * a fault that ends all work on that device. 0: no call fails. */
 void tw_emulation_fail_after(uint64_t calls);
 
-/* Number of calls that may fail on a GPU since the process began. */
+/* Returns the number of calls since the process began that may fail on a GPU. */
 uint64_t tw_emulation_calls(void);
 
-/* Queues a function like a launch, so that it may access device memory. `bytes` of arguments are
- * copied. The emulated library runs its products this way. */
+/* Queues a function as if it were a kernel, so that it may access device memory. `bytes` of
+ * arguments are copied. The emulated GEMM library runs this way. */
 void tw_emulation_submit(void *stream, const char *name, void (*work)(const void *arguments),
                          const void *arguments, size_t bytes);
 
-/* Total memory reported by devices opened from now on. Initially 1 GiB. */
+/* Sets the total memory that devices opened from now on report. Initially 1 GiB. */
 void tw_emulation_set_memory(uint64_t bytes);
 
-/* Whether tw_cuda_host_pin() succeeds from now on. Initially true. */
+/* Sets whether tw_cuda_host_pin() succeeds from now on. Initially true. */
 void tw_emulation_set_pins(bool are_possible);
 
 #ifdef __cplusplus

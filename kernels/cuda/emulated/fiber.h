@@ -1,4 +1,4 @@
-/* fiber.h - stacks that take turns on one CPU thread, for emulated.h (C++, tests only).
+/* fiber.h - fibers: stacks that take turns on one CPU thread, for emulated.h (C++, tests only).
  *
  * A fiber never moves to another thread. The address sanitizer is told of each switch. */
 #ifndef TW_KERNELS_CUDA_EMULATED_FIBER_H
@@ -11,16 +11,16 @@
 struct tw_fiber {
     void *stack; /* lowest address in use; a guard page lies below */
     size_t stack_bytes;
-    void *left; /* stack pointer (or ucontext_t) */
-    void *fake; /* state of the address sanitizer */
+    void *left; /* saved stack pointer (or ucontext_t) */
+    void *fake; /* saved state of the address sanitizer */
 };
 
-/* Creates a fiber that calls `entry` when it is first switched to; entry never returns. False if
- * memory is exhausted. */
+/* Creates a fiber that calls `entry` when it is first switched to; `entry` must not return. Returns
+ * false if memory is exhausted. */
 bool tw_fiber_create(tw_fiber *fiber, void (*entry)());
 void tw_fiber_destroy(tw_fiber *fiber);
 
-/* Leaves `from`, which is running, until it is switched to again. */
+/* Suspends the running fiber `from` and continues `to`. */
 void tw_fiber_switch(tw_fiber *from, tw_fiber *to);
 
 #endif

@@ -1,5 +1,5 @@
-/* gemm_emulated.c - products of the emulated device: plain loops, sums in float32 in the order of
- * k, and epilogues by the kernels of gemm_after.h. */
+/* gemm_emulated.c - GEMMs of the emulated device: plain loops, sums in float32 in the order of k,
+ * and epilogues by the kernels of gemm_after.h. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -14,7 +14,7 @@ struct tw_cuda_products {
 
 enum { ROWS = 8, COLUMNS = 256 }; /* block of y computed at a time */
 
-/* Distance in elements between rows, and between columns. */
+/* Distances in elements between two rows, and between two columns. */
 struct lines {
     size_t row, column;
 };
@@ -27,20 +27,20 @@ static float load(const void *x, size_t i, enum tw_type type) {
     return type == TW_BF16 ? tw_bf16_to_f32(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
-/* line (count) = x[at], x[at + step] .. */
+/* Loads line (count) = x[at], x[at + step], ... */
 static void load_line(float *line, const void *x, size_t at, size_t step, uint32_t count,
                       enum tw_type type) {
     for (uint32_t i = 0; i < count; i++) line[i] = load(x, at + i * step, type);
 }
 
-/* One product of tw_cuda_gemm, with its strides filled in. */
+/* One GEMM of tw_cuda_gemm, with its strides filled in. */
 struct work {
     struct tw_matmul shape;
     void *y;
     const void *a, *b;
 };
 
-/* sums (ROWS, COLUMNS) = a b from row `top` and column `left` on. */
+/* Computes sums (ROWS, COLUMNS) = a * b from row `top` and column `left` on. */
 static void multiply(float sums[ROWS][COLUMNS], const struct work *w, uint32_t top, uint32_t left) {
     const struct tw_matmul *const s = &w->shape;
     const bool is_tn = s->form == TW_MATMUL_TN, is_nt = s->form == TW_MATMUL_NT;
