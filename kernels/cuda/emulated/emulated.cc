@@ -27,11 +27,12 @@ namespace {
 enum : unsigned { THREADS_MAX = 1024, LANES = 32, WARPS_MAX = THREADS_MAX / LANES };
 enum : unsigned { READY_MAX = 2 * THREADS_MAX, GROUPS_MAX = 8, ARRAYS_MAX = 32 };
 enum : unsigned { NOBODY = ~0u };
-/* Limits of a block on the supported GPUs: 227 KiB, of which 48 KiB may be fixed-size arrays. */
+/* Limits of a block on the supported GPUs: 227 KiB of shared memory, of which 48 KiB may be
+ * fixed-size arrays. */
 enum : size_t { SHARED_MOST = 227u << 10, STATIC_MOST = 48u << 10, GAP = 128, GAP_BYTE = 0xa5 };
 
-/* Lanes of a warp in collectives with one mask. Values are stored alternately: a lane may pass the
- * next value before another has read the last one. */
+/* Lanes of a warp that use collectives with the same mask. Two buffers of values alternate: a lane
+ * may pass its next value before another lane has read the previous one. */
 struct group {
     uint32_t mask, arrived;
     unsigned unread; /* lanes that have not continued since the last step */
@@ -47,8 +48,8 @@ struct copy {
 };
 
 struct thread {
-    tw_fiber *fiber;         /* NULL: not begun, or ended */
-    const char *what, *file; /* where it waits; NULL: it does not wait */
+    tw_fiber *fiber;         /* NULL: the thread has not begun, or has ended */
+    const char *what, *file; /* operation and file where the thread waits; NULL: it does not wait */
     int line;
     bool has_ended;
     unsigned groups_committed;
@@ -62,7 +63,7 @@ struct array {
     size_t bytes;
 };
 
-/* State of a CPU thread that runs blocks, one after the other; kept between launches. */
+/* State of a CPU thread that runs blocks, one after the other. It is kept between launches. */
 struct machine {
     const tw_emulated_kernel *kernel = nullptr;
     tw_emulation_state order = {};
@@ -75,14 +76,14 @@ struct machine {
     unsigned ready[READY_MAX]; /* ring */
     unsigned ready_first = 0, ready_count = 0;
 
-    unsigned waiting = 0; /* threads at the barrier */
+    unsigned waiting = 0; /* number of threads waiting at the barrier */
     int sum = 0, sum_before = 0;
     const char *barrier_file = nullptr, *barrier_what = nullptr;
     int barrier_line = 0;
 
     std::vector<group> groups[WARPS_MAX];
 
-    unsigned char *shared = nullptr; /* arrays with gaps between them */
+    unsigned char *shared = nullptr; /* memory of the block's arrays, with gaps between them */
     size_t shared_used = 0, static_bytes = 0;
     array arrays[ARRAYS_MAX];
     unsigned arrays_count = 0;
@@ -115,7 +116,7 @@ __thread machine *here;
     tw_assert_failed("the kernel keeps CUDA's rules", __FILE__, __LINE__);
 }
 
-/* No thread can continue, and some wait. */
+/* Ends the process: no thread can continue, and some are waiting. */
 [[noreturn]] void stuck() {
     const thread *first = nullptr, *other = nullptr;
     unsigned first_at = 0, other_at = 0, waiting = 0;
@@ -166,8 +167,8 @@ void become(unsigned i) {
     tw_emulated_self.thread = uint3{i % size.x, i / size.x % size.y, i / size.x / size.y};
 }
 
-/* Runs threads that have not begun, one after the other, on one stack. Leaves the stack when the
- * next thread in turn has one of its own. */
+/* Runs threads that have not begun, one after the other, on one stack. Switches away when the next
+ * thread in turn already has its own stack. */
 void fiber_body() {
     for (;;) {
         tw_fiber *const self = here->threads[here->current].fiber;
@@ -206,7 +207,8 @@ tw_fiber *fiber_get() {
     return fiber;
 }
 
-/* The running thread waits (or has queued itself): switches to the next one, until its own turn. */
+/* Called when the running thread must wait, or has queued itself. Switches to the next thread, and
+ * returns when it is this thread's turn again. */
 void give_up() {
     const unsigned self = here->current, next = pop();
     if (next == NOBODY) stuck();
@@ -390,7 +392,7 @@ group &group_of(const tw_emulated_step &step, const char *file, int line) {
         if (g.arrived == 0 && g.unread == 0) found = &g;
     }
     if (groups.size() < GROUPS_MAX) {
-        groups.reserve(GROUPS_MAX); /* reserved, so that groups never move */
+        groups.reserve(GROUPS_MAX); /* reserved, so that groups are never moved in memory */
         groups.emplace_back();
         found = &groups.back();
     }
@@ -402,7 +404,7 @@ group &group_of(const tw_emulated_step &step, const char *file, int line) {
     return *found;
 }
 
-/* Makes the lanes of a completed step ready, in launch order, before all others. */
+/* Makes the lanes of a completed step ready, in launch order, ahead of all other threads. */
 void wake(uint32_t mask) {
     const unsigned first = here->current / LANES * LANES;
     for (unsigned i = LANES; i-- > 0;) {
@@ -520,8 +522,9 @@ void tw_emulated_ldmatrix_x4(uint32_t r[4], const void *row, bool is_transposed,
 
 namespace {
 
-/* Element (row, k) of a factor, k below 16, where the hardware would read it: rows are adjacent in
- * eights, and bits 4 to 6 of every address are swizzled with bits 7 to 9. */
+/* Returns element (row, k) of a factor, k < 16, from the address where the hardware would read it.
+ * Rows are adjacent in groups of eight, and bits 4 to 6 of every address are swizzled with bits 7
+ * to 9. */
 float factor_value(const tw_wg_factor *factor, unsigned row, unsigned k) {
     size_t offset = row / 8 * TW_PANEL_ALIGN + row % 8 * 128 + k * 2;
     if (factor->is_transposed)

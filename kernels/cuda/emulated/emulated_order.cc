@@ -51,7 +51,7 @@ static uint64_t divisor(uint64_t a, uint64_t b) {
 uint64_t tw_emulated_place(uint64_t i, uint64_t count, const tw_emulation_state &state) {
     if (state.order == TW_EMULATION_DOWN) return count - 1 - i;
     if (state.order != TW_EMULATION_SHUFFLED || count < 2) return i;
-    /* A step width that is coprime to the count visits every element. */
+    /* Steps whose width is coprime to the count visit every element once. */
     uint64_t random = state.seed;
     uint64_t step = tw_splitmix64(&random) % count, first = tw_splitmix64(&random) % count;
     while (divisor(step, count) != 1) step++;

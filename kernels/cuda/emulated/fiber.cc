@@ -21,14 +21,14 @@ extern "C" {
 
 #ifdef TW_FIBER_ASAN
 #include <sanitizer/common_interface_defs.h>
-enum : size_t { STACK_BYTES = 256u << 10 }; /* frames are larger with red zones */
+enum : size_t { STACK_BYTES = 256u << 10 }; /* ASan's red zones enlarge stack frames */
 #else
 enum : size_t { STACK_BYTES = 64u << 10 };
 #endif
 enum : size_t { GUARD_BYTES = 4096 };
 
-/* The fiber that the present one was switched to from; it reports this to the sanitizer after the
- * switch. */
+/* The fiber that switched to the current one, which reports the switch to the sanitizer afterwards.
+ */
 static __thread tw_fiber *arrived_from;
 
 static void leave(tw_fiber *from, tw_fiber *to) {
@@ -53,7 +53,7 @@ static void arrive(tw_fiber *self) {
 #endif
 }
 
-/* First function on a new stack, whose first word is the entry. */
+/* The first function that runs on a new stack. */
 static void begin(void (*entry)()) {
     arrive(nullptr);
     entry();
@@ -61,8 +61,9 @@ static void begin(void (*entry)()) {
 }
 
 #ifdef __x86_64__
-/* swapcontext() calls the kernel for the signal mask at every switch, which takes some hundred
- * times as long. This saves the callee-saved registers; floating-point modes stay as they are. */
+/* Replaces swapcontext(), which makes a system call for the signal mask at every switch and takes
+ * some hundred times as long. Saves the callee-saved registers; floating-point modes stay as they
+ * are. */
 extern "C" void tw_fiber_exchange(void **left, void *to);
 __asm__(".text\n"
         ".globl tw_fiber_exchange\n"
@@ -84,7 +85,7 @@ __asm__(".text\n"
         "    popq %rbp\n"
         "    ret\n"
         ".size tw_fiber_exchange, . - tw_fiber_exchange\n"
-        /* Start of a new stack: the entry is in the register popped as %rbx. */
+        /* Start of a new stack: the fiber's entry is in %rbx, `begin` in %r12. */
         ".type tw_fiber_first, @function\n"
         "tw_fiber_first:\n"
         "    movq %rbx, %rdi\n"
@@ -96,7 +97,7 @@ extern "C" void tw_fiber_first(void);
 
 static bool prepare(tw_fiber *fiber, void (*entry)()) {
     uintptr_t *top = (uintptr_t *)((char *)fiber->stack + fiber->stack_bytes);
-    top -= 2; /* tw_fiber_first starts at a multiple of 16, as after a call */
+    top -= 2; /* aligns the stack of tw_fiber_first to 16 bytes, as after a call */
     *--top = (uintptr_t)&tw_fiber_first;
     *--top = 0;                 /* rbp */
     *--top = (uintptr_t)entry;  /* rbx */

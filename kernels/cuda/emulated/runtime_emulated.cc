@@ -1,6 +1,6 @@
-/* runtime_emulated.cc - runtime.h on the CPU: a device of host memory with a limit, and streams of
- * closures. Violations (a write past an array, a kernel whose result depends on the order of its
- * threads) end the process with a sentence. */
+/* runtime_emulated.cc - implements runtime.h on the CPU: a device is host memory with a limit, and
+ * streams are queues of closures. Violations (a write past an array, a kernel whose result depends
+ * on the order of its threads) end the process with a message. */
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -33,7 +33,7 @@ namespace {
 std::atomic<uint64_t> device_bytes{1u << 30}, calls_made{0}, calls_until_fault{0};
 std::atomic<bool> can_pin{true};
 
-/* True if this call is the one that must fail. */
+/* Counts a call, and returns true if it is the one that must fail. */
 bool is_failing() {
     calls_made++;
     uint64_t left = calls_until_fault;
@@ -68,16 +68,18 @@ struct tw_emulated_stream {
 struct tw_cuda {
     struct tw_cuda_info info;
     uint64_t limit, used;
-    unsigned char *arena;                     /* total_bytes, accessible only to queued work */
-    size_t opened;                            /* bytes of the arena ever handed out */
-    unsigned inside;                          /* closures running now */
-    bool is_closed;                           /* the arena is inaccessible to all */
-    std::map<size_t, allocation> allocations; /* by offset in the arena */
+    unsigned char *arena;                     /* device memory of total_bytes, accessible only to
+                                                 queued work */
+    size_t opened;                            /* bytes at the start of the arena that were ever
+                                                 allocated */
+    unsigned inside;                          /* number of closures running now */
+    bool is_closed;                           /* true while the whole arena is inaccessible */
+    std::map<size_t, allocation> allocations; /* keyed by offset in the arena */
     tw_emulated_stream streams[TW_CUDA_QUEUES];
-    std::map<unsigned char *, uint64_t> pinned; /* memory of the caller: bytes by address */
+    std::map<unsigned char *, uint64_t> pinned; /* pinned memory of the caller: address to bytes */
     tw_cuda_graph *capturing;
     void *workspace;
-    std::string fault; /* action of the first failure, or "" */
+    std::string fault; /* action that failed first, or "" */
     std::string reason;
 };
 
@@ -102,9 +104,9 @@ void enter(struct tw_cuda *cuda) {
     cuda->is_closed = false;
 }
 
-/* Makes the arena inaccessible to the host. Not in the order `up`, where every call runs at once: a
- * system call each would take longer than most test kernels, and the same tests also run in the
- * other orders. */
+/* Makes the arena inaccessible to the host, except in the order `up`. There every call runs at
+ * once, and a system call each would take longer than most test kernels. The same tests also run in
+ * the other orders. */
 void leave(struct tw_cuda *cuda) {
     if (--cuda->inside > 0 || cuda->opened == 0) return;
     if (tw_emulation_state_now().order == TW_EMULATION_UP) return;
@@ -112,7 +114,7 @@ void leave(struct tw_cuda *cuda) {
     cuda->is_closed = true;
 }
 
-/* The first hole that is large enough; SIZE_MAX: none. */
+/* Returns the offset of the first hole that is large enough, or SIZE_MAX if there is none. */
 size_t hole(const struct tw_cuda *cuda, size_t bytes) {
     size_t at = 0;
     for (const auto &[begin, a] : cuda->allocations) {
@@ -164,7 +166,7 @@ void put_back(const struct tw_cuda *cuda, const std::vector<unsigned char> &all)
     }
 }
 
-/* Runs an item up, then down on the same memory; both results must be equal. */
+/* Runs an item in the order up, then down on the same memory; both results must be equal. */
 void run_both(struct tw_cuda *cuda, const item &item) {
     const tw_emulation_state up = {TW_EMULATION_UP, 0}, down = {TW_EMULATION_DOWN, 0};
     const std::vector<unsigned char> before = contents(cuda);
@@ -197,7 +199,7 @@ void run_item(struct tw_cuda *cuda, const item &item) {
     }
 }
 
-/* Runs the stream's items until that many events have passed. */
+/* Runs the stream's items until `events` of its events have passed. */
 void drain(tw_emulated_stream *stream, uint64_t events) {
     if (stream->items.empty()) return;
     enter(stream->cuda);
@@ -254,7 +256,7 @@ extern "C" void tw_emulation_submit(void *stream, const char *name,
                                     void (*work)(const void *arguments), const void *arguments,
                                     size_t bytes) {
     TW_ASSERT(stream != nullptr);
-    /* In units of max_align_t, aligned for any type. */
+    /* counted in max_align_t, so that the copy is aligned for any type */
     std::vector<std::max_align_t> copy((bytes + sizeof(std::max_align_t) - 1) /
                                        sizeof(std::max_align_t));
     if (bytes > 0) memcpy(copy.data(), arguments, bytes);
@@ -408,7 +410,7 @@ extern "C" void tw_cuda_host_free(struct tw_cuda *cuda, void *host) {
     free(host);
 }
 
-/* Refuses like the driver: memory that is not whole pages, or is pinned already. */
+/* Refuses the same memory as the driver: parts of pages, and memory that is already pinned. */
 extern "C" bool tw_cuda_host_pin(struct tw_cuda *cuda, void *host, uint64_t bytes) {
     auto *at = (unsigned char *)host;
     TW_ASSERT(bytes > 0);
@@ -496,7 +498,7 @@ extern "C" void tw_cuda_zero(struct tw_cuda *cuda, enum tw_cuda_queue queue, voi
 
 /* ---- order ---- */
 
-/* Events of stream q have the numbers 2 i + q, with i from 1. */
+/* Events of stream q have the numbers 2 * i + q, with i from 1. */
 extern "C" uint64_t tw_cuda_record(struct tw_cuda *cuda, enum tw_cuda_queue queue) {
     tw_emulated_stream *const stream = &cuda->streams[queue];
     not_in_graph(cuda, "tw_cuda_record");
