@@ -215,8 +215,7 @@ static inline void tw_pack_across(float *restrict to, const tw_act *restrict fro
     for (size_t r = 0; r < rows; r += 2) {
         const tw_act *low = from + r * stride, *high = low + stride;
         for (size_t i = 0; i < head->width; i += TW_VEC) {
-            const tw_uvec a =
-                (tw_uvec)tw_row_load(low, i, head->size); /* bf16 in the upper halves */
+            const tw_uvec a = (tw_uvec)tw_row_load(low, i, head->size); /* upper halves: bf16 */
             const tw_uvec b =
                 r + 1 < rows ? (tw_uvec)tw_row_load(high, i, head->size) : (tw_uvec){0};
             tw_vec_store(to + r / 2 * head->width + i, (tw_vec)(a >> 16 | b));

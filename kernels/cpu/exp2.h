@@ -11,8 +11,7 @@ TW_INLINE tw_vec tw_vec_exp2(tw_vec x) {
 #if defined(__AVX512F__)
     const tw_vec whole = (tw_vec)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT);
 #else
-    const tw_vec magic =
-        tw_vec_all(12582912.0f); /* 1.5 * 2^23: adding it leaves no fraction bits */
+    const tw_vec magic = tw_vec_all(12582912.0f); /* 1.5 * 2^23 leaves no fraction bits */
     const tw_vec shifted = x + magic, whole = shifted - magic;
 #endif
     const tw_vec f = x - whole;

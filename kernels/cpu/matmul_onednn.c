@@ -52,9 +52,8 @@ struct multiplier {
     struct tw_multiplier base;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    struct buffer
-        scratch; /* scratch memory shared by all primitives, as large as any of them needs */
-    struct buffer dense; /* copies of a and y */
+    struct buffer scratch; /* shared by all primitives, as large as any of them needs */
+    struct buffer dense;   /* copies of a and y */
     uint64_t uses;
     struct prepared prepared[SETS][WAYS];
 };

@@ -9,8 +9,7 @@ struct tw_engine_cache {
     const float *params;
     uint64_t uses; /* value of memory->uses when the model last used params */
     struct tw_model_cache kv;
-    struct tw_gpu_cache
-        *gpu; /* the cache on a device, or NULL; if set, only `used` of kv is valid */
+    struct tw_gpu_cache *gpu; /* cache on a device, or NULL; if set, only kv.used is valid */
 };
 
 uint64_t tw_engine_cache_bytes(const struct tw_engine *engine) {

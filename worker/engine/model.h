@@ -146,8 +146,7 @@ struct tw_model {
     float *partial[2];   /* (blocks of rows, 2 * width + 2 * head_size): gradients of norm weights,
                             one row per block */
 
-    const _Atomic bool
-        *stop; /* set by another thread to stop a pass (tw_engine_watch); may be NULL */
+    const _Atomic bool *stop; /* true stops a pass early (tw_engine_watch); may be NULL */
 
     void *memory; /* all arrays above in one block */
     uint64_t memory_bytes;

@@ -92,8 +92,7 @@ static enum tw_status train(struct session *session, const struct tw_learner *le
     status = tw_trainer_start(&trainer, err);
     while (status == TW_OK && !trainer.is_over) {
         if (!config->must_end(config->self)) status = tw_trainer_turn(&trainer, err);
-        if (status == TW_AGAIN)
-            status = TW_OK; /* must_end became true before the step: no failure */
+        if (status == TW_AGAIN) status = TW_OK; /* must_end stopped the step: no failure */
         if (status == TW_OK && !trainer.is_over && config->must_end(config->self))
             status = tw_trainer_finish(&trainer, err);
     }

@@ -16,10 +16,8 @@
 #include "worker/loop/daemon_link.h"
 #include "worker/merge/merger.h"
 
-enum {
-    TW_STEP_SERVER_KEPT_MAX = 64
-}; /* packets kept; when full, the socket is not read until the
-      step boundary */
+/* Packets kept. When full, the socket is not read until the step boundary. */
+enum { TW_STEP_SERVER_KEPT_MAX = 64 };
 
 struct tw_step_server {
     struct tw_daemon_link *link; /* borrowed */

@@ -96,11 +96,10 @@ struct tw_inflight {
     float *share;                    /* eager: w * D, which was added to c at sending */
     float *ahead, *ahead_u;          /* eager: the correction c and its momentum */
     struct {
-        bool is_out;    /* true while an outer gradient is in flight */
-        uint64_t round; /* round in which the outer gradient was sent */
-        float weight;   /* eager: w for the next outer gradient; 0: no merge yet */
-        double along,
-            squares; /* <merge, share> and |share|^2, summed over the parts merged so far */
+        bool is_out;           /* true while an outer gradient is in flight */
+        uint64_t round;        /* round in which the outer gradient was sent */
+        float weight;          /* eager: w for the next outer gradient; 0: no merge yet */
+        double along, squares; /* <merge, share> and |share|^2, over the parts merged so far */
     } fragments[TW_FRAGMENTS_MAX];
 };
 

@@ -33,8 +33,7 @@ void tw_rotate(const struct tw_pass *pass, void *x, uint32_t first, uint32_t row
     const uint32_t context = pass->batch->context;
     const size_t half = shape->head_size / 2;
     for (uint32_t done = 0;
-         done <
-         rows;) { /* rotate sequence by sequence: a block may hold rows of several sequences */
+         done < rows;) { /* one sequence at a time: a block may have rows of several */
         const uint32_t t = (first + done) % context;
         const uint32_t count = rows - done < context - t ? rows - done : context - t;
         const size_t at = (tw_position_first(pass) + t) * half;

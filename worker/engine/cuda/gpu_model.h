@@ -106,8 +106,7 @@ struct tw_gpu {
     bool is_foreign;   /* only without learning: theta's memory holds other parameters than theta */
     const float *held; /* host parameters promised not to change (tw_engine_hold); NULL: none */
     bool has_held;     /* `held` is in use */
-    uint64_t
-        uses; /* times that parameters were set; a cache compares the count to notice a change */
+    uint64_t uses;     /* times that parameters were set; lets a cache notice a change */
     struct tw_gpu_arrays arrays;
     void *block; /* memory of all device arrays */
     struct tw_cuda_step *step;
