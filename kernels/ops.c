@@ -10,7 +10,7 @@ extern const struct tw_ops tw_base_f32_table, tw_base_bf16_table;
 
 extern const struct tw_ops tw_avx2_f32_table, tw_avx2_bf16_table;
 #endif
-#ifdef TW_KERNELS_AVX512 /* built in addition to AVX2 */
+#ifdef TW_KERNELS_AVX512 /* AVX-512 tables are built in addition to AVX2 tables */
 extern const struct tw_ops tw_avx512_f32_table, tw_avx512_bf16_table, tw_avx512bf16_bf16_table;
 #endif
 

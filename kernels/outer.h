@@ -22,7 +22,7 @@ struct tw_outer {
 struct tw_outer tw_outer_at(uint32_t lr_millionths, uint32_t momentum_millionths, uint32_t ramp,
                             uint64_t version);
 
-/* Norms of a fragment's u (before the step) and delta, over the parts that are present. */
+/* Sizes of a fragment's u (before the step) and delta, over the parts that have a result. */
 struct tw_outer_sizes {
     double u_squared, delta_squared; /* sums of squares by tw_norm_squared, part after part */
     uint64_t count;                  /* elements */

@@ -43,7 +43,7 @@ enum {
                                gradient */
     TW_OUTLIER_EXTREME = 4, /* factor on both bounds after a round of mostly outliers */
     TW_OUTLIER_INPUT =
-        2, /* bound of a contribution that is merged, as a multiple of the outlier bound */
+        2, /* bound of a contribution before it is merged, as a multiple of the outlier bound */
 };
 
 /* History of one fragment. All zero: nothing is known. */
@@ -57,18 +57,19 @@ struct tw_outlier {
     double doubt;               /* 0 counts as 1 */
 };
 
-/* Sizes of one or several parts of a fragment. All zero: none yet. */
+/* Sizes of one or several parts of a fragment. Zeroed before the first part is added. */
 struct tw_outlier_sizes {
     double energy[TW_OUTLIER_BLOCKS];
     double count[TW_OUTLIER_BLOCKS];
 };
 
-/* Adds elements [begin, begin + n) of a fragment of `elements`, given in x (n), which must be
- * finite. */
+/* Adds x (n), which is elements [begin, begin + n) of a fragment with `elements` elements. x must
+ * be finite. */
 void tw_outlier_add(struct tw_outlier_sizes *sizes, const float *x, size_t begin, size_t n,
                     size_t elements);
 
-/* Sizes of a whole fragment from its energies (TW_OUTLIER_BLOCKS), summed by the caller. */
+/* Fills the sizes of a whole fragment from the energies of its blocks (TW_OUTLIER_BLOCKS), which
+ * the caller has summed. */
 void tw_outlier_whole(struct tw_outlier_sizes *sizes, const double *energies, size_t elements);
 
 /* Records this node's complete outer gradient: a round of the fragment begins. */
@@ -85,7 +86,7 @@ void tw_outlier_note_merge(struct tw_outlier *outlier, const struct tw_outlier_s
 double tw_outlier_check(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes);
 
 /* Works like tw_outlier_check, but with d = 1, without counting, and only for blocks that were
- * merged TW_OUTLIER_LEAST times (0 if there are none). */
+ * merged TW_OUTLIER_LEAST times. Returns 0 if there are no such blocks. */
 double tw_outlier_excess(const struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes);
 
 #endif

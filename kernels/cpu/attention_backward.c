@@ -175,7 +175,8 @@ static struct work work_of(float *scratch, const struct tw_attention *shape) {
     return work;
 }
 
-/* Writes lse and D of the block's queries, and zeros beyond its last row. */
+/* Writes lse and D of the block's queries to `work`, with zeros in lanes beyond the block's last
+ * row. */
 static void block_begin(const struct work *work, const struct tw_block *block, const tw_act *dout,
                         const tw_act *out, const float *lse, size_t stride) {
     for (size_t r = 0; r < block->lanes; r++) {

@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(backward_plan<SIZE>::THREADS, backward_plan<SI
                              key);
     }
     tw_copy_wait<0>();
-    __syncthreads(); /* if no row attends to these keys, the loads above are still in flight */
+    __syncthreads(); /* loads are still in flight here if no row attends to these keys */
     float scale[M][2], one[M][2];
 #pragma unroll
     for (int i = 0; i < M * 2; i++) {

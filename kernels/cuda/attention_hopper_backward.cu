@@ -256,7 +256,7 @@ __global__ void __launch_bounds__(hopper_plan<SIZE>::THREADS, 1)
     }
     sums.settle();
     tw_copy_wait<0>();
-    __syncthreads(); /* if no row attends to these keys, the loads above are still in flight */
+    __syncthreads(); /* loads are still in flight here if no row attends to these keys */
     store_panels<SIZE>(tw_attention_keys(call, head, (tw_bf16 *)call.arrays.dk), begin, tiles.own1,
                        tiles.warp_row, sums.first, TW_ATTENTION_SCALE<SIZE>);
     store_panels<SIZE>(tw_attention_keys(call, head, (tw_bf16 *)call.arrays.dv), begin, tiles.own2,

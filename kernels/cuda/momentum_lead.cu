@@ -6,7 +6,7 @@
 
 enum : unsigned { THREADS = 256, BLOCKS = 256, PER_BLOCK = 4096 };
 
-/* Contents of scratch. */
+/* Layout of the caller's scratch memory. */
 struct scratch {
     double own[BLOCKS], merged[BLOCKS]; /* sums per block over elements where m changes: squares of
                                            m / sqrt(v_hat), and squares of delta */

@@ -97,7 +97,7 @@ void tw_cuda_host_free(struct tw_cuda *cuda, void *host);
 /* Page-locks memory of the caller: whole pages, which must stay mapped until unpin. unpin must
  * precede close. Returns false if the system refuses; copies then stay as slow as before. */
 bool tw_cuda_host_pin(struct tw_cuda *cuda, void *host, uint64_t bytes);
-void tw_cuda_host_unpin(struct tw_cuda *cuda, void *host); /* pinned successfully, or NULL */
+void tw_cuda_host_unpin(struct tw_cuda *cuda, void *host); /* pinned memory, or NULL */
 
 /* ---- copies on a stream; host memory must stay unchanged until they are done ---- */
 

@@ -52,7 +52,7 @@ size_t tw_engine_muon_bytes(const struct tw_run *run, const struct tw_layout *la
  * not. */
 double tw_engine_gradient_norm(struct tw_engine *engine);
 
-/* Updates theta, m and v from the gradient. `norm` is its norm, used for clipping. */
+/* Updates theta, m and v from the gradient. `norm` is the gradient's norm, used for clipping. */
 void tw_engine_update(struct tw_engine *engine, float lr, double norm);
 
 /* Makes the model use the present values of params. */
@@ -74,7 +74,8 @@ enum tw_status tw_engine_choose(const struct tw_engine_config *config, const str
 /* Helpers for plans:
  * - plan_sum adds up the uses of memory.
  * - plan_sequences returns the number of sequences to split into passes.
- * - plan_even returns the largest even split of `batch` into passes of at most `most` sequences.
+ * - plan_even returns the sequences per pass that split `batch` most evenly, at most `most` per
+ * pass.
  * - plan_refuse fails with TW_NOMEM; its message shows the uses of memory as a table. */
 void tw_engine_plan_sum(struct tw_engine_plan *plan, const struct tw_model_bytes *bytes);
 uint32_t tw_engine_plan_sequences(const struct tw_engine_config *config);

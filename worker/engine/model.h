@@ -2,21 +2,21 @@
  *
  *     x = tokens[token] (+ positions[t])
  *     per layer:  x = x + out(attention(qkv(norm1(x))));  x = x + down(act(up(norm2(x))))
- *     logits = norm_f(x) head^T
+ *     logits = norm_f(x) * head^T
  *
  * Two families, which differ only in struct tw_model_shape: GPT-2 (Radford et al. 2019: LayerNorm,
  * learned positions, biases, GELU) and Llama (arXiv 2302.13971: RMSNorm, rotary positions, shared
  * key/value heads, SwiGLU).
  *
  * All operations except attention and weight gradients are independent per row. A pass is therefore
- * a list of phases, each cut into pieces for the thread pool:
+ * a list of phases, each split into pieces for the thread pool:
  * - a block of TW_MATMUL_ROWS rows goes through all operations between two attentions while it is
  *   in the cache;
- * - attention is cut by sequence and key/value head, and by document if documents are masked;
- * - weight gradients are cut into tiles.
+ * - attention is split by sequence and key/value head, and by document if documents are masked;
+ * - weight gradients are split into tiles.
  *
- * The cut depends on shapes alone, and sums across pieces have a fixed order. Results therefore do
- * not depend on the number of threads.
+ * The split depends on shapes alone, and sums across pieces have a fixed order. Results therefore
+ * do not depend on the number of threads.
  *
  * Activations have one type, float32 or bf16. `rows` is sequences * context of one pass. */
 #ifndef TW_WORKER_ENGINE_MODEL_H

@@ -116,8 +116,8 @@ struct tw_vectors {
 
     double (*norm_squared)(void *self, const float *x, size_t n);
     double (*distance_squared)(void *self, const float *a, const float *b, size_t n);
-    /* energies (TW_OUTLIER_BLOCKS), host: block energies of a whole fragment x (n), as
-     * tw_outlier_add() of kernels/outlier.h computes them. */
+    /* Computes the block energies of a whole fragment x (n), as tw_outlier_add() of
+     * kernels/outlier.h does. energies (TW_OUTLIER_BLOCKS) is host memory. */
     void (*energies)(void *self, double *energies, const float *x, size_t n);
 
     /* ---- bytes ---- */

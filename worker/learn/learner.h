@@ -62,7 +62,8 @@ struct tw_learner {
                              struct tw_error *err);
 
     /* Lets the loop stop a call: once *stop is true, `step` and `heldout` may end early with
-     * TW_AGAIN, as if they had not been called. `watch` is NULL if they always run to the end. */
+     * TW_AGAIN, as if they had not been called. With stop = NULL, calls always run to the end.
+     * `watch` may be NULL. */
     void (*watch)(void *self, const _Atomic bool *stop);
 
     float (*lr)(void *self, uint64_t clock_tokens);

@@ -13,13 +13,13 @@
 #include "worker/tokenizer/tokenizer_text.h"
 
 enum {
-    TW_TEXT_SAMPLE_US = 1000 * 1000,  /* a longer sample is ended where it is */
-    TW_TEXT_SAMPLE_CACHE = 256 << 20, /* bytes of keys and values beyond which no sample is taken */
+    TW_TEXT_SAMPLE_US = 1000 * 1000,  /* a sample that takes longer ends early */
+    TW_TEXT_SAMPLE_CACHE = 256 << 20, /* most bytes of a key/value cache for samples */
 };
 
 struct tw_text_sampler {
-    bool is_open;                   /* a tokenizer was looked for */
-    struct tw_tokenizer *tokenizer; /* NULL: none is known, and no sample is taken */
+    bool is_open;                   /* true once the tokenizer was looked for */
+    struct tw_tokenizer *tokenizer; /* NULL if there is none: no sample is generated */
     uint64_t taken_count;           /* samples taken so far; each begins with another held-out
                                        window */
 };

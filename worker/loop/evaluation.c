@@ -102,8 +102,7 @@ static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err)
     /* Stopped for a pause: the evaluation is due again when training goes on. */
     if (status == TW_AGAIN && atomic_load(&trainer->side.is_cut)) return TW_OK;
     trainer->evaluated_step = trainer->step;
-    if (status == TW_AGAIN)
-        return tell_sample(trainer, err); /* a trainer may still have a sample */
+    if (status == TW_AGAIN) return tell_sample(trainer, err); /* there may still be a sample */
     TW_TRY(status);
     TW_TRY(measure_distance(trainer, phi, &evaluated->distance, err));
     trainer->evaluated_changes = trainer->merger.changes_count;

@@ -136,7 +136,7 @@ int main(int argc, char **argv) {
     int exit_code = 0;
     if (!options_parse(argc, argv, &options, &exit_code)) return exit_code;
     native.comes_back = options.comes_back;
-    (void)signal(SIGXFSZ, SIG_IGN); /* as in daemon/node/main.c */
+    (void)signal(SIGXFSZ, SIG_IGN); /* a write to a full disk fails, with a message */
     const uint32_t cores = options.threads > 0 ? options.threads : tw_machine_processors();
     (void)snprintf(device, sizeof(device), "cpu, %" PRIu32 " core%s, %s, %s", cores,
                    cores == 1 ? "" : "s", tw_ops_cpu(tw_ops_best_type(), 0)->name,

@@ -287,7 +287,7 @@ static enum tw_status request_borrow(const struct tw_trainer *trainer,
 }
 
 /* Makes theta ready for the next step after a request. Also needed after a refused request, which
- * may have added work in flight back to theta. A device fault ends the worker. */
+ * may have returned work in flight to theta. A device fault ends the worker. */
 static enum tw_status request_settle(const struct tw_trainer *trainer,
                                      const struct tw_worker_msg *msg, struct tw_error *err) {
     const struct tw_vectors *vectors = &trainer->learner->vectors;

@@ -68,7 +68,7 @@ struct tw_merger {
         float *m;               /* first moment (elements), live, borrowed; NULL: none */
         const float *v;         /* second moment (elements), live, borrowed */
         float lr;               /* learning rate of recent steps */
-        float correction2;      /* 1 - beta2^t; 0: no step yet */
+        float correction2;      /* AdamW's bias correction 1 - beta2^t; 0: no step yet */
     } inner;
     /* Work done, counted in steps at the run's full learning rate. It scales the sizes of outer
      * gradients. The caller adds to `done` after each step. */

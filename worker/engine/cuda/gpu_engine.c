@@ -136,7 +136,7 @@ enum tw_status tw_gpu_pull(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, 
 
 void tw_gpu_written(struct tw_gpu *gpu, uint64_t begin, uint64_t n) {
     if (!gpu->is_copied || gpu->params != gpu->theta)
-        return; /* the parameters in use have no current bf16 copy; it is made on next use */
+        return; /* theta has no current bf16 copy; it is made on next use */
     tw_cuda_from_f32(gpu->queue, TW_BF16, gpu->copy + begin, gpu->theta + begin, n);
 }
 
@@ -186,8 +186,7 @@ static void queue_pass(const struct tw_gpu_pass *pass) {
     if (pass->is_learning) tw_gpu_backward(pass);
 }
 
-/* Returns the CUDA graph for passes of this size. Returns NULL if all entries are used by other
- * sizes. */
+/* Returns the graph entry for passes of this size. Returns NULL if other sizes use all entries. */
 static struct tw_gpu_graph *graph_of(struct tw_gpu *gpu, uint32_t sequences) {
     for (uint32_t i = 0; i < TW_GPU_GRAPHS; i++) {
         struct tw_gpu_graph *graph = &gpu->graphs[i];

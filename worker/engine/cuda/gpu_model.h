@@ -117,7 +117,7 @@ struct tw_gpu {
     uint32_t staged_next;
     struct tw_gpu_graph graphs[TW_GPU_GRAPHS];
     struct tw_gpu_ranges *ranges;
-    struct tw_gpu_vectors *vectors; /* NULL until a sync asks for it */
+    struct tw_gpu_vectors *vectors; /* NULL until tw_gpu_vectors_open */
 };
 
 /* One pass: sequences of `context` tokens each. */
@@ -125,9 +125,9 @@ struct tw_gpu_pass {
     struct tw_gpu *gpu;
     uint32_t sequences, context, rows;
     uint32_t position_first; /* position of the first token, for a sequence continued from kv */
-    void *kv;            /* NULL, or (layers, shape.context, 2 kv_width): cached keys and values */
-    bool is_masked;      /* inputs.begin is used */
-    bool is_learning;    /* stores the activations that a backward pass needs */
+    void *kv;         /* NULL, or (layers, shape.context, 2 * kv_width): cached keys and values */
+    bool is_masked;   /* documents are masked, by inputs.begin */
+    bool is_learning; /* stores the activations that a backward pass needs */
     float scale, z_loss; /* only if is_learning */
 };
 

@@ -70,7 +70,8 @@ static enum tw_status fit_recomputed(struct tw_engine_plan *plan,
     return TW_OK;
 }
 
-/* Keeps the outputs of norms and activations too, if there is memory for them. */
+/* Plans to keep the outputs of norms and activation functions too, if they fit without a smaller
+ * micro-batch. */
 static enum tw_status fit_outputs(struct tw_engine_plan *plan,
                                   const struct tw_engine_config *config, struct tw_error *err) {
     struct tw_engine_plan keeping = *plan;
