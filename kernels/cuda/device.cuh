@@ -25,7 +25,7 @@ void tw_cuda_launch_failed(const char *kernel, cudaError_t status);
     do {                                                                                           \
         const size_t tw_launch_bytes = (shared_bytes);                                             \
         cudaError_t tw_launch_status = cudaSuccess;                                                \
-        /* Static arrays count towards the limit too, so it is raised early. */                    \
+        /* Static arrays count towards the shared-memory limit too, so it is raised early. */      \
         if (tw_launch_bytes > 40u << 10) {                                                         \
             tw_launch_status = cudaFuncSetAttribute(                                               \
                 kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)tw_launch_bytes);        \

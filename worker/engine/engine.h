@@ -62,7 +62,7 @@ struct tw_engine_plan {
     enum tw_type type; /* data type of activations and of GEMM inputs */
     bool is_recomputed;
     bool keeps_attention; /* device only, if is_recomputed: attention's outputs are kept */
-    /* device only: the outputs of norms and activation functions are kept too */
+    /* device only, unless is_recomputed: outputs of norms and activation functions are kept */
     bool keeps_outputs;
     bool is_on_gpu;           /* all the memory above is on a device */
     uint64_t mirrors;         /* bytes of the host mirrors if is_on_gpu; not counted in `total` */
