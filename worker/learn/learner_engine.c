@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "worker/learn/eval.h"
-#include "worker/merge/merger.h"
+#include "worker/merge/merge_memory.h"
 
 static void init(void *self, float *params) {
     const struct tw_learner_engine *real = self;
@@ -95,7 +95,7 @@ static enum tw_status create_engine(struct tw_learner_engine *real, struct tw_le
         .run = run,
         .layout = config->layout,
         .compute = config->compute,
-        .sync_bytes = tw_merger_live_bytes(run, config->layout),
+        .sync_bytes = tw_merge_live_bytes(run, config->layout),
     };
     TW_TRY(tw_engine_create(&real->engine, &engine, err));
     *learner = (struct tw_learner){

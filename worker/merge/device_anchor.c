@@ -26,15 +26,6 @@ void tw_device_anchor_deinit(struct tw_device_anchor *twin) {
     memset(twin, 0, sizeof(*twin));
 }
 
-uint64_t tw_device_anchor_elements(const struct tw_layout *layout) {
-    uint64_t largest = 0;
-    for (uint32_t p = 0; p < layout->fragments_count; p++) {
-        const uint64_t elements = layout->fragment_begin[p + 1] - layout->fragment_begin[p];
-        if (elements > largest) largest = elements;
-    }
-    return layout->elements + largest;
-}
-
 static void remember(struct tw_device_anchor *twin, uint32_t fragment, const struct tw_id *digest) {
     twin->fragments[fragment].is_there = true;
     twin->fragments[fragment].digest = *digest;

@@ -41,10 +41,6 @@ enum tw_status tw_device_anchor_init(struct tw_device_anchor *twin,
                                      struct tw_error *err);
 void tw_device_anchor_deinit(struct tw_device_anchor *twin);
 
-/* Returns the number of elements that init allocates on a device. On the host, init allocates
- * nothing. */
-uint64_t tw_device_anchor_elements(const struct tw_layout *layout);
-
 /* Returns the published phi of the fragment, live. The pointer is valid until the first call for
  * this fragment after its next publication. */
 const float *tw_device_anchor_phi(struct tw_device_anchor *twin, uint32_t fragment);

@@ -8,25 +8,7 @@
 
 #include "base/assert.h"
 #include "kernels/outer.h"
-
-/* Number of arrays in struct tw_inflight; find_used decides which of them the run needs. */
-enum { ARRAYS = 6 };
-
-static uint32_t find_used(bool used[ARRAYS], const struct tw_run *run) {
-    const bool has_feedback = run->sync.feedback_millionths > 0;
-    const bool is_eager = run->sync.sent == TW_SENT_EAGER;
-    const bool wanted[ARRAYS] = {has_feedback, has_feedback, run->sync.sent != TW_SENT_MIX,
-                                 is_eager,     is_eager,     is_eager};
-    uint32_t count = 0;
-    for (unsigned i = 0; i < ARRAYS; i++) count += wanted[i];
-    memcpy(used, wanted, sizeof(wanted));
-    return count;
-}
-
-uint32_t tw_inflight_arrays(const struct tw_run *run) {
-    bool used[ARRAYS];
-    return find_used(used, run);
-}
+#include "worker/merge/merge_memory.h"
 
 /* Allocates `room`, if needed. When parameters lie on a device but are encoded on the host,
  * payloads are decoded into `room` on the host and then copied to the device. */
@@ -46,16 +28,22 @@ enum tw_status tw_inflight_init(struct tw_inflight *inflight, const struct tw_ru
     inflight->run = run;
     inflight->shm = shm;
     inflight->vectors = vectors;
-    float **const arrays[ARRAYS] = {&inflight->residual, &inflight->residual_next,
-                                    &inflight->given,    &inflight->share,
-                                    &inflight->ahead,    &inflight->ahead_u};
-    bool is_used[ARRAYS];
-    const size_t elements = (size_t)shm->geometry.elements, used = find_used(is_used, run);
+    float **const arrays[TW_INFLIGHT_ARRAYS] = {
+        [TW_INFLIGHT_RESIDUAL] = &inflight->residual,
+        [TW_INFLIGHT_RESIDUAL_NEXT] = &inflight->residual_next,
+        [TW_INFLIGHT_GIVEN] = &inflight->given,
+        [TW_INFLIGHT_SHARE] = &inflight->share,
+        [TW_INFLIGHT_AHEAD] = &inflight->ahead,
+        [TW_INFLIGHT_AHEAD_U] = &inflight->ahead_u,
+    };
+    bool is_used[TW_INFLIGHT_ARRAYS];
+    const size_t elements = (size_t)shm->geometry.elements,
+                 used = tw_merge_inflight_arrays(run, is_used);
     if (used == 0) return TW_OK;
     TW_TRY(vectors->alloc(vectors->self, &inflight->memory, used * elements,
                           "what was sent and is not yet merged", err));
     size_t given = 0;
-    for (unsigned i = 0; i < ARRAYS; i++) {
+    for (unsigned i = 0; i < TW_INFLIGHT_ARRAYS; i++) {
         if (is_used[i]) *arrays[i] = inflight->memory + elements * given++;
     }
     return room_init(inflight, err);

@@ -110,9 +110,6 @@ enum tw_status tw_inflight_init(struct tw_inflight *inflight, const struct tw_ru
                                 struct tw_error *err);
 void tw_inflight_deinit(struct tw_inflight *inflight);
 
-/* Returns the number of model-sized arrays that init allocates in live memory. */
-uint32_t tw_inflight_arrays(const struct tw_run *run);
-
 /* ---- sending --------------------------------------------------------------------------------
  *
  * Call begin, then clip at most once, then pack or note for each part, then commit. A begin without

@@ -50,21 +50,6 @@ static enum tw_status memory_init(struct tw_merger *merger, struct tw_error *err
     return live_init(merger, elements, err);
 }
 
-uint64_t tw_merger_live_bytes(const struct tw_run *run, const struct tw_layout *layout) {
-    const uint64_t anchor = tw_device_anchor_elements(layout), largest = anchor - layout->elements;
-    return (anchor + largest + tw_inflight_arrays(run) * layout->elements) * sizeof(float);
-}
-
-uint64_t tw_merger_host_bytes(const struct tw_run *run, const struct tw_layout *layout,
-                              bool is_host) {
-    const uint64_t largest = tw_device_anchor_elements(layout) - layout->elements;
-    const uint64_t arrays = is_host ? tw_inflight_arrays(run) * layout->elements : largest;
-    uint64_t inputs = tw_merger_reduce_inputs(run);
-    if (inputs > run->sync.nodes && run->sync.nodes > 1)
-        inputs = run->sync.nodes; /* memory of further inputs is never touched */
-    return (largest + arrays + inputs * largest) * sizeof(float);
-}
-
 enum tw_status tw_merger_init(struct tw_merger *merger, const struct tw_run *run,
                               const struct tw_shm *shm, const struct tw_vectors *vectors,
                               struct tw_error *err) {

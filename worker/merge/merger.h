@@ -90,14 +90,6 @@ enum tw_status tw_merger_init(struct tw_merger *merger, const struct tw_run *run
                               struct tw_error *err);
 void tw_merger_deinit(struct tw_merger *merger);
 
-/* Returns the bytes that init allocates on the device with the parameters. */
-uint64_t tw_merger_live_bytes(const struct tw_run *run, const struct tw_layout *layout);
-
-/* Returns the bytes of host memory that init allocates. is_host means that the parameters are in
- * host memory too. */
-uint64_t tw_merger_host_bytes(const struct tw_run *run, const struct tw_layout *layout,
-                              bool is_host);
-
 /* Returns the fragment's range of theta, live. */
 float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment);
 
@@ -140,8 +132,6 @@ enum tw_status tw_merger_check(struct tw_merger *merger, const struct tw_wmsg_ch
 /* For merger.c: allocates the memory of the merge rule. Call deinit also after a failed init.
  * Errors: TW_NOMEM. */
 enum tw_status tw_merger_reduce_init(struct tw_merger *merger, struct tw_error *err);
-/* Returns how many contributions of the largest fragment fit the memory of reduce_init. */
-uint64_t tw_merger_reduce_inputs(const struct tw_run *run);
 void tw_merger_reduce_deinit(struct tw_merger *merger);
 
 #endif

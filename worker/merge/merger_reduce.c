@@ -16,6 +16,7 @@
 #include "kernels/norm.h"
 #include "kernels/rda.h"
 #include "kernels/robust.h"
+#include "worker/merge/merge_memory.h"
 #include "worker/merge/merger.h"
 #include "worker/merge/request.h"
 
@@ -28,11 +29,6 @@ struct taken {
     float weights[TW_MEMBERS_MAX];   /* sum to 1 */
 };
 
-static bool is_robust(const struct tw_run *run) {
-    return run->sync.merge == TW_MERGE_TRIMMED || run->sync.merge == TW_MERGE_MEDIAN ||
-           run->sync.merge == TW_MERGE_CLIPPED;
-}
-
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Working memory of RDA: the tensors, and one sum per tensor. */
@@ -41,15 +37,10 @@ struct tw_pieces {
     double rho[TW_TENSORS_MAX];
 };
 
-uint64_t tw_merger_reduce_inputs(const struct tw_run *run) {
-    if (is_robust(run)) return run->sync.members;
-    return run->sync.merge == TW_MERGE_RDA ? 2 : 0; /* one input and the sum of directions */
-}
-
 enum tw_status tw_merger_reduce_init(struct tw_merger *merger, struct tw_error *err) {
     const size_t elements = (size_t)merger->shm->geometry.spare_elements;
     const bool is_rda = merger->run->sync.merge == TW_MERGE_RDA;
-    const size_t inputs = (size_t)tw_merger_reduce_inputs(merger->run);
+    const size_t inputs = (size_t)tw_merge_reduce_inputs(merger->run);
     if (inputs == 0) return TW_OK;
     /* This reserves address space only: pages that no merge touches cost no memory. */
     merger->inputs = malloc(inputs * elements * sizeof(float));
@@ -286,10 +277,10 @@ static enum tw_status merge_robust(struct tw_merger *merger, const struct tw_wms
 static enum tw_status merge(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                             const struct taken *taken, struct tw_error *err) {
     if (merger->run->sync.merge == TW_MERGE_RDA) return merge_rda(merger, request, taken, err);
-    if (is_robust(merger->run) && taken->count >= TW_ROBUST_LEAST)
+    if (tw_merge_is_robust(merger->run) && taken->count >= TW_ROBUST_LEAST)
         return merge_robust(merger, request, taken, err);
     TW_TRY(merge_mean(merger, request, taken, err));
-    if (is_robust(merger->run) && !merger->has_said_mean) {
+    if (tw_merge_is_robust(merger->run) && !merger->has_said_mean) {
         merger->has_said_mean = true;
         tw_log(TW_LOG_WARN, "merge_is_mean",
                "round=%" PRIu64

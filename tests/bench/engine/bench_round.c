@@ -20,6 +20,7 @@
 #include "tests/worker/loop/fake_daemon.h"
 #include "worker/engine/engine.h"
 #include "worker/loop/trainer.h"
+#include "worker/merge/merge_memory.h"
 
 enum { PERIODS_MAX = 64, STEPS_MOST = 64, PARTS = 2, PATIENCE_MS = 60000 };
 
@@ -96,7 +97,7 @@ static enum tw_status learner_open(struct bench *bench, struct tw_error *err) {
     const struct tw_engine_config config = {.run = run,
                                             .layout = layout,
                                             .compute = bench->compute,
-                                            .sync_bytes = tw_merger_live_bytes(run, layout)};
+                                            .sync_bytes = tw_merge_live_bytes(run, layout)};
     struct tw_rng rng;
     tw_rng_seed(&rng, 1);
     bench->tokens = calloc(count, sizeof(*bench->tokens));

@@ -1,0 +1,54 @@
+#include "worker/merge/merge_memory.h"
+
+uint32_t tw_merge_inflight_arrays(const struct tw_run *run, bool used[TW_INFLIGHT_ARRAYS]) {
+    const bool is_eager = run->sync.sent == TW_SENT_EAGER;
+    uint32_t count = 0;
+    used[TW_INFLIGHT_RESIDUAL] = run->sync.feedback_millionths > 0;
+    used[TW_INFLIGHT_RESIDUAL_NEXT] = run->sync.feedback_millionths > 0;
+    used[TW_INFLIGHT_GIVEN] = run->sync.sent != TW_SENT_MIX;
+    used[TW_INFLIGHT_SHARE] = is_eager;
+    used[TW_INFLIGHT_AHEAD] = is_eager;
+    used[TW_INFLIGHT_AHEAD_U] = is_eager;
+    for (unsigned i = 0; i < TW_INFLIGHT_ARRAYS; i++) count += used[i];
+    return count;
+}
+
+bool tw_merge_is_robust(const struct tw_run *run) {
+    return run->sync.merge == TW_MERGE_TRIMMED || run->sync.merge == TW_MERGE_MEDIAN ||
+           run->sync.merge == TW_MERGE_CLIPPED;
+}
+
+uint64_t tw_merge_reduce_inputs(const struct tw_run *run) {
+    if (tw_merge_is_robust(run)) return run->sync.members;
+    return run->sync.merge == TW_MERGE_RDA ? 2 : 0; /* one input and the sum of directions */
+}
+
+static uint64_t largest_fragment(const struct tw_layout *layout) {
+    uint64_t largest = 0;
+    for (uint32_t p = 0; p < layout->fragments_count; p++) {
+        const uint64_t elements = layout->fragment_begin[p + 1] - layout->fragment_begin[p];
+        if (elements > largest) largest = elements;
+    }
+    return largest;
+}
+
+uint64_t tw_merge_anchor_elements(const struct tw_layout *layout) {
+    return layout->elements + largest_fragment(layout);
+}
+
+uint64_t tw_merge_live_bytes(const struct tw_run *run, const struct tw_layout *layout) {
+    bool used[TW_INFLIGHT_ARRAYS];
+    const uint64_t arrays = tw_merge_inflight_arrays(run, used) * layout->elements;
+    return (tw_merge_anchor_elements(layout) + largest_fragment(layout) + arrays) * sizeof(float);
+}
+
+uint64_t tw_merge_host_bytes(const struct tw_run *run, const struct tw_layout *layout,
+                             bool is_host) {
+    bool used[TW_INFLIGHT_ARRAYS];
+    const uint64_t largest = largest_fragment(layout);
+    const uint64_t arrays = tw_merge_inflight_arrays(run, used) * layout->elements;
+    uint64_t inputs = tw_merge_reduce_inputs(run);
+    if (inputs > run->sync.nodes && run->sync.nodes > 1)
+        inputs = run->sync.nodes; /* pages for more contributions are never touched */
+    return (largest + (is_host ? arrays : largest) + inputs * largest) * sizeof(float);
+}
