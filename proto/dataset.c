@@ -257,7 +257,7 @@ static bool take_number(struct reader *reader, uint64_t max, uint64_t *value) {
     *value = 0;
     while (reader->at < reader->end && *reader->at >= '0' && *reader->at <= '9') {
         const uint64_t digit = (uint64_t)(*reader->at - '0');
-        if (*value > (max - digit) / 10) return false;
+        if (digit > max || *value > (max - digit) / 10) return false;
         *value = *value * 10 + digit;
         reader->at++;
     }

@@ -146,6 +146,8 @@ static void one_content_has_one_form(void **state) {
     refused("heldout 0.05", "heldout 0.050", TW_CORRUPT, "line 6");
     refused("heldout 0.05", "heldout 0.", TW_CORRUPT, "line 6");
     refused("heldout 0.05", "heldout .05", TW_CORRUPT, "line 6");
+    refused("heldout 0.05", "heldout 4294967296.05", TW_CORRUPT, "line 6"); /* 2^32 */
+    refused("heldout 0.05", "heldout 9.05", TW_CORRUPT, "line 6");
     refused("tokenizer 5f", "tokenizer 5F", TW_CORRUPT, "line 3");
     refused("prose 0.7", "prose 0", TW_CORRUPT, "line 7");
     refused("prose 0.7", "prose  0.7", TW_CORRUPT, "line 7");
