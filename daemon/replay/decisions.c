@@ -7,7 +7,8 @@ static void add(struct decisions *decisions, const struct decision *row) {
     if (decisions->count == decisions->capacity) {
         const size_t capacity = decisions->capacity > 0 ? 2 * decisions->capacity : 1024;
         struct decision *const rows = realloc(decisions->rows, capacity * sizeof(*rows));
-        if (rows == NULL) return; /* without memory, the decision is left out */
+        decisions->is_short |= rows == NULL;
+        if (rows == NULL) return;
         decisions->rows = rows;
         decisions->capacity = capacity;
     }
@@ -38,7 +39,9 @@ enum tw_status tw_decisions_read(struct decisions *decisions, const char *path,
                                  struct tw_error *err) {
     const struct replay_eyes eyes = {.self = decisions, .event = see_event, .action = see_action};
     memset(decisions, 0, sizeof(*decisions));
-    return tw_replay_run(&decisions->replay, path, &eyes, err);
+    TW_TRY(tw_replay_run(&decisions->replay, path, &eyes, err));
+    if (decisions->is_short) return tw_fail(err, TW_NOMEM, "%s: no memory for its decisions", path);
+    return TW_OK;
 }
 
 void tw_decisions_free(struct decisions *decisions) {
@@ -56,13 +59,9 @@ static int by_round(const void *left, const void *right) {
     return a->unix_us < b->unix_us ? -1 : a->unix_us > b->unix_us;
 }
 
-static struct decision *sorted(const struct decisions *decisions) {
-    const size_t bytes = decisions->count * sizeof(struct decision);
-    struct decision *const rows = malloc(bytes > 0 ? bytes : 1);
-    if (rows == NULL) return NULL;
-    if (bytes > 0) memcpy(rows, decisions->rows, bytes);
-    qsort(rows, decisions->count, sizeof(rows[0]), by_round);
-    return rows;
+static void sort(struct decisions *decisions) {
+    if (decisions->count > 0)
+        qsort(decisions->rows, decisions->count, sizeof(decisions->rows[0]), by_round);
 }
 
 static bool is_same_slot(const struct decision *a, const struct decision *b) {
@@ -76,13 +75,14 @@ static size_t end_of(const struct decision *rows, size_t count, size_t i) {
     return i;
 }
 
-bool tw_decisions_differ(const struct decisions *a, const struct decisions *b,
-                         struct decision *of_a, struct decision *of_b, size_t *common) {
-    struct decision *const rows_a = sorted(a), *const rows_b = sorted(b);
+bool tw_decisions_differ(struct decisions *a, struct decisions *b, struct decision *of_a,
+                         struct decision *of_b, size_t *common) {
+    const struct decision *const rows_a = a->rows, *const rows_b = b->rows;
+    sort(a);
+    sort(b);
     bool is_found = false;
     *common = 0;
-    for (size_t i = 0, k = 0;
-         rows_a != NULL && rows_b != NULL && !is_found && i < a->count && k < b->count;) {
+    for (size_t i = 0, k = 0; !is_found && i < a->count && k < b->count;) {
         const size_t last_i = end_of(rows_a, a->count, i), last_k = end_of(rows_b, b->count, k);
         struct decision left = rows_a[last_i], right = rows_b[last_k];
         left.unix_us = right.unix_us = 0;
@@ -96,7 +96,5 @@ bool tw_decisions_differ(const struct decisions *a, const struct decisions *b,
         if (order <= 0) i = last_i + 1;
         if (order >= 0) k = last_k + 1;
     }
-    free(rows_a);
-    free(rows_b);
     return is_found;
 }

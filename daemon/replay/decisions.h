@@ -20,18 +20,19 @@ struct decision {
 struct decisions {
     struct replay replay;
     size_t count, capacity;
-    struct decision *rows; /* rows in the order of the log */
+    bool is_short;         /* there was no memory for one */
+    struct decision *rows; /* in the order of the log */
 };
 
-/* Replays the log at `path` and collects its decisions. Returns the errors of tw_replay_run. The
- * caller frees with tw_decisions_free, also after an error. */
+/* Replays the log at `path` and collects its decisions. Returns the errors of tw_replay_run, and
+ * TW_NOMEM. The caller frees with tw_decisions_free, also after an error. */
 enum tw_status tw_decisions_read(struct decisions *decisions, const char *path,
                                  struct tw_error *err);
 void tw_decisions_free(struct decisions *decisions);
 
 /* Finds the first round whose decision differs between `a` and `b`. Returns false if there is none.
- * *common gets the number of compared decisions that both logs have. */
-bool tw_decisions_differ(const struct decisions *a, const struct decisions *b,
-                         struct decision *of_a, struct decision *of_b, size_t *common);
+ * *common gets the number of compared decisions that both logs have. Sorts the rows of both. */
+bool tw_decisions_differ(struct decisions *a, struct decisions *b, struct decision *of_a,
+                         struct decision *of_b, size_t *common);
 
 #endif

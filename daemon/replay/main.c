@@ -208,8 +208,8 @@ static json_t *decision_json(const struct decision *row) {
                      "unix_s", (double)row->unix_us / 1e6);
 }
 
-static enum tw_exit print_comparison(const struct options *options, const struct decisions *a,
-                                     const struct decisions *b) {
+static enum tw_exit print_comparison(const struct options *options, struct decisions *a,
+                                     struct decisions *b) {
     struct decision of_a, of_b;
     size_t common;
     const bool differs = tw_decisions_differ(a, b, &of_a, &of_b, &common);

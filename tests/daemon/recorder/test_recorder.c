@@ -274,12 +274,12 @@ static void the_first_difference_of_two_nodes_is_named(void **state) {
     struct decision rows_b[] = {decide(false, 2, 11), decide(true, 3, 99), decide(true, 3, 21),
                                 decide(false, 3, 12)};
     rows_b[2].unix_us += 5;
-    const struct decisions a = {.rows = rows_a, .count = 5}, b = {.rows = rows_b, .count = 4};
+    struct decisions a = {.rows = rows_a, .count = 5}, b = {.rows = rows_b, .count = 4};
     assert_true(tw_decisions_differ(&a, &b, &of_a, &of_b, &common));
     assert_int_equal(of_a.round, 3);
     assert_true(of_a.is_anchor && of_b.is_anchor);
     assert_int_equal(of_b.digest.bytes[0], 21);
-    rows_b[2].digest.bytes[0] = 99;
+    rows_b[3].digest.bytes[0] = 99; /* the rows are sorted now */
     assert_false(tw_decisions_differ(&a, &b, &of_a, &of_b, &common));
     assert_int_equal(common, 3);
 }
