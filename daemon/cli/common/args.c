@@ -71,7 +71,10 @@ enum tw_exit cli_done(const struct cli *cli, const char *verb, const char *const
     (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(left, "="), left);
     for (size_t i = 0; i < count; i++) {
         if (strcmp(known[i], name) == 0) {
-            return cli_fail(TW_EXIT_USAGE, "%s: %s wants a value", verb, name);
+            const bool has_value =
+                left[strlen(name)] == '=' || (cli->argc > 1 && cli->argv[1][0] != '-');
+            return cli_fail(TW_EXIT_USAGE, "%s: %s %s", verb, name,
+                            has_value ? "is given twice" : "wants a value, or is given twice");
         }
     }
     const char *const near = tw_nearest(name, known, count);

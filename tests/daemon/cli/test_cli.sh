@@ -448,6 +448,9 @@ expect 2 'w.safetensors was trained with 1: leave it out' tw train --from w.safe
 expect 2 'is at step 3, where this run ends' tw train --from w.safetensors --data text.txt --steps 3
 expect 2 'usage: thinwire eval FILE' tw eval --run state/run.manifest --data text.txt
 expect 2 '--temprature. is unknown; did you mean --temperature' tw generate w --temprature 1
+expect 2 '--model is given twice' tw run new a --model 1m --model 1m
+expect 2 '--model is given twice' tw run new a --model=1m --model=1m
+expect 2 '--model wants a value, or is given twice' tw run new a --model
 expect 2 '--part both: it is live or anchor' tw generate w --part both
 expect 3 'none.manifest: No such file or directory' tw eval w.safetensors --run none.manifest --data text.txt
 expect 4 'none.txt' tw eval w.safetensors --run state/run.manifest --data none.txt
