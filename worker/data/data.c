@@ -85,19 +85,24 @@ static enum tw_status check_digest(struct tw_data_inner *inner, const char *path
 }
 
 /* Opens all files that no hash identifies, so that replacing one on disk later has no effect. Reads
- * the first tokens of the first file, because a wrong vocabulary usually shows there. */
+ * the first tokens of each, because a wrong vocabulary usually shows there. */
 static enum tw_status open_unpinned(struct tw_data_inner *inner, struct tw_error *err) {
     struct tw_corpus *const corpus = &inner->corpus;
     if (corpus->about.vocab != 0) return TW_OK;
-    for (uint32_t i = 0; i < corpus->files_count && i < TW_TOKEN_FILES_OPEN; i++) {
-        TW_TRY(tw_token_open(&inner->reader, &corpus->files[i].tokens, err));
-    }
-    struct tw_token_file *const file = &corpus->files[0].tokens;
-    const uint32_t count =
-        file->tokens_count < TW_TOKEN_READ_MAX ? (uint32_t)file->tokens_count : TW_TOKEN_READ_MAX;
-    uint32_t *const tokens = calloc((size_t)count + 1, sizeof(*tokens));
+    uint32_t *const tokens = calloc(TW_TOKEN_READ_MAX, sizeof(*tokens));
     if (tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory to read training data");
-    const enum tw_status status = tw_token_read(&inner->reader, file, 0, count, tokens, err);
+    enum tw_status status = TW_OK;
+    for (uint32_t i = 0; i < corpus->files_count && i < TW_TOKEN_FILES_OPEN; i++) {
+        struct tw_token_file *const file = &corpus->files[i].tokens;
+        const uint64_t count = file->tokens_count;
+        status = tw_token_open(&inner->reader, file, err);
+        if (status == TW_OK) {
+            status = tw_token_read(&inner->reader, file, 0,
+                                   count < TW_TOKEN_READ_MAX ? (uint32_t)count : TW_TOKEN_READ_MAX,
+                                   tokens, err);
+        }
+        if (status != TW_OK) break;
+    }
     free(tokens);
     return status;
 }

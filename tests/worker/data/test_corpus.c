@@ -419,6 +419,15 @@ static void broken_shards_of_llmc_are_refused(void **state) {
     expect(f, f->folder, TW_DATA, "is not a plain file");
 }
 
+static void each_shard_is_checked_for_the_vocabulary(void **state) {
+    struct fixture *const f = *state;
+    f->run.model.vocab = 3000;
+    write_llmc(f, "web_train_000001.bin", 1000, 900);
+    write_llmc(f, "web_train_000002.bin", 2500, 900);
+    expect(f, f->folder, TW_DATA, "token 500 is 3000, outside the vocabulary of 3000");
+    assert_non_null(strstr(f->err.message, "web_train_000002.bin"));
+}
+
 /* Files of llm.c's own writer: both token formats, its names without numbers, and a file that is no
  * training text. */
 static void files_that_llmc_wrote_are_read(void **state) {
@@ -609,6 +618,7 @@ int main(int argc, char **argv) {
         TEST(numbers_of_another_width_are_refused),
         TEST(files_that_are_no_text_are_not_trained_on),
         TEST(broken_shards_of_llmc_are_refused),
+        TEST(each_shard_is_checked_for_the_vocabulary),
         TEST(a_pair_is_held_out_from_a_document_on),
         TEST(pairs_that_megatron_wrote_are_read),
         TEST(broken_pairs_are_refused),
