@@ -43,7 +43,7 @@ static void audit_peer(struct tw_fetch *fetch, uint16_t at) {
     }
 }
 
-/* At most two copies of a missing chunk are awaited, late ones aside. */
+/* Asserts that at most two requests for a missing chunk are outstanding, apart from late ones. */
 static void audit_copies(struct tw_fetch *fetch) {
     for (uint32_t p = 0; p < TW_PEERS_MAX; p++) {
         for (uint32_t i = 0; i < fetch->peers[p].asks_count; i++) {

@@ -120,7 +120,7 @@ void world_know(struct world *world, uint16_t at) {
     struct tw_error err;
     size_t bytes = 0;
     assert_int_equal(tw_fetch_plan(world->files, world->files_count, &bytes, &err), TW_OK);
-    node->memory = malloc(bytes); /* exact size: a sanitizer sees any byte beyond */
+    node->memory = malloc(bytes); /* exact size, so that a sanitizer reports any access beyond it */
     assert_non_null(node->memory);
     tw_fetch_files(node->fetch, world->files, world->files_count, node->memory, world->now_us);
     for (uint32_t i = 0; i < world->files_count; i++) {
@@ -378,8 +378,8 @@ static void deliver_event(struct world *world, const struct world_event *event) 
     }
 }
 
-/* Runs the next message or deadline that is due by at_us. False: none is, and the clock shows
- * at_us. */
+/* Runs the next message or deadline due by at_us. Returns false if there is none; the clock then
+ * shows at_us. */
 static bool run_next(struct world *world, uint64_t at_us) {
     uint64_t next_us = world->heap_count > 0 ? world->heap[0].at_us : UINT64_MAX;
     uint16_t due = WORLD_NODES_MAX;

@@ -30,18 +30,18 @@ struct world_fetcher {
     bool is_up, is_started;
     enum manner manner;
     struct tw_id id;
-    uint64_t bytes_per_s, free_us; /* uplink: rate, and time when the uplink is free */
+    uint64_t bytes_per_s, free_us; /* uplink: rate, and the time at which it is next free */
     uint64_t store_us;             /* time to store one chunk */
     bool fails_to_store;
     struct tw_fetch *fetch;
     void *memory;
     bool has_index, knows_files;
     bool has[WORLD_FILES_MAX], has_head[WORLD_FILES_MAX];
-    uint64_t poison_index, poison[WORLD_FILES_MAX]; /* bit set: chunks stored with wrong bytes */
+    uint64_t poison_index, poison[WORLD_FILES_MAX]; /* bit sets of chunks stored with wrong bytes */
     uint64_t whole_us[WORLD_FILES_MAX];
     uint32_t order[WORLD_FILES_MAX], order_count; /* files in order of completion */
     uint64_t chunks_sent, chunks_taken, pulls_sent, strikes, checks_open, checks_most;
-    uint64_t asked_of[WORLD_NODES_MAX]; /* chunks asked of each peer */
+    uint64_t asked_of[WORLD_NODES_MAX]; /* chunks requested from each peer */
     uint64_t pulls_of[WORLD_NODES_MAX], last_pull_us[WORLD_NODES_MAX];
     uint16_t struck; /* the peer of the last STRIKE */
     uint64_t struck_until_us;
@@ -89,8 +89,8 @@ void world_link(struct world *world, uint16_t a, uint16_t b);
 void world_unlink(struct world *world, uint16_t a, uint16_t b);
 void world_mesh(struct world *world);
 
-/* Gives the node's fetcher the list of files, as if the index had arrived; the folder has those in
- * `has`. */
+/* Gives the node's fetcher the list of files, as if the index had arrived. Files marked in `has`
+ * count as stored already. */
 void world_know(struct world *world, uint16_t node);
 /* Tells the node's fetcher that a chunk is in its folder. */
 void world_have(struct world *world, uint16_t node, uint32_t file, uint32_t idx);

@@ -228,7 +228,7 @@ struct tw_record empty_close(const struct tw_record *parent) {
     return record;
 }
 
-/* Room for the sizes that the tests invent. */
+/* Payload limits large enough for the sizes that the tests invent. */
 static uint64_t bytes_max(const void *entries, enum tw_content content, uint64_t elements) {
     (void)entries;
     (void)elements;

@@ -40,18 +40,18 @@ struct tw_id id_of(uint32_t member);
 struct tw_id name_of(const char *text);
 /* Delivers an event and records the actions that follow. */
 void feed(const struct tw_event *event);
-/* Delivers a message of a peer. Asserts that it passes the checks of a received message. A vote is
- * signed by the peer, a COMMIT by the whole roster. */
+/* Delivers a message from a peer and asserts that it passes the checks of received messages. A vote
+ * is signed by the peer, a COMMIT by the whole roster. */
 void say(uint16_t peer, const struct tw_message *message);
 /* Like say(), but the message keeps the signatures that it has. */
 void say_unsigned(uint16_t peer, const struct tw_message *message);
 /* Returns an empty message in static memory, to fill and pass to say(). */
 struct tw_message *message_of(enum tw_message_kind kind);
 void say_status(uint16_t peer, const struct tw_id *lineage, uint64_t rounds, uint64_t clock_tokens);
-/* The peer answers LOG_GET, asked to prove its lineage, by records up to `tip`, all of the roster
- * tip->next and signed by all of it. Sets tip->parent. */
+/* The peer answers LOG_GET with a proof of its lineage: records up to `tip`, each signed by all
+ * members of the roster tip->next. Sets tip->parent. */
 void prove_lineage(uint16_t peer, struct tw_record *tip);
-/* The peer is in this lineage, and proves it as its only member. */
+/* The peer reports this lineage and proves it, as the lineage's only member. */
 void say_and_prove(uint16_t peer, const struct tw_id *lineage, uint64_t rounds,
                    uint64_t clock_tokens);
 void worker_up(void);
@@ -60,7 +60,7 @@ void step_to(uint64_t step);
 void wait_us(uint64_t for_us);
 /* Discards the recorded actions. */
 void forget(void);
-/* The newest recorded action or message of this kind, or NULL. */
+/* Returns the newest recorded action or message of this kind, or NULL. */
 const struct tw_action *find_action(enum tw_action_kind kind);
 const struct tw_message *find_message(enum tw_message_kind kind, uint16_t peer);
 struct tw_node_view view_now(void);
@@ -69,7 +69,7 @@ void assert_follows(const struct tw_id *lineage);
 struct tw_record empty_close(const struct tw_record *parent);
 /* kill -9 and restart from `start`, linked to peers 1 and 2. */
 void start_again(void);
-/* The same, with the vote that the node stored last. */
+/* Like start_again(), but with the vote that the node stored last. */
 void start_with_vote(void);
 /* Starts another member from `start`, without a vote, linked to the two others. */
 void start_as(uint32_t member);
@@ -80,25 +80,27 @@ int set_up_few_judges(void **state);
 int set_up_follower(void **state);
 int set_up_two_codecs(void **state);
 int tear_down(void **state);
-/* Delivers a contribution of `peer`, which makes the round active. */
+/* Delivers a contribution from `peer`. The round is active from then on. */
 void contribute_as(uint16_t peer);
 void link_up(uint16_t peer);
 /* Steps to 1010 and answers ENCODE. The node's payloads of parts 0, 1, 2 are named "a", "b",
  * "c". */
 void encode_ours(void);
-/* The owner of part 1 announces a result of one contribution: its own, that of `member`, or
- * `by`. */
+/* The owner of part 1 announces a result merged from one contribution: the owner's own, or in
+ * say_result_of() that of `member`. */
 void say_result(const struct tw_id *hash, uint32_t bytes);
 void say_result_of(uint32_t member, const struct tw_id *hash, uint32_t bytes);
 void say_result_by(const struct tw_contributor *by, const struct tw_id *hash, uint32_t bytes);
-/* The owner of part 1 announces a result of this row, whose signature stays as it is. */
+/* The owner of part 1 announces a result that lists this row. The row's signature is not renewed.
+ */
 void say_result_of_row(const struct tw_contributor *row);
 /* The owner of this part (1 or 2) of the open round announces that it has nothing to merge. */
 void say_no_result(uint32_t part);
 
-/* Waits until this node asks the peer for a promise, for so long at most. Returns the ballot. */
+/* Waits, for at most `seconds`, until this node asks the peer for a promise. Returns the ballot. */
 uint64_t wait_for_prepare(uint16_t peer, uint32_t seconds);
-/* A promise of this ballot for say(). It reports a lock of the record; lock_ballot 0: none. */
+/* Returns a promise of `ballot`, to pass to say(). It reports a lock on the record, or no lock if
+ * lock_ballot is 0. */
 struct tw_message *promise_with_lock(const struct tw_record *locked, uint64_t lock_ballot,
                                      uint64_t ballot);
 /* A vote for say(). */

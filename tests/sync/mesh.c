@@ -103,7 +103,7 @@ static void load_state(struct mesh *mesh, uint32_t node, const struct tw_action 
     const uint32_t fragment = action->u.load.fragment;
     const uint64_t phi_before = mesh->workers[node].phi[fragment];
     if (!tw_id_is_zero(
-            &action->inputs[0])) /* the payload's name carries the value: see export_state() */
+            &action->inputs[0])) /* the value is part of the payload's name: see export_state() */
         memcpy(&mesh->workers[node].phi[fragment], action->inputs[0].bytes, 8);
     const struct tw_id digest = mesh_digest(mesh->workers[node].phi[fragment]);
     TW_ASSERT(tw_id_equal(&digest, &action->u.load.digest) || action->u.load.mode == TW_LOAD_BACK);
@@ -140,7 +140,8 @@ static void export_state(struct mesh *mesh, uint32_t node, const struct tw_actio
     post_answer(mesh, node, &event);
 }
 
-/* The row of a payload that the node holds, or NULL. The zero name finds a free row. */
+/* Returns the table row of a payload that the node holds, or NULL. The zero name finds a free row.
+ */
 static struct tw_id *find_held(struct mesh *mesh, uint32_t node, const struct tw_id *hash) {
     for (uint32_t i = 0; i < MESH_HELD_MAX; i++) {
         if (tw_id_equal(&mesh->held[node][i], hash)) return &mesh->held[node][i];
@@ -148,7 +149,8 @@ static struct tw_id *find_held(struct mesh *mesh, uint32_t node, const struct tw
     return NULL;
 }
 
-/* Whether one of `these` nodes holds the payload. It is then theirs: no node verifies its own. */
+/* Returns whether one of `these` nodes holds the payload. Since no node verifies its own payloads,
+ * the payload is then theirs. */
 static bool is_of(struct mesh *mesh, const bool *these, const struct tw_id *hash) {
     for (uint32_t i = 0; i < mesh->nodes_count; i++) {
         if (these[i] && find_held(mesh, i, hash) != NULL) return true;

@@ -46,7 +46,7 @@ struct mesh_event {
     uint64_t at_us, seq;
     uint32_t to;
     struct tw_event event;
-    struct tw_message *message; /* owned copy, or NULL */
+    struct tw_message *message; /* copy owned by the event, or NULL */
 };
 
 struct mesh {
@@ -120,7 +120,8 @@ void mesh_say(struct mesh *mesh, uint32_t from, uint32_t to, const struct tw_mes
 /* Delivers the event now and carries out the node's actions. */
 void mesh_deliver(struct mesh *mesh, uint32_t node, const struct tw_event *event);
 struct tw_node_view mesh_view(const struct mesh *mesh, uint32_t node);
-/* Whether both are in one lineage and hold the same phi of each fragment of equal round count. */
+/* Returns whether both nodes are in one lineage and hold the same phi of each fragment that has the
+ * same round count at both. */
 bool mesh_agree(const struct mesh *mesh, uint32_t a, uint32_t b);
 struct tw_id mesh_digest(uint64_t value);
 
@@ -137,8 +138,9 @@ bool mesh_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_action *a
 void mesh_pair_solo(struct mesh_worker *worker, uint32_t fragment);
 void mesh_pair_load(struct mesh_worker *worker, uint32_t fragment, enum tw_load_mode mode,
                     uint64_t phi_before);
-/* Total training minus the decrease of all theta and residuals, without the movement of
- * one-sided merges: 0 if the books are even. Adds the number of one-sided merges to *one_sided. */
+/* Returns the total training minus the decrease of all theta and residuals, leaving out movement by
+ * one-sided merges. 0 means that the books are even. Adds the number of one-sided merges to
+ * *one_sided. */
 int64_t mesh_pair_imbalance(const struct mesh *mesh, uint32_t *one_sided);
 
 #endif

@@ -42,7 +42,7 @@ void mesh_pair_encode(struct mesh *mesh, uint32_t node, const struct tw_action *
     mesh->wholes[node] += action->u.pair_encode.is_whole;
     names[TW_PAIR_DELTA] = name_of(decoded(pair->residual + pair->sent), 4 * mesh->encodes);
     names[TW_PAIR_PHI] = name_of(phi, 4 * mesh->encodes + 1 + action->u.pair_encode.is_whole);
-    /* The partner must see whether phi is whole: the last byte of the name says so. */
+    /* The last byte of the name tells the partner whether phi is encoded whole. */
     names[TW_PAIR_PHI].bytes[31] = action->u.pair_encode.is_whole != 0;
 }
 

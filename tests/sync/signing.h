@@ -1,5 +1,5 @@
-/* signing.h - signatures for cores in tests: a hash instead of Ed25519. Honest code signs as itself
- * alone, so nobody forges one by accident. */
+/* signing.h - signatures for cores in tests: a hash instead of Ed25519. Honest code signs only as
+ * itself, so no signature is forged by accident. */
 #ifndef TW_TESTS_SYNC_SIGNING_H
 #define TW_TESTS_SYNC_SIGNING_H
 
@@ -35,7 +35,7 @@ static inline void signing_vote(const struct tw_id *signer, const struct tw_ball
     signing_sign(&key, text, sizeof(text), signature);
 }
 
-/* The nonce of a member in the roster; 0: no member. */
+/* Returns the nonce of a member in the roster, or 0 if it is not a member. */
 static inline uint64_t signing_nonce(const struct tw_roster *roster, const struct tw_id *member) {
     const int idx = tw_roster_find(roster, member);
     return idx < 0 ? 0 : roster->members[idx].nonce;
@@ -65,7 +65,7 @@ static inline void signing_promise(const struct tw_id *run, const struct tw_rost
     signing_vote(signer, &vote, promise->signature);
 }
 
-/* The author makes both statements. */
+/* Signs both statements as the author. */
 static inline void signing_evidence(const struct tw_id *run, struct tw_msg_evidence *evidence) {
     struct tw_statement *statements[2] = {&evidence->first, &evidence->second};
     for (unsigned i = 0; i < 2; i++) {
@@ -81,7 +81,8 @@ static inline void signing_evidence(const struct tw_id *run, struct tw_msg_evide
     }
 }
 
-/* The author promises a ballot without its lock, and with it. */
+/* Makes evidence of a false promise: the author promises a ballot without its lock, and also with
+ * it. */
 static inline void signing_denial(const struct tw_id *run, struct tw_id author,
                                   struct tw_msg_evidence *evidence) {
     evidence->author = author;
@@ -89,7 +90,7 @@ static inline void signing_denial(const struct tw_id *run, struct tw_id author,
     signing_evidence(run, evidence);
 }
 
-/* All members of the roster cast this vote. */
+/* Writes a proof in which all members of the roster cast this vote. */
 static inline void signing_prove_vote(const struct tw_roster *roster, struct tw_ballot_vote vote,
                                       struct tw_proof *proof) {
     if (roster->count == 0) return;
@@ -113,7 +114,8 @@ static inline void signing_prove(const struct tw_id *run, const struct tw_roster
     signing_prove_vote(roster, vote, proof);
 }
 
-/* All members of the roster promised the ballot; member `locked` has a lock of that ballot. */
+/* Adds promises of the ballot by all members of the roster. Member `locked` has a lock of
+ * lock_ballot. */
 static inline void signing_justify(const struct tw_id *run, const struct tw_roster *roster,
                                    uint32_t locked, uint64_t lock_ballot,
                                    struct tw_msg_propose *propose) {
@@ -142,7 +144,7 @@ static inline void signing_row(const struct tw_id *run, const struct tw_id *line
     signing_sign(&key, text, sizeof(text), row->signature);
 }
 
-/* Each row is signed by its member, if the roster has it. */
+/* Signs each row as its member, if the roster has that member. */
 static inline void signing_rows(const struct tw_id *run, const struct tw_roster *roster,
                                 const struct tw_id *lineage, uint64_t round,
                                 struct tw_contributor *rows, uint32_t count) {
@@ -162,7 +164,7 @@ static inline void signing_contrib(const struct tw_id *run, const struct tw_id *
     memcpy(contrib->signature, row.signature, sizeof(row.signature));
 }
 
-/* The owner of the part signs its result; nothing is signed without a result. */
+/* Signs the result as the owner of the part. A part without a result gets no signature. */
 static inline void signing_part(const struct tw_id *run, const struct tw_roster *roster,
                                 const struct tw_id *lineage, uint64_t round, uint32_t k,
                                 const struct tw_part *part, uint8_t signature[TW_SIGNATURE_BYTES]) {
@@ -207,7 +209,7 @@ static inline void signing_join(const struct tw_id *run, const struct tw_id *lin
     signing_vote(&member->id, &vote, signature);
 }
 
-/* Each new member of the next roster asked to join. */
+/* Adds the signed join request of each new member of the next roster. */
 static inline void signing_joins(const struct tw_id *run, const struct tw_roster *roster,
                                  struct tw_msg_propose *propose) {
     const struct tw_record *record = &propose->record;
@@ -221,7 +223,7 @@ static inline void signing_joins(const struct tw_id *run, const struct tw_roster
     }
 }
 
-/* The signatures that a proposal shows: those of owners and new members. */
+/* Adds the signatures that a proposal must show: of owners and of new members. */
 static inline void signing_shown(const struct tw_id *run, const struct tw_roster *roster,
                                  struct tw_msg_propose *propose) {
     signing_results(run, roster, propose);

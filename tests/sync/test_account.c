@@ -38,8 +38,8 @@ static int close_books(void **state) {
     return 0;
 }
 
-/* Plays the round that is due after `round` + 1 strides. Returns the row that the node
- * announces. is_listed: the record lists it. */
+/* Plays the round that is due after `round` + 1 strides. Returns the contributor row that the node
+ * announces. is_listed: whether the round record lists that row. */
 static struct tw_contributor play_round(uint64_t round, bool is_listed) {
     struct tw_contributor row = {.member_idx = 1};
     alone->worker.step = (round + 1) * STRIDE;
@@ -118,7 +118,7 @@ static void five_missed_rounds_weigh_by_the_steps_of_each_fragment(void **state)
         const bool is_missed = round >= 20 && round < 25;
         const struct tw_contributor row = play_round(round, !is_missed);
         if (round < 25) continue;
-        /* 20 and 24 were of fragment 0, 21 to 23 of the others. */
+        /* Rounds 20 and 24 merged fragment 0, rounds 21 to 23 the other fragments. */
         const uint32_t cycles = round == 28 ? 3 : round < 28 ? 2 : 1;
         judge(&row, &factor, &weight);
         assert_row(&row, round == 25 ? 6 : 1, cycles * P);
@@ -174,13 +174,13 @@ static void delta_never_begins_in_the_future(void **state) {
     alone->worker.tokens = 44 * TOKENS_PER_STEP;
     assert_true(tw_account_commit(alone, &record));
     assert_int_equal(alone->at.tokens_listed,
-                     50 * TOKENS_PER_STEP); /* the run clock counts these */
+                     50 * TOKENS_PER_STEP); /* tokens that the run clock counts */
     assert_int_equal(alone->at.delta_steps[0], 44);
     assert_int_equal(alone->at.delta_tokens[0], 44 * TOKENS_PER_STEP);
 }
 
-/* The record lists this node under a former nonce, so theta is shifted, not mixed. Delta keeps that
- * work and its mark stays; the run clock counts the tokens. */
+/* The record lists this node under a former nonce, so theta is shifted, not mixed. Delta keeps the
+ * work, and the point where it starts does not move. The run clock counts the tokens. */
 static void delta_listed_under_an_old_membership_stays_whole(void **state) {
     (void)state;
     for (uint64_t round = 0; round < P; round++) (void)play_round(round, true);
@@ -301,7 +301,7 @@ static void absurd_fragment_tokens_are_ignored(void **state) {
     assert_false(tw_record_is_sound(node, &record));
 }
 
-/* One member that counts far more tokens than anybody can have trained must not end the run. */
+/* A member that claims far more tokens than anybody can have trained must not end the run. */
 static void row_counts_64_planned_periods_at_most(void **state) {
     (void)state;
     const uint64_t most = (uint64_t)64 * FRAGMENTS * node->cfg.period_steps * 512;
@@ -326,7 +326,7 @@ static void row_counts_64_planned_periods_at_most(void **state) {
     record.clock_tokens++;
     assert_false(tw_record_is_sound(node, &record));
 
-    /* Our own row keeps the bound too, however long this node trained alone. */
+    /* The node's own row keeps to the limit too, however long the node trained alone. */
     struct tw_contributor row;
     node->round.own_tokens = 3 * most;
     node->at.tokens_listed = 0;
@@ -336,7 +336,8 @@ static void row_counts_64_planned_periods_at_most(void **state) {
     assert_true(tw_account_tokens_max(node) == TOKENS_MAX);
 }
 
-/* Steps of one size: a count that is none of them is refused at the owner, and gets no votes. */
+/* All steps train the same number of tokens. A row whose token count is no multiple of that number
+ * is refused by the owner, and gets no votes. */
 static void tokens_are_those_of_the_steps(void **state) {
     (void)state;
     enum { STEP = 512, STEPS = 18 };
@@ -374,7 +375,7 @@ static void tokens_are_those_of_the_steps(void **state) {
     }
     rows[4].fragment_steps = UINT32_MAX;
     assert_true(tw_account_is_possible(node, &rows[4]));
-    node->cfg.has_own_start = true; /* a trainer of a model of its own counts as it will */
+    node->cfg.has_own_start = true; /* another trainer supplies the counts, so any are possible */
     for (uint32_t i = 0; i < 6; i++) assert_true(tw_account_is_possible(node, &rows[i]));
     node->cfg.has_own_start = false;
     contrib->tokens = true_row.tokens;
@@ -385,8 +386,8 @@ static void tokens_are_those_of_the_steps(void **state) {
     node->cfg.step_tokens = 0;
 }
 
-/* A member keeps to the 64 periods and signs its row, so everybody may list it. The run does not
- * end by it: the clock counts the row like 64 others. */
+/* A liar that keeps to the limit of 64 periods and signs its row may be listed by anyone. That does
+ * not end the run: the clock counts the row like 64 others. */
 static void row_of_a_liar_moves_the_clock_like_64_others(void **state) {
     (void)state;
     struct tw_record record = record_of_one();
@@ -402,8 +403,8 @@ static void row_of_a_liar_moves_the_clock_like_64_others(void **state) {
     assert_true(tw_record_is_sound(node, &record));
 }
 
-/* A load leaves Delta as it is. The final TURN sets theta = phi, so training before it is in no
- * Delta. */
+/* Loading a state leaves Delta unchanged. The final TURN sets theta = phi, so earlier training is
+ * no longer part of any Delta. */
 static void delta_begins_where_a_state_was_loaded(void **state) {
     (void)state;
     static const enum tw_load_mode modes[] = {TW_LOAD_KEEP, TW_LOAD_KEEP, TW_LOAD_SHIFT};

@@ -13,7 +13,7 @@
 
 static struct mesh mesh;
 
-/* Two nodes train, and two wait. */
+/* Nodes 0 and 1 train; nodes 2 and 3 wait. */
 static void open_mesh(void) {
     mesh_init(&mesh, 4, 3);
     for (uint32_t i = 2; i < 4; i++) mesh_kill(&mesh, i);
@@ -62,7 +62,7 @@ static void waiting_nodes_follow_the_first_that_trained(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* A node without training is no better. */
+/* A peer that has trained nothing has no better state, so the waiting node does not follow it. */
 static void waiting_node_follows_no_newcomer(void **state) {
     (void)state;
     open_mesh();
@@ -81,7 +81,8 @@ static void waiting_node_follows_no_newcomer(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* The lineage that it follows is gone before it gave its state: the node waits again. */
+/* The only peer of the followed lineage disappears before its state has arrived. The node waits
+ * again. */
 static void node_whose_donors_are_gone_waits_again(void **state) {
     (void)state;
     open_mesh();

@@ -1,5 +1,5 @@
-/* test_ballot_lease.c - proposers that are not waited for: vote/ballot_lease.c. The node is member
- * 0 of seven. Two of them may lie. */
+/* test_ballot_lease.c - distrusted proposers, whose ballot lease nobody waits for
+ * (vote/ballot_lease.c). The node is member 0 of seven, of which two may lie. */
 #include "sync/vote/ballot_lease.h"
 
 #include "sync/core/state/node.h"

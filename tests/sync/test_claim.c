@@ -6,18 +6,18 @@
 static const struct tw_id run = {{0}};
 static struct tw_id other;
 
-/* Peers [3, 3 + count) come. They are in the other lineage, at round 50 and this clock. */
+/* Links peers [3, 3 + count), which report the other lineage at round 50 and this clock. */
 static void meet_others(uint32_t count, uint64_t clock_tokens) {
     for (uint16_t peer = 3; peer < 3 + count; peer++) link_up(peer);
     for (uint16_t peer = 3; peer < 3 + count; peer++) say_status(peer, &other, 50, clock_tokens);
 }
 
-/* Any number of nodes, in the order of their ids. */
+/* Returns a node's id. Ids of any number of nodes sort in the order of the nodes. */
 static struct tw_id many_id_of(uint32_t member) {
     return member < 14 ? id_of(member) : (struct tw_id){{0xF0, (uint8_t)member}};
 }
 
-/* The tip of the other lineage. Its roster is nodes [first, first + count). */
+/* Returns the tip of the other lineage. Its roster is nodes [first, first + count). */
 static struct tw_record *tip_of(uint32_t first, uint32_t count, uint64_t clock_tokens) {
     static struct tw_record tip;
     tip = start.tip;
@@ -38,7 +38,7 @@ static bool was_sent(enum tw_action_kind kind, uint16_t peer) {
     return false;
 }
 
-/* Time passes. Peers 1 and 2 stay in the node's lineage, peer 3 repeats its claim. */
+/* Lets time pass. Peers 1 and 2 stay in the node's lineage; peer 3 repeats its claim. */
 static void repeat_claim_us(uint64_t for_us, uint64_t clock_tokens) {
     const uint64_t end_us = now_us + for_us;
     while (now_us < end_us) {
@@ -52,7 +52,7 @@ static void repeat_claim_us(uint64_t for_us, uint64_t clock_tokens) {
     }
 }
 
-/* No other node is linked. */
+/* Takes down the links to all other nodes. */
 static void cut_off(void) {
     for (uint16_t peer = 1; peer < 3; peer++)
         feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
@@ -99,8 +99,8 @@ static void invented_signers_draw_no_group(void **state) {
     assert_follows(&start.lineage);
 }
 
-/* Signatures do not age. Nodes that are linked, and say that they are elsewhere, support nothing
- * by an old record. */
+/* Signatures do not age. A linked node that reports another lineage lends no support by its
+ * signature on an old record. */
 static void old_signatures_of_linked_nodes_do_not_count(void **state) {
     (void)state;
     const struct tw_id third = name_of("a third");
@@ -113,7 +113,7 @@ static void old_signatures_of_linked_nodes_do_not_count(void **state) {
     assert_follows(&start.lineage);
 }
 
-/* The answer of peer 3 is spoilt in one of several ways. */
+/* Peer 3 sends a proof that is wrong in one of several ways. */
 static void false_proof_ends_the_link_and_the_questions(void **state) {
     (void)state;
     enum { UNSIGNED, UNCHAINED, OUT_OF_TURN, CASES };
@@ -165,8 +165,8 @@ static void silent_claimant_does_not_hide_others(void **state) {
     assert_follows(&other);
 }
 
-/* A node alone believes any clock that is proven. A lineage that then gives nothing holds it for a
- * while, and not again at once. */
+/* A lone node believes any clock that is proven. A lineage that then delivers no state holds the
+ * node up for a while, and not again at once. */
 static void lineage_that_gives_nothing_is_left(void **state) {
     (void)state;
     start_alone();
@@ -185,7 +185,8 @@ static void lineage_that_gives_nothing_is_left(void **state) {
     assert_null(find_message(TW_MSG_LOG_GET, 3));
 }
 
-/* Answers the newest question to this peer by records of changing rosters. One in 16 is spoilt. */
+/* Answers the newest LOG_GET to this peer with records of changing rosters. One in 16 is invalid.
+ */
 static void answer_somehow(struct tw_rng *rng, uint16_t peer) {
     const struct tw_message *asked = find_message(TW_MSG_LOG_GET, peer);
     if (asked == NULL) return;
@@ -216,7 +217,7 @@ static void answer_somehow(struct tw_rng *rng, uint16_t peer) {
     }
 }
 
-/* Peers that come, go, claim and answer as they like: the node goes on. */
+/* Peers connect, disconnect, claim and answer at random. The node keeps working. */
 static void claims_of_any_shape_break_nothing(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -227,8 +228,7 @@ static void claims_of_any_shape_break_nothing(void **state) {
         const uint16_t peer = (uint16_t)(1 + tw_rng_below(&rng, 8));
         const uint64_t act = tw_rng_below(&rng, 16), lineage = tw_rng_below(&rng, 4);
         if (i % 100 == 0)
-            start_again(); /* the node starts anew, else it would come to disbelieve all its peers
-                            */
+            start_again(); /* the node starts anew, or it would soon disbelieve all its peers */
         if (i % 100 == 0) worker_up();
         other = name_of(lineage == 0 ? "lineage" : lineage == 1 ? "another" : "a third");
         now_us += tw_rng_below(&rng, SECONDS(1));
@@ -256,7 +256,7 @@ static void claims_of_any_shape_break_nothing(void **state) {
 
 /* ---- honest lineages ------------------------------------------------------------------------ */
 
-/* After a partition the smaller side follows the larger one, whose tip it knows by then. */
+/* After a partition, the smaller side follows the larger one, even at a smaller run clock. */
 static void larger_group_is_followed_at_a_smaller_clock(void **state) {
     (void)state;
     meet_others(9, 4000);
@@ -276,7 +276,7 @@ static void groups_of_about_one_size_go_by_the_clock(void **state) {
     }
 }
 
-/* A node behind NAT sees one node of a large group, and has trained longer than all of the group.
+/* A node behind NAT is linked to one node of a large group, and has trained longer than the group.
  */
 static void lone_node_follows_a_group_by_one_link(void **state) {
     (void)state;
@@ -296,7 +296,8 @@ static void node_follows_its_group_into_another_lineage(void **state) {
     assert_follows(&other);
 }
 
-/* After a restart of all its members, a group keeps its newest record alone. */
+/* After all its members restart, a group has only its newest record, and proves its lineage by it.
+ */
 static void restarted_group_is_followed_by_its_newest_record(void **state) {
     (void)state;
     meet_others(9, 4000);

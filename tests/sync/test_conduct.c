@@ -5,7 +5,7 @@
 
 #include "tests/sync/lone_node.h"
 
-/* Notes one contribution. Returns the report that follows, or NULL. */
+/* Notes one contribution. Returns the report that it causes, or NULL. */
 static const struct tw_action *note(const struct tw_id *id, bool is_merged) {
     static struct tw_action said;
     struct tw_action action;

@@ -1,12 +1,12 @@
-/* test_evidence.c - two statements of one member about one ballot that exclude each other: found,
- * checked, passed on once. */
+/* test_evidence.c - evidence: two statements of one member about one ballot that exclude each other
+ * are found, checked, and passed on once. */
 #include "sync/vote/evidence.h"
 #include "tests/sync/lone_node.h"
 #include "tests/sync/signing.h"
 
 static const struct tw_id run = {{0}};
 
-/* The node voted for two records in one ballot. */
+/* Returns evidence that the node voted for two records in one ballot. */
 static struct tw_message *evidence_against(uint32_t node_idx) {
     struct tw_message *message = message_of(TW_MSG_EVIDENCE);
     message->u.evidence = (struct tw_msg_evidence){.author = id_of(node_idx),
@@ -79,7 +79,7 @@ static void evidence_against_strangers_is_ignored(void **state) {
 
 /* ---- where it is found ---------------------------------------------------------------------- */
 
-/* A proposer that lies shows one member's promise without a lock, then with one. */
+/* A lying proposer shows one member's promise without a lock, then its promise with a lock. */
 static void promises_of_two_proposals_are_compared(void **state) {
     (void)state;
     const struct tw_roster roster = view_now().roster;
@@ -106,7 +106,7 @@ static void promises_of_two_proposals_are_compared(void **state) {
     assert_int_equal(evidence->u.evidence.second.lock_ballot, TW_MEMBERS_MAX);
 }
 
-/* The node is the proposer. */
+/* This node is the proposer and receives one member's votes for two records. */
 static void votes_for_two_records_are_compared(void **state) {
     (void)state;
     worker_up();
@@ -128,8 +128,8 @@ static void votes_for_two_records_are_compared(void **state) {
     assert_true(is_convicted(2));
 }
 
-/* The owner of part 1 announces one result to this node, and another one over the same link, or to
- * the proposer. */
+/* The owner of part 1 announces one result to this node. It announces another one over the same
+ * link, or to the proposer. */
 static void results_for_two_members_are_compared(void **state) {
     (void)state;
     enum { SAME, SAID_TWICE, PROPOSED, CASES };
@@ -161,7 +161,7 @@ static void results_for_two_members_are_compared(void **state) {
     }
 }
 
-/* Of three members one voted for both sides: two records of a round are decided. */
+/* Two records of one round are decided, because one of three members voted for both. */
 static void fork_names_the_member_that_made_it(void **state) {
     (void)state;
     static struct tw_msg_commit theirs;
@@ -173,7 +173,7 @@ static void fork_names_the_member_that_made_it(void **state) {
     theirs.record.next.members[1].weight++;
     signing_prove(&run, &roster, TW_VOTE_COMMIT, 1, &commit->record, &commit->proof);
     signing_prove(&run, &roster, TW_VOTE_COMMIT, 1, &theirs.record, &theirs.proof);
-    commit->proof.voters = 0x5; /* this node and node 2 */
+    commit->proof.voters = 0x5; /* voters: this node and node 2 */
     theirs.proof.voters = 0x6;
     say_unsigned(2, message);
     assert_int_equal(view_now().rounds, ROUNDS + 1);
@@ -212,8 +212,9 @@ static struct tw_statement vote_of_node(uint64_t *ballot) {
     return statement;
 }
 
-/* A liar shows a node that stands alone a false history of its lineage, or the node loses its vote
- * among members that fork. It joins twice, under two nonces, and votes in both histories. */
+/* An honest node may vote in two histories of its lineage. Either a liar shows a false history to a
+ * node that is alone, or members fork and the node loses its stored vote. It joins twice, under two
+ * nonces. */
 static void vote_in_a_second_history_is_no_evidence(void **state) {
     (void)state;
     const uint64_t nonces[] = {start.nonce, 99};
@@ -239,8 +240,8 @@ static void vote_in_a_second_history_is_no_evidence(void **state) {
     }
 }
 
-/* The roster of a round is another one in another history. Statements of its members are not
- * compared with those of the members that had their places. */
+/* In another history, a round can have another roster. Statements of its members are not compared
+ * with statements of the members that had the same places. */
 static void statements_of_another_history_are_forgotten(void **state) {
     (void)state;
     struct tw_msg_accept accept = {.lineage = start.lineage,

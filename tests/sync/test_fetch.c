@@ -12,7 +12,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* Runs 10 ms. False: limit_us is past. */
+/* Runs 10 ms. Returns false once limit_us is past. */
 static bool tick(uint64_t limit_us) {
     world_run_until(&world, world.now_us + SECOND / 100);
     return world.now_us < limit_us;
@@ -76,7 +76,7 @@ static void orders_of_two_nodes_differ(void **state) {
     assert_true(same < 10);
 }
 
-/* Asserts that a transfer takes at most `permille` longer than its bytes need. */
+/* Asserts that a transfer takes at most `permille` / 1000 longer than its bytes need. */
 static void assert_link_is_full(uint64_t bytes_per_s, uint64_t latency_us, uint64_t permille) {
     world_init(&world, 1, 4, 60, 4);
     world.latency_us = latency_us;
@@ -112,7 +112,8 @@ static void slow_link_has_two_chunks_under_way(void **state) {
     assert_in_range(world_view(&world, joiner).peers[donor].chunk_us, 2090000, 2110000);
 }
 
-/* A cap of 1 Mbit/s on a link of 100: requests keep to the cap, and other traffic goes first. */
+/* A cap of 1 Mbit/s on a link of 100 Mbit/s: requests keep to the cap, and other traffic goes
+ * first. */
 static void download_cap_limits_the_requests(void **state) {
     (void)state;
     struct tw_rate download;
@@ -124,8 +125,7 @@ static void download_cap_limits_the_requests(void **state) {
     world_run_until(&world, 60 * SECOND);
     const uint64_t taken = world_view(&world, joiner).chunks_taken;
     assert_in_range(taken * TW_CHUNK_BYTES_MAX, 57 * (uint64_t)MBIT, 62 * (uint64_t)MBIT);
-    /* Other traffic always takes the whole cap: one chunk in ten seconds is left for the
-     * fetcher. */
+    /* Other traffic always fills the whole cap. The fetcher still gets one chunk in ten seconds. */
     for (uint32_t i = 1; i <= 1000; i++) {
         world_run_until(&world, 60 * SECOND + i * (uint64_t)SECOND / 10);
         if (tw_rate_wait_us(&download, 1, world.now_us) == 0)
@@ -185,8 +185,9 @@ static void joiners_serve_each_other(void **state) {
                     world_chunks(&world) + world_chunks(&world) / 50);
 }
 
-/* A joiner has one file in ten. Asked at random, it would answer MISSING nine times of ten, and
- * 32 such answers in 30 s end the requests. Asked in its own order, it has most files. */
+/* A joiner has one file in ten. Asked for random files, it would answer MISSING nine times of ten,
+ * and 32 such answers in 30 s end the requests. Asked in the order in which it fetches, it has most
+ * files. */
 static void joiner_is_asked_for_files_that_it_has(void **state) {
     (void)state;
     world_init(&world, 0, 600, 1, 19);
@@ -217,7 +218,7 @@ static void donor_that_leaves_is_replaced(void **state) {
     assert_true(world.nodes[joiner].chunks_taken <= world_chunks(&world) + 2);
 }
 
-/* A slow donor's chunk takes 20 s, and only after 10 s is it known to be slow. */
+/* A slow donor needs 20 s for a chunk, and is known to be slow only after 10 s. */
 static void slow_donor_does_not_hold_up_the_first_shard(void **state) {
     (void)state;
     world_init(&world, 1, 20, 12, 10);
@@ -243,8 +244,8 @@ static void slow_donor_does_not_hold_up_the_end(void **state) {
     assert_int_equal(world.nodes[joiner].asked_of[slow], 1);
 }
 
-/* A slow donor holds up a chunk. If the peer asked for a second copy leaves, another peer is
- * asked. */
+/* A slow donor holds up a chunk, so a second copy is requested. If that peer leaves, another peer
+ * is asked. */
 static void second_copy_is_asked_of_another_when_its_peer_leaves(void **state) {
     (void)state;
     world_init(&world, 0, 1, 20, 17);
@@ -306,7 +307,7 @@ static void chunks_already_here_are_not_asked_for(void **state) {
     world_run_whole(&world, joiner, 60 * SECOND);
     assert_int_equal(node->chunks_taken, world_chunks(&world) - 2 - 3 - 21 - 11);
     assert_int_equal(node->order[0], 1); /* held out */
-    assert_int_equal(node->order[1], 5); /* begun before the restart */
+    assert_int_equal(node->order[1], 5); /* the file that was begun before the restart */
 }
 
 static void begun_shard_is_the_first(void **state) {
@@ -362,7 +363,7 @@ static void lost_file_is_fetched_again(void **state) {
     assert_int_equal(world.nodes[joiner].chunks_taken, 2 * world_chunks(&world) - 2);
 }
 
-/* The answer to a CHECK of lost bytes says nothing about the bytes that replace them. */
+/* If a file is lost during its CHECK, the answer says nothing about the bytes that replace it. */
 static void file_lost_while_it_is_checked_is_fetched_again(void **state) {
     (void)state;
     world_init(&world, 0, 1, 2, 18);
@@ -481,7 +482,7 @@ static void dataset_of_65536_files_is_ordered_and_asked_for(void **state) {
     tw_fetch_files(fetch, files, TW_FETCH_FILES_MAX, memory, 0);
     const struct tw_fetch_event up = {.kind = TW_FETCH_PEER_UP, .peer = 63, .id = {{1}}};
     tw_fetch_event(fetch, &up, 0);
-    /* Fetches all files one after the other: at each WHOLE, the next head is asked for. */
+    /* Fetches all files one after the other: at each WHOLE, the next head is requested. */
     static struct tw_fetch_action pulls[TW_FETCH_ASKED_MAX];
     uint32_t pulls_count = 0, whole = 0, taken_count = 0;
     uint64_t now_us = 0;

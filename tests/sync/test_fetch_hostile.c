@@ -24,7 +24,8 @@ static uint16_t donor_like(enum manner manner, uint64_t bytes_per_s) {
 
 /* ---- liars --------------------------------------------------------------------------------- */
 
-/* The liar is faster and linked first. Its bytes are recognised as wrong and fetched elsewhere. */
+/* The liar is faster and linked first. Its bytes are recognised as wrong and fetched from another
+ * donor. */
 static void assert_liar_gets_a_strike(enum manner manner) {
     world_init(&world, 1, 4, 20, 1);
     const uint16_t liar = donor_like(manner, 40 * MBIT), honest = world_donor(&world, 10 * MBIT);
@@ -63,7 +64,7 @@ static void assert_turncoat_gets_a_strike(enum manner manner) {
     world.nodes[liar].manner = manner;
     const uint64_t turned_us = world.now_us;
     world_run_whole(&world, joiner, 60 * SECOND);
-    assert_int_equal(node->strikes, 1); /* all chunks under way count as one strike */
+    assert_int_equal(node->strikes, 1); /* all its chunks in flight count as one strike */
     assert_int_equal(node->struck, liar);
     assert_true(node->last_pull_us[liar] < turned_us + SECOND);
 }
@@ -78,8 +79,8 @@ static void piece_of_the_wrong_size_is_a_strike(void **state) {
     assert_turncoat_gets_a_strike(MISSIZED);
 }
 
-/* The liar is the only donor and sends wrong bytes every time: bans of 10 min, 20 min and so on.
- * New links do not shorten a ban. */
+/* The liar is the only donor and sends wrong bytes every time. Its bans last 10 min, 20 min and so
+ * on; new links do not shorten a ban. */
 static void strikes_double_and_follow_the_id(void **state) {
     (void)state;
     world_init(&world, 0, 1, 4, 3);
@@ -148,8 +149,8 @@ static void bytes_of_two_sources_never_meet(void **state) {
     }
 }
 
-/* The node has all other files. It had all chunks of the tokenizer for a moment, but fetches
- * them again. */
+/* Only the tokenizer is missing. A liar sends all of its chunks, but with wrong bytes, so the node
+ * fetches them again from another donor. */
 static void wrong_tokenizer_at_the_end_comes_from_another(void **state) {
     (void)state;
     world_init(&world, 0, 2, 4, 16);
@@ -217,7 +218,8 @@ static void same_chunk_twice_is_taken_once(void **state) {
     assert_int_equal(tw_fetch_chunk(fetch, &arrival, &taken, 2), TW_FETCH_UNKNOWN);
 }
 
-/* A node that lacks everything is asked 32 times in 30 s, and does not hold up the transfer. */
+/* A node that lacks everything is asked at most 32 times in 30 s, and does not hold up the
+ * transfer. */
 static void storm_of_missing_is_bounded(void **state) {
     (void)state;
     world_init(&world, 1, 70, 2, 8);
@@ -310,7 +312,7 @@ static void late_chunks_are_welcome_and_asked_once(void **state) {
     world_link(&world, donor, joiner);
     world_run_until(&world, 20 * SECOND);
     const uint64_t pulls = world.nodes[joiner].pulls_sent;
-    world.nodes[donor].free_us += 25 * (uint64_t)SECOND; /* its uplink is busy for 25 s */
+    world.nodes[donor].free_us += 25 * (uint64_t)SECOND; /* the donor's uplink is busy for 25 s */
     world_run_until(&world, 40 * SECOND);
     assert_true(world_view(&world, joiner).peers[donor].is_silent);
     assert_true(world.nodes[joiner].pulls_sent <= pulls + 2);
@@ -320,8 +322,8 @@ static void late_chunks_are_welcome_and_asked_once(void **state) {
     assert_int_equal(world.nodes[donor].chunks_sent, world_chunks(&world));
 }
 
-/* A trickle is not silence, but a fetcher does not wait an hour for the index if another peer
- * has it. */
+/* A slow trickle does not count as silence. Still, a fetcher does not wait an hour for the index if
+ * another peer has it. */
 static void trickling_source_of_the_index_is_left(void **state) {
     (void)state;
     world_init(&world, 0, 1, 4, 14);
@@ -393,7 +395,7 @@ static void every_node_gets_everything_after_random_faults(void **state) {
                 if (!world.links[a][b]) world_link(&world, a, b);
             }
         }
-        /* A node struck often is banned for 11 hours; the honest nodes never are. */
+        /* A node with many strikes is banned for up to 11 hours; the honest nodes never are. */
         for (uint16_t a = 2; a < world.nodes_count; a++) {
             for (uint16_t b = 0; b < 2; b++)
                 assert_int_equal(world_view(&world, a).peers[b].banned_until_us, 0);

@@ -1,5 +1,5 @@
-/* test_held.c - a node counts only rounds whose state it has held. Giving up a transfer, a
- * restart or a missing worker must not let it claim more. */
+/* test_held.c - a node counts only rounds whose state it has held. Giving up a transfer, a restart
+ * or a missing worker must not let the node claim more rounds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -143,8 +143,8 @@ static void receiver_without_its_donor_adopts_no_lesser_lineage(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* A lone node whose worker stays away cannot hand out its state. A node that followed it would
- * wait as long. */
+/* A lone node without a worker cannot hand out its state, so no node may follow it: the follower
+ * would wait until the worker is back. */
 static void nobody_waits_for_a_node_without_a_worker(void **state) {
     (void)state;
     mesh_init(&mesh, 2, 3);

@@ -28,7 +28,7 @@ static void assert_one_group(const struct tw_id *lineage, uint32_t count) {
     }
 }
 
-/* Six slow nodes and two fast ones, whose clock is ahead. */
+/* Six slow nodes meet two fast ones, whose run clock is ahead. */
 static void smaller_side_follows_the_larger_one(void **state) {
     (void)state;
     mesh_init(&mesh, 8, 3);
@@ -60,7 +60,7 @@ static void sides_of_about_one_size_go_by_the_clock(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Node 0 is the middle of a star. A lone node with a larger clock is linked to it alone. */
+/* Node 0 is the centre of a star. A lone node with a larger run clock is linked to node 0 only. */
 static void lone_node_joins_a_star(void **state) {
     (void)state;
     mesh_init(&mesh, 7, 3);
@@ -76,8 +76,8 @@ static void lone_node_joins_a_star(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* All members restart from their checkpoints. Each keeps its newest record alone, and a lone node
- * finds the group as soon as it has decided a round. */
+/* All members restart from their checkpoints, with only the newest record in their logs. A lone
+ * node finds the group as soon as the group has decided a round. */
 static void restarted_group_keeps_its_lineage(void **state) {
     (void)state;
     struct tw_position positions[5];

@@ -1,11 +1,11 @@
-/* test_lock.c - the two phases of a ballot: promises that free a proposal, and locks. */
+/* test_lock.c - the two phases of a ballot: locks, and the promises that a proposal needs. */
 #include "sync/round/round.h"
 #include "tests/sync/lone_node.h"
 #include "tests/sync/signing.h"
 
 static const struct tw_id run = {{0}};
 
-/* One of two records of round ROUNDS without results. Every vote for it is due at once. */
+/* Returns one of two records of round ROUNDS without results. Members may vote for it at once. */
 static struct tw_record record_of(uint32_t number) {
     struct tw_record record = empty_close(&start.tip);
     record.next.members[2].weight += number;
@@ -13,7 +13,7 @@ static struct tw_record record_of(uint32_t number) {
     return record;
 }
 
-/* A ballot that belongs to this member. */
+/* Returns a ballot in which this member is the proposer. */
 static uint64_t ballot_of(uint32_t member, uint64_t attempt) {
     uint64_t rank = 0;
     while (node->round.rank[rank] != member) rank++;
@@ -37,7 +37,7 @@ static void say_lock(uint16_t peer, uint64_t ballot, const struct tw_record *rec
     say(peer, message);
 }
 
-/* The vote that this node sent to the peer last, in this phase; NULL: none. */
+/* Returns the vote that this node last sent to the peer, if it was in this phase, or NULL. */
 static const struct tw_msg_accept *vote_in(enum tw_vote_phase phase, uint16_t peer) {
     const struct tw_message *message = find_message(TW_MSG_ACCEPT, peer);
     return message != NULL && message->u.accept.phase == phase ? &message->u.accept : NULL;
@@ -76,7 +76,7 @@ static void proposal_above_the_lowest_ballot_needs_promises(void **state) {
     }
 }
 
-/* A member has a lock. The proposal must be of its record, and bring the lock along. */
+/* Some member has a lock. The proposal must be of the locked record, and carry the lock. */
 static void proposal_carries_the_newest_lock_on(void **state) {
     (void)state;
     enum { RIGHT, OTHER_RECORD, FORGED, OF_THE_SAME_BALLOT, OLDER, CASES };
@@ -127,7 +127,7 @@ static void lock_is_kept_and_reported(void **state) {
     say(1, proposal(1, 1, &record));
     assert_non_null(vote_in(TW_VOTE_ACCEPT, 1));
     assert_true(promise_to(2, 2)->lock.ballot ==
-                0); /* peer 2 accepts it as the only voter: no lock */
+                0); /* no majority of accept votes has arrived: no lock */
     forget();
     start_again();
     (void)record_of(0);
@@ -188,7 +188,7 @@ static void vote_for_another_record_ends_the_lock(void **state) {
     forget();
     say(2, proposal(2, 2, &other));
     wait_us(
-        SECONDS(60)); /* until the lease of member 1 ends; meanwhile this node tries ballots, too */
+        SECONDS(60)); /* until the lease of member 1 ends; meanwhile this node also tries ballots */
     (void)promise_to(2, 30);
     say(2, proposal(2, 30, &other));
     assert_non_null(vote_in(TW_VOTE_ACCEPT, 2));

@@ -66,7 +66,7 @@ static void bootstrap_entries_are_dialled_at_once(void **state) {
     assert_string_equal(dial.address, "[2001:db8::1]:2");
     assert_true(dial.has_id && tw_id_equal(&dial.id, &id));
     assert_nothing_due(0);
-    assert_int_equal(tw_members_known(&members), 1); /* the other has no id yet */
+    assert_int_equal(tw_members_known(&members), 1); /* the other address has no id yet */
 }
 
 static void bootstrap_entry_named_again_is_known(void **state) {
@@ -169,7 +169,7 @@ static void member_linked_through_another_is_dialled_slowly(void **state) {
     tw_members_connected(&members, &record, 100 * S);
     assert_true(tw_members_may_reach(&members, &id));
     tw_members_relayed(&members, &record,
-                       101 * S); /* a link of this node's own counts more than hearsay */
+                       101 * S); /* a link of this node counts more than hearsay */
     tw_members_disconnected(&members, &id, 102 * S);
     const struct tw_id other = id_of(7, 7);
     assert_false(tw_members_may_reach(&members, &other));
@@ -275,7 +275,7 @@ static void pauses_that_had_grown_shrink_when_all_are_lost(void **state) {
     tw_members_connected(&members, &one, 1 * S);
     tw_members_disconnected(&members, &one.id, 2 * S);
     (void)longest_pause_us(2 * S, 300 * S);
-    tw_members_connected(&members, &other, 302 * S); /* only to be lost next, without an address */
+    tw_members_connected(&members, &other, 302 * S); /* it has no address, and is lost next */
     for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
         if (tw_id_equal(&members.entries[i].id, &other.id)) members.entries[i].addrs[0].text[0] = 0;
     }
@@ -469,8 +469,8 @@ static void invented_members_delay_no_dial_of_a_real_one(void **state) {
         (void)snprintf(address, sizeof(address), "192.0.2.1:%u", 1000 + i);
         merge_record(record_of(id_of(1, i), address, NULL), 0);
     }
-    /* All addresses are due, the invented ones for longer, but the configured one is dialled
-     * first. */
+    /* All addresses are due. The invented ones have been due for longer, but the configured one is
+     * dialled first. */
     tw_members_dialled(&members, take_dial(0).address, false, NULL, 0);
     assert_string_equal(take_dial(100 * S).address, "a.example:1");
     unsigned dials = 0;
@@ -541,7 +541,7 @@ static void damaged_cache_lines_are_counted_and_skipped(void **state) {
                  hex, hex, hex, hex);
     assert_int_equal(tw_members_decode(&members, text, (size_t)size, 0), 5);
     assert_int_equal(tw_members_known(&members), 1);
-    /* Any prefix of the text and any flipped byte is survived. */
+    /* Decoding survives any prefix of the text and any flipped byte. */
     for (int cut = 0; cut < size; cut++) {
         struct tw_members_config config = members.config;
         tw_members_init(&members, &config);
@@ -593,7 +593,7 @@ static void address_that_became_another_nodes_is_dropped(void **state) {
         tw_members_dialled(&members, dial.address, false, dials == 2 ? NULL : &new, now_us);
         dials++;
     }
-    assert_in_range(dials, 5, 10); /* one answer is not enough */
+    assert_in_range(dials, 5, 10); /* one answer by the new node is not enough */
     assert_nothing_due(now_us + 600 * S);
     merge_record(was, now_us + 600 * S); /* another node has met the peer since */
     assert_string_equal(take_dial(now_us + 620 * S).address, "10.0.0.1:1");

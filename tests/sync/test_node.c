@@ -22,8 +22,8 @@ static void lone_node_trains_in_solo_rounds(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Starts `started` of the `nodes`. Their run is for three nodes, which train the first
- * `together` tokens of `budget` together. */
+/* Starts `started` of the `nodes`. Their run is for three nodes; the first `together` tokens of
+ * `budget` are trained together, the rest apart. */
 static void start_parting(uint32_t nodes, uint32_t started, uint64_t together, uint64_t budget) {
     mesh_init(&mesh, nodes, 3);
     mesh.config.alone_nodes = 3;
@@ -63,8 +63,8 @@ static void solo_nodes_train_an_equal_share_each(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* The nodes train the first part of the budget together and the rest apart. A node that joins
- * after the parting starts from the state of another. */
+/* The nodes train the first part of the budget together and the rest apart. A node that joins after
+ * the split starts from another node's state. */
 static void nodes_part_after_together_tokens(void **state) {
     (void)state;
     start_parting(4, 3, 45000, 240000);
@@ -109,8 +109,8 @@ static void nodes_part_after_together_tokens(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* A node killed before the parting and restarted after it goes on from the state of another. A
- * node killed after the parting goes on from its own. */
+/* A node killed before the split and restarted after it continues from another node's state. A node
+ * killed after the split continues from its own. */
 static void node_away_at_the_parting_goes_on(void **state) {
     (void)state;
     struct tw_position early, late;
@@ -218,7 +218,7 @@ static void member_that_lost_its_disk_stalls_nobody(void **state) {
     mesh.has_vote[3] = false;
     mesh_run(&mesh, SECONDS(1));
     mesh_start(&mesh, 3, NULL);
-    mesh_stop_worker(&mesh, 3); /* node 3 thus stays a receiver under its old id */
+    mesh_stop_worker(&mesh, 3); /* node 3 thus remains a receiver under its old id */
     mesh_link_all(&mesh);
     const uint64_t rounds = mesh_view(&mesh, 0).rounds;
     mesh_run(&mesh, SECONDS(40));
@@ -242,8 +242,8 @@ static void member_with_a_full_disk_stalls_nobody(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* A budget, for example, may leave a member no contribution. The member announces that, so that
- * the grace time is spent on late members only. */
+/* A member may have no contribution, for example because of its budget. The member announces that,
+ * so that the grace period is spent on late members only. */
 static void member_without_a_contribution_is_not_waited_for(void **state) {
     (void)state;
     mesh_init(&mesh, 3, 3);
@@ -262,7 +262,7 @@ static void member_without_a_contribution_is_not_waited_for(void **state) {
     assert_int_equal(mesh_view(&mesh, 0).roster_count, 3);
     for (uint32_t i = 1; i < 3; i++) assert_true(mesh_agree(&mesh, 0, i));
 
-    /* If no member can contribute, no round begins; members retry now and then. */
+    /* If no member can contribute, no round begins; members retry from time to time. */
     mesh.is_poor[0] = true;
     mesh_run(&mesh, SECONDS(5));
     const uint64_t still = mesh_view(&mesh, 0).rounds;
@@ -277,8 +277,8 @@ static void member_without_a_contribution_is_not_waited_for(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* A node may have no worker while it waits for training data, for example. The other node keeps
- * its own lineage, whichever id is smaller. */
+/* A node may have no worker, for example while it waits for training data. The other node keeps its
+ * own lineage, whichever id is smaller. */
 static void node_without_a_worker_is_not_followed(void **state) {
     (void)state;
     for (uint32_t idle = 0; idle < 2; idle++) {
@@ -352,8 +352,8 @@ static void member_that_never_delivers_does_not_slow_the_rest(void **state) {
 }
 
 /* Kills a member and restarts it from a checkpoint 14 rounds old; no node keeps results for that
- * long. Its stored vote is newer, so it keeps its seat. Each fragment takes `state_us` to
- * arrive. */
+ * long. Its stored vote is newer than the checkpoint, so it keeps its seat. Each fragment takes
+ * `state_us` to arrive. */
 static void come_back_from_an_old_checkpoint(uint32_t node, uint64_t state_us) {
     struct tw_position position;
     tw_node_position(mesh.nodes[node], &position);
@@ -430,7 +430,7 @@ static void seat_of_a_receiver_is_dropped_when_its_vote_is_needed(void **state) 
     mesh_deinit(&mesh);
 }
 
-/* Whether the owner's RESULT is in flight to every other node. */
+/* Returns whether the owner's RESULT is in flight to every other node. */
 static bool is_announced(uint32_t owner) {
     uint32_t heralds_count = 0;
     for (uint32_t i = 0; i < mesh.events_count; i++) {
@@ -449,7 +449,7 @@ static void set_measured(struct mesh *m, uint32_t node, uint32_t upload_kib_s, u
     mesh_deliver(m, node, &event);
 }
 
-/* The weight of a node in the roster of node 0. */
+/* Returns the weight of a node in the roster of node 0. */
 static uint32_t weight_of(uint32_t node) {
     const struct tw_node_view view = mesh_view(&mesh, 0);
     assert_true(node < view.roster.count);
@@ -467,7 +467,7 @@ static void parts_follow_measured_uploads(void **state) {
     set_measured(&mesh, 1, 1000, 0);
     set_measured(&mesh, 2, 250, 0);
     set_measured(&mesh, 3, UINT32_MAX, 0); /* an absurd claim */
-    mesh_run(&mesh, SECONDS(10));          /* node 4 does not know its rate: the median counts */
+    mesh_run(&mesh, SECONDS(10)); /* node 4 does not know its rate, so it gets the median */
     static const uint32_t expected[5] = {16, 16, 4, 64, 16};
     for (uint32_t i = 0; i < 5; i++) assert_int_equal(weight_of(i), expected[i]);
     const uint64_t rounds = mesh_view(&mesh, 0).rounds;
@@ -493,11 +493,11 @@ static void outlier_owns_no_part_but_contributes(void **state) {
     }
     assert_true(without >= 15);
     assert_true(mesh_view(&mesh, 3).rounds_contributed >= contributed + 5);
-    /* A node that measures most other nodes as outliers is an outlier itself. */
+    /* A node that measures most other nodes as outliers counts as an outlier itself. */
     set_measured(&mesh, 0, 0, 0xe);
     mesh_run(&mesh, SECONDS(20));
     for (uint32_t i = 0; i < 3; i++) assert_true(weight_of(i) > 0);
-    /* A new link is judged anew. */
+    /* After a reconnect, nodes 1 and 3 judge each other afresh. */
     mesh_unlink(&mesh, 1, 3);
     mesh_run(&mesh, SECONDS(1));
     mesh_link(&mesh, 1, 3);
@@ -597,9 +597,8 @@ static bool has_accepted(uint32_t node) {
            mesh.votes[node].round == mesh_view(&mesh, node).rounds;
 }
 
-/* Kills all daemons once node 0 has accepted a record of the open round and before any node
- * knows that it is decided. Restarts them from checkpoints `age_us` old, which were taken
- * `more_us` apart. */
+/* Kills all daemons once node 0 has accepted a record of the open round, before any node knows that
+ * it is decided. Restarts them from checkpoints taken `more_us` apart, the newest `age_us` old. */
 static void kill_all(uint64_t age_us, uint64_t more_us) {
     struct tw_position positions[MESH_NODES_MAX];
     struct mesh_worker saved[MESH_NODES_MAX];
@@ -611,7 +610,7 @@ static void kill_all(uint64_t age_us, uint64_t more_us) {
     if (age_us > 0) mesh_run(&mesh, age_us);
     while (!has_accepted(0)) mesh_run(&mesh, 1000);
     for (uint32_t i = 0; i < mesh.nodes_count; i++) {
-        if (age_us == 0) { /* the checkpoint is of this moment */
+        if (age_us == 0) { /* the checkpoint is taken now */
             tw_node_position(mesh.nodes[i], &positions[i]);
             saved[i] = mesh.workers[i];
         }
@@ -642,8 +641,8 @@ static void group_killed_as_a_whole_does_not_wait_for_the_dead(void **state) {
     }
 }
 
-/* Found by the simulator: alone in its new lineage, the node asked for the state for ever, and
- * every node that came to follow it waited too. */
+/* Found by the simulator: alone in its new lineage, the node asked for the state for ever. Every
+ * node that began to follow the lineage waited too. */
 static void worker_lost_in_a_fork_does_not_lose_the_state(void **state) {
     (void)state;
     mesh_init(&mesh, 2, 3);
@@ -667,8 +666,9 @@ static void worker_lost_in_a_fork_does_not_lose_the_state(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Found by the simulator: a founder restarted from before the first round of its lineage. It did
- * not see itself in the record of that round, and contributed the same tokens again. */
+/* Found by the simulator: a founder restarted from a checkpoint before the first round of its
+ * lineage. It did not find itself in the record of that round, and contributed the same tokens
+ * again. */
 static void restarted_founder_counts_its_first_round_once(void **state) {
     (void)state;
     mesh_init(&mesh, 2, 3);
@@ -687,7 +687,7 @@ static void restarted_founder_counts_its_first_round_once(void **state) {
     mesh_start_worker(&mesh, 1 - founder);
     while (mesh_view(&mesh, founder).roster_count == 1) mesh_run(&mesh, 1000);
     assert_int_equal(mesh_view(&mesh, founder).rounds,
-                     2); /* the founder's own round, and the one that admits the other node */
+                     2); /* the founder's own round, and the round that admits the other node */
     mesh_kill(&mesh, founder);
     mesh_run(&mesh, SECONDS(1));
     mesh.workers[founder] = saved;
@@ -695,7 +695,7 @@ static void restarted_founder_counts_its_first_round_once(void **state) {
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(1) / 10); /* too short to contribute once more */
     tw_node_position(mesh.nodes[founder], &position);
-    assert_int_equal(position.tokens_listed, saved.tokens); /* learned from its follower alone */
+    assert_int_equal(position.tokens_listed, saved.tokens); /* told by its follower alone */
     mesh_deinit(&mesh);
 }
 

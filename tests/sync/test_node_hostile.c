@@ -34,7 +34,8 @@ static void ballot_belongs_to_its_proposer(void **state) {
     assert_true(accepted_count <= 1);
 }
 
-/* Invented results in ballot after ballot: only those of the newest ballot take table rows. */
+/* The owner invents a result in each ballot. Only results of the newest ballot may take table rows.
+ */
 static void invented_results_leave_room_for_others(void **state) {
     (void)state;
     worker_up();
@@ -64,8 +65,8 @@ static void invented_results_leave_room_for_others(void **state) {
         has_room |= action->kind == TW_ACT_EXPECT && tw_id_equal(&action->u.payload.hash, &wanted);
     }
     assert_true(has_room);
-    /* The owner signed many results, so its link ends. The invented ballots do not block the lower
-     * ballot of an honest proposer. */
+    /* The owner signed many results, so its link is closed. Its invented ballots do not block the
+     * lower ballot of an honest proposer. */
     feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 1});
     say_no_result(2);
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
@@ -112,7 +113,7 @@ static void leaving_a_group_that_is_there_is_reported(void **state) {
     for (uint32_t trial = 0; trial < TRIALS; trial++) {
         const struct tw_id better = name_of("better");
         start.tip.next.count =
-            2; /* with three members the node would not leave, as test_claim.c shows */
+            2; /* with three members the node would not leave its group, as test_claim.c shows */
         start.first_round = trial == YOUNG ? ROUNDS - 1 : 0;
         start.lineage_parent = trial == RETURNS ? better : (struct tw_id){{0}};
         start_again();
@@ -186,7 +187,7 @@ static void commit_nobody_could_have_accepted_closes_the_link(void **state) {
     assert_non_null(find_action(TW_ACT_CLOSE));
 }
 
-/* A record that is sound, and that no majority has signed, is refused from anybody. */
+/* A valid record that no majority has signed is refused from any peer. */
 static void commit_without_a_majority_of_signatures_is_refused(void **state) {
     (void)state;
     enum {
@@ -238,8 +239,8 @@ static void roster_without_owners_is_refused(void **state) {
 static void node_left_alone_by_its_group_trains_on(void **state) {
     (void)state;
     for (uint32_t k = 1; k <= 2; k++) say_no_result(k);
-    /* We accepted a record of round 10 that drops the others. Their commit shows that it was
-     * decided. */
+    /* This node accepted a record of round 10 that drops the other members. Their COMMIT shows that
+     * it was decided. */
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     message->u.propose.record = empty_close(&start.tip);
     message->u.propose.record.next.count = 1;
@@ -316,7 +317,7 @@ static void false_claim_of_an_equal_state_is_ignored(void **state) {
     assert_null(find_action(TW_ACT_LOAD));
 }
 
-/* Found by the simulator: after the disk had failed once, the membership was never written, and the
+/* Found by the simulator: after one failed disk write, the membership was never stored, and the
  * node never joined. */
 static void membership_the_disk_refused_is_written_again(void **state) {
     (void)state;
@@ -427,8 +428,8 @@ static void part_without_bytes_is_not_waited_for(void **state) {
     assert_merges_ours_alone();
 }
 
-/* Delivers the one chunk last asked of `peer` and its successful check. Returns the VERIFY
- * action. */
+/* Delivers the chunk last requested from `peer`, which passes its check. Returns the VERIFY action.
+ */
 static struct tw_action deliver_from(uint16_t peer) {
     const struct tw_message *pull = find_message(TW_MSG_PULL, peer);
     assert_non_null(pull);
@@ -566,7 +567,7 @@ static void absurd_tokens_are_not_counted(void **state) {
     result->bytes = 10;
     result->hash = name_of("result");
     result->contributors_count = 1;
-    result->contributors[0].tokens = UINT64_MAX - 4000; /* 5000 + this wraps around */
+    result->contributors[0].tokens = UINT64_MAX - 4000; /* 5000 tokens more wrap around */
     result->contributors[0].member_idx = 1;
     say(1, message);
     wait_us(SECONDS(300));
@@ -615,7 +616,8 @@ static void old_round_of_a_node_outside_is_not_answered(void **state) {
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
 
-/* Says that, or the same with a size that no codec needs; the link ends in that case alone. */
+/* Sends the message twice: with the largest size that a codec needs, and with one byte more. Only
+ * the second closes the link. */
 static void say_size(struct tw_message *message, uint32_t *bytes, uint32_t most) {
     *bytes = most;
     say(1, message);
@@ -633,7 +635,7 @@ static void contribution_above_its_codec_ends_the_link(void **state) {
     contrib->lineage = start.lineage;
     contrib->round = ROUNDS;
     contrib->base = start.fragment_digests[ROUNDS % FRAGMENTS];
-    contrib->parts_count = 3; /* the last part, of another owner, is checked too */
+    contrib->parts_count = 3; /* the last part, which has another owner, is checked too */
     for (uint32_t k = 0; k < 3; k++) {
         contrib->hashes[k] = name_of("too large");
         contrib->bytes[k] = CODED_MAX;

@@ -9,8 +9,8 @@
 
 static struct mesh mesh;
 
-/* A period of one step. A round here lasts longer than a step, and contributions start at step
- * boundaries. A node thus contributes at every second or third step, and trains on meanwhile. */
+/* The period is one step. A round here lasts longer than a step, and contributions start at step
+ * boundaries. So a node contributes at every second or third step, and keeps training meanwhile. */
 static void period_of_one_step_merges_as_often_as_links_allow(void **state) {
     (void)state;
     mesh_init(&mesh, 4, 1);

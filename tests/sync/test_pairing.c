@@ -1,5 +1,5 @@
-/* test_pairing.c - pair runs: the choice of partners, the cost of a lost partner, and the books,
- * which must stay even whatever happens. */
+/* test_pairing.c - pair runs: the choice of partners, the cost of a lost partner, and the books
+ * (total training against all changes), which must stay even whatever happens. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ static uint32_t draw(uint64_t below) {
 
 static void start(uint32_t nodes_count, uint32_t fragments_count) {
     mesh_init(&mesh, nodes_count, fragments_count);
-    /* Restart them as nodes of a pair run. */
+    /* Restarts the nodes as nodes of a pair run. */
     mesh.config.is_pair = true;
     mesh.config.step_tokens = 100;
     for (uint32_t i = 0; i < nodes_count; i++) {
@@ -147,7 +147,7 @@ static void rounds_can_follow_the_clock(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Every second draw is among the peers with the shortest delays; the others are still drawn. */
+/* Every second draw is from the peers with the shortest delays only; all others are still drawn. */
 static void near_peers_are_paired_with_more_often(void **state) {
     (void)state;
     for (unsigned is_far = 0; is_far < 2; is_far++) {
@@ -242,8 +242,8 @@ static void undecodable_payloads_cost_no_time(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* The culprit gets a strike for ten minutes, then for twice as long. Meanwhile no peer asks or
- * accepts it, and the view shows the reason. */
+/* The culprit gets a strike for ten minutes, then for twenty. Meanwhile no peer asks or accepts it,
+ * and the view shows the reason. */
 static void node_with_undecodable_or_outlier_deltas_gets_a_strike(void **state) {
     (void)state;
     for (unsigned is_giant = 0; is_giant < 2; is_giant++) {
@@ -278,7 +278,8 @@ static void node_with_undecodable_or_outlier_deltas_gets_a_strike(void **state) 
     }
 }
 
-/* The budget or the memory of a node may have no room for its payloads. A step alone needs none. */
+/* A node's budget or memory may have no room for its payloads. To step alone, a node needs no
+ * payload. */
 static void node_that_cannot_encode_steps_alone(void **state) {
     (void)state;
     start(3, 3);
@@ -288,7 +289,7 @@ static void node_that_cannot_encode_steps_alone(void **state) {
     const struct tw_node_view poor = mesh_view(&mesh, 2);
     assert_int_equal(poor.state, TW_STATE_SOLO);
     assert_int_equal(poor.pairs.merged, 0);
-    assert_in_range(poor.rounds, 90, 130); /* a round alone takes a second */
+    assert_in_range(poor.rounds, 90, 130); /* a round alone takes about one second */
     for (uint32_t i = 0; i < 2; i++) assert_true(mesh_view(&mesh, i).pairs.merged > 30);
     assert_even_books(0);
     mesh.is_poor[2] = false;
@@ -327,7 +328,7 @@ static void node_over_budget_neither_asks_nor_accepts(void **state) {
     assert_int_equal(view.pairs.short_of_bytes, view.pairs.alone);
     for (uint32_t i = 0; i < 2; i++) {
         assert_in_range(mesh_view(&mesh, i).pairs.alone, 0,
-                        25); /* a peer that asks node 2 first is late */
+                        25); /* a peer that asks node 2 first loses time */
         assert_true(mesh_view(&mesh, i).pairs.merged > 80);
     }
     assert_int_equal(mesh.encodes, merged_by_all()); /* no encoding was in vain */
@@ -389,7 +390,7 @@ static void phi_that_is_too_far_away_comes_whole_the_next_time(void **state) {
     (void)state;
     start(2, 1);
     mesh.wrap_limit = 20000;
-    mesh_run(&mesh, SECONDS(100)); /* apart: 37 a step, 1000 steps */
+    mesh_run(&mesh, SECONDS(100)); /* distance: 37 a step, 1000 steps */
     assert_true(largest_spread() > 30000);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(60));
@@ -437,11 +438,11 @@ static void newcomer_takes_over_a_state_then_merges(void **state) {
     mesh_run(&mesh, SECONDS(40));
     const struct tw_node_view view = mesh_view(&mesh, 2), other = mesh_view(&mesh, 0);
     assert_int_equal(view.state, TW_STATE_SOLO);
-    assert_int_equal(mesh.forks[2], forks + 2); /* the donor's lineage, then its own */
+    assert_int_equal(mesh.forks[2], forks + 2); /* into the donor's lineage, then into its own */
     assert_true(view.clock_tokens > other.clock_tokens * 8 / 10);
     assert_true(view.pairs.merged > 10);
     assert_memory_not_equal(&view.lineage, &other.lineage, sizeof(view.lineage));
-    assert_true(largest_spread() < 100000); /* two hundred seconds of work are 2 million */
+    assert_true(largest_spread() < 100000); /* training for 200 s moves phi by 2 million */
     mesh_deinit(&mesh);
 }
 
@@ -514,8 +515,8 @@ static void goodbye_ends_the_exchange(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Links, workers and payloads fail at random. The books stay even apart from one-sided merges,
- * and the nodes report no more of those than there were. */
+/* Links, workers and payloads fail at random. The books stay even apart from one-sided merges, and
+ * the nodes report no more one-sided merges than happened. */
 static void storm_keeps_the_books_even(void **state) {
     (void)state;
     for (unsigned seed = 1; seed <= 12; seed++) {
@@ -566,8 +567,8 @@ static void storm_keeps_the_books_even(void **state) {
     }
 }
 
-/* Nodes die and come back, with a checkpoint or without; links come and go. No live worker stops
- * stepping, no run clock goes back, and the run ends for all nodes. */
+/* Nodes die and restart, with or without a checkpoint, and links fail and recover. No live worker
+ * stops stepping, no run clock goes back, and the run ends at all nodes. */
 static void run_ends_through_kills_and_cuts(void **state) {
     (void)state;
     for (unsigned seed = 1; seed <= 6; seed++) {
@@ -627,7 +628,8 @@ static void deliver_from(uint32_t to, uint16_t from, struct tw_message *message)
     mesh_deliver(&mesh, to, &event);
 }
 
-/* The request of the lower id voids that of the other node, even if no exchange follows. */
+/* If two nodes ask each other, the request of the lower id makes the other void, even if no
+ * exchange follows. */
 static void void_request_is_not_waited_for(void **state) {
     (void)state;
     start(2, 2);
@@ -686,7 +688,7 @@ static void lies_cost_nothing(void **state) {
     assert_true(view.pairs.refused > 0);
     assert_in_range(view.pairs.one_sided, 0, 5);
     const uint64_t tokens = mesh.workers[0].tokens + mesh.workers[1].tokens;
-    assert_in_range(view.clock_tokens, tokens / 2, tokens * 16 / 10); /* lifted by half at most */
+    assert_in_range(view.clock_tokens, tokens / 2, tokens * 16 / 10); /* raised by half at most */
     mesh_deinit(&mesh);
 }
 
@@ -702,8 +704,8 @@ static void lying_clock_lifts_by_half_at_most(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* The boaster's state is older than its claimed clock. It is adopted ever more rarely, and the
- * others go on merging. */
+/* The boaster's real state is behind its claimed clock. The others adopt that state more and more
+ * rarely, and go on merging. */
 static void boaster_is_followed_ever_more_rarely(void **state) {
     (void)state;
     start(3, 2);
@@ -712,10 +714,10 @@ static void boaster_is_followed_ever_more_rarely(void **state) {
     mesh_run(&mesh, SECONDS(300));
     const uint32_t early = mesh.forks[0];
     const uint64_t merged = mesh_view(&mesh, 0).pairs.merged;
-    assert_true(early > 2); /* start() starts twice */
+    assert_true(early > 2); /* start() accounts for two of them */
     mesh_run(&mesh, SECONDS(600));
     assert_in_range(mesh.forks[0] - early, 0,
-                    2 * 3); /* each time the boaster's lineage, then its own */
+                    2 * 3); /* two forks each time: into the boaster's lineage, then into its own */
     assert_true(mesh_view(&mesh, 0).pairs.merged > merged + 100);
     const uint64_t tokens =
         mesh.workers[0].tokens + mesh.workers[1].tokens + mesh.workers[2].tokens;
@@ -723,7 +725,7 @@ static void boaster_is_followed_ever_more_rarely(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Of three linked nodes that have trained for long, the one far ahead of the two others lies. */
+/* Three linked nodes have trained for long. A fourth one lies that it is far ahead of them. */
 static void boaster_among_many_is_not_followed(void **state) {
     (void)state;
     start(4, 2);

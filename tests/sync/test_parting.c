@@ -25,8 +25,8 @@ static void goodbye_of_the_only_peer_costs_no_time(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Half of the members leave at once. The rest have no majority to drop them, but need not wait
- * either. */
+/* Half of the members leave at once. The rest have no majority to drop them from the roster, but
+ * need not wait either. */
 static void goodbye_of_half_the_group_costs_no_time(void **state) {
     (void)state;
     mesh_init(&mesh, 4, 3);
@@ -43,7 +43,7 @@ static void goodbye_of_half_the_group_costs_no_time(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Node 1 leaves by `how` and is back 0.2 s later, without a checkpoint. */
+/* Node 1 leaves by calling `how`, and is back 0.2 s later without a checkpoint. */
 static void go_and_come_back(void (*how)(struct mesh *mesh, uint32_t node)) {
     how(&mesh, 1);
     mesh_run(&mesh, SECONDS(1) / 5);

@@ -1,4 +1,4 @@
-/* test_penalty.c - penalties double, are forgotten, and make room for each other. */
+/* test_penalty.c - penalties double, expire, and make room for new ones. */
 #include "sync/trust/penalty.h"
 #include "tests/test.h"
 

@@ -1,5 +1,5 @@
-/* test_reach.c - the graph of links that a node derives from its own links and those that its peers
- * tell it, and the choices that go by it. */
+/* test_reach.c - the graph of links that a node derives from its own links and its peers' LINKS
+ * messages, and the decisions based on that graph. */
 #include "sync/core/reach.h"
 
 #include "sync/core/state/node.h"
@@ -20,7 +20,7 @@ static void unlink_peer(uint16_t peer) {
     feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
 }
 
-/* Reports of the node's round, so that its peers are live. */
+/* Reports the node's own round, so that the peer counts as live. */
 static void say_round(uint16_t peer) {
     say_status(peer, &start.lineage, ROUNDS, 5000);
 }
@@ -60,7 +60,7 @@ static void relayed_links_are_told_apart(void **state) {
     assert_memory_equal(&links->u.links.relayed[0], &third, sizeof(third));
 }
 
-/* A node that begins or ends to carry links of others tells its peers. */
+/* A node that starts or stops relaying links of others tells its peers. */
 static void relays_are_told(void **state) {
     (void)state;
     now_us += SECONDS(2);
@@ -71,7 +71,7 @@ static void relays_are_told(void **state) {
     assert_int_equal(find_message(TW_MSG_LINKS, 1)->u.links.is_relay, 1);
 }
 
-/* Peers that tell no links (an older build) are taken for linked to each other. */
+/* Peers that report no links (an older version) count as linked to each other. */
 static void silence_means_a_full_mesh(void **state) {
     (void)state;
     say_round(1);
@@ -80,7 +80,7 @@ static void silence_means_a_full_mesh(void **state) {
     assert_int_equal(tw_reach_owners(node, 7), 7);
 }
 
-/* This node is the middle of a star. */
+/* This node is the centre of a star. */
 static void middle_of_a_star_owns_everything(void **state) {
     (void)state;
     say_round(1);
@@ -96,7 +96,7 @@ static void middle_of_a_star_owns_everything(void **state) {
     assert_true(tw_reach_has_majority(node, 1)); /* two of three */
 }
 
-/* One end is enough: a member that denies its links takes none away from the others. */
+/* A report by one end of a link is enough: a member that denies its links removes none. */
 static void denied_links_count_if_the_other_end_has_them(void **state) {
     (void)state;
     say_round(1);
@@ -125,7 +125,7 @@ static void hearsay_keeps_a_member_for_eight_rounds(void **state) {
     assert_false(tw_reach_is_present(node, 2));
 }
 
-/* Hearsay about a member that is linked to this node counts for nothing: it speaks for itself. */
+/* Hearsay about a member that is linked to this node is ignored: the member's own STATUS counts. */
 static void linked_member_speaks_for_itself(void **state) {
     (void)state;
     say_round(1);

@@ -11,8 +11,8 @@
 
 static struct mesh mesh;
 
-/* A node that was rolled back stays away from the lineage that was spoilt and from its children,
- * though their clocks are far ahead. Once all are rolled back, they are a group again. */
+/* A node that was rolled back stays away from the spoilt lineage and its children, though their run
+ * clocks are far ahead. Once all nodes are rolled back, they form a group again. */
 static void rolled_back_node_does_not_return(void **state) {
     (void)state;
     struct tw_position positions[3];

@@ -1,5 +1,5 @@
-/* test_result.c - results of owners: signatures that are missing in them, and results that come
- * late. Members 1 to 3 of four are linked to this node, member 0. Members 0 to 2 own the parts. */
+/* test_result.c - results with missing signatures, and late results. Members 0 to 2 of four own the
+ * parts. This node is member 0; it is linked to the others. */
 #include "sync/core/state/node.h"
 #include "sync/round/result.h"
 #include "sync/trust/penalty.h"
@@ -25,7 +25,7 @@ static int set_up_four(void **state) {
 
 /* ---- signatures ------------------------------------------------------------------------------ */
 
-/* The row of a contribution of member 2 that this node has not received. */
+/* Returns the contributor row of member 2, whose contribution this node has not received. */
 static struct tw_contributor row_of_two(void) {
     const struct tw_id signer = id_of(2);
     struct tw_contributor row = {.member_idx = 2,
@@ -42,7 +42,8 @@ static struct tw_contributor without_signature(struct tw_contributor row) {
     return row;
 }
 
-/* The proposers before this node are silent, until this node's own ballot comes near. */
+/* Waits while the proposers before this node are silent. This node asks shortly before its own
+ * ballot. */
 static const struct tw_msg_nack *wait_for_question(void) {
     for (uint32_t second = 0; find_message(TW_MSG_NACK, 1) == NULL; second++) {
         assert_true(second < 300);
@@ -51,7 +52,7 @@ static const struct tw_msg_nack *wait_for_question(void) {
     return &find_message(TW_MSG_NACK, 1)->u.nack;
 }
 
-/* A member that lies gave its CONTRIB to the owner, and none to this node. */
+/* A lying member sent its CONTRIB to the owner, but not to this node. */
 static void proposer_asks_the_owner_for_missing_signatures(void **state) {
     (void)state;
     const struct tw_contributor row = row_of_two(), bare = without_signature(row);
@@ -89,7 +90,7 @@ static void no_owner_is_asked_for_signatures_that_are_here(void **state) {
     assert_null(find_message(TW_MSG_NACK, 1));
 }
 
-/* The owner answers with a signature that does not hold, or another row. */
+/* The owner answers with an invalid signature, or with another row. */
 static void false_signature_closes_the_link(void **state) {
     for (uint32_t how = 0; how < 2; how++) {
         struct tw_contributor row = row_of_two();
@@ -204,7 +205,7 @@ static void begin_with_four_parts(void) {
     }
 }
 
-/* All owners but member 2 have announced their results. */
+/* All owners except member 2 announce their results. */
 static void announce_others(void) {
     say_no_result(1);
     say_no_result(3);
@@ -212,7 +213,8 @@ static void announce_others(void) {
     node->round.results[0].announced_us = now_us;
 }
 
-/* Members that may lie could hold each round up for two patiences, of a minute each here. */
+/* Without this limit, lying members could hold each round up for twice the patience, one minute
+ * here. */
 static void owner_that_takes_much_longer_is_not_waited_for(void **state) {
     (void)state;
     begin_with_four_parts();
@@ -230,7 +232,7 @@ static void owner_that_takes_much_longer_is_not_waited_for(void **state) {
     assert_int_not_equal(node->round.phase, PROPOSER_IDLE);
 }
 
-/* Of three parts one is a third, which acceptors want to wait for. */
+/* One of three parts is a third of the fragment, for which acceptors want to wait. */
 static void owner_of_a_third_is_waited_for(void **state) {
     (void)state;
     say_no_result(1);
@@ -246,7 +248,8 @@ static void commit(struct tw_record *record) {
     assert_int_equal(view_now().rounds, ROUNDS + 1);
 }
 
-/* The round ends `late_us` after the results of the others, with or without that of member 2. */
+/* Ends the round `late_us` after the other results, with or without member 2's result. Returns
+ * member 2's count of owner stalls. */
 static uint32_t stalls_of_two(uint64_t late_us, bool has_result) {
     const struct tw_id two = id_of(2);
     begin_with_four_parts();
@@ -278,7 +281,7 @@ static void owner_that_is_little_later_does_not_stall(void **state) {
     assert_int_equal(stalls_of_two(SECONDS(1), true), 0);
 }
 
-/* Without a part, this node never sees how long contributions take. */
+/* A member that owns no part never sees how long contributions take, so it learns from results. */
 static void member_without_a_part_learns_patience_from_results(void **state) {
     (void)state;
     static const char *const names[] = {"x", "y", "z"};

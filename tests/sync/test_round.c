@@ -32,7 +32,7 @@ static void commit(const struct tw_record *record) {
 
 static void restarted_node_opens_no_round_for_a_period(void **state) {
     (void)state;
-    worker_up(); /* at step 1000; nothing sent since the restart */
+    worker_up(); /* the worker is at step 1000 and has sent nothing since the restart */
     step_to(1005);
     wait_us(SECONDS(5));
     assert_null(find_action(TW_ACT_ENCODE));
@@ -85,8 +85,8 @@ static void become_alone(void) {
     forget();
 }
 
-/* Found by the simulator: with a slow uplink and many askers, each question let the next solo
- * round through. That made the state under transfer useless to all of them. */
+/* Found by the simulator: with a slow uplink and many nodes asking for the state, each request let
+ * the next solo round through. That made the state in transfer useless to all of them. */
 static void state_that_is_being_copied_stays_as_it_is(void **state) {
     (void)state;
     become_alone();
@@ -131,7 +131,7 @@ static void relink_one(void) {
     link_up(1);
 }
 
-/* A peer asks every four seconds, for ever, and never follows up. */
+/* A peer asks every four seconds, for ever, and never acts on the answer. */
 static void questions_do_not_keep_a_lone_node_from_its_rounds(void **state) {
     void (*const questions[])(void) = {ask_for_our_state, join_in_another_round, relink_one};
     for (uint32_t k = 0; k < 3; k++) {
@@ -181,13 +181,14 @@ static void seats_whose_votes_are_lost_are_not_waited_for(void **state) {
     now_us += SECONDS(10);
     for (uint16_t peer = 1; peer <= 2; peer++) link_up(peer);
     assert_int_equal(state_after(SECONDS(60), 8, 9),
-                     TW_STATE_MEMBER); /* the nonces of the roster */
+                     TW_STATE_MEMBER); /* the seats' nonces in the roster */
     assert_int_equal(state_after(SECONDS(60), 8, 99), TW_STATE_MEMBER);
     assert_int_equal(state_after(SECONDS(1), 98, 99), TW_STATE_MEMBER); /* too early to tell */
     assert_int_equal(state_after(SECONDS(2), 98, 99), TW_STATE_SOLO);
 }
 
-/* Both other members were admitted again, in a record that has not reached this node yet. */
+/* Both other members were admitted again. The record that admits them has not reached this node
+ * yet. */
 static void reassigned_seats_do_not_end_the_lineage(void **state) {
     (void)state;
     worker_up();
@@ -208,8 +209,8 @@ static void receiver_of_a_later_round_shows_that_it_was_decided(void **state) {
     ahead_rounds = 0;
 }
 
-/* The worker may have applied a solo round and died before it reported that. A joiner, for which
- * the round changed nothing, would then have another phi. */
+/* The worker may have applied a solo round and died before reporting it. A joiner, which takes the
+ * round as empty, would then have another phi. */
 static void lone_node_decides_nothing_without_a_worker(void **state) {
     (void)state;
     become_alone();
@@ -231,7 +232,7 @@ static void lone_node_decides_nothing_without_a_worker(void **state) {
     const struct tw_node_view view = view_now();
     assert_memory_not_equal(&view.lineage, &lineage, sizeof(lineage));
     assert_int_equal(view.rounds, ROUNDS);
-    /* With a worker, it decides again. */
+    /* With a worker, the node decides again. */
     struct tw_event done = {.kind = TW_EV_APPLIED, .ok = true};
     done.u.applied.fragment = fragment;
     done.u.applied.rounds = ROUNDS;
@@ -240,7 +241,8 @@ static void lone_node_decides_nothing_without_a_worker(void **state) {
     assert_int_equal(view_now().roster_count, 2);
 }
 
-/* The budget was spent in a round whose state this node never got, so it must train on. */
+/* The budget was spent in a round whose state this node never received, so the node must train on.
+ */
 static void node_back_below_the_budget_trains_on(void **state) {
     (void)state;
     worker_up();
@@ -305,7 +307,7 @@ static void late_contribution_doubles_patience(void **state) {
 
 /* ---- listed contributors --------------------------------------------------------------------- */
 
-/* The root of the contribution of contribute_as(2). */
+/* Returns the root of the contribution that contribute_as(2) sends. */
 static struct tw_id root_of_two(void) {
     struct tw_id hashes[3];
     for (uint32_t k = 0; k < 3; k++) {
@@ -317,7 +319,7 @@ static struct tw_id root_of_two(void) {
 
 enum forgery { TRUE_ROW, UNSIGNED, OTHER_TOKENS, OTHER_STEPS, OTHER_ROOT, OTHER_MEMBER, FORGERIES };
 
-/* The row of that contribution, changed after its member signed it. */
+/* Returns member 2's contributor row for contribute_as(2), changed after the member signed it. */
 static struct tw_contributor row_of_two(enum forgery how) {
     const struct tw_id run = {{0}}, signer = id_of(how == OTHER_MEMBER ? 1 : 2);
     struct tw_contributor row = {.member_idx = 2,
@@ -333,8 +335,8 @@ static struct tw_contributor row_of_two(enum forgery how) {
     return row;
 }
 
-/* The result of part 1, merged from member 2 alone, arrives and is good. The first proposer
- * proposes it. */
+/* Delivers a valid result of part 1, merged from member 2 alone. The first proposer then proposes
+ * it. */
 static void propose_with_two(enum forgery how) {
     const struct tw_id result = name_of("result");
     say_result_of(2, &result, 90);
@@ -398,8 +400,8 @@ static void forged_contribution_closes_the_link(void **state) {
     assert_non_null(find_action(TW_ACT_CLOSE));
 }
 
-/* This node has no link to member 2. It gets that member's signature from the owner that merged its
- * work. */
+/* This node has no link to member 2. The owner that merged member 2's contribution passes its
+ * signature on. */
 static void signature_of_a_member_without_a_link_comes_with_the_result(void **state) {
     (void)state;
     const struct tw_contributor row = row_of_two(TRUE_ROW), forged = row_of_two(OTHER_TOKENS);
@@ -408,7 +410,7 @@ static void signature_of_a_member_without_a_link_comes_with_the_result(void **st
     worker_up();
     say_result_of_row(&bare);
     assert_false(tw_result_is_provable(node, 1));
-    contribute_as(2); /* over a link that came late */
+    contribute_as(2); /* member 2's own link came late */
     assert_true(tw_result_is_provable(node, 1));
     start_again();
     worker_up();
@@ -420,7 +422,7 @@ static void signature_of_a_member_without_a_link_comes_with_the_result(void **st
     assert_non_null(find_action(TW_ACT_CLOSE));
 }
 
-/* The node contributes alone, and merges its own contribution. */
+/* This node is the only contributor, and merges its own contribution. */
 static void merge_ours(void) {
     worker_up();
     encode_ours();
@@ -434,7 +436,8 @@ static void merge_ours(void) {
     feed(&reduced);
 }
 
-/* Two signed results of one part ban their owner, so the disk says that there is one. */
+/* Two signed results of one part would ban their owner. So the owner stores that it has signed one
+ * before it announces it. */
 static void result_is_announced_once_the_disk_says_so(void **state) {
     (void)state;
     is_disk_full = true;
@@ -452,7 +455,7 @@ static void result_is_announced_once_the_disk_says_so(void **state) {
     assert_memory_equal(again.signature, result->u.result.signature, TW_SIGNATURE_BYTES);
 }
 
-/* After a restart the node might merge other contributions. */
+/* After a restart the node might merge other contributions, so it may not sign a second result. */
 static void owner_signs_no_second_result_after_a_restart(void **state) {
     (void)state;
     merge_ours();
@@ -510,7 +513,7 @@ static void request_to_a_full_group_is_reported_once_in_a_while(void **state) {
     node->cfg.members_max = 3;
     for (uint32_t i = 0; i < 5; i++) {
         ask_for_a_seat_as(5);
-        ask_for_a_seat_as(2); /* peer 2 has a seat and asks under a new nonce */
+        ask_for_a_seat_as(2); /* peer 2 has a seat and asks for one under a new nonce */
         now_us += SECONDS(1);
     }
     assert_int_equal(reports_of_full(&id), 1);
@@ -553,7 +556,7 @@ static void node_without_a_seat_says_so_until_it_has_one(void **state) {
 
 /* ---- before there are results --------------------------------------------------------------- */
 
-/* Peer 2 sends the message in all ballots of the first attempt, one of which is its own. */
+/* Peer 2 sends the message in every ballot of the first attempt, one of which is peer 2's own. */
 static void say_in_all_ballots(enum tw_message_kind kind, const struct tw_record *record) {
     for (uint64_t rank = 0; rank < 3; rank++) {
         struct tw_message *message = message_of(kind);
@@ -620,7 +623,7 @@ static void deliver_result(uint32_t part) {
     feed(&event);
 }
 
-/* The first proposer is gone, so it is our turn. `peer` promises our ballot and gets the
+/* The first proposer is gone, so it is this node's turn. `peer` promises its ballot and gets the
  * proposal. Returns the ballot. */
 static uint64_t propose_ours(uint16_t peer) {
     const uint64_t ballot = wait_for_prepare(peer, 60);

@@ -31,8 +31,8 @@ static void open_group(uint32_t nodes_count) {
     is_on = true;
 }
 
-/* Asserts that node 0 commits at least `percent` of the healthy number of merges; a merge counts
- * if it lists more than half of the nodes. Closed links are opened again. */
+/* Asserts that node 0 commits at least `percent` of the healthy number of merges. A merge counts if
+ * it lists more than half of the nodes. Closed links are reopened. */
 static void expect_merges(uint32_t minutes, uint32_t percent) {
     const uint64_t end_us = mesh.now_us + MINUTES(minutes);
     const uint32_t before = mesh.merged[0], commits_before = mesh.commits[0];
@@ -118,7 +118,7 @@ static bool is_vote(const struct tw_message *said) {
     return said->kind == TW_MSG_PROMISE || said->kind == TW_MSG_ACCEPT;
 }
 
-/* The culprit never proposes or votes, and always claims to have promised a higher ballot. */
+/* The culprit never proposes or votes, and always claims that it has promised a higher ballot. */
 static bool says_no(struct mesh *world, uint32_t from, uint32_t to, struct tw_message *said) {
     struct tw_msg_prepare asked;
     if (!is_on || (from != culprit && to != culprit)) return true;
@@ -139,7 +139,7 @@ static void claimed_promise_ends_no_ballot(void **state) {
     close_group();
 }
 
-/* The culprit's next own ballot above `ballot`. */
+/* Returns the lowest ballot of the culprit above `ballot`. */
 static uint64_t ballot_above(const struct mesh *world, uint64_t ballot) {
     const uint64_t rank = (uint64_t)world->nodes[culprit]->round.self_rank;
     return (ballot / TW_MEMBERS_MAX + 1) * TW_MEMBERS_MAX + rank;
@@ -176,7 +176,7 @@ static void member_that_prepares_and_never_proposes_is_put_off(void **state) {
     }
 }
 
-/* The culprit answers a proposal by a higher one that merges nothing. */
+/* The culprit answers a proposal with an empty one in a higher ballot. */
 static bool robs(struct mesh *world, uint32_t from, uint32_t to, struct tw_message *said) {
     struct tw_msg_prepare asked;
     if (!is_on || (from != culprit && to != culprit)) return true;
@@ -255,7 +255,7 @@ static bool is_hasty(struct mesh *world, uint32_t from, uint32_t to, struct tw_m
     return true;
 }
 
-/* In this run, rounds follow the clock. One member begins each round long before it is due. */
+/* In this run, rounds start at fixed times. One member begins each round long before it is due. */
 static void early_member_is_not_merged_alone(void **state) {
     (void)state;
     culprit = 4;

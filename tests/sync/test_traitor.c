@@ -1,10 +1,11 @@
-/* test_traitor.c - one member of four or more says anything, and no other member believes it alone:
- * about the next roster, the log, the beginning of a round, or a result that it hides. */
+/* test_traitor.c - one of four or more members lies, and no other member believes it alone. It lies
+ * about the next roster, the log, the beginning of a round, or hides a result. */
 #include "sync/core/state/node.h"
 #include "tests/sync/lone_node.h"
 #include "tests/sync/signing.h"
 
-/* Restarts as member 0 of `members_count`, all linked. Those beyond three own no part. */
+/* Restarts as member 0 of `members_count`, linked to all. Members beyond the first three own no
+ * part. */
 static void begin_with(uint32_t members_count) {
     struct tw_roster *const roster = &start.tip.next;
     for (; roster->count < members_count; roster->count++) {
@@ -36,7 +37,7 @@ static void propose(uint64_t attempt, uint16_t peer, const struct tw_record *rec
     }
 }
 
-/* A round without content, which every owner has announced. */
+/* Returns an empty round record. Every owner has announced that it has nothing to merge. */
 static struct tw_record empty_round(void) {
     for (uint32_t k = 1; k <= 2; k++) say_no_result(k);
     return empty_close(&start.tip);
@@ -55,8 +56,8 @@ static void remove_third(struct tw_record *record) {
     record->next.count = 3;
 }
 
-/* Without member 3 the group would be two honest members and a liar. Such a group withstands no
- * liar. */
+/* Without member 3, the group would be two honest members and a liar, too few to withstand a liar.
+ */
 static void group_of_four_votes_no_member_out(void **state) {
     (void)state;
     struct tw_record record = empty_round();
@@ -66,7 +67,7 @@ static void group_of_four_votes_no_member_out(void **state) {
     assert_vote(&record, true);
 }
 
-/* A member with another nonce has lost its seat: its vote would not count any more. */
+/* A seat under another nonce is lost to its member, whose votes would no longer count. */
 static void seat_of_a_present_member_keeps_its_nonce(void **state) {
     (void)state;
     struct tw_record record = empty_round();
@@ -100,8 +101,8 @@ static void stranger_needs_the_word_of_two_of_four(void **state) {
     assert_vote(&record, false);
 }
 
-/* The liar gives seats to nodes that all members know, but that did not ask for them, or not now,
- * or not under that nonce. Nobody would vote in these seats. */
+/* The liar gives seats to nodes that all members know, but that did not ask for one, or asked in
+ * another round or under another nonce. Nobody would vote in these seats. */
 static void seat_needs_the_request_of_its_node(void **state) {
     (void)state;
     enum { ASKED, NONE, OF_ANOTHER_ROUND, OF_ANOTHER_NONCE, OF_ANOTHER_NODE, ONE_TOO_MANY, CASES };
@@ -153,7 +154,7 @@ static void say_far_behind(uint16_t peer) {
     say(peer, message);
 }
 
-/* The node would drop its state and take that of the liar. */
+/* If it believed one liar, the node would drop its state and load the liar's. */
 static void one_member_makes_nobody_a_receiver(void **state) {
     (void)state;
     say_far_behind(1);
@@ -188,7 +189,8 @@ static void one_member_gives_no_tip(void **state) {
     assert_int_equal(view_now().rounds, ROUNDS + 100);
 }
 
-/* Members 1 and 2 are gone, and the liar has had the link to this node alone for long. */
+/* Members 1 and 2 are gone. For a long time, the liar has been the only peer linked to this node.
+ */
 static void member_that_sees_one_other_believes_nothing(void **state) {
     (void)state;
     for (uint16_t peer = 1; peer <= 2; peer++)
@@ -200,7 +202,7 @@ static void member_that_sees_one_other_believes_nothing(void **state) {
     assert_int_equal(view_now().state, TW_STATE_SOLO);
 }
 
-/* Two members say that records are missing, and none says which is the newest. */
+/* Two members report that records are missing, but neither names the newest record. */
 static void receiver_without_a_tip_goes_alone(void **state) {
     (void)state;
     worker_up();
@@ -216,7 +218,8 @@ static void receiver_without_a_tip_goes_alone(void **state) {
     assert_int_equal(view_now().state, TW_STATE_SOLO);
 }
 
-/* Liars may have given it their records when it returned alone. */
+/* The sender is not treated as a forger: when it returned alone, liars may have given it their
+ * records. */
 static void node_with_another_history_is_no_forger(void **state) {
     (void)state;
     struct tw_message *message = message_of(TW_MSG_COMMIT);
@@ -237,8 +240,8 @@ static const struct tw_message *ask_log(uint16_t peer, const struct tw_id *linea
     return find_message(TW_MSG_COMMIT, peer);
 }
 
-/* A node that stands alone follows any peer that proves a lineage. If that was a lie, an honest
- * node would find the record forged, and name this node. */
+/* A lone node follows any peer that proves a lineage. If the proof was a lie, an honest node would
+ * find the record forged and blame this node, so the record is not passed on. */
 static void record_that_came_with_a_claim_is_not_handed_on(void **state) {
     (void)state;
     struct tw_record tip = start.tip;
@@ -256,7 +259,7 @@ static void record_that_came_with_a_claim_is_not_handed_on(void **state) {
     assert_follows(&tip.lineage);
     assert_null(ask_log(3, &tip.lineage, tip.round));
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.record = empty_close(&tip); /* decided while the node watched */
+    message->u.commit.record = empty_close(&tip); /* decided after the node began to follow */
     say(3, message);
     assert_int_equal(view_now().rounds, tip.round + 2);
     assert_null(ask_log(3, &tip.lineage, tip.round));
@@ -274,8 +277,8 @@ static void ask_for_promise(uint16_t peer) {
     }
 }
 
-/* If one member could begin a round, pace.patience_us would be over before other members have
- * trained their steps. */
+/* If one member could begin a round, the patience (pace.patience_us) would run out before other
+ * members have trained their steps. */
 static void one_member_begins_no_round(void **state) {
     (void)state;
     worker_up();
@@ -287,7 +290,7 @@ static void one_member_begins_no_round(void **state) {
     assert_true(view_now().open_us >= SECONDS(4));
 }
 
-/* Members 1 to 3 own the parts, this node none. */
+/* Members 1 to 4 own the parts; this node owns none. */
 static void begin_without_own_part(void) {
     start.tip.next.members[0].weight = 0;
     for (uint32_t i = 1; i < 5; i++)
@@ -304,7 +307,7 @@ static void announce_nothing(uint32_t owner) {
     say((uint16_t)owner, message);
 }
 
-/* A round with the result of owner 4 alone. */
+/* Returns a record with the result of owner 4 only. */
 static struct tw_record round_of_fourth(const struct tw_id *result) {
     struct tw_record record = empty_close(&start.tip);
     record.parts_count = 4;
@@ -329,7 +332,7 @@ static void deliver(const struct tw_id *result) {
     feed(&event);
 }
 
-/* An owner announces its result to the others alone. The proposal shows its signature. */
+/* An owner announces its result to the other members only. The proposal carries its signature. */
 static void result_hidden_from_this_node_is_voted_for(void **state) {
     (void)state;
     begin_without_own_part();
@@ -341,7 +344,7 @@ static void result_hidden_from_this_node_is_voted_for(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-/* The proposer invents a result, or shows a signature of the owner for other bytes. */
+/* The proposer invents a result, or attaches the owner's signature for other bytes. */
 static void result_that_its_owner_did_not_sign_gets_no_vote(void **state) {
     (void)state;
     const struct tw_id run = {{0}}, result = name_of("result");
@@ -378,7 +381,7 @@ static void proposer_that_keeps_its_votes_is_passed_over(void **state) {
     propose(1, 2, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
     forget();
-    (void)wait_for_prepare(1, 60); /* not two patiences, which are 120 s */
+    (void)wait_for_prepare(1, 60); /* less than twice the patience, which would be 120 s */
 }
 
 int main(void) {

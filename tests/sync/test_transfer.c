@@ -47,7 +47,8 @@ static void follow_peers(void) {
                 find_message(TW_MSG_STATE_GET, 2) != NULL);
 }
 
-/* Bit set of the chunks asked of the peer since forget(). Adds the number of requests to *count. */
+/* Returns the bit set of chunks requested from the peer since forget(). Adds the number of requests
+ * to *count. */
 static uint64_t asked_of(uint16_t peer, uint32_t *count) {
     uint64_t set = 0;
     for (uint32_t i = 0; i < seen_count; i++) {
@@ -117,7 +118,7 @@ static void chunks_before_a_cut_are_not_asked_for_after_it(void **state) {
     say_state(1);
     const uint64_t first = asked_of(1, &before);
     assert_int_equal(
-        first, 0xFF); /* eight chunks are asked for ahead while the speed of the path is unknown */
+        first, 0xFF); /* eight chunks are requested ahead while the speed of the path is unknown */
     for (uint32_t idx = 0; idx < 5; idx++) send_chunk(1, idx);
     cut_link(1);
     forget();
@@ -126,9 +127,9 @@ static void chunks_before_a_cut_are_not_asked_for_after_it(void **state) {
     relink(1);
     pass_us(SECONDS(3), SECONDS(1));
     assert_int_equal(asked_of(1, &after) & 0x1F,
-                     0); /* none of the chunks that had arrived is asked for again */
+                     0); /* no chunk that had arrived is requested again */
     assert_int_equal(serve_pulls(1, 1),
-                     CHUNKS - 5); /* each of the other chunks is asked for once */
+                     CHUNKS - 5); /* each of the other chunks is requested once */
     assert_non_null(find_action(TW_ACT_VERIFY));
 }
 
@@ -163,7 +164,8 @@ static void state_whose_rest_nobody_has_is_given_up(void **state) {
     assert_true(tw_id_is_zero(&get->u.state_get.wanted));
 }
 
-/* Whether any peer was asked for a fresh state of fragment 0, not for the rest of this one. */
+/* Returns whether any peer was asked for a fresh state of fragment 0, instead of the rest of this
+ * one. */
 static bool has_asked_anew(void) {
     for (uint32_t i = 0; i < seen_count; i++) {
         const struct tw_msg_state_get *get = &seen[i].message.u.state_get;
@@ -241,7 +243,7 @@ static void wrong_bytes_from_several_donors_are_fetched_from_one(void **state) {
     assert_true((one == 0) != (two == 0));
     const uint16_t liar = one != 0 ? 1 : 2;
     forget();
-    feed(&verified); /* wrong again: now the liar is known */
+    feed(&verified); /* wrong a second time: now the liar is known */
     pass_us(SECONDS(1), SECONDS(1));
     assert_int_equal(serve_pulls(1, 2), CHUNKS);
     of_one = 0;
@@ -256,7 +258,7 @@ static void slow_donor_is_replaced_and_its_late_chunks_are_taken(void **state) {
     say_state(2);
     const uint64_t slow = asked_of(1, &of_one);
     assert_true(slow != 0);
-    (void)serve_pulls(2, 2); /* peer 2 sends all that is asked, peer 1 nothing */
+    (void)serve_pulls(2, 2); /* peer 2 sends all requested chunks, peer 1 none */
     forget();
     pass_us(SECONDS(9), SECONDS(1));
     assert_true((asked_of(2, &of_two) & slow) != 0);
@@ -269,8 +271,8 @@ static void slow_donor_is_replaced_and_its_late_chunks_are_taken(void **state) {
 
 /* ---- chunks in flight ------------------------------------------------------------------------ */
 
-/* The number of chunks in flight after `chunks` arrivals from one donor that takes chunk_us for
- * each. */
+/* Returns the number of chunks in flight after `chunks` arrivals from one donor, each taking
+ * chunk_us. */
 static uint32_t window_at(uint64_t chunk_us, uint32_t chunks) {
     uint64_t came = 0;
     uint32_t count = 0;
@@ -293,7 +295,7 @@ static void slow_path_has_two_chunks_in_flight(void **state) {
 
 static void fast_path_has_more_chunks_in_flight(void **state) {
     (void)state;
-    /* 175 Mbit/s: 0.2 s of it are 17 chunks. */
+    /* At 175 Mbit/s, 0.2 s are 17 chunks. */
     assert_in_range(window_at(12 * 1000, 20), 15, 20);
 }
 
@@ -316,7 +318,7 @@ static void donor_that_slows_down_is_given_up(void **state) {
     assert_true(asked_of(1, &count) != 0);
 }
 
-/* The cap is a chunk per second; the donor has all chunks ready. */
+/* The cap is one chunk per second. The donor could send all chunks at once. */
 static void download_cap_limits_the_requests(void **state) {
     (void)state;
     uint32_t count = 0;
@@ -356,13 +358,13 @@ static void node_wakes_when_the_cap_allows_the_next_chunk(void **state) {
         (void)asked_of(1, &count);
     }
     assert_int_equal(count, 2);
-    /* Nearly four seconds for a chunk, less what the bucket held. */
+    /* A chunk takes nearly four seconds, less the bytes left in the bucket. */
     assert_in_range(now_us, SECONDS(1002), SECONDS(1006));
 }
 
 /* ---- theta of a receiver --------------------------------------------------------------------- */
 
-/* Peer 1 offers fragment p at that round with the bytes that the node already holds. */
+/* Peer 1 offers fragment p at this round, with bytes that the node already holds. */
 static void offer_as_it_is(const struct tw_id *lineage, uint32_t p, uint64_t rounds) {
     now_us += SECONDS(3); /* long enough to ask again after silence */
     const struct tw_node_view view = view_now();
@@ -395,7 +397,7 @@ static struct tw_position position_now(void) {
     return position;
 }
 
-/* Fragments arrive one after the other; theta changes over to all of them at once. */
+/* Fragments arrive one after the other. theta switches to all of them at once. */
 static void theta_turns_when_all_fragments_are_here(void **state) {
     (void)state;
     follow_peers();
@@ -424,7 +426,8 @@ static void theta_turns_when_all_fragments_are_here(void **state) {
     assert_non_null(find_message(TW_MSG_JOIN, 1));
 }
 
-/* No peer is left that has the rest of the lineage: none of its fragments stays. */
+/* No linked peer has the rest of the lineage, so the node also drops the fragments that it has
+ * received. */
 static void receiver_that_gives_up_goes_back_to_its_own_state(void **state) {
     (void)state;
     follow_peers();
@@ -457,8 +460,8 @@ static void receiver_that_gives_up_goes_back_to_its_own_state(void **state) {
     assert_false(tw_id_equal(&view.lineage, &other));
 }
 
-/* The donor's state is older than the node's log of records, so it could not be brought up to
- * date. */
+/* The donor's state is older than the oldest record in the node's log, so the node could not bring
+ * it up to date. */
 static void state_from_before_the_log_is_not_taken(void **state) {
     (void)state;
     follow_peers();
@@ -505,7 +508,7 @@ static void receiver_that_changes_lineage_midway_has_shared_nothing(void **state
     assert_loads(0, TW_LOAD_TURN);
 }
 
-/* A fragment was under transfer when the process was killed. */
+/* The process is killed during the transfer of a fragment. */
 static void restart_keeps_the_load_mode_of_theta(void **state) {
     (void)state;
     const struct {
@@ -628,12 +631,13 @@ static void failed_export_is_retried_when_asked_again(void **state) {
     assert_non_null(find_action(TW_ACT_EXPORT));
     forget();
     feed(&(struct tw_event){.kind = TW_EV_EXPORTED, .ok = false});
-    assert_null(find_action(TW_ACT_EXPORT)); /* an immediate retry would fail for ever */
+    assert_null(find_action(TW_ACT_EXPORT)); /* if it retried at once, it would fail for ever */
     get_state(1, NULL);
     assert_non_null(find_action(TW_ACT_EXPORT));
 }
 
-/* phi changes after each export, so it is packed again, and all versions are still wanted. */
+/* phi changes after each export, so it is packed again, while all earlier versions are still
+ * wanted. */
 static void number_of_kept_states_is_bounded(void **state) {
     (void)state;
     static const char *const names[TW_STATES_KEPT] = {"first", "second", "third", "fourth"};
@@ -647,12 +651,12 @@ static void number_of_kept_states_is_bounded(void **state) {
         pull_one(1, 0);
     }
     assert_null(find_action(TW_ACT_EXPORT));
-    for (uint32_t k = 0; k < 4; k++) { /* the one still pulled stays */
+    for (uint32_t k = 0; k < 4; k++) { /* the version that is still being pulled stays */
         wait_us(SECONDS(7));
         pull_one(1, k);
     }
     assert_null(find_action(TW_ACT_EXPORT));
-    wait_us(SECONDS(4)); /* the packed states that nobody pulls are gone */
+    wait_us(SECONDS(4)); /* the versions that nobody pulls are dropped */
     assert_non_null(find_action(TW_ACT_EXPORT));
     forget();
     pull_one(1, 7);

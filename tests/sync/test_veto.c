@@ -1,7 +1,7 @@
-/* test_veto.c - a node votes for no record that it refuses, but applies any that is decided. */
+/* test_veto.c - a node votes for no record that it refuses, but applies any decided record. */
 #include "tests/sync/lone_node.h"
 
-/* A valid record of the open round that holds the result of part 1 alone. */
+/* Returns a valid record of the open round that lists a result of part 1 only. */
 static struct tw_record record_with(const struct tw_id *hash, uint32_t bytes) {
     struct tw_record record = empty_close(&start.tip);
     record.contributors_count = 1;
@@ -14,7 +14,7 @@ static struct tw_record record_with(const struct tw_id *hash, uint32_t bytes) {
     return record;
 }
 
-/* Proposes it in the ballots of all ranks, one of them the peer's. Other parts have no result. */
+/* Proposes the record in the ballots of all ranks. Other parts have no result. */
 static void propose_at(uint64_t attempt, uint16_t peer, const struct tw_record *record) {
     for (uint32_t k = 1; k < 3; k++) {
         if (k >= record->parts_count || record->parts[k].bytes == 0) say_no_result(k);
@@ -31,7 +31,7 @@ static void propose_from(uint16_t peer, const struct tw_record *record) {
     propose_at(1, peer, record);
 }
 
-/* The result of part 1 arrives from its owner, and the worker returns this verdict on it. */
+/* Delivers the result of part 1 from its owner; the worker then returns this verdict on it. */
 static struct tw_id result_judged_by(const struct tw_contributor *by, bool ok,
                                      enum tw_sanity sanity) {
     const struct tw_id result = name_of("result");
@@ -61,7 +61,7 @@ static struct tw_id result_judged(bool ok, enum tw_sanity sanity) {
     return result_judged_by(&by, ok, sanity);
 }
 
-/* Restarts with `members_count` members, all linked. Those beyond three own no part. */
+/* Restarts with `members_count` members, all linked. Members beyond the first three own no part. */
 static void begin_with(uint32_t members_count) {
     struct tw_roster *const roster = &start.tip.next;
     for (; roster->count < members_count; roster->count++) {
@@ -103,7 +103,7 @@ static void record_without_the_refused_result_is_voted_for(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 1));
 }
 
-/* Of three members, one new one can make a merge an outlier. Honest ones never make it extreme. */
+/* Of three members, an honest new one can make a merge an outlier, but never extreme. */
 static void small_group_votes_for_an_outlier_result(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
@@ -151,7 +151,7 @@ static void owner_of_a_refused_result_gets_a_strike(void **state) {
     assert_int_equal(view_now().peers[1].strike.count, 0);
 }
 
-/* Plays a round in which member 2 owns all and has a result. Does this node propose at once? */
+/* Plays a round in which member 2 merges all parts. Returns whether this node proposes at once. */
 static bool proposes_next(struct tw_record *record) {
     struct tw_message *message;
     forget();
@@ -189,7 +189,7 @@ static bool proposes_next(struct tw_record *record) {
     return does;
 }
 
-/* Plays 16 rounds: a bit for each in which we propose at once. is_struck: member 1 has a strike. */
+/* Returns the bit set of those of 16 rounds in which this node proposes at once. */
 static uint32_t rounds_proposed_at_once(bool is_struck) {
     const struct tw_id result = result_judged(true, is_struck ? TW_SANITY_EXTREME : TW_SANITY_FAIR);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
@@ -220,7 +220,7 @@ static void strike_of_one_node_takes_no_turn_in_a_small_group(void **state) {
     assert_true((many & before) == before && many != before);
 }
 
-/* A result that one node cannot decode, no node can decode. */
+/* If one node cannot decode a result, no node can, so the owner is proven false. */
 static void owner_of_an_undecodable_result_is_proven_false(void **state) {
     (void)state;
     const struct tw_id result = result_judged(false, TW_SANITY_FAIR);
@@ -293,9 +293,9 @@ static void locked_record_is_carried_on_by_a_node_that_refused_it(void **state) 
     assert_int_equal(propose->u.propose.lock.ballot, TW_MEMBERS_MAX);
     assert_null(find_message(TW_MSG_LOCK, 2));
     say(2, accept_of(&record, ballot,
-                     TW_VOTE_COMMIT)); /* out of turn, and the voter has no lock yet */
+                     TW_VOTE_COMMIT)); /* out of turn: the voter cannot have the lock yet */
     assert_null(find_message(TW_MSG_LOCK, 2));
-    /* A vote without a signature is none. */
+    /* A vote without a signature does not count. */
     say_unsigned(2, accept_of(&record, ballot, TW_VOTE_ACCEPT));
     assert_true(find_message(TW_MSG_LOCK, 2) == NULL && find_action(TW_ACT_CLOSE) != NULL);
     say(2, accept_of(&record, ballot, TW_VOTE_ACCEPT)); /* with this node's vote, two of three */
@@ -326,7 +326,7 @@ static const struct tw_id *hashes_of_one(void) {
     return hashes;
 }
 
-/* The record's row for the contribution of contribute_as(1). */
+/* Returns the record's contributor row for contribute_as(1). */
 static struct tw_contributor contribution_of_one(void) {
     return (struct tw_contributor){.member_idx = 1,
                                    .fragment_steps = 10,
@@ -335,8 +335,8 @@ static struct tw_contributor contribution_of_one(void) {
                                    .root = tw_contribution_root(hashes_of_one(), 3)};
 }
 
-/* Member 1 announces that it merged `told`. The committed record lists its own contribution
- * instead. Member 2 accuses it. */
+/* Member 1 announces a result merged from `told`. The committed record lists the row of
+ * contribution_of_one() instead, and member 2 accuses member 1. */
 static struct tw_record accuse_one(const struct tw_contributor *told) {
     const struct tw_id result = result_judged_by(told, true, TW_SANITY_FAIR);
     contribute_as(1);
@@ -354,7 +354,7 @@ static struct tw_record accuse_one(const struct tw_contributor *told) {
     return record;
 }
 
-/* The proposer invented the list, or took another owner's row of the same contributor. */
+/* The proposer invented the list, or took the contributor's row at another owner. */
 static void owner_is_not_judged_by_a_list_it_never_announced(void **state) {
     (void)state;
     struct tw_contributor told = contribution_of_one();
@@ -392,7 +392,7 @@ static struct tw_record convict_one(void) {
     return next;
 }
 
-/* Gives the first `owners_count` members weight 1, except member 1. */
+/* Gives the first `owners_count` members weight 1, and member 1 weight_of_one. */
 static void divide_weights(struct tw_record *record, uint32_t owners_count,
                            uint32_t weight_of_one) {
     for (uint32_t i = 0; i < record->next.count; i++)
@@ -407,7 +407,7 @@ static void assert_vote(struct tw_record *record, bool is_wanted) {
     forget();
 }
 
-/* The peer asks for a promise. A round begins with the third member that says something about it.
+/* The peer asks for a promise. A round begins with the third member that sends a message about it.
  */
 static void prepare_as(uint16_t peer) {
     struct tw_message *message = message_of(TW_MSG_PREPARE);
@@ -428,7 +428,7 @@ static void roster_of_proven_liars_gets_no_vote(void **state) {
     assert_null(find_message(TW_MSG_ACCEPT, 2));
     prepare_as(3);
     prepare_as(4);
-    wait_us(SECONDS(63)); /* but the findings of one node do not block for ever */
+    wait_us(SECONDS(63)); /* but one node's findings do not block a record for ever */
     propose_at(500, 2, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
@@ -453,7 +453,7 @@ static void small_group_votes_for_any_roster(void **state) {
 
 /* ---- proposers that lie ---------------------------------------------------------------------- */
 
-/* The findings of one node do not block a record for ever. */
+/* One node's findings do not block a record for ever. */
 static void assert_accepted_in_the_end(const struct tw_record *record) {
     wait_us(SECONDS(61));
     propose_at(500, 2, record);
@@ -478,7 +478,7 @@ static void result_its_owner_never_announced_gets_no_vote(void **state) {
     assert_part_is_refused();
 }
 
-/* If a merged contribution were not listed, an audit would find an honest owner false. */
+/* If a contribution were merged but not listed, an audit would wrongly convict an honest owner. */
 static void contributors_its_owner_did_not_announce_get_no_vote(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
@@ -495,7 +495,7 @@ static void contributors_its_owner_did_not_announce_get_no_vote(void **state) {
     assert_part_is_refused();
 }
 
-/* The proposal shows the signature of the owner. */
+/* The proposal carries the owner's signature. */
 static void result_not_yet_announced_needs_no_wait(void **state) {
     (void)state;
     worker_up();
@@ -544,11 +544,11 @@ static void nobody_votes_itself_out(void **state) {
     const struct tw_record record = record_for(others, 2);
     propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
-    wait_us(SECONDS(180)); /* missing members are insisted on until shortly before a fork */
+    wait_us(SECONDS(180)); /* the node insists on missing members until shortly before a fork */
     assert_accepted_in_the_end(&record);
 }
 
-/* A seat with its id but another nonce is not its own: it would be voted out all the same. */
+/* With another nonce, the seat is not the node's own: accepting it would vote the node out. */
 static void nobody_votes_for_another_seat_of_its_own(void **state) {
     (void)state;
     const uint32_t all[] = {0, 1, 2};
@@ -622,7 +622,7 @@ static void group_of_five_leaves_out_no_third_of_a_round(void **state) {
     assert_accepted_in_the_end(&record);
 }
 
-/* This voter has one result of three. The proposer may have received none. */
+/* This voter has one result of three, but the proposer may have received none. */
 static void empty_round_is_voted_for_when_one_result_is_here(void **state) {
     (void)state;
     const struct tw_record record = empty_close(&start.tip);
@@ -631,7 +631,7 @@ static void empty_round_is_voted_for_when_one_result_is_here(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-/* Others may not share the reason for the strike, so an even share is accepted. */
+/* Other members may not know the reason for the strike, so an even share is accepted. */
 static void struck_member_gets_no_large_share(void **state) {
     (void)state;
     begin_with(12);
@@ -704,7 +704,7 @@ static void even_share_is_accepted_whatever_upload_is_claimed(void **state) {
     assert_vote(&record, true);
 }
 
-/* By the record itself, only member 1 contributed. */
+/* The record itself shows that only member 1 contributed. */
 static void late_member_owns_no_part(void **state) {
     (void)state;
     begin_with(8);
@@ -716,7 +716,7 @@ static void late_member_owns_no_part(void **state) {
     assert_vote(&record, true);
 }
 
-/* In a small group, each member may see other peers than the rest does. */
+/* In a small group, each member may be linked to other peers than the rest. */
 static void small_group_may_vote_any_member_out(void **state) {
     (void)state;
     const uint32_t others[] = {1, 2};
@@ -725,7 +725,7 @@ static void small_group_may_vote_any_member_out(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-/* This node must propose the record of its lock again, and both other members refuse it each time.
+/* This node must propose the record of its lock again, but both other members refuse it each time.
  */
 static void refused_proposer_pauses_longer_each_time(void **state) {
     (void)state;
