@@ -23,8 +23,8 @@ static bool is_sound(const struct tw_sim_world *world, const struct tw_sim_node 
     return is_finite(replica->theta, n) && is_finite(replica->phi, n) && is_finite(replica->u, n);
 }
 
-/* Liars, as half of a roster, made an anchor that is not finite. It cannot be encoded, so the nodes
- * never form a group again. */
+/* Returns whether an anchor is not finite, in a run where liars were half of a roster. The anchor
+ * cannot be encoded, so the nodes never form a group again. */
 static bool is_ruined(const struct tw_sim_world *world) {
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         if (world->nodes[i].is_running && !is_sound(world, &world->nodes[i]))
@@ -79,7 +79,7 @@ double tw_sim_calm_round_us(const struct tw_sim_world *world) {
     return 2 * us + (double)options->grace_us + 4 * slowest_step_us(world);
 }
 
-/* A grace shorter than a node's step may leave that node out for ever. */
+/* A grace period shorter than a node's step may leave that node out for ever. */
 static bool is_grace_fair(const struct tw_sim_world *world) {
     const struct tw_sim_options *options = &world->options;
     const double step_us = slowest_step_us(world);
@@ -90,9 +90,9 @@ static bool is_grace_fair(const struct tw_sim_world *world) {
            (double)options->grace_us > 3 * step_us + travel_us;
 }
 
-/* A member behind NAT without a link to this node is present by hearsay: other members claim links
- * to it. That ends after eight rounds that do not list it (sync/core/reach.h). With a short grace,
- * such a member may thus lose its place in the roster, until a proposer that is linked to it. */
+/* A member behind NAT without a link to this node is present by hearsay: other members report links
+ * to it. Hearsay expires after eight rounds that do not list the member (sync/core/reach.h). With a
+ * short grace period, the member may thus lose its seat until a proposer is linked to it. */
 static bool may_lose_seat(const struct tw_sim_world *world, const struct tw_sim_node *node) {
     return node->idx >= world->nodes_count - world->options.homes_count && !is_grace_fair(world);
 }
@@ -124,8 +124,8 @@ static void check_unity(struct tw_sim_world *world) {
     }
 }
 
-/* Some peer's work entered the anchor in the last 8 rounds. `view.mixed` alone is not enough: with
- * one fragment it covers two rounds, and a peer may be late twice in a row. */
+/* Returns whether a peer's contribution entered the anchor in the last 8 rounds. `view.mixed` alone
+ * is not enough: with one fragment it covers two rounds, and a peer may be late twice in a row. */
 static bool has_mixed(const struct tw_node_view *view) {
     bool is_mixed = view->mixed > 0;
     for (uint32_t i = 0; i < TW_PEERS_MAX; i++) {
@@ -138,8 +138,7 @@ static void check_progress(struct tw_sim_world *world) {
     const double half_us = (double)world->options.calm_us / 2;
     double wanted = half_us / tw_sim_calm_round_us(world) - 2;
     if (world->options.liars_count + world->options.traitors_count > 0)
-        wanted /=
-            2; /* lying proposals cost the group ballots, so only half of the rounds is demanded */
+        wanted /= 2; /* lying proposals cost ballots, so only half of the rounds are required */
     bool is_finishing = false;
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         is_finishing |= world->nodes[i].worker.is_finished;
@@ -166,8 +165,8 @@ static void check_progress(struct tw_sim_world *world) {
     }
 }
 
-/* An owner that a contributor cannot reach merges without it. A slow uplink or a short grace leaves
- * a third out at most; owners that nobody chose by their links leave out half. */
+/* An owner that a contributor cannot reach merges without it. A slow uplink or a short grace period
+ * leaves out a third at most; owners chosen without regard to their links would leave out half. */
 static void check_reach(struct tw_sim_world *world) {
     const struct tw_sim_result *result = world->result;
     if (result->calm_listed < 50 || world->options.liars_count > 0) return;
@@ -239,11 +238,12 @@ void tw_sim_calm_end(struct tw_sim_world *world) {
         if (!world->result->is_failed) check_finish(world);
     }
     if (world->result->is_failed) return;
-    /* 0.2 is far above the noise and far below the loss with one fragment untrained. */
+    /* A loss of 0.2 is far above the noise, and far below the loss with one fragment untrained. */
     const bool has_budget = world->options.budget_tokens < UINT64_MAX / 8;
     const uint64_t lied_us = world->result->lied_us;
     const double since_us = (double)(world->now_us - lied_us);
-    /* After a lie, the outer step may have gone in the wrong direction: recovery takes rounds. */
+    /* After a lie, the outer step may have gone in the wrong direction, and recovery takes several
+     * rounds. */
     if (lied_us > 0 && since_us < 8 * tw_sim_calm_round_us(world)) return;
     if (!has_budget && world->options.inner_lr >= 0.05f && world->result->loss_end > 0.2) {
         tw_sim_fail(world, NULL, "34", "loss %.3f at the end, %.3f at the start",

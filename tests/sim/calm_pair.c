@@ -1,5 +1,5 @@
-/* calm_pair.c - checks of the end of a run in pairs: each node trains, merges with others at the
- * planned pace, and has a clock near those of the others. */
+/* calm_pair.c - checks at the end of a run in pairs: each node trains, merges with others at the
+ * planned pace, and its clock is near the clocks of the others. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -64,7 +64,7 @@ static void check_progress(struct tw_sim_world *world) {
     }
 }
 
-/* rms distance of phi from the mean phi, over nodes and dims. */
+/* Returns the rms distance of phi from the mean phi, over nodes and dims. */
 static double consensus(const struct tw_sim_world *world) {
     double sum = 0;
     for (uint32_t d = 0; d < world->model.dims_count; d++) {

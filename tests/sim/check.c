@@ -215,7 +215,8 @@ static void check_digest(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
-/* The clock of the (phi, u) that the worker just computed. A solo round is committed only later. */
+/* Returns the clock of the (phi, u) that the worker just computed. A solo round is committed only
+ * later. */
 static uint64_t clock_of_request(struct tw_sim_world *world, const struct tw_sim_node *node,
                                  const struct tw_sim_request *request) {
     tw_node_position(node->core, world->position);
@@ -259,7 +260,8 @@ void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,
                  node->worker.replica.fragment_rounds[fragment]);
 }
 
-/* A node struck after an audit is a liar: accusations and audits never harm an honest owner. */
+/* A node struck after an audit must be a liar: accusations and audits never harm an honest owner.
+ */
 static void check_strike(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_action *action) {
     for (uint32_t i = 0; i < world->nodes_count; i++) {
@@ -296,7 +298,7 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
                     &node->id); /* while a node adopts a state, its roster is empty */
     const bool is_child = tw_id_equal(&position->lineage_parent, lineage) &&
                           position->first_round == position->rounds && is_founder;
-    if (is_child || state == TW_STATE_RECEIVER) return; /* a receiver may give up */
+    if (is_child || state == TW_STATE_RECEIVER) return; /* a receiver may give up its transfer */
     /* Three supporters or more outweigh a clock: sync/history/lineage.c. */
     bool is_better = !world->options.is_pair && roster->count >= 3;
     for (uint32_t i = 0; i < TW_PEERS_MAX; i++) {
@@ -304,8 +306,8 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
         if (!world->view->peers[i].is_up || !tw_id_equal(&status->lineage, &node->lineage)) {
             continue;
         }
-        /* a node adopts the state of a peer that is far ahead; a newborn node that of any peer
-         * ahead */
+        /* a node adopts the state of a peer that is far ahead; a newborn node adopts the state of
+         * any peer that is ahead */
         if (world->options.is_pair && !world->options.has_own_starts) {
             is_better |= status->clock_tokens / 2 > clock_tokens;
             continue;

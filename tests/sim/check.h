@@ -1,4 +1,5 @@
-/* check.h - state of the checkers: facts seen in the world. Shared by check*.c and lie_pair.c. */
+/* check.h - state of the checkers: facts observed in the world. Shared by check*.c and lie_pair.c.
+ */
 #ifndef TW_SIM_CHECK_H
 #define TW_SIM_CHECK_H
 
@@ -40,20 +41,20 @@ struct tw_sim_acceptance {
     } ballots[TW_SIM_BALLOTS_KEPT];
 };
 
-/* The record that had enough votes first, and the lowest such ballot. */
+/* The record that was the first to have enough votes, and its lowest ballot with enough votes. */
 struct tw_sim_chosen {
     struct tw_id digest;
     uint64_t ballot;
 };
 
-/* The highest ballots that a node sent in one round: in PROMISEs and ACCEPTs, and in the ACCEPTs of
- * phase 2. */
+/* The highest ballots that a node sent in one round: `promised` in PROMISEs and ACCEPTs,
+ * `lock_ballot` in the ACCEPTs of phase 2. */
 struct tw_sim_told {
     uint64_t promised, lock_ballot;
     struct tw_id locked; /* record of the lock */
 };
 
-/* The contributions that a node encoded for one round: several, if it restarted. */
+/* The contributions that a node encoded for one round: more than one if it restarted. */
 struct tw_sim_encoded {
     uint32_t count;
     struct {
@@ -75,24 +76,24 @@ struct tw_sim_half {
 };
 
 struct tw_sim_exchange {
-    uint32_t nodes[2]; /* the node that asked, the node that was asked */
+    uint32_t nodes[2]; /* the requesting node, the requested node */
     uint32_t fragment;
     bool is_accepted;
     struct tw_sim_half halves[2];
 };
 
-/* State of a node in a run in pairs, as far as its messages and reports show it. */
+/* State of a node in a run in pairs, as its messages and reports show it. */
 struct tw_sim_pairing {
     bool is_open, is_answered, is_merging, is_deserted;
-    bool is_cut; /* the link went down in the merge: the node forgot its partner */
-    struct tw_sim_key open, merging;  /* names of exchanges: the open one, the one being merged */
-    uint64_t open_us, stepped_us;     /* begin of the open exchange, last step */
-    uint64_t before_us, committed_us; /* last steps before the end of the last round but one, and of
-                                         the last round */
-    uint32_t asked_fragment,
-        made_fragment;                   /* fragment last asked of the worker, and last encoded */
-    struct tw_id made[TW_PAIR_PAYLOADS]; /* the payloads that the node encoded last */
-    /* merges and one-sided outcomes that its core reported; one-sided outcomes by its PAIR_BUSYs */
+    bool is_cut; /* the link failed during the merge: the node forgot its partner */
+    struct tw_sim_key open, merging; /* names of the open exchange, of the one being merged */
+    uint64_t open_us, stepped_us;    /* start of the open exchange; time of the last step */
+    /* times of the last step before the end of the round before last, and of the last round */
+    uint64_t before_us, committed_us;
+    uint32_t asked_fragment, made_fragment; /* last requested from the worker, and last encoded */
+    struct tw_id made[TW_PAIR_PAYLOADS];    /* the payloads that the node encoded last */
+    /* merges and one-sided outcomes that the core reported; one-sided outcomes that PAIR_BUSYs
+     * imply */
     uint64_t paired_count, one_sided_count, one_sided_due;
 };
 
@@ -121,25 +122,25 @@ static inline struct tw_sim_key tw_sim_key_of(const struct tw_id *id, uint64_t a
     return (struct tw_sim_key){.id = *id, .a = a, .b = b};
 }
 
-/* Index of a node in the roster, or -1. */
+/* Returns the index of a node in the roster, or -1. */
 int tw_sim_roster_find(const struct tw_sim_roster *roster, uint32_t node);
 
-/* The committed record of this round, or NULL. */
+/* Returns the committed record of this round, or NULL. */
 const struct tw_sim_commit *tw_sim_check_find(const struct tw_sim_world *world,
                                               const struct tw_id *lineage, uint64_t round);
 
-/* A node reports a round as committed. */
+/* Called when a node reports a round as committed. */
 void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node,
                             const struct tw_action *action);
 
-/* The node computed the present (phi, u) of a fragment; they stand for this clock. */
+/* Called when the node has computed the present (phi, u) of a fragment. Records their clock. */
 void tw_sim_check_made(struct tw_sim_world *world, const struct tw_sim_node *node,
                        uint32_t fragment, uint64_t clock_tokens);
-/* A node sends its STATUS: its weights must stand for the clock that it claims. */
+/* Called when a node sends its STATUS. Its weights must be as far as the clock that it claims. */
 void tw_sim_check_claim(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_msg_status *status);
 
-/* A node sends a message about a ballot. */
+/* Called when a node sends a message about a ballot. */
 void tw_sim_check_prepare(struct tw_sim_world *world, const struct tw_msg_prepare *prepare);
 void tw_sim_check_promise(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_msg_promise *promise);
@@ -160,7 +161,8 @@ void tw_sim_check_pair_action(struct tw_sim_world *world, struct tw_sim_node *no
 void tw_sim_check_pair_event(struct tw_sim_world *world, struct tw_sim_node *node,
                              const struct tw_event *event);
 void tw_sim_check_pair_tick(struct tw_sim_world *world, struct tw_sim_node *node);
-/* A round of one node moved its clock from `before` to `clock_tokens`, and it trained `tokens`. */
+/* Called when a round of one node moves its clock from `before` to `clock_tokens`; it trained
+ * `tokens`. */
 void tw_sim_check_pair_clock(struct tw_sim_world *world, struct tw_sim_node *node,
                              uint64_t clock_tokens, uint64_t before, uint64_t tokens);
 

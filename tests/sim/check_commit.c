@@ -1,5 +1,5 @@
-/* check_commit.c - round records: one per round, with enough votes, with correct accounts.
- * Also the clock that a node claims: its weights must be as far. */
+/* check_commit.c - round records: one per round, with enough votes and correct accounts. Also the
+ * clock that a node claims, which its weights must match. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -62,7 +62,8 @@ const struct tw_sim_commit *tw_sim_check_find(const struct tw_sim_world *world,
 
 /* ---- round records -------------------------------------------------------------------------- */
 
-/* Tokens that the clock counts for a row: at most 64 times the lower median of three and more. */
+/* Returns the tokens that the clock counts for a row. With three or more contributors, that is at
+ * most 64 times their lower median. */
 static uint64_t counted_tokens(const struct tw_record *record, uint64_t tokens) {
     const uint32_t count = record->contributors_count;
     if (count < 3) return tokens;
@@ -99,7 +100,7 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
         commit->listed[who] += by->tokens;
         commit->roots[who] = by->root;
         if (tw_sim_is_traitor(world, &world->nodes[who]))
-            continue; /* a traitor may claim any digest */
+            continue; /* a traitor may claim any root and any tokens */
         if (commit->listed[who] > world->nodes[who].tokens_ever) {
             tw_sim_fail(world, node, "G3",
                         "node %u is listed for %" PRIu64 " tokens and trained %" PRIu64, who,
@@ -120,13 +121,13 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
                         record->round, who);
         }
     }
-    if (world->options.is_pair) { /* the clock estimates the tokens of all nodes */
+    if (world->options.is_pair) { /* in pairs, the clock estimates the tokens of all nodes */
         tw_sim_check_pair_clock(world, node, record->clock_tokens, commit->clock_tokens,
                                 clock_tokens);
         commit->clock_tokens = record->clock_tokens;
         return;
     }
-    /* After the group parted, each node's clock counts for all nodes. */
+    /* After the group has split up, each node's clock counts its own tokens for all nodes. */
     if (world->options.together_tokens < world->options.budget_tokens &&
         commit->clock_tokens >= world->options.together_tokens)
         clock_tokens *= world->options.nodes_count;
@@ -180,7 +181,7 @@ static void check_roster(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
-/* Takes the roster, the run clock and the listed tokens of each node from the parent's commit. A
+/* Copies the roster, the run clock and each node's listed tokens from the parent's commit. A
  * lineage's first round has a roster of one. */
 static bool inherit_parent(struct tw_sim_world *world, struct tw_sim_node *node,
                            const struct tw_record *record, struct tw_sim_commit *commit) {
@@ -212,7 +213,7 @@ static bool inherit_parent(struct tw_sim_world *world, struct tw_sim_node *node,
     return true;
 }
 
-/* Counts the parts of the next round that go to owners which most honest nodes have struck. */
+/* Counts the owners of the next round that most honest nodes have struck. */
 static void count_given_back(struct tw_sim_world *world, const struct tw_record *record) {
     for (uint32_t i = 0; i < record->next.count; i++) {
         uint32_t striking = 0, honest = 0;
@@ -226,7 +227,7 @@ static void count_given_back(struct tw_sim_world *world, const struct tw_record 
     }
 }
 
-/* If liars are half of a roster, their results are merged, whatever these are. */
+/* If liars are half of a roster, any of their results may be merged. */
 static void note_liars_rule(struct tw_sim_world *world, const struct tw_sim_roster *roster) {
     uint32_t liars = 0;
     for (uint32_t i = 0; i < roster->count; i++)
@@ -234,7 +235,8 @@ static void note_liars_rule(struct tw_sim_world *world, const struct tw_sim_rost
     world->liars_ruled |= roster->count > 1 && 2 * liars >= roster->count;
 }
 
-/* Where nothing fails, nearly all work that is listed gets to every owner. */
+/* Counts the listed contributions that an owner did not merge. Without faults, nearly every listed
+ * contribution reaches every owner. */
 static void count_unreached(struct tw_sim_world *world, const struct tw_record *record) {
     uint64_t listed = 0;
     if (!world->is_calm_noted || record->contributors_count < 2) return;
@@ -313,7 +315,7 @@ void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node
         tw_sim_fail(world, node, "G1", "two records are committed for round %" PRIu64,
                     record->round);
     }
-    /* Within a lineage, rounds and clock only grow. */
+    /* Within a lineage, rounds and clock never decrease. */
     if (!tw_id_equal(&check->nodes[node->idx].lineage, &record->lineage)) {
         check->nodes[node->idx].lineage = record->lineage;
         check->nodes[node->idx].rounds = 0;
@@ -330,7 +332,7 @@ void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node
 
 /* ---- the clock that a node claims ----------------------------------------------------------- */
 
-/* The greatest known clock of these bytes of (phi, u). */
+/* Returns the greatest known clock of these bytes of (phi, u). */
 static uint64_t *clock_of(struct tw_sim_world *world, const struct tw_id *digest,
                           uint32_t fragment) {
     const struct tw_sim_key key = tw_sim_key_of(digest, fragment, 0);
@@ -343,7 +345,7 @@ void tw_sim_check_made(struct tw_sim_world *world, const struct tw_sim_node *nod
     if (*clock < clock_tokens) *clock = clock_tokens;
 }
 
-/* The clock `rounds` rounds before `tip`. */
+/* Returns the clock `rounds` rounds before `tip`. */
 static uint64_t clock_before(const struct tw_sim_world *world, struct tw_id tip, uint32_t rounds) {
     for (;; rounds--) {
         const struct tw_sim_key key = tw_sim_key_of(&tip, 0, 0);

@@ -1,13 +1,14 @@
 /* check_model.c - a model belongs to one lineage.
  *
- * The replica notes the lineage of each fragment's theta and phi. LOAD sets phi's to the lineage of
- * the node at the request, SOLO to that of theta. Once all fragments of a node are of one lineage,
- * they are renamed to its present one: a child's state and its parent's are the same model. */
+ * The replica notes the lineage of each fragment's theta and phi. LOAD sets phi's lineage to the
+ * node's lineage at the request; SOLO sets it to theta's. Once all fragments of a node are of one
+ * lineage, they are renamed to the node's present one: a child's state and its parent's are the
+ * same model. */
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
 #include "tests/sim/check.h"
 
-/* The first fragment whose lineage differs from that of fragment 0, or 0. */
+/* Returns the first fragment whose lineage differs from fragment 0's, or 0. */
 static uint32_t find_other_lineage(const struct tw_id *of, uint32_t count) {
     for (uint32_t f = 1; f < count; f++) {
         if (!tw_id_equal(&of[f], &of[0])) return f;
@@ -15,7 +16,7 @@ static uint32_t find_other_lineage(const struct tw_id *of, uint32_t count) {
     return 0;
 }
 
-/* Renames the lineage of all state to the node's present one. */
+/* Renames the lineage of all state to the node's present lineage. */
 static void rename_lineage(const struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_replica *replica = &node->worker.replica;
     for (uint32_t f = 0; f < world->options.fragments_count; f++)
@@ -33,7 +34,8 @@ void tw_sim_check_theta(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_action *action) {
     struct tw_sim_replica *replica = &node->worker.replica;
     const uint32_t fragment = action->u.apply.fragment;
-    /* The move to the lineage ended with this event: theta is kept, as the next Delta. */
+    /* This event ended the move to the lineage. theta is kept: its distance from phi is the next
+     * Delta. */
     if (node->core->at.is_moving == 0 &&
         find_other_lineage(replica->phi_of, world->options.fragments_count) == 0)
         rename_lineage(world, node);

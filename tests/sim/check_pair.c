@@ -235,7 +235,7 @@ static void check_paired(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_pairing *pairing = pairing_of(world, node);
     struct tw_sim_exchange *exchange =
         pairing->is_merging ? exchange_of(world, &pairing->merging) : NULL;
-    /* A liar reports a merge that it did not take. */
+    /* A liar may report a merge that its worker did not apply. */
     const bool is_liar = tw_sim_is_liar(world, node);
     if (exchange == NULL || (!exchange->halves[side_of(exchange, node)].is_merged && !is_liar)) {
         tw_sim_fail(world, node, "P1", "counts a merge that it did not take");
@@ -265,7 +265,7 @@ static void check_committed(struct tw_sim_world *world, struct tw_sim_node *node
     }
 }
 
-/* Sum of the other nodes' greatest token rates, per us. */
+/* Returns the sum of the other nodes' greatest token rates, in tokens per us. */
 static double rate_of_others(const struct tw_sim_world *world, const struct tw_sim_node *node) {
     const double step_us = 0.95 * (double)world->options.step_us;
     double rate = 0;
@@ -279,8 +279,8 @@ static double rate_of_others(const struct tw_sim_world *world, const struct tw_s
 void tw_sim_check_pair_clock(struct tw_sim_world *world, struct tw_sim_node *node,
                              uint64_t clock_tokens, uint64_t before, uint64_t tokens) {
     struct tw_sim_pairing *pairing = pairing_of(world, node);
-    /* A round counts the steps since the previous round encoded its Delta, which was after the end
-     * of the round before that. */
+    /* A round counts the steps since the previous round encoded its Delta. That encoding came after
+     * the end of the round before it. */
     const double took_us = (double)(world->now_us - pairing->before_us);
     const double own = (double)tokens + rate_of_others(world, node) * took_us;
     if (clock_tokens < before || (double)(clock_tokens - before) > 1.5 * own + 1) {

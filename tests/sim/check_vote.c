@@ -14,8 +14,8 @@ static uint64_t roster_set(const struct tw_sim_roster *roster) {
     return set;
 }
 
-/* A node accepts no result that it finds to be an outlier. Exempt are records that it accepted
- * before or proposes itself, and those that somebody has a lock of: they may be chosen. */
+/* A node accepts no result that it judges an outlier. Exempt are records that it accepted before or
+ * proposes itself, and records that some member has a lock on: they may be chosen. */
 static void check_no_outlier(struct tw_sim_world *world, struct tw_sim_node *node,
                              const struct tw_vote *vote,
                              const struct tw_sim_acceptance *acceptance) {
@@ -50,8 +50,8 @@ static struct tw_sim_told *told_of(struct tw_sim_world *world, struct tw_sim_nod
     return tw_sim_map_put(&world->check->told, &key, NULL);
 }
 
-/* The commit whose roster decides the round of the vote. The node must have a seat in it. NULL: a
- * solo round, or no seat. */
+/* Returns the commit whose roster decides the round of the vote, in which the node must have a
+ * seat. Returns NULL for a solo round, or if the node has no seat. */
 static const struct tw_sim_commit *has_seat(struct tw_sim_world *world, struct tw_sim_node *node,
                                             const struct tw_vote *vote) {
     const struct tw_sim_key key = tw_sim_key_of(&vote->accepted.parent, 0, 0);
@@ -74,7 +74,7 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     check_no_outlier(world, node, vote, acceptance);
     struct tw_sim_told *told = told_of(world, node, &vote->lineage, vote->round);
     if (!tw_id_equal(&told->locked, &digest))
-        told->lock_ballot = 0; /* dropped for another record */
+        told->lock_ballot = 0; /* the lock was dropped for another record */
     acceptance->nodes |= UINT64_C(1) << node->idx;
     if (vote->lock.ballot == 0) {
         has_seat(world, node, vote);
@@ -82,7 +82,7 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     }
     uint32_t row = 0;
     while (row < acceptance->count && acceptance->ballots[row].ballot != vote->lock.ballot) row++;
-    if (row == TW_SIM_BALLOTS_KEPT) { /* many ballots: replace the lowest */
+    if (row == TW_SIM_BALLOTS_KEPT) { /* too many ballots: replace the lowest */
         row = 0;
         for (uint32_t i = 1; i < TW_SIM_BALLOTS_KEPT; i++) {
             if (acceptance->ballots[i].ballot < acceptance->ballots[row].ballot) row = i;
@@ -112,7 +112,8 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
-/* One ballot has one record. Once a record has enough votes, higher ballots carry it on. */
+/* A ballot has only one record. Once a record has enough votes, all higher ballots propose it
+ * again. */
 static void check_ballot(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_id *lineage, uint64_t round, uint64_t ballot,
                          const struct tw_id *digest) {
@@ -122,7 +123,7 @@ static void check_ballot(struct tw_sim_world *world, struct tw_sim_node *node,
     bool is_new;
     struct tw_id *first = tw_sim_map_put(&check->ballots, &key, &is_new);
     if (is_new) *first = *digest;
-    /* A traitor proposes two; no more than one of them gets a lock. */
+    /* A traitor may propose two records in one ballot; at most one of them gets a lock. */
     const bool is_ours =
         world->options.traitors_count == 0 || tw_sim_map_get(&check->proposers, &key) != NULL;
     if (!tw_id_equal(first, digest) && is_ours) {
@@ -146,7 +147,7 @@ static uint32_t bucket_of(uint64_t count) {
     return bucket;
 }
 
-/* Counts how often a round was tried. Ballots that differ only in the rank count as one try. */
+/* Counts the attempts at a round. Ballots that differ only in the rank count as one attempt. */
 static void note_try(struct tw_sim_world *world, const struct tw_id *lineage, uint64_t round,
                      uint64_t ballot) {
     const struct tw_sim_key key = tw_sim_key_of(lineage, round, 0);

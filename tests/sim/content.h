@@ -25,11 +25,11 @@ struct tw_sim_contents {
 void tw_sim_contents_init(struct tw_sim_contents *contents);
 void tw_sim_contents_deinit(struct tw_sim_contents *contents);
 
-/* The content with these bytes, added if it is new. Lives as long as `contents`. */
+/* Returns the content with these bytes, added if it is new. It lives as long as `contents`. */
 const struct tw_sim_content *tw_sim_contents_put(struct tw_sim_contents *contents,
                                                  const void *bytes, size_t size);
 
-/* The content with this hash, or NULL. */
+/* Returns the content with this hash, or NULL. */
 const struct tw_sim_content *tw_sim_contents_find(const struct tw_sim_contents *contents,
                                                   const struct tw_id *hash);
 

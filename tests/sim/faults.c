@@ -29,8 +29,8 @@ static void heal_later(struct tw_sim_world *world, enum tw_sim_fault fault, uint
 
 static void stall_node(struct tw_sim_world *world, struct tw_sim_node *node) {
     node->stalled_until_us = world->now_us + outage_us(world);
-    /* The stall ends with the chaos at the latest: timers that it puts off cannot be brought
-     * forward. */
+    /* The stall ends with the chaos at the latest, because delayed timers cannot be moved forward.
+     */
     if (node->stalled_until_us > world->options.chaos_us) {
         node->stalled_until_us = world->options.chaos_us;
     }
@@ -51,7 +51,7 @@ static void split_network(struct tw_sim_world *world) {
     tw_sim_trace(world, NULL, "the network splits%s", kind == 2 ? " one way" : "");
 }
 
-/* Injects a fault into this node. False if the node cannot have it now. */
+/* Injects a fault into this node. Returns false if the node cannot have the fault now. */
 static bool inject_node_fault(struct tw_sim_world *world, enum tw_sim_fault fault,
                               struct tw_sim_node *node) {
     if (!node->is_running || node->is_leaving || node->stalled_until_us > world->now_us) {

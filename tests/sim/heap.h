@@ -8,7 +8,7 @@
 
 struct tw_sim_timer {
     uint64_t at_us, seq;
-    uint64_t life; /* generation of its subject; a timer of an older one is stale */
+    uint64_t life; /* generation of the timer's subject; a timer of an older one is stale */
     uint32_t kind, a, b;
     void *data; /* owned, from malloc; usually NULL */
 };
@@ -23,7 +23,8 @@ void tw_sim_heap_init(struct tw_sim_heap *heap);
 void tw_sim_heap_deinit(struct tw_sim_heap *heap); /* frees the data of remaining timers */
 void tw_sim_heap_push(struct tw_sim_heap *heap, struct tw_sim_timer timer); /* sets seq */
 
-/* Takes the earliest timer; at equal times, the one pushed first. False if the heap is empty. */
+/* Pops the earliest timer; at equal times, the one pushed first. Returns false if the heap is
+ * empty. */
 bool tw_sim_heap_pop(struct tw_sim_heap *heap, struct tw_sim_timer *timer);
 
 #endif

@@ -1,14 +1,14 @@
 /* lie.c - nodes that lie about results, and how the other nodes judge results.
  *
  * A liar has an honest core and a lying worker. As an owner it publishes a false result: far too
- * large, not decodable, or of plausible size, which only an audit can find. It judges every
- * liar's result as fair, and half of the honest results as outliers. As a proposer it thus insists
- * on lies, and as an acceptor it vetoes honest results. Judgement differs between nodes: some
- * honest ones miss a lie, or take a good result for an outlier. All this follows from hashes and
- * takes no random draw, so worlds without liars stay the same.
+ * large, not decodable, or of plausible size, which only an audit can find. It judges every liar's
+ * result as fair, and half of the honest results as outliers. As a proposer it thus insists on
+ * lies, and as an acceptor it vetoes honest results. Judgement differs between nodes: some honest
+ * ones miss a lie, or mistake a good result for an outlier. All this follows from hashes, without a
+ * random draw, so worlds without liars stay the same.
  *
- * While there are faults, a liar also claims now and then to be in a lineage that nobody founded,
- * far ahead of all others. No node may follow it. */
+ * During the phase with faults, a liar also claims now and then to be in a lineage that nobody
+ * founded, far ahead of all others. No node may follow it. */
 #include <math.h>
 #include <string.h>
 
@@ -58,7 +58,7 @@ enum tw_sanity tw_sim_sanity(const struct tw_sim_world *world, const struct tw_s
     return is_outlier ? TW_SANITY_OUTLIER : TW_SANITY_FAIR;
 }
 
-/* In one of eight times of 16 s. */
+/* Returns whether the node boasts now: in one of eight 16 s intervals. */
 static bool is_boasting(const struct tw_sim_world *world, const struct tw_sim_node *node) {
     const uint64_t time = world->now_us / (16 * UINT64_C(1000000));
     return world->now_us < world->options.chaos_us && tw_trace_mix(node->idx, time) % 8 == 0;

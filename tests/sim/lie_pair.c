@@ -1,10 +1,10 @@
 /* lie_pair.c - liars in a run in pairs: false payloads and messages for their partners.
  *
- * Liars have honest cores in runs in pairs too. A hash selects the lie of each round: an outer
- * gradient that is not finite or far too large, an anchor far away, or both slightly wrong (which
- * no partner can detect). Or the liar never sends its payloads, or sends PAIR_BUSY after the step.
- * Every offer of
- * a liar also claims a clock in the far future (lie.c). Its worker steps alone. */
+ * Liars have honest cores in runs in pairs too. A hash selects the lie of each round. The payload
+ * may be an outer gradient that is not finite or far too large, an anchor far away, or both
+ * slightly wrong (which no partner can detect). Or the liar never sends its payloads, or sends
+ * PAIR_BUSY after the step. Every offer of a liar also claims a clock in the far future (lie.c).
+ * Its worker steps alone. */
 #include <math.h>
 #include <string.h>
 

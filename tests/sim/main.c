@@ -91,7 +91,7 @@ static bool parse_hours(const char *text, struct arguments *arguments) {
     return end != text && *end == 0 && arguments->hours > 0 && arguments->hours <= 10000;
 }
 
-/* 0 to continue; otherwise the exit status + 1. */
+/* Returns 0 to continue, otherwise the exit status + 1. */
 static int parse_arguments(int argc, char **argv, struct arguments *arguments) {
     static const struct option longs[] = {{"seed", required_argument, NULL, 's'},
                                           {"seeds", required_argument, NULL, 'S'},

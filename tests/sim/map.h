@@ -24,10 +24,11 @@ struct tw_sim_map {
 void tw_sim_map_init(struct tw_sim_map *map, size_t value_bytes);
 void tw_sim_map_deinit(struct tw_sim_map *map);
 
-/* The value of this key, or NULL. Its address is stable for the life of the map. */
+/* Returns the value of this key, or NULL. Its address is stable for the life of the map. */
 void *tw_sim_map_get(const struct tw_sim_map *map, const struct tw_sim_key *key);
 
-/* The value of this key, added as zeros if absent. *is_new: it was added; `is_new` may be NULL. */
+/* Returns the value of this key, added as zeros if absent. Sets *is_new to whether it was added;
+ * `is_new` may be NULL. */
 void *tw_sim_map_put(struct tw_sim_map *map, const struct tw_sim_key *key, bool *is_new);
 
 #endif

@@ -10,7 +10,7 @@
 
 enum { CONTENT_DELTA = 0x31445754, CONTENT_STATE = 0x31535754 }; /* first word of a content */
 
-/* Sum of four uniform values from one draw: mean 0, variance 1, bounded. */
+/* Returns the sum of four uniform values from one draw: mean 0, variance 1, bounded. */
 static float noise_of(struct tw_rng *rng) {
     const uint64_t x = tw_rng_next(rng);
     const int32_t sum = (int32_t)(x & 0xFFFF) + (int32_t)(x >> 16 & 0xFFFF) +
@@ -84,7 +84,7 @@ static void put_header(uint8_t *bytes, uint32_t kind, uint32_t dims) {
     tw_put_u32(bytes + 4, dims);
 }
 
-/* The floats of a content of this kind and length, or NULL. */
+/* Returns the floats of a content of this kind and length, or NULL. */
 static const uint8_t *floats_of(const struct tw_sim_content *content, uint32_t kind,
                                 uint64_t dims) {
     if (content->size < 8 || tw_get_u32(content->bytes) != kind) return NULL;

@@ -8,7 +8,7 @@
 
 enum { CONTENT_PHI = 0x31505754, CONTENT_PHI_WHOLE = 0x32505754 }; /* first word of a content */
 
-/* D: the value after coding and decoding. */
+/* Returns D(value): the value after encoding and decoding. */
 static float decoded(float value) {
     return floorf(value * 64) / 64;
 }
@@ -35,7 +35,7 @@ bool tw_sim_content_is_phi(const struct tw_sim_content *content, uint64_t elemen
     return floats != NULL;
 }
 
-/* wanted := v = e + Delta, with the present Delta. */
+/* Sets outbox->wanted := v = e + Delta, with the present Delta. */
 static void fill_wanted(const struct tw_sim_model *model, const struct tw_sim_replica *replica,
                         struct tw_sim_outbox *outbox, uint32_t fragment) {
     const uint32_t n = model->dims_per_fragment, first = fragment * n;
@@ -75,8 +75,8 @@ static double squared(const float *x, uint32_t n) {
     return sum;
 }
 
-/* The partner's payloads are not far larger than the node's own. Otherwise the partner has diverged
- * or lies. worker/merge/pair_guard.h is stricter. */
+/* Returns false if the partner's payloads are far larger than the node's own: the partner has
+ * diverged or lies. worker/merge/pair_guard.h is stricter. */
 static bool is_size_plausible(const float *mine, const float *yours, const float *phi,
                               const float *phi_theirs, uint32_t n) {
     float apart[TW_SIM_FRAGMENT_DIMS_MAX];

@@ -12,7 +12,8 @@
 
 #include "tests/sim/model.h"
 
-/* A phi in lattice form is readable if no dim differs from the reader's phi by more than this. */
+/* A phi in lattice form is readable if each dim differs from the reader's phi by at most this much.
+ */
 #define TW_SIM_PHI_REACH 0.75f
 
 /* Bound on a partner's outer gradient and anchor distance, in multiples of the node's own norms. */
@@ -25,7 +26,7 @@ struct tw_sim_outbox {
     float wanted[TW_SIM_DIMS_MAX];         /* v of that encoding */
 };
 
-/* Encodes Delta and phi of a fragment for a merge in this round. `is_whole`: phi losslessly. */
+/* Encodes Delta and phi of a fragment for a merge in this round. If `is_whole`, phi is lossless. */
 void tw_sim_outbox_encode(const struct tw_sim_model *model, struct tw_sim_contents *contents,
                           struct tw_sim_replica *replica, struct tw_sim_outbox *outbox,
                           uint32_t fragment, uint64_t round, bool is_whole,
@@ -38,22 +39,25 @@ enum tw_sim_merged {
     TW_SIM_MERGED_WRONG,   /* not the payloads encoded for this round: nothing changed */
 };
 
-/* The outer step with a partner. `moved` (dims_per_fragment values): movement of theta - e. */
+/* Applies the outer step with a partner. Writes the movement of theta - e to `moved`
+ * (dims_per_fragment values). */
 enum tw_sim_merged tw_sim_outbox_merge(const struct tw_sim_model *model,
                                        struct tw_sim_replica *replica, struct tw_sim_outbox *outbox,
                                        const struct tw_action *action,
                                        const struct tw_sim_content *const *own,
                                        const struct tw_sim_content *const *theirs, double *moved);
 
-/* The outer step without a partner: takes v as encoded for this round, or else v as it is now. */
+/* Applies the outer step without a partner. Uses v as encoded for this round, or else the present
+ * v. */
 void tw_sim_outbox_alone(const struct tw_sim_model *model, struct tw_sim_replica *replica,
                          struct tw_sim_outbox *outbox, const struct tw_action *action);
 
-/* Ends an encoding under way. e goes back into theta if `is_flushed`; otherwise it is lost. */
+/* Drops an encoding in progress. e is added back into theta if `is_flushed`, otherwise it is lost.
+ */
 void tw_sim_outbox_clear(const struct tw_sim_model *model, struct tw_sim_replica *replica,
                          struct tw_sim_outbox *outbox, uint32_t fragment, bool is_flushed);
 
-/* The content is a phi of this many finite elements. */
+/* Returns whether the content is a phi of this many finite elements. */
 bool tw_sim_content_is_phi(const struct tw_sim_content *content, uint64_t elements);
 
 #endif

@@ -5,25 +5,25 @@
 
 #include <stdbool.h>
 
-/* Number of mutants + 1; 1 in the ordinary build. */
+/* Returns the number of mutants + 1; in the ordinary build, that is 1. */
 int tw_sim_mutants_count(void);
 
-/* Name of a mutant, such as "double-apply"; "none" for 0. */
+/* Returns the name of a mutant, such as "double-apply", or "none" for 0. */
 const char *tw_sim_mutant_name(int mutant);
 
-/* The error that the mutant makes, as a sentence. */
+/* Returns a sentence that describes the bug. */
 const char *tw_sim_mutant_text(int mutant);
 
-/* The mutant exists in worlds where paths are missing. */
+/* Returns whether the mutant is tested in worlds where paths are missing. */
 bool tw_sim_mutant_is_of_homes(int mutant);
 
-/* The mutant exists in worlds with traitors. */
+/* Returns whether the mutant is tested in worlds with traitors. */
 bool tw_sim_mutant_is_of_traitors(int mutant);
 
-/* The mutant exists in runs in pairs only. */
+/* Returns whether the mutant concerns runs in pairs only. */
 bool tw_sim_mutant_is_pair(int mutant);
 
-/* The number of this mutant; 0 if this build has none of that name. */
+/* Returns the number of this mutant, or 0 if this build has none of that name. */
 int tw_sim_mutant_find(const char *name);
 
 #endif

@@ -3,8 +3,8 @@
  * Two nodes have at most one connection: control and bulk open and close together. Each direction
  * is a queue whose items arrive in order. A lost packet delays its item by retransmission timeouts.
  * A blocked direction holds all items until it opens. Items in flight are lost when an end goes
- * down. The end of a connection travels like any item, so a peer may briefly keep a connection that
- * the other side has closed. */
+ * down. The close of a connection travels like any item, so one side may briefly keep a connection
+ * that the other has closed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,7 +86,7 @@ static void clear_pipe(struct tw_sim_pipe *pipe) {
     *pipe = (struct tw_sim_pipe){0};
 }
 
-/* Time of one way, with jitter and retransmissions. */
+/* Returns the one-way delay, with jitter and retransmissions, in microseconds. */
 static uint64_t travel_us(struct tw_sim_world *world, const struct tw_sim_link *link) {
     uint64_t us = (link->has_path ? 1 : 2) * link->latency_us +
                   tw_sim_exponential_us(&world->rng, (double)world->options.jitter_us);
@@ -114,7 +114,7 @@ static void dial_later(struct tw_sim_world *world, struct tw_sim_link *link) {
                 NULL);
 }
 
-/* Gives the uplink of `from` back the time that its chunks, queued and not yet sent, would take. */
+/* Frees the uplink time of `from` that was reserved for its queued and unsent chunks. */
 static void refund_upload(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t from) {
     uint64_t us = 0;
     const struct tw_sim_item *item = link->pipes[2 * from + 1].head;
@@ -127,7 +127,7 @@ static void refund_upload(struct tw_sim_world *world, struct tw_sim_link *link, 
     *free_us = *free_us > world->now_us + us ? *free_us - us : world->now_us;
 }
 
-/* This end loses its connection. Items on their way to it are lost. */
+/* This end loses its connection. Items in flight to it are lost. */
 static void close_end(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t end) {
     struct tw_sim_end *it = &link->ends[end];
     struct tw_sim_node *node = node_of(world, link, end);
@@ -150,7 +150,7 @@ static void close_end(struct tw_sim_world *world, struct tw_sim_link *link, uint
     dial_later(world, link);
 }
 
-/* Sends the other end the end of the connection. */
+/* Sends the close of the connection to the other end. */
 static void send_end(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t from) {
     const struct tw_sim_item item = {.kind = TW_SIM_ITEM_END,
                                      .at_us = world->now_us + travel_us(world, link)};
@@ -176,7 +176,7 @@ static void dial_link(struct tw_sim_world *world, struct tw_sim_link *link) {
         dial_later(world, link);
         return;
     }
-    /* The new connection ends the old one at an end that still has it. */
+    /* A new connection replaces the old one at an end that still has it. */
     for (uint32_t end = 0; end < 2; end++) {
         if (link->ends[end].is_up) close_end(world, link, end);
     }
@@ -247,7 +247,8 @@ static void check_wire(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
-/* Time at which `bytes` more have left this node's uplink. Control messages overtake bulk. */
+/* Returns the time at which `bytes` more have left this node's uplink. Control messages overtake
+ * bulk. */
 static uint64_t reserve_upload(struct tw_sim_world *world, struct tw_sim_node *node, uint32_t bytes,
                                bool is_bulk) {
     const uint64_t us = (uint64_t)bytes * 1000000 / node->upload_bytes_per_s;
@@ -260,7 +261,7 @@ static uint64_t reserve_upload(struct tw_sim_world *world, struct tw_sim_node *n
     return node->upload_free_us;
 }
 
-/* The link of a peer, or NULL. A peer without a link is a violation of invariant 6. */
+/* Returns the link of a peer, or NULL. Sending to a peer without a link violates invariant 6. */
 static struct tw_sim_link *live_link(struct tw_sim_world *world, struct tw_sim_node *node,
                                      uint16_t peer, const char *what) {
     if (peer >= TW_PEERS_MAX || node->link_of_peer[peer] < 0) {
@@ -342,7 +343,7 @@ void tw_sim_net_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint
     const uint64_t before_us = node->upload_free_us;
     const uint64_t sent_us = reserve_upload(world, node, FRAME_BYTES + bytes, true);
     uint64_t passed_us = sent_us;
-    if (!link->has_path) { /* a relayed message is uploaded by the relay, too */
+    if (!link->has_path) { /* the relay uploads a relayed message again */
         const uint64_t relay_us =
             reserve_upload(world, &world->nodes[link->relay], FRAME_BYTES + bytes, true);
         if (relay_us > passed_us) passed_us = relay_us;

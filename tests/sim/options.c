@@ -74,8 +74,8 @@ static void draw_problem(struct tw_sim_options *options, struct tw_rng *rng) {
     options->spread = 0.3f;
 }
 
-/* Shortest calm that can be judged: the nodes notice a split, then merge every fragment three times
- * at the pace of the slowest node. */
+/* Returns the shortest calm that can be judged: the nodes notice a split, then merge every fragment
+ * three times at the pace of the slowest node. */
 static uint64_t shortest_calm_us(const struct tw_sim_options *options) {
     const double step_us = (double)options->step_us * exp(options->speed_spread);
     const double round_us = (options->period_steps + 2) * step_us + (double)options->grace_us;
@@ -98,18 +98,19 @@ void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t
     draw_run(options, &rng);
     draw_problem(options, &rng);
     if (options->calm_us < shortest_calm_us(options)) options->calm_us = shortest_calm_us(options);
-    /* The slowest uplink sends the whole state within a minute. */
+    /* Even the slowest uplink must be able to send the whole state within a minute. */
     const double dims = (double)options->fragments_count * options->dims_per_fragment;
     const double most = 60 * 0.3 * (double)options->upload_bytes_per_s / dims;
     if (options->bytes_per_dim > most) options->bytes_per_dim = (uint32_t)most;
-    /* One seed in four spends its budget between the middle of the faults and about their end. */
+    /* One seed in four spends its budget between the middle of the phase with faults and about its
+     * end. */
     if (tw_rng_below(&rng, 4) == 0) {
         const double steps =
             (double)options->chaos_us / (double)options->step_us * (0.5 + 0.5 * tw_rng_unit(&rng));
         options->budget_tokens =
             (uint64_t)(steps * options->tokens_per_step * options->nodes_count);
     }
-    /* Newer classes are drawn last, so that older seeds change little. */
+    /* Fault classes added later are drawn last, so that existing seeds change little. */
     options->fault_per_hour[TW_SIM_REFUSE] = log_uniform(&rng, 2, 40);
     if (options->faults != 0 && tw_rng_below(&rng, 2) == 0) {
         options->faults |= 1u << TW_SIM_REFUSE;

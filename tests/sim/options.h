@@ -33,7 +33,7 @@ enum tw_sim_fault {
         TW_SIM_FAULTS_COUNT
 };
 
-/* Faults that end no process and cut nobody off. */
+/* Faults that end no process and disconnect no node. */
 #define TW_SIM_MILD_FAULTS                                                                         \
     (1u << TW_SIM_WORKER | 1u << TW_SIM_SLOW | 1u << TW_SIM_RESET | 1u << TW_SIM_CORRUPT |         \
      1u << TW_SIM_REFUSE)
@@ -41,7 +41,7 @@ enum tw_sim_fault {
 struct tw_sim_options {
     uint64_t seed;
     uint32_t nodes_count;       /* 1..64 */
-    uint64_t chaos_us, calm_us; /* durations of the phase with faults and of the one without */
+    uint64_t chaos_us, calm_us; /* durations of the phases with and without faults */
     uint32_t faults;            /* bit set of enum tw_sim_fault */
     double fault_per_hour[TW_SIM_FAULTS_COUNT]; /* mean number of faults per node and hour */
     uint64_t outage_us; /* mean duration of a fault: down, cut off, stalled or slow */
@@ -52,8 +52,7 @@ struct tw_sim_options {
     double loss;                    /* fraction of items that need a retransmission */
     uint32_t bytes_per_dim;         /* bytes of a payload per stub parameter */
     uint32_t homes_count; /* nodes behind NAT, the last of the nodes: no two of them have a path */
-    double cut_share;     /* fraction of the other pairs that have no path either, those with node 0
-                             excepted */
+    double cut_share;     /* fraction of the other pairs without a path, except pairs with node 0 */
     bool has_relays;      /* pairs without a path are linked through a public node */
     bool is_wire_checked; /* each message is encoded and decoded as protobuf */
 
@@ -61,7 +60,7 @@ struct tw_sim_options {
     uint32_t fragments_count, dims_per_fragment;
     uint32_t period_steps, overlap_steps, quorum, members_max;
     uint64_t pace_us, grace_us, orphan_us, budget_tokens;
-    uint64_t together_tokens; /* clock at which the group parts; budget_tokens or more: never */
+    uint64_t together_tokens; /* clock at which the group splits up; budget_tokens or more: never */
 
     /* machines and training problem */
     uint64_t step_us;    /* duration of a step at speed 1 */
@@ -72,36 +71,35 @@ struct tw_sim_options {
     uint32_t tokens_per_step, snapshot_steps;
     uint64_t checkpoint_us;
     float inner_lr, outer_lr, outer_momentum, alpha, noise,
-        spread; /* spread: of the nodes' optima around the run's */
+        spread; /* spread: scale of the nodes' distances from the common optimum */
 
     /* never drawn, set by the caller */
-    uint64_t split_us;       /* begin of one partition in two halves */
+    uint64_t split_us;       /* start of one partition into two halves */
     uint64_t split_end_us;   /* end of that partition; 0 = no such partition */
-    uint32_t liars_count;    /* number of nodes that lie, the last ones: lie.c */
-    uint32_t traitors_count; /* nodes that run no honest core, the last ones: treason.c */
-    uint32_t lies;           /* lies of those nodes, a bit set of enum tw_lie; 0: drawn */
+    uint32_t liars_count;    /* number of nodes that lie (lie.c); the last ones */
+    uint32_t traitors_count; /* nodes without an honest core (treason.c); the last ones */
+    uint32_t lies;           /* lies of the traitors, bit set of enum tw_lie; 0: drawn */
     int mutant;              /* mutant switched on in the core; 0 = none */
     bool is_costed;          /* the costs of deciding rounds are counted */
-    bool has_doubt;          /* each honest node takes every eighth result for an outlier */
+    bool has_doubt;          /* each honest node judges every eighth result an outlier */
     bool is_pair;            /* nodes merge in pairs instead of one group */
-    bool has_own_starts;     /* each node starts from weights of its own */
+    bool has_own_starts;     /* each node starts from different weights */
 };
 
-/* Draws all options. `nodes_count` 0 = drawn too. `hours` is split 2:1 into chaos and calm; a calm
- * too short for its checks is made longer. */
+/* Draws all options. If `nodes_count` is 0, it is drawn too. `hours` is split 2:1 into chaos (with
+ * faults) and calm; a calm too short for its checks is lengthened. */
 void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t nodes_count,
                          double hours);
 
-/* Also draws nodes behind NAT (homes), cut pairs and relays, for a world that was drawn. Needs
- * three nodes. */
+/* Also draws nodes behind NAT (homes), pairs without a path, and relays, for options already drawn.
+ * Needs three nodes. */
 void tw_sim_options_draw_homes(struct tw_sim_options *options);
 
-/* Makes nodes traitors, at most a third, and draws which faults there are besides. `count` 0:
- * drawn.
- */
+/* Makes `count` nodes traitors (0: a drawn number, at most a third). Also draws which of the other
+ * faults stay. */
 void tw_sim_options_draw_traitors(struct tw_sim_options *options, uint32_t count);
 
-/* One option per line, units included. */
+/* Prints one option per line, units included. */
 void tw_sim_options_print(const struct tw_sim_options *options, FILE *file);
 
 /* "worker crash". */

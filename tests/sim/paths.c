@@ -1,9 +1,10 @@
 /* paths.c - which pairs of nodes can have a link, and its path.
  *
  * Public nodes can be dialled. Homes are nodes behind NAT: they can only dial. So two homes have no
- * direct path: no link at all, or one through a public node that both are linked to (a relay). Some
- * pairs with a public end are cut for good, as by a firewall. Node 0 is public and cut from nobody,
- * so a group without relays still has a member that reaches all. */
+ * direct path. They have no link at all, or one through a public node that both are linked to (a
+ * relay). Some pairs with a public end never have a path, as if a firewall were between them. Node
+ * 0 is public and has a path to every node, so a group without relays still has a member that
+ * reaches all. */
 #include "base/assert.h"
 #include "proto/proof.h"
 #include "tests/sim/world.h"
@@ -15,7 +16,7 @@ static bool is_home(const struct tw_sim_world *world, uint32_t node) {
 void tw_sim_paths_init(struct tw_sim_world *world) {
     const struct tw_sim_options *options = &world->options;
     struct tw_rng
-        rng; /* a separate generator, so that the rest of the world is drawn as without paths */
+        rng; /* a separate generator, so that the rest of the world does not depend on paths */
     tw_rng_seed(&rng, options->seed ^ UINT64_C(0x9A7B5));
     for (uint32_t low = 0; low < world->nodes_count; low++) {
         for (uint32_t high = low + 1; high < world->nodes_count; high++) {

@@ -1,4 +1,4 @@
-/* pool.c - the payloads of one node. None is used or served before it is verified. */
+/* pool.c - the payloads of one node. No payload is used or served before it is verified. */
 #include <string.h>
 
 #include "tests/sim/world.h"
@@ -138,7 +138,8 @@ void tw_sim_pool_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uin
     if (payload == NULL || item->idx >= payload->chunks_count) return; /* no longer expected */
     if (payload->is_refused) return;
     world->result->chunks_again += payload->chunks >> item->idx & 1;
-    /* The daemon asks too: a chunk stored without a report would never be requested again. */
+    /* The daemon asks this too: a chunk stored without telling the core would never be requested
+     * again. */
     if (!tw_node_wants_chunk(node->core, peer, &item->hash, item->idx)) return;
     payload->chunks |= (uint64_t)1 << item->idx;
     payload->content = item->content;

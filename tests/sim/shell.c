@@ -56,8 +56,8 @@ static void finish_store(struct tw_sim_world *world, struct tw_sim_node *node,
     tw_sim_deliver(world, node, &event);
 }
 
-/* Fills in a checkpoint of this moment. False if the worker has applied a round that the core does
- * not know to be applied. */
+/* Fills in a checkpoint of this moment. Returns false if the worker has applied a round, but the
+ * core has not been told yet. */
 static bool fill_checkpoint(struct tw_sim_world *world, struct tw_sim_node *node,
                             struct tw_sim_checkpoint *checkpoint) {
     const struct tw_sim_worker *worker = &node->worker;
@@ -184,7 +184,7 @@ static void take_actions(struct tw_sim_world *world, struct tw_sim_node *node) {
     tw_sim_push(world, at_us, TW_SIM_TIMER_TICK, node->idx, ++node->tick_number, node->life, NULL);
 }
 
-/* Notes the core's lineage and state after an event. The event's actions belong to these. */
+/* Notes the core's lineage and state after an event, for the checks of the event's actions. */
 static void note_state(struct tw_sim_node *node) {
     node->lineage = node->core->at.lineage;
     node->state = node->core->state;
@@ -236,7 +236,7 @@ static void deliver_tick(struct tw_sim_world *world, struct tw_sim_node *node) {
     node->tick_us = UINT64_MAX;
     const uint64_t now_us = world->now_us + node->clock_offset_us;
     if (tw_node_deadline(node->core) > now_us) {
-        take_actions(world, node); /* the deadline moved: only sets the timer again */
+        take_actions(world, node); /* the deadline moved: only sets the timer anew */
         return;
     }
     world->result->ticks++;
@@ -247,7 +247,7 @@ static void deliver_tick(struct tw_sim_world *world, struct tw_sim_node *node) {
 
 /* ---- the process ---------------------------------------------------------------------------- */
 
-/* Of the stub's payloads: model.c. */
+/* Returns the largest size of a payload of the stub model (model.c), in bytes. */
 static uint64_t most_bytes(const void *run, enum tw_content content, uint64_t elements) {
     const struct tw_sim_options *options = run;
     const uint64_t dims = elements / TW_PART_ALIGN;
@@ -255,7 +255,7 @@ static uint64_t most_bytes(const void *run, enum tw_content content, uint64_t el
     return 8 + floats * sizeof(float) + dims * options->bytes_per_dim;
 }
 
-static struct tw_sim_costs *signing_costs; /* of the world that runs */
+static struct tw_sim_costs *signing_costs; /* counters of the running world */
 
 static void sign(void *key, const void *text, size_t size, uint8_t signature[TW_SIGNATURE_BYTES]) {
     signing_costs->signed_count++;
@@ -353,7 +353,7 @@ static void end_process(struct tw_sim_world *world, struct tw_sim_node *node, bo
 
 void tw_sim_node_crash(struct tw_sim_world *world, struct tw_sim_node *node, bool is_told) {
     tw_sim_trace(world, node, "crashes%s", is_told ? "" : " with its machine");
-    /* A vote under way may have reached the disk. */
+    /* A vote still being written may have reached the disk. */
     if (node->disk.pending != NULL && tw_rng_below(&node->rng, 2) == 0) {
         note_durable_vote(world, node, &node->disk.pending->vote);
     }

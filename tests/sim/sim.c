@@ -14,8 +14,8 @@
 
 enum { SECOND_US = 1000 * 1000, SAMPLE_US = 30 * SECOND_US };
 
-/* A failed assertion of the core ends the run (invariant 23), not the program. One run at a time.
- */
+/* A failed assertion of the core ends the simulated run (invariant 23), not the program. One run at
+ * a time. */
 static jmp_buf assert_exit;
 static struct tw_sim_world *assert_world;
 
@@ -135,7 +135,7 @@ static void world_deinit(struct tw_sim_world *world) {
     tw_sim_heap_deinit(&world->heap);
 }
 
-/* The node whose stall puts this timer off, or NULL. */
+/* Returns the node whose stall delays this timer, or NULL. */
 static struct tw_sim_node *subject_of(struct tw_sim_world *world,
                                       const struct tw_sim_timer *timer) {
     switch ((enum tw_sim_timer_kind)timer->kind) {

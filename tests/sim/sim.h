@@ -18,32 +18,32 @@ enum {
     TW_SIM_TRIES = 12,
 };
 
-/* Costs of deciding rounds, of all nodes together. */
+/* Costs of deciding rounds, summed over all nodes. */
 struct tw_sim_costs {
-    uint64_t bytes[TW_SIM_EVENTS]; /* of sent messages, by kind, with the headers of their frames */
+    uint64_t bytes[TW_SIM_EVENTS]; /* bytes of sent messages by kind, frame headers included */
     uint64_t signed_count, checked_count; /* signatures */
     uint64_t proposed_round, proposed_us; /* newest round with a proposal, and the time of its first
-                                             one */
-    uint64_t decided_us, decided_count;   /* times from there to the commit at each node, summed */
+                                             proposal */
+    uint64_t decided_us, decided_count;   /* times from proposal to commit, over all nodes */
 };
 
 struct tw_sim_result {
     bool is_failed;
-    char invariant[16]; /* the first one broken: "G1", "17", "calm", ... */
+    char invariant[16]; /* id of the first broken invariant: "G1", "17", "calm", ... */
     char message[512];
     uint64_t failed_us;
     int failed_node; /* -1: no node in particular */
 
     uint64_t hash; /* hash of every event delivered and every action taken */
     uint64_t timers, events, actions, messages, chunks, ticks;
-    uint64_t chunks_again;  /* chunks that arrived although stored */
+    uint64_t chunks_again;  /* chunks that arrived although they were stored already */
     uint64_t chunks_thrown; /* chunks of payloads that were given up before they were complete */
     uint64_t faults[TW_SIM_FAULTS_COUNT];
     uint64_t rounds;       /* number of committed (lineage, round) pairs */
-    uint64_t group_rounds; /* those of `rounds` with several contributors */
-    uint64_t first_rounds; /* those of `group_rounds` that list the first node */
-    /* late in the calm (the phase without faults): pairs of contributor and part of all rounds, and
-     * those of them that were not merged */
+    uint64_t group_rounds; /* rounds with several contributors */
+    uint64_t first_rounds; /* group rounds that list the first node */
+    /* late in the calm (the phase without faults): pairs of contributor and part in all rounds, and
+     * pairs that were not merged */
     uint64_t calm_listed, calm_missing;
     uint64_t applied, mixed, votes, lineages, loads, steps;
     uint64_t lies_told, lies_committed; /* lies except subtle ones: published, committed */
@@ -64,16 +64,16 @@ struct tw_sim_result {
     double loss_start,
         loss_end;          /* loss of the initial model; mean loss of the running nodes' anchors */
     uint64_t clock_tokens; /* greatest clock at the end */
-    /* one half of the nodes in the network partition of the options (split_us to split_end_us) */
+    /* one half of the nodes in the partition that the options define (split_us to split_end_us) */
     struct tw_sim_side {
-        double loss;     /* least loss of an anchor of this half, when the partition ends */
-        uint64_t rounds; /* most rounds of one of its nodes, then */
+        double loss;     /* lowest loss of an anchor of this half, at the end of the partition */
+        uint64_t rounds; /* most rounds of a node of this half, at that time */
         uint64_t rounds_before,
-            lineages; /* the same at the partition's begin; lineages at its end */
+            lineages; /* most rounds at the start; lineages at the end of the partition */
     } sides[2];
     uint32_t lineages_end, members_end, running_end, finished_end;
     uint64_t histogram[TW_SIM_STATES][TW_SIM_EVENTS];
-    struct tw_sim_costs costs; /* without is_costed the counts of signatures alone */
+    struct tw_sim_costs costs; /* without is_costed, only the counts of signatures */
 };
 
 /* Runs to the end or to the first broken invariant. `trace` may be NULL. The same options give the
@@ -82,7 +82,7 @@ void tw_sim_run(const struct tw_sim_options *options, struct tw_sim_result *resu
 
 uint64_t tw_sim_result_faults(const struct tw_sim_result *result);
 
-/* Name of a column of the histogram: "STEP", or "COMMIT" for a message kind. */
+/* Returns the name of a column of the histogram: "STEP", or "COMMIT" for a message kind. */
 const char *tw_sim_event_name(uint32_t event);
 
 /* Print a run as one screen of text, as a JSON object, and as a table of (state, event) counts. */

@@ -16,8 +16,8 @@ static void draw_options(struct tw_sim_options *options, uint64_t seed) {
                                         (0.3 + 0.05 * (double)(seed % 10)) * options->nodes_count);
 }
 
-/* True if the run passes and all nodes finish: in one lineage if `is_one`, else in several. Prints
- * the run if not. */
+/* Returns true if the run passes and all nodes finish: in one lineage if `is_one`, otherwise in
+ * several. Prints the run if not. */
 static bool ends_well(const struct tw_sim_options *options, bool is_one) {
     static struct tw_sim_result result;
     tw_sim_run(options, &result, NULL);
@@ -40,7 +40,8 @@ static void all_finish_with_equal_anchors(void **state) {
     assert_int_equal(failed, 0);
 }
 
-/* sync.together: each node finishes in a lineage of its own, whatever the state at the parting. */
+/* With sync.together, each node finishes in its own lineage, whatever its state when the group
+ * splits up. */
 static void all_part_and_finish(void **state) {
     (void)state;
     uint32_t failed = 0;
@@ -53,8 +54,8 @@ static void all_part_and_finish(void **state) {
     assert_int_equal(failed, 0);
 }
 
-/* A third of the members claim all the time that the budget is spent, and sign and send records of
- * last rounds. */
+/* A third of the members constantly claim that the budget is spent, and sign and send records that
+ * end the run. */
 static void minority_ends_no_run(void **state) {
     (void)state;
     static struct tw_sim_result result;

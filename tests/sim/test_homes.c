@@ -1,7 +1,7 @@
-/* test_homes.c - worlds in which some nodes have no path to each other, or one through a third node
- * that may go at any time. No invariant is broken, and in the calm the group goes on as in a full
- * mesh: one lineage, everybody a member that contributes, rounds at their pace, and a loss as low
- * as in a full mesh. Argument: how many seeds. */
+/* test_homes.c - worlds in which some pairs of nodes have no path, or only one through a third node
+ * that may fail at any time. No invariant is broken. In the calm, the group trains as in a full
+ * mesh: one lineage, every node a contributing member, rounds at their pace, and a loss as low.
+ * Argument: number of seeds. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,9 +40,9 @@ static void no_invariant_is_broken_where_paths_are_missing(void **state) {
     if (seeds_count >= 64) assert_true(node_hours >= 300);
 }
 
-/* One public node and others behind NAT, no relay and no faults: as many rounds, and about the same
- * loss, as these nodes with all their links. The sums are tested: single worlds differ by chance.
- */
+/* One public node and others behind NAT, without relays or faults, decide as many rounds as the
+ * same nodes in a full mesh, at about the same loss. The sums are tested: single worlds differ by
+ * chance. */
 static void star_trains_like_a_mesh(void **state) {
     (void)state;
     uint64_t star_rounds = 0, mesh_rounds = 0;
@@ -52,7 +52,7 @@ static void star_trains_like_a_mesh(void **state) {
         tw_sim_options_draw(&options, seed, 0, 0.5);
         if (options.nodes_count < 3) continue;
         options.faults = 0;
-        options.upload_bytes_per_s = 10 * 1000 * 1000; /* the middle of a star sends every result */
+        options.upload_bytes_per_s = 10 * 1000 * 1000; /* the centre of a star sends every result */
         options.budget_tokens = options.together_tokens = UINT64_MAX / 4;
         tw_sim_run(&options, &mesh, NULL);
         options.homes_count = options.nodes_count - 1;

@@ -49,7 +49,7 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
     assert_true(most < 64); /* a few vetoes block no round */
 }
 
-/* All nodes are honest, and each takes every eighth result for an outlier. In groups too small to
+/* All nodes are honest, but each judges every eighth result an outlier. In groups too small to
  * outvote one node, this splits no lineage and stops no round. */
 static void doubts_of_one_of_few_stop_nothing(void **state) {
     (void)state;
@@ -70,7 +70,7 @@ static void doubts_of_one_of_few_stop_nothing(void **state) {
     printf("%" PRIu64 " group rounds, %" PRIu64 " of them with more than one ballot\n", rounds,
            committed);
     assert_int_equal(failed, 0);
-    assert_true(committed > rounds / 20); /* vetoed, and yet committed */
+    assert_true(committed > rounds / 20); /* committed in spite of a veto */
 }
 
 int main(int argc, char **argv) {

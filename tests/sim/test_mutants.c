@@ -1,5 +1,6 @@
 /* test_mutants.c - the first seeds find each mutant of sync/mutants.h, switched on alone. Prints
- * the invariant that each one breaks. Argument: mutants.txt, with a seed that finds each mutant. */
+ * the invariant that each mutant breaks. Argument: mutants.txt, which names a seed that finds each
+ * mutant. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,7 @@ enum { SEEDS = 64 };
 static const char *known_path;
 static struct tw_sim_result result;
 
-/* The lies that find a mutant which few traitors find by chance; 0: drawn. */
+/* Returns the lies that find a mutant which drawn lies rarely find, or 0: the lies are drawn. */
 static uint32_t lies_of(const char *mutant) {
     if (strcmp(mutant, "row-unsigned") == 0) return UINT32_C(1) << TW_LIE_SPLIT;
     if (strcmp(mutant, "phase-ignored") == 0)
@@ -42,7 +43,7 @@ static bool is_found(int mutant, uint64_t seed) {
     return result.is_failed;
 }
 
-/* The seed to try first; 0 if none is known. */
+/* Returns the seed to try first, or 0 if none is known. */
 static uint64_t known_seed(const char *mutant) {
     FILE *file = fopen(known_path, "r");
     assert_non_null(file);
@@ -58,7 +59,8 @@ static uint64_t known_seed(const char *mutant) {
     return found;
 }
 
-/* If the known seed no longer finds the mutant, tries all seeds, which only takes longer. */
+/* Tries the known seed first. If that seed no longer finds the mutant, all seeds are tried, which
+ * only takes longer. */
 static uint64_t seed_that_finds(int mutant) {
     const uint64_t known = known_seed(tw_sim_mutant_name(mutant));
     if (known != 0 && is_found(mutant, known)) return known;
@@ -70,7 +72,7 @@ static uint64_t seed_that_finds(int mutant) {
     return 0;
 }
 
-/* Few worlds find these bugs. test_lock and test_traitor fail with them. */
+/* Few worlds find these bugs, but test_lock and test_traitor find them. */
 static bool is_left_to_unit_tests(const char *mutant) {
     return strcmp(mutant, "lock-ignored") == 0 || strcmp(mutant, "strangers-known") == 0;
 }

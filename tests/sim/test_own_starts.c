@@ -1,6 +1,6 @@
-/* test_own_starts.c - nodes of a run of any model start from weights of their own. They agree on
- * one start: no invariant is broken by any fault, and at the end of a quiet run all
- * nodes have one lineage and one anchor. Argument: number of seeds. */
+/* test_own_starts.c - nodes that train any model start from different weights and agree on one
+ * start. No fault breaks an invariant, and after a quiet run all nodes have one lineage and one
+ * anchor. Argument: number of seeds. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static void a_group_agrees_on_one_start(void **state) {
     }
 }
 
-/* All but the first in the order of lineages take over a state before they merge. */
+/* All nodes except the one whose lineage comes first load another's state before they merge. */
 static void pairs_agree_on_one_start(void **state) {
     (void)state;
     for (uint32_t nodes = 2; nodes <= 5; nodes += 3) {

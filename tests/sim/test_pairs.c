@@ -69,7 +69,7 @@ static void without_faults_only_unread_anchors_are_one_sided(void **state) {
         assert_true(run(&options, &result, 0.5));
         assert_true(result.merges > 0);
         const uint64_t one_sided = result.merges - 2 * result.merges_whole;
-        /* The run ends in the middle of some exchanges. */
+        /* Some exchanges are still in progress when the run ends. */
         assert_true(one_sided <= result.phis_unread + options.nodes_count / 2);
         assert_true(result.merges_deserted <= result.phis_unread);
         assert_true((double)result.clock_tokens > 0.9 * (double)result.tokens);
@@ -104,7 +104,7 @@ static void every_run_ends(void **state) {
     }
 }
 
-/* A lying partner harms no honest node: honest ones keep invariants and pace, merge with each
+/* A lying partner harms no honest node: honest nodes keep invariants and pace, merge with each
  * other, and reach a low loss. */
 static void liars_harm_nobody(void **state) {
     (void)state;

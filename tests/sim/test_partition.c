@@ -1,5 +1,5 @@
-/* test_partition.c - six nodes are partitioned into halves for a day. Both halves train on. Then
- * one lineage remains, at most 2 % worse than the better half was. */
+/* test_partition.c - six nodes are partitioned into halves for a day. Both halves keep training.
+ * After the day one lineage remains, at most 2 % worse than the better half was. */
 #include <stdio.h>
 
 #include "tests/sim/sim.h"

@@ -7,7 +7,7 @@
 
 static struct tw_sim_result whole, cut;
 
-/* Four nodes. A state takes about half a minute of an uplink. `faults`: bit set. */
+/* Four nodes. One state occupies an uplink for about half a minute. `faults`: bit set. */
 static void draw_options(struct tw_sim_options *options, uint64_t seed, uint32_t faults) {
     tw_sim_options_draw(options, seed, 4, 1);
     options->faults = faults;
@@ -52,7 +52,7 @@ static void run(uint64_t seed, uint32_t faults, struct tw_sim_result *result) {
            result->chunks_again, result->chunks_thrown, result->loads);
 }
 
-/* A request for a stored chunk fails the run by itself (invariant 32). */
+/* The simulator itself fails a run that requests a stored chunk (invariant 32). */
 static void received_chunks_are_not_sent_again(void **state) {
     (void)state;
     uint64_t thrown = 0, sent = 0;
@@ -62,14 +62,14 @@ static void received_chunks_are_not_sent_again(void **state) {
         run(seed, 1u << TW_SIM_RESET, &cut);
         assert_true(cut.faults[TW_SIM_RESET] > 50);
         assert_int_equal(cut.chunks_again, 0);
-        /* The sum is tested: in one run, a round may leave out the part of a cut owner. */
+        /* The sum is tested: in one run, a round may leave out the part of a disconnected owner. */
         thrown += cut.chunks_thrown;
         sent += cut.chunks;
     }
     assert_true(thrown * 100 < sent);
 }
 
-/* Nodes with an empty disk fetch states that change with every round, over links that are cut. */
+/* Nodes with an empty disk fetch states that change with every round, over links that are reset. */
 static void states_come_whole_through_cuts(void **state) {
     (void)state;
     uint64_t again = 0, thrown = 0, sent = 0;

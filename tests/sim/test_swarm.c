@@ -18,7 +18,7 @@ static void run(uint64_t seed, uint32_t nodes, double hours, struct tw_sim_resul
     if (!to->is_failed) return;
     tw_sim_options_print(&options, stdout);
     tw_sim_result_print(&options, to, stdout);
-    /* A given number of nodes makes another world than the same number drawn. */
+    /* A given number of nodes makes another world than the same number drawn from the seed. */
     printf("repeat with: thinwire-sim --seed %" PRIu64 " --hours %g --trace", seed, hours);
     if (nodes != 0) printf(" --nodes %u", nodes);
     printf("\n");
@@ -51,7 +51,7 @@ static void no_invariant_is_broken_by_the_swarm(void **state) {
     if (seeds_count >= 64) assert_true(sum.node_hours >= 300);
 }
 
-/* Part sizes follow the owners' uploads, so parts differ from round to round. */
+/* Part sizes follow the owners' upload rates, so parts differ from round to round. */
 static void no_invariant_is_broken_by_unequal_parts(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= (seeds_count + 3) / 4; seed++) {
@@ -107,7 +107,7 @@ static void seeds_that_failed_once_pass(void **state) {
         double hours;
         if (line[0] == '#' || line[0] == '\n') continue;
         assert_int_equal(sscanf(line, "%" SCNu64 " %u %lf", &seed, &nodes, &hours), 3);
-        /* The first test has run this one. */
+        /* The first test has already run this seed. */
         if (nodes == 0 && hours == 1.0 && seed <= seeds_count) continue;
         run(seed, nodes, hours, &result);
         count++;

@@ -1,7 +1,7 @@
 /* test_traitors.c - a third of the members run no honest core (treason.c). No invariant is broken
- * for the others, and their rounds go on: in the worlds without faults at four fifths of their pace
- * without traitors, once these are known. Arguments: first and last seed, hours of each world,
- * and the numbers of nodes, taken in turn. */
+ * for the others, and they keep deciding rounds. Without faults, their pace is at least four fifths
+ * of the pace without traitors, once the traitors are known. Arguments: first and last seed, hours
+ * of each world, and the numbers of nodes, used in turn. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static struct tw_sim_result result, without;
 
 struct sums {
     uint64_t failed, worlds, overrun;
-    /* By number of nodes: rounds of worlds without faults, with traitors and without. */
+    /* rounds of worlds without faults, with traitors and without, indexed by number of nodes */
     uint64_t rounds[TW_MEMBERS_MAX + 1], without[TW_MEMBERS_MAX + 1];
     double node_hours, hours_of[TW_MEMBERS_MAX + 1];
 };

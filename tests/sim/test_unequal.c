@@ -1,5 +1,5 @@
-/* test_unequal.c - eight machines of which the first is slower, or has a thin uplink. It takes part
- * in the rounds and does not delay the others. */
+/* test_unequal.c - eight machines of which the first is slow, or has a thin uplink. That machine
+ * takes part in the rounds and does not delay the others. */
 #include <stdio.h>
 
 #include "tests/sim/sim.h"
@@ -55,8 +55,8 @@ static void a_slow_node_takes_part_and_holds_up_nobody(void **state) {
     assert_true(unequal.group_rounds * 100 > equal.group_rounds * 95);
 }
 
-/* By the clock, an overlap is a time. Counted in the slow node's own steps, an overlap of nearly a
- * period kept it out of all but 35 of 253 rounds. */
+/* When rounds follow the clock, the overlap is a duration. If it were counted in the slow node's
+ * own steps, an overlap of nearly a period would keep that node out of all but 35 of 253 rounds. */
 static void a_slow_node_takes_part_with_a_long_overlap(void **state) {
     (void)state;
     struct tw_sim_options options;
@@ -68,8 +68,9 @@ static void a_slow_node_takes_part_with_a_long_overlap(void **state) {
     assert_true(unequal.first_rounds * 10 > unequal.group_rounds * 9);
 }
 
-/* `is_measured`: part sizes follow the uploads; otherwise parts are equal. Rounds go by steps and
- * are as large as the thin uplink can just carry, so the slowest owner sets the time of a round. */
+/* `is_measured`: part sizes follow the upload rates; otherwise parts are equal. Rounds follow the
+ * step count and are as large as the thin uplink can just carry, so the slowest owner sets their
+ * duration. */
 static void with_a_thin_uplink(struct tw_sim_options *options, bool is_measured) {
     eight_machines(options, 1);
     options->upload_bytes_per_s = 1000 * 1000;

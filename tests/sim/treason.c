@@ -1,14 +1,15 @@
-/* treason.c - worlds with traitors: nodes with valid keys whose words are lies (traitor.c).
+/* treason.c - worlds with traitors: nodes with valid keys whose messages are lies (traitor.c).
  *
  * The last nodes are traitors. They are honest until all nodes are one group, and lie from then on
- * to the end, in the calm too. Nothing is demanded of a traitor (tw_sim_fail). Of the others every
- * invariant holds, as long as at most (n - 1) / 3 members of a roster are traitors, and besides:
+ * to the end, in the calm too. Nothing is required of a traitor (tw_sim_fail). As long as at most
+ * (n - 1) / 3 members of a roster are traitors, every invariant holds for the others, and also:
  *
  *   T1  no honest node accuses, strikes or disconnects another honest node for misbehaviour
  *   T2  no roster without a present honest node, and none with a node that is not in the run
  *   T3  no roster with more traitors than it survives
  *
- * T2 and T3 end where faults may take honest nodes away: too many traitors then end the world. */
+ * T2 and T3 no longer hold where faults may remove honest nodes: too many traitors then end the
+ * world. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,7 +115,7 @@ static void say(void *context, const struct tw_id *to, const struct tw_message *
     if (peer != NO_PEER) tw_sim_net_say(speaker->world, speaker->node, peer, message);
 }
 
-/* All nodes are members of one lineage: the traitors begin. */
+/* Returns whether all nodes are members of one lineage, so that the traitors begin. */
 static bool is_whole(const struct tw_sim_world *world) {
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         const struct tw_sim_node *node = &world->nodes[i];
@@ -173,7 +174,7 @@ static const struct tw_sim_node *honest_of(const struct tw_sim_world *world,
     return NULL;
 }
 
-/* Faults end no process and cut nobody off. */
+/* Returns whether no fault of this world ends a process or disconnects a node. */
 static bool are_faults_mild(const struct tw_sim_world *world) {
     return (world->options.faults & ~TW_SIM_MILD_FAULTS) == 0;
 }
@@ -221,7 +222,7 @@ void tw_sim_treason_roster(struct tw_sim_world *world, struct tw_sim_node *node,
     if (are_faults_mild(world)) {
         tw_sim_fail(world, node, "T3", "%u of %u members of the next roster are traitors", traitors,
                     next->count);
-    } else { /* honest members were down: nothing is promised from now on */
+    } else { /* honest members were down: no guarantee holds from now on */
         world->result->is_overrun = true;
         world->is_over = true;
     }

@@ -30,7 +30,7 @@ void tw_sim_worker_tell(struct tw_sim_world *world, struct tw_sim_node *node,
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-/* The content of a payload that a request names. The pool must hold it, verified. */
+/* Returns the content of a payload that a request names. The pool must hold it, verified. */
 static const struct tw_sim_content *content_of(struct tw_sim_world *world, struct tw_sim_node *node,
                                                const struct tw_id *hash, const char *what) {
     const struct tw_sim_payload *payload = tw_sim_pool_find(node, hash);
@@ -60,9 +60,9 @@ static void note_sent(struct tw_sim_worker *worker, uint32_t fragment,
                                                    worker->tokens - begun->tokens};
 }
 
-/* After a merge of this node's contribution, the next Delta starts at its encoding. Otherwise Delta
- * still starts where it did. If the merged contribution is one from before a restart, the start is
- * unknown. */
+/* After a merge of this node's contribution, the next Delta starts at that contribution's encoding.
+ * Otherwise the start of Delta does not move. If the contribution was encoded before a restart, the
+ * start is unknown. */
 static void note_applied(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_sim_request *request) {
     struct tw_sim_worker *worker = &node->worker;
@@ -99,7 +99,7 @@ static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
         const struct tw_sim_content *content =
             tw_sim_replica_encode(&world->model, &world->contents, replica, fragment,
                                   action->u.encode.parts[k].begin, action->u.encode.parts[k].count);
-        /* Like the codecs, refuses values that are not finite. */
+        /* Like the codecs, the stub refuses values that are not finite. */
         event.ok &= tw_sim_content_check(content, action->u.encode.parts[k].count);
         event.u.encoded.hashes[k] = content->hash;
         event.u.encoded.bytes[k] = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
@@ -111,8 +111,9 @@ static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
     tw_sim_worker_tell(world, node, &event, is_mute);
 }
 
-/* Bit set of the contributions that count as too large: sometimes one of several. It follows from
- * the round and not from a random draw, so each seed still gives the same world. */
+/* Returns a bit set of the contributions that count as too large: sometimes one of several. The
+ * choice follows from the round and not from a random draw, so each seed still gives the same
+ * world. */
 static uint64_t refused_of(const struct tw_action *action) {
     const uint64_t round = action->u.reduce.round;
     if (action->u.reduce.is_audit) return 0;
@@ -213,7 +214,7 @@ static void load(struct tw_sim_world *world, struct tw_sim_node *node,
     if (action->u.load.mode == TW_LOAD_BACK) {
         tw_sim_replica_solo(&world->model, &node->worker.replica, fragment);
         node->worker.begun[fragment].is_known =
-            false; /* the step that had begun may have ended since the request */
+            false; /* the step in progress may have ended since the request */
         publish_fragment(world, node, request, fragment, action->u.load.rounds, is_mute);
         return;
     }
@@ -226,7 +227,8 @@ static void load(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_worker_tell(world, node, &event, is_mute);
         return;
     }
-    /* Without content, the lineage that a receiver follows has the same bytes. */
+    /* Without content, the worker's own bytes equal those of the lineage that a receiver follows.
+     */
     if (content != NULL || !request->is_alone)
         node->worker.replica.phi_of[fragment] = request->lineage;
     if (!tw_sim_replica_load(&world->model, &node->worker.replica, fragment, content,
@@ -300,18 +302,18 @@ static uint32_t fragment_of(const struct tw_action *action) {
     }
 }
 
-/* The request waits for a later step. */
+/* Returns whether the request must wait for a later step. */
 static bool is_early(const struct tw_sim_worker *worker, const struct tw_action *action) {
     if (worker->is_finished) return false;
     if (action->kind == TW_ACT_APPLY) return action->u.apply.min_step > worker->step;
     return action->kind == TW_ACT_PAIR_APPLY && action->u.pair_apply.min_step > worker->step;
 }
 
-/* Between two steps: answers the waiting requests in order. An APPLY that is early waits on, and so
- * do later requests for the same fragment. */
+/* Between two steps: answers the waiting requests in order. An APPLY that is early keeps waiting,
+ * and so do later requests for the same fragment. */
 static void serve_requests(struct tw_sim_world *world, struct tw_sim_node *node, bool is_mute) {
     struct tw_sim_worker *worker = &node->worker;
-    uint64_t held = 0; /* bit set of fragments with an APPLY that waits on */
+    uint64_t held = 0; /* bit set of fragments with an APPLY that keeps waiting */
     struct tw_sim_request **place = &worker->head;
     worker->tail = NULL;
     while (*place != NULL) {
@@ -432,7 +434,7 @@ void tw_sim_worker_verify(struct tw_sim_world *world, struct tw_sim_node *node,
                           struct tw_sim_payload *payload, const struct tw_action *action) {
     payload->elements = action->u.payload.elements;
     payload->content_kind = action->u.payload.content;
-    /* Before WORKER_UP reaches the core, nothing is answered: the core asks again after it. */
+    /* Nothing is answered before WORKER_UP reaches the core, because the core then asks again. */
     if (payload->elements == 0 || (node->worker.is_up && node->core_sees_worker))
         answer_verify(world, node, payload);
 }

@@ -1,7 +1,7 @@
 /* world.h - the simulated world: the state and functions that the files of the simulator share.
  *
  * One thread, one heap of timers, one seed. The nodes run the real core, `struct tw_node`. shell.c
- * stands for the runtime of daemon/node/, worker.c for the worker, net.c for the internet. faults.c
+ * replaces the runtime of daemon/node/, worker.c the worker, and net.c the internet. faults.c
  * injects faults. check.c inspects every event and action. The check*.c files judge single actions,
  * the calm*.c files the state after a time without faults. */
 #ifndef TW_SIM_WORLD_H
@@ -32,7 +32,7 @@ enum tw_sim_timer_kind {
     TW_SIM_TIMER_LINKED,     /* a: link, b: end; life: of the link */
     TW_SIM_TIMER_UNLINKED,   /* a: link, b: end; life: of the link */
     TW_SIM_TIMER_START,      /* a: node */
-    TW_SIM_TIMER_STOP,       /* a: node; life: of the node; its LEAVE has gone out */
+    TW_SIM_TIMER_STOP,       /* a: node; life: of the node; the node has sent its LEAVE */
     TW_SIM_TIMER_FAULT,      /* a: enum tw_sim_fault */
     TW_SIM_TIMER_HEAL,       /* a: enum tw_sim_fault, b: node, or 2 * link + end */
     TW_SIM_TIMER_CALM,       /* end of the faults */
@@ -60,7 +60,7 @@ struct tw_sim_item {
 /* One direction of one connection. Items arrive in the order in which they were sent. */
 struct tw_sim_pipe {
     struct tw_sim_item *head, *tail;
-    uint64_t last_us; /* arrival of the newest item */
+    uint64_t last_us; /* arrival time of the newest item */
     bool is_armed;    /* a PIPE timer is in the heap */
 };
 
@@ -86,7 +86,7 @@ struct tw_sim_link {
 
 /* ---- nodes: shell.c and worker.c ------------------------------------------------------------ */
 
-/* Rows of a pool. Some payloads have no row in the core, which names them only to drop them. */
+/* Rows of a pool. A few payloads have no row in the core, which names them only to drop them. */
 enum { TW_SIM_POOL_MAX = TW_PAYLOADS_MAX + 2 * TW_PARTS_MAX };
 
 /* A payload in the pool of a node. */
@@ -104,12 +104,12 @@ struct tw_sim_payload {
 struct tw_sim_request {
     struct tw_sim_request *next;
     struct tw_id lineage; /* lineage of the core at the time of the request */
-    bool is_alone;        /* the core was solo then */
+    bool is_alone;        /* whether the core was solo at that time */
     struct tw_action action;
     const struct tw_sim_content *contents[TW_MEMBERS_MAX]; /* pinned until the answer */
 };
 
-/* A worker's step and token counts at one moment, or the counts that one Delta holds. */
+/* A worker's step and token counts at one moment, or the counts that one Delta contains. */
 struct tw_sim_delta {
     bool is_known; /* the counts are certain */
     uint64_t step, tokens;
@@ -121,7 +121,7 @@ struct tw_sim_worker {
     uint64_t step, tokens;
     uint64_t clock_tokens, tokens_listed;
     uint32_t contributors;
-    uint64_t told_us; /* arrival at the core of the worker's newest event */
+    uint64_t told_us; /* time at which the worker's newest event reaches the core */
     struct tw_sim_request *head, *tail;
     bool has_memory; /* the memory shared with this life of the daemon holds a state */
     struct tw_sim_replica replica;
@@ -129,7 +129,7 @@ struct tw_sim_worker {
     struct tw_sim_delta begun[TW_FRAGMENTS_MAX]; /* counts at the start of the current Delta */
     struct tw_sim_delta sent[TW_FRAGMENTS_MAX];  /* counts at the last encoding */
     struct tw_id sent_roots[TW_FRAGMENTS_MAX];   /* root of the contribution encoded last */
-    struct tw_sim_delta held[TW_FRAGMENTS_MAX];  /* counts that the Delta encoded last holds */
+    struct tw_sim_delta held[TW_FRAGMENTS_MAX];  /* counts that the last encoded Delta contains */
     float target[TW_SIM_DIMS_MAX];
     struct {
         uint64_t step, tokens;
@@ -184,7 +184,7 @@ struct tw_sim_node {
 
     struct tw_traitor *traitor; /* NULL: honest */
 
-    /* the lineage of its core after the latest event */
+    /* lineage of the core after the latest event */
     struct tw_id lineage;
     enum tw_node_state state;
 
@@ -192,9 +192,9 @@ struct tw_sim_node {
     uint64_t tokens_ever; /* tokens trained in all lives */
     uint64_t up_us,
         up_total_us; /* start of the node's present life; duration of all earlier lives */
-    uint64_t calm_rounds, calm_rounds_contributed; /* rounds, and rounds it contributed to, by the
-                                                      middle of the calm */
-    uint64_t calm_merged; /* in pairs: rounds merged with a partner by then */
+    /* rounds, and rounds contributed to, by the middle of the calm */
+    uint64_t calm_rounds, calm_rounds_contributed;
+    uint64_t calm_merged; /* in pairs: rounds merged with a partner by that time */
     bool was_finished;    /* the node had finished by the middle of the calm */
 };
 
@@ -209,7 +209,7 @@ struct tw_sim_world {
     uint64_t now_us, end_us;
     bool is_calm, is_over, is_calm_noted;
     bool liars_ruled;  /* liars were at least half of some roster */
-    struct tw_rng rng; /* draws of network and faults */
+    struct tw_rng rng; /* random draws of network and faults */
     struct tw_sim_heap heap;
     struct tw_sim_contents contents;
     struct tw_sim_map lies; /* hashes of false results, and of payloads that liars withhold */
@@ -226,7 +226,7 @@ struct tw_sim_world {
     struct tw_node_view *view;
     struct tw_position *position;
     struct tw_sim_check *check;
-    uint64_t treason_us; /* the traitors began; 0: not yet */
+    uint64_t treason_us; /* time at which the traitors began; 0: not yet */
     struct tw_coven *coven;
 };
 
@@ -238,14 +238,14 @@ static inline struct tw_sim_link *tw_sim_link_of(struct tw_sim_world *world, uin
 void tw_sim_push(struct tw_sim_world *world, uint64_t at_us, enum tw_sim_timer_kind kind,
                  uint32_t a, uint32_t b, uint64_t life, void *data);
 
-/* An exponentially distributed time with this mean. */
+/* Returns an exponentially distributed time with this mean. */
 uint64_t tw_sim_exponential_us(struct tw_rng *rng, double mean_us);
 
 /* Prints a line about this node (NULL: the world) if --trace is on. */
 void tw_sim_trace(struct tw_sim_world *world, const struct tw_sim_node *node, const char *fmt, ...)
     TW_PRINTF(3, 4);
 
-/* Ends the run as failed. Only the first call counts. `invariant`: an id of tests/INVARIANTS.md,
+/* Ends the run as failed. Only the first call counts. `invariant` is an id of tests/INVARIANTS.md,
  * such as "G1" or "17". `node` may be NULL. */
 void tw_sim_fail(struct tw_sim_world *world, const struct tw_sim_node *node, const char *invariant,
                  const char *fmt, ...) TW_PRINTF(4, 5);
@@ -255,11 +255,12 @@ void tw_sim_hash(struct tw_sim_world *world, uint64_t value);
 
 /* ---- paths.c */
 void tw_sim_paths_init(struct tw_sim_world *world);
-/* So few nodes have a path to this one that all of them might lie: it may never be admitted. */
+/* Returns whether so few nodes have a path to this one that all of them might lie. The node may
+ * then never be admitted. */
 bool tw_sim_paths_is_remote(struct tw_sim_world *world, uint32_t node);
-/* Chooses the path of a connection that is about to be made. False: there is none now. */
+/* Chooses the path of a connection about to be made. Returns false if there is none now. */
 bool tw_sim_paths_choose(struct tw_sim_world *world, struct tw_sim_link *link);
-/* The node is gone, and the connections through it with it. */
+/* Called when the node is gone: closes the connections that it relayed. */
 void tw_sim_paths_relay_down(struct tw_sim_world *world, uint32_t relay);
 
 /* ---- net.c */
@@ -272,15 +273,15 @@ void tw_sim_net_message(struct tw_sim_world *world, struct tw_sim_node *node, ui
 /* Like tw_sim_net_message, for a message that no traitor may change. */
 void tw_sim_net_say(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                     const struct tw_message *message);
-/* The number of the link to this node, or NO_PEER if it is not open. */
+/* Returns the peer number of the link to this node, or NO_PEER if it is not open. */
 uint16_t tw_sim_peer_of(const struct tw_sim_world *world, const struct tw_sim_node *node,
                         const struct tw_id *id);
 void tw_sim_net_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                       const struct tw_sim_payload *payload, uint32_t idx);
 void tw_sim_net_close(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer);
 void tw_sim_net_reset(struct tw_sim_world *world, struct tw_sim_link *link);
-/* The node's process ended. If `is_told`, its kernel closes the connections; otherwise the machine
- * died too, and no peer is notified. */
+/* Called when the node's process ends. If `is_told`, its kernel closes the connections; otherwise
+ * the machine is dead too, and no peer is notified. */
 void tw_sim_net_node_down(struct tw_sim_world *world, struct tw_sim_node *node, bool is_told);
 void tw_sim_net_node_up(struct tw_sim_world *world, struct tw_sim_node *node);
 void tw_sim_net_healed(
@@ -288,7 +289,7 @@ void tw_sim_net_healed(
 void tw_sim_net_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer);
 
 /* ---- shell.c */
-/* Signs as this node. Borrowed from it. */
+/* Returns a signer for this node, which borrows the node. */
 struct tw_signing tw_sim_signing(struct tw_sim_node *node);
 void tw_sim_node_init(struct tw_sim_world *world, struct tw_sim_node *node, uint32_t idx);
 void tw_sim_node_deinit(struct tw_sim_node *node);
@@ -314,10 +315,10 @@ void tw_sim_pool_send_chunk(struct tw_sim_world *world, struct tw_sim_node *node
                             const struct tw_action *action);
 void tw_sim_pool_drop(struct tw_sim_world *world, struct tw_sim_node *node,
                       const struct tw_id *hash);
-/* Adds the payloads that the worker made, as named in this event, to the pool. */
+/* Adds to the pool the payloads that the worker made and that this event names. */
 void tw_sim_pool_hold_made(struct tw_sim_world *world, struct tw_sim_node *node,
                            const struct tw_event *event);
-/* True if this request is to be refused. Uses up one refusal. */
+/* Returns true if this request is to be refused, and uses up one refusal. */
 bool tw_sim_node_refuses(struct tw_sim_node *node);
 
 /* ---- worker.c */
@@ -336,8 +337,8 @@ void tw_sim_worker_timer(struct tw_sim_world *world, const struct tw_sim_timer *
  * it sends, so nothing is sent. */
 void tw_sim_worker_tell(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_event *event, bool is_mute);
-/* Notes that (phi, u) of the event's fragment changed and now stand at `rounds`; then completes the
- * event and sends it. */
+/* Notes that (phi, u) of the event's fragment changed and are now those of `rounds`. Then completes
+ * the event and sends it. */
 void tw_sim_worker_publish(struct tw_sim_world *world, struct tw_sim_node *node,
                            const struct tw_sim_request *request, struct tw_event *event,
                            uint64_t rounds, bool is_mute);
@@ -348,43 +349,44 @@ void tw_sim_worker_pair(struct tw_sim_world *world, struct tw_sim_node *node,
 
 /* ---- lie.c */
 bool tw_sim_is_liar(const struct tw_sim_world *world, const struct tw_sim_node *node);
-/* The false result that a liar publishes instead of `content`. */
+/* Returns the false result that a liar publishes instead of `content`. */
 const struct tw_sim_content *tw_sim_lie_make(struct tw_sim_world *world,
                                              const struct tw_sim_content *content);
 bool tw_sim_is_lie(const struct tw_sim_world *world, const struct tw_id *result);
-/* A node's judgement of a result that decodes. */
+/* Returns a node's judgement of a result that decodes. */
 enum tw_sanity tw_sim_sanity(const struct tw_sim_world *world, const struct tw_sim_node *node,
                              const struct tw_id *result);
 
 /* Falsifies a message that a liar sends. */
 void tw_sim_lie_message(const struct tw_sim_world *world, const struct tw_sim_node *node,
                         struct tw_message *message);
-/* A liar claimed to be in this lineage, and no node founded it. */
+/* Returns whether no node founded this lineage: a liar only claimed to be in it. */
 bool tw_sim_is_invented(const struct tw_id *lineage);
 
 /* ---- treason.c */
 void tw_sim_treason_init(struct tw_sim_world *world);
 void tw_sim_treason_deinit(struct tw_sim_world *world);
 bool tw_sim_is_traitor(const struct tw_sim_world *world, const struct tw_sim_node *node);
-/* A message arrives at the node, before its core gets it. */
+/* Called when a message arrives at the node, before its core gets the message. */
 void tw_sim_treason_hear(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                          const struct tw_message *message);
-/* The node sends this message, from malloc, to node `to`. False: it is taken, and not sent now. */
+/* Called when the node sends this message (from malloc) to node `to`. Returns false if the function
+ * has taken ownership and the message is not sent now. */
 bool tw_sim_treason_pass(struct tw_sim_world *world, struct tw_sim_node *node, uint32_t to,
                          struct tw_message *message);
-/* Bit set of nodes that may have voted for anything. */
+/* Returns a bit set of the nodes that may have voted for any record. */
 uint64_t tw_sim_treason_voters(const struct tw_sim_world *world);
 void tw_sim_treason_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer);
 void tw_sim_treason_action(struct tw_sim_world *world, struct tw_sim_node *node,
                            const struct tw_action *action);
 
 /* ---- lie_pair.c */
-/* The bytes that a liar offers its partner instead of this payload (TW_PAIR_DELTA, TW_PAIR_PHI). */
+/* Returns the bytes that a liar offers instead of this payload (TW_PAIR_DELTA or TW_PAIR_PHI). */
 const struct tw_sim_content *tw_sim_lie_pair(struct tw_sim_world *world,
                                              const struct tw_sim_node *node, uint64_t round,
                                              unsigned payload,
                                              const struct tw_sim_content *content);
-/* The node never sends chunks of this payload. */
+/* Returns whether the node never sends chunks of this payload. */
 bool tw_sim_is_withheld(const struct tw_sim_world *world, const struct tw_sim_node *node,
                         const struct tw_id *hash);
 /* After its step, a liar may send PAIR_BUSY, as if it had not merged. */
@@ -398,7 +400,7 @@ void tw_sim_faults_timer(struct tw_sim_world *world, const struct tw_sim_timer *
 void tw_sim_check_init(struct tw_sim_world *world);
 void tw_sim_check_deinit(struct tw_sim_world *world);
 void tw_sim_check_start(struct tw_sim_world *world, struct tw_sim_node *node);
-/* The core has just left `lineage`, in which its state was `state` and its clock `clock_tokens`. */
+/* Called when the core has just left `lineage`, in which it had this state and this clock. */
 void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_id *lineage, enum tw_node_state state,
                         uint64_t clock_tokens);
@@ -407,34 +409,35 @@ void tw_sim_check_action(struct tw_sim_world *world, struct tw_sim_node *node,
 void tw_sim_check_event(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_event *event);
 void tw_sim_check_tick(struct tw_sim_world *world, struct tw_sim_node *node);
-/* Writing a vote failed: the vote exists only in memory. */
+/* Called when writing a vote failed: the vote exists only in memory. */
 void tw_sim_check_unwritten(struct tw_sim_world *world, struct tw_sim_node *node,
                             const struct tw_vote *vote);
-/* A vote became durable. */
+/* Called when a vote became durable. */
 void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
                        const struct tw_vote *vote);
-/* Before an inner step: all parameters belong to one lineage. */
+/* Called before an inner step: all parameters must belong to one lineage. */
 void tw_sim_check_model(struct tw_sim_world *world, struct tw_sim_node *node);
-/* Before an APPLY: the theta that it moves belongs to the lineage of phi. */
+/* Called before an APPLY: the theta that it moves must belong to the lineage of phi. */
 void tw_sim_check_theta(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_action *action);
-/* After an event: all state that the node serves belongs to one lineage. */
+/* Called after an event: all state that the node serves must belong to one lineage. */
 void tw_sim_check_whole(struct tw_sim_world *world, struct tw_sim_node *node);
-/* This request changed (phi, u) of a fragment, which stood at `rounds_before`. */
+/* Called when this request has changed (phi, u) of a fragment, which had `rounds_before` rounds. */
 void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_sim_request *request, uint32_t fragment,
                          uint64_t rounds_before);
-/* The round that `apply` applies merged the node's contribution with this root. */
+/* Returns whether the round that `apply` applies merged the node's contribution with this root. */
 bool tw_sim_check_is_merged(struct tw_sim_world *world, const struct tw_sim_node *node,
                             const struct tw_sim_request *apply, const struct tw_id *root);
 
-/* The worker merged with a partner: its theta - e moved by `moved` (dims_per_fragment values). */
+/* Called when the worker has merged with a partner, which moved its theta - e by `moved`
+ * (dims_per_fragment values). */
 void tw_sim_check_merged(struct tw_sim_world *world, struct tw_sim_node *node, const double *moved);
 
 /* ---- calm.c */
 void tw_sim_calm_sample(struct tw_sim_world *world);
 void tw_sim_calm_end(struct tw_sim_world *world);
-/* Longest average duration of a round without faults. */
+/* Returns the longest average duration of a round without faults, in microseconds. */
 double tw_sim_calm_round_us(const struct tw_sim_world *world);
 
 /* ---- calm_pair.c */
