@@ -1,4 +1,4 @@
-/* test.h - cmocka with the headers it forgets, for every test of the project. */
+/* test.h - cmocka, with the headers that cmocka itself does not include, for every test. */
 #ifndef TW_TESTS_TEST_H
 #define TW_TESTS_TEST_H
 

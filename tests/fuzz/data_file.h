@@ -1,4 +1,4 @@
-/* data_file.h - a file in memory with a path, and every window of it, for fuzz targets of training
+/* data_file.h - a file in memory with a path, and all windows of it, for fuzz targets of training
  * data. */
 #ifndef TW_TESTS_FUZZ_DATA_FILE_H
 #define TW_TESTS_FUZZ_DATA_FILE_H
@@ -29,8 +29,8 @@ static inline void data_file_set(const struct data_file *file, const void *bytes
     TW_ASSERT(pwrite(file->fd, bytes, size, 0) == (ssize_t)size);
 }
 
-/* Opens the data like a run, draws windows and measures them. All tokens must be below the
- * vocabulary. */
+/* Opens the data as a run does, and reads training and held-out windows. All tokens must be below
+ * the vocabulary size. */
 static inline void data_use(const char *path, const struct tw_run *run) {
     enum { DRAWN = 24, HELDOUT = 8, CONTEXT_MAX = 64 };
     struct tw_data data;
@@ -58,7 +58,7 @@ static inline void data_use(const char *path, const struct tw_run *run) {
     tw_data_close(&data);
 }
 
-/* A small run; bits of `choice` select how it reads its data. */
+/* Sets up a small run; bits of `choice` select how the run reads its data. */
 static inline void data_run(struct tw_run *run, uint8_t choice) {
     tw_run_defaults(run);
     run->model.context = (choice & 1) != 0 ? 4 : 33;

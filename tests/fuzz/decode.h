@@ -1,6 +1,6 @@
 /* decode.h - a codec's decoder on arbitrary bytes, for fuzz targets. Payloads accepted by check
- * decode to finite values; refused ones are refused by decoders too. All variants of a codec agree,
- * and its reference if it has one. */
+ * decode to finite values; payloads refused by check are refused by decoders too. All variants of a
+ * codec agree, also with its reference if it has one. */
 #ifndef TW_TESTS_FUZZ_DECODE_H
 #define TW_TESTS_FUZZ_DECODE_H
 
@@ -17,8 +17,8 @@
 #include "compress/codec_ref.h"
 #include "kernels/merge.h"
 
-/* The codec named by a byte of the input. TW_FUZZ_CODECS=FIRST,COUNT (numbers of enum tw_codec_id)
- * restricts the choice, so that a run concentrates on them. */
+/* Returns the codec that a byte of the input selects. TW_FUZZ_CODECS=FIRST,COUNT (numbers of enum
+ * tw_codec_id) restricts the choice, so that a run concentrates on a few codecs. */
 static enum tw_codec_id codec_of(uint8_t byte) {
     static uint32_t first, count;
     if (count == 0) {
@@ -45,7 +45,7 @@ static void assert_same(const float *x, const float *y, size_t n) {
     TW_ASSERT(n == 0 || memcmp(x, y, n * sizeof(*x)) == 0);
 }
 
-/* Decodes with another variant: status and values must be those of the first. */
+/* Decodes with another variant. Status and values must equal the first variant's. */
 static void decode_again(const struct tw_codec *codec, const uint8_t *payload, size_t bytes,
                          const float *want, enum tw_status status, size_t n) {
     float *y = floats_new(n, 1.0f), *sum = floats_new(n, 3.0f), *want_sum = floats_new(n, 3.0f);

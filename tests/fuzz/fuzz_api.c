@@ -66,7 +66,7 @@ static void say(int fd, const void *data, size_t size) {
     for (int i = 0; i < 4; i++) (void)uv_run(&loop, UV_RUN_NOWAIT);
 }
 
-/* The bytes of the answer that have arrived after some turns of the loop. */
+/* Runs some turns of the loop. Returns the number of bytes of the answer that have arrived. */
 static size_t hear(int fd, char *answer) {
     size_t bytes = 0;
     for (int i = 0; i < TURNS && bytes < ANSWER_BYTES; i++) {

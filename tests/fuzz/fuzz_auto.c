@@ -49,7 +49,7 @@ static void decode(const uint8_t *payload, size_t bytes, size_t n) {
     free(want);
 }
 
-/* Repeats the floats up to n of them, so that a few bytes of input make many cells. */
+/* Encodes n floats: the input's floats repeated, so that a few bytes of input make many cells. */
 static void encode(const uint8_t *bytes, size_t floats_count, size_t n, size_t target) {
     static struct tw_auto work;
     const size_t capacity = tw_codec_auto.bound(n);
@@ -69,8 +69,8 @@ static void encode(const uint8_t *bytes, size_t floats_count, size_t n, size_t t
     TW_ASSERT(written <= capacity);
     if (status == TW_OK) {
         TW_ASSERT(tw_codec_auto.check(to, written, n) == TW_OK);
-        /* A block of the coarsest codec takes at most 78 bytes, a piece's head 8; twice that if the
-         * piece is cut. */
+        /* A block of the coarsest codec has at most 78 bytes, a piece's head 8; twice that if the
+         * piece is split. */
         const size_t blocks = n / TW_AUTO_BLOCK + 1;
         TW_ASSERT(target == 0 || written <= target || written <= 4 + 160 * blocks);
         decode(to, written, n);

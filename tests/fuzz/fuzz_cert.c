@@ -1,8 +1,8 @@
 /* fuzz_cert.c - certificates, revocation lists, recalls and their text form, from untrusted
  * sources.
  *
- * The first byte chooses the decoder. Decoded bytes must be canonical, because signatures cover the
- * encoded form. Checking a certificate has no other effect than an answer. */
+ * The first byte selects the decoder. Decoded bytes must be canonical, because signatures cover the
+ * encoded form. Checking a certificate has no effect besides its result. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void fuzz_certs(const uint8_t *data, size_t size) {
     TW_ASSERT(tw_certs_encode(&certs, again) == size);
     TW_ASSERT(memcmp(again, data, size) == 0);
     tw_cert_signed(&certs.certs[0], text);
-    /* A question for the node that the certificates name, at times near their bounds. */
+    /* Checks the node that the certificates name, at times near their bounds. */
     const struct tw_cert *own = &certs.certs[0];
     struct tw_cert_question asked = {.owner = certs.certs[certs.count - 1].issuer,
                                      .run = own->run,

@@ -1,8 +1,8 @@
-/* fuzz_codec.c - codecs on hostile bytes: the first byte chooses the codec, the next two are the
+/* fuzz_codec.c - codecs on hostile bytes: the first byte selects the codec, the next two are the
  * element count, the rest is a payload, and also floats to encode. Accepted payloads decode to
- * finite values. Encoded ones are accepted, and their residual is that of decoding. All variants of
- * a codec agree, and its reference if it has one. fuzz_decode covers the half that attackers reach,
- * and is many times as fast. */
+ * finite values. Encoded payloads are accepted, and their residual matches the decoded values. All
+ * variants of a codec agree, also with its reference if it has one. fuzz_decode covers the half
+ * that attackers reach, and is many times as fast. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The residual is x - D to the bit, in all variants. */
+/* The residual is exactly x - D(x) in all variants. */
 static void lose(enum tw_codec_id id, const float *x, size_t n, const uint8_t *first,
                  size_t bytes) {
     const char *name;

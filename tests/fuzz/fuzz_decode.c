@@ -1,7 +1,7 @@
-/* fuzz_decode.c - decoders alone on hostile bytes: the first byte chooses the codec, the next two
+/* fuzz_decode.c - decoders alone on hostile bytes: the first byte selects the codec, the next two
  * are the element count, the rest is a payload. Without encoding it is many times as fast as
- * fuzz_codec and fuzz_auto. The mutator (repair.h) makes payloads that decoders accept to the end,
- * which chance never finds for entropy-coded payloads or lists of pieces. */
+ * fuzz_codec and fuzz_auto. The mutator (repair.h) makes payloads that decoders read to their end.
+ * Chance never finds these for entropy-coded payloads or lists of pieces. */
 #include <stdint.h>
 
 #include "base/bytes.h"

@@ -130,7 +130,7 @@ static void start(uint8_t how) {
 static void link_change(uint8_t how) {
     const uint16_t peer = how % PEERS;
     struct tw_fetch_event event = {.kind = TW_FETCH_PEER_UP, .peer = peer};
-    event.id.bytes[0] = (uint8_t)(1 + how % (2 * PEERS)); /* a peer comes back, or a new one */
+    event.id.bytes[0] = (uint8_t)(1 + how % (2 * PEERS)); /* a peer that returns, or a new one */
     if (rig.is_up[peer] && how < 240) event.kind = TW_FETCH_PEER_DOWN;
     rig.is_up[peer] = event.kind == TW_FETCH_PEER_UP;
     feed(&event);
@@ -151,7 +151,7 @@ static void arrive(const struct tw_fetch_arrival *arrival) {
     drain();
 }
 
-/* The chunk of a PULL, or nearly that. */
+/* Delivers the chunk of a PULL, or nearly that chunk. */
 static void deliver(uint8_t how) {
     if (rig.pulls_count == 0) return;
     const uint32_t back = 1 + how % 16;
@@ -192,7 +192,7 @@ static void checked(uint8_t how) {
         event.file = TW_FETCH_INDEX;
         rig.is_index_checking = false;
         feed(&event);
-        /* Unless the checked index was given up meanwhile, it is known now. */
+        /* The index is known now, unless the checked one was given up meanwhile. */
         static struct tw_fetch_view view;
         tw_fetch_view(rig.fetch, rig.now_us, &view);
         if (event.result == TW_FETCH_OK && view.stage == TW_FETCH_IDLE) know(0);
@@ -240,7 +240,7 @@ static void pass_time(uint8_t how) {
     uint32_t count = 0;
     do {
         feed(&(struct tw_fetch_event){.kind = TW_FETCH_TICK});
-        TW_ASSERT(++count < SAME_TIME_TICKS_MAX); /* a busy loop in a real runtime */
+        TW_ASSERT(++count < SAME_TIME_TICKS_MAX); /* in a real runtime, this would be a busy loop */
     } while (tw_fetch_deadline(rig.fetch) <= rig.now_us);
 }
 
@@ -266,7 +266,7 @@ static void begin(void) {
         file->kind = (enum tw_fetch_kind)(what % 3);
         file->head_bytes = what % 16 == 0 ? 0 : 4096;
         file->bytes = file->head_bytes + 1 + (uint64_t)take() * (what > 200 ? 100000 : 8000);
-        if (what == 255 && i > 0) file->hash = rig.files[0].hash; /* the same file twice */
+        if (what == 255 && i > 0) file->hash = rig.files[0].hash; /* lists the same file twice */
     }
     const struct tw_id self = {{take()}};
     tw_fetch_init(rig.fetch, &self, rig.now_us);

@@ -10,7 +10,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* jansson has its own limits: depth, numbers, and unpaired surrogates, which we map to U+FFFD. */
+/* jansson differs from us in its limits: depth, numbers, and unpaired surrogates, which we map to
+ * U+FFFD. */
 static void compare(const uint8_t *data, size_t size, const uint8_t *text, size_t bytes) {
     json_error_t why;
     json_t *const root =
@@ -36,8 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         TW_ASSERT(err.status == TW_DATA);
         TW_ASSERT(memchr(err.message, 0, sizeof(err.message)) != NULL);
         for (const char *c = err.message; *c != 0; c++) TW_ASSERT(*c >= ' ' && *c <= '~');
-        /* Conversely, an object with such a string is only refused for its depth or a duplicate
-         * key. jansson ends at a NUL. */
+        /* Conversely, an object with this string is refused only for its depth or a duplicate key.
+         * jansson stops at a NUL. */
         json_t *const root = json_loadb((const char *)data, size, JSON_REJECT_DUPLICATES, NULL);
         const json_t *const value = root != NULL ? json_object_get(root, "t") : NULL;
         TW_ASSERT(!json_is_string(value) || strstr(err.message, "brackets") != NULL ||

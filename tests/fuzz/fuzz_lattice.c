@@ -1,6 +1,6 @@
 /* fuzz_lattice.c - another node's anchor from hostile bytes: the first two bytes are the element
- * count, the third the distance of our own anchor. Fast and plain decoder agree, and accepted
- * values are finite. The mutator repairs the element count and the checksums. */
+ * count, the third the distance of our own anchor. The fast and the plain decoder agree, and
+ * accepted values are finite. The mutator repairs the element count and the checksums. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
-/* The checksum that an honest sender would compute for the block [begin, end). */
+/* Returns the checksum that an honest sender would compute for the block [begin, end). */
 static uint16_t sum_of(const uint8_t *data, const uint8_t *codes, size_t begin, size_t end) {
     const double step = ldexp(1.0, (int8_t)data[PREFIX_BYTES + 1]);
     uint32_t sum = 0;

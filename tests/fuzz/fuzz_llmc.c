@@ -1,7 +1,8 @@
 /* fuzz_llmc.c - a file of token numbers through the reader: llm.c's shards, bare numbers, or text.
  *
- * Input: a byte of choices, the first 12 bytes of the file, then the rest. Choice 8 pads llm.c's
- * head with zeros before the rest. Choice 16 sets the head's token count to the actual number. */
+ * Input: a byte of options, the first 12 bytes of the file, then the rest. Option 8 pads llm.c's
+ * header with zeros before the rest. Option 16 sets the header's token count to the actual number.
+ */
 #include <stddef.h>
 
 #include "base/bytes.h"

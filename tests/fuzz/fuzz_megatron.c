@@ -1,7 +1,7 @@
 /* fuzz_megatron.c - a pair of Megatron's files through the reader, with every document and
  * boundary.
  *
- * Input: a byte of choices, u16 size of the index, the index, the tokens. */
+ * Input: a byte of options, u16 size of the index, the index, the tokens. */
 #include <fcntl.h>
 #include <stddef.h>
 

@@ -23,7 +23,7 @@ static void write_file(const char *name, const uint8_t *bytes, size_t size) {
     TW_ASSERT(fclose(file) == 0);
 }
 
-/* In memory if there is such a folder, because each input makes two files. */
+/* Uses a folder in memory if there is one, because each input makes two files. */
 static void make_folder(void) {
     static const char *const PLACES[] = {"/dev/shm", "/tmp"};
     for (unsigned i = 0; i < 2; i++) {

@@ -1,9 +1,9 @@
 /* fuzz_node.c - arbitrary bytes as the life of one node among peers that send nearly correct
- * messages. No assertion fails, no deadline busy-loops, every action can be carried out, rounds
- * only grow, and a position and a vote can be read back.
+ * messages. No assertion fails, no deadline causes a busy loop, every action can be carried out,
+ * rounds only grow, and a position and a vote can be read back.
  *
- * The fuzzer's runtime keeps the contract of sync/node.h: it only answers what was asked. Peers
- * keep only that of tw_message_check(). */
+ * The fuzzer's runtime keeps the contract of sync/node.h: it answers only requests. Peers keep only
+ * the contract of tw_message_check(). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,19 +30,19 @@ static struct {
     struct row rows[ROWS_MAX];
 
     bool worker_up, has_encode, has_reduce, has_export;
-    bool has_change[TW_FRAGMENTS_MAX]; /* one at a time per fragment */
+    bool has_change[TW_FRAGMENTS_MAX]; /* at most one change in progress per fragment */
     struct tw_action changes[TW_FRAGMENTS_MAX];
     uint64_t step;
     uint64_t rounds[TW_FRAGMENTS_MAX];
     struct tw_id digests[TW_FRAGMENTS_MAX];
-    struct tw_action encode, reduce, export_; /* asked and not answered */
+    struct tw_action encode, reduce, export_; /* requests without an answer yet */
 
     struct tw_vote vote; /* on disk */
     bool has_vote;
     uint64_t stores[STORES_MAX];
     uint32_t stores_count;
-    struct tw_pair_id pair;  /* newest one of either side */
-    uint64_t ballot;         /* newest one received */
+    struct tw_pair_id pair;  /* newest exchange of either side */
+    uint64_t ballot;         /* newest ballot received */
     struct tw_record record; /* newest one seen */
     bool has_close;
 } rig;
@@ -65,7 +65,7 @@ static struct tw_id peer_id(uint32_t peer) {
     return (struct tw_id){{(uint8_t)(0x20 + 0x20 * peer)}};
 }
 
-/* A number near `right`, rarely one far away. */
+/* Returns a number near `right`, rarely one far away. */
 static uint64_t near(uint64_t right) {
     static const uint64_t far[] = {0, 1, UINT64_MAX, UINT64_MAX - 1, UINT64_C(1) << 63, 1 << 20};
     const uint8_t how = take();
@@ -335,7 +335,7 @@ static uint64_t near_ballot(void) {
     return near(rig.ballot);
 }
 
-/* All members have voted for the record. */
+/* Writes a proof in which all members voted for the record. */
 static void prove(enum tw_vote_phase phase, uint64_t ballot, const struct tw_record *record,
                   struct tw_proof *proof) {
     struct tw_error err;
@@ -343,7 +343,7 @@ static void prove(enum tw_vote_phase phase, uint64_t ballot, const struct tw_rec
     signing_prove(&rig.config.run, &rig.view.roster, phase, ballot, record, proof);
 }
 
-/* A proposal that all members promised; sometimes one of them has a lock. */
+/* Writes a proposal with promises of all members, sometimes one with a lock. */
 static void near_propose(struct tw_msg_propose *propose) {
     struct tw_error err;
     propose->ballot = near_ballot();
@@ -567,7 +567,7 @@ static void hear_status(uint8_t how) {
                                               .tip = rig.view.tip,
                                               .rounds = rig.view.rounds,
                                               .clock_tokens = rig.view.clock_tokens};
-    if (rig.config.is_pair && how >= 64) { /* every node in a lineage of its own */
+    if (rig.config.is_pair && how >= 64) { /* every node in its own lineage */
         message.u.status.state = TW_STATE_SOLO;
         message.u.status.lineage = name((uint8_t)(event.peer + 1));
     }
@@ -669,7 +669,7 @@ static void answer_change(uint8_t how) {
     const struct tw_action *change = &rig.changes[fragment];
     const bool is_load = change->kind == TW_ACT_LOAD;
     const bool is_pair = change->kind == TW_ACT_PAIR_APPLY;
-    const uint64_t round = change->u.solo.round; /* first of APPLY, SOLO and PAIR_APPLY */
+    const uint64_t round = change->u.solo.round; /* first field of all three requests */
     event.u.applied.fragment = fragment;
     event.u.applied.rounds = is_load ? change->u.load.rounds : round + 1;
     event.u.applied.digest = is_load ? change->u.load.digest : name(how);
@@ -717,7 +717,7 @@ static void pass_time(uint8_t how) {
     uint32_t count = 0;
     do {
         feed(&(struct tw_event){.kind = TW_EV_TICK});
-        TW_ASSERT(++count < SAME_TIME_TICKS_MAX); /* a busy loop in a real runtime */
+        TW_ASSERT(++count < SAME_TIME_TICKS_MAX); /* in a real runtime, this would be a busy loop */
     } while (tw_node_deadline(rig.node) <= rig.now_us);
 }
 

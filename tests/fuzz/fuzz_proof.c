@@ -1,8 +1,8 @@
 /* fuzz_proof.c - proofs of decided rounds, and knocks, from untrusted sources.
  *
- * The first byte chooses. A proof that decodes must be canonical, and name only members that a
- * roster can have. Arbitrary bytes are never a valid knock (daemon/auth/knock.h): their author does
- * not know the key. */
+ * The first byte selects one of the two. A proof that decodes must be canonical, and name only
+ * members that a roster can have. Arbitrary bytes are never a valid knock (daemon/auth/knock.h):
+ * without the key, nobody can compute one. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

@@ -23,7 +23,7 @@ enum { CAPACITIES_COUNT = sizeof(capacities) / sizeof(capacities[0]) };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Hash of everything that a reading saw. */
+/* Hash of all frames and results of one reading. */
 static uint64_t fold(uint64_t seen, const void *bytes, size_t size) {
     const struct tw_range ranges[] = {{&seen, sizeof(seen)}, {bytes, size}};
     return tw_xxh64_ranges(ranges, 2);
@@ -97,7 +97,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
-/* Usually makes the bytes at `frame` a valid frame; returns its size. */
+/* Usually makes the bytes at `frame` a valid frame. Returns its size. */
 static size_t repair(uint8_t *frame, size_t size, struct tw_rng *rng) {
     static const uint8_t magic[] = {'T', 'W', 'F', '1', TW_WIRE_VERSION, 0};
     const size_t room = size - TW_FRAME_HEADER_BYTES;

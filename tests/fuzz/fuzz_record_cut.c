@@ -1,6 +1,6 @@
 /* fuzz_record_cut.c - arbitrary bytes as a JSON array, as JSON objects and as a tar archive that
- * arrive in pieces: every byte belongs to one document, documents do not depend on the pieces, and
- * a kind is named. Input: form, size of a piece, the text. */
+ * arrive in pieces. Every byte belongs to one document, documents do not depend on the pieces, and
+ * every kind has a name. Input: form, size of a piece, the text. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -18,7 +18,7 @@ static enum tw_cut cut_one(unsigned form, const uint8_t *text, size_t size, bool
     return tw_tar_cut(text, size, is_end, cut, err);
 }
 
-/* With a growing prefix, the first answer must be final. */
+/* If a prefix of the text already yields a document, a longer prefix must yield the same one. */
 static void check_pieces(unsigned form, const uint8_t *text, size_t size, bool is_first,
                          size_t piece, enum tw_cut whole, struct tw_text_cut want) {
     for (size_t there = piece; there < size; there += piece + there / 2) {

@@ -15,7 +15,7 @@ static void write_again(struct tw_safetensors *st, uint64_t data_bytes) {
     static struct tw_safetensors_tensor back[ROOM];
     struct tw_safetensors again = {.tensors = back, .tensors_capacity = ROOM};
     size_t size;
-    st->metadata_count = 0; /* may contain escapes, which we do not write */
+    st->metadata_count = 0; /* metadata may contain escapes, which our writer does not write */
     TW_ASSERT(tw_safetensors_bound(st) <= sizeof(header));
     TW_ASSERT(tw_safetensors_encode(st, header, sizeof(header), &size, NULL) == TW_OK);
     TW_ASSERT(tw_safetensors_parse(&again, (const char *)header + 8, size - 8, data_bytes, NULL) ==

@@ -66,7 +66,7 @@ static void session_open(struct session *s, const uint8_t *data) {
     SSL_set_connect_state(s->client);
 }
 
-/* Carries the client's bytes to the server, with the damage of the input. */
+/* Delivers the client's bytes to the server, with the damage of the input. */
 static bool carry(struct session *s) {
     static uint8_t bytes[CIPHER_BYTES];
     int got;
@@ -91,7 +91,8 @@ static enum tw_status handshake(struct session *s, struct tw_error *err) {
     return status;
 }
 
-/* A HELLO or any other frame: never admitted, neither by one of two secrets nor by a ticket. */
+/* Handles a HELLO or any other frame. None may be admitted, neither by one of two secrets nor by a
+ * ticket. */
 static bool frame_take(struct session *s, const struct tw_frame *frame) {
     static const uint8_t ticket_key[TW_TICKET_KEY_BYTES] = {3};
     struct tw_hello theirs, ours = {.version_min = 1, .version_max = 1};
@@ -128,7 +129,7 @@ static void plaintext_read(struct session *s) {
     }
 }
 
-/* Writes the input's bytes to the server; false: the session is over. */
+/* Writes the input's bytes to the server. Returns false once the session is over. */
 static bool plaintext_write(struct session *s, const uint8_t *bytes, size_t size, uint8_t how) {
     static uint8_t frame[TW_FRAME_HEADER_BYTES + TW_HELLO_BYTES_MAX];
     enum { ID_AT = 48 };

@@ -1,8 +1,8 @@
 /* fuzz_shard.c - a token shard through the reader, with tokens and documents.
  *
- * Input: a byte of choices, the first TW_SHARD_FIXED_BYTES of a head, then a body. The head is
- * padded to the length it states. Choice 8 sets its digests to those of the body, which random
- * bytes would never match. Choice 16 cuts the file's last byte. */
+ * Input: a byte of options, the first TW_SHARD_FIXED_BYTES of a head, then a body. The head is
+ * padded to the length that it states. Option 8 sets its digests to the body's, which random bytes
+ * would never match. Option 16 cuts off the file's last byte. */
 #include <stddef.h>
 
 #include "base/hash.h"

@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { ROOM = 1 << 19 };
 
-/* With a growing prefix, the first answer must be final. */
+/* If a prefix of the text already yields a document, a longer prefix must yield the same one. */
 static void check_pieces(enum tw_text_unit unit, const uint8_t *text, size_t size, size_t piece,
                          struct tw_text_cut whole) {
     for (size_t there = piece; there < size; there += piece + there / 2) {

@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Replaces that of base/machine.h: no frame gets a window of gigabytes. */
+/* Replaces the function of base/machine.h, so that no frame gets a window of gigabytes. */
 uint64_t __wrap_tw_machine_memory(void);
 uint64_t __wrap_tw_machine_memory(void) {
     return 256 << 20;
@@ -20,7 +20,7 @@ uint64_t __wrap_tw_machine_memory(void) {
 
 enum { OUT_BYTES = 1 << 16 }; /* limit of reading, because a few bytes can expand to gigabytes */
 
-/* Reads all; returns the final status and the number of bytes. */
+/* Reads the whole file. Returns the final status and sets *got to the number of bytes. */
 static enum tw_status read_all(const char *path, size_t piece, uint8_t *out, size_t *got) {
     struct tw_text_stream *stream;
     struct tw_error err;

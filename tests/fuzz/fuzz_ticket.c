@@ -1,6 +1,6 @@
-/* fuzz_ticket.c - lines that people paste as tickets, and WELCOME, the reply to one.
+/* fuzz_ticket.c - lines that people paste as tickets, and WELCOME, the reply to a ticket.
  *
- * The first byte chooses the decoder. A fuzzer cannot guess check digits, so a third choice
+ * The first byte selects the decoder. A fuzzer cannot guess check digits, so a third choice
  * computes them and reaches the code behind them. Accepted input encodes to the same bytes. */
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* fuzz_tls.c - arbitrary bytes at the start of a TLS handshake, to an accepting and to a dialling
- * end, in pieces as TCP may cut them. Input: u8 (bit 0: we dialled; others: size of the pieces),
- * then the bytes. The handshake never completes, and the send queue stays small. A
- * client that is turned away gets no byte. */
+ * end, in pieces as TCP may split them. Input: u8 (bit 0: we dialled; others: size of the pieces),
+ * then the bytes. The handshake never completes, and the send queue stays small. A rejected client
+ * gets no byte. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@ static void context_make(void) {
     TW_ASSERT(tw_tls_context_init(&context, &identity, NULL) == TW_OK);
 }
 
-/* Turns every name away whose bytes have an odd sum, and reads them all. */
+/* Reads all bytes of the name, and rejects names whose bytes have an odd sum. */
 static enum tw_status judge(void *user, const char *name, size_t size, struct tw_error *err) {
     unsigned sum = 0;
     (void)user;

@@ -1,8 +1,9 @@
-/* fuzz_worker.c - a worker that says anything to the daemon. Input: u8 (bit 0: no HELLO first; bit
- * 1: the daemon has asked for an ENCODE and an EXPORT), then packets: u8 kind, u8 bytes of its body
- * that follow, the others zero. Bit 7 of the kind: the packet is as short as the bytes in it.
+/* fuzz_worker.c - a worker that sends arbitrary packets to the daemon. Input: u8 (bit 0: no HELLO
+ * first; bit 1: the daemon has requested an ENCODE and an EXPORT), then packets: u8 kind, u8 number
+ * of body bytes that follow; the rest of the body is zero. If bit 7 of the kind is set, the packet
+ * ends after these bytes.
  *
- * The daemon either takes a packet or closes the worker, and serves the next one. */
+ * The daemon either accepts a packet or disconnects the worker, and serves the next worker. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +56,7 @@ static void host_open(void) {
     TW_ASSERT(tw_worker_host_create(&host, &config, &err) == TW_OK);
 }
 
-/* Sends the packet; one that finds the link closed is lost. */
+/* Sends the packet. If the link is closed, the packet is lost. */
 static void say(int fd, struct tw_worker_msg *msg, uint32_t kind, size_t bytes) {
     msg->kind = kind;
     msg->bytes = (uint32_t)bytes;
@@ -63,7 +64,7 @@ static void say(int fd, struct tw_worker_msg *msg, uint32_t kind, size_t bytes) 
     for (int i = 0; i < 3; i++) (void)uv_run(&loop, UV_RUN_NOWAIT);
 }
 
-/* Greets as an honest worker does, until the daemon takes its answers. */
+/* Sends HELLO and READY like an honest worker, so that the daemon accepts its answers. */
 static void greet(int fd, bool is_asked) {
     static struct tw_worker_msg msg;
     memset(&msg, 0, sizeof(msg));
@@ -108,7 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     TW_ASSERT(fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
     for (int i = 0; i < TURNS && !host->link.is_poll_open; i++) (void)uv_run(&loop, UV_RUN_NOWAIT);
-    TW_ASSERT(host->link.is_poll_open); /* the worker before did no harm */
+    TW_ASSERT(host->link.is_poll_open); /* the previous worker did no harm */
     if ((data[0] & 1) == 0) greet(fd, (data[0] & 2) != 0);
     say_all(fd, data + 1, size - 1);
     (void)close(fd);

@@ -35,8 +35,8 @@ static bool is_ecsq(enum tw_codec_id id) {
     return id >= TW_CODEC_ECSQ4 && id <= TW_CODEC_ECSQ05;
 }
 
-/* Codes of n elements with random sizes. About `written` of them get the escape size,
- * tw_ecsq_limit(), whose value follows outside of the code. */
+/* Draws the codes of n elements of random sizes. About `written` elements get the escape size,
+ * tw_ecsq_limit(); their value follows outside the code. */
 static void draw_codes(struct tw_rng *rng, const struct tw_ecsq *ecsq, uint8_t *codes, size_t n,
                        size_t written) {
     static uint8_t sizes[REPAIR_ELEMENTS_MAX + 1];
@@ -51,7 +51,7 @@ static void draw_codes(struct tw_rng *rng, const struct tw_ecsq *ecsq, uint8_t *
     }
 }
 
-/* Writes a random sign for every size above 0 of codes (n). Returns the bytes. */
+/* Writes a random sign for every nonzero size in n codes. Returns the number of bytes. */
 static size_t put_signs(struct tw_rng *rng, const struct tw_ecsq *ecsq, const uint8_t *codes,
                         size_t n, uint8_t *to) {
     size_t bits = 0;
@@ -66,8 +66,8 @@ static size_t put_signs(struct tw_rng *rng, const struct tw_ecsq *ecsq, const ui
     return (bits + 7) / 8;
 }
 
-/* Writes model, words and states of symbols (n). Returns the bytes; 0 if there is only one symbol.
- */
+/* Writes the model, words and states of n symbols. Returns the number of bytes, or 0 if all symbols
+ * are equal. */
 static size_t put_stream(const uint8_t *symbols, size_t n, uint8_t *to) {
     static struct tw_rans_encoder encoder;
     static uint8_t words[2 * REPAIR_ELEMENTS_MAX + TW_RANS_WORDS_SLACK];
@@ -84,8 +84,8 @@ static size_t put_stream(const uint8_t *symbols, size_t n, uint8_t *to) {
     return at + 4 + TW_RANS_STATES_BYTES + bytes;
 }
 
-/* Makes the one stream of an ecsq payload anew, after the sizes written out. Returns the payload's
- * size. */
+/* Rewrites the only stream of an ecsq payload, after the sizes that are written out. Returns the
+ * payload's size. */
 static size_t repair_ecsq(enum tw_codec_id id, uint8_t *payload, size_t size, size_t n,
                           struct tw_rng *rng) {
     static uint8_t codes[REPAIR_ELEMENTS_MAX];
@@ -113,7 +113,7 @@ static size_t repair_ecsq(enum tw_codec_id id, uint8_t *payload, size_t size, si
     return (size_t)(to - payload) + put_signs(rng, ecsq, codes, codes_count, to);
 }
 
-/* A random ecsq payload. */
+/* Draws a random ecsq payload. Returns its size. */
 static size_t draw_ecsq(enum tw_codec_id id, uint8_t *payload, size_t n, struct tw_rng *rng) {
     const size_t head = TW_ECSQ_HEAD_BYTES + 2 * tw_ecsq_blocks(n);
     const uint32_t limit = tw_ecsq_limit(tw_base_ecsq_row(id)),
@@ -134,7 +134,7 @@ static size_t draw_ecsq(enum tw_codec_id id, uint8_t *payload, size_t n, struct 
 
 /* ---- lists of positions ---------------------------------------------------------------------- */
 
-/* `count` of `elements` positions, ascending, each followed by `signs` bits. */
+/* Writes `count` of `elements` positions in ascending order, each followed by `signs` bits. */
 static void put_positions(struct tw_bits_writer *to, uint32_t elements, uint32_t count, unsigned r,
                           unsigned signs, struct tw_rng *rng) {
     uint32_t next = 0;
@@ -188,7 +188,7 @@ static size_t draw_sparse8(uint8_t *payload, size_t n, struct tw_rng *rng) {
 
 /* ---- all together ---------------------------------------------------------------------------- */
 
-/* A payload that the codec accepts; fixed-rate codecs use their own encoder. */
+/* Draws a payload that the codec accepts. For fixed-rate codecs, their own encoder makes it. */
 static size_t draw_payload(enum tw_codec_id id, uint8_t *payload, size_t n, struct tw_rng *rng) {
     static float x[REPAIR_ELEMENTS_MAX];
     size_t bytes = 0;
@@ -201,7 +201,7 @@ static size_t draw_payload(enum tw_codec_id id, uint8_t *payload, size_t n, stru
     return bytes;
 }
 
-/* One or more pieces, each of a random codec of the ladder. */
+/* Draws one or more pieces, each in a random codec of the ladder. */
 static size_t draw_auto(uint8_t *payload, size_t n, struct tw_rng *rng) {
     const size_t most = n < TW_AUTO_BLOCK ? 1 : n / TW_AUTO_BLOCK;
     const size_t count = 1 + tw_rng_below(rng, most);
@@ -227,8 +227,8 @@ static size_t draw(enum tw_codec_id id, uint8_t *payload, size_t n, struct tw_rn
     return id == TW_CODEC_AUTO ? draw_auto(payload, n, rng) : draw_payload(id, payload, n, rng);
 }
 
-/* Draws half of the inputs anew, except that a quarter of those with ecsq is repaired instead.
- * Three in four have few elements, which is many times as fast and suffices for most cases. */
+/* Redraws half of the inputs. Of the ecsq inputs, another quarter is repaired. Three
+ * in four inputs have few elements, which is many times as fast and suffices for most cases. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
     static uint8_t payload[PAYLOAD_MAX];
     struct tw_rng rng;

@@ -16,7 +16,7 @@ static int replay_file(const char *path) {
     TW_ASSERT(data != NULL);
     const size_t size = fread(data, 1, INPUT_BYTES_MAX, file);
     (void)fclose(file);
-    /* An exact copy, so that a sanitizer sees the first byte read past the end. */
+    /* An exact copy, so that a sanitizer reports any read past the end. */
     uint8_t *exact = malloc(size > 0 ? size : 1);
     TW_ASSERT(exact != NULL);
     for (size_t i = 0; i < size; i++) exact[i] = data[i];

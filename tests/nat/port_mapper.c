@@ -1,9 +1,9 @@
-/* port_mapper.c - asks the router for a port, as the daemon does but with a short lease, until its
- * input ends; then it gives the port back.
+/* port_mapper.c - asks the router to map a port, as the daemon does but with a short lease, until
+ * its input ends. Then the port is released.
  *
  *     port_mapper HOST PORT LEASE_S [pcp]
  *
- * With pcp it asks by PCP first.
+ * With "pcp", it tries PCP first.
  *
  * Prints one line for each answer: the name of the state, the address or "-", the number of
  * renewals, and the protocol. */

@@ -1,9 +1,9 @@
-/* store_victim.c - saves one checkpoint or one vote and gets killed meanwhile: store_sweep.sh.
+/* store_victim.c - saves one checkpoint or vote while store_sweep.sh kills it.
  *
  *   store_victim (checkpoint | vote) FOLDER save    saves the next one; status 0 = acknowledged
- *   store_victim (checkpoint | vote) FOLDER check   prints the number of the newest one, checks it
- *                                                   to the bit, and that another one can be
- * saved */
+ *   store_victim (checkpoint | vote) FOLDER check   prints the number of the newest one and checks
+ *                                                   every bit of it, and that another can be saved
+ */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static int give_up(const struct tw_error *err) {
     return 2;
 }
 
-/* Cheaper than sample_fill, because it runs a thousand times. */
+/* A hash that is cheaper than sample_fill, because the program runs a thousand times. */
 static uint32_t word_of(uint64_t number, uint32_t kind, uint64_t element) {
     return (uint32_t)(number * 0x9E3779B1u + kind * 77 + element * 5);
 }

@@ -66,7 +66,7 @@ static struct tw_ballot_vote vote_of(const struct tw_traitor_view *view,
                                    .phase = phase};
 }
 
-/* All traitors vote for this record, twice. */
+/* All traitors vote for this record in both phases. */
 void tw_coven_vote(struct tw_coven *coven, const struct tw_traitor_view *view,
                    struct tw_coven_ballot *row) {
     for (uint32_t i = 0; i < coven->count; i++) {

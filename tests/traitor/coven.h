@@ -8,10 +8,10 @@
 bool tw_traitor_tells(const struct tw_traitor *traitor, enum tw_lie lie);
 bool tw_traitor_draws(struct tw_traitor *traitor, uint64_t one_in);
 struct tw_id tw_traitor_draw_id(struct tw_traitor *traitor);
-/* One of a few nodes that do not exist, the same for all traitors. */
+/* Returns one of a few ids of nodes that do not exist. All traitors use the same few. */
 struct tw_id tw_traitor_draw_stranger(struct tw_traitor *traitor);
-/* A pseudo-random number that is the same for one member and one subject, so that a traitor tells
- * each member a consistent story. */
+/* Returns a pseudo-random number that depends on the member and the subject only, so that a traitor
+ * tells each member a consistent story. */
 uint64_t tw_traitor_side(const struct tw_traitor *traitor, const struct tw_id *to,
                          uint64_t subject);
 bool tw_coven_has(const struct tw_coven *coven, const struct tw_id *id);
@@ -30,15 +30,15 @@ void tw_traitor_sign_contrib(const struct tw_traitor *traitor, struct tw_msg_con
 
 /* ---- coven.c: the open round */
 bool tw_coven_is_open(const struct tw_coven *coven, const struct tw_id *lineage, uint64_t round);
-/* The traitor is at this round; the coven forgets an earlier one. */
+/* Moves the coven to the traitor's round; an earlier round is forgotten. */
 void tw_traitor_turn(struct tw_traitor *traitor, const struct tw_traitor_view *view);
 struct tw_coven_ballot *tw_coven_put_ballot(struct tw_coven *coven, uint64_t ballot,
                                             const struct tw_record *record);
-/* The signatures that come with a proposal. */
+/* Copies the signatures that a proposal carries. */
 void tw_coven_put_signatures(struct tw_coven_ballot *row, const struct tw_msg_propose *propose);
-/* One of the known proposals, or NULL. */
+/* Returns one of the known proposals, or NULL. */
 struct tw_coven_ballot *tw_traitor_draw_ballot(struct tw_traitor *traitor);
-/* All traitors vote for this record, twice. */
+/* All traitors vote for this record in both phases. */
 void tw_coven_vote(struct tw_coven *coven, const struct tw_traitor_view *view,
                    struct tw_coven_ballot *row);
 /* All traitors promise the ballot, and claim to have no lock. */
@@ -48,7 +48,7 @@ void tw_coven_promise(struct tw_coven *coven, const struct tw_traitor_view *view
 /* Changes the record of a round in one way. */
 void tw_traitor_spoil(struct tw_traitor *traitor, const struct tw_traitor_view *view,
                       struct tw_record *record);
-/* Proposes the record of a proposal that was heard, changed, or a round without content. */
+/* Proposes the record of a proposal that a traitor has heard, mostly changed, or an empty round. */
 void tw_traitor_wish(struct tw_traitor *traitor, const struct tw_traitor_view *view,
                      struct tw_msg_propose *propose);
 

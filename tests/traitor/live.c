@@ -1,10 +1,10 @@
 /* live.c - a daemon that lies: thinwired with a traitor between its core and its links.
  *
- * The program is linked from the objects of thinwired. The linker puts the two functions below in
- * the place of tw_node_event and tw_daemon_send (--wrap), so no code of the daemon knows of it.
- * TW_TRAITOR_SEED is the seed of its lies, TW_TRAITOR_LIES a list of them, such as "split,votes":
- * none means that the seed draws them. One more, "twice", is of this file alone: with each vote of
- * phase 1 goes one for another record, in the same ballot. The traitor is honest until
+ * The program is linked from the objects of thinwired. The linker replaces tw_node_event and
+ * tw_daemon_send by the two functions below (--wrap), so the daemon's code is unchanged.
+ * TW_TRAITOR_SEED is the seed of its lies. TW_TRAITOR_LIES lists them, such as "split,votes"; if it
+ * is not set, the seed draws them. One more lie, "twice", exists in this file only: each vote of
+ * phase 1 is followed by a vote for another record in the same ballot. The traitor is honest until
  * TW_TRAITOR_MEMBERS nodes are one group, and lies from then on. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static uint64_t read_number(const char *name, uint64_t otherwise) {
     return text != NULL ? strtoull(text, NULL, 10) : otherwise;
 }
 
-/* All nodes are one group for some rounds: the traitor begins. */
+/* The traitor begins once all nodes have been one group for some rounds. */
 static void consider_treason(void) {
     const uint64_t members = read_number("TW_TRAITOR_MEMBERS", 4);
     if (core->state != TW_STATE_MEMBER || core->roster.count < members) {
@@ -78,7 +78,7 @@ static void consider_treason(void) {
     const uint32_t lies = read_lies(getenv("TW_TRAITOR_LIES"));
     tw_traitor_init(&traitor, &coven, &core->cfg.self, &core->cfg.signing,
                     read_number("TW_TRAITOR_SEED", 1), lies);
-    if (votes_twice) traitor.lies = lies; /* and draws no others */
+    if (votes_twice) traitor.lies = lies; /* no other lies are drawn */
     char names[256] = "";
     if (votes_twice) (void)snprintf(names, sizeof(names), "twice");
     for (uint32_t i = 0; i < TW_LIES_COUNT; i++) {
@@ -128,7 +128,7 @@ static void say_late(void) {
     }
 }
 
-/* Kept for a while, or lost if too many are. */
+/* Delays a message; it is lost if too many messages are delayed already. */
 static void delay(const struct tw_id *to, const struct tw_message *message) {
     for (uint32_t i = 0; i < LATE_MAX; i++) {
         if (late[i].due_us != 0) continue;
@@ -157,7 +157,7 @@ void __wrap_tw_node_event(struct tw_node *node, const struct tw_event *event, ui
     __real_tw_node_event(node, event, now_us);
 }
 
-/* The same ballot, another record. */
+/* Sends a second vote for another record in the same ballot. */
 static void vote_again(const struct tw_traitor_view *view, const struct tw_id *to,
                        const struct tw_message *message) {
     static struct tw_message second;

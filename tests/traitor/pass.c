@@ -44,7 +44,7 @@ static void twist_result(struct tw_traitor *traitor, const struct tw_traitor_vie
     tw_traitor_sign_result(traitor, view, result);
 }
 
-/* Numbers as large as a message can hold. */
+/* Raises numbers to the largest values that a message can hold. */
 static void twist_numbers(struct tw_traitor *traitor, struct tw_message *message) {
     switch ((int)message->kind) {
     case TW_MSG_CONTRIB:
@@ -74,7 +74,7 @@ static void twist_numbers(struct tw_traitor *traitor, struct tw_message *message
     }
 }
 
-/* The proposal of the honest core, changed for some members. */
+/* Changes the honest core's proposal, for some members only. */
 static void split_proposal(struct tw_traitor *traitor, const struct tw_traitor_view *view,
                            struct tw_msg_propose *propose) {
     if (!tw_coven_is_open(traitor->coven, &propose->record.lineage, propose->record.round)) return;
@@ -98,7 +98,7 @@ static void split(struct tw_traitor *traitor, const struct tw_traitor_view *view
     }
 }
 
-/* The proposal of the honest core, as if the run ended with it. */
+/* Changes the honest core's proposal so that the run ends with its round. */
 static void end_run(struct tw_traitor *traitor, const struct tw_traitor_view *view,
                     struct tw_msg_propose *propose) {
     if (!tw_coven_is_open(traitor->coven, &propose->record.lineage, propose->record.round)) return;

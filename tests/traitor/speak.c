@@ -22,7 +22,7 @@ static const struct tw_id *draw_peer(const struct speech *speech) {
     return &speech->view->peers[tw_rng_below(&speech->traitor->rng, speech->view->peers_count)];
 }
 
-/* To about one in `one_in` of the linked nodes. */
+/* Sends the message to about one in `one_in` of the linked nodes. */
 static void say_to_some(const struct speech *speech, uint64_t one_in,
                         const struct tw_message *message) {
     for (uint32_t i = 0; i < speech->view->peers_count; i++) {
@@ -45,7 +45,7 @@ static uint64_t next_ballot(const struct speech *speech) {
     const uint64_t rank =
         tw_traitor_draws(traitor, 8)
             ? tw_rng_below(&traitor->rng, speech->view->roster->count)
-            : (uint64_t)speech->view->rank; /* a ballot of another member's rank is refused */
+            : (uint64_t)speech->view->rank; /* members refuse a ballot of another member's rank */
     return attempt * TW_MEMBERS_MAX + rank;
 }
 
@@ -59,7 +59,7 @@ static void ask_promises(const struct speech *speech, struct tw_message *message
     say_to_some(speech, 1, message);
 }
 
-/* Two records in one ballot, each to a part of the members. */
+/* Proposes two records in one ballot, each to some of the members. */
 static void propose(const struct speech *speech, struct tw_message *message) {
     struct tw_traitor *traitor = speech->traitor;
     struct tw_coven *coven = traitor->coven;
@@ -90,7 +90,7 @@ static void propose(const struct speech *speech, struct tw_message *message) {
     }
 }
 
-/* Fills the seats of members that did not vote with a vote of a traitor. */
+/* Completes a proof: members that did not vote get the vote of a traitor in their seats. */
 static void stuff(const struct tw_coven *coven, const struct tw_traitor_view *view,
                   struct tw_proof *proof) {
     const int idx = tw_roster_find(view->roster, &coven->traitors[0]->id);
@@ -101,7 +101,7 @@ static void stuff(const struct tw_coven *coven, const struct tw_traitor_view *vi
     }
 }
 
-/* Sends the votes that were gathered as a lock or a commit, to some. */
+/* Sends the gathered votes as a lock or a commit to some members. */
 static void use_votes(const struct speech *speech, struct tw_message *message) {
     struct tw_traitor *traitor = speech->traitor;
     const struct tw_traitor_view *view = speech->view;
@@ -120,7 +120,7 @@ static void use_votes(const struct speech *speech, struct tw_message *message) {
                                                .round = view->rounds,
                                                .digest = row->digest,
                                                .proof = row->votes[0]};
-    } else { /* a lock in a COMMIT: a member that commits on a lock is wrong */
+    } else { /* a lock sent as a COMMIT: a member must not commit on it */
         if (phase == 0 && !tw_traitor_tells(traitor, TW_LIE_CRUDE) && !tw_traitor_draws(traitor, 8))
             return;
         message->kind = TW_MSG_COMMIT;
@@ -134,7 +134,7 @@ static void use_votes(const struct speech *speech, struct tw_message *message) {
     say_to_some(speech, 2, message);
 }
 
-/* Moves a ballot of this traitor on: promises, a proposal, a lock, a commit. */
+/* Takes the next step in a ballot of this traitor: promises, proposal, lock or commit. */
 static void conspire(const struct speech *speech, struct tw_message *message) {
     struct tw_traitor *traitor = speech->traitor;
     const struct tw_coven *coven = traitor->coven;
@@ -153,7 +153,7 @@ static void conspire(const struct speech *speech, struct tw_message *message) {
     }
 }
 
-/* Votes of this traitor for any proposal, or a refusal. */
+/* Sends votes of this traitor for any proposal, or a refusal. */
 static void vote_for_all(const struct speech *speech, struct tw_message *message) {
     struct tw_traitor *traitor = speech->traitor;
     const struct tw_traitor_view *view = speech->view;
@@ -227,7 +227,7 @@ static void give_false_state(const struct speech *speech, struct tw_message *mes
     say_to_some(speech, 2, message);
 }
 
-/* A request to join under another nonce, a farewell, or links that do not exist. */
+/* Sends a request to join under another nonce, a farewell, or links that do not exist. */
 static void claim_links(const struct speech *speech, struct tw_message *message) {
     struct tw_traitor *traitor = speech->traitor;
     const struct tw_traitor_view *view = speech->view;
@@ -269,7 +269,7 @@ static void accuse(const struct speech *speech, struct tw_message *message) {
     say_to_some(speech, 2, message);
 }
 
-/* A lineage that does not exist, far ahead of the group. */
+/* Claims to be in a lineage that does not exist, far ahead of the group. */
 static void invent_lineage(const struct speech *speech, struct tw_message *message) {
     struct tw_traitor *traitor = speech->traitor;
     const struct tw_traitor_view *view = speech->view;
@@ -282,7 +282,8 @@ static void invent_lineage(const struct speech *speech, struct tw_message *messa
     say_to_some(speech, 2, message);
 }
 
-/* This node has finished, or the round of a proposal that pass.c changed is decided. */
+/* Claims that this node has finished, or that the round of a proposal changed by pass.c is decided.
+ */
 static void claim_end(const struct speech *speech, struct tw_message *message) {
     const struct tw_traitor_view *view = speech->view;
     if (!tw_traitor_draws(speech->traitor, 3)) {
@@ -311,7 +312,7 @@ static void speak_lie(const struct speech *speech, enum tw_lie lie) {
     case TW_LIE_LINEAGE: invent_lineage(speech, &message); break;
     case TW_LIE_ACCUSE: accuse(speech, &message); break;
     case TW_LIE_END: claim_end(speech, &message); break;
-    default: break; /* lies in the words of the core: pass.c */
+    default: break; /* lies in messages of the core: pass.c */
     }
 }
 

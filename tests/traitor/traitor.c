@@ -36,7 +36,7 @@ void tw_traitor_init(struct tw_traitor *traitor, struct tw_coven *coven, const s
     tw_rng_seed(&traitor->rng, seed);
     traitor->salt = tw_rng_next(&traitor->rng);
     traitor->lies = lies_wanted;
-    while (traitor->lies == 0) { /* a third of all lies each; signatures are seldom broken */
+    while (traitor->lies == 0) { /* each lie with probability 1/3, broken signatures less often */
         for (uint32_t i = 0; i < TW_LIES_DRAWN; i++)
             traitor->lies |= (uint32_t)(tw_rng_below(&traitor->rng, 3) == 0) << i;
         if (tw_rng_below(&traitor->rng, 4) != 0) traitor->lies &= ~(1u << TW_LIE_CRUDE);
@@ -57,14 +57,14 @@ struct tw_id tw_traitor_draw_id(struct tw_traitor *traitor) {
     return tw_sha256(&bits, sizeof bits);
 }
 
-/* One of a few nodes that do not exist. */
+/* Returns one of a few ids of nodes that do not exist. */
 struct tw_id tw_traitor_draw_stranger(struct tw_traitor *traitor) {
     const uint64_t number = tw_rng_below(&traitor->rng, 4);
     return tw_sha256_pair(&traitor->coven->run, sizeof traitor->coven->run, &number, sizeof number);
 }
 
-/* A number that depends on the member and the subject alone, so that a traitor tells each member a
- * consistent story. */
+/* Returns a number that depends on the member and the subject only, so that a traitor tells each
+ * member a consistent story. */
 uint64_t tw_traitor_side(const struct tw_traitor *traitor, const struct tw_id *to,
                          uint64_t subject) {
     const uint64_t words[2] = {traitor->salt, subject};

@@ -1,11 +1,12 @@
-/* traitor.h - lies of members that hold valid keys and run no honest core.
+/* traitor.h - lies of members that hold valid keys, but do not run an honest core alone.
  *
- * A traitor has an honest core, but everything that it sends may be dropped, delayed or changed,
- * and it may say anything else at any time. All traitors of a world share one coven: the votes,
- * promises and records that any of them heard, and the keys of all of them. They cannot sign as
- * anybody else. Which lies a traitor tells follows from its seed.
+ * A traitor has an honest core, but any message that the core sends may be dropped, delayed or
+ * changed, and the traitor may send any other message at any time. All traitors of a world share
+ * one coven: the votes, promises and records that any of them heard, and all their keys. They
+ * cannot sign as any other node. The seed of a traitor determines its lies.
  *
- * Knows no simulator: the daemon of live.c, which has real links, uses it too. */
+ * This file does not depend on the simulator: the daemon of live.c, which has real links, uses it
+ * too. */
 #ifndef TW_TESTS_TRAITOR_TRAITOR_H
 #define TW_TESTS_TRAITOR_TRAITOR_H
 
@@ -40,31 +41,31 @@ enum tw_lie {
     TW_LIE_LIST(X)
 #undef X
         TW_LIES_COUNT,
-    TW_LIES_DRAWN = TW_LIE_END /* lies that a seed may draw: those before */
+    TW_LIES_DRAWN = TW_LIE_END /* a seed draws only the lies above */
 };
 
 enum { TW_COVEN_MAX = 24, TW_COVEN_BALLOTS = 24, TW_COVEN_HEARD = 24, TW_COVEN_PEERS_MAX = 64 };
 
-/* The open round, as a traitor knows it: the position of its own core. Borrowed for a call. */
+/* The open round as known to a traitor: the position of its own core. Borrowed for one call. */
 struct tw_traitor_view {
     uint64_t now_us;
     struct tw_id lineage, tip; /* tip: digest of the newest record, the parent of the next one */
     uint64_t rounds, clock_tokens;
     uint32_t fragment, finals;
     const struct tw_roster *roster; /* roster of the open round */
-    int idx, rank;                  /* index and rank of the traitor on the roster; -1: no member */
+    int idx, rank; /* the traitor's index and rank in the roster; -1: not a member */
     const struct tw_record *tip_record; /* NULL: none */
     const struct tw_proof *tip_proof;
     uint32_t peers_count;
     struct tw_id peers[TW_COVEN_PEERS_MAX]; /* linked */
 };
 
-/* The votes for one record in one ballot, as far as any traitor heard them. */
+/* The votes for one record in one ballot that any traitor has heard. */
 struct tw_coven_ballot {
     uint64_t ballot;
     struct tw_id digest;
     struct tw_record record;
-    /* Signatures of owners and new members, as far as they were shown. */
+    /* Signatures of owners and new members that proposals have carried. */
     uint8_t results[TW_PARTS_MAX][TW_SIGNATURE_BYTES], joins[TW_JOINS_MAX][TW_SIGNATURE_BYTES];
     uint32_t joins_count;
     struct tw_proof votes[2]; /* phases 1 and 2 */
@@ -76,8 +77,8 @@ struct tw_coven {
     struct tw_id run;
     uint32_t count;
     struct tw_traitor *traitors[TW_COVEN_MAX];
-    struct tw_id group; /* the lineage that all were in when the traitors began */
-    /* the open round: its lineage, its number, and the ballots seen of it */
+    struct tw_id group; /* lineage of all nodes when the traitors began */
+    /* the open round: its lineage, its number, and its ballots seen so far */
     struct tw_id lineage;
     uint64_t round;
     uint32_t ballots_count; /* ballots of the round so far; a new one replaces the oldest */
@@ -96,7 +97,7 @@ struct tw_traitor {
     struct tw_signing signing;
     struct tw_rng rng;
     uint32_t lies;     /* the traitor's lies, a bit set of enum tw_lie */
-    uint64_t salt;     /* seed of the choice which members hear which statement */
+    uint64_t salt;     /* seed that selects which members hear which statement */
     uint64_t attempts; /* ballots that the traitor began in the open round */
     uint64_t round;
 };
@@ -109,25 +110,25 @@ typedef void tw_traitor_say(void *context, const struct tw_id *to,
 
 void tw_coven_init(struct tw_coven *coven, const struct tw_id *run);
 
-/* `signing` belongs to this node. All arguments are borrowed. With `lies` 0 the lies are drawn from
+/* `signing` signs as this node. All arguments are borrowed. If `lies` is 0, the lies are drawn from
  * the seed. */
 void tw_traitor_init(struct tw_traitor *traitor, struct tw_coven *coven, const struct tw_id *id,
                      const struct tw_signing *signing, uint64_t seed, uint32_t lies);
 
-/* A message of `from` arrived. The honest core gets it too. */
+/* Called when a message of `from` arrives, which the honest core receives too. */
 void tw_traitor_hear(struct tw_traitor *traitor, const struct tw_traitor_view *view,
                      const struct tw_id *from, const struct tw_message *message);
 
-/* The honest core sends this message to `to`. It may be changed. */
+/* Called when the honest core sends this message to `to`. May change the message. */
 enum tw_traitor_verdict tw_traitor_pass(struct tw_traitor *traitor,
                                         const struct tw_traitor_view *view, const struct tw_id *to,
                                         struct tw_message *message);
 
-/* Says a lie or several, now. Everything said passes tw_message_check. */
+/* Sends one or more lies now. Every message passes tw_message_check. */
 void tw_traitor_speak(struct tw_traitor *traitor, const struct tw_traitor_view *view,
                       tw_traitor_say *say, void *context);
 
-/* The lie of that name, or TW_LIES_COUNT. */
+/* Returns the lie of that name, or TW_LIES_COUNT. */
 enum tw_lie tw_lie_find(const char *name);
 const char *tw_lie_name(enum tw_lie lie);
 

@@ -5,7 +5,7 @@
 
 /* ---- records that suit the traitors --------------------------------------------------------- */
 
-/* A round without content, which is always a sound record. */
+/* Writes an empty round, which is always a valid record. */
 static void write_empty(const struct tw_traitor_view *view, struct tw_record *record) {
     *record = (struct tw_record){.lineage = view->lineage,
                                  .parent = view->tip,
@@ -34,7 +34,8 @@ static void add_member(struct tw_roster *roster, const struct tw_id *id) {
     roster->count++;
 }
 
-/* Fewer honest members, more strangers, other nonces, or all parts for traitors. */
+/* Spoils the next roster: fewer honest members, more strangers, other nonces, or all parts for
+ * traitors. */
 static void spoil_roster(struct tw_traitor *traitor, struct tw_record *record) {
     struct tw_roster *next = &record->next;
     const uint64_t lie = tw_rng_below(&traitor->rng, 5);
@@ -68,7 +69,7 @@ static void spoil_tokens(struct tw_traitor *traitor, const struct tw_traitor_vie
     }
 }
 
-/* Lists other work of an honest member than it signed. */
+/* Lists more tokens of a member than it signed. */
 static void spoil_row(struct tw_traitor *traitor, struct tw_record *record) {
     if (record->contributors_count == 0) return;
     struct tw_contributor *row =
@@ -76,7 +77,7 @@ static void spoil_row(struct tw_traitor *traitor, struct tw_record *record) {
     row->tokens += 1000;
 }
 
-/* Leaves results out, and with them contributors that nobody lists any more. */
+/* Leaves out some results, and the contributors that no remaining result lists. */
 static void spoil_parts(struct tw_traitor *traitor, struct tw_record *record) {
     uint64_t listed = 0;
     uint32_t kept = 0;
@@ -108,7 +109,7 @@ void tw_traitor_spoil(struct tw_traitor *traitor, const struct tw_traitor_view *
     if (lie == 3) record->clock_tokens += tw_rng_below(&traitor->rng, 2) * 1000;
 }
 
-/* Proposes the record of a proposal that was heard, changed, or a round without content. */
+/* Proposes the record of a proposal that a traitor has heard, mostly changed, or an empty round. */
 void tw_traitor_wish(struct tw_traitor *traitor, const struct tw_traitor_view *view,
                      struct tw_msg_propose *propose) {
     struct tw_record *record = &propose->record;
