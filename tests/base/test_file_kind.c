@@ -1,5 +1,5 @@
-/* Beginnings of files that other programs wrote are named; texts are not. The argument is the path
- * of tests/data. */
+/* Files of other programs are recognised by their first bytes; texts are not. The argument is the
+ * path of tests/data. */
 #include "base/file_kind.h"
 
 #include "tests/test.h"
@@ -93,7 +93,7 @@ static void pointers_of_git_lfs_are_named(void **state) {
     }
 }
 
-/* The length of its header, 640, begins a pickle too. */
+/* The header's length, 640, is stored as bytes that also begin a pickle. */
 static void safetensors_are_named_whatever_their_length(void **state) {
     (void)state;
     const struct tw_file_kind *const kind =
@@ -110,7 +110,7 @@ static void packing_is_known_by_its_first_bytes(void **state) {
     assert_int_equal(tw_packing_of_bytes((const uint8_t *)"text", 4), TW_PACKING_NONE);
 }
 
-/* Words that begin as a magic does. */
+/* Texts that begin like a magic number. */
 static void texts_have_no_kind(void **state) {
     static const char *const TEXTS[] = {
         "",

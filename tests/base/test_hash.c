@@ -1,4 +1,4 @@
-/* Tests of base/hash.h: with libraries (test_hash) and without (test_hash_plain). */
+/* Tests of base/hash.h: with the hash libraries (test_hash) and without them (test_hash_plain). */
 #include "tests/test.h"
 
 #include <stdatomic.h>
@@ -17,8 +17,8 @@ static void digests_are_the_published_ones(void **state) {
     assert_true(tw_xxh64("", 0) == 0xEF46DB3751D8E999u);
 }
 
-/* Every size up to 299 bytes, all digests hashed into one. Expected: Python's hashlib, and xxHash
- * 0.8. */
+/* Hashes inputs of every size up to 299 bytes, and all digests into one. Expected: Python's
+ * hashlib, and xxHash 0.8. */
 static void digests_of_every_size_are_those_of_others(void **state) {
     (void)state;
     static uint8_t bytes[300], digests[300 * sizeof(struct tw_id)], hashes[300 * 8];

@@ -9,8 +9,8 @@
 
 #include "tests/test.h"
 
-/* One line as it is written to stderr, which is a pipe. JOURNAL_STREAM names this pipe (stream
- * NULL), or is `stream`. */
+/* Reads one line that tw_log writes to stderr, which is a pipe here. JOURNAL_STREAM is `stream`, or
+ * names this pipe if `stream` is NULL. */
 static void log_line(const char *stream, char line[256]) {
     int ends[2];
     struct stat file;
@@ -40,8 +40,8 @@ static void the_journal_gets_a_level_and_no_time(void **state) {
     assert_string_equal(line, "<4>level=warn ev=tested n=7\n");
 }
 
-/* `thinwire start` in a session of a service, or 2>file in a unit: the variable names another
- * stream. */
+/* With `thinwire start` in a session of a service, or 2>file in a unit, the variable names a stream
+ * other than stderr. */
 static void a_file_gets_the_time_though_a_journal_is_near(void **state) {
     (void)state;
     static const char *const others[] = {"1:1", "", ":", "8", "x:y", "99999999999999999999:1"};

@@ -18,7 +18,7 @@
 enum { PATH_BYTES = 512 };
 static const uint64_t MB = 1000 * 1000;
 static char root[64];
-static char made[64][PATH_BYTES]; /* files and folders, in the order they were made */
+static char made[64][PATH_BYTES]; /* files and folders, in the order of their creation */
 static unsigned made_count;
 
 static int set_up(void **state) {
@@ -99,7 +99,8 @@ static void groups_of_version_1_bound(void **state) {
     (void)state;
     meminfo_make();
     file_make("/proc/self/cgroup", "5:pids:/x\n4:cpu,memory:/host/box\n0::/\n");
-    /* In a container the group's own path is not mounted; its folder is the root. */
+    /* In a container, the group's own path is not mounted. Its files are at the root of the
+     * hierarchy. */
     file_make("/sys/fs/cgroup/memory/memory.limit_in_bytes", "500000000\n");
     file_make("/sys/fs/cgroup/memory/memory.usage_in_bytes", "300000000\n");
     file_make("/sys/fs/cgroup/memory/memory.stat",
@@ -110,7 +111,7 @@ static void groups_of_version_1_bound(void **state) {
     assert_int_equal(tw_machine_memory_at(root), 0);
 }
 
-/* Bytes that count against RLIMIT_AS (column 0) or RLIMIT_DATA (column 5) now. */
+/* Returns the bytes that now count against RLIMIT_AS (column 0) or RLIMIT_DATA (column 5). */
 static uint64_t used_bytes(unsigned column) {
     unsigned long long pages[6] = {0};
     FILE *const file = fopen("/proc/self/statm", "r");

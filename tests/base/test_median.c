@@ -1,4 +1,4 @@
-/* test_median.c - numbers are put in order, and the upper middle one is the median. */
+/* test_median.c - numbers are sorted in place, and the upper middle one is the median. */
 #include "base/median.h"
 #include "base/rng.h"
 #include "tests/test.h"
@@ -23,7 +23,7 @@ static void median_of_an_even_count_is_the_upper_one(void **state) {
     (void)state;
     uint64_t values[] = {7, UINT64_MAX, 0, 3};
     assert_int_equal(tw_median_u64(values, 4), 7);
-    assert_int_equal(tw_median_u64(values, 3), 3); /* of 0, 3, 7: sorted in place */
+    assert_int_equal(tw_median_u64(values, 3), 3); /* of 0, 3, 7, sorted in place */
     assert_int_equal(tw_median_u64(values, 1), 0);
 }
 

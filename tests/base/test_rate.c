@@ -18,7 +18,7 @@ static void full_bucket_lets_a_burst_through_and_then_waits(void **state) {
     assert_int_equal(tw_rate_wait_us(&rate, CAP / 100, 7 + 10000), 0);
 }
 
-/* With any pattern of records, no window of time carries more than rate * window + burst. */
+/* With any pattern of TLS records, no time window carries more than rate * window + burst bytes. */
 static void long_run_obeys_the_cap_in_every_window(void **state) {
     (void)state;
     struct tw_rate rate;
@@ -34,7 +34,7 @@ static void long_run_obeys_the_cap_in_every_window(void **state) {
         total += bytes;
         at_us[count] = now_us;
         sent[count] = total;
-        if (count % 100 == 50) now_us += 3 * S; /* silence saves no more than a burst */
+        if (count % 100 == 50) now_us += 3 * S; /* a pause saves no more than one burst */
     }
     for (unsigned i = 0; i + 1 < count; i += 5) {
         for (unsigned k = i + 1; k < count; k += 3) {
@@ -76,13 +76,14 @@ static void debt_is_two_seconds_at_most(void **state) {
     tw_rate_init(&rate, CAP, tw_rate_burst_bytes(CAP), 0);
     for (unsigned i = 0; i < 1000; i++) tw_rate_owe(&rate, 1u << 30, 0);
     assert_int_equal(tw_rate_wait_us(&rate, CAP / 1000, 0), 2 * S + 1000);
-    tw_rate_set(&rate, CAP / 100, CAP / 100, 0); /* nor of a lower rate, set meanwhile */
+    tw_rate_set(&rate, CAP / 100, CAP / 100, 0); /* the debt is clamped to the lower rate */
     assert_true(tw_rate_wait_us(&rate, 1, 0) < 3 * S);
     tw_rate_init(&rate, 100, 50, 0);
     for (unsigned i = 0; i < 100; i++) tw_rate_spend(&rate, 1000, 0);
-    assert_int_equal(tw_rate_wait_us(&rate, 1, 0), 10 * S + 10000); /* or one piece that waited */
+    /* One piece that waited may exceed two seconds: 1000 bytes at 100 bytes per second. */
+    assert_int_equal(tw_rate_wait_us(&rate, 1, 0), 10 * S + 10000);
     tw_rate_owe(&rate, 1000, 0);
-    assert_int_equal(tw_rate_wait_us(&rate, 1, 0), 10 * S + 10000); /* which nothing adds to */
+    assert_int_equal(tw_rate_wait_us(&rate, 1, 0), 10 * S + 10000); /* and no more is added */
 }
 
 static void no_cap_never_waits(void **state) {

@@ -1,5 +1,5 @@
 /* test_block.c - block codecs match their equations to the last bit, keep their error bounds, and
- * accept nothing that decodes to non-finite values. */
+ * accept no payload that decodes to non-finite values. */
 #include "compress/block.h"
 
 #include "compress/codec_lm2.h"
@@ -34,7 +34,8 @@ static uint8_t *encoded(const struct tw_codec *codec, const float *x, size_t n, 
     return to;
 }
 
-/* Normal numbers mixed with zeros, equal values, half levels and single huge values. */
+/* Normally distributed numbers mixed with zeros, equal values, half levels and single huge values.
+ */
 static float *sample_new(struct tw_rng *rng, size_t n, float magnitude) {
     float *x = fill_new(rng, n, magnitude / 8.0f);
     for (size_t i = 0; i < n; i++) {
@@ -50,7 +51,7 @@ static float *sample_new(struct tw_rng *rng, size_t n, float magnitude) {
     return x;
 }
 
-/* Every variant encodes and decodes like the reference. */
+/* Asserts that every variant encodes and decodes like the reference. */
 static void check_forms(enum tw_codec_id id, const float *x, size_t n) {
     const size_t capacity = tw_codec_get(id)->bound(n);
     float *y = fill_copy(x, n), *want = fill_copy(x, n);
@@ -84,7 +85,7 @@ static void forms_agree_with_the_equations(void **state) {
     assert_false(tw_codec_has_ref(TW_CODEC_BF16));
 }
 
-/* Several blocks are encoded together: huge values next to tiny ones and zeros. */
+/* Variants encode several blocks at once, so huge blocks are placed next to tiny ones and zeros. */
 static void blocks_do_not_know_their_neighbours(void **state) {
     (void)state;
     enum { N = 5000 };
@@ -145,7 +146,7 @@ static void floats_beside_middles_agree_with_the_equations(void **state) {
         }
 }
 
-/* Multiples of 1/15 and the adjacent floats, at scale 1: the edges of the cells of nf4_avx512.h. */
+/* Multiples of 1/15 and the adjacent floats, at scale 1: the edges of the cells in nf4_avx512.h. */
 static void floats_beside_fifteenths_agree_in_nf4(void **state) {
     (void)state;
     enum { CELLS = 31, BESIDE = 4, BLOCK = 64 };
@@ -231,7 +232,7 @@ static void scales_are_the_least_that_reach_the_maximum(void **state) {
     }
 }
 
-/* The levels of a block with scale 1. */
+/* In a block with scale 1, each element becomes its nearest level. */
 static void nearest_levels_are_taken(void **state) {
     (void)state;
     float x[64], y[64];
@@ -286,7 +287,7 @@ static void averages_are_those_of_the_block(void **state) {
         float *x = fill_new(&rng, n, magnitudes[m] / 8.0f);
         double sum = 0.0, squares = 0.0;
         size_t bytes;
-        if (n == 0 || magnitudes[m] < 0x1p-110f) { /* below, a scale has few bits */
+        if (n == 0 || magnitudes[m] < 0x1p-110f) { /* below that, a scale has too few bits */
             free(x);
             continue;
         }
@@ -336,7 +337,7 @@ static void scales_that_are_not_finite_or_negative_are_refused(void **state) {
             tw_put_u16(coded + 2 * b, (uint16_t)(end - 1)); /* the largest accepted scale */
             assert_int_equal(codec->check(coded, bytes, N), TW_OK);
         }
-        /* With every code in whole blocks, none of which is out of range. */
+        /* All codes in whole blocks are valid, also with the largest scale. */
         for (unsigned byte = 0; byte < 256; byte++) {
             memset(coded + 2 * blocks, (int)byte, (N / formats[f].block) * formats[f].code_bytes);
             assert_int_equal(codec->decode(coded, bytes, y, N), TW_OK);
@@ -377,7 +378,7 @@ static void every_payload_has_one_form(void **state) {
         float *x = fill_new(&rng, n, 1.0f);
         size_t bytes;
         uint8_t *first = encoded(codec, x, n, &bytes);
-        /* Earlier contents of the buffer must not show. */
+        /* Earlier contents of the buffer must not affect the payload. */
         uint8_t *second = malloc(bytes + 1);
         memset(second, 0xFF, bytes);
         assert_int_equal(codec->encode(x, n, second, bytes, &bytes), TW_OK);

@@ -1,4 +1,4 @@
-/* test_budget.c - bytes are distributed optimally: compared with every possible choice, and with
+/* test_budget.c - bytes are distributed optimally, compared with all possible choices and with
  * L-GreCo's dynamic program. */
 #include "compress/budget.h"
 
@@ -6,8 +6,8 @@
 
 enum { SEED = 6161, PIECES = 6, RUNGS = 4, INSTANCES = 200, BUCKETS = 10000 };
 
-/* Errors that fall as bytes rise, but are otherwise arbitrary: some choices (rungs) are off the
- * convex hull. */
+/* Draws pieces whose errors decrease as bytes increase, but are otherwise arbitrary. Some choices
+ * (rungs) are off the convex hull. */
 static void instance(struct tw_rng *rng, struct tw_budget_piece pieces[PIECES]) {
     for (unsigned i = 0; i < PIECES; i++) {
         double error = 1.0 + 100.0 * tw_rng_unit(rng) * tw_rng_unit(rng);
@@ -39,7 +39,7 @@ static uint64_t bytes_at(const struct tw_budget_piece pieces[PIECES], unsigned r
     return bytes;
 }
 
-/* The least error within that many bytes, by trying all 4^6 choices. */
+/* Returns the smallest error within bytes_max, found by trying all 4^6 choices. */
 static double least_error(const struct tw_budget_piece pieces[PIECES], uint64_t bytes_max) {
     double least = INFINITY;
     for (unsigned choice = 0; choice < 1u << (2 * PIECES); choice++) {
@@ -54,8 +54,8 @@ static double least_error(const struct tw_budget_piece pieces[PIECES], uint64_t 
     return least;
 }
 
-/* Largest saving of one more step of any piece: the multiplier can miss the optimum by at most
- * that. */
+/* Returns the largest error reduction that one piece allows. The multiplier can miss the optimum by
+ * at most that much. */
 static double largest_step(const struct tw_budget_piece pieces[PIECES]) {
     double most = 0.0;
     for (unsigned i = 0; i < PIECES; i++) {
@@ -78,7 +78,7 @@ static void bytes_are_kept_to_with_nearly_the_least_error(void **state) {
             assert_int_equal(bytes, bytes_of(pieces, PIECES));
             assert_true(bytes <= bytes_max);
             const double error = error_of(pieces, PIECES);
-            /* With the bytes that it used, the choice is optimal. */
+            /* For the bytes that it used, the choice is optimal. */
             assert_true(error <= least_error(pieces, bytes) * (1 + 1e-12));
             assert_true(error <= least_error(pieces, bytes_max) + largest_step(pieces));
         }
@@ -87,8 +87,8 @@ static void bytes_are_kept_to_with_nearly_the_least_error(void **state) {
     }
 }
 
-/* L-GreCo's dynamic program, with squared errors: the fewest bytes for an error of at most
- * `target`, in buckets. */
+/* L-GreCo's dynamic program, with squared errors. Returns the fewest bytes for an error of at most
+ * `target`, which is divided into buckets. */
 static uint64_t fewest_bytes(const struct tw_budget_piece pieces[PIECES], double target) {
     static uint64_t best[BUCKETS + 1], next[BUCKETS + 1];
     const double width = target / BUCKETS;
@@ -120,8 +120,8 @@ static void the_dynamic_program_finds_nothing_smaller(void **state) {
         const uint64_t bytes =
             tw_budget_choose(pieces, PIECES, RUNGS, low + tw_rng_below(&rng, high - low));
         const double error = error_of(pieces, PIECES);
-        /* Buckets round up: just below the error there is nothing as small; with room for the
-         * rounding it finds the multiplier's choice, or one that the room for rounding allows. */
+        /* Buckets round errors up. Just below the error there is no smaller solution. With room for
+         * the rounding, the program finds the multiplier's choice, or one that uses that room. */
         assert_true(fewest_bytes(pieces, error * 0.9999) >= bytes);
         const uint64_t found = fewest_bytes(pieces, error * BUCKETS / (BUCKETS - PIECES));
         assert_true(found <= bytes);
@@ -171,7 +171,7 @@ static void out_of_reach_is_the_smallest_of_all(void **state) {
     assert_int_equal(pieces[1].rung, 1);
     assert_int_equal(tw_budget_choose(pieces, 0, 3, 0), 0);
     assert_int_equal(tw_budget_choose(pieces, 2, 3, 1000),
-                     35); /* no byte is spent without a smaller error */
+                     35); /* no byte is spent without reducing the error */
 }
 
 int main(void) {

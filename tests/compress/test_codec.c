@@ -15,7 +15,7 @@ static const size_t sizes[] = {0, 1, 2, 63, 64, 65, 255, 256, 257, 1024, 5000};
 #define EACH(array, item) for (size_t item = 0; item < sizeof(array) / sizeof((array)[0]); item++)
 #define EACH_CODEC(c) for (uint32_t c = 0; c < codecs_count; c++)
 
-/* Encodes into a heap block of exact size, so that a sanitizer sees writes past it. */
+/* Encodes into a heap block of exact size, so that a sanitizer reports writes past it. */
 static uint8_t *encoded(const struct tw_codec *codec, const float *x, size_t n, size_t *bytes) {
     const size_t capacity = codec->bound(n);
     uint8_t *to = malloc(capacity > 0 ? capacity : 1);
@@ -67,8 +67,8 @@ static void non_finite_values_are_not_encoded(void **state) {
     (void)state;
     enum { N = 300 };
     float bad[] = {NAN,  -NAN,         INFINITY, -INFINITY,
-                   0.0f, 3.4028235e38f}; /* the last finite value whose code is not finite */
-    const uint32_t quiet = 0x7FFFFFFFu;  /* the NaN that rounding carries to zero */
+                   0.0f, 3.4028235e38f}; /* largest finite value, whose code would not be finite */
+    const uint32_t quiet = 0x7FFFFFFFu;  /* a NaN that rounding would carry over to zero */
     float x[N];
     size_t bytes;
     memcpy(&bad[4], &quiet, sizeof(bad[4]));
@@ -93,7 +93,7 @@ static void short_room_is_refused(void **state) {
     float *x = fill_new(&rng, 300, 1.0f);
     EACH_CODEC(c) {
         const size_t capacity = codecs[c]->bound(300);
-        uint8_t *to = malloc(capacity - 1); /* a sanitizer sees writes past it */
+        uint8_t *to = malloc(capacity - 1); /* a sanitizer reports writes past it */
         size_t bytes;
         assert_int_equal(codecs[c]->encode(x, 300, to, capacity - 1, &bytes), TW_LIMIT);
         free(to);
@@ -125,8 +125,8 @@ static void a_payload_of_the_wrong_size_is_refused(void **state) {
     }
 }
 
-/* For all kinds of bytes, of a payload's size and others, decode, decode_add and check agree on
- * acceptance, and accepted values are finite. */
+/* For damaged payloads, decode, decode_add and check agree on acceptance, and accepted values are
+ * finite. */
 static void hostile_bytes_are_refused_or_finite(void **state) {
     (void)state;
     enum { TRIES = 300 };
@@ -147,7 +147,7 @@ static void hostile_bytes_are_refused_or_finite(void **state) {
             assert_true(status == TW_OK || status == TW_CORRUPT);
             assert_int_equal(codecs[c]->decode_add(coded, bytes, 0.0f, y, n), status);
             for (size_t i = 0; i < n && status == TW_OK; i++) {
-                assert_true(y[i] == kept[i]); /* plus 0 times a finite value */
+                assert_true(y[i] == kept[i]); /* 0 times a finite value adds nothing */
             }
             assert_int_equal(codecs[c]->decode(coded, bytes, y, n), status);
             for (size_t i = 0; i < n && status == TW_OK; i++) assert_true(isfinite(y[i]) != 0);
@@ -188,7 +188,7 @@ static void every_form_has_the_same_bits(void **state) {
     assert_ptr_equal(tw_codecs_form(0, &name), codecs);
 }
 
-/* Arrays that are difficult for one codec or another. */
+/* Shapes of arrays that are difficult for some codec. */
 enum { SHAPES = 6 };
 static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
     float *x = fill_new(rng, n, 1e-3f);
@@ -205,7 +205,7 @@ static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
     return x;
 }
 
-/* The condition of all error feedback: || x - D(x) || < || x ||. */
+/* The condition for error feedback to work: || x - D(x) || < || x ||. */
 static void less_is_lost_than_was_there(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -230,7 +230,7 @@ static void less_is_lost_than_was_there(void **state) {
     }
 }
 
-/* For all variants: the bytes of encode, and exactly the residual that a decoder leaves. */
+/* With a residual, all variants give the bytes of encode and exactly the residual x - D(x). */
 static void residuals_are_those_of_decoding(void **state) {
     (void)state;
     const char *name;

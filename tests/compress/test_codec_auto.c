@@ -1,5 +1,5 @@
 /* test_codec_auto.c - payloads of several codecs (rungs of the ladder) stay within their bytes and
- * are no worse than one codec for all; hostile payloads are refused. */
+ * are no worse than one codec for all. Hostile payloads are refused. */
 #include "compress/codec_auto.h"
 
 #include <math.h>
@@ -33,11 +33,11 @@ static struct tw_auto_part part_of(const float *x, size_t bytes_max) {
 static struct tw_auto *work_new(void) {
     struct tw_auto *work = malloc(sizeof(*work));
     assert_non_null(work);
-    memset(work, 0xA5, sizeof(*work)); /* needs no initialisation */
+    memset(work, 0xA5, sizeof(*work)); /* encoding needs no initialised memory */
     return work;
 }
 
-/* Encodes into a block of exact size; returns the size. */
+/* Encodes into a block of exact size. Returns the size. */
 static size_t fitted(struct tw_auto *work, const struct tw_auto_part *part, uint8_t **payload) {
     const size_t capacity = tw_codec_auto.bound(part->n);
     size_t bytes;
@@ -49,7 +49,8 @@ static size_t fitted(struct tw_auto *work, const struct tw_auto_part *part, uint
     return bytes;
 }
 
-/* Squared error of y divided by the squares of x (n); *size_out, if not NULL: the squares. */
+/* Returns the squared error of y divided by the sum of squares of x (n elements). Writes that sum
+ * to *size_out unless it is NULL. */
 static double share_lost(const float *x, const float *y, size_t n, double *size_out) {
     double error = 0.0, size = 0.0;
     for (size_t i = 0; i < n; i++) {
@@ -76,8 +77,9 @@ static double error_of(const struct tw_codec *codec, const uint8_t *payload, siz
     return error;
 }
 
-/* Residual that error feedback comes to hold of the tensors: with a share e of the squares lost, e
- * / (1 - e). Tensors smaller than a cell belong to the next. */
+/* Returns the squared residual that error feedback accumulates in the tensors. If a share e of the
+ * squares is lost each round, it is e / (1 - e) of them. Tensors smaller than a cell belong to the
+ * next. */
 static double held_of(const struct tw_codec *codec, const uint8_t *payload, size_t bytes,
                       const float *x) {
     static const size_t begins[] = {0, 40000, 150000, N};
@@ -105,12 +107,12 @@ static void a_target_within_reach_is_kept(void **state) {
         uint8_t *payload;
         const size_t bytes = fitted(work, &part, &payload);
         assert_true(bytes <= bytes_max);
-        /* The bytes are used, except for less than another cell takes. */
+        /* All bytes are used, except fewer than one more cell needs. */
         if (bytes_max < N) assert_true(bytes + TW_AUTO_BLOCK >= bytes_max - bytes_max / 50);
         const double held = held_of(&tw_codec_auto, payload, bytes, x);
         print_message("%7zu bytes of %7zu: held %.3e\n", bytes, bytes_max, held);
-        /* From half a bit on cells are larger, for the sake of ecsq. The rate of ecsq is found
-         * after the rungs are chosen, which shows above four bits. */
+        /* From half a bit upwards, cells are larger, for the sake of ecsq. The rate of ecsq is
+         * found after the rungs are chosen, which shows above four bits. */
         is_sparse = bytes_max < N / 16;
         const double slack = bytes_max < N / 2 ? 1.02 : 1.15;
         assert_true(held <= slack * last || is_sparse != was_sparse);
@@ -135,8 +137,8 @@ static void out_of_reach_is_as_small_as_it_gets(void **state) {
     free(payload), free(x), free(work);
 }
 
-/* With the bytes of any one codec, the residual is no larger than with that codec. The coarsest
- * codec is not tested: within its bytes there is no choice. */
+/* With as many bytes as any one codec needs, the residual is no larger than with that codec. The
+ * coarsest codec is not tested: within its bytes there is no choice. */
 static void no_rung_alone_is_better_at_its_bytes(void **state) {
     (void)state;
     float *x = gradient_new();
@@ -158,8 +160,8 @@ static void no_rung_alone_is_better_at_its_bytes(void **state) {
     free(x), free(work);
 }
 
-/* For a few thousand elements at one bit, an entropy coder's states are a quarter of the bytes. If
- * several pieces gain nothing, there is one. */
+/* For a few thousand elements at one bit, an entropy coder's states are a quarter of the bytes. So
+ * there is only one piece if several pieces gain nothing. */
 static void small_tensors_that_are_alike_share_a_piece(void **state) {
     (void)state;
     enum { MOST = 30000 };
@@ -194,9 +196,9 @@ static void small_tensors_that_are_alike_share_a_piece(void **state) {
     free(x), free(work);
 }
 
-/* Below a bit, errors fall by nearly the same with every byte. Judged by errors alone, the larger
- * of two tensors got all bytes until the other had waited longer. Now each gets some in every
- * round. */
+/* Below one bit, each further byte reduces the error by nearly the same amount. Chosen by errors
+ * alone, the larger of two tensors would get all bytes until the other had waited long enough.
+ * Instead, each gets some bytes in every round. */
 static void of_tensors_nearly_alike_none_waits_for_its_turn(void **state) {
     (void)state;
     enum { TENSOR = 65536, TENSORS = 4 };
@@ -206,7 +208,7 @@ static void of_tensors_nearly_alike_none_waits_for_its_turn(void **state) {
     float *x = fill_new(&rng, (size_t)TENSORS * TENSOR, 1.0f);
     struct tw_auto *work = work_new();
     for (size_t i = TENSOR; i < (size_t)TENSORS * TENSOR; i++) {
-        x[i] *= 1.0f + 0.25f * (float)(i / TENSOR); /* up to 1.75 of the first */
+        x[i] *= 1.0f + 0.25f * (float)(i / TENSOR); /* up to 1.75 times the first */
     }
     static const double bits[] = {0.2, 0.41, 0.7};
     for (uint32_t k = 0; k < 3; k++) {
@@ -228,8 +230,8 @@ static void of_tensors_nearly_alike_none_waits_for_its_turn(void **state) {
     free(x), free(work);
 }
 
-/* With bytes for int8 everywhere there is one piece per tensor; tensors of 300 and of 700 elements
- * are joined with the next. */
+/* With enough bytes for int8 everywhere, there is one piece per tensor. Tensors of 300 and of 700
+ * elements are joined with the next. */
 static void pieces_end_where_tensors_do(void **state) {
     (void)state;
     enum { LARGE = 2 * TW_AUTO_PIECE_MAX + 5000 };
@@ -268,7 +270,7 @@ static void without_a_target_all_is_int4(void **state) {
     free(payload), free(x), free(work);
 }
 
-/* Sizes at and around every boundary of pieces: no element is lost, and bound() holds. */
+/* For sizes at and around every boundary of pieces, no element is lost, and bound() holds. */
 static void any_size_is_cut_and_comes_back(void **state) {
     (void)state;
     static const size_t sizes[] = {1,
@@ -303,7 +305,7 @@ static void any_size_is_cut_and_comes_back(void **state) {
     free(work);
 }
 
-/* bound() is at least the bytes of a piece in any codec of the ladder. */
+/* bound() is at least the size of a piece in any codec of the ladder. */
 static void no_rung_takes_more_than_the_bound(void **state) {
     (void)state;
     for (uint32_t r = 0; r < TW_AUTO_RUNGS; r++) {
@@ -325,7 +327,7 @@ static void non_finite_values_are_refused(void **state) {
     uint8_t *to = malloc(tw_codec_auto.bound(N));
     size_t bytes;
     const struct tw_auto_part part = part_of(x, 60000);
-    x[N - 20000] = NAN; /* outside every sample */
+    x[N - 20000] = NAN; /* an element outside every sample */
     assert_int_equal(tw_auto_encode(work, &part, to, tw_codec_auto.bound(N), &bytes), TW_CORRUPT);
     x[N - 20000] = 0.0f;
     assert_int_equal(tw_auto_encode(work, &part, to, tw_codec_auto.bound(N) - 1, &bytes), TW_LIMIT);
@@ -333,7 +335,7 @@ static void non_finite_values_are_refused(void **state) {
     free(to), free(x), free(work);
 }
 
-/* Each way in which heads can be false. */
+/* Heads that are false in every possible way. */
 static void false_heads_are_refused(void **state) {
     (void)state;
     float *x = gradient_new(), *y = calloc(N, sizeof(*y));
@@ -349,16 +351,16 @@ static void false_heads_are_refused(void **state) {
     } lies[] = {
         {0, 0},                                   /* no pieces */
         {0, count - 1},                           /* one too few */
-        {0, count + 1},                           /* one too many: a head read from a payload */
+        {0, count + 1},                           /* one too many: payload read as a head */
         {0, UINT32_MAX},                          /* more than the bytes can hold */
         {HEADS, first + 1},                       /* elements do not add up */
         {HEADS, (first & 0xFF000000) | 5},        /* too small a piece */
         {HEADS, (first & 0xFF000000) | 0xFFFFFF}, /* larger than any piece */
         {HEADS, (first & 0xFFFFFF) | 0xFF000000}, /* no such rung */
-        {HEADS, (first & 0xFFFFFF) | 10u << 24},  /* the first that does not exist */
+        {HEADS, (first & 0xFFFFFF) | 10u << 24},  /* the first rung that does not exist */
         {HEADS + 4, size + 1},                    /* bytes do not add up */
         {HEADS + 4, UINT32_MAX},                  /* more than the payload has */
-        {HEADS, first & 0xFFFFFF}                 /* the piece claims int8, but has another size */
+        {HEADS, first & 0xFFFFFF}                 /* int8, but of another size */
     };
     for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
         uint8_t *false_one = malloc(bytes);
@@ -379,7 +381,7 @@ static void false_heads_are_refused(void **state) {
     free(payload), free(x), free(y), free(work);
 }
 
-/* A payload with a piece of each codec, made by this test: the order of the ladder is part of the
+/* A payload with a piece of each codec, built by this test: the order of the ladder is part of the
  * format. */
 static void every_rung_decodes_where_it_lies(void **state) {
     (void)state;

@@ -13,7 +13,7 @@ static const struct {
     const char *name;
     int exponent;
     bool has_tails, is_zero;
-    unsigned one_of; /* one element in so many is not 0; 0: no element is 0 */
+    unsigned one_of; /* one element in one_of is nonzero; 0: all are */
 } cases[] = {{"usual", -20, false, false, 0},  {"tails", -33, true, false, 0},
              {"large", 100, true, false, 0},   {"small", -110, true, false, 0},
              {"tiny", -140, false, false, 0},  {"zero", 0, false, true, 0},
@@ -84,7 +84,7 @@ static uint32_t id_of(const char *name) {
     return count;
 }
 
-/* Checks a line with every variant of its codec; returns the codec's id. */
+/* Checks a line with every variant of its codec. Returns the codec's id. */
 static uint32_t check_line(const char *line) {
     static char hex[LINE_BYTES];
     static uint8_t want[LINE_BYTES / 2];
@@ -117,7 +117,7 @@ static void payloads_are_those_of_numpy(void **state) {
         (void)fclose(file);
     }
     assert_true(codecs_count < 32);
-    assert_int_equal(seen, (1u << codecs_count) - 1); /* a new codec needs its lines */
+    assert_int_equal(seen, (1u << codecs_count) - 1); /* a new codec needs lines in the files */
 }
 
 int main(int argc, char **argv) {

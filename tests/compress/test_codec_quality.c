@@ -1,15 +1,15 @@
 /* test_codec_quality.c - rate and loss of each codec: bits per element and squared error. Inputs
  * are normally distributed, or have Student's t distribution with 4 degrees of freedom, whose tails
- * are those of outer gradients. The expected values come from other programs. A new codec needs a
- * row. */
+ * resemble those of outer gradients. The expected values come from other programs. A new codec
+ * needs a row. */
 #include "compress/codec.h"
 
 #include "tests/kernels/fill.h"
 
 enum { SEED = 5152, TENSORS = 12, ELEMENTS = 1 << 16 };
 
-/* Relative squared error, within 0.98 to 1.02 of the table; for tails, whose samples scatter, 0.9
- * to 1.1. Bits include all overhead. */
+/* Relative squared errors must be 0.98 to 1.02 times the table's. With tails, whose samples vary
+ * more, 0.9 to 1.1 times. Bits include all overhead. */
 static const struct {
     const char *name;
     double bits, error, tails_bits, tails_error;
@@ -34,14 +34,15 @@ static double normal(struct tw_rng *rng) {
     return radius * cos(6.283185307179586 * unit(rng));
 }
 
-/* A normal number, or one divided by the root of a mean of 4 squares. */
+/* Returns a normal number. With tails, it is divided by the root of the mean of 4 squares
+ * (Student's t). */
 static double sample(struct tw_rng *rng, bool has_tails) {
     const double x = normal(rng);
     return has_tails ? x / sqrt(-2.0 * log(unit(rng) * unit(rng)) / 4.0) : x;
 }
 
 struct cost {
-    double bits, error; /* means over tensors of scales from 1e-4 to 0.1 */
+    double bits, error; /* means over tensors with scales from 1e-4 to 0.1 */
 };
 
 static struct cost cost_of(const struct tw_codec *codec, bool has_tails) {

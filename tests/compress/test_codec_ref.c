@@ -1,6 +1,6 @@
 /* test_codec_ref.c - sparse codecs match their headers to the last bit: every variant encodes and
- * decodes like the plain twins. ecsq is compared on hostile bytes only, else in test_ecsq.c;
- * block codecs are in test_block.c. */
+ * decodes like the plain twins. ecsq is compared here on hostile bytes only; its other tests are in
+ * test_ecsq.c. Block codecs are in test_block.c. */
 #include "compress/codec_ref.h"
 
 #include "base/bytes.h"
@@ -20,7 +20,7 @@ enum shape { ZEROS, TIES, ONE_LARGE, TAILS, NORMAL, SPARSE, CROWDED, RAMP, LATE,
 
 #define EACH(array, item) for (size_t item = 0; item < sizeof(array) / sizeof((array)[0]); item++)
 
-/* A number of magnitude 1 at most. */
+/* Returns a number of magnitude 1 at most. */
 static float element(struct tw_rng *rng, enum shape shape, size_t i, size_t n) {
     const float unit = (float)(2.0 * tw_rng_unit(rng) - 1.0);
     const uint64_t dice = tw_rng_below(rng, 128);
@@ -47,7 +47,7 @@ static float *sample_new(struct tw_rng *rng, size_t n, enum shape shape, float m
     return x;
 }
 
-/* A copy of exact size: a sanitizer sees reads past it. */
+/* Returns a copy of exact size, so that a sanitizer reports reads past it. */
 static uint8_t *bytes_copy(const uint8_t *from, size_t bytes) {
     uint8_t *copy = malloc(bytes > 0 ? bytes : 1);
     assert_non_null(copy);
@@ -55,7 +55,8 @@ static uint8_t *bytes_copy(const uint8_t *from, size_t bytes) {
     return copy;
 }
 
-/* Status of arbitrary bytes, and the elements of accepted ones. */
+/* Checks that all variants agree with the twin on the status of arbitrary bytes, and on the
+ * elements of accepted ones. */
 static void check_decode(enum tw_codec_id id, const uint8_t *coded, size_t bytes, size_t n) {
     static const float weights[] = {1.0f, -0.3f, 0x1p-20f};
     struct tw_rng rng;
@@ -82,7 +83,8 @@ static void check_decode(enum tw_codec_id id, const uint8_t *coded, size_t bytes
     free(before), free(want), free(exact);
 }
 
-/* Bytes of the twin, which every variant must give, with and without residual. Heap. */
+/* Returns the bytes of the twin on the heap. Checks that every variant gives the same bytes, with
+ * and without a residual. */
 static uint8_t *check_encode(enum tw_codec_id id, const float *x, size_t n, size_t *bytes) {
     const size_t capacity = tw_codec_get(id)->bound(n);
     uint8_t *want = malloc(capacity + 1), *coded = malloc(capacity + 1);
@@ -95,7 +97,7 @@ static uint8_t *check_encode(enum tw_codec_id id, const float *x, size_t n, size
     for (size_t i = 0; i < n; i++) decoded[i] = x[i] - decoded[i];
     for (uint32_t f = 0; tw_codecs_form(f, &name) != NULL; f++) {
         const struct tw_codec *codec = tw_codecs_form(f, &name)[id];
-        memset(coded, 0xFF, capacity); /* must not show in the result */
+        memset(coded, 0xFF, capacity); /* the old bytes must not show in the result */
         assert_int_equal(codec->encode(x, n, coded, capacity, &coded_bytes), TW_OK);
         assert_int_equal(coded_bytes, *bytes);
         assert_memory_equal(coded, want, *bytes);
@@ -129,7 +131,7 @@ static void forms_agree_with_the_headers(void **state) {
         }
 }
 
-/* Chunks of every kind side by side: state of one must not affect the next. */
+/* Chunks of every shape side by side: the state of one must not affect the next. */
 static void chunks_do_not_know_their_neighbours(void **state) {
     (void)state;
     enum { N = 7 * CHUNK + 99 };
@@ -149,7 +151,8 @@ static void chunks_do_not_know_their_neighbours(void **state) {
     }
 }
 
-/* Sets that many of `elements` to nonzero: the first, the last, evenly spaced, or random. */
+/* Sets `count` of `elements` elements to nonzero values: the first, the last, evenly spaced, or
+ * random. */
 static void place(struct tw_rng *rng, float *x, size_t elements, size_t count, unsigned where) {
     for (size_t i = 0; i < elements; i++) x[i] = 0.0f;
     for (size_t i = 0; i < count; i++) {
@@ -159,7 +162,7 @@ static void place(struct tw_rng *rng, float *x, size_t elements, size_t count, u
     }
 }
 
-/* The parameter of the gap code, and the choice of a list, depend only on the count. */
+/* Whether a list is used, and the parameter of its gap code, depend only on the count. */
 static void every_count_of_elements_is_listed_alike(void **state) {
     (void)state;
     static const size_t elements[] = {1, 2, 3, 10, 33, 100, 1000, 4095, 4096};
@@ -167,7 +170,7 @@ static void every_count_of_elements_is_listed_alike(void **state) {
     tw_rng_seed(&rng, SEED);
     EACH(elements, e) for (size_t count = 0; count <= elements[e]; count++) {
         float x[CHUNK];
-        /* 2.078 * 2^r + 1/2: every distance at which r changes */
+        /* 2.078 * 2^r + 1/2: the mean distances at which r changes */
         const double distance = count > 0 ? (double)elements[e] / (double)count : 0.0;
         const double fraction = log2((distance - 0.5) / 2.078);
         const bool is_near = distance > 0.5 && fabs(fraction - rint(fraction)) < 0.02;
@@ -179,7 +182,7 @@ static void every_count_of_elements_is_listed_alike(void **state) {
     }
 }
 
-/* Among equal elements at the threshold, the first are kept, wherever larger ones are. */
+/* Among equal elements at the threshold, the first are kept, wherever the larger ones are. */
 static void of_equal_elements_the_first_are_kept(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -195,15 +198,15 @@ static void of_equal_elements_the_first_are_kept(void **state) {
     }
 }
 
-/* Attacks: a flipped bit, the first scale just inside or outside its range, the last byte an
- * invalid code. */
+/* Damages a payload: a flipped bit, the first scale just inside or outside its range, or an invalid
+ * code as the last byte. */
 static void damage(struct tw_rng *rng, uint8_t *coded, size_t bytes) {
     static const uint16_t scales[] = {0x7B7F, 0x7B80, 0x7F7F, 0x7F80, 0x7FC0, 0x8000, 0};
     const uint64_t kind = tw_rng_below(rng, 4);
     if (bytes < 4 || kind == 0) return;
     if (kind == 1) tw_put_u16(coded, scales[tw_rng_below(rng, 7)]);
     if (kind == 2) coded[bytes - 1] = tw_rng_below(rng, 2) == 0 ? 0 : 0x80;
-    /* Half of the changes hit heads. */
+    /* Half of the flips hit the heads. */
     const size_t at = tw_rng_below(rng, tw_rng_below(rng, 2) == 0 ? bytes : 4);
     if (kind == 3) coded[at] = (uint8_t)(coded[at] ^ 1u << tw_rng_below(rng, 8));
 }
@@ -256,7 +259,7 @@ static void twins_refuse_the_same_values(void **state) {
                 const struct tw_codec *codec = tw_codecs_form(f, &name)[ids[c]];
                 assert_int_equal(codec->encode(x, N, to, capacity, &bytes), TW_CORRUPT);
             }
-            x[places[p]] = nextafterf(0x1p126f, 0.0f); /* the largest that can be sent */
+            x[places[p]] = nextafterf(0x1p126f, 0.0f); /* the largest value that can be sent */
             free(check_encode(ids[c], x, N, &bytes));
             x[places[p]] = 0.0f;
         }

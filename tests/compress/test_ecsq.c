@@ -1,4 +1,4 @@
-/* test_ecsq.c - the ecsq codecs take their nominal bits, keep every element within its step, are as
+/* test_ecsq.c - the ecsq codecs use their nominal bits, keep every element within its step, are as
  * good as the reference tables, and refuse invalid payloads. */
 #include "compress/codec_ecsq.h"
 
@@ -13,7 +13,7 @@ enum { SEED = 1957, N = 1 << 20, HEAD = TW_ECSQ_HEAD_BYTES };
 struct member {
     enum tw_codec_id id;
     double bits, dead, limit;
-    double gauss, t4; /* acceptable squared error: the reference tables at these bits */
+    double gauss, t4; /* limits on the squared error, from tables at these bits */
 };
 
 static const struct member members[] = {
@@ -32,7 +32,8 @@ static double normal(struct tw_rng *rng) {
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * tw_rng_unit(rng));
 }
 
-/* Normal numbers, or Student's t of 4 degrees, with a scale that changes from tensor to tensor. */
+/* Returns numbers with a normal or a Student's t distribution (4 degrees of freedom). Their scale
+ * changes from tensor to tensor. */
 static float *some(struct tw_rng *rng, size_t n, bool is_t4) {
     float *x = malloc((n > 0 ? n : 1) * sizeof(*x));
     assert_non_null(x);
@@ -54,7 +55,7 @@ static uint8_t *encoded(const struct tw_codec *codec, const float *x, size_t n, 
     uint8_t *to = malloc(capacity > 0 ? capacity : 1);
     assert_int_equal(codec->encode(x, n, to, capacity, bytes), TW_OK);
     assert_true(*bytes <= capacity);
-    to = realloc(to, *bytes > 0 ? *bytes : 1); /* exact size: a sanitizer sees reads past it */
+    to = realloc(to, *bytes > 0 ? *bytes : 1); /* exact size: a sanitizer reports reads past it */
     assert_non_null(to);
     return to;
 }
@@ -69,7 +70,7 @@ static double squared_error(const float *x, const float *y, size_t n) {
     return error / size;
 }
 
-/* Tensors have equal weight, whatever their size. */
+/* Returns the mean of the tensors' relative squared errors. Tensors have equal weight. */
 static double mean_squared_error(const float *x, const float *y) {
     double sum = 0.0;
     for (size_t at = 0; at < N; at += 65536) sum += squared_error(x + at, y + at, 65536);
@@ -100,7 +101,7 @@ static void bits_are_those_of_the_name_and_errors_those_of_the_tables(void **sta
     free(y);
 }
 
-/* |x| / s is in [a - 1/2 + dead, a + 1/2 + dead), and is decoded to a + shift. */
+/* Code a means that |x| / s is in [a - 1/2 + dead, a + 1/2 + dead). It is decoded to a + shift. */
 static void every_element_is_within_its_step(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -182,7 +183,7 @@ static void zeros_are_free(void **state) {
     free(x), free(y);
 }
 
-/* Codes that are all equal, few codes, and codes that do not compress. */
+/* Streams of equal codes, of few codes, and of codes that do not compress. */
 static void every_kind_of_stream_is_used(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -201,11 +202,11 @@ static void every_kind_of_stream_is_used(void **state) {
     coded = encoded(codec, x, 4096, &bytes);
     assert_int_equal(coded[HEAD + 2], TW_ECSQ_ONE);
     assert_int_equal(bytes, HEAD + 2 + 5 + 1 + 512);
-    assert_int_equal(coded[HEAD + 2 + 5 + 1], 0x1F); /* the first signs in the lowest bits */
+    assert_int_equal(coded[HEAD + 2 + 5 + 1], 0x1F); /* the lowest bits hold the first signs */
     assert_int_equal(codec->decode(coded, bytes, y, 4096), TW_OK);
     for (size_t i = 0; i < 4096; i++) assert_true(y[i] * x[i] > 0.05f && y[i] * x[i] < 0.075f);
     free(coded);
-    memset(x, 0, 2 * 4096 * sizeof(*x)); /* after blocks without codes, too */
+    memset(x, 0, 2 * 4096 * sizeof(*x)); /* blocks without codes come first */
     for (size_t i = 2 * 4096; i < 3 * 4096; i++) x[i] = -0.25f;
     coded = encoded(codec, x, 3 * 4096, &bytes);
     assert_int_equal(bytes, HEAD + 6 + 5 + 1 + 512);
@@ -216,8 +217,8 @@ static void every_kind_of_stream_is_used(void **state) {
     free(coded), free(x);
 }
 
-/* Counts each code as the encoder does, in groups of 64 elements: all up to the 16384th code, then
- * one of eight. Returns the sum of counts. */
+/* Counts each code as the encoder does, in groups of 64 elements: all groups up to the 16384th
+ * code, then one group of eight. Returns the sum of counts. */
 static uint32_t counts_of(const struct tw_ecsq *ecsq, const uint8_t *codes, uint32_t count,
                           uint32_t *counts) {
     const uint32_t in_group = 64 / ecsq->in_code;
@@ -235,8 +236,8 @@ static uint32_t counts_of(const struct tw_ecsq *ecsq, const uint8_t *codes, uint
     return total;
 }
 
-/* Checks that the model of the stream of `count` elements at `from` is the fit of its decoded
- * codes; returns the start of the next stream. */
+/* Checks that the model of a stream (`count` elements, at `from`) is the one fitted to its decoded
+ * codes. Returns the start of the next stream. */
 static size_t check_model(const struct tw_ecsq *ecsq, const uint8_t *coded, size_t bytes,
                           size_t from, uint32_t count) {
     static struct tw_rans_decoder decoder;
@@ -312,14 +313,14 @@ static void a_symbol_that_occurs_once_is_coded(void **state) {
         uint8_t *coded = encoded(tw_codec_get(m->id), x, MANY, &bytes);
         assert_int_equal(coded[HEAD + 2 * tw_ecsq_blocks(MANY)], TW_ECSQ_CODED);
         assert_int_equal(tw_codec_get(m->id)->decode(coded, bytes, y, MANY), TW_OK);
-        assert_true(y[ONCE] > 5.0f); /* coarse with half a bit */
+        assert_true(y[ONCE] > 5.0f); /* coarse, with half a bit */
         free(coded);
     }
     free(x), free(y);
 }
 
-/* Every 20th of many blocks has values, like a matrix of whose rows few have changed. A sample that
- * missed all of them would know nothing of their bits. */
+/* Only every 20th of many blocks has values, like a matrix in which few rows changed. A sample that
+ * missed all of them would give no information on their bits. */
 static void few_rows_take_the_bits_of_the_name(void **state) {
     (void)state;
     enum { BLOCKS = 1024, EVERY = 20, ROWS = 51 };
@@ -336,8 +337,8 @@ static void few_rows_take_the_bits_of_the_name(void **state) {
     free(x), free(row);
 }
 
-/* A matrix 512 wide with an eighth of its columns larger. Counting codes only in these, or only in
- * others, would give wrong frequencies. */
+/* A matrix 512 wide, an eighth of whose columns are larger. Counting codes only in these columns,
+ * or only in the others, would give wrong frequencies. */
 static void some_columns_take_the_bits_of_the_name(void **state) {
     (void)state;
     enum { ALL = 1 << 20, COLUMNS = 512 };
@@ -353,13 +354,13 @@ static void some_columns_take_the_bits_of_the_name(void **state) {
     free(x);
 }
 
-/* Numbers of one of 8 kinds. */
+/* Draws n numbers of one of 8 kinds. */
 static void draw(struct tw_rng *rng, unsigned kind, float *x, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const double value = normal(rng), u = tw_rng_unit(rng);
         const bool is_rare = tw_rng_below(rng, 200) == 0;
         const double kinds[] = {value,
-                                is_rare ? 200.0 * value : value,   /* some are written out */
+                                is_rare ? 200.0 * value : value,   /* some sizes are written out */
                                 is_rare ? value : 0.0,             /* sparse */
                                 rint(2.0 * value),                 /* few values */
                                 value > 0.0 ? 0.5 : -0.5,          /* one size */
@@ -370,7 +371,7 @@ static void draw(struct tw_rng *rng, unsigned kind, float *x, size_t n) {
     }
 }
 
-/* One variant's bytes, decoded values and residual. */
+/* Checks one variant's bytes, decoded values and residual. */
 static void check_form(const struct tw_codec *codec, const float *x, size_t n, const uint8_t *want,
                        size_t want_bytes, const float *y) {
     uint8_t *coded = malloc(codec->bound(n) + 1);
@@ -416,7 +417,7 @@ static void every_form_is_the_reference(void **state) {
     assert_true(kinds[0] > 0 && kinds[1] > 0 && kinds[2] > 0);
 }
 
-/* Other rates, as auto uses them. */
+/* Other rates than those of the codecs, as auto uses them. */
 static void every_form_gives_the_same_bytes_at_any_rate(void **state) {
     (void)state;
     enum { MOST = 40000 };
@@ -448,7 +449,7 @@ static void every_form_gives_the_same_bytes_at_any_rate(void **state) {
     free(x), free(y);
 }
 
-/* Sparse, spiky and lattice-like arrays: encode itself asserts that they fit. */
+/* Sparse, spiky and lattice-like arrays. encode itself asserts that its output fits the bound. */
 static void bounds_hold_for_numbers_of_any_kind(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -464,7 +465,7 @@ static void bounds_hold_for_numbers_of_any_kind(void **state) {
             if (tw_rng_unit(&rng) < density) x[i] = (float)pow(normal(&rng), power);
             if (round % 5 == 4) x[i] = rintf(x[i]);
         }
-        if (round == 0) { /* nearly as many sizes written out as possible */
+        if (round == 0) { /* as many sizes written out as nearly possible */
             for (size_t i = 0; i < n; i++) x[i] = i % 11 == 0 ? 1.0f : 0.0f;
         }
         size_t bytes;
@@ -475,7 +476,7 @@ static void bounds_hold_for_numbers_of_any_kind(void **state) {
     free(x), free(y);
 }
 
-/* One round of error feedback; returns the rms of the residual in the first block. */
+/* Runs one round of error feedback. Returns the rms of the residual in the first block. */
 static double feed_back(const struct tw_codec *codec, float *e, const float *x, float *y,
                         size_t n) {
     double left = 0.0;
@@ -489,8 +490,8 @@ static double feed_back(const struct tw_codec *codec, float *e, const float *x, 
     return sqrt(left / 4096);
 }
 
-/* A block whose elements grow alike, next to one that is mostly zeros, as in embeddings: none of
- * its elements would ever reach a step that suits the other block. */
+/* A block whose elements all grow alike, next to one that is mostly zeros, as in embeddings. No
+ * element of the first block would ever reach a quantiser step that suits the second. */
 static void error_feedback_leaves_no_block_for_ever(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -511,19 +512,19 @@ static void error_feedback_leaves_no_block_for_ever(void **state) {
             most = left > most ? left : most;
         }
         print_message("%-6s leaves at most %.2f of 1\n", codec->name, most);
-        assert_true(most < 12.0); /* without the bound: 0.95 of 20 */
+        assert_true(most < 12.0); /* 0.95 * 20 without the bound */
         free(x), free(e), free(y);
     }
 }
 
 struct payload {
     const struct tw_codec *codec;
-    size_t n, bytes, stream; /* where the first stream begins */
+    size_t n, bytes, stream; /* stream: start of the first stream */
     uint8_t *data;
     float *y;
 };
 
-/* Two blocks of t4 numbers with outliers, so that some sizes are written out. */
+/* Encodes two blocks of t4 numbers with outliers, so that some sizes are written out. */
 static struct payload some_payload(enum tw_codec_id id, size_t n) {
     struct payload p = {.codec = tw_codec_get(id), .n = n};
     struct tw_rng rng;
@@ -578,7 +579,7 @@ static void heads_that_no_encoder_writes_are_refused(void **state) {
     free_payload(&p);
 }
 
-/* Size of the model at p->data + at. */
+/* Returns the size of the model at p->data + at. */
 static size_t model_bytes(const struct payload *p, size_t at) {
     struct tw_rans_model model;
     return tw_rans_model_decode(&model, p->data + at, p->bytes - at, 64);
@@ -646,7 +647,7 @@ static void raw_codes_that_no_encoder_writes_are_refused(void **state) {
     free_payload(&p);
 }
 
-/* Raw, 4 elements: -s, 0, 0, s, in two codes and a byte of signs. */
+/* A raw stream of 4 elements, -s, 0, 0, s: two codes and a byte of signs. */
 static void signs_that_no_encoder_writes_are_refused(void **state) {
     (void)state;
     uint8_t data[] = {0, 16, 0, 0, 0x80, 0x3F, TW_ECSQ_RAW, 0, 0, 0, 0, 1, 8, 1};
@@ -666,8 +667,8 @@ static void signs_that_no_encoder_writes_are_refused(void **state) {
     assert_memory_equal(y, want, sizeof(want));
 }
 
-/* One code for all 4096, which means that every size is written out, but none is. A decoder without
- * a check would read far past the end. */
+/* One code for all 4096 elements says that every size is written out, but none is. A decoder
+ * without a check would read far past the end. */
 static void sizes_that_are_not_there_are_refused(void **state) {
     (void)state;
     enum { ALL = 4096, KIND = HEAD + 2, CODE = KIND + TW_ECSQ_STREAM_HEAD_BYTES };
@@ -686,7 +687,7 @@ static void sizes_that_are_not_there_are_refused(void **state) {
     free_payload(&p);
 }
 
-/* Every field at the largest value that a decoder accepts. */
+/* Payloads in which every field has the largest value that a decoder accepts. */
 static void accepted_payloads_are_finite(void **state) {
     (void)state;
     EACH_MEMBER(m) {

@@ -59,7 +59,7 @@ static void a_byte_per_element_is_within_half_a_step(void **state) {
         assert_int_equal(tw_lattice_decode(f->bytes, f->size, f->y, f->out, N), TW_OK);
         for (size_t i = 0; i < N; i++)
             assert_true(fabs((double)f->out[i] - (double)f->x[i]) <= step_of(f) / 2.0);
-        /* The sender and every receiver that can decode it get the same values. */
+        /* The sender and every receiver that can decode the bytes get the same values. */
         assert_int_equal(tw_lattice_decode(f->bytes, f->size, f->x, f->again, N), TW_OK);
         assert_memory_equal(f->out, f->again, N * sizeof(float));
     }
@@ -90,7 +90,7 @@ static void a_receiver_too_far_away_notices(void **state) {
     struct fixture *f = *state;
     encode(f, 0.001f);
     const float wrap = (float)(256.0 * step_of(f));
-    for (unsigned trial = 0; trial < 2000; trial++) { /* one element, by one or more wraps */
+    for (unsigned trial = 0; trial < 2000; trial++) { /* one element is off by one or more wraps */
         move(f, 0.001f);
         const size_t i = (size_t)tw_rng_below(&f->rng, N);
         const float turns = (float)(1 + tw_rng_below(&f->rng, 5));
@@ -104,7 +104,7 @@ static void a_receiver_too_far_away_notices(void **state) {
             if (tw_rng_below(&f->rng, 3) == 0) f->y[i] += wrap;
         missed += tw_lattice_decode(f->bytes, f->size, f->y, f->out, N) == TW_OK;
     }
-    assert_in_range(missed, 0, 3); /* of 2000 wrong decodes, each with a probability of 1/65536 */
+    assert_in_range(missed, 0, 3); /* 2000 wrong decodes, each missed with probability 1/65536 */
 }
 
 static void whole_form_is_exact_however_far(void **state) {
@@ -133,7 +133,7 @@ static void large_values_get_a_coarser_step_not_a_wrong_one(void **state) {
 
 static void bytes_are_pinned(void **state) {
     (void)state;
-    /* Computed with exact fractions in Python. */
+    /* Expected bytes, computed with exact fractions in Python. */
     static const uint8_t golden[] = {0x00, 0xf4, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
                                      0xfa, 0x64, 0x9a, 0x00, 0x00, 0x00, 0x00, 0xa0};
     const float x[] = {0.1f, -0.25f, 3.0f, 1e-6f, -7.5f, 0.3515625f};

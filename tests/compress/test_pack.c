@@ -1,4 +1,4 @@
-/* test_pack.c - packed state comes back bit for bit, or not at all. */
+/* test_pack.c - packed state is restored bit for bit, or refused. */
 #include "compress/pack.h"
 
 #include <zstd.h>

@@ -1,6 +1,6 @@
-/* test_rans.c - coded symbols come back, every variant gives the same bytes, and incomplete streams
- * are refused. With TW_RANS_EMULATED the variants are the emulated AVX-512 one and the plain one,
- * on any processor. */
+/* test_rans.c - decoded symbols equal the encoded ones, every variant gives the same bytes, and
+ * incomplete streams are refused. With TW_RANS_EMULATED, the variants are the emulated AVX-512 one
+ * and the plain one, on any processor. */
 #include "compress/rans/rans.h"
 
 #include "base/bytes.h"
@@ -27,11 +27,12 @@ static const struct tw_rans_form *form_at(uint32_t i) {
 struct stream {
     struct tw_rans_model model;
     uint8_t states[TW_RANS_STATES_BYTES];
-    uint8_t *words; /* heap, exactly words_bytes: a sanitizer sees accesses past it */
+    uint8_t *words; /* exactly words_bytes on the heap: a sanitizer sees any access past it */
     size_t words_bytes;
 };
 
-/* Random symbols below `symbols`; larger ones are rarer, by `skew`. */
+/* Returns random symbols below `symbols`. Larger symbols are rarer, the more so with larger `skew`.
+ */
 static uint8_t *some_symbols(struct tw_rng *rng, size_t n, unsigned symbols, double skew) {
     uint8_t *s = malloc(n > 0 ? n : 1);
     assert_non_null(s);
@@ -47,7 +48,7 @@ static bool fit(struct tw_rans_model *model, const uint8_t *symbols, size_t n) {
     return tw_rans_model_fit(model, counts, (uint32_t)n);
 }
 
-/* Encodes in calls of `step` symbols, a multiple of 64. */
+/* Encodes in several calls of `step` symbols each, a multiple of 64. */
 static struct stream coded(const struct tw_rans_form *form, const struct tw_rans_model *model,
                            const uint8_t *symbols, size_t n, size_t step) {
     struct stream stream = {.model = *model};
@@ -124,7 +125,7 @@ static void every_form_gives_the_bytes_of_the_plain_one(void **state) {
     free(back);
 }
 
-/* Order-0 entropy of the symbols, in bits in total. */
+/* Returns the order-0 entropy of all symbols together, in bits. */
 static double entropy_bits(const uint8_t *symbols, size_t n) {
     double counts[256] = {0}, bits = 0.0;
     for (size_t i = 0; i < n; i++) counts[symbols[i]] += 1.0;
@@ -149,7 +150,8 @@ static void streams_are_as_short_as_their_entropy(void **state) {
         const double bits = 8.0 * ((double)stream.words_bytes + sizeof(stream.states)) / N_MAX;
         print_message("%3u symbols, skew %2.0f: entropy %.4f, coded %.4f bits\n", alphabets[c / 3],
                       skews[c % 3], best, bits);
-        /* States add 8 * 256 / 70000 = 0.029 bits per symbol, half of which is content. */
+        /* The final states add 8 * 256 / 70000 = 0.029 bits per symbol, half of which is content.
+         */
         assert_true(bits < best + 0.03);
         free(stream.words), free(symbols);
     }
@@ -292,7 +294,7 @@ static void missing_and_left_over_words_are_refused(void **state) {
     }
 }
 
-/* If all symbols are one rare symbol, all lanes take a word at once. */
+/* If all symbols are the same rare symbol, all lanes read a word at once. */
 static void lanes_in_step_take_the_last_word_and_no_other(void **state) {
     (void)state;
     enum { GROUPS = 8, COUNT = TW_RANS_LANES * GROUPS };
@@ -316,8 +318,8 @@ static void lanes_in_step_take_the_last_word_and_no_other(void **state) {
     }
 }
 
-/* Words and symbols are one to one: if a changed stream still ends correctly, it is the valid
- * encoding of other symbols. */
+/* Each sequence of symbols has exactly one encoding. If a changed stream still ends correctly, it
+ * is the valid encoding of other symbols. */
 static void damage_is_seen_or_is_another_stream(void **state) {
     struct fixture *f = *state;
     unsigned seen = 0, tried = 0;

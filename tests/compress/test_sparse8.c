@@ -17,12 +17,12 @@ static uint8_t *encoded(const float *x, size_t n, size_t *bytes) {
     uint8_t *to = malloc(capacity > 0 ? capacity : 1);
     assert_int_equal(codec->encode(x, n, to, capacity, bytes), TW_OK);
     assert_true(*bytes <= capacity);
-    to = realloc(to, *bytes > 0 ? *bytes : 1); /* exact size: a sanitizer sees reads past it */
+    to = realloc(to, *bytes > 0 ? *bytes : 1); /* exact size: a sanitizer reports reads past it */
     assert_non_null(to);
     return to;
 }
 
-/* Each element is nonzero with that probability. */
+/* Each element is nonzero with probability `density`. */
 static float *sparse_new(struct tw_rng *rng, size_t n, double density) {
     float *x = fill_new(rng, n, 1e-3f);
     for (size_t i = 0; i < n; i++) {
@@ -48,7 +48,7 @@ static void zeros_stay_and_others_are_within_half_a_step(void **state) {
             const size_t end = n < at + CHUNK ? n : at + CHUNK;
             double max = 0.0;
             for (size_t i = at; i < end; i++) max = fmax(max, fabs((double)x[i]));
-            /* the scale is rounded up to bf16: at most 2^-7 above the quotient */
+            /* the scale is rounded up to bf16: at most 2^-7 above max / 127 */
             const double half = max / 127.0 * (1.0 + 0x1p-7) / 2.0 * (1.0 + 1e-6);
             for (size_t i = at; i < end; i++) {
                 assert_true(x[i] != 0.0f || (y[i] == 0.0f && signbit(y[i]) == 0));
@@ -59,7 +59,7 @@ static void zeros_stay_and_others_are_within_half_a_step(void **state) {
     }
 }
 
-/* Codes, plus gaps at most a twentieth above their entropy. */
+/* The size is 8 bits per code, plus gaps at most a twentieth above their entropy. */
 static void sizes_follow_the_density(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -73,7 +73,7 @@ static void sizes_follow_the_density(void **state) {
         const double gaps = -log2(p) - (1.0 - p) / p * log2(1.0 - p);
         const double bits = 8.0 * (double)bytes / (double)n, want = p * (8.0 + gaps) + 32.0 / CHUNK;
         print_message("density 2^-%-2u %.4f bits, with ideal positions %.4f\n", step, bits, want);
-        /* 4 bits per chunk: half a byte of padding, on average. */
+        /* Padding adds half a byte per chunk on average: 4 bits. */
         assert_true(bits < want + 0.05 * p * gaps + 4.0 / CHUNK);
         free(x);
     }
@@ -98,7 +98,7 @@ static void assert_refused(const uint8_t *coded, size_t bytes, size_t n, const c
     free(y), free(exact);
 }
 
-/* One chunk of 100: a scale of 1, two codes at positions 3 and 99 (r = 5). */
+/* Writes one chunk of 100 elements: a scale of 1, and two codes at positions 3 and 99 (r = 5). */
 static size_t written(uint8_t *to, uint32_t first, uint32_t second) {
     struct tw_bits_writer bits = {.at = to + 4};
     tw_put_u16(to, 0x3F80);
@@ -147,7 +147,7 @@ static void payloads_no_encoder_writes_are_refused(void **state) {
     }
     memset(coded, 0, sizeof(coded));
     tw_put_u16(coded + 2, 100);
-    assert_int_equal(codec->check(coded, 104, 100), TW_OK); /* dense: codes may be 0 */
+    assert_int_equal(codec->check(coded, 104, 100), TW_OK); /* in dense form, codes may be 0 */
     coded[50] = 0x80;
     assert_refused(coded, 104, 100, "a dense code of -128");
 }

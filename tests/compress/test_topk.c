@@ -27,12 +27,12 @@ static uint8_t *encoded(const struct tw_codec *codec, const float *x, size_t n, 
     uint8_t *to = malloc(capacity > 0 ? capacity : 1);
     assert_int_equal(codec->encode(x, n, to, capacity, bytes), TW_OK);
     assert_true(*bytes <= capacity);
-    to = realloc(to, *bytes > 0 ? *bytes : 1); /* exact size: a sanitizer sees reads past it */
+    to = realloc(to, *bytes > 0 ? *bytes : 1); /* exact size: a sanitizer reports reads past it */
     assert_non_null(to);
     return to;
 }
 
-/* Numbers of several kinds, with many equal ones. */
+/* Returns a magnitude of one of several kinds, in which many are equal. */
 static uint32_t some_magnitude(struct tw_rng *rng, unsigned kind) {
     const uint32_t bits = (uint32_t)tw_rng_next(rng);
     const float value = (float)pow(tw_rng_unit(rng), -0.4);
@@ -75,7 +75,7 @@ static void the_largest_are_kept_whatever_the_guess(void **state) {
     }
 }
 
-/* Number of kept elements of a chunk of `count`: k of 4096, rounded up. */
+/* A chunk of `count` elements keeps k / 4096 of them, rounded up. */
 static void exactly_k_are_decoded_to_their_mean(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -152,7 +152,7 @@ static void chunks_of_zeros_take_a_mean_alone(void **state) {
         assert_int_equal(codec->decode(coded, bytes, y, 3 * CHUNK), TW_OK);
         for (size_t i = 0; i < 3 * CHUNK; i++) assert_true(y[i] == 0.0f);
         free(coded);
-        x[CHUNK + 9] = -1.0f; /* k - 1 zeros are kept too: the first ones */
+        x[CHUNK + 9] = -1.0f; /* the first k - 1 zeros are kept too */
         coded = encoded(codec, x, 3 * CHUNK, &bytes);
         assert_int_equal(codec->decode(coded, bytes, y, 3 * CHUNK), TW_OK);
         assert_true(y[CHUNK + 9] == -1.0f / (float)m->k && y[CHUNK] == 1.0f / (float)m->k);
@@ -162,7 +162,7 @@ static void chunks_of_zeros_take_a_mean_alone(void **state) {
     }
 }
 
-/* The longest gaps: only the end of each chunk, or its beginning and its end. */
+/* The longest gaps: elements at the end of each chunk only, or at its beginning and its end. */
 static void bounds_hold_for_positions_of_any_kind(void **state) {
     (void)state;
     float *x = malloc(3 * CHUNK * sizeof(*x)), *y = malloc(3 * CHUNK * sizeof(*y));
@@ -236,7 +236,8 @@ static void assert_refused(const struct tw_codec *codec, const uint8_t *coded, s
     free(y), free(exact);
 }
 
-/* One chunk with k elements at the given distances, all positive; further bits at the end. */
+/* Writes one chunk with k positive elements at the given distances, and `more` zero bits at the
+ * end. */
 static size_t written(const struct member *m, uint8_t *to, const uint32_t *gaps, uint32_t k,
                       unsigned more) {
     struct tw_bits_writer bits = {.at = to + 2};
@@ -256,7 +257,7 @@ static void positions_that_no_encoder_writes_are_refused(void **state) {
         const struct tw_codec *codec = tw_codec_get(m->id);
         uint32_t gaps[TW_TOPK_MAX] = {0};
         uint8_t coded[4096];
-        gaps[0] = CHUNK - m->k; /* the last k elements: the largest positions */
+        gaps[0] = CHUNK - m->k; /* the last k elements have the largest positions */
         size_t bytes = written(m, coded, gaps, m->k, 0);
         assert_int_equal(codec->check(coded, bytes, CHUNK), TW_OK);
         assert_refused(codec, coded, bytes, CHUNK - 1, "an element beyond the end");
@@ -293,7 +294,7 @@ static void padding_that_is_not_zero_is_refused(void **state) {
     assert_int_equal(bytes, 3);
     free(coded);
     coded = encoded(tw_codec_get(TW_CODEC_TOPK64), x, 100, &bytes);
-    assert_int_equal(bytes, 4); /* 2 kept: 0 and 50, of 1 + 5 + 1 and 2 + 5 + 1 bits */
+    assert_int_equal(bytes, 4); /* 2 elements kept: 0 and 50, with 1 + 5 + 1 and 2 + 5 + 1 bits */
     coded[3] |= 0x80;
     assert_refused(tw_codec_get(TW_CODEC_TOPK64), coded, bytes, 100, "a bit in the padding");
     free(coded);

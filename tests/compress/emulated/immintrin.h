@@ -1,5 +1,6 @@
-/* immintrin.h - the intrinsics of AVX-512 on any processor, by SIMD Everywhere, and those that it
- * lacks in Debian 12 (0.7.4): a file that includes <immintrin.h> is compiled against this one. */
+/* immintrin.h - the AVX-512 intrinsics on any processor: those of SIMD Everywhere, and those
+ * missing from its Debian 12 version (0.7.4). A file that includes <immintrin.h> is compiled
+ * against this one. */
 #ifndef TW_TESTS_IMMINTRIN_H
 #define TW_TESTS_IMMINTRIN_H
 
