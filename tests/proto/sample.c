@@ -39,7 +39,7 @@ static void sample_signature(struct tw_rng *rng, uint8_t signature[TW_SIGNATURE_
     for (unsigned i = 0; i < TW_SIGNATURE_BYTES; i++) signature[i] = (uint8_t)tw_rng_next(rng);
 }
 
-/* Ascending distinct members with chance 1/2 each. */
+/* Draws ascending distinct members, each with probability 1/2. */
 static uint32_t sample_contributors(struct tw_rng *rng, uint32_t members_count,
                                     struct tw_contributor contributors[TW_MEMBERS_MAX]) {
     uint32_t count = 0;

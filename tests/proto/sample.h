@@ -8,16 +8,16 @@
 
 struct tw_id tw_sample_id(struct tw_rng *rng); /* not zero */
 
-/* `count` members sorted by id; each weight is 0 with chance 1/4. */
+/* Draws `count` members sorted by id; each weight is 0 with probability 1/4. */
 void tw_sample_roster(struct tw_rng *rng, struct tw_roster *roster, uint32_t count);
 
-/* A record that passes tw_record_check and fits *roster; unused elements are zero. */
+/* Draws a record that passes tw_record_check and fits *roster. Unused elements are zero. */
 void tw_sample_close(struct tw_rng *rng, struct tw_record *record, const struct tw_roster *roster);
 
-/* The largest possible record. */
+/* Draws a record of the largest possible size. */
 void tw_sample_close_full(struct tw_rng *rng, struct tw_record *record);
 
-/* A valid message of the kind; unused elements are zero. */
+/* Draws a valid message of the kind. Unused elements are zero. */
 void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_message *message);
 
 #endif

@@ -17,7 +17,8 @@ static struct tw_id id(uint8_t byte) {
 
 static const uint8_t OWNER = 1, RUN = 2, NODE = 3, ADMITTER_KEY = 4;
 
-/* Signed by the owner itself; with `is_admitted` by a node that the owner lets admit. */
+/* Returns a certificate chain: signed by the owner, or, with `is_admitted`, by a node that the
+ * owner lets admit others. */
 static struct tw_certs sample(bool is_admitted) {
     struct tw_certs certs;
     memset(&certs, 0, sizeof(certs));
@@ -54,7 +55,7 @@ static void expect(const struct tw_certs *certs, const struct tw_cert_question *
     assert_int_equal(tw_certs_check(certs, asked, &err), status);
     if (status != TW_OK && strstr(err.message, word) == NULL)
         fail_msg("no '%s' in: %s", word, err.message);
-    assert_true(strlen(err.message) < 120); /* a detail of a sentence */
+    assert_true(strlen(err.message) < 120); /* short enough to be part of a sentence */
 }
 
 static void chains_of_one_and_two_are_admitted(void **state) {
@@ -114,7 +115,7 @@ static void only_the_owner_lets_nodes_admit(void **state) {
     certs.certs[1].may = TW_CERT_TRAIN;
     expect(&certs, &asked, TW_NOT_ADMITTED, "does not let it admit others");
     certs = sample(false);
-    certs.certs[0].may = TW_CERT_ADMIT; /* a key that signs but is no node */
+    certs.certs[0].may = TW_CERT_ADMIT; /* a key that may sign, but is no training node */
     expect(&certs, &asked, TW_NOT_ADMITTED, "does not let it train");
     struct tw_cert_question admits = asked;
     admits.may = TW_CERT_ADMIT;
@@ -148,7 +149,7 @@ static void a_wrong_clock_has_its_own_cause(void **state) {
     asked.now_s--;
     expect(&certs, &asked, TW_BAD_CLOCK,
            "begins at 2027-01-14 08:00 UTC, where it is checked it is");
-    asked.now_s = certs.certs[0].until_s + DAY_S; /* ahead of theirs by two days */
+    asked.now_s = certs.certs[0].until_s + DAY_S; /* two days ahead of the other clock */
     asked.their_now_s = certs.certs[0].until_s - DAY_S;
     expect(&certs, &asked, TW_BAD_CLOCK, "the other is 2 d");
     asked.their_now_s = 0; /* not reported */
@@ -205,7 +206,7 @@ static void malformed_bytes_are_refused(void **state) {
                  {4, 4, "unknown rights 0x4"},
                  {7, 1, "unknown rights"},
                  {TW_CERT_BYTES, 'X', "TWA1"},
-                 {23, 0xFF, NULL}, /* until: very late is fine */
+                 {23, 0xFF, NULL}, /* until: a very late time is valid */
                  {15, 0xFF, "ends before it begins"}};
     for (unsigned i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         uint8_t bad[sizeof(bytes)];
@@ -220,7 +221,7 @@ static void malformed_bytes_are_refused(void **state) {
     }
 }
 
-/* Every byte but the signature's is under the signature. */
+/* The signature covers every byte except its own. */
 static void every_field_is_signed(void **state) {
     (void)state;
     uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES], text[TW_CERT_SIGNED_BYTES];

@@ -1,4 +1,5 @@
-/* test_compute.c - every device survives its text; any other text is refused by name. */
+/* test_compute.c - every device can be written as text and read back; the error for any other text
+ * names it. */
 #include "proto/compute.h"
 
 #include <setjmp.h>

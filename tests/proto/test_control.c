@@ -56,7 +56,7 @@ static void every_prefix_is_handled_and_room_is_respected(void **state) {
         assert_int_equal(tw_control_encode(&sample, body, whole, &used, &err), TW_OK);
         for (size = 0; size < whole; size++) {
             uint8_t *exact =
-                malloc(size + 1); /* exact size, so that a sanitizer sees reads past the end */
+                malloc(size + 1); /* exact size, so that a sanitizer reports reads past the end */
             assert_non_null(exact);
             memcpy(exact, body, size);
             (void)tw_control_decode((uint16_t)kinds[i], exact, size, &back, &err);
@@ -105,7 +105,7 @@ static void refused_message_leaves_the_caller_s_untouched(void **state) {
     assert_memory_equal(&back, &before, sizeof(back));
 }
 
-/* Two bytes on the wire per element, tens of bytes in memory. */
+/* An element of two bytes on the wire needs tens of bytes in memory. */
 static void memory_is_bounded_by_the_size_of_the_body(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof(body); i += 2) {
@@ -228,8 +228,8 @@ static void addresses_are_visible_ascii_and_bounded(void **state) {
 
 static void counts_beyond_the_arrays_are_refused(void **state) {
     (void)state;
-    /* One more than fits of: records in PEERS, parts in CONTRIB, contributors in RESULT,
-     * ids in LINKS. */
+    /* One element more than the arrays hold: records in PEERS, parts in CONTRIB, contributors in
+     * RESULT, ids in LINKS. */
     const struct {
         enum tw_message_kind kind;
         uint8_t tag;
@@ -250,7 +250,8 @@ static void counts_beyond_the_arrays_are_refused(void **state) {
     }
 }
 
-/* A drawn message, spoilt, must fail the check that encode asserts and decode ends with. */
+/* Draws a valid message and spoils it. The check that encode asserts, and that decode ends with,
+ * must fail. */
 static void spoilt(enum tw_message_kind kind, void (*spoil)(struct tw_message *message)) {
     do tw_sample_message(&rng, kind, &sample);
     while ((kind == TW_MSG_PROMISE && sample.u.promise.lock.ballot == 0) ||

@@ -50,7 +50,7 @@ static enum tw_status decode(void) {
     return tw_dataset_decode(text, size, shards_back, ROOM, &back, &err);
 }
 
-/* Replaces the first `from` in the text by `to`, and corrects its size line. */
+/* Replaces the first `from` in the text with `to`, and corrects the text's size line. */
 static void change(const char *from, const char *to) {
     static char changed[sizeof(text)];
     char *const at = strstr(text, from);

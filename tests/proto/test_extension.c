@@ -70,8 +70,7 @@ static void every_cut_is_refused(void **state) {
 
 static void types_ascend_and_come_once(void **state) {
     (void)state;
-    tw_put_u16(bytes + 4 + 12,
-               TW_EXTENSION_FEATURES); /* a second field with the software's bytes */
+    tw_put_u16(bytes + 4 + 12, TW_EXTENSION_FEATURES); /* a second field with the software's name */
     refused("field 1 after 1");
     sample();
     tw_put_u16(bytes + 4, 0);
@@ -175,7 +174,8 @@ static void malformed_addresses_of_a_relay_are_refused(void **state) {
     refused("not two addresses");
 }
 
-/* Every feature bit of this program stands for frame kinds, and a kind needs at most one bit. */
+/* Every feature bit of this program is needed by some frame kind, and a kind needs at most one bit.
+ */
 static void kinds_belong_to_features(void **state) {
     (void)state;
     uint64_t seen = 0;

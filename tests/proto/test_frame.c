@@ -33,7 +33,7 @@ static void send(struct tw_frame *frame, uint16_t kind, uint32_t body_bytes) {
     stream_bytes += TW_FRAME_HEADER_BYTES + body_bytes;
 }
 
-/* Takes every complete frame from the reader and compares it with the one sent. */
+/* Takes each complete frame from the reader and compares it with the frame that was sent. */
 static unsigned take(struct tw_reader *reader, unsigned received) {
     struct tw_frame frame;
     enum tw_status status;
@@ -93,7 +93,7 @@ static void largest_chunk_fits(void **state) {
     assert_int_equal(feed(&reader, 100000), 2);
 }
 
-/* The reader's result for the bytes of stream[], given at once. */
+/* Returns the reader's result for stream[], fed as one piece. */
 static enum tw_status read_once(size_t capacity) {
     static uint8_t buffer[TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX];
     struct tw_reader reader;
@@ -119,7 +119,7 @@ static void one_wrong_bit_anywhere_is_noticed(void **state) {
         stream[bit / 8] ^= (uint8_t)(1 << bit % 8);
         const enum tw_status status = read_once(1000);
         assert_int_not_equal(status, TW_OK);
-        /* Only a changed length may make it wait for more. */
+        /* Only a changed length may make the reader wait for more bytes. */
         if (status == TW_AGAIN) assert_in_range(bit / 8, 8, 11);
         stream[bit / 8] ^= (uint8_t)(1 << bit % 8);
     }
@@ -134,7 +134,7 @@ static void length_is_judged_before_the_body_arrives(void **state) {
     assert_int_equal(read_once(TW_FRAME_HEADER_BYTES + 99), TW_LIMIT);
     tw_put_u32(stream + 8, UINT32_MAX);
     assert_int_equal(read_once(TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX), TW_LIMIT);
-    tw_put_u32(stream + 8, TW_CONTROL_BYTES_MAX + 1); /* more than the kind may have */
+    tw_put_u32(stream + 8, TW_CONTROL_BYTES_MAX + 1); /* larger than this kind allows */
     assert_int_equal(read_once(TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX), TW_LIMIT);
     tw_put_u16(stream + 6, TW_FRAME_CHUNK);
     assert_int_equal(read_once(TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX), TW_AGAIN);
@@ -142,7 +142,7 @@ static void length_is_judged_before_the_body_arrives(void **state) {
     assert_int_equal(read_once(TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX), TW_LIMIT);
 }
 
-/* Changes one header byte and repairs the checksum. */
+/* Changes one header byte, repairs the checksum, and reads the frame. */
 static enum tw_status read_with(size_t at, uint8_t value) {
     stream_bytes = 0;
     send(&sent[0], 7, 10);

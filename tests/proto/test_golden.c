@@ -1,6 +1,6 @@
 /* test_golden.c - pins the bytes of the wire: tests/golden/wire.txt holds `name hex` lines, and
- * run.manifest a canonical manifest. A change here is a change of the protocol. On a mismatch the
- * test prints the new line. */
+ * run.manifest a canonical manifest. A change in these files is a change of the protocol. On a
+ * mismatch, the test prints the new line. */
 #include "tests/test.h"
 
 #include <stdbool.h>
@@ -61,7 +61,7 @@ static int load(void **state) {
     return 0;
 }
 
-/* Compares bytes[size] with the vector of that name. */
+/* Compares bytes[size] with the test vector of that name. */
 static void expect(const char *name, const uint8_t *bytes, size_t size) {
     for (unsigned i = 0; i < vectors_count; i++) {
         if (strcmp(vectors[i].name, name) != 0) continue;

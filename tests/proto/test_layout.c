@@ -152,7 +152,7 @@ static void tensors_have_the_shapes_of_llama(void **state) {
     assert_null(tw_layout_find(&layout, "lm_head.weight"));
 }
 
-/* The engine uses q, k, v as one matrix, and gate, up as one. */
+/* The engine uses q, k, v as one matrix, and gate and up as another. */
 static void matrices_that_make_one_follow_each_other(void **state) {
     (void)state;
     static const char *const groups[][3] = {
@@ -238,7 +238,7 @@ static void fragment_too_large_for_a_payload_is_refused(void **state) {
     run.model.width = 16384;
     run.model.layers = 340;
     run.sync.fragments = 5;
-    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK); /* fine for one machine */
+    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK); /* one machine can train it */
     assert_int_equal(tw_layout_check_group(&layout, &err), TW_LIMIT);
     assert_non_null(strstr(err.message, "a smaller model"));
     run.model.width = 4096;
@@ -256,7 +256,7 @@ static void fragment_too_large_for_a_payload_is_refused(void **state) {
     assert_int_equal(tw_layout_check_group(&layout, &err), TW_OK);
 }
 
-/* Tensors that make one matrix stay neighbours, and nothing lies between any two. */
+/* Tensors that form one matrix stay adjacent, without a gap. */
 static void named_models_of_real_size_fit_a_group(void **state) {
     (void)state;
     static const struct {
@@ -350,7 +350,7 @@ static void list_is_one_sequence_in_equal_fragments(void **state) {
         assert_int_equal(tensor->offset, rows[i].offset);
         assert_int_equal(tensor->is_hidden, rows[i].rank > 1);
     }
-    /* 9848 parameters are 10 units of 1024, cut at 3 and 6 */
+    /* 9848 parameters are 10 units of 1024, divided at 3 and 6 */
     assert_int_equal(layout.params, 9848);
     assert_int_equal(layout.elements, 10240);
     const uint64_t begins[] = {0, 3072, 6144, 10240};
@@ -370,7 +370,7 @@ static void fragments_of_a_list_are_never_empty(void **state) {
     assert_non_null(strstr(err.message, "set sync.fragments = 5 or less"));
 }
 
-/* An embedding of a 1B model is larger than a fragment may be. */
+/* The embedding of a 1B model is larger than a fragment may be. */
 static void a_large_tensor_spans_fragments(void **state) {
     (void)state;
     make_list("embed:128256x2048 h.{0-15}.w:8192x2048", 4);

@@ -67,7 +67,7 @@ static void sets_of_votes_share_a_member_that_does_not_lie(void **state) {
     (void)state;
     for (uint32_t count = 1; count <= TW_MEMBERS_MAX; count++) {
         const uint32_t liars = (count - 1) / 3, needed = tw_votes_needed(count);
-        assert_true(2 * needed > count + liars); /* two quorums share more than all liars */
+        assert_true(2 * needed > count + liars); /* two quorums share more members than may lie */
         assert_true(needed <= count - liars);    /* honest members can decide alone */
         assert_true(2 * (needed - 1) <= count + liars);
     }

@@ -19,7 +19,7 @@ static int load(void **state) {
     return size > 0 && size < sizeof(text) - 1 ? 0 : -1;
 }
 
-/* Finds `row` at or after `from`; fails with its text if it is missing. */
+/* Finds `row` at or after `from`. If it is missing, the test fails with the row's text. */
 static const char *expect_row(const char *from, const char *row) {
     const char *found = strstr(from, row);
     if (found == NULL) fail_msg("PROTOCOL.md lacks, or has out of order: %s", row);

@@ -50,7 +50,7 @@ static void malformed_bytes_are_refused(void **state) {
     refuses(TW_RECALL_BYTES, "round 0");
 }
 
-/* Each field is under the signature, which no lineage of a recall shares. */
+/* The signature covers each field, and a change of any field gives another awaited lineage. */
 static void every_field_is_signed(void **state) {
     (void)state;
     uint8_t text[TW_RECALL_SIGNED_BYTES], other[TW_RECALL_SIGNED_BYTES];

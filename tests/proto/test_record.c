@@ -77,7 +77,7 @@ static void changed_bytes_are_refused_or_mean_something_else(void **state) {
     assert_true(accepted > 100);
 }
 
-/* Spoils a valid record with `spoil` and expects the check to refuse it. */
+/* Spoils a valid record with `spoil`, and expects that the check refuses it. */
 static void expect_refused(void (*spoil)(struct tw_record *record)) {
     tw_sample_close_full(&rng, &sample);
     assert_int_equal(tw_record_check(&sample, &err), TW_OK);
@@ -184,7 +184,7 @@ static void contribution_root_depends_on_every_hash_and_their_order(void **state
     assert_false(tw_id_equal(&root, &swapped));
 }
 
-/* Rows in any order, and their sum on the clock. */
+/* Token counts of rows in any order, and the sum that the clock counts for them. */
 static void clock_counts_a_row_64_medians_at_most(void **state) {
     (void)state;
     static const struct {
@@ -193,7 +193,7 @@ static void clock_counts_a_row_64_medians_at_most(void **state) {
     } cases[] = {
         {0, {0}, 0},
         {1, {1000}, 1000},
-        {2, {1, 1000}, 1001}, /* none of two may lie */
+        {2, {1, 1000}, 1001}, /* of two members, none may lie */
         {3, {10, 1000, 10}, 660},
         {3, {10, 10000, 40}, 2610},
         {4, {1000, 10, 12, 10}, 672}, /* the lower median */

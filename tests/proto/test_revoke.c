@@ -72,7 +72,7 @@ static void malformed_bytes_are_refused(void **state) {
     memcpy(bytes + 56, bytes + 56 + 32, 32); /* twice the same */
     refuses(size, "id 1 is out of order");
     (void)tw_revoked_encode(&list, bytes);
-    bytes[56 + 64] = bytes[56 + 65] = 0; /* the third before the second */
+    bytes[56 + 64] = bytes[56 + 65] = 0; /* sorts the third id before the second */
     refuses(size, "id 2 is out of order");
 }
 

@@ -36,7 +36,7 @@ static void every_key_survives_text(void **state) {
     assert_memory_equal(&run, &back, sizeof(run));
 }
 
-/* A value of the key's range: its ends and random points between. */
+/* Draws a value of the key's range: one of its ends, or a random value between. */
 static uint64_t draw(struct tw_rng *rng, const struct tw_run_key *key) {
     const uint64_t span = key->max - key->min;
     const uint64_t pick = tw_rng_below(rng, 8);
@@ -169,7 +169,7 @@ static void unknown_key_is_answered_with_the_nearest(void **state) {
 
 static const char owner_hex[] = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
 
-/* Sets one key of the defaults; the check must mention `word`. */
+/* Sets one key of the defaults. The error of the check must contain `word`. */
 static void check_names(const char *key, const char *value, const char *word) {
     tw_run_defaults(&run);
     assert_int_equal(tw_run_set(&run, key, value, &err), TW_OK);
@@ -249,7 +249,7 @@ static void llama_relations_are_checked(void **state) {
     }
 }
 
-/* Contradictory keys are refused with the reason. */
+/* Contradictory keys are refused, and the error names the reason. */
 static void contradictions_between_knobs_are_refused(void **state) {
     (void)state;
     const struct {
@@ -291,7 +291,7 @@ static void contradictions_between_knobs_are_refused(void **state) {
         assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
         if (strstr(err.message, rows[i].reason) == NULL) fail_msg("%s", err.message);
     }
-    /* The published constants are within the bounds, and so are the bounds themselves. */
+    /* The published constants are within the bounds, and the bounds themselves are accepted. */
     tw_run_defaults(&run);
     run.sync.nodes = 5;
     tw_run_apply_preset(&run, TW_PRESET_NOLOCO);
@@ -314,7 +314,7 @@ static void contradictions_between_knobs_are_refused(void **state) {
         assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
         assert_non_null(strstr(err.message, "counts every node as one"));
     }
-    /* A three-bit codec can code results, a two-bit codec cannot. */
+    /* A three-bit codec can encode results, a two-bit codec cannot. */
     run.sync.merge = TW_MERGE_RDA;
     run.sync.result = TW_CODEC_ECSQ3;
     assert_int_equal(tw_run_check(&run, &err), TW_OK);
@@ -358,7 +358,8 @@ static void only_canonical_bytes_decode(void **state) {
     changed[13] = '2';
     assert_int_equal(tw_run_decode(changed, size, &back, &err), TW_VERSION);
     assert_int_equal(tw_run_decode(text, TW_MANIFEST_BYTES_MAX + 1, &back, &err), TW_CONFIG);
-    /* Any single changed bit: refused, or other values that encode to exactly those bytes. */
+    /* With any single bit changed, the text is refused, or is the canonical text of other values.
+     */
     for (size_t i = 0; i < size; i++) {
         for (unsigned bit = 0; bit < 8; bit++) {
             char again[TW_MANIFEST_BYTES_MAX];
@@ -395,7 +396,8 @@ static void run_file_takes_left_out_sync_keys_from_its_preset(void **state) {
     assert_int_equal(run.sync.fragments, 1);
     assert_int_equal(run.sync.mix_millionths, 0);
     assert_int_equal(run.sync.overlap, 3);
-    /* The row is fitted to the model and budget of the file, wherever these keys stand in it. */
+    /* The preset's row is fitted to the file's model and budget, wherever those keys are in the
+     * file. */
     assert_int_equal(read_text("thinwire-run 1\nsync.preset = streaming\nmodel.layers = 9\n"
                                "train.tokens = 1g\n"),
                      TW_OK);
@@ -403,8 +405,8 @@ static void run_file_takes_left_out_sync_keys_from_its_preset(void **state) {
     assert_int_equal(run.sync.outer_lr_millionths, 400000);
 }
 
-/* The preset's outer constants are also fitted to a period that the file sets, except for keys that
- * the file sets. */
+/* If the file sets a period, the preset's outer constants are fitted to that period, too. Keys that
+ * the file sets are left alone. */
 static void run_file_fits_outer_constants_to_its_period(void **state) {
     (void)state;
     const char tail[] = "train.batch = 8\nmodel.context = 128\nsync.nodes = 4\n"
@@ -456,7 +458,7 @@ static void run_file_errors_name_the_line(void **state) {
     assert_non_null(strstr(err.message, "line 2"));
 }
 
-/* Truncated anywhere but within the first few lines, which a person may have written. */
+/* A truncated file is refused, except one of only a few lines, which a person may have written. */
 static void a_file_that_was_cut_off_is_refused(void **state) {
     (void)state;
     enum { BY_HAND_MAX = 8 };
@@ -516,8 +518,8 @@ static void presets_make_valid_runs_of_any_depth(void **state) {
     }
 }
 
-/* If only the period or only the fragments are set, the other one gives way, so that every value
- * works. */
+/* If a file sets only the period or only the fragments, the other key is adjusted, so that every
+ * value works. */
 static void a_set_period_or_fragments_fit_the_other(void **state) {
     (void)state;
     static const char *const presets[] = {"diloco",    "streaming",  "eager",     "noloco", "co2",
@@ -581,7 +583,7 @@ static void fragments_give_way_to_the_next_fewer(void **state) {
     assert_non_null(strstr(err.message, "32 would do"));
 }
 
-/* A person expects an effect of every key in a short file; a manifest has all keys. */
+/* In a short file, a person expects that every key has an effect. A manifest lists all keys. */
 static void a_key_without_effect_is_refused_if_a_person_wrote_it(void **state) {
     (void)state;
     const struct {
@@ -628,8 +630,8 @@ static void by_the_clock_interval_and_period_are_one_plan(void **state) {
     } rows[] = {
         {30, 3, 1000, 250000, false, 30, 2500}, /* ten steps of a quarter of a second */
         {30, 3, 2000, 250000, true, 24, 2000},
-        {30, 3, 2000, 5000000, true, 3, 2000}, /* longer than the interval: one step each */
-        {30, 3, 1000, 10, false, 30, 10},      /* not below the key's minimum */
+        {30, 3, 2000, 5000000, true, 3, 2000}, /* a step exceeds the interval */
+        {30, 3, 1000, 10, false, 30, 10},      /* the key's minimum */
         {1000000, 1, 1000, 1000000000, false, 1000000, 86400000},
         {30, 3, 86400000, 1, true, 999999, 86400000},
     };
@@ -651,7 +653,8 @@ static void by_the_clock_interval_and_period_are_one_plan(void **state) {
     tw_run_defaults(&run);
     assert_int_equal(tw_run_step_us(&run), 0);
     run.sync.pace = TW_PACE_CLOCK;
-    assert_int_equal(tw_run_step_us(&run), 100000); /* a second for three fragments of 30 steps */
+    /* Three fragments in 30 steps, with an interval of one second: 10 steps take a second. */
+    assert_int_equal(tw_run_step_us(&run), 100000);
 }
 
 static const char two_layers[] = "h.{0-1}.w:100x100 h.{0-1}.b:100";

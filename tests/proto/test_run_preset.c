@@ -1,4 +1,4 @@
-/* Keys that a preset sets, alone and next to keys that were set explicitly. */
+/* test_run_preset.c - keys that a preset sets, alone and together with keys set explicitly. */
 #include "tests/test.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ static enum tw_status read_text(const char *file) {
     return tw_run_read(file, strlen(file), &run, &err);
 }
 
-/* Values that only the row has never contradict a topology, rule or codec that was set. */
+/* A preset's own values never contradict a topology, rule or codec that the file sets. */
 static void a_row_yields_to_keys_that_were_set(void **state) {
     (void)state;
     static const char *const lines[] = {"sync.topology = solo",
@@ -36,15 +36,15 @@ static void a_row_yields_to_keys_that_were_set(void **state) {
         for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
             const bool is_robust = strstr(lines[i], "median") != NULL;
             if (preset == TW_PRESET_NOLOCO && is_robust)
-                continue; /* pairs have no choice of merge */
+                continue; /* with pairs there is no choice of merge */
             if (preset == TW_PRESET_SPARSELOCO && is_robust)
-                continue; /* nor has this preset's sparse codec */
+                continue; /* nor with this preset's sparse codec */
             (void)snprintf(file, sizeof(file), "thinwire-run 1\nsync.preset = %s\n%s\n", name,
                            lines[i]);
             if (read_text(file) != TW_OK) fail_msg("%s, %s: %s", name, lines[i], err.message);
         }
     }
-    /* In a pair, a group's row merges like NoLoCo, with NoLoCo's gain. */
+    /* With pair topology, a group preset merges like NoLoCo, with NoLoCo's gain. */
     assert_int_equal(read_text("thinwire-run 1\nsync.preset = co2\nsync.topology = pair\n"
                                "train.tokens = 1g\n"),
                      TW_OK);
@@ -52,7 +52,7 @@ static void a_row_yields_to_keys_that_were_set(void **state) {
     assert_int_equal(run.sync.outer_lr_millionths, 700000);
     assert_int_equal(run.sync.gap_penalty_millionths, 0);
     assert_int_equal(run.sync.sent, TW_SENT_KEEP);
-    /* Explicit values do not give way. */
+    /* Keys set explicitly are not adjusted. */
     assert_int_equal(read_text("thinwire-run 1\nsync.topology = pair\nsync.lead = 0.5\n"),
                      TW_CONFIG);
     assert_non_null(strstr(err.message, "set sync.lead = 0"));
@@ -64,7 +64,8 @@ static void a_row_yields_to_keys_that_were_set(void **state) {
     assert_non_null(strstr(err.message, "needs sync.outer = heavyball"));
 }
 
-/* The zeros of others would outvote a node's values. */
+/* In a median or trimmed mean by parameter, the zeros of other nodes' sparse payloads would outvote
+ * a node's values. */
 static void merges_by_parameter_take_no_sparse_codec(void **state) {
     (void)state;
     static const char *const merges[] = {"mean", "clipped", "median", "trimmed"};
@@ -82,8 +83,8 @@ static void merges_by_parameter_take_no_sparse_codec(void **state) {
     }
 }
 
-/* Whether the preset or the file turns error feedback on: a fraction of the residual stays in
- * theta, unless the file says otherwise. */
+/* If the preset or the file turns error feedback on, a fraction of the residual stays in theta,
+ * unless the file sets otherwise. */
 static void a_share_of_the_residual_stays_in_theta(void **state) {
     (void)state;
     const struct {
@@ -130,7 +131,7 @@ static void outer_constants_fit_the_length_of_the_run(void **state) {
         {20, TW_PRESET_DILOCO, 800200, 449550, 2},
         {40, TW_PRESET_STREAMING, 700000, 675000, 4},
         {70, TW_PRESET_STREAMING, 700000, 712500, 7},
-        {100, TW_PRESET_EAGER, 854800, 326700, 10}, /* late outer gradients */
+        {100, TW_PRESET_EAGER, 854800, 326700, 10}, /* outer gradients arrive late */
         {550, TW_PRESET_EAGER, 910000, 202500, 10},
         {1000, TW_PRESET_EAGER, 910000, 202500, 10},
         {1000, TW_PRESET_CO2, 1000000, 112500, 10},
@@ -210,17 +211,17 @@ static void outer_constants_fit_the_codec(void **state) {
         assert_int_equal(run.sync.outer_lr_millionths, 1000000);
         assert_int_equal(run.sync.outer_momentum_millionths, 600000);
     }
-    run.sync.codec = TW_CODEC_AUTO; /* as coarse as upload budgets need: between both rules */
+    run.sync.codec = TW_CODEC_AUTO; /* as coarse as upload budgets require: between both rules */
     tw_run_refit(&run);
     assert_int_equal(run.sync.outer_lr_millionths, 840100);
     assert_int_equal(run.sync.outer_momentum_millionths, 679950);
     run.sync.codec = TW_CODEC_TOPK32;
-    run.sync.merge = TW_MERGE_RDA; /* restores the size that averaging shrinks */
+    run.sync.merge = TW_MERGE_RDA; /* restores the norm that averaging reduces */
     tw_run_refit(&run);
     assert_int_equal(run.sync.outer_lr_millionths, 600000);
 }
 
-/* If another rule or topology was set, the row's constants do not apply. */
+/* If the file sets another rule or topology, the preset's constants do not apply. */
 static void outer_constants_are_those_of_the_rule_that_was_set(void **state) {
     (void)state;
     const struct {
@@ -248,8 +249,8 @@ static void outer_constants_are_those_of_the_rule_that_was_set(void **state) {
     assert_int_equal(run.sync.mix_millionths, 500000);
 }
 
-/* Work spreads slowly in pairs, whatever the row. The period is recognised as the row's, also if
- * sync.together was set. */
+/* Pairs spread training slowly, so the preset's period is shortened with any preset. The period
+ * still counts as the preset's if the file sets sync.together. */
 static void a_period_follows_keys_that_were_set(void **state) {
     (void)state;
     assert_int_equal(read_text("thinwire-run 1\nsync.preset = diloco\nsync.topology = pair\n"),
@@ -281,7 +282,7 @@ static void short_runs_merge_often_where_nodes_are_slow_to_learn(void **state) {
         assert_int_equal(run.sync.overlap, rows[i].period - 1);
         tw_run_apply_preset(&run, TW_PRESET_NOLOCO);
         assert_in_range(run.sync.period, rows[i].period, 50);
-        tw_run_apply_preset(&run, TW_PRESET_DILOCO); /* the first keeps sparseloco's codec: */
+        tw_run_apply_preset(&run, TW_PRESET_DILOCO); /* the first call keeps sparseloco's codec */
         tw_run_apply_preset(&run, TW_PRESET_DILOCO);
         assert_int_equal(run.sync.period, 30);
         run.sync.codec = TW_CODEC_ECSQ05; /* set explicitly */

@@ -126,7 +126,8 @@ static void what_the_library_skips_is_skipped(void **state) {
     assert_memory_equal(tw_safetensors_metadata(&st, "k")->bytes, "2", 1);
 }
 
-/* A feature that is not read is no damage. */
+/* The error for an unsupported feature says that it is not supported, not that the file is damaged.
+ */
 static void features_that_are_not_read_are_named(void **state) {
     static const struct {
         const char *json, *because;
@@ -224,13 +225,14 @@ static void written_headers_read_back(void **state) {
     unsigned differences = 0;
     for (size_t i = 0; i < size; i++) differences += header[i] != again[i];
     assert_int_equal(differences, 2);
-    /* With one byte too few, nothing is written past the end. */
+    /* If the buffer is one byte too small, nothing is written past its end. */
     again[size - 1] = 0x77;
     assert_int_equal(tw_safetensors_encode(&written, again, size - 1, &size_again, &err), TW_LIMIT);
     assert_int_equal(again[size - 1], 0x77);
 }
 
-/* Any single changed byte is either refused or still describes a file that tiles its data. */
+/* With any single byte changed, the header is refused, or still describes a file that tiles its
+ * data. */
 static void damaged_headers_never_escape_their_bounds(void **state) {
     (void)state;
     const char *good = "{\"__metadata__\":{\"format\":\"pt\"}," A

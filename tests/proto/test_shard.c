@@ -9,7 +9,7 @@ enum { VOCAB = 50257, TOKENS = 300001, DOCUMENTS = 70 };
 struct fixture {
     struct tw_shard shard;
     struct tw_id digests[8];
-    uint8_t head[2 * 4096]; /* the second page: the rest of a longer head */
+    uint8_t head[2 * 4096]; /* second page: the rest of a longer head */
     struct tw_error err;
 };
 
@@ -76,7 +76,7 @@ static void no_separator_differs_from_every_token(void **state) {
     assert_int_equal(back.separator, TW_SHARD_NO_SEPARATOR);
 }
 
-/* Offset, value there, status, and message. */
+/* Offset in the head, value written there, expected status and message. */
 static void any_number_that_does_not_fit_is_refused(void **state) {
     static const struct {
         uint32_t at, value;

@@ -12,7 +12,7 @@
 
 enum { FRAGMENTS = 3, ELEMENTS = 64, POOL = 8192 };
 
-/* A layout by hand: three fragments of one part each. */
+/* A layout made by hand: three fragments of one part each. */
 static struct tw_layout layout;
 static struct tw_shm shm;
 static size_t mapped_bytes;
@@ -39,7 +39,7 @@ static int unmap_shared(void **state) {
     return munmap(shm.base, mapped_bytes);
 }
 
-/* Element i of a fragment's phi after `rounds` rounds, in these tests. */
+/* Returns the test value of element i of a fragment's phi after `rounds` rounds. */
 static float phi_at(uint32_t fragment, uint64_t rounds, uint32_t i) {
     return (float)(rounds * 10000 + fragment * 2000 + i);
 }
@@ -75,7 +75,7 @@ static void publish(uint32_t fragment, uint64_t rounds) {
     tw_shm_stage_publish(&shm, fragment, &state);
 }
 
-/* The fragment's stated rounds, after checking that data and digest belong to these. */
+/* Returns the fragment's stated rounds, after checking that data and digest match them. */
 static uint64_t rounds_of_whole(uint32_t fragment) {
     struct tw_shm_view view;
     tw_shm_view(&shm, fragment, &view);
@@ -106,7 +106,7 @@ static void published_fragment_is_read_whole(void **state) {
     assert_int_equal(rounds_of_whole(2), 2);
     float *phi, *u;
     tw_shm_home(&shm, 2, &phi, &u);
-    assert_true(phi[5] == phi_at(2, 2, 5)); /* settled: whole arrays */
+    assert_true(phi[5] == phi_at(2, 2, 5)); /* after settling, arrays are whole at home */
 }
 
 static void unpublished_stage_changes_nothing(void **state) {
@@ -164,8 +164,9 @@ static void geometry_of_another_model_is_refused(void **state) {
 
 /* ---- a kill at every instruction ----------------------------------------------------------- */
 
-/* Single-steps a child through `work`; after each instruction the memory is exactly what a SIGKILL
- * there would leave. Returns the number of instructions, 0 if this machine forbids tracing. */
+/* Single-steps a child through `work`. After each instruction the memory is exactly as a SIGKILL
+ * there would leave it. Returns the number of instructions, or 0 if this machine forbids tracing.
+ */
 static uint64_t each_instruction(void (*work)(void), void (*look)(void)) {
     const pid_t child = fork();
     assert_return_code(child, errno);
@@ -235,7 +236,7 @@ static void save(uint32_t slot, uint64_t step) {
     tw_shm_snapshot_end(&shm, slot, &meta);
 }
 
-/* Hashing a large snapshot takes long, so its progress is visible. */
+/* Hashing a large snapshot takes long, so its progress is reported. */
 static void hashing_of_snapshots_is_reported(void **state) {
     (void)state;
     struct tw_snapshot_slot meta;
@@ -265,17 +266,18 @@ static void newest_whole_snapshot_is_chosen(void **state) {
     ((uint8_t *)tw_shm_snapshot_data(&shm, 1))[100] ^= 1; /* an accident */
     assert_int_equal(tw_shm_snapshot_newest(&shm, &meta), 0);
     assert_int_equal(meta.step, 10);
-    tw_shm_snapshot_begin(&shm, 0); /* killed while writing */
+    tw_shm_snapshot_begin(&shm, 0); /* as if killed while writing */
     assert_int_equal(tw_shm_snapshot_newest(&shm, &meta), -1);
     assert_int_equal(tw_shm_snapshot_oldest(&shm), 0);
     save(0, 30);
     assert_int_equal(tw_shm_snapshot_newest(&shm, &meta), 0);
     assert_int_equal(meta.step, 30);
-    tw_shm_control(&shm)->snapshots[0].step++; /* fields are covered too */
+    tw_shm_control(&shm)->snapshots[0].step++; /* the checksum covers the fields too */
     assert_int_equal(tw_shm_snapshot_newest(&shm, &meta), -1);
 }
 
-/* Merges in a pause change theta without a step. */
+/* Merges during a pause change theta without a step. Of two snapshots of equal step, the one with
+ * more rounds is newer. */
 static void of_equal_steps_that_with_more_rounds_is_newer(void **state) {
     (void)state;
     struct tw_snapshot_slot meta;
@@ -298,7 +300,8 @@ static void save_work(void) {
     save(0, 30);
 }
 
-/* The checksum covers the whole snapshot. This checks it only when the sequence changed. */
+/* The checksum covers the whole snapshot. It is checked only when the sequence number has changed.
+ */
 static void save_look(void) {
     struct tw_snapshot_slot meta;
     const uint64_t seq = atomic_load(&tw_shm_control(&shm)->snapshots[0].seq);
@@ -319,7 +322,7 @@ static void torn_snapshot_is_never_chosen(void **state) {
     seen_changes = 0;
     const uint64_t count = each_instruction(save_work, save_look);
     if (count == 0) skip();
-    assert_int_equal(seen_changes, 2); /* to odd, then to even again */
+    assert_int_equal(seen_changes, 2); /* first to odd, then to even again */
 }
 
 int main(void) {

@@ -6,7 +6,7 @@
 static struct tw_error err;
 static struct tw_tensor_list_size size;
 
-/* Tensors of a list as text: "name 2x3;". */
+/* The tensors of a list as text: "name 2x3;". */
 static char names[1 << 20];
 static size_t names_size;
 
@@ -35,9 +35,9 @@ static void lists_expand_to_their_golden_tensors(void **state) {
     } rows[] = {
         {"w:5", "w 5;", 5, 1, 1},
         {"b:3 a:2x3x4x5x6x7", "b 3;a 2x3x4x5x6x7;", 3 + 5040, 2, 1},
-        /* a group goes layer by layer */
+        /* a group is listed layer by layer */
         {"h.{0-1}.a:2x2 h.{0-1}.b:3 n:1", "h.0.a 2x2;h.0.b 3;h.1.a 2x2;h.1.b 3;n 1;", 15, 5, 2},
-        /* another list of numbers is another group */
+        /* a different list of numbers starts another group */
         {"h.{0-1}.a:1 h.{0,2}.b:1", "h.0.a 1;h.1.a 1;h.0.b 1;h.2.b 1;", 4, 4, 2},
         {"a.{0,2}.x:4 a.{0,2}.y.{7-8}:2x3 b:5",
          "a.0.x 4;a.0.y.7 2x3;a.0.y.8 2x3;a.2.x 4;a.2.y.7 2x3;a.2.y.8 2x3;b 5;", 37, 7, 2},
@@ -97,7 +97,7 @@ static void wrong_lists_are_refused_with_the_reason(void **state) {
         {"a.{3-2}:2", "ascending numbers"},
         {"a.{2,1}:2", "ascending numbers"},
         {"a.{1,1}:2", "ascending numbers"},
-        {"a.{0,1}:2", "ascending numbers"}, /* its one form is {0-1} */
+        {"a.{0,1}:2", "ascending numbers"}, /* must be written {0-1} */
         {"a.{0-2,3}:2", "ascending numbers"},
         {"a.{0-02}:2", "ascending numbers"},
         {"a.{0-1,}:2", "ascending numbers"},
@@ -121,7 +121,7 @@ static void wrong_lists_are_refused_with_the_reason(void **state) {
     }
 }
 
-/* The longest name counts with the last number in braces, which is the longest. */
+/* The limit applies to the longest name, which has the last number in braces. */
 static void names_end_at_127_characters(void **state) {
     (void)state;
     char text[256];

@@ -110,7 +110,7 @@ static void text_that_is_no_ticket_is_named_as_such(void **state) {
     refused("shorter");
 }
 
-/* Base32 of bytes with valid check digits, as an attacker would make. */
+/* Returns Base32 of bytes with valid check digits, as an attacker would compute them. */
 static void line_of(uint8_t *bytes, size_t size) {
     static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
     const struct tw_id hash = tw_sha256(bytes, size);
