@@ -206,7 +206,7 @@ static void every_kind_of_stream_is_used(void **state) {
     assert_int_equal(codec->decode(coded, bytes, y, 4096), TW_OK);
     for (size_t i = 0; i < 4096; i++) assert_true(y[i] * x[i] > 0.05f && y[i] * x[i] < 0.075f);
     free(coded);
-    memset(x, 0, 2 * 4096 * sizeof(*x)); /* blocks without codes come first */
+    memset(x, 0, 2 * 4096 * sizeof(*x)); /* two blocks without codes before the others */
     for (size_t i = 2 * 4096; i < 3 * 4096; i++) x[i] = -0.25f;
     coded = encoded(codec, x, 3 * 4096, &bytes);
     assert_int_equal(bytes, HEAD + 6 + 5 + 1 + 512);

@@ -113,7 +113,7 @@ static void exactly_k_are_decoded_to_their_mean(void **state) {
     }
 }
 
-/* -0 plus weighted 0 would be +0. */
+/* Elements that were not kept are skipped: adding a weighted 0 to -0 would give +0. */
 static void elements_that_are_not_kept_do_not_change(void **state) {
     (void)state;
     enum { N = 2 * CHUNK + 100 };

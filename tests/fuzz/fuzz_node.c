@@ -547,7 +547,7 @@ static void hear(uint8_t how) {
     struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = how % PEERS};
     const struct tw_id sender = peer_id(event.peer);
     near_message(&message);
-    if (message.kind == TW_MSG_STATUS) { /* a receiver may hold its seat */
+    if (message.kind == TW_MSG_STATUS) { /* a receiver may still have its seat */
         const int seat = tw_roster_find(&rig.view.roster, &sender);
         if (seat >= 0) message.u.status.nonce = rig.view.roster.members[seat].nonce;
     }

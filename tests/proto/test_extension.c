@@ -70,7 +70,8 @@ static void every_cut_is_refused(void **state) {
 
 static void types_ascend_and_come_once(void **state) {
     (void)state;
-    tw_put_u16(bytes + 4 + 12, TW_EXTENSION_FEATURES); /* a second field with the software's name */
+    tw_put_u16(bytes + 4 + 12, TW_EXTENSION_FEATURES); /* a second FEATURES field, which holds the
+                                                          software's bytes */
     refused("field 1 after 1");
     sample();
     tw_put_u16(bytes + 4, 0);

@@ -110,7 +110,8 @@ static void text_that_is_no_ticket_is_named_as_such(void **state) {
     refused("shorter");
 }
 
-/* Returns Base32 of bytes with valid check digits, as an attacker would compute them. */
+/* Writes the Base32 line of these bytes to text[], with valid check digits, as an attacker would.
+ */
 static void line_of(uint8_t *bytes, size_t size) {
     static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
     const struct tw_id hash = tw_sha256(bytes, size);

@@ -136,7 +136,8 @@ void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node
 /* Called when the node has computed the present (phi, u) of a fragment. Records their clock. */
 void tw_sim_check_made(struct tw_sim_world *world, const struct tw_sim_node *node,
                        uint32_t fragment, uint64_t clock_tokens);
-/* Called when a node sends its STATUS. Its weights must be as far as the clock that it claims. */
+/* Called when a node sends its STATUS. Its weights must have trained as far as the claimed clock.
+ */
 void tw_sim_check_claim(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_msg_status *status);
 

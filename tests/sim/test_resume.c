@@ -1,4 +1,4 @@
-/* test_resume.c - links are cut during transfers: no chunk that arrived is sent again. */
+/* test_resume.c - links are reset during transfers: no chunk that arrived is sent again. */
 #include <inttypes.h>
 #include <stdio.h>
 

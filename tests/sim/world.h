@@ -106,7 +106,7 @@ struct tw_sim_request {
     struct tw_id lineage; /* lineage of the core at the time of the request */
     bool is_alone;        /* whether the core was solo at that time */
     struct tw_action action;
-    const struct tw_sim_content *contents[TW_MEMBERS_MAX]; /* pinned until the answer */
+    const struct tw_sim_content *contents[TW_MEMBERS_MAX]; /* inputs, pinned until the answer */
 };
 
 /* A worker's step and token counts at one moment, or the counts that one Delta contains. */

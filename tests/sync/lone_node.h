@@ -83,8 +83,8 @@ int tear_down(void **state);
 /* Delivers a contribution from `peer`. The round is active from then on. */
 void contribute_as(uint16_t peer);
 void link_up(uint16_t peer);
-/* Steps to 1010 and answers ENCODE. The node's payloads of parts 0, 1, 2 are named "a", "b",
- * "c". */
+/* Advances the worker to step 1010 and answers ENCODE. The node's payloads of parts 0, 1, 2 are
+ * named "a", "b", "c". */
 void encode_ours(void);
 /* The owner of part 1 announces a result merged from one contribution: the owner's own, or in
  * say_result_of() that of `member`. */

@@ -284,7 +284,7 @@ static void pauses_that_had_grown_shrink_when_all_are_lost(void **state) {
     assert_true(longest_pause_us(402 * S, 300 * S) <= TW_BACKOFF_LOST_US * 13 / 10 + 2 * S);
 }
 
-/* A path that swallows large packets lets each dial through and then breaks the link. */
+/* A path that drops large packets lets each dial through, and then the link breaks. */
 static void short_links_make_the_next_dial_wait(void **state) {
     (void)state;
     const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);

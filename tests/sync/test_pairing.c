@@ -390,7 +390,7 @@ static void phi_that_is_too_far_away_comes_whole_the_next_time(void **state) {
     (void)state;
     start(2, 1);
     mesh.wrap_limit = 20000;
-    mesh_run(&mesh, SECONDS(100)); /* distance: 37 a step, 1000 steps */
+    mesh_run(&mesh, SECONDS(100)); /* distance: 37 per step over 1000 steps */
     assert_true(largest_spread() > 30000);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(60));

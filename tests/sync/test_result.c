@@ -113,7 +113,7 @@ static void false_signature_closes_the_link(void **state) {
     }
 }
 
-/* Member 0 merges the contribution of member 2, which is linked to all. */
+/* This node, member 0, merges the contribution of member 2, which all members receive. */
 static void merge_two(void) {
     contribute_as(2);
     struct tw_event event = {.kind = TW_EV_CHUNK, .peer = 2};
