@@ -70,8 +70,8 @@ static void every_cut_is_refused(void **state) {
 
 static void types_ascend_and_come_once(void **state) {
     (void)state;
-    tw_put_u16(bytes + 4 + 12, TW_EXTENSION_FEATURES); /* a second FEATURES field, which holds the
-                                                          software's bytes */
+    /* A second FEATURES field, which holds the software's bytes. */
+    tw_put_u16(bytes + 4 + 12, TW_EXTENSION_FEATURES);
     refused("field 1 after 1");
     sample();
     tw_put_u16(bytes + 4, 0);

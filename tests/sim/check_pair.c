@@ -2,11 +2,11 @@
  *
  *   P1    a node is in one exchange at a time, with one other node, and merges it at most once
  *   P2    an exchange ends: the wait for a partner has a bound
- *   P3    a merge takes the payloads that both nodes offered in this exchange, of its fragment
+ *   P3    a merge uses the payloads that both nodes offered in this exchange, of its fragment
  *   P4    a node's clock only grows, by at most 1.5 times the tokens that all can have trained
  *   P5    a node that leaves an exchange sends PAIR_BUSY; a node that merged and receives it counts
  *         a one-sided outcome
- *   mass  a merge that both nodes took leaves the sum of their theta - e unchanged
+ *   mass  a merge that both nodes applied leaves the sum of their theta - e unchanged
  *
  * These checks use messages, requests to workers and reports, not the state of the core. */
 #include <inttypes.h>

@@ -60,7 +60,7 @@ struct tw_sim_result {
     uint64_t tokens;      /* in pairs: tokens trained by all nodes in all lives */
     bool is_overrun;      /* faults left more traitors than a roster survives: the world ended */
     uint64_t calm_paced;  /* rounds of the slowest honest node in the second half of the calm */
-    double node_hours;    /* hours that nodes ran, summed */
+    double node_hours;    /* hours that the nodes ran, summed over nodes */
     double loss_start,
         loss_end;          /* loss of the initial model; mean loss of the running nodes' anchors */
     uint64_t clock_tokens; /* greatest clock at the end */

@@ -4,7 +4,7 @@
 
 #include "sync/fetch/fetch.h"
 
-/* Asserts the invariants. Call it after all actions were taken. */
+/* Asserts the invariants. To be called after all actions have been fetched. */
 void tw_fetch_audit(struct tw_fetch *fetch);
 
 #endif

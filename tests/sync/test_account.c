@@ -64,8 +64,8 @@ static void assert_row(const struct tw_contributor *row, uint64_t strides, uint3
     assert_int_equal(row->fragment_tokens, held * STRIDE * TOKENS_PER_STEP);
 }
 
-/* The guard's factor and the merge weight of this row among seven nodes that missed nothing. Its
- * Delta is as long as its steps allow. */
+/* Computes the guard's factor and the merge weight of this row, among seven nodes that missed no
+ * round. The row's Delta is as long as its steps allow. */
 static void judge(const struct tw_contributor *row, float *factor, float *weight) {
     enum { NODES = 8 };
     double norms[NODES];
@@ -159,7 +159,7 @@ static void tokens_listed_without_a_worker_end_where_the_next_worker_begins(void
     assert_int_equal(alone->at.delta_tokens[1], 73 * TOKENS_PER_STEP);
     assert_int_equal(alone->at.delta_steps[2], 7 * STRIDE);
     assert_int_equal(alone->at.delta_steps[3],
-                     73); /* the worker is back before the last listed step */
+                     73); /* the worker went back before the last listed step */
 }
 
 /* The worker went back to a snapshot while the round was open. */
@@ -350,7 +350,7 @@ static void tokens_are_those_of_the_steps(void **state) {
     rows[1].fragment_steps++;
     rows[2].fragment_steps = 0;
     rows[3].tokens++;
-    rows[4].fragment_tokens = most; /* as an honest node that trained alone for very long */
+    rows[4].fragment_tokens = most; /* the count of an honest node that trained alone for long */
     rows[5].fragment_steps = UINT32_MAX;
     node->cfg.step_tokens = STEP;
     worker_up();

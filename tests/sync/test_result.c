@@ -213,8 +213,8 @@ static void announce_others(void) {
     node->round.results[0].announced_us = now_us;
 }
 
-/* Without this limit, lying members could hold each round up for twice the patience, one minute
- * here. */
+/* Without this limit, lying members could hold up each round for twice the patience, which is one
+ * minute here. */
 static void owner_that_takes_much_longer_is_not_waited_for(void **state) {
     (void)state;
     begin_with_four_parts();
