@@ -375,7 +375,8 @@ void tw_sim_check_claim(struct tw_sim_world *world, struct tw_sim_node *node,
         node->worker.has_memory ? &node->worker.replica : &node->disk.checkpoint.replica;
     for (uint32_t f = 0; f < count; f++) {
         const uint64_t clock = *clock_of(world, &held->digests[f], f);
-        /* A node that gave up a move has its past in theta. TW_LOAD_BACK will set phi := theta. */
+        /* A node that gave up a move still has its own state in theta: TW_LOAD_BACK will set phi :=
+         * theta. */
         const bool is_back =
             world->position->is_moving != 0 && world->position->fragment_rounds[f] == NOT_HELD;
         if (clock >= least || is_back) continue;

@@ -260,7 +260,7 @@ static struct tw_message *contribution_of_nothing(void) {
     return message;
 }
 
-/* A record of the open round that lists member 0, and whose parts are all absent. */
+/* Returns a record of the open round that lists member 0, and all of whose parts are absent. */
 static struct tw_record record_of_one(void) {
     struct tw_record record = empty_close(&start.tip);
     record.parts_count = 3;

@@ -77,7 +77,7 @@ static void evidence_against_strangers_is_ignored(void **state) {
     }
 }
 
-/* ---- where it is found ---------------------------------------------------------------------- */
+/* ---- where evidence is found ---------------------------------------------------------------- */
 
 /* A lying proposer shows one member's promise without a lock, then its promise with a lock. */
 static void promises_of_two_proposals_are_compared(void **state) {

@@ -167,7 +167,7 @@ static void lock_without_enough_votes_closes_the_link(void **state) {
     }
 }
 
-/* A lock below the promised ballot comes too late: the promise said that there is none. */
+/* A lock below the promised ballot comes too late: the promise reported that there was none. */
 static void lock_below_the_promise_gets_no_vote(void **state) {
     (void)state;
     const struct tw_record record = record_of(0);

@@ -318,7 +318,8 @@ static void member_without_a_part_learns_patience_from_results(void **state) {
     }
     commit(&record);
     assert_true(node->pace.patience_us < before_us);
-    assert_true(node->pace.patience_us >= before_us / 2); /* a quarter of the way */
+    /* Patience moves only a quarter of the way to the new measurement. */
+    assert_true(node->pace.patience_us >= before_us / 2);
 }
 
 int main(void) {

@@ -5,7 +5,7 @@
 
 enum { HUGE_PARTS = 1 << 29 };
 
-/* ---- words of the honest core -----------------------------------------------------------------
+/* ---- messages of the honest core --------------------------------------------------------------
  */
 
 static void twist_status(struct tw_traitor *traitor, struct tw_msg_status *status) {
