@@ -1,6 +1,6 @@
-/* api_server SOCKET - the local API of one fixed node, for tests of the command line. Prints
- * "ready" and ends with its standard input. `leave` fails to save and ends the server a second
- * later; the other verbs succeed. */
+/* api_server SOCKET - serves the local API of one fixed node, for tests of the command line.
+ * Prints "ready", and exits at the end of its standard input. `leave` reports a failed save and
+ * ends the server a second later; the other verbs succeed. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

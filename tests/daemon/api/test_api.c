@@ -1,4 +1,5 @@
-/* The API over real sockets: the test runs the loop, a client thread sends plain HTTP. */
+/* Tests the local API over real sockets. The test runs the loop; a client thread sends plain
+ * HTTP. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +42,8 @@ static uv_timer_t verb_timer;
 static struct client {
     const char *request;
     size_t request_bytes;
-    bool is_tcp, is_stranger, hangs_up; /* closes without reading, once `may_close` is posted */
+    /* hangs_up: closes without reading, after `may_close` is posted */
+    bool is_tcp, is_stranger, hangs_up;
     sem_t may_close;
     char reply[REPLY_BYTES];
 } client;
@@ -73,7 +75,8 @@ static void *run_client(void *arg) {
     const struct sockaddr_in tcp = {.sin_family = AF_INET,
                                     .sin_port = htons((uint16_t)port),
                                     .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    /* The raw system call changes the user of this thread only. */
+    /* The raw system call changes the user of this thread only; glibc's setresuid() changes all
+     * threads. */
     if (c->is_stranger && syscall(SYS_setresuid, 65534, 65534, 65534) != 0) abort();
     const int fd = socket(c->is_tcp ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const int rc = c->is_tcp ? connect(fd, (const struct sockaddr *)&tcp, sizeof(tcp))
@@ -100,8 +103,8 @@ static void on_client_done(uv_async_t *async) {
     uv_stop(&loop);
 }
 
-/* Sends raw bytes and runs the loop until the client has read the answer. Returns the HTTP status.
- */
+/* Sends raw bytes, and runs the loop until the client has read the response. Returns the HTTP
+ * status. */
 static int exchange_bytes(const char *bytes, size_t size) {
     pthread_t thread;
     client.request = bytes;
@@ -311,11 +314,12 @@ static void an_answer_to_a_client_that_left_is_dropped(void **state) {
     assert_int_equal(verbs_seen, 1);
     assert_int_equal(sem_post(&client.may_close), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    (void)uv_run(&loop, UV_RUN_NOWAIT); /* consumes its client_done */
+    (void)uv_run(&loop, UV_RUN_NOWAIT); /* consumes the client's client_done event */
     tw_api_answer(api, number_last, TW_OK, "late");
     client.hangs_up = false;
     assert_int_equal(exchange("GET", "/v1/status"), 200);
-    tw_api_answer(api, number_last, TW_OK, "twice"); /* a second answer is ignored */
+    /* the request is already answered: a second answer is ignored */
+    tw_api_answer(api, number_last, TW_OK, "twice");
     verb_mode = AT_ONCE;
     assert_int_equal(exchange("POST", "/v1/pause"), 503);
 }
@@ -424,7 +428,7 @@ static void a_socket_in_use_is_not_taken_and_a_dead_one_is(void **state) {
     assert_int_not_equal(access(other, F_OK), 0);
 }
 
-/* Needs root to change the user; without root only the positive half is tested. */
+/* Changing the user needs root. Without root, only the allowed case is tested. */
 static void only_root_and_ourselves_may_act(void **state) {
     (void)state;
     int pair[2];
@@ -441,7 +445,7 @@ static void only_root_and_ourselves_may_act(void **state) {
     int exit_status = 1;
     assert_int_equal(waitpid(child, &exit_status, 0), child);
     assert_int_equal(exit_status, 0);
-    /* The credentials are those of connect(), so a child connects as another user. */
+    /* The kernel records a peer's credentials at connect(), so a child connects as another user. */
     char path[120];
     int fd = -1;
     struct tw_error err;
@@ -465,7 +469,7 @@ static void only_root_and_ourselves_may_act(void **state) {
     assert_int_equal(unlink(path), 0);
 }
 
-/* Needs root to ask as another user. */
+/* Skipped without root, because only root can connect as another user. */
 static void a_stranger_may_read_but_not_act(void **state) {
     (void)state;
     if (geteuid() != 0) skip();

@@ -1,4 +1,4 @@
-/* Many clients of the local API at once: over real sockets, all of them in this thread. */
+/* Tests many simultaneous clients of the local API, over real sockets and in one thread. */
 #include "tests/test.h"
 
 #include <fcntl.h>
@@ -95,7 +95,8 @@ static void say(int fd, const char *text) {
     (void)send(fd, text, strlen(text), MSG_NOSIGNAL);
 }
 
-/* Status of the answer that `fd` gets within some turns of the loop; 0: none, -1: it was closed. */
+/* Runs a few turns of the loop and reads from `fd`. Returns the HTTP status of the response, 0
+ * if there is none, or -1 if the server closed the connection. */
 static int answer(int fd) {
     static char reply[256 * 1024];
     int code = 0;
@@ -142,7 +143,7 @@ static void a_waiting_owner_is_served_when_a_seat_is_free(void **state) {
     (void)close(clients[3]);
     clients[3] = -1;
     assert_int_equal(answer(clients[TW_API_OWNERS_MAX]), 200);
-    assert_int_equal(ask(clients[0], "POST", "/v1/pause"), 200); /* nobody was turned out */
+    assert_int_equal(ask(clients[0], "POST", "/v1/pause"), 200); /* no client was disconnected */
 }
 
 static void guests_do_not_shut_the_owner_out(void **state) {
@@ -165,9 +166,9 @@ static void the_guest_with_the_least_time_left_makes_room(void **state) {
     for (unsigned i = 0; i < TW_API_GUESTS_MAX; i++) {
         clients[i] = dial_stranger();
         turn(2);
-        (void)poll(NULL, 0, 1); /* the loop's clock counts milliseconds */
+        (void)poll(NULL, 0, 1); /* the loop's clock has millisecond resolution */
     }
-    assert_int_equal(ask(clients[0], "GET", "/v1/status"), 200); /* its time begins again */
+    assert_int_equal(ask(clients[0], "GET", "/v1/status"), 200); /* renews its deadline */
     clients[CLIENTS - 1] = dial_stranger();
     assert_int_equal(ask(clients[CLIENTS - 1], "GET", "/v1/status"), 200);
     assert_int_equal(answer(clients[1]), -1);

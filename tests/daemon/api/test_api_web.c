@@ -1,4 +1,5 @@
-/* The page's listener: token, Host, verbs, slow and many clients. Real sockets, one thread. */
+/* Tests the HTTP listener of the web page: its token, the Host header, the verbs, slow clients
+ * and many clients. The sockets are real; everything runs in one thread. */
 #include "tests/test.h"
 
 #include <errno.h>
@@ -80,7 +81,8 @@ static int dial(void) {
     return fd;
 }
 
-/* Runs the loop until the server has closed the connection. Returns the HTTP status; 0: none. */
+/* Runs the loop until the server has closed the connection. Returns the HTTP status, or 0
+ * without a response. */
 static int read_reply(int fd) {
     size_t used = 0;
     for (unsigned turn = 0; turn < TURNS_MAX; turn++) {
@@ -123,7 +125,7 @@ static void the_page_is_served_confined_and_without_a_token(void **state) {
         assert_non_null(strstr(reply, "X-Content-Type-Options: nosniff"));
         assert_non_null(strstr(reply, "Referrer-Policy: no-referrer"));
         assert_null(strstr(reply, token));
-        assert_null(strstr(reply, "attic")); /* nothing of the node */
+        assert_null(strstr(reply, "attic")); /* reveals nothing about the node */
     }
     assert_int_equal(ask("GET", "/v1/nothing", "127.0.0.1", bearer(token)), 404);
 }

@@ -1,4 +1,4 @@
-/* Tests of daemon/api/health.c: series of evaluations as healthy and sick nodes have them. */
+/* Tests of daemon/api/health.c with series of evaluations of healthy and of faulty nodes. */
 #include "daemon/api/health.h"
 
 #include <math.h>
@@ -17,7 +17,8 @@ static int setup(void **state) {
     return 0;
 }
 
-/* The next evaluation, after rounds with and without this node. Returns the change. */
+/* Evaluates once more, after `listed` rounds with this node's contribution and `missed` without
+ * it. Returns the findings that began or ended. */
 static uint32_t next(uint64_t listed, uint64_t missed) {
     look.listed += listed;
     look.missed += missed;
@@ -109,7 +110,7 @@ static void distance_far_above_the_usual_is_found(void **state) {
         look.distance = warming_up[i];
         assert_int_equal(next(6, 0), 0);
     }
-    look.distance = 0.24f; /* five times as large, but small as such: not far */
+    look.distance = 0.24f; /* five times as large, but still a small distance */
     assert_int_equal(next(6, 0) | next(6, 0), 0);
     look.distance = 0.80f;
     const uint32_t first = next(6, 0);
@@ -121,8 +122,8 @@ static void distance_far_above_the_usual_is_found(void **state) {
     assert_int_equal(next(6, 0), UINT32_C(1) << TW_FINDING_FAR);
 }
 
-/* Alone, the node's anchor followed its own parameters round by round. Its distances of that time
- * say nothing of its distances in a group. */
+/* While a node is alone, its anchor follows its own parameters round by round. Its distances
+ * from that time are no measure for its distances in a group. */
 static void node_that_was_alone_is_not_judged_by_those_distances(void **state) {
     (void)state;
     look.is_alone = true;
@@ -147,7 +148,7 @@ static void loss_that_rises_is_found(void **state) {
     assert_int_equal(next(6, 0), 0); /* still */
     look.live = 5.0f;
     assert_int_equal(next(6, 0), UINT32_C(1) << TW_FINDING_RISING);
-    look.live = 0.02f; /* a text that is almost known by heart */
+    look.live = 0.02f; /* a text that the model has almost memorised */
     assert_int_equal(next(6, 0), 0);
     for (unsigned i = 0; i < 3; i++) {
         look.live = 0.08f;
@@ -159,11 +160,11 @@ static void anchor_that_differs_twice_in_an_hour_is_found(void **state) {
     (void)state;
     const uint64_t hour_us = TW_HEALTH_DIFFERS_US, begin_us = 1000 * SECOND_US;
     assert_false(tw_health_note_differs(&health, begin_us));
-    assert_false(
-        tw_health_note_differs(&health, begin_us + hour_us + 1)); /* the first is forgotten */
+    /* The first difference is more than an hour old, so it no longer counts. */
+    assert_false(tw_health_note_differs(&health, begin_us + hour_us + 1));
     assert_true(tw_health_note_differs(&health, begin_us + 2 * hour_us));
     assert_true(tw_health_has(&health, TW_FINDING_DIFFERS));
-    assert_int_equal(next(6, 0), 0); /* an evaluation does not end it */
+    assert_int_equal(next(6, 0), 0); /* an evaluation does not end the finding */
     assert_false(tw_health_note_differs(&health, begin_us + 3 * hour_us));
     assert_false(tw_health_tick(&health, begin_us + 4 * hour_us));
     assert_true(tw_health_tick(&health, begin_us + 4 * hour_us + 1));
@@ -179,7 +180,7 @@ static void round_that_does_not_close_is_found(void **state) {
     assert_int_equal(next(6, 0), 0); /* an evaluation does not end the finding */
     assert_true(tw_health_has(&health, TW_FINDING_STUCK));
     assert_true(tw_health_note_open(&health, 0, SECOND_US));
-    /* Rounds of a large model over a slow line: minutes are usual. */
+    /* Rounds of a large model over a slow link usually take minutes. */
     assert_false(tw_health_note_open(&health, 5 * limit_us, limit_us));
     assert_true(tw_health_note_open(&health, 9 * limit_us, limit_us));
     assert_true(tw_health_note_open(&health, 0, limit_us));
@@ -197,7 +198,7 @@ static void node_that_gets_no_seat_is_found(void **state) {
     assert_false(tw_health_note_open(&health, 0, SECOND_US)); /* nor does the end of a round */
     assert_true(tw_health_note_seat(&health, 0, SECOND_US));
     nothing_is_found();
-    /* A seat comes with a round, and these take minutes. */
+    /* A node gets its seat in a round, and rounds take minutes here. */
     assert_false(tw_health_note_seat(&health, 5 * limit_us, limit_us));
 }
 

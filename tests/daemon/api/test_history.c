@@ -1,4 +1,4 @@
-/* The past of a run: losses of any number of steps, rounds of any number and order. */
+/* Tests the history of a run: losses at any number of steps, and rounds in any number and order. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -17,7 +17,8 @@ static void add_rounds(uint64_t from, uint64_t to, enum tw_outcome outcome) {
     for (uint64_t r = from; r < to; r++) tw_history_round(&history, r, outcome);
 }
 
-/* Compares the history's outcomes, a letter per round, and the number of the first round. */
+/* Compares the number of the history's first round, and the outcomes of its rounds, one letter
+ * each. */
 static void compare_rounds(uint64_t first, const char *outcomes) {
     json_t *const json = tw_history_json(&history, 3);
     json_int_t got_first = 0, fragments = 0;
@@ -80,13 +81,13 @@ static void another_lineage_replaces_rounds_from_its_first_on(void **state) {
     add_rounds(100, 110, TW_OUTCOME_OURS);
     tw_history_round(&history, 104, TW_OUTCOME_OTHERS);
     compare_rounds(100, "mmmmo");
-    tw_history_round(&history, 7, TW_OUTCOME_EMPTY); /* older than all that is kept */
+    tw_history_round(&history, 7, TW_OUTCOME_EMPTY); /* older than every round in the history */
     compare_rounds(7, "e");
     tw_history_round(&history, 7 + 2 * TW_HISTORY_ROUNDS_MAX, TW_OUTCOME_OURS);
     compare_rounds(7 + 2 * TW_HISTORY_ROUNDS_MAX, "m");
 }
 
-/* A number comes from records of other nodes. */
+/* Round numbers come from other nodes' records, so they can have any value. */
 static void no_number_of_a_round_writes_out_of_bounds(void **state) {
     (void)state;
     static const uint64_t ODD[] = {UINT64_MAX, 0, UINT64_MAX - 1, 5, UINT64_MAX, 1};

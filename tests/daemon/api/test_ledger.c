@@ -1,5 +1,5 @@
-/* Each node's part in a run: counted once, from the records that this node saw, in bounded memory
- * and through a file. */
+/* Tests the ledger of each node's part in a run. Every round is counted once, from the records
+ * that this node saw. The table is bounded and is saved to a file. */
 #include "tests/test.h"
 
 #include "daemon/api/ledger.h"
@@ -28,7 +28,8 @@ static int set_up(void **state) {
     return 0;
 }
 
-/* The record after `tip`, which becomes the tip: nodes 0 and 2 contribute, node 1 owns a part. */
+/* Returns the record after `tip`, and makes it the tip. Nodes 0 and 2 contribute; node 1 owns a
+ * part. */
 static struct tw_record next_record(void) {
     struct tw_record record = {.lineage = tip.lineage,
                                .parent = tw_record_digest(&tip),
@@ -78,7 +79,8 @@ static void each_member_has_its_part(void **state) {
     assert_int_equal(row_of(2)->last_round, 12);
 }
 
-/* A seat of a record counts in the roster of the round before, not in the one that it chooses. */
+/* A seat number in a record refers to the roster of the previous round, not to the roster that
+ * the record chooses. */
 static void seats_are_those_of_the_round_before(void **state) {
     (void)state;
     struct tw_record record = next_record();
@@ -98,13 +100,13 @@ static void rounds_that_a_restart_repeats_count_once(void **state) {
     note_rounds(3);
     tip = checkpoint;
     tw_ledger_begin(&ledger, &checkpoint);
-    note_rounds(4); /* three again, and a new one */
+    note_rounds(4); /* three rounds again, and a new one */
     assert_int_equal(ledger.rounds, 6);
     assert_int_equal(row_of(0)->tokens, 600);
     assert_int_equal(ledger.unseen, 0);
 }
 
-/* The roster of the first round after a gap is not known. */
+/* The roster of the first round after a gap is not known, so that round counts as unseen. */
 static void rounds_that_were_not_seen_are_told(void **state) {
     (void)state;
     note_rounds(2);
@@ -113,7 +115,7 @@ static void rounds_that_were_not_seen_are_told(void **state) {
     assert_int_equal(ledger.rounds, 4);
     assert_int_equal(ledger.unseen, 6);
     assert_int_equal(row_of(0)->rounds, 4);
-    /* Seats that no roster has. */
+    /* seat numbers outside every roster */
     struct tw_record record = next_record();
     record.contributors[1].member_idx = 60;
     record.parts[1].contributors = 1;
@@ -138,7 +140,7 @@ static uint64_t sum_of_tokens(void) {
     return sum;
 }
 
-/* Any number of nodes passes by. */
+/* More nodes take part in the run, one after another, than the table has rows. */
 static void table_is_bounded_and_loses_no_token(void **state) {
     (void)state;
     const uint32_t rounds = 3 * TW_LEDGER_ROWS;
@@ -175,7 +177,8 @@ static void file_gives_the_same_ledger(void **state) {
     assert_int_equal(read.unseen, 0);
 }
 
-/* Every cut and every changed byte is either refused or harmless: no crash, no row too many. */
+/* A truncated file, or one with a changed byte, is either refused or harmless: no crash and no
+ * excess row. */
 static void damaged_file_is_refused(void **state) {
     (void)state;
     static char text[TW_LEDGER_TEXT_MAX];

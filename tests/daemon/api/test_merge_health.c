@@ -1,5 +1,6 @@
-/* test_merge_health.c - series of losses as nodes of real runs had them: healthy ones raise no
- * finding, and sick ones raise it within two evaluations, where some cycles lie between two. */
+/* test_merge_health.c - series of losses that nodes of real runs measured. Healthy nodes raise
+ * no finding. Faulty nodes raise one within two evaluations if several cycles lie between
+ * evaluations. */
 #include "daemon/api/merge_health.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@ struct point {
 };
 
 struct look {
-    uint64_t rounds; /* in every fragment of the anchor */
+    uint64_t rounds; /* rounds merged so far, over all fragments of the anchor */
     struct point losses;
 };
 
@@ -22,8 +23,8 @@ static void assert_no_finding(const struct look *looks, size_t count, uint32_t f
                                           looks[i].rounds, fragments));
 }
 
-/* Looks at a series, one evaluation every `rounds` rounds of 3 fragments. Returns the number of the
- * evaluation at which the finding began; 0: never. */
+/* Evaluates a series of losses, one evaluation every `rounds` rounds of 3 fragments. Returns the
+ * number of the evaluation at which the finding began, or 0 if it never did. */
 static unsigned first_finding(const struct point *points, unsigned count, unsigned rounds) {
     struct tw_merge_health health = {.is_bad = false};
     for (unsigned i = 0; i < count; i++) {
@@ -35,8 +36,8 @@ static unsigned first_finding(const struct point *points, unsigned count, unsign
     return 0;
 }
 
-/* Losses (live, anchor) every 100 steps, measured at a node behind NAT in a group of one public
- * node and three behind NAT, which merges well. */
+/* Losses (live, anchor) every 100 steps of a run that merges well. They were measured at a node
+ * behind NAT, in a group of one public node and three behind NAT. */
 static void healthy_run_raises_nothing(void **state) {
     (void)state;
     static const struct point points[] = {
@@ -46,18 +47,19 @@ static void healthy_run_raises_nothing(void **state) {
     assert_int_equal(first_finding(points, 13, 7), 0);
 }
 
-/* Long periods: the anchor is a period behind and follows in steps. */
+/* With long periods the anchor lags by a period and catches up in steps. */
 static void anchor_that_lags_and_follows_raises_nothing(void **state) {
     (void)state;
     static const struct point points[] = {{5.54f, 5.54f}, {3.00f, 5.54f}, {2.60f, 3.40f},
                                           {2.40f, 3.00f}, {2.30f, 2.70f}, {2.20f, 2.50f},
                                           {2.15f, 2.35f}, {2.10f, 2.25f}, {2.08f, 2.19f}};
     assert_int_equal(first_finding(points, 9, 3), 0);
-    assert_int_equal(first_finding(points, 9, 1), 0); /* a third of the merges between two looks */
+    /* a third as many merges between evaluations */
+    assert_int_equal(first_finding(points, 9, 1), 0);
 }
 
-/* Measured at a slow node of three with preset sparseloco and a small model: one fragment, a round
- * in each evaluation or two, and an anchor that moves in leaps. */
+/* Measured at a slow node of three with preset sparseloco and a small model. There is one
+ * fragment, a round every one or two evaluations, and an anchor whose loss falls in leaps. */
 static void anchor_that_follows_in_leaps_raises_nothing(void **state) {
     (void)state;
     static const struct look looks[] = {
@@ -72,7 +74,8 @@ static void anchor_that_follows_in_leaps_raises_nothing(void **state) {
     assert_no_finding(looks, sizeof(looks) / sizeof(looks[0]), 1);
 }
 
-/* The same node, had the anchor stopped: it stands for the cycles that show it, and is found. */
+/* The same node, if its anchor had almost stopped improving. After enough cycles without
+ * progress, the finding begins. */
 static void anchor_that_stands_is_found(void **state) {
     (void)state;
     static const struct point points[] = {{5.54f, 5.54f}, {2.40f, 3.40f}, {2.35f, 3.10f},
@@ -83,7 +86,8 @@ static void anchor_that_stands_is_found(void **state) {
     assert_int_equal(first_finding(points, 9, 3), 9); /* the signs settle */
 }
 
-/* Measured at two nodes behind NAT with broken merging: the anchor fell, stood still and rose. */
+/* Measured at two nodes behind NAT with broken merging: the anchor's loss fell, then stalled,
+ * then rose. */
 static void anchor_that_rises_is_found_within_two_evaluations(void **state) {
     (void)state;
     static const struct point points[] = {{5.54f, 5.54f},  {2.70f, 3.10f}, {2.45f, 2.60f},
@@ -93,7 +97,7 @@ static void anchor_that_rises_is_found_within_two_evaluations(void **state) {
     assert_in_range(found, 6, 8);
 }
 
-/* The anchor was poisoned between two evaluations of a run that was well. */
+/* The anchor of a healthy run was poisoned between two evaluations. */
 static void poisoned_anchor_is_found_within_two_evaluations(void **state) {
     (void)state;
     static const struct point points[] = {{5.54f, 5.54f}, {2.20f, 2.19f}, {2.10f, 2.09f},
@@ -110,11 +114,13 @@ static void finding_ends_when_the_anchor_is_as_good_again(void **state) {
     (void)tw_merge_health_note(&health, 2.0f, 2.0f, 3, 3);
     assert_false(tw_merge_health_note(&health, 1.9f, 2.5f, 6, 3));
     assert_true(tw_merge_health_note(&health, 1.8f, 2.5f, 12, 3));
-    assert_false(tw_merge_health_note(&health, 1.8f, 2.5f, 13, 3)); /* nothing merged since */
+    /* no full cycle of merges since */
+    assert_false(tw_merge_health_note(&health, 1.8f, 2.5f, 13, 3));
     assert_true(health.is_bad);
     assert_false(tw_merge_health_note(&health, 1.8f, 2.1f, 15, 3)); /* better, still too far */
     assert_true(health.is_bad);
-    assert_true(tw_merge_health_note(&health, 1.8f, 1.82f, 16, 3)); /* ends without a merge */
+    /* ends without a full cycle of merges */
+    assert_true(tw_merge_health_note(&health, 1.8f, 1.82f, 16, 3));
     assert_false(health.is_bad);
 }
 
@@ -124,14 +130,15 @@ static void finding_ends_with_the_lineage(void **state) {
     (void)tw_merge_health_note(&health, 2.0f, 2.0f, 30, 3);
     (void)tw_merge_health_note(&health, 1.9f, 2.5f, 36, 3);
     assert_true(tw_merge_health_note(&health, 1.8f, 2.5f, 42, 3));
-    assert_true(tw_merge_health_note(&health, 1.8f, 2.5f, 2, 3)); /* fewer rounds: another one */
+    /* fewer rounds: another lineage */
+    assert_true(tw_merge_health_note(&health, 1.8f, 2.5f, 2, 3));
     assert_false(health.is_bad);
     assert_false(tw_merge_health_note(&health, 1.8f, 2.5f, 5, 3));
     assert_false(health.is_bad);
 }
 
-/* Measured at the first of two nodes, with two fragments: the other one came back after 13 s in
- * which nothing was merged, and the momentum of the large step took the anchor too far. */
+/* Measured at the first of two nodes, with two fragments. The second node returned after 13 s in
+ * which nothing was merged, and the momentum of its large step made the anchor overshoot. */
 static void anchor_that_momentum_takes_too_far_raises_nothing(void **state) {
     (void)state;
     static const struct look looks[] = {
@@ -142,7 +149,7 @@ static void anchor_that_momentum_takes_too_far_raises_nothing(void **state) {
     assert_no_finding(looks, sizeof(looks) / sizeof(looks[0]), 2);
 }
 
-/* A node alone has no anchor of others, and a live loss that is no number says nothing. */
+/* A node that trains alone has no anchor merged with others, and a NaN live loss is no evidence. */
 static void node_without_rounds_is_not_judged(void **state) {
     (void)state;
     struct tw_merge_health health = {.is_bad = false};

@@ -1,4 +1,4 @@
-/* Tests of daemon/api/metrics.c, the text that a scraper reads. */
+/* Tests of daemon/api/metrics.c, which writes the metrics text that a scraper reads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -83,7 +83,7 @@ static void dataset_transfers_are_counted(void **state) {
     encode();
     assert_non_null(strstr(text, "\nthinwire_data_ready 0\n"));
     assert_non_null(strstr(text, "\nthinwire_worker_up 0\n"));
-    view.data.state = TW_VIEW_DATA_TEXT; /* a local text has no metrics of a dataset */
+    view.data.state = TW_VIEW_DATA_TEXT; /* a local text file has no dataset metrics */
     encode();
     assert_null(strstr(text, "thinwire_data_"));
 }
@@ -103,7 +103,7 @@ static void gpu_that_is_not_seen_has_no_line(void **state) {
     assert_non_null(strstr(text, "\nthinwire_gpu_power_watts 412.5\n"));
     assert_non_null(strstr(text, "\nthinwire_gpu_memory_used_bytes 1.07374182e+10\n"));
     assert_non_null(strstr(text, "\nthinwire_gpu_load_ratio 0.97\n"));
-    view.worker.gpu.power_w = 0; /* not known to the driver */
+    view.worker.gpu.power_w = 0; /* the driver does not report the power */
     encode();
     assert_null(strstr(text, "thinwire_gpu_power_watts"));
 }
@@ -132,7 +132,8 @@ static void a_pause_has_a_line_for_each_reason(void **state) {
 
 static void mfu_is_never_above_one(void **state) {
     (void)state;
-    /* A peak of 100 GFLOP/s, measured on a busy processor; a step reaches 134. */
+    /* A peak of 100 GFLOP/s, measured on a busy processor. A later inner step reaches 134
+     * GFLOP/s. */
     uint64_t peak = 100000000000;
     const uint64_t flops = 67000000000, took_us = 500000;
     peak = tw_view_peak(peak, flops, took_us);
@@ -141,11 +142,11 @@ static void mfu_is_never_above_one(void **state) {
     assert_int_equal(tw_view_peak(peak, flops, 2 * took_us),
                      peak); /* a slower step does not lower the peak */
     assert_true(fabs(tw_view_mfu(67e9, peak) - 0.5) < 1e-9);
-    assert_true(tw_view_mfu(150e9, peak) <= 1); /* one step too many was counted in the second */
+    assert_true(tw_view_mfu(150e9, peak) <= 1); /* the speed sample counted one step too many */
     assert_int_equal(tw_view_peak(0, flops, took_us), 0);
     assert_int_equal(tw_view_peak(peak, flops, 0), peak);
-    assert_int_equal(tw_view_peak(peak, UINT64_MAX, 1),
-                     peak); /* an absurd value of a foreign worker */
+    /* A worker of another program may report an absurd number of FLOPs. */
+    assert_int_equal(tw_view_peak(peak, UINT64_MAX, 1), peak);
     assert_true(isnan(tw_view_mfu(67e9, 0)));
     assert_true(isnan(tw_view_mfu((double)NAN, peak)));
 }
@@ -160,7 +161,8 @@ static void unmeasured_values_have_no_line(void **state) {
     assert_non_null(strstr(text, "thinwire_train_steps_total 0\n"));
 }
 
-/* Each line is a comment or `name{labels} number`, each name has one HELP and TYPE before it. */
+/* Each line is a comment or `name{labels} number`. Each name has one HELP and one TYPE line
+ * before it. */
 static void every_line_is_well_formed(void **state) {
     (void)state;
     encode();

@@ -1,4 +1,4 @@
-/* test_scores.c - lines of an evaluation: good ones, and all that a program may print instead. */
+/* test_scores.c - parsing of the lines that an evaluation program prints, valid and invalid. */
 #include "daemon/api/scores.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static void good_lines_are_values(void **state) {
     assert_int_equal(scores.refused, 0);
 }
 
-/* The line alone is refused, and named with its number and fault. */
+/* Checks that only this line is refused, with its number and the fault in the message. */
 static void refuse(const char *line, const char *fault) {
     char text[512];
     (void)snprintf(text, sizeof(text), "before 1\n%s\nafter 2\n", line);

@@ -1,4 +1,4 @@
-/* The sentence about a node, for each of its states. */
+/* Tests the sentence that describes a node, for each of the node's states. */
 #include "tests/test.h"
 
 #include "daemon/api/view_sentence.h"

@@ -1,4 +1,4 @@
-/* test_view_versions.c - nodes are listed by lineage, rounds and record. */
+/* test_view_versions.c - nodes are grouped by lineage, number of rounds and newest record. */
 #include "daemon/api/view_versions.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ static void equal_versions_are_one(void **state) {
     (void)state;
     json_t *const said = tw_view_json_versions(&view);
     assert_int_equal(json_array_size(json_object_get(said, "versions")), 1);
-    assert_int_equal(nodes_of(said, 0), 4); /* this node, and three that are heard */
+    assert_int_equal(nodes_of(said, 0), 4); /* this node, and three peers that report their state */
     assert_int_equal(json_array_size(json_object_get(said, "unknown")), 0);
     json_decref(said);
 }
@@ -52,7 +52,8 @@ static void the_version_of_most_nodes_is_first(void **state) {
 
 static void silent_nodes_have_no_version(void **state) {
     (void)state;
-    view.peers[0].link = TW_VIEW_LINK_UP; /* silent for too long, or no STATUS yet */
+    /* The link is up, but the peer was silent for too long or has sent no STATUS yet. */
+    view.peers[0].link = TW_VIEW_LINK_UP;
     memset(&view.peers[1].lineage, 0, sizeof(view.peers[1].lineage));
     json_t *const said = tw_view_json_versions(&view);
     assert_int_equal(nodes_of(said, 0), 2);

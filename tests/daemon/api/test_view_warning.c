@@ -1,4 +1,5 @@
-/* test_view_warning.c - warnings of a node with one fault: the sentence, and the way out. */
+/* test_view_warning.c - warnings of a node with one fault: the sentence, and the suggested
+ * remedy. */
 #include "daemon/api/view_warning.h"
 
 #include <string.h>
@@ -9,7 +10,7 @@
 static struct tw_status_view view;
 static struct tw_warning warnings[TW_WARNINGS_MAX];
 
-/* The warning that holds this text, or NULL. */
+/* Returns the warning that contains this text, or NULL. */
 static const struct tw_warning *find_warning(const char *text) {
     const uint32_t count = tw_view_warnings(&view, warnings);
     for (uint32_t i = 0; i < count; i++) {
@@ -93,7 +94,7 @@ static void many_attackers_leave_room_for_other_warnings(void **state) {
     view.attacks_count = tw_attacks_recent(&attacks, 1000, view.attacks);
     assert_int_equal(view.attacks_count, TW_ATTACKS_MAX);
     for (uint32_t i = 0; i < TW_ATTACKS_MAX; i++)
-        assert_int_equal(view.attacks[i].at_us, 1000 - i); /* the newest ones, in order */
+        assert_int_equal(view.attacks[i].at_us, 1000 - i); /* the newest attacks, newest first */
     assert_non_null(find_warning("Merging hurts"));
     const struct tw_id id = {{0xe7, 3}}; /* the newest again */
     tw_attacks_note(&attacks, TW_ATTACK_PROTOCOL, &id, 2000);
@@ -143,7 +144,7 @@ static void every_finding_has_a_whole_sentence_and_a_way_out(void **state) {
     }
 }
 
-/* The owner wanted it, so nobody is woken. */
+/* The owner asked for the pause, so no warning is needed. */
 static void a_pause_is_no_warning(void **state) {
     (void)state;
     view.sync.mixed = view.twins_count = 0;
@@ -153,7 +154,7 @@ static void a_pause_is_no_warning(void **state) {
     view.pause.is_by_owner = true;
     view.pause.age_us = 5000000;
     assert_null(find_warning("was merged here lately"));
-    view.caps.resting = "pause"; /* and its memory is given back */
+    view.caps.resting = "pause"; /* the worker's memory is given back too */
     view.pause.is_memory_back = true;
     view.sync.alive = 0;
     assert_null(find_warning("reachable"));

@@ -1,4 +1,5 @@
-/* test_warning_watch.c - warnings that come, flicker and go; and that the guide lists their kinds.
+/* test_warning_watch.c - warnings that begin, flicker and end. Also checks that the guide lists
+ * all kinds of warnings.
  *   test_warning_watch GUIDE.md */
 #include "daemon/api/warning_watch.h"
 
@@ -20,7 +21,7 @@ static int start(void **state) {
     return 0;
 }
 
-/* A look one second later at `count` of these warnings. */
+/* Evaluates the first `count` of these warnings, one second after the previous call. */
 static uint32_t look(uint32_t count) {
     struct tw_warning warnings[] = {{.kind = TW_WARNING_WORKER_ABSENT, .what = "None."},
                                     {.kind = TW_WARNING_TWIN, .about = "ab12cd34"},
@@ -63,7 +64,7 @@ static void each_change_is_told_once_and_none_that_is_over(void **state) {
     row->is_told = true;
     assert_null(tw_warning_watch_untold(&watch));
     for (unsigned i = 0; i < 10; i++) (void)look(0);
-    row = tw_warning_watch_untold(&watch); /* kept until it is told */
+    row = tw_warning_watch_untold(&watch); /* the end of the warning stays until it is reported */
     assert_non_null(row);
     assert_false(row->is_raised);
     row->is_told = false;
@@ -71,7 +72,8 @@ static void each_change_is_told_once_and_none_that_is_over(void **state) {
     assert_null(tw_warning_watch_untold(&watch));
     (void)look(1);
     for (unsigned i = 0; i < 10; i++) (void)look(0);
-    assert_null(tw_warning_watch_untold(&watch)); /* it came and went untold */
+    /* it began and ended before it could be reported */
+    assert_null(tw_warning_watch_untold(&watch));
 }
 
 static void a_full_table_takes_no_more_and_recovers(void **state) {
@@ -100,7 +102,7 @@ static void every_kind_has_a_name_of_its_own(void **state) {
     }
 }
 
-/* Takes the names of a row of the guide's list, and says that there is no such kind. */
+/* Marks the kinds named in one row of the guide's list. Fails on a name that is not a kind. */
 static void take_names(char *row, bool *is_listed) {
     char *cell_end = strstr(row, "` |");
     if (strncmp(row, "| `", 3) != 0 || cell_end == NULL || strstr(row, "THINWIRE_") != NULL) return;

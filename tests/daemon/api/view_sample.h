@@ -5,7 +5,7 @@
 
 #include "daemon/api/status_view.h"
 
-/* `view` was set by tw_status_view_init. */
+/* Fills `view`, which tw_status_view_init must have set. */
 void view_sample(struct tw_status_view *view);
 
 #endif
