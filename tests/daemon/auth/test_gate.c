@@ -38,7 +38,7 @@ static int group_teardown(void **state) {
     return rmdir(folder);
 }
 
-/* As `thinwire owner sign` does. */
+/* Signs a certificate, as `thinwire owner sign` does. */
 static struct tw_certs sign(const struct tw_identity *issuer, const struct tw_id *whom,
                             uint32_t may) {
     uint8_t text[TW_CERT_SIGNED_BYTES];
@@ -84,7 +84,7 @@ static void expect(enum tw_status got, enum tw_status wanted, const char *word) 
         fail_msg("%s: %s", tw_status_name(got), err.message);
 }
 
-/* The extension of `from` in HELLO, checked by `by`. */
+/* Checks at `by` the certificates that `from` sends in its HELLO. */
 static enum tw_status meet(const struct tw_gate *from, const struct tw_gate *by) {
     uint8_t bytes[TW_GATE_BYTES_MAX];
     struct tw_certs certs;
@@ -149,7 +149,8 @@ static void a_node_signed_by_an_admitter_comes_in(void **state) {
     assert_int_equal(certs.certs[0].until_s, now_s + 2 * DAY_S);
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
     expect(meet(&at_node, &at_admitter), TW_OK, "");
-    /* As long as its admitter may, and no longer than such certificates last. */
+    /* A granted certificate ends no later than its admitter's own, and lasts no longer than the
+     * limit. */
     expect(tw_gate_admit(&at_admitter, &node.id, 365 * DAY_S, &certs, &err), TW_OK, "");
     assert_int_equal(certs.certs[0].until_s, now_s + 10 * DAY_S);
     struct tw_certs longer = sign(&owner, &admitter.id, TW_CERT_TRAIN | TW_CERT_ADMIT);
@@ -182,9 +183,9 @@ static void only_admitters_admit(void **state) {
 static void forged_certificates_stay_outside(void **state) {
     (void)state;
     struct tw_certs certs = sign(&other, &node.id, TW_CERT_TRAIN);
-    at_node.own = certs; /* a liar takes certificates for its own without a check */
+    at_node.own = certs; /* an attacker adopts certificates without a check */
     expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "does not lead to the owner");
-    at_node.own.certs[0].issuer = owner_key; /* the liar claims that the owner signed it */
+    at_node.own.certs[0].issuer = owner_key; /* the attacker claims that the owner signed it */
     expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "the signature under");
     expect(tw_gate_adopt(&at_node, &at_node.own, &err), TW_NOT_ADMITTED, "the signature");
     /* One changed bit anywhere makes a valid one invalid. */
@@ -199,7 +200,8 @@ static void forged_certificates_stay_outside(void **state) {
     at_node.own = good;
     at_node.own.certs[0].serial++;
     expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "the signature under");
-    /* The second of a chain is verified too: an admitter may have forged its own right. */
+    /* The second certificate of a chain is verified too: the admitter may have forged its right
+     * to admit. */
     certs = sign(&other, &node.id, TW_CERT_TRAIN);
     certs.count = 2;
     certs.certs[1] = sign(&other, &other.id, TW_CERT_TRAIN | TW_CERT_ADMIT).certs[0];
@@ -225,11 +227,11 @@ static void a_clock_that_is_off_by_a_day_is_named(void **state) {
     uint8_t bytes[TW_GATE_BYTES_MAX];
     struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN);
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
-    now_s -= DAY_S; /* both clocks are behind the certificate */
+    now_s -= DAY_S; /* both clocks are earlier than the certificate */
     expect(meet(&at_node, &at_admitter), TW_BAD_CLOCK, "where it is checked");
     now_s += DAY_S;
     const uint32_t size = tw_gate_encode(&at_node, bytes); /* the sender's clock is right */
-    now_s = certs.certs[0].until_s + DAY_S;                /* and the checker's is not */
+    now_s = certs.certs[0].until_s + DAY_S;                /* the checker's clock is wrong */
     expect(tw_gate_check(&at_admitter, &node.id, bytes, size, &certs, &err), TW_BAD_CLOCK,
            "behind");
 }
@@ -305,7 +307,7 @@ static void only_newer_recalls_of_the_owner_are_taken(void **state) {
     bytes[8]--;
     expect(tw_gate_recall(&at_node, bytes, sizeof(bytes), &err), TW_OK, "");
     expect(tw_gate_recall(&at_node, bytes, sizeof(bytes), &err), TW_AGAIN, "is here already");
-    recall_of(&owner, 4, bytes); /* an old one, replayed */
+    recall_of(&owner, 4, bytes); /* an old recall, replayed */
     expect(tw_gate_recall(&at_node, bytes, sizeof(bytes), &err), TW_AGAIN, "is here already");
     assert_int_equal(at_node.recall.version, 5);
     expect(tw_gate_recall(&at_node, bytes, sizeof(bytes) - 1, &err), TW_PROTO, "bytes");
@@ -323,8 +325,8 @@ static void links_end_with_their_certificates(void **state) {
     expect(tw_gate_review(&at_admitter, &certs, &err), TW_OK, "");
     now_s++;
     expect(tw_gate_review(&at_admitter, &certs, &err), TW_NOT_ADMITTED, "ended at");
-    /* An expired certificate of its own may be adopted at the start: its successor is on the
-     * way. */
+    /* At the start a node may adopt its own expired certificate, because a renewed one will
+     * follow. */
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
 }
 
@@ -350,7 +352,8 @@ static void certificates_of_admitters_are_renewed_in_time(void **state) {
     assert_false(tw_gate_is_due(&at_node));
     expect(meet(&at_node, &at_admitter), TW_OK, "");
     expect(tw_gate_take(&at_node, bytes, size, &err), TW_AGAIN, "lasts as long");
-    now_s += 100 * DAY_S; /* the certificate expired long ago: the node still asks for a new one */
+    /* The certificate expired long ago, and the node still asks for a new one. */
+    now_s += 100 * DAY_S;
     assert_true(tw_gate_is_due(&at_node));
 }
 
@@ -441,7 +444,8 @@ static void files_read_back(void **state) {
     expect(tw_certs_save("/nowhere", TW_CERT_FILE, &certs, &err), TW_IO, "/nowhere");
 }
 
-/* A renewal, or a peer's list, meets a file that a person imported meanwhile. */
+/* A renewal, or a revocation list of a peer, finds a file that a person imported in the
+ * meantime. */
 static void imported_files_are_not_overwritten(void **state) {
     (void)state;
     static struct tw_revoked back, list;
@@ -481,7 +485,7 @@ static void imported_files_are_not_overwritten(void **state) {
     expect(tw_revoked_save_newer("/nowhere", &list, &err), TW_IO, "/nowhere");
 }
 
-/* The file keeps the newest recall over restarts: an older one does not replace it. */
+/* The newest recall stays in the file across restarts; an older one does not replace it. */
 static void newest_recall_is_kept_on_disk(void **state) {
     (void)state;
     uint8_t bytes[TW_RECALL_BYTES];

@@ -1,5 +1,5 @@
-/* Tests of daemon/auth/knock.c: a server name shows that its sender knows a key, for an hour, and
- * only once. */
+/* Tests of daemon/auth/knock.c. The server name of a ClientHello proves that its sender has a
+ * key. It is valid for an hour, and only once. */
 #include <string.h>
 
 #include "daemon/auth/knock.h"

@@ -58,7 +58,7 @@ static void a_use_counts_once_per_node(void **state) {
     assert_int_equal(use(row, 2, NOW, &is_new), TW_OK);
     assert_int_equal(use(row, 3, NOW, &is_new), TW_TICKET_USED);
     assert_string_equal(err.message, "2 of 2");
-    assert_int_equal(use(row, 2, NOW, &is_new), TW_OK); /* node 2 has used the ticket before */
+    assert_int_equal(use(row, 2, NOW, &is_new), TW_OK); /* node 2 used the ticket before */
 }
 
 static void an_expired_ticket_lets_nobody_in(void **state) {
@@ -67,8 +67,8 @@ static void an_expired_ticket_lets_nobody_in(void **state) {
     bool is_new = false;
     assert_int_equal(use(row, 1, NOW + DAY - 1, &is_new), TW_OK);
     assert_int_equal(use(row, 2, NOW + DAY, &is_new), TW_TICKET_EXPIRED);
-    assert_non_null(strstr(err.message, "at 2026-09-22"));        /* and the inviter's time */
-    assert_int_equal(use(row, 1, NOW + DAY - 1, &is_new), TW_OK); /* a guest may try again */
+    assert_non_null(strstr(err.message, "at 2026-09-22"));        /* names the inviter's time too */
+    assert_int_equal(use(row, 1, NOW + DAY - 1, &is_new), TW_OK); /* the guest may use it again */
     assert_int_equal(use(row, 1, NOW + DAY, &is_new), TW_TICKET_EXPIRED);
 }
 
@@ -108,17 +108,18 @@ static void old_tickets_are_forgotten_after_a_week(void **state) {
     assert_int_equal(tw_tickets_add(&tickets, 1, DAY, later + 1, &row, &err), TW_OK);
     assert_int_equal(tickets.count, 2);
     const uint64_t end = later + DAY + TW_TICKET_KEPT_S;
-    /* A sweep removes ended rows, without a new invitation too. */
+    /* A sweep, too, removes tickets that ended more than a week ago: no new ticket is needed for
+     * that. */
     assert_int_equal(tw_tickets_sweep(&tickets, end), 0);
     assert_int_equal(tw_tickets_sweep(&tickets, end + 1), 1);
     assert_int_equal(tw_tickets_sweep(&tickets, end + 2), 1);
     assert_int_equal(tickets.count, 0);
     const struct tw_ticket_row none = {.uses = 0};
-    assert_memory_equal(&tickets.rows[0], &none,
-                        sizeof(none)); /* nor are keys of tickets left in memory */
+    /* The keys of removed tickets do not stay in memory. */
+    assert_memory_equal(&tickets.rows[0], &none, sizeof(none));
 }
 
-/* Secrets named by their first byte; 0: none. */
+/* Makes one or two secrets, each filled with one byte value. `second` 0 means only one secret. */
 static struct tw_secrets secrets_of(uint8_t first, uint8_t second) {
     struct tw_secrets secrets = {.count = second != 0 ? 2 : 1};
     memset(secrets.list[0].bytes, first, TW_SECRET_BYTES);
@@ -144,12 +145,12 @@ static void a_new_secret_takes_back_all_tickets_that_were_used(void **state) {
     assert_null(tw_tickets_find(&tickets, used));
     assert_non_null(tw_tickets_find(&tickets, fresh));
     assert_int_equal(use(tw_tickets_find(&tickets, fresh), 2, NOW, &is_new), TW_OK);
-    assert_int_equal(ended_by('b', 'a'), 0); /* the other one comes first now */
+    assert_int_equal(ended_by('b', 'a'), 0); /* the same two secrets in reverse order */
     assert_int_equal(ended_by('b', 0), 0);
     assert_int_equal(ended_by('c', 0), 1);
 }
 
-/* The tickets know the previous secrets, whatever the dates of the files are. */
+/* The ticket file records the previous secrets, so the dates of the secret files do not matter. */
 static void a_secret_added_while_the_daemon_was_down_is_new(void **state) {
     (void)state;
     bool is_new = false;
@@ -162,7 +163,7 @@ static void a_secret_added_while_the_daemon_was_down_is_new(void **state) {
     assert_int_equal(ended_by('b', 'c'), 1);
 }
 
-/* A file of an older build: the previous secrets are unknown. */
+/* A file of an older build does not record the previous secrets. */
 static void tickets_without_marks_stay_good(void **state) {
     (void)state;
     bool is_new = false;

@@ -1,5 +1,5 @@
-/* The screens, drawn from one fixed view, against the files in tests/golden/cli/. Set
- * TW_GOLDEN_WRITE=1 to write them again, and review the difference. */
+/* The screens, drawn from one fixed view, are compared with the files in tests/golden/cli/. Set
+ * TW_GOLDEN_WRITE=1 to write these files again, and review the difference. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,7 +69,7 @@ static unsigned widest(void) {
     return most;
 }
 
-/* A model that is new writes such words. */
+/* An untrained model writes such long words. */
 static void words_wider_than_the_screen_stay_whole_characters(void **state) {
     (void)state;
     static const unsigned widths[] = {40, 79, 80, 81, 200};
@@ -119,7 +119,7 @@ static void expects_word(const char *word, bool wanted) {
 
 static void certificates_that_end_are_spoken_of_in_time(void **state) {
     (void)state;
-    view.admission.is_late = true; /* irrelevant in a run with a secret */
+    view.admission.is_late = true; /* A run with a secret needs no certificates. */
     expects_word("certificate", false);
     view.admission.has_owner = true;
     view.admission.left_s = 13 * 86400;
@@ -299,7 +299,8 @@ static void colour_changes_nothing_but_colour(void **state) {
     assert_string_not_equal(drawn, plain);
 }
 
-/* No roster, no vote, no missed round; a partner, or none. */
+/* The screen of a run in pairs shows the partner or its absence, but no roster, vote or missed
+ * round. */
 static void a_run_in_pairs_has_partners_and_no_roster(void **state) {
     (void)state;
     view.node.state = TW_STATE_SOLO;
@@ -342,7 +343,7 @@ static void a_gpu_shows_the_values_of_its_driver(void **state) {
     view.worker.gpu.memory_used_bytes = 0;
     draw(screen_status, tw_view_json_status(&view), ASCII, 100);
     assert_non_null(strstr(drawn, " GPU 97 % busy, 412 W\n"));
-    view.worker.gpu.is_seen = false; /* the worker hangs: its values are old */
+    view.worker.gpu.is_seen = false; /* the worker hangs, so its values are stale */
     draw(screen_status, tw_view_json_status(&view), UTF8, 100);
     assert_null(strstr(drawn, "GPU"));
 }
@@ -395,7 +396,7 @@ static void a_run_of_each_for_itself_talks_of_no_merges(void **state) {
     assert_non_null(strstr(drawn, "attic trains bible on its own, as the run says\n"));
 }
 
-/* A wrong secret is reported at once, not after half a minute; the reason is never cut. */
+/* A wrong secret is reported at once, not after half a minute. The reason is never truncated. */
 static void refusal_is_shown_at_once_and_in_full(void **state) {
     (void)state;
     view.node.uptime_us = 2000000;

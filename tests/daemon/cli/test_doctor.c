@@ -1,5 +1,5 @@
-/* Tests of `thinwire doctor` on faulty machines: each line has its grade and its way out. /proc is
- * a folder of the test. */
+/* Tests of `thinwire doctor` on faulty machines. Each line has its grade and names a remedy. The
+ * test provides its own /proc. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,7 +75,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* The first line of that check. */
+/* Returns the first line of this check. */
 static const json_t *row_of(const char *check) {
     for (size_t i = 0; i < json_array_size(doctor.list); i++) {
         const json_t *row = json_array_get(doctor.list, i);
@@ -136,7 +136,7 @@ static void busy_machine_is_noticed_unless_it_is_we(void **state) {
     is_said("device", "warn", "node.threads");
 }
 
-/* Writes a program that gives this answer if it is asked for `device`. */
+/* Writes a program in place of thinwire-engine. It prints `answer` if it is asked for `device`. */
 static void put_engine(const char *device, const char *answer) {
     char script[1024];
     (void)snprintf(script, sizeof(script),
@@ -223,8 +223,8 @@ static void model_that_does_not_fit_fails(void **state) {
     doctor_host(&doctor);
     is_said("memory", "ok", NULL);
     json_array_clear(doctor.list);
-    /* Parameters, gradient, two moments, anchor, its momentum, two snapshots of three arrays, and a
-     * copy of five for a checkpoint. */
+    /* Memory in float32 arrays: parameters, gradient, two moments, anchor and its momentum; two
+     * snapshots of three arrays each; and five for the copy that becomes a checkpoint. */
     doctor.config.node.snapshot = TW_SNAPSHOT_WISH_FULL;
     doctor.config.node.anchors = TW_ANCHORS_MEMORY;
     static struct tw_layout layout;
@@ -236,7 +236,8 @@ static void model_that_does_not_fit_fails(void **state) {
     doctor_host(&doctor);
     is_said("memory", "fail", "train --plan");
     json_array_clear(doctor.list);
-    doctor.config.node.snapshot = TW_SNAPSHOT_WISH_AUTO; /* less memory, fewer snapshots */
+    /* less memory is left, so fewer snapshots */
+    doctor.config.node.snapshot = TW_SNAPSHOT_WISH_AUTO;
     doctor_host(&doctor);
     is_said("memory", "ok", NULL);
     json_array_clear(doctor.list);

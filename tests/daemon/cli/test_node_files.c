@@ -1,5 +1,5 @@
-/* Tests of daemon/cli/node/node_files.c: the configuration that `init` and `join` write is complete
- * and on the disk, or does not exist. This file replaces fsync to observe which files are
+/* Tests of daemon/cli/node/node_files.c. The configuration that `init` and `join` write is
+ * complete and durable, or does not exist. This file replaces fsync to observe which files are
  * durable. */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,8 @@ enum { SYNCS_MAX = 16 };
 
 static char folder[TW_PATH_BYTES];
 static struct stat synced[SYNCS_MAX];
-static uint32_t syncs_count, failing_sync; /* number of the sync that fails, from 1; 0: none */
+/* failing_sync: number of the fsync call that fails, counted from 1; 0: none */
+static uint32_t syncs_count, failing_sync;
 static struct node_files files;
 
 int fsync(int fd) {
@@ -25,7 +26,7 @@ int fsync(int fd) {
     return -1;
 }
 
-/* True if its present contents are durable. */
+/* Returns true if the file's present contents are durable. */
 static bool is_synced(const char *path) {
     struct stat about;
     assert_int_equal(stat(path, &about), 0);
@@ -71,7 +72,8 @@ static void configuration_is_synced_to_disk(void **state) {
     struct tw_error err;
     struct stat about;
     assert_int_equal(node_files_folders(&files), TW_EXIT_OK);
-    assert_true(syncs_count >= 3); /* a, b, state: each in the folder above it */
+    /* a, b and state: each is made durable by a sync of its parent folder */
+    assert_true(syncs_count >= 3);
     syncs_count = 0;
     assert_int_equal(node_files_write_config(&files), TW_EXIT_OK);
     assert_true(is_synced(files.config_path));
@@ -94,7 +96,9 @@ static void disk_that_fails_leaves_no_half_a_configuration(void **state) {
     assert_false(is_there(""));
     assert_false(is_there(".new"));
     syncs_count = 0;
-    failing_sync = 2; /* its folder: the file may or may not exist, and no success is reported */
+    /* The sync of the file's folder fails: the file may or may not exist, and no success is
+     * reported. */
+    failing_sync = 2;
     assert_int_equal(node_files_write_config(&files), TW_EXIT_USAGE);
     assert_false(is_there(".new"));
 }
@@ -113,7 +117,7 @@ static void existing_files_stay(void **state) {
     assert_non_null(fgets(text, sizeof(text), file));
     assert_int_equal(fclose(file), 0);
     assert_string_equal(text, "mine\n");
-    /* A half-written file of an interrupted command is no obstacle. */
+    /* A half-written file of an interrupted command does not prevent a new write. */
     assert_int_equal(unlink(files.config_path), 0);
     (void)snprintf(half, sizeof(half), "%s.new", files.config_path);
     const int fd = open(half, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);

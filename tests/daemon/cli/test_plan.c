@@ -1,10 +1,11 @@
-/* Tests of daemon/cli/plan/: expected loss, cost of a row, the recommended row. */
+/* Tests of daemon/cli/plan/: the expected loss, the cost of each row and the recommended row. */
 #include "tests/test.h"
 
 #include "daemon/cli/plan/penalty.h"
 #include "daemon/cli/plan/plan_row.h"
 
-/* The record's setting: eight nodes, 400 or 1600 steps, a merge every ten. */
+/* The setting of the recorded measurements: eight nodes, 400 or 1600 steps, and a merge every
+ * ten. */
 static struct penalty_case record(enum tw_preset preset, double merges) {
     return (struct penalty_case){.preset = preset,
                                  .codec = TW_CODEC_INT4,
@@ -58,7 +59,7 @@ static void late_work_costs_loss(void **state) {
         last = penalty_expect(&run);
     }
     assert_true(last > 0.1);
-    /* `eager` is late by design: its curve has that already */
+    /* Preset `eager` applies results late by design, so its curve already contains this penalty. */
     struct penalty_case run = record(TW_PRESET_EAGER, 40);
     run.late = 0.9;
     assert_true(is_near(penalty_expect(&run), 0.179));
@@ -90,7 +91,7 @@ static void a_fast_line_keeps_the_period(void **state) {
     const struct plan_row row = row_at(0);
     assert_false(row.is_line_full);
     assert_true(is_near(row.period, run.sync.period));
-    /* 8.5 bits per parameter to three of four nodes, in each period of 7.5 s */
+    /* In each period of 7.5 s, 8.5 bits per parameter go to three of four nodes. */
     const double payload = 0.75 * PARAMS * 8.5 / 8 * 86400 / (run.sync.period / 4.0);
     assert_true(row.day_bytes > payload && row.day_bytes < 1.05 * payload);
     assert_true(row.busy > 0.9 && row.busy < 1);
@@ -117,7 +118,7 @@ static void few_bytes_are_chosen_among_equal_losses(void **state) {
         {.run = run, .loss = .010, .day_bytes = 5, .is_over = true},
     };
     assert_int_equal(plan_row_choose(rows, 5), 1);
-    assert_int_equal(plan_row_choose(rows + 3, 2), 2); /* neither row can be chosen */
+    assert_int_equal(plan_row_choose(rows + 3, 2), 2); /* neither row is eligible */
 }
 
 static void budgets_count_both_ways_of_a_month(void **state) {

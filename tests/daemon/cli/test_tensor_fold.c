@@ -1,4 +1,5 @@
-/* Tests of daemon/cli/run/tensor_fold.c: lists of tensors as the text of model.tensors. */
+/* Tests of daemon/cli/run/tensor_fold.c, which folds a list of tensors into the text of
+ * model.tensors. */
 #include "tests/test.h"
 
 #include "base/rng.h"
@@ -30,7 +31,7 @@ static void shuffle(uint64_t seed) {
     }
 }
 
-/* In any order the tensors become that text. */
+/* Checks that the tensors fold to this text, in whichever order they are listed. */
 static void check(const char *expected) {
     for (uint64_t seed = 0; seed < 4; seed++) {
         shuffle(seed);
@@ -40,7 +41,8 @@ static void check(const char *expected) {
     count = 0;
 }
 
-/* "h.0.w" to "h.11.w": before, the numbers, after. */
+/* Adds tensors with consecutive numbers in their names, such as "h.0.w" to "h.11.w". `before`
+ * and `after` are the texts around the number. */
 static void add_layers(const char *before, const char *after, uint32_t first, uint32_t last,
                        uint32_t rows) {
     for (uint32_t i = first; i <= last; i++) {
@@ -99,7 +101,7 @@ static void numbers_may_end_a_name(void **state) {
     check("{0-2}:1x4 x.{8-10}:1x4 x.{8-10}.y:2x4");
 }
 
-/* A third number is written out. */
+/* At most two numbers of a name fold. Each value of a third number is written out. */
 static void two_numbers_of_a_name_fold(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 8; i++) {
@@ -126,7 +128,7 @@ static void lists_without_room_are_refused(void **state) {
     count = 0;
 }
 
-/* Random trees of names: the list holds exactly these tensors. */
+/* tensors found by expanding the folded text of a random list of names */
 static struct cli_tensor found[ROOM];
 static uint32_t found_count;
 

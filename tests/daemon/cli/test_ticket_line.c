@@ -1,4 +1,4 @@
-/* Where the line of a ticket comes from, and where it must not be seen. */
+/* Tests the sources from which the line of a ticket is read, and that it is not shown elsewhere. */
 #include "tests/test.h"
 
 #include <fcntl.h>
@@ -26,8 +26,9 @@ static void overlong_operand_is_cut(void **state) {
     assert_int_equal(strlen(text), TW_TICKET_LINE_BYTES - 1);
 }
 
-/* Reads the line in a child with `in` as its standard input. Returns the child's exit status: 0 if
- * the text was LINE and a newline, else 100 + the status of the call. */
+/* Forks a child that reads the line with `in` as its standard input. The child exits with 0 if
+ * the text was LINE and a newline, else with 100 + the status of the call. Returns the child's
+ * process id. */
 static pid_t read_from(int in, int err, char *line) {
     const pid_t child = fork();
     if (child != 0) return child;
@@ -73,7 +74,7 @@ static void a_terminal_is_asked_and_shows_nothing(void **state) {
         used += (size_t)got;
         seen[used] = 0;
     }
-    struct termios mode; /* the prompt comes first, then the terminal hides */
+    struct termios mode; /* the prompt is shown before the terminal's echo is off */
     do {
         assert_int_equal(tcgetattr(terminal, &mode), 0);
     } while ((mode.c_lflag & ECHO) != 0);

@@ -1,12 +1,14 @@
-/* test_allowance.c - a node stays within its budget, whatever other traffic passes its socket. */
+/* test_allowance.c - a node stays within its budget, for any amount of other traffic on its
+ * socket. */
 #include "daemon/config/allowance.h"
 
 #include "tests/test.h"
 
 enum { SECOND = 1000 * 1000, RATE = 100000, MONTH_GB = 50 };
 
-/* A node with a round every `round_s`, a model in one fragment, and `rest` bytes per second of
- * other traffic. Contributions pass the socket in the seconds after they are made. */
+/* A simulated node with a round every `round_s`, a model in one fragment, and `rest` bytes per
+ * second of other traffic. The socket carries a contribution in the seconds after the node makes
+ * it. */
 struct node {
     struct tw_allowance allowance;
     uint64_t now_s, traffic, contributed, round_s, rest, least, most, besides;
@@ -71,15 +73,17 @@ static void the_remainder_goes_to_contributions(void **state) {
         node_run(&node, 600);
         const uint64_t before = node.traffic;
         node_run(&node, 3000);
-        /* Measured at the socket, without the headers below it. */
+        /* Traffic is measured at the socket, so packet headers are not included. */
         assert_share((double)(node.traffic - before) / 3000 / RATE, 0.96, 0.04);
-        /* Because it knows the rest, not because it pays off debts. */
+        /* The node stays within its rate because it reckons with other traffic, not by paying
+         * off debt. */
         assert_true(node.allowance.credit > -0.5 * RATE * 10);
         assert_int_equal(node.made, node.rounds);
     }
 }
 
-/* In pairs an anchor accompanies each contribution: this is known before the first one. */
+/* In pairs an anchor accompanies each contribution. The node reckons with it from the first one
+ * on. */
 static void accompanying_bytes_are_known_from_the_first_contribution_on(void **state) {
     (void)state;
     struct node node;
@@ -128,7 +132,8 @@ static void a_node_that_cannot_afford_every_round_takes_part_in_some(void **stat
     struct node node;
     node_init(&node, RATE, false);
     node.rest = 60000;
-    node.least = 3 * 10 * (RATE - 60000); /* three rounds' worth of the remainder */
+    /* as many bytes as other traffic leaves in three rounds */
+    node.least = 3 * 10 * (RATE - 60000);
     node_run(&node, 1000);
     const uint64_t before = node.traffic;
     const uint32_t rounds = node.rounds, made = node.made;
@@ -182,7 +187,7 @@ static void a_month_keeps_its_debt(void **state) {
     assert_true((double)node.traffic <= month_bytes / 30 * (31.0 / 24 + 0.1));
 }
 
-/* Without knowledge of its rounds a node does not guess. */
+/* A node that does not know the interval of its rounds does not guess: it spends its credit. */
 static void an_unknown_cycle_lives_on_credit(void **state) {
     (void)state;
     struct node node;
@@ -203,14 +208,16 @@ static void parts_share_by_elements_and_by_links(void **state) {
                                          {.elements = 100, .link_max = UINT64_MAX},
                                          {.elements = 0, .link_max = 0}};
     tw_allowance_deal(parts, 4, 1000);
-    assert_int_equal(parts[0].bytes_max, 475); /* includes the excess of the slow link */
+    /* includes a share of the bytes that the slow link cannot carry */
+    assert_int_equal(parts[0].bytes_max, 475);
     assert_int_equal(parts[1].bytes_max, 50);
     assert_int_equal(parts[2].bytes_max, 475);
     assert_int_equal(parts[3].bytes_max, 0);
     parts[0].link_max = parts[2].link_max = 10;
     tw_allowance_deal(parts, 4, 1000);
     assert_int_equal(parts[0].bytes_max + parts[1].bytes_max + parts[2].bytes_max, 70);
-    parts[0].link_max = 400; /* too slow only after the first excess is distributed */
+    /* This link becomes too slow only after the first excess is distributed. */
+    parts[0].link_max = 400;
     parts[2].link_max = UINT64_MAX;
     tw_allowance_deal(parts, 4, 1000);
     assert_int_equal(parts[0].bytes_max, 400);

@@ -282,7 +282,7 @@ static void a_run_dir_too_long_for_a_socket_is_refused(void **state) {
     assert_non_null(strstr(err.message, "choose a shorter run_dir"));
 }
 
-/* Random text made of the parser's own tokens always ends in a result. */
+/* Random text of the parser's own tokens: parsing always ends, with success or an error. */
 static void any_mixture_of_pieces_ends_in_an_answer(void **state) {
     (void)state;
     static const char *const PIECES[] = {"[node]", "[network]", "[",  "]", "=", "\n", "\n", " ",

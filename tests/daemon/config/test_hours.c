@@ -92,7 +92,7 @@ static void hours_of_training_are_off_alone(void **state) {
     assert_non_null(strstr(err.message, "`8-18 1mbit` does not end with off; write entries such as "
                                         "08:00-18:00 off"));
     assert_int_equal(tw_hours_parse_off("always", &hours, &err), TW_CONFIG);
-    assert_null(strstr(err.message, "mbit")); /* the way out has no rate */
+    assert_null(strstr(err.message, "mbit")); /* the suggested remedy names no rate */
 }
 
 static void invalid_hours_are_refused(void **state) {

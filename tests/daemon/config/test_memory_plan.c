@@ -1,4 +1,5 @@
-/* Tests of daemon/config/memory_plan.c: the order in which parts give way to little memory. */
+/* Tests of daemon/config/memory_plan.c: the order in which parts are given up if memory is
+ * short. */
 #include "daemon/config/memory_plan.h"
 
 #include "tests/test.h"
@@ -31,7 +32,7 @@ static double per_parameter(const struct tw_memory_plan *plan) {
     return (double)tw_memory_plan_bytes(plan) / 1.2e9;
 }
 
-/* Snapshots give way first, and the anchor only when nothing else is left. */
+/* Snapshots are given up first. The anchor leaves memory only when nothing else can be given up. */
 static void less_memory_takes_less(void **state) {
     (void)state;
     struct tw_memory_plan plan = plan_at(80);
@@ -67,7 +68,8 @@ static void settings_of_the_owner_stay(void **state) {
     config.node.anchors = TW_ANCHORS_FILE;
     plan = plan_at(1000);
     assert_true(plan.is_file);
-    assert_int_equal(plan.snapshot, TW_SNAPSHOT_OFF); /* a file of snapshots wears the disk */
+    /* snapshots in a file would wear out the disk */
+    assert_int_equal(plan.snapshot, TW_SNAPSHOT_OFF);
 }
 
 static void worker_on_this_host_has_its_memory_first(void **state) {
@@ -76,7 +78,8 @@ static void worker_on_this_host_has_its_memory_first(void **state) {
     assert_false(tw_memory_plan(&config, &layout, bytes, 0).is_file);
     assert_true(tw_memory_plan(&config, &layout, bytes, bytes / 2).is_file);
     assert_true(tw_memory_plan(&config, &layout, bytes, 2 * bytes).is_file);
-    assert_int_equal(tw_memory_plan_engine(&config, &run, &layout), 0); /* a trainer of its own */
+    /* Another program trains the run, so the daemon's own worker needs nothing. */
+    assert_int_equal(tw_memory_plan_engine(&config, &run, &layout), 0);
     tw_run_defaults(&run);
     assert_int_equal(tw_memory_plan_engine(&config, &run, &layout), layout.elements * 16);
     config.worker.device.kind = TW_DEVICE_CUDA;

@@ -46,15 +46,17 @@ static void months_follow_the_calendar_of_the_machine(void **state) {
     assert_int_equal(tw_quota_month(1796083199), NOVEMBER); /* its last second */
     assert_int_equal(tw_quota_month(1796083200), NOVEMBER + 1);
     assert_int_equal(tw_quota_month(-1), 0);
-    assert_int_equal(setenv("TZ", "EET-2", 1), 0);              /* two hours ahead of UTC */
-    assert_int_equal(tw_quota_month(1796083199), NOVEMBER + 1); /* in the same process */
+    assert_int_equal(setenv("TZ", "EET-2", 1), 0); /* two hours ahead of UTC */
+    /* the new time zone counts without a restart */
+    assert_int_equal(tw_quota_month(1796083199), NOVEMBER + 1);
     tw_quota_next(NOVEMBER, text);
     assert_string_equal(text, "2026-12-01");
     tw_quota_next(NOVEMBER + 1, text);
     assert_string_equal(text, "2027-01-01");
 }
 
-/* Neither forgotten nor counted twice over a restart, and no part of the month. */
+/* The traffic of strangers survives a restart, is not counted twice, and is not part of the
+ * month. */
 static void share_of_strangers_survives_a_restart(void **state) {
     (void)state;
     enum { DAY_S = 24 * 3600 };
@@ -67,17 +69,18 @@ static void share_of_strangers_survives_a_restart(void **state) {
     assert_true(quota.is_saved);
     assert_int_equal(quota.strangers_bytes, 800);
     assert_int_equal(quota.bytes, 1000);
-    tw_quota_strangers(&quota, noon + 60, 0, 0); /* the first look after the start */
+    tw_quota_strangers(&quota, noon + 60, 0, 0); /* the first sample after the start */
     assert_true(quota.is_saved);
     assert_int_equal(quota.strangers_bytes, 800);
-    tw_quota_strangers(&quota, noon + 61, 0, 300); /* some of them became members */
+    /* 300 bytes belong to nodes that became members */
+    tw_quota_strangers(&quota, noon + 61, 0, 300);
     assert_int_equal(quota.strangers_bytes, 500);
     assert_false(quota.is_saved);
-    tw_quota_strangers(&quota, noon - 2 * DAY_S, 50, 0); /* the clock went back */
+    tw_quota_strangers(&quota, noon - 2 * DAY_S, 50, 0); /* the clock was set back */
     save();
     load();
     assert_int_equal(quota.strangers_bytes, 550);
-    tw_quota_strangers(&quota, noon - DAY_S, 20, 900); /* the next day by that clock */
+    tw_quota_strangers(&quota, noon - DAY_S, 20, 900); /* a day later by the wrong clock */
     assert_int_equal(quota.strangers_bytes, 20);
     save();
     load();
@@ -143,7 +146,8 @@ static void clock_that_is_put_right_finds_its_month(void **state) {
     tw_quota_add(&quota, NOVEMBER + 1, 20);
     assert_int_equal(quota.month, NOVEMBER + 1); /* and the next month begins normally */
     assert_int_equal(quota.bytes, 20);
-    tw_quota_add(&quota, NOVEMBER, 1); /* put back a day, over midnight */
+    /* The clock is put back by a day, over midnight: the previous month's sum continues. */
+    tw_quota_add(&quota, NOVEMBER, 1);
     assert_int_equal(quota.bytes, 1008);
     save();
     load();
@@ -160,7 +164,7 @@ static void clock_that_is_put_right_finds_its_month(void **state) {
     assert_int_equal(quota.bytes, 38);
 }
 
-/* Start of a machine without a clock battery. */
+/* A machine without a clock battery starts like this. */
 static void clock_that_was_never_set_counts_for_the_newest_month(void **state) {
     (void)state;
     assert_int_equal(tw_quota_month(86400), 0);

@@ -19,7 +19,7 @@ static void *memory(size_t size) {
     return bytes;
 }
 
-/* Token i of a shard. A document is a line; 0 begins one. */
+/* Returns token i of a shard. A document is one line of text; token 0 begins a document. */
 static uint32_t token_at(uint32_t shard, uint32_t i) {
     char line[64];
     (void)snprintf(line, sizeof(line), "The line %6u of shard %2u ends.\n", i / 33, shard);

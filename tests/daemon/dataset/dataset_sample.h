@@ -1,6 +1,6 @@
 /* dataset_sample.h - a small complete dataset in memory: an index, shards, and optionally a
- * tokenizer. Documents are lines of text and a token is a byte (in 16 bits if there is a
- * tokenizer), so that a real learner can train on it. */
+ * tokenizer. Documents are lines of text. A token is one byte of the text, stored in 16 bits if
+ * there is a tokenizer. So a real worker can train on it. */
 #ifndef TW_TESTS_DAEMON_DATASET_DATASET_SAMPLE_H
 #define TW_TESTS_DAEMON_DATASET_DATASET_SAMPLE_H
 
@@ -22,14 +22,15 @@ struct dataset_sample {
     struct tw_dataset index;
     struct tw_dataset_shard shards[SAMPLE_SHARDS_MAX];
     uint32_t files_count;
-    struct sample_file files[SAMPLE_FILES_MAX]; /* index, tokenizer if any, shards in order */
+    /* index, then the tokenizer if any, then the shards */
+    struct sample_file files[SAMPLE_FILES_MAX];
 };
 
 struct sample_options {
-    uint32_t train, heldout;  /* number of shards; at least one for training */
-    uint32_t tokens;          /* tokens of each shard; 0: a default */
-    uint32_t tokenizer_bytes; /* 0: a token is a byte */
-    bool has_wrong_head;      /* index and heads disagree about the separator */
+    uint32_t train, heldout;  /* numbers of shards: for training (at least one), and held out */
+    uint32_t tokens;          /* tokens of each shard; 0: the default */
+    uint32_t tokenizer_bytes; /* bytes of the tokenizer file; 0: no tokenizer */
+    bool has_wrong_head;      /* index and shard headers disagree about the separator */
 };
 
 void dataset_sample_make(struct dataset_sample *sample, const struct sample_options *options);

@@ -172,7 +172,8 @@ static void index_of_another_dataset_is_refused(void **state) {
     assert_true(tw_disk_exists(disk, "dataset"));
     open_folder(true);
     assert_int_equal(tw_data_folder_load(&folder, &err), TW_CORRUPT);
-    assert_false(tw_disk_exists(disk, "dataset")); /* the node's own: fetched again */
+    /* A damaged index in the node's own folder is deleted and fetched again. */
+    assert_false(tw_disk_exists(disk, "dataset"));
     assert_int_equal(tw_data_folder_load(&folder, &err), TW_AGAIN);
 }
 
@@ -188,7 +189,7 @@ static void index_without_bytes_or_with_a_bad_sector_is_reported(void **state) {
     assert_int_equal(tw_data_folder_load(&folder, &err), TW_IO);
 }
 
-/* A text with the right hash that is not an index: no peer has a better one. */
+/* The index has the run's hash but is no valid index. Other peers cannot have a better one. */
 static void hostile_index_with_the_right_hash_is_refused(void **state) {
     (void)state;
     char text[16 * 1024];
@@ -339,7 +340,7 @@ static void earlier_parts_are_found_again(void **state) {
     assert_whole_on_disk(2);
 }
 
-/* A .part file that another program changed, truncated or extended. */
+/* Another program changed, truncated or extended a .part file. */
 static void damaged_part_keeps_its_correct_chunks(void **state) {
     (void)state;
     char name[] = "text-train-00000.shard.part";
@@ -395,7 +396,7 @@ static void full_disk_is_reported_and_loses_nothing(void **state) {
     assert_says("with the room for checkpoints");
 }
 
-/* Another program changes or deletes a .part file while it arrives. */
+/* Another program changes or deletes a .part file while chunks still arrive. */
 static void part_that_was_changed_behind_our_back_is_not_made_whole(void **state) {
     (void)state;
     open_with_index();
@@ -416,7 +417,8 @@ static void part_that_was_changed_behind_our_back_is_not_made_whole(void **state
     assert_whole_on_disk(2);
 }
 
-/* A fault at every system call of an arrival gives a status, and the second attempt succeeds. */
+/* A fault at any system call while a file arrives gives an error status, and a second attempt
+ * succeeds. */
 static void any_fault_of_the_disk_is_survived(void **state) {
     (void)state;
     open_with_index();
@@ -442,7 +444,7 @@ static void any_fault_of_the_disk_is_survived(void **state) {
     }
 }
 
-/* A power cut at any moment: a file under its name is whole, or does not exist. */
+/* After a power cut at any moment, a file that has its final name is complete. */
 static void power_cut_leaves_no_false_file(void **state) {
     (void)state;
     struct tw_rng rng;

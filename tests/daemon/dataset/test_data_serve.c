@@ -1,5 +1,5 @@
-/* Tests of daemon/dataset/data_serve.c over a real folder: requests of peers, and the answers. This
- * test plays the transport: it holds chunks until it releases them. */
+/* Tests of daemon/dataset/data_serve.c over a real folder: peers' requests, and the replies. The
+ * test plays the transport: it holds each chunk until it releases it. */
 #include "tests/test.h"
 
 #include <unistd.h>
@@ -243,8 +243,8 @@ static void change_byte(uint32_t file, long at) {
     assert_int_equal(fclose(to), 0);
 }
 
-/* Changed bytes in a chunk, or in the head that checks all chunks: neither is sent, nor is anything
- * after it. */
+/* A chunk with changed bytes is not sent, nor is any chunk if the head, which checks all chunks, has
+ * changed. The file is then no longer served. */
 static void bytes_that_changed_on_the_disk_are_not_served(void **state) {
     (void)state;
     PUMP_UNTIL(t.is_open);

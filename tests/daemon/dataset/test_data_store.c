@@ -1,5 +1,5 @@
-/* Tests of daemon/dataset/data_store.c: the queue, its answers, and a failing disk. The disk is
- * simulated; libuv's pool is real. */
+/* Tests of daemon/dataset/data_store.c: its queue, its callbacks, and a failing disk. The disk
+ * is simulated; libuv's thread pool is real. */
 #include "tests/test.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ static struct {
     struct tw_data_store *store;
     struct tw_error err;
     unsigned opened, stored, checked, finished, troubles, cleared;
-    unsigned finished_before_trouble; /* `finished` at the first trouble */
+    unsigned finished_before_trouble; /* value of `finished` at the first trouble */
     enum tw_status status;
     enum tw_fetch_result result;
     uint32_t number, index_bytes, file;
@@ -114,7 +114,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* Takes a chunk of the sample's file; the folder need not know that file yet. */
+/* Stores a chunk of the sample's file. The folder need not know that file yet. */
 static void take(uint32_t file, uint32_t idx, uint32_t number) {
     const struct sample_file *from = &t.sample.files[file];
     uint64_t offset = (uint64_t)idx * TW_CHUNK_BYTES_MAX;
@@ -142,7 +142,7 @@ static void get_index(void) {
     t.stored = t.checked = 0;
 }
 
-/* Takes all chunks of a file, and finishes it. */
+/* Stores all chunks of a file, and finishes it. */
 static void get_file(uint32_t file) {
     const uint32_t chunks = tw_fetch_chunks(&t.store->folder.files[file]);
     t.stored = t.finished = 0;
@@ -229,7 +229,7 @@ static void index_with_a_wrong_byte_is_thrown_away(void **state) {
     t.opened = 1;
     t.status = TW_AGAIN;
     t.stored = t.checked = 0;
-    get_index(); /* as if another peer sent it */
+    get_index(); /* as if another peer had sent it */
 }
 
 static void a_full_disk_stops_the_queue_until_there_is_room(void **state) {
@@ -301,8 +301,8 @@ static void a_store_that_was_killed_goes_on_where_it_was(void **state) {
     assert_whole_on_disk(2);
 }
 
-/* Each chunk belongs to another file than the previous one: every part is opened again, and none
- * stays open. */
+/* Each chunk belongs to another file than the previous one. So every .part file is opened again
+ * and again, and none stays open. */
 static void more_files_arrive_than_are_open_at_a_time(void **state) {
     (void)state;
     dataset_sample_free(&t.sample);
@@ -314,7 +314,7 @@ static void more_files_arrive_than_are_open_at_a_time(void **state) {
     get_index();
     const uint32_t files = t.store->folder.files_count;
     const uint32_t chunks = tw_fetch_chunks(&t.store->folder.files[1]);
-    assert_true(chunks * (files - 1) > 64); /* handles of the simulated disk */
+    assert_true(chunks * (files - 1) > 64); /* more than the handles of the simulated disk */
     for (uint32_t idx = 0; idx < chunks; idx++) {
         t.stored = 0;
         for (uint32_t i = 1; i < files; i++) take(i, idx, i);
@@ -330,7 +330,7 @@ static void a_store_is_closed_in_the_middle_of_its_work(void **state) {
     (void)state;
     get_index();
     for (uint32_t i = 0; i < 4; i++) take(2, i, i);
-    store_end(); /* nothing is answered any more, and no memory leaks */
+    store_end(); /* no callback comes any more, and no memory leaks */
     assert_int_equal(t.stored, 0);
 }
 
