@@ -243,8 +243,8 @@ static void change_byte(uint32_t file, long at) {
     assert_int_equal(fclose(to), 0);
 }
 
-/* A chunk with changed bytes is not sent, nor is any chunk if the head, which checks all chunks, has
- * changed. The file is then no longer served. */
+/* A chunk with changed bytes is not sent, nor is any chunk if the head, which checks all chunks,
+ * has changed. The file is then no longer served. */
 static void bytes_that_changed_on_the_disk_are_not_served(void **state) {
     (void)state;
     PUMP_UNTIL(t.is_open);

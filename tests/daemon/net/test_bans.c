@@ -1,4 +1,4 @@
-/* Tests of daemon/net/bans.c: when a ban begins, how long it lasts, and its state after a
+/* Tests of daemon/net/bans.c: when a ban begins, how long it lasts, and that it survives a
  * restart. */
 #include <netinet/in.h>
 
@@ -84,8 +84,8 @@ static void clock_set_back_prolongs_nothing(void **state) {
     (void)offend(1, TW_BAN_OFFENCES, T);
     assert_int_equal(left(1, T - 365 * DAY_S), HOUR_S);
     assert_int_equal(offend(2, 2, T), 0);
-    assert_int_equal(offend(2, 1, T - DAY_S),
-                     0); /* the hour in which offences count starts again */
+    /* The clock was set back by a day, so the period in which offences count starts again. */
+    assert_int_equal(offend(2, 1, T - DAY_S), 0);
 }
 
 static void ban_of_a_clock_that_was_ahead_ends(void **state) {
@@ -180,7 +180,7 @@ static void damaged_lines_are_passed_over(void **state) {
         ID " 1800000000 3600 x\n"                       /* trailing text */
         ID " 1800000000 3600\n"                         /* valid */
         ID " 1900000000 7200\n"                         /* the same id again */
-        ID_B " 18446744073709551615 604800";            /* too many digits, cut off */
+        ID_B " 18446744073709551615 604800";            /* too many digits, and truncated */
     assert_int_equal(tw_bans_decode(&bans, text, sizeof(text) - 1), 9);
     struct tw_id id;
     assert_true(tw_id_parse(ID, &id));

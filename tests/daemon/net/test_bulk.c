@@ -1,4 +1,5 @@
-/* Tests of daemon/net/bulk.c: payloads go before background chunks, and neither starves. */
+/* Tests of daemon/net/bulk.c: payloads are sent before background chunks, and neither is
+ * starved. */
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 
@@ -37,7 +38,7 @@ static uint16_t peer_of(const struct world_node *node, const struct world_node *
     return (uint16_t)peer;
 }
 
-enum { PAYLOAD = 1, BACKGROUND = 9 }; /* first byte of a payload's name */
+enum { PAYLOAD = 1, BACKGROUND = 9 }; /* first byte of the payload id of a chunk */
 
 static void send_chunks(struct world_node *from, const struct world_node *to, uint8_t name,
                         uint32_t n) {
@@ -50,7 +51,8 @@ static void send_chunks(struct world_node *from, const struct world_node *to, ui
     }
 }
 
-/* Chunks received by class, and background chunks received while payloads were still due. */
+/* Counts of received background and payload chunks; background chunks received while payloads
+ * were still due; and payload chunks still due. */
 static uint32_t background_in, payloads_in, background_between, payloads_awaited;
 
 static void tell_apart(struct world_node *node, uint16_t peer, bool is_bulk,
@@ -94,8 +96,9 @@ static void background_waits_behind_payloads_of_another_peer(void **state) {
     WAIT_WHILE(&world, background_in < 2);
     send_chunks(a, c, PAYLOAD, 8);
     WAIT_WHILE(&world, payloads_in < 8);
-    assert_true(background_in < 16);      /* otherwise nothing had to wait */
-    assert_true(background_between <= 1); /* one may have left before the payloads came */
+    assert_true(background_in < 16); /* else the test delayed no background chunk */
+    /* one may have been sent before the payloads were queued */
+    assert_true(background_between <= 1);
     WAIT_WHILE(&world, background_in < 16);
     assert_int_equal(a->released, 24);
 }
@@ -111,7 +114,7 @@ static void payload_waits_for_one_background_chunk_of_its_connection(void **stat
     const uint32_t released = a->released;
     send_chunks(a, b, PAYLOAD, 4);
     WAIT_WHILE(&world, payloads_in < 1);
-    assert_true(background_in <= released); /* only chunks that had already started */
+    assert_true(background_in <= released); /* only the chunks that were being sent already */
     WAIT_WHILE(&world, background_in < 16 || payloads_in < 4);
     assert_int_equal(background_between, 0);
 }
@@ -130,8 +133,8 @@ static void background_does_not_starve(void **state) {
     send_chunks(a, c, PAYLOAD, 8);
     WAIT_WHILE(&world, payloads_in < 1);
     send_chunks(a, b, BACKGROUND, 2);
-    send_chunks(a, c, BACKGROUND, 2); /* also behind payloads of its own connection */
-    /* The payloads never end, but one background chunk goes now and then. */
+    send_chunks(a, c, BACKGROUND, 2); /* these wait behind payloads of their own connection */
+    /* Payloads never run out, but a background chunk is sent now and then. */
     while (background_in < 4 && payloads_in < 200) {
         struct tw_peer_net net;
         assert_true(tw_transport_peer(a->transport, peer_of(a, c), &net));
@@ -149,7 +152,7 @@ static void unread_payload_does_not_hold_up_the_background(void **state) {
     three_meet(a, b, c);
     count_apart(UINT32_MAX);
     world_hold(c, peer_of(c, a), true);
-    send_chunks(a, c, PAYLOAD, 200); /* 50 MiB: more than kernel buffers take */
+    send_chunks(a, c, PAYLOAD, 200); /* 50 MiB: more than the kernel's buffers hold */
     send_chunks(a, b, BACKGROUND, 40);
     WAIT_WHILE(&world, background_in < 40);
     assert_int_equal(payloads_in, 0);

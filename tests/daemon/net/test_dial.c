@@ -1,4 +1,5 @@
-/* Tests of daemon/net/dial.c: the order of addresses, and the winner of the race. */
+/* Tests of daemon/net/dial.c: the order in which addresses are dialled, and the race between
+ * dials. */
 #include "daemon/net/dial.h"
 #include "tests/test.h"
 
@@ -8,8 +9,8 @@ static const uint64_t MS = 1000;
 
 enum { FOUND_MAX = 8 };
 
-/* A resolver's list from a string: "4464" is two IPv4 addresses, an IPv6 and an IPv4 one. The port
- * of each is its position. */
+/* Makes a resolver's list from a string: "4464" is two IPv4 addresses, an IPv6 and an IPv4
+ * address. The port of each address is its position in the list. */
 static const struct addrinfo *found_of(const char *picture) {
     static struct addrinfo list[FOUND_MAX];
     static struct sockaddr_storage addresses[FOUND_MAX];
@@ -43,7 +44,7 @@ static void ipv6_goes_first_and_the_families_in_turn(void **state) {
     order_is("4", "0");
     order_is("46", "10");
     order_is("4466", "2031");
-    order_is("666644", "0415"); /* an address of the second family always gets a place */
+    order_is("666644", "0415"); /* at least one address of the second family is chosen */
     order_is("44446", "4012");
     order_is("6", "0");
 }
@@ -71,7 +72,7 @@ static void silent_address_costs_a_quarter_of_a_second(void **state) {
     assert_int_equal(tw_race_next(&race, 1500 * MS), 2);
     assert_int_equal(tw_race_next(&race, 9000 * MS), -1);
     assert_int_equal(tw_race_deadline(&race), UINT64_MAX);
-    assert_false(tw_race_is_over(&race)); /* all dials may still be answered */
+    assert_false(tw_race_is_over(&race)); /* any of the dials may still be answered */
 }
 
 static void failed_address_costs_nothing(void **state) {
@@ -103,8 +104,8 @@ static void winner_that_speaks_another_language_lets_the_others_try(void **state
     (void)tw_race_next(&race, 250 * MS);
     tw_race_connected(&race, 1);
     fails(&race, 1, TW_DIAL_NOT_THINWIRE, "not Thinwire");
-    assert_int_equal(tw_race_next(&race, 300 * MS),
-                     0); /* the dial was dropped because another one won */
+    /* Dial 0 was cancelled because another dial won, so it starts again. */
+    assert_int_equal(tw_race_next(&race, 300 * MS), 0);
     assert_int_equal(tw_race_next(&race, 600 * MS), 2);
     fails(&race, 0, TW_DIAL_SILENT, "silence");
     fails(&race, 2, TW_DIAL_SILENT, "silence");

@@ -1,5 +1,5 @@
-/* Tests of tw_transport_dial_back in daemon/net/dialer.c: a peer chooses ports of its own host, and
- * few. */
+/* Tests of tw_transport_dial_back in daemon/net/dialer.c. A peer may choose only a few ports, of
+ * its own host alone. */
 #include "daemon/net/handshake_limiter.h"
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
@@ -26,7 +26,7 @@ static void announcing_others(struct tw_transport_config *config) {
         (void)snprintf(config->advertise[i], TW_ADDR_BYTES, "%s", addrs[i]);
 }
 
-/* Links b to a, and returns b's number at a. */
+/* Links b to a, and returns the number of peer b at a. */
 static uint16_t link_up(struct world_node *a, struct world_node *b) {
     world_dial(b, a);
     WAIT_WHILE(&world, world_peer_of(a, b) < 0 || world_peer_of(b, a) < 0);

@@ -1,4 +1,4 @@
-/* Tests of daemon/net/dial_error.c: each cause has its own sentence with a way out, and errors of
+/* Tests of daemon/net/dial_error.c. Each cause has its own sentence with a remedy, and errors of
  * the system and of peers map to the right cause. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ static void every_cause_has_a_name_and_a_sentence_of_its_own(void **state) {
         const enum tw_dial_cause cause = (enum tw_dial_cause)i;
         tw_dial_sentence(cause, "example.org:4300", NULL, sentences[i]);
         assert_ptr_equal(strstr(sentences[i], "example.org:4300: "), sentences[i]);
-        assert_non_null(strstr(sentences[i], "; ")); /* what happened; the way out */
+        assert_non_null(strstr(sentences[i], "; ")); /* the cause; the remedy */
         for (unsigned k = 0; k < i; k++) {
             assert_string_not_equal(sentences[i], sentences[k]);
             assert_string_not_equal(tw_dial_cause_name(cause),

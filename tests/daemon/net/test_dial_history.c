@@ -1,4 +1,5 @@
-/* Tests of daemon/net/dial_history.c: the results it keeps, and how many of them are logged. */
+/* Tests of daemon/net/dial_history.c: which dial results it stores, and how many failures are
+ * logged. */
 #include "daemon/net/dial_history.h"
 #include "tests/test.h"
 
@@ -29,7 +30,7 @@ static void news_is_reported_and_repetitions_are_counted(void **state) {
     assert_true(fails("a:1", TW_DIAL_SILENT, 100 * S));
     assert_true(fails("b:1", TW_DIAL_SILENT, 100 * S));
     assert_true(fails("a:1", TW_DIAL_CLOSED, 101 * S)); /* another cause */
-    assert_true(fails("a:1", TW_DIAL_CLOSED, 102 * S)); /* the first repeated failure */
+    assert_true(fails("a:1", TW_DIAL_CLOSED, 102 * S)); /* first repetition of this failure */
     assert_false(fails("a:1", TW_DIAL_CLOSED, 103 * S));
     assert_false(fails("b:1", TW_DIAL_SILENT, 104 * S));
     assert_true(fails("a:1", TW_DIAL_CLOSED, 112 * S));
@@ -40,7 +41,8 @@ static void news_is_reported_and_repetitions_are_counted(void **state) {
     assert_true(fails("a:1", TW_DIAL_CLOSED, 113 * S));
 }
 
-/* Members that left are dialled for ever, and gossip may name any number of addresses. */
+/* Nodes dial former members for ever, and gossip may name any number of addresses. So failures
+ * that displace another address share one log line in ten seconds. */
 static void many_addresses_are_one_line_in_ten_seconds(void **state) {
     (void)state;
     enum { ADDRESSES = TW_DIAL_HISTORY_OTHERS + 8, ROUNDS = 10, ROUND_S = 10 };

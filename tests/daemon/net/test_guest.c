@@ -1,4 +1,4 @@
-/* Tests of daemon/net/guest.c: a node with a ticket and its inviter on one loop. */
+/* Tests of daemon/net/guest.c, with a node that has a ticket and its inviter on one loop. */
 #include "daemon/net/handshake.h"
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
@@ -59,7 +59,7 @@ static void is_a_guest(struct tw_transport_config *config) {
     config->listen_count = 0;
 }
 
-/* Node 0 has a ticket of node 1. */
+/* Starts a visit: node 0 has a ticket of node 1. */
 static void visit_begin(void) {
     struct world_node *b = &world.nodes[1];
     struct tw_error err;
@@ -84,7 +84,7 @@ static void a_guest_gets_a_welcome_and_goes(void **state) {
     WAIT_WHILE(&world, visit.guests == 0);
     assert_int_equal(visit.verdict, TW_OK);
     assert_true(tw_id_equal(&visit.id, &a->identity.id));
-    world_turn(&world, 20); /* the disk takes its time */
+    world_turn(&world, 20); /* a slow disk delays the welcome */
     assert_int_equal(visit.welcomes + a->dials, 0);
     tw_transport_welcome(b->transport, visit.number + 1, visit.ticket.key, body, 5); /* unknown */
     tw_transport_welcome(b->transport, visit.number, visit.ticket.key, body, sizeof(body));

@@ -1,4 +1,4 @@
-/* Tests of daemon/net/handshake.c: two ends in memory. */
+/* Tests of daemon/net/handshake.c with both ends in memory. */
 #include "base/bytes.h"
 #include "daemon/net/handshake.h"
 #include "tests/test.h"
@@ -49,7 +49,7 @@ static void hello_survives_the_wire(void **state) {
     assert_int_equal(check(NULL), TW_OK);
 }
 
-/* The layout of PROTOCOL.md section 3, to the byte. */
+/* Compares the layout of HELLO with PROTOCOL.md section 3, byte by byte. */
 static void hello_has_the_documented_layout(void **state) {
     (void)state;
     uint8_t body[TW_HELLO_BYTES_MAX];
@@ -74,7 +74,7 @@ static void hello_has_the_documented_layout(void **state) {
     assert_memory_equal(body + 170, "\x01\0\x08\0\x05\0\0\0\0\0\0\x80\x02\0\x0a\0thinwire 9", 26);
 }
 
-/* Expected bytes come from another implementation of HMAC-SHA256 (Python's hmac). */
+/* The expected bytes are from another implementation of HMAC-SHA256 (Python's hmac). */
 static void proof_is_the_documented_hmac(void **state) {
     (void)state;
     static const char expected[] =
@@ -163,7 +163,7 @@ static void either_of_two_secrets_proves_and_is_told(void **state) {
                      TW_WRONG_SECRET);
 }
 
-/* Expected bytes come from another implementation, as above. */
+/* The expected bytes are from Python's hmac too. */
 static void a_guest_proves_itself_by_its_tickets_key(void **state) {
     (void)state;
     static const uint8_t key[TW_TICKET_KEY_BYTES] = {4, 5, 6}, other[TW_TICKET_KEY_BYTES] = {4, 5};
@@ -238,7 +238,7 @@ static void goodbye_survives_the_wire_and_is_sanitised(void **state) {
     body[6] = '\n';
     assert_int_equal(tw_goodbye_decode(body, size, &goodbye, NULL), TW_OK);
     assert_string_equal(goodbye.sentence, "w??ng run secret");
-    body[9] = '"'; /* nor a quote that would end the log's quoting */
+    body[9] = '"'; /* no quote that would end the quoted text in the log */
     assert_int_equal(tw_goodbye_decode(body, size, &goodbye, NULL), TW_OK);
     assert_string_equal(goodbye.sentence, "w??ng'run secret");
     tw_put_u32(body, 12345);

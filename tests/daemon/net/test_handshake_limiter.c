@@ -1,4 +1,5 @@
-/* Tests of daemon/net/handshake_limiter.c: a flood pays, and shuts out only its own network. */
+/* Tests of daemon/net/handshake_limiter.c: a flood is rate-limited, and shuts out only its own
+ * network. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
@@ -80,7 +81,7 @@ static void strangers_together_have_one_too(void **state) {
     assert_int_equal(taken, TW_HANDSHAKE_LIMITER_PER_S);
 }
 
-/* A connection refused for its network does not charge the shared bucket. */
+/* A connection refused by the limit of its network does not use up the shared bucket. */
 static void flood_of_one_network_leaves_the_common_bucket(void **state) {
     (void)state;
     (void)limiter("10.0.0.1", 100 * 1000);
@@ -95,7 +96,7 @@ static void host_of_a_member_is_not_shut_out_by_others(void **state) {
         (void)snprintf(host, sizeof(host), "10.0.%u.1", net);
         (void)limiter(host, 1000);
     }
-    assert_int_equal(knock("10.0.0.8"), TW_LIMIT); /* its neighbour, an unknown host */
+    assert_int_equal(knock("10.0.0.8"), TW_LIMIT); /* an unknown host in the same network */
     assert_int_equal(limiter("10.0.0.7", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
     assert_int_equal(knock("10.0.0.7"), TW_LIMIT); /* but a known host is limited too */
 }
@@ -158,7 +159,7 @@ static void knock_pays_into_other_buckets(void **state) {
         (void)snprintf(host, sizeof(host), "10.1.%u.1", i);
         (void)limiter(host, 100);
     }
-    assert_int_equal(knock("10.2.0.1"), TW_LIMIT); /* the bucket of all strangers is empty */
+    assert_int_equal(knock("10.2.0.1"), TW_LIMIT); /* the bucket shared by all strangers is empty */
     unsigned taken = 0;
     for (unsigned i = 0; i < 1000; i++)
         taken += tw_handshake_limiter_take(&table, &from, true, now_us, NULL) == TW_OK;
@@ -188,7 +189,7 @@ static bool is_known(const char *host) {
     return tw_handshake_limiter_is_known(&table, &from, now_us);
 }
 
-/* The machine starts anew too: its monotonic clock begins at 0. */
+/* The machine restarts too, so its monotonic clock begins at 0. */
 static void known_hosts_survive_a_restart(void **state) {
     (void)state;
     static char text[TW_HANDSHAKE_LIMITER_TEXT_MAX];
@@ -211,7 +212,7 @@ static void known_hosts_survive_a_restart(void **state) {
     assert_true(!is_known("10.0.0.1") && is_known("2001:db8::1")); /* a day ago */
     tw_handshake_limiter_init(&table, now_us);
     assert_int_equal(tw_handshake_limiter_decode(&table, text, size, now_us, wall_s - 1), 0);
-    assert_false(is_known("2001:db8::1")); /* its time in the file is in the future */
+    assert_false(is_known("2001:db8::1")); /* the time of its entry is in the future */
 }
 
 static void damaged_hosts_are_skipped(void **state) {

@@ -1,4 +1,4 @@
-/* Tests of daemon/net/held.c: a node, and two processes with one key. */
+/* Tests of daemon/net/held.c: a node (the hub), and two processes that use the same key. */
 #include "daemon/net/sockopt.h"
 #include "daemon/net/transport_impl.h"
 #include "proto/twin.h"
@@ -24,7 +24,8 @@ static struct world_node *start_copy(void (*change)(struct tw_transport_config *
     return world_start(&world, 5, change);
 }
 
-/* hub_at 0: the hub has the lower id; 1: the higher one. */
+/* Starts the hub and the two processes. The hub has the lower id if hub_at is 0, the higher id
+ * if it is 1. */
 static void begin(unsigned hub_at, void (*change)(struct tw_transport_config *config)) {
     world_init(&world);
     hub = world_start(&world, hub_at, change);
@@ -51,7 +52,7 @@ static void address_of(const struct world_node *node, char address[TW_ADDR_BYTES
                    (unsigned)tw_transport_port(node->transport, 0));
 }
 
-/* The only finding of that node names `other`. */
+/* Checks that the node has found exactly one twin, at the address of `other`. */
 static void names(const struct world_node *node, bool is_self, const struct world_node *other) {
     struct tw_twin_info twins[TW_TWIN_INFOS_MAX];
     char address[TW_ADDR_BYTES];
@@ -70,13 +71,12 @@ static void copy_is_refused_and_all_three_say_so(unsigned hub_at) {
     assert_int_equal(second->dial_status, TW_TWIN);
     assert_int_equal(second->dial_cause, TW_DIAL_TWIN);
     assert_int_equal(hub->ups, 1);
-    assert_int_equal(hub->downs + first->downs, 0); /* the process that came first keeps its link */
+    assert_int_equal(hub->downs + first->downs, 0); /* the first process keeps its link */
     names(hub, false, second);
     names(first, true, second);
     names(second, true, first);
-    world_dial(
-        second,
-        hub); /* the copy dials again and again: no link breaks, and no new finding appears */
+    /* The copy dials repeatedly. No link breaks, and no new finding appears. */
+    world_dial(second, hub);
     WAIT_WHILE(&world, second->dials < 2);
     assert_int_equal(second->dial_status, TW_TWIN);
     assert_int_equal(hub->ups, 1);
@@ -98,7 +98,8 @@ static void copy_of_a_lower_node_is_refused(void **state) {
 
 static void restart_waits_for_the_dead_link(unsigned hub_at) {
     begin(hub_at, with_short_answer);
-    world_hold(first, world_peer_of(first, hub), false); /* `first` reads and answers nothing */
+    /* `first` no longer reads, so it answers nothing */
+    world_hold(first, world_peer_of(first, hub), false);
     world_dial(second, hub);
     WAIT_WHILE(&world, second->ups < 1);
     assert_int_equal(second->dial_status, TW_OK);
@@ -118,7 +119,8 @@ static void restarted_lower_node_replaces_its_dead_link(void **state) {
     restart_waits_for_the_dead_link(1);
 }
 
-/* The kernel of the first machine says that its process ended, while the newcomer is held. */
+/* While the newcomer is held, the kernel of the first machine reports that the old process
+ * ended. */
 static void restart_enters_as_soon_as_the_old_link_ends(void **state) {
     (void)state;
     begin(0, NULL);
@@ -133,7 +135,7 @@ static void restart_enters_as_soon_as_the_old_link_ends(void **state) {
     end();
 }
 
-/* A process that was too slow to answer comes back after the copy took its place. */
+/* A process was too slow to answer, so the copy replaced it. Now this process returns. */
 static void replaced_process_that_comes_back_is_refused(void **state) {
     (void)state;
     begin(0, with_short_answer);
@@ -159,7 +161,7 @@ static void newcomer_that_leaves_while_held_is_forgotten(void **state) {
     WAIT_WHILE(&world, hub->transport->held[0].conn == NULL);
     world_stop(second);
     WAIT_WHILE(&world, hub->transport->held[0].conn != NULL);
-    WAIT_WHILE(&world, hub->downs < 1); /* the silent process is given up all the same */
+    WAIT_WHILE(&world, hub->downs < 1); /* the link to the silent process is closed nevertheless */
     second->identity = spare;
     world_deinit(&world);
 }

@@ -1,5 +1,5 @@
-/* Attacks on a link by peers and strangers. The victim is a transport. The attacker is a bare TCP
- * client, or a bare link with a valid key that breaks the rules. */
+/* Tests of attacks on a link by peers and strangers. The victim is a transport. The attacker is
+ * a bare TCP client, or a link with a valid key that breaks the protocol. */
 #include "base/bytes.h"
 #include "daemon/net/link.h"
 #include "tests/daemon/net/world.h"
@@ -106,7 +106,7 @@ static void flood_of_connections_is_bounded_and_keeps_no_member_out(void **state
     static struct world_raw raws[FLOOD];
     for (unsigned i = 0; i < FLOOD; i++) world_raw_open(&raws[i], victim, NULL, 0);
     WAIT_WHILE(&world, victim->limit_refusals < FLOOD / 4); /* refused before TLS */
-    victim_is_well(); /* from another host, while the flood still holds its connections */
+    victim_is_well(); /* another host can link while the flood holds its connections */
     for (unsigned i = 0; i < FLOOD; i++) {
         WAIT_WHILE(&world, !raws[i].is_over);
         world_raw_close(&raws[i]);
@@ -209,7 +209,7 @@ static void on_connected(uv_connect_t *connect, int code) {
     assert_int_equal(tw_link_secure(&rogue.link, &rogue.context, true, NULL, NULL), TW_OK);
 }
 
-/* Opens a secured link to the victim with that node's key. */
+/* Opens a TLS link to the victim with this node's key. */
 static void rogue_open_as(struct world_node *node) {
     struct sockaddr_in address;
     memset(&rogue, 0, sizeof(rogue));
@@ -363,7 +363,8 @@ static void higher_id_keeps_the_link_it_dialled(void **state) {
     struct world_node *lower = world_start(&world, 1, NULL);
     dialled_by_the_victim(lower);
     rogue_open_as(lower);
-    rogue_hello(); /* an honest node may send it before the lower id sees the other connection */
+    /* An honest node with the lower id may send HELLO before it sees the other connection. */
+    rogue_hello();
     WAIT_WHILE(&world, !rogue.is_heard);
     assert_int_equal(rogue.heard.status, TW_AGAIN);
     assert_int_equal(victim->downs + lower->downs, 0);

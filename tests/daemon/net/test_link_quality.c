@@ -1,4 +1,5 @@
-/* Tests of daemon/net/link_quality.c: measurements of a peer, and comparison with the others. */
+/* Tests of daemon/net/link_quality.c: how a peer's link is measured and compared with other
+ * links. */
 #include "daemon/net/link_quality.h"
 #include "tests/test.h"
 
@@ -35,7 +36,7 @@ static void look(uint8_t peer, struct tw_link_quality_look what) {
     tw_link_quality_look(&quality, &id, &what, now_us);
 }
 
-/* Transfers of a megabyte each at `rate` bytes per second. */
+/* Notes `count` transfers of 1 MB each at `rate` bytes per second. */
 static void transfers(uint8_t peer, uint64_t rate, unsigned count) {
     const struct tw_id id = id_of(peer);
     for (unsigned i = 0; i < count; i++) {
@@ -45,7 +46,7 @@ static void transfers(uint8_t peer, uint64_t rate, unsigned count) {
             if (k % 4 == 3) look(peer, (struct tw_link_quality_look){.is_pulling = true});
             tw_link_quality_arrived(&quality, &id, 65536, k == 15, now_us);
         }
-        now_us += S; /* nothing is requested: an idle time, not a slow one */
+        now_us += S; /* no transfer is requested: idle, not slow */
     }
 }
 
@@ -71,7 +72,7 @@ static void rate_of_a_sender_is_that_of_its_transfers(void **state) {
     transfers(1, 1000 * 1000, 5);
     assert_in_range(peer_of(1)->in_bytes_s, 950 * 1000, 1000 * 1000);
     assert_int_equal(peer_of(1)->in_count, 5);
-    now_us += 1000 * S; /* a pause is not measured */
+    now_us += 1000 * S; /* idle time does not lower the measured rate */
     look(1, (struct tw_link_quality_look){0});
     assert_in_range(peer_of(1)->in_bytes_s, 950 * 1000, 1000 * 1000);
 }
@@ -100,7 +101,7 @@ static void round_trips_and_losses_are_smoothed(void **state) {
     look(1,
          (struct tw_link_quality_look){.segments = 2000, .retransmits = 10}); /* falling counters */
     down(1, true);
-    up(1); /* a new link starts at zero */
+    up(1); /* counters of a new link start at zero */
     look(1, (struct tw_link_quality_look){.segments = 1000, .retransmits = 0});
     assert_true(peer_of(1)->loss_ppm < 10000);
 }
@@ -125,7 +126,7 @@ static void own_upload_is_measured_while_more_waits(void **state) {
     (void)state;
     uint64_t sent = 0;
     tw_link_quality_sent(&quality, sent, false, 0, now_us);
-    for (unsigned i = 0; i < 20; i++) { /* little to send: not measured */
+    for (unsigned i = 0; i < 20; i++) { /* too little is sent for a measurement */
         tw_link_quality_sent(&quality, sent += 1000, false, 0, now_us += S);
         assert_int_equal(quality.upload_bytes_s, 0);
     }
@@ -137,14 +138,14 @@ static void own_upload_is_measured_while_more_waits(void **state) {
     up(1);
     look(1, (struct tw_link_quality_look){.path_bytes_s = 900 * 1000});
     tw_link_quality_sent(&quality, sent, false, 0, now_us += S);
-    assert_int_equal(quality.upload_bytes_s, 900 * 1000); /* a single path carries that much */
+    assert_int_equal(quality.upload_bytes_s, 900 * 1000); /* at least the rate of one path */
     tw_link_quality_sent(&quality, sent, false, 300 * 1000, now_us += S);
     assert_int_equal(quality.upload_bytes_s, 300 * 1000); /* the upload cap limits the rate */
 }
 
 /* ---- judging ------------------------------------------------------------------------------- */
 
-/* As on the loopback of a busy machine. */
+/* Rates as on the loopback interface of a busy machine. */
 static void fast_sender_is_not_slow_beside_faster_ones(void **state) {
     (void)state;
     for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
@@ -161,7 +162,7 @@ static void slow_sender_is_named_with_its_evidence(void **state) {
     transfers(1, 2000 * 1000, 4);
     transfers(2, 1500 * 1000, 4);
     transfers(3, 100 * 1000, 4);
-    is(3, TW_LINK_QUALITY_FINE, ""); /* two others are too few */
+    is(3, TW_LINK_QUALITY_FINE, ""); /* two other peers are too few to compare with */
     transfers(4, 1000 * 1000, 4);
     is(3, TW_LINK_QUALITY_SLOW_SENDER, "slow sender: 9");
     is(3, TW_LINK_QUALITY_SLOW_SENDER, "transfers; median of the others: 1.5");
@@ -169,11 +170,11 @@ static void slow_sender_is_named_with_its_evidence(void **state) {
     for (uint8_t peer = 1; peer <= 4; peer++) {
         if (peer != 3) is(peer, TW_LINK_QUALITY_FINE, "");
     }
-    transfers(3, 450 * 1000, 16); /* better, but still too slow; then fast enough */
+    transfers(3, 450 * 1000, 16); /* faster, but still too slow; after that fast enough */
     is(3, TW_LINK_QUALITY_SLOW_SENDER, "slow sender");
     transfers(3, 700 * 1000, 16);
     is(3, TW_LINK_QUALITY_FINE, "");
-    transfers(3, 450 * 1000, 16); /* a new finding needs a lower rate */
+    transfers(3, 450 * 1000, 16); /* to be found again it must be even slower */
     is(3, TW_LINK_QUALITY_FINE, "");
 }
 
@@ -186,7 +187,7 @@ static void slow_receiver_is_named(void **state) {
     }
     is(4, TW_LINK_QUALITY_SLOW_RECEIVER,
        "slow receiver: takes 200 kB/s from us; median of the others: 1.00 MB/s");
-    is(5, TW_LINK_QUALITY_FINE, ""); /* unknown is not slow */
+    is(5, TW_LINK_QUALITY_FINE, ""); /* a peer of unknown rate is not slow */
 }
 
 static void link_that_keeps_breaking_is_named_until_it_stays(void **state) {
@@ -195,7 +196,7 @@ static void link_that_keeps_breaking_is_named_until_it_stays(void **state) {
     for (unsigned i = 0; i < 5; i++) {
         is(2, i < 3 ? TW_LINK_QUALITY_FINE : TW_LINK_QUALITY_FLAPPING, "");
         down(2, true);
-        down(3, false); /* with GOODBYE each time */
+        down(3, false); /* each time with GOODBYE, so it does not count */
         now_us += 20 * S;
         up(2);
         up(3);
@@ -280,8 +281,8 @@ static void restart_keeps_link_quality(void **state) {
     assert_false(peer_of(2)->has_loss);
     assert_int_equal(peer_of(2)->breaks_milli, 1000);
     assert_false(peer_of(1)->is_linked || peer_of(2)->is_linked);
-    assert_int_equal(tw_link_quality_reliability(peer_of(1), now_us),
-                     1000); /* the pause counts for no peer */
+    /* The time in which the daemon was not running counts for no peer. */
+    assert_int_equal(tw_link_quality_reliability(peer_of(1), now_us), 1000);
     assert_in_range(tw_link_quality_reliability(peer_of(2), now_us), reliability - 2,
                     reliability + 2);
     up(1);
@@ -333,7 +334,7 @@ static void file_is_not_trusted(void **state) {
     static const char *const bad[] = {
         ID " 10 11 0 0 0 0 0 -",       /* linked longer than known */
         ID " 172801 0 0 0 0 0 0 -",    /* known longer than the limit */
-        ID " 10 10 1000001 0 0 0 0 -", /* each number above its bound */
+        ID " 10 10 1000001 0 0 0 0 -", /* each number exceeds its bound */
         ID " 10 10 0 600000001 0 0 0 -",
         ID " 10 10 0 0 1000000000001 0 0 -",
         ID " 10 10 0 0 0 4294967296 0 -",
@@ -365,7 +366,7 @@ static void file_is_not_trusted(void **state) {
         assert_int_equal(decode(text_in), 1);
         assert_int_equal(quality.upload_bytes_s, 0);
     }
-    /* A clock that was far ahead when the file was written. */
+    /* The clock was far ahead when this file was written. */
     assert_int_equal(decode("thinwire-crowd 1 1900000000 5\n" ID " 1 1 0 0 0 0 0 -\n"), 0);
     assert_int_equal(quality.upload_bytes_s, 0);
 }

@@ -1,5 +1,5 @@
-/* Tests of addresses: where a node listens, where it dials from, and what it announces: egress.c,
- * local_address.c, listen.c, and addresses in HELLO. */
+/* Tests of a node's addresses: where it listens, from which address it dials, and what it
+ * announces. Covers egress.c, local_address.c, listen.c, and the addresses in HELLO. */
 #include "base/address.h"
 #include "daemon/net/egress.h"
 #include "daemon/net/local_address.h"
@@ -237,7 +237,8 @@ static void probe_tells_whether_an_address_leads_to_a_node(void **state) {
     const uint16_t port = tw_transport_port(b->transport, 0);
     dial(b, "127.0.0.1", a, 0);
     world_run(&world, both_have_bulk);
-    probe(a, b, port, TW_OK, TW_DIAL_NONE); /* even with a link, which it may have dialled itself */
+    /* The existing link does not count as an answer: b may have dialled it. */
+    probe(a, b, port, TW_OK, TW_DIAL_NONE);
     probe(a, b, 1, TW_IO, TW_DIAL_CLOSED);
     probe(a, c, port, TW_WRONG_ID, TW_DIAL_WRONG_ID); /* not the expected node */
     probe(a, c, tw_transport_port(c->transport, 0), TW_WRONG_SECRET, TW_DIAL_WRONG_SECRET);
@@ -268,7 +269,7 @@ static void pick_is(const uv_interface_address_t *list, int count, const char *i
     assert_string_equal(host, expected);
 }
 
-/* Without a default route, as in an isolated network. */
+/* In an isolated network, without a default route. */
 static void interface_gives_the_address_where_there_is_no_way_out(void **state) {
     (void)state;
     static const struct {
@@ -356,7 +357,8 @@ static void refresh_without_a_change_changes_nothing(void **state) {
     assert_int_equal(a->downs + b->downs, 0);
 }
 
-/* The resolver reads "2130706433" as 127.0.0.1, so it stands for any name with such an address. */
+/* The resolver reads the name "2130706433" as 127.0.0.1. Any name that resolves to this machine
+ * would do. */
 static void name_of_this_machine_is_not_dialled_by_hearsay(void **state) {
     (void)state;
     struct tw_error err;

@@ -1,5 +1,5 @@
-/* Tests of dials by name: daemon/net/dialer.c with a resolver that does not answer. This file
- * replaces the C library's resolver. */
+/* Tests of dials by name in daemon/net/dialer.c, with a resolver that does not answer. This file
+ * replaces the C library's getaddrinfo(). */
 #include <dlfcn.h>
 #include <netdb.h>
 #include <pthread.h>
@@ -18,7 +18,7 @@ static uint32_t asked;
 int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
                 struct addrinfo **found) {
     int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
-    if (strcmp(host, "node.example") != 0) { /* addresses to listen on */
+    if (strcmp(host, "node.example") != 0) { /* the node's listening addresses */
         *(void **)(&real) = dlsym(RTLD_NEXT, "getaddrinfo");
         return real(host, service, hints, found);
     }
@@ -70,7 +70,7 @@ static void unknown_name_is_reported(void **state) {
     assert_int_equal(asked, 1);
 }
 
-/* As many dials as there may be at a time wait for a resolver that does not answer. */
+/* All dial slots wait for a resolver that does not answer. */
 static void lookup_that_hangs_holds_no_dial(void **state) {
     (void)state;
     struct world_node *a = world_start(&world, 0, with_short_patience);
@@ -85,11 +85,11 @@ static void lookup_that_hangs_holds_no_dial(void **state) {
     world_dial(a, b);
     WAIT_WHILE(&world, world_peer_of(a, b) < 0 || a->dials < TW_DIALS_MAX + 1);
     assert_int_equal(a->dial_status, TW_OK);
-    assert_int_equal(dial_name(a), TW_OK); /* one more dial, one more answer */
+    assert_int_equal(dial_name(a), TW_OK); /* one more dial, which times out too */
     WAIT_WHILE(&world, a->dials < TW_DIALS_MAX + 2);
     hang(false);
     world_turn(&world, 20);
-    assert_int_equal(a->dials, TW_DIALS_MAX + 2); /* late answers are ignored */
+    assert_int_equal(a->dials, TW_DIALS_MAX + 2); /* late answers of the resolver are ignored */
 }
 
 int main(void) {

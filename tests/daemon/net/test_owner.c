@@ -1,5 +1,5 @@
-/* Runs with an owner over real links: admission, revocation, and the end of certificates. The rules
- * are in tests/daemon/auth/test_gate.c. */
+/* Tests of runs with an owner over real links: admission, revocation, and expired certificates.
+ * The rules themselves are tested in tests/daemon/auth/test_gate.c. */
 #include "daemon/auth/gate.h"
 #include "daemon/auth/signature.h"
 #include "tests/daemon/net/world.h"
@@ -11,7 +11,7 @@ static struct world world;
 static struct tw_identity owner;
 static struct tw_gate gates[NODES];
 static uint64_t clocks_s[NODES]; /* each node's own */
-static unsigned starting;        /* node that world_start is starting */
+static unsigned starting;        /* index of the node that world_start is starting */
 
 static uint64_t clock_0(void) {
     return clocks_s[0];
@@ -90,7 +90,8 @@ static bool both_have_bulk(struct world *w) {
     return world_has_bulk(&w->nodes[0]) && world_has_bulk(&w->nodes[1]);
 }
 
-/* Node 0 dials node 1, and both check certificates. Node 0 receives a sentence with `word`. */
+/* Node 0 dials node 1, and both check certificates. The sentence that node 0 gets must contain
+ * `word`. */
 static void meets(enum tw_status wanted, const char *word) {
     struct world_node *a = start(0), *b = start(1);
     world_dial(a, b);
@@ -206,7 +207,7 @@ static void links_end_with_the_certificate_and_come_back_with_the_next(void **st
     world_run(&world, both_have_bulk);
 }
 
-/* The renewed certificate counts at once, not from the next HELLO. */
+/* A peer's renewed certificate is accepted on the open link, not only in the next HELLO. */
 static void a_renewed_peer_stays(void **state) {
     (void)state;
     struct tw_certs fresh;

@@ -1,5 +1,5 @@
-/* Tests of daemon/net/pacer.c against a numerical model of a path: a link with a queue, a sender
- * that takes all it may, and another sender. */
+/* Tests of daemon/net/pacer.c with a numerical model of a path: a link with a queue, a sender
+ * that sends as much as it may, and another sender. */
 #include "base/rng.h"
 #include "daemon/net/pacer.h"
 #include "tests/test.h"
@@ -13,10 +13,10 @@ struct path {
     struct tw_rng rng;
     uint64_t now_us, delivered;
     uint64_t link;   /* bytes per second */
-    uint64_t sender; /* bytes/s that the sender would send without a limit */
-    bool has_found;  /* the sender met a limit: it now grows by a quarter in eight round trips */
-    uint64_t other;  /* rate of another sender on the same link */
-    uint64_t queued; /* bytes */
+    uint64_t sender; /* rate of the sender without a limit, in bytes per second */
+    bool has_found; /* whether the sender met a limit; it then grows by 25 % in eight round trips */
+    uint64_t other; /* rate of another sender on the same link, in bytes per second */
+    uint64_t queued;              /* bytes */
     uint32_t jitter_us, extra_us; /* variation of round trips, and added delay without a queue */
     bool is_idle, is_timid;       /* timid: losses hold the sender below the link's rate */
     bool has_no_room;             /* at the receiver */
@@ -33,7 +33,7 @@ static uint64_t limit(const struct path *path) {
     return tw_pacer_limit(&path->pace, &path->config, 0);
 }
 
-/* Doubles every round trip until a limit shows, then grows in small steps. */
+/* The sender's rate doubles every round trip until it meets a limit, then grows in small steps. */
 static void sender_grow(struct path *path, uint64_t cap) {
     if (path->is_timid) return;
     if (cap > 0) {
@@ -79,7 +79,7 @@ static void run(struct path *path, uint64_t seconds) {
     while (path->now_us < end_us) tick(path);
 }
 
-/* The path's rate is known to within 10 %. */
+/* Checks that the pacer's estimate of the path's rate is right within 10 %. */
 static void knows(const struct path *path, uint64_t bytes_per_s) {
     assert_in_range(path->pace.path_bytes_per_s, bytes_per_s * 90 / 100, bytes_per_s * 110 / 100);
 }
@@ -108,7 +108,7 @@ static void probes_are_short_and_keep_the_known_rate(void **state) {
     assert_true(path.queue_us_sum / path.ticks < 30 * 1000);
 }
 
-/* A detour: round trips become longer, without a queue. */
+/* The route becomes longer: round trips take longer, but there is no queue. */
 static void longer_way_takes_little_of_the_rate(void **state) {
     (void)state;
     struct path path;
@@ -122,7 +122,7 @@ static void longer_way_takes_little_of_the_rate(void **state) {
     knows(&path, LINK);
 }
 
-/* Round trips become longer during every probe. */
+/* Noise makes the round trips of every probe longer. */
 static void noise_in_every_probe_takes_little_of_the_rate(void **state) {
     (void)state;
     struct path path;
@@ -172,7 +172,7 @@ static void slower_path_is_found_at_once(void **state) {
     assert_int_equal(path.queued, 0);
 }
 
-/* Another sender uses part of the link for ever, and keeps the link's queue filled. */
+/* Another sender uses part of the link for ever, and keeps the link's queue full. */
 static void rival_does_not_starve_us(void **state) {
     (void)state;
     struct path path;
@@ -188,7 +188,8 @@ static void rival_does_not_starve_us(void **state) {
     knows(&path, LINK);
 }
 
-/* Losses hold the sender at a third of the link: no queue, no limit. */
+/* Losses keep the sender at a third of the link's rate, so there is no queue and no limit is
+ * needed. */
 static void sender_below_the_path_has_no_limit(void **state) {
     (void)state;
     struct path path;
@@ -215,12 +216,14 @@ static void silence_says_nothing(void **state) {
     assert_int_equal(path.pace.state, TW_PACER_PACED);
     assert_int_equal(path.pace.path_bytes_per_s, before.path_bytes_per_s);
     for (int i = 0; i < 500; i++) {
-        path.is_idle = i % 3 == 0; /* bursts of the application */
+        path.is_idle = i % 3 == 0; /* the application sends in bursts */
         tick(&path);
     }
     assert_true(limit(&path) <= before.path_bytes_per_s / 100 * 89);
     path.is_idle = false;
-    path.other = 4 * (uint64_t)LINK; /* a queue stands, but deliveries show the receiver's rate */
+    /* The link has a queue, but the receiver has no room at times: deliveries show the
+     * receiver's rate. */
+    path.other = 4 * (uint64_t)LINK;
     for (int i = 0; i < 500; i++) {
         path.has_no_room = i % 3 == 0;
         tick(&path);
@@ -228,8 +231,8 @@ static void silence_says_nothing(void **state) {
     assert_int_equal(path.pace.path_bytes_per_s, before.path_bytes_per_s);
 }
 
-/* The kernel's limit compensates for a sender that falls behind, and never reaches the path's
- * rate. */
+/* The kernel sends somewhat slower than its limit. The pacer raises the limit to compensate, but
+ * never up to the path's rate. */
 static void sender_that_falls_behind_is_told_more(void **state) {
     (void)state;
     struct tw_pacer pace;
@@ -272,7 +275,7 @@ static void limit_is_the_least_of_all(void **state) {
     assert_int_equal(tw_pacer_limit(&path.pace, &config, 5000), 5000);
 }
 
-/* One window delivers far more than the path can, for example after delayed acknowledgements. */
+/* Delayed acknowledgements can make one window seem to deliver far more than the path carries. */
 static void burst_of_acknowledgements_does_not_turn_the_pace_around(void **state) {
     (void)state;
     struct tw_pacer pace;

@@ -1,5 +1,5 @@
-/* Tests of daemon/net/probe.c: it dials as a node would, names the failed stage and cause, and
- * takes no seat. */
+/* Tests of daemon/net/probe.c. A probe dials as a node does, names the failed stage and the
+ * cause, and occupies no peer slot. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -59,7 +59,7 @@ static void *run(void *unused) {
     return NULL;
 }
 
-/* This thread turns the nodes' event loop while the probe blocks in another thread. */
+/* Runs a probe, which blocks, in another thread, while this thread runs the nodes' event loop. */
 static void probe(const char *address) {
     pthread_t thread;
     question.address = address;
@@ -96,7 +96,7 @@ static void node_that_would_take_us_says_so_and_has_no_new_peer(void **state) {
     assert_int_equal(node->ups, 0);
 }
 
-/* The daemon of this machine is linked while its owner runs `thinwire doctor`. */
+/* The owner runs `thinwire doctor` while this machine's daemon is linked. */
 static void probe_with_the_identity_of_a_linked_node_leaves_its_link_alone(void **state) {
     (void)state;
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
@@ -158,7 +158,7 @@ static void probe_leaves_by_the_line_that_is_configured(void **state) {
     question.egress = &egress;
     assert_int_equal(tw_egress_init(&egress, "lo", v4, NULL), TW_OK);
     probe(address);
-    if (answer.cause == TW_DIAL_REJECTED) return; /* this user may not choose an interface */
+    if (answer.cause == TW_DIAL_REJECTED) return; /* this user may not bind to an interface */
     assert_int_equal(answer.stage, TW_PROBE_DONE);
     assert_int_equal(tw_egress_init(&egress, NULL, v6, NULL), TW_OK);
     probe(address);
@@ -177,7 +177,7 @@ static void name_without_address_fails_first(void **state) {
     failed_at(TW_PROBE_NAME, TW_DIAL_DNS, "not host:port");
 }
 
-/* A listener without a server: the kernel accepts the connection, then nothing follows. */
+/* Listens, but never accepts: the kernel completes the TCP handshake, and then nothing follows. */
 static int deaf_listener(char address[TW_ADDR_BYTES]) {
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof(name);

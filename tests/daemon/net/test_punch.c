@@ -1,5 +1,6 @@
-/* Tests of daemon/net/punch.c on loopback, where a dial to a port whose node dials too is refused
- * at once: the bounds and the failure. Success needs real routers: tests/nat/test_punch.py. */
+/* Tests of daemon/net/punch.c on loopback: its bounds, and its failure. On loopback a dial to a
+ * port whose node dials too is refused at once. Success needs real routers:
+ * tests/nat/test_punch.py. */
 #include "daemon/net/transport_impl.h"
 #include "proto/control.h"
 #include "tests/daemon/net/world.h"
@@ -27,7 +28,7 @@ static void dial_only(struct tw_transport_config *config) {
     config->connect_us = 400 * 1000;
 }
 
-/* A node that answers every RELAY_CALL. */
+/* Accepts every RELAY_CALL. */
 static void answer(struct world_node *node, uint16_t peer, bool is_bulk,
                    const struct tw_frame *frame) {
     static struct tw_message message;
@@ -129,7 +130,7 @@ static void links_that_cannot_be_punched_say_why(void **state) {
     not_punchable("by IPv6, the other by IPv4");
     memcpy(seen, "localhost:4747", 15);
     not_punchable("no usable addresses");
-    memcpy(seen, "127.0.0.1:1023", 15); /* ports of services are not dialled */
+    memcpy(seen, "127.0.0.1:1023", 15); /* ports below 1024 are never dialled */
     not_punchable("no usable addresses");
     memcpy(seen, kept, sizeof(kept));
     char *const own = slot_of(a, b)->bulk->call.seen[0];
@@ -139,8 +140,8 @@ static void links_that_cannot_be_punched_say_why(void **state) {
     memcpy(own, kept, sizeof(kept));
     struct sockaddr_storage *const relay = &slot_of(a, b)->control->remote, real = *relay;
     assert_int_equal(uv_ip4_addr("198.41.0.4", 4747, (struct sockaddr_in *)relay), 0);
-    not_punchable("in a private network"); /* a relay with a public address makes no node dial a
-                                              private one */
+    /* A relay with a public address cannot make a node dial a private address. */
+    not_punchable("in a private network");
     *relay = real;
     assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
 }
@@ -183,13 +184,13 @@ static void probe_that_asks_is_told_where_it_came_from(void **state) {
     assert_int_equal(hub->observed_token, 43);
     assert_true(strncmp(b->observed_address, "127.0.0.1:", 10) == 0);
     world_turn(&world, 20);
-    assert_int_equal(a->probes, 0); /* the connection was no dial-back */
+    assert_int_equal(a->probes, 0); /* the connection does not count as a dial-back */
     b->observed_token = 0;
     listener_address(b, address);
     assert_int_equal(tw_transport_probe(a->transport, address, &b->identity.id, &err), TW_OK);
     WAIT_WHILE(&world, a->probes == 0);
-    assert_int_equal(b->observed_token,
-                     0); /* a plain probe carries no token, so it asks for no PUNCH */
+    /* A plain probe carries no token, so it does not ask for a PUNCH with the observed address. */
+    assert_int_equal(b->observed_token, 0);
 }
 
 static void on_a_line(struct tw_transport_config *config) {
@@ -266,7 +267,7 @@ static void punch_ends_with_the_link_and_with_the_node(void **state) {
     world_turn(&world, 20);
     tw_transport_close(a->transport, peer_of(a, b), TW_AGAIN, "over");
     WAIT_WHILE(&world, is_punching(a));
-    world_stop(b); /* b is dialling at this moment */
+    world_stop(b); /* b is still dialling */
     WAIT_WHILE(&world, world_peer_of(hub, b) >= 0);
 }
 

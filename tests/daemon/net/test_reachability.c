@@ -1,5 +1,5 @@
-/* Tests of daemon/net/reachability.c: when peers are asked to dial back, and the result of their
- * answers. */
+/* Tests of daemon/net/reachability.c: when a node asks its peers to dial back, and which
+ * conclusion it draws from their answers. */
 #include "daemon/net/reachability.h"
 #include "tests/test.h"
 
@@ -8,7 +8,7 @@ static struct tw_reachability reachability;
 static char text[TW_REACHABILITY_SENTENCE_BYTES];
 static struct tw_member_row self;
 
-/* The node announces an address of its own, and wildcards at two ports. */
+/* Makes the node announce one explicit address, and wildcards at two ports. */
 static void advertise(void) {
     static const char *const addrs[] = {"0.0.0.0:4747", "[::]:4747", "198.51.100.1:9000",
                                         "0.0.0.0:1"};
@@ -53,9 +53,9 @@ static void questions_follow_links_changes_and_time(void **state) {
     assert_false(tw_reachability_is_due(&reachability, 1000 * S)); /* nobody to ask */
     tw_reachability_linked(&reachability, S);
     assert_false(tw_reachability_is_due(&reachability, S));
-    tw_reachability_linked(&reachability, 3 * S); /* a second link does not delay the question */
+    tw_reachability_linked(&reachability, 3 * S); /* a second link does not delay the request */
     assert_true(tw_reachability_is_due(&reachability, S + TW_REACHABILITY_SETTLE_US));
-    tw_reachability_ask(&reachability, 1, false, 6 * S); /* the peer left again */
+    tw_reachability_ask(&reachability, 1, false, 6 * S); /* the only peer has left */
     assert_false(tw_reachability_is_due(&reachability, 1000 * S));
     tw_reachability_linked(&reachability, 10 * S);
     tw_reachability_ask(&reachability, 2, true, 20 * S);
@@ -81,7 +81,7 @@ static void node_without_listener_is_told_that_this_is_fine(void **state) {
 
 static void one_peer_that_got_through_is_enough(void **state) {
     (void)state;
-    heard(1, "198.51.100.1:4747", TW_PROBE_FAILED); /* such as a firewall on this machine */
+    heard(1, "198.51.100.1:4747", TW_PROBE_FAILED); /* for example, a firewall blocks peer 1 */
     is(TW_REACHABILITY_NO, "198.51.100.1:4747: not reached");
     heard(2, "198.51.100.1:4747", TW_PROBE_REACHED);
     is(TW_REACHABILITY_YES, "198.51.100.1:4747 can be dialled");
@@ -90,7 +90,7 @@ static void one_peer_that_got_through_is_enough(void **state) {
 static void public_address_decides(void **state) {
     (void)state;
     heard(1, "192.168.1.20:4747", TW_PROBE_REACHED);
-    is(TW_REACHABILITY_YES, "192.168.1.20:4747 can be dialled"); /* every address that exists */
+    is(TW_REACHABILITY_YES, "192.168.1.20:4747 can be dialled"); /* every address that was tried */
     heard(1, "198.51.100.1:4747", TW_PROBE_FAILED);
     is(TW_REACHABILITY_LOCAL, "Only its own network can dial this node, at 192.168.1.20:4747");
     assert_non_null(strstr(text, "forward it to this machine in the router"));
@@ -110,7 +110,7 @@ static void advice_names_firewall_router_and_ports(void **state) {
     is(TW_REACHABILITY_NO, "needs a port of its own, which it should `advertise`");
 }
 
-/* Older nodes tell failures apart. */
+/* Older nodes report different kinds of failure. */
 static void every_other_outcome_is_a_failure(void **state) {
     (void)state;
     for (unsigned outcome = 1; outcome < TW_PROBE_OUTCOMES; outcome++) {
@@ -137,15 +137,16 @@ static void unrequested_answers_are_dropped(void **state) {
         (void)snprintf(address, sizeof(address), "198.51.100.%u:1", i);
         heard(1, address, TW_PROBE_REACHED);
     }
-    assert_int_equal(reachability.rows_count, TW_ADDRS_MAX); /* more rows than a node announces */
+    /* a peer can add no more rows than a node announces addresses */
+    assert_int_equal(reachability.rows_count, TW_ADDRS_MAX);
     heard(2, "198.51.100.1:1", TW_PROBE_FAILED);
-    heard(2, "198.51.100.1:1", TW_PROBE_REACHED); /* the same address twice */
+    heard(2, "198.51.100.1:1", TW_PROBE_REACHED); /* same peer and address: no new row */
     assert_int_equal(reachability.rows_count, TW_ADDRS_MAX + 1);
     for (uint8_t by = 3; by < 20; by++) heard(by, "198.51.100.1:1", TW_PROBE_FAILED);
     assert_int_equal(reachability.rows_count, TW_REACHABILITY_ROWS_MAX);
 }
 
-/* A peer reports an address that this node cannot have. */
+/* A peer claims to have dialled an address that this node does not announce. */
 static void foreign_address_is_ignored(void **state) {
     (void)state;
     static const char *const foreign[] = {"198.51.100.7:4748", "198.51.100.1:9001",
@@ -162,8 +163,8 @@ static void foreign_address_is_ignored(void **state) {
         assert_true(tw_reachability_is_own(&self, own[i]));
     (void)snprintf(self.addrs[1], TW_ADDR_BYTES, "home.example.org:4748");
     self.addrs[2][0] = '\0';
-    assert_true(tw_reachability_is_own(
-        &self, "203.0.113.9:4748")); /* address to which peers resolve that name */
+    /* Peers may resolve the announced name to this address. */
+    assert_true(tw_reachability_is_own(&self, "203.0.113.9:4748"));
     assert_false(tw_reachability_is_own(&self, "203.0.113.9:1")); /* no longer announced */
 }
 

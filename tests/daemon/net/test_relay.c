@@ -1,4 +1,5 @@
-/* Tests of daemon/net/relay.c and call.c: two nodes that cannot dial each other, and a relay. */
+/* Tests of daemon/net/relay.c and call.c with two nodes that cannot dial each other, and a
+ * relay. */
 #include "base/rate.h"
 #include "daemon/net/transport_impl.h"
 #include "proto/control.h"
@@ -6,7 +7,7 @@
 #include "tests/test.h"
 
 static struct world world;
-static struct world_node *a, *b, *hub, *spare; /* a's id is below b's; neither listens */
+static struct world_node *a, *b, *hub, *spare; /* a has a lower id than b; neither listens */
 static uint8_t payload[TW_CHUNK_BYTES_MAX];
 
 static int setup(void **state) {
@@ -25,7 +26,7 @@ static void dial_only(struct tw_transport_config *config) {
     config->listen_count = 0;
 }
 
-/* A node that answers every RELAY_CALL. */
+/* Accepts every RELAY_CALL. */
 static void answer(struct world_node *node, uint16_t peer, bool is_bulk,
                    const struct tw_frame *frame) {
     static struct tw_message message;
@@ -160,7 +161,7 @@ static void relay_refuses_what_it_must_not_carry(void **state) {
         assert_int_equal(tw_transport_call(a->transport, peer_of(a, hub), &to->identity.id, &err),
                          TW_AGAIN);
     call_up(a, hub, b);
-    /* a relays, but its link to b is relayed itself */
+    /* a offers to relay, but its link to b is itself relayed */
     tw_transport_set_relay(a->transport, true, 0);
     assert_int_equal(tw_transport_call(b->transport, peer_of(b, a), &spare->identity.id, &err),
                      TW_AGAIN);
@@ -175,7 +176,7 @@ static void node_behind_a_relayed_link_cannot_be_called(void **state) {
     (void)state;
     start();
     link_to(spare, hub);
-    call_up(spare, hub, a); /* spare reaches a through the hub alone */
+    call_up(spare, hub, a); /* spare reaches a only through the hub */
     link_to(b, spare);
     call_fails(b, spare, a, "no link of its own");
 }
@@ -219,7 +220,7 @@ static void token_of_another_call_opens_nothing(void **state) {
     world_turn(&world, 50);
     assert_int_equal(tw_transport_relay(hub->transport).pipes, 0);
     assert_int_equal(tw_transport_relay(hub->transport).calls, 1);
-    /* Nor is the right token accepted from another node. */
+    /* The right token is refused too if another node sends it. */
     link_to(spare, hub);
     assert_int_equal(tw_transport_answer(spare->transport, peer_of(spare, hub), &a->identity.id,
                                          hub->transport->pipes[0].token, &err),
@@ -274,7 +275,7 @@ static void resting_relay_carries_nothing(void **state) {
 
 /* ---- direct and relayed -------------------------------------------------------------------- */
 
-/* b listens from now on: before, a could reach it only through the hub. */
+/* b listens from now on. Until now a could reach it only through the hub. */
 static void direct_link_replaces_a_relayed_one(struct world_node *low, struct world_node *high,
                                                bool is_low_dialler) {
     tw_transport_set_relay(hub->transport, true, 0);
@@ -287,7 +288,7 @@ static void direct_link_replaces_a_relayed_one(struct world_node *low, struct wo
     WAIT_WHILE(&world, tw_transport_relay(hub->transport).pipes != 0);
     assert_int_equal(low->downs, 1);
     assert_int_equal(high->downs, 1);
-    /* A call while the direct link exists changes nothing. */
+    /* A call has no effect while the direct link exists. */
     const uint32_t calls = low->calls;
     struct tw_error err;
     if (tw_transport_call(low->transport, peer_of(low, hub), &high->identity.id, &err) == TW_OK) {
@@ -316,7 +317,7 @@ static void higher_id_replaces_a_relayed_link(void **state) {
                                        false);
 }
 
-/* The dial of a direct link that waits for its answer; NULL: there is none. */
+/* Returns the link of a direct dial that has sent HELLO and waits for the reply, or NULL. */
 static struct tw_link *greeting_of(const struct world_node *node) {
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
         struct tw_conn *conn = node->transport->conns[i];
@@ -326,8 +327,8 @@ static struct tw_link *greeting_of(const struct world_node *node) {
     return NULL;
 }
 
-/* GOODBYE of the relayed link and HELLO of the direct one arrive in the same turn of the loop. The
- * world asserts that the runtime is told of the end first. */
+/* GOODBYE of the relayed link and HELLO of the direct one arrive in the same turn of the loop.
+ * world.c asserts that the end of the old link is reported first. */
 static void end_of_a_link_is_told_before_its_successor(void **state) {
     (void)state;
     struct tw_link *direct;
@@ -375,11 +376,12 @@ static void cap_of_the_relay_is_kept(void **state) {
     assert_true(bytes <=
                 RATE * took_us / 1000000 + 3 * TW_TLS_RECORD_BYTES_MAX + tw_rate_burst_bytes(RATE));
     assert_true(tw_transport_relay(hub->transport).bytes_per_s == RATE);
-    tw_transport_set_upload(hub->transport, RATE); /* half of an upload cap is for relaying */
+    tw_transport_set_upload(hub->transport, RATE); /* relaying gets half of the upload cap */
     assert_true(tw_transport_relay(hub->transport).bytes_per_s == RATE / 2);
 }
 
-/* A receiver that does not read stops the sender, and the relay holds a bounded number of bytes. */
+/* If the receiver does not read, the sender stops, and the relay buffers a bounded number of
+ * bytes. */
 static void slow_end_holds_the_other_back(void **state) {
     (void)state;
     start();
@@ -396,7 +398,7 @@ static void slow_end_holds_the_other_back(void **state) {
     }
     assert_true(held > TW_RELAY_QUEUE_BYTES / 2 && held <= TW_RELAY_QUEUE_BYTES);
     assert_true(a->released < 200);
-    /* Control has a pipe of its own. */
+    /* The control connection has its own pipe, so it still works. */
     tw_transport_send_control(a->transport, peer_of(a, b), TW_MSG_STATUS, payload, 100);
     WAIT_WHILE(&world, b->frames == 0);
     world_let_go(b, peer_of(b, a), true);
@@ -405,7 +407,7 @@ static void slow_end_holds_the_other_back(void **state) {
 
 /* ---- a relay that lies --------------------------------------------------------------------- */
 
-/* Flips a bit of the bytes that wait in the relay for an end of the pipe. */
+/* Flips a bit of the bytes that the relay buffers. Returns false if it buffers too few. */
 static bool flip(struct world_node *relay) {
     for (unsigned i = 0; i < TW_RELAY_PIPES_MAX; i++) {
         struct tw_pipe *pipe = &relay->transport->pipes[i];
@@ -423,22 +425,24 @@ static void tampering_breaks_that_link_alone(void **state) {
     (void)state;
     start();
     call_up(a, hub, b);
-    tw_transport_set_relay(hub->transport, true,
-                           300 * 1000); /* so slow that bytes wait in the relay */
+    /* The relay is so slow that bytes wait in its queue. */
+    tw_transport_set_relay(hub->transport, true, 300 * 1000);
     for (unsigned i = 0; i < 8; i++) send_chunk(a, b);
     WAIT_WHILE(&world, !flip(hub));
     WAIT_WHILE(&world, world_peer_of(b, a) >= 0 || world_peer_of(a, b) >= 0);
     assert_int_equal(b->down_reason, TW_TLS);
     assert_int_equal(world_peers(a), 1);
     assert_int_equal(world_peers(b), 1);
-    /* No byte of the changed chunk was taken, and the sender is not blamed for the relay's deed. */
+    /* No byte of the changed chunk is accepted, and the sender is not blamed for the relay's
+     * tampering. */
     assert_true(b->chunk_bytes % sizeof(payload) == 0);
     assert_int_equal(tw_bans_left_s(tw_transport_bans(b->transport), &a->identity.id, 1), 0);
     for (unsigned i = 0; i < TW_BANS_MAX; i++)
         assert_int_equal(tw_transport_bans(b->transport)->rows[i].offences, 0);
 }
 
-/* Everything that waits in the relay is searched for a text that a sends. */
+/* Searches all bytes that the relay buffers for `text`, which a sends. Adds their number to
+ * *held. */
 static bool holds_text(const struct world_node *relay, const char *text, size_t *held) {
     for (unsigned i = 0; i < TW_RELAY_PIPES_MAX; i++) {
         const struct tw_pipe *pipe = &relay->transport->pipes[i];

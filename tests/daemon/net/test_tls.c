@@ -28,7 +28,7 @@ static int group_teardown(void **state) {
     return 0;
 }
 
-/* Carries ciphertext from one side to the other. */
+/* Moves ciphertext from one side to the other. */
 static size_t carry(struct tw_tls *from, struct tw_tls *to) {
     uint8_t bytes[4096];
     size_t total = 0;
@@ -131,7 +131,7 @@ static void stranger_is_refused(SSL_CTX *ctx) {
     tw_tls_context_deinit(&strange);
 }
 
-/* A TLS context like that of a node, for the test to change. */
+/* Makes a TLS context such as a node's, which the test then changes. */
 static SSL_CTX *like_ours(void) {
     struct tw_tls_context context;
     assert_int_equal(tw_tls_context_init(&context, &alice, NULL), TW_OK);
@@ -248,7 +248,7 @@ static void flood_of_key_updates_ends_the_session(void **state) {
     enum { MINUTE_US = 60 * 1000 * 1000 };
     pair(&a, &b);
     uint64_t now_us = 5;
-    /* A few updates per minute are fine for any length of time. */
+    /* A few key updates per minute are allowed for any length of time. */
     for (unsigned minute = 0; minute < 10; minute++, now_us += MINUTE_US) {
         for (unsigned i = 0; i < TW_TLS_UPDATES_MAX / 2; i++)
             assert_int_equal(update(&a, &b, now_us), TW_OK);
@@ -262,7 +262,7 @@ static void flood_of_key_updates_ends_the_session(void **state) {
     tw_tls_deinit(&b);
 }
 
-/* Bytes written by `from` arrive complete and in order. */
+/* Checks that bytes written by `from` arrive complete and in order. */
 static void stream_check(struct tw_tls *from, struct tw_tls *to, uint8_t *next) {
     uint8_t got[256];
     size_t size = 0;

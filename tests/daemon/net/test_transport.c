@@ -79,7 +79,7 @@ static void set_pace(struct tw_transport_config *config) {
     config->pace = (struct tw_link_pace){TW_LINK_PACE_FIXED, 3000 * 1000};
 }
 
-/* The kernel reports its pacing rate. */
+/* Checks the pacing rate that the kernel reports for the socket. */
 static void kernel_keeps_to_the_pace_and_to_the_cap(void **state) {
     (void)state;
     struct world_node *from = world_start(&world, 0, set_pace), *to = world_start(&world, 1, NULL);
@@ -174,7 +174,7 @@ static void with_little_patience(struct tw_transport_config *config) {
     config->handshake_us = 300 * 1000;
 }
 
-/* A node that answers at an address may say "again" without having proved anything. */
+/* A node at the dialled address may refuse with AGAIN before it has proved its identity. */
 static void word_of_an_unproven_node_is_no_success(void **state) {
     (void)state;
     struct world_node *a = world_start(&world, 0, with_little_patience);
@@ -225,7 +225,7 @@ static void wrong_secret_is_refused_and_both_sides_say_so(void **state) {
     assert_int_equal(a->ups + b->ups, 0);
 }
 
-/* Secrets 1, 2, ... by their first byte. */
+/* Makes one or two secrets, each filled with one byte value. `second` 0 means only one secret. */
 static struct tw_secrets secrets_of(uint8_t first, uint8_t second) {
     struct tw_secrets secrets = {.count = second == 0 ? 1 : 2};
     memset(&secrets.list[0], first, sizeof(secrets.list[0]));
@@ -256,7 +256,8 @@ static void a_secret_is_replaced_while_nodes_meet(void **state) {
     const struct tw_secrets fresh = secrets_of(2, 0), both = secrets_of(2, 1);
     tw_transport_set_secrets(a->transport, &both);
     WAIT_WHILE(&world, world_peers(b) < 2);
-    assert_int_equal(a->downs + b->downs + c->downs, 0); /* order alone closes nothing */
+    /* a new order of the same secrets closes no link */
+    assert_int_equal(a->downs + b->downs + c->downs, 0);
     tw_transport_set_secrets(b->transport, &fresh);
     WAIT_WHILE(&world, a->downs == 0);
     assert_int_equal(b->downs, 1);
@@ -283,7 +284,8 @@ static void other_manifest_is_refused_without_naming_ours(void **state) {
         has_word(sentences[i], "other manifest");
         has_word(sentences[i], "17171717");
     }
-    assert_null(strstr(a->dial_sentence, "abababab")); /* a stranger learns no run */
+    /* a stranger does not learn the id of the run */
+    assert_null(strstr(a->dial_sentence, "abababab"));
     assert_int_equal(a->dial_cause, TW_DIAL_OTHER_RUN);
     assert_int_equal(a->ups + b->ups, 0);
 }
@@ -403,7 +405,7 @@ static bool all_are_linked_in_pairs(struct world *w) {
     return true;
 }
 
-/* All nodes dial each other at once, so each pair crosses. */
+/* All nodes dial each other at once, so the two dials of each pair cross. */
 static void crossing_dials_end_with_one_link_and_no_loss(void **state) {
     (void)state;
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) world_start(&world, i, NULL);
@@ -506,7 +508,7 @@ static void megabyte_over_bulk_has_the_expected_cost_and_obeys_the_cap(void **st
     assert_in_range(cost, PAYLOAD_BYTES, PAYLOAD_BYTES + PAYLOAD_BYTES / 100);
     assert_int_equal(sum_in, PAYLOAD_BYTES);
     assert_int_equal(a->released, 4);
-    /* Never faster than the cap and one burst, on any machine. */
+    /* On any machine, sending is no faster than the cap and one burst allow. */
     const uint64_t capped = PAYLOAD_BYTES - tw_rate_burst_bytes(UPLOAD_CAP);
     assert_true(uv_hrtime() / 1000 - begin_us >= capped / (UPLOAD_CAP / 1000000));
     struct tw_peer_net net;
@@ -558,7 +560,8 @@ static void upload_is_shared_fairly(void **state) {
     world_run(&world, three_have_bulk);
     b->on_frame = c->on_frame = note_gap;
     widest_gap = 0;
-    send_payload(a, peer_of(a, b), 2 * PAYLOAD_BYTES); /* queued first, but served in turn */
+    /* queued first, but both peers are served in turn */
+    send_payload(a, peer_of(a, b), 2 * PAYLOAD_BYTES);
     send_payload(a, peer_of(a, c), 2 * PAYLOAD_BYTES);
     WAIT_WHILE(&world, b->chunk_bytes + c->chunk_bytes < 4 * PAYLOAD_BYTES);
     assert_true(widest_gap <= 2);
@@ -596,7 +599,7 @@ static void peer_that_does_not_read_bulk_holds_up_nothing_else(void **state) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     const uint16_t peer = peer_of(a, b), back = peer_of(b, a);
-    enum { CHUNKS = 200 }; /* 50 MiB: more than kernel buffers take */
+    enum { CHUNKS = 200 }; /* 50 MiB: more than the kernel's buffers hold */
     world_hold(b, back, true);
     for (uint32_t i = 0; i < CHUNKS; i++) {
         const struct tw_chunk chunk = {
@@ -611,7 +614,7 @@ static void peer_that_does_not_read_bulk_holds_up_nothing_else(void **state) {
         quiet = net.chunks_queued == queued ? quiet + 1 : 0;
         queued = net.chunks_queued;
     }
-    assert_true(queued > 0); /* still with the sender, which takes no copy */
+    assert_true(queued > 0); /* the sender still owns them: the transport makes no copies */
     assert_int_equal(b->chunks, 0);
     tw_transport_send_control(a->transport, peer, 3, "still here", 10);
     WAIT_WHILE(&world, b->frames < 1);

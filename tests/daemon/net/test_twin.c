@@ -1,5 +1,5 @@
-/* Tests of daemon/net/twin.c: which second link of a node is a restart, and which another machine.
- */
+/* Tests of daemon/net/twin.c: whether a second link with the same key is a restart or another
+ * machine. */
 #include "daemon/net/twin.h"
 #include "tests/test.h"
 
@@ -57,7 +57,7 @@ static void replaced_process_that_comes_back_is_a_twin(void **state) {
     tw_twins_linked(&twins, &node, NEW, 5);
     assert_int_equal(tw_twins_judge(&twins, &node, OLD), TW_TWIN_PROVEN);
     assert_int_equal(tw_twins_judge(&twins, &node, THIRD), TW_TWIN_ASK);
-    tw_twins_linked(&twins, &node, NEW, 6); /* the same one again: nothing was replaced */
+    tw_twins_linked(&twins, &node, NEW, 6); /* the same process links again: none was replaced */
     assert_int_equal(tw_twins_judge(&twins, &node, OLD), TW_TWIN_PROVEN);
 }
 
@@ -83,7 +83,8 @@ static void finding_is_new_once_and_ends(void **state) {
     assert_string_equal(tw_twins_find(&twins, &node, end_us)->address, "10.0.0.2:4300");
 }
 
-/* A stranger cannot fill it: rows are of nodes that proved their right to be in the run. */
+/* A stranger cannot fill the table: its rows are for nodes that proved their right to be in the
+ * run. */
 static void full_table_forgets_the_row_that_was_used_longest_ago(void **state) {
     (void)state;
     tw_twins_linked(&twins, &node, OLD, SECOND_US);

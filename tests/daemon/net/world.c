@@ -19,7 +19,7 @@ void world_init(struct world *world) {
     world_identities(world);
 }
 
-/* Node 0 has the lowest id, the last one the highest. */
+/* Node 0 has the lowest id, and the last node the highest. */
 void world_identities(struct world *world) {
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) {
         struct tw_identity fresh;
@@ -48,7 +48,7 @@ void world_stop(struct world_node *node) {
     tw_transport_destroy(node->transport, "the test is over", on_closed);
     node->transport = NULL;
     memset(node->is_up, 0, sizeof(node->is_up));
-    node->world->closed--; /* reaches zero when all are closed */
+    node->world->closed--; /* `closed` returns to zero when all transports are closed */
 }
 
 void world_deinit(struct world *world) {
@@ -65,7 +65,8 @@ void world_deinit(struct world *world) {
 static void peer_up(void *user, uint16_t peer, const struct tw_member_row *hello) {
     struct world_node *node = user;
     assert_false(node->is_up[peer]);
-    for (unsigned i = 0; i < TW_PEERS_MAX; i++) /* the end of an older link comes first */
+    /* The runtime must hear of the old link's end before a new link to the same node. */
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++)
         assert_false(node->is_up[i] && tw_id_equal(&node->records[i].id, &hello->id));
     node->is_up[peer] = true;
     node->records[peer] = *hello;

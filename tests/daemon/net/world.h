@@ -40,7 +40,7 @@ struct world_node {
     void (*on_up)(struct world_node *node, uint16_t peer);
 };
 
-/* A bare TCP client: plays a stranger. */
+/* A bare TCP client, which plays a stranger. */
 struct world_raw {
     uv_tcp_t tcp;
     uv_connect_t connect;
@@ -63,15 +63,16 @@ struct world {
 };
 
 void world_init(struct world *world);
-void world_deinit(struct world *world); /* ends running transports; no handle may remain */
+/* Stops all transports that still run. Checks that no handle remains. */
+void world_deinit(struct world *world);
 
-/* Starts a node that listens on a free port of 127.0.0.1, in the world's run, with its secret.
- * `change` may edit the configuration first. */
+/* Starts node i: it listens on a free port of 127.0.0.1, in the world's run and with its secret.
+ * First `change` may edit the configuration. */
 struct world_node *world_start(struct world *world, unsigned i,
                                void (*change)(struct tw_transport_config *config));
 void world_stop(struct world_node *node);
 
-/* Makes the nodes' keys, sorted by id. Before world_start. */
+/* Makes the nodes' keys, and sorts the nodes by id. To be called before world_start. */
 void world_identities(struct world *world);
 
 void world_dial(struct world_node *from, const struct world_node *to);
@@ -84,7 +85,7 @@ void world_raw_close(struct world_raw *raw);
 
 /* Runs the loop until `done` is true. Fails the test after 20 s. */
 void world_run(struct world *world, bool (*done)(struct world *world));
-/* Runs a few turns of the loop, with up to ms of waiting. */
+/* Runs a few turns of the loop, and waits up to `ms` milliseconds. */
 void world_turn(struct world *world, unsigned ms);
 
 /* Turns the loop while the condition holds; fails the test after 20 s. */

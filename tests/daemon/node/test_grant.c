@@ -1,5 +1,6 @@
-/* test_grant.c - the bytes of a contribution depend on the link that carries it: two links of
- * unequal speed, in a group and in pairs. Tests daemon/node/budget.c between fakes. */
+/* test_grant.c - the bytes granted to a contribution depend on the link that carries it. Tests
+ * daemon/node/budget.c with a fake transport: two links of unequal speed, in a group and in
+ * pairs. */
 #include <stdlib.h>
 
 #include "compress/codec.h"
@@ -16,7 +17,7 @@ static struct tw_daemon node_daemon;
 static struct tw_setup setup;
 static struct tw_roster roster;
 static uint64_t period_us;
-static uint32_t measured_count; /* number of TW_EV_MEASURED */
+static uint32_t measured_count; /* number of TW_EV_MEASURED events */
 
 /* ---- the fakes ------------------------------------------------------------------------------ */
 
@@ -128,13 +129,14 @@ static void a_slow_link_to_a_partner_has_fewer_bytes(void **state) {
     (void)state;
     begin(TW_TOPOLOGY_PAIR, 0);
     assert_int_equal(granted_for(FAST), 0);
-    assert_int_equal(granted_for(SLOW), 1); /* the anchor, a byte per element, needs all of it */
+    assert_int_equal(granted_for(SLOW), 1); /* the anchor, one byte per element, uses all of it */
     period_us *= 120;
     assert_int_equal(granted_for(SLOW), 120 * (RATE_SLOW / 2) - 2 * ELEMENTS);
     assert_int_equal(granted_for(3), 0); /* no link, so no limit is known */
 }
 
-/* Sent once, not at every tick, and only in pairs, where a partner would wait in vain. */
+/* The core is told once, not at every tick. It is told only in pairs, where a partner would
+ * otherwise wait in vain. */
 static void the_core_of_a_pair_knows_that_there_is_no_room(void **state) {
     (void)state;
     const enum tw_topology topologies[] = {TW_TOPOLOGY_PAIR, TW_TOPOLOGY_GROUP};

@@ -17,14 +17,14 @@ static int begin(void **state) {
     return 0;
 }
 
-/* Advances the clock by half a second and takes one sample. Returns the reasons that began or
- * ended. */
+/* Advances the clock by one sampling interval and takes a sample. Returns the pause reasons that
+ * began or ended. */
 static uint32_t sample(double share) {
     now_us += TW_MANNERS_SAMPLE_US;
     return tw_manners_sample(&manners, share, now_us);
 }
 
-/* Samples until a reason begins or ends; returns the seconds. */
+/* Takes samples until a reason begins or ends. Returns the seconds that passed. */
 static double time_to_change(double share) {
     const uint64_t begin_us = now_us;
     while (sample(share) == 0) assert_true(now_us - begin_us < 3600 * S);
@@ -66,12 +66,12 @@ static void training_goes_on_after_thirty_quiet_seconds(void **state) {
     (void)state;
     yield(20);
     (void)time_to_change(0.9);
-    /* between half of the threshold and the threshold: no new pause, but the old one holds */
+    /* Between half of the threshold and the threshold, no pause begins, but a pause continues. */
     for (int i = 0; i < 600; i++) assert_int_equal(sample(0.11), 0);
     assert_int_equal(tw_manners_quiet_us(&manners, now_us), 30 * S);
     for (int i = 0; i < 40; i++) assert_int_equal(sample(0.05), 0);
     assert_int_equal(tw_manners_quiet_us(&manners, now_us), 10 * S);
-    assert_int_equal(sample(0.3), 0); /* a burst begins the quiet time anew */
+    assert_int_equal(sample(0.3), 0); /* a burst restarts the quiet time */
     assert_int_equal(tw_manners_quiet_us(&manners, now_us), 30 * S);
     assert_true(time_to_change(0.05) >= 30);
     assert_int_equal(manners.reasons, 0);
@@ -99,7 +99,7 @@ static void yield_off_ends_the_pause_at_once_and_takes_no_sample(void **state) {
     assert_int_equal(sample(1.0), 0);
 }
 
-/* Each reason begins and ends on its own: training goes on when the last has ended. */
+/* Reasons begin and end independently. Training resumes when the last one has ended. */
 static void reasons_do_not_undo_each_other(void **state) {
     (void)state;
     yield(20);
@@ -125,7 +125,7 @@ static void memory_is_given_back_after_two_minutes_of_any_pause(void **state) {
     (void)tw_manners_user(&manners, true, now_us);
     now_us += 119 * S;
     assert_false(tw_manners_may_free(&manners, now_us));
-    /* another reason takes over: the pause goes on */
+    /* Another reason begins before the first ends, so the pause continues. */
     (void)tw_manners_hours(&manners, true, now_us);
     (void)tw_manners_user(&manners, false, now_us);
     now_us += S;
@@ -136,7 +136,7 @@ static void memory_is_given_back_after_two_minutes_of_any_pause(void **state) {
     assert_false(tw_manners_may_free(&manners, now_us)); /* a new pause */
 }
 
-/* Without its links the node would not hear that the run goes on. */
+/* Without its links, the node would not learn that the run resumes. */
 static void memory_is_kept_while_the_run_is_paused(void **state) {
     (void)state;
     assert_int_equal(tw_manners_run(&manners, true, now_us), TW_PAUSE_RUN);

@@ -1,4 +1,4 @@
-/* Tests of daemon/pause/pauses.c: pauses as the node sees them, and the sentences about them. */
+/* Tests of daemon/pause/pauses.c: the pauses of a node, and the sentences about them. */
 #include "daemon/pause/pauses.h"
 
 #include <math.h>
@@ -153,7 +153,7 @@ static void end_of_the_hours_does_not_undo_the_user(void **state) {
 
 static void memory_is_given_back_once_in_each_pause(void **state) {
     (void)state;
-    can_rest = false; /* a merge is under way, say */
+    can_rest = false; /* for example, a merge is under way */
     user_pauses(true, "training is paused");
     ticks(119);
     assert_int_equal(rests, 0);
@@ -194,7 +194,8 @@ static void owner_is_named_with_the_share(void **state) {
                               "memory is given back");
 }
 
-/* With the samples of this machine: they are a share, and yield off forgets them. */
+/* Uses real CPU samples of this machine: they must be a share, and turning yield off discards
+ * them. */
 static void load_is_measured_only_while_yield_is_on(void **state) {
     (void)state;
     config.manners.yield_percent = 99;

@@ -1,4 +1,4 @@
-/* Tests of daemon/process/cpu_use.c: how much of the processors others use. */
+/* Tests of daemon/process/cpu_use.c, which measures the CPU time used by other programs. */
 #include "daemon/process/cpu_use.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ static void first_line_is_read_without_guests(void **state) {
     assert_int_equal(machine.user, 100);
     assert_int_equal(machine.system, 30);
     assert_int_equal(machine.all, 100 + 20 + 30 + 400 + 5 + 6 + 7 + 8);
-    /* the four numbers of the oldest kernels */
+    /* The oldest kernels write only four numbers. */
     assert_int_equal(tw_cpu_machine_parse("cpu 1 2 3 4\n", &machine, &err), TW_OK);
     assert_int_equal(machine.all, 10);
 }
@@ -108,7 +108,7 @@ static void others_are_all_but_the_daemon_and_its_worker(void **state) {
     before.processes[0].use = (struct tw_cpu_process){.user = 5, .system = 5};
     after.processes[0].use = (struct tw_cpu_process){.user = 15, .system = 10};
     assert_share(&before, &after, (50 + 25) / 400.0);
-    /* the user time of a niced worker is not in `user`, its system time is in `system` */
+    /* A niced worker's user time is not part of `user`, but its system time is part of `system`. */
     before.processes[1].pid = after.processes[1].pid = 2;
     after.processes[1].use = (struct tw_cpu_process){.user = 300, .system = 15, .is_niced = true};
     assert_share(&before, &after, (50 + 10) / 400.0);
@@ -120,7 +120,7 @@ static void system_time_counts_up_to_the_user_time(void **state) {
     (void)state;
     const struct tw_cpu_look before = look_of(0, 0, 0), kernel = look_of(0, 300, 400),
                              copies = look_of(50, 300, 400);
-    assert_share(&before, &kernel, 0); /* kernel threads that encrypt a checkpoint */
+    assert_share(&before, &kernel, 0); /* such as kernel threads that encrypt a checkpoint */
     assert_share(&before, &copies, 100 / 400.0);
 }
 
@@ -155,8 +155,8 @@ static pid_t spin(int nice_value) {
     }
 }
 
-/* The ticks of a look are exact only to some hundredths of a second, so the loop waits for ticks.
- */
+/* CPU times are accurate only to some hundredths of a second, so the loop waits for 20 more
+ * ticks of user time. */
 static struct tw_cpu_look look_later(const struct tw_cpu_look *before, pid_t worker) {
     struct tw_cpu_look look = *before;
     while (look.processes[1].use.user < before->processes[1].use.user + 20) {
@@ -186,7 +186,7 @@ static void the_work_of_a_worker_is_not_that_of_others(void **state) {
     assert_int_equal(look.processes[0].pid, getpid());
 }
 
-/* A process without a stat file has ended: the look goes on without it. */
+/* A process without a stat file has ended. The measurement ignores it. */
 static void worker_that_has_ended_does_not_stop_the_look(void **state) {
     (void)state;
     struct tw_cpu_look look;

@@ -25,7 +25,7 @@ static void on_ended(void *user, const struct tw_hook_end *ended) {
 }
 
 static char output[1000];
-static size_t output_capacity; /* 0: the output is not kept */
+static size_t output_capacity; /* 0: the output is not captured */
 
 static void init(const char *command, uint64_t timeout_us) {
     const struct tw_hook_config config = {.loop = &loop,
@@ -103,7 +103,7 @@ static void a_command_that_hangs_is_killed_with_its_children(void **state) {
     assert_int_equal(end.signal, 9);
     const int child = atoi(read_text("child"));
     assert_true(child > 1);
-    /* killed in the same instant; the system may need a moment to bury it */
+    /* The child is killed at the same moment, but the kernel may take a moment to reap it. */
     char path[64];
     (void)snprintf(path, sizeof(path), "/proc/%d/cmdline", child);
     for (unsigned i = 0; i < 500 && read_text(path)[0] != '-' && read_text(path)[0] != '\0'; i++)
@@ -130,7 +130,7 @@ static void its_output_is_kept_up_to_the_bound(void **state) {
     assert_int_equal(end.output_bytes, 1000);
     assert_false(end.is_output_cut);
     run_once("head -c 300000 /dev/zero | tr '\\0' y", NONE, 5000000);
-    assert_int_equal(end.exit_status, 0); /* it could write all of it */
+    assert_int_equal(end.exit_status, 0); /* the command could write all of its output */
     assert_int_equal(end.output_bytes, 1000);
     assert_true(end.is_output_cut);
     for (unsigned i = 0; i < sizeof(output); i++) assert_int_equal(output[i], 'y');
