@@ -1,4 +1,5 @@
-/* Tests of daemon/recorder/ and daemon/replay/: cores that are recorded and repeated. */
+/* Tests of daemon/recorder/ and daemon/replay/: cores are recorded, and their recordings
+ * replayed. */
 #include "tests/test.h"
 
 #include <dirent.h>
@@ -21,8 +22,8 @@ static struct tw_recorder *recorders[NODES];
 static char folders[NODES][64], home[48], manifest[TW_MANIFEST_BYTES_MAX + 1];
 static struct tw_rate rate;
 static uint64_t events; /* of node 0 */
-static bool is_lying;   /* the next check of a payload is recorded falsely */
-static uint64_t lie_at; /* number of that event */
+static bool is_lying;   /* the result of the next payload check is recorded falsely */
+static uint64_t lie_at; /* number of the event recorded falsely */
 static struct tw_error err;
 
 /* ---- a recorded mesh ------------------------------------------------------------------------- */
@@ -48,7 +49,7 @@ static void ends(struct mesh *of, uint32_t node) {
     tw_recorder_done(recorders[node]);
 }
 
-/* Signs as the node, and tells its recorder. */
+/* Signs with the node's key, and records the signature. */
 static void sign(void *key, const void *text, size_t size, uint8_t signature[TW_SIGNATURE_BYTES]) {
     const uint32_t *const node = key;
     signing_sign(&mesh.ids[*node], text, size, signature);
@@ -175,7 +176,7 @@ static void the_ring_keeps_its_bound(void **state) {
     tw_replay_free(&replay);
 }
 
-/* The writing thread has a turn. */
+/* Gives the recorder's writing thread time to run. */
 static void let_write(void) {
     (void)nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
 }
@@ -226,7 +227,7 @@ static void damage_is_named(void **state) {
     assert_int_equal(tw_replay_run(&replay, folders[0], &eyes, &err), TW_CORRUPT);
     assert_non_null(strstr(err.message, "00000001.flight: block "));
     tw_replay_free(&replay);
-    /* a crash cuts the last block */
+    /* A crash truncates the last block. */
     (void)snprintf(path, sizeof(path), "%s/00000001.flight", folders[1]);
     struct stat about;
     assert_int_equal(stat(path, &about), 0);
@@ -270,7 +271,7 @@ static void the_first_difference_of_two_nodes_is_named(void **state) {
     size_t common;
     struct decision rows_a[] = {decide(false, 1, 10), decide(true, 2, 20), decide(false, 2, 11),
                                 decide(true, 3, 99), decide(false, 3, 12)};
-    /* loads the state of round 3 twice; the last one counts */
+    /* The anchor of round 3 is loaded twice; the second load counts. */
     struct decision rows_b[] = {decide(false, 2, 11), decide(true, 3, 99), decide(true, 3, 21),
                                 decide(false, 3, 12)};
     rows_b[2].unix_us += 5;

@@ -1,4 +1,5 @@
-/* Bytes of PCP: a request as RFC 6887 has it, answers of miniupnpd, and answers of strangers. */
+/* Tests the bytes of PCP messages: a request as in RFC 6887, answers of miniupnpd, and foreign
+ * answers. */
 #include "tests/test.h"
 
 #include "daemon/router/pcp.h"
@@ -9,7 +10,7 @@ static const struct tw_pcp_map asked = {.nonce = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
                                         .outer_port = 4748,
                                         .lease_s = 3600};
 
-/* An answer to `asked`: port 4748 of 11.0.0.3 for 120 s. */
+/* An answer to `asked` that maps port 4748 of 11.0.0.3 for 120 s. */
 static const uint8_t granted[TW_PCP_MAP_BYTES] = {
     2, 0x81, 0, 0, 0,  0,    0,  120,  0, 0, 0,    99,   0,  0,  0,  0,  0, 0, 0, 0, /* head */
     0, 0,    0, 0, 1,  2,    3,  4,    5, 6, 7,    8,    9,  10, 11, 12,             /* nonce */
@@ -22,7 +23,7 @@ static void request_is_as_in_the_standard(void **state) {
         2, 1, 0, 0, 0,  0,    0x0e, 0x10, /* MAP, 3600 s */
         0, 0, 0, 0, 0,  0,    0,    0,    0, 0,  0xff, 0xff, 192, 168, 1, 2,
         1, 2, 3, 4, 5,  6,    7,    8,    9, 10, 11,   12, /* nonce */
-        6, 0, 0, 0, 18, 0x8b, 18,   0x8c,                  /* TCP 4747, outside 4748 */
+        6, 0, 0, 0, 18, 0x8b, 18,   0x8c,                  /* TCP, port 4747, external port 4748 */
         0, 0, 0, 0, 0,  0,    0,    0,    0, 0,  0xff, 0xff, 0,   0,   0, 0};
     uint8_t bytes[TW_PCP_MAP_BYTES];
     struct tw_pcp_map bad = asked;
@@ -60,7 +61,8 @@ static void refusal_is_read_also_of_another_version(void **state) {
 static void answers_to_others_are_none(void **state) {
     (void)state;
     struct tw_pcp_mapped mapped;
-    static const size_t AT[] = {0, 1, 24, 35, 36, 40, 41}; /* version, opcode, nonce, TCP, port */
+    /* version, opcode, nonce (first and last byte), TCP, port */
+    static const size_t AT[] = {0, 1, 24, 35, 36, 40, 41};
     for (size_t i = 0; i < sizeof(AT) / sizeof(AT[0]); i++) {
         uint8_t bytes[TW_PCP_MAP_BYTES];
         memcpy(bytes, granted, sizeof(bytes));
@@ -69,7 +71,7 @@ static void answers_to_others_are_none(void **state) {
     }
     for (size_t size = 0; size < TW_PCP_MAP_BYTES; size++)
         assert_int_equal(tw_pcp_answer(&asked, granted, size, &mapped), TW_PROTO);
-    uint8_t six[TW_PCP_MAP_BYTES]; /* an outer address that is no IPv4 one */
+    uint8_t six[TW_PCP_MAP_BYTES]; /* an external address that is not IPv4 */
     memcpy(six, granted, sizeof(six));
     six[44] = 0x20;
     assert_int_equal(tw_pcp_answer(&asked, six, sizeof(six), &mapped), TW_OK);

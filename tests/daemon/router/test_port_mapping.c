@@ -1,4 +1,4 @@
-/* Tests of daemon/router/port_mapping.c with a clock and a router of their own. */
+/* Tests of daemon/router/port_mapping.c with a simulated clock and a simulated router. */
 #include "daemon/router/port_mapping.h"
 #include "daemon/router/port_router.h"
 #include "tests/test.h"
@@ -18,7 +18,8 @@ static int setup(void **state) {
     return 0;
 }
 
-/* Advances the clock to the next order and takes it. Returns the seconds that passed. */
+/* Advances the clock until the next request to the router, and takes it. Returns the seconds
+ * passed. */
 static uint64_t wait_s(void) {
     const uint64_t begin_us = now_us;
     tw_port_mapping_look(&mapping, &want, now_us);
@@ -70,7 +71,7 @@ static void mapping_is_asked_for_at_once_and_renewed_at_half_its_lease(void **st
     for (unsigned i = 0; i < 3; i++) {
         assert_int_equal(wait_s(), 1800);
         assert_int_equal(order.protocol, TW_PORT_UPNP);
-        is_at("11.0.0.3:4747"); /* also while the mapping is renewed */
+        is_at("11.0.0.3:4747"); /* the address stays while the mapping is renewed */
         answer(TW_PORT_MAPPED, 3600);
     }
     assert_int_equal(mapping.renewals, 3);
@@ -123,7 +124,8 @@ static void failures_are_repeated_after_pauses_that_double_up_to_an_hour(void **
     answer(TW_PORT_MAPPED, 3600);
     (void)wait_s();
     answer(TW_PORT_NO_ROUTER, 0);
-    assert_int_equal(wait_s(), TW_PORT_RETRY_MIN_US / S); /* a success begins anew */
+    /* after a success the pauses begin again at the shortest */
+    assert_int_equal(wait_s(), TW_PORT_RETRY_MIN_US / S);
 }
 
 static void mapping_survives_failed_renewals_until_its_lease_ends(void **state) {
@@ -163,7 +165,7 @@ static void router_behind_another_one_maps_nothing(void **state) {
     (void)wait_s();
     answer(TW_PORT_MAPPED, 3600);
     (void)wait_s();
-    answer(TW_PORT_DOUBLE_NAT, 0); /* the router was put behind another router */
+    answer(TW_PORT_DOUBLE_NAT, 0); /* another router was put in front of this router */
     is_at("");
     assert_int_equal(wait_s(), TW_PORT_RETRY_MIN_US / S);
 }
@@ -181,7 +183,8 @@ static void unneeded_mapping_is_removed_and_made_again_when_needed(void **state)
     assert_int_equal(order.outer_port, PORT);
     assert_string_equal(order.host, "192.168.1.2");
     is_at("");
-    assert_true(tw_port_mapping_is_held(&mapping)); /* the node ends after the mapping is removed */
+    /* A node that ends waits until the mapping is removed. */
+    assert_true(tw_port_mapping_is_held(&mapping));
     answer(TW_PORT_NO_ROUTER, 0);
     assert_false(tw_port_mapping_is_held(&mapping));
     now_us += 5000 * (uint64_t)S;
@@ -214,14 +217,16 @@ static void changed_address_is_mapped_at_once(void **state) {
     assert_int_equal(wait_s(), 0);
     assert_string_equal(order.host, "192.168.7.9");
     is_at("");
-    (void)snprintf(want.host, sizeof(want.host), "192.168.8.8"); /* and again, in the meantime */
+    /* The host changes again before the router answers. */
+    (void)snprintf(want.host, sizeof(want.host), "192.168.8.8");
     tw_port_mapping_look(&mapping, &want, now_us);
     answer(TW_PORT_MAPPED, 3600);
     is_at("");
     assert_int_equal(wait_s(), 0);
     assert_string_equal(order.host, "192.168.8.8");
     answer(TW_PORT_NO_ROUTER, 0);
-    (void)snprintf(want.host, sizeof(want.host), "192.168.1.2"); /* no pause of another network */
+    /* A new network does not inherit the pause after a failure in the old one. */
+    (void)snprintf(want.host, sizeof(want.host), "192.168.1.2");
     assert_int_equal(wait_s(), 0);
 }
 

@@ -1,4 +1,4 @@
-/* Tests of daemon/router/punch_plan.c: two plans that talk, with a clock of their own. */
+/* Tests of daemon/router/punch_plan.c: two plans exchange messages under a simulated clock. */
 #include "daemon/router/punch_plan.h"
 #include "tests/test.h"
 
@@ -31,7 +31,7 @@ static void look(void) {
     tw_punch_plan_look(&server, &to_client, 1, now_us);
 }
 
-/* Seconds until the client asks. */
+/* Advances the clock until the client asks. Returns the seconds that passed. */
 static uint64_t wait_s(void) {
     const uint64_t begin_us = now_us;
     look();
@@ -50,7 +50,7 @@ static enum tw_punch_action to(struct tw_punch_plan *plan, enum tw_punch_stage s
     return tw_punch_plan_heard(plan, &from, stage, pick.token, now_us, &delay_us);
 }
 
-/* The exchange from ASK until both sides dial. */
+/* Runs the exchange of messages from ASK until both sides dial. */
 static void arrange(void) {
     now_us += RTT_US / 2;
     assert_int_equal(to(&server, TW_PUNCH_ASK), TW_PUNCH_SEND_READY);
@@ -111,7 +111,7 @@ static void pause_outlives_the_relayed_link(void **state) {
     arrange();
     now_us += 2 * (uint64_t)TW_PUNCH_US + S;
     look();                            /* failed */
-    for (unsigned i = 0; i < 3; i++) { /* the relay goes and comes */
+    for (unsigned i = 0; i < 3; i++) { /* the relayed link breaks and is made again */
         tw_punch_plan_look(&client, NULL, 0, now_us);
         now_us += S;
         look();
@@ -175,7 +175,7 @@ static void stages_out_of_turn_do_nothing(void **state) {
     assert_int_equal(to(&server, TW_PUNCH_GO), TW_PUNCH_NOTHING);
     assert_int_equal(to(&client, TW_PUNCH_READY), TW_PUNCH_NOTHING);
     pick.token ^= 1;
-    to_client.can = false; /* the relay names no addresses any more */
+    to_client.can = false; /* the relay no longer reports addresses */
     look();
     assert_int_equal(to(&server, TW_PUNCH_GO), TW_PUNCH_NOTHING);
     pick.token = 0;
@@ -218,7 +218,7 @@ static void table_keeps_linked_nodes_and_forgets_others(void **state) {
     }
     pick.token = 1;
     assert_true(tw_punch_plan_next(&client, 1, now_us, &pick));
-    /* the linked node's row was kept, so its READY is answered */
+    /* The row of the linked node was kept, so its READY is answered. */
     assert_int_equal(to(&client, TW_PUNCH_READY), TW_PUNCH_SEND_GO);
 }
 

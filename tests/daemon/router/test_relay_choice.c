@@ -1,4 +1,4 @@
-/* Tests of daemon/router/relay_choice.c with a clock of their own. */
+/* Tests of daemon/router/relay_choice.c under a simulated clock. */
 #include "daemon/router/relay_choice.h"
 #include "tests/test.h"
 
@@ -24,7 +24,7 @@ static int setup(void **state) {
     return 0;
 }
 
-/* A linked peer that offers to relay to one node. */
+/* Adds a linked peer that offers to relay to the node `target`. */
 static struct tw_relay_offer *offer(unsigned relay, unsigned target) {
     struct tw_relay_offer *made = &view.offers[view.offers_count];
     *made = (struct tw_relay_offer){.peer = (uint16_t)view.offers_count++,
@@ -45,7 +45,8 @@ static void look(void) {
     tw_relay_choice_look(&choice, &view, now_us);
 }
 
-/* Seconds, in quarters, until the next call. */
+/* Advances the clock in steps of 0.25 s until the next call. Returns the whole seconds that
+ * passed. */
 static uint64_t wait_s(void) {
     const uint64_t begin_us = now_us;
     look();
@@ -147,7 +148,7 @@ static void lost_relayed_link_goes_up_by_another_relay_at_once(void **state) {
     link_by(HIGH, HUB);
     offer(SPARE, HIGH);
     assert_false(calls_within(100 * S));
-    view.linked_count = 0; /* the hub is dead, which nobody has noticed yet */
+    view.linked_count = 0; /* the hub is dead, but no link to it has timed out yet */
     assert_int_equal(wait_s(), 0);
     picked(SPARE, HIGH);
 }
@@ -175,7 +176,7 @@ static void only_relay_is_asked_again_after_a_pause(void **state) {
     picked(HUB, HIGH);
 }
 
-/* The call succeeds and the link breaks, again and again. */
+/* Each call succeeds, and then the relayed link breaks. */
 static void relay_that_breaks_links_is_asked_less_and_less(void **state) {
     (void)state;
     uint64_t pause_s = TW_RELAY_PAUSE_MIN_US / S;
@@ -261,7 +262,8 @@ static void relay_that_is_the_node_itself_is_no_relay(void **state) {
 
 /* ---- lies ---------------------------------------------------------------------------------- */
 
-/* A peer lists 64 nodes that do not exist: an honest relay's node is called all the same. */
+/* A peer lists 64 nodes that do not exist. A node that an honest relay lists is called
+ * nevertheless. */
 static void invented_nodes_delay_no_real_one(void **state) {
     (void)state;
     struct tw_relay_offer *liar = offer(SPARE, 1);

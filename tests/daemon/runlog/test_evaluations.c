@@ -1,4 +1,5 @@
-/* test_evaluations.c - when a program measures a checkpoint, of which file, and its values. */
+/* test_evaluations.c - when the evaluation program runs, on which checkpoint, and the values it
+ * gives. */
 #include "daemon/runlog/evaluations.h"
 
 #include <stdio.h>
@@ -73,7 +74,7 @@ static void close_all(void) {
     tw_run_log_free(run_log);
 }
 
-/* One look, a second after the last. */
+/* Advances the clock by a second, to a state of `rounds` rounds. */
 static void tick(uint64_t rounds) {
     now.rounds = rounds;
     now_us += S;
@@ -86,7 +87,7 @@ static void save(uint64_t rounds) {
     now.newest.step = 100 * rounds;
 }
 
-/* Whether a program runs now. */
+/* Returns true while the evaluation program runs. */
 static bool is_running(void) {
     tw_status_view_init(&view);
     tw_evaluations_fill(evaluations, now_us, &view);
@@ -114,7 +115,7 @@ static void every_multiple_asks_for_a_checkpoint_and_runs_once(void **state) {
     open_with("cat \"$THINWIRE_CHECKPOINT\" && echo rounds $THINWIRE_ROUNDS && echo step "
               "$THINWIRE_STEP && test \"$THINWIRE_MANIFEST $THINWIRE_DATA\" = 'a.manifest a.txt'");
     save(7);
-    tick(17); /* a start between two multiples */
+    tick(17); /* the first round seen lies between two multiples */
     tick(19);
     assert_int_equal(saves, 0);
     tick(20);
@@ -129,7 +130,8 @@ static void every_multiple_asks_for_a_checkpoint_and_runs_once(void **state) {
     assert_int_equal(view.scores.rounds, 21);
     assert_int_equal(view.scores.step, 2100);
     assert_int_equal(view.scores.scores.count, 3);
-    assert_float_equal(view.scores.scores.rows[0].value, 4.5, 0); /* the checkpoint's content */
+    /* read from the checkpoint file */
+    assert_float_equal(view.scores.scores.rows[0].value, 4.5, 0);
     assert_float_equal(view.scores.scores.rows[1].value, 21, 0);
     assert_float_equal(view.scores.scores.rows[2].value, 2100, 0);
     assert_int_equal(access(TW_EVALUATIONS_FILE, F_OK), -1);
@@ -159,7 +161,8 @@ static void a_replaced_checkpoint_is_still_the_programs(void **state) {
     assert_int_equal(system("touch go"), 0);
     wait_end();
     assert_string_equal(view.scores.scores.rows[0].name, "value");
-    tick(21); /* the multiple that passed meanwhile, with the newest checkpoint */
+    /* A multiple passed while the program ran: it is evaluated now, with the newest checkpoint. */
+    tick(21);
     wait_end();
     assert_string_equal(view.scores.scores.rows[0].name, "other");
     close_all();

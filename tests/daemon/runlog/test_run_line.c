@@ -1,4 +1,4 @@
-/* test_run_line.c - the keys of each kind of line are those that the guide documents.
+/* test_run_line.c - each kind of line has exactly the keys that the guide documents.
  *   test_run_line GUIDE.md */
 #include "daemon/runlog/run_line.h"
 
@@ -55,7 +55,8 @@ static json_t *make_line(const char *kind) {
 static const char *const KINDS[] = {"start",  "stop",   "step",    "evaluation", "round",
                                     "scores", "sample", "warning", "gap"};
 
-/* Removes the keys of a row of the guide's table from the lines that have it. */
+/* Removes the key in one row of the guide's table from all lines of the kinds that the row
+ * names. */
 static void take_row(json_t *lines, const char *row) {
     char key[64], kinds[256];
     if (sscanf(row, "| `%63[a-z_]` | %255[a-z ]|", key, kinds) != 2) return;

@@ -1,4 +1,4 @@
-/* Tests of daemon/runlog/run_past.c: the history from the files of a run log. */
+/* Tests of daemon/runlog/run_past.c, which restores the history from the files of a run log. */
 #include "daemon/runlog/run_past.h"
 
 #include <stdio.h>
@@ -80,7 +80,7 @@ static void lines_that_are_none_are_left_out(void **state) {
     assert_int_equal(history.rounds_count, 0);
 }
 
-/* Of a large log the newest lines count, from a whole line on. */
+/* Of a large log only the newest lines are read, starting with a whole line. */
 static void reading_is_bounded(void **state) {
     (void)state;
     enum { LINES = 200000, LINE_BYTES = 60 };

@@ -1,5 +1,5 @@
-/* disk.c - the simulated disk of disk.h. Plain arrays, small bounds: it holds a handful of files.
- */
+/* disk.c - the simulated disk of disk.h, in plain arrays with small bounds: it holds only a few
+ * files. */
 #include "tests/daemon/store/disk.h"
 
 #include <errno.h>
@@ -18,7 +18,8 @@ struct image {
 
 struct change {
     bool is_size;
-    size_t offset, size; /* place of the write, in one sector; is_size: new size of the file */
+    /* place of the write within one sector; if is_size: `size` is the new size of the file */
+    size_t offset, size;
     uint8_t bytes[TW_DISK_SECTOR_BYTES];
 };
 
@@ -34,7 +35,8 @@ struct entry {
     int file;
 };
 
-/* gone -> removed, name -> now file (file < 0: no such effect). A rename has both. */
+/* A pending change of names: the name `gone` is removed, and `name` now refers to `file`. If
+ * file < 0, there is no such `name`. A rename has both effects. */
 struct move {
     char gone[NAME_BYTES], name[NAME_BYTES];
     int file;
@@ -103,7 +105,7 @@ static void move_add(struct tw_disk *disk, const char *gone, const char *name, i
     move_apply(disk->seen, move);
 }
 
-/* Frees files without a name, pending move or handle. */
+/* Frees files that have neither a name nor a pending move nor a handle. */
 static void sweep(struct tw_disk *disk) {
     bool is_live[FILES_MAX] = {false};
     for (int i = 0; i < NAMES_MAX; i++) {
@@ -129,7 +131,8 @@ static void sweep(struct tw_disk *disk) {
 /* ---- contents ------------------------------------------------------------------------------ */
 
 static struct change *change_add(struct file *file) {
-    /* Capacity is a power of two, because a sanitizer's realloc always copies. */
+    /* The capacity is a power of two: growing by one would be slow, as a sanitizer's realloc
+     * always copies. */
     const size_t count = file->pending_count;
     if ((count & (count - 1)) == 0)
         file->pending = grow(file->pending, (count > 0 ? 2 * count : 1) * sizeof(*file->pending));
@@ -138,7 +141,8 @@ static struct change *change_add(struct file *file) {
     return change;
 }
 
-/* A surviving write beyond the surviving size extends the file. */
+/* If the change of the file's size was lost, a write beyond the durable size still extends the
+ * file. */
 static void change_apply(struct image *image, const struct change *change) {
     if (change->is_size) {
         if (change->size > image->size) image_resize(image, change->size);
@@ -166,7 +170,7 @@ static void file_write(struct file *file, const uint8_t *bytes, size_t size, siz
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-/* Counts the call; < 0: it must have no effect. */
+/* Counts a call. Returns a negative error if the call must have no effect. */
 static int enter(struct tw_disk *disk) {
     const uint64_t call = disk->calls++;
     if (call >= disk->stop_at) return -ESHUTDOWN;
@@ -342,7 +346,8 @@ static int disk_rename(void *ctx, int dir, const char *from, const char *to) {
     const struct entry *entry = entry_find(disk->seen, from);
     if (entry == NULL) return -ENOENT;
     const struct entry *before = entry_find(disk->seen, to);
-    if (before != NULL && before->file == entry->file) return 0; /* POSIX: both names stay */
+    /* POSIX: two names of one file both stay */
+    if (before != NULL && before->file == entry->file) return 0;
     move_add(disk, from, to, entry->file);
     return 0;
 }

@@ -25,10 +25,10 @@ struct tw_disk;
 struct tw_disk *tw_disk_create(void);
 void tw_disk_destroy(struct tw_disk *disk);
 
-/* A copy of the disk with its pending units, but without open handles. */
+/* Returns a copy of the disk with its pending units, but without open handles. */
 struct tw_disk *tw_disk_copy(const struct tw_disk *disk);
 
-/* The table of functions; valid as long as the disk. */
+/* Returns the disk's table of functions, which is valid as long as the disk. */
 const struct tw_file_ops *tw_disk_ops(struct tw_disk *disk);
 
 /* Calls so far. */

@@ -80,7 +80,7 @@ static void tensor_rng(struct tw_rng *rng, const struct tw_tensor *tensor, uint3
     tw_rng_seed(rng, name);
 }
 
-/* The upper half of a finite float32; the lower half is zero. */
+/* Draws the upper half of a finite float32, which is also a bf16 number. The lower half is zero. */
 static uint16_t draw(struct tw_rng *rng) {
     return (uint16_t)(tw_rng_next(rng) & 0xbf7f);
 }

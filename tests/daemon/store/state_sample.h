@@ -26,7 +26,7 @@ void sample_fill(struct sample_arrays *arrays, const struct tw_layout *layout, u
 bool sample_matches(const struct sample_arrays *arrays, const struct tw_layout *layout,
                     enum tw_checkpoint_kind kind, uint64_t seed);
 
-/* A state with a position in a lineage of `rounds` rounds; tip when rounds > 0. */
+/* Makes a state with a position in a lineage of `rounds` rounds. It has a tip if rounds > 0. */
 void sample_state(struct tw_checkpoint_state *state, uint32_t fragments, uint64_t rounds,
                   uint64_t seed);
 

@@ -10,7 +10,7 @@
 
 static const char *const slots[2] = {"ckpt.a.safetensors", "ckpt.b.safetensors"};
 
-/* One node: a model, its arrays and its folder. */
+/* The state of one node: a model, its arrays and its folder. */
 static struct tw_run run;
 static struct tw_layout layout, other_layout;
 static const struct tw_id run_id = {{1, 2, 3}}, other_run_id = {{0xab, 0xcd}};
@@ -50,7 +50,7 @@ static enum tw_status load(void) {
     return tw_checkpoint_load(checkpoint, &loaded.at, &state_loaded, &found, &err);
 }
 
-/* Generation `number` has its own contents. */
+/* Saves generation `number`, whose contents are derived from its number. */
 static enum tw_status save(uint64_t number) {
     sample_fill(&saved, &layout, number);
     sample_state(&state_saved, layout.fragments_count, number * 3, number);
@@ -66,7 +66,7 @@ static void save_up_to(uint64_t count) {
     }
 }
 
-/* The loaded state is generation `number`, to the bit. */
+/* Returns true if the loaded state is generation `number`, bit by bit. */
 static bool is_generation(uint64_t number) {
     struct tw_checkpoint_state expected;
     sample_state(&expected, layout.fragments_count, number * 3, number);
@@ -133,7 +133,7 @@ static void another_fragment_layout_finds_its_tensors(void **state) {
     }
 }
 
-/* A displaced fragment is read from its address. */
+/* A fragment that lies elsewhere in memory is read from there. */
 static void fragments_may_lie_apart(void **state) {
     (void)state;
     struct sample_arrays spare;
@@ -163,14 +163,15 @@ static void list_layout(struct tw_layout *to, uint32_t fragments) {
     assert_int_equal(tw_layout_init(to, &list, &err), TW_OK);
 }
 
-/* A tensor that reaches over several fragments is whole in the file. */
+/* A tensor that spans several fragments is contiguous in the file. */
 static void tensors_may_reach_over_fragments(void **state) {
     (void)state;
     struct sample_arrays in, out;
     for (uint32_t from = 1; from <= 5; from++) {
         list_layout(&layout, from);
         sample_arrays_init(&in, &layout, true);
-        for (uint32_t k = 0; k < TW_CHECKPOINT_KINDS; k++) { /* fragments far apart in memory */
+        /* puts the fragments far apart in memory */
+        for (uint32_t k = 0; k < TW_CHECKPOINT_KINDS; k++) {
             struct sample_arrays copy;
             sample_arrays_init(&copy, &layout, true);
             sample_fill(&in, &layout, from);
@@ -201,7 +202,7 @@ static void tensors_may_reach_over_fragments(void **state) {
         tw_disk_remove(disk, slots[0]);
         tw_disk_remove(disk, slots[1]);
     }
-    sample_layout(&layout, &run, 2, 8, 2); /* for the end of the test */
+    sample_layout(&layout, &run, 2, 8, 2); /* teardown needs a valid layout */
 }
 
 static void moments_change_width_as_the_reader_wishes(void **state) {
@@ -214,7 +215,7 @@ static void moments_change_width_as_the_reader_wishes(void **state) {
                      TW_OK);
     assert_true(sample_matches(&narrow, &layout, TW_CHECKPOINT_ADAM_V, 1));
     assert_true(sample_matches(&narrow, &layout, TW_CHECKPOINT_LIVE, 1));
-    /* bf16 to bf16 and to float32 */
+    /* Moments saved as bf16 are loaded as bf16 and as float32. */
     sample_fill(&narrow, &layout, 2);
     sample_state(&state_saved, 2, 6, 2);
     assert_int_equal(tw_checkpoint_save(checkpoint, &state_saved, &narrow.at, &err), TW_OK);
@@ -331,14 +332,16 @@ static void two_damaged_generations_are_no_fresh_start(void **state) {
     assert_false(found.is_loaded);
     assert_string_not_equal(found.refused[0], "");
     assert_string_not_equal(found.refused[1], "");
-    /* A later save uses a number above all seen, so that no old generation can win later. */
+    /* The next save takes a number above all seen, so that no old generation can be newest
+     * later. */
     assert_int_equal(save(9), TW_OK);
     assert_true(tw_checkpoint_generation(checkpoint) > 4);
     assert_int_equal(load(), TW_OK);
     assert_true(is_generation(9));
 }
 
-/* One failing call with two good generations on disk: the newest is still loaded. */
+/* Loading survives one failing call: with two good generations on disk, the newest is still
+ * loaded. */
 static void a_hiccup_while_loading_costs_nothing(void **state) {
     (void)state;
     save_up_to(2);
@@ -387,7 +390,7 @@ static void the_number_of_an_unreadable_generation_is_not_used_again(void **stat
     tw_disk_destroy(bad);
 }
 
-/* Alone in its folder, so that no older generation can hide a miss. */
+/* Only one generation is on disk, so that no older one can hide an undetected bit flip. */
 static void flipped_bits_are_found_wherever_they_are(void **state) {
     (void)state;
     enum { FLIPS = 1000 };
@@ -456,7 +459,7 @@ static void a_full_disk_leaves_older_generations_alone(void **state) {
     assert_true(is_generation(3));
 }
 
-/* Each call of a save fails once, with each error; then the power is cut. */
+/* Each call of a save fails once, with each error. After that the power is cut. */
 static void failed_saves_are_never_acknowledged(void **state) {
     (void)state;
     const int errors[] = {EIO, ENOSPC, EINTR};
@@ -497,7 +500,8 @@ static void failed_saves_are_never_acknowledged(void **state) {
 
 enum { ALL_SUBSETS_UNITS = 14, RANDOM_SUBSETS = 300 };
 
-/* An anchor only, without a position: few enough sectors to test every subset. */
+/* A checkpoint of an anchor only, without a position. It has few enough sectors to test every
+ * subset. */
 static void make_tiny(uint32_t width, bool named_only) {
     tw_checkpoint_destroy(checkpoint);
     checkpoint = NULL;
@@ -527,7 +531,8 @@ static bool is_tiny(uint64_t number) {
            sample_matches(&loaded, &layout, TW_CHECKPOINT_ANCHOR, number);
 }
 
-/* After this crash, an intact generation is found: the acknowledged one or a later one. */
+/* Checks that an intact generation is found after this crash: the acknowledged one or a later
+ * one. */
 static void check_crash(const struct tw_disk *trial, const bool *keep, uint64_t acknowledged,
                         uint64_t latest) {
     struct tw_disk *after = tw_disk_copy(trial);
@@ -575,7 +580,7 @@ static void no_crash_loses_an_acknowledged_generation(void **state) {
     tw_rng_seed(&rng, 17);
     for (unsigned variant = 0; variant < 18; variant++) {
         static const uint32_t widths[] = {1, 12, 20};
-        const uint64_t before = variant % 3; /* existing generations */
+        const uint64_t before = variant % 3; /* number of generations on disk before the save */
         make_tiny(widths[variant / 6], variant % 6 >= 3);
         open_on(disk, &layout, &run_id);
         assert_int_equal(load(), TW_OK);
@@ -624,7 +629,8 @@ static void going_back_can_be_undone(void **state) {
     (void)state;
     save_up_to(2);
     tw_checkpoint_keep_replaced(checkpoint, true);
-    assert_int_equal(save(3), TW_OK); /* a: 3, b: 2, pinned: 1 */
+    /* Now slot a has generation 3, slot b has 2, and generation 1 is pinned. */
+    assert_int_equal(save(3), TW_OK);
     assert_int_equal(tw_checkpoint_go_back(checkpoint, TW_CHECKPOINT_PINNED, &err), TW_OK);
     assert_int_equal(generation_in(TW_CHECKPOINT_UNDONE), 3);
     assert_int_equal(load(), TW_OK);
@@ -642,7 +648,7 @@ static void going_back_can_be_undone(void **state) {
     assert_non_null(strstr(err.message, "ckpt.pinned.safetensors is not there"));
 }
 
-/* The model may be spoilt again before a newer generation is known to be good. */
+/* The model may get worse again before a newer generation has proved good. */
 static void pinned_generation_stays_for_the_next_time(void **state) {
     (void)state;
     save_up_to(2);
@@ -654,7 +660,8 @@ static void pinned_generation_stays_for_the_next_time(void **state) {
         open_on(disk, &layout, &run_id);
         assert_int_equal(load(), TW_OK);
         assert_true(is_generation(1));
-        /* Nothing to go back to: the undone file stays. */
+        /* The pinned generation is the current one, so going back changes nothing and the undone
+         * file stays. */
         assert_int_equal(tw_checkpoint_go_back(checkpoint, TW_CHECKPOINT_PINNED, &err), TW_OK);
         assert_int_equal(generation_in(TW_CHECKPOINT_UNDONE), 3 + 3 * round);
         for (uint64_t i = 4; i < 7; i++) assert_int_equal(save(i), TW_OK);
@@ -678,7 +685,7 @@ static void second_rollback_leaves_no_file_behind(void **state) {
     }
 }
 
-/* A header that cannot be read now may be the newest one's. */
+/* A slot whose header cannot be read may contain the newest generation. */
 static void unreadable_slot_stops_a_rollback(void **state) {
     (void)state;
     save_up_to(2);
@@ -704,7 +711,7 @@ static void nobody_goes_back_to_a_damaged_generation(void **state) {
     assert_int_equal(generation_in(TW_CHECKPOINT_UNDONE), 0);
 }
 
-/* However far a rollback came: the newest generation or the chosen one is loaded. */
+/* Wherever a crash interrupts a rollback, the newest generation or the chosen one is loaded. */
 static void no_crash_of_a_rollback_loses_both(void **state) {
     (void)state;
     make_tiny(1, false);
@@ -731,7 +738,7 @@ static void no_crash_of_a_rollback_loses_both(void **state) {
     }
 }
 
-/* More than one block, and blocks that begin and end inside tensors. */
+/* The model has more than one block, and blocks begin and end inside tensors. */
 static void models_larger_than_a_block_work(void **state) {
     (void)state;
     size_t size;

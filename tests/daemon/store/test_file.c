@@ -67,7 +67,8 @@ static void only_its_owner_may_read_it(void **state) {
     assert_int_equal(about.st_mode & 0777, 0600);
 }
 
-/* Even with the umask of a service. Files with any other name stay private. */
+/* The group may read shared files even with the umask of a service. Files with any other name
+ * stay private. */
 static void shared_files_are_read_by_the_group(void **state) {
     (void)state;
     struct stat about;
@@ -129,7 +130,7 @@ static void missing_things_are_named(void **state) {
     assert_non_null(strstr(err.message, "one.tmp"));
 }
 
-/* A FIFO or a link in place of a file neither blocks nor is followed. */
+/* A FIFO in place of a file does not block the caller, and a symbolic link is not followed. */
 static void anything_but_a_regular_file_is_refused(void **state) {
     (void)state;
     char path[80];
@@ -144,7 +145,7 @@ static void anything_but_a_regular_file_is_refused(void **state) {
     assert_int_equal(ops->open(ops->ctx, dir, "one"), -ELOOP);
 }
 
-/* A disk that accepts everything, and counts. */
+/* A fake disk that accepts every call, and counts bytes and syncs. */
 static struct { uint64_t unsynced, most, syncs; } counted;
 
 static int64_t count_write(void *ctx, int file, const void *bytes, size_t size, uint64_t offset) {

@@ -1,4 +1,4 @@
-/* Which generation is kept when a model is spoilt. Times are seconds. */
+/* Tests which generation is kept after a model becomes worse. Times are in seconds. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -10,11 +10,14 @@ static void a_generation_is_good_once_a_later_model_was(void **state) {
     struct tw_generations g = {0};
     assert_false(tw_generations_is_older_good(&g, true)); /* nobody has looked */
     tw_generations_judge(&g, 3.0f, false, 10);
-    assert_true(tw_generations_is_older_good(&g, true)); /* saved before this start */
+    /* both generations are older than this start */
+    assert_true(tw_generations_is_older_good(&g, true));
     tw_generations_saved(&g, 20);
     tw_generations_saved(&g, 30);
     tw_generations_judge(&g, 2.9f, false, 40);
-    assert_false(tw_generations_is_older_good(&g, true)); /* measured between 10 and 40 */
+    /* The state evaluated at 40 may be as old as the evaluation at 10, so generation 20 is not
+     * proved. */
+    assert_false(tw_generations_is_older_good(&g, true));
     tw_generations_judge(&g, 2.9f, false, 50);
     assert_true(tw_generations_is_older_good(&g, true));
 }
@@ -24,19 +27,21 @@ static void spoilt_generations_are_not_kept(void **state) {
     struct tw_generations g = {0};
     tw_generations_judge(&g, 3.0f, false, 10);
     tw_generations_judge(&g, 3.0f, false, 20);
-    tw_generations_saved(&g, 30); /* good so far; the model is spoilt at 31 */
+    tw_generations_saved(&g, 30); /* the last good one: the model becomes worse at 31 */
     tw_generations_saved(&g, 32);
     tw_generations_judge(&g, 9.0f, false, 40);
     tw_generations_judge(&g, INFINITY, false, 50);
     assert_false(tw_generations_is_older_good(&g, true));
     tw_generations_saved(&g, 60);
-    tw_generations_judge(&g, NAN, false, 65); /* not measured: no sign at all */
+    tw_generations_judge(&g, NAN, false, 65); /* not measured, so no evidence */
     assert_false(tw_generations_is_older_good(&g, true));
-    tw_generations_judge(&g, 3.1f, true, 70); /* the loss is back, but merging hurts */
+    tw_generations_judge(&g, 3.1f, true, 70); /* the loss is low again, but merging is harmful */
     tw_generations_judge(&g, 3.1f, true, 80);
     assert_false(tw_generations_is_older_good(&g, true));
     tw_generations_judge(&g, 3.1f, false, 90);
-    assert_true(tw_generations_is_older_good(&g, true)); /* healed: of 32, before 80 */
+    /* The model recovered by itself. So generation 32 is good: it is older than the evaluation
+     * at 80. */
+    assert_true(tw_generations_is_older_good(&g, true));
 }
 
 static void a_wild_result_marks_all_before_it(void **state) {
@@ -48,7 +53,8 @@ static void a_wild_result_marks_all_before_it(void **state) {
     assert_true(tw_generations_is_older_good(&g, true));
     tw_generations_saved(&g, 30);
     assert_true(tw_generations_is_older_good(&g, true)); /* of 20 */
-    tw_generations_wild(&g, 35); /* again: nothing between the two is good by that */
+    /* A second extreme result proves nothing about generations saved after the first. */
+    tw_generations_wild(&g, 35);
     tw_generations_saved(&g, 40);
     assert_false(tw_generations_is_older_good(&g, true));
 }
@@ -65,7 +71,7 @@ static void without_evaluations_all_is_well_until_a_wild_result(void **state) {
     assert_false(tw_generations_is_older_good(&g, false));
 }
 
-/* After a restart the first evaluation of a spoilt model is not the measure of all later ones. */
+/* After a restart, the first loss of a bad model must not become the standard for later ones. */
 static void restart_takes_no_spoilt_model_for_a_good_one(void **state) {
     (void)state;
     struct tw_generations before = {0}, after = {0};

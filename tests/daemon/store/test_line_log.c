@@ -1,4 +1,5 @@
-/* test_line_log.c - a log of lines over restarts, torn ends, full and failing disks. */
+/* test_line_log.c - a log of lines across restarts, with truncated ends and full or failing
+ * disks. */
 #include "daemon/store/line_log.h"
 
 #include <errno.h>
@@ -37,7 +38,7 @@ static enum tw_status write_line(const char *line) {
     return tw_line_log_write(&lines, line, strlen(line), &err);
 }
 
-/* The contents of a file of the log; "-": there is none. */
+/* Returns the contents of file `number` of the log, or "-" if it does not exist. */
 static const char *read_file(unsigned number) {
     static char text[4096];
     char name[128];
@@ -94,7 +95,7 @@ static void a_torn_last_line_becomes_an_empty_one(void **state) {
     assert_int_equal(write_line("{\"a\":2}\n"), TW_OK);
     tw_line_log_close(&lines);
     assert_string_equal(read_file(1), "{\"a\":1}\n    \n{\"a\":2}\n");
-    append_raw(1, "{\"a\"\0\0\0\n\0\0", 9); /* as after a power cut */
+    append_raw(1, "{\"a\"\0\0\0\n\0\0", 9); /* such a tail can remain after a power cut */
     open_log(4000);
     tw_line_log_close(&lines);
     assert_string_equal(read_file(1), "{\"a\":1}\n    \n{\"a\":2}\n        \n");
@@ -120,7 +121,7 @@ static void a_file_of_anything_harms_nothing(void **state) {
     assert_string_equal(read_file(10), "{}\n");
 }
 
-/* A full disk cuts a line short: it is blanked at once, and the next one that fits follows. */
+/* A full disk truncates a line, which is blanked at once. The next line that fits follows it. */
 static void a_full_disk_costs_lines_alone(void **state) {
     (void)state;
     struct tw_disk *const disk = tw_disk_create();
@@ -143,7 +144,7 @@ static void a_full_disk_costs_lines_alone(void **state) {
     tw_disk_destroy(disk);
 }
 
-/* Whichever call fails, the log takes lines again, and each line is whole. */
+/* After any failed call, the log accepts lines again, and each line is whole. */
 static void after_any_failed_call_lines_are_whole(void **state) {
     (void)state;
     for (uint64_t call = 1; call < 24; call++) {

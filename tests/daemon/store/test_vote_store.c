@@ -33,7 +33,7 @@ static enum tw_vote_found look(struct tw_disk *on) {
     return found;
 }
 
-/* Vote number `number`, identified by its round. */
+/* Saves a vote for round `number`. */
 static enum tw_status save(uint64_t number) {
     struct tw_vote next;
     sample_vote(&next, number, number);
@@ -60,7 +60,8 @@ static void the_newest_vote_comes_back_to_the_bit(void **state) {
     }
 }
 
-/* Every byte of both files: the damaged one may have been the newest. */
+/* Flips a bit of every byte in both files. The damaged file may have held the newest vote, so
+ * voting must stop. */
 static void one_flipped_bit_is_never_voted_on(void **state) {
     (void)state;
     fill(4);
@@ -91,8 +92,7 @@ static void a_lost_or_copied_file_is_noticed(void **state) {
     tw_disk_remove(copy, "vote.a");
     assert_int_equal(look(copy), TW_VOTE_CORRUPT);
     tw_disk_destroy(copy);
-    /* Saves one vote twice: both files have the same length, so one can become a copy of the other.
-     */
+    /* Saves one vote twice. Now both files have the same length, so one can replace the other. */
     assert_int_equal(look(disk), TW_VOTE_VALID);
     assert_int_equal(save(5), TW_OK);
     assert_int_equal(save(5), TW_OK);
@@ -110,7 +110,7 @@ static void an_unreadable_file_is_not_no_file(void **state) {
     fill(2);
     for (uint64_t call = 1; call <= 8; call++) {
         tw_disk_fail_at(disk, tw_disk_calls(disk) + call, EIO);
-        assert_int_equal(look(disk), TW_VOTE_VALID); /* a transient error is tolerated */
+        assert_int_equal(look(disk), TW_VOTE_VALID); /* a transient read error is tolerated */
         tw_vote_store_close(&store);
     }
     tw_disk_fail_at(disk, tw_disk_calls(disk), EACCES);
@@ -147,7 +147,7 @@ static unsigned crash_everywhere(struct tw_disk *base, uint64_t next, bool is_fo
                 assert_int_equal(found, TW_VOTE_VALID);
                 assert_int_equal(vote.round, next);
             } else if (is_foul) {
-                /* Never an old vote, never "no vote". */
+                /* neither an old vote nor "no vote" */
                 assert_true(found == TW_VOTE_CORRUPT ||
                             (found == TW_VOTE_VALID && vote.round == next));
             } else if (before_found == TW_VOTE_VALID) {

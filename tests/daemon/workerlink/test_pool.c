@@ -37,7 +37,7 @@ static void payload_gets_a_name_when_committed(void **state) {
     assert_int_equal(tw_pool_commit(&pool, idx, &id, 100), idx);
     assert_int_equal(tw_pool_find(&pool, &id), (int)idx);
     assert_int_equal(pool.rows[idx].state, TW_PAYLOAD_HELD);
-    assert_int_equal(pool.used, 128); /* the rest of the reservation is free again */
+    assert_int_equal(pool.used, 128); /* the unused rest of the reservation is free again */
     tw_pool_put(&pool, idx);
     assert_int_equal(pool.used, 0);
     assert_int_equal(tw_pool_find(&pool, &id), -1);
@@ -111,7 +111,8 @@ static void freed_neighbours_become_one_gap(void **state) {
     assert_int_equal(pool.rows[idx].offset, 64);
 }
 
-/* Random use keeps the rules: in bounds, no overlap, exact `used`, and an empty pool at the end. */
+/* Random operations keep the invariants: blocks are in bounds and do not overlap, `used` is
+ * exact, and the pool is empty at the end. */
 static void random_use_never_overlaps(void **state) {
     (void)state;
     enum { LIVE_MAX = 40, OPS = 20000 };

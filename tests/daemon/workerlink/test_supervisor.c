@@ -1,4 +1,4 @@
-/* Tests of restart.h under virtual time, and of a supervisor with real processes. */
+/* Tests of restart.h under virtual time, and of the supervisor with real processes. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -52,7 +52,8 @@ static void ten_healthy_minutes_begin_the_row_again(void **state) {
     assert_int_equal(tw_restart_died(&restart, 10).pause_us, 0);
 }
 
-/* With snapshots off none is ever newer, and a waiting worker takes none. */
+/* With snapshots off, no newer snapshot shows progress, and a waiting worker takes none. Long
+ * healthy stretches are progress too. */
 static void deaths_after_healthy_stretches_climb_no_ladder(void **state) {
     (void)state;
     struct tw_restart restart;
@@ -91,7 +92,8 @@ static void newer_snapshot_is_progress(void **state) {
     }
 }
 
-/* A device may be unavailable for hours, and the saved state stays good. */
+/* A device may be unavailable for hours, while the saved state stays good. So the daemon keeps
+ * trying. */
 static void failed_device_is_tried_for_ever(void **state) {
     (void)state;
     struct tw_restart restart;
@@ -128,7 +130,7 @@ struct seen {
     uv_loop_t loop;
     struct tw_supervisor supervisor;
     unsigned deaths, wanted, admitted, cut;
-    bool rests_at_death; /* the pause begins when the death is told */
+    bool rests_at_death; /* whether to pause the worker as soon as its death is reported */
     struct tw_worker_death last;
     char path[64];
 };
@@ -160,7 +162,7 @@ static void watch_hurry(struct seen *seen) {
     assert_int_equal(uv_timer_start(watch, watch->timer_cb, 1, 1), 0);
 }
 
-/* A supervisor of workers that another program starts. */
+/* Opens a supervisor for workers that another program starts. */
 static void foreign_open(struct seen *seen) {
     memset(seen, 0, sizeof(*seen));
     assert_int_equal(uv_loop_init(&seen->loop), 0);
@@ -176,7 +178,7 @@ static void foreign_open(struct seen *seen) {
     watch_hurry(seen);
 }
 
-/* A supervisor of a command for the shell. */
+/* Opens a supervisor that starts a shell command. */
 static void command_open(struct seen *seen, const char *command) {
     memset(seen, 0, sizeof(*seen));
     assert_int_equal(uv_loop_init(&seen->loop), 0);
@@ -241,8 +243,8 @@ static void device_fault_is_no_death_without_progress(void **state) {
     seen_close(&seen);
 }
 
-/* A hang in a GPU driver tells nothing against the snapshots of state; a hang on the CPU may be
- * caused by them. */
+/* A hang in a GPU driver is no evidence against the snapshots. A hang on the CPU may be caused
+ * by them. */
 static void hang_on_a_gpu_is_a_device_fault(void **state) {
     (void)state;
     for (unsigned is_on_gpu = 0; is_on_gpu < 2; is_on_gpu++) {
@@ -290,7 +292,7 @@ static void rest_ends_the_worker_and_wake_starts_another(void **state) {
         tw_supervisor_rest(&seen.supervisor, 0); /* asked again */
         while (seen.deaths < i) (void)uv_run(&seen.loop, UV_RUN_ONCE);
         assert_true(seen.last.is_rest);
-        assert_int_equal(seen.supervisor.deaths, 0); /* no death, and no step of the ladder */
+        assert_int_equal(seen.supervisor.deaths, 0); /* neither a death nor a step of the ladder */
         assert_int_equal(seen.supervisor.restart.row, 0);
         for (unsigned k = 0; k < 20; k++) (void)uv_run(&seen.loop, UV_RUN_NOWAIT);
         assert_false(tw_supervisor_is_running(&seen.supervisor));
@@ -344,7 +346,7 @@ static void rest_that_begins_at_a_death_holds_the_restart(void **state) {
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
     while (seen.deaths < 1) (void)uv_run(&seen.loop, UV_RUN_ONCE);
     seen.rests_at_death = false;
-    /* until the handle of the dead process is closed, and longer */
+    /* Waits until the handle of the dead process is closed, and a little longer. */
     while (seen.supervisor.is_process_open) (void)uv_run(&seen.loop, UV_RUN_ONCE);
     for (unsigned k = 0; k < 20; k++) (void)uv_run(&seen.loop, UV_RUN_NOWAIT);
     assert_false(tw_supervisor_is_running(&seen.supervisor));
@@ -369,7 +371,7 @@ static void stop_ends_a_rest_for_good(void **state) {
     seen_close(&seen);
 }
 
-/* The next worker of somebody else is welcomed when the pause is over. */
+/* The next worker started by another program is admitted only after the pause. */
 static void rest_of_a_worker_of_somebody_else_admits_none(void **state) {
     (void)state;
     struct seen seen;
@@ -440,8 +442,7 @@ static void command_ends_with_its_processes(void **state) {
     tw_supervisor_attached(&seen.supervisor, child);
     assert_true(seen.supervisor.is_attached);
 
-    /* The trainer dies, and the command that started it starts another one: the daemon ends
-     * nothing. */
+    /* The trainer dies, and the command starts another trainer: the daemon does not interfere. */
     tw_supervisor_unlinked(&seen.supervisor, -1);
     assert_true(uv_is_active((uv_handle_t *)&seen.supervisor.timer));
     tw_supervisor_attached(&seen.supervisor, child);
@@ -451,7 +452,7 @@ static void command_ends_with_its_processes(void **state) {
     tw_supervisor_unlinked(&seen.supervisor, -1);
     assert_true(tw_supervisor_stop(&seen.supervisor, 0));
     while (seen.wanted == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
-    /* Only the end of the last writer ends the reading. */
+    /* The pipe reaches its end only when every process that could write to it has ended. */
     assert_int_equal(close(ends[1]), 0);
     while (read(ends[0], text, sizeof(text)) > 0) continue;
     assert_int_equal(close(ends[0]), 0);
@@ -470,7 +471,7 @@ static void trainer_that_leaves_after_the_run_is_not_started_again(void **state)
     assert_true(seen.last.is_done);
     assert_int_equal(seen.supervisor.deaths, 0);
     assert_int_equal(seen.supervisor.state, TW_SUPERVISOR_STOPPED);
-    /* The run goes on after all. */
+    /* The run continues after all. */
     tw_supervisor_set_over(&seen.supervisor, false);
     while (seen.deaths == 1) (void)uv_run(&seen.loop, UV_RUN_ONCE);
     assert_false(seen.last.is_done);
@@ -478,7 +479,8 @@ static void trainer_that_leaves_after_the_run_is_not_started_again(void **state)
     seen_close(&seen);
 }
 
-/* The last messages may be unread, and the next worker would be refused. */
+/* Before the link's end is read, the dead worker's last messages may be unread, and the next
+ * worker would be refused. */
 static void death_waits_for_the_end_of_the_link(void **state) {
     (void)state;
     struct seen seen;
@@ -490,8 +492,8 @@ static void death_waits_for_the_end_of_the_link(void **state) {
     tw_supervisor_unlinked(&seen.supervisor, -1);
     assert_int_equal(seen.deaths, 1);
     assert_int_equal(seen.last.exit_status, 4);
-    /* The link of another process says nothing about the next worker, and a stop waits for no link.
-     */
+    /* The link of another process does not delay the report of a death. A stop waits for no link
+     * at all. */
     while (seen.supervisor.state != TW_SUPERVISOR_RUNNING) (void)uv_run(&seen.loop, UV_RUN_ONCE);
     tw_supervisor_attached(&seen.supervisor, getpid());
     while (seen.deaths < 2) (void)uv_run(&seen.loop, UV_RUN_ONCE);
@@ -502,14 +504,15 @@ static void death_waits_for_the_end_of_the_link(void **state) {
     seen_close(&seen);
 }
 
-/* A worker that was started, attached, and died. */
+/* Waits until the worker has started, attaches it, and waits until it has died. */
 static void die_attached(struct seen *seen) {
     while (seen->supervisor.state != TW_SUPERVISOR_RUNNING) (void)uv_run(&seen->loop, UV_RUN_ONCE);
     tw_supervisor_attached(&seen->supervisor, seen->supervisor.pid);
     while (!seen->supervisor.has_exited) (void)uv_run(&seen->loop, UV_RUN_ONCE);
 }
 
-/* A forked child keeps the link open. The test shortens the five seconds. */
+/* A child that the worker forked keeps the link open. The test shortens the wait of five
+ * seconds. */
 static void dead_worker_whose_link_does_not_end_is_cut(void **state) {
     (void)state;
     struct seen seen;
@@ -536,7 +539,7 @@ static void stop_waits_for_no_link_of_a_dead_worker(void **state) {
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
     die_attached(&seen);
     assert_true(tw_supervisor_stop(&seen.supervisor, 5 * SECOND_US));
-    assert_int_equal(seen.cut, 0); /* not before received messages are read */
+    assert_int_equal(seen.cut, 0); /* the link is cut only after received messages are read */
     assert_int_equal(uv_timer_get_due_in(&seen.supervisor.timer), 0);
     while (seen.cut == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
     tw_supervisor_unlinked(&seen.supervisor, -1);
@@ -598,7 +601,8 @@ static void worker_of_somebody_else_is_ended_when_it_hangs(void **state) {
     seen_close(&seen);
 }
 
-/* Signals do not reach its process. The test shortens the five seconds before SIGKILL. */
+/* The daemon cannot signal this process, so it cuts the link. The test shortens the five seconds
+ * between SIGTERM and SIGKILL. */
 static void worker_of_somebody_else_that_does_not_end_is_cut(void **state) {
     (void)state;
     struct seen seen;
@@ -615,7 +619,8 @@ static void worker_of_somebody_else_that_does_not_end_is_cut(void **state) {
     seen_close(&seen);
 }
 
-/* A worker started by another program attaches, gets this far, and dies. */
+/* A worker of another program attaches and dies. It is ready before if is_ready, and has taken a
+ * step if has_stepped. */
 static void foreign_die(struct seen *seen, bool is_ready, bool has_stepped, int exit_status) {
     const unsigned admitted = seen->admitted;
     seen->supervisor.restart.row = 0; /* restarts without a pause */
@@ -633,7 +638,8 @@ static void workers_of_somebody_else_climb_the_ladder_but_are_not_given_up(void 
     struct seen seen;
     foreign_open(&seen);
     for (unsigned i = 0; i < 5 * TW_RESTART_RUNG; i++) {
-        foreign_die(&seen, true, true, TW_EXIT_DEVICE); /* does not escalate, nor does the next */
+        /* Neither a device fault nor a death before READY climbs the ladder. */
+        foreign_die(&seen, true, true, TW_EXIT_DEVICE);
         foreign_die(&seen, false, false, -1);
         assert_int_equal(seen.last.verdict.rung, TW_RESTART_PLAIN);
         foreign_die(&seen, true, true, -1);
@@ -643,7 +649,8 @@ static void workers_of_somebody_else_climb_the_ladder_but_are_not_given_up(void 
         assert_int_equal(seen.last.verdict.rung, expected);
     }
     assert_int_equal(seen.supervisor.deaths, 15 * TW_RESTART_RUNG);
-    tw_supervisor_unlinked(&seen.supervisor, -1); /* a waiting worker that leaves is no death */
+    /* a waiting worker that leaves does not count as a death */
+    tw_supervisor_unlinked(&seen.supervisor, -1);
     assert_int_equal(seen.supervisor.deaths, 15 * TW_RESTART_RUNG);
     tw_supervisor_linked(&seen.supervisor, 0); /* a newer snapshot resets the ladder */
     tw_supervisor_ready(&seen.supervisor);
@@ -654,7 +661,7 @@ static void workers_of_somebody_else_climb_the_ladder_but_are_not_given_up(void 
     seen_close(&seen);
 }
 
-/* For example, the host lacks memory: theta and the moments stay good. */
+/* Such a worker may lack host memory, for example. Its theta and moments are still good. */
 static void workers_of_somebody_else_that_never_stepped_keep_their_state(void **state) {
     (void)state;
     struct seen seen;

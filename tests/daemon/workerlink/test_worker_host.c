@@ -1,4 +1,5 @@
-/* Tests of the daemon's side of the worker link. The test plays the worker, and may lie. */
+/* Tests of the daemon's side of the worker link. The test plays the worker, and may send false
+ * messages. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -129,7 +130,7 @@ static void socket_is_for_the_daemons_user_alone(void **state) {
     assert_int_equal(info.st_mode & 07777, 0600);
 }
 
-/* Runs the loop until the condition holds; CTest ends a test in which it never does. */
+/* Runs the loop until the condition holds. If it never does, CTest's timeout ends the test. */
 #define PUMP_UNTIL(condition)                                                                      \
     while (!(condition)) (void)uv_run(&t.loop, UV_RUN_ONCE)
 
@@ -156,7 +157,7 @@ static void say(const struct tw_worker_msg *msg) {
     assert_int_equal(send(t.fd, msg, msg->bytes, 0), (ssize_t)msg->bytes);
 }
 
-/* The next message from the daemon, which must be of this kind. */
+/* Reads the next message from the daemon, which must be of this kind. */
 static struct tw_worker_msg hear(enum tw_worker_msg_kind kind) {
     struct tw_worker_msg msg;
     char control[CMSG_SPACE(sizeof(int))];
@@ -205,7 +206,7 @@ static void worker_ready(void) {
     assert_true(tw_worker_host_is_ready(t.host));
 }
 
-/* A ready worker, its WORKER_UP already taken. */
+/* Opens a ready worker, and consumes its WORKER_UP event. */
 static void worker_open(void) {
     worker_hello();
     worker_ready();
@@ -247,7 +248,7 @@ static void encode_answer(uint64_t round, uint32_t bytes) {
     say(&msg);
 }
 
-/* Makes a held payload of these bytes; returns its hash. */
+/* Makes a payload of these bytes in the pool, and returns its hash. */
 static struct tw_id payload_make(uint64_t round, const void *bytes, uint32_t size) {
     const struct tw_wmsg_encode encode = encode_ask(round, 1024);
     memcpy(bytes_at(encode.parts[0].out), bytes, size);
@@ -273,7 +274,7 @@ static void worker_is_welcomed_with_sealed_memory(void **state) {
     assert_int_equal(t.events[0].u.worker->step, 7);
 }
 
-/* Without training data a worker waits, and is welcomed when there is data. */
+/* Without training data a worker must wait. It gets WELCOME when there is data. */
 static void held_worker_is_welcomed_when_it_is_let_go(void **state) {
     (void)state;
     struct tw_worker_msg hello = message(TW_WMSG_HELLO);
@@ -311,7 +312,7 @@ static void requests_before_ready_are_dropped(void **state) {
 
 static void output_gets_the_name_of_its_bytes(void **state) {
     (void)state;
-    static uint8_t bytes[600 * 1024]; /* more than is hashed on the loop itself */
+    static uint8_t bytes[600 * 1024]; /* too large to be hashed on the loop's thread */
     worker_open();
     for (uint32_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 31);
     static const uint32_t sizes[] = {1000, sizeof(bytes)};
@@ -380,7 +381,8 @@ static void daemons_own_messages_are_refused_from_a_worker(void **state) {
     PUMP_UNTIL(t.gone == 1);
 }
 
-/* Without that state the supervisor would end the worker as hanging, as no step comes any more. */
+/* A worker at its stop step sends no more steps. If it were not marked as finished, the
+ * supervisor would end it as hanging. */
 static void worker_at_its_stop_stays_finished_when_the_run_goes_on(void **state) {
     (void)state;
     struct tw_action action;
@@ -405,7 +407,7 @@ static void worker_at_its_stop_stays_finished_when_the_run_goes_on(void **state)
     }
     worker_close();
     t.host->is_finished = false;
-    t.host->config.stop_step = 7; /* READY has the step too */
+    t.host->config.stop_step = 7; /* READY reports the step too */
     worker_open();
     tw_worker_host_act(t.host, &action);
     assert_true(t.host->is_finished);
@@ -421,7 +423,8 @@ static void requests_of_a_dead_worker_are_forgotten(void **state) {
     assert_int_equal(t.host->payloads.pool.used, 0);
     assert_int_equal(t.events_count, 1); /* WORKER_DOWN and no ENCODED */
     worker_open();
-    encode_answer(1, 10); /* a new worker owes no answers of the last one */
+    /* The new worker has no open request, so its answer ends the link. */
+    encode_answer(1, 10);
     PUMP_UNTIL(t.gone == 2);
 }
 
@@ -593,7 +596,7 @@ static void payload_in_use_survives_its_drop(void **state) {
     assert_int_equal(t.host->payloads.pool.used, 0);
 }
 
-/* Answers of a thread beside the step say nothing about the step. */
+/* CHECKED is sent by a thread beside the training loop, so it does not show that the loop runs. */
 static void changes_are_signs_of_life_and_checks_are_not(void **state) {
     (void)state;
     worker_open();
@@ -610,7 +613,7 @@ static void changes_are_signs_of_life_and_checks_are_not(void **state) {
     assert_int_equal(t.worked, 2);
 }
 
-/* (phi, u) change as on all nodes; the parameters do not. */
+/* The anchor phi and momentum u change as on all nodes. The parameters do not. */
 static void held_theta_stays_while_rounds_are_applied(void **state) {
     (void)state;
     worker_open();
@@ -625,7 +628,7 @@ static void held_theta_stays_while_rounds_are_applied(void **state) {
     assert_int_equal(hear(TW_WMSG_APPLY).u.apply.parts[0].mode, TW_APPLY_MIX);
 }
 
-/* The core must not count it as a merge with the partner. */
+/* The core must not count this step as a merge with the partner. */
 static void held_theta_makes_a_pair_step_one_alone(void **state) {
     (void)state;
     worker_open();
@@ -649,7 +652,7 @@ static void frozen_host_starts_no_change(void **state) {
     assert_false(tw_worker_host_freeze(t.host)); /* one change is under way in the worker */
     apply_ask(&name);
     hear_nothing();
-    (void)encode_ask(2, 1024); /* not a change: goes through */
+    (void)encode_ask(2, 1024); /* a request that changes nothing is passed on */
     applied_say(2);
     PUMP_UNTIL(t.frozen == 1);
     hear_nothing();
@@ -699,7 +702,7 @@ static void next_worker_resumes_from_the_newest_snapshot(void **state) {
     assert_int_equal(t.welcome.start, TW_START_ANCHOR);
 }
 
-/* The next worker would write into the pages that are given back. */
+/* A worker admitted too early would write into the pages that are being given back. */
 static void worker_waits_until_memory_is_given_back(void **state) {
     (void)state;
     struct tw_worker_msg hello = message(TW_WMSG_HELLO);
@@ -718,7 +721,7 @@ static void worker_waits_until_memory_is_given_back(void **state) {
 }
 
 /* The byte budget reaches the worker unchanged, and the size of the contribution is reported. If
- * the head of the payload is valid, the elements of each codec (rung) are reported too. */
+ * the payload's header is valid, the number of elements per rung is reported too. */
 static void budget_and_size_of_a_contribution_are_reported(void **state) {
     (void)state;
     enum { N = 1024 };
@@ -739,7 +742,7 @@ static void budget_and_size_of_a_contribution_are_reported(void **state) {
         assert_true(encode.parts[0].bytes_max == 777 && encode.parts[1].bytes_max == 0);
         uint8_t *out = bytes_at(encode.parts[0].out);
         assert_int_equal(tw_codec_auto.encode(x, N, out, encode.parts[0].out.bytes, &bytes), TW_OK);
-        if (round == 1) out[0] = 99; /* a malformed head: too many pieces */
+        if (round == 1) out[0] = 99; /* a malformed header: too many pieces */
         struct tw_worker_msg msg = message(TW_WMSG_ENCODED);
         msg.u.encoded.round = round;
         msg.u.encoded.parts_count = 2;

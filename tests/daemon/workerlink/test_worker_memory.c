@@ -1,4 +1,4 @@
-/* Tests of daemon/workerlink/worker_memory.c: the memory that a long pause gives back. */
+/* Tests of daemon/workerlink/worker_memory.c: the memory that is given back in a long pause. */
 #include "daemon/workerlink/worker_memory.h"
 
 #include <sys/stat.h>
@@ -77,16 +77,16 @@ static void snapshot_that_is_not_whole_costs_no_other(void **state) {
     struct tw_snapshot_slot meta;
     fill(0, 10);
     fill(1, 20);
-    ((uint8_t *)tw_shm_snapshot_data(&memory.shm, 1))[5] ^= 1; /* an accident to the newer one */
+    ((uint8_t *)tw_shm_snapshot_data(&memory.shm, 1))[5] ^= 1; /* corrupts the newer snapshot */
     tw_worker_memory_trim(&memory);
     assert_int_equal(tw_shm_snapshot_newest(&memory.shm, &meta), 0);
     ((uint8_t *)tw_shm_snapshot_data(&memory.shm, 0))[5] ^= 1;
     const uint64_t before = bytes_held();
-    tw_worker_memory_trim(&memory); /* none is valid, so none is touched */
+    tw_worker_memory_trim(&memory); /* no snapshot is valid, so none is freed */
     assert_true(bytes_held() >= before);
 }
 
-/* All of its room on the disk is taken at once, and it goes with the process. */
+/* The file's disk space is allocated at once, and is freed when the process ends. */
 static void file_has_no_name_and_no_holes(void **state) {
     (void)state;
     struct stat stat;

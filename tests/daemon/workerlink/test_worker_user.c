@@ -1,4 +1,5 @@
-/* Users that may connect to the worker socket. The test changes its user: it wants root. */
+/* Tests which users may connect to the worker socket. The test changes its user, so it needs
+ * root. */
 #include "tests/test.h"
 
 #include <grp.h>
@@ -62,7 +63,8 @@ static int stop(void **state) {
     return rmdir(folder);
 }
 
-/* A process of that user says HELLO and waits for the end. Returns whether it could connect. */
+/* Lets a process of this user and group connect and send HELLO, and waits for a refusal or the
+ * end. Returns true if it could connect. */
 static bool greet_as(uid_t uid, gid_t gid) {
     const pid_t child = fork();
     if (child == 0) {
@@ -103,7 +105,8 @@ static void another_member_of_the_group_is_turned_away(void **state) {
     assert_true(greet_as(STRANGER, getegid()));
     assert_int_equal(hellos, 0);
     assert_int_equal(refusals, 1);
-    assert_false(greet_as(STRANGER, OTHER_GROUP)); /* and others do not come as far */
+    /* A user outside the group cannot even connect. */
+    assert_false(greet_as(STRANGER, OTHER_GROUP));
 }
 
 static void without_such_a_user_nobody_else_comes_near(void **state) {
