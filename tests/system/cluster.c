@@ -46,7 +46,8 @@ static void file_write(const char *path, const char *text, size_t size, mode_t m
     assert_int_equal(close(fd), 0);
 }
 
-/* `more`: further keys, NULL after the last, or NULL. */
+/* Writes the manifest of a run over `tokens`. `more` lists further keys, with NULL after the
+ * last. It may be NULL. */
 static void manifest_write(const char *path, const char *tokens, const char *const (*more)[2]) {
     static char text[TW_MANIFEST_BYTES_MAX];
     const char *const keys[][2] = {
@@ -91,8 +92,8 @@ static void text_write(const char *path) {
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 
-/* Bound but not listening. A daemon that asks for this port gets it, but the kernel gives it to no
- * process that asks for any port. */
+/* Binds the port without listening. The kernel gives this port to a daemon that asks for it by
+ * number, but not to a process that asks for any free port. */
 static void port_hold(struct cluster_node *node) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof(address);
@@ -142,8 +143,8 @@ static void tree_remove(const char *dir) {
     (void)waitpid(pid, NULL, 0);
 }
 
-/* Prints the warnings and the end of a node's log. The whole log would push the cause of the
- * failure out of the test report. */
+/* Prints the warnings and the end of a node's log. The whole log would be too long for the test
+ * report, which then lacked the cause of the failure. */
 static void log_print(struct cluster *cluster, uint32_t idx) {
     const char *log = cluster_log(cluster, idx), *tail = log + strlen(log);
     for (unsigned lines = 0; tail > log && lines <= LOG_TAIL_LINES; tail--) {
@@ -301,7 +302,8 @@ int cluster_end(struct cluster *cluster, uint32_t idx, int signal, double patien
 
 /* ---- the API ------------------------------------------------------------------------------- */
 
-/* Does one HTTP/1.0 exchange. Returns the status, with the body in text[]; -1 without an answer. */
+/* Does one HTTP/1.0 exchange, and writes the body to text[]. Returns the HTTP status, or -1
+ * without a reply. */
 static int http(const struct cluster_node *node, const char *method, const char *resource,
                 char *text) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -368,7 +370,7 @@ void cluster_string(struct cluster *cluster, uint32_t idx, const char *path, cha
     json_decref(root);
 }
 
-/* True when the daemon has ended, which no caller expects. */
+/* Returns true if the daemon has ended, which no caller expects. */
 static bool has_ended(struct cluster *cluster, uint32_t idx) {
     struct cluster_node *node = &cluster->nodes[idx];
     int status = 0;

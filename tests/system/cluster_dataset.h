@@ -8,8 +8,8 @@
 #include "tests/daemon/dataset/dataset_sample.h"
 #include "tests/system/cluster.h"
 
-/* Opens a cluster of `count` ordinary nodes for a run over `tokens`. The caller configures them,
- * and frees the sample. `folder` gets the path of the files. */
+/* Opens a cluster of `count` ordinary nodes for a run over `tokens`, and writes the path of the
+ * dataset's folder to `folder`. The caller configures the nodes, and frees the sample. */
 void cluster_dataset_make(struct cluster *cluster, struct dataset_sample *sample,
                           const char *tokens, uint32_t count, char *folder, size_t size);
 

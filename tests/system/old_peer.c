@@ -1,4 +1,5 @@
-/* old_peer.c - a node of another wire version: real TLS, real frames, one HELLO that says 7 to 9.
+/* old_peer.c - a node of another wire version: real TLS, real frames, and one HELLO with
+ * versions 7 to 9.
  *
  *     old_peer HOST PORT      prints a line when it listens; serves until it is killed */
 #include <stdint.h>
@@ -15,7 +16,8 @@
 
 enum { BYTES = 4096 };
 
-/* Sends the bytes of TLS and feeds it with received ones. False: the connection has ended. */
+/* Sends the bytes that TLS has ready, and passes received bytes to TLS. Returns false if the
+ * connection has ended. */
 static bool turn(int fd, struct tw_tls *tls) {
     uint8_t bytes[BYTES];
     size_t size;
@@ -33,13 +35,13 @@ static void answer(int fd, struct tw_tls *tls, const struct tw_id *id) {
     while ((status = tw_tls_handshake(tls, NULL)) == TW_AGAIN)
         if (!turn(fd, tls)) return;
     if (status != TW_OK) return;
-    while (tw_tls_read(tls, heard, sizeof(heard), 0, &got, NULL) ==
-           TW_AGAIN) /* the HELLO of the daemon */
+    /* Waits for the daemon's HELLO. */
+    while (tw_tls_read(tls, heard, sizeof(heard), 0, &got, NULL) == TW_AGAIN)
         if (!turn(fd, tls)) return;
     const uint32_t size = tw_hello_encode(&hello, frame + TW_FRAME_HEADER_BYTES);
     tw_frame_header(frame, TW_FRAME_HELLO, 0, frame + TW_FRAME_HEADER_BYTES, size);
     if (tw_tls_write(tls, frame, TW_FRAME_HEADER_BYTES + size, NULL) != TW_OK) return;
-    while (turn(fd, tls)) continue; /* until the daemon closes */
+    while (turn(fd, tls)) continue; /* until the daemon closes the connection */
 }
 
 int main(int argc, char **argv) {

@@ -20,7 +20,7 @@ static struct sockaddr_in loopback(uint16_t port) {
     return address;
 }
 
-/* Closes without a goodbye: the other end sees a reset. */
+/* Closes both sockets with a reset, so the other ends get no orderly close. */
 static void pair_break(struct relay_pair *pair) {
     const struct linger now = {.l_onoff = 1};
     for (int i = 0; i < 2; i++) {
@@ -50,7 +50,7 @@ static void pair_accept(struct relay *relay) {
     pair->fds[1] = out;
 }
 
-/* Does one read or write each way. False: one end is gone. */
+/* Does one read or write in each direction. Returns false if an end has closed. */
 static bool pair_move(struct relay_pair *pair, const struct pollfd polls[2]) {
     for (int i = 0; i < 2; i++) {
         const uint32_t begin = pair->ways[i].begin, end = pair->ways[i].end;

@@ -1,4 +1,4 @@
-/* shift_clock.c - preloaded into a process, shifts the clock of that process by TW_SHIFT_CLOCK_S
+/* shift_clock.c - preloaded library that shifts the clock of a process by TW_SHIFT_CLOCK_S
  * seconds, as on a machine with a wrong date. */
 #include <stdlib.h>
 #include <sys/syscall.h>

@@ -1,10 +1,10 @@
-/* slow_machine.c - preloaded into a daemon, makes the machine slow for that process, but not for
- * its worker:
+/* slow_machine.c - preloaded library that makes the machine slow for a daemon, but not for its
+ * worker:
  *
- *     TW_CLOCK_RATE=N     time passes N times as fast: minutes are over in seconds
- *     TW_DISK_US=N        each read and write takes N us and moves 16 KiB at most
- *     TW_HELD_THREADS=N   N of libuv's threads are busy for ever
- *     TW_PROC_STAT=PATH   that file is /proc/stat: the use of the processors by others */
+ *     TW_CLOCK_RATE=N     time passes N times as fast, so that minutes last seconds
+ *     TW_DISK_US=N        each read and write lasts N us (microseconds) and moves at most 16 KiB
+ *     TW_HELD_THREADS=N   N of the threads in libuv's pool are busy for ever
+ *     TW_PROC_STAT=PATH   file read in place of /proc/stat, with the CPU time used by others */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>

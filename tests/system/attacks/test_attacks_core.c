@@ -1,5 +1,5 @@
-/* Attacks on the decisions of a live group by a node that holds the secret: each names the promise
- * of SECURITY.md that it tries to break. */
+/* Attacks on the decisions of a live group, by a node that has the secret. Each test names the
+ * promise of SECURITY.md that it tries to break. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -40,7 +40,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Reads up to the next message of this kind. */
+/* Reads frames until the next message of this kind. */
 static bool hear(enum tw_message_kind kind, struct tw_message *message) {
     struct tw_frame frame;
     while (hostile_next(&liar, 10, &frame) == TW_OK) {
@@ -71,7 +71,8 @@ static uint32_t count_fragments(void) {
     return (uint32_t)count;
 }
 
-/* The next round, decided without a part; its roster is the attacker alone. */
+/* Forges a decided record of the next round. It has no parts, and its roster is the attacker
+ * alone. */
 static void forge(const struct tw_record *tip, uint32_t fragments, struct tw_msg_commit *commit) {
     struct tw_record *record = &commit->record;
     *record = *tip;
@@ -82,11 +83,11 @@ static void forge(const struct tw_record *tip, uint32_t fragments, struct tw_msg
     record->roster_number = tip->next.number;
     record->next = (struct tw_roster){.number = tip->next.number + 1, .count = 1};
     record->next.members[0] = (struct tw_member){liar.identity.id, 1, 1};
-    commit->proof =
-        (struct tw_proof){.ballot = 1, .voters = 0x3}; /* names voters, but has no signatures */
+    /* The proof names voters, but contains no signatures. */
+    commit->proof = (struct tw_proof){.ballot = 1, .voters = 0x3};
 }
 
-/* The status has a warning with these words. */
+/* Returns true if the node's status has a warning that contains these words. */
 static bool warns(uint32_t node, const char *words) {
     json_t *const status = cluster_get(&cluster, node, "/v1/status");
     char *const text = json_dumps(json_object_get(status, "warnings"), 0);
@@ -96,8 +97,8 @@ static bool warns(uint32_t node, const char *words) {
     return is_said;
 }
 
-/* One linked id tells one node that a round is decided. No node follows, the link ends, and the
- * attack is named. */
+/* A linked node that is no member tells one node that a round is decided. No node believes it,
+ * the link ends, and the log names the attack. */
 static void forged_commit_takes_no_node_out_of_its_group(void **state) {
     (void)state;
     static struct tw_message message;
@@ -148,7 +149,7 @@ static void invent_nodes(void) {
     qsort(invented, INVENTED, sizeof(invented[0]), compare_ids);
 }
 
-/* A record of the invented lineage, decided by all of the invented nodes. */
+/* Makes a record of the invented lineage, decided by all invented nodes. */
 static void invent_round(uint64_t round, uint32_t fragments, const struct tw_id *parent,
                          struct tw_msg_commit *commit) {
     struct tw_record *record = &commit->record;
@@ -177,7 +178,7 @@ static void invent_round(uint64_t round, uint32_t fragments, const struct tw_id 
     }
 }
 
-/* Claims the invented lineage once. */
+/* Sends a STATUS that claims the invented lineage. */
 static bool claim_lineage(void) {
     static struct tw_message message;
     memset(&message, 0, sizeof(message));
@@ -190,7 +191,7 @@ static bool claim_lineage(void) {
     return hostile_message(&liar, &message);
 }
 
-/* Answers a question about the invented lineage. */
+/* Answers a LOG_GET with records of the invented lineage. */
 static void answer_claim(const struct tw_msg_log_get *get, uint32_t fragments) {
     static struct tw_message message;
     struct tw_id parent = {{0}};
@@ -202,8 +203,8 @@ static void answer_claim(const struct tw_msg_log_get *get, uint32_t fragments) {
     }
 }
 
-/* A linked id claims a lineage far ahead of all others, and proves it by many nodes that it
- * invented. The group goes on. */
+/* A linked node claims a lineage far ahead of all others, and proves it with the votes of many
+ * invented nodes. The group is not affected. */
 static void invented_lineage_draws_no_node_out_of_its_group(void **state) {
     (void)state;
     static struct tw_message message;
@@ -241,7 +242,8 @@ static void invented_lineage_draws_no_node_out_of_its_group(void **state) {
 
 /* ---- evidence ------------------------------------------------------------------------------- */
 
-/* Two votes of this key in one ballot. */
+/* Makes evidence against `author`: two votes, signed with this key, for different records in one
+ * ballot. */
 static void deny_vote(struct tw_identity *author, struct tw_message *message) {
     struct tw_msg_evidence *evidence = &message->u.evidence;
     memset(message, 0, sizeof(*message));
@@ -264,8 +266,8 @@ static void deny_vote(struct tw_identity *author, struct tw_message *message) {
     }
 }
 
-/* Evidence of its own two signatures bans a node. False evidence against an honest one harms its
- * sender alone. */
+/* A node is banned if it signed two contradictory votes. False evidence against an honest node
+ * harms only its sender. */
 static void evidence_bans_its_author_alone(void **state) {
     (void)state;
     static struct tw_message message;
@@ -276,7 +278,8 @@ static void evidence_bans_its_author_alone(void **state) {
     assert_true(hostile_join(&liar, &target, NULL));
     assert_true(fetch_tip(&tip));
     assert_int_equal(tip.next.count, 2);
-    for (uint32_t i = 0; i < 2; i++) { /* one of the two is node 0 itself, which ignores its own */
+    /* One of the two accused members is node 0, which ignores evidence against itself. */
+    for (uint32_t i = 0; i < 2; i++) {
         assert_true(hostile_join(&witness, &target, NULL));
         deny_vote(&witness.identity, &message);
         message.u.evidence.author = tip.next.members[i].id;

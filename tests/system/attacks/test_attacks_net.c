@@ -1,5 +1,5 @@
-/* Attacks on a live daemon by way of the network: by strangers, and by ids that hold the secret but
- * merge with nobody. Each one names the promise of SECURITY.md that it tries to break. */
+/* Attacks on a live daemon over the network: by strangers, and by nodes that have the secret but
+ * never merge. Each test names the promise of SECURITY.md that it tries to break. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -32,9 +32,9 @@ static struct cluster cluster;
 static struct hostile_target target;
 static struct tw_secret secret;
 static bool has_passed;
-static pid_t child; /* a process that attacks; 0: none */
+static pid_t child; /* process that floods node 0; 0: none */
 
-/* Node 0 will be attacked. `network`: lines added to its [network]. */
+/* Opens a cluster whose node 0 will be attacked. `network` is added to its [network] section. */
 static void open_cluster(const char *network) {
     has_passed = false;
     cluster_open(&cluster, "1g");
@@ -45,7 +45,7 @@ static void open_cluster(const char *network) {
     cluster_configure(&cluster, 0, &options);
 }
 
-/* Two honest nodes that merge. */
+/* Opens a cluster of two honest nodes that merge. */
 static void open_with(const char *network) {
     open_cluster(network);
     cluster_start(&cluster, 0, NULL);
@@ -67,7 +67,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Rounds go on, and no honest link broke. */
+/* Checks that rounds are still decided and no honest link broke. */
 static void rounds_go_on(void) {
     const double rounds = cluster_number(&cluster, 1, "sync.rounds_committed");
     assert_true(cluster_reaches(&cluster, 1, "sync.rounds_committed", rounds + 3, 30));
@@ -83,7 +83,8 @@ static double now_s(void) {
 
 /* ---- strangers ----------------------------------------------------------------------------- */
 
-/* Sends raw bytes until the daemon closes or `most` are sent. Returns the number sent. */
+/* Sends raw bytes until the daemon closes the connection or `most` bytes are sent. Returns the
+ * number of bytes sent. */
 static size_t pump(int fd, size_t most) {
     static uint8_t noise[64 * KIB];
     size_t sent = 0;
@@ -95,7 +96,8 @@ static size_t pump(int fd, size_t most) {
     return sent;
 }
 
-/* A connection that is refused, and then pumps. */
+/* Opens a connection, is refused, and then sends as much as it can. Returns the number of bytes
+ * sent. */
 static size_t pump_refused(void) {
     static struct hostile h;
     struct tw_hello hello;
@@ -115,12 +117,12 @@ static void refused_stranger_costs_no_download(void **state) {
     target.secret = NULL;
     const size_t sent = pump_refused();
     print_message("%zu bytes sent after the refusal\n", sent);
-    assert_true(sent < 32 * MIB); /* buffers of both kernels */
+    assert_true(sent < 32 * MIB); /* the kernels at both ends buffer less than this */
     rounds_go_on();
 }
 
-/* SECURITY.md promises that strangers use up no quota: a stranger sends more than the quota, and a
- * known host is still admitted. */
+/* SECURITY.md promises that strangers use up no quota. Here a stranger sends more than the
+ * quota, and a known host is still admitted. */
 static void strangers_use_up_no_quota(void **state) {
     (void)state;
     static struct hostile h;
@@ -145,7 +147,7 @@ static void strangers_use_up_no_quota(void **state) {
     target.from = NULL;
     assert_true(hostile_join(&h, &target, NULL));
     hostile_close(&h);
-    /* A restart gives them no second share, and counts the first one in no month. */
+    /* A restart gives strangers no second share, and counts the first share in no month. */
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 40), TW_EXIT_OK);
     cluster_start(&cluster, 0, NULL);
     for (unsigned i = 0; i < 300 && cluster_lines(&cluster, 0, "ev=strangers_out") < 2; i++)
@@ -161,8 +163,8 @@ static void strangers_use_up_no_quota(void **state) {
     has_passed = true;
 }
 
-/* Opens connections from one network after the other, about `per_s` a second, until it is killed.
- * Every second one says a ClientHello, the others nothing. */
+/* Opens about `per_s` connections per second, each from another network, until it is killed.
+ * Every second connection sends a ClientHello; the others stay silent. */
 static void flood(unsigned per_s, unsigned at_once) {
     enum { OPEN_MAX = 256 };
     static int open_fds[OPEN_MAX];
@@ -207,8 +209,8 @@ static void flood_shuts_no_new_member_out(void **state) {
     rounds_go_on();
 }
 
-/* Says the same ClientHello again and again from one network: beyond the limits of strangers it is
- * closed without a byte. */
+/* Sends the same ClientHello repeatedly from one network. Beyond the limits for strangers,
+ * connections are closed without a byte. */
 static void repeat_client_hello(void) {
     uint8_t hello[KIB], answer[KIB];
     const size_t size = hostile_client_hello(&target, hello, sizeof(hello));
@@ -234,21 +236,21 @@ static void stranger_gets_no_byte_in_a_flood(void **state) {
     rounds_go_on();
 }
 
-/* SECURITY.md: "A knock that is seen twice is none". The sender of a copied ClientHello is charged
- * as a stranger, so the buckets of new members stay full. */
+/* SECURITY.md: "A knock that is seen twice is none". Copies of a ClientHello count towards the
+ * limits for strangers, so the buckets of new members stay full. */
 static void copied_knock_pays_as_a_stranger(void **state) {
     (void)state;
     static struct hostile h;
     open_with("");
     repeat_client_hello();
-    assert_true(
-        hostile_join(&h, &target, NULL)); /* another node of that network, with a fresh knock */
+    /* Another node in the same network gets in with a fresh knock. */
+    assert_true(hostile_join(&h, &target, NULL));
     hostile_close(&h);
     rounds_go_on();
 }
 
-/* Sends noise from changing hosts until the time is over: half of it behind a refused HELLO, half
- * in place of TLS. At most 1 Gbit/s. Tells the sum by the pipe. */
+/* Sends noise from changing hosts until `until_s`, at no more than 1 Gbit/s. Half of the noise
+ * follows a refused HELLO, and half replaces TLS. Writes the number of bytes sent to the pipe. */
 static void pump_gigabit(double until_s, int told_fd) {
     enum { PER_S = 125 * 1000 * 1000, AT_ONCE = 4 * MIB };
     const double begin_s = now_s();
@@ -268,8 +270,9 @@ static void pump_gigabit(double until_s, int told_fd) {
     _exit(0);
 }
 
-/* A stranger at up to 1 Gbit/s leaves a node with a download cap and a quota its rounds, during the
- * flood and afterwards. TW_FLOOD_S: seconds, 3 by default. */
+/* A stranger floods a node that has a download cap and a quota, at up to 1 Gbit/s. The node's
+ * rounds continue during the flood and afterwards. TW_FLOOD_S: seconds of the flood, 3 by
+ * default. */
 static void gigabit_of_a_stranger_stops_no_round(void **state) {
     (void)state;
     const char *text = getenv("TW_FLOOD_S");
@@ -283,7 +286,7 @@ static void gigabit_of_a_stranger_stops_no_round(void **state) {
     child = fork();
     assert_true(child >= 0);
     if (child == 0) pump_gigabit(begin_s + seconds, ends[1]);
-    for (unsigned i = 1; i <= seconds; i++) { /* in every second of the flood */
+    for (unsigned i = 1; i <= seconds; i++) { /* rounds end in every second of the flood */
         const double now = cluster_number(&cluster, 0, "sync.rounds_committed");
         assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", now + 1, 5));
         while (now_s() < begin_s + i) cluster_pause(.05);
@@ -301,8 +304,8 @@ static void gigabit_of_a_stranger_stops_no_round(void **state) {
     rounds_go_on();
 }
 
-/* "A stranger learns nothing of the run": the answer to a HELLO of another run, and to one without
- * the secret. */
+/* "A stranger learns nothing of the run". Tests the replies to a HELLO of another run and to a
+ * HELLO without the secret. */
 static void stranger_learns_no_run(void **state) {
     (void)state;
     static struct hostile h;
@@ -326,7 +329,7 @@ static void stranger_learns_no_run(void **state) {
 
 /* ---- peers of no merge -------------------------------------------------------------------- */
 
-/* Links as a member does, with these ports of `host` as its addresses. */
+/* Links as a member does, and announces these ports of `host` as its addresses. */
 static bool join_announcing(struct hostile *h, const char *host, const uint16_t *ports,
                             uint32_t count) {
     struct tw_hello hello;
@@ -347,7 +350,7 @@ static bool join_announcing(struct hostile *h, const char *host, const uint16_t 
     return false;
 }
 
-/* Links, asks to be dialled back, and counts the answers of a moment. */
+/* Links, asks to be dialled back, and counts the answers that arrive within a moment. */
 static unsigned probe_ports(const char *host, const uint16_t *ports, uint32_t count) {
     static struct hostile h;
     static struct tw_message probe;
@@ -363,7 +366,7 @@ static unsigned probe_ports(const char *host, const uint16_t *ports, uint32_t co
     return answers;
 }
 
-/* "A peer has no ports scanned": the node's own, and those of others, over fresh links. */
+/* "A peer has no ports scanned": it asks for ports of two hosts, each time over a fresh link. */
 static void peer_has_no_ports_scanned(void **state) {
     (void)state;
     open_with("");
@@ -372,11 +375,12 @@ static void peer_has_no_ports_scanned(void **state) {
     unsigned answers = 0;
     for (unsigned i = 0; i < 5; i++) answers += probe_ports("127.0.0.1", ports, 4);
     for (unsigned i = 0; i < 5; i++) answers += probe_ports("127.0.0.5", ports, 4);
-    assert_int_equal(answers, 0); /* open or closed: no port tells at once, and few are dialled */
+    /* No port, open or closed, is reported at once, and only a few are dialled. */
+    assert_int_equal(answers, 0);
     rounds_go_on();
 }
 
-/* "Chunks that nobody asked for end the link", however small they are. */
+/* "Chunks that nobody asked for end the link", even small ones. */
 static void unasked_chunks_end_the_link(void **state) {
     (void)state;
     static struct hostile h, bulk;
@@ -396,7 +400,8 @@ static void unasked_chunks_end_the_link(void **state) {
     rounds_go_on();
 }
 
-/* Links fresh ids of that host, with these numbers. Returns the number that got in. */
+/* Links fresh ids, numbered first to end - 1, from target.from. Returns the number that were
+ * admitted. */
 static unsigned crowd_join(struct hostile **crowd, unsigned first, unsigned end) {
     unsigned in = 0;
     for (unsigned i = first; i < end; i++) {
@@ -414,7 +419,8 @@ static void crowd_leave(struct hostile **crowd, unsigned count) {
     }
 }
 
-/* "New links do not make a node tell everybody each time": a peer counts its PEERS. */
+/* "New links do not make a node tell everybody each time": a peer counts the PEERS messages it
+ * gets. */
 static void new_links_are_told_of_together(void **state) {
     (void)state;
     enum { COUNT = 30 };
@@ -435,7 +441,7 @@ static void new_links_are_told_of_together(void **state) {
     rounds_go_on();
 }
 
-/* "No crowd of fresh ids shuts a member out": of one host, or of as many as it takes. */
+/* "No crowd of fresh ids shuts a member out", whether it comes from one host or from many. */
 static void crowd_shuts_no_member_out(void **state) {
     (void)state;
     enum {
@@ -457,10 +463,11 @@ static void crowd_shuts_no_member_out(void **state) {
         target.from = host;
         const unsigned first = OF_ONE + i * OF_HOST;
         in += crowd_join(crowd, first, first + OF_HOST);
-        for (unsigned k = 0; k < first; k++) /* no connection is closed for its silence meanwhile */
+        /* messages keep the earlier links from being closed as silent */
+        for (unsigned k = 0; k < first; k++)
             if (crowd[k]->fd >= 0) (void)hostile_message(crowd[k], &alive);
     }
-    assert_int_equal(in, TW_PEERS_MAX); /* every place is taken */
+    assert_int_equal(in, TW_PEERS_MAX); /* every peer slot is taken */
     const unsigned ups = cluster_lines(&cluster, 1, "ev=peer_up");
     cluster_start(&cluster, 1, NULL);
     for (unsigned i = 0; i < CROWD; i++)
@@ -473,7 +480,7 @@ static void crowd_shuts_no_member_out(void **state) {
     has_passed = true;
 }
 
-/* Breaks the protocol under one id until it is banned. */
+/* Breaks the protocol with one id until that id is banned. */
 static void earn_ban(void) {
     static struct hostile h, first;
     const unsigned before = cluster_lines(&cluster, 0, "ev=peer_banned");
@@ -498,7 +505,8 @@ static bool may_join(const char *host) {
     return is_in;
 }
 
-/* "A new id does not end a ban": nor do members of that host, or nodes beside one, have to wait. */
+/* "A new id does not end a ban". Yet members on the same host need not wait, nor does any node
+ * on a member's host. */
 static void banned_node_has_to_change_its_host(void **state) {
     (void)state;
     open_with("");
@@ -507,22 +515,22 @@ static void banned_node_has_to_change_its_host(void **state) {
     earn_ban();
     assert_false(may_join("127.0.5.1"));
     assert_true(may_join("127.0.5.2"));
-    target.from = NULL; /* dials from the host of node 1 */
+    target.from = NULL; /* now the attacker shares the host of node 1 */
     earn_ban();
     assert_true(may_join(NULL));
     assert_int_equal(cluster_end(&cluster, 1, SIGKILL, 10), 1000 + SIGKILL);
     const unsigned ups = cluster_lines(&cluster, 1, "ev=peer_up");
     for (unsigned i = 0; i < 100 && may_join(NULL); i++) cluster_pause(.1);
-    assert_false(may_join(NULL)); /* no member has a link from that host any more */
+    assert_false(may_join(NULL)); /* no member is linked from that host now */
     cluster_start(&cluster, 1, NULL);
     for (unsigned i = 0; i < 50 && cluster_lines(&cluster, 1, "ev=peer_up") == ups; i++)
         cluster_pause(.1);
-    assert_true(cluster_lines(&cluster, 1, "ev=peer_up") >
-                ups); /* the member links again all the same */
+    /* The member itself can still link. */
+    assert_true(cluster_lines(&cluster, 1, "ev=peer_up") > ups);
     has_passed = true;
 }
 
-/* The address from which this machine dials the internet; false: none. */
+/* Finds the address from which this machine dials the internet. Returns false if there is none. */
 static bool find_outer(char host[INET_ADDRSTRLEN]) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)}, own;
     socklen_t size = sizeof(own);
@@ -535,7 +543,7 @@ static bool find_outer(char host[INET_ADDRSTRLEN]) {
     return is_found;
 }
 
-/* A service of the node's machine, which listens on loopback alone. */
+/* Opens a service on the node's machine that listens on loopback only. Returns its socket. */
 static int service_open(uint16_t *port) {
     struct sockaddr_in at = {.sin_family = AF_INET};
     socklen_t size = sizeof(at);
@@ -548,7 +556,8 @@ static int service_open(uint16_t *port) {
     return fd;
 }
 
-/* "Nobody has a node dial its own machine": by a HELLO, and by a row about another node. */
+/* "Nobody has a node dial its own machine": neither with addresses in a HELLO, nor with a PEERS
+ * row about another node. */
 static void peer_has_no_local_service_dialled(void **state) {
     (void)state;
     static struct hostile h;
@@ -568,7 +577,7 @@ static void peer_has_no_local_service_dialled(void **state) {
     memset(&peers.u.peers.rows[0].id, 0x55, sizeof(peers.u.peers.rows[0].id));
     (void)snprintf(peers.u.peers.rows[0].addrs[0], TW_ADDR_BYTES, "localhost:%u", (unsigned)port);
     assert_true(hostile_message(&h, &peers));
-    cluster_pause(.3); /* so that the node reads the message */
+    cluster_pause(.3); /* lets the node read the message */
     hostile_close(&h);
     cluster_pause(1.5);
     assert_int_equal(accept(service, NULL, NULL), -1);
@@ -576,7 +585,7 @@ static void peer_has_no_local_service_dialled(void **state) {
     has_passed = true;
 }
 
-/* Number of rows of /v1/events with that name. */
+/* Returns the number of events with that name in /v1/events. */
 static unsigned count_events(const char *name) {
     json_t *all = cluster_get(&cluster, 0, "/v1/events"), *row;
     size_t i;
@@ -589,7 +598,7 @@ static unsigned count_events(const char *name) {
     return count;
 }
 
-/* "Fresh ids push no events out", and a bad message is one line. */
+/* "Fresh ids push no events out", and a bad message causes only one log line. */
 static void fresh_ids_push_no_events_out(void **state) {
     (void)state;
     static struct hostile h;
@@ -608,7 +617,7 @@ static void fresh_ids_push_no_events_out(void **state) {
     has_passed = true;
 }
 
-/* Reads up to the next message of this kind. */
+/* Reads frames until the next message of this kind. */
 static bool hear(struct hostile *h, enum tw_message_kind kind, struct tw_message *message) {
     struct tw_frame frame;
     while (hostile_next(h, 10, &frame) == TW_OK) {
@@ -618,7 +627,7 @@ static bool hear(struct hostile *h, enum tw_message_kind kind, struct tw_message
     return false;
 }
 
-/* "A payload has a size that its codec can need": the packed state of a fragment. */
+/* "A payload has a size that its codec can need". The attacker announces a larger packed state. */
 static void claim_above_the_codec_ends_the_link(void **state) {
     (void)state;
     static struct hostile h;
@@ -638,7 +647,8 @@ static void claim_above_the_codec_ends_the_link(void **state) {
     rounds_go_on();
 }
 
-/* "An old round is no cheap question": a peer asks 300 times by messages of the last round. */
+/* "An old round is no cheap question". A peer sends 300 messages of the last round, each of
+ * which could cause a COMMIT as reply. */
 static void old_round_is_no_cheap_question(void **state) {
     (void)state;
     static struct hostile h;
@@ -654,12 +664,12 @@ static void old_round_is_no_cheap_question(void **state) {
     const double begin_s = now_s();
     while (now_s() < begin_s + 1)
         if (hostile_next(&h, .2, &frame) == TW_OK) commits += frame.kind == TW_MSG_COMMIT;
-    assert_int_equal(commits, 0); /* the node is on no roster and follows no peer */
+    assert_int_equal(commits, 0); /* the attacker is in no roster and follows no peer */
     hostile_close(&h);
     rounds_go_on();
 }
 
-/* Resident memory of node 0 in pages. */
+/* Returns the resident memory of node 0, in pages. */
 static unsigned long resident_pages(void) {
     char path[64];
     unsigned long total = 0, resident = 0;
@@ -671,12 +681,13 @@ static unsigned long resident_pages(void) {
     return resident;
 }
 
-/* A message of that kind for the open round of the group, otherwise empty or invented. */
+/* Makes a message of this kind for the group's open round. Its other fields are zero or
+ * invented. */
 static void invent(const struct tw_msg_status *at, enum tw_message_kind kind, unsigned n,
                    struct tw_message *message) {
     struct tw_id name = {{(uint8_t)n, (uint8_t)(n >> 8), 1}};
     *message = (struct tw_message){.kind = kind};
-    switch ((int)kind) { /* the other kinds ask for nothing */
+    switch ((int)kind) { /* other kinds need no fields */
     case TW_MSG_LOG_GET: message->u.log_get.lineage = at->lineage; break;
     case TW_MSG_STATE_GET: message->u.state_get.lineage = at->lineage; break;
     case TW_MSG_PULL: message->u.pull = (struct tw_msg_pull){.hash = name, .count = 1}; break;
@@ -716,13 +727,13 @@ static void sign_join(const struct hostile *h, struct tw_msg_join *join) {
 }
 
 #ifdef __SANITIZE_ADDRESS__
-#define GROWTH_MAX (512UL * MIB) /* freed memory is kept aside for a while */
+#define GROWTH_MAX (512UL * MIB) /* AddressSanitizer keeps freed memory for a while */
 #else
 #define GROWTH_MAX (32UL * MIB)
 #endif
 
-/* "No message is a cheap question with a dear answer": 2000 of each kind, by an id that reads
- * nothing, stop no round and take no memory. */
+/* "No message is a cheap question with a dear answer". An id that reads no replies sends 2000
+ * messages of each kind. They stop no round and use no lasting memory. */
 static void cheap_questions_stop_no_round(void **state) {
     (void)state;
     static const enum tw_message_kind kinds[] = {
@@ -752,7 +763,7 @@ static void cheap_questions_stop_no_round(void **state) {
     rounds_go_on();
 }
 
-/* One argument: the names of the tests to run, as a pattern. */
+/* Takes one optional argument: a pattern of the names of the tests to run. */
 int main(int argc, char **argv) {
 #define TEST(name) cmocka_unit_test_teardown(name, close_all)
     const struct CMUnitTest tests[] = {

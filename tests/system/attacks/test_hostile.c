@@ -1,6 +1,6 @@
-/* A live daemon under attack: by strangers, by attackers that know the secret, by a node that
+/* Attacks on a live daemon by strangers, by attackers that know the secret, and by a node that
  * merges with it. After each attack the daemon's memory is within its budget, the honest link is
- * unbroken, rounds went on, and the log names the reason without being flooded. */
+ * unbroken and rounds have continued. The log names the reason and is not flooded. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -88,7 +88,7 @@ static void watch(void) {
     before.log_at = strlen(cluster_log(&cluster, 0));
 }
 
-/* Number of lines with the text since `watch`. */
+/* Returns the number of node 0's log lines with this text since `watch`. */
 static unsigned said(const char *text) {
     unsigned count = 0;
     for (const char *at = cluster_log(&cluster, 0) + before.log_at; at != NULL; count++) {
@@ -127,7 +127,7 @@ static void silent_connections_shut_nobody_out(void **state) {
     watch();
     target.from = "127.0.7.7";
     for (unsigned i = 0; i < COUNT; i++) fds[i] = hostile_tcp(&target);
-    /* Meanwhile a member links from another address. */
+    /* Meanwhile a member can link from another address. */
     static struct hostile friend;
     target.from = NULL;
     target.secret = &secret;
@@ -139,7 +139,7 @@ static void silent_connections_shut_nobody_out(void **state) {
     judge(64 * 256);
 }
 
-/* A key whose short id has letters only: one of 2,600 keys. */
+/* Makes a key whose short id consists of letters only. About one key in 2600 does. */
 static void lettered(struct tw_identity *identity) {
     char name[9];
     for (;;) {
@@ -223,7 +223,7 @@ static void replayed_hello_is_refused(void **state) {
     assert_true(hostile_open(&h, &target, NULL));
     hostile_hello(&h, &target, TW_ROLE_CONTROL, NULL, &hello);
     assert_true(hostile_open(&again, &target, &h));
-    assert_true(hostile_say(&again, &hello)); /* a valid proof, but of another session */
+    assert_true(hostile_say(&again, &hello)); /* a valid proof, but for another TLS session */
     assert_true(hostile_ends(&again, 10));
     assert_true(again.has_goodbye);
     assert_int_equal(again.goodbye.status, TW_WRONG_SECRET);
@@ -341,7 +341,8 @@ static void status_make(struct tw_message *message) {
     message->u.status.lineage.bytes[0] = 7;
 }
 
-/* Sends as much as the connection takes for `seconds`. Returns the number of messages. */
+/* Sends messages for `seconds`, as fast as the connection allows. Returns the number of
+ * messages. */
 static unsigned flood(struct hostile *h, const struct tw_message *message, double seconds) {
     unsigned sent = 0;
     struct timespec begin, now;
@@ -377,7 +378,7 @@ static void peer_that_asks_and_does_not_read_is_closed(void **state) {
     static struct hostile h;
     struct tw_message message;
     watch();
-    target.receive_bytes = 4096; /* otherwise the kernel buffers answers for many seconds */
+    target.receive_bytes = 4096; /* else the kernel could buffer replies for many seconds */
     join(&h);
     target.receive_bytes = 0;
     memset(&message, 0, sizeof(message));
@@ -413,7 +414,8 @@ static void invented_members_fill_nothing(void **state) {
     judge(4 * KIB);
 }
 
-/* Sends all but the last byte of the largest frame, so that the node holds it as long as it may. */
+/* Sends all of the largest frame but its last byte. So the node keeps the frame until its
+ * deadline. */
 static void leave_unfinished(struct hostile *h, uint16_t kind, uint32_t body_bytes) {
     static uint8_t frame[TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX];
     tw_frame_header(frame, kind, 0, frame + TW_FRAME_HEADER_BYTES, body_bytes);
@@ -453,7 +455,7 @@ static void full_peer_table_costs_bounded_memory(void **state) {
     judge(PLACES * 2 * KIB);
 }
 
-/* Links with a bulk connection. */
+/* Links with a control and a bulk connection. */
 static void join_bulk(struct hostile *h, struct hostile *bulk) {
     struct tw_hello hello;
     join(h);
@@ -471,7 +473,7 @@ static void chunks_nobody_asked_for_are_dropped(void **state) {
     body[0] = 77;
     for (unsigned i = 0; i < 50; i++)
         assert_true(hostile_frame(&bulk, TW_FRAME_CHUNK, body, sizeof(body)));
-    tw_put_u32(body + 32, TW_CHUNKS_MAX); /* the first index beyond every payload */
+    tw_put_u32(body + 32, TW_CHUNKS_MAX); /* above the last chunk index of any payload */
     (void)hostile_frame(&bulk, TW_FRAME_CHUNK, body, sizeof(body));
     assert_true(hostile_ends(&bulk, 10));
     hostile_close(&bulk);
@@ -479,15 +481,15 @@ static void chunks_nobody_asked_for_are_dropped(void **state) {
     judge(8 * KIB);
 }
 
-/* After three times garbage under a valid secret the key is banned for an hour, also over a
- * restart. */
+/* A node that sent garbage three times, although it has the secret, is banned for an hour. The
+ * ban survives a restart. */
 static void node_that_breaks_the_protocol_three_times_is_banned(void **state) {
     (void)state;
     static struct hostile h, first;
     struct tw_hello hello;
     watch();
     target.secret = &secret;
-    assert_true(hostile_open(&first, &target, NULL)); /* the node's key for all connections */
+    assert_true(hostile_open(&first, &target, NULL)); /* all connections use this key */
     for (unsigned i = 0; i < 3; i++) {
         if (!hostile_join(&h, &target, &first)) fail_msg("let in %u times", i);
         (void)hostile_frame(&h, TW_MSG_STATUS, "garbage", 7);
@@ -536,7 +538,7 @@ int main(void) {
     };
 #undef TEST
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)setenv("ASAN_OPTIONS", "quarantine_size_mb=1",
-                 1); /* otherwise freed memory would count */
+    /* With a larger quarantine, freed memory would count as used. */
+    (void)setenv("ASAN_OPTIONS", "quarantine_size_mb=1", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* One of four members lies over real links, with valid keys (tests/traitor/live.c). The three
- * others go on: rounds are decided, anchors are equal, and nobody is banned but the liar. */
+ * others continue: rounds are decided, anchors are equal, and nobody but the liar is banned. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -28,7 +28,8 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Three daemons and a liar, until the liar has begun. `lies`: NULL if the seed draws them. */
+/* Starts three daemons and a liar, and waits until the liar has begun. `lies` lists its lies;
+ * NULL: the seed draws them. */
 static void open_group(const char *seed, const char *lies) {
     has_passed = false;
     cluster_open(&cluster, "1g");
@@ -52,7 +53,7 @@ static void open_group(const char *seed, const char *lies) {
     liar[8] = '\0';
 }
 
-/* The status has a warning with these words that names the liar. */
+/* Returns true if the node's status has a warning with these words that names the liar. */
 static bool warns_of_liar(uint32_t node, const char *words) {
     json_t *const status = cluster_get(&cluster, node, "/v1/status");
     const json_t *const warnings = json_object_get(status, "warnings");
@@ -66,7 +67,7 @@ static bool warns_of_liar(uint32_t node, const char *words) {
     return is_said;
 }
 
-/* Every line of the log with this event names the liar. */
+/* Checks that every log line with this event names the liar. */
 static void assert_liar_alone(uint32_t node, const char *event) {
     const char *at = cluster_log(&cluster, node);
     while ((at = strstr(at, event)) != NULL) {
@@ -106,7 +107,7 @@ static bool is_any_warned(void) {
     return is_warned;
 }
 
-/* Each kind of lie once. With an argument, the lies that this seed draws. */
+/* seed from which the lies are drawn; NULL: each kind of lie is tested once */
 static const char *drawn;
 
 static void liar_stops_no_round_and_has_nobody_banned(void **state) {
@@ -117,15 +118,15 @@ static void liar_stops_no_round_and_has_nobody_banned(void **state) {
     for (uint32_t i = 0; i < count; i++) {
         open_group(drawn != NULL ? drawn : "1", drawn != NULL ? NULL : lies[i]);
         assert_group_goes_on(10);
-        /* Some lies cannot be told from a slow line. A signature that does not hold is no accident.
-         */
+        /* Some lies look like a slow link, so no warning is required for them. An invalid
+         * signature cannot be an accident. */
         if (drawn == NULL && strstr(lies[i], "crude") != NULL) assert_true(is_any_warned());
         end_group();
         if (i + 1 < count) cluster_close(&cluster, false);
     }
 }
 
-/* The liar gives the members different results of its part. */
+/* The liar sends different members different results of its part. */
 static void liar_that_signs_twice_is_banned_by_all(void **state) {
     (void)state;
     open_group("4", "split");
@@ -140,7 +141,7 @@ static void liar_that_signs_twice_is_banned_by_all(void **state) {
     end_group();
 }
 
-/* The status of peers has the liar, and nobody else, among the banned nodes. */
+/* Returns true if the liar, and nobody else, is banned according to the node's list of peers. */
 static bool is_liar_banned(uint32_t node) {
     json_t *const peers = cluster_get(&cluster, node, "/v1/peers");
     const json_t *const banned = json_object_get(peers, "banned");
@@ -161,8 +162,8 @@ static void await_roster_without_liar(void) {
     fail_msg("the liar keeps its seat");
 }
 
-/* The liar votes for two records in one ballot. The ban is on disk at once: it holds after a kill
- * of the daemon that had it, too. */
+/* The liar votes for two records in one ballot. The ban is on disk at once, so it survives a
+ * kill of the daemon. */
 static void liar_that_votes_twice_stays_banned_after_a_restart(void **state) {
     (void)state;
     open_group("1", "twice");

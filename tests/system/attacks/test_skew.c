@@ -1,5 +1,6 @@
-/* A live daemon and nodes of other releases: it ignores newer fields, refuses versions that
- * cannot work with a way out, and sends no peer a message that the peer does not know. */
+/* A live daemon and nodes of other releases. The daemon ignores newer fields, and sends no peer
+ * a message that the peer does not understand. If it refuses a version, the message names a
+ * remedy. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -18,7 +19,7 @@
 #include "tests/system/attacks/hostile.h"
 #include "tests/system/cluster.h"
 
-enum { KIND_LATER = 40 }; /* a kind that this version does not know */
+enum { KIND_LATER = 40 }; /* a message kind that this version does not know */
 
 static struct cluster cluster;
 static struct hostile_target target;
@@ -45,7 +46,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Sends a HELLO of versions lowest..highest; features NULL: none. */
+/* Sends a HELLO that offers versions lowest to highest. `features` NULL means no features. */
 static void hello(uint32_t lowest, uint32_t highest, const uint64_t *features) {
     static const uint8_t unknown[] = "what nobody knows yet";
     struct tw_hello hello;
@@ -74,7 +75,8 @@ static void must_be_let_in(void) {
     assert_true((tw_extensions_features(&theirs.extensions) & TW_FEATURES) == TW_FEATURES);
 }
 
-/* Reads for a while. Returns the set of received kinds below 32; bit 63: closed. */
+/* Reads for some seconds. Returns the set of received kinds below 32. Bit 63 is set if the
+ * daemon closed the connection. */
 static uint64_t kinds_heard(double seconds) {
     uint64_t kinds = 0;
     for (unsigned i = 0; i < (unsigned)(seconds * 10); i++) {
@@ -102,14 +104,16 @@ static void newer_node_is_let_in_and_its_new_fields_are_skipped(void **state) {
     const uint64_t all = UINT64_MAX;
     hello(TW_WIRE_VERSION, TW_WIRE_VERSION + 1, &all);
     must_be_let_in();
-    assert_true(hostile_frame(&peer, KIND_LATER, body, sizeof(body))); /* kinds of later versions */
+    /* message kinds of later versions */
+    assert_true(hostile_frame(&peer, KIND_LATER, body, sizeof(body)));
     assert_true(hostile_frame(&peer, 0x2ff, NULL, 0));
     assert_true(hostile_frame(&peer, 0xffff, body, 100));
     struct tw_message status = {.kind = TW_MSG_STATUS};
     status.u.status.lineage.bytes[0] = 7;
     size_t size = 0;
     assert_int_equal(tw_control_encode(&status, body, sizeof(body), &size, NULL), TW_OK);
-    static const uint8_t field[] = {0xfa, 0x3f, 3, 'n', 'e', 'w'}; /* field 1023, of bytes */
+    /* field number 1023, of type bytes */
+    static const uint8_t field[] = {0xfa, 0x3f, 3, 'n', 'e', 'w'};
     memcpy(body + size, field, sizeof(field));
     assert_true(hostile_frame(&peer, TW_MSG_STATUS, body, (uint32_t)(size + sizeof(field))));
     const uint64_t kinds = kinds_heard(2);
@@ -145,7 +149,7 @@ static void frames_of_another_version_end_the_link(void **state) {
     end();
 }
 
-/* A peer with a feature is asked to use it; a peer without it is not. */
+/* A peer is asked to use a feature only if it has announced it. */
 static void features_go_to_those_that_have_them(void **state) {
     (void)state;
     const uint64_t all = UINT64_MAX, none = ~(uint64_t)TW_FEATURES;
