@@ -1,5 +1,5 @@
-/* Daemons of a run of any model: workers with first weights of their own agree on one anchor, no
- * data are needed, and without a trainer the node waits for one. */
+/* Daemons in a run of any model. Workers that start from different weights reach one anchor, no
+ * data are needed, and a node without a trainer waits for one. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 static struct cluster cluster;
 static bool has_passed;
 
-/* 40 tensors in three fragments, which cut some of them. */
+/* 40 tensors in three fragments, whose borders split some of the tensors. */
 static const char list[] =
     "embed.weight:700x8 h.{0-11}.w:30x20 h.{0-11}.b:7 h.{0-11}.c:2x3x5 out:11";
 
@@ -33,7 +33,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Node `idx` has no data, and starts from weights of its own. */
+/* Configures node `idx` without data. Its worker starts from its own random weights. */
 static void configure(uint32_t idx, bool has_worker) {
     char stub[64];
     (void)snprintf(stub, sizeof(stub), "--step-us 2000 --start-seed %u", 100 + idx);
@@ -43,7 +43,7 @@ static void configure(uint32_t idx, bool has_worker) {
 }
 
 static void make(uint32_t count, const char *preset, const char *codec) {
-    /* the last one has an effect only where the codec needs it */
+    /* Feedback is set only for codecs that need it. */
     const char *const feedback = strcmp(codec, "auto") == 0 || codec[0] == 't' ? "0.95" : "0";
     const char *const keys[][2] = {
         {"model.tensors", list},     {"sync.preset", preset},      {"sync.fragments", "3"},
@@ -65,7 +65,7 @@ static void more_rounds(uint32_t idx, double count) {
     assert_true(cluster_reaches(&cluster, idx, "sync.rounds_committed", rounds + count, 30));
 }
 
-/* Two start at the same moment. A third, trained alone for a while, joins later. */
+/* Two nodes start at the same moment. A third trains alone for a while, and joins later. */
 static void nodes_with_starts_of_their_own_hold_one_anchor(void **state) {
     (void)state;
     char text[96];
@@ -89,7 +89,7 @@ static void nodes_with_starts_of_their_own_hold_one_anchor(void **state) {
     end(3);
 }
 
-/* Codecs with pieces, sparse ones and RDA cut tensors where fragments and parts begin. */
+/* Fragments and parts split tensors. Tests codecs with pieces, sparse codecs and RDA. */
 static void every_way_to_merge_takes_cut_tensors(void **state) {
     (void)state;
     static const char *const ways[][2] = {
@@ -111,8 +111,7 @@ static void every_way_to_merge_takes_cut_tensors(void **state) {
     }
 }
 
-/* The node of the lineage that is later in the order takes over the other's state before merging.
- */
+/* One of the two lineages ranks later. Its node fetches the other node's state before it merges. */
 static void pairs_with_starts_of_their_own_begin_at_one(void **state) {
     (void)state;
     make(2, "noloco", "int8");
@@ -122,7 +121,8 @@ static void pairs_with_starts_of_their_own_begin_at_one(void **state) {
     assert_true(cluster_reaches(&cluster, 1, "sync.pairs.merged", 2, 30));
     const unsigned taken = cluster_lines(&cluster, 0, "ev=state state=receiver") +
                            cluster_lines(&cluster, 1, "ev=state state=receiver");
-    assert_true(taken >= 1); /* both, if the earlier one then follows a child lineage */
+    /* Both nodes do so if the other one then follows a child lineage. */
+    assert_true(taken >= 1);
     end(2);
 }
 

@@ -1,5 +1,5 @@
-/* Causes of bad merging in running nodes, with the stub worker: each is named within two
- * evaluations, by the node that has it and by no other one. */
+/* Causes of bad merging in running nodes with the stub worker. The faulty node, and no other, names
+ * the cause within two evaluations. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -38,7 +38,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Node 0 has the options. */
+/* Starts all nodes, node 0 with these options. */
 static void start(const struct cluster_options *first) {
     for (uint32_t i = 0; i < NODES; i++) {
         struct cluster_options options = {.stub = "--step-us 4000"};
@@ -50,7 +50,7 @@ static void start(const struct cluster_options *first) {
         assert_true(cluster_reaches(&cluster, i, "sync.roster_members", NODES, 60));
 }
 
-/* Node 0 has the fault, from update BEGIN on. */
+/* Starts three nodes. The worker of node 0 has the fault from update BEGIN on. */
 static void start_three(const char *fault) {
     char stub[96];
     (void)snprintf(stub, sizeof(stub), "--step-us 4000 %s %d", fault, BEGIN);
@@ -58,7 +58,7 @@ static void start_three(const char *fault) {
     assert_true(cluster_number(&cluster, 0, "train.steps") < BEGIN);
 }
 
-/* The step of node 0's last evaluation before it first says `text`, by its log. */
+/* Returns the step of node 0's last evaluation before its log first contains `text`. */
 static unsigned step_of(const char *text) {
     static const char evaluated[] = "ev=worker_evaluated step=";
     assert_true(cluster_says(&cluster, 0, text, 60));
@@ -86,7 +86,8 @@ static bool warns(const char *words) {
     return is_said;
 }
 
-/* The node goes on with its own parameters, contributes, and has the same anchor as the others. */
+/* The faulty node continues with its own parameters and still contributes. Its anchor equals the
+ * others'. */
 static void poisoned_anchor_is_named_and_leaves_the_parameters(void **state) {
     (void)state;
     start_three("--poison-from-update");
@@ -114,7 +115,7 @@ static void rate_far_too_high_is_named(void **state) {
 
 /* ---- memory that does not keep its bits ---------------------------------------------------- */
 
-/* The memfd that node 0 shares with its worker. */
+/* Opens the memfd that node 0 shares with its worker. */
 static int open_memory(void) {
     char path[64], name[352], link[64];
     (void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)cluster.nodes[0].pid);
@@ -132,7 +133,7 @@ static int open_memory(void) {
     return fd;
 }
 
-/* Offset of phi in the memfd, and its elements. */
+/* Computes the layout of the memfd: the offset of phi and its number of elements. */
 static struct tw_shm_geometry read_geometry(void) {
     char path[96], text[TW_MANIFEST_BYTES_MAX];
     (void)snprintf(path, sizeof(path), "%s/manifest", cluster.dir);
@@ -172,7 +173,7 @@ static void bad_memory_is_named(void **state) {
 static void gradients_that_are_not_finite_are_named(void **state) {
     (void)state;
     start_three("--nan-from-update");
-    /* After some such steps in a row the worker gives up; pauses before its restarts grow. */
+    /* After several such steps in a row the worker exits. The pauses before its restarts grow. */
     bool is_said = false;
     for (unsigned i = 0; i < 600 && !is_said; i++) {
         cluster_pause(0.1);
@@ -188,7 +189,7 @@ static void stop_writes(uint32_t idx) {
     assert_int_equal(prlimit(cluster.nodes[idx].pid, RLIMIT_FSIZE, &none, NULL), 0);
 }
 
-/* The majority cannot store votes, so it cannot send them. */
+/* A majority of the nodes cannot store votes, so they cannot send any. */
 static void round_without_a_majority_of_votes_is_named(void **state) {
     (void)state;
     start(NULL);
@@ -201,14 +202,15 @@ static void round_without_a_majority_of_votes_is_named(void **state) {
 
 static void healthy_nodes_say_nothing(void **state) {
     (void)state;
-    start_three("--die-at-update"); /* even where the worker of one is killed again and again */
+    /* No finding begins, although the worker of one node dies again and again. */
+    start_three("--die-at-update");
     assert_true(cluster_reaches(&cluster, 1, "train.steps", BEGIN + 8 * EVAL_STEPS, 60));
     assert_int_equal(cluster_lines(&cluster, 0, "ev=bad_merging "), 0);
     others_say_nothing();
     has_passed = true;
 }
 
-/* Argument "slow": the tests that take a minute. */
+/* The argument "slow" selects the tests that take a minute. */
 int main(int argc, char **argv) {
     const struct CMUnitTest slow[] = {
         cmocka_unit_test_setup_teardown(round_without_a_majority_of_votes_is_named, open_three,

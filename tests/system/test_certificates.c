@@ -1,6 +1,6 @@
-/* Runs with an owner, with real daemons: they train together, a certificate is renewed over the
- * link before it ends, and a clock that is off by a day has its own message. test_owner.sh tests
- * the commands. */
+/* Runs with an owner, with real daemons. They train together, a certificate is renewed over the
+ * link before it expires, and a clock that is wrong by a day has its own message. test_owner.sh
+ * tests the commands. */
 #include <signal.h>
 #include <time.h>
 
@@ -52,7 +52,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* Makes a certificate for `from_s` to `until_s`, signed by `issuer`. */
+/* Makes a certificate signed by `issuer`, valid from `from_s` until `until_s`. */
 static struct tw_cert sign(unsigned node, uint32_t may, const struct tw_identity *issuer,
                            uint64_t from_s, uint64_t until_s) {
     uint8_t text[TW_CERT_SIGNED_BYTES];
@@ -99,11 +99,11 @@ static void nodes_train_together_and_are_renewed(void **state) {
     assert_true(both_are_members());
     assert_true(cluster_reaches(&cluster, 1, "admission.certificate_left_s", LIFE_S - 300, 60));
     assert_true(cluster_says(&cluster, 0, "ev=certificate_renewed", 10));
-    /* The renewed certificate is on disk, and the node can start with it. */
+    /* The renewed certificate must be on disk, so that the node can start with it. */
     (void)snprintf(path, sizeof(path), "%s/state/%s", cluster.nodes[1].dir, TW_CERT_FILE);
     kept.certs[0].until_s = 0;
     for (int i = 0; i < 100 && kept.certs[0].until_s < start_s + LIFE_S; i++) {
-        ok(tw_certs_load(path, &kept, &err)); /* written on a thread, a moment later */
+        ok(tw_certs_load(path, &kept, &err)); /* another thread writes the file a moment later */
         (void)nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
     }
     assert_true(kept.certs[0].until_s >= start_s + LIFE_S);
@@ -116,14 +116,14 @@ static void nodes_train_together_and_are_renewed(void **state) {
 
 static void a_clock_off_by_a_day_has_its_own_sentence(void **state) {
     (void)state;
-    /* Signed by a clock that is a day ahead, as if this machine's clock were a day behind. */
+    /* The certificate is valid only from tomorrow, as if this machine's clock were a day behind. */
     give_one(0, TW_CERT_TRAIN, now_s() + DAY_S, now_s() + 30 * DAY_S);
     give_one(1, TW_CERT_TRAIN, now_s() - DAY_S, now_s() + 30 * DAY_S);
     for (uint32_t i = 0; i < 2; i++) cluster_start(&cluster, i, NULL);
     assert_true(cluster_says(&cluster, 0, "the clocks of the two machines are far apart", 60));
     assert_true(cluster_says(&cluster, 1, "timedatectl set-ntp true", 60));
     assert_true(cluster_number(&cluster, 0, "sync.alive_peers") <= 0);
-    /* A valid certificate that is put there while the node runs is taken over. */
+    /* A valid certificate is adopted if its file appears while the node runs. */
     give_one(0, TW_CERT_TRAIN, now_s() - DAY_S, now_s() + 30 * DAY_S);
     assert_true(both_are_members());
     for (uint32_t i = 0; i < 2; i++) (void)cluster_end(&cluster, i, SIGTERM, 60);

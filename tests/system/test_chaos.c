@@ -1,7 +1,9 @@
-/* Three daemons whose processes are killed at random, one at a time. The others go on, decided
- * rounds stay decided, and after the faults all of them merge again. TW_CHAOS_FAULTS (default 6),
- * TW_CHAOS_SEED. One fault at a time: results live in memory, and when all holders of one die
- * within its round the lineage must be given up. The simulator tests that. */
+/* Three daemons whose processes are killed at random, one at a time. The others continue, decided
+ * rounds stay decided, and after the faults all nodes merge again. TW_CHAOS_FAULTS (default 6) is
+ * the number of faults; TW_CHAOS_SEED is the seed.
+ *
+ * Results are kept only in memory. If all holders of a result died within its round, the lineage
+ * would have to be given up. The simulator tests that; here only one process dies at a time. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -43,7 +45,8 @@ static uint64_t setting(const char *name, uint64_t otherwise) {
     return text != NULL ? strtoull(text, NULL, 10) : otherwise;
 }
 
-/* One fault: a worker dies, a daemon dies with its worker, or a daemon is asked to leave. */
+/* Causes one fault: a worker is killed, a daemon is killed with its worker, or a daemon must
+ * leave. */
 static void fault_do(struct tw_rng *rng, uint32_t idx) {
     switch (tw_rng_below(rng, 3)) {
     case 0: {
@@ -58,7 +61,8 @@ static void fault_do(struct tw_rng *rng, uint32_t idx) {
     cluster_start(&cluster, idx, NULL);
 }
 
-/* Every node is on every roster, and contributions of others entered every anchor lately. */
+/* Waits until every node is in every roster, and every anchor has recent contributions of
+ * others. */
 static void all_mix(void) {
     for (uint32_t i = 0; i < NODES; i++) {
         assert_true(cluster_reaches(&cluster, i, "sync.roster_members", NODES, 100));

@@ -1,5 +1,5 @@
-/* Three daemons in a run in pairs. They merge two by two. The others do not wait for a killed node;
- * it takes over a state when it comes back empty, and the run ends for each. */
+/* Three daemons in a run in pairs. The others do not wait for a killed node. When that node returns
+ * without its state, it fetches one. The run ends for every node. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -59,7 +59,8 @@ static void three_daemons_merge_two_by_two(void **state) {
                   cluster_number(&cluster, 0, "sync.pairs.merged"), alone,
                   cluster_number(&cluster, 0, "sync.pairs.one_sided"));
 
-    /* A node is killed with everything it had in memory: the others merge on, and it comes back. */
+    /* A node is killed, and all it had in memory is lost. The others continue to merge, and it
+     * returns. */
     assert_int_equal(cluster_end(&cluster, 2, SIGKILL, 10), 1000 + SIGKILL);
     const double merged = cluster_number(&cluster, 0, "sync.pairs.merged");
     const double steps = cluster_number(&cluster, 0, "train.steps");
@@ -68,7 +69,7 @@ static void three_daemons_merge_two_by_two(void **state) {
     cluster_start(&cluster, 2, NULL);
     assert_true(cluster_reaches(&cluster, 2, "sync.pairs.merged", 5, 60));
 
-    /* A worker that dies in the middle of an exchange costs that exchange only. */
+    /* If a worker dies in the middle of an exchange, only this exchange is lost. */
     const double pid = cluster_number(&cluster, 1, "worker.pid");
     assert_true(pid > 1);
     (void)kill((pid_t)pid, SIGKILL);

@@ -1,6 +1,6 @@
-/* A node on the CPU and a node on a GPU in one run, with real daemons and workers. Their thetas
- * differ by rounding from the first step on, but their anchors must be equal in every round. Built
- * for the emulated device and, with a CUDA toolkit, for a GPU; without a GPU it is skipped. */
+/* A node on the CPU and a node on a GPU in one run, with real daemons and workers. Rounding makes
+ * their thetas differ from the first step on, but their anchors must be equal in every round. Built
+ * for the emulated device and, with a CUDA toolkit, for a GPU. Skipped if there is no GPU. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@ enum { CPU, GPU, NODES, ROUNDS = 6, PATIENCE_TURNS = 600 };
 static struct cluster cluster;
 static bool has_passed;
 
-/* A small model. Rounds wait for the steps of both nodes, and the emulated device is a hundred
+/* The model is small: rounds wait for both nodes' steps, and the emulated device is about a hundred
  * times slower. */
 static void start_both(const char *preset) {
     static const char *const devices[NODES] = {"[worker]\ndevice = cpu\n",
@@ -47,14 +47,14 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Engine of the node's worker, as the worker reports it. */
+/* Checks which device the node's worker reports. */
 static bool says_device(uint32_t idx, const char *device) {
     char text[64];
     (void)snprintf(text, sizeof(text), "ev=engine device=\"%s", device);
     return cluster_says(&cluster, idx, text, 30);
 }
 
-/* Waits until both have applied so many rounds, with equal (phi, u) after each. */
+/* Waits until both nodes have applied `least` rounds, with equal (phi, u) after each. */
 static void expect_rounds(unsigned least) {
     unsigned equal = 0;
     for (int turn = 0; turn < PATIENCE_TURNS && equal < least; turn++) {
@@ -68,7 +68,7 @@ static void expect_rounds(unsigned least) {
 static void end_both(void) {
     for (uint32_t i = 0; i < NODES; i++) {
         const double loss = cluster_number(&cluster, i, "train.loss_nats");
-        assert_true(loss > 0 && loss < 6); /* ln 256 = 5.55 at the start */
+        assert_true(loss > 0 && loss < 6); /* an untrained model has ln 256 = 5.55 nats */
         assert_non_null(strstr(cluster_log(&cluster, i), " contributors=2 "));
         assert_null(strstr(cluster_log(&cluster, i), "ev=misbehaved"));
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 30), TW_EXIT_OK);
@@ -94,7 +94,7 @@ static void anchors_are_the_same_in_sparseloco(void **state) {
     expect_same_anchors("sparseloco");
 }
 
-/* Anchors stay equal after a kill of the worker: neither snapshots nor shared memory depend on the
+/* Anchors stay equal after the worker is killed. Snapshots and shared memory do not depend on the
  * device. */
 static void anchors_are_the_same_in_streaming(void **state) {
     (void)state;

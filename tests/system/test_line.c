@@ -1,5 +1,5 @@
-/* The line between real daemons: a state that is fetched through cuts, caps that change while they
- * run, hours and quotas after which a node trains alone, and the configuration read again. */
+/* Network limits of real daemons: a state is fetched although connections break, caps change while
+ * the daemons run, hours and quotas make a node train alone, and the configuration is reloaded. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -54,10 +54,11 @@ static void join_by_relay(void) {
     (void)snprintf(donor, sizeof(donor), "upload = 12mbit\nadvertise = 127.0.0.1:%u", relay.port);
     (void)snprintf(joiner, sizeof(joiner), "advertise = 127.0.0.1:1");
     const uint16_t hidden = cluster.nodes[1].port;
-    cluster.nodes[1].port = 1; /* node 1's port as node 0 sees it: nothing listens there */
+    /* in node 0's configuration, node 1 has a port on which nothing listens */
+    cluster.nodes[1].port = 1;
     cluster_configure(&cluster, 0, &(struct cluster_options){.network = donor});
     cluster.nodes[1].port = hidden;
-    cluster.nodes[0].port = relay.port; /* node 0's port as node 1 sees it: the relay's */
+    cluster.nodes[0].port = relay.port; /* in node 1's configuration, node 0 has the relay's port */
     cluster_configure(&cluster, 1, &(struct cluster_options){.network = joiner});
     cluster.nodes[0].port = real;
 }
@@ -69,13 +70,13 @@ static void state_comes_through_cuts_without_a_chunk_twice(void **state) {
     open_two(keys);
     join_by_relay();
     cluster_start(&cluster, 0, NULL);
-    /* After four rounds both fragments have changed, so the joiner must fetch all of the state. */
+    /* After four rounds both fragments have changed, so the joiner must fetch the whole state. */
     assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", 4, 120));
     cluster_start(&cluster, 1, NULL);
     for (unsigned cut = 1; cut <= CUTS; cut++) {
         assert_true(cluster_reaches(&cluster, 1, "network.payload_in_bytes", cut * 3e6, 120));
-        assert_null(
-            strstr(cluster_log(&cluster, 1), "state=member")); /* in the middle of the transfer */
+        /* The transfer is still under way. */
+        assert_null(strstr(cluster_log(&cluster, 1), "state=member"));
         relay_cut(&relay);
         assert_true(cluster_says(&cluster, 1, "ev=peer_down", 20));
         cluster_pause(0.5);
@@ -88,10 +89,10 @@ static void state_comes_through_cuts_without_a_chunk_twice(void **state) {
     print_message("%.1f MB left node 0, %.1f MB came to node 1 in %d pieces, %.0f bytes twice\n",
                   out / 1e6, in / 1e6, CUTS + 1,
                   cluster_number(&cluster, 1, "network.payload_again_bytes"));
-    assert_true(in >= CUTS * 3e6); /* the packed size varies */
-    assert_true(in < 19e6);        /* 23e6 if a cut made node 1 forget the received chunks */
+    assert_true(in >= CUTS * 3e6); /* the size of the packed state varies */
+    assert_true(in < 19e6);        /* it would be 23e6 if node 1 forgot received chunks at a cut */
     assert_true(cluster_number(&cluster, 1, "network.payload_again_bytes") == 0);
-    /* Each cut loses the bytes on their way, which the cap keeps at a chunk or two. */
+    /* Each cut loses only the bytes in transit. The upload cap keeps them to one or two chunks. */
     assert_true(out - in < (2 * CUTS + 2) * (double)TW_CHUNK_BYTES_MAX);
     end_all();
 }
@@ -118,7 +119,8 @@ static void caps_change_while_the_node_runs(void **state) {
     assert_true(cluster_number(&cluster, 0, "network.caps.upload_bytes_per_s") < 0);
     assert_int_equal(cluster_post(&cluster, 0, "/v1/limit?upload=fast"), 503);
 
-    /* The file is read again: reloadable keys change, the others are named. */
+    /* The configuration is reloaded: reloadable keys change, and changes of other keys are
+     * reported. */
     configure(1, "upload = 4mbit\ndownload = 8mbit", "checkpoint_interval = 77s");
     const double steps = cluster_number(&cluster, 1, "train.steps");
     assert_int_equal(kill(cluster.nodes[1].pid, SIGHUP), 0);
@@ -172,8 +174,9 @@ static void hours_that_are_off_leave_the_node_alone(void **state) {
     end_all();
 }
 
-/* Bytes at the sockets of that node since its start, without those of strangers. A node whose links
- * rest proves nothing to the one that dials it, and takes no proof from it. */
+/* Returns the bytes at the node's sockets since its start, without traffic of strangers. A node
+ * whose links rest neither gives a proof to a node that dials it nor accepts one, so such dials
+ * count as strangers. */
 static double passed(uint32_t idx) {
     static const char *const names[] = {"control_in", "control_out", "bulk_in", "bulk_out"};
     double sum = 0;

@@ -1,6 +1,6 @@
-/* Nodes on machines that their owners use: pauses by the load, the hours and the user, and memory
- * that is given back. slow_machine.c makes time pass faster and stands in for /proc/stat, because
- * other tests load this machine. */
+/* Nodes on machines that their owners use: pauses because of the load, the hours or the user, and
+ * memory that is given back. slow_machine.c makes time pass faster. It also replaces /proc/stat,
+ * because other tests load this machine. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -56,8 +56,8 @@ static void end_one(void) {
 static char stat_path[64];
 static unsigned long long ticks_user, ticks_all;
 
-/* Lets time pass for some tenths of a second, while others use that share of the processors: so
- * many that the work of the node, which is taken off, is nothing beside it. */
+/* Lets `tenths` tenths of a second pass, while other programs use `percent` % of the CPU time. The
+ * tick counts are so large that subtracting the node's own CPU time makes no difference. */
 static void others_use(unsigned percent, unsigned tenths) {
     for (unsigned i = 0; i < tenths; i++) {
         char text[160], path[80];
@@ -75,7 +75,7 @@ static void others_use(unsigned percent, unsigned tenths) {
     }
 }
 
-/* Lets time pass until the log of the node has `text`. */
+/* Lets time pass with this load until the node's log contains `text`. */
 static void others_use_until(unsigned percent, const char *text) {
     for (unsigned i = 0; strstr(cluster_log(&cluster, 0), text) == NULL; i++) {
         if (i > 1800) fail_msg("no %s", text);
@@ -83,7 +83,7 @@ static void others_use_until(unsigned percent, const char *text) {
     }
 }
 
-/* Starts the node with a clock of that rate, and with the file as /proc/stat. */
+/* Starts the node with a clock `rate` times as fast, and with the test's file as /proc/stat. */
 static void start_fast(uint32_t idx, const char *rate) {
     (void)snprintf(stat_path, sizeof(stat_path), "%s/stat", cluster.dir);
     others_use(0, 1);
@@ -126,7 +126,8 @@ static void node_yields_to_its_owner_and_goes_on_afterwards(void **state) {
     assert_int_equal(cluster_lines(&cluster, 0, "ev=paused"), 0);
     others_use_until(61, "ev=paused by=owner");
     assert_state("paused");
-    /* A read of the file between two writes finds less; on a busy machine there are many. */
+    /* A sample between two writes of the file shows a lower load. On a busy machine this happens
+     * often. */
     unsigned tries = 0;
     do {
         others_use(61, 1);
@@ -139,9 +140,9 @@ static void node_yields_to_its_owner_and_goes_on_afterwards(void **state) {
         assert_true(tries < 600);
     }
     const double paused = steps_of(0);
-    others_use(12, 20); /* above half of the threshold: 20 s in the daemon */
+    others_use(12, 20); /* above half of the threshold, for 20 s of the daemon's clock */
     assert_true(steps_of(0) == paused);
-    /* The user's resume does not undo it. */
+    /* A resume by the user does not end a pause for the owner. */
     assert_int_equal(cluster_post(&cluster, 0, "/v1/resume"), 200);
     assert_state("paused");
     others_use_until(1, "ev=resumed by=owner");
@@ -165,7 +166,7 @@ static void pause_of_the_user_outlives_that_for_the_owner(void **state) {
     end_one();
 }
 
-/* A file that is no /proc/stat, or none: the node says so once and trains. */
+/* If /proc/stat is missing or invalid, the node says so once, and trains. */
 static void node_that_cannot_measure_trains(void **state) {
     (void)state;
     configure("yield = on");
@@ -179,7 +180,7 @@ static void node_that_cannot_measure_trains(void **state) {
     end_one();
 }
 
-/* No step of an hour is waited for. */
+/* A pause begins at once, even in a step that lasts an hour. */
 static void pause_does_not_wait_for_a_long_step(void **state) {
     (void)state;
     if (!cluster.is_stub) skip();
@@ -189,13 +190,13 @@ static void pause_does_not_wait_for_a_long_step(void **state) {
     assert_true(cluster_says(&cluster, 0, "ev=worker_ready", 20));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/pause"), 200);
     assert_true(cluster_says(&cluster, 0, "ev=state step=0 paused=1", 20));
-    end_one(); /* its snapshot does not wait for a step either */
+    end_one(); /* nor does the snapshot at the end wait for the step */
 }
 
 /* ---- hours -------------------------------------------------------------------------------------
  */
 
-/* Starts the node at that time of its clock. */
+/* Starts the node with its clock set to this time of day. */
 static void start_at(unsigned hour, unsigned minute, unsigned second) {
     char shift[32];
     const long wanted = (long)(hour * 3600 + minute * 60 + second);
@@ -219,12 +220,12 @@ static void training_rests_in_its_hours(void **state) {
     cluster_string(&cluster, 0, "sentence", text);
     assert_string_equal(text, "node0 is paused: worker.hours is off until 14:00");
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    /* It starts within the hours, and goes on at their end. */
+    /* A node that starts within the hours is paused, and resumes at their end. */
     start_at(13, 59, 54);
     assert_true(cluster_says(&cluster, 0, "ev=resumed by=hours", 20));
     assert_int_equal(cluster_lines(&cluster, 0, "ev=paused by=hours"), 2);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", steps_of(0) + 5, 20));
-    /* Other hours are taken over while the node runs. */
+    /* Changed hours apply while the node runs. */
     configure("hours = 0-24 off");
     assert_int_equal(cluster_post(&cluster, 0, "/v1/reload"), 200);
     assert_true(cluster_says(&cluster, 0, "taken over: worker.hours", 10));
@@ -258,7 +259,7 @@ static void worker_ends_in_a_long_pause_and_goes_on_where_it_was(void **state) {
     assert_int_equal(nice_of(pid), 7);
     assert_int_equal(cluster_post(&cluster, 0, "/v1/pause"), 200);
     assert_true(cluster_says(&cluster, 0, "ev=memory_given_back", 20));
-    assert_false(is_there(pid)); /* with all its memory */
+    assert_false(is_there(pid)); /* all memory of the worker is free */
     assert_true(cluster_number(&cluster, 0, "worker.restarts") == 0);
     assert_state("paused");
     char text[96];
@@ -272,7 +273,7 @@ static void worker_ends_in_a_long_pause_and_goes_on_where_it_was(void **state) {
     (void)snprintf(line, sizeof(line), "start=snapshot step=%.0f ", step);
     assert_true(cluster_says(&cluster, 0, line, 20)); /* no step is lost */
     assert_true(cluster_reaches(&cluster, 0, "train.steps", step + 10, 20));
-    /* The limits hold for the next worker. */
+    /* The worker's limits apply to the next worker too. */
     const pid_t next = (pid_t)cluster_number(&cluster, 0, "worker.pid");
     assert_int_not_equal(next, pid);
     assert_int_equal(nice_of(next), 7);
@@ -282,7 +283,7 @@ static void worker_ends_in_a_long_pause_and_goes_on_where_it_was(void **state) {
     end_one();
 }
 
-/* A resume may come while the worker still ends, and the daemon may end in the pause. */
+/* The daemon may end during a pause in which the worker's memory is given back. No step is lost. */
 static void memory_that_is_given_back_does_not_hold_up_the_end(void **state) {
     (void)state;
     start_fast(0, "30");
@@ -298,7 +299,7 @@ static void memory_that_is_given_back_does_not_hold_up_the_end(void **state) {
     end_one();
 }
 
-/* Starts a worker as systemd would. */
+/* Starts a worker as another program, such as systemd, would. */
 static pid_t worker_start(const char *option) {
     char program[96], path[96];
     (void)snprintf(program, sizeof(program), "%s/n0/worker", cluster.dir);
@@ -321,11 +322,11 @@ static void worker_that_comes_back_is_welcomed_after_the_pause(void **state) {
     pid_t pid = worker_start("--comes-back");
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 10, 20));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/pause"), 200);
-    assert_int_equal(waitpid(pid, &status, 0), pid); /* a test that hangs here has its own limit */
+    assert_int_equal(waitpid(pid, &status, 0), pid); /* returns, or CTest's timeout ends the test */
     assert_int_equal(status, 0);
     assert_true(cluster_says(&cluster, 0, "ev=memory_given_back", 20));
     const double step = steps_of(0);
-    pid = worker_start("--comes-back"); /* waits without a model */
+    pid = worker_start("--comes-back"); /* it loads no model while it waits */
     cluster_pause(1);
     assert_state("paused");
     assert_int_equal(cluster_lines(&cluster, 0, "ev=worker_ready"), 1);
@@ -338,7 +339,8 @@ static void worker_that_comes_back_is_welcomed_after_the_pause(void **state) {
     assert_int_equal(waitpid(pid, &status, 0), pid);
 }
 
-/* Nobody might start it again, or it has state of its own. */
+/* In a pause the daemon ends a worker of another program only if it was started with --comes-back.
+ * Else perhaps nobody would start it again, or its state would be lost. */
 static void worker_of_somebody_else_is_not_ended(void **state) {
     (void)state;
     const struct cluster_options options = {.more = "spawn_worker = off"};
@@ -361,7 +363,8 @@ static void worker_of_somebody_else_is_not_ended(void **state) {
 /* ---- the group ---------------------------------------------------------------------------------
  */
 
-/* The others go on, whether the paused node has a worker or not, and have it back afterwards. */
+/* The group continues while a node is paused, with or without its worker, and merges with it
+ * afterwards. */
 static void paused_node_does_not_hold_up_its_group(void **state) {
     (void)state;
     start_fast(0, "3");
@@ -403,7 +406,7 @@ int main(int argc, char **argv) {
         TEST(worker_of_somebody_else_is_not_ended),
     };
 #undef TEST
-    /* A faster clock would find the peers silent, so this one takes a minute. */
+    /* This test takes a minute: with a faster clock the peers would seem silent. */
     const struct CMUnitTest slow[] = {
         cmocka_unit_test_setup_teardown(paused_node_does_not_hold_up_its_group, open_two,
                                         close_all),

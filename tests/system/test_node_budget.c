@@ -1,5 +1,6 @@
-/* Three daemons in a run with sync.codec = auto: one without a budget, one that has to send less,
- * and one whose budget is too small for any round. They share one anchor all the same. */
+/* Three daemons in a run with sync.codec = auto: one without a budget, one whose budget limits
+ * its contributions, and one whose budget is too small for any contribution. All have the same
+ * anchor. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -24,7 +25,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Rounds by the clock, so that the bytes per second hardly depend on the machine. */
+/* Rounds at fixed times, so that the bytes per second hardly depend on the machine's speed. */
 #define BY_THE_CLOCK                                                                               \
     {"sync.fragments", "3"}, {"sync.period", "60"}, {"sync.overlap", "2"}, {"sync.codec", "auto"}, \
         {"sync.feedback", "0.95"}, {                                                               \
@@ -60,8 +61,8 @@ static void each_node_keeps_to_its_own_budget(void **state) {
     static const char *const keys[][2] = {
         BY_THE_CLOCK, {"sync.interval", "1s"}, {"sync.result", "int4"}, {NULL, NULL}};
     open_some(NODES, keys, budgets);
-    /* Started one after the other: the members pay for the state of a node that joins, and that
-     * would put the node with the budget in debt. */
+    /* The nodes start one after the other. Members send the state to a node that joins. That
+     * traffic would put the node with the budget in debt. */
     static const uint32_t order[NODES] = {FREE, POOR, THRIFTY};
     for (uint32_t k = 0; k < NODES; k++) {
         cluster_start(&cluster, order[k], NULL);
@@ -75,7 +76,7 @@ static void each_node_keeps_to_its_own_budget(void **state) {
     assert_true(is_settled);
     assert_true(cluster_number(&cluster, THRIFTY, "contributions.bits_per_parameter") < 3.5);
 
-    /* The other nodes contribute on. POOR, whose budget is spent, follows their rounds. */
+    /* The other nodes still contribute. POOR has spent its budget, but follows their rounds. */
     const double rounds = cluster_number(&cluster, FREE, "sync.rounds_contributed");
     assert_true(cluster_reaches(&cluster, FREE, "sync.rounds_contributed", rounds + 5, 60));
     assert_true(cluster_reaches(&cluster, POOR, "sync.rounds_committed", rounds + 5, 60));
@@ -93,8 +94,8 @@ static void each_node_keeps_to_its_own_budget(void **state) {
     has_passed = true;
 }
 
-/* A partner accepts any bits of the other's Delta. The anchors, which are sent too, cost both the
- * same. */
+/* Partners may send Deltas with different numbers of bits. The anchors, which they also send, cost
+ * both the same. */
 static void partners_keep_to_their_own_budgets(void **state) {
     (void)state;
     enum { PARTNERS = 2 };
@@ -104,7 +105,7 @@ static void partners_keep_to_their_own_budgets(void **state) {
     open_some(PARTNERS, keys, budgets);
     for (uint32_t i = 0; i < PARTNERS; i++) cluster_start(&cluster, i, NULL);
     bool is_settled = true;
-    /* The bytes besides contributions are known after some rounds. */
+    /* Nodes need some rounds to measure the traffic besides contributions. */
     for (uint32_t i = 0; i < PARTNERS; i++)
         is_settled &= cluster_reaches(&cluster, i, "sync.pairs.merged", 12, 120);
     for (uint32_t i = 0; i < PARTNERS; i++) show(i);
@@ -119,8 +120,8 @@ static void partners_keep_to_their_own_budgets(void **state) {
     has_passed = true;
 }
 
-/* A node that cannot afford an exchange trains at its own pace and costs no other node an exchange.
- */
+/* A node that cannot afford an exchange trains at its own pace. No other node misses an exchange
+ * because of it. */
 static void node_that_cannot_afford_a_partner_trains_alone(void **state) {
     (void)state;
     static const char *const budgets[NODES] = {[POOR] = "budget = 8kbit"};
@@ -129,7 +130,7 @@ static void node_that_cannot_afford_a_partner_trains_alone(void **state) {
     open_some(NODES, keys, budgets);
     for (uint32_t i = 0; i < NODES; i++) cluster_start(&cluster, i, NULL);
     assert_true(cluster_reaches(&cluster, POOR, "contributions.rounds_left_out", 20, 90));
-    /* A round alone is counted when it is applied, a moment after it was left out. */
+    /* A round alone is counted when it is applied, a moment after its contribution was left out. */
     assert_true(cluster_reaches(&cluster, POOR, "sync.pairs.alone", 20, 20));
     for (uint32_t i = 0; i < NODES; i++) show(i);
     const double encoded = cluster_number(&cluster, POOR, "sync.pairs.merged"),

@@ -1,5 +1,4 @@
-/* Two daemons: they link, merge, survive the death of each other's processes, and refuse strangers.
- */
+/* Two daemons link, merge, survive the death of each other's processes, and refuse strangers. */
 #include <glob.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -40,7 +39,8 @@ static void start_both(void) {
     assert_true(cluster_reaches(&cluster, 1, "sync.roster_members", 2, 20));
 }
 
-/* The measured link in the status: it was up for as long as it is known. */
+/* The status shows the measured reliability of the link, which was up for most of the known
+ * time. */
 static void link_is_measured(void) {
     json_t *peers = cluster_get(&cluster, 0, "/v1/peers");
     const json_t *peer = json_array_get(json_object_get(peers, "peers"), 0);
@@ -107,7 +107,8 @@ static void killed_daemon_comes_back_and_mixes_again(void **state) {
     has_passed = true;
 }
 
-/* data.sha256 = any: each node trains on its own text, and both show the weight of each text. */
+/* With data.sha256 = any, each node trains on its own text. Both nodes show the weight of each
+ * text. */
 static void own_texts_are_shown_with_their_shares(void **state) {
     (void)state;
     start_both();
@@ -121,15 +122,16 @@ static void own_texts_are_shown_with_their_shares(void **state) {
     const double ours = cluster_number(&cluster, 0, "train.token_share_ratio");
     print_message("ours %.3f, theirs %.3f\n", ours, theirs);
     assert_true(ours > 0 && theirs > 0);
-    assert_true(ours + theirs > 0.8 &&
-                ours + theirs < 1.2); /* the two values were not read at the same moment */
+    /* The two shares were not read at the same moment, so their sum need not be 1. */
+    assert_true(ours + theirs > 0.8 && ours + theirs < 1.2);
     json_decref(peers);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
     has_passed = true;
 }
 
-/* A full disk is one line and one warning, not a line a second, and the vote is tried again. */
+/* If a vote cannot be saved, one log line and one warning say so, not one line per second. The vote
+ * is tried again. */
 static void vote_that_cannot_be_saved_is_reported_once(void **state) {
     (void)state;
     char pattern[128], path[2][160];
@@ -139,7 +141,8 @@ static void vote_that_cannot_be_saved_is_reported_once(void **state) {
     assert_int_equal(glob(pattern, 0, NULL, &found), 0);
     const size_t count = found.gl_pathc;
     assert_in_range(count, 1, 2);
-    for (size_t i = 0; i < count; i++) { /* folders stand where the files would be written */
+    /* folders in place of the temporary files make each save fail */
+    for (size_t i = 0; i < count; i++) {
         (void)snprintf(path[i], sizeof(path[i]), "%s.tmp", found.gl_pathv[i]);
         assert_int_equal(mkdir(path[i], 0700), 0);
     }
@@ -167,7 +170,7 @@ static void node_that_left_is_soon_off_the_roster(void **state) {
     has_passed = true;
 }
 
-/* The status of a node's one configured address must name the cause. */
+/* Checks that the status names the cause at the node's only configured address. */
 static void bootstrap_names(uint32_t idx, const char *cause, const char *word) {
     json_t *status = cluster_get(&cluster, idx, "/v1/status");
     const json_t *row = json_array_get(json_object_get(status, "bootstrap"), 0);
@@ -178,7 +181,7 @@ static void bootstrap_names(uint32_t idx, const char *cause, const char *word) {
     json_decref(status);
 }
 
-/* Two nodes that must not link: both name the cause and train on alone. */
+/* Two nodes that must not link: both name the cause and continue to train alone. */
 static void strangers_stay_apart(const struct cluster_options *options, const char *cause,
                                  const char *word) {
     char reason[48];

@@ -1,5 +1,5 @@
-/* Daemons that ask each other whether they can be dialled: one can, one advertises an address that
- * leads nowhere. */
+/* Daemons ask each other whether they can be dialled. One can be dialled; one advertises an address
+ * that leads nowhere. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -38,7 +38,7 @@ static void peers_find_out_whether_a_node_can_be_dialled(void **state) {
     assert_string_equal(text, "no");
     (void)snprintf(words, sizeof(words), "not reached; open TCP port %u in", cluster.nodes[1].port);
     assert_non_null(strstr(cluster_log(&cluster, 1), words));
-    /* The nodes link all the same: a node that cannot be dialled can dial. */
+    /* The nodes link nevertheless: a node that cannot be dialled can still dial. */
     assert_true(cluster_reaches(&cluster, 1, "sync.mixed_peers", 1, 60));
     for (uint32_t i = 0; i < 2; i++)
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);

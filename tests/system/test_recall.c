@@ -1,5 +1,6 @@
-/* The owner of a run returns it to a round with `thinwire owner recall`: all nodes begin anew with
- * the state of the one that has it, and a node that was away follows. TW_CLI: the program. */
+/* The owner of a run returns it to an earlier round with `thinwire owner recall`. All nodes start
+ * again from the state of the node that still has it, and a node that was away follows. TW_CLI:
+ * path of `thinwire`. */
 #include <fcntl.h>
 #include <glob.h>
 #include <signal.h>
@@ -26,7 +27,7 @@ static void ok(enum tw_status status) {
     if (status != TW_OK) fail_msg("%s", err.message);
 }
 
-/* Gives each node a certificate of the owner. */
+/* Signs a certificate of the owner for node `idx`. */
 static void admit(const struct tw_identity *owner, unsigned idx) {
     uint8_t text[TW_CERT_SIGNED_BYTES];
     char path[128];
@@ -93,7 +94,7 @@ static int recall(unsigned idx, uint64_t round, const char *key) {
     return WEXITSTATUS(status);
 }
 
-/* Round of the newest checkpoint of the node; its lineage and step, too. */
+/* Returns the round of the node's newest checkpoint. Also writes its lineage and step. */
 static uint64_t round_saved(unsigned idx, char lineage[TW_ID_HEX_BYTES], uint64_t *step) {
     static char said[16384];
     const char *const cli = getenv("TW_CLI");
@@ -126,7 +127,7 @@ static void all_reach(unsigned count, const char *path, double least) {
     }
 }
 
-/* The nodes are in one lineage, and it is none of the two. */
+/* Checks that all nodes are in one lineage, which is not `old`, and writes its id to `now`. */
 static void assert_together(unsigned count, const char *old, char now[96]) {
     char text[96];
     all_reach(count, "sync.roster_members", count);
@@ -148,7 +149,8 @@ static void run_returns_to_the_round_on_every_node(void **state) {
     uint64_t step = 0;
     const uint64_t round = round_saved(0, old, &step);
     assert_true(round > 0 && step > 0);
-    /* The others have later states alone, and so has a newer file here. One is away meanwhile. */
+    /* Node 0 saves a newer checkpoint too, and the others have only later states. Node 2 is away
+     * meanwhile. */
     const double clock = cluster_number(&cluster, 0, "run.clock_tokens");
     all_reach(NODES, "run.clock_tokens", 3 * clock);
     for (unsigned i = 0; i < 2; i++)
@@ -171,7 +173,8 @@ static void run_returns_to_the_round_on_every_node(void **state) {
     assert_non_null(strstr(strstr(cluster_log(&cluster, 0), "ev=checkpoint_loaded"), loaded));
     assert_int_equal(cluster_lines(&cluster, 1, "ev=checkpoint_loaded"), 0);
 
-    /* A node that comes late takes the recall from its peers; a restart obeys none twice. */
+    /* A node that starts later gets the recall from its peers. A restart does not obey a recall
+     * twice. */
     cluster_start(&cluster, 2, NULL);
     assert_true(cluster_says(&cluster, 2, "ev=recall_waits", 60));
     assert_together(NODES, old, now);

@@ -1,5 +1,5 @@
-/* Every refusal to start: one sentence with the cause and the way out, the documented exit status,
- * and no damage. */
+/* Tests every refusal to start: one sentence with the cause and a remedy, the documented exit
+ * status, and no damage. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -37,7 +37,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Starts node 0, which must end with `code` after one line that contains `names`. */
+/* Starts node 0, which must exit with `code` after one line that contains `names`. */
 static void must_refuse(int code, const char *names) {
     cluster_start(&cluster, 0, NULL);
     assert_int_equal(cluster_wait_end(&cluster, 0, 10), code);
@@ -95,7 +95,7 @@ static void unwritable_state_folder_is_named(void **state) {
     (void)state;
     char path[96];
     path_of("state/lock", path);
-    assert_int_equal(mkdir(path, 0700), 0); /* an obstacle for root, too */
+    assert_int_equal(mkdir(path, 0700), 0); /* a folder stops even root */
     must_refuse(TW_EXIT_STATE_DIR, cluster.nodes[0].dir);
     has_passed = true;
 }
@@ -159,19 +159,19 @@ static void worker_that_cannot_begin_ends_the_daemon(void **state) {
 
 /* ---- checkpoints --------------------------------------------------------------------------- */
 
-/* Two generations on disk, one from each end of the daemon. */
+/* Makes two generations on disk: the daemon saves one each time it ends. */
 static void two_generations(void) {
     for (unsigned life = 0; life < 2; life++) {
         cluster_start(&cluster, 0, NULL);
         assert_true(cluster_reaches(&cluster, 0, "train.steps", 1, 20));
-        /* With the steps of the checkpoint. */
+        /* includes the steps of the loaded checkpoint */
         const double begin = cluster_number(&cluster, 0, "train.steps");
         assert_true(cluster_reaches(&cluster, 0, "train.steps", begin + 30, 20));
         assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     }
 }
 
-/* The run's folder of node 0, which has no other folder. */
+/* Finds the folder of the run in node 0's state folder, which has no other folder. */
 static void run_dir(char path[320]) {
     char state_dir[96];
     path_of("state", state_dir);
@@ -205,10 +205,12 @@ static void damage(const char *name) {
 static void damaged_checkpoint_falls_back_to_the_older_one(void **state) {
     (void)state;
     two_generations();
-    damage("ckpt.b.safetensors"); /* generations alternate: 1 in b and 2 in a, or the reverse */
+    /* Generations 1 and 2 are in slots b and a, or in a and b. */
+    damage("ckpt.b.safetensors");
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_says(&cluster, 0, "ev=checkpoint_refused", 10));
-    assert_true(cluster_says(&cluster, 0, "boot=3", 10)); /* the third start, from the older one */
+    /* the third start, from either generation */
+    assert_true(cluster_says(&cluster, 0, "boot=3", 10));
     assert_true(cluster_says(&cluster, 0, "start=snapshot", 5));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     has_passed = true;

@@ -1,5 +1,5 @@
-/* Checkpoints while nothing changes, and the way back to one of them: `thinwire rollback`. TW_CLI:
- * the program. */
+/* Checkpoints are not saved while nothing changes, and `thinwire rollback` returns to one of them.
+ * TW_CLI: path of `thinwire`. */
 #include <fcntl.h>
 #include <glob.h>
 #include <setjmp.h>
@@ -67,7 +67,7 @@ static unsigned checkpoints(void) {
     return cluster_lines(&cluster, 0, "ev=checkpoint ");
 }
 
-/* A second checkpoint of one state would cost the generation before. */
+/* A second checkpoint of an unchanged state would overwrite the older generation. */
 static void unchanged_model_is_not_saved_again(void **state) {
     (void)state;
     const struct cluster_options often = {.more = "checkpoint_interval = 1s\n"};
@@ -82,7 +82,7 @@ static void unchanged_model_is_not_saved_again(void **state) {
     for (unsigned i = 0; i < 3; i++) {
         assert_int_equal(cluster_post(&cluster, 0, "/v1/checkpoint"), 200);
     }
-    cluster_pause(1.5); /* nor when the interval is over */
+    cluster_pause(1.5); /* not even when the checkpoint interval has passed */
     assert_int_equal(checkpoints(), before);
     assert_int_equal(cluster_post(&cluster, 0, "/v1/resume"), 200);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 200, 20));
@@ -106,7 +106,7 @@ static double step_of_pinned(void) {
     return step;
 }
 
-/* A checkpoint at each of `times` evaluations. */
+/* Saves a checkpoint after each of the next `times` evaluations. */
 static void save_often(unsigned times) {
     for (unsigned i = 0; i < times; i++) {
         const double step = cluster_number(&cluster, 0, "train.validation_steps");
@@ -115,7 +115,7 @@ static void save_often(unsigned times) {
     }
 }
 
-/* Number of files of this name in the run's folder of node 0; `path` gets the last one. */
+/* Returns the number of files with this name in node 0's run folders. `path` gets the last one. */
 static size_t find(const char *name, char path[256]) {
     char pattern[160];
     glob_t files;
@@ -132,7 +132,7 @@ static size_t found(const char *name) {
     return find(name, path);
 }
 
-/* Changes a byte of the pinned generation, or changes it back. */
+/* Damages a byte of the pinned generation if `is_new`, else restores it. */
 static void spoil(bool is_new) {
     static uint8_t before;
     char path[256];
@@ -149,7 +149,7 @@ static void spoil(bool is_new) {
     assert_int_equal(close(file), 0);
 }
 
-/* The anchor is spoilt from step 600 on. */
+/* The anchor is damaged from step 600 on. */
 static void pinned_generation_is_from_before_the_harm(void **state) {
     (void)state;
     enum { SPOILT = 600 };
@@ -164,7 +164,8 @@ static void pinned_generation_is_from_before_the_harm(void **state) {
     save_often(5);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_in_range(step_of_pinned(), 1, SPOILT);
-    cluster_start(&cluster, 0, NULL); /* nor does a restart take the spoilt model for a good one */
+    /* After a restart, too, the damaged model does not count as good. */
+    cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.validation_steps", SPOILT + 1, 20));
     save_often(4);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
@@ -172,8 +173,8 @@ static void pinned_generation_is_from_before_the_harm(void **state) {
     const double step = step_of_pinned();
     spoil(true);
     assert_int_equal(rollback(0, "pinned", "--yes", said, sizeof(said)), TW_EXIT_CORRUPT);
-    assert_int_equal(found("refused"),
-                     0); /* no file was changed: a node that starts stays in its group */
+    /* No file was changed, so a node that starts stays in its group. */
+    assert_int_equal(found("refused"), 0);
     spoil(false);
     assert_int_equal(rollback(0, "pinned", "--yes", said, sizeof(said)), TW_EXIT_OK);
     assert_int_equal(found("refused"), 1);
@@ -219,8 +220,8 @@ static void group_goes_back_node_by_node(void **state) {
     assert_int_equal(rollback(0, NULL, NULL, said, sizeof(said)), TW_EXIT_OK);
     assert_non_null(strstr(said, "undone"));
 
-    cluster_start(&cluster, 0,
-                  NULL); /* the node begins a lineage of its own, though the other is ahead */
+    /* After a rollback the node starts a new lineage, although the other node is ahead. */
+    cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "sync.alive_peers", 1, 20));
     const double steps = cluster_number(&cluster, 0, "train.steps");
     assert_true(cluster_reaches(&cluster, 0, "train.steps", steps + 200, 60));

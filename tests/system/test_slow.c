@@ -1,5 +1,5 @@
-/* One daemon on a slow machine: a slow disk, threads that wait for ever, a worker that hangs. The
- * bounds are minutes, so slow_machine.c makes time pass faster. */
+/* One daemon on a slow machine: a slow disk, threads that wait for ever, and a worker that hangs.
+ * The daemon's time limits are minutes, so slow_machine.c makes time pass faster. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -36,7 +36,8 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Starts the node on a slow machine: "NAME=VALUE" of slow_machine.c, NULL after the last. */
+/* Starts the node on a slow machine. `settings` lists "NAME=VALUE" of slow_machine.c, with NULL
+ * last. */
 static void start_slowly(char *const settings[]) {
     (void)setenv("LD_PRELOAD", getenv("TW_SLOW"), 1);
     (void)setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
@@ -63,7 +64,7 @@ static int manager_open(char *setting, size_t size) {
     return fd;
 }
 
-/* Reads the next message to systemd, which must contain the text. */
+/* Reads the next message to the service manager, which must contain the text. */
 static void manager_hears(int fd, const char *text) {
     char heard[512];
     const ssize_t size = recv(fd, heard, sizeof(heard) - 1, 0);
@@ -74,7 +75,7 @@ static void manager_hears(int fd, const char *text) {
 
 /* ---- the disk ------------------------------------------------------------------------------ */
 
-/* Writing and reading the state take longer than the 30 s of life.c. */
+/* Writing and reading the state take longer than the daemon's time limit of 30 s (life.c). */
 static void state_on_a_slow_disk_is_saved_at_stop_and_loaded(void **state) {
     (void)state;
     char manager[96];
@@ -92,7 +93,7 @@ static void state_on_a_slow_disk_is_saved_at_stop_and_loaded(void **state) {
         is_extended |= strstr(heard, "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=leaving") != NULL;
     }
     assert_true(is_extended);
-    /* Loading reports its progress, and ends with the process. */
+    /* Loading reports its progress. A signal ends the process even while it loads. */
     start_slowly(settings);
     manager_hears(fd, "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=loading");
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 1), 1000 + SIGTERM);
@@ -105,8 +106,8 @@ static void state_on_a_slow_disk_is_saved_at_stop_and_loaded(void **state) {
 
 /* ---- threads ------------------------------------------------------------------------------- */
 
-/* As many threads hang as libuv has by default, say in name lookups. Votes are stored all the same,
- * and the end does not wait for the threads. */
+/* As many threads hang as libuv's pool has by default, for example in DNS lookups. Votes are stored
+ * nevertheless, and the daemon's end does not wait for these threads. */
 static void threads_that_hang_hold_up_neither_votes_nor_the_end(void **state) {
     (void)state;
     char clock[] = "TW_CLOCK_RATE=10", held[] = "TW_HELD_THREADS=4";
@@ -122,7 +123,7 @@ static void threads_that_hang_hold_up_neither_votes_nor_the_end(void **state) {
 
 /* ---- workers that hang --------------------------------------------------------------------- */
 
-/* Starts a worker as systemd would. */
+/* Starts a worker as another program, such as systemd, would. */
 static pid_t worker_start(void) {
     char program[96], path[96];
     (void)snprintf(program, sizeof(program), "%s/n0/worker", cluster.dir);

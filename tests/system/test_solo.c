@@ -1,4 +1,4 @@
-/* One daemon alone: training, status, death of a worker, and the end. */
+/* One daemon alone: it trains, shows its status, survives the death of its worker, and ends. */
 #include <fcntl.h>
 #include <pty.h>
 #include <setjmp.h>
@@ -85,7 +85,7 @@ static void killed_worker_goes_on_from_its_snapshot(void **state) {
     assert_true(cluster_reaches(&cluster, 0, "worker.restarts", 1, 10));
     assert_true(cluster_says(&cluster, 0, "start=snapshot", 10));
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 80, 20));
-    /* Snapshots come every 5 steps, so at most 5 steps may be trained again. */
+    /* A snapshot is taken every 5 steps, so at most 5 steps may be repeated. */
     const char *ready = strstr(cluster_log(&cluster, 0), "start=snapshot");
     unsigned long long step = 0;
     assert_int_equal(sscanf(ready, "start=snapshot step=%llu", &step), 1);
@@ -94,7 +94,8 @@ static void killed_worker_goes_on_from_its_snapshot(void **state) {
     has_passed = true;
 }
 
-/* A daemon that was not scheduled finds the end of the process and of the link in one turn. */
+/* A daemon that was not scheduled for a while sees the worker's death and the end of the link in
+ * one turn of its loop. */
 static void death_is_judged_once_the_link_is_read_to_its_end(void **state) {
     (void)state;
     char text[96];
@@ -148,7 +149,7 @@ static void sigterm_saves_and_the_next_start_goes_on(void **state) {
     has_passed = true;
 }
 
-/* A daemon in the foreground of a terminal whose window is closed. */
+/* The daemon runs in the foreground of a terminal, and the terminal's window is closed. */
 static void closed_terminal_saves_and_leaves(void **state) {
     (void)state;
     struct cluster_node *node = &cluster.nodes[0];
@@ -231,7 +232,7 @@ static void unlinked_node_stops_at_its_step(void **state) {
     cluster_string(&cluster, 0, "worker.state", text);
     assert_string_equal(text, "finished");
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    cluster_start(&cluster, 0, NULL); /* still finished after a restart */
+    cluster_start(&cluster, 0, NULL); /* it stays finished after a restart */
     assert_true(cluster_says(&cluster, 0, "start=snapshot step=60", 10));
     cluster_pause(0.2);
     cluster_string(&cluster, 0, "worker.state", text);
@@ -240,7 +241,7 @@ static void unlinked_node_stops_at_its_step(void **state) {
     has_passed = true;
 }
 
-/* Starts a worker as systemd would. */
+/* Starts a worker as another program, such as systemd, would. */
 static pid_t worker_start(void) {
     char program[96], path[96];
     (void)snprintf(program, sizeof(program), "%s/n0/worker", cluster.dir);
@@ -274,7 +275,7 @@ static void worker_of_somebody_else_may_come_and_go(void **state) {
     has_passed = true;
 }
 
-/* Batches are skipped as for a worker that the daemon started. */
+/* After repeated deaths batches are skipped, as with a worker that the daemon starts itself. */
 static void worker_of_somebody_else_that_keeps_dying_is_welcomed_late(void **state) {
     (void)state;
     const struct cluster_options options = {.more = "spawn_worker = off",
@@ -293,7 +294,8 @@ static void worker_of_somebody_else_that_keeps_dying_is_welcomed_late(void **sta
 
 static void second_signal_ends_at_once(void **state) {
     (void)state;
-    /* A stopped worker answers neither the request for a snapshot nor the one to end. */
+    /* A worker stopped with SIGSTOP answers neither the request for a snapshot nor the request to
+     * end. */
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 5, 20));
     const pid_t worker = (pid_t)cluster_number(&cluster, 0, "worker.pid");

@@ -1,4 +1,4 @@
-/* Two daemons with the real worker: a run from its first step to its end. */
+/* Two daemons with the real worker, from the first step of a run to its end. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -20,8 +20,8 @@ static bool has_passed;
 static int open_two(void **state) {
     (void)state;
     has_passed = false;
-    cluster_open(&cluster,
-                 "400k"); /* the first seconds of training pass before the nodes are linked */
+    /* The nodes train for some seconds before they are linked. */
+    cluster_open(&cluster, "400k");
     cluster_make(&cluster, 2);
     return 0;
 }
@@ -44,7 +44,7 @@ static void run_is_trained_to_its_end_by_both(void **state) {
         const double loss = cluster_number(&cluster, i, "train.loss_nats");
         print_message("node %u: %.3f nats after %.0f steps\n", i, loss,
                       cluster_number(&cluster, i, "train.steps"));
-        assert_true(loss > 0 && loss < 5); /* ln 256 = 5.55 at the start */
+        assert_true(loss > 0 && loss < 5); /* an untrained model has ln 256 = 5.55 nats */
     }
     print_message("%.0f and %.0f merges of the other done again\n",
                   cluster_number(&cluster, 0, "sync.audits"),

@@ -1,5 +1,5 @@
-/* Daemons with the run's dataset and daemons with an empty disk. The dataset is fetched and
- * checked, within the caps, in spite of liars and kills, and the worker waits for it. */
+/* Daemons that have the run's dataset, and daemons with an empty disk. The dataset is fetched
+ * within the caps and checked, despite false data and killed nodes. The worker waits for it. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -32,7 +32,7 @@ static double now_s(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Nodes 0 and 2 have a copy of the dataset each, node 1 has an empty disk. */
+/* Nodes 0 and 2 each have a copy of the dataset. Node 1 has an empty disk. */
 static int open_all(void **state) {
     (void)state;
     char hex[TW_ID_HEX_BYTES];
@@ -72,7 +72,7 @@ static uint64_t bytes_all(void) {
     return bytes;
 }
 
-/* STATE_DIR/RUN/data of a node with one run. */
+/* Writes the path STATE_DIR/RUN/data of a node that has one run to `path`. */
 static void fetched_folder(uint32_t node, char path[160]) {
     char hex[96];
     json_t *run = cluster_get(&cluster, node, "/v1/run");
@@ -111,7 +111,8 @@ static void end_all(uint32_t count) {
     has_passed = true;
 }
 
-/* Stop the node first: this writes the file of its worker again. */
+/* Configures the node again, with these lines in [network]. The node must be stopped, because its
+ * worker's program file is written again too. */
 static void cap_upload(uint32_t node, const char *network) {
     const struct cluster_options capped = {.no_data = folders[node], .network = network};
     assert_int_equal(cluster.nodes[node].pid, 0);
@@ -136,11 +137,12 @@ static void node_with_an_empty_disk_gets_the_dataset_and_trains(void **state) {
     end_all(2);
 }
 
-/* Every chunk of every shard is altered on the donor's disk after it began to serve them. The donor
- * notices before it sends one. tests/sync/test_fetch_hostile.c has a donor that does not check. */
+/* Every chunk of every shard is changed on the donor's disk after the donor began to serve them.
+ * The donor notices this before it sends a changed chunk. tests/sync/test_fetch_hostile.c has a
+ * donor that does not check. */
 static void donor_whose_files_changed_sends_none_of_them(void **state) {
     (void)state;
-    cap_upload(0, "upload = 1mbit"); /* so slow that the fetching node asks the other donor, too */
+    cap_upload(0, "upload = 1mbit"); /* so slow that node 1 asks the other donor too */
     cluster_start(&cluster, 0, NULL);
     cluster_start(&cluster, 2, NULL);
     assert_true(cluster_says(&cluster, 2, "ev=data_known", 20));
@@ -194,8 +196,8 @@ static void caps_are_kept_and_rounds_go_on_while_it_travels(void **state) {
     cap_upload(0, "upload = 8mbit");
     cluster_start(&cluster, 0, NULL);
     cluster_start(&cluster, 1, NULL);
-    /* The two nodes train together once node 1 has the first shard, while it fetches the rest. The
-     * rate is low, so that a busy machine can observe it. */
+    /* The two nodes train together as soon as node 1 has the first shard, while it fetches the
+     * others. The rate is low, so that even on a busy machine the test sees this. */
     assert_true(cluster_reaches(&cluster, 1, "data.files_whole", 2, 60));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/limit?upload=1mbit"), 200);
     double from_s = now_s(), from = cluster_number(&cluster, 0, "network.bulk_out_bytes");
@@ -254,8 +256,8 @@ static void worker_of_somebody_else_waits_for_the_data(void **state) {
     end_all(2);
 }
 
-/* A file lies where the folder should be: that is shown and retried, and the daemon does not end.
- */
+/* A file exists where the dataset's folder should be. The daemon reports this, retries, and keeps
+ * running. */
 static void folder_that_cannot_be_made_is_reported_and_tried_again(void **state) {
     (void)state;
     char folder[160], text[96];

@@ -1,5 +1,6 @@
-/* Three daemons, two of which have the same key: a copied folder, as VM images and restored backups
- * make it. One keeps its link, the other is refused, and all three say why. */
+/* Three daemons, two of which have the same key: the second is a copied folder, as from a VM
+ * image or a restored backup. One of the two keeps its link, the other is refused, and all three
+ * say why. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -25,7 +26,7 @@ static int open_three(void **state) {
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, NODES);
     for (uint32_t i = 0; i < NODES; i++) {
-        cluster.nodes_count = i == HUB ? 0 : 1; /* the hub alone is named in `peers` */
+        cluster.nodes_count = i == HUB ? 0 : 1; /* only the hub is in `peers` of the other nodes */
         cluster_configure(&cluster, i, &options);
     }
     cluster.nodes_count = NODES;
@@ -49,7 +50,7 @@ static void copy_folder(uint32_t from, uint32_t to) {
     assert_int_equal(system(command), 0);
 }
 
-/* The warnings of that node contain `words`, the address of `other`, and the way out. */
+/* Returns true if the node's warnings contain `words`, the address of `other` and the remedy. */
 static bool warns(uint32_t idx, uint32_t other, const char *words) {
     char address[32];
     json_t *const status = cluster_get(&cluster, idx, "/v1/status");
@@ -77,7 +78,7 @@ static void copied_key_is_named_on_all_three_sides(void **state) {
     assert_non_null(json_object_get(row, "twin"));
     json_decref(peers);
 
-    /* The copy dials again and again, and nothing more comes of it. */
+    /* The copy dials repeatedly, and there is no further effect. */
     const unsigned ups = cluster_lines(&cluster, HUB, "ev=peer_up");
     assert_true(cluster_reaches(&cluster, HUB, "network.links_refused", 3, 60));
     assert_int_equal(cluster_lines(&cluster, HUB, "ev=peer_up"), ups);
@@ -85,7 +86,7 @@ static void copied_key_is_named_on_all_three_sides(void **state) {
     for (uint32_t i = 0; i < NODES; i++)
         assert_int_equal(cluster_lines(&cluster, i, "ev=twin "), 1);
 
-    /* Without the node, the copy is let in. */
+    /* When the node has ended, the copy is admitted. */
     (void)cluster_end(&cluster, NODE, SIGKILL, 10);
     assert_true(cluster_says(&cluster, COPY, "ev=peer_up", 30));
     has_passed = true;

@@ -1,5 +1,6 @@
-/* A node whose worker has a user of its own, and a dataset that the daemon fetched: it trains, and
- * a process of that user reads nothing else and gives no orders. Wants root, to change the user. */
+/* A node whose worker runs as another user, with a dataset that the daemon fetched. The worker
+ * trains. A process of its user can read nothing else and can send no commands. Needs root, to
+ * change the user. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -36,7 +37,7 @@ static bool has_passed;
 
 static int open_two(void **state) {
     (void)state;
-    /* The group of daemon and worker may even read the status. */
+    /* The API's group is the group of daemon and worker, so the worker may read the status. */
     const struct cluster_options empty = {.has_no_data = true,
                                           .more = "spawn_worker = off\nworker_user = nobody",
                                           .network = "[api]\ngroup = root"};
@@ -44,7 +45,7 @@ static int open_two(void **state) {
     cluster_dataset_make(&cluster, &sample, "1g", 2, folder, sizeof(folder));
     cluster_configure(&cluster, 0, &whole);
     cluster_configure(&cluster, 1, &empty);
-    return chmod(cluster.dir, 0755); /* as /run and /var/lib are */
+    return chmod(cluster.dir, 0755); /* same mode as /run and /var/lib */
 }
 
 static int close_all(void **state) {
@@ -58,7 +59,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* In a child process, for good. */
+/* Changes to the worker's user for good. To be called in a child process. */
 static void become_worker(void) {
     if (setgroups(0, NULL) != 0 || setgid(getegid()) != 0 || setuid(worker->pw_uid) != 0) _exit(99);
 }
@@ -67,8 +68,9 @@ static void start_worker(void) {
     char path[128];
     (void)snprintf(path, sizeof(path), "%s/worker.sock", cluster.nodes[1].dir);
     const int fd = open(cluster.nodes[1].log, O_WRONLY | O_CREAT | O_APPEND, 0644);
-    const int program =
-        open(cluster.worker_path, O_RDONLY); /* the folder may be closed to the worker's user */
+    /* Opened before the user changes: the worker's user may have no access to the program's
+     * folder. */
+    const int program = open(cluster.worker_path, O_RDONLY);
     worker_pid = fork();
     if (worker_pid > 0) {
         (void)close(fd);
@@ -100,7 +102,7 @@ static bool has_path(const char *name) {
     return false;
 }
 
-/* HTTP status of a POST; 0: no connection. */
+/* Returns the HTTP status of a POST, or 0 if it could not connect. */
 static int post(const char *verb) {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     char text[256];
@@ -117,7 +119,7 @@ static int post(const char *verb) {
     return (int)strtol(text + 9, NULL, 10);
 }
 
-/* As the worker's user: the number of things that it can do and must not. */
+/* Runs as the worker's user. Returns the number of forbidden actions that succeed. */
 static int try_all(void) {
     static const char *const verbs[] = {"leave",  "checkpoint", "pause", "resume",
                                         "reload", "limit",      "unban", "invite"};
@@ -157,7 +159,8 @@ static void worker_reads_the_dataset_and_nothing_else(void **state) {
     assert_int_equal(nftw(cluster.nodes[1].dir, list_file, 8, FTW_PHYS), 0);
     (void)snprintf(paths[paths_count++], sizeof(paths[0]), "%s/secret", cluster.dir);
     assert_true(has_path("identity.key") && has_path("ckpt.") && has_path("ticket"));
-    for (uint32_t i = 0; i < paths_count; i++) { /* the files that the test itself opened */
+    /* Files that the test itself wrote with a wider mode get mode 0600 first. */
+    for (uint32_t i = 0; i < paths_count; i++) {
         const char *const name = strrchr(paths[i], '/');
         const bool is_ours = strcmp(name, "/log") == 0 || strcmp(name, "/node.conf") == 0 ||
                              strcmp(name, "/worker") == 0;

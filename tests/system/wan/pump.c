@@ -1,14 +1,14 @@
-/* pump.c - moves one payload between two processes over the real transport, as the daemons do: TLS,
- * admission, a control and a bulk connection, chunks pulled ahead, and the hash at the end. A
- * message of 200 bytes goes over the control connection every 50 ms and is echoed. Both ends
+/* pump.c - moves payloads between two processes over the real transport, as the daemons do: TLS,
+ * admission, a control and a bulk connection, chunks requested ahead, and a hash check at the end.
+ * A message of 200 bytes is sent over the control connection every 50 ms and is echoed. Both ends
  * measure its delay; they share a clock, because they run on one machine.
  *
  *     wan_pump give HOST:PORT [--pace off|auto|BYTES_S] [--upload BYTES_S]
  *     wan_pump take HOST:PORT [--bytes N] [--times N] [--idle S] [--warm N]
  *
- * `take` dials, leaves the link idle for S seconds, fetches a payload of --warm bytes that does not
- * count, then one of --bytes for --times times. The other end stops with it. Each prints one line
- * of JSON. */
+ * `take` dials, leaves the link idle for S seconds, and fetches a payload of --warm bytes that is
+ * not measured. Then it fetches a payload of --bytes bytes, --times times. `give` exits with it.
+ * Each prints one line of JSON. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 #include "daemon/net/transport.h"
 
 enum {
-    AHEAD = 8, /* chunks, as many as the daemon requests */
+    AHEAD = 8, /* chunks requested ahead, as many as in the daemon */
     PING_MS = 50,
     PING_BYTES = 200,
     SAMPLES_MAX = 100 * 1000,
@@ -30,7 +30,7 @@ enum {
     TIMES_MAX = 8,
 };
 
-/* Body of a control frame: `what`, a number, a time. */
+/* The body of a control frame has an `enum what`, a number and a time. */
 enum what { SAY_PING, SAY_ECHO, SAY_WANT, SAY_PULL, SAY_LAST };
 
 struct delays {
@@ -47,13 +47,16 @@ struct pump {
     bool is_giver, is_up, is_fetching;
     uint16_t peer;
     uint64_t bytes, idle_us, up_us, begun_us;
-    uint64_t bytes_next; /* size of the measured payloads; 0: the present one is measured */
+    /* bytes_next: size of the measured payloads, which follow the warm-up; 0: the present payload
+     * is measured */
+    uint64_t bytes_next;
     uint8_t *payload;
     struct tw_id hash, hash_next;
     uint32_t times, done, asked, got;
     uint64_t took_us[TIMES_MAX];
     struct delays idle, busy;
-    struct tw_traffic before; /* bytes at the socket when the first payload was requested */
+    /* bytes at the socket when the first measured payload was requested */
+    struct tw_traffic before;
 };
 
 static uint64_t now_us(void) {
@@ -130,7 +133,7 @@ static void end(struct pump *pump) {
     uv_close((uv_handle_t *)&pump->timer, NULL);
 }
 
-/* Resets the counters after warming up. */
+/* Resets the counters after the warm-up. */
 static void count_anew(struct pump *pump) {
     pump->before = tw_transport_traffic(pump->transport);
     pump->busy.count = 0;
@@ -179,8 +182,8 @@ static void chunk_take(struct pump *pump, const struct tw_frame *frame) {
 
 /* ---- giving -------------------------------------------------------------------------------- */
 
-/* Makes the bytes of both payloads before the first is sent, because that takes time. The shorter
- * payload is the beginning of the longer one. */
+/* Makes the bytes of both payloads before the first is sent, because this takes time. The shorter
+ * payload is a prefix of the longer one. */
 static void payload_make(struct pump *pump) {
     const uint64_t bytes = pump->bytes > pump->bytes_next ? pump->bytes : pump->bytes_next;
     TW_ASSERT(pump->bytes > 0 && bytes <= BYTES_MAX);
@@ -235,8 +238,8 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
     TW_ASSERT(frame->body_bytes == PING_BYTES);
     const uint64_t number = tw_get_u64(frame->body + 8), at_us = tw_get_u64(frame->body + 16);
     switch ((enum what)frame->body[0]) {
-    case SAY_PING: /* from the giver: this end measures the delay one way, the giver the round trip
-                    */
+    /* sent by the giver: the taker measures the one-way delay, the giver the round trip */
+    case SAY_PING:
         delay_note(pump->is_fetching ? &pump->busy : &pump->idle, now_us() - at_us);
         say(pump, SAY_ECHO, number, at_us);
         break;
@@ -262,7 +265,8 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
 static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const char *sentence) {
     struct pump *pump = user;
     (void)peer;
-    if (pump->done > 0 && pump->done == pump->times) { /* the goodbye overtook the last message */
+    /* The peer's GOODBYE overtook its last message. */
+    if (pump->done > 0 && pump->done == pump->times) {
         report(pump);
         exit(0);
     }
