@@ -35,7 +35,7 @@ struct cluster {
 struct cluster_options {
     const char *more;    /* lines added to [node] */
     bool is_unlinked;    /* links = off */
-    bool has_own_secret; /* the node has a run secret of its own */
+    bool has_own_secret; /* the node has its own run secret */
     const char *seed;    /* model.seed of a separate manifest; NULL: the shared manifest */
     const char *no_data; /* value of node.data; NULL: the ordinary path */
     bool has_no_data;    /* no node.data: the data must come from peers */
@@ -52,8 +52,7 @@ void cluster_open(struct cluster *cluster, const char *tokens);
 /* Sets further keys of the shared manifest, with {NULL, NULL} after the last. With model.tensors
  * it is a run of any model. Call before cluster_make. */
 void cluster_set_run(struct cluster *cluster, const char *const (*keys)[2]);
-/* Kills the daemons and removes the folder. If `failed`, keeps the folder and prints its path
- * instead. */
+/* Kills the daemons and removes the folder. When `failed`, keeps the folder and prints its path. */
 void cluster_close(struct cluster *cluster, bool failed);
 
 /* Makes the files of `count` ordinary nodes that know each other. */

@@ -26,7 +26,7 @@ struct relay {
     struct relay_pair pairs[RELAY_PAIRS_MAX];
 };
 
-/* Listens on a free port of 127.0.0.1 (relay->port), and forwards connections to port `to`. */
+/* Listens on a free port of 127.0.0.1 (relay->port) and carries to port `to`. */
 void relay_open(struct relay *relay, uint16_t to);
 /* Breaks every connection, now and until relay_mend(). */
 void relay_cut(struct relay *relay);

@@ -99,7 +99,7 @@ static void nodes_train_together_and_are_renewed(void **state) {
     assert_true(both_are_members());
     assert_true(cluster_reaches(&cluster, 1, "admission.certificate_left_s", LIFE_S - 300, 60));
     assert_true(cluster_says(&cluster, 0, "ev=certificate_renewed", 10));
-    /* The renewed certificate must be on disk, so that the node can start with it. */
+    /* The renewed certificate is on disk, and the node can start with it. */
     (void)snprintf(path, sizeof(path), "%s/state/%s", cluster.nodes[1].dir, TW_CERT_FILE);
     kept.certs[0].until_s = 0;
     for (int i = 0; i < 100 && kept.certs[0].until_s < start_s + LIFE_S; i++) {

@@ -70,7 +70,7 @@ static void state_comes_through_cuts_without_a_chunk_twice(void **state) {
     open_two(keys);
     join_by_relay();
     cluster_start(&cluster, 0, NULL);
-    /* After four rounds both fragments have changed, so the joiner must fetch the whole state. */
+    /* After four rounds both fragments have changed, so the joiner must fetch all of the state. */
     assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", 4, 120));
     cluster_start(&cluster, 1, NULL);
     for (unsigned cut = 1; cut <= CUTS; cut++) {

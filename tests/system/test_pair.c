@@ -1,4 +1,5 @@
-/* Two daemons link, merge, survive the death of each other's processes, and refuse strangers. */
+/* Two daemons: they link, merge, survive the death of each other's processes, and refuse strangers.
+ */
 #include <glob.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -107,8 +108,7 @@ static void killed_daemon_comes_back_and_mixes_again(void **state) {
     has_passed = true;
 }
 
-/* With data.sha256 = any, each node trains on its own text. Both nodes show the weight of each
- * text. */
+/* data.sha256 = any: each node trains on its own text, and both show the weight of each text. */
 static void own_texts_are_shown_with_their_shares(void **state) {
     (void)state;
     start_both();
@@ -181,7 +181,7 @@ static void bootstrap_names(uint32_t idx, const char *cause, const char *word) {
     json_decref(status);
 }
 
-/* Two nodes that must not link: both name the cause and continue to train alone. */
+/* Two nodes that must not link: both name the cause and train on alone. */
 static void strangers_stay_apart(const struct cluster_options *options, const char *cause,
                                  const char *word) {
     char reason[48];

@@ -37,7 +37,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Starts node 0, which must exit with `code` after one line that contains `names`. */
+/* Starts node 0, which must end with `code` after one line that contains `names`. */
 static void must_refuse(int code, const char *names) {
     cluster_start(&cluster, 0, NULL);
     assert_int_equal(cluster_wait_end(&cluster, 0, 10), code);
@@ -209,7 +209,7 @@ static void damaged_checkpoint_falls_back_to_the_older_one(void **state) {
     damage("ckpt.b.safetensors");
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_says(&cluster, 0, "ev=checkpoint_refused", 10));
-    /* the third start, from either generation */
+    /* the third start, from the other generation */
     assert_true(cluster_says(&cluster, 0, "boot=3", 10));
     assert_true(cluster_says(&cluster, 0, "start=snapshot", 5));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);

@@ -232,7 +232,7 @@ static void unlinked_node_stops_at_its_step(void **state) {
     cluster_string(&cluster, 0, "worker.state", text);
     assert_string_equal(text, "finished");
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    cluster_start(&cluster, 0, NULL); /* it stays finished after a restart */
+    cluster_start(&cluster, 0, NULL); /* still finished after a restart */
     assert_true(cluster_says(&cluster, 0, "start=snapshot step=60", 10));
     cluster_pause(0.2);
     cluster_string(&cluster, 0, "worker.state", text);

@@ -1,4 +1,4 @@
-/* Two daemons with the real worker, from the first step of a run to its end. */
+/* Two daemons with the real worker: a run from its first step to its end. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -32,7 +32,7 @@ static double now_s(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Nodes 0 and 2 each have a copy of the dataset. Node 1 has an empty disk. */
+/* Nodes 0 and 2 have a copy of the dataset each, node 1 has an empty disk. */
 static int open_all(void **state) {
     (void)state;
     char hex[TW_ID_HEX_BYTES];

@@ -32,7 +32,7 @@ static uv_async_t client_done;
 static struct tw_api *api;
 static char folder[64], socket_path[96];
 
-/* How the fake runtime answers a verb. */
+/* when the fake runtime answers a verb */
 static enum { AT_ONCE, LATER, NEVER } verb_mode;
 static unsigned verbs_seen, port;
 static enum tw_api_verb verb_last;
@@ -103,8 +103,8 @@ static void on_client_done(uv_async_t *async) {
     uv_stop(&loop);
 }
 
-/* Sends raw bytes, and runs the loop until the client has read the response. Returns the HTTP
- * status. */
+/* Sends raw bytes and runs the loop until the client has read the answer. Returns the HTTP status.
+ */
 static int exchange_bytes(const char *bytes, size_t size) {
     pthread_t thread;
     client.request = bytes;

@@ -117,7 +117,8 @@ static void finding_ends_when_the_anchor_is_as_good_again(void **state) {
     /* no full cycle of merges since */
     assert_false(tw_merge_health_note(&health, 1.8f, 2.5f, 13, 3));
     assert_true(health.is_bad);
-    assert_false(tw_merge_health_note(&health, 1.8f, 2.1f, 15, 3)); /* better, still too far */
+    /* better, but still too far from the live loss */
+    assert_false(tw_merge_health_note(&health, 1.8f, 2.1f, 15, 3));
     assert_true(health.is_bad);
     /* ends without a full cycle of merges */
     assert_true(tw_merge_health_note(&health, 1.8f, 1.82f, 16, 3));

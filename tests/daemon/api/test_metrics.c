@@ -161,8 +161,7 @@ static void unmeasured_values_have_no_line(void **state) {
     assert_non_null(strstr(text, "thinwire_train_steps_total 0\n"));
 }
 
-/* Each line is a comment or `name{labels} number`. Each name has one HELP and one TYPE line
- * before it. */
+/* Each line is a comment or `name{labels} number`, each name has one HELP and TYPE before it. */
 static void every_line_is_well_formed(void **state) {
     (void)state;
     encode();

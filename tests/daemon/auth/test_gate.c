@@ -1,4 +1,5 @@
-/* Tests of daemon/auth/gate.c, signature.c and cert_file.c: an owner, an admitter, nodes. */
+/* Tests of daemon/auth/gate.c, signature.c and cert_file.c, with an owner, an admitter and two
+ * nodes. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -188,7 +189,7 @@ static void forged_certificates_stay_outside(void **state) {
     at_node.own.certs[0].issuer = owner_key; /* the attacker claims that the owner signed it */
     expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "the signature under");
     expect(tw_gate_adopt(&at_node, &at_node.own, &err), TW_NOT_ADMITTED, "the signature");
-    /* One changed bit anywhere makes a valid one invalid. */
+    /* One changed bit anywhere makes a valid certificate invalid. */
     const struct tw_certs good = sign(&owner, &node.id, TW_CERT_TRAIN);
     at_node.own = good;
     expect(meet(&at_node, &at_admitter), TW_OK, "");
@@ -390,7 +391,8 @@ static void only_good_certificates_replace_ones_own(void **state) {
 
 static void a_certificate_near_its_end_is_late(void **state) {
     (void)state;
-    struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN); /* ten days and a minute */
+    /* valid for ten days and a minute */
+    struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN);
     assert_false(tw_gate_is_late(&at_node));
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
     assert_false(tw_gate_is_late(&at_node));

@@ -58,7 +58,7 @@ static void a_use_counts_once_per_node(void **state) {
     assert_int_equal(use(row, 2, NOW, &is_new), TW_OK);
     assert_int_equal(use(row, 3, NOW, &is_new), TW_TICKET_USED);
     assert_string_equal(err.message, "2 of 2");
-    assert_int_equal(use(row, 2, NOW, &is_new), TW_OK); /* node 2 used the ticket before */
+    assert_int_equal(use(row, 2, NOW, &is_new), TW_OK); /* node 2 has used the ticket before */
 }
 
 static void an_expired_ticket_lets_nobody_in(void **state) {

@@ -396,7 +396,7 @@ static void a_run_of_each_for_itself_talks_of_no_merges(void **state) {
     assert_non_null(strstr(drawn, "attic trains bible on its own, as the run says\n"));
 }
 
-/* A wrong secret is reported at once, not after half a minute. The reason is never truncated. */
+/* A wrong secret is reported at once, not after half a minute; the reason is never cut. */
 static void refusal_is_shown_at_once_and_in_full(void **state) {
     (void)state;
     view.node.uptime_us = 2000000;

@@ -1,4 +1,4 @@
-/* Tests of daemon/cli/plan/: the expected loss, the cost of each row and the recommended row. */
+/* Tests of daemon/cli/plan/: expected loss, cost of a row, the recommended row. */
 #include "tests/test.h"
 
 #include "daemon/cli/plan/penalty.h"

@@ -75,8 +75,8 @@ static void the_remainder_goes_to_contributions(void **state) {
         node_run(&node, 3000);
         /* Traffic is measured at the socket, so packet headers are not included. */
         assert_share((double)(node.traffic - before) / 3000 / RATE, 0.96, 0.04);
-        /* The node stays within its rate because it reckons with other traffic, not by paying
-         * off debt. */
+        /* The node stays within its rate because it accounts for other traffic, not by paying off
+         * debt. */
         assert_true(node.allowance.credit > -0.5 * RATE * 10);
         assert_int_equal(node.made, node.rounds);
     }
@@ -89,7 +89,7 @@ static void accompanying_bytes_are_known_from_the_first_contribution_on(void **s
     struct node node;
     node_init(&node, RATE, false);
     node.besides = 5 * RATE; /* half of a round */
-    node_run(&node, 1);      /* the first one is made */
+    node_run(&node, 1);      /* the first contribution is made */
     assert_int_equal(node.made, 1);
     assert_in_range(node.contributed, RATE * 10 * 2 / 5, RATE * 10 / 2);
     node_run(&node, 39);
@@ -106,7 +106,7 @@ static void accompanying_bytes_are_saved_up_for_too(void **state) {
     (void)state;
     struct node node;
     node_init(&node, RATE, false);
-    node.besides = 10 * 3 * RATE; /* three rounds' worth */
+    node.besides = 10 * 3 * RATE; /* as much as the node may send in three rounds */
     node_run(&node, 1000);
     const uint64_t before = node.traffic;
     const uint32_t rounds = node.rounds, made = node.made;
@@ -178,7 +178,7 @@ static void a_month_keeps_its_debt(void **state) {
     node_init(&node, (uint64_t)month_bytes, true);
     node.round_s = 60;
     node_run(&node, 3600);
-    node.traffic += (uint64_t)month_bytes / 30; /* a joiner took a day's worth */
+    node.traffic += (uint64_t)month_bytes / 30; /* a joining node fetched the budget of a day */
     const uint32_t made = node.made;
     node_run(&node, 6 * 3600);
     assert_int_equal(node.made, made);

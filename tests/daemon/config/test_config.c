@@ -343,7 +343,7 @@ static void the_example_is_valid_when_uncommented(void **state) {
     static char text[16384], bare[16384];
     const size_t size = tw_config_example(text, sizeof(text));
     assert_true(size < sizeof(text));
-    assert_int_equal(parse(text), TW_OK); /* all comments: the defaults */
+    assert_int_equal(parse(text), TW_OK); /* every line is a comment, so the defaults apply */
     size_t used = 0;
     for (size_t i = 0; i < size; i++) {
         const int is_key = text[i] == '#' && (i == 0 || text[i - 1] == '\n') && text[i + 1] != ' ';

@@ -76,7 +76,7 @@ static void share_of_strangers_survives_a_restart(void **state) {
     tw_quota_strangers(&quota, noon + 61, 0, 300);
     assert_int_equal(quota.strangers_bytes, 500);
     assert_false(quota.is_saved);
-    tw_quota_strangers(&quota, noon - 2 * DAY_S, 50, 0); /* the clock was set back */
+    tw_quota_strangers(&quota, noon - 2 * DAY_S, 50, 0); /* the clock went back */
     save();
     load();
     assert_int_equal(quota.strangers_bytes, 550);

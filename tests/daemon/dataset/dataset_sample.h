@@ -28,7 +28,7 @@ struct dataset_sample {
 
 struct sample_options {
     uint32_t train, heldout;  /* numbers of shards: for training (at least one), and held out */
-    uint32_t tokens;          /* tokens of each shard; 0: the default */
+    uint32_t tokens;          /* tokens of each shard; 0: a default */
     uint32_t tokenizer_bytes; /* bytes of the tokenizer file; 0: no tokenizer */
     bool has_wrong_head;      /* index and shard headers disagree about the separator */
 };

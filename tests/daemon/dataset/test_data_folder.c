@@ -62,7 +62,7 @@ static void put_whole(uint32_t i) {
     put(i, sample.files[i].name, sample.files[i].size);
 }
 
-/* A folder with only the index. */
+/* Opens a folder that contains only the index. */
 static void open_with_index(void) {
     open_folder(true);
     assert_int_equal(tw_data_folder_put_index(&folder, (char *)sample.files[0].bytes,
@@ -374,7 +374,7 @@ static void damaged_part_keeps_its_correct_chunks(void **state) {
     const int handle = ops->open_write(ops->ctx, folder.dir, name);
     assert_int_equal(ops->write(ops->ctx, handle, "x", 1, sample.files[2].size), 1);
     (void)ops->close(ops->ctx, handle);
-    open_part(2); /* deleted and started again */
+    open_part(2); /* deletes the .part file and starts again */
     assert_false(part.has_head);
     tw_data_part_close(&part);
 }

@@ -1,5 +1,5 @@
-/* Tests of daemon/dataset/data_serve.c over a real folder: peers' requests, and the replies. The
- * test plays the transport: it holds each chunk until it releases it. */
+/* Tests of daemon/dataset/data_serve.c over a real folder: requests of peers, and the answers. This
+ * test plays the transport: it holds chunks until it releases them. */
 #include "tests/test.h"
 
 #include <unistd.h>
@@ -253,7 +253,7 @@ static void bytes_that_changed_on_the_disk_are_not_served(void **state) {
     tw_fetch_range(&t.store->folder.files[1], 2, &at, &size);
     change_byte(1, (long)at + 100);
     assert_int_equal(pull(0, 1, 1, 1), TW_OK);
-    PUMP_UNTIL(t.held_count == 1); /* other files are correct */
+    PUMP_UNTIL(t.held_count == 1); /* other chunks are correct */
     let_go(0, true);
     assert_int_equal(pull(0, 1, 2, 1), TW_OK);
     PUMP_UNTIL(t.lost == 1);

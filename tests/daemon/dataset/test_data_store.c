@@ -18,7 +18,7 @@ static struct {
     struct tw_data_store *store;
     struct tw_error err;
     unsigned opened, stored, checked, finished, troubles, cleared;
-    unsigned finished_before_trouble; /* value of `finished` at the first trouble */
+    unsigned finished_before_trouble; /* `finished` at the first trouble */
     enum tw_status status;
     enum tw_fetch_result result;
     uint32_t number, index_bytes, file;
@@ -229,7 +229,7 @@ static void index_with_a_wrong_byte_is_thrown_away(void **state) {
     t.opened = 1;
     t.status = TW_AGAIN;
     t.stored = t.checked = 0;
-    get_index(); /* as if another peer had sent it */
+    get_index(); /* as if another peer sent it */
 }
 
 static void a_full_disk_stops_the_queue_until_there_is_room(void **state) {

@@ -1,4 +1,4 @@
-/* Tests of daemon/net/bans.c: when a ban begins, how long it lasts, and that it survives a
+/* Tests of daemon/net/bans.c: when a ban begins, how long it lasts, and its state after a
  * restart. */
 #include <netinet/in.h>
 

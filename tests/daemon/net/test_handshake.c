@@ -1,4 +1,4 @@
-/* Tests of daemon/net/handshake.c with both ends in memory. */
+/* Tests of daemon/net/handshake.c: two ends in memory. */
 #include "base/bytes.h"
 #include "daemon/net/handshake.h"
 #include "tests/test.h"
@@ -74,7 +74,7 @@ static void hello_has_the_documented_layout(void **state) {
     assert_memory_equal(body + 170, "\x01\0\x08\0\x05\0\0\0\0\0\0\x80\x02\0\x0a\0thinwire 9", 26);
 }
 
-/* The expected bytes are from another implementation of HMAC-SHA256 (Python's hmac). */
+/* Expected bytes come from another implementation of HMAC-SHA256 (Python's hmac). */
 static void proof_is_the_documented_hmac(void **state) {
     (void)state;
     static const char expected[] =

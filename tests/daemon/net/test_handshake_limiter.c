@@ -159,7 +159,7 @@ static void knock_pays_into_other_buckets(void **state) {
         (void)snprintf(host, sizeof(host), "10.1.%u.1", i);
         (void)limiter(host, 100);
     }
-    assert_int_equal(knock("10.2.0.1"), TW_LIMIT); /* the bucket shared by all strangers is empty */
+    assert_int_equal(knock("10.2.0.1"), TW_LIMIT); /* the bucket of all strangers is empty */
     unsigned taken = 0;
     for (unsigned i = 0; i < 1000; i++)
         taken += tw_handshake_limiter_take(&table, &from, true, now_us, NULL) == TW_OK;

@@ -109,7 +109,7 @@ static void three_breaches_ban_dials_both_ways(void **state) {
     assert_int_equal(banned_by(a), 0); /* another node's report of a violation is no proof */
     must_be_refused(a, b);
     must_be_refused(b, a);
-    assert_true(world_peer_of(b, c) >= 0); /* another node on the same host keeps its link */
+    assert_true(world_peer_of(b, c) >= 0); /* a node at the same host keeps its link */
 }
 
 static void ban_outlives_a_restart(void **state) {

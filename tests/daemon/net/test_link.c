@@ -1,5 +1,5 @@
-/* Tests of attacks on a link by peers and strangers. The victim is a transport. The attacker is
- * a bare TCP client, or a link with a valid key that breaks the protocol. */
+/* Attacks on a link by peers and strangers. The victim is a transport. The attacker is a bare TCP
+ * client, or a bare link with a valid key that breaks the rules. */
 #include "base/bytes.h"
 #include "daemon/net/link.h"
 #include "tests/daemon/net/world.h"

@@ -332,8 +332,8 @@ static void file_is_not_trusted(void **state) {
 #define HEAD "thinwire-crowd 1 1800000000 5\n"
 #define ID "abababababababababababababababababababababababababababababababab"
     static const char *const bad[] = {
-        ID " 10 11 0 0 0 0 0 -",       /* linked longer than known */
-        ID " 172801 0 0 0 0 0 0 -",    /* known longer than the limit */
+        ID " 10 11 0 0 0 0 0 -",       /* time linked exceeds time known */
+        ID " 172801 0 0 0 0 0 0 -",    /* time known exceeds its limit */
         ID " 10 10 1000001 0 0 0 0 -", /* each number exceeds its bound */
         ID " 10 10 0 600000001 0 0 0 -",
         ID " 10 10 0 0 1000000000001 0 0 -",
@@ -366,7 +366,7 @@ static void file_is_not_trusted(void **state) {
         assert_int_equal(decode(text_in), 1);
         assert_int_equal(quality.upload_bytes_s, 0);
     }
-    /* The clock was far ahead when this file was written. */
+    /* A clock that was far ahead when the file was written. */
     assert_int_equal(decode("thinwire-crowd 1 1900000000 5\n" ID " 1 1 0 0 0 0 0 -\n"), 0);
     assert_int_equal(quality.upload_bytes_s, 0);
 }

@@ -172,7 +172,7 @@ static void slower_path_is_found_at_once(void **state) {
     assert_int_equal(path.queued, 0);
 }
 
-/* Another sender uses part of the link for ever, and keeps the link's queue full. */
+/* Another sender uses part of the link for ever, and keeps the link's queue filled. */
 static void rival_does_not_starve_us(void **state) {
     (void)state;
     struct path path;

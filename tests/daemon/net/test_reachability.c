@@ -53,7 +53,7 @@ static void questions_follow_links_changes_and_time(void **state) {
     assert_false(tw_reachability_is_due(&reachability, 1000 * S)); /* nobody to ask */
     tw_reachability_linked(&reachability, S);
     assert_false(tw_reachability_is_due(&reachability, S));
-    tw_reachability_linked(&reachability, 3 * S); /* a second link does not delay the request */
+    tw_reachability_linked(&reachability, 3 * S); /* a second link does not delay the question */
     assert_true(tw_reachability_is_due(&reachability, S + TW_REACHABILITY_SETTLE_US));
     tw_reachability_ask(&reachability, 1, false, 6 * S); /* the only peer has left */
     assert_false(tw_reachability_is_due(&reachability, 1000 * S));

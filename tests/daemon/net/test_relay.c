@@ -1,5 +1,4 @@
-/* Tests of daemon/net/relay.c and call.c with two nodes that cannot dial each other, and a
- * relay. */
+/* Tests of daemon/net/relay.c and call.c: two nodes that cannot dial each other, and a relay. */
 #include "base/rate.h"
 #include "daemon/net/transport_impl.h"
 #include "proto/control.h"
@@ -275,7 +274,7 @@ static void resting_relay_carries_nothing(void **state) {
 
 /* ---- direct and relayed -------------------------------------------------------------------- */
 
-/* b listens from now on. Until now a could reach it only through the hub. */
+/* b listens from now on: before, a could reach it only through the hub. */
 static void direct_link_replaces_a_relayed_one(struct world_node *low, struct world_node *high,
                                                bool is_low_dialler) {
     tw_transport_set_relay(hub->transport, true, 0);

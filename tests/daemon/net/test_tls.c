@@ -1,4 +1,4 @@
-/* Tests of daemon/net/tls.c: two ends in memory, and invalid files. */
+/* Tests of daemon/net/tls.c with both ends in memory. */
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
@@ -28,7 +28,7 @@ static int group_teardown(void **state) {
     return 0;
 }
 
-/* Moves ciphertext from one side to the other. */
+/* Carries ciphertext from one side to the other. */
 static size_t carry(struct tw_tls *from, struct tw_tls *to) {
     uint8_t bytes[4096];
     size_t total = 0;

@@ -651,7 +651,7 @@ static void pulling_too_far_ahead_closes_the_peer(void **state) {
     for (uint32_t i = 0; i <= TW_BULK_QUEUE_CHUNKS; i++)
         assert_int_equal(tw_transport_send_chunk(a->transport, peer_of(a, b), &chunk),
                          i < TW_BULK_QUEUE_CHUNKS);
-    assert_int_equal(a->downs, 0); /* callbacks never come from inside a call */
+    assert_int_equal(a->downs, 0); /* no callback is called from within an API call */
     WAIT_WHILE(&world, a->downs == 0);
     assert_int_equal(a->down_reason, TW_LIMIT);
     assert_int_equal(a->unsent, TW_BULK_QUEUE_CHUNKS);
@@ -680,7 +680,7 @@ static void close_tells_the_other_side_why(void **state) {
     pair_up(a, b);
     const uint16_t peer = peer_of(a, b);
     tw_transport_close(a->transport, peer, TW_PROTO, "you spoke out of turn");
-    assert_int_equal(a->downs, 0); /* callbacks never come from inside a call */
+    assert_int_equal(a->downs, 0); /* no callback is called from within an API call */
     tw_transport_send_control(a->transport, peer, 1, "x", 1);
     tw_transport_close(a->transport, peer, TW_IO, "again");
     WAIT_WHILE(&world, a->downs < 1 || b->downs < 1);

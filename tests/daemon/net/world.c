@@ -19,7 +19,7 @@ void world_init(struct world *world) {
     world_identities(world);
 }
 
-/* Node 0 has the lowest id, and the last node the highest. */
+/* Node 0 has the lowest id, the last one the highest. */
 void world_identities(struct world *world) {
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) {
         struct tw_identity fresh;

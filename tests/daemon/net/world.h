@@ -40,7 +40,7 @@ struct world_node {
     void (*on_up)(struct world_node *node, uint16_t peer);
 };
 
-/* A bare TCP client, which plays a stranger. */
+/* A bare TCP client: plays a stranger. */
 struct world_raw {
     uv_tcp_t tcp;
     uv_connect_t connect;
@@ -66,8 +66,8 @@ void world_init(struct world *world);
 /* Stops all transports that still run. Checks that no handle remains. */
 void world_deinit(struct world *world);
 
-/* Starts node i: it listens on a free port of 127.0.0.1, in the world's run and with its secret.
- * First `change` may edit the configuration. */
+/* Starts a node that listens on a free port of 127.0.0.1, in the world's run, with its secret.
+ * `change` may edit the configuration first. */
 struct world_node *world_start(struct world *world, unsigned i,
                                void (*change)(struct tw_transport_config *config));
 void world_stop(struct world_node *node);

@@ -17,7 +17,7 @@ static struct tw_daemon node_daemon;
 static struct tw_setup setup;
 static struct tw_roster roster;
 static uint64_t period_us;
-static uint32_t measured_count; /* number of TW_EV_MEASURED events */
+static uint32_t measured_count; /* number of TW_EV_MEASURED */
 
 /* ---- the fakes ------------------------------------------------------------------------------ */
 
@@ -129,7 +129,7 @@ static void a_slow_link_to_a_partner_has_fewer_bytes(void **state) {
     (void)state;
     begin(TW_TOPOLOGY_PAIR, 0);
     assert_int_equal(granted_for(FAST), 0);
-    assert_int_equal(granted_for(SLOW), 1); /* the anchor, one byte per element, uses all of it */
+    assert_int_equal(granted_for(SLOW), 1); /* the anchor, a byte per element, needs all of it */
     period_us *= 120;
     assert_int_equal(granted_for(SLOW), 120 * (RATE_SLOW / 2) - 2 * ELEMENTS);
     assert_int_equal(granted_for(3), 0); /* no link, so no limit is known */

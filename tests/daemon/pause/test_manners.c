@@ -111,10 +111,12 @@ static void reasons_do_not_undo_each_other(void **state) {
     (void)time_to_change(0.0);
     assert_int_equal(manners.reasons, TW_PAUSE_USER | TW_PAUSE_HOURS);
     assert_int_equal(tw_manners_hours(&manners, false, now_us), TW_PAUSE_HOURS);
-    assert_int_equal(manners.reasons, TW_PAUSE_USER); /* neither quiet nor hours undo the user */
+    /* Neither quiet time nor the hours end the user's pause. */
+    assert_int_equal(manners.reasons, TW_PAUSE_USER);
     assert_int_equal(tw_manners_hours(&manners, true, now_us), TW_PAUSE_HOURS);
     assert_int_equal(tw_manners_user(&manners, false, now_us), TW_PAUSE_USER);
-    assert_int_equal(manners.reasons, TW_PAUSE_HOURS); /* and the user does not undo the hours */
+    /* The user's resume does not end the pause for the hours. */
+    assert_int_equal(manners.reasons, TW_PAUSE_HOURS);
     assert_int_equal(tw_manners_hours(&manners, false, now_us), TW_PAUSE_HOURS);
     assert_int_equal(manners.reasons, 0);
 }

@@ -1,4 +1,4 @@
-/* Tests of daemon/pause/pauses.c: the pauses of a node, and the sentences about them. */
+/* Tests of daemon/pause/pauses.c: pauses as the node sees them, and the sentences about them. */
 #include "daemon/pause/pauses.h"
 
 #include <math.h>

@@ -120,7 +120,7 @@ static void system_time_counts_up_to_the_user_time(void **state) {
     (void)state;
     const struct tw_cpu_look before = look_of(0, 0, 0), kernel = look_of(0, 300, 400),
                              copies = look_of(50, 300, 400);
-    assert_share(&before, &kernel, 0); /* such as kernel threads that encrypt a checkpoint */
+    assert_share(&before, &kernel, 0); /* kernel threads that encrypt a checkpoint */
     assert_share(&before, &copies, 100 / 400.0);
 }
 

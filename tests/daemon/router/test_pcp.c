@@ -10,7 +10,7 @@ static const struct tw_pcp_map asked = {.nonce = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
                                         .outer_port = 4748,
                                         .lease_s = 3600};
 
-/* An answer to `asked` that maps port 4748 of 11.0.0.3 for 120 s. */
+/* An answer to `asked`: port 4748 of 11.0.0.3 for 120 s. */
 static const uint8_t granted[TW_PCP_MAP_BYTES] = {
     2, 0x81, 0, 0, 0,  0,    0,  120,  0, 0, 0,    99,   0,  0,  0,  0,  0, 0, 0, 0, /* head */
     0, 0,    0, 0, 1,  2,    3,  4,    5, 6, 7,    8,    9,  10, 11, 12,             /* nonce */

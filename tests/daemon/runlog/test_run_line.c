@@ -1,4 +1,4 @@
-/* test_run_line.c - each kind of line has exactly the keys that the guide documents.
+/* test_run_line.c - the keys of each kind of line are those that the guide documents.
  *   test_run_line GUIDE.md */
 #include "daemon/runlog/run_line.h"
 

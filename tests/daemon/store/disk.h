@@ -21,7 +21,7 @@ enum { TW_DISK_SECTOR_BYTES = 512 };
 
 struct tw_disk;
 
-/* An empty disk. Its folder opens under any path. */
+/* Makes an empty disk, whose folder opens under any path. */
 struct tw_disk *tw_disk_create(void);
 void tw_disk_destroy(struct tw_disk *disk);
 

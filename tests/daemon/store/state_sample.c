@@ -157,7 +157,7 @@ void sample_state(struct tw_checkpoint_state *state, uint32_t fragments, uint64_
         for (uint32_t i = 0; i < TW_SIGNATURE_BYTES; i++)
             position->tip_proof.signatures[1][i] = (uint8_t)(seed + i);
     }
-    if (seed % 3 == 0) { /* every round's contribution is in the fragments */
+    if (seed % 3 == 0) { /* (phi, u) contains every round up to the tip */
         position->has_held = position->has_tip;
         position->held = position->tip;
     } else if (seed % 3 == 1) {

@@ -22,7 +22,7 @@ void sample_arrays_deinit(struct sample_arrays *arrays);
  * same for every layout of the same model, and exact in bf16. */
 void sample_fill(struct sample_arrays *arrays, const struct tw_layout *layout, uint64_t seed);
 
-/* True if all tensors of the kind are as sample_fill makes them. */
+/* Returns true if all tensors of the kind are as sample_fill makes them. */
 bool sample_matches(const struct sample_arrays *arrays, const struct tw_layout *layout,
                     enum tw_checkpoint_kind kind, uint64_t seed);
 

@@ -459,7 +459,7 @@ static void a_full_disk_leaves_older_generations_alone(void **state) {
     assert_true(is_generation(3));
 }
 
-/* Each call of a save fails once, with each error. After that the power is cut. */
+/* Each call of a save fails once, with each error; then the power is cut. */
 static void failed_saves_are_never_acknowledged(void **state) {
     (void)state;
     const int errors[] = {EIO, ENOSPC, EINTR};

@@ -125,8 +125,8 @@ static void an_unreadable_file_is_not_no_file(void **state) {
     }
 }
 
-/* Tests every subset that a crash may keep, after every call of a save. `vote` was acknowledged up
- * to number `before`. Returns the number of crash states. */
+/* Interrupts the save of vote `next` at each of its calls, and tests every subset of the pending
+ * writes that a crash may keep. Returns the number of crash states. */
 static unsigned crash_everywhere(struct tw_disk *base, uint64_t next, bool is_foul,
                                  enum tw_vote_found before_found) {
     unsigned states = 0;

@@ -33,7 +33,7 @@ static struct {
     struct tw_event events[EVENTS_MAX];
     unsigned events_count, gone, refused, frozen, worked;
     char sentence[256];
-    struct tw_encoded encoded; /* argument of the newest callback */
+    struct tw_encoded encoded; /* argument of the newest `encoded` callback */
     unsigned encoded_count;
 } t;
 
@@ -726,7 +726,7 @@ static void budget_and_size_of_a_contribution_are_reported(void **state) {
     (void)state;
     enum { N = 1024 };
     static float x[N];
-    t.run.sync.codec = TW_CODEC_AUTO; /* the host borrows the run */
+    t.run.sync.codec = TW_CODEC_AUTO; /* the host points to this run */
     worker_open();
     struct tw_action action;
     memset(&action, 0, sizeof(action));

@@ -1,5 +1,5 @@
-/* Attacks on the decisions of a live group, by a node that has the secret. Each test names the
- * promise of SECURITY.md that it tries to break. */
+/* Attacks on the decisions of a live group by a node that holds the secret: each names the promise
+ * of SECURITY.md that it tries to break. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -121,8 +121,8 @@ static void refused_stranger_costs_no_download(void **state) {
     rounds_go_on();
 }
 
-/* SECURITY.md promises that strangers use up no quota. Here a stranger sends more than the
- * quota, and a known host is still admitted. */
+/* SECURITY.md promises that strangers use up no quota: a stranger sends more than the quota, and a
+ * known host is still admitted. */
 static void strangers_use_up_no_quota(void **state) {
     (void)state;
     static struct hostile h;
@@ -350,7 +350,7 @@ static bool join_announcing(struct hostile *h, const char *host, const uint16_t 
     return false;
 }
 
-/* Links, asks to be dialled back, and counts the answers that arrive within a moment. */
+/* Links, asks to be dialled back, and counts the answers of a moment. */
 static unsigned probe_ports(const char *host, const uint16_t *ports, uint32_t count) {
     static struct hostile h;
     static struct tw_message probe;

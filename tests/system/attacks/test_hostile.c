@@ -127,7 +127,7 @@ static void silent_connections_shut_nobody_out(void **state) {
     watch();
     target.from = "127.0.7.7";
     for (unsigned i = 0; i < COUNT; i++) fds[i] = hostile_tcp(&target);
-    /* Meanwhile a member can link from another address. */
+    /* Meanwhile a member links from another address. */
     static struct hostile friend;
     target.from = NULL;
     target.secret = &secret;

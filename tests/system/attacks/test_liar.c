@@ -126,7 +126,7 @@ static void liar_stops_no_round_and_has_nobody_banned(void **state) {
     }
 }
 
-/* The liar sends different members different results of its part. */
+/* The liar gives the members different results of its part. */
 static void liar_that_signs_twice_is_banned_by_all(void **state) {
     (void)state;
     open_group("4", "split");

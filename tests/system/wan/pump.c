@@ -133,7 +133,7 @@ static void end(struct pump *pump) {
     uv_close((uv_handle_t *)&pump->timer, NULL);
 }
 
-/* Resets the counters after the warm-up. */
+/* Resets the counters after warming up. */
 static void count_anew(struct pump *pump) {
     pump->before = tw_transport_traffic(pump->transport);
     pump->busy.count = 0;
@@ -182,8 +182,8 @@ static void chunk_take(struct pump *pump, const struct tw_frame *frame) {
 
 /* ---- giving -------------------------------------------------------------------------------- */
 
-/* Makes the bytes of both payloads before the first is sent, because this takes time. The shorter
- * payload is a prefix of the longer one. */
+/* Makes the bytes of both payloads before the first is sent, because that takes time. The shorter
+ * payload is the beginning of the longer one. */
 static void payload_make(struct pump *pump) {
     const uint64_t bytes = pump->bytes > pump->bytes_next ? pump->bytes : pump->bytes_next;
     TW_ASSERT(pump->bytes > 0 && bytes <= BYTES_MAX);
