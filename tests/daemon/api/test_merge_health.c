@@ -81,7 +81,7 @@ static void anchor_that_stands_is_found(void **state) {
     static const struct point points[] = {{5.54f, 5.54f}, {2.40f, 3.40f}, {2.35f, 3.10f},
                                           {2.30f, 3.05f}, {2.28f, 3.04f}, {2.26f, 3.03f},
                                           {2.25f, 3.02f}, {2.24f, 3.01f}, {2.23f, 3.00f}};
-    assert_int_equal(first_finding(points, 9, 12), 5); /* four cycles in each evaluation */
+    assert_int_equal(first_finding(points, 9, 12), 5); /* four cycles between evaluations */
     assert_int_equal(first_finding(points, 9, 6), 6);
     assert_int_equal(first_finding(points, 9, 3), 9); /* the signs settle */
 }

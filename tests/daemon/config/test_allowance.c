@@ -82,8 +82,8 @@ static void the_remainder_goes_to_contributions(void **state) {
     }
 }
 
-/* In pairs an anchor accompanies each contribution. The node reckons with it from the first one
- * on. */
+/* In pairs an anchor accompanies each contribution. The node includes it from the first
+ * contribution on. */
 static void accompanying_bytes_are_known_from_the_first_contribution_on(void **state) {
     (void)state;
     struct node node;
@@ -167,7 +167,7 @@ static void unused_budget_makes_no_burst(void **state) {
     node.most = UINT64_MAX;
     node.largest = 0;
     node_run(&node, 10);
-    /* At most two cycles of credit, half of which may be spent at once. */
+    /* At most the budget of two cycles is saved up, and a contribution may spend half of it. */
     assert_true(node.largest <= (uint64_t)RATE * 20);
 }
 

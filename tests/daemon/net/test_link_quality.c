@@ -174,7 +174,7 @@ static void slow_sender_is_named_with_its_evidence(void **state) {
     is(3, TW_LINK_QUALITY_SLOW_SENDER, "slow sender");
     transfers(3, 700 * 1000, 16);
     is(3, TW_LINK_QUALITY_FINE, "");
-    transfers(3, 450 * 1000, 16); /* to be found again it must be even slower */
+    transfers(3, 450 * 1000, 16); /* this rate prolongs a finding, but does not begin one */
     is(3, TW_LINK_QUALITY_FINE, "");
 }
 

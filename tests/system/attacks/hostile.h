@@ -15,7 +15,7 @@
 struct ssl_st;
 struct ssl_ctx_st;
 
-/* The daemon to attack, and the things that the attacker knows about it. */
+/* The daemon to attack, and the attacker's knowledge. */
 struct hostile_target {
     uint16_t port;
     const char *from; /* source address in 127/8; NULL: 127.0.0.1 */
