@@ -15,7 +15,7 @@ enum { SEED = 7, STEPS = 2000 };
 /* A step costs 67 GFLOP. */
 static struct tw_train_report report_with(double peak_flops_s) {
     return (struct tw_train_report){.is_terminal = true,
-                                    .shown_s = 1e18, /* never due: output is not tested */
+                                    .shown_s = 1e18, /* no report is due, so none is printed */
                                     .steps = STEPS,
                                     .step_tokens = 1000,
                                     .flops_token = 67000000,
@@ -31,7 +31,7 @@ static void step(struct tw_train_report *report, double took_s) {
 
 static void peak_measured_too_low_is_raised_by_a_step(void **state) {
     (void)state;
-    struct tw_train_report report = report_with(100e9); /* measured on a busy machine */
+    struct tw_train_report report = report_with(100e9); /* measured too low, as on a busy machine */
     step(&report, 0.5);                                 /* 134 GFLOP/s */
     assert_true(fabs(report.peak_flops_s - 134e9) < 1);
     assert_true(fabs(tw_train_report_mfu(&report) - 1) < 1e-9);
@@ -66,7 +66,8 @@ static void without_a_peak_there_is_no_mfu(void **state) {
     assert_true(isnan(tw_train_report_mfu(&report))); /* before the first step */
 }
 
-/* Restores standard error from `kept` and returns the text written since. */
+/* Restores standard error from the descriptor `kept` and reads the text captured in `file` into
+ * `said`. */
 static void take_said(int file, int kept, char said[2048]) {
     (void)fflush(stderr);
     assert_int_equal(dup2(kept, STDERR_FILENO), STDERR_FILENO);
@@ -83,8 +84,8 @@ static unsigned count_of(const char *said, const char *word) {
     return count;
 }
 
-/* In a file, each evaluation is a line of its own, except the last, which is part of the final
- * line. */
+/* If standard error is a file, each evaluation has its own line, except the last: the final line
+ * includes it. */
 static void the_last_step_is_reported_once(void **state) {
     (void)state;
     char said[2048];

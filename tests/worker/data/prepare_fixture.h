@@ -19,7 +19,7 @@ struct prepare_fixture {
 struct prepare_fixture *prepare_fixture_create(void);
 int prepare_fixture_destroy(struct prepare_fixture *at);
 
-/* FOLDER/NAME; the caller frees it. */
+/* Returns the path FOLDER/NAME. The caller frees it. */
 char *prepare_fixture_path(const struct prepare_fixture *at, const char *name);
 
 /* Writes a file in in/. */

@@ -1,5 +1,5 @@
-/* test_corpus.c - kinds of training data: complete, growing and damaged datasets, shards of llm.c,
- * pairs of Megatron-LM files; and the refusals of each. */
+/* test_corpus.c - kinds of training data, and their errors: complete, growing and damaged datasets,
+ * shards of llm.c, pairs of Megatron-LM files. */
 #include "worker/data/corpus.h"
 
 #include "tests/test.h"
@@ -25,7 +25,7 @@ struct fixture {
     struct dataset_plan plan;
 };
 
-/* The token encodes source, side, shard, and place modulo 1000. */
+/* The token encodes its source, whether it is held out, its shard, and its place modulo 1000. */
 static uint32_t token(uint32_t source, bool is_heldout, uint32_t shard, uint32_t i) {
     return 10000 * (1 + source) + (is_heldout ? 5000 : 0) + 1000 * shard + i % 1000;
 }
@@ -221,7 +221,8 @@ static void another_shard_under_the_name_is_refused(void **state) {
     (void)snprintf(other, sizeof(other), "%s", path_of(f, "prose-train-00001.shard"));
     assert_int_equal(unlink(path_of(f, "prose-train-00000.shard")), 0);
     assert_int_equal(link(other, path_of(f, "prose-train-00000.shard")), 0);
-    assert_int_equal(open_data(f, f->folder), TW_OK); /* has the expected size */
+    /* accepted: the wrong shard has the expected size */
+    assert_int_equal(open_data(f, f->folder), TW_OK);
     enum tw_status status = TW_OK;
     for (unsigned i = 0; i < 50 && status == TW_OK; i++) {
         status = tw_data_draw(&f->data, 7, &cursor, 1, tokens, &f->err);
@@ -262,7 +263,7 @@ static uint32_t a_byte(uint32_t source, bool is_heldout, uint32_t shard, uint32_
     return token(source, is_heldout, shard, i) % 200;
 }
 
-/* Bytes are valid numbers of any vocabulary. */
+/* Bytes are valid token ids in any vocabulary, so the dataset's tokenizer must be checked. */
 static void bytes_do_not_suit_a_model_on_tokens(void **state) {
     struct fixture *const f = *state;
     f->plan.token = a_byte;
@@ -379,7 +380,7 @@ static void shards_of_a_folder_are_one_text(void **state) {
     write_llmc(f, "web_train_000002.bin", 2000, 900);
     write_llmc(f, "web_train_000001.bin", 1000, 900);
     write_llmc(f, "notes.bin", 9000, 900);
-    /* No file is named val: the last tokens are held out. */
+    /* Without a file named val, the last tokens are held out. */
     assert_int_equal(open_data(f, f->folder), TW_OK);
     assert_int_equal(f->data.train_count, 1710);
     assert_int_equal(tw_data_heldout(&f->data, 0, 1, tokens, NULL), TW_OK);
@@ -428,7 +429,7 @@ static void each_shard_is_checked_for_the_vocabulary(void **state) {
     assert_non_null(strstr(f->err.message, "web_train_000002.bin"));
 }
 
-/* Files of llm.c's own writer: both token formats, its names without numbers, and a file that is no
+/* Files written by llm.c itself: both token formats, names without numbers, and a file that is not
  * training text. */
 static void files_that_llmc_wrote_are_read(void **state) {
     struct fixture *const f = *state;
@@ -471,7 +472,7 @@ static void numbers_of_another_width_are_refused(void **state) {
     assert_int_equal(open_data(f, path_of(f, "u32.bin")), TW_OK);
 }
 
-/* A run trains on the bytes of a text, so these must be the text. */
+/* A run on bytes could train on any file, so known binary formats are refused. */
 static void files_that_are_no_text_are_not_trained_on(void **state) {
     struct fixture *const f = *state;
     char path[512];
@@ -523,7 +524,8 @@ static void a_pair_is_held_out_from_a_document_on(void **state) {
         write_megatron(f, i == 0 ? 8 : 4);
         const char *const names[] = {"x.idx", "x.bin", "x"};
         for (unsigned k = 0; k < 3; k++) {
-            f->run.data.heldout_millionths = 120000; /* 880; documents begin every 50 */
+            /* 12 % held out would begin at token 880; the next document begins at 900 */
+            f->run.data.heldout_millionths = 120000;
             assert_int_equal(open_data(f, path_of(f, names[k])), TW_OK);
             assert_int_equal(f->data.train_count, 900);
             assert_int_equal(tw_data_heldout(&f->data, 0, 1, tokens, NULL), TW_OK);
@@ -531,7 +533,8 @@ static void a_pair_is_held_out_from_a_document_on(void **state) {
         }
     }
     f->run.data.heldout_millionths = 1000;
-    assert_int_equal(open_data(f, path_of(f, "x")), TW_OK); /* less than a document: one document */
+    /* less than a document: one whole document is held out */
+    assert_int_equal(open_data(f, path_of(f, "x")), TW_OK);
     assert_int_equal(f->data.train_count, 950);
 }
 

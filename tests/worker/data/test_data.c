@@ -1,4 +1,4 @@
-/* test_data.c - windows: drawn, held out and refused. */
+/* test_data.c - windows of tokens: drawn, held out and refused. */
 #include "worker/data/data.h"
 
 #include <fcntl.h>
@@ -150,7 +150,7 @@ static void the_text_of_a_run_is_known_by_its_hash(void **state) {
     assert_non_null(strstr(err.message, "is not the text of this run"));
 }
 
-/* The file is truncated to half during reading: the rest gives an error message. */
+/* The file is truncated to half while it is read. Reading the lost half gives an error message. */
 static void a_text_that_shrinks_is_a_sentence(void **state) {
     struct fixture *f = *state;
     struct tw_error err;
@@ -213,7 +213,7 @@ static void a_token_shard_is_known_by_its_header(void **state) {
     uint8_t head[1024] = {0};
     uint32_t tokens[WINDOW];
     f->run.data.tokenizer = TW_TOKENIZER_IDS;
-    f->run.model.vocab = 128256; /* the header still says 16 bits */
+    f->run.model.vocab = 128256; /* too large for 16 bits, but the header says 16-bit tokens */
     tw_put_u32(head, 20240520);
     tw_put_u32(head + 4, 1);
     tw_put_u32(head + 8, 200);

@@ -1,4 +1,4 @@
-/* A text is read as its first bytes say. */
+/* The kind of an input is recognised from its first bytes. */
 #include "worker/data/input_kind.h"
 
 #include "tests/test.h"
@@ -27,7 +27,7 @@ static void json_is_told_from_text(void **state) {
     check(TW_INPUT_ARRAY, " [\n\"a\",\n\"b\"]\n");
     check(TW_INPUT_ARRAY, "[]");
     check(TW_INPUT_ARRAY, "[{\"text\": \"cut");
-    /* broken, but no text */
+    /* invalid JSON is still not taken for plain text */
     check(TW_INPUT_LINES, "{\"text\": \"a\", b}\nrest");
     check(TW_INPUT_OBJECTS, "{\n \"text\": \"a\",\n}\n");
     check(TW_INPUT_ARRAY, "[{\"text\": \"a\"},]");

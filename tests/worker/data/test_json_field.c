@@ -43,7 +43,7 @@ static void string_is_found_among_anything(void **state) {
     check("{\"te\\u0078t\":\"x\"}", "x");
 }
 
-/* As json.dumps writes them, in fields that nobody reads. */
+/* json.dumps writes NaN and Infinity. They are accepted in fields that are not used. */
 static void numbers_of_python_are_values(void **state) {
     (void)state;
     check("{\"score\": NaN, \"text\": \"a\", \"b\": [Infinity, -Infinity]}", "a");
@@ -54,7 +54,7 @@ static void escapes_become_what_they_mean(void **state) {
     check("{\"text\":\"a\\n\\t\\r\\b\\f\\\"\\\\\\/z\"}", "a\n\t\r\b\f\"\\/z");
     check("{\"text\":\"\\u0041\\u00e9\\u20AC\\ud83d\\ude00!\"}",
           "A\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80!");
-    /* Half a surrogate pair is no character. */
+    /* Half a surrogate pair is not a character, so its three bytes are kept as they are. */
     check("{\"text\":\"\\ud83dx\\ude00\\ud83d\\u0041\"}", "\xED\xA0\xBDx\xED\xB8\x80\xED\xA0\xBD"
                                                           "A");
     check("{\"text\":\"\xFF\xC3\"}", "\xFF\xC3");

@@ -1,4 +1,5 @@
-/* test_order.c - the order of windows: bijections, mixtures and competence; and streams. */
+/* test_order.c - the order in which windows are drawn (bijections, mixtures, competence), and
+ * streams. */
 #include "worker/data/order.h"
 
 #include "tests/test.h"
@@ -26,8 +27,8 @@ static void a_permutation_visits_everything_once(void **state) {
     assert_true(tw_order_permute(7, large, large - 1) < large);
 }
 
-/* Pearson's statistic for the first hundredth of an order, with 99 degrees of freedom: above 160
- * for one in 10000 keys. */
+/* The chi-squared statistic of the first hundredth of an order has 99 degrees of freedom: one key
+ * in 10000 exceeds 160. */
 static void any_part_of_an_order_is_spread_evenly(void **state) {
     (void)state;
     enum { COUNT = 1000003, DRAWN = COUNT / 100 };
@@ -42,7 +43,7 @@ static void any_part_of_an_order_is_spread_evenly(void **state) {
         }
         for (unsigned i = 0; i < 100; i++) statistic += pow(bins[i] - DRAWN / 100.0, 2);
         assert_true(statistic / (DRAWN / 100.0) < 160);
-        assert_true(near < 5); /* neighbours are not drawn one after the other */
+        assert_true(near < 5); /* consecutive draws are rarely neighbours */
     }
 }
 
@@ -91,7 +92,8 @@ static void every_block_has_the_exact_counts(void **state) {
                     assert_true(is_seen[s][block * counts[s] + i]);
                 }
             }
-            if (r == 0) assert_in_range(runs, 4000, 4400); /* 2 x 0.7 x 0.3 of the places */
+            /* changes of source: 2 * 0.7 * 0.3 of 10000 places */
+            if (r == 0) assert_in_range(runs, 4000, 4400);
         }
     }
 }
@@ -181,7 +183,8 @@ static void missing_windows_are_replaced_and_the_rest_stays(void **state) {
         }
     }
     assert_in_range(missing, 400, 600);
-    stream.stretches[0].is_here = false; /* nothing of this source is present: any other */
+    /* no stretch of this source is present, so other sources are drawn */
+    stream.stretches[0].is_here = false;
     tw_stream_update(&stream);
     for (uint64_t n = 0; n < 2000; n++) hits[tw_stream_window(&stream, 1, n).stretch]++;
     assert_int_equal(hits[0] + hits[1], 0);
@@ -206,7 +209,7 @@ static void the_easy_part_is_drawn_evenly_and_nothing_else(void **state) {
     tw_stream_deinit(&stream);
 }
 
-/* A file of many stretches: their windows follow without a gap. */
+/* A file is split into several stretches, whose windows follow without a gap. */
 static void long_files_are_cut_into_stretches(void **state) {
     (void)state;
     struct tw_stream stream = {.context = CONTEXT};

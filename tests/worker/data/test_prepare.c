@@ -1,4 +1,4 @@
-/* Datasets made from text: their content, that it depends only on inputs and options, resuming, and
+/* Datasets made from text: their content, which depends only on inputs and options; resuming; and
  * the error for every unusable input. */
 #include <dirent.h>
 #include <fcntl.h>
@@ -48,7 +48,7 @@ struct seen {
     struct tw_dataset_shard shards[256];
     struct tw_dataset dataset;
     uint64_t documents, tokens, heldout;
-    char text[1 << 20]; /* concatenated, each after its separator */
+    char text[1 << 20]; /* concatenated documents, each after its separator */
     size_t text_bytes;
 };
 
@@ -184,7 +184,8 @@ static void sources_have_shards_of_their_own(void **state) {
     free((void *)(uintptr_t)code);
 }
 
-/* This layout's template begins a text, so documents are closed with the end token. */
+/* The template's first token separates documents. Where the template only opens a text (llama3),
+ * the end token closes each document. */
 static void separator_is_the_first_token_of_the_template(void **state) {
     struct prepare_fixture *const at = *state;
     static const struct {
@@ -308,7 +309,8 @@ static void token_files_of_others_are_taken_as_they_are(void **state) {
     free(cut);
 }
 
-/* In any order of names, and with other files sorted between the two. */
+/* A .bin and .idx pair is read once, in any order of names and with other files sorted between the
+ * two. */
 static void pair_of_files_is_taken_once(void **state) {
     struct prepare_fixture *const at = *state;
     char path[512];
@@ -358,7 +360,7 @@ static void pair_of_files_is_taken_once(void **state) {
     free(index);
 }
 
-/* More than a block of tokens, with a document that is cut. */
+/* The tokens span more than one block, and one document is so long that it is cut. */
 static void many_tokens_are_taken_whatever_the_threads(void **state) {
     struct prepare_fixture *const at = *state;
     enum { COUNT = 2500000 };
@@ -435,7 +437,7 @@ static void done_is_done(void **state) {
     succeed(at);
     const struct tw_prepare_summary first = at->summary;
     assert_false(first.was_done);
-    at->options.threads = 7; /* does not affect shards */
+    at->options.threads = 7; /* the number of threads does not affect shards */
     succeed(at);
     assert_true(at->summary.was_done);
     assert_true(tw_id_equal(&first.dataset, &at->summary.dataset));
@@ -467,7 +469,8 @@ static ino_t inode_of(const struct prepare_fixture *at, const char *name) {
     return info.st_ino;
 }
 
-/* Stops at a bad line. With skip_bad, it continues after the last complete shard. */
+/* The first call stops at a bad line. With skip_bad, the next call continues after the last
+ * complete shard. */
 static void complete_shards_are_not_made_again(void **state) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_fill(at, 200000, 7);
@@ -478,7 +481,8 @@ static void complete_shards_are_not_made_again(void **state) {
     at->options.shard_tokens = 16000;
     refuse(at, TW_DATA, "in/text-2.jsonl:2: no field");
     char *const path = prepare_fixture_path(at, "out/text-train-00000.shard");
-    char *const kept = prepare_fixture_path(at, "kept"); /* keeps its inode from being reused */
+    /* a second link keeps the inode from being reused */
+    char *const kept = prepare_fixture_path(at, "kept");
     assert_int_equal(link(path, kept), 0);
     free(path);
     free(kept);
@@ -591,7 +595,7 @@ static void refuse_file(struct prepare_fixture *at, const char *name, const void
     free(path);
 }
 
-/* Named twice directly, through its folder, or by a link. */
+/* One file is named twice: directly and through its folder, or through a link. */
 static void file_that_is_named_twice_is_refused(void **state) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "some text\n", 10);
@@ -623,7 +627,7 @@ static void files_that_are_no_text_are_named(void **state) {
     refuse_file(at, "in/a", "\xFE\xFF\0a", 4, "in/a is UTF-16");
     refuse_file(at, "in/a", latin, sizeof(latin),
                 "in/a is not UTF-8: make it so, `iconv -f WINDOWS-1252 -t UTF-8 IN >OUT`");
-    /* The first bytes may be valid. */
+    /* Invalid bytes are found even if the file begins with valid UTF-8. */
     for (size_t i = 0; i < 2000; i += 2) memcpy(latin + i, "\xC3\xA9", 2);
     refuse_file(at, "in/a", latin, sizeof(latin),
                 "in/a:1: 667 of the 4000 bytes from here on are not UTF-8");
@@ -724,7 +728,7 @@ static void too_few_documents_are_reported(void **state) {
     at->options.is_restart = true;
     at->options.heldout_millionths = 500000;
     prepare_fixture_write(at, "a", "doc 7\n", 6);
-    /* Whether held out or not, one side is empty. */
+    /* The only document is either held out or not, so one side is empty. */
     refuse(at, TW_DATA, "no document of the source text is ");
 }
 
@@ -739,7 +743,8 @@ static void bytes_that_are_no_utf8_are_kept_and_counted(void **state) {
     free(seen);
 }
 
-/* As Python writes broken UTF-16: no character, so it is reported. */
+/* Python writes half a surrogate pair like this. It is not a character, so its bytes are counted as
+ * invalid. */
 static void halves_of_pairs_are_counted(void **state) {
     struct prepare_fixture *const at = *state;
     static const char LINE[] = "{\"text\": \"a\\ud83d b\"}\n";

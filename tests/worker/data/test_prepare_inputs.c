@@ -1,6 +1,6 @@
-/* Inputs of `prepare` by their content: files that other programs wrote give the texts that these
- * programs were given, and every other file is refused by name. The argument is the path of
- * tests/data. */
+/* Inputs of `prepare` are recognised by their content. Files written by other programs yield the
+ * texts that those programs were given; any unsupported file is refused by name. The argument is
+ * the path of tests/data. */
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -15,7 +15,7 @@ enum { HEAD_BYTES = 4096 };
 
 static const char *written_by_others;
 
-/* The texts that the programs were given. */
+/* The texts that the other programs were given. */
 static const char THREE[] = "\0First \xE2\x82\xAC text,\nwith \"quotes\" and a tab\t."
                             "\0Second: \xF0\x9F\x98\x80 \\ / end"
                             "\0Third";
@@ -32,7 +32,7 @@ static int end_test(void **state) {
     return prepare_fixture_destroy(*state);
 }
 
-/* The documents of the only shard, each after a zero, must be these. */
+/* Checks that the documents of the only shard, each after a zero byte, are `want`. */
 static void expect(struct prepare_fixture *at, const char *path, const char *want, size_t bytes) {
     struct tw_error err = {.message = ""};
     size_t size = 0;
@@ -200,7 +200,7 @@ static void other_kinds_are_refused_by_name(void **state) {
     refuse_text(at, "a.jsonl", "{\"conversations\": []}\n", "chat data (\"conversations\")");
 }
 
-/* The command in each message writes a file that is read. */
+/* The command suggested in each message converts the file into one that is read. */
 static void the_way_out_fits_the_file(void **state) {
     struct prepare_fixture *const at = *state;
     refuse_text(at, "a.csv", "a;b;text\n1;2;x, y\n", "p.read_csv('IN', sep=';').to_json(");
@@ -231,7 +231,8 @@ static void copies_of_a_document_are_not_called_too_few(void **state) {
     assert_non_null(strstr(err.message, "is held out: it has too few, or copies of one; give it"));
 }
 
-/* In folders too: a folder of Parquet files is not a README alone. */
+/* A folder with a README and unsupported Parquet files is refused: otherwise only the README would
+ * be read. */
 static void files_in_folders_are_not_passed_over_in_silence(void **state) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "README.md", "# Data\n", 7);
@@ -262,7 +263,8 @@ static void bad_records_are_named_by_place(void **state) {
     assert_int_equal(at->summary.counts.bad, 1);
 }
 
-/* Records of a JSON array (is_array) or of JSON objects over lines; the last but one is bad. */
+/* Writes the records as a JSON array (is_array) or as JSON objects over several lines. The last
+ * record but one is bad. */
 static void write_records(struct prepare_fixture *at, bool is_array) {
     enum { COUNT = 2000, ROOM = COUNT * 100 };
     char *const text = malloc(ROOM);
@@ -322,7 +324,7 @@ static void the_token_that_ends_a_document_can_be_named(void **state) {
     assert_non_null(strstr(err.message, "it is neither the text of a token"));
 }
 
-/* A tokenizer of bytes whose template puts tokens 256 and 257 before a text, as GLM's does. */
+/* Writes a byte tokenizer whose template puts tokens 256 and 257 before a text, as GLM's does. */
 static void write_two_openings(struct prepare_fixture *at) {
     enum { ROOM = TW_BYTE_TOKENIZER_BYTES + 1024 };
     static const char ADDED[] = "\"added_tokens\": [", TEMPLATE[] = "\"post_processor\": null";
@@ -368,7 +370,7 @@ static void all_tokens_before_a_text_are_put(void **state) {
     free((char *)input);
 }
 
-/* The header of a regular member, with its sum. */
+/* Makes the tar header of a regular file, with its checksum. */
 static void put_header(uint8_t header[512], const char *name, size_t size) {
     unsigned sum = 0;
     memset(header, 0, 512);
@@ -384,16 +386,17 @@ static void put_header(uint8_t header[512], const char *name, size_t size) {
     (void)snprintf((char *)header + 148, 8, "%06o", sum);
 }
 
-/* A sample of WebDataset with a film, beside a text with a short or a long name. */
+/* In a WebDataset archive, a 17 MiB video precedes a text whose name is short or long. */
 static void large_members_without_text_are_passed(void **state) {
     struct prepare_fixture *const at = *state;
     enum { FILM = 17 << 20, TEXT_AT = 512 + FILM, SIZE = TEXT_AT + 1024 + 1024 };
     static uint8_t bytes[SIZE];
     for (int is_long = 0; is_long < 2; is_long++) {
         char name[101] = "0.txt";
-        if (is_long) memset(name, 'n', 100); /* GNU and pax tell the rest elsewhere */
+        /* GNU and pax store the rest of a long name elsewhere */
+        if (is_long) memset(name, 'n', 100);
         memset(bytes, 0, sizeof(bytes));
-        /* The first sample decides which members hold texts: its text comes first. */
+        /* The first sample decides which members hold texts, so its text is put first. */
         put_header(bytes, "0.txt", 3);
         memcpy(bytes + 512, "one", 3);
         put_header(bytes + 1024, "0.mp4", 0);

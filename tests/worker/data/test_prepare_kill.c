@@ -1,6 +1,6 @@
-/* Kills or stops a prepare at random moments and continues it until done. The folder must equal
- * that of an undisturbed prepare, except for the state's own files. An optional second argument is
- * the number of kills. Each round prints its seed. */
+/* Kills or stops `prepare` at random moments and restarts it until it completes. The folder must
+ * equal that of an undisturbed `prepare`, except for the files of its state. An optional second
+ * argument is the number of kills. Each round prints its seed. */
 #include <dirent.h>
 #include <signal.h>
 #include <spawn.h>
@@ -39,7 +39,8 @@ static int wait_for(pid_t child) {
     return status;
 }
 
-/* Names and contents of the dataset's files; all others must belong to the state. */
+/* Hashes the names and contents of the dataset's files. Every other file must belong to the state
+ * of `prepare`. */
 static struct tw_id digest_of(const struct prepare_fixture *at, const char *out) {
     struct tw_id sum = {{0}};
     struct prepare_fixture there = *at;
@@ -68,7 +69,8 @@ static double now_s(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Ends a run at a random time within the duration of a whole one. False: it was done before. */
+/* Sends signal `number` to a `prepare` at a random time, at most whole_s seconds after its start.
+ * Returns 0 if it had already completed. */
 static int end_one(const struct prepare_fixture *at, struct tw_rng *rng, double whole_s,
                    int number) {
     const double wait_s = tw_rng_unit(rng) * whole_s;
@@ -79,10 +81,11 @@ static int end_one(const struct prepare_fixture *at, struct tw_rng *rng, double 
     (void)kill(child, number);
     const int status = wait_for(child);
     if (WIFSIGNALED(status)) {
-        assert_int_equal(WTERMSIG(status), number); /* SIGTERM too, before the handler is set */
+        /* SIGTERM, too, kills before its handler is installed */
+        assert_int_equal(WTERMSIG(status), number);
         return 1;
     }
-    /* SIGTERM gives an error message, or comes too late. */
+    /* SIGTERM makes `prepare` exit with an error, unless it has already completed. */
     if (WEXITSTATUS(status) != 0) {
         assert_int_equal(number, SIGTERM);
         assert_int_equal(WEXITSTATUS(status), TW_EXIT_FAILURE);
@@ -116,7 +119,7 @@ static void killed_at_any_moment_it_ends_with_the_same_bytes(void **state) {
     const double whole_s = now_s() - start_s;
     const struct tw_id want = digest_of(at, whole);
     while (kills < kills_wanted) {
-        /* A few kills per dataset, then it runs to the end. */
+        /* Each dataset is interrupted a few times, then completed. */
         for (int i = 0; i < 5; i++) {
             const int number = tw_rng_below(&rng, 5) == 0 ? SIGTERM : SIGKILL;
             const int ended = end_one(at, &rng, 0.5 * whole_s, number);

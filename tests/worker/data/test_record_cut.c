@@ -1,5 +1,5 @@
-/* JSON arrays, JSON objects and tar archives are cut into the same documents, however their bytes
- * arrive; texts that are cut short or damaged are told. */
+/* JSON arrays, JSON objects and tar archives are split into the same documents, in whatever pieces
+ * their bytes arrive. Truncated or damaged texts are reported. */
 #include "tests/test.h"
 #include "worker/data/json_cut.h"
 #include "worker/data/tar_cut.h"
@@ -14,8 +14,8 @@ static enum tw_cut cut_one(enum form form, const char *text, size_t size, bool i
     return tw_tar_cut(bytes, size, is_end, cut, err);
 }
 
-/* Cuts the text as it arrives in pieces of `step`. out: the documents, each after a |; a failure
- * ends with its message. */
+/* Splits a text that arrives in pieces of `step` bytes. Writes each document to `out` after a '|',
+ * and the message of a failure after a '!'. */
 static void cut_all(enum form form, const char *text, size_t all, size_t step, char *out) {
     size_t at = 0, there = step < all ? step : all;
     out[0] = 0;
@@ -127,7 +127,8 @@ static void members_are_documents(void **state) {
     memset(tar + used, 0, (size_t)2 * TW_TAR_BLOCK);
     used += (size_t)2 * TW_TAR_BLOCK;
     check(TAR, tar, used, "|one|two");
-    used += put_member(tar + used, "c.txt", '0', "three"); /* another archive behind the end */
+    /* a second archive after the end of the first */
+    used += put_member(tar + used, "c.txt", '0', "three");
     check(TAR, tar, used + TW_TAR_BLOCK, "|one|two|three");
     static const char CUT[] =
         "|one|two!it ends without the zeros that end an archive: it is cut short";

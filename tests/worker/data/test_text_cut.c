@@ -1,4 +1,5 @@
-/* Where documents end: the cuts of each unit, independent of how the text arrives. */
+/* Where documents end: the cuts of each unit do not depend on the pieces in which the text arrives.
+ */
 #include "base/rng.h"
 #include "tests/test.h"
 #include "worker/data/text_cut.h"
@@ -41,7 +42,7 @@ static void passage_without_blank_lines_ends_with_a_line(void **state) {
     uint8_t *const text = filled(100000, 'x');
     text[17000] = text[TW_PASSAGE_LINE_BYTES - 2] = text[30000] = '\n';
     assert_int_equal(cut(TW_TEXT_PASSAGES, text, 100000).taken, 30001);
-    /* A blank line that ends after 20 KiB counts only as a line end. */
+    /* After the first 20 KiB, a blank line counts only as a line end. */
     text[TW_PASSAGE_LINE_BYTES - 1] = ' ';
     text[TW_PASSAGE_LINE_BYTES] = '\n';
     assert_int_equal(cut(TW_TEXT_PASSAGES, text, 100000).taken, TW_PASSAGE_LINE_BYTES + 1);
@@ -111,7 +112,7 @@ static size_t wild(struct tw_rng *rng, uint8_t *text, size_t room) {
     return used;
 }
 
-/* Either MORE for the shorter text, or the same cut. */
+/* Cutting a prefix gives either TW_CUT_MORE or the same cut as the whole text. */
 static void check_prefix(enum tw_text_unit unit, const uint8_t *text, size_t size,
                          struct tw_text_cut whole) {
     struct tw_text_cut one;

@@ -1,4 +1,4 @@
-/* Compressed and plain files give the same bytes, or an error message. */
+/* Compressed and plain files give the same bytes; damaged files give an error message. */
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -14,7 +14,7 @@ enum { TEXT_BYTES = 700000 };
 static const char *written_by_others; /* path of tests/data */
 static uint64_t free_bytes;
 
-/* Replaces that of base/machine.h. */
+/* Replaces tw_machine_memory of base/machine.h. */
 uint64_t __wrap_tw_machine_memory(void);
 uint64_t __wrap_tw_machine_memory(void) {
     return free_bytes;
@@ -58,7 +58,7 @@ static size_t pack_gzip(uint8_t *to, size_t room, const uint8_t *from, size_t si
     return used;
 }
 
-/* Two concatenated members or frames. */
+/* Packs the text into two concatenated gzip members or zstd frames. */
 static size_t pack(enum tw_packing packing) {
     const size_t half = TEXT_BYTES / 2;
     if (packing == TW_PACKING_NONE) {
@@ -73,10 +73,10 @@ static size_t pack(enum tw_packing packing) {
     return used + ZSTD_compress(packed + used, sizeof(packed) - used, text + half, half, 3);
 }
 
-/* The names do not matter. */
+/* The name does not decide how a file is read. */
 static const char *const NAMES[] = {"a.gz", "a.txt", "a.txt.zst"};
 
-/* Reads to the end in pieces of `step`; *got is the total. */
+/* Reads to the end in pieces of `step` bytes; *got is the total. */
 static enum tw_status read_all(struct tw_text_stream *stream, size_t step, uint8_t *to, size_t *got,
                                struct tw_error *err) {
     enum tw_status status = TW_OK;
@@ -133,7 +133,7 @@ static void skipping_is_reading(void **state) {
     free(out);
 }
 
-/* A cut anywhere except between members is reported, after the text before it. */
+/* Truncation anywhere except between members is reported, after the text before it is returned. */
 static void truncated_file_is_reported(void **state) {
     (void)state;
     uint8_t *const out = malloc(2 * TEXT_BYTES);
@@ -177,7 +177,7 @@ static void bytes_behind_the_end_are_reported(void **state) {
     free(out);
 }
 
-/* gzip ignores zeros behind a member, and members may follow them. */
+/* gzip ignores zero bytes after a member, and further members may follow them. */
 static void padding_of_gzip_is_skipped(void **state) {
     (void)state;
     uint8_t *const out = malloc(2 * TEXT_BYTES);
@@ -212,7 +212,7 @@ static enum tw_status read_others(const char *name, uint8_t *out, size_t *got,
     return status;
 }
 
-/* Files that the program zstd made: large windows, dictionaries, patches, damage. */
+/* Files made by the zstd program: large windows, dictionaries, patches, damage. */
 static void limits_of_zstd_are_not_called_damage(void **state) {
     (void)state;
     uint8_t *const out = malloc(8 << 20);

@@ -47,7 +47,8 @@ static void shape(struct tw_run *run, enum engine_variant variant) {
     run->model.qk_norm = TW_YES;
     run->model.qkv_bias = TW_YES;
     run->model.rope_theta = 50;
-    run->model.rope_factor_millionths = 8000000; /* frequencies below, above, in between */
+    /* frequencies below, in and above the scaled range */
+    run->model.rope_factor_millionths = 8000000;
     run->model.rope_original = 20;
     run->train.z_loss_millionths = 1000;
 }
@@ -135,7 +136,7 @@ void engine_shake(struct engine_fixture *f) {
 
 struct stopper {
     _Atomic bool stop, is_begun;
-    uint32_t turns; /* empty turns of a loop before the stop */
+    uint32_t turns; /* iterations of an empty loop before the stop */
 };
 
 static void *stop_later(void *argument) {
@@ -146,7 +147,8 @@ static void *stop_later(void *argument) {
     return NULL;
 }
 
-/* Takes a step that is stopped at some moment; TW_AGAIN: it was given up. */
+/* Runs a step that another thread stops after `turns` empty iterations. Returns TW_AGAIN if the
+ * step was abandoned. */
 static enum tw_status step_stopped(const struct engine_fixture *f, struct tw_engine *engine,
                                    uint32_t turns) {
     struct stopper stopper = {.turns = turns};
@@ -177,7 +179,7 @@ static void assert_same(struct tw_engine *a, struct tw_engine *b) {
 void engine_stop_often(const struct engine_fixture *f, struct tw_engine *engine,
                        struct tw_engine *twin, uint32_t count) {
     enum { COMPLETED = 2 };
-    uint32_t given_up = 0, completed = 0, turns = 0; /* the stop comes later and later */
+    uint32_t given_up = 0, completed = 0, turns = 0; /* the stop is later each time */
     while (given_up < count || completed < COMPLETED) {
         struct tw_step_result result;
         const enum tw_status status = step_stopped(f, engine, turns);

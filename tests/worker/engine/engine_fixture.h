@@ -1,4 +1,4 @@
-/* engine_fixture.h - small models of every kind for tests of the engine. */
+/* engine_fixture.h - small models of every kind, for tests of the engine. */
 #ifndef TW_TESTS_WORKER_ENGINE_ENGINE_FIXTURE_H
 #define TW_TESTS_WORKER_ENGINE_ENGINE_FIXTURE_H
 
@@ -18,14 +18,15 @@ enum {
     ENGINE_LONG_TOKENS = ENGINE_LONG_BATCH * (ENGINE_LONG_CONTEXT + 1),
 };
 
-/* Odd sizes; llama_full uses every feature of the family. */
+/* All sizes are odd; ENGINE_LLAMA_FULL uses every feature of the llama family. */
 enum engine_variant {
     ENGINE_GPT2,
     ENGINE_GPT2_UNTIED,
     ENGINE_LLAMA,
     ENGINE_LLAMA_FULL,
     ENGINE_VARIANTS,
-    /* With heads of 64 and 128, which a device has fast kernels for; the second in groups. */
+    /* Heads of 64 and of 128, for which devices have fast kernels. The second model has grouped
+     * heads. */
     ENGINE_GPT2_64 = ENGINE_VARIANTS,
     ENGINE_LLAMA_128,
 };
@@ -40,28 +41,29 @@ struct engine_fixture {
 
 int engine_set_up(void **state, enum engine_variant variant);
 int engine_set_up_long(void **state, enum engine_variant variant);
-/* Sequences longer than two tiles of the device's fast kernels. */
+/* Makes sequences longer than two tiles of the device's fast kernels. */
 int engine_set_up_fast(void **state, enum engine_variant variant);
 int engine_tear_down(void **state);
 
-/* A new engine with the fixture's settings and initial weights. */
+/* Returns a new engine with the fixture's settings and initial weights. */
 struct tw_engine *engine_make(const struct engine_fixture *f);
 
-/* A new engine with the fixture's weights. */
+/* Returns a new engine with the fixture's weights and the given compute settings. */
 struct tw_engine *engine_with(const struct engine_fixture *f,
                               const struct tw_compute_config *compute,
                               enum tw_matmul_backend matmul);
 
-/* Masks documents; about one in `length` tokens begins a document. */
+/* Turns on the masking of documents; about one token in `length` begins a document. */
 void engine_mask(struct engine_fixture *f, uint32_t length);
 
-/* Stops steps and losses of `engine` at `count` moments: each then leaves theta, m and v as they
- * were, and the steps completed in between equal those of `twin`, an engine in the same state. */
+/* Stops steps and losses of `engine` at `count` moments. A stopped call must leave theta, m and v
+ * unchanged. The steps completed in between must equal those of `twin`, an engine in the same
+ * state. */
 void engine_stop_often(const struct engine_fixture *f, struct tw_engine *engine,
                        struct tw_engine *twin, uint32_t count);
 
-/* Makes every tensor random, biases too, with values so large that no gradient is lost in rounding.
- */
+/* Makes every tensor random, biases included, with values large enough that no gradient is lost in
+ * rounding. */
 void engine_shake(struct engine_fixture *f);
 
 #endif

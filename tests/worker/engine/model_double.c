@@ -24,7 +24,7 @@ static const double *find(const struct model *model, const char *name) {
     return found == NULL ? NULL : model->params + found->offset;
 }
 
-/* A tensor of the current layer, or NULL. */
+/* Returns the named tensor of the current layer, or NULL if there is none. */
 static const double *tensor(const struct model *model, const char *name) {
     char full[96];
     (void)snprintf(full, sizeof(full), "%s%u.%s",
@@ -33,7 +33,8 @@ static const double *tensor(const struct model *model, const char *name) {
     return find(model, full);
 }
 
-/* y (t, out) = x (t, in) w + b: w (in, out), or (out, in) when is_out_in; b may be NULL */
+/* y = x * w + b, with y (t, out), x (t, in) and w (in, out), or (out, in) if is_out_in; b may be
+ * NULL */
 static double *linear(const double *x, size_t t, const size_t in_out[2], const double *w,
                       bool is_out_in, const double *b) {
     const size_t in = in_out[0], out = in_out[1];
@@ -72,7 +73,7 @@ static double *normed(const struct model *model, const double *x, const double *
     return y;
 }
 
-/* Llama 3.1's scaling, by wavelength as in Meta's code. */
+/* Scales rotary frequencies as Llama 3.1 does, by wavelength, as in Meta's code. */
 static double frequency(const struct tw_run *run, size_t i, size_t size) {
     const double plain = 1.0 / pow(run->model.rope_theta, 2.0 * (double)i / (double)size);
     const double factor = run->model.rope_factor_millionths / 1e6;
@@ -85,7 +86,7 @@ static double frequency(const struct tw_run *run, size_t i, size_t size) {
     return (1.0 - smooth) * plain / factor + smooth * plain;
 }
 
-/* x (t, heads, size): pairs (i, i + size / 2) */
+/* Rotates the pairs (i, i + size / 2) of x (t, heads, size) by their positions. */
 static void rotate(const struct tw_run *run, double *x, size_t t, size_t heads, size_t size) {
     for (size_t r = 0; r < t; r++) {
         for (size_t h = 0; h < heads; h++) {
@@ -100,7 +101,8 @@ static void rotate(const struct tw_run *run, double *x, size_t t, size_t heads, 
     }
 }
 
-/* Whether a separator after r, up to and including s, hides token r from token s. */
+/* Returns true if a separator after position r, up to and including s, hides token r from token s.
+ */
 static bool is_apart(const struct model *m, size_t r, size_t s) {
     if (m->run->data.documents != TW_DOCUMENTS_MASKED) return false;
     for (size_t i = r + 1; i <= s; i++) {
@@ -109,7 +111,7 @@ static bool is_apart(const struct model *m, size_t r, size_t s) {
     return false;
 }
 
-/* q (t, heads, size), k, v (t, kv_heads, size) */
+/* Computes causal attention of q (t, heads, size) over k and v (t, kv_heads, size). */
 static double *attend(const struct model *m, const double *q, const double *k, const double *v) {
     const size_t group = m->heads / m->kv_heads;
     double *y = calloc(m->t * m->heads * m->size, sizeof(*y)), *p = calloc(m->t, sizeof(*p));

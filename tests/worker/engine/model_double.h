@@ -6,8 +6,8 @@
 #include "proto/run/layout.h"
 #include "proto/run/run.h"
 
-/* Mean loss in nats per token, z-loss included, of params (layout.elements) on tokens (sequences,
- * context + 1). */
+/* Returns the mean loss in nats per token, including z-loss. `params` has layout.elements values,
+ * `tokens` the shape (sequences, context + 1). */
 double model_double_loss(const struct tw_run *run, const struct tw_layout *layout,
                          const double *params, const uint32_t *tokens, uint32_t sequences);
 

@@ -1,5 +1,5 @@
-/* test_documents.c - with data.documents = masked, a document in a window has the same loss as
- * alone. */
+/* test_documents.c - with data.documents = masked, a document has the same loss in a packed window
+ * as in a window of its own. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,8 +16,8 @@ enum { CONTEXT = ENGINE_LONG_CONTEXT, SEPARATOR = 7, VARIANTS = 2 };
 
 static const enum engine_variant variants[VARIANTS] = {ENGINE_GPT2, ENGINE_LLAMA_FULL};
 
-/* A random model that is independent of absolute positions: rotary positions are relative, and
- * learned ones are set to zero. One sequence without a separator. */
+/* Makes a random model that is independent of absolute positions, and one sequence without a
+ * separator. Rotary positions are relative; learned position embeddings are set to zero. */
 static struct engine_fixture *fixture_new(enum engine_variant variant) {
     void *state;
     assert_int_equal(engine_set_up_long(&state, variant), 0);
@@ -38,7 +38,8 @@ static void fixture_free(struct engine_fixture *f) {
     (void)engine_tear_down(&state);
 }
 
-/* Sum of losses over `count` tokens from `first` on, as a separate window without a mask. */
+/* Returns the sum of the losses of `count` tokens from `first` on, computed without a mask in a
+ * window that holds only these. */
 static double loss_alone(const struct engine_fixture *f, unsigned first, unsigned count) {
     struct tw_run run = f->run;
     static struct tw_layout layout;
@@ -74,7 +75,7 @@ static double loss_of(const struct engine_fixture *f) {
 static void packed_documents_have_the_losses_they_have_alone(void **state) {
     (void)state;
     const unsigned begins[] = {0,  2,  6,  9,
-                               11, 37, 70, CONTEXT}; /* the first one lacks a separator */
+                               11, 37, 70, CONTEXT}; /* the first document lacks a separator */
     for (unsigned v = 0; v < VARIANTS; v++) {
         struct engine_fixture *f = fixture_new(variants[v]);
         double want = 0.0;

@@ -94,7 +94,7 @@ static double loss_of(const struct engine_fixture *f, const float *params) {
     return loss;
 }
 
-/* Losses of other parameters, and steps, while some parameters are held: none affects another. */
+/* Losses of held parameters, losses of other parameters and steps do not affect each other. */
 static void held_parameters_are_not_mistaken_for_others(void **state) {
     struct engine_fixture *f = *state;
     struct tw_step_result result;
@@ -224,7 +224,7 @@ static void clipping_bounds_the_step_but_not_its_direction(void **state) {
     f->run.train.clip_millionths = 1000; /* clips at 0.001, far below the gradient's norm */
     assert_int_equal(tw_engine_step(f->engine, f->tokens, 0.0f, &result, NULL), TW_OK);
     assert_true(result.grad_norm > 0.001f);
-    double squares = 0.0; /* squared norm of m = (1 - beta1) clipped g */
+    double squares = 0.0; /* squared norm of m, where m = (1 - beta1) * clipped gradient */
     for (uint64_t i = 0; i < f->layout.elements; i++) {
         squares += (double)f->engine->m[i] * (double)f->engine->m[i];
     }
@@ -263,7 +263,7 @@ static void a_run_of_any_model_is_refused(void **state) {
     assert_non_null(strstr(err.message, "start your trainer"));
 }
 
-/* FNV-1a of the weights' bits, compared with a recorded value that holds on every machine. */
+/* The FNV-1a hash of the weights' bits equals a recorded value, which holds on every machine. */
 static void initial_weights_are_the_same_everywhere(void **state) {
     struct engine_fixture *f = *state;
     uint64_t hash = 0xCBF29CE484222325u;

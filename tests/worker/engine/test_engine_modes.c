@@ -1,5 +1,5 @@
-/* test_engine_modes.c - threads, micro-batches, recompute, types, libraries and the key/value cache
- * do not change the results. */
+/* test_engine_modes.c - threads, micro-batches, recompute, number types, matrix libraries and the
+ * key/value cache do not change the results. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 static const enum tw_compute computes[] = {TW_COMPUTE_FP32, TW_COMPUTE_BF16};
 
-/* How many entries of `computes` this machine supports. */
+/* Returns the number of entries of `computes` that this machine supports. */
 static unsigned computes_count(void) {
     return tw_matmul_library_has(tw_matmul_library_get(TW_MATMUL_AUTO), TW_BF16) ? 2 : 1;
 }
@@ -93,7 +93,7 @@ static void recompute_does_not_change_the_bits(void **state) {
 
 /* ---- same within rounding ------------------------------------------------------------------ */
 
-/* |a - b| / |b| for one tensor. */
+/* Returns |a - b| / |b| for one tensor. */
 static double distance(const struct tw_tensor *tensor, const float *a, const float *b) {
     double difference = 0.0, norm = 0.0;
     for (uint64_t i = 0; i < (uint64_t)tensor->rows * tensor->cols; i++) {
@@ -104,7 +104,8 @@ static double distance(const struct tw_tensor *tensor, const float *a, const flo
     return sqrt(difference) / (sqrt(norm) + 1e-30);
 }
 
-/* Largest distance of any gradient tensor after one step of each; destroys both. */
+/* Takes one step with each engine and returns the largest distance of any gradient tensor. Destroys
+ * both engines. */
 static double gradients_apart(struct engine_fixture *f, struct tw_engine *a, struct tw_engine *b) {
     struct tw_step_result first, second;
     double most = 0.0;
@@ -121,7 +122,8 @@ static double gradients_apart(struct engine_fixture *f, struct tw_engine *a, str
 }
 
 static void check_micro_batches(struct engine_fixture *f) {
-    for (uint32_t micro = 1; micro <= 3; micro++) { /* 90, 180, 270 + 90 rows against 360 */
+    /* passes of 90, 180 or 270 + 90 rows against one of 360 */
+    for (uint32_t micro = 1; micro <= 3; micro++) {
         const struct tw_compute_config all = {
             .compute = TW_COMPUTE_FP32, .threads = 1, .micro_batch = ENGINE_LONG_BATCH};
         const struct tw_compute_config some = {
@@ -142,7 +144,7 @@ static void check_chunks(struct engine_fixture *f) {
         .compute = TW_COMPUTE_FP32, .threads = 2, .micro_batch = ENGINE_LONG_BATCH};
     struct tw_engine *a = engine_with(f, &compute, TW_MATMUL_AUTO);
     a->memory->model.head_rows =
-        TW_MATMUL_ROWS; /* chunk size of a vocabulary of a million tokens */
+        TW_MATMUL_ROWS; /* the chunk size for a vocabulary of a million tokens */
     const double apart = gradients_apart(f, a, engine_with(f, &compute, TW_MATMUL_AUTO));
     if (apart > 1e-5) fail_msg("%g", apart);
 }
@@ -152,8 +154,8 @@ static void chunks_of_the_head_add_up(void **state) {
     each_variant(check_chunks);
 }
 
-/* bf16 keeps 8 bits: a relative error of 2^-9 per activation. Measured: 0.6 to 1.4 % of a gradient.
- */
+/* bf16 keeps 8 significant bits, so each activation has a relative error of up to 2^-9. Gradients
+ * differ by 0.6 to 1.4 % (measured). */
 static void check_bf16(struct engine_fixture *f) {
     const struct tw_compute_config exact = {.compute = TW_COMPUTE_FP32, .threads = 1};
     const struct tw_compute_config rounded = {.compute = TW_COMPUTE_BF16, .threads = 1};
@@ -319,7 +321,7 @@ static void memory_that_is_not_there_is_refused_with_numbers(void **state) {
     assert_true(plan.total > plan.limit);
     assert_true(plan.total == plan.parameters + plan.gradients + plan.optimizer + plan.weights +
                                   plan.activations + plan.logits);
-    /* the largest named model */
+    /* llama-8b is the largest named model. */
     static struct tw_layout layout;
     struct tw_run run = f->run;
     assert_int_equal(tw_run_apply_model(&run, "llama-8b", NULL), TW_OK);

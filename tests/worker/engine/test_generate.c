@@ -104,7 +104,7 @@ static void evaluation_reports_its_progress(void **state) {
     const struct tw_eval_wish wish = {.windows = 12, .progress = tell, .user = &told};
     assert_int_equal(
         tw_eval_heldout_shown(f->engine, &f->data, f->engine->theta, &wish, &shown, NULL), TW_OK);
-    assert_int_equal(told.times, 12); /* fewer than 16: every window is a group */
+    assert_int_equal(told.times, 12); /* with fewer than 16 windows, each is its own group */
     assert_int_equal(told.done, 12);
     assert_int_equal(told.all, 12);
     assert_int_equal(tw_eval_heldout(f->engine, &f->data, f->engine->theta, 12, &plain, NULL),
@@ -115,7 +115,7 @@ static void evaluation_reports_its_progress(void **state) {
 /* Mean and standard error match the plain formulas, computed window by window. */
 static void standard_error_is_that_of_the_groups(void **state) {
     struct fixture *f = *state;
-    enum { WINDOWS = 12 }; /* fewer than 16: every window is a group */
+    enum { WINDOWS = 12 }; /* with fewer than 16 windows, each is its own group */
     double sum = 0, squares = 0;
     struct tw_eval eval;
     for (uint64_t i = 0; i < WINDOWS; i++) {
@@ -148,7 +148,8 @@ static void greedy_text_goes_on_with_the_pattern_beyond_the_context(void **state
     const struct tw_sample_config greedy = {.temperature = 0};
     const uint32_t prompt[] = {'c', 'd', 'e', 'a', 'b'};
     assert_int_equal(tw_generator_open(&generator, f->engine, &greedy, NULL), TW_OK);
-    for (unsigned round = 0; round < 2; round++) { /* a second sequence starts from scratch */
+    /* the second sequence does not depend on the first */
+    for (unsigned round = 0; round < 2; round++) {
         assert_int_equal(tw_generator_begin(&generator, 1, prompt, 5, NULL), TW_OK);
         for (size_t count = 5; count < 5 * CONTEXT; count++) {
             uint32_t token;

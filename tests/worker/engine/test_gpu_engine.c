@@ -1,6 +1,6 @@
-/* The engine on a device matches the engine on the CPU: gradients, curves, losses and logits of
- * every kind of model; mirrors and limits. Built for the emulated device and, with a CUDA toolkit,
- * for a card; skips itself without a card. */
+/* The engine on a device matches the engine on the CPU: gradients, loss curves, losses and logits
+ * of every kind of model; copies of parameters and limits of memory. Built for the emulated device
+ * and, with a CUDA toolkit, for a GPU. Skips itself if there is no GPU. */
 #include "worker/engine/cuda/gpu.h"
 
 #include <math.h>
@@ -42,7 +42,7 @@ static int set_up_long(void **state) {
     return engine_set_up_long(state, ENGINE_LLAMA_FULL);
 }
 
-/* An engine on the device with the weights of the fixture's engine. */
+/* Returns an engine on the device with the weights of the fixture's engine. */
 static struct tw_engine *on_gpu(const struct engine_fixture *f, struct tw_compute_config compute) {
     compute.device.kind = TW_DEVICE_CUDA;
     const struct tw_engine_config config = {
@@ -67,7 +67,7 @@ static void step(struct tw_engine *engine, const uint32_t *tokens, float lr,
     if (tw_engine_step(engine, tokens, lr, result, &err) != TW_OK) fail_msg("%s", err.message);
 }
 
-/* Distance of b from a, relative to a. */
+/* Returns |b - a| / |a|. */
 static double apart(const float *a, const float *b, size_t n) {
     double difference = 0, size = 0;
     for (size_t i = 0; i < n; i++) {
@@ -93,7 +93,7 @@ static void compare_gradients(struct engine_fixture *f, struct tw_compute_config
                   (size_t)tensor->rows * tensor->cols);
         if (!(off < tolerance)) fail_msg("%s: off by %.3g", tensor->name, off);
     }
-    /* A rate of 0 leaves theta unchanged, on the device and on the CPU. */
+    /* A learning rate of 0 leaves theta unchanged, on the device and on the CPU. */
     assert_memory_equal(gpu->theta, f->engine->theta, f->layout.elements * sizeof(float));
     tw_engine_destroy(gpu);
 }
@@ -108,7 +108,7 @@ static void gradients_are_those_of_the_cpu(void **state) {
     compare_gradients(f, compute, 2e-5);
 }
 
-/* The device's memory does not suffice to keep the outputs of norms and activations. */
+/* The device's memory is too small to keep the outputs of norms and activations. */
 static void gradients_with_little_memory_are_those_of_the_cpu(void **state) {
     struct engine_fixture *f = *state;
     struct tw_compute_config compute = fp32;
@@ -135,7 +135,7 @@ static void bf16_gradients_are_near(void **state) {
                       0.05);
 }
 
-/* Heads of 64 and 128 take the fast attention kernels, in bf16 alone. */
+/* Heads of 64 and 128 use the fast attention kernels, but only in bf16. */
 static void bf16_gradients_of_fast_heads_are_near(void **state) {
     struct engine_fixture *f = *state;
     struct tw_compute_config compute = {.compute = TW_COMPUTE_BF16};
@@ -146,7 +146,7 @@ static void bf16_gradients_of_fast_heads_are_near(void **state) {
     compare_gradients(f, compute, 0.05);
 }
 
-/* Without room for attention's outputs, attention is run again too. */
+/* If there is no room for attention's outputs, attention is recomputed too. */
 static void gradients_are_the_same_with_attention_run_again(void **state) {
     struct engine_fixture *f = *state;
     struct tw_compute_config compute = {.compute = TW_COMPUTE_BF16, .recompute = TW_RECOMPUTE_ON};
@@ -168,7 +168,8 @@ static void gradients_are_the_same_with_attention_run_again(void **state) {
     tw_engine_destroy(again);
 }
 
-/* Passes of 3, 3 and 1 sequences: after a few steps all of them run as graphs. */
+/* Compares the loss curves of the device and the CPU. With passes of 3, 3 and 1 sequences, all
+ * passes run as CUDA graphs after a few steps. */
 static void compare_curves(struct engine_fixture *f, struct tw_compute_config compute, int steps,
                            double tolerance) {
     struct tw_engine *gpu = on_gpu(f, compute);
@@ -209,7 +210,8 @@ static void a_curve_in_bf16_is_near(void **state) {
                    12, 0.05);
 }
 
-/* Consecutive engines use the same cached plans; the algorithms determine the last bits. */
+/* Consecutive engines share the cached plans, because the last bits of a result depend on the
+ * chosen algorithms. */
 static char plans[32];
 
 static int plans_keep(void) {
@@ -245,7 +247,7 @@ static void check_logits(const float *want, const float *got, size_t n) {
     for (size_t i = 0; i < n; i++) assert_true(fabs((double)want[i] - (double)got[i]) < 1e-4);
 }
 
-/* As a sample of text during training: logits of the live parameters, token by token. */
+/* Reads logits of the live parameters token by token, like a text sample during training. */
 static void read_on(struct engine_fixture *f, struct tw_engine *engine) {
     static float logits[ENGINE_VOCAB], again[ENGINE_VOCAB];
     struct tw_engine_cache *cache;
@@ -278,7 +280,7 @@ static void a_text_between_steps_changes_nothing(void **state) {
     free(ends);
 }
 
-/* Losses of the live parameters and of others, with steps in between. */
+/* Compares losses of the live parameters and of other parameters, with steps in between. */
 static void losses_are_those_of_the_cpu(void **state) {
     struct engine_fixture *f = *state;
     const size_t bytes = f->layout.elements * sizeof(float);
@@ -333,8 +335,8 @@ static double loss_of(struct tw_engine *engine, const float *params, const uint3
     return loss;
 }
 
-/* Held parameters are uploaded once: changes on the host show only after they are released. Other
- * parameters in between do not stay in their place. */
+/* Held parameters are uploaded once: later changes on the host show only after the release. Using
+ * other parameters in between does not replace the held ones. */
 static void held_parameters_are_read_once(void **state) {
     struct engine_fixture *f = *state;
     const uint64_t n = f->layout.elements;
@@ -352,7 +354,8 @@ static void held_parameters_are_read_once(void **state) {
         assert_true(loss_of(gpu, others, f->tokens) == want);
         for (size_t i = 0; i < n; i++) others[i] *= 0.5f;
         assert_true(loss_of(gpu, others, f->tokens) == want);
-        if (kind < 2) step(gpu, f->tokens, 0.0f, &result); /* the gradient overwrites `others` */
+        /* the gradient overwrites the device's copy of `others` */
+        if (kind < 2) step(gpu, f->tokens, 0.0f, &result);
         assert_true(loss_of(gpu, gpu->theta, f->tokens) == live);
         const double half = loss_of(gpu, others, f->tokens);
         assert_true(half != want);
@@ -388,7 +391,7 @@ static void logits_are_those_of_the_cpu(void **state) {
             check_logits(want, got, ENGINE_VOCAB);
         }
         assert_int_equal(tw_engine_cache_extend(of_gpu, f->tokens, 1, got, &err), TW_LIMIT);
-        /* Other parameters in between, then the cache's again. */
+        /* Other parameters are used in between; the caches must then work as before. */
         assert_int_equal(tw_engine_logits(gpu, f->engine->m, f->tokens, 3, got, &err), TW_OK);
         tw_engine_cache_clear(of_cpu);
         tw_engine_cache_clear(of_gpu);
@@ -427,7 +430,7 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state) {
     tw_engine_destroy(gpu);
 }
 
-/* In bf16, the copy that products read is updated too. */
+/* In bf16, the copy that matrix products read is updated too. */
 static void pushed_parameters_alone_change(void **state) {
     struct engine_fixture *f = *state;
     const uint64_t half = f->layout.elements / 2;
@@ -504,7 +507,7 @@ static void too_large_model_is_refused_with_numbers(void **state) {
     config.compute.micro_batch = ENGINE_BATCH;
     assert_int_equal(tw_engine_plan_make(&less, &config, &err), TW_OK);
     assert_true(less.is_recomputed && less.keeps_attention && less.micro_batch == ENGINE_BATCH);
-    config.compute.memory_bytes = less.total - 1; /* no room for attention's outputs */
+    config.compute.memory_bytes = less.total - 1; /* too little for attention's outputs */
     assert_int_equal(tw_engine_plan_make(&less, &config, &err), TW_OK);
     assert_true(less.is_recomputed && !less.keeps_attention && less.micro_batch == ENGINE_BATCH);
     config.compute.recompute = TW_RECOMPUTE_OFF;
@@ -530,7 +533,7 @@ static void the_environment_chooses_for_auto(void **state) {
     struct tw_engine_config config = {.run = &f->run, .layout = &f->layout};
     struct tw_engine_plan plan;
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
-    assert_false(plan.is_on_gpu); /* AUTO was not asked for */
+    assert_false(plan.is_on_gpu); /* the device kind is not AUTO */
     config.compute.device.kind = TW_DEVICE_AUTO;
     assert_int_equal(setenv("TW_DEVICE", "cpu", 1), 0);
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);

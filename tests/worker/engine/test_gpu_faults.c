@@ -1,5 +1,6 @@
-/* test_gpu_faults.c - if any device call fails, the engine reports it, changes no result it gave
- * before and is destroyed cleanly. Uses the emulated device, which can be told to fail. */
+/* test_gpu_faults.c - if any device call fails, the engine reports it, keeps all earlier results
+ * unchanged and can be destroyed cleanly. Uses the emulated device, whose calls can be made to
+ * fail. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,8 +14,8 @@
 #include "kernels/cuda/emulated/emulation.h"
 #include "tests/worker/engine/engine_fixture.h"
 
-/* Distance between the calls that are made to fail: a prime, so that every kind of call is covered.
- * Sanitizers make each run four times slower. */
+/* Sets the distance between the calls that are made to fail, one per run. Sanitizers make each run
+ * four times slower. */
 #ifdef __SANITIZE_ADDRESS__
 enum { STRIDE = 23 };
 #else
@@ -25,7 +26,7 @@ static int set_up(void **state) {
     return engine_set_up(state, ENGINE_LLAMA_FULL);
 }
 
-/* A full run: create, fill, two steps, a loss, a pull. */
+/* Runs an engine's whole life: create, fill, two steps, a loss, a pull. */
 static enum tw_status live(const struct engine_fixture *f, struct tw_step_result *result,
                            struct tw_error *err) {
     const struct tw_engine_config config = {.run = &f->run,
@@ -45,7 +46,7 @@ static enum tw_status live(const struct engine_fixture *f, struct tw_step_result
     if (status == TW_OK)
         status = tw_engine_loss(engine, f->engine->theta, f->tokens, 2, &loss, err);
     if (status == TW_OK) status = tw_engine_pull(engine, TW_ENGINE_STATE, 0, elements, err);
-    if (status != TW_OK) { /* all later calls fail too */
+    if (status != TW_OK) { /* after a failure, all later calls fail too */
         struct tw_error again;
         assert_int_equal(tw_engine_pull(engine, TW_ENGINE_THETA, 0, 1, &again), TW_DEVICE);
         assert_int_equal(tw_engine_step(engine, f->tokens, 0.01f, result, &again), TW_DEVICE);
@@ -76,7 +77,7 @@ static void every_fault_is_reported(void **state) {
     assert_memory_equal(&whole.loss, &result.loss, sizeof(whole.loss));
 }
 
-/* If the system refuses to page-lock memory, copies are slower and results the same. */
+/* If the system refuses to page-lock memory, copies are slower, but the results are the same. */
 static void a_machine_that_pins_nothing_computes_the_same(void **state) {
     struct engine_fixture *f = *state;
     struct tw_step_result pinned, plain;
@@ -104,15 +105,17 @@ static void a_small_device_takes_smaller_passes(void **state) {
     assert_true(plan.micro_batch == ENGINE_BATCH && !plan.keeps_outputs);
     config.compute.memory_bytes = 0;
     const uint64_t enough = plan.total - plan.activations / 2;
-    tw_emulation_set_memory(enough / 9 * 10 + (1 << 20)); /* a tenth is left for other uses */
+    /* a tenth of the memory is left for other uses */
+    tw_emulation_set_memory(enough / 9 * 10 + (1 << 20));
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
     assert_true(plan.micro_batch < ENGINE_BATCH && plan.total <= plan.limit);
     tw_emulation_set_memory(32 << 20);
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_NOMEM);
-    config.compute.device.kind = TW_DEVICE_AUTO; /* falls back to the CPU */
+    config.compute.device.kind = TW_DEVICE_AUTO; /* AUTO falls back to the CPU */
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
     assert_false(plan.is_on_gpu);
-    assert_int_equal(setenv("TW_DEVICE", "cuda", 1), 0); /* TW_DEVICE is an explicit choice */
+    /* an explicit choice in TW_DEVICE does not fall back */
+    assert_int_equal(setenv("TW_DEVICE", "cuda", 1), 0);
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_NOMEM);
     assert_int_equal(unsetenv("TW_DEVICE"), 0);
     tw_emulation_set_memory((uint64_t)1 << 30);

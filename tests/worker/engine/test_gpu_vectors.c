@@ -1,5 +1,5 @@
-/* test_gpu_vectors.c - the sync arithmetic on a device matches the host's: every function of the
- * table on both, elementwise ones bit for bit, with the same bytes from every codec. */
+/* test_gpu_vectors.c - the arithmetic of merging on a device matches the host's. Every function of
+ * the table runs on both: elementwise functions give the same bits, every codec the same bytes. */
 #include "worker/engine/vectors.h"
 
 #include "kernels/cuda/emulated/emulation.h"
@@ -16,8 +16,8 @@ enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 static struct tw_error err;
 static struct tw_rng rng;
 
-/* The two sides that are compared: an engine on the device, and the host's functions on separate
- * arrays. */
+/* The two sides that are compared: an engine on the device, and the host's functions on arrays in
+ * host memory. */
 static struct engine_fixture *fixture;
 static struct tw_engine *engine;
 static struct tw_gpu *gpu;
@@ -70,7 +70,7 @@ static struct twin twin_new(size_t n, float scale) {
     return twin;
 }
 
-/* Checks that both are equal, including the elements around the range. */
+/* Checks that both sides are equal, including the elements around the range. */
 static void twin_check(const char *what, const struct twin *twin) {
     const size_t all = AT + twin->n + BESIDE;
     float *const got = fill_copy(twin->host_all, all);
@@ -142,7 +142,7 @@ static void elements_have_the_bits_of_the_host(void **state) {
 static void delta_has_the_bits_of_the_host(void **state) {
     (void)state;
     for (size_t s = 0; s < SIZES; s++) {
-        for (unsigned with = 0; with < 8; with++) { /* given, ahead, residual */
+        for (unsigned with = 0; with < 8; with++) { /* bits of `with`: given, ahead, residual */
             struct twin x[6];
             for (unsigned i = 0; i < 6; i++) x[i] = twin_new(sizes[s], i < 4 ? 1.0f : 0.1f);
             struct tw_vectors_delta on = {.v = x[0].device,
@@ -335,18 +335,20 @@ static float step_loss(struct tw_engine *of) {
     return result.loss;
 }
 
-/* The working weights are then not theta's and must be made again for the next step. */
+/* Computes a loss of other parameters. The working weights are then theirs, so the next step must
+ * make them from theta again. */
 static void use_others(void) {
     double loss;
     assert_int_equal(
         tw_engine_loss(engine, fixture->engine->theta, fixture->tokens, 1, &loss, &err), TW_OK);
 }
 
-/* The next step must use the written theta, whatever parameters were used before. */
+/* The next step must use the theta just written, whichever parameters were used before. */
 static void written_theta_alone_changes(void **state) {
     const size_t elements = fixture->layout.elements, n = elements / 2, begin = 11;
     (void)state;
-    for (unsigned kind = 0; kind < 3; kind++) { /* fp32, bf16, bf16 after other parameters */
+    /* fp32, bf16, bf16 after other parameters were used */
+    for (unsigned kind = 0; kind < 3; kind++) {
         float *const twice = fill_copy(fixture->engine->theta, elements);
         float *const got = fill_copy(twice, elements);
         tw_engine_destroy(engine);
@@ -361,7 +363,7 @@ static void written_theta_alone_changes(void **state) {
         const float after = step_loss(engine);
         assert_true(before != after);
         use_others();
-        assert_true(step_loss(engine) == after); /* all of theta is converted again */
+        assert_true(step_loss(engine) == after); /* all of theta is converted to bf16 again */
         assert_int_equal(tw_engine_pull(engine, TW_ENGINE_THETA, 0, elements, &err), TW_OK);
         assert_memory_equal(engine->theta, twice, elements * sizeof(float));
         free(twice), free(got);
@@ -401,7 +403,7 @@ static void memory_is_as_planned(void **state) {
     const uint64_t taken = tw_cuda_memory(cuda, &limit) - before;
     assert_int_equal(taken, tw_gpu_vectors_bytes(&fixture->layout));
     assert_int_equal(tw_gpu_vectors_open(other->memory->gpu, &again, &err), TW_OK);
-    assert_ptr_equal(first.self, again.self); /* there is one per engine */
+    assert_ptr_equal(first.self, again.self); /* each engine has one such table */
     assert_int_equal(tw_cuda_memory(cuda, &limit) - before, taken);
     tw_engine_destroy(other);
 }
@@ -417,7 +419,8 @@ static void too_large_array_is_named(void **state) {
 }
 
 #ifdef TW_CUDA_EMULATED
-/* After a device failure, numbers are NaN, and every function that waits reports the reason. */
+/* After a device failure, results are NaN, and every function that waits for the device reports the
+ * reason. */
 static void a_device_that_failed_says_so(void **state) {
     const struct tw_codec *const codec = tw_codec_get(TW_CODEC_BF16);
     double energies[TW_OUTLIER_BLOCKS];
@@ -441,7 +444,7 @@ static void a_device_that_failed_says_so(void **state) {
     twin_free(&x);
 }
 
-/* Each of its device calls fails in turn. */
+/* Each device call that opening the vectors makes fails in turn. */
 static void opening_fails_in_order(void **state) {
     struct tw_vectors vectors;
     (void)state;

@@ -1,6 +1,6 @@
-/* test_gradients.c - losses and gradients match PyTorch and transformers, stored in
- * tests/golden/gradients.txt by make_gradients.py. Parameters and tokens follow the formulas of
- * that script. */
+/* test_gradients.c - losses and gradients match those of PyTorch and transformers, which
+ * make_gradients.py stores in tests/golden/gradients.txt. Parameters and tokens follow the formulas
+ * of that script. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,7 +48,8 @@ static void fill(float *theta) {
     }
 }
 
-/* "case NAME key=value ...": sets the run and returns an engine after one step with rate 0. */
+/* Reads a line "case NAME key=value ..." into the run. Returns an engine after one step with a
+ * learning rate of 0. */
 static struct tw_engine *open_case(char *line, struct tw_step_result *result) {
     tw_run_defaults(&run);
     run.model.layers = 2;
@@ -82,8 +83,8 @@ static struct tw_engine *open_case(char *line, struct tw_step_result *result) {
     return engine;
 }
 
-/* "NAME norm sample ...": compares to 1e-4 relative, with a floor for samples that nearly cancel.
- */
+/* Compares a tensor's gradient with a line "NAME norm sample ...". The tolerance is 1e-4 relative,
+ * with a floor for samples that nearly cancel. */
 static void check_tensor(const struct tw_engine *engine, char *line) {
     char *rest = line;
     const struct tw_tensor *tensor = tw_layout_find(&layout, strtok_r(rest, " ", &rest));

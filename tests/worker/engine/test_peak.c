@@ -1,4 +1,4 @@
-/* test_peak.c - every matrix library has a measurable peak rate. */
+/* test_peak.c - the peak rate of every matrix library can be measured. */
 #include "worker/engine/peak.h"
 
 #include <math.h>

@@ -40,7 +40,7 @@ static int tear_down(void **state) {
         (void)snprintf(path, sizeof(path), "%s/%s", folder, made[i]);
         (void)rmdir(path);
     }
-    assert_int_equal(rmdir(folder), 0); /* nothing else was made */
+    assert_int_equal(rmdir(folder), 0); /* fails if anything else was made */
     return 0;
 }
 

@@ -11,7 +11,7 @@
 
 enum { VOCAB = 8, DRAWS = 40000 };
 
-/* Probabilities 0.4, 0.3, 0.1, 0.1, 0.05, 0.03, 0.015, 0.005, in another order. */
+/* The probabilities 0.4, 0.3, 0.1, 0.1, 0.05, 0.03, 0.015 and 0.005, in another order. */
 static const double SHARES[VOCAB] = {0.1, 0.3, 0.005, 0.4, 0.03, 0.1, 0.015, 0.05};
 
 static void shares_to_logits(float *logits) {
@@ -30,8 +30,8 @@ static void count_draws(struct tw_sample_config config, unsigned *counts) {
     }
 }
 
-/* Asserts counts within five standard deviations of a binomial distribution; 0 for probability 0.
- */
+/* Asserts that counts are within five standard deviations of a binomial distribution, and 0 for
+ * probability 0. */
 static void assert_shares(const unsigned *counts, const double *wanted) {
     for (unsigned i = 0; i < VOCAB; i++) {
         const double mean = wanted[i] * DRAWS, spread = sqrt(mean * (1 - wanted[i]));
@@ -62,7 +62,7 @@ static void heat_flattens(void **state) {
 static void only_the_k_likeliest_are_drawn(void **state) {
     (void)state;
     unsigned counts[VOCAB];
-    /* Of the two tokens with probability 0.1, the smaller one is included. */
+    /* Of the two tokens with probability 0.1, the one with the smaller id is drawn. */
     const double wanted[VOCAB] = {0.1 / 0.8, 0.3 / 0.8, 0, 0.4 / 0.8, 0, 0, 0, 0};
     count_draws((struct tw_sample_config){.temperature = 1, .top_k = 3}, counts);
     assert_shares(counts, wanted);
@@ -84,7 +84,7 @@ static void the_nucleus_is_the_fewest_that_reach_p(void **state) {
     assert_shares(counts, one);
     count_draws((struct tw_sample_config){.temperature = 1, .top_p = 1}, counts);
     assert_shares(counts, SHARES);
-    /* The four likeliest have 0.9 together; 0.7 of that is 0.63. */
+    /* The four likeliest tokens add up to 0.9; 0.7 of that is 0.63, which two tokens reach. */
     count_draws((struct tw_sample_config){.temperature = 1, .top_k = 4, .top_p = 0.7f}, counts);
     assert_shares(counts, two);
 }

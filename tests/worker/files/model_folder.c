@@ -65,7 +65,7 @@ size_t file_read(const char *path, uint8_t bytes[FOLDER_FILE_BYTES]) {
 }
 
 void file_write(const char *path, const void *bytes, size_t size) {
-    (void)unlink(path); /* some file systems flush a file that is truncated and rewritten */
+    (void)unlink(path); /* faster: some file systems flush a file that is truncated and rewritten */
     FILE *const file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, size, file), size);

@@ -32,8 +32,8 @@ void file_write(const char *path, const void *bytes, size_t size);
 /* Number of files and folders in `path`. */
 unsigned folder_count(const char *path);
 
-/* Opens, checks and reads a whole model (folder or file) as `thinwire import` does, with the
- * manifest made from its config.json. */
+/* Opens, checks and reads a whole model (folder or file) as `thinwire import` does, with a manifest
+ * made from its config.json. */
 enum tw_status folder_read(const char *path, struct tw_error *err);
 
 #endif

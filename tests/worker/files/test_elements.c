@@ -1,5 +1,5 @@
-/* test_elements.c - number formats of model files: every float16 value, and rounding by the rule.
- */
+/* test_elements.c - number formats of model files: every float16 value, and rounding to nearest
+ * even. */
 #include "worker/files/elements.h"
 
 #include <math.h>
@@ -77,7 +77,7 @@ static void value_too_large_for_a_type_is_located(void **state) {
     assert_memory_equal(values, back, sizeof(values));
 }
 
-/* As files are read and written: within the memory of the floats. */
+/* Readers and writers of files convert elements in place, within the memory of the floats. */
 static void conversion_works_in_place(void **state) {
     (void)state;
     enum { N = 1000 };

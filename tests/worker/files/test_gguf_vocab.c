@@ -30,7 +30,7 @@ static void close_layout(struct fixture *f) {
     tw_gguf_head_deinit(&f->head);
 }
 
-/* Start of a key's value; the key must exist. */
+/* Returns the start of a key's value. The key must exist. */
 static const uint8_t *find(const struct tw_gguf_head *head, const char *key, uint32_t type) {
     const size_t length = strlen(key);
     for (size_t i = 0; i + 12 + length <= head->size; i++) {
@@ -81,7 +81,8 @@ static void check_merges(const struct fixture *f) {
     }
 }
 
-/* Checks name and kind of every id against the JSON; an added token overrides. */
+/* Checks the name and kind of every token id against the JSON, where an added token overrides the
+ * vocabulary. */
 static void check_tokens(const struct fixture *f, uint32_t vocab) {
     static const char *names[4096];
     static uint32_t kinds[4096];
@@ -168,7 +169,7 @@ static void a_split_without_a_name_is_refused(void **state) {
     close_layout(&f);
 }
 
-/* llama.cpp takes token 11 for the end, a comma in GPT-2, where the file names none. */
+/* If a file names no end token, llama.cpp uses token 11, which is a comma in GPT-2. */
 static void every_token_that_ends_a_text_is_named(void **state) {
     (void)state;
     struct fixture f;

@@ -28,8 +28,8 @@ static enum tw_status parse(struct tw_run *run, const char *json) {
     return tw_hf_config_parse(run, json, strlen(json), &err);
 }
 
-/* `json` with `key` set to `value`, or removed if NULL. A key's value ends where the next key
- * begins. */
+/* Returns `json` with `key` set to `value`, or without `key` if `value` is NULL. A key's value ends
+ * where the next key begins. */
 static const char *with(const char *json, const char *key, const char *value) {
     static char text[4096];
     char quoted[64];
@@ -115,7 +115,7 @@ static void types_decide_about_biases_and_norms(void **state) {
         assert_int_equal(parse(&run, json), TW_OK);
         assert_int_equal(run.model.qkv_bias, KINDS[i].bias);
         assert_int_equal(run.model.qk_norm, KINDS[i].norm);
-        /* Default without a key: mistral has a window, qwen3 heads of 128. */
+        /* If the key were missing, mistral would have a sliding window, and qwen3 heads of 128. */
         if (i == 2) {
             assert_int_equal(parse(&run, with(json, "sliding_window", "4096")), TW_CONFIG);
             assert_non_null(strstr(err.message, "sliding_window is 4096"));
@@ -134,7 +134,7 @@ static void types_decide_about_biases_and_norms(void **state) {
     }
 }
 
-/* Each change alone is refused, and the message names key and value. */
+/* Each change is refused by itself, and the message names the key and the value. */
 static void unsupported_config_is_refused_by_name(void **state) {
     (void)state;
     static const struct {
@@ -252,7 +252,8 @@ static void written_config_is_read_back(void **state) {
             fail_msg("%s: %s", tw_run_model_name(i), err.message);
         }
         assert_int_equal(back.model.context, run.model.context);
-        assert_int_equal(back.data.tokenizer, TW_TOKENIZER_IDS); /* model_source.h tells bytes */
+        /* only model_source.h recognises byte tokens */
+        assert_int_equal(back.data.tokenizer, TW_TOKENIZER_IDS);
     }
 }
 
@@ -294,7 +295,7 @@ static void another_model_is_told_apart_by_each_key(void **state) {
     other.model.is_tied = TW_NO;
     assert_int_equal(tw_model_same(&run, &other, &err), TW_CONFIG);
     assert_non_null(strstr(err.message, "model.tied"));
-    other = run; /* this family has no weights per position, and the seed made no tensor */
+    other = run; /* llama has no weights per position, and the seed is not compared */
     other.model.context = 64;
     other.model.seed++;
     assert_int_equal(tw_model_same(&run, &other, &err), TW_OK);

@@ -1,5 +1,5 @@
-/* Tests of worker/files/hf_texts.c: a reader of an exported folder has nothing to guess. The texts
- * are those with which transformers 4.57.6 and 5.24.0 give the right tokens: tests/interop. */
+/* Tests of worker/files/hf_texts.c: an exported folder leaves its reader nothing to guess. With the
+ * expected texts, transformers 4.57.6 and 5.24.0 give the right tokens (tests/interop). */
 #include "worker/files/hf_texts.h"
 
 #include "tests/test.h"
@@ -32,7 +32,7 @@ static void write_in(const char *name, const char *text) {
     file_write(path, text, strlen(text));
 }
 
-/* A text of the result, or NULL. */
+/* Returns the named text of the result, or NULL if there is none. */
 static const char *text_of(const char *name) {
     static char text[1024];
     for (uint32_t i = 0; i < texts.count; i++) {
@@ -43,8 +43,8 @@ static const char *text_of(const char *name) {
     return NULL;
 }
 
-/* Makes the texts of a model whose tokenizer has 256 bytes and <|end|>, with `eos` from the user.
- */
+/* Makes the texts of a model whose tokenizer has the 256 bytes and <|end|>. `eos` is the user's end
+ * token. */
 static void make(const char *eos) {
     static const char EMPTY[] = "\"added_tokens\": []";
     static char text[TW_BYTE_TOKENIZER_BYTES + 1], file[FOLDER_PATH_BYTES];
@@ -76,7 +76,8 @@ static void make(const char *eos) {
     tw_tokenizer_destroy(tokenizer);
 }
 
-/* "eos_token" would be a 257th token for transformers, or take the text of a byte for special. */
+/* With an "eos_token", transformers would add a 257th token or treat the text of a byte as special.
+ */
 static void a_model_on_bytes_names_no_token_that_it_lacks(void **state) {
     (void)state;
     struct tw_tokenizer *tokenizer = NULL;
@@ -137,12 +138,12 @@ static void files_of_the_source_are_copied(void **state) {
     assert_string_equal(text_of("special_tokens_map.json"), "{}");
     assert_string_equal(text_of("chat_template.jinja"), "{{ x }}");
     tw_hf_texts_free(&texts);
-    make("7"); /* the user's word replaces the file's */
+    make("7"); /* the user's end token replaces the file's */
     assert_string_equal(text_of("generation_config.json"), "{\n  \"eos_token_id\": 7\n}\n");
     assert_string_equal(text_of("tokenizer_config.json"), TOKENIZER);
 }
 
-/* A token of text, named as special, would be cut out of every text. */
+/* If an ordinary token were named as special, transformers would cut it out of every text. */
 static void a_token_of_text_is_not_named_as_special(void **state) {
     (void)state;
     make("7");

@@ -10,7 +10,7 @@
 #include "worker/files/engine_model.h"
 #include "worker/files/hf_write.h"
 
-enum { EVERY = 16 }; /* distance between stored logits */
+enum { EVERY = 16 }; /* one logit in EVERY is stored */
 
 static const char *golden;
 static struct tw_run run;
@@ -74,7 +74,7 @@ static void logits_are_those_of_transformers(void **state) {
         tw_model_source_close(&source);
         const double worst = worst_logit(path, GOLDEN_MODELS[i]);
         print_message("%s: logits within %.1e\n", GOLDEN_MODELS[i], worst);
-        assert_true(worst <= 1e-4); /* 1e-3 is the documented bound */
+        assert_true(worst <= 1e-4); /* the documented bound is 1e-3 */
     }
 }
 
@@ -91,7 +91,7 @@ static void same_tensors(const struct tw_model_source *a, const struct tw_model_
     }
 }
 
-/* transformers -> our file -> our folder -> our file: the same bits and logits. */
+/* Bits and logits stay the same: transformers -> our file -> our folder -> our file. */
 static void a_model_is_unchanged_once_around(void **state) {
     (void)state;
     for (unsigned i = 0; GOLDEN_MODELS[i] != NULL; i++) {

@@ -42,7 +42,7 @@ static void write_in(const char *name, const void *from, size_t size) {
     file_write(path, from, size);
 }
 
-/* Replaces the first `from` in a file of the folder by text of the same length. */
+/* Replaces the first `from` in a file of the folder by `to`, a text of the same length. */
 static void patch(const char *name, const char *from, const char *to) {
     const size_t size = read_in(name), length = strlen(from);
     assert_int_equal(strlen(to), length);
@@ -53,7 +53,7 @@ static void patch(const char *name, const char *from, const char *to) {
     write_in(name, bytes, size);
 }
 
-/* Replaces config.json's `from` by `to`, of any length. */
+/* Replaces `from` in config.json by `to`, a text of any length. */
 static void reconfigure(const char *from, const char *to) {
     char text[FOLDER_FILE_BYTES];
     const size_t size = read_in(CONFIG);
@@ -79,13 +79,13 @@ static void golden_models_are_read(void **state) {
         char path[FOLDER_PATH_BYTES], file[FOLDER_PATH_BYTES];
         folder_path(path, golden, GOLDEN_MODELS[i]);
         assert_int_equal(folder_read(path, &err), TW_OK);
-        /* Also by naming the file, if config.json is beside it. */
+        /* The model can also be opened by its file, if config.json is beside it. */
         folder_path(file, path, strcmp(GOLDEN_MODELS[i], "llama-untied") == 0 ? INDEX : SINGLE);
         assert_int_equal(folder_read(file, &err), TW_OK);
     }
 }
 
-/* Hugging Face's cache uses links to its blobs. */
+/* In Hugging Face's cache, the files of a model are links to blobs. */
 static void symbolic_links_are_followed(void **state) {
     (void)state;
     static const char *const NAMES[] = {CONFIG, SINGLE};
@@ -137,7 +137,7 @@ static void missing_model_files_are_named(void **state) {
     refused(TW_IO, SHARD);
 }
 
-/* A model with any file cut at any byte is refused. */
+/* A model is refused if any of its files is truncated at any byte. */
 static void cut_files_are_refused_at_every_byte(void **state) {
     (void)state;
     static const char *const FILES[][2] = {
@@ -149,7 +149,7 @@ static void cut_files_are_refused_at_every_byte(void **state) {
         folder_copy(golden, FILES[i][0], folder);
         folder_path(path, folder, FILES[i][1]);
         size_t size = read_in(FILES[i][1]);
-        while (bytes[size - 1] == '\n') size--; /* JSON is complete without it */
+        while (bytes[size - 1] == '\n') size--; /* the JSON is complete without its last newline */
         while (size-- > 0) {
             assert_int_equal(truncate(path, (off_t)size), 0);
             err.message[0] = 0;
@@ -160,7 +160,7 @@ static void cut_files_are_refused_at_every_byte(void **state) {
     }
 }
 
-/* With any single byte of a header or of JSON changed, a model is refused or read. */
+/* If any single byte of a header or of JSON changes, the model is either refused or read. */
 static void changed_bytes_do_no_harm(void **state) {
     (void)state;
     static const char *const FILES[][2] = {
@@ -215,7 +215,8 @@ static void a_header_larger_than_its_file_is_refused(void **state) {
         write_in(SINGLE, bytes, size);
         refused(TW_CORRUPT, SINGLE);
     }
-    /* A sparse file is large and cheap; its header is not read. */
+    /* A sparse file of 1 TiB costs no disk space; its 1 GiB header is refused without being read.
+     */
     char path[FOLDER_PATH_BYTES];
     folder_path(path, folder, SINGLE);
     tw_put_u64(bytes, 1u << 30);
@@ -312,13 +313,14 @@ static void an_index_that_lies_is_refused(void **state) {
     }
 }
 
-/* Masks and frequencies saved by old releases are ignored; any other extra tensor is refused. */
+/* Old releases of transformers also saved masks and rotary frequencies: these are ignored. Any
+ * other extra tensor is refused. */
 static void buffers_are_skipped_and_strangers_refused(void **state) {
     (void)state;
     folder_copy(golden, "qwen2", folder);
     patch(SINGLE, "model.layers.0.self_attn.k_proj.bias", "model.layers.0.rotary_emb.inv_freqqq");
     refused(TW_CONFIG, "holds no tensor model.layers.0.self_attn.k_proj.bias");
-    /* Read as a model without these biases, the same file has extra tensors. */
+    /* If the same file is read as llama, which has no biases, these are extra tensors. */
     folder_copy(golden, "qwen2", folder);
     reconfigure("\"qwen2\"", "\"llama\"");
     reconfigure("Qwen2ForCausalLM", "LlamaForCausalLM");
@@ -329,7 +331,8 @@ static void buffers_are_skipped_and_strangers_refused(void **state) {
     assert_int_equal(folder_read(folder, &err), TW_OK);
 }
 
-/* safetensors.torch.save_model keeps one name of tied tensors, the first in the alphabet. */
+/* Of the names of tied tensors, safetensors.torch.save_model keeps only the alphabetically first.
+ */
 static void an_embedding_stored_as_the_head_is_found(void **state) {
     (void)state;
     static const char *const MODELS[][2] = {{"qwen2", "\"model.embed_tokens.weight\""},
@@ -345,7 +348,8 @@ static void an_embedding_stored_as_the_head_is_found(void **state) {
     refused(TW_CONFIG, "holds no tensor transformer.wte.weight, which this model needs");
 }
 
-/* LlamaModel.save_pretrained writes names without "model.", as AutoModelForCausalLM takes them. */
+/* LlamaModel.save_pretrained writes names without "model.", and AutoModelForCausalLM accepts them.
+ */
 static void names_of_a_base_model_are_found(void **state) {
     (void)state;
     folder_copy(golden, "qwen2", folder);
@@ -368,7 +372,7 @@ static void quantised_weights_are_named(void **state) {
     refused(TW_CONFIG, "quantised weights are not read");
 }
 
-/* The first bytes of files that other programs write. */
+/* Files of other programs are recognised by their first bytes and named in the message. */
 static void files_of_other_kinds_are_named(void **state) {
     (void)state;
     static const char *const CASES[][2] = {
@@ -388,7 +392,7 @@ static void files_of_other_kinds_are_named(void **state) {
     refused(TW_CONFIG, "config.json: a pointer of Git LFS");
 }
 
-/* A header of 640 bytes begins with the bytes of a pickle. */
+/* A header length of 640 has the same first bytes as a pickle (80 02). */
 static void the_length_of_a_header_is_no_magic(void **state) {
     static const char HEADER[] = "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
     (void)state;
@@ -429,7 +433,8 @@ static enum tw_tokenizer_kind kind_of_tokens(void) {
     return run.data.tokenizer;
 }
 
-/* `tokenizers` numbers the 256 bytes in the order of their characters: "!" is 0. */
+/* A vocabulary of 256 need not be bytes in order: the `tokenizers` library numbers them by their
+ * characters, from "!" = 0. */
 static void a_vocabulary_of_256_is_bytes_only_by_its_tokenizer(void **state) {
     (void)state;
     static char json[TW_BYTE_TOKENIZER_BYTES];

@@ -2,7 +2,7 @@
  * another file, with every system call and allocation failing in turn. ARGS: the folder
  * tests/golden/hf.
  *
- * The program is linked with --wrap, so calls come to this file first. */
+ * The program is linked with --wrap, so these calls reach this file first. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -27,7 +27,7 @@ static struct {
     enum call call;
     unsigned countdown; /* 0: no fault */
     int why;
-    bool is_lasting; /* a full disk stays full */
+    bool is_lasting; /* the fault stays, like a full disk */
     unsigned hits;
 } fault;
 
@@ -75,7 +75,7 @@ void *__wrap_realloc(void *old, size_t size) {
     return is_faulty(ALLOCATION) ? NULL : __real_realloc(old, size);
 }
 ssize_t __wrap_pread(int fd, void *to, size_t size, off_t at) {
-    /* Short reads, which a file system may return. */
+    /* Reads are short, as on some file systems. */
     return is_faulty(PREAD) ? -1 : __real_pread(fd, to, size < 1000 ? size : 1000, at);
 }
 int __wrap_open(const char *path, int flags, mode_t mode) {
@@ -194,7 +194,7 @@ static void every_failing_call_is_an_error_that_leaves_nothing(void **state) {
             err.message[0] = 0;
             const enum tw_status status = convert(MODELS[i % 2], form);
             fault.countdown = 0;
-            if (fault.hits == 0) { /* every call has failed once */
+            if (fault.hits == 0) { /* no fault was hit: every call has failed once */
                 assert_int_equal(status, TW_OK);
                 assert_int_equal(told, layout.params);
                 remove_out();
@@ -203,7 +203,8 @@ static void every_failing_call_is_an_error_that_leaves_nothing(void **state) {
             total++;
             const enum tw_status wanted = fault.call == ALLOCATION ? TW_NOMEM : TW_IO;
             const unsigned left = folder_count(folder);
-            /* A folder that cannot be opened for reading cannot be synced either: tolerated. */
+            /* A folder that cannot be opened for reading cannot be synced either, so this fault is
+             * tolerated. */
             if (status == TW_OK && fault.call == OPEN && fault.why == EACCES) {
                 remove_out();
                 continue;
@@ -246,7 +247,8 @@ static void nothing_is_overwritten(void **state) {
     }
 }
 
-/* The killed process's lock is gone. A folder with other files in it is kept. */
+/* A killed export leaves no lock, so its unfinished output is replaced. A folder with other files
+ * in it is kept. */
 static void rest_of_a_killed_export_is_taken_over(void **state) {
     (void)state;
     static const char *const LEFT[] = {"config.json", "model-00001-of-00009.safetensors",
@@ -277,7 +279,8 @@ static void rest_of_a_killed_export_is_taken_over(void **state) {
     remove_out();
 }
 
-/* Another process creates the file while ours is being written: its file stays. */
+/* If another process creates the file while the export is being written, that process's file stays.
+ */
 static void file_that_appears_meanwhile_is_not_overwritten(void **state) {
     (void)state;
     static uint8_t bytes[FOLDER_FILE_BYTES];
@@ -323,7 +326,7 @@ static void a_number_too_large_for_float16_is_named(void **state) {
         TW_OK);
 }
 
-/* The first bytes of a GGUF file. The gguf package checks the rest: tests/interop. */
+/* Checks the first bytes of a GGUF file; tests/interop checks the rest with the gguf package. */
 static void gguf_starts_as_it_should(void **state) {
     (void)state;
     static uint8_t bytes[FOLDER_FILE_BYTES];
@@ -393,7 +396,8 @@ static const uint8_t *find_matrix(struct gguf *gguf, const char *wanted, uint64_
     return gguf->bytes + (gguf->at + 31) / 32 * 32 + found;
 }
 
-/* Checks that element (row, col) in GGUF is element from(row, col) of our tensor. */
+/* Checks the order of a matrix's elements in GGUF. If head_size is not 0, rows are permuted within
+ * heads of that many rows. */
 static void check_order(const char *model, const char *ours, const char *theirs, bool is_transposed,
                         uint32_t head_size) {
     static struct gguf gguf;
@@ -421,7 +425,8 @@ static void check_order(const char *model, const char *ours, const char *theirs,
     const uint32_t cols = is_transposed ? tensor->rows : tensor->cols;
     const uint8_t *const there = find_matrix(&gguf, theirs, rows, cols);
     for (uint32_t row = 0; row < rows; row++) {
-        /* Meta's pairs (2 j, 2 j + 1) are Hugging Face's (j, j + size / 2). */
+        /* RoPE pairs (2 * j, 2 * j + 1) in Meta's order are (j, j + head_size / 2) in Hugging
+         * Face's. */
         const uint32_t within = head_size == 0 ? 0 : row % head_size;
         const uint32_t from = head_size == 0    ? row
                               : within % 2 == 0 ? row - within + within / 2

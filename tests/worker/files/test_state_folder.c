@@ -89,7 +89,7 @@ static void takes(const char *path, const char *part, const char *name, uint64_t
     assert_int_equal(found.step, step);
 }
 
-/* Flips one bit of byte `at`; negative counts from the end. */
+/* Flips one bit of byte `at`; a negative `at` counts from the end. */
 static void flip(const char *name, off_t at) {
     char path[160], byte = 0;
     path_of(path, folder, name);
@@ -130,7 +130,7 @@ static void a_damaged_one_is_left_out_and_named(void **state) {
     assert_non_null(strstr(found.refused, "ckpt.b.safetensors"));
     flip("ckpt.b.safetensors", 300);
     takes(folder, "live", "ckpt.b.safetensors", 102);
-    flip("ckpt.b.safetensors", -1); /* in the moments, the last part */
+    flip("ckpt.b.safetensors", -1); /* the moments are the last part of the file */
     takes(folder, "adam_v", "ckpt.a.safetensors", 101);
     assert_non_null(strstr(found.refused, "does not match its SHA-256"));
     flip("ckpt.a.safetensors", -1);

@@ -1,4 +1,4 @@
-/* test_train_file.c - a saved training is restored bit for bit, or not at all. */
+/* test_train_file.c - a saved training state is restored bit for bit, or not at all. */
 #include "worker/files/train_file.h"
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ static char folder[64], path[96];
 static struct tw_out_file out;
 static struct tw_error err;
 
-/* Random numbers in the tensors, zero in the padding. */
+/* Makes an array with random numbers in the tensors and zeros in the padding. */
 static float *array(uint64_t seed) {
     struct tw_rng rng;
     float *const numbers = calloc(layout.elements, sizeof(float));
@@ -167,7 +167,7 @@ static void a_save_that_fails_leaves_the_earlier_one(void **state) {
     assert_int_equal(loaded.state.step, 2000);
 }
 
-/* The part file is deleted: the current save fails, later ones work. */
+/* If the part file is deleted between saves, the next save makes a new one. */
 static void a_part_that_was_removed_is_made_anew(void **state) {
     (void)state;
     char part[sizeof(path) + 8];
@@ -186,7 +186,8 @@ static void two_trainings_do_not_share_a_file(void **state) {
     assert_int_equal(tw_out_hold(&second, path, &err), TW_CONFIG);
     assert_non_null(strstr(err.message, "another process"));
     save();
-    assert_int_equal(tw_out_hold(&second, path, &err), TW_CONFIG); /* held between saves, too */
+    /* the lock is held between saves, too */
+    assert_int_equal(tw_out_hold(&second, path, &err), TW_CONFIG);
     save();
     assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
 }
@@ -194,7 +195,7 @@ static void two_trainings_do_not_share_a_file(void **state) {
 static void rest_of_a_dead_training_is_taken_over(void **state) {
     (void)state;
     assert_int_equal(write(out.fd, "half", 4), 4);
-    assert_int_equal(close(out.fd), 0); /* like the end of the process */
+    assert_int_equal(close(out.fd), 0); /* as if the process had ended */
     if (tw_out_hold(&out, path, &err) != TW_OK) fail_msg("%s", err.message);
     save();
     assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
@@ -219,7 +220,7 @@ static void a_file_that_came_later_is_not_replaced(void **state) {
     save(); /* without the obstacle, saving works again */
 }
 
-/* Every cut and every changed byte at sampled places is noticed. */
+/* Truncation at, and a change of, any sampled byte is detected. */
 static void damage_anywhere_is_noticed(void **state) {
     (void)state;
     struct stat info;
@@ -235,7 +236,7 @@ static void damage_anywhere_is_noticed(void **state) {
         changed = byte ^ 0x10;
         assert_int_equal(pwrite(fd, &changed, 1, at), 1);
         const enum tw_status status = tw_train_file_load(path, &layout, &loaded, &err);
-        /* `format` does not affect anything that is read. */
+        /* A change in `format` is harmless, as no value depends on it. */
         const bool is_same =
             loaded.state.step == 1000 && loaded.data_seed == 77 && loaded.pass.micro_batch == 5 &&
             loaded.pass.compute == TW_COMPUTE_BF16 && loaded.run.model.width == 16 &&
@@ -255,8 +256,8 @@ static void damage_anywhere_is_noticed(void **state) {
     }
 }
 
-/* Replaces `what`, which must end the way the text does; trailing spaces absorb the difference in
- * size. */
+/* Replaces the `what_size` bytes from the first `what` on by `with`. The text keeps its size: its
+ * end is padded with spaces or cut. */
 static void replace(char *json, const char *what, size_t what_size, const char *with) {
     const size_t size = strlen(json), with_size = strlen(with);
     char *const at = strstr(json, what);
@@ -272,8 +273,8 @@ static void replace(char *json, const char *what, size_t what_size, const char *
     free(copy);
 }
 
-/* Writes a file as a version without security.owner did: its manifest, and the checksum over that.
- */
+/* Rewrites a file as a version without security.owner would: the manifest lacks that key, and the
+ * checksum covers this manifest. */
 static void write_older(void) {
     static const char KEY[] = "security.owner = any\n", SUM[] = "\"thinwire.xxh64\":\"";
     const uint64_t counters[] = {1, 1000, 64000, 997, 64000, 77, 3, 0, 5, 16};

@@ -175,7 +175,8 @@ static void numbers_that_are_not_finite_are_refused(void **state) {
     assert_non_null(strstr(err.message, layout.tensors[5].name));
 }
 
-/* Cut at any length, or with any single byte of the header changed, a file is refused or read. */
+/* A file truncated to any length, or with any one byte of its header changed, is either refused or
+ * read. */
 static void damage_never_does_more_than_fail(void **state) {
     (void)state;
     assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);
