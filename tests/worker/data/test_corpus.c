@@ -167,8 +167,8 @@ static void a_growing_dataset_starts_with_one_shard(void **state) {
         assert_int_equal(tw_data_heldout_count(&f->data) > 0, i >= 2);
     }
     cursor = 0;
-    count_draws(f, &cursor, 372,
-                hits); /* the data are complete now, so windows are drawn in the final order */
+    /* the data are complete now, so windows are drawn in the final order */
+    count_draws(f, &cursor, 372, hits);
     assert_int_equal(hits[11], 124);
 }
 

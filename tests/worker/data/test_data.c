@@ -85,8 +85,8 @@ static void the_cursor_resumes_exactly(void **state) {
     assert_memory_equal(whole + 3 * WINDOW, resumed, sizeof(resumed));
     assert_int_equal(saved, cursor);
     saved = 0;
-    assert_int_equal(tw_data_draw(&f->data, 8, &saved, 6, other, NULL),
-                     TW_OK); /* the seed of another node gives another order */
+    /* the seed of another node gives another order */
+    assert_int_equal(tw_data_draw(&f->data, 8, &saved, 6, other, NULL), TW_OK);
     assert_memory_not_equal(whole, other, sizeof(whole));
 }
 
@@ -95,8 +95,8 @@ static void held_out_windows_cover_the_end_without_overlap(void **state) {
     write_file(f, 250);
     assert_int_equal(tw_data_open(&f->data, f->path, &f->run, NULL), TW_OK);
     const uint64_t count = tw_data_heldout_count(&f->data);
-    assert_int_equal(count,
-                     3); /* 25 bytes: 3 windows of 8 targets, and the byte before the first */
+    /* 25 bytes: 3 windows of 8 targets, and the byte before the first */
+    assert_int_equal(count, 3);
     uint32_t tokens[WINDOW];
     for (uint64_t i = 0; i < count; i++) {
         assert_int_equal(tw_data_heldout(&f->data, i, count, tokens, NULL), TW_OK);

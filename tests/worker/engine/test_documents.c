@@ -74,8 +74,8 @@ static double loss_of(const struct engine_fixture *f) {
 
 static void packed_documents_have_the_losses_they_have_alone(void **state) {
     (void)state;
-    const unsigned begins[] = {0,  2,  6,  9,
-                               11, 37, 70, CONTEXT}; /* the first document lacks a separator */
+    /* the first document lacks a separator */
+    const unsigned begins[] = {0, 2, 6, 9, 11, 37, 70, CONTEXT};
     for (unsigned v = 0; v < VARIANTS; v++) {
         struct engine_fixture *f = fixture_new(variants[v]);
         double want = 0.0;

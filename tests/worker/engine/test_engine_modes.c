@@ -143,8 +143,8 @@ static void check_chunks(struct engine_fixture *f) {
     const struct tw_compute_config compute = {
         .compute = TW_COMPUTE_FP32, .threads = 2, .micro_batch = ENGINE_LONG_BATCH};
     struct tw_engine *a = engine_with(f, &compute, TW_MATMUL_AUTO);
-    a->memory->model.head_rows =
-        TW_MATMUL_ROWS; /* the chunk size for a vocabulary of a million tokens */
+    /* the chunk size for a vocabulary of a million tokens */
+    a->memory->model.head_rows = TW_MATMUL_ROWS;
     const double apart = gradients_apart(f, a, engine_with(f, &compute, TW_MATMUL_AUTO));
     if (apart > 1e-5) fail_msg("%g", apart);
 }

@@ -87,8 +87,8 @@ static void both_ways_of_writing_the_rotation_mean_the_same(void **state) {
     (void)snprintf(json, sizeof(json), "%s", with(LLAMA, "rope_scaling", NULL));
     (void)snprintf(json, sizeof(json), "%s", with(json, "rope_theta", NULL));
     assert_int_equal(parse(&newer, json), TW_OK);
-    assert_int_equal(newer.model.rope_theta,
-                     10000); /* the default of the first Llama, which had no such key */
+    /* the default of the first Llama, which had no such key */
+    assert_int_equal(newer.model.rope_theta, 10000);
     assert_int_equal(parse(&newer, with(json, "rope_parameters", NEWER)), TW_OK);
     assert_memory_equal(&older, &newer, sizeof(older));
     assert_int_equal(parse(&newer, with(LLAMA, "rope_parameters", NEWER)), TW_OK);

@@ -119,8 +119,8 @@ static void an_optimizer_that_is_new_warms_up(void **state) {
     assert_true(fabs((double)tw_schedule_lr(&run, 200000, 0) - 0.0040 / 40) < 1e-8);
     assert_true(fabs((double)tw_schedule_lr(&run, 200000, 19) - 0.0040 / 2) < 1e-8);
     assert_true((double)tw_schedule_lr(&run, 200000, 39) == full);
-    assert_true((double)tw_schedule_lr(&run, 1000000, 10) <=
-                0.0002 + 1e-8);      /* the decayed rate is below the warm-up's limit */
+    /* the decayed rate is below the warm-up's limit */
+    assert_true((double)tw_schedule_lr(&run, 1000000, 10) <= 0.0002 + 1e-8);
     run.train.warmup_tokens = 10000; /* the run's own warm-up is shorter: ten steps */
     assert_true(fabs((double)tw_schedule_lr(&run, 200000, 4) - 0.0040 / 2) < 1e-8);
     run.sync.nodes = 5; /* two steps per node */

@@ -50,7 +50,7 @@ void fake_daemon_open(struct fake_daemon *daemon, const struct tw_run *run,
     daemon->fd = -1;
     daemon->run = *run;
     if (tw_layout_init(&daemon->layout, run, &err) != TW_OK) fail_msg("%s", err.message);
-    /* Address space: pages cost memory only when they are written. */
+    /* Only address space is reserved: a page costs memory once it is written. */
     const uint64_t pool_bytes = POOL_BYTES + daemon->layout.elements * sizeof(float);
     assert_int_equal(tw_shm_geometry_init(&geometry, &daemon->layout, mode, pool_bytes, &err),
                      TW_OK);

@@ -1,5 +1,5 @@
-/* fake_daemon.h - the daemon's side of the worker link, in the process of the worker: a small
- * model, a sealed memfd, a socket pair. Asserts with cmocka. */
+/* fake_daemon.h - the daemon's side of the worker link, in the worker's own process: a small model,
+ * a sealed memfd, a socket pair. Asserts with cmocka. */
 #ifndef TW_TESTS_FAKE_DAEMON_H
 #define TW_TESTS_FAKE_DAEMON_H
 
@@ -11,7 +11,7 @@
 #include "proto/worker_msg.h"
 
 struct fake_daemon {
-    int fd, worker_fd; /* worker_fd goes to tw_daemon_link */
+    int fd, worker_fd; /* the two ends of the socket pair; worker_fd is passed to tw_daemon_link */
     int memfd;
     struct tw_run run;
     struct tw_layout layout;
@@ -22,14 +22,15 @@ struct fake_daemon {
     struct tw_wmsg_step last_step;
 };
 
-/* A run of two layers and three fragments, bf16, plain averaging in the outer step, mix 0.5. */
+/* Fills in a run with two layers, three fragments, bf16, plain averaging in the outer step, and mix
+ * 0.5. */
 void fake_run(struct tw_run *run);
 
 void fake_daemon_open(struct fake_daemon *daemon, const struct tw_run *run,
                       enum tw_snapshot_mode mode);
 void fake_daemon_close(struct fake_daemon *daemon);
 
-/* A second worker on the same memory: a new socket pair. */
+/* Makes a new socket pair, for a second worker on the same memory. */
 void fake_daemon_reconnect(struct fake_daemon *daemon);
 
 /* Queues WELCOME with the memfd; the worker's HELLO may come later. */
@@ -38,11 +39,11 @@ void fake_daemon_welcome(struct fake_daemon *daemon);
 /* Queues one packet; fills msg->bytes. */
 void fake_daemon_send(struct fake_daemon *daemon, struct tw_worker_msg *msg);
 
-/* The next packet of this kind; skips STEP, SNAPSHOT_DONE, EVALUATED and HELLO. False when none has
- * arrived. */
+/* Receives the next packet of this kind, skipping STEP, SNAPSHOT_DONE, EVALUATED and HELLO. Returns
+ * false if none has arrived. */
 bool fake_daemon_recv(struct fake_daemon *daemon, uint32_t kind, struct tw_worker_msg *msg);
 
-/* Room in the pool, never freed. */
+/* Allocates room in the pool, which is never freed. */
 struct tw_span fake_daemon_room(struct fake_daemon *daemon, uint32_t bytes);
 
 #endif

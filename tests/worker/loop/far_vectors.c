@@ -65,7 +65,7 @@ enum tw_status far_call(struct far *far, struct tw_error *err) {
     return has_failed(far) ? tw_fail(err, TW_DEVICE, "the stub's device fell") : TW_OK;
 }
 
-/* Whether the call goes on; far memory is then unlocked. */
+/* Counts the call. Unlocks far memory and returns true unless the device has failed. */
 static bool begin(struct far *far) {
     if (far_call(far, NULL) != TW_OK) return false;
     far_unlock(far);

@@ -8,9 +8,9 @@
 #include "base/assert.h"
 #include "base/rng.h"
 
-#define WILD_LR 2.02f /* above 2 each step leads away from the target */
+#define WILD_LR 2.02f /* above 2, each step leads away from the target */
 
-/* A number in [-1, 1) that depends only on its arguments; 0 in the padding. */
+/* Returns a number in [-1, 1) that depends only on the arguments, or 0 in the padding. */
 static float noise(const struct stub_learner *stub, uint64_t seed, uint64_t i) {
     const bool is_param = stub->is_thin ? i < stub->layout->params : stub->is_param[i] != 0;
     if (!is_param) return 0;
@@ -30,10 +30,10 @@ static void init(void *self, float *params) {
     }
 }
 
-/* Of a large model a step reads and changes one piece in THIN_SHARE. */
+/* In a large model, a step reads and changes only one piece of THIN_ELEMENTS in THIN_SHARE. */
 enum { THIN_ELEMENTS = 4096, THIN_SHARE = 64 };
 
-/* The element after `i` that the present step reads and changes. */
+/* Returns the next element after `i` that this step reads and changes. */
 static uint64_t element_after(const struct stub_learner *stub, uint64_t i) {
     const bool is_last = (i + 1) % THIN_ELEMENTS == 0;
     return i + 1 + (stub->is_thin && is_last ? (THIN_SHARE - 1) * THIN_ELEMENTS : 0);
@@ -43,7 +43,7 @@ static uint64_t first_element(const struct stub_learner *stub) {
     return stub->is_thin ? stub->updates % THIN_SHARE * THIN_ELEMENTS : 0;
 }
 
-/* theta moves a share `lr` of its distance to the target. */
+/* Moves theta by a share `lr` of its distance to the target. */
 static void learn_thin(struct stub_learner *stub, float *theta, float lr) {
     const uint64_t elements = stub->layout->elements;
     for (uint64_t i = first_element(stub); i < elements; i = element_after(stub, i)) {
@@ -62,7 +62,8 @@ static double distance(const struct stub_learner *stub, const float *params) {
     return sum / (double)stub->layout->elements;
 }
 
-/* theta moves a share `lr` of its distance to the target; m is that distance, v its square. */
+/* Moves theta by a share `lr` of its distance to the target; m becomes that distance, v its square.
+ */
 static void learn(struct stub_learner *stub, float *theta, uint64_t cursor, float lr) {
     const uint64_t elements = stub->layout->elements;
     const uint64_t batch_seed = stub->data_seed * 1000003 + cursor;
@@ -76,7 +77,8 @@ static void learn(struct stub_learner *stub, float *theta, uint64_t cursor, floa
     }
 }
 
-/* A step checks that theta is as at the last `written`, and fills the mirrors with NaN. */
+/* Checks that theta is unchanged since the last `written`, takes a step, and fills the mirrors with
+ * NaN. */
 static void learn_far(struct stub_learner *stub, uint64_t cursor, float lr) {
     const uint64_t elements = stub->layout->elements;
     const size_t bytes = (size_t)elements * sizeof(float);
@@ -86,7 +88,7 @@ static void learn_far(struct stub_learner *stub, uint64_t cursor, float lr) {
     for (uint64_t i = 0; i < 3 * elements; i++) stub->arrays[i] = NAN;
 }
 
-/* Sleeps in slices, so that the work may be given up. */
+/* Sleeps in slices, so that the work can be stopped. */
 static enum tw_status work_for(const struct stub_learner *stub, uint32_t us, struct tw_error *err) {
     enum { SLICE_US = 10000 };
     while (us > 0) {

@@ -20,7 +20,7 @@
 struct stub {
     struct stub_learner learner;
     uint64_t die_at; /* number of the update; 0 = never */
-    const char *gpu; /* PCI address; NULL: none */
+    const char *gpu; /* PCI address, or NULL for none */
     bool comes_back;
     enum tw_status (*step)(void *self, uint64_t *cursor, float lr, struct tw_step_result *result,
                            struct tw_error *err);
@@ -28,7 +28,7 @@ struct stub {
 
 static enum tw_status step_or_die(void *self, uint64_t *cursor, float lr,
                                   struct tw_step_result *result, struct tw_error *err) {
-    const struct stub *stub = self; /* the learner is its first member */
+    const struct stub *stub = self; /* valid: the learner is the first member of the stub */
     if (stub->die_at > 0 && stub->learner.updates + 1 >= stub->die_at) {
         (void)raise(SIGKILL);
     }
@@ -63,7 +63,7 @@ int main(int argc, char **argv) {
         {"poison-from-update", required_argument, NULL, 'p'},
         {"start-seed", required_argument, NULL, 'i'},
         {"gpu", required_argument, NULL, 'g'},
-        {"device-fails-at", required_argument, NULL, 'f'}, /* number of the pull or push */
+        {"device-fails-at", required_argument, NULL, 'f'}, /* counts pulls and pushes */
         {"comes-back", no_argument, NULL, 'c'},
         {"thin", no_argument, NULL, 'm'},
         {"threads", required_argument, NULL, 't'}, /* an option of thinwire-worker; ignored */

@@ -1,5 +1,5 @@
-/* Tests of worker/loop/apply_ahead.c: an APPLY computed by the thread during steps gives the same
- * bits as one that the loop computes itself at the step where the first landed. */
+/* Tests of worker/loop/apply_ahead.c. An APPLY computed by the thread during steps gives the same
+ * bits as one that the loop computes itself at the same step. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -63,8 +63,8 @@ static void turn(void) {
     if (tw_trainer_turn(&trainer, &err) != TW_OK) fail_msg("%s", err.message);
 }
 
-/* Calls turn() until a message of this kind comes. Yields the core each time, so that the applying
- * thread can run. */
+/* Calls turn() until a message of this kind arrives. Yields the core each time, so that the
+ * applying thread can run. */
 static struct tw_worker_msg wait_for(uint32_t kind) {
     struct tw_worker_msg msg;
     for (int i = 0; i < TURNS_MAX; i++) {
@@ -128,7 +128,8 @@ static void assert_applied(uint32_t fragment, enum tw_status status, uint64_t ro
 
 /* ---- the same -------------------------------------------------------------------------------- */
 
-/* Result of one training: the step where each APPLY landed, the anchor, and theta, m, v. */
+/* The result of one training: the step at which each APPLY was applied, the anchor, and theta, m
+ * and v. */
 struct life {
     uint64_t landed[ROUNDS_MAX];
     struct tw_id digests[FRAGMENTS];
@@ -150,8 +151,8 @@ static void look(struct life *life) {
     }
 }
 
-/* Six rounds; a SOLO begins a stage while the thread works on the third. at: an earlier training
- * that says where each APPLY must land. */
+/* Trains for six rounds. During the third, a SOLO arrives while the thread computes the APPLY. `at`
+ * is an earlier training that sets the step at which each APPLY is applied, or NULL. */
 static void live(struct life *life, bool is_host_idle, bool is_remote, const struct life *at) {
     static const enum tw_apply_mode modes[] = {TW_APPLY_MIX, TW_APPLY_SHIFT};
     worker_open(is_host_idle, is_remote);
@@ -162,7 +163,7 @@ static void live(struct life *life, bool is_host_idle, bool is_remote, const str
         send_apply(round, modes[round % 4 == 3], sent, at == NULL ? earliest : at->landed[round]);
         if (round == 2) {
             turn();
-            send_solo(12); /* a SOLO step of fragment 0, which is then far ahead */
+            send_solo(12); /* a SOLO step moves fragment 0 far ahead of the others */
             assert_applied(0, TW_OK, 13);
         }
         assert_applied((uint32_t)(round % FRAGMENTS), TW_OK, round == 3 ? 13 : round + 1);
@@ -234,7 +235,7 @@ static void others_wait_for_it(void **state) {
     assert_applied(1, TW_OK, 2);
 }
 
-/* Rounds faster than steps: one APPLY per step would never catch up. */
+/* If rounds are faster than steps, one APPLY per step would never catch up. */
 static void several_that_are_due_are_done_at_once(void **state) {
     (void)state;
     const struct tw_span sent[FRAGMENTS] = {encode(0), encode(1), encode(2)};
@@ -244,7 +245,7 @@ static void several_that_are_due_are_done_at_once(void **state) {
     assert_true(trainer.step <= step + 1);
 }
 
-/* A second request for the same round with other modes. */
+/* A second request for the same round may have other modes, which then apply. */
 static void another_request_of_its_round_is_done_as_it_says(void **state) {
     (void)state;
     const struct tw_span sent = encode(0);
@@ -261,8 +262,8 @@ static void another_request_of_its_round_is_done_as_it_says(void **state) {
     struct tw_shm_view view;
     tw_shm_view(&dae.shm, 0, &view);
     assert_memory_equal(learner.theta, view.phi, (size_t)view.elements * sizeof(float));
-    assert_true(
-        tw_apply_ahead_is_ready(&trainer.early, &apply)); /* applied already: no work is left */
+    /* applied already: no work is left */
+    assert_true(tw_apply_ahead_is_ready(&trainer.early, &apply));
 }
 
 static void a_pause_makes_it_land(void **state) {
@@ -296,7 +297,7 @@ static void overwrite(struct tw_span span, uint16_t bits) {
     }
 }
 
-/* The thread that applies ahead finds the result undecodable. */
+/* The thread that computes an APPLY ahead finds that its result cannot be decoded. */
 static void undecodable_result_is_refused(void **state) {
     (void)state;
     const struct tw_span sent = encode(0);
@@ -306,13 +307,13 @@ static void undecodable_result_is_refused(void **state) {
     assert_false(trainer.early.is_begun);
 }
 
-/* The thread detects it too. */
+/* The thread detects an overflow of the anchor, too. */
 static void overflowing_step_changes_nothing(void **state) {
     (void)state;
     struct tw_shm_view before, after;
     float *phi, *u;
     const struct tw_span sent = encode(0);
-    overwrite(sent, 0x7f60); /* 3e38: the anchor overflows at the second one */
+    overwrite(sent, 0x7f60); /* 3e38: added to another 3e38, it overflows */
     tw_shm_home(&dae.shm, 0, &phi, &u);
     phi[0] = -3e38f;
     tw_shm_view(&dae.shm, 0, &before);

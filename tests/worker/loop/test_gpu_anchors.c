@@ -1,7 +1,7 @@
-/* Two workers in one process, one on the CPU and one on a device, with a fake daemon for each.
- * After every round their anchors are the same bits. Needs no daemon, so it runs wherever the
- * engine builds: on the emulated device, and on a card if there is one.
- * tests/system/test_gpu_node.c does the same with real daemons. */
+/* Two workers in one process, one on the CPU and one on a device, each with a fake daemon. After
+ * every round their anchors have the same bits. Needs no daemon, so it runs wherever the engine
+ * builds: on the emulated device, and on a GPU if there is one. tests/system/test_gpu_node.c does
+ * the same with real daemons. */
 #include "tests/test.h"
 
 #include <stdio.h>
@@ -70,7 +70,7 @@ static void node_open(struct node *node, uint32_t idx, const struct tw_run *run)
     assert_true(fake_daemon_recv(&node->daemon, TW_WMSG_READY, &ready));
 }
 
-/* Also after a failed test: the threads of a node must end before its memory is freed. */
+/* Also runs after a failed test: the threads of a node must end before its memory is freed. */
 static int nodes_close(void **state) {
     (void)state;
     for (struct node *node = nodes; node < nodes + NODES; node++) {
@@ -85,7 +85,7 @@ static int nodes_close(void **state) {
     return 0;
 }
 
-/* The node trains until it sends this kind. */
+/* Trains the node until it sends a message of this kind. */
 static void await(struct node *node, uint32_t kind, struct tw_worker_msg *msg) {
     for (int turn = 0; turn < TURNS_MAX; turn++) {
         if (fake_daemon_recv(&node->daemon, kind, msg)) return;
@@ -206,7 +206,7 @@ static void take_round(uint64_t round) {
 static void group(enum tw_preset preset) {
     struct tw_run run;
     fake_run(&run);
-    run.model.context = 8; /* a step on the emulated device takes long */
+    run.model.context = 8; /* a small model: the emulated device is slow */
     run.sync.fragments = 2;
     run.sync.preset = preset;
     tw_run_apply_preset(&run, preset);

@@ -1,6 +1,6 @@
 /* test_gpu_sync.c - whole workers, one on the CPU and one on a device. From the same theta they
- * send the same bytes and end with the same theta, for all runs and requests. Built for the
- * emulated device and for a card. */
+ * send the same bytes and end with the same theta, for all kinds of runs and requests. Built for
+ * the emulated device and for a GPU. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -21,7 +21,8 @@
 
 enum { CPU, GPU, NODES, ROOM = 1 << 17, FRAGMENTS = 3 };
 
-/* Sums have another order on a device: w of eager, and m after a lead, may differ by this much. */
+/* A device adds in another order. Eager's share w, and m after a merge has led the momentum, may
+ * therefore differ by this much, relative to their size. */
 #define NEARLY 1e-6
 
 struct node {
@@ -64,8 +65,8 @@ static enum tw_status node_open(struct node *node, const struct tw_run *run, boo
                     .memory_bytes = memory_bytes}};
     TW_TRY(tw_learner_engine_open(&node->real, &node->learner, &config, &err));
     assert_int_equal(node->learner.vectors.is_host, !is_gpu);
-    node->learner.watch =
-        NULL; /* step_all: PAUSE is read after the step, however long that takes */
+    /* so that step_all can send PAUSE early: a long step is not stopped for it */
+    node->learner.watch = NULL;
     TW_TRY(tw_trainer_init(&node->trainer, &node->link, &node->welcome, &node->shm, &node->learner,
                            &err));
     TW_TRY(tw_trainer_start(&node->trainer, &err));
@@ -109,13 +110,13 @@ static void pull(void) {
         fail_msg("%s", err.message);
 }
 
-/* Both nodes take a step and wait. CPU and device round differently, so the CPU continues from the
- * device's state. */
+/* Lets both nodes take one step and pause. CPU and device round differently, so the CPU then
+ * continues from the device's state. */
 static void step_all(void) {
     const size_t bytes = (size_t)nodes[CPU].dae.layout.elements * sizeof(float);
     for (int i = 0; i < NODES; i++) {
         if (nodes[i].trainer.is_paused) tell(&nodes[i], TW_WMSG_RESUME);
-        tell(&nodes[i], TW_WMSG_PAUSE); /* read after the step */
+        tell(&nodes[i], TW_WMSG_PAUSE); /* takes effect after the step */
     }
     assert_int_equal(nodes[CPU].trainer.step, nodes[GPU].trainer.step);
     pull();
@@ -164,8 +165,8 @@ static void check_held(const char *what, const float *want, const float *live) {
     free(got);
 }
 
-/* Delta of fragments in flight. After a merge nobody reads it, and the CPU gives its memory back.
- */
+/* Compares the Deltas of fragments in flight. After a merge, a Delta is no longer used, and the CPU
+ * has freed its memory. */
 static void check_given(const struct tw_inflight *cpu, const struct tw_inflight *gpu) {
     const struct tw_vectors *vectors = &nodes[GPU].learner.vectors;
     assert_int_equal(cpu->given == NULL, gpu->given == NULL);
@@ -181,7 +182,7 @@ static void check_given(const struct tw_inflight *cpu, const struct tw_inflight 
     }
 }
 
-/* The weights that matrix products use are a copy of theta. */
+/* Checks that the weights that matrix products use are a copy of theta. */
 static void check_working_weights(void) {
     const struct tw_gpu *gpu = nodes[GPU].real.engine->memory->gpu;
     const float *theta = nodes[GPU].learner.theta;
@@ -195,7 +196,8 @@ static void check_working_weights(void) {
     free(got);
 }
 
-/* After a request. Values that contain sums must be near, and are then made equal. */
+/* Compares the two nodes after a request. Values that contain sums must be nearly equal, and are
+ * then made equal. */
 static void check_all(void) {
     struct tw_inflight *cpu = &nodes[CPU].trainer.merger.inflight;
     const struct tw_inflight *gpu = &nodes[GPU].trainer.merger.inflight;
@@ -221,7 +223,7 @@ static void check_all(void) {
     check_held("ahead_u", cpu->ahead_u, gpu->ahead_u);
 }
 
-/* Sends the same request to both, and takes the answers of this kind. */
+/* Sends the same request to both nodes and receives their answers of this kind. */
 static void ask(struct tw_worker_msg msg, uint32_t kind, struct tw_worker_msg replies[NODES]) {
     for (int i = 0; i < NODES; i++) {
         fake_daemon_send(&nodes[i].dae, &msg);
@@ -231,7 +233,7 @@ static void ask(struct tw_worker_msg msg, uint32_t kind, struct tw_worker_msg re
     check_all();
 }
 
-/* Room at the same offset in both pools. */
+/* Allocates room at the same offset in both pools. */
 static struct tw_span room(uint32_t bytes) {
     (void)fake_daemon_room(&nodes[CPU].dae, bytes);
     return fake_daemon_room(&nodes[GPU].dae, bytes);
@@ -248,7 +250,7 @@ static void check_bytes(struct tw_span span) {
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* In two parts, the first of 1000 elements; returns their spans. */
+/* Encodes in two parts, the first of 1000 elements. Returns the spans of both in `sent`. */
 static void encode(uint64_t round, uint32_t fragment, struct tw_span sent[2]) {
     struct tw_worker_msg msg = {.kind = TW_WMSG_ENCODE}, replies[NODES];
     const uint64_t n = tw_shm_fragment_elements(&nodes[CPU].shm, fragment);
@@ -273,7 +275,7 @@ static void encode(uint64_t round, uint32_t fragment, struct tw_span sent[2]) {
     }
 }
 
-/* A result: the payload sent, slightly changed. */
+/* Makes a result: the payload sent, slightly changed. */
 static struct tw_span result_of(struct tw_span sent, uint64_t n) {
     const struct tw_merger *merger = &nodes[CPU].trainer.merger;
     float *values = malloc(n * sizeof(float));
@@ -325,7 +327,7 @@ static void run_begin(struct tw_run *run, enum tw_sent sent, enum tw_codec_id co
     run->sync.outer_momentum_millionths = 600000;
 }
 
-/* Rounds that are merged, partly merged, taken back, begun again, and final. */
+/* Plays rounds that are merged, partly merged, withdrawn, begun again, and final. */
 static void play_group(const struct tw_run *run) {
     struct tw_span sent[2], other[2];
     open_all(run);
@@ -340,13 +342,13 @@ static void play_group(const struct tw_run *run) {
     step_all();
     apply(3, 0, sent, TW_APPLY_SHIFT, TW_APPLY_ABSENT);
     encode(6, 0, sent);
-    encode(6, 0, sent); /* takes back the work in flight */
+    encode(6, 0, sent); /* withdraws the Delta in flight */
     step_all();
     apply(6, 0, sent, TW_APPLY_MIX, TW_APPLY_MIX);
     step_all();
     encode(9, 0, sent);
     apply(9, 0, sent, TW_APPLY_MIX, TW_APPLY_MIX);
-    apply(12, 0, sent, TW_APPLY_MIX, TW_APPLY_MIX); /* a round that this worker did not send in */
+    apply(12, 0, sent, TW_APPLY_MIX, TW_APPLY_MIX); /* a round that this worker sent nothing for */
     close_all();
 }
 
@@ -460,7 +462,7 @@ static void pair_encode(uint64_t round, uint32_t fragment, struct tw_wmsg_pair_a
     check_bytes(apply->own.phi);
 }
 
-/* The partner has the same anchor and sent the payloads `before`. */
+/* Merges with a partner that has the same anchor and sent the payloads `before`. */
 static void pair_round(uint64_t round, const struct tw_span *before, struct tw_span *sent) {
     struct tw_worker_msg msg = {.kind = TW_WMSG_PAIR_APPLY}, replies[NODES];
     msg.u.pair_apply.round = round;
@@ -479,7 +481,7 @@ static void pair_round(uint64_t round, const struct tw_span *before, struct tw_s
     ask(msg, TW_WMSG_APPLIED, replies);
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(replies[i].u.applied.status, TW_OK);
-        assert_int_equal(replies[i].u.applied.is_alone, 0); /* because of the partner */
+        assert_int_equal(replies[i].u.applied.is_alone, 0); /* a partner took part */
     }
 }
 
@@ -500,7 +502,7 @@ static void pairs_do_on_a_device_as_on_the_cpu(void **state) {
         pair_round(2, &sent[1], &sent[2]);
         pair_round(3, NULL, &sent[3]);
         struct tw_worker_msg msg = {.kind = TW_WMSG_PAIR_APPLY}, replies[NODES];
-        msg.u.pair_apply.round = 4; /* a round that was not encoded: the present v */
+        msg.u.pair_apply.round = 4; /* a round that was not encoded, so the present v is used */
         msg.u.pair_apply.version = 4;
         msg.u.pair_apply.is_alone = 1;
         ask(msg, TW_WMSG_APPLIED, replies);
@@ -541,7 +543,7 @@ static void memory_of_a_sync_is_in_the_plan(void **state) {
 }
 
 #ifdef TW_CUDA_EMULATED
-/* A step, then a round that is sent and merged. */
+/* Takes a step, then sends and merges a round. */
 static enum tw_status live(const struct tw_run *run) {
     struct node *node = &nodes[GPU];
     enum tw_status status = node_open(node, run, true, 0);

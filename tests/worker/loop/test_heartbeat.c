@@ -1,4 +1,4 @@
-/* The heartbeat thread of a worker whose loop hangs. */
+/* The heartbeat thread of a worker whose training loop hangs. */
 #include "tests/test.h"
 
 #include <signal.h>
@@ -9,7 +9,7 @@
 #include "base/exit_codes.h"
 #include "worker/loop/heartbeat.h"
 
-/* A process that hangs, with a heartbeat; its end of the socket is `fd`. */
+/* Forks a process that hangs but has a heartbeat thread. `fd` is its end of the socket. */
 static pid_t hang(int fd, uint64_t orphan_us) {
     const pid_t child = fork();
     if (child != 0) return child;
@@ -26,7 +26,7 @@ static void worker_that_hangs_ends_when_its_daemon_is_gone(void **state) {
     const pid_t child = hang(pair[1], 1);
     (void)close(pair[1]);
     assert_int_equal(waitpid(child, &status, WNOHANG), 0);
-    (void)shutdown(pair[0], SHUT_RDWR); /* the child holds a copy of this end */
+    (void)shutdown(pair[0], SHUT_RDWR); /* needed because the child, too, has a copy of this end */
     (void)close(pair[0]);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));

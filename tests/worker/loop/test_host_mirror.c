@@ -1,6 +1,6 @@
 /* Tests of worker/loop/host_mirror.c and of all users of worker/engine/vectors.h. One learner has
- * its parameters in far memory and NaN in its mirrors after every step. For all requests it gives
- * the same bits as a learner with parameters on the host. */
+ * its parameters in far memory, and NaN in its mirrors after every step. For all requests it gives
+ * the same bits as a learner whose parameters are on the host. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -24,16 +24,16 @@ static struct tw_learner learner;
 static struct tw_trainer trainer;
 static struct tw_error err;
 
-/* Memory with the parameters: host; far, like that of a device; far, and the device encodes
- * contributions itself. */
+/* The memory that holds the parameters: the host's; far memory, like a device's; far memory whose
+ * device also encodes contributions. */
 enum place { HOST, FAR, FAR_PACKED, PLACES };
 
-/* Everything visible from outside. */
+/* Everything that is visible from outside the worker. */
 static struct seen {
     uint64_t count;
     float values[SEEN_MAX];
     size_t elements;
-    float *state; /* (3, elements): theta, m, v at the end */
+    float *state; /* theta, m and v at the end: (3, elements) */
 } seen[PLACES], *now;
 
 static void see(float value) {
@@ -76,7 +76,7 @@ static void turn(void) {
     }
 }
 
-/* One turn with this request; returns the last answer of this kind. */
+/* Runs one turn with this request. Returns the last answer of this kind. */
 static struct tw_worker_msg ask(struct tw_worker_msg *msg, uint32_t answer) {
     struct tw_worker_msg reply;
     fake_daemon_send(&dae, msg);
@@ -104,8 +104,7 @@ static struct tw_span encode(uint64_t round, uint32_t fragment) {
     return span;
 }
 
-/* Records theta, m and v before a step, because the next step of this learner overwrites m and v.
- */
+/* Records theta, m and v before the next step, which overwrites m and v in this learner. */
 static void see_moments(void) {
     const float *arrays = stub.is_remote ? stub.remote : stub.arrays;
     const size_t elements = (size_t)dae.layout.elements;
@@ -135,7 +134,7 @@ static void apply(uint64_t round, uint32_t fragment, enum tw_apply_mode mode, st
     see_moments();
 }
 
-/* A result that merges only the payload sent. */
+/* Makes a result that contains only the payload sent. */
 static struct tw_span result_of(struct tw_span sent, uint32_t fragment) {
     const size_t n = (size_t)tw_shm_fragment_elements(&dae.shm, fragment);
     struct tw_span span = fake_daemon_room(&dae, ROOM);
@@ -172,7 +171,7 @@ static void load(uint64_t rounds, uint32_t fragment, enum tw_load_mode mode) {
     assert_int_equal(ask(&msg, TW_WMSG_APPLIED).u.applied.status, TW_OK);
 }
 
-/* No partner: the own Delta alone. */
+/* Runs a pair round without a partner: only the node's own Delta is applied. */
 static void pair_alone(uint64_t round, uint32_t fragment, bool is_final) {
     struct tw_worker_msg msg = {.kind = TW_WMSG_PAIR_ENCODE};
     const uint64_t elements = tw_shm_fragment_elements(&dae.shm, fragment);
@@ -205,12 +204,12 @@ static void star_script(void) {
     turn();
     apply(2, 2, TW_APPLY_ABSENT, result, false);
     result = encode(3, 0);
-    (void)encode(3, 0); /* takes back the work in flight */
+    (void)encode(3, 0); /* withdraws the Delta in flight */
     apply(3, 0, TW_APPLY_MIX, result, false);
     solo(4, 1);
     turn();
     (void)encode(5, 2);
-    load(6, 2, TW_LOAD_KEEP); /* takes the work in flight back too */
+    load(6, 2, TW_LOAD_KEEP); /* withdraws the Delta in flight, too */
     turn();
     load(7, 1, TW_LOAD_SHIFT);
     turn();
@@ -219,7 +218,7 @@ static void star_script(void) {
     apply(9, 0, TW_APPLY_SHIFT, result, true);
 }
 
-/* Rounds of one fragment with payloads that only the sender decodes. */
+/* Runs rounds of one fragment in which only the sender decodes the payloads. */
 static void codec_script(void) {
     turn();
     for (uint64_t round = 0; round < 4; round++) {
@@ -353,7 +352,7 @@ static void parameters_may_be_anywhere_in_pairs(void **state) {
     }
 }
 
-/* Checks the bytes copied from and to far memory since the last call. */
+/* Checks the number of bytes copied from and to far memory since the last call. */
 static void see_traffic(uint64_t out, uint64_t in) {
     assert_int_equal(stub.far.bytes_out, out);
     assert_int_equal(stub.far.bytes_in, in);
@@ -377,7 +376,7 @@ static void check_traffic(enum tw_sent sent, enum tw_codec_id codec, bool asks_f
     assert_true(fake_daemon_recv(&dae, TW_WMSG_READY, &msg));
     turn();
     struct tw_span span = encode(1, 1);
-    see_traffic(span.bytes, floats); /* the anchor, for the first time */
+    see_traffic(span.bytes, floats); /* the anchor is copied in for the first time */
     apply(1, 1, TW_APPLY_MIX, result_of(span, 1), false);
     see_traffic(0, asks_for_merge ? 2 * floats : floats); /* the next anchor */
     turn();
@@ -397,8 +396,8 @@ static void only_bytes_and_anchors_cross_the_bus(void **state) {
     check_traffic(TW_SENT_EAGER, TW_CODEC_INT8, true);
 }
 
-/* After a device fault at any call, the worker ends with TW_DEVICE, sends no answer to an
- * unfinished request, and leaves complete anchors. */
+/* After a device fault at any call, the worker ends with TW_DEVICE. It sends no answer to the
+ * unfinished request, and all anchors in shared memory are complete. */
 static void fail_at(const struct tw_run *run, enum place place, uint32_t fail, bool *has_ended) {
     fake_daemon_open(&dae, run, TW_SNAPSHOT_FULL);
     dae.welcome.eval_steps = 2;

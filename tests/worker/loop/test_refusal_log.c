@@ -25,7 +25,7 @@ static int close_log(void **state) {
     return 0;
 }
 
-/* Number of log lines that contain the word. */
+/* Returns the number of log lines that contain `word`. */
 static unsigned lines_with(const char *word) {
     static char log[64 * 1024];
     unsigned count = 0;

@@ -1,4 +1,5 @@
-/* The worker as a process: test_session PATH-OF-WORKER KIND, KIND stub or engine. */
+/* The worker as a process. Usage: test_session PATH-OF-WORKER KIND, where KIND is stub or engine.
+ */
 #include "tests/test.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@ enum { PATIENCE_MS = 60000 };
 
 static const char *worker_path;
 static bool is_engine;
-static const char *device_fails_at; /* option of the stub; NULL: never */
+static const char *device_fails_at; /* the stub's option --device-fails-at, or NULL */
 static struct fake_daemon dae;
 static char folder[] = "/tmp/thinwire-test-XXXXXX";
 static char socket_path[64], text_path[64];
@@ -139,7 +140,7 @@ static void killed_worker_comes_back_from_its_snapshot(void **state) {
     await_steps(meta.step + 3);
 }
 
-/* The daemon restarts such a worker without limit: supervisor.c. */
+/* The daemon restarts a worker with this status without limit (supervisor.c). */
 static void failed_device_has_a_status_of_its_own(void **state) {
     (void)state;
     struct tw_worker_msg msg;
@@ -204,7 +205,8 @@ static void worker_waits_for_its_daemon(void **state) {
     assert_return_code(rename(socket_path, away), errno);
     worker_spawn();
     struct pollfd wanted = {.fd = listener, .events = POLLIN};
-    assert_int_equal(poll(&wanted, 1, 300), 0); /* nothing to connect to */
+    /* the worker cannot connect: the path does not exist */
+    assert_int_equal(poll(&wanted, 1, 300), 0);
     assert_return_code(rename(away, socket_path), errno);
     struct tw_worker_msg msg;
     accept_worker();

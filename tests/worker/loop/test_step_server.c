@@ -51,7 +51,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* A request that always fails, with a status in its answer. */
+/* Sends a request that always fails. Its answer holds the status. */
 static void send_check(uint64_t tag) {
     struct tw_worker_msg msg;
     memset(&msg, 0, sizeof(msg));
@@ -116,7 +116,7 @@ static void the_rest_waits_for_the_boundary_in_order(void **state) {
 static void closed_it_leaves_the_socket_alone(void **state) {
     (void)state;
     struct tw_worker_msg msg;
-    for (int i = 0; i < 50; i++) { /* the thread may be in poll, or wait for the next step */
+    for (int i = 0; i < 50; i++) { /* the thread may be in poll or waiting for the next step */
         tw_step_server_open(&trainer.side, false);
         (void)tw_step_server_close(&trainer.side);
         send_check((uint64_t)i);
@@ -139,7 +139,8 @@ static void more_than_it_keeps_stays_in_the_socket(void **state) {
     }
     send_solo(TW_STEP_SERVER_KEPT_MAX);
     (void)tw_step_server_close(&trainer.side);
-    tw_step_server_open(&trainer.side, false); /* full or nearly full: no packet may be lost */
+    /* its list is full or nearly full: no packet may be lost */
+    tw_step_server_open(&trainer.side, false);
     (void)tw_step_server_close(&trainer.side);
     while (tw_step_server_recv(&trainer.side, &msg, &err) == TW_OK) {
         assert_int_equal(msg.u.solo.round, seen);

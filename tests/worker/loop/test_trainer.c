@@ -10,9 +10,8 @@
 #include "tests/worker/loop/stub_learner.h"
 #include "worker/loop/trainer.h"
 
-/* The real link and loop, in one thread with a fake daemon: a test queues requests, then takes
- * turns.
- */
+/* The real link and loop, in one thread with a fake daemon: a test queues requests, then runs
+ * turns. */
 static struct fake_daemon dae;
 static struct tw_daemon_link link_;
 static struct tw_wmsg_welcome welcome;
@@ -79,7 +78,7 @@ static bool answered(uint32_t kind) {
     return fake_daemon_recv(&dae, kind, &msg);
 }
 
-/* An APPLY without parts: all are absent, and the round still counts. */
+/* An APPLY without parts: all parts are absent, but the round still counts. */
 static struct tw_worker_msg apply_of(uint64_t round, uint64_t min_step) {
     struct tw_worker_msg msg;
     memset(&msg, 0, sizeof(msg));
@@ -150,8 +149,8 @@ static void one_fragment_keeps_its_order(void **state) {
     fake_daemon_send(&dae, &solo_other);
     turns(1);
     struct tw_worker_msg msg;
-    assert_true(fake_daemon_recv(&dae, TW_WMSG_APPLIED,
-                                 &msg)); /* fragment 1 does not wait for fragment 0 */
+    /* fragment 1 does not wait for fragment 0 */
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_APPLIED, &msg));
     assert_int_equal(msg.u.applied.fragment, 1);
     assert_false(answered(TW_WMSG_APPLIED));
     turns(1);
@@ -185,19 +184,19 @@ static void paused_worker_answers_and_does_not_step(void **state) {
     worker_start();
     assert_true(answered(TW_WMSG_READY));
     send_kind(TW_WMSG_PAUSE);
-    turns(1); /* one turn for the step and one for the pause */
+    turns(1); /* this turn takes a step, the next one pauses */
     struct tw_worker_msg msg = apply_of(0, 1000);
     fake_daemon_send(&dae, &msg);
     turns(1);
-    assert_true(answered(
-        TW_WMSG_APPLIED)); /* a paused worker does not wait for min_step, which would never come */
+    /* a paused worker does not wait for min_step, which it would never reach */
+    assert_true(answered(TW_WMSG_APPLIED));
     assert_int_equal(trainer.step, 1);
     send_kind(TW_WMSG_RESUME);
     turns(2);
     assert_int_equal(trainer.step, 2);
 }
 
-/* The pause begins at once, with everything as before the step. */
+/* A PAUSE stops a long step at once and leaves everything as before that step. */
 static void long_step_is_given_up_for_a_pause_and_taken_again(void **state) {
     (void)state;
     worker_start();
@@ -214,7 +213,7 @@ static void long_step_is_given_up_for_a_pause_and_taken_again(void **state) {
     assert_int_equal(trainer.tokens, 0);
     assert_memory_equal(learner.theta, before, bytes);
     free(before);
-    struct tw_worker_msg msg = apply_of(0, 1000); /* answered as in any pause */
+    struct tw_worker_msg msg = apply_of(0, 1000); /* an APPLY is answered as in any pause */
     fake_daemon_send(&dae, &msg);
     turns(1);
     assert_true(answered(TW_WMSG_APPLIED));
@@ -253,7 +252,7 @@ static unsigned evaluations;
 static enum tw_status (*stub_heldout)(void *self, const float *params, double *loss,
                                       struct tw_error *error);
 
-/* A held-out loss during which the pause begins. */
+/* Computes a held-out loss. The second one is interrupted by a PAUSE. */
 static enum tw_status heldout_and_pause(void *self, const float *params, double *loss,
                                         struct tw_error *error) {
     evaluations++;
@@ -273,13 +272,13 @@ static void evaluation_is_given_up_for_a_pause_and_done_afterwards(void **state)
     worker_open();
     stub_heldout = learner.heldout;
     assert_int_equal(tw_trainer_start(&trainer, &err), TW_OK);
-    assert_true(answered(TW_WMSG_READY)); /* and the evaluation of step 0 */
+    assert_true(answered(TW_WMSG_READY)); /* start has also evaluated step 0 */
     learner.heldout = heldout_and_pause;
-    turns(2); /* the loss of the anchor is given up; then PAUSE is read */
+    turns(2); /* the loss of the anchor is stopped, then PAUSE is read */
     assert_true(trainer.is_paused);
     assert_int_equal(trainer.step, 1);
     turns(1);
-    assert_int_equal(evaluations, 2); /* none begins in the pause */
+    assert_int_equal(evaluations, 2); /* no evaluation begins during the pause */
     while (fake_daemon_recv(&dae, TW_WMSG_EVALUATED, &msg))
         assert_int_equal(msg.u.evaluated.step, 0);
     stub.heldout_us = 0;
@@ -299,7 +298,7 @@ static void finished_worker_goes_on_when_it_is_told(void **state) {
     msg.u.finish.goes_on = 1;
     fake_daemon_send(&dae, &msg);
     turns(3);
-    assert_int_equal(trainer.step, 3); /* no step in the turn that reads FINISH */
+    assert_int_equal(trainer.step, 3); /* the turn that reads FINISH takes no step */
 }
 
 static void finished_worker_evaluates_when_all_is_quiet(void **state) {
@@ -316,13 +315,12 @@ static void finished_worker_evaluates_when_all_is_quiet(void **state) {
     fake_daemon_send(&dae, &msg);
     turns(1);
     assert_true(answered(TW_WMSG_APPLIED));
-    turns(1); /* a turn in which no message has arrived */
+    turns(1); /* in this turn no message arrives */
     assert_true(fake_daemon_recv(&dae, TW_WMSG_EVALUATED, &msg));
     assert_int_equal(msg.u.evaluated.step, 2);
     assert_true(isfinite(msg.u.evaluated.loss_anchor));
-    assert_true(msg.u.evaluated.loss_live <
-                msg.u.evaluated
-                    .loss_anchor); /* two fragments of the anchor are behind the live parameters */
+    /* two fragments of the anchor lag behind the live parameters */
+    assert_true(msg.u.evaluated.loss_live < msg.u.evaluated.loss_anchor);
     assert_true(msg.u.evaluated.distance > 0);
     turns(1);
     assert_false(answered(TW_WMSG_EVALUATED));
@@ -372,7 +370,7 @@ static void restarted_worker_goes_on_from_its_snapshot(void **state) {
     const float at_8 = learner.theta[100];
     turns(2);
     const float at_10 = learner.theta[100];
-    struct tw_worker_msg msg = solo_of(1); /* after the snapshot, on one fragment */
+    struct tw_worker_msg msg = solo_of(1); /* a merge of one fragment after the snapshot */
     fake_daemon_send(&dae, &msg);
     turns(1);
     worker_close(); /* killed */
@@ -387,12 +385,12 @@ static void restarted_worker_goes_on_from_its_snapshot(void **state) {
     assert_int_equal(msg.u.ready.step, 8);
     assert_true(learner.theta[100] == at_8);
     struct tw_shm_view view;
-    tw_shm_view(&dae.shm, 1,
-                &view); /* the merge of this fragment is in phi, but not in the snapshot */
+    /* phi contains the merge of this fragment, but the snapshot does not */
+    tw_shm_view(&dae.shm, 1, &view);
     assert_memory_equal(learner.theta + dae.layout.fragment_begin[1], view.phi,
                         view.elements * sizeof(float));
     turns(2);
-    assert_true(learner.theta[100] == at_10); /* the same batches again */
+    assert_true(learner.theta[100] == at_10); /* the same batches are drawn again */
 }
 
 static void skipped_batches_are_not_drawn(void **state) {
@@ -433,15 +431,16 @@ static void clock_runs_with_the_contributors(void **state) {
     (void)state;
     worker_start();
     turns(3);
-    assert_int_equal(tw_trainer_clock(&trainer), 96); /* own tokens before any CLOCK */
+    /* before the first CLOCK, the clock counts this node's own tokens */
+    assert_int_equal(tw_trainer_clock(&trainer), 96);
     struct tw_worker_msg msg = {.kind = TW_WMSG_CLOCK};
     msg.u.clock =
         (struct tw_wmsg_clock){.clock_tokens = 1000, .tokens_listed = 96, .contributors = 4};
     fake_daemon_send(&dae, &msg);
     turns(1);
     assert_int_equal(tw_trainer_clock(&trainer), 1000 + 32 * 4);
-    msg.u.clock.clock_tokens =
-        1001; /* slower than estimated: the clock waits and does not decrease */
+    /* the estimate was too fast: the clock waits, but does not go back */
+    msg.u.clock.clock_tokens = 1001;
     msg.u.clock.tokens_listed = 128;
     msg.u.clock.contributors = 0;
     fake_daemon_send(&dae, &msg);
@@ -452,7 +451,7 @@ static void clock_runs_with_the_contributors(void **state) {
     fake_daemon_send(&dae, &msg);
     turns(1);
     assert_int_equal(tw_trainer_clock(&trainer), dae.run.train.tokens);
-    msg.u.clock.clock_tokens = 500; /* another lineage with fewer tokens */
+    msg.u.clock.clock_tokens = 500; /* another lineage may have fewer tokens */
     msg.u.clock.contributors = 1;
     fake_daemon_send(&dae, &msg);
     turns(1);
@@ -506,7 +505,7 @@ static void evaluation_and_pause_are_not_sync(void **state) {
     assert_int_equal(trainer.evaluated_step, 2);
     assert_true(trainer.sync_us < EVALUATION_CPU_US);
     send_kind(TW_WMSG_PAUSE);
-    turns(2); /* the second waits in vain for a packet */
+    turns(2); /* the second turn waits in vain for a packet */
     assert_true(trainer.sync_us < EVALUATION_CPU_US);
 }
 
@@ -523,7 +522,8 @@ static void non_finite_theta_is_never_saved(void **state) {
     worker_start();
     turns(3);
     learner.theta[5] = NAN;
-    assert_int_equal(tw_trainer_turn(&trainer, &err), TW_CORRUPT); /* the snapshot of step 4 */
+    /* fails at the snapshot of step 4 */
+    assert_int_equal(tw_trainer_turn(&trainer, &err), TW_CORRUPT);
     struct tw_snapshot_slot meta;
     assert_true(tw_shm_snapshot_newest(&dae.shm, &meta) >= 0);
     assert_int_equal(meta.step, 0);
@@ -536,7 +536,7 @@ static void gone_daemon_ends_the_loop(void **state) {
     (void)close(dae.fd);
     dae.fd = dup(0);
     assert_int_equal(tw_trainer_turn(&trainer, &err), TW_IO);
-    assert_int_equal(trainer.step, 2); /* the trainer finished its step first */
+    assert_int_equal(trainer.step, 2); /* the worker completes its step first */
 }
 
 int main(void) {

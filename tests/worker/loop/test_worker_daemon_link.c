@@ -118,7 +118,7 @@ static void bad_welcomes_are_refused(void **state) {
     bad[2].welcome.slot = TW_SNAPSHOT_SLOTS;
     bad[3].welcome.snapshot_mode = 3;
     memset(bad[4].welcome.data_path, 'x', sizeof(bad[4].welcome.data_path));
-    bad[5].welcome.run.model.heads = 3; /* does not divide the width */
+    bad[5].welcome.run.model.heads = 3; /* 3 does not divide the width */
     bad[5].status = TW_CONFIG;
     bad[6].welcome.device = 3;
     bad[7].welcome.device = TW_DEVICE_CUDA;
@@ -145,7 +145,7 @@ static void memory_without_seals_is_refused(void **state) {
     assert_int_equal(tw_daemon_link_map(copy, &dae.welcome, &dae.layout, &shm, &err), TW_CORRUPT);
 }
 
-/* A file cannot be sealed. Without a name nobody else can shrink it. */
+/* A file cannot be sealed, but once it has no name, nobody else can shrink it. */
 static void memory_in_a_file_has_no_name(void **state) {
     (void)state;
     struct tw_shm shm;
@@ -179,20 +179,20 @@ static void malformed_packets_are_refused(void **state) {
     assert_int_equal(tw_daemon_link_recv(&link_, &msg, &err), TW_AGAIN);
 
     msg.kind = TW_WMSG_PAUSE;
-    msg.bytes = tw_worker_msg_bytes(TW_WMSG_PAUSE) + 1; /* longer than its kind */
+    msg.bytes = tw_worker_msg_bytes(TW_WMSG_PAUSE) + 1; /* longer than a packet of its kind */
     assert_int_equal(send(dae.fd, &msg, msg.bytes, 0), msg.bytes);
     assert_int_equal(tw_daemon_link_recv(&link_, &msg, &err), TW_PROTO);
     msg.kind = 1000;
     msg.bytes = 12;
     assert_int_equal(send(dae.fd, &msg, 12, 0), 12);
     assert_int_equal(tw_daemon_link_recv(&link_, &msg, &err), TW_PROTO);
-    assert_int_equal(send(dae.fd, &msg, 3, 0), 3); /* shorter than a head */
+    assert_int_equal(send(dae.fd, &msg, 3, 0), 3); /* shorter than a packet's header */
     assert_int_equal(tw_daemon_link_recv(&link_, &msg, &err), TW_PROTO);
     char large[TW_WORKER_MSG_BYTES_MAX + 100] = {0};
     assert_int_equal(send(dae.fd, large, sizeof(large), 0), sizeof(large));
     assert_int_equal(tw_daemon_link_recv(&link_, &msg, &err), TW_PROTO);
 
-    msg.kind = TW_WMSG_RESUME; /* and the link is still usable */
+    msg.kind = TW_WMSG_RESUME; /* the link is still usable */
     fake_daemon_send(&dae, &msg);
     assert_int_equal(tw_daemon_link_recv(&link_, &msg, &err), TW_OK);
     assert_int_equal(msg.kind, TW_WMSG_RESUME);

@@ -109,7 +109,8 @@ enum { PARTS = 2, ROOM = 65536 };
 struct round {
     uint64_t round, begin[PARTS], count[PARTS];
     uint32_t fragment;
-    struct tw_span contributions[2][PARTS], results[PARTS]; /* in nodes[i], in nodes[part] */
+    /* contributions of node i in its own pool; result of part k in the pool of nodes[k] */
+    struct tw_span contributions[2][PARTS], results[PARTS];
     float norms[2];
 };
 
@@ -135,7 +136,7 @@ static void round_encode(struct round *round, int who) {
     }
 }
 
-/* Owner of part k is nodes[k]. */
+/* Merges part k, whose owner is nodes[k]. */
 static void round_reduce(struct round *round, uint32_t k) {
     struct node *owner = &nodes[k];
     struct tw_wmsg_reduce request = {.round = round->round,
@@ -201,8 +202,8 @@ static void two_nodes_end_with_the_same_bits(void **state) {
         assert_memory_equal(a.u, b.u, a.elements * sizeof(float));
         assert_true(tw_norm_squared(a.u, a.elements) > 0);
     }
-    /* The nodes learnt different targets, and the anchor is nearer to the shared target than
-     * either. */
+    /* The nodes learnt different targets, so the anchor is nearer to the shared target than either
+     * node. */
     double loss_anchor, loss[2];
     tw_shm_settle(&nodes[0].dae.shm);
     float *phi, *u;
@@ -214,8 +215,8 @@ static void two_nodes_end_with_the_same_bits(void **state) {
     assert_true(isfinite(loss_anchor));
 }
 
-/* Applies a merge of fragment 1 without its second part on the first node. The learner has no
- * moments, so the test provides m and v. */
+/* Applies a merge of fragment 1, in which the second part is missing, on the first node. The stub
+ * learner has no moments, so the test provides m and v. */
 static void lead_by(struct tw_wmsg_apply *request, float *m, const float *v) {
     struct tw_wmsg_applied reply;
     nodes[0].merger.inner.m = m;
@@ -254,14 +255,14 @@ static void a_merge_leads_the_inner_momentum_once(void **state) {
         const bool is_led = i >= at && i < at + request.parts[0].count;
         assert_int_equal(m[i] != before[i], is_led);
         if (!is_led) continue;
-        /* phi' = phi - 0.7 delta; the Deltas of this fragment took two steps. */
+        /* phi' = phi - 0.7 * delta; each Delta of this fragment spans two steps. */
         const float delta = (phi[i - at] - led.phi[i - at]) / 0.7f;
         const float step = sqrtf(v[i] / 0.5f) * delta / (0.05f * 2);
         assert_float_equal(m[i], (before[i] + step) / 2, 1e-5);
     }
     free(phi);
     memcpy(m, before, all * sizeof(float));
-    lead_by(&request, m, v); /* the same round again */
+    lead_by(&request, m, v); /* repeating a round changes nothing */
     assert_memory_equal(m, before, all * sizeof(float));
     round.round = 3;
     node_step(&nodes[0], 2);
@@ -278,7 +279,7 @@ static void a_merge_leads_the_inner_momentum_once(void **state) {
 static void outer_step_and_mix_are_the_formula(void **state) {
     (void)state;
     (void)close_two(NULL);
-    open_with(0, TW_CODEC_BF16); /* plain: phi' = phi - 0.7 delta */
+    open_with(0, TW_CODEC_BF16); /* no momentum: phi' = phi - 0.7 * delta */
     struct round round = {.round = 0, .fragment = 1};
     node_step(&nodes[0], 2);
     node_step(&nodes[1], 2);
@@ -311,7 +312,7 @@ static void outer_step_and_mix_are_the_formula(void **state) {
     free(other);
 }
 
-/* One step of the rule in double; the norms are over all parts that are present. */
+/* Takes one step of the heavy-ball rule in double. The norms cover all parts that are present. */
 static void heavy_step(double *phi, double *u, const float *delta, const bool *is_in, size_t n,
                        double mu) {
     double u_squared = 0, delta_squared = 0, count = 0;
@@ -437,7 +438,7 @@ static void damaged_result_changes_nothing(void **state) {
     const struct tw_id digest = view_of(&nodes[0], 1).state.digest;
     const float live = tw_merger_theta(&nodes[0].merger, 1)[3];
     struct tw_wmsg_applied reply;
-    request.parts[1].in.bytes--; /* the first part is valid */
+    request.parts[1].in.bytes--; /* the second part is damaged, the first one valid */
     assert_int_equal(tw_anchor_apply(&nodes[0].merger, &request, &reply, &err), TW_CORRUPT);
     assert_non_null(strstr(err.message, "result of part 1"));
     assert_int_equal(reply.status, TW_CORRUPT);
@@ -499,7 +500,7 @@ static void final_round_sets_theta_to_the_anchor(void **state) {
     }
 }
 
-/* The anchor belongs to the new lineage, and theta still to the old one. */
+/* The anchor already belongs to the new lineage, theta still to the old one. */
 static void theta_of_another_lineage_stays(void **state) {
     (void)state;
     struct round round = {.round = 0, .fragment = 1};
@@ -602,7 +603,8 @@ static void wrong_state_is_not_loaded(void **state) {
     check_digest(&nodes[1], 1);
 }
 
-/* Between two lineages theta is kept. Then TURN sets all of theta to phi, or BACK phi to theta. */
+/* Between two lineages, LOAD keeps theta. Then TURN sets all of theta to phi, or BACK sets phi to
+ * theta. */
 static void theta_of_all_fragments_turns_and_goes_back_at_once(void **state) {
     (void)state;
     struct tw_wmsg_applied reply;
@@ -719,7 +721,7 @@ static void killed_worker_leaves_whole_fragments(void **state) {
             for (uint64_t r = rounds_total;; r++) {
                 struct tw_wmsg_applied reply;
                 const struct tw_wmsg_solo solo = {.round = r, .fragment = (uint32_t)(r % 3)};
-                node->learner.theta[0] += 1; /* a new value in each round */
+                node->learner.theta[0] += 1; /* theta changes in each round */
                 if (tw_anchor_solo(&node->merger, &solo, &reply, NULL) != TW_OK) _exit(1);
                 if (write(ready[1], "x", 1) != 1) _exit(2);
             }

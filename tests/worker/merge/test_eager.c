@@ -1,5 +1,5 @@
-/* test_eager.c - after each outer step, an eager node has the anchor that NumPy computes for the
- * paper's per-node anchor (tests/golden/eager.txt). */
+/* test_eager.c - after each outer step, the anchor of an eager node equals the per-node anchor of
+ * the paper, computed with NumPy (tests/golden/eager.txt). */
 #include "tests/test.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ static float *live; /* theta of the fragment; the test uses the first N elements
 static size_t n;
 static struct tw_error err;
 
-/* The formula of make_rules.py. */
+/* The same pseudo-random numbers as in make_rules.py. */
 static float noise(uint32_t stream, uint32_t i) {
     uint32_t h = stream * 1000003u + i * 2654435761u;
     h ^= h >> 15;
@@ -28,7 +28,7 @@ static float noise(uint32_t stream, uint32_t i) {
     return (float)(h >> 8) / 16777216.0f - 0.5f;
 }
 
-/* Rounds half to even like NumPy, to a value that bfloat16 represents exactly. */
+/* Rounds half to even, like NumPy, to a value that bfloat16 represents exactly. */
 static float coarse(double value) {
     return (float)(nearbyint(value * 128) / 128);
 }
@@ -49,7 +49,7 @@ static void step_out(uint32_t step) {
     assert_int_equal(tw_merger_encode(&merger, &request, &reply, &err), TW_OK);
 }
 
-/* Merges the deltas of this many nodes. */
+/* Merges the deltas of `nodes` nodes. */
 static void merge_in(uint32_t step, uint32_t nodes) {
     struct tw_wmsg_apply request = {.round = FRAGMENT + step * FRAGMENTS,
                                     .version = step,

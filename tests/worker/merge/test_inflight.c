@@ -1,8 +1,8 @@
-/* Tests of worker/merge/inflight.c: no work is lost or counted twice, whether or not sent work is
- * merged, and eager follows its equations.
+/* Tests of worker/merge/inflight.c: no work is lost or counted twice, whether or not a sent Delta
+ * is merged, and eager follows its equations.
  *
- * A node consists of a fake daemon's memory, a merger, and a theta that the test moves. The test
- * keeps accounts in double: `owed` is the work per element that is not in the anchor (in theta, in
+ * A node consists of a fake daemon's memory, a merger, and a theta that the test moves. For each
+ * element, the test keeps `owed` in double: the work that is not in the anchor (in theta, in
  * flight, or in the residual), with the sign of an outer gradient. */
 #include "tests/test.h"
 
@@ -57,7 +57,7 @@ static struct tw_shm_view anchor(struct node *node) {
     return view;
 }
 
-/* Element i of one of the in-flight arrays; 0 where there is none. */
+/* Returns element i of an in-flight array, or 0 if the array is NULL. */
 static double held(const struct node *node, const float *array, size_t i) {
     return array == NULL ? 0 : (double)array[node->dae.shm.fragment_begin[FRAGMENT] + i];
 }
@@ -86,7 +86,7 @@ static void node_encode(struct node *node, uint64_t round, uint32_t parts) {
     assert_int_equal(tw_merger_encode(&node->merger, &node->sent, &node->reply, &err), TW_OK);
 }
 
-/* D of the newest encoding. */
+/* Returns D, the decoded payload, of the newest encoding. */
 static float *node_decoded(struct node *node) {
     float *values = calloc(n, sizeof(float));
     for (uint32_t k = 0; k < node->sent.parts_count; k++) {
@@ -100,7 +100,7 @@ static float *node_decoded(struct node *node) {
     return values;
 }
 
-/* A result of these values for part k of a request. */
+/* Encodes these values as the result of one part of a request. */
 static struct tw_span result_of(struct node *node, const float *values, uint64_t begin,
                                 uint64_t count) {
     struct tw_span span = fake_daemon_room(&node->dae, ROOM);
@@ -180,14 +180,14 @@ static void book_apply(struct node *node, uint64_t round, double *owed, bool is_
     free(values);
 }
 
-/* A change of the anchor gives up the residual that is not in theta (inflight.h), and nothing else.
- */
+/* If the anchor is replaced, the residual that is not in theta is dropped (inflight.h), and nothing
+ * else is lost. */
 static void book_loss(const struct node *node, double *owed) {
     const double apart = 1 - node->dae.run.sync.feedback_local_millionths / 1e6;
     for (size_t i = 0; i < n; i++) owed[i] -= apart * held(node, node->merger.inflight.residual, i);
 }
 
-/* A solo round: all other work is then in the anchor. */
+/* Runs a solo round, after which all other work is in the anchor. */
 static void book_solo(struct node *node, uint64_t round, double *owed) {
     const struct tw_wmsg_solo solo = {.round = round, .fragment = FRAGMENT};
     struct tw_wmsg_applied reply;
@@ -200,13 +200,13 @@ static void book_solo(struct node *node, uint64_t round, double *owed) {
     }
 }
 
-/* One round of a fragment: encode once, twice or not at all; then a merge, a state of another node,
- * or a solo round. */
+/* Plays one round of a fragment: up to three encodings, then a merge, a state of another node, or a
+ * solo round. */
 static void book_round(struct node *node, uint64_t round, double *owed) {
     bool is_out = false;
     for (uint64_t i = tw_rng_below(&rng, 4); i > 0; i--) {
         node_train(node, owed);
-        node->merger.must_clip[FRAGMENT] = false; /* a clip would give up work */
+        node->merger.must_clip[FRAGMENT] = false; /* clipping would lose work */
         node_encode(node, round, 1 + (uint32_t)tw_rng_below(&rng, PARTS));
         check_books(node, owed, "encode");
         is_out = true;
@@ -301,12 +301,13 @@ static void apply_mode(uint64_t round, uint32_t mode) {
     apply_with(round, mode, false);
 }
 
-/* The owners had this node's Delta and left it out for its size. */
+/* Applies a round whose owners received this node's Delta, but refused it for its size. */
 static void apply_refused(uint64_t round) {
     apply_with(round, TW_APPLY_SHIFT, true);
 }
 
-/* The worker has restarted: the merge contains its work, and the snapshot may contain it too. */
+/* After a restart, a merge contains the worker's earlier Delta, which the snapshot may contain too.
+ * So theta is set to phi. */
 static void merge_of_work_before_a_restart_sets_theta(void **state) {
     (void)state;
     static const enum tw_sent sents[] = {TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
@@ -314,7 +315,7 @@ static void merge_of_work_before_a_restart_sets_theta(void **state) {
         open_first(sents[i], TW_CODEC_BF16, 0);
         node_train(&nodes[0], NULL);
         node_encode(&nodes[0], 1, PARTS);
-        apply_mode(1, TW_APPLY_MIX); /* leaves a correction in mode eager */
+        apply_mode(1, TW_APPLY_MIX); /* in mode eager, this leaves a correction */
         node_train(&nodes[0], NULL);
         apply_mode(4, TW_APPLY_MIX);
         assert_memory_equal(live(&nodes[0]), anchor(&nodes[0]).phi, n * sizeof(float));
@@ -356,7 +357,7 @@ static void loss_of_coding_counts_once_it_is_merged(void **state) {
         assert_true(fabs(lost - (double)(delta - decoded[7])) < 1e-6 && lost != 0);
         free(decoded);
 
-        /* Half of that error is in the next Delta. */
+        /* The next Delta contains half of that error. */
         for (size_t e = 0; e < n; e++) live(&nodes[0])[e] = anchor(&nodes[0]).phi[e];
         node_encode(&nodes[0], 7, PARTS);
         apply_mode(7, TW_APPLY_MIX);
@@ -390,8 +391,9 @@ static void refused_delta_is_clipped_next(void **state) {
     }
 }
 
-/* No link to the owner, or too late: the owners never saw how large it is. Homes behind NAT meet
- * this in most rounds. If each Delta were smaller than the last, the group would stop learning. */
+/* If a Delta is too late or has no link to its owner, no owner has judged its size. Nodes behind
+ * NAT meet this in most rounds. If each Delta were then smaller than the last, the group would stop
+ * learning. */
 static void delta_that_no_owner_had_is_not_made_smaller(void **state) {
     (void)state;
     open_first(TW_SENT_KEEP, TW_CODEC_BF16, 0);
@@ -406,8 +408,8 @@ static void delta_that_no_owner_had_is_not_made_smaller(void **state) {
     node_close(&nodes[0]);
 }
 
-/* A restarted node has no norms of its own to compare with. The merges of the others limit its
- * Deltas until they are accepted. */
+/* A restarted node has no norms of its own to compare with, so the merges of the others limit its
+ * Deltas until one is accepted. */
 static void node_refused_twice_sends_the_size_of_merges(void **state) {
     (void)state;
     open_first(TW_SENT_KEEP, TW_CODEC_BF16, 0);
@@ -431,12 +433,12 @@ static void node_refused_twice_sends_the_size_of_merges(void **state) {
         assert_int_equal(history->unmerged, 0);
         node_encode(&nodes[0], round + 3, PARTS);
     }
-    assert_in_range(round, 16, 60); /* until all of the work is sent */
+    assert_in_range(round, 16, 60); /* all of the work has been sent after a few rounds */
     assert_false(nodes[0].merger.must_clip[FRAGMENT]);
     node_close(&nodes[0]);
 }
 
-/* The part that a clip left out is in the next outer gradient. */
+/* The next outer gradient contains the part that a clip left out. */
 static void clipped_part_is_sent_later(void **state) {
     (void)state;
     static const enum tw_sent sents[] = {TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
@@ -464,7 +466,7 @@ static void clipped_part_is_sent_later(void **state) {
     }
 }
 
-/* The share w that c is given of the Delta of this round. */
+/* Sends a round. Returns w, the share of its decoded Delta that eager adds to the correction c. */
 static double share_given(uint64_t round) {
     node_train(&nodes[0], NULL);
     node_encode(&nodes[0], round, PARTS);
@@ -474,7 +476,7 @@ static double share_given(uint64_t round) {
     return given;
 }
 
-/* The merge of the round is this multiple of the payload sent. */
+/* Applies a merge that equals the payload sent, multiplied by `times`. */
 static void merge_of(uint64_t round, float times) {
     const uint32_t modes[PARTS] = {TW_APPLY_MIX, TW_APPLY_MIX, TW_APPLY_MIX};
     float *decoded = node_decoded(&nodes[0]);
@@ -496,7 +498,7 @@ static void share_is_the_regression_of_the_last_merge(void **state) {
         merge_of(4 + 3 * i, times[i]);
         assert_true(fabs(share_given(7 + 3 * i) - want[i]) < 0.01);
     }
-    apply_mode(19, TW_APPLY_ABSENT); /* no information about w */
+    apply_mode(19, TW_APPLY_ABSENT); /* an absent part gives no new estimate of w */
     assert_true(fabs(share_given(22) - 1.0 / NODES) < 0.01);
     node_close(&nodes[0]);
 }
@@ -556,7 +558,7 @@ static void memory_is_only_taken_where_it_is_used(void **state) {
     node_close(&nodes[0]);
 }
 
-/* The system has its pages back, and gives zeros when they are asked for again. */
+/* Freed pages go back to the system; when they are used again, they are zero. */
 static void memory_of_merged_work_is_given_back(void **state) {
     (void)state;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE) / sizeof(float);
@@ -579,9 +581,9 @@ static void memory_of_merged_work_is_given_back(void **state) {
 /* ---- eager against its equation ---------------------------------------------------------------
  */
 
-/* State of a node in the paper: an anchor and a momentum of its own, in double. */
+/* The state of one node in the paper, in double: its own anchor and its own momentum. */
 struct replica {
-    double *phi, *u, *own, *others; /* w(t-1) Delta_m(t-1), Delta(t-1) */
+    double *phi, *u, *own, *others; /* own: w(t-1) * Delta_m(t-1); others: Delta(t-1) */
     double w;
 };
 
@@ -601,7 +603,7 @@ static void replica_step(struct replica *replica, const float *fresh, const stru
     }
 }
 
-/* w: the regression of the mean on the own delta. */
+/* Computes w, the regression coefficient of the mean on the node's own delta. */
 static void replica_weigh(struct replica *replica, const float *own, const float *mean) {
     double along = 0, squares = 0;
     for (size_t i = 0; i < n; i++) {
@@ -612,7 +614,7 @@ static void replica_weigh(struct replica *replica, const float *own, const float
     replica->w = fmin(fmax(along / squares, 1.0 / NODES), 1.0);
 }
 
-/* The mean of the decoded payloads. */
+/* Computes the mean of the decoded payloads. */
 static void merge_all(float *const *decoded, float *mean) {
     for (size_t i = 0; i < n; i++) {
         double sum = 0;
@@ -635,14 +637,14 @@ static void eager_round(struct replica *replicas, const struct tw_run *run, uint
         node_encode(&nodes[m], round, PARTS);
         decoded[m] = node_decoded(&nodes[m]);
         replica_step(&replicas[m], decoded[m], run);
-        /* Training continues from the paper's anchor. */
+        /* theta equals the paper's anchor, from which training continues. */
         for (size_t i = 0; i < n; i++)
             assert_true(fabs((double)live(&nodes[m])[i] - replicas[m].phi[i]) < 1e-5);
     }
     merge_all(decoded, mean);
     for (unsigned m = 0; m < NODES; m++) {
-        if (m != round % NODES)
-            node_train(&nodes[m], NULL); /* the merge may come after more training */
+        /* a merge may arrive after more training */
+        if (m != round % NODES) node_train(&nodes[m], NULL);
         const struct tw_wmsg_apply request = apply_request(&nodes[m], round, mean, modes);
         node_apply(&nodes[m], &request);
         replica_weigh(&replicas[m], decoded[m], mean);

@@ -49,7 +49,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* phi is zero, so Delta = -theta: every element of the fragment becomes `value`. */
+/* Makes every element of the fragment's Delta `value`: phi is zero, so Delta = -theta. */
 static void delta_set(float value) {
     float *live = tw_merger_theta(&merger, FRAGMENT);
     for (size_t i = 0; i < n; i++) live[i] = -value;
@@ -107,7 +107,8 @@ static void non_finite_delta_is_not_sent(void **state) {
     assert_int_equal(tw_merger_encode(&merger, &request, &reply, &err), TW_CORRUPT);
     assert_int_equal(reply.status, TW_CORRUPT);
     assert_int_equal(reply.bytes[0], 0);
-    tw_merger_theta(&merger, FRAGMENT)[n - 1] = 3e38f; /* finite, its norm in float is not */
+    /* a finite value whose norm overflows in float */
+    tw_merger_theta(&merger, FRAGMENT)[n - 1] = 3e38f;
     delta_set(3e38f);
     assert_int_equal(tw_merger_encode(&merger, &request, &reply, &err), TW_CORRUPT);
 }
@@ -126,17 +127,17 @@ static void kept_theta_is_clipped_once(void **state) {
     const float unit = sqrtf((float)n);
     delta_set(100);
     merger.must_clip[FRAGMENT] = true;
-    assert_true(encoded_norm() > 99 * unit); /* no norm to compare with yet */
+    assert_true(encoded_norm() > 99 * unit); /* not clipped: there is no norm to compare with yet */
     for (int i = 0; i < TW_NORMS_KEPT; i++) {
         delta_set(i % 2 == 0 ? 1.0f : 1.25f);
-        (void)encoded_norm(); /* the median is 1 or 1.25 */
+        (void)encoded_norm(); /* the median of the norms is 1 or 1.25 units */
         tw_merger_note_landed(&merger, FRAGMENT, true);
     }
     delta_set(100);
     merger.must_clip[FRAGMENT] = true;
     const float clipped = encoded_norm();
     assert_true(clipped >= 2.99f * unit && clipped <= 3.76f * unit);
-    assert_true(encoded_norm() > 99 * unit); /* the next one is not clipped */
+    assert_true(encoded_norm() > 99 * unit); /* the next Delta is not clipped */
 }
 
 static void clip_leaves_small_ones_alone(void **state) {
@@ -149,7 +150,7 @@ static void clip_leaves_small_ones_alone(void **state) {
     assert_true(fabsf(encoded_norm() - 2 * sqrtf((float)n)) < 1e-2f);
 }
 
-/* Merges payloads of equal tokens and steps. */
+/* Merges payloads, all with the same tokens and steps. */
 static struct tw_span merge_of(uint32_t count, const struct tw_span *payloads,
                                const struct tw_wmsg_reduced **reply_out) {
     static struct tw_wmsg_reduced reply;
@@ -207,7 +208,7 @@ static void bad_contribution_spoils_no_merge(void **state) {
     bytes[0] = 0x80; /* bf16 infinity */
     bytes[1] = 0x7f;
     request.inputs[1].in.bytes += 2;
-    /* An auditor does not size so few inputs: the merge finds the fault. */
+    /* An auditor does not check the sizes of so few inputs, so the merge itself finds the fault. */
     for (request.is_audit = 0; request.is_audit < 2; request.is_audit++) {
         err = (struct tw_error){.status = TW_OK};
         assert_int_equal(tw_merger_reduce(&merger, &request, &reply, &err), TW_CORRUPT);
@@ -233,7 +234,7 @@ static void check_counts_the_elements(void **state) {
     assert_int_equal(tw_merger_check(&merger, &request, &reply, &err), TW_PROTO);
     request.content = TW_CONTENT_PHI + 1;
     assert_int_equal(tw_merger_check(&merger, &request, &reply, &err), TW_PROTO);
-    request.content = TW_CONTENT_PHI; /* an outer gradient is no anchor */
+    request.content = TW_CONTENT_PHI; /* an outer gradient is not an anchor */
     assert_int_equal(tw_merger_check(&merger, &request, &reply, &err), TW_CORRUPT);
     assert_non_null(strstr(err.message, "no anchor"));
 }
@@ -262,7 +263,7 @@ static void results_have_a_codec_of_their_own(void **state) {
 
 static void check_tells_a_result_out_of_all_proportion(void **state) {
     (void)state;
-    const struct tw_span sent = payload(0.5f); /* the own outer gradient gives a scale */
+    const struct tw_span sent = payload(0.5f); /* this node's own outer gradient sets the scale */
     struct tw_wmsg_check request = {
         .elements = n, .in = sent, .content = TW_CONTENT_RESULT, .fragment = FRAGMENT};
     struct tw_wmsg_checked checked;
@@ -276,7 +277,8 @@ static void check_tells_a_result_out_of_all_proportion(void **state) {
     request.in = wild;
     assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_OK);
     assert_int_equal(checked.sanity, TW_SANITY_EXTREME);
-    request.content = TW_CONTENT_DELTA; /* sizes of outer gradients are for the guard */
+    /* not checked here: the guard judges the sizes of outer gradients */
+    request.content = TW_CONTENT_DELTA;
     assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_OK);
     assert_int_equal(checked.sanity, TW_SANITY_FAIR);
     request.content = TW_CONTENT_RESULT;

@@ -1,5 +1,5 @@
-/* test_merger_codecs.c - the merger encodes outer gradients with every codec, in exactly the room
- * of its bound. */
+/* test_merger_codecs.c - the merger encodes outer gradients with every codec, with exactly as much
+ * room as the codec's bound. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -90,7 +90,7 @@ static void outer_gradients_merge_in_every_codec(void **state) {
     }
 }
 
-/* Each part fits its own bytes_max, and the residual is its quantisation error. */
+/* Each part fits its own bytes_max, and the residual equals the quantisation error. */
 static void parts_keep_to_their_own_bytes(void **state) {
     (void)state;
     enum { PART = 1024, PARTS = 2 };
@@ -125,8 +125,8 @@ static void parts_keep_to_their_own_bytes(void **state) {
                          TW_OK);
     }
     const float *lost = node.merger.inflight.residual_next + node.dae.shm.fragment_begin[FRAGMENT];
-    for (size_t i = 0; i < node.n; i++) /* phi is 0: Delta is -theta */
-        assert_true(lost[i] == 0.0f - live[i] - decoded[i]);
+    /* Delta is -theta, as phi is 0 */
+    for (size_t i = 0; i < node.n; i++) assert_true(lost[i] == 0.0f - live[i] - decoded[i]);
     free(decoded);
     node_close(&node);
 }

@@ -1,4 +1,5 @@
-/* Tests of worker/merge/merger_reduce.c: every rule, weight and refusal of a merge. */
+/* Tests of worker/merge/merger_reduce.c: every rule and weight of a merge, and every reason to
+ * refuse a contribution. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -82,7 +83,7 @@ static struct tw_wmsg_reduced reduced(struct tw_wmsg_reduce *request, float *val
     return reply;
 }
 
-/* One element of a merge of constant inputs with equal tokens and steps. */
+/* Merges constant inputs with equal tokens and steps. Returns one element of the result. */
 static float merge_of(const float *inputs, uint32_t count, uint64_t *refused) {
     enum { N = 64 };
     float values[N];
@@ -102,8 +103,8 @@ static void far_too_large_is_refused(void **state) {
     open_run();
     assert_true(merge_of((float[]){1, -18, 2}, 3, &refused) == 1.5f);
     assert_int_equal(refused, 1 << 1);
-    assert_true(merge_of((float[]){1, -18}, 2, &refused) ==
-                -8.5f); /* two inputs do not show the usual size */
+    /* two inputs do not show which size is usual */
+    assert_true(merge_of((float[]){1, -18}, 2, &refused) == -8.5f);
     assert_int_equal(refused, 0);
 }
 
@@ -123,7 +124,7 @@ static void too_large_is_scaled_down_by_every_rule(void **state) {
     (void)end(state);
     run.sync.merge = TW_MERGE_TRIMMED;
     open_run();
-    /* -4 is scaled to -2; without the least and the largest: -2, 1, 1 */
+    /* Each -4 is scaled to -2; without the least and the largest value, -2, 1 and 1 remain. */
     assert_true(fabsf(merge_of((float[]){-4, -4, 1, 1, 1}, 5, NULL)) < 0.01f);
 }
 
@@ -154,7 +155,7 @@ static void weights_are_of_the_inputs_let_in(void **state) {
         input_add(&request, values, tokens[i], steps[i]);
     }
     assert_int_equal(reduced(&request, values).refused, 1);
-    /* 300^2 / 8 against 100^2 / 4; the ratio is limited to four */
+    /* The weights tokens^2 / steps are 300^2 / 8 and 100^2 / 4; their ratio is limited to 4. */
     assert_true(fabsf(values[0] - (4 * 2500 + 2 * 2500) / 12500.0f) < 0.005f);
 }
 
@@ -167,7 +168,8 @@ static void robust_rules_pass_over_the_odd_one(void **state) {
         if (rules[i] != TW_MERGE_CLIPPED) assert_true(merged == 1);
         assert_true(fabsf(merged - 1) < 0.01f);
         assert_false(merger.has_said_mean);
-        /* Too few for a robust rule: the mean, with -3 scaled down by the guard. */
+        /* Four inputs are too few for a robust rule. They are averaged, after the guard has scaled
+         * -3 down. */
         assert_true(fabsf(merge_of((float[]){1, 1, -3, 1}, 4, NULL) - 0.25f) < 0.01f);
         assert_true(merger.has_said_mean);
         if (i < 2) (void)end(state);
@@ -212,7 +214,8 @@ static void more_inputs_than_members_are_refused(void **state) {
     free(values);
 }
 
-/* RDA per tensor and part against its plain form, embeddings and head against the mean. */
+/* Compares RDA per tensor and part with its plain form. Embeddings and head are compared with the
+ * mean. */
 static void rda_case(uint32_t fragment, uint64_t from, uint64_t count) {
     enum { COUNT = 3 };
     const size_t n = (size_t)count;
@@ -268,7 +271,7 @@ static void rda_goes_by_tensor_and_part(void **state) {
     rda_case(0, 0, tw_shm_fragment_elements(&dae.shm, 0)); /* the embeddings and the last norm */
 }
 
-/* Fragments of a run of any model begin and end inside tensors. */
+/* In a run of arbitrary tensors, fragments begin and end inside tensors. */
 static void rda_goes_by_tensor_where_fragments_cut_them(void **state) {
     (void)state;
     assert_int_equal(tw_run_apply_tensors(&run, "a:30x100 b:3000 h.{0-1}.c:17x2x100", &err), TW_OK);
@@ -284,7 +287,7 @@ static void rda_goes_by_tensor_where_fragments_cut_them(void **state) {
 
 enum { AUDIT_N = 192 };
 
-/* Contribution i: a common direction plus much noise of its own, scaled to the norm. */
+/* Fills contribution i: a direction common to all plus much noise of its own, scaled to `norm`. */
 static void contribution_fill(float *values, uint32_t i, double norm) {
     for (unsigned j = 0; j < AUDIT_N; j++)
         values[j] = sinf((float)j * 0.7f) + cosf((float)(j * (i + 2) + i));
@@ -292,8 +295,8 @@ static void contribution_fill(float *values, uint32_t i, double norm) {
     for (unsigned j = 0; j < AUDIT_N; j++) values[j] *= (float)(norm / now);
 }
 
-/* An owner merges contributions of these norms, and an auditor merges those that the owner lists:
- * same bits. Returns the contributions that the owner refused. */
+/* An owner merges contributions of these norms. An auditor merges those that the owner lists, and
+ * must get the same bits. Returns a bit mask of the contributions that the owner refused. */
 static uint64_t audit_case(const double *norms, uint32_t count) {
     static const uint32_t steps[INPUTS_MAX] = {10, 10, 8, 12, 10, 11, 10, 9};
     float values[AUDIT_N], merged[AUDIT_N], again[AUDIT_N];
@@ -315,16 +318,16 @@ static uint64_t audit_case(const double *norms, uint32_t count) {
     return refused;
 }
 
-/* Groups of every size, with one input refused and several scaled. Without the largest input, the
- * guard would refuse another one (15 of 1, 1, 2, 15), and must not. */
+/* Groups of every size, with one input refused and several scaled. An audit without the largest
+ * input must not refuse a second one, as the guard would (15 of 1, 1, 2, 15). */
 static void audit_cases(void) {
     assert_int_equal(audit_case((double[]){1}, 1), 0);
     assert_int_equal(audit_case((double[]){1, 30}, 2), 0);
     assert_int_equal(audit_case((double[]){1, 1.2, 18}, 3), 1 << 2);
     assert_int_equal(audit_case((double[]){1, 3, 1, 40}, 4), 1 << 3);
     assert_int_equal(audit_case((double[]){1, 1, 2, 15, 17}, 5), 1 << 4);
-    assert_int_equal(audit_case((double[]){1, 1, 1, 1, 18}, 5),
-                     1 << 4); /* too few for a robust rule */
+    /* too few for a robust rule */
+    assert_int_equal(audit_case((double[]){1, 1, 1, 1, 18}, 5), 1 << 4);
     assert_int_equal(audit_case((double[]){500, 1, 1.1, 3, 0.9, 1, 2.5, 70}, 8), 1 << 7 | 1);
     assert_int_equal(audit_case((double[]){0, 0, 0, 0, 5, 0}, 6), 1 << 4);
 }
@@ -336,7 +339,7 @@ static void audit_gives_the_bits_of_the_owner(void **state) {
                                               TW_WEIGHTS_TOKENS_RATE};
     const bool is_lossy[] = {false, true};
     for (unsigned i = 0; i < 5 * 3 * 2; i++) {
-        /* Robust rules have no weights: no such manifest exists. */
+        /* Robust rules allow no weights, so no manifest combines the two. */
         if (rules[i / 6] >= TW_MERGE_TRIMMED && weights[i / 2 % 3] != TW_WEIGHTS_EQUAL) continue;
         if (i > 0) (void)end(state);
         run.sync.merge = rules[i / 6];
@@ -350,7 +353,8 @@ static void audit_gives_the_bits_of_the_owner(void **state) {
 
 /* ---- too few contributions for the guard: the history of past merges ------------------------- */
 
-/* Past merges of fragment 1 had elements `merge`, and the own outer gradient had elements `own`. */
+/* Makes a history: past merges of fragment 1 had elements `merge`, and this node's own outer
+ * gradient had elements `own`. */
 static void past_of(float merge, float own) {
     const size_t n = (size_t)tw_shm_fragment_elements(&dae.shm, 1);
     float *values = malloc(n * sizeof(*values));
@@ -365,7 +369,7 @@ static void past_of(float merge, float own) {
     free(values);
 }
 
-/* Merges two constant contributions. */
+/* Merges two constant contributions. Returns one element of the result. */
 static float merge_of_two(float a, uint32_t a_steps, float b, uint32_t b_steps, uint64_t *refused) {
     struct tw_wmsg_reduce request = request_of(1, 0, 64);
     float values[64];
@@ -381,23 +385,25 @@ static void of_two_the_one_far_beyond_all_merges_is_refused(void **state) {
     (void)state;
     uint64_t refused;
     open_run();
-    past_of(1, 0.5f); /* an outlier above 4, refused above 8 */
+    past_of(1, 0.5f); /* above 4 a contribution is an outlier, above 8 it is refused */
     assert_true(merge_of_two(1, 10, -1000, 10, &refused) == 1);
     assert_int_equal(refused, 1 << 1);
     assert_true(merge_of_two(9, 10, 1, 10, &refused) == 1);
     assert_int_equal(refused, 1 << 0);
-    assert_true(merge_of_two(1, 10, 7, 10, &refused) == 4); /* and is never scaled: see audits */
+    /* not scaled: an auditor could not repeat that */
+    assert_true(merge_of_two(1, 10, 7, 10, &refused) == 4);
     assert_int_equal(refused, 0);
-    assert_true(merge_of_two(1, 10, 15, 40, &refused) == 8); /* four times the steps */
+    /* four times the steps allow twice the size */
+    assert_true(merge_of_two(1, 10, 15, 40, &refused) == 8);
     assert_int_equal(refused, 0);
     (void)merge_of_two(1, 10, 17, 40, &refused);
     assert_int_equal(refused, 1 << 1);
-    assert_true(merge_of_two(1, 0, 60, UINT32_MAX, &refused) ==
-                30.5f); /* a ratio of at most 64 is believed */
+    /* claimed steps count up to 64 times the other's, so 8 * sqrt(64) is the limit */
+    assert_true(merge_of_two(1, 0, 60, UINT32_MAX, &refused) == 30.5f);
     assert_int_equal(refused, 0);
     (void)merge_of_two(1, 0, 70, UINT32_MAX, &refused);
     assert_int_equal(refused, 1 << 1);
-    past_of(1, 20); /* a warm-up: the own outer gradient has grown as much */
+    past_of(1, 20); /* as in a warm-up: this node's own outer gradient has grown as much */
     (void)merge_of_two(1, 10, 70, 10, &refused);
     assert_int_equal(refused, 0);
 }
@@ -409,7 +415,8 @@ static void one_alone_is_refused_with_a_reason(void **state) {
     open_run();
     past_of(1, 0.5f);
     struct tw_wmsg_reduce request = request_of(1, 0, 64);
-    for (unsigned j = 0; j < 64; j++) values[j] = 60; /* the usual number of steps is not known */
+    /* accepted, as the usual number of steps is not known */
+    for (unsigned j = 0; j < 64; j++) values[j] = 60;
     input_add(&request, values, 100, 10);
     assert_int_equal(reduced(&request, values).refused, 0);
     assert_true(values[0] == 60);
@@ -424,7 +431,7 @@ static void one_alone_is_refused_with_a_reason(void **state) {
     assert_int_equal(reply.refused, 0);
 }
 
-/* The auditor has no past merges, or others than the owner. */
+/* An auditor has no past merges, or not the owner's, so it merges exactly the inputs listed. */
 static void auditor_takes_the_inputs_listed(void **state) {
     (void)state;
     open_run();

@@ -1,4 +1,5 @@
-/* Tests of worker/merge/pair_guard.c: limits on a partner's share, by the sizes of past shares. */
+/* Tests of worker/merge/pair_guard.c: limits on a partner's share, derived from the sizes of past
+ * shares. */
 #include "worker/merge/pair_guard.h"
 
 #include "tests/test.h"
@@ -43,12 +44,13 @@ static void large_share_is_scaled_and_a_far_larger_one_refused(void **state) {
     assert_true(judge(1, 1e30, 2).is_refused);
     assert_near(judge(1, 1, 4).pull, 1);
     assert_near(judge(1, 1, 8).pull, 0.5);
-    assert_false(judge(1, 1, 800).is_refused); /* a node returning from a long partition */
+    /* a node returning from a long partition is that far away */
+    assert_false(judge(1, 1, 800).is_refused);
     assert_near(judge(1, 1, 800).pull, 0.005);
     assert_true(judge(1, 1, 6401).is_refused);
 }
 
-/* Deltas grow fiftyfold in a warm-up; the medians follow half a window later. */
+/* In a warm-up, Deltas grow fiftyfold, and the medians follow half a window later. */
 static void growth_that_the_own_delta_shares_is_usual(void **state) {
     (void)state;
     begin(40, 1, 1);
@@ -60,22 +62,23 @@ static void growth_that_the_own_delta_shares_is_usual(void **state) {
     }
 }
 
-/* A slow node's own Delta is too small to compare with, so past shares count. */
+/* A slow node's own Delta is too small to compare with, so the sizes of past shares are used. */
 static void the_past_of_others_stands_for_a_small_delta_of_ours(void **state) {
     (void)state;
     begin(0, 0, 0);
-    assert_near(judge(0.01, 20, 1).delta, 15.0 / 20); /* a twentieth of the anchor, three times */
-    assert_false(judge(0.01, 4000, 1).is_refused);    /* no past shares yet */
+    /* limit: three times a twentieth of the anchor's norm */
+    assert_near(judge(0.01, 20, 1).delta, 15.0 / 20);
+    assert_false(judge(0.01, 4000, 1).is_refused); /* no past shares yet */
     for (unsigned i = 0; i < 8; i++) (void)judge(0.01, 30, 1);
     assert_near(judge(0.01, 30, 1).delta, 1);
     assert_true(judge(0.01, 241, 1).is_refused);
-    begin(40, 0, 0); /* no node trained: no scale either */
+    begin(40, 0, 0); /* no node has trained, so nothing sets a scale */
     memset(guard.deltas, 0, sizeof(guard.deltas));
     assert_false(judge(0, 20, 1).is_refused);
 }
 
-/* With a quarter of lies the medians do not move. If most shares are unlike the past, the medians
- * follow. */
+/* The medians do not move if a quarter of the shares are lies. They follow if most shares differ
+ * from the past. */
 static void liars_do_not_move_it_and_a_majority_does(void **state) {
     (void)state;
     begin(40, 1, 1);

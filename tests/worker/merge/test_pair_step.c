@@ -22,7 +22,7 @@ struct node {
     struct tw_pairing pairing;
     float *theta;
     struct tw_vectors vectors;
-    struct tw_span delta, phi;               /* own payloads, with their encoded size */
+    struct tw_span delta, phi;               /* own payloads with their encoded sizes */
     struct tw_span theirs_delta, theirs_phi; /* copies of the partner's payloads */
 };
 
@@ -87,7 +87,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Returns the sum of the changes of all elements. */
+/* Moves theta at random. Returns the sum of the changes of all elements. */
 static double train(struct node *node) {
     double went = 0;
     for (size_t i = 0; i < n; i++) {
@@ -150,7 +150,7 @@ static struct tw_wmsg_applied apply(struct node *node, uint64_t round, bool is_a
     return reply;
 }
 
-/* Returns the distance of the anchors in the answer of the first node. */
+/* Runs a pair round. Returns the distance between the anchors that the first node reports. */
 static float exchange(uint64_t round, bool is_whole) {
     float told = 0;
     for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], round, is_whole);
@@ -165,7 +165,8 @@ static float exchange(uint64_t round, bool is_whole) {
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
-/* The form and signs of the paper's code: delta and momentum point along theta - phi. */
+/* Follows the form and signs of the paper's code, where delta and momentum point along theta - phi.
+ */
 static void a_pair_takes_the_step_of_the_paper(void **state) {
     (void)state;
     open_all(TW_CODEC_INT8, 0);
@@ -199,7 +200,8 @@ static void a_pair_takes_the_step_of_the_paper(void **state) {
             }
             const double told = (double)apply(&nodes[i], round, false).distance;
             const double is = size > 0 ? sqrt(apart / size) : 0;
-            assert_true(fabs(told - is) < 0.1 * is + 1e-6); /* decoded from lattice form */
+            /* inexact: the partner's anchor comes from lattice form */
+            assert_true(fabs(told - is) < 0.1 * is + 1e-6);
         }
         const float step = nodes[0].pairing.distance[FRAGMENT] / 32;
         for (unsigned i = 0; i < NODES; i++) {
@@ -229,7 +231,7 @@ static void both_ends_read_the_same_anchors(void **state) {
         (void)exchange(round, false);
         assert_memory_equal(nodes[0].pairing.own, nodes[1].pairing.theirs, n * sizeof(float));
         assert_memory_equal(nodes[1].pairing.own, nodes[0].pairing.theirs, n * sizeof(float));
-        /* phi is sent whole at first, then with a byte per element. */
+        /* At first, phi is sent whole, then with one byte per element. */
         if (round == 0) assert_int_equal(nodes[0].phi.bytes, tw_lattice_bound(n));
         if (round > 0) assert_in_range(nodes[0].phi.bytes, n, n + n / 256 + 16);
     }
@@ -246,21 +248,22 @@ static void anchors_of_a_pair_come_together(void **state) {
     const float apart = tw_lattice_distance(anchor(&nodes[0]).phi, anchor(&nodes[1]).phi, n);
     const float told = exchange(1, false);
     for (uint64_t round = 2; round < 11; round++) (void)exchange(round, false);
-    assert_true(told > 0 && exchange(11, false) < told / 5); /* the daemon gets the distance */
+    /* the distance is reported to the daemon */
+    assert_true(told > 0 && exchange(11, false) < told / 5);
     const float now = tw_lattice_distance(anchor(&nodes[0]).phi, anchor(&nodes[1]).phi, n);
     assert_true(now < apart / 5);
 }
 
-/* Makes large distances usual, so that none is scaled down. */
+/* Fills the guard's history with large distances, so that no share is scaled down. */
 static void are_often_far_apart(struct node *node) {
     struct tw_pair_guard *guard = &node->pairing.guards[FRAGMENT];
     guard->count = TW_PAIR_GUARD_KEPT;
     for (unsigned i = 0; i < TW_PAIR_GUARD_KEPT; i++) guard->deltas[i] = guard->aparts[i] = 4;
 }
 
-/* With eta = 1, mu = 0, beta = 1, the sum of theta - (1 - rho) e of both nodes moves by the
- * training alone, up to rounding. That holds for lossy codecs, for merges and steps alone, and if
- * work was sent in vain. */
+/* With eta = 1, mu = 0 and beta = 1, only training changes the sum of theta - (1 - rho) * e over
+ * both nodes, up to rounding. That holds for lossy codecs, for merges and for steps alone, and for
+ * work that was sent in vain. */
 static void nothing_is_lost_between_two(void **state) {
     (void)state;
     const enum tw_codec_id codecs[] = {TW_CODEC_ECSQ05, TW_CODEC_SIGN, TW_CODEC_LM2};
@@ -285,8 +288,8 @@ static void nothing_is_lost_between_two(void **state) {
                 encode(&nodes[0], round, false);
                 (void)apply(&nodes[1], round, true);
             } else {
-                (void)exchange(round, round % 7 == 4 ||
-                                          round % 7 == 6); /* whole after the anchors parted */
+                /* phi is sent whole once the anchors have parted */
+                (void)exchange(round, round % 7 == 4 || round % 7 == 6);
             }
         }
         for (unsigned i = 0; i < NODES; i++) {
@@ -309,7 +312,7 @@ static void alone_takes_all_of_it_exactly(void **state) {
     for (unsigned i = 0; i < NODES; i++) nodes[i].dae.run.sync.outer_lr_millionths = 1000000;
     (void)train(&nodes[0]);
     memcpy(live(&nodes[1]), live(&nodes[0]), n * sizeof(float));
-    encode(&nodes[0], 0, false); /* one node had sent its share, the other found no partner */
+    encode(&nodes[0], 0, false); /* one node has sent its share, the other found no partner */
     for (unsigned i = 0; i < NODES; i++) (void)apply(&nodes[i], 0, true);
     assert_memory_equal(anchor(&nodes[0]).phi, anchor(&nodes[1]).phi, n * sizeof(float));
     assert_memory_equal(live(&nodes[0]), live(&nodes[1]), n * sizeof(float));
@@ -345,7 +348,7 @@ static void assert_refused(struct tw_wmsg_applied reply) {
     for (size_t k = 0; k < n; k++) assert_true(fabsf(anchor(&nodes[0]).phi[k]) < 1.0f);
 }
 
-/* A partner that has diverged: finite values far beyond those of training. */
+/* A partner has diverged: its values are finite, but far beyond those of training. */
 static void far_too_large_share_is_done_without(void **state) {
     (void)state;
     open_all(TW_CODEC_INT8, 0);
@@ -360,7 +363,7 @@ static void far_too_large_share_is_done_without(void **state) {
     for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], round, true);
     trade();
     assert_refused(apply(&nodes[0], round, false));
-    /* Node 1's anchor is refused too, once it has taken on those values. */
+    /* Node 1's anchor is refused too, once it contains those values. */
     (void)apply(&nodes[1], round, true);
     for (unsigned i = 0; i < NODES; i++) {
         (void)train(&nodes[i]);
@@ -376,7 +379,8 @@ static void train_alike(void) {
     memcpy(live(&nodes[1]), live(&nodes[0]), n * sizeof(float));
 }
 
-/* Change of the first node's anchor in an exchange, in units of its Delta. */
+/* Runs a pair round. Returns how far the first node's anchor moves, relative to the norm of its
+ * Delta. */
 static double went_in(uint64_t round, struct tw_wmsg_applied *reply) {
     float *before = calloc(n, sizeof(float));
     memcpy(before, anchor(&nodes[0]).phi, n * sizeof(float));
@@ -390,8 +394,8 @@ static double went_in(uint64_t round, struct tw_wmsg_applied *reply) {
     return went / size;
 }
 
-/* An opposite Delta of five times the size is merged as three times, one of ten times not at all.
- */
+/* Of opposite Deltas, one five times as large is scaled down to three times, one ten times as large
+ * is refused. */
 static void a_large_share_is_scaled_down_before_it_is_refused(void **state) {
     (void)state;
     struct tw_wmsg_applied reply;
@@ -413,13 +417,13 @@ static void a_large_share_is_scaled_down_before_it_is_refused(void **state) {
         const double went = went_in(round++, &reply);
         assert_int_equal(reply.is_alone, times == 10);
         assert_int_equal(reply.is_outlier, times == 10);
-        assert_true(fabs(went - 1) < 0.1); /* (1 - 3) / 2, and 1 alone; not (1 - 5) / 2 */
+        assert_true(fabs(went - 1) < 0.1); /* |(1 - 3) / 2| or, alone, 1; not |(1 - 5) / 2| */
         memcpy(live(&nodes[0]), anchor(&nodes[0]).phi, n * sizeof(float));
         memcpy(live(&nodes[1]), anchor(&nodes[1]).phi, n * sizeof(float));
     }
 }
 
-/* A node returning from far away pulls no further than one at twice the usual distance. */
+/* A node that returns from far away pulls no harder than one at twice the usual distance. */
 static void an_anchor_far_away_draws_no_further_than_is_usual(void **state) {
     (void)state;
     struct tw_wmsg_applied reply;
@@ -436,7 +440,7 @@ static void an_anchor_far_away_draws_no_further_than_is_usual(void **state) {
     const double went = went_in(round + 1, &reply);
     assert_int_equal(reply.is_alone, 0);
     assert_true(reply.distance > 1);
-    assert_true(went < 0.7 + 0.7 + 0.1); /* eta plus gamma / 2 times 2; without the limit above 5 */
+    assert_true(went < 0.7 + 0.7 + 0.1); /* eta + gamma / 2 * 2; without the limit, above 5 */
 }
 
 static void unreadable_share_is_done_without(void **state) {
@@ -446,7 +450,7 @@ static void unreadable_share_is_done_without(void **state) {
         (void)train(&nodes[0]);
         (void)exchange(round, false);
     }
-    /* Too far away to decode the next lattice form. */
+    /* The anchors are too far apart to decode the next lattice form. */
     (void)train(&nodes[1]);
     for (size_t k = 0; k < n; k++) live(&nodes[1])[k] += 1.0f;
     (void)apply(&nodes[0], 2, true);
@@ -454,11 +458,11 @@ static void unreadable_share_is_done_without(void **state) {
     for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], 3, false);
     trade();
     for (unsigned i = 0; i < NODES; i++) assert_int_equal(apply(&nodes[i], 3, false).is_alone, 1);
-    /* phi sent whole can be decoded. */
+    /* A phi that is sent whole can be decoded. */
     for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], 4, true);
     trade();
     for (unsigned i = 0; i < NODES; i++) assert_int_equal(apply(&nodes[i], 4, false).is_alone, 0);
-    /* Damaged outer gradients, and payloads of another content type. */
+    /* Damaged outer gradients and payloads of a wrong content type. */
     for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], 5, false);
     trade();
     nodes[0].theirs_delta.bytes--;
@@ -479,7 +483,7 @@ static void rounds_are_taken_once_and_only_when_sent(void **state) {
     assert_int_equal(tw_pairing_apply(&nodes[0].pairing, &request, &reply, &err), TW_OK);
     assert_int_equal(reply.rounds, 1);
     assert_memory_equal(&reply.digest, &digest, sizeof(digest));
-    request.round = 1; /* a round in which node 0 sent nothing */
+    request.round = 1; /* node 0 sent nothing in this round */
     assert_int_equal(tw_pairing_apply(&nodes[0].pairing, &request, &reply, &err), TW_AGAIN);
     assert_non_null(strstr(err.message, "nothing of fragment"));
     assert_int_equal(reply.rounds, 1);
@@ -563,7 +567,8 @@ static void solo_puts_back(uint32_t local_millionths) {
     free(expected);
 }
 
-/* Except for the share that theta has already. */
+/* A solo round puts the residual back into theta, except for the share that theta already contains.
+ */
 static void solo_puts_the_residual_back(void **state) {
     (void)state;
     solo_puts_back(0);

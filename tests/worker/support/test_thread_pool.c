@@ -63,8 +63,8 @@ static void helpers_that_fell_asleep_come_back(void **state) {
     (void)state;
     struct tw_thread_pool *team = team_of(THREADS);
     for (int i = 0; i < 20; i++) {
-        for (volatile int work = 0; work < 1000000; work++)
-            continue; /* far longer than helpers spin */
+        /* far longer than helpers spin */
+        for (volatile int work = 0; work < 1000000; work++) continue;
         check_runs(team, 20);
     }
     tw_thread_pool_destroy(team);

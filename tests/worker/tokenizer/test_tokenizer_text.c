@@ -94,8 +94,8 @@ static void assert_back(const struct tw_tokenizer *tokenizer, struct tw_encoder 
     uint8_t *const back = malloc(bytes + 1);
     assert_non_null(back);
     for (int plain = 0; plain < 2; plain++) {
-        if (plain == 1 && bytes > 1000)
-            break; /* a long text is encoded once: the flag makes no difference */
+        /* a long text is encoded once: the flag makes no difference */
+        if (plain == 1 && bytes > 1000) break;
         tokens.count = 0;
         assert_int_equal(
             tw_encoder_append(encoder, text, bytes, (enum tw_encode_flags)plain, &tokens, &err),
@@ -140,8 +140,8 @@ static void exact_tokenizers_are_known(void **state) {
     assert_true(tw_tokenizer_is_exact(golden[1]));
     assert_false(tw_tokenizer_is_exact(golden[2])); /* NFC */
     assert_true(tw_tokenizer_is_exact(golden[3]));
-    assert_false(
-        tw_tokenizer_is_exact(golden[4])); /* adds a space in front and strips white space */
+    /* adds a space in front and strips white space */
+    assert_false(tw_tokenizer_is_exact(golden[4]));
 }
 
 static void a_byte_of_no_character_is_its_own_token(void **state) {
