@@ -15,10 +15,10 @@
 
 #include "base/rng.h"
 
-/* Long arrays repeat after so many elements, a prime, so that no two rows are alike. */
+/* Long arrays repeat after this number of elements. It is prime, so that no two rows are alike. */
 enum { FILL_PERIOD = 1000003 };
 
-/* n floats, roughly normal, times scale. Heap: the caller frees. */
+/* Returns n random floats, roughly normal, multiplied by `scale`. The caller frees them. */
 static inline float *fill_new(struct tw_rng *rng, size_t n, float scale) {
     float *x = malloc((n > 0 ? n : 1) * sizeof(*x));
     assert_non_null(x);
@@ -41,7 +41,7 @@ static inline float *fill_copy(const float *x, size_t n) {
     return copy;
 }
 
-/* max |a - b| <= tolerance * (1 + max |b|) */
+/* Asserts that max |a - b| <= tolerance * (1 + max |b|). */
 static inline void fill_assert_near(const char *what, const float *a, const float *b, size_t n,
                                     double tolerance) {
     double worst = 0.0, size = 0.0;

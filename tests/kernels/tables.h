@@ -1,4 +1,4 @@
-/* tables.h - for tests of operations: every table of either type, arrays of a table's type, and
+/* tables.h - for tests of operations: every table of both types, arrays of a table's type, and
  * comparison with double arithmetic. */
 #ifndef TW_TESTS_KERNELS_TABLES_H
 #define TW_TESTS_KERNELS_TABLES_H
@@ -11,7 +11,7 @@ enum { TABLES_SEED = 20240607 };
 
 typedef void tables_check(const struct tw_ops *ops, struct tw_rng *rng);
 
-/* Runs `check` for the reference and every table this processor can run, of both types. */
+/* Runs `check` for the reference and for every table that this processor can run, of both types. */
 static inline void tables_each(tables_check *check) {
     for (int type = TW_F32; type <= TW_BF16; type++) {
         const struct tw_ops *ops = tw_ops_ref((enum tw_type)type);
@@ -37,7 +37,7 @@ static inline const void *act_at(const struct tw_ops *ops, const void *x, size_t
     return (const char *)x + i * ops->type_bytes;
 }
 
-/* n activations, roughly normal, times scale. Heap: the caller frees. */
+/* Returns n random activations, roughly normal, multiplied by `scale`. The caller frees them. */
 static inline void *act_new(const struct tw_ops *ops, struct tw_rng *rng, size_t n, float scale) {
     float *values = fill_new(rng, n, scale);
     void *x = malloc((n > 0 ? n : 1) * ops->type_bytes);
@@ -54,7 +54,7 @@ static inline void *act_copy(const struct tw_ops *ops, const void *x, size_t n) 
     return copy;
 }
 
-/* Asserts that got is within tolerance * size of want (a NaN never is). */
+/* Asserts that |got - want| <= tolerance * size, which no NaN satisfies. */
 static inline void assert_close(const struct tw_ops *ops, const char *what, size_t i, double got,
                                 double want, double tolerance, double size) {
     if (fabs(got - want) <= tolerance * size) return;
@@ -62,8 +62,8 @@ static inline void assert_close(const struct tw_ops *ops, const char *what, size
              ops->type == TW_BF16 ? "bf16" : "float32", what, i, got, want);
 }
 
-/* Asserts that activation i of x is want, rounded once after arithmetic within tolerance * size.
- * Denormal results may have any denormal value. */
+/* Asserts that activation i of x is `want`, computed within tolerance * size and then rounded once.
+ * A denormal result may have any denormal value. */
 static inline void assert_act(const struct tw_ops *ops, const char *what, const void *x, size_t i,
                               double want, double tolerance, double size) {
     const double half_ulp = ops->type == TW_BF16 ? 1.0 / 256.0 : 1.0 / 16777216.0;

@@ -102,7 +102,7 @@ static void check_swiglu(const struct tw_ops *ops, struct tw_rng *rng) {
     }
 }
 
-/* Split anywhere, the same bits: vectors and remainders are computed alike. */
+/* Arrays give the same bits wherever they are split: vectors and remainders are computed alike. */
 static void check_cut(const struct tw_ops *ops, struct tw_rng *rng) {
     enum { N = 100, CUT = 37 };
     void *x = act_new(ops, rng, N, 2.0f), *d[2], *y[2];

@@ -1,4 +1,4 @@
-/* test_agreed.c - outer step, merge, mix and norms have the bits of their references, and the same
+/* test_agreed.c - outer step, merge, mix and norms give the bits of their references, and the same
  * bits on every machine (fixed expected values). */
 #include "kernels/merge.h"
 #include "kernels/mix.h"
@@ -24,8 +24,8 @@ static void outer_step_is_bit_exact(void **state) {
     free(anchor), free(momentum), free(delta), free(anchor_want), free(momentum_want);
 }
 
-/* Worked by hand: eta .5, mu .5, anchor 1, u 2, delta .25: u = 1.25, anchor = 1 - .5 (.25 + .625).
- */
+/* Worked by hand: with eta = 0.5, mu = 0.5, anchor = 1, u = 2 and delta = 0.25, the new u is 1.25,
+ * and the new anchor 1 - 0.5 * (0.25 + 0.625). */
 static void outer_step_is_right_by_hand(void **state) {
     (void)state;
     float anchor = 1.0f, u = 2.0f;
@@ -47,7 +47,8 @@ static void momentum_rises_to_its_value_over_the_ramp(void **state) {
     assert_true(tw_outer_at(400000, 900000, 10, 5).lr == 0.4f);
 }
 
-/* Averaging is the outer step with eta 1 and mu 0: the anchor becomes the mean of the replicas. */
+/* Averaging is the outer step with eta = 1 and mu = 0: the anchor becomes the mean of the replicas.
+ */
 static void averaging_gives_the_mean_of_the_replicas(void **state) {
     (void)state;
     const float theta[2] = {3.0f, 5.0f};

@@ -8,10 +8,10 @@ enum { SEED = 20250301, GUARD = 37 };
 
 /* ---- the twin ------------------------------------------------------------------------------- */
 
-/* All arrays dense: q, out (queries, group, size), k, v (keys, size), lse (group, queries). */
+/* All arrays are dense: q, out (queries, group, size), k, v (keys, size), lse (group, queries). */
 struct twin {
     size_t queries, keys, group, size;
-    const uint32_t *first; /* (queries): the first key of each query; NULL: 0 */
+    const uint32_t *first; /* first key of each query (queries), or NULL if all are 0 */
     double *q, *k, *v, *out, *lse, *dout, *dq, *dk, *dv;
     double *p; /* (keys) */
 };
@@ -46,7 +46,7 @@ static size_t twin_first(const struct twin *t, size_t i) {
     return t->first == NULL ? 0 : t->first[i];
 }
 
-/* p[s] = exp(score - lse) of one query; returns the end of the keys it attends to. */
+/* Computes p[s] = exp(score - lse) of one query. Returns the end of the keys that it attends to. */
 static size_t twin_softmax(struct twin *t, size_t g, size_t i) {
     const size_t first = twin_first(t, i), seen = t->keys - t->queries + i + 1;
     const double *q = t->q + (i * t->group + g) * t->size;
@@ -83,7 +83,7 @@ static void twin_backward(struct twin *t) {
     for (size_t g = 0; g < t->group; g++) {
         for (size_t i = 0; i < t->queries; i++) {
             const size_t seen = twin_softmax(t, g, i), at = (i * t->group + g) * t->size;
-            double mean = 0.0; /* sum over keys of p dp */
+            double mean = 0.0; /* sum of p * dp over the keys */
             for (size_t c = 0; c < t->size; c++) mean += t->dout[at + c] * t->out[at + c];
             for (size_t s = twin_first(t, i); s < seen; s++) {
                 double dp = 0.0;
@@ -161,7 +161,7 @@ static float rows_get(const struct rows *rows, size_t r, size_t c) {
     return value;
 }
 
-/* Stores x rounded, and sets x to the stored values. */
+/* Stores x, rounded to the table's type, and sets x to the stored values. */
 static struct rows rows_of(const struct tw_ops *ops, double *x, size_t count, size_t width,
                            size_t gap) {
     struct rows rows = rows_new(ops, count, width, gap);
@@ -184,8 +184,8 @@ static void rows_assert_guards(const struct rows *rows) {
     }
 }
 
-/* The largest difference is at most `slack` of the largest expected value, or of a tenth of the
- * inputs. */
+/* Asserts that no difference exceeds `slack` times the largest expected value, or times 0.1 if that
+ * is larger. */
 static void assert_near(const char *what, const struct rows *got, const double *want,
                         double slack) {
     double largest = 0.1, worst = 0.0;
@@ -201,8 +201,8 @@ static void assert_near(const char *what, const struct rows *got, const double *
     }
 }
 
-/* Tolerance relative to the largest element: float32 throughout; or bf16, with results rounded to 8
- * bits, and P and dS perhaps rounded before. */
+/* Returns the tolerance, relative to the largest element. A float32 table computes in float32
+ * throughout. A bf16 table rounds results, and perhaps P and dS before, to 8 bits. */
 static double slack_of(const struct tw_ops *ops) {
     return ops->type == TW_F32 ? 1e-5 : 1e-2;
 }
@@ -236,7 +236,7 @@ static void each_table(void (*check)(const struct tw_ops *ops, struct tw_rng *rn
     }
 }
 
-/* One pass over all rows or, if `first` masks documents, over each document by itself. */
+/* Runs one pass over all rows or, if `first` masks documents, one pass per document. */
 static void pass(const struct tw_ops *ops, const struct tw_attention *window,
                  const struct tw_attention_arrays *arrays, const uint32_t *first,
                  bool is_backward) {
@@ -258,10 +258,10 @@ static void pass(const struct tw_ops *ops, const struct tw_attention *window,
     }
 }
 
-/* The twin's lse at the index that the passes use: (group, queries) of one document after another.
- */
+/* Returns the twin's lse at an index of the passes, which store (group, queries) of one document
+ * after another. */
 static double lse_at(const struct twin *t, size_t at) {
-    size_t begin = at / t->group, end; /* any query of the document */
+    size_t begin = at / t->group, end; /* at first, begin is any query of the document */
     if (t->first == NULL) return t->lse[at];
     for (begin = t->first[begin], end = begin + 1; end < t->queries && t->first[end] == begin;)
         end++;
@@ -269,7 +269,7 @@ static double lse_at(const struct twin *t, size_t at) {
     return t->lse[at / (end - begin) * t->queries + begin + at % (end - begin)];
 }
 
-/* first: NULL, or the mask of a window of documents. */
+/* `first` is NULL or the mask of a window of documents. */
 static void check_masked(const struct tw_ops *ops, struct tw_rng *rng, struct tw_attention shape,
                          const uint32_t *first) {
     struct twin t = twin_new(rng, &shape);
@@ -390,7 +390,7 @@ static struct inputs inputs_new(const struct tw_ops *ops, struct tw_rng *rng, ui
     return in;
 }
 
-/* Arrays of a forward pass. */
+/* Returns the arrays of a forward pass. */
 static struct tw_attention_arrays arrays_of(const struct inputs *in, const struct rows *out,
                                             float *lse, float *scratch) {
     return (struct tw_attention_arrays){.q = in->q.memory,

@@ -5,7 +5,7 @@
 static const uint32_t vocabs[] = {1, 2, 3, 17, 65, 127, 300};
 enum { VOCABS = sizeof(vocabs) / sizeof(vocabs[0]), ROWS = 5 };
 
-/* lse - logits[target] + z_loss lse^2 of one row. */
+/* Returns lse - logits[target] + z_loss * lse^2 of one row, where lse = log(sum(exp(logits))). */
 static double twin(const double *row, size_t vocab, size_t target, double z_loss) {
     double sum = 0.0, max = row[0];
     for (size_t i = 1; i < vocab; i++) max = fmax(max, row[i]);
@@ -33,7 +33,7 @@ static struct inputs inputs_new(struct tw_rng *rng, uint32_t vocab, float z_loss
                                 .z_loss = z_loss}};
     in.logits = fill_new(rng, ROWS * (vocab + 3), 4.0f);
     for (size_t r = 0; r < ROWS; r++) in.targets[r] = (uint32_t)tw_rng_below(rng, vocab);
-    in.targets[0] = vocab - 1; /* mostly in the remainder of a vector */
+    in.targets[0] = vocab - 1; /* mostly a column in the remainder of a vector */
     return in;
 }
 
@@ -75,7 +75,7 @@ static void check(const struct tw_ops *ops, struct tw_rng *rng) {
     }
 }
 
-/* The gradient may be written over its logits. */
+/* The gradient may overwrite its logits. */
 static void check_in_place(const struct tw_ops *ops, struct tw_rng *rng) {
     struct inputs in = inputs_new(rng, 301, 0.0f);
     float *logits = fill_copy(in.logits, ROWS * 304);
@@ -99,10 +99,10 @@ static void check_extremes(const struct tw_ops *ops, struct tw_rng *rng) {
     const struct tw_cross_entropy cfg = {
         .rows = 4, .vocab = VOCAB, .logits_stride = VOCAB, .dlogits_stride = VOCAB, .scale = 1.0f};
     void *dlogits = act_new(ops, rng, N, 1.0f);
-    logits[0] = 1e30f;              /* the target, alone: no loss */
-    logits[VOCAB + 5] = 1e4f;       /* another one: a loss of 1e4 */
-    logits[2 * VOCAB + 2] = -1e30f; /* the target, out of reach */
-    logits[4 * VOCAB - 1] = 1e30f;  /* another one, in the remainder of a vector */
+    logits[0] = 1e30f;              /* the target is far above the rest: no loss */
+    logits[VOCAB + 5] = 1e4f;       /* not the target: a loss of 1e4 */
+    logits[2 * VOCAB + 2] = -1e30f; /* the target is far below the rest */
+    logits[4 * VOCAB - 1] = 1e30f;  /* not the target, and in the remainder of a vector */
     const double loss = ops->cross_entropy(dlogits, logits, targets, &cfg);
     assert_close(ops, "loss", 0, loss, 2e30, 1e-6, 1e30);
     assert_act(ops, "dlogits", dlogits, 0, 0.0, 1e-7, 1.0);

@@ -1,4 +1,5 @@
-/* test_matmul.c - every library computes the product, in every form, type and layout. */
+/* test_matmul.c - every library computes matrix products correctly, in every form, type and layout.
+ */
 #include "kernels/matmul.h"
 
 #include <dirent.h>
@@ -43,7 +44,8 @@ static void *random_of(struct tw_rng *rng, size_t n, enum tw_type type) {
     return x;
 }
 
-/* y = a b in float64 from the stored elements; elements outside the matrix do not change. */
+/* Computes y = a * b in float64 from the stored elements. Elements outside the matrix must not
+ * change. */
 static void product_init(struct product *p, struct tw_matmul shape, uint64_t seed) {
     const bool is_tn = shape.form == TW_MATMUL_TN, is_nt = shape.form == TW_MATMUL_NT;
     *p = (struct product){.shape = shape};
@@ -122,7 +124,8 @@ static const uint32_t sizes[][3] = {{1, 1, 1},     {1, 64, 64},   {5, 7, 3},    
                                     {64, 128, 96}, {33, 200, 61}, {17, 31, 130}, {130, 33, 1}};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
-/* Form, y_type, is_added and strides from the bits of `variant`; false: no such combination. */
+/* Sets form, y_type, is_added and strides from the bits of `variant`. Returns false if the
+ * combination does not exist. */
 enum { VARIANTS = 3 * 2 * 2 * 2 };
 static bool shape_of(struct tw_matmul *shape, const uint32_t *size, enum tw_type type,
                      uint32_t variant) {
@@ -162,7 +165,7 @@ static void products_are_right(void **state) {
     tw_multiplier_destroy(NULL);
 }
 
-/* a (2, 3) b (3, 2), worked by hand, in the three forms. */
+/* The product of a (2, 3) and b (3, 2), worked by hand, in all three forms. */
 static void the_reference_is_right_by_hand(void **state) {
     (void)state;
     const float a[] = {1, 2, 3, 4, 5, 6}, b[] = {7, 8, 9, 10, 11, 12};
@@ -184,7 +187,7 @@ static void the_reference_is_right_by_hand(void **state) {
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
-/* Master of a weight: p->b as float32, rounded as p->b is. */
+/* Returns the float32 master of a weight: p->b, rounded to p's type. */
 static float *master_of(const struct product *p) {
     const size_t n = (size_t)p->shape.k * p->shape.n;
     float *master = malloc(n * sizeof(*master));
@@ -317,7 +320,8 @@ static void *do_nothing(void *argument) {
     return argument;
 }
 
-/* A sanitizer's own thread starts with a program's first thread. */
+/* Runs a thread before it counts: a sanitizer starts its own thread with a program's first thread.
+ */
 static uint32_t threads_before(void) {
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, do_nothing, NULL), 0);
@@ -333,7 +337,7 @@ static void check_threads(const struct tw_matmul_library *library, enum tw_type 
         assert_int_equal(pthread_create(&threads[i], NULL, multiply_in_thread, &job), 0);
     }
     for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
-    /* No thread pool was started: only a joined thread may remain for a moment. */
+    /* No library has started a thread pool: only joined threads may remain for a moment. */
     for (int i = 0; i < 10000 && threads_of_process() > before; i++) (void)sched_yield();
     assert_int_equal(threads_of_process(), before);
 }
@@ -418,7 +422,7 @@ static void check_faults(const struct tw_matmul_library *library, enum tw_type t
             check_weights(library, type);
             faults_every[fault] = 0;
             if (every == 1 && is_called) print_message("call %d failed %u times\n", fault, faults);
-            /* oneDNN's float32 kernels may ask for no scratch. */
+            /* oneDNN's float32 kernels may need no scratch memory. */
             if (is_called && (fault != ALIGNED_ALLOC || type == TW_BF16)) assert_true(faults > 0);
         }
     }

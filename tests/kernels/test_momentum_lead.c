@@ -28,7 +28,7 @@ static void moment_goes_where_the_merge_went(void **state) {
     (void)state;
     const struct tw_momentum_lead cfg = {
         .share = 0.25f, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
-    fill(0.02f); /* steps of a tenth of lr: well below the node's own */
+    fill(0.02f); /* steps of a tenth of lr, well below the node's own steps */
     tw_momentum_lead(m, v, delta, N, &cfg);
     for (int i = 0; i < N; i++) {
         const double led = sqrt((double)v[i] / 0.5) * delta[i] / (0.01 * 20);
@@ -45,7 +45,7 @@ static void merge_never_leads_by_more_than_the_node_went(void **state) {
     assert_true(fabs(step_norm(m, cfg.correction2) / own - 1) < 1e-4);
 }
 
-/* The bound of a sparse merge is the part of m that it replaces, not all of m. */
+/* A sparse merge is bounded by the part of m that it replaces, not by all of m. */
 static void sparse_merge_never_leads_by_more_than_the_node_went_there(void **state) {
     (void)state;
     const struct tw_momentum_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};

@@ -1,5 +1,5 @@
-/* test_muon.c - Muon's matrices become orthogonal with every library and type, and its step is that
- * of the header. */
+/* test_muon.c - with every library and type, Muon's matrices become orthogonal, and its step
+ * follows the formula of muon.h. */
 #include "kernels/muon.h"
 
 #include "tests/kernels/tables.h"
@@ -11,7 +11,7 @@ static void product(void *context, void *y, const void *a, const void *b,
     tw_multiply(context, y, a, b, shape);
 }
 
-/* Runs `check` with every library for every type it has. */
+/* Runs `check` with every library, for every type that it supports. */
 static void each_library(void (*check)(struct tw_muon *cfg, struct tw_rng *rng)) {
     for (int backend = TW_MATMUL_AUTO; backend <= TW_MATMUL_REF; backend++) {
         const struct tw_matmul_library *library =
@@ -35,10 +35,11 @@ static void *scratch_new(const struct tw_muon *cfg) {
     const size_t bytes = tw_muon_scratch(cfg->rows, cfg->cols, cfg->ops->type);
     void *scratch = aligned_alloc(64, (bytes + 63) / 64 * 64);
     assert_non_null(scratch);
-    return memset(scratch, 0xff, bytes); /* NaNs, because the contents must not matter */
+    return memset(scratch, 0xff, bytes); /* NaN, because old contents must not matter */
 }
 
-/* Eigenvalues of the symmetric matrix a (n, n), by Jacobi's rotations, left on its diagonal. */
+/* Computes the eigenvalues of the symmetric matrix a (n, n) by Jacobi rotations, on its diagonal.
+ */
 static void eigenvalues(double a[SIDE_MAX][SIDE_MAX], size_t n) {
     for (int sweep = 0; sweep < 30; sweep++) {
         for (size_t p = 0; p < n; p++) {
@@ -58,12 +59,12 @@ static void eigenvalues(double a[SIDE_MAX][SIDE_MAX], size_t n) {
     }
 }
 
-/* Element (i, j) of x (rows, cols), or of its transpose if that is the wide one. */
+/* Returns element (i, j) of x (rows, cols), or of its transpose if x is taller than wide. */
 static double wide(const float *x, const struct tw_muon *cfg, size_t i, size_t j) {
     return cfg->rows <= cfg->cols ? (double)x[i * cfg->cols + j] : (double)x[j * cfg->cols + i];
 }
 
-/* Asserts that x has singular values near 1 and the singular vectors of g: x g^T is symmetric and
+/* Asserts that x has singular values near 1 and the singular vectors of g: x * g^T is symmetric and
  * positive. */
 static void assert_orthogonal(const float *x, const float *g, const struct tw_muon *cfg) {
     const size_t side = cfg->rows < cfg->cols ? cfg->rows : cfg->cols;
@@ -106,7 +107,8 @@ static void check_orthogonal(struct tw_muon *cfg, struct tw_rng *rng) {
         const size_t n = (size_t)cfg->rows * cfg->cols;
         float *g = fill_new(rng, n, scales[s % 3]), *x = fill_copy(g, n);
         void *scratch = scratch_new(cfg);
-        for (size_t i = 0; i < n && s == 2; i++) { /* rows, and singular values, far apart */
+        /* rows, and so singular values, differ greatly */
+        for (size_t i = 0; i < n && s == 2; i++) {
             x[i] *= powf(0.08f, (float)(i / cfg->cols));
             g[i] = x[i];
         }
@@ -117,8 +119,8 @@ static void check_orthogonal(struct tw_muon *cfg, struct tw_rng *rng) {
     }
 }
 
-/* The step of the header, with the orthogonal matrix checked above. The matrix is a block of
- * columns of a wider one, whose other columns must not change. */
+/* Checks the step's formula in muon.h, given the orthogonal matrix checked above. The matrix is a
+ * block of columns of a wider one, whose other columns must not change. */
 static void check_step(struct tw_muon *cfg, struct tw_rng *rng) {
     enum { ROWS = 24, COLS = 15, STRIDE = 40, AT = 5, N = ROWS * STRIDE };
     cfg->rows = ROWS, cfg->cols = COLS, cfg->stride = STRIDE;
@@ -147,7 +149,7 @@ static void check_step(struct tw_muon *cfg, struct tw_rng *rng) {
     free(theta), free(theta_0), free(m), free(m_0), free(gradient), free(scratch);
 }
 
-/* Steps on a block of columns of a wider matrix, each from the reference's weights. */
+/* Takes steps on a block of columns of a wider matrix, each from the reference's weights. */
 static void check_reference(struct tw_muon *cfg, struct tw_rng *rng) {
     const uint32_t rows[] = {1, 1, 7, 5, 13, 33, 65, 24}, cols[] = {1, 9, 1, 31, 13, 17, 3, 131};
     const double slack = cfg->ops->type == TW_BF16 ? 0.05 : 1e-3;
@@ -158,7 +160,7 @@ static void check_reference(struct tw_muon *cfg, struct tw_rng *rng) {
         const size_t n = cfg->rows * cfg->stride;
         float *theta = fill_new(rng, n, 1.0f), *want = fill_copy(theta, n);
         float *m = fill_new(rng, n, 1.0f), *want_m = fill_copy(m, n);
-        /* size of an orthogonal matrix's step */
+        /* Frobenius norm of a step along an orthogonal matrix */
         const double size = (double)cfg->lr * 0.2 * sqrt((double)cfg->rows * (double)cfg->cols);
         void *scratch = scratch_new(cfg);
         double *ref = malloc(tw_muon_ref_scratch(cfg->rows, cfg->cols));
@@ -191,7 +193,7 @@ static void check_odd_gradients(struct tw_muon *cfg, struct tw_rng *rng) {
     float *theta = fill_new(rng, N, 1.0f), *before = fill_copy(theta, N);
     float m[N] = {0}, gradient[N] = {0};
     void *scratch = scratch_new(cfg);
-    tw_muon_step(theta, m, gradient, scratch, cfg); /* zero gradients: no step */
+    tw_muon_step(theta, m, gradient, scratch, cfg); /* zero gradients give no step */
     assert_memory_equal(theta, before, N * sizeof(float));
     gradient[N - 1] = NAN;
     tw_muon_step(theta, m, gradient, scratch, cfg);

@@ -5,7 +5,7 @@
 static const uint32_t widths[] = {1, 3, 17, 65, 127, 128, 200};
 enum { WIDTHS = sizeof(widths) / sizeof(widths[0]), ROWS = 7 };
 
-/* y of one row in double. */
+/* Computes y of one row in double. */
 static void twin(double *y, const double *x, const struct tw_norm *norm) {
     double mean = 0.0, square = 0.0;
     for (size_t i = 0; i < norm->width; i++) mean += norm->is_rms ? 0.0 : x[i] / norm->width;
@@ -61,7 +61,7 @@ static void check_forward_of(const struct tw_ops *ops, struct tw_rng *rng, uint3
             assert_act(ops, "norm", y, r * width + i, want[i], 3e-6, 1.0 + fabs(want[i]));
         }
     }
-    /* in place, without residual and stats: the same bits */
+    /* In place, without residual and stats: the bits are the same. */
     void *in_place = act_copy(ops, in.x, n);
     ops->norm(in_place, in_place, NULL, NULL, &in.norm);
     assert_memory_equal(in_place, y, n * ops->type_bytes);
@@ -76,7 +76,7 @@ static void check_forward(const struct tw_ops *ops, struct tw_rng *rng) {
     }
 }
 
-/* dL/dx[i] of L = sum dy y, from L at x[i] +- h. */
+/* Returns dL/dx[i] of L = sum(dy * y), from L at x[i] + h and at x[i] - h. */
 static double difference(double *row, size_t i, const double *dy, const struct tw_norm *norm) {
     const double h = 1e-5, x = row[i];
     double y[200], loss = 0.0;
@@ -115,7 +115,8 @@ static void check_backward_of(const struct tw_ops *ops, struct tw_rng *rng, uint
             assert_act(ops, "dx", dx, r * width + i, act_get(ops, before, r * width + i) + slope,
                        1e-5, size + fabs(slope));
         }
-        /* y is linear in weight and bias: dL/dweight is dy times y at weight 1, bias 0. */
+        /* y is linear in weight and bias, so dL/dweight is dy * y, with y at weight 1 and bias 0.
+         */
         float *one = fill_new(rng, width, 1.0f);
         for (size_t i = 0; i < width; i++) one[i] = 1.0f;
         struct tw_norm unit = in.norm;
@@ -142,7 +143,7 @@ static void check_backward(const struct tw_ops *ops, struct tw_rng *rng) {
     }
 }
 
-/* Rows split over two calls: the same bits, including the sums of dweight and dbias. */
+/* Rows split over two calls give the same bits, including the sums dweight and dbias. */
 static void check_cut(const struct tw_ops *ops, struct tw_rng *rng) {
     enum { WIDTH = 67, FIRST = 2, N = ROWS * WIDTH };
     struct inputs in = inputs_new(ops, rng, WIDTH, false);

@@ -1,5 +1,5 @@
-/* test_ops.c - the tables are complete, and their shorter operations match double: sums and biases,
- * rotary embedding, embeddings, conversions, AdamW. */
+/* test_ops.c - the tables are complete, and their shorter operations match double arithmetic: sums
+ * and biases, rotary embedding, embeddings, conversions, AdamW. */
 #include "tests/kernels/tables.h"
 
 static const uint32_t sizes[] = {1, 3, 17, 65, 127, 128, 333};
@@ -54,7 +54,7 @@ static void check_bias(const struct tw_ops *ops, struct tw_rng *rng) {
             for (size_t r = 0; r < ROWS; r++) want += act_get(ops, dy, r * stride + i);
             assert_close(ops, "dbias", i, (double)sum[i], want, 1e-6, 5.0);
         }
-        /* columns and rows in pieces: the same bits */
+        /* Splitting by columns and by rows gives the same bits. */
         float *pieces = fill_copy(bias, n);
         const uint32_t cut = (uint32_t)(n * 2 / 3), rest = (uint32_t)n - cut;
         ops->bias_backward(pieces, dy, stride, ROWS, cut);
@@ -135,7 +135,7 @@ static void check_embedding(const struct tw_ops *ops, struct tw_rng *rng) {
             dwte_want[token] += act_get(ops, x, i);
             dwpe_want[place] += act_get(ops, x, i);
         }
-        in.columns = (uint32_t)(n / 3); /* by columns, as threads divide the work */
+        in.columns = (uint32_t)(n / 3); /* split by columns, as between threads */
         ops->embedding_backward(dwte, dwpe, x, &in);
         in.column_first = in.columns, in.columns = (uint32_t)n - in.columns;
         ops->embedding_backward(dwte, dwpe, x, &in);
@@ -156,14 +156,14 @@ static void check_embedding(const struct tw_ops *ops, struct tw_rng *rng) {
     }
 }
 
-/* The nearest bf16 to x: of the two neighbours the nearer, on a tie the even one. */
+/* Returns the bf16 nearest to x, or the even one of two that are equally near. */
 static float nearest_bf16(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));
     const uint16_t below = (uint16_t)(bits >> 16), above = (uint16_t)(below + 1u);
     const double down = fabs((double)x - (double)tw_bf16_to_f32(below));
     const double up = fabs((double)tw_bf16_to_f32(above) - (double)x);
-    if (isinf(tw_bf16_to_f32(above))) { /* rounds as if the exponent range had no end */
+    if (isinf(tw_bf16_to_f32(above))) { /* rounds as if the exponent were unlimited */
         return (bits & 0xffffu) >= 0x8000u ? tw_bf16_to_f32(above) : tw_bf16_to_f32(below);
     }
     if (up == down) return tw_bf16_to_f32(below % 2 == 0 ? below : above);

@@ -1,5 +1,5 @@
-/* test_outlier.c - results far larger than earlier merges are found; those of honest runs are not.
- */
+/* test_outlier.c - results far larger than earlier merges are detected; results of honest runs are
+ * not. */
 #include "kernels/outlier.h"
 
 #include "tests/kernels/fill.h"
@@ -56,7 +56,7 @@ static void nothing_known_makes_no_outlier(void **state) {
     (void)state;
     struct tw_outlier outlier = {.checked = 0};
     assert_true(check(&outlier, 1e30f, 0, N));
-    note_own(&outlier, 0); /* all zero: no scale for comparison */
+    note_own(&outlier, 0); /* all zero, so there is no scale */
     assert_true(check(&outlier, 1, 0, N));
 }
 
@@ -75,7 +75,7 @@ static void own_size_and_merges_judge_together(void **state) {
     assert_false(check(&outlier, 101, 100, 300));
 }
 
-/* Four times the limit of an outlier, with its doubt. */
+/* The limit of an extreme result is four times that of an outlier; doubt raises both. */
 static void extreme_is_four_times_an_outlier(void **state) {
     (void)state;
     struct tw_outlier outlier = {.checked = 0};
@@ -88,15 +88,15 @@ static void extreme_is_four_times_an_outlier(void **state) {
     assert_true(below > 1 && below <= TW_OUTLIER_EXTREME);
     sizes = sizes_of(16.1f, 0, N);
     assert_true(tw_outlier_check(&outlier, &sizes) > TW_OUTLIER_EXTREME);
-    note_own(&outlier, 0.5f); /* the own Delta was an outlier too: all limits rise */
+    note_own(&outlier, 0.5f); /* this node's own Delta was an outlier too, so all limits rise */
     sizes = sizes_of(63, 0, N);
     const double doubted = tw_outlier_check(&outlier, &sizes);
     assert_true(doubted > 1 && doubted <= TW_OUTLIER_EXTREME);
 }
 
 /* Contributions are compared with merges, or with the node's own outer gradient if that is larger.
- * Before there are merges they are not judged, because a slow node's own outer gradient says little
- * about a fast node's. */
+ * Before the first merges they are not judged: a slow node's own outer gradient says little about a
+ * fast node's. */
 static void excess_is_relative_to_merged_blocks(void **state) {
     (void)state;
     struct tw_outlier outlier = {.checked = 0};
@@ -140,7 +140,8 @@ static void parts_differ_in_size_and_owners_change(void **state) {
     assert_false(check(&outlier, 1, 3 * N / 4, N / 4));
 }
 
-/* Not a liar but another regime: after a few rounds of doubt everything is accepted. */
+/* If all results are larger than before, no node lies: the training has changed. After a few rounds
+ * of doubt everything is accepted. */
 static void no_node_refuses_for_ever(void **state) {
     (void)state;
     struct tw_outlier outlier = {.checked = 0};
@@ -153,7 +154,7 @@ static void no_node_refuses_for_ever(void **state) {
         note_own(&outlier, 1e-3f);
     }
     assert_in_range(rounds, 1, 6);
-    note_own(&outlier, 1e-3f); /* accepted: no doubt is left */
+    note_own(&outlier, 1e-3f); /* all were accepted, so no doubt is left */
     assert_false(check(&outlier, 1, 0, N));
 }
 

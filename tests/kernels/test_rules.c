@@ -1,5 +1,5 @@
-/* test_rules.c - outer steps, merges, weights and guard: the bits of their references, the values
- * of NumPy (tests/golden/rules.txt), and their purposes. */
+/* test_rules.c - outer steps, merges, weights and guard have the bits of their references, the
+ * values of NumPy (tests/golden/rules.txt), and the intended effects. */
 #include "kernels/guard.h"
 #include "kernels/median.h"
 #include "kernels/merge.h"
@@ -18,7 +18,7 @@ static const char *golden_path;
 
 /* ---- NumPy ----------------------------------------------------------------------------------- */
 
-/* The formula of make_rules.py. */
+/* The same pseudo-random numbers as in make_rules.py. */
 static void noise(float x[GOLDEN_N], uint32_t stream) {
     for (uint32_t i = 0; i < GOLDEN_N; i++) {
         uint32_t h = stream * 1000003u + i * 2654435761u;
@@ -219,7 +219,7 @@ static uint32_t guard_run(const double *args, float *out) {
     return count;
 }
 
-/* The C code's values of a case; returns their number. */
+/* Computes the values of a case in C. Returns their number. */
 static uint32_t golden_run(const char *kind, const double *args, float *out) {
     static const struct {
         const char *kind;
@@ -300,7 +300,7 @@ static void pull_is_bit_exact(void **state) {
     free(anchor), free(u), free(own), free(theirs), free(anchor_want), free(u_want);
 }
 
-/* At gamma = 1 the anchors of a pair meet in the middle, and the total of both is preserved. */
+/* With gamma = 1, the anchors of a pair meet in the middle, and their sum is preserved. */
 static void pull_is_right_by_hand(void **state) {
     (void)state;
     float a = 1.0f, b = 5.0f, u = 0.25f, v = 0.25f;
@@ -311,7 +311,7 @@ static void pull_is_right_by_hand(void **state) {
     assert_true(u == -1.75f && v == 2.25f);
 }
 
-/* `count` inputs of n, some of them equal, some coordinates zero. */
+/* Makes `count` inputs of n elements. Some inputs are equal, and some coordinates are zero. */
 static const float *const *fill_inputs(struct tw_rng *rng, uint32_t count, size_t n) {
     static const float *x[COUNT_MAX];
     for (uint32_t i = 0; i < count; i++) {
@@ -375,7 +375,8 @@ static void rda_is_bit_exact(void **state) {
 /* ---- purposes ------------
  * ----------------------------------------------------------------------- */
 
-/* Worked by hand: eta .5, mu .5: u = .5 * 2 + .5 * .25 = 1.125, anchor = 1 - 1.125. */
+/* Worked by hand: with eta = 0.5 and mu = 0.5, u = 0.5 * 2 + 0.5 * 0.25 = 1.125, and anchor = 1 -
+ * 1.125. */
 static void heavyball_is_right_by_hand(void **state) {
     (void)state;
     float anchor = 1.0f, u = 2.0f;
@@ -388,13 +389,13 @@ static void heavyball_is_right_by_hand(void **state) {
 static void usual_move_of_the_anchor_halves_a_late_delta(void **state) {
     (void)state;
     const struct tw_outer plain = tw_outer_at(500000, 750000, 0, 0);
-    /* delta of norm 3: steady u is .5 * 3 / (1 - .75) = 6. */
+    /* A delta of norm 3 gives a steady u of norm 0.5 * 3 / (1 - 0.75) = 6. */
     struct tw_outer_sizes sizes = {.u_squared = 36, .delta_squared = 9, .count = 4};
     assert_true(tw_outer_temper(plain, 1000000, 0, &sizes).gain == 0.5f);
     assert_true(tw_outer_temper(plain, 2000000, 0, &sizes).gain == (float)(1.0 / 3.0));
     assert_true(tw_outer_temper(plain, 0, 0, &sizes).gain == 1.0f);
     assert_true(tw_outer_temper(plain, 0, 0, &sizes).limit == INFINITY);
-    /* rms of delta 1.5: a steady u has rms 3. */
+    /* The rms of delta is 1.5, so that of a steady u is 3. */
     assert_true(tw_outer_temper(plain, 0, 2000000, &sizes).limit == 6.0f);
     sizes.u_squared = 0;
     assert_true(tw_outer_temper(plain, 1000000, 0, &sizes).gain == 1.0f);
@@ -404,8 +405,8 @@ static void usual_move_of_the_anchor_halves_a_late_delta(void **state) {
     assert_true(tw_outer_temper(plain, 1000000, 1000000, &sizes).limit == INFINITY);
 }
 
-/* Gradient descent on a quadratic with gradients one outer step old and a step too large for that:
- * it oscillates with growing amplitude. Returns the distance after 300 outer steps. */
+/* Gradient descent on a quadratic, with gradients one outer step old. The step is too large for
+ * that, so phi oscillates with growing amplitude. Returns the distance after 300 outer steps. */
 static double swing(uint32_t gap_millionths, uint32_t clip_millionths) {
     enum { AXES = 8, ROUNDS = 300 };
     float phi[AXES], u[AXES] = {0}, late[AXES] = {0}, delta[AXES];
@@ -430,7 +431,7 @@ static void penalty_and_clip_each_keep_stale_steps_stable(void **state) {
     assert_true(neither > 1e5);
     assert_true(penalty < 1e-5);
     assert_true(clip < 0.1);
-    assert_true(swing(0, 3000000) > 1e4); /* too wide to have an effect */
+    assert_true(swing(0, 3000000) > 1e4); /* a clip this wide has no effect */
 }
 
 static void momentum_is_clipped_on_both_sides(void **state) {
@@ -465,11 +466,11 @@ static void rda_keeps_the_length_of_its_inputs(void **state) {
     rda_of_two(east, north, out);
     assert_true(fabsf(out[0] - 3 / sqrtf(2)) < 1e-6f && fabsf(out[1] - 3 / sqrtf(2)) < 1e-6f);
     rda_of_two(east, back, out);
-    assert_true(out[0] == 0 && out[1] == 0.015f); /* hardly a direction: the mean */
+    assert_true(out[0] == 0 && out[1] == 0.015f); /* nearly opposite inputs: the mean */
     rda_of_two(east, west, out);
-    assert_true(out[0] == 0 && out[1] == 0); /* no direction: the mean */
+    assert_true(out[0] == 0 && out[1] == 0); /* opposite inputs: the mean */
     rda_of_two(east, nowhere, out);
-    assert_true(out[0] == 1.5f && out[1] == 0); /* half the length, and the only direction */
+    assert_true(out[0] == 1.5f && out[1] == 0); /* a zero input halves the length only */
 }
 
 static void few_liars_do_not_move_robust_merges(void **state) {
@@ -519,7 +520,7 @@ static void claims_weigh_four_times_the_usual_at_most(void **state) {
     assert_true(weights[1] == large);
 }
 
-/* Scaling depends only on the merged contributions, because an audit knows no others. */
+/* Scaling depends only on the contributions that are merged, because an audit knows no others. */
 static void factors_are_those_of_the_merged_alone(void **state) {
     (void)state;
     const uint32_t same[] = {10, 10, 10, 10, 10};
@@ -528,7 +529,8 @@ static void factors_are_those_of_the_merged_alone(void **state) {
     assert_int_equal(tw_guard(factors, norms, same, 5), 1 << 4);
     tw_guard_scale(again, norms, same, 4);
     for (unsigned i = 0; i < 4; i++) assert_true(factors[i] == again[i]);
-    assert_true(factors[2] == (float)(2.2 / 3.4)); /* of 1, 1.1, 1.2, 3.4 the lower median */
+    /* limit: twice the lower median of 1, 1.1, 1.2, 3.4 */
+    assert_true(factors[2] == (float)(2.2 / 3.4));
 }
 
 static void guard_knows_liars_from_fast_nodes(void **state) {
@@ -538,29 +540,29 @@ static void guard_knows_liars_from_fast_nodes(void **state) {
     const double liar[] = {1, 1, 1, 1, 9};
     assert_int_equal(tw_guard(factors, liar, same, 5), 1 << 4);
     assert_true(factors[4] == 0.0f && factors[0] == 1.0f);
-    assert_int_equal(tw_guard(factors, liar, fast, 5),
-                     0); /* 25 times the steps: up to 10 times the size is usual */
+    /* 25 times the steps: up to 2 * sqrt(25) = 10 times the size is usual */
+    assert_int_equal(tw_guard(factors, liar, fast, 5), 0);
     assert_true(factors[4] == 1.0f);
     assert_int_equal(tw_guard(factors, (const double[]){1, 1, 3, 1, 1}, same, 5), 0);
     assert_true(factors[2] == (float)(2.0 / 3.0));
-    /* Steps that all went the same way: 64 times the steps, 64 times the norm. It is scaled, as
-     * that of a liar would be. */
+    /* If 64 steps all went the same way, the norm is 64 times that of one step. Such a contribution
+     * is scaled, like a liar's. */
     const uint32_t slept[] = {1, 1, 64};
     assert_int_equal(tw_guard(factors, (const double[]){1, 1, 64}, slept, 3), 0);
-    assert_true(factors[2] == 0.25f); /* to twice the usual size, and 64 steps have 8 times that */
+    assert_true(factors[2] == 0.25f); /* limit: 2 * sqrt(64) = 16 times the usual size */
     assert_int_equal(tw_guard(factors, (const double[]){1, 1, 520}, slept, 3), 1 << 2);
-    /* A claimed number of steps is limited to 64 times the usual. */
+    /* A claimed number of steps counts only up to 64 times the usual. */
     const uint32_t claimed[] = {10, 10, UINT32_MAX};
     assert_int_equal(tw_guard(factors, (const double[]){1, 1, 80}, claimed, 3), 0);
     assert_true(factors[2] == 0.2f);
     assert_int_equal(tw_guard(factors, (const double[]){1, 1, 520}, claimed, 3), 1 << 2);
     assert_int_equal(tw_guard(factors, (const double[]){1, 100}, same, 2), 0);
     assert_true(factors[1] == 1.0f);
-    /* If most are 0, only 0 is usual; with two halves neither is refused. */
+    /* If most sizes are 0, only 0 is usual. If half of them are, neither half is refused. */
     assert_int_equal(tw_guard(factors, (const double[]){0, 0, 5}, same, 3), 1 << 2);
     assert_true(factors[2] == 0.0f && factors[0] == 1.0f);
     assert_int_equal(tw_guard(factors, (const double[]){0, 5, 5, 0}, same, 4), 0);
-    /* Rounding errors count as 0, and are no reason to leave a node out. */
+    /* Rounding errors count as 0, so they do not exclude a node. */
     assert_int_equal(tw_guard(factors, (const double[]){0, 3e-11, 0}, same, 3), 0);
     assert_true(factors[1] == 1.0f);
     assert_int_equal(tw_guard(factors, (const double[]){3e-11, 2e-9, 5}, same, 3), 1 << 2);

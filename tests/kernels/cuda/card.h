@@ -1,4 +1,5 @@
-/* card.h - a device for tests: opened, or the test is skipped; arrays on it, between guards. */
+/* card.h - a device for tests, and arrays on it between guards. Without a device, the test is
+ * skipped. */
 #ifndef TW_TESTS_KERNELS_CUDA_CARD_H
 #define TW_TESTS_KERNELS_CUDA_CARD_H
 
@@ -23,7 +24,8 @@ static inline void card_finish(void) {
     }
 }
 
-/* An array on the device: a copy of host (bytes), or 0xff (NaNs). */
+/* Makes an array on the device: a copy of `bytes` bytes of host or, if host is NULL, filled with
+ * 0xff (NaN). */
 static inline void *card_new(const void *host, size_t bytes) {
     struct tw_error err = {0};
     void *device = NULL;
@@ -43,14 +45,14 @@ static inline void *card_new(const void *host, size_t bytes) {
     return (unsigned char *)device + CARD_GUARD_BYTES;
 }
 
-/* Waits for all work, then copies the device's bytes to host. */
+/* Waits for all work, then copies `bytes` bytes of the device to host. */
 static inline void card_read(void *host, const void *device, size_t bytes) {
     card_finish();
     tw_cuda_copy_out(card, TW_CUDA_COMPUTE, host, device, bytes);
     card_finish();
 }
 
-/* Frees all arrays, and checks that nothing was written next to one. */
+/* Frees all arrays, and checks that no guard beside an array was overwritten. */
 static inline void card_free_all(void) {
     while (card_arrays_count > 0) {
         unsigned char *const device = card_arrays[--card_arrays_count].device;
@@ -63,7 +65,7 @@ static inline void card_free_all(void) {
     }
 }
 
-/* False, after printing the reason, if there is no device. */
+/* Returns false, after printing the reason, if there is no device. */
 static inline bool card_open(void) {
     struct tw_error err = {0};
     if (tw_cuda_count(&err) == 0) {

@@ -12,7 +12,7 @@ enum { DEVICE_SKIPPED = 77 };
 static struct tw_cuda *device;
 static void *device_stream; /* its compute stream */
 
-/* Group set-up and tear-down of cmocka. */
+/* The group's set-up and tear-down for cmocka. */
 static inline int device_open(void **state) {
     struct tw_error err = {0};
     (void)state;
@@ -27,7 +27,7 @@ static inline int device_close(void **state) {
     return 0;
 }
 
-/* Result of main(): the tests, or DEVICE_SKIPPED if there is no device. */
+/* The result of main(): runs the tests, or returns DEVICE_SKIPPED if there is no device. */
 #define DEVICE_RUN(tests)                                                                          \
     (device_is_there() ? cmocka_run_group_tests(tests, device_open, device_close) : DEVICE_SKIPPED)
 static inline bool device_is_there(void) {
@@ -43,8 +43,8 @@ static inline void device_finish(void) {
     if (tw_cuda_finish(device, TW_CUDA_COMPUTE, &err) != TW_OK) fail_msg("%s", err.message);
 }
 
-/* Device memory: device_new is uninitialised, device_of a copy of `bytes` of the host. Free with
- * device_free(). */
+/* Allocates device memory, to be freed with device_free(). device_new leaves it uninitialised,
+ * device_of fills it with `bytes` bytes of the host. */
 static inline void *device_new(size_t bytes) {
     struct tw_error err = {0};
     void *at = NULL;
@@ -62,14 +62,15 @@ static inline void device_free(void *at) {
     tw_cuda_free(device, at);
 }
 
-/* Waits for all work, then copies the device's bytes to the host. */
+/* Waits for all work, then copies `bytes` bytes from the device to the host. */
 static inline void device_get(void *host, const void *at, size_t bytes) {
     tw_cuda_copy_out(device, TW_CUDA_COMPUTE, host, at, bytes);
     device_finish();
 }
 
-/* Asserts that element i of got (activations) equals that of want (stored by the reference), up to
- * one unit in the last place and tolerance * (1 + |want|); not finite exactly where want is not. */
+/* Asserts that the activations `got` equal `want`, as the reference stored them, up to one unit in
+ * the last place plus tolerance * (1 + |want|). An element must be non-finite exactly if that of
+ * `want` is. */
 static inline void assert_as_ref(const struct tw_ops *ops, const char *what, const void *got,
                                  const void *want, size_t n, double tolerance) {
     const double ulp = ops->type == TW_BF16 ? 1.0 / 128.0 : 1.0 / 8388608.0;
@@ -83,7 +84,7 @@ static inline void assert_as_ref(const struct tw_ops *ops, const char *what, con
     }
 }
 
-/* For both types, with the reference of each. */
+/* Runs `check` with the reference of each type. */
 static inline void device_each(tables_check *check) {
     for (int type = TW_F32; type <= TW_BF16; type++) {
         struct tw_rng rng;

@@ -12,17 +12,18 @@ enum { SEED = 20261122, EDGE_BYTES = 256, UNTOUCHED = 0x5a, POISON = 0xff };
 
 /* ---- arrays on the device -------------------------------------------------------------------- */
 
-/* (sequences, rows_total, stride) of which rows < rows and columns < width are used. */
+/* Shape (sequences, rows_total, stride) of an array, of which only `rows` rows and `width` columns
+ * are used. */
 struct geometry {
     size_t sequences, rows, rows_total, width, stride;
     uint32_t element; /* bytes */
 };
 
-/* An array between guards. Unused elements are poison (NaN) in an input, and must not change in an
- * output. */
+/* An array between guards. Unused elements are NaN in an input, and must not change in an output.
+ */
 struct array {
     struct geometry of;
-    size_t bytes, begin; /* bytes with guards; offset of the data */
+    size_t bytes, begin; /* size in bytes with guards; offset of the data */
     unsigned char *host, *device;
 };
 
@@ -30,7 +31,7 @@ static size_t data_bytes(const struct geometry *g) {
     return g->sequences * g->rows_total * g->stride * g->element;
 }
 
-/* shift: bytes off a multiple of 16. */
+/* `shift` is the distance in bytes of the data from a multiple of 16. */
 static struct array array_new(struct geometry of, size_t shift, int with) {
     struct array a = {
         .of = of, .bytes = data_bytes(&of) + 2 * EDGE_BYTES, .begin = EDGE_BYTES + shift};
@@ -50,7 +51,7 @@ static bool is_used(const struct geometry *g, size_t element) {
     return element % g->stride < g->width && element / g->stride % g->rows_total < g->rows;
 }
 
-/* Random numbers of the given type. */
+/* Fills the array with random numbers of the given type. */
 static void array_fill(struct array *a, enum tw_type type, float scale, struct tw_rng *rng) {
     const size_t n = data_bytes(&a->of) / a->of.element;
     float *x = fill_new(rng, n, scale);
@@ -65,7 +66,7 @@ static void array_in(const struct array *a) {
     tw_cuda_copy_in(device, TW_CUDA_COMPUTE, a->device, a->host, a->bytes);
 }
 
-/* The array as it is on the device. Heap. */
+/* Returns a copy of the device's array on the heap. */
 static unsigned char *array_out(const struct array *a) {
     unsigned char *now = malloc(a->bytes);
     assert_non_null(now);
@@ -80,7 +81,7 @@ static float value_at(const struct array *a, const unsigned char *bytes, size_t 
     return value;
 }
 
-/* Compares with the expected values in a->host. */
+/* Compares the device's array with the expected values in a->host. */
 static void assert_near(const char *what, const struct array *a, double slack) {
     unsigned char *got = array_out(a);
     double largest = 0.5, worst = 0.0; /* inputs are about 1 */
@@ -102,16 +103,16 @@ static void assert_near(const char *what, const struct array *a, double slack) {
 
 /* ---- a batch --------------------------------------------------------------------------------- */
 
-/* Which kernels the backward passes of a test take. */
+/* The kernels that the backward passes of a test use. */
 static enum tw_cuda_flash flash;
 
 struct sizes {
     enum tw_type type;
     uint32_t head_size, queries, group, kv_heads, sequences;
     uint32_t past;     /* keys before the first query, as in a cache */
-    uint32_t document; /* about the rows of a document; 0: none */
+    uint32_t document; /* mean number of rows in a document; 0: no documents */
     uint32_t gap;      /* extra elements between rows */
-    uint32_t shift;    /* bytes off a multiple of 16 */
+    uint32_t shift;    /* distance in bytes from a multiple of 16 */
 };
 
 enum which { Q, KV, DOUT, OUT, LSE, DQ, DKV, BEGIN, SCRATCH, ARRAYS };
@@ -165,7 +166,7 @@ static struct geometry geometry_of(const struct tw_cuda_attention *s, enum which
     return (struct geometry){s->sequences, heads, heads, s->queries, s->queries, 4};
 }
 
-/* Documents of about that many rows, different in each sequence. */
+/* Makes documents of about `document` rows, different in each sequence. */
 static void fill_begin(struct batch *batch, struct tw_rng *rng) {
     uint32_t *begin = (uint32_t *)(void *)(batch->array[BEGIN].host + batch->array[BEGIN].begin);
     const uint32_t queries = batch->sizes.queries, document = batch->sizes.document;
@@ -231,7 +232,7 @@ static void *on_host(const struct batch *batch, enum which which, size_t element
     return a->host + a->begin + element * a->of.element;
 }
 
-/* A document or, without documents, a sequence: queries [begin, end). */
+/* The queries [begin, end) of one document or, without documents, of a sequence. */
 struct part {
     uint32_t sequence, head, begin, end;
 };
@@ -277,7 +278,7 @@ static void want_part(const struct batch *batch, const struct part *part) {
     free(scratch);
 }
 
-/* Writes expected outputs to the host's copies. */
+/* Writes the expected outputs to the host's copies of the arrays. */
 static void batch_want(const struct batch *batch) {
     const uint32_t queries = batch->sizes.queries;
     for (uint32_t s = 0; s < batch->sizes.sequences; s++) {
@@ -316,7 +317,8 @@ static void check(const struct sizes *sizes) {
 static const uint32_t lengths[] = {1, 17, 64, 65, 127, 200, 300};
 enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]) };
 
-/* Products of warpgroups take the emulated device long. */
+/* Returns true if the backward pass uses warpgroup matrix products on the emulated device, which is
+ * slow at these. */
 static bool is_slow(void) {
 #ifdef TW_CUDA_EMULATED
     return flash == TW_CUDA_FLASH_HOPPER;
@@ -378,7 +380,7 @@ static void groups_share_keys(void **state) {
                                   .gap = 8});
         }
     }
-    /* and group sizes that are no power of 2 */
+    /* also with group sizes that are no power of 2 */
     check(&(struct sizes){.type = TW_BF16,
                           .head_size = 64,
                           .queries = 61,
@@ -456,7 +458,7 @@ static void nothing_to_do_is_fine(void **state) {
     assert_int_equal(tw_cuda_attention_scratch(&shape), 0);
 }
 
-/* The outputs of a run, for comparison. Heap. */
+/* Returns the outputs of a run on the heap, for comparison. */
 static void outputs(const struct batch *batch, unsigned char *bytes[ARRAYS]) {
     for (enum which i = OUT; i <= DKV; i++) bytes[i] = array_out(&batch->array[i]);
 }
@@ -465,8 +467,8 @@ static void outputs_free(unsigned char *bytes[ARRAYS]) {
     for (enum which i = OUT; i <= DKV; i++) free(bytes[i]);
 }
 
-/* Two documents of 128 rows and more, the first all NaN. Only tiles of the second are read for it,
- * so its results are bit for bit those of a window without the first. */
+/* A window has two documents of at least 128 rows, and the first is all NaN. The second reads only
+ * its own tiles, so its results have the same bits as in a window without the first. */
 static void hidden_documents_are_not_read(void **state) {
     (void)state;
     for (uint32_t head_size = 64; head_size <= 128; head_size *= 2) {
@@ -528,7 +530,7 @@ static void the_future_is_not_read(void **state) {
     }
 }
 
-/* Scores far apart: the greatest comes first, last, or 80 keys apart from the others. */
+/* Scores are far apart; the greatest is that of key 0, 80 or 149. */
 static void great_scores_do_not_overflow(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
@@ -540,7 +542,8 @@ static void great_scores_do_not_overflow(void **state) {
                                     .sequences = 1};
         struct batch batch = batch_new(&sizes);
         const struct tw_ops *ops = tw_ops_ref(sizes.type);
-        const float rows[] = {40.0f, -90.0f, 60.0f}; /* keys 0, 80, 149 times that */
+        /* elements of keys 0, 80 and 149; scores are proportional */
+        const float rows[] = {40.0f, -90.0f, 60.0f};
         for (uint32_t r = 0; r < 3; r++) {
             const size_t at = (r == 0 ? 0 : r == 1 ? 80 : 149) * batch.shape.kv_stride;
             for (uint32_t c = 0; c < sizes.head_size; c++) {
@@ -611,7 +614,8 @@ static void the_order_of_threads_changes_no_bit(void **state) {
     }
 }
 
-/* On a card, where TW_CUDA_LARGE is set: the shapes of GPT-2 124M and of an 8B layer's group. */
+/* Runs on a GPU if TW_CUDA_LARGE is set, with the shapes of GPT-2 124M and of one head group of an
+ * 8B model. */
 static void real_sizes_agree(void **state) {
     (void)state;
     if (getenv("TW_CUDA_LARGE") == NULL) skip();

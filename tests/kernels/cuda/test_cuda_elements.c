@@ -7,7 +7,7 @@
 static const size_t sizes[] = {1, 2, 7, 8, 31, 33, 127, 1000, 4099};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
-/* An operation y = f(y, x) of the device and of the reference. */
+/* One operation y = f(y, x), on the device and in the reference. */
 struct pair {
     const char *name;
     void (*on_device)(void *stream, enum tw_type type, void *y, const void *x, size_t n);
@@ -15,8 +15,8 @@ struct pair {
     double tolerance;
 };
 
-/* y and x begin `y_at` and `x_at` elements into their memory; the memory around them must not
- * change. */
+/* Runs an operation on y and x, which begin at[0] and at[1] elements into their memory. The memory
+ * around them must not change. */
 static void check_pair_at(const struct tw_ops *ops, struct tw_rng *rng, const struct pair *pair,
                           size_t n, const size_t at[2]) {
     const size_t all = n + 16, bytes = all * ops->type_bytes;
@@ -103,7 +103,7 @@ static void check_extremes(const struct tw_ops *ops, struct tw_rng *rng) {
     free(x), free(dy), free(y), free(got);
 }
 
-/* Asserts equal bits, except that a NaN may have any NaN's bits. */
+/* Asserts equal bits, except that any NaN equals any other. */
 static void assert_same_numbers(const float *got, const float *want, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (isnan(want[i])) {
@@ -114,7 +114,8 @@ static void assert_same_numbers(const float *got, const float *want, size_t n) {
     }
 }
 
-/* Every bit pattern of bf16, and the float32 values around each: the same bits as on the host. */
+/* Every bit pattern of bf16, and the float32 values around each, are converted to the same bits as
+ * on the host. */
 static void check_convert(const struct tw_ops *ops, struct tw_rng *rng) {
     enum { N = 3 * 65536 + 5 };
     float *from = fill_new(rng, N, 1.0f), *back = fill_copy(from, N);

@@ -1,5 +1,5 @@
-/* test_cuda_gemm.c - products on a device with their epilogues match double arithmetic, in every
- * form, type, size, stride and count, and write nothing else. */
+/* test_cuda_gemm.c - matrix products on a device, with their epilogues, match double arithmetic in
+ * every form, type, size, stride and count. They write nothing else. */
 #include "kernels/cuda/gemm.h"
 
 #include "tests/kernels/cuda/card.h"
@@ -56,7 +56,7 @@ static void array_read(struct array *a, const void *device) {
     }
 }
 
-/* All data of a product on the host. */
+/* All data of a matrix product on the host. */
 struct work {
     struct tw_cuda_gemm gemm;
     struct array a, b, y, bias, pre, sums;
@@ -83,7 +83,8 @@ static struct work work_new(struct tw_rng *rng, struct tw_cuda_gemm gemm) {
     const size_t b = b_rows * stride_of(s->b_stride, columns_of_b(s));
     const size_t y = s->m * stride_of(s->y_stride, s->n);
     if (count > 1) gemm.a_step = a + GAP, gemm.y_step = y + GAP;
-    if (count > 1 && count % 2 == 0) gemm.b_step = b + GAP; /* odd counts: all products share b */
+    /* with an odd count, all products share b */
+    if (count > 1 && count % 2 == 0) gemm.b_step = b + GAP;
     return (struct work){.gemm = gemm,
                          .a = array_new(rng, count * (a + GAP), s->type),
                          .b = array_new(rng, count * (b + GAP), s->type),
@@ -125,8 +126,8 @@ static double gelu_slope(double t) {
     return 0.5 * (1.0 + h) + 0.5 * t * dh;
 }
 
-/* Compares a value rounded when stored, from a sum of magnitude `size`, and rounded once before at
- * magnitude `mid`. */
+/* Compares a stored value with `want`. Tolerates the rounding when it is stored, one earlier
+ * rounding at magnitude `mid`, and the error of a sum of magnitude `size`. */
 static void near(const char *what, enum tw_type type, double got, double want, double mid,
                  double size) {
     const double half_ulp = type == TW_BF16 ? 0x1p-8 : 0x1p-24;
@@ -135,19 +136,19 @@ static void near(const char *what, enum tw_type type, double got, double want, d
     fail_msg("%s is %.9g, expected %.9g", what, got, want);
 }
 
-/* Checks one element, from the data before and after the product. */
+/* Checks one element of y, given the data before and after the product. */
 static void check_element(const struct work *before, const struct work *after, size_t i, size_t j) {
     const struct tw_cuda_gemm *const gemm = &before->gemm;
     const enum tw_type type = gemm->shape.y_type;
     const size_t at = i * stride_of(gemm->shape.y_stride, gemm->shape.n) + j;
     double size, p = product(before, 0, i, j, &size);
     const double bias = (double)before->bias.values[j], got = (double)after->y.values[at];
-    const double alone = p; /* a product may be rounded before it is added */
+    const double alone = p; /* the product may be rounded before y is added */
     if (gemm->shape.is_added) p += (double)before->y.values[at];
     if (gemm->epilogue == TW_CUDA_BIAS) near("y", type, got, p + bias, p, size + fabs(bias));
     if (gemm->epilogue == TW_CUDA_BIAS_GELU) {
         near("pre", type, (double)after->pre.values[at], p + bias, p, size + fabs(bias));
-        /* gelu' is at most 1.13 */
+        /* The slope of GELU is at most 1.13. */
         const double mid = 1.13 * (fabs(p) + fabs(p + bias));
         near("y", type, got, gelu(p + bias), mid, size + fabs(bias));
     }
@@ -202,7 +203,7 @@ static void run(struct work *after) {
     card_free_all();
 }
 
-/* A copy of all arrays. */
+/* Copies all arrays. */
 static struct work work_copy(const struct work *work) {
     struct work copy = *work;
     struct array *const arrays[] = {&copy.a, &copy.b, &copy.y, &copy.bias, &copy.pre, &copy.sums};
@@ -343,10 +344,10 @@ static void biases_get_their_gradient(void **state) {
     }
 }
 
-/* ---- real sizes: on a card, where TW_CUDA_LARGE is set ----------------------------------------
- */
+/* ---- real sizes: on a GPU, if TW_CUDA_LARGE is set ------------------------------------------- */
 
-/* The products of a step of GPT-2 124M with 32768 rows, the head in a chunk of 5376. */
+/* The matrix products of a step of GPT-2 124M with 32768 rows. The head is computed in chunks of
+ * 5376 rows. */
 enum { ROWS = 32768, CHUNK = 5376, WIDTH = 768, WIDE = 3072, VOCAB = 50304, SAMPLES = 200 };
 
 static const struct tw_cuda_gemm real[] = {

@@ -1,6 +1,6 @@
-/* test_cuda_gemm_cublas.c - the calls to cuBLASLt give the products of gemm.h. A fake library
- * computes what it is asked for, in column-major order, on the emulated device. Plans: timed once,
- * kept, checked, and replaced by separate kernels if the library refuses. */
+/* test_cuda_gemm_cublas.c - calls to cuBLASLt give the matrix products of gemm.h. On the emulated
+ * device, a fake library computes each product that it is asked for, in column-major order. Plans
+ * are timed once, cached, checked, and replaced by separate kernels if the library refuses. */
 #include "kernels/cuda/gemm_library.h"
 
 #include <unistd.h>
@@ -29,9 +29,9 @@ struct op {
 static struct {
     bool has_no_epilogues, proposes_nothing, refuses_plans, fuses_badly, fuses_slowly,
         fails_to_start, is_capturing;
-    unsigned broken; /* set of algorithms that fail */
+    unsigned broken; /* bit set of the algorithms that fail */
     int proposals;   /* at most PROPOSED */
-    int fastest;     /* index among the proposed */
+    int fastest;     /* index among the proposed algorithms */
     int created, timed, proposed, checked, multiplied, algo;
     uint32_t align;
     struct op op; /* the last product */
@@ -210,7 +210,7 @@ static double gelu(double t) {
     return 0.5 * t * (1.0 + tanh(0.79788456080286536 * (t + 0.044715 * t * t * t)));
 }
 
-/* Copies a matrix of the device to the host. */
+/* Copies a matrix from the device to the host. */
 static void *brought(const void *device, const struct layout *l, int32_t z) {
     const size_t size = size_of(l->type);
     const size_t bytes = ((size_t)l->ld * (l->cols - 1) + l->rows) * size;
@@ -229,14 +229,15 @@ static void taken(void *device, void *host, const struct layout *l, int32_t z) {
     free(host);
 }
 
-/* An element of a matrix after the operation. */
+/* Returns element (row, col) of a matrix, transposed if `op` says so. */
 static double element(const void *x, const struct layout *l, cublasOperation_t op, uint64_t row,
                       uint64_t col) {
     const size_t at = op == CUBLAS_OP_T ? row * (size_t)l->ld + col : col * (size_t)l->ld + row;
     return (double)get(x, at, l->type);
 }
 
-/* d = a b + beta d of one product; bias as in cuBLASLt's manual: per row of d. */
+/* Computes d = a * b + beta * d for one product. The bias is per row of d, as in cuBLASLt's manual.
+ */
 static void multiply(const struct op *op, const struct layout *la, const void *a,
                      const struct layout *lb, const void *b, const struct layout *ld, void *d,
                      float beta) {
@@ -272,7 +273,7 @@ static void multiply(const struct op *op, const struct layout *la, const void *a
             put(d, at, ld->type, sum);
         }
     }
-    if (op->epilogue == CUBLASLT_EPILOGUE_BGRADA) { /* sums of a's rows, in d's type */
+    if (op->epilogue == CUBLASLT_EPILOGUE_BGRADA) { /* sums of the rows of a, in the type of d */
         void *const sums = brought(op->bias, &lv, 0);
         for (uint64_t i = 0; i < ld->rows; i++) {
             double sum = 0.0;
@@ -375,7 +376,7 @@ static int set_up(void **state) {
     return 0;
 }
 
-/* Checks that none of the library's objects is left. */
+/* Checks that all objects of the library were destroyed. */
 static int tear_down(void **state) {
     (void)state;
     card_free_all();
@@ -384,7 +385,7 @@ static int tear_down(void **state) {
 
 enum { M = 5, K = 7, N = 16, BATCH = 2, ALL = 2 * BATCH * 24 * 24 };
 
-/* Elements between rows of a, b and y: more than their width. */
+/* Strides of the rows of a, b and y in elements, larger than their widths. */
 static const size_t a_row = 11, b_row = 20, y_row = 24;
 
 struct inputs {
@@ -429,7 +430,7 @@ static struct tw_cuda_gemm gemm_of(enum tw_matmul_form form, enum tw_cuda_epilog
                                  .epilogue = epilogue};
 }
 
-/* Runs the product, and compares all that it wrote with the definitions of gemm.h. */
+/* Runs a product and compares everything that it wrote with the definitions of gemm.h. */
 static void check(struct tw_cuda_products *products, struct tw_cuda_gemm gemm, uint64_t seed) {
     struct inputs in = inputs_of(seed), out;
     const size_t count = gemm.count == 0 ? 1 : gemm.count;
@@ -462,7 +463,7 @@ static void check(struct tw_cuda_products *products, struct tw_cuda_gemm gemm, u
                     want *= (gelu(x + 1e-4) - gelu(x - 1e-4)) / 2e-4;
                 }
                 assert_true(fabs((double)out.y[at] - want) <= 1e-4);
-                in.y[at] = out.y[at]; /* the rest is unchanged */
+                in.y[at] = out.y[at]; /* all other elements must be unchanged */
             }
         }
     }
@@ -474,7 +475,8 @@ static void check(struct tw_cuda_products *products, struct tw_cuda_gemm gemm, u
     }
 }
 
-/* GELU in bfloat16, with p = 0.25 k and bias or pre of 0.5, otherwise zeros: one number each. */
+/* Runs GELU in bfloat16 with all inputs 0.5, so that all of y has one value. The product is p =
+ * 0.25 * K. */
 static void run_bf16(struct tw_cuda_products *products, enum tw_cuda_epilogue epilogue) {
     struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_NT, epilogue);
     uint16_t halves[ALL], y[ALL];
@@ -519,7 +521,7 @@ static void epilogues_are_fused(void **state) {
     struct tw_cuda_products *const products = products_new(NULL);
     check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_BIAS), SEED);
     assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_BIAS);
-    /* GELU is not fused for an exact y, because the library's accuracy is not specified. */
+    /* For a float32 y, GELU is not fused, because the library's accuracy is not specified. */
     check(products, gemm_of(TW_MATMUL_NT, TW_CUDA_BIAS_GELU), SEED);
     assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_DEFAULT);
     check(products, gemm_of(TW_MATMUL_NT, TW_CUDA_GELU_BACKWARD), SEED);
@@ -534,9 +536,9 @@ static void epilogues_are_fused(void **state) {
         check(products, gemm, SEED);
         assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_BGRADA);
     }
-    /* Other arrays with the same plan have other addresses. */
+    /* A plan also serves arrays at other addresses. */
     const int proposed = fake.proposed;
-    void *first = NULL; /* moves the following arrays */
+    void *first = NULL; /* shifts the addresses of the following arrays */
     assert_int_equal(tw_cuda_alloc(card, &first, 4096, "a test", NULL), TW_OK);
     check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_BIAS), SEED + 1);
     assert_int_equal(fake.proposed, proposed);
@@ -557,7 +559,7 @@ static void refused_epilogues_run_as_kernels(void **state) {
     tw_cuda_products_close(products);
 }
 
-/* Timing must not change memory that is added to: check() compares it. */
+/* Timing must not change a y to which the product is added: check() compares y. */
 static void slow_epilogues_run_as_kernels(void **state) {
     (void)state;
     struct tw_cuda_products *const products = products_new(NULL);
@@ -584,7 +586,8 @@ static void the_fastest_is_chosen_once(void **state) {
     struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_NN, TW_CUDA_PLAIN);
     check(products, gemm, SEED);
     assert_int_equal(fake.algo, 2);
-    assert_int_equal(fake.timed, 6 * PROPOSED); /* one untimed run, five for the median */
+    /* per algorithm one untimed run and five timed ones */
+    assert_int_equal(fake.timed, 6 * PROPOSED);
     assert_int_equal(fake.multiplied, 6 * PROPOSED + 1);
     assert_int_equal(fake.align, 256);
     check(products, gemm, SEED);
@@ -600,7 +603,7 @@ static void the_fastest_is_chosen_once(void **state) {
 static void an_algorithm_that_fails_leads_to_the_next(void **state) {
     (void)state;
     struct tw_cuda_products *const products = products_new(NULL);
-    fake.broken = 1u << 2 | 1u << 0; /* the fastest and the first */
+    fake.broken = 1u << 2 | 1u << 0; /* the fastest algorithm and the first */
     check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_PLAIN), SEED);
     assert_int_equal(fake.algo, 1);
     fake.broken = 0;
@@ -614,8 +617,8 @@ static void an_algorithm_that_fails_leads_to_the_next(void **state) {
     tw_cuda_products_close(products);
 }
 
-/* A guess is not kept for the next start. The fake device is older than Hopper: the epilogue of a
- * guess is not fused. */
+/* While a graph is captured, a plan is a guess, which is not cached for the next start. The fake
+ * device is older than Hopper, so a guess has no fused epilogue. */
 static void nothing_is_timed_while_a_graph_is_made(void **state) {
     (void)state;
     struct tw_cuda_products *products = products_new(path);
@@ -651,15 +654,15 @@ static void plans_come_back_and_are_checked(void **state) {
     assert_int_equal(fake.algo, 2);
     assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_BIAS);
     tw_cuda_products_close(products);
-    /* The library refuses plans of another version, so products are timed again. */
+    /* The library refuses cached plans of another version, so matrix products are timed again. */
     fake.refuses_plans = true;
     products = products_new(path);
     check(products, gemm, SEED);
-    assert_int_equal(fake.proposed, 2); /* fused, and separate */
+    assert_int_equal(fake.proposed, 2); /* once for the fused epilogue, once for the separate one */
     tw_cuda_products_close(products);
 }
 
-/* With a folder for plans, the device's own file in it is used. */
+/* If the path of the plans is a folder, the file of this kind of device in it is used. */
 static void a_folder_has_a_file_per_kind_of_device(void **state) {
     (void)state;
     char in_folder[64], file[96];
@@ -687,7 +690,7 @@ static void a_library_that_does_not_start_is_named(void **state) {
     assert_non_null(strstr(err.message, "cuBLASLt 130100 does not start"));
 }
 
-/* The last test, because a fault is permanent. */
+/* Must be the last test, because a fault is permanent. */
 static void a_product_that_cannot_be_done_is_a_fault(void **state) {
     (void)state;
     struct tw_error err = {0};

@@ -1,5 +1,5 @@
-/* test_cuda_gemm_library.c - cuBLASLt is found at run time, or a sentence names what is missing.
- * dlopen and dlsym are replaced by the test. */
+/* test_cuda_gemm_library.c - cuBLASLt is found at run time, or an error message names the missing
+ * part. The test replaces dlopen and dlsym. */
 #include "kernels/cuda/gemm_library.h"
 
 #include <dlfcn.h>
@@ -7,10 +7,10 @@
 #include "tests/test.h"
 
 static bool is_absent;
-static const char *lacking; /* a function that the library lacks */
+static const char *lacking; /* name of a function that the library lacks */
 static size_t version;
 static unsigned opened;
-static char first[64]; /* the name tried first */
+static char first[64]; /* the file name tried first */
 
 void *__wrap_dlopen(const char *name, int flags);
 void *__wrap_dlopen(const char *name, int flags) {
@@ -65,7 +65,7 @@ static void a_library_that_is_absent_is_named(void **state) {
     (void)state;
     is_absent = true;
     assert_refused("no cuBLASLt");
-    assert_refused(first); /* names the library of this build's toolkit */
+    assert_refused(first); /* the message names the library of this build's toolkit */
     assert_true(opened > 2);
 }
 
@@ -84,14 +84,14 @@ static void a_function_that_is_missing_is_named(void **state) {
 #undef X
 }
 
-/* The last test, because a library that was found stays open. */
+/* Must be the last test, because a library that was found stays open. */
 static void a_library_is_opened_once(void **state) {
     (void)state;
     struct tw_error err = {0};
     struct tw_cuda_products *products;
     const struct tw_gemm_library *library;
-    assert_int_equal(tw_cuda_products_open(&products, NULL, NULL, &err),
-                     TW_NOMEM); /* opened again */
+    /* opened again */
+    assert_int_equal(tw_cuda_products_open(&products, NULL, NULL, &err), TW_NOMEM);
     assert_int_equal(opened, 1);
     is_absent = true;
     assert_int_equal(tw_gemm_library_get(&library, &err), TW_OK);

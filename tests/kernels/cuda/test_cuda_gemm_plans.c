@@ -1,5 +1,5 @@
-/* test_cuda_gemm_plans.c - plans are found by all that they depend on, and read from their file
- * completely or not at all. */
+/* test_cuda_gemm_plans.c - the key of a plan contains everything that the plan depends on. A file
+ * of plans is read completely or not at all. */
 #include "kernels/cuda/gemm_plans.h"
 
 #include <unistd.h>
@@ -9,7 +9,7 @@
 static char folder[] = "/tmp/thinwire-plans-XXXXXX";
 static char path[64];
 
-enum { GUESSED = 4711 }; /* m of a plan that was not timed */
+enum { GUESSED = 4711 }; /* value of m that marks a plan that was not timed */
 
 static struct tw_gemm_plans *plans_new(const char *owner) {
     struct tw_gemm_plans *const plans = malloc(sizeof(*plans));
@@ -53,8 +53,8 @@ static void a_key_has_all_that_a_plan_depends_on(void **state) {
         assert_memory_not_equal(&key, &differs, sizeof(key));
     }
     assert_memory_not_equal(&key, &shifted, sizeof(key));
-    other[15].y = memory, other[15].a = memory,
-    other[15].count = 1; /* the key does not depend on these */
+    /* the key does not depend on y, a and count */
+    other[15].y = memory, other[15].a = memory, other[15].count = 1;
     const struct tw_gemm_key same = tw_gemm_key(&other[15], 16);
     assert_memory_equal(&key, &same, sizeof(key));
 }

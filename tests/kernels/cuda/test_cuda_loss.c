@@ -7,7 +7,7 @@ enum { ROWS = 7 };
 
 /* Sizes, strides and types of one call; logits are float32 on the host. */
 struct shape {
-    uint32_t vocab, padded; /* columns of dlogits that are written */
+    uint32_t vocab, padded; /* columns of logits; columns of dlogits that are written */
     size_t logits_stride, dlogits_stride;
     float z_loss;
     bool is_in_place;
@@ -16,7 +16,7 @@ struct shape {
 struct loss {
     const struct tw_ops *logits_ops, *dlogits_ops;
     struct shape shape;
-    float *logits; /* rounded to the device's type */
+    float *logits; /* values rounded to the device's type */
     uint32_t targets[ROWS];
     struct tw_cuda_cross_entropy on;
 };

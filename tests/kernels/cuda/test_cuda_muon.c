@@ -13,7 +13,7 @@ static struct tw_cuda_products *products;
 static const struct tw_cuda_step usual = {
     .lr = 0.02f, .decay = 0.3f, .momentum = 0.9f, .gradient_scale = 0.7f};
 
-/* Matrices one after another, each a block of columns of a wider one. */
+/* Matrices one after another, each a block of columns of a wider matrix. */
 struct list {
     struct tw_cuda_muon_matrix matrices[MATRICES_MAX];
     uint32_t count;
@@ -26,7 +26,7 @@ static void add(struct list *list, uint32_t rows, uint32_t cols) {
     list->elements += rows * (cols + GAP) + 2;
 }
 
-/* theta and m on the host, before and after; the device's copies. */
+/* theta, m and the gradient on the host, and the device's arrays. */
 struct state {
     float *theta, *m, *gradient;
     float *on_theta, *on_m, *on_gradient;
@@ -60,10 +60,10 @@ static void step(const struct state *s, const struct list *list, enum tw_type ty
                       &cfg, tw_cuda_stream(card, TW_CUDA_COMPUTE));
 }
 
-/* Compares one matrix of theta after some steps on the device with the reference. */
+/* Compares one matrix of theta, after some steps on the device, with the reference. */
 static void assert_matrix(const struct tw_cuda_muon_matrix *x, const float *got, const float *want,
                           double slack) {
-    /* size of an orthogonal matrix's step */
+    /* Frobenius norm of a step along an orthogonal matrix */
     const double size = (double)usual.lr * 0.2 * sqrt((double)x->rows * (double)x->cols);
     double off = 0.0;
     for (size_t r = 0; r < x->rows; r++) {
@@ -138,7 +138,7 @@ static void step_is_that_of_the_reference(void **state) {
     }
 }
 
-/* More matrices of one size than a group holds, between others. */
+/* The list has more matrices of one size than a group holds, between matrices of other sizes. */
 static void equals_are_worked_on_together(void **state) {
     (void)state;
     struct tw_rng rng;

@@ -7,14 +7,14 @@
 static const uint32_t widths[] = {1, 3, 17, 64, 127, 200, 768, 1024, 1032, 1100, 8200};
 enum { WIDTHS = sizeof(widths) / sizeof(widths[0]), ROWS = 11 };
 
-/* Contiguous vectors for the reference, and device arrays with rows of `heads` vectors, `stride`
- * elements apart. */
+/* Contiguous vectors for the reference, and device arrays whose rows have `heads` vectors and are
+ * `stride` elements apart. */
 struct fixture {
     const struct tw_ops *ops;
-    struct tw_norm norm; /* for the host: rows are vectors */
+    struct tw_norm norm; /* the reference's shape: a row is one vector */
     struct tw_cuda_norm on;
     float *weight, *bias;
-    size_t n, wide; /* elements of all vectors, and of a strided array */
+    size_t n, wide; /* number of elements of all vectors; of a strided array */
 };
 
 /* Sizes of vectors, and gaps between rows. */
@@ -54,7 +54,7 @@ static void fixture_deinit(struct fixture *f) {
     free(f->weight), free(f->bias);
 }
 
-/* Converts between contiguous and strided form. */
+/* Copies vectors from contiguous to strided form or, if is_back, the other way. */
 static void spread(const struct fixture *f, char *wide, char *vectors, bool is_back) {
     const size_t part = (size_t)f->on.heads * f->norm.width * f->ops->type_bytes;
     for (size_t r = 0; r < ROWS; r++) {
@@ -97,7 +97,7 @@ static void check_forward_of(struct fixture *f, struct tw_rng *rng) {
     assert_as_ref(ops, "norm", got, y, f->n, 3e-6);
     device_get(stats_got, on_stats, stats_n * sizeof(float));
     fill_assert_near("stats", stats_got, stats, stats_n, 3e-6);
-    /* in place, without a residual and without stats: the same bits */
+    /* In place, without residual and stats: the bits are the same. */
     tw_cuda_norm(device_stream, &f->on, on_x, on_x, NULL, NULL);
     device_gather(f, y, on_x);
     assert_memory_equal(y, got, f->n * ops->type_bytes);
@@ -105,7 +105,7 @@ static void check_forward_of(struct fixture *f, struct tw_rng *rng) {
     free(x), free(residual), free(y), free(got), free(stats), free(stats_got);
 }
 
-/* All inputs and outputs of the backward pass, on both sides. */
+/* Runs the backward pass on both sides, with all inputs and outputs. */
 static void check_backward_of(struct fixture *f, struct tw_rng *rng) {
     const struct tw_ops *ops = f->ops;
     const size_t width = f->norm.width, row = width * sizeof(float);
@@ -135,7 +135,7 @@ static void check_backward_of(struct fixture *f, struct tw_rng *rng) {
         device_get(sums, added.dbias, row);
         fill_assert_near("dbias", sums, dbias, width, 1e-5);
     }
-    /* dx over dy, and once more without the sums */
+    /* Once more: dx overwrites dy, and the sums are not added to. */
     struct tw_cuda_norm_gradients over = added;
     over.is_added = false, over.dx = (void *)added.dy;
     tw_cuda_norm_backward(device_stream, &f->on, &over);

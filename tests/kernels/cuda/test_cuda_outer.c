@@ -1,5 +1,5 @@
-/* test_cuda_outer.c - outer steps on a device have the bits of the host, and momentum lead agrees
- * with the host. */
+/* test_cuda_outer.c - outer steps on a device give the bits of the host, and the momentum lead
+ * agrees with the host's. */
 #include "kernels/cuda/ops.h"
 
 #include "kernels/norm.h"
@@ -82,7 +82,7 @@ static struct moments moments_new(struct tw_rng *rng, size_t n, float delta_size
                         fill_new(rng, n, delta_size)};
     for (size_t i = 0; i < n; i++) {
         x.v[i] *= x.v[i];
-        if (i % 11 == 5) x.v[i] = 0.0f;     /* never updated by AdamW */
+        if (i % 11 == 5) x.v[i] = 0.0f;     /* as if AdamW had never updated it */
         if (i % 7 == 3) x.delta[i] = -0.0f; /* not sent */
     }
     return x;
@@ -122,12 +122,12 @@ static void a_merge_leads_as_on_the_host(void **state) {
     for (size_t s = 0; s < SIZES; s++) {
         const size_t n = sizes[s];
         struct moments x = moments_new(&rng, n, 1e-3f);
-        x.m[0] = 5.0f, x.v[0] = 1e-4f,
-        x.delta[0] = 1e-3f; /* large enough that the bound has no effect */
+        /* an m so large that the bound has no effect */
+        x.m[0] = 5.0f, x.v[0] = 1e-4f, x.delta[0] = 1e-3f;
         check_lead(&x, n, &cfg, 0.0f);
-        x = moments_new(&rng, n, 1e6f); /* the bound by norms takes effect */
+        x = moments_new(&rng, n, 1e6f); /* here the bound by norms has an effect */
         check_lead(&x, n, &cfg, 1e-6f);
-        x = moments_new(&rng, n, 1e6f); /* sparse: the bound is by the nonzero elements */
+        x = moments_new(&rng, n, 1e6f); /* sparse: only the nonzero elements set the bound */
         for (size_t i = 1; i < n; i++)
             if (i % 64 != 0) x.delta[i] = 0.0f;
         check_lead(&x, n, &cfg, 1e-6f);

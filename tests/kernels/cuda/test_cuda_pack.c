@@ -1,5 +1,5 @@
-/* test_cuda_pack.c - a device's Delta and its encoding have the bits of the host: every fixed-rate
- * codec, odd sizes, tiny and huge numbers, refusals, and residuals. */
+/* test_cuda_pack.c - a device's Delta and its encoding have the bits of the host's: every
+ * fixed-rate codec, odd sizes, tiny and huge numbers, refused inputs, and residuals. */
 #include "kernels/cuda/pack.h"
 
 #include "compress/codec.h"
@@ -29,12 +29,12 @@ static void *stream(void) {
     return tw_cuda_stream(card, TW_CUDA_SIDE);
 }
 
-/* The midpoint between two levels. */
+/* Returns the midpoint between two levels of NF4. */
 static float middle_of_nf4(unsigned level) {
     return (tw_nf4_levels[level] + tw_nf4_levels[level + 1]) * 0.5f;
 }
 
-/* Arrays that are difficult for one codec or another. */
+/* Makes an array that is difficult for some codec. */
 static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
     float *x = fill_new(rng, n, 1e-3f);
     for (size_t i = 0; i < n; i++) {
@@ -47,7 +47,7 @@ static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
         case 5: x[i] = ldexpf(x[i], -120 - (int)tw_rng_below(rng, 24)); break; /* denormals */
         case 6: x[i] = ldexpf(x[i], 130 + (int)tw_rng_below(rng, 4)); break;   /* below 2^126 */
         case 7: x[i] = ldexpf((float)((int)tw_rng_below(rng, 255) - 127), -7); break; /* ties */
-        case 8: x[i] = ldexpf(x[i], -114); break; /* the reciprocal of the scale is no float */
+        case 8: x[i] = ldexpf(x[i], -114); break; /* 1 / scale is not a float */
         case 9: x[i] = i % 64 == 0 ? 1.0f : middle_of_nf4((unsigned)(i % 15)); break;
         default: x[i] = ldexpf(x[i], (int)tw_rng_below(rng, 60) - 30); break;
         }
@@ -55,7 +55,7 @@ static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
     return x;
 }
 
-/* The device's outputs for x. */
+/* The outputs of the device for an array x. */
 struct packed {
     uint8_t *bytes;
     float *decoded, *lost;
@@ -133,11 +133,11 @@ static void bytes_are_those_of_the_host(void **state) {
     }
 }
 
-/* The device refuses exactly where the codec does. */
+/* The device refuses exactly the inputs that the codec refuses. */
 static void the_device_refuses_what_the_host_refuses(void **state) {
     (void)state;
     enum { N = 300 };
-    const uint32_t quiet = 0x7FFFFFFFu; /* the NaN that rounding carries to zero */
+    const uint32_t quiet = 0x7FFFFFFFu; /* a NaN that rounding to bf16 would carry over to zero */
     float odd[] = {NAN, -INFINITY, 0x1p126f, -0x1p126f, 0x1.fffffep125f, 3.4028235e38f, 0.0f};
     float x[N];
     memcpy(&odd[6], &quiet, sizeof(odd[6]));

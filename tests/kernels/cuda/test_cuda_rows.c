@@ -18,8 +18,8 @@ static void check_bias_of(const struct tw_ops *ops, struct tw_rng *rng, uint32_t
     for (size_t r = 0; r < rows; r++)
         ops->bias((char *)y + r * stride * ops->type_bytes, bias, 1, n);
     device_get(got, on_y, bytes);
-    assert_memory_equal(got, y,
-                        bytes); /* one addition, rounded once; gaps between rows are unchanged */
+    /* exact: one addition, rounded once; gaps between rows are unchanged */
+    assert_memory_equal(got, y, bytes);
     tw_cuda_bias_backward(device_stream, &shape, on_bias, on_y, scratch);
     ops->bias_backward(bias, y, stride, rows, n);
     device_get(sums, on_bias, n * sizeof(float));
@@ -78,7 +78,7 @@ static void check_rope(const struct tw_ops *ops, struct tw_rng *rng) {
     for (size_t s = 0; s < 7; s++) check_rope_of(ops, rng, shapes[s]);
 }
 
-/* With a small `vocab` tokens are frequent, and their rows reach over many chunks. */
+/* If `vocab` is small, each token is frequent, and its rows spread over many chunks. */
 static void check_embedding_of(const struct tw_ops *ops, struct tw_rng *rng, uint32_t vocab,
                                uint32_t width, uint32_t first) {
     enum { CONTEXT = 37, SEQUENCES = 8, STRIDE = CONTEXT + 1, PLACE = 2 };

@@ -38,8 +38,8 @@ static void copies_arrive_in_order(void **state) {
     device_free(a), device_free(b);
 }
 
-/* Columns [1, 4) of rows of 5 to columns [2, 5) of rows of 7; neighbouring columns do not change.
- */
+/* Copies columns [1, 4) of rows of 5 elements to columns [2, 5) of rows of 7. The other columns do
+ * not change. */
 static void rows_are_copied_and_nothing_beside_them(void **state) {
     enum { ROWS = 9, FROM = 5, TO = 7, COLUMNS = 3 };
     float from[ROWS * FROM], to[ROWS * TO];
@@ -75,7 +75,7 @@ static void one_stream_waits_for_the_other(void **state) {
     float *a = device_new(BYTES), *b = device_new(BYTES);
     assert_true(tw_cuda_is_done(device, 0));
     tw_cuda_wait_for(device, TW_CUDA_SIDE, 0);
-    for (int turn = 0; turn < 300; turn++) { /* more events than a device keeps */
+    for (int turn = 0; turn < 300; turn++) { /* records more events than a device keeps */
         tw_cuda_copy_in(device, TW_CUDA_COMPUTE, a, from, BYTES);
         const uint64_t event = tw_cuda_record(device, TW_CUDA_COMPUTE);
         assert_true(event != 0);
@@ -125,7 +125,7 @@ static void memory_has_a_limit(void **state) {
 
 /* Copies from and to pinned memory give the same bytes. */
 static void memory_of_others_can_be_pinned(void **state) {
-    enum { PAGES = 64 * 1024 }; /* whole pages on every machine */
+    enum { PAGES = 64 * 1024 }; /* a multiple of every machine's page size */
     const size_t n = PAGES / sizeof(float);
     float *host = aligned_alloc(PAGES, 2 * PAGES);
     struct tw_error err = {0};

@@ -28,7 +28,7 @@ static void a_step_is_clipped_or_skipped(void **state) {
     assert_int_equal(decided(3.0, (double)INFINITY, 0.0).is_skipped, 1);
 }
 
-/* The four arrays on the host, `at` elements into memory of n + 8. */
+/* The four arrays on the host, each `at` elements into memory of n + 8 elements. */
 struct arrays {
     float *theta, *m, *v, *gradient;
 };

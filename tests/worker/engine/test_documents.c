@@ -96,8 +96,8 @@ static void without_a_separator_nothing_is_hidden(void **state) {
     (void)state;
     for (unsigned v = 0; v < VARIANTS; v++) {
         struct engine_fixture *f = fixture_new(variants[v]);
-        for (unsigned first = 0; first < 2;
-             first++) { /* a separator at the very start hides nothing */
+        /* a separator at the very start hides nothing */
+        for (unsigned first = 0; first < 2; first++) {
             if (first == 1) f->tokens[0] = SEPARATOR;
             f->run.data.documents = TW_DOCUMENTS_MASKED;
             const double masked = loss_of(f);

@@ -1,5 +1,5 @@
-/* Tests of worker/learn/learner_engine.c: a step that is given up is as if it had not been called,
- * and so is a sample of text. */
+/* Tests of worker/learn/learner_engine.c: an abandoned step has no effect, and neither has a text
+ * sample. */
 #include "worker/learn/learner_engine.h"
 
 #include <stdatomic.h>
@@ -50,8 +50,8 @@ static void open_learner(struct tw_learner_engine *real, struct tw_learner *lear
     learner->init(learner->self, learner->theta);
 }
 
-/* The cursor too: the step that follows trains on the same batch as one without the interruption.
- */
+/* The cursor is unchanged, too: the next step trains on the same batch as one without the
+ * interruption. */
 static void given_up_step_trains_on_its_batch_later(void **state) {
     (void)state;
     static struct tw_learner_engine reals[2];
@@ -83,7 +83,8 @@ static void given_up_step_trains_on_its_batch_later(void **state) {
     for (unsigned i = 0; i < 2; i++) tw_learner_engine_close(&reals[i]);
 }
 
-/* The bytes of this many whole characters of the text, and of U+FFFD if `is_free`. */
+/* Returns the number of characters of the sample. Each is a whole character of the training text
+ * or, if `is_free`, any character. */
 static unsigned count_characters(const char *text, bool is_free) {
     unsigned count = 0;
     for (size_t left = strlen(text), at = 0; left > 0; count++) {
@@ -136,7 +137,7 @@ static void sample_ends_for_a_pause(void **state) {
     tw_learner_engine_close(&real);
 }
 
-/* Nobody knows the text of token numbers. */
+/* Without a tokenizer, the text of token ids is unknown. */
 static void tokens_without_a_tokenizer_have_no_sample(void **state) {
     (void)state;
     static struct tw_learner_engine real;

@@ -9,7 +9,7 @@
 
 #include "worker/engine/engine.h"
 
-#define WARM UINT64_MAX /* updates of an optimizer long past its warm-up */
+#define WARM UINT64_MAX /* number of updates of an optimizer long past its warm-up */
 
 static struct tw_run run_of(void) {
     struct tw_run run;
@@ -64,17 +64,18 @@ static void wsd_stays_at_the_peak_until_the_last_share(void **state) {
     assert_lr(&run, 10000, 0.0040);
     assert_lr(&run, 500000, 0.0040);
     assert_lr(&run, 800000, 0.0040);
-    assert_lr(&run, 850000, 0.0002 + 0.0038 / 2); /* a quarter of the decay: its sqrt is a half */
+    /* after a quarter of the decay: sqrt(1 / 4) is a half */
+    assert_lr(&run, 850000, 0.0002 + 0.0038 / 2);
     assert_lr(&run, 1000000, 0.0002);
     run.train.wsd_decay_millionths = 0;
     assert_lr(&run, 999000, 0.0040);
-    run.train.wsd_decay_millionths = 1000000; /* no stable part: decays right after the warm-up */
+    run.train.wsd_decay_millionths = 1000000; /* no stable part: the decay follows the warm-up */
     assert_lr(&run, 10000, 0.0040);
     assert_lr(&run, 257500, 0.0002 + 0.0038 / 2);
 }
 
-/* There is no jump where warm-up meets decay or at the end of the budget. sqrt begins steeply: one
- * step of 200 in the decay covers a fourteenth of the way. */
+/* There is no jump where the warm-up meets the decay, nor at the end of the budget. The sqrt decay
+ * begins steeply: one step of 200 covers a fourteenth of the way. */
 static void every_schedule_is_continuous_and_falls(void **state) {
     (void)state;
     struct tw_run run = run_of();
@@ -92,7 +93,8 @@ static void every_schedule_is_continuous_and_falls(void **state) {
     }
 }
 
-/* The first step learns: during warm-up, and only then, every schedule is one batch ahead. */
+/* The first step has a learning rate above 0: every schedule is one batch ahead during the warm-up,
+ * and only then. */
 static void first_step_is_not_wasted(void **state) {
     (void)state;
     struct tw_run run = run_of();
@@ -130,7 +132,8 @@ static void an_optimizer_that_is_new_warms_up(void **state) {
     assert_true((double)tw_schedule_lr(&run, 0, 0) == (double)tw_schedule_lr(&run, 0, WARM));
 }
 
-/* With any number of nodes, a run from its beginning is limited by its schedule alone. */
+/* In a run from its beginning, with any number of nodes, only the schedule limits the learning
+ * rate. */
 static void a_run_from_its_beginning_has_one_warm_up(void **state) {
     (void)state;
     for (uint32_t nodes = 1; nodes <= 8; nodes *= 2) {

@@ -1,4 +1,4 @@
-/* libthinwire as a trainer uses it: a trainer with a thread of its own, and a fake daemon. */
+/* libthinwire as a trainer uses it. The trainer runs in its own thread, against a fake daemon. */
 #include "tests/test.h"
 
 #include <errno.h>
@@ -21,17 +21,17 @@ static struct fake_daemon dae;
 static char folder[32], socket_path[64];
 static int listener = -1;
 
-/* The trainer keeps its tensors apart, as others do. A step adds 1 to every parameter. */
+/* The trainer has separate tensors, as most trainers do. A step adds 1 to every parameter. */
 static struct {
     pthread_t thread;
     float *tensors[64];
     atomic_int status;  /* enum thinwire_status of the last call */
-    atomic_ulong steps; /* taken, without those that a restored state took back */
+    atomic_ulong steps; /* steps taken, except those that a restored state undid */
     atomic_bool must_stop, must_fail, is_done;
     atomic_int restored; /* times */
     struct thinwire_error error;
     char long_text[2000];
-    enum thinwire_status refused, taken; /* answers to samples of text */
+    enum thinwire_status refused, taken; /* status of an invalid and of a valid text sample */
 } own;
 
 static int read_tensor(void *self, enum thinwire_array array, uint32_t tensor, uint64_t begin,
@@ -87,7 +87,7 @@ static void *train(void *argument) {
             own.tensors[t] = calloc((size_t)run->tensors[t].elements, sizeof(float));
         own.refused = thinwire_worker_sample(worker, "", "\xff", &own.error);
         memset(own.long_text, 'a', sizeof(own.long_text) - 1);
-        memcpy(own.long_text + 1022, "\xc3\xa4", 2); /* a character that does not fit */
+        memcpy(own.long_text + 1022, "\xc3\xa4", 2); /* a 2-byte character across the limit */
         own.taken = thinwire_worker_sample(worker, "In the", own.long_text, &own.error);
         status = thinwire_worker_start(worker, &trainer, &own.error);
         bool has_step = false;
@@ -215,14 +215,14 @@ static void work_is_encoded_as_it_was_trained(void **state) {
     assert_int_equal(msg.u.encoded.tokens, msg.u.encoded.step * 32);
     const uint8_t *bytes = tw_shm_pool(&dae.shm, encode.u.encode.parts[0].out.offset, 2);
     assert_non_null(bytes);
-    /* Delta = phi - theta: minus one a step */
+    /* Delta = phi - theta, which is -1 per step */
     assert_float_equal(from_bf16(bytes), -(float)msg.u.encoded.step,
                        0.01f * (float)msg.u.encoded.step);
     assert_int_equal(dae.last_step.loss, 1);
 }
 
-/* SOLO puts the trained parameters into the anchor. An APPLY with a result of 8 then moves anchor
- * and theta by -8, and no step of the trainer is lost for it. */
+/* SOLO sets the anchor to the trained parameters. An APPLY with a result of 8 then moves anchor and
+ * theta by -8, and the trainer loses none of its steps. */
 static void merges_are_added_to_steps_taken_meanwhile(void **state) {
     (void)state;
     struct tw_worker_msg msg;
@@ -258,7 +258,7 @@ static void merges_are_added_to_steps_taken_meanwhile(void **state) {
     assert_int_equal(msg.u.applied.status, TW_OK);
     tw_shm_view(&dae.shm, fragment, &view);
 
-    /* A tensor of the fragment and one of another, which no merge has changed. */
+    /* The merge changes a tensor of its fragment, but not a tensor of another fragment. */
     await_steps(atomic_load(&own.steps) + 3);
     send_kind(TW_WMSG_PAUSE);
     await_status(THINWIRE_WAIT);
@@ -302,11 +302,12 @@ static void end_is_told_when_the_last_merge_is_in(void **state) {
     msg.u.apply.is_final = 1;
     fake_daemon_send(&dae, &msg);
     await(TW_WMSG_APPLIED, &msg);
-    await_status(THINWIRE_WAIT); /* further merges may come */
+    await_status(THINWIRE_WAIT); /* further merges may follow */
     memset(&msg, 0, sizeof(msg));
     msg.kind = TW_WMSG_FINISH;
     msg.u.finish.is_settled = 1;
-    fake_daemon_send(&dae, &msg); /* merges of other fragments left parameters of the node's own */
+    /* settled: parameters that still differ from phi are set to phi */
+    fake_daemon_send(&dae, &msg);
     await_status(THINWIRE_FINISHED);
     for (uint32_t t = 0; t < dae.layout.tensors_count; t++) {
         const struct tw_tensor *tensor = &dae.layout.tensors[t];
@@ -374,7 +375,7 @@ static void text_of_the_trainer_is_sent_once(void **state) {
     assert_string_equal(msg.u.sample.prompt, "In the");
     assert_int_equal(strlen(msg.u.sample.text), 1022);
     const uint64_t step = msg.u.sample.step;
-    do await(TW_WMSG_EVALUATED, &msg); /* fails for another packet */
+    do await(TW_WMSG_EVALUATED, &msg); /* fails if another packet arrives */
     while (msg.u.evaluated.step < step + 4);
 }
 
@@ -386,7 +387,7 @@ static void loss_of_the_anchor_is_measured_in_place(void **state) {
     await(TW_WMSG_READY, &msg);
     while (!fake_daemon_recv(&dae, TW_WMSG_EVALUATED, &msg)) pause_us(1000);
     while (msg.u.evaluated.step == 0) await(TW_WMSG_EVALUATED, &msg);
-    /* The parameters have taken the steps since the start, and the anchor none. */
+    /* The live parameters have all steps since the start, the anchor has none of them. */
     const float apart = msg.u.evaluated.loss_live - msg.u.evaluated.loss_anchor;
     assert_float_equal(apart, (float)msg.u.evaluated.step, 0.01);
     assert_true(msg.u.evaluated.distance > 1);

@@ -1,4 +1,5 @@
-/* test_handover.c - the two threads of a worker, here played by one that never has to wait. */
+/* test_handover.c - the two threads of a worker, both played by the test's only thread, which never
+ * has to wait. */
 #include "worker/lib/handover.h"
 
 #include "tests/test.h"
@@ -21,7 +22,7 @@ static enum tw_turn turn(void) {
     return tw_handover_wait(&handover, false, 0);
 }
 
-/* The trainer takes steps as long as it may. Returns their number. */
+/* Takes the trainer's steps until it must stop. Returns their number. */
 static uint32_t step_on(void) {
     uint32_t count = 0;
     for (; turn() == TW_TURN_STEP; count++)
@@ -41,10 +42,10 @@ static void trainer_is_at_most_a_ring_ahead(void **state) {
     assert_int_equal(step_on(), 1);
     for (uint32_t i = 0; i < TW_REPORTS_MAX; i++)
         assert_int_equal(tw_handover_take(&handover, &report), TW_OK);
-    assert_int_equal(report.cursor, 0); /* of the one step after the first take */
+    assert_int_equal(report.cursor, 0); /* the newest report: the step after the first take */
 }
 
-/* A trainer whose steps take no time is a ring ahead when the run ends. */
+/* If steps take no time, the trainer is a whole ring ahead when the run ends. */
 static void trainer_that_is_ahead_hears_of_the_end(void **state) {
     (void)state;
     tw_handover_release(&handover);
@@ -65,7 +66,7 @@ static void trainer_that_is_ahead_waits_in_a_pause_and_goes_on(void **state) {
     assert_int_equal(turn(), TW_TURN_WAIT);
     for (uint32_t i = 0; i < TW_REPORTS_MAX; i++)
         assert_int_equal(tw_handover_take(&handover, &report), TW_OK);
-    assert_int_equal(turn(), TW_TURN_WAIT); /* held until the session asks or releases */
+    assert_int_equal(turn(), TW_TURN_WAIT); /* waits until the session asks or releases */
     tw_handover_release(&handover);
     assert_int_equal(turn(), TW_TURN_STEP);
 }

@@ -398,7 +398,7 @@ static void of_two_the_one_far_beyond_all_merges_is_refused(void **state) {
     assert_int_equal(refused, 0);
     (void)merge_of_two(1, 10, 17, 40, &refused);
     assert_int_equal(refused, 1 << 1);
-    /* claimed steps count up to 64 times the other's, so 8 * sqrt(64) is the limit */
+    /* claimed steps count up to 64 times the usual, so the limit is 8 * sqrt(64) = 64 */
     assert_true(merge_of_two(1, 0, 60, UINT32_MAX, &refused) == 30.5f);
     assert_int_equal(refused, 0);
     (void)merge_of_two(1, 0, 70, UINT32_MAX, &refused);

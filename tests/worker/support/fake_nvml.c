@@ -10,7 +10,7 @@
 
 enum { FAILED = 999, NOT_FOUND = 6 };
 
-static int begun; /* calls of init minus calls of shutdown, checked by the test */
+static int begun; /* calls of init minus calls of shutdown; read by the test */
 
 static int is(const char *how) {
     const char *const wanted = getenv("FAKE_NVML");
@@ -62,7 +62,7 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, void **device) {
     return 0;
 }
 
-/* Only the right handle is answered. */
+/* Returns an error unless `device` is the right handle and the GPU is not silent. */
 static int refuses(const void *device) {
     return device != &begun || is("silent") ? FAILED : 0;
 }
@@ -79,7 +79,7 @@ int nvmlDeviceGetPowerUsage(void *device, unsigned int *milliwatts) {
     return 0;
 }
 
-/* nvmlDeviceGetEnforcedPowerLimit is missing, as some functions are in old drivers. */
+/* nvmlDeviceGetEnforcedPowerLimit is left out, because old drivers lack some functions. */
 
 int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *total_free_used) {
     if (refuses(device)) return FAILED;

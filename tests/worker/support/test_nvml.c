@@ -1,4 +1,4 @@
-/* test_nvml.c - readings of a GPU through a management library: numbers if reported, zeros if not,
+/* test_nvml.c - readings of a GPU through NVML: numbers if the library reports them, zeros if not,
  * and a message if the library is unusable. The library is a fake. */
 #include "worker/support/nvml.h"
 

@@ -20,7 +20,8 @@
 
 enum { STEPS = 12, SEED = 7 };
 
-/* Losses of the first steps of a model large enough for every code path of the library. */
+/* Computes the losses of the first steps of a model that is large enough to use every code path of
+ * the matrix library. */
 static void losses_of(float losses[STEPS]) {
     static struct tw_layout layout;
     struct tw_run run;
@@ -50,7 +51,7 @@ static void losses_of(float losses[STEPS]) {
     tw_engine_destroy(engine);
 }
 
-/* Without the alternate stack this ended in `corrupted size vs. prev_size` every time. */
+/* Without the alternate signal stack, this always ended in `corrupted size vs. prev_size`. */
 static void a_storm_of_signals_changes_nothing(void **state) {
     float calm[STEPS], stormy[STEPS];
     (void)state;
@@ -71,7 +72,8 @@ static void a_storm_of_signals_changes_nothing(void **state) {
     assert_memory_equal(calm, stormy, sizeof(calm));
 }
 
-/* timeout(1) sends two signals: one to the process, one to its group. The second used to kill. */
+/* timeout(1) sends two signals: one to the process and one to its group. The second signal used to
+ * kill the process. */
 static void two_at_once_are_one(void **state) {
     (void)state;
     tw_signals_catch(true);
@@ -80,7 +82,8 @@ static void two_at_once_are_one(void **state) {
     assert_true(tw_signals_wanted());
 }
 
-/* A child that an uncaught SIGHUP kills; signals before that must not count. */
+/* Raises SIGHUP in a child process, which would die if SIGHUP were not caught. There, no earlier
+ * signal counts. */
 static void hangup_after(void (*before)(int), bool is_wanted) {
     const pid_t child = fork();
     assert_true(child >= 0);
@@ -95,7 +98,7 @@ static void hangup_after(void (*before)(int), bool is_wanted) {
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* SIGHUP used to kill `thinwire train`, which lost everything since the last save. */
+/* Without a handler, SIGHUP would kill `thinwire train`, with all progress since the last save. */
 static void closed_terminal_asks_to_end(void **state) {
     (void)state;
     hangup_after(SIG_DFL, true);
@@ -111,8 +114,8 @@ int main(void) {
         /* must run before any signal is caught in this process */
         cmocka_unit_test(closed_terminal_asks_to_end),
         cmocka_unit_test(nohup_is_left_alone),
-        /* must run before the storm, whose signals would be older than a second on a busy machine
-         */
+        /* must run before the storm: on a busy machine, the storm's signals would be older than a
+         * second */
         cmocka_unit_test(two_at_once_are_one),
         cmocka_unit_test(a_storm_of_signals_changes_nothing),
     };

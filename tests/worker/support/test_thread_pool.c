@@ -17,7 +17,7 @@ enum { THREADS = 4, PIECES_MAX = 300, RUNS = 3000 };
 struct count {
     struct tw_thread_pool *team;
     uint32_t pieces;
-    uint32_t done[PIECES_MAX];    /* not atomic: each piece has one thread */
+    uint32_t done[PIECES_MAX];    /* not atomic: one thread runs each piece */
     uint32_t by_thread[THREADS];  /* not atomic: a thread runs one piece at a time */
     atomic_bool is_busy[THREADS]; /* read by other threads */
 };

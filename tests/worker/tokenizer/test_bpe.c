@@ -1,4 +1,5 @@
-/* Tests of worker/tokenizer/bpe.c: the fast merges match the reference. */
+/* Tests of worker/tokenizer/bpe.c: the fast merge algorithm gives the same tokens as the reference.
+ */
 #include "worker/tokenizer/bpe.h"
 
 #include "base/rng.h"
@@ -6,8 +7,8 @@
 
 static struct tw_error err;
 
-/* Letters 0 to 3, and merges of these and of merged tokens. Every sequence of letters has at most
- * one token. Ranks are shuffled against the order in which tokens are made. */
+/* Makes a vocabulary of the letters 0 to 3 and of random merges of tokens. Every sequence of
+ * letters has at most one token. The ranks are in another order than the tokens were made. */
 static void fill(struct tw_bpe *bpe, struct tw_rng *rng, uint32_t merges) {
     assert_int_equal(tw_bpe_init(bpe, merges, &err), TW_OK);
     for (uint32_t i = 0; i < merges; i++) {

@@ -1,5 +1,5 @@
-/* Tests of worker/tokenizer/bpe_nfc.c: normalising run by run matches normalising the whole text.
- */
+/* Tests of worker/tokenizer/bpe_nfc.c: normalising a text piece by piece gives the same as
+ * normalising it whole. */
 #include "worker/tokenizer/bpe_nfc.h"
 
 #include <utf8proc.h>
@@ -11,7 +11,7 @@ static const struct tw_bpe_nfc *nfc;
 static struct tw_bpe_nfc_buffer buffer;
 static struct tw_error err;
 
-/* The code point before Hangul's final consonants; utf8proc_map drops it after a syllable. */
+/* The code point before Hangul's final consonants. After a syllable, utf8proc_map drops it. */
 enum { NO_FINAL = 0x11A7 };
 
 static void assert_normal(const uint8_t *text, size_t bytes) {
@@ -45,8 +45,8 @@ static void every_character_becomes_its_normal_form(void **state) {
     }
 }
 
-/* Two vowel signs of Bengali, or vowel and final of Hangul: composing characters need not be marks.
- */
+/* Characters that compose need not be marks: two vowel signs of Bengali, or a vowel and a final of
+ * Hangul. */
 static void parts_of_every_character_come_together(void **state) {
     (void)state;
     for (int32_t code = 1; code < 0x30000; code++) {
@@ -108,7 +108,7 @@ static void a_mountain_of_marks_is_cut(void **state) {
     struct tw_bpe_piece piece = {text, 2 * MARKS};
     assert_int_equal(tw_bpe_nfc_apply(nfc, &buffer, &piece, &err), TW_OK);
     assert_int_equal(piece.bytes, 2 * MARKS);
-    assert_memory_equal(piece.text, "\xCC\x96\xCC\x96", 4); /* sorted within the limit */
+    assert_memory_equal(piece.text, "\xCC\x96\xCC\x96", 4); /* marks are sorted up to the limit */
     free(text);
 }
 

@@ -1,4 +1,4 @@
-/* Tests of worker/tokenizer/bpe_pattern.c: patterns have Oniguruma's meaning, or are refused. */
+/* Tests of worker/tokenizer/bpe_pattern.c: patterns match as in Oniguruma, or are refused. */
 #include "worker/tokenizer/bpe_pattern.h"
 
 #include "tests/test.h"
@@ -6,7 +6,7 @@
 static struct tw_bpe_matcher matcher;
 static struct tw_error err;
 
-/* Splits text into pieces ending in |, with ( ) around text between matches. */
+/* Splits a text into pieces, each followed by |. Text between matches is in ( ). */
 static void assert_split(const char *regex, const char *text, const char *wanted) {
     struct tw_bpe_pattern pattern = {.code = NULL};
     const struct tw_bpe_piece piece = {(const uint8_t *)text, strlen(text)};

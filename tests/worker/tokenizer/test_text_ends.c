@@ -1,5 +1,5 @@
-/* Tests of worker/tokenizer/text_ends.c: which token begins, ends and pads a text, by the files of
- * a model. The right values are those of transformers 4.57.6 and 5.24.0. */
+/* Tests of worker/tokenizer/text_ends.c: the tokens that begin, end and pad a text, according to
+ * the files of a model. The expected values are those of transformers 4.57.6 and 5.24.0. */
 #include "worker/tokenizer/text_ends.h"
 
 #include <unistd.h>
@@ -7,7 +7,8 @@
 #include "tests/test.h"
 #include "worker/tokenizer/byte_tokenizer.h"
 
-/* The added tokens of the tests, from 256 on. DeepSeek writes U+FF5C where others write a bar. */
+/* The added tokens of the tests, with ids from 256 on. DeepSeek uses U+FF5C where others use a bar.
+ */
 #define BEGIN_DEEPSEEK                                                                             \
     "<\xEF\xBD\x9C"                                                                                \
     "begin\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"
@@ -49,7 +50,7 @@ static int stop(void **state) {
     return rmdir(folder);
 }
 
-/* Bytes as tokens, and three added ones. */
+/* Makes a tokenizer with the 256 bytes and three added tokens. */
 static void make_tokenizer(const char *first, const char *second, const char *third) {
     static char text[TW_BYTE_TOKENIZER_BYTES + 1], json[TW_BYTE_TOKENIZER_BYTES + 1024];
     static const char EMPTY[] = "\"added_tokens\": []";
@@ -93,7 +94,7 @@ static void generation_stops_at_every_token_of_the_list(void **state) {
     write_in("generation_config.json", "{\"eos_token_id\": [257, 256], \"do_sample\": false}");
     assert_int_equal(read_ends(NULL), TW_OK);
     assert_stops(SECOND, FIRST);
-    /* The ids that an export writes into config.json again. */
+    /* An export writes these ids back into config.json. */
     assert_int_equal(ends.config.eos_count, 1);
     assert_int_equal(ends.config.eos[0], SECOND);
     assert_int_equal(ends.config.pad, THIRD);
@@ -117,11 +118,12 @@ static void documents_end_with_the_token_of_the_tokenizer(void **state) {
     assert_int_equal(tw_tokenizer_eos(tokenizer), FIRST);
 }
 
-/* Where AutoTokenizer of transformers 4.57.6 and of 5.24.0 put different tokens around a text. */
+/* AutoTokenizer of transformers 4.57.6 and of 5.24.0 may put different tokens around a text. Such a
+ * tokenizer is reported. */
 static void a_template_that_transformers_4_would_replace_is_told(void **state) {
     static const struct {
         const char *config;
-        bool begins, ends; /* whether the first (last) tokens differ */
+        bool begins, ends; /* whether the two versions differ in the first (last) tokens */
     } CASES[] = {
         {"{\"tokenizer_class\": \"LlamaTokenizerFast\", \"add_bos_token\": true}", true, false},
         {"{\"tokenizer_class\": \"LlamaTokenizer\"}", true, false},
@@ -164,7 +166,7 @@ static void usual_names_count_where_no_file_says_anything(void **state) {
     assert_true(ends.is_guessed);
 }
 
-/* Llama's class writes 1 and 2 into config.json where nobody set them. */
+/* Llama's config class writes ids 1 and 2 into config.json even if nobody has set them. */
 static void tokens_of_text_end_no_document(void **state) {
     (void)state;
     make_tokenizer("<|endoftext|>", "[b]", "[c]");
@@ -176,7 +178,7 @@ static void tokens_of_text_end_no_document(void **state) {
     assert_int_equal(ends.tokenizer.bos, TW_TOKEN_NONE);
 }
 
-/* GPT-2's class writes 50256, whatever the vocabulary. */
+/* GPT-2's config class writes id 50256, whatever the vocabulary. */
 static void ids_outside_the_vocabulary_are_reported(void **state) {
     (void)state;
     make_tokenizer("one", "two", "three");

@@ -1,6 +1,6 @@
-/* Tests of worker/tokenizer/tokenizer_text.c and its parts. Small tokenizers of real layouts,
- * trained by tests/golden/make_tokenizers.py, must give the same tokens as Hugging Face's package.
- */
+/* Tests of worker/tokenizer/tokenizer_text.c and its parts. tests/golden/make_tokenizers.py trains
+ * small tokenizers of real layouts; these must give the same tokens as Hugging Face's tokenizers
+ * package. */
 #include "worker/tokenizer/tokenizer_text.h"
 
 #include <jansson.h>
@@ -94,7 +94,7 @@ static void assert_back(const struct tw_tokenizer *tokenizer, struct tw_encoder 
     uint8_t *const back = malloc(bytes + 1);
     assert_non_null(back);
     for (int plain = 0; plain < 2; plain++) {
-        /* a long text is encoded once: the flag makes no difference */
+        /* long texts are encoded only once, as the flag makes no difference */
         if (plain == 1 && bytes > 1000) break;
         tokens.count = 0;
         assert_int_equal(
@@ -123,7 +123,7 @@ static void any_bytes_come_back(void **state) {
             const json_t *const some =
                 json_array_get(texts, tw_rng_below(&rng, json_array_size(texts)));
             size_t bytes = json_string_length(some);
-            if (bytes > sizeof(text)) bytes = sizeof(text); /* may cut a character */
+            if (bytes > sizeof(text)) bytes = sizeof(text); /* the cut may split a character */
             memcpy(text, json_string_value(some), bytes);
             for (uint64_t i = tw_rng_below(&rng, 8); bytes > 0 && i > 0; i--) {
                 text[tw_rng_below(&rng, bytes)] = (uint8_t)tw_rng_next(&rng);
@@ -140,13 +140,13 @@ static void exact_tokenizers_are_known(void **state) {
     assert_true(tw_tokenizer_is_exact(golden[1]));
     assert_false(tw_tokenizer_is_exact(golden[2])); /* NFC */
     assert_true(tw_tokenizer_is_exact(golden[3]));
-    /* adds a space in front and strips white space */
+    /* this one adds a space in front and strips white space */
     assert_false(tw_tokenizer_is_exact(golden[4]));
 }
 
 static void a_byte_of_no_character_is_its_own_token(void **state) {
     (void)state;
-    /* The text on both sides is encoded separately. */
+    /* Bytes that form no character separate the texts on both sides. */
     static const char *const TEXT = "the\xE2\x82 the\xFF";
     struct tw_encoder *const encoder = encoder_of(golden[0]);
     struct tw_tokens tokens = {.tokens = NULL}, apart = {.tokens = NULL};
@@ -278,7 +278,7 @@ static void assert_refused(enum tw_status status, const char *json, const char *
     }
 }
 
-/* A complete file, except for one part. */
+/* Checks that a file is refused that is complete except for one part. */
 static void assert_part_refused(const char *part, const char *why) {
     char json[1024];
     const char *const pre = strstr(part, "pre_tokenizer") != NULL ? "" : PRE ",";
@@ -292,7 +292,7 @@ static void assert_model_refused(enum tw_status status, const char *more, const 
     assert_refused(status, json, why);
 }
 
-/* The first bytes of the files of sentencepiece 0.2, GPT-2, tiktoken and transformers 5.24. */
+/* The first bytes of files written by sentencepiece 0.2, GPT-2, tiktoken and transformers 5.24. */
 static void other_files_of_tokenizers_are_named(void **state) {
     static const char SENTENCEPIECE[] = "\n\016\n\005<unk>\025\0\0\0\0\030\002\n\f\n\003<s>";
     struct tw_tokenizer *tokenizer = NULL;
@@ -387,8 +387,7 @@ static void a_byte_without_a_token_is_counted(void **state) {
         struct tw_encoder *const encoder = encoder_of(tokenizer);
         struct tw_tokens tokens = {.tokens = NULL};
         assert_false(tw_tokenizer_is_exact(tokenizer));
-        for (uint64_t again = 1; again < 5000;
-             again++) { /* the result must not change with the cache */
+        for (uint64_t again = 1; again < 5000; again++) { /* the cache must not change the result */
             tokens.count = 0;
             assert_int_equal(tw_encoder_append(encoder, bytes_of("abxxa"), 5, 0, &tokens, &err),
                              TW_OK);
@@ -410,7 +409,7 @@ static void errors_name_the_file(void **state) {
     assert_non_null(strstr(err.message, "nowhere/t.json"));
     assert_int_equal(tw_tokenizer_create_file(&tokenizer, folder, &err), TW_IO);
     assert_non_null(strstr(err.message, "not a regular file"));
-    char fifo[] = "/tmp/tw_fifo_XXXXXX"; /* nobody writes: the FIFO is refused, not awaited */
+    char fifo[] = "/tmp/tw_fifo_XXXXXX"; /* a FIFO without a writer is refused, not waited for */
     (void)close(mkstemp(fifo));
     assert_int_equal(unlink(fifo), 0);
     assert_int_equal(mkfifo(fifo, 0600), 0);
@@ -431,14 +430,14 @@ static void ends_of_texts_are_found(void **state) {
 
 /* ---- the cache ------------------------------------------------------------------------------- */
 
-/* tw_bpe_hash's state after the first 8 of 16 bytes. */
+/* Returns the state of tw_bpe_hash after the first 8 of 16 bytes. */
 static uint64_t half_hash(uint64_t eight) {
     const uint64_t mixed = ((0x9E3779B97F4A7C15u ^ 16) ^ eight) * 0xD6E8FEB86659FD93u;
     return mixed ^ mixed >> 32;
 }
 
-/* Finds two words of 16 ASCII characters with the same hash: the second half cancels the difference
- * of the first. */
+/* Finds two words of 16 ASCII characters with the same hash. The second halves cancel the
+ * difference between the first halves. */
 static void collide(uint64_t a[2], uint64_t b[2]) {
     memcpy(a, "two words, a has", 16);
     for (b[0] = 0x2020202020202020u;; b[0]++) {
@@ -473,7 +472,7 @@ static void words_of_one_hash_are_told_apart(void **state) {
     struct tw_tokenizer *const tokenizer = create(json);
     struct tw_encoder *const encoder = encoder_of(tokenizer);
     struct tw_tokens tokens = {.tokens = NULL};
-    for (uint32_t again = 0; again < 5000; again++) { /* until there is a cache */
+    for (uint32_t again = 0; again < 5000; again++) { /* enough calls to start the cache */
         tokens.count = 0;
         assert_int_equal(
             tw_encoder_append(encoder, (const uint8_t *)words[again % 2], 16, 0, &tokens, &err),
