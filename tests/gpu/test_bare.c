@@ -1,4 +1,4 @@
-/* test_bare.c - the substitute for cmocka detects the failures that the real one would. */
+/* test_bare.c - the substitute for cmocka detects the failures that cmocka would. */
 #include <cmocka.h>
 
 #include <errno.h>
@@ -99,7 +99,7 @@ int main(void) {
     WANT(FAILURES(cmocka_unit_test_setup(good, no_setup)), 1);
     WANT(FAILURES(cmocka_unit_test_setup_teardown(good, five, bad_teardown)), 1);
     WANT(FAILURES(cmocka_unit_test_teardown(is_true, count_teardown)), 1);
-    WANT(teardowns, 1); /* a teardown runs after a failure too */
+    WANT(teardowns, 1); /* the teardown runs even after a failure */
     const struct CMUnitTest group[] = {cmocka_unit_test(good)};
     WANT(cmocka_run_group_tests(group, five, count_teardown), 0);
     WANT(teardowns, 2);

@@ -1,11 +1,12 @@
-/* bench_attention.c - speed of attention, in GFLOP/s of a causal pass (4 head_size per query and
- * key it attends to forward, 10 backward). Next to it is the float32 rate of one core, measured
- * between the rows, because clocks and other load change.
+/* bench_attention.c - speed of attention, in GFLOP/s of a causal pass. A query costs 4 * head_size
+ * FLOP forward and 10 * head_size backward for each key that it attends to. The float32 rate of one
+ * core is measured between the rows and printed next to them, because clocks and other load change.
  *
  *     thinwire-attention-bench            the tables chosen on this machine, one thread
  *     thinwire-attention-bench --all      every table, including the reference
  *
- * Also measures the saving of masked documents in a window, alternating with the whole window. */
+ * Also measures the time that masking documents in a window saves, alternating with the whole
+ * window. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 #include "base/rng.h"
 #include "kernels/ops.h"
 
-/* CPU time of this thread, less sensitive to other load. */
+/* Returns the CPU time of this thread, which depends less on other load. */
 static double now_s(void) {
     struct timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -29,7 +30,8 @@ static double now_s(void) {
 #define UNROLL _Pragma("GCC unroll 20")
 #endif
 
-/* GFLOP/s of multiply-adds `lanes` wide, twenty independent ones at a time. */
+/* Defines a function that returns the GFLOP/s of multiply-adds `lanes` wide, with twenty
+ * independent sums. */
 #define PEAK(name, lanes, ...)                                                                     \
     typedef float name##_vec __attribute__((vector_size(lanes * 4)));                              \
     __VA_ARGS__ static double name(void) {                                                         \
@@ -90,7 +92,7 @@ static float *floats(size_t n) {
     return x;
 }
 
-/* As in a model of 12 heads: q, k, v are columns of one matrix. */
+/* q, k and v are columns of one matrix, as in a model with 12 heads. */
 static struct tw_attention_arrays arrays_new(const struct tw_ops *ops,
                                              const struct tw_attention *shape) {
     const size_t q = shape->queries * shape->q_stride, k = shape->keys * shape->kv_stride;
@@ -121,7 +123,7 @@ static void do_pass(const struct tw_ops *ops, const struct tw_attention_arrays *
     }
 }
 
-/* Median seconds of one pass, over about a third of a second. */
+/* Returns the median seconds of one pass, measured for about a third of a second. */
 static double time_pass(const struct tw_ops *ops, const struct tw_attention_arrays *a,
                         const struct tw_attention *shape, bool is_backward) {
     enum { TIMES = 400 };
@@ -168,7 +170,8 @@ static void bench_training(const struct tw_ops *ops, uint32_t length, uint32_t h
     arrays_free(&a);
 }
 
-/* Least seconds of both passes over a window in documents of `length`. */
+/* Lowers *best_s to the seconds of both passes over a window that is split into documents of
+ * `length`. */
 static void time_documents(const struct tw_ops *ops, const struct tw_attention_arrays *a,
                            const struct tw_attention *window, uint32_t length, double *best_s) {
     struct tw_attention shape = *window;
@@ -203,7 +206,8 @@ static void bench_documents(const struct tw_ops *ops, uint32_t length) {
     arrays_free(&a);
 }
 
-/* One new token for a head whose cache was last used a layer ago: reads from memory or L3. */
+/* Times one new token of a head. Its cache was last used one layer earlier, so reads come from
+ * memory or L3. */
 static void bench_decoding(const struct tw_ops *ops, uint32_t keys, uint32_t group,
                            size_t kv_stride) {
     enum { LAYERS = 12, STEPS = 20 };
@@ -240,7 +244,7 @@ static void bench_table(const struct tw_ops *ops, bool is_reference) {
     for (size_t i = 0; i < sizeof(documents) / sizeof(documents[0]); i++) {
         bench_documents(ops, documents[i]);
     }
-    const size_t strides[] = {64, 12 * 64}; /* a cache of this head alone, or of twelve */
+    const size_t strides[] = {64, 12 * 64}; /* the cache holds this head only, or twelve heads */
     for (size_t s = 0; s < 2; s++) {
         bench_decoding(ops, 1024, 1, strides[s]);
         bench_decoding(ops, 4096, 1, strides[s]);

@@ -1,9 +1,9 @@
-/* bench_codec.c - thinwire-codec-bench: codecs and outer arithmetic compared with memcpy in the
- * same run.
+/* bench_codec.c - thinwire-codec-bench: speeds of codecs and outer arithmetic, compared with memcpy
+ * in the same run.
  *
  *   thinwire-codec-bench [ELEMENTS [FORM [CODEC]]]
  *
- * Speeds are GB of float32 per CPU second. Ratios to memcpy are robust on a noisy machine. */
+ * Speeds are in GB of float32 per CPU second. Ratios to memcpy are robust on a noisy machine. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ enum { ROUNDS = 9, ELEMENTS_DEFAULT = 16 << 20 };
 struct arrays {
     size_t n;
     float *x, *y, *z;
-    float *residual, *lost; /* residual of error feedback; part of x that a codec lost */
+    float *residual, *lost; /* residual of error feedback; the part of x that coding lost */
     uint8_t *coded;
     size_t coded_bytes, capacity;
     const struct tw_codec *codec;
@@ -39,7 +39,7 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Median GB/s of float32 over some rounds of `work`. */
+/* Returns the median speed of `work` over some rounds, in GB/s of float32. */
 static double speed_of(void (*work)(struct arrays *a), struct arrays *a) {
     double seconds[ROUNDS];
     work(a);
@@ -76,8 +76,7 @@ static void delta(struct arrays *a) {
     tw_delta(a->y, a->x, a->z, a->n);
 }
 
-/* Sends like worker/merge/inflight.h: Delta plus feedback, encoded, and the residual in its place.
- */
+/* Sends like worker/merge/inflight.h: encodes Delta plus feedback, and replaces the residual. */
 static void send(struct arrays *a) {
     const struct tw_delta delta = {.v = a->lost,
                                    .anchor = a->x,
@@ -99,8 +98,8 @@ static void print_speed(const char *codec, const char *what, double speed, doubl
     (void)fflush(stdout);
 }
 
-/* "feedback" is the cost of sending beyond Delta: encoding, and reading and writing the residual.
- */
+/* The row "feedback" is the cost of sending without the Delta: encoding, and reading and writing
+ * the residual. */
 static void bench_feedback(struct arrays *a, double base) {
     for (size_t i = 0; i < a->n; i++) {
         a->z[i] = 0.25f * a->x[i];
@@ -131,7 +130,7 @@ static void bench_codec(struct arrays *a, const struct tw_codec *codec) {
                  8.0 * (double)a->coded_bytes / (double)a->n, error / size);
 }
 
-/* Roughly normally distributed values: sums of four uniform ones. */
+/* Fills x with roughly normal values, each the sum of four uniform ones. */
 static void fill(struct arrays *a) {
     struct tw_rng rng;
     tw_rng_seed(&rng, 1);

@@ -3,13 +3,13 @@
  *
  *   thinwire-gradient-bench PARTS FILE...
  *
- * The files are those of one fragment in the order of its rounds, raw float32, as written by
- * thinwire-quality-bench --dump. Each is encoded in PARTS pieces, one per owner. Printed per codec,
- * of squared norms:
+ * The files hold the Deltas of one fragment in the order of its rounds, as raw float32, as written
+ * by thinwire-quality-bench --dump. Each Delta is encoded in PARTS pieces, one per owner. Printed
+ * per codec, from squared norms, with D the decoded payload:
  *
  *     error    |Delta - D(Delta)|^2 / |Delta|^2, over all rounds
  *     way      |sum of D - sum of Delta|^2 / |sum of Delta|^2: the missing part of the total move,
- *              without feedback, and with v = .95 e + Delta, D = D(v), e = v - D
+ *              without feedback, and with v = 0.95 * e + Delta, D = D(v), e = v - D
  *     held     |e|^2 / |Delta|^2 with feedback, over the second half of the rounds */
 #include <math.h>
 #include <stdbool.h>
@@ -56,7 +56,7 @@ static double squares(const float *x, size_t n) {
     return sum;
 }
 
-/* y = D(x). Returns the encoded bytes. */
+/* Computes y = D(x) by encoding and decoding x. Returns the encoded bytes. */
 static size_t through(struct bench *b, const struct tw_codec *codec, const float *x) {
     size_t total = 0;
     for (unsigned k = 0; k < b->parts; k++) {
@@ -109,7 +109,7 @@ static struct figures measure(struct bench *b, const struct tw_codec *codec, flo
     return figures;
 }
 
-/* Prints statistics of the numbers: normal ones have a kurtosis of 3. */
+/* Prints statistics of the Deltas. Normally distributed numbers have a kurtosis of 3. */
 static void describe(const struct bench *b) {
     double two = 0, four = 0, along = 0;
     size_t zeros = 0;

@@ -33,7 +33,7 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Median of `count` items per second, in units of 10^9. */
+/* Returns the median speed of `run`, which handles `count` items, in 10^9 items per second. */
 static double speed_of(void (*run)(struct work *w), struct work *w, double count) {
     double seconds[ROUNDS];
     run(w);
@@ -72,7 +72,8 @@ static void decode(struct work *w) {
     TW_ASSERT(tw_rans_decoder_finish(&w->decoder) == TW_OK);
 }
 
-/* Two-sided geometric symbols, like quantised numbers: lower ones are more frequent. */
+/* Fills in geometrically distributed symbols, like those of quantised numbers: lower symbols are
+ * more frequent. */
 static void fill(struct work *w, unsigned alphabet, unsigned of_256) {
     struct tw_rng rng;
     uint32_t counts[256] = {0};

@@ -1,9 +1,10 @@
-/* bench_engine.c - thinwire-engine-bench: training steps of a model, and the bound by their matrix
- * products (bound.h), in alternating rounds, so that a change of the machine's speed affects both.
+/* bench_engine.c - thinwire-engine-bench: training steps of a model, and the bound set by their
+ * matrix products (bound.h). Rounds of the two alternate, so that a change of the machine's speed
+ * affects both.
  *
- * --serve lets another program alternate this with others. It prints a description line. For each
- * line read from stdin, it makes that many steps and prints the seconds and CPU seconds of one, and
- * the loss of the last. */
+ * With --serve, another program can alternate this bench with others. The bench prints a
+ * description line. For each line read from stdin, it takes that number of steps, and prints the
+ * seconds and CPU seconds per step and the loss of the last step. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@ struct options {
     struct tw_run run;
     struct tw_compute_config compute;
     uint32_t rounds;
-    uint32_t document; /* tokens per document; 0: separators as they occur in random tokens */
+    uint32_t document; /* tokens per document; 0: separators occur as in random tokens */
     bool has_step, has_bound, is_served, is_detailed;
 };
 
@@ -34,7 +35,7 @@ struct bench {
     struct bound *bound;      /* NULL: step only */
     uint32_t *tokens;
     double loss; /* loss of the last step */
-    double peak; /* fastest rate of matrix products on a GPU; 0: not measured */
+    double peak; /* highest rate of matrix products on a GPU, or 0 if not measured */
     double step_s[ROUNDS_MAX], bound_s[ROUNDS_MAX];
 };
 
@@ -104,7 +105,7 @@ static enum tw_status open_bound(struct bench *bench, struct tw_error *err) {
 
 static enum tw_status alternate(struct bench *bench, struct tw_error *err) {
     const uint32_t rounds = bench->options->rounds;
-    for (uint32_t i = 0; i < rounds + 1; i++) { /* the first round warms up */
+    for (uint32_t i = 0; i < rounds + 1; i++) { /* the first round is a warm-up */
         const uint32_t at = i == 0 ? 0 : i - 1;
         if (bench->engine != NULL) {
             const double start = now_s(CLOCK_MONOTONIC);
@@ -269,7 +270,7 @@ static enum tw_status read_options(struct options *options, int argc, char **arg
     return TW_OK;
 }
 
-/* The model that the demo trains. */
+/* Sets the model that the demo trains. */
 static void set_demo(struct tw_run *run) {
     tw_run_defaults(run);
     run->model.layers = 4;

@@ -1,6 +1,7 @@
-/* bench_gemm.c - thinwire-gemm-bench: a layer's products with their epilogues on a device, as
- * planned (kernels/cuda/gemm.h), compared with the plain product and a separate kernel. Rounds
- * alternate, so that a change of the device's speed affects both. The last line is JSON. */
+/* bench_gemm.c - thinwire-gemm-bench: a layer's matrix products on a device. Each is timed with its
+ * epilogue as planned (kernels/cuda/gemm.h), and as a plain product followed by a separate kernel.
+ * Rounds of the two alternate, so that a change of the device's speed affects both. The last line
+ * is JSON. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +19,9 @@ struct bench {
     struct tw_cuda *cuda;
     struct tw_cuda_products *products;
     void *queue;
-    void *narrow, *wide, *pre; /* (rows, width), (rows, 4 width) twice: bfloat16 */
-    void *weight, *bias;       /* (width, 4 width), (4 width): bfloat16 */
-    float *gradient, *sums;    /* (width, 4 width), (4 width) */
+    void *narrow, *wide, *pre; /* bfloat16: (rows, width), and twice (rows, 4 * width) */
+    void *weight, *bias;       /* bfloat16: (width, 4 * width), (4 * width) */
+    float *gradient, *sums;    /* (width, 4 * width), (4 * width) */
 };
 
 static double now_s(void) {
@@ -39,7 +40,8 @@ static const struct {
              {"gelu_backward", TW_CUDA_GELU_BACKWARD},
              {"bias_gradient", TW_CUDA_BIAS_GRADIENT}};
 
-/* A product with the matrix (width, 4 width) of a feed-forward layer: forward, or a gradient. */
+/* Makes a matrix product of a feed-forward layer, whose weight is (width, 4 * width): the forward
+ * pass or a gradient. */
 static struct tw_cuda_gemm gemm_of(const struct bench *bench, enum tw_cuda_epilogue epilogue) {
     const uint32_t rows = bench->rows, width = bench->width;
     struct tw_cuda_gemm gemm = {.shape = {.m = rows,
@@ -65,7 +67,7 @@ static struct tw_cuda_gemm gemm_of(const struct bench *bench, enum tw_cuda_epilo
     return gemm;
 }
 
-/* Queues the product without a fused epilogue: first the product, then the epilogue's kernel. */
+/* Queues the product without a fused epilogue: a plain product, then the epilogue's kernel. */
 static void queue_apart(const struct bench *bench, const struct tw_cuda_gemm *gemm) {
     struct tw_cuda_gemm plain = *gemm;
     size_t bytes = 0;
@@ -77,7 +79,7 @@ static void queue_apart(const struct bench *bench, const struct tw_cuda_gemm *ge
     tw_gemm_after(gemm, scratch, bytes / sizeof(float), bench->queue);
 }
 
-/* Measures the seconds of one product. */
+/* Measures the seconds of one product, fused or, if is_apart, separate. */
 static enum tw_status take(const struct bench *bench, const struct tw_cuda_gemm *gemm,
                            bool is_apart, double *took_s, struct tw_error *err) {
     const double begin_s = now_s();
@@ -102,7 +104,8 @@ static enum tw_status compare(const struct bench *bench, enum tw_cuda_epilogue e
                               double medians_s[2], struct tw_error *err) {
     const struct tw_cuda_gemm gemm = gemm_of(bench, epilogue);
     double took_s[2][ROUNDS];
-    for (int round = -1; round < ROUNDS; round++) { /* the first round makes plans */
+    /* the first round does not count: it makes the plans */
+    for (int round = -1; round < ROUNDS; round++) {
         for (int is_apart = 0; is_apart < 2; is_apart++) {
             double *const to = &took_s[is_apart][round < 0 ? 0 : round];
             TW_TRY(take(bench, &gemm, is_apart != 0, to, err));
@@ -117,7 +120,7 @@ static enum tw_status compare(const struct bench *bench, enum tw_cuda_epilogue e
 
 /* ---- a device -------------------------------------------------------------------------------- */
 
-/* Zeros: contents change the time by no more than the GPU's clock does. */
+/* Allocates zeros: other contents would change the time only as much as the GPU's clock does. */
 static enum tw_status get(struct bench *bench, void **array, uint64_t bytes, struct tw_error *err) {
     TW_TRY(tw_cuda_alloc(bench->cuda, array, bytes, "a bench of products", err));
     tw_cuda_zero(bench->cuda, TW_CUDA_COMPUTE, *array, bytes);

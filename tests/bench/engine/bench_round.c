@@ -1,13 +1,13 @@
 /* bench_round.c - thinwire-round-bench: the cost of a run's rounds for a node's training. The
- * worker's own loop takes steps, alternating between a period with the rounds of every fragment and
- * one without, so that a change of the machine's speed affects both. The daemon's side is in this
+ * worker's own loop takes steps. Periods with the rounds of every fragment alternate with periods
+ * without, so that a change of the machine's speed affects both. The daemon's side is in this
  * process: ENCODE, REDUCE of two nodes' contributions, APPLY. Snapshots and evaluation are left
  * out.
  *
  * The last line is JSON. encode_s and apply_s are the extra time of step boundaries with these
- * requests, over all rounds of a period. The overhead includes them, and the slowdown of steps
- * while REDUCE runs. Digests of (phi, u) are reported separately: they are plain C if the program
- * is built without a hash library. */
+ * requests, over all rounds of a period. The overhead includes both, and the slowdown of steps
+ * while REDUCE runs. The time of digests of (phi, u) is reported separately: without a hash
+ * library, they are computed in plain C. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,9 +43,10 @@ struct bench {
     struct tw_trainer trainer;
     uint32_t *tokens; /* (batch, context + 1) */
     struct fragment fragments[TW_FRAGMENTS_MAX];
-    uint32_t steps; /* per measured period: the run's, or more, so that each round ends in it */
+    /* steps of a measured period: the run's, or more if rounds do not end in these */
+    uint32_t steps;
     double plain_s[PERIODS_MAX], rounds_s[PERIODS_MAX];
-    /* loop turns that answered such a request, including their steps */
+    /* seconds of the loop turns that answered ENCODE or APPLY, including their steps */
     double encode_s[PERIODS_MAX], apply_s[PERIODS_MAX];
 };
 
@@ -202,9 +203,9 @@ static enum tw_status refused(const char *what, uint32_t status, struct tw_error
                    tw_status_name((enum tw_status)status));
 }
 
-/* Next request of a round of fragment p, as a daemon would send it after each answer. *stage: 0
- * nothing is in progress, 1 ENCODED, 2 REDUCED, 3 APPLIED. The first period reduces both parts;
- * later ones reuse that result of the other owner. */
+/* Sends the next request of fragment p's round, as a daemon would, once the worker has answered the
+ * last one. *stage is 0 if no round is in progress, else 1 ENCODED, 2 REDUCED, 3 APPLIED. The first
+ * period reduces both parts; later periods reuse the result of the other owner's part. */
 static enum tw_status follow(struct bench *bench, uint32_t p, uint32_t *stage,
                              struct tw_error *err) {
     struct fragment *const fragment = &bench->fragments[p];
@@ -230,7 +231,8 @@ static enum tw_status follow(struct bench *bench, uint32_t p, uint32_t *stage,
     return TW_OK;
 }
 
-/* Spans have the size of the sent bytes; resets them to their full room for the next round. */
+/* Resets the spans, which have the size of the sent bytes, to their full room for the next round.
+ */
 static void room_again(struct bench *bench, uint32_t p) {
     const struct tw_codec *const codec = tw_codec_get(bench->run.sync.codec);
     const struct tw_codec *const result = tw_codec_get(bench->run.sync.result);
@@ -243,13 +245,14 @@ static void room_again(struct bench *bench, uint32_t p) {
 
 /* ---- periods --------------------------------------------------------------------------------- */
 
-/* Seconds of one period, and of those of its steps in which the worker answered ENCODE or APPLY. */
+/* Seconds of one period, and of its steps in which the worker answered ENCODE or APPLY. */
 struct taken {
     double all_s, encode_s, apply_s;
 };
 
-/* Runs one period. The first call is the warm-up, and sets the steps of all later periods
- * (bench->steps): on a fast device, rounds may need more steps than the run's period has. */
+/* Runs one period. The first call is a warm-up. It sets the steps of all later periods
+ * (bench->steps), because on a fast device, rounds may need more steps than the run's period has.
+ */
 static enum tw_status take_period(struct bench *bench, bool has_rounds, struct taken *taken,
                                   struct tw_error *err) {
     const uint32_t period = bench->run.sync.period, count = bench->daemon.layout.fragments_count;
@@ -306,7 +309,7 @@ static double digests_s(const struct bench *bench) {
 static enum tw_status measure(struct bench *bench, struct tw_error *err) {
     char text[96];
     struct taken taken;
-    TW_TRY(take_period(bench, true, &taken, err)); /* plans, graphs, caches */
+    TW_TRY(take_period(bench, true, &taken, err)); /* warms up plans, graphs and caches */
     for (uint32_t i = 0; i < bench->periods; i++) {
         TW_TRY(take_period(bench, false, &taken, err));
         bench->plain_s[i] = taken.all_s;

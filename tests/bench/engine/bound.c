@@ -1,4 +1,4 @@
-/* bound.c - times the matrix products of a step alone, each in several ways. */
+/* bound.c - times only the matrix products of a step, each computed in several ways. */
 #include "tests/bench/engine/bound.h"
 
 #include <math.h>
@@ -12,19 +12,20 @@
 
 enum { SHAPES_MAX = 32, TRIES = 3, ALIGN = 4096 };
 
-/* Ways to compute one product with all threads. */
+/* Ways to compute one matrix product with all threads. */
 enum way { WHOLE, WHOLE_PACKED, SHARED, WAYS };
 static const char *const way_names[] = {"whole matrix", "whole, packed", "shared pieces"};
 
-/* A product that a step has `count` times, with different matrices. */
+/* A matrix product that a step computes `count` times, with different matrices. */
 struct shape {
     char name[16];
     struct tw_matmul product; /* b is a weight unless form is TN */
     uint32_t count;
     void **a, **b, **y, **packed; /* (count) */
-    struct tw_weight weight;      /* fields of b in a SHARED weight; packed, master: later */
-    struct whole *whole[2];       /* plain, packed; NULL: not available */
-    double seconds[WAYS];         /* best time of one product; 0: not available */
+    /* a SHARED weight with the fields of b; packed and master are set later */
+    struct tw_weight weight;
+    struct whole *whole[2]; /* plain, packed; NULL if not available */
+    double seconds[WAYS];   /* best time of one product, or 0 if not available */
     enum way way;
 };
 
@@ -61,7 +62,7 @@ static void add_shape(struct bound *bound, const char *name, struct tw_matmul pr
     shape->count = count;
 }
 
-/* y (rows, out) = x (rows, in) W, dx, dW; `form` is the forward pass's. */
+/* Adds y (rows, out) = x (rows, in) * W, dx and dW. `form` is that of the forward pass. */
 static void add_linear(struct bound *bound, const char *name, uint32_t in, uint32_t out,
                        enum tw_matmul_form form, uint32_t count) {
     const uint32_t rows = (uint32_t)bound->rows;
@@ -95,7 +96,7 @@ static void add_step(struct bound *bound, const struct tw_run *run) {
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* Small nonzero numbers: some processors multiply zeros faster. */
+/* Returns small nonzero numbers, because some processors multiply zeros faster. */
 static void *matrix_new(size_t elements, enum tw_type type) {
     const size_t bytes = (elements * tw_type_bytes(type) + ALIGN - 1) / ALIGN * ALIGN;
     void *memory = aligned_alloc(ALIGN, bytes);
@@ -171,7 +172,7 @@ static uint32_t least(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-/* One block of rows, over all columns. */
+/* Multiplies one block of rows, over all columns. */
 static void weight_piece(void *context, uint32_t piece, uint32_t thread) {
     const struct job *job = context;
     const struct tw_matmul *p = &job->shape->product;

@@ -1,4 +1,4 @@
-/* whole.c - one product over whole matrices with all threads of oneDNN's own pool. */
+/* whole.c - one matrix product over whole matrices, with all threads of oneDNN's own pool. */
 #include "tests/bench/engine/whole.h"
 
 #include <stdlib.h>
@@ -7,7 +7,8 @@
 #include "base/assert.h"
 #include "kernels/cpu/onednn.h"
 
-void omp_set_num_threads(int threads); /* clang ships no omp.h for gcc's runtime */
+/* declared here because clang has no omp.h for gcc's runtime */
+void omp_set_num_threads(int threads);
 
 struct whole {
     struct tw_matmul product;
@@ -16,7 +17,7 @@ struct whole {
     dnnl_stream_t stream;
     dnnl_primitive_t primitive; /* NULL: sgemm */
     dnnl_memory_t a, b, y;
-    void *packed; /* NULL: b is used directly */
+    void *packed; /* b in the library's layout, or NULL if b is used directly */
 };
 
 static void must(dnnl_status_t status) {
@@ -37,7 +38,7 @@ static struct tw_onednn_layout strided(uint32_t rows, uint32_t columns, enum tw_
     return layout;
 }
 
-/* Of weights that the primitive lays out as it likes; the values do not matter. */
+/* Makes weights in the layout that the library prefers. Their values do not matter. */
 static void *packed_weights(size_t bytes) {
     bytes = (bytes + 4095) / 4096 * 4096;
     char *packed = aligned_alloc(4096, bytes);

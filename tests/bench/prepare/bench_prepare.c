@@ -1,10 +1,10 @@
-/* bench_prepare.c - speed of `thinwire data prepare` with one tokenizer thread and with two, and
- * its memory.
+/* bench_prepare.c - speed and memory of `thinwire data prepare` with one tokenizer thread and with
+ * two.
  *
  *   thinwire-prepare-bench ENGINE TOKENIZER|bytes FOLDER [MB [RUNS]]
  *   thinwire-prepare-bench text FILE MB
  *
- * Makes FOLDER/text of 1000 MB of prose and code, once, and prepares it RUNS (3) times with each
+ * Makes FOLDER/text of MB (1000) of prose and code, once, and prepares it RUNS (3) times with each
  * number of threads in turn. Prints one line of JSON per run, and the medians: MB/s of wall time,
  * CPU seconds, peak resident memory, the ratio of the rates, and the ratio that the CPU seconds
  * would allow on two idle cores. Fails if two runs give different datasets. The second form only
@@ -42,7 +42,8 @@ static double seconds(struct timeval time) {
     return (double)time.tv_sec + 1e-6 * (double)time.tv_usec;
 }
 
-/* CPU seconds of the process's busiest thread, as far as they were observed. */
+/* Returns the CPU seconds of the process's busiest thread so far, among the threads that still run.
+ */
 static double busiest_s(pid_t process) {
     char path[PATH_BYTES];
     double most = 0;
@@ -64,7 +65,7 @@ static double busiest_s(pid_t process) {
     return most;
 }
 
-/* Waits for the child, observing its threads. */
+/* Waits for the child, and measures its threads meanwhile. */
 static int wait_for(pid_t child, struct rusage *usage, double *busiest) {
     const struct timespec pause = {.tv_nsec = 20 * 1000000};
     int status = 0;
@@ -124,7 +125,7 @@ static void tell(const char *event, int threads, struct run run, double mb) {
     (void)fflush(stdout);
 }
 
-/* Time on two cores without other load. */
+/* Returns the seconds that the run would take on two idle cores. */
 static double undisturbed_s(struct run run) {
     return run.busiest_s > run.cpu_s / 2 ? run.busiest_s : run.cpu_s / 2;
 }

@@ -47,7 +47,8 @@ static void make_word(struct maker *maker, char word[WORD_BYTES], unsigned sylla
     }
 }
 
-/* Rank r has a probability of about 1 / r; frequent words are short. */
+/* Picks a word. The word of rank r has a probability of about 1 / r, and frequent words are short.
+ */
 static const char *pick(struct maker *maker) {
     const double rank = pow(WORDS, tw_rng_unit(&maker->rng));
     return maker->words[(unsigned)rank % WORDS];

@@ -72,7 +72,7 @@ static bool read_options(struct options *options, int argc, char **argv) {
     return options->plan != NULL && options->text != NULL && options->results != NULL;
 }
 
-/* Reads a whole file and appends a NUL; heap. */
+/* Reads a whole file and appends a NUL. The caller frees *bytes. */
 static enum tw_status read_file(const char *path, char **bytes, size_t *size,
                                 struct tw_error *err) {
     FILE *file = fopen(path, "rb");
@@ -94,7 +94,7 @@ static enum tw_status read_file(const char *path, char **bytes, size_t *size,
     return TW_OK;
 }
 
-/* Losses are compared to a percent, which needs enough held-out text. */
+/* Losses are compared to within one percent, which needs enough held-out text. */
 static enum tw_status check_text(const struct plan *plan, size_t size, struct tw_error *err) {
     for (uint32_t i = 0; i < plan->count; i++) {
         const struct tw_run *run = &plan->cases[i].run;
@@ -108,7 +108,7 @@ static enum tw_status check_text(const struct plan *plan, size_t size, struct tw
     return TW_OK;
 }
 
-/* Operations of a case, for estimating the remaining time: training, then held-out text. */
+/* Returns the FLOP of a case (training, then held-out text), to estimate the remaining time. */
 static double work_of(const struct setting *setting) {
     const double held = (double)setting->evals * CURVE_TOKENS + 220000;
     return (double)tw_engine_flops_token(&setting->run) *
@@ -169,7 +169,7 @@ static enum tw_status run_cases(const struct options *options, const struct plan
     return TW_OK;
 }
 
-/* SHA-256 and size of a file. */
+/* Computes the SHA-256 and the size of a file. */
 static enum tw_status hash_file(const char *path, struct tw_id *id, size_t *size,
                                 struct tw_error *err) {
     char *bytes = NULL;

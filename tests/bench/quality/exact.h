@@ -1,4 +1,4 @@
-/* exact.h - uncompressed outer gradients: float32 in, float32 out. Not a codec of the product; the
+/* exact.h - uncompressed outer gradients, float32 in and out. Runs cannot use this codec; it is the
  * baseline for the cost of compression. */
 #ifndef TW_TESTS_QUALITY_EXACT_H
 #define TW_TESTS_QUALITY_EXACT_H

@@ -1,6 +1,6 @@
 /* jury.c - runs the cores of honest members without their transport. Links, inputs and decoded
- * results are written into a core's state directly, without the events that lead there. Answers of
- * the cores are real. */
+ * results are written into a core's state directly, without the events that lead there. The answers
+ * are the real core's. */
 #include "tests/bench/quality/jury.h"
 
 #include <stdlib.h>
@@ -145,7 +145,8 @@ static uint64_t members_of(const struct tw_node *core, uint64_t nodes) {
     return members;
 }
 
-/* All members are linked and at this round; other nodes ask to join. */
+/* Makes a core see all members as linked and at this round, and the other nodes as asking to join.
+ */
 static void see_all(const struct jury *jury, struct tw_node *core, uint32_t self) {
     uint32_t joins = 0;
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++)
@@ -200,8 +201,8 @@ void jury_hear(struct jury *jury, uint32_t node, uint64_t tokens, uint64_t fragm
         entry->announced.tokens = tokens;
         entry->announced.fragment_tokens = fragment_tokens;
         entry->announced.fragment_steps = fragment_steps;
-        memset(entry->announced.signature, 1,
-               TW_SIGNATURE_BYTES); /* stands for a signature of the member named */
+        /* stands for that member's signature */
+        memset(entry->announced.signature, 1, TW_SIGNATURE_BYTES);
         for (uint32_t k = 0; k < entry->announced.parts_count; k++) {
             entry->announced.hashes[k] = name_of("delta", core->at.rounds, node * TW_PARTS_MAX + k);
             entry->announced.bytes[k] = 1;

@@ -1,4 +1,4 @@
-/* measure.c - held-out loss and distance of the nodes of a world. */
+/* measure.c - held-out loss and distance of the nodes in a world. */
 #include "tests/bench/quality/measure.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ static bool counts(const struct node *node) {
     return node->is_alive && !node->is_hostile;
 }
 
-/* Mean of the nodes' theta; returns their distance from it. */
+/* Computes the mean of the nodes' theta. Returns their distance from it. */
 static double take_mean(struct measure *measure, const struct node *nodes, uint32_t count) {
     const size_t n = (size_t)nodes[0].layout->elements;
     double distance = 0, size = 0;
@@ -63,7 +63,7 @@ static double take_mean(struct measure *measure, const struct node *nodes, uint3
     return sqrt(distance / counted / size);
 }
 
-/* In pairs: mean of the nodes' anchors; returns their distance from it. */
+/* In pairs: computes the mean of the nodes' anchors. Returns their distance from it. */
 static double take_anchors(struct measure *measure, const struct node *nodes, uint32_t count) {
     const size_t n = (size_t)nodes[0].layout->elements;
     double squares = 0, size = 0;
@@ -86,7 +86,7 @@ static double take_anchors(struct measure *measure, const struct node *nodes, ui
     return sqrt(fmax(squares / counted - size, 0) / size);
 }
 
-/* Mean loss of the nodes' own anchors, or of their models if there are no anchors. */
+/* Computes the mean loss of the nodes' own anchors, or of their models if they have no anchors. */
 static enum tw_status take_own(struct measure *measure, struct node *nodes, uint32_t count,
                                double *nats, struct tw_error *err) {
     double sum = 0;

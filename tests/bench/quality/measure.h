@@ -1,36 +1,38 @@
 /* measure.h - results of a case: held-out loss of the shared anchor and of the mean of the nodes,
- * by tokens and by bytes at the socket. */
+ * over tokens trained and over bytes sent. */
 #ifndef TW_TESTS_QUALITY_MEASURE_H
 #define TW_TESTS_QUALITY_MEASURE_H
 
 #include "tests/bench/quality/node.h"
 #include "worker/learn/eval.h"
 
-/* CURVE_TOKENS: held-out tokens per point of the curve, except the last. CONTROL_BYTES: control
- * traffic of a round between two nodes, per direction (proposal, votes, announcements and
- * requests), measured with three daemons: daemon/cli/run/run_budget.c. */
+/* CURVE_TOKENS is the number of held-out tokens per point of the curve, except the last.
+ * CONTROL_BYTES is the control traffic of a round between two nodes, per direction: proposal,
+ * votes, announcements and requests. It was measured with three daemons
+ * (daemon/cli/run/run_budget.c). */
 enum { OUTCOME_POINTS_MAX = 1001, CURVE_TOKENS = 32768, CONTROL_BYTES = 1500 };
 
-/* Bytes of payloads that leave a node: part k of a contribution goes to its owner, a result to
- * every other live node, packed state to a node that joins. A node's payloads for its own part
- * travel nowhere. Per chunk of 256 KiB, a payload takes a frame header and a chunk header:
+/* Bytes of payloads that leave a node. Part k of a contribution is sent to its owner, a result to
+ * every other live node, and packed state to a node that joins. A node sends no payload to itself.
+ * In each chunk of 256 KiB, a payload has a frame header and a chunk header:
  *
- *     bytes(payload) = size + 72 ceil(size / 262144) */
+ *     bytes(payload) = size + 72 * ceil(size / 262144) */
 struct traffic {
     uint64_t contributions, results, states, control; /* bytes */
-    uint64_t elements; /* elements of all contributions, sent or not: for bits per element */
-    uint64_t coded;    /* encoded bytes of those elements */
-    uint64_t refused;  /* contributions that did not decode, and parts that the merge left out */
-    uint64_t missed;   /* contributions that came too late */
+    uint64_t elements; /* elements of all contributions, sent or not, for bits per element */
+    uint64_t coded;    /* bytes of these elements when encoded */
+    uint64_t refused;  /* undecodable contributions, and parts that the merge left out */
+    uint64_t missed;   /* contributions that were too late */
 };
 uint64_t traffic_of(uint64_t payload_bytes);
 uint64_t traffic_total(const struct traffic *traffic);
 
 struct point {
-    uint64_t tokens, bytes; /* so far: trained by all nodes, sent by all nodes */
-    double anchor, mean;    /* nats per token of phi, and of the mean of the nodes' theta */
-    double distance; /* root mean square of |theta_i - mean|, over |mean|; in pairs of phi_i, and
-                        anchor is the loss of their mean */
+    uint64_t tokens, bytes; /* totals over all nodes so far: tokens trained, bytes sent */
+    double anchor, mean; /* loss of phi, and of the mean of the nodes' theta, in nats per token */
+    /* root mean square of |theta_i - mean| / |mean|; in pairs, of phi_i, and `anchor` is the
+     * loss of the mean phi */
+    double distance;
 };
 
 struct outcome {
@@ -38,9 +40,10 @@ struct outcome {
     struct traffic traffic;
     struct point points[OUTCOME_POINTS_MAX];
     uint32_t count;
-    struct tw_eval anchor, mean; /* over all held-out text */
-    double own; /* if nodes have anchors or models of their own: mean of their losses, while
-                   `anchor` is the loss of their mean; NaN if all have the same anchor */
+    struct tw_eval anchor, mean; /* losses over all held-out text */
+    /* mean loss of the nodes' own anchors or models (`anchor` is then the loss of their mean);
+     * NaN if all have the same anchor */
+    double own;
 };
 
 struct measure {
@@ -53,8 +56,8 @@ enum tw_status measure_open(struct measure *measure, const struct tw_layout *lay
                             struct tw_error *err);
 void measure_close(struct measure *measure);
 
-/* Adds a point on part of the held-out text or, with is_last, the final point on all of it. Nodes
- * that are gone or hostile do not count. nodes (count). */
+/* Adds a point on part of the held-out text or, if is_last, the final point on all of it. Dead and
+ * hostile nodes do not count. `nodes` has `count` nodes. */
 enum tw_status measure_take(struct measure *measure, struct node *nodes, uint32_t count,
                             const struct traffic *traffic, bool is_last, struct outcome *outcome,
                             struct tw_error *err);

@@ -35,8 +35,8 @@ static enum tw_status open_memory(struct node *node, struct tw_error *err) {
         const uint64_t n = node->layout->fragment_begin[p + 1] - node->layout->fragment_begin[p];
         if (n > largest) largest = n;
     }
-    /* Room for the largest request: contributions of all nodes to one undivided fragment in
-     * float32, or packed (phi, u) of a fragment. Untouched pages cost nothing. */
+    /* Room for the largest request: float32 contributions of all nodes to one undivided fragment,
+     * or packed (phi, u) of a fragment. Untouched pages cost nothing. */
     const uint64_t pool = (largest * 6 + TW_PARTS_MAX * 8192) * (node->setting->nodes + 2);
     TW_TRY(tw_shm_geometry_init(&geometry, node->layout, TW_SNAPSHOT_OFF, pool, err));
     node->memory_bytes = (size_t)geometry.bytes;
@@ -71,8 +71,8 @@ static void fill_anchor(struct node *node) {
     }
 }
 
-/* Node i draws the same windows in every case with the same seed; KIND_BIG draws those of all
- * nodes. */
+/* Node i draws the same windows in every case with the same seed. With KIND_BIG, the node draws the
+ * windows of all nodes. */
 static void open_streams(struct node *node) {
     const bool is_big = node->setting->kind == KIND_BIG;
     node->streams_count = is_big ? node->setting->nodes : 1;
@@ -97,7 +97,7 @@ enum tw_status node_open(struct node *node, const struct setting *setting,
     TW_TRY(tw_data_open(&node->data, text_path, run, err));
     node->tokens = calloc((size_t)run->train.batch * (run->model.context + 1), sizeof(uint32_t));
     if (node->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch of tokens");
-    /* float32 and one thread: the same bits on equal instruction sets. */
+    /* With float32 and one thread, machines with the same instruction set compute the same bits. */
     const struct tw_engine_config config = {
         .run = run,
         .layout = layout,
@@ -106,7 +106,8 @@ enum tw_status node_open(struct node *node, const struct setting *setting,
     tw_engine_init_params(run, layout, node->engine->theta);
     open_streams(node);
     if (setting->kind != KIND_GROUP) return TW_OK;
-    if (run->sync.topology == TW_TOPOLOGY_SOLO) { /* the rate falls as in a group of that size */
+    /* the learning rate falls as in a group of that size */
+    if (run->sync.topology == TW_TOPOLOGY_SOLO) {
         node->told.contributors = setting->nodes;
         return TW_OK;
     }
@@ -137,7 +138,7 @@ void node_close(struct node *node) {
 
 /* ---- training ------------------------------------------------------------------------------ */
 
-/* Run clock as the trainer computes it: worker/loop/trainer.c. */
+/* Returns the run clock as the trainer computes it (worker/loop/trainer.c). */
 static uint64_t clock_of(struct node *node) {
     const uint64_t budget = node->setting->run.train.tokens;
     const uint64_t factor = node->told.contributors > 1 ? node->told.contributors : 1;
@@ -170,7 +171,7 @@ enum tw_status node_step(struct node *node, struct tw_error *err) {
 
 /* ---- rounds -------------------------------------------------------------------------------- */
 
-/* Allocator of the pool, for one request at a time. */
+/* An allocator in the pool, for one request at a time. */
 struct places {
     struct node *node;
     uint64_t used;
@@ -194,14 +195,13 @@ static struct payload get(const struct node *node, const struct tw_span *span, u
     return payload_copy(tw_shm_pool(&node->shm, span->offset, bytes), bytes);
 }
 
-/* 1 or -1 per element: a fixed direction, common to all hostile nodes. */
+/* Returns 1 or -1 for each element: a fixed direction, common to all hostile nodes. */
 static double direction(const struct node *node, uint32_t fragment, uint64_t i) {
     uint64_t state = node->setting->seed * 1000003 + fragment * UINT64_C(0x100000000) + i;
     return (tw_splitmix64(&state) & 1) != 0 ? 1 : -1;
 }
 
-/* Changes theta so that its distance from the anchor is the outer gradient that this node pretends.
- */
+/* Changes theta so that anchor - theta is the outer gradient that this hostile node claims. */
 static void bend(struct node *node, uint32_t fragment, float *theta) {
     struct tw_shm_view view;
     struct tw_rng rng;
@@ -230,7 +230,8 @@ static bool is_lying(const struct node *node) {
     return node->is_hostile && !node->setting->hostile.is_secret;
 }
 
-/* Bends theta of a lying node; returns the original, or NULL bytes if theta was not bent. */
+/* Changes theta of a lying node. Returns the original theta, or NULL bytes if theta is unchanged.
+ */
 static struct payload bend_begin(struct node *node, uint32_t fragment) {
     if (!is_lying(node) || node->setting->hostile.kind == HOSTILE_NAN)
         return (struct payload){.bytes = NULL};
@@ -247,7 +248,7 @@ static void bend_end(struct node *node, uint32_t fragment, struct payload *kept)
     payload_free(kept);
 }
 
-/* Delta as received: from some nodes, not numbers. */
+/* Makes a Delta undecodable if its sender lies in this way. */
 static void garble(const struct node *from, struct payload *delta) {
     if (is_lying(from) && from->setting->hostile.kind == HOSTILE_NAN)
         memset(delta->bytes, 0xff, delta->size);

@@ -1,5 +1,5 @@
-/* node.h - one node: a real engine on its own data, and the worker's merging in plain memory. The
- * world (world.h) acts as its daemon. */
+/* node.h - one node: a real engine on its own data, and the worker's merging in ordinary memory.
+ * The world (world.h) acts as its daemon. */
 #ifndef TW_TESTS_QUALITY_NODE_H
 #define TW_TESTS_QUALITY_NODE_H
 
@@ -14,7 +14,7 @@
 #include "worker/merge/merger.h"
 #include "worker/merge/pairing.h"
 
-/* Bytes to send; heap. */
+/* Bytes to send, on the heap. */
 struct payload {
     uint8_t *bytes;
     uint32_t size;
@@ -22,7 +22,7 @@ struct payload {
 void payload_free(struct payload *payload);
 struct payload payload_copy(const void *bytes, uint32_t size);
 
-/* Owners of a fragment's parts. */
+/* The parts of a fragment and their owners. */
 struct division {
     uint32_t parts;
     uint32_t owners[TW_PARTS_MAX]; /* nodes */
@@ -31,8 +31,9 @@ struct division {
 
 struct contribution {
     bool has;
-    uint64_t tokens; /* since its newest listed contribution, of any fragment: for the run clock */
-    uint64_t fragment_tokens; /* in this Delta: for weights and guard */
+    /* tokens since the newest listed contribution to any fragment, for the run clock */
+    uint64_t tokens;
+    uint64_t fragment_tokens; /* tokens in this Delta, for weights and guard */
     uint32_t fragment_steps;
     struct payload parts[TW_PARTS_MAX];
 };
@@ -43,11 +44,11 @@ struct commit {
     bool is_final;
     uint32_t steps; /* mean inner steps of the listed contributors */
     struct division division;
-    struct payload results[TW_PARTS_MAX]; /* size 0: the part is absent */
+    struct payload results[TW_PARTS_MAX]; /* of size 0 if the part is absent */
     uint64_t listed[TW_PARTS_MAX];        /* sets of nodes */
-    uint64_t refused; /* set of nodes whose Delta an owner left out for its size */
+    uint64_t refused; /* set of nodes whose Delta an owner refused for its size */
     bool has_digest;
-    struct tw_id digest; /* digest of the fragment at the first node that applied the round */
+    struct tw_id digest; /* digest of the fragment, from the first node that applied the round */
 };
 
 struct stream {
@@ -66,33 +67,35 @@ struct node {
     void *memory;
     size_t memory_bytes;
     struct tw_shm shm;
-    struct tw_run merge_run;   /* the setting's, with a consensus outside the manifest's bounds */
-    struct tw_vectors vectors; /* the merger's: theta in the engine's memory */
+    struct tw_run merge_run;   /* run of the setting, but gamma may exceed the manifest's bounds */
+    struct tw_vectors vectors; /* vectors of the merger, with theta in the engine's memory */
     struct tw_merger merger;
     struct tw_pairing pairing;
     struct {
-        bool is_out, is_unread; /* is_out: sent and not applied; is_unread: the last partner's share
-                                   could not be decoded */
-        uint32_t with;          /* the partner whose payloads the node has */
-        uint64_t struck;        /* set of struck nodes: strikes last longer than these runs */
+        /* is_out: sent, but not applied; is_unread: the last partner's share could not be
+         * decoded */
+        bool is_out, is_unread;
+        uint32_t with;   /* partner whose payloads this node has */
+        uint64_t struck; /* set of struck nodes; strikes outlast these short runs */
         struct payload own_delta, own_phi, their_delta, their_phi;
     } pair;
     bool has_merger, has_pairing, is_alive, is_owner, is_hostile;
-    bool is_apart;  /* trains alone: sync.together */
-    bool is_struck; /* owns no part: strikes last longer than these runs */
+    bool is_apart;  /* trains alone, after sync.together has ended */
+    bool is_struck; /* owns no part; strikes outlast these short runs */
     uint64_t next_us, boundary_us, step_us;
     uint64_t steps, trained; /* inner steps and tokens so far */
     uint64_t listed_tokens, last_send_step;
-    /* Counts at the point where the fragment's Delta starts: sync/round/account.c. */
+    /* Steps and tokens at the point where the fragment's Delta starts (sync/round/account.c). */
     uint64_t delta_steps[TW_FRAGMENTS_MAX], delta_tokens[TW_FRAGMENTS_MAX];
-    uint64_t own_steps, own_tokens; /* at its last contribution */
+    uint64_t own_steps, own_tokens; /* counts at this node's last contribution */
     uint64_t applied;               /* rounds applied */
     struct tw_wmsg_clock told;      /* the daemon's CLOCK */
-    uint64_t clock;                 /* run clock as this node knows it; never decreases */
+    uint64_t clock;                 /* run clock according to this node; never decreases */
     uint64_t skipped; /* steps without a finite gradient, rounds without an encoded Delta */
 };
 
-/* text_path: the training text. *node must not move. Call node_close even after a failure. */
+/* Opens a node that trains on the file text_path. *node must not move. Call node_close even after a
+ * failure. */
 enum tw_status node_open(struct node *node, const struct setting *setting,
                          const struct tw_layout *layout, uint32_t index, const char *text_path,
                          struct tw_error *err);
@@ -101,49 +104,53 @@ void node_close(struct node *node);
 /* One inner step. */
 enum tw_status node_step(struct node *node, struct tw_error *err);
 
-/* Encodes its outer gradient, falsified if the node is hostile. TW_CORRUPT: not finite. */
+/* Encodes the node's outer gradient, falsified if the node is hostile. Returns TW_CORRUPT if it is
+ * not finite. */
 enum tw_status node_encode(struct node *node, uint64_t round, uint32_t fragment,
                            const struct division *division, struct contribution *out,
                            struct tw_error *err);
 
-/* The worker's check of other nodes' bytes before they are used. */
+/* Does the worker's check of other nodes' bytes before they are used. */
 bool node_check(struct node *node, const struct payload *payload, uint64_t count,
                 enum tw_content content);
 
-/* The worker's judgement of a result of elements [begin, begin + count). Hostile nodes accept
- * everything. */
+/* Returns the worker's judgement of the result of elements [begin, begin + count). Hostile nodes
+ * accept everything. */
 enum jury_finding node_finding(struct node *node, const struct payload *result, uint32_t fragment,
                                uint64_t begin, uint64_t count);
 bool node_takes(struct node *node, const struct payload *result, uint32_t fragment, uint64_t begin,
                 uint64_t count);
 
-/* A hostile node's version of a result: -`times` of it, or noise of that size, or undecodable
- * bytes, or three times its size in a fixed direction. */
+/* Replaces a result by a hostile node's version: the result times -`times`, noise of `times` its
+ * size, undecodable bytes, or three times its size in a fixed direction. */
 enum tw_status node_falsify(const struct node *node, struct payload *payload, uint32_t fragment,
                             uint64_t count, double times, struct tw_error *err);
 
-/* Merges part `part` of the contributions of the nodes in *merged into out. *merged becomes the set
- * of merged ones: some may be refused. */
+/* Merges part `part` of the contributions of the nodes in *merged into `out`. Leaves in *merged
+ * only the nodes that were merged, as some may be refused. */
 enum tw_status node_reduce(struct node *node, uint64_t round, uint32_t fragment,
                            const struct division *division, uint32_t part,
                            const struct contribution *from, uint64_t *merged, struct payload *out,
                            struct tw_error *err);
 
-/* Applies the next round's results. TW_CORRUPT if the anchor differs from the others'. */
+/* Applies the next round's results. Returns TW_CORRUPT if the anchor then differs from the other
+ * nodes'. */
 enum tw_status node_apply(struct node *node, struct commit *commit, struct tw_error *err);
 
-/* Copies the state of the node `donor` to a node that has none. *bytes: the transferred bytes. */
+/* Copies the state of the node `donor` to a node that has none. Sets *bytes to the transferred
+ * bytes. */
 enum tw_status node_join(struct node *node, struct node *donor, uint64_t *bytes,
                          struct tw_error *err);
 
-/* In pairs: encodes Delta and phi of the next round's fragment. TW_CORRUPT: not finite. */
+/* In pairs: encodes Delta and phi of the next round's fragment. Returns TW_CORRUPT if they are not
+ * finite. */
 enum tw_status node_pair_encode(struct node *node, struct tw_error *err);
 
-/* Takes the payloads of node `with`. If they cannot be decoded, strikes that node. */
+/* Receives the payloads of node `with`. If they cannot be decoded, strikes that node. */
 void node_pair_take(struct node *node, const struct node *with);
 
-/* Takes the pair step, or the step alone if nothing was exchanged. *is_alone: the exchanged
- * payloads could not be used. Strikes a partner with a far too large share. */
+/* Takes the pair step, or a step alone if nothing was exchanged. Sets *is_alone if the exchanged
+ * payloads could not be used. Strikes a partner whose share is far too large. */
 enum tw_status node_pair_apply(struct node *node, bool is_final, bool *is_alone,
                                struct tw_error *err);
 

@@ -10,7 +10,7 @@ bool pairs_is_due(const struct world *world, const struct node *node) {
     return node->steps >= node->last_send_step + run->sync.period / run->sync.fragments;
 }
 
-/* Shuffles the nodes of `due` (count), depending only on the seed and the time. */
+/* Shuffles the `count` nodes of `due`, depending only on the seed and the time. */
 static void shuffle(const struct world *world, uint32_t *due, uint32_t count) {
     struct tw_rng rng;
     tw_rng_seed(&rng, world->setting->seed * 1000003 + world->rounds);
@@ -31,7 +31,7 @@ static void count_traffic(struct world *world, const struct node *node) {
         world->layout->fragment_begin[fragment + 1] - world->layout->fragment_begin[fragment];
 }
 
-/* A node that has diverged encodes nothing; its partner is alone. */
+/* Sends a node's payloads. A diverged node encodes nothing, so its partner is alone. */
 static enum tw_status send(struct node *node, struct tw_error *err) {
     const enum tw_status status = node_pair_encode(node, err);
     if (status == TW_OK) return TW_OK;
@@ -55,7 +55,7 @@ static void exchange(struct world *world, struct node *a, struct node *b) {
     count_traffic(world, b);
 }
 
-/* Matches each node with the first later one in random order that both accept. */
+/* In random order, matches each node with the first later one such that both accept. */
 static void match(struct world *world, const uint32_t *due, uint32_t count) {
     uint64_t is_taken = 0;
     for (uint32_t i = 0; i < count; i++) {

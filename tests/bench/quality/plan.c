@@ -1,4 +1,4 @@
-/* plan.c - reads a plan, and expands its lines to cases. */
+/* plan.c - reads a plan, and expands its lines into cases. */
 #include "tests/bench/quality/plan.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ static enum tw_status set_axis(struct line *line, const char *word, struct tw_er
     return TW_OK;
 }
 
-/* Copies value `i` of a list to value; returns the number of values. */
+/* Copies value `i` of a list to `value`. Returns the number of values. */
 static uint32_t value_at(const char *values, uint32_t i, char value[SETTING_WORD_BYTES]) {
     uint32_t count = 0;
     for (const char *at = values;; at++, count++) {

@@ -1,10 +1,11 @@
-/* plan.h - a plan: one case per line, with grids.
+/* plan.h - a plan: one case per line, or a grid of cases.
  *
  *     # comment
  *     default model=small nodes=8 seed=1,2,3       for the lines below, until the next default
  *     alone   kind=alone train.lr=0.002,0.004      name, then key=value; lists make a grid
  *
- * A line's pairs override those of `default`. Lists are expanded, the last key fastest. */
+ * A line's pairs override those of `default`. A line gives one case per combination of listed
+ * values, in which the last key changes fastest. */
 #ifndef TW_TESTS_QUALITY_PLAN_H
 #define TW_TESTS_QUALITY_PLAN_H
 
@@ -17,7 +18,8 @@ struct plan {
     uint32_t count;
 };
 
-/* Heap. TW_CONFIG names the line; two cases must not have the same id. */
+/* Reads a plan. Cases are on the heap. The message of TW_CONFIG names the line. No two cases may
+ * have the same id. */
 enum tw_status plan_parse(struct plan *plan, const char *words, const struct tw_id *text,
                           struct tw_error *err);
 void plan_free(struct plan *plan);

@@ -1,4 +1,4 @@
-/* proposer.c - rounds with possibly lying proposers, for the quality bench. */
+/* proposer.c - rounds of the quality bench in which proposers may lie. */
 #include "tests/bench/quality/proposer.h"
 
 #include <stdlib.h>
@@ -8,10 +8,11 @@
 #include "base/hash.h"
 #include "base/rng.h"
 
-/* Weights in the next roster: an honest owner's, and the largest that a hostile proposer tries. */
+/* Weights in the next roster: an honest owner's weight, and the largest that a hostile proposer
+ * tries. */
 enum { SHARE_EVEN = 16, SHARE_MAX = 1 << 20 };
 
-/* Results by the names that records use: those of owners, then those that a proposer made. */
+/* Results and the names by which records refer to them: the owners' results, then a proposer's. */
 struct made {
     struct payload payloads[TW_PARTS_MAX];
     struct tw_id names[TW_PARTS_MAX];
@@ -47,8 +48,8 @@ static bool is_accepted(struct world *world, uint32_t proposer, const struct tw_
     return own + jury_votes(world->jury, proposer, record) >= majority(world);
 }
 
-/* Every honest node's worker judges the results, and remembers it unless is_trial. Returns the
- * parts that too few members would accept. */
+/* Lets every honest node's worker judge the results, and remember its judgement unless is_trial.
+ * Returns a bit set of the parts that too few members would accept. */
 static uint32_t look(struct world *world, const struct commit *commit, const struct made *made,
                      bool is_trial) {
     const struct division *division = &commit->division;
@@ -98,7 +99,7 @@ static void free_made(struct made *made) {
     for (uint32_t k = 0; k < TW_PARTS_MAX; k++) payload_free(&made->payloads[k]);
 }
 
-/* Makes lies in place of all results, `times` as large. */
+/* Replaces all results by lies that are `times` as large. */
 static enum tw_status make_lies(struct world *world, uint32_t proposer, const struct commit *commit,
                                 double times, struct made *lies, struct tw_error *err) {
     for (uint32_t k = 0; k < commit->division.parts; k++) {
@@ -113,7 +114,7 @@ static enum tw_status make_lies(struct world *world, uint32_t proposer, const st
     return TW_OK;
 }
 
-/* Puts in the largest lies that are voted for. *has_lies: there are any. */
+/* Proposes the largest lies that win a vote. Sets *has_lies if there are any. */
 static enum tw_status put_lies(struct world *world, uint32_t proposer, const struct commit *commit,
                                struct made *lies, struct tw_record *record, bool *has_lies,
                                struct tw_error *err) {
@@ -140,7 +141,7 @@ static enum tw_status put_lies(struct world *world, uint32_t proposer, const str
     return status;
 }
 
-/* Lists the true results with one contributor each. */
+/* Tries to list the true results with only one contributor each. */
 static bool misfile(struct world *world, uint32_t proposer, const struct commit *commit,
                     const struct made *made, struct tw_record *record, struct tw_record *tried) {
     *tried = *record;
@@ -155,14 +156,14 @@ static bool misfile(struct world *world, uint32_t proposer, const struct commit 
     return true;
 }
 
-/* The node owns nothing in the next round, as if it was late. */
+/* Makes the node own nothing in the next round, as if it were late. */
 static void take_part(uint32_t node, struct tw_roster *next) {
     const struct tw_id id = jury_id(node);
     const int at = tw_roster_find(next, &id);
     if (at >= 0) next->members[at].weight = 0;
 }
 
-/* Leaves out as many results as possible. */
+/* Leaves out as many results as members accept. */
 static void leave_out(struct world *world, uint32_t proposer, const struct commit *commit,
                       struct tw_record *record, struct tw_record *tried) {
     for (uint32_t most = commit->division.parts; most > 0; most--) {
@@ -188,7 +189,7 @@ static bool is_hostile_member(const struct world *world, const struct tw_member 
     return false;
 }
 
-/* Makes a next roster with as few honest members as possible. */
+/* Makes a next roster with as few honest members as they accept. */
 static void vote_out(struct world *world, uint32_t proposer, struct tw_record *record,
                      struct tw_record *tried) {
     for (uint32_t honest = 0; honest < record->next.count; honest++) {
@@ -228,7 +229,7 @@ static double divide(const struct world *world, struct tw_roster *next, uint32_t
     return all > 0 ? ours / all : 0;
 }
 
-/* Gives hostile members as large a share as possible. */
+/* Gives hostile members as large a share of the next round as members accept. */
 static void share_out(struct world *world, uint32_t proposer, struct tw_record *record,
                       struct tw_record *tried) {
     struct tw_roster best = record->next;
@@ -253,7 +254,7 @@ static uint32_t first_honest(const struct world *world) {
     for (uint32_t i = 0; i < world->count; i++) {
         if (!world->nodes[i].is_hostile && is_member(world, i)) return i;
     }
-    return 0; /* no honest member is left */
+    return 0; /* reached only if no honest member is left */
 }
 
 static enum tw_status lie(struct world *world, uint32_t proposer, const struct commit *commit,
@@ -274,7 +275,7 @@ static enum tw_status lie(struct world *world, uint32_t proposer, const struct c
     return status;
 }
 
-/* One part in sixteen is audited: sync/check/audit.c. */
+/* Returns true for one part in sixteen, as in sync/check/audit.c. */
 static bool is_audited(const struct world *world, const struct commit *commit, uint32_t part) {
     uint64_t state = world->setting->seed * 1000003 + commit->round * TW_PARTS_MAX + part;
     return tw_splitmix64(&state) % 16 == 0;
@@ -288,7 +289,7 @@ static uint64_t nodes_of(const struct world *world, uint64_t members) {
     return nodes;
 }
 
-/* Applies the decided content, from an honest or a hostile proposer. */
+/* Replaces the round's content by the decided one, which may come from a hostile proposer. */
 static void adopt(struct world *world, struct commit *commit, const struct tw_record *record,
                   struct made *lies) {
     uint32_t found = 0;
@@ -299,7 +300,7 @@ static void adopt(struct world *world, struct commit *commit, const struct tw_re
         const bool is_absent = part->bytes == 0;
         const bool is_other =
             lies->payloads[k].size > 0 && tw_id_equal(&lies->names[k], &part->result);
-        /* No owner is blamed for a result it did not announce (sync/check/audit.c). */
+        /* No owner is blamed for a result that it did not announce (sync/check/audit.c). */
         const bool is_false = owner->is_hostile && world->setting->hostile.is_owner && !is_other &&
                               listed == commit->listed[k];
         world->traffic.refused += is_absent && commit->results[k].size > 0;

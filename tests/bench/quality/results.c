@@ -1,4 +1,4 @@
-/* results.c - writes finished cases to the file of results, and finds them in it. */
+/* results.c - writes finished cases to the results file, and finds them in it. */
 #include "tests/bench/quality/results.h"
 
 #include <errno.h>
@@ -50,7 +50,8 @@ static void put_real(FILE *to, const char *before, double value) {
     }
 }
 
-/* Writes lines `key = value` as members of an object, with numbers as numbers. */
+/* Writes the manifest's lines `key = value` as members of a JSON object. Numbers are written as
+ * numbers. */
 static void put_manifest(FILE *to, const struct setting *setting) {
     char text[TW_MANIFEST_BYTES_MAX];
     const char *between = "";
@@ -121,8 +122,8 @@ static void put_case(FILE *to, const struct setting *setting, const struct tw_id
     (void)fputs("}\n", to);
 }
 
-/* Writes the whole line at once, so that two programs can share a file and a kill truncates none.
- */
+/* Writes the whole line at once, so that two programs can share a file and a kill leaves no partial
+ * line. */
 enum tw_status results_add(const char *path, const struct setting *setting,
                            const struct tw_id *program, const struct outcome *outcome,
                            struct tw_error *err) {

@@ -6,14 +6,15 @@
 
 #include "tests/bench/quality/measure.h"
 
-/* True if the file at path has the case. A line truncated by a kill does not count. */
+/* Returns true if the file at `path` has the case. A line truncated by a kill does not count. */
 bool results_have(const char *path, const struct tw_id *id);
 
-/* Number of cases run by another build of the program: their results may not be comparable. */
+/* Returns the number of cases run by another build of the program, whose results may not be
+ * comparable. */
 unsigned results_foreign(const char *path, const struct tw_id *program);
 
-/* Appends the case. The line does not depend on time or speed. program: SHA-256 of the bench.
- * TW_IO. */
+/* Appends a case. The line does not depend on time or speed. `program` is the SHA-256 of the bench.
+ * Fails with TW_IO. */
 enum tw_status results_add(const char *path, const struct setting *setting,
                            const struct tw_id *program, const struct outcome *outcome,
                            struct tw_error *err);

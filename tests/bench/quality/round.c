@@ -1,5 +1,5 @@
-/* round.c - the open round of a world: contributions, merging, and application. The rules are those
- * of sync/round/round.c and sync/history/log.c. */
+/* round.c - the open round of a world: contributions, merging, and application. The rules follow
+ * sync/round/round.c and sync/history/log.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,15 +9,15 @@
 #include "tests/bench/quality/proposer.h"
 #include "tests/bench/quality/world.h"
 
-enum { REACH_ONE_IN = 16 }; /* the same as in sync/core/reach.c */
+enum { REACH_ONE_IN = 16 }; /* must equal the value in sync/core/reach.c */
 
-#define GRACE_FLOOR_US UINT64_C(200000) /* the same as in sync/round/round.c */
+#define GRACE_FLOOR_US UINT64_C(200000) /* must equal the value in sync/round/round.c */
 
 static uint32_t fragment_of(const struct world *world) {
     return (uint32_t)(world->rounds % world->layout->fragments_count);
 }
 
-/* The parts of the round go to the contributors of the last one. */
+/* Divides the round's parts among the contributors of the last round. */
 static void divide(struct world *world) {
     struct division *division = &world->round.division;
     const uint32_t weights[TW_PARTS_MAX] = {0}, fragment = fragment_of(world);
@@ -51,8 +51,8 @@ void round_open(struct world *world) {
 
 /* ---- contributing -------------------------------------------------------------------------- */
 
-/* Time of the round's beginning by the clock. A node with long steps encodes at the boundary
- * before: is_due_soon of sync/round/round.c. */
+/* Returns the time at which the clock starts the round. A node with long steps encodes at the step
+ * boundary before (is_due_soon of sync/round/round.c). */
 static uint64_t clock_due_us(const struct world *world) {
     return world->last_commit_us + (uint64_t)world->setting->run.sync.pace_ms * 1000;
 }
@@ -77,7 +77,7 @@ bool round_is_due(const struct world *world, const struct node *node) {
     return node->steps >= node->last_send_step + stride - early;
 }
 
-/* An encoded contribution counts from its due time on, or once another node has begun. */
+/* An encoded contribution counts once it is due, or once another node has begun the round. */
 static void enter(struct world *world) {
     struct round *round = &world->round;
     const bool is_paced = world->setting->run.sync.pace == TW_PACE_CLOCK && !world->is_final;
@@ -110,7 +110,7 @@ enum tw_status round_contribute(struct world *world, struct node *node, struct t
     }
     const enum tw_status status =
         node_encode(node, world->rounds, fragment_of(world), &round->division, made, err);
-    if (status == TW_CORRUPT) { /* the node's weights diverged: it contributes nothing */
+    if (status == TW_CORRUPT) { /* the node's weights have diverged, so it contributes nothing */
         node->skipped++;
         node->last_send_step = node->steps;
         return TW_OK;
@@ -143,7 +143,8 @@ static int order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* A high median of the nodes' lateness, and 4 deviations: grace_us of sync/round/round.c. */
+/* Returns a high median of the nodes' lateness plus 4 deviations, like grace_us of
+ * sync/round/round.c. */
 static uint64_t grace_us(const struct world *world) {
     const uint64_t most = (uint64_t)world->setting->run.sync.grace_ms * 1000;
     const uint32_t count =
@@ -192,7 +193,7 @@ uint64_t round_deadline_us(const struct world *world) {
 
 /* ---- committing ---------------------------------------------------------------------------- */
 
-/* True if a majority would vote for the part: sync/check/veto.c. */
+/* Returns true if a majority would vote for the part (sync/check/veto.c). */
 static bool is_taken(struct world *world, const struct commit *commit, uint32_t part) {
     uint32_t live = 0, taking = 0;
     for (uint32_t i = 0; i < world->count; i++) {
@@ -205,13 +206,13 @@ static bool is_taken(struct world *world, const struct commit *commit, uint32_t 
     return taking > live / 2;
 }
 
-/* One part in sixteen is audited, which finds a committed lie: sync/check/audit.c. */
+/* Returns true for one part in sixteen. Its audit finds a committed lie (sync/check/audit.c). */
 static bool is_audited(const struct world *world, const struct commit *commit, uint32_t part) {
     uint64_t state = world->setting->seed * 1000003 + commit->round * TW_PARTS_MAX + part;
     return tw_splitmix64(&state) % 16 == 0;
 }
 
-/* A vetoed result is left out: the part is absent, and its owner owns none in the next round. */
+/* Merges all parts. A vetoed part becomes absent, and its owner owns no part in the next round. */
 static enum tw_status reduce(struct world *world, struct commit *commit, struct tw_error *err) {
     const struct round *round = &world->round;
     uint32_t live = 0;
@@ -227,7 +228,7 @@ static enum tw_status reduce(struct world *world, struct commit *commit, struct 
         commit->refused |= brought & ~commit->listed[k];
         world->traffic.results += (live - 1) * traffic_of(result->size);
         world->traffic.refused += (uint64_t)__builtin_popcountll(brought & ~commit->listed[k]);
-        if (world->jury != NULL) continue; /* the proposer decides */
+        if (world->jury != NULL) continue; /* the proposer decides instead */
         const bool is_lie = owner->is_hostile && world->setting->hostile.is_owner;
         if (is_lie && is_audited(world, commit, k)) owner->is_struck = true;
         if (is_taken(world, commit, k)) continue;
@@ -239,7 +240,8 @@ static enum tw_status reduce(struct world *world, struct commit *commit, struct 
     return TW_OK;
 }
 
-/* The nodes that contributors reach: tw_reach_owners. In a full mesh, all. */
+/* Returns the set of nodes that contributors can reach, as tw_reach_owners does. In a full mesh,
+ * these are all nodes. */
 static uint64_t owners_reached(const struct world *world) {
     uint64_t live = 0, owners = 0;
     uint32_t most = 0;
@@ -255,7 +257,8 @@ static uint64_t owners_reached(const struct world *world) {
     return owners;
 }
 
-/* A node in any part's result has contributed: the clock counts its tokens once. */
+/* A node whose contribution is in the result of any part has contributed, and the clock counts its
+ * tokens once. */
 static uint64_t list(struct world *world, struct commit *commit) {
     const struct round *round = &world->round;
     const uint64_t grace = (uint64_t)world->setting->run.sync.grace_ms * 1000;
@@ -338,7 +341,7 @@ enum tw_status round_advance(struct world *world, struct tw_error *err) {
 
 /* ---- applying ------------------------------------------------------------------------------ */
 
-/* Frees payloads that every live node has applied. */
+/* Frees the payloads of a round once every live node has applied it. */
 static void forget(struct world *world, const struct commit *commit) {
     for (uint32_t i = 0; i < world->count; i++) {
         if (world->nodes[i].is_alive && world->nodes[i].applied <= commit->round) return;

@@ -41,7 +41,7 @@ static enum tw_status read_choice(const struct pair *pair, const char *word,
     return tw_fail(err, TW_CONFIG, "%s = %s: no such choice", pair->key, pair->value);
 }
 
-/* "1:1:20": factors of the first nodes; all others have 1. */
+/* Reads "1:1:20": the factors of the first nodes. All other nodes have factor 1. */
 static enum tw_status read_slow(const struct pair *pair, struct setting *setting,
                                 struct tw_error *err) {
     const char *at = pair->value;
@@ -56,7 +56,7 @@ static enum tw_status read_slow(const struct pair *pair, struct setting *setting
     return tw_fail(err, TW_CONFIG, "slow = %s: write factors as 1:1:20", pair->value);
 }
 
-/* "4:1:0.5": bits of the first nodes; the last value is for all that follow. */
+/* Reads "4:1:0.5": the bits of the first nodes. The last value is for all later nodes, too. */
 static enum tw_status read_budget(const struct pair *pair, struct setting *setting,
                                   struct tw_error *err) {
     const char *at = pair->value;
@@ -103,7 +103,7 @@ static enum tw_status read_hostile(const struct pair *pair, struct setting *sett
     return tw_fail(err, TW_CONFIG, "hostile = %s: write flip:2, or none", pair->value);
 }
 
-/* gamma of pairs, which may be outside the bounds of proto/run/run_sync.c. */
+/* Reads gamma of pairs, which may be outside the bounds of proto/run/run_sync.c. */
 static enum tw_status read_gamma(const struct pair *pair, struct setting *setting,
                                  struct tw_error *err) {
     char *end;
@@ -123,9 +123,9 @@ struct model {
     uint32_t layers, width, heads, context, batch, lr_millionths;
 };
 
-/* tiny: for tests. small: a case of 4 nodes and 400 steps takes ten seconds of one core. medium:
- * 0.84M parameters and rows of 128, for which 500 steps are few; takes twenty times as long. The
- * learning rates are only starting points of a grid. */
+/* "tiny" is for tests. With "small", a case of 4 nodes and 400 steps takes one core ten seconds.
+ * "medium" has 0.84M parameters and rows of 128, for which 500 steps are few, and takes twenty
+ * times as long. The learning rates are only starting points of a grid. */
 static const struct model models[] = {
     {"tiny", 1, 32, 2, 32, 4, 6000},
     {"small", 2, 64, 2, 64, 8, 4000},
@@ -211,7 +211,8 @@ static enum tw_status set_keys(struct tw_run *run, const struct pair *pairs, uin
     return TW_OK;
 }
 
-/* The run ends after every node's steps: tokens = steps nodes batch context. */
+/* Sets the budget so that the run ends after every node's steps: tokens = steps * nodes * batch *
+ * context. */
 static void plan_tokens(struct setting *setting) {
     struct tw_run *run = &setting->run;
     const uint32_t nodes = setting->kind == KIND_ALONE ? 1 : setting->nodes;
@@ -233,7 +234,7 @@ static enum tw_status make_run(struct setting *setting, const struct pair *pairs
         if (strcmp(pairs[i].key, "preset") == 0) preset = pairs[i].value;
     }
     run->model.seed = setting->seed;
-    /* As in reading a run file: the preset's row depends on keys, and keys override the row. */
+    /* As when a run file is read, the preset's row depends on keys, and keys override the row. */
     TW_TRY(set_keys(run, pairs, count, err));
     TW_TRY(tw_run_set(run, "sync.preset", preset, err));
     plan_tokens(setting);
@@ -307,12 +308,11 @@ static struct tw_id id_of(const struct setting *setting, const struct tw_id *tex
         (unsigned long long)setting->seed, setting->is_exact, setting->step_ms, setting->latency_ms,
         setting->death.node, setting->death.at, setting->death.steps,
         (unsigned)setting->hostile.kind, setting->hostile.count, setting->hostile.is_owner);
-    /* Absent settings add nothing, so that ids stay the same. */
+    /* Settings that are absent add nothing, so that the ids of older plans stay the same. */
     if (setting->budget[0] > 0) tw_sha256_add(&parts, setting->budget, sizeof(setting->budget));
     if (setting->gamma_millionths > 0)
         tw_sha256_add(&parts, &setting->gamma_millionths, sizeof(setting->gamma_millionths));
-    if (setting->hostile.is_secret)
-        words[used++] = '!'; /* absent settings add nothing, so that ids stay the same */
+    if (setting->hostile.is_secret) words[used++] = '!';
     if (setting->hostile.is_proposer) words[used++] = '^';
     if (setting->unlinked > 0) tw_sha256_add(&parts, &setting->unlinked, sizeof(setting->unlinked));
     if (setting->hostile.claims > 0)

@@ -1,4 +1,4 @@
-/* setting.h - one case of a plan: a run's manifest, and the events of its nodes. */
+/* setting.h - one case of a plan: the manifest of a run, and the events of its nodes. */
 #ifndef TW_TESTS_QUALITY_SETTING_H
 #define TW_TESTS_QUALITY_SETTING_H
 
@@ -14,47 +14,49 @@ enum { SETTING_PAIRS_MAX = 96, SETTING_WORD_BYTES = 64, SETTING_VARIED_BYTES = 2
 
 enum kind {
     KIND_GROUP, /* nodes that merge as the manifest says */
-    KIND_ALONE, /* one node with a node's batch, for as many steps as a node of the group */
+    KIND_ALONE, /* one node with the batch of one node, for as many steps as a node of the group */
     KIND_BIG    /* one node with the batches of all nodes: data parallel at every step */
 };
 
-/* Replacement of a hostile node's outer gradient D. */
+/* The vector that a hostile node sends instead of its outer gradient D. */
 enum hostility {
     HOSTILE_NONE,
-    HOSTILE_FLIP,  /* -10 D */
+    HOSTILE_FLIP,  /* -10 * D */
     HOSTILE_NOISE, /* normally distributed noise, 1000 times the size of D */
     HOSTILE_NAN,   /* undecodable bytes */
     HOSTILE_SHIFT  /* twice the size of D in one common direction: the most that the guard admits */
 };
 
 struct setting {
-    char name[SETTING_WORD_BYTES];     /* from the case's line in the plan */
-    char varied[SETTING_VARIED_BYTES]; /* "seed=1 train.lr=0.004": the keys that have a grid */
+    char name[SETTING_WORD_BYTES];     /* name on the case's line in the plan */
+    char varied[SETTING_VARIED_BYTES]; /* keys with several values, as in "seed=1 train.lr=0.004" */
     enum kind kind;
-    uint32_t nodes, steps, warmup; /* steps: those of a node at the planned speed */
-    uint32_t evals;                /* points of the curve */
-    uint64_t seed;                 /* seed of the initial weights and of the order of the data */
-    bool is_exact;                 /* float32 on the wire, overriding sync.codec */
-    uint32_t step_ms,
-        latency_ms; /* virtual time of an inner step; from the end of intake to the commit */
-    uint32_t slow[TW_MEMBERS_MAX]; /* factor of a node's step_ms */
-    /* Limit of a node's contribution, in 1/1000 bit per parameter, with sync.codec = auto; 0: none.
-     */
+    uint32_t nodes, steps, warmup; /* steps: of a node at normal speed */
+    uint32_t evals;                /* number of points on the curve */
+    uint64_t seed;                 /* seed of the initial weights and of the data order */
+    bool is_exact;                 /* true if float32 is sent, whatever sync.codec */
+    /* virtual time of an inner step; from the end of intake to the commit */
+    uint32_t step_ms, latency_ms;
+    uint32_t slow[TW_MEMBERS_MAX]; /* factor by which a node's step_ms is multiplied */
+    /* Limit of a node's contribution with sync.codec = auto, in 1/1000 bit per parameter; 0: no
+     * limit. */
     uint32_t budget[TW_MEMBERS_MAX];
-    uint32_t unlinked; /* pairs without a link, of the nodes after the first two */
+    uint32_t unlinked; /* number of unlinked pairs, among the nodes after the first two */
     struct {
-        uint32_t node, at, steps; /* gone after step `at` of a planned node, for `steps` steps */
-    } death;                      /* steps 0: no death */
+        /* `node` is dead for `steps` steps, after step `at` of a node at normal speed */
+        uint32_t node, at, steps;
+    } death; /* steps = 0: no death */
     struct {
         enum hostility kind;
-        uint32_t count;   /* the last nodes are hostile */
-        bool is_owner;    /* results of hostile nodes are false too */
-        bool is_secret;   /* only results of hostile nodes are false */
-        bool is_proposer; /* proposals of hostile nodes are false too: proposer.h */
-        uint32_t claims;  /* hostile nodes claim this many times their steps; 0: honest counts */
+        uint32_t count;   /* number of hostile nodes, which are the last ones */
+        bool is_owner;    /* true if results of hostile nodes are false, too */
+        bool is_secret;   /* true if only results of hostile nodes are false */
+        bool is_proposer; /* true if proposals of hostile nodes are false, too (proposer.h) */
+        /* factor by which hostile nodes exaggerate their steps; 0: honest counts */
+        uint32_t claims;
     } hostile;
-    uint32_t gamma_millionths; /* of pairs, also outside the bounds of sync.consensus; 0:
-                                  sync.consensus */
+    /* gamma of pairs, within or outside the bounds of sync.consensus; 0: sync.consensus */
+    uint32_t gamma_millionths;
     struct tw_run run;
     struct tw_id id; /* hash of all fields above */
 };
@@ -63,7 +65,8 @@ struct pair {
     char key[SETTING_WORD_BYTES], value[SETTING_WORD_BYTES];
 };
 
-/* Makes a case from key=value pairs: keys of a manifest (those of sync.* override the preset), and
+/* Makes a case from key=value pairs. Keys are those of a manifest (keys sync.* override the
+ * preset), and:
  *
  *     kind     group, alone, big        nodes, steps, warmup, evals, seed    numbers
  *     model    tiny, small, medium, NAME preset   NAME          exact         yes, no
@@ -75,12 +78,13 @@ struct pair {
  *     hostile_proposer  yes, no     hostile_claims  64
  *     gamma    1.8
  *
- * TW_CONFIG names the case. `text`: id of the training text, part of the case's id. */
+ * The message of TW_CONFIG names the case. `text` is the id of the training text, which is part of
+ * the case's id. */
 enum tw_status setting_make(struct setting *setting, const char *name, const struct pair *pairs,
                             uint32_t count, const struct tw_id *text, struct tw_error *err);
 
-/* Writes the manifest's nonzero keys as lines `key = value`. The id covers these, so a key that is
- * added later, with value zero, changes no id. size: room in text. */
+/* Writes the manifest's nonzero keys as lines `key = value` to `text`, which has room for `size`
+ * bytes. The id covers these lines, so a key that is added later with value zero changes no id. */
 void setting_manifest(const struct setting *setting, char *text, size_t size);
 
 const char *kind_name(enum kind kind);

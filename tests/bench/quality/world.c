@@ -1,4 +1,5 @@
-/* world.c - virtual time: inner steps, deaths and returns, rounds, and the end of the run. */
+/* world.c - virtual time: inner steps, deaths and returns of nodes, rounds, and the end of the run.
+ */
 #include "tests/bench/quality/world.h"
 
 #include <stdlib.h>
@@ -93,7 +94,7 @@ static enum tw_status fate(struct world *world, struct tw_error *err) {
     return TW_OK;
 }
 
-/* All nodes with a step that ends now: they train, apply and contribute whatever is due. */
+/* Every node whose step ends now trains, applies and contributes whatever is due. */
 static enum tw_status steps_end(struct world *world, struct tw_error *err) {
     for (uint32_t i = 0; i < world->count; i++) {
         struct node *node = &world->nodes[i];
@@ -112,7 +113,8 @@ static enum tw_status steps_end(struct world *world, struct tw_error *err) {
     return TW_OK;
 }
 
-/* The budget is spent: merges each fragment once more, and all nodes end with the anchor. */
+/* Ends a run whose budget is spent: each fragment is merged once more, and all nodes end with the
+ * anchor. */
 static enum tw_status finish(struct world *world, struct tw_error *err) {
     world->is_final = true;
     for (uint32_t p = 0; p < world->layout->fragments_count; p++) {
@@ -130,7 +132,7 @@ static enum tw_status finish(struct world *world, struct tw_error *err) {
     return TW_OK;
 }
 
-/* Like finish, for nodes with their own anchors. */
+/* Ends a run of pairs in the same way. Each node ends with its own anchor. */
 static enum tw_status finish_pairs(struct world *world, struct tw_error *err) {
     world->is_final = true;
     for (uint32_t p = 0; p <= world->layout->fragments_count; p++) {
@@ -148,12 +150,12 @@ static void count_clock(struct world *world) {
     for (uint32_t i = 0; i < world->count; i++) world->clock += world->nodes[i].trained;
 }
 
-/* Ends the part of the budget that nodes train together: the merges are applied, and each node
- * continues alone. Its clock counts for all of them. */
+/* Ends the part of the budget that nodes train together: merges in flight are applied, and each
+ * node continues alone. Its clock then counts for all nodes. */
 static enum tw_status part_ways(struct world *world, struct tw_error *err) {
     for (uint32_t i = 0; i < world->count; i++) {
         struct node *node = &world->nodes[i];
-        node->last_send_step = 0; /* the last results are applied at once, not after the overlap */
+        node->last_send_step = 0; /* applies the last results at once, not after the overlap */
         TW_TRY(round_apply(world, node, err));
         node->told.contributors = world->count;
         node->is_apart = true;
@@ -173,7 +175,7 @@ static enum tw_status settle_pairs(struct world *world, struct tw_error *err) {
     return TW_OK;
 }
 
-/* Everything at a moment after the steps that end in it. */
+/* Handles everything else at this moment, after the steps that end now. */
 static enum tw_status settle(struct world *world, struct tw_error *err) {
     const uint64_t budget = world->setting->run.train.tokens;
     if (!has_rounds(world)) {
@@ -187,7 +189,7 @@ static enum tw_status settle(struct world *world, struct tw_error *err) {
     if (world->rounds == before) return TW_OK;
     if (world->clock >= budget) return finish(world, err);
     if (world->clock >= tw_run_together_tokens(&world->setting->run)) return part_ways(world, err);
-    /* Without an overlap, a merge is applied before the next step begins. */
+    /* Without overlap, a merge is applied before the next step begins. */
     for (uint32_t i = 0; i < world->count; i++) {
         struct node *node = &world->nodes[i];
         if (node->boundary_us == world->now_us) TW_TRY(round_apply(world, node, err));
@@ -222,7 +224,8 @@ static enum tw_status run(struct world *world, struct outcome *outcome, struct t
     return TW_OK;
 }
 
-/* Cuts pairs in an order that the seed draws: those after the first two nodes, which reach all. */
+/* Removes the links of random pairs, drawn by the seed. The first two nodes keep links to all
+ * others. */
 static void draw_links(struct world *world) {
     uint64_t state = world->setting->seed * 7919 + 1;
     const uint32_t count = world->setting->nodes;

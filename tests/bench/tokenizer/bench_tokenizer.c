@@ -1,12 +1,12 @@
-/* bench_tokenizer.c - encodes documents with a tokenizer.json: speed and tokens.
+/* bench_tokenizer.c - encodes documents with a tokenizer.json, and measures the speed.
  *
  *   thinwire-tokenizer-bench TOKENIZER DOCUMENTS [IDS [plain]]
  *
- * DOCUMENTS is a file of documents, each a 32-bit little-endian length and its bytes. Encodes all
- * of them three times on one core and prints the best rate. With IDS: decodes the tokens and counts
- * documents that changed, and writes to IDS, for each document, the number of its tokens and the
- * tokens, all 32-bit little-endian. With plain: special tokens spelled out in the text are encoded
- * as text. */
+ * DOCUMENTS is a file of documents, each a 32-bit little-endian length and its bytes. The bench
+ * encodes all of them three times on one core and prints the best rate. With IDS, it decodes the
+ * tokens, counts the documents that changed, and writes each document to IDS: the number of its
+ * tokens, then the tokens, all 32-bit little-endian. With "plain", special tokens spelled out in
+ * the text are encoded as text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static double now_s(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* The next document of text from *at on. */
+/* Returns the document of text at *at, and moves *at behind it. */
 static struct text next(struct text text, size_t *at) {
     const size_t size = tw_get_u32(text.bytes + *at);
     struct text document = {text.bytes + *at + 4, size};
@@ -59,7 +59,7 @@ static int is_whole(struct text text) {
     return at == text.size;
 }
 
-/* Encodes all documents; returns seconds and the number of tokens. */
+/* Encodes all documents. Returns the seconds, and the number of tokens in *tokens_count. */
 static double encode_all(struct tw_encoder *encoder, struct text text, enum tw_encode_flags flags,
                          size_t *tokens_count) {
     struct tw_tokens tokens = {.tokens = NULL};
@@ -86,7 +86,7 @@ static void put_u32(uint32_t value, FILE *to) {
     (void)fwrite(bytes, 1, 4, to);
 }
 
-/* Writes the tokens; returns the number of documents that do not decode to their text. */
+/* Writes the tokens. Returns the number of documents that do not decode to their text. */
 static size_t write_all(const struct tw_tokenizer *tokenizer, struct tw_encoder *encoder,
                         struct text text, enum tw_encode_flags flags, FILE *to) {
     struct tw_tokens tokens = {.tokens = NULL};

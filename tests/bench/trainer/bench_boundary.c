@@ -1,11 +1,11 @@
-/* bench_boundary.c - the time that libthinwire takes from a trainer's thread at a step boundary.
+/* bench_boundary.c - the time that libthinwire costs a trainer's thread at a step boundary.
  *
  *     thinwire-boundary-bench [STEPS] [STEP_MS] [PARAMETERS]
  *
  * One trainer takes steps of STEP_MS (mostly asleep). Stretches without rounds alternate with
- * stretches in which a fake daemon asks for an ENCODE and an APPLY of the next fragment every ROUND
- * steps. Prints the median and the worst call of thinwire_worker_step of both, and the mean per
- * step as a fraction of 250 ms. */
+ * stretches in which, every ROUND steps, a fake daemon requests an ENCODE and an APPLY of the next
+ * fragment. For both kinds, prints the median and the worst time of a call of thinwire_worker_step,
+ * and the mean per step as a fraction of 250 ms. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -55,7 +55,7 @@ static int write_all(void *self, enum thinwire_array array, uint32_t tensor, uin
     return 0;
 }
 
-/* Whether the fake daemon asks for rounds after this step. */
+/* Returns true if the fake daemon requests rounds after this step. */
 static bool has_rounds(int step) {
     return step / STRETCH % 2 == 1;
 }
@@ -98,7 +98,7 @@ static void await(uint32_t kind, struct tw_worker_msg *msg) {
     }
 }
 
-/* One round of a fragment: its own payload is the result. */
+/* Runs one round of a fragment, whose result is the node's own payload. */
 static void round_run(uint64_t round) {
     struct tw_worker_msg msg;
     const uint32_t fragment = (uint32_t)(round % FRAGMENTS);

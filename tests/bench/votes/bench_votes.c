@@ -1,10 +1,11 @@
-/* bench_votes.c - costs of deciding rounds in a group: bytes, signatures and time a node and round.
+/* bench_votes.c - costs of deciding rounds in a group: bytes, signatures and time per node and
+ * round.
  *
  *   thinwire-votes-bench [NODES ...]   4, 16 and 64 nodes
  *
- * Bytes and counts are those of the simulator: the real core in virtual time, with 50 ms one way
- * between any two nodes, no faults, and a round each ten seconds. The costs of one signature are
- * measured. Heartbeats are shown apart, because they do not depend on rounds. */
+ * Bytes and counts are those of the simulator, which runs the real core in virtual time: 50 ms one
+ * way between any two nodes, no faults, and a round every ten seconds. The costs of one signature
+ * are measured. Heartbeats are shown separately, because they do not depend on rounds. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@ static double now_s(void) {
     return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
 }
 
-/* Seconds of one signature, and of one check. */
+/* Measures the seconds of making one signature, and of checking one. */
 static void measure_signatures(double *sign_s, double *check_s) {
     static uint8_t text[TEXT_BYTES];
     uint8_t signature[TW_SIGNATURE_BYTES];
@@ -36,7 +37,8 @@ static void measure_signatures(double *sign_s, double *check_s) {
     const struct tw_id id = tw_public_key(key.key);
     unsigned good = 0;
     *sign_s = *check_s = 1;
-    for (unsigned turn = 0; turn < TURNS; turn++) { /* the fastest turn: others share the machine */
+    /* keeps the fastest turn, because other processes use the machine too */
+    for (unsigned turn = 0; turn < TURNS; turn++) {
         const double begun = now_s();
         for (unsigned i = 0; i < TIMES; i++) tw_sign(key.key, text, sizeof(text), signature);
         const double between = now_s();

@@ -7,7 +7,7 @@
 
 enum outcome { PASSED, FAILED, SKIPPED };
 
-static jmp_buf back; /* return point of the running test */
+static jmp_buf back; /* point to which a failing assertion in the running test returns */
 static bool is_inside;
 
 void bare_print(const char *format, ...) {
@@ -18,7 +18,8 @@ void bare_print(const char *format, ...) {
     (void)fflush(stdout);
 }
 
-/* Outside of a test, as in a group's teardown, there is no return point. */
+/* Ends the running test. Outside of a test, as in a group's teardown, there is no point to return
+ * to. */
 __attribute__((noreturn)) static void leave(enum outcome outcome) {
     (void)fflush(stdout);
     if (!is_inside) __builtin_trap();
@@ -40,7 +41,7 @@ void bare_skip(const char *file, int line) {
     leave(SKIPPED);
 }
 
-/* One of the two is NULL. */
+/* Runs a test or a fixture; the other pointer is NULL. */
 static enum outcome attempt(void (*test)(void **state), int (*fixture)(void **state),
                             void **state) {
     enum outcome outcome = PASSED;

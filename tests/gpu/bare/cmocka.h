@@ -1,8 +1,8 @@
 /* cmocka.h - the part of cmocka's interface that the device tests use, for machines with only a
- * compiler. Only tests/gpu/build finds it instead of the library.
+ * compiler. Only programs built by tests/gpu/build use it instead of the library's header.
  *
- * A test ends at its first failing assertion. As in cmocka, the program's status is the number of
- * failed tests. */
+ * A test ends at its first failing assertion. As in cmocka, the program's exit status is the number
+ * of failed tests. */
 #ifndef TW_TESTS_GPU_CMOCKA_H
 #define TW_TESTS_GPU_CMOCKA_H
 
@@ -35,7 +35,7 @@ struct CMUnitTest {
 int bare_run(const struct CMUnitTest *tests, size_t count, int (*setup)(void **state),
              int (*teardown)(void **state));
 
-/* Each prints the failure and ends the test. */
+/* Each of these prints a message; bare_fail and bare_skip also end the test. */
 __attribute__((noreturn, format(printf, 3, 4))) void bare_fail(const char *file, int line,
                                                                const char *format, ...);
 __attribute__((noreturn)) void bare_skip(const char *file, int line);

@@ -1,5 +1,5 @@
-/* pack.c - compress/pack.h on a machine without zstd: a fragment's state, uncompressed. Only a
- * bench reads it back; nodes of a run need zstd. */
+/* pack.c - compress/pack.h on a machine without zstd: packs a fragment's state uncompressed. Only a
+ * bench reads such a state; nodes of a run need zstd. */
 #include "compress/pack.h"
 
 #include <string.h>
