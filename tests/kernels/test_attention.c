@@ -99,7 +99,7 @@ static void twin_backward(struct twin *t) {
     }
 }
 
-/* sum of dout out */
+/* Returns the sum of dout * out. */
 static double twin_loss(struct twin *t) {
     double loss = 0.0;
     twin_forward(t);

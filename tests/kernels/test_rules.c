@@ -494,7 +494,7 @@ static void rates_favour_contributors_that_did_more(void **state) {
     float weights[3];
     tw_merge_weights_rate(weights, (const uint64_t[]){100, 100, 200}, (const uint32_t[]){1, 2, 2},
                           3);
-    assert_true(weights[0] == (float)(10000.0 / 35000.0)); /* larger batches */
+    assert_true(weights[0] == (float)(10000.0 / 35000.0)); /* larger batches weigh more */
     assert_true(weights[1] == (float)(5000.0 / 35000.0));
     assert_true(weights[2] == (float)(20000.0 / 35000.0));
     tw_merge_weights_rate(weights, (const uint64_t[]){0, 0}, (const uint32_t[]){0, 0}, 2);

@@ -27,7 +27,7 @@
 
 struct jury {
     uint32_t nodes, honest, fragments;
-    struct tw_node *cores, *scratch; /* (honest), 1 */
+    struct tw_node *cores, *scratch; /* (honest) cores; one core for trials */
 };
 
 static struct tw_id name_of(const char *what, uint64_t a, uint64_t b) {

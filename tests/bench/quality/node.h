@@ -101,7 +101,7 @@ enum tw_status node_open(struct node *node, const struct setting *setting,
                          struct tw_error *err);
 void node_close(struct node *node);
 
-/* One inner step. */
+/* Takes one inner step. */
 enum tw_status node_step(struct node *node, struct tw_error *err);
 
 /* Encodes the node's outer gradient, falsified if the node is hostile. Returns TW_CORRUPT if it is

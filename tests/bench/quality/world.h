@@ -59,7 +59,7 @@ void round_open(struct world *world);
 bool round_is_due(const struct world *world, const struct node *node);
 enum tw_status round_contribute(struct world *world, struct node *node, struct tw_error *err);
 enum tw_status round_advance(struct world *world, struct tw_error *err);
-uint64_t round_deadline_us(const struct world *world); /* UINT64_MAX: none */
+uint64_t round_deadline_us(const struct world *world); /* UINT64_MAX if there is none */
 enum tw_status round_apply(struct world *world, struct node *node, struct tw_error *err);
 void round_drop(struct world *world);
 

@@ -31,7 +31,7 @@ static float *numbers; /* (numbers_count) */
 static size_t numbers_count;
 static long step_ms = 50;
 static int steps = 8 * STRETCH;
-static atomic_int taken; /* steps */
+static atomic_int taken; /* steps taken */
 static double calls_ms[2][STEPS_MAX];
 static int calls_count[2];
 

@@ -90,7 +90,7 @@ static void a_library_is_opened_once(void **state) {
     struct tw_error err = {0};
     struct tw_cuda_products *products;
     const struct tw_gemm_library *library;
-    /* opened again */
+    /* this call opens the library, the next one does not */
     assert_int_equal(tw_cuda_products_open(&products, NULL, NULL, &err), TW_NOMEM);
     assert_int_equal(opened, 1);
     is_absent = true;

@@ -89,7 +89,7 @@ static void one_stream_waits_for_the_other(void **state) {
     struct tw_error err = {0};
     assert_int_equal(tw_cuda_finish(device, TW_CUDA_SIDE, &err), TW_OK);
     assert_true(tw_cuda_is_done(device, last));
-    assert_true(tw_cuda_is_done(device, 2)); /* long past */
+    assert_true(tw_cuda_is_done(device, 2)); /* an old event */
     assert_memory_equal(to, from, BYTES);
     device_free(a), device_free(b);
 }

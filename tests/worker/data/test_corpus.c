@@ -564,7 +564,7 @@ static void broken_pairs_are_refused(void **state) {
     f->run.model.vocab = 50000;
     write_at(path_of(f, "x.bin"), "\xff\xff", 2, 10);
     expect(f, path_of(f, "x.idx"), TW_DATA, "token 5 is 65535");
-    write_at(path_of(f, "x.idx"), "\3", 1, 17); /* the same as i16 */
+    write_at(path_of(f, "x.idx"), "\3", 1, 17); /* type 3 is signed 16-bit */
     expect(f, path_of(f, "x.idx"), TW_DATA, "token 5 is -1");
     write_at(path_of(f, "x.idx"), "\6", 1, 17);
     expect(f, path_of(f, "x.idx"), TW_DATA, "numbers of type 6");

@@ -74,7 +74,7 @@ static void latin_1_is_told_from_stray_bytes(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof(text); i++) text[i] = i % 20 == 0 ? '\xE9' : 'a';
     assert_true(tw_input_is_other_encoding((const uint8_t *)text, sizeof(text)));
-    assert_false(tw_input_is_other_encoding((const uint8_t *)text, 300)); /* 15 bytes */
+    assert_false(tw_input_is_other_encoding((const uint8_t *)text, 300)); /* 15 invalid bytes */
     for (size_t i = 10; i + 1 < sizeof(text); i += 20) memcpy(text + i, "\xC3\xA9", 2);
     assert_false(tw_input_is_other_encoding((const uint8_t *)text, sizeof(text)));
 }

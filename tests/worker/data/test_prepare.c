@@ -642,7 +642,7 @@ static void files_that_are_no_text_are_named(void **state) {
 static void file_that_changes_is_reported(void **state) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "some text\n", 10);
-    struct tw_prepare_file file = {.path = at->in_a, .bytes = 11}; /* size when listed */
+    struct tw_prepare_file file = {.path = at->in_a, .bytes = 11}; /* its size when it was listed */
     const struct tw_prepare_inputs inputs = {.files = &file, .count = 1};
     struct tw_blocks blocks;
     struct tw_prepare_reader reader = {

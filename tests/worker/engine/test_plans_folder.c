@@ -108,7 +108,7 @@ static void compiled_code_is_kept_beside_the_plans(void **state) {
     (void)state;
     char want[96];
     (void)unsetenv("CUDA_CACHE_PATH");
-    tw_plans_folder_keep_code(); /* there is no folder */
+    tw_plans_folder_keep_code(); /* without a folder, nothing is set */
     assert_null(getenv("CUDA_CACHE_PATH"));
     make("home");
     set("HOME", "home");

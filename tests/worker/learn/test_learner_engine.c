@@ -156,7 +156,7 @@ int main(void) {
         cmocka_unit_test(sample_continues_the_text_and_changes_nothing),
         cmocka_unit_test(sample_ends_for_a_pause),
         cmocka_unit_test(given_up_step_trains_on_its_batch_later),
-        cmocka_unit_test(tokens_without_a_tokenizer_have_no_sample), /* changes the run */
+        cmocka_unit_test(tokens_without_a_tokenizer_have_no_sample), /* last: it changes the run */
     };
     return cmocka_run_group_tests(tests, open_text, remove_text);
 }

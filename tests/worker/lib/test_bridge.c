@@ -28,7 +28,7 @@ static struct {
     atomic_int status;  /* enum thinwire_status of the last call */
     atomic_ulong steps; /* steps taken, except those that a restored state undid */
     atomic_bool must_stop, must_fail, is_done;
-    atomic_int restored; /* times */
+    atomic_int restored; /* number of restores */
     struct thinwire_error error;
     char long_text[2000];
     enum thinwire_status refused, taken; /* status of an invalid and of a valid text sample */

@@ -10,7 +10,7 @@ enum { FAR_REGIONS_MAX = 8 };
 struct far {
     bool can_pack;       /* true if far memory can encode with codecs of a fixed rate */
     uint32_t calls_fail; /* number of the call, from 1, from which on the device fails; 0 = never */
-    uint32_t calls;      /* so far */
+    uint32_t calls;      /* calls so far */
     uint64_t bytes_out;  /* bytes copied or encoded to the host, so far */
     uint64_t bytes_in;   /* bytes copied to far memory, so far */
     float *theta, *copy; /* far memory; `copy` is theta at the last call of `written` */
@@ -26,7 +26,7 @@ struct far {
 void far_open(struct far *far);
 void far_close(struct far *far);
 
-/* n zeros, far. */
+/* Returns n zeros in far memory. */
 float *far_alloc(struct far *far, size_t n);
 
 /* The owner of the parameters uses these to work on far memory between calls. */

@@ -25,7 +25,7 @@ struct stub_learner {
     uint64_t poison_from_step;
     bool is_thin;   /* a large model: only theta uses memory, and a step changes a part of it */
     bool is_remote; /* weights in far memory, as on a GPU; a step fills all mirrors with NaN */
-    struct far far; /* with is_remote */
+    struct far far; /* used if is_remote */
     uint32_t heldout_us;      /* duration of a held-out loss, slept */
     const _Atomic bool *stop; /* set to stop a step or a held-out loss; may be NULL */
 };

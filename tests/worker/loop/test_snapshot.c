@@ -119,7 +119,7 @@ static void damaged_slot_loads_nothing(void **state) {
     open_mode(TW_SNAPSHOT_FULL);
     const float before = loaded.theta[3];
     assert_int_equal(tw_snapshot_load(&dae.shm, TW_SNAPSHOT_FULL, 0, &loaded, NULL, &err),
-                     TW_CORRUPT); /* empty */
+                     TW_CORRUPT); /* slot 0 is empty */
     assert_int_equal(tw_snapshot_save(&dae.shm, TW_SNAPSHOT_FULL, &saved, &slot, &err), TW_OK);
     ((uint8_t *)tw_shm_snapshot_data(&dae.shm, slot))[elements * 12 - 1] ^= 0x80;
     assert_int_equal(tw_snapshot_load(&dae.shm, TW_SNAPSHOT_FULL, slot, &loaded, NULL, &err),

@@ -570,7 +570,7 @@ static void exported_state_loads_to_the_same_bits(void **state) {
         const size_t n = (size_t)tw_shm_fragment_elements(&nodes[0].dae.shm, p);
         const float kept = tw_merger_theta(&nodes[1].merger, p)[9];
         const float phi_old = view_of(&nodes[1], p).phi[9];
-        const struct tw_wmsg_load load = exported(p, p); /* RESET, KEEP, SHIFT */
+        const struct tw_wmsg_load load = exported(p, p); /* modes RESET, KEEP and SHIFT */
         assert_int_equal(tw_anchor_load(&nodes[1].merger, &load, &reply, &err), TW_OK);
         assert_int_equal(reply.rounds, p + 1);
         const struct tw_shm_view a = view_of(&nodes[0], p), b = view_of(&nodes[1], p);

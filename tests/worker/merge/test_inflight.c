@@ -492,7 +492,7 @@ static void share_is_the_regression_of_the_last_merge(void **state) {
     const double want[] = {0.6, 0.5, 1, 1.0 / NODES, 1.0 / NODES};
     open_first(TW_SENT_EAGER, TW_CODEC_BF16, 0);
     assert_true(share_given(1) == 1);
-    merge_of(1, 0.0f); /* 0 */
+    merge_of(1, 0.0f); /* w would be 0, but is at least 1 / M */
     assert_true(fabs(share_given(4) - 1.0 / NODES) < 1e-6);
     for (unsigned i = 0; i < 5; i++) {
         merge_of(4 + 3 * i, times[i]);
