@@ -320,8 +320,7 @@ static void *do_nothing(void *argument) {
     return argument;
 }
 
-/* Runs a thread before it counts: a sanitizer starts its own thread with a program's first thread.
- */
+/* Counts the process's threads after running one: a sanitizer starts its own with the first. */
 static uint32_t threads_before(void) {
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, do_nothing, NULL), 0);

@@ -43,7 +43,7 @@ struct bench {
     struct tw_trainer trainer;
     uint32_t *tokens; /* (batch, context + 1) */
     struct fragment fragments[TW_FRAGMENTS_MAX];
-    /* steps of a measured period: the run's, or more if rounds do not end in these */
+    /* steps of a measured period: the run's, or more until all rounds have ended */
     uint32_t steps;
     double plain_s[PERIODS_MAX], rounds_s[PERIODS_MAX];
     /* seconds of the loop turns that answered ENCODE or APPLY, including their steps */

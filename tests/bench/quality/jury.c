@@ -167,7 +167,7 @@ static void see_all(const struct jury *jury, struct tw_node *core, uint32_t self
                                                                  .weight = 1};
     }
     tw_reach_note(core);
-    core->round.retry_us = UINT64_MAX; /* makes no proposal by itself */
+    core->round.retry_us = UINT64_MAX; /* the core makes no proposal by itself */
     quiet(core);
 }
 

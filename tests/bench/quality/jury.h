@@ -15,8 +15,7 @@
 
 struct jury;
 
-/* Returns NULL if memory is short. Nodes [0, honest) have cores; the caller simulates [honest,
- * nodes). */
+/* Nodes [0, honest) have cores; the caller simulates [honest, nodes). Aborts if memory is short. */
 struct jury *jury_new(uint32_t nodes, uint32_t honest, const struct tw_layout *layout);
 void jury_free(struct jury *jury);
 

@@ -30,8 +30,8 @@ uint64_t traffic_total(const struct traffic *traffic);
 struct point {
     uint64_t tokens, bytes; /* totals over all nodes so far: tokens trained, bytes sent */
     double anchor, mean; /* loss of phi, and of the mean of the nodes' theta, in nats per token */
-    /* root mean square of |theta_i - mean| / |mean|; in pairs, of phi_i, and `anchor` is the
-     * loss of the mean phi */
+    /* root mean square of |theta_i - mean| / |mean| over the nodes; in pairs, phi_i replaces
+     * theta_i, and `anchor` is the loss of the mean phi */
     double distance;
 };
 

@@ -248,7 +248,7 @@ static void bend_end(struct node *node, uint32_t fragment, struct payload *kept)
     payload_free(kept);
 }
 
-/* Makes a Delta undecodable if its sender lies in this way. */
+/* Makes a Delta undecodable if its sender lies with HOSTILE_NAN. */
 static void garble(const struct node *from, struct payload *delta) {
     if (is_lying(from) && from->setting->hostile.kind == HOSTILE_NAN)
         memset(delta->bytes, 0xff, delta->size);

@@ -68,7 +68,7 @@ struct node {
     size_t memory_bytes;
     struct tw_shm shm;
     struct tw_run merge_run;   /* run of the setting, but gamma may exceed the manifest's bounds */
-    struct tw_vectors vectors; /* vectors of the merger, with theta in the engine's memory */
+    struct tw_vectors vectors; /* arithmetic of the merger, on theta in the engine's memory */
     struct tw_merger merger;
     struct tw_pairing pairing;
     struct {

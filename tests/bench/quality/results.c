@@ -51,7 +51,7 @@ static void put_real(FILE *to, const char *before, double value) {
 }
 
 /* Writes the manifest's lines `key = value` as members of a JSON object. Numbers are written as
- * numbers. */
+ * JSON numbers, not strings. */
 static void put_manifest(FILE *to, const struct setting *setting) {
     char text[TW_MANIFEST_BYTES_MAX];
     const char *between = "";
