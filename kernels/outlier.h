@@ -36,12 +36,11 @@
 enum {
     TW_OUTLIER_BLOCKS = 64, /* equal blocks of a fragment */
     TW_OUTLIER_KEPT = 7,    /* merges remembered */
-    TW_OUTLIER_LEAST = 3,   /* number of last merges that are remembered */
-    TW_OUTLIER_MERGES = 4,  /* merges after which past merges are used */
-    TW_OUTLIER_OWN = 2,     /* outlier bound, as a multiple of earlier merges' size */
-    TW_OUTLIER_DOUBT = 4,   /* outlier bound, as a multiple of the size of this node's outer
-                               gradient */
-    TW_OUTLIER_EXTREME = 4, /* factor on both bounds after a round of mostly outliers */
+    TW_OUTLIER_LEAST = 3,   /* merges before the sizes of past merges count */
+    TW_OUTLIER_MERGES = 4,  /* outlier bound, as a multiple of the size of past merges */
+    TW_OUTLIER_OWN = 2,     /* outlier bound, as a multiple of this node's outer gradient */
+    TW_OUTLIER_DOUBT = 4,   /* factor on both bounds after a round of mostly outliers */
+    TW_OUTLIER_EXTREME = 4, /* extreme bound, as a multiple of the outlier bound */
     TW_OUTLIER_INPUT =
         2, /* bound of a contribution before it is merged, as a multiple of the outlier bound */
 };

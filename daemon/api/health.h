@@ -12,9 +12,8 @@
  * - TAKES_OVER: this node took over every fragment's state from other nodes.
  * - FAR: the distance to the anchor exceeds TW_HEALTH_FAR, and TW_HEALTH_FURTHER times the largest
  *   earlier distance.
- * - RISING: the live held-out loss exceeds TW_HEALTH_RISEN times the lowest earlier one, and
- * exceeds
- *   it by TW_HEALTH_RISEN_NATS.
+ * - RISING: the live held-out loss exceeds TW_HEALTH_RISEN times the lowest earlier one,
+ *   and exceeds it by TW_HEALTH_RISEN_NATS.
  *
  * STUCK and NO_SEAT need no second sign. STUCK begins when the open round has been open for
  * TW_HEALTH_STUCK_US and for TW_HEALTH_STUCK_PERIODS usual periods, and ends with that round.

@@ -13,9 +13,9 @@
  *   loss at one of the last TW_MERGE_CYCLES judged evaluations.
  * - The anchor's loss stagnates: it exceeds the live loss by TW_MERGE_BEHIND. And since a judged
  *   evaluation at least TW_MERGE_CYCLES cycles ago it has not closed TW_MERGE_PROGRESS of its gap
- * to the live loss. One cycle is too short to judge: a small model needs a tenth of a second for
- * it, and healthy anchors move in leaps. Anchors merged by sparse codecs stay 6 % behind for a
- * while.
+ *   to the live loss. One cycle is too short to judge: a small model needs a tenth of a second for
+ *   it, and healthy anchors move in leaps. Anchors merged by sparse codecs stay 6 % behind for a
+ *   while.
  *
  * A finding begins at the second or a later bad sign in a row, once TW_MERGE_SETTLES cycles lie
  * between the first and the last. A large outer step, as after a time alone, carries minutes of

@@ -41,8 +41,7 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-/* Limits, each as 1 / n of the fragment: parts with wrong owners; the same with few owners; parts
- * of owners that only this node has struck. */
+/* Number of patiences after which every rank has had time to propose. */
 enum { RIGGED_PATIENCES = 4 };
 
 /* Limits, as one in this many of the fragment: parts with wrong owners; the same with few owners;

@@ -74,8 +74,7 @@ enum tw_status tw_engine_choose(const struct tw_engine_config *config, const str
 /* Helpers for plans:
  * - plan_sum adds up the uses of memory.
  * - plan_sequences returns the number of sequences to split into passes.
- * - plan_even returns the sequences per pass that split `batch` most evenly, at most `most` per
- * pass.
+ * - plan_even returns the sequences per pass that split `batch` most evenly, `most` at most.
  * - plan_refuse fails with TW_NOMEM; its message shows the uses of memory as a table. */
 void tw_engine_plan_sum(struct tw_engine_plan *plan, const struct tw_model_bytes *bytes);
 uint32_t tw_engine_plan_sequences(const struct tw_engine_config *config);

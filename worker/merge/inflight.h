@@ -58,8 +58,8 @@
  * apart (tests/RECORDS.md). For any rho, nothing is lost or sent twice, except that a clipped v
  * loses its part of beta' * e for good.
  *
- * When the node adopts another anchor, or leaves a group (phi := theta), it drops e and so loses (1
- * - rho) * e. After leaving, e is recent, but inner steps have repeated most of it. No mean with
+ * When the node adopts another anchor, or leaves a group (phi := theta), it drops e and so loses
+ * (1 - rho) * e. After leaving, e is recent, but inner steps have repeated most of it. No mean with
  * other nodes would average out the node's own noise in e. Adding the residual of topk64 to theta
  * at once cost 0.3 nats at first and 0.04 at the end (tests/RECORDS.md). In a pair, a node that is
  * alone applies all of v to itself, and solo rounds add e to theta.
