@@ -180,6 +180,18 @@ static enum tw_status derive_values(struct tw_config *config, struct tw_error *e
     return TW_OK;
 }
 
+/* Programs that a command starts count as use by others unless they have a nice value
+ * (process/cpu_use.h): the node would pause for its own trainer, again and again. */
+static enum tw_status check_yield(const struct tw_config *config, struct tw_error *err) {
+    const bool has_command = config->node.worker_command[0] != 0;
+    if (!has_command || config->manners.yield_percent == 0 || config->manners.nice > 0)
+        return TW_OK;
+    return tw_fail(err, TW_CONFIG,
+                   "%s: with worker.nice = 0, worker.yield would count the programs of "
+                   "worker.command as those of others; set nice to 1 or more, or yield = off",
+                   config->path);
+}
+
 static void set_presets(struct tw_config *config, const char *instance) {
     size_t count;
     const struct tw_config_key *const keys = tw_config_keys(&count);
@@ -255,6 +267,7 @@ enum tw_status tw_config_parse(struct tw_config *config, const char *path, const
         return tw_fail(err, TW_CONFIG, "%s:%d: neither `key = value` nor `[section]`", path,
                        bad_line);
     }
+    TW_TRY(check_yield(config, err));
     return derive_values(config, err);
 }
 

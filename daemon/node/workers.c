@@ -404,16 +404,27 @@ static bool may_rest(const struct tw_daemon *daemon) {
 
 /* Also suspends the links (caps.h): a member without a worker would hold up the votes of its group.
  */
-static bool on_rest(void *user) {
+static void begin_rest(struct tw_daemon *daemon) {
     enum { GRACE_US = 60 * 1000 * 1000 }; /* time to save the snapshot of a large model */
-    struct tw_daemon *daemon = user;
-    if (!may_rest(daemon)) return false;
     daemon->is_resting = true;
     tw_worker_host_set_held(daemon->host, true);
     tw_worker_host_say(daemon->host, TW_WMSG_EXIT);
     tw_supervisor_rest(&daemon->workers->supervisor, GRACE_US);
     tw_daemon_caps_apply(daemon);
+}
+
+static bool on_rest(void *user) {
+    struct tw_daemon *daemon = user;
+    if (!may_rest(daemon)) return false;
+    begin_rest(daemon);
     return true;
+}
+
+/* A worker that started in quiet hours would take memory only to wait. Somebody else's worker may
+ * attach at any time. */
+static bool starts_at_rest(const struct tw_daemon *daemon) {
+    const uint32_t reasons = daemon->workers->pauses.manners.reasons;
+    return daemon->setup->spawns_worker && (reasons & TW_PAUSE_HOURS) != 0;
 }
 
 static void on_pause_noted(void *user, bool is_warning, const char *name, const char *pairs) {
@@ -507,6 +518,7 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
 
 enum tw_status tw_daemon_workers_start(struct tw_daemon *daemon, struct tw_error *err) {
     if (daemon->is_data_awaited) return TW_OK;
+    if (starts_at_rest(daemon)) begin_rest(daemon);
     return tw_supervisor_start(&daemon->workers->supervisor, err);
 }
 

@@ -118,6 +118,15 @@ static void every_kind_of_value_is_read(void **state) {
     assert_true(config.api.has_http);
 }
 
+static void the_programs_of_a_command_are_not_others(void **state) {
+    (void)state;
+    assert_int_equal(parse("[worker]\ncommand = train\nyield = on\n"), TW_OK);
+    assert_int_equal(parse("[worker]\nnice = 0\nyield = on\n"), TW_OK);
+    assert_int_equal(parse("[worker]\ncommand = train\nnice = 0\n"), TW_OK);
+    assert_int_equal(parse("[worker]\ncommand = train\nnice = 0\nyield = on\n"), TW_CONFIG);
+    assert_non_null(strstr(err.message, "set nice to 1 or more, or yield = off"));
+}
+
 static void yield_is_off_on_or_a_percentage(void **state) {
     (void)state;
     static const struct {
@@ -393,6 +402,7 @@ int main(void) {
         cmocka_unit_test(an_empty_file_gives_the_defaults),
         cmocka_unit_test(every_kind_of_value_is_read),
         cmocka_unit_test(yield_is_off_on_or_a_percentage),
+        cmocka_unit_test(the_programs_of_a_command_are_not_others),
         cmocka_unit_test(pace_is_auto_off_or_a_rate),
         cmocka_unit_test(relaying_is_on_off_or_a_rate),
         cmocka_unit_test(an_empty_list_means_none),
