@@ -334,7 +334,7 @@ static void handle_event(struct tw_node *node, const struct tw_event *event) {
     switch (event->kind) {
     case TW_EV_TICK: break;
     case TW_EV_PEER_UP:
-        tw_peers_up(node, event->peer, &event->u.id, event->is_relayed);
+        tw_peers_up(node, event->peer, event);
         tw_reach_changed(node);
         break;
     case TW_EV_PEER_DOWN:

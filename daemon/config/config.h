@@ -20,6 +20,7 @@
 #include "daemon/config/hours.h"
 #include "daemon/config/pace.h"
 #include "proto/compute.h"
+#include "proto/message.h" /* for enum tw_node_role */
 #include "proto/run/run.h"
 #include "proto/worker_msg.h" /* for enum tw_snapshot_mode */
 
@@ -52,12 +53,6 @@ struct tw_bootstrap {
     struct tw_address address;
     bool has_id;
     struct tw_id id; /* node id that the address must prove, when has_id */
-};
-
-/* The part of a node in its run. */
-enum tw_node_role {
-    TW_NODE_ROLE_TRAIN,
-    TW_NODE_ROLE_FOLLOW, /* no steps and no work: it has, serves and evaluates the agreed model */
 };
 
 struct tw_config {

@@ -9,6 +9,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/rate.h"
+#include "proto/message.h"
 #include "proto/proof.h"
 #include "proto/worker_request.h"
 
@@ -67,11 +68,11 @@ struct tw_node_config {
     /* this node */
     struct tw_signing signing;
     struct tw_sizes sizes;
-    bool follows; /* takes no steps: it votes and serves, and says in each round that it contributes
-                     nothing, so it owns no part either */
-    uint32_t weight;    /* relative weight by which this node wants to own parts, > 0 */
-    uint64_t orphan_us; /* time without a majority, after which this node founds a child lineage
-                           (120 s) */
+    enum tw_node_role role; /* a node that does not train votes and serves, and says in each round
+                               that it contributes nothing; one that reduces owns parts too */
+    uint32_t weight;        /* relative weight by which this node wants to own parts, > 0 */
+    uint64_t orphan_us;     /* time without a majority, after which this node founds a child lineage
+                               (120 s) */
     /* Lineages that this node neither continues nor follows, since its operator rolled it back. A
      * position in one of them becomes the beginning of a child lineage. */
     uint32_t refused_count;

@@ -25,6 +25,19 @@ bool tw_membership_is_live(const struct tw_node *node, uint32_t idx);
 bool tw_membership_is_seated(const struct tw_node *node, uint32_t idx);
 /* Member `idx` sent LEAVE, or is linked under another nonce: this seat will never vote again. */
 bool tw_membership_is_parted(struct tw_node *node, uint32_t idx);
+/* Member `idx` has left, or was not seen for so long that the next roster omits it. */
+bool tw_membership_is_silent(const struct tw_node *node, uint32_t idx);
+/* Member `idx` trains, as far as it says: rounds wait for its contributions. A member without a
+ * link to this node counts as one that trains. */
+bool tw_membership_trains(const struct tw_node *node, uint32_t idx);
+/* Member `idx` says that it reduces: it owns parts without contributions. */
+bool tw_membership_reduces(const struct tw_node *node, uint32_t idx);
+/* Some live member trains, so rounds begin with its work. */
+bool tw_membership_has_trainer(const struct tw_node *node);
+/* Number of members that may lie among those that train. */
+uint32_t tw_membership_lying_trainers(const struct tw_node *node);
+/* A node without a seat asks for one in the open round, and one is free. */
+bool tw_membership_is_asked(const struct tw_node *node);
 /* Derives node->state from position, roster and vote; reports a change. */
 void tw_membership_derive_state(struct tw_node *node);
 /* Stores the present time in each seat whose member is linked or live. Also stores it for the node

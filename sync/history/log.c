@@ -196,11 +196,12 @@ static bool was_offered(const struct tw_node *node) {
  * UINT64_MAX: they never had. */
 static uint64_t delivered_us(const struct tw_node *node) {
     const struct round *round = &node->round;
-    const uint32_t liars = tw_liars_max(node->roster.count);
+    const uint32_t liars = tw_membership_lying_trainers(node);
     uint64_t times[TW_MEMBERS_MAX];
     uint32_t count = 0, live_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &round->contributions[i];
+        if (!tw_membership_trains(node, i)) continue;
         live_count += tw_membership_is_live(node, i);
         if (entry->has && entry->ready_us != 0) times[count++] = entry->ready_us;
     }

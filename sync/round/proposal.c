@@ -14,13 +14,6 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-#define MEMBER_DEAD_US (15 * SECOND_US) /* silence after which the next roster omits a member */
-
-static bool is_silent(const struct tw_node *node, uint32_t idx) {
-    return (int)idx != node->round.self_idx &&
-           (node->seats[idx].has_left || node->now_us - node->seats[idx].seen_us > MEMBER_DEAD_US);
-}
-
 /* Time for which a member stays in the roster while it fetches (phi, u). To be admitted again it
  * would need the newest round with everything applied, which takes longer than the fetch on a full
  * link. The others do not wait for it, so it costs nothing while they are a majority without it.
@@ -29,7 +22,7 @@ static bool is_silent(const struct tw_node *node, uint32_t idx) {
 static uint64_t receiver_seat_us(const struct tw_node *node) {
     uint32_t seats_count = 0, live_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
-        if (is_silent(node, i)) continue;
+        if (tw_membership_is_silent(node, i)) continue;
         seats_count++;
         live_count += tw_reach_is_present(node, i);
     }
@@ -130,7 +123,7 @@ static void write_next_roster(struct tw_node *node, const struct tw_record *reco
     next->count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const bool is_gone =
-            is_silent(node, i) ||
+            tw_membership_is_silent(node, i) ||
             ((int)i != node->round.self_idx && node->now_us - node->seats[i].live_us > seat_us);
         is_changed |= is_gone;
         if (!is_gone) next->members[next->count++] = node->roster.members[i];

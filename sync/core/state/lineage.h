@@ -23,7 +23,7 @@ struct log {
     bool is_begin_told; /* the oldest record came from the peer whose lineage this node adopted: no
                            older record of this log proves it */
     uint64_t contributed_count, missed_count; /* committed rounds with / without this node's work;
-                                                 a node that follows misses none */
+                                                 a node without steps misses none */
     uint64_t refused_count;                   /* committed rounds in which was_refused */
     struct tw_id refused_by;                  /* the owner that refused last; zero: none yet */
     bool is_reported;    /* a report of the current event borrows a row of `records`, so none may be

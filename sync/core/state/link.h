@@ -23,6 +23,7 @@ struct link {
     bool has_left;    /* the peer sent LEAVE: its later STATUS does not count */
     bool was_refused; /* the peer was in a lineage that this node refuses */
     bool is_relayed;  /* through another member */
+    bool lacks_roles; /* the peer does not go by the roles of nodes */
     bool has_links;   /* LINKS was received */
     bool is_relay;    /* the peer carries links of others */
     bool is_silent;   /* the last chunks requested from it did not arrive: chunk_scheduler.c */
