@@ -157,9 +157,12 @@ static bool note_refused(struct tw_node *node, const struct tw_record *record) {
 static void note_deliveries(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
     const bool is_owner = round->self_part >= 0 && round->count[round->self_part] > 0;
-    uint64_t listed = 0;
+    uint64_t listed = 0, merged = 0;
     for (uint32_t i = 0; i < record->contributors_count; i++)
         listed |= UINT64_C(1) << record->contributors[i].member_idx;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        if (record->parts[k].bytes > 0) merged |= UINT64_C(1) << record->parts[k].owner_idx;
+    }
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &round->contributions[i];
         struct seat *seat = &node->seats[i];
@@ -167,7 +170,8 @@ static void note_deliveries(struct tw_node *node, const struct tw_record *record
         const bool is_here = !is_owner || !is_said || entry->ready_us != 0;
         const bool was_awaited = round->intake_closed && tw_round_awaits(node, i) &&
                                  entry->received_us <= round->intake_closed_us;
-        if (is_listed) { /* the work of a listed member has arrived, perhaps without a link to us */
+        if (((listed | merged) >> i & 1) !=
+            0) { /* its work has arrived, perhaps without a link to us */
             seat->seen_us = seat->live_us = node->now_us;
             seat->unlisted = 0;
         } else if (seat->unlisted < UINT8_MAX) {
@@ -627,7 +631,9 @@ static void request_apply(struct tw_node *node, const struct tw_record *record) 
     action->u.apply.version = record->round / node->cfg.fragments_count;
     action->u.apply.fragment = record->fragment;
     action->u.apply.parts_count = record->parts_count;
-    action->u.apply.is_final = record->finals > 0 && node->at.is_moving == 0;
+    /* The parameters of a node that takes no steps are the anchor. */
+    const bool is_anchor = record->finals > 0 || node->cfg.role != TW_NODE_ROLE_TRAIN;
+    action->u.apply.is_final = is_anchor && node->at.is_moving == 0;
     action->u.apply.steps = mean_steps(record);
     action->u.apply.is_refused =
         record->round >= node->log.begin && node->log.was_refused[record->round % TW_ROUNDS_KEPT];

@@ -64,14 +64,23 @@ static uint64_t false_members(const struct tw_node *node) {
     return members;
 }
 
-/* Set of members that may own a part in the next round: members that were in time, or all if none
- * was. They must also be reachable for most contributors. If no punctual member is, late members
- * are taken: work that never reaches its owner is lost. */
+/* Set of members that say that they merge for others, and have no work of their own to send. */
+static uint64_t reducers_of(const struct tw_node *node) {
+    uint64_t members = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if (tw_membership_reduces(node, i)) members |= UINT64_C(1) << i;
+    }
+    return members;
+}
+
+/* Set of members that may own a part in the next round: members that were in time and those that
+ * reduce, or all if none was in time. They must also be reachable for most contributors. If no
+ * punctual member is, late members are taken: work that never reaches its owner is lost. */
 static uint64_t may_own(const struct tw_node *node, const struct tw_record *record, bool is_mesh) {
     const uint64_t contributed = contributors_of(record);
     const uint64_t sound =
         ~false_members(node) & (contributed == 0 ? UINT64_MAX : ~absent_owners(node, record));
-    const uint64_t in_time = contributed == 0 ? sound : sound & contributed;
+    const uint64_t in_time = contributed == 0 ? sound : sound & (contributed | reducers_of(node));
     const uint64_t reached = is_mesh ? UINT64_MAX : tw_reach_owners(node, sound);
     return (in_time & reached) != 0 ? in_time & reached : is_mesh ? in_time : reached;
 }

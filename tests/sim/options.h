@@ -75,16 +75,18 @@ struct tw_sim_options {
         spread; /* spread: of the nodes' optima around the run's */
 
     /* never drawn, set by the caller */
-    uint64_t split_us;       /* begin of one partition in two halves */
-    uint64_t split_end_us;   /* end of that partition; 0 = no such partition */
-    uint32_t liars_count;    /* number of nodes that lie, the last ones: lie.c */
-    uint32_t traitors_count; /* nodes that run no honest core, the last ones: treason.c */
-    uint32_t lies;           /* lies of those nodes, a bit set of enum tw_lie; 0: drawn */
-    int mutant;              /* mutant switched on in the core; 0 = none */
-    bool is_costed;          /* the costs of deciding rounds are counted */
-    bool has_doubt;          /* each honest node takes every eighth result for an outlier */
-    bool is_pair;            /* nodes merge in pairs instead of one group */
-    bool has_own_starts;     /* each node starts from weights of its own */
+    uint64_t split_us;        /* begin of one partition in two halves */
+    uint64_t split_end_us;    /* end of that partition; 0 = no such partition */
+    uint32_t liars_count;     /* number of nodes that lie, the last ones: lie.c */
+    uint32_t traitors_count;  /* nodes that run no honest core, the last ones: treason.c */
+    uint32_t lies;            /* lies of those nodes, a bit set of enum tw_lie; 0: drawn */
+    int mutant;               /* mutant switched on in the core; 0 = none */
+    bool is_costed;           /* the costs of deciding rounds are counted */
+    bool has_doubt;           /* each honest node takes every eighth result for an outlier */
+    bool is_pair;             /* nodes merge in pairs instead of one group */
+    bool has_own_starts;      /* each node starts from weights of its own */
+    uint32_t reducers_count;  /* nodes that reduce, the last ones */
+    uint32_t followers_count; /* nodes that follow, the last ones before those */
 };
 
 /* Draws all options. `nodes_count` 0 = drawn too. `hours` is split 2:1 into chaos and calm; a calm

@@ -124,6 +124,112 @@ static void seat_of_the_trainer_is_given_away_once(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* Whether the node owned a part of the newest round. */
+static bool is_owner(uint32_t node, uint32_t member) {
+    const struct tw_node_view view = mesh_view(&mesh, node);
+    for (uint32_t i = 0; i < view.roster.count; i++) {
+        if (tw_id_equal(&view.roster.members[i].id, &mesh.ids[member]))
+            return view.roster.members[i].weight > 0;
+    }
+    return false;
+}
+
+/* Three nodes train, and one reduces. */
+static void start_with_reducer(void) {
+    open_mesh(3, 1);
+    for (uint32_t i = 0; i < 4; i++) start_as(i, i < 3 ? TW_NODE_ROLE_TRAIN : TW_NODE_ROLE_REDUCE);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(60));
+    assert_members(4);
+}
+
+static void node_that_reduces_owns_parts(void **state) {
+    (void)state;
+    start_with_reducer();
+    assert_true(is_owner(0, 3));
+    const struct tw_node_view view = mesh_view(&mesh, 3);
+    assert_int_equal(view.rounds_contributed, 0);
+    assert_int_equal(view.rounds_missed, 0);
+    assert_int_equal(view.step, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_true(is_owner(3, i));
+        assert_true(mesh_view(&mesh, i).rounds_contributed > 20);
+        assert_true(mesh_agree(&mesh, 3, i));
+    }
+    const struct tw_record *tip = &mesh.nodes[0]->at.tip;
+    assert_int_equal(tip->parts_count, 4);
+    for (uint32_t k = 0; k < 4; k++) assert_true(tip->parts[k].bytes > 0);
+    mesh_deinit(&mesh);
+}
+
+static void rounds_go_on_without_the_node_that_reduces(void **state) {
+    (void)state;
+    start_with_reducer();
+    uint64_t rounds = mesh_view(&mesh, 0).rounds;
+    mesh_kill(&mesh, 3);
+    mesh_run(&mesh, SECONDS(60));
+    assert_true(mesh_view(&mesh, 0).rounds > rounds + 20);
+    assert_int_equal(mesh_view(&mesh, 0).roster_count, 3);
+    start_as(3, TW_NODE_ROLE_REDUCE);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(60));
+    assert_members(4);
+    assert_true(is_owner(0, 3));
+    mesh_deinit(&mesh);
+}
+
+/* Without a worker it cannot merge, but votes and follows. */
+static void node_that_reduces_owns_nothing_without_its_worker(void **state) {
+    (void)state;
+    start_with_reducer();
+    mesh_stop_worker(&mesh, 3);
+    mesh_run(&mesh, SECONDS(60));
+    const uint64_t rounds = mesh_view(&mesh, 0).rounds;
+    assert_false(is_owner(0, 3));
+    assert_int_equal(mesh_view(&mesh, 0).peers[3].status.role, TW_NODE_ROLE_FOLLOW);
+    mesh_run(&mesh, SECONDS(60));
+    assert_true(mesh_view(&mesh, 0).rounds > rounds + 20);
+    mesh_start_worker(&mesh, 3);
+    mesh_run(&mesh, SECONDS(20));
+    assert_true(is_owner(0, 3));
+    mesh_deinit(&mesh);
+}
+
+static bool hide_results(struct mesh *at, uint32_t from, uint32_t to, struct tw_message *message) {
+    (void)at;
+    (void)to;
+    return from != 3 || message->kind != TW_MSG_RESULT;
+}
+
+/* A node that claims to reduce and announces nothing is an owner that stalls. */
+static void reducer_that_merges_nothing_loses_its_part(void **state) {
+    (void)state;
+    start_with_reducer();
+    mesh.says = hide_results;
+    mesh_run(&mesh, SECONDS(300));
+    const uint64_t rounds = mesh_view(&mesh, 0).rounds;
+    assert_true(mesh_view(&mesh, 0).peers[3].owner_stall_us > 0);
+    assert_false(is_owner(0, 3));
+    mesh_run(&mesh, SECONDS(60));
+    assert_true(mesh_view(&mesh, 0).rounds > rounds + 20);
+    mesh_deinit(&mesh);
+}
+
+/* Nodes older than roles take no other owners than contributors. */
+static void node_that_reduces_follows_beside_an_older_node(void **state) {
+    (void)state;
+    start_with_reducer();
+    mesh.lacks_roles[1] = true;
+    mesh_unlink(&mesh, 1, 3);
+    mesh_run(&mesh, SECONDS(1));
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(60));
+    assert_members(4);
+    assert_int_equal(mesh_view(&mesh, 0).peers[3].status.role, TW_NODE_ROLE_FOLLOW);
+    assert_false(is_owner(0, 3));
+    mesh_deinit(&mesh);
+}
+
 /* Without a node that asks for a seat, members that take no steps decide no rounds. */
 static void followers_alone_decide_no_rounds(void **state) {
     (void)state;
@@ -145,6 +251,11 @@ int main(void) {
         cmocka_unit_test(followers_join_one_by_one),
         cmocka_unit_test(followers_follow_the_first_that_trains),
         cmocka_unit_test(seat_of_the_trainer_is_given_away_once),
+        cmocka_unit_test(node_that_reduces_owns_parts),
+        cmocka_unit_test(rounds_go_on_without_the_node_that_reduces),
+        cmocka_unit_test(node_that_reduces_owns_nothing_without_its_worker),
+        cmocka_unit_test(reducer_that_merges_nothing_loses_its_part),
+        cmocka_unit_test(node_that_reduces_follows_beside_an_older_node),
         cmocka_unit_test(followers_alone_decide_no_rounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
