@@ -79,6 +79,7 @@ struct tw_view_peer {
     enum tw_view_link link;
     enum tw_node_state
         state; /* state in the last STATUS of the peer; only meaningful if one was received */
+    enum tw_node_role role;    /* in that STATUS */
     struct tw_id lineage, tip; /* in that STATUS; tip: digest of its newest committed record */
     bool is_member;            /* listed in this node's roster */
     bool same_lineage;
@@ -206,7 +207,7 @@ struct tw_status_view {
         uint32_t boot;                     /* number of starts of this node */
         uint64_t unix_us, started_unix_us; /* wall clock of the fill, and of the start */
         enum tw_node_state state;
-        bool follows;         /* takes no steps, by its role */
+        enum tw_node_role role;
         bool is_leaving;      /* saving and saying goodbye */
         bool links;           /* false: network.links = off */
         uint64_t loop_lag_us; /* longest turn of the loop within the last minute */
@@ -421,6 +422,8 @@ void tw_status_view_init(struct tw_status_view *view);
 /* "solo", "receiver", "member", "finished", or "worker_failed" which overrides the other states. */
 const char *tw_status_view_state(const struct tw_status_view *view);
 const char *tw_view_state_name(enum tw_node_state state);
+/* As in [node] of the configuration. */
+const char *tw_view_role_name(enum tw_node_role role);
 const char *tw_view_worker_name(enum tw_view_worker worker);
 const char *tw_view_link_name(enum tw_view_link link);
 const char *tw_view_pace_name(enum tw_link_pace_mode mode);

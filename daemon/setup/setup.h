@@ -32,7 +32,8 @@ struct tw_setup {
     struct tw_memory_plan memory;
     char manifest[TW_MANIFEST_BYTES_MAX + 1]; /* canonical text, with NUL */
     char run_state_dir[TW_PATH_BYTES];        /* STATE_DIR/first 16 digits of the run id */
-    char data_path[TW_PATH_BYTES]; /* text or dataset to train on; "": the trainer has its own */
+    char data_path[TW_PATH_BYTES]; /* text or dataset to train on; "": the trainer has its own, or
+                                      the node reduces and needs none */
     bool is_data_fetched;          /* data_path is `data` in run_state_dir, filled from peers */
     bool spawns_worker;            /* the daemon starts and restarts the worker */
     char worker_path[TW_PATH_BYTES];

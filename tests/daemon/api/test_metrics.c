@@ -50,7 +50,7 @@ static void role_has_a_line(void **state) {
     (void)state;
     encode();
     assert_non_null(strstr(text, "\nthinwire_node_role{role=\"train\"} 1\n"));
-    view.node.follows = true;
+    view.node.role = TW_NODE_ROLE_FOLLOW;
     encode();
     assert_non_null(strstr(text, "\nthinwire_node_role{role=\"follow\"} 1\n"));
     assert_null(strstr(text, "role=\"train\""));
