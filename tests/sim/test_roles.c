@@ -19,8 +19,9 @@ static void run(const struct tw_sim_options *options) {
     fail_msg("seed %" PRIu64 ": %s: %s", options->seed, result.invariant, result.message);
 }
 
-/* At least one node trains. */
+/* At least one node trains, and has a seat. */
 static void draw_roles(struct tw_sim_options *options, uint64_t seed) {
+    options->members_max = 64;
     const uint32_t others = options->nodes_count / 2;
     options->reducers_count = 1 + (uint32_t)(seed % others);
     options->followers_count = others - options->reducers_count;
@@ -32,6 +33,7 @@ static void no_invariant_is_broken(void **state) {
     for (uint64_t seed = 1; seed <= seeds_count; seed++) {
         struct tw_sim_options options;
         tw_sim_options_draw(&options, seed, 3 + (uint32_t)(seed % 6), 1);
+        if (seed % 4 == 3) tw_sim_options_draw_homes(&options);
         draw_roles(&options, seed);
         run(&options);
         reduced += result.reduced_parts;
@@ -93,12 +95,27 @@ static void reducer_that_lies_is_struck(void **state) {
     assert_true(10 * committed <= told);
 }
 
+/* Traitors claim to reduce, and lie in every message. The others keep a pace. */
+static void traitors_that_claim_to_reduce_stop_no_group(void **state) {
+    (void)state;
+    static const uint32_t sizes[] = {4, 7};
+    for (uint64_t seed = 1; seed <= 2 * seeds_count / 4; seed++) {
+        struct tw_sim_options options;
+        const uint32_t nodes = sizes[seed % 2];
+        tw_sim_options_draw(&options, seed, nodes, 1);
+        tw_sim_options_draw_traitors(&options, (nodes - 1) / 3);
+        options.reducers_count = options.traitors_count + 1;
+        run(&options);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     seeds_count = strtoull(argv[1], NULL, 10);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(node_that_reduces_takes_work_from_the_others),
         cmocka_unit_test(reducer_that_lies_is_struck),
+        cmocka_unit_test(traitors_that_claim_to_reduce_stop_no_group),
         cmocka_unit_test(no_invariant_is_broken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
