@@ -195,6 +195,54 @@ static void node_that_reduces_owns_nothing_without_its_worker(void **state) {
     mesh_deinit(&mesh);
 }
 
+static bool hide_refusals(struct mesh *at, uint32_t from, uint32_t to, struct tw_message *message) {
+    (void)at;
+    (void)to;
+    return from == 0 || message->kind != TW_MSG_CONTRIB;
+}
+
+/* Rounds of one trainer among three others have its pace: a round in a second. They neither wait
+ * for the grace, nor for the word of those that have no work to send. */
+static void nobody_waits_for_members_that_take_no_steps(void **state) {
+    (void)state;
+    for (unsigned k = 0; k < 2; k++) {
+        open_mesh(1, 3);
+        for (uint32_t i = 0; i < 4; i++)
+            start_as(i, i == 0   ? TW_NODE_ROLE_TRAIN
+                        : k == 0 ? TW_NODE_ROLE_FOLLOW
+                                 : TW_NODE_ROLE_REDUCE);
+        mesh.says = hide_refusals;
+        mesh_link_all(&mesh);
+        mesh_run(&mesh, SECONDS(60));
+        assert_members(4);
+        const uint64_t rounds = mesh_view(&mesh, 0).rounds;
+        mesh_run(&mesh, SECONDS(60));
+        assert_true(mesh_view(&mesh, 0).rounds >= rounds + 45);
+        assert_true(is_owner(0, 1) == (k == 1));
+        mesh_deinit(&mesh);
+    }
+}
+
+/* Two pairs have no link: a trainer and the node that reduces, and the other two trainers. The work
+ * of the node that reduces is its results. They keep its seat where no link does. */
+static void results_keep_the_seat_of_a_node_that_reduces(void **state) {
+    (void)state;
+    open_mesh(3, 1);
+    mesh.is_cut[0][3] = mesh.is_cut[1][2] = true;
+    for (uint32_t i = 0; i < 4; i++) start_as(i, i < 3 ? TW_NODE_ROLE_TRAIN : TW_NODE_ROLE_REDUCE);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(120));
+    assert_members(4);
+    const uint32_t number = mesh.nodes[0]->roster.number;
+    const uint64_t rounds = mesh_view(&mesh, 0).rounds;
+    mesh_run(&mesh, SECONDS(300));
+    assert_members(4);
+    assert_int_equal(mesh.nodes[0]->roster.number, number);
+    assert_true(mesh_view(&mesh, 0).rounds > rounds + 50);
+    for (uint32_t i = 1; i < 4; i++) assert_true(mesh_agree(&mesh, 0, i));
+    mesh_deinit(&mesh);
+}
+
 static bool hide_results(struct mesh *at, uint32_t from, uint32_t to, struct tw_message *message) {
     (void)at;
     (void)to;
@@ -254,6 +302,8 @@ int main(void) {
         cmocka_unit_test(node_that_reduces_owns_parts),
         cmocka_unit_test(rounds_go_on_without_the_node_that_reduces),
         cmocka_unit_test(node_that_reduces_owns_nothing_without_its_worker),
+        cmocka_unit_test(nobody_waits_for_members_that_take_no_steps),
+        cmocka_unit_test(results_keep_the_seat_of_a_node_that_reduces),
         cmocka_unit_test(reducer_that_merges_nothing_loses_its_part),
         cmocka_unit_test(node_that_reduces_follows_beside_an_older_node),
         cmocka_unit_test(followers_alone_decide_no_rounds),
