@@ -81,6 +81,13 @@ bool tw_membership_reduces(const struct tw_node *node, uint32_t idx) {
     return role_of(node, idx) == TW_NODE_ROLE_REDUCE;
 }
 
+bool tw_membership_has_roles(const struct tw_node *node) {
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if (!tw_membership_trains(node, i)) return true;
+    }
+    return false;
+}
+
 bool tw_membership_has_trainer(const struct tw_node *node) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (tw_membership_is_live(node, i) && tw_membership_trains(node, i)) return true;

@@ -32,6 +32,8 @@ bool tw_membership_is_silent(const struct tw_node *node, uint32_t idx);
 bool tw_membership_trains(const struct tw_node *node, uint32_t idx);
 /* Member `idx` says that it reduces: it owns parts without contributions. */
 bool tw_membership_reduces(const struct tw_node *node, uint32_t idx);
+/* Some member is known to take no steps. */
+bool tw_membership_has_roles(const struct tw_node *node);
 /* Some live member trains, so rounds begin with its work. */
 bool tw_membership_has_trainer(const struct tw_node *node);
 /* Number of members that may lie among those that train. */

@@ -154,9 +154,11 @@ static bool note_refused(struct tw_node *node, const struct tw_record *record) {
  * rounds. An owner counts only its own arrivals, in rounds in which it waited: a path may be dead
  * to one owner alone, and a slow member that was not waited for may have been in time elsewhere. No
  * round waits for a receiver, so a receiver misses nothing. */
-static void note_deliveries(struct tw_node *node, const struct tw_record *record) {
+static void note_deliveries(struct tw_node *node, const struct tw_record *record,
+                            const struct tw_proof *proof) {
     const struct round *round = &node->round;
     const bool is_owner = round->self_part >= 0 && round->count[round->self_part] > 0;
+    const bool has_roles = tw_membership_has_roles(node);
     uint64_t listed = 0, merged = 0;
     for (uint32_t i = 0; i < record->contributors_count; i++)
         listed |= UINT64_C(1) << record->contributors[i].member_idx;
@@ -174,6 +176,8 @@ static void note_deliveries(struct tw_node *node, const struct tw_record *record
             0) { /* its work has arrived, perhaps without a link to us */
             seat->seen_us = seat->live_us = node->now_us;
             seat->unlisted = 0;
+        } else if (has_roles && (proof->voters >> i & 1) != 0) {
+            seat->unlisted = 0; /* its vote is all that a member without work gives */
         } else if (seat->unlisted < UINT8_MAX) {
             seat->unlisted++;
         }
@@ -302,7 +306,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record,
         move_begin(node, node->at.rounds - TW_ROUNDS_KEPT + 1);
     node->log.was_refused[record->round % TW_ROUNDS_KEPT] = note_refused(node, entry);
     note_mixed(node, entry);
-    note_deliveries(node, entry);
+    note_deliveries(node, entry, proof);
     const bool is_listed = tw_account_commit(node, entry);
     tw_findings_note_stalls(node, entry);
     tw_lease_note_turns(node);

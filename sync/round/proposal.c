@@ -64,11 +64,14 @@ static uint64_t false_members(const struct tw_node *node) {
     return members;
 }
 
-/* Set of members that say that they merge for others, and have no work of their own to send. */
-static uint64_t reducers_of(const struct tw_node *node) {
+/* Set of members that say that they merge for others, and have no work of their own to send. Only
+ * members with a link know that, so all present members must have one. */
+static uint64_t reducers_of(const struct tw_node *node, bool is_mesh) {
+    const uint32_t present = tw_bits(node->reach.present);
     uint64_t members = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
-        if (tw_membership_reduces(node, i)) members |= UINT64_C(1) << i;
+        const bool is_linked = is_mesh || tw_reach_count(node, i) >= present;
+        if (is_linked && tw_membership_reduces(node, i)) members |= UINT64_C(1) << i;
     }
     return members;
 }
@@ -80,7 +83,8 @@ static uint64_t may_own(const struct tw_node *node, const struct tw_record *reco
     const uint64_t contributed = contributors_of(record);
     const uint64_t sound =
         ~false_members(node) & (contributed == 0 ? UINT64_MAX : ~absent_owners(node, record));
-    const uint64_t in_time = contributed == 0 ? sound : sound & (contributed | reducers_of(node));
+    const uint64_t in_time =
+        contributed == 0 ? sound : sound & (contributed | reducers_of(node, is_mesh));
     const uint64_t reached = is_mesh ? UINT64_MAX : tw_reach_owners(node, sound);
     return (in_time & reached) != 0 ? in_time & reached : is_mesh ? in_time : reached;
 }
