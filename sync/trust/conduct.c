@@ -7,13 +7,14 @@
  *             is withheld (round/proposal.c). The owner still votes and contributes: the guard
  *             bounds contributions. In pairs: a partner whose payloads do not decode or are far too
  *             large.
- *   stall     A linked member that holds up rounds. Owner: it contributed or reduces, and other
- *             members waited for its result in vain. Proposer: vote/ballot_lease.c. It gets no part
- * and is not waited for. unmerged  A contribution to our part was too large to be merged
- * (kernels/guard.h). The contributor keeps the work and sends less the next time, so an honest node
- * recovers soon. A node that never recovers is broken or lies: reported at a falling rate. donor
- * Pairs: a node whose state was taken over is not used again for a while. claim     A node whose
- * claim to be in a better lineage was false is not asked for a while.
+ *   stall     A linked member that holds up rounds. Owner: it contributed or reduces, and others
+ *             waited for its result in vain. Proposer: vote/ballot_lease.c. It gets no part and is
+ *             not waited for.
+ *   unmerged  A contribution to our part was too large to be merged (kernels/guard.h). The
+ *             contributor keeps the work and sends less the next time, so an honest node recovers
+ *             soon. A node that never recovers is broken or lies: reported at a falling rate.
+ *   donor     Pairs: a node whose state was taken over is not used again for a while.
+ *   claim     A node whose claim to be in a better lineage was false is not asked for a while.
  *
  * Each node keeps its own penalties. They affect only its proposals and the members that it waits
  * for, never its votes. */
