@@ -81,6 +81,7 @@ static enum tw_status get_status(const void *body, struct tw_msg_status *to, str
     to->upload_kib_s = from->upload_kib_s;
     to->boot = from->boot;
     to->nonce = from->nonce;
+    to->role = (enum tw_node_role)from->role;
     TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
     return get_id("tip", &from->tip, &to->tip, err);
 }

@@ -46,6 +46,7 @@ static enum tw_status put_status(const struct tw_msg_status *from, struct out *o
     to.upload_kib_s = from->upload_kib_s;
     to.boot = from->boot;
     to.nonce = from->nonce;
+    to.role = (Thinwire__NodeRole)from->role;
     return pack(&to.base, out, err);
 }
 

@@ -34,11 +34,12 @@ enum tw_extension_type {
 #define TW_FEATURE_LINKS (UINT64_C(1) << 2)     /* understands LINKS */
 #define TW_FEATURE_RELAY (UINT64_C(1) << 3)     /* understands RELAY_CALL and the role relay */
 #define TW_FEATURE_PUNCH (UINT64_C(1) << 4)     /* understands PUNCH */
+#define TW_FEATURE_ROLES (UINT64_C(1) << 5)     /* goes by the role in STATUS */
 
 /* Features of this program. */
 #define TW_FEATURES                                                                                \
     (TW_FEATURE_OWNER | TW_FEATURE_DIAL_BACK | TW_FEATURE_LINKS | TW_FEATURE_RELAY |               \
-     TW_FEATURE_PUNCH)
+     TW_FEATURE_PUNCH | TW_FEATURE_ROLES)
 
 /* Returns the feature that a node needs to understand this kind of control frame; 0 if every node
  * of this wire version understands it. */

@@ -170,6 +170,8 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
     case TW_MSG_STATUS:
         if ((unsigned)message->u.status.state > TW_STATE_FINISHED)
             return bad(message, "state", err);
+        if ((unsigned)message->u.status.role > TW_NODE_ROLE_REDUCE)
+            return bad(message, "role", err);
         return TW_OK;
     case TW_MSG_LEAVE:
         if (message->u.leave.reason > UINT8_MAX) return bad(message, "reason", err);

@@ -59,11 +59,19 @@ enum tw_node_state {
     TW_STATE_FINISHED, /* the token budget is spent; the node still serves its peers */
 };
 
+/* The part of a node in its run. */
+enum tw_node_role {
+    TW_NODE_ROLE_TRAIN,
+    TW_NODE_ROLE_FOLLOW, /* no steps and no work: it has, serves and evaluates the agreed model */
+    TW_NODE_ROLE_REDUCE, /* no steps and no work either, but it owns parts: it merges for others */
+};
+
 /* Heartbeat: the sender's position, every TW_HEARTBEAT_US on each control link. */
 struct tw_msg_status {
     enum tw_node_state state;
     struct tw_id lineage;
     struct tw_id tip; /* digest of the newest committed record that the sender knows; zero = none */
+    enum tw_node_role role;
     uint64_t rounds; /* committed rounds that the sender knows; also the number of its next round */
     uint64_t clock_tokens; /* run clock at the tip */
     uint64_t step, tokens; /* totals of the sender's own training */

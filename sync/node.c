@@ -234,9 +234,15 @@ static void forget_worker(struct tw_node *node) {
     tw_audit_forget(node);
 }
 
+/* A node that reduces may own parts from now on, or no longer: it says so at once. */
+static void note_role(struct tw_node *node) {
+    if (node->cfg.role == TW_NODE_ROLE_REDUCE) node->status_us = 0;
+}
+
 static void greet_worker(struct tw_node *node, const struct tw_event *event) {
     forget_worker(node);
     node->worker.is_up = true;
+    note_role(node);
     if (node->worker.step == 0)
         node->worker.entered_step = event->u.worker->step; /* first worker since the start */
     node->worker.step = event->u.worker->step;
@@ -334,7 +340,7 @@ static void handle_event(struct tw_node *node, const struct tw_event *event) {
     switch (event->kind) {
     case TW_EV_TICK: break;
     case TW_EV_PEER_UP:
-        tw_peers_up(node, event->peer, &event->u.id, event->is_relayed);
+        tw_peers_up(node, event->peer, event);
         tw_reach_changed(node);
         break;
     case TW_EV_PEER_DOWN:
@@ -350,7 +356,10 @@ static void handle_event(struct tw_node *node, const struct tw_event *event) {
         break;
     case TW_EV_VERIFIED: tw_payload_verified(node, event); break;
     case TW_EV_WORKER_UP: greet_worker(node, event); break;
-    case TW_EV_WORKER_DOWN: forget_worker(node); break;
+    case TW_EV_WORKER_DOWN:
+        forget_worker(node);
+        note_role(node);
+        break;
     case TW_EV_STEP:
         if (node->cfg.is_pair) {
             const uint64_t took_us =

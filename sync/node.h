@@ -63,7 +63,8 @@ struct tw_node_view {
     bool is_apart;    /* clock past config.together_tokens: nothing is merged any more */
     bool is_shut_out; /* this node is a receiver that asks to join a full roster */
     uint64_t rounds, clock_tokens, step, tokens;
-    uint64_t rounds_contributed, rounds_missed; /* committed rounds with and without its work */
+    uint64_t rounds_contributed, rounds_missed; /* committed rounds with and without its work; a
+                                                   node without steps misses none */
     uint64_t rounds_refused; /* committed rounds in which an owner refused this node's work */
     struct tw_id refused_by; /* the owner that last refused this node's work; zero: none yet */
     uint64_t open_us;        /* age of the open round of a group; 0: none is open */

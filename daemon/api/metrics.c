@@ -71,6 +71,9 @@ static void put_info(struct out *to, const struct tw_status_view *view) {
     put_label(to, view->run.name);
     put(to, "\"} 1\n");
 
+    put_head(to, "node_role", "gauge", "1 for the role of this node.");
+    put(to, "thinwire_node_role{role=\"%s\"} 1\n", tw_view_role_name(view->node.role));
+
     static const enum tw_node_state STATES[] = {TW_STATE_SOLO, TW_STATE_RECEIVER, TW_STATE_MEMBER,
                                                 TW_STATE_FINISHED};
     put_head(to, "sync_state", "gauge", "1 for the present state of this node.");

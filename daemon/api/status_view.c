@@ -37,6 +37,15 @@ const char *tw_view_state_name(enum tw_node_state state) {
     return "unknown";
 }
 
+const char *tw_view_role_name(enum tw_node_role role) {
+    switch (role) {
+    case TW_NODE_ROLE_TRAIN: return "train";
+    case TW_NODE_ROLE_FOLLOW: return "follow";
+    case TW_NODE_ROLE_REDUCE: return "reduce";
+    }
+    return "unknown";
+}
+
 const char *tw_status_view_state(const struct tw_status_view *view) {
     if (view->worker.state == TW_VIEW_WORKER_FAILED) return "worker_failed";
     return tw_view_state_name(view->node.state);

@@ -80,6 +80,7 @@ struct tw_view_peer {
     enum tw_node_state
         state; /* peer's state in its last STATUS; meaningless before the first one */
     struct tw_id lineage, tip; /* from that STATUS; tip: digest of its newest committed record */
+    enum tw_node_role role;    /* role in that STATUS */
     bool is_member;            /* listed in this node's roster */
     bool same_lineage;
     uint64_t rtt_us;               /* TW_VIEW_NEVER: not measured */
@@ -212,7 +213,7 @@ struct tw_status_view {
         uint32_t boot;                     /* times that this node has been started */
         uint64_t unix_us, started_unix_us; /* wall-clock times of the fill and of the start */
         enum tw_node_state state;
-        bool follows;         /* the node's role is to follow: it takes no steps */
+        enum tw_node_role role;
         bool is_leaving;      /* saving and saying goodbye */
         bool links;           /* links to other nodes are allowed (network.links) */
         uint64_t loop_lag_us; /* longest iteration of the event loop within the last minute */
@@ -439,6 +440,8 @@ void tw_status_view_init(struct tw_status_view *view);
  * precedence over the other states. */
 const char *tw_status_view_state(const struct tw_status_view *view);
 const char *tw_view_state_name(enum tw_node_state state);
+/* As in [node] of the configuration. */
+const char *tw_view_role_name(enum tw_node_role role);
 const char *tw_view_worker_name(enum tw_view_worker worker);
 const char *tw_view_link_name(enum tw_view_link link);
 const char *tw_view_pace_name(enum tw_link_pace_mode mode);

@@ -34,8 +34,8 @@ static json_t *node_json(const struct tw_status_view *view) {
                      "version", text(view->node.version), "uptime_s",
                      tw_json_seconds(view->node.uptime_us), "sync_state",
                      tw_view_state_name(view->node.state), "role",
-                     view->node.follows ? "follow" : "train", "leaving", view->node.is_leaving,
-                     "links", view->node.links, "loop_lag_us", count(view->node.loop_lag_us));
+                     tw_view_role_name(view->node.role), "leaving", view->node.is_leaving, "links",
+                     view->node.links, "loop_lag_us", count(view->node.loop_lag_us));
 }
 
 static json_t *run_json(const struct tw_status_view *view) {
@@ -449,9 +449,10 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
         "same_lineage", peer->same_lineage, "heard_age_s", tw_json_seconds(peer->heard_us));
     const bool is_heard = peer->heard_us != TW_VIEW_NEVER;
     json_t *const status =
-        json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "token_share_ratio",
+        json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "token_share_ratio",
                   is_heard ? real(peer->token_share) : json_null(), "state",
-                  is_heard ? json_string(tw_view_state_name(peer->state)) : json_null(), "rtt_us",
+                  is_heard ? json_string(tw_view_state_name(peer->state)) : json_null(), "role",
+                  is_heard ? json_string(tw_view_role_name(peer->role)) : json_null(), "rtt_us",
                   maybe(peer->rtt_us), "up_bytes", count(peer->up_bytes), "down_bytes",
                   count(peer->down_bytes), "steps", is_heard ? count(peer->step) : json_null(),
                   "tokens", is_heard ? count(peer->tokens) : json_null(), "tokens_per_s",

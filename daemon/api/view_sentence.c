@@ -130,7 +130,8 @@ void tw_view_sentence(const struct tw_status_view *view, char text[TW_VIEW_TEXT_
         (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%s has reached its last step of %s", name, run);
     } else {
         describe_company(view, with);
-        const char *const verb = view->node.follows ? "follows" : "trains";
+        static const char *const VERBS[] = {"trains", "follows", "merges for"};
+        const char *const verb = VERBS[view->node.role];
         (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%s %s %s %s", name, verb, run, with);
     }
 }

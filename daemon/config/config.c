@@ -371,9 +371,10 @@ size_t tw_config_show(const struct tw_config *config, char *text, size_t capacit
 
 enum tw_status tw_config_check_run(const struct tw_config *config, const struct tw_run *run,
                                    struct tw_error *err) {
-    if (config->node.role != TW_NODE_ROLE_FOLLOW || run->sync.topology == TW_TOPOLOGY_GROUP)
-        return TW_OK;
+    const enum tw_node_role role = config->node.role;
+    if (role == TW_NODE_ROLE_TRAIN || run->sync.topology == TW_TOPOLOGY_GROUP) return TW_OK;
     return tw_fail(err, TW_CONFIG,
-                   "node.role = follow: the nodes of this run agree on no model that could be "
-                   "followed (sync.topology is not group)");
+                   "node.role = %s: the nodes of this run agree on no model that could be "
+                   "followed (sync.topology is not group)",
+                   role == TW_NODE_ROLE_FOLLOW ? "follow" : "reduce");
 }

@@ -20,6 +20,7 @@
 #include "daemon/config/hours.h"
 #include "daemon/config/pace.h"
 #include "proto/compute.h"
+#include "proto/message.h" /* for enum tw_node_role */
 #include "proto/run/run.h"
 #include "proto/worker_msg.h" /* enum tw_snapshot_mode */
 
@@ -53,12 +54,6 @@ struct tw_bootstrap {
     struct tw_address address;
     bool has_id;
     struct tw_id id; /* with has_id: id that the node at the address must prove */
-};
-
-/* Role of a node in its run. */
-enum tw_node_role {
-    TW_NODE_ROLE_TRAIN,
-    TW_NODE_ROLE_FOLLOW, /* takes no steps: it holds, serves and evaluates the agreed model */
 };
 
 struct tw_config {

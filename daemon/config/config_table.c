@@ -7,7 +7,7 @@
 static const char *const SECTIONS[] = {"node", "worker", "network", "api", NULL};
 static const char *const COMPUTES[] = {"auto", "fp32", "bf16", NULL};
 static const char *const RECOMPUTES[] = {"auto", "off", "on", NULL};
-static const char *const ROLES[] = {"train", "follow", NULL};
+static const char *const ROLES[] = {"train", "follow", "reduce", NULL};
 static const char *const SNAPSHOTS[] = {"full", "bf16-moments", "off", "auto", NULL};
 static const char *const ANCHORS[] = {"auto", "memory", "file", NULL};
 
@@ -45,7 +45,9 @@ static const struct tw_config_key KEYS[] = {
      "be in the daemon's group."},
     {"node", "role", TW_CONFIG_CHOICE, FIELD(node.role), 0, 0, "train", ROLES, NULL,
      "train, or follow: takes no steps and gives no work, but has the agreed model, votes, serves\n"
-     "the model to joiners, and measures it. Needs sync.topology = group."},
+     "the model to joiners, and measures it. reduce: needs no data and measures nothing, but "
+     "merges\n"
+     "for the nodes that train, which then send less. Both need sync.topology = group."},
     {"node", "snapshot", TW_CONFIG_CHOICE, FIELD(node.snapshot), 0, 0, "auto", SNAPSHOTS, NULL,
      "State that survives a killed worker. full: all of it, in 24 bytes per parameter.\n"
      "bf16-moments: all of it, in 16. off: none; it restarts from the anchor, and merges wait for\n"

@@ -548,10 +548,10 @@ static bool is_awaiting(const struct tw_daemon *daemon) {
     return position.has_held == 0;
 }
 
-/* Returns a count that grows while training succeeds: steps, or rounds if the node only follows. */
+/* Returns a count that grows while training succeeds: steps, or rounds if the node takes none. */
 static uint64_t work_of(const struct tw_daemon *daemon) {
-    const bool follows = daemon->setup->config.node.role == TW_NODE_ROLE_FOLLOW;
-    return follows ? daemon->view.rounds : daemon->counts.steps_made;
+    const bool trains = daemon->setup->config.node.role == TW_NODE_ROLE_TRAIN;
+    return trains ? daemon->counts.steps_made : daemon->view.rounds;
 }
 
 static void start_save(struct tw_daemon *daemon) {

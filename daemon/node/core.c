@@ -108,7 +108,7 @@ static struct tw_node_config make_config(struct tw_daemon *daemon) {
         .signing = {.key = daemon, .sign = sign, .is_signed = tw_is_signed},
         .sizes = {.run = run, .bytes_max = tw_worker_bytes_max},
         .weight = 1,
-        .follows = setup->config.node.role == TW_NODE_ROLE_FOLLOW,
+        .role = setup->config.node.role,
         .download = tw_daemon_caps_download(daemon),
         .orphan_us = (uint64_t)120 * 1000 * 1000,
         .judges_min = TW_JUDGES_MIN,

@@ -408,8 +408,9 @@ enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *er
     static const struct tw_data_serve_events serve = {
         .send = on_serve_send, .missing = on_serve_missing, .lost = on_serve_lost};
     tw_data_serve_init(&data->serve, &daemon->loop, data->store, &serve, daemon);
-    daemon->is_data_awaited = true;
-    tw_worker_host_set_held(daemon->host, true);
+    /* A node that reduces fetches the dataset for joiners alone. */
+    daemon->is_data_awaited = setup->config.node.role != TW_NODE_ROLE_REDUCE;
+    tw_worker_host_set_held(daemon->host, daemon->is_data_awaited);
     return TW_OK;
 }
 

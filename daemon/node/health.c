@@ -75,11 +75,10 @@ void tw_daemon_health_evaluated(struct tw_daemon *daemon,
     struct tw_daemon_health *health = daemon->health;
     tw_node_view(daemon->node, &daemon->view);
     judge_anchor(daemon, evaluated);
-    const bool follows = daemon->setup->config.node.role == TW_NODE_ROLE_FOLLOW;
     const struct tw_node_view *view = &daemon->view;
     const struct tw_health_look look = {
         .listed = view->rounds_contributed,
-        .missed = follows ? 0 : view->rounds_missed,
+        .missed = view->rounds_missed,
         .refused = view->rounds_refused,
         .budget_left_out = tw_daemon_budget_left_out(daemon),
         .states = daemon->counts.states_taken,

@@ -27,6 +27,7 @@
 #include "daemon/store/cache_file.h"
 #include "daemon/workerlink/worker_host.h"
 #include "proto/control.h"
+#include "proto/extension.h"
 #include "proto/frame.h"
 #include "sync/fetch/fetch.h"
 #include "sync/members/members.h"
@@ -274,7 +275,12 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
     else
         tw_members_connected(daemon->members, &row, tw_daemon_now_us());
     tw_daemon_relays_peer_up(daemon, peer);
-    struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = peer, .is_relayed = is_relayed};
+    struct tw_peer_net net = {.features = 0};
+    (void)tw_transport_peer(daemon->transport, peer, &net);
+    struct tw_event event = {.kind = TW_EV_PEER_UP,
+                             .peer = peer,
+                             .is_relayed = is_relayed,
+                             .lacks_roles = (net.features & TW_FEATURE_ROLES) == 0};
     event.u.id = hello->id;
     tw_daemon_event(daemon, &event);
     tw_daemon_data_peer_up(daemon, peer, &hello->id);

@@ -44,7 +44,7 @@ static void fill_node(const struct tw_daemon *daemon, uint64_t now_us,
     view->node.state = daemon->view.state;
     view->node.is_leaving = daemon->stage != TW_DAEMON_RUNNING;
     view->node.links = daemon->transport != NULL;
-    view->node.follows = daemon->setup->config.node.role == TW_NODE_ROLE_FOLLOW;
+    view->node.role = daemon->setup->config.node.role;
     view->node.loop_lag_us = tw_loop_lag_us(&daemon->lag);
 }
 

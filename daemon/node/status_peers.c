@@ -124,6 +124,7 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
         row->heard_us = age(now_us, daemon->view.peers[i].received_us);
         if (row->heard_us < TW_PEER_SILENCE_US) row->link = TW_VIEW_LINK_ALIVE;
         row->state = said->state;
+        row->role = said->role;
         row->lineage = said->lineage;
         row->tip = said->tip;
         row->same_lineage = tw_id_equal(&said->lineage, &daemon->view.lineage);

@@ -101,7 +101,7 @@ static void on_ready(void *user, const struct tw_wmsg_ready *ready) {
     struct tw_daemon *daemon = user;
     if (!daemon->workers->has_ready) daemon->workers->started_us = tw_daemon_now_us();
     daemon->workers->has_ready = true;
-    daemon->workers->is_stepping = daemon->setup->config.node.role == TW_NODE_ROLE_FOLLOW;
+    daemon->workers->is_stepping = daemon->setup->config.node.role != TW_NODE_ROLE_TRAIN;
     daemon->workers->comes_back = ready->comes_back == 1;
     daemon->counts.step = ready->step;
     daemon->counts.tokens = ready->tokens;
@@ -376,7 +376,7 @@ static void wake_worker(struct tw_daemon *daemon) {
  * that it hangs. */
 static void tell_idle(struct tw_daemon *daemon) {
     const bool is_idle = daemon->workers->is_paused || daemon->host->is_finished ||
-                         daemon->setup->config.node.role == TW_NODE_ROLE_FOLLOW;
+                         daemon->setup->config.node.role != TW_NODE_ROLE_TRAIN;
     tw_supervisor_set_idle(&daemon->workers->supervisor, is_idle);
 }
 
@@ -459,18 +459,20 @@ static void note_memory(struct tw_daemon *daemon) {
 
 enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error *err) {
     const struct tw_setup *setup = daemon->setup;
+    /* A node that reduces neither trains nor measures, so its worker needs no data. */
+    const bool reads = setup->config.node.role != TW_NODE_ROLE_REDUCE;
     const struct tw_worker_host_config host = {
         .loop = &daemon->loop,
         .run = &setup->run,
         .layout = &setup->layout,
         .socket_path = setup->worker_socket,
         .worker_uid = setup->worker_uid,
-        .data_path = setup->data_path,
+        .data_path = reads ? setup->data_path : "",
         .compute = setup->config.worker,
         .snapshot_steps = setup->config.node.snapshot_steps,
-        .eval_steps = setup->config.node.eval_steps,
-        .sample_bytes = setup->config.node.sample_bytes,
-        .follows = setup->config.node.role == TW_NODE_ROLE_FOLLOW,
+        .eval_steps = reads ? setup->config.node.eval_steps : 0,
+        .sample_bytes = reads ? setup->config.node.sample_bytes : 0,
+        .follows = setup->config.node.role != TW_NODE_ROLE_TRAIN,
         .snapshot_mode = setup->memory.snapshot,
         .memory_folder = setup->memory.is_file ? setup->run_state_dir : NULL,
         .stop_step = setup->config.node.stop_step,

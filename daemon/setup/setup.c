@@ -96,7 +96,9 @@ static enum tw_exit open_manifest(struct tw_setup *setup, struct tw_error *err) 
 static enum tw_exit plan_fetch(struct tw_setup *setup, struct tw_error *err) {
     const char *const where =
         setup->config.path[0] != '\0' ? setup->config.path : "the configuration";
+    const bool reduces = setup->config.node.role == TW_NODE_ROLE_REDUCE; /* needs no data */
     if (tw_run_has_own_data(&setup->run)) return TW_EXIT_OK;
+    if (reduces && setup->run.data.form == TW_FORM_FILE) return TW_EXIT_OK;
     if (setup->run.data.form == TW_FORM_FILE) {
         (void)tw_fail(err, TW_DATA, "no training text: set node.data in %.80s; %s", where,
                       tw_id_is_zero(&setup->run.data.sha256)

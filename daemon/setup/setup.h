@@ -34,7 +34,8 @@ struct tw_setup {
     char manifest[TW_MANIFEST_BYTES_MAX + 1]; /* the manifest's canonical text, with NUL */
     char run_state_dir[TW_PATH_BYTES];        /* STATE_DIR/ID, with the first 16 digits of the run
                                                  id */
-    char data_path[TW_PATH_BYTES]; /* text or dataset to train on; "": the trainer brings its own */
+    char data_path[TW_PATH_BYTES]; /* text or dataset to train on; "": the trainer brings its own,
+                                      or the node reduces and needs none */
     bool is_data_fetched;          /* data_path is the folder `data` in run_state_dir, filled by
                                       peers */
     bool spawns_worker;            /* the daemon starts and restarts the worker */

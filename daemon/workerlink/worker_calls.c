@@ -303,7 +303,6 @@ static bool apply_begin(struct tw_call *call, const struct tw_id *inputs,
                         struct tw_worker_msg *msg) {
     struct tw_wmsg_apply *apply = &msg->u.apply;
     call->fragment = call->event.u.applied.fragment = apply->fragment;
-    if (call->host->config.follows) apply->is_final = 1; /* theta := phi */
     for (uint32_t i = 0; i < apply->parts_count; i++) {
         if (apply->parts[i].mode == TW_APPLY_ABSENT) continue;
         if (call->host->is_theta_held) apply->parts[i].mode = TW_APPLY_STAY;

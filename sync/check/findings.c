@@ -36,7 +36,8 @@ void tw_findings_note_stalls(struct tw_node *node, const struct tw_record *recor
         const uint32_t owner = round->owners[k];
         const struct contribution *entry = &round->contributions[owner];
         if (round->count[k] == 0 || (int)owner == round->self_idx) continue;
-        if (!entry->has || entry->is_absent)
+        const bool is_idle = !entry->has || entry->is_absent;
+        if (is_idle && !tw_membership_reduces(node, owner))
             continue; /* this owner gets no part in the next round anyway */
         if (!tw_membership_is_live(node, owner) || !is_stalled(node, record, k)) continue;
         tw_conduct_stall(node, TW_PENALTY_STALL_OWNER, &node->roster.members[owner].id);

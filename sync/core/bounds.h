@@ -33,6 +33,7 @@ enum {
 /* Timeout of a ballot; doubles with each failed ballot of a round. */
 #define BALLOT_TIMEOUT_US (5 * SECOND_US)
 #define TAKEOVER_STEP_US (5 * SECOND_US) /* extra wait of each rank beyond the rank before it */
+#define MEMBER_DEAD_US (15 * SECOND_US)  /* silence after which the next roster omits a member */
 #define JOIN_VALID_US (5 * SECOND_US)    /* validity of a JOIN */
 #define SOLO_HOLD_US (5 * SECOND_US)     /* pause of solo rounds while a peer copies the state */
 /* Time for which a packed state is kept after a peer last pulled from it. */

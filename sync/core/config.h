@@ -9,6 +9,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/rate.h"
+#include "proto/message.h"
 #include "proto/proof.h"
 #include "proto/worker_request.h"
 
@@ -69,11 +70,11 @@ struct tw_node_config {
     /* this node */
     struct tw_signing signing;
     struct tw_sizes sizes;
-    bool follows; /* this node takes no steps: it votes and serves, but announces in each round that
-                     it contributes nothing, so it owns no part either */
-    uint32_t weight;    /* relative size of the parts that this node wants to own, > 0 */
-    uint64_t orphan_us; /* time without a majority, after which this node founds a child lineage
-                           (120 s) */
+    enum tw_node_role role; /* a node that does not train votes and serves, and announces in each
+                               round that it contributes nothing; one that reduces owns parts too */
+    uint32_t weight;        /* relative size of the parts that this node wants to own, > 0 */
+    uint64_t orphan_us;     /* time without a majority, after which this node founds a child lineage
+                               (120 s) */
     /* Lineages that this node neither continues nor follows, because its operator rolled it back. A
      * position in one of them begins a child lineage instead. */
     uint32_t refused_count;

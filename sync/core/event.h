@@ -41,7 +41,8 @@ struct tw_event {
     enum tw_event_kind kind;
     uint16_t peer; /* index of the link in the runtime, < TW_PEERS_MAX */
     bool ok;
-    bool is_relayed; /* PEER_UP: the link runs through another member */
+    bool is_relayed;  /* PEER_UP: the link runs through another member */
+    bool lacks_roles; /* PEER_UP: the peer is older than roles (TW_FEATURE_ROLES) */
     union {
         struct tw_id id;                  /* PEER_UP */
         const struct tw_message *message; /* MESSAGE; borrowed for the call */

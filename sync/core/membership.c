@@ -64,6 +64,65 @@ bool tw_membership_is_parted(struct tw_node *node, uint32_t idx) {
     return node->now_us >= due_us;
 }
 
+/* Member `idx` claims a role; an unlinked one trains, for want of a claim. */
+static enum tw_node_role role_of(const struct tw_node *node, uint32_t idx) {
+    const struct tw_id *id = &node->roster.members[idx].id;
+    if (tw_id_equal(id, &node->cfg.self)) return tw_peers_own_role(node);
+    const uint16_t peer = tw_peers_find(node, id);
+    if (peer == NO_PEER || !tw_peers_is_live(node, peer)) return TW_NODE_ROLE_TRAIN;
+    return node->links[peer].status.role;
+}
+
+bool tw_membership_trains(const struct tw_node *node, uint32_t idx) {
+    return role_of(node, idx) == TW_NODE_ROLE_TRAIN;
+}
+
+bool tw_membership_reduces(const struct tw_node *node, uint32_t idx) {
+    return role_of(node, idx) == TW_NODE_ROLE_REDUCE;
+}
+
+bool tw_membership_has_roles(const struct tw_node *node) {
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if (!tw_membership_trains(node, i)) return true;
+    }
+    return false;
+}
+
+bool tw_membership_has_trainer(const struct tw_node *node) {
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if (tw_membership_is_live(node, i) && tw_membership_trains(node, i)) return true;
+    }
+    return false;
+}
+
+/* Waits for contributions count these members alone: a group waits as its trainers alone would. */
+uint32_t tw_membership_lying_trainers(const struct tw_node *node) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) count += tw_membership_trains(node, i);
+    return count > 0 ? tw_liars_max(count) : 0;
+}
+
+bool tw_membership_is_silent(const struct tw_node *node, uint32_t idx) {
+    return (int)idx != node->round.self_idx &&
+           (node->seats[idx].has_left || node->now_us - node->seats[idx].seen_us > MEMBER_DEAD_US);
+}
+
+bool tw_membership_is_asked(const struct tw_node *node) {
+    uint32_t staying = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) staying += !tw_membership_is_silent(node, i);
+    for (uint32_t j = 0; j < JOINS_MAX; j++) {
+        const struct tw_msg_join *join = &node->lineage.joins[j].join;
+        const uint64_t received_us = node->lineage.joins[j].received_us;
+        if (received_us == 0 || node->now_us - received_us > JOIN_VALID_US) continue;
+        if (join->rounds != node->at.rounds || !tw_id_equal(&join->lineage, &node->at.lineage))
+            continue;
+        const int idx = tw_roster_find(&node->roster, &node->lineage.joins[j].id);
+        const bool has_seat = idx >= 0 && node->roster.members[idx].nonce == join->nonce;
+        if (!has_seat && (idx >= 0 || staying < node->cfg.members_max)) return true;
+    }
+    return false;
+}
+
 void tw_membership_derive_state(struct tw_node *node) {
     enum tw_node_state state = TW_STATE_RECEIVER;
     const bool is_done = node->at.has_tip != 0 &&

@@ -26,6 +26,21 @@ bool tw_membership_is_live(const struct tw_node *node, uint32_t idx);
 bool tw_membership_is_seated(const struct tw_node *node, uint32_t idx);
 /* True if member `idx` sent LEAVE, or is linked under a new nonce: its seat never votes again. */
 bool tw_membership_is_parted(struct tw_node *node, uint32_t idx);
+/* True if member `idx` has left, or has been silent so long that the next roster omits it. */
+bool tw_membership_is_silent(const struct tw_node *node, uint32_t idx);
+/* True if member `idx` trains, by its own claim: rounds wait for its contributions. A member
+ * without a link to this node counts as a trainer. */
+bool tw_membership_trains(const struct tw_node *node, uint32_t idx);
+/* True if member `idx` claims to reduce: it owns parts without contributing. */
+bool tw_membership_reduces(const struct tw_node *node, uint32_t idx);
+/* True if some member is known to take no steps. */
+bool tw_membership_has_roles(const struct tw_node *node);
+/* True if some live member trains, so that contributions begin rounds. */
+bool tw_membership_has_trainer(const struct tw_node *node);
+/* Returns the number of members that may lie among the members that train. */
+uint32_t tw_membership_lying_trainers(const struct tw_node *node);
+/* True if a node without a seat asks for one in the open round, and one is free. */
+bool tw_membership_is_asked(const struct tw_node *node);
 /* Derives node->state from position, roster and vote, and reports a change. */
 void tw_membership_derive_state(struct tw_node *node);
 /* Updates the time at which each seat's member was last present. Also updates the times at which a

@@ -66,13 +66,17 @@ void tw_peers_note_mixed(struct tw_node *node, const struct tw_id *id, uint64_t 
     node->log.mixed[row].round = round + 1;
 }
 
-void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id, bool is_relayed) {
+void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_event *event) {
+    const struct tw_id *const id = &event->u.id;
     struct link *link = &node->links[peer];
     TW_ASSERT(!link->is_up);
     TW_ASSERT(!tw_id_equal(id, &node->cfg.self));
     if (peer >= node->links_end) node->links_end = (uint16_t)(peer + 1);
-    *link =
-        (struct link){.is_up = true, .is_relayed = is_relayed, .id = *id, .up_us = node->now_us};
+    *link = (struct link){.is_up = true,
+                          .is_relayed = event->is_relayed,
+                          .lacks_roles = event->lacks_roles,
+                          .id = *id,
+                          .up_us = node->now_us};
     node->link_keys[peer] = key_of(id);
     link->received_us = node->now_us;
     node->status_us = 0; /* send STATUS at once */
@@ -120,6 +124,16 @@ static enum tw_node_state state_to_send(const struct tw_node *node) {
     return has_nothing ? TW_STATE_RECEIVER : node->state;
 }
 
+/* A node that reduces owns parts once its worker is up. Nodes older than roles take only
+ * contributors for owners, and would refuse its parts. */
+enum tw_node_role tw_peers_own_role(const struct tw_node *node) {
+    if (node->cfg.role != TW_NODE_ROLE_REDUCE) return node->cfg.role;
+    bool can_reduce = node->worker.is_up;
+    for (uint16_t i = 0; i < node->links_end; i++)
+        can_reduce &= !node->links[i].is_up || !node->links[i].lacks_roles;
+    return can_reduce ? TW_NODE_ROLE_REDUCE : TW_NODE_ROLE_FOLLOW;
+}
+
 static void send_status(struct tw_node *node) {
     struct tw_message *message = tw_act_message(node, TW_MSG_STATUS);
     if (message == NULL) return;
@@ -137,6 +151,7 @@ static void send_status(struct tw_node *node) {
         .boot = node->cfg.boot,
         .nonce = node->at.nonce,
         .tip = node->tip_digest,
+        .role = tw_peers_own_role(node),
     };
     for (uint16_t i = 0; i < node->links_end; i++) tw_act_send(node, message, i);
 }

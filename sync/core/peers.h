@@ -2,10 +2,11 @@
 #ifndef TW_SYNC_CORE_PEERS_H
 #define TW_SYNC_CORE_PEERS_H
 
+#include "sync/core/event.h"
 #include "sync/core/state/node.h"
 
-/* Handles a new link. With is_relayed, the link runs through another member. */
-void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id, bool is_relayed);
+/* Handles a new link: PEER_UP. */
+void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_event *event);
 void tw_peers_down(struct tw_node *node, uint16_t peer);
 void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_status *status);
 /* Handles LEAVE from the peer. */
@@ -14,6 +15,8 @@ void tw_peers_left(struct tw_node *node, uint16_t peer);
 void tw_peers_drop_silent(struct tw_node *node);
 /* Sends STATUS to all peers when it is due. */
 void tw_peers_send_status(struct tw_node *node);
+/* The role that this node claims in STATUS. */
+enum tw_node_role tw_peers_own_role(const struct tw_node *node);
 
 /* Returns the peer with this id, or NO_PEER. */
 uint16_t tw_peers_find(const struct tw_node *node, const struct tw_id *id);

@@ -25,7 +25,8 @@ void tw_reach_note(struct tw_node *node);
 void tw_reach_send(struct tw_node *node);
 
 /* True if member `idx` is linked to us, or a live member claims a link to it. Such a claim counts
- * only for a member whose work was listed within the last HEARSAY_ROUNDS rounds. */
+ * only for a member whose work was listed within the last HEARSAY_ROUNDS rounds. If some members
+ * take no steps, a vote in these rounds counts as listed work. */
 bool tw_reach_is_present(const struct tw_node *node, uint32_t idx);
 /* Returns the number of present members that member `idx` is linked to, itself included. */
 uint32_t tw_reach_count(const struct tw_node *node, uint32_t idx);

@@ -340,11 +340,18 @@ static bool is_without_donor(const struct tw_node *node) {
            node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US;
 }
 
+/* True if this node does not train, and its state contains no training by any node. */
+static bool has_nothing_trained(const struct tw_node *node) {
+    return node->cfg.role != TW_NODE_ROLE_TRAIN &&
+           (node->at.has_tip == 0 || node->at.tip.clock_tokens == 0);
+}
+
 /* True if this node should leave its lineage and follow the other one. */
 static bool is_to_follow(const struct tw_node *node, const struct standing *other) {
     if (has_nobody_to_follow(
             node)) /* but follow no node without training, because it waits as well */
         return other->clock_tokens > 0;
+    if (has_nothing_trained(node) && other->clock_tokens > 0) return true;
     if (is_without_donor(node)) /* follow the other lineage unless we hold a newer state */
         return other->clock_tokens >= tw_progress_held_tokens(node);
     const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;

@@ -155,12 +155,17 @@ static bool note_refused(struct tw_node *node, const struct tw_record *record) {
  * waited for in fewer and fewer rounds. An owner counts only its own arrivals, in rounds in which
  * it waited. A path may be dead to one owner alone, and a slow member that was not waited for may
  * have been in time elsewhere. No round waits for a receiver, so a receiver misses nothing. */
-static void note_deliveries(struct tw_node *node, const struct tw_record *record) {
+static void note_deliveries(struct tw_node *node, const struct tw_record *record,
+                            const struct tw_proof *proof) {
     const struct round *round = &node->round;
     const bool is_owner = round->self_part >= 0 && round->count[round->self_part] > 0;
-    uint64_t listed = 0;
+    const bool has_roles = tw_membership_has_roles(node);
+    uint64_t listed = 0, merged = 0;
     for (uint32_t i = 0; i < record->contributors_count; i++)
         listed |= UINT64_C(1) << record->contributors[i].member_idx;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        if (record->parts[k].bytes > 0) merged |= UINT64_C(1) << record->parts[k].owner_idx;
+    }
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &round->contributions[i];
         struct seat *seat = &node->seats[i];
@@ -168,9 +173,12 @@ static void note_deliveries(struct tw_node *node, const struct tw_record *record
         const bool is_here = !is_owner || !is_said || entry->ready_us != 0;
         const bool was_awaited = round->intake_closed && tw_round_awaits(node, i) &&
                                  entry->received_us <= round->intake_closed_us;
-        if (is_listed) { /* the work of a listed member has arrived, perhaps without a link to us */
+        if (((listed | merged) >> i & 1) !=
+            0) { /* its work has arrived, perhaps without a link to us */
             seat->seen_us = seat->live_us = node->now_us;
             seat->unlisted = 0;
+        } else if (has_roles && (proof->voters >> i & 1) != 0) {
+            seat->unlisted = 0; /* its vote is all that a member without work gives */
         } else if (seat->unlisted < UINT8_MAX) {
             seat->unlisted++;
         }
@@ -197,11 +205,12 @@ static bool was_offered(const struct tw_node *node) {
  * members, except as many as may lie. UINT64_MAX: they did not all arrive. */
 static uint64_t delivered_us(const struct tw_node *node) {
     const struct round *round = &node->round;
-    const uint32_t liars = tw_liars_max(node->roster.count);
+    const uint32_t liars = tw_membership_lying_trainers(node);
     uint64_t times[TW_MEMBERS_MAX];
     uint32_t count = 0, live_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &round->contributions[i];
+        if (!tw_membership_trains(node, i)) continue;
         live_count += tw_membership_is_live(node, i);
         if (entry->has && entry->ready_us != 0) times[count++] = entry->ready_us;
     }
@@ -298,7 +307,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record,
         move_begin(node, node->at.rounds - TW_ROUNDS_KEPT + 1);
     node->log.was_refused[record->round % TW_ROUNDS_KEPT] = note_refused(node, entry);
     note_mixed(node, entry);
-    note_deliveries(node, entry);
+    note_deliveries(node, entry, proof);
     const bool is_listed = tw_account_commit(node, entry);
     tw_findings_note_stalls(node, entry);
     tw_lease_note_turns(node);
@@ -629,7 +638,9 @@ static void request_apply(struct tw_node *node, const struct tw_record *record) 
     action->u.apply.version = record->round / node->cfg.fragments_count;
     action->u.apply.fragment = record->fragment;
     action->u.apply.parts_count = record->parts_count;
-    action->u.apply.is_final = record->finals > 0 && node->at.is_moving == 0;
+    /* The parameters of a node that takes no steps are the anchor. */
+    const bool is_anchor = record->finals > 0 || node->cfg.role != TW_NODE_ROLE_TRAIN;
+    action->u.apply.is_final = is_anchor && node->at.is_moving == 0;
     action->u.apply.steps = mean_steps(record);
     action->u.apply.is_refused =
         record->round >= node->log.begin && node->log.was_refused[record->round % TW_ROUNDS_KEPT];

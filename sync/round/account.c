@@ -112,6 +112,7 @@ bool tw_account_commit(struct tw_node *node, const struct tw_record *record) {
     const int seat = tw_roster_find(&node->roster, &node->cfg.self);
     if (seat >= 0 && seat != self && is_listed(record, seat)) tw_account_settle_clock(node);
     if (is_ours) node->log.contributed_count++;
-    if (!is_ours && self >= 0 && record->parts_count > 0) node->log.missed_count++;
+    const bool trains = node->cfg.role == TW_NODE_ROLE_TRAIN;
+    if (!is_ours && self >= 0 && record->parts_count > 0 && trains) node->log.missed_count++;
     return is_ours;
 }

@@ -14,13 +14,6 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-#define MEMBER_DEAD_US (15 * SECOND_US) /* silence after which the next roster omits a member */
-
-static bool is_silent(const struct tw_node *node, uint32_t idx) {
-    return (int)idx != node->round.self_idx &&
-           (node->seats[idx].has_left || node->now_us - node->seats[idx].seen_us > MEMBER_DEAD_US);
-}
-
 /* Time for which a member stays in the roster while it fetches (phi, u). To be admitted again, it
  * would have to apply every round up to the newest, which takes longer than the fetch on a full
  * link. The others do not wait for it, so it costs nothing while they are a majority without it. If
@@ -30,7 +23,7 @@ static bool is_silent(const struct tw_node *node, uint32_t idx) {
 static uint64_t receiver_seat_us(const struct tw_node *node) {
     uint32_t seats_count = 0, live_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
-        if (is_silent(node, i)) continue;
+        if (tw_membership_is_silent(node, i)) continue;
         seats_count++;
         live_count += tw_reach_is_present(node, i);
     }
@@ -72,14 +65,28 @@ static uint64_t false_members(const struct tw_node *node) {
     return members;
 }
 
-/* Set of members that may own a part in the next round: members that were in time, or all if none
- * was. Most contributors must also be able to reach them. If no punctual member is reachable, late
- * members that are reachable own the parts: work that never reaches its owner is lost. */
+/* Set of members that claim to merge for others and contribute nothing. Only members with a link
+ * know that role, so all present members must have one. */
+static uint64_t reducers_of(const struct tw_node *node, bool is_mesh) {
+    const uint32_t present = tw_bits(node->reach.present);
+    uint64_t members = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const bool is_linked = is_mesh || tw_reach_count(node, i) >= present;
+        if (is_linked && tw_membership_reduces(node, i)) members |= UINT64_C(1) << i;
+    }
+    return members;
+}
+
+/* Set of members that may own a part in the next round: members that were in time or reduce, or
+ * all if none was in time. Most contributors must also be able to reach them. If no punctual member
+ * is reachable, late members that are reachable own the parts: work that never reaches its owner is
+ * lost. */
 static uint64_t may_own(const struct tw_node *node, const struct tw_record *record, bool is_mesh) {
     const uint64_t contributed = contributors_of(record);
     const uint64_t sound =
         ~false_members(node) & (contributed == 0 ? UINT64_MAX : ~absent_owners(node, record));
-    const uint64_t in_time = contributed == 0 ? sound : sound & contributed;
+    const uint64_t in_time =
+        contributed == 0 ? sound : sound & (contributed | reducers_of(node, is_mesh));
     const uint64_t reached = is_mesh ? UINT64_MAX : tw_reach_owners(node, sound);
     return (in_time & reached) != 0 ? in_time & reached : is_mesh ? in_time : reached;
 }
@@ -131,7 +138,7 @@ static void write_next_roster(struct tw_node *node, const struct tw_record *reco
     next->count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const bool is_gone =
-            is_silent(node, i) ||
+            tw_membership_is_silent(node, i) ||
             ((int)i != node->round.self_idx && node->now_us - node->seats[i].live_us > seat_us);
         is_changed |= is_gone;
         if (!is_gone) next->members[next->count++] = node->roster.members[i];

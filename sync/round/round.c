@@ -153,9 +153,10 @@ static uint64_t begin_us(const struct tw_node *node) {
 void tw_round_touch(struct tw_node *node, uint32_t idx) {
     struct round *round = &node->round;
     const bool has_steps = node->worker.is_up && node->state == TW_STATE_MEMBER;
-    const uint32_t liars = has_steps ? tw_liars_max(node->roster.count) : 0;
-    round->begun |= UINT64_C(1) << idx;
+    const uint32_t liars = has_steps ? tw_membership_lying_trainers(node) : 0;
     const bool is_own = (int)idx == round->self_idx;
+    if (!is_own && !tw_membership_trains(node, idx) && tw_membership_has_trainer(node)) return;
+    round->begun |= UINT64_C(1) << idx;
     if (round->active_us == 0 && (is_own || tw_bits(round->begun) > liars))
         round->active_us = begin_us(node);
 }
@@ -296,8 +297,16 @@ static struct tw_msg_contrib *begin_entry(struct tw_node *node) {
     return &entry->announced;
 }
 
-/* Answers, at a node that only follows, a round that others have begun: nobody waits for it then.
- */
+/* Begins a round for a node that asks for a seat, if no live member trains: no contribution would
+ * ever begin one. */
+static void begin_for_join(struct tw_node *node) {
+    if (node->round.active_us != 0 || node->cfg.role == TW_NODE_ROLE_TRAIN) return;
+    if (tw_membership_has_trainer(node) || !tw_membership_is_asked(node)) return;
+    tw_round_touch(node, (uint32_t)node->round.self_idx);
+}
+
+/* Answers, at a node that takes no steps, a round that others have begun: members of a version
+ * without roles wait for its answer. */
 static void decline(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->own != OWN_IDLE || round->active_us == 0 || round->self_idx < 0) return;
@@ -313,7 +322,7 @@ static void start_encoding(struct tw_node *node) {
     if (tw_progress_is_apart(node)) return;
     /* A change to another lineage is under way, which may discard this work. */
     if (node->at.is_moving != 0) return;
-    if (node->cfg.follows) {
+    if (node->cfg.role != TW_NODE_ROLE_TRAIN) {
         decline(node);
         return;
     }
@@ -450,6 +459,7 @@ static bool intake_is_over(struct tw_node *node) {
     uint64_t first_us = UINT64_MAX;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &round->contributions[i];
+        if (!tw_membership_trains(node, i)) continue;
         const bool is_live = tw_membership_is_live(node, i);
         live_count += is_live;
         if (!entry->has) continue;
@@ -462,7 +472,7 @@ static bool intake_is_over(struct tw_node *node) {
     }
     if (first_us == UINT64_MAX || first_us < round->active_us) first_us = round->active_us;
     /* As many members as may lie may also never answer, so do not wait for that many. */
-    const uint32_t liars = tw_liars_max(node->roster.count);
+    const uint32_t liars = tw_membership_lying_trainers(node);
     const uint32_t most = live_count > liars ? live_count - liars : 0;
     const uint32_t wanted = node->cfg.quorum < most ? node->cfg.quorum : most;
     const uint64_t grace_end_us = first_us + grace_us(node);
@@ -562,6 +572,7 @@ void tw_round_note_missed(struct tw_node *node, const struct tw_record *record) 
         listed |= UINT64_C(1) << record->contributors[i].member_idx;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((listed >> i & 1) != 0 || !tw_membership_is_live(node, i)) continue;
+        if (!tw_membership_trains(node, i)) continue;
         if (node->round.contributions[i].is_absent)
             continue; /* the member announced in time that it has no contribution */
         node->pace.arrivals_us[node->pace.arrivals_count++ % ARRIVALS_KEPT] = node->cfg.grace_us;
@@ -702,6 +713,7 @@ static void send_announcements(struct tw_node *node) {
 
 void tw_round_advance(struct tw_node *node) {
     if (!tw_membership_is_voter(node) || node->roster.count < 2) return;
+    begin_for_join(node);
     start_encoding(node);
     enter_round(node);
     if (node->round.self_part >= 0) {

@@ -54,6 +54,7 @@ static uint64_t mix_close(uint64_t h, const struct tw_record *record) {
 static uint64_t mix_status(uint64_t h, const struct tw_msg_status *status) {
     h = tw_trace_mix(h, (uint64_t)status->state << 32 | status->tokens_per_s);
     h = tw_trace_mix(h, status->upload_kib_s);
+    if (status->role != TW_NODE_ROLE_TRAIN) h = tw_trace_mix(h, (uint64_t)status->role);
     h = tw_trace_mix_id(h, &status->lineage);
     h = tw_trace_mix_id(h, &status->tip);
     h = tw_trace_mix(h, status->rounds);

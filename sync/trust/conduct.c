@@ -7,15 +7,13 @@
  *             most a third of a round (round/proposal.c). The owner still votes and contributes:
  *             the guard bounds contributions. In pairs: a partner whose payloads do not decode or
  *             are far too large.
- *   stall     A linked member that holds up rounds. As an owner: it contributed, and other members
- *             waited for its result in vain. As a proposer: see vote/ballot_lease.c. It gets no
- *             part and is not waited for.
- *   unmerged  A contribution to our part was too large to be merged (kernels/guard.h). The
- *             contributor keeps the work and sends less the next time, so an honest node recovers
- *             soon. A node that never recovers is broken or lies: it is reported at a falling
- *             rate.
- *   donor     In pairs, a node whose state was taken over is not used again for a while.
- *   claim     A node whose claim to be in a better lineage was false is not asked for a while.
+ *   stall     A linked member that holds up rounds. As an owner: it contributed or reduces, and
+ *             other members waited for its result in vain. As a proposer: see vote/ballot_lease.c.
+ * It gets no part and is not waited for. unmerged  A contribution to our part was too large to be
+ * merged (kernels/guard.h). The contributor keeps the work and sends less the next time, so an
+ * honest node recovers soon. A node that never recovers is broken or lies: it is reported at a
+ * falling rate. donor     In pairs, a node whose state was taken over is not used again for a
+ * while. claim     A node whose claim to be in a better lineage was false is not asked for a while.
  *
  * Each node keeps its own penalties. They affect only its proposals and the members that it waits
  * for, never its votes. */

@@ -354,13 +354,7 @@ static bool should_propose(struct tw_node *node) {
     if (node->roster.count == 1) {
         /* A dead worker may have done a solo round: no other round may be decided in its place. */
         if (!node->worker.is_up) return false;
-        for (uint32_t j = 0; j < JOINS_MAX; j++) {
-            if (node->lineage.joins[j].received_us != 0 &&
-                node->now_us - node->lineage.joins[j].received_us <= JOIN_VALID_US &&
-                node->lineage.joins[j].join.rounds == node->at.rounds &&
-                tw_id_equal(&node->lineage.joins[j].join.lineage, &node->at.lineage))
-                return true;
-        }
+        if (tw_membership_is_asked(node)) return true;
         /* Only this node can finish a record that it accepted before a restart. */
         return node->vote.has_accepted != 0 && node->vote.round == node->at.rounds;
     }

@@ -266,6 +266,9 @@ static void spoilt(enum tw_message_kind kind, void (*spoil)(struct tw_message *m
 static void state_outside(struct tw_message *m) {
     m->u.status.state = (enum tw_node_state)4;
 }
+static void role_outside(struct tw_message *m) {
+    m->u.status.role = (enum tw_node_role)3;
+}
 static void reason_outside(struct tw_message *m) {
     m->u.leave.reason = 256;
 }
@@ -420,6 +423,7 @@ static void no_such_kind(struct tw_message *m) {
 static void every_broken_rule_is_refused(void **state) {
     (void)state;
     spoilt(TW_MSG_STATUS, state_outside);
+    spoilt(TW_MSG_STATUS, role_outside);
     spoilt(TW_MSG_LEAVE, reason_outside);
     spoilt(TW_MSG_PEERS, nobody);
     spoilt(TW_MSG_LINKS, too_many_links);

@@ -154,9 +154,10 @@ static void check_progress(struct tw_sim_world *world) {
                         rounds, half_us / 1e6, wanted);
         }
         if (node->state != TW_STATE_MEMBER || wanted < 4 || !is_grace_fair(world)) continue;
-        if (world->view->rounds_contributed == node->calm_rounds_contributed) {
-            tw_sim_fail(world, node, "calm", "has not contributed to any of %" PRIu64 " rounds",
-                        rounds);
+        const bool trains = tw_sim_role(world, node) == TW_NODE_ROLE_TRAIN;
+        if ((world->view->rounds_contributed == node->calm_rounds_contributed) == trains) {
+            tw_sim_fail(world, node, "calm", "has %scontributed to any of %" PRIu64 " rounds",
+                        trains ? "not " : "", rounds);
         }
         /* Honest nodes may leave a liar out. */
         if (world->nodes_count > 1 && !tw_sim_is_liar(world, node) && !has_mixed(world->view)) {

@@ -250,6 +250,16 @@ static void count_unreached(struct tw_sim_world *world, const struct tw_record *
     }
 }
 
+static void count_reduced(struct tw_sim_world *world, const struct tw_record *record,
+                          const struct tw_sim_roster *roster) {
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        if (record->parts[k].bytes == 0 || record->parts[k].owner_idx >= roster->count) continue;
+        const uint32_t owner = roster->members[record->parts[k].owner_idx].node;
+        world->result->reduced_parts +=
+            tw_sim_role(world, &world->nodes[owner]) == TW_NODE_ROLE_REDUCE;
+    }
+}
+
 static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *node,
                              const struct tw_record *record, const struct tw_id *digest) {
     struct tw_sim_check *check = world->check;
@@ -285,6 +295,7 @@ static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *nod
     check_contributors(world, node, record, commit);
     count_given_back(world, record);
     count_unreached(world, record);
+    count_reduced(world, record, &commit->roster);
     check_roster(world, node, record, commit);
     if (!world->result->is_failed) tw_sim_treason_roster(world, node, commit);
     world->result->rounds++;

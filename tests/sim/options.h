@@ -74,16 +74,18 @@ struct tw_sim_options {
         spread; /* spread: scale of the nodes' distances from the common optimum */
 
     /* never drawn, set by the caller */
-    uint64_t split_us;       /* start of one partition into two halves */
-    uint64_t split_end_us;   /* end of that partition; 0 = no such partition */
-    uint32_t liars_count;    /* number of nodes that lie (lie.c); the last ones */
-    uint32_t traitors_count; /* nodes without an honest core (treason.c); the last ones */
-    uint32_t lies;           /* lies of the traitors, bit set of enum tw_lie; 0: drawn */
-    int mutant;              /* mutant switched on in the core; 0 = none */
-    bool is_costed;          /* the costs of deciding rounds are counted */
-    bool has_doubt;          /* each honest node judges every eighth result an outlier */
-    bool is_pair;            /* nodes merge in pairs instead of one group */
-    bool has_own_starts;     /* each node starts from different weights */
+    uint64_t split_us;        /* start of one partition into two halves */
+    uint64_t split_end_us;    /* end of that partition; 0 = no such partition */
+    uint32_t liars_count;     /* number of nodes that lie (lie.c); the last ones */
+    uint32_t traitors_count;  /* nodes without an honest core (treason.c); the last ones */
+    uint32_t lies;            /* lies of the traitors, bit set of enum tw_lie; 0: drawn */
+    int mutant;               /* mutant switched on in the core; 0 = none */
+    bool is_costed;           /* the costs of deciding rounds are counted */
+    bool has_doubt;           /* each honest node judges every eighth result an outlier */
+    bool is_pair;             /* nodes merge in pairs instead of one group */
+    bool has_own_starts;      /* each node starts from different weights */
+    uint32_t reducers_count;  /* nodes that reduce; the last ones */
+    uint32_t followers_count; /* nodes that follow; the last ones before those that reduce */
 };
 
 /* Draws all options. If `nodes_count` is 0, it is drawn too. `hours` is split 2:1 into chaos (with

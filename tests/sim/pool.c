@@ -1,6 +1,8 @@
 /* pool.c - the payloads of one node. No payload is used or served before it is verified. */
 #include <string.h>
 
+#include "sync/core/state/node.h"
+#include "sync/transfer/payload.h"
 #include "tests/sim/world.h"
 
 static uint64_t prefix_of(const struct tw_id *hash) {
@@ -119,6 +121,14 @@ void tw_sim_pool_pull(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
+static void note_sent(struct tw_sim_world *world, const struct tw_sim_node *node,
+                      const struct tw_sim_payload *payload) {
+    const struct payload *known = tw_payload_find(node->core, &payload->hash);
+    if (known == NULL || known->content != TW_CONTENT_RESULT) return;
+    if (tw_sim_role(world, node) != TW_NODE_ROLE_TRAIN) return;
+    world->result->trainer_bytes += payload->bytes / payload->chunks_count;
+}
+
 void tw_sim_pool_send_chunk(struct tw_sim_world *world, struct tw_sim_node *node,
                             const struct tw_action *action) {
     const struct tw_sim_payload *payload = tw_sim_pool_find(node, &action->u.payload.hash);
@@ -128,6 +138,7 @@ void tw_sim_pool_send_chunk(struct tw_sim_world *world, struct tw_sim_node *node
         tw_sim_fail(world, node, "11", "serves chunk %u of %u", action->u.payload.idx,
                     payload->chunks_count);
     } else if (!tw_sim_is_withheld(world, node, &payload->hash)) {
+        note_sent(world, node, payload);
         tw_sim_net_chunk(world, node, action->peer, payload, action->u.payload.idx);
     }
 }

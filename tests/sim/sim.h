@@ -59,8 +59,10 @@ struct tw_sim_result {
     double consensus_end; /* rms distance of the anchors from their mean, at the end */
     uint64_t tokens;      /* in pairs: tokens trained by all nodes in all lives */
     bool is_overrun;      /* faults left more traitors than a roster survives: the world ended */
-    uint64_t calm_paced;  /* rounds of the slowest honest node in the second half of the calm */
-    double node_hours;    /* hours that the nodes ran, summed over nodes */
+    uint64_t reduced_parts; /* parts of committed rounds that were merged by nodes that reduce */
+    uint64_t trainer_bytes; /* bytes of results sent by nodes that train */
+    uint64_t calm_paced;    /* rounds of the slowest honest node in the second half of the calm */
+    double node_hours;      /* hours that the nodes ran, summed over nodes */
     double loss_start,
         loss_end;          /* loss of the initial model; mean loss of the running nodes' anchors */
     uint64_t clock_tokens; /* greatest clock at the end */

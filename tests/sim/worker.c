@@ -28,6 +28,14 @@ void tw_sim_worker_tell(struct tw_sim_world *world, struct tw_sim_node *node,
     tw_sim_push(world, at_us, TW_SIM_TIMER_TO_CORE, node->idx, 0, node->life, copy);
 }
 
+enum tw_node_role tw_sim_role(const struct tw_sim_world *world, const struct tw_sim_node *node) {
+    const uint32_t from_end = world->nodes_count - node->idx; /* 1: the last node */
+    if (from_end <= world->options.reducers_count) return TW_NODE_ROLE_REDUCE;
+    return from_end <= world->options.reducers_count + world->options.followers_count
+               ? TW_NODE_ROLE_FOLLOW
+               : TW_NODE_ROLE_TRAIN;
+}
+
 /* ---- requests ------------------------------------------------------------------------------- */
 
 /* Returns the content of a payload that a request names. The pool must hold it, verified. */
@@ -303,8 +311,10 @@ static uint32_t fragment_of(const struct tw_action *action) {
 }
 
 /* Returns whether the request must wait for a later step. */
-static bool is_early(const struct tw_sim_worker *worker, const struct tw_action *action) {
-    if (worker->is_finished) return false;
+static bool is_early(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                     const struct tw_action *action) {
+    const struct tw_sim_worker *worker = &node->worker;
+    if (worker->is_finished || tw_sim_role(world, node) != TW_NODE_ROLE_TRAIN) return false;
     if (action->kind == TW_ACT_APPLY) return action->u.apply.min_step > worker->step;
     return action->kind == TW_ACT_PAIR_APPLY && action->u.pair_apply.min_step > worker->step;
 }
@@ -320,7 +330,7 @@ static void serve_requests(struct tw_sim_world *world, struct tw_sim_node *node,
         struct tw_sim_request *request = *place;
         const struct tw_action *action = &request->action;
         const uint64_t bit = (uint64_t)1 << fragment_of(action);
-        if (is_early(worker, action) || (held & bit) != 0) {
+        if (is_early(world, node, action) || (held & bit) != 0) {
             held |= bit;
             worker->tail = request;
             place = &request->next;
@@ -570,7 +580,8 @@ void tw_sim_worker_timer(struct tw_sim_world *world, const struct tw_sim_timer *
     }
     if (timer->life != node->worker.life) return;
     const bool is_poll = timer->b == 1;
-    if (!node->worker.is_finished && !is_poll) take_step(world, node);
+    const bool trains = tw_sim_role(world, node) == TW_NODE_ROLE_TRAIN;
+    if (!node->worker.is_finished && !is_poll && trains) take_step(world, node);
     serve_requests(world, node, false);
     if (node->worker.is_finished || is_poll) return;
     tw_sim_push(world, world->now_us + step_us(world, node), TW_SIM_TIMER_STEP, node->idx, 0,

@@ -343,6 +343,9 @@ void tw_sim_worker_publish(struct tw_sim_world *world, struct tw_sim_node *node,
                            const struct tw_sim_request *request, struct tw_event *event,
                            uint64_t rounds, bool is_mute);
 
+/* The role of a node, by its number. */
+enum tw_node_role tw_sim_role(const struct tw_sim_world *world, const struct tw_sim_node *node);
+
 /* ---- worker_pair.c */
 void tw_sim_worker_pair(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_sim_request *request, bool is_mute);

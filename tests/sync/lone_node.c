@@ -9,7 +9,8 @@ struct tw_rate download;
 struct tw_position start;
 struct seen *seen;
 uint32_t seen_count;
-static bool has_result_codec, follows;
+static bool has_result_codec;
+static enum tw_node_role role;
 static uint32_t judges_min, self_number;
 static struct tw_vote vote, stored;
 
@@ -243,7 +244,7 @@ static void start_node(void) {
                                     .budget_tokens = UINT64_C(1) << 40,
                                     .members_max = 12,
                                     .has_result_codec = has_result_codec,
-                                    .follows = follows,
+                                    .role = role,
                                     .weight = 1,
                                     .judges_min = judges_min,
                                     .orphan_us = SECONDS(120)};
@@ -332,9 +333,9 @@ int set_up_few_judges(void **state) {
 }
 
 int set_up_follower(void **state) {
-    follows = true;
+    role = TW_NODE_ROLE_FOLLOW;
     const int status = set_up(state);
-    follows = false;
+    role = TW_NODE_ROLE_TRAIN;
     return status;
 }
 

@@ -406,7 +406,8 @@ void mesh_link(struct mesh *mesh, uint32_t a, uint32_t b) {
     mesh->is_linked[a][b] = mesh->is_linked[b][a] = true;
     for (unsigned side = 0; side < 2; side++) {
         const uint32_t to = side == 0 ? a : b, from = side == 0 ? b : a;
-        struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = (uint16_t)from};
+        struct tw_event event = {
+            .kind = TW_EV_PEER_UP, .peer = (uint16_t)from, .lacks_roles = mesh->lacks_roles[from]};
         event.u.id.bytes[0] = (uint8_t)(0x11 * (from + 1));
         mesh_deliver(mesh, to, &event);
     }

@@ -76,7 +76,8 @@ struct mesh {
     bool is_liar[MESH_NODES_MAX];    /* pair offers of this node claim a huge run clock */
     bool is_garbler[MESH_NODES_MAX]; /* outer gradients of this node cannot be decoded */
     bool is_giant[MESH_NODES_MAX];   /* outer gradients of this node are outliers */
-    bool is_boaster[MESH_NODES_MAX]; /* STATUS of this node claims a huge run clock */
+    bool lacks_roles[MESH_NODES_MAX]; /* others take this node for one older than roles */
+    bool is_boaster[MESH_NODES_MAX];  /* STATUS of this node claims a huge run clock */
     struct tw_id held[MESH_NODES_MAX]
                      [MESH_HELD_MAX]; /* payloads encoded or verified; zero: free row */
     /* Filters for messages and for chunks, or NULL. A filter may change the message; false drops

@@ -63,6 +63,25 @@ static void follower_says_that_it_contributes_nothing(void **state) {
     for (uint32_t k = 0; k < 3; k++) assert_int_equal(message->u.contrib.bytes[k], 0);
 }
 
+/* Alerts fire on rounds that a node missed. */
+static void follower_misses_no_round(void **state) {
+    (void)state;
+    worker_up();
+    contribute_as(1);
+    const struct tw_record record = absent_record();
+    commit(&record);
+    assert_int_equal(view_now().rounds_missed, 0);
+}
+
+static void trainer_misses_a_round_without_its_work(void **state) {
+    (void)state;
+    worker_up();
+    contribute_as(1);
+    const struct tw_record record = absent_record();
+    commit(&record);
+    assert_int_equal(view_now().rounds_missed, 1);
+}
+
 /* ---- alone ----------------------------------------------------------------------------------- */
 
 static void say_join(void) {
@@ -661,6 +680,8 @@ int main(void) {
         TEST(restarted_node_joins_rounds_that_others_open),
         cmocka_unit_test_setup_teardown(follower_says_that_it_contributes_nothing, set_up_follower,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(follower_misses_no_round, set_up_follower, tear_down),
+        TEST(trainer_misses_a_round_without_its_work),
         TEST(state_that_is_being_copied_stays_as_it_is),
         TEST(questions_do_not_keep_a_lone_node_from_its_rounds),
         TEST(seats_whose_votes_are_lost_are_not_waited_for),

@@ -52,6 +52,7 @@ def check_follower(group):
     assert status["node"]["role"] == "follow" and status["train"]["steps"] == 0, status["train"]
     assert " follows nodes together with 2 others" in status["sentence"], status["sentence"]
     assert status["sync"]["rounds_contributed"] == 0 and status["warnings"] == [], status
+    assert status["sync"]["rounds_missed"] == 0, status["sync"]
     after = took(group, 0)
     print(f"a round every {before:.2f} s without it, {after:.2f} s with it")
     group.wait("its evaluations", lambda:

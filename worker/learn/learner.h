@@ -97,7 +97,8 @@ struct tw_learner {
 struct tw_learner_config {
     const struct tw_run *run;       /* borrowed; must outlive the learner */
     const struct tw_layout *layout; /* borrowed; must outlive the learner */
-    const char *data_path;          /* path of the training data; borrowed like the run */
+    const char *data_path;          /* path of the training data; borrowed like the run. "": none,
+                                       for a learner that takes no steps and is not measured */
     uint64_t data_seed;             /* seed of this node's sampling order */
     struct tw_compute_config compute;
 };

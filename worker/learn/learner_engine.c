@@ -41,6 +41,7 @@ static void watch(void *self, const _Atomic bool *stop) {
 static enum tw_status heldout(void *self, const float *params, double *loss, struct tw_error *err) {
     struct tw_learner_engine *real = self;
     struct tw_eval eval;
+    if (real->data_path[0] == '\0') return tw_fail(err, TW_AGAIN, "this worker reads no data");
     if (tw_data_heldout_count(&real->data) == 0) {
         return tw_fail(err, TW_AGAIN, "no held-out shard has arrived yet");
     }
@@ -130,7 +131,8 @@ enum tw_status tw_learner_engine_open(struct tw_learner_engine *real, struct tw_
     real->run = config->run;
     real->data_seed = config->data_seed;
     real->data_path = config->data_path;
-    TW_TRY(tw_data_open(&real->data, config->data_path, config->run, err));
+    if (config->data_path[0] != '\0')
+        TW_TRY(tw_data_open(&real->data, config->data_path, config->run, err));
     const enum tw_status status = create_engine(real, learner, config, err);
     if (status != TW_OK) tw_learner_engine_close(real);
     return status;

@@ -247,7 +247,9 @@ static void look_at_data(struct doctor *doctor) {
         return;
     }
     if (path[0] == '\0') {
-        if (doctor->run.data.form == TW_FORM_DATASET)
+        if (doctor->config.node.role == TW_NODE_ROLE_REDUCE)
+            doctor_say(doctor, DOCTOR_OK, "data", NULL, "none: a node that reduces needs none");
+        else if (doctor->run.data.form == TW_FORM_DATASET)
             doctor_say(doctor, DOCTOR_OK, "data", NULL, "a dataset, fetched from other nodes");
         else
             doctor_say(doctor, DOCTOR_FAIL, "data", "set `data = ` in section [node]",

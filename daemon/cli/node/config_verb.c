@@ -74,6 +74,10 @@ static void check_data(const struct tw_config *config, const struct tw_run *run,
                        is_there ? NULL : err.message);
         return;
     }
+    if (path[0] == 0 && config->node.role == TW_NODE_ROLE_REDUCE) {
+        report_finding(findings, TW_EXIT_DATA, "training data: none, as the node reduces", NULL);
+        return;
+    }
     if (path[0] == 0 && run == NULL)
         return; /* neither data nor a manifest is configured: nothing to check */
     if (path[0] == 0 && !is_fetched) {

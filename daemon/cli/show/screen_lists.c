@@ -45,6 +45,9 @@ static void print_peer(const struct screen *screen, const json_t *peer, const ch
         line_put(&line, DIM, ", last %s in round %s", is_group ? "mixed" : "merged",
                  tw_units_count(step, mixed));
     if (isfinite(share)) line_put(&line, DIM, ", share %s", tw_units_percent(step, share));
+    const char *const role = json_str(peer, "role");
+    if (strcmp(role, "follow") == 0) line_put(&line, DIM, ", follows");
+    if (strcmp(role, "reduce") == 0) line_put(&line, DIM, ", reduces");
     if (is_split) line_put(&line, YELLOW, ", in another lineage");
     line_end(&line);
     const char *const way = json_str(peer, "path_text");

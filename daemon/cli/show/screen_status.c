@@ -282,7 +282,7 @@ static void print_group(const struct screen *screen, const json_t *status) {
     line = line_begin(screen, "Rounds");
     line_put(&line, PLAIN, "%s committed",
              tw_units_count(committed, json_num(status, "sync.rounds_committed")));
-    if (strcmp(json_str(status, "node.role"), "follow") == 0) {
+    if (strcmp(json_str(status, "node.role"), "train") != 0) {
         line_put(&line, DIM, "%snone of them with us, by the role of this node", sep(screen));
     } else {
         const double late = json_num(status, "sync.rounds_missed");

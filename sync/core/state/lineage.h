@@ -22,10 +22,10 @@ struct log {
     uint64_t begin;     /* rounds [begin, at.rounds) are in `records` */
     bool is_begin_told; /* the oldest record came from the peer whose lineage this node adopted, so
                            no earlier record of this log proves it */
-    uint64_t contributed_count,
-        missed_count;        /* committed rounds with and without this node's work */
-    uint64_t refused_count;  /* committed rounds for which was_refused was set */
-    struct tw_id refused_by; /* the owner that refused last; zero: none yet */
+    uint64_t contributed_count, missed_count; /* committed rounds with and without this node's work;
+                                                 a node without steps misses none */
+    uint64_t refused_count;                   /* committed rounds for which was_refused was set */
+    struct tw_id refused_by;                  /* the owner that refused last; zero: none yet */
     bool is_reported;    /* a report of the current event borrows a row of `records`, so none may be
                             overwritten */
     bool is_finish_sent; /* FINISH was sent: the run is over */

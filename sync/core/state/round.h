@@ -126,7 +126,8 @@ struct seat {
     uint64_t seen_us; /* last time at which its member was linked under the nonce of the roster */
     uint64_t live_us; /* last time at which its member was live */
     bool has_left;    /* its member sent LEAVE and has not returned under its nonce */
-    uint8_t unlisted; /* rounds in a row without its member's work; 255: or more */
+    uint8_t unlisted; /* rounds in a row without its member's work, or its vote where members take
+                         no steps; 255: or more */
     uint8_t missed;   /* rounds in a row with a contribution announced but not delivered */
 };
 

@@ -57,8 +57,9 @@ static void quiet(struct tw_node *core) {
 
 static void link_all(const struct jury *jury, struct tw_node *core, uint32_t self) {
     for (uint32_t i = 0; i < jury->nodes; i++) {
-        const struct tw_id id = jury_id(i);
-        if (i != self) tw_peers_up(core, (uint16_t)i, &id, false);
+        struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = (uint16_t)i};
+        event.u.id = jury_id(i);
+        if (i != self) tw_peers_up(core, (uint16_t)i, &event);
     }
     tw_reach_changed(core);
     quiet(core);

@@ -45,6 +45,17 @@ static void values_are_in_base_units(void **state) {
     assert_non_null(strstr(text, "\nthinwire_upload_cap_bytes_per_second 625000\n"));
 }
 
+/* An alert about missing steps leaves out the nodes that take none. */
+static void role_has_a_line(void **state) {
+    (void)state;
+    encode();
+    assert_non_null(strstr(text, "\nthinwire_node_role{role=\"train\"} 1\n"));
+    view.node.role = TW_NODE_ROLE_FOLLOW;
+    encode();
+    assert_non_null(strstr(text, "\nthinwire_node_role{role=\"follow\"} 1\n"));
+    assert_null(strstr(text, "role=\"train\""));
+}
+
 static void scores_have_their_names(void **state) {
     (void)state;
     encode();
@@ -225,6 +236,7 @@ static void rings_keep_the_newest_and_tell_their_age(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(values_are_in_base_units, start),
+        cmocka_unit_test_setup(role_has_a_line, start),
         cmocka_unit_test_setup(scores_have_their_names, start),
         cmocka_unit_test_setup(every_kind_of_warning_has_a_line, start),
         cmocka_unit_test_setup(dataset_transfers_are_counted, start),

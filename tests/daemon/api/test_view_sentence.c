@@ -57,6 +57,17 @@ static void each_state_has_its_sentence(void **state) {
     }
 }
 
+static void each_role_has_its_verb(void **state) {
+    (void)state;
+    char sentence[TW_VIEW_TEXT_BYTES];
+    view.node.role = TW_NODE_ROLE_FOLLOW;
+    tw_view_sentence(&view, sentence);
+    assert_string_equal(sentence, "attic follows bible together with 3 others");
+    view.node.role = TW_NODE_ROLE_REDUCE;
+    tw_view_sentence(&view, sentence);
+    assert_string_equal(sentence, "attic merges for bible together with 3 others");
+}
+
 static void a_node_of_any_model_waits_for_its_trainer(void **state) {
     (void)state;
     char sentence[TW_VIEW_TEXT_BYTES];
@@ -69,6 +80,7 @@ static void a_node_of_any_model_waits_for_its_trainer(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(each_state_has_its_sentence, set_up),
+        cmocka_unit_test_setup(each_role_has_its_verb, set_up),
         cmocka_unit_test_setup(a_node_of_any_model_waits_for_its_trainer, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

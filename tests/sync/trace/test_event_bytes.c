@@ -17,7 +17,11 @@ static struct tw_event draw(enum tw_event_kind kind, struct tw_rng *rng) {
     event.is_relayed = tw_rng_below(rng, 2) == 1;
     struct tw_id id;
     for (unsigned i = 0; i < sizeof(id.bytes); i++) id.bytes[i] = (uint8_t)tw_rng_next(rng);
-    if (kind == TW_EV_PEER_UP) event.u.id = id;
+    if (kind == TW_EV_PEER_UP) {
+        event.u.id = id;
+        event.is_relayed = tw_rng_below(rng, 2) != 0;
+        event.lacks_roles = tw_rng_below(rng, 2) != 0;
+    }
     if (kind == TW_EV_STEP) event.u.step.step = tw_rng_next(rng);
     if (kind == TW_EV_STORED) event.u.store_seq = tw_rng_next(rng);
     if (kind == TW_EV_CHUNK || kind == TW_EV_VERIFIED) {

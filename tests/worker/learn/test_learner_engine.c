@@ -83,6 +83,24 @@ static void given_up_step_trains_on_its_batch_later(void **state) {
     for (unsigned i = 0; i < 2; i++) tw_learner_engine_close(&reals[i]);
 }
 
+/* The worker of a node that merges for others: it takes no steps. */
+static void learner_without_data_measures_nothing(void **state) {
+    (void)state;
+    static struct tw_learner_engine real;
+    struct tw_learner learner;
+    const struct tw_learner_config config = {
+        .run = &run,
+        .layout = &layout,
+        .data_path = "",
+        .compute = {.compute = TW_COMPUTE_FP32, .threads = 1, .micro_batch = 2}};
+    if (tw_learner_engine_open(&real, &learner, &config, &err) != TW_OK)
+        fail_msg("%s", err.message);
+    learner.init(learner.self, learner.theta);
+    double loss;
+    assert_int_equal(learner.heldout(learner.self, learner.theta, &loss, &err), TW_AGAIN);
+    tw_learner_engine_close(&real);
+}
+
 /* Returns the number of characters of the sample. Each is a whole character of the training text
  * or, if `is_free`, any character. */
 static unsigned count_characters(const char *text, bool is_free) {
@@ -156,6 +174,7 @@ int main(void) {
         cmocka_unit_test(sample_continues_the_text_and_changes_nothing),
         cmocka_unit_test(sample_ends_for_a_pause),
         cmocka_unit_test(given_up_step_trains_on_its_batch_later),
+        cmocka_unit_test(learner_without_data_measures_nothing),
         cmocka_unit_test(tokens_without_a_tokenizer_have_no_sample), /* last: it changes the run */
     };
     return cmocka_run_group_tests(tests, open_text, remove_text);
