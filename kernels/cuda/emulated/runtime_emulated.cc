@@ -33,9 +33,17 @@ namespace {
 std::atomic<uint64_t> device_bytes{1u << 30}, calls_made{0}, calls_until_fault{0};
 std::atomic<bool> can_pin{true};
 
+/* Work of tw_emulation_run_after(); without threads. */
+struct {
+    uint64_t calls;
+    void (*work)(void *self);
+    void *self;
+} later;
+
 /* Counts a call, and returns true if it is the one that must fail. */
 bool is_failing() {
     calls_made++;
+    if (later.calls > 0 && --later.calls == 0) later.work(later.self);
     uint64_t left = calls_until_fault;
     while (left > 0 && !calls_until_fault.compare_exchange_weak(left, left - 1)) {
     }
@@ -265,6 +273,10 @@ extern "C" void tw_emulation_submit(void *stream, const char *name,
 
 extern "C" void tw_emulation_fail_after(uint64_t calls) {
     calls_until_fault = calls;
+}
+
+extern "C" void tw_emulation_run_after(uint64_t calls, void (*work)(void *self), void *self) {
+    later = {calls, work, self};
 }
 
 extern "C" uint64_t tw_emulation_calls(void) {
