@@ -500,6 +500,15 @@ extern "C" void tw_cuda_copy_rows(struct tw_cuda *cuda, enum tw_cuda_queue queue
              {"copying rows within it", [copy]() { copy_rows(copy); }, false});
 }
 
+extern "C" void tw_cuda_copy_rows_out(struct tw_cuda *cuda, enum tw_cuda_queue queue,
+                                      struct tw_cuda_rows copy) {
+    TW_ASSERT(copy.bytes <= copy.to_stride && copy.bytes <= copy.from_stride);
+    if (copy.bytes == 0 || copy.rows == 0) return;
+    check_inside(cuda, copy.from, (copy.rows - 1) * copy.from_stride + copy.bytes,
+                 "tw_cuda_copy_rows_out");
+    put_call(&cuda->streams[queue], {"copying rows from it", [copy]() { copy_rows(copy); }, false});
+}
+
 extern "C" void tw_cuda_zero(struct tw_cuda *cuda, enum tw_cuda_queue queue, void *device,
                              size_t bytes) {
     if (bytes == 0) return;

@@ -339,13 +339,16 @@ static enum tw_status fetch_logits(const struct tw_gpu_pass *pass, uint32_t firs
     struct tw_gpu *gpu = pass->gpu;
     const uint32_t most = tw_gpu_head_rows(gpu, TW_F32);
     const size_t vocab = gpu->map.shape.vocab, stride = gpu->arrays.logits_stride;
-    const float *rows = gpu->arrays.logits;
     for (uint32_t done = 0; done < count; done += most) {
         const uint32_t taken = count - done < most ? count - done : most;
         tw_gpu_logits_of(pass, first + done, taken, TW_F32);
-        for (uint32_t r = 0; r < taken; r++)
-            tw_cuda_copy_out(gpu->cuda, TW_CUDA_COMPUTE, logits + (done + r) * vocab,
-                             rows + r * stride, vocab * sizeof(float));
+        const struct tw_cuda_rows copy = {.to = logits + done * vocab,
+                                          .from = gpu->arrays.logits,
+                                          .to_stride = vocab * sizeof(float),
+                                          .from_stride = stride * sizeof(float),
+                                          .bytes = vocab * sizeof(float),
+                                          .rows = taken};
+        tw_cuda_copy_rows_out(gpu->cuda, TW_CUDA_COMPUTE, copy);
     }
     return tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err);
 }
