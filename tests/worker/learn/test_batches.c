@@ -1,5 +1,5 @@
 /* Tests of worker/learn/batches.c: a batch drawn ahead is the one that would be drawn when its step
- * begins, whatever happens in between. The test asks in place of a device. */
+ * begins, after all that may happen in between. The test asks in place of a device. */
 #include "worker/learn/batches.h"
 
 #include <unistd.h>
