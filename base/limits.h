@@ -100,8 +100,8 @@ enum tw_limits {
     TW_RELAY_CALLS_BURST = 16,   /* burst of calls begun by one node */
     TW_RELAY_CALL_US = 10 * 1000 * 1000, /* time after which a call without a pipe is given up */
     TW_RELAY_QUEUE_BYTES = 256 * 1024,   /* bytes buffered in one direction of a pipe */
-    TW_RELAY_ANSWERS_MAX = 8,            /* dials to relays in progress, each to answer a call */
-    TW_RELAY_ANSWERS_PER_PEER = 4,       /* dials to one relay in progress, each to answer a call */
+    TW_RELAY_ANSWERS_MAX = 8,            /* dials in progress to relays, each to answer a call */
+    TW_RELAY_ANSWERS_PER_PEER = 4,       /* dials in progress to one relay, each to answer a call */
     TW_PUNCHES_MAX = 4,            /* hole punches in progress, each to replace a relayed link by a
                                       direct one */
     TW_PUNCH_US = 4 * 1000 * 1000, /* time during which both ends of a hole punch keep dialling */

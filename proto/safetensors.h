@@ -83,8 +83,9 @@ struct tw_safetensors {
 uint32_t tw_dtype_bytes(enum tw_dtype dtype);
 const char *tw_dtype_name(enum tw_dtype dtype);
 
-/* Reads N from the first 8 bytes of a file of `file_bytes`. Returns TW_CORRUPT if the header would
- * not fit into the file, or exceeds json_bytes_max (<= TW_SAFETENSORS_JSON_MAX). */
+/* Sets *json_bytes to the size of the JSON header, which the first 8 bytes of a file of
+ * `file_bytes` bytes give. Returns TW_CORRUPT if such a header would not fit into the file, or
+ * exceeds json_bytes_max (<= TW_SAFETENSORS_JSON_MAX). */
 enum tw_status tw_safetensors_prefix(const uint8_t prefix[TW_SAFETENSORS_PREFIX_BYTES],
                                      uint64_t file_bytes, uint64_t json_bytes_max,
                                      uint64_t *json_bytes, struct tw_error *err);

@@ -41,7 +41,7 @@ struct tw_daemon_checkpoints {
     struct mark newest;          /* newest generation on disk */
     uint32_t newest_file;        /* file number of `newest`, for tw_checkpoint_file_name */
     struct tw_generations generations;
-    uint64_t work_saved; /* result of work_of at the newest save */
+    uint64_t work_saved; /* work_of(daemon) at the newest save: no save is due until it changes */
     uint64_t frozen_us;  /* time of the state that is being saved */
     enum stage stage;
     bool is_wanted_again; /* another checkpoint was requested during this one */

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef TW_CUDA_EMULATED
 #include "kernels/cuda/emulated/emulated.h"
@@ -98,11 +99,11 @@ template <typename T> struct alignas(16) tw_pack {
 
     static __device__ __forceinline__ tw_pack load(const T *p) {
         tw_pack pack;
-        *reinterpret_cast<uint4 *>(&pack) = *reinterpret_cast<const uint4 *>(p);
+        memcpy(&pack, __builtin_assume_aligned(p, 16), sizeof(pack)); /* one load */
         return pack;
     }
     __device__ __forceinline__ void store(T *p) const {
-        *reinterpret_cast<uint4 *>(p) = *reinterpret_cast<const uint4 *>(this);
+        memcpy(__builtin_assume_aligned(p, 16), this, sizeof(*this));
     }
     __device__ __forceinline__ float get(int i) const {
         return tw_load_f32(v, (size_t)i);

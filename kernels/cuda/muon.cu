@@ -91,7 +91,8 @@ static __device__ size_t place(const struct group &g, size_t i) {
 
 /* Computes m = mu * m + (1 - mu) * g, then x = mu * m + (1 - mu) * g. Rounds as kernels/muon.c
  * does. */
-static __global__ void momentum(float *x, float *m, const float *gradient, struct group g,
+static __global__ void momentum(float *x, float *m, const float *gradient,
+                                const __grid_constant__ struct group g,
                                 const struct tw_cuda_step *step) {
     const bool is_skipped = step->is_skipped != 0;
     const float scale = step->gradient_scale, mu = step->momentum;
@@ -146,7 +147,8 @@ static __global__ void combine(T *to, const float *x, const float *square, size_
 
 /* Computes theta = (1 - lr * decay) * theta - lr * 0.2 * sqrt(max(rows, cols)) * x, and its
  * bfloat16 copy. */
-static __global__ void update(float *theta, tw_bf16 *theta_act, const float *x, struct group g,
+static __global__ void update(float *theta, tw_bf16 *theta_act, const float *x,
+                              const __grid_constant__ struct group g,
                               const struct tw_cuda_step *step) {
     const float size = step->lr * 0.2f * sqrtf((float)max(g.rows, g.cols));
     const float keep = 1.0f - step->lr * step->decay;

@@ -317,14 +317,25 @@ extern "C" void tw_cuda_copy(struct tw_cuda *cuda, enum tw_cuda_queue queue, voi
          "copying within it");
 }
 
+static void copy_rows(struct tw_cuda *cuda, enum tw_cuda_queue queue,
+                      const struct tw_cuda_rows *copy, enum cudaMemcpyKind kind,
+                      const char *doing) {
+    TW_ASSERT(copy->bytes <= copy->to_stride && copy->bytes <= copy->from_stride);
+    if (copy->bytes == 0 || copy->rows == 0) return;
+    keep(cuda,
+         cudaMemcpy2DAsync(copy->to, copy->to_stride, copy->from, copy->from_stride, copy->bytes,
+                           copy->rows, kind, cuda->streams[queue]),
+         doing);
+}
+
 extern "C" void tw_cuda_copy_rows(struct tw_cuda *cuda, enum tw_cuda_queue queue,
                                   struct tw_cuda_rows copy) {
-    TW_ASSERT(copy.bytes <= copy.to_stride && copy.bytes <= copy.from_stride);
-    if (copy.bytes == 0 || copy.rows == 0) return;
-    keep(cuda,
-         cudaMemcpy2DAsync(copy.to, copy.to_stride, copy.from, copy.from_stride, copy.bytes,
-                           copy.rows, cudaMemcpyDeviceToDevice, cuda->streams[queue]),
-         "copying rows within it");
+    copy_rows(cuda, queue, &copy, cudaMemcpyDeviceToDevice, "copying rows within it");
+}
+
+extern "C" void tw_cuda_copy_rows_out(struct tw_cuda *cuda, enum tw_cuda_queue queue,
+                                      struct tw_cuda_rows copy) {
+    copy_rows(cuda, queue, &copy, cudaMemcpyDeviceToHost, "copying rows from it");
 }
 
 extern "C" void tw_cuda_zero(struct tw_cuda *cuda, enum tw_cuda_queue queue, void *device,

@@ -118,6 +118,9 @@ struct tw_cuda_rows {
     size_t bytes, rows;
 };
 void tw_cuda_copy_rows(struct tw_cuda *cuda, enum tw_cuda_queue queue, struct tw_cuda_rows copy);
+/* The same, from the device to host memory. */
+void tw_cuda_copy_rows_out(struct tw_cuda *cuda, enum tw_cuda_queue queue,
+                           struct tw_cuda_rows copy);
 
 /* ---- order between streams, and with the host ---- */
 

@@ -15,8 +15,9 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
 void tw_round_encoded(struct tw_node *node, const struct tw_event *event);
 void tw_round_reduced(struct tw_node *node, const struct tw_event *event);
 void tw_round_advance(struct tw_node *node);
-/* Sends our result with all signatures, once in a round, to a peer that lacks signatures in one of
- * these parts. */
+/* `parts` is the set of parts for which the peer lacks signatures of contributors. If this node
+ * owns one of them, sends the peer our result with all signatures, at most once per peer and round.
+ */
 void tw_round_show(struct tw_node *node, uint16_t peer, uint32_t parts);
 /* Counts each live member that this record, about to be committed, does not list, as a late
  * arrival. */

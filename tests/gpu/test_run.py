@@ -162,9 +162,90 @@ def a_run_ended_from_outside_leaves_its_rows(folder):
            "rows so far are in the JSON", output)
 
 
+def a_program_that_hangs_takes_no_more_than_the_time(folder):
+    fake_card(folder, ("test_good",))
+    make(folder / "bin" / "thinwire-engine-bench", "#!/bin/bash\nwhile read -r _; do :; done\n")
+    started = time.monotonic()
+    output, report, rows = result_of(folder, run(folder, "--only", "steps learn", "--seconds", "3"))
+    expect(time.monotonic() - started < 30 and rows["steps 124M"]["result"] == "FAILED"
+           and "without a word" in rows["steps 124M"]["text"],
+           "one that never answers is given up", output)
+    expect(rows["learn gpt2"]["result"] == "left out" and report["failed"] == 1,
+           "parts after it are left out", output)
+
+
+def a_program_that_dies_is_a_failure(folder):
+    fake_card(folder, ("test_good",))
+    dying = SERVE.replace("while read -r _; do", "while read -r _ && [ -e \"$FAKE/lives\" ]; do")
+    make(folder / "bin" / "thinwire-engine-bench",
+         dying + 'echo "a fault of the card" >&2; exit 1\n')
+    make(folder / "bin" / "thinwire-round-bench", "#!/bin/bash\necho 'no memory' >&2; exit 1\n")
+    make(folder / "bin" / "thinwire-gemm-bench", "#!/bin/bash\necho 'no products' >&2; exit 1\n")
+    process = run(folder, "--only", "steps learn round products", "--seconds", "100000")
+    output, report, rows = result_of(folder, process)
+    failed = {what: row["text"] for what, row in rows.items() if row["result"] == "FAILED"}
+    expect(process.returncode == 1 and report["failed"] == len(failed), "failures are counted",
+           output)
+    expect("a fault of the card" in failed.get("steps 124M", "") and "learn gpt2" in failed
+           and "no memory" in failed.get("round 124M", "")
+           and "no products" in failed.get("after products", ""),
+           "each has the last words of its program", output + str(failed))
+
+
+def no_card_and_an_unusable_card_are_told_apart(folder):
+    fake_card(folder, ("test_good",))
+    make(folder / "bin" / "thinwire-engine",
+         "#!/bin/bash\necho '{\"error\": \"no cuBLASLt for products\"}'; exit 1\n")
+    process = run(folder)
+    output, report, rows = result_of(folder, process)
+    expect(process.returncode == 77 and rows["steps"]["result"] == "skipped"
+           and report["device"] == {"error": "no cuBLASLt for products"}, "no card: skipped",
+           output)
+    make(folder / "tools" / "nvidia-smi", "#!/bin/bash\necho 'GPU 0: Fake (UUID: 1)'\n")
+    process = run(folder)
+    output, report, rows = result_of(folder, process)
+    expect(process.returncode == 1 and "no cuBLASLt" in rows["device"]["text"],
+           "a card that cannot be used is a failure, and its reason is told", output)
+
+
+def a_step_that_forgets_is_noticed(folder):
+    """Another loss on the GPU than on the CPU, and another one the second time."""
+    fake_card(folder, ("test_good",))
+    make(folder / "bin" / "thinwire-engine-bench",
+         SERVE.replace("0.20 4.500000", "0.20 4.5$(date +%N)"))
+    process = run(folder, "--only", "learn", "--seconds", "100000")
+    output, report, rows = result_of(folder, process)
+    expect(rows["same bits twice"]["result"] == "FAILED", "other bits are a failure", output)
+    drift = SERVE.replace("4.500000",
+                          "$(case \" $* \" in *'cuda:0'*) echo 4.6;; *) echo 4.5;; esac)")
+    make(folder / "bin" / "thinwire-engine-bench", drift)
+    output, report, rows = result_of(folder, run(folder, "--only", "learn", "--seconds", "100000"))
+    expect(rows["learn gpt2"]["result"] == "FAILED" and rows["same bits twice"]["result"] == "ok",
+           "another loss than the CPU's is a failure", output)
+
+
+# Folders whose files are all built, but for those that stand in for others.
+WHOLE = ("kernels/cuda", "worker/engine", "worker/engine/cpu", "worker/engine/cuda", "worker/learn",
+         "worker/loop", "worker/merge")
+STAND_INS = {"worker/engine/devices_none.c", "worker/engine/cuda/gpu_none.c", "worker/loop/main.c"}
+
+
+def the_build_has_every_source(folder):
+    """A file that only CMake knows would be missed when the programs are linked, on the card."""
+    listed = subprocess.run([ROOT / "tests/gpu/build", folder, "--list"], check=True, text=True,
+                            capture_output=True, env=dict(os.environ, NVCC="/bin/true"))
+    sources = {str(path.relative_to(ROOT)) for place in WHOLE
+               for path in (ROOT / place).iterdir() if path.suffix in (".c", ".cu")}
+    missing = sorted(sources - STAND_INS - set(listed.stdout.split()))
+    expect(len(sources) > 80 and not missing, "every source of these rooms is built", str(missing))
+
+
 def main():
     with tempfile.TemporaryDirectory() as place:
         for test in (every_part_has_its_rows, a_failure_is_told_and_counts, the_time_is_kept,
+                     a_program_that_hangs_takes_no_more_than_the_time,
+                     a_program_that_dies_is_a_failure, no_card_and_an_unusable_card_are_told_apart,
+                     a_step_that_forgets_is_noticed, the_build_has_every_source,
                      a_run_ended_from_outside_leaves_its_rows):
             folder = pathlib.Path(place) / test.__name__
             test(folder)

@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -16,6 +15,7 @@
 #include "worker/cli/engine_verb.h"
 #include "worker/cli/train_report.h"
 #include "worker/files/train_file.h"
+#include "worker/learn/batches.h"
 #include "worker/learn/eval.h"
 #include "worker/support/signals.h"
 
@@ -37,7 +37,7 @@ struct training {
     uint64_t steps, measured_step, saved_step;
     double saved_s, again_s; /* times in seconds of the last save, and of the next try of a failed
                                 one */
-    uint32_t *tokens;        /* (batch, context + 1) */
+    struct tw_batches batches;
 };
 
 /* ---- input and output files ---------------------------------------------------------------------
@@ -250,17 +250,15 @@ static enum tw_status measure(struct training *training, struct tw_error *err) {
 static enum tw_status take_step(struct training *training, bool *is_skipped, struct tw_error *err) {
     struct engine_bench *const bench = training->bench;
     struct tw_train_state *const state = &training->file.state;
-    const uint32_t batch = bench->run.train.batch;
     struct tw_step_result result;
     const double begin_s = engine_now_s();
     const float lr = tw_schedule_lr(&bench->run, state->tokens, bench->engine->updates);
     uint64_t cursor = state->cursor;
-    TW_TRY(tw_data_draw(&bench->data, training->file.data_seed, &cursor, batch, training->tokens,
-                        err));
-    TW_TRY(tw_engine_step(bench->engine, training->tokens, lr, &result, err));
+    TW_TRY(tw_batches_draw(&training->batches, &cursor, err));
+    TW_TRY(tw_engine_step(bench->engine, training->batches.tokens, lr, &result, err));
     state->cursor = cursor;
     state->step++;
-    state->tokens += (uint64_t)batch * bench->run.model.context;
+    state->tokens += (uint64_t)bench->run.train.batch * bench->run.model.context;
     *is_skipped = result.is_skipped;
     tw_train_report_step(&training->report, &result, lr, engine_now_s() - begin_s);
     return TW_OK;
@@ -355,11 +353,10 @@ static enum tw_status prepare(struct training *training, struct tw_error *err) {
     if (training->is_resumed) TW_TRY(plan_passes(training, err));
     TW_TRY(show_plan(training, err));
     if (bench->options->is_plan) return TW_OK;
-    training->tokens =
-        calloc((size_t)run->train.batch * (run->model.context + 1), sizeof(*training->tokens));
-    if (training->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch of tokens");
     TW_TRY(engine_open(bench, ENGINE_TRAIN, err));
     TW_TRY(init_state(training, err));
+    TW_TRY(tw_batches_open(&training->batches, bench->engine, &bench->data,
+                           training->file.data_seed, err));
     const uint64_t step = training->file.state.step;
     training->report.step = training->report.first_step = step;
     training->report.tokens = training->file.state.tokens;
@@ -413,6 +410,6 @@ enum tw_exit engine_train(struct engine_bench *bench) {
         status = finish(&training, status, &err);
     }
     tw_out_abort(&training.held);
-    free(training.tokens);
+    tw_batches_close(&training.batches);
     return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
 }

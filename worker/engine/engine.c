@@ -160,6 +160,11 @@ void tw_engine_watch(struct tw_engine *engine, const _Atomic bool *stop) {
     engine->memory->model.stop = stop;
 }
 
+void tw_engine_look_ahead(struct tw_engine *engine, tw_engine_next *next, void *self) {
+    engine->memory->next = next;
+    engine->memory->next_self = self;
+}
+
 bool tw_engine_is_stopped(const struct tw_engine *engine) {
     return engine->stop != NULL && atomic_load_explicit(engine->stop, memory_order_relaxed);
 }

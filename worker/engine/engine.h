@@ -176,6 +176,17 @@ void tw_engine_watch(struct tw_engine *engine, const _Atomic bool *stop);
 enum tw_status tw_engine_step(struct tw_engine *engine, const uint32_t *tokens, float lr,
                               struct tw_step_result *result, struct tw_error *err);
 
+/* Returns the batch that the next step will most likely train on, as tokens of tw_engine_step,
+ * which stay unchanged until that step begins; NULL: unknown. Must not call the engine. */
+typedef const uint32_t *tw_engine_next(void *self);
+
+/* Sets the function that a step on a device calls once its update is queued. The inputs of the
+ * returned batch are brought to the device before the step waits for its loss, so that the device
+ * does not idle before the next step. A next step with another batch, and calls in between, have
+ * the same results. It is not called on the CPU, nor after a stop (tw_engine_watch). NULL: no look
+ * ahead. */
+void tw_engine_look_ahead(struct tw_engine *engine, tw_engine_next *next, void *self);
+
 /* Computes the mean loss of `params` in nats per token on tokens (sequences_count, context + 1),
  * for any number of sequences. Changes neither theta nor the moments. Returns TW_DATA if a token is
  * outside the vocabulary. */

@@ -20,13 +20,16 @@ struct tw_engine_matrix {
 };
 
 struct tw_engine_memory {
-    /* NULL if the engine runs on the CPU. With a GPU, only `owned` of the fields below is used */
+    /* NULL if the engine runs on the CPU. With a GPU, only the owned memory and `next` of the
+       fields below are used */
     struct tw_gpu *gpu;
     struct tw_model model;
     struct tw_thread_pool *team;
     float *owned; /* theta, m and v, unless given by the caller; then the gradient, starting on its
                      own page */
     uint64_t owned_bytes;
+    tw_engine_next *next; /* tw_engine_look_ahead; NULL: none */
+    void *next_self;
     struct tw_engine_range *ranges;
     double *squares; /* squared norm of the gradient in each range (ranges_count) */
     uint32_t ranges_count;

@@ -1,6 +1,5 @@
 #include "worker/learn/learner_engine.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -26,9 +25,9 @@ static enum tw_status step(void *self, uint64_t *cursor, float lr, struct tw_ste
     struct tw_learner_engine *real = self;
     const uint64_t begin = *cursor;
     refresh(real);
-    TW_TRY(tw_data_draw(&real->data, real->data_seed, cursor, real->run->train.batch, real->tokens,
-                        err));
-    const enum tw_status status = tw_engine_step(real->engine, real->tokens, lr, result, err);
+    TW_TRY(tw_batches_draw(&real->batches, cursor, err));
+    const enum tw_status status =
+        tw_engine_step(real->engine, real->batches.tokens, lr, result, err);
     if (status == TW_AGAIN) *cursor = begin; /* the same batch is drawn again later */
     return status;
 }
@@ -89,9 +88,6 @@ static void fill_about(const struct tw_learner_engine *real, struct tw_wmsg_abou
 static enum tw_status create_engine(struct tw_learner_engine *real, struct tw_learner *learner,
                                     const struct tw_learner_config *config, struct tw_error *err) {
     const struct tw_run *run = config->run;
-    real->tokens =
-        calloc((size_t)run->train.batch * (run->model.context + 1), sizeof(*real->tokens));
-    if (real->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch of tokens");
     const struct tw_engine_config engine = {
         .run = run,
         .layout = config->layout,
@@ -99,6 +95,7 @@ static enum tw_status create_engine(struct tw_learner_engine *real, struct tw_le
         .sync_bytes = tw_merge_live_bytes(run, config->layout),
     };
     TW_TRY(tw_engine_create(&real->engine, &engine, err));
+    TW_TRY(tw_batches_open(&real->batches, real->engine, &real->data, config->data_seed, err));
     *learner = (struct tw_learner){
         .self = real,
         .theta = real->engine->theta,
@@ -129,7 +126,6 @@ enum tw_status tw_learner_engine_open(struct tw_learner_engine *real, struct tw_
     TW_TRY(tw_run_check_engine(config->run, err));
     memset(real, 0, sizeof(*real));
     real->run = config->run;
-    real->data_seed = config->data_seed;
     real->data_path = config->data_path;
     if (config->data_path[0] != '\0')
         TW_TRY(tw_data_open(&real->data, config->data_path, config->run, err));
@@ -141,7 +137,7 @@ enum tw_status tw_learner_engine_open(struct tw_learner_engine *real, struct tw_
 void tw_learner_engine_close(struct tw_learner_engine *real) {
     tw_text_sampler_close(&real->sampler);
     tw_engine_destroy(real->engine);
-    free(real->tokens);
+    tw_batches_close(&real->batches);
     tw_data_close(&real->data);
     memset(real, 0, sizeof(*real));
 }

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "worker/data/data.h"
+#include "worker/learn/batches.h"
 #include "worker/learn/learner.h"
 #include "worker/learn/text_sampler.h"
 
@@ -12,8 +13,7 @@ struct tw_learner_engine {
     struct tw_engine *engine;
     struct tw_data data;
     const struct tw_run *run;
-    uint64_t data_seed;
-    uint32_t *tokens;   /* current batch, (batch, context + 1) */
+    struct tw_batches batches;
     time_t refreshed_s; /* time of the last look for new shards */
     const char *data_path;
     struct tw_text_sampler sampler;

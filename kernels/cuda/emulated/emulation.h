@@ -39,6 +39,10 @@ void tw_emulation_fail_after(uint64_t calls);
 /* Returns the number of calls since the process began that may fail on a GPU. */
 uint64_t tw_emulation_calls(void);
 
+/* Runs work(self) on the host at a later such call: the one that is `calls` calls from now, where 1
+ * is the next. For events that must come at a known place of a step. 0: at no call. */
+void tw_emulation_run_after(uint64_t calls, void (*work)(void *self), void *self);
+
 /* Queues a function as if it were a kernel, so that it may access device memory. `bytes` of
  * arguments are copied. The emulated GEMM library runs this way. */
 void tw_emulation_submit(void *stream, const char *name, void (*work)(const void *arguments),

@@ -33,9 +33,17 @@ namespace {
 std::atomic<uint64_t> device_bytes{1u << 30}, calls_made{0}, calls_until_fault{0};
 std::atomic<bool> can_pin{true};
 
+/* Work of tw_emulation_run_after(); without threads. */
+struct {
+    uint64_t calls;
+    void (*work)(void *self);
+    void *self;
+} later;
+
 /* Counts a call, and returns true if it is the one that must fail. */
 bool is_failing() {
     calls_made++;
+    if (later.calls > 0 && --later.calls == 0) later.work(later.self);
     uint64_t left = calls_until_fault;
     while (left > 0 && !calls_until_fault.compare_exchange_weak(left, left - 1)) {
     }
@@ -267,6 +275,10 @@ extern "C" void tw_emulation_fail_after(uint64_t calls) {
     calls_until_fault = calls;
 }
 
+extern "C" void tw_emulation_run_after(uint64_t calls, void (*work)(void *self), void *self) {
+    later = {calls, work, self};
+}
+
 extern "C" uint64_t tw_emulation_calls(void) {
     return calls_made;
 }
@@ -486,6 +498,15 @@ extern "C" void tw_cuda_copy_rows(struct tw_cuda *cuda, enum tw_cuda_queue queue
     check_inside(cuda, copy.from, last * copy.from_stride + copy.bytes, "tw_cuda_copy_rows");
     put_call(&cuda->streams[queue],
              {"copying rows within it", [copy]() { copy_rows(copy); }, false});
+}
+
+extern "C" void tw_cuda_copy_rows_out(struct tw_cuda *cuda, enum tw_cuda_queue queue,
+                                      struct tw_cuda_rows copy) {
+    TW_ASSERT(copy.bytes <= copy.to_stride && copy.bytes <= copy.from_stride);
+    if (copy.bytes == 0 || copy.rows == 0) return;
+    check_inside(cuda, copy.from, (copy.rows - 1) * copy.from_stride + copy.bytes,
+                 "tw_cuda_copy_rows_out");
+    put_call(&cuda->streams[queue], {"copying rows from it", [copy]() { copy_rows(copy); }, false});
 }
 
 extern "C" void tw_cuda_zero(struct tw_cuda *cuda, enum tw_cuda_queue queue, void *device,

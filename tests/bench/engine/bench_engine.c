@@ -69,6 +69,12 @@ static enum tw_status step(struct bench *bench, struct tw_error *err) {
     return TW_OK;
 }
 
+/* As a worker, which draws the next batch while the device computes. */
+static const uint32_t *next_batch(void *self) {
+    const struct bench *bench = self;
+    return bench->tokens;
+}
+
 static enum tw_status open_step(struct bench *bench, struct tw_error *err) {
     const struct tw_run *run = &bench->options->run;
     const struct tw_engine_config config = {
@@ -86,6 +92,7 @@ static enum tw_status open_step(struct bench *bench, struct tw_error *err) {
         }
     }
     TW_TRY(tw_engine_create(&bench->engine, &config, err));
+    tw_engine_look_ahead(bench->engine, next_batch, bench);
     tw_engine_init_params(run, &bench->layout, bench->engine->theta);
     TW_TRY(tw_engine_push(bench->engine, TW_ENGINE_THETA, 0, bench->layout.elements, err));
     if (!bench->engine->plan.is_on_gpu) return TW_OK;

@@ -63,6 +63,11 @@ static void learner_init(void *self, float *params) {
     tw_engine_init_params(&bench->run, &bench->daemon.layout, params);
 }
 
+static const uint32_t *next_batch(void *self) {
+    const struct bench *bench = self;
+    return bench->tokens;
+}
+
 static enum tw_status learner_step(void *self, uint64_t *cursor, float lr,
                                    struct tw_step_result *result, struct tw_error *err) {
     struct bench *bench = self;
@@ -107,6 +112,7 @@ static enum tw_status learner_open(struct bench *bench, struct tw_error *err) {
         bench->tokens[i] = (uint32_t)tw_rng_below(&rng, run->model.vocab);
     }
     TW_TRY(tw_engine_create(&bench->engine, &config, err));
+    tw_engine_look_ahead(bench->engine, next_batch, bench);
     bench->learner =
         (struct tw_learner){.self = bench,
                             .theta = bench->engine->theta,

@@ -10,12 +10,15 @@ static bool is_absent;
 static const char *lacking; /* name of a function that the library lacks */
 static size_t version;
 static unsigned opened;
+static const char TOOLKIT[] = "/usr/local/cuda/lib64/libcublasLt.so.";
+static bool has_tried_toolkit;
 static char first[64]; /* the file name tried first */
 
 void *__wrap_dlopen(const char *name, int flags);
 void *__wrap_dlopen(const char *name, int flags) {
     static int it;
     assert_int_equal(flags, RTLD_NOW | RTLD_LOCAL);
+    if (strncmp(name, TOOLKIT, sizeof(TOOLKIT) - 1) == 0) has_tried_toolkit = true;
     if (opened++ == 0) (void)snprintf(first, sizeof(first), "%s", name);
     return is_absent ? NULL : &it;
 }
@@ -49,6 +52,7 @@ static int set_up(void **state) {
     lacking = NULL;
     version = 130100;
     opened = 0;
+    has_tried_toolkit = false;
     return 0;
 }
 
@@ -73,6 +77,21 @@ static void a_library_that_is_too_old_is_named(void **state) {
     (void)state;
     version = TW_GEMM_LIBRARY_LEAST - 1;
     assert_refused("119999");
+}
+
+static void a_library_newer_than_the_toolkit_is_named(void **state) {
+    (void)state;
+    version = (CUBLAS_VER_MAJOR + 1) * (size_t)10000;
+    assert_refused("newer");
+}
+
+/* A machine may have the library where no loader looks. */
+static void it_is_looked_for_where_toolkits_put_it(void **state) {
+    (void)state;
+    is_absent = true;
+    assert_refused("no cuBLASLt");
+    assert_null(strchr(first, '/')); /* the loader's own folders come first */
+    assert_true(has_tried_toolkit);
 }
 
 static void a_function_that_is_missing_is_named(void **state) {
@@ -102,6 +121,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_library_that_is_absent_is_named, set_up),
         cmocka_unit_test_setup(a_library_that_is_too_old_is_named, set_up),
+        cmocka_unit_test_setup(a_library_newer_than_the_toolkit_is_named, set_up),
+        cmocka_unit_test_setup(it_is_looked_for_where_toolkits_put_it, set_up),
         cmocka_unit_test_setup(a_function_that_is_missing_is_named, set_up),
         cmocka_unit_test_setup(a_library_is_opened_once, set_up),
     };

@@ -65,6 +65,19 @@ static void rows_are_copied_and_nothing_beside_them(void **state) {
             assert_true(to[r * TO + c] == (is_copied ? from[r * FROM + c - 1] : 0.0f));
         }
     }
+    /* Straight to the host, which leaves the columns besides as they are, too. */
+    memset(to, 0, sizeof(to));
+    copy.rows = ROWS - 1, copy.bytes = COLUMNS * sizeof(float), copy.to = to + 2;
+    tw_cuda_copy_rows_out(device, TW_CUDA_COMPUTE, copy);
+    copy.rows = 0;
+    tw_cuda_copy_rows_out(device, TW_CUDA_COMPUTE, copy);
+    device_finish();
+    for (size_t r = 0; r < ROWS; r++) {
+        for (size_t c = 0; c < TO; c++) {
+            const bool is_copied = r < ROWS - 1 && c >= 2 && c < 2 + COLUMNS;
+            assert_true(to[r * TO + c] == (is_copied ? from[r * FROM + c - 1] : 0.0f));
+        }
+    }
     device_free(a), device_free(b);
 }
 

@@ -17,6 +17,7 @@
 
 #include "kernels/cuda/runtime.h"
 #include "tests/worker/engine/engine_fixture.h"
+#include "worker/engine/cuda/gpu_model.h"
 
 static struct tw_error err;
 
@@ -126,6 +127,87 @@ static void gradients_with_little_memory_are_those_of_the_cpu(void **state) {
 static void gradients_of_masked_documents_are_those_of_the_cpu(void **state) {
     engine_mask(*state, 4);
     gradients_are_those_of_the_cpu(state);
+}
+
+/* Logits for `rows` rows in float32, twice as many in bf16, are in memory at a time. */
+static void hold_logits_of(struct tw_engine *engine, uint32_t rows) {
+    struct tw_gpu_arrays *arrays = &engine->memory->gpu->arrays;
+    const uint64_t bytes = (uint64_t)rows * arrays->logits_stride * sizeof(float);
+    assert_true(bytes < arrays->logits_bytes);
+    arrays->logits_bytes = bytes;
+}
+
+/* One pass of 360 rows: chunks of 100, 100, 100 and 60 rows; of 130, 130 and 100; of 256 and 104.
+ */
+static void logits_in_chunks_have_the_gradients_of_the_cpu(void **state) {
+    struct engine_fixture *f = *state;
+    static const uint32_t rows[] = {100, 130, 300};
+    struct tw_compute_config compute = fp32;
+    compute.micro_batch = 0;
+    engine_shake(f);
+    struct tw_step_result want, got;
+    double want_loss, got_loss;
+    step(f->engine, f->tokens, 0.0f, &want);
+    assert_int_equal(
+        tw_engine_loss(f->engine, f->engine->theta, f->tokens, ENGINE_LONG_BATCH, &want_loss, &err),
+        TW_OK);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct tw_engine *gpu = on_gpu(f, compute);
+        assert_int_equal(gpu->plan.micro_batch, ENGINE_LONG_BATCH);
+        hold_logits_of(gpu, rows[i]);
+        step(gpu, f->tokens, 0.0f, &got);
+        pull(gpu, TW_ENGINE_GRADIENT);
+        assert_true(apart(f->engine->gradient, gpu->gradient, f->layout.elements) < 2e-5);
+        assert_true(fabs((double)want.loss - (double)got.loss) < 1e-5);
+        assert_int_equal(
+            tw_engine_loss(gpu, gpu->theta, f->tokens, ENGINE_LONG_BATCH, &got_loss, &err), TW_OK);
+        assert_true(fabs(want_loss - got_loss) < 1e-5);
+        tw_engine_destroy(gpu);
+    }
+}
+
+/* The head of GPT-2 124M, 32768 rows in bf16: two chunks where there are 2 GiB for logits. */
+static void chunks_of_logits_are_even_and_whole_tiles(void **state) {
+    (void)state;
+    struct tw_gpu gpu = {.arrays = {.logits_stride = 50304}};
+    gpu.arrays.logits_bytes = (uint64_t)2 << 30;
+    assert_int_equal(tw_gpu_head_chunk(&gpu, TW_BF16, 32768), 16384);
+    assert_int_equal(tw_gpu_head_chunk(&gpu, TW_F32, 32768), 8192);
+    gpu.arrays.logits_bytes = (uint64_t)512 << 20;
+    assert_int_equal(tw_gpu_head_rows(&gpu, TW_BF16), 5336);
+    assert_int_equal(tw_gpu_head_chunk(&gpu, TW_BF16, 32768), 4864);
+    assert_int_equal(tw_gpu_head_chunk(&gpu, TW_BF16, 5336), 5336); /* one chunk needs no tiles */
+    assert_int_equal(tw_gpu_head_chunk(&gpu, TW_BF16, 5337), 2816);
+    gpu.arrays.logits_bytes = (uint64_t)130 * 50304 * 2;
+    assert_int_equal(tw_gpu_head_chunk(&gpu, TW_BF16, 360), 130); /* less than a whole tile */
+}
+
+/* A device of 80 GB has 2 GiB of logits, one of 8 GB the least share. */
+static void large_devices_have_large_chunks_of_logits(void **state) {
+    const struct engine_fixture *f = *state;
+    struct tw_run run = f->run;
+    struct tw_layout layout;
+    run.data.tokenizer = TW_TOKENIZER_IDS;
+    run.model.vocab = 50304;
+    run.model.context = 1024;
+    if (tw_layout_init(&layout, &run, &err) != TW_OK) fail_msg("%s", err.message);
+    static const struct {
+        uint64_t limit, logits;
+    } devices[] = {{(uint64_t)8 << 30, (uint64_t)512 << 20},
+                   {(uint64_t)48 << 30, (uint64_t)1536 << 20},
+                   {(uint64_t)80 << 30, (uint64_t)2 << 30}};
+    for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]); i++) {
+        const struct tw_engine_config config = {.run = &run, .layout = &layout};
+        const struct tw_engine_plan plan = {
+            .limit = devices[i].limit, .micro_batch = 32, .type = TW_BF16};
+        struct tw_gpu gpu = {.engine = NULL};
+        struct tw_model_bytes bytes;
+        assert_int_equal(tw_gpu_map_open(&gpu, &config, &plan, &err), TW_OK);
+        tw_gpu_arrays_measure(&bytes, &gpu);
+        assert_true(bytes.logits <= devices[i].logits);
+        assert_true(bytes.logits > devices[i].logits - 50304 * sizeof(float));
+        tw_gpu_map_close(&gpu);
+    }
 }
 
 static void bf16_gradients_are_near(void **state) {
@@ -587,6 +669,9 @@ int main(void) {
         EACH(gradients_of_masked_documents_are_those_of_the_cpu),
         TEST(gradients_are_those_of_the_cpu, long),
         TEST(gradients_of_masked_documents_are_those_of_the_cpu, long),
+        TEST(logits_in_chunks_have_the_gradients_of_the_cpu, long),
+        TEST(chunks_of_logits_are_even_and_whole_tiles, 0),
+        TEST(large_devices_have_large_chunks_of_logits, 0),
         EACH(bf16_gradients_are_near),
         TEST(gradients_are_those_of_the_cpu, 64),
         TEST(gradients_are_those_of_the_cpu, 128),

@@ -512,6 +512,29 @@ static void pairs_do_on_a_device_as_on_the_cpu(void **state) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+/* New anchors and merges cross the bus from page-locked memory, which is several times faster. */
+static void anchors_and_merges_are_page_locked(void **state) {
+    (void)state;
+    struct tw_run run;
+    run_begin(&run, TW_SENT_MIX, TW_CODEC_INT4);
+    open_all(&run);
+    const struct tw_merger *merger = &nodes[GPU].trainer.merger;
+    struct tw_shm_view last;
+    tw_shm_view(merger->shm, FRAGMENTS - 1, &last);
+    assert_ptr_equal(merger->pinned, merger->shm->base + merger->shm->geometry.phi);
+    assert_true((const void *)last.phi >= merger->pinned);
+    assert_true(merger->shm->geometry.phi < merger->shm->geometry.spare_u);
+    assert_null(nodes[CPU].trainer.merger.pinned);
+    close_all();
+#ifdef TW_CUDA_EMULATED
+    tw_emulation_set_pins(false); /* slower, and no error */
+    assert_int_equal(node_open(&nodes[GPU], &run, true, 0), TW_OK);
+    assert_null(merger->pinned);
+    node_close(&nodes[GPU]);
+    tw_emulation_set_pins(true);
+#endif
+}
+
 static void memory_of_a_sync_is_in_the_plan(void **state) {
     (void)state;
     struct tw_run run;
@@ -620,6 +643,7 @@ int main(void) {
         cmocka_unit_test(every_codec_has_the_same_bytes),
         cmocka_unit_test(anchors_come_and_go),
         cmocka_unit_test(pairs_do_on_a_device_as_on_the_cpu),
+        cmocka_unit_test(anchors_and_merges_are_page_locked),
         cmocka_unit_test(memory_of_a_sync_is_in_the_plan),
 #ifdef TW_CUDA_EMULATED
         cmocka_unit_test(every_fault_ends_the_worker_and_leaves_anchors_whole),

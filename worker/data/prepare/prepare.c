@@ -203,7 +203,8 @@ static enum tw_status read_ours(const struct prepare *prepare, const char *name,
 /* ---- continue -----------------------------------------------------------------------------------
  */
 
-/* Fails with a message that names the first input that changed since the earlier call. */
+/* Fails with a message that names the first input that changed since the interrupted `prepare` that
+ * this one continues. */
 static enum tw_status inputs_changed(const struct prepare *prepare, struct tw_error *err) {
     char *before = NULL, *line = NULL;
     size_t size = 0, at = 0, begin = 0;

@@ -215,26 +215,34 @@ static enum tw_status run_learning_pass(const struct tw_gpu_pass *pass, struct t
     return TW_OK;
 }
 
+/* One of the passes that train on, or compute the loss of, sequences_count sequences. */
+static struct tw_gpu_pass pass_of(struct tw_gpu *gpu, bool is_learning, uint32_t sequences,
+                                  uint32_t sequences_count) {
+    const struct tw_run *run = gpu->engine->run;
+    const uint32_t context = run->model.context;
+    return (struct tw_gpu_pass){
+        .gpu = gpu,
+        .sequences = sequences,
+        .context = context,
+        .rows = sequences * context,
+        .is_masked = run->data.documents == TW_DOCUMENTS_MASKED,
+        .is_learning = is_learning,
+        .scale = 1.0f / ((float)sequences_count * (float)context),
+        .z_loss = (float)(run->train.z_loss_millionths / 1e6),
+    };
+}
+
 /* Runs sequences_count sequences of context + 1 tokens in passes, with the parameters in use. */
 static enum tw_status run_passes(struct tw_gpu *gpu, bool is_learning, const uint32_t *tokens,
                                  uint32_t sequences_count, struct tw_error *err) {
-    const struct tw_run *run = gpu->engine->run;
-    const uint32_t context = run->model.context, stride = context + 1, most = gpu->sequences;
+    const uint32_t stride = gpu->engine->run->model.context + 1, most = gpu->sequences;
     for (uint32_t done = 0; done < sequences_count; done += most) {
         /* The host runs at most TW_GPU_STAGED passes ahead of the device, so a stop takes effect
          * soon. */
         if (tw_engine_is_stopped(gpu->engine)) break;
-        const uint32_t left = sequences_count - done, sequences = left < most ? left : most;
-        const struct tw_gpu_pass pass = {
-            .gpu = gpu,
-            .sequences = sequences,
-            .context = context,
-            .rows = sequences * context,
-            .is_masked = run->data.documents == TW_DOCUMENTS_MASKED,
-            .is_learning = is_learning,
-            .scale = 1.0f / ((float)sequences_count * (float)context),
-            .z_loss = (float)(run->train.z_loss_millionths / 1e6),
-        };
+        const uint32_t left = sequences_count - done;
+        const struct tw_gpu_pass pass =
+            pass_of(gpu, is_learning, left < most ? left : most, sequences_count);
         tw_gpu_inputs_put(&pass, tokens + (size_t)done * stride, stride, true);
         if (is_learning) {
             TW_TRY(run_learning_pass(&pass, err));
@@ -243,6 +251,21 @@ static enum tw_status run_passes(struct tw_gpu *gpu, bool is_learning, const uin
         }
     }
     return TW_OK;
+}
+
+/* While the device computes a step: brings the inputs of the next step's first pass to it. Those of
+ * its other passes are prepared while the first one runs. */
+static void look_ahead(struct tw_gpu *gpu) {
+    const struct tw_engine *engine = gpu->engine;
+    const struct tw_engine_memory *memory = engine->memory;
+    const uint32_t batch = engine->run->train.batch;
+    const struct tw_gpu_pass pass =
+        pass_of(gpu, true, batch < gpu->sequences ? batch : gpu->sequences, batch);
+    if (memory->next == NULL || tw_engine_is_stopped(engine)) return;
+    const uint32_t *tokens = memory->next(memory->next_self);
+    const uint64_t count = (uint64_t)pass.sequences * (pass.context + 1);
+    if (tokens == NULL || tw_engine_check_tokens(engine, tokens, count, NULL) != TW_OK) return;
+    tw_gpu_inputs_ahead(&pass, tokens);
 }
 
 static void step_begin(struct tw_gpu *gpu, float lr) {
@@ -258,8 +281,9 @@ static void step_begin(struct tw_gpu *gpu, float lr) {
     tw_cuda_copy_in(gpu->cuda, TW_CUDA_COMPUTE, gpu->step, gpu->step_host, sizeof(*gpu->step));
 }
 
-static enum tw_status step_end(struct tw_gpu *gpu, struct tw_error *err) {
+static enum tw_status step_end(struct tw_gpu *gpu, bool is_learning, struct tw_error *err) {
     tw_cuda_copy_out(gpu->cuda, TW_CUDA_COMPUTE, gpu->step_host, gpu->step, sizeof(*gpu->step));
+    if (is_learning) look_ahead(gpu);
     return tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err);
 }
 
@@ -282,7 +306,7 @@ enum tw_status tw_gpu_step(struct tw_gpu *gpu, const uint32_t *tokens, float lr,
     TW_TRY(run_passes(gpu, true, tokens, run->train.batch, err));
     TW_TRY(give_up(gpu, err));
     tw_gpu_update(gpu);
-    TW_TRY(step_end(gpu, err));
+    TW_TRY(step_end(gpu, true, err));
     /* The first steps autotune GEMMs. The plans are saved at once, because a worker may be killed
      * at any time. */
     gpu->has_plans = gpu->has_plans && tw_cuda_products_save(gpu->products, NULL) == TW_OK;
@@ -304,7 +328,7 @@ enum tw_status tw_gpu_loss(struct tw_gpu *gpu, const float *params, const uint32
     tw_cuda_zero(gpu->cuda, TW_CUDA_COMPUTE, gpu->step, sizeof(*gpu->step));
     TW_TRY(run_passes(gpu, false, tokens, sequences_count, err));
     TW_TRY(give_up(gpu, err));
-    TW_TRY(step_end(gpu, err));
+    TW_TRY(step_end(gpu, false, err));
     *loss = gpu->step_host->loss;
     return TW_OK;
 }
@@ -315,13 +339,16 @@ static enum tw_status fetch_logits(const struct tw_gpu_pass *pass, uint32_t firs
     struct tw_gpu *gpu = pass->gpu;
     const uint32_t most = tw_gpu_head_rows(gpu, TW_F32);
     const size_t vocab = gpu->map.shape.vocab, stride = gpu->arrays.logits_stride;
-    const float *rows = gpu->arrays.logits;
     for (uint32_t done = 0; done < count; done += most) {
         const uint32_t taken = count - done < most ? count - done : most;
         tw_gpu_logits_of(pass, first + done, taken, TW_F32);
-        for (uint32_t r = 0; r < taken; r++)
-            tw_cuda_copy_out(gpu->cuda, TW_CUDA_COMPUTE, logits + (done + r) * vocab,
-                             rows + r * stride, vocab * sizeof(float));
+        const struct tw_cuda_rows copy = {.to = logits + done * vocab,
+                                          .from = gpu->arrays.logits,
+                                          .to_stride = vocab * sizeof(float),
+                                          .from_stride = stride * sizeof(float),
+                                          .bytes = vocab * sizeof(float),
+                                          .rows = taken};
+        tw_cuda_copy_rows_out(gpu->cuda, TW_CUDA_COMPUTE, copy);
     }
     return tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err);
 }

@@ -81,6 +81,14 @@ struct tw_gpu_graph {
     struct tw_cuda_graph *graph;
 };
 
+/* Inputs of the next step's first pass, prepared while a step runs (tw_engine_look_ahead). */
+struct tw_gpu_ahead {
+    uint32_t *block;    /* page-locked: the pass's inputs */
+    uint32_t sequences; /* number of sequences of the pass; 0: nothing is prepared */
+    bool is_there;      /* the device's inputs are these, not those of a pass in between */
+    uint64_t event;     /* passed once `block` has been copied */
+};
+
 struct tw_gpu_ranges;  /* work lists of AdamW and Muon, in gpu_update.c */
 struct tw_gpu_vectors; /* gpu_vectors.c */
 
@@ -115,6 +123,7 @@ struct tw_gpu {
     uint32_t *staged[TW_GPU_STAGED], *swap; /* staged: page-locked; swap: (rows), for sorting */
     uint64_t staged_event[TW_GPU_STAGED];
     uint32_t staged_next;
+    struct tw_gpu_ahead ahead;
     struct tw_gpu_graph graphs[TW_GPU_GRAPHS];
     struct tw_gpu_ranges *ranges;
     struct tw_gpu_vectors *vectors; /* NULL until tw_gpu_vectors_open */
@@ -153,6 +162,8 @@ void tw_gpu_inputs_close(struct tw_gpu *gpu);
  * > context. Waits if all staging blocks are in use. */
 void tw_gpu_inputs_put(const struct tw_gpu_pass *pass, const uint32_t *tokens, uint32_t stride,
                        bool has_targets);
+/* Does this for the first pass of the next step, which `pass` must equal if its tokens do. */
+void tw_gpu_inputs_ahead(const struct tw_gpu_pass *pass, const uint32_t *tokens);
 
 /* ---- passes, queued: gpu_linear.c, gpu_forward.c, gpu_backward.c, gpu_head.c ---- */
 
