@@ -179,7 +179,7 @@ static inline void count_codes(struct content *content, uint32_t in_group) {
     content->counted += count;
 }
 
-/* Writes in full the sizes of x[count] that are too large for a code. */
+/* Writes, in 16 bits each, the quantised magnitudes of x[count] that are too large for a code. */
 static void put_large(struct writer *w, const struct tw_ecsq_quantiser *q, const float *x,
                       uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {

@@ -43,7 +43,8 @@ json_t *tw_run_line_evaluation(const struct tw_run_moment *moment, const struct 
 
 json_t *tw_run_line_sample(const struct tw_run_moment *moment, const struct tw_wmsg_sample *sample);
 
-/* `outcome` is "ours", "others" or "empty". */
+/* `outcome` is "ours" if the round merged this node's contribution, "others" if it merged only
+ * those of other nodes, and "empty" if it merged none. */
 json_t *tw_run_line_round(const struct tw_run_moment *moment, const struct tw_view_round *round,
                           const char *outcome);
 

@@ -29,8 +29,8 @@ bool tw_progress_is_apart(const struct tw_node *node);
  * nodes merge, config.alone_nodes once they train apart. */
 uint64_t tw_progress_share(const struct tw_node *node);
 
-/* Returns the least number of inner steps from sending to applying. With sync.pace = clock, a time
- * bounds it too: a number of steps alone could last many rounds on a slow node. */
+/* Returns the least number of inner steps from sending to applying. With sync.pace = clock, this
+ * number is capped by a time: on a slow node, the configured steps could last many rounds. */
 uint64_t tw_progress_overlap(const struct tw_node *node);
 
 #endif

@@ -132,8 +132,8 @@ static void an_optimizer_that_is_new_warms_up(void **state) {
     assert_true((double)tw_schedule_lr(&run, 0, 0) == (double)tw_schedule_lr(&run, 0, WARM));
 }
 
-/* In a run from its beginning, with any number of nodes, only the schedule limits the learning
- * rate. */
+/* A node that trains from the first token of the run has no warm-up of its own beside the
+ * schedule's, with any number of nodes. */
 static void a_run_from_its_beginning_has_one_warm_up(void **state) {
     (void)state;
     for (uint32_t nodes = 1; nodes <= 8; nodes *= 2) {
