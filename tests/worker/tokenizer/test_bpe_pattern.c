@@ -42,7 +42,7 @@ static void classes_are_those_of_unicode(void **state) {
                  "a\xE1\xA0\x8E"
                  "b c",
                  "a\xE1\xA0\x8E"
-                 "b|()c|");
+                 "b|( )c|");
     assert_split("[^\\s\\d]+",
                  "ab1 \xD9\xA3"
                  "c",
