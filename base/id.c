@@ -6,10 +6,6 @@ int tw_id_compare(const struct tw_id *a, const struct tw_id *b) {
     return memcmp(a->bytes, b->bytes, sizeof(a->bytes));
 }
 
-bool tw_id_equal(const struct tw_id *a, const struct tw_id *b) {
-    return tw_id_compare(a, b) == 0;
-}
-
 bool tw_id_is_zero(const struct tw_id *id) {
     uint8_t any = 0;
     for (unsigned i = 0; i < sizeof(id->bytes); i++) any |= id->bytes[i];

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 struct tw_id {
     uint8_t bytes[32];
@@ -14,7 +15,9 @@ enum { TW_ID_HEX_BYTES = 65 }; /* 64 digits and NUL */
 /* Compares like memcmp: negative, 0 or positive. Every "sorted by id" in the project means this
  * order. */
 int tw_id_compare(const struct tw_id *a, const struct tw_id *b);
-bool tw_id_equal(const struct tw_id *a, const struct tw_id *b);
+static inline bool tw_id_equal(const struct tw_id *a, const struct tw_id *b) {
+    return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
+}
 bool tw_id_is_zero(const struct tw_id *id);
 
 /* Writes 64 lower-case hex digits and a NUL; tw_id_short writes only the first 8 digits. */

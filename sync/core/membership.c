@@ -37,9 +37,8 @@ bool tw_membership_is_voter(const struct tw_node *node) {
 }
 
 bool tw_membership_is_live(const struct tw_node *node, uint32_t idx) {
-    const struct tw_id *id = &node->roster.members[idx].id;
-    if (tw_id_equal(id, &node->cfg.self)) return true;
-    const uint16_t peer = tw_peers_find(node, id);
+    if (tw_id_equal(&node->roster.members[idx].id, &node->cfg.self)) return true;
+    const uint16_t peer = tw_reach_peer(node, idx);
     /* A receiver with a seat may vote, but only donors of the lineage are worth waiting for. */
     return peer != NO_PEER && tw_peers_is_donor(node, peer);
 }
@@ -47,7 +46,7 @@ bool tw_membership_is_live(const struct tw_node *node, uint32_t idx) {
 bool tw_membership_is_seated(const struct tw_node *node, uint32_t idx) {
     const struct tw_member *member = &node->roster.members[idx];
     if (tw_membership_is_live(node, idx)) return true;
-    const uint16_t peer = tw_peers_find(node, &member->id);
+    const uint16_t peer = tw_reach_peer(node, idx);
     return peer != NO_PEER && tw_peers_in_lineage(node, peer) &&
            node->links[peer].status.nonce == member->nonce;
 }
@@ -55,7 +54,7 @@ bool tw_membership_is_seated(const struct tw_node *node, uint32_t idx) {
 bool tw_membership_is_parted(struct tw_node *node, uint32_t idx) {
     if (node->seats[idx].has_left) return true;
     const struct tw_member *member = &node->roster.members[idx];
-    const uint16_t peer = tw_peers_find(node, &member->id);
+    const uint16_t peer = tw_reach_peer(node, idx);
     if (peer == NO_PEER || !tw_peers_is_live(node, peer)) return false;
     if (node->links[peer].status.nonce == member->nonce) return false;
     /* A member that just joined may not have sent STATUS with its new nonce yet. */
@@ -66,9 +65,8 @@ bool tw_membership_is_parted(struct tw_node *node, uint32_t idx) {
 
 /* Member `idx` claims a role; an unlinked one trains, for want of a claim. */
 static enum tw_node_role role_of(const struct tw_node *node, uint32_t idx) {
-    const struct tw_id *id = &node->roster.members[idx].id;
-    if (tw_id_equal(id, &node->cfg.self)) return tw_peers_own_role(node);
-    const uint16_t peer = tw_peers_find(node, id);
+    if (tw_id_equal(&node->roster.members[idx].id, &node->cfg.self)) return tw_peers_own_role(node);
+    const uint16_t peer = tw_reach_peer(node, idx);
     if (peer == NO_PEER || !tw_peers_is_live(node, peer)) return TW_NODE_ROLE_TRAIN;
     return node->links[peer].status.role;
 }

@@ -24,22 +24,34 @@ static bool is_listed(const struct link *link, const struct tw_id *id) {
     return false;
 }
 
+/* Looks the nodes up that a peer lists. Only one peer's list is searched for each LINKS, because
+ * a member may send LINKS as often as it likes. */
+static void find_linked_members(const struct tw_node *node, struct link *link) {
+    link->linked_members = 0;
+    for (uint32_t i = 0; i < link->linked_count; i++) {
+        const int at = tw_roster_find(&node->roster, &link->linked[i]);
+        if (at >= 0) link->linked_members |= UINT64_C(1) << at;
+    }
+}
+
 static void derive(struct tw_node *node) {
     struct reach *reach = &node->reach;
     uint64_t known = 0, linked = 0;
-    for (uint32_t i = 0; i < node->roster.count; i++) reach->of[i] = UINT64_C(1) << i;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        reach->of[i] = UINT64_C(1) << i;
+        reach->peers[i] = NO_PEER;
+    }
     for (uint16_t peer = 0; peer < node->links_end; peer++) {
         const struct link *link = &node->links[peer];
         const int at = link->is_up ? tw_roster_find(&node->roster, &link->id) : -1;
         if (at < 0) continue;
+        reach->peers[at] = peer;
         linked |= UINT64_C(1) << at;
         if (!link->has_links) continue;
         known |= UINT64_C(1) << at;
-        for (uint32_t i = 0; i < node->roster.count; i++) {
-            if (!is_listed(link, &node->roster.members[i].id)) continue;
-            reach->of[at] |= UINT64_C(1) << i;
-            reach->of[i] |= UINT64_C(1) << at;
-        }
+        reach->of[at] |= link->linked_members;
+        for (uint32_t i = 0; i < node->roster.count; i++)
+            reach->of[i] |= (link->linked_members >> i & 1) << at;
     }
     const int self = tw_roster_find(&node->roster, &node->cfg.self);
     if (self >= 0) linked |= UINT64_C(1) << self;
@@ -61,6 +73,7 @@ void tw_reach_received(struct tw_node *node, uint16_t peer, const struct tw_msg_
     memcpy(link->linked, links->direct, links->direct_count * sizeof(links->direct[0]));
     memcpy(link->linked + links->direct_count, links->relayed,
            links->relayed_count * sizeof(links->relayed[0]));
+    find_linked_members(node, link);
     derive(node);
 }
 
@@ -77,6 +90,7 @@ void tw_reach_set_roster(struct tw_node *node) {
     if (is_same) return;
     reach->ids_count = node->roster.count;
     for (uint32_t i = 0; i < node->roster.count; i++) reach->ids[i] = node->roster.members[i].id;
+    for (uint16_t i = 0; i < node->links_end; i++) find_linked_members(node, &node->links[i]);
     derive(node);
     tw_reach_note(node);
 }
@@ -84,9 +98,8 @@ void tw_reach_set_roster(struct tw_node *node) {
 void tw_reach_note(struct tw_node *node) {
     uint64_t live = 0, heard = 0, linked = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
-        const struct tw_id *id = &node->roster.members[i].id;
-        const bool is_self = tw_id_equal(id, &node->cfg.self);
-        if (is_self || tw_peers_find(node, id) != NO_PEER) linked |= UINT64_C(1) << i;
+        const bool is_self = tw_id_equal(&node->roster.members[i].id, &node->cfg.self);
+        if (is_self || tw_reach_peer(node, i) != NO_PEER) linked |= UINT64_C(1) << i;
         if (!tw_membership_is_live(node, i)) continue;
         live |= UINT64_C(1) << i;
         if (!is_self) heard |= node->reach.of[i];
@@ -127,6 +140,10 @@ void tw_reach_send(struct tw_node *node) {
     }
     reach->is_due = false;
     reach->announced_us = node->now_us;
+}
+
+uint16_t tw_reach_peer(const struct tw_node *node, uint32_t idx) {
+    return node->reach.peers[idx];
 }
 
 bool tw_reach_is_present(const struct tw_node *node, uint32_t idx) {

@@ -24,6 +24,8 @@ void tw_reach_note(struct tw_node *node);
 /* Sends LINKS to all peers when it is due. */
 void tw_reach_send(struct tw_node *node);
 
+/* Returns the link to member `idx`, or NO_PEER. */
+uint16_t tw_reach_peer(const struct tw_node *node, uint32_t idx);
 /* True if member `idx` is linked to us, or a live member claims a link to it. Such a claim counts
  * only for a member whose work was listed within the last HEARSAY_ROUNDS rounds. If some members
  * take no steps, a vote in these rounds counts as listed work. */

@@ -49,7 +49,8 @@ struct link {
      * a relay. */
     uint32_t direct_count, linked_count;
     struct tw_id linked[TW_PEERS_MAX];
-    uint64_t measured_us; /* start of the present measurement; 0: none */
+    uint64_t linked_members; /* set of the members of the roster among `linked` */
+    uint64_t measured_us;    /* start of the present measurement; 0: none */
     uint32_t measured_count;
 };
 

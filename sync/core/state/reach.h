@@ -11,6 +11,7 @@
 struct reach {
     uint64_t of[TW_MEMBERS_MAX];      /* set of members that member i is linked to, and i itself */
     uint64_t present;                 /* set of present members: see tw_reach_is_present */
+    uint16_t peers[TW_MEMBERS_MAX];   /* link to member i, or NO_PEER: see tw_reach_peer */
     struct tw_id ids[TW_MEMBERS_MAX]; /* members of the roster to which `of` belongs */
     uint32_t ids_count;
     bool is_due;           /* the links of this node changed since LINKS was sent */
