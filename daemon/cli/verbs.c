@@ -1,25 +1,22 @@
 /* verbs.c - commands that send a request to the daemon, such as `thinwire status`. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/page.h"
 #include "daemon/cli/node/owner.h"
 #include "daemon/cli/show/follow.h"
 #include "daemon/cli/show/screen.h"
 
-enum { WIDTH_MIN = 60, WIDTH_MAX = 160, WIDTH_PIPE = 80 };
+enum { WIDTH_PIPE = 80 };
 
 static struct screen screen_of(const struct cli *cli) {
-    struct winsize size = {0};
-    const bool has_size = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= WIDTH_MIN;
-    const unsigned width = has_size ? size.ws_col : WIDTH_PIPE;
     return (struct screen){.to = stdout,
                            .has_colour = cli->has_colour,
                            .has_utf8 = cli->has_utf8,
-                           .width = width < WIDTH_MAX ? width : WIDTH_MAX};
+                           .width = page_width(STDOUT_FILENO, WIDTH_PIPE)};
 }
 
 /* Redraws the screen until interrupted. If the daemon does not answer, waits for it. */

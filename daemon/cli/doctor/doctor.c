@@ -7,7 +7,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/page.h"
 #include "daemon/cli/common/ticket_line.h"
 #include "daemon/cli/doctor/doctor.h"
 
@@ -18,10 +20,14 @@ static void print_line(void *user, enum doctor_grade grade, const char *check, c
     static const char *const WORDS[] = {"OK  ", "-   ", "WARN", "FAIL"};
     static const char *const COLOURS[] = {"\033[32m", "\033[2m", "\033[33m", "\033[31m"};
     const struct cli *const cli = user;
-    (void)printf("%s%s%s  %-*s %s\n", cli->has_colour ? COLOURS[grade] : "", WORDS[grade],
-                 cli->has_colour ? "\033[0m" : "", NAME_COLUMNS, check, text);
+    struct page page;
+    FILE *const to = page_begin(&page, stdout);
+    (void)fprintf(to, "%s%s%s  %-*s  %s\n", cli->has_colour ? COLOURS[grade] : "", WORDS[grade],
+                  cli->has_colour ? "\033[0m" : "", NAME_COLUMNS, check, text);
     if (fix != NULL)
-        (void)printf("      %-*s %s %s\n", NAME_COLUMNS, "", cli->has_utf8 ? "→" : "->", fix);
+        (void)fprintf(to, "      %*s%s  %s\n", NAME_COLUMNS - 1, "", cli->has_utf8 ? "→" : "->",
+                      fix);
+    page_end(&page);
     (void)fflush(stdout);
 }
 
@@ -48,10 +54,12 @@ static enum tw_exit print_summary(const struct cli *cli, const struct doctor *do
     const uint32_t *const counts = doctor->counts;
     const enum tw_exit rc = counts[DOCTOR_FAIL] > 0 ? TW_EXIT_FAILURE : TW_EXIT_OK;
     if (!cli->json) {
-        (void)printf(
-            "\n%u checks: %u good, %u warnings, %u failures, %u skipped\n",
-            counts[DOCTOR_OK] + counts[DOCTOR_WARN] + counts[DOCTOR_FAIL] + counts[DOCTOR_SKIP],
-            counts[DOCTOR_OK], counts[DOCTOR_WARN], counts[DOCTOR_FAIL], counts[DOCTOR_SKIP]);
+        const uint32_t all =
+            counts[DOCTOR_OK] + counts[DOCTOR_WARN] + counts[DOCTOR_FAIL] + counts[DOCTOR_SKIP];
+        (void)printf("\n%u check%s: %u good, %u warning%s, %u failure%s, %u skipped\n", all,
+                     tw_units_s(all), counts[DOCTOR_OK], counts[DOCTOR_WARN],
+                     tw_units_s(counts[DOCTOR_WARN]), counts[DOCTOR_FAIL],
+                     tw_units_s(counts[DOCTOR_FAIL]), counts[DOCTOR_SKIP]);
         return rc;
     }
     json_t *const json = json_pack("{s:b,s:i,s:i,s:i,s:i,s:O}", "ok", rc == TW_EXIT_OK, "good",
@@ -70,10 +78,10 @@ static bool config_open(const struct cli *cli, struct doctor *doctor) {
     struct tw_error err;
     if (tw_config_find(cli->config_option, path, &err) != TW_OK ||
         tw_config_load(&doctor->config, path, &err) != TW_OK) {
-        doctor_say(
-            doctor, DOCTOR_FAIL, "config",
-            "repair that line, or name another file with --config; `thinwire init` makes one", "%s",
-            err.message);
+        const bool is_there = access(path, F_OK) == 0;
+        doctor_say(doctor, DOCTOR_FAIL, "config",
+                   is_there ? "repair that line, or name another file with --config" : NULL, "%s",
+                   err.message);
         return false;
     }
     doctor_say(doctor, DOCTOR_OK, "config", NULL, "%s", doctor->config.path);

@@ -7,6 +7,7 @@
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/page.h"
 #include "daemon/cli/node/init_ask.h"
 #include "daemon/cli/node/node_files.h"
 #include "daemon/cli/run/manifest_text.h"
@@ -95,36 +96,43 @@ static bool has_own_data(const struct tw_config *config) {
 static void say_next(const struct init *init, const char *hex, bool is_new_secret) {
     const struct tw_config *const config = &init->files.config;
     static const char *const NEXT[] = {"config check", "start", "status --watch", "invite", NULL};
-    (void)printf("This node is %s\n\n  %-14s%s\n  %-14s%s\n  %-14s%s (%s)\n\nNext steps:\n", hex,
-                 "configuration", init->files.config_path, "identity", init->files.key_path,
-                 "run secret", config->network.secret_file, is_new_secret ? "new" : "as given");
+    struct page page;
+    FILE *const to = page_begin(&page, stdout);
+    (void)fprintf(to, "This node is %s\n\n  %-14s%s\n  %-14s%s\n  %-14s%s (%s)\n\nNext steps:\n",
+                  hex, "configuration", init->files.config_path, "identity", init->files.key_path,
+                  "run secret", config->network.secret_file, is_new_secret ? "new" : "as given");
     int n = 1;
     if (access(config->node.run, R_OK) != 0) {
-        (void)printf(
-            "  %d. Put the run's manifest at %s\n     (`thinwire run new NAME --data TEXT` "
-            "makes one for a new run).\n",
-            n++, config->node.run);
+        (void)fprintf(to,
+                      "  %d.   Put the run's manifest at %s (`thinwire run new NAME --data TEXT` "
+                      "makes one for a new run).\n",
+                      n++, config->node.run);
     }
     if (config->node.data[0] == 0 && !has_own_data(config)) {
-        (void)printf(
-            "  %d. Name the training text with `data = ` in the configuration, unless the run\n"
-            "     trains on a dataset, which is fetched from the other nodes.\n",
+        (void)fprintf(
+            to,
+            "  %d.  Name the training text with `data = ` in the configuration, unless the run "
+            "trains on a dataset, which is fetched from the other nodes.\n",
             n++);
     }
     if (has_owner(config)) {
-        (void)printf("  %d. Have the run's owner sign a certificate: `thinwire owner sign\n"
-                     "     %s`;\n"
-                     "     then `thinwire owner import FILE` here. This run needs no secret.\n",
-                     n++, hex);
+        (void)fprintf(to,
+                      "  %d.  Have the run's owner sign a certificate: `thinwire owner sign "
+                      "%s`; "
+                      "then `thinwire owner import FILE` here. This run needs no secret.\n",
+                      n++, hex);
     }
     if (!is_new_secret && config->network.peers_count == 0) {
-        (void)printf(
-            "  %d. Name a node of the run with `peers = host:port` in the configuration.\n", n++);
+        (void)fprintf(
+            to, "  %d.  Name a node of the run with `peers = host:port` in the configuration.\n",
+            n++);
     }
-    (void)printf(
-        "  %d. Check the configuration, start, and look at the status; `invite` prints a line\n"
-        "     with which another machine joins:\n",
+    (void)fprintf(
+        to,
+        "  %d.  Check the configuration, start, and look at the status; `invite` prints a line "
+        "with which another machine joins:\n",
         n);
+    page_end(&page);
     node_files_say_next(&init->files, NEXT);
 }
 

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/units.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/page.h"
 #include "proto/ticket.h"
 
 enum { URL_BYTES = 64 + TW_ADDRS_MAX * (TW_ADDR_BYTES * 3) };
@@ -64,9 +65,11 @@ static void explain_ticket(const json_t *data) {
     const json_t *addrs = json_object_get(data, "addresses");
     const int uses = (int)json_integer_value(json_object_get(data, "uses"));
     time_left(data, left);
+    struct page page;
+    FILE *const to = page_begin(&page, stderr);
     (void)fflush(stdout);
-    (void)fprintf(stderr,
-                  "\nThis line lets %d machine%s into run %s, for %s. Anybody who has it can\n"
+    (void)fprintf(to,
+                  "\nThis line lets %d machine%s into run %s, for %s. Anybody who has it can "
                   "use it: send it like a password. On the other machine:\n\n"
                   "    thinwire join --dir FOLDER --start\n\n"
                   "It asks for the line, and dials",
@@ -74,12 +77,13 @@ static void explain_ticket(const json_t *data) {
     bool is_local = json_array_size(addrs) > 0;
     for (size_t i = 0; i < json_array_size(addrs); i++) {
         const char *addr = json_string_value(json_array_get(addrs, i));
-        (void)fprintf(stderr, "%s %s", i > 0 ? " or" : "", addr);
+        (void)fprintf(to, "%s %s", i > 0 ? " or" : "", addr);
         is_local = is_local && is_of_this_machine(addr);
     }
-    (void)fprintf(stderr, "; --address HOST:PORT replaces that. %s\n",
-                  is_local ? "No other machine\ncan reach these addresses."
+    (void)fprintf(to, "; --address HOST:PORT replaces that. %s\n",
+                  is_local ? "No other machine can reach these addresses."
                            : "`thinwire invite --list` shows the uses.");
+    page_end(&page);
 }
 
 /* Returns true if a value of `--address` or a ticket's name needs no escaping in a URL. */

@@ -11,6 +11,7 @@
 #include "daemon/auth/cert_file.h"
 #include "daemon/auth/private_file.h"
 #include "daemon/auth/secret.h"
+#include "daemon/cli/common/page.h"
 #include "daemon/cli/common/ticket_line.h"
 #include "daemon/cli/node/join_dial.h"
 #include "daemon/cli/node/node_files.h"
@@ -213,20 +214,20 @@ static bool lacks_data(const struct join *join) {
 static const char *const NEXT[] = {"start", "status --watch", NULL};
 
 static void print_result(const struct join *join, const char *hex) {
+    struct page page;
+    FILE *const to = page_begin(&page, stdout);
     if (join->inviter[0] != '\0')
-        (void)printf("%s admitted this machine: run %s, node %s\n", join->inviter, join->run.name,
-                     hex);
+        (void)fprintf(to, "%s admitted this machine to run %s\n", join->inviter, join->run.name);
     else
-        (void)printf("This machine is in run %s already, as node %s\n", join->run.name, hex);
-    (void)printf("\n  %-14s%s\n  %-14s%s\n", "configuration", join->files.config_path, "state",
-                 join->files.config.node.state_dir);
+        (void)fprintf(to, "This machine is in run %s already\n", join->run.name);
+    (void)fprintf(to, "\n  %-14s%s\n  %-14s%s\n  %-14s%s\n", "node", hex, "configuration",
+                  join->files.config_path, "state", join->files.config.node.state_dir);
     if (lacks_data(join))
-        (void)printf("\nThe run trains on a plain text, which nodes do not send: name it with\n"
-                     "`data = ` in the configuration.\n");
-    if (!join->is_start) {
-        (void)printf("\nNext:\n");
-        node_files_say_next(&join->files, NEXT);
-    }
+        (void)fprintf(to, "\nThe run trains on a plain text, which nodes do not send: name it with "
+                          "`data = ` in the configuration.\n");
+    if (!join->is_start) (void)fprintf(to, "\nNext:\n");
+    page_end(&page);
+    if (!join->is_start) node_files_say_next(&join->files, NEXT);
 }
 
 static void say_json(const struct join *join, const char *hex) {

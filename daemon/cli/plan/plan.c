@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "compress/codec.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/page.h"
 #include "daemon/cli/plan/penalty.h"
 #include "daemon/cli/plan/plan_rows.h"
 #include "daemon/cli/run/run_memory.h"
@@ -122,53 +123,54 @@ static enum tw_exit make_plan(struct plan *plan) {
 
 /* ---- the screen ------------------------------------------------------------------------------ */
 
-static void print_nodes(const struct plan *plan) {
+static void print_nodes(FILE *to, const struct plan *plan) {
     char params[TW_UNITS_BYTES], step[TW_UNITS_BYTES], tokens[TW_UNITS_BYTES],
         steps[TW_UNITS_BYTES], time[TW_UNITS_BYTES];
     const struct tw_run *const run = &plan->run;
     const struct cli_speed *const speed = &plan->wish.speed;
     const double each =
         (double)run->train.tokens / run->train.batch / run->model.context / run->sync.nodes;
-    (void)printf(
-        "  Nodes     %u, for a model of %s parameters; a step of %u x %u tokens takes %s\n",
+    (void)fprintf(
+        to, "  Nodes     %u, for a model of %s parameters; a step of %u x %u tokens takes %s\n",
         run->sync.nodes, tw_units_count(params, (double)plan->layout.params), run->train.batch,
         run->model.context, tw_units_duration(step, 1 / speed->steps_per_s));
     if (speed->is_measured)
-        (void)printf("            here, measured (%s); give --step-time if\n            that of "
-                     "the nodes differs\n",
-                     speed->engine);
-    (void)printf("  Run       %s tokens: %s steps of each node, about %s\n",
-                 tw_units_short(tokens, (double)run->train.tokens), tw_units_count(steps, each),
-                 tw_units_duration(time, each / speed->steps_per_s / plan->rows[0].busy));
+        (void)fprintf(to,
+                      "            here, measured (%s); give --step-time if that of "
+                      "the nodes differs\n",
+                      speed->engine);
+    (void)fprintf(to, "  Run       %s tokens: %s steps of each node, about %s\n",
+                  tw_units_short(tokens, (double)run->train.tokens), tw_units_count(steps, each),
+                  tw_units_duration(time, each / speed->steps_per_s / plan->rows[0].busy));
 }
 
-static void print_line(const struct plan *plan) {
+static void print_line(FILE *to, const struct plan *plan) {
     char rtt[TW_UNITS_BYTES];
     const struct plan_nodes *const nodes = &plan->nodes;
-    (void)printf("  Line      ");
-    if (nodes->upload_s > 0) (void)printf("%.3g Mbit/s up, ", nodes->upload_s * 8 / 1e6);
-    if (nodes->download_s > 0) (void)printf("%.3g Mbit/s down, ", nodes->download_s * 8 / 1e6);
+    (void)fprintf(to, "  Line      ");
+    if (nodes->upload_s > 0) (void)fprintf(to, "%.3g Mbit/s up, ", nodes->upload_s * 8 / 1e6);
+    if (nodes->download_s > 0) (void)fprintf(to, "%.3g Mbit/s down, ", nodes->download_s * 8 / 1e6);
     if (nodes->upload_s <= 0 && nodes->download_s <= 0)
-        (void)printf("not given (--upload 20mbit), taken to be fast; ");
-    (void)printf("%s there and back\n", tw_units_duration(rtt, nodes->rtt_s));
+        (void)fprintf(to, "not given (--upload 20mbit), taken to be fast; ");
+    (void)fprintf(to, "%s there and back\n", tw_units_duration(rtt, nodes->rtt_s));
 }
 
-static void print_memory(const struct plan *plan) {
+static void print_memory(FILE *to, const struct plan *plan) {
     char training[TW_UNITS_BYTES], shared[TW_UNITS_BYTES], limit[TW_UNITS_BYTES];
     const struct cli_speed *const speed = &plan->wish.speed;
-    (void)printf("  Memory    %s for anchor, momentum and snapshots",
-                 tw_units_bytes(shared, (double)run_memory_shared(&plan->layout)));
+    (void)fprintf(to, "  Memory    %s for anchor, momentum and snapshots",
+                  tw_units_bytes(shared, (double)run_memory_shared(&plan->layout)));
     if (speed->training_bytes == 0) {
-        (void)printf("; the trainer's own comes on top\n");
+        (void)fprintf(to, "; the trainer's own comes on top\n");
         return;
     }
-    (void)printf(", %s for training;\n            this machine has %s%s\n",
-                 tw_units_bytes(training, (double)speed->training_bytes),
-                 tw_units_bytes(limit, (double)speed->limit_bytes),
-                 speed->does_fit ? "" : ": TOO LITTLE");
+    (void)fprintf(to, ", %s for training; this machine has %s%s\n",
+                  tw_units_bytes(training, (double)speed->training_bytes),
+                  tw_units_bytes(limit, (double)speed->limit_bytes),
+                  speed->does_fit ? "" : ": TOO LITTLE");
 }
 
-static void print_row(const struct plan *plan, unsigned i, const struct cli *cli) {
+static void print_row(FILE *to, const struct plan *plan, unsigned i, const struct cli *cli) {
     const struct plan_row *const row = &plan->rows[i];
     char preset[TW_RUN_VALUE_BYTES], day[TW_UNITS_BYTES], round[TW_UNITS_BYTES],
         merges[TW_UNITS_BYTES], used[16] = "";
@@ -178,71 +180,88 @@ static void print_row(const struct plan *plan, unsigned i, const struct cli *cli
                               : is_bad         ? "\033[2m"
                                                : "";
     if (row->run.sync.topology == TW_TOPOLOGY_SOLO) {
-        (void)printf("  %-52s %6.1f %%  %+5.1f %%\n", "a node alone", 100 * row->busy,
-                     100 * row->loss);
+        (void)fprintf(to, "  %-52s %6.1f %%  %+5.1f %%\n", "a node alone", 100 * row->busy,
+                      100 * row->loss);
         return;
     }
     if (row->used > 0) (void)snprintf(used, sizeof(used), "%.2g %%", 100 * row->used);
-    (void)printf("%s%c %-10s %-7s %6.0f %7s %9s %6s %7s %5.1f %%  %+5.1f %%%s\n", paint,
-                 is_chosen ? '*'
-                 : is_bad  ? '!'
-                           : ' ',
-                 cli_run_word(&row->run, "sync.preset", preset),
-                 tw_codec_get(row->run.sync.codec)->name, row->period,
-                 tw_units_short(merges, row->merges), tw_units_bytes(day, row->day_bytes), used,
-                 tw_units_duration(round, row->round_s), 100 * row->busy, 100 * row->loss,
-                 *paint != '\0' ? "\033[0m" : "");
+    (void)fprintf(to, "%s%c %-10s %-7s %6.0f %7s %9s %6s %7s %5.1f %%  %+5.1f %%%s\n", paint,
+                  is_chosen ? '*'
+                  : is_bad  ? '!'
+                            : ' ',
+                  cli_run_word(&row->run, "sync.preset", preset),
+                  tw_codec_get(row->run.sync.codec)->name, row->period,
+                  tw_units_short(merges, row->merges), tw_units_bytes(day, row->day_bytes), used,
+                  tw_units_duration(round, row->round_s), 100 * row->busy, 100 * row->loss,
+                  *paint != '\0' ? "\033[0m" : "");
 }
 
-static void print_notes(const struct plan *plan) {
+/* Returns whether the recommended row has a loss clearly below that of a node alone. */
+static bool has_gain(const struct plan *plan) {
+    const double gain = 0.005;
+    for (unsigned i = 0; i < plan->count && plan->chosen < plan->count; i++) {
+        const struct plan_row *const row = &plan->rows[i];
+        if (row->run.sync.topology == TW_TOPOLOGY_SOLO)
+            return plan->rows[plan->chosen].loss < row->loss - gain;
+    }
+    return true;
+}
+
+static void print_notes(FILE *to, const struct plan *plan) {
     bool has_full = false, has_over = false;
     for (unsigned i = 0; i < plan->count; i++) {
         has_full = has_full || plan->rows[i].is_line_full;
         has_over = has_over || plan->rows[i].is_over;
     }
-    (void)printf("\nA day: sent, and as much received. Round: from sending to merging. Busy: time "
-                 "spent in\nsteps. Loss: above one machine with the batch of all %u nodes, as in "
-                 "runs of small\nmodels with eight nodes; long runs lose less.\n",
-                 plan->run.sync.nodes);
+    (void)fprintf(to,
+                  "\nA day: sent, and as much received. Round: from sending to merging. Busy: time "
+                  "spent in steps. Loss: above one machine with the batch of all %u nodes, as in "
+                  "runs of small models with eight nodes; long runs lose less.\n",
+                  plan->run.sync.nodes);
     if (has_full)
-        (void)printf("! rounds take longer than the preset leaves them: merges come as seldom as "
-                     "`period` says\n");
-    if (has_over) (void)printf("! exceeds the budget\n");
+        (void)fprintf(to,
+                      "! rounds take longer than the preset leaves them: merges come as seldom as "
+                      "`period` says\n");
+    if (has_over) (void)fprintf(to, "! exceeds the budget\n");
+    if (!has_gain(plan))
+        (void)fprintf(to,
+                      "\nNo row gains over a node alone: the run has too few merges. A longer run "
+                      "(--set train.tokens=), a faster line or a smaller model has more.\n");
 }
 
 /* Prints one word of a shell command, quoted if necessary. */
-static void print_word(const char *text) {
+static void print_word(FILE *to, const char *text) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "_-./:=,+@%";
     if (text[0] != '\0' && text[strspn(text, plain)] == '\0') {
-        (void)printf(" %s", text);
+        (void)fprintf(to, " %s", text);
         return;
     }
-    (void)printf(" '");
+    (void)fprintf(to, " '");
     for (; *text != '\0'; text++) {
-        if (*text == '\'') (void)printf("'\\'");
-        (void)putchar(*text);
+        if (*text == '\'') (void)fprintf(to, "'\\'");
+        (void)fputc(*text, to);
     }
-    (void)putchar('\'');
+    (void)fputc('\'', to);
 }
 
-static void print_option(const char *option, const char *value) {
+static void print_option(FILE *to, const char *option, const char *value) {
     if (value == NULL) return;
-    (void)printf(" %s", option);
-    print_word(value);
+    (void)fprintf(to, " %s", option);
+    print_word(to, value);
 }
 
 /* Prints the user's options, except the keys that the recommended row sets. */
-static void print_wish(const struct cli_wish *wish) {
+static void print_wish(FILE *to, const struct cli_wish *wish) {
     static const char *const ROW[] = {"sync.preset", "sync.period", "sync.codec"};
-    print_option("--model", wish->model);
-    print_option("--data", wish->data);
-    print_option("--tensors", wish->pick.path);
-    print_option("--base", wish->pick.base);
+    print_option(to, "--model", wish->model);
+    print_option(to, "--data", wish->data);
+    print_option(to, "--tensors", wish->pick.path);
+    print_option(to, "--base", wish->pick.base);
     for (uint32_t i = 0; i < wish->pick.train_count; i++)
-        print_option("--train", wish->pick.train[i]);
+        print_option(to, "--train", wish->pick.train[i]);
     for (uint32_t i = 0; i < wish->pick.frozen_count; i++)
-        print_option("--frozen", wish->pick.frozen[i]);
+        print_option(to, "--frozen", wish->pick.frozen[i]);
     for (unsigned i = 0; i < wish->sets.count; i++) {
         char pair[256];
         bool is_of_row = false;
@@ -250,42 +269,42 @@ static void print_wish(const struct cli_wish *wish) {
             is_of_row = is_of_row || strcmp(ROW[k], wish->sets.keys[i]) == 0;
         if (is_of_row) continue;
         (void)snprintf(pair, sizeof(pair), "%s=%s", wish->sets.keys[i], wish->sets.values[i]);
-        print_option("--set", pair);
+        print_option(to, "--set", pair);
     }
 }
 
-static void print_choice(const struct plan *plan) {
+static void print_choice(FILE *to, const struct plan *plan) {
     char preset[TW_RUN_VALUE_BYTES], codec[TW_RUN_VALUE_BYTES];
     if (plan->chosen == plan->count) {
-        (void)printf(
-            "\nNone of these fits. Smaller are: a smaller model, fewer nodes, a longer "
-            "--set sync.period=,\n--preset sparseloco; `run new --budget` picks period and "
-            "codec for a budget.\n");
+        (void)fprintf(
+            to, "\nNone of these fits. Smaller are: a smaller model, fewer nodes, a longer "
+                "--set sync.period=, --preset sparseloco; `run new --budget` picks period and "
+                "codec for a budget.\n");
         return;
     }
     const struct tw_run *const run = &plan->rows[plan->chosen].run;
     (void)cli_run_word(run, "sync.preset", preset);
     (void)cli_run_word(run, "sync.codec", codec);
     if (plan->file != NULL) {
-        (void)printf("\n* sync.preset = %s, sync.period = %u, sync.codec = %s\n", preset,
-                     run->sync.period, codec);
+        (void)fprintf(to, "\n* sync.preset = %s, sync.period = %u, sync.codec = %s\n", preset,
+                      run->sync.period, codec);
         return;
     }
-    (void)printf("\n*   thinwire run new NAME");
-    print_wish(&plan->wish);
-    (void)printf(" --preset %s --set sync.period=%u", preset, run->sync.period);
-    (void)printf(" --set sync.codec=%s\n", codec);
+    (void)fprintf(to, "\n* is made by\n\n    thinwire run new NAME");
+    print_wish(to, &plan->wish);
+    (void)fprintf(to, " --preset %s --set sync.period=%u", preset, run->sync.period);
+    (void)fprintf(to, " --set sync.codec=%s\n", codec);
 }
 
-static void print_plan(const struct plan *plan, const struct cli *cli) {
-    print_nodes(plan);
-    print_line(plan);
-    print_memory(plan);
-    (void)printf("\n  %-10s %-7s %6s %7s %9s %6s %7s %7s %8s\n", "preset", "codec", "period",
-                 "merges", "a day", "line", "round", "busy", "loss");
-    for (unsigned i = 0; i < plan->count; i++) print_row(plan, i, cli);
-    print_notes(plan);
-    print_choice(plan);
+static void print_plan(FILE *to, const struct plan *plan, const struct cli *cli) {
+    print_nodes(to, plan);
+    print_line(to, plan);
+    print_memory(to, plan);
+    (void)fprintf(to, "\n  %-10s %-7s %6s %7s %9s %6s %7s %7s %8s\n", "preset", "codec", "period",
+                  "merges", "a day", "line", "round", "busy", "loss");
+    for (unsigned i = 0; i < plan->count; i++) print_row(to, plan, i, cli);
+    print_notes(to, plan);
+    print_choice(to, plan);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -328,6 +347,8 @@ enum tw_exit cli_plan(struct cli *cli) {
     if (rc == TW_EXIT_OK) rc = make_plan(&plan);
     if (rc != TW_EXIT_OK) return rc;
     if (cli->json) return print_json(&plan);
-    print_plan(&plan, cli);
+    struct page page;
+    print_plan(page_begin(&page, stdout), &plan, cli);
+    page_end(&page);
     return TW_EXIT_OK;
 }

@@ -133,8 +133,8 @@ static void explain_pace(FILE *to, const struct tw_run *run) {
                   tw_units_s(run->sync.fragments));
     if (run->sync.pace == TW_PACE_CLOCK) {
         (void)fprintf(to,
-                      "by the clock:\n            a round every %s, so each fragment every %" PRIu32
-                      " step%s of\n            a node that takes %s per step\n",
+                      "by the clock: a round every %s, so each fragment every %" PRIu32
+                      " step%s of a node that takes %s per step\n",
                       tw_units_duration(interval, run->sync.pace_ms / 1e3), run->sync.period,
                       tw_units_s(run->sync.period),
                       tw_units_duration(step, (double)tw_run_step_us(run) / 1e6));
@@ -171,7 +171,7 @@ static void explain_sync(FILE *to, const struct tw_run *run) {
     if (run->sync.together_millionths < 1000000)
         (void)fprintf(to,
                       "            together for %.3g %% of the budget, then each node alone; "
-                      "`thinwire merge` makes\n            one model of them at the end\n",
+                      "`thinwire merge` makes one model of them at the end\n",
                       run->sync.together_millionths / 1e4);
 }
 
@@ -186,11 +186,11 @@ static void explain_few(FILE *to, const struct tw_run *run, uint64_t planned) {
                           "for longer (train.tokens)\n");
     } else if (planned < FEW) {
         (void)fprintf(to, "            so few merges gain little over a node alone: lower "
-                          "sync.period, or train for\n            longer (train.tokens)\n");
+                          "sync.period, or train for longer (train.tokens)\n");
     } else if (planned < FEW_COARSE && tw_run_is_coarse(run->sync.codec)) {
         (void)fprintf(to,
                       "            too few for %s, which sends most of a change in later merges: "
-                      "lower\n            sync.period, or take a finer sync.codec\n",
+                      "lower sync.period, or take a finer sync.codec\n",
                       cli_run_word(run, "sync.codec", codec));
     }
 }
@@ -211,7 +211,7 @@ static void explain_gain(FILE *to, const struct tw_run *run, double eta, double 
     } else {
         (void)fprintf(to, "            a steady change is amplified %.1f times", eta / (1 - mu));
         if (is_fitted) {
-            (void)fprintf(to, "; short runs need less, so this\n            follows from the "
+            (void)fprintf(to, "; short runs need less, so this follows from the "
                               "planned outer steps\n");
             return;
         }
@@ -267,7 +267,7 @@ static void explain_wire(FILE *to, const struct tw_run *run, double params,
     if (nodes < 2) return;
     (void)fprintf(to,
                   "            %s an hour (%.2f Mbit/s) at %.3g steps/s; fp32 data parallel "
-                  "would send\n            %s, %.0f times as much\n",
+                  "would send %s, %.0f times as much\n",
                   tw_units_bytes(hour, bytes_s * 3600), bytes_s * 8 / 1e6, steps_per_s,
                   tw_units_bytes(dense, fp32), fp32 / (bytes_s * 3600));
     if (pace->is_guess)

@@ -178,10 +178,10 @@ void cli_budget_explain(FILE *to, const struct tw_run *run, const struct cli_bud
     (void)tw_units_bytes(month, month_of(&traffic));
     (void)fprintf(to, "  Budget    a round of a node is %s up and %s down", round, round);
     if (run->sync.codec == TW_CODEC_AUTO) (void)fprintf(to, ", at %.2g bits per parameter", bits);
-    (void)fprintf(to, ";\n            30 days are %s up and %s down (%.3g Mbit/s each way)\n",
-                  month, month, month_of(&traffic) / TW_MONTH_S * 8 / 1e6);
+    (void)fprintf(to, "; 30 days are %s up and %s down (%.3g Mbit/s each way)", month, month,
+                  month_of(&traffic) / TW_MONTH_S * 8 / 1e6);
     (void)fprintf(to,
-                  "            at %.3g steps/s; `budget` in [network] of a node holds it to its "
+                  " at %.3g steps/s; `budget` in [network] of a node holds it to its "
                   "own\n",
                   budget->steps_per_s);
 }

@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "compress/codec.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/page.h"
 #include "daemon/cli/run/manifest_text.h"
 #include "daemon/cli/run/run_lists.h"
 #include "proto/run/run_key.h"
@@ -51,32 +52,33 @@ static enum tw_exit print_json(json_t *rows) {
     return rc == 0 ? TW_EXIT_OK : TW_EXIT_FAILURE;
 }
 
-static void print_preset(unsigned preset) {
+static void print_preset(FILE *to, unsigned preset) {
     const struct tw_run *const run = fitted(preset);
     char name[TW_RUN_VALUE_BYTES], topology[TW_RUN_VALUE_BYTES], sent[TW_RUN_VALUE_BYTES];
     char outer[TW_RUN_VALUE_BYTES], merge[TW_RUN_VALUE_BYTES], weights[TW_RUN_VALUE_BYTES];
-    (void)printf("%-11s %s\n", cli_run_word(run, "sync.preset", name), about[preset]);
-    (void)printf("            %s", cli_run_word(run, "sync.topology", topology));
+    (void)fprintf(to, "%-11s %s\n", cli_run_word(run, "sync.preset", name), about[preset]);
+    (void)fprintf(to, "            %s", cli_run_word(run, "sync.topology", topology));
     if (run->sync.topology == TW_TOPOLOGY_SOLO) {
-        (void)printf("\n\n");
+        (void)fprintf(to, "\n\n");
         return;
     }
-    (void)printf(", %" PRIu32 " fragment%s, each every %" PRIu32 " steps, overlap %" PRIu32
-                 ", %s, %s\n",
-                 run->sync.fragments, run->sync.fragments == 1 ? "" : "s", run->sync.period,
-                 run->sync.overlap, cli_run_word(run, "sync.sent", sent),
-                 cli_run_word(run, "sync.outer", outer));
+    (void)fprintf(
+        to, ", %" PRIu32 " fragment%s, each every %" PRIu32 " steps, overlap %" PRIu32 ", %s, %s\n",
+        run->sync.fragments, run->sync.fragments == 1 ? "" : "s", run->sync.period,
+        run->sync.overlap, cli_run_word(run, "sync.sent", sent),
+        cli_run_word(run, "sync.outer", outer));
     if (run->sync.together_millionths < 1000000)
-        (void)printf("            until %.3g %% of the budget; then alone\n",
-                     run->sync.together_millionths / 1e4);
-    (void)printf("            merged by %s, weights %s; %s", cli_run_word(run, "sync.merge", merge),
-                 cli_run_word(run, "sync.weights", weights), tw_codec_get(run->sync.codec)->name);
+        (void)fprintf(to, "            until %.3g %% of the budget; then alone\n",
+                      run->sync.together_millionths / 1e4);
+    (void)fprintf(to, "            merged by %s, weights %s; %s",
+                  cli_run_word(run, "sync.merge", merge),
+                  cli_run_word(run, "sync.weights", weights), tw_codec_get(run->sync.codec)->name);
     if (run->sync.feedback_millionths > 0)
-        (void)printf(" with feedback %.3g (%.3g local)", run->sync.feedback_millionths / 1e6,
-                     run->sync.feedback_local_millionths / 1e6);
+        (void)fprintf(to, " with feedback %.3g (%.3g local)", run->sync.feedback_millionths / 1e6,
+                      run->sync.feedback_local_millionths / 1e6);
     if (run->sync.topology == TW_TOPOLOGY_GROUP)
-        (void)printf(", results in %s", tw_codec_get(run->sync.result)->name);
-    (void)printf("\n\n");
+        (void)fprintf(to, ", results in %s", tw_codec_get(run->sync.result)->name);
+    (void)fprintf(to, "\n\n");
 }
 
 enum tw_exit cli_run_presets(struct cli *cli) {
@@ -88,10 +90,13 @@ enum tw_exit cli_run_presets(struct cli *cli) {
         for (unsigned i = 0; i < PRESETS_COUNT; i++) json_array_append_new(rows, preset_json(i));
         return print_json(rows);
     }
-    for (unsigned i = 0; i < PRESETS_COUNT; i++) print_preset(i);
-    (void)printf(
-        "`thinwire run new NAME --preset PRESET` starts from such a row, fitted to model and "
-        "budget;\nevery key of it can be changed: --set sync.period=50.\n");
+    struct page page;
+    FILE *const to = page_begin(&page, stdout);
+    for (unsigned i = 0; i < PRESETS_COUNT; i++) print_preset(to, i);
+    (void)fprintf(
+        to, "`thinwire run new NAME --preset PRESET` starts from such a row, fitted to model and "
+            "budget; every key of it can be changed: --set sync.period=50.\n");
+    page_end(&page);
     return TW_EXIT_OK;
 }
 

@@ -128,13 +128,13 @@ const char *run_memory_line(const struct run_memory *memory, char *text) {
 static void print_trainer(FILE *to, const struct run_memory *memory) {
     char fp32[TW_UNITS_BYTES], bf16[TW_UNITS_BYTES], library[TW_UNITS_BYTES];
     const double device = (double)memory->device_bytes;
-    (void)fprintf(to,
-                  "            libthinwire %s in your trainer; its weights, gradients and AdamW's\n"
-                  "            moments are %s in fp32 or %s in bf16, without activations%s\n",
-                  tw_units_bytes(library, (double)memory->worker_bytes),
-                  tw_units_bytes(fp32, device),
-                  tw_units_bytes(bf16, device / FP32_ADAMW_BYTES * BF16_ADAMW_BYTES),
-                  memory->has_base ? " and base model" : "");
+    (void)fprintf(
+        to,
+        "            libthinwire %s in your trainer; its weights, gradients and AdamW's moments"
+        " are %s in fp32 or %s in bf16, without activations%s\n",
+        tw_units_bytes(library, (double)memory->worker_bytes), tw_units_bytes(fp32, device),
+        tw_units_bytes(bf16, device / FP32_ADAMW_BYTES * BF16_ADAMW_BYTES),
+        memory->has_base ? " and base model" : "");
 }
 
 static void print_worker(FILE *to, const struct run_memory *memory) {
@@ -147,7 +147,7 @@ static void print_worker(FILE *to, const struct run_memory *memory) {
     if (memory->is_estimate)
         (void)fprintf(to, " without activations\n");
     else
-        (void)fprintf(to, " with activations:\n            %s\n", memory->engine);
+        (void)fprintf(to, " with activations: %s\n", memory->engine);
 }
 
 void run_memory_print(FILE *to, const struct run_memory *memory) {
@@ -165,7 +165,7 @@ void run_memory_print(FILE *to, const struct run_memory *memory) {
     else
         print_worker(to, memory);
     if (run_memory_lacks(memory, &lack))
-        (void)fprintf(to, "            TOO LITTLE: %s:\n            %s\n", lack.text, lack.way_out);
+        (void)fprintf(to, "            TOO LITTLE: %s: %s\n", lack.text, lack.way_out);
     else if (memory->host_free_bytes < UINT64_MAX / 2)
         (void)fprintf(to, "            this machine has %s free\n",
                       tw_units_bytes(has, (double)memory->host_free_bytes));

@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "daemon/cli/common/json_path.h"
+#include "daemon/cli/common/page.h"
 #include "daemon/cli/run/run_wish.h"
 
 static enum tw_exit write_new(const char *path, const char *text, size_t size) {
@@ -38,7 +39,8 @@ static enum tw_exit print_json(const struct tw_run *run, const char *path,
     return rc == 0 ? TW_EXIT_OK : TW_EXIT_FAILURE;
 }
 
-static void explain_data(const struct tw_run *run, const struct cli_data *data, const char *path) {
+static void explain_data(FILE *to, const struct tw_run *run, const struct cli_data *data,
+                         const char *path) {
     char bytes[TW_UNITS_BYTES], tokens[TW_UNITS_BYTES];
     const uint64_t each = data->is_dataset ? data->train_tokens : data->bytes;
     const double times = (double)run->train.tokens / (double)each;
@@ -46,49 +48,53 @@ static void explain_data(const struct tw_run *run, const struct cli_data *data, 
     (void)snprintf(passes, sizeof(passes), times < 0.95 ? "%.1g" : "%.1f", times);
     if (times >= 1000) (void)tw_units_short(passes, times);
     if (!data->is_dataset) {
-        (void)printf("            %s is %s, read %s times over by all nodes together\n", path,
-                     tw_units_bytes(bytes, (double)data->bytes), passes);
+        (void)fprintf(to, "            %s is %s, read %s times over by all nodes together\n", path,
+                      tw_units_bytes(bytes, (double)data->bytes), passes);
         return;
     }
-    (void)printf("            %s has %s tokens for training, read %s times over by all nodes "
-                 "together;\n"
-                 "            it sets data.tokenizer = %s, data.heldout = %.6g,\n"
-                 "            data.separator = %u, model.vocab = %u\n",
-                 path, tw_units_count(tokens, (double)data->train_tokens), passes,
-                 run->data.tokenizer == TW_TOKENIZER_BYTES ? "bytes" : "ids",
-                 run->data.heldout_millionths / 1e6, run->data.separator, run->model.vocab);
+    (void)fprintf(to,
+                  "            %s has %s tokens for training, read %s times over by all nodes "
+                  "together;"
+                  " it sets data.tokenizer = %s, data.heldout = %.6g, "
+                  "data.separator = %u, model.vocab = %u\n",
+                  path, tw_units_count(tokens, (double)data->train_tokens), passes,
+                  run->data.tokenizer == TW_TOKENIZER_BYTES ? "bytes" : "ids",
+                  run->data.heldout_millionths / 1e6, run->data.separator, run->model.vocab);
 }
 
 /* Explains which keys were derived from which others, and why. */
-static void explain_fit(const struct tw_run *run, const struct cli_wish *wish) {
+static void explain_fit(FILE *to, const struct tw_run *run, const struct cli_wish *wish) {
     static struct tw_run row;
     char time[TW_UNITS_BYTES];
     row = *run;
     tw_run_apply_preset(&row, run->sync.preset);
     if (run->sync.fragments < row.sync.fragments && !cli_wish_has(wish, "sync.fragments"))
-        (void)printf("  Fit       %u fragment%s: the %u of the preset do not divide sync.period = "
-                     "%u\n",
-                     run->sync.fragments, tw_units_s(run->sync.fragments), row.sync.fragments,
-                     run->sync.period);
+        (void)fprintf(to,
+                      "  Fit       %u fragment%s: the %u of the preset do not divide sync.period = "
+                      "%u\n",
+                      run->sync.fragments, tw_units_s(run->sync.fragments), row.sync.fragments,
+                      run->sync.period);
     if (wish->speed.is_measured)
-        (void)printf("  Speed     a step takes %s here, measured (%s)%s;\n            give "
-                     "--step-time if that of the nodes differs\n",
-                     tw_units_duration(time, 1 / wish->speed.steps_per_s), wish->speed.engine,
-                     wish->speed.sequences < wish->speed.batch ? " in part" : "");
+        (void)fprintf(to,
+                      "  Speed     a step takes %s here, measured (%s)%s; give "
+                      "--step-time if that of the nodes differs\n",
+                      tw_units_duration(time, 1 / wish->speed.steps_per_s), wish->speed.engine,
+                      wish->speed.sequences < wish->speed.batch ? " in part" : "");
     if (cli_wish_has_budget(wish, run)) {
-        cli_budget_explain(stdout, run, &wish->budget);
+        cli_budget_explain(to, run, &wish->budget);
     } else if (wish->budget.limit.bytes > 0) {
-        (void)printf("  Budget    any will do: nothing is sent while training\n");
+        (void)fprintf(to, "  Budget    any will do: nothing is sent while training\n");
     }
 }
 
-static void explain_pick(const struct cli_pick *pick) {
+static void explain_pick(FILE *to, const struct cli_pick *pick) {
     char all[TW_UNITS_BYTES];
-    (void)printf("  Tensors   %u of the %u of %s", pick->tensors, pick->seen, pick->path);
-    (void)printf(", which have %s parameters", tw_units_count(all, (double)pick->elements_seen));
+    (void)fprintf(to, "  Tensors   %u of the %u of %s", pick->tensors, pick->seen, pick->path);
+    (void)fprintf(to, ", which have %s parameters",
+                  tw_units_count(all, (double)pick->elements_seen));
     if (pick->no_floats > 0)
-        (void)printf(";\n            without the %u of whole numbers", pick->no_floats);
-    (void)printf("\n");
+        (void)fprintf(to, "; without the %u of whole numbers", pick->no_floats);
+    (void)fprintf(to, "\n");
 }
 
 /* Returns whether `--model list` or `--model help` asks for the list of models. */
@@ -126,12 +132,16 @@ enum tw_exit cli_run_new(struct cli *cli) {
     if (rc != TW_EXIT_OK) return rc;
     if (cli->json) return print_json(&run, path, &wish);
     const struct cli_pace pace = cli_wish_pace(&wish, &run);
-    cli_manifest_explain(stdout, &run, &pace);
-    if (wish.data != NULL) explain_data(&run, &wish.found, wish.data);
-    if (wish.pick.path != NULL) explain_pick(&wish.pick);
-    explain_fit(&run, &wish);
-    (void)printf("\nWritten to %s. Give the same file to every node, and name it with `run = ` in "
-                 "its\nconfiguration. `thinwire run show %s` explains it again.\n",
-                 path, path);
+    struct page page;
+    FILE *const to = page_begin(&page, stdout);
+    cli_manifest_explain(to, &run, &pace);
+    if (wish.data != NULL) explain_data(to, &run, &wish.found, wish.data);
+    if (wish.pick.path != NULL) explain_pick(to, &wish.pick);
+    explain_fit(to, &run, &wish);
+    (void)fprintf(to,
+                  "\nWritten to %s. Give the same file to every node, and name it with `run = ` in "
+                  "its configuration. `thinwire run show %s` explains it again.\n",
+                  path, path);
+    page_end(&page);
     return TW_EXIT_OK;
 }

@@ -4,6 +4,7 @@
 #include "base/nearest.h"
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/json_path.h"
+#include "daemon/cli/common/page.h"
 #include "daemon/cli/run/manifest_text.h"
 #include "daemon/cli/run/run_lists.h"
 #include "daemon/cli/run/run_new.h"
@@ -23,6 +24,13 @@ static enum tw_exit print_json(const struct tw_run *run, const char *path) {
     return rc == 0 ? TW_EXIT_OK : TW_EXIT_FAILURE;
 }
 
+static void explain(const struct tw_run *run, const struct cli_speed *speed) {
+    const struct cli_pace pace = cli_speed_pace(speed, run);
+    struct page page;
+    cli_manifest_explain(page_begin(&page, stdout), run, &pace);
+    page_end(&page);
+}
+
 static enum tw_exit run_show(struct cli *cli) {
     static const char *const OPTIONS[] = {"--json",   "--steps-per-s", "--step-time",
                                           "--config", "--socket",      NULL};
@@ -38,8 +46,7 @@ static enum tw_exit run_show(struct cli *cli) {
             return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
         }
         if (cli->json) return print_json(&run, path);
-        const struct cli_pace pace = cli_speed_pace(&speed, &run);
-        cli_manifest_explain(stdout, &run, &pace);
+        explain(&run, &speed);
         return TW_EXIT_OK;
     }
     json_t *json = NULL;
@@ -47,8 +54,7 @@ static enum tw_exit run_show(struct cli *cli) {
     if (rc != TW_EXIT_OK || json == NULL) return rc;
     const char *const text = json_str(json, "manifest");
     if (tw_run_decode(text, strlen(text), &run, &err) == TW_OK) {
-        const struct cli_pace pace = cli_speed_pace(&speed, &run);
-        cli_manifest_explain(stdout, &run, &pace);
+        explain(&run, &speed);
     } else {
         rc = cli_fail(TW_EXIT_MANIFEST, "the daemon's manifest: %s", err.message);
     }

@@ -4,7 +4,7 @@
 set -euo pipefail
 BIN=$1
 SOURCE=$2
-export LC_ALL=C.UTF-8
+export LC_ALL=C.UTF-8 COLUMNS=160
 unset THINWIRE_CONFIG
 home=$(mktemp -d /tmp/tw_cli_XXXXXX)
 server=
@@ -397,7 +397,7 @@ chmod 600 state/run.secret
 
 # -- a plan, before there is a run
 plan=(plan --set model.layers=2 --set model.width=32 --set train.tokens=40m --step-time 250ms)
-expect 0 '^\*   thinwire run new NAME .*--preset [a-z]+ --set sync.period=[0-9]+' tw "${plan[@]}" --upload 5mbit
+expect 0 '^    thinwire run new NAME .*--preset [a-z]+ --set sync.period=[0-9]+' tw "${plan[@]}" --upload 5mbit
 expect 0 '^  a node alone  ' tw "${plan[@]}"
 expect 0 '"recommended": [0-9]+,' tw "${plan[@]}" --json
 expect 0 '^! exceeds the budget' tw "${plan[@]}" --budget 70kbit
@@ -412,7 +412,8 @@ expect 2 'did you mean --upload' tw plan --uplaod 5mbit
 tw run new planned --set train.tokens=40m >/dev/null
 expect 0 '^\* sync.preset = [a-z]+, sync.period = [0-9]+, sync.codec = ' tw plan planned.manifest --step-time 250ms
 expect 2 'leave it out to plan a new run' tw plan planned.manifest --nodes 8
-tw "${plan[@]}" --upload 5mbit | awk 'length > 90 && !/^\*/ { print "wide: " $0; exit 1 }' || failures=$((failures + 1))
+COLUMNS=80 tw "${plan[@]}" --upload 5mbit >plan.txt
+awk 'length > 80 && !/^    thinwire/ { print "wide: " $0; exit 1 }' plan.txt || failures=$((failures + 1))
 
 # -- models by name
 expect 0 '^gpt2-124m +gpt2 +124M' tw run models
@@ -564,7 +565,7 @@ if tw status --socket "$home/api.sock" --color=never | grep -q $'\033'; then
     echo "FAIL: colour without being asked"
     failures=$((failures + 1))
 fi
-if [[ $(tw status --socket "$home/api.sock" | wc -L) -gt 80 ]]; then
+if [[ $(COLUMNS= tw status --socket "$home/api.sock" | wc -L) -gt 80 ]]; then
     echo "FAIL: status is wider than 80 columns"
     failures=$((failures + 1))
 fi

@@ -3,7 +3,7 @@
 # damaged. BIN: folder of the built programs.
 set -euo pipefail
 BIN=$1
-export LC_ALL=C.UTF-8
+export LC_ALL=C.UTF-8 COLUMNS=160
 home=$(mktemp -d /tmp/tw_data_XXXXXX)
 trap 'rm -rf "$home"' EXIT
 cd "$home"

@@ -79,6 +79,21 @@ def pid_end(path):
     wait_for(f"the end of {name}", lambda: not os.path.exists(f"/proc/{pid}"))
 
 
+def host_up(space, switch, address):
+    """Makes a namespace and a switch, with a cable between them."""
+    run("ip", "netns", "add", space)
+    run("ip", "tuntap", "add", "dev", space, "mode", "tap")
+    run("vde_switch", "-s", str(switch), "-t", space, "-d", "-p", f"{switch}.pid")
+    run("ip", "link", "set", space, "up")
+    # vde_switch goes to the background before it has opened the tap
+    carrier = pathlib.Path(f"/sys/class/net/{space}/carrier")
+    wait_for("the tap", lambda: carrier.read_text(encoding="ascii").strip() == "1")
+    run("ip", "link", "set", space, "netns", space)
+    run("ip", "-n", space, "addr", "add", f"{address}/24", "dev", space)
+    run("ip", "-n", space, "link", "set", "lo", "up")
+    run("ip", "-n", space, "link", "set", space, "up")
+
+
 class Lab:
     """Two namespaces and a filter. Defaults: 20 Mbit/s, 50 ms each way, 1 MB of queue."""
 
@@ -104,24 +119,10 @@ class Lab:
         """The name of a side's namespace."""
         return self.name + side
 
-    def _host_up(self, side, address):
-        space, switch = self.space(side), self.folder / side
-        run("ip", "netns", "add", space)
-        run("ip", "tuntap", "add", "dev", space, "mode", "tap")
-        run("vde_switch", "-s", str(switch), "-t", space, "-d", "-p", f"{switch}.pid")
-        run("ip", "link", "set", space, "up")
-        # vde_switch goes to the background before it has opened the tap
-        carrier = pathlib.Path(f"/sys/class/net/{space}/carrier")
-        wait_for("the tap", lambda: carrier.read_text(encoding="ascii").strip() == "1")
-        run("ip", "link", "set", space, "netns", space)
-        run("ip", "-n", space, "addr", "add", f"{address}/24", "dev", space)
-        run("ip", "-n", space, "link", "set", "lo", "up")
-        run("ip", "-n", space, "link", "set", space, "up")
-
     def up(self):
         """Builds the lab and waits until the hosts reach each other."""
         for side, address in SIDES.items():
-            self._host_up(side, address)
+            host_up(self.space(side), self.folder / side, address)
         numbers = [str(word) for pair in self.args.items() for word in pair]
         run("wirefilter", "-v", f"{self.folder / 'a'}:{self.folder / 'b'}", *numbers,
             "-M", str(self.folder / "filter"), "--daemon", "--pidfile",

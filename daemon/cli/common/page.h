@@ -1,0 +1,31 @@
+/* page.h - the explanation of a command, as wide as the terminal. */
+#ifndef TW_DAEMON_CLI_COMMON_PAGE_H
+#define TW_DAEMON_CLI_COMMON_PAGE_H
+
+#include <stdio.h>
+
+/* Returns the columns of a terminal; for a file or a pipe, those of the environment's COLUMNS, or
+ * `otherwise`. From 60 to 160. */
+unsigned page_width(int fd, unsigned otherwise);
+
+/* Prints text of which each line is a paragraph, broken at spaces to lines of at most `width`
+ * columns. Words between two ` stay together if they fit. Words at the begin of a line are labels
+ * if two or more spaces follow them, and the next word begins within 24 columns. Further lines of
+ * a paragraph begin below the text behind its labels, or below its first word. A line that
+ * begins in the fifth column is a command, and is not broken. Escape sequences (CSI) have no
+ * width. */
+void page_print(FILE *to, unsigned width, const char *text);
+
+/* A page that is written with fprintf, and printed on `to` by page_end: as wide as the terminal,
+ * in a file or a pipe 100 columns. */
+struct page {
+    FILE *to, *text;
+    char *bytes;
+    size_t size;
+};
+
+/* Returns the stream to write to. Without memory, that is `to` itself, and lines are not broken. */
+FILE *page_begin(struct page *page, FILE *to);
+void page_end(struct page *page);
+
+#endif
