@@ -7,13 +7,21 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
+/* True if the owner of part k lists contributors without their signatures, and did not answer this
+ * node's question for them (vote/proposer.c). */
+static bool is_withheld(const struct tw_node *node, uint32_t k) {
+    const uint64_t asked_us = node->round.results[k].asked_us;
+    return asked_us != 0 && node->now_us >= asked_us + RETRY_US && !tw_result_is_provable(node, k);
+}
+
 /* True if the owner of part k delayed the round: its result was announced late or never, or its
- * bytes did not arrive in time. */
+ * bytes or signatures did not arrive in time. */
 static bool is_stalled(struct tw_node *node, const struct tw_record *record, uint32_t k) {
     const struct round *round = &node->round;
     const struct tw_msg_result *announced = &round->results[k].announced;
     const bool is_sent = round->results[k].has && !round->results[k].is_shown;
     const uint64_t due_us = tw_result_due_us(node, k);
+    if (is_withheld(node, k)) return true;
     if (node->now_us >= due_us && (!is_sent || round->results[k].announced_us >= due_us))
         return true;
     /* The record lists the result, although its owner did not send it to this node. The owner

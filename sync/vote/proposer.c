@@ -309,17 +309,21 @@ static void ask_signatures(struct tw_node *node, uint32_t k, uint16_t peer) {
 
 /* Asks the owners, once in a round, for contributors' signatures that this node lacks. A
  * contributor that lies may send its CONTRIB to some members only, or different ones to different
- * members. Returns true while signatures may still come. */
+ * members. Returns true while signatures may still come. A stalled owner is asked, but its answer
+ * is not waited for. */
 static bool await_signatures(struct tw_node *node) {
     const struct round *round = &node->round;
     bool is_waiting = false;
     for (uint32_t k = 0; k < round->owners_count; k++) {
-        const uint16_t peer = tw_peers_find(node, &node->roster.members[round->owners[k]].id);
+        const struct tw_id *const owner = &node->roster.members[round->owners[k]].id;
+        const uint16_t peer = tw_peers_find(node, owner);
         if (peer == NO_PEER || tw_result_is_provable(node, k)) continue;
         uint64_t end_us = round->results[k].announced_us + SIGNATURE_US;
         if (round->results[k].asked_us == 0 && node->now_us >= end_us)
             ask_signatures(node, k, peer);
-        if (round->results[k].asked_us != 0) end_us = round->results[k].asked_us + RETRY_US;
+        if (round->results[k].asked_us != 0 &&
+            !tw_conduct_is_stalled(node, TW_PENALTY_STALL_OWNER, owner))
+            end_us = round->results[k].asked_us + RETRY_US;
         if (node->now_us < end_us) tw_act_wake(node, end_us);
         is_waiting |= node->now_us < end_us;
     }

@@ -42,6 +42,11 @@ static struct tw_contributor without_signature(struct tw_contributor row) {
     return row;
 }
 
+static void propose_first(void) {
+    node->round.rank[0] = 0;
+    node->round.self_rank = 0;
+}
+
 /* Waits while the proposers before this node are silent. This node asks shortly before its own
  * ballot. */
 static const struct tw_msg_nack *wait_for_question(void) {
@@ -80,6 +85,70 @@ static void owner_is_asked_once(void **state) {
     wait_us(SECONDS(60));
     assert_null(find_message(TW_MSG_NACK, 1));
     assert_false(tw_result_is_provable(node, 1));
+}
+
+static void commit(struct tw_record *record) {
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.record = *record;
+    say(1, message);
+    assert_int_equal(view_now().rounds, ROUNDS + 1);
+}
+
+/* Ends the round after the question, with or without an answer. Returns member 1's owner stalls. */
+static uint32_t stalls_after_question(bool has_answer) {
+    const struct tw_contributor row = row_of_two(), bare = without_signature(row);
+    const struct tw_id one = id_of(1);
+    propose_first();
+    contribute_as(1);
+    say_result_of_row(&bare);
+    (void)wait_for_question();
+    if (has_answer) say_result_of_row(&row);
+    wait_us(SECONDS(3));
+    struct tw_record record = empty_close(&start.tip);
+    record.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) record.parts[k] = (struct tw_part){.owner_idx = k};
+    commit(&record);
+    const struct tw_penalty *const stalls =
+        tw_penalty_find(node->penalties.owner_stalls, TW_MEMBERS_MAX, &one);
+    return stalls == NULL ? 0 : stalls->count;
+}
+
+static void owner_that_withholds_signatures_stalls(void **state) {
+    (void)state;
+    assert_int_equal(stalls_after_question(false), 1);
+}
+
+static void owner_that_answers_does_not_stall(void **state) {
+    (void)state;
+    assert_int_equal(stalls_after_question(true), 0);
+}
+
+/* Returns whether this node begins a ballot within a second of its question to member 1. */
+static bool begins_after_question(uint32_t stalls) {
+    const struct tw_id one = id_of(1);
+    const struct tw_contributor bare = without_signature(row_of_two());
+    propose_first();
+    struct tw_penalty *const row =
+        tw_penalty_take(node->penalties.owner_stalls, TW_MEMBERS_MAX, &one);
+    for (uint32_t i = 0; i < stalls; i++) tw_penalty_add(row, TW_PENALTY_STALL_OWNER, now_us);
+    say_no_result(2);
+    node->round.results[0].has = true;
+    node->round.results[0].announced_us = now_us;
+    say_result_of_row(&bare);
+    (void)wait_for_question();
+    wait_us(SECONDS(1));
+    assert_false(tw_result_is_provable(node, 1));
+    return node->round.phase != PROPOSER_IDLE;
+}
+
+static void owner_is_waited_for_after_the_question(void **state) {
+    (void)state;
+    assert_false(begins_after_question(0));
+}
+
+static void stalled_owner_is_not_waited_for(void **state) {
+    (void)state;
+    assert_true(begins_after_question(2)); /* the first stall has no penalty */
 }
 
 static void no_owner_is_asked_for_signatures_that_are_here(void **state) {
@@ -218,8 +287,7 @@ static void announce_others(void) {
 static void owner_that_takes_much_longer_is_not_waited_for(void **state) {
     (void)state;
     begin_with_four_parts();
-    node->round.rank[0] = 0; /* this node proposes first */
-    node->round.self_rank = 0;
+    propose_first();
     wait_us(SECONDS(18));
     assert_int_equal(tw_result_due_us(node, 2), UINT64_MAX);
     announce_others();
@@ -239,13 +307,6 @@ static void owner_of_a_third_is_waited_for(void **state) {
     node->round.results[0].has = true;
     node->round.results[0].announced_us = now_us;
     assert_int_equal(tw_result_due_us(node, 2), UINT64_MAX);
-}
-
-static void commit(struct tw_record *record) {
-    struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.record = *record;
-    say(1, message);
-    assert_int_equal(view_now().rounds, ROUNDS + 1);
 }
 
 /* Ends the round `late_us` after the other results, with or without member 2's result. Returns
@@ -327,6 +388,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(proposer_asks_the_owner_for_missing_signatures),
         TEST(owner_is_asked_once),
+        TEST(owner_that_withholds_signatures_stalls),
+        TEST(owner_that_answers_does_not_stall),
+        TEST(owner_is_waited_for_after_the_question),
+        TEST(stalled_owner_is_not_waited_for),
         TEST(no_owner_is_asked_for_signatures_that_are_here),
         TEST(false_signature_closes_the_link),
         TEST(owner_shows_all_signatures_once_to_each_member),
