@@ -91,6 +91,7 @@ static void unchanged_model_is_not_saved_again(void **state) {
     has_passed = true;
 }
 
+/* Returns -1 if the step is not known. */
 static double step_of_pinned(void) {
     char said[4096];
     double step = -1;
@@ -99,8 +100,11 @@ static double step_of_pinned(void) {
     size_t i;
     json_t *row;
     json_array_foreach(json_object_get(list, "generations"), i, row) {
-        if (strcmp(json_string_value(json_object_get(row, "file")), "pinned") == 0)
-            step = json_number_value(json_object_get(row, "step"));
+        const json_t *const given = json_object_get(row, "step");
+        if (strcmp(json_string_value(json_object_get(row, "file")), "pinned") != 0) continue;
+        assert_non_null(given);
+        if (!json_is_null(given)) step = json_number_value(given);
+        assert_int_equal(json_is_null(given), json_object_get(row, "error") != NULL);
     }
     json_decref(list);
     return step;
@@ -132,19 +136,16 @@ static size_t found(const char *name) {
     return find(name, path);
 }
 
-/* Damages a byte of the pinned generation if `is_new`, else restores it. */
-static void spoil(bool is_new) {
-    static uint8_t before;
+/* Flips a bit of the pinned generation: near its end, or in its head. Twice restores it. */
+static void spoil(bool is_head) {
     char path[256];
-    uint8_t byte = before;
+    uint8_t byte = 0;
     assert_int_equal(find("ckpt.pinned*", path), 1);
     const int file = open(path, O_RDWR);
-    const off_t at = lseek(file, -64, SEEK_END);
+    const off_t at = is_head ? 24 : lseek(file, -64, SEEK_END);
     assert_true(at > 0);
-    if (is_new) {
-        assert_int_equal(pread(file, &before, 1, at), 1);
-        byte = before ^ 1;
-    }
+    assert_int_equal(pread(file, &byte, 1, at), 1);
+    byte ^= 1;
     assert_int_equal(pwrite(file, &byte, 1, at), 1);
     assert_int_equal(close(file), 0);
 }
@@ -172,6 +173,10 @@ static void pinned_generation_is_from_before_the_harm(void **state) {
     assert_in_range(step_of_pinned(), 1, SPOILT);
     const double step = step_of_pinned();
     spoil(true);
+    assert_true(step_of_pinned() < 0);
+    spoil(true);
+    assert_true(step_of_pinned() == step);
+    spoil(false);
     assert_int_equal(rollback(0, "pinned", "--yes", said, sizeof(said)), TW_EXIT_CORRUPT);
     /* No file was changed, so a node that starts stays in its group. */
     assert_int_equal(found("refused"), 0);

@@ -104,6 +104,10 @@ static void list_json(const struct rollback *back) {
             (json_int_t)count_lost(back, i), "tokens", (json_int_t)about->tokens, "lineage", hex,
             "saved_unix_s", (json_int_t)back->saved_s[i], "newest", i == find_newest(back));
         if (about->refused[0] != 0) {
+            static const char *const unknown[] = {"round", "step", "lost_steps", "tokens",
+                                                  "lineage"};
+            for (unsigned k = 0; k < sizeof(unknown) / sizeof(unknown[0]); k++)
+                (void)json_object_set_new(row, unknown[k], json_null());
             (void)json_object_set_new(row, "error", json_string(about->refused));
         }
         (void)json_array_append_new(rows, row);
