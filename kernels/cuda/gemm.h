@@ -1,9 +1,10 @@
 /* gemm.h - matrix products (GEMM) on a device: cuBLASLt, with fused epilogues.
  *
  * Each shape is autotuned once on the device: its plan is the fastest algorithm that the library
- * proposes. Plans are kept in a file for the next start, because the algorithm also decides the
- * last bits: the same plans on the same device give the same bits. If the library refuses to fuse
- * an epilogue, or is slower with it fused, separate kernels compute the epilogue.
+ * proposes. GEMMs that differ only in is_added share a plan, so 0 + x and x have the same bits.
+ * Plans are kept in a file for the next start, because the algorithm also decides the last bits:
+ * the same plans on the same device give the same bits. If the library refuses to fuse an epilogue,
+ * or is slower with it fused, separate kernels compute the epilogue.
  *
  * GEMMs run on the compute stream, one after another, and share the workspace of struct tw_cuda.
  * Nothing can be timed while a graph is captured, so run a step uncaptured first.
@@ -54,6 +55,11 @@ struct tw_cuda_gemm {
     const void *bias; /* (n), of y_type: for a bfloat16 y, the bias's bfloat16 copy */
     void *pre;        /* (m, n), of y_type and with y's stride; written or read by the epilogue */
     float *bias_gradient; /* (n); n at most TW_CUDA_GEMM_N_MAX */
+    /* Device memory, aligned to 256 bytes, that is overwritten if this GEMM must be autotuned and
+     * is_added: timing must not change y. NULL, or smaller than y: memory is allocated for the
+     * time; if there is none, the library's first proposal is used until the next start. */
+    void *spare;
+    size_t spare_bytes;
 };
 
 /* Checks, before a device is opened, whether tw_cuda_products_open can succeed. Returns TW_DEVICE

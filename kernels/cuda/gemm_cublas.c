@@ -336,24 +336,34 @@ struct way {
     double us; /* negative: not timed */
 };
 
+/* Finds memory as large as y that timing may overwrite: the caller's, or memory that the caller of
+ * this function frees, stored in *allocated. Returns NULL if there is none. */
+static void *find_spare(struct tw_cuda *cuda, const struct tw_cuda_gemm *gemm, void **allocated) {
+    const size_t bytes = y_bytes(gemm);
+    if (gemm->spare != NULL && gemm->spare_bytes >= bytes) return gemm->spare;
+    (void)tw_cuda_alloc(cuda, allocated, bytes, "products to be timed", NULL);
+    return *allocated;
+}
+
 /* Times the proposed algorithms, which write to y itself, or to spare memory if y is added to. Uses
  * the first proposal untimed if there is no spare memory. Returns false if none can run. */
 static bool tune(struct product *product, int count, bool is_fused,
                  const cublasLtMatmulHeuristicResult_t proposed[TRIED], struct way *way) {
     struct tw_cuda *const cuda = product->products->cuda;
-    void *spare = NULL;
+    void *allocated = NULL;
     way->plan = plan_of(&proposed[0], is_fused);
     way->us = -1.0;
     if (product->products->library->is_capturing(product->stream)) return true;
     if (product->gemm->shape.is_added) {
-        if (tw_cuda_alloc(cuda, &spare, y_bytes(product->gemm), "products to be timed", NULL) !=
-            TW_OK)
+        product->y = find_spare(cuda, product->gemm, &allocated);
+        if (product->y == NULL) {
+            product->y = product->gemm->y;
             return true;
-        product->y = spare;
+        }
     }
     way->us = choose(product, count, is_fused, proposed, &way->plan);
     product->y = product->gemm->y;
-    if (spare != NULL) tw_cuda_free(cuda, spare);
+    if (allocated != NULL) tw_cuda_free(cuda, allocated);
     return way->us >= 0.0;
 }
 

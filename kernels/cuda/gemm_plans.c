@@ -22,8 +22,7 @@ struct tw_gemm_key tw_gemm_key(const struct tw_cuda_gemm *gemm, uint32_t align) 
     const struct tw_matmul *const shape = &gemm->shape;
     const uint64_t count = gemm->count == 0 ? 1 : gemm->count;
     const uint64_t kinds = (uint64_t)shape->form | (uint64_t)shape->type << 8 |
-                           (uint64_t)shape->y_type << 16 | (uint64_t)shape->is_added << 24 |
-                           (uint64_t)gemm->epilogue << 32;
+                           (uint64_t)shape->y_type << 16 | (uint64_t)gemm->epilogue << 32;
     return (struct tw_gemm_key){{shape->m, shape->k, shape->n, kinds, shape->a_stride,
                                  shape->b_stride, shape->y_stride, count, gemm->a_step,
                                  gemm->b_step, gemm->y_step, align}};

@@ -35,8 +35,8 @@ struct tw_gemm_plans {
     struct tw_gemm_plan plans[TW_CUDA_GEMM_PLANS_MAX];
 };
 
-/* Returns the key of a GEMM. `align` is the largest power of two, up to 256, that divides every
- * address. */
+/* Returns the key of a GEMM, which does not depend on is_added. `align` is the largest power of
+ * two, up to 256, that divides every address. */
 struct tw_gemm_key tw_gemm_key(const struct tw_cuda_gemm *gemm, uint32_t align);
 
 /* Initialises an empty list of plans for this owner. */

@@ -173,6 +173,8 @@ static unsigned blocks_for(size_t n) {
 static void multiply(const struct tw_cuda_muon *cfg, void *stream, struct tw_cuda_gemm gemm) {
     gemm.shape.type = cfg->type;
     gemm.shape.y_type = TW_F32;
+    gemm.spare = cfg->spare;
+    gemm.spare_bytes = cfg->spare_bytes;
     tw_cuda_gemm(cfg->products, stream, &gemm);
 }
 

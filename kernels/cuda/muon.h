@@ -27,6 +27,8 @@ struct tw_cuda_muon {
     enum tw_type type; /* data type of GEMM operands */
     void *theta_act;   /* bfloat16 copy of theta, which is updated too; may be NULL */
     struct tw_cuda_products *products;
+    void *spare; /* device memory that may be overwritten, as in struct tw_cuda_gemm; may be NULL */
+    size_t spare_bytes;
 };
 
 /* Most matrices that are processed together. They are consecutive and of equal size; large matrices

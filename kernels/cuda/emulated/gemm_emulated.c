@@ -1,6 +1,7 @@
 /* gemm_emulated.c - GEMMs of the emulated device: plain loops, sums in float32 in the order of k,
  * and epilogues by the kernels of gemm_after.h. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "kernels/cuda/emulated/emulation.h"
@@ -85,6 +86,19 @@ static void run(const void *arguments) {
     }
 }
 
+/* Memory that autotuning may overwrite. */
+struct spare {
+    void *memory;
+    size_t bytes;
+};
+
+/* Overwrites spare memory before every GEMM, as autotuning does before some. A caller that lends
+ * memory in use thus gets NaN. */
+static void overwrite(const void *arguments) {
+    const struct spare *const spare = arguments;
+    memset(spare->memory, 0xff, spare->bytes);
+}
+
 static void check(const struct tw_cuda_gemm *gemm) {
     const struct tw_matmul *const shape = &gemm->shape;
     TW_ASSERT(shape->m > 0 && shape->k > 0 && shape->n > 0);
@@ -110,6 +124,10 @@ void tw_cuda_gemm(struct tw_cuda_products *products, void *stream,
     s->a_stride = or_dense(s->a_stride, s->form == TW_MATMUL_TN ? s->m : s->k);
     s->b_stride = or_dense(s->b_stride, s->form == TW_MATMUL_NT ? s->k : s->n);
     s->y_stride = or_dense(s->y_stride, s->n);
+    if (s->is_added && gemm->spare != NULL) {
+        const struct spare spare = {gemm->spare, gemm->spare_bytes};
+        tw_emulation_submit(stream, "products to be timed", overwrite, &spare, sizeof(spare));
+    }
     for (size_t z = 0; z < count; z++) {
         work.y = (char *)gemm->y + z * gemm->y_step * out;
         work.a = (const char *)gemm->a + z * gemm->a_step * in;

@@ -430,10 +430,12 @@ static struct tw_cuda_gemm gemm_of(enum tw_matmul_form form, enum tw_cuda_epilog
                                  .epilogue = epilogue};
 }
 
-/* Runs a product and compares everything that it wrote with the definitions of gemm.h. */
+/* Runs a product and compares everything that it wrote with the definitions of gemm.h. Lends
+ * gemm.spare_bytes bytes, if any, between guards. */
 static void check(struct tw_cuda_products *products, struct tw_cuda_gemm gemm, uint64_t seed) {
     struct inputs in = inputs_of(seed), out;
     const size_t count = gemm.count == 0 ? 1 : gemm.count;
+    if (gemm.spare_bytes > 0) gemm.spare = card_new(NULL, gemm.spare_bytes);
     gemm.y = card_new(in.y, sizeof(in.y));
     gemm.a = card_new(in.a, sizeof(in.a)), gemm.b = card_new(in.b, sizeof(in.b));
     if (gemm.epilogue == TW_CUDA_BIAS || gemm.epilogue == TW_CUDA_BIAS_GELU)
@@ -530,7 +532,7 @@ static void epilogues_are_fused(void **state) {
     assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
     run_bf16(products, TW_CUDA_GELU_BACKWARD);
     assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_DGELU);
-    for (int is_added = 0; is_added < 2; is_added++) {
+    for (int is_added = 1; is_added >= 0; is_added--) { /* both have the plan of the first */
         struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_TN, TW_CUDA_BIAS_GRADIENT);
         gemm.shape.is_added = is_added != 0;
         check(products, gemm, SEED);
@@ -571,7 +573,7 @@ static void slow_epilogues_run_as_kernels(void **state) {
     assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_DEFAULT);
     run_bf16(products, TW_CUDA_GELU_BACKWARD);
     assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_DEFAULT);
-    for (int is_added = 0; is_added < 2; is_added++) {
+    for (int is_added = 1; is_added >= 0; is_added--) { /* both have the plan of the first */
         struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_TN, TW_CUDA_BIAS_GRADIENT);
         gemm.shape.is_added = is_added != 0;
         check(products, gemm, SEED);
@@ -633,6 +635,59 @@ static void nothing_is_timed_while_a_graph_is_made(void **state) {
     products = products_new(path);
     check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_PLAIN), SEED);
     assert_true(fake.timed > 0);
+    tw_cuda_products_close(products);
+}
+
+/* Timing must not change a y to which the product is added: check() compares y. If neither the
+ * caller lends enough memory nor the device has any left, the plan is a guess. */
+static void added_products_are_timed_in_spare_memory(void **state) {
+    (void)state;
+    enum { Y_BYTES = ((M - 1) * 24 + N) * sizeof(float) };
+    static const struct {
+        size_t lent, left;
+        bool is_timed;
+    } cases[] = {{0, Y_BYTES - 1, false},
+                 {0, Y_BYTES, true},
+                 {Y_BYTES - 1, Y_BYTES - 1, false},
+                 {Y_BYTES - 1, Y_BYTES, true},
+                 {Y_BYTES, 0, true}};
+    struct tw_cuda *const whole = card;
+    size_t workspace;
+    (void)tw_cuda_workspace(whole, &workspace);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct tw_error err = {0};
+        uint64_t limit =
+            workspace + cases[i].left + 3 * (uint64_t)(ALL * sizeof(float) + 2 * CARD_GUARD_BYTES);
+        if (cases[i].lent > 0) limit += cases[i].lent + 2 * CARD_GUARD_BYTES;
+        assert_int_equal(tw_cuda_open(&card, 0, limit, &err), TW_OK);
+        struct tw_cuda_products *products = products_new(path);
+        struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_TN, TW_CUDA_PLAIN);
+        gemm.shape.is_added = true;
+        gemm.spare_bytes = cases[i].lent;
+        fake.timed = 0;
+        check(products, gemm, SEED);
+        assert_int_equal(fake.timed, cases[i].is_timed ? 6 * PROPOSED : 0);
+        assert_int_equal(fake.algo, cases[i].is_timed ? 2 : 0);
+        tw_cuda_products_close(products);
+        assert_int_equal(access(path, F_OK), cases[i].is_timed ? 0 : -1);
+        (void)remove(path);
+        tw_cuda_close(card);
+        card = whole;
+    }
+}
+
+/* The first of the products that are added to y is usually not added, so timing needs no memory. */
+static void an_added_product_has_the_plan_of_one_that_is_not(void **state) {
+    (void)state;
+    struct tw_cuda_products *const products = products_new(NULL);
+    struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_TN, TW_CUDA_BIAS_GRADIENT);
+    check(products, gemm, SEED);
+    const int timed = fake.timed;
+    assert_true(timed > 0);
+    gemm.shape.is_added = true;
+    check(products, gemm, SEED);
+    assert_int_equal(fake.timed, timed);
+    assert_int_equal(fake.algo, 2);
     tw_cuda_products_close(products);
 }
 
@@ -722,6 +777,8 @@ int main(void) {
         TEST(the_fastest_is_chosen_once),
         TEST(an_algorithm_that_fails_leads_to_the_next),
         TEST(nothing_is_timed_while_a_graph_is_made),
+        TEST(added_products_are_timed_in_spare_memory),
+        TEST(an_added_product_has_the_plan_of_one_that_is_not),
         TEST(plans_come_back_and_are_checked),
         TEST(a_folder_has_a_file_per_kind_of_device),
         TEST(a_library_that_does_not_start_is_named),

@@ -39,23 +39,23 @@ static void a_key_has_all_that_a_plan_depends_on(void **state) {
     (void)state;
     static char memory[4];
     const struct tw_cuda_gemm base = {.shape = {.m = 1, .k = 2, .n = 3}};
-    struct tw_cuda_gemm other[16];
-    for (unsigned i = 0; i < 16; i++) other[i] = base;
+    struct tw_cuda_gemm other[15];
+    for (unsigned i = 0; i < 15; i++) other[i] = base;
     other[0].shape.m = 9, other[1].shape.k = 9, other[2].shape.n = 9;
     other[3].shape.form = TW_MATMUL_TN, other[4].shape.type = TW_BF16;
-    other[5].shape.y_type = TW_BF16, other[6].shape.is_added = true;
+    other[5].shape.y_type = TW_BF16, other[6].epilogue = TW_CUDA_BIAS_GELU;
     other[7].shape.a_stride = 9, other[8].shape.b_stride = 9, other[9].shape.y_stride = 9;
     other[10].count = 2, other[11].a_step = 9, other[12].b_step = 9, other[13].y_step = 9;
-    other[14].epilogue = TW_CUDA_BIAS_GELU;
     const struct tw_gemm_key key = tw_gemm_key(&base, 16), shifted = tw_gemm_key(&base, 8);
-    for (unsigned i = 0; i < 15; i++) {
+    for (unsigned i = 0; i < 14; i++) {
         const struct tw_gemm_key differs = tw_gemm_key(&other[i], 16);
         assert_memory_not_equal(&key, &differs, sizeof(key));
     }
     assert_memory_not_equal(&key, &shifted, sizeof(key));
-    /* the key does not depend on y, a and count */
-    other[15].y = memory, other[15].a = memory, other[15].count = 1;
-    const struct tw_gemm_key same = tw_gemm_key(&other[15], 16);
+    /* the key does not depend on y, a, is_added and spare memory, and a count of 0 means 1 */
+    other[14].y = memory, other[14].a = memory, other[14].count = 1;
+    other[14].shape.is_added = true, other[14].spare = memory, other[14].spare_bytes = 4;
+    const struct tw_gemm_key same = tw_gemm_key(&other[14], 16);
     assert_memory_equal(&key, &same, sizeof(key));
 }
 

@@ -23,6 +23,18 @@ static void norm_backward(const struct tw_gpu_pass *pass, const struct tw_model_
     tw_cuda_norm_backward(gpu->queue, &norm, &gradients);
 }
 
+/* Adds the gradients of a linear layer's weight and bias, from its input and output gradient. */
+static void weight_backward(const struct tw_gpu_pass *pass, const struct tw_model_linear *linear,
+                            const void *x, const void *dy) {
+    const struct tw_gpu_arrays *arrays = &pass->gpu->arrays;
+    const struct tw_gpu_linear_rows of = {.x = x,
+                                          .dy = dy,
+                                          .rows = pass->rows,
+                                          .spare = arrays->logits, /* the head is done */
+                                          .spare_bytes = arrays->logits_bytes};
+    tw_gpu_linear_dw(pass->gpu, linear, &of);
+}
+
 /* Goes backward through feed-forward, norm2 and the output matrix. Leaves the gradient of the
  * attention's output in narrow. */
 static void feed_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
@@ -49,12 +61,12 @@ static void feed_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
             tw_cuda_gelu(gpu->queue, gpu->map.config.type, slot->act, slot->up,
                          (size_t)rows * shape->ffn);
     }
-    tw_gpu_linear_dw(gpu, &weights->down, slot->act, arrays->stream, 0, rows);
+    weight_backward(pass, &weights->down, slot->act, arrays->stream);
     if (!gpu->keeps_outputs) tw_cuda_norm(gpu->queue, &norm, slot->norm2, slot->middle, NULL, NULL);
-    tw_gpu_linear_dw(gpu, &weights->up, slot->norm2, arrays->broad, 0, rows);
+    weight_backward(pass, &weights->up, slot->norm2, arrays->broad);
     tw_gpu_linear_dx(gpu, &weights->up, arrays->narrow, arrays->broad, rows, NULL);
     norm_backward(pass, &weights->norm2, slot->middle, slot->stats2, false);
-    tw_gpu_linear_dw(gpu, &weights->out, slot->attention, arrays->stream, 0, rows);
+    weight_backward(pass, &weights->out, slot->attention, arrays->stream);
     tw_gpu_linear_dx(gpu, &weights->out, arrays->narrow, arrays->stream, rows, NULL);
 }
 
@@ -116,7 +128,7 @@ static void attend_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     if (gpu->map.shape.has_qk_norm) heads_backward(pass, layer);
     if (!gpu->keeps_outputs)
         tw_cuda_norm(gpu->queue, &norm, slot->norm1, arrays->x[layer], NULL, NULL);
-    tw_gpu_linear_dw(gpu, &weights->qkv, slot->norm1, arrays->broad, 0, pass->rows);
+    weight_backward(pass, &weights->qkv, slot->norm1, arrays->broad);
     tw_gpu_linear_dx(gpu, &weights->qkv, arrays->narrow, arrays->broad, pass->rows, NULL);
     norm_backward(pass, &weights->norm1, arrays->x[layer], slot->stats1, false);
 }

@@ -43,8 +43,13 @@ static void chunk_backward(const struct tw_gpu_pass *pass, uint32_t first, uint3
         .b = tw_gpu_weight(gpu, head->weight),
     };
     tw_cuda_gemm(gpu->products, gpu->queue, &gemm);
-    tw_gpu_linear_dw(gpu, head, tw_gpu_at(gpu, gpu->arrays.norm, at), gpu->arrays.logits,
-                     gpu->arrays.logits_stride, count);
+    const struct tw_gpu_linear_rows of = {.x = tw_gpu_at(gpu, gpu->arrays.norm, at),
+                                          .dy = gpu->arrays.logits,
+                                          .dy_stride = gpu->arrays.logits_stride,
+                                          .rows = count,
+                                          .spare = gpu->arrays.broad,
+                                          .spare_bytes = gpu->arrays.broad_bytes};
+    tw_gpu_linear_dw(gpu, head, &of);
 }
 
 void tw_gpu_head(const struct tw_gpu_pass *pass) {

@@ -48,33 +48,35 @@ void tw_gpu_linear_dx(const struct tw_gpu *gpu, const struct tw_model_linear *li
 
 /* The gradient has the orientation of the weight: NN (in, out) = x^T * dy, NT (out, in) = dy^T * x.
  */
-void tw_gpu_linear_dw(const struct tw_gpu *gpu, const struct tw_model_linear *linear, const void *x,
-                      const void *dy, size_t dy_stride, uint32_t rows) {
+void tw_gpu_linear_dw(const struct tw_gpu *gpu, const struct tw_model_linear *linear,
+                      const struct tw_gpu_linear_rows *of) {
     const enum tw_type type = gpu->map.config.type;
     const bool is_nn = linear->form == TW_MATMUL_NN, has_bias = linear->bias != TW_MODEL_NONE;
     const bool is_bias_fused = is_nn && has_bias && linear->out <= TW_CUDA_GEMM_N_MAX;
     const struct tw_cuda_gemm gemm = {
         .shape = {.m = is_nn ? linear->in : linear->out,
-                  .k = rows,
+                  .k = of->rows,
                   .n = is_nn ? linear->out : linear->in,
                   .form = TW_MATMUL_TN,
                   .type = type,
                   .y_type = TW_F32,
                   .is_added = true,
-                  .a_stride = is_nn ? 0 : dy_stride,
-                  .b_stride = is_nn ? dy_stride : 0},
+                  .a_stride = is_nn ? 0 : of->dy_stride,
+                  .b_stride = is_nn ? of->dy_stride : 0},
         .y = tw_gpu_grad(gpu, linear->weight),
-        .a = is_nn ? x : dy,
-        .b = is_nn ? dy : x,
+        .a = is_nn ? of->x : of->dy,
+        .b = is_nn ? of->dy : of->x,
         .epilogue = is_bias_fused ? TW_CUDA_BIAS_GRADIENT : TW_CUDA_PLAIN,
         .bias_gradient = is_bias_fused ? tw_gpu_grad(gpu, linear->bias) : NULL,
+        .spare = of->spare,
+        .spare_bytes = of->spare_bytes,
     };
     tw_cuda_gemm(gpu->products, gpu->queue, &gemm);
     if (is_bias_fused || !has_bias) return;
     const struct tw_cuda_bias bias = {.type = type,
-                                      .rows = rows,
+                                      .rows = of->rows,
                                       .n = linear->out,
-                                      .stride = dy_stride != 0 ? dy_stride : linear->out};
-    tw_cuda_bias_backward(gpu->queue, &bias, tw_gpu_grad(gpu, linear->bias), dy,
+                                      .stride = of->dy_stride != 0 ? of->dy_stride : linear->out};
+    tw_cuda_bias_backward(gpu->queue, &bias, tw_gpu_grad(gpu, linear->bias), of->dy,
                           gpu->arrays.scratch);
 }

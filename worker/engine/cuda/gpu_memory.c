@@ -138,7 +138,8 @@ static void carve_activations(struct carver *carver, struct tw_gpu *gpu) {
     carve_inputs(carver, gpu);
     if (gpu->is_learning) {
         arrays->stream = carve(carver, rows * shape->width, size);
-        arrays->broad = carve(carver, rows * larger(shape->up_width, shape->qkv_width), size);
+        arrays->broad_bytes = rows * larger(shape->up_width, shape->qkv_width) * size;
+        arrays->broad = carve(carver, arrays->broad_bytes, 1);
     }
     arrays->scratch = carve(carver, gpu->is_learning ? scratch_bytes(gpu) : TW_CUDA_SUM_SCRATCH, 1);
 }

@@ -72,6 +72,7 @@ struct tw_gpu_arrays {
     uint32_t logits_stride;
     void *stream; /* (rows, width) */
     void *broad;  /* (rows, the larger of up_width and qkv_width) */
+    uint64_t broad_bytes;
     void *scratch;
 };
 
@@ -174,10 +175,17 @@ void tw_gpu_linear(const struct tw_gpu *gpu, const struct tw_model_linear *linea
 /* Computes dx (rows, in) = dy * W^T, multiplied by gelu'(pre) if `pre` is not NULL. */
 void tw_gpu_linear_dx(const struct tw_gpu *gpu, const struct tw_model_linear *linear, void *dx,
                       const void *dy, uint32_t rows, void *pre);
-/* Adds the gradients of weight and bias. Rows of dy are dy_stride elements apart; 0 means
- * contiguous. */
-void tw_gpu_linear_dw(const struct tw_gpu *gpu, const struct tw_model_linear *linear, const void *x,
-                      const void *dy, size_t dy_stride, uint32_t rows);
+/* Input and output gradient of a linear layer. */
+struct tw_gpu_linear_rows {
+    const void *x, *dy; /* (rows, in), (rows, out) */
+    size_t dy_stride;   /* elements between rows of dy; 0: contiguous */
+    uint32_t rows;
+    void *spare; /* device memory that nothing needs now, for autotuning (kernels/cuda/gemm.h) */
+    uint64_t spare_bytes;
+};
+/* Adds the gradients of weight and bias. */
+void tw_gpu_linear_dw(const struct tw_gpu *gpu, const struct tw_model_linear *linear,
+                      const struct tw_gpu_linear_rows *of);
 
 struct tw_cuda_norm tw_gpu_norm_of(const struct tw_gpu *gpu, const struct tw_model_norm *norm,
                                    uint32_t rows);

@@ -141,7 +141,9 @@ void tw_gpu_update(struct tw_gpu *gpu) {
     const struct tw_cuda_muon muon = {.step = gpu->step,
                                       .type = gpu->map.config.type,
                                       .theta_act = gpu->copy,
-                                      .products = gpu->products};
+                                      .products = gpu->products,
+                                      .spare = gpu->arrays.logits,
+                                      .spare_bytes = gpu->arrays.logits_bytes};
     tw_cuda_muon_step(gpu->theta, gpu->m, gpu->gradient, ranges->muon_scratch, ranges->muon,
                       ranges->muon_count, &muon, gpu->queue);
 }
