@@ -44,7 +44,7 @@ extern "C" void tw_cuda_bias_backward(void *stream, const struct tw_cuda_bias *s
     const tw_column_sums_shape sums = {shape->rows, shape->n,
                                        shape->n % 8 == 0 && tw_is_octets(dy, shape->stride)};
     TW_BY_TYPE(shape->type, T,
-               tw_column_sums_sum(stream, tw_column_sums_to{{dbias, NULL}, true},
+               tw_column_sums_sum(stream, tw_column_sums_to{{dbias, NULL}, !shape->is_first},
                                   tw_column_values<T>{(const T *)dy, shape->stride}, sums,
                                   scratch));
 }

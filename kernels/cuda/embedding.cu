@@ -127,16 +127,19 @@ static __global__ void scatter_join(struct scatter s) {
     s.dwte[token * s.in.width + column] += sum;
 }
 
-/* Adds the gradients of position t: rows t, t + context, ... of the batch. */
+/* Adds the gradients of position t: rows t, t + context, ... of the batch. With is_first, they
+ * replace dwpe's row. */
 template <typename T>
-static __global__ void scatter_places(float *dwpe, const T *dx, struct tw_embedding in) {
+static __global__ void scatter_places(float *dwpe, const T *dx, struct tw_embedding in,
+                                      bool is_first) {
     const unsigned column = blockIdx.y * COLUMNS + threadIdx.x, t = blockIdx.x;
     if (column >= in.width) return;
     float sum = 0.0f;
     for (size_t row = (t + in.context - in.row_first % in.context) % in.context; row < in.rows;
          row += in.context)
         sum += tw_load_f32(dx, row * in.width + column);
-    dwpe[(size_t)(in.position_first + t) * in.width + column] += sum;
+    float *const place = dwpe + (size_t)(in.position_first + t) * in.width + column;
+    *place = is_first ? sum : *place + sum;
 }
 
 template <typename T>
@@ -150,7 +153,7 @@ static void launch_scatter(void *stream, const struct tw_embedding *in,
     TW_LAUNCH(scatter_join, dim3(chunks, tiles), COLUMNS, 0, stream, s);
     if (g->dwpe == NULL) return;
     TW_LAUNCH(scatter_places<T>, dim3(in->context, tiles), COLUMNS, 0, stream, g->dwpe,
-              (const T *)g->dx, *in);
+              (const T *)g->dx, *in, g->is_first);
 }
 
 extern "C" void tw_cuda_embedding_backward(void *stream, enum tw_type type,

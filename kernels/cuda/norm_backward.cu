@@ -118,8 +118,9 @@ static void launch(void *stream, const backward<T> &b,
     /* The sums are computed before dx is written, because dx may share memory with dy. */
     if (gradients->dweight != NULL || gradients->dbias != NULL)
         tw_column_sums_sum(
-            stream, tw_column_sums_to{{gradients->dweight, gradients->dbias}, true}, weights<T>{b},
-            tw_column_sums_shape{b.rows.vectors, b.rows.width, reads_octets}, gradients->scratch);
+            stream, tw_column_sums_to{{gradients->dweight, gradients->dbias}, !gradients->is_first},
+            weights<T>{b}, tw_column_sums_shape{b.rows.vectors, b.rows.width, reads_octets},
+            gradients->scratch);
     TW_NORM_LAUNCH(norm_backward, T, b.rows, is_octets, stream, b);
 }
 

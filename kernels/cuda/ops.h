@@ -49,6 +49,7 @@ struct tw_cuda_norm_gradients {
     const void *dy, *x; /* dy; x as norm() read it */
     const float *stats;
     float *dweight, *dbias; /* (width): gradients are added; NULL: skipped */
+    bool is_first;          /* dweight and dbias are overwritten instead */
     void *scratch;          /* may be NULL if dweight and dbias are NULL */
 };
 void tw_cuda_norm_backward(void *stream, const struct tw_cuda_norm *norm,
@@ -89,6 +90,7 @@ struct tw_cuda_bias {
     enum tw_type type;
     uint32_t rows, n;
     size_t stride; /* elements between rows of y or dy */
+    bool is_first; /* backward: overwrites dbias instead of adding to it */
 };
 void tw_cuda_bias(void *stream, const struct tw_cuda_bias *shape, void *y, const float *bias);
 /* dbias (n) += column sums of dy (rows, n) */
@@ -124,11 +126,13 @@ void tw_cuda_embedding_order(uint32_t *order, uint32_t *swap, const struct tw_em
 
 struct tw_cuda_embedding_gradients {
     float *dwte, *dwpe; /* tables to which gradients are added; dwpe may be NULL */
+    bool is_first;      /* rows of dwpe are overwritten instead */
     const void *dx;
     const uint32_t *order; /* (rows): result of tw_cuda_embedding_order(), copied to the device */
     void *scratch;
 };
-/* Adds dx to dwte[token] and dwpe[position]. in->tokens is device memory. */
+/* Adds dx to dwte[token] and dwpe[position], for the in->context positions of a batch. in->tokens
+ * is device memory. */
 void tw_cuda_embedding_backward(void *stream, enum tw_type type, const struct tw_embedding *in,
                                 const struct tw_cuda_embedding_gradients *gradients);
 size_t tw_cuda_embedding_backward_scratch(const struct tw_embedding *in);

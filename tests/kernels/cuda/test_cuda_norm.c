@@ -135,8 +135,21 @@ static void check_backward_of(struct fixture *f, struct tw_rng *rng) {
         device_get(sums, added.dbias, row);
         fill_assert_near("dbias", sums, dbias, width, 1e-5);
     }
-    /* Once more: dx overwrites dy, and the sums are not added to. */
+    /* Again, with sums that overwrite those from before. */
     struct tw_cuda_norm_gradients over = added;
+    over.is_first = true;
+    tw_cuda_norm_backward(device_stream, &f->on, &over);
+    memset(dweight, 0, row), memset(dbias, 0, row);
+    ops->norm_backward(zero, dweight, f->norm.is_rms ? NULL : dbias, dy, x, stats, &f->norm);
+    device_get(sums, added.dweight, row);
+    fill_assert_near("first dweight", sums, dweight, width, 1e-5);
+    if (!f->norm.is_rms) {
+        device_get(sums, added.dbias, row);
+        fill_assert_near("first dbias", sums, dbias, width, 1e-5);
+    }
+    memset(zero, 0, f->n * ops->type_bytes);
+    over.is_first = false;
+    /* Once more: dx overwrites dy. */
     over.is_added = false, over.dx = (void *)added.dy;
     tw_cuda_norm_backward(device_stream, &f->on, &over);
     ops->norm_backward(zero, dweight, NULL, dy, x, stats, &f->norm);

@@ -9,7 +9,7 @@ enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 static void check_bias_of(const struct tw_ops *ops, struct tw_rng *rng, uint32_t rows, uint32_t n,
                           size_t apart) {
     const size_t stride = n + apart, all = rows * stride, bytes = all * ops->type_bytes;
-    const struct tw_cuda_bias shape = {.type = ops->type, .rows = rows, .n = n, .stride = stride};
+    struct tw_cuda_bias shape = {.type = ops->type, .rows = rows, .n = n, .stride = stride};
     float *bias = fill_new(rng, n, 1.0f), *sums = fill_new(rng, n, 1.0f);
     void *y = act_new(ops, rng, all, 1.0f), *got = act_copy(ops, y, all);
     void *on_y = device_of(y, bytes), *scratch = device_new(tw_cuda_bias_backward_scratch(&shape));
@@ -24,6 +24,12 @@ static void check_bias_of(const struct tw_ops *ops, struct tw_rng *rng, uint32_t
     ops->bias_backward(bias, y, stride, rows, n);
     device_get(sums, on_bias, n * sizeof(float));
     fill_assert_near("dbias", sums, bias, n, 1e-5);
+    shape.is_first = true;
+    tw_cuda_bias_backward(device_stream, &shape, on_bias, on_y, scratch);
+    memset(bias, 0, n * sizeof(float));
+    ops->bias_backward(bias, y, stride, rows, n);
+    device_get(sums, on_bias, n * sizeof(float));
+    fill_assert_near("first dbias", sums, bias, n, 1e-5);
     device_free(on_y), device_free(on_bias), device_free(scratch);
     free(bias), free(sums), free(y), free(got);
 }
@@ -128,6 +134,15 @@ static void check_embedding_of(const struct tw_ops *ops, struct tw_rng *rng, uin
     device_get(got_pe, on_wpe, places * sizeof(float));
     fill_assert_near("dwte", got_te, wte, table, 3e-6);
     fill_assert_near("dwpe", got_pe, wpe, places, 3e-6);
+    /* The first of a step overwrites the places of the batch, not the table of tokens. */
+    gradients.is_first = true;
+    tw_cuda_embedding_backward(device_stream, ops->type, &on, &gradients);
+    memset(wpe + (size_t)PLACE * width, 0, (size_t)CONTEXT * width * sizeof(float));
+    ops->embedding_backward(wte, wpe, got, &in);
+    device_get(got_te, on_wte, table * sizeof(float));
+    device_get(got_pe, on_wpe, places * sizeof(float));
+    fill_assert_near("dwte", got_te, wte, table, 3e-6);
+    fill_assert_near("first dwpe", got_pe, wpe, places, 3e-6);
     device_free((void *)on.tokens), device_free(on_wte), device_free(on_wpe), device_free(on_x);
     device_free((void *)gradients.order), device_free(gradients.scratch);
     free(wte), free(wpe), free(got_te), free(got_pe), free(x), free(got);

@@ -3,21 +3,22 @@
  * then after the layer's attention, then before the layer. */
 #include "worker/engine/cuda/gpu_model.h"
 
-/* Adds the gradient through a norm to stream (rows, width), from dy = narrow. With is_first, dy is
- * stream itself, and stream is replaced. */
+/* Adds the gradient through a norm to stream (rows, width), from dy = narrow. With is_last_norm,
+ * dy is stream itself, and stream is replaced. */
 static void norm_backward(const struct tw_gpu_pass *pass, const struct tw_model_norm *of,
-                          const void *x, const float *stats, bool is_first) {
+                          const void *x, const float *stats, bool is_last_norm) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_gpu_arrays *arrays = &gpu->arrays;
     const struct tw_cuda_norm norm = tw_gpu_norm_of(gpu, of, pass->rows);
     const struct tw_cuda_norm_gradients gradients = {
-        .is_added = !is_first,
+        .is_added = !is_last_norm,
         .dx = arrays->stream,
-        .dy = is_first ? arrays->stream : arrays->narrow,
+        .dy = is_last_norm ? arrays->stream : arrays->narrow,
         .x = x,
         .stats = stats,
         .dweight = tw_gpu_grad(gpu, of->weight),
         .dbias = tw_gpu_grad(gpu, of->bias),
+        .is_first = pass->is_first,
         .scratch = arrays->scratch,
     };
     tw_cuda_norm_backward(gpu->queue, &norm, &gradients);
@@ -30,6 +31,7 @@ static void weight_backward(const struct tw_gpu_pass *pass, const struct tw_mode
     const struct tw_gpu_linear_rows of = {.x = x,
                                           .dy = dy,
                                           .rows = pass->rows,
+                                          .is_first = pass->is_first,
                                           .spare = arrays->logits, /* the head is done */
                                           .spare_bytes = arrays->logits_bytes};
     tw_gpu_linear_dw(pass->gpu, linear, &of);
@@ -111,6 +113,7 @@ static void heads_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
             .stats = slot->qk_stats + (which == 0 ? 0 : (size_t)pass->rows * shape->heads * 2),
             .dweight =
                 tw_gpu_grad(gpu, which == 0 ? weights->q_norm.weight : weights->k_norm.weight),
+            .is_first = pass->is_first,
             .scratch = gpu->arrays.scratch,
         };
         tw_cuda_norm_backward(gpu->queue, &norm, &gradients);
@@ -155,6 +158,7 @@ void tw_gpu_backward(const struct tw_gpu_pass *pass) {
     const struct tw_cuda_embedding_gradients gradients = {
         .dwte = tw_gpu_grad(gpu, gpu->map.tokens),
         .dwpe = tw_gpu_grad(gpu, gpu->map.positions),
+        .is_first = pass->is_first,
         .dx = arrays->stream,
         .order = arrays->inputs.order,
         .scratch = arrays->scratch,

@@ -163,6 +163,7 @@ void tw_gpu_use(struct tw_gpu *gpu, const float *params) {
     float *place = is_live || !gpu->is_learning ? gpu->theta : gpu->gradient;
     const bool is_there = is_live ? !gpu->is_foreign : gpu->has_held && params == gpu->held;
     if (!is_there) upload(gpu, place, params);
+    if (place == gpu->gradient) gpu->is_padded = false;
     gpu->has_held = params == gpu->held;
     if (!gpu->is_learning) gpu->is_foreign = !is_live;
     if (gpu->params != place) gpu->is_copied = false;
@@ -186,12 +187,15 @@ static void queue_pass(const struct tw_gpu_pass *pass) {
     if (pass->is_learning) tw_gpu_backward(pass);
 }
 
-/* Returns the graph entry for passes of this size. Returns NULL if other sizes use all entries. */
-static struct tw_gpu_graph *graph_of(struct tw_gpu *gpu, uint32_t sequences) {
+/* Returns the graph entry for such passes. Returns NULL if other kinds use all entries. */
+static struct tw_gpu_graph *graph_of(const struct tw_gpu_pass *pass) {
     for (uint32_t i = 0; i < TW_GPU_GRAPHS; i++) {
-        struct tw_gpu_graph *graph = &gpu->graphs[i];
-        if (graph->sequences == 0) graph->sequences = sequences;
-        if (graph->sequences == sequences) return graph;
+        struct tw_gpu_graph *graph = &pass->gpu->graphs[i];
+        if (graph->sequences == 0) {
+            graph->sequences = pass->sequences;
+            graph->is_first = pass->is_first;
+        }
+        if (graph->sequences == pass->sequences && graph->is_first == pass->is_first) return graph;
     }
     return NULL;
 }
@@ -200,7 +204,7 @@ static struct tw_gpu_graph *graph_of(struct tw_gpu *gpu, uint32_t sequences) {
  * runs, the pass is captured and replayed as a CUDA graph. */
 static enum tw_status run_learning_pass(const struct tw_gpu_pass *pass, struct tw_error *err) {
     struct tw_gpu *gpu = pass->gpu;
-    struct tw_gpu_graph *graph = graph_of(gpu, pass->sequences);
+    struct tw_gpu_graph *graph = graph_of(pass);
     if (graph == NULL || graph->plain < TW_GPU_PLAIN_STEPS) {
         if (graph != NULL) graph->plain++;
         queue_pass(pass);
@@ -241,8 +245,9 @@ static enum tw_status run_passes(struct tw_gpu *gpu, bool is_learning, const uin
          * soon. */
         if (tw_engine_is_stopped(gpu->engine)) break;
         const uint32_t left = sequences_count - done;
-        const struct tw_gpu_pass pass =
+        struct tw_gpu_pass pass =
             pass_of(gpu, is_learning, left < most ? left : most, sequences_count);
+        pass.is_first = done == 0;
         tw_gpu_inputs_put(&pass, tokens + (size_t)done * stride, stride, true);
         if (is_learning) {
             TW_TRY(run_learning_pass(&pass, err));
@@ -266,6 +271,20 @@ static void look_ahead(struct tw_gpu *gpu) {
     const uint64_t count = (uint64_t)pass.sequences * (pass.context + 1);
     if (tokens == NULL || tw_engine_check_tokens(engine, tokens, count, NULL) != TW_OK) return;
     tw_gpu_inputs_ahead(&pass, tokens);
+}
+
+/* Zeros the parts of the gradient that a step's first pass does not overwrite. */
+static void clear_gradient(struct tw_gpu *gpu) {
+    const struct tw_model_shape *shape = &gpu->map.shape;
+    if (!gpu->is_padded) {
+        tw_cuda_zero(gpu->cuda, TW_CUDA_COMPUTE, gpu->gradient,
+                     gpu->engine->layout->elements * sizeof(float));
+    } else if (!shape->is_tied) {
+        /* A token's row is added to, and only if the token occurs. */
+        tw_cuda_zero(gpu->cuda, TW_CUDA_COMPUTE, tw_gpu_grad(gpu, gpu->map.tokens),
+                     (size_t)shape->vocab * shape->width * sizeof(float));
+    }
+    gpu->is_padded = true;
 }
 
 static void step_begin(struct tw_gpu *gpu, float lr) {
@@ -301,8 +320,7 @@ enum tw_status tw_gpu_step(struct tw_gpu *gpu, const uint32_t *tokens, float lr,
     TW_ASSERT(gpu->is_learning);
     tw_gpu_use(gpu, engine->theta);
     step_begin(gpu, lr);
-    tw_cuda_zero(gpu->cuda, TW_CUDA_COMPUTE, gpu->gradient,
-                 engine->layout->elements * sizeof(float));
+    clear_gradient(gpu);
     TW_TRY(run_passes(gpu, true, tokens, run->train.batch, err));
     TW_TRY(give_up(gpu, err));
     tw_gpu_update(gpu);

@@ -25,7 +25,7 @@ void tw_gpu_logits_of(const struct tw_gpu_pass *pass, uint32_t first, uint32_t c
 }
 
 /* Computes rows [first, first + count) of the gradient of the last norm's output, and adds the
- * head's gradient. */
+ * head's gradient, which the step's first chunk overwrites. */
 static void chunk_backward(const struct tw_gpu_pass *pass, uint32_t first, uint32_t count) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_model_linear *head = &gpu->map.head;
@@ -47,6 +47,7 @@ static void chunk_backward(const struct tw_gpu_pass *pass, uint32_t first, uint3
                                           .dy = gpu->arrays.logits,
                                           .dy_stride = gpu->arrays.logits_stride,
                                           .rows = count,
+                                          .is_first = pass->is_first && first == 0,
                                           .spare = gpu->arrays.broad,
                                           .spare_bytes = gpu->arrays.broad_bytes};
     tw_gpu_linear_dw(gpu, head, &of);

@@ -60,7 +60,7 @@ void tw_gpu_linear_dw(const struct tw_gpu *gpu, const struct tw_model_linear *li
                   .form = TW_MATMUL_TN,
                   .type = type,
                   .y_type = TW_F32,
-                  .is_added = true,
+                  .is_added = !of->is_first,
                   .a_stride = is_nn ? 0 : of->dy_stride,
                   .b_stride = is_nn ? of->dy_stride : 0},
         .y = tw_gpu_grad(gpu, linear->weight),
@@ -76,7 +76,8 @@ void tw_gpu_linear_dw(const struct tw_gpu *gpu, const struct tw_model_linear *li
     const struct tw_cuda_bias bias = {.type = type,
                                       .rows = of->rows,
                                       .n = linear->out,
-                                      .stride = of->dy_stride != 0 ? of->dy_stride : linear->out};
+                                      .stride = of->dy_stride != 0 ? of->dy_stride : linear->out,
+                                      .is_first = of->is_first};
     tw_cuda_bias_backward(gpu->queue, &bias, tw_gpu_grad(gpu, linear->bias), of->dy,
                           gpu->arrays.scratch);
 }

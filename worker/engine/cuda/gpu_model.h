@@ -11,7 +11,11 @@
  *               broad   gradient of the activation's input, later of q | k | v
  *
  * The other inputs of a pass lie in `inputs`, one block at a fixed place. Passes of the same number
- * of sequences are thus the same operations on the same pointers and can be replayed as a graph. */
+ * of sequences are thus the same operations on the same pointers and can be replayed as a graph.
+ *
+ * The gradient is not zeroed before a step: the first pass overwrites it (is_first), which saves a
+ * write and a read of every parameter. 0 + x is x, except that a product of -0 stays -0, as on the
+ * CPU: at most the sign of a zero differs. */
 #ifndef TW_WORKER_ENGINE_CUDA_GPU_MODEL_H
 #define TW_WORKER_ENGINE_CUDA_GPU_MODEL_H
 
@@ -26,9 +30,9 @@
 
 enum {
     TW_GPU_STAGED = 4, /* largest number of passes whose inputs are in flight to the device */
-    TW_GPU_GRAPHS = 2, /* number of pass sizes with a graph: the usual size, and the remainder of a
-                          batch */
-    TW_GPU_PLAIN_STEPS = 2,      /* passes of a size that run without a graph, to autotune, before
+    TW_GPU_GRAPHS = 3, /* kinds of passes with a graph: a step's first, later ones of the same size,
+                          and the remainder of a batch */
+    TW_GPU_PLAIN_STEPS = 2,      /* passes of a kind that run without a graph, to autotune, before
                                     it is captured */
     TW_GPU_WORKSPACE = 64 << 20, /* bytes of GEMM workspace */
 };
@@ -78,7 +82,8 @@ struct tw_gpu_arrays {
 
 struct tw_gpu_graph {
     uint32_t sequences; /* 0: unused */
-    uint32_t plain;     /* passes of this size so far without a graph */
+    bool is_first;      /* of a step's first passes */
+    uint32_t plain;     /* passes of this kind so far without a graph */
     struct tw_cuda_graph *graph;
 };
 
@@ -109,6 +114,7 @@ struct tw_gpu {
     bool is_learning;
 
     float *theta, *gradient, *m, *v; /* (elements); gradient, m and v are NULL without learning */
+    bool is_padded;                  /* the gradient's padding between fragments is zero */
     uint16_t *copy;      /* (elements): bf16 copy of the parameters in use; NULL in float32 */
     const float *params; /* parameters in use: theta, or gradient while it holds other parameters */
     bool is_copied;      /* true if `copy` matches `params` */
@@ -138,6 +144,9 @@ struct tw_gpu_pass {
     void *kv;         /* NULL, or (layers, shape.context, 2 * kv_width): cached keys and values */
     bool is_masked;   /* documents are masked, by inputs.begin */
     bool is_learning; /* stores the activations that a backward pass needs */
+    /* the step's first pass: overwrites the gradient, in which an untied token table and the
+     * padding between fragments must be zero */
+    bool is_first;
     float scale, z_loss; /* only if is_learning */
 };
 
@@ -180,10 +189,11 @@ struct tw_gpu_linear_rows {
     const void *x, *dy; /* (rows, in), (rows, out) */
     size_t dy_stride;   /* elements between rows of dy; 0: contiguous */
     uint32_t rows;
-    void *spare; /* device memory that nothing needs now, for autotuning (kernels/cuda/gemm.h) */
+    bool is_first; /* gradients are overwritten instead of added to */
+    void *spare;   /* device memory that nothing needs now, for autotuning (kernels/cuda/gemm.h) */
     uint64_t spare_bytes;
 };
-/* Adds the gradients of weight and bias. */
+/* Adds the gradients of weight and bias, or overwrites them. */
 void tw_gpu_linear_dw(const struct tw_gpu *gpu, const struct tw_model_linear *linear,
                       const struct tw_gpu_linear_rows *of);
 
