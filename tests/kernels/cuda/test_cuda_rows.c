@@ -44,44 +44,50 @@ static void check_bias(const struct tw_ops *ops, struct tw_rng *rng) {
     check_bias_of(ops, rng, 1, 2100, 0);
 }
 
-static void check_rope_of(const struct tw_ops *ops, struct tw_rng *rng, const uint32_t shape[4]) {
-    enum { ROWS = 14, CONTEXT = 5, FIRST = 3, PLACES = CONTEXT + FIRST };
-    const uint32_t heads = shape[0], size = shape[1], half = size / 2;
-    const size_t stride = (size_t)heads * size + shape[2], bytes = ROWS * stride * ops->type_bytes;
+static void check_rope_of(const struct tw_ops *ops, struct tw_rng *rng, const uint32_t shape[5]) {
+    enum { CONTEXT = 5, FIRST = 3, PLACES = CONTEXT + FIRST };
+    const uint32_t heads = shape[0], size = shape[1], half = size / 2, rows = shape[4];
+    const size_t stride = (size_t)heads * size + shape[2], bytes = rows * stride * ops->type_bytes;
     float *cosines = fill_new(rng, (size_t)PLACES * half, 1.0f);
     float *sines = fill_new(rng, (size_t)PLACES * half, 1.0f);
     for (size_t i = 0; i < (size_t)PLACES * half; i++) {
         const double angle = 7.0 * tw_rng_unit(rng);
         cosines[i] = (float)cos(angle), sines[i] = (float)sin(angle);
     }
-    void *x = act_new(ops, rng, ROWS * stride, 1.0f), *got = act_copy(ops, x, ROWS * stride);
+    void *x = act_new(ops, rng, rows * stride, 1.0f), *got = act_copy(ops, x, rows * stride);
     void *on_x = device_of(x, bytes);
     const size_t table = (size_t)PLACES * half * sizeof(float);
     const struct tw_cuda_rope rope = {
         .type = ops->type,
         .rope = {heads, size, device_of(cosines, table), device_of(sines, table)},
-        .rows = ROWS,
+        .rows = rows,
         .context = CONTEXT,
         .position_first = FIRST,
         .x_stride = stride,
         .is_inverse = shape[3] != 0};
     tw_cuda_rope(device_stream, &rope, on_x);
-    for (size_t r = 0; r < ROWS; r++) {
+    for (size_t r = 0; r < rows; r++) {
         const size_t at = (FIRST + r % CONTEXT) * half;
         const struct tw_rope row = {heads, size, cosines + at, sines + at};
         ops->rope((char *)x + r * stride * ops->type_bytes, stride, 1, &row, shape[3] != 0);
     }
     device_get(got, on_x, bytes);
-    assert_as_ref(ops, "rope", got, x, ROWS * stride, 3e-7);
+    assert_as_ref(ops, "rope", got, x, rows * stride, 3e-7);
     device_free(on_x), device_free((void *)rope.rope.cos), device_free((void *)rope.rope.sin);
     free(cosines), free(sines), free(x), free(got);
 }
 
 static void check_rope(const struct tw_ops *ops, struct tw_rng *rng) {
-    const uint32_t shapes[][4] = {/* heads, size, apart, inverse */
-                                  {1, 2, 0, 0},   {2, 6, 3, 1},   {3, 34, 0, 0}, {2, 64, 0, 0},
-                                  {1, 128, 5, 1}, {2, 128, 8, 1}, {3, 16, 0, 0}};
-    for (size_t s = 0; s < 7; s++) check_rope_of(ops, rng, shapes[s]);
+    const uint32_t shapes[][5] = {
+        /* heads, size, apart, inverse, rows */
+        {1, 2, 0, 0, 14},     {2, 6, 3, 1, 14},   {3, 34, 0, 0, 14},
+        {2, 64, 0, 0, 14},    {1, 128, 5, 1, 14}, {2, 128, 8, 1, 14},
+        {3, 16, 0, 0, 14},    {2, 258, 0, 1, 5}, /* few rows a block */
+        {1, 1026, 0, 0, 3},                      /* more pairs than threads of a block */
+        {3, 2, 1, 0, 140000}, /* so many rows that a thread turns several heads */
+    };
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
+        check_rope_of(ops, rng, shapes[s]);
 }
 
 /* If `vocab` is small, each token is frequent, and its rows spread over many chunks. */
