@@ -35,6 +35,13 @@ enum tw_cuda_flash {
     TW_CUDA_FLASH_HOPPER, /* matrix products by warpgroups: compute capability 9.0 */
 };
 
+/* Keys that a forward pass with heads of 128 reads at a time. */
+enum tw_cuda_tile {
+    TW_CUDA_TILE_BEST, /* the faster for this device */
+    TW_CUDA_TILE_WHOLE,
+    TW_CUDA_TILE_HALF, /* for devices with little shared memory */
+};
+
 /* Query i of a sequence attends to its keys [begin, keys - queries + i]; queries <= keys. Heads are
  * adjacent in a row; `group` query heads share a key/value head. */
 struct tw_cuda_attention {
@@ -44,6 +51,7 @@ struct tw_cuda_attention {
     /* Elements between rows. Each gradient has the same stride as its operand. */
     size_t q_stride, kv_stride, out_stride;
     enum tw_cuda_flash flash;
+    enum tw_cuda_tile tile;
     size_t kv_rows; /* rows of k and v per sequence: `keys`, or the capacity of a cache */
 };
 
@@ -71,6 +79,10 @@ void tw_cuda_attention_backward(void *stream, const struct tw_cuda_attention *sh
 
 /* Returns whether the current device multiplies by warpgroups (compute capability 9.0). */
 bool tw_cuda_attention_has_hopper(void);
+
+/* Returns the best tile for a device whose multiprocessors have this much shared memory, of which
+ * each block occupies reserved_bytes more than it uses. */
+enum tw_cuda_tile tw_cuda_attention_tile(size_t shared_bytes, size_t reserved_bytes);
 
 /* Returns the scratch bytes of a backward pass. */
 size_t tw_cuda_attention_scratch(const struct tw_cuda_attention *shape);

@@ -4,20 +4,22 @@
 
 namespace {
 
-template <int SIZE> struct forward_plan {
+template <int SIZE, int KEYS> struct forward_plan {
     static constexpr int M =
         2; /* blocks of 16 rows per warp; two halve the reads of each tile of keys */
     static constexpr int WARPS = 4, THREADS = WARPS * 32, OWN = WARPS * M * 16;
-    /* As many keys as fit into registers and, with two blocks per multiprocessor, into shared
-     * memory. */
-    static constexpr int TILE = SIZE == 64 ? 64 : 32;
+    static constexpr int TILE = KEYS;
     static constexpr int STAGE = 2 * TILE * SIZE; /* elements: k and v */
     static constexpr size_t SHARED = (OWN * SIZE + 2 * STAGE) * sizeof(tw_bf16);
 };
 
+/* Keys per tile with heads of 128: as many as fit into registers and, with two blocks per
+ * multiprocessor, into shared memory. Where a multiprocessor has 100 KiB, that is half as many. Two
+ * blocks of four warps hide each other's waits for softmax, barriers and memory. */
+constexpr int WHOLE = 32, HALF = 16;
+
 /* Results so far of a warp's rows. `sum` covers only the columns of one lane. */
-template <int SIZE> struct forward_rows {
-    static constexpr int M = forward_plan<SIZE>::M;
+template <int SIZE, int M> struct forward_rows {
     float out[M][SIZE / 8][4];
     float max[M][2], sum[M][2];
 };
@@ -44,10 +46,9 @@ __device__ __forceinline__ void hide(float (&s)[M][N][4], const tw_attention_cal
 
 /* Online softmax, computed with 2^x: scores become exp(score - max), and earlier results are
  * rescaled to the new max. A row without any key so far has max = -infinity. */
-template <int SIZE, int N>
-__device__ __forceinline__ void soften(forward_rows<SIZE> &rows,
-                                       float (&s)[forward_plan<SIZE>::M][N][4], float scale) {
-    constexpr int M = forward_plan<SIZE>::M;
+template <int SIZE, int M, int N>
+__device__ __forceinline__ void soften(forward_rows<SIZE, M> &rows, float (&s)[M][N][4],
+                                       float scale) {
     float correction[M][2];
     bool is_same = true;
 #pragma unroll
@@ -82,11 +83,10 @@ __device__ __forceinline__ void soften(forward_rows<SIZE> &rows,
 }
 
 /* Divides the warp's rows by their sums, and writes out and lse. */
-template <int SIZE>
-__device__ __forceinline__ void finish(forward_rows<SIZE> &rows, const tw_attention_call &call,
-                                       const tw_attention_head &head, tw_bf16 *own,
-                                       uint32_t warp_row) {
-    using plan = forward_plan<SIZE>;
+template <int SIZE, typename plan>
+__device__ __forceinline__ void finish(forward_rows<SIZE, plan::M> &rows,
+                                       const tw_attention_call &call, const tw_attention_head &head,
+                                       tw_bf16 *own, uint32_t warp_row) {
     const uint32_t begin = head.block * plan::OWN, lane = tw_lane();
     float factor[plan::M][2];
 #pragma unroll
@@ -109,10 +109,10 @@ __device__ __forceinline__ void finish(forward_rows<SIZE> &rows, const tw_attent
         own, warp_row, rows.out, factor);
 }
 
-template <int SIZE>
-__global__ void __launch_bounds__(forward_plan<SIZE>::THREADS, 2)
+template <int SIZE, int KEYS>
+__global__ void __launch_bounds__(forward_plan<SIZE, KEYS>::THREADS, 2)
     flash_forward(const tw_attention_call call, uint32_t blocks) {
-    using plan = forward_plan<SIZE>;
+    using plan = forward_plan<SIZE, KEYS>;
     TW_SHARED_DYNAMIC(tw_bf16, own);
     tw_bf16 *const stages = own + plan::OWN * SIZE;
     const tw_attention_head head = tw_attention_head_of(call, blocks, true);
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(forward_plan<SIZE>::THREADS, 2)
     const uint2 first_sees = tw_attention_seen(call, head, min(row, last));
     const uint2 last_sees = tw_attention_seen(call, head, min(row + plan::M * 16 - 1, last));
     const float scale = TW_ATTENTION_SCALE<SIZE> * TW_LOG2_E;
-    forward_rows<SIZE> rows = {};
+    forward_rows<SIZE, plan::M> rows = {};
 #pragma unroll
     for (int i = 0; i < plan::M * 2; i++) rows.max[i / 2][i % 2] = -INFINITY;
     for (uint32_t stage = 0; key < end; key += plan::TILE, stage ^= 1) {
@@ -149,27 +149,54 @@ __global__ void __launch_bounds__(forward_plan<SIZE>::THREADS, 2)
         float s[plan::M][plan::TILE / 8][4] = {};
         tw_tile_product_transposed<SIZE>(s, own, warp_row, keys);
         if (key + plan::TILE > first_sees.y || key < last_sees.x) hide(s, call, head, row, key);
-        soften<SIZE>(rows, s, scale);
+        soften(rows, s, scale);
         uint32_t p[plan::M][plan::TILE / 16][4];
         tw_tile_round(p, s);
         tw_tile_product<SIZE>(rows.out, p, keys + plan::TILE * SIZE);
     }
-    finish<SIZE>(rows, call, head, own, warp_row);
+    finish<SIZE, plan>(rows, call, head, own, warp_row);
 }
 
-template <int SIZE> void launch(const tw_attention_call &call, void *stream) {
-    using plan = forward_plan<SIZE>;
+template <int SIZE, int KEYS> void launch(const tw_attention_call &call, void *stream) {
+    using plan = forward_plan<SIZE, KEYS>;
     const uint32_t rows = call.shape.queries * call.shape.group;
     const uint32_t blocks = (rows + plan::OWN - 1) / plan::OWN;
-    TW_LAUNCH(flash_forward<SIZE>, dim3(blocks * call.shape.kv_heads * call.shape.sequences),
-              dim3(plan::THREADS), plan::SHARED, stream, call, blocks);
+    TW_LAUNCH((flash_forward<SIZE, KEYS>),
+              dim3(blocks * call.shape.kv_heads * call.shape.sequences), dim3(plan::THREADS),
+              plan::SHARED, stream, call, blocks);
+}
+
+/* Returns the tile for the current device. */
+enum tw_cuda_tile best_tile() {
+#ifdef TW_CUDA_EMULATED
+    return TW_CUDA_TILE_WHOLE;
+#else
+    int device = 0, shared = 0, reserved = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device) !=
+            cudaSuccess ||
+        cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device) !=
+            cudaSuccess)
+        (void)cudaGetLastError(); /* clears CUDA's error, which the next launch would otherwise
+                                     report as its own */
+    return tw_cuda_attention_tile((size_t)shared, (size_t)reserved);
+#endif
 }
 
 } // namespace
 
+enum tw_cuda_tile tw_cuda_attention_tile(size_t shared_bytes, size_t reserved_bytes) {
+    const size_t two_blocks = 2 * (forward_plan<128, WHOLE>::SHARED + reserved_bytes);
+    return two_blocks <= shared_bytes ? TW_CUDA_TILE_WHOLE : TW_CUDA_TILE_HALF;
+}
+
 void tw_attention_flash(const tw_attention_call &call, void *stream) {
-    if (call.shape.head_size == 64)
-        launch<64>(call, stream);
-    else
-        launch<128>(call, stream);
+    const enum tw_cuda_tile asked = call.shape.tile;
+    if (call.shape.head_size == 64) {
+        launch<64, 64>(call, stream);
+    } else if ((asked == TW_CUDA_TILE_BEST ? best_tile() : asked) == TW_CUDA_TILE_WHOLE) {
+        launch<128, WHOLE>(call, stream);
+    } else {
+        launch<128, HALF>(call, stream);
+    }
 }

@@ -103,8 +103,9 @@ static void assert_near(const char *what, const struct array *a, double slack) {
 
 /* ---- a batch --------------------------------------------------------------------------------- */
 
-/* The kernels that the backward passes of a test use. */
+/* The kernels that the backward and forward passes of a test use. */
 static enum tw_cuda_flash flash;
+static enum tw_cuda_tile tile;
 
 struct sizes {
     enum tw_type type;
@@ -138,6 +139,7 @@ static struct tw_cuda_attention shape_of(const struct sizes *s) {
         .group = s->group,
         .head_size = s->head_size,
         .flash = flash,
+        .tile = tile,
         .q_stride = kv_width * s->group + s->gap,
         .kv_stride = 2 * kv_width + s->gap,
         .out_stride = kv_width * s->group + 2 * (size_t)s->gap,
@@ -640,10 +642,54 @@ static void real_sizes_agree(void **state) {
                           .document = 300});
 }
 
-static enum tw_cuda_flash kinds[] = {TW_CUDA_FLASH_WARP, TW_CUDA_FLASH_HOPPER};
+/* Half a tile is in use where a caller asks for it: its sums have another order, so their last bits
+ * differ. */
+static void each_tile_has_its_own_order_of_sums(void **state) {
+    (void)state;
+    struct batch batch = batch_new(&(struct sizes){.type = TW_BF16,
+                                                   .head_size = 128,
+                                                   .queries = 300,
+                                                   .group = 1,
+                                                   .kv_heads = 1,
+                                                   .sequences = 1});
+    unsigned char *whole[ARRAYS], *half[ARRAYS];
+    batch.shape.tile = TW_CUDA_TILE_WHOLE;
+    batch_run(&batch);
+    outputs(&batch, whole);
+    batch.shape.tile = TW_CUDA_TILE_HALF;
+    batch_run(&batch);
+    outputs(&batch, half);
+    assert_memory_not_equal(whole[LSE], half[LSE], batch.array[LSE].bytes);
+    outputs_free(whole);
+    outputs_free(half);
+    batch_free(&batch);
+}
+
+/* Multiprocessors of compute capability 8.0, 8.6, 8.7, 8.9, 9.0, 10.0 and 12.0: the smaller ones
+ * have room for one block with a whole tile, or two with half a tile. */
+static void two_blocks_of_a_tile_fit(void **state) {
+    (void)state;
+    enum { KIB = 1024 };
+    static const size_t large[] = {164, 164, 228, 228}, small[] = {100, 100, 100};
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(tw_cuda_attention_tile(large[i] * KIB, KIB), TW_CUDA_TILE_WHOLE);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(tw_cuda_attention_tile(small[i] * KIB, KIB), TW_CUDA_TILE_HALF);
+    assert_int_equal(tw_cuda_attention_tile(130 * KIB, KIB), TW_CUDA_TILE_WHOLE);
+    assert_int_equal(tw_cuda_attention_tile(130 * KIB - 1, KIB), TW_CUDA_TILE_HALF);
+}
+
+static struct kind {
+    enum tw_cuda_flash flash;
+    enum tw_cuda_tile tile;
+} kinds[] = {{TW_CUDA_FLASH_WARP, TW_CUDA_TILE_WHOLE},
+             {TW_CUDA_FLASH_HOPPER, TW_CUDA_TILE_HALF},
+             {TW_CUDA_FLASH_WARP, TW_CUDA_TILE_HALF}};
 
 static int choose_kernels(void **state) {
-    flash = *(const enum tw_cuda_flash *)*state;
+    const struct kind *const kind = *state;
+    flash = kind->flash;
+    tile = kind->tile;
 #ifndef TW_CUDA_EMULATED
     if (flash == TW_CUDA_FLASH_HOPPER && !tw_cuda_attention_has_hopper())
         flash = TW_CUDA_FLASH_BEST;
@@ -658,6 +704,9 @@ int main(void) {
 #define EACH(name) WITH(0, name), WITH(1, name)
     const struct CMUnitTest tests[] = {
         EACH(fast_heads_agree_at_every_length),
+        WITH(2, fast_heads_agree_at_every_length),
+        WITH(0, two_blocks_of_a_tile_fit),
+        WITH(0, each_tile_has_its_own_order_of_sums),
         WITH(0, plain_heads_agree_at_every_length),
         WITH(0, any_size_of_head_agrees),
         EACH(groups_share_keys),

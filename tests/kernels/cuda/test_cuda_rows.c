@@ -85,6 +85,7 @@ static void check_rope(const struct tw_ops *ops, struct tw_rng *rng) {
         {3, 16, 0, 0, 14},    {2, 258, 0, 1, 5}, /* few rows a block */
         {1, 1026, 0, 0, 3},                      /* more pairs than threads of a block */
         {3, 2, 1, 0, 140000}, /* so many rows that a thread turns several heads */
+        {1, 2, 0, 0, 270000}, /* more rows than threads are wanted */
     };
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
         check_rope_of(ops, rng, shapes[s]);
