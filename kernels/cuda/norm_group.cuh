@@ -68,14 +68,18 @@ static inline bool tw_norm_fits_warp(uint32_t width) {
     return width <= 32 * TW_NORM_OCTETS * TW_VEC8;
 }
 
+/* Returns whether a block's registers hold a vector of whole octets. */
+static inline bool tw_norm_is_kept(uint32_t width) {
+    return width <= TW_NORM_THREADS * TW_NORM_OCTETS * TW_VEC8;
+}
+
 /* TW_NORM_LAUNCH(kernel, T, norm, is_octets, stream, arguments...) launches kernel<T, GROUP,
  * IN_REGISTERS> with as many blocks as the vectors need. */
 #define TW_NORM_LAUNCH(kernel, T, rows, is_octets, stream, ...)                                    \
     do {                                                                                           \
         const unsigned tw_per_block = TW_NORM_THREADS / 32;                                        \
         const unsigned tw_blocks = (unsigned)(((rows).vectors + tw_per_block - 1) / tw_per_block); \
-        const bool tw_is_kept =                                                                    \
-            (is_octets) && (rows).width <= TW_NORM_THREADS * TW_NORM_OCTETS * TW_VEC8;             \
+        const bool tw_is_kept = (is_octets) && tw_norm_is_kept((rows).width);                      \
         if (tw_norm_fits_warp((rows).width) && tw_is_kept) {                                       \
             TW_LAUNCH((kernel<T, 32, true>), tw_blocks, TW_NORM_THREADS, 0, stream, __VA_ARGS__);  \
         } else if (tw_norm_fits_warp((rows).width)) {                                              \

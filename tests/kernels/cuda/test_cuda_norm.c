@@ -4,8 +4,8 @@
 
 #include "tests/kernels/cuda/device.h"
 
-static const uint32_t widths[] = {1, 3, 17, 64, 127, 200, 768, 1024, 1032, 1100, 8200};
-enum { WIDTHS = sizeof(widths) / sizeof(widths[0]), ROWS = 11 };
+static const uint32_t widths[] = {1, 3, 17, 64, 127, 200, 768, 1024, 1032, 1100, 4104, 8200};
+enum { WIDTHS = sizeof(widths) / sizeof(widths[0]), ROWS = 45, FEW = 3 };
 
 /* Contiguous vectors for the reference, and device arrays whose rows have `heads` vectors and are
  * `stride` elements apart. */
@@ -22,18 +22,20 @@ struct shape {
     uint32_t width, heads;
     bool is_rms;
     size_t apart;
+    uint32_t rows; /* 0: ROWS */
 };
 
 static void fixture_init(struct fixture *f, const struct tw_ops *ops, struct tw_rng *rng,
                          struct shape shape) {
     const uint32_t width = shape.width, heads = shape.heads;
+    const uint32_t rows = shape.rows == 0 ? (uint32_t)ROWS : shape.rows;
     const bool is_rms = shape.is_rms;
     const size_t stride = (size_t)heads * width + shape.apart;
-    *f = (struct fixture){.ops = ops, .n = (size_t)ROWS * heads * width, .wide = ROWS * stride};
+    *f = (struct fixture){.ops = ops, .n = (size_t)rows * heads * width, .wide = rows * stride};
     f->weight = fill_new(rng, width, 1.0f);
     f->bias = fill_new(rng, width, 1.0f);
     f->norm = (struct tw_norm){.is_rms = is_rms,
-                               .rows = ROWS * heads,
+                               .rows = rows * heads,
                                .width = width,
                                .eps = 0.01f,
                                .weight = f->weight,
@@ -44,7 +46,7 @@ static void fixture_init(struct fixture *f, const struct tw_ops *ops, struct tw_
                                   .x_stride = stride,
                                   .y_stride = stride,
                                   .dx_stride = stride};
-    f->on.shape.rows = ROWS;
+    f->on.shape.rows = rows;
     f->on.shape.weight = device_of(f->weight, width * sizeof(float));
     f->on.shape.bias = is_rms ? NULL : device_of(f->bias, width * sizeof(float));
 }
@@ -57,7 +59,7 @@ static void fixture_deinit(struct fixture *f) {
 /* Copies vectors from contiguous to strided form or, if is_back, the other way. */
 static void spread(const struct fixture *f, char *wide, char *vectors, bool is_back) {
     const size_t part = (size_t)f->on.heads * f->norm.width * f->ops->type_bytes;
-    for (size_t r = 0; r < ROWS; r++) {
+    for (size_t r = 0; r < f->on.shape.rows; r++) {
         char *at = wide + r * f->on.x_stride * f->ops->type_bytes;
         if (is_back) memcpy(vectors + r * part, at, part);
         if (!is_back) memcpy(at, vectors + r * part, part);
@@ -172,15 +174,18 @@ static void check_all(const struct tw_ops *ops, struct tw_rng *rng, check_of *ch
     struct fixture f;
     for (size_t w = 0; w < WIDTHS; w++) {
         for (int is_rms = 0; is_rms < 2; is_rms++) {
-            fixture_init(&f, ops, rng, (struct shape){widths[w], 1, is_rms != 0, 0});
+            fixture_init(&f, ops, rng, (struct shape){widths[w], 1, is_rms != 0, 0, 0});
             check(&f, rng);
             fixture_deinit(&f);
         }
     }
-    const struct shape heads[] = {
-        {64, 3, true, 40}, {128, 2, true, 0}, {6, 5, true, 1}, {1100, 2, true, 4}};
-    for (size_t i = 0; i < 4; i++) {
-        fixture_init(&f, ops, rng, heads[i]);
+    const struct shape others[] = {
+        {64, 3, true, 40, 0},   {128, 2, true, 0, 0},    {6, 5, true, 1, 0},
+        {1100, 2, true, 4, 0},  {768, 1, false, 0, FEW}, {2048, 1, true, 8, FEW},
+        {1024, 1, false, 8, 1},
+    };
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        fixture_init(&f, ops, rng, others[i]);
         check(&f, rng);
         fixture_deinit(&f);
     }
@@ -198,7 +203,7 @@ static void check_not_finite(const struct tw_ops *ops, struct tw_rng *rng) {
     const float bad[] = {NAN, INFINITY, -INFINITY};
     for (size_t b = 0; b < 6; b++) {
         struct fixture f;
-        fixture_init(&f, ops, rng, (struct shape){64, 1, b % 2 == 0, 0});
+        fixture_init(&f, ops, rng, (struct shape){64, 1, b % 2 == 0, 0, 0});
         void *x = act_new(ops, rng, f.n, 1.0f);
         act_put(ops, x, 63, bad[b / 2]); /* the last of row 0 */
         void *on_x = device_of(x, f.n * ops->type_bytes);
