@@ -149,6 +149,20 @@ def the_time_is_kept(folder):
            "parts without time are left out, and said", output)
 
 
+def an_emulated_run_leaves_no_test_out(folder):
+    """On a card a test that takes too long is left out. Without one it may take ten times as
+    long, and is then a failure."""
+    fake_card(folder, ("test_good",))
+    make(folder / "tools" / "timeout", '#!/bin/bash\necho "$1" >>"$FAKE/limits"\nexit 124\n')
+    for options, status, result in (((), 0, "left out"), (("--emulated",), 1, "FAILED")):
+        process = run(folder, "--only", "tests", "--seconds", "100000", *options)
+        output, _, rows = result_of(folder, process)
+        expect(process.returncode == status and rows["test_good"]["result"] == result,
+               f"a test that takes too long is {result}", output)
+    limits = [int(limit) for limit in (folder / "limits").read_text().split()]
+    expect(limits[1] == 10 * limits[0], "an emulated run has ten times as long", str(limits))
+
+
 def a_run_ended_from_outside_leaves_its_rows(folder):
     fake_card(folder, ("test_good", "test_slow"))
     make(folder / "bin" / "test_slow", "#!/bin/bash\necho \"$$\" >\"$FAKE/slow\"; sleep 2\n")
@@ -243,6 +257,7 @@ def the_build_has_every_source(folder):
 def main():
     with tempfile.TemporaryDirectory() as place:
         for test in (every_part_has_its_rows, a_failure_is_told_and_counts, the_time_is_kept,
+                     an_emulated_run_leaves_no_test_out,
                      a_program_that_hangs_takes_no_more_than_the_time,
                      a_program_that_dies_is_a_failure, no_card_and_an_unusable_card_are_told_apart,
                      a_step_that_forgets_is_noticed, the_build_has_every_source,
