@@ -1,6 +1,7 @@
 /* pack.c - lossless compression of a fragment's (phi, u). */
 #include "compress/pack.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
@@ -10,7 +11,7 @@
 
 enum {
     PLANES = 4,          /* bytes of a float, each in its own plane, most significant first */
-    FRAMES = 2 * PLANES, /* phi, then u */
+    FRAMES = 2 * PLANES, /* phi, then u; frames beyond the bytes of u have 0 bytes */
     HEADER_BYTES = 16 + 4 * FRAMES,
     VERSION = 1,
     LEVEL = 1, /* zstd level; higher levels gain nothing, because mantissa bytes are noise */
@@ -22,15 +23,17 @@ struct tw_packer {
     ZSTD_CCtx *compress;
     ZSTD_DCtx *decompress;
     size_t elements_max;
-    uint8_t *plane; /* (elements_max) */
+    unsigned u_planes; /* bytes of an element of u */
+    uint8_t *plane;    /* (elements_max) */
 };
 
 enum tw_status tw_packer_create(struct tw_packer **packer_out, size_t elements_max,
-                                struct tw_error *err) {
+                                enum tw_momentum momentum, struct tw_error *err) {
     TW_ASSERT(elements_max > 0);
     struct tw_packer *packer = calloc(1, sizeof(*packer));
     if (packer != NULL) {
         packer->elements_max = elements_max;
+        packer->u_planes = (unsigned)tw_momentum_bytes(momentum);
         packer->compress = ZSTD_createCCtx();
         packer->decompress = ZSTD_createDCtx();
         packer->plane = malloc(elements_max);
@@ -68,6 +71,27 @@ static void take_plane(uint8_t *restrict plane, const float *restrict x, size_t 
     for (size_t i = 0; i < n; i++) plane[i] = (uint8_t)(rotated(x[i]) >> shift);
 }
 
+/* As take_plane, of bf16: plane 0 is the exponent. */
+static void take_half(uint8_t *restrict plane, const uint16_t *restrict x, size_t n, unsigned p) {
+    const unsigned shift = 8 - 8 * p;
+    for (size_t i = 0; i < n; i++) {
+        const unsigned bits = x[i];
+        plane[i] = (uint8_t)((bits << 1 | bits >> 15) >> shift);
+    }
+}
+
+/* As give_plane, of bf16. */
+static void give_half(uint16_t *restrict x, const uint8_t *restrict plane, size_t n, unsigned p) {
+    for (size_t i = 0; i < n; i++) {
+        if (p == 0) {
+            x[i] = plane[i];
+            continue;
+        }
+        const unsigned bits = (unsigned)x[i] << 8 | plane[i];
+        x[i] = (uint16_t)(bits >> 1 | bits << 15);
+    }
+}
+
 /* Adds the next plane to x. Planes arrive most significant first, so each shifts the earlier ones
  * up. */
 static void give_plane(float *restrict x, const uint8_t *restrict plane, size_t n, unsigned p) {
@@ -92,13 +116,43 @@ static int is_finite(const float *x, size_t n) {
     return max < 0x7F800000u;
 }
 
-enum tw_status tw_pack(struct tw_packer *packer, const float *phi, const float *u, size_t n,
+static int is_half_finite(const uint16_t *x, size_t n) {
+    unsigned max = 0;
+    for (size_t i = 0; i < n; i++) max = (x[i] & 0x7FFFu) > max ? x[i] & 0x7FFFu : max;
+    return max < 0x7F80u;
+}
+
+static int is_u_finite(const struct tw_packer *packer, const void *u, size_t n) {
+    if (packer->u_planes == PLANES) return is_finite(u, n);
+    return packer->u_planes == 0 || is_half_finite(u, n);
+}
+
+static bool is_empty_frame(const struct tw_packer *packer, unsigned f) {
+    return f >= PLANES && f - PLANES >= packer->u_planes;
+}
+
+static void frame_take(struct tw_packer *packer, const float *phi, const void *u, size_t n,
+                       unsigned f) {
+    if (f >= PLANES && packer->u_planes < PLANES)
+        take_half(packer->plane, u, n, f - PLANES);
+    else
+        take_plane(packer->plane, f < PLANES ? phi : u, n, f % PLANES);
+}
+
+static void frame_give(const struct tw_packer *packer, float *phi, void *u, size_t n, unsigned f) {
+    if (f >= PLANES && packer->u_planes < PLANES)
+        give_half(u, packer->plane, n, f - PLANES);
+    else
+        give_plane(f < PLANES ? phi : u, packer->plane, n, f % PLANES);
+}
+
+enum tw_status tw_pack(struct tw_packer *packer, const float *phi, const void *u, size_t n,
                        uint8_t *dst, size_t capacity, size_t *bytes_out, struct tw_error *err) {
     if (n > packer->elements_max) {
         return tw_fail(err, TW_LIMIT, "a fragment of %zu elements does not fit a packer for %zu", n,
                        packer->elements_max);
     }
-    if (!is_finite(phi, n) || !is_finite(u, n)) {
+    if (!is_finite(phi, n) || !is_u_finite(packer, u, n)) {
         return tw_fail(err, TW_CORRUPT, "anchor or momentum is not finite: it is not handed on");
     }
     if (capacity < HEADER_BYTES) return tw_fail(err, TW_LIMIT, "no room for a packed fragment");
@@ -107,7 +161,9 @@ enum tw_status tw_pack(struct tw_packer *packer, const float *phi, const float *
     tw_put_u64(dst + 8, n);
     size_t used = HEADER_BYTES;
     for (unsigned f = 0; f < FRAMES; f++) {
-        take_plane(packer->plane, f < PLANES ? phi : u, n, f % PLANES);
+        tw_put_u32(dst + 16 + 4 * f, 0);
+        if (is_empty_frame(packer, f)) continue;
+        frame_take(packer, phi, u, n, f);
         const size_t frame = ZSTD_compressCCtx(packer->compress, dst + used, capacity - used,
                                                packer->plane, n, LEVEL);
         if (ZSTD_isError(frame)) {
@@ -153,7 +209,7 @@ static enum tw_status check_header(const uint8_t *src, size_t bytes, size_t n,
 }
 
 enum tw_status tw_unpack(struct tw_packer *packer, const uint8_t *src, size_t bytes, float *phi,
-                         float *u, size_t n, struct tw_error *err) {
+                         void *u, size_t n, struct tw_error *err) {
     if (n > packer->elements_max) {
         return tw_fail(err, TW_LIMIT, "a fragment of %zu elements does not fit a packer for %zu", n,
                        packer->elements_max);
@@ -162,11 +218,15 @@ enum tw_status tw_unpack(struct tw_packer *packer, const uint8_t *src, size_t by
     const uint8_t *frame = src + HEADER_BYTES;
     for (unsigned f = 0; f < FRAMES; f++) {
         const size_t frame_bytes = tw_get_u32(src + 16 + 4 * f);
+        if (is_empty_frame(packer, f)) {
+            if (frame_bytes == 0) continue;
+            return tw_fail(err, TW_CORRUPT, "packed state: momentum of another type");
+        }
         TW_TRY(unpack_frame(packer, frame, frame_bytes, n, err));
-        give_plane(f < PLANES ? phi : u, packer->plane, n, f % PLANES);
+        frame_give(packer, phi, u, n, f);
         frame += frame_bytes;
     }
-    if (!is_finite(phi, n) || !is_finite(u, n)) {
+    if (!is_finite(phi, n) || !is_u_finite(packer, u, n)) {
         return tw_fail(err, TW_CORRUPT, "packed state: it holds values that are not finite");
     }
     return TW_OK;

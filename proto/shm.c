@@ -51,9 +51,10 @@ enum tw_status tw_shm_geometry_init(struct tw_shm_geometry *geometry,
     uint64_t end = 0;
     (void)region_take(&end, sizeof(struct tw_shm_control));
     geometry->phi = region_take(&end, elements * 4);
-    geometry->u = region_take(&end, elements * 4);
+    const uint64_t u_bytes = tw_momentum_bytes(layout->momentum);
+    geometry->u = region_take(&end, elements * u_bytes);
     geometry->spare_phi = region_take(&end, spare * 4);
-    geometry->spare_u = region_take(&end, spare * 4);
+    geometry->spare_u = region_take(&end, spare * u_bytes);
     for (uint32_t slot = 0; slot < TW_SNAPSHOT_SLOTS; slot++) {
         geometry->snapshot[slot] = region_take(&end, geometry->snapshot_bytes);
     }
@@ -93,6 +94,7 @@ void tw_shm_bind(struct tw_shm *shm, void *base, const struct tw_shm_geometry *g
     TW_ASSERT(layout->elements == geometry->elements);
     shm->base = base;
     shm->geometry = *geometry;
+    shm->momentum = layout->momentum;
     shm->fragments_count = layout->fragments_count;
     memcpy(shm->fragment_begin, layout->fragment_begin, sizeof(shm->fragment_begin));
     shm->hashed = NULL;
@@ -139,21 +141,23 @@ static uint32_t displaced_of(const struct tw_shm *shm, uint64_t published) {
     return low >= 1 && low <= shm->fragments_count ? low - 1 : AT_HOME;
 }
 
-void tw_shm_home(const struct tw_shm *shm, uint32_t fragment, float **phi, float **u) {
+void tw_shm_home(const struct tw_shm *shm, uint32_t fragment, float **phi, void **u) {
     TW_ASSERT(fragment < shm->fragments_count);
-    *phi = floats_at(shm, shm->geometry.phi) + shm->fragment_begin[fragment];
-    *u = floats_at(shm, shm->geometry.u) + shm->fragment_begin[fragment];
+    const uint64_t begin = shm->fragment_begin[fragment];
+    *phi = floats_at(shm, shm->geometry.phi) + begin;
+    *u = shm->base + shm->geometry.u + begin * tw_momentum_bytes(shm->momentum);
 }
 
 void tw_shm_view(const struct tw_shm *shm, uint32_t fragment, struct tw_shm_view *view) {
     struct tw_shm_control *control = tw_shm_control(shm);
-    float *phi, *u;
+    float *phi;
+    void *u;
     tw_shm_home(shm, fragment, &phi, &u);
     view->elements = tw_shm_fragment_elements(shm, fragment);
     const uint64_t published = atomic_load_explicit(&control->published, memory_order_acquire);
     if (displaced_of(shm, published) == fragment) {
         view->phi = floats_at(shm, shm->geometry.spare_phi);
-        view->u = floats_at(shm, shm->geometry.spare_u);
+        view->u = shm->base + shm->geometry.spare_u;
         view->state = control->spare;
     } else {
         view->phi = phi;
@@ -176,20 +180,21 @@ void tw_shm_settle(const struct tw_shm *shm) {
     const uint64_t published = atomic_load_explicit(&control->published, memory_order_relaxed);
     const uint32_t fragment = displaced_of(shm, published);
     if (fragment == AT_HOME) return;
-    float *phi, *u;
+    float *phi;
+    void *u;
     tw_shm_home(shm, fragment, &phi, &u);
-    const size_t bytes = (size_t)tw_shm_fragment_elements(shm, fragment) * sizeof(float);
-    memcpy(phi, floats_at(shm, shm->geometry.spare_phi), bytes);
-    memcpy(u, floats_at(shm, shm->geometry.spare_u), bytes);
+    const size_t elements = (size_t)tw_shm_fragment_elements(shm, fragment);
+    memcpy(phi, floats_at(shm, shm->geometry.spare_phi), elements * sizeof(float));
+    memcpy(u, shm->base + shm->geometry.spare_u, elements * tw_momentum_bytes(shm->momentum));
     control->home[fragment] = control->spare;
     published_set(shm, 0);
 }
 
-void tw_shm_stage_begin(const struct tw_shm *shm, uint32_t fragment, float **phi, float **u) {
+void tw_shm_stage_begin(const struct tw_shm *shm, uint32_t fragment, float **phi, void **u) {
     TW_ASSERT(fragment < shm->fragments_count);
     tw_shm_settle(shm);
     *phi = floats_at(shm, shm->geometry.spare_phi);
-    *u = floats_at(shm, shm->geometry.spare_u);
+    *u = shm->base + shm->geometry.spare_u;
 }
 
 void tw_shm_stage_publish(const struct tw_shm *shm, uint32_t fragment,
@@ -211,9 +216,10 @@ void tw_shm_home_set(const struct tw_shm *shm, uint32_t fragment,
     control->home[fragment] = *state;
 }
 
-struct tw_id tw_shm_digest(const float *phi, const float *u, uint64_t elements) {
-    const size_t bytes = (size_t)elements * sizeof(float);
-    return tw_sha256_pair(phi, bytes, u, bytes);
+struct tw_id tw_shm_digest(const float *phi, const void *u, uint64_t elements,
+                           enum tw_momentum momentum) {
+    return tw_sha256_pair(phi, (size_t)elements * sizeof(float), u,
+                          (size_t)(elements * tw_momentum_bytes(momentum)));
 }
 
 /* ---- snapshots ----------------------------------------------------------------------------- */

@@ -22,6 +22,7 @@
 struct tw_shm {
     uint8_t *base;                   /* borrowed */
     struct tw_shm_geometry geometry; /* a private copy, never read from the shared page */
+    enum tw_momentum momentum;       /* how u is kept */
     uint32_t fragments_count;
     uint64_t fragment_begin[TW_FRAGMENTS_MAX + 1]; /* first element of each fragment, as in the
                                                       layout */
@@ -61,7 +62,8 @@ void *tw_shm_pool(const struct tw_shm *shm, uint64_t offset, uint64_t bytes);
 /* ---- reading (phi, u) ---------------------------------------------------------------------- */
 
 struct tw_shm_view {
-    const float *phi, *u; /* (elements), in the mapping */
+    const float *phi; /* (elements), in the mapping */
+    const void *u;    /* (elements) of the type shm->momentum; not to be read where it is NONE */
     uint64_t elements;
     struct tw_shm_state state;
 };
@@ -77,7 +79,7 @@ void tw_shm_settle(const struct tw_shm *shm);
 
 /* Empties the spare buffer (tw_shm_settle). The caller then writes the fragment's new phi and u to
  * *phi and *u. They stay invisible until they are published; another begin discards them. */
-void tw_shm_stage_begin(const struct tw_shm *shm, uint32_t fragment, float **phi, float **u);
+void tw_shm_stage_begin(const struct tw_shm *shm, uint32_t fragment, float **phi, void **u);
 
 /* Writes the state of the staged phi and u, then publishes them with one store. */
 void tw_shm_stage_publish(const struct tw_shm *shm, uint32_t fragment,
@@ -86,11 +88,13 @@ void tw_shm_stage_publish(const struct tw_shm *shm, uint32_t fragment,
 /* For filling the memory before its first use (fresh start, checkpoint). tw_shm_home returns the
  * addresses of a fragment in phi and u. tw_shm_home_set stores the rounds and digest of the values
  * that the caller wrote there. The spare buffer must be empty, as after tw_shm_format. */
-void tw_shm_home(const struct tw_shm *shm, uint32_t fragment, float **phi, float **u);
+void tw_shm_home(const struct tw_shm *shm, uint32_t fragment, float **phi, void **u);
 void tw_shm_home_set(const struct tw_shm *shm, uint32_t fragment, const struct tw_shm_state *state);
 
-/* SHA-256 over phi[elements], then u[elements], as little-endian float32. */
-struct tw_id tw_shm_digest(const float *phi, const float *u, uint64_t elements);
+/* SHA-256 over phi[elements] as little-endian float32, then u[elements] in the type in which the
+ * run keeps u. With TW_MOMENTUM_NONE u is not read. */
+struct tw_id tw_shm_digest(const float *phi, const void *u, uint64_t elements,
+                           enum tw_momentum momentum);
 
 /* ---- snapshots ----------------------------------------------------------------------------- */
 

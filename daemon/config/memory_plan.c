@@ -13,7 +13,8 @@ static struct tw_memory_plan plan_of(const struct tw_layout *layout, enum tw_sna
     plan.snapshot_bytes = TW_SNAPSHOT_SLOTS * geometry.snapshot_bytes;
     plan.anchor_bytes = geometry.bytes - plan.snapshot_bytes;
     if (snapshot != TW_SNAPSHOT_OFF)
-        plan.copy_bytes = layout->elements * 2 * sizeof(float) + geometry.snapshot_bytes;
+        plan.copy_bytes = layout->elements * (sizeof(float) + tw_momentum_bytes(layout->momentum)) +
+                          geometry.snapshot_bytes;
     return plan;
 }
 

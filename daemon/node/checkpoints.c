@@ -151,8 +151,18 @@ static void set_live_arrays(const struct tw_daemon *daemon, uint8_t *slot,
                              is_bf16(daemon));
 }
 
+/* Points `arrays` at phi and, if the run keeps one, u. */
+static void set_anchor_arrays(const struct tw_layout *layout, float *phi, void *u,
+                              struct tw_checkpoint_arrays *arrays) {
+    tw_checkpoint_arrays_set(arrays, TW_CHECKPOINT_ANCHOR, layout, phi, false);
+    if (layout->momentum == TW_MOMENTUM_NONE) return;
+    tw_checkpoint_arrays_set(arrays, TW_CHECKPOINT_MOMENTUM, layout, u,
+                             layout->momentum == TW_MOMENTUM_BF16);
+}
+
 static uint64_t anchor_bytes(const struct tw_daemon *daemon) {
-    return daemon->setup->layout.elements * 8;
+    const struct tw_layout *const layout = &daemon->setup->layout;
+    return layout->elements * (sizeof(float) + tw_momentum_bytes(layout->momentum));
 }
 
 static uint64_t save_bytes(const struct tw_daemon *daemon, bool has_live) {
@@ -212,11 +222,12 @@ static void describe_memory(struct tw_daemon *daemon, const struct tw_checkpoint
                             bool has_live) {
     const struct tw_shm *shm = &daemon->host->memory.shm;
     for (uint32_t p = 0; p < shm->fragments_count; p++) {
-        float *phi, *u;
+        float *phi;
+        void *u;
         tw_shm_home(shm, p, &phi, &u);
         struct tw_shm_state home = {.rounds = 0};
         note_loading(daemon); /* hashing takes long, too */
-        home.digest = tw_shm_digest(phi, u, tw_shm_fragment_elements(shm, p));
+        home.digest = tw_shm_digest(phi, u, tw_shm_fragment_elements(shm, p), shm->momentum);
         if (daemon->checkpoints->has_position)
             home.rounds = check_position(daemon, p, &home.digest);
         tw_shm_home_set(shm, p, &home);
@@ -259,11 +270,11 @@ static enum tw_status load_memory(struct tw_daemon *daemon, struct tw_checkpoint
     const bool has_slots = shm->geometry.snapshot_bytes > 0;
     struct tw_checkpoint_arrays arrays;
     memset(&arrays, 0, sizeof(arrays));
-    float *phi, *u;
+    float *phi;
+    void *u;
     tw_shm_format(shm);
     tw_shm_home(shm, 0, &phi, &u);
-    tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_ANCHOR, &daemon->setup->layout, phi, false);
-    tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_MOMENTUM, &daemon->setup->layout, u, false);
+    set_anchor_arrays(&daemon->setup->layout, phi, u, &arrays);
     if (has_slots) {
         tw_shm_snapshot_begin(shm, 0);
         set_live_arrays(daemon, tw_shm_snapshot_data(shm, 0), &arrays);
@@ -364,13 +375,15 @@ static void on_copy_work(uv_work_t *work) {
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
     const struct tw_shm *shm = &daemon->host->memory.shm;
     const struct tw_layout *layout = &daemon->setup->layout;
-    float *phi = (float *)(void *)save->copy, *u = phi + layout->elements;
+    const uint64_t u_bytes = tw_momentum_bytes(shm->momentum); /* of one element */
+    float *phi = (float *)(void *)save->copy;
+    uint8_t *u = (uint8_t *)(phi + layout->elements);
     for (uint32_t p = 0; p < shm->fragments_count; p++) {
         struct tw_shm_view view;
         tw_shm_view(shm, p, &view);
-        const uint64_t begin = layout->fragment_begin[p], bytes = view.elements * sizeof(float);
-        copy_counted(daemon, phi + begin, view.phi, bytes);
-        copy_counted(daemon, u + begin, view.u, bytes);
+        const uint64_t begin = layout->fragment_begin[p];
+        copy_counted(daemon, phi + begin, view.phi, view.elements * sizeof(float));
+        copy_counted(daemon, u + begin * u_bytes, view.u, view.elements * u_bytes);
     }
     save->has_live = false;
     if (shm->geometry.snapshot_bytes == 0) return;
@@ -391,8 +404,10 @@ static void set_shared_arrays(const struct tw_shm *shm, struct tw_checkpoint_arr
         struct tw_shm_view view;
         tw_shm_view(shm, p, &view);
         arrays->at[TW_CHECKPOINT_ANCHOR][p] = (void *)(uintptr_t)view.phi;
-        arrays->at[TW_CHECKPOINT_MOMENTUM][p] = (void *)(uintptr_t)view.u;
+        if (shm->momentum != TW_MOMENTUM_NONE)
+            arrays->at[TW_CHECKPOINT_MOMENTUM][p] = (void *)(uintptr_t)view.u;
     }
+    arrays->is_bf16[TW_CHECKPOINT_MOMENTUM] = shm->momentum == TW_MOMENTUM_BF16;
 }
 
 static void on_write_work(uv_work_t *work) {
@@ -403,9 +418,7 @@ static void on_write_work(uv_work_t *work) {
     memset(&arrays, 0, sizeof(arrays));
     if (save->copy != NULL) {
         float *phi = (float *)(void *)save->copy;
-        tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_ANCHOR, layout, phi, false);
-        tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_MOMENTUM, layout, phi + layout->elements,
-                                 false);
+        set_anchor_arrays(layout, phi, phi + layout->elements, &arrays);
     } else {
         set_shared_arrays(&daemon->host->memory.shm, &arrays);
     }

@@ -266,6 +266,7 @@ enum tw_status tw_layout_init(struct tw_layout *layout, const struct tw_run *run
     TW_TRY(tw_run_check(run, err));
     memset(layout, 0, sizeof(*layout));
     layout->fragments_count = run->sync.fragments;
+    layout->momentum = tw_run_momentum(run);
     if (run->model.family != TW_FAMILY_TENSORS) return init_family(layout, run, err);
     init_tensors(layout, run);
     return TW_OK;

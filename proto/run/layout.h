@@ -40,9 +40,10 @@ struct tw_tensor {
 
 struct tw_layout {
     uint32_t tensors_count, fragments_count;
-    bool is_cut;       /* fragments are equal ranges, and may begin inside a tensor */
-    uint64_t params;   /* elements without padding */
-    uint64_t elements; /* elements with padding; the size of every per-parameter array */
+    enum tw_momentum momentum; /* how the run keeps the outer momentum */
+    bool is_cut;               /* fragments are equal ranges, and may begin inside a tensor */
+    uint64_t params;           /* elements without padding */
+    uint64_t elements;         /* elements with padding; the size of every per-parameter array */
     uint64_t fragment_begin[TW_FRAGMENTS_MAX + 1]; /* elements; [fragments_count] = elements */
     struct tw_tensor tensors[TW_TENSORS_MAX];      /* in the model's order, not by offset */
 };

@@ -160,12 +160,22 @@ static void put_line(struct text *text, const struct tw_run_key *key, const stru
     put(text, "\n");
 }
 
+static bool is_momentum_type(const struct tw_run_key *key) {
+    return strcmp(key->name, "sync.momentum_type") == 0;
+}
+
+/* Runs of before sync.momentum_type keep their text, and so their id. */
+static bool is_unsaid(const struct tw_run_key *key, const struct tw_run *run) {
+    return is_momentum_type(key) && run->sync.momentum_type == TW_MOMENTUM_TYPE_FLOAT32;
+}
+
 void tw_run_encode(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out) {
     struct text out = {text, 0};
     uint32_t count;
     const struct tw_run_key *keys = tw_run_keys(&count);
     put(&out, first_line);
-    for (uint32_t i = 0; i < count; i++) put_line(&out, &keys[i], run);
+    for (uint32_t i = 0; i < count; i++)
+        if (!is_unsaid(&keys[i], run)) put_line(&out, &keys[i], run);
     *size_out = out.size;
 }
 
@@ -267,7 +277,8 @@ static enum tw_status check_end(const struct lines *lines, const struct tw_run *
     uint32_t i = 0, first = 0, last = 0, keys_count;
     const struct tw_run_key *keys = tw_run_keys(&keys_count);
     for (; i < keys_count; i++) {
-        if (lines->of_key[i] == 0 && tw_run_is_for_engine(&keys[i], run)) continue;
+        const bool is_optional = tw_run_is_for_engine(&keys[i], run) || is_momentum_type(&keys[i]);
+        if (lines->of_key[i] == 0 && is_optional) continue;
         if (lines->of_key[i] == 0 || (first > 0 && lines->of_key[i] < lines->of_key[last])) break;
         last = i;
         first++;
@@ -319,6 +330,21 @@ static enum tw_status read_keys(const char *text, size_t size, struct lines *lin
     return TW_OK;
 }
 
+static bool is_whole(const struct lines *lines) {
+    uint32_t keys_count;
+    (void)tw_run_keys(&keys_count);
+    return lines->count > keys_count / 2;
+}
+
+/* A whole file without sync.momentum_type is of before this key, or canonical text. */
+static void fit_momentum_type(const struct lines *lines, struct tw_run *run) {
+    uint32_t keys_count;
+    const struct tw_run_key *const keys = tw_run_keys(&keys_count);
+    const struct tw_run_key *const key = tw_run_key_find("sync.momentum_type");
+    if (is_whole(lines) && lines->of_key[key - keys] == 0)
+        run->sync.momentum_type = TW_MOMENTUM_TYPE_FLOAT32;
+}
+
 /* Refuses keys without effect in a short file: a person who writes few keys expects each to have an
  * effect. */
 static enum tw_status check_written(const struct lines *lines, const struct tw_run *run,
@@ -326,7 +352,7 @@ static enum tw_status check_written(const struct lines *lines, const struct tw_r
     uint32_t keys_count;
     const struct tw_run_key *keys = tw_run_keys(&keys_count);
     struct tw_error why;
-    if (lines->count > keys_count / 2) return TW_OK;
+    if (is_whole(lines)) return TW_OK;
     for (uint32_t k = 0; k < keys_count; k++) {
         if (lines->of_key[k] == 0 || tw_run_check_written(&keys[k], run, &why) == TW_OK) continue;
         return tw_fail(err, TW_CONFIG, "line %u: %.220s", lines->of_key[k], why.message);
@@ -334,7 +360,7 @@ static enum tw_status check_written(const struct lines *lines, const struct tw_r
     return TW_OK;
 }
 
-static enum tw_status read_run(const char *text, size_t size, bool is_whole, struct tw_run *run,
+static enum tw_status read_run(const char *text, size_t size, bool is_older, struct tw_run *run,
                                struct tw_error *err) {
     if (size > TW_MANIFEST_BYTES_MAX)
         return tw_fail(err, TW_CONFIG, "a run file has at most %d bytes, this one has %zu",
@@ -345,12 +371,13 @@ static enum tw_status read_run(const char *text, size_t size, bool is_whole, str
      * overrides the row, and the rest of the row is then fitted to the file. */
     TW_TRY(read_keys(text, size, &lines, run, err));
     tw_run_clear_engine(run);
-    if (!is_whole) TW_TRY(check_end(&lines, run, err));
+    if (!is_older) TW_TRY(check_end(&lines, run, err));
     tw_run_fit_warmup(run);
     tw_run_apply_preset(run, run->sync.preset);
     TW_TRY(read_keys(text, size, &lines, run, err));
     tw_run_refit(run);
     TW_TRY(read_keys(text, size, &lines, run, err));
+    fit_momentum_type(&lines, run);
     TW_TRY(tw_run_check(run, err));
     return check_written(&lines, run, err);
 }

@@ -50,6 +50,15 @@ enum tw_sent {
                         coming merge: Eager updates, arXiv 2502.12996 */
 };
 enum tw_outer_rule { TW_OUTER_NESTEROV, TW_OUTER_HEAVYBALL };
+/* How nodes keep the outer momentum u between rounds. */
+enum tw_momentum_type {
+    TW_MOMENTUM_TYPE_FLOAT32, /* float32 by every rule. Not in the canonical text: runs of before
+                                 this key keep their id */
+    TW_MOMENTUM_TYPE_AUTO,    /* float32, or not at all where the rule has no momentum */
+    TW_MOMENTUM_TYPE_BF16,    /* as auto, in bf16 */
+};
+/* How a run keeps u, by sync.momentum_type and the rule. */
+enum tw_momentum { TW_MOMENTUM_FLOAT32, TW_MOMENTUM_BF16, TW_MOMENTUM_NONE };
 enum tw_merge {
     TW_MERGE_MEAN,
     TW_MERGE_RDA,     /* averages directions and norms separately, as in Decoupled DiLoCo */
@@ -150,7 +159,8 @@ struct tw_run {
         enum tw_outer_rule outer;
         uint32_t outer_lr_millionths;       /* eta: outer learning rate */
         uint32_t outer_momentum_millionths; /* mu, the momentum after outer_ramp outer steps */
-        uint32_t outer_ramp;      /* outer steps of a fragment over which mu rises from 0 */
+        uint32_t outer_ramp; /* outer steps of a fragment over which mu rises from 0 */
+        enum tw_momentum_type momentum_type;
         uint32_t lead_millionths; /* fraction of AdamW's first moment that a merge replaces by the
                                      nodes' common direction */
         uint32_t consensus_millionths;   /* gamma: strength that pulls a pair's anchors together */
@@ -223,6 +233,14 @@ void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset);
  * lead outside groups, merge rules of groups in pairs, and feedback 0 with a codec that needs
  * feedback. Keys that were set explicitly must be set again afterwards. */
 void tw_run_refit(struct tw_run *run);
+
+/* Returns how nodes keep the outer momentum of this run. NONE: no outer step reads it. */
+enum tw_momentum tw_run_momentum(const struct tw_run *run);
+
+/* Returns the bytes of the outer momentum of one parameter. */
+static inline uint64_t tw_momentum_bytes(enum tw_momentum momentum) {
+    return momentum == TW_MOMENTUM_FLOAT32 ? 4 : momentum == TW_MOMENTUM_BF16 ? 2 : 0;
+}
 
 /* Returns the value of the run clock, in tokens, up to which nodes merge. After it each node trains
  * alone. */

@@ -28,16 +28,16 @@ static bool is_no_wsd(const struct tw_run *run) {
 static const struct idle {
     bool (*is_idle)(const struct tw_run *run);
     const char *where, *why, *instead;
-    const char *keys[18]; /* ends with NULL */
+    const char *keys[20]; /* ends with NULL */
 } rows[] = {
     {is_solo,
      "sync.topology = solo",
      "nothing is sent and nothing merged while training",
      "sync.topology = group or pair",
      {"sync.overlap", "sync.sent", "sync.mix", "sync.merge", "sync.weights", "sync.outer",
-      "sync.outer_lr", "sync.outer_momentum", "sync.outer_ramp", "sync.gap_penalty",
-      "sync.momentum_clip", "sync.codec", "sync.result", "sync.feedback", "sync.feedback_local",
-      "sync.quorum", "sync.grace", NULL}},
+      "sync.outer_lr", "sync.outer_momentum", "sync.outer_ramp", "sync.momentum_type",
+      "sync.gap_penalty", "sync.momentum_clip", "sync.codec", "sync.result", "sync.feedback",
+      "sync.feedback_local", "sync.quorum", "sync.grace", NULL}},
     {is_solo,
      "sync.topology = solo",
      "each node goes by its own steps",

@@ -35,6 +35,7 @@ static const char *const sents[] = {"mix", "keep", "restart", "eager", NULL};
 static const char *const merges[] = {"mean", "rda", "trimmed", "median", "clipped", NULL};
 static const char *const weights[] = {"equal", "tokens", "tokens_rate", NULL};
 static const char *const outer_rules[] = {"nesterov", "heavyball", NULL};
+static const char *const momentum_types[] = {"float32", "auto", "bf16", NULL};
 static const char *const codecs[] = {"bf16",    "int8",   "int4",   "nf4",     "e3m0",  "lm2",
                                      "sign",    "ecsq4",  "ecsq3",  "ecsq2",   "ecsq1", "ecsq05",
                                      "topk256", "topk64", "topk32", "sparse8", "auto",  NULL};
@@ -169,6 +170,9 @@ static const struct tw_run_key keys[] = {
            "momentum of the outer step, once sync.outer_ramp is over"),
     NUMBER("sync.outer_ramp", TW_RUN_U32, sync.outer_ramp, 0, 1000000,
            "outer steps of a fragment over which its momentum rises from 0"),
+    ENUM("sync.momentum_type", sync.momentum_type, momentum_types,
+         "how nodes keep the outer momentum; auto: float32, or not at all where the rule has none; "
+         "bf16: in half the memory; float32: by every rule"),
     NUMBER("sync.lead", TW_RUN_REAL, sync.lead_millionths, 0, MILLION,
            "group: share of AdamW's first moment that a merge replaces by the common direction of "
            "all nodes"),

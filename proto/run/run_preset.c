@@ -536,6 +536,7 @@ void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset) {
     run->sync.merge = row->merge;
     run->sync.weights = row->weights;
     run->sync.outer = row->outer;
+    run->sync.momentum_type = TW_MOMENTUM_TYPE_AUTO;
     run->sync.lead_millionths = row->lead_millionths;
     run->sync.consensus_millionths = row->consensus_millionths;
     run->sync.gap_penalty_millionths = row->gap_penalty_millionths;

@@ -109,6 +109,8 @@ static enum tw_status check_pair(const struct tw_run *run, struct tw_error *err)
 }
 
 static enum tw_status check_outer(const struct tw_run *run, struct tw_error *err) {
+    /* A step of u to mu * u must be more than half a unit in the last place of bf16, 2^-9 of u. */
+    enum { BF16_MOMENTUM_MAX = 990000 };
     if (run->sync.lead_millionths > 0 && run->sync.topology != TW_TOPOLOGY_GROUP)
         return tw_fail(err, TW_CONFIG,
                        "sync.lead (%.6g) needs sync.topology = group: it follows the common "
@@ -119,6 +121,13 @@ static enum tw_status check_outer(const struct tw_run *run, struct tw_error *err
                        "sync.together (%.6g) needs sync.topology = group: it says when a group "
                        "parts; set sync.together = 1",
                        run->sync.together_millionths / 1e6);
+    if (run->sync.momentum_type == TW_MOMENTUM_TYPE_BF16 &&
+        run->sync.outer_momentum_millionths > BF16_MOMENTUM_MAX)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.momentum_type = bf16 needs sync.outer_momentum of 0.99 or less, not "
+                       "%.6g: so slow a decay is rounded away in bf16; set that, or "
+                       "sync.momentum_type = auto",
+                       run->sync.outer_momentum_millionths / 1e6);
     if (run->sync.outer == TW_OUTER_HEAVYBALL) return TW_OK;
     if (run->sync.gap_penalty_millionths > 0)
         return tw_fail(err, TW_CONFIG,
@@ -129,6 +138,16 @@ static enum tw_status check_outer(const struct tw_run *run, struct tw_error *err
                        "sync.momentum_clip needs sync.outer = heavyball, whose momentum it clips: "
                        "set that, or sync.momentum_clip = 0");
     return TW_OK;
+}
+
+/* The gap penalty is computed from ||u||, also with momentum 0. A node alone never steps. */
+enum tw_momentum tw_run_momentum(const struct tw_run *run) {
+    if (run->sync.momentum_type == TW_MOMENTUM_TYPE_FLOAT32) return TW_MOMENTUM_FLOAT32;
+    const bool has_use =
+        run->sync.outer_momentum_millionths > 0 || run->sync.gap_penalty_millionths > 0;
+    if (!has_use || run->sync.topology == TW_TOPOLOGY_SOLO) return TW_MOMENTUM_NONE;
+    return run->sync.momentum_type == TW_MOMENTUM_TYPE_BF16 ? TW_MOMENTUM_BF16
+                                                            : TW_MOMENTUM_FLOAT32;
 }
 
 bool tw_run_is_robust(enum tw_merge merge) {

@@ -19,7 +19,7 @@ static int set_up(void **state) {
     struct fixture *f = calloc(1, sizeof(*f));
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
-    assert_int_equal(tw_packer_create(&f->packer, N, NULL), TW_OK);
+    assert_int_equal(tw_packer_create(&f->packer, N, TW_MOMENTUM_FLOAT32, NULL), TW_OK);
     f->phi = fill_new(&rng, N, 0.02f);
     f->u = fill_new(&rng, N, 1e-4f);
     f->phi_out = fill_new(&rng, N, 1.0f);

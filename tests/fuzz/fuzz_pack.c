@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const size_t n = data[0];
     float phi[ELEMENTS_MAX], u[ELEMENTS_MAX];
     struct tw_packer *packer;
-    TW_ASSERT(tw_packer_create(&packer, ELEMENTS_MAX, NULL) == TW_OK);
+    TW_ASSERT(tw_packer_create(&packer, ELEMENTS_MAX, TW_MOMENTUM_FLOAT32, NULL) == TW_OK);
     if (tw_unpack(packer, data + 1, size - 1, phi, u, n, NULL) == TW_OK) {
         for (size_t i = 0; i < n; i++) TW_ASSERT(isfinite(phi[i]) && isfinite(u[i]));
     }

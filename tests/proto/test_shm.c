@@ -59,7 +59,8 @@ static void fill(uint32_t fragment, uint64_t rounds, float *phi, float *u) {
 
 static void fill_home(void) {
     for (uint32_t p = 0; p < FRAGMENTS; p++) {
-        float *phi, *u;
+        float *phi;
+        void *u;
         tw_shm_home(&shm, p, &phi, &u);
         fill(p, 1, phi, u);
         const struct tw_shm_state state = state_at(p, 1);
@@ -68,7 +69,8 @@ static void fill_home(void) {
 }
 
 static void publish(uint32_t fragment, uint64_t rounds) {
-    float *phi, *u;
+    float *phi;
+    void *u;
     tw_shm_stage_begin(&shm, fragment, &phi, &u);
     fill(fragment, rounds, phi, u);
     const struct tw_shm_state state = state_at(fragment, rounds);
@@ -84,7 +86,7 @@ static uint64_t rounds_of_whole(uint32_t fragment) {
     bool is_whole = tw_id_equal(&view.state.digest, &wanted.digest);
     for (uint32_t i = 0; i < ELEMENTS; i++) {
         is_whole = is_whole && view.phi[i] == phi_at(fragment, rounds, i) &&
-                   view.u[i] == -phi_at(fragment, rounds, i);
+                   ((const float *)view.u)[i] == -phi_at(fragment, rounds, i);
     }
     if (!is_whole) fail_msg("fragment %u is torn; it claims round %d", fragment, (int)rounds);
     return rounds;
@@ -104,7 +106,8 @@ static void published_fragment_is_read_whole(void **state) {
     assert_int_equal(rounds_of_whole(0), 1);
     assert_int_equal(rounds_of_whole(1), 3);
     assert_int_equal(rounds_of_whole(2), 2);
-    float *phi, *u;
+    float *phi;
+    void *u;
     tw_shm_home(&shm, 2, &phi, &u);
     assert_true(phi[5] == phi_at(2, 2, 5)); /* after settling, arrays are whole at home */
 }
@@ -113,7 +116,8 @@ static void unpublished_stage_changes_nothing(void **state) {
     (void)state;
     fill_home();
     publish(0, 2);
-    float *phi, *u;
+    float *phi;
+    void *u;
     tw_shm_stage_begin(&shm, 1, &phi, &u);
     memset(phi, 0xff, ELEMENTS * sizeof(float));
     memset(u, 0xff, ELEMENTS * sizeof(float));

@@ -92,7 +92,8 @@ static enum tw_status tell_sample(struct tw_trainer *trainer, struct tw_error *e
 static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err) {
     struct tw_worker_msg told = {.kind = TW_WMSG_EVALUATED};
     struct tw_wmsg_evaluated *const evaluated = &told.u.evaluated;
-    float *phi, *u;
+    float *phi;
+    void *u;
     tw_shm_settle(trainer->shm);
     tw_shm_home(trainer->shm, 0, &phi, &u);
 

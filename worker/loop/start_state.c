@@ -11,11 +11,13 @@ static void start_fresh(const struct tw_shm *shm, const struct tw_learner *learn
     tw_shm_settle(shm);
     for (uint32_t p = 0; p < shm->fragments_count; p++) {
         const size_t elements = (size_t)tw_shm_fragment_elements(shm, p);
-        float *phi, *u;
+        float *phi;
+        void *u;
         tw_shm_home(shm, p, &phi, &u);
         memcpy(phi, state->theta + shm->fragment_begin[p], elements * sizeof(float));
-        memset(u, 0, elements * sizeof(float));
-        const struct tw_shm_state anchor = {.digest = tw_shm_digest(phi, u, elements)};
+        memset(u, 0, elements * (size_t)tw_momentum_bytes(shm->momentum));
+        const struct tw_shm_state anchor = {.digest =
+                                                tw_shm_digest(phi, u, elements, shm->momentum)};
         tw_shm_home_set(shm, p, &anchor);
     }
 }

@@ -7,6 +7,7 @@
 #include "kernels/norm.h"
 #include "kernels/outer.h"
 #include "proto/worker_request.h"
+#include "worker/merge/momentum.h"
 #include "worker/merge/request.h"
 
 static enum tw_status apply_check(const struct tw_merger *merger,
@@ -34,6 +35,10 @@ static enum tw_status apply_check(const struct tw_merger *merger,
     return tw_request_whole(merger->shm, request->fragment, end, err);
 }
 
+static size_t u_bytes(const struct tw_anchor_publish *stage) {
+    return stage->elements * (size_t)tw_momentum_bytes(stage->momentum);
+}
+
 /* Decodes each result to the place of its part, and sums the squares of the results and of u. */
 static enum tw_status apply_decode(const struct tw_merger *merger, struct tw_anchor_work *work,
                                    struct tw_outer_sizes *sizes, struct tw_error *err) {
@@ -58,7 +63,7 @@ static enum tw_status apply_decode(const struct tw_merger *merger, struct tw_anc
         tw_outlier_add(&work->sizes, delta, begin, n, stage->elements);
         work->squares += tw_norm_squared(delta, n);
         if (merger->run->sync.outer != TW_OUTER_HEAVYBALL) continue;
-        sizes->u_squared += tw_norm_squared(stage->u_old + begin, n);
+        sizes->u_squared += tw_momentum_squared(stage->momentum, stage->u_old, begin, n);
         sizes->delta_squared += tw_norm_squared(delta, n);
         sizes->count += n;
     }
@@ -77,15 +82,19 @@ static void apply_outer(const struct tw_merger *merger, const struct tw_anchor_w
     const struct tw_outer heavy = tw_outer_temper(plain, run->sync.gap_penalty_millionths,
                                                   run->sync.momentum_clip_millionths, sizes);
     memcpy(stage->phi, stage->phi_old, stage->elements * sizeof(float));
-    memcpy(stage->u, stage->u_old, stage->elements * sizeof(float));
+    memcpy(stage->u, stage->u_old, u_bytes(stage));
     for (uint32_t k = 0; k < request->parts_count; k++) {
         if (request->parts[k].mode == TW_APPLY_ABSENT) continue;
-        const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
-        const float *delta = work->merged + begin;
+        const struct tw_momentum_step step = {.momentum = stage->momentum,
+                                              .phi = stage->phi,
+                                              .u = stage->u,
+                                              .begin = (size_t)request->parts[k].begin,
+                                              .n = (size_t)request->parts[k].count};
+        const float *delta = work->merged + step.begin;
         if (run->sync.outer == TW_OUTER_HEAVYBALL) {
-            tw_outer_heavyball(stage->phi + begin, stage->u + begin, delta, n, heavy);
+            tw_momentum_heavyball(&step, delta, heavy);
         } else {
-            tw_outer_nesterov(stage->phi + begin, stage->u + begin, delta, n, plain);
+            tw_momentum_nesterov(&step, delta, plain);
         }
     }
 }
@@ -213,7 +222,7 @@ static enum tw_status solo_once(struct tw_merger *merger, const struct tw_wmsg_s
     tw_inflight_clear(&merger->inflight, request->fragment, theta);
     tw_anchor_publish_begin(merger, request->fragment, &stage);
     TW_TRY(vectors->copy_out(vectors->self, stage.phi, theta, stage.elements, err));
-    memset(stage.u, 0, stage.elements * sizeof(float));
+    memset(stage.u, 0, u_bytes(&stage));
     TW_TRY(tw_anchor_publish_end(merger, &stage, request->round + 1, NULL, err));
     merger->must_clip[request->fragment] = false;
     tw_merger_note_begun(merger, request->fragment);
@@ -276,7 +285,7 @@ static enum tw_status load_back(struct tw_merger *merger, const struct tw_wmsg_l
     tw_inflight_clear(&merger->inflight, request->fragment, theta);
     tw_anchor_publish_begin(merger, request->fragment, &stage);
     TW_TRY(vectors->copy_out(vectors->self, stage.phi, theta, stage.elements, err));
-    memset(stage.u, 0, stage.elements * sizeof(float));
+    memset(stage.u, 0, u_bytes(&stage));
     TW_TRY(tw_anchor_publish_end(merger, &stage, request->rounds, NULL, err));
     merger->must_clip[request->fragment] = false;
     tw_merger_note_begun(merger, request->fragment);
@@ -287,7 +296,7 @@ static enum tw_status load_stage(struct tw_merger *merger, const struct tw_wmsg_
                                  const struct tw_anchor_publish *stage, struct tw_error *err) {
     if (request->in.bytes == 0) {
         memcpy(stage->phi, stage->phi_old, stage->elements * sizeof(float));
-        memcpy(stage->u, stage->u_old, stage->elements * sizeof(float));
+        memcpy(stage->u, stage->u_old, u_bytes(stage));
     } else {
         uint8_t *bytes;
         TW_TRY(tw_request_span(merger->shm, &request->in, &bytes, err));

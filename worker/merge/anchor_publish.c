@@ -4,11 +4,13 @@
 
 #include "base/assert.h"
 #include "kernels/norm.h"
+#include "worker/merge/momentum.h"
 
 void tw_anchor_publish_begin(struct tw_merger *merger, uint32_t fragment,
                              struct tw_anchor_publish *stage) {
     struct tw_shm_view old;
     stage->fragment = fragment;
+    stage->momentum = merger->shm->momentum;
     stage->elements = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
     tw_shm_stage_begin(merger->shm, fragment, &stage->phi, &stage->u);
     tw_shm_view(merger->shm, fragment, &old);
@@ -21,11 +23,12 @@ void tw_anchor_publish_begin(struct tw_merger *merger, uint32_t fragment,
 
 enum tw_status tw_anchor_publish_seal(const struct tw_anchor_publish *stage, uint64_t rounds,
                                       struct tw_shm_state *state, struct tw_error *err) {
-    if (!tw_is_finite(stage->phi, stage->elements) || !tw_is_finite(stage->u, stage->elements)) {
+    if (!tw_is_finite(stage->phi, stage->elements) ||
+        !tw_momentum_is_finite(stage->momentum, stage->u, stage->elements)) {
         return tw_fail(err, TW_CORRUPT, "fragment %u would no longer be finite", stage->fragment);
     }
     *state = (struct tw_shm_state){.rounds = rounds};
-    state->digest = tw_shm_digest(stage->phi, stage->u, stage->elements);
+    state->digest = tw_shm_digest(stage->phi, stage->u, stage->elements, stage->momentum);
     return TW_OK;
 }
 

@@ -10,8 +10,11 @@
 struct tw_anchor_publish {
     uint32_t fragment;
     size_t elements;
-    const float *phi_old, *u_old; /* published values, unchanged until the next stage begins */
-    float *phi, *u;               /* in the spare */
+    enum tw_momentum momentum;
+    const float *phi_old; /* published values, unchanged until the next stage begins */
+    const void *u_old;    /* as u: of the type `momentum` */
+    float *phi;           /* in the spare */
+    void *u;              /* in the spare; not to be touched where `momentum` is NONE */
     const float *live_old,
         *live; /* copies of phi_old, and of phi once published, in the memory of theta */
 };

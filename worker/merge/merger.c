@@ -32,7 +32,8 @@ static void pin_anchors(struct tw_merger *merger) {
     const struct tw_vectors *vectors = merger->vectors;
     const struct tw_shm_geometry *geometry = &merger->shm->geometry;
     void *const anchors = merger->shm->base + geometry->phi;
-    const uint64_t end = geometry->spare_u + geometry->spare_elements * sizeof(float);
+    const uint64_t end =
+        geometry->spare_u + geometry->spare_elements * tw_momentum_bytes(merger->shm->momentum);
     if (vectors->pin(vectors->self, anchors, end - geometry->phi)) merger->pinned = anchors;
 }
 
@@ -43,7 +44,7 @@ static enum tw_status memory_init(struct tw_merger *merger, struct tw_error *err
     pin_anchors(merger);
     merger->outlier = calloc(merger->shm->fragments_count, sizeof(*merger->outlier));
     if (merger->outlier == NULL) return tw_fail(err, TW_NOMEM, "no memory for the sizes of merges");
-    TW_TRY(tw_packer_create(&merger->packer, elements, err));
+    TW_TRY(tw_packer_create(&merger->packer, elements, merger->shm->momentum, err));
     if (merger->run->sync.codec == TW_CODEC_AUTO)
         TW_TRY(tw_rate_fit_create(&merger->fit, merger->run, err));
     TW_TRY(tw_merger_reduce_init(merger, err));

@@ -9,6 +9,7 @@
 #include "kernels/norm.h"
 #include "kernels/outer.h"
 #include "worker/merge/anchor_publish.h"
+#include "worker/merge/momentum.h"
 #include "worker/merge/request.h"
 
 /* decay of the running maximum of the distance, per exchange */
@@ -78,23 +79,30 @@ enum tw_status tw_pairing_encode(struct tw_pairing *pairing,
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
+static struct tw_momentum_step whole_step(const struct tw_anchor_publish *stage) {
+    return (struct tw_momentum_step){
+        .momentum = stage->momentum, .phi = stage->phi, .u = stage->u, .n = stage->elements};
+}
+
 /* Computes phi' and u' from the delta in scratch, by a heavy-ball step. */
 static void step_outer(const struct tw_pairing *pairing, uint64_t version,
                        const struct tw_anchor_publish *stage) {
     const struct tw_merger *merger = pairing->merger;
     const struct tw_run *run = merger->run;
     const size_t n = stage->elements;
-    const struct tw_outer_sizes sizes = {.u_squared = tw_norm_squared(stage->u_old, n),
-                                         .delta_squared = tw_norm_squared(merger->scratch, n),
-                                         .count = n};
+    const struct tw_outer_sizes sizes = {
+        .u_squared = tw_momentum_squared(stage->momentum, stage->u_old, 0, n),
+        .delta_squared = tw_norm_squared(merger->scratch, n),
+        .count = n};
     const struct tw_outer plain =
         tw_outer_at(run->sync.outer_lr_millionths, run->sync.outer_momentum_millionths,
                     run->sync.outer_ramp, version);
     memcpy(stage->phi, stage->phi_old, n * sizeof(float));
-    memcpy(stage->u, stage->u_old, n * sizeof(float));
-    tw_outer_heavyball(stage->phi, stage->u, merger->scratch, n,
-                       tw_outer_temper(plain, run->sync.gap_penalty_millionths,
-                                       run->sync.momentum_clip_millionths, &sizes));
+    memcpy(stage->u, stage->u_old, n * (size_t)tw_momentum_bytes(stage->momentum));
+    const struct tw_momentum_step step = whole_step(stage);
+    tw_momentum_heavyball(&step, merger->scratch,
+                          tw_outer_temper(plain, run->sync.gap_penalty_millionths,
+                                          run->sync.momentum_clip_millionths, &sizes));
 }
 
 /* Updates theta and the work in flight after a step was published. */
@@ -211,8 +219,8 @@ static enum tw_status step_pair(struct tw_pairing *pairing,
     tw_scale(merger->scratch, 0.5f, stage->elements);
     tw_merge_add(merger->scratch, pairing->delta, 0.5f * verdict->delta, stage->elements);
     step_outer(pairing, request->version, stage);
-    tw_outer_pull(stage->phi, stage->u, pairing->own, pairing->theirs,
-                  (float)(half * (double)verdict->pull), stage->elements);
+    const struct tw_momentum_step whole = whole_step(stage);
+    tw_momentum_pull(&whole, pairing->own, pairing->theirs, (float)(half * (double)verdict->pull));
     TW_TRY(tw_anchor_publish_end(merger, stage, request->round + 1, NULL, err));
     note_distance(pairing, stage);
     land(pairing, request, stage);

@@ -307,7 +307,7 @@ static double digests_s(const struct bench *bench) {
     for (uint32_t p = 0; p < bench->daemon.layout.fragments_count; p++) {
         struct tw_shm_view view;
         tw_shm_view(&bench->shm, p, &view);
-        (void)tw_shm_digest(view.phi, view.u, view.elements);
+        (void)tw_shm_digest(view.phi, view.u, view.elements, bench->shm.momentum);
     }
     return now_s() - begin_s;
 }

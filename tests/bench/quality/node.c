@@ -62,11 +62,12 @@ static enum tw_status open_memory(struct node *node, struct tw_error *err) {
 static void fill_anchor(struct node *node) {
     for (uint32_t p = 0; p < node->shm.fragments_count; p++) {
         const size_t n = (size_t)tw_shm_fragment_elements(&node->shm, p);
-        float *phi, *u;
+        float *phi;
+        void *u;
         tw_shm_home(&node->shm, p, &phi, &u);
         memcpy(phi, tw_merger_theta(&node->merger, p), n * sizeof(float));
-        memset(u, 0, n * sizeof(float));
-        const struct tw_shm_state state = {.digest = tw_shm_digest(phi, u, n)};
+        memset(u, 0, n * (size_t)tw_momentum_bytes(node->shm.momentum));
+        const struct tw_shm_state state = {.digest = tw_shm_digest(phi, u, n, node->shm.momentum)};
         tw_shm_home_set(&node->shm, p, &state);
     }
 }

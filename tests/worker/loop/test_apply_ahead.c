@@ -311,7 +311,8 @@ static void undecodable_result_is_refused(void **state) {
 static void overflowing_step_changes_nothing(void **state) {
     (void)state;
     struct tw_shm_view before, after;
-    float *phi, *u;
+    float *phi;
+    void *u;
     const struct tw_span sent = encode(0);
     overwrite(sent, 0x7f60); /* 3e38: added to another 3e38, it overflows */
     tw_shm_home(&dae.shm, 0, &phi, &u);

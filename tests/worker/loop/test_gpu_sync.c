@@ -590,7 +590,8 @@ static enum tw_status live(const struct tw_run *run) {
     for (uint32_t p = 0; p < FRAGMENTS && node->trainer.merger.shm != NULL; p++) {
         struct tw_shm_view view;
         tw_shm_view(&node->shm, p, &view);
-        const struct tw_id digest = tw_shm_digest(view.phi, view.u, view.elements);
+        const struct tw_id digest =
+            tw_shm_digest(view.phi, view.u, view.elements, node->shm.momentum);
         assert_true(tw_id_is_zero(&view.state.digest) || tw_id_equal(&view.state.digest, &digest));
     }
     node_close(node);

@@ -96,7 +96,8 @@ static void merged_fragment_restarts_at_the_anchor(void **state) {
     uint32_t slot, reset = 0;
     open_mode(TW_SNAPSHOT_FULL);
     assert_int_equal(tw_snapshot_save(&dae.shm, TW_SNAPSHOT_FULL, &saved, &slot, &err), TW_OK);
-    float *phi, *u;
+    float *phi;
+    void *u;
     const size_t n = (size_t)tw_shm_fragment_elements(&dae.shm, 1);
     tw_shm_stage_begin(&dae.shm, 1, &phi, &u);
     for (size_t i = 0; i < n; i++) phi[i] = (float)i;

@@ -105,13 +105,15 @@ static void fresh_worker_says_ready_and_trains(void **state) {
     assert_true(fake_daemon_recv(&dae, TW_WMSG_READY, &msg));
     assert_int_equal(msg.u.ready.start, TW_START_FRESH);
     assert_int_equal(msg.u.ready.step, 0);
-    float *phi, *u;
+    float *phi;
+    void *u;
     tw_shm_home(&dae.shm, 0, &phi, &u);
     assert_memory_equal(phi, learner.theta, dae.shm.geometry.elements * sizeof(float));
     for (uint32_t p = 0; p < 3; p++) {
         struct tw_shm_view view;
         tw_shm_view(&dae.shm, p, &view);
-        const struct tw_id digest = tw_shm_digest(view.phi, view.u, view.elements);
+        const struct tw_id digest =
+            tw_shm_digest(view.phi, view.u, view.elements, dae.shm.momentum);
         assert_memory_equal(&digest, &view.state.digest, sizeof(digest));
         assert_int_equal(view.state.rounds, 0);
     }

@@ -187,7 +187,7 @@ static void a_pair_takes_the_step_of_the_paper(void **state) {
                              TW_OK);
             for (size_t k = 0; k < n; k++) {
                 phi[i][k] = (double)anchor(node).phi[k];
-                momentum[i][k] = -(double)anchor(node).u[k];
+                momentum[i][k] = -(double)((const float *)anchor(node).u)[k];
                 went[i][k] = -(double)decoded[k];
             }
         }
@@ -210,7 +210,8 @@ static void a_pair_takes_the_step_of_the_paper(void **state) {
                 const double mean_phi = (phi[0][k] + phi[1][k]) / 2;
                 const double delta =
                     0.5 * momentum[i][k] + 0.7 * mean_went + 0.7 * (mean_phi - phi[i][k]);
-                assert_true(fabs(-delta - (double)anchor(&nodes[i]).u[k]) < 1e-6 + (double)step);
+                assert_true(fabs(-delta - (double)((const float *)anchor(&nodes[i]).u)[k]) <
+                            1e-6 + (double)step);
                 assert_true(fabs(phi[i][k] + delta - (double)anchor(&nodes[i]).phi[k]) <
                             1e-6 + (double)step);
             }
