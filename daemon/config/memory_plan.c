@@ -1,5 +1,7 @@
 #include "daemon/config/memory_plan.h"
 
+#include "compress/codec.h"
+#include "proto/run/kept.h"
 #include "proto/shm.h"
 
 static struct tw_memory_plan plan_of(const struct tw_layout *layout, enum tw_snapshot_mode snapshot,
@@ -20,7 +22,7 @@ static struct tw_memory_plan plan_of(const struct tw_layout *layout, enum tw_sna
 
 uint64_t tw_memory_plan_bytes(const struct tw_memory_plan *plan) {
     const uint64_t shared = plan->anchor_bytes + plan->snapshot_bytes;
-    return (plan->is_file ? 0 : shared) + plan->copy_bytes;
+    return (plan->is_file ? 0 : shared + plan->transit_bytes) + plan->copy_bytes;
 }
 
 struct tw_memory_plan tw_memory_plan(const struct tw_config *config, const struct tw_layout *layout,
@@ -53,7 +55,14 @@ uint64_t tw_memory_plan_engine(const struct tw_config *config, const struct tw_r
 
 struct tw_memory_plan tw_memory_plan_of(const struct tw_config *config, const struct tw_run *run,
                                         const struct tw_layout *layout, uint64_t free_bytes) {
-    return tw_memory_plan(config, layout, free_bytes, tw_memory_plan_engine(config, run, layout));
+    const size_t largest = (size_t)tw_layout_largest(layout);
+    const uint64_t transit =
+        tw_kept_transit_bytes(run, layout, tw_codec_get(run->sync.codec)->bound(largest),
+                              tw_codec_get(run->sync.result)->bound(largest));
+    struct tw_memory_plan plan = tw_memory_plan(
+        config, layout, free_bytes, tw_memory_plan_engine(config, run, layout) + transit);
+    plan.transit_bytes = transit;
+    return plan;
 }
 
 const char *tw_memory_plan_snapshot(const struct tw_memory_plan *plan) {

@@ -15,6 +15,8 @@ struct tw_memory_plan {
     bool is_file;            /* the shared memory is a file in the state folder */
     uint64_t anchor_bytes;   /* anchor, momentum and a spare of the largest fragment */
     uint64_t snapshot_bytes; /* bytes of both snapshot slots */
+    uint64_t transit_bytes;  /* most bytes of payloads that are in memory at a time, in a group of
+                                two or more; 0: the codecs are not known */
     uint64_t copy_bytes;     /* copy of the state for a checkpoint; 0: written directly, without a
                                 copy */
 };
@@ -33,8 +35,8 @@ struct tw_memory_plan tw_memory_plan_of(const struct tw_config *config, const st
 uint64_t tw_memory_plan_engine(const struct tw_config *config, const struct tw_run *run,
                                const struct tw_layout *layout);
 
-/* Returns the bytes of memory that the plan needs, without payloads in transit. A file counts as 0:
- * the system can reclaim its pages. */
+/* Returns the bytes of memory that the plan needs. A file counts as 0: the system can reclaim its
+ * pages. */
 uint64_t tw_memory_plan_bytes(const struct tw_memory_plan *plan);
 
 /* Returns "full", "bf16-moments" or "off", as in the configuration. Static storage. */

@@ -451,10 +451,11 @@ static void init_pauses(struct tw_daemon *daemon) {
 static void note_memory(struct tw_daemon *daemon) {
     const struct tw_memory_plan *const plan = &daemon->setup->memory;
     tw_daemon_note(daemon, TW_LOG_INFO, "memory",
-                   "anchors=%s snapshot=%s anchor_bytes=%llu snapshot_bytes=%llu copy_bytes=%llu",
+                   "anchors=%s snapshot=%s anchor_bytes=%llu transit_bytes=%llu "
+                   "snapshot_bytes=%llu copy_bytes=%llu",
                    plan->is_file ? "file" : "memory", tw_memory_plan_snapshot(plan),
-                   (unsigned long long)plan->anchor_bytes, (unsigned long long)plan->snapshot_bytes,
-                   (unsigned long long)plan->copy_bytes);
+                   (unsigned long long)plan->anchor_bytes, (unsigned long long)plan->transit_bytes,
+                   (unsigned long long)plan->snapshot_bytes, (unsigned long long)plan->copy_bytes);
 }
 
 enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error *err) {

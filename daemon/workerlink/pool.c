@@ -65,6 +65,8 @@ static void row_free(struct tw_pool *pool, uint32_t idx) {
     memmove(&pool->order[place], &pool->order[place + 1],
             (pool->count - place) * sizeof(pool->order[0]));
     pool->used -= round_up(pool->rows[idx].bytes);
+    if (pool->on_free != NULL && pool->rows[idx].bytes >= TW_POOL_GIVE_BACK)
+        pool->on_free(pool->user, pool->rows[idx].offset, pool->rows[idx].bytes);
     pool->rows[idx] = (struct tw_payload){0};
 }
 

@@ -20,7 +20,10 @@
 #include "base/limits.h"
 #include "base/status.h"
 
-enum { TW_POOL_ALIGN = 64 };
+enum {
+    TW_POOL_ALIGN = 64,
+    TW_POOL_GIVE_BACK = 4 << 20, /* a freed payload of so many bytes is reported to on_free */
+};
 
 enum tw_payload_state {
     TW_PAYLOAD_FREE,     /* the row is unused */
@@ -42,6 +45,10 @@ struct tw_pool {
     uint64_t bytes, used; /* size of the pool; sum of the sizes of all rows, each rounded up to
                              TW_POOL_ALIGN */
     uint64_t refused;     /* total number of requests refused for lack of space */
+    /* Called with the place of a large payload that was freed, so that its pages can be given back
+     * to the system: a pool whose pages all stay would grow to its peak. NULL: nobody is told. */
+    void (*on_free)(void *user, uint64_t offset, uint64_t bytes);
+    void *user;
     uint32_t count;
     struct tw_payload rows[TW_PAYLOADS_MAX];
     uint16_t order[TW_PAYLOADS_MAX]; /* rows in use, sorted by offset */

@@ -263,6 +263,11 @@ static void on_closed(void *user, const char *sentence) {
     }
 }
 
+static void on_payload_free(void *user, uint64_t offset, uint64_t bytes) {
+    struct tw_worker_host *const host = user;
+    tw_worker_memory_give_back(&host->memory, offset, bytes);
+}
+
 static void on_refused(void *user, const char *sentence) {
     struct tw_worker_host *host = user;
     if (host->config.events.refused != NULL) {
@@ -368,6 +373,8 @@ enum tw_status tw_worker_host_create(struct tw_worker_host **host_out,
     enum tw_status status = tw_worker_memory_open(&host->memory, &memory, err);
     if (status == TW_OK) {
         tw_payloads_init(&host->payloads, &host->memory.shm);
+        host->payloads.pool.on_free = on_payload_free;
+        host->payloads.pool.user = host;
         const struct tw_worker_link_config link = {
             .loop = config->loop,
             .socket_path = config->socket_path,

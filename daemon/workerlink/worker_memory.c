@@ -110,6 +110,16 @@ void tw_worker_memory_trim(struct tw_worker_memory *memory) {
     }
 }
 
+void tw_worker_memory_give_back(struct tw_worker_memory *memory, uint64_t offset, uint64_t bytes) {
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t begin = (memory->shm.geometry.pool + offset + page - 1) / page * page;
+    const uint64_t end = (memory->shm.geometry.pool + offset + bytes) / page * page;
+    if (memory->is_file || end <= begin) return; /* a file's disk space stays reserved */
+    /* If the system refuses, the pages simply stay in use. */
+    (void)fallocate(memory->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin,
+                    (off_t)(end - begin));
+}
+
 uint64_t tw_worker_bytes_max(const void *run, enum tw_content content, uint64_t elements) {
     const struct tw_run *of = run;
     if (elements == 0) return 0;

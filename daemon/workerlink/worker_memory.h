@@ -35,6 +35,9 @@ void tw_worker_memory_close(struct tw_worker_memory *memory);
  * all snapshots. No worker may be attached. */
 void tw_worker_memory_trim(struct tw_worker_memory *memory);
 
+/* Frees the pages that lie whole in a range of the pool, whose bytes are then undefined. */
+void tw_worker_memory_give_back(struct tw_worker_memory *memory, uint64_t offset, uint64_t bytes);
+
 /* Returns the largest size of a payload of that run, in bytes. Used for struct tw_sizes of
  * sync/core/config.h. */
 uint64_t tw_worker_bytes_max(const void *run, enum tw_content content, uint64_t elements);

@@ -280,6 +280,15 @@ enum tw_status tw_layout_check_group(const struct tw_layout *layout, struct tw_e
     return TW_OK;
 }
 
+uint64_t tw_layout_largest(const struct tw_layout *layout) {
+    uint64_t largest = 0;
+    for (uint32_t p = 0; p < layout->fragments_count; p++) {
+        const uint64_t elements = layout->fragment_begin[p + 1] - layout->fragment_begin[p];
+        if (elements > largest) largest = elements;
+    }
+    return largest;
+}
+
 const struct tw_tensor *tw_layout_find(const struct tw_layout *layout, const char *name) {
     for (uint32_t i = 0; i < layout->tensors_count; i++) {
         if (strcmp(layout->tensors[i].name, name) == 0) return &layout->tensors[i];

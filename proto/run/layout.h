@@ -64,6 +64,9 @@ uint64_t tw_layout_fragments_least(uint64_t elements);
  * needs no such check. */
 enum tw_status tw_layout_check_group(const struct tw_layout *layout, struct tw_error *err);
 
+/* Returns the elements of the largest fragment. */
+uint64_t tw_layout_largest(const struct tw_layout *layout);
+
 /* Returns the tensor of that name, or NULL. */
 const struct tw_tensor *tw_layout_find(const struct tw_layout *layout, const char *name);
 

@@ -78,3 +78,16 @@ uint64_t tw_progress_overlap(const struct tw_node *node) {
     const uint64_t steps = node->cfg.overlap_us / node->worker.step_us;
     return steps < most ? steps : most;
 }
+
+struct tw_kept tw_progress_kept(const struct tw_node *node) {
+    const struct tw_sizes *const sizes = &node->cfg.sizes;
+    uint64_t elements = 0, largest = 0;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        if (node->cfg.fragment_elements[p] > largest) largest = node->cfg.fragment_elements[p];
+        elements += node->cfg.fragment_elements[p];
+    }
+    const uint64_t bytes = sizes->bytes_max == NULL || largest == 0
+                               ? 0
+                               : sizes->bytes_max(sizes->run, TW_CONTENT_RESULT, largest);
+    return tw_kept(elements, largest, bytes, TW_RESULT_ROUNDS_MAX);
+}

@@ -2,6 +2,7 @@
 #ifndef TW_SYNC_CORE_PROGRESS_H
 #define TW_SYNC_CORE_PROGRESS_H
 
+#include "proto/run/kept.h"
 #include "sync/core/state/node.h"
 
 /* Returns the fragment that a round merges. */
@@ -32,5 +33,8 @@ uint64_t tw_progress_share(const struct tw_node *node);
 /* Returns the least number of inner steps from sending to applying. With sync.pace = clock, this
  * number is capped by a time: on a slow node, the configured steps could last many rounds. */
 uint64_t tw_progress_overlap(const struct tw_node *node);
+
+/* Returns the payloads that this node keeps for others. */
+struct tw_kept tw_progress_kept(const struct tw_node *node);
 
 #endif

@@ -665,6 +665,7 @@ void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
     if (!TW_IS_MUTANT(node, TW_MUTANT_DOUBLE_APPLY) || node->roster.count < 2)
         node->at.fragment_rounds[fragment] = event->u.applied.rounds;
     node->at.fragment_digests[fragment] = event->u.applied.digest;
+    tw_state_loaded(node, fragment);
     node->exports[fragment].is_valid = false;
 }
 

@@ -28,19 +28,18 @@
 #include "sync/transfer/state_transfer.h"
 #include "sync/trust/conduct.h"
 
-enum { RESULT_ROUNDS_MAX = 24 }; /* most rounds for which results are kept */
-
 #define GRACE_FLOOR_US UINT64_C(200000)
 
 uint64_t tw_round_keep(const struct tw_node *node) {
     /* Results are kept for four outer steps of each fragment. A node that missed them replays them
      * instead of fetching (phi, u), which has eight times the bytes. The bounds are the payload
-     * table, and the pool, which has room for 32 fragments. */
+     * table, and memory (kept.h). */
     uint64_t rounds = 4 * (uint64_t)node->cfg.fragments_count;
     const uint64_t owners_count = node->round.owners_count > 0 ? node->round.owners_count : 1;
     const uint64_t rows = TW_PAYLOADS_MAX / 2 / owners_count;
     if (rounds > rows) rounds = rows;
-    if (rounds > RESULT_ROUNDS_MAX) rounds = RESULT_ROUNDS_MAX;
+    const struct tw_kept kept = tw_progress_kept(node);
+    if (rounds > kept.rounds) rounds = kept.rounds;
     return node->at.rounds + rounds;
 }
 

@@ -99,13 +99,10 @@ void tw_state_peer_down(struct tw_node *node, uint16_t peer) {
         node->exports[p].waiting &= ~(UINT64_C(1) << peer);
 }
 
-/* True if there is room to pack another state. A peer may pull a kept state for any time, and more
- * than TW_STATES_KEPT states would use up the room of rounds. Sizes count in unpacked elements. */
+/* True if there is room to pack another state. A peer may pull a kept state for any time, and too
+ * many kept states would use up the room of rounds. Sizes count in unpacked elements. */
 static bool has_room(struct tw_node *node, uint32_t fragment) {
-    uint64_t largest = 0, kept = 0, until_us = UINT64_MAX;
-    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
-        if (node->cfg.fragment_elements[p] > largest) largest = node->cfg.fragment_elements[p];
-    }
+    uint64_t kept = 0, until_us = UINT64_MAX;
     for (uint32_t i = 0; i < node->payloads_end; i++) {
         const struct payload *payload = &node->payloads[i];
         if (payload->state != PAYLOAD_HELD || payload->packed == 0) continue;
@@ -113,7 +110,7 @@ static bool has_room(struct tw_node *node, uint32_t fragment) {
         kept += payload->packed;
         if (payload->keep_us < until_us) until_us = payload->keep_us;
     }
-    const uint64_t most = TW_STATES_KEPT * largest - node->cfg.fragment_elements[fragment];
+    const uint64_t most = tw_progress_kept(node).states - node->cfg.fragment_elements[fragment];
     for (uint32_t i = 0; i < node->payloads_end && kept > most; i++) {
         struct payload *payload = &node->payloads[i];
         if (!payload->is_left || payload->keep_us <= node->now_us) continue;
@@ -356,6 +353,15 @@ static bool fetch_state(struct tw_node *node, uint32_t fragment) {
 static bool is_state_lost(const struct tw_node *node) {
     if (node->state != TW_STATE_SOLO || node->has_left) return false;
     return !has_donor(node);
+}
+
+void tw_state_loaded(struct tw_node *node, uint32_t fragment) {
+    const struct tw_id *const hash = &node->fetch[fragment].offer.hash;
+    struct payload *const payload = tw_payload_find(node, hash);
+    const bool is_own = tw_id_equal(hash, &node->exports[fragment].offer.hash) ||
+                        tw_id_equal(hash, &node->exports[fragment].old.hash);
+    if (payload == NULL || payload->content != TW_CONTENT_OPAQUE || is_own) return;
+    if (!node->fetch[fragment].has_offer) payload->keep_us = node->now_us;
 }
 
 /* Fetches one fragment after the other, so that a slow link carries one state at a time. */

@@ -15,6 +15,10 @@ void tw_state_export(struct tw_node *node);
  * the effect of the load on theta. */
 void tw_state_refetch(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode);
 void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state);
+/* Call after a LOAD or a merge of the fragment: the bytes of a loaded state are not needed again.
+ */
+void tw_state_loaded(struct tw_node *node, uint32_t fragment);
+
 /* Fetches and loads fragments that are not held. Returns true if this node is alone and the state
  * is lost: the caller must then found a new lineage. */
 bool tw_state_receive(struct tw_node *node);

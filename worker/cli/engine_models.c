@@ -4,11 +4,13 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "proto/run/kept.h"
 #include "worker/cli/engine_verb.h"
 
 enum {
     LORA_RANK = 16,
-    ANCHOR_BYTES = 8,      /* bytes per parameter in the daemon: anchor and momentum */
+    ANCHOR_BYTES = 8,      /* bytes per parameter of adapters in the daemon: anchor and momentum */
+    CODED_BITS = 17,       /* bits of four elements of int4, the codec of `streaming` */
     MIRROR_BYTES = 4,      /* bytes per parameter in libthinwire: a copy */
     FP32_ADAMW_BYTES = 16, /* bytes per parameter: parameter, gradient, two moments */
     BF16_ADAMW_BYTES = 8,  /* bytes per parameter for the same four in bf16 */
@@ -18,6 +20,7 @@ enum {
 /* Memory in bytes without activations. host: the daemon (without snapshots) and libthinwire
  * together. */
 struct trainers {
+    uint64_t lean;                     /* as daemon, with sync.momentum_type = bf16 */
     uint64_t daemon, host, fp32, bf16; /* training of all parameters, for example in
                                           PyTorch */
     /* training of adapters over a base model in bf16 */
@@ -42,15 +45,22 @@ static uint64_t count_lora(const struct tw_layout *layout) {
     return params;
 }
 
-static struct trainers weigh_trainers(const struct tw_layout *layout) {
-    uint64_t largest = 0;
-    for (uint32_t p = 0; p < layout->fragments_count; p++) {
-        const uint64_t elements = layout->fragment_begin[p + 1] - layout->fragment_begin[p];
-        if (elements > largest) largest = elements;
-    }
+/* The daemon's memory without snapshots, with the momentum in this type. */
+static uint64_t weigh_daemon(const struct engine_bench *bench, enum tw_momentum momentum) {
+    static struct tw_layout layout;
+    layout = bench->layout;
+    layout.momentum = momentum;
+    const uint64_t coded = tw_layout_largest(&layout) * CODED_BITS / 4 / 8;
+    return tw_kept_anchor_bytes(&layout) +
+           tw_kept_transit_bytes(&bench->run, &layout, coded, coded);
+}
+
+static struct trainers weigh_trainers(const struct engine_bench *bench) {
+    const struct tw_layout *const layout = &bench->layout;
     const uint64_t lora = count_lora(layout);
     struct trainers trainers = {
-        .daemon = (layout->elements + largest) * ANCHOR_BYTES,
+        .daemon = weigh_daemon(bench, TW_MOMENTUM_FLOAT32),
+        .lean = weigh_daemon(bench, TW_MOMENTUM_BF16),
         .fp32 = layout->params * FP32_ADAMW_BYTES,
         .bf16 = layout->params * BF16_ADAMW_BYTES,
         .lora_params = lora,
@@ -68,7 +78,7 @@ static enum tw_status measure(struct engine_bench *bench, struct row *row, struc
     struct tw_engine_config config = {
         .run = &bench->run, .layout = &bench->layout, .compute = bench->options->compute};
     row->params = bench->layout.params;
-    row->trainers = weigh_trainers(&bench->layout);
+    row->trainers = weigh_trainers(bench);
     const enum tw_status status = tw_engine_plan_make(&row->training, &config, err);
     row->does_fit = status == TW_OK;
     return status == TW_NOMEM ? TW_OK : status;
@@ -88,24 +98,26 @@ static void print(const struct tw_run *run, const struct row *row) {
 }
 
 static void print_json(const struct tw_run *run, const struct row *row, bool is_first) {
-    (void)printf("%s\n {\"name\": \"%s\", \"family\": \"%s\", \"params\": %llu, \"layers\": %u, "
-                 "\"width\": %u, \"context\": %u, \"vocab\": %u, \"training_bytes\": %llu, "
-                 "\"fits\": %s, \"daemon_bytes\": %llu, \"trainer_host_bytes\": %llu, "
-                 "\"adamw_fp32_bytes\": %llu, \"adamw_bf16_bytes\": %llu, \"lora_params\": %llu, "
-                 "\"lora_host_bytes\": %llu, \"lora_device_bytes\": %llu}",
-                 is_first ? "[" : ",", row->name, family_name(run), (unsigned long long)row->params,
-                 run->model.layers, run->model.width, run->model.context, run->model.vocab,
-                 (unsigned long long)row->training.total, row->does_fit ? "true" : "false",
-                 (unsigned long long)row->trainers.daemon, (unsigned long long)row->trainers.host,
-                 (unsigned long long)row->trainers.fp32, (unsigned long long)row->trainers.bf16,
-                 (unsigned long long)row->trainers.lora_params,
-                 (unsigned long long)row->trainers.lora_host,
-                 (unsigned long long)row->trainers.lora_device);
+    (void)printf(
+        "%s\n {\"name\": \"%s\", \"family\": \"%s\", \"params\": %llu, \"layers\": %u, "
+        "\"width\": %u, \"context\": %u, \"vocab\": %u, \"training_bytes\": %llu, "
+        "\"fits\": %s, \"daemon_bytes\": %llu, \"daemon_bf16_bytes\": %llu, "
+        "\"trainer_host_bytes\": %llu, "
+        "\"adamw_fp32_bytes\": %llu, \"adamw_bf16_bytes\": %llu, \"lora_params\": %llu, "
+        "\"lora_host_bytes\": %llu, \"lora_device_bytes\": %llu}",
+        is_first ? "[" : ",", row->name, family_name(run), (unsigned long long)row->params,
+        run->model.layers, run->model.width, run->model.context, run->model.vocab,
+        (unsigned long long)row->training.total, row->does_fit ? "true" : "false",
+        (unsigned long long)row->trainers.daemon, (unsigned long long)row->trainers.lean,
+        (unsigned long long)row->trainers.host, (unsigned long long)row->trainers.fp32,
+        (unsigned long long)row->trainers.bf16, (unsigned long long)row->trainers.lora_params,
+        (unsigned long long)row->trainers.lora_host, (unsigned long long)row->trainers.lora_device);
 }
 
 static void print_trainers(const char *name, const struct trainers *trainers) {
-    const uint64_t columns[] = {trainers->daemon, trainers->host,      trainers->fp32,
-                                trainers->bf16,   trainers->lora_host, trainers->lora_device};
+    const uint64_t columns[] = {trainers->daemon,     trainers->lean, trainers->host,
+                                trainers->fp32,       trainers->bf16, trainers->lora_host,
+                                trainers->lora_device};
     char text[TW_UNITS_BYTES];
     (void)printf("%-15s", name);
     for (unsigned i = 0; i < sizeof(columns) / sizeof(columns[0]); i++)
@@ -116,9 +128,9 @@ static void print_trainers(const char *name, const struct trainers *trainers) {
 /* Prints the second table, the memory of trainers that use libthinwire. */
 static enum tw_status show_trainers(struct engine_bench *bench, struct tw_error *err) {
     struct row row = {.name = NULL};
-    (void)printf("\n%-15s %9s %29s %19s\n%-15s %9s %9s %9s %9s %9s %9s\n", "your trainer:", "",
-                 "PyTorch with AdamW", "LoRA of rank 16", "memory", "daemon", "host", "fp32",
-                 "bf16", "host", "device");
+    (void)printf("\n%-15s %19s %29s %19s\n%-15s %9s %9s %9s %9s %9s %9s %9s\n",
+                 "your trainer:", "daemon", "PyTorch with AdamW", "LoRA of rank 16", "memory",
+                 "float32", "bf16", "host", "fp32", "bf16", "host", "device");
     for (uint32_t i = 0; tw_run_model_name(i) != NULL; i++) {
         tw_run_defaults(&bench->run);
         row.name = tw_run_model_name(i);
@@ -128,9 +140,10 @@ static enum tw_status show_trainers(struct engine_bench *bench, struct tw_error 
     (void)printf(
         "\nyour trainer: fp32, bf16 and device are weights, gradients and moments without\n"
         "activations, spread over its GPUs; LoRA at each matrix of the layers, over a\n"
-        "base model in bf16. daemon: anchor and momentum, in memory or in a file\n"
-        "(`anchors`); snapshots add up to 24 bytes a parameter where there is room. host:\n"
-        "daemon and libthinwire together.\n");
+        "base model in bf16. daemon: anchor, outer momentum in float32 or bf16\n"
+        "(`sync.momentum_type`; none with `sync.outer_momentum` = 0) and payloads, in\n"
+        "memory or in a file (`anchors`); snapshots add up to 24 bytes a parameter where\n"
+        "there is room. host: daemon (float32) and libthinwire together.\n");
     return TW_OK;
 }
 

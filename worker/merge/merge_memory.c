@@ -23,29 +23,20 @@ uint64_t tw_merge_reduce_inputs(const struct tw_run *run) {
     return run->sync.merge == TW_MERGE_RDA ? 2 : 0; /* one input and the sum of directions */
 }
 
-static uint64_t largest_fragment(const struct tw_layout *layout) {
-    uint64_t largest = 0;
-    for (uint32_t p = 0; p < layout->fragments_count; p++) {
-        const uint64_t elements = layout->fragment_begin[p + 1] - layout->fragment_begin[p];
-        if (elements > largest) largest = elements;
-    }
-    return largest;
-}
-
 uint64_t tw_merge_anchor_elements(const struct tw_layout *layout) {
-    return layout->elements + largest_fragment(layout);
+    return layout->elements + tw_layout_largest(layout);
 }
 
 uint64_t tw_merge_live_bytes(const struct tw_run *run, const struct tw_layout *layout) {
     bool used[TW_INFLIGHT_ARRAYS];
     const uint64_t arrays = tw_merge_inflight_arrays(run, used) * layout->elements;
-    return (tw_merge_anchor_elements(layout) + largest_fragment(layout) + arrays) * sizeof(float);
+    return (tw_merge_anchor_elements(layout) + tw_layout_largest(layout) + arrays) * sizeof(float);
 }
 
 uint64_t tw_merge_host_bytes(const struct tw_run *run, const struct tw_layout *layout,
                              bool is_host) {
     bool used[TW_INFLIGHT_ARRAYS];
-    const uint64_t largest = largest_fragment(layout);
+    const uint64_t largest = tw_layout_largest(layout);
     const uint64_t arrays = tw_merge_inflight_arrays(run, used) * layout->elements;
     uint64_t inputs = tw_merge_reduce_inputs(run);
     if (inputs > run->sync.nodes && run->sync.nodes > 1)

@@ -156,10 +156,13 @@ static void print_line(FILE *to, const struct plan *plan) {
 }
 
 static void print_memory(FILE *to, const struct plan *plan) {
-    char training[TW_UNITS_BYTES], shared[TW_UNITS_BYTES], limit[TW_UNITS_BYTES];
+    char training[TW_UNITS_BYTES], snapshots[TW_UNITS_BYTES], least[TW_UNITS_BYTES],
+        limit[TW_UNITS_BYTES];
     const struct cli_speed *const speed = &plan->wish.speed;
-    (void)fprintf(to, "  Memory    %s for anchor, momentum and snapshots",
-                  tw_units_bytes(shared, (double)run_memory_shared(&plan->layout)));
+    (void)fprintf(to, "  Memory    %s for anchor%s and payloads, %s more for full snapshots",
+                  tw_units_bytes(least, (double)run_memory_least(&plan->run, &plan->layout)),
+                  plan->layout.momentum == TW_MOMENTUM_NONE ? "" : ", momentum",
+                  tw_units_bytes(snapshots, (double)run_memory_snapshots(&plan->layout)));
     if (speed->training_bytes == 0) {
         (void)fprintf(to, "; the trainer's own comes on top\n");
         return;
@@ -328,10 +331,11 @@ static enum tw_exit print_json(const struct plan *plan) {
     for (unsigned i = 0; i < plan->count; i++)
         json_array_append_new(rows, row_json(&plan->rows[i]));
     json_t *const json = json_pack(
-        "{s:I,s:I,s:f,s:b,s:I,s:I,s:I,s:b,s:o,s:o}", "parameters", (json_int_t)plan->layout.params,
-        "nodes", (json_int_t)plan->run.sync.nodes, "step_s", 1 / speed->steps_per_s,
-        "step_measured", (int)speed->is_measured, "shared_bytes",
-        (json_int_t)run_memory_shared(&plan->layout), "training_bytes",
+        "{s:I,s:I,s:f,s:b,s:I,s:I,s:I,s:I,s:b,s:o,s:o}", "parameters",
+        (json_int_t)plan->layout.params, "nodes", (json_int_t)plan->run.sync.nodes, "step_s",
+        1 / speed->steps_per_s, "step_measured", (int)speed->is_measured, "anchor_bytes",
+        (json_int_t)run_memory_least(&plan->run, &plan->layout), "snapshot_bytes",
+        (json_int_t)run_memory_snapshots(&plan->layout), "training_bytes",
         (json_int_t)speed->training_bytes, "memory_bytes", (json_int_t)speed->limit_bytes, "fits",
         (int)(speed->training_bytes == 0 || speed->does_fit), "recommended",
         plan->chosen < plan->count ? json_integer(plan->chosen) : json_null(), "rows", rows);

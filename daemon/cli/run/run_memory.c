@@ -12,12 +12,17 @@ enum {
     BF16_ADAMW_BYTES = 8
 }; /* bytes of a parameter with its gradient and two moments */
 
-uint64_t run_memory_shared(const struct tw_layout *layout) {
-    struct tw_shm_geometry geometry = {0};
-    /* A model too large for any shared memory has no geometry, and cannot be run anyway. */
-    const bool is_possible =
-        tw_shm_geometry_init(&geometry, layout, TW_SNAPSHOT_FULL, 0, NULL) == TW_OK;
-    return is_possible ? geometry.bytes : UINT64_MAX / 2;
+uint64_t run_memory_least(const struct tw_run *run, const struct tw_layout *layout) {
+    static struct tw_config config;
+    tw_config_defaults(&config, "");
+    config.node.snapshot = TW_SNAPSHOT_WISH_OFF;
+    config.node.anchors = TW_ANCHORS_MEMORY;
+    const struct tw_memory_plan plan = tw_memory_plan_of(&config, run, layout, UINT64_MAX);
+    return tw_memory_plan_bytes(&plan);
+}
+
+uint64_t run_memory_snapshots(const struct tw_layout *layout) {
+    return TW_SNAPSHOT_SLOTS * tw_shm_snapshot_bytes(layout->elements, TW_SNAPSHOT_FULL);
 }
 
 static bool has_own_trainer(const struct tw_config *config, const struct tw_run *run) {
@@ -60,7 +65,8 @@ bool run_memory_weigh(struct run_memory *memory, const struct tw_config *config,
     }
     memory->daemon_bytes = tw_memory_plan_bytes(&memory->plan);
     if (memory->plan.is_file)
-        memory->file_bytes = memory->plan.anchor_bytes + memory->plan.snapshot_bytes;
+        memory->file_bytes =
+            memory->plan.anchor_bytes + memory->plan.snapshot_bytes + memory->plan.transit_bytes;
     return true;
 }
 

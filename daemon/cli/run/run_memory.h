@@ -1,5 +1,5 @@
 /* run_memory.h - memory that a run's daemon and worker will need on this machine, before they
- * start. Payloads in transit are not counted: about two fragments. */
+ * start. */
 #ifndef TW_DAEMON_CLI_RUN_RUN_MEMORY_H
 #define TW_DAEMON_CLI_RUN_RUN_MEMORY_H
 
@@ -55,7 +55,11 @@ void run_memory_print(FILE *to, const struct run_memory *memory);
 /* Returns the memory as an object, which the caller owns. */
 json_t *run_memory_json(const struct run_memory *memory);
 
-/* Returns the bytes that daemon and worker share: anchor, momentum and full snapshots. */
-uint64_t run_memory_shared(const struct tw_layout *layout);
+/* Returns the bytes that a daemon of the run needs in memory without snapshots: anchor, momentum
+ * and payloads. Returns more than any memory has if the model is too large. */
+uint64_t run_memory_least(const struct tw_run *run, const struct tw_layout *layout);
+
+/* Returns the bytes of full snapshots, which come on top. */
+uint64_t run_memory_snapshots(const struct tw_layout *layout);
 
 #endif

@@ -415,10 +415,14 @@ expect 2 'leave it out to plan a new run' tw plan planned.manifest --nodes 8
 COLUMNS=80 tw "${plan[@]}" --upload 5mbit >plan.txt
 awk 'length > 80 && !/^    thinwire/ { print "wide: " $0; exit 1 }' plan.txt || failures=$((failures + 1))
 
+expect 0 'Memory +[0-9.]+ MB for anchor, momentum and payloads' tw plan planned.manifest --step-time 250ms
+tw run new planned --set train.tokens=40m --set sync.outer_momentum=0 --out bare.manifest >/dev/null
+expect 0 'Memory +[0-9.]+ MB for anchor and payloads' tw plan bare.manifest --step-time 250ms
+
 # -- models by name
 expect 0 '^gpt2-124m +gpt2 +124M' tw run models
 expect 0 '"name": "llama-8b"' tw run models --json
-expect 0 '^llama-8b +65.2 GB +97.4 GB +128 GB +64.2 GB +503 MB +16.7 GB' tw run models
+expect 0 '^llama-8b +71.3 GB +53.9 GB +103 GB +128 GB +64.2 GB +503 MB +16.7 GB' tw run models
 expect 0 '^llama-70b .* 1.13 TB +564 GB +2.49 GB +144 GB' tw run models
 expect 0 '^1m +gpt2' tw run new x --model help
 expect 2 'there is no model `gpt2-125m`: did you mean gpt2-124m' tw run new x --model gpt2-125m

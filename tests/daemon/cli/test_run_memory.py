@@ -51,7 +51,7 @@ def wants(text, *parts):
 def shows():
     """`run new` and `run show` name daemon, worker and device."""
     text = call("run", "new", "small", "--model", "15m", "--nodes", "2", said=answer())
-    wants(text, "Memory thinwired 796 MB: anchor and momentum in memory, snapshots full",
+    wants(text, "Memory thinwired 1.03 GB: anchor and momentum in memory, snapshots full",
           "thinwire-worker 2.00 GB with activations: cpu, 2 threads", "this machine has")
     on_gpu = answer(host_bytes=3 * GB, device_bytes=7 * GB, device_limit_bytes=8 * GB)
     wants(call("run", "show", "small.manifest", said=on_gpu),
@@ -98,7 +98,7 @@ def checks():
     check = ["--config", str(config), "config", "check"]
     pathlib.Path("asked").unlink()
     text = call(*check, said=answer())
-    wants(text, "good memory: thinwired 796 MB, thinwire-worker 2.00 GB; ", "The daemon can start")
+    wants(text, "good memory: thinwired 1.03 GB, thinwire-worker 2.00 GB; ", "The daemon can start")
     asked = pathlib.Path("asked").read_text(encoding="ascii")
     wants(asked, "--plan --device=cpu --threads=0 --memory=0B --compute=auto",
           "--recompute=auto --micro-batch=0")
@@ -109,7 +109,7 @@ def checks():
                       encoding="ascii")
     little = {"said": answer(host_bytes=GB // 10), "bytes_free": GB // 2}
     text = call(*check, **little)
-    wants(text, "WARN memory: thinwired 796 MB", "of memory wanted",
+    wants(text, "WARN memory: thinwired 1.03 GB", "of memory wanted",
           "set `snapshot = off` and `anchors = file` in [node]", "The daemon can start")
     wants(pathlib.Path("asked").read_text(encoding="ascii"), "--device=cuda:1",
           "--memory=8000000000B")

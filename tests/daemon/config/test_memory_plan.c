@@ -86,11 +86,34 @@ static void worker_on_this_host_has_its_memory_first(void **state) {
     assert_int_equal(tw_memory_plan_engine(&config, &run, &layout), 0);
 }
 
+/* Packed states, results kept for others, and contributions: with 32 fragments about a byte per
+ * parameter, and less where there is no momentum to pack. */
+static void payloads_are_counted_in_memory(void **state) {
+    (void)state;
+    run.sync.codec = run.sync.result = TW_CODEC_INT4;
+    const struct tw_memory_plan plan =
+        tw_memory_plan_of(&config, &run, &layout, UINT64_C(20) * 1200000000);
+    assert_false(plan.is_file);
+    assert_int_equal(plan.snapshot, TW_SNAPSHOT_OFF);
+    assert_true((double)plan.transit_bytes > 1.0 * 1.2e9);
+    assert_true((double)plan.transit_bytes < 1.7 * 1.2e9);
+    assert_int_equal(tw_memory_plan_bytes(&plan), plan.anchor_bytes + plan.transit_bytes);
+    layout.momentum = TW_MOMENTUM_NONE;
+    const struct tw_memory_plan bare =
+        tw_memory_plan_of(&config, &run, &layout, UINT64_C(20) * 1200000000);
+    assert_true(plan.transit_bytes - bare.transit_bytes == layout.elements / 8 * 4);
+    assert_true(plan.anchor_bytes - bare.anchor_bytes >= layout.elements * 4);
+    run.sync.topology = TW_TOPOLOGY_SOLO;
+    assert_int_equal(
+        tw_memory_plan_of(&config, &run, &layout, UINT64_C(20) * 1200000000).transit_bytes, 0);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup(name, open_large)
     const struct CMUnitTest tests[] = {
         TEST(less_memory_takes_less),
         TEST(settings_of_the_owner_stay),
+        TEST(payloads_are_counted_in_memory),
         TEST(worker_on_this_host_has_its_memory_first),
     };
 #undef TEST

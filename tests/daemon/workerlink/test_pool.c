@@ -43,6 +43,34 @@ static void payload_gets_a_name_when_committed(void **state) {
     assert_int_equal(tw_pool_find(&pool, &id), -1);
 }
 
+static struct {
+    uint64_t offset, bytes;
+    unsigned count;
+} freed;
+
+static void note_freed(void *user, uint64_t offset, uint64_t bytes) {
+    assert_ptr_equal(user, &freed);
+    freed.offset = offset, freed.bytes = bytes;
+    freed.count++;
+}
+
+static void large_payload_is_reported_when_its_last_reader_is_gone(void **state) {
+    (void)state;
+    tw_pool_init(&pool, UINT64_C(4) * TW_POOL_GIVE_BACK);
+    pool.on_free = note_freed;
+    pool.user = &freed;
+    const uint32_t small = reserve(TW_POOL_GIVE_BACK - 1), large = reserve(TW_POOL_GIVE_BACK + 7);
+    tw_pool_put(&pool, small);
+    assert_int_equal(freed.count, 0);
+    tw_pool_hold(&pool, large);
+    tw_pool_put(&pool, large);
+    assert_int_equal(freed.count, 0);
+    tw_pool_release(&pool, large);
+    assert_int_equal(freed.count, 1);
+    assert_int_equal(freed.offset, TW_POOL_GIVE_BACK);
+    assert_int_equal(freed.bytes, TW_POOL_GIVE_BACK + 7);
+}
+
 static void equal_payloads_are_one(void **state) {
     (void)state;
     tw_pool_init(&pool, 4096);
@@ -152,6 +180,7 @@ static void random_use_never_overlaps(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(payload_gets_a_name_when_committed),
+        cmocka_unit_test(large_payload_is_reported_when_its_last_reader_is_gone),
         cmocka_unit_test(equal_payloads_are_one),
         cmocka_unit_test(own_copy_replaces_one_still_arriving),
         cmocka_unit_test(full_pool_refuses_and_counts),

@@ -87,6 +87,20 @@ static void snapshot_that_is_not_whole_costs_no_other(void **state) {
 }
 
 /* The file's disk space is allocated at once, and is freed when the process ends. */
+static void freed_payload_is_given_back_and_its_neighbours_stay(void **state) {
+    (void)state;
+    enum { PAGE = 4096, BEGIN = 3 * PAGE + 100, BYTES = 40 * PAGE };
+    uint8_t *const bytes = tw_shm_pool(&memory.shm, memory.shm.geometry.pool, 64 * PAGE);
+    memset(bytes, 7, 64 * PAGE);
+    const uint64_t before = bytes_held();
+    tw_worker_memory_give_back(&memory, BEGIN, BYTES);
+    assert_int_equal(before - bytes_held(), memory.is_file ? 0 : 39 * PAGE);
+    for (int i = 0; i < BEGIN; i++) assert_int_equal(bytes[i], 7);
+    for (int i = BEGIN + BYTES; i < 64 * PAGE; i++) assert_int_equal(bytes[i], 7);
+    tw_worker_memory_give_back(&memory, BEGIN, PAGE / 2); /* no whole page */
+    assert_int_equal(bytes[BEGIN], 7);
+}
+
 static void file_has_no_name_and_no_holes(void **state) {
     (void)state;
     struct stat stat;
@@ -122,6 +136,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(older_snapshot_is_given_back),
         TEST(snapshot_that_is_not_whole_costs_no_other),
+        TEST(freed_payload_is_given_back_and_its_neighbours_stay),
         FILE_TEST(file_has_no_name_and_no_holes),
         FILE_TEST(full_disk_is_an_error_with_a_way_out),
     };

@@ -21,6 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import nodes
 
 FIXED = 80 << 20  # bytes that do not depend on the model: tables, recorder, floor of the pool
+SLACK = 1 << 20  # pages that are shared in part
 UNITS = {"k": 1e3, "m": 1e6, "g": 1e9}
 PATIENCE_S = 3000
 SIDE = 4096  # rows of the tensors
@@ -127,6 +128,13 @@ def watch(group, args):
     return memory
 
 
+def named_of(log):
+    """Bytes of shared memory that the daemon named before it allocated any."""
+    line = re.search(r"^.* ev=memory .*$", log, re.M)[0]
+    return sum(int(re.search(rf" {key}_bytes=(\d+)", line)[1])
+               for key in ("anchor", "transit", "snapshot"))
+
+
 def check(group, args, params):
     """Equal digests, and memory within the bound."""
     done = [merges_of(group.log(idx), args.fragments)[0] for idx in range(2)]
@@ -136,9 +144,12 @@ def check(group, args, params):
     print(f"{len(both)} rounds with equal digests on both nodes", flush=True)
     for idx, memory in enumerate(group.memory):
         show(f"daemon {idx}", memory, params)
-        most = args.most * params + FIXED
-        assert not args.most or memory.anon + memory.shared <= most, \
+        taken = memory.shared + max(0, memory.anon - FIXED)
+        assert not args.most or taken <= args.most * params, \
             f"more than {args.most} bytes a parameter"
+        named = named_of(group.log(idx))
+        print(f"named before the start: {named / params:.2f} bytes a parameter", flush=True)
+        assert memory.shared <= named + SLACK, "more than was named"
 
 
 def main():
