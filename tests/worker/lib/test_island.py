@@ -1,8 +1,9 @@
-"""test_island.py LIBRARY BIN PYTHON WAY - two ranks of PyTorch as one node of a run.
+"""test_island.py LIBRARY BIN PYTHON WAY - ranks of PyTorch as one node of a run.
 
-Node 0 is an island: deploy/examples/train_island.py under torchrun, WAY is ddp or fsdp. Node 1 has
-one PyTorch process, node 2 is native. All must see the same anchor in every round and learn. One
-rank is killed on the way: torchrun starts the ranks anew, and the node goes on from its snapshot.
+Node 0 is an island: deploy/examples/train_island.py under torchrun, with two ranks (WAY ddp, fsdp)
+or four (hsdp, tp). Node 1 has one PyTorch process, node 2 is native. All must see the same anchor
+in every round and learn. The last rank is killed on the way, then rank 0, which speaks to the
+daemon: torchrun starts the ranks anew each time, and the node goes on from its snapshot.
 """
 import os
 import pathlib
@@ -18,10 +19,12 @@ import test_examples as examples
 HERE = pathlib.Path(__file__).resolve()
 EXAMPLES = examples.ROOT / "deploy/examples"
 STEPS_BEFORE_KILL = 40
+STEPS_BETWEEN_KILLS = 60
+RANKS = {"ddp": 2, "fsdp": 2, "hsdp": 4, "tp": 4}
 # Steps of some ten milliseconds, so that the nodes are about as fast, and for as long as the ranks
 # need to start again.
 KEYS = ["--set", "model.layers=2", "--set", "model.width=96", "--set", "model.heads=2", "--set",
-        "model.context=64", "--set", "train.batch=16", "--set", "train.tokens=2500k", "--set",
+        "model.context=64", "--set", "train.batch=16", "--set", "train.tokens=6m", "--set",
         "train.lr=0.005", "--set", "sync.period=20"]
 
 
@@ -59,8 +62,8 @@ class Cluster(examples.Cluster):
         super().__init__(library, bin_dir, EXAMPLES / "train_gpt.py", folder, 3, KEYS)
         # A restart within torchrun would meet gloo's addresses of the dead ranks in its store.
         torchrun = [sys.executable, HERE, "again", python, "-m", "torch.distributed.run",
-                    "--nproc_per_node", "2", "--standalone", EXAMPLES / "train_island.py",
-                    "--way", way]
+                    "--nproc_per_node", str(RANKS[way]), "--standalone",
+                    EXAMPLES / "train_island.py", "--way", way]
         self.trainer = [torchrun, [python, EXAMPLES / "train_gpt.py", "--device", "cpu"], None]
 
     def start(self, idx):
@@ -92,6 +95,18 @@ class Cluster(examples.Cluster):
             time.sleep(0.2)
         raise RuntimeError(f"node {idx} took no {steps} steps")
 
+    def attached(self, idx):
+        """How often a worker attached to a node."""
+        text = (self.folder / f"n{idx}.log").read_text(encoding="utf-8", errors="replace")
+        return len(re.findall(r"ev=worker_(?:up|attached)", text))
+
+    def wait_attached(self, idx, count):
+        """Waits until a worker attached so often."""
+        until = time.monotonic() + examples.PATIENCE_S
+        while self.attached(idx) < count:
+            assert time.monotonic() < until, f"the trainer of node {idx} does not come back"
+            time.sleep(0.2)
+
     def digests(self, idx):
         """Digest of the anchor by round."""
         text = (self.folder / f"n{idx}.log").read_text(encoding="utf-8", errors="replace")
@@ -113,17 +128,19 @@ def check(cluster):
     cluster.wait_steps(0, 1)
     trainers = [island, cluster.start(1), cluster.start(2)]
     steps = cluster.wait_steps(0, STEPS_BEFORE_KILL)
-    before = ranks_of(cluster.folder)
-    os.kill(before[1], signal.SIGKILL)
+    for rank in (-1, 0):
+        before = ranks_of(cluster.folder)
+        os.kill(before[max(before) if rank < 0 else rank], signal.SIGKILL)
+        cluster.wait_attached(0, 2 + rank + 1)
+        steps = cluster.wait_steps(0, steps + STEPS_BETWEEN_KILLS)
     for trainer in filter(None, trainers):
         assert trainer.wait(2 * examples.PATIENCE_S) == 0, "a trainer failed"
     until = time.monotonic() + examples.PATIENCE_S
     while any(cluster.status(idx)["state"] != "finished" for idx in range(3)):
         assert time.monotonic() < until, "a node does not finish"
         time.sleep(0.2)
-    attached = len(re.findall(r"ev=worker_(?:up|attached)",
-                              (cluster.folder / "n0.log").read_text(errors="replace")))
-    assert attached >= 2, f"the island attached {attached} times"
+    attached = cluster.attached(0)
+    assert attached >= 3, f"the island attached {attached} times"
     island_steps = cluster.status(0)["train"]["steps"]
     assert island_steps > steps, f"the island ended at step {island_steps}, was killed at {steps}"
     rounds = cluster.equal_rounds()
@@ -132,7 +149,7 @@ def check(cluster):
     losses = [cluster.status(idx)["train"]["validation_anchor_nats"] for idx in range(3)]
     assert all(loss < cluster.loss for loss in losses), f"losses {losses}: nothing was learned"
     assert max(losses) - min(losses) < 0.005 * losses[0], f"losses of one anchor: {losses}"
-    print(f"{rounds} common rounds, {whole} of three nodes; killed at step {steps}, ended at "
+    print(f"{rounds} common rounds, {whole} of three nodes; killed until step {steps}, ended at "
           f"{island_steps}; losses {losses}")
 
 

@@ -30,7 +30,7 @@ class Cluster(island.Cluster):
         folder.mkdir()
         super().__init__(library, bin_dir, folder, python or "python3", "fsdp")
         keys = list(island.KEYS)
-        keys[keys.index("train.tokens=2500k")] = "train.tokens=" + TOKENS
+        keys[keys.index("train.tokens=6m")] = "train.tokens=" + TOKENS
         if "sync.period=20" in keys:
             at = keys.index("sync.period=20")
             del keys[at - 1:at + 1]
