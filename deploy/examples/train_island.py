@@ -10,9 +10,9 @@ Give the node `spawn_worker = off` in its configuration, start it, and run this 
 whose copies are equal (2-D mesh), tp cuts the feed-forward parts over pairs (tensor parallelism)
 and shards the rest over the pairs, and ddp replicates it.
 
-Each rank, with tp each pair, trains on its share of the batch. Rank 0, on the host of the daemon, speaks to it. When a
-rank dies, torchrun ends all of them. Start it again, as `[worker] command` of the daemon's
-configuration does: the ranks go on from the node's snapshot.
+Each rank, with tp each pair, trains on its share of the batch. Rank 0, on the host of the daemon,
+speaks to it. When a rank dies, torchrun ends all of them. Start it again, as `[worker] command` of
+the daemon's configuration does: the ranks go on from the node's snapshot.
 """
 import argparse
 import os

@@ -18,13 +18,13 @@ import test_examples as examples
 
 HERE = pathlib.Path(__file__).resolve()
 EXAMPLES = examples.ROOT / "deploy/examples"
-STEPS_BEFORE_KILL = 40
-STEPS_BETWEEN_KILLS = 60
+STEPS_BEFORE_KILL = 30
+STEPS_BETWEEN_KILLS = 15
 RANKS = {"ddp": 2, "fsdp": 2, "hsdp": 4, "tp": 4}
 # Steps of some ten milliseconds, so that the nodes are about as fast, and for as long as the ranks
 # need to start again.
 KEYS = ["--set", "model.layers=2", "--set", "model.width=96", "--set", "model.heads=2", "--set",
-        "model.context=64", "--set", "train.batch=16", "--set", "train.tokens=6m", "--set",
+        "model.context=64", "--set", "train.batch=16", "--set", "train.tokens=4m", "--set",
         "train.lr=0.005", "--set", "sync.period=20"]
 
 

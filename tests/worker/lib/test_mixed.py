@@ -1,9 +1,9 @@
 """test_mixed.py LIBRARY BIN PYTHON [WAY ...] - three kinds of trainers in one run, killed and back.
 
 Node 0 is an island of two ranks with FSDP2, node 1 a plain PyTorch process, node 2 native. Their
-daemons start them. A rank of the island, the PyTorch process and the native worker are killed on
-the way, and come back. Three native nodes train for the same tokens, and both held-out losses are
-compared. WAY is a preset, or `auto`: the codec auto under a budget. PYTHON has torch.
+daemons start them. Both ranks of the island, the PyTorch process and the native worker are killed
+on the way, and come back. Three native nodes train for the same tokens, and both held-out losses
+are compared. WAY is a preset, or `auto`: the codec auto under a budget. PYTHON has torch.
 """
 import pathlib
 import subprocess
@@ -30,7 +30,7 @@ class Cluster(island.Cluster):
         folder.mkdir()
         super().__init__(library, bin_dir, folder, python or "python3", "fsdp")
         keys = list(island.KEYS)
-        keys[keys.index("train.tokens=6m")] = "train.tokens=" + TOKENS
+        keys[keys.index("train.tokens=4m")] = "train.tokens=" + TOKENS
         if "sync.period=20" in keys:
             at = keys.index("sync.period=20")
             del keys[at - 1:at + 1]
@@ -63,7 +63,8 @@ def train(cluster):
     if cluster.is_mixed:
         for idx in (1, 2):
             cluster.wait_steps(idx, island.STEPS_BEFORE_KILL)
-        cluster.kill(0, island.ranks_of(cluster.folder)[1])
+        for rank in (1, 0):  # rank 0 speaks to the daemon
+            cluster.kill(0, island.ranks_of(cluster.folder)[rank])
         cluster.kill(1)
         cluster.kill(2)
     until = time.monotonic() + LONG_S

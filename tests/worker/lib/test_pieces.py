@@ -70,9 +70,12 @@ def sharded(shapes):
     except ImportError:
         return [torch.arange(float(torch.Size(s).numel())).view(s) for s in shapes]
     mesh = init_device_mesh("cpu", (2,))
-    ways = [Shard(0), Shard(1), Shard(0), Replicate()]
-    return [distribute_tensor(torch.arange(float(torch.Size(s).numel())).view(s), mesh, [way])
-            for s, way in zip(shapes, ways)]
+    # One side of a mesh of two sides has one rank: both ranks hold all of it.
+    side = init_device_mesh("cpu", (1, 2), mesh_dim_names=("outer", "inner"))["outer"]
+    ways = [(mesh, Shard(0)), (mesh, Shard(1)), (mesh, Shard(0)), (mesh, Replicate()),
+            (side, Shard(0))]
+    return [distribute_tensor(torch.arange(float(torch.Size(s).numel())).view(s), on, [way])
+            for s, (on, way) in zip(shapes, ways)]
 
 
 def rank(fails):
@@ -96,7 +99,8 @@ def rank(fails):
         ranks.say(island.WAIT)
         ranks.sum(1.0)
         return
-    trainer = Trainer(sharded([(5, 3), (3, 4), (1, 4), (4,)]))
+    trainer = Trainer(sharded([(5, 3), (3, 4), (1, 4), (4,), (2, 3)]))
+    trainer.places = island.choose_owners(ranks, trainer.places)
     for tensor, whole in enumerate(trainer.tensors):
         for begin, end in ((0, whole.numel()), (1, whole.numel()), (2, 4)):
             got = ranks.collect(trainer, (0, tensor, begin, end - begin))

@@ -41,7 +41,7 @@ class Held(NamedTuple):
     shape: Sides     # of the whole tensor
     offset: Sides
     sides: Sides
-    is_owner: bool   # whether this rank is the one that adds the box to a piece
+    is_owner: bool   # whether this rank adds the box to a piece, if others hold the same box
     is_whole: bool   # whether every rank holds the whole tensor
 
 
@@ -49,6 +49,7 @@ class LocalTrainer(Trainer, Protocol):
     """A trainer whose parameters may lie on several ranks."""
 
     parameters: Sequence[torch.nn.Parameter]
+    places: Sequence[Held]  # of each parameter; set again when the ranks have chosen the owners
 
     def gather_begins(self) -> None:
         """Puts the parameters where the next calls look for them."""
@@ -64,22 +65,19 @@ def held(parameter: torch.Tensor) -> Held:
     """The box that this rank holds of a parameter."""
     shape = tuple(parameter.shape)
     if not HAS_DTENSOR or not isinstance(parameter, DTensor):
-        is_first = not dist.is_available() or not dist.is_initialized() or dist.get_rank() == 0
-        return Held(shape, (0,) * len(shape), shape, is_first, True)
+        return Held(shape, (0,) * len(shape), shape, True, True)
     mesh, placements = parameter.device_mesh, parameter.placements
     place = mesh.get_coordinate()
     if place is None:
         return Held(shape, (0,) * len(shape), (0,) * len(shape), False, False)
     sides, offset = compute_local_shape_and_global_offset(parameter.shape, mesh, placements)
-    is_owner = all(at == 0 for at, placement in zip(place, placements)
-                   if isinstance(placement, Replicate))
     known = (Replicate, Shard)
     strange = [p for p in placements if not isinstance(p, known)
                and type(p).__name__ != "_StridedShard"]
     if strange or tuple(sides) != tuple(parameter.to_local().shape):
         raise ThinwireError(f"parameters with placements {placements} cannot be exchanged",
                             c.INVALID)
-    return Held(shape, tuple(offset), tuple(sides), is_owner, False)
+    return Held(shape, tuple(offset), tuple(sides), True, False)
 
 
 def boxes(shape: Sides, begin: int, end: int) -> Iterator[tuple[Sides, Sides]]:
@@ -197,6 +195,20 @@ class Ranks:
         trainer.put(array, tensor, begin, piece)
 
 
+def choose_owners(ranks: Ranks, places: Sequence[Held]) -> list[Held]:
+    """The places, with one owner for each box: the first of the ranks that hold it.
+
+    The placements of a parameter do not tell which ranks hold copies: a mesh may have only some of
+    the ranks, as where FSDP2 shards over one side of a mesh and tensor parallelism over the other.
+    """
+    mine = [(place.offset, place.sides) for place in places]
+    found: list[Any] = [None] * ranks.size
+    dist.all_gather_object(found, mine, group=ranks.control)
+    firsts = [next(rank for rank in range(ranks.size) if found[rank][tensor] == box)
+              for tensor, box in enumerate(mine)]
+    return [place._replace(is_owner=first == ranks.rank) for place, first in zip(places, firsts)]
+
+
 def check(ranks: Ranks, run: Run, places: Sequence[Held]) -> None:
     """Raises if an element of the run's tensors is owned by no rank, or by two."""
     owned = []
@@ -302,7 +314,8 @@ class IslandWorker:
 
     def start(self, trainer: LocalTrainer) -> None:
         """As Worker.start."""
-        places = [held(parameter) for parameter in trainer.parameters]
+        places = choose_owners(self.ranks, [held(parameter) for parameter in trainer.parameters])
+        trainer.places = places
         check(self.ranks, self.run, places)
         self._trainer = trainer
         if self.worker is not None:
