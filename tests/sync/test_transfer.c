@@ -176,6 +176,30 @@ static bool has_asked_anew(void) {
     return false;
 }
 
+/* Its bytes are a fragment's: with a large model they may not stay for the time that a donor keeps
+ * a state. */
+static void loaded_state_is_dropped_at_once(void **state) {
+    (void)state;
+    follow_peers();
+    cut_link(2);
+    say_state(1);
+    (void)serve_pulls(1, 1);
+    struct tw_event verified = {.kind = TW_EV_VERIFIED, .ok = true};
+    verified.u.chunk.hash = packed;
+    feed(&verified);
+    const struct tw_action *load = find_action(TW_ACT_LOAD);
+    assert_non_null(load);
+    assert_memory_equal(&load->inputs[0], &packed, sizeof(packed));
+    assert_null(find_action(TW_ACT_DROP));
+    struct tw_event loaded = {.kind = TW_EV_APPLIED, .ok = true};
+    loaded.u.applied.rounds = 50;
+    loaded.u.applied.digest = digest;
+    feed(&loaded);
+    const struct tw_action *drop = find_action(TW_ACT_DROP);
+    assert_non_null(drop);
+    assert_memory_equal(&drop->u.payload.hash, &packed, sizeof(packed));
+}
+
 static void state_of_a_donor_that_dropped_it_is_given_up(void **state) {
     (void)state;
     follow_peers();
@@ -669,6 +693,7 @@ int main(void) {
         TEST(chunks_before_a_cut_are_not_asked_for_after_it),
         TEST(rest_of_a_state_comes_from_another_donor),
         TEST(state_whose_rest_nobody_has_is_given_up),
+        TEST(loaded_state_is_dropped_at_once),
         TEST(state_of_a_donor_that_dropped_it_is_given_up),
         TEST(state_of_a_donor_that_fell_silent_is_given_up),
         TEST(state_comes_from_several_donors),

@@ -106,6 +106,10 @@ static void momentum_of_each_type_is_handed_on(void **state) {
         if (momentum != TW_MOMENTUM_NONE)
             assert_memory_equal(a.u, b.u, a.elements * tw_momentum_bytes(momentum));
         assert_memory_equal(&a.state, &b.state, sizeof(a.state));
+        if (momentum == TW_MOMENTUM_NONE) continue;
+        ((uint8_t *)(uintptr_t)b.u)[a.elements * tw_momentum_bytes(momentum) - 1] ^= 1;
+        const struct tw_id other = tw_shm_digest(b.phi, b.u, b.elements, momentum);
+        assert_false(tw_id_equal(&other, &b.state.digest)); /* digests cover all of u */
     }
     print_message("packed: %u bytes with float32, %u with bf16, %u without\n", bytes[0], bytes[1],
                   bytes[2]);
