@@ -103,6 +103,9 @@ static void payloads_are_counted_in_memory(void **state) {
         tw_memory_plan_of(&config, &run, &layout, UINT64_C(20) * 1200000000);
     assert_true(plan.transit_bytes - bare.transit_bytes == layout.elements / 8 * 4);
     assert_true(plan.anchor_bytes - bare.anchor_bytes >= layout.elements * 4);
+    config.node.snapshot = TW_SNAPSHOT_WISH_FULL; /* the copy for a checkpoint has no u, either */
+    const struct tw_memory_plan saved = tw_memory_plan_of(&config, &run, &layout, UINT64_MAX / 2);
+    assert_int_equal(saved.copy_bytes, layout.elements * (4 + 12));
     run.sync.topology = TW_TOPOLOGY_SOLO;
     assert_int_equal(
         tw_memory_plan_of(&config, &run, &layout, UINT64_C(20) * 1200000000).transit_bytes, 0);

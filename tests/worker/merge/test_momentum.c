@@ -174,6 +174,19 @@ static void overflow_by_rounding_is_found(void **state) {
     assert_true(tw_momentum_squared(TW_MOMENTUM_NONE, NULL, 0, 3000) == 0);
 }
 
+static void infinite_momentum_is_not_published(void **state) {
+    (void)state;
+    struct tw_anchor_publish stage;
+    struct tw_shm_state sealed;
+    open_type(TW_MOMENTUM_TYPE_BF16, TW_OUTER_NESTEROV, 900000);
+    tw_anchor_publish_begin(&nodes[0].merger, 1, &stage);
+    memcpy(stage.phi, stage.phi_old, stage.elements * sizeof(float));
+    memset(stage.u, 0, stage.elements * 2);
+    assert_int_equal(tw_anchor_publish_seal(&stage, 1, &sealed, &err), TW_OK);
+    ((uint16_t *)stage.u)[stage.elements - 1] = 0x7f80;
+    assert_int_equal(tw_anchor_publish_seal(&stage, 1, &sealed, &err), TW_CORRUPT);
+}
+
 int main(void) {
 #define FACT(name) cmocka_unit_test_setup_teardown(name, open_two, close_two)
     const struct CMUnitTest tests[] = {
@@ -182,6 +195,7 @@ int main(void) {
         FACT(momentum_of_each_type_is_handed_on),
         cmocka_unit_test(step_in_bf16_is_the_formula),
         cmocka_unit_test(overflow_by_rounding_is_found),
+        FACT(infinite_momentum_is_not_published),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
