@@ -50,7 +50,7 @@ def ranks_of(folder):
         except OSError:
             continue
         rank = re.search(rb"(?:^|\0)RANK=(\d+)", environment)
-        if str(folder).encode() in words and rank is not None:
+        if str(folder).encode() in words + environment and rank is not None:
             found[int(rank[1])] = int(entry.name)
     return found
 

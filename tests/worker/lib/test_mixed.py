@@ -49,8 +49,8 @@ class Cluster(island.Cluster):
         if self.is_mixed and self.commands[idx] is not None:
             words = " ".join(str(word) for word in self.commands[idx])
             with open(self.folder / f"{name}.conf", "a", encoding="ascii") as config:
-                config.write(f"\n[worker]\ncommand = {words} --socket "
-                             f"{self.folder / name}.run/worker.sock\n")
+                # The daemon names its socket in the environment; a line has 198 bytes at most.
+                config.write(f"\n[worker]\ncommand = {words}\n")
         return super().spawn(name, *command)
 
 
