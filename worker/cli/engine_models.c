@@ -9,7 +9,6 @@
 
 enum {
     LORA_RANK = 16,
-    ANCHOR_BYTES = 8,      /* bytes per parameter of adapters in the daemon: anchor and momentum */
     CODED_BITS = 17,       /* bits of four elements of int4, the codec of `streaming` */
     MIRROR_BYTES = 4,      /* bytes per parameter in libthinwire: a copy */
     FP32_ADAMW_BYTES = 16, /* bytes per parameter: parameter, gradient, two moments */
@@ -45,14 +44,30 @@ static uint64_t count_lora(const struct tw_layout *layout) {
     return params;
 }
 
-/* The daemon's memory without snapshots, with the momentum in this type. */
+/* The daemon's memory without snapshots. */
+static uint64_t weigh_layout(const struct tw_run *run, const struct tw_layout *layout) {
+    const uint64_t coded = tw_layout_largest(layout) * CODED_BITS / 4 / 8;
+    return tw_kept_anchor_bytes(layout) + tw_kept_transit_bytes(run, layout, coded, coded);
+}
+
+/* The daemon's memory for all parameters, with the momentum in this type. */
 static uint64_t weigh_daemon(const struct engine_bench *bench, enum tw_momentum momentum) {
     static struct tw_layout layout;
     layout = bench->layout;
     layout.momentum = momentum;
-    const uint64_t coded = tw_layout_largest(&layout) * CODED_BITS / 4 / 8;
-    return tw_kept_anchor_bytes(&layout) +
-           tw_kept_transit_bytes(&bench->run, &layout, coded, coded);
+    return weigh_layout(&bench->run, &layout);
+}
+
+/* The daemon's memory for so many parameters of adapters, in fragments of equal size. */
+static uint64_t weigh_adapters(const struct engine_bench *bench, uint64_t params) {
+    static struct tw_layout layout;
+    layout = bench->layout;
+    layout.momentum = TW_MOMENTUM_FLOAT32;
+    layout.elements = params;
+    layout.fragments_count = bench->run.sync.fragments;
+    for (uint32_t p = 0; p <= layout.fragments_count; p++)
+        layout.fragment_begin[p] = params * p / layout.fragments_count;
+    return weigh_layout(&bench->run, &layout);
 }
 
 static struct trainers weigh_trainers(const struct engine_bench *bench) {
@@ -64,7 +79,7 @@ static struct trainers weigh_trainers(const struct engine_bench *bench) {
         .fp32 = layout->params * FP32_ADAMW_BYTES,
         .bf16 = layout->params * BF16_ADAMW_BYTES,
         .lora_params = lora,
-        .lora_host = lora * (ANCHOR_BYTES + MIRROR_BYTES),
+        .lora_host = weigh_adapters(bench, lora) + lora * MIRROR_BYTES,
         .lora_device = layout->params * BF16_BYTES + lora * FP32_ADAMW_BYTES,
     };
     trainers.host = trainers.daemon + layout->params * MIRROR_BYTES;

@@ -422,8 +422,8 @@ expect 0 'Memory +[0-9.]+ MB for anchor and payloads' tw plan bare.manifest --st
 # -- models by name
 expect 0 '^gpt2-124m +gpt2 +124M' tw run models
 expect 0 '"name": "llama-8b"' tw run models --json
-expect 0 '^llama-8b +71.3 GB +53.9 GB +103 GB +128 GB +64.2 GB +503 MB +16.7 GB' tw run models
-expect 0 '^llama-70b .* 1.13 TB +564 GB +2.49 GB +144 GB' tw run models
+expect 0 '^llama-8b +71.3 GB +53.9 GB +103 GB +128 GB +64.2 GB +544 MB +16.7 GB' tw run models
+expect 0 '^llama-70b .* 1.13 TB +564 GB +2.51 GB +144 GB' tw run models
 expect 0 '^1m +gpt2' tw run new x --model help
 expect 2 'there is no model `gpt2-125m`: did you mean gpt2-124m' tw run new x --model gpt2-125m
 expect 0 '124,439,808 parameters' tw run new x --model gpt2-124m --out big.manifest
