@@ -157,7 +157,8 @@ void tw_lineage_fork(struct tw_node *node) {
 }
 
 /* Moves theta once all of the new lineage's state has arrived. Work of a node that was in a group
- * is kept as the next Delta; work of a fresh start is not. */
+ * is kept as the next Delta; work of a fresh start is not. In pairs no work is kept: nothing clips
+ * such a Delta, which would take the whole anchor back, and partners would refuse it. */
 static void move_theta(struct tw_node *node) {
     if (node->at.is_moving == 0 || node->lineage.needs_tip ||
         !tw_fragment_set_is_empty(&node->worker.applying))
@@ -165,7 +166,7 @@ static void move_theta(struct tw_node *node) {
     if (!node->worker.is_up) return;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
         if (node->at.fragment_rounds[p] == NOT_HELD) return;
-    if (node->lineage.was_shared || tw_lineage_is_ours(node)) {
+    if ((node->lineage.was_shared && !node->cfg.is_pair) || tw_lineage_is_ours(node)) {
         tw_lineage_turned(node, true);
         return;
     }

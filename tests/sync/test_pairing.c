@@ -446,6 +446,29 @@ static void newcomer_takes_over_a_state_then_merges(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* Its own theta would draw the state that it takes over back to where it was. */
+static void node_left_behind_takes_over_theta_too(void **state) {
+    (void)state;
+    start(3, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(40));
+    assert_true(mesh_view(&mesh, 2).pairs.merged > 5);
+    mesh_unlink(&mesh, 0, 2);
+    mesh_unlink(&mesh, 1, 2);
+    mesh.step_us[2] = SECONDS(100);
+    mesh_run(&mesh, SECONDS(200));
+    assert_true(mesh_view(&mesh, 2).clock_tokens < mesh_view(&mesh, 0).clock_tokens / 2);
+    mesh.step_us[2] = mesh.step_us[0];
+    mesh_link_all(&mesh);
+    for (uint32_t i = 0; i < 2000 && mesh.forks[2] < 4; i++) mesh_run(&mesh, SECONDS(1) / 10);
+    assert_int_equal(mesh.forks[2], 4); /* start() starts twice */
+    for (uint32_t p = 0; p < 3; p++) {  /* training for 200 s moves phi by 2 million */
+        const int64_t phi = (int64_t)mesh.workers[2].phi[p];
+        assert_true(llabs(mesh.workers[2].pair[p].theta - phi) < 100000);
+    }
+    mesh_deinit(&mesh);
+}
+
 static void nodes_that_start_together_take_over_nothing(void **state) {
     (void)state;
     start(4, 3);
@@ -760,6 +783,7 @@ int main(void) {
         cmocka_unit_test(phi_that_is_too_far_away_comes_whole_the_next_time),
         cmocka_unit_test(partition_goes_on_apart_and_together_again),
         cmocka_unit_test(newcomer_takes_over_a_state_then_merges),
+        cmocka_unit_test(node_left_behind_takes_over_theta_too),
         cmocka_unit_test(nodes_that_start_together_take_over_nothing),
         cmocka_unit_test(donor_that_dies_is_replaced),
         cmocka_unit_test(restart_goes_on_from_its_checkpoint),
