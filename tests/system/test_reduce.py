@@ -27,15 +27,19 @@ def row_of(group, idx):
     return rows[0] if rows else {"parts": 0, "rounds": 0}
 
 
-def same_model(group, rounds):
-    """Each round that two nodes saw has one digest, and all three saw many."""
+def common_rounds(group):
+    """Number of rounds that all nodes saw. Each round that two nodes saw has one digest."""
     seen = {}
     for idx in range(group.count):
         for row in nodes.rounds_of(group.log(idx)):
             seen.setdefault(row[1], []).append(row[3])
     assert all(len(set(digests)) == 1 for digests in seen.values()), seen
-    both = [digests for digests in seen.values() if len(digests) == group.count]
-    assert len(both) >= rounds, (len(both), len(seen))
+    return sum(len(digests) == group.count for digests in seen.values())
+
+
+def same_model(group, rounds):
+    """Waits until all three saw many rounds, with the same digests."""
+    group.wait("rounds of all three", lambda: common_rounds(group) >= rounds)
 
 
 def committed(group, idx):
