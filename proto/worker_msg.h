@@ -85,8 +85,8 @@ struct tw_shm_state {
     struct tw_id digest;
 };
 
-/* Device state, for people. A worker leaves unknown values zero. Each value is read and written
- * separately, so together they are no consistent snapshot. */
+/* Device state, for people, and for a node that yields to others. A worker leaves unknown values
+ * zero. Each value is read and written separately, so together they are no consistent snapshot. */
 struct tw_shm_device {
     _Atomic uint64_t seen_us;       /* CLOCK_MONOTONIC of the last query; 0 = never */
     _Atomic uint64_t temperature_c; /* degrees Celsius; in this and the following fields, 0 = not
@@ -94,7 +94,8 @@ struct tw_shm_device {
     _Atomic uint64_t power_mw, power_max_mw;
     _Atomic uint64_t memory_used_bytes; /* memory in use by all processes on the device */
     _Atomic uint64_t memory_bytes;
-    _Atomic uint64_t load_percent; /* percentage of time during which a GPU kernel ran */
+    _Atomic uint64_t load_percent;   /* percentage of time during which a GPU kernel ran */
+    _Atomic uint64_t others_percent; /* percentage of the GPU that other processes use, plus 1 */
 };
 
 struct tw_shm_control {

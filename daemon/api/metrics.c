@@ -258,7 +258,8 @@ static void put_pause(struct out *to, const struct tw_view_pause *pause) {
     put_gauge(to, "worker_memory_given_back", "1 while a pause has ended the worker.",
               pause->is_memory_back);
     if (pause->yield_percent == 0) return;
-    put_gauge(to, "others_cpu_ratio", "Share of all processors that others use.", pause->others);
+    put_gauge(to, "others_cpu_ratio", "Share of all processors that others use.",
+              pause->others_cpu);
 }
 
 static void put_process(struct out *to, const struct tw_status_view *view) {

@@ -170,10 +170,12 @@ struct tw_view_pause {
     bool is_by_run;                            /* the run's owner paused all nodes */
     bool is_memory_back;                       /* the worker has exited, which freed its memory */
     uint32_t until_min;     /* minute of the day at which is_by_hours ends; 1440: never */
-    uint32_t yield_percent; /* CPU threshold of worker.yield; 0: off */
+    uint32_t yield_percent; /* threshold of worker.yield; 0: off */
     uint64_t quiet_us;      /* time until is_by_owner ends if the machine stays quiet */
     uint64_t age_us;        /* time since the pause began; TW_VIEW_NEVER: no pause */
-    double others;          /* fraction of all CPUs used by other programs; NaN: not measured */
+    /* fractions of all CPUs and of the GPU that other programs use; NaN: not measured */
+    double others_cpu, others_gpu;
+    bool is_gpu; /* is_by_owner for the sake of the GPU */
 };
 
 /* Signs of bad merging, with the values at the last evaluation. */

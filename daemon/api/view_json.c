@@ -325,10 +325,10 @@ static json_t *pause_json(const struct tw_status_view *view) {
 static json_t *worker_json(const struct tw_status_view *view) {
     const uint32_t yield_percent = view->pause.yield_percent;
     return json_pack(
-        "{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
+        "{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
         tw_view_worker_name(view->worker.state), "pause", pause_json(view), "yield_percent",
         yield_percent > 0 ? count(yield_percent) : json_null(), "others_cpu_share",
-        real(view->pause.others), "pid",
+        real(view->pause.others_cpu), "others_gpu_share", real(view->pause.others_gpu), "pid",
         view->worker.pid == 0 ? json_null() : count(view->worker.pid), "restarts",
         count(view->worker.restarts), "device", text(view->worker.device), "engine",
         view->worker.engine[0] != 0 ? text(view->worker.engine) : json_null(), "memory_bytes",

@@ -65,8 +65,10 @@ static void describe_reasons(const struct tw_view_pause *pause, char text[TW_VIE
     text[0] = '\0';
     if (pause->is_by_owner) {
         char share[32] = "";
-        if (!isnan(pause->others))
-            (void)snprintf(share, sizeof(share), " (%.0f %% of the CPU)", 100 * pause->others);
+        const double others = pause->is_gpu ? pause->others_gpu : pause->others_cpu;
+        if (!isnan(others))
+            (void)snprintf(share, sizeof(share), " (%.0f %% of the %s)", 100 * others,
+                           pause->is_gpu ? "GPU" : "CPU");
         (void)snprintf(reason, sizeof(reason),
                        "the owner uses the computer%s; goes on after %" PRIu64 " s of quiet", share,
                        (pause->quiet_us + 999999) / 1000000);

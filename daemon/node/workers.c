@@ -420,6 +420,15 @@ static bool on_rest(void *user) {
     return true;
 }
 
+static double on_gpu_asked(void *user) {
+    enum { OLD_US = 2 * 1000 * 1000 };
+    const struct tw_daemon *const daemon = user;
+    struct tw_shm_device *const device = &tw_shm_control(&daemon->host->memory.shm)->device;
+    const uint64_t percent = atomic_load(&device->others_percent);
+    const bool is_new = tw_daemon_now_us() < atomic_load(&device->seen_us) + OLD_US;
+    return percent > 0 && is_new ? (double)(percent - 1) / 100 : (double)NAN;
+}
+
 /* A worker that started in quiet hours would take memory only to wait. Somebody else's worker may
  * attach at any time. */
 static bool starts_at_rest(const struct tw_daemon *daemon) {
@@ -436,6 +445,7 @@ static void init_pauses(struct tw_daemon *daemon) {
         .config = &daemon->setup->config,
         .minute_of_day = tw_daemon_caps_minute_of_day,
         .worker = on_worker_asked,
+        .gpu_others = on_gpu_asked,
         .pause = on_pause,
         .rest = on_rest,
         .note = on_pause_noted,

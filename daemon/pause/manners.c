@@ -2,8 +2,10 @@
 
 #include <math.h>
 
+static const struct tw_manners_use NOTHING = {.last = (double)NAN, .others = (double)NAN};
+
 void tw_manners_init(struct tw_manners *manners) {
-    *manners = (struct tw_manners){.last = (double)NAN, .others = (double)NAN};
+    *manners = (struct tw_manners){.cpu = NOTHING, .gpu = NOTHING};
 }
 
 /* Sets or clears one reason. Returns the reason if it begins or ends, else 0. */
@@ -31,29 +33,37 @@ uint32_t tw_manners_run(struct tw_manners *manners, bool is_paused, uint64_t now
 uint32_t tw_manners_yield(struct tw_manners *manners, uint32_t percent, uint64_t now_us) {
     manners->yield_percent = percent;
     if (percent > 0) return 0;
-    manners->last = manners->others = (double)NAN;
+    manners->cpu = manners->gpu = NOTHING;
     return set_reason(manners, TW_PAUSE_OWNER, false, now_us);
 }
 
-uint32_t tw_manners_sample(struct tw_manners *manners, double share, uint64_t now_us) {
+static void add_sample(struct tw_manners_use *use, double share) {
+    use->others = isnan(use->last) ? share : (use->last + share) / 2;
+    if (isnan(share)) use->others = share;
+    use->last = share;
+}
+
+uint32_t tw_manners_sample(struct tw_manners *manners, double cpu, double gpu, uint64_t now_us) {
     if (manners->yield_percent == 0) return 0;
     const double threshold = manners->yield_percent / 100.0;
-    manners->others = isnan(manners->last) ? share : (manners->last + share) / 2;
-    if (isnan(share)) manners->others = share;
-    manners->last = share;
-    if ((manners->reasons & TW_PAUSE_OWNER) == 0) {
-        if (!(manners->others > threshold)) return 0; /* NaN is not above */
+    const bool holds = (manners->reasons & TW_PAUSE_OWNER) != 0;
+    add_sample(&manners->cpu, cpu);
+    add_sample(&manners->gpu, gpu);
+    const double others = fmax(manners->cpu.others, manners->gpu.others); /* passes over NaN */
+    if (holds ? others >= threshold / 2 : others > threshold) {           /* NaN is neither */
         manners->loud_us = now_us;
+        manners->is_gpu = !(manners->cpu.others >= others);
         return set_reason(manners, TW_PAUSE_OWNER, true, now_us);
     }
-    if (manners->others >= threshold / 2) manners->loud_us = now_us;
-    if (tw_manners_quiet_us(manners, now_us) > 0) return 0;
+    if (!holds || tw_manners_quiet_us(manners, now_us) > 0) return 0;
     return set_reason(manners, TW_PAUSE_OWNER, false, now_us);
 }
 
 uint64_t tw_manners_quiet_us(const struct tw_manners *manners, uint64_t now_us) {
     if ((manners->reasons & TW_PAUSE_OWNER) == 0) return 0;
-    const uint64_t end_us = manners->loud_us + TW_MANNERS_QUIET_US;
+    const bool is_blind = manners->is_gpu && isnan(manners->gpu.others);
+    const uint64_t end_us =
+        manners->loud_us + (is_blind ? TW_MANNERS_BLIND_US : TW_MANNERS_QUIET_US);
     return now_us < end_us ? end_us - now_us : 0;
 }
 

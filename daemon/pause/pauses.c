@@ -27,7 +27,9 @@ struct tw_view_pause tw_pauses_view(const struct tw_pauses *pauses, uint64_t now
         .yield_percent = manners->yield_percent,
         .quiet_us = tw_manners_quiet_us(manners, now_us),
         .age_us = manners->reasons != 0 ? now_us - manners->paused_us : TW_VIEW_NEVER,
-        .others = manners->others,
+        .others_cpu = manners->cpu.others,
+        .others_gpu = manners->gpu.others,
+        .is_gpu = manners->is_gpu,
     };
 }
 
@@ -74,7 +76,7 @@ static void look_at_hours(struct tw_pauses *pauses, uint64_t now_us) {
     take_change(pauses, tw_manners_hours(&pauses->manners, pauses->hours.is_off, now_us), now_us);
 }
 
-static void look_at_processors(struct tw_pauses *pauses, uint64_t now_us) {
+static void look_at_others(struct tw_pauses *pauses, uint64_t now_us) {
     struct tw_cpu_look look;
     struct tw_error err = {0};
     char pairs[PAIRS_BYTES];
@@ -90,13 +92,14 @@ static void look_at_processors(struct tw_pauses *pauses, uint64_t now_us) {
     const double share = has_share ? tw_cpu_others(&pauses->look, &look) : (double)NAN;
     pauses->has_look = is_seen;
     if (is_seen) pauses->look = look;
-    take_change(pauses, tw_manners_sample(&pauses->manners, share, now_us), now_us);
+    const double gpu = pauses->config.gpu_others(pauses->config.user);
+    take_change(pauses, tw_manners_sample(&pauses->manners, share, gpu, now_us), now_us);
 }
 
 void tw_pauses_tick(struct tw_pauses *pauses, uint64_t now_us) {
     if (now_us >= pauses->look_due_us) look_at_hours(pauses, now_us);
     if (pauses->manners.yield_percent > 0 && now_us >= pauses->sample_due_us)
-        look_at_processors(pauses, now_us);
+        look_at_others(pauses, now_us);
     if (!pauses->is_resting && tw_manners_may_free(&pauses->manners, now_us))
         pauses->is_resting = pauses->config.rest(pauses->config.user);
 }

@@ -1,5 +1,6 @@
-/* pauses.h - pauses of training: measures CPU use, checks worker.hours, accepts `thinwire pause`,
- * and lets manners.h decide. The caller's callbacks carry out the decisions.
+/* pauses.h - pauses of training: measures CPU use, asks for that of the GPU, checks worker.hours,
+ * accepts `thinwire pause`, and lets manners.h decide. The caller's callbacks carry out the
+ * decisions.
  *
  * A paused node stays in its group: its worker answers requests. After TW_MANNERS_FREE_US the
  * worker may exit with a snapshot, so that its memory is free for the machine's owner. */
@@ -21,6 +22,8 @@ struct tw_pauses_config {
     uint32_t (*minute_of_day)(void); /* minutes since midnight by this machine's clock */
     /* Returns the worker's process, which does not count as another program; 0: none. */
     pid_t (*worker)(void *user);
+    /* Returns the fraction of the worker's GPU that other programs use. NaN: none, or not known. */
+    double (*gpu_others)(void *user);
     /* Pauses or resumes training. To resume, a worker that has exited must be started again. */
     void (*pause)(void *user, bool is_paused);
     /* Lets the worker exit to free its memory. Called at each tick until it returns true. */
@@ -41,7 +44,7 @@ struct tw_pauses {
 };
 
 void tw_pauses_init(struct tw_pauses *pauses, const struct tw_pauses_config *config);
-/* Applies the configuration's present hours and CPU threshold. */
+/* Applies the configuration's present hours and threshold. */
 void tw_pauses_apply(struct tw_pauses *pauses, uint64_t now_us);
 /* Begins or ends the user's pause. Writes the reply for the user to *answer. */
 void tw_pauses_user(struct tw_pauses *pauses, bool is_paused, uint64_t now_us,

@@ -1,5 +1,6 @@
 #include "worker/loop/device_watch.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -22,6 +23,8 @@ static void look(struct tw_device_watch *watch) {
     put(&device->memory_used_bytes, seen.memory_used_bytes);
     put(&device->memory_bytes, seen.memory_bytes);
     put(&device->load_percent, seen.load_percent);
+    const double others = tw_nvml_others(watch->nvml);
+    put(&device->others_percent, isnan(others) ? 0 : 1 + (uint64_t)lround(100 * others));
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     put(&device->seen_us, (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
 }
@@ -32,7 +35,9 @@ static void *watching(void *argument) {
     while (!watch->must_stop) {
         struct timespec next;
         (void)clock_gettime(CLOCK_MONOTONIC, &next);
-        next.tv_sec += TW_DEVICE_WATCH_S;
+        next.tv_nsec += TW_DEVICE_WATCH_MS * 1000L * 1000;
+        next.tv_sec += next.tv_nsec / 1000000000;
+        next.tv_nsec %= 1000000000;
         (void)pthread_cond_timedwait(&watch->stop, &watch->mutex, &next);
         if (!watch->must_stop) look(watch);
     }

@@ -1,6 +1,6 @@
-/* device_watch.h - a thread that writes the state of the GPU (temperature, power, memory, load)
- * into the shared memory. A query of the driver can take milliseconds, so it must not delay
- * training or the heartbeat. */
+/* device_watch.h - a thread that writes the state of the GPU (temperature, power, memory, load,
+ * use by others) into the shared memory. A query of the driver can take milliseconds, so it must
+ * not delay training or the heartbeat. */
 #ifndef TW_WORKER_LOOP_DEVICE_WATCH_H
 #define TW_WORKER_LOOP_DEVICE_WATCH_H
 
@@ -11,7 +11,7 @@
 #include "proto/worker_msg.h"
 #include "worker/support/nvml.h"
 
-enum { TW_DEVICE_WATCH_S = 2 };
+enum { TW_DEVICE_WATCH_MS = 500 }; /* short enough to yield to another program in a second */
 
 struct tw_device_watch {
     struct tw_shm_device *device; /* borrowed */
@@ -22,8 +22,8 @@ struct tw_device_watch {
     bool must_stop; /* under the mutex */
 };
 
-/* Queries the GPU at PCI address `pci` at once and then every TW_DEVICE_WATCH_S seconds. With an
- * empty address there is no GPU, and no thread starts. The struct must not move. After TW_DEVICE
+/* Queries the GPU at PCI address `pci` at once and then every TW_DEVICE_WATCH_MS. With an empty
+ * address there is no GPU, and no thread starts. The struct must not move. After TW_DEVICE
  * (from tw_nvml_open) or TW_NOMEM no GPU is watched, and training can go on. Close it in any case.
  */
 enum tw_status tw_device_watch_open(struct tw_device_watch *watch, struct tw_shm_device *device,

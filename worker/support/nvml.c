@@ -1,12 +1,16 @@
 #include "worker/support/nvml.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The part of NVML's interface that is used here. All its functions return 0 for success. */
-enum { SUCCESS = 0, TEMPERATURE_OF_THE_CHIP = 0 };
+enum { SUCCESS = 0, NOT_FOUND = 6, TEMPERATURE_OF_THE_CHIP = 0 };
+
+enum { PROCESSES_MAX = 256 }; /* samples of processes that are read at a time */
 
 struct memory {
     unsigned long long total, free, used;
@@ -14,6 +18,13 @@ struct memory {
 
 struct load {
     unsigned int gpu, memory;
+};
+
+/* Use of the GPU by a process, in percent, over the time that ends at `time_us`. */
+struct process {
+    unsigned int pid;
+    unsigned long long time_us;
+    unsigned int compute, memory, encoder, decoder;
 };
 
 struct functions {
@@ -28,6 +39,8 @@ struct functions {
     int (*power_max)(void *device, unsigned int *milliwatts);
     int (*memory)(void *device, struct memory *memory);
     int (*load)(void *device, struct load *load);
+    int (*processes)(void *device, struct process *rows, unsigned int *count,
+                     unsigned long long since_us);
 };
 
 struct tw_nvml {
@@ -36,6 +49,8 @@ struct tw_nvml {
     void *device;  /* NVML handle of the GPU */
     bool is_begun; /* init succeeded, so shutdown must be called */
     char version[TW_NVML_VERSION_BYTES];
+    unsigned long long newest_us; /* time of the newest sample of a process; 0: none yet */
+    bool knows_self;              /* this process was among those reported */
 };
 
 /* Stores the address of a symbol in *function. POSIX guarantees that it fits a void *, but ISO C
@@ -59,6 +74,7 @@ static void resolve_all(struct tw_nvml *nvml) {
     RESOLVE(nvml, power_max, "nvmlDeviceGetEnforcedPowerLimit");
     RESOLVE(nvml, memory, "nvmlDeviceGetMemoryInfo");
     RESOLVE(nvml, load, "nvmlDeviceGetUtilizationRates");
+    RESOLVE(nvml, processes, "nvmlDeviceGetProcessUtilization");
 }
 
 static const char *reason(const struct tw_nvml *nvml, int code) {
@@ -147,6 +163,36 @@ void tw_nvml_look(struct tw_nvml *nvml, struct tw_nvml_look *look) {
     if (call->load != NULL && call->load(nvml->device, &load) == SUCCESS) {
         look->load_percent = load.gpu;
     }
+}
+
+/* Adds up the newest sample of each other process. */
+static double add_others(struct tw_nvml *nvml, const struct process *rows, unsigned int count) {
+    unsigned int percent = 0;
+    for (unsigned int i = 0; i < count; i++) {
+        bool is_newest = true;
+        for (unsigned int k = 0; k < count && is_newest; k++)
+            is_newest = rows[k].pid != rows[i].pid || rows[k].time_us < rows[i].time_us ||
+                        (rows[k].time_us == rows[i].time_us && k <= i);
+        if (rows[i].time_us > nvml->newest_us) nvml->newest_us = rows[i].time_us;
+        if (rows[i].pid == (unsigned int)getpid()) {
+            nvml->knows_self = true;
+        } else if (is_newest && rows[i].compute <= 100) {
+            percent += rows[i].compute;
+        }
+    }
+    return percent < 100 ? percent / 100.0 : 1;
+}
+
+double tw_nvml_others(struct tw_nvml *nvml) {
+    static struct process rows[PROCESSES_MAX];
+    unsigned int count = PROCESSES_MAX;
+    if (nvml->functions.processes == NULL) return (double)NAN;
+    const bool is_first = nvml->newest_us == 0;
+    const int code = nvml->functions.processes(nvml->device, rows, &count, nvml->newest_us);
+    if (code != SUCCESS && code != NOT_FOUND) return (double)NAN;
+    if (code == NOT_FOUND || count > PROCESSES_MAX) count = 0; /* nobody has used the GPU */
+    const double others = add_others(nvml, rows, count);
+    return is_first || !nvml->knows_self ? (double)NAN : others;
 }
 
 const char *tw_nvml_version(const struct tw_nvml *nvml) {

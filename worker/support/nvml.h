@@ -1,8 +1,8 @@
 /* nvml.h - temperature, power, memory and load of an NVIDIA GPU, read through the driver's
  * management library (NVML). The library is loaded at run time, so a build needs no driver.
  *
- * The values are only shown to people; training does not depend on them. For use by one thread at a
- * time. */
+ * The values are shown to people; training depends only on tw_nvml_others, and only where the node
+ * yields to others. For use by one thread at a time. */
 #ifndef TW_WORKER_SUPPORT_NVML_H
 #define TW_WORKER_SUPPORT_NVML_H
 
@@ -33,6 +33,12 @@ void tw_nvml_close(struct tw_nvml *nvml); /* NULL is allowed */
 
 /* Reads the present values. Those that are unavailable are 0. */
 void tw_nvml_look(struct tw_nvml *nvml, struct tw_nvml_look *look);
+
+/* Returns the fraction of the GPU's compute units that other processes have used since the last
+ * call, 0 to 1. NaN: the driver does not report it, this is the first call, or this process has
+ * never been among those reported. In a container, the driver may name processes by numbers of the
+ * host, and this process would then count as another one. */
+double tw_nvml_others(struct tw_nvml *nvml);
 
 /* Returns the driver's release, such as "580.65.06", or "" if the driver does not report it. */
 const char *tw_nvml_version(const struct tw_nvml *nvml);

@@ -129,14 +129,14 @@ static void a_pause_has_a_line_for_each_reason(void **state) {
     assert_null(strstr(text, "thinwire_others_cpu_ratio"));
     view.worker.state = TW_VIEW_WORKER_PAUSED;
     view.pause = (struct tw_view_pause){
-        .is_by_hours = true, .is_memory_back = true, .yield_percent = 20, .others = 0.25};
+        .is_by_hours = true, .is_memory_back = true, .yield_percent = 20, .others_cpu = 0.25};
     encode();
     assert_non_null(strstr(text, "\nthinwire_worker_paused{reason=\"owner\"} 0\n"));
     assert_non_null(strstr(text, "\nthinwire_worker_paused{reason=\"hours\"} 1\n"));
     assert_non_null(strstr(text, "\nthinwire_worker_memory_given_back 1\n"));
     assert_non_null(strstr(text, "\nthinwire_worker_up 0\n"));
     assert_non_null(strstr(text, "\nthinwire_others_cpu_ratio 0.25\n"));
-    view.pause.others = (double)NAN;
+    view.pause.others_cpu = (double)NAN;
     encode();
     assert_null(strstr(text, "thinwire_others_cpu_ratio"));
 }

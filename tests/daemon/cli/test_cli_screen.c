@@ -354,7 +354,7 @@ static void a_pause_shows_its_reasons(void **state) {
     view.pause = (struct tw_view_pause){.is_by_owner = true,
                                         .is_by_hours = true,
                                         .yield_percent = 20,
-                                        .others = 0.61,
+                                        .others_cpu = 0.61,
                                         .quiet_us = 30000000,
                                         .until_min = 18 * 60,
                                         .age_us = 5000000};

@@ -21,7 +21,7 @@ static int begin(void **state) {
  * began or ended. */
 static uint32_t sample(double share) {
     now_us += TW_MANNERS_SAMPLE_US;
-    return tw_manners_sample(&manners, share, now_us);
+    return tw_manners_sample(&manners, share, (double)NAN, now_us);
 }
 
 /* Takes samples until a reason begins or ends. Returns the seconds that passed. */
@@ -91,7 +91,7 @@ static void lost_measurement_ends_the_pause(void **state) {
 static void yield_off_ends_the_pause_at_once_and_takes_no_sample(void **state) {
     (void)state;
     assert_int_equal(sample(1.0), 0);
-    assert_true(isnan(manners.others));
+    assert_true(isnan(manners.cpu.others));
     yield(20);
     (void)time_to_change(0.9);
     assert_int_equal(tw_manners_yield(&manners, 0, now_us), TW_PAUSE_OWNER);
@@ -160,6 +160,47 @@ static void reasons_have_names(void **state) {
     assert_string_equal(tw_pause_name(TW_PAUSE_RUN), "run");
 }
 
+static uint32_t sample_gpu(double gpu) {
+    now_us += TW_MANNERS_SAMPLE_US;
+    return tw_manners_sample(&manners, 0.01, gpu, now_us);
+}
+
+static void owner_at_the_gpu_is_seen_within_a_second(void **state) {
+    (void)state;
+    yield(20);
+    for (int i = 0; i < 20; i++) assert_int_equal(sample_gpu(0.1), 0);
+    assert_int_equal(sample_gpu(0.28), 0); /* a mean of 0.19 */
+    assert_int_equal(sample_gpu(0.28), TW_PAUSE_OWNER);
+    assert_true(manners.is_gpu);
+    assert_int_equal(sample_gpu(0.05), 0);
+    const uint64_t quiet_us = tw_manners_quiet_us(&manners, now_us);
+    assert_in_range(quiet_us, TW_MANNERS_QUIET_US - 2 * S, TW_MANNERS_QUIET_US);
+    for (uint64_t us = 0; us < quiet_us - S; us += TW_MANNERS_SAMPLE_US)
+        assert_int_equal(sample_gpu(0.05), 0);
+    while (sample_gpu(0.05) == 0) assert_true(manners.reasons != 0);
+    assert_int_equal(manners.reasons, 0);
+}
+
+/* The worker has exited to free its memory: nobody sees whether the GPU is still in use. */
+static void unseen_gpu_is_looked_at_again_after_minutes(void **state) {
+    (void)state;
+    yield(20);
+    for (int i = 0; i < 3; i++) (void)sample_gpu(0.9);
+    assert_int_equal(manners.reasons, TW_PAUSE_OWNER);
+    const uint64_t begin_us = now_us;
+    while (sample_gpu((double)NAN) == 0) assert_true(now_us - begin_us < 3600 * S);
+    assert_in_range(now_us - begin_us, TW_MANNERS_BLIND_US - S, TW_MANNERS_BLIND_US + S);
+}
+
+static void gpu_without_a_measurement_pauses_nothing(void **state) {
+    (void)state;
+    yield(20);
+    for (int i = 0; i < 100; i++) assert_int_equal(sample_gpu((double)NAN), 0);
+    while (manners.reasons == 0) (void)sample(0.9);
+    assert_false(manners.is_gpu);
+    assert_true(time_to_change(0.0) <= 31);
+}
+
 int main(void) {
 #define FACT(name) cmocka_unit_test_setup(name, begin)
     const struct CMUnitTest tests[] = {
@@ -172,6 +213,9 @@ int main(void) {
         FACT(reasons_do_not_undo_each_other),
         FACT(memory_is_given_back_after_two_minutes_of_any_pause),
         FACT(memory_is_kept_while_the_run_is_paused),
+        FACT(owner_at_the_gpu_is_seen_within_a_second),
+        FACT(unseen_gpu_is_looked_at_again_after_minutes),
+        FACT(gpu_without_a_measurement_pauses_nothing),
         FACT(reasons_have_names),
     };
 #undef FACT

@@ -27,6 +27,13 @@ static pid_t on_worker(void *user) {
     return 0;
 }
 
+static double gpu_others;
+
+static double on_gpu(void *user) {
+    (void)user;
+    return gpu_others;
+}
+
 static void on_pause(void *user, bool is_on) {
     (void)user;
     assert_int_not_equal(is_on, is_paused); /* told once */
@@ -50,11 +57,13 @@ static int begin(void **state) {
     const struct tw_pauses_config wanted = {.config = &config,
                                             .minute_of_day = on_minute,
                                             .worker = on_worker,
+                                            .gpu_others = on_gpu,
                                             .pause = on_pause,
                                             .rest = on_rest,
                                             .note = on_note};
     tw_config_defaults(&config, "test");
     is_paused = false;
+    gpu_others = (double)NAN;
     can_rest = true;
     rests = notes = 0;
     last[0] = '\0';
@@ -96,7 +105,7 @@ static void without_keys_nothing_pauses(void **state) {
     assert_false(is_paused);
     assert_int_equal(notes, 0);
     assert_int_equal(rests, 0);
-    assert_true(isnan(tw_pauses_view(&pauses, now_us).others));
+    assert_true(isnan(tw_pauses_view(&pauses, now_us).others_cpu));
 }
 
 static void hours_pause_and_end_by_the_clock(void **state) {
@@ -174,13 +183,18 @@ static void owner_is_named_with_the_share(void **state) {
     (void)state;
     char text[TW_VIEW_TEXT_BYTES];
     struct tw_view_pause view = {
-        .is_by_owner = true, .quiet_us = 29400 * 1000, .others = 0.611, .until_min = 18 * 60};
+        .is_by_owner = true, .quiet_us = 29400 * 1000, .others_cpu = 0.611, .until_min = 18 * 60};
     tw_view_pause_text(&view, text);
     assert_string_equal(text,
                         "paused: the owner uses the computer (61 % of the CPU); goes on after "
                         "30 s of quiet");
+    view.is_gpu = true;
+    view.others_gpu = 0.93;
+    tw_view_pause_text(&view, text);
+    assert_non_null(strstr(text, "the owner uses the computer (93 % of the GPU); goes on after"));
+    view.is_gpu = false;
     view.is_memory_back = true;
-    view.others = (double)NAN;
+    view.others_cpu = (double)NAN;
     tw_view_pause_text(&view, text);
     assert_string_equal(text, "paused: the owner uses the computer; goes on after 30 s of quiet; "
                               "its memory is given back");
@@ -200,15 +214,15 @@ static void load_is_measured_only_while_yield_is_on(void **state) {
     (void)state;
     config.manners.yield_percent = 99;
     tw_pauses_apply(&pauses, now_us);
-    for (unsigned i = 0; i < 200 && isnan(tw_pauses_view(&pauses, now_us).others); i++) {
+    for (unsigned i = 0; i < 200 && isnan(tw_pauses_view(&pauses, now_us).others_cpu); i++) {
         (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
         ticks(0.5);
     }
-    const double others = tw_pauses_view(&pauses, now_us).others;
+    const double others = tw_pauses_view(&pauses, now_us).others_cpu;
     assert_true(others >= 0 && others <= 1);
     config.manners.yield_percent = 0;
     tw_pauses_apply(&pauses, now_us);
-    assert_true(isnan(tw_pauses_view(&pauses, now_us).others));
+    assert_true(isnan(tw_pauses_view(&pauses, now_us).others_cpu));
 }
 
 int main(void) {

@@ -3,10 +3,15 @@
  *
  *   refuse    the driver refuses to start NVML
  *   silent    it reports nothing about the GPU
- *   unending  the release string is not terminated */
+ *   unending  the release string is not terminated
+ *   shared    other processes use the GPU beside this one
+ *   crowded   they use all of it
+ *   idle      nobody uses it
+ *   strangers the driver names processes by other numbers */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FAILED = 999, NOT_FOUND = 6 };
 
@@ -27,6 +32,15 @@ int nvmlDeviceGetTemperature(void *device, int sensor, unsigned int *celsius);
 int nvmlDeviceGetPowerUsage(void *device, unsigned int *milliwatts);
 int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *total_free_used);
 int nvmlDeviceGetUtilizationRates(void *device, unsigned int *gpu_memory);
+
+/* As in the driver's interface (checked against NVIDIA's nvidia-ml-py). */
+struct sample {
+    unsigned int pid;
+    unsigned long long time_us;
+    unsigned int sm, memory, encoder, decoder;
+};
+int nvmlDeviceGetProcessUtilization(void *device, struct sample *samples, unsigned int *count,
+                                    unsigned long long since_us);
 
 int nvmlInit_v2(void) {
     if (is("refuses")) return FAILED;
@@ -93,5 +107,29 @@ int nvmlDeviceGetUtilizationRates(void *device, unsigned int *gpu_memory) {
     if (refuses(device)) return FAILED;
     gpu_memory[0] = 97;
     gpu_memory[1] = 40;
+    return 0;
+}
+
+int nvmlDeviceGetProcessUtilization(void *device, struct sample *samples, unsigned int *count,
+                                    unsigned long long since_us) {
+    static unsigned long long time_us = 1000000;
+    enum { INSUFFICIENT_SIZE = 7, ROWS = 4 };
+    if (refuses(device)) return FAILED;
+    time_us += 1000;
+    if (is("idle") || is("") || since_us >= time_us) {
+        *count = 0;
+        return NOT_FOUND;
+    }
+    if (*count < ROWS) {
+        *count = ROWS;
+        return INSUFFICIENT_SIZE;
+    }
+    const unsigned int self = is("strangers") ? 7 : (unsigned int)getpid();
+    const unsigned int much = is("crowded") ? 98 : 35;
+    samples[0] = (struct sample){.pid = 1000001, .time_us = time_us - 500, .sm = 90};
+    samples[1] = (struct sample){.pid = self, .time_us = time_us, .sm = 60};
+    samples[2] = (struct sample){.pid = 1000001, .time_us = time_us, .sm = much};
+    samples[3] = (struct sample){.pid = 1000002, .time_us = time_us, .sm = 7};
+    *count = ROWS;
     return 0;
 }

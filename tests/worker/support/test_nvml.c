@@ -3,12 +3,14 @@
 #include "worker/support/nvml.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -93,6 +95,40 @@ static void library_is_shut_down_when_closed(void **state) {
     assert_int_equal(dlclose(library), 0);
 }
 
+/* ---- other processes --------------------------------------------------------------------------
+ */
+
+static double others_at_second_look(const char *how) {
+    struct tw_nvml *const nvml = open_fake(how);
+    assert_true(isnan(tw_nvml_others(nvml))); /* of a time before this process looked */
+    const double others = tw_nvml_others(nvml);
+    tw_nvml_close(nvml);
+    return others;
+}
+
+static void newest_use_by_other_processes_is_added_up(void **state) {
+    (void)state;
+    const double others = others_at_second_look("shared");
+    assert_true(others > 0.4199 && others < 0.4201); /* 35 % and 7 % */
+    assert_true(others_at_second_look("crowded") == 1);
+}
+
+static void idle_gpu_has_no_others(void **state) {
+    (void)state;
+    struct tw_nvml *const nvml = open_fake("shared");
+    for (int i = 0; i < 2; i++) (void)tw_nvml_others(nvml);
+    assert_int_equal(setenv("FAKE_NVML", "idle", 1), 0);
+    assert_true(tw_nvml_others(nvml) == 0);
+    tw_nvml_close(nvml);
+}
+
+/* As in a container: the driver's numbers of processes are those of the host. */
+static void use_is_unknown_where_this_process_is_not_seen(void **state) {
+    (void)state;
+    assert_true(isnan(others_at_second_look("strangers")));
+    assert_true(isnan(others_at_second_look("silent")));
+}
+
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 static void watch_writes_the_values_it_sees(void **state) {
@@ -110,6 +146,22 @@ static void watch_writes_the_values_it_sees(void **state) {
     assert_int_equal(atomic_load(&device.memory_used_bytes), 10737418240);
     assert_int_equal(atomic_load(&device.memory_bytes), 85899345920);
     assert_int_equal(atomic_load(&device.load_percent), 97);
+    assert_int_equal(atomic_load(&device.others_percent), 0); /* not known yet */
+    tw_device_watch_close(&watch);
+}
+
+static void watch_sees_others_within_a_second(void **state) {
+    (void)state;
+    static struct tw_shm_device device;
+    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    struct tw_device_watch watch;
+    struct tw_error err;
+    assert_int_equal(setenv("FAKE_NVML", "shared", 1), 0);
+    assert_int_equal(setenv("TW_NVML", fake, 1), 0);
+    assert_int_equal(tw_device_watch_open(&watch, &device, PCI, &err), TW_OK);
+    for (int i = 0; i < 1000 && atomic_load(&device.others_percent) == 0; i++)
+        (void)nanosleep(&pause, NULL);
+    assert_int_equal(atomic_load(&device.others_percent), 43);
     tw_device_watch_close(&watch);
 }
 
@@ -133,7 +185,11 @@ int main(int argc, char **argv) {
         cmocka_unit_test(release_without_an_end_is_cut),
         cmocka_unit_test(library_that_cannot_be_asked_says_why),
         cmocka_unit_test(library_is_shut_down_when_closed),
+        cmocka_unit_test(newest_use_by_other_processes_is_added_up),
+        cmocka_unit_test(idle_gpu_has_no_others),
+        cmocka_unit_test(use_is_unknown_where_this_process_is_not_seen),
         cmocka_unit_test(watch_writes_the_values_it_sees),
+        cmocka_unit_test(watch_sees_others_within_a_second),
         cmocka_unit_test(nothing_to_watch_is_no_thread),
     };
     if (argc != 2) return 2;
