@@ -84,7 +84,7 @@ function drawLine({ network, contributions }) {
 
 function drawMachine({ worker, checkpoint, node, data, run }) {
   const why = worker.pause ? ` by ${worker.pause.by.join(' and ')}${worker.pause.memory_given_back ? ', memory given back' : ''}` : '';
-  const list = [fact('Worker', worker.state + why + (worker.restarts > 0 ? `, ${count(worker.restarts)} restarts` : ''))];
+  const list = [fact('Worker', worker.state + why + (worker.restarts > 0 ? `, ${count(worker.restarts)} restart${worker.restarts === 1 ? '' : 's'}` : ''))];
   if (worker.engine || worker.device) list.push(fact('Computes on', worker.engine || worker.device));
   if (worker.gpu) list.push(fact('GPU', `${worker.gpu.load_percent} % busy` + (has(worker.gpu.temperature_c) ? `, ${worker.gpu.temperature_c} °C` : '')));
   if (has(worker.memory_bytes)) list.push(fact('Memory of the model', bytes(worker.memory_bytes)));
