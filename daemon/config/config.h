@@ -94,8 +94,8 @@ struct tw_config {
 
     struct { /* also section [worker]: how training yields to other uses of the machine */
         struct tw_hours hours;  /* hours without training; every entry is `off` */
-        uint32_t yield_percent; /* CPU load of others, in percent of all CPUs, that pauses training;
-                                   0 = off */
+        uint32_t yield_percent; /* use by others, in percent of all CPUs or of the GPU, that pauses
+                                   training; 0 = off */
         uint32_t nice;          /* lowest nice value of a worker that the daemon starts */
     } manners;
 

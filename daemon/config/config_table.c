@@ -121,9 +121,9 @@ static const struct tw_config_key KEYS[] = {
      "worker's memory is given back and the links rest, until training goes on. A node that\n"
      "starts in these hours starts no worker before their end."},
     {"worker", "yield", TW_CONFIG_YIELD, FIELD(manners.yield_percent), 1, 99, "off", NULL, "on",
-     "Pause while others use more of all processors than this, such as 40%; go on after 30 s "
-     "below\n"
-     "half of it. on: 20%. Processes with a nice value do not count, nor does the use of a GPU.\n"
+     "Pause while others use more of all processors, or of the node's GPU, than this, such as "
+     "40%;\n"
+     "go on after 30 s below half of it. on: 20%. Processes with a nice value do not count.\n"
      "With `command` it needs a `nice` above 0."},
     {"worker", "nice", TW_CONFIG_COUNT, FIELD(manners.nice), 0, 19, "5", NULL, NULL,
      "Nice value of a worker that the daemon starts, at least; 19 leaves the most to others."},
