@@ -27,36 +27,33 @@ static size_t piece_of(size_t left) {
     return left < PIECE ? left : PIECE;
 }
 
-void tw_momentum_nesterov(const struct tw_momentum_step *step, const float *delta,
-                          struct tw_outer rule) {
+typedef void (*outer_rule)(float *phi, float *u, const float *delta, size_t n,
+                           struct tw_outer rule);
+
+static void step_by(outer_rule outer, const struct tw_momentum_step *step, const float *delta,
+                    struct tw_outer rule) {
     float *const phi = step->phi + step->begin;
     if (step->momentum == TW_MOMENTUM_FLOAT32) {
-        tw_outer_nesterov(phi, (float *)step->u + step->begin, delta, step->n, rule);
+        outer(phi, (float *)step->u + step->begin, delta, step->n, rule);
         return;
     }
     float u[PIECE];
     for (size_t at = 0; at < step->n; at += PIECE) {
         const size_t n = piece_of(step->n - at);
         take(step->momentum, step->u, step->begin + at, u, n);
-        tw_outer_nesterov(phi + at, u, delta + at, n, rule);
+        outer(phi + at, u, delta + at, n, rule);
         give(step->momentum, step->u, step->begin + at, u, n);
     }
 }
 
+void tw_momentum_nesterov(const struct tw_momentum_step *step, const float *delta,
+                          struct tw_outer rule) {
+    step_by(tw_outer_nesterov, step, delta, rule);
+}
+
 void tw_momentum_heavyball(const struct tw_momentum_step *step, const float *delta,
                            struct tw_outer rule) {
-    float *const phi = step->phi + step->begin;
-    if (step->momentum == TW_MOMENTUM_FLOAT32) {
-        tw_outer_heavyball(phi, (float *)step->u + step->begin, delta, step->n, rule);
-        return;
-    }
-    float u[PIECE];
-    for (size_t at = 0; at < step->n; at += PIECE) {
-        const size_t n = piece_of(step->n - at);
-        take(step->momentum, step->u, step->begin + at, u, n);
-        tw_outer_heavyball(phi + at, u, delta + at, n, rule);
-        give(step->momentum, step->u, step->begin + at, u, n);
-    }
+    step_by(tw_outer_heavyball, step, delta, rule);
 }
 
 void tw_momentum_pull(const struct tw_momentum_step *step, const float *own, const float *theirs,
