@@ -15,6 +15,9 @@ enum {
     MEMBER_BYTES = 44,
 };
 
+/* Bit of a member's weight. */
+#define LACKS_VOTE (UINT32_C(1) << 31)
+
 _Static_assert(TW_RECORD_BYTES_MAX == HEAD_BYTES + TW_MEMBERS_MAX * CONTRIBUTOR_BYTES +
                                           TW_PARTS_MAX * PART_BYTES + ROSTER_HEAD_BYTES +
                                           TW_MEMBERS_MAX * MEMBER_BYTES,
@@ -75,6 +78,13 @@ static enum tw_status check_next(const struct tw_record *record, struct tw_error
         if (tw_id_compare(&next->members[i - 1].id, &next->members[i].id) >= 0)
             return tw_fail(err, TW_PROTO, "record: next roster is not sorted at %u", i);
     }
+    for (uint32_t i = 0; i < next->count; i++) {
+        if (next->members[i].weight > TW_WEIGHT_MAX)
+            return tw_fail(err, TW_PROTO, "record: next roster has weight %u at %u",
+                           next->members[i].weight, i);
+    }
+    if (tw_roster_voters(next) == 0)
+        return tw_fail(err, TW_PROTO, "record: no member of the next roster has a vote");
     return TW_OK;
 }
 
@@ -142,7 +152,7 @@ size_t tw_record_encode(const struct tw_record *record, uint8_t bytes[TW_RECORD_
         const struct tw_member *member = &record->next.members[i];
         to = put_id(to, &member->id);
         to = put_u64(to, member->nonce);
-        to = put_u32(to, member->weight);
+        to = put_u32(to, member->weight | (member->lacks_vote ? LACKS_VOTE : 0));
     }
     TW_ASSERT(to - bytes <= TW_RECORD_BYTES_MAX);
     return (size_t)(to - bytes);
@@ -190,7 +200,9 @@ static void take_lists(const uint8_t *from, struct tw_record *record) {
         struct tw_member *member = &record->next.members[i];
         member->id = take_id(&from);
         member->nonce = take_u64(&from);
-        member->weight = take_u32(&from);
+        const uint32_t word = take_u32(&from);
+        member->weight = word & ~LACKS_VOTE;
+        member->lacks_vote = (word & LACKS_VOTE) != 0;
     }
 }
 

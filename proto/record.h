@@ -19,8 +19,11 @@ struct tw_member {
     uint64_t nonce;  /* random, drawn at each join: a node that lost its state rejoins as a new
                         member */
     uint32_t weight; /* relative size of the part that the member owns in the next round; 0: it owns
-                        none */
+                        none; at most TW_WEIGHT_MAX */
+    bool lacks_vote; /* the member has no part in decisions: it does not count in tw_votes_needed */
 };
+
+enum { TW_WEIGHT_MAX = INT32_MAX };
 
 struct tw_roster {
     uint32_t number; /* counts changes of the roster along the lineage */
@@ -75,8 +78,8 @@ enum {
  *   - parts: ascending by owner_idx, each < TW_MEMBERS_MAX; ABSENT (bytes 0) has a zero result and
  *     no contributors; any other has at most TW_PAYLOAD_BYTES_MAX bytes, a result, and at least one
  *     contributor, all of them listed
- *   - next: 1 to TW_MEMBERS_MAX members, sorted by id, no duplicates; its number is roster_number
- *     or the one after it */
+ *   - next: 1 to TW_MEMBERS_MAX members, sorted by id, no duplicates, at least one with a vote; its
+ *     number is roster_number or the one after it */
 enum tw_status tw_record_check(const struct tw_record *record, struct tw_error *err);
 
 /* Writes the canonical bytes (PROTOCOL.md section 6): little-endian, fixed order, no padding.
@@ -121,5 +124,8 @@ int tw_roster_find(const struct tw_roster *roster, const struct tw_id *id);
 /* Writes the indices of the members that own parts (weight > 0), at most TW_PARTS_MAX, in roster
  * order. Returns their number. */
 uint32_t tw_roster_owners(const struct tw_roster *roster, uint32_t owners[TW_PARTS_MAX]);
+
+/* Returns the set of members with a vote: bit i stands for member i. */
+uint64_t tw_roster_voters(const struct tw_roster *roster);
 
 #endif

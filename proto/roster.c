@@ -1,4 +1,4 @@
-/* roster.c - searches a roster for a member, and lists the owners of parts. */
+/* roster.c - searches a roster for a member, and lists the owners of parts and the voters. */
 #include "base/assert.h"
 #include "proto/record.h"
 
@@ -25,4 +25,12 @@ uint32_t tw_roster_owners(const struct tw_roster *roster, uint32_t owners[TW_PAR
         if (roster->members[i].weight > 0) owners[count++] = i;
     }
     return count;
+}
+
+uint64_t tw_roster_voters(const struct tw_roster *roster) {
+    TW_ASSERT(roster->count <= TW_MEMBERS_MAX);
+    uint64_t voters = 0;
+    for (uint32_t i = 0; i < roster->count; i++)
+        voters |= (uint64_t)!roster->members[i].lacks_vote << i;
+    return voters;
 }

@@ -70,6 +70,10 @@ struct tw_node_config {
     /* this node */
     struct tw_signing signing;
     struct tw_sizes sizes;
+    bool has_rights;        /* certificates say which nodes may vote (security.admission = owner);
+                               otherwise every member votes */
+    bool lacks_vote;        /* this node's certificate gives no vote: it founds no lineage, and its
+                               seat is one without a vote (sync/core/voters.h) */
     enum tw_node_role role; /* a node that does not train votes and serves, and announces in each
                                round that it contributes nothing; one that reduces owns parts too */
     uint32_t weight;        /* relative size of the parts that this node wants to own, > 0 */

@@ -43,6 +43,7 @@ struct tw_event {
     bool ok;
     bool is_relayed;  /* PEER_UP: the link runs through another member */
     bool lacks_roles; /* PEER_UP: the peer is older than roles (TW_FEATURE_ROLES) */
+    bool lacks_vote;  /* PEER_UP: the peer's certificate gives it no vote */
     union {
         struct tw_id id;                  /* PEER_UP */
         const struct tw_message *message; /* MESSAGE; borrowed for the call */

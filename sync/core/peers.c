@@ -75,6 +75,7 @@ void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_event *eve
     *link = (struct link){.is_up = true,
                           .is_relayed = event->is_relayed,
                           .lacks_roles = event->lacks_roles,
+                          .lacks_vote = event->lacks_vote,
                           .id = *id,
                           .up_us = node->now_us};
     node->link_keys[peer] = key_of(id);

@@ -6,8 +6,8 @@
 #include "base/bytes.h"
 #include "proto/control.h"
 
-enum { IS_OK = 1, IS_RELAYED = 2, LACKS_ROLES = 4, HEAD_BYTES = 4 };
-#define FLAGS (IS_OK | IS_RELAYED | LACKS_ROLES)
+enum { IS_OK = 1, IS_RELAYED = 2, LACKS_ROLES = 4, LACKS_VOTE = 8, HEAD_BYTES = 4 };
+#define FLAGS (IS_OK | IS_RELAYED | LACKS_ROLES | LACKS_VOTE)
 
 /* One pass over the fields, encoding or decoding: the list of fields of a kind is thus written
  * once. */
@@ -154,8 +154,9 @@ static bool pass_fields(struct pass *pass, struct tw_event *event) {
 
 size_t tw_event_encode(const struct tw_event *event, uint8_t bytes[TW_EVENT_BYTES_MAX]) {
     bytes[0] = (uint8_t)event->kind;
-    bytes[1] = (uint8_t)((event->ok ? IS_OK : 0) | (event->is_relayed ? IS_RELAYED : 0) |
-                         (event->lacks_roles ? LACKS_ROLES : 0));
+    bytes[1] =
+        (uint8_t)((event->ok ? IS_OK : 0) | (event->is_relayed ? IS_RELAYED : 0) |
+                  (event->lacks_roles ? LACKS_ROLES : 0) | (event->lacks_vote ? LACKS_VOTE : 0));
     tw_put_u16(bytes + 2, event->peer);
     if (event->kind == TW_EV_MESSAGE) {
         size_t size = 0;
@@ -186,6 +187,7 @@ enum tw_status tw_event_decode(const uint8_t *bytes, size_t size, struct tw_even
     event->ok = (bytes[1] & IS_OK) != 0;
     event->is_relayed = (bytes[1] & IS_RELAYED) != 0;
     event->lacks_roles = (bytes[1] & LACKS_ROLES) != 0;
+    event->lacks_vote = (bytes[1] & LACKS_VOTE) != 0;
     event->peer = tw_get_u16(bytes + 2);
     if (event->peer >= TW_PEERS_MAX) return tw_fail(err, TW_CORRUPT, "an event of no known peer");
     struct pass pass = {.from = bytes + HEAD_BYTES, .size = size - HEAD_BYTES};

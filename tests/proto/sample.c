@@ -31,7 +31,8 @@ void tw_sample_roster(struct tw_rng *rng, struct tw_roster *roster, uint32_t cou
         member->id = tw_sample_id(rng);
         member->id.bytes[0] = (uint8_t)(i * 2); /* keeps them sorted and distinct */
         member->nonce = draw_u64(rng);
-        member->weight = tw_rng_below(rng, 4) == 0 ? 0 : draw_u32(rng) | 1;
+        member->weight = tw_rng_below(rng, 4) == 0 ? 0 : (draw_u32(rng) | 1) & TW_WEIGHT_MAX;
+        member->lacks_vote = i > 0 && tw_rng_below(rng, 4) == 0;
     }
 }
 

@@ -144,6 +144,12 @@ static void next_skips_a_number(struct tw_record *c) {
 static void next_goes_back(struct tw_record *c) {
     c->next.number = c->roster_number - 1;
 }
+static void next_without_a_vote(struct tw_record *c) {
+    for (uint32_t i = 0; i < c->next.count; i++) c->next.members[i].lacks_vote = true;
+}
+static void large_weight(struct tw_record *c) {
+    c->next.members[1].weight = (uint32_t)TW_WEIGHT_MAX + 1;
+}
 
 static void every_broken_rule_is_refused(void **state) {
     (void)state;
@@ -167,6 +173,8 @@ static void every_broken_rule_is_refused(void **state) {
         next_unsorted,
         next_skips_a_number,
         next_goes_back,
+        next_without_a_vote,
+        large_weight,
     };
     for (size_t i = 0; i < sizeof(spoils) / sizeof(spoils[0]); i++) expect_refused(spoils[i]);
 }
@@ -247,6 +255,16 @@ static void owners_are_the_first_members_with_weight(void **state) {
     assert_int_equal(tw_roster_owners(&roster, owners), 0);
 }
 
+static void voters_are_the_members_that_do_not_lack_a_vote(void **state) {
+    (void)state;
+    tw_sample_roster(&rng, &roster, TW_MEMBERS_MAX);
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) roster.members[i].lacks_vote = i % 3 != 0;
+    const uint64_t voters = tw_roster_voters(&roster);
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) assert_int_equal(voters >> i & 1, i % 3 == 0);
+    roster.count = 0;
+    assert_int_equal(tw_roster_voters(&roster), 0);
+}
+
 int main(void) {
     print_message("seed %d\n", SEED);
     const struct CMUnitTest tests[] = {
@@ -260,6 +278,7 @@ int main(void) {
         cmocka_unit_test_setup(part_digest_depends_on_all_but_the_owner, seed),
         cmocka_unit_test_setup(roster_finds_members_and_no_others, seed),
         cmocka_unit_test_setup(owners_are_the_first_members_with_weight, seed),
+        cmocka_unit_test_setup(voters_are_the_members_that_do_not_lack_a_vote, seed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

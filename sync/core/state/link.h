@@ -24,6 +24,7 @@ struct link {
     bool was_refused; /* the peer was in a lineage that this node refuses */
     bool is_relayed;  /* the link runs through another member */
     bool lacks_roles; /* the peer is of a version without roles */
+    bool lacks_vote;  /* the peer's certificate gives it no vote */
     bool has_links;   /* LINKS was received */
     bool is_relay;    /* the peer relays links between other nodes */
     bool is_silent;   /* the last chunks requested from it did not arrive: chunk_scheduler.c */

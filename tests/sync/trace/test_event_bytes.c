@@ -21,6 +21,7 @@ static struct tw_event draw(enum tw_event_kind kind, struct tw_rng *rng) {
         event.u.id = id;
         event.is_relayed = tw_rng_below(rng, 2) != 0;
         event.lacks_roles = tw_rng_below(rng, 2) != 0;
+        event.lacks_vote = tw_rng_below(rng, 2) != 0;
     }
     if (kind == TW_EV_STEP) event.u.step.step = tw_rng_next(rng);
     if (kind == TW_EV_STORED) event.u.store_seq = tw_rng_next(rng);
