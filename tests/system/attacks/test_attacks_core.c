@@ -82,7 +82,7 @@ static void forge(const struct tw_record *tip, uint32_t fragments, struct tw_msg
     record->contributors_count = record->parts_count = 0;
     record->roster_number = tip->next.number;
     record->next = (struct tw_roster){.number = tip->next.number + 1, .count = 1};
-    record->next.members[0] = (struct tw_member){liar.identity.id, 1, 1};
+    record->next.members[0] = (struct tw_member){liar.identity.id, 1, 1, false};
     /* The proof names voters, but contains no signatures. */
     commit->proof = (struct tw_proof){.ballot = 1, .voters = 0x3};
 }
@@ -161,7 +161,7 @@ static void invent_round(uint64_t round, uint32_t fragments, const struct tw_id 
     record->clock_tokens = UINT64_C(1) << 40;
     record->next.count = INVENTED;
     for (uint32_t i = 0; i < INVENTED; i++)
-        record->next.members[i] = (struct tw_member){invented[i].id, i + 1, 1};
+        record->next.members[i] = (struct tw_member){invented[i].id, i + 1, 1, false};
     struct tw_ballot_vote vote = {.run = target.run,
                                   .lineage = record->lineage,
                                   .round = round,
