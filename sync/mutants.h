@@ -51,7 +51,9 @@
     X(SECOND_VOTE, "second-vote", "a member votes for two records of one ballot")                  \
     X(ANY_COMPANY, "any-company", "any next roster is voted for")                                  \
     X(STRANGERS_KNOWN, "strangers-known", "a node is known if one member says so")                 \
-    X(ONE_LOG, "one-log", "a member believes one other that it is too far behind")
+    X(ONE_LOG, "one-log", "a member believes one other that it is too far behind")                 \
+    X(ALL_VOTE, "all-vote", "votes of members without a vote count in proofs")                     \
+    X(VOTE_GIVEN, "vote-given", "any proposer gives any member a vote")
 
 /* More mutants, found in simulated runs in pairs. */
 #define TW_MUTANT_PAIR_LIST(X)                                                                     \

@@ -75,7 +75,7 @@ static void resume_position(struct tw_node *node, const struct tw_position *posi
     const bool was_told = has_vote && vote->has_accepted != 0 && vote->round >= position->rounds;
     const bool must_begin = is_alone && !was_told && !TW_IS_MUTANT(node, TW_MUTANT_KEPT_NAME);
     if (must_begin || tw_lineage_is_refused(node, &position->lineage)) {
-        tw_lineage_fork(node);
+        tw_lineage_found(node);
         return;
     }
     /* The checkpoint has no record yet of the lineage that this node founded. */
@@ -108,9 +108,10 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
     } else if (!tw_id_is_zero(&config->awaited)) {
         tw_lineage_await(node);
     } else {
-        tw_lineage_fork(node);
+        tw_lineage_found(node);
     }
-    node->lineage.support = (struct support){node->roster.count, node->roster.count};
+    const uint32_t supporters = tw_bits(node->voters);
+    node->lineage.support = (struct support){.met = supporters, .all = supporters};
     node->deadline_us = now_us;
 }
 
@@ -270,7 +271,7 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
         node->at.fragment_rounds[p] = rounds;
         is_unknown |= rounds > node->at.rounds;
     }
-    if (is_unknown) tw_lineage_fork(node);
+    if (is_unknown) tw_lineage_found(node);
     tw_payload_worker_up(node);
     tw_log_clock(node);
 }

@@ -15,6 +15,8 @@
  *            a new member is neither linked to this node nor known to more members than may lie; a
  *            node that sees few members does not judge that. Otherwise a lying proposer would
  *            replace honest members by node ids of its own.
+ *   votes    The next roster gives a member a vote, or takes one away, against its certificate
+ *            (core/voters.c).
  *   skewed   The weights of the next roster differ too much from the weights by upload that
  *            round/proposal.c computes for members that were in time and not proven false. Members
  *            differ in the strikes and links that they see, so an honest proposer leaves out at
@@ -35,6 +37,7 @@
 #include "sync/core/peers.h"
 #include "sync/core/reach.h"
 #include "sync/core/state/node.h"
+#include "sync/core/voters.h"
 #include "sync/round/part_weights.h"
 #include "sync/round/proposal.h"
 #include "sync/round/round.h"
@@ -212,7 +215,7 @@ static bool is_skewed(const struct tw_node *node, const struct tw_record *record
 static bool is_rigged(struct tw_node *node, const struct tw_record *record, uint64_t ballot) {
     if (tw_proposal_is_early(node, record)) return true;
     if (tw_proposal_is_empty(node, record, ballot)) return true;
-    return tw_membership_has_judges(node) && tw_liars_max(node->roster.count) > 0 &&
+    return tw_membership_has_judges(node) && tw_membership_liars_max(node) > 0 &&
            is_skewed(node, record);
 }
 
@@ -232,6 +235,7 @@ bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record,
     const uint64_t patience_us = node->pace.patience_us;
     if (TW_IS_MUTANT(node, TW_MUTANT_ANY_COMPANY)) return false;
     if (has_strangers(node, &record->next)) return true;
+    if (tw_voters_are_false(node, &record->next)) return true;
     if (tw_membership_has_judges(node) && lacks_members(node, &record->next) &&
         is_within(node, node->cfg.orphan_us + 2 * patience_us))
         return true;

@@ -88,7 +88,7 @@ static uint64_t refusing_members(const struct round *round) {
     return members & ~round->accepted_by;
 }
 
-/* Number of members that have accepted our proposal, or still may. A member that has not answered
+/* Number of voters that have accepted our proposal, or still may. A voter that has not answered
  * may still accept for RETRY_US, or until the phase ends if a lock requires the proposal: then no
  * part can be left out. */
 static uint32_t count_acceptors(struct tw_node *node) {
@@ -100,6 +100,7 @@ static uint32_t count_acceptors(struct tw_node *node) {
     if (node->now_us < late_us) tw_act_wake(node, late_us);
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) refused |= round->refused_by[k];
     for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((node->voters >> i & 1) == 0) continue;
         const bool is_silent = ((round->accepted_by | refused) >> i & 1) == 0;
         count += (round->accepted_by >> i & 1) != 0 ||
                  ((refusing >> i & 1) == 0 && tw_membership_is_seated(node, i) &&

@@ -6,32 +6,43 @@
 #include "sync/core/progress.h"
 #include "sync/core/reach.h"
 #include "sync/core/state/node.h"
+#include "sync/core/voters.h"
 
 uint32_t tw_membership_votes_needed(const struct tw_node *node) {
-    if (TW_IS_MUTANT(node, TW_MUTANT_HALF_QUORUM)) return (node->roster.count + 1) / 2;
-    return node->roster.count > 0 ? tw_votes_needed(node->roster.count) : 1;
+    const uint32_t voters = tw_bits(node->voters);
+    if (TW_IS_MUTANT(node, TW_MUTANT_HALF_QUORUM)) return (voters + 1) / 2;
+    return voters > 0 ? tw_votes_needed(voters) : 1;
+}
+
+uint32_t tw_membership_liars_max(const struct tw_node *node) {
+    return node->voters != 0 ? tw_liars_max(tw_bits(node->voters)) : 0;
 }
 
 bool tw_membership_has_judges(const struct tw_node *node) {
-    const uint32_t count = node->roster.count;
-    return count >= node->cfg.judges_min || (count > 0 && tw_liars_max(count) > 0);
+    return tw_bits(node->voters) >= node->cfg.judges_min || tw_membership_liars_max(node) > 0;
 }
 
 bool tw_membership_sees_most(const struct tw_node *node) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct tw_id *id = &node->roster.members[i].id;
+        if ((node->voters >> i & 1) == 0) continue;
         count += tw_id_equal(id, &node->cfg.self) || tw_peers_find(node, id) != NO_PEER;
     }
     return node->roster.count > 0 && count >= tw_membership_votes_needed(node);
 }
 
-int tw_membership_sender(const struct tw_node *node, uint16_t peer) {
-    if (peer == NO_PEER) return node->round.self_idx;
-    return tw_roster_find(&node->roster, &node->links[peer].id);
+int tw_membership_voter(const struct tw_node *node, uint16_t peer) {
+    const int idx = peer == NO_PEER ? node->round.self_idx
+                                    : tw_roster_find(&node->roster, &node->links[peer].id);
+    return idx >= 0 && (node->voters >> idx & 1) != 0 ? idx : -1;
 }
 
 bool tw_membership_is_voter(const struct tw_node *node) {
+    return tw_membership_takes_part(node) && tw_membership_voter(node, NO_PEER) >= 0;
+}
+
+bool tw_membership_takes_part(const struct tw_node *node) {
     return !node->has_left && !node->lineage.needs_tip && node->round.self_idx >= 0 &&
            node->at.rounds >= node->acceptor.vote_floor && node->state != TW_STATE_FINISHED;
 }
@@ -146,13 +157,25 @@ void tw_membership_derive_state(struct tw_node *node) {
     tw_act_report(node, TW_REPORT_STATE, &node->at.lineage);
 }
 
+/* True if some other voter of the roster is present, or need not be: this node has no vote itself.
+ * Without voters nobody gives a receiver a seat, so one that may vote founds a child lineage. */
+static bool sees_a_voter(const struct tw_node *node) {
+    if (node->roster.count == 0 || tw_voters_are_awaited(node)) return true;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((node->voters >> i & 1) != 0 && tw_reach_is_present(node, i) &&
+            !tw_id_equal(&node->roster.members[i].id, &node->cfg.self))
+            return true;
+    }
+    return false;
+}
+
 void tw_membership_note(struct tw_node *node) {
     uint32_t seated_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const bool is_live = tw_membership_is_live(node, i) || tw_reach_is_present(node, i);
         if (!is_live && !tw_membership_is_seated(node, i)) continue;
         node->seats[i].seen_us = node->now_us;
-        seated_count++;
+        seated_count += (node->voters >> i & 1) != 0;
         if (is_live) node->seats[i].live_us = node->now_us;
     }
     /* A majority that cannot decide its round counts as none, because the results may be lost with
@@ -162,7 +185,9 @@ void tw_membership_note(struct tw_node *node) {
                                                   node->now_us > node->round.active_us + stuck_us);
     if (seated_count >= tw_membership_votes_needed(node) && !is_stuck)
         node->lineage.majority_us = node->now_us;
+    const bool has_voters = sees_a_voter(node);
     for (uint16_t i = 0; i < node->links_end; i++) {
-        if (tw_peers_is_donor(node, i)) node->lineage.donor_us = node->now_us;
+        if (tw_peers_is_donor(node, i) && (has_voters || tw_voters_may(node, i)))
+            node->lineage.donor_us = node->now_us;
     }
 }

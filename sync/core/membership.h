@@ -5,17 +5,21 @@
 
 #include "sync/core/state/node.h"
 
-/* True if the roster is large enough to withstand a liar, so that its members judge proposals for
- * the next roster. */
+/* True if enough members vote to withstand a liar among them, so that they judge proposals for the
+ * next roster. */
 bool tw_membership_has_judges(const struct tw_node *node);
-/* True if this node is linked to so many members that fewer than half of them can be liars. A node
+/* True if this node is linked to so many voters that fewer than half of them can be liars. A node
  * with fewer links trusts the members that it sees. */
 bool tw_membership_sees_most(const struct tw_node *node);
 /* Returns the number of votes that decide in the roster (proto/proof.h). */
 uint32_t tw_membership_votes_needed(const struct tw_node *node);
-/* Returns the roster index of a message's sender, or -1 if it is no member. `peer` is NO_PEER for
- * this node's own messages. */
-int tw_membership_sender(const struct tw_node *node, uint16_t peer);
+/* Returns how many of the roster's voters may lie; 0 if the roster is not known. */
+uint32_t tw_membership_liars_max(const struct tw_node *node);
+/* Returns the roster index of a message's sender, or -1 if it is no member with a vote. `peer` is
+ * NO_PEER for this node's own messages. */
+int tw_membership_voter(const struct tw_node *node, uint16_t peer);
+/* True if this node contributes, merges and votes in the open round, as far as its seat allows. */
+bool tw_membership_takes_part(const struct tw_node *node);
 /* True if this node votes in the open round. */
 bool tw_membership_is_voter(const struct tw_node *node);
 /* True if member `idx` is worth waiting for: this node, or a linked donor of our lineage, which

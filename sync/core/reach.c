@@ -155,7 +155,8 @@ uint32_t tw_reach_count(const struct tw_node *node, uint32_t idx) {
 }
 
 bool tw_reach_has_majority(const struct tw_node *node, uint32_t idx) {
-    return tw_reach_count(node, idx) >= tw_membership_votes_needed(node);
+    const uint64_t seen = node->reach.of[idx] & (node->reach.present | UINT64_C(1) << idx);
+    return tw_bits(seen & node->voters) >= tw_membership_votes_needed(node);
 }
 
 bool tw_reach_is_known(const struct tw_node *node, const struct tw_id *id) {
@@ -163,11 +164,24 @@ bool tw_reach_is_known(const struct tw_node *node, const struct tw_id *id) {
     if (tw_peers_find(node, id) != NO_PEER) return true;
     for (uint16_t i = 0; i < node->links_end; i++) {
         const struct link *link = &node->links[i];
-        count +=
-            link->is_up && tw_roster_find(&node->roster, &link->id) >= 0 && is_listed(link, id);
+        count += link->is_up && tw_membership_voter(node, i) >= 0 && is_listed(link, id);
     }
     if (TW_IS_MUTANT(node, TW_MUTANT_STRANGERS_KNOWN)) return count > 0;
-    return node->roster.count > 0 && count > tw_liars_max(node->roster.count);
+    return node->roster.count > 0 && count > tw_membership_liars_max(node);
+}
+
+bool tw_reach_sees_voters(const struct tw_node *node, const struct tw_id *id) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct tw_id *const member = &node->roster.members[i].id;
+        const uint16_t peer = tw_reach_peer(node, i);
+        if ((node->voters >> i & 1) == 0) continue;
+        count +=
+            tw_id_equal(member, id) || (tw_id_equal(member, &node->cfg.self)
+                                            ? tw_peers_find(node, id) != NO_PEER
+                                            : peer != NO_PEER && is_listed(&node->links[peer], id));
+    }
+    return node->voters != 0 && count >= tw_membership_votes_needed(node);
 }
 
 uint64_t tw_reach_owners(const struct tw_node *node, uint64_t among) {

@@ -32,10 +32,13 @@ uint16_t tw_reach_peer(const struct tw_node *node, uint32_t idx);
 bool tw_reach_is_present(const struct tw_node *node, uint32_t idx);
 /* Returns the number of present members that member `idx` is linked to, itself included. */
 uint32_t tw_reach_count(const struct tw_node *node, uint32_t idx);
-/* True if member `idx` reaches a majority, so that it can decide a round. */
+/* True if member `idx` reaches so many voters that it can decide a round. */
 bool tw_reach_has_majority(const struct tw_node *node, uint32_t idx);
-/* True if the node is linked to us, or more members than may lie claim a link to it. */
+/* True if the node is linked to us, or more voters than may lie claim a link to it. */
 bool tw_reach_is_known(const struct tw_node *node, const struct tw_id *id);
+/* True if so many voters are linked to the node, by their own word, that they can decide a round.
+ * A voter counts as linked to itself. */
+bool tw_reach_sees_voters(const struct tw_node *node, const struct tw_id *id);
 /* Returns the members of `among` that most contributors can reach. Their number of links to present
  * members is at most one in REACH_ONE_IN below the highest. In a full mesh: all members. */
 uint64_t tw_reach_owners(const struct tw_node *node, uint64_t among);

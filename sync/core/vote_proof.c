@@ -138,6 +138,12 @@ static bool is_any_vote(const struct tw_node *node, const struct tw_roster *rost
     return false;
 }
 
+/* Set of the roster's members whose votes count. */
+static uint64_t may_vote(const struct tw_node *node, const struct tw_roster *roster) {
+    if (TW_IS_MUTANT(node, TW_MUTANT_ALL_VOTE)) return UINT64_MAX;
+    return tw_roster_voters(roster);
+}
+
 /* Returns the set of the first `needed` voters of the proof, or 0 if one of their signatures is
  * false. */
 static uint64_t check_voters(const struct tw_node *node, const struct tw_roster *roster,
@@ -146,7 +152,7 @@ static uint64_t check_voters(const struct tw_node *node, const struct tw_roster 
     struct tw_ballot_vote vote = vote_of(node, 0, accept);
     uint64_t checked = 0;
     uint32_t votes = 0;
-    if (tw_bits(proof->voters) < needed) return 0;
+    if ((proof->voters & ~may_vote(node, roster)) != 0 || tw_bits(proof->voters) < needed) return 0;
     for (uint32_t i = 0; i < roster->count && votes < needed; i++) {
         if ((proof->voters >> i & 1) == 0) continue;
         vote.nonce = roster->members[i].nonce;
@@ -170,7 +176,9 @@ uint64_t tw_vote_proof_voters(const struct tw_node *node, const struct tw_roster
                               enum tw_vote_phase phase, const struct tw_record *record,
                               const struct tw_proof *proof) {
     const struct tw_msg_accept vote = vote_for(record, phase, proof->ballot);
-    return check_voters(node, roster, tw_votes_needed(roster->count), &vote, proof);
+    const uint32_t voters = tw_bits(tw_roster_voters(roster));
+    if (voters == 0) return 0;
+    return check_voters(node, roster, tw_votes_needed(voters), &vote, proof);
 }
 
 bool tw_vote_proof_justifies(const struct tw_node *node, const struct tw_msg_propose *propose) {
@@ -183,6 +191,7 @@ bool tw_vote_proof_justifies(const struct tw_node *node, const struct tw_msg_pro
                                   .phase = TW_VOTE_PROMISE};
     uint64_t newest = 0;
     uint32_t votes = 0;
+    if ((promises->voters & ~may_vote(node, &node->roster)) != 0) return false;
     if (tw_bits(promises->voters) < needed) return false;
     for (uint32_t i = 0; i < node->roster.count && votes < needed; i++) {
         if ((promises->voters >> i & 1) == 0) continue;

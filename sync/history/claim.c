@@ -6,9 +6,10 @@
  * newest record, its clock and its roster are as true as the nodes that signed.
  *
  * Supporters are the nodes that signed one of these records, as voters or as contributors, and
- * stand in the newest roster. Signatures do not age. A linked node therefore speaks for itself: it
- * supports the lineage that its STATUS names, and no other. Keys cost nothing. A node that is
- * neither linked nor in our own roster is counted apart (struct support): it may be invented.
+ * have a vote in the newest roster. Signatures do not age. A linked node therefore speaks for
+ * itself: it supports the lineage that its STATUS names, and no other. Keys cost nothing. A node
+ * that is neither linked nor in our own roster is counted apart (struct support): it may be
+ * invented.
  *
  * The first record of an answer cannot be checked, because the roster that decided it is in the
  * record before. Its signers count if the roster did not change; otherwise it only gives the next
@@ -20,6 +21,7 @@
 #include "sync/core/peers.h"
 #include "sync/core/progress.h"
 #include "sync/core/vote_proof.h"
+#include "sync/core/voters.h"
 #include "sync/history/lineage.h"
 #include "sync/round/contributor.h"
 #include "sync/trust/conduct.h"
@@ -218,15 +220,22 @@ const struct claim *tw_claim_proven(const struct tw_node *node) {
 struct support tw_claim_support(const struct tw_node *node) {
     const struct claim *claim = &node->lineage.claim;
     const struct tw_roster *roster = &claim->record.next;
+    const uint64_t supporters = claim->signers & tw_roster_voters(roster);
     struct support support = {.met = 0};
     if (!tw_id_equal(&claim->record.lineage, &claim->lineage)) return support;
     for (uint32_t i = 0; i < roster->count; i++) {
         const struct tw_id *id = &roster->members[i].id;
-        if ((claim->signers >> i & 1) == 0 || tw_id_equal(id, &node->cfg.self)) continue;
+        if ((supporters >> i & 1) == 0) continue;
+        if (tw_id_equal(id, &node->cfg.self)) {
+            support.is_ours = true;
+            continue;
+        }
         const uint16_t peer = tw_peers_find(node, id);
         const bool is_here = peer != NO_PEER && tw_peers_is_live(node, peer);
         if (is_here && !tw_id_equal(&node->links[peer].status.lineage, &claim->lineage)) continue;
-        const bool is_ours = node->round.self_idx >= 0 && tw_roster_find(&node->roster, id) >= 0;
+        if (is_here && !tw_voters_may(node, peer)) continue;
+        const int ours = node->round.self_idx >= 0 ? tw_roster_find(&node->roster, id) : -1;
+        const bool is_ours = ours >= 0 && (node->voters >> ours & 1) != 0;
         support.all++;
         support.met += is_here || is_ours;
     }

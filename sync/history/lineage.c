@@ -32,6 +32,7 @@
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
 #include "sync/core/vote_proof.h"
+#include "sync/core/voters.h"
 #include "sync/history/claim.h"
 #include "sync/history/log.h"
 #include "sync/pair/pair.h"
@@ -202,17 +203,18 @@ static bool is_grown(const struct tw_node *node) {
            (uint64_t)GROWN_MERGES * node->cfg.fragments_count;
 }
 
-/* True if this node and the linked members of its lineage are more than half of the roster. */
+/* True if this node and the linked voters of its lineage are more than half of the voters. */
 static bool is_among_most(const struct tw_node *node) {
     uint32_t here = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct tw_id *const id = &node->roster.members[i].id;
         const uint16_t peer = tw_peers_find(node, id);
+        if ((node->voters >> i & 1) == 0) continue;
         here +=
             tw_id_equal(id, &node->cfg.self) ||
             (peer != NO_PEER && tw_peers_is_live(node, peer) && tw_peers_in_lineage(node, peer));
     }
-    return node->roster.count > 1 && 2 * here > node->roster.count;
+    return node->roster.count > 1 && 2 * here > tw_bits(node->voters);
 }
 
 void tw_lineage_await(struct tw_node *node) {
@@ -288,6 +290,8 @@ static void adopt_lineage(struct tw_node *node, uint16_t peer, const struct clai
 
 /* The properties by which a lineage is compared with others. */
 struct standing {
+    bool has_voter;    /* a supporter is known to have a vote, by its certificate or our roster */
+    bool is_ours;      /* this node has voted in it */
     uint32_t met, all; /* classes (support_class) of the counts in struct support; a larger class
                           wins */
     uint64_t clock_tokens;
@@ -305,7 +309,9 @@ static uint32_t support_class(uint32_t supporters) {
 
 static struct standing standing_of(const struct tw_node *node, const struct support *support,
                                    const struct tw_record *tip, const struct tw_id *lineage) {
-    struct standing standing = {.met = support_class(support->met),
+    struct standing standing = {.has_voter = support->met > 0,
+                                .is_ours = support->is_ours,
+                                .met = support_class(support->met),
                                 .all = support_class(support->all),
                                 .lineage = *lineage};
     if (tip != NULL) standing.clock_tokens = tip->clock_tokens;
@@ -323,14 +329,21 @@ static bool is_better(const struct tw_node *node, const struct standing *a,
     return tw_id_compare(&a->lineage, &b->lineage) < 0;
 }
 
-/* Counts the supporters of our own lineage: all members of the roster, without linked members that
- * announce another lineage. */
+/* True if this node has no vote, and too few voters of its lineage were present for long. */
+static bool is_deserted(const struct tw_node *node) {
+    return tw_voters_are_awaited(node) && node->state == TW_STATE_MEMBER &&
+           node->now_us >= node->lineage.majority_us + node->cfg.orphan_us;
+}
+
+/* Counts the supporters of our own lineage: all voters, without linked ones that announce another
+ * lineage. A deserted node counts linked voters alone. */
 static void note_own_support(struct tw_node *node) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const uint16_t peer = tw_peers_find(node, &node->roster.members[i].id);
-        count +=
-            peer == NO_PEER || !tw_peers_is_live(node, peer) || tw_peers_in_lineage(node, peer);
+        if ((node->voters >> i & 1) == 0) continue;
+        count += peer == NO_PEER || !tw_peers_is_live(node, peer) ? !is_deserted(node)
+                                                                  : tw_peers_in_lineage(node, peer);
     }
     node->lineage.support = (struct support){.met = count, .all = count};
 }
@@ -347,11 +360,32 @@ static bool has_nothing_trained(const struct tw_node *node) {
            (node->at.has_tip == 0 || node->at.tip.clock_tokens == 0);
 }
 
+/* True if certificates alone decide whether this node follows the other lineage; *is_followed says
+ * so.
+ *
+ * A node follows only lineages in which it knows a voter: members that only train could invent
+ * others. Voters that have lost their state begin a lineage anew, but it is far behind. Members
+ * without a vote do not follow it. The voters go back to the lineage of these members, because
+ * they find their own votes in it. */
+static bool is_for_certificates(const struct tw_node *node, const struct standing *other,
+                                bool *is_followed) {
+    const uint64_t held_tokens = tw_progress_held_tokens(node);
+    *is_followed = false;
+    if (!node->cfg.has_rights) return false;
+    *is_followed = other->is_ours && held_tokens < other->clock_tokens / 2;
+    if (*is_followed || !other->has_voter) return true;
+    if (tw_voters_are_awaited(node) && other->clock_tokens < held_tokens / 2) return true;
+    *is_followed = is_deserted(node);
+    return *is_followed;
+}
+
 /* True if this node should leave its lineage and follow the other one. */
 static bool is_to_follow(const struct tw_node *node, const struct standing *other) {
+    bool is_followed;
+    if (is_for_certificates(node, other, &is_followed)) return is_followed;
     if (has_nobody_to_follow(
             node)) /* but follow no node without training, because it waits as well */
-        return other->clock_tokens > 0;
+        return other->clock_tokens > 0 || tw_voters_are_awaited(node);
     if (has_nothing_trained(node) && other->clock_tokens > 0) return true;
     if (is_without_donor(node)) /* follow the other lineage unless we hold a newer state */
         return other->clock_tokens >= tw_progress_held_tokens(node);
@@ -368,7 +402,7 @@ static bool is_to_follow(const struct tw_node *node, const struct standing *othe
  * them if this node should follow it, otherwise NO_PEER. */
 static uint16_t find_fresh(const struct tw_node *node) {
     const bool is_believed = TW_IS_MUTANT(node, TW_MUTANT_CLAIM_BELIEVED);
-    const struct support none = {.met = 0}, support = is_believed ? node->lineage.support : none;
+    const struct support none = {.met = 0};
     struct standing best;
     uint16_t peer = NO_PEER;
     for (uint16_t i = 0; i < node->links_end; i++) {
@@ -377,7 +411,9 @@ static uint16_t find_fresh(const struct tw_node *node) {
         if (status->state == TW_STATE_RECEIVER || (status->rounds > 0 && !is_believed)) continue;
         if (tw_lineage_is_refused(node, &status->lineage)) continue;
         if (tw_conduct_is_disbelieved(node, &node->links[i].id)) continue;
-        struct standing other = standing_of(node, &support, NULL, &status->lineage);
+        struct standing other =
+            standing_of(node, is_believed ? &node->lineage.support : &none, NULL, &status->lineage);
+        other.has_voter = tw_voters_may(node, i); /* its founder, because nobody else is in it */
         if (is_believed) other.clock_tokens = status->clock_tokens;
         if (!is_to_follow(node, &other)) continue;
         if (peer != NO_PEER && !is_better(node, &other, &best)) continue;
@@ -396,7 +432,10 @@ static void seek_better(struct tw_node *node) {
     const struct claim *claim = tw_claim_proven(node);
     if (claim != NULL) {
         const struct support support = tw_claim_support(node);
-        const struct standing other = standing_of(node, &support, &claim->record, &claim->lineage);
+        struct standing other = standing_of(node, &support, &claim->record, &claim->lineage);
+        /* A lineage without a record of its own has one member, its founder. */
+        const bool has_record = tw_id_equal(&claim->record.lineage, &claim->lineage);
+        other.has_voter |= !has_record && tw_voters_may(node, claim->peer);
         if (!is_to_follow(node, &other)) claim = NULL;
         if (claim == NULL) tw_claim_close(node);
     }
@@ -561,7 +600,7 @@ void tw_lineage_solo_done(struct tw_node *node) {
 
 /* ---- the end of a lineage ------------------------------------------------------------------- */
 
-/* True if so many members have left that the remaining ones are no majority, and no member has a
+/* True if so many voters have left that the remaining ones are no majority, and no member has a
  * round that this node lacks. */
 static bool is_left_behind(struct tw_node *node) {
     uint32_t staying_count = 0;
@@ -570,7 +609,7 @@ static bool is_left_behind(struct tw_node *node) {
             return false;
     }
     for (uint32_t i = 0; i < node->roster.count; i++)
-        staying_count += !tw_membership_is_parted(node, i);
+        staying_count += (node->voters >> i & 1) != 0 && !tw_membership_is_parted(node, i);
     return staying_count < tw_membership_votes_needed(node);
 }
 
@@ -637,10 +676,17 @@ static bool is_starved(struct tw_node *node) {
     return true;
 }
 
-/* Founds a child lineage. A node that still waits for the state of the run has no state to begin
- * one from, and goes on waiting. */
-static void found_child(struct tw_node *node) {
-    if (is_awaiting(node))
+/* Returns the lineage of nobody in which nodes without a vote wait for voters. */
+static struct tw_id waiting_room(const struct tw_node *node) {
+    uint8_t bytes[24 + 32] = "thinwire-voters-v1";
+    memcpy(bytes + 24, node->cfg.run.bytes, 32);
+    return tw_sha256(bytes, sizeof(bytes));
+}
+
+void tw_lineage_found(struct tw_node *node) {
+    if (tw_voters_are_awaited(node) && tw_id_is_zero(&node->cfg.awaited))
+        node->cfg.awaited = waiting_room(node);
+    if (is_awaiting(node) || tw_voters_are_awaited(node))
         tw_lineage_await(node);
     else
         tw_lineage_fork(node);
@@ -652,16 +698,19 @@ static void consider_fork(struct tw_node *node) {
     const bool is_member = node->state == TW_STATE_MEMBER;
     const uint64_t orphan_us =
         (is_member ? node->lineage.majority_us : node->lineage.donor_us) + node->cfg.orphan_us;
-    if (node->now_us >= orphan_us || is_hopeless(node) || is_starved(node)) {
+    /* A deserted member keeps its state and trains on. It follows voters once it meets some. */
+    const bool is_lost = (!is_member || !tw_voters_are_awaited(node)) &&
+                         (node->now_us >= orphan_us || is_hopeless(node));
+    if (is_lost || is_starved(node)) {
         node->lineage.is_settling = !node->has_left;
         if (!tw_fragment_set_is_empty(&node->worker.applying) || node->has_left) return;
-        found_child(node);
+        tw_lineage_found(node);
         /* The linked nodes are in the same position. They get time to join before the first solo
          * round changes phi. */
         node->lineage.solo_hold_us = node->now_us + SOLO_HOLD_US;
         return;
     }
-    tw_act_wake(node, orphan_us);
+    if (node->now_us < orphan_us) tw_act_wake(node, orphan_us);
     if (!is_member && node->now_us < node->lineage.donor_us + LINEAGE_LOST_US)
         tw_act_wake(node, node->lineage.donor_us + LINEAGE_LOST_US);
 }
@@ -718,8 +767,8 @@ void tw_lineage_advance(struct tw_node *node) {
     }
     consider_fork(node);
     if (tw_state_receive(node))
-        found_child(node); /* founding gives each fragment an offer: this
-                              node's own state */
+        tw_lineage_found(node); /* founding gives each fragment an offer: this
+                                   node's own state */
     move_theta(node);
     tw_state_export(node);
     if (node->cfg.is_pair) {

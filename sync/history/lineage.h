@@ -14,6 +14,10 @@ bool tw_lineage_is_refused(const struct tw_node *node, const struct tw_id *linea
  * of it. The child is then refused too, unless it also has a linked peer that was never in the
  * refused lineage. */
 void tw_lineage_heard(struct tw_node *node, uint16_t peer);
+/* Founds a lineage of this node: a child of the one that it is in. A node that still waits for the
+ * state of the run has no state to begin from, and a node without a vote decides nothing: they go
+ * on waiting. */
+void tw_lineage_found(struct tw_node *node);
 /* Waits for the state of the run in the lineage of nobody (`awaited` of config.h). */
 void tw_lineage_await(struct tw_node *node);
 /* True if this node founded the lineage that it is in. */

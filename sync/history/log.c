@@ -361,7 +361,7 @@ static void request_log(struct tw_node *node, uint16_t peer, uint64_t round) {
  * (claim.c). */
 static bool is_word_of_enough(const struct tw_node *node, uint32_t count) {
     if (TW_IS_MUTANT(node, TW_MUTANT_ONE_LOG) || node->roster.count == 0) return count > 0;
-    return count > tw_liars_max(node->roster.count);
+    return count > tw_membership_liars_max(node);
 }
 
 /* True if enough members of the known roster say that this record is the newest one: its sender,
@@ -369,8 +369,7 @@ static bool is_word_of_enough(const struct tw_node *node, uint32_t count) {
 static bool is_tip_vouched(const struct tw_node *node, uint16_t peer, const struct tw_id *digest) {
     uint32_t count = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
-        const bool is_member =
-            node->roster.count == 0 || tw_roster_find(&node->roster, &node->links[i].id) >= 0;
+        const bool is_member = node->roster.count == 0 || tw_membership_voter(node, i) >= 0;
         count += is_member && tw_peers_is_donor(node, i) &&
                  (i == peer || tw_id_equal(&node->links[i].status.tip, digest));
     }
@@ -444,8 +443,7 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_co
  * lineage is unchecked (claim.c). If that record were false, others would take this node for the
  * liar. */
 static uint64_t oldest_given(const struct tw_node *node) {
-    const struct tw_roster *roster = &node->roster;
-    const bool may_lie = roster->count > 0 && tw_liars_max(roster->count) > 0;
+    const bool may_lie = tw_membership_liars_max(node) > 0;
     return node->log.begin + (node->log.is_begin_told && may_lie);
 }
 
@@ -505,8 +503,7 @@ void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_no
     }
     uint32_t short_count = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
-        const bool is_member =
-            node->roster.count == 0 || tw_roster_find(&node->roster, &node->links[i].id) >= 0;
+        const bool is_member = node->roster.count == 0 || tw_membership_voter(node, i) >= 0;
         short_count +=
             is_member && tw_peers_is_donor(node, i) && node->links[i].log_begin > node->at.rounds;
     }

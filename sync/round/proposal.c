@@ -7,6 +7,7 @@
 #include "sync/core/progress.h"
 #include "sync/core/reach.h"
 #include "sync/core/state/node.h"
+#include "sync/core/voters.h"
 #include "sync/round/contributor.h"
 #include "sync/round/part_weights.h"
 #include "sync/round/result.h"
@@ -23,7 +24,7 @@
 static uint64_t receiver_seat_us(const struct tw_node *node) {
     uint32_t seats_count = 0, live_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
-        if (tw_membership_is_silent(node, i)) continue;
+        if ((node->voters >> i & 1) == 0 || tw_membership_is_silent(node, i)) continue;
         seats_count++;
         live_count += tw_reach_is_present(node, i);
     }
@@ -166,8 +167,10 @@ static void write_next_roster(struct tw_node *node, const struct tw_record *reco
         next->members[at] =
             (struct tw_member){.id = node->lineage.joins[j].id, .nonce = join->nonce};
     }
+    tw_voters_seat(node, next);
     tw_proposal_fair(node, record, false, next);
     drop_owners(node, next);
+    is_changed |= tw_roster_voters(next) != node->voters;
     next->number = node->roster.number + (is_changed ? 1 : 0);
 }
 

@@ -43,24 +43,26 @@ uint64_t tw_round_keep(const struct tw_node *node) {
     return node->at.rounds + rounds;
 }
 
-/* Ranks the members as proposers by a hash of the round, so that each round has another first. */
+/* Ranks the voters as proposers by a hash of the round, so that each round has another first. */
 static void rank_proposers(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_id keys[TW_MEMBERS_MAX];
     uint8_t bytes[72];
     memcpy(bytes, node->at.lineage.bytes, 32);
     for (unsigned i = 0; i < 8; i++) bytes[32 + i] = (uint8_t)(node->at.rounds >> (8 * i));
+    uint32_t ranks_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((node->voters >> i & 1) == 0) continue;
         memcpy(bytes + 40, node->roster.members[i].id.bytes, 32);
         keys[i] = tw_sha256(bytes, sizeof(bytes));
-        uint32_t at = i; /* insertion sort of at most 64 members */
+        uint32_t at = ranks_count++; /* insertion sort of at most 64 members */
         while (at > 0 && tw_id_compare(&keys[round->rank[at - 1]], &keys[i]) > 0) {
             round->rank[at] = round->rank[at - 1];
             at--;
         }
         round->rank[at] = i;
     }
-    for (uint32_t i = 0; i < node->roster.count; i++) {
+    for (uint32_t i = 0; i < ranks_count; i++) {
         if ((int)round->rank[i] == round->self_idx) round->self_rank = (int)i;
     }
 }
@@ -131,6 +133,7 @@ void tw_round_set_roster(struct tw_node *node, const struct tw_roster *roster) {
     node->roster.number = roster->number;
     node->roster.count = roster->count;
     memcpy(node->roster.members, roster->members, roster->count * sizeof(roster->members[0]));
+    node->voters = tw_roster_voters(&node->roster);
     tw_reach_set_roster(node);
     tw_round_open(node);
     tw_membership_derive_state(node);
@@ -162,18 +165,19 @@ void tw_round_touch(struct tw_node *node, uint32_t idx) {
 
 /* ---- messages of other members -------------------------------------------------------------- */
 
-/* True if this node owns no part, and all owners (more than may lie) have this anchor. Then no
- * Delta to our own anchor can be merged. A node behind NAT that is linked to the owners alone never
- * receives half of the contributions, so the owners' anchors must suffice. */
+/* True if this node owns no part, and all owners (more voters among them than may lie) have this
+ * anchor. Then no Delta to our own anchor can be merged. A node behind NAT that is linked to the
+ * owners alone never receives half of the contributions, so the owners' anchors must suffice. */
 static bool is_base_of_owners(const struct tw_node *node, const struct tw_id *base) {
     const struct round *round = &node->round;
     if (round->self_part >= 0) return false;
-    if (round->owners_count <= tw_liars_max(node->roster.count)) return false; /* all may lie */
+    uint32_t voters = 0;
     for (uint32_t k = 0; k < round->owners_count; k++) {
         const struct contribution *entry = &round->contributions[round->owners[k]];
         if (!entry->has || !tw_id_equal(&entry->announced.base, base)) return false;
+        voters += (node->voters >> round->owners[k] & 1) != 0;
     }
-    return round->owners_count > 0;
+    return voters > tw_membership_liars_max(node); /* otherwise all of them may lie */
 }
 
 /* Reports that this node, or member `id`, has another anchor of the open round's fragment. */
@@ -184,7 +188,7 @@ static void report_differs(struct tw_node *node, const struct tw_id *id) {
     report->part = tw_progress_fragment(node, node->at.rounds);
 }
 
-/* Fetches the anchor again if more than half of the roster, or all owners, have another one. */
+/* Fetches the anchor again if more than half of the voters, or all owners, have another one. */
 static void check_anchor(struct tw_node *node, const struct tw_id *base) {
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     if (tw_progress_due(node, fragment) != UINT64_MAX ||
@@ -194,9 +198,10 @@ static void check_anchor(struct tw_node *node, const struct tw_id *base) {
     uint32_t agreeing_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &node->round.contributions[i];
-        agreeing_count += entry->has && tw_id_equal(&entry->announced.base, base);
+        agreeing_count +=
+            (node->voters >> i & 1) != 0 && entry->has && tw_id_equal(&entry->announced.base, base);
     }
-    if (agreeing_count <= node->roster.count / 2 && !is_base_of_owners(node, base)) return;
+    if (agreeing_count <= tw_bits(node->voters) / 2 && !is_base_of_owners(node, base)) return;
     report_differs(node, &node->cfg.self);
     tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
 }
@@ -711,7 +716,7 @@ static void send_announcements(struct tw_node *node) {
 }
 
 void tw_round_advance(struct tw_node *node) {
-    if (!tw_membership_is_voter(node) || node->roster.count < 2) return;
+    if (!tw_membership_takes_part(node) || node->roster.count < 2) return;
     begin_for_join(node);
     start_encoding(node);
     enter_round(node);

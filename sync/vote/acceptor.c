@@ -212,14 +212,14 @@ static bool is_ballot_of(const struct tw_node *node, uint16_t peer, uint64_t bal
     if (ballot == 0 || (ballot > 1 && ballot < TW_MEMBERS_MAX)) return false;
     if (ballot > node->vote.promised && ballot - node->vote.promised > BALLOT_LEAP_MAX)
         return false;
-    return rank < node->roster.count &&
+    return rank < tw_bits(node->voters) &&
            tw_id_equal(&node->roster.members[round->rank[rank]].id, &node->links[peer].id);
 }
 
 void tw_acceptor_prepare(struct tw_node *node, uint16_t peer,
                          const struct tw_msg_prepare *prepare) {
     if (!tw_membership_is_voter(node)) return;
-    const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
+    const int idx = tw_membership_voter(node, peer);
     if (idx < 0) return;
     tw_acceptor_turn(node);
     if (!is_ballot_of(node, peer, prepare->ballot)) return;
@@ -386,7 +386,7 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
                          const struct tw_msg_propose *propose) {
     struct round *round = &node->round;
     if (!tw_membership_is_voter(node)) return;
-    const int idx = tw_membership_sender(node, peer);
+    const int idx = tw_membership_voter(node, peer);
     if (idx < 0) return;
     tw_acceptor_turn(node);
     if (peer != NO_PEER && !is_ballot_of(node, peer, propose->ballot)) return;
@@ -552,7 +552,7 @@ static bool is_offered(const struct round *round, const struct tw_msg_lock *lock
 void tw_acceptor_lock(struct tw_node *node, uint16_t peer, const struct tw_msg_lock *lock) {
     struct round *round = &node->round;
     struct tw_vote *vote = &node->vote;
-    if (!tw_membership_is_voter(node) || tw_membership_sender(node, peer) < 0) return;
+    if (!tw_membership_is_voter(node) || tw_membership_voter(node, peer) < 0) return;
     tw_acceptor_turn(node);
     if (peer != NO_PEER && !is_ballot_of(node, peer, lock->proof.ballot)) return;
     tw_evidence_lock(node, lock, false);

@@ -44,17 +44,18 @@ static uint64_t stalled_us(const struct tw_node *node, uint32_t member) {
 }
 
 /* True for every member that was proven false, and for the stalled members with the longest
- * penalties: at most as many as may lie, or (n - 1) / 2 in a roster of n that is too small for a
- * liar. If more members stalled, the cause is the network, or proposers that did not wait for each
- * other. If nobody were waited for then, proposers would go on colliding. */
+ * penalties: at most as many as may lie, or (n - 1) / 2 of n voters that are too few for a liar. If
+ * more members stalled, the cause is the network, or proposers that did not wait for each other. If
+ * nobody were waited for then, proposers would go on colliding. */
 bool tw_lease_is_distrusted(const struct tw_node *node, uint32_t member) {
     const uint64_t left_us = stalled_us(node, member);
-    const uint32_t count = node->roster.count, liars = tw_liars_max(count);
+    const uint32_t count = tw_bits(node->voters), liars = tw_membership_liars_max(node);
     const uint32_t most = liars > 0 ? liars : (count - 1) / 2;
     uint32_t worse = 0;
     if (tw_conduct_is_proven_false(node, &node->roster.members[member].id)) return true;
     if (left_us == 0) return false;
-    for (uint32_t i = 0; i < count; i++) worse += stalled_us(node, i) > left_us;
+    for (uint32_t i = 0; i < node->roster.count; i++)
+        worse += (node->voters >> i & 1) != 0 && stalled_us(node, i) > left_us;
     return worse < most;
 }
 
@@ -192,13 +193,13 @@ void tw_lease_advance(struct tw_node *node) {
 
 void tw_lease_note_turns(struct tw_node *node) {
     const struct round *round = &node->round;
-    for (uint32_t rank = 0; rank < node->roster.count; rank++) {
+    for (uint32_t rank = 0; rank < tw_bits(node->voters); rank++) {
         const uint32_t member = round->rank[rank];
         if (is_empty_proposer(node, rank) && tw_membership_is_live(node, member))
             tw_conduct_stall(node, TW_PENALTY_STALL_PROPOSER, &node->roster.members[member].id);
     }
     if (!is_late(node)) return;
-    for (uint32_t rank = 0; rank < node->roster.count; rank++) {
+    for (uint32_t rank = 0; rank < tw_bits(node->voters); rank++) {
         const uint32_t member = round->rank[rank];
         if ((int)member == round->self_idx || (node->lease.active >> member & 1) != 0) return;
         if (!tw_membership_is_live(node, member) || tw_lease_is_distrusted(node, member)) continue;

@@ -123,7 +123,7 @@ static uint64_t first_voters(const struct tw_node *node, uint64_t voters) {
     uint64_t first = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (tw_bits(first) == tw_membership_votes_needed(node)) break;
-        first |= voters & UINT64_C(1) << i;
+        first |= voters & node->voters & UINT64_C(1) << i;
     }
     return first;
 }

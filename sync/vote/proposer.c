@@ -116,7 +116,7 @@ void tw_proposer_promise(struct tw_node *node, uint16_t peer,
     struct round *round = &node->round;
     if (!tw_id_equal(&promise->lineage, &node->at.lineage)) return;
     if (promise->round != node->at.rounds || round->phase != PROPOSER_PREPARING) return;
-    const int idx = tw_membership_sender(node, peer);
+    const int idx = tw_membership_voter(node, peer);
     if (idx < 0 || promise->ballot != round->ballot) return;
     tw_evidence_promise(node, (uint32_t)idx, promise, false);
     if ((round->promised_by >> idx & 1) != 0) return;
@@ -164,7 +164,7 @@ bool tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg
     const enum proposer_phase phase =
         accept->phase == TW_VOTE_COMMIT ? PROPOSER_LOCKING : PROPOSER_PROPOSING;
     if (accept->round != node->at.rounds) return false;
-    const int idx = tw_membership_sender(node, peer);
+    const int idx = tw_membership_voter(node, peer);
     if (idx < 0 || accept->ballot != round->ballot) return false;
     tw_evidence_vote(node, (uint32_t)idx, accept, false);
     if (round->phase != phase) return false;
@@ -202,6 +202,7 @@ static uint32_t count_supporters(const struct tw_node *node) {
         round->phase == PROPOSER_PREPARING ? round->promised_by : round->accepted_by;
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((node->voters >> i & 1) == 0) continue;
         count += (yes >> i & 1) != 0 ||
                  ((round->nacked_by >> i & 1) == 0 && tw_membership_is_seated(node, i));
     }
@@ -226,7 +227,7 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
     struct round *round = &node->round;
     if (!tw_id_equal(&nack->lineage, &node->at.lineage)) return;
     if (nack->round != node->at.rounds || round->phase == PROPOSER_IDLE) return;
-    const int idx = tw_membership_sender(node, peer);
+    const int idx = tw_membership_voter(node, peer);
     if (idx >= 0 && nack->promised == round->ballot && nack->refused_parts != 0 &&
         round->phase == PROPOSER_PROPOSING) {
         tw_veto_refused(node, (uint32_t)idx, nack->refused_parts);
@@ -245,7 +246,7 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
     if (round->attempt > 0) round->attempt--;
     back_off(node);
     const uint32_t rank = tw_ballot_rank(nack->promised);
-    if (rank < node->roster.count && tw_lease_is_distrusted(node, round->rank[rank]))
+    if (rank < tw_bits(node->voters) && tw_lease_is_distrusted(node, round->rank[rank]))
         round->retry_us = node->now_us + SKIP_US; /* do not wait for that ballot's proposer */
 }
 
@@ -281,20 +282,21 @@ static bool is_proposer_mute(struct tw_node *node) {
     return true;
 }
 
-/* True for a stalled or struck proposer, which is not waited for. In rosters below judges_min
+/* True for a stalled or struck proposer, which is not waited for. With fewer voters than judges_min
  * (veto.c), a strike without proof does not count: the struck node would go on proposing, and two
  * proposers at once delay each other. */
 static bool is_proposer_skipped(const struct tw_node *node, uint32_t member) {
     const struct tw_id *const id = &node->roster.members[member].id;
     if (tw_lease_is_distrusted(node, member)) return true;
-    return node->roster.count < node->cfg.judges_min ? tw_conduct_is_proven_false(node, id)
-                                                     : tw_conduct_is_struck(node, id);
+    return tw_bits(node->voters) < node->cfg.judges_min ? tw_conduct_is_proven_false(node, id)
+                                                        : tw_conduct_is_struck(node, id);
 }
 
 /* True if enough members are linked to decide a round. */
 static bool has_voters(const struct tw_node *node) {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < node->roster.count; i++) count += tw_membership_is_seated(node, i);
+    for (uint32_t i = 0; i < node->roster.count; i++)
+        count += (node->voters >> i & 1) != 0 && tw_membership_is_seated(node, i);
     return count >= tw_membership_votes_needed(node);
 }
 
@@ -404,7 +406,7 @@ static void send_phase(struct tw_node *node) {
     struct tw_message *message = NULL;
     for (uint16_t i = 0; i < node->links_end; i++) {
         struct link *link = &node->links[i];
-        if (!tw_peers_is_at_round(node, i)) continue;
+        if (!tw_peers_is_at_round(node, i) || tw_membership_voter(node, i) < 0) continue;
         uint64_t *announced = round->phase == PROPOSER_PREPARING ? &link->sent_prepare
                               : round->phase == PROPOSER_LOCKING ? &link->sent_lock
                                                                  : &link->sent_propose;

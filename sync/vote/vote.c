@@ -16,8 +16,9 @@ bool tw_vote_reply(struct tw_node *node) {
 }
 
 void tw_vote_advance(struct tw_node *node) {
-    if (!tw_membership_is_voter(node)) return;
+    if (!tw_membership_takes_part(node)) return;
     tw_acceptor_keep_result(node);
+    if (!tw_membership_is_voter(node)) return;
     tw_lease_advance(node);
     tw_acceptor_promise(node);
     tw_proposer_advance(node);

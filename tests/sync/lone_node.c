@@ -4,7 +4,8 @@
 
 struct tw_node *node;
 uint64_t now_us;
-bool is_disk_full;
+bool is_disk_full, has_rights;
+uint32_t voteless_peers;
 struct tw_rate download;
 struct tw_position start;
 struct seen *seen;
@@ -151,7 +152,8 @@ void say_and_prove(uint16_t peer, const struct tw_id *lineage, uint64_t rounds,
 }
 
 void link_up(uint16_t peer) {
-    struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = peer};
+    struct tw_event event = {
+        .kind = TW_EV_PEER_UP, .peer = peer, .lacks_vote = (voteless_peers >> peer & 1) != 0};
     event.u.id = id_of(peer);
     feed(&event);
 }
@@ -245,6 +247,7 @@ static void start_node(void) {
                                     .members_max = 12,
                                     .has_result_codec = has_result_codec,
                                     .role = role,
+                                    .has_rights = has_rights,
                                     .weight = 1,
                                     .judges_min = judges_min,
                                     .orphan_us = SECONDS(120)};

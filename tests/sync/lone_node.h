@@ -28,6 +28,8 @@ extern uint64_t now_us;
 extern bool is_disk_full;
 extern struct tw_rate download;  /* download cap of the node; none at first */
 extern struct tw_position start; /* position from which the node starts */
+extern bool has_rights;          /* config.has_rights, at the next start */
+extern uint32_t voteless_peers;  /* set of peers whose certificates give no vote, at link_up */
 /* Actions since forget(), oldest first, with copies of the messages. */
 struct seen {
     struct tw_action action;

@@ -330,6 +330,7 @@ void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *posi
     mesh->ids[node] = config.self;
     config.signing = signing_as(&mesh->ids[node]);
     config.seed = node;
+    config.lacks_vote = mesh->lacks_vote[node];
     config.boot = ++mesh->boots[node];
     if (mesh->nodes[node] == NULL)
         mesh->nodes[node] = aligned_alloc(64, (tw_node_bytes() + 63) / 64 * 64);
@@ -406,8 +407,10 @@ void mesh_link(struct mesh *mesh, uint32_t a, uint32_t b) {
     mesh->is_linked[a][b] = mesh->is_linked[b][a] = true;
     for (unsigned side = 0; side < 2; side++) {
         const uint32_t to = side == 0 ? a : b, from = side == 0 ? b : a;
-        struct tw_event event = {
-            .kind = TW_EV_PEER_UP, .peer = (uint16_t)from, .lacks_roles = mesh->lacks_roles[from]};
+        struct tw_event event = {.kind = TW_EV_PEER_UP,
+                                 .peer = (uint16_t)from,
+                                 .lacks_roles = mesh->lacks_roles[from],
+                                 .lacks_vote = mesh->lacks_vote[from]};
         event.u.id.bytes[0] = (uint8_t)(0x11 * (from + 1));
         mesh_deliver(mesh, to, &event);
     }

@@ -77,7 +77,9 @@ struct mesh {
     bool is_garbler[MESH_NODES_MAX]; /* outer gradients of this node cannot be decoded */
     bool is_giant[MESH_NODES_MAX];   /* outer gradients of this node are outliers */
     bool lacks_roles[MESH_NODES_MAX]; /* others take this node for one older than roles */
-    bool is_boaster[MESH_NODES_MAX];  /* STATUS of this node claims a huge run clock */
+    /* certificates of these nodes give no vote, if config.has_rights */
+    bool lacks_vote[MESH_NODES_MAX];
+    bool is_boaster[MESH_NODES_MAX]; /* STATUS of this node claims a huge run clock */
     struct tw_id held[MESH_NODES_MAX]
                      [MESH_HELD_MAX]; /* payloads encoded or verified; zero: free row */
     /* Filters for messages and for chunks, or NULL. A filter may change the message; false drops

@@ -90,12 +90,13 @@ static inline void signing_denial(const struct tw_id *run, struct tw_id author,
     signing_evidence(run, evidence);
 }
 
-/* Writes a proof in which all members of the roster cast this vote. */
+/* Writes a proof in which all voters of the roster cast this vote. */
 static inline void signing_prove_vote(const struct tw_roster *roster, struct tw_ballot_vote vote,
                                       struct tw_proof *proof) {
     if (roster->count == 0) return;
     *proof = (struct tw_proof){.ballot = vote.ballot};
     for (uint32_t i = 0; i < roster->count; i++) {
+        if (roster->members[i].lacks_vote) continue;
         proof->voters |= UINT64_C(1) << i;
         vote.nonce = roster->members[i].nonce;
         signing_vote(&roster->members[i].id, &vote, proof->signatures[i]);
@@ -114,12 +115,13 @@ static inline void signing_prove(const struct tw_id *run, const struct tw_roster
     signing_prove_vote(roster, vote, proof);
 }
 
-/* Adds promises of the ballot by all members of the roster. Member `locked` has a lock of
+/* Adds promises of the ballot by all voters of the roster. Member `locked` has a lock of
  * lock_ballot. */
 static inline void signing_justify(const struct tw_id *run, const struct tw_roster *roster,
                                    uint32_t locked, uint64_t lock_ballot,
                                    struct tw_msg_propose *propose) {
     for (uint32_t i = 0; i < roster->count; i++) {
+        if (roster->members[i].lacks_vote) continue;
         const struct tw_ballot_vote vote = {.run = *run,
                                             .lineage = propose->record.lineage,
                                             .nonce = roster->members[i].nonce,

@@ -654,7 +654,7 @@ static void owner_has_no_giant_share(void **state) {
     (void)state;
     begin_with(8);
     struct tw_record record = empty_close(&start.tip);
-    const uint32_t giants[] = {5, UINT32_MAX / 3 + 1, UINT32_MAX};
+    const uint32_t giants[] = {5, UINT32_MAX / 3 + 1, TW_WEIGHT_MAX};
     for (uint32_t i = 0; i < 3; i++) {
         divide_weights(&record, 8, giants[i]);
         assert_vote(&record, false);

@@ -90,6 +90,10 @@ static void propose(const struct speech *speech, struct tw_message *message) {
     }
 }
 
+static uint32_t needed_of(const struct tw_roster *roster) {
+    return tw_votes_needed((uint32_t)__builtin_popcountll(tw_roster_voters(roster)));
+}
+
 /* Completes a proof: members that did not vote get the vote of a traitor in their seats. */
 static void stuff(const struct tw_coven *coven, const struct tw_traitor_view *view,
                   struct tw_proof *proof) {
@@ -108,7 +112,7 @@ static void use_votes(const struct speech *speech, struct tw_message *message) {
     struct tw_coven_ballot *row = tw_traitor_draw_ballot(traitor);
     if (row == NULL) return;
     tw_coven_vote(traitor->coven, view, row);
-    const uint32_t needed = tw_votes_needed(view->roster->count);
+    const uint32_t needed = needed_of(view->roster);
     const uint32_t phase = (uint32_t)__builtin_popcountll(row->votes[1].voters) >= needed;
     const uint32_t votes = (uint32_t)__builtin_popcountll(row->votes[phase].voters);
     if (votes < needed && !tw_traitor_tells(traitor, TW_LIE_CRUDE)) return;
@@ -141,7 +145,7 @@ static void conspire(const struct speech *speech, struct tw_message *message) {
     const struct tw_traitor_view *view = speech->view;
     if (view->rank < 0) return;
     const uint32_t promises = (uint32_t)__builtin_popcountll(coven->promises.voters);
-    const bool has_promises = promises >= tw_votes_needed(view->roster->count);
+    const bool has_promises = promises >= needed_of(view->roster);
     const uint64_t lie = tw_rng_below(&traitor->rng, 8);
     if (lie == 0 || (lie < 3 && !has_promises && view->rank != 0)) {
         ask_promises(speech, message);

@@ -34,11 +34,12 @@ static void add_member(struct tw_roster *roster, const struct tw_id *id) {
     roster->count++;
 }
 
-/* Spoils the next roster: fewer honest members, more strangers, other nonces, or all parts for
- * traitors. */
+/* Spoils the next roster: fewer honest members, more strangers, other nonces, all parts for
+ * traitors, or, if not all members vote, more votes for traitors or fewer for others. */
 static void spoil_roster(struct tw_traitor *traitor, struct tw_record *record) {
     struct tw_roster *next = &record->next;
-    const uint64_t lie = tw_rng_below(&traitor->rng, 5);
+    const uint64_t all = next->count < 64 ? (UINT64_C(1) << next->count) - 1 : UINT64_MAX;
+    const uint64_t lie = tw_rng_below(&traitor->rng, tw_roster_voters(next) == all ? 5 : 7);
     uint64_t dropped = lie == 0 ? 1 : lie == 1 ? 1 + tw_rng_below(&traitor->rng, 8) : 0;
     while (dropped-- > 0 && next->count > 1) {
         const uint32_t idx = (uint32_t)tw_rng_below(&traitor->rng, next->count);
@@ -53,6 +54,9 @@ static void spoil_roster(struct tw_traitor *traitor, struct tw_record *record) {
         if (lie == 3) next->members[i].weight = is_ours ? 64 : 0;
         if (lie == 4 && !is_ours && tw_traitor_draws(traitor, next->count))
             next->members[i].nonce++;
+        if (lie == 5 && is_ours) next->members[i].lacks_vote = false;
+        if (lie == 6 && !is_ours && tw_traitor_draws(traitor, 2))
+            next->members[i].lacks_vote = true;
     }
     next->number = record->roster_number + 1;
 }

@@ -40,6 +40,7 @@ struct log {
 struct support {
     uint32_t met; /* supporters that this node is linked to, or that are in its own roster */
     uint32_t all;
+    bool is_ours; /* this node itself, which is not counted, has signed one as a voter */
 };
 
 /* The claim of one peer that its lineage is better than ours: history/claim.c. */

@@ -46,6 +46,7 @@ struct tw_node {
     struct tw_position at;
     struct tw_id tip_digest; /* digest of at.tip; zero if there is none */
     struct tw_roster roster; /* roster of round at.rounds; count 0: not known (receiver) */
+    uint64_t voters;         /* set of its members with a vote */
     struct seat seats[TW_MEMBERS_MAX];
 
     struct reach reach;
