@@ -299,6 +299,7 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
     const bool is_child = tw_id_equal(&position->lineage_parent, lineage) &&
                           position->first_round == position->rounds && is_founder;
     if (is_child || state == TW_STATE_RECEIVER) return; /* a receiver may give up its transfer */
+    if (tw_id_equal(&node->lineage, &node->core->cfg.awaited)) return; /* it waits for voters */
     /* Three supporters or more outweigh a clock: sync/history/lineage.c. */
     bool is_better = !world->options.is_pair && roster->count >= 3;
     for (uint32_t i = 0; i < TW_PEERS_MAX; i++) {
@@ -312,6 +313,8 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
             is_better |= status->clock_tokens / 2 > clock_tokens;
             continue;
         }
+        /* a node without a vote that voters have deserted follows them again */
+        is_better |= !tw_sim_has_vote(world, node->idx) && status->clock_tokens >= clock_tokens / 2;
         is_better |=
             status->clock_tokens > clock_tokens ||
             (status->clock_tokens == clock_tokens && tw_id_compare(&node->lineage, lineage) < 0);

@@ -11,7 +11,7 @@ struct tw_sim_roster {
     struct {
         uint64_t nonce;
         uint8_t node;
-        bool has_weight;
+        bool has_weight, has_vote;
     } members[TW_MEMBERS_MAX];
 };
 

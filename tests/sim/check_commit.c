@@ -28,6 +28,7 @@ static void copy_roster(struct tw_sim_world *world, struct tw_sim_node *node,
         }
         to->members[i].node = (uint8_t)number;
         to->members[i].has_weight = from->members[i].weight > 0;
+        to->members[i].has_vote = !from->members[i].lacks_vote;
         to->members[i].nonce = from->members[i].nonce;
         if (i > 0 && tw_id_compare(&from->members[i - 1].id, &from->members[i].id) >= 0) {
             tw_sim_fail(world, node, "G3", "a roster is not in order, or names a node twice");
@@ -196,7 +197,7 @@ static bool inherit_parent(struct tw_sim_world *world, struct tw_sim_node *node,
     commit->roster.number = record->roster_number;
     commit->roster.members[0].node = (uint8_t)node->idx;
     commit->roster.members[0].nonce = record->next.members[0].nonce;
-    commit->roster.members[0].has_weight = true;
+    commit->roster.members[0].has_weight = commit->roster.members[0].has_vote = true;
     for (uint32_t i = 0; i < record->next.count; i++) {
         if (tw_id_equal(&record->next.members[i].id, &node->id)) {
             commit->roster.members[0].nonce = record->next.members[i].nonce;

@@ -8,9 +8,11 @@ static uint32_t count_bits(uint64_t set) {
     return (uint32_t)__builtin_popcountll(set);
 }
 
-static uint64_t roster_set(const struct tw_sim_roster *roster) {
+/* Set of the roster's nodes with a vote. */
+static uint64_t voters_of(const struct tw_sim_roster *roster) {
     uint64_t set = 0;
-    for (uint32_t i = 0; i < roster->count; i++) set |= UINT64_C(1) << roster->members[i].node;
+    for (uint32_t i = 0; i < roster->count; i++)
+        set |= (uint64_t)roster->members[i].has_vote << roster->members[i].node;
     return set;
 }
 
@@ -51,15 +53,18 @@ static struct tw_sim_told *told_of(struct tw_sim_world *world, struct tw_sim_nod
 }
 
 /* Returns the commit whose roster decides the round of the vote, in which the node must have a
- * seat. Returns NULL for a solo round, or if the node has no seat. */
+ * seat with a vote. Returns NULL for a solo round, or if the node has no seat. */
 static const struct tw_sim_commit *has_seat(struct tw_sim_world *world, struct tw_sim_node *node,
                                             const struct tw_vote *vote) {
     const struct tw_sim_key key = tw_sim_key_of(&vote->accepted.parent, 0, 0);
     const struct tw_sim_commit *parent = tw_sim_map_get(&world->check->commits, &key);
     if (parent == NULL || !tw_id_equal(&parent->lineage, &vote->lineage)) return NULL;
     const int member = tw_sim_roster_find(&parent->next, node->idx);
-    if (member >= 0 && parent->next.members[member].nonce == vote->nonce) return parent;
-    tw_sim_fail(world, node, "17", "votes in round %" PRIu64 " without a seat there", vote->round);
+    if (member >= 0 && parent->next.members[member].nonce == vote->nonce &&
+        parent->next.members[member].has_vote)
+        return parent;
+    tw_sim_fail(world, node, "17", "votes in round %" PRIu64 " without a seat and vote there",
+                vote->round);
     return NULL;
 }
 
@@ -97,8 +102,8 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     if (parent == NULL) return;
     acceptance->ballots[row].nodes |= UINT64_C(1) << node->idx;
     const uint64_t nodes =
-        (acceptance->ballots[row].nodes | tw_sim_treason_voters(world)) & roster_set(&parent->next);
-    if (count_bits(nodes) < tw_votes_needed(parent->next.count)) return;
+        (acceptance->ballots[row].nodes | tw_sim_treason_voters(world)) & voters_of(&parent->next);
+    if (count_bits(nodes) < tw_votes_needed(count_bits(voters_of(&parent->next)))) return;
     const struct tw_sim_key round = tw_sim_key_of(&vote->lineage, vote->round, 0);
     bool is_new;
     struct tw_sim_chosen *chosen = tw_sim_map_put(&check->chosen, &round, &is_new);

@@ -210,8 +210,10 @@ static void open_end(struct tw_sim_world *world, struct tw_sim_link *link, uint3
     node->link_of_peer[peer] = (int32_t)link_idx(world, link);
     *it = (struct tw_sim_end){.is_up = true, .peer = peer};
     link->backoff_us = DIAL_MIN_US;
-    struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = peer};
-    event.u.id = node_of(world, link, !end)->id;
+    const struct tw_sim_node *const other = node_of(world, link, !end);
+    struct tw_event event = {
+        .kind = TW_EV_PEER_UP, .peer = peer, .lacks_vote = !tw_sim_has_vote(world, other->idx)};
+    event.u.id = other->id;
     event.is_relayed = !link->has_path;
     tw_sim_deliver(world, node, &event);
 }

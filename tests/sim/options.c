@@ -142,6 +142,23 @@ void tw_sim_options_draw_traitors(struct tw_sim_options *options, uint32_t count
     if (faults == 1) options->faults &= TW_SIM_MILD_FAULTS;
 }
 
+void tw_sim_options_draw_committee(struct tw_sim_options *options) {
+    enum { VOTERS_LEAST = 4, VOTERS_MOST = 16, COVEN_MOST = 24 };
+    struct tw_rng rng;
+    tw_rng_seed(&rng, options->seed * 2 + 1);
+    (void)tw_rng_next(&rng);
+    const uint32_t n = options->nodes_count;
+    if (n <= VOTERS_LEAST) return;
+    const uint32_t most = n - 1 < VOTERS_MOST ? n - 1 : VOTERS_MOST;
+    options->members_max = TW_MEMBERS_MAX;
+    options->voters_count = VOTERS_LEAST + (uint32_t)tw_rng_below(&rng, most - VOTERS_LEAST + 1);
+    if (options->traitors_count == 0) return;
+    const uint32_t others = n - options->voters_count;
+    options->voting_traitors = (uint32_t)tw_rng_below(&rng, (options->voters_count - 1) / 3 + 1);
+    options->traitors_count = options->voting_traitors + 1 + (uint32_t)tw_rng_below(&rng, others);
+    if (options->traitors_count > COVEN_MOST) options->traitors_count = COVEN_MOST;
+}
+
 const char *tw_sim_fault_text(enum tw_sim_fault fault) {
     static const char *const texts[] = {
 #define X(name, text) [TW_SIM_##name] = (text),
@@ -177,6 +194,8 @@ void tw_sim_options_print(const struct tw_sim_options *o, FILE *file) {
         fprintf(file, "  paths     %u nodes at home, %.0f %% of the other pairs cut, %s\n",
                 o->homes_count, o->cut_share * 100, o->has_relays ? "relays" : "no relay");
     }
+    if (o->voters_count > 0)
+        fprintf(file, "  voters    %u, %u of them traitors\n", o->voters_count, o->voting_traitors);
     fprintf(file,
             "  run       %u fragments of %u kB, round every %u steps%s, overlap %u steps, "
             "quorum %u, grace %.1f s, at most %u members, orphan after %.0f s",

@@ -78,6 +78,9 @@ struct tw_sim_options {
     uint64_t split_end_us;    /* end of that partition; 0 = no such partition */
     uint32_t liars_count;     /* number of nodes that lie (lie.c); the last ones */
     uint32_t traitors_count;  /* nodes without an honest core (treason.c); the last ones */
+    uint32_t voters_count;    /* nodes whose certificates give a vote: the first ones, and the last
+                                 voting_traitors; 0: no certificates, all vote */
+    uint32_t voting_traitors; /* traitors among the voters */
     uint32_t lies;            /* lies of the traitors, bit set of enum tw_lie; 0: drawn */
     int mutant;               /* mutant switched on in the core; 0 = none */
     bool is_costed;           /* the costs of deciding rounds are counted */
@@ -100,6 +103,11 @@ void tw_sim_options_draw_homes(struct tw_sim_options *options);
 /* Makes `count` nodes traitors (0: a drawn number, at most a third). Also draws which of the other
  * faults stay. */
 void tw_sim_options_draw_traitors(struct tw_sim_options *options, uint32_t count);
+
+/* Gives only some nodes a vote, four at least, for options with traitors or without. Also draws how
+ * many of the voters are traitors, at most a third, and how many of the others, at most all. Needs
+ * five nodes. */
+void tw_sim_options_draw_committee(struct tw_sim_options *options);
 
 /* Prints one option per line, units included. */
 void tw_sim_options_print(const struct tw_sim_options *options, FILE *file);

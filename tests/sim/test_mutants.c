@@ -24,16 +24,23 @@ static uint32_t lies_of(const char *mutant) {
     return 0;
 }
 
+/* True if the bug matters only where some members have no vote. */
+static bool is_of_committees(const char *mutant) {
+    return strcmp(mutant, "all-vote") == 0 || strcmp(mutant, "vote-given") == 0;
+}
+
 static bool is_found(int mutant, uint64_t seed) {
     struct tw_sim_options options;
     tw_sim_options_draw(&options, seed, 0, 1);
     options.mutant = mutant;
     options.is_pair = tw_sim_mutant_is_pair(mutant);
     if (tw_sim_mutant_is_of_traitors(mutant)) {
-        tw_sim_options_draw(&options, seed, seed % 2 == 0 ? 4 : 7, 1);
+        const bool has_committee = is_of_committees(tw_sim_mutant_name(mutant));
+        tw_sim_options_draw(&options, seed, seed % 2 == 0 && !has_committee ? 4 : 7, 1);
         options.mutant = mutant;
         tw_sim_options_draw_traitors(&options, 0);
         options.lies = lies_of(tw_sim_mutant_name(mutant));
+        if (has_committee) tw_sim_options_draw_committee(&options);
     } else if (tw_sim_mutant_is_of_homes(mutant)) {
         tw_sim_options_draw_homes(&options);
     } else if (seed % 2 == 0 && !options.is_pair) {

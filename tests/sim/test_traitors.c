@@ -1,7 +1,8 @@
 /* test_traitors.c - a third of the members run no honest core (treason.c). No invariant is broken
  * for the others, and they keep deciding rounds. Without faults, their pace is at least four fifths
  * of the pace without traitors, once the traitors are known. Arguments: first and last seed, hours
- * of each world, and the numbers of nodes, used in turn. */
+ * of each world, and the numbers of nodes, used in turn. With "committee" before these, only some
+ * nodes vote. A third of the voters lie, and any number of the others. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include "tests/test.h"
 
 static uint64_t first, last; /* seeds */
+static bool has_committee;
 static double hours;
 static uint32_t sizes[64], sizes_count;
 static struct tw_sim_result result, without;
@@ -27,6 +29,7 @@ static void run_world(uint64_t seed, uint32_t nodes_count, struct sums *sums) {
     struct tw_sim_options options;
     tw_sim_options_draw(&options, seed, nodes_count, hours);
     tw_sim_options_draw_traitors(&options, 0);
+    if (has_committee) tw_sim_options_draw_committee(&options);
     tw_sim_run(&options, &result, NULL);
     sums->worlds++;
     sums->node_hours += result.node_hours;
@@ -36,12 +39,13 @@ static void run_world(uint64_t seed, uint32_t nodes_count, struct sums *sums) {
         sums->failed++;
         tw_sim_options_print(&options, stdout);
         tw_sim_result_print(&options, &result, stdout);
-        printf("repeat with: thinwire-sim --seed %" PRIu64 " --nodes %u --hours %g --traitors 0\n",
-               seed, nodes_count, hours);
+        printf("repeat with: thinwire-sim --seed %" PRIu64
+               " --nodes %u --hours %g --traitors 0%s\n",
+               seed, nodes_count, hours, has_committee ? " --committee" : "");
         return;
     }
     if (result.is_overrun || options.faults != 0 || result.finished_end > 0) return;
-    options.traitors_count = 0;
+    options.traitors_count = options.voting_traitors = 0;
     tw_sim_run(&options, &without, NULL);
     sums->node_hours += without.node_hours;
     if (without.is_failed || without.finished_end > 0) return;
@@ -72,6 +76,9 @@ static void traitors_break_nothing_and_stop_nobody(void **state) {
 }
 
 int main(int argc, char **argv) {
+    has_committee = argc > 1 && strcmp(argv[1], "committee") == 0;
+    argc -= has_committee;
+    argv += has_committee;
     if (argc < 5 || argc > 4 + 64) return 2;
     first = strtoull(argv[1], NULL, 10);
     last = strtoull(argv[2], NULL, 10);

@@ -2,11 +2,13 @@
  *
  * The last nodes are traitors. They are honest until all nodes are one group, and lie from then on
  * to the end, in the calm too. Nothing is required of a traitor (tw_sim_fail). As long as at most
- * (n - 1) / 3 members of a roster are traitors, every invariant holds for the others, and also:
+ * (n - 1) / 3 of n voters in a roster are traitors, every invariant holds for the others, and also:
  *
  *   T1  no honest node accuses, strikes or disconnects another honest node for misbehaviour
  *   T2  no roster without a present honest node, and none with a node that is not in the run
- *   T3  no roster with more traitors than it survives
+ *   T3  no roster with more voting traitors than it survives
+ *   T4  in worlds with a committee, no record gives a vote to a node without the right, or takes
+ *       one from an honest voter; traitors without a vote may be any number
  *
  * T2 and T3 no longer hold where faults may remove honest nodes: too many traitors then end the
  * world. */
@@ -20,6 +22,12 @@
 #include "tests/traitor/traitor.h"
 
 enum { WATCH_US = 5 * 1000 * 1000, SPEAK_US = 700 * 1000, LATE_US = 3 * 1000 * 1000 };
+
+bool tw_sim_has_vote(const struct tw_sim_world *world, uint32_t idx) {
+    const struct tw_sim_options *options = &world->options;
+    return options->voters_count == 0 || idx < options->voters_count - options->voting_traitors ||
+           idx >= world->nodes_count - options->voting_traitors;
+}
 
 bool tw_sim_is_traitor(const struct tw_sim_world *world, const struct tw_sim_node *node) {
     return node->idx >= world->nodes_count - world->options.traitors_count;
@@ -115,12 +123,15 @@ static void say(void *context, const struct tw_id *to, const struct tw_message *
     if (peer != NO_PEER) tw_sim_net_say(speaker->world, speaker->node, peer, message);
 }
 
-/* Returns whether all nodes are members of one lineage, so that the traitors begin. */
+/* Returns whether all nodes are members of one lineage and every voter has its vote, so that the
+ * traitors begin. */
 static bool is_whole(const struct tw_sim_world *world) {
+    const uint32_t voters = world->options.voters_count;
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         const struct tw_sim_node *node = &world->nodes[i];
         if (!node->is_running || node->state != TW_STATE_MEMBER ||
             node->core->roster.count != world->nodes_count ||
+            tw_bits(node->core->voters) != (voters > 0 ? voters : world->nodes_count) ||
             !tw_id_equal(&node->lineage, &world->nodes[0].lineage))
             return false;
     }
@@ -205,23 +216,46 @@ void tw_sim_treason_action(struct tw_sim_world *world, struct tw_sim_node *node,
     if (action->kind == TW_ACT_REPORT) check_report(world, node, &action->u.report);
 }
 
+/* Checks that votes follow the certificates. */
+static void check_votes(struct tw_sim_world *world, struct tw_sim_node *node,
+                        const struct tw_sim_commit *commit) {
+    for (uint32_t i = 0; i < commit->next.count; i++) {
+        const uint32_t idx = commit->next.members[i].node;
+        const int before = tw_sim_roster_find(&commit->roster, idx);
+        if (commit->next.members[i].has_vote && !tw_sim_has_vote(world, idx))
+            tw_sim_fail(world, node, "T4", "round %llu gives node %u a vote",
+                        (unsigned long long)commit->round, idx);
+        if (before < 0 || !commit->roster.members[before].has_vote ||
+            commit->next.members[i].has_vote ||
+            commit->roster.members[before].nonce != commit->next.members[i].nonce)
+            continue;
+        if (!tw_sim_is_traitor(world, &world->nodes[idx]))
+            tw_sim_fail(world, node, "T4", "round %llu takes the vote of node %u away",
+                        (unsigned long long)commit->round, idx);
+    }
+}
+
 void tw_sim_treason_roster(struct tw_sim_world *world, struct tw_sim_node *node,
                            const struct tw_sim_commit *commit) {
     const struct tw_sim_roster *next = &commit->next;
-    uint32_t traitors = 0;
+    uint32_t traitors = 0, voters = 0;
+    check_votes(world, node, commit);
     if (!has_begun(world) || world->options.traitors_count == 0) return;
-    for (uint32_t i = 0; i < next->count; i++)
-        traitors += tw_sim_is_traitor(world, &world->nodes[next->members[i].node]);
+    for (uint32_t i = 0; i < next->count; i++) {
+        const bool is_traitor = tw_sim_is_traitor(world, &world->nodes[next->members[i].node]);
+        traitors += is_traitor && next->members[i].has_vote;
+        voters += next->members[i].has_vote;
+    }
     for (uint32_t i = 0; i < world->nodes_count && are_faults_mild(world); i++) {
         if (tw_sim_is_traitor(world, &world->nodes[i])) continue;
         if (tw_sim_roster_find(next, i) < 0)
             tw_sim_fail(world, node, "T2", "round %llu leaves honest node %u out of the roster",
                         (unsigned long long)commit->round, i);
     }
-    if (next->count < 2 || 3 * traitors < next->count) return;
+    if (voters < 2 || 3 * traitors < voters) return;
     if (are_faults_mild(world)) {
-        tw_sim_fail(world, node, "T3", "%u of %u members of the next roster are traitors", traitors,
-                    next->count);
+        tw_sim_fail(world, node, "T3", "%u of %u voters of the next roster are traitors", traitors,
+                    voters);
     } else { /* honest members were down: no guarantee holds from now on */
         world->result->is_overrun = true;
         world->is_over = true;

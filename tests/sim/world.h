@@ -370,6 +370,9 @@ bool tw_sim_is_invented(const struct tw_id *lineage);
 void tw_sim_treason_init(struct tw_sim_world *world);
 void tw_sim_treason_deinit(struct tw_sim_world *world);
 bool tw_sim_is_traitor(const struct tw_sim_world *world, const struct tw_sim_node *node);
+
+/* Returns whether the certificate of node `idx` gives it a vote. */
+bool tw_sim_has_vote(const struct tw_sim_world *world, uint32_t idx);
 /* Called when a message arrives at the node, before its core gets the message. */
 void tw_sim_treason_hear(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                          const struct tw_message *message);
