@@ -63,7 +63,8 @@ static enum tw_status decode(const uint8_t bytes[TW_CERT_BYTES], struct tw_cert 
         .until_s = tw_get_u64(bytes + AT_UNTIL),
         .serial = tw_get_u64(bytes + AT_SERIAL),
     };
-    if (cert->may == 0 || cert->may > (TW_CERT_TRAIN | TW_CERT_ADMIT))
+    const uint32_t rights = TW_CERT_TRAIN | TW_CERT_ADMIT;
+    if ((cert->may & rights) == 0 || cert->may > (rights | TW_CERT_VOTELESS))
         return tw_fail(err, TW_PROTO, "certificate: unknown rights 0x%x", cert->may);
     if (cert->from_s >= cert->until_s)
         return tw_fail(err, TW_PROTO, "certificate: it ends before it begins");
@@ -157,6 +158,13 @@ uint64_t tw_certs_until(const struct tw_certs *certs) {
         if (certs->certs[i].until_s < until_s) until_s = certs->certs[i].until_s;
     }
     return until_s;
+}
+
+bool tw_certs_has_vote(const struct tw_certs *certs) {
+    for (uint32_t i = 0; i < certs->count; i++) {
+        if ((certs->certs[i].may & TW_CERT_VOTELESS) != 0) return false;
+    }
+    return certs->count > 0;
 }
 
 struct tw_id tw_certs_admitter(const struct tw_certs *certs) {

@@ -2,9 +2,9 @@
  * until when.
  *
  * PROTOCOL.md section 11 is normative. The owner of a run (an Ed25519 key, `security.owner` of the
- * manifest) signs what a node may do: train, and admit others. A node that may admit signs in the
- * same way. A chain thus has one or two certificates: the node's own, then that of the node that
- * signed it. Bytes, little-endian:
+ * manifest) signs what a node may do: train, admit others, and vote. A node that may admit signs in
+ * the same way. A chain thus has one or two certificates: the node's own, then that of the node
+ * that signed it. Bytes, little-endian:
  *
  *    0  magic "TWA1"            16  until, unix seconds u64    96  issuer's public key  32 bytes
  *    4  may u32                 24  serial u64                128  signature of the issuer
@@ -14,6 +14,7 @@
 #ifndef TW_PROTO_CERT_H
 #define TW_PROTO_CERT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,8 +23,10 @@
 #include "proto/proof.h"
 
 enum tw_cert_may {
-    TW_CERT_TRAIN = 1, /* be a member of the run: have links, train, vote */
-    TW_CERT_ADMIT = 2, /* sign certificates for nodes that train */
+    TW_CERT_TRAIN = 1,    /* be a member of the run: have links, train, vote */
+    TW_CERT_ADMIT = 2,    /* sign certificates for nodes that train */
+    TW_CERT_VOTELESS = 4, /* a restriction: no vote, neither for the node nor for nodes that it
+                             admits */
 };
 
 enum {
@@ -35,7 +38,7 @@ enum {
 };
 
 struct tw_cert {
-    uint32_t may; /* set of enum tw_cert_may, not empty */
+    uint32_t may; /* set of enum tw_cert_may, with at least one right */
     uint64_t from_s, until_s, serial;
     struct tw_id run, node;
     struct tw_id issuer; /* public key of the signer: 32 bytes, like an id */
@@ -79,6 +82,9 @@ enum tw_status tw_certs_check(const struct tw_certs *certs, const struct tw_cert
 
 /* Returns the earliest expiry in the chain, in Unix seconds. */
 uint64_t tw_certs_until(const struct tw_certs *certs);
+
+/* Returns true if the chain gives its node a vote. False for no certificates. */
+bool tw_certs_has_vote(const struct tw_certs *certs);
 
 /* Returns the id of the node that signed the first certificate; zero if the run's owner signed it.
  */

@@ -166,7 +166,45 @@ static void a_chain_names_its_end_and_its_admitter(void **state) {
     assert_int_equal(tw_certs_until(&admitted), NOW_S + DAY_S);
 }
 
+static void one_restriction_in_the_chain_takes_the_vote(void **state) {
+    (void)state;
+    const struct tw_cert_question asked = question();
+    const struct tw_certs none = {.count = 0};
+    assert_false(tw_certs_has_vote(&none));
+    for (uint32_t is_admitted = 0; is_admitted < 2; is_admitted++) {
+        struct tw_certs certs = sample(is_admitted);
+        assert_true(tw_certs_has_vote(&certs));
+        for (uint32_t i = 0; i < certs.count; i++) {
+            certs = sample(is_admitted);
+            certs.certs[i].may |= TW_CERT_VOTELESS;
+            assert_false(tw_certs_has_vote(&certs));
+            expect(&certs, &asked, TW_OK, ""); /* it may train */
+        }
+    }
+    struct tw_certs admits = sample(false);
+    struct tw_cert_question wants_admit = asked;
+    wants_admit.may = TW_CERT_ADMIT;
+    admits.certs[0].may = TW_CERT_TRAIN | TW_CERT_VOTELESS;
+    expect(&admits, &wants_admit, TW_NOT_ADMITTED, "does not let it admit others");
+    admits.certs[0].may |= TW_CERT_ADMIT;
+    expect(&admits, &wants_admit, TW_OK, "");
+}
+
 /* ---- bytes --------------------------------------------------------------------------------- */
+
+static void every_set_of_rights_reads_back(void **state) {
+    (void)state;
+    uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES];
+    for (uint32_t may = 0; may < 16; may++) {
+        struct tw_certs certs = sample(false), back = {.count = 0};
+        certs.certs[0].may = may;
+        const size_t size = tw_certs_encode(&certs, bytes);
+        const enum tw_status status = tw_certs_decode(bytes, size, &back, &err);
+        /* the restriction alone gives no right */
+        assert_int_equal(status, may == 0 || may == 4 || may > 7 ? TW_PROTO : TW_OK);
+        if (status == TW_OK) assert_int_equal(back.certs[0].may, may);
+    }
+}
 
 static void bytes_read_back(void **state) {
     (void)state;
@@ -204,6 +242,7 @@ static void malformed_bytes_are_refused(void **state) {
     } CASES[] = {{0, 'X', "TWA1"},
                  {4, 0, "unknown rights 0x0"},
                  {4, 4, "unknown rights 0x4"},
+                 {4, 9, "unknown rights 0x9"},
                  {7, 1, "unknown rights"},
                  {TW_CERT_BYTES, 'X', "TWA1"},
                  {23, 0xFF, NULL}, /* until: a very late time is valid */
@@ -242,6 +281,8 @@ int main(void) {
         cmocka_unit_test(time_decides_with_slack),
         cmocka_unit_test(a_wrong_clock_has_its_own_cause),
         cmocka_unit_test(a_chain_names_its_end_and_its_admitter),
+        cmocka_unit_test(one_restriction_in_the_chain_takes_the_vote),
+        cmocka_unit_test(every_set_of_rights_reads_back),
         cmocka_unit_test(bytes_read_back),
         cmocka_unit_test(malformed_bytes_are_refused),
         cmocka_unit_test(every_field_is_signed),

@@ -431,6 +431,9 @@ static void bytes_that_an_owner_signs_are_golden(void **state) {
     fill_cert(&certs.certs[1], 0x22, 0x32);
     certs.certs[1].may = TW_CERT_TRAIN | TW_CERT_ADMIT;
     expect("certificates", bytes, tw_certs_encode(&certs, bytes));
+    certs.certs[0].may |= TW_CERT_VOTELESS;
+    expect("certificates-no-vote", bytes, tw_certs_encode(&certs, bytes));
+    certs.certs[0].may = TW_CERT_TRAIN;
     tw_cert_signed(&certs.certs[0], under);
     expect("certificate-signed", under, sizeof(under));
     list = (struct tw_revoked){.version = 7, .made_s = 1800000000, .run = id(0x11), .count = 2};
