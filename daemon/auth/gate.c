@@ -160,22 +160,24 @@ enum tw_status tw_gate_can_admit(const struct tw_gate *gate, struct tw_error *er
     return tw_gate_judge(gate, &gate->own, &gate->identity->id, TW_CERT_ADMIT, 0, err);
 }
 
-enum tw_status tw_gate_admit(const struct tw_gate *gate, const struct tw_id *node, uint64_t life_s,
+enum tw_status tw_gate_admit(const struct tw_gate *gate, const struct tw_gate_admission *admission,
                              struct tw_certs *certs, struct tw_error *err) {
     uint8_t text[TW_CERT_SIGNED_BYTES];
     TW_TRY(tw_gate_can_admit(gate, err));
     const uint64_t now_s = gate->clock_s(), end_s = gate->own.certs[0].until_s;
+    const bool lacks_vote = admission->lacks_vote || !tw_certs_has_vote(&gate->own);
+    uint64_t life_s = admission->life_s;
     if (life_s > TW_GATE_LIFE_S) life_s = TW_GATE_LIFE_S;
     if (life_s == 0) life_s = 1;
     struct tw_certs made = {.count = 2};
     made.certs[1] = gate->own.certs[0];
     made.certs[0] = (struct tw_cert){
-        .may = TW_CERT_TRAIN,
+        .may = TW_CERT_TRAIN | (lacks_vote ? TW_CERT_VOTELESS : 0),
         .from_s = now_s > TW_CERT_SLACK_S ? now_s - TW_CERT_SLACK_S : 0,
         .until_s = end_s > now_s && end_s - now_s < life_s ? end_s : now_s + life_s,
         .serial = now_s,
         .run = gate->run,
-        .node = *node,
+        .node = admission->node,
         .issuer = tw_public_key(gate->identity->key),
     };
     TW_TRY(tw_revoked_check(&gate->revoked, &made, err));
@@ -211,13 +213,22 @@ bool tw_gate_is_admitter(const struct tw_certs *certs) {
     return certs->count == 1 && (certs->certs[0].may & TW_CERT_ADMIT) != 0;
 }
 
+bool tw_gate_is_renewer(const struct tw_gate *gate, const struct tw_certs *certs) {
+    return tw_gate_is_admitter(certs) &&
+           (tw_certs_has_vote(certs) || !tw_certs_has_vote(&gate->own));
+}
+
 enum tw_status tw_gate_renew(const struct tw_gate *gate, const struct tw_certs *old,
                              struct tw_certs *fresh, struct tw_error *err) {
     if (old->count < 2)
         return tw_fail(err, TW_NOT_ADMITTED, "the owner signed that certificate, and renews it");
     if (left_s(old, gate->clock_s()) > life_s(old) / 2)
         return tw_fail(err, TW_AGAIN, "more than half of its life is left");
-    return tw_gate_admit(gate, &old->certs[0].node, life_s(old), fresh, err);
+    const struct tw_gate_admission admission = {
+        .node = old->certs[0].node, .life_s = life_s(old), .lacks_vote = !tw_certs_has_vote(old)};
+    if (!admission.lacks_vote && !tw_certs_has_vote(&gate->own))
+        return tw_fail(err, TW_NOT_ADMITTED, "this node has no vote, and renews nobody's");
+    return tw_gate_admit(gate, &admission, fresh, err);
 }
 
 enum tw_status tw_gate_take(struct tw_gate *gate, const uint8_t *bytes, size_t size,
@@ -227,6 +238,8 @@ enum tw_status tw_gate_take(struct tw_gate *gate, const uint8_t *bytes, size_t s
     if (gate->own.count > 0 && tw_certs_until(&certs) <= tw_certs_until(&gate->own))
         return tw_fail(err, TW_AGAIN, "the certificate here lasts as long");
     TW_TRY(tw_gate_judge(gate, &certs, &gate->identity->id, TW_CERT_TRAIN, 0, err));
+    if (gate->own.count > 0 && tw_certs_has_vote(&certs) != tw_certs_has_vote(&gate->own))
+        return tw_fail(err, TW_NOT_ADMITTED, "a renewal that would change the right to vote");
     gate->own = certs;
     return TW_OK;
 }

@@ -95,15 +95,19 @@ bool tw_gate_is_late(const struct tw_gate *gate);
 /* Returns true if a peer's valid certificates allow it to sign for others. */
 bool tw_gate_is_admitter(const struct tw_certs *certs);
 
-/* Renews a peer's valid certificates for the same lifetime. Returns TW_AGAIN if half of their
- * lifetime is left, or TW_NOT_ADMITTED if the owner signed them. Fails otherwise as tw_gate_admit
- * does. */
+/* Returns true if a peer with these valid certificates can renew this node's. */
+bool tw_gate_is_renewer(const struct tw_gate *gate, const struct tw_certs *certs);
+
+/* Renews a peer's valid certificates for the same lifetime and the same rights. Returns TW_AGAIN if
+ * half of their lifetime is left, or TW_NOT_ADMITTED if the owner signed them, or if they give a
+ * vote that this node has not. Fails otherwise as tw_gate_admit does. */
 enum tw_status tw_gate_renew(const struct tw_gate *gate, const struct tw_certs *old,
                              struct tw_certs *fresh, struct tw_error *err);
 
 /* Verifies the untrusted bytes of a CERTS frame. Makes the certificates this node's own if they are
  * valid now and expire later than the present ones. Returns TW_AGAIN if they do not expire later,
- * or TW_PROTO. Fails otherwise as tw_gate_judge does. */
+ * TW_NOT_ADMITTED if they would change the right to vote, or TW_PROTO. Fails otherwise as
+ * tw_gate_judge does. */
 enum tw_status tw_gate_take(struct tw_gate *gate, const uint8_t *bytes, size_t size,
                             struct tw_error *err);
 
@@ -112,10 +116,18 @@ enum tw_status tw_gate_take(struct tw_gate *gate, const uint8_t *bytes, size_t s
 /* Checks that this node may sign for others now. Fails as tw_gate_judge does. */
 enum tw_status tw_gate_can_admit(const struct tw_gate *gate, struct tw_error *err);
 
+/* A node to be admitted. */
+struct tw_gate_admission {
+    struct tw_id node;
+    uint64_t life_s; /* wanted lifetime of its certificate */
+    bool lacks_vote; /* the certificate gives no vote */
+};
+
 /* Signs a certificate that lets a node train from now on. Its lifetime is the shortest of life_s,
- * TW_GATE_LIFE_S and the rest of this node's own certificates. Returns TW_REVOKED if the node is
- * revoked. Fails otherwise as tw_gate_can_admit does. */
-enum tw_status tw_gate_admit(const struct tw_gate *gate, const struct tw_id *node, uint64_t life_s,
+ * TW_GATE_LIFE_S and the rest of this node's own certificates. Without a vote of its own, this node
+ * gives none. Returns TW_REVOKED if the node is revoked. Fails otherwise as tw_gate_can_admit does.
+ */
+enum tw_status tw_gate_admit(const struct tw_gate *gate, const struct tw_gate_admission *admission,
                              struct tw_certs *certs, struct tw_error *err);
 
 #endif

@@ -260,7 +260,7 @@ static void ask_renewal(struct tw_daemon *daemon, uint64_t now_us) {
         const uint16_t peer = (uint16_t)((daemon->admission->ask_next + i) % TW_PEERS_MAX);
         if (!daemon->peers[peer].is_up) continue;
         const struct tw_certs certs = tw_transport_certs(daemon->transport, peer);
-        if (!tw_gate_is_admitter(&certs)) continue;
+        if (!tw_gate_is_renewer(&daemon->setup->gate, &certs)) continue;
         daemon->admission->ask_due_us = now_us + ASK_US;
         daemon->admission->asked = daemon->admission->ask_next = (uint16_t)(peer + 1);
         tw_transport_send_control(daemon->transport, peer, TW_FRAME_RENEW, NULL, 0);

@@ -81,8 +81,8 @@ static void send_welcome(struct tw_daemon *daemon, const struct waiting *guest) 
     welcome.secrets_count = setup->secrets.count;
     for (uint32_t i = 0; i < setup->secrets.count; i++)
         memcpy(welcome.secrets[i], setup->secrets.list[i].bytes, TW_SECRET_BYTES);
-    if (setup->has_gate &&
-        tw_gate_admit(&setup->gate, &guest->node, TW_GATE_LIFE_S, &welcome.certs, &err) != TW_OK) {
+    const struct tw_gate_admission admission = {.node = guest->node, .life_s = TW_GATE_LIFE_S};
+    if (setup->has_gate && tw_gate_admit(&setup->gate, &admission, &welcome.certs, &err) != TW_OK) {
         tw_transport_turn_away(daemon->transport, guest->number, err.status, err.message);
         return;
     }

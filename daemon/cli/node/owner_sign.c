@@ -99,8 +99,11 @@ static enum tw_exit sign_as_admitter(const struct sign *sign, struct tw_gate *ga
         return cli_fail(TW_EXIT_USAGE, "--may: only the owner lets nodes admit");
     enum tw_status status = tw_gate_load(gate, place->state_dir, &err);
     if (status == TW_OK) {
-        const uint64_t life_s = sign->days > 0 ? sign->days * DAY_S : TW_GATE_LIFE_S;
-        status = tw_gate_admit(gate, &sign->node, life_s, certs, &err);
+        const struct tw_gate_admission admission = {
+            .node = sign->node,
+            .life_s = sign->days > 0 ? sign->days * DAY_S : TW_GATE_LIFE_S,
+        };
+        status = tw_gate_admit(gate, &admission, certs, &err);
     }
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
 }

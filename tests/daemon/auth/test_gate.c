@@ -85,6 +85,12 @@ static void expect(enum tw_status got, enum tw_status wanted, const char *word) 
         fail_msg("%s: %s", tw_status_name(got), err.message);
 }
 
+static enum tw_status admit(const struct tw_gate *by, const struct tw_id *whom, uint64_t life_s,
+                            struct tw_certs *certs) {
+    const struct tw_gate_admission admission = {.node = *whom, .life_s = life_s};
+    return tw_gate_admit(by, &admission, certs, &err);
+}
+
 /* Checks at `by` the certificates that `from` sends in its HELLO. */
 static enum tw_status meet(const struct tw_gate *from, const struct tw_gate *by) {
     uint8_t bytes[TW_GATE_BYTES_MAX];
@@ -145,14 +151,14 @@ static void a_node_signed_by_the_owner_comes_in(void **state) {
 static void a_node_signed_by_an_admitter_comes_in(void **state) {
     (void)state;
     struct tw_certs certs;
-    expect(tw_gate_admit(&at_admitter, &node.id, 2 * DAY_S, &certs, &err), TW_OK, "");
+    expect(admit(&at_admitter, &node.id, 2 * DAY_S, &certs), TW_OK, "");
     assert_int_equal(certs.count, 2);
     assert_int_equal(certs.certs[0].until_s, now_s + 2 * DAY_S);
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
     expect(meet(&at_node, &at_admitter), TW_OK, "");
     /* A granted certificate ends no later than its admitter's own, and lasts no longer than the
      * limit. */
-    expect(tw_gate_admit(&at_admitter, &node.id, 365 * DAY_S, &certs, &err), TW_OK, "");
+    expect(admit(&at_admitter, &node.id, 365 * DAY_S, &certs), TW_OK, "");
     assert_int_equal(certs.certs[0].until_s, now_s + 10 * DAY_S);
     struct tw_certs longer = sign(&owner, &admitter.id, TW_CERT_TRAIN | TW_CERT_ADMIT);
     longer.certs[0].until_s = now_s + 1000 * DAY_S;
@@ -160,25 +166,47 @@ static void a_node_signed_by_an_admitter_comes_in(void **state) {
     tw_cert_signed(&longer.certs[0], text);
     tw_sign(owner.key, text, sizeof(text), longer.certs[0].signature);
     expect(tw_gate_adopt(&at_admitter, &longer, &err), TW_OK, "");
-    expect(tw_gate_admit(&at_admitter, &node.id, UINT64_MAX, &certs, &err), TW_OK, "");
+    expect(admit(&at_admitter, &node.id, UINT64_MAX, &certs), TW_OK, "");
     assert_int_equal(certs.certs[0].until_s, now_s + TW_GATE_LIFE_S);
 }
 
 static void only_admitters_admit(void **state) {
     (void)state;
     struct tw_certs certs, more;
-    expect(tw_gate_admit(&at_node, &other.id, DAY_S, &more, &err), TW_NOT_ADMITTED,
-           "has no certificate");
+    expect(admit(&at_node, &other.id, DAY_S, &more), TW_NOT_ADMITTED, "has no certificate");
     certs = sign(&owner, &node.id, TW_CERT_TRAIN);
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
-    expect(tw_gate_admit(&at_node, &other.id, DAY_S, &more, &err), TW_NOT_ADMITTED,
+    expect(admit(&at_node, &other.id, DAY_S, &more), TW_NOT_ADMITTED,
            "does not let it admit others");
-    expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &certs, &err), TW_OK, "");
+    expect(admit(&at_admitter, &node.id, DAY_S, &certs), TW_OK, "");
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
-    expect(tw_gate_admit(&at_node, &other.id, DAY_S, &more, &err), TW_NOT_ADMITTED,
-           "by another node");
+    expect(admit(&at_node, &other.id, DAY_S, &more), TW_NOT_ADMITTED, "by another node");
     now_s += 20 * DAY_S;
-    expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &certs, &err), TW_NOT_ADMITTED, "ended at");
+    expect(admit(&at_admitter, &node.id, DAY_S, &certs), TW_NOT_ADMITTED, "ended at");
+}
+
+static void an_admitter_without_a_vote_gives_none(void **state) {
+    (void)state;
+    struct tw_certs certs;
+    expect(admit(&at_admitter, &node.id, DAY_S, &certs), TW_OK, "");
+    assert_true(tw_certs_has_vote(&certs));
+    const struct tw_gate_admission trainer = {.node = node.id, .life_s = DAY_S, .lacks_vote = true};
+    expect(tw_gate_admit(&at_admitter, &trainer, &certs, &err), TW_OK, "");
+    assert_int_equal(certs.certs[0].may, TW_CERT_TRAIN | TW_CERT_VOTELESS);
+    expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
+    expect(meet(&at_node, &at_admitter), TW_OK, "");
+    const struct tw_certs voteless =
+        sign(&owner, &admitter.id, TW_CERT_TRAIN | TW_CERT_ADMIT | TW_CERT_VOTELESS);
+    expect(tw_gate_adopt(&at_admitter, &voteless, &err), TW_OK, "");
+    expect(admit(&at_admitter, &node.id, DAY_S, &certs), TW_OK, "");
+    assert_int_equal(certs.certs[0].may, TW_CERT_TRAIN | TW_CERT_VOTELESS);
+    /* It may leave the restriction out of the certificates that it signs: its own has it. */
+    struct tw_certs forged = sign(&admitter, &node.id, TW_CERT_TRAIN);
+    forged.count = 2;
+    forged.certs[1] = voteless.certs[0];
+    at_node.own = forged;
+    expect(meet(&at_node, &at_admitter), TW_OK, "");
+    assert_false(tw_certs_has_vote(&forged));
 }
 
 static void forged_certificates_stay_outside(void **state) {
@@ -243,21 +271,21 @@ static void revoked_nodes_and_nodes_they_admitted_are_out(void **state) {
     (void)state;
     static uint8_t bytes[TW_REVOKED_BYTES_MAX];
     struct tw_certs certs;
-    expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &certs, &err), TW_OK, "");
+    expect(admit(&at_admitter, &node.id, DAY_S, &certs), TW_OK, "");
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
     expect(tw_gate_review(&at_admitter, &certs, &err), TW_OK, "");
     size_t size = list_of(&owner, 1, &node.id, bytes);
     expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_OK, "");
     expect(meet(&at_node, &at_admitter), TW_REVOKED, "is on list");
     expect(tw_gate_review(&at_admitter, &certs, &err), TW_REVOKED, "is on list");
-    expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &certs, &err), TW_REVOKED, "is on list");
+    expect(admit(&at_admitter, &node.id, DAY_S, &certs), TW_REVOKED, "is on list");
     /* The next list restores that node and revokes the admitter instead. */
     size = list_of(&owner, 2, &admitter.id, bytes);
     expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_OK, "");
     expect(tw_gate_revoke(&at_node, bytes, size, &err), TW_OK, "");
     expect(meet(&at_node, &at_node), TW_REVOKED, "was admitted by node");
     expect(meet(&at_admitter, &at_node), TW_REVOKED, "is on list");
-    expect(tw_gate_admit(&at_admitter, &other.id, DAY_S, &certs, &err), TW_REVOKED, "is on list");
+    expect(admit(&at_admitter, &other.id, DAY_S, &certs), TW_REVOKED, "is on list");
     const struct tw_certs anew = sign(&owner, &node.id, TW_CERT_TRAIN);
     expect(tw_gate_adopt(&at_node, &anew, &err), TW_OK, "");
     expect(meet(&at_node, &at_node), TW_OK, "");
@@ -338,7 +366,7 @@ static void certificates_of_admitters_are_renewed_in_time(void **state) {
     uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES];
     struct tw_certs certs, fresh;
     assert_false(tw_gate_is_due(&at_node)); /* the node has no certificate */
-    expect(tw_gate_admit(&at_admitter, &node.id, 3 * DAY_S, &certs, &err), TW_OK, "");
+    expect(admit(&at_admitter, &node.id, 3 * DAY_S, &certs), TW_OK, "");
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
     assert_false(tw_gate_is_due(&at_node));
     expect(tw_gate_renew(&at_admitter, &certs, &fresh, &err), TW_AGAIN, "half of its life");
@@ -389,6 +417,46 @@ static void only_good_certificates_replace_ones_own(void **state) {
     assert_memory_equal(&at_node.own, &certs, sizeof(certs));
 }
 
+/* Makes the node's certificate due for a renewal, and renews it at the admitter. */
+static enum tw_status renew(bool lacks_vote, struct tw_certs *fresh) {
+    const struct tw_gate_admission admission = {
+        .node = node.id, .life_s = 3 * DAY_S, .lacks_vote = lacks_vote};
+    expect(tw_gate_admit(&at_admitter, &admission, &at_node.own, &err), TW_OK, "");
+    now_s += 5 * DAY_S / 2;
+    assert_true(tw_gate_is_due(&at_node));
+    return tw_gate_renew(&at_admitter, &at_node.own, fresh, &err);
+}
+
+static void a_renewal_neither_gives_nor_takes_the_vote(void **state) {
+    (void)state;
+    uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES];
+    struct tw_certs fresh, other_right;
+    for (unsigned lacks_vote = 0; lacks_vote < 2; lacks_vote++) {
+        expect(renew(lacks_vote, &fresh), TW_OK, "");
+        assert_int_equal(tw_certs_has_vote(&fresh), !lacks_vote);
+        const struct tw_gate_admission wrong = {
+            .node = node.id, .life_s = 9 * DAY_S, .lacks_vote = !lacks_vote};
+        expect(tw_gate_admit(&at_admitter, &wrong, &other_right, &err), TW_OK, "");
+        size_t size = tw_certs_encode(&other_right, bytes);
+        expect(tw_gate_take(&at_node, bytes, size, &err), TW_NOT_ADMITTED, "the right to vote");
+        size = tw_certs_encode(&fresh, bytes);
+        expect(tw_gate_take(&at_node, bytes, size, &err), TW_OK, "");
+        assert_int_equal(tw_certs_has_vote(&at_node.own), !lacks_vote);
+        (void)setup(NULL);
+    }
+    /* The admitter loses its vote: it renews only certificates that give none. */
+    expect(renew(false, &fresh), TW_OK, "");
+    const struct tw_certs voteless =
+        sign(&owner, &admitter.id, TW_CERT_TRAIN | TW_CERT_ADMIT | TW_CERT_VOTELESS);
+    assert_true(tw_gate_is_renewer(&at_node, &at_admitter.own));
+    assert_false(tw_gate_is_renewer(&at_node, &voteless));
+    expect(tw_gate_adopt(&at_admitter, &voteless, &err), TW_OK, "");
+    expect(tw_gate_renew(&at_admitter, &at_node.own, &fresh, &err), TW_NOT_ADMITTED, "has no vote");
+    expect(renew(true, &fresh), TW_OK, "");
+    assert_false(tw_certs_has_vote(&fresh));
+    assert_true(tw_gate_is_renewer(&at_node, &voteless));
+}
+
 static void a_certificate_near_its_end_is_late(void **state) {
     (void)state;
     /* valid for ten days and a minute */
@@ -403,7 +471,7 @@ static void a_certificate_near_its_end_is_late(void **state) {
     now_s = certs.certs[0].until_s + DAY_S;
     assert_true(tw_gate_is_late(&at_node));
     (void)setup(NULL);
-    expect(tw_gate_admit(&at_admitter, &node.id, 3 * DAY_S, &certs, &err), TW_OK, "");
+    expect(admit(&at_admitter, &node.id, 3 * DAY_S, &certs), TW_OK, "");
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
     now_s = certs.certs[0].until_s - DAY_S; /* the usual time of renewal */
     assert_true(tw_gate_is_due(&at_node));
@@ -424,7 +492,7 @@ static void files_read_back(void **state) {
     static struct tw_revoked back;
     char path[128];
     struct tw_certs certs, certs_back;
-    expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &certs, &err), TW_OK, "");
+    expect(admit(&at_admitter, &node.id, DAY_S, &certs), TW_OK, "");
     path_of(TW_CERT_FILE, path);
     expect(tw_certs_load(path, &certs_back, &err), TW_IO, TW_CERT_FILE);
     for (unsigned i = 0; i < 2; i++) { /* the second replaces the first */
@@ -454,9 +522,9 @@ static void imported_files_are_not_overwritten(void **state) {
     static uint8_t bytes[TW_REVOKED_BYTES_MAX];
     char path[128];
     struct tw_certs old, renewed, imported, certs_back;
-    expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &old, &err), TW_OK, "");
+    expect(admit(&at_admitter, &node.id, DAY_S, &old), TW_OK, "");
     now_s += DAY_S / 2;
-    expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &renewed, &err), TW_OK, "");
+    expect(admit(&at_admitter, &node.id, DAY_S, &renewed), TW_OK, "");
     imported = sign(&owner, &node.id, TW_CERT_TRAIN | TW_CERT_ADMIT);
     path_of(TW_CERT_FILE, path);
     expect(tw_certs_save_renewed(folder, &old, &old, &err), TW_OK, ""); /* there was no file */
@@ -535,6 +603,7 @@ int main(void) {
         TEST(a_node_signed_by_the_owner_comes_in),
         TEST(a_node_signed_by_an_admitter_comes_in),
         TEST(only_admitters_admit),
+        TEST(an_admitter_without_a_vote_gives_none),
         TEST(forged_certificates_stay_outside),
         TEST(extensions_that_are_none_are_refused),
         TEST(a_clock_that_is_off_by_a_day_is_named),
@@ -546,6 +615,7 @@ int main(void) {
         TEST(certificates_of_admitters_are_renewed_in_time),
         TEST(only_the_owner_renews_its_certificates),
         TEST(only_good_certificates_replace_ones_own),
+        TEST(a_renewal_neither_gives_nor_takes_the_vote),
         TEST(a_certificate_near_its_end_is_late),
         TEST(files_read_back),
         TEST(imported_files_are_not_overwritten),

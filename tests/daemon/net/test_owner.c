@@ -199,8 +199,9 @@ static void links_end_with_the_certificate_and_come_back_with_the_next(void **st
     clocks_s[0] = clocks_s[1] = clocks_s[2] = 1800000000;
     sign(2, TW_CERT_TRAIN | TW_CERT_ADMIT);
     for (unsigned i = 0; i < 2; i++) {
-        assert_int_equal(tw_gate_admit(&gates[2], &world.nodes[i].identity.id, DAY_S, &fresh, NULL),
-                         TW_OK);
+        const struct tw_gate_admission admission = {.node = world.nodes[i].identity.id,
+                                                    .life_s = DAY_S};
+        assert_int_equal(tw_gate_admit(&gates[2], &admission, &fresh, NULL), TW_OK);
         assert_int_equal(tw_gate_adopt(&gates[i], &fresh, NULL), TW_OK);
     }
     world_dial(a, b);
@@ -212,8 +213,9 @@ static void a_renewed_peer_stays(void **state) {
     (void)state;
     struct tw_certs fresh;
     sign(1, TW_CERT_TRAIN | TW_CERT_ADMIT);
-    assert_int_equal(tw_gate_admit(&gates[1], &world.nodes[0].identity.id, DAY_S, &fresh, NULL),
-                     TW_OK);
+    const struct tw_gate_admission admission = {.node = world.nodes[0].identity.id,
+                                                .life_s = DAY_S};
+    assert_int_equal(tw_gate_admit(&gates[1], &admission, &fresh, NULL), TW_OK);
     assert_int_equal(tw_gate_adopt(&gates[0], &fresh, NULL), TW_OK);
     meets(TW_OK, "");
     struct world_node *b = &world.nodes[1];
