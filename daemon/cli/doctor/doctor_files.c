@@ -98,8 +98,9 @@ static void look_at_certificate(struct doctor *doctor) {
         doctor_say(doctor, DOCTOR_WARN, "certificate", "have it signed again before that",
                    "valid until %s; then no node admits this one", until);
     else
-        doctor_say(doctor, DOCTOR_OK, "certificate", NULL, "valid until %s%s", until,
-                   gate->own.count > 1 ? ", renewed by nodes that may admit" : "");
+        doctor_say(doctor, DOCTOR_OK, "certificate", NULL, "valid until %s%s%s", until,
+                   gate->own.count > 1 ? ", renewed by nodes that may admit" : "",
+                   tw_certs_has_vote(&gate->own) ? "" : "; it trains, but does not vote");
 }
 
 static void look_at_keys(struct doctor *doctor) {

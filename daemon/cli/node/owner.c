@@ -93,7 +93,14 @@ static enum tw_exit import_certs(const struct owner_place *place, struct tw_gate
         return cli_fail(TW_EXIT_IDENTITY, "%s: no node would admit this one with it", err.message);
     if (tw_certs_save(place->state_dir, TW_CERT_FILE, certs, &err) != TW_OK)
         return cli_fail(TW_EXIT_STATE_DIR, "%s", err.message);
-    (void)printf("This node is admitted until %s.\n", tw_units_utc(until, tw_certs_until(certs)));
+    const bool has_vote = tw_certs_has_vote(certs);
+    const bool is_change = gate->own.count > 0 && has_vote != tw_certs_has_vote(&gate->own);
+    (void)printf("This node is admitted until %s%s.%s\n",
+                 tw_units_utc(until, tw_certs_until(certs)),
+                 has_vote ? "" : " (it trains, but does not vote)",
+                 !is_change ? ""
+                 : has_vote ? " It votes from the next start of its daemon."
+                            : " It votes no more from the next start of its daemon.");
     return TW_EXIT_OK;
 }
 
@@ -179,14 +186,15 @@ static json_t *time_json(uint64_t at_s) {
     return json_string(tw_units_utc(text, at_s));
 }
 
-static json_t *cert_json(const struct tw_cert *cert) {
+/* `has_vote`: the certificate gives its node a vote. */
+static json_t *cert_json(const struct tw_cert *cert, bool has_vote) {
     json_t *const may = json_array();
     if ((cert->may & TW_CERT_TRAIN) != 0) (void)json_array_append_new(may, json_string("train"));
     if ((cert->may & TW_CERT_ADMIT) != 0) (void)json_array_append_new(may, json_string("admit"));
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:I}", "node", hex_json(&cert->node), "run",
-                     hex_json(&cert->run), "may", may, "from", time_json(cert->from_s), "until",
-                     time_json(cert->until_s), "issuer", hex_json(&cert->issuer), "serial",
-                     (json_int_t)(cert->serial & INT64_MAX));
+    return json_pack("{s:o,s:o,s:o,s:b,s:o,s:o,s:o,s:I}", "node", hex_json(&cert->node), "run",
+                     hex_json(&cert->run), "may", may, "votes", (int)has_vote, "from",
+                     time_json(cert->from_s), "until", time_json(cert->until_s), "issuer",
+                     hex_json(&cert->issuer), "serial", (json_int_t)(cert->serial & INT64_MAX));
 }
 
 static json_t *list_json(const struct tw_revoked *list) {
@@ -206,6 +214,7 @@ static void print_value(const json_t *value, unsigned indent) {
     json_object_foreach((json_t *)(uintptr_t)value, key, each) {
         (void)printf("%*s%-9s", (int)indent, "", key);
         if (json_is_string(each)) (void)printf(" %s", json_string_value(each));
+        if (json_is_boolean(each)) (void)printf(" %s", json_is_true(each) ? "yes" : "no");
         if (json_is_integer(each)) (void)printf(" %lld", (long long)json_integer_value(each));
         for (size_t i = 0; json_is_array(each) && i < json_array_size(each); i++) {
             const json_t *const item = json_array_get(each, i);
@@ -234,8 +243,11 @@ static enum tw_exit show_json(const struct cli *cli, json_t *json) {
 
 static json_t *certs_json(const struct tw_certs *certs) {
     json_t *const list = json_array();
-    for (uint32_t i = 0; i < certs->count; i++)
-        (void)json_array_append_new(list, cert_json(&certs->certs[i]));
+    for (uint32_t i = 0; i < certs->count; i++) {
+        const struct tw_certs rest = {.count = 1, .certs = {certs->certs[i]}};
+        const bool has_vote = tw_certs_has_vote(i == 0 ? certs : &rest);
+        (void)json_array_append_new(list, cert_json(&certs->certs[i], has_vote));
+    }
     return json_pack("{s:o}", "certificates", list);
 }
 

@@ -38,14 +38,15 @@ struct sign {
     const char *run, *key, *out, *days_text;
     struct tw_id node;
     uint32_t may;
+    bool lacks_vote;
     uint64_t days; /* 0: not given */
 };
 
 static enum tw_exit sign_options(struct cli *cli, struct sign *sign) {
-    static const char *const OPTIONS[] = {"--key", "--run",    "--may",  "--days",
+    static const char *const OPTIONS[] = {"--key", "--run",    "--may",  "--no-vote", "--days",
                                           "--out", "--config", "--json", NULL};
     const char *may = "train";
-    *sign = (struct sign){.key = "owner.key"};
+    *sign = (struct sign){.key = "owner.key", .lacks_vote = cli_flag(cli, "--no-vote")};
     (void)cli_option(cli, "--key", &sign->key);
     (void)cli_option(cli, "--run", &sign->run);
     (void)cli_option(cli, "--out", &sign->out);
@@ -74,7 +75,7 @@ static void sign_as_owner(const struct sign *sign, const struct tw_gate *gate,
     const uint64_t now_s = gate->clock_s();
     *certs = (struct tw_certs){.count = 1};
     certs->certs[0] = (struct tw_cert){
-        .may = sign->may,
+        .may = sign->may | (sign->lacks_vote ? TW_CERT_VOTELESS : 0),
         .from_s = now_s > TW_CERT_SLACK_S ? now_s - TW_CERT_SLACK_S : 0,
         .until_s = now_s + (sign->days > 0 ? sign->days : DAYS_OWNER) * DAY_S,
         .serial = now_s,
@@ -102,6 +103,7 @@ static enum tw_exit sign_as_admitter(const struct sign *sign, struct tw_gate *ga
         const struct tw_gate_admission admission = {
             .node = sign->node,
             .life_s = sign->days > 0 ? sign->days * DAY_S : TW_GATE_LIFE_S,
+            .lacks_vote = sign->lacks_vote,
         };
         status = tw_gate_admit(gate, &admission, certs, &err);
     }
@@ -121,18 +123,19 @@ static enum tw_exit certs_print(const struct cli *cli, const struct sign *sign,
         tw_certs_save(owner_folder(sign->out, folder), owner_file(sign->out), certs, &err) != TW_OK)
         return cli_fail(TW_EXIT_FAILURE, "%s", err.message);
     if (cli->json) {
-        json_t *const json =
-            json_pack("{s:s,s:s,s:s}", "node", hex, "until", until, "certificate", text);
+        json_t *const json = json_pack("{s:s,s:s,s:b,s:s}", "node", hex, "until", until, "votes",
+                                       (int)tw_certs_has_vote(certs), "certificate", text);
         (void)json_dumpf(json, stdout, JSON_INDENT(1));
         (void)fputc('\n', stdout);
         json_decref(json);
     } else if (sign->out == NULL) {
         (void)fputs(text, stdout);
     }
-    (void)fprintf(stderr,
-                  "Node %.8s is admitted until %s, once it has this: `thinwire owner import FILE` "
-                  "there.\n",
-                  hex, until);
+    (void)fprintf(
+        stderr,
+        "Node %.8s is admitted until %s%s, once it has this: `thinwire owner import FILE` "
+        "there.\n",
+        hex, until, tw_certs_has_vote(certs) ? "" : " (it trains, but does not vote)");
     return TW_EXIT_OK;
 }
 

@@ -115,8 +115,34 @@ at a owner sign "${id[b]}" --key a/identity.key --days 3 >b.cert 2>/dev/null
 at a owner sign "${id[d]}" --key a/identity.key >d.cert 2>/dev/null
 expect 2 'only the owner lets nodes admit' at a owner sign "${id[b]}" --key a/identity.key --may train,admit
 expect 0 'may +train admit' tw owner show b.cert
+votes() { # FILE LIST: the certificates of the file give these votes
+    tw owner show "$1" --json | python3 -c 'import json, sys
+votes = [cert["votes"] for cert in json.load(sys.stdin)["certificates"]]
+sys.exit(votes != eval(sys.argv[1]))' "$2" || fail "votes of $1: not $2"
+}
+votes b.cert '[True, True]'
 tw owner sign "${id[c]}" --run run --days 400 >c.cert 2>/dev/null
 for node in b c d; do expect 0 'admitted until' at $node owner import $node.cert; done
+
+# -- a certificate can give the right to train without a vote
+said=$(tw owner sign "${id[c]}" --run run --days 400 --no-vote 2>&1 >c-trains.cert)
+[[ $said == *'UTC (it trains, but does not vote), once'* ]] || fail "sign says nothing of the vote"
+votes c.cert '[True]'
+votes c-trains.cert '[False]'
+expect 0 'votes +no' tw owner show c-trains.cert
+expect 0 '"votes": false' tw owner sign "${id[c]}" --run run --no-vote --json
+expect 0 '"votes": true' tw owner sign "${id[c]}" --run run --json
+expect 0 'it trains, but does not vote\). It votes no more from the next start' at c owner import c-trains.cert
+expect 0 'UTC\. It votes from the next start' at c owner import c.cert
+at a owner sign "${id[b]}" --key a/identity.key --no-vote >b-trains.cert 2>/dev/null
+votes b-trains.cert '[False, True]'
+# One who admits without a vote gives none.
+tw owner sign "${id[a]}" --run run --may train,admit --no-vote --out a-trains.cert 2>/dev/null
+expect 0 'does not vote' at a owner import a-trains.cert
+expect 0 'valid until .*; it trains, but does not vote' at a doctor --patience 1
+at a owner sign "${id[b]}" --key a/identity.key >b-trains.cert 2>/dev/null
+votes b-trains.cert '[False, False]'
+expect 0 'admitted until' at a owner import a.cert
 expect 7 'was admitted by another node' at b owner sign "${id[d]}" --key b/identity.key
 expect 0 'good +certificate' at b config check
 expect 0 'until +20' at b owner show
