@@ -22,6 +22,7 @@ enum {
 };
 
 static const char HEAD[] = "thinwire-tickets 1\n";
+static const char NO_VOTE[] = " no-vote"; /* last word of a ticket's line */
 
 /* ---- hex ----------------------------------------------------------------------------------- */
 
@@ -211,8 +212,9 @@ size_t tw_tickets_encode(const struct tw_tickets *tickets, char *text) {
         char id[ID_HEX + 1], key[KEY_HEX + 1], hex[TW_ID_HEX_BYTES];
         hex_write(row->id, TW_TICKET_ID_BYTES, id);
         hex_write(row->key, TW_TICKET_KEY_BYTES, key);
-        int size = snprintf(text + at, TW_TICKETS_TEXT_MAX - at, "ticket %s %s %" PRIu64 " %u %d\n",
-                            id, key, row->expires_s, row->uses, row->is_withdrawn);
+        int size = snprintf(text + at, TW_TICKETS_TEXT_MAX - at,
+                            "ticket %s %s %" PRIu64 " %u %d%s\n", id, key, row->expires_s,
+                            row->uses, row->is_withdrawn, row->lacks_vote ? NO_VOTE : "");
         OPENSSL_cleanse(key, sizeof(key));
         TW_ASSERT(size > 0 && (size_t)size < TW_TICKETS_TEXT_MAX - at);
         at += (size_t)size;
@@ -242,9 +244,10 @@ static bool ticket_read(const char *line, struct tw_tickets *tickets) {
     int end = 0;
     if (tickets->count == TW_TICKETS_MAX) return false;
     if (sscanf(line, "ticket %16[0-9a-f] %32[0-9a-f] %19" SCNu64 " %9u %1u%n", id, key,
-               &row.expires_s, &row.uses, &withdrawn, &end) != 5 ||
-        line[end] != '\0')
+               &row.expires_s, &row.uses, &withdrawn, &end) != 5)
         return false;
+    row.lacks_vote = strcmp(line + end, NO_VOTE) == 0;
+    if (!row.lacks_vote && line[end] != '\0') return false;
     const bool is_read = hex_read(id, row.id, sizeof(row.id)) &&
                          hex_read(key, row.key, sizeof(row.key)) && withdrawn <= 1 &&
                          row.uses >= 1 && row.uses <= TW_TICKET_USES_MAX;

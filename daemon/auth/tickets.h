@@ -30,7 +30,8 @@ struct tw_ticket_row {
     uint8_t key[TW_TICKET_KEY_BYTES];
     uint64_t expires_s; /* unix time */
     bool is_withdrawn;
-    uint32_t uses; /* number of nodes that may use the ticket */
+    bool lacks_vote; /* run with an owner: the certificates of the guests give no vote */
+    uint32_t uses;   /* number of nodes that may use the ticket */
     uint32_t guests_count;
     struct tw_id guests[TW_TICKET_USES_MAX];
 };

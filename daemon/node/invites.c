@@ -31,6 +31,7 @@ struct waiting {
     uint32_t number;         /* number of the API request, or of the guest */
     struct tw_ticket ticket; /* guest: id and key of its ticket; API client: the ticket to show */
     struct tw_id node;       /* id of the guest */
+    bool lacks_vote;         /* the ticket gives no vote */
     char message[160];       /* answer for the API client */
 };
 
@@ -81,7 +82,8 @@ static void send_welcome(struct tw_daemon *daemon, const struct waiting *guest) 
     welcome.secrets_count = setup->secrets.count;
     for (uint32_t i = 0; i < setup->secrets.count; i++)
         memcpy(welcome.secrets[i], setup->secrets.list[i].bytes, TW_SECRET_BYTES);
-    const struct tw_gate_admission admission = {.node = guest->node, .life_s = TW_GATE_LIFE_S};
+    const struct tw_gate_admission admission = {
+        .node = guest->node, .life_s = TW_GATE_LIFE_S, .lacks_vote = guest->lacks_vote};
     if (setup->has_gate && tw_gate_admit(&setup->gate, &admission, &welcome.certs, &err) != TW_OK) {
         tw_transport_turn_away(daemon->transport, guest->number, err.status, err.message);
         return;
@@ -116,8 +118,9 @@ static void answer_saved(struct tw_daemon *daemon, const struct waiting *waiting
     for (uint32_t i = 0; i < waiting->ticket.addrs_count; i++)
         (void)json_array_append_new(addrs, json_string(waiting->ticket.addrs[i]));
     tw_api_answer_data(daemon->api, waiting->number, waiting->message,
-                       json_pack("{s:s,s:s,s:I,s:i,s:o,s:s}", "line", line, "ticket", name,
-                                 "expires_unix_s", (json_int_t)waiting->ticket.expires_s, "uses",
+                       json_pack("{s:s,s:s,s:b,s:I,s:i,s:o,s:s}", "line", line, "ticket", name,
+                                 "votes", (int)!waiting->lacks_vote, "expires_unix_s",
+                                 (json_int_t)waiting->ticket.expires_s, "uses",
                                  (int)waiting->ticket.uses, "addresses", addrs, "run",
                                  daemon->setup->run.name));
     explicit_bzero(line, sizeof(line));
@@ -233,6 +236,7 @@ void tw_daemon_invites_guest(struct tw_daemon *daemon, const struct tw_guest *gu
     }
     waiting->number = guest->number;
     waiting->node = guest->hello->id;
+    waiting->lacks_vote = row->lacks_vote;
     memcpy(waiting->ticket.id, row->id, sizeof(row->id));
     memcpy(waiting->ticket.key, row->key, sizeof(row->key));
     if (invites->saved < waiting->change) {
@@ -291,13 +295,30 @@ static uint64_t number_argument(const struct tw_daemon *daemon, uint32_t request
     return *text >= '0' && *text <= '9' && *end == '\0' ? value : 0;
 }
 
+/* Sets *lacks_vote to whether the guests of the wanted ticket get no vote: the caller wants none
+ * for them, or this node has none to give. */
+static enum tw_status read_no_vote(struct tw_daemon *daemon, uint32_t request, bool *lacks_vote,
+                                   struct tw_error *err) {
+    const char *text = tw_api_argument(daemon->api, request, "no_vote");
+    if (text != NULL && strcmp(text, "1") != 0)
+        return tw_fail(err, TW_CONFIG, "no_vote is 1, or left out");
+    if (text != NULL && !daemon->setup->has_gate)
+        return tw_fail(err, TW_CONFIG,
+                       "--no-vote: only in a run with an owner are there members without a vote");
+    *lacks_vote =
+        text != NULL || (daemon->setup->has_gate && !tw_certs_has_vote(&daemon->setup->gate.own));
+    return TW_OK;
+}
+
 static enum tw_status make_ticket(struct tw_daemon *daemon, uint32_t request,
                                   struct tw_ticket *ticket, struct tw_error *err) {
     struct tw_ticket_row *row = NULL;
     const char *given = tw_api_argument(daemon->api, request, "address");
+    bool lacks_vote = false;
     if (daemon->transport == NULL)
         return tw_fail(err, TW_CONFIG, "network.links = off: no machine can join here");
     if (daemon->setup->has_gate) TW_TRY(tw_gate_can_admit(&daemon->setup->gate, err));
+    TW_TRY(read_no_vote(daemon, request, &lacks_vote, err));
     if (given != NULL)
         TW_TRY(parse_addrs(given, ticket, err));
     else
@@ -310,6 +331,7 @@ static enum tw_status make_ticket(struct tw_daemon *daemon, uint32_t request,
     const uint64_t life_s = number_argument(daemon, request, "expires_s", DEFAULT_LIFE_S);
     TW_TRY(tw_tickets_add(&daemon->invites->tickets, uses <= UINT32_MAX ? (uint32_t)uses : 0,
                           life_s, unix_s(), &row, err));
+    row->lacks_vote = lacks_vote;
     ticket->run = daemon->setup->run_id;
     ticket->inviter = daemon->setup->identity.id;
     memcpy(ticket->id, row->id, sizeof(row->id));
@@ -333,7 +355,10 @@ static void answer_later(struct tw_daemon *daemon, uint32_t request, const char 
         return;
     }
     waiting->number = request;
-    if (ticket != NULL) waiting->ticket = *ticket;
+    if (ticket != NULL) {
+        waiting->ticket = *ticket;
+        waiting->lacks_vote = tw_tickets_find(&invites->tickets, ticket->id)->lacks_vote;
+    }
     (void)snprintf(waiting->message, sizeof(waiting->message), "%s", message);
 }
 
@@ -352,9 +377,9 @@ static json_t *row_json(const struct tw_ticket_row *row, uint64_t now_s) {
         state = "expired";
     else if (row->guests_count >= row->uses)
         state = "used";
-    return json_pack("{s:s,s:s,s:I,s:i,s:i,s:o}", "ticket", name, "state", state, "expires_unix_s",
-                     (json_int_t)row->expires_s, "uses", (int)row->uses, "used",
-                     (int)row->guests_count, "nodes", guests);
+    return json_pack("{s:s,s:s,s:b,s:I,s:i,s:i,s:o}", "ticket", name, "state", state, "votes",
+                     (int)!row->lacks_vote, "expires_unix_s", (json_int_t)row->expires_s, "uses",
+                     (int)row->uses, "used", (int)row->guests_count, "nodes", guests);
 }
 
 static void answer_list(struct tw_daemon *daemon, uint32_t request) {

@@ -55,6 +55,7 @@ static const struct {
     const char *topic, *text;
 } PAGES[] = {
     {"invite", "thinwire invite [--uses N] [--expires 24h] [--address HOST:PORT]...\n"
+               "                [--no-vote]\n"
                "thinwire invite --list\n"
                "thinwire invite --revoke TICKET\n"
                "\n"
@@ -68,6 +69,8 @@ static const struct {
                "  --address HOST:PORT  address of this node, up to four times; when left out,\n"
                "                       the addresses that the node knows (`advertise`,\n"
                "                       `listen`)\n"
+               "  --no-vote            in a run with an owner: the machine trains, but does not\n"
+               "                       vote (`thinwire help owner`)\n"
                "  --list               list the tickets issued, and the machines that used them\n"
                "  --revoke TICKET      revoke a ticket, given by its line or by its name in\n"
                "                       --list; machines that used it stay in (`thinwire help\n"

@@ -64,16 +64,18 @@ static void explain_ticket(const json_t *data) {
     char left[32];
     const json_t *addrs = json_object_get(data, "addresses");
     const int uses = (int)json_integer_value(json_object_get(data, "uses"));
+    const bool lacks_vote = json_is_false(json_object_get(data, "votes"));
     time_left(data, left);
     struct page page;
     FILE *const to = page_begin(&page, stderr);
     (void)fflush(stdout);
     (void)fprintf(to,
-                  "\nThis line lets %d machine%s into run %s, for %s. Anybody who has it can "
+                  "\nThis line lets %d machine%s into run %s%s, for %s. Anybody who has it can "
                   "use it: send it like a password. On the other machine:\n\n"
                   "    thinwire join --dir FOLDER --start\n\n"
                   "It asks for the line, and dials",
-                  uses, uses == 1 ? "" : "s", text_of(data, "run"), left);
+                  uses, uses == 1 ? "" : "s", text_of(data, "run"),
+                  lacks_vote ? " without a vote" : "", left);
     bool is_local = json_array_size(addrs) > 0;
     for (size_t i = 0; i < json_array_size(addrs); i++) {
         const char *addr = json_string_value(json_array_get(addrs, i));
@@ -106,7 +108,7 @@ static enum tw_exit addresses_take(struct cli *cli, char *url) {
     return TW_EXIT_OK;
 }
 
-static enum tw_exit make_ticket(const char *uses, const char *expires, char *url) {
+static enum tw_exit make_ticket(const char *uses, const char *expires, bool lacks_vote, char *url) {
     char *end = NULL;
     uint64_t life_us = 0;
     struct tw_error err = {0};
@@ -115,8 +117,8 @@ static enum tw_exit make_ticket(const char *uses, const char *expires, char *url
         return cli_fail(TW_EXIT_USAGE, "--uses %.20s: machines it lets in, 1 to 64", uses);
     if (tw_config_duration_parse(expires, &life_us, &err) != TW_OK || life_us < 1000000)
         return cli_fail(TW_EXIT_USAGE, "--expires %.20s: a time such as 30m, 24h or 7d", expires);
-    const int size = snprintf(url, URL_BYTES, "/v1/invite?uses=%lu&expires_s=%" PRIu64, count,
-                              life_us / 1000000);
+    const int size = snprintf(url, URL_BYTES, "/v1/invite?uses=%lu&expires_s=%" PRIu64 "%s", count,
+                              life_us / 1000000, lacks_vote ? "&no_vote=1" : "");
     if (size < 0) return TW_EXIT_FAILURE;
     return TW_EXIT_OK;
 }
@@ -141,7 +143,7 @@ static void list_tickets(const json_t *data) {
         for (size_t k = 0; k < json_array_size(nodes); k++)
             (void)printf("%s %.8s", k == 0 ? ":" : ",",
                          json_string_value(json_array_get(nodes, k)));
-        (void)putchar('\n');
+        (void)puts(json_is_false(json_object_get(row, "votes")) ? " (no vote)" : "");
     }
 }
 
@@ -168,20 +170,20 @@ static enum tw_exit revoke_ticket(const char *given, char url[URL_BYTES]) {
 }
 
 enum tw_exit cli_invite(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--uses",   "--expires", "--address",
-                                          "--list",   "--revoke",  "--config",
-                                          "--socket", "--json",    NULL};
+    static const char *const OPTIONS[] = {"--uses", "--expires", "--address", "--no-vote",
+                                          "--list", "--revoke",  "--config",  "--socket",
+                                          "--json", NULL};
     char url[URL_BYTES] = "/v1/invite/list";
     const char *uses = "1", *expires = "24h", *revoked = NULL;
     json_t *answer = NULL;
-    const bool is_list = cli_flag(cli, "--list");
+    const bool is_list = cli_flag(cli, "--list"), lacks_vote = cli_flag(cli, "--no-vote");
     (void)cli_option(cli, "--uses", &uses);
     (void)cli_option(cli, "--expires", &expires);
     enum tw_exit rc = TW_EXIT_OK;
     if (cli_option(cli, "--revoke", &revoked)) {
         rc = revoke_ticket(revoked, url);
     } else if (!is_list) {
-        rc = make_ticket(uses, expires, url);
+        rc = make_ticket(uses, expires, lacks_vote, url);
         if (rc == TW_EXIT_OK) rc = addresses_take(cli, url);
     }
     if (rc == TW_EXIT_OK) rc = cli_done(cli, "invite", OPTIONS);

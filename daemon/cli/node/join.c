@@ -33,6 +33,7 @@ struct join {
     char peers[PEERS_BYTES];
     char inviter[TW_ADDR_BYTES]; /* address at which the inviter answered */
     bool is_start;
+    bool lacks_vote; /* the inviter's certificate, which gives no vote, is on disk */
 };
 
 /* ---- the ticket ---------------------------------------------------------------------------- */
@@ -136,7 +137,7 @@ static enum tw_exit manifest_write(const struct join *join) {
 }
 
 /* Returns true if the certificate on disk should stay, because it is valid for longer than the
- * inviter's and was signed by the owner or the same node. */
+ * inviter's, and was signed by the owner, or by the same node with the same right to vote. */
 static bool has_better_certs(const struct join *join) {
     static struct tw_gate gate;
     char path[TW_PATH_BYTES + 32];
@@ -149,11 +150,13 @@ static bool has_better_certs(const struct join *join) {
         return false;
     const struct tw_id by = tw_certs_admitter(&here);
     const struct tw_id inviter = tw_certs_admitter(&join->welcome.certs);
-    return (tw_id_is_zero(&by) || tw_id_equal(&by, &inviter)) &&
+    const bool is_like = tw_id_equal(&by, &inviter) &&
+                         tw_certs_has_vote(&here) == tw_certs_has_vote(&join->welcome.certs);
+    return (tw_id_is_zero(&by) || is_like) &&
            tw_certs_until(&here) > tw_certs_until(&join->welcome.certs);
 }
 
-static enum tw_exit right_write(const struct join *join) {
+static enum tw_exit right_write(struct join *join) {
     struct tw_error err = {0};
     const struct tw_config *config = &join->files.config;
     enum tw_status status = TW_OK;
@@ -164,8 +167,11 @@ static enum tw_exit right_write(const struct join *join) {
         status = tw_secrets_save(config->network.secret_file, &secrets, &err);
         tw_secrets_wipe(&secrets);
     }
-    if (status == TW_OK && join->welcome.certs.count > 0 && !has_better_certs(join))
-        status = tw_certs_save(config->node.state_dir, TW_CERT_FILE, &join->welcome.certs, &err);
+    const struct tw_certs *certs = &join->welcome.certs;
+    if (status == TW_OK && certs->count > 0 && !has_better_certs(join)) {
+        join->lacks_vote = !tw_certs_has_vote(certs);
+        status = tw_certs_save(config->node.state_dir, TW_CERT_FILE, certs, &err);
+    }
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
 }
 
@@ -217,7 +223,8 @@ static void print_result(const struct join *join, const char *hex) {
     struct page page;
     FILE *const to = page_begin(&page, stdout);
     if (join->inviter[0] != '\0')
-        (void)fprintf(to, "%s admitted this machine to run %s\n", join->inviter, join->run.name);
+        (void)fprintf(to, "%s admitted this machine to run %s%s\n", join->inviter, join->run.name,
+                      join->lacks_vote ? " (it trains, but does not vote)" : "");
     else
         (void)fprintf(to, "This machine is in run %s already\n", join->run.name);
     (void)fprintf(to, "\n  %-14s%s\n  %-14s%s\n  %-14s%s\n", "node", hex, "configuration",

@@ -207,7 +207,8 @@ static void a_full_table_survives_its_file(void **state) {
         struct tw_ticket_row *row = add(TW_TICKET_USES_MAX, TW_TICKET_LIFE_MAX_S);
         for (uint8_t k = 0; k < TW_TICKET_USES_MAX; k++) (void)use(row, k, NOW, &is_new);
     }
-    tickets.rows[3].is_withdrawn = true;
+    tickets.rows[3].is_withdrawn = tickets.rows[3].lacks_vote = true;
+    tickets.rows[5].lacks_vote = true;
     const size_t size = tw_tickets_encode(&tickets, text);
     assert_true(size < sizeof(text));
     assert_int_equal(tw_tickets_decode(&back, text, &err), TW_OK);
@@ -227,6 +228,9 @@ static void damage_is_named_by_its_line_and_nothing_is_kept(void **state) {
         "thinwire-tickets 1\nticket 0123456789abcdef 0123456789abcdef0123456789abcdef 5 65 0\n",
         "thinwire-tickets 1\nticket 0123456789abcdef 0123456789abcdef0123456789abcdef 5 1 2\n",
         "thinwire-tickets 1\nticket 0123456789abcdef 0123456789abcdef0123456789abcdef 5 1 0 \n",
+        "thinwire-tickets 1\nticket 0123456789abcdef 0123456789abcdef0123456789abcdef 5 1 0 no\n",
+        "thinwire-tickets 1\nticket 0123456789abcdef 0123456789abcdef0123456789abcdef 5 1 0 "
+        "no-vote \n",
         "thinwire-tickets 1\nticket 0123456789abcdef 0123456789abcdef0123456789abcdef 5 1 0"};
     for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(tw_tickets_decode(&back, bad[i], &err), TW_CORRUPT);
@@ -235,6 +239,13 @@ static void damage_is_named_by_its_line_and_nothing_is_kept(void **state) {
     }
     assert_int_equal(tw_tickets_decode(&back, "thinwire-tickets 1\nsecret 01234567\n", &err),
                      TW_OK);
+    static const char votes[] =
+        "thinwire-tickets 1\n"
+        "ticket 0123456789abcdef 0123456789abcdef0123456789abcdef 5 1 0\n"
+        "ticket 1123456789abcdef 0123456789abcdef0123456789abcdef 5 1 0 no-vote\n";
+    assert_int_equal(tw_tickets_decode(&back, votes, &err), TW_OK);
+    assert_false(back.rows[0].lacks_vote); /* as every ticket of an older build */
+    assert_true(back.rows[1].lacks_vote);
     static const char three[] =
         "thinwire-tickets 1\nsecret 00000000\nsecret 11111111\nsecret 22222222\n";
     assert_int_equal(tw_tickets_decode(&back, three, &err), TW_CORRUPT);

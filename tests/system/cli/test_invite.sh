@@ -194,6 +194,7 @@ grep -q "^${long}d.example:1; --address" said || fail "no word of the last addre
 expect 2 '1 to 64' tw one invite --uses 0
 expect 2 'a time such as' tw one invite --expires soon
 expect 2 'host:port' tw one invite --address nowhere
+expect 1 'only in a run with an owner' tw one invite --no-vote
 expect 2 'another run' env -C "$home" bash -c "sed s/run.manifest/no/ two/node.conf >/dev/null;
     thinwire run new other --set data.tokenizer=bytes --out two/other.manifest >/dev/null;
     mkdir -p y; sed 's|^run = .*||; s|^state_dir = .*|state_dir = $home/y/state|' two/node.conf >y/node.conf;
@@ -271,6 +272,18 @@ note_pid guest said
 until_true 60 is_mixing guest || fail "guest does not mix"
 tw guest invite >line 2>said && fail "who may not admit invited"
 grep -q 'lets nodes admit' said || fail "why not? $(cat said)"
+
+# -- its guest may train without a vote, also when the inviter restarts in between
+tw own invite --no-vote >line 2>said
+grep -q 'into run owned without a vote' said || fail "invite says nothing of the vote: $(cat said)"
+tw own invite --list | grep -q '0 of 1 (no vote)$' || fail "the list says nothing of the vote"
+stop own
+start own
+thinwire join "$(cat line)" --dir trainer --threads 1 --listen "127.0.0.1:$(port)" >said 2>&1 ||
+    fail "join without a vote: $(cat said)"
+grep -q 'run owned (it trains, but does not vote)' said || fail "join says nothing of the vote: $(cat said)"
+tw trainer owner show --json | grep -c '"votes": false' | grep -qx 1 || fail "votes of the guest"
+thinwire join "$(cat line)" --dir trainer >said 2>&1 || fail "join again: $(cat said)"
 stop own
 stop guest
 echo "invited, joined, mixed"
