@@ -82,6 +82,7 @@ struct tw_view_peer {
     struct tw_id lineage, tip; /* from that STATUS; tip: digest of its newest committed record */
     enum tw_node_role role;    /* role in that STATUS */
     bool is_member;            /* listed in this node's roster */
+    bool is_voter;             /* listed there with a vote */
     bool same_lineage;
     uint64_t rtt_us;               /* TW_VIEW_NEVER: not measured */
     uint64_t up_bytes, down_bytes; /* bytes on the control and bulk connections together */
@@ -260,6 +261,8 @@ struct tw_status_view {
 
     struct {
         uint32_t roster_count;     /* members of the roster, including this node */
+        uint32_t voters;           /* members of the roster with a vote */
+        uint32_t voters_alive;     /* peers that may vote, and send messages */
         uint32_t members_max;      /* sync.members of the manifest */
         bool is_shut_out;          /* this node asks to join, but the roster is full */
         uint32_t known;            /* peers in the member table */
@@ -333,6 +336,7 @@ struct tw_status_view {
     struct { /* all zero unless the run has an owner */
         bool has_owner;
         bool is_admitter; /* this node may sign certificates */
+        bool has_vote;    /* this node may vote */
         bool is_renewed;  /* the certificate was renewed by a member rather than by
                              the owner */
         bool is_late;     /* the certificate expires soon and was not renewed */

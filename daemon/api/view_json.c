@@ -106,16 +106,17 @@ static json_t *pairs_json(const struct tw_status_view *view) {
 }
 
 static json_t *sync_json(const struct tw_status_view *view) {
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "topology",
-                     tw_view_topology_name(view->sync.topology), "roster_members",
-                     count(view->sync.roster_count), "known_peers", count(view->sync.known),
-                     "alive_peers", count(view->sync.alive), "mixed_peers", count(view->sync.mixed),
-                     "rounds_committed", count(view->sync.rounds_committed), "rounds_contributed",
-                     count(view->sync.rounds_contributed), "rounds_missed",
-                     count(view->sync.rounds_missed), "lineage_changes",
-                     count(view->sync.lineage_changes), "audits", count(view->sync.audits),
-                     "contributions_refused", count(view->sync.contributions_refused), "pairs",
-                     pairs_json(view));
+    return json_pack(
+        "{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "topology",
+        tw_view_topology_name(view->sync.topology), "roster_members",
+        count(view->sync.roster_count), "roster_voters", count(view->sync.voters), "alive_voters",
+        count(view->sync.voters_alive), "known_peers", count(view->sync.known), "alive_peers",
+        count(view->sync.alive), "mixed_peers", count(view->sync.mixed), "rounds_committed",
+        count(view->sync.rounds_committed), "rounds_contributed",
+        count(view->sync.rounds_contributed), "rounds_missed", count(view->sync.rounds_missed),
+        "lineage_changes", count(view->sync.lineage_changes), "audits", count(view->sync.audits),
+        "contributions_refused", count(view->sync.contributions_refused), "pairs",
+        pairs_json(view));
 }
 
 static json_t *path_json(const struct tw_status_view *view) {
@@ -409,14 +410,14 @@ static json_t *bootstrap_json(const struct tw_status_view *view) {
 static json_t *admission_json(const struct tw_status_view *view) {
     char until[TW_UNITS_BYTES];
     if (!view->admission.has_owner) return json_null();
-    return json_pack("{s:o,s:s,s:o,s:b,s:b,s:o,s:o,s:o,s:b}", "error",
-                     view->admission.error[0] != 0 ? text(view->admission.error) : json_null(),
-                     "certificate_until", tw_units_utc(until, view->admission.until_s),
-                     "certificate_left_s", count(view->admission.left_s), "renewed_by_nodes",
-                     view->admission.is_renewed, "may_admit", view->admission.is_admitter,
-                     "revocations_list", count(view->admission.list), "revoked_nodes",
-                     count(view->admission.revoked), "recall", count(view->admission.recall),
-                     "recall_waits", view->admission.is_waiting);
+    return json_pack(
+        "{s:o,s:s,s:o,s:b,s:b,s:b,s:o,s:o,s:o,s:b}", "error",
+        view->admission.error[0] != 0 ? text(view->admission.error) : json_null(),
+        "certificate_until", tw_units_utc(until, view->admission.until_s), "certificate_left_s",
+        count(view->admission.left_s), "renewed_by_nodes", view->admission.is_renewed, "may_admit",
+        view->admission.is_admitter, "has_vote", view->admission.has_vote, "revocations_list",
+        count(view->admission.list), "revoked_nodes", count(view->admission.revoked), "recall",
+        count(view->admission.recall), "recall_waits", view->admission.is_waiting);
 }
 
 static json_t *bad_merging_json(const struct tw_status_view *view) {
@@ -442,11 +443,12 @@ json_t *tw_view_json_status(const struct tw_status_view *view) {
 
 static json_t *peer_json(const struct tw_view_peer *peer) {
     json_t *const row = json_pack(
-        "{s:o,s:o,s:o,s:s,s:o,s:b,s:b,s:o}", "id", tw_json_id(&peer->id), "id_short",
+        "{s:o,s:o,s:o,s:s,s:o,s:b,s:b,s:b,s:o}", "id", tw_json_id(&peer->id), "id_short",
         tw_json_id_short(&peer->id), "address", peer->addr[0] != 0 ? text(peer->addr) : json_null(),
         "link", tw_view_link_name(peer->link), "error",
-        peer->error[0] != 0 ? text(peer->error) : json_null(), "member", peer->is_member,
-        "same_lineage", peer->same_lineage, "heard_age_s", tw_json_seconds(peer->heard_us));
+        peer->error[0] != 0 ? text(peer->error) : json_null(), "member", peer->is_member, "votes",
+        peer->is_voter, "same_lineage", peer->same_lineage, "heard_age_s",
+        tw_json_seconds(peer->heard_us));
     const bool is_heard = peer->heard_us != TW_VIEW_NEVER;
     json_t *const status =
         json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "token_share_ratio",

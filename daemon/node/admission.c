@@ -38,6 +38,8 @@ struct tw_daemon_admission {
     uint16_t asked;    /* peer number + 1 of the peer that has yet to answer; 0 = none */
     struct stamp cert, list, recall; /* stamps of the files when they were read */
     bool is_late;                    /* it was logged that the certificate expires soon */
+    bool has_vote;                   /* right of the certificate at the start */
+    bool has_later_vote;             /* right of the certificate now, for the next start */
     /* files to write again after the write in progress */
     bool wants_list, wants_certs, wants_recall;
     struct tw_certs known; /* content of the certificate file, as last read or written */
@@ -211,11 +213,28 @@ bool tw_daemon_admission_is_out(const struct tw_daemon *daemon, const struct tw_
 
 /* ---- certificates -------------------------------------------------------------------------- */
 
+/* The core has the right to vote from the start, and keeps it until the next one. */
+static void note_vote(struct tw_daemon *daemon) {
+    struct tw_daemon_admission *admission = daemon->admission;
+    const bool has_vote = tw_certs_has_vote(&daemon->setup->gate.own);
+    if (admission->has_later_vote == has_vote) return;
+    admission->has_later_vote = has_vote;
+    if (has_vote != admission->has_vote)
+        tw_daemon_note(daemon, TW_LOG_WARN, "vote_changes",
+                       "text=\"by its new certificate this node %s, from its next start\"",
+                       has_vote ? "votes" : "trains, but does not vote");
+}
+
+bool tw_daemon_admission_has_vote(const struct tw_daemon *daemon) {
+    return !daemon->setup->has_gate || daemon->admission->has_vote;
+}
+
 static void note_certs(struct tw_daemon *daemon) {
     char until[TW_UNITS_BYTES];
     const struct tw_certs *own = &daemon->setup->gate.own;
-    tw_daemon_note(daemon, TW_LOG_INFO, "certificate", "until=\"%s\" signed_by=%s",
-                   tw_units_utc(until, tw_certs_until(own)), own->count > 1 ? "admitter" : "owner");
+    tw_daemon_note(daemon, TW_LOG_INFO, "certificate", "until=\"%s\" signed_by=%s votes=%d",
+                   tw_units_utc(until, tw_certs_until(own)), own->count > 1 ? "admitter" : "owner",
+                   (int)tw_certs_has_vote(own));
     daemon->admission->is_late = false;
 }
 
@@ -345,6 +364,7 @@ static void read_files(struct tw_daemon *daemon) {
     else
         daemon->admission->known = gate->own;
     if (tw_certs_until(&gate->own) != until_s) note_certs(daemon);
+    note_vote(daemon);
     if (gate->revoked.version != version) spread_list(daemon, TW_PEERS_MAX);
     if (gate->recall.version != recall) spread_recall(daemon, TW_PEERS_MAX);
 }
@@ -355,6 +375,8 @@ enum tw_status tw_daemon_admission_open(struct tw_daemon *daemon, struct tw_erro
     if (!daemon->setup->has_gate) return TW_OK;
     (void)take_stamps(daemon);
     daemon->admission->known = daemon->setup->gate.own;
+    daemon->admission->has_vote = daemon->admission->has_later_vote =
+        tw_certs_has_vote(&daemon->setup->gate.own);
     note_certs(daemon);
     if (!tw_id_is_zero(&daemon->setup->awaited))
         tw_daemon_note(daemon, TW_LOG_WARN, "recall_waits",
@@ -383,6 +405,7 @@ void tw_daemon_admission_fill(const struct tw_daemon *daemon, struct tw_status_v
     const uint64_t now_s = gate->clock_s();
     view->admission.has_owner = true;
     view->admission.is_admitter = tw_gate_is_admitter(&gate->own);
+    view->admission.has_vote = tw_daemon_admission_has_vote(daemon);
     view->admission.is_renewed = gate->own.count > 1;
     view->admission.until_s = tw_certs_until(&gate->own);
     if (view->admission.until_s > now_s) view->admission.left_s = view->admission.until_s - now_s;

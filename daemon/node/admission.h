@@ -19,6 +19,9 @@ void tw_daemon_admission_peer_down(struct tw_daemon *daemon, uint16_t peer);
 /* Handles a REVOKE, RENEW, CERTS or RECALL. Returns false for any other frame. */
 bool tw_daemon_admission_frame(struct tw_daemon *daemon, uint16_t peer,
                                const struct tw_frame *frame);
+/* Returns true if this node may vote: the run has no owner, or the certificate that this process
+ * started with gives a vote. */
+bool tw_daemon_admission_has_vote(const struct tw_daemon *daemon);
 /* Returns true if the owner revoked the node, which is then not dialled. */
 bool tw_daemon_admission_is_out(const struct tw_daemon *daemon, const struct tw_id *node);
 /* Returns true while the owner pauses training in the whole run. */

@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "daemon/auth/signature.h"
 #include "daemon/net/transport.h"
+#include "daemon/node/admission.h"
 #include "daemon/node/budget.h"
 #include "daemon/node/caps.h"
 #include "daemon/node/checkpoints.h"
@@ -108,6 +109,8 @@ static struct tw_node_config make_config(struct tw_daemon *daemon) {
         .signing = {.key = daemon, .sign = sign, .is_signed = tw_is_signed},
         .sizes = {.run = run, .bytes_max = tw_worker_bytes_max},
         .weight = 1,
+        .has_rights = setup->has_gate,
+        .lacks_vote = !tw_daemon_admission_has_vote(daemon),
         .role = setup->config.node.role,
         .download = tw_daemon_caps_download(daemon),
         .orphan_us = (uint64_t)120 * 1000 * 1000,

@@ -263,7 +263,12 @@ static bool note_peer_up(struct tw_daemon *daemon, uint16_t peer,
 
 static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *hello) {
     struct tw_daemon *daemon = user;
-    daemon->peers[peer] = (struct tw_daemon_peer){.is_up = true, .id = hello->id};
+    const struct tw_certs certs = tw_transport_certs(daemon->transport, peer);
+    daemon->peers[peer] = (struct tw_daemon_peer){
+        .is_up = true,
+        .lacks_vote = daemon->setup->has_gate && !tw_certs_has_vote(&certs),
+        .id = hello->id,
+    };
     for (unsigned a = 0; a < TW_ADDRS_MAX && hello->addrs[a][0] != '\0'; a++)
         tw_dial_history_worked(&daemon->links->dials, hello->addrs[a]);
     tw_daemon_probes_peer_up(daemon);
@@ -280,6 +285,7 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
     struct tw_event event = {.kind = TW_EV_PEER_UP,
                              .peer = peer,
                              .is_relayed = is_relayed,
+                             .lacks_vote = daemon->peers[peer].lacks_vote,
                              .lacks_roles = (net.features & TW_FEATURE_ROLES) == 0};
     event.u.id = hello->id;
     tw_daemon_event(daemon, &event);

@@ -29,7 +29,8 @@ enum tw_daemon_stage { TW_DAEMON_RUNNING, TW_DAEMON_LEAVING, TW_DAEMON_CLOSING }
 
 struct tw_daemon_peer {
     bool is_up;
-    bool is_event; /* /v1/events has the peer's peer_up, so peer_down is added there too */
+    bool is_event;   /* /v1/events has the peer's peer_up, so peer_down is added there too */
+    bool lacks_vote; /* the peer's certificate gives no vote */
     struct tw_id id;
     uint64_t chunks_asked;   /* chunks that were requested by PULL and have not arrived, even if no
                                 longer needed */

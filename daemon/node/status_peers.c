@@ -123,6 +123,7 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
         if (tw_id_is_zero(&said->lineage)) continue; /* linked, but no STATUS received yet */
         row->heard_us = age(now_us, daemon->view.peers[i].received_us);
         if (row->heard_us < TW_PEER_SILENCE_US) row->link = TW_VIEW_LINK_ALIVE;
+        view->sync.voters_alive += row->link == TW_VIEW_LINK_ALIVE && !peer->lacks_vote;
         row->state = said->state;
         row->role = said->role;
         row->lineage = said->lineage;
@@ -209,6 +210,16 @@ static void fill_unlinked(const struct tw_daemon *daemon, struct tw_status_view 
     }
 }
 
+/* Marks the members that vote. */
+static void fill_voters(const struct tw_daemon *daemon, struct tw_status_view *view) {
+    for (uint32_t i = 0; i < daemon->view.roster.count; i++) {
+        const struct tw_member *member = &daemon->view.roster.members[i];
+        if (member->lacks_vote || tw_id_equal(&member->id, &daemon->setup->identity.id)) continue;
+        struct tw_view_peer *row = find_row(view, &member->id);
+        if (row != NULL) row->is_voter = true;
+    }
+}
+
 /* Names the owner that repeatedly refuses this node's work. */
 static void fill_refuses(struct tw_status_view *view) {
     const struct tw_view_health *health = &view->health;
@@ -283,6 +294,7 @@ void tw_daemon_status_peers_fill(const struct tw_daemon *daemon, uint64_t now_us
     fill_linked(daemon, now_us, view);
     fill_known(daemon, view);
     fill_unlinked(daemon, view);
+    fill_voters(daemon, view);
     fill_twins(view);
     fill_refuses(view);
     fill_bootstrap(daemon, now_us, view);

@@ -358,7 +358,9 @@ static json_t *status_at(json_t *at, const char *path) {
 double cluster_number(struct cluster *cluster, uint32_t idx, const char *path) {
     json_t *root = cluster_get(cluster, idx, "/v1/status");
     json_t *at = status_at(root, path);
-    const double value = json_is_number(at) ? json_number_value(at) : -1;
+    const double value = json_is_number(at)    ? json_number_value(at)
+                         : json_is_boolean(at) ? json_is_true(at)
+                                               : -1;
     json_decref(root);
     return value;
 }

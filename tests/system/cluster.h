@@ -73,8 +73,8 @@ int cluster_end(struct cluster *cluster, uint32_t idx, int signal, double patien
 /* Waits for a node that must end without a signal. Returns as cluster_end does. */
 int cluster_wait_end(struct cluster *cluster, uint32_t idx, double patience_s);
 
-/* Returns a number of /v1/status by its path, such as "sync.roster_members". Returns -1 if it is
- * missing or the daemon does not answer. */
+/* Returns a number of /v1/status by its path, such as "sync.roster_members"; true is 1, and false
+ * is 0. Returns -1 if it is missing or the daemon does not answer. */
 double cluster_number(struct cluster *cluster, uint32_t idx, const char *path);
 /* Copies the string at that path of /v1/status into text[96], or "" if there is none. */
 void cluster_string(struct cluster *cluster, uint32_t idx, const char *path, char *text);

@@ -129,9 +129,30 @@ static void a_clock_off_by_a_day_has_its_own_sentence(void **state) {
     for (uint32_t i = 0; i < 2; i++) (void)cluster_end(&cluster, i, SIGTERM, 60);
 }
 
+/* A node without a vote says so. A certificate with another right counts from the next start. */
+static void the_right_to_vote_counts_from_the_start(void **state) {
+    (void)state;
+    const uint64_t from_s = now_s() - DAY_S, until_s = now_s() + 30 * DAY_S;
+    give_one(0, TW_CERT_TRAIN, from_s, until_s);
+    give_one(1, TW_CERT_TRAIN, from_s, until_s);
+    for (uint32_t i = 0; i < 2; i++) cluster_start(&cluster, i, NULL);
+    assert_true(both_are_members());
+    assert_true(cluster_number(&cluster, 1, "admission.has_vote") == 1);
+    give_one(1, TW_CERT_TRAIN | TW_CERT_VOTELESS, from_s, until_s);
+    assert_true(cluster_says(&cluster, 1, "ev=vote_changes", 20));
+    assert_true(cluster_number(&cluster, 1, "admission.has_vote") == 1);
+    assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 60), 0);
+    cluster_start(&cluster, 1, NULL);
+    assert_true(cluster_reaches(&cluster, 1, "sync.alive_voters", 1, 60));
+    assert_true(cluster_number(&cluster, 1, "admission.has_vote") == 0);
+    assert_true(cluster_number(&cluster, 0, "sync.alive_voters") == 0);
+    for (uint32_t i = 0; i < 2; i++) (void)cluster_end(&cluster, i, SIGTERM, 60);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(nodes_train_together_and_are_renewed, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_right_to_vote_counts_from_the_start, setup, teardown),
         cmocka_unit_test_setup_teardown(a_clock_off_by_a_day_has_its_own_sentence, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

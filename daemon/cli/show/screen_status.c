@@ -268,6 +268,18 @@ static void print_apart(const struct screen *screen, const json_t *status) {
     if (is_pair) print_pairs(screen, status);
 }
 
+/* Says that this node has no vote. Without a voter the rounds stand still. */
+static void print_vote(const struct screen *screen, const json_t *status) {
+    if (!json_is_false(json_at(status, "admission.has_vote"))) return;
+    if (json_num(status, "sync.alive_voters") > 0) {
+        line_wrap(screen, DIM, "", 12, "this node trains, but does not vote");
+    } else {
+        line_wrap(screen, YELLOW, "", 12,
+                  "this node trains, but does not vote, and no voter is linked: nothing is merged "
+                  "until one is");
+    }
+}
+
 static void print_group(const struct screen *screen, const json_t *status) {
     char committed[TW_UNITS_BYTES], ours[TW_UNITS_BYTES], missed[TW_UNITS_BYTES];
     const double known = json_num(status, "sync.known_peers"),
@@ -276,9 +288,12 @@ static void print_group(const struct screen *screen, const json_t *status) {
     struct line line = line_begin(screen, "Peers");
     line_put(&line, PLAIN, "%.0f known%s%.0f alive%s", known, sep(screen), alive, sep(screen));
     line_put(&line, mixed > 0 ? GREEN : PLAIN, "%.0f mixed in lately", mixed);
-    const double roster = json_num(status, "sync.roster_members");
+    const double roster = json_num(status, "sync.roster_members"),
+                 voters = json_num(status, "sync.roster_voters");
     line_put(&line, DIM, "%sroster of %.0f", sep(screen), roster);
+    if (voters < roster) line_put(&line, DIM, ", %.0f vote%s", voters, voters == 1 ? "s" : "");
     line_end(&line);
+    print_vote(screen, status);
     line = line_begin(screen, "Rounds");
     line_put(&line, PLAIN, "%s committed",
              tw_units_count(committed, json_num(status, "sync.rounds_committed")));

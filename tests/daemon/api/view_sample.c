@@ -167,7 +167,7 @@ void view_sample(struct tw_status_view *view) {
     view->data.out_bytes = 34000000;
     view->data.chunks_refused = 1;
 
-    view->sync.roster_count = 4;
+    view->sync.roster_count = view->sync.voters = 4;
     view->sync.known = 4;
     view->sync.alive = view->sync.mixed = 3;
     view->sync.rounds_committed = 1187;

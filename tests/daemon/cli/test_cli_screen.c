@@ -134,6 +134,26 @@ static void certificates_that_end_are_spoken_of_in_time(void **state) {
     expects_word("No other node admits this one: node 1b is on a list", true);
 }
 
+static void a_node_without_a_vote_says_so(void **state) {
+    (void)state;
+    expects_word("vote", false); /* everybody votes */
+    view.admission.has_owner = view.admission.has_vote = true;
+    view.sync.voters_alive = 3;
+    expects_word("vote", false);
+    view.sync.voters = 3;
+    expects_word("roster of 4, 3 vote", true);
+    expects_word("does not vote", false);
+    view.admission.has_vote = false;
+    expects_word("this node trains, but does not vote\n", true);
+    expects_word("no voter is linked", false);
+    view.sync.voters_alive = 0;
+    expects_word("does not vote, and no voter is linked: nothing is merged until one is", true);
+    view.sync.voters = 1;
+    expects_word("roster of 4, 1 votes", true);
+    view.sync.topology = TW_TOPOLOGY_PAIR; /* nobody votes */
+    expects_word("vote", false);
+}
+
 static void a_fresh_node_shows_no_numbers_it_does_not_have(void **state) {
     (void)state;
     tw_status_view_init(&view);
@@ -305,7 +325,7 @@ static void a_run_in_pairs_has_partners_and_no_roster(void **state) {
     (void)state;
     view.node.state = TW_STATE_SOLO;
     view.sync.topology = TW_TOPOLOGY_PAIR;
-    view.sync.roster_count = 1;
+    view.sync.roster_count = view.sync.voters = 1;
     view.sync.mixed = 2;
     view.sync.pairs_merged = 1100;
     view.sync.pairs_alone = 87;
@@ -382,7 +402,7 @@ static void a_run_of_each_for_itself_talks_of_no_merges(void **state) {
     view.node.state = TW_STATE_SOLO;
     view.node.uptime_us = UINT64_C(7200000000);
     view.sync.topology = TW_TOPOLOGY_SOLO;
-    view.sync.roster_count = 1;
+    view.sync.roster_count = view.sync.voters = 1;
     view.sync.mixed = 0;
     draw(screen_status, tw_view_json_status(&view), UTF8, 80);
     assert_null(strstr(drawn, "roster"));
@@ -496,6 +516,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(words_wider_than_the_screen_stay_whole_characters, start),
         cmocka_unit_test_setup(trouble_comes_first_with_its_way_out, start),
         cmocka_unit_test_setup(certificates_that_end_are_spoken_of_in_time, start),
+        cmocka_unit_test_setup(a_node_without_a_vote_says_so, start),
         cmocka_unit_test_setup(a_fresh_node_shows_no_numbers_it_does_not_have, start),
         cmocka_unit_test_setup(a_node_without_data_names_the_data_it_waits_for, start),
         cmocka_unit_test_setup(data_that_stopped_coming_show_no_rate, start),
