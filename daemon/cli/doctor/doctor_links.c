@@ -18,9 +18,29 @@
 #include "daemon/net/probe.h"
 #include "proto/frame.h"
 
-enum { ETHERNET_BYTES = 1500, SMALL_MTU_BYTES = 1280 };
+enum {
+    ETHERNET_BYTES = 1500,
+    SMALL_MTU_BYTES = 1280,
+    VOTERS_SAFE = 4, /* fewest voters of which one may lie: tw_liars_max */
+};
 
 /* ---- this side ----------------------------------------------------------------------------- */
+
+/* In a run with an owner, says how many members vote, unless all do. */
+static void look_at_voters(struct doctor *doctor) {
+    const json_t *const sync = json_object_get(doctor->status, "sync");
+    const json_int_t members = json_integer_value(json_object_get(sync, "roster_members")),
+                     voters = json_integer_value(json_object_get(sync, "roster_voters"));
+    if (voters == 0 || voters >= members) return;
+    if (voters < VOTERS_SAFE)
+        doctor_say(doctor, DOCTOR_WARN, "voters",
+                   "have the owner sign more voters (`thinwire owner sign`, without --no-vote)",
+                   "%lld of %lld members vote%s: fewer than four voters withstand no liar",
+                   (long long)voters, (long long)members, voters == 1 ? "s" : "");
+    else
+        doctor_say(doctor, DOCTOR_OK, "voters", NULL, "%lld of %lld members vote",
+                   (long long)voters, (long long)members);
+}
 
 /* Prints the daemon's warnings: the same lines as in `thinwire status`. */
 static void look_at_daemon(struct doctor *doctor) {
@@ -42,6 +62,7 @@ static void look_at_daemon(struct doctor *doctor) {
                    json_string_value(json_object_get(row, "way_out")), "%s",
                    what != NULL ? what : "a warning without text");
     }
+    look_at_voters(doctor);
 }
 
 /* Checks by a short bind that the node can listen on this address. */

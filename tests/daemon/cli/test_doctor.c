@@ -75,14 +75,19 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* Returns the first line of this check. */
-static const json_t *row_of(const char *check) {
+/* Returns the first line of this check, or NULL. */
+static const json_t *find_row(const char *check) {
     for (size_t i = 0; i < json_array_size(doctor.list); i++) {
         const json_t *row = json_array_get(doctor.list, i);
         if (strcmp(json_string_value(json_object_get(row, "check")), check) == 0) return row;
     }
-    fail_msg("no line of %s", check);
     return NULL;
+}
+
+static const json_t *row_of(const char *check) {
+    const json_t *row = find_row(check);
+    if (row == NULL) fail_msg("no line of %s", check);
+    return row;
 }
 
 static void is_said(const char *check, const char *grade, const char *fix) {
@@ -286,6 +291,32 @@ static void foreign_listen_address_fails(void **state) {
     is_said("peers", "warn", "thinwire invite");
 }
 
+/* Tests the line about voters; `text` is NULL if there should be none. */
+static void voters_are_said(int members, int voters, const char *grade, const char *text) {
+    doctor.status = json_pack("{s:s, s:{s:i,s:i}}", "state", "member", "sync", "roster_members",
+                              members, "roster_voters", voters);
+    (void)json_array_clear(doctor.list);
+    assert_non_null(doctor.status);
+    doctor_links(&doctor);
+    json_decref(doctor.status);
+    doctor.status = NULL;
+    if (text == NULL) {
+        assert_null(find_row("voters"));
+        return;
+    }
+    is_said("voters", grade, strcmp(grade, "ok") == 0 ? NULL : "without --no-vote");
+    assert_string_equal(json_string_value(json_object_get(row_of("voters"), "text")), text);
+}
+
+static void few_voters_are_warned_of(void **state) {
+    (void)state;
+    voters_are_said(6, 6, NULL, NULL);
+    voters_are_said(3, 3, NULL, NULL);
+    voters_are_said(9, 4, "ok", "4 of 9 members vote");
+    voters_are_said(9, 3, "warn", "3 of 9 members vote: fewer than four voters withstand no liar");
+    voters_are_said(9, 1, "warn", "1 of 9 members votes: fewer than four voters withstand no liar");
+}
+
 static void warnings_of_the_daemon_are_passed_on(void **state) {
     (void)state;
     doctor.status =
@@ -334,6 +365,7 @@ int main(void) {
         TEST(worker_that_is_not_there_fails),
         TEST(unlinked_node_without_a_daemon_is_no_failure),
         TEST(foreign_listen_address_fails),
+        TEST(few_voters_are_warned_of),
         TEST(warnings_of_the_daemon_are_passed_on),
         TEST(dial_back_is_reported_in_the_words_of_the_daemon),
     };
