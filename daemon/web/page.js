@@ -41,7 +41,8 @@ function tile(name, value, unit, note, share) {
 
 function drawTiles({ run, train, sync }) {
   const isMeasured = has(train.validation_live_nats);
-  const others = { group: `${count(sync.roster_members)} members, ${count(sync.alive_peers)} peers alive`,
+  const others = { group: `${count(sync.roster_members)} members, ` +
+    (sync.roster_voters < sync.roster_members ? `${count(sync.roster_voters)} vote, ` : '') + `${count(sync.alive_peers)} peers alive`,
     pair: `${count(sync.alive_peers)} peers alive`, solo: `${count(sync.alive_peers)} peers alive` }[sync.topology];
   at('tiles').replaceChildren(
     tile(isMeasured ? 'Validation loss' : 'Training loss', loss(isMeasured ? train.validation_live_nats : train.loss_nats), 'nats',

@@ -48,6 +48,8 @@ static void print_peer(const struct screen *screen, const json_t *peer, const ch
     const char *const role = json_str(peer, "role");
     if (strcmp(role, "follow") == 0) line_put(&line, DIM, ", follows");
     if (strcmp(role, "reduce") == 0) line_put(&line, DIM, ", reduces");
+    if (is_group && json_yes(peer, "member") && json_is_false(json_at(peer, "votes")))
+        line_put(&line, DIM, ", does not vote");
     if (is_split) line_put(&line, YELLOW, ", in another lineage");
     line_end(&line);
     const char *const way = json_str(peer, "path_text");

@@ -14,7 +14,7 @@ static void sample_peer(struct tw_view_peer *peer, uint8_t seed, const char *add
     SET(peer->addr, addr);
     peer->link = TW_VIEW_LINK_ALIVE;
     peer->state = TW_STATE_MEMBER;
-    peer->is_member = peer->same_lineage = true;
+    peer->is_member = peer->is_voter = peer->same_lineage = true;
     peer->rtt_us = 41200u + seed;
     peer->up_bytes = 24u << 20;
     peer->down_bytes = 23u << 20;

@@ -143,6 +143,10 @@ static void a_node_without_a_vote_says_so(void **state) {
     view.sync.voters = 3;
     expects_word("roster of 4, 3 vote", true);
     expects_word("does not vote", false);
+    view.peers[1].is_voter = false; /* node 5e5e5e5e */
+    draw(screen_peers, tw_view_json_peers(&view), UTF8, 160);
+    assert_true(strstr(drawn, "does not vote") > strstr(drawn, "5e5e5e5e"));
+    assert_true(strstr(drawn, "does not vote") < strstr(drawn, "c4c4c4c4"));
     view.admission.has_vote = false;
     expects_word("this node trains, but does not vote\n", true);
     expects_word("no voter is linked", false);
