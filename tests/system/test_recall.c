@@ -131,6 +131,7 @@ static void all_reach(unsigned count, const char *path, double least) {
 static void assert_together(unsigned count, const char *old, char now[96]) {
     char text[96];
     all_reach(count, "sync.roster_members", count);
+    all_reach(count, "sync.roster_voters", count); /* a new seat may get its vote a round later */
     cluster_string(&cluster, 0, "run.lineage", now);
     assert_string_not_equal(now, old);
     for (unsigned i = 1; i < count; i++) {
