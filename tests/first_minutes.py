@@ -16,6 +16,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -58,6 +59,7 @@ class System:
                                   "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "PS1=@@$? ",
                                   "bash", "--norc", "--noediting", "-i"])
         self.shell = pid
+        termios.tcsetwinsize(self.terminal, (24, 80))  # the guide's width
         self.read_until_prompt({})
         self.type("cd /srv", {})
 
