@@ -174,14 +174,15 @@ class Nodes:
                 text = text.replace(f"[{section}]\n", f"[{section}]\n{line}\n", 1)
         config.write_text(text, encoding="ascii")
 
-    def start(self, idx):
-        """Starts the daemon unless it runs."""
+    def start(self, idx, program="thinwired", env=()):
+        """Starts the daemon unless it runs; `env` adds variables to its environment."""
         space = within(self.star.space(idx)) if self.star else []
         with open(self.folder / f"n{idx}.log", "ab") as log:
             # own process group: the worker is stopped and killed with it
             self.processes[idx] = subprocess.Popen(
-                [*space, self.tool("thinwired"), "--config", str(self.config(idx))], stdout=log,
-                stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+                [*space, self.tool(program), "--config", str(self.config(idx))], stdout=log,
+                stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+                env={**os.environ, **dict(env)})
 
     def send(self, idx, what):
         """Sends a signal to the daemon and its worker, as when the machine stops."""

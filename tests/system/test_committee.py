@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# test_committee.py - a run with an owner in which four nodes vote, and three only train.
+# test_committee.py - a run with an owner in which four nodes vote, and three only train, or lie.
 """Usage: test_committee.py BIN"""
 import collections
 import json
@@ -52,11 +52,11 @@ def wait_rounds(group, what, which, key="rounds_contributed", more=4):
                                  for idx in which))
 
 
-def check_digests(group, least):
-    """In each lineage all nodes decided the same rounds; in at least so many rounds of one lineage
-    all seven contributed."""
+def check_digests(group, which, least):
+    """In each lineage these nodes decided the same rounds. All seven contributed to at least so
+    many rounds of one lineage."""
     digests, whole = {}, collections.Counter()
-    for idx in EVERYBODY:
+    for idx in which:
         lineage = None
         for line in group.log(idx).splitlines():
             begun = LINEAGE.search(line)
@@ -122,6 +122,21 @@ def check_voters_gone(group):
         assert sync(group, idx)["rounds_committed"] > before[0]["sync"]["rounds_committed"], idx
 
 
+def check_liars(group):
+    """All three trainers lie in every message, more than may lie among seven voters. The voters
+    decide their rounds, stay in their lineage, and give nobody a vote."""
+    for idx in TRAINERS:
+        group.kill(idx)
+        group.start(idx, "traitor_daemon", {"TW_TRAITOR_SEED": str(idx), "TW_TRAITOR_MEMBERS": "7"})
+    group.wait("the lies", lambda: all(" ev=treason " in group.log(idx) for idx in TRAINERS))
+    lineage = group.get(0)["run"]["lineage"]
+    wait_rounds(group, "rounds beside liars", VOTERS, more=20)
+    for idx in VOTERS:
+        assert group.get(idx)["run"]["lineage"] == lineage, idx
+        assert sync(group, idx)["roster_voters"] == len(VOTERS), sync(group, idx)
+        assert sync(group, idx)["alive_voters"] == len(VOTERS) - 1, sync(group, idx)
+
+
 def main():
     """Seven nodes of a run with an owner."""
     with tempfile.TemporaryDirectory(prefix="tw_committee_") as folder:
@@ -139,7 +154,9 @@ def main():
             check_words(group)
             check_trainers_gone(group)
             check_voters_gone(group)
-            check_digests(group, 8)
+            check_digests(group, EVERYBODY, 8)
+            check_liars(group)
+            check_digests(group, VOTERS, 8)
         except Exception:
             for idx in EVERYBODY:
                 print(f"n{idx}: " + "\n    ".join(group.log(idx).splitlines()[-12:]))

@@ -1,7 +1,7 @@
 /* bench_votes.c - costs of deciding rounds in a group: bytes, signatures and time per node and
  * round.
  *
- *   thinwire-votes-bench [NODES ...]   4, 16 and 64 nodes
+ *   thinwire-votes-bench [NODES[/VOTERS] ...]   4, 16 and 64 nodes, and 64 of which 16 vote
  *
  * Bytes and counts are those of the simulator, which runs the real core in virtual time: 50 ms one
  * way between any two nodes, no faults, and a round every ten seconds. The costs of one signature
@@ -60,7 +60,8 @@ static uint64_t sum(const struct tw_sim_costs *costs, const enum tw_message_kind
     return bytes;
 }
 
-static void bench(uint32_t nodes, double sign_s, double check_s) {
+/* If `voters` is not 0, only so many nodes have a vote. */
+static void bench(uint32_t nodes, uint32_t voters, double sign_s, double check_s) {
     static struct tw_sim_result result;
     static const enum tw_message_kind votes[] = {TW_MSG_PREPARE, TW_MSG_PROMISE, TW_MSG_PROPOSE,
                                                  TW_MSG_ACCEPT,  TW_MSG_NACK,    TW_MSG_LOCK,
@@ -86,6 +87,7 @@ static void bench(uint32_t nodes, double sign_s, double check_s) {
     options.grace_us = 2000000;
     options.is_wire_checked = false;
     options.is_costed = true;
+    options.voters_count = voters;
     options.budget_tokens = options.together_tokens = UINT64_MAX / 4;
     tw_sim_run(&options, &result, NULL);
     if (result.is_failed || result.group_rounds == 0) {
@@ -96,8 +98,9 @@ static void bench(uint32_t nodes, double sign_s, double check_s) {
     const double each = (double)result.group_rounds * nodes;
     const double signed_count = (double)costs->signed_count / each,
                  checked_count = (double)costs->checked_count / each;
-    (void)printf("| %u | %" PRIu64 " | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.0f |\n", nodes,
-                 result.group_rounds, (double)sum(costs, votes, 8) / each / 1e3,
+    (void)printf("| %u, %u vote | %" PRIu64 " | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.0f |\n",
+                 nodes, voters > 0 ? voters : nodes, result.group_rounds,
+                 (double)sum(costs, votes, 8) / each / 1e3,
                  (double)sum(costs, work, 3) / each / 1e3,
                  (double)sum(costs, beats, 2) / (result.node_hours * 3600) / 1e3, signed_count,
                  checked_count, 1e3 * (signed_count * sign_s + checked_count * check_s),
@@ -111,7 +114,7 @@ static void bench(uint32_t nodes, double sign_s, double check_s) {
 }
 
 int main(int argc, char **argv) {
-    static const uint32_t sizes[] = {4, 16, 64};
+    static const struct { uint32_t nodes, voters; } groups[] = {{4, 0}, {16, 0}, {64, 0}, {64, 16}};
     double sign_s, check_s;
     measure_signatures(&sign_s, &check_s);
     (void)printf(
@@ -120,7 +123,18 @@ int main(int argc, char **argv) {
         "signatures | checks | their time, ms | proposal to commit, ms |\n"
         "|---|---|---|---|---|---|---|---|---|\n",
         1e6 * sign_s, 1e6 * check_s);
-    for (int i = 1; i < argc; i++) bench((uint32_t)strtoul(argv[i], NULL, 10), sign_s, check_s);
-    for (unsigned i = 0; argc == 1 && i < 3; i++) bench(sizes[i], sign_s, check_s);
+    for (int i = 1; i < argc; i++) {
+        char *end;
+        const uint32_t nodes = (uint32_t)strtoul(argv[i], &end, 10);
+        const uint32_t voters = *end == '/' ? (uint32_t)strtoul(end + 1, &end, 10) : 0;
+        if (*end != '\0' || nodes < 2 || nodes > TW_MEMBERS_MAX || voters > nodes) {
+            (void)fprintf(stderr, "thinwire-votes-bench: %s is no NODES or NODES/VOTERS\n",
+                          argv[i]);
+            return 2;
+        }
+        bench(nodes, voters, sign_s, check_s);
+    }
+    for (unsigned i = 0; argc == 1 && i < sizeof(groups) / sizeof(groups[0]); i++)
+        bench(groups[i].nodes, groups[i].voters, sign_s, check_s);
     return 0;
 }
