@@ -28,7 +28,6 @@ static struct {
     uint32_t boot;
     bool is_up[PEERS];
     struct row rows[ROWS_MAX];
-
     bool worker_up, has_encode, has_reduce, has_export;
     bool has_change[TW_FRAGMENTS_MAX]; /* at most one change in progress per fragment */
     struct tw_action changes[TW_FRAGMENTS_MAX];
@@ -260,7 +259,8 @@ static void near_roster(struct tw_roster *roster) {
         *member = (struct tw_member){.id = i < PEERS ? peer_id(i) : rig.config.self};
         const int before = tw_roster_find(&rig.view.roster, &member->id);
         if (before >= 0) *member = rig.view.roster.members[before];
-        member->weight = (uint32_t)near(1);
+        member->weight = (uint32_t)near(1) & TW_WEIGHT_MAX;
+        if (is_rare()) member->lacks_vote = !member->lacks_vote;
     }
 }
 
@@ -534,8 +534,9 @@ static void near_message(struct tw_message *message) {
 
 static void link_change(uint8_t how) {
     const uint16_t peer = how % PEERS;
-    struct tw_event event = {.kind = rig.is_up[peer] ? TW_EV_PEER_DOWN : TW_EV_PEER_UP};
-    event.peer = peer;
+    struct tw_event event = {.kind = rig.is_up[peer] ? TW_EV_PEER_DOWN : TW_EV_PEER_UP,
+                             .peer = peer,
+                             .lacks_vote = how >= 0xC0};
     if (!rig.is_up[peer]) event.u.id = peer_id(peer);
     rig.is_up[peer] = !rig.is_up[peer];
     feed(&event);
@@ -748,12 +749,10 @@ static void restart(uint8_t how) {
     tw_node_view(rig.node, &rig.view);
 }
 
-static void begin(void) {
+static void begin(const uint8_t *data, size_t size) {
     if (rig.node == NULL) rig.node = aligned_alloc(64, (tw_node_bytes() + 63) / 64 * 64);
     TW_ASSERT(rig.node != NULL);
     struct tw_node *node = rig.node;
-    const uint8_t *data = rig.data;
-    const size_t size = rig.size;
     memset(&rig, 0, sizeof(rig));
     rig.node = node;
     rig.data = data;
@@ -772,6 +771,9 @@ static void begin(void) {
     rig.config.pace_us = (how & 2) != 0 ? 1000000 : 0;
     rig.config.has_result_codec = (how & 8) != 0;
     rig.config.is_pair = how >= 0xF0;
+    rig.config.has_rights = (how & 16) != 0;
+    rig.config.lacks_vote = (how & 32) != 0;
+    if ((how & 64) != 0) rig.config.role = TW_NODE_ROLE_REDUCE;
     rig.config.step_tokens = 1;
     for (uint32_t p = 0; p < rig.config.fragments_count; p++)
         rig.config.fragment_elements[p] = (how & 4) != 0 ? TW_PART_ALIGN : 65536;
@@ -789,9 +791,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         answer_reduce, answer_change, answer_export, answer_store, restart,
     };
     if (size > 4096) return 0;
-    rig.data = data;
-    rig.size = size;
-    begin();
+    begin(data, size);
     while (rig.size > 0) {
         const uint8_t which = take();
         events[which % (sizeof(events) / sizeof(events[0]))](take());
