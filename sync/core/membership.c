@@ -132,6 +132,14 @@ bool tw_membership_is_asked(const struct tw_node *node) {
     return false;
 }
 
+/* True if this node holds every fragment of its lineage's state, and theta has moved there. */
+static bool holds_state(const struct tw_node *node) {
+    bool is_whole = !node->lineage.needs_tip && node->at.is_moving == 0;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
+        is_whole &= node->at.fragment_rounds[p] != NOT_HELD;
+    return is_whole;
+}
+
 void tw_membership_derive_state(struct tw_node *node) {
     enum tw_node_state state = TW_STATE_RECEIVER;
     const bool is_done = node->at.has_tip != 0 &&
@@ -139,14 +147,11 @@ void tw_membership_derive_state(struct tw_node *node) {
                          tw_progress_is_current(node);
     const bool is_member =
         node->round.self_idx >= 0 && node->at.rounds >= node->acceptor.vote_floor;
-    bool is_whole = !node->lineage.needs_tip && node->at.is_moving == 0;
-    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
-        is_whole &= node->at.fragment_rounds[p] != NOT_HELD;
     if (is_done) {
         state = TW_STATE_FINISHED;
     } else if (is_member && node->roster.count == 1) {
         state = TW_STATE_SOLO;
-    } else if (is_member && is_whole) {
+    } else if (is_member && holds_state(node)) {
         state = TW_STATE_MEMBER;
     }
     if (state == node->state) return;
@@ -157,10 +162,11 @@ void tw_membership_derive_state(struct tw_node *node) {
     tw_act_report(node, TW_REPORT_STATE, &node->at.lineage);
 }
 
-/* True if some other voter of the roster is present, or need not be: this node has no vote itself.
- * Without voters nobody gives a receiver a seat, so one that may vote founds a child lineage. */
+/* True if some other voter of the roster is present, or need not be: this node has no vote itself,
+ * or still fetches the state. Without voters nobody gives a receiver a seat, so one that may vote
+ * founds a child lineage. */
 static bool sees_a_voter(const struct tw_node *node) {
-    if (node->roster.count == 0 || tw_voters_are_awaited(node)) return true;
+    if (node->roster.count == 0 || tw_voters_are_awaited(node) || !holds_state(node)) return true;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((node->voters >> i & 1) != 0 && tw_reach_is_present(node, i) &&
             !tw_id_equal(&node->roster.members[i].id, &node->cfg.self))

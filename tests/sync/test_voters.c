@@ -198,7 +198,17 @@ static void voters_that_lost_their_state_take_it_from_the_others(void **state) {
     link_range(0, VOTERS);
     mesh_run(&mesh, SECONDS(20));
     assert_group(0, VOTERS, 0xF);
+    for (uint32_t i = 0; i < VOTERS; i++) mesh.is_starved[i] = true;
     mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(5));
+    const uint32_t entered[VOTERS] = {mesh.forks[0], mesh.forks[1], mesh.forks[2], mesh.forks[3]};
+    mesh_run(&mesh, SECONDS(55)); /* the state takes long to arrive: they wait for all of it */
+    for (uint32_t i = 0; i < VOTERS; i++) {
+        assert_int_equal(mesh_view(&mesh, i).state, TW_STATE_RECEIVER);
+        assert_true(is_in(i, &before.lineage));
+        assert_int_equal(mesh.forks[i], entered[i]);
+        mesh.is_starved[i] = false;
+    }
     mesh_run(&mesh, SECONDS(300));
     assert_group(0, NODES, 0xF);
     assert_true(mesh_view(&mesh, 0).clock_tokens > before.clock_tokens);
