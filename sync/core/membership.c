@@ -162,13 +162,14 @@ void tw_membership_derive_state(struct tw_node *node) {
     tw_act_report(node, TW_REPORT_STATE, &node->at.lineage);
 }
 
-/* True if some other voter of the roster is present, or need not be: this node has no vote itself,
- * or still fetches the state. Without voters nobody gives a receiver a seat, so one that may vote
- * founds a child lineage. */
+/* True if other voters of the roster are there and may give this node a seat, or need not be: this
+ * node has no vote itself, or still fetches the state. Where no round was decided for long, a voter
+ * must be linked. Otherwise a receiver that may vote founds a child lineage. */
 static bool sees_a_voter(const struct tw_node *node) {
     if (node->roster.count == 0 || tw_voters_are_awaited(node) || !holds_state(node)) return true;
+    if (node->now_us < node->pace.last_commit_us + node->cfg.orphan_us) return true;
     for (uint32_t i = 0; i < node->roster.count; i++) {
-        if ((node->voters >> i & 1) != 0 && tw_reach_is_present(node, i) &&
+        if ((node->voters >> i & 1) != 0 && tw_membership_is_live(node, i) &&
             !tw_id_equal(&node->roster.members[i].id, &node->cfg.self))
             return true;
     }

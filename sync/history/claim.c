@@ -217,6 +217,13 @@ const struct claim *tw_claim_proven(const struct tw_node *node) {
     return claim->phase == CLAIM_PROVEN && is_peer_there(node) ? claim : NULL;
 }
 
+/* True if the linked peer decides rounds in the lineage that its STATUS names. With certificates, a
+ * receiver does not: members without a vote can hold it in a lineage whose voters are gone. */
+static bool supports(const struct tw_node *node, uint16_t peer) {
+    return tw_voters_may(node, peer) &&
+           (!node->cfg.has_rights || node->links[peer].status.state != TW_STATE_RECEIVER);
+}
+
 struct support tw_claim_support(const struct tw_node *node) {
     const struct claim *claim = &node->lineage.claim;
     const struct tw_roster *roster = &claim->record.next;
@@ -233,7 +240,7 @@ struct support tw_claim_support(const struct tw_node *node) {
         const uint16_t peer = tw_peers_find(node, id);
         const bool is_here = peer != NO_PEER && tw_peers_is_live(node, peer);
         if (is_here && !tw_id_equal(&node->links[peer].status.lineage, &claim->lineage)) continue;
-        if (is_here && !tw_voters_may(node, peer)) continue;
+        if (is_here && !supports(node, peer)) continue;
         const int ours = node->round.self_idx >= 0 ? tw_roster_find(&node->roster, id) : -1;
         const bool is_ours = ours >= 0 && (node->voters >> ours & 1) != 0;
         support.all++;

@@ -363,17 +363,16 @@ static bool has_nothing_trained(const struct tw_node *node) {
 /* True if certificates alone decide whether this node follows the other lineage; *is_followed says
  * so.
  *
- * A node follows only lineages in which it knows a voter: members that only train could invent
- * others. Voters that have lost their state begin a lineage anew, but it is far behind. Members
- * without a vote do not follow it. The voters go back to the lineage of these members, because
- * they find their own votes in it. */
+ * A node follows only lineages in which it knows a voter, because members that only train could
+ * invent others; or in which it has voted itself, if it has lost the state. Voters without a state
+ * may also begin a lineage anew, far behind. Members without a vote do not follow that one. */
 static bool is_for_certificates(const struct tw_node *node, const struct standing *other,
                                 bool *is_followed) {
     const uint64_t held_tokens = tw_progress_held_tokens(node);
+    const bool is_lost = other->is_ours && held_tokens < other->clock_tokens / 2;
     *is_followed = false;
     if (!node->cfg.has_rights) return false;
-    *is_followed = other->is_ours && held_tokens < other->clock_tokens / 2;
-    if (*is_followed || !other->has_voter) return true;
+    if (!other->has_voter && !is_lost) return true;
     if (tw_voters_are_awaited(node) && other->clock_tokens < held_tokens / 2) return true;
     *is_followed = is_deserted(node);
     return *is_followed;

