@@ -5,9 +5,10 @@
  * tells a proposer which record it may propose: the record of the newest lock that they report, or
  * any record if they report none.
  *
- * Any node that knows the roster can check a proof from any sender. Up to f = (n - 1) / 3 of n
- * members may lie and sign anything. Two sets of tw_votes_needed(n) members have f + 1 members in
- * common, so at least one honest member.
+ * Any node that knows the roster can check a proof from any sender. Of its n voters
+ * (tw_roster_voters) up to f = (n - 1) / 3 may lie and sign anything. Two sets of
+ * tw_votes_needed(n) voters have f + 1 voters in common, so at least one honest voter. Signatures
+ * of other members count for nothing.
  *
  * A member signs these bytes with the Ed25519 key whose public half is its id. Integers are
  * little-endian:
@@ -70,12 +71,11 @@ struct tw_promises {
     uint8_t signatures[TW_MEMBERS_MAX][TW_SIGNATURE_BYTES];
 };
 
-/* Returns how many of `count` > 0 members may lie: f = (count - 1) / 3. */
+/* Returns how many of `count` > 0 voters may lie: f = (count - 1) / 3. */
 uint32_t tw_liars_max(uint32_t count);
 
-/* Returns the number of votes that decide among `count` > 0 members: the smallest majority such
- * that any two majorities share more members than may lie. Groups of up to three tolerate no liar.
- */
+/* Returns the number of votes that decide among `count` > 0 voters: the smallest majority such that
+ * any two majorities share more voters than may lie. Groups of up to three tolerate no liar. */
 uint32_t tw_votes_needed(uint32_t count);
 
 /* The vote of one member. */

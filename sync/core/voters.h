@@ -10,7 +10,8 @@
 
 /* Sets lacks_vote of each member of the next roster, for this node's own proposal. A member gets a
  * vote if its certificate allows it and enough voters for a decision are linked to it: the others
- * do not know its certificate, and would refuse the roster. It keeps its vote on the same terms. */
+ * do not know its certificate, and would refuse the roster. On the same terms it loses its vote if
+ * its certificate gives none any more. */
 void tw_voters_seat(const struct tw_node *node, struct tw_roster *next);
 
 /* True if no honest member would propose these votes: one is new, and this node does not know that

@@ -360,28 +360,22 @@ static bool has_nothing_trained(const struct tw_node *node) {
            (node->at.has_tip == 0 || node->at.tip.clock_tokens == 0);
 }
 
-/* True if certificates alone decide whether this node follows the other lineage; *is_followed says
- * so.
- *
- * A node follows only lineages in which it knows a voter, because members that only train could
- * invent others; or in which it has voted itself, if it has lost the state. Voters without a state
- * may also begin a lineage anew, far behind. Members without a vote do not follow that one. */
-static bool is_for_certificates(const struct tw_node *node, const struct standing *other,
-                                bool *is_followed) {
+/* True if certificates forbid to follow the other lineage. A node follows only lineages in which it
+ * knows a voter, because members that only train could invent others; or in which it has voted
+ * itself, if it has lost the state. Voters without a state may also begin a lineage anew, far
+ * behind. Members without a vote do not follow that one. */
+static bool is_ruled_out(const struct tw_node *node, const struct standing *other) {
     const uint64_t held_tokens = tw_progress_held_tokens(node);
     const bool is_lost = other->is_ours && held_tokens < other->clock_tokens / 2;
-    *is_followed = false;
     if (!node->cfg.has_rights) return false;
     if (!other->has_voter && !is_lost) return true;
-    if (tw_voters_are_awaited(node) && other->clock_tokens < held_tokens / 2) return true;
-    *is_followed = is_deserted(node);
-    return *is_followed;
+    return tw_voters_are_awaited(node) && other->clock_tokens < held_tokens / 2;
 }
 
 /* True if this node should leave its lineage and follow the other one. */
 static bool is_to_follow(const struct tw_node *node, const struct standing *other) {
-    bool is_followed;
-    if (is_for_certificates(node, other, &is_followed)) return is_followed;
+    if (is_ruled_out(node, other)) return false;
+    if (is_deserted(node)) return true;
     if (has_nobody_to_follow(
             node)) /* but follow no node without training, because it waits as well */
         return other->clock_tokens > 0 || tw_voters_are_awaited(node);

@@ -46,7 +46,7 @@ struct round {
     uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX]; /* first element and number of elements of
                                                           each part */
     uint32_t owners[TW_PARTS_MAX], owners_count;
-    uint32_t rank[TW_MEMBERS_MAX];      /* rank[i]: roster index of the member with rank i */
+    uint32_t rank[TW_MEMBERS_MAX];      /* rank[i]: roster index of the voter with rank i */
     int self_idx, self_part, self_rank; /* roster index, part and rank of this node; -1: none */
 
     enum own_state own;
