@@ -55,8 +55,9 @@ static void print(const struct engine_bench *bench, const struct tw_eval *eval, 
         (void)printf(", %.4f bits per byte", eval->nats / log(2));
     }
     tw_engine_describe(bench->engine, engine, sizeof(engine));
-    (void)printf("\non %s held-out tokens in %s window%s of %u; %s tokens/s, %s\n",
+    (void)printf("\non %s%s tokens in %s window%s of %u; %s tokens/s, %s\n",
                  tw_units_count(tokens, (double)eval->tokens),
+                 bench->options->is_whole ? "" : " held-out",
                  tw_units_count(windows, (double)eval->windows), tw_units_s((double)eval->windows),
                  bench->run.model.context, tw_units_short(speed, tokens_s), engine);
 }

@@ -64,7 +64,10 @@ static enum tw_status take_states(struct engine_options *options, struct tw_erro
 
 static enum tw_exit open_data(struct engine_bench *bench) {
     struct tw_error err;
-    enum tw_status status = tw_data_open(&bench->data, bench->options->data, &bench->run, &err);
+    const struct engine_options *const options = bench->options;
+    enum tw_status status = options->is_whole
+                                ? tw_data_open_whole(&bench->data, options->data, &bench->run, &err)
+                                : tw_data_open(&bench->data, options->data, &bench->run, &err);
     if (status == TW_OK) status = engine_check_tokenizer(bench->options, &err);
     return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
 }

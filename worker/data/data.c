@@ -26,6 +26,7 @@ struct tw_data_inner {
     uint32_t heldout_files;
     uint64_t heldout_windows; /* held-out windows of files that have arrived */
     uint64_t easy_tokens;     /* length of the curriculum in tokens that this node draws */
+    bool is_only_measured;    /* every window is held out, none is drawn */
 };
 
 /* ---- does it match the run ----------------------------------------------------------------------
@@ -158,12 +159,14 @@ static enum tw_status split_files(struct tw_data *data, const struct tw_run *run
     uint64_t left = 0; /* training tokens not yet assigned, if the end of the data is held out */
     inner->heldout = calloc(corpus->files_count, sizeof(*inner->heldout));
     if (inner->heldout == NULL) return tw_fail(err, TW_NOMEM, "no memory for a list of files");
-    if (!corpus->has_heldout) TW_TRY(find_end(corpus, data->tokens_count, run, &left, err));
+    if (!corpus->has_heldout && !inner->is_only_measured) {
+        TW_TRY(find_end(corpus, data->tokens_count, run, &left, err));
+    }
     for (uint32_t i = 0; i < corpus->files_count; i++) {
         const struct tw_corpus_file *const file = &corpus->files[i];
         const uint64_t count = file->tokens.tokens_count;
-        uint64_t train = file->is_heldout ? 0 : count;
-        if (!corpus->has_heldout) train = left < count ? left : count;
+        uint64_t train = left < count ? left : count;
+        if (corpus->has_heldout) train = file->is_heldout || inner->is_only_measured ? 0 : count;
         left -= corpus->has_heldout ? 0 : train;
         data->train_count += train;
         if (train < count) add_heldout(inner, i, train, count - train);
@@ -172,6 +175,7 @@ static enum tw_status split_files(struct tw_data *data, const struct tw_run *run
         TW_TRY(tw_stream_add(&inner->stream, source, i, 0, train, err));
     }
     data->heldout_count = data->tokens_count - data->train_count;
+    if (inner->is_only_measured) return TW_OK;
     if (!is_weighted) return tw_stream_finish(&inner->stream, NULL, err);
     uint32_t weights[TW_DATASET_SOURCES_MAX];
     for (uint32_t i = 0; i < corpus->about.sources_count; i++) {
@@ -186,6 +190,13 @@ static enum tw_status check_windows(const struct tw_data *data, const char *path
     const struct tw_corpus *const corpus = &inner->corpus;
     uint64_t heldout = 0;
     for (uint32_t i = 0; i < inner->heldout_files; i++) heldout += inner->heldout[i].windows;
+    if (inner->is_only_measured) {
+        if (heldout > 0) return TW_OK;
+        return tw_fail(err, TW_DATA,
+                       "%.120s has %" PRIu64 " tokens, too few for one window of %" PRIu32
+                       ": measure a longer text",
+                       path, data->tokens_count, data->context + 1);
+    }
     const uint32_t sources = inner->stream.has_mixture ? corpus->about.sources_count : 1;
     bool is_enough = inner->stream.sources_count == sources;
     is_enough = is_enough && (data->heldout_count == 0 || heldout > 0);
@@ -257,21 +268,32 @@ static enum tw_status open_inner(struct tw_data *data, const char *path, const s
     const uint64_t planned = run->train.tokens / run->sync.nodes;
     inner->easy_tokens = share_of(planned, run->data.curriculum_millionths);
     update_files(data);
-    if (inner->stream.here_count > 0) return TW_OK;
+    if (inner->stream.here_count > 0 || inner->is_only_measured) return TW_OK;
     return tw_fail(err, TW_AGAIN,
                    "%.120s has no whole shard for training yet: fetch or copy those that its index "
                    "names",
                    path);
 }
 
-enum tw_status tw_data_open(struct tw_data *data, const char *path, const struct tw_run *run,
-                            struct tw_error *err) {
+static enum tw_status open_data(struct tw_data *data, const char *path, const struct tw_run *run,
+                                bool is_only_measured, struct tw_error *err) {
     *data =
         (struct tw_data){.context = run->model.context, .inner = calloc(1, sizeof(*data->inner))};
     if (data->inner == NULL) return tw_fail(err, TW_NOMEM, "no memory to read training data");
+    data->inner->is_only_measured = is_only_measured;
     const enum tw_status status = open_inner(data, path, run, err);
     if (status != TW_OK) tw_data_close(data);
     return status;
+}
+
+enum tw_status tw_data_open(struct tw_data *data, const char *path, const struct tw_run *run,
+                            struct tw_error *err) {
+    return open_data(data, path, run, false, err);
+}
+
+enum tw_status tw_data_open_whole(struct tw_data *data, const char *path, const struct tw_run *run,
+                                  struct tw_error *err) {
+    return open_data(data, path, run, true, err);
 }
 
 void tw_data_close(struct tw_data *data) {

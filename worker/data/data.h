@@ -35,6 +35,11 @@ struct tw_data {
  * - TW_AGAIN: no training shard of a dataset has arrived yet. */
 enum tw_status tw_data_open(struct tw_data *data, const char *path, const struct tw_run *run,
                             struct tw_error *err);
+
+/* The same for data that are only measured: every window counts as held out, and none can be drawn.
+ * TW_DATA: also if the data are shorter than one window. */
+enum tw_status tw_data_open_whole(struct tw_data *data, const char *path, const struct tw_run *run,
+                                  struct tw_error *err);
 void tw_data_close(struct tw_data *data);
 
 /* Draws `sequences_count` training windows into tokens (sequences_count, context + 1) and advances

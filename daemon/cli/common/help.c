@@ -508,15 +508,16 @@ static const struct {
              "\n"
              "In node.conf it is `device` in [worker]; train, eval, generate and merge have\n"
              "--device.\n"},
-    {"eval", "thinwire eval MODEL --data TEXT [--run MANIFEST] [--windows N] [--json]\n"
-             "              [--part live|anchor] [--device DEVICE] [--compute TYPE]\n"
-             "              [--memory SIZE] [--threads N]\n"
+    {"eval", "thinwire eval MODEL --data TEXT [--run MANIFEST] [--windows N] [--whole]\n"
+             "              [--json] [--part live|anchor] [--device DEVICE]\n"
+             "              [--compute TYPE] [--memory SIZE] [--threads N]\n"
              "\n"
              "Loss on the held-out end of the text in nats per token with its standard error,\n"
              "perplexity, bits per byte if tokens are bytes, and tokens/s. MODEL is a file of\n"
              "`thinwire train`, the state folder of a node (its newest intact checkpoint is\n"
              "used), one checkpoint (with --run), or a Hugging Face folder. --windows uses N\n"
-             "evenly spaced windows instead of all.\n"},
+             "evenly spaced windows instead of all. --whole measures all of the text, for a\n"
+             "text that the model was not trained on.\n"},
     {"generate", "thinwire generate MODEL [--run MANIFEST] [--prompt TEXT] [--tokens N]\n"
                  "                  [-n SAMPLES] [--temperature T] [--top-k K] [--top-p P]\n"
                  "                  [--repeat-penalty R] [--seed N] [--part live|anchor]\n"

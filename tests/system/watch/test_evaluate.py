@@ -61,7 +61,8 @@ def check_model(group, poem):
     nodes.run(group.tool("thinwire"), "export", str(kept), "--run", str(group.folder / "manifest"),
               "--part", "anchor", "--out", str(model))
     said = json.loads(nodes.run(group.tool("thinwire"), "eval", str(model), "--data", str(poem),
-                                "--json", "--windows", "4"))
+                                "--json", "--windows", "4", "--whole"))
+    assert said["windows"] == 4
     assert set(first["scores"]) == {"loss/poem.txt"}, first
     assert abs(first["scores"]["loss/poem.txt"] - said["validation_nats"]) < 1e-5, (first, said)
     now = scores(group, 0)

@@ -53,6 +53,29 @@ static int tear_down(void **state) {
     return 0;
 }
 
+static void data_opened_whole_are_measured_from_the_first_token(void **state) {
+    struct fixture *f = *state;
+    write_file(f, 240);
+    assert_int_equal(tw_data_open_whole(&f->data, f->path, &f->run, NULL), TW_OK);
+    assert_int_equal(f->data.train_count, 0);
+    assert_int_equal(f->data.heldout_count, 240);
+    const uint64_t windows = tw_data_heldout_count(&f->data);
+    assert_int_equal(windows, (240 - 1) / CONTEXT);
+    uint32_t tokens[WINDOW];
+    for (uint64_t i = 0; i < windows; i++) {
+        assert_int_equal(tw_data_heldout(&f->data, i, windows, tokens, NULL), TW_OK);
+        for (uint32_t k = 0; k < WINDOW; k++) assert_int_equal(tokens[k], i * CONTEXT + k);
+    }
+}
+
+static void data_shorter_than_a_window_cannot_be_measured(void **state) {
+    struct fixture *f = *state;
+    struct tw_error err;
+    write_file(f, CONTEXT);
+    assert_int_equal(tw_data_open_whole(&f->data, f->path, &f->run, &err), TW_DATA);
+    assert_non_null(strstr(err.message, "8 tokens, too few for one window of 9: measure a longer"));
+}
+
 static void the_end_is_held_out_and_never_drawn(void **state) {
     struct fixture *f = *state;
     write_file(f, 240); /* no value repeats: a byte identifies its place */
@@ -253,6 +276,8 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(the_end_is_held_out_and_never_drawn),
+        TEST(data_opened_whole_are_measured_from_the_first_token),
+        TEST(data_shorter_than_a_window_cannot_be_measured),
         TEST(the_cursor_resumes_exactly),
         TEST(held_out_windows_cover_the_end_without_overlap),
         TEST(the_shortest_text_that_fits_is_taken),
