@@ -91,7 +91,7 @@ enum tw_status tw_identity_open(const char *path, struct tw_identity *identity,
     if (key == NULL || EVP_PKEY_get_id(key) != EVP_PKEY_ED25519) {
         EVP_PKEY_free(key);
         return tw_fail(err, TW_CONFIG,
-                       "%s holds no Ed25519 key in PEM form: restore it from a backup, or move it "
+                       "%s holds no Ed25519 key in PEM form; restore it from a backup, or move it "
                        "away and run `thinwire init` (the node then gets a new id)",
                        path);
     }

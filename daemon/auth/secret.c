@@ -97,8 +97,8 @@ enum tw_status tw_secrets_open(const char *path, struct tw_secrets *secrets, str
     size_t size = 0;
     if (access(path, F_OK) != 0 && errno == ENOENT)
         return tw_fail(err, TW_CONFIG,
-                       "%s does not exist: `thinwire join` brings it, or copy run.secret from a "
-                       "node of the run (mode 600); for a new run `thinwire init` makes one",
+                       "%s does not exist; `thinwire join` brings it, or copy run.secret from a "
+                       "node of the run (mode 600), or for a new run `thinwire init` makes one",
                        path);
     TW_TRY(tw_private_read(path, text, sizeof(text), &size, err));
     while (size > 0 && strchr("\n\r ", text[size - 1]) != NULL) text[--size] = '\0';
@@ -108,10 +108,11 @@ enum tw_status tw_secrets_open(const char *path, struct tw_secrets *secrets, str
     OPENSSL_cleanse(text, sizeof(text));
     tw_secrets_wipe(&read);
     if (is_good) return TW_OK;
-    return tw_fail(err, TW_CONFIG,
-                   "%s holds no run secret (64 hex digits; two such lines while one replaces the "
-                   "other): copy run.secret from a node of the run",
-                   path);
+    return tw_fail(
+        err, TW_CONFIG,
+        "%s holds no run secret (64 hex digits, or two such lines while one replaces the "
+        "other); copy run.secret from a node of the run",
+        path);
 }
 
 int tw_secrets_find(const struct tw_secrets *secrets, const struct tw_secret *secret) {

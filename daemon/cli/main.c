@@ -114,6 +114,17 @@ static bool wants_help(int argc, char **argv) {
     return false;
 }
 
+/* Keeps the words of the command, for errors that name a command which helps. */
+static void keep_words(struct cli *cli, const char *verb) {
+    size_t used = (size_t)snprintf(cli->words, sizeof(cli->words), "%s", verb);
+    for (int i = 0; i < cli->argc && used < sizeof(cli->words); i++) {
+        const int size =
+            snprintf(cli->words + used, sizeof(cli->words) - used, " %s", cli->argv[i]);
+        if (used + (size_t)size >= sizeof(cli->words)) cli->words[used] = '\0';
+        used += (size_t)size;
+    }
+}
+
 /* Runs a command of this program, argv[at], with the flags before and after it. */
 static enum tw_exit run_verb(const char *verb, int argc, char **argv, int at) {
     static struct cli cli;
@@ -123,6 +134,7 @@ static enum tw_exit run_verb(const char *verb, int argc, char **argv, int at) {
     cli.json = cli_flag(&cli, "--json");
     (void)cli_option(&cli, "--config", &cli.config_option);
     (void)cli_option(&cli, "--socket", &cli.socket_option);
+    keep_words(&cli, verb);
     const enum tw_exit coloured = set_colour(&cli);
     if (coloured != TW_EXIT_OK) return coloured;
     for (size_t i = 0; i < VERBS_COUNT; i++) {

@@ -1,6 +1,7 @@
 /* config.c - reads, checks and prints a whole configuration. config_table.c holds the keys. */
 #include "daemon/config/config.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <ini.h>
 #include <stdarg.h>
@@ -17,7 +18,10 @@ enum {
     KEYS_MAX = 64,
     LINE_MAX_BYTES = 198,  /* inih's INI_MAX_LINE, less the two bytes that inih itself needs */
     SOCKET_PATH_MAX = 107, /* size of sun_path, without its NUL */
+    NODES_LISTED = 16,     /* most nodes of this machine that an error names */
 };
+
+#define DEFAULT_INSTANCE "thinwire"
 
 struct reader {
     struct tw_config *config;
@@ -214,17 +218,17 @@ void tw_config_defaults(struct tw_config *config, const char *instance) {
 }
 
 /* Splits "/etc/thinwire/garage.conf" into folder "/etc/thinwire" and instance "garage". */
-static enum tw_status split_path(const char *path, char folder[TW_PATH_BYTES], char instance[64],
-                                 struct tw_error *err) {
+static enum tw_status split_path(const char *path, char folder[TW_PATH_BYTES],
+                                 char instance[TW_CONFIG_NAME_BYTES], struct tw_error *err) {
     const char *const slash = strrchr(path, '/');
     const char *const file = slash != NULL ? slash + 1 : path;
     size_t size = strlen(file);
     if (size > 5 && strcmp(file + size - 5, ".conf") == 0) size -= 5;
-    if (strlen(path) >= TW_PATH_BYTES || size >= 64) {
+    if (strlen(path) >= TW_PATH_BYTES || size >= TW_CONFIG_NAME_BYTES) {
         return tw_fail(err, TW_CONFIG, "the name of the configuration file %.60s... is too long",
                        path);
     }
-    (void)snprintf(instance, 64, "%.*s", (int)size, file);
+    (void)snprintf(instance, TW_CONFIG_NAME_BYTES, "%.*s", (int)size, file);
     if (slash != NULL && slash > path) {
         (void)snprintf(folder, TW_PATH_BYTES, "%.*s", (int)(slash - path), path);
     } else {
@@ -252,7 +256,7 @@ enum tw_status tw_config_parse(struct tw_config *config, const char *path, const
                                size_t size, struct tw_error *err) {
     struct reader reader = {
         .config = config, .text = text, .end = text + size, .path = path, .err = err};
-    char instance[64];
+    char instance[TW_CONFIG_NAME_BYTES];
     TW_TRY(split_path(path, reader.folder, instance, err));
     TW_TRY(make_absolute(reader.folder, err));
     if (size > TW_CONFIG_BYTES_MAX) {
@@ -293,17 +297,59 @@ enum tw_status tw_config_load(struct tw_config *config, const char *path, struct
     return status;
 }
 
-enum tw_status tw_config_find(const char *option, char path[TW_PATH_BYTES], struct tw_error *err) {
-    const char *name = option;
-    if (name == NULL) name = getenv("THINWIRE_CONFIG");
-    if (name == NULL || *name == 0) name = "thinwire";
+static bool is_set(const char *text) {
+    return text != NULL && *text != 0;
+}
+
+enum tw_status tw_config_place(const char *option, char path[TW_PATH_BYTES], struct tw_error *err) {
+    const char *name = option != NULL ? option : getenv("THINWIRE_CONFIG");
+    if (!is_set(name)) name = DEFAULT_INSTANCE;
     const size_t size = strlen(name);
     const bool is_file =
         strchr(name, '/') != NULL || (size > 5 && strcmp(name + size - 5, ".conf") == 0);
     const int n = is_file ? snprintf(path, TW_PATH_BYTES, "%s", name)
-                          : snprintf(path, TW_PATH_BYTES, "/etc/thinwire/%s.conf", name);
+                          : snprintf(path, TW_PATH_BYTES, TW_CONFIG_FOLDER "/%s.conf", name);
     if (n >= 0 && n < TW_PATH_BYTES) return TW_OK;
     return tw_fail(err, TW_CONFIG, "the name of the configuration file is too long");
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(a, b);
+}
+
+/* Reads the names of the nodes in TW_CONFIG_FOLDER, sorted. Returns their number. */
+static size_t list_nodes(char names[NODES_LISTED][TW_CONFIG_NAME_BYTES]) {
+    DIR *const dir = opendir(TW_CONFIG_FOLDER);
+    size_t count = 0;
+    if (dir == NULL) return 0;
+    for (const struct dirent *at; count < NODES_LISTED && (at = readdir(dir)) != NULL;) {
+        const size_t size = strlen(at->d_name);
+        if (size <= 5 || size - 5 >= TW_CONFIG_NAME_BYTES || at->d_name[0] == '.' ||
+            strcmp(at->d_name + size - 5, ".conf") != 0)
+            continue;
+        (void)snprintf(names[count++], TW_CONFIG_NAME_BYTES, "%.*s", (int)(size - 5), at->d_name);
+    }
+    (void)closedir(dir);
+    qsort(names, count, TW_CONFIG_NAME_BYTES, by_name);
+    return count;
+}
+
+enum tw_status tw_config_find(const char *option, char path[TW_PATH_BYTES], struct tw_error *err) {
+    char names[NODES_LISTED][TW_CONFIG_NAME_BYTES], list[120] = "";
+    TW_TRY(tw_config_place(option, path, err));
+    if (option != NULL || is_set(getenv("THINWIRE_CONFIG")) || access(path, F_OK) == 0)
+        return TW_OK;
+    const size_t count = list_nodes(names);
+    if (count == 0) return TW_OK;
+    if (count == 1) return tw_config_place(names[0], path, err);
+    for (size_t i = 0; i < count; i++) {
+        const size_t used = strlen(list);
+        (void)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", names[i]);
+    }
+    return tw_fail(err, TW_CONFIG,
+                   "there are several nodes here: %s; name one, such as `thinwire --config %s "
+                   "status`",
+                   list, names[0]);
 }
 
 /* ---- printing ------------------------------------------------------------------------------ */

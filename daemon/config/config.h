@@ -25,13 +25,16 @@
 #include "proto/worker_msg.h" /* enum tw_snapshot_mode */
 
 enum {
-    TW_PATH_BYTES = 1024, /* size of a path, with NUL */
+    TW_PATH_BYTES = 1024,      /* size of a path, with NUL */
+    TW_CONFIG_NAME_BYTES = 64, /* size of a node's name in TW_CONFIG_FOLDER, with NUL */
     TW_BOOTSTRAP_MAX = 32,
     TW_CONFIG_BYTES_MAX = 64 * 1024, /* largest configuration file */
     /* Threshold of `worker.yield = on`: below one busy CPU of four (25 %), which pauses training,
      * and above one of eight (12 %), which does not. */
     TW_YIELD_ON_PERCENT = 20,
 };
+
+#define TW_CONFIG_FOLDER "/etc/thinwire" /* configurations of nodes that systemd runs */
 
 /* Configured snapshots: a mode of worker_msg.h, or AUTO for the best one that fits (memory_plan.h).
  */
@@ -58,7 +61,7 @@ struct tw_bootstrap {
 
 struct tw_config {
     char path[TW_PATH_BYTES]; /* path of the file; empty if there was none */
-    char instance[64];
+    char instance[TW_CONFIG_NAME_BYTES];
 
     struct {
         char name[64];                   /* name shown to people; empty = host name */
@@ -152,9 +155,15 @@ enum tw_status tw_config_load(struct tw_config *config, const char *path, struct
 enum tw_status tw_config_check_run(const struct tw_config *config, const struct tw_run *run,
                                    struct tw_error *err);
 
-/* Finds the configuration file: `option` (--config, may be NULL), else $THINWIRE_CONFIG, else
- * /etc/thinwire/thinwire.conf. A value without a slash or `.conf` is an instance: `garage` means
- * /etc/thinwire/garage.conf. Returns TW_CONFIG if the path exceeds TW_PATH_BYTES. */
+/* Returns the place of a configuration file: `option` (--config, may be NULL), else
+ * $THINWIRE_CONFIG, else /etc/thinwire/thinwire.conf. A value without a slash or `.conf` is an
+ * instance: `garage` means /etc/thinwire/garage.conf. Returns TW_CONFIG if the path exceeds
+ * TW_PATH_BYTES. */
+enum tw_status tw_config_place(const char *option, char path[TW_PATH_BYTES], struct tw_error *err);
+
+/* Finds the configuration file of a node that exists: like tw_config_place, but if nothing is
+ * named and there is no thinwire.conf, it is the only one in TW_CONFIG_FOLDER. If there are
+ * several, returns TW_CONFIG and names them. */
 enum tw_status tw_config_find(const char *option, char path[TW_PATH_BYTES], struct tw_error *err);
 
 /* Parses one `host:port[=id]` of a config list or of peers_file. Returns TW_CONFIG on failure. */

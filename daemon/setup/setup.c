@@ -14,6 +14,7 @@
 
 #include "base/machine.h"
 #include "daemon/auth/cert_file.h"
+#include "daemon/auth/private_file.h"
 #include "daemon/dataset/data_folder.h"
 #include "daemon/setup/recall_state.h"
 #include "daemon/store/durable.h"
@@ -176,6 +177,20 @@ static enum tw_exit check_data(struct tw_setup *setup, struct tw_error *err) {
         return TW_EXIT_DATA;
     }
     return TW_EXIT_OK;
+}
+
+/* Root that starts the daemon of another user would leave files that this user cannot read. */
+static enum tw_exit check_user(const struct tw_setup *setup, struct tw_error *err) {
+    const char *const folder = setup->config.node.state_dir;
+    const uint32_t owner = tw_private_owner(folder);
+    char name[TW_USER_NAME_BYTES];
+    if (owner == geteuid()) return TW_EXIT_OK;
+    (void)tw_user_name(owner, name);
+    (void)tw_fail(err, TW_CONFIG,
+                  "the state folder %.100s belongs to user %s, and this is root: start it as user "
+                  "%s, or a service by `thinwire --config %s start`",
+                  folder, name, name, setup->config.instance);
+    return TW_EXIT_STATE_DIR;
 }
 
 static enum tw_exit open_state(struct tw_setup *setup, struct tw_error *err) {
@@ -433,6 +448,7 @@ enum tw_exit tw_setup_open(struct tw_setup *setup, const struct tw_setup_options
     if (code == TW_EXIT_OK)
         setup->memory =
             tw_memory_plan_of(&setup->config, &setup->run, &setup->layout, tw_machine_memory());
+    if (code == TW_EXIT_OK) code = check_user(setup, err);
     if (code == TW_EXIT_OK) code = open_state(setup, err);
     if (code == TW_EXIT_OK) code = open_refused(setup, err);
     if (code == TW_EXIT_OK) code = find_worker_user(setup, err);

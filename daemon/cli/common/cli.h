@@ -12,13 +12,17 @@
 #include "base/status.h"
 #include "daemon/config/config.h"
 
+enum { CLI_WORDS_BYTES = 128 };
+
 /* Global flags, and the arguments of the command. */
 struct cli {
     bool json;
-    bool is_quiet;             /* print no message if no daemon answers */
-    bool has_colour, has_utf8; /* capabilities of standard output */
-    const char *config_option; /* --config, or NULL */
-    const char *socket_option; /* --socket, or NULL */
+    bool is_quiet;               /* print no message if no daemon answers */
+    bool has_colour, has_utf8;   /* capabilities of standard output */
+    const char *config_option;   /* --config, or NULL */
+    const char *socket_option;   /* --socket, or NULL */
+    char words[CLI_WORDS_BYTES]; /* the command as it was typed, without global flags; cut at a word
+                                    if it is longer */
     /* Called about every second while a request waits, and with 0 at its end; may be NULL. With
      * this callback, requests have no time limit. */
     void (*waiting)(unsigned waited_s);

@@ -411,8 +411,10 @@ static const struct {
                "thinwire config show [FILE|NAME]    every key with its value (--json)\n"
                "thinwire config example             print the commented example\n"
                "\n"
-               "The file is --config, else $THINWIRE_CONFIG, else /etc/thinwire/thinwire.conf.\n"
-               "NAME means /etc/thinwire/NAME.conf, the configuration of thinwired@NAME.\n"},
+               "The file is --config, else $THINWIRE_CONFIG, else /etc/thinwire/thinwire.conf,\n"
+               "else the only *.conf there. NAME means /etc/thinwire/NAME.conf, the\n"
+               "configuration of thinwired@NAME. With sudo, the checks are made as the user\n"
+               "that the node's files belong to.\n"},
     {"data", "thinwire data prepare INPUT... --out DIR [--tokenizer FILE]\n"
              "  [--source NAME[=WEIGHT] INPUT...]...\n"
              "thinwire data info PATH [--verify] [--json] [--tokenizer FILE]\n"

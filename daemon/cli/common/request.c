@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/node_user.h"
 
 enum { ANSWER_BYTES_MAX = 8 * 1024 * 1024, READ_S = 10, VERB_S = 300 };
 
@@ -28,60 +29,73 @@ static size_t on_bytes(char *bytes, size_t one, size_t count, void *user) {
     return count;
 }
 
+/* The selected daemon: its socket, and the ways out if it does not answer. */
+struct target {
+    char socket[TW_PATH_BYTES];
+    char start[CLI_COMMAND_BYTES + 2]; /* how to start it */
+    char as_root[CLI_COMMAND_BYTES +
+                 2]; /* the same command for a user who may not open the socket */
+};
+
 /* Finds the socket: --socket, else the configuration's, else (without a configuration file) the
- * default. `hint` says how to start its daemon. */
-static enum tw_exit find_socket(const struct cli *cli, char path[TW_PATH_BYTES],
-                                char hint[TW_PATH_BYTES + 64]) {
+ * default. */
+static enum tw_exit find_target(const struct cli *cli, struct target *target) {
     static struct tw_config config;
     struct tw_error err;
+    char file[TW_PATH_BYTES], command[CLI_COMMAND_BYTES];
+    (void)snprintf(target->as_root, sizeof(target->as_root), "use sudo");
     if (cli->socket_option != NULL) {
-        (void)snprintf(path, TW_PATH_BYTES, "%s", cli->socket_option);
-        (void)snprintf(hint, TW_PATH_BYTES + 64, "systemctl start thinwired@NAME");
+        (void)snprintf(target->socket, sizeof(target->socket), "%s", cli->socket_option);
+        (void)snprintf(target->start, sizeof(target->start), "`thinwire --config NAME start`");
         return TW_EXIT_OK;
     }
-    char file[TW_PATH_BYTES];
     if (tw_config_find(cli->config_option, file, &err) != TW_OK) {
         return cli_fail(TW_EXIT_USAGE, "%s", err.message);
     }
-    const bool is_asked = cli->config_option != NULL || getenv("THINWIRE_CONFIG") != NULL;
+    const char *const asked = getenv("THINWIRE_CONFIG");
+    const bool is_asked = cli->config_option != NULL || (asked != NULL && *asked != 0);
     const bool is_none = !is_asked && access(file, F_OK) != 0;
     if (is_none) {
         tw_config_defaults(&config, "thinwire");
     } else if (tw_config_load(&config, file, &err) != TW_OK) {
         return cli_fail(TW_EXIT_USAGE, "%s", err.message);
     }
-    (void)snprintf(path, TW_PATH_BYTES, "%s", config.api.socket);
-    const bool is_service = strncmp(file, "/etc/thinwire/", 14) == 0;
-    if (is_none)
-        (void)snprintf(hint, TW_PATH_BYTES + 64, "`thinwire init` or `thinwire join` makes a node");
-    else if (is_service)
-        (void)snprintf(hint, TW_PATH_BYTES + 64, "systemctl start thinwired@%s", config.instance);
-    else
-        (void)snprintf(hint, TW_PATH_BYTES + 64, "thinwire --config %s start", file);
+    (void)snprintf(target->socket, sizeof(target->socket), "%s", config.api.socket);
+    if (is_none) {
+        (void)snprintf(target->start, sizeof(target->start),
+                       "`thinwire init` or `thinwire join` makes a node");
+        return TW_EXIT_OK;
+    }
+    (void)snprintf(target->start, sizeof(target->start), "`%s`",
+                   cli_command(file, cli_needs_sudo(file), "start", command));
+    (void)snprintf(target->as_root, sizeof(target->as_root), "`%s`",
+                   cli_command(file, true, cli->words, command));
     return TW_EXIT_OK;
 }
 
 enum tw_exit cli_socket(const struct cli *cli, char path[TW_PATH_BYTES]) {
-    char hint[TW_PATH_BYTES + 64];
-    return find_socket(cli, path, hint);
+    struct target target;
+    const enum tw_exit rc = find_target(cli, &target);
+    if (rc == TW_EXIT_OK) memcpy(path, target.socket, TW_PATH_BYTES);
+    return rc;
 }
 
-static enum tw_exit explain_failure(CURLcode rc, const char *socket_path, const char *hint) {
-    const int access_rc = access(socket_path, R_OK | W_OK);
+static enum tw_exit explain_failure(CURLcode rc, const struct target *target) {
+    const int access_rc = access(target->socket, R_OK | W_OK);
     if (access_rc != 0 && errno == EACCES) {
         return cli_fail(TW_EXIT_UNREACHABLE,
-                        "you may not open %s; use sudo, or have yourself added to its group",
-                        socket_path);
+                        "you may not open %s: %s, or have yourself added to its group",
+                        target->socket, target->as_root);
     }
     if (rc == CURLE_OPERATION_TIMEDOUT) {
         return cli_fail(TW_EXIT_UNREACHABLE,
                         "the daemon took the connection on %s but did not answer in time",
-                        socket_path);
+                        target->socket);
     }
     return cli_fail(TW_EXIT_UNREACHABLE,
                     "no daemon answers on %s; start it (%s) or name another with --config or "
                     "--socket",
-                    socket_path, hint);
+                    target->socket, target->start);
 }
 
 struct wait {
@@ -112,8 +126,9 @@ static void set_limits(CURL *curl, const struct cli *cli, bool is_post, struct w
 
 enum tw_exit cli_request(const struct cli *cli, const char *method, const char *path,
                          long *code_out, char **body_out) {
-    char socket_path[TW_PATH_BYTES], hint[TW_PATH_BYTES + 64], *url = NULL;
-    const enum tw_exit found = find_socket(cli, socket_path, hint);
+    struct target target;
+    char *url = NULL;
+    const enum tw_exit found = find_target(cli, &target);
     if (found != TW_EXIT_OK) return found;
     struct answer answer = {NULL, 0};
     struct wait wait;
@@ -126,7 +141,7 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
     }
     (void)curl_easy_setopt(curl, CURLOPT_URL, url);
     free(url); /* libcurl has copied it */
-    (void)curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket_path);
+    (void)curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, target.socket);
     (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     set_limits(curl, cli, is_post, &wait);
@@ -142,7 +157,7 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
     curl_easy_cleanup(curl);
     if (rc != CURLE_OK || answer.bytes == NULL) {
         free(answer.bytes);
-        return cli->is_quiet ? TW_EXIT_UNREACHABLE : explain_failure(rc, socket_path, hint);
+        return cli->is_quiet ? TW_EXIT_UNREACHABLE : explain_failure(rc, &target);
     }
     *body_out = answer.bytes;
     return TW_EXIT_OK;

@@ -1,5 +1,6 @@
 /* doctor.c - `thinwire doctor`: checks everything a node needs, from the configuration to each
  * peer. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 
 #include "base/units.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/node_user.h"
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/common/ticket_line.h"
 #include "daemon/cli/doctor/doctor.h"
@@ -84,7 +86,14 @@ static bool config_open(const struct cli *cli, struct doctor *doctor) {
                    err.message);
         return false;
     }
-    doctor_say(doctor, DOCTOR_OK, "config", NULL, "%s", doctor->config.path);
+    doctor->is_other_user = cli_become_node_user(cli, &doctor->config, &err) != TW_OK;
+    if (doctor->is_other_user)
+        doctor_say_error(doctor, "user", &err, NULL);
+    else if (cli_is_service(path) && access(path, R_OK) != 0)
+        doctor_say(doctor, DOCTOR_FAIL, "config", "chmod go+r it",
+                   "%s: %s for the user of the node", path, strerror(errno));
+    else
+        doctor_say(doctor, DOCTOR_OK, "config", NULL, "%s", doctor->config.path);
     return true;
 }
 
@@ -116,7 +125,7 @@ enum tw_exit cli_doctor(struct cli *cli) {
         explicit_bzero(text, sizeof(text));
     } else if (config_open(cli, &doctor)) {
         doctor.status = daemon_status(cli, &doctor.config);
-        doctor_files(&doctor);
+        if (!doctor.is_other_user) doctor_files(&doctor);
         doctor_host(&doctor);
         doctor_links(&doctor);
     }

@@ -26,6 +26,7 @@ enum doctor_grade {
 struct doctor {
     struct tw_config config;
     bool has_run, has_identity, has_secret;
+    bool is_other_user; /* the node's files are of another user, so none can be checked */
     struct tw_run run;
     struct tw_identity identity;
     struct tw_secrets secrets;
@@ -48,6 +49,11 @@ struct doctor {
  * NULL if none is needed. */
 void doctor_say(struct doctor *doctor, enum doctor_grade grade, const char *check, const char *fix,
                 const char *fmt, ...) TW_PRINTF(5, 6);
+
+/* Prints a failure whose error ends with `; ` and the remedy. `otherwise`: remedy of an error
+ * without one. */
+void doctor_say_error(struct doctor *doctor, const char *check, const struct tw_error *err,
+                      const char *otherwise);
 
 /* Returns "ok", "skip", "warn" or "fail". */
 const char *doctor_grade_name(enum doctor_grade grade);

@@ -113,8 +113,7 @@ static void look_at_keys(struct doctor *doctor) {
         tw_id_short(&doctor->identity.id, hex);
         doctor_say(doctor, DOCTOR_OK, "identity", NULL, "node %s, only its owner can read it", hex);
     } else {
-        doctor_say(doctor, DOCTOR_FAIL, "identity", "`thinwire init` makes one if there is none",
-                   "%s", err.message);
+        doctor_say_error(doctor, "identity", &err, NULL);
     }
     look_at_certificate(doctor);
     if (doctor->has_run && doctor->run.security.admission != TW_ADMISSION_SECRET) {
@@ -127,9 +126,8 @@ static void look_at_keys(struct doctor *doctor) {
         doctor_say(doctor, DOCTOR_OK, "secret", NULL, "%s, only its owner can read it%s", secret,
                    doctor->secrets.count > 1 ? "; another one replaces it" : "");
     else
-        doctor_say(doctor, DOCTOR_FAIL, "secret",
-                   "copy run.secret from a node of the run over a secure channel (chmod 600)", "%s",
-                   err.message);
+        doctor_say_error(doctor, "secret", &err,
+                         "copy run.secret from a node of the run over a secure channel");
 }
 
 /* ---- disk ---------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* doctor_report.c - the line of each check: kept for --json, or printed. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "daemon/cli/doctor/doctor.h"
 
@@ -15,6 +16,14 @@ const char *doctor_grade_name(enum doctor_grade grade) {
     case DOCTOR_GRADES: break;
     }
     return "unknown";
+}
+
+void doctor_say_error(struct doctor *doctor, const char *check, const struct tw_error *err,
+                      const char *otherwise) {
+    const char *const fix = strrchr(err->message, ';');
+    const bool has_fix = fix != NULL && fix[1] == ' ';
+    doctor_say(doctor, DOCTOR_FAIL, check, has_fix ? fix + 2 : otherwise, "%.*s",
+               has_fix ? (int)(fix - err->message) : (int)sizeof(err->message), err->message);
 }
 
 void doctor_say(struct doctor *doctor, enum doctor_grade grade, const char *check, const char *fix,

@@ -11,6 +11,7 @@
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/node_user.h"
 #include "daemon/cli/node/node_start.h"
 #include "daemon/cli/node/start_check.h"
 #include "daemon/cli/run/data_path.h"
@@ -127,7 +128,10 @@ static void check_listen(const struct tw_config *config, enum tw_admission admis
 
 static void check_places(const struct tw_config *config, struct findings *findings) {
     struct tw_error err;
-    enum tw_status status = cli_folder_check(config->node.run_dir, &err);
+    /* systemd makes the folder of a service. */
+    const bool is_made =
+        cli_is_service(config->path) && strncmp(config->node.run_dir, "/run/thinwire/", 14) == 0;
+    enum tw_status status = is_made ? TW_OK : cli_folder_check(config->node.run_dir, &err);
     report_finding(findings, TW_EXIT_STATE_DIR, "run folder", status == TW_OK ? NULL : err.message);
     status = cli_worker_check(config, &err);
     report_finding(findings, TW_EXIT_USAGE, "worker", status == TW_OK ? NULL : err.message);
@@ -208,15 +212,20 @@ static enum tw_exit check_config(struct cli *cli) {
     static struct tw_config config;
     char what[TW_PATH_BYTES + 32];
     struct findings findings = {.rc = TW_EXIT_OK};
+    struct tw_error err = {0};
     const char *const path = cli_operand(cli);
     enum tw_exit rc = cli_done(cli, "config check", OPTIONS);
     if (rc != TW_EXIT_OK) return rc;
     if (path != NULL) cli->config_option = path;
-    rc = cli_config(cli, &config);
+    rc = cli_node_config(cli, &config);
     if (rc != TW_EXIT_OK) return rc;
     if (cli->json) findings.list = json_array();
     (void)snprintf(what, sizeof(what), "configuration %s", config.path);
-    report_finding(&findings, TW_EXIT_USAGE, what, NULL);
+    const bool is_read = !cli_is_service(config.path) || access(config.path, R_OK) == 0;
+    if (!is_read)
+        (void)tw_fail(&err, TW_CONFIG, "%.150s: %s for the user of the node; `chmod go+r` it",
+                      config.path, strerror(errno));
+    report_finding(&findings, TW_EXIT_USAGE, what, is_read ? NULL : err.message);
     check_files(&config, &findings);
     if (cli->json) {
         json_t *const json =

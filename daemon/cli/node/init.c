@@ -77,7 +77,8 @@ static enum tw_exit make_node(const struct init *init, char hex[TW_ID_HEX_BYTES]
     }
     tw_id_hex(&identity.id, hex);
     tw_identity_close(&identity);
-    return node_files_write_config(&init->files);
+    rc = node_files_write_config(&init->files);
+    return rc == TW_EXIT_OK ? node_files_hand_over(&init->files) : rc;
 }
 
 /* Returns true if the manifest exists and names an owner. Such a run has no secret. */

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/units.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/node_user.h"
 #include "daemon/cli/common/page.h"
 #include "proto/ticket.h"
 
@@ -60,8 +61,19 @@ static bool is_of_this_machine(const char *address) {
     return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0;
 }
 
-static void explain_ticket(const json_t *data) {
-    char left[32];
+/* Writes how the other machine joins: a service of the same name if this node is one. */
+static const char *join_command(const struct cli *cli, char text[CLI_COMMAND_BYTES]) {
+    char path[TW_PATH_BYTES];
+    struct tw_error err;
+    if (cli->socket_option == NULL && tw_config_find(cli->config_option, path, &err) == TW_OK &&
+        cli_is_service(path))
+        return cli_command(path, true, "join --start", text);
+    (void)snprintf(text, CLI_COMMAND_BYTES, "thinwire join --dir FOLDER --start");
+    return text;
+}
+
+static void explain_ticket(const struct cli *cli, const json_t *data) {
+    char left[32], command[CLI_COMMAND_BYTES];
     const json_t *addrs = json_object_get(data, "addresses");
     const int uses = (int)json_integer_value(json_object_get(data, "uses"));
     const bool lacks_vote = json_is_false(json_object_get(data, "votes"));
@@ -72,10 +84,10 @@ static void explain_ticket(const json_t *data) {
     (void)fprintf(to,
                   "\nThis line lets %d machine%s into run %s%s, for %s. Anybody who has it can "
                   "use it: send it like a password. On the other machine:\n\n"
-                  "    thinwire join --dir FOLDER --start\n\n"
+                  "    %s\n\n"
                   "It asks for the line, and dials",
                   uses, uses == 1 ? "" : "s", text_of(data, "run"),
-                  lacks_vote ? " without a vote" : "", left);
+                  lacks_vote ? " without a vote" : "", left, join_command(cli, command));
     bool is_local = json_array_size(addrs) > 0;
     for (size_t i = 0; i < json_array_size(addrs); i++) {
         const char *addr = json_string_value(json_array_get(addrs, i));
@@ -196,7 +208,7 @@ enum tw_exit cli_invite(struct cli *cli) {
         (void)puts(text_of(answer, "message"));
     } else {
         (void)puts(text_of(data, "line"));
-        explain_ticket(data);
+        explain_ticket(cli, data);
     }
     json_decref(answer);
     return rc;

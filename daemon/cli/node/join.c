@@ -207,7 +207,8 @@ static enum tw_exit make_node(struct join *join) {
     rc = node_files_plan(&join->files);
     if (rc == TW_EXIT_OK) rc = manifest_write(join);
     if (rc == TW_EXIT_OK) rc = right_write(join);
-    return rc == TW_EXIT_OK ? node_files_write_config(&join->files) : rc;
+    if (rc == TW_EXIT_OK) rc = node_files_write_config(&join->files);
+    return rc == TW_EXIT_OK ? node_files_hand_over(&join->files) : rc;
 }
 
 /* Returns true if the run is trained on a plain text that this node does not have. Only datasets

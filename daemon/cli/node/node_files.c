@@ -1,16 +1,21 @@
 #include "daemon/cli/node/node_files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <pwd.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "daemon/auth/private_file.h"
+#include "daemon/cli/common/node_user.h"
 
 enum { EXAMPLE_BYTES = 32 * 1024 };
+
+#define SERVICE_USER "thinwire" /* user of the unit thinwired@ */
 
 const char *node_files_from_here(const char *path, char absolute[TW_PATH_BYTES]) {
     char here[TW_PATH_BYTES];
@@ -161,7 +166,28 @@ enum tw_exit node_files_write_config(const struct node_files *files) {
 }
 
 bool node_files_is_service(const struct node_files *files) {
-    return strncmp(files->config_path, "/etc/thinwire/", 14) == 0;
+    return cli_is_service(files->config_path);
+}
+
+enum tw_exit node_files_hand_over(const struct node_files *files) {
+    const char *const folder = files->config.node.state_dir;
+    const struct passwd *const user = getpwnam(SERVICE_USER);
+    struct stat info;
+    if (!node_files_is_service(files) || geteuid() != 0 || user == NULL) return TW_EXIT_OK;
+    DIR *const dir = opendir(folder);
+    bool is_good = dir != NULL && fstat(dirfd(dir), &info) == 0;
+    const bool is_ours = is_good && info.st_uid == 0;
+    for (const struct dirent *at; is_ours && is_good && (at = readdir(dir)) != NULL;) {
+        if (strcmp(at->d_name, ".") == 0 || strcmp(at->d_name, "..") == 0) continue;
+        is_good =
+            fchownat(dirfd(dir), at->d_name, user->pw_uid, user->pw_gid, AT_SYMLINK_NOFOLLOW) == 0;
+    }
+    if (is_ours && is_good) is_good = fchown(dirfd(dir), user->pw_uid, user->pw_gid) == 0;
+    const int why = errno;
+    if (dir != NULL) (void)closedir(dir);
+    if (is_good) return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_STATE_DIR, "%s cannot be given to user %s: %s", folder, SERVICE_USER,
+                    strerror(why));
 }
 
 /* Prints text as one word of a shell command, quoted if necessary. */
@@ -182,9 +208,15 @@ static void print_word(const char *text) {
 }
 
 void node_files_say_next(const struct node_files *files, const char *const *verbs) {
-    char meant[TW_PATH_BYTES];
+    char meant[TW_PATH_BYTES], command[CLI_COMMAND_BYTES];
     struct tw_error err;
+    const char *const path = files->config_path;
     (void)fputc('\n', stdout);
+    if (node_files_is_service(files)) {
+        for (; *verbs != NULL; verbs++)
+            (void)printf("    %s\n", cli_command(path, cli_needs_sudo(path), *verbs, command));
+        return;
+    }
     if (tw_config_find(NULL, meant, &err) != TW_OK || strcmp(meant, files->config_path) != 0) {
         (void)fputs("    export THINWIRE_CONFIG=", stdout);
         print_word(files->config_path);
@@ -227,7 +259,7 @@ enum tw_exit node_files_options(struct cli *cli, struct node_files *files) {
 enum tw_exit node_files_find(const struct cli *cli, struct node_files *files) {
     struct tw_error err;
     if (files->config_path[0] == 0 &&
-        tw_config_find(cli->config_option, files->config_path, &err) != TW_OK)
+        tw_config_place(cli->config_option, files->config_path, &err) != TW_OK)
         return cli_fail(TW_EXIT_USAGE, "%s", err.message);
     if (node_files_is_service(files)) {
         node_files_put(files, "spawn_worker", "off");

@@ -51,11 +51,16 @@ enum tw_exit node_files_folders(const struct node_files *files);
 
 enum tw_exit node_files_write_config(const struct node_files *files);
 
+/* Gives the state folder that root made for a service, with all in it, to the service's user. Does
+ * nothing if that user does not exist yet: systemd then does it at the first start. */
+enum tw_exit node_files_hand_over(const struct node_files *files);
+
 /* Returns true if systemd will run the node, with daemon and worker as separate units. */
 bool node_files_is_service(const struct node_files *files);
 
-/* Prints the next steps for a person: the commands `verbs`, one per line. If `thinwire` does not
- * select this node already, first prints the shell line that makes it do so. */
+/* Prints the next steps for a person: the commands `verbs`, one per line. Those of a service name
+ * it. For another node that `thinwire` does not select already, first prints the shell line that
+ * makes it do so. */
 void node_files_say_next(const struct node_files *files, const char *const *verbs);
 
 #endif

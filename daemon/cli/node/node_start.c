@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "daemon/cli/common/ended.h"
+#include "daemon/cli/common/node_user.h"
 
 enum { PATIENCE_MS = 30 * 1000, LOOK_MS = 100 };
 
@@ -65,24 +66,58 @@ static bool is_running(const char *socket_path) {
     return is_up;
 }
 
-static enum tw_exit start_units(const struct node_files *files, FILE *to) {
-    char daemon[80], worker[96];
+/* Runs a program of the system, and waits for it. `is_silent`: without its output. Returns its exit
+ * status, or -1 if it could not run. */
+static int run_program(char *const argv[], bool is_silent) {
+    posix_spawn_file_actions_t actions;
     pid_t pid = 0;
     int status = 0;
-    (void)snprintf(daemon, sizeof(daemon), "thinwired@%s", files->config.instance);
-    (void)snprintf(worker, sizeof(worker), "thinwire-worker@%s", files->config.instance);
-    char name[] = "systemctl", enable[] = "enable", now[] = "--now";
-    char *const argv[] = {name, enable, now, daemon, worker, NULL};
-    const int code = posix_spawnp(&pid, "systemctl", NULL, NULL, argv, environ);
-    if (code != 0) return cli_fail(TW_EXIT_FAILURE, "systemctl: %s", strerror(code));
+    (void)posix_spawn_file_actions_init(&actions);
+    for (int fd = 1; is_silent && fd <= 2; fd++)
+        (void)posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_WRONLY, 0);
+    const int code = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    if (code != 0) return -1;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return cli_fail(
-            TW_EXIT_FAILURE,
-            "systemctl did not start %s: are its unit files installed (`cmake --install "
-            "BUILD --prefix /usr`)? `systemctl status %s` shows the reason",
-            daemon, daemon);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Says why systemd did not start the unit, with the way out. */
+static enum tw_exit explain_units(const struct node_files *files, char *daemon) {
+    char name[] = "systemctl", cat[] = "cat", journal[] = "journalctl", unit[] = "--unit",
+         lines[] = "--lines=3", form[] = "--output=cat", pager[] = "--no-pager";
+    char *const look[] = {name, cat, daemon, NULL};
+    char *const tail[] = {journal, unit, daemon, lines, form, pager, NULL};
+    char command[CLI_COMMAND_BYTES];
+    if (run_program(look, true) != 0)
+        return cli_fail(TW_EXIT_FAILURE,
+                        "systemd has no unit thinwired@: install the package, or the unit files "
+                        "(`cmake --install BUILD --prefix /usr`); a node without systemd is made "
+                        "by --dir FOLDER");
+    if (geteuid() != 0)
+        return cli_fail(TW_EXIT_FAILURE, "only root starts the service %s: `%s`", daemon,
+                        cli_command(files->config_path, true, "start", command));
+    (void)run_program(tail, false);
+    return cli_fail(
+        TW_EXIT_FAILURE, "%s did not start; `%s` shows its log", daemon,
+        cli_command(files->config_path, cli_needs_sudo(files->config_path), "logs", command));
+}
+
+static enum tw_exit start_units(const struct node_files *files, FILE *to) {
+    char daemon[80], worker[96];
+    (void)snprintf(daemon, sizeof(daemon), "thinwired@%s", files->config.instance);
+    (void)snprintf(worker, sizeof(worker), "thinwire-worker@%s", files->config.instance);
+    char name[] = "systemctl", enable[] = "enable", now[] = "--now", ask[] = "--no-ask-password";
+    char *const argv[] = {name, ask, enable, now, daemon, worker, NULL};
+    const int code = run_program(argv, false);
+    if (code < 0)
+        return cli_fail(TW_EXIT_FAILURE,
+                        "this system has no systemctl, which starts nodes of " TW_CONFIG_FOLDER
+                        ": run `thinwired --config %s` by another supervisor, or make a node by "
+                        "--dir FOLDER",
+                        files->config.instance);
+    if (code != 0) return explain_units(files, daemon);
     (void)fprintf(to, "It runs as %s and starts with the machine.\n", daemon);
     return TW_EXIT_OK;
 }
@@ -181,6 +216,8 @@ enum tw_exit cli_start(struct cli *cli) {
     if (rc != TW_EXIT_OK) return rc;
     if (tw_config_find(cli->config_option, files.config_path, &err) != TW_OK)
         return cli_fail(TW_EXIT_USAGE, "%s", err.message);
+    if (!node_files_is_service(&files) && cli_become_node_user(cli, &files.config, &err) != TW_OK)
+        return cli_fail(TW_EXIT_STATE_DIR, "%s", err.message);
     rc = node_start(&files, cli->json ? stderr : stdout);
     if (rc != TW_EXIT_OK || !cli->json) return rc;
     json_t *const json =

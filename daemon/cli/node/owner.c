@@ -10,21 +10,23 @@
 #include "base/units.h"
 #include "daemon/auth/cert_file.h"
 #include "daemon/auth/signature.h"
+#include "daemon/cli/common/node_user.h"
 #include "daemon/cli/run/manifest_text.h"
 
 /* ---- place ---------------------------------------------------------------------------------- */
 
 enum tw_exit owner_place_find(struct cli *cli, const char *run_path, struct owner_place *place) {
-    static struct tw_config config;
+    struct tw_config *const config = &place->config;
     struct tw_error err;
     memset(place, 0, sizeof(*place));
     /* With --run, this machine may have no node, or a node of another run. */
     place->has_config = run_path == NULL || cli->config_option != NULL;
     if (place->has_config) {
-        const enum tw_exit rc = cli_config(cli, &config);
+        enum tw_exit rc = cli_config(cli, config);
+        if (rc == TW_EXIT_OK && geteuid() != 0) rc = owner_become_node(cli, place);
         if (rc != TW_EXIT_OK) return rc;
-        memcpy(place->state_dir, config.node.state_dir, sizeof(place->state_dir));
-        if (run_path == NULL) run_path = config.node.run;
+        memcpy(place->state_dir, config->node.state_dir, sizeof(place->state_dir));
+        if (run_path == NULL) run_path = config->node.run;
     }
     if (cli_manifest_load(run_path, &place->run, &err) != TW_OK)
         return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
@@ -35,6 +37,13 @@ enum tw_exit owner_place_find(struct cli *cli, const char *run_path, struct owne
                         run_path);
     place->run_id = tw_run_id(&place->run);
     return TW_EXIT_OK;
+}
+
+enum tw_exit owner_become_node(const struct cli *cli, const struct owner_place *place) {
+    struct tw_error err;
+    if (!place->has_config || cli_become_node_user(cli, &place->config, &err) == TW_OK)
+        return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_STATE_DIR, "%s", err.message);
 }
 
 bool owner_path(const struct owner_place *place, const char *name, char path[TW_PATH_BYTES]) {
@@ -152,7 +161,13 @@ static enum tw_exit owner_import(struct cli *cli) {
     enum tw_exit rc = cli_done(cli, "owner import", OPTIONS);
     if (rc != TW_EXIT_OK) return rc;
     if (from == NULL) return cli_fail(TW_EXIT_USAGE, "owner import: which file?");
+    const bool is_certs = tw_certs_load(from, &certs, &err) == TW_OK;
+    const bool is_list = !is_certs && tw_revoked_load(from, &list, &no_list) == TW_OK;
+    const bool is_recall =
+        !is_certs && !is_list && tw_recall_load(from, &recall, &no_list) == TW_OK;
+    if (!is_certs && !is_list && !is_recall) return cli_fail(TW_EXIT_USAGE, "%s", err.message);
     rc = owner_place_find(cli, NULL, &place);
+    if (rc == TW_EXIT_OK) rc = owner_become_node(cli, &place);
     if (rc != TW_EXIT_OK) return rc;
     if (!owner_path(&place, "identity.key", path) ||
         tw_identity_open(path, &identity, &err) != TW_OK)
@@ -160,15 +175,9 @@ static enum tw_exit owner_import(struct cli *cli) {
     tw_gate_init(&gate, &place.run_id, &place.run.security.owner, &identity);
     /* loads the valid ones of this node's files; none needs to exist */
     (void)tw_gate_load(&gate, place.state_dir, &err);
-    if (tw_certs_load(from, &certs, &err) == TW_OK) {
-        rc = import_certs(&place, &gate, &certs);
-    } else if (tw_revoked_load(from, &list, &no_list) == TW_OK) {
-        rc = import_list(&place, &gate, &list);
-    } else if (tw_recall_load(from, &recall, &no_list) == TW_OK) {
-        rc = import_recall(&place, &gate, &recall);
-    } else {
-        rc = cli_fail(TW_EXIT_USAGE, "%s", err.message);
-    }
+    rc = is_certs  ? import_certs(&place, &gate, &certs)
+         : is_list ? import_list(&place, &gate, &list)
+                   : import_recall(&place, &gate, &recall);
     tw_identity_close(&identity);
     return rc;
 }
@@ -281,7 +290,8 @@ static enum tw_exit show_node(struct cli *cli) {
     char path[TW_PATH_BYTES];
     struct tw_identity identity;
     struct tw_error err = {0};
-    const enum tw_exit rc = owner_place_find(cli, NULL, &place);
+    enum tw_exit rc = owner_place_find(cli, NULL, &place);
+    if (rc == TW_EXIT_OK) rc = owner_become_node(cli, &place);
     if (rc != TW_EXIT_OK) return rc;
     if (!owner_path(&place, "identity.key", path) ||
         tw_identity_open(path, &identity, &err) != TW_OK)

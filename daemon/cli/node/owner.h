@@ -12,11 +12,16 @@ struct owner_place {
     struct tw_id run_id;
     bool has_config; /* this machine has a node, whose folder is state_dir */
     char state_dir[TW_PATH_BYTES];
+    struct tw_config config; /* with has_config */
 };
 
 /* Finds the run of the manifest `run_path` (--run), or this node's run if NULL. Prints errors
  * itself: no manifest, or a run without an owner. */
 enum tw_exit owner_place_find(struct cli *cli, const char *run_path, struct owner_place *place);
+
+/* Makes this process the user of the node, if there is one, before it writes files of the node.
+ * Files that the caller named were opened before. Prints errors itself. */
+enum tw_exit owner_become_node(const struct cli *cli, const struct owner_place *place);
 
 /* Writes FOLDER/NAME. Returns false if it is too long. */
 bool owner_path(const struct owner_place *place, const char *name, char path[TW_PATH_BYTES]);

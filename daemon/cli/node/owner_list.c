@@ -67,12 +67,13 @@ static void list_sign(struct tw_revoked *list, const struct tw_identity *key) {
 }
 
 /* Signs the changed list with the owner's key, and saves it. Prints errors itself. */
-static enum tw_exit list_publish(const struct revoke *revoke, const struct owner_place *place,
-                                 const char *path, struct tw_revoked *list) {
+static enum tw_exit list_publish(const struct cli *cli, const struct revoke *revoke,
+                                 const struct owner_place *place, const char *path,
+                                 struct tw_revoked *list) {
     char folder[TW_PATH_BYTES];
     struct tw_identity key;
     struct tw_error err;
-    const enum tw_exit rc = owner_key_open(revoke->key, &key);
+    enum tw_exit rc = owner_key_open(revoke->key, &key);
     if (rc != TW_EXIT_OK) return rc;
     const struct tw_id public_key = tw_public_key(key.key);
     const bool is_owner = tw_id_equal(&public_key, &place->run.security.owner);
@@ -82,6 +83,8 @@ static enum tw_exit list_publish(const struct revoke *revoke, const struct owner
         return cli_fail(TW_EXIT_IDENTITY,
                         "%s is not the key of the run's owner, and only the owner %s", revoke->key,
                         revoke->is_pause ? "pauses the run" : "revokes");
+    if (revoke->list == NULL) rc = owner_become_node(cli, place);
+    if (rc != TW_EXIT_OK) return rc;
     if (tw_revoked_save(owner_folder(path, folder), owner_file(path), list, &err) != TW_OK)
         return cli_fail(TW_EXIT_STATE_DIR, "%s", err.message);
     return TW_EXIT_OK;
@@ -106,7 +109,7 @@ enum tw_exit owner_revoke(struct cli *cli) {
     if (rc == TW_EXIT_OK) rc = list_open(&revoke, &place, &list, path);
     if (rc == TW_EXIT_OK) rc = list_change(cli, &revoke, &list);
     if (rc == TW_EXIT_OK) rc = cli_done(cli, "owner revoke", OPTIONS);
-    if (rc == TW_EXIT_OK) rc = list_publish(&revoke, &place, path, &list);
+    if (rc == TW_EXIT_OK) rc = list_publish(cli, &revoke, &place, path, &list);
     if (rc != TW_EXIT_OK) return rc;
     const unsigned count = tw_revoked_nodes(&list);
     (void)printf("List %llu revokes %u %s. %s\n", (unsigned long long)list.version, count,
@@ -143,7 +146,7 @@ enum tw_exit owner_pause_run(struct cli *cli, bool is_paused) {
                         "the list is full at %d nodes: `thinwire owner revoke --lift` nodes whose "
                         "certificates have expired",
                         TW_REVOKED_MAX);
-    rc = list_publish(&revoke, &place, path, &list);
+    rc = list_publish(cli, &revoke, &place, path, &list);
     if (rc != TW_EXIT_OK) return rc;
     (void)printf("List %llu %s training in the whole run. %s\n", (unsigned long long)list.version,
                  is_paused ? "pauses" : "resumes", describe_way(&revoke));

@@ -167,6 +167,7 @@ enum tw_exit owner_recall(struct cli *cli) {
     recall.lineage = wish.lineage;
     recall.rounds = wish.rounds;
     if (rc == TW_EXIT_OK) rc = sign_recall(&place, &wish, &recall);
+    if (rc == TW_EXIT_OK && wish.out == NULL) rc = owner_become_node(cli, &place);
     if (rc == TW_EXIT_OK) rc = save_recall(path, &recall);
     if (rc != TW_EXIT_OK) return rc;
     tw_id_short(&recall.lineage, lineage);

@@ -11,6 +11,7 @@
 
 #include "base/units.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/node_user.h"
 #include "daemon/cli/run/manifest_text.h"
 #include "daemon/store/checkpoint.h"
 #include "daemon/store/lineages_file.h"
@@ -35,7 +36,7 @@ static const char *const NAMES[TW_CHECKPOINT_FILES] = {
 static enum tw_exit open_folder(const struct cli *cli, struct rollback *back) {
     char hex[TW_ID_HEX_BYTES];
     struct tw_error err = {0};
-    const enum tw_exit rc = cli_config(cli, &back->config);
+    const enum tw_exit rc = cli_node_config(cli, &back->config);
     if (rc != TW_EXIT_OK) return rc;
     if (cli_manifest_load(back->config.node.run, &back->run, &err) != TW_OK ||
         tw_layout_init(&back->layout, &back->run, &err) != TW_OK) {
@@ -208,7 +209,6 @@ static enum tw_exit confirm(const struct rollback *back, uint32_t file, bool is_
 static enum tw_status refuse_lineages(const struct rollback *back, struct tw_error *err) {
     const struct tw_file_ops *ops = tw_file_system();
     struct tw_lineages refused;
-    struct stat folder;
     const int dir = ops->dir_open(ops->ctx, back->folder);
     if (dir < 0) return tw_fail(err, TW_IO, "%s: %s", back->folder, strerror(-dir));
     enum tw_status status = tw_lineages_read(ops, dir, &refused, err);
@@ -219,11 +219,6 @@ static enum tw_status refuse_lineages(const struct rollback *back, struct tw_err
         }
     }
     if (status == TW_OK) status = tw_lineages_write(ops, dir, &refused, err);
-    /* The new file must belong to the folder's owner, even if this process runs as root. */
-    if (status == TW_OK && geteuid() == 0 && fstat(dir, &folder) == 0 &&
-        fchownat(dir, "refused", folder.st_uid, folder.st_gid, AT_SYMLINK_NOFOLLOW) != 0) {
-        status = tw_fail(err, TW_IO, "%s/refused: %s", back->folder, strerror(errno));
-    }
     (void)ops->close(ops->ctx, dir);
     return status;
 }

@@ -6,6 +6,7 @@
 
 #include "daemon/auth/secret.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/node_user.h"
 
 static enum tw_exit save_secrets(const char *path, const struct tw_secrets *secrets) {
     struct tw_error err = {0};
@@ -50,18 +51,16 @@ static int find_mark(const struct tw_secrets *secrets, const char *verb, const c
     return -1;
 }
 
-/* Reads a file or standard input ("-") and chooses the first secret that this node does not have:
- * another node's file may also contain the old one. If `from` is NULL, draws a fresh secret. */
-static enum tw_exit read_secret(const char *from, const struct tw_secrets *here,
+/* Reads the file `from` and chooses the first secret that this node does not have: another node's
+ * file may also contain the old one. If `file` is NULL, draws a fresh secret. */
+static enum tw_exit read_secret(FILE *file, const char *from, const struct tw_secrets *here,
                                 struct tw_secret *secret) {
     struct tw_error err = {0};
     char hex[2 * TW_SECRET_BYTES + 3];
-    if (from == NULL) {
+    if (file == NULL) {
         if (tw_secret_draw(secret, &err) == TW_OK) return TW_EXIT_OK;
         return cli_fail(TW_EXIT_FAILURE, "%s", err.message);
     }
-    FILE *const file = strcmp(from, "-") == 0 ? stdin : fopen(from, "re");
-    if (file == NULL) return cli_fail(TW_EXIT_IDENTITY, "%s: %s", from, strerror(errno));
     enum tw_status status = tw_fail(&err, TW_CONFIG, "it has no secret that is not here already");
     bool is_found = false;
     while (!is_found && fgets(hex, sizeof(hex), file) != NULL) {
@@ -71,17 +70,17 @@ static enum tw_exit read_secret(const char *from, const struct tw_secrets *here,
         is_found = tw_secrets_find(here, secret) < 0;
         if (!is_found) status = tw_fail(&err, TW_CONFIG, "it is here already");
     }
-    if (file != stdin) (void)fclose(file);
     explicit_bzero(hex, sizeof(hex));
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_IDENTITY, "%s: %s", from, err.message);
 }
 
-static enum tw_exit add_secret(const char *path, struct tw_secrets *secrets, const char *from) {
+static enum tw_exit add_secret(const char *path, struct tw_secrets *secrets, FILE *file,
+                               const char *from) {
     if (secrets->count == TW_SECRETS_MAX)
         return cli_fail(TW_EXIT_USAGE,
                         "secret add: there are %d already; `secret remove` one first",
                         TW_SECRETS_MAX);
-    const enum tw_exit rc = read_secret(from, secrets, &secrets->list[secrets->count]);
+    const enum tw_exit rc = read_secret(file, from, secrets, &secrets->list[secrets->count]);
     if (rc != TW_EXIT_OK) return rc;
     secrets->count++;
     return save_secrets(path, secrets);
@@ -114,23 +113,31 @@ enum tw_exit cli_secret(struct cli *cli) {
     struct tw_error err = {0};
     const char *const verb = cli_operand(cli), *const what = cli_operand(cli);
     enum tw_exit rc = cli_done(cli, "secret", OPTIONS);
-    if (rc == TW_EXIT_OK) rc = cli_config(cli, &config);
     if (rc != TW_EXIT_OK) return rc;
+    /* `add` opens its file as the caller, before this process becomes the node's user. */
+    const bool is_given = verb != NULL && strcmp(verb, "add") == 0 && what != NULL;
+    FILE *const file = !is_given ? NULL : strcmp(what, "-") == 0 ? stdin : fopen(what, "re");
+    if (is_given && file == NULL)
+        return cli_fail(TW_EXIT_IDENTITY, "%s: %s", what, strerror(errno));
+    rc = cli_node_config(cli, &config);
     const char *const path = config.network.secret_file;
-    if (tw_secrets_open(path, &secrets, &err) != TW_OK)
-        return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
-    if (verb == NULL || strcmp(verb, "show") == 0)
+    if (rc == TW_EXIT_OK && tw_secrets_open(path, &secrets, &err) != TW_OK)
+        rc = cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
+    if (rc != TW_EXIT_OK) {
+    } else if (verb == NULL || strcmp(verb, "show") == 0) {
         rc = TW_EXIT_OK;
-    else if (strcmp(verb, "add") == 0)
-        rc = add_secret(path, &secrets, what);
-    else if (strcmp(verb, "use") == 0)
+    } else if (strcmp(verb, "add") == 0) {
+        rc = add_secret(path, &secrets, file, what);
+    } else if (strcmp(verb, "use") == 0) {
         rc = use_secret(path, &secrets, what);
-    else if (strcmp(verb, "remove") == 0)
+    } else if (strcmp(verb, "remove") == 0) {
         rc = take_out(path, &secrets, what);
-    else
+    } else {
         rc = cli_fail(TW_EXIT_USAGE, "secret: `%s` is unknown; it is show, add, use or remove",
                       verb);
+    }
     if (rc == TW_EXIT_OK) rc = show_marks(cli, path, &secrets);
+    if (file != NULL && file != stdin) (void)fclose(file);
     tw_secrets_wipe(&secrets);
     return rc;
 }

@@ -98,7 +98,27 @@ static void key_of_another_user_is_refused(void **state) {
     if (geteuid() != 0) skip(); /* only root can give a file away */
     assert_int_equal(tw_identity_create(path, NULL), TW_OK);
     assert_int_equal(chown(path, 12345, 12345), 0);
-    refused_with(TW_CONFIG, "chown");
+    refused_with(TW_CONFIG, "; run it as user 12345");
+}
+
+/* Root checks and makes files of a service: they belong to the user of the folder, never to root.
+ */
+static void root_judges_by_the_owner_of_the_folder(void **state) {
+    (void)state;
+    struct tw_identity identity;
+    struct stat st;
+    char remedy[sizeof(path) + 32];
+    if (geteuid() != 0) skip(); /* only root can give a file away */
+    assert_int_equal(chown(folder, 12345, 12345), 0);
+    assert_int_equal(tw_identity_create(path, NULL), TW_OK);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_uid, 12345);
+    assert_int_equal(tw_identity_open(path, &identity, NULL), TW_OK);
+    tw_identity_close(&identity);
+    assert_int_equal(chown(path, 0, 0), 0);
+    (void)snprintf(remedy, sizeof(remedy), "; `sudo chown 12345: %s`", path);
+    refused_with(TW_CONFIG, remedy);
+    assert_int_equal(chown(folder, 0, 0), 0);
 }
 
 static void symbolic_link_is_not_followed(void **state) {
@@ -150,6 +170,7 @@ int main(void) {
         TEST(existing_key_is_never_overwritten),
         TEST(key_that_others_can_read_is_refused),
         TEST(key_of_another_user_is_refused),
+        TEST(root_judges_by_the_owner_of_the_folder),
         TEST(symbolic_link_is_not_followed),
         TEST(missing_and_damaged_keys_name_the_way_out),
         TEST(key_of_another_kind_is_refused),

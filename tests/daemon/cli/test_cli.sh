@@ -194,7 +194,7 @@ expect 2 'broken.conf:3:' env THINWIRE_CONFIG=./broken.conf "$BIN/thinwire" stat
 tw config example | diff - "$SOURCE/deploy/examples/thinwire.conf" ||
     { echo "FAIL: deploy/examples/thinwire.conf is not what config example prints"; exit 1; }
 
-expect 8 'start it \(thinwire --config ./node.conf start\)' tw --config ./node.conf status
+expect 8 'start it \(`thinwire --config ./node.conf start`\)' tw --config ./node.conf status
 expect 3 'no run manifest' tw --config ./place/node.conf start
 expect 3 'thinwired did not start; its log is ./place/log' tw --config ./place/node.conf start --json
 [[ $(tw --config ./place/node.conf start 2>&1 | grep -c 'no run manifest') == 1 ]] ||

@@ -1,0 +1,152 @@
+#!/usr/bin/env bash
+# test_service.sh BIN - `thinwire` on a node that systemd runs: its files belong to the service's user. Each
+# command is typed by root, by that user and by another one, and the advice of a message is followed.
+# /etc, /var/lib/thinwire and /run/thinwire are the test's own, in a mount namespace. Wants root.
+set -euo pipefail
+BIN=$1
+if [[ ${2:-} != inside ]]; then
+    [[ $(id -u) -eq 0 ]] || { echo "skipped: wants root"; exit 77; }
+    unshare --mount true 2>/dev/null || { echo "skipped: no mount namespaces here"; exit 77; }
+    home=$(mktemp -d /tmp/tw_service_XXXXXX)
+    trap 'rm -rf "$home"' EXIT
+    unshare --mount --propagation private bash "$0" "$BIN" inside "$home"
+    exit
+fi
+home=$3
+export LC_ALL=C.UTF-8 COLUMNS=160
+unset THINWIRE_CONFIG SUDO_USER
+chmod 755 "$home"
+failures=0
+daemon=
+trap '[[ -z $daemon ]] || kill $daemon || true' EXIT
+
+# -- a machine with the package, the programs where every user may run them
+mkdir "$home/bin" "$home/place" "$home/text" "$home/secret"
+cp -a /etc "$home/etc"
+mkdir -p "$home/etc/thinwire"
+cat >>"$home/etc/passwd" <<'PASSWD'
+thinwire:x:8991:8991::/nowhere:/usr/sbin/nologin
+thinwire-worker:x:8992:8991::/nowhere:/usr/sbin/nologin
+ann:x:8993:8993::/nowhere:/bin/sh
+PASSWD
+printf 'thinwire:x:8991:\nann:x:8993:\n' >>"$home/etc/group"
+mount --bind "$home/etc" /etc
+for place in /var/lib/thinwire /run/thinwire; do
+    if [[ ! -d $place ]]; then # in a folder of the namespace, so that none is left behind
+        mount -t tmpfs -o mode=755 tmpfs "${place%/thinwire}"
+        mkdir -p $place
+    fi
+    mount -t tmpfs -o mode=755 tmpfs $place
+done
+for program in thinwire thinwired thinwire-engine; do
+    [[ ! -e $BIN/$program ]] || cp "$BIN/$program" "$home/bin"
+done
+# systemd itself is not here: a stand-in that refuses users other than root, as polkit does
+cat >"$home/place/systemctl" <<'SCRIPT'
+#!/bin/sh
+[ "$1" = cat ] && exit 0
+[ "$(id -u)" = 0 ] || { echo "Failed to enable unit: Access denied" >&2; exit 1; }
+echo "Job for thinwired@bible failed." >&2
+exit 1
+SCRIPT
+printf '#!/bin/sh\necho "thinwired: the reason in the journal"\n' >"$home/place/journalctl"
+chmod 755 "$home"/place/*
+export PATH=$home/bin:$home/place:$PATH
+yes 'And it came to pass in those days that there went out a decree.' | head -c 40000 >"$home/text/text" || true
+
+as() { local user=$1; shift; setpriv --reuid "$user" --regid "$user" --init-groups "$@"; }
+# expect STATUS PATTERN COMMAND...: both outputs together match, and the status is that.
+expect() {
+    local status=$1 pattern=$2 rc=0 out
+    shift 2
+    out=$("$@" 2>&1 </dev/null) || rc=$?
+    if [[ $rc -ne $status ]] || ! grep -qE -- "$pattern" <<<"$out"; then
+        echo "FAIL: $*: status $rc (wanted $status), wanted /$pattern/, got:"
+        sed 's/^/    /' <<<"$out"
+        failures=$((failures + 1))
+    fi
+    if grep -qE 'chown (0|root)' <<<"$out"; then
+        echo "FAIL: $*: advises to give a file to root"
+        failures=$((failures + 1))
+    fi
+}
+is() { [[ $1 == "$2" ]] || { echo "FAIL: got '$1', wanted '$2'"; failures=$((failures + 1)); }; }
+
+# -- a new node: its files belong to the service's user, and the next steps fit it
+thinwire run new bible --data "$home/text/text" --set train.tokens=50k --out /etc/bible.manifest >/dev/null
+expect 0 '^    thinwire --config bible start$' thinwire --config bible init --run /etc/bible.manifest \
+    --data "$home/text/text" --listen 127.0.0.1:0
+state=/var/lib/thinwire/bible
+is "$(stat -c %U $state $state/identity.key $state/run.secret | tr '\n' ' ')" "thinwire thinwire thinwire "
+mkdir /run/thinwire/bible && chown thinwire: /run/thinwire/bible
+setpriv --reuid thinwire --regid thinwire --init-groups thinwired --config bible 2>"$home/log" &
+daemon=$!
+for _ in $(seq 600); do
+    thinwire --config bible status >/dev/null 2>&1 && break
+    kill -0 $daemon || { cat "$home/log"; exit 1; }
+    sleep 0.1
+done
+
+# -- root and the service's user see a healthy node
+for user in root thinwire; do
+    expect 0 ' 0 failures' as $user thinwire --config bible doctor
+    expect 0 'OK +identity' as $user thinwire --config bible doctor
+    expect 0 'The daemon can start' as $user thinwire --config bible config check
+    expect 0 'in use, and accepted' as $user thinwire --config bible secret
+    expect 0 'no generation' as $user thinwire --config bible rollback
+done
+# -- the only node is found, also when sudo has dropped the environment
+expect 0 'bible|does not train' env -u THINWIRE_CONFIG thinwire status
+expect 0 '^OK +config +/etc/thinwire/bible.conf' thinwire doctor
+# -- another user is told the command, in which nothing is left to fill in
+expect 1 'sudo thinwire --config bible doctor`' as ann thinwire --config bible doctor
+expect 1 'belong to user thinwire, and this is user ann' as ann thinwire doctor
+expect 5 'use `sudo thinwire --config bible config check`' as ann thinwire config check
+expect 5 'use `sudo thinwire --config bible secret add /dev/null`' as ann thinwire secret add /dev/null
+expect 5 'use `sudo thinwire --config bible rollback pinned`' as ann thinwire --config bible rollback pinned
+expect 8 '`sudo thinwire --config bible checkpoint`' as ann thinwire checkpoint
+expect 0 '^    sudo thinwire --config bible join --start$' thinwire invite
+# -- root changes files of the node, which stay its user's; the file that root names may be root's alone
+chmod 700 "$home/secret"
+openssl rand -hex 32 >"$home/secret/new"
+expect 0 'accepted' thinwire --config bible secret add "$home/secret/new"
+is "$(stat -c %U $state/run.secret)" thinwire
+# -- nobody starts a second daemon as root, which would leave files of root
+kill $daemon && wait $daemon || true
+daemon=
+expect 5 'belongs to user thinwire, and this is root' thinwired --config bible
+is "$(find $state -user root)" ""
+# -- start names the reason
+expect 1 'only root starts the service thinwired@bible: `sudo thinwire --config bible start`' \
+    as ann thinwire start
+expect 1 'the reason in the journal' thinwire start
+expect 1 'thinwired@bible did not start; `thinwire --config bible logs` shows its log' thinwire start
+
+# -- a key that somebody gave to root: all say it, and their remedy helps
+chown root: $state/identity.key
+for user in root thinwire; do
+    expect 1 'FAIL +identity .*belongs to user root' as $user thinwire --config bible doctor
+    expect 7 'would not start' as $user thinwire --config bible config check
+done
+expect 7 'belongs to user root' as thinwire thinwired --config bible
+remedy=$({ thinwire doctor || true; } | grep -oE '`sudo chown [^`]*`' | head -1 | tr -d '`')
+${remedy#sudo }
+for user in root thinwire; do
+    expect 0 ' 0 failures' as $user thinwire doctor
+    expect 0 'The daemon can start' as $user thinwire config check
+done
+# -- data that root may read and the service may not
+mkdir -m 700 "$home/home"
+cp "$home/text/text" "$home/home/text"
+sed -i "s#^data = .*#data = $home/home/text#" /etc/thinwire/bible.conf
+expect 4 'text: Permission denied' thinwire config check
+expect 1 'FAIL +data .*Permission denied' thinwire doctor
+
+# -- several nodes: which one?
+expect 0 'This node is' thinwire --config attic init --run /etc/bible.manifest --data "$home/text/text"
+expect 2 'several nodes here: attic, bible; name one, such as `thinwire --config attic status`' thinwire status
+expect 2 'several nodes here: attic, bible' thinwire config check
+expect 1 'FAIL +config +there are several nodes' thinwire doctor
+
+[[ $failures -eq 0 ]] || { echo "$failures failed"; exit 1; }
+echo "all good"
