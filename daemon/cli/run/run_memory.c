@@ -25,9 +25,11 @@ uint64_t run_memory_snapshots(const struct tw_layout *layout) {
     return TW_SNAPSHOT_SLOTS * tw_shm_snapshot_bytes(layout->elements, TW_SNAPSHOT_FULL);
 }
 
+/* A worker that the daemon does not start is the user's own, unless it has a user of its own: then
+ * it is the service thinwire-worker@. */
 static bool has_own_trainer(const struct tw_config *config, const struct tw_run *run) {
     return run->model.family == TW_FAMILY_TENSORS || config->node.worker_command[0] != '\0' ||
-           !config->node.spawn_worker;
+           (!config->node.spawn_worker && config->node.worker_user[0] == '\0');
 }
 
 static void weigh_worker(struct run_memory *memory, const struct tw_config *config,
