@@ -89,14 +89,66 @@ static enum tw_exit set_colour(struct cli *cli) {
     return TW_EXIT_OK;
 }
 
+/* Words of other programs for a command. */
+static const struct {
+    const char *word, *command;
+} SYNONYMS[] = {
+    {"stop", "leave"},
+    {"drain", "leave"},
+    {"quit", "leave"},
+    {"exit", "leave"},
+    {"down", "leave"},
+    {"up", "start"},
+    {"restart", "leave` and `thinwire start"},
+    {"new", "run new"},
+    {"create", "init"},
+    {"setup", "init"},
+    {"ticket", "invite"},
+    {"add", "invite"},
+    {"connect", "join"},
+    {"nodes", "peers"},
+    {"members", "peers"},
+    {"ps", "peers"},
+    {"list", "peers"},
+    {"watch", "status --watch"},
+    {"monitor", "top"},
+    {"log", "logs"},
+    {"history", "events"},
+    {"save", "checkpoint"},
+    {"health", "doctor"},
+    {"check", "config check"},
+    {"diagnose", "doctor"},
+    {"ban", "owner revoke"},
+    {"kick", "owner revoke"},
+    {"revoke", "owner revoke"},
+    {"models", "run models"},
+    {"presets", "run presets"},
+    {"sample", "generate"},
+    {"evaluate", "eval"},
+    {"continue", "resume"},
+    {"undo", "rollback"},
+    {"prepare", "data prepare"},
+    {"page", "web"},
+    {"dashboard", "web"},
+};
+
 static enum tw_exit unknown_verb(const char *name) {
     const char *names[VERBS_COUNT];
+    for (size_t i = 0; i < sizeof(SYNONYMS) / sizeof(SYNONYMS[0]); i++) {
+        if (strcmp(SYNONYMS[i].word, name) == 0)
+            return cli_fail(TW_EXIT_USAGE, "there is no command `%s`; did you mean `thinwire %s`?",
+                            name, SYNONYMS[i].command);
+    }
     for (size_t i = 0; i < VERBS_COUNT; i++) names[i] = VERBS[i].name;
     const char *const near = tw_nearest(name, names, VERBS_COUNT);
     if (near != NULL) {
         return cli_fail(TW_EXIT_USAGE, "there is no command `%s`; did you mean `%s`?", name, near);
     }
     return cli_fail(TW_EXIT_USAGE, "there is no command `%s`; `thinwire help` lists them", name);
+}
+
+static bool is_help(const char *word) {
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
 static enum tw_exit print_help(const char *verb) {
@@ -109,7 +161,7 @@ static enum tw_exit print_help(const char *verb) {
  */
 static bool wants_help(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (strcmp(argv[i], "--help") == 0) return true;
+        if (is_help(argv[i])) return true;
     }
     return false;
 }
@@ -139,7 +191,9 @@ static enum tw_exit run_verb(const char *verb, int argc, char **argv, int at) {
     if (coloured != TW_EXIT_OK) return coloured;
     for (size_t i = 0; i < VERBS_COUNT; i++) {
         if (strcmp(VERBS[i].name, verb) != 0) continue;
-        if (cli_flag(&cli, "--help") && strcmp(verb, "help") != 0) return print_help(verb);
+        const bool is_short = cli_flag(&cli, "-h");
+        if ((cli_flag(&cli, "--help") || is_short) && strcmp(verb, "help") != 0)
+            return print_help(verb);
         return VERBS[i].run(&cli);
     }
     return unknown_verb(verb);
@@ -150,11 +204,11 @@ static enum tw_exit run_command(int argc, char **argv) {
     while (at < argc && argv[at][0] == '-') {
         const bool has_value =
             strcmp(argv[at], "--config") == 0 || strcmp(argv[at], "--socket") == 0;
-        if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "--version") == 0) break;
+        if (is_help(argv[at]) || strcmp(argv[at], "--version") == 0) break;
         at += has_value ? 2 : 1;
     }
     const char *verb = at < argc ? argv[at] : "help";
-    if (strcmp(verb, "--help") == 0) verb = "help";
+    if (is_help(verb)) verb = "help";
     if (strcmp(verb, "--version") == 0) verb = "version";
     for (size_t i = 0; i < VERBS_COUNT; i++) {
         if (VERBS[i].program == NULL || strcmp(VERBS[i].name, verb) != 0) continue;

@@ -84,9 +84,29 @@ static const struct shape *find(const char *name) {
     return NULL;
 }
 
+/* Fails with the models of that size, such as gpt2-124m for 124m. Returns TW_OK if there are none.
+ */
+static enum tw_status say_sizes(const char *size, struct tw_error *err) {
+    char list[120] = "";
+    size_t used = 0;
+    for (unsigned i = 0; i < SHAPES_COUNT; i++) {
+        const char *const dash = strrchr(shapes[i].name, '-');
+        const size_t length = strlen(shapes[i].name);
+        if (dash == NULL || strcmp(dash + 1, size) != 0 || used + length + 5 > sizeof(list))
+            continue;
+        if (used > 0) memcpy(list + used, " or ", 4);
+        used += used > 0 ? 4 : 0;
+        memcpy(list + used, shapes[i].name, length + 1);
+        used += length;
+    }
+    if (used == 0) return TW_OK;
+    return tw_fail(err, TW_CONFIG, "there is no model `%.40s`: did you mean %s?", size, list);
+}
+
 enum tw_status tw_run_apply_model(struct tw_run *run, const char *name, struct tw_error *err) {
     const struct shape *shape = find(name);
     if (shape == NULL) {
+        TW_TRY(say_sizes(name, err));
         const char *names[SHAPES_COUNT];
         for (unsigned i = 0; i < SHAPES_COUNT; i++) names[i] = shapes[i].name;
         const char *nearest = tw_nearest(name, names, SHAPES_COUNT);

@@ -22,6 +22,7 @@ static const char OVERVIEW[] =
     "  status            one screen: the work of this node, and how it goes (--watch)\n"
     "  peers             the other nodes, and the traffic with each\n"
     "  rounds, events    the last merges, and recent events (--follow)\n"
+    "  ledger            the part of each node in the run: tokens, rounds, parts\n"
     "  logs              the log of daemon and worker (--follow)\n"
     "  top               the same, live: loss, rounds, line, peers by rate\n"
     "  web               the link of a page about this node, for a browser\n"
@@ -46,10 +47,11 @@ static const char OVERVIEW[] =
     "  import, export    models from and for Hugging Face, GGUF\n"
     "  info              devices here that can run a model: CPU and GPUs\n"
     "  sim               the protocol under simulated networks and faults\n"
+    "  version           of these programs, and of the protocol\n"
     "\n"
     "Everywhere: --json for machines, --config FILE or NAME (also $THINWIRE_CONFIG),\n"
     "--socket PATH, --color=auto|always|never. `thinwire help COMMAND` explains a\n"
-    "command, `thinwire help exit-codes` lists exit statuses.\n";
+    "command (also COMMAND -h), `thinwire help exit-codes` lists exit statuses.\n";
 
 static const struct {
     const char *topic, *text;
@@ -607,6 +609,13 @@ static const struct {
                "For a run of any model (`run new --tensors`) --out is one safetensors file with\n"
                "the names of its tensors. The output appears completely under its name or not\n"
                "at all; nothing is overwritten.\n"},
+    {"version", "thinwire version [--json]\n"
+                "\n"
+                "The version of the programs, and of the protocol: nodes with the same protocol\n"
+                "train together.\n"},
+    {"help", "thinwire help [COMMAND]\n"
+             "\n"
+             "The commands, or the page of one. `thinwire COMMAND -h` prints the same page.\n"},
     {"sim", "thinwire sim --seed S --nodes N --hours H [--json]\n"
             "\n"
             "The real protocol core under virtual time with delays, losses, partitions,\n"

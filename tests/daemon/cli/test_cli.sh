@@ -46,12 +46,19 @@ expect 0 '^thinwire data ' tw data --help
 expect 0 '^thinwire train ' tw train --help
 expect 2 'did you mean `status`' tw help statsu
 expect 0 '  9  stored state' tw help exit-codes
-for verb in init run plan invite join start secret owner status peers rounds events logs top web doctor checkpoint \
-    leave pause resume reload limit unban config train eval \
-    generate sim; do
+# Every command has a page, which -h prints too, and a place in the overview.
+verbs=$(sed -n '/VERBS\[\] = {/,/^};/ s/^    {"\([a-z]*\)".*/\1/p' "$SOURCE/daemon/cli/main.c")
+[[ $(wc -w <<<"$verbs") -ge 38 ]] || { echo "FAIL: VERBS"; failures=$((failures + 1)); }
+for verb in $verbs; do
     expect 0 "^thinwire $verb" tw help $verb
     expect 0 "(^|[ ,])$verb" tw help
+    [[ $verb == help ]] || expect 0 "^thinwire $verb" tw $verb -h
 done
+expect 0 '^thinwire - train one language model' tw -h
+expect 2 'no command `drain`; did you mean `thinwire leave`' tw drain
+expect 2 'no command `stop`; did you mean `thinwire leave`' tw stop
+expect 2 'did you mean gpt2-124m\?' tw run new x --model 124m
+expect 2 'did you mean gpt2-350m or llama-350m\?' tw run new x --model 350m
 
 # -- every key that --set takes, with unit, range and default, as one list and as a table
 expect 0 '^train.lr = [0-9.]+$' "$BIN/thinwire" run keys
