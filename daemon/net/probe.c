@@ -23,6 +23,7 @@
 enum {
     PATIENCE_US = 5 * 1000 * 1000,
     READ_BYTES = 4096,
+    PAD_BYTES = 2048, /* more than a packet of a node has */
     FRAME_BYTES = TW_FRAME_HEADER_BYTES + TW_HELLO_BYTES_MAX,
 };
 
@@ -195,6 +196,7 @@ static enum tw_status hello_send(struct attempt *attempt, struct tw_error *err) 
     struct tw_hello hello = attempt->question->hello;
     TW_TRY(tw_tls_export(&attempt->tls, TW_HELLO_EXPORT, ekm, err));
     tw_hello_prove(&hello, attempt->question->secret, ekm);
+    tw_tls_pad(&attempt->tls, PAD_BYTES); /* HELLO then shows that the largest packet passes */
     const uint32_t size = tw_hello_encode(&hello, frame + TW_FRAME_HEADER_BYTES);
     tw_frame_header(frame, TW_FRAME_HELLO, 0, frame + TW_FRAME_HEADER_BYTES, size);
     TW_TRY(tw_tls_write(&attempt->tls, frame, TW_FRAME_HEADER_BYTES + size, err));
@@ -281,7 +283,7 @@ static void address_try(const struct tw_probe_question *question, const struct a
         }
         is_good = stage == TW_PROBE_TLS ? tls_secure(&attempt) : hello_exchange(&attempt);
         answer->took_us[stage] = tw_now_us() - begin_us;
-        path_note(&attempt); /* after TLS, whose large packets let the kernel find the path's MTU */
+        path_note(&attempt); /* again: a router may have reported a smaller MTU meanwhile */
     }
     if (is_good && answer->stage + 1 == end) answer->stage = TW_PROBE_DONE;
     if (attempt.tls.ssl != NULL) tw_tls_deinit(&attempt.tls);

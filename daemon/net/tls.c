@@ -169,6 +169,10 @@ void tw_tls_name(struct tw_tls *tls, const char *name) {
     TW_ASSERT(SSL_set_tlsext_host_name(tls->ssl, name) == 1);
 }
 
+void tw_tls_pad(struct tw_tls *tls, size_t bytes) {
+    TW_ASSERT(SSL_set_block_padding(tls->ssl, bytes) == 1);
+}
+
 void tw_tls_deinit(struct tw_tls *tls) {
     SSL_free(tls->ssl);
     tls->ssl = NULL;

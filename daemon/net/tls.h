@@ -62,6 +62,8 @@ void tw_tls_deinit(struct tw_tls *tls);
 
 /* Sets the server name of the ClientHello, before the first tw_tls_handshake. */
 void tw_tls_name(struct tw_tls *tls, const char *name);
+/* Pads each following record to a multiple of `bytes` with zeros that the peer ignores. */
+void tw_tls_pad(struct tw_tls *tls, size_t bytes);
 
 /* Moves a connection to other memory. `from` is empty afterwards, as after deinit. */
 void tw_tls_move(struct tw_tls *to, struct tw_tls *from);

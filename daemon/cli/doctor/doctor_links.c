@@ -19,9 +19,8 @@
 #include "proto/frame.h"
 
 enum {
-    ETHERNET_BYTES = 1500,
-    SMALL_MTU_BYTES = 1280,
-    VOTERS_SAFE = 4, /* fewest voters of which one may lie: tw_liars_max */
+    SMALL_MTU_BYTES = 1280, /* largest packet of a node: tw_socket_tune of daemon/net/sockopt.h */
+    VOTERS_SAFE = 4,        /* fewest voters of which one may lie: tw_liars_max */
 };
 
 /* ---- this side ----------------------------------------------------------------------------- */
@@ -244,34 +243,39 @@ static void stage_say(struct doctor *doctor, const struct job *job, enum tw_prob
     }
 }
 
+/* Says whether the largest packets of a node pass. Larger ones are never sent, so the MTU of a path
+ * is not measured; the kernel knows a smaller one only if a router reported it. */
 static void mtu_say(struct doctor *doctor, const struct job *jobs, uint32_t count) {
     char text[32] = "?";
-    uint32_t least = UINT32_MAX;
-    const char *where = "";
-    bool is_stalled = false;
+    uint32_t connected = 0, passed = 0;
+    bool is_stalled = false, is_small = false;
     for (uint32_t i = 0; i < count; i++) {
         const struct tw_probe_answer *const answer = &jobs[i].answer;
         is_stalled |= answer->cause == TW_DIAL_STALLED;
-        if (answer->mtu_bytes == 0 || answer->mtu_bytes >= least) continue;
-        least = answer->mtu_bytes;
-        where = jobs[i].question.address;
+        is_small |= answer->mtu_bytes > 0 && answer->mtu_bytes < SMALL_MTU_BYTES;
+        connected += answer->mtu_bytes > 0;
+        passed += answer->stage == TW_PROBE_DONE && !jobs[i].question.is_stranger;
     }
     const bool is_probing =
         doctor_proc(doctor, "sys/net/ipv4/tcp_mtu_probing", text, sizeof(text)) && text[0] != '0';
-    if (least == UINT32_MAX && !is_stalled)
+    if (connected == 0 && !is_stalled)
         doctor_say(doctor, DOCTOR_SKIP, "mtu", NULL, "no address connected");
-    else if (!is_probing && (is_stalled || least < SMALL_MTU_BYTES))
+    else if (!is_probing && (is_stalled || is_small))
         doctor_say(doctor, DOCTOR_WARN, "mtu",
                    "sysctl -w net.ipv4.tcp_mtu_probing=1 on both machines, or set the interface's "
                    "MTU to that of the path",
                    "a path %s: large packets may get lost on it",
                    is_stalled ? "accepts connections and then sends nothing"
                               : "has an MTU below 1280 bytes");
-    else if (least == UINT32_MAX)
+    else if (is_stalled || is_small)
         doctor_say(doctor, DOCTOR_OK, "mtu", NULL, "the kernel detects a smaller MTU on a path");
+    else if (passed > 0)
+        doctor_say(doctor, DOCTOR_OK, "mtu", NULL,
+                   "packets of %d bytes, the largest of a node, reached %u of %u addresses",
+                   SMALL_MTU_BYTES, passed, count);
     else
-        doctor_say(doctor, DOCTOR_OK, "mtu", NULL, "the smallest is %u bytes, to %s%s", least,
-                   where, least < ETHERNET_BYTES ? ": a tunnel or PPPoE" : "");
+        doctor_say(doctor, DOCTOR_SKIP, "mtu", NULL,
+                   "known once a node admits this one: a large packet is then tried");
 }
 
 static void question_fill(const struct doctor *doctor, const struct tw_bootstrap *peer,
@@ -365,9 +369,15 @@ void doctor_addresses(struct doctor *doctor, const struct tw_bootstrap *peers, u
 
 static void look_at_peers(struct doctor *doctor) {
     const uint32_t count = doctor->config.network.peers_count;
+    const json_int_t alive =
+        json_integer_value(json_object_get(json_object_get(doctor->status, "sync"), "alive_peers"));
     if (!doctor->config.network.links) return;
     if (count > 0)
         doctor_addresses(doctor, doctor->config.network.peers, count, false);
+    else if (alive > 0)
+        doctor_say(doctor, DOCTOR_OK, "peers", NULL,
+                   "none are configured, and %lld %s alive: the node knows them from their dials",
+                   (long long)alive, alive == 1 ? "is" : "are");
     else
         doctor_say(doctor, DOCTOR_WARN, "peers",
                    "`thinwire invite` prints a line with which another machine joins; to join an "
