@@ -7,6 +7,7 @@
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/node_user.h"
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/node/init_ask.h"
 #include "daemon/cli/node/node_files.h"
@@ -19,14 +20,21 @@ struct init {
 
 /* Checks that no file is in the way, before anything is written. */
 static enum tw_exit is_free(const struct init *init) {
-    const char *const taken[] = {init->files.config_path, init->files.key_path};
-    for (unsigned i = 0; i < 2; i++) {
-        if (access(taken[i], F_OK) != 0) continue;
-        return cli_fail(i == 0 ? TW_EXIT_USAGE : TW_EXIT_IDENTITY,
-                        "%s exists and is not overwritten; move it away, or set up another node "
-                        "with --config NAME",
-                        taken[i]);
-    }
+    const char *const config = init->files.config_path, *const key = init->files.key_path;
+    const bool has_sudo = cli_needs_sudo(config);
+    char check[CLI_COMMAND_BYTES], start[CLI_COMMAND_BYTES];
+    if (access(config, F_OK) == 0)
+        return cli_fail(
+            TW_EXIT_USAGE,
+            "%s exists and is not overwritten. Change that file as you like, then `%s` and `%s`. "
+            "Another node needs a place of its own: --config NAME or --dir FOLDER",
+            config, cli_command(config, has_sudo, "config check", check),
+            cli_command(config, has_sudo, "start", start));
+    if (access(key, F_OK) == 0)
+        return cli_fail(TW_EXIT_IDENTITY,
+                        "%s exists and is not overwritten: another node has this state folder, or "
+                        "`init` was interrupted. Name another --state-dir, or move the key away",
+                        key);
     return TW_EXIT_OK;
 }
 
@@ -149,6 +157,7 @@ enum tw_exit cli_init(struct cli *cli) {
     if (rc == TW_EXIT_OK) rc = node_files_find(cli, &init.files);
     if (rc == TW_EXIT_OK) rc = node_files_plan(&init.files);
     if (rc == TW_EXIT_OK) rc = is_free(&init);
+    if (rc == TW_EXIT_OK) rc = init_check(&init.files);
     if (rc == TW_EXIT_OK) rc = init_ask(cli, &init.files);
     if (rc == TW_EXIT_OK) rc = node_files_plan(&init.files);
     if (rc == TW_EXIT_OK) rc = make_node(&init, hex, &is_new_secret);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/cli/node/start_check.h"
 #include "daemon/cli/run/manifest_text.h"
 
 enum { TRIES = 3 };
@@ -43,6 +44,31 @@ static const struct question QUESTIONS[] = {
 
 enum { QUESTIONS_COUNT = sizeof(QUESTIONS) / sizeof(QUESTIONS[0]) };
 
+/* Checks that the machine can listen there: an address in use is no error, because its process may
+ * have ended when the node starts. */
+static enum tw_exit check_listen(const struct tw_config *config) {
+    const struct tw_egress any = {.interface = ""};
+    for (uint32_t i = 0; i < config->network.listen_count; i++) {
+        const char *const address = config->network.listen[i].text;
+        struct tw_error err;
+        const enum tw_status status = cli_listen_check(address, &any, false, false, &err);
+        if (status == TW_OK || strstr(err.message, "is in use") != NULL) continue;
+        return cli_fail(TW_EXIT_USAGE, "--listen: %s; nothing was made", err.message);
+    }
+    return TW_EXIT_OK;
+}
+
+enum tw_exit init_check(const struct node_files *files) {
+    struct tw_error err;
+    for (unsigned i = 0; i < QUESTIONS_COUNT; i++) {
+        const struct question *const question = &QUESTIONS[i];
+        const char *const value = node_files_value(files, question->key);
+        if (value == NULL || question->check(value, &err) == TW_OK) continue;
+        return cli_fail(TW_EXIT_USAGE, "--%s: %s; nothing was made", question->key, err.message);
+    }
+    return node_files_value(files, "listen") != NULL ? check_listen(&files->config) : TW_EXIT_OK;
+}
+
 /* Asks one question. An empty line sets `answer` to "". */
 static enum tw_exit ask(const struct question *question, char answer[TW_PATH_BYTES]) {
     struct tw_error err = {0};
@@ -64,7 +90,7 @@ enum tw_exit init_ask(const struct cli *cli, struct node_files *files) {
     if (cli->json || isatty(STDIN_FILENO) != 1 || isatty(STDOUT_FILENO) != 1) return TW_EXIT_OK;
     for (unsigned i = 0; i < QUESTIONS_COUNT; i++) {
         const struct question *const question = &QUESTIONS[i];
-        if (node_files_has(files, question->key)) continue;
+        if (node_files_value(files, question->key) != NULL) continue;
         if (is_first) (void)printf("An empty answer leaves a question open.\n\n");
         is_first = false;
         const enum tw_exit rc = ask(question, answers[i]);

@@ -5,6 +5,10 @@
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/node/node_files.h"
 
+/* Checks the values that flags gave, as their questions do, and the addresses to listen on. Prints
+ * the flag and the reason. */
+enum tw_exit init_check(const struct node_files *files);
+
 /* Asks for run, data and upload, unless a flag has set the key, or standard input or output is not
  * a terminal. An unusable answer is asked for again; an empty one sets nothing. Call once per
  * process, because `files` borrows the answers. Returns TW_EXIT_USAGE if the input ends, or if no

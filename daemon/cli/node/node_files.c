@@ -35,11 +35,23 @@ void node_files_put(struct node_files *files, const char *key, const char *text)
     files->values[files->count++].text = text;
 }
 
-bool node_files_has(const struct node_files *files, const char *key) {
+const char *node_files_value(const struct node_files *files, const char *key) {
     for (unsigned i = 0; i < files->count; i++) {
-        if (strcmp(files->values[i].key, key) == 0) return true;
+        if (strcmp(files->values[i].key, key) == 0) return files->values[i].text;
     }
-    return false;
+    return NULL;
+}
+
+/* Returns the reason in the error of a configuration that is not written yet: `key: reason`, if the
+ * key is one that a flag set. Otherwise NULL. */
+static const char *flag_reason(const struct node_files *files, const char *message) {
+    const char *reason = NULL;
+    for (unsigned i = 0; reason == NULL && i < files->count; i++) {
+        char key[48];
+        (void)snprintf(key, sizeof(key), " %s: ", files->values[i].key);
+        reason = strstr(message, key);
+    }
+    return reason != NULL ? reason + 1 : NULL;
 }
 
 /* Returns the index of the value that replaces this line of the example, or -1. */
@@ -123,7 +135,9 @@ enum tw_exit node_files_plan(struct node_files *files) {
     fill_example(memory, files);
     (void)fclose(memory);
     if (tw_config_parse(&files->config, files->config_path, text, strlen(text), &err) != TW_OK) {
-        return cli_fail(TW_EXIT_USAGE, "%s", err.message);
+        const char *const reason = flag_reason(files, err.message);
+        return cli_fail(TW_EXIT_USAGE, "%s%s", reason != NULL ? "--" : "",
+                        reason != NULL ? reason : err.message);
     }
     const int n = snprintf(files->key_path, sizeof(files->key_path), "%s/identity.key",
                            files->config.node.state_dir);

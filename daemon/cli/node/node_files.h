@@ -34,8 +34,8 @@ enum tw_exit node_files_options(struct cli *cli, struct node_files *files);
 /* Sets a key of the configuration. If `text` is NULL, does nothing. */
 void node_files_put(struct node_files *files, const char *key, const char *text);
 
-/* Returns true if the key is set. */
-bool node_files_has(const struct node_files *files, const char *key);
+/* Returns the value of the key, or NULL if it is not set. */
+const char *node_files_value(const struct node_files *files, const char *key);
 
 /* Makes a user's path absolute. It is relative to the working directory, whereas paths in the
  * configuration are relative to its file. Returns NULL if the path is too long. */

@@ -76,6 +76,8 @@ is() { [[ $1 == "$2" ]] || { echo "FAIL: got '$1', wanted '$2'"; failures=$((fai
 thinwire run new bible --data "$home/text/text" --set train.tokens=50k --out /etc/bible.manifest >/dev/null
 expect 0 '^    thinwire --config bible start$' thinwire --config bible init --run /etc/bible.manifest \
     --data "$home/text/text" --listen 127.0.0.1:0
+expect 2 'exists and is not overwritten.*`thinwire --config bible config check` and `thinwire --config bible start`' \
+    thinwire --config bible init
 state=/var/lib/thinwire/bible
 is "$(stat -c %U $state $state/identity.key $state/run.secret | tr '\n' ' ')" "thinwire thinwire thinwire "
 mkdir /run/thinwire/bible && chown thinwire: /run/thinwire/bible
