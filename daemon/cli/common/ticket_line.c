@@ -5,6 +5,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "daemon/cli/common/cli.h"
 
 /* Asks for the line with the terminal's echo off. */
@@ -42,4 +43,17 @@ enum tw_exit cli_ticket_line(const char *verb, char *line, char text[TW_TICKET_L
                         verb);
     }
     return TW_EXIT_OK;
+}
+
+bool cli_ticket_is_late(const struct tw_ticket *ticket, uint64_t now_s,
+                        char text[TW_TICKET_AGE_BYTES]) {
+    char until[TW_UNITS_BYTES], late[TW_UNITS_BYTES], name[9];
+    if (now_s <= ticket->expires_s) return false;
+    tw_ticket_name(ticket->id, name);
+    (void)snprintf(text, TW_TICKET_AGE_BYTES,
+                   "by the clock of this machine, ticket %s expired %s ago (it is valid until %s); "
+                   "the inviter decides by its own clock",
+                   name, tw_units_duration(late, (double)(now_s - ticket->expires_s)),
+                   tw_units_utc(until, ticket->expires_s));
+    return true;
 }

@@ -5,24 +5,25 @@
 #include <time.h>
 
 #include "base/units.h"
+#include "daemon/cli/common/ticket_line.h"
 #include "daemon/cli/doctor/doctor.h"
 #include "proto/ticket.h"
 
 _Static_assert((int)TW_BOOTSTRAP_MAX >= (int)TW_ADDRS_MAX, "every address is tried");
 
 static void look_at_expiry(struct doctor *doctor, const struct tw_ticket *ticket) {
-    const uint64_t now_s = (uint64_t)time(NULL);
-    char name[9], until[TW_UNITS_BYTES], node[9];
+    char name[9], until[TW_UNITS_BYTES], node[9], late[TW_TICKET_AGE_BYTES];
     tw_ticket_name(ticket->id, name);
     tw_id_short(&ticket->inviter, node);
-    (void)tw_units_utc(until, ticket->expires_s);
-    if (now_s > ticket->expires_s)
-        doctor_say(doctor, DOCTOR_FAIL, "ticket",
-                   "ask for a new one: `thinwire invite`; or is the clock of this machine wrong?",
-                   "the ticket has expired: %s was valid until %s", name, until);
+    if (cli_ticket_is_late(ticket, (uint64_t)time(NULL), late))
+        doctor_say(
+            doctor, DOCTOR_WARN, "ticket",
+            "if the clock is right (`timedatectl` shows it), ask for a new ticket: `thinwire "
+            "invite`; otherwise set the clock: `timedatectl set-ntp true`",
+            "%s", late);
     else
         doctor_say(doctor, DOCTOR_OK, "ticket", NULL, "%s of node %s, valid until %s", name, node,
-                   until);
+                   tw_units_utc(until, ticket->expires_s));
 }
 
 void doctor_ticket(struct doctor *doctor, const char *line) {

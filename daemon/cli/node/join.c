@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/auth/cert_file.h"
@@ -46,6 +47,9 @@ static enum tw_exit ticket_read(char *line, struct tw_ticket *ticket) {
     const enum tw_status status = tw_ticket_decode(text, ticket, &err);
     const bool is_file = status != TW_OK && access(text, F_OK) == 0;
     explicit_bzero(text, sizeof(text));
+    char late[TW_TICKET_AGE_BYTES];
+    if (status == TW_OK && cli_ticket_is_late(ticket, (uint64_t)time(NULL), late))
+        (void)fprintf(stderr, "thinwire: %s\n", late);
     if (status == TW_OK) return TW_EXIT_OK;
     return cli_fail(TW_EXIT_USAGE, "join: %s%s", err.message,
                     is_file ? "; from a file: thinwire join - <FILE" : "");
