@@ -1,6 +1,7 @@
 #include "daemon/config/memory_plan.h"
 
 #include "compress/codec.h"
+#include "daemon/store/checkpoint.h"
 #include "proto/run/kept.h"
 #include "proto/shm.h"
 
@@ -23,6 +24,14 @@ static struct tw_memory_plan plan_of(const struct tw_layout *layout, enum tw_sna
 uint64_t tw_memory_plan_bytes(const struct tw_memory_plan *plan) {
     const uint64_t shared = plan->anchor_bytes + plan->snapshot_bytes;
     return (plan->is_file ? 0 : shared + plan->transit_bytes) + plan->copy_bytes;
+}
+
+uint64_t tw_memory_plan_disk(const struct tw_memory_plan *plan, const struct tw_layout *layout,
+                             bool has_file) {
+    enum { SPARE_BYTES = 256 << 20 }; /* votes, member cache and logs */
+    const uint64_t file = plan->anchor_bytes + plan->snapshot_bytes;
+    return SPARE_BYTES + layout->params * TW_CHECKPOINTS_BYTES_PARAM +
+           (plan->is_file && !has_file ? file : 0);
 }
 
 struct tw_memory_plan tw_memory_plan(const struct tw_config *config, const struct tw_layout *layout,

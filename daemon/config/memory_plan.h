@@ -1,6 +1,6 @@
-/* memory_plan.h - host memory that a daemon needs for a model: which snapshots it keeps, and
- * whether anchor and momentum are in memory or in a file. The plan is made before anything is
- * allocated. */
+/* memory_plan.h - host memory and disk space that a daemon needs for a model: which snapshots it
+ * keeps, and whether anchor and momentum are in memory or in a file. The plan is made before
+ * anything is allocated. */
 #ifndef TW_DAEMON_CONFIG_MEMORY_PLAN_H
 #define TW_DAEMON_CONFIG_MEMORY_PLAN_H
 
@@ -38,6 +38,12 @@ uint64_t tw_memory_plan_engine(const struct tw_config *config, const struct tw_r
 /* Returns the bytes of memory that the plan needs. A file counts as 0: the system can reclaim its
  * pages. */
 uint64_t tw_memory_plan_bytes(const struct tw_memory_plan *plan);
+
+/* Returns the bytes that the state folder's disk must have free for a node of this size:
+ * checkpoints, votes, logs, and the file of the plan. A node keeps them free: it fetches no part of
+ * a dataset that would leave less. A running daemon has its file already: `has_file`. */
+uint64_t tw_memory_plan_disk(const struct tw_memory_plan *plan, const struct tw_layout *layout,
+                             bool has_file);
 
 /* Returns "full", "bf16-moments" or "off", as in the configuration. Static storage. */
 const char *tw_memory_plan_snapshot(const struct tw_memory_plan *plan);

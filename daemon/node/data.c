@@ -20,7 +20,6 @@
 
 enum {
     FETCH_ALIGN = 64,
-    RESERVE_BYTES = 256 << 20,
     LOOK_US = 5 * 1000 * 1000, /* time between two searches for files that the user copied */
 };
 
@@ -394,7 +393,7 @@ enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *er
         .hash = setup->run.data.sha256,
         .is_ours = setup->is_data_fetched,
         /* Disk space that is kept free for the checkpoints: shards must not use it. */
-        .reserve_bytes = RESERVE_BYTES + TW_CHECKPOINTS_BYTES_PARAM * setup->layout.params,
+        .reserve_bytes = tw_memory_plan_disk(&setup->memory, &setup->layout, true),
         .events = {.opened = on_opened,
                    .stored = on_stored,
                    .checked = on_checked,

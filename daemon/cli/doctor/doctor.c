@@ -111,7 +111,7 @@ enum tw_exit cli_doctor(struct cli *cli) {
         return cli_fail(TW_EXIT_USAGE, "--patience %s: seconds from 0.1 to 60", patience);
     }
     doctor.patience_us = (uint64_t)(patience_s * 1e6);
-    doctor.proc = "/proc";
+    doctor.root = "";
     doctor.nvidia = "/dev/nvidia0";
     doctor.list = json_array();
     doctor.said = cli->json ? NULL : print_line;

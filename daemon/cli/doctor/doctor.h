@@ -11,8 +11,8 @@
 #include "daemon/auth/gate.h"
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
+#include "daemon/cli/run/run_memory.h"
 #include "daemon/config/config.h"
-#include "daemon/config/memory_plan.h"
 #include "proto/run/run.h"
 
 enum doctor_grade {
@@ -33,7 +33,7 @@ struct doctor {
     bool has_gate; /* the run has an owner, so `gate` is filled */
     struct tw_gate gate;
     json_t *status;     /* status of the running daemon; NULL: no daemon runs */
-    const char *proc;   /* "/proc"; tests replace it */
+    const char *root;   /* folder of /proc and /sys: ""; tests replace it */
     const char *nvidia; /* device file of the GPU's driver, "/dev/nvidia0"; tests replace it too */
     const char *engine; /* program that reports the engine; NULL: thinwire-engine beside this one */
     uint64_t patience_us;
@@ -65,10 +65,9 @@ void doctor_files(struct doctor *doctor);
  * there is no such file. */
 bool doctor_proc(const struct doctor *doctor, const char *name, char *text, size_t capacity);
 void doctor_host(struct doctor *doctor);
-/* Returns the memory plan of the daemon that runs here, or of one that would start here with
- * `available` bytes. */
-struct tw_memory_plan doctor_memory_plan(const struct doctor *doctor,
-                                         const struct tw_layout *layout, uint64_t available);
+/* Weighs the memory of the daemon that runs here, or of one that would start here. Returns false
+ * without the manifest, or if the kernel does not tell. */
+bool doctor_memory(const struct doctor *doctor, struct run_memory *memory);
 
 /* doctor_gpu.c: checks the configured device. */
 void doctor_gpu(struct doctor *doctor);

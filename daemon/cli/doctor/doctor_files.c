@@ -11,7 +11,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "base/machine.h"
 #include "base/units.h"
 #include "daemon/auth/cert_file.h"
 #include "daemon/cli/doctor/doctor.h"
@@ -24,6 +23,7 @@ enum {
     SPEED_BYTES = 16 << 20,
     SPEED_STEP_BYTES = 1 << 20,
     SYNCS = 8,
+    LEAST_BYTES = 64 << 20, /* room for votes and logs */
 };
 
 #define MB 1e6
@@ -132,13 +132,41 @@ static void look_at_keys(struct doctor *doctor) {
 
 /* ---- disk ---------------------------------------------------------------------------------- */
 
-static uint64_t bytes_wanted(const struct doctor *doctor) {
+/* Returns true if the daemon fetches the run's dataset into the state folder. */
+static bool is_fetched(const struct doctor *doctor) {
+    return doctor->has_run && doctor->run.data.form == TW_FORM_DATASET &&
+           doctor->config.node.data[0] == '\0';
+}
+
+/* Returns true if a daemon has begun to fetch the dataset. */
+static bool has_data_folder(const struct doctor *doctor) {
+    char hex[TW_ID_HEX_BYTES], path[TW_PATH_BYTES + 32];
+    const struct tw_id id = tw_run_id(&doctor->run);
+    tw_id_hex(&id, hex);
+    (void)snprintf(path, sizeof(path), "%s/%.16s/data", doctor->config.node.state_dir, hex);
+    return access(path, F_OK) == 0;
+}
+
+/* Returns the bytes that the daemon needs free: its own definition. Sets *least_bytes to those
+ * without which it cannot save. */
+static double bytes_wanted(const struct doctor *doctor, double *least_bytes) {
     static struct tw_layout layout;
-    uint64_t bytes = 64 << 20; /* votes, member cache and logs */
-    if (!doctor->has_run || tw_layout_init(&layout, &doctor->run, NULL) != TW_OK) return bytes;
-    const struct tw_memory_plan plan = doctor_memory_plan(doctor, &layout, tw_machine_memory());
-    return bytes + layout.params * TW_CHECKPOINTS_BYTES_PARAM +
-           (plan.is_file ? plan.anchor_bytes : 0);
+    struct run_memory memory;
+    *least_bytes = LEAST_BYTES;
+    if (!doctor_memory(doctor, &memory) || tw_layout_init(&layout, &doctor->run, NULL) != TW_OK)
+        return LEAST_BYTES;
+    const double wanted =
+        (double)tw_memory_plan_disk(&memory.plan, &layout, doctor->status != NULL);
+    const json_t *const data = json_object_get(doctor->status, "data");
+    const double all = json_number_value(json_object_get(data, "bytes")),
+                 here = json_number_value(json_object_get(data, "bytes_here"));
+    const bool is_left = is_fetched(doctor) && (doctor->status != NULL ? all == 0 || here < all
+                                                                       : !has_data_folder(doctor));
+    if (is_left)
+        *least_bytes = wanted;
+    else
+        *least_bytes += (double)layout.params * TW_CHECKPOINTS_BYTES_PARAM;
+    return wanted + (is_left && all > here ? all - here : 0);
 }
 
 static void look_at_room(struct doctor *doctor) {
@@ -148,19 +176,24 @@ static void look_at_room(struct doctor *doctor) {
         return;
     }
     char free_text[TW_UNITS_BYTES], wanted_text[TW_UNITS_BYTES];
+    double least_bytes = 0;
     const double free_bytes = (double)info.f_bavail * (double)info.f_frsize;
-    const double wanted_bytes = (double)bytes_wanted(doctor);
-    const bool is_full = free_bytes < wanted_bytes,
+    const double wanted_bytes = bytes_wanted(doctor, &least_bytes);
+    const bool is_short = free_bytes < wanted_bytes,
                has_inodes = info.f_files == 0 || info.f_favail > 64;
-    doctor_say(doctor, is_full || !has_inodes ? DOCTOR_FAIL : DOCTOR_OK, "disk.room",
-               is_full       ? "free some space, or set node.state_dir to a larger disk"
+    doctor_say(doctor,
+               free_bytes < least_bytes || !has_inodes ? DOCTOR_FAIL
+               : is_short                              ? DOCTOR_WARN
+                                                       : DOCTOR_OK,
+               "disk.room",
+               is_short      ? "free some space, or set node.state_dir to a larger disk"
                : !has_inodes ? "the disk has no room for more files: remove some"
                              : NULL,
-               "%s free for checkpoints, %s needed%s", tw_units_bytes(free_text, free_bytes),
-               tw_units_bytes(wanted_text, wanted_bytes),
-               doctor->run.data.form == TW_FORM_DATASET && doctor->config.node.data[0] == 0
-                   ? " beside the dataset"
-                   : "");
+               "%s free, %s needed for checkpoints and logs%s",
+               tw_units_bytes(free_text, free_bytes), tw_units_bytes(wanted_text, wanted_bytes),
+               !is_fetched(doctor)      ? ""
+               : doctor->status == NULL ? ", beside the dataset"
+                                        : " and the rest of the dataset");
 }
 
 /* Measures writing a file, and syncing small changes to it. Returns false with the reason in `err`.

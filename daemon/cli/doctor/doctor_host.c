@@ -25,19 +25,13 @@ enum {
 
 bool doctor_proc(const struct doctor *doctor, const char *name, char *text, size_t capacity) {
     char path[256];
-    (void)snprintf(path, sizeof(path), "%s/%s", doctor->proc, name);
+    (void)snprintf(path, sizeof(path), "%s/proc/%s", doctor->root, name);
     FILE *const file = fopen(path, "re");
     if (file == NULL) return false;
     const size_t size = fread(text, 1, capacity - 1, file);
     (void)fclose(file);
     text[size] = '\0';
     return size > 0;
-}
-
-/* Returns the bytes in the line `name: N kB` of meminfo, or 0 if there is none. */
-static uint64_t meminfo(const char *text, const char *name) {
-    const char *const at = strstr(text, name);
-    return at == NULL ? 0 : (uint64_t)strtoull(at + strlen(name), NULL, 10) * 1024;
 }
 
 static void look_at_clock(struct doctor *doctor) {
@@ -58,47 +52,37 @@ static void look_at_clock(struct doctor *doctor) {
                (double)clock.esterror / 1e3);
 }
 
-struct tw_memory_plan doctor_memory_plan(const struct doctor *doctor,
-                                         const struct tw_layout *layout, uint64_t available) {
-    const struct tw_config *const config = &doctor->config;
-    const struct tw_memory_plan plan = tw_memory_plan_of(config, &doctor->run, layout, available);
-    if (doctor->status == NULL) return plan;
-    /* The running node made its plan when the memory that it uses now was still free. */
-    return tw_memory_plan_of(config, &doctor->run, layout,
-                             available + tw_memory_plan_bytes(&plan) +
-                                 tw_memory_plan_engine(config, &doctor->run, layout));
+bool doctor_memory(const struct doctor *doctor, struct run_memory *memory) {
+    const uint64_t free_bytes =
+        doctor->root[0] != '\0' ? tw_machine_memory_at(doctor->root) : tw_machine_memory();
+    return doctor->has_run && free_bytes < UINT64_MAX / 2 &&
+           run_memory_weigh(memory, &doctor->config, &doctor->run, free_bytes,
+                            doctor->status != NULL);
 }
 
+/* Says the same numbers as the daemon and `config check`. */
 static void look_at_memory(struct doctor *doctor) {
-    static struct tw_layout layout;
-    char text[4096], has_text[TW_UNITS_BYTES], params_text[TW_UNITS_BYTES],
-        wants_text[TW_UNITS_BYTES];
-    if (!doctor->has_run || tw_layout_init(&layout, &doctor->run, NULL) != TW_OK ||
-        !doctor_proc(doctor, "meminfo", text, sizeof(text))) {
+    struct run_memory memory;
+    struct run_memory_lack lack = {.way_out = NULL};
+    char line[RUN_MEMORY_TEXT_BYTES];
+    if (!doctor_memory(doctor, &memory)) {
         doctor_say(doctor, DOCTOR_SKIP, "memory", NULL, "needs the manifest and /proc/meminfo");
         return;
     }
-    const uint64_t has = meminfo(text, "MemAvailable:");
-    const bool is_ours = tw_run_check_engine(&doctor->run, NULL) == TW_OK;
-    const struct tw_memory_plan plan = doctor_memory_plan(doctor, &layout, has);
-    const uint64_t wants =
-        tw_memory_plan_bytes(&plan) + tw_memory_plan_engine(&doctor->config, &doctor->run, &layout);
-    /* The available memory no longer includes the memory of a running node. */
-    const uint64_t taken = doctor->status != NULL ? wants : 0;
-    const enum doctor_grade grade = has + taken < wants           ? DOCTOR_FAIL
-                                    : has + taken < wants / 2 * 3 ? DOCTOR_WARN
-                                                                  : DOCTOR_OK;
-    doctor_say(
-        doctor, grade, "memory",
-        grade == DOCTOR_OK ? NULL
-        : is_ours ? "`thinwire train --plan` counts every byte; give it more memory, or take "
-                    "a smaller model"
-                  : "give it more memory, or train fewer tensors",
-        "%s available, the model of %s parameters takes %s and %s; anchors in %s, snapshots %s",
-        tw_units_bytes(has_text, (double)has), tw_units_short(params_text, (double)layout.params),
-        tw_units_bytes(wants_text, (double)wants),
-        is_ours ? "its activations" : "the memory of the trainer",
-        plan.is_file ? "a file" : "memory", tw_memory_plan_snapshot(&plan));
+    const uint64_t wants = memory.daemon_bytes + memory.worker_bytes;
+    const bool is_short = run_memory_lacks(&memory, &lack),
+               is_close = memory.host_free_bytes < wants / 2 * 3;
+    doctor_say(doctor,
+               is_short   ? DOCTOR_FAIL
+               : is_close ? DOCTOR_WARN
+                          : DOCTOR_OK,
+               "memory",
+               is_short   ? lack.way_out
+               : is_close ? "leave that memory to the node, or train a smaller model"
+                          : NULL,
+               "%s; snapshots %s%s%s", run_memory_line(&memory, line) + strlen("memory: "),
+               tw_memory_plan_snapshot(&memory.plan), is_short ? ": " : "",
+               is_short ? lack.text : "");
 }
 
 static void look_at_processors(struct doctor *doctor) {

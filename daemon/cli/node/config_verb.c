@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "base/nearest.h"
 #include "daemon/auth/cert_file.h"
 #include "daemon/auth/identity.h"
@@ -152,7 +153,9 @@ static void check_memory(const struct tw_config *config, const struct tw_run *ru
     struct run_memory memory;
     struct run_memory_lack lack;
     char subject[RUN_MEMORY_TEXT_BYTES], warning[RUN_MEMORY_TEXT_BYTES];
-    if (!run_memory_weigh(&memory, config, run, node_is_listening(config->api.socket))) return;
+    if (!run_memory_weigh(&memory, config, run, tw_machine_memory(),
+                          node_is_listening(config->api.socket)))
+        return;
     (void)run_memory_line(&memory, subject);
     if (run_memory_lacks(&memory, &lack)) {
         (void)snprintf(warning, sizeof(warning), "%s: %s", lack.text, lack.way_out);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/machine.h"
 #include "base/units.h"
 #include "compress/codec.h"
 #include "daemon/cli/run/run_memory.h"
@@ -38,7 +39,7 @@ static bool weigh(const struct tw_run *run, struct run_memory *memory) {
     static struct tw_config config;
     tw_config_defaults(&config, "thinwire");
     config.worker.device.kind = TW_DEVICE_AUTO;
-    return run_memory_weigh(memory, &config, run, false);
+    return run_memory_weigh(memory, &config, run, tw_machine_memory(), false);
 }
 
 json_t *cli_manifest_json(const struct tw_run *run, const char *path) {

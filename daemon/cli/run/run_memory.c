@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "base/machine.h"
 #include "base/units.h"
 #include "daemon/cli/run/run_speed.h"
 #include "proto/shm.h"
@@ -11,6 +10,8 @@ enum {
     FP32_ADAMW_BYTES = 16,
     BF16_ADAMW_BYTES = 8
 }; /* bytes of a parameter with its gradient and two moments */
+
+#define GPU_BYTES 300e9 /* more memory than a GPU of today has */
 
 uint64_t run_memory_least(const struct tw_run *run, const struct tw_layout *layout) {
     static struct tw_config config;
@@ -51,9 +52,9 @@ static void weigh_worker(struct run_memory *memory, const struct tw_config *conf
 }
 
 bool run_memory_weigh(struct run_memory *memory, const struct tw_config *config,
-                      const struct tw_run *run, bool is_running) {
+                      const struct tw_run *run, uint64_t free_bytes, bool is_running) {
     static struct tw_layout layout;
-    *memory = (struct run_memory){.host_free_bytes = tw_machine_memory(),
+    *memory = (struct run_memory){.host_free_bytes = free_bytes,
                                   .is_own_trainer = has_own_trainer(config, run),
                                   .has_base = !tw_id_is_zero(&run->model.base)};
     if (tw_layout_init(&layout, run, NULL) != TW_OK) return false;
@@ -72,6 +73,8 @@ bool run_memory_weigh(struct run_memory *memory, const struct tw_config *config,
     return true;
 }
 
+enum { DAEMON_BYTES = 2 * TW_UNITS_BYTES + 24 };
+
 /* ---- in words -------------------------------------------------------------------------------- */
 
 static const char *worker_name(const struct run_memory *memory) {
@@ -88,6 +91,10 @@ static const char *host_way_out(const struct run_memory *memory) {
     }
     if (memory->is_own_trainer)
         return "train fewer tensors (`run new --train`), or adapters over a base model (`--base`)";
+    if ((double)memory->worker_bytes > GPU_BYTES)
+        return "no GPU has that much: train a smaller model (`thinwire run models` has "
+               "their memory), or adapters over this one with your own trainer (`run new "
+               "--tensors`)";
     return memory->device_bytes > 0 ? "train a smaller model, or give the machine more memory"
                                     : "train a smaller model, or on a GPU (`device = cuda`), or "
                                       "give the machine more memory";
@@ -115,13 +122,25 @@ bool run_memory_lacks(const struct run_memory *memory, struct run_memory_lack *l
     return true;
 }
 
+/* Writes the memory of the daemon and the size of its file: "1.2 GB", "a file of 3 GB" or both. */
+static const char *daemon_part(const struct run_memory *memory, char text[DAEMON_BYTES]) {
+    char bytes[TW_UNITS_BYTES], file[TW_UNITS_BYTES];
+    (void)tw_units_bytes(bytes, (double)memory->daemon_bytes);
+    (void)tw_units_bytes(file, (double)memory->file_bytes);
+    if (memory->file_bytes == 0)
+        (void)snprintf(text, DAEMON_BYTES, "%s", bytes);
+    else if (memory->daemon_bytes == 0)
+        (void)snprintf(text, DAEMON_BYTES, "a file of %s", file);
+    else
+        (void)snprintf(text, DAEMON_BYTES, "%s and a file of %s", bytes, file);
+    return text;
+}
+
 const char *run_memory_line(const struct run_memory *memory, char *text) {
-    char daemon[TW_UNITS_BYTES], worker[TW_UNITS_BYTES], device[TW_UNITS_BYTES],
-        has[TW_UNITS_BYTES];
-    size_t used =
-        (size_t)snprintf(text, RUN_MEMORY_TEXT_BYTES, "memory: thinwired %s, %s %s",
-                         tw_units_bytes(daemon, (double)memory->daemon_bytes), worker_name(memory),
-                         tw_units_bytes(worker, (double)memory->worker_bytes));
+    char daemon[DAEMON_BYTES], worker[TW_UNITS_BYTES], device[TW_UNITS_BYTES], has[TW_UNITS_BYTES];
+    size_t used = (size_t)snprintf(text, RUN_MEMORY_TEXT_BYTES, "memory: thinwired %s, %s %s",
+                                   daemon_part(memory, daemon), worker_name(memory),
+                                   tw_units_bytes(worker, (double)memory->worker_bytes));
     if (memory->device_bytes > 0)
         used += (size_t)snprintf(text + used, RUN_MEMORY_TEXT_BYTES - used, ", %s %s",
                                  memory->is_own_trainer ? "the trainer's weights and moments"
@@ -159,15 +178,11 @@ static void print_worker(FILE *to, const struct run_memory *memory) {
 }
 
 void run_memory_print(FILE *to, const struct run_memory *memory) {
-    char daemon[TW_UNITS_BYTES], file[TW_UNITS_BYTES], has[TW_UNITS_BYTES];
+    char daemon[DAEMON_BYTES], has[TW_UNITS_BYTES];
     struct run_memory_lack lack;
-    (void)fprintf(to, "  Memory    thinwired %s: anchor and momentum in ",
-                  tw_units_bytes(daemon, (double)memory->daemon_bytes));
-    if (memory->file_bytes > 0)
-        (void)fprintf(to, "a file of %s", tw_units_bytes(file, (double)memory->file_bytes));
-    else
-        (void)fprintf(to, "memory");
-    (void)fprintf(to, ", snapshots %s\n", tw_memory_plan_snapshot(&memory->plan));
+    (void)fprintf(to, "  Memory    thinwired %s: anchor and momentum in %s, snapshots %s\n",
+                  daemon_part(memory, daemon), memory->file_bytes > 0 ? "that file" : "memory",
+                  tw_memory_plan_snapshot(&memory->plan));
     if (memory->is_own_trainer)
         print_trainer(to, memory);
     else

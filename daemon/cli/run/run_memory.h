@@ -30,11 +30,12 @@ struct run_memory {
     char engine[128];           /* thinwire-worker's engine; empty: unknown */
 };
 
-/* Computes the memory of a run on this machine; asks the engine beside this program. `is_running`:
- * the configuration's node runs already, so the memory that it uses counts as free. Returns false
- * if the run has no layout. */
+/* Computes the memory of a run on a machine where this process can still allocate `free_bytes`
+ * (tw_machine_memory, as the daemon); asks the engine beside this program. `is_running`: the
+ * configuration's node runs already, so the memory that it uses counts as free. Returns false if
+ * the run has no layout. */
 bool run_memory_weigh(struct run_memory *memory, const struct tw_config *config,
-                      const struct tw_run *run, bool is_running);
+                      const struct tw_run *run, uint64_t free_bytes, bool is_running);
 
 /* Memory that the machine lacks. */
 struct run_memory_lack {

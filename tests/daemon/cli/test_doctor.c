@@ -14,10 +14,9 @@
 #include <cmocka.h>
 
 #include "daemon/cli/doctor/doctor.h"
-#include "proto/run/layout.h"
 
-static char proc[64];
-static char engine[80]; /* stands for thinwire-engine; absent unless a test writes the file */
+static char root[64], proc[80];
+static char engine[96]; /* stands for thinwire-engine; absent unless a test writes the file */
 static struct doctor doctor;
 
 static void put(const char *name, const char *text) {
@@ -38,11 +37,13 @@ static void put(const char *name, const char *text) {
 
 static int setup(void **state) {
     (void)state;
-    (void)snprintf(proc, sizeof(proc), "/tmp/thinwire-doctor.XXXXXX");
-    assert_non_null(mkdtemp(proc));
+    (void)snprintf(root, sizeof(root), "/tmp/thinwire-doctor.XXXXXX");
+    assert_non_null(mkdtemp(root));
+    (void)snprintf(proc, sizeof(proc), "%s/proc", root);
+    assert_int_equal(mkdir(proc, 0700), 0);
     (void)snprintf(engine, sizeof(engine), "%s/engine", proc);
     doctor =
-        (struct doctor){.proc = proc, .nvidia = "/nowhere", .engine = engine, .list = json_array()};
+        (struct doctor){.root = root, .nvidia = "/nowhere", .engine = engine, .list = json_array()};
     tw_config_defaults(&doctor.config, "test");
     put("meminfo", "MemTotal: 8000000 kB\nMemAvailable:    4000000 kB\n");
     put("loadavg", "0.01 0.02 0.03 1/100 4711\n");
@@ -71,6 +72,7 @@ static int teardown(void **state) {
         (void)remove(path);
     }
     (void)remove(proc);
+    (void)remove(root);
     json_decref(doctor.list);
     return 0;
 }
@@ -221,36 +223,87 @@ static void gpu_that_is_here_and_not_used_is_noticed(void **state) {
     is_said("gpu", "ok", NULL);
 }
 
+static void put_memory(uint64_t bytes) {
+    char text[96];
+    (void)snprintf(text, sizeof(text), "MemTotal: 8000 kB\nMemAvailable: %llu kB\n",
+                   (unsigned long long)bytes / 1024);
+    (void)json_array_clear(doctor.list);
+    put("meminfo", text);
+}
+
 static void model_that_does_not_fit_fails(void **state) {
     (void)state;
+    struct run_memory memory;
     tw_run_defaults(&doctor.run);
     doctor.has_run = true;
     doctor_host(&doctor);
     is_said("memory", "ok", NULL);
-    json_array_clear(doctor.list);
-    /* Memory in float32 arrays: parameters, gradient, two moments, anchor and its momentum; two
-     * snapshots of three arrays each; and five for the copy that becomes a checkpoint. Payloads
-     * come on top. */
     doctor.config.node.snapshot = TW_SNAPSHOT_WISH_FULL;
     doctor.config.node.anchors = TW_ANCHORS_MEMORY;
-    static struct tw_layout layout;
-    char text[96];
-    assert_int_equal(tw_layout_init(&layout, &doctor.run, NULL), TW_OK);
-    (void)snprintf(text, sizeof(text), "MemTotal: 8000 kB\nMemAvailable: %llu kB\n",
-                   (unsigned long long)layout.elements * 67 / 1024);
-    put("meminfo", text);
+    assert_true(doctor_memory(&doctor, &memory));
+    const uint64_t wants = memory.daemon_bytes + memory.worker_bytes;
+    put_memory(wants / 10 * 9);
     doctor_host(&doctor);
-    is_said("memory", "fail", "train --plan");
-    json_array_clear(doctor.list);
-    /* less memory is left, so fewer snapshots */
-    doctor.config.node.snapshot = TW_SNAPSHOT_WISH_AUTO;
+    is_said("memory", "fail", "set `snapshot = off` and `anchors = file`");
+    put_memory(wants / 10 * 12);
     doctor_host(&doctor);
-    is_said("memory", "warn", "train --plan");
-    json_array_clear(doctor.list);
-    doctor.config.node.snapshot = TW_SNAPSHOT_WISH_FULL;
-    put("meminfo", "MemTotal: 8000 kB\nMemAvailable:    40 kB\n");
+    is_said("memory", "warn", "train a smaller model");
+    put_memory(40 * 1024);
     doctor_host(&doctor);
-    is_said("memory", "fail", "train --plan");
+    is_said("memory", "fail", "train a smaller model");
+}
+
+/* A memory limit of the process counts, not the memory of the machine: so the daemon decides. */
+static void memory_of_the_control_group_counts(void **state) {
+    (void)state;
+    struct run_memory memory;
+    char folder[128], path[160];
+    tw_run_defaults(&doctor.run);
+    doctor.has_run = true;
+    (void)snprintf(folder, sizeof(folder), "%s/sys", root);
+    for (unsigned i = 0; i < 3; i++) {
+        static const char *const names[] = {"", "/fs", "/cgroup"};
+        (void)snprintf(folder + strlen(folder), sizeof(folder) - strlen(folder), "%s", names[i]);
+        (void)mkdir(folder, 0700);
+    }
+    static const struct {
+        const char *name, *text;
+    } files[] = {{"memory.max", "1000000000\n"}, {"memory.current", "0\n"}};
+    for (unsigned i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", folder, files[i].name);
+        FILE *const file = fopen(path, "we");
+        assert_non_null(file);
+        assert_true(fputs(files[i].text, file) >= 0);
+        assert_int_equal(fclose(file), 0);
+    }
+    assert_true(doctor_memory(&doctor, &memory));
+    assert_int_equal(memory.host_free_bytes, 1000000000);
+    doctor_host(&doctor);
+    assert_non_null(
+        strstr(json_string_value(json_object_get(row_of("memory"), "text")), "; 1.00 GB are free"));
+    for (unsigned i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", folder, files[i].name);
+        (void)remove(path);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        (void)remove(folder);
+        *strrchr(folder, '/') = '\0';
+    }
+}
+
+/* The first node of a run needs no `peers`: others dial it. */
+static void node_with_living_peers_needs_none_configured(void **state) {
+    (void)state;
+    doctor.config.network.links = true;
+    doctor.status = json_pack("{s:s, s:{s:i}}", "state", "member", "sync", "alive_peers", 1);
+    doctor_links(&doctor);
+    is_said("peers", "ok", NULL);
+    json_decref(doctor.status);
+    (void)json_array_clear(doctor.list);
+    doctor.status = json_pack("{s:s, s:{s:i}}", "state", "solo", "sync", "alive_peers", 0);
+    doctor_links(&doctor);
+    is_said("peers", "warn", "thinwire invite");
+    json_decref(doctor.status);
 }
 
 static void run_of_any_model_needs_no_worker_of_ours(void **state) {
@@ -361,6 +414,8 @@ int main(void) {
         TEST(silent_engine_is_no_failure_unless_a_gpu_is_asked_for),
         TEST(gpu_that_is_here_and_not_used_is_noticed),
         TEST(model_that_does_not_fit_fails),
+        TEST(memory_of_the_control_group_counts),
+        TEST(node_with_living_peers_needs_none_configured),
         TEST(run_of_any_model_needs_no_worker_of_ours),
         TEST(worker_that_is_not_there_fails),
         TEST(unlinked_node_without_a_daemon_is_no_failure),
