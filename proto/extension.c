@@ -59,6 +59,19 @@ static bool seen_read(const uint8_t *bytes, uint32_t size, char (*out)[TW_ADDR_B
     return at == size;
 }
 
+/* True for the bytes that a name of a node may have. Locales play no part. */
+static bool is_name_byte(uint8_t byte) {
+    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
+           (byte >= '0' && byte <= '9') || byte == '.' || byte == '_' || byte == '-';
+}
+
+static bool is_name(const uint8_t *bytes, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_name_byte(bytes[i])) return false;
+    }
+    return count > 0 && count < TW_NODE_NAME_BYTES;
+}
+
 /* Checks the extension types that this file decodes; tickets and certificates have their own
  * decoders. */
 static enum tw_status known_check(const uint8_t *bytes, size_t size, struct tw_error *err) {
@@ -85,6 +98,9 @@ static enum tw_status known_check(const uint8_t *bytes, size_t size, struct tw_e
     found = tw_fields_find(bytes, size, TW_EXTENSION_PROCESS, &count);
     if (found != NULL && (count != 8 || tw_get_u64(found) == 0))
         return tw_fail(err, TW_PROTO, "HELLO: a process number of %u bytes, or zero", count);
+    found = tw_fields_find(bytes, size, TW_EXTENSION_NAME, &count);
+    if (found != NULL && !is_name(found, count))
+        return tw_fail(err, TW_PROTO, "HELLO: %u bytes are no name of a node", count);
     return TW_OK;
 }
 
@@ -164,6 +180,33 @@ void tw_extensions_software(const struct tw_extensions *list, char out[TW_SOFTWA
     uint32_t size = 0;
     const uint8_t *bytes = tw_extensions_find(list, TW_EXTENSION_SOFTWARE, &size);
     if (bytes == NULL || size >= TW_SOFTWARE_BYTES) size = 0;
+    if (size > 0) memcpy(out, bytes, size);
+    out[size] = '\0';
+}
+
+void tw_node_name_clean(const char *name, char out[TW_NODE_NAME_BYTES]) {
+    uint32_t size = 0;
+    for (const char *at = name; *at != '\0' && size < TW_NODE_NAME_BYTES - 1; at++) {
+        const bool is_plain = is_name_byte((uint8_t)*at);
+        if (!is_plain && size > 0 && out[size - 1] == '-') continue;
+        out[size++] = is_plain ? *at : '-';
+    }
+    out[size] = '\0';
+    /* Dashes alone, of a name in another script, tell nothing. */
+    if (strspn(out, "-") == size) out[0] = '\0';
+}
+
+void tw_extensions_add_name(struct tw_extensions *list, const char *name) {
+    char clean[TW_NODE_NAME_BYTES];
+    tw_node_name_clean(name, clean);
+    if (clean[0] != '\0')
+        tw_extensions_add(list, TW_EXTENSION_NAME, clean, (uint32_t)strlen(clean));
+}
+
+void tw_extensions_name(const struct tw_extensions *list, char out[TW_NODE_NAME_BYTES]) {
+    uint32_t size = 0;
+    const uint8_t *bytes = tw_extensions_find(list, TW_EXTENSION_NAME, &size);
+    if (bytes == NULL || size >= TW_NODE_NAME_BYTES) size = 0;
     if (size > 0) memcpy(out, bytes, size);
     out[size] = '\0';
 }

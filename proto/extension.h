@@ -24,6 +24,7 @@ enum tw_extension_type {
     TW_EXTENSION_PROCESS = 6,      /* in role control: u64, number of the sending process: twin.h */
     TW_EXTENSION_SEEN = 7,         /* sent by a relay: addresses of the two ends of a pipe */
     TW_EXTENSION_ASK_SEEN = 8,     /* sent by a probe: u64, token of the PUNCH that it asks for */
+    TW_EXTENSION_NAME = 9,         /* in roles control and guest: name of the node, for people */
 };
 
 /* Features that other nodes of the same wire version may lack, one bit each. The meaning of a bit
@@ -47,8 +48,9 @@ uint64_t tw_feature_of(uint16_t kind);
 
 enum {
     TW_EXTENSIONS_HEADER_BYTES = 4,
-    TW_SOFTWARE_BYTES = 24, /* text, including NUL */
-    TW_SEEN_BYTES_MAX = 47, /* "[", an IPv6 address, "]:65535" */
+    TW_SOFTWARE_BYTES = 24,  /* text, including NUL */
+    TW_SEEN_BYTES_MAX = 47,  /* "[", an IPv6 address, "]:65535" */
+    TW_NODE_NAME_BYTES = 33, /* name of a node, including NUL */
 };
 
 struct tw_extensions {
@@ -86,6 +88,17 @@ bool tw_extensions_seen(const struct tw_extensions *list, char own[TW_ADDR_BYTES
                         char other[TW_ADDR_BYTES]);
 /* Returns the number of the process that sent the list; 0 if it states none. */
 uint64_t tw_extensions_process(const struct tw_extensions *list);
+
+/* Writes the name as other nodes may show it: letters, digits and ".", "_", "-", at most
+ * TW_NODE_NAME_BYTES - 1 of them. Each run of other bytes becomes one "-". Such a name needs no
+ * escapes on a terminal, in a log line or on a page. */
+void tw_node_name_clean(const char *name, char out[TW_NODE_NAME_BYTES]);
+
+/* Adds extension NAME, unless nothing of the name is left once it is cleaned. */
+void tw_extensions_add_name(struct tw_extensions *list, const char *name);
+
+/* Writes the name of the node that sent the list; "" if it states none. */
+void tw_extensions_name(const struct tw_extensions *list, char out[TW_NODE_NAME_BYTES]);
 
 /* Writes the program name and version of the node that sent the list; "" if it states none. */
 void tw_extensions_software(const struct tw_extensions *list, char out[TW_SOFTWARE_BYTES]);

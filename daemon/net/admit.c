@@ -249,6 +249,7 @@ void tw_admit_greet(struct tw_conn *conn, enum tw_role role, const struct tw_gre
         tw_put_u64(process, t->process);
         tw_extensions_add(&hello.extensions, TW_EXTENSION_PROCESS, process, sizeof(process));
     }
+    if (role == TW_ROLE_CONTROL) tw_extensions_add_name(&hello.extensions, t->config.name);
     tw_hello_prove(&hello, t->secrets.count > 0 ? &t->secrets.list[conn->secret] : NULL, conn->ekm);
     const uint32_t size = tw_hello_encode(&hello, body);
     conn->has_spoken = true;

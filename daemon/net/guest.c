@@ -19,6 +19,7 @@ static void hello_send(struct tw_conn *conn, const uint8_t *ticket_id, const uin
     tw_admit_hello(conn, TW_ROLE_GUEST, &hello);
     if (ticket_id != NULL)
         tw_extensions_add(&hello.extensions, TW_EXTENSION_TICKET, ticket_id, TW_TICKET_ID_BYTES);
+    tw_extensions_add_name(&hello.extensions, conn->transport->config.name);
     tw_hello_prove_ticket(&hello, key, conn->ekm);
     conn->has_spoken = true;
     const uint32_t size = tw_hello_encode(&hello, body);

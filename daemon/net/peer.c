@@ -202,6 +202,7 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
     slot->boot = hello->boot;
     slot->features = tw_extensions_features(&hello->extensions);
     tw_extensions_software(&hello->extensions, slot->software);
+    tw_extensions_name(&hello->extensions, slot->name);
     slot->secret = conn->secret;
     record_learn(conn, hello, &slot->record);
     slot->certs = conn->certs;

@@ -164,6 +164,7 @@ struct tw_transport_config {
     const struct tw_secrets *secrets;   /* copied; NULL = `open` admission, on loopback only */
     const struct tw_gate *gate;         /* borrowed until destroy; NULL if the run has no owner */
     struct tw_id run;
+    char name[TW_NODE_NAME_BYTES]; /* name of this node for people; "" = none */
     uint32_t boot;
     uint64_t process; /* number of this process in HELLO; 0 = random; fixed in tests */
 
@@ -339,6 +340,7 @@ struct tw_peer_net {
     uint32_t boot;
     uint64_t features;                /* feature bits of extension.h */
     char software[TW_SOFTWARE_BYTES]; /* name of the peer's program, as it announced; or "" */
+    char name[TW_NODE_NAME_BYTES];    /* name of the peer, as it announced; or "" */
     struct tw_traffic control, bulk;  /* traffic since peer_up, handshakes included */
     uint32_t chunks_queued, background_queued;
     uint32_t control_queued_bytes;

@@ -141,6 +141,7 @@ struct tw_slot {
     uint32_t boot;
     uint64_t features; /* feature bits of extension.h */
     char software[TW_SOFTWARE_BYTES];
+    char name[TW_NODE_NAME_BYTES];
     uint32_t secret; /* index in transport->secrets that proved the link */
     bool is_dialled;
     bool is_relayed;

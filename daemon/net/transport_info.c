@@ -69,6 +69,7 @@ bool tw_transport_peer(const struct tw_transport *t, uint16_t peer, struct tw_pe
         .control_queued_bytes = (uint32_t)tw_link_queued(&slot->control->link),
     };
     memcpy(out->software, slot->software, sizeof(out->software));
+    memcpy(out->name, slot->name, sizeof(out->name));
     memcpy(out->address, slot->control->link.address, sizeof(out->address));
     info_add(slot->control, false, out);
     info_add(slot->bulk, true, out);

@@ -89,7 +89,7 @@ static void numbers_and_lengths_have_bounds(void **state) {
     refused("ends within field 0");
     memset(bytes, 0, sizeof(bytes));
     tw_put_u32(bytes, 1);
-    tw_put_u16(bytes + 4, 9);
+    tw_put_u16(bytes + 4, 99);
     tw_put_u16(bytes + 6, TW_HELLO_EXTENSIONS_BYTES - 4);
     size = 4 + TW_HELLO_EXTENSIONS_BYTES;
     assert_int_equal(tw_extensions_decode(bytes, size, &list, &err), TW_OK);
@@ -193,6 +193,45 @@ static void kinds_belong_to_features(void **state) {
     assert_true(tw_feature_of(TW_FRAME_REVOKE) == TW_FEATURE_OWNER);
 }
 
+static void a_name_is_cleaned_before_it_is_sent(void **state) {
+    (void)state;
+    static const struct {
+        const char *said, *sent;
+    } rows[] = {
+        {"attic", "attic"},
+        {"node-1.example_net", "node-1.example_net"},
+        {"Anna's laptop", "Anna-s-laptop"},
+        {"B\xc3\xbcro 2", "B-ro-2"},
+        {"\x1b[31m<b>red</b>\n", "-31m-b-red-b-"},
+        {"", ""},
+        {"\xe6\x9d\xb1\xe4\xba\xac", ""},
+        {"a-name-that-is-longer-than-a-node-may-say", "a-name-that-is-longer-than-a-nod"},
+    };
+    for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char name[TW_NODE_NAME_BYTES] = "?";
+        struct tw_extensions back;
+        list = (struct tw_extensions){0};
+        tw_extensions_add_name(&list, rows[i].said);
+        assert_int_equal(list.count, rows[i].sent[0] != '\0');
+        size = tw_extensions_encode(&list, bytes);
+        assert_int_equal(tw_extensions_decode(bytes, size, &back, NULL), TW_OK);
+        tw_extensions_name(&back, name);
+        assert_string_equal(name, rows[i].sent);
+    }
+}
+
+static void a_name_that_needs_escapes_is_refused(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "a b", "<b>", "a\x1b[2J", "", "caf\xc3\xa9", "a\"b", "a-name-of-33-bytes-is-one-too-lon"};
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        list = (struct tw_extensions){0};
+        tw_extensions_add(&list, TW_EXTENSION_NAME, names[i], (uint32_t)strlen(names[i]));
+        size = tw_extensions_encode(&list, bytes);
+        refused("no name of a node");
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void) {
@@ -205,6 +244,8 @@ int main(void) {
         TEST(known_types_have_their_form),
         TEST(addresses_that_a_relay_sees_survive_the_wire),
         TEST(malformed_addresses_of_a_relay_are_refused),
+        TEST(a_name_is_cleaned_before_it_is_sent),
+        TEST(a_name_that_needs_escapes_is_refused),
         TEST(kinds_belong_to_features),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

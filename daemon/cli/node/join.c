@@ -204,7 +204,8 @@ static enum tw_exit make_node(struct join *join) {
     if (rc == TW_EXIT_OK) rc = node_files_folders(&join->files);
     if (rc == TW_EXIT_OK) rc = identity_have(join);
     if (rc == TW_EXIT_OK)
-        rc = join_dial(&join->ticket, &join->identity, &join->welcome, join->inviter);
+        rc = join_dial(&join->ticket, &join->identity, join->files.config.node.name, &join->welcome,
+                       join->inviter);
     if (rc == TW_EXIT_OK) rc = welcome_check(join);
     if (rc != TW_EXIT_OK) return rc;
     peers_list(join);

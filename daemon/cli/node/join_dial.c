@@ -65,12 +65,12 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
 /* -------------------------------------------------------------------------------------------- */
 
 enum tw_exit join_dial(const struct tw_ticket *ticket, const struct tw_identity *identity,
-                       struct tw_welcome *welcome, char *address) {
+                       const char *name, struct tw_welcome *welcome, char *address) {
     uv_loop_t loop;
     struct tw_error err = {0};
     struct dial dial = {.ticket = ticket, .welcome = welcome, .address = address};
     TW_ASSERT(uv_loop_init(&loop) == 0);
-    const struct tw_transport_config config = {
+    struct tw_transport_config config = {
         .loop = &loop,
         .identity = identity,
         .run = ticket->run,
@@ -81,6 +81,7 @@ enum tw_exit join_dial(const struct tw_ticket *ticket, const struct tw_identity 
                    .dial_done = on_dial_done},
         .user = &dial,
     };
+    tw_node_name_clean(name, config.name);
     if (tw_transport_create(&config, &dial.transport, &err) != TW_OK) {
         (void)uv_run(&loop, UV_RUN_DEFAULT);
         return cli_fail(TW_EXIT_FAILURE, "%s", err.message);

@@ -8,9 +8,10 @@
 #include "proto/welcome.h"
 
 /* Tries the ticket's addresses in turn, on a loop of its own. Prints the reason of each failure on
- * standard error. On TW_EXIT_OK, *welcome is filled, and address[TW_ADDR_BYTES] is the address that
- * answered. Otherwise returns TW_EXIT_JOIN. */
+ * standard error. `name` is this node's, for the inviter's lists. On TW_EXIT_OK, *welcome is
+ * filled, and address[TW_ADDR_BYTES] is the address that answered. Otherwise returns TW_EXIT_JOIN.
+ */
 enum tw_exit join_dial(const struct tw_ticket *ticket, const struct tw_identity *identity,
-                       struct tw_welcome *welcome, char *address);
+                       const char *name, struct tw_welcome *welcome, char *address);
 
 #endif
