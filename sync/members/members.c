@@ -177,7 +177,7 @@ enum tw_status tw_members_bootstrap(struct tw_members *members, const char *text
     for (unsigned i = 0; i < TW_KNOWN_MAX && equals == NULL && entry == NULL; i++) {
         struct tw_member_entry *known = &members->entries[i];
         if (known->is_used && find_addr(known, address) != NULL) { /* already known */
-            find_addr(known, address)->is_bootstrap = true;
+            find_addr(known, address)->is_bootstrap = find_addr(known, address)->is_any = true;
             return TW_OK;
         }
     }
@@ -192,6 +192,7 @@ enum tw_status tw_members_bootstrap(struct tw_members *members, const char *text
         return tw_fail(err, TW_LIMIT, "peer %s: more than %d addresses of one id", address,
                        TW_ADDRS_MAX);
     addr->is_bootstrap = true;
+    addr->is_any = equals == NULL;
     return TW_OK;
 }
 
@@ -280,8 +281,9 @@ bool tw_members_next_dial(struct tw_members *members, uint64_t now_us, struct tw
     if (addr == NULL || dial_us(entry, addr) > now_us) return false;
     addr->is_dialling = true;
     entry->dialled_us = now_us;
-    *dial = (struct tw_dial){
-        .has_id = entry->has_id, .id = entry->id, .is_hearsay = !addr->is_bootstrap};
+    *dial = (struct tw_dial){.has_id = entry->has_id && !addr->is_any,
+                             .id = entry->id,
+                             .is_hearsay = !addr->is_bootstrap};
     memcpy(dial->address, addr->text, sizeof(dial->address));
     return true;
 }
@@ -341,24 +343,34 @@ static void move_addr(struct tw_members *members, struct tw_member_entry *entry,
     struct tw_member_addr *now_there = find_addr(owner, moved.text);
     if (now_there != NULL) {
         now_there->is_bootstrap |= moved.is_bootstrap;
+        now_there->is_any |= moved.is_any;
         now_there->is_proven = true;
     }
     owner->has_id = true;
     owner->id = *id;
 }
 
-void tw_members_dialled(struct tw_members *members, const char *address, bool ok,
+/* True if another node than the entry's has the address for good: its pause is at the ceiling, or
+ * that node is a linked member. */
+static bool is_settled(const struct tw_members *members, const struct tw_member_addr *addr,
+                       const struct tw_id *id, uint64_t max_us) {
+    const struct tw_member_entry *other = look_up(members, id);
+    return addr->backoff_us >= max_us || (other != NULL && other->is_connected);
+}
+
+bool tw_members_dialled(struct tw_members *members, const char *address, bool ok,
                         const struct tw_id *id, uint64_t now_us) {
     struct tw_member_entry *entry = NULL;
     struct tw_member_addr *addr = find_dialled(members, address, &entry);
-    if (addr == NULL) return;
+    if (addr == NULL) return false;
     addr->is_dialling = false;
     if (id != NULL && tw_id_equal(id, &members->config.self)) {
+        const bool is_others = entry->has_id && !addr->is_bootstrap;
         if (addr->is_bootstrap)
             addr->retry_us = NEVER_US;
         else
-            free_addr(entry, addr);
-        return;
+            lose_addr(entry, addr);
+        return is_others;
     }
     const uint64_t max_us = pause_max_us(members, entry, now_us);
     if (ok) {
@@ -366,14 +378,16 @@ void tw_members_dialled(struct tw_members *members, const char *address, bool ok
         addr->is_proven = true;
     }
     if (addr->backoff_us > max_us) addr->backoff_us = max_us;
-    addr->retry_us = now_us + jittered_us(members, addr->backoff_us);
+    const uint64_t pause_us = entry->rest_us > addr->backoff_us ? entry->rest_us : addr->backoff_us;
+    addr->retry_us = now_us + jittered_us(members, pause_us);
     const bool is_others = !ok && id != NULL && entry->has_id && !tw_id_equal(id, &entry->id);
-    if (is_others && addr->backoff_us >= max_us && !addr->is_bootstrap) {
+    if (is_others && !addr->is_bootstrap && is_settled(members, addr, id, max_us)) {
         lose_addr(entry, addr);
-        return;
+        return true;
     }
     if (!ok) addr->backoff_us = addr->backoff_us > max_us / 2 ? max_us : 2 * addr->backoff_us;
     if (ok && id != NULL) move_addr(members, entry, addr, id, now_us);
+    return false;
 }
 
 /* ---- links --------------------------------------------------------------------------------- */
@@ -407,6 +421,7 @@ void tw_members_connected(struct tw_members *members, const struct tw_member_row
     entry->has_id = true;
     entry->id = record->id;
     entry->is_connected = entry->was_connected = entry->was_linked = true;
+    entry->rest_us = 0;
     entry->heard_us = entry->linked_us = entry->up_us = now_us;
     replace_addrs(members, entry, record, now_us);
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++)
@@ -440,6 +455,24 @@ void tw_members_relayed(struct tw_members *members, const struct tw_member_row *
             continue; /* not tried yet */
         addr->backoff_us = backoff_max_us(members);
         addr->retry_us = now_us + jittered_us(members, pause_us);
+    }
+}
+
+void tw_members_rest(struct tw_members *members, const struct tw_id *id, uint64_t pause_us) {
+    struct tw_member_entry *entry = find_id(members, id);
+    if (entry != NULL) entry->rest_us = pause_us;
+}
+
+void tw_members_forget(struct tw_members *members, const struct tw_id *id) {
+    struct tw_member_entry *entry = find_id(members, id);
+    if (entry != NULL && !is_pinned(entry)) *entry = (struct tw_member_entry){0};
+}
+
+void tw_members_sweep(struct tw_members *members, uint64_t now_us) {
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        struct tw_member_entry *entry = &members->entries[i];
+        if (!entry->is_used || entry->was_connected || is_pinned(entry)) continue;
+        if (now_us - entry->heard_us >= TW_HEARSAY_KEPT_US) *entry = (struct tw_member_entry){0};
     }
 }
 

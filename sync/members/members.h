@@ -1,10 +1,10 @@
 /* members.h - the table of known nodes: their addresses, and the one to dial next.
  *
  * Pure: time and a seed are inputs, addresses to dial are outputs. The daemon dials them, one call
- * of next_dial per dial, and reports the outcome. No address is given up: the pause between dials
- * grows to a ceiling. Everything learnt from peers is untrusted and bounded: TW_KNOWN_MAX members
- * with TW_ADDRS_MAX addresses each. A full table first drops nodes that were never connected, the
- * oldest first. */
+ * of next_dial per dial, and reports the outcome. The pause between dials grows to a ceiling, and
+ * further for members that the daemon finds long absent (tw_members_rest). Everything learnt from
+ * peers is untrusted and bounded: TW_KNOWN_MAX members with TW_ADDRS_MAX addresses each. A full
+ * table first drops nodes that were never connected, the oldest first. */
 #ifndef TW_SYNC_MEMBERS_MEMBERS_H
 #define TW_SYNC_MEMBERS_MEMBERS_H
 
@@ -31,6 +31,9 @@ enum {
     TW_LINK_STEADY_US = 30 * 1000 * 1000,
 };
 
+/* Time after which a member that was never linked is dropped, unless others still tell of it. */
+#define TW_HEARSAY_KEPT_US (UINT64_C(3600) * 1000 * 1000)
+
 /* Time after the last link for which TW_BACKOFF_LOST_US applies. */
 #define TW_LOST_US (UINT64_C(3600) * 1000 * 1000)
 
@@ -51,6 +54,7 @@ struct tw_member_addr {
     uint64_t backoff_us;      /* pause after the next failure */
     bool is_dialling, is_bootstrap;
     bool is_proven; /* true once a dial reached the member at this address */
+    bool is_any; /* configured without an id: any node may answer there, also another one later */
 };
 
 struct tw_member_entry {
@@ -58,6 +62,7 @@ struct tw_member_entry {
     bool was_connected; /* connected at some time, in this process or according to the cache file */
     bool was_linked;    /* connected in this process: `linked_us` is valid */
     uint32_t shorts;    /* number of short links in a row */
+    uint64_t rest_us;   /* least pause between two dials of one address */
     struct tw_id id;    /* zero until known (bootstrap without id) */
     uint64_t up_us;     /* start of the present link, if is_connected */
     uint64_t linked_us; /* last time with a link */
@@ -112,9 +117,10 @@ uint64_t tw_members_deadline(const struct tw_members *members, uint64_t now_us);
  *
  * `ok` with another id than the entry's moves the address to that id. An address of this node
  * itself is dropped, or kept and never dialled again if it is a bootstrap one. If another node
- * answers at the address until its pause is at the ceiling, the address is dropped, unless it is a
- * bootstrap one. A member without addresses is dropped until a peer announces it again. */
-void tw_members_dialled(struct tw_members *members, const char *address, bool ok,
+ * answers at the address, and that node is linked or answers until the pause is at the ceiling, the
+ * address is dropped, unless it is a bootstrap one. A member without addresses is dropped until a
+ * peer announces it again. Returns true if it dropped the address because another node has it. */
+bool tw_members_dialled(struct tw_members *members, const char *address, bool ok,
                         const struct tw_id *id, uint64_t now_us);
 
 /* Report that the link to a peer came up, with the addresses that the peer announces, or went down.
@@ -130,6 +136,16 @@ void tw_members_disconnected(struct tw_members *members, const struct tw_id *id,
  * TW_BACKOFF_RELAYED_US. */
 void tw_members_relayed(struct tw_members *members, const struct tw_member_row *record,
                         uint64_t now_us);
+
+/* Sets the least pause between two dials of an address of this member, 0 for none. A lost link, and
+ * tw_members_moved, still cause one dial at once. */
+void tw_members_rest(struct tw_members *members, const struct tw_id *id, uint64_t pause_us);
+
+/* Drops a member, unless it is linked, being dialled or a bootstrap one. */
+void tw_members_forget(struct tw_members *members, const struct tw_id *id);
+
+/* Drops members that were never linked and of which nobody told for TW_HEARSAY_KEPT_US. */
+void tw_members_sweep(struct tw_members *members, uint64_t now_us);
 
 /* True if this member has a configured address. */
 bool tw_members_is_bootstrap(const struct tw_members *members, const struct tw_id *id);

@@ -363,6 +363,83 @@ static void address_that_leads_back_to_us_is_left_alone(void **state) {
     assert_int_equal(tw_members_deadline(&members, 0), UINT64_MAX);
 }
 
+/* The address of a member that left may belong to another one by now. That is no fault, and needs
+ * no person. */
+static void address_that_a_linked_member_has_now_is_dropped_at_once(void **state) {
+    (void)state;
+    const struct tw_id gone = id_of(1, 1);
+    const struct tw_member_row fresh = record_of(id_of(2, 2), NULL, NULL);
+    merge_record(record_of(gone, "shared.example:1", NULL), 0);
+    struct tw_dial dial = take_dial(10 * S);
+    assert_false(tw_members_dialled(&members, dial.address, false, &fresh.id, 10 * S));
+    tw_members_connected(&members, &fresh, 11 * S);
+    dial = take_dial(20 * S);
+    assert_string_equal(dial.address, "shared.example:1");
+    assert_true(tw_members_dialled(&members, dial.address, false, &fresh.id, 20 * S));
+    assert_int_equal(tw_members_known(&members), 1); /* the member without an address is gone too */
+}
+
+static void address_that_leads_back_to_us_is_dropped_with_its_member(void **state) {
+    (void)state;
+    merge_record(record_of(id_of(1, 1), "now-mine.example:1", NULL), 0);
+    const struct tw_dial dial = take_dial(10 * S);
+    assert_true(tw_members_dialled(&members, dial.address, false, &members.config.self, 10 * S));
+    assert_int_equal(tw_members_known(&members), 0);
+}
+
+static void configured_address_without_an_id_accepts_a_node_set_up_anew(void **state) {
+    (void)state;
+    const struct tw_id old = id_of(1, 1), anew = id_of(2, 2);
+    bootstrap("a.example:1");
+    struct tw_dial dial = take_dial(0);
+    (void)tw_members_dialled(&members, dial.address, true, &old, 0);
+    dial = take_dial(100 * S);
+    assert_false(dial.has_id);
+    (void)tw_members_dialled(&members, dial.address, true, &anew, 100 * S);
+    assert_true(tw_members_is_bootstrap(&members, &anew));
+    assert_false(tw_members_is_bootstrap(&members, &old));
+    assert_false(take_dial(200 * S).has_id);
+}
+
+static void resting_member_is_dialled_rarely_but_at_once_after_a_loss(void **state) {
+    (void)state;
+    const struct tw_member_row one = record_of(id_of(0x81, 1), "a:1", NULL);
+    tw_members_connected(&members, &one, 1 * S);
+    tw_members_disconnected(&members, &one.id, 40 * S);
+    tw_members_rest(&members, &one.id, 1000 * S);
+    struct tw_dial dial = take_dial(43 * S);
+    (void)tw_members_dialled(&members, dial.address, false, NULL, 43 * S);
+    assert_nothing_due(700 * S);
+    dial = take_dial(1400 * S);
+    (void)tw_members_dialled(&members, dial.address, false, NULL, 1400 * S);
+    tw_members_moved(&members, 1401 * S);
+    dial = take_dial(1401 * S);
+    (void)tw_members_dialled(&members, dial.address, true, &one.id, 1401 * S);
+    tw_members_connected(&members, &one, 1402 * S); /* a link ends the rest */
+    tw_members_disconnected(&members, &one.id, 1500 * S);
+    dial = take_dial(1503 * S);
+    (void)tw_members_dialled(&members, dial.address, false, NULL, 1503 * S);
+    assert_true(tw_members_deadline(&members, 1503 * S) < 1510 * S);
+}
+
+static void members_that_nobody_tells_of_are_swept(void **state) {
+    (void)state;
+    const struct tw_member_row linked = record_of(id_of(1, 1), "a:1", NULL);
+    const struct tw_id rumour = id_of(2, 2);
+    bootstrap("c.example:1");
+    tw_members_connected(&members, &linked, 0);
+    tw_members_disconnected(&members, &linked.id, 40 * S);
+    merge_record(record_of(rumour, "b:1", NULL), 0);
+    merge_record(record_of(id_of(3, 3), "d:1", NULL), 3000 * S);
+    tw_members_sweep(&members, TW_HEARSAY_KEPT_US - 1);
+    assert_int_equal(tw_members_known(&members), 3);
+    tw_members_sweep(&members, TW_HEARSAY_KEPT_US);
+    assert_int_equal(tw_members_known(&members), 2);
+    tw_members_forget(&members, &linked.id);
+    assert_int_equal(tw_members_known(&members), 1);
+    assert_string_equal(take_dial(TW_HEARSAY_KEPT_US).address, "c.example:1"); /* kept */
+}
+
 /* ---- records ------------------------------------------------------------------------------- */
 
 static void records_name_this_node_and_recently_linked_members_only(void **state) {
@@ -657,6 +734,11 @@ int main(void) {
         TEST(records_name_this_node_and_recently_linked_members_only),
         TEST(records_go_round_when_they_do_not_fit),
         TEST(hostile_records_change_nothing),
+        TEST(address_that_a_linked_member_has_now_is_dropped_at_once),
+        TEST(address_that_leads_back_to_us_is_dropped_with_its_member),
+        TEST(configured_address_without_an_id_accepts_a_node_set_up_anew),
+        TEST(resting_member_is_dialled_rarely_but_at_once_after_a_loss),
+        TEST(members_that_nobody_tells_of_are_swept),
         TEST(linked_member_is_believed_about_itself),
         TEST(flood_of_invented_members_pushes_out_no_real_one),
         TEST(invented_members_delay_no_dial_of_a_real_one),
