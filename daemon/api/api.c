@@ -151,10 +151,28 @@ static json_t *history_json(struct tw_api *api) {
     return tw_history_json(history != NULL ? history : &EMPTY, api->view.run.fragments_count);
 }
 
+/* Adds `name` to each row of a list of nodes: null for a node without one. */
+static void add_names(const struct tw_api *api, json_t *nodes) {
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        json_t *const row = json_array_get(nodes, i);
+        const char *const hex = json_string_value(json_object_get(row, "id"));
+        const char *name = "";
+        struct tw_id id = {{0}};
+        (void)tw_id_parse(hex != NULL ? hex : "", &id);
+        if (tw_id_equal(&id, &api->view.node.id)) name = api->view.node.name;
+        for (uint32_t k = 0; k < api->view.peers_count && k < TW_VIEW_PEERS_MAX; k++) {
+            if (tw_id_equal(&api->view.peers[k].id, &id)) name = api->view.peers[k].name;
+        }
+        (void)json_object_set_new(row, "name", name[0] != '\0' ? json_string(name) : json_null());
+    }
+}
+
 static json_t *ledger_json(struct tw_api *api) {
     static const struct tw_ledger EMPTY;
     const struct tw_ledger *const ledger = api->config.ledger;
-    return tw_ledger_json(ledger != NULL ? ledger : &EMPTY, &api->view.node.id);
+    json_t *const json = tw_ledger_json(ledger != NULL ? ledger : &EMPTY, &api->view.node.id);
+    add_names(api, json_object_get(json, "nodes"));
+    return json;
 }
 
 static json_t *versions_json(struct tw_api *api) {

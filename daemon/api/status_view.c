@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/units.h"
+
 void tw_status_view_init(struct tw_status_view *view) {
     memset(view, 0, sizeof(*view));
     view->run.eta_us = TW_VIEW_NEVER;
@@ -19,12 +21,55 @@ void tw_status_view_init(struct tw_status_view *view) {
     view->data.eta_us = view->net.reach_age_us = TW_VIEW_NEVER;
     view->spend.bits = view->spend.used_bytes_per_s = view->spend.rest_bytes_per_s = NAN;
     view->sync.partner_distance = NAN;
+    view->sync.alone_us = TW_VIEW_NEVER;
     view->net.in_bytes_per_s = view->net.out_bytes_per_s = NAN;
     view->pause.age_us = TW_VIEW_NEVER;
     view->pause.others_cpu = view->pause.others_gpu = (double)NAN;
     view->worker.snapshot_step = view->worker.heartbeat_us = TW_VIEW_NEVER;
     view->checkpoint.step = view->checkpoint.age_us = view->checkpoint.rounds = TW_VIEW_NEVER;
     view->scores.age_us = view->scores.took_us = TW_VIEW_NEVER;
+}
+
+struct tw_view_peer *tw_status_view_peer(struct tw_status_view *view, const struct tw_id *id) {
+    for (uint32_t i = 0; i < view->peers_count && !tw_id_is_zero(id); i++) {
+        if (tw_id_equal(&view->peers[i].id, id)) return &view->peers[i];
+    }
+    if (view->peers_count == TW_VIEW_PEERS_MAX) return NULL;
+    struct tw_view_peer *row = &view->peers[view->peers_count++];
+    row->id = *id;
+    row->rtt_us = row->last_mixed_round = row->heard_us = row->absent_us = TW_VIEW_NEVER;
+    row->loss = row->reliability = NAN;
+    return row;
+}
+
+const char *tw_status_view_label(const struct tw_status_view *view, const struct tw_id *id,
+                                 char label[TW_VIEW_LABEL_BYTES]) {
+    char hex[9];
+    tw_id_short(id, hex);
+    (void)snprintf(label, TW_VIEW_LABEL_BYTES, "%s", hex);
+    for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
+        if (tw_id_equal(&view->peers[i].id, id) && view->peers[i].name[0] != '\0')
+            (void)snprintf(label, TW_VIEW_LABEL_BYTES, "%s (%s)", view->peers[i].name, hex);
+    }
+    return label;
+}
+
+const char *tw_view_absence(const struct tw_view_peer *peer, char text[TW_VIEW_TEXT_BYTES]) {
+    char time[TW_UNITS_BYTES];
+    text[0] = '\0';
+    if (peer->absent_us == TW_VIEW_NEVER) return text;
+    if (peer->absent_us < UINT64_C(10000000))
+        (void)snprintf(time, sizeof(time), "a few seconds");
+    else
+        (void)tw_units_duration(time, (double)(peer->absent_us / 1000000));
+    if (peer->link == TW_VIEW_LINK_LEFT)
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "left %s ago", time);
+    else if (peer->link == TW_VIEW_LINK_PAUSED)
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "paused %s ago%s%s", time,
+                       peer->said[0] != '\0' ? ": " : "", peer->said);
+    else if (peer->link == TW_VIEW_LINK_AWAY || peer->link == TW_VIEW_LINK_GONE)
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "not heard for %s", time);
+    return text;
 }
 
 const char *tw_view_state_name(enum tw_node_state state) {
@@ -83,6 +128,10 @@ const char *tw_view_link_name(enum tw_view_link link) {
     case TW_VIEW_LINK_UP: return "up";
     case TW_VIEW_LINK_ALIVE: return "alive";
     case TW_VIEW_LINK_REFUSED: return "refused";
+    case TW_VIEW_LINK_LEFT: return "left";
+    case TW_VIEW_LINK_PAUSED: return "paused";
+    case TW_VIEW_LINK_AWAY: return "away";
+    case TW_VIEW_LINK_GONE: return "gone";
     }
     return "unknown";
 }

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "daemon/api/attacks.h"
 #include "daemon/api/health.h"
+#include "daemon/api/known_peers.h"
 #include "daemon/api/scores.h"
 #include "daemon/net/dial_error.h"
 #include "daemon/net/pacer.h"
@@ -65,10 +66,18 @@ enum tw_view_link {
     TW_VIEW_LINK_UP,      /* authenticated, but no STATUS yet or silent for too long */
     TW_VIEW_LINK_ALIVE,   /* a message was received within TW_PEER_SILENCE_US */
     TW_VIEW_LINK_REFUSED, /* wrong secret, run or id, or no common version: see `error` */
+    TW_VIEW_LINK_LEFT,    /* the last four: of nodes that were linked (known_peers.h) */
+    TW_VIEW_LINK_PAUSED,
+    TW_VIEW_LINK_AWAY,
+    TW_VIEW_LINK_GONE,
 };
 
 struct tw_view_peer {
-    struct tw_id id;          /* zero while the node behind a bootstrap address is unknown */
+    struct tw_id id;                 /* zero while the node behind a bootstrap address is unknown */
+    char name[TW_KNOWN_LABEL_BYTES]; /* name of the node, unique among the peers; "": none */
+    uint64_t absent_us;              /* time without a link; TW_VIEW_NEVER: never linked */
+    char said[TW_KNOWN_SAID_BYTES];  /* reason that an absent peer gave; "": none */
+    bool has_merged;                 /* work of the peer was merged here */
     char addr[TW_ADDR_BYTES]; /* address at which the peer is dialled; "": only the peer dials */
     bool is_relayed;          /* the link runs through another member */
     bool is_punched;          /* both nodes dialled at the same time (hole punching) */
@@ -268,6 +277,8 @@ struct tw_status_view {
         uint32_t known;            /* peers in the member table */
         uint32_t alive;            /* peers that send messages */
         uint32_t mixed;            /* peers whose contributions were merged recently */
+        uint64_t alone_us;         /* time without any link, once this node has merged with others;
+                                      TW_VIEW_NEVER: it has links, or never merged */
         uint64_t rounds_committed; /* committed rounds of the current lineage */
         uint64_t rounds_contributed, rounds_missed;
         uint64_t lineage_changes;
@@ -302,7 +313,9 @@ struct tw_status_view {
         uint32_t bootstrap_count, bootstrap_alive; /* configured addresses; those of them with a
                                                       link */
         uint64_t links_refused;
-        uint32_t banned; /* rows of bans[] */
+        uint64_t stale_addresses; /* addresses dropped because another node has them now */
+        uint64_t open_us;         /* time for which links have been allowed */
+        uint32_t banned;          /* rows of bans[] */
         uint64_t pool_bytes, pool_used_bytes;
         enum tw_reachability_state reach_state;          /* whether other nodes can dial this one */
         char reach_text[TW_REACHABILITY_SENTENCE_BYTES]; /* explanation of reach_state, with the
@@ -441,6 +454,21 @@ struct tw_status_view {
 
 /* Sets values that may be unmeasured to NaN or TW_VIEW_NEVER, all others to zero. */
 void tw_status_view_init(struct tw_status_view *view);
+
+/* Returns the row of a peer, a new one if it has none yet or `id` is zero; NULL if the table is
+ * full.
+ */
+struct tw_view_peer *tw_status_view_peer(struct tw_status_view *view, const struct tw_id *id);
+
+enum { TW_VIEW_LABEL_BYTES = TW_KNOWN_LABEL_BYTES + 12 };
+
+/* Writes a peer's name with its short id, "barn (cb0ac6de)", or the id alone. Returns `label`. */
+const char *tw_status_view_label(const struct tw_status_view *view, const struct tw_id *id,
+                                 char label[TW_VIEW_LABEL_BYTES]);
+
+/* Writes since when a peer is absent, "left 3 min ago"; "" for a peer that is linked or never was.
+ * Returns `text`. */
+const char *tw_view_absence(const struct tw_view_peer *peer, char text[TW_VIEW_TEXT_BYTES]);
 
 /* Returns "solo", "receiver", "member", "finished" or "worker_failed". A failed worker takes
  * precedence over the other states. */

@@ -229,6 +229,7 @@ static json_t *network_json(const struct tw_status_view *view) {
                                         text(view->net.nat_text)));
     (void)json_object_set_new(network, "punches_tried", count(view->net.punch_tries));
     (void)json_object_set_new(network, "punches_succeeded", count(view->net.punch_successes));
+    (void)json_object_set_new(network, "stale_addresses", count(view->net.stale_addresses));
     (void)json_object_set_new(network, "banned", count(view->net.banned));
     return network;
 }
@@ -441,13 +442,27 @@ json_t *tw_view_json_status(const struct tw_status_view *view) {
                      event_list(view, TW_VIEW_STATUS_EVENTS));
 }
 
-static json_t *peer_json(const struct tw_view_peer *peer) {
+/* Returns the name of a node, or null. */
+static json_t *name_json(const struct tw_status_view *view, const struct tw_id *id) {
+    for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
+        if (tw_id_equal(&view->peers[i].id, id) && view->peers[i].name[0] != 0)
+            return text(view->peers[i].name);
+    }
+    return json_null();
+}
+
+static json_t *peer_json(const struct tw_status_view *view, const struct tw_view_peer *peer) {
+    char absence[TW_VIEW_TEXT_BYTES];
+    (void)tw_view_absence(peer, absence);
     json_t *const row = json_pack(
-        "{s:o,s:o,s:o,s:s,s:o,s:b,s:b,s:b,s:o}", "id", tw_json_id(&peer->id), "id_short",
-        tw_json_id_short(&peer->id), "address", peer->addr[0] != 0 ? text(peer->addr) : json_null(),
-        "link", tw_view_link_name(peer->link), "error",
-        peer->error[0] != 0 ? text(peer->error) : json_null(), "member", peer->is_member, "votes",
-        peer->is_voter, "same_lineage", peer->same_lineage, "heard_age_s",
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:s,s:o,s:b,s:b,s:b,s:o}", "id", tw_json_id(&peer->id),
+        "id_short", tw_json_id_short(&peer->id), "name",
+        peer->name[0] != 0 ? text(peer->name) : json_null(), "absence",
+        absence[0] != 0 ? text(absence) : json_null(), "absent_s",
+        absence[0] != 0 ? tw_json_seconds(peer->absent_us) : json_null(), "address",
+        peer->addr[0] != 0 ? text(peer->addr) : json_null(), "link", tw_view_link_name(peer->link),
+        "error", peer->error[0] != 0 ? text(peer->error) : json_null(), "member", peer->is_member,
+        "votes", peer->is_voter, "same_lineage", peer->same_lineage, "heard_age_s",
         tw_json_seconds(peer->heard_us));
     const bool is_heard = peer->heard_us != TW_VIEW_NEVER;
     json_t *const status =
@@ -476,6 +491,8 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
         (void)json_object_set_new(row, "path", json_string(path_name(peer)));
         (void)json_object_set_new(row, "via",
                                   peer->is_relayed ? tw_json_id_short(&peer->via) : json_null());
+        (void)json_object_set_new(row, "via_name",
+                                  peer->is_relayed ? name_json(view, &peer->via) : json_null());
         (void)json_object_set_new(row, "path_text",
                                   peer->way[0] != 0 ? text(peer->way) : json_null());
     }
@@ -522,7 +539,7 @@ static json_t *twins_json(const struct tw_status_view *view) {
 json_t *tw_view_json_peers(const struct tw_status_view *view) {
     json_t *const list = json_array();
     for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
-        (void)json_array_append_new(list, peer_json(&view->peers[i]));
+        (void)json_array_append_new(list, peer_json(view, &view->peers[i]));
     }
     return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "topology",
                      tw_view_topology_name(view->sync.topology), "known_peers",
@@ -537,12 +554,13 @@ json_t *tw_view_json_rounds(const struct tw_status_view *view) {
     for (uint32_t i = 0; i < view->rounds_count && i < TW_VIEW_ROUNDS_MAX; i++) {
         const struct tw_view_round *const round = &view->rounds[i];
         (void)json_array_append_new(
-            list, json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:b,s:o}", "round",
+            list, json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:b,s:o,s:o}", "round",
                             count(round->round), "fragment", count(round->fragment), "contributors",
                             count(round->contributors), "roster_members", count(round->roster),
                             "payload_bytes", count(round->bytes), "took_us", maybe(round->took_us),
                             "age_s", tw_json_seconds(round->age_us), "ours", round->is_ours, "solo",
-                            round->is_solo, "partner", tw_json_id_short(&round->partner)));
+                            round->is_solo, "partner", tw_json_id_short(&round->partner),
+                            "partner_name", name_json(view, &round->partner)));
     }
     return json_pack("{s:s,s:o,s:o}", "topology", tw_view_topology_name(view->sync.topology),
                      "lineage", tw_json_id(&view->run.lineage), "rounds", list);

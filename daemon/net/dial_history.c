@@ -28,6 +28,13 @@ void tw_dial_history_configure(struct tw_dial_history *history, const char *addr
     (void)snprintf(row->address, sizeof(row->address), "%s", address);
 }
 
+bool tw_dial_history_is_configured(const struct tw_dial_history *history, const char *address) {
+    for (uint32_t i = 0; i < history->configured_count; i++) {
+        if (strcmp(history->rows[i].address, address) == 0) return true;
+    }
+    return false;
+}
+
 const struct tw_dial_row *tw_dial_history_find(const struct tw_dial_history *history,
                                                const char *address) {
     return row_of((struct tw_dial_history *)history, address);

@@ -43,6 +43,9 @@ struct tw_dial_history {
  * history is empty. */
 void tw_dial_history_configure(struct tw_dial_history *history, const char *address);
 
+/* Returns true if the address is configured and has its own row. */
+bool tw_dial_history_is_configured(const struct tw_dial_history *history, const char *address);
+
 /* Returns NULL if the address is unknown. */
 const struct tw_dial_row *tw_dial_history_find(const struct tw_dial_history *history,
                                                const char *address);

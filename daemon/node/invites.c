@@ -15,6 +15,7 @@
 #include "daemon/auth/tickets.h"
 #include "daemon/net/handshake.h"
 #include "daemon/net/transport.h"
+#include "daemon/node/links.h"
 #include "proto/welcome.h"
 #include "sync/members/members.h"
 
@@ -227,6 +228,9 @@ void tw_daemon_invites_guest(struct tw_daemon *daemon, const struct tw_guest *gu
         tw_transport_turn_away(daemon->transport, guest->number, status, err.message);
         return;
     }
+    char said[TW_NODE_NAME_BYTES];
+    tw_extensions_name(&guest->hello->extensions, said);
+    tw_daemon_acquaintances_invited(daemon, &guest->hello->id, said);
     if (is_new) invites->changes++;
     struct waiting *waiting = wait_for_save(invites, true);
     if (waiting == NULL) {
@@ -362,13 +366,16 @@ static void answer_later(struct tw_daemon *daemon, uint32_t request, const char 
     (void)snprintf(waiting->message, sizeof(waiting->message), "%s", message);
 }
 
-static json_t *row_json(const struct tw_ticket_row *row, uint64_t now_s) {
-    char name[9], hex[TW_ID_HEX_BYTES];
+static json_t *row_json(const struct tw_daemon *daemon, const struct tw_ticket_row *row,
+                        uint64_t now_s) {
+    char name[9], hex[TW_ID_HEX_BYTES], label[TW_KNOWN_LABEL_BYTES];
     tw_ticket_name(row->id, name);
-    json_t *guests = json_array();
+    json_t *guests = json_array(), *names = json_array();
     for (uint32_t i = 0; i < row->guests_count; i++) {
         tw_id_hex(&row->guests[i], hex);
         (void)json_array_append_new(guests, json_string(hex));
+        (void)json_array_append_new(
+            names, json_string(tw_daemon_acquaintances_label(daemon, &row->guests[i], label)));
     }
     const char *state = "good";
     if (row->is_withdrawn)
@@ -377,16 +384,17 @@ static json_t *row_json(const struct tw_ticket_row *row, uint64_t now_s) {
         state = "expired";
     else if (row->guests_count >= row->uses)
         state = "used";
-    return json_pack("{s:s,s:s,s:b,s:I,s:i,s:i,s:o}", "ticket", name, "state", state, "votes",
+    return json_pack("{s:s,s:s,s:b,s:I,s:i,s:i,s:o,s:o}", "ticket", name, "state", state, "votes",
                      (int)!row->lacks_vote, "expires_unix_s", (json_int_t)row->expires_s, "uses",
-                     (int)row->uses, "used", (int)row->guests_count, "nodes", guests);
+                     (int)row->uses, "used", (int)row->guests_count, "nodes", guests, "names",
+                     names);
 }
 
 static void answer_list(struct tw_daemon *daemon, uint32_t request) {
     const struct tw_tickets *tickets = &daemon->invites->tickets;
     json_t *list = json_array();
     for (uint32_t i = 0; i < tickets->count; i++)
-        (void)json_array_append_new(list, row_json(&tickets->rows[i], unix_s()));
+        (void)json_array_append_new(list, row_json(daemon, &tickets->rows[i], unix_s()));
     tw_api_answer_data(daemon->api, request, "tickets of this node",
                        json_pack("{s:o}", "tickets", list));
 }

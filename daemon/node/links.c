@@ -189,6 +189,7 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
             sift_addresses(daemon, peer, &message.u.peers.rows[i]);
         tw_members_merge(daemon->members, &message.u.peers, tw_daemon_now_us());
     }
+    if (message.kind == TW_MSG_LEAVE) tw_daemon_acquaintances_leaves(daemon, peer);
     tw_daemon_probes_message(daemon, peer, &message);
     tw_daemon_relays_message(daemon, peer, &message);
     tw_daemon_punches_message(daemon, peer, &message);
@@ -250,14 +251,16 @@ static bool is_event(struct tw_daemon *daemon, const struct tw_id *id) {
 static bool note_peer_up(struct tw_daemon *daemon, uint16_t peer,
                          const struct tw_member_row *hello) {
     struct tw_peer_net net = {.is_relayed = false};
-    char hex[9], via[9] = "none";
+    char hex[9], name[TW_KNOWN_LABEL_BYTES], via[9] = "none";
     (void)tw_transport_peer(daemon->transport, peer, &net);
+    tw_daemon_acquaintances_peer_up(daemon, peer, net.name);
     if (net.is_relayed) tw_id_short(&net.relay, via);
     tw_id_short(&hello->id, hex);
     daemon->peers[peer].is_event = is_event(daemon, &hello->id);
     note_link(daemon, daemon->peers[peer].is_event, TW_LOG_INFO, "peer_up",
-              "peer=%s addr=%s via=%s", hex, hello->addrs[0][0] != '\0' ? hello->addrs[0] : "none",
-              via);
+              "peer=%s name=%s addr=%s via=%s", hex,
+              tw_daemon_acquaintances_label(daemon, &hello->id, name),
+              hello->addrs[0][0] != '\0' ? hello->addrs[0] : "none", via);
     return net.is_relayed;
 }
 
@@ -297,13 +300,16 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
 
 static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const char *sentence) {
     struct tw_daemon *daemon = user;
-    char hex[9];
+    char hex[9], name[TW_KNOWN_LABEL_BYTES];
     tw_id_short(&daemon->peers[peer].id, hex);
     const bool is_event =
         daemon->peers[peer].is_event || on_is_wanted(daemon, &daemon->peers[peer].id);
-    note_link(daemon, is_event, reason == TW_OK ? TW_LOG_INFO : TW_LOG_WARN, "peer_down",
-              "peer=%s reason=%s text=\"%s\"", hex, tw_status_name(reason),
-              sentence != NULL ? sentence : "");
+    tw_daemon_acquaintances_peer_down(daemon, peer, reason, sentence);
+    const bool is_polite = tw_daemon_acquaintances_is_absent(daemon, &daemon->peers[peer].id);
+    note_link(daemon, is_event, is_polite ? TW_LOG_INFO : TW_LOG_WARN, "peer_down",
+              "peer=%s name=%s reason=%s text=\"%s\"", hex,
+              tw_daemon_acquaintances_label(daemon, &daemon->peers[peer].id, name),
+              tw_status_name(reason), sentence != NULL ? sentence : "");
     tw_members_disconnected(daemon->members, &daemon->peers[peer].id, tw_daemon_now_us());
     tw_daemon_relays_peer_down(daemon, peer);
     tw_daemon_link_qualities_peer_down(daemon, peer, reason);
@@ -317,9 +323,30 @@ static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const
     tw_daemon_admission_peer_down(daemon, peer);
 }
 
+/* Returns true if a failed dial tells a person nothing. Addresses from other nodes may be old: then
+ * the member that they belonged to left, or another one has them now. */
+static bool is_no_news(struct tw_daemon *daemon, const char *address, enum tw_dial_cause cause) {
+    const bool is_configured = tw_dial_history_is_configured(&daemon->links->dials, address);
+    bool is_known = false, is_missed = is_configured && tw_dial_is_refusal(cause);
+    for (uint32_t e = 0; e < TW_KNOWN_MAX; e++) {
+        const struct tw_member_entry *entry = &daemon->members->entries[e];
+        for (unsigned a = 0; entry->is_used && entry->has_id && a < TW_ADDRS_MAX; a++) {
+            if (strcmp(entry->addrs[a].text, address) != 0) continue;
+            is_known = true;
+            is_missed |= !tw_daemon_acquaintances_is_absent(daemon, &entry->id) &&
+                         (entry->was_connected || on_is_wanted(daemon, &entry->id));
+        }
+    }
+    return (cause == TW_DIAL_WRONG_ID && !is_configured) || (is_known && !is_missed);
+}
+
 static void note_dial_failed(struct tw_daemon *daemon, const char *address,
                              const struct tw_dial_result *result) {
     const bool is_other = result->cause == TW_DIAL_WRONG_ID;
+    if (is_no_news(daemon, address, result->cause)) {
+        tw_log(TW_LOG_DEBUG, "dial_failed", "addr=%s text=\"%s\"", address, result->sentence);
+        return;
+    }
     const bool is_self = result->id != NULL && tw_id_equal(result->id, &daemon->setup->identity.id);
     const struct tw_dial_failure failure = {.cause = result->cause,
                                             .sentence = result->sentence,
@@ -338,8 +365,10 @@ static void note_dial_failed(struct tw_daemon *daemon, const char *address,
 static void on_dial_done(void *user, const char *address, const struct tw_dial_result *result) {
     struct tw_daemon *daemon = user;
     const bool is_linked = result->status == TW_OK;
-    tw_members_dialled(daemon->members, address, is_linked, result->id, tw_daemon_now_us());
-    if (is_linked)
+    const bool is_stale =
+        tw_members_dialled(daemon->members, address, is_linked, result->id, tw_daemon_now_us());
+    daemon->counts.stale_addresses += is_stale;
+    if (is_linked || is_stale)
         tw_dial_history_worked(&daemon->links->dials, address);
     else
         note_dial_failed(daemon, address, result);
@@ -490,6 +519,7 @@ enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *e
                    .refused = tw_daemon_refusals_refused},
         .user = daemon,
     };
+    tw_node_name_clean(config->node.name, transport.name);
     for (uint32_t i = 0; i < config->network.listen_count; i++) {
         memcpy(transport.listen[i], config->network.listen[i].text, TW_ADDR_BYTES);
     }
@@ -529,6 +559,7 @@ static void dial_peers(struct tw_daemon *daemon, uint64_t now_us) {
 
 static void refresh_addresses(struct tw_daemon *daemon, uint64_t now_us) {
     daemon->links->refresh_due_us = now_us + REFRESH_US;
+    tw_daemon_acquaintances_tick(daemon, now_us);
     if (!tw_transport_refresh(daemon->transport)) return;
     const struct tw_member_row *self = tw_transport_self(daemon->transport);
     tw_daemon_note(daemon, TW_LOG_INFO, "address_changed", "addr=%s next=%s",
@@ -572,6 +603,7 @@ void tw_daemon_links_tick(struct tw_daemon *daemon, uint64_t now_us) {
         if (links->minute_due_us != 0) {
             save_members(daemon);
             tw_daemon_link_qualities_save(daemon);
+            tw_daemon_acquaintances_save(daemon);
         }
         links->minute_due_us = now_us + MINUTE_US;
     }
@@ -581,6 +613,7 @@ void tw_daemon_links_close(struct tw_daemon *daemon) {
     if (daemon->transport == NULL) return;
     save_members(daemon);
     tw_daemon_link_qualities_save(daemon);
+    tw_daemon_acquaintances_save(daemon);
     tw_transport_destroy(daemon->transport, "this node is shutting down", NULL);
     daemon->transport = NULL;
 }
@@ -624,6 +657,7 @@ void tw_daemon_links_fill(const struct tw_daemon *daemon, struct tw_status_view 
     view->net.payload_in_bytes = daemon->counts.payload_in_bytes;
     view->net.payload_out_bytes = daemon->counts.payload_out_bytes;
     view->net.payload_again_bytes = daemon->counts.payload_again_bytes;
+    view->net.stale_addresses = daemon->counts.stale_addresses;
     view->net.pool_bytes = daemon->host->payloads.pool.bytes;
     view->net.pool_used_bytes = daemon->host->payloads.pool.used;
     if (daemon->transport == NULL) return;

@@ -45,6 +45,7 @@ struct tw_daemon_counts {
     uint64_t payload_in_bytes;    /* payload chunks received, in bytes */
     uint64_t payload_out_bytes;   /* payload chunks sent */
     uint64_t payload_again_bytes; /* payload chunks received a second time */
+    uint64_t stale_addresses;     /* addresses that were dropped, as other nodes have them now */
     uint64_t states_taken;        /* states of fragments fetched from other nodes */
     uint64_t data_in_bytes;       /* dataset chunks received, including refused ones */
     uint64_t asked_in_bytes;      /* requested chunks received, charged when requested */
@@ -110,6 +111,7 @@ struct tw_daemon {
     uint8_t *body;        /* buffer for the control message being encoded, owned */
 
     /* concerns, owned; only the concern's own file knows its struct */
+    struct tw_daemon_acquaintances *acquaintances;
     struct tw_daemon_admission *admission;
     struct tw_daemon_budget *budget;
     struct tw_daemon_caps *caps;

@@ -1,5 +1,5 @@
 // map.js - this node in the middle, its peers around it, a line for each link.
-import { at, count, element, mood, rate, say, shape } from './view.js';
+import { at, count, element, label, mood, rate, say, shape } from './view.js';
 
 const LABELS_MAX = 20;
 const NAMES = {
@@ -28,8 +28,8 @@ function place(peers, width, height) {
 }
 
 function describe(peer) {
-  const words = [`Node ${peer.id_short ?? peer.address ?? 'unknown'}: ${peer.link}`];
-  if (peer.path) words.push(peer.path + (peer.via ? ` by ${peer.via}` : ''));
+  const words = [`Node ${label(peer)}${peer.name ? ` (${peer.id_short})` : ''}: ${peer.absence ?? peer.link}`];
+  if (peer.path) words.push(peer.path + (peer.via ? ` by ${peer.via_name ?? peer.via}` : ''));
   if (peer.in_bytes_per_s) words.push(`${rate(peer.in_bytes_per_s)} from it`);
   if (peer.out_bytes_per_s) words.push(`${rate(peer.out_bytes_per_s)} to it`);
   return words.join(', ') + (peer.anomaly || peer.error ? `. ${peer.anomaly ?? peer.error}` : '');
@@ -66,7 +66,7 @@ export function drawMap(peers, nodeName, width) {
     svg.append(shape('g', {}, shape('title', {}, describe(peer)),
       shape('circle', { class: `dot ${mood(peer)}`, cx: x, cy: y, r: sorted.length > LABELS_MAX ? 5 : 7 })));
     if (!hasLabels) continue;
-    svg.append(shape('text', { class: 'id', x, y: y - 13 }, peer.id_short ?? peer.address ?? '?'));
+    svg.append(shape('text', { class: 'id', x, y: y - 13 }, label(peer)));
     const note = !isLinked(peer) ? peer.link : fastest(peer) > 0 ? rate(fastest(peer)) : peer.path;
     svg.append(shape('text', { x, y: y + 21 }, note));
   }

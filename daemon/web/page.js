@@ -1,7 +1,7 @@
 // page.js - asks the node every two seconds and draws the answers. Sends nothing but these questions.
 import { drawLosses, drawRounds, palette } from './chart.js';
 import { drawMap } from './map.js';
-import { at, bar, bytes, count, digits, duration, element, fact, has, loss, mood, percent, rate, say, short } from './view.js';
+import { at, bar, bytes, count, digits, duration, element, fact, has, label, loss, mood, percent, rate, say, short } from './view.js';
 
 const EVERY_MS = 2000, HISTORY_EVERY_MS = 10000, TIMEOUT_MS = 5000;
 
@@ -117,10 +117,10 @@ function drawWarnings(warnings) {
 const ORDER = { refused: 0, slow: 1, good: 2, waits: 3 };
 
 function peerRows(peer) {
-  const path = peer.path ? peer.path + (peer.via ? ` by ${peer.via}` : '') : '–';
-  const notes = [peer.error, peer.path_text, peer.anomaly, peer.stall, peer.strike, peer.refused, peer.refuses, peer.twin].filter(Boolean);
+  const path = peer.path ? peer.path + (peer.via ? ` by ${peer.via_name ?? peer.via}` : '') : '–';
+  const notes = [peer.absence, peer.error, peer.path_text, peer.anomaly, peer.stall, peer.strike, peer.refused, peer.refuses, peer.twin].filter(Boolean);
   const number = (text, more = '') => element('td', { class: `num ${more}` }, text);
-  const row = element('tr', { class: notes.length ? 'noted' : '' }, element('th', { scope: 'row' }, peer.id_short ?? peer.address ?? '?'),
+  const row = element('tr', { class: notes.length ? 'noted' : '' }, element('th', { scope: 'row', title: peer.id_short }, label(peer)),
     element('td', {}, element('span', { class: `state ${mood(peer)}` }, peer.link)), element('td', {}, path),
     number(has(peer.rtt_us) ? `${digits(peer.rtt_us / 1000)} ms` : '–'), number(rate(peer.in_bytes_per_s)), number(rate(peer.out_bytes_per_s)),
     number(has(peer.tokens_per_s) ? `${short(peer.tokens_per_s)} tok/s` : '–', 'wide'), number(count(peer.steps), 'wide'),

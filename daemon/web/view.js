@@ -77,6 +77,9 @@ export function fact(name, ...value) {
   return element('div', {}, element('dt', {}, name), element('dd', {}, ...value));
 }
 
+/* The word for a peer: its name, unique among the peers, else its id. */
+export const label = (peer) => peer.name ?? peer.id_short ?? peer.address ?? '?';
+
 /* The state of a link in one word, which is also its class of colour. */
 export function mood(peer) {
   if (peer.link === 'refused') return 'refused';

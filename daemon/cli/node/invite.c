@@ -152,9 +152,11 @@ static void list_tickets(const json_t *data) {
         (void)printf("%-10s %-8s %-9s %d of %d", text_of(row, "ticket"), text_of(row, "state"),
                      left, (int)json_array_size(nodes),
                      (int)json_integer_value(json_object_get(row, "uses")));
-        for (size_t k = 0; k < json_array_size(nodes); k++)
-            (void)printf("%s %.8s", k == 0 ? ":" : ",",
-                         json_string_value(json_array_get(nodes, k)));
+        for (size_t k = 0; k < json_array_size(nodes); k++) {
+            const char *const name =
+                json_string_value(json_array_get(json_object_get(row, "names"), k));
+            (void)printf("%s %s", k == 0 ? ":" : ",", name != NULL ? name : "?");
+        }
         (void)puts(json_is_false(json_object_get(row, "votes")) ? " (no vote)" : "");
     }
 }

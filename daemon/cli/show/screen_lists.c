@@ -1,5 +1,6 @@
 /* screen_lists.c - tables: peers, rounds, events. */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -7,51 +8,87 @@
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/show/screen.h"
 
+enum {
+    ID_DIGITS = 8,
+    NAME_MOST = 15, /* columns for the name of a node */
+    PLACE_BYTES = 320
+};
+
+/* Returns the columns that the names of these nodes need: the short id of one without a name. */
+static int name_width(const json_t *nodes, size_t least) {
+    size_t most = least;
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        const size_t length = strlen(json_str(json_array_get(nodes, i), "name"));
+        if (length > most) most = length;
+    }
+    return most < NAME_MOST ? (int)most : NAME_MOST;
+}
+
+/* Returns the name of a node, else its short id, else `other`. */
+static const char *name_of(const json_t *node, const char *other) {
+    const char *const name = json_str(node, "name"), *const id = json_str(node, "id_short");
+    return *name != 0 ? name : *id != 0 ? id : other;
+}
+
+/* Appends to text[PLACE_BYTES]. */
+static void TW_PRINTF(2, 3) append(char *text, const char *fmt, ...) {
+    const size_t used = strlen(text);
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text + used, PLACE_BYTES - used, fmt, args);
+    va_end(args);
+}
+
+/* Prints below a peer's row where it is, and how it takes part. */
+static void print_place(const struct screen *screen, const json_t *peer, bool is_group) {
+    char text[PLACE_BYTES] = "", number[TW_UNITS_BYTES];
+    const char *const address = json_str(peer, "address"), *const via = json_str(peer, "via"),
+                      *const via_name = json_str(peer, "via_name");
+    const double mixed = json_num(peer, "last_mixed_round"),
+                 share = json_num(peer, "token_share_ratio");
+    const bool is_alive = strcmp(json_str(peer, "link"), "alive") == 0;
+    if (*json_str(peer, "name") != 0) append(text, "%s, ", json_str(peer, "id_short"));
+    if (*via != 0)
+        append(text, "through %s", *via_name != 0 ? via_name : via);
+    else
+        append(text, "%s", *address != 0 ? address : is_alive ? "dials us" : "no address");
+    const char *const path = json_str(peer, "path");
+    if (strcmp(path, "punched") == 0 || strcmp(path, "mapped") == 0) append(text, ", %s", path);
+    if (isfinite(mixed))
+        append(text, ", last %s in round %s", is_group ? "mixed" : "merged",
+               tw_units_count(number, mixed));
+    if (isfinite(share)) append(text, ", share %s", tw_units_percent(number, share));
+    const char *const role = json_str(peer, "role");
+    if (strcmp(role, "follow") == 0) append(text, ", follows");
+    if (strcmp(role, "reduce") == 0) append(text, ", reduces");
+    if (is_group && json_yes(peer, "member") && json_is_false(json_at(peer, "votes")))
+        append(text, ", does not vote");
+    line_wrap(screen, DIM, "", 11, text);
+    if (is_group && is_alive && !json_yes(peer, "same_lineage"))
+        line_wrap(screen, YELLOW, "", 11, "in another lineage");
+}
+
 /* Prints a peer's row. In a `pair` or `solo` run each node has its own lineage, so lineages are not
  * compared. */
-static void print_peer(const struct screen *screen, const json_t *peer, const char *topology) {
+static void print_peer(const struct screen *screen, const json_t *peer, const char *topology,
+                       int width) {
     char step[TW_UNITS_BYTES], rtt[TW_UNITS_BYTES], up[TW_UNITS_BYTES], down[TW_UNITS_BYTES],
         heard[TW_UNITS_BYTES];
     const char *const link = json_str(peer, "link");
     const bool is_alive = strcmp(link, "alive") == 0;
-    const char *const id = json_str(peer, "id_short");
-    const bool is_group = strcmp(topology, "group") == 0;
-    const bool is_split = is_group && is_alive && !json_yes(peer, "same_lineage");
     struct line line = line_begin(screen, NULL);
     line_put(&line, is_alive ? GREEN : strcmp(link, "refused") == 0 ? RED : DIM, "  %-9s", link);
-    line_put(&line, PLAIN, "%-9s %-9s", *id != 0 ? id : "?", json_str(peer, "state"));
+    line_put(&line, PLAIN, "%-*.*s %-9s", width, width, name_of(peer, "?"),
+             json_str(peer, "state"));
     line_put(&line, PLAIN, "%9s %7s", tw_units_count(step, json_num(peer, "steps")),
              tw_units_duration(rtt, json_num(peer, "rtt_us") / 1e6));
     line_put(&line, PLAIN, " %8s %8s", tw_units_bytes(up, json_num(peer, "up_bytes")),
              tw_units_bytes(down, json_num(peer, "down_bytes")));
     line_put(&line, DIM, " %7s", tw_units_duration(heard, json_num(peer, "heard_age_s")));
     line_end(&line);
-    const char *const address = json_str(peer, "address"), *const error = json_str(peer, "error");
-    const double mixed = json_num(peer, "last_mixed_round"),
-                 share = json_num(peer, "token_share_ratio");
-    line = line_begin(screen, NULL);
-    const char *const via = json_str(peer, "via");
-    if (*via != 0)
-        line_put(&line, DIM, "           through %s", via);
-    else
-        line_put(&line, DIM, "           %s",
-                 *address != 0 ? address
-                 : is_alive    ? "dials us"
-                               : "no address");
-    const char *const path = json_str(peer, "path");
-    if (strcmp(path, "punched") == 0 || strcmp(path, "mapped") == 0)
-        line_put(&line, DIM, ", %s", path);
-    if (isfinite(mixed))
-        line_put(&line, DIM, ", last %s in round %s", is_group ? "mixed" : "merged",
-                 tw_units_count(step, mixed));
-    if (isfinite(share)) line_put(&line, DIM, ", share %s", tw_units_percent(step, share));
-    const char *const role = json_str(peer, "role");
-    if (strcmp(role, "follow") == 0) line_put(&line, DIM, ", follows");
-    if (strcmp(role, "reduce") == 0) line_put(&line, DIM, ", reduces");
-    if (is_group && json_yes(peer, "member") && json_is_false(json_at(peer, "votes")))
-        line_put(&line, DIM, ", does not vote");
-    if (is_split) line_put(&line, YELLOW, ", in another lineage");
-    line_end(&line);
+    print_place(screen, peer, strcmp(topology, "group") == 0);
+    const char *const absence = json_str(peer, "absence"), *const error = json_str(peer, "error");
+    if (*absence != 0) line_wrap(screen, strcmp(link, "away") == 0 ? YELLOW : DIM, "", 11, absence);
     const char *const way = json_str(peer, "path_text");
     if (*way != 0) line_wrap(screen, DIM, "", 11, way);
     if (*error != 0) line_wrap(screen, YELLOW, "", 11, error);
@@ -118,8 +155,20 @@ static void print_twins(const struct screen *screen, const json_t *twins) {
     }
 }
 
+/* Adds how many peers are absent, by state. */
+static void put_absent(struct line *line, const json_t *peers) {
+    static const char *const LINKS[] = {"left", "paused", "away", "gone"};
+    for (size_t k = 0; k < sizeof(LINKS) / sizeof(LINKS[0]); k++) {
+        unsigned count = 0;
+        for (size_t i = 0; i < json_array_size(peers); i++)
+            count += strcmp(json_str(json_array_get(peers, i), "link"), LINKS[k]) == 0;
+        if (count > 0) line_put(line, k == 2 ? YELLOW : DIM, ", %u %s", count, LINKS[k]);
+    }
+}
+
 void screen_peers(const struct screen *screen, const json_t *json) {
     const json_t *const peers = json_at(json, "peers");
+    const int width = name_width(peers, ID_DIGITS + 1);
     struct line line = line_begin(screen, NULL);
     const char *const topology = json_str(json, "topology");
     line_put(&line, BOLD, "%.0f known, %.0f alive", json_num(json, "known_peers"),
@@ -128,6 +177,7 @@ void screen_peers(const struct screen *screen, const json_t *json) {
         line_put(&line, BOLD, ", %.0f %s lately", json_num(json, "mixed_peers"),
                  strcmp(topology, "pair") == 0 ? "merged with" : "mixed in");
     }
+    put_absent(&line, peers);
     line_end(&line);
     if (json_array_size(peers) == 0) {
         line_wrap(
@@ -140,11 +190,11 @@ void screen_peers(const struct screen *screen, const json_t *json) {
         return;
     }
     line = line_begin(screen, NULL);
-    line_put(&line, DIM, "  %-9s%-9s %-9s%9s %7s %8s %8s %7s", "link", "node", "state", "step",
-             "rtt", "sent", "received", "heard");
+    line_put(&line, DIM, "  %-9s%-*s %-9s%9s %7s %8s %8s %7s", "link", width, "node", "state",
+             "step", "rtt", "sent", "received", "heard");
     line_end(&line);
     for (size_t i = 0; i < json_array_size(peers); i++) {
-        print_peer(screen, json_array_get(peers, i), topology);
+        print_peer(screen, json_array_get(peers, i), topology, width);
     }
     print_mapping(screen, json);
     print_twins(screen, json_at(json, "twins"));
@@ -153,12 +203,15 @@ void screen_peers(const struct screen *screen, const json_t *json) {
 
 /* Prints a round's members in 13 columns, and remarks about the round. */
 static void put_round_members(struct line *line, const json_t *round, bool is_group) {
-    const char *const partner = json_str(round, "partner");
+    const char *const name = json_str(round, "partner_name"), *const partner =
+                                                                  *name != 0
+                                                                      ? name
+                                                                      : json_str(round, "partner");
     if (is_group) {
         line_put(line, PLAIN, " %6.0f of %3.0f", json_num(round, "contributors"),
                  json_num(round, "roster_members"));
     } else {
-        line_put(line, PLAIN, " %13s", partner[0] != 0 ? partner : "alone");
+        line_put(line, PLAIN, " %13.13s", partner[0] != 0 ? partner : "alone");
     }
 }
 
@@ -199,13 +252,12 @@ void screen_rounds(const struct screen *screen, const json_t *json) {
     }
 }
 
-static void print_ledger_row(const struct screen *screen, const json_t *row) {
+static void print_ledger_row(const struct screen *screen, const json_t *row, int width) {
     char tokens[TW_UNITS_BYTES], share[TW_UNITS_BYTES], rounds[TW_UNITS_BYTES],
         parts[TW_UNITS_BYTES], bytes[TW_UNITS_BYTES], last[TW_UNITS_BYTES];
     const bool is_self = json_yes(row, "is_self");
-    const char *const id = json_str(row, "id_short");
     struct line line = line_begin(screen, NULL);
-    line_put(&line, is_self ? GREEN : PLAIN, "  %-9s", *id != 0 ? id : "others");
+    line_put(&line, is_self ? GREEN : PLAIN, "  %-*.*s ", width, width, name_of(row, "others"));
     line_put(&line, PLAIN, "%9s %8s %9s %9s %9s %9s",
              tw_units_count(tokens, json_num(row, "tokens")),
              tw_units_percent(share, json_num(row, "token_share_ratio")),
@@ -226,12 +278,13 @@ void screen_ledger(const struct screen *screen, const json_t *json) {
         line_end(&line);
         return;
     }
-    line_put(&line, DIM, "  %-9s%9s %8s %9s %9s %9s %9s", "node", "tokens", "share", "rounds",
-             "parts", "merged", "last in");
+    const int width = name_width(nodes, ID_DIGITS);
+    line_put(&line, DIM, "  %-*s %9s %8s %9s %9s %9s %9s", width, "node", "tokens", "share",
+             "rounds", "parts", "merged", "last in");
     line_end(&line);
     for (size_t i = 0; i < json_array_size(nodes); i++)
-        print_ledger_row(screen, json_array_get(nodes, i));
-    if (json_is_object(others)) print_ledger_row(screen, others);
+        print_ledger_row(screen, json_array_get(nodes, i), width);
+    if (json_is_object(others)) print_ledger_row(screen, others, width);
     line = line_begin(screen, NULL);
     line_put(&line, DIM, "  %s rounds seen from round %s on",
              tw_units_count(rounds, json_num(json, "rounds")),

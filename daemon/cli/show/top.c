@@ -219,7 +219,8 @@ static double rate_of(const json_t *peer) {
 
 /* Returns the sort key of a peer's row. Rows are sorted in ascending order. */
 static double rank(const json_t *peer, enum sort sort) {
-    static const char *const LINKS[] = {"refused", "alive", "up", "dialing", "known"};
+    static const char *const LINKS[] = {"refused", "alive", "up",   "dialing", "known",
+                                        "paused",  "away",  "left", "gone"};
     const double rtt = json_num(peer, "rtt_us"), step = json_num(peer, "steps");
     switch (sort) {
     case BY_RATE: return -rate_of(peer);
@@ -228,10 +229,11 @@ static double rank(const json_t *peer, enum sort sort) {
     case BY_LINK:
     case SORTS: break;
     }
-    for (unsigned i = 0; i < 5; i++) {
+    const unsigned count = sizeof(LINKS) / sizeof(LINKS[0]);
+    for (unsigned i = 0; i < count; i++) {
         if (strcmp(json_str(peer, "link"), LINKS[i]) == 0) return i;
     }
-    return 5;
+    return count;
 }
 
 struct ranked {
@@ -256,17 +258,22 @@ static const char *speed(char text[TW_UNITS_BYTES], double bytes_s) {
 
 static void draw_peer(const json_t *peer, int row) {
     char rtt[TW_UNITS_BYTES], in[TW_UNITS_BYTES], out[TW_UNITS_BYTES], step[TW_UNITS_BYTES];
-    const char *const link = json_str(peer, "link"), *const id = json_str(peer, "id_short");
-    const char *const notes[] = {json_str(peer, "error"),   json_str(peer, "anomaly"),
-                                 json_str(peer, "stall"),   json_str(peer, "strike"),
-                                 json_str(peer, "refused"), json_str(peer, "refuses")};
+    const char *const link = json_str(peer, "link"), *const id = json_str(peer, "id_short"),
+                      *const name = json_str(peer, "name");
+    const char *const notes[] = {json_str(peer, "absence"), json_str(peer, "error"),
+                                 json_str(peer, "anomaly"), json_str(peer, "stall"),
+                                 json_str(peer, "strike"),  json_str(peer, "refused"),
+                                 json_str(peer, "refuses")};
     const char *note = "";
-    for (unsigned i = 0; i < 6 && *note == 0; i++) note = notes[i];
+    for (unsigned i = 0; i < sizeof(notes) / sizeof(notes[0]) && *note == 0; i++) note = notes[i];
     const bool is_alive = strcmp(link, "alive") == 0;
     const bool is_refused = strcmp(link, "refused") == 0;
     const enum colour colour = is_refused ? RED : !is_alive ? DIM : *note != 0 ? YELLOW : GREEN;
     const int column = put(row, 0, paint(colour), "%-8s ", link);
-    (void)put(row, column, 0, "%-9s%-8s %8s %11s %11s %11s  %s", *id != 0 ? id : "?",
+    (void)put(row, column, 0, "%-14.14s %-8s %8s %11s %11s %11s  %s",
+              *name != 0 ? name
+              : *id != 0 ? id
+                         : "?",
               json_str(peer, "path"), tw_units_duration(rtt, json_num(peer, "rtt_us") / 1e6),
               speed(in, json_num(peer, "in_bytes_per_s")),
               speed(out, json_num(peer, "out_bytes_per_s")),
@@ -286,7 +293,7 @@ static void draw_peers(struct top *top, int row) {
     const size_t room = LINES > row + 2 ? (size_t)(LINES - row - 2) : 0;
     if (top->first + room > count) top->first = count > room ? count - room : 0;
     (void)put(row, 0, (int)A_REVERSE, "%-*s", COLS, "");
-    (void)put(row, 0, (int)A_REVERSE, "%-8s %-9s%-8s %8s %11s %11s %11s", "link", "node", "path",
+    (void)put(row, 0, (int)A_REVERSE, "%-8s %-14s %-8s %8s %11s %11s %11s", "link", "node", "path",
               "rtt", "from it", "to it", "step");
     for (size_t i = 0; i < room && top->first + i < count; i++)
         draw_peer(rows[top->first + i].peer, row + 1 + (int)i);

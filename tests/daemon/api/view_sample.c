@@ -34,9 +34,10 @@ static void sample_peers(struct tw_status_view *view) {
     for (uint32_t i = 0; i < 4; i++) {
         view->peers[i].token_share = view->peers[i].loss = view->peers[i].reliability = NAN;
         view->peers[i].rtt_us = view->peers[i].heard_us = view->peers[i].last_mixed_round =
-            TW_VIEW_NEVER;
+            view->peers[i].absent_us = TW_VIEW_NEVER;
     }
     sample_peer(&view->peers[0], 0x1b, "10.0.0.2:4747");
+    SET(view->peers[0].name, "barn");
     sample_peer(&view->peers[1], 0x5e, "11.0.0.7:50012");
     sample_peer(&view->peers[2], 0xc4, "");
     view->peers[2].in_bytes_s = 41000;

@@ -242,6 +242,36 @@ static void lists_look_as_they_should(void **state) {
     compare("events.txt");
 }
 
+static void absent_peers_tell_since_when(void **state) {
+    (void)state;
+    static const struct {
+        enum tw_view_link link;
+        uint64_t absent_us;
+        const char *name, *said, *text;
+    } rows[] = {
+        {TW_VIEW_LINK_LEFT, 180000000, "barn", "", "left 3 min ago"},
+        {TW_VIEW_LINK_PAUSED, 7200000000, "a-longer-name-of-a-node", "its training is paused",
+         "paused 2 h 0 min ago: its training is paused"},
+        {TW_VIEW_LINK_AWAY, 90000000, "", "", "not heard for 90 s"},
+        {TW_VIEW_LINK_GONE, 259200000000, "shed", "", "not heard for 3 d 0 h"},
+    };
+    for (uint32_t i = 0; i < 4; i++) {
+        struct tw_view_peer *const peer = &view.peers[i];
+        memset(peer, 0, sizeof(*peer));
+        memset(&peer->id, (int)(0x11 * (i + 1)), sizeof(peer->id));
+        peer->link = rows[i].link;
+        peer->absent_us = rows[i].absent_us;
+        peer->rtt_us = peer->heard_us = peer->last_mixed_round = TW_VIEW_NEVER;
+        (void)snprintf(peer->name, sizeof(peer->name), "%s", rows[i].name);
+        (void)snprintf(peer->said, sizeof(peer->said), "%s", rows[i].said);
+    }
+    draw(screen_peers, tw_view_json_peers(&view), UTF8, 80);
+    assert_non_null(strstr(drawn, ", 1 left, 1 paused, 1 away, 1 gone\n"));
+    for (uint32_t i = 0; i < 4; i++) assert_non_null(strstr(drawn, rows[i].text));
+    assert_non_null(strstr(drawn, "a-longer-name-o")); /* cut to its column */
+    assert_null(strstr(drawn, "a-longer-name-of"));
+}
+
 static void versions_look_as_they_should(void **state) {
     (void)state;
     view.peers[0].rounds--;
@@ -530,6 +560,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(rounds_skipped_for_the_budget_are_shown, start),
         cmocka_unit_test_setup(group_without_a_seat_is_reported, start),
         cmocka_unit_test_setup(lists_look_as_they_should, start),
+        cmocka_unit_test_setup(absent_peers_tell_since_when, start),
         cmocka_unit_test_setup(versions_look_as_they_should, start),
         cmocka_unit_test_setup(ledger_looks_as_it_should, start),
         cmocka_unit_test_setup(no_line_is_wider_than_the_terminal, start),

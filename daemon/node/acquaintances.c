@@ -1,34 +1,134 @@
-/* status_peers.c - the peers of the status view. */
-#include "daemon/node/status.h"
-
+/* acquaintances.c - the nodes that this one knows, and their rows in the status view. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "daemon/api/status_view.h"
 #include "daemon/net/dial_history.h"
 #include "daemon/net/reachability.h"
 #include "daemon/net/transport.h"
+#include "daemon/node/caps.h"
 #include "daemon/node/link_qualities.h"
 #include "daemon/node/links.h"
 #include "daemon/node/ports.h"
 #include "daemon/node/punches.h"
+#include "daemon/node/status.h"
+#include "daemon/store/cache_file.h"
 #include "sync/members/members.h"
+
+static const char FILE_NAME[] = "known";
+
+struct tw_daemon_acquaintances {
+    struct tw_known_peers known;
+    bool leaves[TW_PEERS_MAX]; /* the linked peer has sent LEAVE */
+    bool has_merged;           /* this node merged with another one, and none of those left since */
+    uint64_t alone_us;         /* time when the last link ended, or of the start; 0: some are up */
+    uint64_t open_us;          /* time since which links are allowed */
+    char own_name[TW_NODE_NAME_BYTES];
+    char text[TW_KNOWN_TEXT_MAX];
+};
+
+static uint64_t wall_s(void) {
+    const time_t now = time(NULL);
+    return now > 0 ? (uint64_t)now : 0;
+}
+
+static bool is_any_up(const struct tw_daemon *daemon) {
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        if (daemon->peers[i].is_up) return true;
+    }
+    return false;
+}
+
+/* ---- links --------------------------------------------------------------------------------- */
+
+void tw_daemon_acquaintances_peer_up(struct tw_daemon *daemon, uint16_t peer, const char *name) {
+    struct tw_daemon_acquaintances *of = daemon->acquaintances;
+    of->leaves[peer] = false;
+    of->alone_us = 0;
+    tw_known_peers_linked(&of->known, &daemon->peers[peer].id, name, tw_daemon_now_us());
+    tw_members_rest(daemon->members, &daemon->peers[peer].id, 0);
+}
+
+void tw_daemon_acquaintances_leaves(struct tw_daemon *daemon, uint16_t peer) {
+    daemon->acquaintances->leaves[peer] = true;
+}
+
+/* Notes with which linked peers this node has merged. */
+static void note_merged(struct tw_daemon *daemon) {
+    struct tw_daemon_acquaintances *of = daemon->acquaintances;
+    tw_node_view(daemon->node, &daemon->view);
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        if (!daemon->peers[i].is_up || daemon->view.peers[i].last_mixed_round == 0) continue;
+        of->has_merged = true;
+        tw_known_peers_merged(&of->known, &daemon->peers[i].id);
+    }
+}
+
+void tw_daemon_acquaintances_peer_down(struct tw_daemon *daemon, uint16_t peer,
+                                       enum tw_status reason, const char *sentence) {
+    struct tw_daemon_acquaintances *of = daemon->acquaintances;
+    const char *const colon = sentence != NULL ? strchr(sentence, ':') : NULL;
+    enum tw_known_state state = TW_KNOWN_AWAY;
+    if (reason == TW_OK)
+        state = TW_KNOWN_LEFT;
+    else if (of->leaves[peer] && reason == TW_AGAIN)
+        state = TW_KNOWN_PAUSED;
+    note_merged(daemon);
+    tw_known_peers_parted(&of->known, &daemon->peers[peer].id, state,
+                          state == TW_KNOWN_PAUSED && colon != NULL ? colon + 1 + (colon[1] == ' ')
+                                                                    : "",
+                          tw_daemon_now_us());
+    bool is_alone = true;
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) is_alone &= i == peer || !daemon->peers[i].is_up;
+    if (is_alone) of->alone_us = tw_daemon_now_us();
+}
+
+void tw_daemon_acquaintances_invited(struct tw_daemon *daemon, const struct tw_id *id,
+                                     const char *name) {
+    tw_known_peers_invited(&daemon->acquaintances->known, id, name, tw_daemon_now_us());
+}
+
+static void on_forget(void *user, const struct tw_id *id) {
+    struct tw_daemon *daemon = user;
+    tw_members_forget(daemon->members, id);
+}
+
+void tw_daemon_acquaintances_tick(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_daemon_acquaintances *of = daemon->acquaintances;
+    if (tw_daemon_caps_is_resting(daemon)) of->open_us = now_us;
+    note_merged(daemon);
+    tw_known_peers_sweep(&of->known, now_us, daemon, on_forget);
+    tw_members_sweep(daemon->members, now_us);
+    for (uint32_t i = 0; i < TW_KNOWN_MAX; i++) {
+        const struct tw_known_peer *const row = &of->known.rows[i];
+        if (row->is_used)
+            tw_members_rest(daemon->members, &row->id, tw_known_peer_pause_us(row, now_us));
+    }
+}
+
+/* ---- for others ---------------------------------------------------------------------------- */
+
+const char *tw_daemon_acquaintances_label(const struct tw_daemon *daemon, const struct tw_id *id,
+                                          char label[TW_KNOWN_LABEL_BYTES]) {
+    const struct tw_daemon_acquaintances *const of = daemon->acquaintances;
+    (void)tw_known_peers_label(&of->known, id, of->own_name, label);
+    return label;
+}
+
+bool tw_daemon_acquaintances_is_absent(const struct tw_daemon *daemon, const struct tw_id *id) {
+    const struct tw_known_peer *const row = tw_known_peers_find(&daemon->acquaintances->known, id);
+    if (row == NULL) return false;
+    const enum tw_known_state state = tw_known_peer_state(row, tw_daemon_now_us());
+    return state == TW_KNOWN_LEFT || state == TW_KNOWN_PAUSED || state == TW_KNOWN_GONE;
+}
+
+/* ---- status -------------------------------------------------------------------------------- */
 
 static uint64_t age(uint64_t now_us, uint64_t at_us) {
     return now_us > at_us ? now_us - at_us : 0;
-}
-
-static struct tw_view_peer *find_row(struct tw_status_view *view, const struct tw_id *id) {
-    for (uint32_t i = 0; i < view->peers_count; i++) {
-        if (tw_id_equal(&view->peers[i].id, id)) return &view->peers[i];
-    }
-    if (view->peers_count == TW_VIEW_PEERS_MAX) return NULL;
-    struct tw_view_peer *row = &view->peers[view->peers_count++];
-    row->id = *id;
-    row->rtt_us = row->last_mixed_round = row->heard_us = TW_VIEW_NEVER;
-    row->loss = row->reliability = NAN;
-    return row;
 }
 
 /* Adds one link's congestion control to the view, and its path if it is the fastest so far. */
@@ -85,7 +185,7 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         const struct tw_daemon_peer *peer = &daemon->peers[i];
         if (!peer->is_up) continue;
-        struct tw_view_peer *row = find_row(view, &peer->id);
+        struct tw_view_peer *row = tw_status_view_peer(view, &peer->id);
         if (row == NULL) return;
         struct tw_peer_net net;
         row->link = TW_VIEW_LINK_UP;
@@ -145,6 +245,38 @@ static bool is_settled(const struct tw_daemon *daemon, const struct tw_dial_row 
     return false;
 }
 
+/* Ranks a failed dial by how much it tells; 0: nothing. An address of another private network never
+ * could be dialled from here, which is no fault. */
+static unsigned weight_of(const struct tw_member_addr *addr, const struct tw_dial_row *dial) {
+    if (tw_dial_is_refusal(dial->cause)) return 4;
+    if (addr->is_proven || addr->is_bootstrap) return 3;
+    if (!tw_reachability_is_private(addr->text)) return 2;
+    return dial->cause != TW_DIAL_NO_ROUTE && dial->cause != TW_DIAL_PRIVATE;
+}
+
+/* Fills the state of the dials to a member without a link, with the most telling failure. */
+static void fill_dials(const struct tw_daemon *daemon, const struct tw_member_entry *entry,
+                       struct tw_view_peer *row) {
+    unsigned most = 0;
+    row->link = TW_VIEW_LINK_KNOWN;
+    for (unsigned a = 0; a < TW_ADDRS_MAX; a++) {
+        const struct tw_member_addr *addr = &entry->addrs[a];
+        if (addr->text[0] == '\0') continue;
+        if (row->addr[0] == '\0') (void)snprintf(row->addr, sizeof(row->addr), "%s", addr->text);
+        if (addr->is_dialling && row->link != TW_VIEW_LINK_REFUSED)
+            row->link = TW_VIEW_LINK_DIALING;
+        const struct tw_dial_row *dial =
+            tw_dial_history_find(tw_daemon_links_dials(daemon), addr->text);
+        if (dial == NULL || dial->failures == 0) continue;
+        if (tw_dial_is_refusal(dial->cause) && !is_settled(daemon, dial))
+            row->link = TW_VIEW_LINK_REFUSED;
+        if (weight_of(addr, dial) <= most) continue;
+        most = weight_of(addr, dial);
+        (void)snprintf(row->addr, sizeof(row->addr), "%s", addr->text);
+        (void)snprintf(row->error, sizeof(row->error), "%s", dial->sentence);
+    }
+}
+
 /* Fills known members without a link, and configured addresses whose node is not known yet. */
 static void fill_known(const struct tw_daemon *daemon, struct tw_status_view *view) {
     for (uint32_t e = 0; e < TW_KNOWN_MAX; e++) {
@@ -158,31 +290,12 @@ static void fill_known(const struct tw_daemon *daemon, struct tw_status_view *vi
         }
         const bool is_self = entry->has_id && tw_id_equal(&entry->id, &daemon->setup->identity.id);
         if (entry->is_connected || is_self || (!entry->has_id && !is_bootstrap)) continue;
-        struct tw_view_peer *row = NULL;
-        if (entry->has_id) {
-            row = find_row(view, &entry->id);
-        } else if (view->peers_count < TW_VIEW_PEERS_MAX) {
-            row = &view->peers[view->peers_count++];
-            row->rtt_us = row->last_mixed_round = row->heard_us = TW_VIEW_NEVER;
-            row->loss = row->reliability = NAN;
-        }
+        static const struct tw_id unknown;
+        struct tw_view_peer *row = tw_status_view_peer(view, entry->has_id ? &entry->id : &unknown);
         if (row == NULL) return;
         /* Already listed: linked through a relay, and still dialled. */
         if (row->is_relayed) continue;
-        row->link = TW_VIEW_LINK_KNOWN;
-        for (unsigned a = 0; a < TW_ADDRS_MAX; a++) {
-            const struct tw_member_addr *addr = &entry->addrs[a];
-            if (addr->text[0] == '\0') continue;
-            if (row->addr[0] == '\0')
-                (void)snprintf(row->addr, sizeof(row->addr), "%s", addr->text);
-            if (addr->is_dialling) row->link = TW_VIEW_LINK_DIALING;
-            const struct tw_dial_row *dial =
-                tw_dial_history_find(tw_daemon_links_dials(daemon), addr->text);
-            if (dial == NULL || dial->failures == 0) continue;
-            (void)snprintf(row->error, sizeof(row->error), "%s", dial->sentence);
-            if (tw_dial_is_refusal(dial->cause) && !is_settled(daemon, dial))
-                row->link = TW_VIEW_LINK_REFUSED;
-        }
+        fill_dials(daemon, entry, row);
     }
 }
 
@@ -199,11 +312,12 @@ static void fill_unlinked(const struct tw_daemon *daemon, struct tw_status_view 
     for (uint32_t i = 0; i < daemon->view.roster.count; i++) {
         const struct tw_id *id = &daemon->view.roster.members[i].id;
         if (tw_id_equal(id, &daemon->setup->identity.id) || is_up(daemon, id)) continue;
-        struct tw_view_peer *row = find_row(view, id);
+        struct tw_view_peer *row = tw_status_view_peer(view, id);
         if (row == NULL) return;
         row->is_member = true;
         if (row->addr[0] != '\0' || row->error[0] != '\0') continue;
         row->link = TW_VIEW_LINK_KNOWN;
+        if (tw_daemon_acquaintances_is_absent(daemon, id)) continue;
         (void)snprintf(row->error, sizeof(row->error),
                        "it has no address to dial, and no relay links it; its work is merged at "
                        "members that both nodes reach. `network.relay = on` there links the two");
@@ -215,7 +329,7 @@ static void fill_voters(const struct tw_daemon *daemon, struct tw_status_view *v
     for (uint32_t i = 0; i < daemon->view.roster.count; i++) {
         const struct tw_member *member = &daemon->view.roster.members[i];
         if (member->lacks_vote || tw_id_equal(&member->id, &daemon->setup->identity.id)) continue;
-        struct tw_view_peer *row = find_row(view, &member->id);
+        struct tw_view_peer *row = tw_status_view_peer(view, &member->id);
         if (row != NULL) row->is_voter = true;
     }
 }
@@ -224,7 +338,7 @@ static void fill_voters(const struct tw_daemon *daemon, struct tw_status_view *v
 static void fill_refuses(struct tw_status_view *view) {
     const struct tw_view_health *health = &view->health;
     if (!health->has[TW_FINDING_REFUSED] || tw_id_is_zero(&health->refused_by)) return;
-    struct tw_view_peer *row = find_row(view, &health->refused_by);
+    struct tw_view_peer *row = tw_status_view_peer(view, &health->refused_by);
     if (row == NULL) return;
     (void)snprintf(row->refuses, sizeof(row->refuses),
                    "it refuses this node's work: far larger than that of the others");
@@ -234,7 +348,7 @@ static void fill_refuses(struct tw_status_view *view) {
 static void fill_twins(struct tw_status_view *view) {
     for (uint32_t i = 0; i < view->twins_count; i++) {
         const struct tw_view_twin *twin = &view->twins[i];
-        struct tw_view_peer *row = twin->is_self ? NULL : find_row(view, &twin->id);
+        struct tw_view_peer *row = twin->is_self ? NULL : tw_status_view_peer(view, &twin->id);
         if (row == NULL) continue;
         (void)snprintf(row->twin, sizeof(row->twin),
                        "another machine%s%s has its key and is refused: give one of the two its "
@@ -287,15 +401,88 @@ static void fill_bootstrap(const struct tw_daemon *daemon, uint64_t now_us,
     }
 }
 
+/* Replaces the state of a row without a link. Of a node that said goodbye, a failed dial tells
+ * nothing new. */
+static void fill_absent(const struct tw_known_peer *of, uint64_t now_us, struct tw_view_peer *row) {
+    row->absent_us = tw_known_peer_absence_us(of, now_us);
+    (void)snprintf(row->said, sizeof(row->said), "%s", of->said);
+    switch (tw_known_peer_state(of, now_us)) {
+    case TW_KNOWN_NEVER: row->absent_us = TW_VIEW_NEVER; return;
+    case TW_KNOWN_LINKED: return;
+    case TW_KNOWN_LEFT: row->link = TW_VIEW_LINK_LEFT; break;
+    case TW_KNOWN_PAUSED: row->link = TW_VIEW_LINK_PAUSED; break;
+    case TW_KNOWN_GONE: row->link = TW_VIEW_LINK_GONE; break;
+    case TW_KNOWN_AWAY:
+        if (row->link != TW_VIEW_LINK_REFUSED) row->link = TW_VIEW_LINK_AWAY;
+        return;
+    }
+    row->error[0] = '\0';
+}
+
+/* Fills names and absences of all peers, and adds the known nodes that are not in the view yet. */
+static void fill_acquaintances(const struct tw_daemon *daemon, uint64_t now_us,
+                               struct tw_status_view *view) {
+    const struct tw_daemon_acquaintances *const of = daemon->acquaintances;
+    for (uint32_t i = 0; i < TW_KNOWN_MAX; i++) {
+        const struct tw_known_peer *const known = &of->known.rows[i];
+        if (!known->is_used) continue;
+        struct tw_view_peer *row = tw_status_view_peer(view, &known->id);
+        if (row == NULL) return;
+        row->has_merged = known->has_merged;
+        if (!tw_known_peers_label(&of->known, &known->id, of->own_name, row->name))
+            row->name[0] = '\0';
+        if (row->link != TW_VIEW_LINK_UP && row->link != TW_VIEW_LINK_ALIVE)
+            fill_absent(known, now_us, row);
+    }
+    view->net.open_us = now_us - of->open_us;
+    if (of->alone_us != 0 && of->has_merged && !is_any_up(daemon))
+        view->sync.alone_us = now_us - of->alone_us;
+}
+
 void tw_daemon_status_peers_fill(const struct tw_daemon *daemon, uint64_t now_us,
                                  struct tw_status_view *view) {
     if (daemon->transport == NULL) return;
-    view->sync.known = tw_members_known(daemon->members);
     fill_linked(daemon, now_us, view);
     fill_known(daemon, view);
     fill_unlinked(daemon, view);
     fill_voters(daemon, view);
+    fill_acquaintances(daemon, now_us, view);
     fill_twins(view);
     fill_refuses(view);
     fill_bootstrap(daemon, now_us, view);
+    for (uint32_t i = 0; i < view->peers_count; i++)
+        view->sync.known += !tw_id_is_zero(&view->peers[i].id);
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+enum tw_status tw_daemon_acquaintances_open(struct tw_daemon *daemon, struct tw_error *err) {
+    struct tw_daemon_acquaintances *of = tw_daemon_alloc(sizeof(*of), err);
+    if (of == NULL) return TW_NOMEM;
+    const uint64_t now_us = tw_daemon_now_us();
+    daemon->acquaintances = of;
+    of->open_us = of->alone_us = now_us;
+    tw_node_name_clean(daemon->setup->config.node.name, of->own_name);
+    if (!daemon->setup->config.network.links) return TW_OK;
+    const size_t size =
+        tw_cache_file_load(daemon->setup->run_state_dir, FILE_NAME, of->text, sizeof(of->text));
+    const uint32_t skipped = tw_known_peers_decode(&of->known, of->text, size, now_us, wall_s());
+    if (skipped > 0) tw_log(TW_LOG_WARN, "known_damaged", "lines_skipped=%u", skipped);
+    /* A member that was lost before a restart is still missed. */
+    for (uint32_t i = 0; i < TW_KNOWN_MAX; i++) {
+        const struct tw_known_peer *const row = &of->known.rows[i];
+        of->has_merged |=
+            row->is_used && row->has_merged && tw_known_peer_state(row, now_us) == TW_KNOWN_AWAY;
+    }
+    return TW_OK;
+}
+
+void tw_daemon_acquaintances_save(struct tw_daemon *daemon) {
+    struct tw_daemon_acquaintances *of = daemon->acquaintances;
+    const size_t size = tw_known_peers_encode(&of->known, of->text, tw_daemon_now_us(), wall_s());
+    tw_cache_file_save(daemon->setup->run_state_dir, FILE_NAME, of->text, size);
+}
+
+void tw_daemon_acquaintances_free(struct tw_daemon *daemon) {
+    free(daemon->acquaintances);
 }
