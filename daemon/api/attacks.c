@@ -1,6 +1,7 @@
 #include "daemon/api/attacks.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/assert.h"
 
@@ -20,10 +21,11 @@ static const struct {
          "were linked",
          "if that history is not the run's, shut the node out and go back: `thinwire "
          "rollback`"},
-    [TW_ATTACK_HELD] = {"Node %s made a result out of all proportion; it was not accepted here",
+    [TW_ATTACK_HELD] = {"Node %s made a result far larger than the usual ones; it was not accepted "
+                        "here",
                         "nothing to do unless it repeats: then ask its operator, or shut it out"},
-    [TW_ATTACK_APPLIED] = {"A result of node %s out of all proportion was applied: the other "
-                           "members decided so",
+    [TW_ATTACK_APPLIED] = {"A result of node %s far larger than the usual ones was applied: the "
+                           "other members decided so",
                            "watch the anchor's loss in `thinwire status`; `thinwire rollback` goes "
                            "back"},
     [TW_ATTACK_OVERSIZED] = {"Node %s sends work far too large to be merged; it is left out",
@@ -65,15 +67,17 @@ uint32_t tw_attacks_recent(const struct tw_attacks *attacks, uint64_t now_us,
     return count;
 }
 
-void tw_attack_text(const struct tw_attack *attack, char text[TW_ATTACK_TEXT_BYTES]) {
-    char id[9], sentence[TW_ATTACK_TEXT_BYTES - 24];
-    TW_ASSERT(attack->kind < TW_ATTACKS);
-    tw_id_short(&attack->id, id);
+void tw_attack_text(const struct tw_attack *attack, const char *label,
+                    char text[TW_ATTACK_TEXT_BYTES]) {
+    char sentence[TW_ATTACK_TEXT_BYTES - 24];
+    const size_t length = strlen(label);
+    TW_ASSERT(attack->kind < TW_ATTACKS && length < TW_ATTACK_LABEL_BYTES);
     const char *const fmt = SENTENCES[attack->kind].text;
     size_t used = 0;
-    for (const char *at = fmt; *at != 0 && used + sizeof(id) < sizeof(sentence); at++) {
+    for (const char *at = fmt; *at != 0 && used + length + 1 < sizeof(sentence); at++) {
         if (at[0] == '%') {
-            used += (size_t)snprintf(sentence + used, sizeof(id), "%s", id);
+            memcpy(sentence + used, label, length);
+            used += length;
             at++;
         } else {
             sentence[used++] = *at;

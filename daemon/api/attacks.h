@@ -8,7 +8,8 @@
 
 enum {
     TW_ATTACKS_MAX = 8,
-    TW_ATTACK_TEXT_BYTES = 200,
+    TW_ATTACK_TEXT_BYTES = 256,
+    TW_ATTACK_LABEL_BYTES = 64,
 };
 
 #define TW_ATTACK_SHOWN_US (UINT64_C(3600) * 1000 * 1000)
@@ -47,8 +48,10 @@ void tw_attacks_note(struct tw_attacks *attacks, enum tw_attack_kind kind, const
 uint32_t tw_attacks_recent(const struct tw_attacks *attacks, uint64_t now_us,
                            struct tw_attack *rows);
 
-/* Writes a sentence: "Node ab12cd34 sent a round that its group did not decide (3 times)". */
-void tw_attack_text(const struct tw_attack *attack, char text[TW_ATTACK_TEXT_BYTES]);
+/* Writes a sentence: "Node ab12cd34 sent a round that its group did not decide (3 times)". `label`
+ * is the word for the node, at most TW_ATTACK_LABEL_BYTES with its NUL. */
+void tw_attack_text(const struct tw_attack *attack, const char *label,
+                    char text[TW_ATTACK_TEXT_BYTES]);
 
 /* Returns advice to a person about an attack of this kind. Static storage. */
 const char *tw_attack_way_out(enum tw_attack_kind kind);

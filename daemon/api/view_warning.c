@@ -8,7 +8,7 @@
 
 #include "base/units.h"
 
-enum { ATTACKS_SHOWN = 4 };
+enum { ATTACKS_SHOWN = 4, LOST_SHOWN = 4 };
 
 #define MINUTE_US UINT64_C(60000000)
 
@@ -42,6 +42,8 @@ const char *tw_warning_name(enum tw_warning_kind kind) {
         [TW_WARNING_TWIN] = "twin",
         [TW_WARNING_REFUSED] = "refused",
         [TW_WARNING_UNREACHABLE] = "unreachable",
+        [TW_WARNING_TRAINS_ALONE] = "trains_alone",
+        [TW_WARNING_MEMBER_LOST] = "member_lost",
         [TW_WARNING_NOT_MERGED] = "not_merged",
         [TW_WARNING_GROUP_FULL] = "group_full",
         [TW_WARNING_QUOTA_USED] = "quota_used",
@@ -189,6 +191,62 @@ static bool is_resting(const struct tw_status_view *view) {
     return view->caps.resting != NULL && strcmp(view->caps.resting, "none") != 0;
 }
 
+/* Returns true if this node would merge with others, and could have for long enough. */
+static bool misses_others(const struct tw_status_view *view) {
+    return view->sync.topology != TW_TOPOLOGY_SOLO && view->node.state != TW_STATE_FINISHED &&
+           view->pause.age_us == TW_VIEW_NEVER && view->net.open_us >= TW_WARNING_LOST_US;
+}
+
+/* Warns that the merging stopped, and names those who were part of it. */
+static void judge_alone(const struct tw_status_view *view, struct list *list) {
+    char who[240] = "", alone[TW_UNITS_BYTES];
+    size_t used = 0;
+    if (view->sync.alive > 0 || view->sync.alone_us == TW_VIEW_NEVER ||
+        view->sync.alone_us < TW_WARNING_LOST_US || !misses_others(view))
+        return;
+    for (uint32_t i = 0; i < view->peers_count; i++) {
+        const struct tw_view_peer *const peer = &view->peers[i];
+        char label[TW_VIEW_LABEL_BYTES], absence[TW_VIEW_TEXT_BYTES];
+        if (!peer->has_merged || peer->link == TW_VIEW_LINK_GONE) continue;
+        const int size =
+            snprintf(who + used, sizeof(who) - used, "%s%s %s", used > 0 ? "; " : ": ",
+                     tw_status_view_label(view, &peer->id, label), tw_view_absence(peer, absence));
+        if (size <= 0 || (size_t)size >= sizeof(who) - used) {
+            who[used] = '\0';
+            break;
+        }
+        used += (size_t)size;
+    }
+    add(list, TW_WARNING_TRAINS_ALONE,
+        "look at those machines and at this one's line: `thinwire peers`, `thinwire doctor`; "
+        "merging goes on once they are back",
+        "This node merged with others, and has trained alone for %s%s",
+        tw_units_duration(alone, (double)(view->sync.alone_us / 1000000)), who);
+}
+
+/* Warns of members that fell silent while others are there. */
+static void judge_lost(const struct tw_status_view *view, struct list *list) {
+    uint32_t shown = 0;
+    if (view->sync.alive == 0 || !misses_others(view)) return;
+    for (uint32_t i = 0; i < view->peers_count && shown < LOST_SHOWN; i++) {
+        const struct tw_view_peer *const peer = &view->peers[i];
+        char label[TW_VIEW_LABEL_BYTES], time[TW_UNITS_BYTES], text[TW_VIEW_TEXT_BYTES];
+        if (peer->link != TW_VIEW_LINK_AWAY || !peer->has_merged ||
+            peer->absent_us < TW_WARNING_LOST_US)
+            continue;
+        (void)snprintf(text, sizeof(text),
+                       "%s has not been heard for %s; the run goes on with %" PRIu32 " other%s",
+                       tw_status_view_label(view, &peer->id, label),
+                       tw_units_duration(time, (double)(peer->absent_us / 1000000)),
+                       view->sync.alive, tw_units_s(view->sync.alive));
+        add_about(list, TW_WARNING_MEMBER_LOST, &peer->id,
+                  "look at that machine and its line; `thinwire leave` there, next time, says "
+                  "goodbye",
+                  text);
+        shown++;
+    }
+}
+
 static void judge_network(const struct tw_status_view *view, struct list *list) {
     if (!view->node.links || is_resting(view)) return;
     if (judge_twins(view, list))
@@ -203,7 +261,10 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
             refused->error[0] != 0 ? refused->error : "a node refuses us without a reason");
     }
     if (view->node.uptime_us < MINUTE_US / 2) return; /* links need a while to come up */
-    if (view->net.bootstrap_count > 0 && view->sync.alive == 0) {
+    judge_alone(view, list);
+    judge_lost(view, list);
+    if (view->net.bootstrap_count > 0 && view->sync.alive == 0 &&
+        view->sync.alone_us == TW_VIEW_NEVER && view->node.state != TW_STATE_FINISHED) {
         const struct tw_view_bootstrap *failed = NULL;
         char peers[48] = "The configured peer is not";
         if (view->net.bootstrap_count > 1)
@@ -389,8 +450,9 @@ static void judge_findings(const struct tw_status_view *view, struct list *list)
 
 static void judge_attacks(const struct tw_status_view *view, struct list *list) {
     for (uint32_t i = 0; i < view->attacks_count && i < ATTACKS_SHOWN; i++) {
-        char text[TW_ATTACK_TEXT_BYTES];
-        tw_attack_text(&view->attacks[i], text);
+        char text[TW_ATTACK_TEXT_BYTES], label[TW_VIEW_LABEL_BYTES];
+        tw_attack_text(&view->attacks[i], tw_status_view_label(view, &view->attacks[i].id, label),
+                       text);
         add_about(list, TW_WARNING_ATTACK + view->attacks[i].kind, &view->attacks[i].id,
                   tw_attack_way_out(view->attacks[i].kind), text);
     }

@@ -9,6 +9,10 @@
 
 enum { TW_WARNINGS_MAX = 16 };
 
+/* Time for which a node must be missing before a person is told: restarts and short breaks of the
+ * line end before. */
+#define TW_WARNING_LOST_US (UINT64_C(120) * 1000 * 1000)
+
 /* Kinds of warnings. Hooks, metrics and alert rules use their names (tw_warning_name). */
 enum tw_warning_kind {
     TW_WARNING_WORKER_FAILED,
@@ -28,6 +32,8 @@ enum tw_warning_kind {
     TW_WARNING_TWIN,
     TW_WARNING_REFUSED,
     TW_WARNING_UNREACHABLE,
+    TW_WARNING_TRAINS_ALONE,
+    TW_WARNING_MEMBER_LOST,
     TW_WARNING_NOT_MERGED,
     TW_WARNING_GROUP_FULL,
     TW_WARNING_QUOTA_USED,

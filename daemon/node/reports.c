@@ -6,12 +6,19 @@
 #include "daemon/api/status_view.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/checkpoints.h"
+#include "daemon/node/links.h"
 #include "daemon/process/notify.h"
 #include "daemon/runlog/ledger_file.h"
 #include "daemon/runlog/run_log.h"
 #include "daemon/workerlink/worker_host.h"
 
-enum { OPENINGS_MAX = 16 };
+enum {
+    OPENINGS_MAX = 16,
+    /* Merges of each fragment after which those before a change of the roster are forgotten:
+     * kernels/outlier.h compares with the last few. */
+    SETTLE_MERGES = 3,
+    DOUBTS_MAX = 3, /* large results of one node that a change of the roster explains */
+};
 
 struct tw_daemon_reports {
     struct tw_round_ring rounds;
@@ -26,7 +33,24 @@ struct tw_daemon_reports {
     struct tw_id partner; /* pairs: partner of the last merge; zero if none yet */
     uint64_t partner_us, partners_struck;
     struct tw_attacks attacks;
+    struct tw_attacks doubts; /* large results while the roster settles */
+    struct tw_id roster;      /* hash of the ids of the newest roster; zero: none yet */
+    uint64_t settled_round;   /* round from which that roster is settled */
 };
+
+/* Notes when members come, leave or return. Their first merges may be far larger than the usual. */
+static void note_roster(struct tw_daemon *daemon, const struct tw_record *record) {
+    struct tw_daemon_reports *const reports = daemon->reports;
+    struct tw_id now = {{0}};
+    for (uint32_t i = 0; i < record->next.count; i++) {
+        for (unsigned k = 0; k < sizeof(now.bytes); k++)
+            now.bytes[k] ^= record->next.members[i].id.bytes[k];
+    }
+    if (tw_id_equal(&now, &reports->roster)) return;
+    reports->roster = now;
+    reports->settled_round =
+        record->round + SETTLE_MERGES * (uint64_t)daemon->setup->layout.fragments_count;
+}
 
 /* ---- rounds -------------------------------------------------------------------------------- */
 
@@ -68,6 +92,7 @@ static void show_round(struct tw_daemon *daemon, const struct tw_record *record)
                                                   : TW_OUTCOME_OTHERS;
     tw_history_round(daemon->history, row.round, outcome);
     tw_ledger_file_note(daemon->ledger, record);
+    note_roster(daemon, record);
     tw_run_log_round(daemon->run_log, &row, outcome);
     char digest[TW_ID_HEX_BYTES];
     const struct tw_id id = tw_record_digest(record);
@@ -129,11 +154,33 @@ static void note_attack(struct tw_daemon *daemon, enum tw_attack_kind kind,
 static void show_attack(struct tw_daemon *daemon, enum tw_attack_kind kind, const char *event,
                         const struct tw_action *action) {
     const struct tw_attack attack = {.kind = kind, .id = action->u.report.id, .count = 1};
-    char hex[9], text[TW_ATTACK_TEXT_BYTES];
+    char hex[9], name[TW_KNOWN_LABEL_BYTES], text[TW_ATTACK_TEXT_BYTES];
     note_attack(daemon, kind, action);
     tw_id_short(&attack.id, hex);
-    tw_attack_text(&attack, text);
+    tw_attack_text(&attack, tw_daemon_acquaintances_label(daemon, &attack.id, name), text);
     tw_daemon_note(daemon, TW_LOG_WARN, event, "peer=%s text=\"%s\"", hex, text);
+}
+
+/* Returns true if the roster changed lately, which explains a large result of an honest node, and
+ * the node made few of these. Logs that. The result itself is refused as ever. */
+static bool is_explained(struct tw_daemon *daemon, const struct tw_action *action) {
+    struct tw_daemon_reports *const reports = daemon->reports;
+    const struct tw_id *const id = &action->u.report.id;
+    struct tw_attack rows[TW_ATTACKS_MAX];
+    char hex[9];
+    tw_node_view(daemon->node, &daemon->view);
+    if (daemon->view.rounds >= reports->settled_round) return false;
+    tw_attacks_note(&reports->doubts, TW_ATTACK_HELD, id, tw_daemon_now_us());
+    const uint32_t count = tw_attacks_recent(&reports->doubts, tw_daemon_now_us(), rows);
+    for (uint32_t i = 0; i < count; i++) {
+        if (tw_id_equal(&rows[i].id, id) && rows[i].count > DOUBTS_MAX) return false;
+    }
+    tw_id_short(id, hex);
+    tw_daemon_note(daemon, TW_LOG_INFO, "result_large",
+                   "peer=%s text=\"its result is far larger than those before: the members changed "
+                   "lately\"",
+                   hex);
+    return true;
 }
 
 /* Honest nodes compute equal anchors, so the memory, disk or program of one node is faulty. */
@@ -191,11 +238,13 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
         return;
     case TW_REPORT_LEFT: show_attack(daemon, TW_ATTACK_LEFT, "lineage_left", action); return;
     case TW_REPORT_OUTLIER:
-        show_attack(daemon, TW_ATTACK_APPLIED, "outlier_applied", action);
+        if (!is_explained(daemon, action))
+            show_attack(daemon, TW_ATTACK_APPLIED, "outlier_applied", action);
         tw_daemon_checkpoints_wild(daemon);
         return;
     case TW_REPORT_INSANE:
-        show_attack(daemon, TW_ATTACK_HELD, "result_refused", action);
+        if (!is_explained(daemon, action))
+            show_attack(daemon, TW_ATTACK_HELD, "result_refused", action);
         tw_daemon_checkpoints_wild(daemon);
         return;
     case TW_REPORT_MISBEHAVED:

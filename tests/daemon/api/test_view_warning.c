@@ -144,9 +144,102 @@ static void every_finding_has_a_whole_sentence_and_a_way_out(void **state) {
     }
 }
 
+/* A view in which work of peer 0 was merged, and no peer is alive. */
+static struct tw_view_peer *lose_peer(enum tw_view_link link, uint64_t absent_us) {
+    struct tw_view_peer *const peer = &view.peers[0];
+    tw_status_view_init(&view);
+    view_sample(&view);
+    view.twins_count = view.attacks_count = 0;
+    view.node.uptime_us = view.net.open_us = UINT64_C(3600000000);
+    peer->link = link;
+    peer->absent_us = absent_us;
+    peer->has_merged = true;
+    (void)snprintf(peer->name, sizeof(peer->name), "barn");
+    return peer;
+}
+
+static void silent_member_is_missed_until_it_is_back(void **state) {
+    (void)state;
+    struct tw_view_peer *const peer = lose_peer(TW_VIEW_LINK_AWAY, 5 * UINT64_C(60000000));
+    view.sync.alive = 2;
+    const struct tw_warning *warning = find_warning("has not been heard");
+    assert_non_null(warning);
+    assert_int_equal(warning->kind, TW_WARNING_MEMBER_LOST);
+    assert_string_equal(warning->what, "barn (1b1b1b1b) has not been heard for 5 min; the run goes "
+                                       "on with 2 others");
+    assert_string_equal(warning->about, "1b1b1b1b");
+    peer->absent_us = TW_WARNING_LOST_US - 1; /* a restart */
+    assert_null(find_warning("has not been heard"));
+    peer->absent_us = TW_WARNING_LOST_US;
+    assert_non_null(find_warning("has not been heard"));
+    peer->has_merged = false; /* it only looked in */
+    assert_null(find_warning("has not been heard"));
+    peer->has_merged = true;
+    view.net.open_us = TW_WARNING_LOST_US - 1; /* this node has just come back itself */
+    assert_null(find_warning("has not been heard"));
+    view.net.open_us = TW_WARNING_LOST_US;
+    static const enum tw_view_link links[] = {TW_VIEW_LINK_LEFT, TW_VIEW_LINK_PAUSED,
+                                              TW_VIEW_LINK_GONE, TW_VIEW_LINK_ALIVE};
+    for (unsigned i = 0; i < 4; i++) { /* they said goodbye, or are long forgotten, or here */
+        peer->link = links[i];
+        assert_null(find_warning("has not been heard"));
+    }
+}
+
+static void merged_work_that_stopped_is_told_on_every_node(void **state) {
+    (void)state;
+    lose_peer(TW_VIEW_LINK_LEFT, 5 * UINT64_C(60000000));
+    view.sync.alive = view.net.bootstrap_count = 0; /* the first node has no configured peers */
+    assert_null(find_warning("alone"));             /* it never merged */
+    view.sync.alone_us = 5 * UINT64_C(60000000);
+    const struct tw_warning *warning = find_warning("alone");
+    assert_non_null(warning);
+    assert_int_equal(warning->kind, TW_WARNING_TRAINS_ALONE);
+    assert_string_equal(warning->what, "This node merged with others, and has trained alone for 5 "
+                                       "min: barn (1b1b1b1b) left 5 min ago");
+    view.net.bootstrap_count = 1; /* told once */
+    assert_null(find_warning("configured peer"));
+    view.sync.alone_us = TW_VIEW_NEVER;
+    assert_non_null(find_warning("configured peer"));
+    view.sync.alone_us = TW_WARNING_LOST_US - 1;
+    assert_null(find_warning("alone"));
+    view.sync.alone_us = TW_WARNING_LOST_US;
+    view.node.state = TW_STATE_FINISHED;
+    assert_null(find_warning("alone"));
+    view.node.state = TW_STATE_MEMBER;
+    view.pause.age_us = 5000000;
+    assert_null(find_warning("alone"));
+    view.pause.age_us = TW_VIEW_NEVER;
+    view.sync.topology = TW_TOPOLOGY_SOLO;
+    assert_null(find_warning("alone"));
+}
+
+static void many_lost_members_leave_whole_sentences(void **state) {
+    (void)state;
+    lose_peer(TW_VIEW_LINK_AWAY, 5 * UINT64_C(60000000));
+    view.peers_count = 64;
+    for (uint32_t i = 1; i < 64; i++) {
+        view.peers[i] = view.peers[0];
+        memset(&view.peers[i].id, (int)i, sizeof(view.peers[i].id));
+        (void)snprintf(view.peers[i].name, sizeof(view.peers[i].name),
+                       "a-name-as-long-as-a-name-may-be%u", i % 10);
+    }
+    view.sync.alive = 3;
+    assert_non_null(find_warning("a-name-as-long-as-a-name-may-be1 (01010101) has not been heard"));
+    view.sync.alive = 0;
+    view.sync.alone_us = 5 * UINT64_C(60000000);
+    const struct tw_warning *const warning = find_warning("trained alone");
+    assert_non_null(warning);
+    assert_true(strlen(warning->what) + 1 < sizeof(warning->what));
+    assert_string_equal(warning->what + strlen(warning->what) - strlen("5 min"), "5 min");
+    assert_true(strlen(warning->way_out) + 1 < sizeof(warning->way_out));
+}
+
 /* The owner asked for the pause, so no warning is needed. */
 static void a_pause_is_no_warning(void **state) {
     (void)state;
+    tw_status_view_init(&view);
+    view_sample(&view);
     view.sync.mixed = view.twins_count = 0;
     view.node.uptime_us = UINT64_C(3600000000);
     assert_non_null(find_warning("none of their work was merged here lately"));
@@ -181,6 +274,9 @@ int main(void) {
         cmocka_unit_test(every_attack_has_a_whole_sentence_and_a_way_out),
         cmocka_unit_test(many_attackers_leave_room_for_other_warnings),
         cmocka_unit_test(twins_are_named_with_the_address_of_the_other_machine),
+        cmocka_unit_test(silent_member_is_missed_until_it_is_back),
+        cmocka_unit_test(merged_work_that_stopped_is_told_on_every_node),
+        cmocka_unit_test(many_lost_members_leave_whole_sentences),
         cmocka_unit_test(a_pause_is_no_warning),
         cmocka_unit_test(a_missing_trainer_has_a_way_out_of_its_own),
     };
