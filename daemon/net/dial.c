@@ -102,7 +102,9 @@ uint32_t tw_dial_order(const struct addrinfo *found, struct sockaddr_storage *ou
 static uint32_t rank_of(enum tw_dial_cause cause) {
     if (cause == TW_DIAL_NO_ROUTE) return 1;
     if (cause == TW_DIAL_SILENT || cause == TW_DIAL_PRIVATE) return 2;
-    if (cause == TW_DIAL_NONE || cause == TW_DIAL_CLOSED || cause == TW_DIAL_REJECTED) return 3;
+    if (cause == TW_DIAL_NONE || cause == TW_DIAL_CLOSED || cause == TW_DIAL_REJECTED ||
+        cause == TW_DIAL_OFFLINE || cause == TW_DIAL_FORBIDDEN)
+        return 3;
     return 4;
 }
 

@@ -10,7 +10,8 @@
 
 /* An EHOSTUNREACH that took this long comes from a failed ARP lookup (3 s): the last router found
  * no such machine. A firewall's rejection is faster, even if it answers only the second SYN, after
- * 1 s. */
+ * 1 s. A second dial that meets the first one's lookup ends early too, so that a fast answer proves
+ * no firewall. */
 enum { NEIGHBOUR_LOST_US = 2500 * 1000 };
 
 struct row {
@@ -24,14 +25,18 @@ static const struct row ROWS[TW_DIAL_CAUSES] = {
     [TW_DIAL_CLOSED] = {"closed", "nothing listens on that port",
                         "is the daemon up there, and is this the port of its `listen`?"},
     [TW_DIAL_REJECTED] =
-        {"rejected", "a firewall or router on the way rejects it",
+        {"rejected", "the network says that it cannot be reached",
          "is that machine up and on its network? Else open this TCP port there, or let "
          "that node dial this one"},
     [TW_DIAL_SILENT] = {"silent", "no answer",
-                        "the machine is off or a firewall drops it: open this TCP port there, or "
+                        "is that machine up and on its network? Else open this TCP port there, or "
                         "let that node dial this one"},
     [TW_DIAL_NO_ROUTE] = {"no_route", "this machine has no route there",
                           "is it online, with addresses of that kind (IPv4, IPv6)?"},
+    [TW_DIAL_OFFLINE] = {"offline", "this machine is offline: its cable or wireless link is down",
+                         "links come back by themselves once it has a line again"},
+    [TW_DIAL_FORBIDDEN] = {"forbidden", "this machine's own firewall forbids it",
+                           "let it dial that TCP port"},
     [TW_DIAL_PRIVATE] =
         {"private", "no answer from a private address, likely behind NAT",
          "is that machine up? Else forward a port there and `advertise` it, or let that "
@@ -109,8 +114,11 @@ enum tw_dial_cause tw_dial_cause_of_errno(int code, uint64_t took_us, const void
     case EHOSTUNREACH:
         return took_us < NEIGHBOUR_LOST_US ? TW_DIAL_REJECTED : tw_dial_cause_of_silence(remote);
     case EACCES:
-    case EPERM: return TW_DIAL_REJECTED; /* this machine's own firewall */
+    case EPERM: return TW_DIAL_FORBIDDEN;
     case ENETUNREACH:
+        /* The system knows at once that it has no route; later this is the word of a router. */
+        return took_us > 0 ? TW_DIAL_REJECTED : TW_DIAL_NO_ROUTE;
+    case ENETDOWN:
     case EADDRNOTAVAIL:
     case EAFNOSUPPORT: return TW_DIAL_NO_ROUTE;
     case ETIMEDOUT: return tw_dial_cause_of_silence(remote);
@@ -118,6 +126,11 @@ enum tw_dial_cause tw_dial_cause_of_errno(int code, uint64_t took_us, const void
     case EPIPE: return TW_DIAL_BROKEN;
     default: return TW_DIAL_NONE;
     }
+}
+
+bool tw_dial_may_be_offline(enum tw_dial_cause cause) {
+    return cause == TW_DIAL_REJECTED || cause == TW_DIAL_SILENT || cause == TW_DIAL_PRIVATE ||
+           cause == TW_DIAL_NO_ROUTE;
 }
 
 enum tw_dial_cause tw_dial_cause_of_status(enum tw_status status) {

@@ -14,15 +14,18 @@
 /* Causes of a failed dial. The numbers may change, as they are neither stored nor sent. JSON shows
  * the names. */
 enum tw_dial_cause {
-    TW_DIAL_NONE,     /* no failure, or only a detail to show */
-    TW_DIAL_DNS,      /* the name has no address */
-    TW_DIAL_CLOSED,   /* connection refused: nothing listens on the port */
-    TW_DIAL_REJECTED, /* a firewall or router answers instead of the machine */
-    TW_DIAL_SILENT,   /* no answer at all: packets are dropped, or the machine is off */
-    TW_DIAL_NO_ROUTE, /* this machine has no route to the address */
-    TW_DIAL_PRIVATE,  /* no answer, and the address belongs to a private network: NAT */
-    TW_DIAL_STALLED,  /* TCP connects, then nothing arrives */
-    TW_DIAL_BROKEN,   /* the connection ended during the handshake without GOODBYE */
+    TW_DIAL_NONE,      /* no failure, or only a detail to show */
+    TW_DIAL_DNS,       /* the name has no address */
+    TW_DIAL_CLOSED,    /* connection refused: nothing listens on the port */
+    TW_DIAL_REJECTED,  /* another machine answers that this one cannot be reached: it is off, or a
+                          firewall rejects the dial */
+    TW_DIAL_SILENT,    /* no answer at all: packets are dropped, or the machine is off */
+    TW_DIAL_NO_ROUTE,  /* this machine has no route to the address */
+    TW_DIAL_OFFLINE,   /* this machine has no line at all */
+    TW_DIAL_FORBIDDEN, /* this machine's own firewall */
+    TW_DIAL_PRIVATE,   /* no answer, and the address belongs to a private network: NAT */
+    TW_DIAL_STALLED,   /* TCP connects, then nothing arrives */
+    TW_DIAL_BROKEN,    /* the connection ended during the handshake without GOODBYE */
     TW_DIAL_NOT_THINWIRE,
     TW_DIAL_WRONG_ID, /* WRONG_ID to CLOCK are refusals, which only a person can resolve */
     TW_DIAL_TWIN,     /* the dialled node has a link to another machine with this node's key */
@@ -49,6 +52,9 @@ enum tw_dial_cause tw_dial_cause_of_errno(int code, uint64_t took_us, const void
 /* Returns the cause of a connect to `remote` (or NULL) that timed out: TW_DIAL_SILENT or
  * TW_DIAL_PRIVATE. */
 enum tw_dial_cause tw_dial_cause_of_silence(const void *remote);
+
+/* Returns true if the lack of a line at this machine may be behind that cause. */
+bool tw_dial_may_be_offline(enum tw_dial_cause cause);
 
 /* Returns the cause for a status that ended a dial after TCP connected. This node found the status,
  * or received it in GOODBYE. */

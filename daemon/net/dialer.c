@@ -36,12 +36,28 @@ enum tw_status tw_dialer_secure(struct tw_conn *conn, const struct tw_id *expect
     return tw_link_secure(&conn->link, &t->tls, true, expected, err);
 }
 
+/* Returns TW_DIAL_OFFLINE instead of `cause` if this machine has no line. `own`: local address of
+ * the dial, or NULL. */
+static enum tw_dial_cause check_line(enum tw_dial_cause cause, const struct sockaddr_storage *own) {
+    const bool is_offline = tw_dial_may_be_offline(cause) && !tw_local_address_has_line(own);
+    return is_offline ? TW_DIAL_OFFLINE : cause;
+}
+
+void tw_dialer_check_line(struct tw_conn *conn) {
+    struct sockaddr_storage own;
+    int size = sizeof(own);
+    memset(&own, 0, sizeof(own));
+    const bool is_known = uv_tcp_getsockname(&conn->link.tcp, (struct sockaddr *)&own, &size) == 0;
+    conn->cause = check_line(conn->cause, is_known ? &own : NULL);
+}
+
 static void on_connect(uv_connect_t *request, int code) {
     struct tw_conn *conn = request->data;
     struct tw_error err;
     if (conn->link.state != TW_LINK_OPENING || conn->link.is_failed) return;
     if (code != 0) {
         conn->cause = tw_dial_cause_of_errno(code, tw_now_us() - conn->since_us, &conn->remote);
+        tw_dialer_check_line(conn);
         (void)tw_fail(&err, TW_IO, "%s", uv_strerror(code));
         tw_link_fail(&conn->link, &err);
         return;
@@ -93,7 +109,7 @@ static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_s
         if (code == 0) return conn;
         (void)tw_fail(err, TW_IO, "%s", uv_strerror(code));
     }
-    *cause = tw_dial_cause_of_errno(code, 0, &conn->remote);
+    *cause = check_line(tw_dial_cause_of_errno(code, 0, &conn->remote), NULL);
     tw_link_abort(&conn->link);
     return NULL;
 }

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -109,4 +111,52 @@ bool tw_local_address_is(const struct sockaddr_storage *address) {
         bind(fd, (const struct sockaddr *)&at, size) != 0 && errno == EADDRNOTAVAIL;
     (void)close(fd);
     return !is_gone;
+}
+
+/* Copies the address, and an IPv4 address that is mapped to IPv6 as IPv4. Returns false if it is
+ * unspecified. */
+static bool address_plain(const struct sockaddr_storage *from, struct sockaddr_storage *out) {
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)from;
+    memset(out, 0, sizeof(*out));
+    if (from == NULL) return false;
+    *out = *from;
+    if (from->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
+        struct sockaddr_in in4 = {.sin_family = AF_INET};
+        memcpy(&in4.sin_addr, &in6->sin6_addr.s6_addr[12], sizeof(in4.sin_addr));
+        memcpy(out, &in4, sizeof(in4));
+    }
+    if (out->ss_family == AF_INET) return ((struct sockaddr_in *)out)->sin_addr.s_addr != 0;
+    return out->ss_family == AF_INET6 &&
+           !IN6_IS_ADDR_UNSPECIFIED(&((struct sockaddr_in6 *)out)->sin6_addr);
+}
+
+static bool is_same_host(const struct sockaddr *row, const struct sockaddr_storage *own) {
+    struct sockaddr_in6 in6;
+    struct sockaddr_in in4;
+    if (row->sa_family != own->ss_family) return false;
+    if (row->sa_family == AF_INET) {
+        memcpy(&in4, row, sizeof(in4));
+        return in4.sin_addr.s_addr == ((const struct sockaddr_in *)own)->sin_addr.s_addr;
+    }
+    memcpy(&in6, row, sizeof(in6));
+    return IN6_ARE_ADDR_EQUAL(&in6.sin6_addr, &((const struct sockaddr_in6 *)own)->sin6_addr);
+}
+
+bool tw_local_address_has_line(const struct sockaddr_storage *own) {
+    struct sockaddr_storage plain;
+    const bool is_named = address_plain(own, &plain);
+    struct ifaddrs *rows = NULL;
+    bool has_line = false;
+    if (getifaddrs(&rows) != 0) return true;
+    for (const struct ifaddrs *row = rows; row != NULL && !has_line; row = row->ifa_next) {
+        if (row->ifa_addr == NULL) continue;
+        const bool is_inet =
+            row->ifa_addr->sa_family == AF_INET || row->ifa_addr->sa_family == AF_INET6;
+        const bool is_up = (row->ifa_flags & IFF_UP) != 0 && (row->ifa_flags & IFF_RUNNING) != 0;
+        const bool is_meant =
+            is_named ? is_same_host(row->ifa_addr, &plain) : (row->ifa_flags & IFF_LOOPBACK) == 0;
+        has_line = is_inet && is_up && is_meant;
+    }
+    freeifaddrs(rows);
+    return has_line;
 }

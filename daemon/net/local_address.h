@@ -22,4 +22,10 @@ bool tw_local_address_pick(const uv_interface_address_t *list, int count, const 
  * tell. */
 bool tw_local_address_is(const struct sockaddr_storage *address);
 
+/* Returns false if this machine is offline: the interface with the address `own` has lost its
+ * cable or its wireless network, or the address is gone. If `own` is unspecified or NULL, returns
+ * false if no interface but the loopback has both an address and a line. Returns true if the system
+ * cannot tell. */
+bool tw_local_address_has_line(const struct sockaddr_storage *own);
+
 #endif

@@ -18,6 +18,7 @@
 #include "daemon/auth/knock.h"
 #include "daemon/net/dial.h"
 #include "daemon/net/link.h"
+#include "daemon/net/local_address.h"
 #include "proto/frame.h"
 
 enum {
@@ -94,6 +95,7 @@ static int leave_by(const struct tw_egress *egress, int fd, int family) {
 
 static bool tcp_connect(struct attempt *attempt, const struct addrinfo *to) {
     const uint64_t begin_us = tw_now_us();
+    bool is_at_once = true;
     int code = 0;
     socklen_t size = sizeof(code);
     remote_note(attempt->answer, to);
@@ -102,6 +104,7 @@ static bool tcp_connect(struct attempt *attempt, const struct addrinfo *to) {
     if (code == 0) code = leave_by(attempt->question->egress, attempt->fd, to->ai_family);
     if (code == 0 && connect(attempt->fd, to->ai_addr, to->ai_addrlen) != 0) code = errno;
     if (code == EINPROGRESS) {
+        is_at_once = false;
         code = ETIMEDOUT;
         if (wait_for(attempt, POLLOUT) &&
             getsockopt(attempt->fd, SOL_SOCKET, SO_ERROR, &code, &size) != 0)
@@ -109,8 +112,13 @@ static bool tcp_connect(struct attempt *attempt, const struct addrinfo *to) {
     }
     attempt->answer->took_us[TW_PROBE_TCP] = tw_now_us() - begin_us;
     if (code == 0) return true;
-    failure_set(attempt->answer, attempt->question,
-                tw_dial_cause_of_errno(code, attempt->answer->took_us[TW_PROBE_TCP], to->ai_addr),
+    struct sockaddr_storage own = {.ss_family = AF_UNSPEC};
+    socklen_t own_size = sizeof(own);
+    if (attempt->fd >= 0) (void)getsockname(attempt->fd, (struct sockaddr *)&own, &own_size);
+    const uint64_t took_us = is_at_once ? 0 : attempt->answer->took_us[TW_PROBE_TCP];
+    enum tw_dial_cause cause = tw_dial_cause_of_errno(code, took_us, to->ai_addr);
+    if (tw_dial_may_be_offline(cause) && !tw_local_address_has_line(&own)) cause = TW_DIAL_OFFLINE;
+    failure_set(attempt->answer, attempt->question, cause,
                 code == ETIMEDOUT ? "nothing came back in time" : strerror(code));
     return false;
 }

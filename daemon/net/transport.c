@@ -22,6 +22,7 @@ void tw_transport_soon(struct tw_transport *t) {
 static void conn_overdue(struct tw_conn *conn) {
     const bool is_open = conn->link.state != TW_LINK_OPENING;
     conn->cause = is_open ? TW_DIAL_STALLED : tw_dial_cause_of_silence(&conn->remote);
+    if (!is_open && conn->is_dialled) tw_dialer_check_line(conn);
     tw_conn_fail(conn, TW_IO,
                  is_open ? "no complete handshake in time" : "nothing came back in time");
 }

@@ -347,6 +347,8 @@ void tw_dialer_over(struct tw_dialling *dialling, enum tw_status status, const s
 /* Starts TLS on a connection that this node dialled, with a knock (knock.h) in its ClientHello. */
 enum tw_status tw_dialer_secure(struct tw_conn *conn, const struct tw_id *expected,
                                 struct tw_error *err);
+/* Blames this machine's own line for a dial that failed, if that is down. */
+void tw_dialer_check_line(struct tw_conn *conn);
 /* Handles the failure of a dial's connection. Returns true if it failed before HELLO: the race
  * continues without it, and it is freed. */
 bool tw_dialer_lost(struct tw_conn *conn, const struct tw_error *why);

@@ -389,8 +389,8 @@ def network(world):
     world.daemon("a", world.node("first", good))
     cases = {
         f"{HOST}:4748": ("closed", "nothing listens on that port"),
-        "203.0.113.66:4747": ("silent", "a firewall drops it"),
-        "203.0.113.67:4747": ("rejected", "a firewall or router on the way rejects it"),
+        "203.0.113.66:4747": ("silent", "no answer"),
+        "203.0.113.67:4747": ("rejected", "the network says that it cannot be reached"),
         "192.168.77.5:4747": ("private", "likely behind NAT"),
         "[2001:db8::1]:4747": ("no_route", "no route there"),
     }

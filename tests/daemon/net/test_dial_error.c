@@ -82,11 +82,17 @@ static void system_error_becomes_a_cause(void **state) {
         uint64_t took_us;
         enum tw_dial_cause cause;
     } cases[] = {
-        {ECONNREFUSED, 100, TW_DIAL_CLOSED},     {EHOSTUNREACH, 1100000, TW_DIAL_REJECTED},
-        {EHOSTUNREACH, 3100000, TW_DIAL_SILENT}, {EPERM, 0, TW_DIAL_REJECTED},
-        {EACCES, 0, TW_DIAL_REJECTED},           {ENETUNREACH, 0, TW_DIAL_NO_ROUTE},
-        {EADDRNOTAVAIL, 0, TW_DIAL_NO_ROUTE},    {ETIMEDOUT, 1, TW_DIAL_SILENT},
-        {ECONNRESET, 1, TW_DIAL_BROKEN},         {EINVAL, 1, TW_DIAL_NONE},
+        {ECONNREFUSED, 100, TW_DIAL_CLOSED},
+        {EHOSTUNREACH, 1100000, TW_DIAL_REJECTED},
+        {EHOSTUNREACH, 3100000, TW_DIAL_SILENT},
+        {EPERM, 0, TW_DIAL_FORBIDDEN},
+        {ENETUNREACH, 300, TW_DIAL_REJECTED},
+        {EACCES, 0, TW_DIAL_FORBIDDEN},
+        {ENETUNREACH, 0, TW_DIAL_NO_ROUTE},
+        {EADDRNOTAVAIL, 0, TW_DIAL_NO_ROUTE},
+        {ETIMEDOUT, 1, TW_DIAL_SILENT},
+        {ECONNRESET, 1, TW_DIAL_BROKEN},
+        {EINVAL, 1, TW_DIAL_NONE},
     };
     for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(tw_dial_cause_of_errno(cases[i].code, cases[i].took_us, &public4),
@@ -115,6 +121,21 @@ static void silence_of_a_private_address_means_nat(void **state) {
         assert_int_equal(tw_dial_cause_of_silence(&remote), TW_DIAL_SILENT);
     }
     assert_int_equal(tw_dial_cause_of_silence(NULL), TW_DIAL_SILENT);
+}
+
+/* Sleep, a dead machine and this machine's own cable look like that too. */
+static void no_sentence_blames_a_firewall_for_silence(void **state) {
+    (void)state;
+    static const enum tw_dial_cause causes[] = {TW_DIAL_REJECTED, TW_DIAL_SILENT, TW_DIAL_PRIVATE,
+                                                TW_DIAL_NO_ROUTE, TW_DIAL_OFFLINE};
+    for (unsigned i = 0; i < sizeof(causes) / sizeof(causes[0]); i++) {
+        char text[TW_DIAL_SENTENCE_BYTES];
+        tw_dial_sentence(causes[i], "10.0.0.1:4300", NULL, text);
+        assert_null(strstr(text, "firewall"));
+        assert_null(strstr(text, "router"));
+        assert_int_equal(tw_dial_may_be_offline(causes[i]), causes[i] != TW_DIAL_OFFLINE);
+    }
+    assert_false(tw_dial_may_be_offline(TW_DIAL_CLOSED)); /* somebody answered */
 }
 
 static void peer_status_becomes_a_cause(void **state) {
@@ -154,6 +175,7 @@ int main(void) {
         cmocka_unit_test(short_detail_stands_in_brackets),
         cmocka_unit_test(system_error_becomes_a_cause),
         cmocka_unit_test(silence_of_a_private_address_means_nat),
+        cmocka_unit_test(no_sentence_blames_a_firewall_for_silence),
         cmocka_unit_test(peer_status_becomes_a_cause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -375,6 +375,18 @@ static void name_of_this_machine_is_not_dialled_by_hearsay(void **state) {
     world_run(&world, both_have_bulk);
 }
 
+static void address_without_a_line_is_offline(void **state) {
+    (void)state;
+    struct sockaddr_storage own;
+    memset(&own, 0, sizeof(own));
+    assert_int_equal(uv_ip4_addr("127.0.0.1", 9, (struct sockaddr_in *)&own), 0);
+    assert_true(tw_local_address_has_line(&own));
+    assert_int_equal(uv_ip6_addr("::ffff:127.0.0.1", 9, (struct sockaddr_in6 *)&own), 0);
+    assert_true(tw_local_address_has_line(&own));
+    assert_int_equal(uv_ip4_addr("192.0.2.7", 9, (struct sockaddr_in *)&own), 0);
+    assert_false(tw_local_address_has_line(&own)); /* gone: a lease ended, a cable was pulled */
+}
+
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -389,6 +401,7 @@ int main(void) {
         T(probe_tells_whether_an_address_leads_to_a_node),
         T(name_of_this_machine_is_not_dialled_by_hearsay),
         T(own_addresses_are_told_from_others),
+        T(address_without_a_line_is_offline),
         T(interface_gives_the_address_where_there_is_no_way_out),
         T(address_at_the_router_is_announced_while_it_is_there),
         T(only_private_ipv4_addresses_need_a_router),
