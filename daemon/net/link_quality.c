@@ -17,6 +17,8 @@ enum {
     RATE_FAST = 10 * 1000 * 1000, /* bytes/s at which a peer is never slow, however fast the others
                                      are */
     BREAKS_MILLI_MIN = 3000,
+    QUIET_US = 5 * TW_HEARTBEAT_US / 2,
+    LOST_LATELY_US = 2 * TW_PEER_SILENCE_US,
     LOSS_PPM_MIN = 30 * 1000,
 };
 
@@ -78,24 +80,33 @@ static void breaks_decay(struct tw_link_quality_peer *peer, uint64_t now_us) {
     }
 }
 
-void tw_link_quality_up(struct tw_link_quality *quality, const struct tw_id *id, uint64_t now_us) {
+void tw_link_quality_up(struct tw_link_quality *quality, const struct tw_id *id, uint32_t boot,
+                        uint64_t now_us) {
     struct tw_link_quality_peer *peer = row_find(quality, id);
     if (peer == NULL) peer = row_take(quality, id, now_us);
     if (peer == NULL) return;
+    const bool was_off = boot != peer->boot && peer->boot != 0 && boot != 0;
+    const bool was_away = now_us - peer->changed_us >= TW_LINK_QUALITY_AWAY_US;
+    if (peer->is_counted && (was_off || was_away))
+        peer->breaks_milli -= peer->breaks_milli < 1000 ? peer->breaks_milli : 1000;
     time_add(peer, now_us);
     peer->is_linked = true;
-    peer->is_pulling = false;
+    peer->is_pulling = peer->is_counted = false;
+    peer->boot = boot;
     peer->retransmits = peer->segments = 0;
+    peer->lost_count = peer->lost_us = peer->control_bytes = 0;
 }
 
-void tw_link_quality_down(struct tw_link_quality *quality, const struct tw_id *id, bool broke,
-                          uint64_t now_us) {
+void tw_link_quality_down(struct tw_link_quality *quality, const struct tw_id *id,
+                          enum tw_link_quality_end end, uint64_t now_us) {
     struct tw_link_quality_peer *peer = row_find(quality, id);
     if (peer == NULL || !peer->is_linked) return;
+    const bool has_lost = peer->lost_us != 0 && now_us - peer->lost_us < LOST_LATELY_US;
     time_add(peer, now_us);
     breaks_decay(peer, now_us);
     peer->is_linked = false;
-    if (broke && peer->breaks_milli < 1000 * 1000) peer->breaks_milli += 1000;
+    peer->is_counted = end == TW_LINK_QUALITY_BREAK || (end == TW_LINK_QUALITY_SILENCE && has_lost);
+    if (peer->is_counted && peer->breaks_milli < 1000 * 1000) peer->breaks_milli += 1000;
 }
 
 /* ---- measuring ----------------------------------------------------------------------------- */
@@ -131,7 +142,10 @@ void tw_link_quality_arrived(struct tw_link_quality *quality, const struct tw_id
     if (is_last) transfer_look(peer, false, now_us);
 }
 
-static void loss_look(struct tw_link_quality_peer *peer, const struct tw_link_quality_look *look) {
+static void loss_look(struct tw_link_quality_peer *peer, const struct tw_link_quality_look *look,
+                      uint64_t now_us) {
+    if (look->retransmits > peer->lost_count) peer->lost_us = now_us;
+    peer->lost_count = look->retransmits;
     if (look->segments < peer->segments || look->retransmits < peer->retransmits) {
         peer->segments = look->segments;
         peer->retransmits = look->retransmits;
@@ -152,8 +166,14 @@ void tw_link_quality_look(struct tw_link_quality *quality, const struct tw_id *i
     if (peer == NULL || !peer->is_linked) return;
     if (look->rtt_us > 0) peer->rtt_us = (uint32_t)blend(peer->rtt_us, look->rtt_us, 8);
     if (look->path_bytes_s > 0) peer->out_bytes_s = blend(peer->out_bytes_s, look->path_bytes_s, 8);
-    transfer_look(peer, look->is_pulling, now_us);
-    loss_look(peer, look);
+    if (look->control_bytes != peer->control_bytes) peer->heard_us = now_us;
+    peer->control_bytes = look->control_bytes;
+    /* A peer that also sends no heartbeats is suspended, asleep or cut off. That is no rate. */
+    if (look->control_bytes > 0 && now_us - peer->heard_us >= QUIET_US)
+        peer->is_pulling = false;
+    else
+        transfer_look(peer, look->is_pulling, now_us);
+    loss_look(peer, look, now_us);
 }
 
 void tw_link_quality_sent(struct tw_link_quality *quality, uint64_t sent_bytes, bool is_busy,
@@ -297,10 +317,8 @@ void tw_link_quality_evidence(const struct tw_link_quality_peer *peer,
     case TW_LINK_QUALITY_FLAPPING:
         (void)snprintf(
             text, TW_LINK_QUALITY_TEXT_BYTES,
-            "flapping link: broke %u.%u times within about an hour; median of the others: "
-            "%u.%u",
-            peer->breaks_milli / 1000, peer->breaks_milli % 1000 / 100,
-            (unsigned)(peer->middle / 1000), (unsigned)(peer->middle % 1000 / 100));
+            "flapping link: broke about %u times within an hour; median of the others: %u",
+            (peer->breaks_milli + 500) / 1000, (unsigned)((peer->middle + 500) / 1000));
         return;
     case TW_LINK_QUALITY_LOSSY:
         (void)snprintf(

@@ -5,9 +5,13 @@
  * another. A peer is therefore compared with the median of the other peers, as this node measures
  * them. This needs at least TW_LINK_QUALITY_MIN other measured peers.
  *
- *   slow sender     its payloads reach us at less than a quarter of the median rate
+ *   slow sender     its payloads reach us at less than a quarter of the median rate, while its
+ *                   heartbeats arrive
  *   slow receiver   the path to it carries less than a quarter of the median rate
- *   flapping        its link broke at least three times lately, and far more often than the others
+ *   flapping        its link broke at least three times lately, and far more often than the others.
+ *                   Restarts, sleep and a suspended process are no faults of a link, so they do not
+ *                   count: the peer's boot number grew, it was away for TW_LINK_QUALITY_AWAY_US, or
+ *                   it fell silent while its machine acknowledged every segment
  *   lossy           far more of our segments to it are lost
  *
  * The anomaly is shown to people with its evidence. All but *lossy*, which TCP copes with, also go
@@ -28,6 +32,7 @@
 enum {
     TW_LINK_QUALITY_ROWS = 2 * TW_PEERS_MAX, /* linked peers, and peers that left lately */
     TW_LINK_QUALITY_MIN = 3,                 /* minimum number of other measured peers */
+    TW_LINK_QUALITY_AWAY_US = 30 * 1000 * 1000,
     TW_LINK_QUALITY_TEXT_BYTES = 200,
     TW_LINK_QUALITY_LINE_BYTES = 192,
     TW_LINK_QUALITY_FILE_MAX = (TW_LINK_QUALITY_ROWS + 1) * TW_LINK_QUALITY_LINE_BYTES,
@@ -48,6 +53,10 @@ struct tw_link_quality_peer {
     uint64_t changed_us;          /* time up to which linked_us and known_us are counted */
     uint64_t linked_us, known_us; /* time linked, and time since the peer is known; both decay */
     uint32_t breaks_milli;        /* breaks of the link, in thousandths; halved each hour */
+    bool is_counted;              /* the newest end of the link counted as a break */
+    uint32_t boot;                /* boot number of the peer at its newest link; 0: not known */
+    uint64_t lost_us;             /* time when a segment was last lost; 0: never */
+    uint64_t lost_count;          /* TCP's counter of retransmitted segments then */
     uint64_t faded_us;            /* time of the last decay */
     uint32_t rtt_us;              /* 0 = unknown */
     uint64_t in_bytes_s, out_bytes_s; /* 0 = unknown */
@@ -55,7 +64,8 @@ struct tw_link_quality_peer {
     bool has_loss;
     uint32_t loss_ppm;              /* share of our segments that were lost */
     uint64_t retransmits, segments; /* values of TCP's counters up to which loss_ppm is computed */
-    bool is_pulling;                /* payloads from the peer are on their way, since pull_us */
+    uint64_t control_bytes, heard_us; /* control bytes that have arrived; time of the newest */
+    bool is_pulling;                  /* payloads from the peer are on their way, since pull_us */
     uint64_t pull_us, pull_bytes;
     enum tw_link_quality_anomaly anomaly;
     uint64_t middle; /* if there is an anomaly: the other peers' median of that measure */
@@ -68,11 +78,20 @@ struct tw_link_quality {
     uint64_t sent_bytes, sent_us;
 };
 
-/* Records that the link to `id` came up. A zeroed table is empty. */
-void tw_link_quality_up(struct tw_link_quality *quality, const struct tw_id *id, uint64_t now_us);
-/* Records that the link went down; `broke` is true if it ended without a GOODBYE. */
-void tw_link_quality_down(struct tw_link_quality *quality, const struct tw_id *id, bool broke,
-                          uint64_t now_us);
+/* How a link ended. */
+enum tw_link_quality_end {
+    TW_LINK_QUALITY_GOODBYE,
+    TW_LINK_QUALITY_SILENCE, /* this node closed it, for example because the peer was silent */
+    TW_LINK_QUALITY_BREAK,
+};
+
+/* Records that the link to `id` came up, with the peer's boot number (0: not known). A zeroed table
+ * is empty. */
+void tw_link_quality_up(struct tw_link_quality *quality, const struct tw_id *id, uint32_t boot,
+                        uint64_t now_us);
+/* Records that the link went down. */
+void tw_link_quality_down(struct tw_link_quality *quality, const struct tw_id *id,
+                          enum tw_link_quality_end end, uint64_t now_us);
 
 /* Counts payload bytes that arrived from the peer. `is_last` is true if no other request to it is
  * pending. */
@@ -86,6 +105,7 @@ struct tw_link_quality_look {
     uint32_t rtt_us;
     uint64_t path_bytes_s;
     uint64_t retransmits, segments;
+    uint64_t control_bytes; /* bytes that arrived on the control connection; 0: not known */
 };
 
 void tw_link_quality_look(struct tw_link_quality *quality, const struct tw_id *id,

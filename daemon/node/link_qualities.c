@@ -26,14 +26,20 @@ struct tw_daemon_link_qualities {
 };
 
 void tw_daemon_link_qualities_peer_up(struct tw_daemon *daemon, uint16_t peer) {
-    tw_link_quality_up(&daemon->link_qualities->table, &daemon->peers[peer].id, tw_daemon_now_us());
+    struct tw_peer_net net = {.boot = 0};
+    (void)tw_transport_peer(daemon->transport, peer, &net);
+    tw_link_quality_up(&daemon->link_qualities->table, &daemon->peers[peer].id, net.boot,
+                       tw_daemon_now_us());
     /* outliers are reported by peer number, and the node may have a new one */
     daemon->link_qualities->is_changed = true;
 }
 
 void tw_daemon_link_qualities_peer_down(struct tw_daemon *daemon, uint16_t peer,
                                         enum tw_status reason) {
-    tw_link_quality_down(&daemon->link_qualities->table, &daemon->peers[peer].id, reason != TW_OK,
+    const enum tw_link_quality_end end = reason == TW_OK      ? TW_LINK_QUALITY_GOODBYE
+                                         : reason == TW_AGAIN ? TW_LINK_QUALITY_SILENCE
+                                                              : TW_LINK_QUALITY_BREAK;
+    tw_link_quality_down(&daemon->link_qualities->table, &daemon->peers[peer].id, end,
                          tw_daemon_now_us());
 }
 
@@ -46,6 +52,7 @@ static void measure_peer(struct tw_daemon *daemon, uint16_t peer, uint64_t now_u
         .path_bytes_s = net.path_bytes_per_s,
         .retransmits = net.retransmits,
         .segments = net.segments,
+        .control_bytes = net.control.bytes_in,
     };
     tw_link_quality_look(&daemon->link_qualities->table, &daemon->peers[peer].id, &look, now_us);
     *is_busy |= net.chunks_queued > 0;

@@ -23,12 +23,13 @@ static int setup(void **state) {
 
 static void up(uint8_t peer) {
     const struct tw_id id = id_of(peer);
-    tw_link_quality_up(&quality, &id, now_us);
+    tw_link_quality_up(&quality, &id, 1, now_us);
 }
 
 static void down(uint8_t peer, bool broke) {
     const struct tw_id id = id_of(peer);
-    tw_link_quality_down(&quality, &id, broke, now_us);
+    tw_link_quality_down(&quality, &id, broke ? TW_LINK_QUALITY_BREAK : TW_LINK_QUALITY_GOODBYE,
+                         now_us);
 }
 
 static void look(uint8_t peer, struct tw_link_quality_look what) {
@@ -202,10 +203,81 @@ static void link_that_keeps_breaking_is_named_until_it_stays(void **state) {
         up(3);
     }
     is(2, TW_LINK_QUALITY_FLAPPING,
-       "flapping link: broke 5.0 times within about an hour; median of the others: 0.0");
+       "flapping link: broke about 5 times within an hour; median of the others: 0");
     is(3, TW_LINK_QUALITY_FINE, "");
     now_us += UINT64_C(3) * 3600 * S;
     is(2, TW_LINK_QUALITY_FINE, "");
+}
+
+/* A node that its operator restarts, or that was killed. */
+static void restarts_are_no_fault_of_the_link(void **state) {
+    (void)state;
+    const struct tw_id id = id_of(2);
+    for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
+    for (uint32_t boot = 2; boot < 10; boot++) {
+        now_us += 20 * S;
+        down(2, true);
+        now_us += 3 * S;
+        tw_link_quality_up(&quality, &id, boot, now_us);
+        is(2, TW_LINK_QUALITY_FINE, "");
+    }
+}
+
+/* A laptop that its owner closes again and again. */
+static void sleep_is_no_fault_of_the_link(void **state) {
+    (void)state;
+    for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
+    for (unsigned i = 0; i < 8; i++) {
+        now_us += 20 * S;
+        down(2, true);
+        now_us += TW_LINK_QUALITY_AWAY_US;
+        up(2);
+        is(2, TW_LINK_QUALITY_FINE, "");
+    }
+}
+
+/* Its machine acknowledges all, while the process is stopped: SIGSTOP, a frozen container. */
+static void suspended_process_is_no_fault_of_the_link(void **state) {
+    (void)state;
+    const struct tw_id id = id_of(2);
+    for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
+    for (unsigned i = 0; i < 8; i++) {
+        look(2, (struct tw_link_quality_look){.segments = 1000 + i, .retransmits = 0});
+        now_us += 8 * S;
+        tw_link_quality_down(&quality, &id, TW_LINK_QUALITY_SILENCE, now_us);
+        now_us += 5 * S;
+        up(2);
+        is(2, TW_LINK_QUALITY_FINE, "");
+    }
+    for (unsigned i = 0; i < 4; i++) { /* silence after losses is a fault of the line */
+        now_us += 8 * S;
+        look(2, (struct tw_link_quality_look){.segments = 2000, .retransmits = 4});
+        now_us += 6 * S;
+        tw_link_quality_down(&quality, &id, TW_LINK_QUALITY_SILENCE, now_us);
+        now_us += 5 * S;
+        up(2);
+    }
+    is(2, TW_LINK_QUALITY_FLAPPING, "flapping");
+}
+
+/* Heartbeats stop with the payloads: the time tells nothing of the sender's rate. */
+static void suspended_sender_is_not_slow(void **state) {
+    (void)state;
+    uint64_t control = 1000;
+    for (uint8_t peer = 1; peer <= 4; peer++) {
+        up(peer);
+        transfers(peer, 1000 * 1000, 4);
+    }
+    const uint64_t rate = peer_of(4)->in_bytes_s;
+    for (unsigned i = 0; i < 400; i++) { /* stopped for 5 s of each 10 s */
+        now_us += 250 * MS;
+        if (i % 40 < 20) control += 10;
+        const struct tw_id id = id_of(4);
+        look(4, (struct tw_link_quality_look){.is_pulling = true, .control_bytes = control});
+        if (i % 40 < 20) tw_link_quality_arrived(&quality, &id, 250 * 1000, i % 4 == 3, now_us);
+    }
+    assert_in_range(peer_of(4)->in_bytes_s, rate / 2, 2 * rate);
+    is(4, TW_LINK_QUALITY_FINE, "");
 }
 
 static void where_all_links_break_it_is_ours(void **state) {
@@ -410,6 +482,10 @@ int main(void) {
         T(slow_sender_is_named_with_its_evidence),
         T(slow_receiver_is_named),
         T(link_that_keeps_breaking_is_named_until_it_stays),
+        T(restarts_are_no_fault_of_the_link),
+        T(sleep_is_no_fault_of_the_link),
+        T(suspended_process_is_no_fault_of_the_link),
+        T(suspended_sender_is_not_slow),
         T(where_all_links_break_it_is_ours),
         T(lossy_link_is_named_and_not_avoided),
         T(table_drops_the_peer_that_left_longest_ago),
