@@ -27,6 +27,7 @@
 #include "sync/trust/conduct.h"
 
 #define CLAIM_AGAIN_US (10 * SECOND_US) /* time between two checks of one lineage */
+#define CLAIM_SOON_US SECOND_US /* the same, if the peer left the lineage without an answer */
 
 enum {
     CLAIM_ROUNDS = 8
@@ -89,6 +90,19 @@ static bool send_question(struct tw_node *node) {
     return true;
 }
 
+/* The peer of the claim went to another lineage before it answered. That lineage may be asked about
+ * soon, but not at once: a liar that changes its lineage all the time must not be the only peer
+ * that is asked. */
+static void ask_soon(struct tw_node *node) {
+    struct link *const link = &node->links[node->lineage.claim.peer];
+    if (!tw_peers_is_live(node, node->lineage.claim.peer)) return;
+    if (!tw_id_equal(&link->id, &node->lineage.claim.from) ||
+        link->claim_us < CLAIM_AGAIN_US - CLAIM_SOON_US)
+        return;
+    link->claim_us -= CLAIM_AGAIN_US - CLAIM_SOON_US;
+    tw_act_wake(node, node->now_us + CLAIM_SOON_US);
+}
+
 void tw_claim_close(struct tw_node *node) {
     node->lineage.claim.phase = CLAIM_NONE;
 }
@@ -97,7 +111,10 @@ void tw_claim_advance(struct tw_node *node) {
     struct claim *claim = &node->lineage.claim;
     if (claim->phase == CLAIM_ASKED && node->now_us >= claim->asked_us + RETRY_US)
         tw_claim_close(node);
-    if (claim->phase != CLAIM_NONE && !is_peer_there(node)) tw_claim_close(node);
+    if (claim->phase != CLAIM_NONE && !is_peer_there(node)) {
+        if (claim->phase == CLAIM_ASKED) ask_soon(node);
+        tw_claim_close(node);
+    }
     if (claim->phase == CLAIM_ASKED) tw_act_wake(node, claim->asked_us + RETRY_US);
     if (claim->phase != CLAIM_NONE) return;
     const uint16_t peer = choose_peer(node);

@@ -35,6 +35,7 @@
 #include "sync/core/voters.h"
 #include "sync/history/claim.h"
 #include "sync/history/log.h"
+#include "sync/history/prospects.h"
 #include "sync/pair/pair.h"
 #include "sync/pair/pair_clock.h"
 #include "sync/round/account.h"
@@ -348,10 +349,12 @@ static void note_own_support(struct tw_node *node) {
     node->lineage.support = (struct support){.met = count, .all = count};
 }
 
-/* True if this node is a receiver and no donor of its lineage was linked for LINEAGE_LOST_US. */
+/* True if this node is a receiver, and no donor of its lineage was linked for LINEAGE_LOST_US, or
+ * none can be. */
 static bool is_without_donor(const struct tw_node *node) {
     return node->state == TW_STATE_RECEIVER &&
-           node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US;
+           (node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US ||
+            tw_prospects_are_unserved(node, false));
 }
 
 /* True if this node does not train, and its state contains no training by any node. */
@@ -593,82 +596,6 @@ void tw_lineage_solo_done(struct tw_node *node) {
 
 /* ---- the end of a lineage ------------------------------------------------------------------- */
 
-/* True if so many voters have left that the remaining ones are no majority, and no member has a
- * round that this node lacks. */
-static bool is_left_behind(struct tw_node *node) {
-    uint32_t staying_count = 0;
-    for (uint16_t i = 0; i < node->links_end; i++) {
-        if (tw_peers_in_lineage(node, i) && node->links[i].status.rounds > node->at.rounds)
-            return false;
-    }
-    for (uint32_t i = 0; i < node->roster.count; i++)
-        staying_count += (node->voters >> i & 1) != 0 && !tw_membership_is_parted(node, i);
-    return staying_count < tw_membership_votes_needed(node);
-}
-
-/* True if every member of the roster is linked, and none is ahead of this node in the lineage. */
-static bool is_nobody_ahead(const struct tw_node *node) {
-    if (tw_roster_find(&node->roster, &node->cfg.self) < 0 || node->lineage.needs_tip) return false;
-    for (uint32_t i = 0; i < node->roster.count; i++) {
-        const struct tw_id *id = &node->roster.members[i].id;
-        if (tw_id_equal(id, &node->cfg.self)) continue;
-        const uint16_t peer = tw_peers_find(node, id);
-        if (peer == NO_PEER || !tw_peers_is_live(node, peer)) return false;
-        if (tw_peers_in_lineage(node, peer) && node->links[peer].status.rounds > node->at.rounds)
-            return false;
-    }
-    return true;
-}
-
-/* True if waiting for a majority is futile: for example, all members were killed in one round. A
- * member then has an accepted record whose results are lost with every pool. A receiver lacks
- * rounds in which it may have voted, and which no node can serve. No other record may be decided in
- * those rounds. But a child lineage can begin at once, because no missing member could know more.
- */
-static bool is_hopeless(struct tw_node *node) {
-    if (node->state == TW_STATE_MEMBER)
-        return is_left_behind(node) || (node->round.is_lost && is_nobody_ahead(node));
-    return node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US && is_nobody_ahead(node);
-}
-
-/* True if linked donors are ahead, and no donor's log reaches back to this node's round. */
-static bool is_log_gone(const struct tw_node *node) {
-    bool is_gone = false;
-    for (uint16_t i = 0; i < node->links_end; i++) {
-        if (!tw_peers_is_donor(node, i) || node->links[i].status.rounds <= node->at.rounds)
-            continue;
-        if (node->links[i].log_begin <= node->at.rounds) return false;
-        is_gone = true;
-    }
-    return is_gone;
-}
-
-/* True if donors of the lineage are linked but deliver nothing, neither a record nor a chunk of
- * state, for 2 * cfg.orphan_us. A lie about a lineage thus does not hold a node for ever. The peer
- * whose claim this node followed is then not believed for a while. */
-static bool is_starved(struct tw_node *node) {
-    const bool is_gone = is_log_gone(node);
-    bool is_owed = node->lineage.needs_tip || is_gone, has_donor = false;
-    if ((node->state != TW_STATE_RECEIVER && !is_gone) || node->has_left) {
-        node->lineage.moved_us = node->now_us;
-        return false;
-    }
-    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
-        is_owed |= node->at.fragment_rounds[p] == NOT_HELD;
-    for (uint16_t i = 0; i < node->links_end; i++) has_donor |= tw_peers_is_donor(node, i);
-    if (!is_owed || !node->worker.is_up || !tw_fragment_set_is_empty(&node->worker.applying))
-        node->lineage.moved_us = node->now_us;
-    if (!has_donor) return false;
-    const uint64_t starved_us = node->lineage.moved_us + 2 * node->cfg.orphan_us;
-    if (node->now_us < starved_us) {
-        tw_act_wake(node, starved_us);
-        return false;
-    }
-    if (!tw_id_is_zero(&node->lineage.leader))
-        tw_conduct_note_false_claim(node, &node->lineage.leader);
-    return true;
-}
-
 /* Returns the lineage of nobody in which nodes without a vote wait for voters. */
 static struct tw_id waiting_room(const struct tw_node *node) {
     uint8_t bytes[24 + 32] = "thinwire-voters-v1";
@@ -693,8 +620,8 @@ static void consider_fork(struct tw_node *node) {
         (is_member ? node->lineage.majority_us : node->lineage.donor_us) + node->cfg.orphan_us;
     /* A deserted member keeps its state and trains on. It follows voters once it meets some. */
     const bool is_lost = (!is_member || !tw_voters_are_awaited(node)) &&
-                         (node->now_us >= orphan_us || is_hopeless(node));
-    if (is_lost || is_starved(node)) {
+                         (node->now_us >= orphan_us || tw_prospects_are_gone(node));
+    if (is_lost || tw_prospects_are_starved(node)) {
         node->lineage.is_settling = !node->has_left;
         if (!tw_fragment_set_is_empty(&node->worker.applying) || node->has_left) return;
         tw_lineage_found(node);

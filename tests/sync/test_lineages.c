@@ -104,12 +104,88 @@ static void restarted_group_keeps_its_lineage(void **state) {
     mesh_deinit(&mesh);
 }
 
+static bool is_group_of(uint32_t count) {
+    bool is_so = true;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct tw_node_view view = mesh_view(&mesh, i);
+        is_so &= view.state == TW_STATE_MEMBER && view.mixed == count - 1;
+    }
+    return is_so;
+}
+
+/* Takes a checkpoint of node i after pauses_us[i], then kills all. The first `back_count` nodes
+ * restart from their checkpoints. Returns the run clock of the newest of these. */
+static uint64_t cut_the_power(const uint64_t *pauses_us, uint32_t back_count) {
+    struct tw_position positions[MESH_NODES_MAX];
+    struct mesh_worker saved[MESH_NODES_MAX];
+    uint64_t newest_tokens = 0;
+    for (uint32_t i = 0; i < mesh.nodes_count; i++) {
+        mesh_run(&mesh, pauses_us[i]);
+        tw_node_position(mesh.nodes[i], &positions[i]);
+        saved[i] = mesh.workers[i];
+    }
+    mesh_run(&mesh, pauses_us[mesh.nodes_count]);
+    for (uint32_t i = 0; i < mesh.nodes_count; i++) mesh_kill(&mesh, i);
+    for (uint32_t i = 0; i < back_count; i++) {
+        if (positions[i].tip.clock_tokens > newest_tokens)
+            newest_tokens = positions[i].tip.clock_tokens;
+        mesh.workers[i] = saved[i];
+        mesh_start(&mesh, i, &positions[i]);
+        for (uint32_t k = 0; k < i; k++) mesh_link(&mesh, k, i);
+    }
+    return newest_tokens;
+}
+
+/* Cuts the power of `nodes` nodes after 30 s of training. Asserts that those that come back are one
+ * group within `patience_us`, and go on from the newest checkpoint. */
+static void assert_goes_on(uint32_t nodes, const uint64_t *pauses_us, uint32_t back_count,
+                           uint64_t patience_us) {
+    mesh_init(&mesh, nodes, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(30));
+    const uint64_t newest_tokens = cut_the_power(pauses_us, back_count);
+    assert_true(newest_tokens > 0);
+    mesh_run(&mesh, patience_us);
+    assert_true(is_group_of(back_count));
+    assert_true(mesh_view(&mesh, 0).clock_tokens >= newest_tokens);
+    mesh_deinit(&mesh);
+}
+
+/* The newest checkpoint is some rounds older than the power cut. Nobody waits for a state that
+ * nobody has: a wait for lost members lasts 10 s. */
+static void group_begins_at_once_at_its_newest_checkpoint(void **state) {
+    (void)state;
+    const uint64_t pauses_us[] = {SECONDS(1), SECONDS(3), SECONDS(2), SECONDS(4), SECONDS(3)};
+    for (uint32_t nodes = 2; nodes <= 4; nodes++)
+        assert_goes_on(nodes, pauses_us, nodes, SECONDS(6));
+}
+
+/* The last checkpoint, of one member, is of the round in which all are killed. The other members
+ * are behind, and one of five is no proof to them. */
+static void checkpoint_of_one_member_is_enough(void **state) {
+    (void)state;
+    const uint64_t pauses_us[] = {0, SECONDS(2), SECONDS(3), SECONDS(2), SECONDS(9), 0};
+    assert_goes_on(5, pauses_us, 5, SECONDS(30));
+}
+
+/* Machines that come back are a majority, and go on without the one that does not. */
+static void majority_does_not_wait_for_a_dead_machine(void **state) {
+    (void)state;
+    const uint64_t pauses_us[] = {SECONDS(1), SECONDS(3), SECONDS(2),
+                                  SECONDS(4), SECONDS(3), SECONDS(3)};
+    assert_goes_on(3, pauses_us, 2, SECONDS(40));
+    assert_goes_on(5, pauses_us, 4, SECONDS(40));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(smaller_side_follows_the_larger_one),
         cmocka_unit_test(sides_of_about_one_size_go_by_the_clock),
         cmocka_unit_test(lone_node_joins_a_star),
         cmocka_unit_test(restarted_group_keeps_its_lineage),
+        cmocka_unit_test(group_begins_at_once_at_its_newest_checkpoint),
+        cmocka_unit_test(checkpoint_of_one_member_is_enough),
+        cmocka_unit_test(majority_does_not_wait_for_a_dead_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
