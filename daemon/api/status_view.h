@@ -435,6 +435,8 @@ struct tw_status_view {
         uint64_t rounds; /* committed rounds in the checkpoint; TW_VIEW_NEVER: it has no position */
         uint64_t age_us; /* age of that checkpoint; TW_VIEW_NEVER: none */
         uint64_t bytes;
+        uint64_t interval_us; /* time between checkpoints in force; 0: none are periodic */
+        uint64_t wanted_us;   /* configured time; shorter if writing costs too much */
         char error[TW_VIEW_TEXT_BYTES];      /* why the last checkpoint failed; "": it did not */
         char vote_error[TW_VIEW_TEXT_BYTES]; /* why the newest vote is not saved; "": it is */
     } checkpoint;

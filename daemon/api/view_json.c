@@ -341,11 +341,12 @@ static json_t *worker_json(const struct tw_status_view *view) {
 }
 
 static json_t *checkpoint_json(const struct tw_status_view *view) {
-    return json_pack("{s:o,s:o,s:o,s:o,s:o}", "steps", maybe(view->checkpoint.step), "rounds",
-                     maybe(view->checkpoint.rounds), "age_s",
-                     tw_json_seconds(view->checkpoint.age_us), "bytes",
-                     count(view->checkpoint.bytes), "error",
-                     view->checkpoint.error[0] != 0 ? text(view->checkpoint.error) : json_null());
+    return json_pack(
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "steps", maybe(view->checkpoint.step), "rounds",
+        maybe(view->checkpoint.rounds), "age_s", tw_json_seconds(view->checkpoint.age_us), "bytes",
+        count(view->checkpoint.bytes), "interval_s", tw_json_seconds(view->checkpoint.interval_us),
+        "wanted_interval_s", tw_json_seconds(view->checkpoint.wanted_us), "error",
+        view->checkpoint.error[0] != 0 ? text(view->checkpoint.error) : json_null());
 }
 
 /* The user's scores; null if no program measures any. */

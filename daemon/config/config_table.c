@@ -83,8 +83,12 @@ static const struct tw_config_key KEYS[] = {
      UINT64_C(7) * 86400 * 1000000, "1h", NULL, NULL,
      "Time that it may take; then it is killed, with all that it started."},
     {"node", "checkpoint_interval", TW_CONFIG_DURATION, FIELD(node.checkpoint_interval_us), 0,
-     UINT64_C(365) * 86400 * 1000000, "10m", NULL, NULL,
-     "Time between checkpoints on disk, such as 90s, 10m or 2h; 0: only on request and at exit."},
+     UINT64_C(365) * 86400 * 1000000, "2m", NULL, NULL,
+     "Most work, as time, that a power cut may cost, such as 90s, 10m or 2h: a checkpoint is "
+     "saved\n"
+     "so often, after the first merge, and when peers die. From 1m on, a large file or a slow "
+     "disk\n"
+     "makes it longer: `thinwire events` tells. 0: only on request and at exit."},
     {"node", "eval_steps", TW_CONFIG_COUNT, FIELD(node.eval_steps), 0, 1000000000, "200", NULL,
      NULL, "Inner steps between measurements of the validation loss; 0: never."},
     {"node", "sample_bytes", TW_CONFIG_COUNT, FIELD(node.sample_bytes), 0, 1000, "240", NULL, NULL,

@@ -12,12 +12,15 @@
 #include "daemon/process/notify.h"
 #include "daemon/runlog/evaluations.h"
 #include "daemon/store/checkpoint.h"
+#include "daemon/store/checkpoint_pace.h"
 #include "daemon/store/generations.h"
 #include "daemon/workerlink/worker_host.h"
 
 enum {
     REQUESTS_MAX = 16, /* API requests that may wait for one checkpoint */
     SNAPSHOT_WAIT_US = 10 * 1000 * 1000,
+    FIRST_US = 2 * 1000 * 1000, /* from the first merge to its checkpoint */
+    LOST_US = 3 * 1000 * 1000,  /* from the death of peers: several may die in a row */
 };
 
 enum stage {
@@ -44,8 +47,12 @@ struct tw_daemon_checkpoints {
     uint64_t work_saved; /* work_of(daemon) at the newest save: no save is due until it changes */
     uint64_t frozen_us;  /* time of the state that is being saved */
     enum stage stage;
-    bool is_wanted_again; /* another checkpoint was requested during this one */
-    uint64_t due_us;      /* time of the next periodic checkpoint */
+    bool is_wanted_again;           /* another checkpoint was requested during this one */
+    struct tw_checkpoint_pace pace; /* when the next periodic one is due */
+    bool has_pace, has_merged; /* has_merged: work of another node was merged since the start */
+    uint32_t alive;            /* peers alive at the last tick */
+    uint64_t write_us;         /* time that the last write took */
+    bool is_older_kept;        /* the present write replaces the newest generation */
     uint64_t wait_until_us;
     uint32_t requests_count;
     uint32_t requests[REQUESTS_MAX]; /* API requests that the checkpoint in progress will answer */
@@ -423,8 +430,10 @@ static void on_write_work(uv_work_t *work) {
         set_shared_arrays(&daemon->host->memory.shm, &arrays);
     }
     if (save->has_live) set_live_arrays(daemon, save->copy + anchor_bytes(daemon), &arrays);
+    const uint64_t begin_us = tw_daemon_now_us();
     save->status =
         tw_checkpoint_save(daemon->checkpoints->files, &save->state, &arrays, &save->err);
+    save->write_us = tw_daemon_now_us() - begin_us;
 }
 
 static void start_save(struct tw_daemon *daemon);
@@ -451,6 +460,26 @@ static void end_save(struct tw_daemon *daemon, enum tw_status status, const char
     tw_daemon_leave_step(daemon);
 }
 
+/* Chooses the interval for a file that took `write_us` to write. Reports a change of it. */
+static void note_pace(struct tw_daemon *daemon) {
+    struct tw_daemon_checkpoints *save = daemon->checkpoints;
+    const uint64_t before_us = save->pace.spaced_us;
+    const enum tw_checkpoint_cost cost = save->pace.cost;
+    tw_checkpoint_pace_wrote(&save->pace, save->write_us, save->bytes);
+    const uint64_t spaced_us = save->pace.spaced_us;
+    const bool is_far = spaced_us > before_us + before_us / 4 || spaced_us < before_us / 4 * 3;
+    if (cost == save->pace.cost && !is_far) return;
+    tw_daemon_note(daemon, save->pace.cost == TW_CHECKPOINT_SLOW ? TW_LOG_WARN : TW_LOG_INFO,
+                   "checkpoint_interval",
+                   "interval_us=%llu wanted_us=%llu write_us=%llu bytes=%llu text=\"%s\"",
+                   (unsigned long long)spaced_us, (unsigned long long)save->pace.interval_us,
+                   (unsigned long long)save->write_us, (unsigned long long)save->bytes,
+                   save->pace.cost == TW_CHECKPOINT_CHEAP ? "as configured"
+                   : save->pace.cost == TW_CHECKPOINT_WEARS
+                       ? "longer, to spare the disk so many bytes"
+                       : "longer, because this disk is slow");
+}
+
 static void on_write_done(uv_work_t *work, int status) {
     struct tw_daemon *daemon = work->data;
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
@@ -467,11 +496,12 @@ static void on_write_done(uv_work_t *work, int status) {
     }
     save->newest = mark_of(&save->state, save->has_live);
     save->newest_file = tw_checkpoint_newest_file(save->files);
-    tw_generations_saved(&save->generations, save->frozen_us);
+    tw_generations_saved(&save->generations, save->frozen_us, save->is_older_kept);
     save->step = save->state.step;
     save->has_step = true;
     save->at_us = tw_daemon_now_us();
     save->bytes = save_bytes(daemon, save->has_live);
+    note_pace(daemon);
     const unsigned long long generation = tw_checkpoint_generation(daemon->checkpoints->files);
     tw_daemon_note(daemon, TW_LOG_INFO, "checkpoint", "generation=%llu step=%llu bytes=%llu",
                    generation, (unsigned long long)save->step, (unsigned long long)save->bytes);
@@ -509,6 +539,9 @@ static void start_write(struct tw_daemon *daemon) {
     }
     const bool has_evaluations = daemon->setup->config.node.eval_steps > 0;
     save->work.data = daemon;
+    save->is_older_kept =
+        tw_generations_awaits_judgement(&save->generations, has_evaluations, tw_daemon_now_us());
+    tw_checkpoint_keep_older(save->files, save->is_older_kept);
     tw_checkpoint_keep_replaced(save->files,
                                 tw_generations_is_older_good(&save->generations, has_evaluations));
     save->stage = STAGE_WRITE;
@@ -569,8 +602,7 @@ static uint64_t work_of(const struct tw_daemon *daemon) {
 
 static void start_save(struct tw_daemon *daemon) {
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
-    const uint64_t interval = daemon->setup->config.node.checkpoint_interval_us;
-    save->due_us = interval == 0 ? UINT64_MAX : tw_daemon_now_us() + interval;
+    tw_checkpoint_pace_began(&save->pace, tw_daemon_now_us());
     save->work_saved = work_of(daemon);
     if (!daemon->host->has_anchor) {
         /* A node that leaves without a model loses nothing. */
@@ -622,17 +654,31 @@ bool tw_daemon_checkpoints_is_saving(const struct tw_daemon *daemon) {
     return daemon->checkpoints->stage != STAGE_IDLE;
 }
 
+/* A checkpoint is due soon after the first merge with others, so that a group that is killed in its
+ * first minutes goes on where it was. And when peers die: their power may be this node's. */
+static void watch_group(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_daemon_checkpoints *save = daemon->checkpoints;
+    tw_node_view(daemon->node, &daemon->view);
+    if (!save->has_merged && daemon->view.mixed > 0) {
+        save->has_merged = true;
+        tw_checkpoint_pace_hurry(&save->pace, FIRST_US, now_us);
+    }
+    if (daemon->view.alive < save->alive) tw_checkpoint_pace_hurry(&save->pace, LOST_US, now_us);
+    save->alive = daemon->view.alive;
+}
+
 void tw_daemon_checkpoints_tick(struct tw_daemon *daemon, uint64_t now_us) {
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
-    if (save->due_us == 0) { /* after a start, wait for a whole interval first */
-        const uint64_t interval = daemon->setup->config.node.checkpoint_interval_us;
-        save->due_us = interval == 0 ? UINT64_MAX : now_us + interval;
-    }
+    const uint64_t interval_us = daemon->setup->config.node.checkpoint_interval_us;
+    if (!save->has_pace || save->pace.interval_us != interval_us)
+        tw_checkpoint_pace_init(&save->pace, interval_us, now_us);
+    save->has_pace = true;
+    watch_group(daemon, now_us);
     const bool is_late = tw_daemon_checkpoints_is_late(daemon, now_us);
     if (is_late && save->stage == STAGE_SNAPSHOT) start_freeze(daemon);
     /* While no step succeeds, the state itself may be the cause: it must not replace the older
      * generations on disk. */
-    const bool is_due = now_us >= save->due_us && work_of(daemon) != save->work_saved;
+    const bool is_due = now_us >= save->pace.due_us && work_of(daemon) != save->work_saved;
     if (save->stage == STAGE_IDLE && daemon->stage == TW_DAEMON_RUNNING && is_due &&
         daemon->host->has_anchor) {
         tw_daemon_checkpoints_save(daemon, NULL);
@@ -666,6 +712,8 @@ void tw_daemon_checkpoints_fill(const struct tw_daemon *daemon, uint64_t now_us,
                                 struct tw_status_view *view) {
     const struct tw_daemon_checkpoints *save = daemon->checkpoints;
     (void)snprintf(view->checkpoint.error, sizeof(view->checkpoint.error), "%s", save->error);
+    view->checkpoint.interval_us = save->pace.spaced_us;
+    view->checkpoint.wanted_us = save->pace.interval_us;
     if (!save->has_step) return;
     view->checkpoint.step = save->step;
     view->checkpoint.bytes = save->bytes;

@@ -11,7 +11,7 @@
  * zero. Padding between fragments is neither stored nor written by a load.
  *
  * A save that is acknowledged is durable (durable.h). The newest good generation is never
- * overwritten.
+ * overwritten before the next one is on disk.
  *
  * The folder has two more files, which a load does not choose. ckpt.pinned.safetensors is a
  * generation that was kept instead of being replaced. ckpt.undone.safetensors was the newest
@@ -132,6 +132,10 @@ enum tw_status tw_checkpoint_save(struct tw_checkpoint *checkpoint,
 
 /* Sets whether the next save keeps the generation that it would replace, as the pinned one. */
 void tw_checkpoint_keep_replaced(struct tw_checkpoint *checkpoint, bool is_kept);
+
+/* Sets whether the next save replaces the newest generation instead of the older one, which stays
+ * as it is. Needs both files. As in any save, a crash leaves the replaced file or the new one. */
+void tw_checkpoint_keep_older(struct tw_checkpoint *checkpoint, bool is_kept);
 
 /* Reads the header of one file, but not its arrays. */
 void tw_checkpoint_look(struct tw_checkpoint *checkpoint, uint32_t file,

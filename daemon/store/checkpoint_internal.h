@@ -45,6 +45,7 @@ struct tw_checkpoint {
     bool is_loaded_from;   /* the load has read ckpt.a and ckpt.b */
     bool is_replaced_kept; /* the next save keeps the generation that it would replace, as the
                               pinned one */
+    bool is_older_kept;    /* the next save replaces the newest generation, not the older one */
     bool is_foreign;       /* the files belong to another run or shape: never write to the folder */
     uint32_t newest_slot;  /* index of the file that holds `generation`, unless that is 0 */
     uint64_t generation;   /* newest generation known to be intact */

@@ -136,6 +136,10 @@ void tw_checkpoint_keep_replaced(struct tw_checkpoint *checkpoint, bool is_kept)
     checkpoint->is_replaced_kept = is_kept;
 }
 
+void tw_checkpoint_keep_older(struct tw_checkpoint *checkpoint, bool is_kept) {
+    checkpoint->is_older_kept = is_kept;
+}
+
 /* Renames the older checkpoint file to the pinned one before the save replaces it. The save's sync
  * makes the rename durable as well. The other file has a newer generation, so a crash in between
  * loses nothing. */
@@ -161,7 +165,8 @@ enum tw_status tw_checkpoint_save(struct tw_checkpoint *checkpoint,
                                 ? checkpoint->generation_seen
                                 : checkpoint->generation;
     const uint64_t generation = newest + 1;
-    const uint32_t slot = checkpoint->generation > 0 ? 1 - checkpoint->newest_slot : 0;
+    uint32_t slot = checkpoint->generation > 0 ? 1 - checkpoint->newest_slot : 0;
+    if (checkpoint->generation > 0 && checkpoint->is_older_kept) slot = checkpoint->newest_slot;
     const uint64_t data_bytes = describe_all(checkpoint, state, generation, arrays);
     TW_TRY(tw_safetensors_encode(&checkpoint->st, checkpoint->header, checkpoint->header_capacity,
                                  &header_size, err));
@@ -172,7 +177,7 @@ enum tw_status tw_checkpoint_save(struct tw_checkpoint *checkpoint,
         tw_durable_abort(&durable);
         return status;
     }
-    keep_replaced(checkpoint, slot);
+    if (!checkpoint->is_older_kept) keep_replaced(checkpoint, slot);
     TW_TRY(tw_durable_commit(&durable, err));
     checkpoint->generation = generation;
     checkpoint->newest_slot = slot;

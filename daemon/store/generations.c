@@ -5,6 +5,9 @@
 /* Signs of a rising loss, as in daemon/api/health.h. Losses are in millionths of a nat. */
 enum { RISEN_PERCENT = 125, RISEN_E6 = 100 * 1000 };
 
+/* Time for which an older generation may wait to be judged. */
+#define AWAITED_US UINT64_C(3600000000)
+
 #define LOSS_E6_MAX (UINT64_C(1) << 40)
 
 /* Converts a loss to millionths of a nat, rounded up. Never returns 0, which means "no loss yet".
@@ -20,8 +23,9 @@ void tw_generations_resume(struct tw_generations *generations, uint64_t least_e6
     generations->is_wild = is_wild;
 }
 
-void tw_generations_saved(struct tw_generations *generations, uint64_t frozen_us) {
-    generations->older_us = generations->newest_us;
+void tw_generations_saved(struct tw_generations *generations, uint64_t frozen_us,
+                          bool is_older_kept) {
+    if (!is_older_kept) generations->older_us = generations->newest_us;
     generations->newest_us = frozen_us;
 }
 
@@ -54,4 +58,13 @@ void tw_generations_wild(struct tw_generations *generations, uint64_t now_us) {
 bool tw_generations_is_older_good(const struct tw_generations *generations, bool has_evaluations) {
     if (!has_evaluations && !generations->is_wild) return true;
     return generations->has_good && generations->older_us <= generations->good_us;
+}
+
+bool tw_generations_awaits_judgement(const struct tw_generations *generations, bool has_evaluations,
+                                     uint64_t now_us) {
+    const uint64_t older_us = generations->older_us;
+    if (!has_evaluations || generations->is_bad || generations->is_wild || older_us == 0)
+        return false;
+    return now_us < older_us + AWAITED_US &&
+           !tw_generations_is_older_good(generations, has_evaluations);
 }

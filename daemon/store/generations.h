@@ -24,8 +24,10 @@ struct tw_generations {
  * a spoilt model look good. */
 void tw_generations_resume(struct tw_generations *generations, uint64_t least_e6, bool is_wild);
 
-/* Notes that the state of time `frozen_us` has replaced the older generation on disk. */
-void tw_generations_saved(struct tw_generations *generations, uint64_t frozen_us);
+/* Notes that the state of time `frozen_us` has replaced the older generation on disk, or with
+ * `is_older_kept` the newest one. */
+void tw_generations_saved(struct tw_generations *generations, uint64_t frozen_us,
+                          bool is_older_kept);
 
 /* Judges an evaluation. `loss` is the anchor's held-out loss, or NaN if it was not measured.
  * `is_hurt`: other signs show that merging makes this node worse. The model is bad if is_hurt, or
@@ -40,5 +42,11 @@ void tw_generations_wild(struct tw_generations *generations, uint64_t now_us);
 /* Returns whether the older generation is good. Without any evaluations, it is good until an
  * extreme result arrives. */
 bool tw_generations_is_older_good(const struct tw_generations *generations, bool has_evaluations);
+
+/* Returns whether the older generation should stay until an evaluation has judged it: checkpoints
+ * are more frequent than evaluations, and no generation would ever be pinned otherwise. False after
+ * an hour, so that it does not become ever older where nothing is evaluated. */
+bool tw_generations_awaits_judgement(const struct tw_generations *generations, bool has_evaluations,
+                                     uint64_t now_us);
 
 #endif

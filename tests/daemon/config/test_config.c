@@ -46,7 +46,7 @@ static void an_empty_file_gives_the_defaults(void **state) {
     assert_true(config.node.spawn_worker);
     assert_true(config.network.links);
     assert_false(config.api.has_http);
-    assert_int_equal(config.node.checkpoint_interval_us, 600000000);
+    assert_int_equal(config.node.checkpoint_interval_us, 120000000);
     assert_true(config.node.name[0] != 0);
 }
 

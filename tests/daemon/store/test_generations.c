@@ -12,8 +12,8 @@ static void a_generation_is_good_once_a_later_model_was(void **state) {
     tw_generations_judge(&g, 3.0f, false, 10);
     /* both generations are older than this start */
     assert_true(tw_generations_is_older_good(&g, true));
-    tw_generations_saved(&g, 20);
-    tw_generations_saved(&g, 30);
+    tw_generations_saved(&g, 20, false);
+    tw_generations_saved(&g, 30, false);
     tw_generations_judge(&g, 2.9f, false, 40);
     /* The state evaluated at 40 may be as old as the evaluation at 10, so generation 20 is not
      * proved. */
@@ -27,12 +27,12 @@ static void spoilt_generations_are_not_kept(void **state) {
     struct tw_generations g = {0};
     tw_generations_judge(&g, 3.0f, false, 10);
     tw_generations_judge(&g, 3.0f, false, 20);
-    tw_generations_saved(&g, 30); /* the last good one: the model becomes worse at 31 */
-    tw_generations_saved(&g, 32);
+    tw_generations_saved(&g, 30, false); /* the last good one: the model becomes worse at 31 */
+    tw_generations_saved(&g, 32, false);
     tw_generations_judge(&g, 9.0f, false, 40);
     tw_generations_judge(&g, INFINITY, false, 50);
     assert_false(tw_generations_is_older_good(&g, true));
-    tw_generations_saved(&g, 60);
+    tw_generations_saved(&g, 60, false);
     tw_generations_judge(&g, NAN, false, 65); /* not measured, so no evidence */
     assert_false(tw_generations_is_older_good(&g, true));
     tw_generations_judge(&g, 3.1f, true, 70); /* the loss is low again, but merging is harmful */
@@ -47,28 +47,49 @@ static void spoilt_generations_are_not_kept(void **state) {
 static void a_wild_result_marks_all_before_it(void **state) {
     (void)state;
     struct tw_generations g = {0};
-    tw_generations_saved(&g, 10);
-    tw_generations_saved(&g, 20);
+    tw_generations_saved(&g, 10, false);
+    tw_generations_saved(&g, 20, false);
     tw_generations_wild(&g, 25);
     assert_true(tw_generations_is_older_good(&g, true));
-    tw_generations_saved(&g, 30);
+    tw_generations_saved(&g, 30, false);
     assert_true(tw_generations_is_older_good(&g, true)); /* of 20 */
     /* A second extreme result proves nothing about generations saved after the first. */
     tw_generations_wild(&g, 35);
-    tw_generations_saved(&g, 40);
+    tw_generations_saved(&g, 40, false);
     assert_false(tw_generations_is_older_good(&g, true));
 }
 
 static void without_evaluations_all_is_well_until_a_wild_result(void **state) {
     (void)state;
     struct tw_generations g = {0};
-    tw_generations_saved(&g, 10);
-    tw_generations_saved(&g, 20);
+    tw_generations_saved(&g, 10, false);
+    tw_generations_saved(&g, 20, false);
     assert_true(tw_generations_is_older_good(&g, false));
     tw_generations_wild(&g, 25);
-    tw_generations_saved(&g, 30);
-    tw_generations_saved(&g, 40);
+    tw_generations_saved(&g, 30, false);
+    tw_generations_saved(&g, 40, false);
     assert_false(tw_generations_is_older_good(&g, false));
+}
+
+/* Checkpoints every 2 minutes, evaluations every 10: the generation that an evaluation can judge
+ * waits for it, and is then kept. */
+static void rare_evaluations_still_find_a_good_generation(void **state) {
+    (void)state;
+    struct tw_generations g = {0};
+    const uint64_t minute = 60 * 1000000;
+    uint32_t pinned = 0;
+    tw_generations_judge(&g, 3.0f, false, minute);
+    for (uint64_t m = 2; m <= 60; m += 2) {
+        const bool is_older_kept = tw_generations_awaits_judgement(&g, true, m * minute);
+        pinned += !is_older_kept && tw_generations_is_older_good(&g, true);
+        tw_generations_saved(&g, m * minute, is_older_kept);
+        if (m % 10 == 0) tw_generations_judge(&g, 2.9f, false, m * minute + 1);
+    }
+    assert_true(pinned >= 3);
+    assert_false(tw_generations_awaits_judgement(&g, false, 62 * minute));
+    assert_false(tw_generations_awaits_judgement(&g, true, 180 * minute)); /* nobody evaluates */
+    tw_generations_wild(&g, 62 * minute);
+    assert_false(tw_generations_awaits_judgement(&g, true, 63 * minute));
 }
 
 /* After a restart, the first loss of a bad model must not become the standard for later ones. */
@@ -108,6 +129,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_generation_is_good_once_a_later_model_was),
         cmocka_unit_test(spoilt_generations_are_not_kept),
+        cmocka_unit_test(rare_evaluations_still_find_a_good_generation),
         cmocka_unit_test(a_wild_result_marks_all_before_it),
         cmocka_unit_test(restart_takes_no_spoilt_model_for_a_good_one),
         cmocka_unit_test(any_loss_is_taken),
