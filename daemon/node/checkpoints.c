@@ -445,7 +445,9 @@ static void end_save(struct tw_daemon *daemon, enum tw_status status, const char
     save->copy = NULL;
     save->stage = STAGE_IDLE;
     if (was_frozen) tw_worker_host_thaw(daemon->host);
-    (void)snprintf(save->error, sizeof(save->error), "%s", status == TW_OK ? "" : sentence);
+    /* To have nothing to save yet is an answer to the caller, and no failure. */
+    if (status != TW_AGAIN)
+        (void)snprintf(save->error, sizeof(save->error), "%s", status == TW_OK ? "" : sentence);
     for (uint32_t i = 0; i < save->requests_count; i++) {
         if (daemon->api != NULL) tw_api_answer(daemon->api, save->requests[i], status, sentence);
     }
