@@ -53,6 +53,27 @@ done
 run apt test
 fact "the tests take the runtime of the clang there is" grep -q 'libclang-rt-19-dev' "$folder/calls"
 
+# The lines of APT::Status-Fd and the sizes, as apt-get 2.6 prints them.
+fake apt apt-get 'case "$*" in
+    *--assume-no*)
+        echo "0 upgraded, 20 newly installed, 0 to remove and 3 not upgraded."
+        echo "Need to get 9,876 kB of archives."
+        echo "After this operation, 41.0 MB of additional disk space will be used." ;;
+    *install*)
+        echo "dlstatus:1:22.5:Retrieving file 5 of 20 (9s remaining)"
+        echo "Setting up libuv1-dev"
+        [ -z "$TW_TEST_FAILS" ] || { echo "E: the disk is full"; exit 100; } ;;
+esac'
+export TW_TEST_FAILS=''
+run apt build
+fact "the number of packages is said" said 'they need, 20 newly installed'
+fact "their size is said" said 'Need to get 9,876 kB of archives$'
+fact "the progress is shown" said '^packages: Retrieving file 5 of 20 (9s remaining)$'
+fact "the words of apt-get are kept for failures" said_not 'Setting up'
+TW_TEST_FAILS=yes run apt build
+fact "a failure ends with the words of apt-get" said 'the disk is full'
+fact "and not with its progress" said_not '^dlstatus'
+
 # The lock is held at the first two calls.
 fake apt apt-get 'n=$(cat "'"$folder"'/n" 2>/dev/null || echo 0); echo $((n + 1)) >"'"$folder"'/n"
 if [ "$n" -lt 2 ]; then
