@@ -1,4 +1,6 @@
 /* verbs.c - commands that send a request to the daemon, such as `thinwire status`. */
+#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -7,77 +9,144 @@
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/node/owner.h"
+#include "daemon/cli/show/fit.h"
 #include "daemon/cli/show/follow.h"
 #include "daemon/cli/show/screen.h"
 
-enum { WIDTH_PIPE = 80 };
+enum { WIDTH_PIPE = 80, WIDTH_MIN = 20 };
+
+/* A screen of the daemon's state, and the command that shows it. */
+struct view {
+    const char *verb, *path;
+    void (*draw)(const struct screen *, const json_t *);
+    bool is_newest_last;
+};
 
 static struct screen screen_of(const struct cli *cli) {
+    unsigned columns, rows;
+    page_size(STDOUT_FILENO, &columns, &rows);
+    const unsigned width = page_width(STDOUT_FILENO, WIDTH_PIPE);
     return (struct screen){.to = stdout,
                            .has_colour = cli->has_colour,
                            .has_utf8 = cli->has_utf8,
-                           .width = page_width(STDOUT_FILENO, WIDTH_PIPE)};
+                           .width = columns >= WIDTH_MIN && columns < width ? columns : width};
 }
 
-/* Redraws the screen until interrupted. If the daemon does not answer, waits for it. */
-static enum tw_exit watch_view(struct cli *cli, const char *path,
-                               void (*draw)(const struct screen *, const json_t *),
-                               double every_s) {
+/* ---- --watch ------------------------------------------------------------------------------- */
+
+static void clear_screen(void) {
+    (void)fputs("\033[H\033[2J", stdout);
+    (void)fflush(stdout);
+}
+
+/* Draws over the last drawing: erasing all of it first would flicker. The cursor ends in the
+ * last row, which stays free, because a line feed there moves everything up. */
+static void draw_over(const char *drawn) {
+    (void)fputs("\033[H", stdout);
+    while (*drawn != '\0') {
+        const size_t size = strcspn(drawn, "\n");
+        (void)fprintf(stdout, "%.*s\033[K\n", (int)size, drawn);
+        drawn += size + (drawn[size] == '\n');
+    }
+    (void)fputs("\033[J", stdout);
+}
+
+/* Draws the view within the terminal's present size. */
+static void draw_within(const struct cli *cli, const struct view *view, const json_t *json) {
+    char *drawn = NULL, *fitted = NULL;
+    size_t size;
+    unsigned columns, rows;
+    struct screen screen = screen_of(cli);
+    page_size(STDOUT_FILENO, &columns, &rows);
+    screen.height = rows > 2 ? rows - 1 : 0;
+    screen.to = open_memstream(&drawn, &size);
+    if (screen.to == NULL) return;
+    view->draw(&screen, json);
+    const bool is_drawn = fclose(screen.to) == 0;
+    screen.to = is_drawn ? open_memstream(&fitted, &size) : NULL;
+    if (screen.to != NULL) {
+        fit_list(&screen, drawn, view->is_newest_last, view->verb);
+        if (fclose(screen.to) == 0) draw_over(fitted);
+    }
+    free(drawn);
+    free(fitted);
+}
+
+static void on_resize(int number) {
+    (void)number; /* the handler is there to end the pause */
+}
+
+/* Redraws the screen until interrupted, and at once when the terminal changes its size. If the
+ * daemon does not answer, waits for it. */
+static enum tw_exit watch_view(struct cli *cli, const struct view *view, double every_s) {
     const struct timespec pause = {(time_t)every_s,
                                    (long)((every_s - (double)(time_t)every_s) * 1e9)};
+    const bool is_terminal = isatty(STDOUT_FILENO) == 1 && !cli->json;
+    const struct sigaction resize = {.sa_handler = on_resize};
+    json_t *json = NULL;
+    (void)sigaction(SIGWINCH, &resize, NULL);
     for (bool is_first = true;; is_first = false) {
-        json_t *json = NULL;
-        if (isatty(STDOUT_FILENO) == 1 && !cli->json) (void)fputs("\033[H\033[2J", stdout);
-        const enum tw_exit rc = cli_get(cli, path, &json);
+        json_t *fresh = NULL;
+        if (is_terminal && is_first) clear_screen();
+        if (is_terminal) cli->before_words = clear_screen;
+        const enum tw_exit rc = cli_get(cli, view->path, &fresh);
         if (rc != TW_EXIT_OK && is_first) return rc;
-        if (json != NULL) {
-            const struct screen screen = screen_of(cli);
-            draw(&screen, json);
-        }
         json_decref(json);
-        if (fflush(stdout) != 0) return TW_EXIT_FAILURE;
-        if (nanosleep(&pause, NULL) != 0) return TW_EXIT_OK;
+        json = fresh;
+        struct timespec left = pause;
+        for (bool is_resized = true; is_resized;) {
+            const struct screen screen = screen_of(cli);
+            if (json != NULL && is_terminal) draw_within(cli, view, json);
+            if (json != NULL && !is_terminal) view->draw(&screen, json);
+            if (fflush(stdout) != 0) return TW_EXIT_FAILURE;
+            is_resized = nanosleep(&left, &left) != 0 && errno == EINTR;
+        }
     }
 }
 
-static enum tw_exit show_view(struct cli *cli, const char *verb, const char *path,
-                              void (*draw)(const struct screen *, const json_t *)) {
+static enum tw_exit show_view(struct cli *cli, const struct view *view) {
     static const char *const OPTIONS[] = {"--watch",  "--every", "--json", "--config",
                                           "--socket", "--color", NULL};
     const char *every = "2";
     const bool is_watch = cli_flag(cli, "--watch");
     (void)cli_option(cli, "--every", &every);
-    const enum tw_exit usage = cli_done(cli, verb, OPTIONS);
+    const enum tw_exit usage = cli_done(cli, view->verb, OPTIONS);
     if (usage != TW_EXIT_OK) return usage;
     char *end;
     const double every_s = strtod(every, &end);
     if (*end != 0 || !(every_s >= 0.2 && every_s <= 3600)) {
         return cli_fail(TW_EXIT_USAGE, "--every %s: seconds from 0.2 to 3600", every);
     }
-    if (is_watch) return watch_view(cli, path, draw, every_s);
+    if (is_watch) return watch_view(cli, view, every_s);
     json_t *json = NULL;
-    const enum tw_exit rc = cli_get(cli, path, &json);
+    const enum tw_exit rc = cli_get(cli, view->path, &json);
     if (rc != TW_EXIT_OK || json == NULL) return rc;
     const struct screen screen = screen_of(cli);
-    draw(&screen, json);
+    view->draw(&screen, json);
     json_decref(json);
     return TW_EXIT_OK;
 }
 
+/* ---- commands ------------------------------------------------------------------------------ */
+
 enum tw_exit cli_status(struct cli *cli) {
-    return show_view(cli, "status", "/v1/status", screen_status);
+    static const struct view VIEW = {"status", "/v1/status", screen_status, false};
+    return show_view(cli, &VIEW);
 }
 
 enum tw_exit cli_peers(struct cli *cli) {
-    return show_view(cli, "peers", "/v1/peers", screen_peers);
+    static const struct view VIEW = {"peers", "/v1/peers", screen_peers, false};
+    return show_view(cli, &VIEW);
 }
 
 enum tw_exit cli_rounds(struct cli *cli) {
-    return show_view(cli, "rounds", "/v1/rounds", screen_rounds);
+    static const struct view VIEW = {"rounds", "/v1/rounds", screen_rounds, false};
+    return show_view(cli, &VIEW);
 }
 
 enum tw_exit cli_ledger(struct cli *cli) {
-    return show_view(cli, "ledger", "/v1/ledger", screen_ledger);
+    static const struct view VIEW = {"ledger", "/v1/ledger", screen_ledger, false};
+    return show_view(cli, &VIEW);
 }
 
 enum tw_exit cli_events(struct cli *cli) {
@@ -89,7 +158,8 @@ enum tw_exit cli_events(struct cli *cli) {
         const struct screen screen = screen_of(cli);
         return usage != TW_EXIT_OK ? usage : follow_events(cli, &screen);
     }
-    return show_view(cli, "events", "/v1/events", screen_events);
+    static const struct view VIEW = {"events", "/v1/events", screen_events, true};
+    return show_view(cli, &VIEW);
 }
 
 enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path, bool *is_taken) {
@@ -123,8 +193,8 @@ static enum tw_exit ask_daemon(struct cli *cli, const char *verb) {
 }
 
 enum tw_exit cli_checkpoint(struct cli *cli) {
-    if (cli_flag(cli, "--run"))
-        return show_view(cli, "checkpoint", "/v1/versions", screen_versions);
+    static const struct view VERSIONS = {"checkpoint", "/v1/versions", screen_versions, false};
+    if (cli_flag(cli, "--run")) return show_view(cli, &VERSIONS);
     return ask_daemon(cli, "checkpoint");
 }
 

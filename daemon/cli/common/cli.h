@@ -26,6 +26,8 @@ struct cli {
     /* Called about every second while a request waits, and with 0 at its end; may be NULL. With
      * this callback, requests have no time limit. */
     void (*waiting)(unsigned waited_s);
+    /* Called before words about a request are printed, to make room for them; may be NULL. */
+    void (*before_words)(void);
     int argc; /* arguments of the command, without its name */
     char **argv;
 };

@@ -203,7 +203,11 @@ static const struct {
                "(heard from within 6 s) and mixed in lately (their training entered our model\n"
                "within the last rounds). The anchor is the last agreed model. Validation loss\n"
                "is measured on text that is never trained on. \"Busy training\" is 1 - time spent\n"
-               "synchronising / time.\n"},
+               "synchronising / time.\n"
+               "\n"
+               "  --watch              draw it anew every 2 s, or every --every SECONDS. On a\n"
+               "                       low terminal events, samples and details go first, and\n"
+               "                       the last line counts the lines that are missing\n"},
     {"peers", "thinwire peers [--watch] [--json]\n"
               "\n"
               "One peer per two lines: link (alive, up, dialing, known, refused), node id,\n"

@@ -15,7 +15,8 @@ enum paint { PLAIN, BOLD, DIM, GREEN, YELLOW, RED, BLUE };
 struct screen {
     FILE *to;
     bool has_colour, has_utf8;
-    unsigned width; /* columns */
+    unsigned width;  /* columns */
+    unsigned height; /* rows; 0: any number */
 };
 
 struct line {

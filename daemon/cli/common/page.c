@@ -19,6 +19,13 @@ unsigned page_width(int fd, unsigned otherwise) {
     return width < WIDTH_MAX ? (unsigned)width : WIDTH_MAX;
 }
 
+void page_size(int fd, unsigned *columns, unsigned *rows) {
+    struct winsize size = {0};
+    (void)ioctl(fd, TIOCGWINSZ, &size);
+    *columns = size.ws_col;
+    *rows = size.ws_row;
+}
+
 /* Returns the bytes of the character at `text`, and adds its columns: escape sequences and
  * continuation bytes have none. */
 static size_t take(const char *text, const char *end, unsigned *columns) {

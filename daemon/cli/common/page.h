@@ -8,6 +8,9 @@
  * `otherwise`. From 60 to 160. */
 unsigned page_width(int fd, unsigned otherwise);
 
+/* Returns the size of a terminal; 0 and 0 for a file or a pipe. */
+void page_size(int fd, unsigned *columns, unsigned *rows);
+
 /* Prints text of which each line is a paragraph, broken at spaces to lines of at most `width`
  * columns. Words between two ` stay together if they fit. Words at the begin of a line are labels
  * if two or more spaces follow them, and the next word begins within 24 columns. Further lines of

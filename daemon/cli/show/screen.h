@@ -7,7 +7,8 @@
 #include "daemon/cli/common/line.h"
 
 /* Prints GET /v1/status on one screen: a sentence about the node's activity, warnings with their
- * remedies, then loss, clock, training, sync, network, worker, checkpoint and the newest events. */
+ * remedies, then loss, clock, training, sync, network, worker, checkpoint and the newest events.
+ * With a height, the least important lines are cut. */
 void screen_status(const struct screen *screen, const json_t *status);
 void screen_peers(const struct screen *screen, const json_t *peers);
 void screen_rounds(const struct screen *screen, const json_t *rounds);

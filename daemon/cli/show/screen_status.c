@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "daemon/cli/common/json_path.h"
+#include "daemon/cli/show/fit.h"
 #include "daemon/cli/show/screen.h"
 
 enum { SPARK_COLUMNS = 40, BAR_COLUMNS = 24 };
@@ -28,11 +29,27 @@ static void print_headline(const struct screen *screen, const json_t *status) {
     const bool is_bad = strcmp(state, "worker_failed") == 0;
     const enum paint paint = is_bad ? RED : warnings > 0 ? YELLOW : GREEN;
     line_wrap(screen, paint, screen->has_utf8 ? "● " : "* ", 2, json_str(status, "sentence"));
-    for (size_t i = 0; i < warnings; i++) {
-        const json_t *const warning = json_array_get(json_at(status, "warnings"), i);
-        line_wrap(screen, YELLOW, "! ", 2, json_str(warning, "what"));
-        line_wrap(screen, PLAIN, screen->has_utf8 ? "→ " : "> ", 4, json_str(warning, "way_out"));
-    }
+}
+
+static void print_warning(const struct screen *screen, const json_t *warning) {
+    line_wrap(screen, YELLOW, "! ", 2, json_str(warning, "what"));
+    line_wrap(screen, PLAIN, screen->has_utf8 ? "→ " : "> ", 4, json_str(warning, "way_out"));
+}
+
+/* Prints the first warning, which is the most important one. */
+static void print_worst(const struct screen *screen, const json_t *status) {
+    const json_t *const warning = json_array_get(json_at(status, "warnings"), 0);
+    if (warning != NULL) print_warning(screen, warning);
+}
+
+static void print_other_warnings(const struct screen *screen, const json_t *status) {
+    const json_t *const warnings = json_at(status, "warnings");
+    for (size_t i = 1; i < json_array_size(warnings); i++)
+        print_warning(screen, json_array_get(warnings, i));
+}
+
+static void print_gap(const struct screen *screen, const json_t *status) {
+    (void)status;
     (void)fputc('\n', screen->to);
 }
 
@@ -604,20 +621,80 @@ static void print_foot(const struct screen *screen, const json_t *status) {
     line_end(&line);
 }
 
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+enum part {
+    HEADLINE,
+    WORST,
+    WARNINGS,
+    GAP,
+    LOSS,
+    CLOCK,
+    TRAINING,
+    DATA,
+    SYNC,
+    NETWORK,
+    RELAY,
+    PATH,
+    SENDS,
+    WORKER,
+    SCORES,
+    SAMPLE,
+    LATELY,
+    FOOT,
+    PARTS
+};
+
+static void (*const PRINT[PARTS])(const struct screen *, const json_t *) = {
+    [HEADLINE] = print_headline,
+    [WORST] = print_worst,
+    [WARNINGS] = print_other_warnings,
+    [GAP] = print_gap,
+    [LOSS] = print_loss,
+    [CLOCK] = print_clock,
+    [TRAINING] = print_training,
+    [DATA] = print_data,
+    [SYNC] = print_sync,
+    [NETWORK] = print_network,
+    [RELAY] = print_relay,
+    [PATH] = print_path,
+    [SENDS] = print_contributions,
+    [WORKER] = print_worker,
+    [SCORES] = print_scores,
+    [SAMPLE] = print_sample,
+    [LATELY] = print_lately,
+    [FOOT] = print_foot,
+};
+
+/* Lines that a low terminal does without, least important first: the part, and the number of its
+ * first lines that stay. A part whose lines belong together goes as a whole. */
+static const struct fit_cut CUTS[] = {
+    {SAMPLE, 0, true},  {LATELY, 2, false},  {SCORES, 1, false},  {PATH, 0, false},
+    {RELAY, 0, false},  {FOOT, 0, true},     {NETWORK, 1, false}, {SENDS, 0, false},
+    {WORKER, 1, false}, {DATA, 1, false},    {SCORES, 0, false},  {TRAINING, 1, false},
+    {LATELY, 0, false}, {GAP, 0, false},     {LOSS, 2, false},    {SYNC, 2, false},
+    {LOSS, 1, false},   {WORKER, 0, false},  {DATA, 0, false},    {NETWORK, 0, false},
+    {SYNC, 1, false},   {WARNINGS, 0, true}, {SYNC, 0, false},    {TRAINING, 0, false},
+    {CLOCK, 0, false},  {WORST, 1, false},   {HEADLINE, 1, false}};
+
+/* Counts the lines for which the terminal has no room. */
+static void print_rest(const struct screen *screen, const json_t *status, unsigned gone,
+                       const unsigned *shown) {
+    const size_t warnings = json_array_size(json_at(status, "warnings"));
+    struct line line = line_begin(screen, NULL);
+    line_put(&line, DIM, "%s %u more line%s", screen->has_utf8 ? "…" : "...", gone, plural(gone));
+    if (warnings > 1 && shown[WARNINGS] == 0)
+        line_put(&line, YELLOW, ", %zu warning%s in them", warnings - 1,
+                 plural((double)(warnings - 1)));
+    line_put(&line, DIM, ": thinwire status");
+    line_end(&line);
+}
+
 void screen_status(const struct screen *screen, const json_t *status) {
-    print_headline(screen, status);
-    print_loss(screen, status);
-    print_clock(screen, status);
-    print_training(screen, status);
-    print_data(screen, status);
-    print_sync(screen, status);
-    print_network(screen, status);
-    print_relay(screen, status);
-    print_path(screen, status);
-    print_contributions(screen, status);
-    print_worker(screen, status);
-    print_scores(screen, status);
-    print_sample(screen, status);
-    print_lately(screen, status);
-    print_foot(screen, status);
+    static const struct fit FIT = {.print = PRINT,
+                                   .cuts = CUTS,
+                                   .parts_count = PARTS,
+                                   .cuts_count = sizeof(CUTS) / sizeof(CUTS[0]),
+                                   .print_rest = print_rest};
+    fit_print(screen, status, &FIT);
 }

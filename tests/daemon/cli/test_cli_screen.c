@@ -14,17 +14,20 @@
 #include "daemon/api/ledger.h"
 #include "daemon/api/view_json.h"
 #include "daemon/api/view_versions.h"
+#include "daemon/cli/show/fit.h"
 #include "daemon/cli/show/screen.h"
 #include "tests/daemon/api/view_sample.h"
 
 static struct tw_status_view view;
 static const char *golden_folder;
 static char drawn[16384];
+static unsigned rows; /* of the terminal; 0: any number */
 
 static int start(void **state) {
     (void)state;
     tw_status_view_init(&view);
     view_sample(&view);
+    rows = 0;
     return 0;
 }
 
@@ -36,7 +39,7 @@ static void draw(void (*screen_fn)(const struct screen *, const json_t *), json_
     FILE *const to = fmemopen(drawn, sizeof(drawn) - 1, "w");
     assert_non_null(to);
     assert_non_null(json);
-    const struct screen screen = {to, look == COLOUR, look != ASCII, width};
+    const struct screen screen = {to, look == COLOUR, look != ASCII, width, rows};
     screen_fn(&screen, json);
     assert_int_equal(fclose(to), 0);
     json_decref(json);
@@ -55,6 +58,12 @@ static void compare(const char *name) {
         assert_string_equal(drawn, want);
     }
     (void)fclose(file);
+}
+
+static unsigned lines_drawn(void) {
+    unsigned lines = 0;
+    for (const char *c = drawn; *c != 0; c++) lines += *c == '\n';
+    return lines;
 }
 
 static unsigned widest(void) {
@@ -110,6 +119,81 @@ static void trouble_comes_first_with_its_way_out(void **state) {
                    "TCP port 4747 in this machine's firewall");
     draw(screen_status, tw_view_json_status(&view), UTF8, 80);
     compare("status_trouble.txt");
+}
+
+/* Makes the longest status: several warnings, advice of several lines, a sample, events. */
+static void make_long(void) {
+    view.worker.state = TW_VIEW_WORKER_FAILED;
+    view.worker.restarts = 9;
+    (void)snprintf(view.worker.error, sizeof(view.worker.error), "/srv/bible.txt: No such file");
+    (void)snprintf(view.checkpoint.error, sizeof(view.checkpoint.error),
+                   "/var/lib/thinwire: no space left");
+    view.sync.alive = view.sync.mixed = 0;
+}
+
+/* `thinwire status --watch` on a terminal: below the top row nothing may push the headline out. */
+static void a_low_terminal_shows_the_important_lines(void **state) {
+    (void)state;
+    static const unsigned widths[] = {40, 60, 80, 160};
+    make_long();
+    for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
+        rows = 0;
+        draw(screen_status, tw_view_json_status(&view), UTF8, widths[i]);
+        const unsigned all = lines_drawn();
+        for (rows = 12; rows <= all + 1; rows++) {
+            draw(screen_status, tw_view_json_status(&view), UTF8, widths[i]);
+            assert_true(lines_drawn() <= rows);
+            assert_true(widest() <= widths[i]);
+            assert_memory_equal(drawn, "● attic does not train", 22);
+            assert_non_null(strstr(drawn, "\n! The worker died 9 times"));
+            assert_non_null(strstr(drawn, "\n  Loss      1.652 training"));
+            const bool is_cut = strstr(drawn, " more line") != NULL;
+            assert_int_equal(is_cut, all > rows);
+            /* the order of the cuts */
+            if (strstr(drawn, "  Sample ") != NULL) assert_non_null(strstr(drawn, "  Lately "));
+            if (strstr(drawn, "  Lately ") != NULL) assert_non_null(strstr(drawn, "  Network "));
+            if (strstr(drawn, "  Network ") != NULL) assert_non_null(strstr(drawn, "  Run "));
+        }
+    }
+    rows = 23;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    compare("status_trouble_24.txt");
+    start(NULL);
+    rows = 23;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    compare("status_24.txt");
+}
+
+static void hidden_warnings_are_counted(void **state) {
+    (void)state;
+    make_long();
+    rows = 10;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_non_null(strstr(drawn, " more lines, 2 warnings in them: thinwire status\n"));
+    rows = 60;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_null(strstr(drawn, " in them"));
+}
+
+static void a_low_terminal_shows_the_newest_rows_of_a_list(void **state) {
+    (void)state;
+    static const char LIST[] = "1\n2\n3\n4\n5\n";
+    char text[256] = "";
+    for (unsigned is_last = 0; is_last < 2; is_last++) {
+        FILE *const to = fmemopen(text, sizeof(text), "w");
+        const struct screen screen = {to, false, true, 80, 3};
+        assert_non_null(to);
+        fit_list(&screen, LIST, is_last == 1, "events");
+        assert_int_equal(fclose(to), 0);
+        assert_string_equal(text, is_last ? "… 3 more lines: thinwire events\n4\n5\n"
+                                          : "1\n2\n… 3 more lines: thinwire events\n");
+    }
+    FILE *const to = fmemopen(text, sizeof(text), "w");
+    const struct screen screen = {to, false, true, 80, 5};
+    assert_non_null(to);
+    fit_list(&screen, LIST, true, "events");
+    assert_int_equal(fclose(to), 0);
+    assert_string_equal(text, LIST);
 }
 
 static void expects_word(const char *word, bool wanted) {
@@ -549,6 +633,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(status_looks_as_it_should, start),
         cmocka_unit_test_setup(words_wider_than_the_screen_stay_whole_characters, start),
         cmocka_unit_test_setup(trouble_comes_first_with_its_way_out, start),
+        cmocka_unit_test_setup(a_low_terminal_shows_the_important_lines, start),
+        cmocka_unit_test_setup(hidden_warnings_are_counted, start),
+        cmocka_unit_test(a_low_terminal_shows_the_newest_rows_of_a_list),
         cmocka_unit_test_setup(certificates_that_end_are_spoken_of_in_time, start),
         cmocka_unit_test_setup(a_node_without_a_vote_says_so, start),
         cmocka_unit_test_setup(a_fresh_node_shows_no_numbers_it_does_not_have, start),

@@ -1,5 +1,5 @@
-"""test_top.py - `thinwire top` on a pseudo-terminal: content, sizes, keys. BIN: folder of the
-programs."""
+"""test_top.py - `thinwire top` and `status --watch` on a pseudo-terminal: content, sizes, keys.
+BIN: folder of the programs."""
 import fcntl
 import os
 import pty
@@ -33,12 +33,12 @@ def read_until(terminal, *words):
     return seen
 
 
-def start(socket, columns, rows, **more):
+def start(socket, columns, rows, verb="top", **more):
     """The program on a terminal of its own."""
     main, side = pty.openpty()
     resize(main, columns, rows)
     env = {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **more}
-    program = subprocess.Popen([f"{BIN}/thinwire", "top", "--socket", socket], stdin=side,
+    program = subprocess.Popen([f"{BIN}/thinwire", *verb.split(), "--socket", socket], stdin=side,
                                stdout=side, stderr=side, env=env, start_new_session=True)
     os.close(side)
     return main, program
@@ -96,6 +96,47 @@ def check_looks(socket):
         os.close(main)
 
 
+def frame_of(terminal, rows):
+    """The lines of the next whole drawing of `status --watch`, which leaves the last row free."""
+    seen = b""
+    while seen.count(b"\x1b[J") < 2:
+        seen += read_until(terminal, "\x1b[J")
+    frame = seen.split(b"\x1b[J")[1].split(b"\x1b[H")[-1].decode().split("\n")
+    assert frame[-1] == "" and len(frame) <= rows, frame
+    return frame[:-1]
+
+
+def check_watch(socket):
+    """`status --watch` fits any terminal, and follows its size at once."""
+    main, program = start(socket, 80, 24, "status --watch --every 0.2")
+    frame = frame_of(main, 24)
+    assert "attic trains bible together with 3 others" in frame[0], frame
+    assert any("1.702" in line for line in frame) and "more lines" in frame[-1], frame
+    resize(main, 60, 12, program)
+    assert "more lines" in frame_of(main, 12)[-1]
+    resize(main, 100, 60, program)
+    assert "thinwire 0.1.0" in frame_of(main, 60)[-1]
+    program.terminate()
+    program.wait(timeout=PATIENCE_S)
+    os.close(main)
+
+    main, program = start(socket, 80, 24, "status --watch --every 3600")
+    read_until(main, "\x1b[J")
+    resize(main, 60, 12, program)  # it does not wait for the next second
+    read_until(main, "\x1b[J")
+    program.terminate()
+    program.wait(timeout=PATIENCE_S)
+    os.close(main)
+
+    with subprocess.Popen([f"{BIN}/thinwire", "status", "--watch", "--every", "0.2", "--socket",
+                           socket], stdout=subprocess.PIPE) as program:
+        seen = b""
+        while seen.count(b"attic trains bible") < 2:
+            seen += os.read(program.stdout.fileno(), 65536)
+        program.terminate()
+    assert b"\x1b" not in seen, "escape codes in a pipe"
+
+
 def main():
     """All of it on the API of one fixed node."""
     with tempfile.TemporaryDirectory() as folder:
@@ -104,6 +145,7 @@ def main():
                                   stdout=subprocess.PIPE)
         try:
             assert server.stdout.readline() == "ready\n"
+            check_watch(socket)
             main_fd, program = start(socket, 80, 24)
             seen = b""
             while b"q quit" not in seen and b"without ncurses" not in seen:
