@@ -1,15 +1,18 @@
 /* request.c - HTTP over the daemon's Unix socket. */
 #include <curl/curl.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/node_user.h"
 
-enum { ANSWER_BYTES_MAX = 8 * 1024 * 1024, READ_S = 10, VERB_S = 300 };
+enum { ANSWER_BYTES_MAX = 8 * 1024 * 1024, READ_S = 10, VERB_S = 300, SAY_S = 2 };
 
 struct answer {
     char *bytes;
@@ -80,18 +83,74 @@ enum tw_exit cli_socket(const struct cli *cli, char path[TW_PATH_BYTES]) {
     return rc;
 }
 
-static enum tw_exit explain_failure(CURLcode rc, const struct target *target) {
+/* ---- a daemon that does not answer --------------------------------------------------------- */
+
+/* Returns the process that listens on the socket; 0: not known. */
+static pid_t listener_of(const char *socket_path) {
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    struct ucred peer = {0};
+    socklen_t size = sizeof(peer);
+    if (strlen(socket_path) >= sizeof(at.sun_path)) return 0;
+    memcpy(at.sun_path, socket_path, strlen(socket_path));
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return 0;
+    const bool is_known = connect(fd, (const struct sockaddr *)&at, sizeof(at)) == 0 &&
+                          getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+    (void)close(fd);
+    return is_known ? peer.pid : 0;
+}
+
+/* Returns the letter of a process's state, as ps prints it; 0: not known. */
+static char state_of(pid_t pid) {
+    char path[64], stat[512] = "";
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    FILE *const file = pid > 0 ? fopen(path, "re") : NULL;
+    if (file == NULL) return 0;
+    stat[fread(stat, 1, sizeof(stat) - 1, file)] = '\0';
+    (void)fclose(file);
+    const char *const name_end = strrchr(stat, ')'); /* the name may contain brackets and spaces */
+    return name_end != NULL && name_end[1] == ' ' ? name_end[2] : 0;
+}
+
+/* Says why the daemon took a connection but gave no answer, as far as its process shows it. */
+static enum tw_exit explain_silence(const char *socket_path) {
+    const pid_t pid = listener_of(socket_path);
+    switch (state_of(pid)) {
+    case 'T':
+    case 't':
+        return cli_fail(TW_EXIT_UNREACHABLE,
+                        "the daemon (process %d) is stopped, by Ctrl-Z, `kill -STOP` or a "
+                        "debugger: it trains nothing and answers nobody; `%skill -CONT %d` lets "
+                        "it go on",
+                        (int)pid, kill(pid, 0) == 0 ? "" : "sudo ", (int)pid);
+    case 'D':
+        return cli_fail(TW_EXIT_UNREACHABLE,
+                        "the daemon (process %d) waits for a disk that does not answer; "
+                        "`dmesg` may name it; try again once the disk does",
+                        (int)pid);
+    case 0:
+        return cli_fail(TW_EXIT_UNREACHABLE,
+                        "the daemon took the connection on %s but did not answer in time; it is "
+                        "stopped, or the machine is overloaded: `uptime` shows the load",
+                        socket_path);
+    default:
+        return cli_fail(TW_EXIT_UNREACHABLE,
+                        "the daemon (process %d) runs, but did not answer in time: the machine is "
+                        "overloaded (`uptime` shows the load) or short of memory; try again",
+                        (int)pid);
+    }
+}
+
+static enum tw_exit explain_failure(const struct cli *cli, CURLcode rc,
+                                    const struct target *target) {
+    if (cli->before_words != NULL) cli->before_words();
     const int access_rc = access(target->socket, R_OK | W_OK);
     if (access_rc != 0 && errno == EACCES) {
         return cli_fail(TW_EXIT_UNREACHABLE,
                         "you may not open %s: %s, or have yourself added to its group",
                         target->socket, target->as_root);
     }
-    if (rc == CURLE_OPERATION_TIMEDOUT) {
-        return cli_fail(TW_EXIT_UNREACHABLE,
-                        "the daemon took the connection on %s but did not answer in time",
-                        target->socket);
-    }
+    if (rc == CURLE_OPERATION_TIMEDOUT) return explain_silence(target->socket);
     return cli_fail(TW_EXIT_UNREACHABLE,
                     "no daemon answers on %s; start it (%s) or name another with --config or "
                     "--socket",
@@ -99,26 +158,46 @@ static enum tw_exit explain_failure(CURLcode rc, const struct target *target) {
 }
 
 struct wait {
-    void (*waiting)(unsigned waited_s);
+    const struct cli *cli;
+    const char *socket_path;
     time_t begin;
+    long limit_s;
+    bool is_said;
 };
 
+/* Says once that an answer takes long, and whose. */
+static void say_wait(struct wait *wait) {
+    const pid_t pid = listener_of(wait->socket_path);
+    const char state = state_of(pid);
+    char process[48] = "";
+    wait->is_said = true;
+    if (wait->cli->before_words != NULL) wait->cli->before_words();
+    if (pid > 0)
+        (void)snprintf(process, sizeof(process), " (process %d%s)", (int)pid,
+                       state == 'T' || state == 't' ? ", which is stopped" : "");
+    (void)fprintf(stderr,
+                  "thinwire: waiting for the daemon%s on %s, for %ld s at most; Ctrl-C ends this\n",
+                  process, wait->socket_path, wait->limit_s);
+}
+
 static int on_wait(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d) {
-    const struct wait *const wait = user;
+    struct wait *const wait = user;
     const time_t waited = time(NULL) - wait->begin;
     (void)a, (void)b, (void)c, (void)d;
-    if (waited > 0) wait->waiting((unsigned)waited);
+    if (wait->cli->waiting != NULL) {
+        if (waited > 0) wait->cli->waiting((unsigned)waited);
+    } else if (waited >= SAY_S && !wait->is_said && !wait->cli->is_quiet) {
+        say_wait(wait);
+    }
     return 0;
 }
 
 /* Sets time limits: seconds for GET, minutes for POST, none for a command that shows its waiting.
  */
-static void set_limits(CURL *curl, const struct cli *cli, bool is_post, struct wait *wait) {
+static void set_limits(CURL *curl, struct wait *wait) {
+    const bool has_limit = wait->cli->waiting == NULL;
     (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 3L);
-    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, is_post ? (long)VERB_S : (long)READ_S);
-    if (cli->waiting == NULL) return;
-    *wait = (struct wait){cli->waiting, time(NULL)};
-    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, 0L);
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, has_limit ? wait->limit_s : 0L);
     (void)curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     (void)curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_wait);
     (void)curl_easy_setopt(curl, CURLOPT_XFERINFODATA, wait);
@@ -131,10 +210,13 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
     const enum tw_exit found = find_target(cli, &target);
     if (found != TW_EXIT_OK) return found;
     struct answer answer = {NULL, 0};
-    struct wait wait;
     CURL *const curl = curl_easy_init();
     if (curl == NULL) return cli_fail(TW_EXIT_FAILURE, "libcurl could not start");
     const bool is_post = strcmp(method, "POST") == 0;
+    struct wait wait = {.cli = cli,
+                        .socket_path = target.socket,
+                        .begin = time(NULL),
+                        .limit_s = is_post ? VERB_S : READ_S};
     if (asprintf(&url, "http://localhost%s", path) < 0) {
         curl_easy_cleanup(curl);
         return cli_fail(TW_EXIT_FAILURE, "out of memory");
@@ -144,7 +226,7 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
     (void)curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, target.socket);
     (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    set_limits(curl, cli, is_post, &wait);
+    set_limits(curl, &wait);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, &answer);
     if (is_post) {
@@ -157,7 +239,7 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
     curl_easy_cleanup(curl);
     if (rc != CURLE_OK || answer.bytes == NULL) {
         free(answer.bytes);
-        return cli->is_quiet ? TW_EXIT_UNREACHABLE : explain_failure(rc, &target);
+        return cli->is_quiet ? TW_EXIT_UNREACHABLE : explain_failure(cli, rc, &target);
     }
     *body_out = answer.bytes;
     return TW_EXIT_OK;

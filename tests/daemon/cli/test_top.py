@@ -137,6 +137,22 @@ def check_watch(socket):
     assert b"\x1b" not in seen, "escape codes in a pipe"
 
 
+def check_stopped(socket, server):
+    """A daemon that is stopped: its process is named early, the way out at the end."""
+    server.send_signal(signal.SIGSTOP)
+    try:
+        said = subprocess.run([f"{BIN}/thinwire", "status", "--socket", socket], check=False,
+                              capture_output=True, text=True, timeout=60)
+        first, last = said.stderr.strip().split("\n")
+        assert said.returncode != 0
+        assert f"waiting for the daemon (process {server.pid}, which is stopped)" in first, said
+        assert f"`kill -CONT {server.pid}` lets it go on" in last, said
+    finally:
+        server.send_signal(signal.SIGCONT)
+    subprocess.run([f"{BIN}/thinwire", "status", "--socket", socket], check=True,
+                   capture_output=True)
+
+
 def main():
     """All of it on the API of one fixed node."""
     with tempfile.TemporaryDirectory() as folder:
@@ -146,6 +162,7 @@ def main():
         try:
             assert server.stdout.readline() == "ready\n"
             check_watch(socket)
+            check_stopped(socket, server)
             main_fd, program = start(socket, 80, 24)
             seen = b""
             while b"q quit" not in seen and b"without ncurses" not in seen:
