@@ -9,8 +9,9 @@
 #include "worker/loop/trainer.h"
 
 enum {
-    SAMPLE_SHARE = 200,           /* samples use at most 1 / SAMPLE_SHARE of the time */
-    FOLLOW_SHARE = 20,            /* evaluations of a following node use at most 1 / FOLLOW_SHARE */
+    SOON_SHARE = 10,    /* an additional evaluation comes after eval_steps / SOON_SHARE steps */
+    SAMPLE_SHARE = 200, /* samples use at most 1 / SAMPLE_SHARE of the time */
+    FOLLOW_SHARE = 20,  /* evaluations of a following node use at most 1 / FOLLOW_SHARE */
     FOLLOW_US = 10 * 1000 * 1000, /* shortest pause between two evaluations of a following node */
 };
 
@@ -28,11 +29,17 @@ static bool is_follower_due(const struct tw_trainer *trainer) {
            now_us() >= trainer->evaluate_due_us;
 }
 
+void tw_evaluation_soon(struct tw_trainer *trainer) {
+    const uint32_t every = trainer->welcome->eval_steps;
+    if (every >= SOON_SHARE) trainer->evaluate_step = trainer->step + every / SOON_SHARE;
+}
+
 bool tw_evaluation_is_due(const struct tw_trainer *trainer) {
     const uint32_t every = trainer->welcome->eval_steps;
     if (trainer->welcome->follows != 0) return every > 0 && is_follower_due(trainer);
-    return every > 0 && !trainer->is_paused && trainer->step % every == 0 &&
-           trainer->step != trainer->evaluated_step;
+    const bool is_turn =
+        every > 0 && (trainer->step % every == 0 || trainer->step >= trainer->evaluate_step);
+    return is_turn && !trainer->is_paused && trainer->step != trainer->evaluated_step;
 }
 
 /* Returns the step number that users see: this node's own. A following node takes no steps, so its
@@ -103,6 +110,7 @@ static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err)
     /* Stopped for a pause: the evaluation is due again when training goes on. */
     if (status == TW_AGAIN && atomic_load(&trainer->side.is_cut)) return TW_OK;
     trainer->evaluated_step = trainer->step;
+    if (trainer->step >= trainer->evaluate_step) trainer->evaluate_step = UINT64_MAX;
     if (status == TW_AGAIN) return tell_sample(trainer, err); /* there may still be a sample */
     TW_TRY(status);
     TW_TRY(measure_distance(trainer, phi, &evaluated->distance, err));

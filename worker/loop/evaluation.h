@@ -8,6 +8,10 @@
 
 struct tw_trainer;
 
+/* Makes an evaluation due a tenth of eval_steps from now, in addition to the regular ones: at ten
+ * seconds a step, nobody should wait half an hour for the first one. */
+void tw_evaluation_soon(struct tw_trainer *trainer);
+
 /* Returns whether an evaluation is due. A training node evaluates every eval_steps steps, as the
  * daemon configures. A following node evaluates when merges have changed the model, for at most a
  * twentieth of the time. */

@@ -44,7 +44,7 @@ enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_daemon_link
     trainer->learner = learner;
     trainer->snapshot_step = UINT64_MAX;
     trainer->snapshot_steps = 1;
-    trainer->evaluated_step = UINT64_MAX;
+    trainer->evaluated_step = trainer->evaluate_step = UINT64_MAX;
     trainer->waiting = calloc(TW_WAITING_MAX, sizeof(*trainer->waiting));
     if (trainer->waiting == NULL) return tw_fail(err, TW_NOMEM, "no memory for waiting requests");
     enum tw_status status =
@@ -311,6 +311,14 @@ static enum tw_status result_take(struct tw_trainer *trainer, struct tw_error *e
     return learner->vectors.finish(learner->vectors.self, err);
 }
 
+/* Once every fragment is loaded, as of a node that joins, the last evaluation was of other
+ * parameters. */
+static void note_load(struct tw_trainer *trainer) {
+    if (++trainer->loads_count < trainer->shm->fragments_count) return;
+    trainer->loads_count = 0;
+    tw_evaluation_soon(trainer);
+}
+
 static enum tw_status perform(struct tw_trainer *trainer, const struct tw_worker_msg *msg,
                               struct tw_error *err) {
     struct tw_worker_msg reply;
@@ -325,6 +333,7 @@ static enum tw_status perform(struct tw_trainer *trainer, const struct tw_worker
         return has_result && trainer->learner->borrow != NULL ? result_take(trainer, err) : TW_OK;
     }
     TW_TRY(request_settle(trainer, msg, err));
+    if (msg->kind == TW_WMSG_LOAD && status == TW_OK) note_load(trainer);
     reason.status = status;
     if (status != TW_OK)
         tw_refusal_log_note(&trainer->link->refused, msg->kind, &reason, clock_us(CLOCK_MONOTONIC));
@@ -532,6 +541,7 @@ enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err
            trainer->step, trainer->tokens);
     if (trainer->learner->begun != NULL)
         trainer->learner->begun(trainer->learner->self, &state, start);
+    tw_evaluation_soon(trainer);
     trainer->boundary_us = cost_us(trainer);
     TW_TRY(boundary(trainer, err));
     trainer->sync_us = 0; /* the time that the start took does not count as merging */

@@ -61,10 +61,12 @@ struct tw_trainer {
     uint64_t step_us_mean;     /* moving average */
     uint64_t boundary_us;      /* value of cost_us() at the start of this boundary */
 
-    uint32_t snapshots_asked;   /* SNAPSHOT requests not answered yet */
-    uint64_t snapshot_step;     /* step of the newest snapshot; UINT64_MAX = none yet */
-    uint64_t snapshot_steps;    /* steps from the newest snapshot to the next */
-    uint64_t evaluated_step;    /* step of the last evaluation; UINT64_MAX = none yet */
+    uint32_t snapshots_asked; /* SNAPSHOT requests not answered yet */
+    uint64_t snapshot_step;   /* step of the newest snapshot; UINT64_MAX = none yet */
+    uint64_t snapshot_steps;  /* steps from the newest snapshot to the next */
+    uint64_t evaluated_step;  /* step of the last evaluation; UINT64_MAX = none yet */
+    uint64_t evaluate_step; /* step of an evaluation besides the regular ones; UINT64_MAX = none */
+    uint32_t loads_count;   /* LOADs since the last time that all fragments were loaded */
     uint64_t evaluated_changes; /* merger.changes_count at the last evaluation */
     uint64_t sample_due_us;   /* CLOCK_MONOTONIC time before which no sample of text is generated */
     uint64_t evaluate_due_us; /* time before which a following node does not evaluate */

@@ -290,6 +290,41 @@ static void evaluation_is_given_up_for_a_pause_and_done_afterwards(void **state)
     assert_int_equal(msg.u.evaluated.step, 1);
 }
 
+/* A node that joins has other parameters, and its next regular evaluation may be far away. */
+static void loaded_parameters_are_evaluated_soon(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    dae.welcome.eval_steps = 1000;
+    worker_start();
+    assert_true(answered(TW_WMSG_READY));
+    assert_true(answered(TW_WMSG_EVALUATED)); /* at the start */
+    turns(100);
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_EVALUATED, &msg));
+    assert_int_equal(msg.u.evaluated.step, 100);
+    turns(50);
+    for (uint32_t p = 0; p < dae.shm.fragments_count; p++) {
+        assert_false(answered(TW_WMSG_EVALUATED));
+        struct tw_worker_msg load = {.kind = TW_WMSG_LOAD};
+        struct tw_shm_view view;
+        tw_shm_view(&dae.shm, p, &view);
+        load.u.load = (struct tw_wmsg_load){.fragment = p,
+                                            .rounds = view.state.rounds,
+                                            .digest = view.state.digest,
+                                            .mode = TW_LOAD_KEEP};
+        fake_daemon_send(&dae, &load);
+        turns(1);
+        assert_true(answered(TW_WMSG_APPLIED));
+    }
+    const uint64_t loaded_step = trainer.step;
+    turns(99);
+    assert_false(answered(TW_WMSG_EVALUATED));
+    turns(2);
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_EVALUATED, &msg));
+    assert_in_range(msg.u.evaluated.step, loaded_step + 99, loaded_step + 101);
+    turns(200);
+    assert_false(answered(TW_WMSG_EVALUATED));
+}
+
 static void finished_worker_goes_on_when_it_is_told(void **state) {
     (void)state;
     worker_start();
@@ -553,6 +588,7 @@ int main(void) {
         FACT(short_step_is_completed_before_a_pause),
         FACT(exit_gives_a_long_step_up_too),
         FACT(evaluation_is_given_up_for_a_pause_and_done_afterwards),
+        FACT(loaded_parameters_are_evaluated_soon),
         FACT(finished_worker_goes_on_when_it_is_told),
         FACT(finished_worker_evaluates_when_all_is_quiet),
         FACT(exit_takes_a_snapshot),
