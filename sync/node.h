@@ -84,6 +84,11 @@ struct tw_node_view {
         uint64_t refused;        /* requests answered by PAIR_BUSY */
         bool is_trading;         /* true while an exchange with a partner is under way */
     } pairs;
+    /* the state that a receiver fetches: bytes of all fragments, and those that have arrived.
+     * Fragments without an offer are estimated from the others; 0: no offer yet */
+    uint64_t fetch_bytes, fetch_bytes_here;
+    uint32_t tokens_per_s;    /* own speed, as announced to the peers */
+    uint32_t fetch_fragments; /* fragments that a receiver lacks */
     struct tw_roster roster;
     struct {
         bool is_up;

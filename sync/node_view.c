@@ -42,6 +42,42 @@ static void view_peer(const struct tw_node *node, uint16_t peer, struct tw_node_
     }
 }
 
+/* Returns the bytes of a fragment's offered state that have arrived. */
+static uint64_t arrived(const struct tw_node *node, uint32_t fragment) {
+    const struct tw_msg_state *offer = &node->fetch[fragment].offer;
+    if (node->at.fragment_rounds[fragment] != NOT_HELD || tw_progress_is_applying(node, fragment))
+        return offer->bytes;
+    for (uint32_t i = 0; i < node->payloads_end; i++) {
+        const struct payload *payload = &node->payloads[i];
+        if (payload->state == PAYLOAD_FREE || !tw_id_equal(&payload->hash, &offer->hash)) continue;
+        const uint64_t bytes = (uint64_t)payload->chunks_have * TW_CHUNK_BYTES_MAX;
+        return bytes < offer->bytes ? bytes : offer->bytes;
+    }
+    return 0;
+}
+
+/* Sums the fragments' states, as far as their sizes are known. The rest is estimated by the bytes
+ * per element of those. */
+static void view_fetch(const struct tw_node *node, struct tw_node_view *view) {
+    uint64_t elements = 0, unknown = 0;
+    if (node->state != TW_STATE_RECEIVER) return;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        const struct state_fetch *fetch = &node->fetch[p];
+        const bool is_held = node->at.fragment_rounds[p] != NOT_HELD;
+        view->fetch_fragments += !is_held;
+        const bool is_ours = tw_id_equal(&fetch->offer.lineage, &node->at.lineage);
+        if (is_ours && (fetch->has_offer || is_held || tw_progress_is_applying(node, p))) {
+            if (fetch->offer.bytes == 0) continue; /* nothing to transfer */
+            elements += node->cfg.fragment_elements[p];
+            view->fetch_bytes += fetch->offer.bytes;
+            view->fetch_bytes_here += arrived(node, p);
+        } else if (!is_held) {
+            unknown += node->cfg.fragment_elements[p];
+        }
+    }
+    if (elements > 0) view->fetch_bytes += view->fetch_bytes * 1000 / elements * unknown / 1000;
+}
+
 void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     memset(view, 0, sizeof(*view));
     view->state = node->state;
@@ -53,6 +89,7 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     view->clock_tokens = tw_progress_clock_tokens(node);
     view->step = node->worker.step;
     view->tokens = node->worker.tokens;
+    view->tokens_per_s = tw_progress_speed(node);
     view->rounds_contributed = node->log.contributed_count;
     view->rounds_missed = node->log.missed_count;
     view->rounds_refused = node->log.refused_count;
@@ -62,6 +99,7 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
         view->open_us = node->now_us - node->round.active_us;
     if (node->lineage.seatless_us != 0)
         view->seatless_us = node->now_us - node->lineage.seatless_us;
+    view_fetch(node, view);
     view->roster_count = node->roster.count;
     view->roster = node->roster;
     view->is_contributing = node->round.own == OWN_SENT;

@@ -101,6 +101,8 @@ static void put_training(struct out *to, const struct tw_status_view *view) {
               view->train.steps_skipped);
     put_gauge(to, "train_tokens_per_second", "Training speed over the last minute.",
               view->train.tokens_per_s);
+    put_gauge(to, "run_tokens_per_second", "Training speed of all nodes together.",
+              view->run.tokens_per_s);
     put_gauge(to, "train_flops_per_second", "Arithmetic of the inner steps at that speed.",
               view->train.flops_s);
     put_gauge(to, "train_mfu_ratio", "Model FLOPs utilisation: that to the measured peak.",

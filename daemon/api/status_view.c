@@ -12,7 +12,8 @@ void tw_status_view_init(struct tw_status_view *view) {
     memset(view, 0, sizeof(*view));
     view->run.eta_us = TW_VIEW_NEVER;
     view->run.period_us = view->sync.partner_age_us = TW_VIEW_NEVER;
-    view->train.tokens_per_s = NAN;
+    view->train.tokens_per_s = view->run.tokens_per_s = view->join.bytes_per_s = NAN;
+    view->train.eval_age_us = view->join.eta_us = TW_VIEW_NEVER;
     view->train.flops_s = view->train.mfu = NAN;
     view->train.loss = view->train.lr = view->train.grad_norm = NAN;
     view->train.loss_live = view->train.loss_anchor = view->train.distance = NAN;
@@ -150,6 +151,16 @@ const char *tw_view_topology_name(enum tw_topology topology) {
     case TW_TOPOLOGY_GROUP: return "group";
     case TW_TOPOLOGY_PAIR: return "pair";
     case TW_TOPOLOGY_SOLO: return "solo";
+    }
+    return "unknown";
+}
+
+const char *tw_view_join_name(enum tw_view_join_phase phase) {
+    switch (phase) {
+    case TW_VIEW_JOIN_NONE: return "none";
+    case TW_VIEW_JOIN_DATA: return "data";
+    case TW_VIEW_JOIN_STATE: return "state";
+    case TW_VIEW_JOIN_SEAT: return "seat";
     }
     return "unknown";
 }

@@ -188,6 +188,20 @@ struct tw_view_pause {
     bool is_gpu; /* is_by_owner for the sake of the GPU */
 };
 
+/* Transfers before which a node has no numbers of the run. */
+struct tw_view_join {
+    enum tw_view_join_phase {
+        TW_VIEW_JOIN_NONE,
+        TW_VIEW_JOIN_DATA,  /* the index of the dataset and the first shard */
+        TW_VIEW_JOIN_STATE, /* anchor and momentum */
+        TW_VIEW_JOIN_SEAT,  /* the state is here; the next round gives a seat */
+    } phase;
+    bool is_return;             /* this node was a member before, and catches up */
+    uint64_t bytes, bytes_here; /* estimated size; 0: not known yet */
+    double bytes_per_s;         /* over the last ten seconds; NaN: not known */
+    uint64_t eta_us;            /* TW_VIEW_NEVER: not known */
+};
+
 /* Signs of bad merging, with the values at the last evaluation. */
 struct tw_view_health {
     bool has[TW_FINDINGS];
@@ -236,6 +250,8 @@ struct tw_status_view {
         char name[64];
         struct tw_id lineage, tip; /* tip: digest of the newest committed record; zero: none */
         uint64_t clock_tokens, budget_tokens;
+        double tokens_per_s; /* speed of all nodes together; NaN: not known */
+        uint32_t others;     /* alive peers that train in this lineage */
         uint64_t eta_us; /* time until the token budget is used up; TW_VIEW_NEVER: not known */
         uint32_t fragments_count;
         uint64_t fragment_versions[TW_FRAGMENTS_MAX]; /* all rounds below this are applied */
@@ -254,6 +270,7 @@ struct tw_status_view {
         float lr, grad_norm;
         float loss_live, loss_anchor; /* held-out loss at eval_step, nats per token */
         uint64_t eval_step;
+        uint64_t eval_age_us; /* TW_VIEW_NEVER: not evaluated yet */
         struct tw_wmsg_sample sample; /* untrusted sample text; empty: none yet */
         bool is_anchor_bad;           /* merging hurts the anchor (merge_health.h) */
         float distance;               /* ||theta - phi|| / ||phi||, a ratio */
@@ -414,6 +431,7 @@ struct tw_status_view {
         uint64_t chunks_refused;      /* chunks with a wrong hash */
     } data;
 
+    struct tw_view_join join;
     struct tw_view_pause pause;
 
     struct {
@@ -483,6 +501,8 @@ const char *tw_view_link_name(enum tw_view_link link);
 const char *tw_view_pace_name(enum tw_link_pace_mode mode);
 const char *tw_view_topology_name(enum tw_topology topology);
 const char *tw_view_data_name(enum tw_view_data data);
+/* "data", "state" or "seat"; "none" of a node that does not join. */
+const char *tw_view_join_name(enum tw_view_join_phase phase);
 
 enum { TW_VIEW_TIME_BYTES = 32 };
 

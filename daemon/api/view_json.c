@@ -44,15 +44,16 @@ static json_t *run_json(const struct tw_status_view *view) {
     for (uint32_t i = 0; i < view->run.fragments_count && i < TW_FRAGMENTS_MAX; i++) {
         (void)json_array_append_new(versions, count(view->run.fragment_versions[i]));
     }
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:o,s:o}", "id",
-                     tw_json_id(&view->run.id), "name", text(view->run.name), "lineage",
-                     tw_json_id(&view->run.lineage), "lineage_short",
-                     tw_json_id_short(&view->run.lineage), "clock_tokens", count(clock),
-                     "budget_tokens", count(budget), "done_percent",
-                     real(budget > 0 ? 100.0 * (double)clock / (double)budget : NAN), "eta_s",
-                     tw_json_seconds(view->run.eta_us), "model_params", count(view->run.params),
-                     "any_model", view->run.is_any_model, "round_period_s",
-                     tw_json_seconds(view->run.period_us), "fragment_rounds", versions);
+    return json_pack(
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:o,s:o,s:o,s:o}", "id",
+        tw_json_id(&view->run.id), "name", text(view->run.name), "lineage",
+        tw_json_id(&view->run.lineage), "lineage_short", tw_json_id_short(&view->run.lineage),
+        "clock_tokens", count(clock), "budget_tokens", count(budget), "done_percent",
+        real(budget > 0 ? 100.0 * (double)clock / (double)budget : NAN), "eta_s",
+        tw_json_seconds(view->run.eta_us), "model_params", count(view->run.params), "any_model",
+        view->run.is_any_model, "round_period_s", tw_json_seconds(view->run.period_us),
+        "fragment_rounds", versions, "tokens_per_s", real(view->run.tokens_per_s),
+        "others_training", count(view->run.others));
 }
 
 static json_t *losses_json(const struct tw_status_view *view) {
@@ -67,8 +68,20 @@ static json_t *losses_json(const struct tw_status_view *view) {
     return losses;
 }
 
+/* A model that has learned little writes bytes that are no text, which the worker replaces by
+ * U+FFFD. A sample of which an eighth is such is not shown. */
+static bool is_text(const char *sample) {
+    size_t points = 0, bad = 0;
+    for (const char *at = sample; *at != '\0'; at++) {
+        points += ((unsigned char)*at & 0xC0) != 0x80;
+        bad += memcmp(at, "\xEF\xBF\xBD", 1) == 0 && strncmp(at, "\xEF\xBF\xBD", 3) == 0;
+        bad += (unsigned char)*at < 32 && *at != '\n' && *at != '\t' && *at != '\r';
+    }
+    return points > 0 && bad * 8 < points;
+}
+
 static json_t *sample_json(const struct tw_wmsg_sample *sample) {
-    if (sample->text[0] == 0) return json_null();
+    if (!is_text(sample->text)) return json_null();
     return json_pack("{s:o,s:o,s:o}", "steps", count(sample->step), "prompt", text(sample->prompt),
                      "text", text(sample->text));
 }
@@ -82,17 +95,31 @@ static json_t *train_json(const struct tw_status_view *view) {
         real(view->train.lr), "grad_norm", real(view->train.grad_norm), "steps_skipped",
         count(view->train.steps_skipped), "losses", losses_json(view));
     json_t *const measured = json_pack(
-        "{s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "merging_hurts",
+        "{s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "merging_hurts",
         (int)view->train.is_anchor_bad, "token_share_ratio", real(view->train.token_share),
         "flops_per_s", real(view->train.flops_s), "mfu_ratio", real(view->train.mfu),
         "validation_live_nats", real(view->train.loss_live), "validation_anchor_nats",
         real(view->train.loss_anchor), "validation_steps", count(view->train.eval_step),
-        "distance_ratio", real(view->train.distance), "utilisation_ratio",
-        real(view->train.utilisation), "utilisation_minute_ratio",
-        real(view->train.utilisation_minute), "sample", sample_json(&view->train.sample));
+        "validation_age_s", tw_json_seconds(view->train.eval_age_us), "distance_ratio",
+        real(view->train.distance), "utilisation_ratio", real(view->train.utilisation),
+        "utilisation_minute_ratio", real(view->train.utilisation_minute), "sample",
+        sample_json(&view->train.sample));
     if (train != NULL && measured != NULL) (void)json_object_update(train, measured);
     json_decref(measured);
     return train;
+}
+
+/* The transfers of a node that joins; null once its numbers are the run's. */
+static json_t *join_json(const struct tw_view_join *join) {
+    const bool is_known = join->bytes > 0;
+    if (join->phase == TW_VIEW_JOIN_NONE) return json_null();
+    return json_pack("{s:s,s:b,s:o,s:o,s:o,s:o,s:o}", "phase", tw_view_join_name(join->phase),
+                     "returns", join->is_return, "percent",
+                     is_known ? real(100.0 * (double)join->bytes_here / (double)join->bytes)
+                              : json_null(),
+                     "bytes", is_known ? count(join->bytes) : json_null(), "bytes_here",
+                     is_known ? count(join->bytes_here) : json_null(), "bytes_per_s",
+                     real(join->bytes_per_s), "eta_s", tw_json_seconds(join->eta_us));
 }
 
 static json_t *pairs_json(const struct tw_status_view *view) {
@@ -432,15 +459,15 @@ static json_t *bad_merging_json(const struct tw_status_view *view) {
 json_t *tw_view_json_status(const struct tw_status_view *view) {
     char sentence[TW_VIEW_TEXT_BYTES];
     tw_view_sentence(view, sentence);
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
                      "state", tw_status_view_state(view), "sentence", text(sentence), "admission",
                      admission_json(view), "warnings", warnings_json(view), "node", node_json(view),
-                     "run", run_json(view), "train", train_json(view), "sync", sync_json(view),
-                     "bad_merging", bad_merging_json(view), "data", data_json(view), "network",
-                     network_json(view), "bootstrap", bootstrap_json(view), "contributions",
-                     spend_json(view), "worker", worker_json(view), "checkpoint",
-                     checkpoint_json(view), "scores", scores_json(&view->scores), "events",
-                     event_list(view, TW_VIEW_STATUS_EVENTS));
+                     "run", run_json(view), "train", train_json(view), "join",
+                     join_json(&view->join), "sync", sync_json(view), "bad_merging",
+                     bad_merging_json(view), "data", data_json(view), "network", network_json(view),
+                     "bootstrap", bootstrap_json(view), "contributions", spend_json(view), "worker",
+                     worker_json(view), "checkpoint", checkpoint_json(view), "scores",
+                     scores_json(&view->scores), "events", event_list(view, TW_VIEW_STATUS_EVENTS));
 }
 
 /* Returns the name of a node, or null. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "daemon/config/hours.h"
 
 enum { COMPANY_BYTES = 96 };
@@ -96,6 +97,55 @@ void tw_view_pause_text(const struct tw_view_pause *pause, char text[TW_VIEW_TEX
         (void)snprintf(text, TW_VIEW_TEXT_BYTES, "paused; `thinwire resume` continues%s", memory);
 }
 
+/* Writes "1.2 of 2.9 MB", or "980 kB of 2.9 MB" where the units differ. */
+static void describe_share(uint64_t here, uint64_t all, char *text, size_t room) {
+    char here_text[TW_UNITS_BYTES], all_text[TW_UNITS_BYTES];
+    (void)tw_units_bytes(here_text, (double)here);
+    (void)tw_units_bytes(all_text, (double)all);
+    char *const here_unit = strchr(here_text, ' '), *const all_unit = strchr(all_text, ' ');
+    if (here_unit != NULL && all_unit != NULL && strcmp(here_unit, all_unit) == 0) *here_unit = 0;
+    (void)snprintf(text, room, "%s of %s", here_text, all_text);
+}
+
+void tw_view_join_text(const struct tw_view_join *join, char text[TW_VIEW_TEXT_BYTES]) {
+    char share[2 * TW_UNITS_BYTES + 8], number[TW_UNITS_BYTES], rate[64] = "", left[64] = "";
+    text[0] = '\0';
+    if (join->bytes == 0) return;
+    describe_share(join->bytes_here, join->bytes, share, sizeof(share));
+    if (join->bytes_per_s > 0)
+        (void)snprintf(rate, sizeof(rate), " at %s/s", tw_units_bytes(number, join->bytes_per_s));
+    else if (join->bytes_per_s == 0 && join->bytes_here < join->bytes)
+        (void)snprintf(rate, sizeof(rate), ", nothing arrives now");
+    if (join->eta_us != TW_VIEW_NEVER)
+        (void)snprintf(left, sizeof(left), ", about %s left",
+                       tw_units_duration(number, (double)(join->eta_us / 1000000 + 1)));
+    (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%.0f %%, %s%s%s",
+                   floor(100.0 * (double)join->bytes_here / (double)join->bytes), share, rate,
+                   left);
+}
+
+/* Writes the sentence of a node that joins or catches up. Returns false if it does neither, or
+ * cannot say anything of it. */
+static bool describe_join(const struct tw_status_view *view, char text[TW_VIEW_TEXT_BYTES]) {
+    static const char *const WORDS[] = {
+        [TW_VIEW_JOIN_NONE] = "",
+        [TW_VIEW_JOIN_DATA] = "fetches its data",
+        [TW_VIEW_JOIN_STATE] = "fetches its state",
+        [TW_VIEW_JOIN_SEAT] = "has its state, and the next round gives it a seat",
+    };
+    char progress[TW_VIEW_TEXT_BYTES];
+    const enum tw_view_join_phase phase = view->join.phase;
+    if (phase == TW_VIEW_JOIN_NONE || view->node.is_leaving) return false;
+    if (view->worker.state != TW_VIEW_WORKER_RUNNING && phase != TW_VIEW_JOIN_DATA) return false;
+    tw_view_join_text(&view->join, progress);
+    if (phase == TW_VIEW_JOIN_DATA && progress[0] == '\0') return false;
+    const bool has_progress = progress[0] != '\0' && phase != TW_VIEW_JOIN_SEAT;
+    (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%.63s %s %.63s: %s%s%.80s", view->node.name,
+                   view->join.is_return ? "catches up with" : "joins", view->run.name, WORDS[phase],
+                   has_progress ? ", " : "", has_progress ? progress : "");
+    return true;
+}
+
 /* Returns the words for a node whose worker takes no steps, or NULL if it takes some. */
 static const char *describe_rest(const struct tw_status_view *view) {
     if (view->node.is_leaving) return "is saving its state and saying goodbye";
@@ -119,6 +169,7 @@ void tw_view_sentence(const struct tw_status_view *view, char text[TW_VIEW_TEXT_
     const char *const rest = describe_rest(view);
     const bool is_failed = view->worker.state == TW_VIEW_WORKER_FAILED;
     char with[COMPANY_BYTES];
+    if (describe_join(view, text)) return;
     if (view->node.state == TW_STATE_FINISHED && !view->node.is_leaving && !is_failed) {
         (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%s has finished %s and serves it to others", name,
                        run);

@@ -68,6 +68,8 @@ static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
     case TW_ACT_STORE_VOTE: tw_daemon_votes_store(daemon, action); return;
     case TW_ACT_REPORT:
         tw_daemon_reports_show(daemon, action);
+        if (action->u.report.kind == TW_REPORT_STATE)
+            tw_daemon_workers_state(daemon, action->u.report.state);
         if (action->u.report.kind == TW_REPORT_DIFFERS &&
             tw_id_equal(&action->u.report.id, &daemon->setup->identity.id))
             tw_daemon_health_differs(daemon, action->u.report.round);

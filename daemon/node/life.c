@@ -225,6 +225,7 @@ static void on_tick(uv_timer_t *timer) {
     tw_daemon_workers_tick(daemon, now_us);
     tw_daemon_caps_tick(daemon, now_us);
     tw_daemon_samples_tick(daemon, now_us);
+    tw_daemon_reports_tick(daemon, now_us);
     tw_daemon_health_tick(daemon, now_us);
     tw_ledger_file_tick(daemon->ledger, now_us);
     if (daemon->stage == TW_DAEMON_RUNNING) {

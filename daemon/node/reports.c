@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "daemon/api/history.h"
+#include "daemon/api/run_pace.h"
 #include "daemon/api/status_view.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/checkpoints.h"
@@ -22,6 +23,8 @@ enum {
 
 struct tw_daemon_reports {
     struct tw_round_ring rounds;
+    struct tw_run_pace pace;
+    uint64_t announced_us; /* when the speeds were last noted */
     struct {
         uint64_t round; /* 1 + the round; 0 = unused */
         uint64_t at_us, bytes;
@@ -85,6 +88,10 @@ static void show_round(struct tw_daemon *daemon, const struct tw_record *record)
         daemon->reports->period_us = mean == 0 ? since : mean - mean / 8 + since / 8;
     }
     daemon->reports->round_us = now;
+    /* a receiver learns of many rounds at once */
+    if (daemon->view.state != TW_STATE_RECEIVER)
+        tw_run_pace_note(&daemon->reports->pace, now, &daemon->view.lineage,
+                         daemon->view.clock_tokens);
     daemon->reports->rounds_contributed = daemon->view.rounds_contributed;
     tw_round_ring_add(&daemon->reports->rounds, now, &row);
     const enum tw_outcome outcome = row.is_solo   ? TW_OUTCOME_EMPTY
@@ -278,6 +285,40 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
 enum tw_status tw_daemon_reports_open(struct tw_daemon *daemon, struct tw_error *err) {
     daemon->reports = tw_daemon_alloc(sizeof(*daemon->reports), err);
     return daemon->reports != NULL ? TW_OK : TW_NOMEM;
+}
+
+/* Returns whether a member of the roster is linked, or is this node. */
+static bool is_here(const struct tw_daemon *daemon, const struct tw_id *id) {
+    if (tw_id_equal(id, &daemon->setup->identity.id)) return true;
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
+        if (daemon->view.peers[i].is_up && tw_id_equal(&daemon->view.peers[i].id, id)) return true;
+    }
+    return false;
+}
+
+void tw_daemon_reports_tick(struct tw_daemon *daemon, uint64_t now_us) {
+    enum { SECOND_US = 1000 * 1000 };
+    const struct tw_node_view *view = &daemon->view;
+    if (now_us < daemon->reports->announced_us + SECOND_US) return;
+    daemon->reports->announced_us = now_us;
+    tw_node_view(daemon->node, &daemon->view);
+    const bool is_in = view->state != TW_STATE_RECEIVER;
+    struct tw_run_speeds speeds = {.tokens_per_s = is_in ? view->tokens_per_s : 0,
+                                   .is_whole = true};
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
+        const struct tw_msg_status *const said = &view->peers[i].status;
+        if (!view->peers[i].is_up || !tw_id_equal(&said->lineage, &view->lineage)) continue;
+        if (said->state == TW_STATE_RECEIVER || said->tokens_per_s == 0) continue;
+        speeds.tokens_per_s += said->tokens_per_s;
+        speeds.others++;
+    }
+    for (uint32_t i = 0; i < view->roster.count; i++)
+        speeds.is_whole &= is_here(daemon, &view->roster.members[i].id);
+    tw_run_pace_announce(&daemon->reports->pace, &speeds);
+}
+
+const struct tw_run_pace *tw_daemon_reports_pace(const struct tw_daemon *daemon) {
+    return &daemon->reports->pace;
 }
 
 uint64_t tw_daemon_reports_period_us(const struct tw_daemon *daemon) {

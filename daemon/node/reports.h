@@ -14,6 +14,10 @@ enum tw_status tw_daemon_reports_open(struct tw_daemon *daemon, struct tw_error 
 void tw_daemon_reports_opening(struct tw_daemon *daemon, uint64_t round);
 void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *action);
 
+/* Notes the speeds that the nodes announce, once a second. */
+void tw_daemon_reports_tick(struct tw_daemon *daemon, uint64_t now_us);
+/* Returns the speeds of the nodes, and the rounds by which the run clock advanced. */
+const struct tw_run_pace *tw_daemon_reports_pace(const struct tw_daemon *daemon);
 /* Returns the mean time between two rounds of any fragment, or 0 before the second round. */
 uint64_t tw_daemon_reports_period_us(const struct tw_daemon *daemon);
 

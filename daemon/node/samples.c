@@ -45,6 +45,7 @@ void tw_daemon_samples_tick(struct tw_daemon *daemon, uint64_t now_us) {
     }
     tw_node_view(daemon->node, &daemon->view);
     row->values[TW_SAMPLE_CLOCK_TOKENS] = daemon->view.clock_tokens;
+    row->values[TW_SAMPLE_STATE_IN] = daemon->view.fetch_bytes_here;
     /* When a node joins, its clock jumps to the run's clock. The jump must not count as training
      * speed. */
     const bool is_same_clock = tw_id_equal(&samples->lineage, &daemon->view.lineage) &&
@@ -58,7 +59,8 @@ void tw_daemon_samples_tick(struct tw_daemon *daemon, uint64_t now_us) {
 double tw_daemon_samples_rate(const struct tw_daemon *daemon, enum tw_sample what) {
     const struct tw_daemon_samples *samples = daemon->samples;
     uint32_t count = samples->count;
-    if (what == TW_SAMPLE_DATA_IN && count > DATA_ROWS) count = DATA_ROWS;
+    const bool is_short = what == TW_SAMPLE_DATA_IN || what == TW_SAMPLE_STATE_IN;
+    if (is_short && count > DATA_ROWS) count = DATA_ROWS;
     if (what == TW_SAMPLE_CLOCK_TOKENS && count > samples->clock_count)
         count = samples->clock_count;
     if (count < 2) return NAN;

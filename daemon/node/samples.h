@@ -12,7 +12,8 @@ enum tw_sample {
     TW_SAMPLE_SYNC_US,
     TW_SAMPLE_BYTES_IN, /* bytes at the sockets */
     TW_SAMPLE_BYTES_OUT,
-    TW_SAMPLE_DATA_IN, /* rate over ten seconds only, so that a stall shows soon */
+    TW_SAMPLE_DATA_IN,  /* rate over ten seconds only, so that a stall shows soon */
+    TW_SAMPLE_STATE_IN, /* likewise: bytes of the state that a receiver fetches */
     TW_SAMPLES,
 };
 

@@ -1,8 +1,10 @@
 #include "daemon/node/status.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
+#include "daemon/api/run_pace.h"
 #include "daemon/api/status_view.h"
 #include "daemon/node/admission.h"
 #include "daemon/node/budget.h"
@@ -56,11 +58,6 @@ static void fill_run(const struct tw_daemon *daemon, struct tw_status_view *view
     view->run.tip = daemon->view.tip;
     view->run.clock_tokens = daemon->view.clock_tokens;
     view->run.budget_tokens = setup->run.train.tokens;
-    const double rate = tw_daemon_samples_rate(daemon, TW_SAMPLE_CLOCK_TOKENS);
-    if (rate > 0 && view->run.budget_tokens >= view->run.clock_tokens) {
-        const double rest = (double)(view->run.budget_tokens - view->run.clock_tokens);
-        view->run.eta_us = (uint64_t)(rest / rate * 1e6);
-    }
     view->run.fragments_count = setup->layout.fragments_count;
     for (uint32_t p = 0; p < setup->layout.fragments_count; p++) {
         struct tw_shm_view fragment;
@@ -92,6 +89,44 @@ static void fill_sync(const struct tw_daemon *daemon, struct tw_status_view *vie
         daemon->view.is_apart ? TW_TOPOLOGY_SOLO : daemon->setup->run.sync.topology;
     if (daemon->host->partner_distance > 0)
         view->sync.partner_distance = daemon->host->partner_distance;
+}
+
+/* Fills the run's speed and its time left, which are the same on all nodes of a group. Without a
+ * group each node has a clock of its own. */
+static void fill_pace(const struct tw_daemon *daemon, uint64_t now_us,
+                      struct tw_status_view *view) {
+    const struct tw_run_pace *pace = tw_daemon_reports_pace(daemon);
+    view->run.others = pace->speeds.others;
+    view->run.tokens_per_s = view->sync.topology == TW_TOPOLOGY_GROUP
+                                 ? tw_run_pace_rate(pace, now_us)
+                                 : tw_daemon_samples_rate(daemon, TW_SAMPLE_CLOCK_TOKENS);
+    view->run.eta_us = tw_run_pace_left_us(pace, now_us, view->run.tokens_per_s,
+                                           view->run.clock_tokens, view->run.budget_tokens);
+}
+
+/* Fills the transfers that a joining node waits for: first its data, without which it has no
+ * worker, then the run's state. */
+static void fill_join(const struct tw_daemon *daemon, struct tw_status_view *view) {
+    enum { FIRST_US = 15 * 1000 * 1000 };
+    struct tw_view_join *join = &view->join;
+    if (view->worker.state == TW_VIEW_WORKER_WAITING) {
+        join->phase = TW_VIEW_JOIN_DATA;
+        join->bytes = (uint64_t)view->data.chunks_count * TW_CHUNK_BYTES_MAX;
+        join->bytes_here = (uint64_t)view->data.chunks_here * TW_CHUNK_BYTES_MAX;
+        join->bytes_per_s = view->data.in_bytes_per_s;
+    } else if (view->node.state == TW_STATE_RECEIVER && view->sync.alive > 0) {
+        const bool is_here = daemon->view.fetch_fragments == 0;
+        join->phase = is_here ? TW_VIEW_JOIN_SEAT : TW_VIEW_JOIN_STATE;
+        join->bytes = daemon->view.fetch_bytes;
+        join->bytes_here = daemon->view.fetch_bytes_here;
+        join->bytes_per_s = tw_daemon_samples_rate(daemon, TW_SAMPLE_STATE_IN);
+        /* until there are samples of ten seconds, none does not mean that nothing arrives */
+        if (join->bytes_per_s == 0 && view->node.uptime_us < FIRST_US) join->bytes_per_s = NAN;
+    }
+    join->is_return = tw_daemon_workers_is_trained(daemon);
+    if (join->bytes > join->bytes_here && join->bytes_per_s > 0)
+        join->eta_us =
+            (uint64_t)((double)(join->bytes - join->bytes_here) / join->bytes_per_s * 1e6);
 }
 
 /* Computes each node's share of the run's tokens. If each node has its own text, that is the weight
@@ -133,5 +168,7 @@ void tw_daemon_status_fill(void *user, struct tw_status_view *view) {
     tw_daemon_data_fill(daemon, now_us, view);
     tw_daemon_status_peers_fill(daemon, now_us, view);
     fill_shares(view); /* after the peers, which it reads */
+    fill_pace(daemon, now_us, view);
+    fill_join(daemon, view);
     tw_event_ring_fill(daemon->event_ring, now_us, view);
 }

@@ -31,8 +31,11 @@ struct tw_daemon_workers {
     bool has_loss;
     struct tw_wmsg_evaluated evaluated;
     struct tw_wmsg_sample sample; /* newest sample; step 0 and no text if there is none yet */
+    uint64_t evaluated_us;
     bool has_evaluated, has_ready, is_stepping;
-    bool comes_back; /* READY says that another program restarts the worker after it has ended */
+    bool is_untrained; /* parameters of the run's seed, which were in no merge yet */
+    bool is_receiver;  /* the core fetches the run's state, or asks for a seat */
+    bool comes_back;   /* READY says that another program restarts the worker after it has ended */
     uint64_t steps_skipped;
     uint64_t snapshot_step;
     char device[64];
@@ -103,6 +106,7 @@ static void on_ready(void *user, const struct tw_wmsg_ready *ready) {
     daemon->workers->has_ready = true;
     daemon->workers->is_stepping = daemon->setup->config.node.role != TW_NODE_ROLE_TRAIN;
     daemon->workers->comes_back = ready->comes_back == 1;
+    daemon->workers->is_untrained = ready->start == TW_START_FRESH;
     daemon->counts.step = ready->step;
     daemon->counts.tokens = ready->tokens;
     daemon->workers->about = ready->about;
@@ -114,6 +118,33 @@ static void on_ready(void *user, const struct tw_wmsg_ready *ready) {
                    start_name(ready->start), (unsigned long long)ready->step,
                    (unsigned long long)ready->tokens);
     check_stop_step(daemon);
+}
+
+/* ---- parameters that are not the run's yet ---- */
+
+void tw_daemon_workers_state(struct tw_daemon *daemon, enum tw_node_state state) {
+    struct tw_daemon_workers *workers = daemon->workers;
+    workers->is_receiver = state == TW_STATE_RECEIVER;
+    if (!workers->is_untrained) return;
+    if (workers->is_receiver) {
+        workers->has_evaluated = workers->has_loss = false;
+        memset(&workers->sample, 0, sizeof(workers->sample));
+    }
+    workers->is_untrained = state == TW_STATE_RECEIVER || state == TW_STATE_SOLO;
+}
+
+bool tw_daemon_workers_is_trained(const struct tw_daemon *daemon) {
+    return daemon->workers->has_ready && !daemon->workers->is_untrained;
+}
+
+/* Returns true if figures of this step say nothing about the run: the parameters are those of the
+ * seed, or will be replaced by the state that this node fetches. */
+static bool is_void(struct tw_daemon *daemon, uint64_t step) {
+    if (!daemon->workers->is_untrained) return false;
+    if (step == 0) return true;
+    if (!daemon->workers->is_receiver) return false;
+    tw_node_view(daemon->node, &daemon->view);
+    return daemon->view.fetch_fragments > 0;
 }
 
 static double utilisation(double step_us, double sync_us) {
@@ -155,7 +186,7 @@ static void on_stepped(void *user, const struct tw_wmsg_step *step) {
     train->lr = step->lr;
     if (step->is_skipped != 0) {
         train->steps_skipped++;
-    } else {
+    } else if (!is_void(daemon, step->step)) {
         train->loss_mean =
             train->has_loss ? train->loss_mean + (step->loss - train->loss_mean) / 16 : step->loss;
         train->has_loss = true;
@@ -178,6 +209,9 @@ static void on_encoded(void *user, const struct tw_encoded *encoded) {
 
 static void on_evaluated(void *user, const struct tw_wmsg_evaluated *evaluated) {
     struct tw_daemon *daemon = user;
+    tw_supervisor_alive(&daemon->workers->supervisor);
+    if (is_void(daemon, evaluated->step)) return;
+    daemon->workers->evaluated_us = tw_daemon_now_us();
     daemon->workers->evaluated = *evaluated;
     daemon->workers->has_evaluated = true;
     const struct tw_view_loss point = {
@@ -189,7 +223,6 @@ static void on_evaluated(void *user, const struct tw_wmsg_evaluated *evaluated) 
     const struct tw_run_step line = run_step(daemon);
     tw_run_log_evaluation(daemon->run_log, &line, evaluated->step);
     tw_daemon_health_evaluated(daemon, evaluated);
-    tw_supervisor_alive(&daemon->workers->supervisor);
     tw_log(TW_LOG_DEBUG, "worker_evaluated", "step=%llu loss_live=%.4f loss_anchor=%.4f",
            (unsigned long long)evaluated->step, (double)evaluated->loss_live,
            (double)evaluated->loss_anchor);
@@ -197,6 +230,7 @@ static void on_evaluated(void *user, const struct tw_wmsg_evaluated *evaluated) 
 
 static void on_sampled(void *user, const struct tw_wmsg_sample *sample) {
     struct tw_daemon *daemon = user;
+    if (is_void(daemon, sample->step)) return;
     daemon->workers->sample = *sample;
     tw_run_log_sample(daemon->run_log, sample);
 }
@@ -506,6 +540,7 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
     daemon->workers = tw_daemon_alloc(sizeof(*daemon->workers), err);
     if (daemon->workers == NULL) return TW_NOMEM;
     daemon->workers->snapshot_step = TW_VIEW_NEVER;
+    daemon->workers->is_receiver = true; /* until the core reports another state */
     init_pauses(daemon);
     note_memory(daemon);
     TW_TRY(tw_worker_host_create(&daemon->host, &host, err));
@@ -581,7 +616,8 @@ static uint64_t age(uint64_t now_us, uint64_t at_us) {
     return now_us > at_us ? now_us - at_us : 0;
 }
 
-static void fill_train(const struct tw_daemon *daemon, struct tw_status_view *view) {
+static void fill_train(const struct tw_daemon *daemon, uint64_t now_us,
+                       struct tw_status_view *view) {
     const struct tw_daemon_workers *train = daemon->workers;
     view->train.step = daemon->counts.step;
     view->train.tokens = daemon->counts.tokens;
@@ -600,6 +636,7 @@ static void fill_train(const struct tw_daemon *daemon, struct tw_status_view *vi
         view->train.loss_live = train->evaluated.loss_live;
         view->train.loss_anchor = train->evaluated.loss_anchor;
         view->train.eval_step = train->evaluated.step;
+        view->train.eval_age_us = age(now_us, train->evaluated_us);
         view->train.distance = train->evaluated.distance;
     }
     view->train.sample = train->sample;
@@ -644,10 +681,16 @@ static enum tw_view_worker worker_state(const struct tw_daemon *daemon) {
     return daemon->workers->is_stepping ? TW_VIEW_WORKER_RUNNING : TW_VIEW_WORKER_STARTING;
 }
 
+static bool is_working(enum tw_view_worker state) {
+    return state == TW_VIEW_WORKER_STARTING || state == TW_VIEW_WORKER_RUNNING ||
+           state == TW_VIEW_WORKER_RESTARTING;
+}
+
 static void fill_worker(const struct tw_daemon *daemon, uint64_t now_us,
                         struct tw_status_view *view) {
     const uint64_t beat = atomic_load(&tw_shm_control(&daemon->host->memory.shm)->heartbeat_us);
     view->worker.state = worker_state(daemon);
+    if (!is_working(view->worker.state)) view->train.tokens_per_s = 0; /* not the last minute's */
     view->worker.pid = (uint32_t)daemon->workers->pid;
     view->worker.restarts = daemon->workers->supervisor.deaths;
     (void)snprintf(view->worker.device, sizeof(view->worker.device), "%s", daemon->workers->device);
@@ -663,7 +706,7 @@ static void fill_worker(const struct tw_daemon *daemon, uint64_t now_us,
 
 void tw_daemon_workers_fill(const struct tw_daemon *daemon, uint64_t now_us,
                             struct tw_status_view *view) {
-    fill_train(daemon, view);
+    fill_train(daemon, now_us, view);
     fill_worker(daemon, now_us, view);
     view->pause = tw_pauses_view(&daemon->workers->pauses, now_us);
     view->pause.is_memory_back =

@@ -18,6 +18,11 @@ void tw_daemon_workers_pause(struct tw_daemon *daemon, bool is_paused, struct tw
 void tw_daemon_workers_apply(struct tw_daemon *daemon);
 /* Checks whether training must pause or may go on (daemon/pause). */
 void tw_daemon_workers_tick(struct tw_daemon *daemon, uint64_t now_us);
+/* Called when the core changes its state. A node that joins forgets the figures of the weights that
+ * it drops for the run's. */
+void tw_daemon_workers_state(struct tw_daemon *daemon, enum tw_node_state state);
+/* Returns whether the parameters come from the run, and not from the seed alone. */
+bool tw_daemon_workers_is_trained(const struct tw_daemon *daemon);
 /* Called after TW_ACT_FINISH: saves a checkpoint once the training has ended. */
 void tw_daemon_workers_finished(struct tw_daemon *daemon);
 

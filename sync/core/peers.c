@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "sync/core/actions.h"
+#include "sync/core/progress.h"
 #include "sync/core/state/node.h"
 
 /* Returns the first bytes of an id, which nearly always differ between nodes. */
@@ -147,7 +148,7 @@ static void send_status(struct tw_node *node) {
         .clock_tokens = node->at.has_tip != 0 ? node->at.tip.clock_tokens : 0,
         .step = node->worker.step,
         .tokens = node->worker.tokens,
-        .tokens_per_s = node->worker.tokens_per_s,
+        .tokens_per_s = tw_progress_speed(node),
         .upload_kib_s = node->measured.upload_kib_s,
         .boot = node->cfg.boot,
         .nonce = node->at.nonce,

@@ -1,7 +1,10 @@
 /* progress.c - questions about the position: rounds known, rounds due, the run clock. */
 #include "sync/core/progress.h"
 
+#include "sync/core/bounds.h"
 #include "sync/core/state/node.h"
+
+#define SPEED_IDLE_US (15 * SECOND_US) /* least time without a step that counts as a pause */
 
 uint32_t tw_progress_fragment(const struct tw_node *node, uint64_t round) {
     return (uint32_t)(round % node->cfg.fragments_count);
@@ -54,6 +57,13 @@ uint64_t tw_progress_clock_tokens(const struct tw_node *node) {
     const uint64_t own = node->worker.tokens - node->at.tokens_listed,
                    share = tw_progress_share(node);
     return own < (UINT64_MAX - listed) / share ? listed + own * share : UINT64_MAX;
+}
+
+uint32_t tw_progress_speed(const struct tw_node *node) {
+    enum { IDLE_STEPS = 8 }; /* a step so many times as long as usual does not come */
+    const uint64_t patience_us = SPEED_IDLE_US + IDLE_STEPS * node->worker.step_us;
+    const bool is_idle = node->now_us > node->worker.stepped_us + patience_us;
+    return is_idle ? 0 : node->worker.tokens_per_s;
 }
 
 bool tw_progress_is_final(const struct tw_node *node) {

@@ -13,6 +13,8 @@ const struct tw_record *tw_progress_record(const struct tw_node *node, uint64_t 
 uint64_t tw_progress_due(const struct tw_node *node, uint32_t fragment);
 /* Like tw_progress_due, as if all rounds below `round` were applied to the fragment. */
 uint64_t tw_progress_next(const struct tw_node *node, uint32_t fragment, uint64_t round);
+/* Returns this node's tokens per second; 0 while it takes no steps, as in a pause. */
+uint32_t tw_progress_speed(const struct tw_node *node);
 /* True while the worker changes (phi, u) of the fragment. */
 bool tw_progress_is_applying(const struct tw_node *node, uint32_t fragment);
 /* True if every fragment is held and every committed round is applied. */

@@ -652,6 +652,30 @@ static uint64_t propose_ours(uint16_t peer) {
     return ballot;
 }
 
+/* Others compute the time left from it. */
+static void node_that_takes_no_steps_announces_no_speed(void **state) {
+    (void)state;
+    worker_up();
+    for (uint64_t step = 1001; step <= 1020; step++) {
+        now_us += SECONDS(1);
+        step_to(step);
+    }
+    wait_us(SECONDS(3));
+    forget();
+    wait_us(SECONDS(2));
+    const struct tw_message *said = find_message(TW_MSG_STATUS, 1);
+    assert_non_null(said);
+    assert_in_range(said->u.status.tokens_per_s, 1, 1000);
+    assert_int_equal(said->u.status.tokens_per_s, view_now().tokens_per_s);
+    wait_us(SECONDS(60)); /* a pause */
+    forget();
+    wait_us(SECONDS(2));
+    said = find_message(TW_MSG_STATUS, 1);
+    assert_non_null(said);
+    assert_int_equal(said->u.status.tokens_per_s, 0);
+    assert_int_equal(view_now().tokens_per_s, 0);
+}
+
 static void rest_of_a_refused_proposal_is_proposed_at_once(void **state) {
     (void)state;
     for (uint32_t refused_count = 1; refused_count <= 2; refused_count++) {
@@ -703,6 +727,7 @@ int main(void) {
         TEST(empty_round_waits_for_pending_results),
         TEST(patience_ends_the_wait_for_pending_results),
         TEST(no_promise_while_the_round_is_empty),
+        TEST(node_that_takes_no_steps_announces_no_speed),
         TEST(rest_of_a_refused_proposal_is_proposed_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -133,6 +133,27 @@ static void chunks_before_a_cut_are_not_asked_for_after_it(void **state) {
     assert_non_null(find_action(TW_ACT_VERIFY));
 }
 
+/* All fragments have as many elements, so the first offer tells the size of all. */
+static void the_view_counts_the_bytes_that_have_arrived(void **state) {
+    (void)state;
+    follow_peers();
+    cut_link(2);
+    struct tw_node_view view = view_now();
+    assert_int_equal(view.fetch_bytes, 0); /* no offer yet */
+    assert_int_equal(view.fetch_fragments, FRAGMENTS);
+    say_state(1);
+    view = view_now();
+    assert_in_range(view.fetch_bytes, FRAGMENTS * (uint64_t)BYTES - 100000,
+                    FRAGMENTS * (uint64_t)BYTES);
+    assert_int_equal(view.fetch_bytes_here, 0);
+    for (uint32_t idx = 0; idx < 5; idx++) send_chunk(1, idx);
+    assert_int_equal(view_now().fetch_bytes_here, 5 * TW_CHUNK_BYTES_MAX);
+    cut_link(1); /* they stay, and the size is still known */
+    view = view_now();
+    assert_int_equal(view.fetch_bytes_here, 5 * TW_CHUNK_BYTES_MAX);
+    assert_true(view.fetch_bytes > BYTES);
+}
+
 static void rest_of_a_state_comes_from_another_donor(void **state) {
     (void)state;
     uint32_t count = 0;
@@ -691,6 +712,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(chunks_before_a_cut_are_not_asked_for_after_it),
+        TEST(the_view_counts_the_bytes_that_have_arrived),
         TEST(rest_of_a_state_comes_from_another_donor),
         TEST(state_whose_rest_nobody_has_is_given_up),
         TEST(loaded_state_is_dropped_at_once),

@@ -81,32 +81,48 @@ static void put_spark(struct line *line, const json_t *losses) {
              line->screen->has_utf8 ? "→" : "to", tw_units_loss(to, values[used - 1]));
 }
 
+/* Prints distance, step and age of the last validation. */
+static void print_validation(const struct screen *screen, const json_t *status) {
+    char distance[TW_UNITS_BYTES], step[TW_UNITS_BYTES], age[TW_UNITS_BYTES];
+    const double ratio = json_num(status, "train.distance_ratio"),
+                 age_s = json_num(status, "train.validation_age_s");
+    if (!isfinite(ratio) || !(json_num(status, "train.validation_steps") > 0)) return;
+    struct line line = line_begin(screen, "");
+    line_put(&line, PLAIN, "%s from the anchor", tw_units_percent(distance, ratio));
+    line_put(&line, DIM, ", measured at step %s",
+             tw_units_count(step, json_num(status, "train.validation_steps")));
+    if (isfinite(age_s)) line_put(&line, DIM, ", %s ago", tw_units_duration(age, age_s));
+    line_end(&line);
+}
+
 static void print_loss(const struct screen *screen, const json_t *status) {
-    char train[TW_UNITS_BYTES], live[TW_UNITS_BYTES], anchor[TW_UNITS_BYTES],
-        distance[TW_UNITS_BYTES];
+    char train[TW_UNITS_BYTES], live[TW_UNITS_BYTES], anchor[TW_UNITS_BYTES];
+    const double train_nats = json_num(status, "train.loss_nats"),
+                 live_nats = json_num(status, "train.validation_live_nats");
     struct line line = line_begin(screen, "Loss");
-    line_put(&line, BOLD, "%s", tw_units_loss(train, json_num(status, "train.loss_nats")));
-    line_put(&line, PLAIN, " training%s", sep(screen));
-    line_put(&line, BOLD, "%s",
-             tw_units_loss(live, json_num(status, "train.validation_live_nats")));
-    line_put(&line, PLAIN, " validation (anchor %s)",
-             tw_units_loss(anchor, json_num(status, "train.validation_anchor_nats")));
-    line_put(&line, DIM, " nats/token");
+    if (isfinite(train_nats)) {
+        line_put(&line, BOLD, "%s", tw_units_loss(train, train_nats));
+        line_put(&line, PLAIN, " training%s", sep(screen));
+    }
+    if (isfinite(live_nats)) {
+        line_put(&line, BOLD, "%s", tw_units_loss(live, live_nats));
+        line_put(&line, PLAIN, " validation (anchor %s)",
+                 tw_units_loss(anchor, json_num(status, "train.validation_anchor_nats")));
+        line_put(&line, DIM, " nats/token");
+    } else if (isfinite(train_nats)) {
+        line_put(&line, DIM, "not validated yet");
+    } else {
+        const bool is_joining = json_str(status, "join.phase")[0] != '\0';
+        line_put(&line, DIM, "%s",
+                 is_joining ? "not measured before the run's state is here" : "not measured yet");
+    }
     line_end(&line);
     if (json_array_size(json_at(status, "train.losses")) > 1) {
         line = line_begin(screen, "");
         put_spark(&line, json_at(status, "train.losses"));
         line_end(&line);
     }
-    const double ratio = json_num(status, "train.distance_ratio");
-    if (isfinite(ratio) && json_num(status, "train.validation_steps") > 0) {
-        line = line_begin(screen, "");
-        line_put(&line, PLAIN, "%s from the anchor", tw_units_percent(distance, ratio));
-        char step[TW_UNITS_BYTES];
-        line_put(&line, DIM, ", measured at step %s",
-                 tw_units_count(step, json_num(status, "train.validation_steps")));
-        line_end(&line);
-    }
+    print_validation(screen, status);
 }
 
 static void print_clock(const struct screen *screen, const json_t *status) {
@@ -144,20 +160,38 @@ static void print_arithmetic(const struct screen *screen, const json_t *status) 
     line_end(&line);
 }
 
+/* Prints the speed of this node and of the run. Returns whether other nodes train too. */
+static bool put_speed(struct line *line, const json_t *status) {
+    char own[TW_UNITS_BYTES], all[TW_UNITS_BYTES];
+    const double others = json_num(status, "run.others_training"),
+                 sum = json_num(status, "run.tokens_per_s");
+    const bool has_others = others > 0 && sum > 0;
+    if (strcmp(json_str(status, "worker.state"), "paused") == 0)
+        line_put(line, YELLOW, "%spaused", sep(line->screen));
+    else
+        line_put(line, PLAIN, "%s%s tokens/s", sep(line->screen),
+                 tw_units_short(own, json_num(status, "train.tokens_per_s")));
+    if (json_str(status, "join.phase")[0] != '\0') line_put(line, DIM, ", not in the run yet");
+    if (has_others)
+        line_put(line, PLAIN, ", with %.0f other%s %s", others, plural(others),
+                 tw_units_short(all, sum));
+    return has_others;
+}
+
 static void print_training(const struct screen *screen, const json_t *status) {
-    char step[TW_UNITS_BYTES], speed[TW_UNITS_BYTES], whole[TW_UNITS_BYTES], minute[TW_UNITS_BYTES];
+    char step[TW_UNITS_BYTES], whole[TW_UNITS_BYTES], minute[TW_UNITS_BYTES];
     struct line line = line_begin(screen, "Training");
     line_put(&line, PLAIN, "step %s", tw_units_count(step, json_num(status, "train.steps")));
     const double stop = json_num(status, "train.stop_steps");
     if (isfinite(stop)) line_put(&line, PLAIN, " of %s", tw_units_count(step, stop));
-    line_put(&line, PLAIN, "%s%s tokens/s", sep(screen),
-             tw_units_short(speed, json_num(status, "train.tokens_per_s")));
+    const bool has_others = put_speed(&line, status);
     const double used = json_num(status, "train.utilisation_ratio");
-    if (isfinite(used)) {
-        line_put(&line, PLAIN, "%s%s busy training", sep(screen), tw_units_percent(whole, used));
-    }
+    if (isfinite(used))
+        line_put(&line, PLAIN, "%s%s busy%s", sep(screen), tw_units_percent(whole, used),
+                 has_others ? "" : " training");
     const double lately = json_num(status, "train.utilisation_minute_ratio");
-    if (isfinite(lately)) line_put(&line, DIM, " (%s lately)", tw_units_percent(minute, lately));
+    if (isfinite(lately) && !has_others)
+        line_put(&line, DIM, " (%s lately)", tw_units_percent(minute, lately));
     line_end(&line);
     print_arithmetic(screen, status);
     const double skipped = json_num(status, "train.steps_skipped");

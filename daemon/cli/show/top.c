@@ -109,16 +109,52 @@ static void draw_curve(const struct top *top, int row, int column) {
     }
 }
 
+static void draw_speed(const json_t *status, int row) {
+    char a[TW_UNITS_BYTES];
+    const double others = json_num(status, "run.others_training"),
+                 all = json_num(status, "run.tokens_per_s");
+    const bool is_paused = strcmp(json_str(status, "worker.state"), "paused") == 0;
+    int column = put(row, 0, 0, "Speed  ");
+    if (is_paused)
+        column = put(row, column, paint(YELLOW), "paused");
+    else
+        column = put(row, column, 0, "%s tokens/s",
+                     tw_units_short(a, json_num(status, "train.tokens_per_s")));
+    if (others > 0 && all > 0)
+        column = put(row, column, 0, ", with %.0f other%s %s", others, tw_units_s(others),
+                     tw_units_short(a, all));
+    column = put(row, column, 0, ", step %s", tw_units_count(a, json_num(status, "train.steps")));
+    if (!is_paused)
+        (void)put(row, column, 0, ", %s busy",
+                  tw_units_percent(a, json_num(status, "train.utilisation_minute_ratio")));
+}
+
+/* Draws the losses that are measured. Returns the column behind them. */
+static int draw_losses(const json_t *status, int row) {
+    char a[TW_UNITS_BYTES], b[TW_UNITS_BYTES];
+    const double live = json_num(status, "train.validation_live_nats"),
+                 train = json_num(status, "train.loss_nats"),
+                 age_s = json_num(status, "train.validation_age_s");
+    int column = put(row, 0, 0, "Loss   ");
+    if (isfinite(live)) {
+        column = put(row, column, 0, "%s validation, %s anchor", tw_units_loss(a, live),
+                     tw_units_loss(b, json_num(status, "train.validation_anchor_nats")));
+        if (isfinite(age_s))
+            column = put(row, column, paint(DIM), ", %s ago", tw_units_duration(a, age_s));
+    } else {
+        column = put(row, column, 0, "%s", "not validated yet");
+    }
+    if (isfinite(train)) column = put(row, column, 0, ", %s training", tw_units_loss(a, train));
+    return put(row, column, 0, "  ");
+}
+
 static int draw_training(const struct top *top, int row) {
     const json_t *const status = top->status;
-    char a[TW_UNITS_BYTES], b[TW_UNITS_BYTES], c[TW_UNITS_BYTES];
+    char a[TW_UNITS_BYTES], b[TW_UNITS_BYTES];
     const double percent = json_num(status, "run.done_percent"),
                  eta = json_num(status, "run.eta_s");
-    const int after = put(row, 0, 0, "Loss   %s validation, %s anchor, %s training  ",
-                          tw_units_loss(a, json_num(status, "train.validation_live_nats")),
-                          tw_units_loss(b, json_num(status, "train.validation_anchor_nats")),
-                          tw_units_loss(c, json_num(status, "train.loss_nats")));
-    draw_curve(top, row++, after);
+    draw_curve(top, row, draw_losses(status, row));
+    row++;
     int column = put(row, 0, 0, "Run    ");
     const int cells = COLS >= 120 ? 48 : 20;
     const int filled = isfinite(percent) ? (int)(fmin(percent, 100) / 100 * cells + 0.5) : 0;
@@ -132,10 +168,7 @@ static int draw_training(const struct top *top, int row) {
                  tw_units_short(a, json_num(status, "run.budget_tokens")));
     if (isfinite(eta)) (void)put(row, column, 0, ", %s left", tw_units_duration(b, eta));
     row++;
-    (void)put(row++, 0, 0, "Speed  %s tokens/s, step %s, %s busy training",
-              tw_units_short(a, json_num(status, "train.tokens_per_s")),
-              tw_units_count(b, json_num(status, "train.steps")),
-              tw_units_percent(c, json_num(status, "train.utilisation_minute_ratio")));
+    draw_speed(status, row++);
     return row;
 }
 
@@ -299,8 +332,8 @@ static void draw_peers(struct top *top, int row) {
         draw_peer(rows[top->first + i].peer, row + 1 + (int)i);
     if (count == 0) (void)put(row + 1, 0, 0, "No other node is known yet; `thinwire invite`.");
     (void)put(LINES - 1, 0, (int)A_REVERSE,
-              " q quit   s sort by %s   up, down: scroll   %zu peers ", SORT_NAMES[top->sort],
-              count);
+              " q quit   s sort by %s   up, down: scroll   %zu peer%s ", SORT_NAMES[top->sort],
+              count, tw_units_s((double)count));
 }
 
 /* ---- the loop ------------------------------------------------------------------------------ */

@@ -68,6 +68,43 @@ static void each_role_has_its_verb(void **state) {
     assert_string_equal(sentence, "attic merges for bible together with 3 others");
 }
 
+static void expects_join(const char *wanted) {
+    char sentence[TW_VIEW_TEXT_BYTES];
+    tw_view_sentence(&view, sentence);
+    assert_string_equal(sentence, wanted);
+}
+
+static void a_joining_node_tells_its_progress(void **state) {
+    (void)state;
+    view.node.state = TW_STATE_RECEIVER;
+    view.join.phase = TW_VIEW_JOIN_STATE;
+    expects_join("attic joins bible: fetches its state");
+    view.join.bytes = 2900000;
+    view.join.bytes_here = 1200000;
+    expects_join("attic joins bible: fetches its state, 41 %, 1.20 of 2.90 MB");
+    view.join.bytes_per_s = 80000;
+    view.join.eta_us = 21250000;
+    expects_join("attic joins bible: fetches its state, 41 %, 1.20 of 2.90 MB at 80.0 kB/s, about "
+                 "22 s left");
+    view.join.bytes_here = 120000;
+    view.join.bytes_per_s = 0;
+    view.join.eta_us = TW_VIEW_NEVER;
+    view.join.is_return = true;
+    expects_join("attic catches up with bible: fetches its state, 4 %, 120 kB of 2.90 MB, nothing "
+                 "arrives now");
+    view.join.is_return = false;
+    view.join.phase = TW_VIEW_JOIN_SEAT;
+    expects_join("attic joins bible: has its state, and the next round gives it a seat");
+    view.worker.state = TW_VIEW_WORKER_PAUSED;
+    expects_join("attic is paused; `thinwire resume` continues");
+    view.worker.state = TW_VIEW_WORKER_WAITING;
+    view.join.phase = TW_VIEW_JOIN_DATA;
+    expects_join(
+        "attic joins bible: fetches its data, 4 %, 120 kB of 2.90 MB, nothing arrives now");
+    view.join.bytes = 0; /* the local files are being checked */
+    expects_join("attic waits for training data");
+}
+
 static void a_node_of_any_model_waits_for_its_trainer(void **state) {
     (void)state;
     char sentence[TW_VIEW_TEXT_BYTES];
@@ -81,6 +118,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(each_state_has_its_sentence, set_up),
         cmocka_unit_test_setup(each_role_has_its_verb, set_up),
+        cmocka_unit_test_setup(a_joining_node_tells_its_progress, set_up),
         cmocka_unit_test_setup(a_node_of_any_model_waits_for_its_trainer, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

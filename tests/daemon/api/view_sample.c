@@ -124,6 +124,8 @@ void view_sample(struct tw_status_view *view) {
     view->run.clock_tokens = 48758784;
     view->run.budget_tokens = 100000000;
     view->run.eta_us = UINT64_C(1310000000);
+    view->run.tokens_per_s = 39200;
+    view->run.others = 3;
     view->run.fragments_count = 3;
     for (uint32_t i = 0; i < 3; i++) view->run.fragment_versions[i] = 395 + (i == 0);
     view->run.params = 841984;
@@ -140,6 +142,7 @@ void view_sample(struct tw_status_view *view) {
     view->train.loss_live = 1.702f;
     view->train.loss_anchor = 1.688f;
     view->train.eval_step = 11800;
+    view->train.eval_age_us = UINT64_C(196000000);
     view->train.distance = 0.0123f;
     view->train.sample.step = 11800;
     SET(view->train.sample.prompt, "And the Spirit of God moved");

@@ -1,5 +1,6 @@
 /* The screens, drawn from one fixed view, are compared with the files in tests/golden/cli/. Set
  * TW_GOLDEN_WRITE=1 to write these files again, and review the difference. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 #include "daemon/api/ledger.h"
 #include "daemon/api/view_json.h"
 #include "daemon/api/view_versions.h"
+#include "daemon/cli/common/json_path.h"
 #include "daemon/cli/show/fit.h"
 #include "daemon/cli/show/screen.h"
 #include "tests/daemon/api/view_sample.h"
@@ -78,13 +80,13 @@ static unsigned widest(void) {
     return most;
 }
 
-/* An untrained model writes such long words. */
+/* A model that has learned little writes such long words. */
 static void words_wider_than_the_screen_stay_whole_characters(void **state) {
     (void)state;
     static const unsigned widths[] = {40, 79, 80, 81, 200};
     memset(view.train.sample.text, 0, sizeof(view.train.sample.text));
     for (size_t i = 0; i + 3 < sizeof(view.train.sample.text); i += 3)
-        memcpy(view.train.sample.text + i, "\xEF\xBF\xBD", 3);
+        memcpy(view.train.sample.text + i, "\xE2\x82\xAC", 3);
     for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
         draw(screen_status, tw_view_json_status(&view), UTF8, widths[i]);
         json_t *const text = json_string(drawn); /* NULL: not UTF-8 */
@@ -92,9 +94,50 @@ static void words_wider_than_the_screen_stay_whole_characters(void **state) {
         json_decref(text);
         assert_true(widest() <= widths[i]);
         unsigned count = 0;
-        for (const char *c = drawn; (c = strstr(c, "\xEF\xBF\xBD")) != NULL; c += 3) count++;
+        for (const char *c = drawn; (c = strstr(c, "\xE2\x82\xAC")) != NULL; c += 3) count++;
         assert_int_equal(count, (sizeof(view.train.sample.text) - 1) / 3);
     }
+}
+
+/* An untrained model writes bytes that are no text. */
+static void a_sample_that_is_no_text_is_not_shown(void **state) {
+    (void)state;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_non_null(strstr(drawn, "  Sample "));
+    memcpy(view.train.sample.text, "\xEF\xBF\xBD", 3); /* one broken character is no harm */
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_non_null(strstr(drawn, "  Sample "));
+    (void)snprintf(view.train.sample.text, sizeof(view.train.sample.text),
+                   "e\xEF\xBF\xBDtt\xEF\xBF\xBD\x01 a");
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_null(strstr(drawn, "  Sample "));
+}
+
+static void a_joining_node_shows_no_losses_of_its_own(void **state) {
+    (void)state;
+    view.node.state = TW_STATE_RECEIVER;
+    view.join.phase = TW_VIEW_JOIN_STATE;
+    view.join.bytes = 2900000;
+    view.join.bytes_here = 1200000;
+    view.train.loss = view.train.loss_live = view.train.loss_anchor = view.train.distance = NAN;
+    view.train.losses_count = 0;
+    view.train.eval_step = 0;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_non_null(strstr(drawn, "attic joins bible: fetches its state, 41 %, 1.20 of 2.90 MB\n"));
+    assert_non_null(strstr(drawn, "  Loss      not measured before the run's state is here\n"));
+    json_t *const json = tw_view_json_status(&view);
+    assert_true(fabs(json_num(json, "join.percent") - 41.38) < 0.01);
+    assert_string_equal(json_str(json, "join.phase"), "state");
+    json_decref(json);
+}
+
+static void a_paused_node_has_no_speed_but_the_run_has(void **state) {
+    (void)state;
+    view.worker.state = TW_VIEW_WORKER_PAUSED;
+    view.pause.is_by_user = true;
+    view.train.tokens_per_s = 0;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_non_null(strstr(drawn, "step 12,000 · paused, with 3 others 39.2k"));
 }
 
 static void status_looks_as_it_should(void **state) {
@@ -632,6 +675,9 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(status_looks_as_it_should, start),
         cmocka_unit_test_setup(words_wider_than_the_screen_stay_whole_characters, start),
+        cmocka_unit_test_setup(a_sample_that_is_no_text_is_not_shown, start),
+        cmocka_unit_test_setup(a_joining_node_shows_no_losses_of_its_own, start),
+        cmocka_unit_test_setup(a_paused_node_has_no_speed_but_the_run_has, start),
         cmocka_unit_test_setup(trouble_comes_first_with_its_way_out, start),
         cmocka_unit_test_setup(a_low_terminal_shows_the_important_lines, start),
         cmocka_unit_test_setup(hidden_warnings_are_counted, start),

@@ -62,7 +62,8 @@ def check_sizes(socket):
     """Two sizes of the terminal, a change of size, and a terminal that is too small."""
     main, program = start(socket, 80, 24)
     seen = read_until(main, "attic trains bible together with 3 others", "1.702 validation",
-                      "48.8 %", "tokens/s", "c4c4c4c4", "relayed", "q quit")
+                      ", 3 min ago", "with 3 others 39.2k", "48.8 %", "tokens/s", "c4c4c4c4",
+                      "relayed", "q quit")
     assert b"\x1b[3" in seen, "no colours"
     os.write(main, b"s")
     read_until(main, "rate")
