@@ -375,7 +375,7 @@ static void absent_peers_tell_since_when(void **state) {
         enum tw_view_link link;
         uint64_t absent_us;
         const char *name, *said, *text;
-    } rows[] = {
+    } cases[] = {
         {TW_VIEW_LINK_LEFT, 180000000, "barn", "", "left 3 min ago"},
         {TW_VIEW_LINK_PAUSED, 7200000000, "a-longer-name-of-a-node", "its training is paused",
          "paused 2 h 0 min ago: its training is paused"},
@@ -386,15 +386,15 @@ static void absent_peers_tell_since_when(void **state) {
         struct tw_view_peer *const peer = &view.peers[i];
         memset(peer, 0, sizeof(*peer));
         memset(&peer->id, (int)(0x11 * (i + 1)), sizeof(peer->id));
-        peer->link = rows[i].link;
-        peer->absent_us = rows[i].absent_us;
+        peer->link = cases[i].link;
+        peer->absent_us = cases[i].absent_us;
         peer->rtt_us = peer->heard_us = peer->last_mixed_round = TW_VIEW_NEVER;
-        (void)snprintf(peer->name, sizeof(peer->name), "%s", rows[i].name);
-        (void)snprintf(peer->said, sizeof(peer->said), "%s", rows[i].said);
+        (void)snprintf(peer->name, sizeof(peer->name), "%s", cases[i].name);
+        (void)snprintf(peer->said, sizeof(peer->said), "%s", cases[i].said);
     }
     draw(screen_peers, tw_view_json_peers(&view), UTF8, 80);
     assert_non_null(strstr(drawn, ", 1 left, 1 paused, 1 away, 1 gone\n"));
-    for (uint32_t i = 0; i < 4; i++) assert_non_null(strstr(drawn, rows[i].text));
+    for (uint32_t i = 0; i < 4; i++) assert_non_null(strstr(drawn, cases[i].text));
     assert_non_null(strstr(drawn, "a-longer-name-o")); /* cut to its column */
     assert_null(strstr(drawn, "a-longer-name-of"));
 }
