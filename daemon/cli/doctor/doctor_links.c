@@ -271,7 +271,7 @@ static void mtu_say(struct doctor *doctor, const struct job *jobs, uint32_t coun
         doctor_say(doctor, DOCTOR_OK, "mtu", NULL, "the kernel detects a smaller MTU on a path");
     else if (passed > 0)
         doctor_say(doctor, DOCTOR_OK, "mtu", NULL,
-                   "packets of %d bytes, the largest of a node, reached %u of %u addresses",
+                   "the largest packets of a node, of at most %d bytes, reached %u of %u addresses",
                    SMALL_MTU_BYTES, passed, count);
     else
         doctor_say(doctor, DOCTOR_SKIP, "mtu", NULL,

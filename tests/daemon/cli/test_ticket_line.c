@@ -90,12 +90,26 @@ static void a_terminal_is_asked_and_shows_nothing(void **state) {
     (void)close(master);
 }
 
+/* Only the inviter's clock decides, so the sentence blames no ticket. */
+static void ticket_that_is_late_by_this_clock_is_told_with_the_time(void **state) {
+    (void)state;
+    struct tw_ticket ticket = {.expires_s = 1800000000};
+    char text[TW_TICKET_AGE_BYTES] = "";
+    assert_false(cli_ticket_is_late(&ticket, ticket.expires_s, text));
+    assert_string_equal(text, "");
+    assert_true(cli_ticket_is_late(&ticket, ticket.expires_s + 2 * 86400, text));
+    assert_non_null(strstr(text, "by the clock of this machine"));
+    assert_non_null(strstr(text, "expired 2 d 0 h ago"));
+    assert_non_null(strstr(text, "the inviter decides by its own clock"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operand_is_overwritten),
         cmocka_unit_test(overlong_operand_is_cut),
         cmocka_unit_test(dash_reads_standard_input),
         cmocka_unit_test(a_terminal_is_asked_and_shows_nothing),
+        cmocka_unit_test(ticket_that_is_late_by_this_clock_is_told_with_the_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

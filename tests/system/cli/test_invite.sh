@@ -159,8 +159,9 @@ expect 0 "thinwire: one/state/$newest, step" thinwire export one/state --out one
 expect 0 'two/state/.*, step' thinwire merge one/state two/state --out one/merged
 
 # -- sizes are printed in a fitting unit
-expect 0 'disk.room .*[0-9] [MGT]B free for checkpoints, [0-9.]* [kM]B needed' tw one doctor
-expect 0 'memory .*[0-9] [MG]B available, the model of [0-9.]*k parameters takes [0-9.]* [kM]B' tw one doctor
+expect 0 'disk.room .*[0-9] [MGT]B free, [0-9.]* [kM]B needed for checkpoints' tw one doctor
+expect 0 'memory .*thinwired [0-9.]* [kM]B, thinwire-worker [0-9.]* [kM]B; [0-9.]* [MG]B are free; snap' \
+    tw one doctor
 
 # -- invalid tickets; the count of uses survives the daemon
 expect 10 'all uses of the ticket are spent (it says: 1 of 1)' thinwire join "$(cat line)" --dir x
