@@ -16,6 +16,17 @@ bool cli_is_service(const char *config_path) {
     return strncmp(config_path, TW_CONFIG_FOLDER "/", sizeof(TW_CONFIG_FOLDER)) == 0;
 }
 
+bool cli_is_hidden(const char *config_path, const char *path) {
+    const struct passwd *const root = getpwuid(0);
+    const char *const homes[] = {"/home", "/run/user", root != NULL ? root->pw_dir : "/home"};
+    for (unsigned i = 0; i < 3; i++) {
+        const size_t size = strlen(homes[i]);
+        if (size > 1 && strncmp(path, homes[i], size) == 0 && path[size] == '/')
+            return cli_is_service(config_path);
+    }
+    return false;
+}
+
 bool cli_needs_sudo(const char *config_path) {
     return cli_is_service(config_path) && (geteuid() != 0 || getenv("SUDO_USER") != NULL);
 }

@@ -11,6 +11,14 @@ enum { CLI_NODE_BYTES = TW_PATH_BYTES + 64, CLI_COMMAND_BYTES = CLI_NODE_BYTES +
 /* Returns true if systemd runs the node of this configuration. */
 bool cli_is_service(const char *config_path);
 
+/* Returns true if the service of this configuration cannot see the path, because its unit hides
+ * home folders (ProtectHome=) unless a drop-in shows them. */
+bool cli_is_hidden(const char *config_path, const char *path);
+
+#define CLI_HIDDEN                                                                                 \
+    "a service sees no home folder; copy it elsewhere, such as to /srv, or show it by "            \
+    "BindReadOnlyPaths= (`systemctl edit`)"
+
 /* Returns true if a person needs sudo to manage the node: it is a service, and no root shell. */
 bool cli_needs_sudo(const char *config_path);
 

@@ -13,6 +13,7 @@
 
 #include "base/units.h"
 #include "daemon/auth/cert_file.h"
+#include "daemon/cli/common/node_user.h"
 #include "daemon/cli/doctor/doctor.h"
 #include "daemon/cli/run/data_path.h"
 #include "daemon/cli/run/manifest_text.h"
@@ -38,7 +39,9 @@ static void look_at_manifest(struct doctor *doctor) {
     struct tw_error err;
     const char *const path = doctor->config.node.run;
     doctor->has_run = cli_manifest_load(path, &doctor->run, &err) == TW_OK;
-    if (doctor->has_run)
+    if (doctor->has_run && cli_is_hidden(doctor->config.path, path))
+        doctor_say(doctor, DOCTOR_WARN, "manifest", CLI_HIDDEN, "%s is in a home folder", path);
+    else if (doctor->has_run)
         doctor_say(doctor, DOCTOR_OK, "manifest", NULL, "run %s, %s", doctor->run.name, path);
     else
         doctor_say(doctor, DOCTOR_FAIL, "manifest",
@@ -294,7 +297,9 @@ static void look_at_data(struct doctor *doctor) {
                    err.message);
         return;
     }
-    if (data.shards_here < data.shards)
+    if (cli_is_hidden(doctor->config.path, path))
+        doctor_say(doctor, DOCTOR_WARN, "data", CLI_HIDDEN, "%s is in a home folder", path);
+    else if (data.shards_here < data.shards)
         doctor_say(doctor, DOCTOR_WARN, "data",
                    "copy the missing ones, or leave node.data out: then they are fetched",
                    "%s has %u of %u shards", path, data.shards_here, data.shards);

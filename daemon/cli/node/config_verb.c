@@ -92,7 +92,10 @@ static void check_data(const struct tw_config *config, const struct tw_run *run,
                            data.shards_here, data.shards);
         }
     }
-    report_finding(findings, TW_EXIT_DATA, what, status == TW_OK ? NULL : err.message);
+    if (status == TW_OK && cli_is_hidden(config->path, path))
+        report_warning(findings, what, CLI_HIDDEN);
+    else
+        report_finding(findings, TW_EXIT_DATA, what, status == TW_OK ? NULL : err.message);
 }
 
 /* Tries to listen on every configured address. If the node's daemon is running, it listens there
@@ -175,7 +178,10 @@ static void check_files(const struct tw_config *config, struct findings *finding
     static struct tw_gate gate;
     const bool is_run = cli_manifest_load(config->node.run, &run, &err) == TW_OK;
     (void)snprintf(what, sizeof(what), "manifest %s", config->node.run);
-    report_finding(findings, TW_EXIT_MANIFEST, what, is_run ? NULL : err.message);
+    if (is_run && cli_is_hidden(config->path, config->node.run))
+        report_warning(findings, what, CLI_HIDDEN);
+    else
+        report_finding(findings, TW_EXIT_MANIFEST, what, is_run ? NULL : err.message);
     if (is_run && tw_config_check_run(config, &run, &err) != TW_OK)
         report_finding(findings, TW_EXIT_USAGE, "role", err.message);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/cli/common/node_user.h"
 #include "daemon/cli/node/start_check.h"
 #include "daemon/cli/run/manifest_text.h"
 
@@ -58,19 +59,31 @@ static enum tw_exit check_listen(const struct tw_config *config) {
     return TW_EXIT_OK;
 }
 
+/* Checks one answer; a path must also be visible for the node. */
+static enum tw_status check_answer(const struct node_files *files, const struct question *question,
+                                   const char *answer, struct tw_error *err) {
+    char absolute[TW_PATH_BYTES];
+    const char *const path = node_files_from_here(answer, absolute);
+    TW_TRY(question->check(answer, err));
+    if (question->check == check_upload || path == NULL || !cli_is_hidden(files->config_path, path))
+        return TW_OK;
+    return tw_fail(err, TW_CONFIG, "%.80s: " CLI_HIDDEN, path);
+}
+
 enum tw_exit init_check(const struct node_files *files) {
     struct tw_error err;
     for (unsigned i = 0; i < QUESTIONS_COUNT; i++) {
         const struct question *const question = &QUESTIONS[i];
         const char *const value = node_files_value(files, question->key);
-        if (value == NULL || question->check(value, &err) == TW_OK) continue;
+        if (value == NULL || check_answer(files, question, value, &err) == TW_OK) continue;
         return cli_fail(TW_EXIT_USAGE, "--%s: %s; nothing was made", question->key, err.message);
     }
     return node_files_value(files, "listen") != NULL ? check_listen(&files->config) : TW_EXIT_OK;
 }
 
 /* Asks one question. An empty line sets `answer` to "". */
-static enum tw_exit ask(const struct question *question, char answer[TW_PATH_BYTES]) {
+static enum tw_exit ask(const struct node_files *files, const struct question *question,
+                        char answer[TW_PATH_BYTES]) {
     struct tw_error err = {0};
     for (unsigned i = 0; i < TRIES; i++) {
         (void)printf("%s: ", question->text);
@@ -78,7 +91,8 @@ static enum tw_exit ask(const struct question *question, char answer[TW_PATH_BYT
         if (fgets(answer, TW_PATH_BYTES, stdin) == NULL)
             return cli_fail(TW_EXIT_USAGE, "init: no answer; nothing was made");
         answer[strcspn(answer, "\r\n")] = '\0';
-        if (answer[0] == '\0' || question->check(answer, &err) == TW_OK) return TW_EXIT_OK;
+        if (answer[0] == '\0' || check_answer(files, question, answer, &err) == TW_OK)
+            return TW_EXIT_OK;
         (void)printf("  %s\n", err.message);
     }
     return cli_fail(TW_EXIT_USAGE, "init: nothing was made; --%s gives the answer", question->key);
@@ -93,7 +107,7 @@ enum tw_exit init_ask(const struct cli *cli, struct node_files *files) {
         if (node_files_value(files, question->key) != NULL) continue;
         if (is_first) (void)printf("An empty answer leaves a question open.\n\n");
         is_first = false;
-        const enum tw_exit rc = ask(question, answers[i]);
+        const enum tw_exit rc = ask(files, question, answers[i]);
         if (rc != TW_EXIT_OK) return rc;
         if (answers[i][0] == '\0') continue;
         const char *value = answers[i];

@@ -144,6 +144,16 @@ sed -i "s#^data = .*#data = $home/home/text#" /etc/thinwire/bible.conf
 expect 4 'text: Permission denied' thinwire config check
 expect 1 'FAIL +data .*Permission denied' thinwire doctor
 
+# -- home folders, which the unit hides; as root may read them, only the path tells
+if [[ -w ~root ]]; then
+    seen=$(mktemp -d ~root/tw_service_XXXXXX)
+    cp "$home/text/text" "$seen/text"
+    expect 2 "data: $seen/text: a service sees no home folder; copy it elsewhere, such as to /srv" \
+        thinwire --config shed init --run /etc/bible.manifest --data "$seen/text"
+    [[ ! -e /etc/thinwire/shed.conf ]] || { echo "FAIL: init left a file"; failures=$((failures + 1)); }
+    rm -r "$seen"
+fi
+
 # -- several nodes: which one?
 expect 0 'This node is' thinwire --config attic init --run /etc/bible.manifest --data "$home/text/text"
 expect 2 'several nodes here: attic, bible; name one, such as `thinwire --config attic status`' thinwire status
