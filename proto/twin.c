@@ -35,5 +35,8 @@ enum tw_status tw_twin_decode(const uint8_t *body, size_t size, struct tw_twin_w
 void tw_twin_address(const char *text, char address[TW_ADDR_BYTES]) {
     const size_t length = strnlen(text, TW_ADDR_BYTES);
     address[0] = '\0';
-    if (length < TW_ADDR_BYTES && tw_address_is_valid(text)) memcpy(address, text, length + 1);
+    if (length >= TW_ADDR_BYTES || !tw_address_is_valid(text)) return;
+    /* A wildcard is where a node listens, and leads nowhere. */
+    if (strncmp(text, "0.0.0.0:", 8) == 0 || strncmp(text, "[::]:", 5) == 0) return;
+    memcpy(address, text, length + 1);
 }

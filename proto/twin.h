@@ -35,7 +35,8 @@ uint32_t tw_twin_encode(const struct tw_twin_word *word, uint8_t body[TW_TWIN_BY
 enum tw_status tw_twin_decode(const uint8_t *body, size_t size, struct tw_twin_word *word,
                               struct tw_error *err);
 
-/* Reads the address from the untrusted text of GOODBYE{TW_TWIN}; "" if the text is not an address.
+/* Reads the address from the untrusted text of GOODBYE{TW_TWIN}; "" if the text is not an address,
+ * or a wildcard.
  */
 void tw_twin_address(const char *text, char address[TW_ADDR_BYTES]);
 

@@ -160,29 +160,31 @@ static void judge_admission(const struct tw_status_view *view, struct list *list
     }
 }
 
-void tw_view_twin_text(const struct tw_view_twin *twin, char text[TW_VIEW_TEXT_BYTES]) {
-    char id[9], at[TW_ADDR_BYTES + 8] = "";
-    tw_id_short(&twin->id, id);
+void tw_view_twin_text(const struct tw_view_twin *twin, const char *label,
+                       char text[TW_VIEW_TEXT_BYTES]) {
+    char at[TW_ADDR_BYTES + 8] = "";
     if (twin->address[0] != 0) (void)snprintf(at, sizeof(at), ", at %s,", twin->address);
     if (twin->is_self)
         (void)snprintf(text, TW_VIEW_TEXT_BYTES, "another machine%s has this node's key", at);
     else
         (void)snprintf(text, TW_VIEW_TEXT_BYTES,
-                       "another machine%s has the key of node %s%s%s and is refused", at, id,
+                       "another machine%s has the key of node %s%s%s and is refused", at, label,
                        twin->linked[0] != 0 ? " at " : "", twin->linked);
 }
 
 static bool judge_twins(const struct tw_status_view *view, struct list *list) {
     bool is_self = false;
     for (uint32_t i = 0; i < view->twins_count && i < TW_VIEW_TWINS_MAX; i++) {
-        char text[TW_VIEW_TEXT_BYTES];
+        char text[TW_VIEW_TEXT_BYTES], label[TW_VIEW_LABEL_BYTES];
         is_self |= view->twins[i].is_self;
-        tw_view_twin_text(&view->twins[i], text);
+        tw_view_twin_text(&view->twins[i], tw_status_view_label(view, &view->twins[i].id, label),
+                          text);
         text[0] = 'A';
-        add_about(list, TW_WARNING_TWIN, &view->twins[i].id,
-                  view->twins[i].is_self ? "give it its own (`thinwire init`)"
-                                         : "give one of the two its own (`thinwire init`)",
-                  text);
+        add_about(
+            list, TW_WARNING_TWIN, &view->twins[i].id,
+            "give the copy its own: `thinwire init --new-key` on it, then `thinwire leave` and "
+            "`thinwire start`",
+            text);
     }
     return is_self;
 }

@@ -61,8 +61,10 @@ const char *tw_warning_name(enum tw_warning_kind kind);
 /* Returns false for kinds that end by themselves and only explain why the node rests or waits. */
 bool tw_warning_is_urgent(enum tw_warning_kind kind);
 
-/* Writes a sentence that two machines use one key, without advice. */
-void tw_view_twin_text(const struct tw_view_twin *twin, char text[TW_VIEW_TEXT_BYTES]);
+/* Writes a sentence that two machines use one key, without advice. `label` is the word for the node
+ * with that key. */
+void tw_view_twin_text(const struct tw_view_twin *twin, const char *label,
+                       char text[TW_VIEW_TEXT_BYTES]);
 
 /* Writes a finding about merging as a sentence, without advice. */
 void tw_view_finding_text(const struct tw_view_health *health, enum tw_finding finding,

@@ -28,6 +28,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "daemon/net/transport_impl.h"
+#include "proto/twin.h"
 
 static const char DUPLICATE[] = "another link between these two nodes exists";
 static const char software[] = "thinwire " TW_RELEASE;
@@ -448,8 +449,13 @@ static void goodbye_take(struct tw_conn *conn, const struct tw_frame *frame) {
         return;
     }
     if (goodbye.status == TW_TWIN && conn->is_dialled && conn->role == TW_ROLE_CONTROL) {
-        tw_held_told(conn->transport, goodbye.sentence);
-        (void)snprintf(sentence, sizeof(sentence), "at %s", goodbye.sentence);
+        /* The other machine is named, or it is the dialled one itself. */
+        const struct tw_transport *const t = conn->transport;
+        const bool is_it = tw_id_equal(&conn->link.tls.id, &t->config.identity->id);
+        char there[TW_ADDR_BYTES];
+        tw_twin_address(is_it ? conn->link.address : goodbye.sentence, there);
+        tw_held_told(conn->transport, there);
+        (void)snprintf(sentence, sizeof(sentence), "%s%s", there[0] != '\0' ? "at " : "", there);
         tw_admit_refuse(conn, TW_TWIN, sentence);
         return;
     }

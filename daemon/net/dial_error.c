@@ -54,7 +54,7 @@ static const struct row ROWS[TW_DIAL_CAUSES] = {
          "was it set up again, or did another node take the address? The id after `=` must be "
          "its id"},
     [TW_DIAL_TWIN] = {"twin", "another machine has this node's key",
-                      "give one of the two its own: `thinwire init` in a new folder"},
+                      "give the copy its own: `thinwire init --new-key` there, then restart it"},
     [TW_DIAL_VERSION] = {"version", "no common wire version", "update the older of the two"},
     [TW_DIAL_OTHER_RUN] = {"other_run", "other manifest",
                            "both nodes need the same run.manifest, to the byte"},

@@ -6,6 +6,7 @@
 
 #include <openssl/rand.h>
 
+#include "base/address.h"
 #include "base/bytes.h"
 #include "daemon/net/transport_impl.h"
 #include "proto/twin.h"
@@ -133,6 +134,24 @@ void tw_held_frame(struct tw_conn *conn, const struct tw_frame *frame) {
     tw_held_told(t, word.address);
 }
 
+/* Writes an address of this node, as the other end of `conn` would dial it. */
+static void own_address(const struct tw_conn *conn, char address[TW_ADDR_BYTES]) {
+    const struct tw_transport *t = conn->transport;
+    struct sockaddr_storage own;
+    char host[TW_ADDR_BYTES], text[TW_ADDR_BYTES];
+    int size = sizeof(own);
+    uint16_t port = 0, ignored = 0;
+    address[0] = '\0';
+    for (unsigned i = 0; i < TW_ADDRS_MAX && address[0] == '\0'; i++)
+        tw_twin_address(t->self.addrs[i], address);
+    if (address[0] != '\0' || !tw_address_split(t->self.addrs[0], host, &port)) return;
+    if (uv_tcp_getsockname(&conn->link.tcp, (struct sockaddr *)&own, &size) != 0) return;
+    tw_seen_address(&own, text);
+    if (!tw_address_split(text, host, &ignored)) return;
+    (void)snprintf(address, TW_ADDR_BYTES, strchr(host, ':') != NULL ? "[%.60s]:%u" : "%.60s:%u",
+                   host, (unsigned)port);
+}
+
 /* ---- this node's own key ------------------------------------------------------------------- */
 
 void tw_held_told(struct tw_transport *t, const char *text) {
@@ -152,7 +171,9 @@ void tw_held_self(struct tw_conn *conn, const struct tw_hello *hello) {
     }
     tw_peer_address(conn, hello, there);
     tw_held_told(t, there);
-    tw_admit_refuse(conn, TW_TWIN, t->self.addrs[0]);
+    char here[TW_ADDR_BYTES];
+    own_address(conn, here);
+    tw_admit_refuse(conn, TW_TWIN, here);
 }
 
 /* ---- time ---------------------------------------------------------------------------------- */

@@ -351,8 +351,8 @@ static void fill_twins(struct tw_status_view *view) {
         struct tw_view_peer *row = twin->is_self ? NULL : tw_status_view_peer(view, &twin->id);
         if (row == NULL) continue;
         (void)snprintf(row->twin, sizeof(row->twin),
-                       "another machine%s%s has its key and is refused: give one of the two its "
-                       "own (`thinwire init`)",
+                       "another machine%s%s has its key and is refused: give the copy its own "
+                       "(`thinwire init --new-key` there)",
                        twin->address[0] != '\0' ? ", at " : "", twin->address);
     }
 }

@@ -9,6 +9,7 @@
 #include "daemon/api/view_warning.h"
 #include "daemon/net/bans.h"
 #include "daemon/net/transport.h"
+#include "daemon/node/links.h"
 #include "daemon/store/cache_file.h"
 #include "sync/members/members.h"
 
@@ -157,13 +158,13 @@ void tw_daemon_refusals_refused(void *user, const char *address, enum tw_status 
 void tw_daemon_refusals_twin(void *user, const struct tw_twin_report *report) {
     struct tw_daemon *daemon = user;
     struct tw_view_twin twin = {.id = report->id, .is_self = report->linked == NULL};
-    char hex[9], text[TW_VIEW_TEXT_BYTES];
+    char hex[9], name[TW_KNOWN_LABEL_BYTES], text[TW_VIEW_TEXT_BYTES];
     if (report->address != NULL)
         (void)snprintf(twin.address, sizeof(twin.address), "%s", report->address);
     if (report->linked != NULL)
         (void)snprintf(twin.linked, sizeof(twin.linked), "%s", report->linked);
     tw_id_short(&report->id, hex);
-    tw_view_twin_text(&twin, text);
+    tw_view_twin_text(&twin, tw_daemon_acquaintances_label(daemon, &report->id, name), text);
     tw_daemon_note(daemon, TW_LOG_WARN, "twin", "peer=%s addr=%s text=\"%s\"", hex,
                    twin.address[0] != '\0' ? twin.address : "none", text);
 }

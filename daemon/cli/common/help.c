@@ -132,7 +132,10 @@ static const struct {
              "                       /etc/thinwire/NAME.conf\n"
              "  --secret-file FILE   take the secret of an existing run from FILE (- = stdin)\n"
              "  --name, --state-dir, --run-dir, --run, --data, --threads, --listen, --peers,\n"
-             "  --upload             set the configuration keys of the same name\n"},
+             "  --upload             set the configuration keys of the same name\n"
+             "\n"
+             "thinwire init --new-key   gives a node that exists another key, for a copied\n"
+             "                          folder or machine; restart the node afterwards\n"},
     {"run", "thinwire run new NAME [--model MODEL] [--data TEXT] [--preset PRESET]\n"
             "                      [--set KEY=VALUE]... [--out FILE] [--steps-per-s N]\n"
             "                      [--budget 20mbit|50GB/month] [--step-time 0.8s]\n"

@@ -1,7 +1,9 @@
 /* init.c - `thinwire init`: identity, run secret, folders and configuration of a new node. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/auth/identity.h"
@@ -145,8 +147,44 @@ static void say_next(const struct init *init, const char *hex, bool is_new_secre
     node_files_say_next(&init->files, NEXT);
 }
 
+/* Gives a configured node another key, for a copy of another node. The old key stays beside it. */
+static enum tw_exit renew_key(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--new-key", "--config", "--json", NULL};
+    static struct tw_config config;
+    char path[TW_PATH_BYTES + 16], old[TW_PATH_BYTES + 24], hex[TW_ID_HEX_BYTES];
+    struct tw_error err;
+    struct tw_identity identity;
+    struct stat owner;
+    enum tw_exit rc = cli_done(cli, "init", OPTIONS);
+    if (rc == TW_EXIT_OK) rc = cli_config(cli, &config);
+    if (rc != TW_EXIT_OK) return rc;
+    (void)snprintf(path, sizeof(path), "%s/identity.key", config.node.state_dir);
+    (void)snprintf(old, sizeof(old), "%s.old", path);
+    if (stat(path, &owner) != 0 || rename(path, old) != 0)
+        return cli_fail(TW_EXIT_IDENTITY, "%s: %s", path, strerror(errno));
+    /* With sudo, the key of a service must stay its user's. */
+    if (tw_identity_create(path, &err) != TW_OK ||
+        tw_identity_open(path, &identity, &err) != TW_OK ||
+        (geteuid() == 0 && chown(path, owner.st_uid, owner.st_gid) != 0)) {
+        (void)unlink(path);
+        (void)rename(old, path);
+        return cli_fail(TW_EXIT_IDENTITY, "the new key cannot be written; the old one stays");
+    }
+    tw_id_hex(&identity.id, hex);
+    tw_identity_close(&identity);
+    if (cli->json)
+        (void)printf("{\"id\": \"%s\", \"identity\": \"%s\"}\n", hex, path);
+    else
+        (void)printf("This node is now %s; its old key is %s.\n"
+                     "Restart it: `thinwire leave`, then `thinwire start`. In a run with an owner, "
+                     "it needs a certificate for the new key first.\n",
+                     hex, old);
+    return TW_EXIT_OK;
+}
+
 enum tw_exit cli_init(struct cli *cli) {
-    static const char *const OPTIONS[] = {NODE_FILES_OPTIONS, "--secret-file", NULL};
+    if (cli_flag(cli, "--new-key")) return renew_key(cli);
+    static const char *const OPTIONS[] = {NODE_FILES_OPTIONS, "--secret-file", "--new-key", NULL};
     static struct init init;
     char hex[TW_ID_HEX_BYTES];
     bool is_new_secret = false;

@@ -48,7 +48,8 @@ static void twins_are_named_with_the_address_of_the_other_machine(void **state) 
     const struct tw_warning *warning = find_warning("this node's key");
     assert_non_null(warning);
     assert_string_equal(warning->what, "Another machine, at 127.0.0.1:14949, has this node's key");
-    assert_string_equal(warning->way_out, "give it its own (`thinwire init`)");
+    assert_string_equal(warning->way_out, "give the copy its own: `thinwire init --new-key` on it, "
+                                          "then `thinwire leave` and `thinwire start`");
     warning = find_warning("of node cd000000");
     assert_non_null(warning);
     assert_string_equal(

@@ -178,6 +178,24 @@ static void machine_with_our_key_is_met_by_its_own_dial(void **state) {
     end();
 }
 
+static void on_every_address(struct tw_transport_config *config) {
+    (void)snprintf(config->listen[0], TW_ADDR_BYTES, "0.0.0.0:0");
+}
+
+/* A node listens on a wildcard by default. That is no address at which a person finds a machine. */
+static void wildcard_is_no_address_of_a_twin(void **state) {
+    (void)state;
+    world_init(&world);
+    first = world_start(&world, 0, on_every_address);
+    (void)start_copy(on_every_address);
+    world_dial(second, first);
+    WAIT_WHILE(&world, second->dials < 1);
+    assert_int_equal(second->dial_status, TW_TWIN);
+    assert_null(strstr(second->dial_sentence, "0.0.0.0"));
+    names(second, true, first);
+    end();
+}
+
 static void own_address_is_no_twin(void **state) {
     (void)state;
     begin(0, NULL);
@@ -227,6 +245,7 @@ int main(void) {
         cmocka_unit_test(replaced_process_that_comes_back_is_refused),
         cmocka_unit_test(newcomer_that_leaves_while_held_is_forgotten),
         cmocka_unit_test(machine_with_our_key_is_met_by_its_own_dial),
+        cmocka_unit_test(wildcard_is_no_address_of_a_twin),
         cmocka_unit_test(own_address_is_no_twin),
         cmocka_unit_test(answer_without_a_question_changes_nothing),
         cmocka_unit_test(broken_word_closes_the_link),
