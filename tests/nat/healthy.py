@@ -14,6 +14,8 @@ status 1. Other warnings (a peer that is away, say) are printed.
     --json FILE   all that was measured
     --keep DIR    the nodes' folders and logs stay there
 
+Seeds also draw naps, in which a node is suspended (SIGSTOP) for some seconds, as a laptop sleeps.
+
 A run takes half a minute to three minutes on two cores. Ends with 77 where there can be no lab.
 """
 import argparse
@@ -21,6 +23,7 @@ import json
 import pathlib
 import random
 import shutil
+import signal
 import sys
 
 import train
@@ -32,8 +35,9 @@ PLANS = ("2 public", "3 public", "4 public", "5 public", "1 public + 1 cone", "1
 PRESETS = ("default", "default", "diloco", "noloco", "sparseloco", "decoupled", "eager", "co2")
 SHAPES = ((2, 64, 64), (1, 48, 32), (3, 96, 64), (2, 128, 96))  # layers, width, context
 CHURN = ("none", "none", "late", "stop", "kill", "gone", "restarts")
-ALARMS = ("contribution_refused", "result_insane", "owner_struck", "partner_struck", "misbehaved",
-          "anchor_differs", "merging_hurts", "bad_merging", "twin")
+ALARMS = ("contribution_refused", "result_refused", "outlier_applied", "owner_struck",
+          "partner_struck", "misbehaved", "anchor_differs", "merging_hurts", "bad_merging", "twin",
+          "peer_refused", "peer_out_of_line", "round_forged", "two_faced", "lineage_left")
 
 
 def draw(seed):
@@ -46,7 +50,9 @@ def draw(seed):
             "rate": dice.choice((None, None, 8000, 2000)), "churn": dice.choice(CHURN),
             # a node that others can do without: homes dial the first
             "node": dice.randrange(1, len(parse(plan))),
-            "share": dice.uniform(0.2, 0.6), "away_s": dice.choice((3, 12, 30))}
+            "share": dice.uniform(0.2, 0.6), "away_s": dice.choice((3, 12, 30)),
+            # last, so that older seeds draw the same
+            "naps": dice.choice((0, 0, 2, 3)), "nap_s": dice.choice((3, 8, 20))}
 
 
 class Healthy(train.World):
@@ -55,16 +61,30 @@ class Healthy(train.World):
 
     def __init__(self, args, plan, lab, folder):
         super().__init__(args, plan, lab, folder)
-        self.left = 0
-        self.back_at = None
+        self.left = self.naps = 0
+        self.back_at = self.nap_until = None
         if self.drawn["churn"] == "late":
             self.nodes[self.drawn["node"]].is_late = True
         self.times = {"none": 0, "late": 1, "restarts": 3}.get(self.drawn["churn"], 1)
         keys = self.drawn["keys"]
         self.at = self.drawn["share"] * train_steps(args, keys, len(lab.hosts))
 
+    def nap(self):
+        """Suspends the last node for some seconds, a few times, as a laptop sleeps."""
+        node, now = self.nodes[-1], train.time.monotonic()
+        if self.nap_until is not None and now >= self.nap_until:
+            train.os.killpg(node.process.pid, signal.SIGCONT)
+            self.nap_until = None
+        may_nap = node is not self.nodes[self.drawn["node"]] and not node.is_finished()
+        if self.nap_until is None and may_nap and self.naps < self.drawn["naps"] and \
+                self.nodes[0].steps() > self.at * (1 + self.naps / 4):
+            train.os.killpg(node.process.pid, signal.SIGSTOP)
+            self.naps += 1
+            self.nap_until = now + self.drawn["nap_s"]
+
     def churn(self):
         """Whatever was drawn, once the first node is so far."""
+        self.nap()
         kind, node = self.drawn["churn"], self.nodes[self.drawn["node"]]
         ends = any(one.is_finished() for one in self.nodes if one is not node)
         if self.back_at is not None and (train.time.monotonic() >= self.back_at or ends):

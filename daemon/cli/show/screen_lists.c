@@ -128,7 +128,9 @@ static void print_mapping(const struct screen *screen, const json_t *json) {
     bool is_indirect = false;
     for (size_t i = 0; i < json_array_size(peers); i++) {
         const json_t *const peer = json_array_get(peers, i);
-        is_indirect |= *json_str(peer, "via") != 0 || *json_str(peer, "error") != 0;
+        is_indirect |=
+            *json_str(peer, "via") != 0 ||
+            (strcmp(json_str(peer, "link"), "known") == 0 && *json_str(peer, "error") != 0);
     }
     const char *const nat = json_str(json, "nat_text");
     if (is_indirect && *nat != 0) line_wrap(screen, YELLOW, "", 2, nat);
@@ -151,7 +153,8 @@ static void print_twins(const struct screen *screen, const json_t *twins) {
         line_put(&line, DIM, "%s", *address != 0 ? address : "address not known");
         line_end(&line);
         line_wrap(screen, RED, "", 11,
-                  "another machine has this node's key: give it its own (`thinwire init`)");
+                  "another machine has this node's key: give the copy its own (`thinwire init "
+                  "--new-key` there, then `thinwire leave` and `thinwire start`)");
     }
 }
 

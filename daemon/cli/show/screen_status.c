@@ -369,11 +369,16 @@ static void print_sync(const struct screen *screen, const json_t *status) {
     }
 }
 
-/* Prints whether others can dial this node, but only if a person may want to change that. */
+/* Prints whether others can dial this node, but only if a person may want to change that. A node
+ * with links works, so that one quiet line is enough. */
 static void print_reach(const struct screen *screen, const json_t *status) {
     const char *const state = json_str(status, "network.reachable.state");
     if (strcmp(state, "no") != 0 && strcmp(state, "local") != 0) return;
-    line_wrap(screen, YELLOW, "", 12, json_str(status, "network.reachable.text"));
+    if (json_num(status, "sync.alive_peers") > 0)
+        line_wrap(screen, DIM, "", 12,
+                  "others cannot dial this node, so it dials them (`thinwire doctor`)");
+    else
+        line_wrap(screen, YELLOW, "", 12, json_str(status, "network.reachable.text"));
 }
 
 /* Prints the port mapping at the router. Its absence is shown only if nobody can dial this node. */
@@ -381,7 +386,8 @@ static void print_mapping(const struct screen *screen, const json_t *status) {
     const char *const state = json_str(status, "network.port_mapping.state"),
                       *const reach = json_str(status, "network.reachable.state"),
                       *const text = json_str(status, "network.port_mapping.text");
-    const bool is_shut = strcmp(reach, "no") == 0 || strcmp(reach, "local") == 0;
+    const bool is_shut = (strcmp(reach, "no") == 0 || strcmp(reach, "local") == 0) &&
+                         !(json_num(status, "sync.alive_peers") > 0);
     if (strcmp(state, "mapped") == 0)
         line_wrap(screen, DIM, "", 12, text);
     else if (is_shut && strcmp(state, "off") != 0 && strcmp(state, "not_needed") != 0)

@@ -239,6 +239,23 @@ static void a_low_terminal_shows_the_newest_rows_of_a_list(void **state) {
     assert_string_equal(text, LIST);
 }
 
+static void working_node_behind_nat_has_one_quiet_line(void **state) {
+    (void)state;
+    view.net.reach_state = TW_REACHABILITY_NO;
+    view.net.mapping_state = "no_router";
+    (void)snprintf(view.net.reach_text, sizeof(view.net.reach_text), "No peer can dial this node");
+    (void)snprintf(view.net.mapping_text, sizeof(view.net.mapping_text), "No router answers");
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_non_null(strstr(drawn, "            others cannot dial this node, so it dials them "
+                                  "(`thinwire doctor`)\n"));
+    assert_null(strstr(drawn, "No peer can dial"));
+    assert_null(strstr(drawn, "No router"));
+    view.sync.alive = 0; /* now a person may want to open the port */
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_non_null(strstr(drawn, "No peer can dial"));
+    assert_non_null(strstr(drawn, "No router"));
+}
+
 static void expects_word(const char *word, bool wanted) {
     draw(screen_status, tw_view_json_status(&view), UTF8, 160);
     if ((strstr(drawn, word) != NULL) != wanted) fail_msg("'%s': %s", word, drawn);
@@ -682,6 +699,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(a_low_terminal_shows_the_important_lines, start),
         cmocka_unit_test_setup(hidden_warnings_are_counted, start),
         cmocka_unit_test(a_low_terminal_shows_the_newest_rows_of_a_list),
+        cmocka_unit_test_setup(working_node_behind_nat_has_one_quiet_line, start),
         cmocka_unit_test_setup(certificates_that_end_are_spoken_of_in_time, start),
         cmocka_unit_test_setup(a_node_without_a_vote_says_so, start),
         cmocka_unit_test_setup(a_fresh_node_shows_no_numbers_it_does_not_have, start),
