@@ -9,6 +9,12 @@
 #define SECOND_US UINT64_C(1000000)
 #define SILENT_US (3600 * SECOND_US) /* time for which a silent node is dialled as usual */
 
+void tw_known_peers_init(struct tw_known_peers *known, const char *own_name, uint64_t now_us) {
+    memset(known, 0, sizeof(*known));
+    tw_node_name_clean(own_name, known->own_name);
+    known->open_us = known->alone_us = now_us;
+}
+
 /* ---- rows ---------------------------------------------------------------------------------- */
 
 static struct tw_known_peer *row_find(struct tw_known_peers *known, const struct tw_id *id) {
@@ -76,21 +82,51 @@ void tw_known_peers_invited(struct tw_known_peers *known, const struct tw_id *id
 
 void tw_known_peers_merged(struct tw_known_peers *known, const struct tw_id *id) {
     struct tw_known_peer *const row = row_find(known, id);
-    if (row != NULL) row->has_merged = true;
+    if (row == NULL) return;
+    row->has_merged = known->has_merged = true;
 }
 
-void tw_known_peers_parted(struct tw_known_peers *known, const struct tw_id *id,
-                           enum tw_known_state state, const char *said, uint64_t now_us) {
-    struct tw_known_peer *const row = row_find(known, id);
-    TW_ASSERT(state == TW_KNOWN_LEFT || state == TW_KNOWN_PAUSED || state == TW_KNOWN_AWAY);
-    if (row == NULL || row->state != TW_KNOWN_LINKED) return;
-    row->state = state;
-    row->since_us = now_us;
-    row->before_us = 0;
-    (void)snprintf(row->said, sizeof(row->said), "%s", said);
+/* Copies the reason behind the first ":" of a sentence. */
+static void said_copy(struct tw_known_peer *row, const char *sentence) {
+    const char *const colon = sentence != NULL ? strchr(sentence, ':') : NULL;
+    if (colon == NULL) return;
+    (void)snprintf(row->said, sizeof(row->said), "%s", colon + 1 + strspn(colon + 1, " "));
     for (char *at = row->said; *at != '\0'; at++) {
         if (*at < 0x20 || *at > 0x7e) *at = ' ';
     }
+}
+
+void tw_known_peers_parted(struct tw_known_peers *known, const struct tw_id *id,
+                           enum tw_status reason, bool has_left, const char *sentence,
+                           uint64_t now_us) {
+    struct tw_known_peer *const row = row_find(known, id);
+    if (row == NULL || row->state != TW_KNOWN_LINKED) return;
+    row->state = reason == TW_OK                  ? TW_KNOWN_LEFT
+                 : has_left && reason == TW_AGAIN ? TW_KNOWN_PAUSED
+                                                  : TW_KNOWN_AWAY;
+    row->since_us = known->alone_us = now_us;
+    row->before_us = 0;
+    row->said[0] = '\0';
+    if (row->state == TW_KNOWN_PAUSED) said_copy(row, sentence);
+}
+
+void tw_known_peers_rest(struct tw_known_peers *known, uint64_t now_us) {
+    known->open_us = now_us;
+}
+
+uint64_t tw_known_peers_alone_us(const struct tw_known_peers *known, uint64_t now_us) {
+    for (uint32_t i = 0; i < TW_KNOWN_MAX; i++) {
+        if (known->rows[i].is_used && known->rows[i].state == TW_KNOWN_LINKED) return UINT64_MAX;
+    }
+    return known->has_merged ? now_us - known->alone_us : UINT64_MAX;
+}
+
+bool tw_known_peers_is_absent(const struct tw_known_peers *known, const struct tw_id *id,
+                              uint64_t now_us) {
+    const struct tw_known_peer *const row = tw_known_peers_find(known, id);
+    if (row == NULL) return false;
+    const enum tw_known_state state = tw_known_peer_state(row, now_us);
+    return state == TW_KNOWN_LEFT || state == TW_KNOWN_PAUSED || state == TW_KNOWN_GONE;
 }
 
 void tw_known_peers_sweep(struct tw_known_peers *known, uint64_t now_us, void *user,
@@ -119,17 +155,15 @@ uint64_t tw_known_peer_pause_us(const struct tw_known_peer *row, uint64_t now_us
     return waited_us / 10 < TW_KNOWN_PAUSE_MAX_US ? waited_us / 10 : TW_KNOWN_PAUSE_MAX_US;
 }
 
-bool tw_known_peers_label(const struct tw_known_peers *known, const struct tw_id *id,
-                          const char *own_name, char label[TW_KNOWN_LABEL_BYTES]) {
+const char *tw_known_peers_label(const struct tw_known_peers *known, const struct tw_id *id,
+                                 char label[TW_KNOWN_LABEL_BYTES]) {
     enum { FEW = 4, MANY = 8 };
     const struct tw_known_peer *const row = tw_known_peers_find(known, id);
     char hex[9], other[9];
     tw_id_short(id, hex);
-    if (row == NULL || row->name[0] == '\0') {
-        (void)snprintf(label, TW_KNOWN_LABEL_BYTES, "%s", hex);
-        return false;
-    }
-    int digits = strcmp(row->name, own_name) == 0 ? FEW : 0;
+    (void)snprintf(label, TW_KNOWN_LABEL_BYTES, "%s", hex);
+    if (row == NULL || row->name[0] == '\0') return label;
+    int digits = strcmp(row->name, known->own_name) == 0 ? FEW : 0;
     for (uint32_t i = 0; i < TW_KNOWN_MAX && digits < MANY; i++) {
         const struct tw_known_peer *const at = &known->rows[i];
         if (!at->is_used || at == row || strcmp(at->name, row->name) != 0) continue;
@@ -138,7 +172,7 @@ bool tw_known_peers_label(const struct tw_known_peers *known, const struct tw_id
     }
     (void)snprintf(label, TW_KNOWN_LABEL_BYTES, "%s%s%.*s", row->name, digits > 0 ? "-" : "",
                    digits, hex);
-    return true;
+    return label;
 }
 
 /* ---- over a restart ------------------------------------------------------------------------ */
@@ -215,10 +249,13 @@ uint32_t tw_known_peers_decode(struct tw_known_peers *known, const char *text, s
         const bool is_good = newline != NULL && length > 0 && strlen(line) == length &&
                              line_read(line, now_us, wall_s, &row) &&
                              row_find(known, &row.id) == NULL;
-        if (is_good)
+        if (is_good) {
             *row_take(known, &row.id, now_us) = row;
-        else
+            known->has_merged |=
+                row.has_merged && tw_known_peer_state(&row, now_us) == TW_KNOWN_AWAY;
+        } else {
             skipped++;
+        }
         at += length + 1;
     }
     return skipped;

@@ -11,8 +11,8 @@
  *
  * Pure: the caller passes the time. Two clocks are used: a monotonic one, and the wall clock for
  * the text that outlives the process. */
-#ifndef TW_DAEMON_NET_KNOWN_PEERS_H
-#define TW_DAEMON_NET_KNOWN_PEERS_H
+#ifndef TW_DAEMON_API_KNOWN_PEERS_H
+#define TW_DAEMON_API_KNOWN_PEERS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,6 +20,7 @@
 
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/status.h"
 #include "proto/extension.h"
 
 enum tw_known_state {
@@ -53,10 +54,16 @@ struct tw_known_peer {
     uint64_t before_us;             /* time in the state before this process */
 };
 
-/* All zero is empty. */
 struct tw_known_peers {
+    char own_name[TW_NODE_NAME_BYTES]; /* name of this node */
+    bool has_merged;   /* this node merged with others, in this process or soon before */
+    uint64_t alone_us; /* time of the end of the last link, or of the start */
+    uint64_t open_us;  /* time since which links are allowed */
     struct tw_known_peer rows[TW_KNOWN_MAX];
 };
+
+/* Makes an empty table of the node with this name. */
+void tw_known_peers_init(struct tw_known_peers *known, const char *own_name, uint64_t now_us);
 
 /* Records a link, with the name that the node announces ("" if none). A full table drops the row
  * that was without a link for longest. */
@@ -70,10 +77,24 @@ void tw_known_peers_invited(struct tw_known_peers *known, const struct tw_id *id
 /* Records that work of the node was merged. */
 void tw_known_peers_merged(struct tw_known_peers *known, const struct tw_id *id);
 
-/* Records the end of the link. `state` is LEFT, PAUSED or AWAY; `said` is the reason that the node
- * gave, or "". Bytes of it that are not printable become spaces. */
+/* Records the end of the link. GOODBYE with TW_OK means that the node left. `has_left`: it sent
+ * LEAVE before; with TW_AGAIN its links rest, for the reason behind the first ":" of `sentence`
+ * (NULL or "": none). Anything else counts as silence. Bytes that are not printable become spaces.
+ */
 void tw_known_peers_parted(struct tw_known_peers *known, const struct tw_id *id,
-                           enum tw_known_state state, const char *said, uint64_t now_us);
+                           enum tw_status reason, bool has_left, const char *sentence,
+                           uint64_t now_us);
+
+/* Records that this node itself lets its links rest. */
+void tw_known_peers_rest(struct tw_known_peers *known, uint64_t now_us);
+
+/* Returns the time for which no node has been linked, once this node has merged with others;
+ * UINT64_MAX before, and while a node is linked. */
+uint64_t tw_known_peers_alone_us(const struct tw_known_peers *known, uint64_t now_us);
+
+/* Returns true if the node said goodbye, or is gone: that it cannot be dialled is no news. */
+bool tw_known_peers_is_absent(const struct tw_known_peers *known, const struct tw_id *id,
+                              uint64_t now_us);
 
 /* Drops nodes that were without a link for TW_KNOWN_FORGET_US. Calls `forget` for each. */
 void tw_known_peers_sweep(struct tw_known_peers *known, uint64_t now_us, void *user,
@@ -93,11 +114,11 @@ uint64_t tw_known_peer_absence_us(const struct tw_known_peer *row, uint64_t now_
  * that comes back dials others itself, so that a long pause here costs little. */
 uint64_t tw_known_peer_pause_us(const struct tw_known_peer *row, uint64_t now_us);
 
-/* Writes the node's name; with "-" and four digits of its id if another row, or `own_name`, has the
+/* Writes the node's name; with "-" and four digits of its id if another row, or this node, has the
  * same name, with eight if these are equal too. Writes the short id of a node without a name.
- * Returns true if the node has a name. */
-bool tw_known_peers_label(const struct tw_known_peers *known, const struct tw_id *id,
-                          const char *own_name, char label[TW_KNOWN_LABEL_BYTES]);
+ * Returns `label`. */
+const char *tw_known_peers_label(const struct tw_known_peers *known, const struct tw_id *id,
+                                 char label[TW_KNOWN_LABEL_BYTES]);
 
 /* Writes the table as text, a line per node:
  *
@@ -107,7 +128,8 @@ bool tw_known_peers_label(const struct tw_known_peers *known, const struct tw_id
 size_t tw_known_peers_encode(const struct tw_known_peers *known, char text[TW_KNOWN_TEXT_MAX],
                              uint64_t now_us, uint64_t wall_s);
 
-/* Reads untrusted text into an empty table. Returns the number of bad lines, which are skipped. */
+/* Reads untrusted text into an empty table. A member that was missed before a restart is missed
+ * still (alone_us). Returns the number of bad lines, which are skipped. */
 uint32_t tw_known_peers_decode(struct tw_known_peers *known, const char *text, size_t size,
                                uint64_t now_us, uint64_t wall_s);
 

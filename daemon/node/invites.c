@@ -10,12 +10,12 @@
 #include "base/address.h"
 #include "base/assert.h"
 #include "daemon/api/api_seats.h"
+#include "daemon/api/known_peers.h"
 #include "daemon/auth/knock.h"
 #include "daemon/auth/private_file.h"
 #include "daemon/auth/tickets.h"
 #include "daemon/net/handshake.h"
 #include "daemon/net/transport.h"
-#include "daemon/node/links.h"
 #include "proto/welcome.h"
 #include "sync/members/members.h"
 
@@ -230,7 +230,7 @@ void tw_daemon_invites_guest(struct tw_daemon *daemon, const struct tw_guest *gu
     }
     char said[TW_NODE_NAME_BYTES];
     tw_extensions_name(&guest->hello->extensions, said);
-    tw_daemon_acquaintances_invited(daemon, &guest->hello->id, said);
+    tw_known_peers_invited(daemon->known, &guest->hello->id, said, tw_daemon_now_us());
     if (is_new) invites->changes++;
     struct waiting *waiting = wait_for_save(invites, true);
     if (waiting == NULL) {
@@ -375,7 +375,7 @@ static json_t *row_json(const struct tw_daemon *daemon, const struct tw_ticket_r
         tw_id_hex(&row->guests[i], hex);
         (void)json_array_append_new(guests, json_string(hex));
         (void)json_array_append_new(
-            names, json_string(tw_daemon_acquaintances_label(daemon, &row->guests[i], label)));
+            names, json_string(tw_known_peers_label(daemon->known, &row->guests[i], label)));
     }
     const char *state = "good";
     if (row->is_withdrawn)

@@ -361,7 +361,6 @@ static enum tw_status open_tables(struct tw_daemon *daemon, struct tw_error *err
     TW_TRY(tw_daemon_punches_open(daemon, err));
     TW_TRY(tw_daemon_relays_open(daemon, err));
     TW_TRY(tw_daemon_link_qualities_open(daemon, err));
-    TW_TRY(tw_daemon_acquaintances_open(daemon, err));
     TW_TRY(tw_daemon_admission_open(daemon, err));
     TW_TRY(tw_daemon_checkpoints_open(daemon, err));
     return tw_daemon_invites_open(daemon, err);
@@ -407,7 +406,6 @@ static void free_all(struct tw_daemon *daemon) {
     tw_daemon_invites_free(daemon);
     tw_daemon_checkpoints_free(daemon);
     tw_daemon_admission_free(daemon);
-    tw_daemon_acquaintances_free(daemon);
     tw_daemon_link_qualities_free(daemon);
     tw_daemon_relays_free(daemon);
     tw_daemon_punches_free(daemon);

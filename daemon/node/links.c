@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/rate.h"
+#include "daemon/api/known_peers.h"
 #include "daemon/api/status_view.h"
 #include "daemon/net/dial_history.h"
 #include "daemon/net/handshake_limiter.h"
@@ -43,7 +44,7 @@ enum {
     UNASKED_MAX = 64, /* unrequested chunks that a peer may send before its link is closed */
 };
 
-static const char MEMBERS_NAME[] = "members", HOSTS_NAME[] = "hosts";
+static const char MEMBERS_NAME[] = "members", HOSTS_NAME[] = "hosts", KNOWN_NAME[] = "known";
 
 struct tw_daemon_links {
     struct tw_rate fresh_events; /* rate limit of events about links of nodes that are not wanted */
@@ -58,8 +59,10 @@ struct tw_daemon_links {
     struct tw_traffic control[TW_PEERS_MAX];
     struct tw_traffic bulk[TW_PEERS_MAX]; /* bulk traffic of each linked peer up to the last tick */
     struct tw_traffic bulk_gone;          /* bulk traffic of links that have ended */
-    char members_text[TW_MEMBERS_TEXT_MAX];
+    char members_text[TW_MEMBERS_TEXT_MAX]; /* also for the text of the known nodes */
 };
+
+_Static_assert((int)TW_MEMBERS_TEXT_MAX >= (int)TW_KNOWN_TEXT_MAX, "one buffer holds either text");
 
 _Static_assert((int)TW_DIAL_HISTORY_CONFIGURED == (int)TW_BOOTSTRAP_MAX &&
                    (int)TW_VIEW_BOOTSTRAP_MAX == (int)TW_BOOTSTRAP_MAX,
@@ -189,7 +192,7 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
             sift_addresses(daemon, peer, &message.u.peers.rows[i]);
         tw_members_merge(daemon->members, &message.u.peers, tw_daemon_now_us());
     }
-    if (message.kind == TW_MSG_LEAVE) tw_daemon_acquaintances_leaves(daemon, peer);
+    if (message.kind == TW_MSG_LEAVE) daemon->peers[peer].has_left = true;
     tw_daemon_probes_message(daemon, peer, &message);
     tw_daemon_relays_message(daemon, peer, &message);
     tw_daemon_punches_message(daemon, peer, &message);
@@ -253,13 +256,14 @@ static bool note_peer_up(struct tw_daemon *daemon, uint16_t peer,
     struct tw_peer_net net = {.is_relayed = false};
     char hex[9], name[TW_KNOWN_LABEL_BYTES], via[9] = "none";
     (void)tw_transport_peer(daemon->transport, peer, &net);
-    tw_daemon_acquaintances_peer_up(daemon, peer, net.name);
+    tw_known_peers_linked(daemon->known, &hello->id, net.name, tw_daemon_now_us());
+    tw_members_rest(daemon->members, &hello->id, 0);
     if (net.is_relayed) tw_id_short(&net.relay, via);
     tw_id_short(&hello->id, hex);
     daemon->peers[peer].is_event = is_event(daemon, &hello->id);
     note_link(daemon, daemon->peers[peer].is_event, TW_LOG_INFO, "peer_up",
               "peer=%s name=%s addr=%s via=%s", hex,
-              tw_daemon_acquaintances_label(daemon, &hello->id, name),
+              tw_known_peers_label(daemon->known, &hello->id, name),
               hello->addrs[0][0] != '\0' ? hello->addrs[0] : "none", via);
     return net.is_relayed;
 }
@@ -298,18 +302,30 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
     daemon->links->has_news = true;
 }
 
+/* Notes with which linked peers this node has merged. */
+static void note_merged(struct tw_daemon *daemon) {
+    tw_node_view(daemon->node, &daemon->view);
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        if (daemon->peers[i].is_up && daemon->view.peers[i].last_mixed_round > 0)
+            tw_known_peers_merged(daemon->known, &daemon->peers[i].id);
+    }
+}
+
 static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const char *sentence) {
     struct tw_daemon *daemon = user;
     char hex[9], name[TW_KNOWN_LABEL_BYTES];
     tw_id_short(&daemon->peers[peer].id, hex);
     const bool is_event =
         daemon->peers[peer].is_event || on_is_wanted(daemon, &daemon->peers[peer].id);
-    tw_daemon_acquaintances_peer_down(daemon, peer, reason, sentence);
-    const bool is_polite = tw_daemon_acquaintances_is_absent(daemon, &daemon->peers[peer].id);
+    const struct tw_id *const id = &daemon->peers[peer].id;
+    note_merged(daemon);
+    tw_known_peers_parted(daemon->known, id, reason, daemon->peers[peer].has_left, sentence,
+                          tw_daemon_now_us());
+    const bool is_polite = tw_known_peers_is_absent(daemon->known, id, tw_daemon_now_us());
     note_link(daemon, is_event, is_polite ? TW_LOG_INFO : TW_LOG_WARN, "peer_down",
               "peer=%s name=%s reason=%s text=\"%s\"", hex,
-              tw_daemon_acquaintances_label(daemon, &daemon->peers[peer].id, name),
-              tw_status_name(reason), sentence != NULL ? sentence : "");
+              tw_known_peers_label(daemon->known, id, name), tw_status_name(reason),
+              sentence != NULL ? sentence : "");
     tw_members_disconnected(daemon->members, &daemon->peers[peer].id, tw_daemon_now_us());
     tw_daemon_relays_peer_down(daemon, peer);
     tw_daemon_link_qualities_peer_down(daemon, peer, reason);
@@ -333,7 +349,7 @@ static bool is_no_news(struct tw_daemon *daemon, const char *address, enum tw_di
         for (unsigned a = 0; entry->is_used && entry->has_id && a < TW_ADDRS_MAX; a++) {
             if (strcmp(entry->addrs[a].text, address) != 0) continue;
             is_known = true;
-            is_missed |= !tw_daemon_acquaintances_is_absent(daemon, &entry->id) &&
+            is_missed |= !tw_known_peers_is_absent(daemon->known, &entry->id, tw_daemon_now_us()) &&
                          (entry->was_connected || on_is_wanted(daemon, &entry->id));
         }
     }
@@ -460,6 +476,10 @@ static void load_members(struct tw_daemon *daemon) {
         tw_cache_file_load(daemon->setup->run_state_dir, HOSTS_NAME, hosts, sizeof(hosts));
     skipped += tw_handshake_limiter_decode(tw_transport_limiter(daemon->transport), hosts,
                                            hosts_size, tw_daemon_now_us(), (uint64_t)time(NULL));
+    const size_t known_size =
+        tw_cache_file_load(daemon->setup->run_state_dir, KNOWN_NAME, text, TW_KNOWN_TEXT_MAX);
+    skipped += tw_known_peers_decode(daemon->known, text, known_size, tw_daemon_now_us(),
+                                     (uint64_t)time(NULL));
     if (skipped > 0) tw_log(TW_LOG_WARN, "cache_damaged", "lines_skipped=%u", skipped);
 }
 
@@ -472,6 +492,8 @@ static void save_members(struct tw_daemon *daemon) {
     size = tw_handshake_limiter_encode(tw_transport_limiter(daemon->transport), tw_daemon_now_us(),
                                        (uint64_t)time(NULL), hosts);
     tw_cache_file_save(daemon->setup->run_state_dir, HOSTS_NAME, hosts, size);
+    size = tw_known_peers_encode(daemon->known, text, tw_daemon_now_us(), (uint64_t)time(NULL));
+    tw_cache_file_save(daemon->setup->run_state_dir, KNOWN_NAME, text, size);
 }
 
 static enum tw_status open_members(struct tw_daemon *daemon, struct tw_error *err) {
@@ -489,7 +511,9 @@ enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *e
     const struct tw_config *config = &daemon->setup->config;
     daemon->links = tw_daemon_alloc(sizeof(*daemon->links), err);
     daemon->members = tw_daemon_alloc(sizeof(*daemon->members), err);
-    if (daemon->links == NULL || daemon->members == NULL) return TW_NOMEM;
+    daemon->known = tw_daemon_alloc(sizeof(*daemon->known), err);
+    if (daemon->links == NULL || daemon->members == NULL || daemon->known == NULL) return TW_NOMEM;
+    tw_known_peers_init(daemon->known, config->node.name, tw_daemon_now_us());
     tw_rate_init(&daemon->links->fresh_events, 1, FRESH_BURST * FRESH_PAUSE_S, tw_daemon_now_us());
     if (!config->network.links) return TW_OK;
     struct tw_transport_config transport = {
@@ -557,9 +581,28 @@ static void dial_peers(struct tw_daemon *daemon, uint64_t now_us) {
     }
 }
 
+static void on_forget(void *user, const struct tw_id *id) {
+    struct tw_daemon *daemon = user;
+    tw_members_forget(daemon->members, id);
+}
+
+/* Sets how often each absent node is dialled, and forgets those that were absent for too long. */
+static void review_known(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_known_peers *known = daemon->known;
+    if (tw_daemon_caps_is_resting(daemon)) tw_known_peers_rest(known, now_us);
+    note_merged(daemon);
+    tw_known_peers_sweep(known, now_us, daemon, on_forget);
+    tw_members_sweep(daemon->members, now_us);
+    for (uint32_t i = 0; i < TW_KNOWN_MAX; i++) {
+        const struct tw_known_peer *const row = &known->rows[i];
+        if (row->is_used)
+            tw_members_rest(daemon->members, &row->id, tw_known_peer_pause_us(row, now_us));
+    }
+}
+
 static void refresh_addresses(struct tw_daemon *daemon, uint64_t now_us) {
     daemon->links->refresh_due_us = now_us + REFRESH_US;
-    tw_daemon_acquaintances_tick(daemon, now_us);
+    review_known(daemon, now_us);
     if (!tw_transport_refresh(daemon->transport)) return;
     const struct tw_member_row *self = tw_transport_self(daemon->transport);
     tw_daemon_note(daemon, TW_LOG_INFO, "address_changed", "addr=%s next=%s",
@@ -603,7 +646,6 @@ void tw_daemon_links_tick(struct tw_daemon *daemon, uint64_t now_us) {
         if (links->minute_due_us != 0) {
             save_members(daemon);
             tw_daemon_link_qualities_save(daemon);
-            tw_daemon_acquaintances_save(daemon);
         }
         links->minute_due_us = now_us + MINUTE_US;
     }
@@ -613,12 +655,12 @@ void tw_daemon_links_close(struct tw_daemon *daemon) {
     if (daemon->transport == NULL) return;
     save_members(daemon);
     tw_daemon_link_qualities_save(daemon);
-    tw_daemon_acquaintances_save(daemon);
     tw_transport_destroy(daemon->transport, "this node is shutting down", NULL);
     daemon->transport = NULL;
 }
 
 void tw_daemon_links_free(struct tw_daemon *daemon) {
+    free(daemon->known);
     free(daemon->members);
     free(daemon->links);
 }

@@ -3,7 +3,6 @@
 #ifndef TW_DAEMON_NODE_LINKS_H
 #define TW_DAEMON_NODE_LINKS_H
 
-#include "daemon/api/known_peers.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/runtime.h"
 
@@ -30,38 +29,5 @@ struct tw_traffic tw_daemon_links_traffic(const struct tw_daemon *daemon, uint16
 /* Saves the tables and closes all links. */
 void tw_daemon_links_close(struct tw_daemon *daemon);
 void tw_daemon_links_free(struct tw_daemon *daemon);
-
-/* ---- acquaintances.c ---------------------------------------------------------------------------
- *
- * The nodes that this one knows (daemon/api/known_peers.h), kept across restarts: their names, and
- * since when each is linked or absent. How often absent nodes are dialled, and when they are
- * forgotten. */
-
-enum tw_status tw_daemon_acquaintances_open(struct tw_daemon *daemon, struct tw_error *err);
-
-void tw_daemon_acquaintances_peer_up(struct tw_daemon *daemon, uint16_t peer, const char *name);
-/* The peer sent LEAVE: it is about to say goodbye. */
-void tw_daemon_acquaintances_leaves(struct tw_daemon *daemon, uint16_t peer);
-/* Call while daemon->peers[peer] still has the peer's id. */
-void tw_daemon_acquaintances_peer_down(struct tw_daemon *daemon, uint16_t peer,
-                                       enum tw_status reason, const char *sentence);
-/* A node joined with a ticket of this node. */
-void tw_daemon_acquaintances_invited(struct tw_daemon *daemon, const struct tw_id *id,
-                                     const char *name);
-
-/* Called every few seconds. */
-void tw_daemon_acquaintances_tick(struct tw_daemon *daemon, uint64_t now_us);
-void tw_daemon_acquaintances_save(struct tw_daemon *daemon);
-
-/* Writes the name of a node, unique among the nodes that this one knows, or its short id. Returns
- * `label`. */
-const char *tw_daemon_acquaintances_label(const struct tw_daemon *daemon, const struct tw_id *id,
-                                          char label[TW_KNOWN_LABEL_BYTES]);
-
-/* Returns true if the node said goodbye, or has been absent so long that a failed dial is no news.
- */
-bool tw_daemon_acquaintances_is_absent(const struct tw_daemon *daemon, const struct tw_id *id);
-
-void tw_daemon_acquaintances_free(struct tw_daemon *daemon);
 
 #endif

@@ -9,7 +9,6 @@
 #include "daemon/api/view_warning.h"
 #include "daemon/net/bans.h"
 #include "daemon/net/transport.h"
-#include "daemon/node/links.h"
 #include "daemon/store/cache_file.h"
 #include "sync/members/members.h"
 
@@ -164,7 +163,7 @@ void tw_daemon_refusals_twin(void *user, const struct tw_twin_report *report) {
     if (report->linked != NULL)
         (void)snprintf(twin.linked, sizeof(twin.linked), "%s", report->linked);
     tw_id_short(&report->id, hex);
-    tw_view_twin_text(&twin, tw_daemon_acquaintances_label(daemon, &report->id, name), text);
+    tw_view_twin_text(&twin, tw_known_peers_label(daemon->known, &report->id, name), text);
     tw_daemon_note(daemon, TW_LOG_WARN, "twin", "peer=%s addr=%s text=\"%s\"", hex,
                    twin.address[0] != '\0' ? twin.address : "none", text);
 }

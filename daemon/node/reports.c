@@ -7,7 +7,6 @@
 #include "daemon/api/status_view.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/checkpoints.h"
-#include "daemon/node/links.h"
 #include "daemon/process/notify.h"
 #include "daemon/runlog/ledger_file.h"
 #include "daemon/runlog/run_log.h"
@@ -164,7 +163,7 @@ static void show_attack(struct tw_daemon *daemon, enum tw_attack_kind kind, cons
     char hex[9], name[TW_KNOWN_LABEL_BYTES], text[TW_ATTACK_TEXT_BYTES];
     note_attack(daemon, kind, action);
     tw_id_short(&attack.id, hex);
-    tw_attack_text(&attack, tw_daemon_acquaintances_label(daemon, &attack.id, name), text);
+    tw_attack_text(&attack, tw_known_peers_label(daemon->known, &attack.id, name), text);
     tw_daemon_note(daemon, TW_LOG_WARN, event, "peer=%s text=\"%s\"", hex, text);
 }
 

@@ -30,6 +30,7 @@ enum tw_daemon_stage { TW_DAEMON_RUNNING, TW_DAEMON_LEAVING, TW_DAEMON_CLOSING }
 struct tw_daemon_peer {
     bool is_up;
     bool is_event;   /* /v1/events has the peer's peer_up, so peer_down is added there too */
+    bool has_left;   /* the peer sent LEAVE, so that its goodbye follows */
     bool lacks_vote; /* the peer's certificate gives no vote */
     struct tw_id id;
     uint64_t chunks_asked;   /* chunks that were requested by PULL and have not arrived, even if no
@@ -103,6 +104,7 @@ struct tw_daemon {
     /* objects that one concern opens and others use */
     struct tw_transport *transport; /* links.c; NULL with links = off */
     struct tw_members *members;     /* links.c; owned */
+    struct tw_known_peers *known;   /* links.c; owned */
     struct tw_worker_host *host;    /* workers.c */
     struct tw_daemon_peer peers[TW_PEERS_MAX];
     struct tw_daemon_counts counts;
@@ -111,7 +113,6 @@ struct tw_daemon {
     uint8_t *body;        /* buffer for the control message being encoded, owned */
 
     /* concerns, owned; only the concern's own file knows its struct */
-    struct tw_daemon_acquaintances *acquaintances;
     struct tw_daemon_admission *admission;
     struct tw_daemon_budget *budget;
     struct tw_daemon_caps *caps;

@@ -1,131 +1,19 @@
-/* acquaintances.c - the nodes that this one knows, and their rows in the status view. */
+/* status_peers.c - the peers of the status view. */
+#include "daemon/node/status.h"
+
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "daemon/api/status_view.h"
 #include "daemon/net/dial_history.h"
 #include "daemon/net/reachability.h"
 #include "daemon/net/transport.h"
-#include "daemon/node/caps.h"
 #include "daemon/node/link_qualities.h"
 #include "daemon/node/links.h"
 #include "daemon/node/ports.h"
 #include "daemon/node/punches.h"
-#include "daemon/node/status.h"
-#include "daemon/store/cache_file.h"
 #include "sync/members/members.h"
-
-static const char FILE_NAME[] = "known";
-
-struct tw_daemon_acquaintances {
-    struct tw_known_peers known;
-    bool leaves[TW_PEERS_MAX]; /* the linked peer has sent LEAVE */
-    bool has_merged;           /* this node merged with another one, and none of those left since */
-    uint64_t alone_us;         /* time when the last link ended, or of the start; 0: some are up */
-    uint64_t open_us;          /* time since which links are allowed */
-    char own_name[TW_NODE_NAME_BYTES];
-    char text[TW_KNOWN_TEXT_MAX];
-};
-
-static uint64_t wall_s(void) {
-    const time_t now = time(NULL);
-    return now > 0 ? (uint64_t)now : 0;
-}
-
-static bool is_any_up(const struct tw_daemon *daemon) {
-    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
-        if (daemon->peers[i].is_up) return true;
-    }
-    return false;
-}
-
-/* ---- links --------------------------------------------------------------------------------- */
-
-void tw_daemon_acquaintances_peer_up(struct tw_daemon *daemon, uint16_t peer, const char *name) {
-    struct tw_daemon_acquaintances *of = daemon->acquaintances;
-    of->leaves[peer] = false;
-    of->alone_us = 0;
-    tw_known_peers_linked(&of->known, &daemon->peers[peer].id, name, tw_daemon_now_us());
-    tw_members_rest(daemon->members, &daemon->peers[peer].id, 0);
-}
-
-void tw_daemon_acquaintances_leaves(struct tw_daemon *daemon, uint16_t peer) {
-    daemon->acquaintances->leaves[peer] = true;
-}
-
-/* Notes with which linked peers this node has merged. */
-static void note_merged(struct tw_daemon *daemon) {
-    struct tw_daemon_acquaintances *of = daemon->acquaintances;
-    tw_node_view(daemon->node, &daemon->view);
-    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
-        if (!daemon->peers[i].is_up || daemon->view.peers[i].last_mixed_round == 0) continue;
-        of->has_merged = true;
-        tw_known_peers_merged(&of->known, &daemon->peers[i].id);
-    }
-}
-
-void tw_daemon_acquaintances_peer_down(struct tw_daemon *daemon, uint16_t peer,
-                                       enum tw_status reason, const char *sentence) {
-    struct tw_daemon_acquaintances *of = daemon->acquaintances;
-    const char *const colon = sentence != NULL ? strchr(sentence, ':') : NULL;
-    enum tw_known_state state = TW_KNOWN_AWAY;
-    if (reason == TW_OK)
-        state = TW_KNOWN_LEFT;
-    else if (of->leaves[peer] && reason == TW_AGAIN)
-        state = TW_KNOWN_PAUSED;
-    note_merged(daemon);
-    tw_known_peers_parted(&of->known, &daemon->peers[peer].id, state,
-                          state == TW_KNOWN_PAUSED && colon != NULL ? colon + 1 + (colon[1] == ' ')
-                                                                    : "",
-                          tw_daemon_now_us());
-    bool is_alone = true;
-    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) is_alone &= i == peer || !daemon->peers[i].is_up;
-    if (is_alone) of->alone_us = tw_daemon_now_us();
-}
-
-void tw_daemon_acquaintances_invited(struct tw_daemon *daemon, const struct tw_id *id,
-                                     const char *name) {
-    tw_known_peers_invited(&daemon->acquaintances->known, id, name, tw_daemon_now_us());
-}
-
-static void on_forget(void *user, const struct tw_id *id) {
-    struct tw_daemon *daemon = user;
-    tw_members_forget(daemon->members, id);
-}
-
-void tw_daemon_acquaintances_tick(struct tw_daemon *daemon, uint64_t now_us) {
-    struct tw_daemon_acquaintances *of = daemon->acquaintances;
-    if (tw_daemon_caps_is_resting(daemon)) of->open_us = now_us;
-    note_merged(daemon);
-    tw_known_peers_sweep(&of->known, now_us, daemon, on_forget);
-    tw_members_sweep(daemon->members, now_us);
-    for (uint32_t i = 0; i < TW_KNOWN_MAX; i++) {
-        const struct tw_known_peer *const row = &of->known.rows[i];
-        if (row->is_used)
-            tw_members_rest(daemon->members, &row->id, tw_known_peer_pause_us(row, now_us));
-    }
-}
-
-/* ---- for others ---------------------------------------------------------------------------- */
-
-const char *tw_daemon_acquaintances_label(const struct tw_daemon *daemon, const struct tw_id *id,
-                                          char label[TW_KNOWN_LABEL_BYTES]) {
-    const struct tw_daemon_acquaintances *const of = daemon->acquaintances;
-    (void)tw_known_peers_label(&of->known, id, of->own_name, label);
-    return label;
-}
-
-bool tw_daemon_acquaintances_is_absent(const struct tw_daemon *daemon, const struct tw_id *id) {
-    const struct tw_known_peer *const row = tw_known_peers_find(&daemon->acquaintances->known, id);
-    if (row == NULL) return false;
-    const enum tw_known_state state = tw_known_peer_state(row, tw_daemon_now_us());
-    return state == TW_KNOWN_LEFT || state == TW_KNOWN_PAUSED || state == TW_KNOWN_GONE;
-}
-
-/* ---- status -------------------------------------------------------------------------------- */
 
 static uint64_t age(uint64_t now_us, uint64_t at_us) {
     return now_us > at_us ? now_us - at_us : 0;
@@ -308,7 +196,8 @@ static bool is_up(const struct tw_daemon *daemon, const struct tw_id *id) {
 
 /* Fills members of the roster that have neither a link nor a known address. If this node is behind
  * NAT, these may be other nodes behind NAT. */
-static void fill_unlinked(const struct tw_daemon *daemon, struct tw_status_view *view) {
+static void fill_unlinked(const struct tw_daemon *daemon, uint64_t now_us,
+                          struct tw_status_view *view) {
     for (uint32_t i = 0; i < daemon->view.roster.count; i++) {
         const struct tw_id *id = &daemon->view.roster.members[i].id;
         if (tw_id_equal(id, &daemon->setup->identity.id) || is_up(daemon, id)) continue;
@@ -317,7 +206,7 @@ static void fill_unlinked(const struct tw_daemon *daemon, struct tw_status_view 
         row->is_member = true;
         if (row->addr[0] != '\0' || row->error[0] != '\0') continue;
         row->link = TW_VIEW_LINK_KNOWN;
-        if (tw_daemon_acquaintances_is_absent(daemon, id)) continue;
+        if (tw_known_peers_is_absent(daemon->known, id, now_us)) continue;
         (void)snprintf(row->error, sizeof(row->error),
                        "it has no address to dial, and no relay links it; its work is merged at "
                        "members that both nodes reach. `network.relay = on` there links the two");
@@ -420,23 +309,21 @@ static void fill_absent(const struct tw_known_peer *of, uint64_t now_us, struct 
 }
 
 /* Fills names and absences of all peers, and adds the known nodes that are not in the view yet. */
-static void fill_acquaintances(const struct tw_daemon *daemon, uint64_t now_us,
-                               struct tw_status_view *view) {
-    const struct tw_daemon_acquaintances *const of = daemon->acquaintances;
+static void fill_absences(const struct tw_daemon *daemon, uint64_t now_us,
+                          struct tw_status_view *view) {
     for (uint32_t i = 0; i < TW_KNOWN_MAX; i++) {
-        const struct tw_known_peer *const known = &of->known.rows[i];
+        const struct tw_known_peer *const known = &daemon->known->rows[i];
         if (!known->is_used) continue;
         struct tw_view_peer *row = tw_status_view_peer(view, &known->id);
-        if (row == NULL) return;
+        if (row == NULL) break;
         row->has_merged = known->has_merged;
-        if (!tw_known_peers_label(&of->known, &known->id, of->own_name, row->name))
-            row->name[0] = '\0';
+        if (known->name[0] != '\0')
+            (void)tw_known_peers_label(daemon->known, &known->id, row->name);
         if (row->link != TW_VIEW_LINK_UP && row->link != TW_VIEW_LINK_ALIVE)
             fill_absent(known, now_us, row);
     }
-    view->net.open_us = now_us - of->open_us;
-    if (of->alone_us != 0 && of->has_merged && !is_any_up(daemon))
-        view->sync.alone_us = now_us - of->alone_us;
+    view->net.open_us = age(now_us, daemon->known->open_us);
+    view->sync.alone_us = tw_known_peers_alone_us(daemon->known, now_us);
 }
 
 void tw_daemon_status_peers_fill(const struct tw_daemon *daemon, uint64_t now_us,
@@ -444,45 +331,12 @@ void tw_daemon_status_peers_fill(const struct tw_daemon *daemon, uint64_t now_us
     if (daemon->transport == NULL) return;
     fill_linked(daemon, now_us, view);
     fill_known(daemon, view);
-    fill_unlinked(daemon, view);
+    fill_unlinked(daemon, now_us, view);
     fill_voters(daemon, view);
-    fill_acquaintances(daemon, now_us, view);
+    fill_absences(daemon, now_us, view);
     fill_twins(view);
     fill_refuses(view);
     fill_bootstrap(daemon, now_us, view);
     for (uint32_t i = 0; i < view->peers_count; i++)
         view->sync.known += !tw_id_is_zero(&view->peers[i].id);
-}
-
-/* ---- life ---------------------------------------------------------------------------------- */
-
-enum tw_status tw_daemon_acquaintances_open(struct tw_daemon *daemon, struct tw_error *err) {
-    struct tw_daemon_acquaintances *of = tw_daemon_alloc(sizeof(*of), err);
-    if (of == NULL) return TW_NOMEM;
-    const uint64_t now_us = tw_daemon_now_us();
-    daemon->acquaintances = of;
-    of->open_us = of->alone_us = now_us;
-    tw_node_name_clean(daemon->setup->config.node.name, of->own_name);
-    if (!daemon->setup->config.network.links) return TW_OK;
-    const size_t size =
-        tw_cache_file_load(daemon->setup->run_state_dir, FILE_NAME, of->text, sizeof(of->text));
-    const uint32_t skipped = tw_known_peers_decode(&of->known, of->text, size, now_us, wall_s());
-    if (skipped > 0) tw_log(TW_LOG_WARN, "known_damaged", "lines_skipped=%u", skipped);
-    /* A member that was lost before a restart is still missed. */
-    for (uint32_t i = 0; i < TW_KNOWN_MAX; i++) {
-        const struct tw_known_peer *const row = &of->known.rows[i];
-        of->has_merged |=
-            row->is_used && row->has_merged && tw_known_peer_state(row, now_us) == TW_KNOWN_AWAY;
-    }
-    return TW_OK;
-}
-
-void tw_daemon_acquaintances_save(struct tw_daemon *daemon) {
-    struct tw_daemon_acquaintances *of = daemon->acquaintances;
-    const size_t size = tw_known_peers_encode(&of->known, of->text, tw_daemon_now_us(), wall_s());
-    tw_cache_file_save(daemon->setup->run_state_dir, FILE_NAME, of->text, size);
-}
-
-void tw_daemon_acquaintances_free(struct tw_daemon *daemon) {
-    free(daemon->acquaintances);
 }
