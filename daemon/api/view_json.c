@@ -28,6 +28,15 @@ static json_t *text(const char *value) {
     return string != NULL ? string : json_string("(not UTF-8)");
 }
 
+/* Returns the name of a node, or null. */
+static json_t *name_json(const struct tw_status_view *view, const struct tw_id *id) {
+    for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
+        if (tw_id_equal(&view->peers[i].id, id) && view->peers[i].name[0] != 0)
+            return text(view->peers[i].name);
+    }
+    return json_null();
+}
+
 static json_t *node_json(const struct tw_status_view *view) {
     return json_pack("{s:o,s:o,s:o,s:o,s:o,s:s,s:s,s:b,s:b,s:o}", "id", tw_json_id(&view->node.id),
                      "id_short", tw_json_id_short(&view->node.id), "name", text(view->node.name),
@@ -123,11 +132,12 @@ static json_t *join_json(const struct tw_view_join *join) {
 }
 
 static json_t *pairs_json(const struct tw_status_view *view) {
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "merged", count(view->sync.pairs_merged),
-                     "alone", count(view->sync.pairs_alone), "one_sided",
-                     count(view->sync.pairs_one_sided), "refused", count(view->sync.pairs_refused),
-                     "struck", count(view->sync.pairs_struck), "last_partner",
-                     tw_json_id_short(&view->sync.partner), "last_partner_age_s",
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "merged",
+                     count(view->sync.pairs_merged), "alone", count(view->sync.pairs_alone),
+                     "one_sided", count(view->sync.pairs_one_sided), "refused",
+                     count(view->sync.pairs_refused), "struck", count(view->sync.pairs_struck),
+                     "last_partner", tw_json_id_short(&view->sync.partner), "last_partner_name",
+                     name_json(view, &view->sync.partner), "last_partner_age_s",
                      tw_json_seconds(view->sync.partner_age_us), "last_partner_distance_ratio",
                      real(view->sync.partner_distance));
 }
@@ -470,15 +480,6 @@ json_t *tw_view_json_status(const struct tw_status_view *view) {
                      scores_json(&view->scores), "events", event_list(view, TW_VIEW_STATUS_EVENTS));
 }
 
-/* Returns the name of a node, or null. */
-static json_t *name_json(const struct tw_status_view *view, const struct tw_id *id) {
-    for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
-        if (tw_id_equal(&view->peers[i].id, id) && view->peers[i].name[0] != 0)
-            return text(view->peers[i].name);
-    }
-    return json_null();
-}
-
 static json_t *peer_json(const struct tw_status_view *view, const struct tw_view_peer *peer) {
     char absence[TW_VIEW_TEXT_BYTES];
     (void)tw_view_absence(peer, absence);
@@ -539,10 +540,11 @@ static json_t *peer_json(const struct tw_status_view *view, const struct tw_view
 static json_t *bans_json(const struct tw_status_view *view) {
     json_t *const list = json_array();
     for (uint32_t i = 0; i < view->net.banned && i < TW_BANS_MAX; i++) {
-        (void)json_array_append_new(list,
-                                    json_pack("{s:o,s:o,s:o}", "id", tw_json_id(&view->bans[i].id),
-                                              "id_short", tw_json_id_short(&view->bans[i].id),
-                                              "left_s", count(view->bans[i].left_s)));
+        (void)json_array_append_new(list, json_pack("{s:o,s:o,s:o,s:o}", "id",
+                                                    tw_json_id(&view->bans[i].id), "id_short",
+                                                    tw_json_id_short(&view->bans[i].id), "name",
+                                                    name_json(view, &view->bans[i].id), "left_s",
+                                                    count(view->bans[i].left_s)));
     }
     return list;
 }

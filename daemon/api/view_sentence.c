@@ -24,6 +24,17 @@ static void describe_alone(uint32_t alive, char text[COMPANY_BYTES]) {
     }
 }
 
+/* Returns true if this node has linked to others, and all of them said goodbye. */
+static bool have_all_left(const struct tw_status_view *view) {
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
+        const enum tw_view_link link = view->peers[i].link;
+        if (link != TW_VIEW_LINK_LEFT && link != TW_VIEW_LINK_PAUSED) return false;
+        left++;
+    }
+    return left > 0;
+}
+
 static void describe_company(const struct tw_status_view *view, char text[COMPANY_BYTES]) {
     const uint32_t alive = view->sync.alive;
     /* Peers whose work was merged recently may have left since. */
@@ -47,6 +58,8 @@ static void describe_company(const struct tw_status_view *view, char text[COMPAN
     } else if (alive > 0) {
         (void)snprintf(text, COMPANY_BYTES, "alone so far; %" PRIu32 " peer%s alive", alive,
                        alive == 1 ? " is" : "s are");
+    } else if (have_all_left(view)) {
+        (void)snprintf(text, COMPANY_BYTES, "alone; the others left, or pause");
     } else {
         (void)snprintf(text, COMPANY_BYTES, "alone; no peer is reachable");
     }

@@ -15,10 +15,12 @@ struct versions {
     struct version rows[TW_VIEW_PEERS_MAX + 1];
 };
 
-static json_t *node_json(const struct tw_id *id, bool is_self, bool is_member, uint64_t heard_us) {
-    return json_pack("{s:o,s:o,s:b,s:b,s:o}", "id", tw_json_id(id), "id_short",
-                     tw_json_id_short(id), "self", (int)is_self, "member", (int)is_member,
-                     "heard_age_s", tw_json_seconds(heard_us));
+static json_t *node_json(const struct tw_id *id, const char *name, bool is_self, bool is_member,
+                         uint64_t heard_us) {
+    return json_pack("{s:o,s:o,s:o,s:b,s:b,s:o}", "id", tw_json_id(id), "id_short",
+                     tw_json_id_short(id), "name",
+                     name[0] != '\0' ? json_string(name) : json_null(), "self", (int)is_self,
+                     "member", (int)is_member, "heard_age_s", tw_json_seconds(heard_us));
 }
 
 /* Adds a node to the version that it holds. Takes ownership of `node`. */
@@ -76,11 +78,13 @@ static bool says_its_version(const struct tw_view_peer *peer) {
 json_t *tw_view_json_versions(const struct tw_status_view *view) {
     struct versions versions = {0};
     json_t *const unknown = json_array();
-    add_node(&versions, &view->run.lineage, &view->run.tip, view->sync.rounds_committed,
-             node_json(&view->node.id, true, view->node.state == TW_STATE_MEMBER, 0));
+    add_node(
+        &versions, &view->run.lineage, &view->run.tip, view->sync.rounds_committed,
+        node_json(&view->node.id, view->node.name, true, view->node.state == TW_STATE_MEMBER, 0));
     for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
         const struct tw_view_peer *const peer = &view->peers[i];
-        json_t *const node = node_json(&peer->id, false, peer->is_member, peer->heard_us);
+        json_t *const node =
+            node_json(&peer->id, peer->name, false, peer->is_member, peer->heard_us);
         const bool is_linked = peer->link == TW_VIEW_LINK_UP || peer->link == TW_VIEW_LINK_ALIVE;
         if (says_its_version(peer))
             add_node(&versions, &peer->lineage, &peer->tip, peer->rounds, node);

@@ -146,7 +146,10 @@ void tw_daemon_refusals_refused(void *user, const char *address, enum tw_status 
         return;
     }
     const enum tw_dial_cause cause = tw_dial_cause_of_status(reason);
-    tw_daemon_note(daemon, TW_LOG_WARN, "refused", "addr=%s reason=%s text=\"%s\" held_back=%llu",
+    /* A dialler that gives up in TLS expects another node at this address, or is a stranger: that
+     * is for the log, and no person need act. */
+    const enum tw_log_level level = reason == TW_TLS ? TW_LOG_INFO : TW_LOG_WARN;
+    tw_daemon_note(daemon, level, "refused", "addr=%s reason=%s text=\"%s\" held_back=%llu",
                    address,
                    tw_dial_is_refusal(cause) ? tw_dial_cause_name(cause) : tw_status_name(reason),
                    sentence, (unsigned long long)held_back);

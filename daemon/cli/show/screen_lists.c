@@ -112,7 +112,7 @@ static void print_bans(const struct screen *screen, const json_t *bans) {
         char left[TW_UNITS_BYTES];
         struct line line = line_begin(screen, NULL);
         line_put(&line, RED, "  %-9s", "banned");
-        line_put(&line, PLAIN, "%-9s ", json_str(ban, "id_short"));
+        line_put(&line, PLAIN, "%-9s ", name_of(ban, "?"));
         line_put(&line, DIM, "broke the protocol; for %s more",
                  tw_units_duration(left, json_num(ban, "left_s")));
         line_end(&line);

@@ -286,7 +286,9 @@ static void print_pairs(const struct screen *screen, const json_t *status) {
         line_put(&line, DIM, "%s%s one-sided", sep(screen), tw_units_count(age, one_sided));
     }
     line_end(&line);
-    const char *const partner = json_str(status, "sync.pairs.last_partner");
+    const char *const name = json_str(status, "sync.pairs.last_partner_name"),
+                      *const partner =
+                          *name != 0 ? name : json_str(status, "sync.pairs.last_partner");
     if (partner[0] == 0) return;
     line = line_begin(screen, "");
     line_put(&line, DIM, "last with %s, %s ago", partner,

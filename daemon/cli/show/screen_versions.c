@@ -9,7 +9,7 @@
 
 enum { INDENT = 4, NODES_BYTES = 2048 };
 
-/* Lists nodes: "this node, 1b1b1b1b and 5e5e5e5e", truncated to NODES_BYTES. */
+/* Lists nodes: "this node, barn and 5e5e5e5e", truncated to NODES_BYTES. */
 static void list_nodes(char text[NODES_BYTES], const json_t *nodes) {
     const size_t count = json_array_size(nodes);
     size_t at = 0;
@@ -17,8 +17,11 @@ static void list_nodes(char text[NODES_BYTES], const json_t *nodes) {
     for (size_t i = 0; i < count && at < NODES_BYTES; i++) {
         const json_t *const node = json_array_get(nodes, i);
         const char *const between = i == 0 ? "" : i + 1 == count ? " and " : ", ";
+        const char *const name = json_str(node, "name");
         at += (size_t)snprintf(text + at, NODES_BYTES - at, "%s%s", between,
-                               json_yes(node, "self") ? "this node" : json_str(node, "id_short"));
+                               json_yes(node, "self") ? "this node"
+                               : *name != 0           ? name
+                                                      : json_str(node, "id_short"));
     }
 }
 

@@ -57,6 +57,20 @@ static void each_state_has_its_sentence(void **state) {
     }
 }
 
+static void a_node_whose_peers_said_goodbye_misses_nobody(void **state) {
+    (void)state;
+    char sentence[TW_VIEW_TEXT_BYTES];
+    view.node.state = TW_STATE_SOLO;
+    view.sync.alive = view.sync.mixed = 0;
+    for (uint32_t i = 0; i < view.peers_count; i++)
+        view.peers[i].link = i == 0 ? TW_VIEW_LINK_PAUSED : TW_VIEW_LINK_LEFT;
+    tw_view_sentence(&view, sentence);
+    assert_string_equal(sentence, "attic trains bible alone; the others left, or pause");
+    view.peers[1].link = TW_VIEW_LINK_AWAY;
+    tw_view_sentence(&view, sentence);
+    assert_string_equal(sentence, "attic trains bible alone; no peer is reachable");
+}
+
 static void each_role_has_its_verb(void **state) {
     (void)state;
     char sentence[TW_VIEW_TEXT_BYTES];
@@ -117,6 +131,7 @@ static void a_node_of_any_model_waits_for_its_trainer(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(each_state_has_its_sentence, set_up),
+        cmocka_unit_test_setup(a_node_whose_peers_said_goodbye_misses_nobody, set_up),
         cmocka_unit_test_setup(each_role_has_its_verb, set_up),
         cmocka_unit_test_setup(a_joining_node_tells_its_progress, set_up),
         cmocka_unit_test_setup(a_node_of_any_model_waits_for_its_trainer, set_up),
