@@ -27,7 +27,8 @@
 #include "sync/trust/conduct.h"
 
 #define CLAIM_AGAIN_US (10 * SECOND_US) /* time between two checks of one lineage */
-#define CLAIM_SOON_US SECOND_US /* the same, if the peer left the lineage without an answer */
+/* The same, if the peer left the lineage without an answer, or if this node has no donor. */
+#define CLAIM_SOON_US SECOND_US
 
 enum {
     CLAIM_ROUNDS = 8
@@ -46,12 +47,20 @@ static bool is_peer_there(const struct tw_node *node) {
            link->status.state != TW_STATE_RECEIVER && !tw_lineage_is_refused(node, &claim->lineage);
 }
 
+/* Returns the time between two checks of one lineage. A receiver without a donor asks often: it may
+ * follow that lineage as soon as links show that nobody serves its own. */
+static uint64_t again_us(const struct tw_node *node) {
+    const bool is_waiting = node->state == TW_STATE_RECEIVER &&
+                            node->now_us >= node->lineage.donor_us + 2 * TW_HEARTBEAT_US;
+    return is_waiting ? CLAIM_SOON_US : CLAIM_AGAIN_US;
+}
+
 static bool may_be_asked(const struct tw_node *node, uint16_t peer) {
     const struct link *link = &node->links[peer];
     if (!tw_peers_is_live(node, peer) || tw_peers_in_lineage(node, peer)) return false;
     if (link->status.state == TW_STATE_RECEIVER || link->status.rounds == 0) return false;
     if (tw_lineage_is_refused(node, &link->status.lineage)) return false;
-    if (link->claim_us != 0 && node->now_us < link->claim_us + CLAIM_AGAIN_US) return false;
+    if (link->claim_us != 0 && node->now_us < link->claim_us + again_us(node)) return false;
     return !tw_conduct_is_disbelieved(node, &link->id);
 }
 

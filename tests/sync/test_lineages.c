@@ -131,7 +131,13 @@ static uint64_t cut_the_power(const uint64_t *pauses_us, uint32_t back_count) {
             newest_tokens = positions[i].tip.clock_tokens;
         mesh.workers[i] = saved[i];
         mesh_start(&mesh, i, &positions[i]);
-        for (uint32_t k = 0; k < i; k++) mesh_link(&mesh, k, i);
+    }
+    /* Links come up one after the other, those of the newest checkpoint first. */
+    for (uint32_t i = back_count; i-- > 0;) {
+        for (uint32_t k = 0; k < i; k++) {
+            mesh_run(&mesh, SECONDS(1) / 4);
+            mesh_link(&mesh, k, i);
+        }
     }
     return newest_tokens;
 }
