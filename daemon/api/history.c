@@ -41,6 +41,21 @@ void tw_history_fill(const struct tw_history *history, struct tw_status_view *vi
     view->train.losses_count = shown;
 }
 
+void tw_history_evaluated(struct tw_history *history, const struct tw_past_evaluation *evaluation) {
+    history->evaluations[history->evaluations_end++ % TW_HISTORY_EVALUATIONS_MAX] = *evaluation;
+}
+
+const struct tw_past_evaluation *tw_history_evaluation(const struct tw_history *history,
+                                                       uint64_t step) {
+    const uint64_t end = history->evaluations_end;
+    for (uint64_t n = end; n > 0 && end - n < TW_HISTORY_EVALUATIONS_MAX; n--) {
+        const struct tw_past_evaluation *const row =
+            &history->evaluations[(n - 1) % TW_HISTORY_EVALUATIONS_MAX];
+        if (row->step <= step) return row;
+    }
+    return NULL;
+}
+
 /* ---- rounds -------------------------------------------------------------------------------- */
 
 static void add_round(struct tw_history *history, enum tw_outcome outcome) {

@@ -9,6 +9,7 @@
 
 enum {
     TW_HISTORY_LOSSES_MAX = 512,
+    TW_HISTORY_EVALUATIONS_MAX = 64,
     TW_HISTORY_ROUNDS_MAX = 10000, /* one day, at a round every 10 s */
 };
 
@@ -20,6 +21,12 @@ enum tw_outcome {
     TW_OUTCOME_EMPTY = 'e',  /* closed without any work in it */
 };
 
+/* An evaluation of the model, in this process or before. */
+struct tw_past_evaluation {
+    uint64_t step, unix_us;
+    float live, anchor, distance; /* losses in nats, and a ratio; NaN: not measured */
+};
+
 /* All zero is empty. The losses cover the whole run in a fixed number of points: when the array is
  * full, every second point is dropped and the spacing doubles. Of the rounds, only the newest are
  * kept. */
@@ -29,7 +36,18 @@ struct tw_history {
     struct tw_view_loss losses[TW_HISTORY_LOSSES_MAX]; /* oldest first */
     uint64_t rounds_end;                               /* newest round + 1 */
     char rounds[TW_HISTORY_ROUNDS_MAX]; /* outcome of round r at index r modulo the size */
+    uint64_t evaluations_end;           /* evaluations seen */
+    struct tw_past_evaluation evaluations[TW_HISTORY_EVALUATIONS_MAX]; /* the newest; number n at
+                                                                          index n modulo the size */
 };
+
+/* Adds an evaluation. */
+void tw_history_evaluated(struct tw_history *history, const struct tw_past_evaluation *evaluation);
+
+/* Returns the newest evaluation that is of `step` or before, or NULL. So after a restart from a
+ * checkpoint, no evaluation of lost steps is shown. */
+const struct tw_past_evaluation *tw_history_evaluation(const struct tw_history *history,
+                                                       uint64_t step);
 
 /* Adds a point. A step within the spacing of the newest point updates that point instead. */
 void tw_history_loss(struct tw_history *history, const struct tw_view_loss *point);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "daemon/store/line_log.h"
 
@@ -32,6 +33,28 @@ static void take_loss(const json_t *line, struct tw_history *history) {
     if (take_count(line, "step", &point.step)) tw_history_loss(history, &point);
 }
 
+/* Returns the time of a line in microseconds since 1970, or 0. */
+static uint64_t take_time(const json_t *line) {
+    const char *const text = json_string_value(json_object_get(line, "time"));
+    struct tm when = {.tm_isdst = 0};
+    if (text == NULL || sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2d", &when.tm_year, &when.tm_mon,
+                               &when.tm_mday, &when.tm_hour, &when.tm_min, &when.tm_sec) != 6)
+        return 0;
+    when.tm_year -= 1900;
+    when.tm_mon -= 1;
+    const time_t seconds = timegm(&when);
+    return seconds > 0 ? (uint64_t)seconds * 1000000 : 0;
+}
+
+static void take_evaluation(const json_t *line, struct tw_history *history) {
+    struct tw_past_evaluation past = {.unix_us = take_time(line),
+                                      .live = take_nats(line, "validation_live_nats"),
+                                      .anchor = take_nats(line, "validation_anchor_nats"),
+                                      .distance = take_nats(line, "distance_ratio")};
+    if (take_count(line, "step", &past.step) && past.unix_us > 0)
+        tw_history_evaluated(history, &past);
+}
+
 static void take_round(const json_t *line, struct tw_history *history) {
     static const struct {
         const char *word;
@@ -51,6 +74,7 @@ static void take_line(const char *text, size_t size, struct tw_history *history)
     const char *const kind = json_string_value(json_object_get(line, "kind"));
     if (kind != NULL) {
         if (strcmp(kind, "step") == 0 || strcmp(kind, "evaluation") == 0) take_loss(line, history);
+        if (strcmp(kind, "evaluation") == 0) take_evaluation(line, history);
         if (strcmp(kind, "round") == 0) take_round(line, history);
     }
     json_decref(line);

@@ -48,6 +48,7 @@ static void files_are_read_in_order(void **state) {
                                  "{\"kind\":\"round\",\"round\":3,\"outcome\":\"ours\"}\n"
                                  "{\"kind\":\"round\",\"round\":4,\"outcome\":\"others\"}\n");
     write_file("00000003.jsonl", "{\"kind\":\"evaluation\",\"step\":20,\"loss_nats\":null,"
+                                 "\"time\":\"2026-11-28T23:00:01.500Z\","
                                  "\"validation_live_nats\":4.5,\"validation_anchor_nats\":4.25}\n"
                                  "{\"kind\":\"round\",\"round\":6,\"outcome\":\"empty\"}\n");
     tw_run_past_read(folder, 3, &history);
@@ -59,6 +60,12 @@ static void files_are_read_in_order(void **state) {
     assert_int_equal(history.rounds_count, 4);
     assert_int_equal(history.rounds_end, 7);
     assert_memory_equal(history.rounds + 3, "mo.e", 4);
+    const struct tw_past_evaluation *const past = tw_history_evaluation(&history, 25);
+    assert_non_null(past);
+    assert_int_equal(past->step, 20);
+    assert_int_equal(past->unix_us, UINT64_C(1795906801000000));
+    assert_float_equal(past->anchor, 4.25, 0);
+    assert_null(tw_history_evaluation(&history, 19)); /* a checkpoint before it */
 }
 
 static void lines_that_are_none_are_left_out(void **state) {
