@@ -218,6 +218,18 @@ struct tw_view_health {
         members_here; /* members of the roster; members linked to this node, itself included */
 };
 
+/* Work of the run that a restart of its nodes lost. */
+struct tw_view_lost {
+    bool is_lost; /* lost within the last hour; otherwise the rest is undefined */
+    bool is_anew; /* the run began anew: no node had a checkpoint */
+    uint64_t rounds_before,
+        rounds; /* rounds before the restart; rounds from which the run goes on */
+    uint64_t clock_before, tokens; /* run clock before the restart; tokens lost */
+    uint64_t steps;                /* steps of this node since its checkpoint */
+    uint64_t work_us;              /* time that the lost rounds took; TW_VIEW_NEVER: not known */
+    uint64_t age_us;
+};
+
 /* Scores that the user's program printed last. */
 struct tw_view_scores {
     uint32_t every_rounds;          /* rounds between two runs of the program; 0: there is no
@@ -270,7 +282,7 @@ struct tw_status_view {
         float lr, grad_norm;
         float loss_live, loss_anchor; /* held-out loss at eval_step, nats per token */
         uint64_t eval_step;
-        uint64_t eval_age_us; /* TW_VIEW_NEVER: not evaluated yet */
+        uint64_t eval_age_us; /* age of that measurement; TW_VIEW_NEVER: none */
         struct tw_wmsg_sample sample; /* untrusted sample text; empty: none yet */
         bool is_anchor_bad;           /* merging hurts the anchor (merge_health.h) */
         float distance;               /* ||theta - phi|| / ||phi||, a ratio */
@@ -458,6 +470,7 @@ struct tw_status_view {
         char error[TW_VIEW_TEXT_BYTES];      /* why the last checkpoint failed; "": it did not */
         char vote_error[TW_VIEW_TEXT_BYTES]; /* why the newest vote is not saved; "": it is */
     } checkpoint;
+    struct tw_view_lost lost;
 
     struct tw_view_scores scores;
 

@@ -377,12 +377,22 @@ static json_t *worker_json(const struct tw_status_view *view) {
         tw_json_seconds(view->worker.heartbeat_us), "gpu", gpu_json(&view->worker.gpu));
 }
 
+static json_t *lost_json(const struct tw_view_lost *lost) {
+    if (!lost->is_lost) return json_null();
+    return json_pack("{s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "anew", lost->is_anew, "rounds_before",
+                     count(lost->rounds_before), "rounds", count(lost->rounds), "clock_before",
+                     count(lost->clock_before), "tokens", count(lost->tokens), "steps",
+                     count(lost->steps), "work_s", tw_json_seconds(lost->work_us), "age_s",
+                     tw_json_seconds(lost->age_us));
+}
+
 static json_t *checkpoint_json(const struct tw_status_view *view) {
     return json_pack(
-        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "steps", maybe(view->checkpoint.step), "rounds",
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "steps", maybe(view->checkpoint.step), "rounds",
         maybe(view->checkpoint.rounds), "age_s", tw_json_seconds(view->checkpoint.age_us), "bytes",
         count(view->checkpoint.bytes), "interval_s", tw_json_seconds(view->checkpoint.interval_us),
-        "wanted_interval_s", tw_json_seconds(view->checkpoint.wanted_us), "error",
+        "wanted_interval_s", tw_json_seconds(view->checkpoint.wanted_us), "lost",
+        lost_json(&view->lost), "error",
         view->checkpoint.error[0] != 0 ? text(view->checkpoint.error) : json_null());
 }
 

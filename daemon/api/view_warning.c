@@ -61,7 +61,8 @@ const char *tw_warning_name(enum tw_warning_kind kind) {
         [TW_WARNING_FINDING + TW_FINDING_NO_SEAT] = "no_seat",
         [TW_WARNING_BAD_GRADIENTS] = "bad_gradients",
         [TW_WARNING_LITTLE_TRAINING] = "little_training",
-        [TW_WARNING_LOOP_STUCK] = "loop_stuck"};
+        [TW_WARNING_LOOP_STUCK] = "loop_stuck",
+        [TW_WARNING_WORK_LOST] = "work_lost"};
     return NAMES[kind];
 }
 
@@ -187,6 +188,28 @@ static bool judge_twins(const struct tw_status_view *view, struct list *list) {
             text);
     }
     return is_self;
+}
+
+void tw_view_lost_text(const struct tw_view_lost *lost, char text[TW_VIEW_TEXT_BYTES]) {
+    char tokens[TW_UNITS_BYTES], time[TW_UNITS_BYTES] = "", work[TW_UNITS_BYTES + 32] = "";
+    const uint64_t rounds =
+        lost->rounds_before > lost->rounds ? lost->rounds_before - lost->rounds : 0;
+    tw_units_short(tokens, (double)lost->tokens);
+    if (lost->work_us != TW_VIEW_NEVER && lost->work_us > 0)
+        (void)snprintf(work, sizeof(work), ", about %s of work",
+                       tw_units_duration(time, (double)(lost->work_us / 1000000)));
+    if (lost->is_anew)
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES,
+                       "This node was at round %" PRIu64 " of the run. After the restart no node "
+                       "had a checkpoint, and the run began anew: %s tokens were lost",
+                       lost->rounds_before, tokens);
+    else
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES,
+                       "This node was at round %" PRIu64 " of the run. After the restart the run "
+                       "goes on from round %" PRIu64 ": %" PRIu64 " round%s, %s tokens and %" PRIu64
+                       " steps of this node%s were lost",
+                       lost->rounds_before, lost->rounds, rounds, tw_units_s((double)rounds),
+                       tokens, lost->steps, work);
 }
 
 static bool is_resting(const struct tw_status_view *view) {
@@ -510,6 +533,13 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
     judge_merging(view, &list);
     judge_findings(view, &list);
     judge_training(view, &list);
+    if (view->lost.is_lost) {
+        char text[TW_VIEW_TEXT_BYTES];
+        tw_view_lost_text(&view->lost, text);
+        add(&list, TW_WARNING_WORK_LOST,
+            "nothing brings it back; a shorter node.checkpoint_interval costs less the next time",
+            "%s", text);
+    }
     if (view->node.loop_lag_us > 1000000) {
         add(&list, TW_WARNING_LOOP_STUCK,
             "check the machine: it may be swapping, or its disk may stall",

@@ -45,6 +45,7 @@ enum tw_warning_kind {
     TW_WARNING_BAD_GRADIENTS = TW_WARNING_FINDING + TW_FINDINGS,
     TW_WARNING_LITTLE_TRAINING,
     TW_WARNING_LOOP_STUCK,
+    TW_WARNING_WORK_LOST,
     TW_WARNING_KINDS,
 };
 
@@ -65,6 +66,9 @@ bool tw_warning_is_urgent(enum tw_warning_kind kind);
  * with that key. */
 void tw_view_twin_text(const struct tw_view_twin *twin, const char *label,
                        char text[TW_VIEW_TEXT_BYTES]);
+
+/* Writes a sentence about work that a restart lost, without advice. */
+void tw_view_lost_text(const struct tw_view_lost *lost, char text[TW_VIEW_TEXT_BYTES]);
 
 /* Writes a finding about merging as a sentence, without advice. */
 void tw_view_finding_text(const struct tw_view_health *health, enum tw_finding finding,

@@ -698,6 +698,13 @@ const struct tw_position *tw_daemon_checkpoints_position(const struct tw_daemon 
     return daemon->checkpoints->has_position ? &daemon->checkpoints->position : NULL;
 }
 
+uint64_t tw_daemon_checkpoints_saved_unix_s(const struct tw_daemon *daemon, uint64_t *rounds) {
+    const struct tw_daemon_checkpoints *const save = daemon->checkpoints;
+    *rounds = save->newest.rounds;
+    if (!save->newest.exists || save->at_us == 0) return 0;
+    return (tw_daemon_unix_us() - (tw_daemon_now_us() - save->at_us)) / 1000000;
+}
+
 void tw_daemon_checkpoints_newest(const struct tw_daemon *daemon, struct tw_evaluations_now *now) {
     const struct mark *const newest = &daemon->checkpoints->newest;
     now->is_saving = tw_daemon_checkpoints_is_saving(daemon);

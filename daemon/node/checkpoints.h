@@ -28,6 +28,10 @@ enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_erro
 /* Returns the loaded position, or NULL if the core starts without one. */
 const struct tw_position *tw_daemon_checkpoints_position(const struct tw_daemon *daemon);
 
+/* Returns the wall clock at which the loaded checkpoint was saved, and its rounds; 0: none was
+ * loaded. */
+uint64_t tw_daemon_checkpoints_saved_unix_s(const struct tw_daemon *daemon, uint64_t *rounds);
+
 /* Starts a checkpoint, or requests another one after the one in progress. When it ends, it answers
  * the API request `*request`, unless `request` is NULL. */
 void tw_daemon_checkpoints_save(struct tw_daemon *daemon, const uint32_t *request);

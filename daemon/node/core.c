@@ -13,6 +13,7 @@
 #include "daemon/node/checkpoints.h"
 #include "daemon/node/health.h"
 #include "daemon/node/links.h"
+#include "daemon/node/reached.h"
 #include "daemon/node/reports.h"
 #include "daemon/node/votes.h"
 #include "daemon/node/workers.h"
@@ -70,6 +71,7 @@ static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
         tw_daemon_reports_show(daemon, action);
         if (action->u.report.kind == TW_REPORT_STATE)
             tw_daemon_workers_state(daemon, action->u.report.state);
+        if (action->u.report.kind == TW_REPORT_ROUND_COMMITTED) tw_daemon_reached_round(daemon);
         if (action->u.report.kind == TW_REPORT_DIFFERS &&
             tw_id_equal(&action->u.report.id, &daemon->setup->identity.id))
             tw_daemon_health_differs(daemon, action->u.report.round);

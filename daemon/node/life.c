@@ -20,6 +20,7 @@
 #include "daemon/node/ports.h"
 #include "daemon/node/probes.h"
 #include "daemon/node/punches.h"
+#include "daemon/node/reached.h"
 #include "daemon/node/refusals.h"
 #include "daemon/node/relays.h"
 #include "daemon/node/reload.h"
@@ -95,7 +96,8 @@ static void begin_closing(struct tw_daemon *daemon) {
 
 static bool is_saving(const struct tw_daemon *daemon) {
     return tw_daemon_checkpoints_is_saving(daemon) || tw_daemon_votes_is_saving(daemon) ||
-           tw_daemon_invites_is_saving(daemon) || tw_daemon_ports_is_leaving(daemon);
+           tw_daemon_reached_is_saving(daemon) || tw_daemon_invites_is_saving(daemon) ||
+           tw_daemon_ports_is_leaving(daemon);
 }
 
 /* Performs the next step of leaving: first the checkpoint, then the worker, then everything else.
@@ -220,6 +222,7 @@ static void on_tick(uv_timer_t *timer) {
     if (daemon->stage == TW_DAEMON_LEAVING && tw_daemon_checkpoints_is_late(daemon, now_us))
         give_up_worker(daemon);
     tw_daemon_checkpoints_tick(daemon, now_us);
+    tw_daemon_reached_tick(daemon, now_us);
     tw_daemon_data_tick(daemon, now_us);
     tw_daemon_budget_tick(daemon, now_us);
     tw_daemon_workers_tick(daemon, now_us);
@@ -363,6 +366,7 @@ static enum tw_status open_tables(struct tw_daemon *daemon, struct tw_error *err
     TW_TRY(tw_daemon_link_qualities_open(daemon, err));
     TW_TRY(tw_daemon_admission_open(daemon, err));
     TW_TRY(tw_daemon_checkpoints_open(daemon, err));
+    TW_TRY(tw_daemon_reached_open(daemon, err));
     return tw_daemon_invites_open(daemon, err);
 }
 
@@ -382,6 +386,7 @@ static enum tw_exit open_all(struct tw_daemon *daemon, struct tw_error *err) {
     if (tw_daemon_data_open(daemon, err) != TW_OK) return TW_EXIT_FAILURE;
     code = tw_daemon_checkpoints_load(daemon, err);
     if (code != TW_EXIT_OK) return code;
+    tw_daemon_reached_loaded(daemon);
     open_signals(daemon);
     code = exit_of(tw_daemon_links_open(daemon, err));
     if (code == TW_EXIT_OK) code = exit_of(tw_daemon_verbs_open(daemon, err));
@@ -404,6 +409,7 @@ static void free_all(struct tw_daemon *daemon) {
     tw_daemon_caps_free(daemon);
     tw_daemon_workers_free(daemon);
     tw_daemon_invites_free(daemon);
+    tw_daemon_reached_free(daemon);
     tw_daemon_checkpoints_free(daemon);
     tw_daemon_admission_free(daemon);
     tw_daemon_link_qualities_free(daemon);

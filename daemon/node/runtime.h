@@ -126,6 +126,7 @@ struct tw_daemon {
     struct tw_daemon_ports *ports;
     struct tw_daemon_probes *probes;
     struct tw_daemon_punches *punches;
+    struct tw_daemon_reached *reached;
     struct tw_daemon_refusals *refusals;
     struct tw_daemon_relays *relays;
     struct tw_daemon_reports *reports;

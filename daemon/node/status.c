@@ -16,6 +16,7 @@
 #include "daemon/node/ports.h"
 #include "daemon/node/probes.h"
 #include "daemon/node/punches.h"
+#include "daemon/node/reached.h"
 #include "daemon/node/refusals.h"
 #include "daemon/node/relays.h"
 #include "daemon/node/reports.h"
@@ -154,6 +155,7 @@ void tw_daemon_status_fill(void *user, struct tw_status_view *view) {
     tw_daemon_workers_fill(daemon, now_us, view);
     tw_daemon_health_fill(daemon, view);
     tw_daemon_checkpoints_fill(daemon, now_us, view);
+    tw_daemon_reached_fill(daemon, now_us, view);
     tw_evaluations_fill(daemon->evaluations, now_us, view);
     tw_daemon_votes_fill(daemon, view);
     tw_daemon_links_fill(daemon, view);

@@ -14,6 +14,7 @@
 #include "daemon/node/caps.h"
 #include "daemon/node/checkpoints.h"
 #include "daemon/node/health.h"
+#include "daemon/node/reached.h"
 #include "daemon/node/samples.h"
 #include "daemon/pause/pauses.h"
 #include "daemon/runlog/run_log.h"
@@ -37,6 +38,7 @@ struct tw_daemon_workers {
     bool is_receiver;  /* the core fetches the run's state, or asks for a seat */
     bool comes_back;   /* READY says that another program restarts the worker after it has ended */
     uint64_t steps_skipped;
+    uint64_t loaded_step; /* step of the loaded checkpoint; 0: none */
     uint64_t snapshot_step;
     char device[64];
     struct tw_wmsg_about about; /* description of the last worker that became ready */
@@ -114,9 +116,12 @@ static void on_ready(void *user, const struct tw_wmsg_ready *ready) {
     tw_supervisor_ready(&daemon->workers->supervisor);
     tw_supervisor_set_gpu(&daemon->workers->supervisor,
                           strncmp(daemon->workers->about.engine, "cuda:", 5) == 0);
-    tw_daemon_note(daemon, TW_LOG_INFO, "worker_ready", "start=%s step=%llu tokens=%llu",
-                   start_name(ready->start), (unsigned long long)ready->step,
-                   (unsigned long long)ready->tokens);
+    char behind[TW_VIEW_TEXT_BYTES] = "";
+    const bool is_behind = tw_daemon_reached_is_behind(daemon, behind, sizeof(behind));
+    tw_daemon_note(daemon, is_behind ? TW_LOG_WARN : TW_LOG_INFO, "worker_ready",
+                   "start=%s step=%llu tokens=%llu%s%s%s", start_name(ready->start),
+                   (unsigned long long)ready->step, (unsigned long long)ready->tokens,
+                   is_behind ? " text=\"" : "", behind, is_behind ? "\"" : "");
     check_stop_step(daemon);
 }
 
@@ -220,6 +225,12 @@ static void on_evaluated(void *user, const struct tw_wmsg_evaluated *evaluated) 
         .live = evaluated->loss_live,
         .anchor = evaluated->loss_anchor};
     tw_history_loss(daemon->history, &point);
+    const struct tw_past_evaluation past = {.step = evaluated->step,
+                                            .unix_us = tw_daemon_unix_us(),
+                                            .live = evaluated->loss_live,
+                                            .anchor = evaluated->loss_anchor,
+                                            .distance = evaluated->distance};
+    tw_history_evaluated(daemon->history, &past);
     const struct tw_run_step line = run_step(daemon);
     tw_run_log_evaluation(daemon->run_log, &line, evaluated->step);
     tw_daemon_health_evaluated(daemon, evaluated);
@@ -565,6 +576,7 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
 }
 
 enum tw_status tw_daemon_workers_start(struct tw_daemon *daemon, struct tw_error *err) {
+    daemon->workers->loaded_step = daemon->counts.step;
     if (daemon->is_data_awaited) return TW_OK;
     if (starts_at_rest(daemon)) begin_rest(daemon);
     return tw_supervisor_start(&daemon->workers->supervisor, err);
@@ -616,6 +628,29 @@ static uint64_t age(uint64_t now_us, uint64_t at_us) {
     return now_us > at_us ? now_us - at_us : 0;
 }
 
+/* Fills in the newest evaluation. After a restart this is one of the steps before the loaded
+ * checkpoint, from the run log, until the worker measures again. */
+static void fill_evaluation(const struct tw_daemon *daemon, uint64_t now_us,
+                            struct tw_status_view *view) {
+    const struct tw_daemon_workers *const train = daemon->workers;
+    if (train->has_evaluated) {
+        view->train.loss_live = train->evaluated.loss_live;
+        view->train.loss_anchor = train->evaluated.loss_anchor;
+        view->train.eval_step = train->evaluated.step;
+        view->train.eval_age_us = age(now_us, train->evaluated_us);
+        view->train.distance = train->evaluated.distance;
+        return;
+    }
+    const struct tw_past_evaluation *const past =
+        tw_history_evaluation(daemon->history, train->loaded_step);
+    if (past == NULL) return;
+    view->train.loss_live = past->live;
+    view->train.loss_anchor = past->anchor;
+    view->train.eval_step = past->step;
+    view->train.eval_age_us = age(tw_daemon_unix_us(), past->unix_us);
+    view->train.distance = past->distance;
+}
+
 static void fill_train(const struct tw_daemon *daemon, uint64_t now_us,
                        struct tw_status_view *view) {
     const struct tw_daemon_workers *train = daemon->workers;
@@ -632,13 +667,7 @@ static void fill_train(const struct tw_daemon *daemon, uint64_t now_us,
         view->train.lr = train->lr;
         view->train.grad_norm = train->grad_norm;
     }
-    if (train->has_evaluated) {
-        view->train.loss_live = train->evaluated.loss_live;
-        view->train.loss_anchor = train->evaluated.loss_anchor;
-        view->train.eval_step = train->evaluated.step;
-        view->train.eval_age_us = age(now_us, train->evaluated_us);
-        view->train.distance = train->evaluated.distance;
-    }
+    fill_evaluation(daemon, now_us, view);
     view->train.sample = train->sample;
     view->train.steps_skipped = train->steps_skipped;
     view->train.utilisation =

@@ -35,6 +35,35 @@ static void merging_that_hurts_is_named_with_both_losses(void **state) {
     assert_true(strlen(warning->way_out) + 1 < sizeof(warning->way_out));
 }
 
+static void lost_work_is_counted(void **state) {
+    (void)state;
+    tw_status_view_init(&view);
+    view_sample(&view);
+    assert_null(find_warning("lost"));
+    view.lost = (struct tw_view_lost){.is_lost = true,
+                                      .rounds_before = 130,
+                                      .rounds = 81,
+                                      .clock_before = 3000000,
+                                      .tokens = 1200000,
+                                      .steps = 518,
+                                      .work_us = UINT64_C(360000000)};
+    const struct tw_warning *warning = find_warning("lost");
+    assert_non_null(warning);
+    assert_string_equal(warning->what,
+                        "This node was at round 130 of the run. After the restart the run goes on "
+                        "from round 81: 49 rounds, 1.20M tokens and 518 steps of this node, about "
+                        "6 min of work were lost");
+    assert_true(tw_warning_is_urgent(warning->kind)); /* the hook runs */
+    view.lost.is_anew = true;
+    warning = find_warning("began anew");
+    assert_non_null(warning);
+    view.lost.rounds_before = view.lost.rounds = view.lost.tokens = view.lost.steps = UINT64_MAX;
+    view.lost.is_anew = false;
+    char text[TW_VIEW_TEXT_BYTES];
+    tw_view_lost_text(&view.lost, text);
+    assert_true(strlen(text) + 1 < sizeof(text)); /* whole sentences */
+}
+
 static void twins_are_named_with_the_address_of_the_other_machine(void **state) {
     (void)state;
     tw_status_view_init(&view);
@@ -274,6 +303,7 @@ int main(void) {
         cmocka_unit_test(every_finding_has_a_whole_sentence_and_a_way_out),
         cmocka_unit_test(every_attack_has_a_whole_sentence_and_a_way_out),
         cmocka_unit_test(many_attackers_leave_room_for_other_warnings),
+        cmocka_unit_test(lost_work_is_counted),
         cmocka_unit_test(twins_are_named_with_the_address_of_the_other_machine),
         cmocka_unit_test(silent_member_is_missed_until_it_is_back),
         cmocka_unit_test(merged_work_that_stopped_is_told_on_every_node),

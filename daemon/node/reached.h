@@ -1,0 +1,35 @@
+/* reached.h - the farthest round that this node took part in, noted on disk (reached_file.h), and
+ * what a restart from an older checkpoint, or from none, cost the run.
+ *
+ *   PRESENT --starts behind the note--> BEHIND --first round, run clock below the note--> LOST
+ *      ^                                  |                                                 |
+ *      +----the run's clock is not below--+-------another lineage has it after all, 1 h ----+
+ *
+ * A restart alone costs the run nothing: the other nodes have the state, and this one follows them.
+ * So nothing is called lost before a round is decided here. While BEHIND the note is not replaced,
+ * and a second restart still knows of it. */
+#ifndef TW_DAEMON_NODE_REACHED_H
+#define TW_DAEMON_NODE_REACHED_H
+
+#include "daemon/node/runtime.h"
+
+struct tw_status_view;
+
+enum tw_status tw_daemon_reached_open(struct tw_daemon *daemon, struct tw_error *err);
+/* Compares the note with the loaded checkpoint. */
+void tw_daemon_reached_loaded(struct tw_daemon *daemon);
+
+/* Returns true while the node is BEHIND. `text`: a sentence for its log. */
+bool tw_daemon_reached_is_behind(const struct tw_daemon *daemon, char *text, size_t room);
+/* Returns true if this node ever took part in a round of the run, in this process or before. */
+bool tw_daemon_reached_any(const struct tw_daemon *daemon);
+
+/* A round was committed here. */
+void tw_daemon_reached_round(struct tw_daemon *daemon);
+void tw_daemon_reached_tick(struct tw_daemon *daemon, uint64_t now_us);
+void tw_daemon_reached_fill(const struct tw_daemon *daemon, uint64_t now_us,
+                            struct tw_status_view *view);
+bool tw_daemon_reached_is_saving(const struct tw_daemon *daemon);
+void tw_daemon_reached_free(struct tw_daemon *daemon);
+
+#endif
