@@ -10,26 +10,32 @@
 
 #include "base/log.h"
 #include "daemon/node/life.h"
+#include "daemon/process/keep.h"
 #include "daemon/setup/setup.h"
+
+static const char KEEP[] = "--keep";
 
 static void print_usage(FILE *to) {
     (void)fprintf(
-        to, "thinwired " TW_RELEASE ": trains one model together with other machines\n\n"
-            "usage: thinwired [--config FILE|NAME] [--fresh] [--verbose]\n\n"
-            "  -c, --config FILE  configuration (default $THINWIRE_CONFIG, else\n"
-            "                     /etc/thinwire/thinwire.conf); NAME: /etc/thinwire/NAME.conf\n"
-            "      --fresh        when both checkpoints are damaged, start without them\n"
-            "  -v, --verbose      log every state change\n"
-            "      --version      print the release\n"
-            "  -h, --help         print this\n\n"
-            "exit status\n");
+        to,
+        "thinwired " TW_RELEASE ": trains one model together with other machines\n\n"
+        "usage: thinwired [--config FILE|NAME] [--fresh] [--keep] [--verbose]\n\n"
+        "  -c, --config FILE  configuration (default $THINWIRE_CONFIG, else\n"
+        "                     /etc/thinwire/thinwire.conf); NAME: /etc/thinwire/NAME.conf\n"
+        "      --fresh        when both checkpoints are damaged, start without them\n"
+        "      --keep         start it again when it dies, as `thinwire start` does; a service\n"
+        "                     manager needs no such parent process\n"
+        "  -v, --verbose      log every state change\n"
+        "      --version      print the release\n"
+        "  -h, --help         print this\n\n"
+        "exit status\n");
 #define X(name, value, meaning) (void)fprintf(to, "  %d  %s\n", value, meaning);
     TW_EXIT_LIST(X)
 #undef X
 }
 
 /* Reads the options. Returns the exit status, or -1 if the daemon is to start. */
-static int read_options(int argc, char **argv, struct tw_setup_options *options) {
+static int read_options(int argc, char **argv, struct tw_setup_options *options, bool *is_kept) {
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
         if (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0) {
@@ -42,6 +48,8 @@ static int read_options(int argc, char **argv, struct tw_setup_options *options)
         }
         if (strcmp(arg, "--fresh") == 0) {
             options->is_fresh = true;
+        } else if (strcmp(arg, KEEP) == 0) {
+            *is_kept = true;
         } else if (strcmp(arg, "-v") == 0 || strcmp(arg, "--verbose") == 0) {
             tw_log_set_level(TW_LOG_DEBUG);
         } else if ((strcmp(arg, "-c") == 0 || strcmp(arg, "--config") == 0) && i + 1 < argc) {
@@ -59,10 +67,24 @@ static int read_options(int argc, char **argv, struct tw_setup_options *options)
     return -1;
 }
 
+/* Removes --keep, because the daemon may execute itself again, and then has its parent already. */
+static void drop_keep(char **argv) {
+    char **to = argv;
+    for (char **from = argv; *from != NULL; from++)
+        if (strcmp(*from, KEEP) != 0) *to++ = *from;
+    *to = NULL;
+}
+
 int main(int argc, char **argv) {
     struct tw_setup_options options = {0};
-    const int early = read_options(argc, argv, &options);
+    bool is_kept = false;
+    const int early = read_options(argc, argv, &options, &is_kept);
     if (early >= 0) return early;
+    if (is_kept) {
+        const int ended = tw_keep_running();
+        if (ended >= 0) return ended;
+        drop_keep(argv);
+    }
     /* Treats a file size limit (ulimit -f) like a full disk: the write fails with a message,
      * instead of SIGXFSZ killing the process. */
     (void)signal(SIGXFSZ, SIG_IGN);

@@ -100,7 +100,8 @@ static const struct {
               "Starts the daemon of this node and waits until it answers. For a configuration\n"
               "under /etc/thinwire it runs as thinwired@NAME, which also starts at boot.\n"
               "Otherwise it runs in the background, outlives the terminal, and writes its log\n"
-              "beside the configuration. A running daemon is left alone; one that is about to\n"
+              "beside the configuration; when it dies it is started again, but not after a\n"
+              "reboot. A running daemon is left alone; one that is about to\n"
               "end is waited for. `thinwired` itself runs in the foreground. `thinwire leave`\n"
               "stops either.\n"},
     {"secret", "thinwire secret [show]\n"

@@ -139,7 +139,7 @@ static void log_tail(const char *path, long begin) {
 }
 
 static int spawn_daemon(const struct node_files *files, const char *log, pid_t *pid) {
-    char program[TW_PATH_BYTES], config[TW_PATH_BYTES], option[] = "--config";
+    char program[TW_PATH_BYTES], config[TW_PATH_BYTES], option[] = "--config", keep[] = "--keep";
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     const ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 32);
@@ -148,7 +148,7 @@ static int spawn_daemon(const struct node_files *files, const char *log, pid_t *
     char *const slash = strrchr(program, '/');
     (void)snprintf(slash + 1, 16, "thinwired");
     memcpy(config, files->config_path, sizeof(config));
-    char *const argv[] = {program, option, config, NULL};
+    char *const argv[] = {program, option, config, keep, NULL};
     (void)posix_spawn_file_actions_init(&actions);
     (void)posix_spawnattr_init(&attributes);
     (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);

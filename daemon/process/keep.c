@@ -1,0 +1,116 @@
+#include "daemon/process/keep.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/exit_codes.h"
+#include "base/log.h"
+
+/* True if the daemon would end in the same way each time. */
+static bool is_for_a_person(int status) {
+    return status == TW_EXIT_USAGE || status == TW_EXIT_MANIFEST || status == TW_EXIT_DATA ||
+           status == TW_EXIT_STATE_DIR || status == TW_EXIT_IDENTITY || status == TW_EXIT_CORRUPT;
+}
+
+bool tw_keep_restarts(struct tw_keep *keep, int status, int signal, uint64_t lived_us,
+                      uint64_t *pause_us) {
+    const bool is_first = !keep->has_been_up && keep->deaths == 0;
+    if (lived_us >= TW_KEEP_UP_US) keep->has_been_up = true;
+    if (lived_us >= TW_KEEP_SOUND_US) keep->deaths = 0;
+    if (signal == 0 && (status == TW_EXIT_OK || is_for_a_person(status))) return false;
+    /* `thinwire start` still waits for a daemon that has just been started, and shows its error. */
+    if (signal == 0 && is_first && lived_us < TW_KEEP_UP_US) return false;
+    if (++keep->deaths > TW_KEEP_DEATHS_MAX) return false;
+    *pause_us = TW_KEEP_PAUSE_MAX_US;
+    if (keep->deaths <= 6) *pause_us = TW_KEEP_PAUSE_US << (keep->deaths - 1);
+    return true;
+}
+
+static uint64_t now_us(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+static void take_signals(sigset_t *set) {
+    (void)sigemptyset(set);
+    (void)sigaddset(set, SIGCHLD);
+    (void)sigaddset(set, SIGTERM);
+    (void)sigaddset(set, SIGINT);
+    (void)sigaddset(set, SIGHUP);
+    (void)sigprocmask(SIG_BLOCK, set, NULL);
+}
+
+/* Starts a daemon. Returns 0 in it, or its process id. */
+static pid_t start(const sigset_t *set) {
+    const pid_t parent = getpid();
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(TW_EXIT_FAILURE); /* the parent died meanwhile */
+    (void)sigprocmask(SIG_UNBLOCK, set, NULL);
+    return 0;
+}
+
+/* Waits for the end of the daemon and passes signals on to it. Sets *is_ending if it was told to
+ * end. Returns its wait status. */
+static int await(pid_t pid, const sigset_t *set, bool *is_ending) {
+    int how = 0, signal = 0;
+    while (waitpid(pid, &how, WNOHANG) != pid) {
+        if (sigwait(set, &signal) != 0 || signal == SIGCHLD) continue;
+        *is_ending |= signal != SIGHUP;
+        (void)kill(pid, signal);
+    }
+    return how;
+}
+
+/* Returns false if a signal to end arrives in the pause. */
+static bool pause_for(uint64_t pause_us, const sigset_t *set) {
+    const uint64_t end_us = now_us() + pause_us;
+    for (uint64_t at_us = now_us(); at_us < end_us; at_us = now_us()) {
+        const struct timespec left = {.tv_sec = (time_t)((end_us - at_us) / 1000000),
+                                      .tv_nsec = (long)((end_us - at_us) % 1000000 * 1000)};
+        const int signal = sigtimedwait(set, NULL, &left);
+        if (signal == SIGTERM || signal == SIGINT) return false;
+    }
+    return true;
+}
+
+int tw_keep_running(void) {
+    struct tw_keep keep = {.deaths = 0};
+    sigset_t set;
+    bool is_ending = false;
+    take_signals(&set);
+    for (;;) {
+        const uint64_t begin_us = now_us();
+        const pid_t pid = start(&set);
+        uint64_t pause_us;
+        if (pid == 0) return -1;
+        if (pid < 0) {
+            tw_log(TW_LOG_ERROR, "not_started", "text=\"fork: %s\"", strerror(errno));
+            return TW_EXIT_FAILURE;
+        }
+        const int how = await(pid, &set, &is_ending);
+        const int signal = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
+        const int status = signal != 0 ? 128 + signal : WEXITSTATUS(how);
+        if (is_ending || !tw_keep_restarts(&keep, status, signal, now_us() - begin_us, &pause_us)) {
+            if (keep.deaths > TW_KEEP_DEATHS_MAX)
+                tw_log(TW_LOG_ERROR, "given_up",
+                       "deaths=%u text=\"the daemon dies again and again: remove the cause, then "
+                       "`thinwire start`\"",
+                       keep.deaths);
+            return status;
+        }
+        tw_log(TW_LOG_WARN, "daemon_died",
+               "exit=%d signal=%d deaths=%u restart_in_us=%llu text=\"it goes on from its newest "
+               "checkpoint\"",
+               signal != 0 ? -1 : status, signal, keep.deaths, (unsigned long long)pause_us);
+        if (!pause_for(pause_us, &set)) return status;
+    }
+}
