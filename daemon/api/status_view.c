@@ -113,6 +113,7 @@ const char *tw_view_worker_name(enum tw_view_worker worker) {
     case TW_VIEW_WORKER_ABSENT: return "absent";
     case TW_VIEW_WORKER_WAITING: return "waiting";
     case TW_VIEW_WORKER_STARTING: return "starting";
+    case TW_VIEW_WORKER_LOADING: return "loading";
     case TW_VIEW_WORKER_RUNNING: return "running";
     case TW_VIEW_WORKER_PAUSED: return "paused";
     case TW_VIEW_WORKER_RESTARTING: return "restarting";

@@ -43,6 +43,7 @@ enum tw_view_worker {
     TW_VIEW_WORKER_ABSENT,   /* no worker is attached; systemd or the user must start one */
     TW_VIEW_WORKER_WAITING,  /* no training data yet: see `data` */
     TW_VIEW_WORKER_STARTING, /* started or attached, but no step yet */
+    TW_VIEW_WORKER_LOADING,  /* does not train yet: looks for the run's state, or fetches it */
     TW_VIEW_WORKER_RUNNING,
     TW_VIEW_WORKER_PAUSED,     /* see `pause` */
     TW_VIEW_WORKER_RESTARTING, /* died; the next one starts after a delay */

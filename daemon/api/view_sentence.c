@@ -169,6 +169,10 @@ static const char *describe_rest(const struct tw_status_view *view) {
                                       : "does not train: no worker is attached";
     case TW_VIEW_WORKER_WAITING: return "waits for training data";
     case TW_VIEW_WORKER_STARTING: return "is starting its worker";
+    case TW_VIEW_WORKER_LOADING:
+        return view->node.state == TW_STATE_RECEIVER
+                   ? "fetches the state of the run before it trains"
+                   : "looks for other nodes of the run before it trains";
     case TW_VIEW_WORKER_RESTARTING: return "is restarting its worker";
     case TW_VIEW_WORKER_PAUSED:
     case TW_VIEW_WORKER_RUNNING:

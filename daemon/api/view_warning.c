@@ -139,6 +139,7 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
             view->worker.heartbeat_us / 1000000);
         break;
     case TW_VIEW_WORKER_STARTING:
+    case TW_VIEW_WORKER_LOADING:
     case TW_VIEW_WORKER_WAITING:
     case TW_VIEW_WORKER_PAUSED:
     case TW_VIEW_WORKER_FINISHED: break;

@@ -26,6 +26,8 @@ struct tw_daemon_workers {
     struct tw_log_limit turned_away_limit; /* rate limit of log lines about refused processes */
     struct tw_pauses pauses;
     bool is_paused;
+    bool is_awaiting;           /* training waits for the state of the run: awaits_state() */
+    bool was_alone, was_member; /* was_alone: has waited for other nodes in vain */
     /* newest training figures of the worker */
     uint64_t started_us;
     float loss_mean, lr, grad_norm;
@@ -420,16 +422,50 @@ static void wake_worker(struct tw_daemon *daemon) {
 /* Tells the supervisor whether the worker is to take steps. If not, a lack of steps does not mean
  * that it hangs. */
 static void tell_idle(struct tw_daemon *daemon) {
-    const bool is_idle = daemon->workers->is_paused || daemon->host->is_finished ||
+    const bool is_idle = daemon->workers->is_paused || daemon->workers->is_awaiting ||
+                         daemon->host->is_finished ||
                          daemon->setup->config.node.role != TW_NODE_ROLE_TRAIN;
     tw_supervisor_set_idle(&daemon->workers->supervisor, is_idle);
+}
+
+/* Tells the worker and the supervisor whether steps are to be taken. */
+static void tell_pause(struct tw_daemon *daemon) {
+    const bool is_still = daemon->workers->is_paused || daemon->workers->is_awaiting;
+    tw_worker_host_say(daemon->host, is_still ? TW_WMSG_PAUSE : TW_WMSG_RESUME);
+    tell_idle(daemon);
+}
+
+/* Returns true while the worker should not train, because its weights would be thrown away: it
+ * begins with fresh ones, and other nodes are about to give it the state of the run. It waits for
+ * their links as long as the core waits with its first round (SOLO_HOLD_US), and for the state
+ * while a peer is there. */
+static bool awaits_state(struct tw_daemon *daemon, uint64_t now_us) {
+    enum { LINK_US = 5 * 1000 * 1000 };
+    struct tw_daemon_workers *const workers = daemon->workers;
+    const struct tw_config *const config = &daemon->setup->config;
+    if (config->node.role != TW_NODE_ROLE_TRAIN || daemon->transport == NULL) return false;
+    if (daemon->setup->run.sync.topology != TW_TOPOLOGY_GROUP) return false;
+    if (workers->loaded_step > 0 || workers->was_member || daemon->host->is_finished) return false;
+    tw_node_view(daemon->node, &daemon->view);
+    if (daemon->view.state == TW_STATE_RECEIVER) return daemon->view.alive > 0;
+    if (daemon->view.state != TW_STATE_SOLO) workers->was_member = true;
+    if (workers->was_member || workers->was_alone) return false;
+    workers->was_alone = now_us >= daemon->started_us + LINK_US ||
+                         (config->network.peers_count == 0 && !tw_daemon_reached_any(daemon));
+    return !workers->was_alone;
+}
+
+static void watch_state(struct tw_daemon *daemon, uint64_t now_us) {
+    const bool is_awaiting = awaits_state(daemon, now_us);
+    if (is_awaiting == daemon->workers->is_awaiting) return;
+    daemon->workers->is_awaiting = is_awaiting;
+    tell_pause(daemon);
 }
 
 static void on_pause(void *user, bool is_paused) {
     struct tw_daemon *daemon = user;
     daemon->workers->is_paused = is_paused;
-    tw_worker_host_say(daemon->host, is_paused ? TW_WMSG_PAUSE : TW_WMSG_RESUME);
-    tell_idle(daemon);
+    tell_pause(daemon);
     if (is_paused) return;
     if (daemon->node != NULL) tw_daemon_health_resumed(daemon);
     if (daemon->is_resting) wake_worker(daemon);
@@ -577,6 +613,7 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
 
 enum tw_status tw_daemon_workers_start(struct tw_daemon *daemon, struct tw_error *err) {
     daemon->workers->loaded_step = daemon->counts.step;
+    watch_state(daemon, tw_daemon_now_us());
     if (daemon->is_data_awaited) return TW_OK;
     if (starts_at_rest(daemon)) begin_rest(daemon);
     return tw_supervisor_start(&daemon->workers->supervisor, err);
@@ -596,6 +633,7 @@ void tw_daemon_workers_tick(struct tw_daemon *daemon, uint64_t now_us) {
     if (daemon->stage != TW_DAEMON_RUNNING) return;
     tw_pauses_run(&daemon->workers->pauses, tw_daemon_admission_is_paused(daemon), now_us);
     tw_pauses_tick(&daemon->workers->pauses, now_us);
+    watch_state(daemon, now_us);
 }
 
 void tw_daemon_workers_finished(struct tw_daemon *daemon) {
@@ -707,6 +745,7 @@ static enum tw_view_worker worker_state(const struct tw_daemon *daemon) {
     }
     if (daemon->host->is_finished) return TW_VIEW_WORKER_FINISHED;
     if (daemon->workers->is_paused) return TW_VIEW_WORKER_PAUSED;
+    if (daemon->workers->is_awaiting) return TW_VIEW_WORKER_LOADING;
     return daemon->workers->is_stepping ? TW_VIEW_WORKER_RUNNING : TW_VIEW_WORKER_STARTING;
 }
 

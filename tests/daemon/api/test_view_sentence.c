@@ -42,6 +42,10 @@ static void each_state_has_its_sentence(void **state) {
         {TW_STATE_SOLO, TW_VIEW_WORKER_ABSENT, true, 2, 2,
          "attic does not train: no worker is attached"},
         {TW_STATE_SOLO, TW_VIEW_WORKER_WAITING, true, 2, 0, "attic waits for training data"},
+        {TW_STATE_SOLO, TW_VIEW_WORKER_LOADING, true, 0, 0,
+         "attic looks for other nodes of the run before it trains"},
+        {TW_STATE_RECEIVER, TW_VIEW_WORKER_LOADING, true, 2, 0,
+         "attic fetches the state of the run before it trains"},
         {TW_STATE_MEMBER, TW_VIEW_WORKER_FAILED, true, 2, 2,
          "attic does not train: its worker failed"},
     };
