@@ -30,10 +30,11 @@ static bool stands_still(const struct tw_run_pace *pace, uint64_t now_us) {
 }
 
 void tw_run_pace_announce(struct tw_run_pace *pace, const struct tw_run_speeds *speeds) {
-    enum { SMOOTHING = 32 }; /* seconds */
+    enum { SMOOTHING = 16 }; /* seconds */
     const double mean = pace->speeds.tokens_per_s, sum = speeds->tokens_per_s;
-    const bool is_other =
-        speeds->others != pace->speeds.others || fabs(sum - mean) > fmax(sum, mean) / 2;
+    const bool is_other = speeds->others != pace->speeds.others ||
+                          speeds->has_own != pace->speeds.has_own ||
+                          fabs(sum - mean) > fmax(sum, mean) / 4;
     pace->speeds = *speeds;
     pace->speeds.tokens_per_s = is_other ? sum : mean + (sum - mean) / SMOOTHING;
 }

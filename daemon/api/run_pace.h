@@ -25,6 +25,7 @@ enum {
 struct tw_run_speeds {
     double tokens_per_s; /* sum */
     uint32_t others;     /* other nodes that train */
+    bool has_own;        /* this node is in the run */
     bool is_whole;       /* no member of the roster is missing in the sum */
 };
 

@@ -265,7 +265,7 @@ struct tw_status_view {
         uint64_t clock_tokens, budget_tokens;
         double tokens_per_s; /* speed of all nodes together; NaN: not known */
         uint32_t others;     /* alive peers that train in this lineage */
-        uint64_t eta_us; /* time until the token budget is used up; TW_VIEW_NEVER: not known */
+        uint64_t eta_us;     /* time until the token budget is used up; TW_VIEW_NEVER: not known */
         uint32_t fragments_count;
         uint64_t fragment_versions[TW_FRAGMENTS_MAX]; /* all rounds below this are applied */
         uint64_t params;

@@ -303,6 +303,7 @@ void tw_daemon_reports_tick(struct tw_daemon *daemon, uint64_t now_us) {
     tw_node_view(daemon->node, &daemon->view);
     const bool is_in = view->state != TW_STATE_RECEIVER;
     struct tw_run_speeds speeds = {.tokens_per_s = is_in ? view->tokens_per_s : 0,
+                                   .has_own = is_in,
                                    .is_whole = true};
     for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
         const struct tw_msg_status *const said = &view->peers[i].status;

@@ -133,12 +133,16 @@ static void a_node_that_stops_changes_the_speed_at_once(void **state) {
     struct tw_run_pace pace = {.count = 0};
     struct tw_run_speeds speeds = {.tokens_per_s = 5000, .others = 2, .is_whole = true};
     tw_run_pace_announce(&pace, &speeds);
-    speeds.tokens_per_s = 5320; /* noise is smoothed */
+    speeds.tokens_per_s = 5160; /* noise is smoothed */
     tw_run_pace_announce(&pace, &speeds);
     assert_true(tw_run_pace_rate(&pace, SECOND) == 5010);
     speeds = (struct tw_run_speeds){.tokens_per_s = 4000, .others = 1, .is_whole = true};
     tw_run_pace_announce(&pace, &speeds);
     assert_true(tw_run_pace_rate(&pace, SECOND) == 4000);
+    speeds = (struct tw_run_speeds){
+        .tokens_per_s = 4900, .others = 1, .has_own = true, .is_whole = true}; /* it has joined */
+    tw_run_pace_announce(&pace, &speeds);
+    assert_true(tw_run_pace_rate(&pace, SECOND) == 4900);
 }
 
 int main(void) {
