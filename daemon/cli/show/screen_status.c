@@ -8,7 +8,7 @@
 #include "daemon/cli/show/fit.h"
 #include "daemon/cli/show/screen.h"
 
-enum { SPARK_COLUMNS = 40, BAR_COLUMNS = 24 };
+enum { SPARK_COLUMNS = 40, BAR_COLUMNS = 24, BAR_COLUMNS_LEAST = 6 };
 
 static const char *sep(const struct screen *screen) {
     return screen->has_utf8 ? " · " : ", ";
@@ -130,8 +130,10 @@ static void print_clock(const struct screen *screen, const json_t *status) {
     const double percent = json_num(status, "run.done_percent");
     struct line line = line_begin(screen, "Run");
     const double share = isfinite(percent) ? fmin(fmax(percent / 100, 0), 1) : 0;
-    const unsigned filled = (unsigned)(share * BAR_COLUMNS + 0.5);
-    for (unsigned i = 0; i < BAR_COLUMNS; i++) {
+    /* the time left must not be cut */
+    const unsigned columns = screen->width < 78 ? BAR_COLUMNS_LEAST : BAR_COLUMNS;
+    const unsigned filled = (unsigned)(share * columns + 0.5);
+    for (unsigned i = 0; i < columns; i++) {
         const bool is_done = i < filled;
         line_put(&line, is_done ? GREEN : DIM, "%s",
                  screen->has_utf8 ? (is_done ? "█" : "░") : (is_done ? "#" : "."));
@@ -638,15 +640,23 @@ static void print_sample(const struct screen *screen, const json_t *status) {
     line_wrap(screen, PLAIN, "", 12, json_str(status, "train.sample.text"));
 }
 
+/* Copies the sentence of an event, text="...", if it has one. */
+static const char *words_of(const json_t *event, char words[256]) {
+    const char *const text = json_str(event, "text"), *const said = strstr(text, "text=\"");
+    if (said == NULL) return text;
+    (void)snprintf(words, 256, "%.*s", (int)strcspn(said + 6, "\""), said + 6);
+    return words;
+}
+
 static void print_lately(const struct screen *screen, const json_t *status) {
     const json_t *const events = json_at(status, "events");
     for (size_t i = 0; i < json_array_size(events); i++) {
         const json_t *const event = json_array_get(events, i);
-        char age[TW_UNITS_BYTES];
+        char age[TW_UNITS_BYTES], words[256];
         struct line line = line_begin(screen, i == 0 ? "Lately" : "");
         line_put(&line, DIM, "%9s ago  ", tw_units_duration(age, json_num(event, "age_s")));
         line_put(&line, json_yes(event, "warning") ? YELLOW : PLAIN, "%s", json_str(event, "name"));
-        line_put(&line, DIM, "  %s", json_str(event, "text"));
+        line_put(&line, DIM, "  %s", words_of(event, words));
         line_end(&line);
     }
 }

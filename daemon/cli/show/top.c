@@ -55,6 +55,24 @@ static int put(int row, int column, int look, const char *fmt, ...) {
     return column + (int)count;
 }
 
+/* Writes text over at most `rows` rows, broken at spaces. Returns the row after it. */
+static int put_rows(int row, int column, int look, const char *text, int rows) {
+    const size_t room = COLS > column ? (size_t)(COLS - column) : 1;
+    for (int i = 0; i < rows && *text != 0; i++) {
+        size_t size = 0, fit = 0, points = 0; /* fit: bytes up to the last space that fits */
+        for (; text[size] != 0 && points <= room; size++) {
+            if (text[size] == ' ') fit = size;
+            points += ((unsigned char)text[size] & 0xC0) != 0x80;
+        }
+        const bool is_rest = text[size] == 0 && points <= room;
+        if (is_rest || fit == 0 || i + 1 == rows) fit = strlen(text); /* cut at the edge */
+        (void)put(row++, column, look, "%.*s", (int)fit, text);
+        text += fit;
+        while (*text == ' ') text++;
+    }
+    return row;
+}
+
 static int paint(enum colour colour) {
     if (colour == DIM) return (int)A_DIM;
     if (colour == PLAIN) return (int)A_NORMAL;
@@ -68,16 +86,19 @@ static int draw_head(const struct top *top) {
     const size_t count = json_array_size(warnings);
     const bool is_bad = strcmp(json_str(top->status, "state"), "worker_failed") == 0;
     const size_t most = LINES >= 40 ? 4 : 1;
+    const int rows = LINES >= 20 ? 3 : 2; /* of each text */
     const enum colour colour = is_bad || top->is_lost ? RED : count > 0 ? YELLOW : GREEN;
     const int column = put(0, 0, paint(colour), "%s ", top->has_utf8 ? "●" : "*");
-    (void)put(0, column, (int)A_BOLD, "%s",
-              top->is_lost ? "The daemon does not answer; trying again"
-                           : json_str(top->status, "sentence"));
-    int row = 1;
+    int row = put_rows(0, column, (int)A_BOLD,
+                       top->is_lost ? "The daemon does not answer; trying again"
+                                    : json_str(top->status, "sentence"),
+                       rows);
     for (size_t i = 0; i < count && i < most; i++) {
         const json_t *const warning = json_array_get(warnings, i);
-        (void)put(row++, 0, paint(YELLOW), "! %s", json_str(warning, "what"));
-        (void)put(row++, 2, 0, "%s %s", top->has_utf8 ? "→" : ">", json_str(warning, "way_out"));
+        (void)put(row, 0, paint(YELLOW), "!");
+        row = put_rows(row, 2, paint(YELLOW), json_str(warning, "what"), rows);
+        (void)put(row, 2, 0, "%s", top->has_utf8 ? "→" : ">");
+        row = put_rows(row, 4, 0, json_str(warning, "way_out"), rows);
     }
     if (count > most)
         (void)put(row++, 2, paint(DIM), "and %zu more: `thinwire status`", count - most);
@@ -120,6 +141,8 @@ static void draw_speed(const json_t *status, int row) {
     else
         column = put(row, column, 0, "%s tokens/s",
                      tw_units_short(a, json_num(status, "train.tokens_per_s")));
+    if (json_str(status, "join.phase")[0] != 0)
+        column = put(row, column, paint(DIM), ", not in the run yet");
     if (others > 0 && all > 0)
         column = put(row, column, 0, ", with %.0f other%s %s", others, tw_units_s(others),
                      tw_units_short(a, all));
@@ -141,8 +164,13 @@ static int draw_losses(const json_t *status, int row) {
                      tw_units_loss(b, json_num(status, "train.validation_anchor_nats")));
         if (isfinite(age_s))
             column = put(row, column, paint(DIM), ", %s ago", tw_units_duration(a, age_s));
+    } else if (isfinite(train)) {
+        column = put(row, column, 0, "not validated yet");
     } else {
-        column = put(row, column, 0, "%s", "not validated yet");
+        const bool is_joining = json_str(status, "join.phase")[0] != 0;
+        column =
+            put(row, column, 0,
+                is_joining ? "not measured before the run's state is here" : "not measured yet");
     }
     if (isfinite(train)) column = put(row, column, 0, ", %s training", tw_units_loss(a, train));
     return put(row, column, 0, "  ");
@@ -156,7 +184,7 @@ static int draw_training(const struct top *top, int row) {
     draw_curve(top, row, draw_losses(status, row));
     row++;
     int column = put(row, 0, 0, "Run    ");
-    const int cells = COLS >= 120 ? 48 : 20;
+    const int cells = COLS >= 120 ? 48 : COLS >= 78 ? 20 : 6;
     const int filled = isfinite(percent) ? (int)(fmin(percent, 100) / 100 * cells + 0.5) : 0;
     for (int i = 0; i < cells; i++) {
         const bool is_done = i < filled;
@@ -231,16 +259,22 @@ static int draw_rounds(const struct top *top, int row) {
     (void)put(row, 0, 0, "Rounds %s", count == 0 ? "none yet" : "");
     for (size_t i = 0; i < shown; i++) {
         const char letter = outcomes[count - shown + i];
-        const enum colour colour = letter == 'm' ? GREEN : letter == 'o' ? BLUE : YELLOW;
-        const char *const block = letter == 'm' ? "█" : letter == 'o' ? "▒" : "·";
+        const enum colour colour = letter == 'm' || letter == 's' ? GREEN
+                                   : letter == 'o'                ? BLUE
+                                                                  : YELLOW;
+        const char *const block = letter == 'm'   ? "█"
+                                  : letter == 's' ? "▄"
+                                  : letter == 'o' ? "▒"
+                                                  : "·";
         if (top->has_utf8)
             (void)put(row, 7 + (int)i, paint(colour), "%s", block);
         else
             (void)put(row, 7 + (int)i, paint(colour), "%c", letter);
     }
     (void)put(row + 1, 7, paint(DIM), "%s",
-              top->has_utf8 ? "█ with this node's work  ▒ without it  · with no work or not seen"
-                            : "m with this node's work  o without it  e, . no work or not seen");
+              top->has_utf8
+                  ? "█ merged with our work  ▄ ours alone  ▒ without it  · none or not seen"
+                  : "m merged with our work  s ours alone  o without it  e . none, unseen");
     return row + 2;
 }
 
@@ -327,7 +361,7 @@ static void draw_peers(struct top *top, int row) {
     if (top->first + room > count) top->first = count > room ? count - room : 0;
     (void)put(row, 0, (int)A_REVERSE, "%-*s", COLS, "");
     (void)put(row, 0, (int)A_REVERSE, "%-8s %-14s %-8s %8s %11s %11s %11s", "link", "node", "path",
-              "rtt", "from it", "to it", "step");
+              "rtt", "path from", "path to", "step");
     for (size_t i = 0; i < room && top->first + i < count; i++)
         draw_peer(rows[top->first + i].peer, row + 1 + (int)i);
     if (count == 0) (void)put(row + 1, 0, 0, "No other node is known yet; `thinwire invite`.");
