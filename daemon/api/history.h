@@ -18,6 +18,7 @@ enum tw_outcome {
     TW_OUTCOME_UNSEEN = '.', /* closed while this node was away */
     TW_OUTCOME_OURS = 'm',   /* merged with this node's work in it */
     TW_OUTCOME_OTHERS = 'o', /* merged without this node's work */
+    TW_OUTCOME_ALONE = 's',  /* closed by this node alone, with its work in it */
     TW_OUTCOME_EMPTY = 'e',  /* closed without any work in it */
 };
 

@@ -93,7 +93,9 @@ static void show_round(struct tw_daemon *daemon, const struct tw_record *record)
                          daemon->view.clock_tokens);
     daemon->reports->rounds_contributed = daemon->view.rounds_contributed;
     tw_round_ring_add(&daemon->reports->rounds, now, &row);
-    const enum tw_outcome outcome = row.is_solo   ? TW_OUTCOME_EMPTY
+    const bool is_alone = row.is_solo && row.is_ours;
+    const enum tw_outcome outcome = is_alone      ? TW_OUTCOME_ALONE
+                                    : row.is_solo ? TW_OUTCOME_EMPTY
                                     : row.is_ours ? TW_OUTCOME_OURS
                                                   : TW_OUTCOME_OTHERS;
     tw_history_round(daemon->history, row.round, outcome);
@@ -201,6 +203,16 @@ static void show_differs(struct tw_daemon *daemon, const struct tw_report *repor
                            : "its work is not merged here in this round");
 }
 
+static const char *describe_state(enum tw_node_state state) {
+    switch (state) {
+    case TW_STATE_SOLO: return "this node closes rounds alone";
+    case TW_STATE_RECEIVER: return "this node fetches the run's state, or asks for a seat";
+    case TW_STATE_MEMBER: return "this node is a member: its work is merged";
+    case TW_STATE_FINISHED: return "the run is finished";
+    }
+    return "unknown";
+}
+
 void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *action) {
     char hex[9];
     switch (action->u.report.kind) {
@@ -214,11 +226,14 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
         tw_id_short(&action->u.report.id, hex);
         daemon->lineage = action->u.report.id;
         daemon->reports->lineage_changes++;
-        tw_daemon_note(daemon, TW_LOG_INFO, "lineage", "lineage=%s", hex);
+        tw_daemon_note(daemon, TW_LOG_INFO, "lineage",
+                       "lineage=%s text=\"the rounds of lineage %s are followed from here on\"",
+                       hex, hex);
         return;
     case TW_REPORT_STATE:
-        tw_daemon_note(daemon, TW_LOG_INFO, "state", "state=%s",
-                       tw_view_state_name(action->u.report.state));
+        tw_daemon_note(daemon, TW_LOG_INFO, "state", "state=%s text=\"%s\"",
+                       tw_view_state_name(action->u.report.state),
+                       describe_state(action->u.report.state));
         tw_notify("STATUS=%s", tw_view_state_name(action->u.report.state));
         tw_worker_host_set_settled(daemon->host, action->u.report.state == TW_STATE_FINISHED);
         return;
@@ -302,9 +317,8 @@ void tw_daemon_reports_tick(struct tw_daemon *daemon, uint64_t now_us) {
     daemon->reports->announced_us = now_us;
     tw_node_view(daemon->node, &daemon->view);
     const bool is_in = view->state != TW_STATE_RECEIVER;
-    struct tw_run_speeds speeds = {.tokens_per_s = is_in ? view->tokens_per_s : 0,
-                                   .has_own = is_in,
-                                   .is_whole = true};
+    struct tw_run_speeds speeds = {
+        .tokens_per_s = is_in ? view->tokens_per_s : 0, .has_own = is_in, .is_whole = true};
     for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
         const struct tw_msg_status *const said = &view->peers[i].status;
         if (!view->peers[i].is_up || !tw_id_equal(&said->lineage, &view->lineage)) continue;

@@ -44,7 +44,7 @@ json_t *tw_run_line_evaluation(const struct tw_run_moment *moment, const struct 
 json_t *tw_run_line_sample(const struct tw_run_moment *moment, const struct tw_wmsg_sample *sample);
 
 /* `outcome` is "ours" if the round merged this node's contribution, "others" if it merged only
- * those of other nodes, and "empty" if it merged none. */
+ * those of other nodes, "alone" if this node closed it alone, and "empty" if it merged none. */
 json_t *tw_run_line_round(const struct tw_run_moment *moment, const struct tw_view_round *round,
                           const char *outcome);
 

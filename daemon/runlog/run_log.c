@@ -124,6 +124,7 @@ static void write_round(struct tw_run_log *log) {
     append(log, tw_run_line_round(&log->round_moment, &log->round,
                                   log->outcome == TW_OUTCOME_OURS     ? "ours"
                                   : log->outcome == TW_OUTCOME_OTHERS ? "others"
+                                  : log->outcome == TW_OUTCOME_ALONE  ? "alone"
                                                                       : "empty"));
 }
 

@@ -59,8 +59,10 @@ static void take_round(const json_t *line, struct tw_history *history) {
     static const struct {
         const char *word;
         enum tw_outcome outcome;
-    } WORDS[] = {
-        {"ours", TW_OUTCOME_OURS}, {"others", TW_OUTCOME_OTHERS}, {"empty", TW_OUTCOME_EMPTY}};
+    } WORDS[] = {{"ours", TW_OUTCOME_OURS},
+                 {"others", TW_OUTCOME_OTHERS},
+                 {"alone", TW_OUTCOME_ALONE},
+                 {"empty", TW_OUTCOME_EMPTY}};
     const char *const word = json_string_value(json_object_get(line, "outcome"));
     uint64_t round;
     if (word == NULL || !take_count(line, "round", &round) || round == UINT64_MAX) return;

@@ -1,11 +1,12 @@
 // chart.js - the curve of losses (SVG) and the strips of rounds (canvas).
-import { at, count, element, has, loss, say, shape } from './view.js';
+import { at, count, element, has, loss, plural, say, shape } from './view.js';
 
 const SERIES = [
   ['train_nats', 'train', 'Training, smoothed'],
   ['live_nats', 'live', 'Validation, this node'],
   ['anchor_nats', 'anchor', 'Validation, anchor'],
 ];
+const SPOTS_MAX = 24;
 const LEFT = 44, RIGHT = 10, TOP = 10, BOTTOM = 24;
 
 /* Round numbers that divide low to high into about `wanted` parts. */
@@ -29,7 +30,7 @@ export function drawLosses(losses, width) {
   const isEmpty = steps.length < 2 || values.length < 2;
   if (isEmpty) {
     shown = null;
-    box.replaceChildren(element('p', { class: 'quiet' }, 'No losses yet: the first steps are on their way.'));
+    box.replaceChildren(element('p', { class: 'quiet' }, 'No losses of this node yet.'));
     return;
   }
   let low = Math.min(...values), high = Math.max(...values);
@@ -56,8 +57,9 @@ export function drawLosses(losses, width) {
     const points = [];
     losses[key].forEach((value, i) => { if (has(value)) points.push(`${x(steps[i]).toFixed(1)},${y(value).toFixed(1)}`); });
     if (points.length > 1) svg.append(shape('polyline', { class: `line ${name}`, points: points.join(' ') }));
-    if (points.length > 0) { // a curve of one point has no line
-      const [cx, cy] = points[points.length - 1].split(',');
+    /* Few points are shown as such: a straight line between two would look measured. */
+    for (const point of points.slice(points.length > SPOTS_MAX ? -1 : 0)) {
+      const [cx, cy] = point.split(',');
       svg.append(shape('circle', { class: `spot ${name}`, cx, cy, r: 2.5 }));
     }
   }
@@ -140,6 +142,7 @@ function fillRows(losses) {
 const OUTCOMES = [
   ['m', '--ours', 'merged with this node’s work'],
   ['o', '--others', 'merged without it'],
+  ['s', '--alone', 'with this node’s work alone'],
   ['e', '--empty', 'closed with no work in it'],
   ['.', '--unseen', 'closed while this node was away'],
 ];
@@ -163,10 +166,10 @@ export function palette() {
 
 export function drawRounds(rounds, width, colours) {
   const { outcomes } = rounds;
-  const totals = { m: 0, o: 0, e: 0, '.': 0 };
+  const totals = { m: 0, o: 0, s: 0, e: 0, '.': 0 };
   for (const letter of outcomes) totals[letter]++;
   const words = OUTCOMES.filter(([letter]) => totals[letter] > 0).map(([letter, , title]) => `${count(totals[letter])} ${title}`);
-  const summary = outcomes.length === 0 ? 'No round has closed yet.' : `${count(outcomes.length)} rounds: ${words.join(', ')}.`;
+  const summary = outcomes.length === 0 ? 'No round has closed yet.' : `${plural(outcomes.length, 'round')}: ${words.join(', ')}.`;
   say('rounds-read', summary);
   at('rounds-legend').replaceChildren(...OUTCOMES.filter(([letter]) => totals[letter] > 0).map(([letter, , title]) => {
     const swatch = element('i');

@@ -1,5 +1,5 @@
 // map.js - this node in the middle, its peers around it, a line for each link.
-import { at, count, element, label, mood, rate, say, shape } from './view.js';
+import { at, count, element, label, mood, plural, rate, say, shape } from './view.js';
 
 const LABELS_MAX = 20;
 const NAMES = {
@@ -30,8 +30,8 @@ function place(peers, width, height) {
 function describe(peer) {
   const words = [`Node ${label(peer)}${peer.name ? ` (${peer.id_short})` : ''}: ${peer.absence ?? peer.link}`];
   if (peer.path) words.push(peer.path + (peer.via ? ` by ${peer.via_name ?? peer.via}` : ''));
-  if (peer.in_bytes_per_s) words.push(`${rate(peer.in_bytes_per_s)} from it`);
-  if (peer.out_bytes_per_s) words.push(`${rate(peer.out_bytes_per_s)} to it`);
+  if (peer.in_bytes_per_s) words.push(`its path to this node carries ${rate(peer.in_bytes_per_s)}`);
+  if (peer.out_bytes_per_s) words.push(`the path to it ${rate(peer.out_bytes_per_s)}`);
   return words.join(', ') + (peer.anomaly || peer.error ? `. ${peer.anomaly ?? peer.error}` : '');
 }
 
@@ -58,7 +58,7 @@ export function drawMap(peers, nodeName, width) {
   const relays = new Map(sorted.map((peer) => [peer.id_short, peer]));
   const linked = sorted.filter(isLinked), hasLabels = sorted.length <= (width < 420 ? 8 : LABELS_MAX);
   const summary = linked.length === 0 ? 'No peer is linked.'
-    : `${count(linked.length)} of ${count(sorted.length)} known peers ${linked.length === 1 ? 'is' : 'are'} linked.`;
+    : `${count(linked.length)} of ${plural(sorted.length, 'known peer')} ${linked.length === 1 ? 'is' : 'are'} linked.`;
   const svg = shape('svg', { width, height, viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `Map of links. ${summary} The table of peers has all of it.` });
   for (const peer of sorted) svg.append(edge(peer, places, relays, middle));
   for (const peer of sorted) {
@@ -67,7 +67,7 @@ export function drawMap(peers, nodeName, width) {
       shape('circle', { class: `dot ${mood(peer)}`, cx: x, cy: y, r: sorted.length > LABELS_MAX ? 5 : 7 })));
     if (!hasLabels) continue;
     svg.append(shape('text', { class: 'id', x, y: y - 13 }, label(peer)));
-    const note = !isLinked(peer) ? peer.link : fastest(peer) > 0 ? rate(fastest(peer)) : peer.path;
+    const note = !isLinked(peer) ? peer.link : fastest(peer) > 0 ? `carries ${rate(fastest(peer))}` : peer.path;
     svg.append(shape('text', { x, y: y + 21 }, note));
   }
   svg.append(shape('circle', { class: 'dot self', cx: middle.x, cy: middle.y, r: 11 }),

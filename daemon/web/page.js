@@ -1,7 +1,7 @@
 // page.js - asks the node every two seconds and draws the answers. Sends nothing but these questions.
 import { drawLosses, drawRounds, palette } from './chart.js';
 import { drawMap } from './map.js';
-import { at, bar, bytes, count, digits, duration, element, fact, has, label, loss, mood, percent, rate, say, short } from './view.js';
+import { at, bar, bytes, count, digits, duration, element, fact, has, label, loss, mood, percent, plural, rate, say, short } from './view.js';
 
 const EVERY_MS = 2000, HISTORY_EVERY_MS = 10000, TIMEOUT_MS = 5000;
 
@@ -39,20 +39,41 @@ function tile(name, value, unit, note, share) {
     element('span', { class: 'quiet' }, note), ...(has(share) ? [bar(share)] : []));
 }
 
-function drawTiles({ run, train, sync }) {
-  const isMeasured = has(train.validation_live_nats);
-  const others = { group: `${count(sync.roster_members)} members, ` +
-    (sync.roster_voters < sync.roster_members ? `${count(sync.roster_voters)} vote, ` : '') + `${count(sync.alive_peers)} peers alive`,
-    pair: `${count(sync.alive_peers)} peers alive`, solo: `${count(sync.alive_peers)} peers alive` }[sync.topology];
+/* The losses. A joining node has none of its own: a bar shows the transfer of the run's state. */
+function lossTile({ train, join }) {
+  if (has(train.validation_live_nats)) {
+    const age = has(train.validation_age_s) ? `, ${duration(train.validation_age_s)} ago` : '';
+    return tile('Validation loss', loss(train.validation_live_nats), 'nats',
+      `anchor ${loss(train.validation_anchor_nats)}${age}, training ${loss(train.loss_nats)}`);
+  }
+  if (has(train.loss_nats)) return tile('Training loss', loss(train.loss_nats), 'nats', 'not validated yet');
+  if (!join || !has(join.percent)) return tile('Loss', '–', 'nats', join ? 'not measured before the run’s state is here' : 'not measured yet');
+  return tile(`Fetches its ${join.phase === 'data' ? 'data' : 'state'}`, digits(Math.floor(join.percent)), '%',
+    `${bytes(join.bytes_here)} of ${bytes(join.bytes)}` + (has(join.eta_s) ? `, about ${duration(join.eta_s + 1)} left` : ''), join.percent / 100);
+}
+
+/* This node's speed, and that of the run. */
+function speedTile({ run, train, worker, join }) {
+  const notes = [`step ${count(train.steps)}`];
+  if (run.others_training > 0 && has(run.tokens_per_s)) notes.unshift(`with ${plural(run.others_training, 'other')} ${short(run.tokens_per_s)}`);
+  if (worker.state === 'paused') return tile('Speed', 'paused', '', notes.join(', '));
+  if (join) notes.unshift('not in the run yet');
+  else if (has(train.utilisation_minute_ratio)) notes.push(`${percent(train.utilisation_minute_ratio)} busy`);
+  return tile('Speed', short(train.tokens_per_s), 'tokens/s', notes.join(', '));
+}
+
+function drawTiles(status) {
+  const { run, sync } = status, alive = `${plural(sync.alive_peers, 'peer')} alive`;
+  const others = sync.topology !== 'group' ? alive : `${plural(sync.roster_members, 'member')}, ` +
+    (sync.roster_voters < sync.roster_members ? `${count(sync.roster_voters)} vote${sync.roster_voters === 1 ? 's' : ''}, ` : '') + alive;
+  const mixed = Math.min(sync.mixed_peers, sync.alive_peers);
   at('tiles').replaceChildren(
-    tile(isMeasured ? 'Validation loss' : 'Training loss', loss(isMeasured ? train.validation_live_nats : train.loss_nats), 'nats',
-      isMeasured ? `anchor ${loss(train.validation_anchor_nats)}, training ${loss(train.loss_nats)}` : 'not validated yet'),
+    lossTile(status),
     tile('Progress', has(run.done_percent) ? digits(run.done_percent) : '–', '%',
       `${short(run.clock_tokens)} of ${short(run.budget_tokens)} tokens` + (has(run.eta_s) ? `, ${duration(run.eta_s)} left` : ''),
       run.done_percent / 100),
-    tile('Speed', short(train.tokens_per_s), 'tokens/s',
-      `step ${count(train.steps)}` + (has(train.utilisation_minute_ratio) ? `, ${percent(train.utilisation_minute_ratio)} busy` : '')),
-    tile('Merged with', count(Math.min(sync.mixed_peers, sync.alive_peers)), sync.mixed_peers === 1 ? 'peer' : 'peers', others));
+    speedTile(status),
+    tile('Merged with', count(mixed), mixed === 1 ? 'peer' : 'peers', others));
 }
 
 function meter(name, used, most, text) {
@@ -68,7 +89,7 @@ function drawLine({ network, contributions }) {
   if (has(contributions.budget_bytes_per_s)) {
     list.push(meter(`Budget of ${contributions.budget_counts}`, contributions.used_bytes_per_s, contributions.budget_bytes_per_s,
       `${rate(contributions.used_bytes_per_s)} of ${rate(contributions.budget_bytes_per_s)}`
-      + (contributions.rounds_left_out > 0 ? `, ${count(contributions.rounds_left_out)} rounds left out` : '')));
+      + (contributions.rounds_left_out > 0 ? `, ${plural(contributions.rounds_left_out, 'round')} left out` : '')));
   }
   if (has(caps.quota_bytes)) {
     list.push(meter(`Quota until ${caps.month_end}`, caps.month_bytes, caps.quota_bytes, `${bytes(caps.month_bytes)} of ${bytes(caps.quota_bytes)}`));
@@ -78,14 +99,14 @@ function drawLine({ network, contributions }) {
   if (caps.hours_until !== null) list.push(fact('Hours', `${has(caps.hours_bytes_per_s) ? rate(caps.hours_bytes_per_s) : 'no cap of their own'} until ${caps.hours_until}`));
   if (caps.links_rest !== 'none') list.push(fact('Links rest', `because of the ${caps.links_rest}`));
   if (has(contributions.bits_per_parameter)) list.push(fact('Contributions', `${digits(contributions.bits_per_parameter)} bits per parameter`));
-  if (network.relay.on && network.relay.relayed_bytes > 0) list.push(fact('Relayed for others', `${bytes(network.relay.relayed_bytes)} on ${count(network.relay.pipes)} links`));
+  if (network.relay.on && network.relay.relayed_bytes > 0) list.push(fact('Relayed for others', `${bytes(network.relay.relayed_bytes)} on ${plural(network.relay.pipes, 'link')}`));
   list.push(fact('Reachable from outside', network.reachable.text || network.reachable.state));
   at('meters').replaceChildren(...list);
 }
 
 function drawMachine({ worker, checkpoint, node, data, run }) {
   const why = worker.pause ? ` by ${worker.pause.by.join(' and ')}${worker.pause.memory_given_back ? ', memory given back' : ''}` : '';
-  const list = [fact('Worker', worker.state + why + (worker.restarts > 0 ? `, ${count(worker.restarts)} restart${worker.restarts === 1 ? '' : 's'}` : ''))];
+  const list = [fact('Worker', worker.state + why + (worker.restarts > 0 ? `, ${plural(worker.restarts, 'restart')}` : ''))];
   if (worker.engine || worker.device) list.push(fact('Computes on', worker.engine || worker.device));
   if (worker.gpu) list.push(fact('GPU', `${worker.gpu.load_percent} % busy` + (has(worker.gpu.temperature_c) ? `, ${worker.gpu.temperature_c} °C` : '')));
   if (has(worker.memory_bytes)) list.push(fact('Memory of the model', bytes(worker.memory_bytes)));
@@ -134,12 +155,23 @@ function drawPeers(peers) {
     : [element('tr', {}, element('td', { colspan: 10 }, 'No other node is known yet.'))]));
 }
 
-/* The sentence of an event; without one, its values. */
-const sentence = (text) => /text="([^"]+)"/.exec(text)?.[1] ?? text;
+/* The sentence of an event; without one, its values, of which the first may repeat its name. */
+function sentence({ name, text }) {
+  const said = /text="([^"]+)"/.exec(text)?.[1];
+  if (said) return said;
+  return text.replace(/([a-z_]+)=("[^"]*"|\S+)/g, (all, key, value) => (key === name ? value : `${key.replaceAll('_', ' ')} ${value}`));
+}
+
+/* The colour of the dot before the sentence: green only where the node trains and all is well. */
+function moodOf({ state, worker, join, warnings }) {
+  if (state === 'worker_failed') return 'bad';
+  if (warnings.length) return 'warn';
+  return !join && (worker.state === 'running' || worker.state === 'finished') ? 'good' : '';
+}
 
 function drawEvents(events) {
   at('event-rows').replaceChildren(...events.map((event) => element('li', { class: event.warning ? 'warning' : '' },
-    element('time', {}, duration(event.age_s)), element('p', {}, element('b', {}, event.name.replaceAll('_', ' ')), ` ${sentence(event.text)}`))));
+    element('time', {}, duration(event.age_s)), element('p', {}, element('b', {}, event.name.replaceAll('_', ' ')), ` ${sentence(event)}`))));
 }
 
 /* ---- the page ---- */
@@ -150,15 +182,15 @@ function draw() {
   const { status, peers, past } = last;
   if (status === null || document.hidden) return;
   performance.mark('draw-begin');
-  const { node, run, warnings } = status;
+  const { node, run } = status;
   /* Read before anything is written, so that the browser lays the page out once. */
   const [plot, map, strip] = ['loss-plot', 'map', 'rounds'].map((id) => Math.max(200, at(id).clientWidth - (id === 'rounds' ? 36 : 0)));
   const colours = palette();
   document.title = `${run.name} · ${node.name} · thinwire`;
   say('run', run.name);
   say('sentence', `${status.sentence}.`);
-  at('sentence').dataset.mood = status.state === 'worker_failed' ? 'bad' : warnings.length ? 'warn' : 'good';
-  drawWarnings(warnings);
+  at('sentence').dataset.mood = moodOf(status);
+  drawWarnings(status.warnings);
   drawTiles(status);
   drawSample(status);
   drawLine(status);

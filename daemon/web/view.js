@@ -55,15 +55,19 @@ export const count = (value) => (has(value) ? value.toLocaleString('en').replace
 export const loss = (value) => (has(value) ? value.toFixed(3) : '–');
 export const percent = (ratio) => (has(ratio) ? `${digits(100 * ratio)} %` : '–');
 
+/* Units as in `thinwire status`. Rounded before it is divided, so no unit ever shows its next one. */
 export function duration(s) {
   if (!has(s)) return '–';
-  if (s < 1) return `${Math.round(1000 * s)} ms`;
-  if (s < 60) return `${Math.round(s)} s`;
-  if (s >= 600 && s < 3600) return `${Math.round(s / 60)} min`;
-  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
-  if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor(s / 60 % 60)} min`;
-  return `${Math.floor(s / 86400)} d ${Math.floor(s / 3600 % 24)} h`;
+  if (s < 0.9995) return `${Math.round(1000 * s)} ms`;
+  const whole = Math.round(s), minutes = Math.floor(whole / 60), hours = Math.floor(minutes / 60);
+  if (whole < 120) return `${whole} s`;
+  if (hours < 1) return `${minutes} min`;
+  if (hours < 24) return `${hours} h ${minutes % 60} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
+
+/* "1 peer", "2 peers" */
+export const plural = (n, noun) => `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
 
 /* A bar of a share from 0 to 1; `mood` 'warn' paints it as full. */
 export function bar(ratio, mood) {

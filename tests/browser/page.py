@@ -49,7 +49,7 @@ def many_peers(url):
 def long_history():
     """10,000 rounds and 512 losses."""
     outcomes = "".join("e" if i % 97 == 0 else "o" if i % 11 == 0 else
-                       "." if 4000 < i < 4300 else "m" for i in range(ROUNDS))
+                       "s" if i < 300 else "." if 4000 < i < 4300 else "m" for i in range(ROUNDS))
     steps = list(range(100, 51300, 100))
     train = [3 + 6 / (1 + i / 20) + 0.05 * ((i * 7919) % 13 - 6) / 6 for i in range(512)]
     live = [value + 0.04 if i % 8 == 7 else None for i, value in enumerate(train)]

@@ -81,7 +81,7 @@ def check_data(origin, token):
             break
         assert time.monotonic() < end, past
         time.sleep(0.05)
-    assert set(past["rounds"]["outcomes"]) <= set("moe."), past["rounds"]
+    assert set(past["rounds"]["outcomes"]) <= set("mose."), past["rounds"]
     assert past["losses"]["steps"] == sorted(past["losses"]["steps"])
     status = json.loads(fetch(f"{origin}v1/status", token)[2])
     assert status["sentence"].startswith("a trains small alone"), status["sentence"]
