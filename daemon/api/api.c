@@ -564,20 +564,27 @@ static enum tw_status start_http(struct tw_api *api, struct tw_error *err) {
     return TW_OK;
 }
 
+static enum tw_status open_page(struct tw_api *api, const char *token, struct tw_error *err) {
+    const char *const web = api->config.web;
+    char drawn[TW_API_TOKEN_BYTES];
+    int fd = -1;
+    if (web == NULL || web[0] == 0) return TW_OK;
+    if (token == NULL) TW_TRY(tw_api_web_draw(drawn, err));
+    TW_TRY(tw_api_listen_tcp("api.web", web, &fd, err));
+    TW_TRY(listen_on(api, fd, WEB, err));
+    tw_api_web_init(&api->web, web, fd, token != NULL ? token : drawn);
+    return TW_OK;
+}
+
 /* Opens the loopback TCP listeners that the configuration asks for. */
 static enum tw_status listen_tcp(struct tw_api *api, struct tw_error *err) {
-    const char *const http = api->config.http, *const web = api->config.web;
+    const char *const http = api->config.http;
     int fd = -1;
     if (http != NULL && http[0] != 0) {
         TW_TRY(tw_api_listen_tcp("api.http", http, &fd, err));
         TW_TRY(listen_on(api, fd, HTTP, err));
     }
-    if (web != NULL && web[0] != 0) {
-        TW_TRY(tw_api_listen_tcp("api.web", web, &fd, err));
-        TW_TRY(listen_on(api, fd, WEB, err));
-        TW_TRY(tw_api_web_init(&api->web, web, fd, err));
-    }
-    return TW_OK;
+    return open_page(api, api->config.web_token, err);
 }
 
 enum tw_status tw_api_open(struct tw_api **api_out, const struct tw_api_config *config,
@@ -611,6 +618,19 @@ enum tw_status tw_api_open(struct tw_api **api_out, const struct tw_api_config *
 
 const char *tw_api_web_url(const struct tw_api *api) {
     return api->web.url[0] != 0 ? api->web.url : NULL;
+}
+
+void tw_api_set_web_token(struct tw_api *api, const char *token) {
+    tw_api_web_set_token(&api->web, token);
+}
+
+enum tw_status tw_api_open_web(struct tw_api *api, const char *address, const char *token,
+                               struct tw_error *err) {
+    TW_ASSERT(api->web.url[0] == 0);
+    api->config.web = address;
+    TW_TRY(open_page(api, token, err));
+    watch_listeners(api); /* this may be inside of run_http */
+    return TW_OK;
 }
 
 static void free_api(struct tw_api *api) {

@@ -61,12 +61,13 @@ struct json_t;
 struct tw_api_config {
     struct uv_loop_s *loop;
     const char
-        *socket_path;     /* a socket file without a listener is replaced, any other file is not */
-    const char *group;    /* "" or NULL: the process's own group */
-    const char *http;     /* "127.0.0.1:9464"; NULL or "": no TCP listener */
-    const char *web;      /* listener of the page, in the same form */
-    uint64_t request_us;  /* time for one request; 0: TW_API_REQUEST_US */
-    const char *manifest; /* the run's canonical text, for /v1/run; borrowed, may be NULL */
+        *socket_path;      /* a socket file without a listener is replaced, any other file is not */
+    const char *group;     /* "" or NULL: the process's own group */
+    const char *http;      /* "127.0.0.1:9464"; NULL or "": no TCP listener */
+    const char *web;       /* listener of the page, in the same form */
+    const char *web_token; /* token of the page (api_web.h), copied; NULL: drawn by tw_api_open */
+    uint64_t request_us;   /* time for one request; 0: TW_API_REQUEST_US */
+    const char *manifest;  /* the run's canonical text, for /v1/run; borrowed, may be NULL */
     const struct tw_history *history; /* for /v1/history; borrowed, read on the loop */
     const struct tw_ledger *ledger;   /* for /v1/ledger; borrowed, read on the loop */
     void *user;
@@ -99,6 +100,13 @@ const char *tw_api_argument(const struct tw_api *api, uint32_t number, const cha
 
 /* Returns the link of the page, with its token, or NULL if config.web is not set. */
 const char *tw_api_web_url(const struct tw_api *api);
+
+/* Replaces the token of the page. Call it only if there is a page. */
+void tw_api_set_web_token(struct tw_api *api, const char *token);
+
+/* Opens the page of a running API that has none, as tw_api_open does. `address` is borrowed. */
+enum tw_status tw_api_open_web(struct tw_api *api, const char *address, const char *token,
+                               struct tw_error *err);
 
 /* Removes the socket file and answers all waiting requests that the daemon is stopping. Close
  * callbacks free the memory, so run the loop once more. `api` may be NULL. */

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <uv.h>
 
+#include "base/assert.h"
 #include "daemon/web/web_files.h"
 
 static unsigned port_of(int fd) {
@@ -19,18 +20,30 @@ static unsigned port_of(int fd) {
                                           : ((struct sockaddr_in *)&at)->sin_port);
 }
 
-enum tw_status tw_api_web_init(struct tw_api_web *web, const char *address, int fd,
-                               struct tw_error *err) {
+enum tw_status tw_api_web_draw(char token[TW_API_TOKEN_BYTES], struct tw_error *err) {
     unsigned char random[TW_API_TOKEN_BYTES / 2];
     if (uv_random(NULL, NULL, random, sizeof(random), 0, NULL) != 0) {
         return tw_fail(err, TW_IO, "api.web: the system gives no random numbers for a token");
     }
     for (unsigned i = 0; i < sizeof(random); i++)
-        (void)snprintf(web->token + 2 * i, 3, "%02x", random[i]);
-    const int host_bytes = (int)(strrchr(address, ':') - address);
-    (void)snprintf(web->url, sizeof(web->url), "http://%.*s:%u/#%s", host_bytes, address,
-                   port_of(fd), web->token);
+        (void)snprintf(token + 2 * i, 3, "%02x", random[i]);
     return TW_OK;
+}
+
+void tw_api_web_set_token(struct tw_api_web *web, const char *token) {
+    TW_ASSERT(strlen(token) == TW_API_TOKEN_BYTES - 1);
+    char *const mark = strchr(web->url, '#');
+    TW_ASSERT(mark != NULL);
+    memcpy(web->token, token, TW_API_TOKEN_BYTES);
+    memcpy(mark + 1, token, TW_API_TOKEN_BYTES);
+}
+
+void tw_api_web_init(struct tw_api_web *web, const char *address, int fd, const char *token) {
+    const int host_bytes = (int)(strrchr(address, ':') - address);
+    const size_t room = sizeof(web->url) - TW_API_TOKEN_BYTES;
+    const int size = snprintf(web->url, room, "http://%.*s:%u/#", host_bytes, address, port_of(fd));
+    TW_ASSERT(size > 0 && (size_t)size < room);
+    tw_api_web_set_token(web, token);
 }
 
 bool tw_api_web_admits(const struct tw_api_web *web, const char *authorization) {

@@ -1,10 +1,10 @@
 /* api_web.h - access to the daemon's web page: its token, and the headers that confine the page.
  *
  * The page's files are public, as they reveal nothing about the node. Its data need the token,
- * which the daemon draws anew at each start. `thinwire web` prints a link with the token in its
- * fragment, which browsers never send. The page sends the token as `Authorization: Bearer`, not as
- * a cookie: a cookie of 127.0.0.1 is sent to every port of the machine, including those of other
- * users. */
+ * which the caller keeps over restarts, so that a bookmark stays valid. `thinwire web` prints a
+ * link with the token in its fragment, which browsers never send. The page sends the token as
+ * `Authorization: Bearer`, not as a cookie: a cookie of 127.0.0.1 is sent to every port of the
+ * machine, including those of other users. */
 #ifndef TW_DAEMON_API_API_WEB_H
 #define TW_DAEMON_API_API_WEB_H
 
@@ -22,10 +22,15 @@ struct tw_api_web {
     char url[TW_API_WEB_URL_BYTES]; /* link with the token in its fragment */
 };
 
-/* Draws a token and builds the link. `fd` listens on `address` (host:port), whose port may be 0.
- * Returns TW_IO if no random numbers are available. */
-enum tw_status tw_api_web_init(struct tw_api_web *web, const char *address, int fd,
-                               struct tw_error *err);
+/* Draws a token. Returns TW_IO if no random numbers are available. */
+enum tw_status tw_api_web_draw(char token[TW_API_TOKEN_BYTES], struct tw_error *err);
+
+/* Builds the link. `fd` listens on `address` (host:port), whose port may be 0. `token`: of
+ * tw_api_web_draw. */
+void tw_api_web_init(struct tw_api_web *web, const char *address, int fd, const char *token);
+
+/* Replaces the token: the links with the former one end. */
+void tw_api_web_set_token(struct tw_api_web *web, const char *token);
 
 /* Returns whether the Authorization header carries the token. NULL stands for a missing header. The
  * comparison takes the same time for every wrong token. */

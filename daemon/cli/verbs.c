@@ -213,7 +213,12 @@ enum tw_exit cli_reload(struct cli *cli) {
 }
 
 enum tw_exit cli_web(struct cli *cli) {
-    const enum tw_exit rc = ask_daemon(cli, "web");
+    static const char *const OPTIONS[] = {"--new",    "--json",  "--config",
+                                          "--socket", "--color", NULL};
+    const bool is_new = cli_flag(cli, "--new");
+    const enum tw_exit usage = cli_done(cli, "web", OPTIONS);
+    if (usage != TW_EXIT_OK) return usage;
+    const enum tw_exit rc = cli_ask(cli, "web", is_new ? "web?new=1" : "web", NULL);
     if (rc == TW_EXIT_OK && getenv("SSH_CONNECTION") != NULL && isatty(STDERR_FILENO) == 1) {
         (void)fputs("From your own machine, first `ssh -L PORT:localhost:PORT` with the port "
                     "of the link.\n",

@@ -220,7 +220,7 @@ static const char *const LIVE[][2] = {
     {"network", "download"}, {"network", "pace"},       {"network", "relay"},
     {"network", "hours"},    {"network", "quota"},      {"network", "budget"},
     {"network", "peers"},    {"network", "peers_file"}, {"network", "port_mapping"},
-    {"network", "punch"},
+    {"network", "punch"},    {"node", "hook"},
 };
 
 bool tw_config_key_is_live(const struct tw_config_key *key) {

@@ -198,7 +198,7 @@ static void on_hangup(uv_signal_t *handle, int signum) {
         on_signal(handle, signum);
         return;
     }
-    (void)tw_daemon_reload(daemon, &answer); /* the answer is also in the log */
+    (void)tw_daemon_verbs_reload(daemon, &answer); /* the answer is also in the log */
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */

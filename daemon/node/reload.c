@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/api/api.h"
 #include "daemon/config/config_table.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/budget.h"
@@ -37,6 +38,9 @@ static void copy_key(struct tw_config *to, const struct tw_config *from,
     if (key->type == TW_CONFIG_PEERS || key->type == TW_CONFIG_ADDRESSES)
         memcpy((char *)to + key->count_offset, (const char *)from + key->count_offset,
                sizeof(uint32_t));
+    if (key->type == TW_CONFIG_ADDRESS) /* has_web */
+        memcpy((char *)to + key->count_offset, (const char *)from + key->count_offset,
+               sizeof(bool));
 }
 
 /* Adds the configured peers. Known ones keep their history, and removed ones stay known until a
@@ -46,6 +50,13 @@ static void learn_peers(struct tw_daemon *daemon) {
     if (daemon->transport == NULL) return;
     if (tw_daemon_links_bootstrap(daemon, &err) != TW_OK)
         tw_daemon_note(daemon, TW_LOG_WARN, "peers_not_read", "text=\"%s\"", err.message);
+}
+
+/* Returns true if the key turns the web page on, which verbs.h does. */
+static bool opens_page(const struct tw_daemon *daemon, const struct tw_config *fresh,
+                       const struct tw_config_key *key) {
+    return strcmp(key->section, "api") == 0 && strcmp(key->name, "web") == 0 &&
+           fresh->api.has_web && tw_api_web_url(daemon->api) == NULL;
 }
 
 enum tw_status tw_daemon_reload(struct tw_daemon *daemon, struct tw_error *answer) {
@@ -63,7 +74,8 @@ enum tw_status tw_daemon_reload(struct tw_daemon *daemon, struct tw_error *answe
     const struct tw_config_key *const keys = tw_config_keys(&count);
     for (size_t i = 0; i < count; i++) {
         if (is_equal(config, &fresh, &keys[i])) continue;
-        const bool is_live = tw_config_key_is_live(&keys[i]);
+        const bool is_live =
+            tw_config_key_is_live(&keys[i]) || opens_page(daemon, &fresh, &keys[i]);
         add_name(is_live ? taken : left, &keys[i]);
         if (is_live) copy_key(config, &fresh, &keys[i]);
         has_budget |= is_live && keys[i].type == TW_CONFIG_BUDGET;

@@ -8,4 +8,8 @@
 /* Opens daemon->api. Returns TW_IO if its address is in use. */
 enum tw_status tw_daemon_verbs_open(struct tw_daemon *daemon, struct tw_error *err);
 
+/* Reads the configuration again (reload.h), and opens the web page if api.web is new. To move the
+ * page or to turn it off needs a restart. */
+enum tw_status tw_daemon_verbs_reload(struct tw_daemon *daemon, struct tw_error *answer);
+
 #endif

@@ -32,10 +32,13 @@ static void verb(void *user, enum tw_api_verb kind, uint32_t number) {
     tw_api_answer(api, number, TW_OK, "done");
 }
 
+static const char *given_token; /* NULL: the API draws one */
+
 static void open_api(const char *web, uint64_t request_us) {
     const struct tw_api_config config = {.loop = &loop,
                                          .socket_path = socket_path,
                                          .web = web,
+                                         .web_token = given_token,
                                          .request_us = request_us,
                                          .user = &loop,
                                          .fill = fill,
@@ -182,7 +185,35 @@ static void nothing_can_be_changed_over_it(void **state) {
     assert_int_equal(verbs_seen, 0);
 }
 
-static void each_start_has_a_token_of_its_own(void **state) {
+static void a_given_token_is_kept_until_it_is_replaced(void **state) {
+    (void)state;
+    static const char GIVEN[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
+                      NEXT[] = "ff112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    close_api();
+    given_token = GIVEN;
+    open_api("127.0.0.1:0", 0);
+    given_token = NULL;
+    assert_string_equal(token, GIVEN);
+    assert_int_equal(ask("GET", "/v1/status", "localhost", bearer(GIVEN)), 200);
+    tw_api_set_web_token(api, NEXT);
+    assert_int_equal(ask("GET", "/v1/status", "localhost", bearer(GIVEN)), 401);
+    assert_int_equal(ask("GET", "/v1/status", "localhost", bearer(NEXT)), 200);
+    assert_string_equal(strchr(tw_api_web_url(api), '#') + 1, NEXT);
+}
+
+static void the_page_opens_while_the_api_runs(void **state) {
+    (void)state;
+    static const char GIVEN[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    struct tw_error err = {0};
+    close_api();
+    open_api(NULL, 0);
+    assert_null(tw_api_web_url(api));
+    assert_int_equal(tw_api_open_web(api, "127.0.0.1:0", GIVEN, &err), TW_OK);
+    assert_int_equal(sscanf(tw_api_web_url(api), "http://127.0.0.1:%u/#", &port), 1);
+    assert_int_equal(ask("GET", "/v1/status", "localhost", bearer(GIVEN)), 200);
+}
+
+static void a_token_that_is_not_given_is_drawn(void **state) {
     (void)state;
     char before[80];
     memcpy(before, token, sizeof(before));
@@ -261,7 +292,9 @@ int main(void) {
         T(its_data_need_the_token),
         T(the_host_of_another_site_is_refused),
         T(nothing_can_be_changed_over_it),
-        T(each_start_has_a_token_of_its_own),
+        T(a_given_token_is_kept_until_it_is_replaced),
+        T(the_page_opens_while_the_api_runs),
+        T(a_token_that_is_not_given_is_drawn),
         T(without_its_address_there_is_no_page),
         T(a_huge_header_is_refused),
         T(a_slow_client_has_its_time_and_no_more),

@@ -98,6 +98,25 @@ def check_refusals(origin, token):
     assert fetch(f"{origin}v1/status", token, "POST")[0] == 405
 
 
+def check_token(conf, url):
+    """A bookmark outlives the daemon, until another token is wanted."""
+    origin, token = url.split("#")
+    assert os.stat("node/state/web.token").st_mode & 0o777 == 0o600
+    tw("--config", str(conf), "leave")
+    tw("--config", str(conf), "start")
+    assert tw("--config", str(conf), "web").strip() == url
+    assert fetch(f"{origin}v1/status", token)[0] == 200
+    fresh = tw("--config", str(conf), "web", "--new").strip()
+    assert fresh != url and fresh.startswith(origin), fresh
+    assert fetch(f"{origin}v1/status", token)[0] == 401
+    assert fetch(f"{origin}v1/status", fresh.split("#")[1])[0] == 200
+    os.chmod("node/state/web.token", 0o644)  # others may have read it
+    tw("--config", str(conf), "leave")
+    tw("--config", str(conf), "start")
+    assert tw("--config", str(conf), "web").strip() not in (url, fresh)
+    assert os.stat("node/state/web.token").st_mode & 0o777 == 0o600
+
+
 def main():
     """One node, with and without its page."""
     with tempfile.TemporaryDirectory(prefix="tw_page_") as folder:
@@ -107,15 +126,16 @@ def main():
             tw("--config", str(conf), "start")
             said = tw("--config", str(conf), "web", status=1)
             assert "the page is off: set `web = 127.0.0.1:9748`" in said, said
-            tw("--config", str(conf), "leave")
             conf.write_text(changed, encoding="utf-8")
             assert plain != changed
-            tw("--config", str(conf), "start")
+            said = tw("--config", str(conf), "reload")
+            assert "taken over: api.web" in said, said
             url = tw("--config", str(conf), "web").strip()
             origin, token = url.split("#")
             check_files(origin, token)
             check_data(origin, token)
             check_refusals(origin, token)
+            check_token(conf, url)
         finally:
             subprocess.run([f"{BIN}/thinwire", "--config", str(conf), "leave"], check=False,
                            capture_output=True)
