@@ -758,7 +758,10 @@ static void fill_worker(const struct tw_daemon *daemon, uint64_t now_us,
                         struct tw_status_view *view) {
     const uint64_t beat = atomic_load(&tw_shm_control(&daemon->host->memory.shm)->heartbeat_us);
     view->worker.state = worker_state(daemon);
-    if (!is_working(view->worker.state)) view->train.tokens_per_s = 0; /* not the last minute's */
+    if (!is_working(view->worker.state)) { /* the last minute's say nothing */
+        view->train.tokens_per_s = 0;
+        view->train.flops_s = view->train.mfu = NAN;
+    }
     view->worker.pid = (uint32_t)daemon->workers->pid;
     view->worker.restarts = daemon->workers->supervisor.deaths;
     (void)snprintf(view->worker.device, sizeof(view->worker.device), "%s", daemon->workers->device);

@@ -54,11 +54,13 @@ function lossTile({ train, join }) {
 
 /* This node's speed, and that of the run. */
 function speedTile({ run, train, worker, join }) {
-  const notes = [`step ${count(train.steps)}`];
-  if (run.others_training > 0 && has(run.tokens_per_s)) notes.unshift(`with ${plural(run.others_training, 'other')} ${short(run.tokens_per_s)}`);
-  if (worker.state === 'paused') return tile('Speed', 'paused', '', notes.join(', '));
-  if (join) notes.unshift('not in the run yet');
-  else if (has(train.utilisation_minute_ratio)) notes.push(`${percent(train.utilisation_minute_ratio)} busy`);
+  const others = run.others_training, hasOthers = others > 0 && has(run.tokens_per_s), step = `step ${count(train.steps)}`;
+  const all = `${plural(others, 'other')} ${short(run.tokens_per_s)}`;
+  if (worker.state === 'paused') {
+    return tile('Speed', 'paused', '', hasOthers ? `${plural(others, 'other')} go${others === 1 ? 'es' : ''} on at ${short(run.tokens_per_s)} tokens/s, ${step}` : step);
+  }
+  const notes = [...(join ? ['not in the run yet'] : []), ...(hasOthers ? [`with ${all}`] : []), step];
+  if (!join && has(train.utilisation_minute_ratio)) notes.push(`${percent(train.utilisation_minute_ratio)} busy`);
   return tile('Speed', short(train.tokens_per_s), 'tokens/s', notes.join(', '));
 }
 

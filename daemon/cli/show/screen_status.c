@@ -168,11 +168,15 @@ static bool put_speed(struct line *line, const json_t *status) {
     const double others = json_num(status, "run.others_training"),
                  sum = json_num(status, "run.tokens_per_s");
     const bool has_others = others > 0 && sum > 0;
-    if (strcmp(json_str(status, "worker.state"), "paused") == 0)
+    if (strcmp(json_str(status, "worker.state"), "paused") == 0) {
         line_put(line, YELLOW, "%spaused", sep(line->screen));
-    else
-        line_put(line, PLAIN, "%s%s tokens/s", sep(line->screen),
-                 tw_units_short(own, json_num(status, "train.tokens_per_s")));
+        if (has_others)
+            line_put(line, PLAIN, ", while %.0f other%s train%s %s tokens/s", others,
+                     plural(others), others == 1 ? "s" : "", tw_units_short(all, sum));
+        return has_others;
+    }
+    line_put(line, PLAIN, "%s%s tokens/s", sep(line->screen),
+             tw_units_short(own, json_num(status, "train.tokens_per_s")));
     if (json_str(status, "join.phase")[0] != '\0') line_put(line, DIM, ", not in the run yet");
     if (has_others)
         line_put(line, PLAIN, ", with %.0f other%s %s", others, plural(others),
@@ -188,11 +192,13 @@ static void print_training(const struct screen *screen, const json_t *status) {
     if (isfinite(stop)) line_put(&line, PLAIN, " of %s", tw_units_count(step, stop));
     const bool has_others = put_speed(&line, status);
     const double used = json_num(status, "train.utilisation_ratio");
-    if (isfinite(used))
+    const bool is_idle = json_str(status, "join.phase")[0] != '\0' ||
+                         strcmp(json_str(status, "worker.state"), "paused") == 0;
+    if (isfinite(used) && !is_idle)
         line_put(&line, PLAIN, "%s%s busy%s", sep(screen), tw_units_percent(whole, used),
                  has_others ? "" : " training");
     const double lately = json_num(status, "train.utilisation_minute_ratio");
-    if (isfinite(lately) && !has_others)
+    if (isfinite(lately) && !has_others && !is_idle)
         line_put(&line, DIM, " (%s lately)", tw_units_percent(minute, lately));
     line_end(&line);
     print_arithmetic(screen, status);

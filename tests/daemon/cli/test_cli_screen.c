@@ -137,7 +137,7 @@ static void a_paused_node_has_no_speed_but_the_run_has(void **state) {
     view.pause.is_by_user = true;
     view.train.tokens_per_s = 0;
     draw(screen_status, tw_view_json_status(&view), UTF8, 80);
-    assert_non_null(strstr(drawn, "step 12,000 · paused, with 3 others 39.2k"));
+    assert_non_null(strstr(drawn, "step 12,000 · paused, while 3 others train 39.2k tokens/s\n"));
 }
 
 static void status_looks_as_it_should(void **state) {
