@@ -21,7 +21,9 @@
  *
  *     window = (r + 0.2 s) / c + 1,   2 at least, PULLS_MAX at most
  *
- * This keeps a fast and long path full, and puts at most 0.2 s of data into a slow one. */
+ * This keeps a fast and long path full, and puts at most 0.2 s of data into a slow one. Until c is
+ * known, the window begins at 2 and grows by 1 with each chunk, so it doubles with each round trip.
+ */
 #include "sync/transfer/chunk_scheduler.h"
 
 #include "base/assert.h"
@@ -36,7 +38,7 @@
 #define PATIENCE_OTHERS_US (8 * SECOND_US) /* longest silence of one of several sources */
 #define CHUNK_US_MAX (30 * SECOND_US)      /* ceiling of a measured time per chunk */
 
-enum { WINDOW_UNKNOWN = 8 };
+enum { WINDOW_LEAST = 2 };
 
 static uint16_t idx_of(const struct tw_node *node, const struct payload *payload) {
     return (uint16_t)(payload - node->payloads);
@@ -51,9 +53,10 @@ static uint32_t count_bits(uint64_t set) {
 /* ---- how far ahead --------------------------------------------------------------------------- */
 
 static uint32_t window_of(const struct link *link) {
-    if (link->chunk_us == 0) return WINDOW_UNKNOWN;
-    const uint64_t ahead = (link->near_us + AHEAD_US) / link->chunk_us + 1;
-    if (ahead < 2) return 2;
+    const uint64_t ahead = link->chunk_us == 0
+                               ? WINDOW_LEAST + link->measured_count + (link->measured_us != 0)
+                               : (link->near_us + AHEAD_US) / link->chunk_us + 1;
+    if (ahead < WINDOW_LEAST) return WINDOW_LEAST;
     return ahead < PULLS_MAX ? (uint32_t)ahead : PULLS_MAX;
 }
 

@@ -58,7 +58,9 @@ static void received_chunks_are_not_sent_again(void **state) {
     uint64_t thrown = 0, sent = 0;
     for (uint64_t seed = 1; seed <= 6; seed++) {
         run(seed, 0, &whole);
-        assert_int_equal(whole.chunks_again + whole.chunks_thrown, 0);
+        assert_int_equal(whole.chunks_again, 0);
+        thrown += whole.chunks_thrown; /* contributions that miss the grace of a round */
+        sent += whole.chunks;
         run(seed, 1u << TW_SIM_RESET, &cut);
         assert_true(cut.faults[TW_SIM_RESET] > 50);
         assert_int_equal(cut.chunks_again, 0);

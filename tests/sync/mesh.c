@@ -136,7 +136,8 @@ static void export_state(struct mesh *mesh, uint32_t node, const struct tw_actio
     event.u.exported.digest = mesh_digest(mesh->workers[node].phi[fragment]);
     event.u.exported.hash = state_name(fragment);
     memcpy(event.u.exported.hash.bytes, &mesh->workers[node].phi[fragment], 8);
-    event.u.exported.bytes = BYTES;
+    event.u.exported.bytes =
+        mesh->chunk_us[node] > 0 ? mesh->state_chunks * TW_CHUNK_BYTES_MAX : BYTES;
     post_answer(mesh, node, &event);
 }
 
@@ -206,6 +207,44 @@ static void answer_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_
     post_answer(mesh, node, &event);
 }
 
+/* Queues a chunk of a state behind the others on the node's uplink, unless it is queued already. */
+static void queue_chunk(struct mesh *mesh, uint32_t node, uint16_t to,
+                        const struct tw_event *chunk) {
+    uint64_t *const free_us = &mesh->uplink_free_us[node];
+    for (uint32_t i = 0; i < mesh->events_count; i++) {
+        const struct mesh_event *event = &mesh->events[i];
+        if (event->event.kind == TW_EV_CHUNK && event->to == to && event->event.peer == node &&
+            event->event.u.chunk.idx == chunk->u.chunk.idx &&
+            tw_id_equal(&event->event.u.chunk.hash, &chunk->u.chunk.hash))
+            return;
+    }
+    if (*free_us < mesh->now_us) *free_us = mesh->now_us;
+    *free_us += mesh->chunk_us[node];
+    mesh->chunks_sent++;
+    post(mesh, to, *free_us - mesh->now_us + MESSAGE_US, chunk);
+}
+
+/* Drops the chunks of this payload (NULL: all messages and chunks) that the node has yet to send.
+ */
+static void drop_unsent(struct mesh *mesh, uint32_t node, const struct tw_id *hash) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < mesh->events_count; i++) {
+        const struct mesh_event *event = &mesh->events[i];
+        const bool is_chunk = event->event.kind == TW_EV_CHUNK && event->event.peer == node;
+        const bool is_message = event->event.kind == TW_EV_MESSAGE && event->event.peer == node;
+        const bool is_sent = event->at_us <= mesh->now_us + MESSAGE_US;
+        const bool is_meant = hash == NULL
+                                  ? is_chunk || is_message
+                                  : is_chunk && tw_id_equal(&event->event.u.chunk.hash, hash);
+        if (is_meant && !is_sent) {
+            free(event->message);
+        } else {
+            mesh->events[kept++] = *event;
+        }
+    }
+    mesh->events_count = kept;
+}
+
 static void take_action(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
     struct tw_event event = {.ok = true};
     switch (action->kind) {
@@ -220,6 +259,10 @@ static void take_action(struct mesh *mesh, uint32_t node, const struct tw_action
         if (!mesh->is_linked[node][action->peer]) break;
         if (mesh->gives != NULL && !mesh->gives(mesh, node, action->peer, &event.u.chunk.hash))
             break;
+        if (mesh->chunk_us[node] > 0 && is_state(&event.u.chunk.hash)) {
+            queue_chunk(mesh, node, action->peer, &event);
+            break;
+        }
         post(mesh, action->peer,
              MESSAGE_US + mesh->far_us[node][action->peer] +
                  (is_state(&event.u.chunk.hash) ? mesh->state_us[action->peer] : 0),
@@ -270,7 +313,10 @@ static void take_action(struct mesh *mesh, uint32_t node, const struct tw_action
         if (action->u.report.kind == TW_REPORT_PAIRED)
             mesh->paired[node][action->u.report.id.bytes[0] / 0x11 - 1]++;
         break;
-    case TW_ACT_DROP: drop_held(mesh, node, &action->u.payload.hash); break;
+    case TW_ACT_DROP:
+        drop_held(mesh, node, &action->u.payload.hash);
+        if (mesh->chunk_us[node] > 0) drop_unsent(mesh, node, &action->u.payload.hash);
+        break;
     case TW_ACT_EXPECT:
     case TW_ACT_CLOCK: break;
     }
@@ -394,6 +440,11 @@ void mesh_kill(struct mesh *mesh, uint32_t node) {
         }
     }
     mesh->events_count = kept;
+}
+
+void mesh_stop(struct mesh *mesh, uint32_t node) {
+    mesh->is_down[node] = true;
+    drop_unsent(mesh, node, NULL);
 }
 
 void mesh_leave(struct mesh *mesh, uint32_t node) {

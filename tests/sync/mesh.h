@@ -53,6 +53,11 @@ struct mesh {
     uint32_t nodes_count;
     uint64_t now_us, seq;
     uint64_t step_us[MESH_NODES_MAX];
+    /* A node's uplink sends the chunks of packed states one after the other. 0: states are one
+     * chunk, and no chunk waits for another. */
+    uint64_t chunk_us[MESH_NODES_MAX], uplink_free_us[MESH_NODES_MAX];
+    uint32_t state_chunks;             /* size of a packed state at a node with such an uplink */
+    uint64_t chunks_sent;              /* chunks of states sent by such nodes */
     uint64_t state_us[MESH_NODES_MAX]; /* extra delay of a packed (phi, u) sent to this node */
     uint64_t far_us[MESH_NODES_MAX][MESH_NODES_MAX]; /* extra delay of chunks between two nodes */
     uint32_t paired[MESH_NODES_MAX]
@@ -111,6 +116,8 @@ void mesh_unlink(struct mesh *mesh, uint32_t a, uint32_t b);
 void mesh_link_all(struct mesh *mesh);
 /* kill -9. mesh_start() restarts the node from `position` (NULL: no checkpoint). */
 void mesh_kill(struct mesh *mesh, uint32_t node);
+/* kill -STOP: the node hears and sends nothing more, and its links stay up. */
+void mesh_stop(struct mesh *mesh, uint32_t node);
 /* Lets the node say goodbye, then kills it. */
 void mesh_leave(struct mesh *mesh, uint32_t node);
 void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *position);
