@@ -666,10 +666,54 @@ void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
     node->exports[fragment].is_valid = false;
 }
 
+/* True if the results of the round are here, or partly here. */
+static bool are_results_here(struct tw_node *node, const struct tw_record *record) {
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        if (record->parts[k].bytes == 0) continue;
+        const struct payload *payload = tw_payload_find(node, &record->parts[k].result);
+        if (payload == NULL || (payload->state == PAYLOAD_WANTED && payload->chunks_have == 0))
+            return false;
+    }
+    return true;
+}
+
+/* Returns the oldest round that the fragment has to replay: on the state that it holds, or on the
+ * one that is arriving. UINT64_MAX: none, or not known. */
+static uint64_t first_replayed(const struct tw_node *node, uint32_t fragment) {
+    const struct state_fetch *fetch = &node->fetch[fragment];
+    if (node->at.fragment_rounds[fragment] != NOT_HELD) {
+        const uint64_t due = tw_progress_due(node, fragment);
+        const bool is_applying = due != UINT64_MAX && tw_progress_is_applying(node, fragment);
+        return is_applying ? due + node->cfg.fragments_count : due;
+    }
+    if (!fetch->has_offer) return UINT64_MAX;
+    return tw_progress_next(node, fragment, fetch->offer.rounds);
+}
+
+/* Fetches the results of all rounds that each fragment has to replay, and keeps those that it has.
+ * A state may take longer than others keep the results: they are fetched while it arrives. */
+static void fetch_results(struct tw_node *node) {
+    const uint64_t kept_count = tw_round_keep(node) - node->at.rounds;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        uint64_t round = first_replayed(node, p);
+        for (; round < node->at.rounds; round += node->cfg.fragments_count) {
+            const struct tw_record *record = tw_progress_record(node, round);
+            struct tw_action division;
+            bool is_lost = false;
+            if (record == NULL || record->parts_count == 0 ||
+                !divide_parts(node, record, &division))
+                continue;
+            if (round + kept_count >= node->at.rounds || are_results_here(node, record))
+                (void)has_results(node, record, &division, &is_lost);
+        }
+    }
+}
+
 void tw_log_advance(struct tw_node *node) {
     send_finish(node);
     catch_up(node);
     if (node->lineage.needs_tip || !node->worker.is_up || node->lineage.is_settling) return;
+    fetch_results(node);
     /* One round of each fragment is requested at a time, without waiting for a step boundary. A
      * slow worker seldom reaches one, and must apply all due rounds there at once to keep up. */
     uint64_t oldest = UINT64_MAX;
@@ -682,7 +726,8 @@ void tw_log_advance(struct tw_node *node) {
     const struct tw_record *record = tw_progress_record(node, oldest);
     /* No node keeps results for longer than this node does, so older ones are not requested. */
     const uint64_t kept_count = tw_round_keep(node) - node->at.rounds;
-    bool is_lost = record == NULL || oldest + kept_count < node->at.rounds;
+    bool is_lost = record == NULL ||
+                   (oldest + kept_count < node->at.rounds && !are_results_here(node, record));
     struct tw_action division;
     if (record != NULL) {
         /* Without the roster of the round, its parts are not known. */
