@@ -70,7 +70,7 @@ endif()
 set(TW_PLAIN_TEXT OFF)
 if(TEXT_PCRE2_FOUND AND TEXT_PCRE2_VERSION VERSION_LESS 10.40)
   set(TW_PLAIN_TEXT ON)
-  message(WARNING "PCRE2 ${TEXT_PCRE2_VERSION} is older than 10.40: without tokenizers and `thinwire data prepare`")
+  message(WARNING "PCRE2 ${TEXT_PCRE2_VERSION} is older than 10.40: without tokenizers, so tokens are bytes")
 endif()
 
 if(tw_missing GREATER 0)

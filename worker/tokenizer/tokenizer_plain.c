@@ -113,7 +113,7 @@ enum tw_status tw_encoder_append(struct tw_encoder *encoder, const uint8_t *text
     (void)flags;
     if (bytes > TW_TEXT_BYTES_MAX) return tw_fail(err, TW_LIMIT, "the text is too long");
     if (tokens->capacity - tokens->count < bytes) {
-        const size_t capacity = tokens->count + bytes;
+        const size_t capacity = tokens->count + bytes + tokens->count / 2;
         uint32_t *const more = realloc(tokens->tokens, capacity * sizeof(*more));
         if (more == NULL) return tw_fail(err, TW_NOMEM, "no memory for %zu tokens", capacity);
         tokens->tokens = more;
@@ -121,6 +121,12 @@ enum tw_status tw_encoder_append(struct tw_encoder *encoder, const uint8_t *text
     }
     for (size_t i = 0; i < bytes; i++) tokens->tokens[tokens->count++] = text[i];
     return TW_OK;
+}
+
+/* Every byte is a token. */
+uint64_t tw_encoder_lost_bytes(const struct tw_encoder *encoder) {
+    (void)encoder;
+    return 0;
 }
 
 size_t tw_tokenizer_join(const struct tw_tokenizer *tokenizer, const uint32_t *tokens, size_t count,
