@@ -44,6 +44,7 @@ static const struct verb VERBS[] = {
     {"top", cli_top, NULL},
     {"web", cli_web, NULL},
     {"doctor", cli_doctor, NULL},
+    {"demo", cli_demo, NULL},
     {"owner", cli_owner, NULL},
     {"config", cli_config_verb, NULL},
     {"version", cli_version, NULL},

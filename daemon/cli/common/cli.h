@@ -100,6 +100,7 @@ enum tw_exit cli_web(struct cli *cli);
 enum tw_exit cli_top(struct cli *cli);
 enum tw_exit cli_rollback(struct cli *cli);
 enum tw_exit cli_replay(struct cli *cli);
+enum tw_exit cli_demo(struct cli *cli);
 enum tw_exit cli_doctor(struct cli *cli);
 enum tw_exit cli_owner(struct cli *cli);
 enum tw_exit cli_config_verb(struct cli *cli);

