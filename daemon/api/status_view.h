@@ -283,7 +283,7 @@ struct tw_status_view {
         float lr, grad_norm;
         float loss_live, loss_anchor; /* held-out loss at eval_step, nats per token */
         uint64_t eval_step;
-        uint64_t eval_age_us; /* age of that measurement; TW_VIEW_NEVER: none */
+        uint64_t eval_age_us;         /* age of that measurement; TW_VIEW_NEVER: none */
         struct tw_wmsg_sample sample; /* untrusted sample text; empty: none yet */
         bool is_anchor_bad;           /* merging hurts the anchor (merge_health.h) */
         float distance;               /* ||theta - phi|| / ||phi||, a ratio */

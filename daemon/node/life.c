@@ -23,7 +23,6 @@
 #include "daemon/node/reached.h"
 #include "daemon/node/refusals.h"
 #include "daemon/node/relays.h"
-#include "daemon/node/reload.h"
 #include "daemon/node/reports.h"
 #include "daemon/node/runtime.h"
 #include "daemon/node/samples.h"

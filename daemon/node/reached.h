@@ -1,5 +1,5 @@
 /* reached.h - the farthest round that this node took part in, noted on disk (reached_file.h), and
- * what a restart from an older checkpoint, or from none, cost the run.
+ * the cost to the run of a restart from an older checkpoint, or from none.
  *
  *   PRESENT --starts behind the note--> BEHIND --first round, run clock below the note--> LOST
  *      ^                                  |                                                 |

@@ -8,8 +8,10 @@
 /* Opens daemon->api. Returns TW_IO if its address is in use. */
 enum tw_status tw_daemon_verbs_open(struct tw_daemon *daemon, struct tw_error *err);
 
-/* Reads the configuration again (reload.h), and opens the web page if api.web is new. To move the
- * page or to turn it off needs a restart. */
+/* For SIGHUP and `thinwire reload`: reads the configuration again, applies the keys that may change
+ * while the daemon runs, and opens the web page if api.web is new. To move the page or to turn it
+ * off needs a restart. *answer names the keys that were applied and those that need a restart, or
+ * the mistake in the file; then nothing changes. */
 enum tw_status tw_daemon_verbs_reload(struct tw_daemon *daemon, struct tw_error *answer);
 
 #endif

@@ -1,5 +1,5 @@
-/* checkpoint_pace.h - when the next checkpoint is due: the promise of checkpoint_interval, and what
- * it may cost. Pure.
+/* checkpoint_pace.h - when the next checkpoint is due: the promise of checkpoint_interval, and its
+ * cost. Pure.
  *
  *   promise   at most `interval` of work is lost in a power cut
  *   hurry     soon, if something just made the state worth more than the interval says: the first
@@ -7,7 +7,7 @@
  *   cost      writing takes at most a twentieth of the time, and the bytes of a default interval at
  *             most TW_CHECKPOINT_BYTES_S on average; a longer interval is then in force
  *
- * An interval below TW_CHECKPOINT_STRICT_US is taken as it is: whoever sets it wants no less. */
+ * An interval below TW_CHECKPOINT_STRICT_US is taken as it is: a user who sets it wants no less. */
 #ifndef TW_DAEMON_STORE_CHECKPOINT_PACE_H
 #define TW_DAEMON_STORE_CHECKPOINT_PACE_H
 

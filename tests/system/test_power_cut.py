@@ -54,7 +54,7 @@ def check_lost(group, since, what):
 
 
 def check_whole_group(group):
-    """The first checkpoint follows the first merge. So a cut soon after costs rounds, not the run."""
+    """The first checkpoint follows the first merge: a cut soon after costs rounds, not the run."""
     for idx in range(group.count):
         group.start(idx)
 

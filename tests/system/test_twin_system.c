@@ -57,7 +57,8 @@ static bool warns(uint32_t idx, uint32_t other, const char *words) {
     char *const text = json_dumps(json_object_get(status, "warnings"), 0);
     (void)snprintf(address, sizeof(address), "127.0.0.1:%u", cluster.nodes[other].port);
     const bool is_said = text != NULL && strstr(text, address) != NULL &&
-                         strstr(text, words) != NULL && strstr(text, "`thinwire init --new-key`") != NULL;
+                         strstr(text, words) != NULL &&
+                         strstr(text, "`thinwire init --new-key`") != NULL;
     free(text);
     json_decref(status);
     return is_said;

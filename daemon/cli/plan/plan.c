@@ -216,11 +216,11 @@ static void print_notes(FILE *to, const struct plan *plan) {
         has_full = has_full || plan->rows[i].is_line_full;
         has_over = has_over || plan->rows[i].is_over;
     }
-    (void)fprintf(to,
-                  "\nA day: sent, and as much received. Round: from sending to merging. Busy: time "
-                  "spent in steps. Loss: above one machine with the batch of all nodes, measured with "
-                  "eight nodes and a model of 0.12M parameters. It follows merges, codec and "
-                  "delay; it does not know the effect of model size, nodes and optimizer.\n");
+    (void)fprintf(
+        to, "\nA day: sent, and as much received. Round: from sending to merging. Busy: time "
+            "spent in steps. Loss: above one machine with the batch of all nodes, measured with "
+            "eight nodes and a model of 0.12M parameters. It follows merges, codec and "
+            "delay; it does not know the effect of model size, nodes and optimizer.\n");
     if (has_full)
         (void)fprintf(to,
                       "! rounds take longer than the preset leaves them: merges come as seldom as "

@@ -110,7 +110,7 @@ static void the_longest_hello_fits(void **state) {
         memset(longest.addrs[i], 'a', TW_ADDR_BYTES - 1);
         memcpy(longest.addrs[i] + TW_ADDR_BYTES - 6, ":4300", 5);
     }
-    tw_extensions_add(&longest.extensions, 9, filler,
+    tw_extensions_add(&longest.extensions, 999, filler,
                       TW_HELLO_EXTENSIONS_BYTES - TW_FIELD_HEADER_BYTES);
     tw_hello_prove(&longest, &secret, ekm);
     const uint32_t size = tw_hello_encode(&longest, body);

@@ -260,6 +260,8 @@ static void engine_learns_and_evaluates(void **state) {
     assert_int_equal(msg.u.sample.step, 0);
     assert_in_range(strlen(msg.u.sample.text), 20, 23);
     await(TW_WMSG_EVALUATED, &msg);
+    assert_int_equal(msg.u.evaluated.step, 6); /* the additional one, soon after the start */
+    await(TW_WMSG_EVALUATED, &msg);
     assert_int_equal(msg.u.evaluated.step, 60);
     assert_true(msg.u.evaluated.loss_live < before - 0.5f);
     assert_true(msg.u.evaluated.loss_anchor == before); /* the anchor did not change */
