@@ -4,6 +4,7 @@
 
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/ended.h"
+#include "daemon/cli/common/node_user.h"
 
 enum tw_exit cli_leave(struct cli *cli) {
     static const char *const OPTIONS[] = {"--json", "--config", "--socket", "--color", NULL};
@@ -18,7 +19,10 @@ enum tw_exit cli_leave(struct cli *cli) {
     if (is_taken && process >= 0) { /* the daemon ends even if its last checkpoint failed */
         (void)fflush(stdout);
         ended_wait(process);
-        if (!cli->json) (void)puts("the daemon has ended; `thinwire start` continues");
+        char start[CLI_COMMAND_BYTES];
+        if (!cli->json)
+            (void)printf("the daemon has ended; `%s` continues\n",
+                         cli_next_command(cli, "start", start));
     }
     if (process >= 0) (void)close(process);
     return rc;

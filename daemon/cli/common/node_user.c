@@ -27,8 +27,11 @@ bool cli_is_hidden(const char *config_path, const char *path) {
     return false;
 }
 
+static bool was_root; /* this process was root before it became the node's user */
+
 bool cli_needs_sudo(const char *config_path) {
-    return cli_is_service(config_path) && (geteuid() != 0 || getenv("SUDO_USER") != NULL);
+    const bool is_root = geteuid() == 0 || was_root;
+    return cli_is_service(config_path) && (!is_root || getenv("SUDO_USER") != NULL);
 }
 
 /* Writes the name of a service's node, or the quoted path of another configuration. */
@@ -65,11 +68,23 @@ const char *cli_command(const char *config_path, bool has_sudo, const char *word
     return text;
 }
 
+const char *cli_next_command(const struct cli *cli, const char *words,
+                             char text[CLI_COMMAND_BYTES]) {
+    char path[TW_PATH_BYTES];
+    struct tw_error err;
+    if (tw_config_find(cli->config_option, path, &err) == TW_OK &&
+        (cli_is_service(path) || cli->config_option != NULL))
+        return cli_command(path, cli_needs_sudo(path), words, text);
+    (void)snprintf(text, CLI_COMMAND_BYTES, "thinwire %s", words);
+    return text;
+}
+
 /* ---- the user ------------------------------------------------------------------------------ */
 
 static enum tw_status become(uint32_t uid, uint32_t gid, struct tw_error *err) {
     char name[TW_USER_NAME_BYTES];
     const struct passwd *const user = getpwuid(uid);
+    was_root = true;
     if (user != NULL) gid = user->pw_gid;
     const int groups =
         user != NULL ? initgroups(user->pw_name, gid) : setgroups(0, (const gid_t *)NULL);

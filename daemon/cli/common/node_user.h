@@ -27,6 +27,11 @@ bool cli_needs_sudo(const char *config_path);
 const char *cli_command(const char *config_path, bool has_sudo, const char *words,
                         char text[CLI_COMMAND_BYTES]);
 
+/* Writes the command that runs `thinwire WORDS` for the node that this one was typed for, as short
+ * as that allows. Returns `text`. */
+const char *cli_next_command(const struct cli *cli, const char *words,
+                             char text[CLI_COMMAND_BYTES]);
+
 /* Makes this process the user that the node's files belong to, for good, if it is root: its checks
  * then judge the rights of the daemon, and its files belong to the daemon. Returns TW_CONFIG if it
  * is another user; the sentence ends with `; ` and the command that helps. Without a state folder,

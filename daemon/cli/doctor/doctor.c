@@ -102,6 +102,8 @@ enum tw_exit cli_doctor(struct cli *cli) {
                                           "--color", "--patience", NULL};
     static struct doctor doctor;
     const char *patience = "5", *end = NULL;
+    char start[CLI_COMMAND_BYTES + 32];
+    char command[CLI_COMMAND_BYTES];
     (void)cli_option(cli, "--patience", &patience);
     char *const line = cli_operand(cli);
     const enum tw_exit usage = cli_done(cli, "doctor", OPTIONS);
@@ -112,6 +114,9 @@ enum tw_exit cli_doctor(struct cli *cli) {
     }
     doctor.patience_us = (uint64_t)(patience_s * 1e6);
     doctor.root = "";
+    (void)snprintf(start, sizeof(start), "`%s`, when all is good here",
+                   cli_next_command(cli, "start", command));
+    doctor.start = start;
     doctor.nvidia = "/dev/nvidia0";
     doctor.list = json_array();
     doctor.said = cli->json ? NULL : print_line;

@@ -33,6 +33,7 @@ struct doctor {
     bool has_gate; /* the run has an owner, so `gate` is filled */
     struct tw_gate gate;
     json_t *status;     /* status of the running daemon; NULL: no daemon runs */
+    const char *start;  /* command that starts the daemon */
     const char *root;   /* folder of /proc and /sys: ""; tests replace it */
     const char *nvidia; /* device file of the GPU's driver, "/dev/nvidia0"; tests replace it too */
     const char *engine; /* program that reports the engine; NULL: thinwire-engine beside this one */

@@ -44,8 +44,8 @@ static void look_at_voters(struct doctor *doctor) {
 /* Prints the daemon's warnings: the same lines as in `thinwire status`. */
 static void look_at_daemon(struct doctor *doctor) {
     if (doctor->status == NULL) {
-        doctor_say(doctor, DOCTOR_WARN, "daemon", "`thinwire start`, when all is good here",
-                   "none answers on %s", doctor->config.api.socket);
+        doctor_say(doctor, DOCTOR_WARN, "daemon", doctor->start, "none answers on %s",
+                   doctor->config.api.socket);
         return;
     }
     const json_t *const warnings = json_object_get(doctor->status, "warnings");

@@ -246,8 +246,10 @@ static enum tw_exit check_config(struct cli *cli) {
         return findings.rc;
     }
     if (findings.rc == TW_EXIT_OK) {
-        (void)puts("The daemon can start with this configuration.\n"
-                   "Device and peers were not tried: `thinwire doctor` does.");
+        char doctor[CLI_COMMAND_BYTES];
+        (void)printf("The daemon can start with this configuration.\n"
+                     "Device and peers were not tried: `%s` does.\n",
+                     cli_next_command(cli, "doctor", doctor));
         return TW_EXIT_OK;
     }
     return cli_fail(findings.rc,

@@ -42,8 +42,11 @@ static int setup(void **state) {
     (void)snprintf(proc, sizeof(proc), "%s/proc", root);
     assert_int_equal(mkdir(proc, 0700), 0);
     (void)snprintf(engine, sizeof(engine), "%s/engine", proc);
-    doctor =
-        (struct doctor){.root = root, .nvidia = "/nowhere", .engine = engine, .list = json_array()};
+    doctor = (struct doctor){.root = root,
+                             .start = "thinwire start",
+                             .nvidia = "/nowhere",
+                             .engine = engine,
+                             .list = json_array()};
     tw_config_defaults(&doctor.config, "test");
     put("meminfo", "MemTotal: 8000000 kB\nMemAvailable:    4000000 kB\n");
     put("loadavg", "0.01 0.02 0.03 1/100 4711\n");

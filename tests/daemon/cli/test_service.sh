@@ -94,6 +94,7 @@ for user in root thinwire; do
     expect 0 ' 0 failures' as $user thinwire --config bible doctor
     expect 0 'OK +identity' as $user thinwire --config bible doctor
     expect 0 'The daemon can start' as $user thinwire --config bible config check
+    expect 0 'thinwire --config bible doctor. does' as $user thinwire --config bible config check
     expect 0 'in use, and accepted' as $user thinwire --config bible secret
     expect 0 'no generation' as $user thinwire --config bible rollback
 done
@@ -118,6 +119,7 @@ kill $daemon && wait $daemon || true
 daemon=
 expect 5 'belongs to user thinwire, and this is root' thinwired --config bible
 is "$(find $state -user root)" ""
+expect 1 '`thinwire --config bible start`, when all' sh -c 'thinwire doctor; false'
 # -- start names the reason
 expect 1 'only root starts the service thinwired@bible: `sudo thinwire --config bible start`' \
     as ann thinwire start
