@@ -182,6 +182,7 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_STATUS:
         tw_peers_status(node, peer, &message->u.status);
         tw_lineage_heard(node, peer);
+        tw_state_peer_status(node, peer);
         break;
     case TW_MSG_PROBE:
     case TW_MSG_PROBED:

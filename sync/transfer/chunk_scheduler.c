@@ -149,8 +149,10 @@ void tw_chunks_decided(struct tw_node *node, struct payload *payload) {
 
 /* ---- sources --------------------------------------------------------------------------------- */
 
+/* A peer may get a result later, but it packs a state again only if it is asked for it. */
 static bool may_be_source(const struct tw_node *node, const struct payload *payload,
                           uint16_t peer) {
+    if (payload->content == TW_CONTENT_OPAQUE && (payload->lacking >> peer & 1) != 0) return false;
     return node->links[peer].is_up && ((payload->tried | payload->sources) >> peer & 1) == 0;
 }
 

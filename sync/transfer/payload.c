@@ -19,7 +19,8 @@ enum {
 }; /* failed rounds of requests that a payload survives; after one
       more, it is lost */
 
-/* Time for which a packed state is kept after the link to a peer that was pulling it broke. */
+/* Time for which a packed state is kept for a peer that was pulling it, if the link to the peer
+ * breaks, or if its last chunks need long for a slow line. */
 #define STATE_RESUME_US (120 * SECOND_US)
 
 struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash) {
@@ -30,7 +31,19 @@ struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash) 
     return NULL;
 }
 
+/* Tells the peers that may still wait for chunks of a packed state that none will come. */
+static void tell_pullers(struct tw_node *node, const struct payload *payload) {
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if ((payload->pullers >> i & 1) == 0 || !node->links[i].is_up) continue;
+        struct tw_message *message = tw_act_message(node, TW_MSG_MISSING);
+        if (message == NULL) return;
+        message->u.missing.hash = payload->hash;
+        tw_act_send(node, message, i);
+    }
+}
+
 static void drop_payload(struct tw_node *node, struct payload *payload) {
+    if (payload->state == PAYLOAD_HELD && payload->packed > 0) tell_pullers(node, payload);
     tw_chunks_forget(node, payload);
     if (payload->is_expected || payload->state == PAYLOAD_HELD)
         tw_act_payload(node, TW_ACT_DROP, payload);
@@ -222,6 +235,24 @@ static void keep_until(struct tw_node *node, struct payload *payload, uint64_t u
     if (has_room && payload->keep_us < until_us) payload->keep_us = until_us;
 }
 
+void tw_payload_release(struct tw_node *node, struct payload *payload, uint16_t peer) {
+    if ((payload->pullers >> peer & 1) == 0) return;
+    payload->pullers &= ~(UINT64_C(1) << peer);
+    payload->is_left = payload->pullers == 0;
+    if (payload->is_left)
+        payload->keep_us = at_most(payload->keep_us, node->now_us + STATE_KEEP_US);
+}
+
+/* A peer that pulls a state of a fragment has given up the older states of that fragment. */
+static void release_older(struct tw_node *node, uint16_t peer, const struct payload *pulled) {
+    for (uint32_t i = 0; i < node->payloads_end; i++) {
+        struct payload *payload = &node->payloads[i];
+        if (payload != pulled && payload->state == PAYLOAD_HELD && payload->packed > 0 &&
+            payload->fragment == pulled->fragment)
+            tw_payload_release(node, payload, peer);
+    }
+}
+
 void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pull *request) {
     struct payload *payload = tw_payload_find(node, &request->hash);
     if (payload == NULL || payload->state != PAYLOAD_HELD) {
@@ -236,7 +267,9 @@ void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pu
         tw_act_misbehaved(node, peer, TW_PROTO);
         return;
     }
-    keep_until(node, payload, node->now_us + STATE_KEEP_US);
+    if (payload->packed > 0) release_older(node, peer, payload);
+    keep_until(node, payload,
+               node->now_us + (payload->packed > 0 ? STATE_RESUME_US : STATE_KEEP_US));
     payload->pullers |= UINT64_C(1) << peer;
     payload->is_left = false;
     if (payload->packed > 0 && payload->given[peer] < payload->chunks) {
@@ -253,6 +286,7 @@ void tw_payload_missing(struct tw_node *node, uint16_t peer, const struct tw_id 
     struct payload *payload = tw_payload_find(node, hash);
     if (payload == NULL || payload->state != PAYLOAD_WANTED) return;
     payload->offered &= ~(UINT64_C(1) << peer);
+    payload->lacking |= UINT64_C(1) << peer;
     tw_chunks_source_lost(node, payload, peer);
 }
 
@@ -270,6 +304,7 @@ void tw_payload_peer_down(struct tw_node *node, uint16_t peer) {
         payload->tried &= others; /* the peer number may be given to another link */
         payload->asked &= others;
         payload->offered &= others;
+        payload->lacking &= others;
         payload->is_mixed |= (payload->senders & ~others) != 0;
         payload->senders &= others;
     }

@@ -23,8 +23,8 @@
 /* Time without a source after which another state is fetched. */
 #define STATE_LOST_US (10 * SECOND_US)
 #define STATE_OTHERS_US (5 * SECOND_US) /* time between two searches for more sources */
-
-enum { CHUNKS_ALONE = 4 }; /* a state of so few chunks needs no second source */
+/* Time for which other holders of a state are looked for, once its donor has dropped it. */
+#define STATE_GONE_US (2 * RETRY_US)
 
 /* ---- donor ----------------------------------------------------------------------------------- */
 
@@ -92,6 +92,15 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
         return;
     }
     export->waiting |= UINT64_C(1) << peer;
+}
+
+void tw_state_peer_status(struct tw_node *node, uint16_t peer) {
+    if (!tw_peers_is_donor(node, peer)) return;
+    for (uint32_t i = 0; i < node->payloads_end; i++) {
+        struct payload *payload = &node->payloads[i];
+        if (payload->state == PAYLOAD_HELD && payload->packed > 0)
+            tw_payload_release(node, payload, peer);
+    }
 }
 
 void tw_state_peer_down(struct tw_node *node, uint16_t peer) {
@@ -164,6 +173,7 @@ void tw_state_exported(struct tw_node *node, const struct tw_event *event) {
     }
     payload->keep_us = node->now_us + STATE_KEEP_US;
     payload->packed = node->cfg.fragment_elements[fragment];
+    payload->fragment = fragment;
     if (!tw_id_equal(&export->offer.hash, &event->u.exported.hash)) export->old = export->offer;
     /* If a merge was applied meanwhile, the packed state is outdated and is packed again. */
     export->is_valid = tw_id_equal(&event->u.exported.digest, &node->at.fragment_digests[fragment]);
@@ -198,6 +208,16 @@ static void note_donor(struct tw_node *node, uint16_t peer, const struct state_f
         return;
     if (payload == NULL || payload->state != PAYLOAD_WANTED) return;
     payload->offered |= UINT64_C(1) << peer;
+    payload->lacking &= ~(UINT64_C(1) << peer);
+}
+
+/* Drops what has arrived of a state that was given up for another one. */
+static void drop_old(struct tw_node *node, const struct state_fetch *fetch,
+                     const struct tw_msg_state *state) {
+    struct payload *payload = tw_payload_find(node, &fetch->offer.hash);
+    if (payload != NULL && payload->state == PAYLOAD_WANTED &&
+        payload->content == TW_CONTENT_OPAQUE && !tw_id_equal(&fetch->offer.hash, &state->hash))
+        payload->keep_us = node->now_us;
 }
 
 /* True if the offered state is too old: older than this node's weights of this lineage, or so old
@@ -234,6 +254,7 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
          !tw_id_equal(&state->digest, &node->at.fragment_digests[state->fragment])) ||
         is_behind(node, state))
         return;
+    drop_old(node, fetch, state);
     fetch->has_offer = true;
     fetch->donor = node->links[peer].id;
     fetch->offer = *state;
@@ -278,7 +299,7 @@ static void ask_for_state(struct tw_node *node, uint32_t fragment) {
 static void ask_others(struct tw_node *node, uint32_t fragment, const struct payload *payload) {
     struct state_fetch *fetch = &node->fetch[fragment];
     const uint64_t pause_us = payload->sources == 0 ? RETRY_US : STATE_OTHERS_US;
-    if (payload->chunks <= CHUNKS_ALONE || node->links_end == 0) return;
+    if (payload->chunks == 1 || node->links_end == 0) return;
     uint32_t missing = SOURCES_MAX;
     for (uint64_t set = payload->sources; set != 0 && missing > 0; set &= set - 1) missing--;
     if (missing == 0) return;
@@ -320,8 +341,14 @@ static bool is_fed(struct state_fetch *fetch, const struct payload *payload) {
 static bool is_rest_lost(struct tw_node *node, struct state_fetch *fetch,
                          const struct payload *payload) {
     const bool is_waiting = !node->cfg.is_pair && !has_donor(node);
+    const uint16_t donor = tw_peers_find(node, &fetch->donor);
     if (is_fed(fetch, payload) || is_waiting) fetch->fed_us = node->now_us;
-    if (payload->sources != 0 || payload->failed_rounds <= 1) return false;
+    if (payload->sources != 0) return false;
+    if (donor != NO_PEER && (payload->lacking >> donor & 1) != 0) {
+        if (node->now_us >= fetch->fed_us + STATE_GONE_US) return true;
+        tw_act_wake(node, fetch->fed_us + STATE_GONE_US);
+    }
+    if (payload->failed_rounds <= 1) return false;
     if (payload->chunks_have == 0) return true;
     if (node->now_us >= fetch->fed_us + STATE_LOST_US) return true;
     tw_act_wake(node, fetch->fed_us + STATE_LOST_US);
@@ -364,15 +391,32 @@ void tw_state_loaded(struct tw_node *node, uint32_t fragment) {
     if (!node->fetch[fragment].has_offer) payload->keep_us = node->now_us;
 }
 
-/* Fetches one fragment after the other, so that a slow link carries one state at a time. */
+/* True if no more chunks can be requested of the fragment's state now: all are under way or here,
+ * or nobody has them. The line is then free for the next fragment's, if donors have room to pack
+ * both. */
+static bool is_line_free(struct tw_node *node, uint32_t fragment) {
+    const struct state_fetch *fetch = &node->fetch[fragment];
+    uint64_t largest = 0;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
+        if (node->cfg.fragment_elements[p] > largest) largest = node->cfg.fragment_elements[p];
+    if (!fetch->has_offer || tw_progress_kept(node).states < 2 * largest) return false;
+    const struct payload *payload = tw_payload_find(node, &fetch->offer.hash);
+    if (payload == NULL || payload->state > PAYLOAD_CHECKING) return false;
+    return payload->state == PAYLOAD_CHECKING || (payload->is_expected && payload->sources == 0) ||
+           payload->chunks_have + payload->under_way == payload->chunks;
+}
+
+/* Fetches one fragment after the other, so that a slow link carries one state at a time. The next
+ * one is begun when the line would have nothing else to carry. */
 bool tw_state_receive(struct tw_node *node) {
+    bool is_ahead = false;
     if (node->lineage.needs_tip || !node->worker.is_up) return false;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         struct state_fetch *fetch = &node->fetch[p];
         if (node->at.fragment_rounds[p] != NOT_HELD) continue;
         if (tw_progress_is_applying(node, p))
             continue; /* the fragment's LOAD waits for a step boundary: go on with the next one */
-        if (!fetch->has_offer && tw_fragment_set_is_empty(&node->worker.applying) &&
+        if (!fetch->has_offer && tw_fragment_set_is_empty(&node->worker.applying) && !is_ahead &&
             is_state_lost(node)) {
             return true;
         } else if (!fetch->has_offer) {
@@ -390,7 +434,8 @@ bool tw_state_receive(struct tw_node *node) {
             tw_fragment_set_add(&node->worker.applying, p);
             fetch->has_offer = false;
         }
-        return false;
+        if (is_ahead || !is_line_free(node, p)) return false;
+        is_ahead = true;
     }
     return false;
 }

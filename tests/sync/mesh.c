@@ -138,7 +138,7 @@ static void export_state(struct mesh *mesh, uint32_t node, const struct tw_actio
     memcpy(event.u.exported.hash.bytes, &mesh->workers[node].phi[fragment], 8);
     event.u.exported.bytes =
         mesh->chunk_us[node] > 0 ? mesh->state_chunks * TW_CHUNK_BYTES_MAX : BYTES;
-    post_answer(mesh, node, &event);
+    if (mesh->workers[node].is_up) post(mesh, node, WORK_US + mesh->export_us, &event);
 }
 
 /* Returns the table row of a payload that the node holds, or NULL. The zero name finds a free row.

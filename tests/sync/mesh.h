@@ -56,6 +56,7 @@ struct mesh {
     /* A node's uplink sends the chunks of packed states one after the other. 0: states are one
      * chunk, and no chunk waits for another. */
     uint64_t chunk_us[MESH_NODES_MAX], uplink_free_us[MESH_NODES_MAX];
+    uint64_t export_us;                /* time to pack a state */
     uint32_t state_chunks;             /* size of a packed state at a node with such an uplink */
     uint64_t chunks_sent;              /* chunks of states sent by such nodes */
     uint64_t state_us[MESH_NODES_MAX]; /* extra delay of a packed (phi, u) sent to this node */

@@ -91,11 +91,25 @@ static void state_of_one_donor_takes_as_long_as_its_line(void **state) {
     fetch_of_one("one donor");
 }
 
+/* The donor keeps the state until the last chunk has left. */
+static void very_slow_line_is_used_to_the_full(void **state) {
+    (void)state;
+    begin(SECONDS(90), SECONDS(25));
+    fetch_of_one("a very slow line");
+}
+
 /* No node keeps the results of the rounds for as long as the state needs. */
 static void state_that_takes_many_outer_steps_is_brought_up_to_date(void **state) {
     (void)state;
     begin(SECONDS(6), SECONDS(5));
     fetch_of_one("short outer steps");
+}
+
+static void line_does_not_wait_while_a_state_is_packed(void **state) {
+    (void)state;
+    begin(SECONDS(30), SECONDS(5));
+    mesh.export_us = SECONDS(9);
+    fetch_of_one("long steps");
 }
 
 static void state_of_three_donors_takes_as_long_as_their_lines(void **state) {
@@ -139,7 +153,9 @@ static void stopped_donor_costs_seconds(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_of_one_donor_takes_as_long_as_its_line),
+        cmocka_unit_test(very_slow_line_is_used_to_the_full),
         cmocka_unit_test(state_that_takes_many_outer_steps_is_brought_up_to_date),
+        cmocka_unit_test(line_does_not_wait_while_a_state_is_packed),
         cmocka_unit_test(state_of_three_donors_takes_as_long_as_their_lines),
         cmocka_unit_test(killed_donor_costs_seconds),
         cmocka_unit_test(stopped_donor_costs_seconds),

@@ -108,6 +108,28 @@ static uint32_t count_bits(uint64_t set) {
     return count;
 }
 
+/* Returns whether any peer was asked for a fresh state of fragment 0, instead of the rest of this
+ * one. */
+static bool has_asked_anew(void) {
+    for (uint32_t i = 0; i < seen_count; i++) {
+        const struct tw_msg_state_get *get = &seen[i].message.u.state_get;
+        if (seen[i].action.kind != TW_ACT_SEND || seen[i].message.kind != TW_MSG_STATE_GET)
+            continue;
+        if (get->fragment == 0 && tw_id_is_zero(&get->wanted)) return true;
+    }
+    return false;
+}
+
+static bool has_asked_for_the_rest(uint16_t peer) {
+    for (uint32_t i = 0; i < seen_count; i++) {
+        const struct tw_msg_state_get *get = &seen[i].message.u.state_get;
+        if (seen[i].action.kind == TW_ACT_SEND && seen[i].message.kind == TW_MSG_STATE_GET &&
+            seen[i].action.peer == peer && get->fragment == 0 && tw_id_equal(&get->wanted, &digest))
+            return true;
+    }
+    return false;
+}
+
 /* ---- through a cut --------------------------------------------------------------------------- */
 
 static void chunks_before_a_cut_are_not_asked_for_after_it(void **state) {
@@ -163,9 +185,8 @@ static void rest_of_a_state_comes_from_another_donor(void **state) {
     cut_link(1);
     forget();
     pass_us(SECONDS(4), SECONDS(1));
-    const struct tw_message *get = find_message(TW_MSG_STATE_GET, 2);
-    assert_non_null(get);
-    assert_memory_equal(&get->u.state_get.wanted, &digest, sizeof(digest));
+    assert_true(has_asked_for_the_rest(2));
+    assert_false(has_asked_anew());
     say_state(2);
     assert_int_equal(asked_of(2, &count) & 0x1F, 0);
     assert_int_equal(serve_pulls(2, 2), CHUNKS - 5);
@@ -183,18 +204,6 @@ static void state_whose_rest_nobody_has_is_given_up(void **state) {
     const struct tw_message *get = find_message(TW_MSG_STATE_GET, 2);
     assert_non_null(get); /* in the end the node asks for any state */
     assert_true(tw_id_is_zero(&get->u.state_get.wanted));
-}
-
-/* Returns whether any peer was asked for a fresh state of fragment 0, instead of the rest of this
- * one. */
-static bool has_asked_anew(void) {
-    for (uint32_t i = 0; i < seen_count; i++) {
-        const struct tw_msg_state_get *get = &seen[i].message.u.state_get;
-        if (seen[i].action.kind != TW_ACT_SEND || seen[i].message.kind != TW_MSG_STATE_GET)
-            continue;
-        if (get->fragment == 0 && tw_id_is_zero(&get->wanted)) return true;
-    }
-    return false;
 }
 
 /* Its bytes are a fragment's: with a large model they may not stay for the time that a donor keeps
@@ -226,7 +235,7 @@ static void state_of_a_donor_that_dropped_it_is_given_up(void **state) {
     follow_peers();
     say_state(1);
     for (uint32_t idx = 0; idx < 5; idx++) send_chunk(1, idx);
-    for (uint32_t s = 0; s < 30; s++) {
+    for (uint32_t s = 0; s < 8; s++) {
         uint32_t count = 0;
         (void)asked_of(1, &count);
         forget();
@@ -698,9 +707,51 @@ static void failed_export_is_retried_when_asked_again(void **state) {
     assert_non_null(find_action(TW_ACT_EXPORT));
 }
 
+static void say_receiver(uint16_t peer) {
+    struct tw_message *message = message_of(TW_MSG_STATUS);
+    message->u.status = (struct tw_msg_status){
+        .state = TW_STATE_RECEIVER, .lineage = start.lineage, .rounds = ROUNDS, .nonce = 7 + peer};
+    say(peer, message);
+}
+
+static void receivers_wait_us(uint16_t last, uint64_t for_us) {
+    for (const uint64_t end_us = now_us + for_us; now_us < end_us;) {
+        now_us += SECONDS(1);
+        for (uint16_t peer = 1; peer <= last; peer++) say_receiver(peer);
+        feed(&(struct tw_event){.kind = TW_EV_TICK});
+    }
+}
+
 /* phi changes after each export, so it is packed again, while all earlier versions are still
- * wanted. */
+ * wanted, each by another peer. */
 static void number_of_kept_states_is_bounded(void **state) {
+    (void)state;
+    static const char *const names[TW_STATES_KEPT] = {"first", "second", "third", "fourth"};
+    const struct tw_id past = name_of("phi of before");
+    worker_up();
+    link_up(3);
+    link_up(4);
+    get_state(1, NULL);
+    for (uint16_t k = 0; k < TW_STATES_KEPT; k++) {
+        assert_non_null(find_action(TW_ACT_EXPORT));
+        forget();
+        answer_export(names[k], &past);
+        pull_one((uint16_t)(k + 1), 0);
+    }
+    for (uint32_t k = 0; k < 4; k++) { /* the version that is still being pulled stays */
+        receivers_wait_us(TW_STATES_KEPT, SECONDS(28));
+        pull_one(TW_STATES_KEPT, k);
+        assert_null(find_action(TW_ACT_EXPORT));
+    }
+    receivers_wait_us(TW_STATES_KEPT, SECONDS(10)); /* the versions that nobody pulls are dropped */
+    assert_non_null(find_action(TW_ACT_EXPORT));
+    forget();
+    pull_one(TW_STATES_KEPT, 7);
+    assert_non_null(find_action(TW_ACT_SEND_CHUNK));
+}
+
+/* Other receivers need not wait for the end of the time for which they are kept. */
+static void states_that_their_receivers_gave_up_or_have_make_room(void **state) {
     (void)state;
     static const char *const names[TW_STATES_KEPT] = {"first", "second", "third", "fourth"};
     const struct tw_id past = name_of("phi of before");
@@ -710,19 +761,27 @@ static void number_of_kept_states_is_bounded(void **state) {
         assert_non_null(find_action(TW_ACT_EXPORT));
         forget();
         answer_export(names[k], &past);
-        pull_one(1, 0);
+        pull_one(k < 2 ? 2 : 1, 0);
     }
-    assert_null(find_action(TW_ACT_EXPORT));
-    for (uint32_t k = 0; k < 4; k++) { /* the version that is still being pulled stays */
-        wait_us(SECONDS(7));
-        pull_one(1, k);
-    }
-    assert_null(find_action(TW_ACT_EXPORT));
-    wait_us(SECONDS(4)); /* the versions that nobody pulls are dropped */
-    assert_non_null(find_action(TW_ACT_EXPORT));
+    assert_non_null(find_action(TW_ACT_EXPORT)); /* both have begun another version */
+}
+
+/* The chunks in the queue of a slow line are not dropped, and a receiver does not wait for dropped
+ * ones. */
+static void state_is_kept_for_a_slow_receiver_which_learns_of_its_end(void **state) {
+    (void)state;
+    worker_up();
+    get_state(1, NULL);
+    answer_export("first", &start.fragment_digests[0]);
+    pull_one(1, 0);
     forget();
-    pull_one(1, 7);
-    assert_non_null(find_action(TW_ACT_SEND_CHUNK));
+    receivers_wait_us(1, SECONDS(100));
+    assert_null(find_action(TW_ACT_DROP));
+    receivers_wait_us(1, SECONDS(30));
+    assert_non_null(find_action(TW_ACT_DROP));
+    const struct tw_message *missing = find_message(TW_MSG_MISSING, 1);
+    assert_non_null(missing);
+    assert_memory_equal(&missing->u.missing.hash, &packed, sizeof(packed));
 }
 
 int main(void) {
@@ -754,6 +813,8 @@ int main(void) {
         TEST(older_state_is_offered_to_a_receiver_that_has_begun_it),
         TEST(failed_export_is_retried_when_asked_again),
         TEST(number_of_kept_states_is_bounded),
+        TEST(states_that_their_receivers_gave_up_or_have_make_room),
+        TEST(state_is_kept_for_a_slow_receiver_which_learns_of_its_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,7 @@ struct payload {
                                arrived */
     enum tw_content content;
     uint64_t elements; /* finite values that the payload must decode to; 0: OPAQUE */
-    uint32_t fragment; /* RESULT: fragment and first element of the part */
+    uint32_t fragment; /* RESULT: fragment and first element of the part; packed: fragment */
     uint64_t begin;
     uint64_t packed; /* HELD: elements, if this node packed the payload from (phi, u); else 0 */
     uint16_t given[TW_PEERS_MAX]; /* chunks sent to each peer, repetitions included */
@@ -46,6 +46,7 @@ struct payload {
     uint64_t sources;             /* peers from which this node requests chunks */
     uint64_t senders;             /* peers whose chunks are in the payload */
     uint64_t tried;               /* peers that could not serve the payload */
+    uint64_t lacking;             /* peers that sent MISSING for it since they last announced it */
     uint64_t asked; /* peers that were asked for chunks, so their chunks are accepted */
     uint64_t progress_us;
     uint64_t keep_round,
