@@ -45,16 +45,17 @@ static const struct question QUESTIONS[] = {
 
 enum { QUESTIONS_COUNT = sizeof(QUESTIONS) / sizeof(QUESTIONS[0]) };
 
-/* Checks that the machine can listen there: an address in use is no error, because its process may
- * have ended when the node starts. */
+/* Checks that the address is one. That the machine cannot listen there now is no error: when the
+ * node starts, the address may be up, or the process that uses it may have ended. */
 static enum tw_exit check_listen(const struct tw_config *config) {
     const struct tw_egress any = {.interface = ""};
     for (uint32_t i = 0; i < config->network.listen_count; i++) {
         const char *const address = config->network.listen[i].text;
         struct tw_error err;
         const enum tw_status status = cli_listen_check(address, &any, false, false, &err);
-        if (status == TW_OK || strstr(err.message, "is in use") != NULL) continue;
-        return cli_fail(TW_EXIT_USAGE, "--listen: %s; nothing was made", err.message);
+        if (status == TW_CONFIG)
+            return cli_fail(TW_EXIT_USAGE, "--listen: %s; nothing was made", err.message);
+        if (status != TW_OK) (void)fprintf(stderr, "thinwire: for the start: %s\n", err.message);
     }
     return TW_EXIT_OK;
 }

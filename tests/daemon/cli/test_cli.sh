@@ -144,12 +144,13 @@ expect 2 'gone.conf: No such file or directory; `thinwire init`' tw status --con
 yes 'And it came to pass.' | head -c 4000 >text.txt || true
 for bad in '--run nothing.manifest:--run: .*nothing.manifest: No such file' '--run text.txt:--run: .*text.txt' \
     '--data nothing:--data: .*nothing: No such file' '--listen 300.1.1.1:99:--listen: .*300.1.1.1' \
-    '--listen 192.0.2.1:4747:--listen: .*192.0.2.1' '--upload 5:--upload: `5` lacks its unit' \
-    '--peers a:--peers: '; do
+    '--upload 5:--upload: `5` lacks its unit' '--peers a:--peers: '; do
     flags=${bad%%:--*}
     expect 2 "${bad#"$flags":}" tw --config bad.conf init --state-dir bad $flags
     [[ ! -e bad && ! -e bad.conf ]] || { echo "FAIL: init $flags left files"; failures=$((failures + 1)); }
 done
+expect 0 'for the start: 192.0.2.1:4747 is not an address of this machine' \
+    tw --config later.conf init --state-dir later --data text.txt --listen 192.0.2.1:4747
 expect 0 'This node is [0-9a-f]{64}' tw --config node.conf init --listen 127.0.0.1:0 --name attic \
     --state-dir state --run-dir run --data text.txt --peers a.example:4747 --upload 5mbit
 for file in state/identity.key state/run.secret; do
