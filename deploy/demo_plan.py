@@ -15,7 +15,7 @@ import time
 TARGET_S = 180      # of training
 STEPS_MAX = 2000    # more add nothing to see
 STEPS_WANTED = 1200 # a smaller step is chosen rather than fewer of them
-STEPS_MIN = 300     # fewer hardly tell a group from a node alone: a slower machine takes longer
+STEPS_MIN = 600     # fewer hardly tell a group from a node alone: a slower machine takes longer
 # Sequences of a step, the most first, and tokens of each. Small steps are noisy, and together the
 # nodes average the noise away: at 2,048 tokens a step a node alone does as well for many steps.
 BATCHES = (8, 4, 2, 1)
@@ -41,7 +41,7 @@ PRESETS = {  # override the preset's row, which is fitted to the length of the r
     "local-sgd": {"sync.period": 20, "sync.codec": "int4", "sync.result": "int4"},
     "btm": {},
 }
-PERIODS_STEPS = 600  # a shorter run merges more often, so that it has as many outer steps as this
+PERIODS_STEPS = 1200 # a shorter run merges more often, so that it has as many outer steps as this
 PERIOD_MIN = 5
 
 Length = collections.namedtuple("Length", "steps batch context seconds")

@@ -45,15 +45,15 @@ def a_machine_of_any_speed_gets_a_run():
 
 def a_short_run_merges_as_often_as_a_long_one():
     for preset in demo_plan.PRESETS:
-        for steps in range(300, 2001, 10):
+        for steps in range(demo_plan.STEPS_MIN, demo_plan.STEPS_MAX + 1, 10):
             keys = demo_plan.settings(preset, demo_plan.Length(steps, 2, 128, 180))
             if "sync.period" not in keys:
                 continue # of the preset, which fits it to the run
             period = int(keys["sync.period"])
-            is_good = period >= demo_plan.PERIOD_MIN and steps / period >= 13 and \
+            is_good = period >= demo_plan.PERIOD_MIN and steps / period >= 26 and \
                 period % int(keys.get("sync.fragments", 1)) == 0 and \
                 int(keys.get("sync.overlap", period - 1)) == period - 1
-            if steps in (300, 310, 2000) or not is_good:
+            if steps in (600, 610, 2000) or not is_good:
                 check(is_good, f"{preset}, {steps} steps: {keys}")
 
 
