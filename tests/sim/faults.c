@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "tests/sim/world.h"
 
-enum { SECOND_US = 1000 * 1000, SETTLE_US = 5 * SECOND_US };
+enum { SECOND_US = 1000 * 1000, SETTLE_US = 5 * SECOND_US, POWER_PATIENCE_US = 45 * SECOND_US };
 
 static uint64_t outage_us(struct tw_sim_world *world) {
     return tw_sim_exponential_us(&world->rng, (double)world->options.outage_us) + SECOND_US / 10;
@@ -115,10 +115,54 @@ static bool inject_network_fault(struct tw_sim_world *world, enum tw_sim_fault f
     return true;
 }
 
+/* Returns the run clock of the node's checkpoint. */
+static uint64_t saved_tokens(const struct tw_sim_node *node) {
+    const struct tw_position *const position = &node->disk.checkpoint.position;
+    return position->has_tip != 0 ? position->tip.clock_tokens : 0;
+}
+
+/* Cuts the power of all nodes. They return within some seconds of each other. */
+static bool cut_power(struct tw_sim_world *world) {
+    uint64_t newest_tokens = 0;
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        struct tw_sim_node *node = &world->nodes[i];
+        if (!node->is_running || node->is_leaving) return false;
+    }
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        struct tw_sim_node *node = &world->nodes[i];
+        tw_sim_node_crash(world, node, true);
+        if (saved_tokens(node) > newest_tokens) newest_tokens = saved_tokens(node);
+        start_later(world, node, tw_rng_below(&world->rng, SETTLE_US));
+    }
+    world->result->power_tokens = newest_tokens;
+    tw_sim_push(world, world->now_us + POWER_PATIENCE_US, TW_SIM_TIMER_HEAL, TW_SIM_POWER, 0, 0,
+                NULL);
+    return true;
+}
+
+/* After a power cut, the nodes are one group again, and no checkpoint was in vain: the run clock is
+ * not below that of the newest one. */
+static void judge_power(struct tw_sim_world *world) {
+    uint32_t members = 0;
+    uint64_t least_tokens = UINT64_MAX;
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        const struct tw_sim_node *node = &world->nodes[i];
+        if (!node->is_running) continue;
+        tw_node_view(node->core, world->view);
+        members += world->view->state == TW_STATE_MEMBER &&
+                   tw_id_equal(&node->lineage, &world->nodes[0].lineage);
+        if (world->view->clock_tokens < least_tokens) least_tokens = world->view->clock_tokens;
+    }
+    world->result->power_recovered +=
+        members == world->nodes_count && least_tokens >= world->result->power_tokens;
+}
+
 static void inject_fault(struct tw_sim_world *world, enum tw_sim_fault fault) {
     bool has_struck;
-    if (fault == TW_SIM_PARTITION || fault == TW_SIM_ONEWAY || fault == TW_SIM_RESET ||
-        fault == TW_SIM_LOSS) {
+    if (fault == TW_SIM_POWER) {
+        has_struck = cut_power(world);
+    } else if (fault == TW_SIM_PARTITION || fault == TW_SIM_ONEWAY || fault == TW_SIM_RESET ||
+               fault == TW_SIM_LOSS) {
         has_struck = inject_network_fault(world, fault);
     } else {
         has_struck = inject_node_fault(
@@ -149,7 +193,9 @@ static void note_sides(struct tw_sim_world *world, bool is_begin) {
 }
 
 static void heal_fault(struct tw_sim_world *world, enum tw_sim_fault fault, uint32_t what) {
-    if (fault == TW_SIM_SLOW) {
+    if (fault == TW_SIM_POWER) {
+        judge_power(world);
+    } else if (fault == TW_SIM_SLOW) {
         world->nodes[what].slow = 1;
     } else if (fault == TW_SIM_PARTITION) {
         if (world->options.split_end_us != 0) note_sides(world, false);

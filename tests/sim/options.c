@@ -111,6 +111,7 @@ void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t
             (uint64_t)(steps * options->tokens_per_step * options->nodes_count);
     }
     /* Fault classes added later are drawn last, so that existing seeds change little. */
+    options->fault_per_hour[TW_SIM_POWER] = 1; /* only where a test wants it */
     options->fault_per_hour[TW_SIM_REFUSE] = log_uniform(&rng, 2, 40);
     if (options->faults != 0 && tw_rng_below(&rng, 2) == 0) {
         options->faults |= 1u << TW_SIM_REFUSE;

@@ -24,7 +24,8 @@
     X(RESET, "link reset")                                                                         \
     X(LOSS, "loss bursts: stalled links")                                                          \
     X(CORRUPT, "a chunk stored wrongly")                                                           \
-    X(REFUSE, "no room, no memory or a failed write")
+    X(REFUSE, "no room, no memory or a failed write")                                              \
+    X(POWER, "power cut of all nodes")
 
 enum tw_sim_fault {
 #define X(name, text) TW_SIM_##name,

@@ -39,9 +39,11 @@ struct tw_sim_result {
     uint64_t chunks_again;  /* chunks that arrived although they were stored already */
     uint64_t chunks_thrown; /* chunks of payloads that were given up before they were complete */
     uint64_t faults[TW_SIM_FAULTS_COUNT];
-    uint64_t rounds;       /* number of committed (lineage, round) pairs */
-    uint64_t group_rounds; /* rounds with several contributors */
-    uint64_t first_rounds; /* group rounds that list the first node */
+    uint64_t power_tokens;    /* run clock of the newest checkpoint at the last power cut */
+    uint64_t power_recovered; /* power cuts after which all went on from the newest checkpoint */
+    uint64_t rounds;          /* number of committed (lineage, round) pairs */
+    uint64_t group_rounds;    /* rounds with several contributors */
+    uint64_t first_rounds;    /* group rounds that list the first node */
     /* late in the calm (the phase without faults): pairs of contributor and part in all rounds, and
      * pairs that were not merged */
     uint64_t calm_listed, calm_missing;
