@@ -210,7 +210,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:work|farm|root|home/[a-z]\w*)(?:/|\b
 SOURCES = (".c", ".h", ".cu", ".cuh", ".cc")
 COLUMNS = 100
 SHELL_COLUMNS = 120  # a command of a script is one line
-LINES = 800
+LINES = 1000
 
 
 # ---- reading sources -------------------------------------------------------------------------

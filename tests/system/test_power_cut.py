@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # test_power_cut.py - all nodes are killed at once: the run goes on from the newest checkpoint, and
-# each node tells what was lost. A daemon of `thinwire start` that dies is started again.
+# each node tells its loss. A daemon of `thinwire start` that dies is started again.
 """Usage: test_power_cut.py BIN"""
 import os
 import re
@@ -39,7 +39,7 @@ def start_all(group, since):
 
 
 def check_lost(group, since, what):
-    """Every node says at its start that it is behind, and then what was lost."""
+    """Every node says at its start that it is behind, and then its loss."""
     for idx in range(group.count):
         group.wait("the warning", lambda: "work_lost" in (kinds(group, idx) or []))
         log = group.log(idx)[since[idx]:]
