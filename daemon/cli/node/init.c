@@ -74,20 +74,28 @@ static enum tw_exit make_secret(const struct init *init, bool *is_new) {
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
 }
 
-static enum tw_exit make_node(const struct init *init, char hex[TW_ID_HEX_BYTES],
+/* Makes the folders, and the secret and the key if they do not exist. */
+static enum tw_exit make_keys(const struct init *init, bool has_secret, char hex[TW_ID_HEX_BYTES],
                               bool *is_new_secret) {
     struct tw_error err;
     struct tw_identity identity;
     enum tw_exit rc = node_files_folders(&init->files);
-    if (rc == TW_EXIT_OK) rc = make_secret(init, is_new_secret);
+    if (rc == TW_EXIT_OK && has_secret) rc = make_secret(init, is_new_secret);
     if (rc != TW_EXIT_OK) return rc;
-    if (tw_identity_create(init->files.key_path, &err) != TW_OK ||
+    if ((access(init->files.key_path, F_OK) != 0 &&
+         tw_identity_create(init->files.key_path, &err) != TW_OK) ||
         tw_identity_open(init->files.key_path, &identity, &err) != TW_OK) {
         return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
     }
     tw_id_hex(&identity.id, hex);
     tw_identity_close(&identity);
-    rc = node_files_write_config(&init->files);
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit make_node(const struct init *init, char hex[TW_ID_HEX_BYTES],
+                              bool *is_new_secret) {
+    enum tw_exit rc = make_keys(init, true, hex, is_new_secret);
+    if (rc == TW_EXIT_OK) rc = node_files_write_config(&init->files);
     return rc == TW_EXIT_OK ? node_files_hand_over(&init->files) : rc;
 }
 
@@ -182,6 +190,57 @@ static enum tw_exit renew_key(struct cli *cli) {
     return TW_EXIT_OK;
 }
 
+/* ---- a node that lacks files ---------------------------------------------------------------- */
+
+/* Finds a configured node that lacks its key or its secret. It is the node that other commands
+ * mean, while a new one would be elsewhere if this folder has only one node of another name.
+ * Returns false if there is none, or if flags describe a new node. */
+static bool find_incomplete(const struct cli *cli, struct init *init) {
+    static const char *const NEW[] = {"run",   "data",   "name",   "listen",
+                                      "peers", "upload", "threads"};
+    struct node_files *const files = &init->files;
+    char path[TW_PATH_BYTES];
+    struct tw_error err;
+    bool is_new = init->secret_from != NULL;
+    for (size_t i = 0; i < sizeof(NEW) / sizeof(NEW[0]); i++)
+        is_new = is_new || node_files_value(files, NEW[i]) != NULL;
+    memcpy(path, files->config_path, sizeof(path));
+    if (is_new || (path[0] == 0 && tw_config_find(cli->config_option, path, &err) != TW_OK) ||
+        access(path, F_OK) != 0 || tw_config_load(&files->config, path, &err) != TW_OK)
+        return false;
+    const int size = snprintf(files->key_path, sizeof(files->key_path), "%s/identity.key",
+                              files->config.node.state_dir);
+    const bool lacks_secret =
+        !has_owner(&files->config) && access(files->config.network.secret_file, F_OK) != 0;
+    if (size >= (int)sizeof(files->key_path) ||
+        (access(files->key_path, F_OK) == 0 && !lacks_secret))
+        return false;
+    memcpy(files->config_path, path, sizeof(path));
+    return true;
+}
+
+/* Makes what the node lacks. Its configuration stays. */
+static enum tw_exit complete_node(const struct cli *cli, const struct init *init) {
+    const struct tw_config *const config = &init->files.config;
+    const bool is_new_key = access(init->files.key_path, F_OK) != 0;
+    char hex[TW_ID_HEX_BYTES];
+    bool is_new_secret = false;
+    enum tw_exit rc = make_keys(init, !has_owner(config), hex, &is_new_secret);
+    if (rc == TW_EXIT_OK) rc = node_files_hand_over(&init->files);
+    if (rc != TW_EXIT_OK) return rc;
+    if (cli->json) {
+        (void)printf("{\"id\": \"%s\"}\n", hex);
+        return TW_EXIT_OK;
+    }
+    (void)printf("%s is configured already, and lacked this:\n", init->files.config_path);
+    if (is_new_key) (void)printf("  identity   %s, of node %s\n", init->files.key_path, hex);
+    if (is_new_secret)
+        (void)printf("  run secret %s, for a new run: put the secret of another run there, if this "
+                     "node is to be in it\n",
+                     config->network.secret_file);
+    return TW_EXIT_OK;
+}
+
 enum tw_exit cli_init(struct cli *cli) {
     if (cli_flag(cli, "--new-key")) return renew_key(cli);
     static const char *const OPTIONS[] = {NODE_FILES_OPTIONS, "--secret-file", "--new-key", NULL};
@@ -192,6 +251,7 @@ enum tw_exit cli_init(struct cli *cli) {
     if (rc != TW_EXIT_OK) return rc;
     (void)cli_option(cli, "--secret-file", &init.secret_from);
     rc = cli_done(cli, "init", OPTIONS);
+    if (rc == TW_EXIT_OK && find_incomplete(cli, &init)) return complete_node(cli, &init);
     if (rc == TW_EXIT_OK) rc = node_files_find(cli, &init.files);
     if (rc == TW_EXIT_OK) rc = node_files_plan(&init.files);
     if (rc == TW_EXIT_OK) rc = is_free(&init);
