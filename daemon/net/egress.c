@@ -54,6 +54,21 @@ int tw_egress_tie(const struct tw_egress *egress, const uv_tcp_t *tcp, struct tw
     return code;
 }
 
+static void fail_bind(int code, struct tw_error *err) {
+    (void)tw_fail(err, TW_IO,
+                  "cannot dial from the address of network.bind: %s (`ip addr` lists those of "
+                  "this machine)",
+                  uv_strerror(code));
+}
+
+enum tw_status tw_egress_check(const struct tw_egress *egress, struct tw_error *err) {
+    if ((!egress->has_v4 || tw_local_address_is(&egress->v4)) &&
+        (!egress->has_v6 || tw_local_address_is(&egress->v6)))
+        return TW_OK;
+    fail_bind(UV_EADDRNOTAVAIL, err);
+    return TW_IO;
+}
+
 int tw_egress_apply(const struct tw_egress *egress, uv_tcp_t *tcp, int family,
                     struct tw_error *err) {
     struct sockaddr_storage from = {.ss_family = (sa_family_t)family};
@@ -71,10 +86,7 @@ int tw_egress_apply(const struct tw_egress *egress, uv_tcp_t *tcp, int family,
                          ? UV_EADDRNOTAVAIL
                          : uv_tcp_bind(tcp, (const struct sockaddr *)&from, 0);
     if (code != 0) {
-        (void)tw_fail(err, TW_IO,
-                      "cannot dial from the address of network.bind: %s (`ip addr` lists those of "
-                      "this machine)",
-                      uv_strerror(code));
+        fail_bind(code, err);
         return code;
     }
     return tw_egress_tie(egress, tcp, err);

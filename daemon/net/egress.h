@@ -24,6 +24,9 @@ struct tw_egress {
 enum tw_status tw_egress_init(struct tw_egress *egress, const char *interface,
                               const char bind[TW_BIND_MAX][TW_ADDR_BYTES], struct tw_error *err);
 
+/* Returns TW_IO if this machine does not have an address of `bind` now: dials would fail. */
+enum tw_status tw_egress_check(const struct tw_egress *egress, struct tw_error *err);
+
 /* Binds a fresh socket as configured, before it connects to an address of `family`. Returns 0, or a
  * libuv error code with a sentence: no source address of that family, address or interface gone, or
  * no permission. */

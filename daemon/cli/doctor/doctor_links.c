@@ -336,7 +336,8 @@ static void egress_find(struct doctor *doctor, struct tw_egress *egress) {
     for (uint32_t i = 0; i < doctor->config.network.bind_count; i++)
         memcpy(bind[i], doctor->config.network.bind[i].text, TW_ADDR_BYTES);
     if (tw_egress_init(egress, doctor->config.network.interface, (const char(*)[TW_ADDR_BYTES])bind,
-                       &err) == TW_OK)
+                       &err) == TW_OK &&
+        tw_egress_check(egress, &err) == TW_OK)
         return;
     doctor_say(doctor, DOCTOR_FAIL, "line", "repair network.bind or network.interface", "%s",
                err.message);
