@@ -156,7 +156,8 @@ static void judge_admission(const struct tw_status_view *view, struct list *list
         add(list, TW_WARNING_CERTIFICATE_ENDS,
             view->admission.is_renewed
                 ? "link to a node that may admit, or have the owner sign a new one"
-                : "have the owner sign a new one (`thinwire owner sign`), then `owner import` it",
+                : "have the owner sign a new one (`thinwire owner sign`), then `thinwire owner "
+                  "import FILE`",
             "The certificate of this node ends in %s",
             tw_units_duration(left, (double)view->admission.left_s));
     }

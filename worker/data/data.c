@@ -67,7 +67,7 @@ static enum tw_status check_digest(struct tw_data_inner *inner, const char *path
     if (run->data.form == TW_FORM_FILE && (is_dataset || corpus->files_count > 1)) {
         return tw_fail(err, TW_DATA,
                        "%.120s is a folder, and the manifest names one file by its SHA-256: name "
-                       "that, or make a run for `%s`",
+                       "that, or make a run for %s",
                        path,
                        is_dataset ? "the dataset"
                                   : "the dataset that `thinwire data prepare` makes of it");
