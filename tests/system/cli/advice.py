@@ -28,7 +28,7 @@ COMMANDS = ("thinwire", "thinwired", "thinwire-engine", "sudo", "chown", "chmod"
             "getent", "git", "iconv", "ip", "kill", "modprobe", "prlimit", "ss", "systemctl",
             "timedatectl", "ulimit", "uptime", "zstd")
 # Messages that get their command from an argument, or have it in lines of its own below.
-FILLED_IN = r"\bcli_command\(|target->(start|as_root)\b"
+FILLED_IN = r"\bcli_(next_)?command\(|target->(start|as_root)\b"
 LISTS = ("Next steps:", "On the other machine:")
 HELP = "daemon/cli/common/help.c"  # pages that a person asked for
 LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"')
@@ -204,6 +204,11 @@ class Place:
         printed."""
         return self.good(self.advice(text, fragment, **fill)[nth] + (more and " " + more))
 
+    def spare(self, fragment, why):
+        """Leaves a message out, because this machine cannot print it."""
+        self.left.discard(self.message(fragment))
+        print(f"spared: {fragment}: {why}")
+
     def advice_told(self, text, fragment):
         """Types the commands of a message that only names where more is told."""
         for command in self.advice(text, fragment):
@@ -290,10 +295,11 @@ class Place:
     def daemon(self, name=None):
         """The process of a node's daemon, or None."""
         conf = f"{self.folder}/{name}/node.conf" if name else self.env["THINWIRE_CONFIG"]
-        for pid, line in self.processes():
-            if line[0].endswith("thinwired") and conf in line:
-                return pid
-        return None
+        found = [pid for pid, line in self.processes()
+                 if line[0].endswith("thinwired") and conf in line]
+        # a daemon that is started again when it dies is the child of the one that does so
+        children = [pid for pid in found if parent_of(pid) in found]
+        return (children or found or [None])[0]
 
     def processes(self):
         """(process, words) of every program that was started with a path in this folder."""
@@ -337,6 +343,14 @@ class Place:
             time.sleep(0.3)
 
 
+def parent_of(pid):
+    """The parent of a process; 0: it has ended."""
+    with contextlib.suppress(OSError):
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return int(stat.rsplit(")", 1)[1].split()[1])
+    return 0
+
+
 def typed_on_terminal(at, command, keys="", **env):
     """What a command shows to a person at a terminal, who types the keys at its first prompt."""
     child, terminal = pty.fork()
@@ -369,3 +383,56 @@ def situation(part, *fragments):
         SITUATIONS.append((part, fragments, function))
         return function
     return enter
+
+
+# ---- every command, wherever it is named -----------------------------------------------------
+
+def named_commands():
+    """(place, command) of every `thinwire ...` in the sources and in the guide."""
+    for path in sources():
+        for text, _ in literals(path.read_text(encoding="utf-8")):
+            for span in SPAN.findall(text):
+                yield path.name, squeeze(span)
+    for name in ("README.md", "deploy/GUIDE.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        for line in re.sub(r" *\\\n *", " ", text).splitlines():
+            yield name, re.sub(r" +#.*", "", line.strip())
+        for span in SPAN.findall(re.sub(r"```.*?```", "", text, flags=re.S)):
+            yield name, squeeze(span)
+
+
+def check_commands(bin_dir):
+    """Every command that is named exists, with the options that are named; returns the others."""
+    pages, wrong = {}, set()
+
+    def page(*words):
+        if words not in pages:
+            done = subprocess.run([f"{bin_dir}/thinwire", "help", *words], capture_output=True,
+                                  text=True, check=False)
+            pages[words] = done.stdout if done.returncode == 0 else None
+        return pages[words]
+
+    everywhere = page()
+    page("plan")
+    pages["plan",] += page("run")  # whose options it takes too
+    for place, command in named_commands():
+        words = re.sub(r"^sudo ", "", command).split()
+        if not words or words[0] != "thinwire":
+            continue
+        words = re.split(r" (?:[|>&<;]|2>)", " ".join(words[1:]))[0].split()
+        while words and words[0].startswith("--"):
+            words = words[2 if words[0] in ("--config", "--socket") else 1:]
+        if not words or not re.fullmatch(r"[a-z-]+", words[0]):
+            continue
+        text = page(words[0])
+        if text is None:
+            wrong.add(f"{place}: `{command}`: there is no command `{words[0]}`")
+            continue
+        for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", " ".join(words[1:])):
+            if option not in text and option not in everywhere and option != "--help":
+                wrong.add(f"{place}: `{command}`: {option} is not in `thinwire help {words[0]}`")
+        subs = set(re.findall(rf"^(?:thinwire )?{words[0]} ([a-z]+)\b", text, re.M))
+        if len(words) > 1 and subs and re.fullmatch(r"[a-z]+", words[1]) and \
+                words[0] in ("run", "owner", "config", "data") and words[1] not in text:
+            wrong.add(f"{place}: `{command}`: there is no `{words[0]} {words[1]}`")
+    return sorted(wrong)

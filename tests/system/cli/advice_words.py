@@ -10,7 +10,7 @@ TINY = "--set model.layers=1 --set model.width=16 --set model.heads=2 --set mode
        "--set train.batch=4 --set train.warmup_tokens=128 --set train.tokens=4096"
 
 # A token for each byte.
-LETTERS = [chr(c) for c in (*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324))]
+LETTERS = [chr(c) for c in (*range(33, 127), *range(161, 173), *range(174, 324))]
 TOKENIZER = json.dumps({
     "version": "1.0", "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
     "decoder": {"type": "ByteLevel"},
@@ -30,7 +30,8 @@ TOLD = (
     ("usage: thinwire data prepare INPUT", "thinwire data prepare"),
     ("data prepare: `%.60s` is unknown", "thinwire data prepare --banana"),
     ("usage: thinwire data weigh DIR", "thinwire data weigh"),
-    ("; `thinwire help replay` explains it", "thinwire init --dir r && thinwire --config r/node.conf replay x y"),
+    ("; `thinwire help replay` explains it",
+     "thinwire init --dir r && thinwire --config r/node.conf replay x y"),
     ("there is no key `%.40s`: `thinwire run keys` lists",
      "thinwire run new x --set banana.split=1"),
 )
@@ -87,7 +88,8 @@ def new_run(at):
 
 @situation("words", "data.form = dataset needs data.sha256", "security.admission = owner needs",
            "was it cut off? Copy it again", "model.family = tensors needs model.tensors",
-           "group: share of the budget that nodes train together", "owner: the public key that signs",
+           "group: share of the budget that nodes train together",
+           "owner: the public key that signs",
            "Its public half, for the manifest")
 def keys_of_a_run(at):
     """Keys that need others, which a command writes."""
@@ -113,7 +115,8 @@ def keys_of_a_run(at):
     at.good(at.advice(said, "was it cut off?")[0] + " whole --out whole && thinwire run show whole")
     said = at.bad("thinwire run new t --out t --set model.family=tensors")
     at.tensors("model.safetensors")
-    at.follow(said, "model.family = tensors needs", "--out t --batch 16 --context 1024 --tokens 200m",
+    at.follow(said, "model.family = tensors needs",
+              "--out t --batch 16 --context 1024 --tokens 200m",
               NAME="t", FILE="model.safetensors")
 
 
@@ -134,7 +137,7 @@ def merged_runs(at):
 
 @situation("words", "; `thinwire run new` writes a manifest", "no run manifest: %s",
            "copy the file every node of the run has, or make one with `thinwire run new`",
-           "Put the run's manifest at %s", "The daemon can start with this configuration",
+           "Put the run's manifest at %s", "The daemon can start with this",
            "the daemon would not start with this; `thinwire help exit-codes`")
 def no_manifest(at):
     """A node without a manifest, as init, config check, doctor and the daemon tell it."""
@@ -148,7 +151,7 @@ def no_manifest(at):
     place = re.search(r"manifest at (\S+) \(", made)[1]
     at.follow(made, "Put the run's manifest", f"--out {place} {TINY}", NAME="a", TEXT="text")
     said = at.good("thinwire config check")
-    if at.type(at.advice(said, "The daemon can start")[0]).code:
+    if at.type(at.advice(said, "The daemon can start with")[0]).code:
         raise Wrong(at.good("thinwire doctor"))
 
 
@@ -195,7 +198,7 @@ def text_for_ids(at):
     at.good(f"thinwire run new i --out i {TINY} --set data.tokenizer=ids --set model.vocab=300")
     said = at.bad("thinwire train --run i --data text --steps 1 --out m")
     at.follow(said, "is text, but data.tokenizer", "text --text lines --out d", FILE="tok.json")
-    words = re.search(r"make a run with (--set data.tokenizer=bytes --set model.vocab=256)", said)[1]
+    words = re.search(r"make a run with (--set \S+ --set model.vocab=256)", said)[1]
     at.good(f"thinwire run new j --out j --data text {TINY} {words}")
     at.good("thinwire train --run j --data text --steps 1 --eval-steps 0 --out m")
     numbers = struct.pack("<9000H", *((i * i + i // 97) % 250 for i in range(9000)))
@@ -226,12 +229,12 @@ def other_files(at):
     at.good("cd clone && " + at.advice(said, "git lfs pull")[0])
     at.good("thinwire data prepare clone/big.txt --text lines --out d")
     if at.type("zstd --version").code:
-        at.advice_is_spared("was packed with a dictionary", "zstd is not installed")
+        at.spare("was packed with a dictionary", "zstd is not installed")
         return
     at.type("mkdir parts && cd parts && split -l 20 ../text && zstd -q --train * -o ../dict")
     at.good("zstd -q -D dict text -o text.zst")
     said = at.bad("thinwire data prepare text.zst --text lines --out e")
-    at.good(at.advice(said, "packed with a dictionary", DICTIONARY="dict")[0] + " text.zst -o plain")
+    at.follow(said, "packed with a dictionary", "text.zst -o plain", DICTIONARY="dict")
     at.good("thinwire data prepare plain --text lines --out f")
 
 
@@ -299,5 +302,3 @@ def example(at):
     for message in list(at.seen):
         for command in at.advice(said, message.text):
             at.good(command + " --help")
-
-

@@ -39,10 +39,11 @@ def unseen(found):
     return chosen, wrong
 
 
-def check_list(_):
-    """Every message has a situation or a reason."""
+def check_list(bin_dir):
+    """Every message has a situation or a reason, and every named command exists."""
     found = advice.messages()
     listed, wrong = unseen(found)
+    wrong += advice.check_commands(bin_dir)
     run = []
     for _, fragments, function in advice.SITUATIONS:
         chosen, bad = advice.resolve(found, fragments)
