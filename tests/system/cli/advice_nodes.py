@@ -427,3 +427,40 @@ def machine(at):
     said = at.good("ulimit -n 100; ulimit -Hn 400; " + doctor)
     at.good("ulimit -n 100; ulimit -Hn 400; " + at.advice(said, "raise it: `ulimit")[0] +
             f"; {doctor} | grep -q '^OK *open.files'")
+
+
+# ---- copies and pages ------------------------------------------------------------------------
+
+@situation("pair", "give the copy its own: `thinwire init --new-key` on it, then",
+           "give the copy its own (`thinwire init --new-key` there, then",
+           "This node is now %s; its old key", "the page is off: set `web =")
+def copied(at):
+    """A folder of a node that runs on another machine too, and a page that is off."""
+    at.manifest("run", ["sync.nodes=2"])
+    first = at.node("a")[1]
+    at.start()
+    said = at.bad("thinwire web")
+    port = ports.hold()
+    at.change("a", r"^\[api\]$", f"[api]\nweb = 127.0.0.1:{port}")
+    at.follow(said, "the page is off")
+    at.wait("a page", lambda: at.type("thinwire web").code == 0)
+    at.good("cp -r a b; rm -rf b/sockets")
+    at.change("b", r"^web = .*$", "")
+    at.change("b", r"^listen = .*$",
+              f"listen = 127.0.0.1:{ports.hold()}\npeers = {first}")
+    at.start("b")
+    at.wait("a twin", lambda: "twin" in at.warnings())
+    said = at.good("thinwire status")
+    new, leave, start = at.advice(said, "on it, then")
+    shown = at.good("thinwire peers")
+    if "has this node's key" in shown:
+        at.advice(shown, "there, then")
+    else:
+        at.spare("there, then", "peers shows no row of the other machine")
+    again = at.advice(at.good(new), "This node is now")
+    if again[0] != leave or again[1] != start:
+        raise Wrong(f"init advises {again}")
+    at.good(leave)
+    at.good(start)
+    at.wait("they are two", lambda: at.status()["sync"]["alive_peers"] == 1)
+    at.wait("no warning", lambda: "twin" not in at.warnings())

@@ -20,7 +20,7 @@ import advice_nodes
 import advice_words
 
 UNSEEN = pathlib.Path(__file__).with_name("advice_unseen.txt")
-UNSEEN_MAX = 61  # lower it with each message that leaves the list
+UNSEEN_MAX = 57  # lower it with each message that leaves the list
 AT_ONCE = {"words": 3}
 
 
