@@ -549,8 +549,8 @@ def parse():
                              " (default: the King James Bible of Debian's package bible-kjv)")
     parser.add_argument("--nodes", type=int, default=4, help="nodes that train together")
     parser.add_argument("--steps", type=int,
-                        help="inner steps of each node (default: for about three minutes); with fewer"
-                             " than 600 a group hardly leads, and the verdict may be a failure")
+                        help="inner steps of each node (default: for about three minutes); with"
+                             " fewer than 600 a group hardly leads, and the demo may fail")
     parser.add_argument("--preset", default="streaming", choices=list(demo_plan.PRESETS))
     parser.add_argument("--upload", default="5mbit", help="upload cap of each node")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",

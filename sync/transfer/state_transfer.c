@@ -211,7 +211,7 @@ static void note_donor(struct tw_node *node, uint16_t peer, const struct state_f
     payload->lacking &= ~(UINT64_C(1) << peer);
 }
 
-/* Drops what has arrived of a state that was given up for another one. */
+/* Drops the arrived part of a state that was given up for another one. */
 static void drop_old(struct tw_node *node, const struct state_fetch *fetch,
                      const struct tw_msg_state *state) {
     struct payload *payload = tw_payload_find(node, &fetch->offer.hash);

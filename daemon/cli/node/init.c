@@ -219,7 +219,7 @@ static bool find_incomplete(const struct cli *cli, struct init *init) {
     return true;
 }
 
-/* Makes what the node lacks. Its configuration stays. */
+/* Makes the files that the node lacks. Its configuration stays. */
 static enum tw_exit complete_node(const struct cli *cli, const struct init *init) {
     const struct tw_config *const config = &init->files.config;
     const bool is_new_key = access(init->files.key_path, F_OK) != 0;

@@ -1,8 +1,8 @@
 """advice.py - the messages of the programs that tell a person to type a command, and a place in
 which a test types it.
 
-A message is a string constant of the sources with a command in backquotes. What it prints into is
-known only at run time, so every `%` is a wildcard. The test that uses this: test_advice.py.
+A message is a string constant of the sources with a command in backquotes. The text of a `%` is known
+only at run time, so every `%` is a wildcard. The test that uses this: test_advice.py.
 """
 import contextlib
 import functools
@@ -23,7 +23,7 @@ import ports  # pylint: disable=wrong-import-position
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PATIENCE_S = 90
 
-# First words of what a person types. A new one is added here with its first message.
+# First words that a person types. A new one is added here with its first message.
 COMMANDS = ("thinwire", "thinwired", "thinwire-engine", "sudo", "chown", "chmod", "cmake", "dmesg",
             "getent", "git", "iconv", "ip", "kill", "modprobe", "prlimit", "ss", "systemctl",
             "timedatectl", "ulimit", "uptime", "zstd")
@@ -126,7 +126,7 @@ class Wrong(Exception):
 
 
 class Said:
-    """What a command printed, and its exit status."""
+    """The output of a command, and its exit status."""
 
     def __init__(self, command, code, text):
         self.command, self.code, self.text = command, code, text
@@ -159,7 +159,7 @@ class Place:
         return Said(command, done.returncode, done.stdout)
 
     def good(self, command, stdin="", **env):
-        """Types a line that must succeed; returns what it printed."""
+        """Types a line that must succeed; returns its output."""
         said = self.type(command, stdin, **env)
         if said.code != 0:
             raise Wrong(f"must succeed: {said}")
@@ -176,7 +176,7 @@ class Place:
 
     def advice(self, text, fragment, **fill):
         """The commands in the backquotes of the message with this fragment, from the text that was
-        printed. `fill` gives what a person fills in: NAME="x" for the word NAME."""
+        printed. `fill` gives the words that a person fills in: NAME="x" for the word NAME."""
         message = self.message(fragment)
         found = message.within(text)
         if found is None:
@@ -200,8 +200,8 @@ class Place:
         return found[0]
 
     def follow(self, text, fragment, more="", nth=0, **fill):
-        """Types the command of the message, with `more` behind it; it must succeed. Returns what it
-        printed."""
+        """Types the command of the message, with `more` behind it; it must succeed. Returns its
+        output."""
         return self.good(self.advice(text, fragment, **fill)[nth] + (more and " " + more))
 
     def spare(self, fragment, why):
@@ -310,7 +310,7 @@ class Place:
                     yield int(path.parent.name), words
 
     def end(self):
-        """Ends what was started here."""
+        """Ends the programs that were started here."""
         for how in (signal.SIGCONT, signal.SIGTERM):
             for pid, words in self.processes():
                 if how == signal.SIGCONT or words[0].endswith("thinwired"):
@@ -332,7 +332,7 @@ class Place:
         return [one["kind"] for one in self.status()["warnings"]]
 
     def wait(self, what, is_so):
-        """Waits until it is so, and returns what made it so."""
+        """Waits until it is so, and returns the reason."""
         end = time.monotonic() + PATIENCE_S
         while True:
             found = is_so()
@@ -352,7 +352,7 @@ def parent_of(pid):
 
 
 def typed_on_terminal(at, command, keys="", **env):
-    """What a command shows to a person at a terminal, who types the keys at its first prompt."""
+    """The screen of a command for a person at a terminal who types the keys at its first prompt."""
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(at.folder)

@@ -16,7 +16,7 @@ TOKENIZER = json.dumps({
     "decoder": {"type": "ByteLevel"},
     "model": {"type": "BPE", "merges": [], "vocab": {c: i for i, c in enumerate(LETTERS)}}})
 
-# Advice that only names where more is told: (fragment, what a person types before it).
+# Advice that only names where more is told: (fragment, the line that a person types before it).
 TOLD = (
     ("there is no command `%s`; `thinwire help` lists", "thinwire banana"),
     ("`%s` is %s; `thinwire help %.*s` explains it", "thinwire status --banana"),
@@ -71,7 +71,7 @@ def engine(at):
            "Begin with `thinwire run new NAME --model MODEL`",
            "together for half of the budget, then alone; `thinwire merge`")
 def new_run(at):
-    """A run without a name, and the lists of what it may be made of."""
+    """A run without a name, and the lists of its possible parts."""
     said = at.follow(at.bad("thinwire run new"), "name the run")
     shown = at.follow(said, "Written to %s")
     if "run bible" not in shown and "bible" not in shown:

@@ -1,4 +1,4 @@
-"""test_advice.py - advice is run: what a message tells a person to type is typed, in the situation
+"""test_advice.py - advice is run: the command that a message names is typed, in the situation
 that prints it, as the user who sees it; afterwards the situation is gone.
 
     python3 test_advice.py BIN list     every message is run by a situation or listed as unseen
@@ -60,7 +60,7 @@ def check_list(bin_dir):
 
 
 def try_one(bin_dir, fragments, function):
-    """One situation in a folder of its own; returns what is wrong."""
+    """One situation in a folder of its own; returns the fault."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tw-advice-", dir="/tmp"))
     begin = time.monotonic()
     seen, wrong = advice.resolve(advice.messages(), fragments)
