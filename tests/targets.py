@@ -2,8 +2,9 @@
 
     targets.py PRESET CTEST-ARGUMENTS...
         prints every file below build/PRESET that the command or the environment of a chosen test
-        names, relative to that folder. A test that is given the folder of all programs needs the
-        programs of Thinwire themselves. Fails if no test is chosen, with the nearest names.
+        names, relative to that folder. A test that is given the folder of all programs needs those
+        of Thinwire, and those that play a node or its worker. Fails if no test is chosen, with the
+        nearest names.
 """
 import difflib
 import json
@@ -12,7 +13,8 @@ import re
 import subprocess
 import sys
 
-PROGRAMS = ["bin/thinwired", "bin/thinwire", "bin/thinwire-worker", "bin/thinwire-engine"]
+PROGRAMS = ["bin/thinwired", "bin/thinwire", "bin/thinwire-worker", "bin/thinwire-engine",
+            "bin/stub_worker", "bin/old_peer"]
 
 
 def chosen(preset, arguments):

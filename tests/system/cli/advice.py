@@ -1,8 +1,8 @@
 """advice.py - the messages of the programs that tell a person to type a command, and a place in
 which a test types it.
 
-A message is a string constant of the sources with a command in backquotes. The text of a `%` is known
-only at run time, so every `%` is a wildcard. The test that uses this: test_advice.py.
+A message is a string constant of the sources with a command in backquotes. The text of a `%` is
+known only at run time, so every `%` is a wildcard. The test that uses this: test_advice.py.
 """
 import contextlib
 import functools
