@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 PROGRAMS = ["bin/thinwired", "bin/thinwire", "bin/thinwire-worker", "bin/thinwire-engine",
-            "bin/stub_worker", "bin/old_peer"]
+            "bin/stub_worker", "bin/old_peer", "bin/api_server"]
 
 
 def chosen(preset, arguments):
