@@ -544,7 +544,9 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
     }
     if (view->node.loop_lag_us > 1000000) {
         add(&list, TW_WARNING_LOOP_STUCK,
-            "check the machine: it may be swapping, or its disk may stall",
+            "check the machine: other programs may take its processors, it may swap, or its disk "
+            "may "
+            "stall",
             "The daemon's loop was stuck for %.1f s within the last minute",
             (double)view->node.loop_lag_us / 1e6);
     }

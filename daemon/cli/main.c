@@ -141,7 +141,12 @@ static enum tw_exit unknown_verb(const char *name) {
                             name, SYNONYMS[i].command);
     }
     for (size_t i = 0; i < VERBS_COUNT; i++) names[i] = VERBS[i].name;
-    const char *const near = tw_nearest(name, names, VERBS_COUNT);
+    const char *near = tw_nearest(name, names, VERBS_COUNT);
+    unsigned begun = 0; /* a word that is cut off means the verb that begins with it */
+    for (size_t i = 0; i < VERBS_COUNT; i++)
+        begun += name[0] != '\0' && strncmp(names[i], name, strlen(name)) == 0;
+    for (size_t i = 0; i < VERBS_COUNT && begun == 1; i++)
+        if (strncmp(names[i], name, strlen(name)) == 0) near = names[i];
     if (near != NULL) {
         return cli_fail(TW_EXIT_USAGE, "there is no command `%s`; did you mean `%s`?", name, near);
     }

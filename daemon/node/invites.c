@@ -102,6 +102,12 @@ static void send_welcome(struct tw_daemon *daemon, const struct waiting *guest) 
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
+/* True if the run trains on a plain text: a guest needs a copy, since nodes send datasets alone. */
+static bool needs_data(const struct tw_daemon *daemon) {
+    const struct tw_run *const run = &daemon->setup->run;
+    return run->data.form == TW_FORM_FILE && !tw_run_has_own_data(run);
+}
+
 static void answer_saved(struct tw_daemon *daemon, const struct waiting *waiting) {
     char line[TW_TICKET_TEXT_BYTES], name[9];
     if (waiting->is_guest) {
@@ -118,12 +124,12 @@ static void answer_saved(struct tw_daemon *daemon, const struct waiting *waiting
     json_t *addrs = json_array();
     for (uint32_t i = 0; i < waiting->ticket.addrs_count; i++)
         (void)json_array_append_new(addrs, json_string(waiting->ticket.addrs[i]));
-    tw_api_answer_data(daemon->api, waiting->number, waiting->message,
-                       json_pack("{s:s,s:s,s:b,s:I,s:i,s:o,s:s}", "line", line, "ticket", name,
-                                 "votes", (int)!waiting->lacks_vote, "expires_unix_s",
-                                 (json_int_t)waiting->ticket.expires_s, "uses",
-                                 (int)waiting->ticket.uses, "addresses", addrs, "run",
-                                 daemon->setup->run.name));
+    tw_api_answer_data(
+        daemon->api, waiting->number, waiting->message,
+        json_pack("{s:s,s:s,s:b,s:b,s:I,s:i,s:o,s:s}", "line", line, "ticket", name, "votes",
+                  (int)!waiting->lacks_vote, "needs_data", (int)needs_data(daemon),
+                  "expires_unix_s", (json_int_t)waiting->ticket.expires_s, "uses",
+                  (int)waiting->ticket.uses, "addresses", addrs, "run", daemon->setup->run.name));
     explicit_bzero(line, sizeof(line));
 }
 
@@ -330,7 +336,7 @@ static enum tw_status make_ticket(struct tw_daemon *daemon, uint32_t request,
     if (ticket->addrs_count == 0)
         return tw_fail(err, TW_CONFIG,
                        "this node knows no address at which it can be dialled: give one with "
-                       "--address HOST:PORT, or invite from a node that listens");
+                       "--address HOST:PORT, or invite from a node that other machines can dial");
     const uint64_t uses = number_argument(daemon, request, "uses", 1);
     const uint64_t life_s = number_argument(daemon, request, "expires_s", DEFAULT_LIFE_S);
     TW_TRY(tw_tickets_add(&daemon->invites->tickets, uses <= UINT32_MAX ? (uint32_t)uses : 0,

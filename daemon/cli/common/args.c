@@ -74,7 +74,8 @@ enum tw_exit cli_done(const struct cli *cli, const char *verb, const char *const
             const bool has_value =
                 left[strlen(name)] == '=' || (cli->argc > 1 && cli->argv[1][0] != '-');
             return cli_fail(TW_EXIT_USAGE, "%s: %s %s", verb, name,
-                            has_value ? "is given twice" : "wants a value, or is given twice");
+                            has_value ? "is given twice, or takes no value"
+                                      : "wants a value, or is given twice");
         }
     }
     const char *const near = tw_nearest(name, known, count);

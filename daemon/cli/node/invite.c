@@ -85,9 +85,13 @@ static void explain_ticket(const struct cli *cli, const json_t *data) {
                   "\nThis line lets %d machine%s into run %s%s, for %s. Anybody who has it can "
                   "use it: send it like a password. On the other machine:\n\n"
                   "    %s\n\n"
-                  "It asks for the line, and dials",
+                  "%sIt asks for the line, and dials",
                   uses, uses == 1 ? "" : "s", text_of(data, "run"),
-                  lacks_vote ? " without a vote" : "", left, join_command(cli, command));
+                  lacks_vote ? " without a vote" : "", left, join_command(cli, command),
+                  json_is_true(json_object_get(data, "needs_data"))
+                      ? "The run trains on a plain text, which nodes do not send: add its path "
+                        "there, with --data. "
+                      : "");
     bool is_local = json_array_size(addrs) > 0;
     for (size_t i = 0; i < json_array_size(addrs); i++) {
         const char *addr = json_string_value(json_array_get(addrs, i));

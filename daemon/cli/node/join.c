@@ -271,6 +271,18 @@ static void say_kept(const struct join *join) {
                       join->files.config_path, list);
 }
 
+/* The node is made, but lacks the text: says where to name it, and how to start then. */
+static enum tw_exit fail_without_data(const struct join *join, bool is_json) {
+    (void)fflush(stdout); /* the admission comes first */
+    const enum tw_exit rc = cli_fail(TW_EXIT_DATA,
+                                     "not started, as the training text is missing: write "
+                                     "`data = /path/of/the.txt` below [node] of %s, and start",
+                                     join->files.config_path);
+    if (!is_json) (void)printf("\nThen:\n");
+    if (!is_json) node_files_say_next(&join->files, NEXT);
+    return rc;
+}
+
 enum tw_exit cli_join(struct cli *cli) {
     static const char *const OPTIONS[] = {NODE_FILES_OPTIONS, "--start", NULL};
     static struct join join;
@@ -300,8 +312,7 @@ enum tw_exit cli_join(struct cli *cli) {
     else
         print_result(&join, hex);
     if (!join.is_start) return TW_EXIT_OK;
-    if (lacks_data(&join))
-        return cli_fail(TW_EXIT_DATA, "not started: the training text is missing");
+    if (lacks_data(&join)) return fail_without_data(&join, cli->json);
     if (!cli->json) (void)fputc('\n', stdout);
     rc = node_start(&join.files, cli->json ? stderr : stdout);
     if (rc == TW_EXIT_OK && !cli->json) {

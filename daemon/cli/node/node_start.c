@@ -86,9 +86,11 @@ static int run_program(char *const argv[], bool is_silent) {
 /* Says why systemd did not start the unit, with the way out. */
 static enum tw_exit explain_units(const struct node_files *files, char *daemon) {
     char name[] = "systemctl", cat[] = "cat", journal[] = "journalctl", unit[] = "--unit",
-         lines[] = "--lines=3", form[] = "--output=cat", pager[] = "--no-pager";
+         lines[] = "--lines=3",
+         who[] = "--identifier=thinwired", /* systemd's own lines name numbers, and no reason */
+        form[] = "--output=cat", pager[] = "--no-pager";
     char *const look[] = {name, cat, daemon, NULL};
-    char *const tail[] = {journal, unit, daemon, lines, form, pager, NULL};
+    char *const tail[] = {journal, unit, daemon, who, lines, form, pager, NULL};
     char command[CLI_COMMAND_BYTES];
     if (run_program(look, true) != 0)
         return cli_fail(TW_EXIT_FAILURE,

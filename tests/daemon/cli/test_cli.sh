@@ -55,6 +55,7 @@ for verb in $verbs; do
     [[ $verb == help ]] || expect 0 "^thinwire $verb" tw $verb -h
 done
 expect 0 '^thinwire - train one language model' tw -h
+expect 2 'no command `stat`; did you mean `status`' tw stat
 expect 2 'no command `drain`; did you mean `thinwire leave`' tw drain
 expect 2 'no command `stop`; did you mean `thinwire leave`' tw stop
 expect 2 'did you mean gpt2-124m\?' tw run new x --model 124m
