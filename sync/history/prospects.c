@@ -69,6 +69,14 @@ static bool is_nobody_ahead(const struct tw_node *node, bool is_most) {
 static bool is_disbelieved(const struct tw_node *node) {
     uint32_t count = 1;
     bool is_behind = false;
+    /* Without a search in the roster first: this is asked at each event, and rarely true. */
+    for (uint16_t i = 0; i < node->links_end && !is_behind; i++) {
+        const struct tw_msg_status *const status = &node->links[i].status;
+        is_behind = status->state == TW_STATE_RECEIVER && status->rounds < node->log.begin &&
+                    tw_peers_in_lineage(node, i);
+    }
+    if (!is_behind) return false;
+    is_behind = false;
     for (uint16_t i = 0; i < node->links_end; i++) {
         const struct tw_msg_status *const status = &node->links[i].status;
         if (!tw_peers_in_lineage(node, i) || tw_roster_find(&node->roster, &node->links[i].id) < 0)

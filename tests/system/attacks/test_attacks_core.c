@@ -103,7 +103,7 @@ static void forged_commit_takes_no_node_out_of_its_group(void **state) {
     (void)state;
     static struct tw_message message;
     open_group(2);
-    const unsigned states = cluster_lines(&cluster, 0, "ev=state ");
+    const unsigned states = cluster_lines(&cluster, 0, "ev=state state=");
     const double rounds = cluster_number(&cluster, 1, "sync.rounds_committed");
     const uint32_t fragments = count_fragments();
     uint32_t told = 0;
@@ -125,7 +125,7 @@ static void forged_commit_takes_no_node_out_of_its_group(void **state) {
     assert_false(warns(1, "sent a round"));
     assert_true(cluster_reaches(&cluster, 1, "sync.rounds_committed", rounds + 5, 30));
     assert_true(cluster_number(&cluster, 0, "sync.roster_members") == 2);
-    assert_int_equal(cluster_lines(&cluster, 0, "ev=state "), states);
+    assert_int_equal(cluster_lines(&cluster, 0, "ev=state state="), states);
     assert_true(cluster_digests(&cluster, 0, 1) >= 3);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
@@ -212,7 +212,7 @@ static void invented_lineage_draws_no_node_out_of_its_group(void **state) {
     uint32_t asked = 0;
     open_group(3);
     invent_nodes();
-    const unsigned states = cluster_lines(&cluster, 0, "ev=state ");
+    const unsigned states = cluster_lines(&cluster, 0, "ev=state state=");
     const unsigned lineages = cluster_lines(&cluster, 0, "ev=lineage ");
     const double rounds = cluster_number(&cluster, 0, "sync.rounds_committed");
     const uint32_t fragments = count_fragments();
@@ -233,7 +233,7 @@ static void invented_lineage_draws_no_node_out_of_its_group(void **state) {
     for (uint32_t i = 0; i < INVENTED; i++) tw_identity_close(&invented[i]);
     assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", rounds + 5, 30));
     assert_true(cluster_number(&cluster, 0, "sync.roster_members") == 3);
-    assert_int_equal(cluster_lines(&cluster, 0, "ev=state "), states);
+    assert_int_equal(cluster_lines(&cluster, 0, "ev=state state="), states);
     assert_int_equal(cluster_lines(&cluster, 0, "ev=lineage "), lineages);
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 20), TW_EXIT_OK);
