@@ -19,6 +19,7 @@ struct tw_daemon_health {
     struct tw_health signs;
     struct tw_view_health shown; /* values at the last evaluation */
     uint64_t look_us;
+    uint64_t look_step; /* step of the evaluation at which signs were judged last */
 };
 
 /* ---- events -------------------------------------------------------------------------------- */
@@ -70,11 +71,24 @@ static void judge_anchor(struct tw_daemon *daemon, const struct tw_wmsg_evaluate
                                  : "this node merges again");
 }
 
+/* Signs are counted between two evaluations. A worker makes one more soon after it has loaded a
+ * state, and counts over so short a time would say nothing, so signs wait for half of eval_steps.
+ */
+static bool is_look_due(struct tw_daemon *daemon, uint64_t step) {
+    struct tw_daemon_health *const health = daemon->health;
+    const uint64_t least = daemon->setup->config.node.eval_steps / 2;
+    const bool trains = daemon->setup->config.node.role == TW_NODE_ROLE_TRAIN;
+    if (trains && step >= health->look_step && step - health->look_step < least) return false;
+    health->look_step = step;
+    return true;
+}
+
 void tw_daemon_health_evaluated(struct tw_daemon *daemon,
                                 const struct tw_wmsg_evaluated *evaluated) {
     struct tw_daemon_health *health = daemon->health;
     tw_node_view(daemon->node, &daemon->view);
     judge_anchor(daemon, evaluated);
+    if (!is_look_due(daemon, evaluated->step)) return;
     const struct tw_node_view *view = &daemon->view;
     const struct tw_health_look look = {
         .listed = view->rounds_contributed,
