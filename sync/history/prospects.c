@@ -55,7 +55,7 @@ static bool is_nobody_ahead(const struct tw_node *node, bool is_most) {
             is_all = false;
             continue;
         }
-        voters += node->voters >> i & 1;
+        voters += (uint32_t)(node->voters >> i & 1);
         if (!is_self && tw_peers_in_lineage(node, peer) &&
             node->links[peer].status.rounds > node->at.rounds)
             return false;
