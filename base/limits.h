@@ -13,6 +13,9 @@ enum tw_limits {
     TW_TENSOR_NAME_BYTES = 128,   /* name of a tensor, including NUL */
     TW_TENSOR_RANK_MAX = 6,       /* dimensions of a tensor */
     TW_TENSORS_TEXT_BYTES = 8192, /* names and shapes of a run's tensors as text, including NUL */
+    TW_CLAIM_MEDIANS = 4, /* steps and tokens that a contribution claims count up to this multiple
+                             of the (lower) median of its round: in weights, guard and clock */
+    TW_CLAIM_FEW = 16,    /* the same where one or two contributions show no usual number */
     TW_PART_ALIGN = 1024, /* elements; part boundaries are multiples of this, and this is a multiple
                              of every codec's block */
     TW_FRAGMENT_ELEMENTS_MAX =

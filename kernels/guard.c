@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "base/assert.h"
+#include "base/limits.h"
 #include "kernels/median.h"
 
 static double at_least_one(uint32_t steps) {
@@ -16,7 +17,7 @@ static double at_least_one(uint32_t steps) {
 static double guard_steps(double *taken, const uint32_t *steps, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) taken[i] = at_least_one(steps[i]);
     const double usual = tw_median_low(taken, count);
-    for (uint32_t i = 0; i < count; i++) taken[i] = fmin(taken[i], TW_GUARD_STEPS * usual);
+    for (uint32_t i = 0; i < count; i++) taken[i] = fmin(taken[i], TW_CLAIM_MEDIANS * usual);
     return usual;
 }
 

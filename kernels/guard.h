@@ -14,7 +14,6 @@ enum {
                              multiple is larger if they have more steps (below). In healthy groups
                              of three, a new node was at 4.2 times. A liar between the two multiples
                              gains nothing: it is scaled down to twice the usual size */
-    TW_GUARD_STEPS = 64,  /* claimed step counts are limited to this multiple of the usual count */
 };
 
 /* Compares contributions in two passes. The first leaves out far too large contributions. The
@@ -26,7 +25,8 @@ enum {
  * that norm. A node that is several times as fast, or was away for a few rounds, thus still
  * contributes a usual size. If its steps all had the same direction, the size is larger by
  * sqrt(steps / usual steps), where the usual steps are the lower median. The limit is therefore
- * TW_GUARD_REFUSED * sqrt(steps / usual steps) times the usual size.
+ * TW_GUARD_REFUSED * sqrt(steps / usual steps) times the usual size. Nobody can prove its steps, so
+ * they count up to TW_CLAIM_MEDIANS times the usual steps.
  *
  * With fewer than TW_GUARD_LEAST contributions, none is left out (merger_reduce.c compares them
  * with earlier merges). If more than half of all contributions are 0, or no larger than rounding

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "base/assert.h"
+#include "base/limits.h"
 #include "kernels/median.h"
 
 void tw_merge_weights_equal(float *weights, uint32_t count) {
@@ -47,9 +48,10 @@ void tw_merge_add(float *restrict sum, const float *restrict x, float weight, si
 
 void tw_merge_weights_bound(float *weights, uint32_t count) {
     double values[TW_MEDIAN_MAX], sum = 0;
-    if (count < 3) return;
+    TW_ASSERT(count > 0);
     for (uint32_t i = 0; i < count; i++) values[i] = (double)weights[i];
-    const double most = TW_MERGE_BOUND * tw_median_low(values, count);
+    const double most =
+        (count < 3 ? TW_CLAIM_FEW : TW_CLAIM_MEDIANS) * tw_median_low(values, count);
     if (most <= 0) return;
     bool is_bound = false;
     for (uint32_t i = 0; i < count; i++) {

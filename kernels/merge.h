@@ -19,9 +19,9 @@ void tw_merge_weights_rate(float *weights, const uint64_t *tokens, const uint32_
 void tw_merge_add(float *sum, const float *x, float weight, size_t n);
 void tw_merge_add_ref(float *sum, const float *x, float weight, size_t n);
 
-/* Limits each weight to TW_MERGE_BOUND times the (lower) median weight, and spreads the excess over
- * all weights. Fewer than three weights are not limited. weights (count): sum to 1, in and out. */
-enum { TW_MERGE_BOUND = 4 };
+/* Limits each weight to TW_CLAIM_MEDIANS times the (lower) median weight, or of two weights the
+ * larger to TW_CLAIM_FEW times the smaller, and spreads the excess over all weights. weights
+ * (count): sum to 1, in and out. */
 void tw_merge_weights_bound(float *weights, uint32_t count);
 
 #endif

@@ -254,17 +254,30 @@ struct tw_id tw_contribution_root(const struct tw_id *part_hashes, uint32_t part
     return tw_sha256_pair(domain, sizeof(domain), part_hashes, parts_count * sizeof(struct tw_id));
 }
 
-uint64_t tw_record_tokens(const struct tw_record *record) {
+/* Returns the lower median of the contributors' tokens, or 0 without contributors. */
+static uint64_t usual_tokens(const struct tw_record *record) {
     const uint32_t count = record->contributors_count;
-    uint64_t tokens[TW_MEMBERS_MAX], most = UINT64_MAX, sum = 0;
+    uint64_t tokens[TW_MEMBERS_MAX];
     TW_ASSERT(count <= TW_MEMBERS_MAX);
     for (uint32_t i = 0; i < count; i++) tokens[i] = record->contributors[i].tokens;
     tw_sort_u64(tokens, count);
-    if (count >= 3) {
-        const uint64_t median = tokens[(count - 1) / 2];
-        if (median > 0 && median <= UINT64_MAX / TW_CLOCK_BOUND) most = TW_CLOCK_BOUND * median;
+    return count > 0 ? tokens[(count - 1) / 2] : 0;
+}
+
+uint64_t tw_record_tokens(const struct tw_record *record, const struct tw_record *tip) {
+    const uint32_t count = record->contributors_count;
+    uint64_t usual = count >= 2 ? usual_tokens(record) : 0, most = UINT64_MAX, sum = 0;
+    uint64_t times = count >= 3 ? TW_CLAIM_MEDIANS : TW_CLAIM_FEW;
+    if (usual == 0 && tip != NULL && tip->next.count > 1 &&
+        tw_id_equal(&tip->lineage, &record->lineage)) {
+        usual = usual_tokens(tip);
+        times = TW_CLAIM_FEW;
     }
-    for (uint32_t i = 0; i < count; i++) sum += tokens[i] < most ? tokens[i] : most;
+    if (usual > 0 && usual <= UINT64_MAX / times) most = times * usual;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint64_t tokens = record->contributors[i].tokens;
+        sum += tokens < most ? tokens : most;
+    }
     return sum;
 }
 

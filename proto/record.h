@@ -105,14 +105,14 @@ void tw_contributor_text(const struct tw_id *run, const struct tw_id *lineage, u
                          const struct tw_contributor *contributor,
                          uint8_t text[TW_CONTRIBUTOR_TEXT_BYTES]);
 
-/* Limits the effect of a false token count. A GPU among CPUs is often thirty times as fast as they
- * are, and still counts in full. */
-enum { TW_CLOCK_BOUND = 64 };
-
-/* Returns the tokens that the record adds to the run clock. With three or more contributors, each
- * counts at most TW_CLOCK_BOUND times the (lower) median of their tokens, unless that is 0. A
- * member that lies about its tokens therefore cannot end the run at once. */
-uint64_t tw_record_tokens(const struct tw_record *record);
+/* Returns the tokens that the record adds to the run clock. Nobody can prove its tokens, so they
+ * count up to TW_CLAIM_MEDIANS times the (lower) median of the record's contributors; of two, up to
+ * TW_CLAIM_FEW times the smaller. A lone contributor in a roster of several, or one among
+ * contributors that mostly have no tokens, counts up to TW_CLAIM_FEW times the median of `tip`, the
+ * record before in this lineage (NULL: none). If all these are 0, the tokens count in full. A
+ * member that lies about its tokens thus cannot end the run early by much, and a machine far faster
+ * than most others moves the clock by less than it trains. */
+uint64_t tw_record_tokens(const struct tw_record *record, const struct tw_record *tip);
 
 /* SHA-256("thinwire-result-v1\0" || u32 bytes || result || u64 contributors): the digest that an
  * owner signs for its part. The part must not be ABSENT. */

@@ -2,6 +2,9 @@
 
 #include <math.h>
 
+#include "base/limits.h"
+#include "base/median.h"
+
 /* Returns the index of the row that is `back` rows older than the newest one. */
 static uint32_t row_at(const struct tw_run_pace *pace, uint32_t back) {
     return (pace->next + 2 * TW_RUN_PACE_ROWS - 1 - back) % TW_RUN_PACE_ROWS;
@@ -27,6 +30,16 @@ static bool stands_still(const struct tw_run_pace *pace, uint64_t now_us) {
                    oldest_us = pace->rows[row_at(pace, pace->count - 1)].at_us;
     const uint64_t mean_us = age(newest_us, oldest_us) / (pace->count - 1);
     return age(now_us, newest_us) > TW_RUN_PACE_STILL_US + TW_RUN_PACE_STILL_ROUNDS * mean_us;
+}
+
+double tw_run_pace_counted(uint64_t *speeds, uint32_t count) {
+    const uint64_t times = count >= 3 ? TW_CLAIM_MEDIANS : TW_CLAIM_FEW;
+    double sum = 0;
+    tw_sort_u64(speeds, count);
+    const uint64_t usual = count >= 2 ? speeds[(count - 1) / 2] : UINT64_MAX / times;
+    for (uint32_t i = 0; i < count; i++)
+        sum += (double)(speeds[i] < times * usual ? speeds[i] : times * usual);
+    return sum;
 }
 
 void tw_run_pace_announce(struct tw_run_pace *pace, const struct tw_run_speeds *speeds) {

@@ -23,7 +23,7 @@ enum {
 
 /* Speeds that the nodes of the lineage announce, this node among them. */
 struct tw_run_speeds {
-    double tokens_per_s; /* sum */
+    double tokens_per_s; /* sum of what the run clock counts of them: tw_run_pace_counted */
     uint32_t others;     /* other nodes that train */
     bool has_own;        /* this node is in the run */
     bool is_whole;       /* no member of the roster is missing in the sum */
@@ -44,11 +44,17 @@ struct tw_run_pace {
 void tw_run_pace_note(struct tw_run_pace *pace, uint64_t now_us, const struct tw_id *lineage,
                       uint64_t clock_tokens);
 
+/* Returns the tokens per second that the run clock counts of these speeds, which it sorts. As in
+ * tw_record_tokens, each counts up to TW_CLAIM_MEDIANS times the lower median, or of two up to
+ * TW_CLAIM_FEW times the smaller. */
+double tw_run_pace_counted(uint64_t *speeds, uint32_t count);
+
 /* Notes the announced speeds, once a second. */
 void tw_run_pace_announce(struct tw_run_pace *pace, const struct tw_run_speeds *speeds);
 
-/* Returns the tokens per second of all nodes: the sum of the announced speeds. While a member is
- * not linked, its speed is not known: then the run clock tells, once there are enough rounds. */
+/* Returns the tokens per second that the run clock counts: the sum of the announced speeds. While a
+ * member is not linked, its speed is not known: then the run clock tells, once there are enough
+ * rounds. */
 double tw_run_pace_rate(const struct tw_run_pace *pace, uint64_t now_us);
 
 /* Returns the time until the budget is used up at this rate, from the newest round on. UINT64_MAX:

@@ -317,15 +317,18 @@ void tw_daemon_reports_tick(struct tw_daemon *daemon, uint64_t now_us) {
     daemon->reports->announced_us = now_us;
     tw_node_view(daemon->node, &daemon->view);
     const bool is_in = view->state != TW_STATE_RECEIVER;
-    struct tw_run_speeds speeds = {
-        .tokens_per_s = is_in ? view->tokens_per_s : 0, .has_own = is_in, .is_whole = true};
+    struct tw_run_speeds speeds = {.has_own = is_in, .is_whole = true};
+    uint64_t said_per_s[TW_PEERS_MAX + 1];
+    uint32_t count = 0;
+    if (is_in && view->tokens_per_s > 0) said_per_s[count++] = view->tokens_per_s;
     for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
         const struct tw_msg_status *const said = &view->peers[i].status;
         if (!view->peers[i].is_up || !tw_id_equal(&said->lineage, &view->lineage)) continue;
         if (said->state == TW_STATE_RECEIVER || said->tokens_per_s == 0) continue;
-        speeds.tokens_per_s += said->tokens_per_s;
+        said_per_s[count++] = said->tokens_per_s;
         speeds.others++;
     }
+    speeds.tokens_per_s = tw_run_pace_counted(said_per_s, count);
     for (uint32_t i = 0; i < view->roster.count; i++)
         speeds.is_whole &= is_here(daemon, &view->roster.members[i].id);
     tw_run_pace_announce(&daemon->reports->pace, &speeds);

@@ -260,7 +260,7 @@ void tw_proposal_write(struct tw_node *node) {
         add_contributors(node, record, result);
     }
     record->clock_tokens = tip != NULL ? tip->clock_tokens : 0;
-    record->clock_tokens += tw_record_tokens(record);
+    record->clock_tokens += tw_record_tokens(record, tip);
     write_next_roster(node, record, &record->next);
     keep_joins(node, &record->next);
 }

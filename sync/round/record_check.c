@@ -15,7 +15,7 @@ bool tw_record_is_sound(const struct tw_node *node, const struct tw_record *reco
         if (by->member_idx >= node->roster.count || !tw_account_is_possible(node, by)) return false;
         contributors |= UINT64_C(1) << by->member_idx;
     }
-    clock_tokens += tw_record_tokens(record) * tw_progress_share(node);
+    clock_tokens += tw_record_tokens(record, tip) * tw_progress_share(node);
     for (uint32_t k = 0; k < record->parts_count; k++) {
         if (record->parts[k].owner_idx != node->round.owners[k]) return false;
         if ((record->parts[k].contributors & ~contributors) != 0) return false;

@@ -308,7 +308,9 @@ static void near_close(struct tw_record *record) {
     }
     signing_rows(&rig.config.run, &rig.view.roster, &record->lineage, record->round,
                  record->contributors, record->contributors_count);
-    record->clock_tokens = near(record->clock_tokens + tw_record_tokens(record));
+    record->clock_tokens =
+        near(record->clock_tokens +
+             tw_record_tokens(record, position.has_tip != 0 ? &position.tip : NULL));
     near_roster(&record->next);
     if (record->next.count == 0) record->next = rig.view.roster;
 }

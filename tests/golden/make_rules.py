@@ -133,16 +133,15 @@ def rates(tokens, steps):
 
 
 def bound(w):
-    """No weight above four times the median; with two weights, none can be called too large."""
+    """No weight above four times the median; of two, none above 16 times the other."""
     w = np.array(w, dtype=np.float64)
-    if len(w) >= 3:
-        w = np.minimum(w, 4 * np.sort(w)[(len(w) - 1) // 2])
+    w = np.minimum(w, (4 if len(w) >= 3 else 16) * np.sort(w)[(len(w) - 1) // 2])
     return w / w.sum()
 
 
 def guard(norms, steps):
     usual_steps = np.sort(steps)[(len(steps) - 1) // 2]
-    steps = np.minimum(steps, 64 * usual_steps)
+    steps = np.minimum(steps, 4 * usual_steps)
     size = norms / np.sqrt(steps)
     usual = np.sort(size)[(len(size) - 1) // 2]
     allowed = 8 * usual * np.sqrt(np.maximum(steps / usual_steps, 1))

@@ -515,6 +515,9 @@ static void claims_weigh_four_times_the_usual_at_most(void **state) {
     tw_merge_weights_bound(weights, 3);
     assert_true(weights[1] == before);
     tw_merge_weights_tokens(weights, (const uint64_t[]){1, 1000}, 2);
+    tw_merge_weights_bound(weights, 2);
+    assert_true(weights[1] == (float)(16.0 / 17.0));
+    tw_merge_weights_tokens(weights, (const uint64_t[]){10, 150}, 2);
     const float large = weights[1];
     tw_merge_weights_bound(weights, 2);
     assert_true(weights[1] == large);
@@ -540,22 +543,25 @@ static void guard_knows_liars_from_fast_nodes(void **state) {
     const double liar[] = {1, 1, 1, 1, 9};
     assert_int_equal(tw_guard(factors, liar, same, 5), 1 << 4);
     assert_true(factors[4] == 0.0f && factors[0] == 1.0f);
-    /* 25 times the steps: up to 2 * sqrt(25) = 10 times the size is usual */
+    /* 25 times the steps count as 4 times: a size of up to 2 * sqrt(4) = 4 is usual. */
     assert_int_equal(tw_guard(factors, liar, fast, 5), 0);
-    assert_true(factors[4] == 1.0f);
+    assert_true(factors[4] == (float)(2.0 / 4.5));
     assert_int_equal(tw_guard(factors, (const double[]){1, 1, 3, 1, 1}, same, 5), 0);
     assert_true(factors[2] == (float)(2.0 / 3.0));
-    /* If 64 steps all went the same way, the norm is 64 times that of one step. Such a contribution
+    /* If 32 steps all went the same way, the norm is 32 times that of one step. Such a contribution
      * is scaled, like a liar's. */
-    const uint32_t slept[] = {1, 1, 64};
-    assert_int_equal(tw_guard(factors, (const double[]){1, 1, 64}, slept, 3), 0);
-    assert_true(factors[2] == 0.25f); /* limit: 2 * sqrt(64) = 16 times the usual size */
-    assert_int_equal(tw_guard(factors, (const double[]){1, 1, 520}, slept, 3), 1 << 2);
-    /* A claimed number of steps counts only up to 64 times the usual. */
-    const uint32_t claimed[] = {10, 10, UINT32_MAX};
-    assert_int_equal(tw_guard(factors, (const double[]){1, 1, 80}, claimed, 3), 0);
+    const uint32_t slept[] = {1, 1, 32};
+    assert_int_equal(tw_guard(factors, (const double[]){1, 1, 32}, slept, 3), 0);
+    assert_true(factors[2] == 0.125f); /* limit: 2 * sqrt(4) = 4 times the usual norm */
+    assert_int_equal(tw_guard(factors, (const double[]){1, 1, 33}, slept, 3), 1 << 2);
+    /* A false number of steps gains as little. Of 64 times the usual steps, 15 times the norm was
+     * once merged in full: one liar of eight ruined a model with that. */
+    const uint32_t claimed[] = {10, 10, UINT32_MAX}, liars[] = {10, 10, 640};
+    assert_int_equal(tw_guard(factors, (const double[]){1, 1, 20}, claimed, 3), 0);
     assert_true(factors[2] == 0.2f);
-    assert_int_equal(tw_guard(factors, (const double[]){1, 1, 520}, claimed, 3), 1 << 2);
+    assert_int_equal(tw_guard(factors, (const double[]){1, 1, 15}, liars, 3), 0);
+    assert_true(factors[2] == (float)(2 / 7.5));
+    assert_int_equal(tw_guard(factors, (const double[]){1, 1, 33}, claimed, 3), 1 << 2);
     assert_int_equal(tw_guard(factors, (const double[]){1, 100}, same, 2), 0);
     assert_true(factors[1] == 1.0f);
     /* If most sizes are 0, only 0 is usual. If half of them are, neither half is refused. */

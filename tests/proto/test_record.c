@@ -192,30 +192,47 @@ static void contribution_root_depends_on_every_hash_and_their_order(void **state
     assert_false(tw_id_equal(&root, &swapped));
 }
 
-/* Token counts of rows in any order, and the sum that the clock counts for them. */
-static void clock_counts_a_row_64_medians_at_most(void **state) {
+/* Token counts of rows in any order, the median of the record before (0: there is none), and the
+ * sum that the clock counts for them. */
+static void clock_counts_a_row_four_medians_at_most(void **state) {
     (void)state;
     static const struct {
         uint32_t count;
-        uint64_t tokens[5], sum;
+        uint64_t tokens[5], before, sum;
     } cases[] = {
-        {0, {0}, 0},
-        {1, {1000}, 1000},
-        {2, {1, 1000}, 1001}, /* of two members, none may lie */
-        {3, {10, 1000, 10}, 660},
-        {3, {10, 10000, 40}, 2610},
-        {4, {1000, 10, 12, 10}, 672}, /* the lower median */
-        {5, {640, 10, 10, 641, 10}, 1310},
-        {3, {0, 1000, 0}, 1000}, /* no usual number */
-        {4, {UINT64_C(1) << 48, 5, 5, 5}, 335},
+        {0, {0}, 0, 0},
+        {1, {1000}, 0, 1000}, /* nothing shows what is usual */
+        {1, {1000}, 50, 800}, /* one of several members, alone in its round */
+        {1, {1000}, 500, 1000},
+        {2, {10, 1000}, 0, 170},
+        {2, {100, 1000}, 1, 1100},
+        {3, {10, 1000, 10}, 0, 60},
+        {3, {10, 10000, 40}, 0, 210},
+        {4, {1000, 10, 12, 10}, 0, 72}, /* the lower median */
+        {5, {40, 10, 10, 41, 10}, 0, 110},
+        {3, {0, 1000, 0}, 0, 1000}, /* no usual number */
+        {3, {0, 1000, 0}, 10, 160},
+        {4, {UINT64_C(1) << 48, 5, 5, 5}, 0, 35},
+        {2, {UINT64_MAX / 2, UINT64_MAX / 2}, 0, UINT64_MAX - 1},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct tw_record record = {.contributors_count = cases[i].count};
+        const struct tw_record tip = {.contributors_count = 1,
+                                      .contributors = {{.tokens = cases[i].before}},
+                                      .next.count = 5};
         for (uint32_t k = 0; k < cases[i].count; k++)
             record.contributors[k] =
                 (struct tw_contributor){.member_idx = k, .tokens = cases[i].tokens[k]};
-        assert_true(tw_record_tokens(&record) == cases[i].sum);
+        assert_true(tw_record_tokens(&record, cases[i].before > 0 ? &tip : NULL) == cases[i].sum);
     }
+    /* A founder was never measured by another, nor is a lineage by the one that it left. */
+    struct tw_record alone = {.contributors_count = 1, .contributors = {{.tokens = 1000}}};
+    struct tw_record tip = {
+        .contributors_count = 1, .contributors = {{.tokens = 10}}, .next.count = 1};
+    assert_true(tw_record_tokens(&alone, &tip) == 1000);
+    tip.next.count = 2;
+    alone.lineage.bytes[0] = 1;
+    assert_true(tw_record_tokens(&alone, &tip) == 1000);
 }
 
 static void part_digest_depends_on_all_but_the_owner(void **state) {
@@ -274,7 +291,7 @@ int main(void) {
         cmocka_unit_test_setup(changed_bytes_are_refused_or_mean_something_else, seed),
         cmocka_unit_test_setup(every_broken_rule_is_refused, seed),
         cmocka_unit_test_setup(contribution_root_depends_on_every_hash_and_their_order, seed),
-        cmocka_unit_test_setup(clock_counts_a_row_64_medians_at_most, seed),
+        cmocka_unit_test_setup(clock_counts_a_row_four_medians_at_most, seed),
         cmocka_unit_test_setup(part_digest_depends_on_all_but_the_owner, seed),
         cmocka_unit_test_setup(roster_finds_members_and_no_others, seed),
         cmocka_unit_test_setup(owners_are_the_first_members_with_weight, seed),

@@ -21,6 +21,7 @@ enum { TW_SIM_BALLOTS_KEPT = 64, TW_SIM_ENCODED_KEPT = 16 };
 struct tw_sim_commit {
     struct tw_id digest, parent, lineage;
     uint64_t round, clock_tokens;
+    uint64_t usual_tokens; /* lower median of the contributors' tokens */
     uint32_t parts_count, contributors_count;
     struct {
         struct tw_id result;

@@ -63,11 +63,9 @@ const struct tw_sim_commit *tw_sim_check_find(const struct tw_sim_world *world,
 
 /* ---- round records -------------------------------------------------------------------------- */
 
-/* Returns the tokens that the clock counts for a row. With three or more contributors, that is at
- * most 64 times their lower median. */
-static uint64_t counted_tokens(const struct tw_record *record, uint64_t tokens) {
+/* Returns the lower median of the contributors' tokens. */
+static uint64_t usual_tokens(const struct tw_record *record) {
     const uint32_t count = record->contributors_count;
-    if (count < 3) return tokens;
     for (uint32_t i = 0; i < count; i++) {
         const uint64_t middle = record->contributors[i].tokens;
         uint32_t below = 0, equal = 0;
@@ -75,14 +73,24 @@ static uint64_t counted_tokens(const struct tw_record *record, uint64_t tokens) 
             below += record->contributors[k].tokens < middle;
             equal += record->contributors[k].tokens == middle;
         }
-        if (below > (count - 1) / 2 || below + equal <= (count - 1) / 2) continue;
-        return middle > 0 && tokens > 64 * middle ? 64 * middle : tokens;
+        if (below <= (count - 1) / 2 && below + equal > (count - 1) / 2) return middle;
     }
-    return tokens;
+    return 0;
+}
+
+/* Returns the largest number of tokens that the clock counts for a row: 4 times the usual number of
+ * three or more contributors, 16 times that of two. Without one, 16 times that of the parent. */
+static uint64_t counted_tokens_max(const struct tw_record *record,
+                                   const struct tw_sim_commit *parent) {
+    const uint64_t usual = record->contributors_count < 2 ? 0 : usual_tokens(record);
+    if (usual > 0) return (record->contributors_count < 3 ? 16 : 4) * usual;
+    return parent->roster.count < 2 || parent->usual_tokens == 0 ? UINT64_MAX
+                                                                 : 16 * parent->usual_tokens;
 }
 
 static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *node,
                                const struct tw_record *record, struct tw_sim_commit *commit) {
+    const uint64_t most = counted_tokens_max(record, commit);
     uint64_t clock_tokens = 0, listed = 0;
     for (uint32_t i = 0; i < record->contributors_count; i++) {
         const struct tw_contributor *by = &record->contributors[i];
@@ -96,7 +104,7 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
                         record->round);
         }
         const uint32_t who = commit->roster.members[by->member_idx].node;
-        clock_tokens += counted_tokens(record, by->tokens);
+        clock_tokens += by->tokens < most ? by->tokens : most;
         listed |= UINT64_C(1) << by->member_idx;
         commit->listed[who] += by->tokens;
         commit->roots[who] = by->root;
@@ -210,6 +218,7 @@ static bool inherit_parent(struct tw_sim_world *world, struct tw_sim_node *node,
     }
     if (tw_id_equal(&parent->lineage, &record->lineage)) commit->roster = parent->next;
     commit->clock_tokens = parent->clock_tokens;
+    commit->usual_tokens = parent->usual_tokens;
     memcpy(commit->listed, parent->listed, sizeof commit->listed);
     return true;
 }
@@ -294,6 +303,7 @@ static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *nod
                     record->fragment);
     }
     check_contributors(world, node, record, commit);
+    commit->usual_tokens = usual_tokens(record);
     count_given_back(world, record);
     count_unreached(world, record);
     count_reduced(world, record, &commit->roster);

@@ -387,8 +387,8 @@ static void tokens_are_those_of_the_steps(void **state) {
 }
 
 /* A liar that keeps to the limit of 64 periods and signs its row may be listed by anyone. That does
- * not end the run: the clock counts the row like 64 others. */
-static void row_of_a_liar_moves_the_clock_like_64_others(void **state) {
+ * not end the run: the clock counts the row like four others. */
+static void row_of_a_liar_moves_the_clock_like_four_others(void **state) {
     (void)state;
     struct tw_record record = record_of_one();
     const uint64_t before = start.tip.clock_tokens;
@@ -399,7 +399,7 @@ static void row_of_a_liar_moves_the_clock_like_64_others(void **state) {
     record.parts[1].contributors = 7;
     record.clock_tokens = before + 200 + (UINT64_C(1) << 41);
     assert_false(tw_record_is_sound(node, &record));
-    record.clock_tokens = before + 200 + 64 * 100;
+    record.clock_tokens = before + 200 + 4 * 100;
     assert_true(tw_record_is_sound(node, &record));
 }
 
@@ -451,7 +451,7 @@ int main(void) {
         TEST(contribution_announces_both_counts, set_up, tear_down),
         TEST(merge_weighs_by_the_tokens_of_the_fragment, set_up, tear_down),
         TEST(absurd_fragment_tokens_are_ignored, set_up, tear_down),
-        TEST(row_of_a_liar_moves_the_clock_like_64_others, set_up, tear_down),
+        TEST(row_of_a_liar_moves_the_clock_like_four_others, set_up, tear_down),
         TEST(row_counts_64_planned_periods_at_most, set_up, tear_down),
         TEST(tokens_are_those_of_the_steps, set_up, tear_down),
         TEST(delta_begins_where_a_state_was_loaded, set_up, tear_down),

@@ -104,11 +104,12 @@ void tw_traitor_spoil(struct tw_traitor *traitor, const struct tw_traitor_view *
         spoil_roster(traitor, record);
         return;
     }
-    const uint64_t lie = tw_rng_below(&traitor->rng, 5), before = tw_record_tokens(record);
+    const uint64_t lie = tw_rng_below(&traitor->rng, 5),
+                   before = tw_record_tokens(record, view->tip_record);
     if (lie == 4) spoil_row(traitor, record);
     if (lie == 0) spoil_parts(traitor, record);
     if (lie == 1) spoil_tokens(traitor, view, record);
-    record->clock_tokens += tw_record_tokens(record) - before;
+    record->clock_tokens += tw_record_tokens(record, view->tip_record) - before;
     if (lie == 2) write_empty(view, record);
     if (lie == 3) record->clock_tokens += tw_rng_below(&traitor->rng, 2) * 1000;
 }

@@ -124,8 +124,8 @@ static uint64_t refuse_few(float *factors, const struct sized *sized, uint32_t c
     for (uint32_t i = 0; i < count; i++) {
         double own = sized->steps[i], least = own;
         for (uint32_t j = 0; j < count; j++) least = fmin(least, sized->steps[j]);
-        const double ratio = count == 1 ? TW_GUARD_STEPS : fmax(own, 1) / fmax(least, 1);
-        const double allowed = TW_OUTLIER_INPUT * sqrt(fmin(ratio, TW_GUARD_STEPS));
+        const double ratio = count == 1 ? TW_CLAIM_FEW : fmax(own, 1) / fmax(least, 1);
+        const double allowed = TW_OUTLIER_INPUT * sqrt(fmin(ratio, TW_CLAIM_FEW));
         factors[i] = sized->excess[i] > allowed ? 0.0f : 1.0f;
         if (factors[i] == 0.0f) refused |= UINT64_C(1) << i;
     }

@@ -278,7 +278,7 @@ void jury_set_part(const struct jury *jury, struct tw_record *record, uint32_t p
         if ((listed >> m & 1) == 0) continue;
         record->contributors[record->contributors_count++] = row_of(core, m);
     }
-    record->clock_tokens += tw_record_tokens(record);
+    record->clock_tokens += tw_record_tokens(record, &core->at.tip);
 }
 
 static bool votes_for(struct tw_node *core, uint32_t proposer, const struct tw_msg_propose *said) {

@@ -145,9 +145,20 @@ static void a_node_that_stops_changes_the_speed_at_once(void **state) {
     assert_true(tw_run_pace_rate(&pace, SECOND) == 4900);
 }
 
+/* A GPU among laptops moves the run clock as four of them do, so the time left counts it so. */
+static void a_far_faster_node_counts_as_the_clock_counts_it(void **state) {
+    (void)state;
+    assert_true(tw_run_pace_counted((uint64_t[]){0}, 0) == 0);
+    assert_true(tw_run_pace_counted((uint64_t[]){700}, 1) == 700);
+    assert_true(tw_run_pace_counted((uint64_t[]){3200, 100}, 2) == 1700);
+    assert_true(tw_run_pace_counted((uint64_t[]){100, 3000, 200}, 3) == 1100);
+    assert_true(tw_run_pace_counted((uint64_t[]){100, 3000, 200, 100}, 4) == 800);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_of_different_speed_tell_one_time_left),
+        cmocka_unit_test(a_far_faster_node_counts_as_the_clock_counts_it),
         cmocka_unit_test(nodes_without_a_link_agree_by_the_run_clock),
         cmocka_unit_test(before_enough_rounds_the_announced_speeds_count),
         cmocka_unit_test(rounds_that_stand_still_count_no_more),

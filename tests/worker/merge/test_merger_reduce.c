@@ -134,11 +134,11 @@ static void contribution_of_more_steps_may_be_larger(void **state) {
     open_run();
     struct tw_wmsg_reduce request = request_of(1, 0, 64);
     for (uint32_t i = 0; i < 3; i++) {
-        for (unsigned j = 0; j < 64; j++) values[j] = i == 2 ? 7.0f : 1.0f;
+        for (unsigned j = 0; j < 64; j++) values[j] = i == 2 ? 4.0f : 1.0f;
         input_add(&request, values, 100, i == 2 ? 160 : 10);
     }
     assert_int_equal(reduced(&request, values).refused, 0);
-    assert_true(values[0] == 3.0f);
+    assert_true(values[0] == 2.0f);
 }
 
 static void weights_are_of_the_inputs_let_in(void **state) {
@@ -398,10 +398,10 @@ static void of_two_the_one_far_beyond_all_merges_is_refused(void **state) {
     assert_int_equal(refused, 0);
     (void)merge_of_two(1, 10, 17, 40, &refused);
     assert_int_equal(refused, 1 << 1);
-    /* claimed steps count up to 64 times the usual, so the limit is 8 * sqrt(64) = 64 */
-    assert_true(merge_of_two(1, 0, 60, UINT32_MAX, &refused) == 30.5f);
+    /* claimed steps count up to 16 times the usual, so the limit is 8 * sqrt(16) = 32 */
+    assert_true(merge_of_two(1, 0, 30, UINT32_MAX, &refused) == 15.5f);
     assert_int_equal(refused, 0);
-    (void)merge_of_two(1, 0, 70, UINT32_MAX, &refused);
+    (void)merge_of_two(1, 0, 34, UINT32_MAX, &refused);
     assert_int_equal(refused, 1 << 1);
     past_of(1, 20); /* as in a warm-up: this node's own outer gradient has grown as much */
     (void)merge_of_two(1, 10, 70, 10, &refused);
@@ -416,12 +416,12 @@ static void one_alone_is_refused_with_a_reason(void **state) {
     past_of(1, 0.5f);
     struct tw_wmsg_reduce request = request_of(1, 0, 64);
     /* accepted, as the usual number of steps is not known */
-    for (unsigned j = 0; j < 64; j++) values[j] = 60;
+    for (unsigned j = 0; j < 64; j++) values[j] = 30;
     input_add(&request, values, 100, 10);
     assert_int_equal(reduced(&request, values).refused, 0);
-    assert_true(values[0] == 60);
+    assert_true(values[0] == 30);
     request = request_of(1, 0, 64);
-    for (unsigned j = 0; j < 64; j++) values[j] = 70;
+    for (unsigned j = 0; j < 64; j++) values[j] = 34;
     input_add(&request, values, 100, 10);
     assert_int_equal(tw_merger_reduce(&merger, &request, &reply, &err), TW_LIMIT);
     assert_string_equal(err.message,
