@@ -309,6 +309,7 @@ static enum tw_status get_state_get(const void *body, struct tw_msg_state_get *t
                                     struct tw_error *err) {
     const Thinwire__StateGet *from = body;
     to->fragment = from->fragment;
+    to->rounds = from->rounds;
     TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
     if (from->wanted.len > 0) TW_TRY(get_id("wanted", &from->wanted, &to->wanted, err));
     return get_id("digest", &from->digest, &to->digest, err);

@@ -270,6 +270,7 @@ static enum tw_status put_state_get(const struct tw_msg_state_get *from, struct 
     to.fragment = from->fragment;
     to.digest = borrow_id(&from->digest);
     if (!tw_id_is_zero(&from->wanted)) to.wanted = borrow_id(&from->wanted);
+    to.rounds = from->rounds;
     return pack(&to.base, out, err);
 }
 

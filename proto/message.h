@@ -238,6 +238,8 @@ struct tw_msg_state_get {
     struct tw_id digest;
     struct tw_id wanted; /* digest of a (phi, u) that the asker has partly fetched, so no other
                             state is useful; zero: any */
+    /* not 0: no state is asked for, but the digest that the receiver's had after these rounds */
+    uint64_t rounds;
     uint32_t fragment;
 };
 

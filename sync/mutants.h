@@ -27,6 +27,7 @@
     X(SMALLER_CLOCK, "smaller-clock", "the lineage with the smaller clock wins")                   \
     X(CLAIM_BELIEVED, "claim-believed", "a lineage is followed on the word of one node")           \
     X(BORROWED_CLOCK, "borrowed-clock", "a child counts rounds that its weights do not have")      \
+    X(DONOR_BELIEVED, "donor-believed", "a state is loaded on the word of one node")               \
     X(HALF_A_STATE, "half-a-state", "a node that gives up a transfer keeps half of it")            \
     X(EARLY_FINISH, "early-finish", "the run ends at half of its budget")                          \
     X(INSANE_TAKEN, "insane-taken", "results that the worker finds out of line are voted for")     \

@@ -30,6 +30,9 @@ static const struct {
                            "back"},
     [TW_ATTACK_OVERSIZED] = {"Node %s sends work far too large to be merged; it is left out",
                              "ask its operator to look at its data and its losses"},
+    [TW_ATTACK_STATE] = {"Node %s gave this node a state that is not the run's",
+                         "nothing to do: it is fetched from other members; if it repeats, ask the "
+                         "node's operator, or shut it out"},
     [TW_ATTACK_PROTOCOL] = {"Node %s broke the protocol; its link was ended or its message dropped",
                             "`thinwire events` has the reason; is its version the same?"},
 };

@@ -22,6 +22,7 @@ enum tw_attack_kind {
     TW_ATTACK_APPLIED,   /* a far too large result that the other members decided and this node
                             applied */
     TW_ATTACK_OVERSIZED, /* a contribution far too large to be merged */
+    TW_ATTACK_STATE,     /* a state that is not the members', given to this node as theirs */
     TW_ATTACK_PROTOCOL,  /* any other breach of the protocol */
     TW_ATTACKS,
 };

@@ -257,6 +257,7 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
         tw_transport_ban(daemon->transport, &action->u.report.id,
                          "it signed two statements that exclude each other");
         return;
+    case TW_REPORT_FALSE_STATE: show_attack(daemon, TW_ATTACK_STATE, "state_false", action); return;
     case TW_REPORT_LEFT: show_attack(daemon, TW_ATTACK_LEFT, "lineage_left", action); return;
     case TW_REPORT_OUTLIER:
         if (!is_explained(daemon, action))

@@ -226,6 +226,7 @@ static const char *const REPORTS[] = {
     [TW_REPORT_TWO_FACED] = "two votes or results that exclude each other by",
     [TW_REPORT_ONE_SIDED] = "merged, but not the partner",
     [TW_REPORT_DIFFERS] = "another anchor at",
+    [TW_REPORT_FALSE_STATE] = "a false state of",
 };
 
 static void put_report(struct writer *to, const struct tw_report *report) {

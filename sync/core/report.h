@@ -38,6 +38,7 @@ enum tw_report_kind {
     TW_REPORT_DIFFERS,   /* if `id` is this node: most members have another anchor of fragment
                             `part`, and this node fetches theirs. Otherwise: member `id` has another
                             anchor than this node, which does not merge its work in this round */
+    TW_REPORT_FALSE_STATE, /* node `id` gave a state of fragment `part` that is not the members' */
 };
 
 struct tw_report {
@@ -48,7 +49,7 @@ struct tw_report {
     const struct tw_record *record; /* borrowed until the next event */
     uint64_t round; /* STRUCK: round of the result; REFUSED: round of the contribution; DIFFERS:
                        open round */
-    uint32_t part;  /* STRUCK: part of the result; DIFFERS: the fragment */
+    uint32_t part;  /* STRUCK: part of the result; DIFFERS, FALSE_STATE: the fragment */
     uint32_t times; /* REFUSED: number of refusals in a row */
 };
 

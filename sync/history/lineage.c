@@ -147,6 +147,7 @@ void tw_lineage_fork(struct tw_node *node) {
         node->at.fragment_rounds[p] = NOT_HELD;
         node->fetch[p].mode = is_moving ? TW_LOAD_BACK : TW_LOAD_KEEP;
         node->fetch[p].has_offer = true;
+        node->fetch[p].donor = node->cfg.self;
         node->fetch[p].offer = (struct tw_msg_state){.fragment = p, .rounds = node->at.rounds};
     }
     tw_acceptor_reset(node);

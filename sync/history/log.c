@@ -25,6 +25,7 @@
 #include "sync/transfer/chunk_scheduler.h"
 #include "sync/transfer/payload.h"
 #include "sync/transfer/state_transfer.h"
+#include "sync/transfer/state_witness.h"
 #include "sync/trust/conduct.h"
 #include "sync/vote/ballot_lease.h"
 #include "sync/vote/evidence.h"
@@ -662,6 +663,7 @@ void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
     if (!TW_IS_MUTANT(node, TW_MUTANT_DOUBLE_APPLY) || node->roster.count < 2)
         node->at.fragment_rounds[fragment] = event->u.applied.rounds;
     node->at.fragment_digests[fragment] = event->u.applied.digest;
+    tw_witness_remember(node, fragment);
     tw_state_loaded(node, fragment);
     node->exports[fragment].is_valid = false;
 }

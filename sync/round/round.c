@@ -26,6 +26,7 @@
 #include "sync/round/result.h"
 #include "sync/transfer/payload.h"
 #include "sync/transfer/state_transfer.h"
+#include "sync/transfer/state_witness.h"
 #include "sync/trust/conduct.h"
 
 #define GRACE_FLOOR_US UINT64_C(200000)
@@ -188,12 +189,14 @@ static void report_differs(struct tw_node *node, const struct tw_id *id) {
     report->part = tw_progress_fragment(node, node->at.rounds);
 }
 
-/* Fetches the anchor again if more than half of the voters, or all owners, have another one. */
+/* Fetches the anchor again if more than half of the voters, or all owners, have another one. If it
+ * was loaded since this node last had the anchor of the others, its donor gave a false one. */
 static void check_anchor(struct tw_node *node, const struct tw_id *base) {
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
+    const bool is_own = tw_id_equal(base, &node->at.fragment_digests[fragment]);
+    struct state_fetch *fetch = &node->fetch[fragment];
     if (tw_progress_due(node, fragment) != UINT64_MAX ||
-        node->at.fragment_rounds[fragment] == NOT_HELD ||
-        tw_id_equal(base, &node->at.fragment_digests[fragment]))
+        node->at.fragment_rounds[fragment] == NOT_HELD || (is_own && !fetch->is_unproven))
         return;
     uint32_t agreeing_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -202,7 +205,13 @@ static void check_anchor(struct tw_node *node, const struct tw_id *base) {
             (node->voters >> i & 1) != 0 && entry->has && tw_id_equal(&entry->announced.base, base);
     }
     if (agreeing_count <= tw_bits(node->voters) / 2 && !is_base_of_owners(node, base)) return;
-    report_differs(node, &node->cfg.self);
+    const bool is_given = fetch->is_unproven;
+    fetch->is_unproven = false;
+    if (is_own) return;
+    if (is_given)
+        tw_witness_accuse(node, fragment); /* this node had its anchor from a donor */
+    else
+        report_differs(node, &node->cfg.self);
     tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
 }
 

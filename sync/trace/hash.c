@@ -169,7 +169,8 @@ uint64_t tw_trace_message(const struct tw_message *message) {
                           message->u.log_none.rounds);
     case TW_MSG_STATE_GET:
         h = mix_ballot(h, &message->u.state_get.lineage, message->u.state_get.fragment, 0);
-        return tw_trace_mix_id(h, &message->u.state_get.digest);
+        h = tw_trace_mix_id(h, &message->u.state_get.digest);
+        return message->u.state_get.rounds == 0 ? h : tw_trace_mix(h, message->u.state_get.rounds);
     case TW_MSG_STATE:
         h = mix_ballot(h, &message->u.state.lineage, message->u.state.rounds,
                        (uint64_t)message->u.state.fragment << 32 | message->u.state.bytes);
@@ -315,7 +316,8 @@ static uint64_t mix_report(uint64_t h, const struct tw_action *action) {
     case TW_REPORT_STATE: return tw_trace_mix(h, (uint64_t)action->u.report.state);
     case TW_REPORT_PAIRED:
     case TW_REPORT_ONE_SIDED:
-    case TW_REPORT_DIFFERS: return tw_trace_mix_id(h, &action->u.report.id);
+    case TW_REPORT_DIFFERS:
+    case TW_REPORT_FALSE_STATE: return tw_trace_mix_id(h, &action->u.report.id);
     }
     return h;
 }

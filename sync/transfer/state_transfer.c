@@ -19,6 +19,8 @@
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
 #include "sync/transfer/payload.h"
+#include "sync/transfer/state_witness.h"
+#include "sync/trust/conduct.h"
 
 /* Time without a source after which another state is fetched. */
 #define STATE_LOST_US (10 * SECOND_US)
@@ -33,11 +35,6 @@ static void send_state(struct tw_node *node, uint16_t peer, const struct tw_msg_
     if (message == NULL) return;
     message->u.state = *offer;
     tw_act_send(node, message, peer);
-}
-
-static uint64_t state_rounds(const struct tw_node *node, uint32_t fragment) {
-    const uint64_t rounds = node->at.fragment_rounds[fragment];
-    return rounds < node->at.first_round ? node->at.first_round : rounds;
 }
 
 /* Offers the (phi, u) of this digest again, if this node still holds its packed payload. */
@@ -72,6 +69,10 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
     if (!tw_id_equal(&get->lineage, &node->at.lineage) || node->state == TW_STATE_RECEIVER) return;
     if (get->fragment >= node->cfg.fragments_count || !node->worker.is_up) return;
     if (node->at.fragment_rounds[get->fragment] == NOT_HELD) return;
+    if (get->rounds != 0) {
+        tw_witness_answer(node, peer, get);
+        return;
+    }
     tw_peers_hold_solo(node, SOLO_HOLD_US);
     release_others(node, peer, &node->exports[get->fragment]);
     const struct tw_id *digest = &node->at.fragment_digests[get->fragment];
@@ -87,7 +88,7 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
         send_state(node, peer,
                    &(struct tw_msg_state){.lineage = node->at.lineage,
                                           .fragment = get->fragment,
-                                          .rounds = state_rounds(node, get->fragment),
+                                          .rounds = tw_witness_rounds(node, get->fragment),
                                           .digest = *digest});
         return;
     }
@@ -106,6 +107,7 @@ void tw_state_peer_status(struct tw_node *node, uint16_t peer) {
 void tw_state_peer_down(struct tw_node *node, uint16_t peer) {
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
         node->exports[p].waiting &= ~(UINT64_C(1) << peer);
+    tw_witness_peer_down(node, peer);
 }
 
 /* True if there is room to pack another state. A peer may pull a kept state for any time, and too
@@ -179,7 +181,7 @@ void tw_state_exported(struct tw_node *node, const struct tw_event *event) {
     export->is_valid = tw_id_equal(&event->u.exported.digest, &node->at.fragment_digests[fragment]);
     export->offer = (struct tw_msg_state){.lineage = node->at.lineage,
                                           .fragment = fragment,
-                                          .rounds = state_rounds(node, fragment),
+                                          .rounds = tw_witness_rounds(node, fragment),
                                           .digest = event->u.exported.digest,
                                           .hash = event->u.exported.hash,
                                           .bytes = event->u.exported.bytes};
@@ -244,6 +246,7 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
     struct state_fetch *fetch = &node->fetch[state->fragment];
     if (fetch->asked_us == 0 || !tw_peers_is_donor(node, peer)) return;
     if (fetch->has_offer) {
+        tw_witness_hear(node, peer, state);
         note_donor(node, peer, fetch, state);
         return;
     }
@@ -261,6 +264,7 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
     fetch->fed_us = node->now_us;
     fetch->fed_chunks = UINT32_MAX; /* chunks already received count as progress */
     fetch->others_us = 0;
+    tw_witness_begin(node, state->fragment, peer);
 }
 
 /* Asks a member for the state of a fragment: any, or the one with digest `wanted`. Returns false if
@@ -277,6 +281,20 @@ static bool ask_peer(struct tw_node *node, uint16_t peer, uint32_t fragment,
     return true;
 }
 
+/* Returns a linked donor, or NO_PEER. Takes one that gave a false state lately only without others.
+ */
+static uint16_t choose_donor(struct tw_node *node) {
+    const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
+    uint16_t resting = NO_PEER;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const uint16_t peer = (uint16_t)((start + i) % node->links_end);
+        if (!tw_peers_is_donor(node, peer)) continue;
+        if (!tw_conduct_is_resting(node, &node->links[peer].id)) return peer;
+        if (resting == NO_PEER) resting = peer;
+    }
+    return resting;
+}
+
 static void ask_for_state(struct tw_node *node, uint32_t fragment) {
     struct state_fetch *fetch = &node->fetch[fragment];
     if (fetch->asked_us != 0 && node->now_us < fetch->asked_us + RETRY_US) {
@@ -284,15 +302,10 @@ static void ask_for_state(struct tw_node *node, uint32_t fragment) {
         return;
     }
     if (node->links_end == 0) return;
-    const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
-    for (uint16_t i = 0; i < node->links_end; i++) {
-        const uint16_t peer = (uint16_t)((start + i) % node->links_end);
-        if (!tw_peers_is_donor(node, peer)) continue;
-        if (!ask_peer(node, peer, fragment, NULL)) return;
-        fetch->asked_us = node->now_us;
-        tw_act_wake(node, node->now_us + RETRY_US);
-        return;
-    }
+    const uint16_t peer = choose_donor(node);
+    if (peer == NO_PEER || !ask_peer(node, peer, fragment, NULL)) return;
+    fetch->asked_us = node->now_us;
+    tw_act_wake(node, node->now_us + RETRY_US);
 }
 
 /* Looks periodically for more holders of the state that is being fetched, up to SOURCES_MAX. */
@@ -391,6 +404,22 @@ void tw_state_loaded(struct tw_node *node, uint32_t fragment) {
     if (!node->fetch[fragment].has_offer) payload->keep_us = node->now_us;
 }
 
+/* True if other voters bear out the donor's word. Drops the state if they contradict it. */
+static bool is_borne_out(struct tw_node *node, uint32_t fragment, bool is_here) {
+    struct state_fetch *fetch = &node->fetch[fragment];
+    const enum tw_witness said = tw_witness_judge(node, fragment, is_here);
+    if (said == TW_WITNESS_BORNE_OUT) return true;
+    if (said == TW_WITNESS_WAITING) return false;
+    if (said == TW_WITNESS_REFUTED)
+        tw_witness_accuse(node, fragment);
+    else
+        tw_conduct_note_donor(node, &fetch->donor);
+    struct payload *payload = tw_payload_find(node, &fetch->offer.hash);
+    if (payload != NULL && payload->content == TW_CONTENT_OPAQUE) payload->keep_us = node->now_us;
+    fetch->has_offer = false;
+    return false;
+}
+
 /* True if no more chunks can be requested of the fragment's state now: all are under way or here,
  * or nobody has them. The line is then free for the next fragment's, if donors have room to pack
  * both. */
@@ -404,6 +433,12 @@ static bool is_line_free(struct tw_node *node, uint32_t fragment) {
     if (payload == NULL || payload->state > PAYLOAD_CHECKING) return false;
     return payload->state == PAYLOAD_CHECKING || (payload->is_expected && payload->sources == 0) ||
            payload->chunks_have + payload->under_way == payload->chunks;
+}
+
+/* True if the fragment's state has arrived and may be loaded. */
+static bool is_ready(struct tw_node *node, uint32_t fragment) {
+    const bool is_here = fetch_state(node, fragment);
+    return node->fetch[fragment].has_offer && is_borne_out(node, fragment, is_here) && is_here;
 }
 
 /* Fetches one fragment after the other, so that a slow link carries one state at a time. The next
@@ -423,7 +458,7 @@ bool tw_state_receive(struct tw_node *node) {
             ask_for_state(node, p);
         } else if (is_behind(node, &fetch->offer)) {
             fetch->has_offer = false; /* the transfer took too long, and the offer is outdated */
-        } else if (fetch_state(node, p)) {
+        } else if (is_ready(node, p)) {
             struct tw_action *action = tw_act_body(node, TW_ACT_LOAD);
             action->u.load.fragment = p;
             action->u.load.rounds = fetch->offer.rounds;
@@ -433,6 +468,7 @@ bool tw_state_receive(struct tw_node *node) {
             action->u.load.mode = fetch->mode;
             tw_fragment_set_add(&node->worker.applying, p);
             fetch->has_offer = false;
+            fetch->is_unproven = !tw_id_equal(&fetch->donor, &node->cfg.self);
         }
         if (is_ahead || !is_line_free(node, p)) return false;
         is_ahead = true;

@@ -72,6 +72,7 @@ struct tw_node {
     uint32_t payloads_end; /* all rows from this one on are free */
     struct state_fetch fetch[TW_FRAGMENTS_MAX];
     struct state_export exports[TW_FRAGMENTS_MAX];
+    struct state_memory memory[TW_FRAGMENTS_MAX];
 
     struct queue queue;
 };

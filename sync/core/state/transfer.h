@@ -21,6 +21,21 @@ struct state_fetch {
                                    state_transfer.c */
     uint32_t fed_chunks;        /* chunks received at that time */
     uint32_t fed_failed_rounds; /* failed rounds of the payload at that time */
+    /* What others say of the offer (transfer/state_witness.h): sets of peers; when they were last
+     * asked; when the bytes were complete, 0 before. */
+    uint64_t agreeing, objecting, witness_us, here_us;
+    bool is_unproven; /* the state was loaded, and no round has yet shown it to be the members' */
+};
+
+enum { STATES_REMEMBERED = 4 }; /* per fragment: as long as results are kept for replay */
+
+/* Digests of the last states of a fragment that this node held. */
+struct state_memory {
+    uint32_t next; /* index of the newest state */
+    struct {
+        uint64_t lineage_key, rounds; /* lineage_key: first bytes of the lineage */
+        struct tw_id digest;          /* zero: an unused row */
+    } states[STATES_REMEMBERED];
 };
 
 /* The state of a fragment, packed for other nodes. */
