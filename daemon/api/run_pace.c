@@ -77,6 +77,10 @@ double tw_run_pace_rate(const struct tw_run_pace *pace, uint64_t now_us) {
     return announced;
 }
 
+bool tw_run_pace_is_alone(const struct tw_run_pace *pace) {
+    return pace->speeds.has_own && pace->speeds.others == 0 && pace->speeds.is_whole;
+}
+
 uint64_t tw_run_pace_left_us(const struct tw_run_pace *pace, uint64_t now_us, double rate,
                              uint64_t clock_tokens, uint64_t budget_tokens) {
     if (!(rate > 0) || clock_tokens >= budget_tokens) return UINT64_MAX;

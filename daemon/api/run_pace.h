@@ -57,6 +57,9 @@ void tw_run_pace_announce(struct tw_run_pace *pace, const struct tw_run_speeds *
  * rounds. */
 double tw_run_pace_rate(const struct tw_run_pace *pace, uint64_t now_us);
 
+/* Returns true if this node makes all of the run's tokens. */
+bool tw_run_pace_is_alone(const struct tw_run_pace *pace);
+
 /* Returns the time until the budget is used up at this rate, from the newest round on. UINT64_MAX:
  * never, or not known. */
 uint64_t tw_run_pace_left_us(const struct tw_run_pace *pace, uint64_t now_us, double rate,

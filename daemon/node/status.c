@@ -93,14 +93,18 @@ static void fill_sync(const struct tw_daemon *daemon, struct tw_status_view *vie
 }
 
 /* Fills the run's speed and its time left, which are the same on all nodes of a group. Without a
- * group each node has a clock of its own. */
+ * group each node has a clock of its own. A node alone announces its speed to nobody: the run has
+ * the speed that the same screen shows for this node. */
 static void fill_pace(const struct tw_daemon *daemon, uint64_t now_us,
                       struct tw_status_view *view) {
     const struct tw_run_pace *pace = tw_daemon_reports_pace(daemon);
     view->run.others = pace->speeds.others;
-    view->run.tokens_per_s = view->sync.topology == TW_TOPOLOGY_GROUP
-                                 ? tw_run_pace_rate(pace, now_us)
-                                 : tw_daemon_samples_rate(daemon, TW_SAMPLE_CLOCK_TOKENS);
+    if (view->sync.topology != TW_TOPOLOGY_GROUP)
+        view->run.tokens_per_s = tw_daemon_samples_rate(daemon, TW_SAMPLE_CLOCK_TOKENS);
+    else if (tw_run_pace_is_alone(pace))
+        view->run.tokens_per_s = view->train.tokens_per_s;
+    else
+        view->run.tokens_per_s = tw_run_pace_rate(pace, now_us);
     view->run.eta_us = tw_run_pace_left_us(pace, now_us, view->run.tokens_per_s,
                                            view->run.clock_tokens, view->run.budget_tokens);
 }

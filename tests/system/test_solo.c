@@ -61,6 +61,22 @@ static void node_without_peers_trains_and_says_solo(void **state) {
     has_passed = true;
 }
 
+/* The time left follows from the speed that the same screen shows. */
+static void node_alone_has_the_speed_of_its_run(void **state) {
+    (void)state;
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "run.tokens_per_s", 1, 20));
+    json_t *const status = cluster_get(&cluster, 0, "/v1/status");
+    const json_t *const run = json_object_get(status, "run"), *const train =
+                                                                  json_object_get(status, "train");
+    const double speed = json_number_value(json_object_get(run, "tokens_per_s"));
+    assert_true(speed >= 1);
+    assert_true(speed == json_number_value(json_object_get(train, "tokens_per_s")));
+    json_decref(status);
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
 static void pid_kill(double pid) {
     assert_true(pid > 1);
     assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
@@ -311,6 +327,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_one, close_all)
     const struct CMUnitTest tests[] = {
         TEST(node_without_peers_trains_and_says_solo),
+        TEST(node_alone_has_the_speed_of_its_run),
         TEST(killed_worker_goes_on_from_its_snapshot),
         TEST(death_is_judged_once_the_link_is_read_to_its_end),
         TEST(worker_that_keeps_dying_is_given_up_and_the_daemon_stays),

@@ -155,6 +155,21 @@ static void a_far_faster_node_counts_as_the_clock_counts_it(void **state) {
     assert_true(tw_run_pace_counted((uint64_t[]){100, 3000, 200, 100}, 4) == 800);
 }
 
+static void a_node_is_alone_if_nobody_else_trains_or_is_missing(void **state) {
+    (void)state;
+    struct tw_run_pace pace = {.count = 0};
+    struct tw_run_speeds speeds = {.tokens_per_s = 5000, .has_own = true, .is_whole = true};
+    assert_false(tw_run_pace_is_alone(&pace));
+    tw_run_pace_announce(&pace, &speeds);
+    assert_true(tw_run_pace_is_alone(&pace));
+    speeds.is_whole = false;
+    tw_run_pace_announce(&pace, &speeds);
+    assert_false(tw_run_pace_is_alone(&pace));
+    speeds = (struct tw_run_speeds){.others = 1, .has_own = true, .is_whole = true};
+    tw_run_pace_announce(&pace, &speeds);
+    assert_false(tw_run_pace_is_alone(&pace));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_of_different_speed_tell_one_time_left),
@@ -164,6 +179,7 @@ int main(void) {
         cmocka_unit_test(rounds_that_stand_still_count_no_more),
         cmocka_unit_test(many_short_rounds_are_enough),
         cmocka_unit_test(a_node_that_stops_changes_the_speed_at_once),
+        cmocka_unit_test(a_node_is_alone_if_nobody_else_trains_or_is_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
