@@ -74,7 +74,7 @@ static enum tw_exit print_summary(const struct cli *cli, const struct doctor *do
     return rc;
 }
 
-/* Opens the configuration, without which nothing else can be checked. */
+/* Opens the configuration as the user of the node, without which nothing else can be checked. */
 static bool config_open(const struct cli *cli, struct doctor *doctor) {
     char path[TW_PATH_BYTES];
     struct tw_error err;
@@ -86,10 +86,11 @@ static bool config_open(const struct cli *cli, struct doctor *doctor) {
                    err.message);
         return false;
     }
-    doctor->is_other_user = cli_become_node_user(cli, &doctor->config, &err) != TW_OK;
-    if (doctor->is_other_user)
+    if (cli_become_node_user(cli, &doctor->config, &err) != TW_OK) {
         doctor_say_error(doctor, "user", &err, NULL);
-    else if (cli_is_service(path) && access(path, R_OK) != 0)
+        return false; /* this user sees neither files nor status, so all else would mislead */
+    }
+    if (cli_is_service(path) && access(path, R_OK) != 0)
         doctor_say(doctor, DOCTOR_FAIL, "config", "chmod go+r it",
                    "%s: %s for the user of the node", path, strerror(errno));
     else
@@ -130,7 +131,7 @@ enum tw_exit cli_doctor(struct cli *cli) {
         explicit_bzero(text, sizeof(text));
     } else if (config_open(cli, &doctor)) {
         doctor.status = daemon_status(cli, &doctor.config);
-        if (!doctor.is_other_user) doctor_files(&doctor);
+        doctor_files(&doctor);
         doctor_host(&doctor);
         doctor_links(&doctor);
     }

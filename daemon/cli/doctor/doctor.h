@@ -26,7 +26,6 @@ enum doctor_grade {
 struct doctor {
     struct tw_config config;
     bool has_run, has_identity, has_secret;
-    bool is_other_user; /* the node's files are of another user, so none can be checked */
     struct tw_run run;
     struct tw_identity identity;
     struct tw_secrets secrets;

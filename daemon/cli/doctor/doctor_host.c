@@ -12,6 +12,7 @@
 
 #include "base/machine.h"
 #include "base/units.h"
+#include "daemon/cli/common/node_user.h"
 #include "daemon/cli/doctor/doctor.h"
 #include "proto/run/layout.h"
 
@@ -130,12 +131,22 @@ static void look_at_worker(struct doctor *doctor) {
                path, is_there ? "" : ": ", is_there ? "" : strerror(errno));
 }
 
+/* The limit of this shell is that of a daemon started from it, but not of a service. */
 static void look_at_files(struct doctor *doctor) {
     struct rlimit limit;
+    if (cli_is_service(doctor->config.path)) {
+        doctor_say(doctor, DOCTOR_SKIP, "open.files", NULL,
+                   "systemd sets the limit of a service: LimitNOFILE= of its unit");
+        return;
+    }
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
     const bool is_enough = limit.rlim_max >= FILES_WANTED;
     doctor_say(doctor, is_enough ? DOCTOR_OK : DOCTOR_WARN, "open.files",
-               is_enough ? NULL : "raise it: `ulimit -Hn 4096`, or LimitNOFILE= in the unit",
+               is_enough        ? NULL
+               : geteuid() == 0 ? "raise it: `ulimit -Hn 4096` in the shell that starts the node"
+                                : "only root can raise it: a line `* hard nofile 4096` in "
+                                  "/etc/security/limits.d/thinwire.conf counts from the next "
+                                  "login on",
                "a process may open %llu, %d are needed", (unsigned long long)limit.rlim_max,
                FILES_WANTED);
 }

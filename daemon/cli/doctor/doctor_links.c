@@ -64,6 +64,48 @@ static void look_at_daemon(struct doctor *doctor) {
     look_at_voters(doctor);
 }
 
+/* Asks the port that another process has whether a node answers there, as one of another
+ * configuration of this machine does. Writes the begin of its id. */
+static bool is_node_at(const struct doctor *doctor, const char *host, uint16_t port, char hex[9]) {
+    static const struct tw_egress any = {.interface = ""};
+    char address[TW_ADDR_BYTES + 16];
+    struct tw_tls_context tls;
+    struct tw_probe_answer answer;
+    struct tw_error err;
+    const bool is_v6 = strchr(host, ':') != NULL, is_any = host[strspn(host, "0.:")] == '\0';
+    if (!doctor->has_identity || tw_tls_context_init(&tls, &doctor->identity, &err) != TW_OK)
+        return false;
+    (void)snprintf(address, sizeof(address), is_v6 ? "[%s]:%u" : "%s:%u",
+                   !is_any ? host
+                   : is_v6 ? "::1"
+                           : "127.0.0.1",
+                   (unsigned)port);
+    const struct tw_probe_question question = {.address = address,
+                                               .tls = &tls,
+                                               .hello = {.id = doctor->identity.id},
+                                               .egress = &any,
+                                               .is_stranger = true,
+                                               .patience_us = doctor->patience_us};
+    tw_probe_run(&question, &answer);
+    tw_tls_context_deinit(&tls);
+    if (answer.has_id) tw_id_short(&answer.id, hex);
+    return answer.has_id;
+}
+
+/* Says that the node cannot listen there, and names another node that does. */
+static void port_taken(struct doctor *doctor, const char *address, const char *host,
+                       uint16_t port) {
+    char hex[9];
+    if (is_node_at(doctor, host, port, hex))
+        doctor_say(doctor, DOCTOR_FAIL, "port",
+                   "give one of the two nodes another `listen =` (and `advertise =`)",
+                   "%s cannot be listened on: node %s of this machine does already", address, hex);
+    else
+        doctor_say(doctor, DOCTOR_FAIL, "port",
+                   "another process has it: stop it, or change `listen =`",
+                   "%s cannot be listened on: %s", address, strerror(EADDRINUSE));
+}
+
 /* Checks by a short bind that the node can listen on this address. */
 static void port_try(struct doctor *doctor, const char *address) {
     char host[TW_ADDR_BYTES], service[8];
@@ -93,11 +135,12 @@ static void port_try(struct doctor *doctor, const char *address) {
     freeaddrinfo(found);
     if (is_free)
         doctor_say(doctor, DOCTOR_OK, "port", NULL, "%s is free for the daemon", address);
+    else if (why == EADDRINUSE)
+        port_taken(doctor, address, host, port);
     else
         doctor_say(doctor, DOCTOR_FAIL, "port",
-                   why == EADDRINUSE      ? "another process has it: stop it, or change `listen =`"
-                   : why == EADDRNOTAVAIL ? "it is no address of this machine: change `listen =`"
-                                          : "ports below 1024 need root: change `listen =`",
+                   why == EADDRNOTAVAIL ? "it is no address of this machine: change `listen =`"
+                                        : "ports below 1024 need root: change `listen =`",
                    "%s cannot be listened on: %s", address, strerror(why));
 }
 
@@ -379,6 +422,9 @@ static void look_at_peers(struct doctor *doctor) {
         doctor_say(doctor, DOCTOR_OK, "peers", NULL,
                    "none are configured, and %lld %s alive: the node knows them from their dials",
                    (long long)alive, alive == 1 ? "is" : "are");
+    else if (doctor->status == NULL) /* other nodes may dial it once it runs */
+        doctor_say(doctor, DOCTOR_SKIP, "peers", NULL,
+                   "none are configured: the running daemon knows the nodes that dial it");
     else
         doctor_say(doctor, DOCTOR_WARN, "peers",
                    "`thinwire invite` prints a line with which another machine joins; to join an "

@@ -428,6 +428,9 @@ def machine(at):
     else:
         at.spare("or any NTP client", "the clock of this machine is synchronised")
     said = at.good("ulimit -n 100; ulimit -Hn 400; " + doctor)
+    if os.geteuid() != 0:
+        at.spare("raise it: `ulimit", "only root can raise it")
+        return
     raise_it = at.advice(said, "raise it: `ulimit")[0]
     if at.type("ulimit -Hn 400; " + raise_it).code == 0:  # for root alone, and not everywhere
         at.good(f"ulimit -n 100; ulimit -Hn 400; {raise_it}; {doctor} | grep -q '^OK *open.files'")
