@@ -347,9 +347,8 @@ enum tw_status tw_config_find(const char *option, char path[TW_PATH_BYTES], stru
         (void)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", names[i]);
     }
     return tw_fail(err, TW_CONFIG,
-                   "there are several nodes here: %s; name one, such as `thinwire --config %s "
-                   "status`",
-                   list, names[0]);
+                   "there are several nodes here: %s; name one, such as by `--config %s`", list,
+                   names[0]);
 }
 
 /* ---- printing ------------------------------------------------------------------------------ */

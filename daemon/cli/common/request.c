@@ -1,10 +1,12 @@
 /* request.c - HTTP over the daemon's Unix socket. */
 #include <curl/curl.h>
 #include <errno.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -141,15 +143,25 @@ static enum tw_exit explain_silence(const char *socket_path) {
     }
 }
 
+/* Says how a user who may not open the socket gets an answer. */
+static enum tw_exit explain_access(const struct target *target) {
+    struct stat info;
+    const struct group *group = NULL;
+    if (stat(target->socket, &info) == 0) group = getgrgid(info.st_gid);
+    if (group == NULL || info.st_gid == 0) /* nobody joins the group of root */
+        return cli_fail(TW_EXIT_UNREACHABLE, "you may not open %s: %s", target->socket,
+                        target->as_root);
+    return cli_fail(TW_EXIT_UNREACHABLE,
+                    "you may not open %s: %s; members of group %s may look without sudo: `sudo "
+                    "usermod -aG %s $USER`, then log in anew",
+                    target->socket, target->as_root, group->gr_name, group->gr_name);
+}
+
 static enum tw_exit explain_failure(const struct cli *cli, CURLcode rc,
                                     const struct target *target) {
     if (cli->before_words != NULL) cli->before_words();
     const int access_rc = access(target->socket, R_OK | W_OK);
-    if (access_rc != 0 && errno == EACCES) {
-        return cli_fail(TW_EXIT_UNREACHABLE,
-                        "you may not open %s: %s, or have yourself added to its group",
-                        target->socket, target->as_root);
-    }
+    if (access_rc != 0 && errno == EACCES) return explain_access(target);
     if (rc == CURLE_OPERATION_TIMEDOUT) return explain_silence(target->socket);
     return cli_fail(TW_EXIT_UNREACHABLE,
                     "no daemon answers on %s; start it (%s) or name another with --config or "

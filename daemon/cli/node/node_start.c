@@ -112,7 +112,8 @@ static enum tw_exit start_units(const struct node_files *files, FILE *to) {
     (void)snprintf(worker, sizeof(worker), "thinwire-worker@%s", files->config.instance);
     char name[] = "systemctl", enable[] = "enable", now[] = "--now", ask[] = "--no-ask-password";
     char *const argv[] = {name, ask, enable, now, daemon, worker, NULL};
-    const int code = run_program(argv, false);
+    /* The words of a refusal are silenced: explain_units has better ones. */
+    const int code = run_program(argv, geteuid() != 0);
     if (code < 0)
         return cli_fail(TW_EXIT_FAILURE,
                         "this system has no systemctl, which starts nodes of " TW_CONFIG_FOLDER

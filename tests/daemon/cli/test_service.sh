@@ -104,10 +104,17 @@ expect 0 '^OK +config +/etc/thinwire/bible.conf' thinwire doctor
 # -- another user is told the command, in which nothing is left to fill in
 expect 1 'sudo thinwire --config bible doctor`' as ann thinwire --config bible doctor
 expect 1 'belong to user thinwire, and this is user ann' as ann thinwire doctor
+expect 1 '^1 check: 0 good, 0 warnings, 1 failure, 0 skipped$' as ann thinwire doctor
 expect 5 'use `sudo thinwire --config bible config check`' as ann thinwire config check
 expect 5 'use `sudo thinwire --config bible secret add /dev/null`' as ann thinwire secret add /dev/null
 expect 5 'use `sudo thinwire --config bible rollback pinned`' as ann thinwire --config bible rollback pinned
 expect 8 '`sudo thinwire --config bible checkpoint`' as ann thinwire checkpoint
+# -- or the group that may look, with the command that helps after the next login
+expect 8 'members of group thinwire may look without sudo: `sudo usermod -aG thinwire \$USER`' \
+    as ann thinwire status
+join=$({ as ann thinwire status || true; } 2>&1 | grep -oE '`sudo usermod [^`]*`' | tr -d '`')
+USER=ann bash -c "${join#sudo }"
+expect 0 'bible|does not train' as ann thinwire status
 expect 0 '^    sudo thinwire --config bible join --start$' thinwire invite
 # -- root changes files of the node, which stay its user's; the file that root names may be root's alone
 chmod 700 "$home/secret"
@@ -123,6 +130,8 @@ expect 1 '`thinwire --config bible start`, when all' sh -c 'thinwire doctor; fal
 # -- start names the reason
 expect 1 'only root starts the service thinwired@bible: `sudo thinwire --config bible start`' \
     as ann thinwire start
+refused=$({ as ann thinwire start || true; } 2>&1)
+is "$(grep -c 'Failed to enable' <<<"$refused")" 0
 expect 1 'the reason in the journal' thinwire start
 expect 1 'thinwired@bible did not start; `thinwire --config bible logs` shows its log' thinwire start
 
@@ -156,9 +165,35 @@ if [[ -w ~root ]]; then
     rm -r "$seen"
 fi
 
+# -- a second node on the port of the first: doctor says whose it is
+chown thinwire: $state/identity.key
+sed -i "s#^data = .*#data = $home/text/text#" /etc/thinwire/bible.conf
+setpriv --reuid thinwire --regid thinwire --init-groups thinwired --config bible 2>"$home/log" &
+daemon=$!
+for _ in $(seq 600); do
+    thinwire --config bible status >/dev/null 2>&1 && break
+    kill -0 $daemon || { cat "$home/log"; exit 1; }
+    sleep 0.1
+done
+port=$(thinwire --config bible status --json |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["network"]["listen"][0])')
+short=$(thinwire --config bible status --json |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["node"]["id"][:8])')
+expect 0 'This node is' thinwire --config barn init --run /etc/bible.manifest --data "$home/text/text" \
+    --listen "$port"
+expect 1 "FAIL +port +$port cannot be listened on: node $short of this machine does already" \
+    thinwire --config barn doctor
+expect 1 'give one of the two nodes another `listen =`' thinwire --config barn doctor
+kill $daemon && wait $daemon || true
+daemon=
+expect 0 "OK +port +$port is free" thinwire --config barn doctor
+expect 0 "^- +peers +none are configured: the running daemon knows" thinwire --config barn doctor
+rm /etc/thinwire/barn.conf
+
 # -- several nodes: which one?
 expect 0 'This node is' thinwire --config attic init --run /etc/bible.manifest --data "$home/text/text"
-expect 2 'several nodes here: attic, bible; name one, such as `thinwire --config attic status`' thinwire status
+expect 2 'several nodes here: attic, bible; name one, such as by `--config attic`' thinwire status
+expect 2 'name one, such as by `--config attic`' thinwire leave
 expect 2 'several nodes here: attic, bible' thinwire config check
 expect 1 'FAIL +config +there are several nodes' thinwire doctor
 
