@@ -205,8 +205,13 @@ static void check_files(const struct tw_config *config, struct findings *finding
         const struct tw_id run_id = tw_run_id(&run);
         tw_gate_init(&gate, &run_id, &run.security.owner, &identity);
         status = tw_gate_load(&gate, config->node.state_dir, &err);
-        report_finding(findings, TW_EXIT_IDENTITY, "certificate",
-                       status == TW_OK ? NULL : err.message);
+        /* One that has expired keeps no daemon from starting, but everybody from admitting it. */
+        if (status == TW_OK &&
+            tw_gate_judge(&gate, &gate.own, &identity.id, TW_CERT_TRAIN, 0, &err) != TW_OK)
+            report_warning(findings, "certificate: no node admits this one", err.message);
+        else
+            report_finding(findings, TW_EXIT_IDENTITY, "certificate",
+                           status == TW_OK ? NULL : err.message);
         status = TW_OK;
     }
     if (status == TW_OK) tw_identity_close(&identity);

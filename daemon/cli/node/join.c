@@ -236,8 +236,9 @@ static void print_result(const struct join *join, const char *hex) {
     (void)fprintf(to, "\n  %-14s%s\n  %-14s%s\n  %-14s%s\n", "node", hex, "configuration",
                   join->files.config_path, "state", join->files.config.node.state_dir);
     if (lacks_data(join))
-        (void)fprintf(to, "\nThe run trains on a plain text, which nodes do not send: name it with "
-                          "`data = ` in the configuration.\n");
+        (void)fprintf(to,
+                      "\nThe run trains on a plain text, which nodes do not send: write `data = "
+                      "/path/of/the.txt` below [node] of the configuration.\n");
     if (!join->is_start) (void)fprintf(to, "\nNext:\n");
     page_end(&page);
     if (!join->is_start) node_files_say_next(&join->files, NEXT);
@@ -252,6 +253,19 @@ static void say_json(const struct join *join, const char *hex) {
     json_decref(json);
 }
 
+/* Puts --data into an existing configuration that names no data: the node needs it, and nobody
+ * chose anything else. */
+static enum tw_exit take_data(struct join *join) {
+    const char *const data = node_files_value(&join->files, "data");
+    char *const known = join->files.config.node.data;
+    if (data == NULL || known[0] != '\0') return TW_EXIT_OK;
+    const enum tw_exit rc = node_files_add_value(&join->files, "data", data);
+    if (rc != TW_EXIT_OK) return rc;
+    (void)snprintf(known, sizeof(join->files.config.node.data), "%s", data);
+    (void)fprintf(stderr, "thinwire: %s now has data = %s\n", join->files.config_path, data);
+    return TW_EXIT_OK;
+}
+
 /* Reports that an existing configuration stays unchanged, and which options therefore have no
  * effect. */
 static void say_kept(const struct join *join) {
@@ -262,6 +276,7 @@ static void say_kept(const struct join *join) {
         for (unsigned k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
             const size_t used = strlen(list);
             if (strcmp(join->files.values[i].key, keys[k]) != 0) continue;
+            if (strcmp(join->files.values[i].text, join->files.config.node.data) == 0) continue;
             (void)snprintf(list + used, sizeof(list) - used, "%s`%s`", used > 0 ? ", " : "",
                            keys[k]);
         }
@@ -295,8 +310,9 @@ enum tw_exit cli_join(struct cli *cli) {
     if (rc == TW_EXIT_OK) rc = node_files_find(cli, &join.files);
     if (rc != TW_EXIT_OK) return rc;
     const bool is_here = access(join.files.config_path, F_OK) == 0;
-    if (is_here) say_kept(&join);
     rc = is_here ? check_existing(&join) : make_node(&join);
+    if (rc == TW_EXIT_OK && is_here) rc = take_data(&join);
+    if (rc == TW_EXIT_OK && is_here) say_kept(&join);
     explicit_bzero(&join.ticket.key, sizeof(join.ticket.key));
     explicit_bzero(join.welcome.secrets, sizeof(join.welcome.secrets));
     if (rc == TW_EXIT_OK && is_here) {

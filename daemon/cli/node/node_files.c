@@ -179,6 +179,60 @@ enum tw_exit node_files_write_config(const struct node_files *files) {
     return cli_fail(TW_EXIT_USAGE, "%s: the disk is full or failing", path);
 }
 
+/* Copies the configuration line by line. The value takes the place of the commented example, or
+ * stands at the begin of its section if there is none. */
+static void copy_with(FILE *to, FILE *from, const char *key, const char *text) {
+    char line[TW_PATH_BYTES], place[64];
+    bool has_example = false, is_done = false;
+    (void)snprintf(place, sizeof(place), "#%s =", key);
+    while (!has_example && fgets(line, sizeof(line), from) != NULL)
+        has_example = strncmp(line, place, strlen(place)) == 0;
+    rewind(from);
+    if (!has_example) (void)snprintf(place, sizeof(place), "[node]");
+    while (fgets(line, sizeof(line), from) != NULL) {
+        const bool is_place = !is_done && strncmp(line, place, strlen(place)) == 0;
+        const size_t size = strlen(line);
+        if (!is_place || !has_example) (void)fputs(line, to);
+        if (size > 0 && line[size - 1] != '\n') (void)fputc('\n', to); /* the last line */
+        if (is_place) print_value(to, key, text);
+        is_done |= is_place;
+    }
+    if (!is_done) (void)fprintf(to, "\n[node]\n%s = %s\n", key, text);
+}
+
+enum tw_exit node_files_add_value(const struct node_files *files, const char *key,
+                                  const char *text) {
+    const char *const path = files->config_path;
+    char fresh[TW_PATH_BYTES + 8];
+    struct tw_error err;
+    struct stat info;
+    (void)snprintf(fresh, sizeof(fresh), "%s.new", path);
+    (void)unlink(fresh); /* left over from an interrupted command */
+    FILE *const from = fopen(path, "re");
+    if (from == NULL || fstat(fileno(from), &info) != 0) {
+        if (from != NULL) (void)fclose(from);
+        return cli_fail(TW_EXIT_USAGE, "%s: %s", path, strerror(errno));
+    }
+    const int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, info.st_mode & 07777);
+    FILE *const to = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (to == NULL) {
+        const int why = errno;
+        (void)fclose(from);
+        return cli_fail(TW_EXIT_USAGE, "%s: %s", fresh, strerror(why));
+    }
+    copy_with(to, from, key, text);
+    bool is_good = ferror(from) == 0 && ferror(to) == 0;
+    (void)fclose(from);
+    /* root keeps the owner of the file */
+    if (geteuid() == 0) is_good = fchown(fd, info.st_uid, info.st_gid) == 0 && is_good;
+    is_good = fflush(to) == 0 && fsync(fd) == 0 && is_good;
+    is_good = fclose(to) == 0 && is_good;
+    is_good = is_good && rename(fresh, path) == 0 && tw_folder_sync(path, &err) == TW_OK;
+    if (is_good) return TW_EXIT_OK;
+    (void)unlink(fresh);
+    return cli_fail(TW_EXIT_USAGE, "%s: the disk is full or failing", path);
+}
+
 bool node_files_is_service(const struct node_files *files) {
     return cli_is_service(files->config_path);
 }
@@ -204,8 +258,7 @@ enum tw_exit node_files_hand_over(const struct node_files *files) {
                     strerror(why));
 }
 
-/* Prints text as one word of a shell command, quoted if necessary. */
-static void print_word(const char *text) {
+void node_files_print_word(const char *text) {
     if (text[strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-")] ==
         '\0') {
         (void)fputs(text, stdout);
@@ -233,7 +286,7 @@ void node_files_say_next(const struct node_files *files, const char *const *verb
     }
     if (tw_config_find(NULL, meant, &err) != TW_OK || strcmp(meant, files->config_path) != 0) {
         (void)fputs("    export THINWIRE_CONFIG=", stdout);
-        print_word(files->config_path);
+        node_files_print_word(files->config_path);
         (void)putchar('\n');
     }
     for (; *verbs != NULL; verbs++) (void)printf("    thinwire %s\n", *verbs);

@@ -51,12 +51,20 @@ enum tw_exit node_files_folders(const struct node_files *files);
 
 enum tw_exit node_files_write_config(const struct node_files *files);
 
+/* Sets a key of an existing configuration that has only the commented example of it, or nothing.
+ * Replaces the file completely or not at all; its owner and mode stay. */
+enum tw_exit node_files_add_value(const struct node_files *files, const char *key,
+                                  const char *text);
+
 /* Gives the state folder that root made for a service, with all in it, to the service's user. Does
  * nothing if that user does not exist yet: systemd then does it at the first start. */
 enum tw_exit node_files_hand_over(const struct node_files *files);
 
 /* Returns true if systemd will run the node, with daemon and worker as separate units. */
 bool node_files_is_service(const struct node_files *files);
+
+/* Prints text as one word of a shell command, quoted if necessary. */
+void node_files_print_word(const char *text);
 
 /* Prints the next steps for a person: the commands `verbs`, one per line. Those of a service name
  * it. For another node that `thinwire` does not select already, first prints the shell line that

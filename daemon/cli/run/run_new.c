@@ -2,12 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/units.h"
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/page.h"
+#include "daemon/cli/node/node_files.h"
 #include "daemon/cli/run/run_wish.h"
 
 static enum tw_exit write_new(const char *path, const char *text, size_t size) {
@@ -97,6 +99,47 @@ static void explain_pick(FILE *to, const struct cli_pick *pick) {
     (void)fprintf(to, "\n");
 }
 
+/* Returns true if the only node of this machine, or the one that the user named, has this manifest.
+ */
+static bool find_node(const struct cli *cli, const char *manifest, struct tw_config *config) {
+    char path[TW_PATH_BYTES];
+    struct tw_error err;
+    return tw_config_find(cli->config_option, path, &err) == TW_OK &&
+           tw_config_load(config, path, &err) == TW_OK && strcmp(config->node.run, manifest) == 0;
+}
+
+/* Prints the next step: a node for the run, or the start of the one that waited for the manifest.
+ */
+static void say_next(const struct cli *cli, const struct tw_run *run, const char *path,
+                     const char *data) {
+    static struct tw_config config;
+    static struct node_files files;
+    char manifest[TW_PATH_BYTES], text[TW_PATH_BYTES];
+    const char *const NEXT[] = {"start", NULL};
+    const char *const whole = node_files_from_here(path, manifest);
+    const char *const from = data != NULL ? node_files_from_here(data, text) : NULL;
+    if (whole == NULL) return;
+    if (find_node(cli, whole, &config)) {
+        if (config.node.data[0] == '\0' && run->data.form == TW_FORM_FILE &&
+            !tw_run_has_own_data(run))
+            (void)printf("\nIts node names no text yet: write `data = %s` below [node] of %s.\n",
+                         from != NULL ? from : "/path/of/the.txt", config.path);
+        (void)printf("\nNext:\n");
+        memcpy(files.config_path, config.path, sizeof(files.config_path));
+        node_files_say_next(&files, NEXT);
+        return;
+    }
+    const bool is_root = geteuid() == 0;
+    (void)printf("\nNext, on this machine:\n\n    %sthinwire init %s %s%s --run ",
+                 is_root && getenv("SUDO_USER") != NULL ? "sudo " : "",
+                 is_root ? "--config" : "--dir", run->name,
+                 !is_root && access(run->name, F_OK) == 0 ? "-node" : "");
+    node_files_print_word(whole);
+    if (from != NULL) (void)printf(" --data ");
+    if (from != NULL) node_files_print_word(from);
+    (void)putchar('\n');
+}
+
 /* Returns whether `--model list` or `--model help` asks for the list of models. */
 static bool is_list(const char *model) {
     return model != NULL && (strcmp(model, "help") == 0 || strcmp(model, "list") == 0);
@@ -143,5 +186,6 @@ enum tw_exit cli_run_new(struct cli *cli) {
                   "its configuration. `thinwire run show %s` explains it again.\n",
                   path, path);
     page_end(&page);
+    say_next(cli, &run, path, wish.data);
     return TW_EXIT_OK;
 }

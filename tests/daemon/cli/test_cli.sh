@@ -247,6 +247,18 @@ yes 'And it came to pass in those days that there went out a decree.' | head -c 
 small=(--set model.layers=1 --set model.width=16 --set model.heads=2 --set model.context=16
     --set train.batch=2 --set train.tokens=4000 --set train.warmup_tokens=100)
 expect 0 'outer steps? (is|are) planned' tw run new bible --data text.txt --out state/run.manifest "${small[@]}"
+# -- and the next step: a node of the run, or the one that waits for this manifest
+next_of() { tw "$@" | sed -n '/^Its node/p; s/^    \([^ ].*thinwire .*\|thinwire .*\|export .*\)$/\1/p'; }
+is() { [[ $1 == "$2" ]] || { echo "FAIL: got '$1', wanted '$2'"; failures=$((failures + 1)); }; }
+where=--dir
+[[ $(id -u) -ne 0 ]] || where=--config
+is "$(next_of run new other --data text.txt --out "o m" "${small[@]}" | sed 's/^sudo //')" \
+    "thinwire init $where other --run '$home/o m' --data $home/text.txt"
+tw --config ./bare.conf init --state-dir bare >/dev/null
+is "$(next_of --config ./bare.conf run new bare --data text.txt --out bare/run.manifest "${small[@]}")" \
+    "Its node names no text yet: write \`data = $home/text.txt\` below [node] of ./bare.conf.
+export THINWIRE_CONFIG=./bare.conf
+thinwire start"
 expect 0 'never merge: lower sync.period' tw run new x --out n0.manifest --set sync.period=100 \
     --set sync.fragments=1 --set train.batch=8 --set train.tokens=200k
 expect 0 'few merges gain little over a node alone' tw run new x --out n4.manifest \

@@ -127,12 +127,58 @@ static void existing_files_stay(void **state) {
     assert_false(is_there(".new"));
 }
 
+/* Reads a key of the configuration as it is on disk. */
+static void is_data(const char *text) {
+    static struct tw_config config;
+    struct tw_error err;
+    assert_int_equal(tw_config_load(&config, files.config_path, &err), TW_OK);
+    assert_string_equal(config.node.data, text);
+}
+
+static void a_key_takes_the_place_of_its_example(void **state) {
+    (void)state;
+    struct stat before, after;
+    assert_int_equal(node_files_folders(&files), TW_EXIT_OK);
+    assert_int_equal(node_files_write_config(&files), TW_EXIT_OK);
+    assert_int_equal(chmod(files.config_path, 0640), 0);
+    assert_int_equal(stat(files.config_path, &before), 0);
+    syncs_count = 0;
+    assert_int_equal(node_files_add_value(&files, "data", "/srv/text"), TW_EXIT_OK);
+    assert_true(is_synced(files.config_path));
+    assert_false(is_there(".new"));
+    is_data("/srv/text");
+    assert_int_equal(stat(files.config_path, &after), 0);
+    assert_int_equal(after.st_mode, before.st_mode);
+    /* A disk that fails changes nothing. */
+    failing_sync = syncs_count + 1;
+    assert_int_equal(node_files_add_value(&files, "data", "/srv/other"), TW_EXIT_USAGE);
+    assert_false(is_there(".new"));
+    is_data("/srv/text");
+}
+
+static void a_key_without_an_example_goes_into_its_section(void **state) {
+    (void)state;
+    static const char *const TEXTS[] = {"[network]\nupload = 5mbit\n[node]\nname = attic\n",
+                                        "[network]\nupload = 5mbit\n"};
+    assert_int_equal(node_files_folders(&files), TW_EXIT_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        FILE *const file = fopen(files.config_path, "w");
+        assert_non_null(file);
+        (void)fputs(TEXTS[i], file);
+        assert_int_equal(fclose(file), 0);
+        assert_int_equal(node_files_add_value(&files, "data", "/srv/text"), TW_EXIT_OK);
+        is_data("/srv/text");
+    }
+}
+
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(configuration_is_synced_to_disk),
         T(disk_that_fails_leaves_no_half_a_configuration),
         T(existing_files_stay),
+        T(a_key_takes_the_place_of_its_example),
+        T(a_key_without_an_example_goes_into_its_section),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A run with an owner, by its commands: a key, certificates by the owner and by a node that may admit, a node that is
-# revoked while it runs, and the sentence of every refusal. BIN: folder of the built programs.
+# revoked while it runs, and the sentence of every refusal. BIN: folder of the built programs; SHIFT: shift_clock.so.
 set -euo pipefail
-BIN=$1
+BIN=$1 SHIFT=$2
 here=$(cd "$(dirname "$0")" && pwd)
 export LC_ALL=C.UTF-8
 unset THINWIRE_CONFIG
@@ -123,6 +123,9 @@ sys.exit(votes != eval(sys.argv[1]))' "$2" || fail "votes of $1: not $2"
 votes b.cert '[True, True]'
 tw owner sign "${id[c]}" --run run --days 400 >c.cert 2>/dev/null
 for node in b c d; do expect 0 'admitted until' at $node owner import $node.cert; done
+expect 0 'good +certificate$' at b config check
+expect 0 'WARN +certificate: no node admits this one' env LD_PRELOAD="$SHIFT" TW_SHIFT_CLOCK_S=864000 \
+    ASAN_OPTIONS=verify_asan_link_order=0 "$BIN/thinwire" --config b.conf config check
 
 # -- a certificate can give the right to train without a vote
 said=$(tw owner sign "${id[c]}" --run run --days 400 --no-vote 2>&1 >c-trains.cert)
@@ -165,7 +168,10 @@ expect 7 'the signature under the certificate of node .* is false' "$BIN/thinwir
 expect 1 'by another node, and only the owner' at b invite --address 127.0.0.1:1
 expect 1 'does not let it admit others' at c invite --address 127.0.0.1:1
 line=$(at a invite --address "127.0.0.1:$first" 2>/dev/null)
-expect 0 'e/node.conf' tw join "$line" --dir e --data text --listen "127.0.0.1:$(port)"
+expect 4 'not started, as the training text is missing' \
+    tw join "$line" --dir e --listen "127.0.0.1:$(port)" --start
+expect 0 "e/node.conf now has data = $home/text" tw join "$line" --dir e --data text
+expect 0 'e/node.conf is kept as it is: set `data` there' tw join "$line" --dir e --data b.cert
 [[ ! -e e/state/run.secret ]] || fail "a secret in a run that has none"
 expect 0 'until +20' tw --config e/node.conf owner show
 sed -i 's/^\[worker\]/spawn_worker = off\n[worker]/' e/node.conf
