@@ -19,8 +19,10 @@
 
 enum {
     TW_GATE_BYTES_MAX = 8 + TW_CERTS_MAX * TW_CERT_BYTES, /* size of extension 4 of HELLO */
-    TW_GATE_LIFE_S =
-        30 * 24 * 3600, /* longest lifetime of a certificate that a node signs for another */
+    /* Longest lifetime of a certificate that a node signs for another. It is renewed over a link in
+     * its last third, so a group that is switched off for four months loses nobody. The owner's
+     * list shuts nodes out; the calendar need not. */
+    TW_GATE_LIFE_S = 365 * 24 * 3600,
 };
 
 struct tw_gate {
