@@ -2,10 +2,12 @@
  *
  * The order is: identity, WELCOME from the inviter, manifest, secret or certificate, configuration.
  * An interrupted command can be repeated. The identity stays, so the inviter recognises the machine
- * and counts no second use of the ticket. */
+ * and counts no second use of the ticket. A node that exists gets a certificate alone, if it has
+ * none that is good now. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -140,18 +142,24 @@ static enum tw_exit manifest_write(const struct join *join) {
     return cli_fail(TW_EXIT_MANIFEST, "%s: the disk is full or failing", path);
 }
 
+/* Loads the certificate on disk. Returns true if it admits this node now. */
+static bool read_certs(const struct join *join, char path[TW_PATH_BYTES + 32],
+                       struct tw_certs *here) {
+    static struct tw_gate gate;
+    struct tw_error err;
+    tw_gate_init(&gate, &join->ticket.run, &join->run.security.owner, &join->identity);
+    (void)snprintf(path, TW_PATH_BYTES + 32, "%s/%s", join->files.config.node.state_dir,
+                   TW_CERT_FILE);
+    return tw_certs_load(path, here, &err) == TW_OK &&
+           tw_gate_judge(&gate, here, &join->identity.id, TW_CERT_TRAIN, 0, &err) == TW_OK;
+}
+
 /* Returns true if the certificate on disk should stay, because it is valid for longer than the
  * inviter's, and was signed by the owner, or by the same node with the same right to vote. */
 static bool has_better_certs(const struct join *join) {
-    static struct tw_gate gate;
     char path[TW_PATH_BYTES + 32];
     struct tw_certs here;
-    struct tw_error err;
-    tw_gate_init(&gate, &join->ticket.run, &join->run.security.owner, &join->identity);
-    (void)snprintf(path, sizeof(path), "%s/%s", join->files.config.node.state_dir, TW_CERT_FILE);
-    if (tw_certs_load(path, &here, &err) != TW_OK ||
-        tw_gate_judge(&gate, &here, &join->identity.id, TW_CERT_TRAIN, 0, &err) != TW_OK)
-        return false;
+    if (!read_certs(join, path, &here)) return false;
     const struct tw_id by = tw_certs_admitter(&here);
     const struct tw_id inviter = tw_certs_admitter(&join->welcome.certs);
     const bool is_like = tw_id_equal(&by, &inviter) &&
@@ -198,15 +206,35 @@ static void peers_list(struct join *join) {
 
 /* ---- all steps ------------------------------------------------------------------------------ */
 
+static enum tw_exit dial(struct join *join) {
+    const enum tw_exit rc = join_dial(&join->ticket, &join->identity, join->files.config.node.name,
+                                      &join->welcome, join->inviter);
+    return rc == TW_EXIT_OK ? welcome_check(join) : rc;
+}
+
+/* A node that was away until its certificate ended gets another one by a new ticket. */
+static enum tw_exit renew_right(struct join *join) {
+    char path[TW_PATH_BYTES + 32];
+    struct tw_certs here;
+    struct stat folder;
+    if (join->run.security.admission != TW_ADMISSION_OWNER || read_certs(join, path, &here))
+        return TW_EXIT_OK;
+    enum tw_exit rc = dial(join);
+    if (rc == TW_EXIT_OK) rc = right_write(join);
+    if (rc != TW_EXIT_OK || geteuid() != 0) return rc;
+    /* With sudo, the certificate of a service must be its user's. */
+    if (stat(join->files.config.node.state_dir, &folder) == 0 &&
+        chown(path, folder.st_uid, folder.st_gid) == 0)
+        return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_STATE_DIR, "%s: %s", path, strerror(errno));
+}
+
 static enum tw_exit make_node(struct join *join) {
     enum tw_exit rc = node_files_plan(&join->files);
     if (rc == TW_EXIT_OK) rc = place_check(join);
     if (rc == TW_EXIT_OK) rc = node_files_folders(&join->files);
     if (rc == TW_EXIT_OK) rc = identity_have(join);
-    if (rc == TW_EXIT_OK)
-        rc = join_dial(&join->ticket, &join->identity, join->files.config.node.name, &join->welcome,
-                       join->inviter);
-    if (rc == TW_EXIT_OK) rc = welcome_check(join);
+    if (rc == TW_EXIT_OK) rc = dial(join);
     if (rc != TW_EXIT_OK) return rc;
     peers_list(join);
     rc = node_files_plan(&join->files);
@@ -313,13 +341,14 @@ enum tw_exit cli_join(struct cli *cli) {
     rc = is_here ? check_existing(&join) : make_node(&join);
     if (rc == TW_EXIT_OK && is_here) rc = take_data(&join);
     if (rc == TW_EXIT_OK && is_here) say_kept(&join);
-    explicit_bzero(&join.ticket.key, sizeof(join.ticket.key));
-    explicit_bzero(join.welcome.secrets, sizeof(join.welcome.secrets));
     if (rc == TW_EXIT_OK && is_here) {
         (void)snprintf(join.files.key_path, sizeof(join.files.key_path), "%.900s/identity.key",
                        join.files.config.node.state_dir);
         rc = identity_have(&join);
+        if (rc == TW_EXIT_OK) rc = renew_right(&join);
     }
+    explicit_bzero(&join.ticket.key, sizeof(join.ticket.key));
+    explicit_bzero(join.welcome.secrets, sizeof(join.welcome.secrets));
     if (rc != TW_EXIT_OK) return rc;
     tw_id_hex(&join.identity.id, hex);
     tw_identity_close(&join.identity);
