@@ -84,7 +84,7 @@ class Node:
         self.losses = {}
         self.last_step = 0
 
-    def init(self, args, port, ports, secret, has_data):
+    def init(self, args, port, ports, has_data):
         command = [self.binaries / "thinwire", "init", "--config", self.config, "--name", self.name,
                    "--state-dir", self.folder / self.name, "--run-dir", self.run_dir,
                    "--run", self.manifest, "--threads", "1"]
@@ -93,8 +93,6 @@ class Node:
         if port is not None:
             command += ["--listen", f"127.0.0.1:{port}", "--upload", args.upload,
                         "--peers", ",".join(f"127.0.0.1:{p}" for p in ports if p != port)]
-        if secret is not None:
-            command += ["--secret-file", secret]
         check(command)
         # A person waits for the demo, so its workers give way to nobody.
         settings = {"checkpoint_interval": "5s", "nice": "0",
@@ -629,14 +627,12 @@ def prepare(args):
     ports = free_ports(args.nodes)
     group = [Node(f"node{i + 1}", out, binaries) for i in range(args.nodes)]
     solo = Node("solo", out, binaries)
-    secret = None
     for node, port in zip(group, ports):
         node.manifest, node.data = shared, data
-        node.init(args, None if args.no_sync else port, ports, secret,
+        node.init(args, None if args.no_sync else port, ports,
                   has_data=args.no_sync or node is group[0])
-        secret = out / group[0].name / "run.secret"
     solo.manifest, solo.data = alone, data
-    solo.init(args, None, ports, None, has_data=True)
+    solo.init(args, None, ports, has_data=True)
     return group, solo
 
 

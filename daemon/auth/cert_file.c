@@ -232,15 +232,14 @@ enum tw_status tw_recall_save_newer(const char *folder, const struct tw_recall *
 /* ---- the node's own files ------------------------------------------------------------------ */
 
 /* Reports that this node has no certificate, and how to get one. */
-static enum tw_status cert_lacks(const struct tw_gate *gate, const char *path,
-                                 struct tw_error *err) {
+static enum tw_status cert_lacks(const struct tw_gate *gate, struct tw_error *err) {
     char hex[TW_ID_HEX_BYTES];
     tw_id_hex(&gate->identity->id, hex);
-    return tw_fail(
-        err, TW_NOT_ADMITTED,
-        "%.60s does not exist: have the run's owner sign one (`thinwire owner sign %s`), "
-        "then `thinwire owner import FILE`",
-        path, hex);
+    return tw_fail(err, TW_NOT_ADMITTED,
+                   TW_CERT_FILE " does not exist: `thinwire init` makes it beside the owner's key; "
+                                "elsewhere have the run's owner sign one (`thinwire owner sign "
+                                "%s`), then `thinwire owner import FILE`",
+                   hex);
 }
 
 static enum tw_status list_load(struct tw_gate *gate, const char *path, struct tw_error *err) {
@@ -281,7 +280,7 @@ enum tw_status tw_gate_load(struct tw_gate *gate, const char *folder, struct tw_
     (void)snprintf(path, sizeof(path), "%s/%s", folder, TW_RECALL_FILE);
     if (access(path, F_OK) == 0) TW_TRY(take_recall(gate, path, err));
     (void)snprintf(path, sizeof(path), "%s/%s", folder, TW_CERT_FILE);
-    if (access(path, F_OK) != 0) return cert_lacks(gate, path, err);
+    if (access(path, F_OK) != 0) return cert_lacks(gate, err);
     TW_TRY(tw_certs_load(path, &certs, err));
     const enum tw_status status = tw_gate_adopt(gate, &certs, &reason);
     if (status == TW_OK) return TW_OK;

@@ -153,10 +153,16 @@ enum tw_status tw_gate_recall(struct tw_gate *gate, const uint8_t *bytes, size_t
 /* ---- admitting ----------------------------------------------------------------------------- */
 
 enum tw_status tw_gate_can_admit(const struct tw_gate *gate, struct tw_error *err) {
-    if (gate->own.count > 1)
-        return tw_fail(
-            err, TW_NOT_ADMITTED,
-            "this node was admitted by another node, and only the owner lets nodes admit");
+    if (gate->own.count > 1) {
+        char hex[TW_ID_HEX_BYTES], by[9];
+        tw_id_hex(&gate->identity->id, hex);
+        tw_id_short(&gate->own.certs[1].node, by);
+        return tw_fail(err, TW_NOT_ADMITTED,
+                       "this node was admitted by another node, and only the owner lets nodes "
+                       "admit: invite on node %s, or have the owner sign this one (`thinwire owner "
+                       "sign %s --may train,admit`)",
+                       by, hex);
+    }
     return tw_gate_judge(gate, &gate->own, &gate->identity->id, TW_CERT_ADMIT, 0, err);
 }
 

@@ -205,7 +205,7 @@ static const struct tw_run_key keys[] = {
 
     ENUM("security.admission", security.admission, admissions,
          "nodes that may join; secret: holders of the run secret, open: all, owner: nodes with a "
-         "certificate from the owner"),
+         "certificate from the owner, which a new run gets by itself"),
     NUMBER("security.owner", TW_RUN_SHA256, security.owner, 0, 0,
            "owner: the public key that signs certificates (`thinwire owner new`)"),
 };

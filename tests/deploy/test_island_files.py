@@ -60,7 +60,7 @@ def starts(folder, rank):
 
 
 def run_of(folder):
-    """A run whose data are the trainer's own, and its secret."""
+    """A run whose data are the trainer's own, and its first node."""
     for words in (["run", "new", "island", "--tensors", "w:64x64", "--batch", "8", "--context",
                    "64", "--tokens", "10m", "--nodes", "2", "--out", "run.manifest"],
                   ["init", "--dir", "slurm", "--name", "s", "--run", "run.manifest", "--listen",
@@ -104,20 +104,36 @@ def start_script(documents):
     return data["start.sh"], {key: value for key, value in data.items() if key.isupper()}
 
 
+def invite(folder, log):
+    """Starts the node of the batch script again, which writes the ticket. Returns its process."""
+    config = folder / "slurm/node.conf"
+    process = subprocess.Popen([BIN / "thinwired", "--config", config], stdout=log, stderr=log)
+    command = [BIN / "thinwire", "--config", config, "invite"]
+    done = []
+
+    def has_invited():
+        done.append(subprocess.run(command, check=False, capture_output=True))
+        return done[-1].returncode == 0
+
+    wait_for(has_invited, "no ticket")
+    (folder / "ticket").write_bytes(done[-1].stdout)
+    return process
+
+
 def pods(folder, environment, script, settings):
     """The first pod runs the daemon, which starts torchrun; the second torchrun alone."""
     for name in ("ranks", "content"):
         (folder / name).unlink(missing_ok=True)
-    shutil.copy(folder / "slurm/state/run.secret", folder / "run.secret")
-    peers = '--peers "$PEERS"'
-    assert peers in script
+    name = '--name "$POD"'
+    assert name in script
     # On a free port: the usual one may be that of a node of this machine.
-    (folder / "start.sh").write_text(script.replace(peers, f"{peers} --listen 127.0.0.1:0"),
+    (folder / "start.sh").write_text(script.replace(name, f"{name} --listen 127.0.0.1:0"),
                                      encoding="ascii")
-    settings = {**settings, "FILES": str(folder), "SECRET": str(folder), "PEERS": "127.0.0.1:9",
+    settings = {**settings, "FILES": str(folder), "TICKET": str(folder / "ticket"),
                 "STATE": str(folder / "pod")}
     processes = []
     with open(folder / "pods.log", "wb") as log:
+        processes.append(invite(folder, log))
         for number in (1, 0):
             processes.append(subprocess.Popen(
                 ["sh", folder / "start.sh"], cwd=folder, stdout=log, stderr=log,

@@ -80,13 +80,12 @@ class Node:
         self.losses, self.warnings, self.penalties = {}, {}, {}
         self.distances = []
 
-    def init(self, secret):
+    def init(self):
         """Key, folder, configuration. Public nodes listen; all nodes dial all that listen."""
         world = self.world
         others = [f"{world.lab.wan[idx]}:{PORT}" for idx, kind in enumerate(world.lab.hosts)
                   if kind == "public" and idx != self.idx]
-        more = ["--secret-file", str(secret)] if secret else []
-        more += ["--peers", ",".join(others)] if others else []
+        more = ["--peers", ",".join(others)] if others else []
         run(world.tool("thinwire"), "init", "--config", self.config, "--name", self.name,
             "--state-dir", world.folder / self.name, "--run-dir",
             world.folder / f"{self.name}.run", "--run", world.manifest, "--data", world.text,
@@ -229,10 +228,8 @@ class World:
         run(self.tool("thinwire"), "run", "new", "nat", "--data", self.text, "--out",
             self.manifest, *preset, *(f"--set={key}={value}" for key, value in keys.items()))
         self.nodes = [Node(self, idx) for idx in range(len(lab.hosts))]
-        secret = None
         for node in self.nodes:
-            node.init(secret)
-            secret = folder / "n0" / "run.secret"
+            node.init()
 
     def tool(self, name):
         """A program of this build."""

@@ -158,8 +158,8 @@ class Nodes:
     def _lay_out(self, idx, worker):
         others = [self.address((idx + k) % self.count) for k in (1, 2, 5)
                   if (idx + k) % self.count != idx]
-        secret = self.folder / "n0" / "run.secret"
-        more = ["--secret-file", str(secret)] if idx > 0 else []
+        secret = self.folder / "n0" / "run.secret"  # with security.admission=secret
+        more = ["--secret-file", str(secret)] if secret.exists() else []
         run(self.tool("thinwire"), "init", "--config", str(self.config(idx)), "--name", f"n{idx}",
             "--state-dir", str(self.folder / f"n{idx}"), "--run-dir",
             str(self.folder / f"n{idx}.run"), "--run", str(self.folder / "manifest"), "--data",

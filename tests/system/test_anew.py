@@ -3,7 +3,7 @@
 """test_anew.py BIN
 
 `n1` has `n0` as a peer, by address and id. `n0` loses its disk and is set up anew: another id at
-the same address, with the secret of the run. It dials `n1`. From then on `n1` has no warning:
+the same address, in the same run. It dials `n1`. From then on `n1` has no warning:
 nobody must act, and `thinwire peers` still shows that the old node is gone. The measured links of
 `n1` also survive a restart.
 """
@@ -37,12 +37,10 @@ def warnings(nodes, idx):
 
 
 def set_up_anew(nodes):
-    """Sets up n0 with an empty disk and the secret of the run."""
-    secret = (nodes.folder / "n0" / "run.secret").read_bytes()
+    """Sets up n0 with an empty disk."""
     shutil.rmtree(nodes.folder / "n0")
     nodes.config(0).unlink()
     nodes._lay_out(0, nodes.folder / "worker")  # pylint: disable=protected-access
-    (nodes.folder / "n0" / "run.secret").write_bytes(secret)
 
 
 def test(nodes):

@@ -103,7 +103,7 @@ class World:
         self.bin, self.space, self.folder = pathlib.Path(bin_dir).resolve(), space, folder
         self.processes, self.ids = [], {}
         (folder / "text").write_text("In the beginning was the word.\n" * 4000, encoding="ascii")
-        self.manifest = self.new_run("first")
+        self.manifest = self.new_run("first", "security.admission=secret")
 
     def new_run(self, name, *keys):
         """The manifest of a small run."""
@@ -314,7 +314,8 @@ def loopback(world):
     good, secret, manifest, version, web, closed = (f"127.0.0.1:{port}" for port in numbers)
     world.daemon("a", world.node("first", good))
     world.daemon("a", world.node("stranger", secret))
-    world.daemon("a", world.node("elsewhere", manifest, manifest=world.new_run("second"),
+    world.daemon("a", world.node("elsewhere", manifest, manifest=world.new_run("second",
+                                                                "security.admission=secret"),
                                  secret=world.secret("first")))
     world.start("a", world.bin / "old_peer", "127.0.0.1", str(numbers[3]))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", numbers[4]), Web)

@@ -146,8 +146,7 @@ def test(hosts):
                "--set", "model.heads=2", "--set", "model.context=32")
     node = hosts.configure("a")
     where = [f"[fd00:9::1]:{PORT}={node}", f"10.9.0.1:{PORT}={node}"]
-    hosts.configure("b", "--peers", ",".join(where), "--secret-file",
-                    hosts.folder / "a" / "run.secret")
+    hosts.configure("b", "--peers", ",".join(where))
     hosts.start("a")
     hosts.wait("a answers", lambda: hosts.answers("a"))
     # Without a default route a must still find the address at which b can dial it.

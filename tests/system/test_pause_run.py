@@ -121,7 +121,8 @@ def check_others(group):
     plain = group.folder / "plain"
     nodes.run(group.tool("thinwire"), "run", "new", "plain", "--data", str(group.folder / "text"),
               "--out", str(plain), "--set", "model.layers=2", "--set", "model.width=32", "--set",
-              "model.heads=2", "--set", "model.context=32", "--set", "train.tokens=1g")
+              "model.heads=2", "--set", "model.context=32", "--set", "train.tokens=1g", "--set",
+              "security.admission=secret")
     code, said = tool(group, "pause", "--run", "--manifest", plain, "--list", "none")
     assert code == 3 and "no node obeys another: use `thinwire pause` on each node" in said, said
     code, said = tool(group, "pause", "--run", "--manifest", "manifest", "--list", "apart.list")

@@ -60,7 +60,8 @@ def check(group):
 def main():
     """Runs the group in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="tw_replay_") as folder:
-        group = nodes.Nodes(pathlib.Path(sys.argv[1]), folder, 3, step_us=5000)
+        group = nodes.Nodes(pathlib.Path(sys.argv[1]), folder, 3, step_us=5000,
+                            run_keys=["security.admission=secret"])
         try:
             run_group(group)
         finally:

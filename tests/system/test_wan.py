@@ -153,8 +153,7 @@ def slow_rounds(world):
     configs = {}
     for side, other in ("ab", "ba"):
         configs[side] = world.node(side, f"{SIDES[side]}:{PORT}", manifest=manifest,
-                                   peers=[f"{SIDES[other]}:{PORT}"],
-                                   secret=world.secret("a") if side == "b" else None)
+                                   peers=[f"{SIDES[other]}:{PORT}"])
     for side, config in configs.items():
         world.daemon(side, config)
     end = time.monotonic() + 90

@@ -15,6 +15,7 @@
 #include "daemon/auth/cert_file.h"
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/doctor/doctor.h"
+#include "daemon/cli/node/owner_key.h"
 #include "daemon/cli/run/data_path.h"
 #include "daemon/cli/run/manifest_text.h"
 #include "daemon/store/checkpoint.h"
@@ -94,16 +95,36 @@ static void look_at_certificate(struct doctor *doctor) {
         doctor_say(doctor, DOCTOR_FAIL, "certificate", "`timedatectl set-ntp true`", "%s",
                    err.message);
     else if (status != TW_OK)
-        doctor_say(doctor, DOCTOR_FAIL, "certificate",
-                   "have the owner sign one (`thinwire owner sign`), then `thinwire owner import`",
-                   "%s", err.message);
+        doctor_say(
+            doctor, DOCTOR_FAIL, "certificate",
+            "get a new ticket (`thinwire invite` on a node that admits others) and `thinwire "
+            "join` again; or `thinwire owner sign`, where the owner's key is",
+            "%s", err.message);
     else if (tw_gate_is_late(gate))
-        doctor_say(doctor, DOCTOR_WARN, "certificate", "have it signed again before that",
+        doctor_say(doctor, DOCTOR_WARN, "certificate",
+                   "`thinwire owner sign` where the owner's key is, then `thinwire owner import`, "
+                   "unless a node that admits others renews it over a link",
                    "valid until %s; then no node admits this one", until);
     else
         doctor_say(doctor, DOCTOR_OK, "certificate", NULL, "valid until %s%s%s", until,
                    gate->own.count > 1 ? ", renewed by nodes that may admit" : "",
                    tw_certs_has_vote(&gate->own) ? "" : "; it trains, but does not vote");
+}
+
+/* Says where the owner's key is on a node that admits others, and the effect of its loss. */
+static void look_at_owner_key(struct doctor *doctor) {
+    char path[TW_PATH_BYTES];
+    struct tw_identity key;
+    if (!doctor->has_gate || !tw_gate_is_admitter(&doctor->gate.own)) return;
+    const enum owner_key_state state =
+        owner_key_look(&doctor->run, doctor->config.node.run, path, &key);
+    if (state == OWNER_KEY_HERE) tw_identity_close(&key);
+    if (state == OWNER_KEY_NONE)
+        doctor_say(doctor, DOCTOR_OK, "owner.key", NULL,
+                   "not beside the manifest, and not needed there; if it is lost, " OWNER_KEY_LOSS);
+    else
+        doctor_say(doctor, DOCTOR_OK, "owner.key", NULL,
+                   "%s: keep a copy on another machine; if it is lost, " OWNER_KEY_LOSS, path);
 }
 
 static void look_at_keys(struct doctor *doctor) {
@@ -119,6 +140,7 @@ static void look_at_keys(struct doctor *doctor) {
         doctor_say_error(doctor, "identity", &err, NULL);
     }
     look_at_certificate(doctor);
+    look_at_owner_key(doctor);
     if (doctor->has_run && doctor->run.security.admission != TW_ADMISSION_SECRET) {
         doctor_say(doctor, DOCTOR_SKIP, "secret", NULL, "this run has none");
         return;

@@ -1,4 +1,5 @@
-/* init.c - `thinwire init`: identity, run secret, folders and configuration of a new node. */
+/* init.c - `thinwire init`: identity, right to be in the run, folders and configuration of a new
+ * node. The right is a certificate if the owner's key is beside the manifest, or the run secret. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/auth/cert_file.h"
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/cli/common/cli.h"
@@ -13,12 +15,39 @@
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/node/init_ask.h"
 #include "daemon/cli/node/node_files.h"
+#include "daemon/cli/node/owner_key.h"
 #include "daemon/cli/run/manifest_text.h"
 
 struct init {
     struct node_files files;
     const char *secret_from; /* file with the run's secret; "-": standard input; NULL: none */
+    bool has_run;            /* the manifest is there */
+    struct tw_run run;
+    /* This node's right to be in the run: its files, and which of them are new. */
+    bool has_secret, is_new_secret, has_certs, is_new_certs;
+    char owner_key[TW_PATH_BYTES];
 };
+
+static bool has_owner(const struct init *init) {
+    return init->has_run && init->run.security.admission == TW_ADMISSION_OWNER;
+}
+
+/* Without a manifest it is open whether the run has a secret: then only a given one is taken. */
+static bool wants_secret(const struct init *init) {
+    return init->secret_from != NULL ||
+           (init->has_run && init->run.security.admission == TW_ADMISSION_SECRET);
+}
+
+/* Reads the manifest, if it is there, and checks that --secret-file has an effect. */
+static enum tw_exit look_at_run(struct init *init) {
+    const char *const path = init->files.config.node.run;
+    init->has_run = cli_manifest_load(path, &init->run, NULL) == TW_OK;
+    if (init->secret_from == NULL || !has_owner(init)) return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_USAGE,
+                    "--secret-file: the run of %s has an owner and no secret. Leave it out; the "
+                    "owner signs a certificate for this node (`thinwire help owner`)",
+                    path);
+}
 
 /* Checks that no file is in the way, before anything is written. */
 static enum tw_exit is_free(const struct init *init) {
@@ -50,10 +79,10 @@ static enum tw_exit read_secret(const char *from, char hex[TW_SECRET_BYTES * 2 +
     return TW_EXIT_OK;
 }
 
-static enum tw_exit make_secret(const struct init *init, bool *is_new) {
+static enum tw_exit make_secret(struct init *init) {
     struct tw_error err;
     const char *const path = init->files.config.network.secret_file;
-    *is_new = false;
+    init->has_secret = true;
     if (access(path, F_OK) == 0 && init->secret_from == NULL) return TW_EXIT_OK;
     enum tw_status status;
     if (init->secret_from != NULL) {
@@ -69,18 +98,34 @@ static enum tw_exit make_secret(const struct init *init, bool *is_new) {
         tw_secrets_wipe(&secrets);
     } else {
         status = tw_secret_create(path, &err);
-        *is_new = true;
+        init->is_new_secret = true;
     }
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
 }
 
-/* Makes the folders, and the secret and the key if they do not exist. */
-static enum tw_exit make_keys(const struct init *init, bool has_secret, char hex[TW_ID_HEX_BYTES],
-                              bool *is_new_secret) {
+/* Signs this node's certificate if the owner's key is beside the manifest and there is none yet. */
+static enum tw_exit make_certs(struct init *init, const struct tw_id *node) {
+    const char *const folder = init->files.config.node.state_dir;
+    char path[TW_PATH_BYTES + 32];
+    struct tw_error err;
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, TW_CERT_FILE);
+    init->has_certs = access(path, F_OK) == 0;
+    if (init->has_certs) return TW_EXIT_OK;
+    const enum tw_status status =
+        owner_key_admit(&init->files.config, &init->run, node, init->owner_key, &err);
+    if (status == TW_AGAIN) return TW_EXIT_OK;
+    if (status != TW_OK) return cli_fail(TW_EXIT_STATE_DIR, "%s", err.message);
+    init->has_certs = init->is_new_certs = true;
+    return TW_EXIT_OK;
+}
+
+/* Makes the folders, and those of key, secret and certificate that belong to the node and do not
+ * exist. */
+static enum tw_exit make_keys(struct init *init, char hex[TW_ID_HEX_BYTES]) {
     struct tw_error err;
     struct tw_identity identity;
     enum tw_exit rc = node_files_folders(&init->files);
-    if (rc == TW_EXIT_OK && has_secret) rc = make_secret(init, is_new_secret);
+    if (rc == TW_EXIT_OK && wants_secret(init)) rc = make_secret(init);
     if (rc != TW_EXIT_OK) return rc;
     if ((access(init->files.key_path, F_OK) != 0 &&
          tw_identity_create(init->files.key_path, &err) != TW_OK) ||
@@ -88,71 +133,93 @@ static enum tw_exit make_keys(const struct init *init, bool has_secret, char hex
         return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
     }
     tw_id_hex(&identity.id, hex);
+    if (has_owner(init)) rc = make_certs(init, &identity.id);
     tw_identity_close(&identity);
-    return TW_EXIT_OK;
+    return rc;
 }
 
-static enum tw_exit make_node(const struct init *init, char hex[TW_ID_HEX_BYTES],
-                              bool *is_new_secret) {
-    enum tw_exit rc = make_keys(init, true, hex, is_new_secret);
+static enum tw_exit make_node(struct init *init, char hex[TW_ID_HEX_BYTES]) {
+    enum tw_exit rc = make_keys(init, hex);
     if (rc == TW_EXIT_OK) rc = node_files_write_config(&init->files);
     return rc == TW_EXIT_OK ? node_files_hand_over(&init->files) : rc;
 }
 
-/* Returns true if the manifest exists and names an owner. Such a run has no secret. */
-static bool has_owner(const struct tw_config *config) {
-    static struct tw_run run;
-    return cli_manifest_load(config->node.run, &run, NULL) == TW_OK &&
-           run.security.admission == TW_ADMISSION_OWNER;
+static void say_files(FILE *to, const struct init *init, const char *hex) {
+    (void)fprintf(to, "This node is %s\n\n  %-14s%s\n  %-14s%s\n", hex, "configuration",
+                  init->files.config_path, "identity", init->files.key_path);
+    if (init->has_secret)
+        (void)fprintf(to, "  %-14s%s (%s)\n", "run secret", init->files.config.network.secret_file,
+                      init->is_new_secret ? "new" : "as given");
+    if (init->is_new_certs)
+        (void)fprintf(
+            to, "  %-14s%s/%s, signed with %s: this node trains, votes and invites others\n",
+            "certificate", init->files.config.node.state_dir, TW_CERT_FILE, init->owner_key);
+    (void)fprintf(to, "\nNext steps:\n");
 }
 
-/* Returns true if the manifest exists and its trainers bring their own data. */
-static bool has_own_data(const struct tw_config *config) {
-    static struct tw_run run;
-    return cli_manifest_load(config->node.run, &run, NULL) == TW_OK && tw_run_has_own_data(&run);
-}
-
-static void say_next(const struct init *init, const char *hex, bool is_new_secret) {
+/* Prints the steps before the start. Returns the number of the next step. */
+static int say_missing(FILE *to, const struct init *init, const char *hex) {
     const struct tw_config *const config = &init->files.config;
-    static const char *const NEXT[] = {"config check", "start", "status --watch", "invite", NULL};
-    struct page page;
-    FILE *const to = page_begin(&page, stdout);
-    (void)fprintf(to, "This node is %s\n\n  %-14s%s\n  %-14s%s\n  %-14s%s (%s)\n\nNext steps:\n",
-                  hex, "configuration", init->files.config_path, "identity", init->files.key_path,
-                  "run secret", config->network.secret_file, is_new_secret ? "new" : "as given");
     int n = 1;
-    if (access(config->node.run, R_OK) != 0) {
+    if (!init->has_run)
         (void)fprintf(to,
-                      "  %d.   Put the run's manifest at %s (`thinwire run new NAME --data TEXT` "
-                      "makes one for a new run).\n",
+                      "  %d.  Put the run's manifest at %s (`thinwire run new NAME --data TEXT` "
+                      "makes one for a new run). Then `init` again adds this node's right to be "
+                      "in the run.\n",
                       n++, config->node.run);
-    }
-    if (config->node.data[0] == 0 && !has_own_data(config)) {
+    if (config->node.data[0] == 0 && !(init->has_run && tw_run_has_own_data(&init->run)))
         (void)fprintf(
             to,
             "  %d.  Name the training text with `data = ` in the configuration, unless the run "
             "trains on a dataset, which is fetched from the other nodes.\n",
             n++);
-    }
-    if (has_owner(config)) {
+    if (has_owner(init) && !init->has_certs)
         (void)fprintf(to,
                       "  %d.  Have the run's owner sign a certificate: `thinwire owner sign "
-                      "%s`; "
-                      "then `thinwire owner import FILE` here. This run needs no secret.\n",
+                      "%s` where the owner's key is; then `thinwire owner import FILE` here.\n",
                       n++, hex);
-    }
-    if (!is_new_secret && config->network.peers_count == 0) {
+    const bool is_first = init->is_new_certs || init->is_new_secret || !init->has_run;
+    if (!is_first && config->network.peers_count == 0)
         (void)fprintf(
             to, "  %d.  Name a node of the run with `peers = host:port` in the configuration.\n",
             n++);
-    }
+    return n;
+}
+
+static void say_next(const struct init *init, const char *hex) {
+    static const char *const NEXT[] = {"init",           "config check", "start",
+                                       "status --watch", "invite",       NULL};
+    struct page page;
+    FILE *const to = page_begin(&page, stdout);
+    say_files(to, init, hex);
+    const int n = say_missing(to, init, hex);
     (void)fprintf(
         to,
         "  %d.  Check the configuration, start, and look at the status; `invite` prints a line "
         "with which another machine joins:\n",
         n);
     page_end(&page);
-    node_files_say_next(&init->files, NEXT);
+    node_files_say_next(&init->files, init->has_run ? NEXT + 1 : NEXT);
+}
+
+/* Signs a certificate for the new key if the owner's key is beside the manifest. Returns the
+ * sentence for a person who must do something else. */
+static const char *renew_certs(const struct tw_config *config, const struct tw_id *node,
+                               const struct stat *user) {
+    static struct tw_run run;
+    char path[TW_PATH_BYTES + 32];
+    struct tw_error err;
+    if (cli_manifest_load(config->node.run, &run, NULL) != TW_OK ||
+        run.security.admission != TW_ADMISSION_OWNER)
+        return "";
+    (void)snprintf(path, sizeof(path), "%s/%s", config->node.state_dir, TW_CERT_FILE);
+    if (owner_key_admit(config, &run, node, path, &err) != TW_OK)
+        return " First it needs a certificate for the new key: join again with a new ticket, or "
+               "have the owner sign one.";
+    (void)snprintf(path, sizeof(path), "%s/%s", config->node.state_dir, TW_CERT_FILE);
+    if (geteuid() == 0 && chown(path, user->st_uid, user->st_gid) != 0)
+        return " Its certificate belongs to root: give it to the user of the node first.";
+    return " It has a new certificate.";
 }
 
 /* Gives a configured node another key, for a copy of another node. The old key stays beside it. */
@@ -179,22 +246,34 @@ static enum tw_exit renew_key(struct cli *cli) {
         return cli_fail(TW_EXIT_IDENTITY, "the new key cannot be written; the old one stays");
     }
     tw_id_hex(&identity.id, hex);
+    const char *const lacks = renew_certs(&config, &identity.id, &owner);
     tw_identity_close(&identity);
     if (cli->json)
         (void)printf("{\"id\": \"%s\", \"identity\": \"%s\"}\n", hex, path);
     else
         (void)printf("This node is now %s; its old key is %s.\n"
-                     "Restart it: `thinwire leave`, then `thinwire start`. In a run with an owner, "
-                     "it needs a certificate for the new key first.\n",
-                     hex, old);
+                     "Restart it: `thinwire leave`, then `thinwire start`.%s\n",
+                     hex, old, lacks);
     return TW_EXIT_OK;
 }
 
 /* ---- a node that lacks files ---------------------------------------------------------------- */
 
-/* Finds a configured node that lacks its key or its secret. It is the node that other commands
- * mean, while a new one would be elsewhere if this folder has only one node of another name.
- * Returns false if there is none, or if flags describe a new node. */
+/* Returns true if the node has no certificate and the owner's key is there to sign one. */
+static bool lacks_certs(const struct init *init) {
+    const struct tw_config *const config = &init->files.config;
+    char path[TW_PATH_BYTES + 32];
+    struct tw_identity key;
+    (void)snprintf(path, sizeof(path), "%s/%s", config->node.state_dir, TW_CERT_FILE);
+    if (!has_owner(init) || access(path, F_OK) == 0) return false;
+    if (owner_key_look(&init->run, config->node.run, path, &key) != OWNER_KEY_HERE) return false;
+    tw_identity_close(&key);
+    return true;
+}
+
+/* Finds a configured node that lacks its key, its secret or its certificate. It is the node that
+ * other commands mean, while a new one would be elsewhere if this folder has only one node of
+ * another name. Returns false if there is none, or if flags describe a new node. */
 static bool find_incomplete(const struct cli *cli, struct init *init) {
     static const char *const NEW[] = {"run",   "data",   "name",   "listen",
                                       "peers", "upload", "threads"};
@@ -210,22 +289,20 @@ static bool find_incomplete(const struct cli *cli, struct init *init) {
         return false;
     const int size = snprintf(files->key_path, sizeof(files->key_path), "%s/identity.key",
                               files->config.node.state_dir);
+    if (size >= (int)sizeof(files->key_path) || look_at_run(init) != TW_EXIT_OK) return false;
     const bool lacks_secret =
-        !has_owner(&files->config) && access(files->config.network.secret_file, F_OK) != 0;
-    if (size >= (int)sizeof(files->key_path) ||
-        (access(files->key_path, F_OK) == 0 && !lacks_secret))
-        return false;
+        wants_secret(init) && access(files->config.network.secret_file, F_OK) != 0;
+    if (access(files->key_path, F_OK) == 0 && !lacks_secret && !lacks_certs(init)) return false;
     memcpy(files->config_path, path, sizeof(path));
     return true;
 }
 
 /* Makes the files that the node lacks. Its configuration stays. */
-static enum tw_exit complete_node(const struct cli *cli, const struct init *init) {
+static enum tw_exit complete_node(const struct cli *cli, struct init *init) {
     const struct tw_config *const config = &init->files.config;
     const bool is_new_key = access(init->files.key_path, F_OK) != 0;
     char hex[TW_ID_HEX_BYTES];
-    bool is_new_secret = false;
-    enum tw_exit rc = make_keys(init, !has_owner(config), hex, &is_new_secret);
+    enum tw_exit rc = make_keys(init, hex);
     if (rc == TW_EXIT_OK) rc = node_files_hand_over(&init->files);
     if (rc != TW_EXIT_OK) return rc;
     if (cli->json) {
@@ -234,10 +311,27 @@ static enum tw_exit complete_node(const struct cli *cli, const struct init *init
     }
     (void)printf("%s is configured already, and lacked this:\n", init->files.config_path);
     if (is_new_key) (void)printf("  identity   %s, of node %s\n", init->files.key_path, hex);
-    if (is_new_secret)
+    if (init->is_new_secret)
         (void)printf("  run secret %s, for a new run: put the secret of another run there, if this "
                      "node is to be in it\n",
                      config->network.secret_file);
+    if (init->is_new_certs)
+        (void)printf("  certificate %s/%s, signed with %s\n", config->node.state_dir, TW_CERT_FILE,
+                     init->owner_key);
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit say_json(const struct init *init, const char *hex) {
+    char certs[TW_PATH_BYTES + 32];
+    (void)snprintf(certs, sizeof(certs), "%s/%s", init->files.config.node.state_dir, TW_CERT_FILE);
+    json_t *const json = json_pack(
+        "{s:s,s:s,s:s,s:s?,s:s?,s:s?}", "id", hex, "config", init->files.config_path, "identity",
+        init->files.key_path, "secret",
+        init->has_secret ? init->files.config.network.secret_file : NULL, "certificate",
+        init->has_certs ? certs : NULL, "owner_key", init->is_new_certs ? init->owner_key : NULL);
+    (void)json_dumpf(json, stdout, JSON_INDENT(1));
+    (void)fputc('\n', stdout);
+    json_decref(json);
     return TW_EXIT_OK;
 }
 
@@ -246,7 +340,6 @@ enum tw_exit cli_init(struct cli *cli) {
     static const char *const OPTIONS[] = {NODE_FILES_OPTIONS, "--secret-file", "--new-key", NULL};
     static struct init init;
     char hex[TW_ID_HEX_BYTES];
-    bool is_new_secret = false;
     enum tw_exit rc = node_files_options(cli, &init.files);
     if (rc != TW_EXIT_OK) return rc;
     (void)cli_option(cli, "--secret-file", &init.secret_from);
@@ -258,17 +351,10 @@ enum tw_exit cli_init(struct cli *cli) {
     if (rc == TW_EXIT_OK) rc = init_check(&init.files);
     if (rc == TW_EXIT_OK) rc = init_ask(cli, &init.files);
     if (rc == TW_EXIT_OK) rc = node_files_plan(&init.files);
-    if (rc == TW_EXIT_OK) rc = make_node(&init, hex, &is_new_secret);
+    if (rc == TW_EXIT_OK) rc = look_at_run(&init);
+    if (rc == TW_EXIT_OK) rc = make_node(&init, hex);
     if (rc != TW_EXIT_OK) return rc;
-    if (!cli->json) {
-        say_next(&init, hex, is_new_secret);
-        return TW_EXIT_OK;
-    }
-    json_t *const json =
-        json_pack("{s:s,s:s,s:s,s:s}", "id", hex, "config", init.files.config_path, "identity",
-                  init.files.key_path, "secret", init.files.config.network.secret_file);
-    (void)json_dumpf(json, stdout, JSON_INDENT(1));
-    (void)fputc('\n', stdout);
-    json_decref(json);
+    if (cli->json) return say_json(&init, hex);
+    say_next(&init, hex);
     return TW_EXIT_OK;
 }

@@ -32,10 +32,11 @@ enum tw_exit owner_place_find(struct cli *cli, const char *run_path, struct owne
         return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
     if (place->run.security.admission != TW_ADMISSION_OWNER)
         return cli_fail(TW_EXIT_MANIFEST,
-                        "the run of %s has no owner: a new run gets one by `run new --set "
-                        "security.admission=owner --set security.owner=KEY`",
+                        "the run of %s has no owner (security.admission); a new run has one, and "
+                        "no run can be changed",
                         run_path);
     place->run_id = tw_run_id(&place->run);
+    (void)snprintf(place->run_path, sizeof(place->run_path), "%s", run_path);
     return TW_EXIT_OK;
 }
 
@@ -83,9 +84,8 @@ static enum tw_exit owner_new(struct cli *cli) {
     }
     (void)printf(
         "The owner's key is in %s: the holder of this file decides which nodes are in the run.\n"
-        "Its public half, for the manifest:\n\n"
-        "  thinwire run new NAME --set security.admission=owner \\\n"
-        "      --set security.owner=%s\n\n"
+        "For a run that is described where the key is not, its public half:\n\n"
+        "  thinwire run new NAME --set security.owner=%s\n\n"
         "Then sign a certificate for each node: `thinwire owner sign NODE_ID`.\n",
         path, hex);
     return TW_EXIT_OK;

@@ -10,7 +10,8 @@
 struct owner_place {
     struct tw_run run;
     struct tw_id run_id;
-    bool has_config; /* this machine has a node, whose folder is state_dir */
+    char run_path[TW_PATH_BYTES]; /* of the manifest */
+    bool has_config;              /* this machine has a node, whose folder is state_dir */
     char state_dir[TW_PATH_BYTES];
     struct tw_config config; /* with has_config */
 };
@@ -33,7 +34,10 @@ const char *owner_file(const char *path);
 
 /* owner_sign.c. The first two functions print errors themselves. */
 enum tw_exit owner_node_parse(const char *text, struct tw_id *node);
-enum tw_exit owner_key_open(const char *path, struct tw_identity *key);
+/* Opens the key `given` (--key). NULL: the one beside the manifest, or else in this folder. Writes
+ * its path. */
+enum tw_exit owner_key_open(const struct owner_place *place, const char *given,
+                            char path[TW_PATH_BYTES], struct tw_identity *key);
 enum tw_exit owner_sign(struct cli *cli);
 
 /* owner_list.c */

@@ -70,10 +70,10 @@ static void list_sign(struct tw_revoked *list, const struct tw_identity *key) {
 static enum tw_exit list_publish(const struct cli *cli, const struct revoke *revoke,
                                  const struct owner_place *place, const char *path,
                                  struct tw_revoked *list) {
-    char folder[TW_PATH_BYTES];
+    char folder[TW_PATH_BYTES], key_path[TW_PATH_BYTES];
     struct tw_identity key;
     struct tw_error err;
-    enum tw_exit rc = owner_key_open(revoke->key, &key);
+    enum tw_exit rc = owner_key_open(place, revoke->key, key_path, &key);
     if (rc != TW_EXIT_OK) return rc;
     const struct tw_id public_key = tw_public_key(key.key);
     const bool is_owner = tw_id_equal(&public_key, &place->run.security.owner);
@@ -81,7 +81,7 @@ static enum tw_exit list_publish(const struct cli *cli, const struct revoke *rev
     tw_identity_close(&key);
     if (!is_owner)
         return cli_fail(TW_EXIT_IDENTITY,
-                        "%s is not the key of the run's owner, and only the owner %s", revoke->key,
+                        "%s is not the key of the run's owner, and only the owner %s", key_path,
                         revoke->is_pause ? "pauses the run" : "revokes");
     if (revoke->list == NULL) rc = owner_become_node(cli, place);
     if (rc != TW_EXIT_OK) return rc;
@@ -100,7 +100,7 @@ enum tw_exit owner_revoke(struct cli *cli) {
     static const char *const OPTIONS[] = {"--key", "--run", "--list", "--lift", "--config", NULL};
     static struct owner_place place;
     static struct tw_revoked list;
-    struct revoke revoke = {.key = "owner.key", .lifts = cli_flag(cli, "--lift")};
+    struct revoke revoke = {.lifts = cli_flag(cli, "--lift")};
     char path[TW_PATH_BYTES];
     (void)cli_option(cli, "--key", &revoke.key);
     (void)cli_option(cli, "--run", &revoke.run);
@@ -124,7 +124,7 @@ enum tw_exit owner_pause_run(struct cli *cli, bool is_paused) {
     static struct owner_place place;
     static struct tw_revoked list;
     const char *const verb = is_paused ? "pause" : "resume";
-    struct revoke revoke = {.key = "owner.key", .is_pause = true};
+    struct revoke revoke = {.is_pause = true};
     char path[TW_PATH_BYTES];
     (void)cli_option(cli, "--key", &revoke.key);
     (void)cli_option(cli, "--manifest", &revoke.run);

@@ -24,7 +24,7 @@ static enum tw_exit read_wish(struct cli *cli, struct wish *wish) {
     static const char *const OPTIONS[] = {"--key", "--run", "--lineage", "--out", "--config", NULL};
     const char *lineage = NULL;
     char *end = NULL;
-    *wish = (struct wish){.key = "owner.key"};
+    *wish = (struct wish){0};
     (void)cli_option(cli, "--key", &wish->key);
     (void)cli_option(cli, "--run", &wish->run);
     (void)cli_option(cli, "--out", &wish->out);
@@ -117,13 +117,10 @@ static enum tw_exit find_version(const struct owner_place *place, const char *pa
 static enum tw_exit sign_recall(const struct owner_place *place, const struct wish *wish,
                                 struct tw_recall *recall) {
     uint8_t text[TW_RECALL_SIGNED_BYTES];
+    char path[TW_PATH_BYTES];
     struct tw_identity key;
-    struct tw_error err;
-    if (access(wish->key, F_OK) != 0)
-        return cli_fail(TW_EXIT_IDENTITY, "%s: %s; name the owner's key with --key FILE", wish->key,
-                        strerror(errno));
-    if (tw_identity_open(wish->key, &key, &err) != TW_OK)
-        return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
+    const enum tw_exit rc = owner_key_open(place, wish->key, path, &key);
+    if (rc != TW_EXIT_OK) return rc;
     const struct tw_id public_key = tw_public_key(key.key);
     const bool is_owner = tw_id_equal(&public_key, &place->run.security.owner);
     tw_recall_signed(recall, text);
@@ -131,7 +128,7 @@ static enum tw_exit sign_recall(const struct owner_place *place, const struct wi
     tw_identity_close(&key);
     if (is_owner) return TW_EXIT_OK;
     return cli_fail(TW_EXIT_IDENTITY,
-                    "%s is not the key of the run's owner, and only the owner recalls", wish->key);
+                    "%s is not the key of the run's owner, and only the owner recalls", path);
 }
 
 static enum tw_exit save_recall(const char *path, const struct tw_recall *recall) {

@@ -9,6 +9,7 @@
 #include "daemon/auth/cert_file.h"
 #include "daemon/auth/signature.h"
 #include "daemon/cli/node/owner.h"
+#include "daemon/cli/node/owner_key.h"
 #include "proto/armour.h"
 
 enum { DAY_S = 24 * 3600, DAYS_OWNER = 365, DAYS_MAX = 3650 };
@@ -21,12 +22,19 @@ enum tw_exit owner_node_parse(const char *text, struct tw_id *node) {
                     text);
 }
 
-enum tw_exit owner_key_open(const char *path, struct tw_identity *key) {
+enum tw_exit owner_key_open(const struct owner_place *place, const char *given,
+                            char path[TW_PATH_BYTES], struct tw_identity *key) {
     struct tw_error err;
+    const bool is_beside = given == NULL && owner_key_beside(place->run_path, path);
+    if (given == NULL && (!is_beside || access(path, F_OK) != 0) &&
+        access(OWNER_KEY_FILE, F_OK) == 0)
+        given = OWNER_KEY_FILE;
+    if (given != NULL && snprintf(path, TW_PATH_BYTES, "%s", given) >= TW_PATH_BYTES)
+        return cli_fail(TW_EXIT_USAGE, "--key: the path is too long");
     if (access(path, F_OK) != 0)
         return cli_fail(TW_EXIT_IDENTITY,
-                        "%s: %s; name the owner's key with --key FILE (`thinwire owner new` makes "
-                        "one for a new run)",
+                        "%s: %s; name the owner's key with --key FILE (`thinwire run new` made it "
+                        "beside the manifest)",
                         path, strerror(errno));
     if (tw_identity_open(path, key, &err) == TW_OK) return TW_EXIT_OK;
     return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
@@ -36,6 +44,7 @@ enum tw_exit owner_key_open(const char *path, struct tw_identity *key) {
 
 struct sign {
     const char *run, *key, *out, *days_text;
+    char key_path[TW_PATH_BYTES];
     struct tw_id node;
     uint32_t may;
     bool lacks_vote;
@@ -46,7 +55,7 @@ static enum tw_exit sign_options(struct cli *cli, struct sign *sign) {
     static const char *const OPTIONS[] = {"--key", "--run",    "--may",  "--no-vote", "--days",
                                           "--out", "--config", "--json", NULL};
     const char *may = "train";
-    *sign = (struct sign){.key = "owner.key", .lacks_vote = cli_flag(cli, "--no-vote")};
+    *sign = (struct sign){.lacks_vote = cli_flag(cli, "--no-vote")};
     (void)cli_option(cli, "--key", &sign->key);
     (void)cli_option(cli, "--run", &sign->run);
     (void)cli_option(cli, "--out", &sign->out);
@@ -71,20 +80,12 @@ static enum tw_exit sign_options(struct cli *cli, struct sign *sign) {
 /* Signs with the owner's key. */
 static void sign_as_owner(const struct sign *sign, const struct tw_gate *gate,
                           struct tw_certs *certs) {
-    uint8_t text[TW_CERT_SIGNED_BYTES];
-    const uint64_t now_s = gate->clock_s();
     *certs = (struct tw_certs){.count = 1};
-    certs->certs[0] = (struct tw_cert){
-        .may = sign->may | (sign->lacks_vote ? TW_CERT_VOTELESS : 0),
-        .from_s = now_s > TW_CERT_SLACK_S ? now_s - TW_CERT_SLACK_S : 0,
-        .until_s = now_s + (sign->days > 0 ? sign->days : DAYS_OWNER) * DAY_S,
-        .serial = now_s,
-        .run = gate->run,
-        .node = sign->node,
-        .issuer = gate->owner,
-    };
-    tw_cert_signed(&certs->certs[0], text);
-    tw_sign(gate->identity->key, text, sizeof(text), certs->certs[0].signature);
+    certs->certs[0] = (struct tw_cert){.may = sign->may | (sign->lacks_vote ? TW_CERT_VOTELESS : 0),
+                                       .from_s = gate->clock_s(),
+                                       .run = gate->run,
+                                       .node = sign->node};
+    owner_key_sign(gate->identity, sign->days > 0 ? sign->days : DAYS_OWNER, &certs->certs[0]);
 }
 
 /* Signs with the key of a node that may admit others, and appends that node's own certificate. */
@@ -95,7 +96,7 @@ static enum tw_exit sign_as_admitter(const struct sign *sign, struct tw_gate *ga
         return cli_fail(TW_EXIT_IDENTITY,
                         "%s is not the key of the run's owner; for a node that may admit name its "
                         "--config, and its identity.key as --key",
-                        sign->key);
+                        sign->key_path);
     if (sign->may != TW_CERT_TRAIN)
         return cli_fail(TW_EXIT_USAGE, "--may: only the owner lets nodes admit");
     enum tw_status status = tw_gate_load(gate, place->state_dir, &err);
@@ -148,7 +149,7 @@ enum tw_exit owner_sign(struct cli *cli) {
     struct tw_error err;
     enum tw_exit rc = sign_options(cli, &sign);
     if (rc == TW_EXIT_OK) rc = owner_place_find(cli, sign.run, &place);
-    if (rc == TW_EXIT_OK) rc = owner_key_open(sign.key, &key);
+    if (rc == TW_EXIT_OK) rc = owner_key_open(&place, sign.key, sign.key_path, &key);
     if (rc != TW_EXIT_OK) return rc;
     tw_gate_init(&gate, &place.run_id, &place.run.security.owner, &key);
     const struct tw_id public_key = tw_public_key(key.key);

@@ -7,6 +7,7 @@
 #include "daemon/auth/secret.h"
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/node_user.h"
+#include "daemon/cli/run/manifest_text.h"
 
 static enum tw_exit save_secrets(const char *path, const struct tw_secrets *secrets) {
     struct tw_error err = {0};
@@ -106,11 +107,24 @@ static enum tw_exit take_out(const char *path, struct tw_secrets *secrets, const
     return save_secrets(path, secrets);
 }
 
+/* Loads the secrets. Prints errors itself; a run with an owner has none. */
+static enum tw_exit load_secrets(const struct tw_config *config, struct tw_secrets *secrets) {
+    static struct tw_run run;
+    struct tw_error err = {0};
+    if (cli_manifest_load(config->node.run, &run, NULL) == TW_OK &&
+        run.security.admission == TW_ADMISSION_OWNER)
+        return cli_fail(TW_EXIT_USAGE,
+                        "secret: run %s has an owner and no secret; `thinwire owner revoke` shuts "
+                        "a node out",
+                        run.name);
+    if (tw_secrets_open(config->network.secret_file, secrets, &err) == TW_OK) return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
+}
+
 enum tw_exit cli_secret(struct cli *cli) {
     static const char *const OPTIONS[] = {"--config", "--json", NULL};
     static struct tw_config config;
     struct tw_secrets secrets = {0};
-    struct tw_error err = {0};
     const char *const verb = cli_operand(cli), *const what = cli_operand(cli);
     enum tw_exit rc = cli_done(cli, "secret", OPTIONS);
     if (rc != TW_EXIT_OK) return rc;
@@ -121,8 +135,7 @@ enum tw_exit cli_secret(struct cli *cli) {
         return cli_fail(TW_EXIT_IDENTITY, "%s: %s", what, strerror(errno));
     rc = cli_node_config(cli, &config);
     const char *const path = config.network.secret_file;
-    if (rc == TW_EXIT_OK && tw_secrets_open(path, &secrets, &err) != TW_OK)
-        rc = cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
+    if (rc == TW_EXIT_OK) rc = load_secrets(&config, &secrets);
     if (rc != TW_EXIT_OK) {
     } else if (verb == NULL || strcmp(verb, "show") == 0) {
         rc = TW_EXIT_OK;

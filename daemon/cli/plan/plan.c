@@ -84,7 +84,10 @@ static enum tw_exit read_options(struct cli *cli, struct plan *plan) {
 
 static enum tw_exit make_run(struct plan *plan) {
     struct tw_error err;
-    if (plan->file == NULL) return cli_wish_make(&plan->wish, &plan->run);
+    if (plan->file == NULL) {
+        (void)cli_wish_lacks_owner(&plan->wish); /* a plan needs no owner's key */
+        return cli_wish_make(&plan->wish, &plan->run);
+    }
     if (cli_manifest_load(plan->file, &plan->run, &err) == TW_OK) return TW_EXIT_OK;
     return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
 }

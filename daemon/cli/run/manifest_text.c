@@ -314,7 +314,8 @@ void cli_manifest_explain(FILE *to, const struct tw_run *run, const struct cli_p
     if (weigh(run, &memory)) run_memory_print(to, &memory);
     explain_data(to, run);
     static const char *const ADMISSION[] = {
-        [TW_ADMISSION_SECRET] = "run secret",
+        [TW_ADMISSION_SECRET] =
+            "run secret: everybody who has it is trusted, and one of them can decide the run",
         [TW_ADMISSION_OPEN] = "anybody who knows the run id",
         [TW_ADMISSION_OWNER] = "certificates of the run's owner",
     };

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/node/node_files.h"
+#include "daemon/cli/node/owner_key.h"
 #include "daemon/cli/run/run_wish.h"
 
 static enum tw_exit write_new(const char *path, const char *text, size_t size) {
@@ -28,9 +30,48 @@ static enum tw_exit write_new(const char *path, const char *text, size_t size) {
     return cli_fail(TW_EXIT_MANIFEST, "%s: %s", path, strerror(why));
 }
 
+/* The run's owner, if the user named none and wants no other admission. */
+struct owner {
+    bool is_wanted, is_new; /* is_new: the key was made by this command */
+    char path[TW_PATH_BYTES];
+};
+
+/* Makes the holder of the key beside the manifest the run's owner. The manifest must be free: an
+ * existing one keeps its owner. */
+static enum tw_exit take_owner(struct tw_run *run, const char *path, struct owner *owner) {
+    char folder[TW_PATH_BYTES];
+    struct tw_error err;
+    if (!owner_key_beside(path, owner->path))
+        return cli_fail(TW_EXIT_MANIFEST, "--out: the path is too long");
+    (void)snprintf(folder, sizeof(folder), "%s", path);
+    if (access(path, F_OK) == 0 || access(dirname(folder), W_OK | X_OK) != 0)
+        return write_new(path, "", 0); /* fails, and says why */
+    if (owner_key_have(owner->path, &run->security.owner, &owner->is_new, &err) != TW_OK)
+        return cli_fail(TW_EXIT_IDENTITY,
+                        "the owner's key: %s; or describe the run in another folder: --out FILE",
+                        err.message);
+    run->security.admission = TW_ADMISSION_OWNER;
+    return TW_EXIT_OK;
+}
+
+static void explain_owner(FILE *to, const struct owner *owner) {
+    if (!owner->is_wanted) return;
+    if (!owner->is_new) {
+        (void)fprintf(to, "Its owner is the holder of %s, as of other runs of that folder.\n",
+                      owner->path);
+        return;
+    }
+    (void)fprintf(to,
+                  "The key of its owner is now in %s: its holder decides which nodes "
+                  "are in the run. A running node does not need it. Keep a copy on another "
+                  "machine: if it is lost, " OWNER_KEY_LOSS ".\n",
+                  owner->path);
+}
+
 static enum tw_exit print_json(const struct tw_run *run, const char *path,
-                               const struct cli_wish *wish) {
+                               const struct cli_wish *wish, const struct owner *owner) {
     json_t *const json = cli_manifest_json(run, path);
+    if (owner->is_wanted) (void)json_object_set_new(json, "owner_key", json_string(owner->path));
     if (cli_wish_has_budget(wish, run))
         (void)json_object_set_new(json, "budget", cli_budget_json(run, &wish->budget));
     if (wish->speed.is_measured)
@@ -160,20 +201,24 @@ static enum tw_exit read_words(struct cli *cli, struct cli_wish *wish, const cha
 enum tw_exit cli_run_new(struct cli *cli) {
     static struct tw_run run;
     static struct cli_wish wish;
+    static struct owner owner;
     char text[TW_MANIFEST_BYTES_MAX], path[TW_PATH_BYTES];
     const char *out = NULL;
     enum tw_exit rc = read_words(cli, &wish, &out);
     if (rc != TW_EXIT_OK) return rc;
     if (is_list(wish.model)) return cli_run_models(cli);
+    owner.is_wanted = cli_wish_lacks_owner(&wish);
     rc = cli_wish_make(&wish, &run);
     if (rc != TW_EXIT_OK) return rc;
     size_t size;
-    tw_run_encode(&run, text, &size);
     (void)snprintf(path, sizeof(path), "%s%s", out != NULL ? out : run.name,
                    out != NULL ? "" : ".manifest");
+    if (owner.is_wanted) rc = take_owner(&run, path, &owner);
+    if (rc != TW_EXIT_OK) return rc;
+    tw_run_encode(&run, text, &size);
     rc = write_new(path, text, size);
     if (rc != TW_EXIT_OK) return rc;
-    if (cli->json) return print_json(&run, path, &wish);
+    if (cli->json) return print_json(&run, path, &wish, &owner);
     const struct cli_pace pace = cli_wish_pace(&wish, &run);
     struct page page;
     FILE *const to = page_begin(&page, stdout);
@@ -185,6 +230,7 @@ enum tw_exit cli_run_new(struct cli *cli) {
                   "\nWritten to %s. Give the same file to every node, and name it with `run = ` in "
                   "its configuration. `thinwire run show %s` explains it again.\n",
                   path, path);
+    explain_owner(to, &owner);
     page_end(&page);
     say_next(cli, &run, path, wish.data);
     return TW_EXIT_OK;

@@ -31,6 +31,19 @@ bool cli_wish_has(const struct cli_wish *wish, const char *key) {
     return false;
 }
 
+bool cli_wish_lacks_owner(struct cli_wish *wish) {
+    struct cli_sets *const sets = &wish->sets;
+    unsigned last = sets->count; /* the last --set of a key counts */
+    if (cli_wish_has(wish, "security.owner")) return false;
+    for (unsigned i = 0; i < sets->count; i++) {
+        if (strcmp(sets->keys[i], "security.admission") == 0) last = i;
+    }
+    if (last == sets->count) return true;
+    if (strcmp(sets->values[last], "owner") != 0) return false;
+    sets->values[last] = "secret"; /* until the key is there */
+    return true;
+}
+
 static enum tw_exit add_set(struct cli_sets *sets, const char *key, const char *value) {
     if (sets->count == CLI_SETS_MAX) return cli_fail(TW_EXIT_USAGE, "too many --set");
     (void)snprintf(sets->keys[sets->count], sizeof(sets->keys[0]), "%s", key);
@@ -234,6 +247,9 @@ enum tw_exit cli_wish_read(struct cli *cli, struct cli_wish *wish) {
     if (rc == TW_EXIT_OK) rc = read_budget(cli, &wish->budget);
     if (rc == TW_EXIT_OK) rc = cli_pick_read(cli, &wish->pick);
     if (rc == TW_EXIT_OK) rc = read_short_sets(cli, &wish->sets);
+    if (rc == TW_EXIT_OK && cli_wish_has(wish, "security.owner") &&
+        !cli_wish_has(wish, "security.admission"))
+        rc = add_set(&wish->sets, "security.admission", "owner");
     (void)cli_option(cli, "--data", &wish->data);
     (void)cli_option(cli, "--model", &wish->model);
     if (rc == TW_EXIT_OK && wish->model != NULL && wish->pick.path != NULL)

@@ -50,6 +50,10 @@ enum tw_exit cli_wish_measure(struct cli_wish *wish, const struct tw_run *run);
 /* Returns true if the user set the key. */
 bool cli_wish_has(const struct cli_wish *wish, const char *key);
 
+/* Returns true if the run is to have an owner, and the user named none: by default, or with
+ * security.admission = owner alone, which the caller sets once there is a key. */
+bool cli_wish_lacks_owner(struct cli_wish *wish);
+
 /* Applies the keys that the user set on the command line. Prints errors itself. */
 enum tw_exit cli_wish_apply(const struct cli_wish *wish, struct tw_run *run);
 

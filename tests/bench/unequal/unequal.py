@@ -137,12 +137,10 @@ def build(args, out, binaries):
            *[f"--set={pair}" for pair in args.set]])
     ports = free_ports(4)
     nodes = [CagedNode(f"node{i + 1}", out, binaries, SLOW if i == 3 else FAST) for i in range(4)]
-    secret = None
     for node, port in zip(nodes, ports):
         node.manifest, node.data = manifest, data
         node.init(types.SimpleNamespace(upload="20mbit", eval_steps=0, steps=0), port, ports,
-                  secret, has_data=True)
-        secret = out / nodes[0].name / "run.secret"
+                  has_data=True)
     return nodes
 
 

@@ -53,10 +53,8 @@ class Pinned:
 def lay_out(world, name, side, manifest, is_linked):
     """A node with the real worker and one thread."""
     other = "b" if side == "a" else "a"
-    secret = world.folder / "together-a" / "run.secret"
     config = world.node(name, f"{SIDES[side]}:{PORT}", manifest=manifest,
-                        peers=[f"{SIDES[other]}:{PORT}"],
-                        secret=secret if secret.exists() else None)
+                        peers=[f"{SIDES[other]}:{PORT}"])
     (world.folder / f"{name}.worker").write_text(
         f"#!/bin/sh\nexec {world.bin / 'thinwire-worker'} \"$@\"\n", encoding="ascii")
     text = config.read_text(encoding="ascii").replace("[node]\n", "[node]\nthreads = 1\n", 1)

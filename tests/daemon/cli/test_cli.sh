@@ -152,8 +152,10 @@ for bad in '--run nothing.manifest:--run: .*nothing.manifest: No such file' '--r
 done
 expect 0 'for the start: 192.0.2.1:4747 is not an address of this machine' \
     tw --config later.conf init --state-dir later --data text.txt --listen 192.0.2.1:4747
+head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >given.secret
 expect 0 'This node is [0-9a-f]{64}' tw --config node.conf init --listen 127.0.0.1:0 --name attic \
-    --state-dir state --run-dir run --data text.txt --peers a.example:4747 --upload 5mbit
+    --state-dir state --run-dir run --data text.txt --peers a.example:4747 --upload 5mbit \
+    --secret-file given.secret
 for file in state/identity.key state/run.secret; do
     [[ $(stat -c %a $file) == 600 ]] || { echo "FAIL: mode of $file"; failures=$((failures + 1)); }
 done
@@ -171,7 +173,7 @@ expect 2 'init: `--nme` is unknown; did you mean --name' tw --config x.conf init
 
 
 # -- init in one folder; join, invite and secret without other nodes
-expect 0 'configuration *.*/place/node.conf' tw init --dir place --name here
+expect 0 'configuration *.*/place/node.conf' tw init --dir place --name here --secret-file given.secret
 expect 0 '^    export THINWIRE_CONFIG=/.*/hint/node.conf$' tw init --dir hint
 expect 0 '^    thinwire start$' tw init --dir hint2
 (eval "$(tw init --dir "it's a node" | grep export)" && [[ $THINWIRE_CONFIG == "$home/it's a node/node.conf" ]]) ||
@@ -246,7 +248,8 @@ expect 0 '"chosen": "cpu"' tw info --device cpu --json
 yes 'And it came to pass in those days that there went out a decree.' | head -c 40000 >text.txt || true
 small=(--set model.layers=1 --set model.width=16 --set model.heads=2 --set model.context=16
     --set train.batch=2 --set train.tokens=4000 --set train.warmup_tokens=100)
-expect 0 'outer steps? (is|are) planned' tw run new bible --data text.txt --out state/run.manifest "${small[@]}"
+expect 0 'outer steps? (is|are) planned' tw run new bible --data text.txt --out state/run.manifest "${small[@]}" \
+    --set security.admission=secret
 # -- and the next step: a node of the run, or the one that waits for this manifest
 next_of() { tw "$@" | sed -n '/^Its node/p; s/^    \([^ ].*thinwire .*\|thinwire .*\|export .*\)$/\1/p'; }
 is() { [[ $1 == "$2" ]] || { echo "FAIL: got '$1', wanted '$2'"; failures=$((failures + 1)); }; }
@@ -422,9 +425,11 @@ other_folder() {
     tw --config other.conf config check
 }
 any_model() {
-    sed "s|^\[node]|[node]\nrun = ./any1.manifest|; /^data = /d" node.conf >other.conf
+    sed "s|^\[node]|[node]\nrun = ./any0.manifest|; /^data = /d" node.conf >other.conf
     tw --config other.conf config check
 }
+expect 0 'by your own trainer' tw run new x "${count[@]}" --tensors "$files/gpt2.safetensors" \
+    --set security.admission=secret --out any0.manifest
 expect 0 "training data: the trainer's own" any_model
 expect 5 'run folder .*a-file/x cannot be used or made: Not a directory' other_folder
 expect 2 'the worker /no/worker: No such file or directory' other_key '[node]' 'worker_path = /no/worker'

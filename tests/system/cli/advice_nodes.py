@@ -98,6 +98,7 @@ def only(text, part):
            "`thinwire rollback undone`")
 def screens(at):
     """The page, bans, secrets, checkpoints and top of one node."""
+    at.manifest("run", ["security.admission=secret"])
     at.node("a")
     port = ports.hold()
     at.change("a", r"^\[api\]$", f"[api]\nweb = 127.0.0.1:{port}")
@@ -260,56 +261,85 @@ def two_nodes(at):
     at.wait("it starts afresh", lambda: at.type("thinwire status").code == 0)
 
 
+@situation("pair", "and only the owner lets nodes admit")
+def guest_invites(at):
+    """A guest invites nobody, until the owner signs that right."""
+    at.node("a")
+    at.start()
+    line = re.search(r"tw1\w+", at.good("thinwire invite"))[0]
+    at.good(f"thinwire join - --dir b --data text --listen 127.0.0.1:{ports.hold()}",
+            stdin=line + "\n")
+    at.stub("b")
+    at.start("b")
+    at.wait("they are linked", lambda: at.status()["sync"]["alive_peers"] == 1)
+    sign = at.advice(at.bad("thinwire invite"), "and only the owner lets nodes admit")[0]
+    at.good(sign + " --run run --out b.cert")
+    at.good("thinwire owner import b.cert")
+    at.wait("b invites", lambda: at.type("thinwire invite").code == 0)
+
+
 # ---- a run with an owner ---------------------------------------------------------------------
 
 @situation("owner", "have the run's owner sign one (`thinwire owner sign %s`)",
-           "have the owner sign one (`thinwire owner sign`), then `thinwire owner import`",
+           "get a new ticket (`thinwire invite` on a node",
            "Have the run's owner sign a certificate", "have the run's owner sign a new one",
            "is no node id: 64 hex digits, as `thinwire status --json`",
            "name the owner's key with --key FILE", "once it has this: `thinwire owner import FILE`",
            "Without an owner no node obeys another", "Give it to any node of the run",
            "owner recall: to which round?", "it is 64 hex digits, as `thinwire rollback --json`",
-           "this node has no checkpoint of round")
+           "this node has no checkpoint of round", "has an owner and no secret. Leave it out",
+           "has an owner and no secret; `thinwire owner revoke`")
 def owner(at):
-    """Certificates that are missing, expired or of nobody."""
+    """Certificates that are missing, expired or of nobody. The owner's key is not where `run new`
+    leaves it, as then `init` makes the certificate."""
     at.good("thinwire owner new")
     key = json.loads(at.good("thinwire owner show owner.key --json"))["key"]
-    at.manifest("owned", ["security.admission=owner", f"security.owner={key}"])
-    made = at.good("thinwire init --dir n --run owned --data text")
+    at.manifest("owned", [f"security.owner={key}"])
+    at.good("mkdir far && mv owned far/owned")
+    said = at.bad("thinwire init --dir n --run far/owned --data text --secret-file text")
+    at.follow(said, "has an owner and no secret. Leave")
+    made = at.good("thinwire init --dir n --run far/owned --data text")
     own = at.advice(made, "Have the run's owner", FILE="n.cert")
-    said = at.good(own[0] + " --run owned --out n.cert")
+    said = at.good(own[0] + " --run far/owned --out n.cert")
     at.select("n")
     at.follow(said, "once it has this", FILE="n.cert")
     at.good("thinwire config check")
-    at.node("a", "owned")
+    said = at.bad("thinwire secret")
+    at.follow(said, "no secret; `thinwire owner revoke`", "ab" * 32)
+    at.node("a", "far/owned")
     said = at.bad("thinwire config check")
-    sign, take = at.advice(said, "(`thinwire owner sign %s`)", FILE="a.cert")
-    doctor = at.advice(at.bad("thinwire doctor --patience 1"),
-                       "have the owner sign one (`thinwire owner sign`), then")
-    at.bad(doctor[0] + " abc --run owned")
-    at.good(sign + " --run owned --out a.cert")
+    make, sign, take = at.advice(said, "(`thinwire owner sign %s`)", FILE="a.cert")
+    doctor = at.advice(at.bad("thinwire doctor --patience 1"), "get a new ticket (`thinwire inv")
+    at.bad(doctor[2] + " abc --run far/owned")
+    at.good(sign + " --run far/owned --out a.cert")
     at.good(take)
     at.good("thinwire config check")
-    said = at.bad("thinwire owner sign abc --run owned")
+    said = at.bad("thinwire owner sign abc --run far/owned")
     at.advice(said, "is no node id")
     at.good("mv owner.key kept.key")
-    said = at.bad(sign + " --run owned")
+    said = at.bad(sign + " --run far/owned")
     at.advice(said, "name the owner's key with --key")
-    at.good(sign + " --run owned --key kept.key --out b.cert")
+    at.good(sign + " --run far/owned --key kept.key --out b.cert")
     at.good("mv kept.key owner.key")
     # the certificate of another node
     at.good("cp n/state/admission.cert a/state/admission.cert")
     at.follow(at.bad("thinwire config check"), "have the run's owner sign a new one",
-              f"{sign.split()[-1]} --run owned --out c.cert")
+              f"{sign.split()[-1]} --run far/owned --out c.cert")
+    # beside the key, init makes one
+    at.good("rm a/state/admission.cert; cp owner.key far/owner.key")
+    at.good(make)
+    at.good("thinwire config check")
+    at.good("rm far/owner.key")
     at.good("thinwire owner import c.cert")
     at.good("thinwire config check")
     at.start()
     at.good(f"thinwire status --json | grep -q {sign.split()[-1]}")
-    said = at.good(f"thinwire owner revoke {'ab' * 32} --run owned --list list")
+    said = at.good(f"thinwire owner revoke {'ab' * 32} --run far/owned --list list")
     at.follow(said, "Give it to any node", FILE="list")
     at.advice_told(at.bad("thinwire owner recall"), "owner recall: to which round?")
     at.advice_told(at.bad("thinwire owner recall 3 --lineage x"), "--lineage %.80s: it is 64")
     at.advice_told(at.bad("thinwire owner recall 999999"), "this node has no checkpoint of round")
+    at.manifest("plain", ["security.admission=secret"])
     at.node("s", "plain")
     said = at.bad("thinwire pause --run")
     at.start()
@@ -319,12 +349,13 @@ def owner(at):
 
 @situation("owner", "`thinwire owner show` and `thinwire doctor` tell more",
            "have the owner sign a new one (`thinwire owner sign`), then",
-           "then no other node admits this one: have it signed anew")
+           "then no other node admits this one: have it signed anew",
+           "`thinwire owner sign` where the owner's key is, then")
 def certificate_ends(at):
     """A certificate that ends soon, and a node that is shut out."""
     at.good("thinwire owner new")
     key = json.loads(at.good("thinwire owner show owner.key --json"))["key"]
-    at.manifest("owned", ["security.admission=owner", f"security.owner={key}"])
+    at.manifest("owned", [f"security.owner={key}"])
     own = at.node("a", "owned")[0]
     at.good(at.shifted(-9 * 86400) +
             f"thinwire owner sign {own} --run owned --days 10 --out a.cert")
@@ -333,6 +364,7 @@ def certificate_ends(at):
     at.wait("it ends", lambda: "certificate_ends" in at.warnings())
     at.wait("its line in the log", lambda: "have it signed anew" in at.good("thinwire logs"))
     at.advice(at.good("thinwire logs"), "have it signed anew")
+    at.advice(at.good("thinwire doctor --patience 1"), "`thinwire owner sign` where the owner's")
     sign, take = at.advice(at.good("thinwire status"), "have the owner sign a new one (`thin",
                             FILE="b.cert")
     at.good(f"{sign} {own} --run owned --days 300 --out b.cert")
@@ -354,6 +386,7 @@ def certificate_ends(at):
            "`thinwire join` brings it, or copy run.secret", "`thinwire init` makes it")
 def keys(at):
     """Keys that are missing, damaged or open to others."""
+    at.manifest("run", ["security.admission=secret"])
     at.node("a")
     state = at.folder / "a/state"
     secret = (state / "run.secret").read_text()

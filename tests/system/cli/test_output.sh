@@ -16,7 +16,7 @@ fail() {
 seq 1 3000 >text.txt
 tw run new small --data text.txt --out run --set model.layers=1 --set model.width=16 \
     --set model.heads=2 --set model.context=32 --set train.batch=4 --set train.tokens=4k \
-    --set train.warmup_tokens=128 >/dev/null
+    --set train.warmup_tokens=128 --set security.admission=secret >/dev/null
 tw init --dir node --name a --run run --data text.txt --listen 127.0.0.1:0 >/dev/null
 tw train --run run --data text.txt --steps 2 --out m --eval-steps 0 2>/dev/null
 tw data prepare text.txt --out set --text lines >/dev/null 2>&1

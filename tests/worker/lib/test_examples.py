@@ -72,11 +72,10 @@ class Cluster:
         """Starts a daemon, and the trainer in C. Of a GPT the daemons start their workers: node 0
         the example, node 1 the native one."""
         config = self.folder / f"n{idx}.conf"
-        secret = ["--secret-file", self.folder / "n0/run.secret"] if idx > 0 else []
         run(self.bin / "thinwire", "init", "--config", config, "--name", f"n{idx}", "--state-dir",
             self.folder / f"n{idx}", "--run-dir", self.folder / f"n{idx}.run", "--run",
             self.folder / "manifest", "--data", self.folder / "text", "--threads", "1", "--listen",
-            f"127.0.0.1:{self.held[idx]}", "--peers", f"127.0.0.1:{self.held[1 - idx]}", *secret)
+            f"127.0.0.1:{self.held[idx]}", "--peers", f"127.0.0.1:{self.held[1 - idx]}")
         text = config.read_text(encoding="ascii")
         text = text.replace("[node]\n", "[node]\neval_steps = 50\n", 1)
         config.write_text(self.configure(idx, text), encoding="ascii")

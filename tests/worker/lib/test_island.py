@@ -69,13 +69,12 @@ class Cluster(examples.Cluster):
     def start(self, idx):
         """Starts a daemon, and its trainer beside it."""
         config = self.folder / f"n{idx}.conf"
-        secret = ["--secret-file", self.folder / "n0/run.secret"] if idx > 0 else []
         peers = ", ".join(f"127.0.0.1:{self.held[i]}" for i in range(3) if i != idx)
         examples.run(self.bin / "thinwire", "init", "--config", config, "--name", f"n{idx}",
                      "--state-dir", self.folder / f"n{idx}", "--run-dir",
                      self.folder / f"n{idx}.run", "--run", self.folder / "manifest", "--data",
                      self.folder / "text", "--threads", "1", "--listen",
-                     f"127.0.0.1:{self.held[idx]}", "--peers", peers, *secret)
+                     f"127.0.0.1:{self.held[idx]}", "--peers", peers)
         more = "eval_steps = 50\n" + ("spawn_worker = off\n" if self.trainer[idx] else "")
         text = config.read_text(encoding="ascii")
         config.write_text(text.replace("[node]\n", "[node]\n" + more, 1), encoding="ascii")

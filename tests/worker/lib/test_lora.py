@@ -81,13 +81,12 @@ class Cluster(examples.Cluster):
     def start(self, idx):
         """Starts a daemon, and its trainer beside it."""
         config = self.folder / f"n{idx}.conf"
-        secret = ["--secret-file", self.folder / "n0/run.secret"] if idx > 0 else []
         peers = ", ".join(f"127.0.0.1:{self.held[i]}" for i in range(3) if i != idx)
         examples.run(self.bin / "thinwire", "init", "--config", config, "--name", f"n{idx}",
                      "--state-dir", self.folder / f"n{idx}", "--run-dir",
                      self.folder / f"n{idx}.run", "--run", self.folder / "manifest", "--data",
                      self.folder / "text", "--listen", f"127.0.0.1:{self.held[idx]}", "--peers",
-                     peers, *secret)
+                     peers)
         text = config.read_text(encoding="ascii")
         config.write_text(text.replace("[node]\n", "[node]\nspawn_worker = off\n", 1),
                           encoding="ascii")

@@ -117,11 +117,10 @@ def run(*command):
 
 def lay_out(bin_dir, folder, idx, held):
     """Makes the configuration of a node whose worker comes from outside."""
-    secret = ["--secret-file", folder / "n0/run.secret"] if idx > 0 else []
     config = folder / f"n{idx}.conf"
     run(bin_dir / "thinwire", "init", "--config", config, "--name", f"n{idx}", "--state-dir",
         folder / f"n{idx}", "--run-dir", folder / f"n{idx}.run", "--run", folder / "manifest",
-        "--listen", f"127.0.0.1:{held[idx]}", "--peers", f"127.0.0.1:{held[1 - idx]}", *secret)
+        "--listen", f"127.0.0.1:{held[idx]}", "--peers", f"127.0.0.1:{held[1 - idx]}")
     text = config.read_text(encoding="ascii")
     config.write_text(text.replace("[node]\n", "[node]\nspawn_worker = off\neval_steps = 50\n", 1),
                       encoding="ascii")
