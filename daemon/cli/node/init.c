@@ -204,21 +204,16 @@ static void say_next(const struct init *init, const char *hex) {
 
 /* Signs a certificate for the new key if the owner's key is beside the manifest. Returns the
  * sentence for a person who must do something else. */
-static const char *renew_certs(const struct tw_config *config, const struct tw_id *node,
-                               const struct stat *user) {
+static const char *renew_certs(const struct tw_config *config, const struct tw_id *node) {
     static struct tw_run run;
-    char path[TW_PATH_BYTES + 32];
+    char path[TW_PATH_BYTES];
     struct tw_error err;
     if (cli_manifest_load(config->node.run, &run, NULL) != TW_OK ||
         run.security.admission != TW_ADMISSION_OWNER)
         return "";
-    (void)snprintf(path, sizeof(path), "%s/%s", config->node.state_dir, TW_CERT_FILE);
     if (owner_key_admit(config, &run, node, path, &err) != TW_OK)
         return " First it needs a certificate for the new key: join again with a new ticket, or "
                "have the owner sign one.";
-    (void)snprintf(path, sizeof(path), "%s/%s", config->node.state_dir, TW_CERT_FILE);
-    if (geteuid() == 0 && chown(path, user->st_uid, user->st_gid) != 0)
-        return " Its certificate belongs to root: give it to the user of the node first.";
     return " It has a new certificate.";
 }
 
@@ -246,7 +241,7 @@ static enum tw_exit renew_key(struct cli *cli) {
         return cli_fail(TW_EXIT_IDENTITY, "the new key cannot be written; the old one stays");
     }
     tw_id_hex(&identity.id, hex);
-    const char *const lacks = renew_certs(&config, &identity.id, &owner);
+    const char *const lacks = renew_certs(&config, &identity.id);
     tw_identity_close(&identity);
     if (cli->json)
         (void)printf("{\"id\": \"%s\", \"identity\": \"%s\"}\n", hex, path);

@@ -1,7 +1,9 @@
 #include "daemon/cli/node/owner_key.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,6 +58,16 @@ void owner_key_sign(const struct tw_identity *key, uint64_t days, struct tw_cert
     tw_sign(key->key, text, sizeof(text), cert->signature);
 }
 
+/* With sudo, the certificate belongs to the user of the state folder, as the other files there. */
+static enum tw_status give_to_user(const char *folder, struct tw_error *err) {
+    char path[TW_PATH_BYTES + 32];
+    struct stat info;
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, TW_CERT_FILE);
+    if (geteuid() != 0 || (stat(folder, &info) == 0 && chown(path, info.st_uid, info.st_gid) == 0))
+        return TW_OK;
+    return tw_fail(err, TW_IO, "%.200s: %s", path, strerror(errno));
+}
+
 enum tw_status owner_key_admit(const struct tw_config *config, const struct tw_run *run,
                                const struct tw_id *node, char key_path[TW_PATH_BYTES],
                                struct tw_error *err) {
@@ -69,5 +81,6 @@ enum tw_status owner_key_admit(const struct tw_config *config, const struct tw_r
                                       .node = *node};
     owner_key_sign(&key, DAYS_BESIDE, &certs.certs[0]);
     tw_identity_close(&key);
-    return tw_certs_save(config->node.state_dir, TW_CERT_FILE, &certs, err);
+    TW_TRY(tw_certs_save(config->node.state_dir, TW_CERT_FILE, &certs, err));
+    return give_to_user(config->node.state_dir, err);
 }

@@ -73,7 +73,8 @@ expect() {
 is() { [[ $1 == "$2" ]] || { echo "FAIL: got '$1', wanted '$2'"; failures=$((failures + 1)); }; }
 
 # -- a new node: its files belong to the service's user, and the next steps fit it
-thinwire run new bible --data "$home/text/text" --set train.tokens=50k --out /etc/bible.manifest >/dev/null
+thinwire run new bible --data "$home/text/text" --set train.tokens=50k --set security.admission=secret \
+    --out /etc/bible.manifest >/dev/null
 expect 0 '^    thinwire --config bible start$' thinwire --config bible init --run /etc/bible.manifest \
     --data "$home/text/text" --listen 127.0.0.1:0
 expect 2 'exists and is not overwritten.*`thinwire --config bible config check` and `thinwire --config bible start`' \
@@ -196,6 +197,27 @@ expect 2 'several nodes here: attic, bible; name one, such as by `--config attic
 expect 2 'name one, such as by `--config attic`' thinwire leave
 expect 2 'several nodes here: attic, bible' thinwire config check
 expect 1 'FAIL +config +there are several nodes' thinwire doctor
+
+# -- a run with an owner: the key stays root's, beside the manifest, and the certificate is the service's
+expect 0 'is now in /etc/owner.key' thinwire run new owned --data "$home/text/text" --out /etc/owned.manifest
+expect 0 'owned/admission.cert, signed with /etc/owner.key' thinwire --config owned init --run /etc/owned.manifest \
+    --data "$home/text/text" --listen 127.0.0.1:0
+owned=/var/lib/thinwire/owned
+is "$(stat -c '%U %a' /etc/owner.key $owned/admission.cert | tr '\n' ' ')" "root 600 thinwire 600 "
+[[ ! -e $owned/run.secret ]] || { echo "FAIL: a needless secret"; failures=$((failures + 1)); }
+expect 0 'good +certificate' thinwire --config owned config check
+out=$(thinwire --config owned doctor --patience 1 2>&1) || true # no daemon runs
+grep -q 'OK *owner.key */etc/owner.key: keep a copy' <<<"$out" ||
+    { echo "FAIL: doctor says nothing of the owner's key"; failures=$((failures + 1)); }
+expect 2 'has an owner and no secret' thinwire --config owned secret
+expect 0 'List 1 revokes 1 node' thinwire --config owned owner revoke "$(printf 'ab%.0s' {1..32})"
+is "$(stat -c %U $owned/revoked.list)" thinwire
+rm $owned/admission.cert
+expect 0 'lacked this: *certificate|admission.cert, signed with /etc/owner.key' thinwire --config owned init
+is "$(stat -c %U $owned/admission.cert)" thinwire
+expect 0 'It has a new certificate' thinwire --config owned init --new-key
+is "$(stat -c %U $owned/admission.cert $owned/identity.key | tr '\n' ' ')" "thinwire thinwire "
+expect 0 'good +certificate' thinwire --config owned config check
 
 [[ $failures -eq 0 ]] || { echo "$failures failed"; exit 1; }
 echo "all good"
