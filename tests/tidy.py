@@ -41,8 +41,8 @@ ORDERED = ("daemon/node",)
 # knows them. sync/ itself is the topmost room of the core.
 ROOMS = {
     "sync/core": set(),
-    "sync/transfer": {"sync/core"},
     "sync/trust": {"sync/core"},
+    "sync/transfer": {"sync/core", "sync/trust"},
     "sync/round": {"sync/core", "sync/transfer", "sync/trust"},
     "sync/check": {"sync/core", "sync/transfer", "sync/trust", "sync/round"},
     "sync/vote": {"sync/core", "sync/transfer", "sync/trust", "sync/round", "sync/check"},

@@ -23,7 +23,7 @@ enum {
 
 /* Speeds that the nodes of the lineage announce, this node among them. */
 struct tw_run_speeds {
-    double tokens_per_s; /* sum of what the run clock counts of them: tw_run_pace_counted */
+    double tokens_per_s; /* sum, as far as the run clock counts them: tw_run_pace_counted */
     uint32_t others;     /* other nodes that train */
     bool has_own;        /* this node is in the run */
     bool is_whole;       /* no member of the roster is missing in the sum */

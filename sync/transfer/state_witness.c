@@ -1,4 +1,4 @@
-/* state_witness.c - what other voters say of a state that one donor offers. */
+/* state_witness.c - the word of other voters on a state that one donor offers. */
 #include "sync/transfer/state_witness.h"
 
 #include "base/bytes.h"

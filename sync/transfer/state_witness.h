@@ -1,4 +1,4 @@
-/* state_witness.h - what other voters say of a state that one donor offers.
+/* state_witness.h - the word of other voters on a state that one donor offers.
  *
  * A donor may lie, and its bytes match the digest that it names. So a node that fetches a state
  * meanwhile asks other voters which (phi, u) they had after the same rounds: STATE_GET with
@@ -41,8 +41,8 @@ void tw_witness_begin(struct tw_node *node, uint32_t fragment, uint16_t peer);
 /* Takes the word of a peer on the state that is being fetched. */
 void tw_witness_hear(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state);
 
-/* Asks voters that have not answered, and returns what is known. `is_here`: the bytes have arrived,
- * so that nothing else is waited for. */
+/* Asks voters that have not answered, and returns the verdict so far. `is_here`: the bytes have
+ * arrived, so that nothing else is waited for. */
 enum tw_witness tw_witness_judge(struct tw_node *node, uint32_t fragment, bool is_here);
 
 /* Forgets the word of a peer whose number may be given to another link. */

@@ -201,7 +201,7 @@ static void clock_counts_a_row_four_medians_at_most(void **state) {
         uint64_t tokens[5], before, sum;
     } cases[] = {
         {0, {0}, 0, 0},
-        {1, {1000}, 0, 1000}, /* nothing shows what is usual */
+        {1, {1000}, 0, 1000}, /* no usual number */
         {1, {1000}, 50, 800}, /* one of several members, alone in its round */
         {1, {1000}, 500, 1000},
         {2, {10, 1000}, 0, 170},

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "daemon/auth/cert_file.h"
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/node/node_files.h"
@@ -149,14 +150,23 @@ static bool find_node(const struct cli *cli, const char *manifest, struct tw_con
            tw_config_load(config, path, &err) == TW_OK && strcmp(config->node.run, manifest) == 0;
 }
 
-/* Prints the next step: a node for the run, or the start of the one that waited for the manifest.
- */
+/* True if the node waits for the run to have its right to take part: `init` completes it. */
+static bool is_incomplete(const struct tw_config *config, const struct tw_run *run) {
+    char path[TW_PATH_BYTES + 32];
+    if (run->security.admission == TW_ADMISSION_SECRET)
+        return access(config->network.secret_file, F_OK) != 0;
+    (void)snprintf(path, sizeof(path), "%s/%s", config->node.state_dir, TW_CERT_FILE);
+    return run->security.admission == TW_ADMISSION_OWNER && access(path, F_OK) != 0;
+}
+
+/* Prints the next step: a node for the run, or the completion and start of the one that waited for
+ * the manifest. */
 static void say_next(const struct cli *cli, const struct tw_run *run, const char *path,
                      const char *data) {
     static struct tw_config config;
     static struct node_files files;
     char manifest[TW_PATH_BYTES], text[TW_PATH_BYTES];
-    const char *const NEXT[] = {"start", NULL};
+    static const char *const NEXT[] = {"init", "start", NULL};
     const char *const whole = node_files_from_here(path, manifest);
     const char *const from = data != NULL ? node_files_from_here(data, text) : NULL;
     if (whole == NULL) return;
@@ -167,7 +177,7 @@ static void say_next(const struct cli *cli, const struct tw_run *run, const char
                          from != NULL ? from : "/path/of/the.txt", config.path);
         (void)printf("\nNext:\n");
         memcpy(files.config_path, config.path, sizeof(files.config_path));
-        node_files_say_next(&files, NEXT);
+        node_files_say_next(&files, NEXT + (is_incomplete(&config, run) ? 0 : 1));
         return;
     }
     const bool is_root = geteuid() == 0;

@@ -21,8 +21,8 @@ struct state_fetch {
                                    state_transfer.c */
     uint32_t fed_chunks;        /* chunks received at that time */
     uint32_t fed_failed_rounds; /* failed rounds of the payload at that time */
-    /* What others say of the offer (transfer/state_witness.h): sets of peers; when they were last
-     * asked; when the bytes were complete, 0 before. */
+    /* The word of others on the offer (transfer/state_witness.h): sets of peers; when they were
+     * last asked; when the bytes were complete, 0 before. */
     uint64_t agreeing, objecting, witness_us, here_us;
     bool is_unproven; /* the state was loaded, and no round has yet shown it to be the members' */
 };

@@ -261,6 +261,7 @@ tw --config ./bare.conf init --state-dir bare >/dev/null
 is "$(next_of --config ./bare.conf run new bare --data text.txt --out bare/run.manifest "${small[@]}")" \
     "Its node names no text yet: write \`data = $home/text.txt\` below [node] of ./bare.conf.
 export THINWIRE_CONFIG=./bare.conf
+thinwire init
 thinwire start"
 expect 0 'never merge: lower sync.period' tw run new x --out n0.manifest --set sync.period=100 \
     --set sync.fragments=1 --set train.batch=8 --set train.tokens=200k
