@@ -1,5 +1,6 @@
 #include "daemon/api/attacks.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,42 +38,77 @@ static const struct {
                             "`thinwire events` has the reason; is its version the same?"},
 };
 
-static bool is_older(const struct tw_attack *a, const struct tw_attack *b) {
-    return a->count == 0 || (b->count > 0 && a->at_us < b->at_us);
+static bool is_shown(const struct tw_attack *row, uint64_t now_us) {
+    return row->count > 0 && now_us - row->at_us <= TW_ATTACK_SHOWN_US;
+}
+
+static uint32_t add_counts(uint32_t a, uint32_t b) {
+    return a < UINT32_MAX - b ? a + b : UINT32_MAX;
+}
+
+static const struct tw_attack *find_newest(const struct tw_attack rows[TW_ATTACKS_PER_KIND]) {
+    const struct tw_attack *newest = &rows[0];
+    for (uint32_t i = 1; i < TW_ATTACKS_PER_KIND; i++) {
+        if (rows[i].count > 0 && rows[i].at_us >= newest->at_us) newest = &rows[i];
+    }
+    return newest;
 }
 
 void tw_attacks_note(struct tw_attacks *attacks, enum tw_attack_kind kind, const struct tw_id *id,
                      uint64_t now_us) {
-    struct tw_attack *row = &attacks->rows[0];
-    for (uint32_t i = 0; i < TW_ATTACKS_MAX; i++) {
-        struct tw_attack *const at = &attacks->rows[i];
-        if (at->count > 0 && at->kind == kind && tw_id_equal(&at->id, id)) {
-            at->count += at->count < UINT32_MAX;
-            at->at_us = now_us;
+    struct tw_attack *const rows = attacks->rows[kind];
+    /* The last row is the one that a crowd of nodes shares. */
+    struct tw_attack *row = &rows[TW_ATTACKS_PER_KIND - 1];
+    for (uint32_t i = TW_ATTACKS_PER_KIND; i-- > 0;) {
+        if (rows[i].count > 0 && tw_id_equal(&rows[i].id, id)) {
+            rows[i].count = add_counts(rows[i].count, 1);
+            rows[i].at_us = now_us;
             return;
         }
-        if (is_older(at, row)) row = at;
+        if (!is_shown(&rows[i], now_us)) row = &rows[i];
+    }
+    if (is_shown(row, now_us)) {
+        const bool is_old = now_us - attacks->others[kind].at_us > TW_ATTACK_SHOWN_US;
+        const uint32_t before = is_old ? 0 : attacks->others[kind].count;
+        attacks->others[kind].count = add_counts(before, row->count);
+        attacks->others[kind].at_us = now_us;
     }
     *row = (struct tw_attack){.kind = kind, .id = *id, .count = 1, .at_us = now_us};
+}
+
+/* Inserts a row behind the newer ones of rows[first .. count - 1]. */
+static void insert(struct tw_attack *rows, uint32_t first, uint32_t count,
+                   const struct tw_attack *row) {
+    uint32_t place = count;
+    for (; place > first && rows[place - 1].at_us < row->at_us; place--)
+        rows[place] = rows[place - 1];
+    rows[place] = *row;
 }
 
 uint32_t tw_attacks_recent(const struct tw_attacks *attacks, uint64_t now_us,
                            struct tw_attack *rows) {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < TW_ATTACKS_MAX; i++) {
-        const struct tw_attack *const at = &attacks->rows[i];
-        if (at->count == 0 || now_us - at->at_us > TW_ATTACK_SHOWN_US) continue;
-        uint32_t place = count++;
-        for (; place > 0 && rows[place - 1].at_us < at->at_us; place--)
-            rows[place] = rows[place - 1];
-        rows[place] = *at;
+    for (enum tw_attack_kind kind = 0; kind < TW_ATTACKS; kind++) {
+        struct tw_attack newest = *find_newest(attacks->rows[kind]);
+        if (!is_shown(&newest, now_us)) continue;
+        if (now_us - attacks->others[kind].at_us <= TW_ATTACK_SHOWN_US)
+            newest.others = attacks->others[kind].count;
+        insert(rows, 0, count++, &newest);
+    }
+    const uint32_t kinds = count;
+    for (enum tw_attack_kind kind = 0; kind < TW_ATTACKS; kind++) {
+        const struct tw_attack *const newest = find_newest(attacks->rows[kind]);
+        for (uint32_t i = 0; i < TW_ATTACKS_PER_KIND; i++) {
+            const struct tw_attack *const row = &attacks->rows[kind][i];
+            if (row != newest && is_shown(row, now_us)) insert(rows, kinds, count++, row);
+        }
     }
     return count;
 }
 
 void tw_attack_text(const struct tw_attack *attack, const char *label,
                     char text[TW_ATTACK_TEXT_BYTES]) {
-    char sentence[TW_ATTACK_TEXT_BYTES - 24];
+    char sentence[TW_ATTACK_TEXT_BYTES - 64], times[24] = "", others[40] = "";
     const size_t length = strlen(label);
     TW_ASSERT(attack->kind < TW_ATTACKS && length < TW_ATTACK_LABEL_BYTES);
     const char *const fmt = SENTENCES[attack->kind].text;
@@ -87,10 +123,10 @@ void tw_attack_text(const struct tw_attack *attack, const char *label,
         }
     }
     sentence[used] = 0;
-    if (attack->count > 1)
-        (void)snprintf(text, TW_ATTACK_TEXT_BYTES, "%s (%u times)", sentence, attack->count);
-    else
-        (void)snprintf(text, TW_ATTACK_TEXT_BYTES, "%s", sentence);
+    if (attack->count > 1) (void)snprintf(times, sizeof(times), " (%u times)", attack->count);
+    if (attack->others > 0)
+        (void)snprintf(others, sizeof(others), "; other nodes did so %u times", attack->others);
+    (void)snprintf(text, TW_ATTACK_TEXT_BYTES, "%s%s%s", sentence, times, others);
 }
 
 const char *tw_attack_way_out(enum tw_attack_kind kind) {

@@ -7,7 +7,7 @@
 #include "base/id.h"
 
 enum {
-    TW_ATTACKS_MAX = 8,
+    TW_ATTACKS_PER_KIND = 4,
     TW_ATTACK_TEXT_BYTES = 256,
     TW_ATTACK_LABEL_BYTES = 64,
 };
@@ -27,29 +27,41 @@ enum tw_attack_kind {
     TW_ATTACKS,
 };
 
+enum { TW_ATTACKS_MAX = TW_ATTACKS * TW_ATTACKS_PER_KIND };
+
 /* Attacks of one kind by one node. */
 struct tw_attack {
     enum tw_attack_kind kind;
     struct tw_id id;
-    uint32_t count; /* 0: an unused row */
-    uint64_t at_us; /* time of the newest attack */
+    uint32_t count;  /* 0: an unused row */
+    uint32_t others; /* attacks of this kind by nodes that have no row of their own */
+    uint64_t at_us;  /* time of the newest attack */
 };
 
-/* All zero is empty. */
+/* Each kind has rows of its own, so that attacks of one kind push no other kind out. Nor does a
+ * crowd of nodes push out the nodes that were there first: if a kind has no row left, the newest
+ * node takes the row of the one before it, whose attacks are then counted among `others`. All zero
+ * is empty. */
 struct tw_attacks {
-    struct tw_attack rows[TW_ATTACKS_MAX];
+    struct tw_attack rows[TW_ATTACKS][TW_ATTACKS_PER_KIND];
+    struct {
+        uint32_t count;
+        uint64_t at_us;
+    } others[TW_ATTACKS];
 };
 
-/* Counts one attack. If the table is full, it replaces the row that was quiet for longest. */
+/* Counts one attack. */
 void tw_attacks_note(struct tw_attacks *attacks, enum tw_attack_kind kind, const struct tw_id *id,
                      uint64_t now_us);
 
-/* Writes the attacks of the last TW_ATTACK_SHOWN_US to rows[TW_ATTACKS_MAX], newest first. Returns
- * the number of rows. */
+/* Writes the attacks of the last TW_ATTACK_SHOWN_US to rows[TW_ATTACKS_MAX]: first the newest of
+ * each kind, which alone has `others`, then the rest, either part newest first. Returns the number
+ * of rows. */
 uint32_t tw_attacks_recent(const struct tw_attacks *attacks, uint64_t now_us,
                            struct tw_attack *rows);
 
-/* Writes a sentence: "Node ab12cd34 sent a round that its group did not decide (3 times)". `label`
+/* Writes a sentence: "Node ab12cd34 sent a round that its group did not decide (3 times); other
+ * nodes did so 36 times". `label`
  * is the word for the node, at most TW_ATTACK_LABEL_BYTES with its NUL. */
 void tw_attack_text(const struct tw_attack *attack, const char *label,
                     char text[TW_ATTACK_TEXT_BYTES]);

@@ -404,8 +404,9 @@ struct tw_status_view {
         /* Traffic since the start with nodes that dialled this one but proved no right to be in the
          * run. */
         uint64_t strangers_bytes;
-        char month_end[16];  /* first day of the next month, "2026-12-01" */
-        const char *resting; /* why links are suspended: "none", "pause", "hours", "quota" */
+        uint64_t strangers_refused; /* strangers without an answer, as their share was used up */
+        char month_end[16];         /* first day of the next month, "2026-12-01" */
+        const char *resting;        /* why links are suspended: "none", "pause", "hours", "quota" */
     } caps;
 
     struct {
@@ -483,7 +484,8 @@ struct tw_status_view {
     struct tw_view_ban bans[TW_BANS_MAX];            /* (net.banned) */
     struct tw_view_twin twins[TW_VIEW_TWINS_MAX];
     uint32_t attacks_count;
-    struct tw_attack attacks[TW_ATTACKS_MAX]; /* recent attacks, newest first */
+    struct tw_attack
+        attacks[TW_ATTACKS_MAX]; /* recent attacks, in the order of tw_attacks_recent */
 };
 
 /* Sets values that may be unmeasured to NaN or TW_VIEW_NEVER, all others to zero. */

@@ -8,7 +8,9 @@
 
 #include "base/units.h"
 
-enum { ATTACKS_SHOWN = 4, LOST_SHOWN = 4 };
+/* At least one attack of each kind is shown. */
+enum { ATTACKS_SHOWN = TW_ATTACKS, LOST_SHOWN = 4 };
+_Static_assert((int)ATTACKS_SHOWN <= TW_WARNINGS_MAX - 4, "attacks leave room for others");
 
 #define MINUTE_US UINT64_C(60000000)
 

@@ -103,37 +103,88 @@ static void every_attack_has_a_whole_sentence_and_a_way_out(void **state) {
         view_sample(&view);
         assert_null(find_warning(words[kind]));
         view.attacks_count = 1;
-        view.attacks[0] = (struct tw_attack){.kind = kind, .id = {{0xab}}, .count = UINT32_MAX};
+        view.attacks[0] = (struct tw_attack){
+            .kind = kind, .id = {{0xab}}, .count = UINT32_MAX, .others = UINT32_MAX};
         const struct tw_warning *const warning = find_warning(words[kind]);
         assert_non_null(warning);
-        assert_non_null(strstr(warning->what, " (4294967295 times)"));
+        assert_non_null(
+            strstr(warning->what, " (4294967295 times); other nodes did so 4294967295 times"));
         assert_true(strlen(warning->way_out) > 20);
         assert_true(strlen(warning->what) + 1 < TW_ATTACK_TEXT_BYTES);
     }
 }
 
-static void many_attackers_leave_room_for_other_warnings(void **state) {
+/* A thousand nodes with one attack each push neither another kind of attack out of the status nor
+ * the nodes that were there first, and none of them is left uncounted. */
+static void many_attackers_hide_no_other_warning(void **state) {
     (void)state;
+    enum { CROWD = 1000 };
     struct tw_attacks attacks = {0};
-    for (uint32_t i = 0; i < 1000; i++) {
-        const struct tw_id id = {{(uint8_t)i, (uint8_t)(i >> 8)}};
-        tw_attacks_note(&attacks, TW_ATTACK_PROTOCOL, &id, i + 1);
+    const struct tw_id liar = {{0x11}};
+    uint64_t sum = 0;
+    tw_attacks_note(&attacks, TW_ATTACK_FORGED, &liar, 1);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        const struct tw_id id = {{(uint8_t)i, (uint8_t)(i >> 8), 1}};
+        tw_attacks_note(&attacks, TW_ATTACK_PROTOCOL, &id, i + 2);
     }
     tw_status_view_init(&view);
     view_sample(&view);
     view.train.is_anchor_bad = true;
-    view.attacks_count = tw_attacks_recent(&attacks, 1000, view.attacks);
-    assert_int_equal(view.attacks_count, TW_ATTACKS_MAX);
-    for (uint32_t i = 0; i < TW_ATTACKS_MAX; i++)
-        assert_int_equal(view.attacks[i].at_us, 1000 - i); /* the newest attacks, newest first */
+    view.attacks_count = tw_attacks_recent(&attacks, CROWD + 2, view.attacks);
+    assert_int_equal(view.attacks_count, 1 + TW_ATTACKS_PER_KIND);
+    /* one of each kind comes first, the newest kind before the others */
+    assert_int_equal(view.attacks[0].kind, TW_ATTACK_PROTOCOL);
+    assert_int_equal(view.attacks[0].at_us, CROWD + 1);
+    assert_int_equal(view.attacks[1].kind, TW_ATTACK_FORGED);
+    for (uint32_t i = 0; i < view.attacks_count; i++) {
+        if (view.attacks[i].kind == TW_ATTACK_PROTOCOL)
+            sum += view.attacks[i].count + view.attacks[i].others;
+    }
+    assert_int_equal(sum, CROWD);
+    for (uint32_t i = 2; i < view.attacks_count; i++) /* the first of the crowd */
+        assert_int_equal(view.attacks[i].at_us, 1 + view.attacks_count - i);
+    assert_non_null(find_warning("Node 11000000 sent a round"));
+    assert_non_null(find_warning("other nodes did so 996 times"));
     assert_non_null(find_warning("Merging hurts"));
-    const struct tw_id id = {{0xe7, 3}}; /* the newest again */
-    tw_attacks_note(&attacks, TW_ATTACK_PROTOCOL, &id, 2000);
-    tw_attacks_note(&attacks, TW_ATTACK_FORGED, &id, 3000);
-    assert_int_equal(tw_attacks_recent(&attacks, 3000, view.attacks), TW_ATTACKS_MAX);
-    assert_int_equal(view.attacks[0].kind, TW_ATTACK_FORGED);
-    assert_int_equal(view.attacks[1].count, 2);
+    const struct tw_id again = {{0, 0, 1}}; /* a node with a row */
+    tw_attacks_note(&attacks, TW_ATTACK_PROTOCOL, &again, 3000);
+    assert_int_equal(tw_attacks_recent(&attacks, 3000, view.attacks), 1 + TW_ATTACKS_PER_KIND);
+    assert_int_equal(view.attacks[0].count, 2);
+    assert_int_equal(view.attacks[0].others, CROWD - TW_ATTACKS_PER_KIND);
     assert_int_equal(tw_attacks_recent(&attacks, 3001 + TW_ATTACK_SHOWN_US, view.attacks), 0);
+}
+
+/* Old rows are free again, and attacks of an hour ago are not counted among the others. */
+static void attacks_of_an_hour_ago_take_no_room(void **state) {
+    (void)state;
+    struct tw_attacks attacks = {0};
+    struct tw_attack rows[TW_ATTACKS_MAX];
+    const uint64_t later_us = 100 + 2 * TW_ATTACK_SHOWN_US;
+    for (uint8_t i = 1; i <= 20; i++)
+        tw_attacks_note(&attacks, TW_ATTACK_PROTOCOL, &(struct tw_id){{i}}, i);
+    for (uint8_t i = 0; i < TW_ATTACKS_PER_KIND + 1; i++)
+        tw_attacks_note(&attacks, TW_ATTACK_PROTOCOL, &(struct tw_id){{100, i}}, later_us + i);
+    assert_int_equal(tw_attacks_recent(&attacks, later_us + 9, rows), TW_ATTACKS_PER_KIND);
+    assert_int_equal(rows[0].others, 1);
+    for (uint32_t i = 0; i < TW_ATTACKS_PER_KIND; i++) assert_int_equal(rows[i].id.bytes[0], 100);
+}
+
+/* Each kind of attack has its place, even if all kinds are seen at once. */
+static void each_kind_of_attack_is_shown(void **state) {
+    (void)state;
+    struct tw_attacks attacks = {0};
+    tw_status_view_init(&view);
+    view_sample(&view);
+    for (enum tw_attack_kind kind = 0; kind < TW_ATTACKS; kind++) {
+        for (uint8_t i = 0; i < 2; i++)
+            tw_attacks_note(&attacks, kind, &(struct tw_id){{(uint8_t)kind, i}}, 10 + i);
+    }
+    view.attacks_count = tw_attacks_recent(&attacks, 20, view.attacks);
+    for (uint32_t i = 0; i < view.attacks_count; i++)
+        assert_int_equal(view.attacks[i].at_us, i < TW_ATTACKS ? 11 : 10);
+    assert_non_null(find_warning("sent a round that its group did not decide"));
+    assert_non_null(find_warning("broke the protocol"));
+    assert_non_null(find_warning("sends work far too large"));
 }
 
 static void every_finding_has_a_whole_sentence_and_a_way_out(void **state) {
@@ -303,7 +354,9 @@ int main(void) {
         cmocka_unit_test(merging_that_hurts_is_named_with_both_losses),
         cmocka_unit_test(every_finding_has_a_whole_sentence_and_a_way_out),
         cmocka_unit_test(every_attack_has_a_whole_sentence_and_a_way_out),
-        cmocka_unit_test(many_attackers_leave_room_for_other_warnings),
+        cmocka_unit_test(many_attackers_hide_no_other_warning),
+        cmocka_unit_test(attacks_of_an_hour_ago_take_no_room),
+        cmocka_unit_test(each_kind_of_attack_is_shown),
         cmocka_unit_test(lost_work_is_counted),
         cmocka_unit_test(twins_are_named_with_the_address_of_the_other_machine),
         cmocka_unit_test(silent_member_is_missed_until_it_is_back),
