@@ -216,14 +216,15 @@ static json_t *caps_json(const struct tw_status_view *view) {
     char until[8];
     (void)snprintf(until, sizeof(until), "%02u:%02u", view->caps.until_min / 60 % 24,
                    view->caps.until_min % 60);
-    return json_pack("{s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:s}", "upload_bytes_per_s",
+    return json_pack("{s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:s}", "upload_bytes_per_s",
                      up == 0 ? json_null() : count(up), "download_bytes_per_s",
                      down == 0 ? json_null() : count(down), "limited_by_hand", view->caps.has_limit,
                      "hours_bytes_per_s", hours == 0 ? json_null() : count(hours), "hours_until",
                      view->caps.has_hours ? text(until) : json_null(), "quota_bytes",
                      quota == 0 ? json_null() : count(quota), "month_bytes",
                      count(view->caps.month_bytes), "month_end", text(view->caps.month_end),
-                     "strangers_bytes", count(view->caps.strangers_bytes), "links_rest",
+                     "strangers_bytes", count(view->caps.strangers_bytes), "strangers_refused",
+                     count(view->caps.strangers_refused), "links_rest",
                      view->caps.resting != NULL ? view->caps.resting : "none");
 }
 

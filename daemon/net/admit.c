@@ -59,8 +59,6 @@ static enum tw_status accept_check(struct tw_conn *fresh, struct tw_error *err) 
             (conn->is_known == oldest->is_known && conn->since_us < oldest->since_us))
             oldest = conn;
     }
-    if (t->are_strangers_out && !fresh->is_known)
-        return tw_fail(err, TW_LIMIT, "strangers have used up their share of this day");
     if (same_count >= TW_HANDSHAKES_PER_HOST)
         return tw_fail(err, TW_LIMIT, "%u handshakes of this host are under way", same_count);
     if (count < TW_HANDSHAKES_MAX) return TW_OK;
@@ -85,12 +83,17 @@ static bool has_knocked(struct tw_transport *t, const char *name, size_t size) {
 
 /* Called when the ClientHello of an accepted connection has arrived. Only now does the connection
  * count against its host's limit (handshake_limiter.h). Until then it merely occupies a table
- * entry. */
+ * entry. Strangers that have used up their share are turned away here too, and not before: a knock
+ * in the ClientHello shows that its sender is none. */
 static enum tw_status judge_hello(void *user, const char *name, size_t size, struct tw_error *err) {
     struct tw_conn *conn = user;
     struct tw_transport *t = conn->transport;
     const bool knocked = has_knocked(t, name, size);
     conn->is_known |= knocked;
+    if (t->are_strangers_out && !conn->is_known) {
+        t->strangers_refused++;
+        return tw_fail(err, TW_LIMIT, "strangers have used up their share of this day");
+    }
     return tw_handshake_limiter_take(&t->limiter, &conn->remote, knocked, tw_now_us(), err);
 }
 
@@ -434,6 +437,19 @@ static void bulk_enter(struct tw_conn *conn, const struct tw_hello *hello) {
     tw_peer_attach_bulk(conn, peer);
 }
 
+/* Returns true if the word of the dialled node counts although its HELLO has not come: it has this
+ * node's own key, this dial expected exactly that id, or the id was linked before or is a member's.
+ * An address alone, also a configured one, proves nothing about the node that answers there. */
+static bool is_believed(const struct tw_conn *conn) {
+    const struct tw_transport *t = conn->transport;
+    const struct tw_id *id = &conn->link.tls.id;
+    const bool is_expected = conn->dialling != NULL && conn->dialling->has_expected &&
+                             tw_id_equal(&conn->dialling->expected, id);
+    if (is_expected || tw_id_equal(id, &t->config.identity->id)) return true;
+    if (tw_twins_was_linked(&t->twins, id)) return true;
+    return t->config.events.is_wanted != NULL && t->config.events.is_wanted(t->config.user, id);
+}
+
 static void goodbye_take(struct tw_conn *conn, const struct tw_frame *frame) {
     struct tw_goodbye goodbye;
     struct tw_error err;
@@ -453,6 +469,10 @@ static void goodbye_take(struct tw_conn *conn, const struct tw_frame *frame) {
         const struct tw_transport *const t = conn->transport;
         const bool is_it = tw_id_equal(&conn->link.tls.id, &t->config.identity->id);
         char there[TW_ADDR_BYTES];
+        if (!is_believed(conn)) {
+            tw_admit_refuse(conn, TW_TWIN, "it says so, but has not proved that it is in the run");
+            return;
+        }
         tw_twin_address(is_it ? conn->link.address : goodbye.sentence, there);
         tw_held_told(conn->transport, there);
         (void)snprintf(sentence, sizeof(sentence), "%s%s", there[0] != '\0' ? "at " : "", there);

@@ -421,6 +421,10 @@ void tw_transport_admit_strangers(struct tw_transport *t, bool is_on) {
     t->are_strangers_out = !is_on;
 }
 
+uint64_t tw_transport_strangers_refused(const struct tw_transport *t) {
+    return t->strangers_refused;
+}
+
 void tw_transport_set_upload(struct tw_transport *t, uint64_t upload_bytes_per_s) {
     tw_rate_set(&t->upload, upload_bytes_per_s, tw_rate_burst_bytes(upload_bytes_per_s),
                 tw_now_us());

@@ -368,9 +368,12 @@ struct tw_traffic tw_transport_traffic(const struct tw_transport *transport);
  */
 struct tw_traffic tw_transport_strangers(const struct tw_transport *transport);
 
-/* Sets whether strangers may connect: hosts from which no member was admitted within a day. At
- * first they may. */
+/* Sets whether strangers get an answer: nodes that do not knock (knock.h), at hosts from which no
+ * member was admitted within a day. At first they do. Otherwise their connection ends after its
+ * ClientHello, without a byte. */
 void tw_transport_admit_strangers(struct tw_transport *transport, bool is_on);
+/* Returns the number of strangers that got no answer for that reason, since the start. */
+uint64_t tw_transport_strangers_refused(const struct tw_transport *transport);
 
 /* Suspends all links: every peer receives GOODBYE with the sentence, nothing is dialled, and no
  * node is admitted. NULL as the sentence ends the suspension. */

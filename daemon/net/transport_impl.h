@@ -221,7 +221,9 @@ struct tw_transport {
     struct tw_member_row self;
     char mapped[TW_ADDR_BYTES]; /* outer address at a router, or "" */
     char rest[96];              /* why links are suspended; "" if they are not */
-    bool are_strangers_out;     /* only hosts from which members were admitted may connect */
+    bool are_strangers_out;     /* only nodes that knock, and hosts from which members were
+                                   admitted, get an answer */
+    uint64_t strangers_refused; /* strangers that got no answer for that reason, since the start */
     uv_idle_t idle;
     uv_timer_t timer;
     uint32_t handles_count; /* open handles: idle, timer, listeners, connections */

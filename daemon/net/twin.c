@@ -52,6 +52,10 @@ void tw_twins_linked(struct tw_twins *twins, const struct tw_id *id, uint64_t pr
     row->process = process;
 }
 
+bool tw_twins_was_linked(const struct tw_twins *twins, const struct tw_id *id) {
+    return row_find(twins, id) != NULL;
+}
+
 enum tw_twin_verdict tw_twins_judge(const struct tw_twins *twins, const struct tw_id *id,
                                     uint64_t process) {
     const struct tw_twin_row *row = row_find(twins, id);

@@ -58,6 +58,10 @@ void tw_twins_init(struct tw_twins *twins, uint64_t answer_us);
 void tw_twins_linked(struct tw_twins *twins, const struct tw_id *id, uint64_t process,
                      uint64_t now_us);
 
+/* Returns true if node `id` was linked to this process, and therefore proved its right to be in the
+ * run. */
+bool tw_twins_was_linked(const struct tw_twins *twins, const struct tw_id *id);
+
 /* Judges a HELLO with the id of a linked node. */
 enum tw_twin_verdict tw_twins_judge(const struct tw_twins *twins, const struct tw_id *id,
                                     uint64_t process);

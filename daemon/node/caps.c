@@ -167,15 +167,16 @@ static void look_at_strangers(struct tw_daemon *daemon, uint64_t bytes) {
     caps->are_strangers_out = are_out;
     tw_transport_admit_strangers(daemon->transport, !are_out);
     if (are_out)
-        tw_daemon_note(
-            daemon, TW_LOG_WARN, "strangers_out",
-            "bytes=%llu text=\"hosts that no member "
-            "came from have used up their share of the quota: only known hosts may connect "
-            "until the next day (UTC)\"",
-            (unsigned long long)caps->quota.strangers_bytes);
+        tw_daemon_note(daemon, TW_LOG_WARN, "strangers_out",
+                       "bytes=%llu text=\"hosts that no member came from have used up their share "
+                       "of the quota: "
+                       "until the next day (UTC) only known hosts get an answer, and nodes with "
+                       "the run secret "
+                       "or a ticket\"",
+                       (unsigned long long)caps->quota.strangers_bytes);
     else
         tw_daemon_note(daemon, TW_LOG_INFO, "strangers_in",
-                       "text=\"every host may connect again\"");
+                       "text=\"every host gets an answer again\"");
 }
 
 void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us) {
@@ -308,4 +309,5 @@ void tw_daemon_caps_fill(const struct tw_daemon *daemon, struct tw_status_view *
     if (daemon->transport == NULL) return;
     const struct tw_traffic strangers = tw_transport_strangers(daemon->transport);
     view->caps.strangers_bytes = strangers.bytes_in + strangers.bytes_out;
+    view->caps.strangers_refused = tw_transport_strangers_refused(daemon->transport);
 }

@@ -8,7 +8,8 @@
  *
  * The quota does not count the bytes of strangers: hosts that have proved no right to be in the
  * run. Each day they may use another 1/300 of the monthly quota, at least 1 MiB. When that is used
- * up, only hosts from which members were admitted may connect until the day is over.
+ * up, only nodes that knock (daemon/auth/knock.h), and hosts from which members were admitted, get
+ * an answer until the day is over.
  *
  * All links are suspended in hours that are off, when the quota is used up, and while a pause has
  * given the worker's memory back: a node without a worker would hold up the votes of its group. The

@@ -66,7 +66,7 @@ static void names(const struct world_node *node, bool is_self, const struct worl
 
 static void copy_is_refused_and_all_three_say_so(unsigned hub_at) {
     begin(hub_at, NULL);
-    world_dial(second, hub);
+    world_dial_pinned(second, hub, &hub->identity.id);
     WAIT_WHILE(&world, second->dials < 1);
     assert_int_equal(second->dial_status, TW_TWIN);
     assert_int_equal(second->dial_cause, TW_DIAL_TWIN);
@@ -76,7 +76,7 @@ static void copy_is_refused_and_all_three_say_so(unsigned hub_at) {
     names(first, true, second);
     names(second, true, first);
     /* The copy dials repeatedly. No link breaks, and no new finding appears. */
-    world_dial(second, hub);
+    world_dial_pinned(second, hub, &hub->identity.id);
     WAIT_WHILE(&world, second->dials < 2);
     assert_int_equal(second->dial_status, TW_TWIN);
     assert_int_equal(hub->ups, 1);
@@ -208,6 +208,23 @@ static void own_address_is_no_twin(void **state) {
 
 /* ---- lies ---------------------------------------------------------------------------------- */
 
+/* Anybody may answer at an address that is configured without an id, and name any address. */
+static void word_of_an_unproven_node_is_no_twin(void **state) {
+    (void)state;
+    begin(0, NULL);
+    char told[TW_ADDR_BYTES];
+    address_of(first, told);
+    world_dial(second, hub); /* it never met the hub before */
+    WAIT_WHILE(&world, second->dials < 1);
+    assert_int_equal(second->dial_status, TW_TWIN);
+    assert_int_equal(second->twins, 0);
+    assert_null(strstr(second->dial_sentence, told));
+    assert_non_null(strstr(second->dial_sentence, "has not proved"));
+    struct tw_twin_info twins[TW_TWIN_INFOS_MAX];
+    assert_int_equal(tw_transport_twins(second->transport, twins), 0);
+    end();
+}
+
 static void send_word(struct world_node *from, uint16_t peer, const void *body, uint32_t size) {
     tw_transport_send_control(from->transport, peer, TW_FRAME_TWIN, body, size);
 }
@@ -247,6 +264,7 @@ int main(void) {
         cmocka_unit_test(machine_with_our_key_is_met_by_its_own_dial),
         cmocka_unit_test(wildcard_is_no_address_of_a_twin),
         cmocka_unit_test(own_address_is_no_twin),
+        cmocka_unit_test(word_of_an_unproven_node_is_no_twin),
         cmocka_unit_test(answer_without_a_question_changes_nothing),
         cmocka_unit_test(broken_word_closes_the_link),
     };
