@@ -80,8 +80,11 @@ struct node {
         struct payload own_delta, own_phi, their_delta, their_phi;
     } pair;
     bool has_merger, has_pairing, is_alive, is_owner, is_hostile;
-    bool is_apart;  /* trains alone, after sync.together has ended */
-    bool is_struck; /* owns no part; strikes outlast these short runs */
+    bool is_apart; /* trains alone, after sync.together has ended */
+    /* Penalties of an owner, which outlast these short runs: number of its results that a majority
+     * refused; whether an audit proved one false. */
+    uint32_t strikes;
+    bool is_false;
     uint64_t next_us, boundary_us, step_us;
     uint64_t steps, trained; /* inner steps and tokens so far */
     uint64_t listed_tokens, last_send_step;

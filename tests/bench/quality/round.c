@@ -212,7 +212,7 @@ static bool is_audited(const struct world *world, const struct commit *commit, u
     return tw_splitmix64(&state) % 16 == 0;
 }
 
-/* Merges all parts. A vetoed part becomes absent, and its owner owns no part in the next round. */
+/* Merges all parts. A vetoed part becomes absent, and its owner gets a strike. */
 static enum tw_status reduce(struct world *world, struct commit *commit, struct tw_error *err) {
     const struct round *round = &world->round;
     uint32_t live = 0;
@@ -230,9 +230,9 @@ static enum tw_status reduce(struct world *world, struct commit *commit, struct 
         world->traffic.refused += (uint64_t)__builtin_popcountll(brought & ~commit->listed[k]);
         if (world->jury != NULL) continue; /* the proposer decides instead */
         const bool is_lie = owner->is_hostile && world->setting->hostile.is_owner;
-        if (is_lie && is_audited(world, commit, k)) owner->is_struck = true;
+        if (is_lie && is_audited(world, commit, k)) owner->is_false = true;
         if (is_taken(world, commit, k)) continue;
-        owner->is_struck = true;
+        owner->strikes++;
         world->traffic.refused++;
         payload_free(result);
         commit->listed[k] = 0;
@@ -257,6 +257,44 @@ static uint64_t owners_reached(const struct world *world) {
     return owners;
 }
 
+static uint32_t owners_of(const struct world *world) {
+    uint32_t owners = 0;
+    for (uint32_t i = 0; i < world->count; i++) owners += world->nodes[i].is_owner;
+    return owners;
+}
+
+/* Takes parts away from struck owners, most strikes first, up to so many owners. */
+static void drop_struck(struct world *world, uint32_t most) {
+    for (; most > 0; most--) {
+        struct node *worst = NULL;
+        for (uint32_t i = 0; i < world->count; i++) {
+            struct node *node = &world->nodes[i];
+            if (!node->is_owner || node->strikes == 0) continue;
+            if (worst == NULL || node->strikes > worst->strikes) worst = node;
+        }
+        if (worst == NULL) return;
+        worst->is_owner = false;
+    }
+}
+
+/* Of the contributors, those that own parts of the next round, as in sync/round/proposal.c: no
+ * owner whose part is absent now, and none that an audit found false. In groups with judges, other
+ * strikes cost at most a third of the owners: a liar may have made all results look false. If
+ * nobody is left, all live nodes are owners. */
+static void choose_owners(struct world *world, const struct commit *commit) {
+    for (uint32_t k = 0; k < commit->division.parts; k++) {
+        if (commit->results[k].size == 0 && commit->division.count[k] > 0)
+            world->nodes[commit->division.owners[k]].is_owner = false;
+    }
+    for (uint32_t i = 0; i < world->count; i++) {
+        if (world->nodes[i].is_false) world->nodes[i].is_owner = false;
+    }
+    const uint32_t owners = owners_of(world);
+    drop_struck(world, world->count >= TW_JUDGES_MIN ? owners / 3 : owners);
+    if (owners_of(world) > 0) return;
+    for (uint32_t i = 0; i < world->count; i++) world->nodes[i].is_owner = world->nodes[i].is_alive;
+}
+
 /* A node whose contribution is in the result of any part has contributed, and the clock counts its
  * tokens once. */
 static uint64_t list(struct world *world, struct commit *commit) {
@@ -279,12 +317,9 @@ static uint64_t list(struct world *world, struct commit *commit) {
         } else if (node->is_alive) {
             note_arrival(world, grace);
         }
-        node->is_owner = is_listed && node->is_alive && !node->is_struck && (reached >> i & 1) != 0;
+        node->is_owner = is_listed && node->is_alive && (reached >> i & 1) != 0;
     }
-    for (uint32_t k = 0; k < commit->division.parts; k++) {
-        if (commit->results[k].size == 0 && commit->division.count[k] > 0)
-            world->nodes[commit->division.owners[k]].is_owner = false;
-    }
+    choose_owners(world, commit);
     commit->steps = tokens > 0 ? (uint32_t)(steps / tokens + 0.5) : 0;
     return listed;
 }

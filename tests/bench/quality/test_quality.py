@@ -29,6 +29,7 @@ death      preset=streaming death=2@80+60
 nonsense   preset=streaming hostile=nan:1
 six        preset=streaming nodes=6
 proposers    preset=streaming nodes=6 hostile=flip:1 hostile_owner=yes hostile_proposer=yes
+struck     preset=streaming hostile=flip:2 hostile_owner=yes
 btm        preset=btm
 eager      preset=eager sync.overlap=1
 keep       preset=eager sync.sent=keep sync.overlap=7
@@ -119,7 +120,7 @@ class Smoke:
         for case in self.cases("all"):
             if case["name"] == "nonsense":
                 assert case["refused"] >= case["rounds"]
-            elif case["name"] == "proposers":  # its own results, and whole rounds that it proposed
+            elif case["name"] in ("proposers", "struck"):  # false results, or whole rounds
                 assert case["refused"] > 0
             elif case["name"] != "death":  # a returning node has cold moments, for the guard
                 assert case["refused"] == 0, case["name"]
@@ -189,7 +190,7 @@ class Smoke:
         done = subprocess.run([sys.executable, self.report, self.folder / "all", "--out",
                                self.folder / "pictures"], capture_output=True, text=True,
                               check=True)
-        assert len(done.stdout.splitlines()) == 19, done.stdout
+        assert len(done.stdout.splitlines()) == 20, done.stdout
         for name in ("loss-tokens.svg", "loss-bytes.svg"):
             assert "streaming" in (self.folder / "pictures" / name).read_text()
         print(done.stdout)
