@@ -276,7 +276,10 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
                        tw_status_name(action->u.report.reason));
         return;
     case TW_REPORT_REFUSED:
-        if (action->u.report.times > 1) note_attack(daemon, TW_ATTACK_OVERSIZED, action);
+        /* An honest node that trained alone for long is left out once for each fragment, and sends
+         * less of it the next time. */
+        if (action->u.report.times > daemon->setup->layout.fragments_count)
+            note_attack(daemon, TW_ATTACK_OVERSIZED, action);
         tw_id_short(&action->u.report.id, hex);
         tw_daemon_note(daemon, TW_LOG_WARN, "contribution_refused", "peer=%s round=%llu times=%u",
                        hex, (unsigned long long)action->u.report.round, action->u.report.times);
