@@ -99,7 +99,7 @@ static void clip_shares(double *shares, const float *centre, const float *const 
                         size_t n) {
     double distances[TW_ROBUST_MAX];
     for (uint32_t i = 0; i < count; i++) distances[i] = sqrt(tw_distance_squared(x[i], centre, n));
-    const double radius = tw_median_low(distances, count);
+    const double radius = TW_ROBUST_RADIUS * tw_median_low(distances, count);
     for (uint32_t i = 0; i < count; i++)
         shares[i] = distances[i] > radius ? radius / distances[i] : 1.0;
 }

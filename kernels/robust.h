@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define TW_ROBUST_RADIUS 1.5 /* of centred clipping, in median distances */
+
 enum {
     TW_ROBUST_LEAST = 5, /* least number of inputs: among fewer, outliers cannot be identified */
     TW_ROBUST_MAX = 64,
@@ -27,8 +29,10 @@ void tw_robust_trimmed(float *out, const float *const *x, uint32_t count, size_t
 void tw_robust_trimmed_ref(float *out, const float *const *x, uint32_t count, size_t n);
 
 /* Centred clipping: Karimireddy, He, Jaggi, ICML 2021, arXiv 2012.10333. Starts from the median per
- * coordinate and runs TW_ROBUST_ROUNDS times. The paper does not fix the radius; this code uses the
- * (lower) median distance:
+ * coordinate and runs TW_ROBUST_ROUNDS times. The paper does not fix the radius; here it is
+ * TW_ROBUST_RADIUS times the (lower) median distance. At 1, half of the inputs are always pulled
+ * in: with a text of its own kind on each of eight nodes that cost 1.9 % of the loss, at 1.5 0.4 %
+ * (tests/RECORDS.md).
  *
  *     out = out + 1 / count * sum_i (x_i - out) * min(1, radius / ||x_i - out||) */
 void tw_robust_clipped(float *out, const float *const *x, uint32_t count, size_t n);

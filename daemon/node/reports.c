@@ -17,6 +17,9 @@ enum {
     /* Merges of each fragment after which those before a change of the roster are forgotten:
      * kernels/outlier.h compares with the last few. */
     SETTLE_MERGES = 3,
+    /* Rounds with others after which a lineage is no longer one of several that nodes form while
+     * they find each other. */
+    FOUND_ROUNDS = 64,
     DOUBTS_MAX = 3, /* large results of one node that a change of the roster explains */
 };
 
@@ -30,9 +33,10 @@ struct tw_daemon_reports {
     } openings[OPENINGS_MAX]; /* state when this node began to encode for round r, in row r %
                                  OPENINGS_MAX */
     uint64_t rounds_contributed, lineage_changes;
-    uint64_t round_us;    /* time when the newest round was committed; 0 = none yet */
-    uint64_t period_us;   /* running mean of the time between rounds; 0 = not known yet */
-    struct tw_id partner; /* pairs: partner of the last merge; zero if none yet */
+    uint64_t lineage_rounds; /* rounds with others since this node follows its lineage */
+    uint64_t round_us;       /* time when the newest round was committed; 0 = none yet */
+    uint64_t period_us;      /* running mean of the time between rounds; 0 = not known yet */
+    struct tw_id partner;    /* pairs: partner of the last merge; zero if none yet */
     uint64_t partner_us, partners_struck;
     struct tw_attacks attacks;
     struct tw_attacks doubts; /* large results while the roster settles */
@@ -101,6 +105,7 @@ static void show_round(struct tw_daemon *daemon, const struct tw_record *record)
     tw_history_round(daemon->history, row.round, outcome);
     tw_ledger_file_note(daemon->ledger, record);
     note_roster(daemon, record);
+    daemon->reports->lineage_rounds += row.contributors > 1;
     tw_run_log_round(daemon->run_log, &row, outcome);
     char digest[TW_ID_HEX_BYTES];
     const struct tw_id id = tw_record_digest(record);
@@ -191,6 +196,18 @@ static bool is_explained(struct tw_daemon *daemon, const struct tw_action *actio
     return true;
 }
 
+/* Nodes that find each other form several small lineages, of which all but one are left soon. */
+static void show_left(struct tw_daemon *daemon, const struct tw_action *action) {
+    char hex[9];
+    if (daemon->reports->lineage_rounds >= FOUND_ROUNDS) {
+        show_attack(daemon, TW_ATTACK_LEFT, "lineage_left", action);
+        return;
+    }
+    tw_id_short(&action->u.report.id, hex);
+    tw_daemon_note(daemon, TW_LOG_INFO, "lineage_found",
+                   "peer=%s text=\"the nodes find each other: its history is followed\"", hex);
+}
+
 /* Honest nodes compute equal anchors, so the memory, disk or program of one node is faulty. */
 static void show_differs(struct tw_daemon *daemon, const struct tw_report *report) {
     const bool is_self = tw_id_equal(&report->id, &daemon->setup->identity.id);
@@ -226,6 +243,7 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
         tw_id_short(&action->u.report.id, hex);
         daemon->lineage = action->u.report.id;
         daemon->reports->lineage_changes++;
+        daemon->reports->lineage_rounds = 0;
         tw_daemon_note(daemon, TW_LOG_INFO, "lineage",
                        "lineage=%s text=\"the rounds of lineage %s are followed from here on\"",
                        hex, hex);
@@ -258,7 +276,7 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
                          "it signed two statements that exclude each other");
         return;
     case TW_REPORT_FALSE_STATE: show_attack(daemon, TW_ATTACK_STATE, "state_false", action); return;
-    case TW_REPORT_LEFT: show_attack(daemon, TW_ATTACK_LEFT, "lineage_left", action); return;
+    case TW_REPORT_LEFT: show_left(daemon, action); return;
     case TW_REPORT_OUTLIER:
         if (!is_explained(daemon, action))
             show_attack(daemon, TW_ATTACK_APPLIED, "outlier_applied", action);

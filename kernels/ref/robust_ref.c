@@ -45,7 +45,7 @@ void tw_robust_clipped_ref(float *out, const float *const *x, uint32_t count, si
         double distances[TW_ROBUST_MAX];
         for (uint32_t i = 0; i < count; i++)
             distances[i] = sqrt(tw_distance_squared_ref(x[i], out, n));
-        const double radius = lower_median(distances, count);
+        const double radius = TW_ROBUST_RADIUS * lower_median(distances, count);
         for (size_t j = 0; j < n; j++) {
             double sum = 0.0;
             for (uint32_t i = 0; i < count; i++) {

@@ -160,7 +160,8 @@ static const struct tw_run_key keys[] = {
            "sync.sent = mix: weight of the local parameters when a merge is applied"),
     ENUM("sync.merge", sync.merge, merges,
          "how contributions are merged; of five or more, median and clipped withstand arbitrary "
-         "values from less than half, trimmed from up to a quarter"),
+         "values from less than half, trimmed from up to a quarter; of fewer, the three are the "
+         "mean"),
     ENUM("sync.weights", sync.weights, weights,
          "weight of each contributor; tokens_rate: tokens times tokens per step"),
     ENUM("sync.outer", sync.outer, outer_rules, "optimizer of the outer step"),

@@ -64,6 +64,7 @@ static const struct preset presets[] = {
     [TW_PRESET_DILOCO] = {.period = 30,
                           .overlap = 1,
                           .sent = TW_SENT_KEEP,
+                          .merge = TW_MERGE_CLIPPED,
                           .outer_lr_millionths = 700000,
                           .outer_momentum_millionths = 900000,
                           .lead_millionths = 500000,
@@ -73,6 +74,7 @@ static const struct preset presets[] = {
                              .period = 30,
                              .overlap = 2,
                              .sent = TW_SENT_KEEP,
+                             .merge = TW_MERGE_CLIPPED,
                              .outer_lr_millionths = 400000,
                              .outer_momentum_millionths = 900000,
                              .lead_millionths = 500000,
@@ -81,6 +83,7 @@ static const struct preset presets[] = {
     [TW_PRESET_EAGER] = {.period = 30,
                          .overlap = WHOLE,
                          .sent = TW_SENT_EAGER,
+                         .merge = TW_MERGE_CLIPPED,
                          .outer_lr_millionths = 700000,
                          .outer_momentum_millionths = 900000,
                          .lead_millionths = 500000,
@@ -99,6 +102,7 @@ static const struct preset presets[] = {
     [TW_PRESET_CO2] = {.period = 48,
                        .overlap = WHOLE,
                        .sent = TW_SENT_EAGER,
+                       .merge = TW_MERGE_CLIPPED,
                        .outer = TW_OUTER_HEAVYBALL,
                        .outer_lr_millionths = 1000000,
                        .outer_momentum_millionths = 500000,
@@ -121,6 +125,7 @@ static const struct preset presets[] = {
     [TW_PRESET_SPARSELOCO] = {.period = 30,
                               .overlap = 1,
                               .sent = TW_SENT_KEEP,
+                              .merge = TW_MERGE_CLIPPED,
                               .outer_lr_millionths = 700000,
                               .outer_momentum_millionths = 600000,
                               .lead_millionths = 500000,
@@ -130,6 +135,7 @@ static const struct preset presets[] = {
     [TW_PRESET_LOCAL_SGD] = {.period = 10,
                              .overlap = 1,
                              .sent = TW_SENT_KEEP,
+                             .merge = TW_MERGE_CLIPPED,
                              .outer_lr_millionths = 1000000,
                              .codec = TW_CODEC_INT8,
                              .result = TW_CODEC_INT8},
@@ -137,6 +143,7 @@ static const struct preset presets[] = {
                        .period = 30,
                        .overlap = 1,
                        .sent = TW_SENT_KEEP,
+                       .merge = TW_MERGE_CLIPPED,
                        .outer_lr_millionths = 400000,
                        .outer_momentum_millionths = 900000,
                        .lead_millionths = 500000,
@@ -451,6 +458,16 @@ static uint32_t feedback_local_of(const struct tw_run *run) {
                                                                                           : MOST;
 }
 
+/* A robust merge counts every node as one. If the weights are the preset's, they yield to it; if
+ * the run file set them, the merge is their mean. */
+static void yield_weights(struct tw_run *run, const struct preset *row) {
+    if (!tw_run_is_robust(run->sync.merge) || run->sync.weights == TW_WEIGHTS_EQUAL) return;
+    if (run->sync.weights == row->weights)
+        run->sync.weights = TW_WEIGHTS_EQUAL;
+    else
+        run->sync.merge = TW_MERGE_MEAN;
+}
+
 /* Resets the keys of the preset's row that contradict a topology, rule or codec in the run file.
  * run_sync.c then refuses only contradictions between keys that a person wrote. Returns the row
  * that gives overlap and outer constants. */
@@ -469,7 +486,7 @@ static const struct preset *yield(struct tw_run *run, const struct preset *row) 
         run->sync.gap_penalty_millionths = 0;
         run->sync.momentum_clip_millionths = 0;
     }
-    if (tw_run_is_robust(run->sync.merge)) run->sync.weights = TW_WEIGHTS_EQUAL;
+    yield_weights(run, row);
     if (tw_run_needs_feedback(run->sync.codec) && run->sync.feedback_millionths == 0)
         run->sync.feedback_millionths = FEEDBACK;
     run->sync.feedback_local_millionths = feedback_local_of(run);

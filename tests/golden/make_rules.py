@@ -120,7 +120,7 @@ def clipped(x):
     for _ in range(3):
         way = x - centre
         distance = np.linalg.norm(way, axis=1)
-        radius = np.sort(distance)[(len(x) - 1) // 2]
+        radius = 1.5 * np.sort(distance)[(len(x) - 1) // 2]
         share = np.minimum(1, np.divide(radius, distance, out=np.ones_like(distance),
                                         where=distance > 0))
         centre = centre + (share[:, None] * way).mean(0)

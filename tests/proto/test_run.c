@@ -262,7 +262,7 @@ static void contradictions_between_knobs_are_refused(void **state) {
         {TW_PRESET_STREAMING, "sync.momentum_clip", "3", "needs sync.outer = heavyball"},
         {TW_PRESET_STREAMING, "sync.mix", "0.5", "belongs to sync.sent = mix"},
         {TW_PRESET_STREAMING, "sync.merge", "median", "at least 5 nodes"},
-        {TW_PRESET_STREAMING, "sync.merge", "clipped", "sync.merge = clipped finds"},
+        {TW_PRESET_STREAMING, "sync.merge", "trimmed", "set sync.merge = clipped"},
         {TW_PRESET_STREAMING, "sync.codec", "sign", "set sync.feedback"},
         {TW_PRESET_STREAMING, "sync.feedback_local", "0.5", "needs sync.feedback, which"},
         {TW_PRESET_SPARSELOCO, "sync.sent", "mix", "set sync.sent = keep, or"},

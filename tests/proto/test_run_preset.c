@@ -64,6 +64,42 @@ static void a_row_yields_to_keys_that_were_set(void **state) {
     assert_non_null(strstr(err.message, "needs sync.outer = heavyball"));
 }
 
+/* Every preset of a group merges robustly, unless the file gives nodes other weights. Weights of
+ * the preset yield to a robust merge of the file, weights of the file do not. */
+static void merges_withstand_liars_by_default(void **state) {
+    (void)state;
+    const struct {
+        const char *lines;
+        enum tw_merge merge;
+        enum tw_weights weights;
+    } rows[] = {
+        {"", TW_MERGE_CLIPPED, TW_WEIGHTS_EQUAL},
+        {"sync.nodes = 2\n", TW_MERGE_CLIPPED, TW_WEIGHTS_EQUAL},
+        {"sync.preset = diloco\n", TW_MERGE_CLIPPED, TW_WEIGHTS_EQUAL},
+        {"sync.preset = eager\n", TW_MERGE_CLIPPED, TW_WEIGHTS_EQUAL},
+        {"sync.preset = co2\n", TW_MERGE_CLIPPED, TW_WEIGHTS_EQUAL},
+        {"sync.preset = sparseloco\n", TW_MERGE_CLIPPED, TW_WEIGHTS_EQUAL},
+        {"sync.preset = local-sgd\n", TW_MERGE_CLIPPED, TW_WEIGHTS_EQUAL},
+        {"sync.preset = btm\n", TW_MERGE_CLIPPED, TW_WEIGHTS_EQUAL},
+        {"sync.preset = noloco\n", TW_MERGE_MEAN, TW_WEIGHTS_EQUAL},
+        {"sync.topology = pair\n", TW_MERGE_MEAN, TW_WEIGHTS_EQUAL},
+        {"sync.preset = decoupled\n", TW_MERGE_RDA, TW_WEIGHTS_TOKENS_RATE},
+        {"sync.preset = decoupled\nsync.merge = clipped\n", TW_MERGE_CLIPPED, TW_WEIGHTS_EQUAL},
+        {"sync.merge = mean\n", TW_MERGE_MEAN, TW_WEIGHTS_EQUAL},
+        {"sync.weights = tokens\n", TW_MERGE_MEAN, TW_WEIGHTS_TOKENS},
+    };
+    for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char file[160];
+        (void)snprintf(file, sizeof(file), "thinwire-run 1\n%s", rows[i].lines);
+        assert_int_equal(read_text(file), TW_OK);
+        assert_int_equal(run.sync.merge, rows[i].merge);
+        assert_int_equal(run.sync.weights, rows[i].weights);
+    }
+    assert_int_equal(read_text("thinwire-run 1\nsync.weights = tokens\nsync.merge = clipped\n"),
+                     TW_CONFIG);
+    assert_non_null(strstr(err.message, "counts every node as one"));
+}
+
 /* In a median or trimmed mean by parameter, the zeros of other nodes' sparse payloads would outvote
  * a node's values. */
 static void merges_by_parameter_take_no_sparse_codec(void **state) {
@@ -309,6 +345,7 @@ static void overlap_fits_between_two_rounds(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_yields_to_keys_that_were_set),
+        cmocka_unit_test(merges_withstand_liars_by_default),
         cmocka_unit_test(merges_by_parameter_take_no_sparse_codec),
         cmocka_unit_test(a_share_of_the_residual_stays_in_theta),
         cmocka_unit_test(outer_constants_fit_the_length_of_the_run),

@@ -19,12 +19,22 @@ static struct cluster cluster;
 static bool has_passed;
 
 static void open_three(const char *tokens) {
-    static const char *const keys[][2] = {
-        {"sync.topology", "pair"},   {"sync.sent", "keep"},     {"sync.mix", "0"},
-        {"sync.outer", "heavyball"}, {"sync.outer_lr", "0.7"},  {"sync.outer_momentum", "0.5"},
-        {"sync.outer_ramp", "0"},    {"sync.consensus", "0.7"}, {"sync.fragments", "3"},
-        {"sync.period", "30"},       {"sync.overlap", "2"},     {"sync.codec", "int4"},
-        {"sync.feedback", "1"},      {"sync.lead", "0"},        {NULL, NULL}};
+    static const char *const keys[][2] = {{"sync.topology", "pair"},
+                                          {"sync.merge", "mean"},
+                                          {"sync.sent", "keep"},
+                                          {"sync.mix", "0"},
+                                          {"sync.outer", "heavyball"},
+                                          {"sync.outer_lr", "0.7"},
+                                          {"sync.outer_momentum", "0.5"},
+                                          {"sync.outer_ramp", "0"},
+                                          {"sync.consensus", "0.7"},
+                                          {"sync.fragments", "3"},
+                                          {"sync.period", "30"},
+                                          {"sync.overlap", "2"},
+                                          {"sync.codec", "int4"},
+                                          {"sync.feedback", "1"},
+                                          {"sync.lead", "0"},
+                                          {NULL, NULL}};
     has_passed = false;
     cluster_open(&cluster, tokens);
     cluster_set_run(&cluster, keys);

@@ -1,5 +1,8 @@
 #include "worker/merge/merge_memory.h"
 
+#include "base/limits.h"
+#include "kernels/robust.h"
+
 uint32_t tw_merge_inflight_arrays(const struct tw_run *run, bool used[TW_INFLIGHT_ARRAYS]) {
     const bool is_eager = run->sync.sent == TW_SENT_EAGER;
     uint32_t count = 0;
@@ -33,13 +36,20 @@ uint64_t tw_merge_live_bytes(const struct tw_run *run, const struct tw_layout *l
     return (tw_merge_anchor_elements(layout) + tw_layout_largest(layout) + arrays) * sizeof(float);
 }
 
+/* Elements of decoded contributions whose memory a merge touches. A robust rule holds the planned
+ * nodes' contributions to one part of a fragment, and half of the owners of parts may be away. */
+static uint64_t reduce_elements(const struct tw_run *run, uint64_t largest) {
+    const uint64_t nodes = run->sync.nodes;
+    if (!tw_merge_is_robust(run)) return tw_merge_reduce_inputs(run) * largest;
+    if (nodes < TW_ROBUST_LEAST) return 0; /* so few are merged by the mean, one by one */
+    const uint64_t owners = nodes < TW_PARTS_MAX ? nodes : TW_PARTS_MAX;
+    return nodes * largest / (owners / 2);
+}
+
 uint64_t tw_merge_host_bytes(const struct tw_run *run, const struct tw_layout *layout,
                              bool is_host) {
     bool used[TW_INFLIGHT_ARRAYS];
     const uint64_t largest = tw_layout_largest(layout);
     const uint64_t arrays = tw_merge_inflight_arrays(run, used) * layout->elements;
-    uint64_t inputs = tw_merge_reduce_inputs(run);
-    if (inputs > run->sync.nodes && run->sync.nodes > 1)
-        inputs = run->sync.nodes; /* pages for more contributions are never touched */
-    return (largest + (is_host ? arrays : largest) + inputs * largest) * sizeof(float);
+    return (largest + (is_host ? arrays : largest) + reduce_elements(run, largest)) * sizeof(float);
 }

@@ -282,7 +282,7 @@ static enum tw_status merge(struct tw_merger *merger, const struct tw_wmsg_reduc
     TW_TRY(merge_mean(merger, request, taken, err));
     if (tw_merge_is_robust(merger->run) && !merger->has_said_mean) {
         merger->has_said_mean = true;
-        tw_log(TW_LOG_WARN, "merge_is_mean",
+        tw_log(TW_LOG_INFO, "merge_is_mean",
                "round=%" PRIu64
                " inputs=%u text=\"too few for a robust merge, which takes %u: with "
                "fewer it is their mean, guarded as ever; said once\"",

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/rng.h"
@@ -83,6 +84,33 @@ static void open_streams(struct node *node) {
     }
 }
 
+/* Copies the node's section of the text's training part to a file in memory. */
+static enum tw_status section_write(const struct node *node, const char *text_path, int file,
+                                    struct tw_error *err) {
+    const uint64_t bytes = node->data.train_count / node->setting->nodes;
+    char *const section = malloc(bytes);
+    FILE *const text = fopen(text_path, "rb");
+    const bool is_written = section != NULL && text != NULL &&
+                            fseek(text, (long)(bytes * node->index), SEEK_SET) == 0 &&
+                            fread(section, 1, bytes, text) == bytes &&
+                            write(file, section, bytes) == (ssize_t)bytes;
+    if (text != NULL) (void)fclose(text);
+    free(section);
+    if (is_written) return TW_OK;
+    return tw_fail(err, TW_IO, "cannot copy section %u of %s", node->index, text_path);
+}
+
+/* Opens the section that the node trains on. A byte is a token, so tokens are places in the text.
+ */
+static enum tw_status open_section(struct node *node, const char *text_path, struct tw_error *err) {
+    char path[64];
+    node->section_file = memfd_create("section", 0);
+    if (node->section_file < 0) return tw_fail(err, TW_NOMEM, "no memory for a section of a text");
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", node->section_file);
+    TW_TRY(section_write(node, text_path, node->section_file, err));
+    return tw_data_open(&node->section, path, &node->setting->run, err);
+}
+
 enum tw_status node_open(struct node *node, const struct setting *setting,
                          const struct tw_layout *layout, uint32_t index, const char *text_path,
                          struct tw_error *err) {
@@ -96,6 +124,7 @@ enum tw_status node_open(struct node *node, const struct setting *setting,
     node->step_us = (uint64_t)setting->step_ms * 1000 * setting->slow[index];
     node->next_us = node->step_us;
     TW_TRY(tw_data_open(&node->data, text_path, run, err));
+    if (setting->is_unlike && setting->kind != KIND_BIG) TW_TRY(open_section(node, text_path, err));
     node->tokens = calloc((size_t)run->train.batch * (run->model.context + 1), sizeof(uint32_t));
     if (node->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch of tokens");
     /* With float32 and one thread, machines with the same instruction set compute the same bits. */
@@ -131,6 +160,8 @@ void node_close(struct node *node) {
     if (node->has_merger) tw_merger_deinit(&node->merger);
     pair_forget(node);
     tw_engine_destroy(node->engine);
+    if (node->section.inner != NULL) tw_data_close(&node->section);
+    if (node->section_file > 0) (void)close(node->section_file);
     if (node->data.inner != NULL) tw_data_close(&node->data);
     if (node->memory != NULL) (void)munmap(node->memory, node->memory_bytes);
     free(node->tokens);
@@ -157,9 +188,10 @@ enum tw_status node_step(struct node *node, struct tw_error *err) {
     const struct tw_run *run = &node->setting->run;
     const uint32_t each = run->train.batch / node->streams_count;
     const size_t window = (size_t)run->model.context + 1;
+    struct tw_data *const data = node->section.inner != NULL ? &node->section : &node->data;
     struct tw_step_result result;
     for (uint32_t i = 0; i < node->streams_count; i++) {
-        TW_TRY(tw_data_draw(&node->data, node->streams[i].seed, &node->streams[i].cursor, each,
+        TW_TRY(tw_data_draw(data, node->streams[i].seed, &node->streams[i].cursor, each,
                             node->tokens + i * each * window, err));
     }
     const float lr = tw_schedule_lr(run, clock_of(node), node->engine->updates);

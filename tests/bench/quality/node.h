@@ -60,8 +60,10 @@ struct node {
     const struct tw_layout *layout;
     uint32_t index;
     struct tw_engine *engine;
-    struct tw_data data;
-    uint32_t *tokens; /* one batch */
+    struct tw_data data;    /* the whole text */
+    struct tw_data section; /* the node's section of it, if the nodes' data are unlike */
+    int section_file;       /* the section in memory; 0: none */
+    uint32_t *tokens;       /* one batch */
     struct stream streams[TW_MEMBERS_MAX];
     uint32_t streams_count;
     void *memory;

@@ -179,6 +179,9 @@ static enum tw_status set_own(struct setting *setting, const struct pair *pair, 
     } else if (strcmp(pair->key, "exact") == 0) {
         TW_TRY(read_choice(pair, pair->value, answers, &choice, err));
         setting->is_exact = choice == 1;
+    } else if (strcmp(pair->key, "unlike") == 0) {
+        TW_TRY(read_choice(pair, pair->value, answers, &choice, err));
+        setting->is_unlike = choice == 1;
     } else if (strcmp(pair->key, "hostile_owner") == 0) {
         TW_TRY(read_choice(pair, pair->value, lies, &choice, err));
         setting->hostile.is_owner = choice > 0;
@@ -314,6 +317,7 @@ static struct tw_id id_of(const struct setting *setting, const struct tw_id *tex
         tw_sha256_add(&parts, &setting->gamma_millionths, sizeof(setting->gamma_millionths));
     if (setting->hostile.is_secret) words[used++] = '!';
     if (setting->hostile.is_proposer) words[used++] = '^';
+    if (setting->is_unlike) words[used++] = '#';
     if (setting->unlinked > 0) tw_sha256_add(&parts, &setting->unlinked, sizeof(setting->unlinked));
     if (setting->hostile.claims > 0)
         tw_sha256_add(&parts, &setting->hostile.claims, sizeof(setting->hostile.claims));

@@ -35,6 +35,7 @@ struct setting {
     uint32_t evals;                /* number of points on the curve */
     uint64_t seed;                 /* seed of the initial weights and of the data order */
     bool is_exact;                 /* true if float32 is sent, whatever sync.codec */
+    bool is_unlike; /* true if node i trains on the i-th of equal sections of the text only */
     /* virtual time of an inner step; from the end of intake to the commit */
     uint32_t step_ms, latency_ms;
     uint32_t slow[TW_MEMBERS_MAX]; /* factor by which a node's step_ms is multiplied */
@@ -76,7 +77,7 @@ struct pair {
  *     budget   0.5, 4:1:0.5 bits per parameter of the nodes; the last also for all others
  *     hostile  flip:2, noise:2, nan:2, shift:2              hostile_owner  yes, no, only
  *     hostile_proposer  yes, no     hostile_claims  64
- *     gamma    1.8
+ *     gamma    1.8        unlike    yes, no
  *
  * The message of TW_CONFIG names the case. `text` is the id of the training text, which is part of
  * the case's id. */

@@ -31,6 +31,7 @@ static void open_with(enum tw_weights weights) {
     struct tw_run run;
     fake_run(&run);
     run.sync.weights = weights;
+    if (weights != TW_WEIGHTS_EQUAL) run.sync.merge = TW_MERGE_MEAN;
     open_run(&run);
 }
 

@@ -144,6 +144,7 @@ static void contribution_of_more_steps_may_be_larger(void **state) {
 static void weights_are_of_the_inputs_let_in(void **state) {
     (void)state;
     float values[64];
+    run.sync.merge = TW_MERGE_MEAN;
     run.sync.weights = TW_WEIGHTS_TOKENS_RATE;
     open_run();
     struct tw_wmsg_reduce request = request_of(1, 0, 64);
@@ -344,6 +345,7 @@ static void audit_gives_the_bits_of_the_owner(void **state) {
         if (i > 0) (void)end(state);
         run.sync.merge = rules[i / 6];
         run.sync.weights = weights[i / 2 % 3];
+        if (run.sync.weights != TW_WEIGHTS_EQUAL) run.sync.merge = TW_MERGE_MEAN;
         run.sync.codec = is_lossy[i % 2] ? TW_CODEC_ECSQ4 : TW_CODEC_BF16;
         run.sync.result = is_lossy[i % 2] ? TW_CODEC_INT8 : TW_CODEC_BF16;
         open_run();
