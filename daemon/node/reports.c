@@ -174,25 +174,30 @@ static void show_attack(struct tw_daemon *daemon, enum tw_attack_kind kind, cons
     tw_daemon_note(daemon, TW_LOG_WARN, event, "peer=%s text=\"%s\"", hex, text);
 }
 
-/* Returns true if the roster changed lately, which explains a large result of an honest node, and
- * the node made few of these. Logs that. The result itself is refused as ever. */
-static bool is_explained(struct tw_daemon *daemon, const struct tw_action *action) {
+/* Returns true if a large result is no sign of an attack yet, and logs it. `is_applied`: the other
+ * members decided so, and this node may be the odd one: it compares with the merges that it saw
+ * itself. Else the roster changed lately, or the lineage is young. More than a few such results of
+ * one node are not explained by this. A result that this node refuses is refused in any case. */
+static bool is_explained(struct tw_daemon *daemon, const struct tw_action *action,
+                         bool is_applied) {
     struct tw_daemon_reports *const reports = daemon->reports;
     const struct tw_id *const id = &action->u.report.id;
     struct tw_attack rows[TW_ATTACKS_MAX];
     char hex[9];
     tw_node_view(daemon->node, &daemon->view);
-    if (daemon->view.rounds >= reports->settled_round) return false;
+    const bool is_settled =
+        daemon->view.rounds >= reports->settled_round && reports->lineage_rounds >= FOUND_ROUNDS;
+    if (is_settled && !is_applied) return false;
     tw_attacks_note(&reports->doubts, TW_ATTACK_HELD, id, tw_daemon_now_us());
     const uint32_t count = tw_attacks_recent(&reports->doubts, tw_daemon_now_us(), rows);
     for (uint32_t i = 0; i < count; i++) {
         if (tw_id_equal(&rows[i].id, id) && rows[i].count > DOUBTS_MAX) return false;
     }
     tw_id_short(id, hex);
-    tw_daemon_note(daemon, TW_LOG_INFO, "result_large",
-                   "peer=%s text=\"its result is far larger than those before: the members changed "
-                   "lately\"",
-                   hex);
+    tw_daemon_note(
+        daemon, TW_LOG_INFO, "result_large",
+        "peer=%s text=\"its result is far larger than those that this node saw before: %s\"", hex,
+        is_settled ? "the other members took it" : "the members changed lately");
     return true;
 }
 
@@ -278,12 +283,12 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
     case TW_REPORT_FALSE_STATE: show_attack(daemon, TW_ATTACK_STATE, "state_false", action); return;
     case TW_REPORT_LEFT: show_left(daemon, action); return;
     case TW_REPORT_OUTLIER:
-        if (!is_explained(daemon, action))
+        if (!is_explained(daemon, action, true))
             show_attack(daemon, TW_ATTACK_APPLIED, "outlier_applied", action);
         tw_daemon_checkpoints_wild(daemon);
         return;
     case TW_REPORT_INSANE:
-        if (!is_explained(daemon, action))
+        if (!is_explained(daemon, action, false))
             show_attack(daemon, TW_ATTACK_HELD, "result_refused", action);
         tw_daemon_checkpoints_wild(daemon);
         return;
