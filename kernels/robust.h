@@ -31,7 +31,7 @@ void tw_robust_trimmed_ref(float *out, const float *const *x, uint32_t count, si
 /* Centred clipping: Karimireddy, He, Jaggi, ICML 2021, arXiv 2012.10333. Starts from the median per
  * coordinate and runs TW_ROBUST_ROUNDS times. The paper does not fix the radius; here it is
  * TW_ROBUST_RADIUS times the (lower) median distance. At 1, half of the inputs are always pulled
- * in: with a text of its own kind on each of eight nodes that cost 1.9 % of the loss, at 1.5 0.4 %
+ * in: with a text of its own kind on each of eight nodes that cost 2 % of the loss, at 1.5 nothing
  * (tests/RECORDS.md).
  *
  *     out = out + 1 / count * sum_i (x_i - out) * min(1, radius / ||x_i - out||) */

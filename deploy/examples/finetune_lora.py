@@ -53,7 +53,7 @@ def main() -> None:
         args=TrainingArguments(output_dir=args.out, per_device_train_batch_size=4,
                                max_steps=10**9, save_strategy="no", report_to="none",
                                disable_tqdm=True))
-    trainer.add_callback(NodeCallback(trainer, socket=args.socket))  # Thinwire
+    trainer.add_callback(NodeCallback(trainer, socket=args.socket, lr="run"))  # Thinwire
     trainer.train()
     model.save_pretrained(args.out)
 

@@ -50,7 +50,8 @@ def main() -> None:
             return model(node.heldout_windows().to(accelerator.device))
 
     # Thinwire: attach, step, and the held-out loss above
-    with thinwire.torch.attach(model, optimizer, worker=worker, heldout=heldout) as node:
+    with thinwire.torch.attach(model, optimizer, worker=worker, heldout=heldout,
+                               lr="run") as node:
         while node.goes_on:
             for tokens in loader:
                 loss = model(tokens)

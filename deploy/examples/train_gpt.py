@@ -95,7 +95,8 @@ def main() -> None:
         with torch.no_grad():
             return model(node.heldout_windows().to(args.device))
 
-    with thinwire.torch.attach(model, optimizer, worker=worker, heldout=heldout) as node:
+    with thinwire.torch.attach(model, optimizer, worker=worker, heldout=heldout,
+                               lr="run") as node:
         for tokens in node.batches():
             loss = model(tokens.to(args.device))
             optimizer.zero_grad()

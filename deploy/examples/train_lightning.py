@@ -33,7 +33,7 @@ class NodeCallback(lightning.Callback):
         """Attaches."""
         self.steps = trainer.global_step
         self.node = thinwire.torch.attach(pl_module, trainer.optimizers[0], worker=self.worker,
-                                          heldout=self.heldout)
+                                          heldout=self.heldout, lr="run")
         trainer.should_stop = not self.node.goes_on
 
     def on_train_batch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule,

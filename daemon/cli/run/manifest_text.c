@@ -88,10 +88,16 @@ static void explain_entries(FILE *to, const char *list) {
 
 static void explain_tensors(FILE *to, const struct tw_run *run, const struct tw_layout *layout) {
     char params[TW_UNITS_BYTES], hex[TW_ID_HEX_BYTES];
+    char rate[TW_RUN_VALUE_BYTES], schedule[TW_RUN_VALUE_BYTES];
     (void)fprintf(to, "  Model     any, by your own trainer: %" PRIu32 " tensor%s, %s parameters\n",
                   layout->tensors_count, tw_units_s(layout->tensors_count),
                   tw_units_count(params, (double)layout->params));
     explain_entries(to, run->model.tensors);
+    (void)fprintf(to,
+                  "            rate and optimizer are your trainer's own; one that attaches with "
+                  "lr=\"run\" gets rate %s, %s\n",
+                  cli_run_word(run, "train.lr", rate),
+                  cli_run_word(run, "train.schedule", schedule));
     if (!tw_id_is_zero(&run->model.base)) {
         tw_id_hex(&run->model.base, hex);
         (void)fprintf(to, "            over weights with SHA-256 %s\n", hex);

@@ -14,9 +14,10 @@ and in the daemon.
 """
 from __future__ import annotations
 
+import logging
 import math
 import time
-from typing import Callable, Iterator, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, Optional, Sequence, Union
 
 import torch
 
@@ -24,6 +25,7 @@ from . import _library as c
 from .island import AnyWorker, IslandWorker, held, is_island, meet, view
 from .worker import Next, Run, ThinwireError, Worker
 
+LOG = logging.getLogger("thinwire")
 Loss = Union[float, torch.Tensor]
 
 MOMENTS = {c.MOMENT1: "exp_avg", c.MOMENT2: "exp_avg_sq"}
@@ -52,27 +54,75 @@ def _plain_name(name: str) -> str:
     return name
 
 
+def _parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The parameters by name. A tied one has several names, and files may hold any of them."""
+    named = {}
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        for name, parameter in module.named_parameters(recurse=False):
+            named[_plain_name(f"{prefix}.{name}" if prefix else name)] = parameter
+    return named
+
+
+def _shape(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(shape) or (1,)  # a run's tensor has a dimension, a scalar of PyTorch none
+
+
 def _match(run: Run, model: torch.nn.Module) -> list[torch.nn.Parameter]:
     """The parameter of each tensor of the run, by name: its whole name, or else the one name that
     ends with it ("transformer.wte.weight" for "wte.weight")."""
-    named = {_plain_name(name): parameter for name, parameter in model.named_parameters()}
-    chosen, faults = [], []
+    named = _parameters(model)
+    buffers = {_plain_name(name) for name, _ in model.named_buffers()}
+    chosen: list[torch.nn.Parameter] = []
+    taken: dict[int, str] = {}  # name of the tensor by the parameter that it is
+    faults = []
     for tensor in run.tensors:
         names = [tensor.name] if tensor.name in named else \
             [name for name in named if name.endswith("." + tensor.name)]
-        if len(names) != 1:
-            faults.append(f"{tensor.name}: " + ("the model has no such parameter" if not names else
-                                                f"{len(names)} parameters have this name"))
+        if len({id(named[name]) for name in names}) != 1:
+            faults.append(f"{tensor.name}: " + (
+                f"{len(names)} parameters have this name" if names else
+                "a buffer, which is not merged: make the run with --frozen " + tensor.name
+                if tensor.name in buffers else "the model has no such parameter"))
             continue
         parameter = named[names[0]]
-        if tuple(parameter.shape) != tensor.shape:
+        if _shape(parameter.shape) != _shape(tensor.shape):
             faults.append(f"{tensor.name}: shape {tuple(parameter.shape)} in the model, "
                           f"{tensor.shape} in the run")
+        if id(parameter) in taken:
+            faults.append(f"{tensor.name}: tied to {taken[id(parameter)]} in the model: make the "
+                          f"run with --frozen {tensor.name}")
+        taken[id(parameter)] = tensor.name
         chosen.append(parameter)
     if not faults:
         return chosen
     shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
     raise ThinwireError(f"the model is not that of run {run.name}: {shown}", c.INVALID)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _warn_of_rest(model: torch.nn.Module, chosen: Sequence[torch.nn.Parameter]) -> None:
+    """Says which parts of the model no merge makes equal, because the run does not have them."""
+    merged = {id(parameter) for parameter in chosen}
+    rest = {id(p): (name, p) for name, p in _parameters(model).items() if id(p) not in merged}
+    trained = [name for name, p in rest.values() if p.requires_grad]
+    frozen = [name for name, p in rest.values() if not p.requires_grad]
+    statistics = [_plain_name(f"{prefix}.{name}" if prefix else name)
+                  for prefix, module in model.named_modules()
+                  if getattr(module, "track_running_stats", False)
+                  for name, buffer in module.named_buffers(recurse=False)
+                  if buffer.is_floating_point()]
+    if trained:
+        LOG.warning("the run does not have %s: each node trains its own, and the merged model "
+                    "holds one node's", _some(trained))
+    if statistics:
+        LOG.warning("running statistics are not merged (%s): each node has those of its own data; "
+                    "a layer without them, such as LayerNorm or GroupNorm, has none to lose",
+                    _some(statistics))
+    if frozen:
+        LOG.info("frozen, so not merged: %s; all nodes must load the same", _some(frozen))
 
 
 class _Module:
@@ -86,6 +136,9 @@ class _Module:
         self.optimizer = optimizer
         self.measure: Optional[Callable[[], Loss]] = None  # held-out loss
         self.has_moments = isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW))
+        self.groups: dict[int, dict[str, Any]] = {
+            id(parameter): group for group in (optimizer.param_groups if optimizer else ())
+            for parameter in group["params"]}
         self.memory_bytes = sum(p.numel() * p.element_size() for p in parameters)
         devices = sorted({str(p.device) for p in parameters})
         types = sorted({str(p.dtype).replace("torch.", "") for p in parameters})
@@ -99,12 +152,20 @@ class _Module:
             assert self.optimizer is not None
             state = self.optimizer.state[parameter]
             if MOMENTS[array] not in state and makes:
-                state.setdefault("step", torch.zeros((), dtype=torch.float32))
-                for name in MOMENTS.values():
-                    state.setdefault(name, torch.zeros_like(
-                        parameter, memory_format=torch.preserve_format))
+                self._make_state(parameter, state)
             numbers = state.get(MOMENTS[array])
         return numbers.to_local() if hasattr(numbers, "to_local") else numbers
+
+    def _make_state(self, parameter: torch.nn.Parameter, state: dict[str, Any]) -> None:
+        """What Adam makes of a parameter at its first step."""
+        group = self.groups.get(id(parameter), {})
+        is_there = group.get("capturable") or group.get("fused")
+        state.setdefault("step", torch.zeros((), dtype=torch.float32,
+                                             device=parameter.device if is_there else None))
+        names = list(MOMENTS.values()) + (["max_exp_avg_sq"] if group.get("amsgrad") else [])
+        for name in names:
+            state.setdefault(name, torch.zeros_like(
+                parameter, memory_format=torch.preserve_format))
 
     def gather_begins(self) -> None:
         """Frees FSDP2's gathered parameters, which an evaluation leaves: they would hide writes."""
@@ -177,6 +238,9 @@ class Node:
             rates = [group.get("initial_lr", group["lr"])
                      for group in module.optimizer.param_groups]
             self._shares = [rate / max(rates) for rate in rates] if max(rates) > 0 else None
+            LOG.warning("learning rate: the run's, at most %s by schedule %s, in place of the "
+                        "optimizer's %.6g", worker.setting("train.lr"),
+                        worker.setting("train.schedule"), max(rates))
 
     @property
     def goes_on(self) -> bool:
@@ -273,7 +337,7 @@ def open(socket: Optional[str] = None,  # pylint: disable=redefined-builtin
 
 
 def attach(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None, *,
-           heldout: Optional[Callable[["Node"], Loss]] = None, lr: str = "run",
+           heldout: Optional[Callable[["Node"], Loss]] = None, lr: str = "own",
            worker: Optional[AnyWorker] = None, socket: Optional[str] = None,
            timeout: Optional[float] = None) -> Node:
     """Makes a module the worker of the node whose daemon listens at `socket`.
@@ -288,8 +352,9 @@ def attach(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = 
     heldout    given the node, returns the loss of the model on held-out data, in nats per token.
                It is called at step boundaries, also with the anchor in place of the parameters.
                Without it the node cannot warn of merges that hurt.
-    lr         "run": the optimizer's rates follow the run's schedule, each group in the ratio that
-               it has now. "own": the rates are left alone; `node.next.lr_share` is the schedule.
+    lr         "own": the optimizer's rates and their scheduler are the script's own.
+               "run": the rates follow the run's schedule (train.lr, train.schedule), each group in
+               the ratio that it has now; both rates are logged. Remove the script's scheduler.
     worker     of thinwire.torch.open, called before the model was made, for its `run`; the node
                owns it. None: one is opened, with the next two
     socket     None: $THINWIRE_WORKER_SOCKET, else /run/thinwire/worker.sock
@@ -311,7 +376,9 @@ def attach(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = 
     elif is_island() and not isinstance(worker, IslandWorker):
         raise ValueError("the ranks of an island open their worker with thinwire.torch.open")
     try:
-        module = _Module(_match(worker.run, model), _plain_optimizer(optimizer), model)
+        parameters = _match(worker.run, model)
+        _warn_of_rest(model, parameters)
+        module = _Module(parameters, _plain_optimizer(optimizer), model)
         node = Node(worker, module, model, lr == "run")
         if heldout is not None:
             module.measure = lambda: heldout(node)

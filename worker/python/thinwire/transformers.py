@@ -31,7 +31,7 @@ class NodeCallback(TrainerCallback):
     """
 
     def __init__(self, trainer: Trainer, socket: Optional[str] = None,
-                 timeout: Optional[float] = None, lr: str = "run") -> None:
+                 timeout: Optional[float] = None, lr: str = "own") -> None:
         self.node: Optional[thinwire_torch.Node] = None
         self._trainer = trainer
         self._options: dict[str, Any] = {"socket": socket, "timeout": timeout, "lr": lr}

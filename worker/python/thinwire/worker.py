@@ -129,8 +129,15 @@ class Worker:
                 LOG.warning("waiting for the daemon: %s", self._error.message.decode())
             tries += 1
 
+    @property
+    def _attached(self) -> ctypes.c_void_p:
+        """The worker in C, which a call after `close` would not find."""
+        if not self._handle:
+            raise ThinwireError("this worker is closed: attach again to go on", c.INVALID)
+        return self._handle
+
     def _run(self) -> Run:
-        run = self._c.thinwire_worker_run(self._handle).contents
+        run = self._c.thinwire_worker_run(self._attached).contents
         tensors = [_tensor(run.tensors[i]) for i in range(run.tensors_count)]
         return Run(run.name.decode(), run.id.decode(), tensors, run.parameters, run.batch,
                    run.context, run.tokens_per_step, run.tokens, os.fsdecode(run.data_path),
@@ -144,7 +151,7 @@ class Worker:
 
     def setting(self, key: str) -> Optional[str]:
         """The manifest's value of a key such as "train.lr"; None: no such key."""
-        value = self._c.thinwire_worker_setting(self._handle, key.encode())
+        value = self._c.thinwire_worker_setting(self._attached, key.encode())
         return None if value is None else value.decode()
 
     def _guard(self, call: Callable[[], None]) -> int:
@@ -170,7 +177,7 @@ class Worker:
                           trainer.engine.encode()[:95], getattr(trainer, "flops_per_token", 0), 0,
                           getattr(trainer, "memory_bytes", 0))
         self._keep += [read, write, measured, given, trainer]
-        status = self._c.thinwire_worker_start(self._handle, ctypes.byref(given),
+        status = self._c.thinwire_worker_start(self._attached, ctypes.byref(given),
                                                ctypes.byref(self._error))
         if status != c.OK:
             self._fail(status)
@@ -187,7 +194,7 @@ class Worker:
             done = c.Step(float("nan") if loss is None else loss, grad_norm, is_skipped)
         while True:
             status = self._c.thinwire_worker_step(
-                self._handle, ctypes.byref(done) if done is not None else None, POLL_MS,
+                self._attached, ctypes.byref(done) if done is not None else None, POLL_MS,
                 ctypes.byref(self._next), ctypes.byref(self._error))
             done = None
             self._has_step = status == c.OK
@@ -206,21 +213,21 @@ class Worker:
 
         False: no data have arrived yet. Raises ThinwireError where they are missing or damaged.
         """
-        status = self._c.thinwire_worker_draw(self._handle, address, ctypes.byref(self._error))
+        status = self._c.thinwire_worker_draw(self._attached, address, ctypes.byref(self._error))
         if status not in (c.OK, c.WAIT):
             self._fail(status)
         return status == c.OK
 
     def heldout_count(self) -> int:
         """Number of held-out windows; 0: none has arrived yet."""
-        count = self._c.thinwire_worker_heldout_count(self._handle, ctypes.byref(self._error))
+        count = self._c.thinwire_worker_heldout_count(self._attached, ctypes.byref(self._error))
         if self._error.status not in (c.OK, c.WAIT):
             self._fail(self._error.status)
         return count
 
     def heldout_window(self, index: int, count: int, address: int) -> None:
         """Reads window `index` of `count` held-out ones, (context + 1) uint32, to the address."""
-        status = self._c.thinwire_worker_heldout(self._handle, index, count, address,
+        status = self._c.thinwire_worker_heldout(self._attached, index, count, address,
                                                  ctypes.byref(self._error))
         if status != c.OK:
             self._fail(status)
@@ -231,7 +238,7 @@ class Worker:
         It is shown after the next evaluation. At most 1023 bytes of UTF-8 of each are.
         """
         status = self._c.thinwire_worker_sample(
-            self._handle, *(part.replace("\0", "").encode(errors="replace")
+            self._attached, *(part.replace("\0", "").encode(errors="replace")
                             for part in (prompt, text)), ctypes.byref(self._error))
         if status != c.OK:
             self._fail(status)
