@@ -166,7 +166,7 @@ static enum tw_status check_merge(const struct tw_run *run, struct tw_error *err
     enum { ROBUST_NODES_MIN = 5 };
     char text[TW_RUN_VALUE_BYTES], codec[TW_RUN_VALUE_BYTES];
     const bool is_robust = tw_run_is_robust(run->sync.merge);
-    /* `clipped` is the default, whatever the number of nodes: among fewer it is the mean. */
+    /* `clipped` is the default for any number of nodes: among fewer it is the mean. */
     if (is_robust && run->sync.merge != TW_MERGE_CLIPPED && run->sync.nodes < ROBUST_NODES_MIN)
         return tw_fail(err, TW_CONFIG,
                        "sync.merge = %s finds outliers among at least %d nodes, and sync.nodes is "

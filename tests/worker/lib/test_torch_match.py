@@ -50,7 +50,7 @@ def fault(*tensors):
 
 
 def log_of(call):
-    """What a call logs."""
+    """The lines that a call logs."""
     lines = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append((record.levelname, record.getMessage()))
@@ -76,7 +76,7 @@ def names_match():
 
 
 def rest_is_told():
-    """What the run lacks is named: silently different models were the result."""
+    """Parts that the run lacks are named: silently different models were the result."""
     net = Net()
     lines = log_of(lambda: tw._warn_of_rest(net, tw._match(run_of(("wte.weight", (8, 4))), net)))
     warnings = " | ".join(text for level, text in lines if level == "WARNING")

@@ -157,7 +157,7 @@ class _Module:
         return numbers.to_local() if hasattr(numbers, "to_local") else numbers
 
     def _make_state(self, parameter: torch.nn.Parameter, state: dict[str, Any]) -> None:
-        """What Adam makes of a parameter at its first step."""
+        """Makes the state that Adam makes of a parameter at its first step."""
         group = self.groups.get(id(parameter), {})
         is_there = group.get("capturable") or group.get("fused")
         state.setdefault("step", torch.zeros((), dtype=torch.float32,
