@@ -221,6 +221,18 @@ const char *tw_file_kind_prepared(const uint8_t *bytes, size_t size) {
     return is_json(bytes, size) ? "JSON" : NULL;
 }
 
+/* Numbers of 16 bits, as nanoGPT writes its tokens, have no magic number. Read as text they train
+ * well, because every second byte is easy to guess, and teach nothing. */
+static enum tw_status check_nul(const char *path, const uint8_t *bytes, size_t size,
+                                struct tw_error *err) {
+    const uint8_t *const nul = memchr(bytes, 0, size);
+    if (nul == NULL) return TW_OK;
+    return tw_fail(err, TW_DATA,
+                   "%.90s is not text: byte %zu of it is NUL. If it holds token numbers, make the "
+                   "run with --set data.tokenizer=ids --set model.vocab=N",
+                   path, (size_t)(nul - bytes) + 1);
+}
+
 enum tw_status tw_file_kind_check(const char *path, const uint8_t *bytes, size_t size,
                                   bool are_numbers, struct tw_error *err) {
     enum { LONG_MAGIC_BYTES = 6 };
@@ -231,7 +243,7 @@ enum tw_status tw_file_kind_check(const char *path, const uint8_t *bytes, size_t
         return tw_fail(err, TW_DATA, "%.90s is %s, which is not read: %s", path, kind->name,
                        kind->remedy);
     }
-    if (prepared == NULL) return TW_OK;
+    if (prepared == NULL) return are_numbers ? TW_OK : check_nul(path, bytes, size, err);
     return tw_fail(
         err, TW_DATA,
         "%.100s is %s, and a run would train on its bytes: `thinwire data prepare` makes "

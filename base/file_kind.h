@@ -9,7 +9,10 @@
 
 #include "base/status.h"
 
-enum { TW_FILE_KIND_BYTES = 512 }; /* number of leading bytes that decide a file's kind */
+enum {
+    TW_FILE_KIND_BYTES = 512,       /* number of leading bytes that decide a file's kind */
+    TW_FILE_LOOK_BYTES = 64 * 1024, /* and in which a text must not have a NUL */
+};
 
 enum tw_file_holds {
     TW_HOLDS_NOTHING, /* no text: a picture or a program, for example */
@@ -34,9 +37,9 @@ enum tw_packing tw_packing_of_bytes(const uint8_t *bytes, size_t size);
 const struct tw_file_kind *tw_file_kind_of(const uint8_t *bytes, size_t size);
 
 /* Refuses a file that is about to be read as plain bytes, or as token numbers (are_numbers), if its
- * first bytes show another kind. Markup passes: a run may train on it. Token numbers can look like
- * a short magic number, so for them only long ones count. The TW_DATA error names the path, the
- * kind and the remedy. */
+ * first bytes, at best TW_FILE_LOOK_BYTES, show another kind, or a NUL where text is wanted. Markup
+ * passes: a run may train on it. Token numbers can look like a short magic number, so for them only
+ * long ones count. The TW_DATA error names the path, the kind and the remedy. */
 enum tw_status tw_file_kind_check(const char *path, const uint8_t *bytes, size_t size,
                                   bool are_numbers, struct tw_error *err);
 

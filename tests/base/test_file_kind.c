@@ -93,6 +93,21 @@ static void pointers_of_git_lfs_are_named(void **state) {
     }
 }
 
+/* Tokens of nanoGPT are 16-bit numbers without a header: read as bytes, every second one is easy to
+ * guess. Found at any place of the bytes looked at. */
+static void numbers_are_no_text(void **state) {
+    static uint8_t bytes[TW_FILE_LOOK_BYTES];
+    struct tw_error err;
+    (void)state;
+    memset(bytes, 'a', sizeof(bytes));
+    assert_int_equal(tw_file_kind_check("x", bytes, sizeof(bytes), false, &err), TW_OK);
+    bytes[678] = 0;
+    assert_int_equal(tw_file_kind_check("x", bytes, sizeof(bytes), false, &err), TW_DATA);
+    assert_non_null(strstr(err.message, "x is not text: byte 679 of it is NUL"));
+    assert_non_null(strstr(err.message, "data.tokenizer=ids"));
+    assert_int_equal(tw_file_kind_check("x", bytes, sizeof(bytes), true, &err), TW_OK);
+}
+
 /* The header's length, 640, is stored as bytes that also begin a pickle. */
 static void safetensors_are_named_whatever_their_length(void **state) {
     (void)state;
@@ -160,6 +175,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(files_of_other_programs_are_named),
         cmocka_unit_test(markup_is_named_after_marks_and_blanks),
         cmocka_unit_test(pointers_of_git_lfs_are_named),
+        cmocka_unit_test(numbers_are_no_text),
         cmocka_unit_test(safetensors_are_named_whatever_their_length),
         cmocka_unit_test(packing_is_known_by_its_first_bytes),
         cmocka_unit_test(texts_have_no_kind),

@@ -11,7 +11,7 @@
 
 #include "base/file_kind.h"
 
-enum { LOOKED_AT = 4096, REFRESHED_AT_ONCE = 1024 };
+enum { REFRESHED_AT_ONCE = 1024 };
 
 /* ---- for the readers of each kind ------------------------------------------------------------ */
 
@@ -104,7 +104,7 @@ static enum tw_status open_plain(struct tw_corpus *corpus, const char *path, con
 
 static enum tw_status open_file(struct tw_corpus *corpus, const char *path,
                                 const struct tw_corpus_hint *hint, struct tw_error *err) {
-    uint8_t bytes[LOOKED_AT] = {0};
+    uint8_t bytes[TW_FILE_LOOK_BYTES] = {0};
     if (corpus->bytes == 0) {
         return tw_fail(err, TW_DATA, "training text %.120s is empty", path);
     }

@@ -20,7 +20,7 @@ struct cli_data {
     uint64_t train_longest, heldout_longest;
     /* shards of a dataset; those whose files exist with the right size */
     uint32_t shards, shards_here;
-    uint8_t head[TW_FILE_KIND_BYTES]; /* first head_bytes bytes of a text */
+    uint8_t head[TW_FILE_LOOK_BYTES]; /* first head_bytes bytes of a text */
     size_t head_bytes;
     struct tw_dataset about; /* index of a dataset, without its list of shards */
 };

@@ -24,13 +24,13 @@ struct fixture {
     struct tw_data data;
 };
 
-/* Writes a file of `bytes` bytes; byte i is i mod 251. */
+/* Writes a file of `bytes` bytes; byte i is 1 + i mod 251. */
 static void write_file(struct fixture *f, size_t bytes) {
     (void)snprintf(f->path, sizeof(f->path), "/tmp/tw-test-data-XXXXXX");
     const int fd = mkstemp(f->path);
     assert_true(fd >= 0);
     uint8_t *text = malloc(bytes + 1);
-    for (size_t i = 0; i < bytes; i++) text[i] = (uint8_t)(i % 251);
+    for (size_t i = 0; i < bytes; i++) text[i] = (uint8_t)(1 + i % 251);
     assert_int_equal(write(fd, text, bytes), bytes);
     free(text);
     (void)close(fd);
@@ -64,7 +64,7 @@ static void data_opened_whole_are_measured_from_the_first_token(void **state) {
     uint32_t tokens[WINDOW];
     for (uint64_t i = 0; i < windows; i++) {
         assert_int_equal(tw_data_heldout(&f->data, i, windows, tokens, NULL), TW_OK);
-        for (uint32_t k = 0; k < WINDOW; k++) assert_int_equal(tokens[k], i * CONTEXT + k);
+        for (uint32_t k = 0; k < WINDOW; k++) assert_int_equal(tokens[k], 1 + i * CONTEXT + k);
     }
 }
 
@@ -88,7 +88,7 @@ static void the_end_is_held_out_and_never_drawn(void **state) {
         assert_int_equal(tw_data_draw(&f->data, 7, &cursor, 1, tokens, NULL), TW_OK);
         for (unsigned j = 0; j < WINDOW; j++) {
             assert_true(tokens[j] == tokens[0] + j);
-            is_seen[tokens[j]] = true;
+            is_seen[tokens[j] - 1] = true;
         }
     }
     for (unsigned i = 0; i < 240; i++) assert_int_equal(is_seen[i], i < 216);
@@ -123,11 +123,11 @@ static void held_out_windows_cover_the_end_without_overlap(void **state) {
     uint32_t tokens[WINDOW];
     for (uint64_t i = 0; i < count; i++) {
         assert_int_equal(tw_data_heldout(&f->data, i, count, tokens, NULL), TW_OK);
-        assert_int_equal(tokens[0], 225 + i * CONTEXT);
-        assert_int_equal(tokens[CONTEXT], 225 + (i + 1) * CONTEXT);
+        assert_int_equal(tokens[0], 226 + i * CONTEXT);
+        assert_int_equal(tokens[CONTEXT], 226 + (i + 1) * CONTEXT);
     }
     assert_int_equal(tw_data_heldout(&f->data, 1, 2, tokens, NULL), TW_OK);
-    assert_int_equal(tokens[0], 225 + CONTEXT);
+    assert_int_equal(tokens[0], 226 + CONTEXT);
 }
 
 static void the_shortest_text_that_fits_is_taken(void **state) {
@@ -138,7 +138,7 @@ static void the_shortest_text_that_fits_is_taken(void **state) {
     uint32_t tokens[WINDOW];
     uint64_t cursor = 12345;
     assert_int_equal(tw_data_draw(&f->data, 1, &cursor, 1, tokens, NULL), TW_OK);
-    assert_int_equal(tokens[0], 0);
+    assert_int_equal(tokens[0], 1);
     assert_int_equal(tw_data_heldout_count(&f->data), 0);
 }
 
@@ -164,7 +164,7 @@ static void the_text_of_a_run_is_known_by_its_hash(void **state) {
     struct tw_error err;
     static uint8_t text[600000]; /* more than one block of the hash */
     write_file(f, sizeof(text));
-    for (size_t i = 0; i < sizeof(text); i++) text[i] = (uint8_t)(i % 251);
+    for (size_t i = 0; i < sizeof(text); i++) text[i] = (uint8_t)(1 + i % 251);
     f->run.data.sha256 = tw_sha256(text, sizeof(text));
     assert_int_equal(tw_data_open(&f->data, f->path, &f->run, &err), TW_OK);
     tw_data_close(&f->data);

@@ -639,6 +639,16 @@ static void files_that_are_no_text_are_named(void **state) {
     refuse(at, TW_DATA, "/dev/null is not a plain file");
 }
 
+/* A folder of token numbers, as nanoGPT leaves it, is neither empty nor blank. */
+static void folder_of_numbers_is_named(void **state) {
+    struct prepare_fixture *const at = *state;
+    prepare_fixture_write(at, "train.bin", "\x10\x01\0\x02", 4);
+    refuse(at, TW_DATA, "in/train.bin is binary. Token numbers need no dataset: `thinwire run new");
+    prepare_fixture_write(at, "val.bin", "\x10\x01\0\x02", 4);
+    at->options.is_restart = true;
+    refuse(at, TW_DATA, "in/train.bin and others are binary");
+}
+
 static void file_that_changes_is_reported(void **state) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "some text\n", 10);
@@ -777,6 +787,7 @@ int main(int argc, char **argv) {
         TEST(failed_start_does_not_block_a_later_one),
         TEST(file_that_is_named_twice_is_refused),
         TEST(files_that_are_no_text_are_named),
+        TEST(folder_of_numbers_is_named),
         TEST(file_that_changes_is_reported),
         TEST(bad_lines_are_named_by_number),
         TEST(huge_lines_are_named_and_skipped),

@@ -41,6 +41,19 @@ enum tw_status tw_prepare_save(struct tw_prepare_writer *writer, struct tw_error
 
 /* ---- sources --------------------------------------------------------------------------------- */
 
+static enum tw_status fail_empty(const struct tw_prepare_writer *writer, const char *name,
+                                 struct tw_error *err) {
+    if (writer->binary == NULL)
+        return tw_fail(err, TW_DATA, "the source %s has no text: its files are empty or blank",
+                       name);
+    return tw_fail(err, TW_DATA,
+                   "the source %.16s has no text: %.60s%s binary. Token numbers need no dataset: "
+                   "`thinwire run new NAME --data FILE --set data.tokenizer=ids --set "
+                   "model.vocab=N`",
+                   name, tw_prepare_shown_path(writer->binary),
+                   writer->binary_files > 1 ? " and others are" : " is");
+}
+
 static enum tw_status check_source(const struct tw_prepare_writer *writer, struct tw_error *err) {
     const struct tw_dataset *const dataset = &writer->shards.dataset;
     const char *const name = dataset->sources[writer->shards.source].name;
@@ -51,10 +64,7 @@ static enum tw_status check_source(const struct tw_prepare_writer *writer, struc
         if (!dataset->shards[i].is_heldout) has_train = true;
     }
     if (has_train && has_heldout) return TW_OK;
-    if (!has_train && !has_heldout) {
-        return tw_fail(err, TW_DATA, "the source %s has no text: its files are empty or blank",
-                       name);
-    }
+    if (!has_train && !has_heldout) return fail_empty(writer, name, err);
     return tw_fail(
         err, TW_DATA,
         "no document of the source %s is %s: it has too few, or copies of one; give it more text, "
@@ -67,6 +77,8 @@ static enum tw_status end_source(struct tw_prepare_writer *writer, struct tw_err
     TW_TRY(tw_prepare_shards_close(&writer->shards, false, err));
     TW_TRY(tw_prepare_shards_close(&writer->shards, true, err));
     TW_TRY(check_source(writer, err));
+    writer->binary = NULL;
+    writer->binary_files = 0;
     return tw_prepare_save(writer, err);
 }
 
@@ -148,7 +160,10 @@ static enum tw_status end_file(struct tw_prepare_writer *writer, const struct tw
         counts->files++;
         counts->kinds[block->kind]++;
     }
-    if (block->end == TW_BLOCK_FILE_BINARY) counts->binary_files++;
+    if (block->end == TW_BLOCK_FILE_BINARY) {
+        counts->binary_files++;
+        if (writer->binary_files++ == 0) writer->binary = writer->inputs->files[block->file].path;
+    }
     if (block->end == TW_BLOCK_FILE_EMPTY) counts->empty_files++;
     if (block->end == TW_BLOCK_FILE_BAD) {
         if (!writer->options->skip_bad) {

@@ -18,7 +18,9 @@ struct tw_prepare_writer {
     uint64_t taken_bytes;          /* bytes on disk of all files that were read so far */
     bool is_end;                   /* whether the end of the inputs was reached and all shards are
                                       written */
-    bool can_skip; /* whether the failure is at a document or file that skip_bad would skip */
+    bool can_skip;      /* whether the failure is at a document or file that skip_bad would skip */
+    const char *binary; /* first binary file of the source; NULL: none */
+    uint32_t binary_files; /* of the source */
 };
 
 /* Starts at the beginning, or at a loaded state whose shards are already restored in `shards`. */
