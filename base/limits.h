@@ -33,8 +33,10 @@ enum tw_limits {
     TW_PAYLOADS_MAX = 512,       /* payloads known to a node: wanted, arriving or held */
     TW_ACTIONS_MAX = 4096,       /* actions that the core may queue before the runtime polls them */
     TW_TRANSFERS_MAX = 64,       /* payloads being received at once */
-    TW_STATES_KEPT = 4, /* packed states of the largest fragment for which memory is reserved */
-    TW_HEARTBEAT_US = 1000 * 1000, /* time between two STATUS messages on a control link */
+    TW_STATES_KEPT = 4,    /* packed states of the largest fragment for which memory is reserved */
+    TW_SERVING_ROWS = 128, /* nodes whose budget is kept (daemon/config/serving.h) */
+    TW_SERVING_BYTES_MIN = 1 << 20, /* least size that a budget assumes for a model or a dataset */
+    TW_HEARTBEAT_US = 1000 * 1000,  /* time between two STATUS messages on a control link */
     TW_PEER_SILENCE_US =
         6 * 1000 * 1000, /* silence after which the link is closed and the peer counts as dead */
 
@@ -105,6 +107,14 @@ enum tw_limits {
     TW_RELAY_QUEUE_BYTES = 256 * 1024,   /* bytes buffered in one direction of a pipe */
     TW_RELAY_ANSWERS_MAX = 8,            /* dials in progress to relays, each to answer a call */
     TW_RELAY_ANSWERS_PER_PEER = 4,       /* dials in progress to one relay, each to answer a call */
+    /* Relayed bytes of a pipe with an end that is neither in the roster nor configured: of one such
+     * node, and of all together. They need a relay for their first links, not for training. */
+    TW_RELAY_OUTSIDE_NODE_BURST = 4 << 20,
+    TW_RELAY_OUTSIDE_NODE_PER_S = 32 << 10,
+    TW_RELAY_OUTSIDE_BURST = 16 << 20,
+    TW_RELAY_OUTSIDE_PER_S = 128 << 10,
+    TW_RELAY_JUDGE_BYTES =
+        256 * 1024,                /* relayed bytes of a pipe after which its budget is looked at */
     TW_PUNCHES_MAX = 4,            /* hole punches in progress, each to replace a relayed link by a
                                       direct one */
     TW_PUNCH_US = 4 * 1000 * 1000, /* time during which both ends of a hole punch keep dialling */
@@ -121,6 +131,8 @@ _Static_assert(TW_HANDSHAKE_LIMITER_NET_BURST >= 2 * TW_PEERS_MAX,
                "control and bulk of every peer");
 _Static_assert(TW_RELAY_PIPES_PER_PEER * 2 <= TW_RELAY_PIPES_MAX,
                "one pair leaves room for others");
+_Static_assert(TW_SERVING_ROWS >= 2 * TW_MEMBERS_MAX, "every member of a roster keeps its row");
+_Static_assert(TW_RELAY_JUDGE_BYTES < TW_RELAY_OUTSIDE_NODE_BURST, "a burst is looked at");
 _Static_assert(TW_ACTIONS_MAX >= 16 * TW_PEERS_MAX, "one event may talk to every peer");
 
 #endif

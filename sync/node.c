@@ -440,6 +440,10 @@ void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t 
     advance(node);
 }
 
+bool tw_node_is_state(const struct tw_node *node, const struct tw_id *hash) {
+    return tw_payload_is_state(node, hash);
+}
+
 bool tw_node_is_pulling(const struct tw_node *node, uint16_t peer) {
     TW_ASSERT(peer < TW_PEERS_MAX);
     return node->links[peer].is_up && node->links[peer].pulls_count > 0;

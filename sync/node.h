@@ -47,6 +47,9 @@ bool tw_node_next_action(struct tw_node *node, struct tw_action *action);
 bool tw_node_wants_chunk(const struct tw_node *node, uint16_t peer, const struct tw_id *hash,
                          uint32_t idx);
 
+/* True if the held payload is a packed state of a fragment, made for nodes that join. */
+bool tw_node_is_state(const struct tw_node *node, const struct tw_id *hash);
+
 /* True if chunks were requested from this peer and have not arrived yet. */
 bool tw_node_is_pulling(const struct tw_node *node, uint16_t peer);
 

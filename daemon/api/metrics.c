@@ -197,6 +197,11 @@ static void put_network(struct out *to, const struct tw_status_view *view) {
     put_gauge(to, "port_mapped", "1 if the router forwards this node's port.",
               view->net.mapping_address[0] != '\0' ? 1 : 0);
     put_total(to, "relayed_bytes_total", "Bytes carried for other nodes.", view->relay.bytes);
+    put_total(to, "served_bytes_total", "Bytes that served other nodes alone.",
+              view->serving.bytes);
+    put_total(to, "serving_refused_total", "Requests of other nodes beyond their budgets.",
+              view->serving.refused_node + view->serving.refused_outside +
+                  view->serving.refused_half);
     put_gauge(to, "relay_pipes", "Connections carried for other nodes.", (double)view->relay.pipes);
     put_total(to, "relay_calls_refused_total", "Calls of other nodes that this relay refused.",
               view->relay.calls_refused);

@@ -372,6 +372,7 @@ struct tw_status_view {
         uint64_t cap_bytes_s; /* rate cap of relaying; 0: no separate cap */
         uint32_t pipes;       /* connections relayed now */
         uint64_t bytes, calls_refused;
+        uint64_t pipes_cut;                   /* pipes ended as their nodes' budget was used up */
         uint64_t own_calls, own_calls_failed; /* relayed connections that this node requested;
                                                  failures */
     } relay;
@@ -408,6 +409,15 @@ struct tw_status_view {
         char month_end[16];         /* first day of the next month, "2026-12-01" */
         const char *resting;        /* why links are suspended: "none", "pause", "hours", "quota" */
     } caps;
+
+    struct {                    /* traffic for other nodes alone (daemon/config/serving.h) */
+        uint64_t bytes;         /* since the start */
+        uint64_t month_bytes;   /* in this month, if there is a quota */
+        uint64_t outside_bytes; /* on this day (UTC), of nodes outside */
+        /* Requests refused since the start, by the budget that had no room: the node's own, the one
+         * of nodes outside, the half of the quota. */
+        uint64_t refused_node, refused_outside, refused_half;
+    } serving;
 
     struct {
         uint32_t rungs_count; /* rows of rungs[]; 0 unless sync.codec = auto and a contribution was

@@ -228,13 +228,22 @@ static json_t *caps_json(const struct tw_status_view *view) {
                      view->caps.resting != NULL ? view->caps.resting : "none");
 }
 
+static json_t *serving_json(const struct tw_status_view *view) {
+    return json_pack(
+        "{s:o,s:o,s:o,s:o,s:o,s:o}", "bytes", count(view->serving.bytes), "month_bytes",
+        count(view->serving.month_bytes), "outside_today_bytes", count(view->serving.outside_bytes),
+        "refused_node", count(view->serving.refused_node), "refused_outside",
+        count(view->serving.refused_outside), "refused_half", count(view->serving.refused_half));
+}
+
 static json_t *relay_json(const struct tw_status_view *view) {
     const uint64_t cap = view->relay.cap_bytes_s;
-    return json_pack("{s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "on", view->relay.is_on, "cap_bytes_per_s",
-                     cap == 0 ? json_null() : count(cap), "pipes", count(view->relay.pipes),
-                     "relayed_bytes", count(view->relay.bytes), "calls_refused",
-                     count(view->relay.calls_refused), "own_calls", count(view->relay.own_calls),
-                     "own_calls_failed", count(view->relay.own_calls_failed));
+    return json_pack(
+        "{s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "on", view->relay.is_on, "cap_bytes_per_s",
+        cap == 0 ? json_null() : count(cap), "pipes", count(view->relay.pipes), "relayed_bytes",
+        count(view->relay.bytes), "calls_refused", count(view->relay.calls_refused), "own_calls",
+        count(view->relay.own_calls), "own_calls_failed", count(view->relay.own_calls_failed),
+        "pipes_cut", count(view->relay.pipes_cut));
 }
 
 static json_t *network_json(const struct tw_status_view *view) {
@@ -259,6 +268,7 @@ static json_t *network_json(const struct tw_status_view *view) {
     if (network == NULL) return NULL;
     (void)json_object_set_new(network, "reachable", reach_json(view));
     (void)json_object_set_new(network, "relay", relay_json(view));
+    (void)json_object_set_new(network, "serving", serving_json(view));
     (void)json_object_set_new(network, "port_mapping", mapping_json(view));
     (void)json_object_set_new(network, "links", links_json(view));
     (void)json_object_set_new(network, "nat",

@@ -10,8 +10,8 @@
 #include "daemon/store/durable.h"
 
 enum {
-    LINE_BYTES_MAX = 64,
-    FILE_BYTES_MAX = 32 + (TW_QUOTA_MONTHS + 1) * LINE_BYTES_MAX,
+    LINE_BYTES_MAX = 96,
+    FILE_BYTES_MAX = 32 + (TW_QUOTA_MONTHS + 2) * LINE_BYTES_MAX,
     DAY_S = 24 * 3600,
     MONTHS = 12,
     YEAR_BASE = 1900,
@@ -66,55 +66,78 @@ uint64_t tw_quota_line_bytes(uint64_t socket_bytes) {
 }
 
 void tw_quota_add(struct tw_quota *quota, uint32_t month, uint64_t bytes) {
-    if (month != 0 && quota->month == 0) {
-        quota->month = month; /* traffic before the clock was set counts towards this month */
-    } else if (month != 0 && month != quota->month) {
+    if (month != 0 && quota->now.month == 0) {
+        quota->now.month = month; /* traffic before the clock was set counts towards this month */
+    } else if (month != 0 && month != quota->now.month) {
         struct tw_quota_row *row = row_of(quota, month);
-        const uint64_t before = row->bytes;
-        *row = (struct tw_quota_row){.month = quota->month, .bytes = quota->bytes};
-        quota->month = month;
-        quota->bytes = before;
+        struct tw_quota_row before = *row;
+        before.month = month;
+        *row = quota->now;
+        quota->now = before;
         quota->is_saved = false;
     }
-    quota->bytes += bytes;
+    quota->now.bytes += bytes;
     if (bytes > 0) quota->is_saved = false;
 }
 
+void tw_quota_serve(struct tw_quota *quota, uint64_t bytes) {
+    quota->now.served += bytes;
+    if (bytes > 0) quota->is_saved = false;
+}
+
+/* Adds `more` to the sum of the day, after subtracting `less` of the bytes counted earlier. Returns
+ * true if anything changed. */
+static bool day_add(struct tw_quota_day *sum, int64_t unix_s, uint64_t more, uint64_t less) {
+    const struct tw_quota_day before = *sum;
+    const uint64_t day = unix_s > 0 ? (uint64_t)unix_s / DAY_S : 0;
+    if (day > sum->day) sum->bytes = 0;
+    if (less > sum->bytes) less = sum->bytes;
+    sum->bytes += more - less;
+    sum->day = day;
+    return sum->day != before.day || sum->bytes != before.bytes;
+}
+
 void tw_quota_strangers(struct tw_quota *quota, int64_t unix_s, uint64_t more, uint64_t less) {
-    const uint64_t day = unix_s > 0 ? (uint64_t)unix_s / DAY_S : 0, before = quota->strangers_bytes;
-    if (day > quota->day) quota->strangers_bytes = 0;
-    if (less > quota->strangers_bytes) less = quota->strangers_bytes;
-    quota->strangers_bytes += more - less;
-    if (day != quota->day || quota->strangers_bytes != before) quota->is_saved = false;
-    quota->day = day;
+    if (day_add(&quota->strangers, unix_s, more, less)) quota->is_saved = false;
+}
+
+void tw_quota_outside(struct tw_quota *quota, int64_t unix_s, uint64_t more) {
+    if (day_add(&quota->outside, unix_s, more, 0)) quota->is_saved = false;
 }
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
 static const char HEAD[] = "thinwire-traffic 2\n";
+static const char STRANGERS[] = "strangers", OUTSIDE[] = "outside";
 
-/* Reads a line such as "month 2026-11 bytes 1234". The current month is the first line. Returns
- * false for any other text. */
+/* Reads a line such as "month 2026-11 bytes 1234" or "month 2026-11 bytes 1234 served 56". The
+ * current month is the first line. Returns false for any other text. */
 static bool line_read(const char **text, struct tw_quota_row *row) {
     unsigned year = 0, month = 0;
-    uint64_t bytes = 0;
-    int end = 0;
+    uint64_t bytes = 0, served = 0;
+    int end = 0, more = 0;
     if (sscanf(*text, "month %4u-%2u bytes %" SCNu64 "%n", &year, &month, &bytes, &end) != 3)
         return false;
+    if (sscanf(*text + end, " served %" SCNu64 "%n", &served, &more) == 1 && (*text)[end] == ' ')
+        end += more;
     if ((*text)[end] != '\n' || year < YEAR_FIRST || month < 1 || month > MONTHS) return false;
-    *row = (struct tw_quota_row){.month = year * MONTHS + month - 1, .bytes = bytes};
+    *row =
+        (struct tw_quota_row){.month = year * MONTHS + month - 1, .bytes = bytes, .served = served};
     *text += end + 1;
     return true;
 }
 
-/* Reads the last line, such as "strangers 20784 bytes 1234". Files of older versions have none. */
-static bool strangers_read(const char **text, struct tw_quota *quota) {
+/* Reads a line such as "strangers 20784 bytes 1234", whose first word is `word`. Files of older
+ * versions have no such line. */
+static bool day_read(const char **text, const char *word, struct tw_quota_day *sum) {
+    const size_t length = strlen(word);
     int end = 0;
-    if (sscanf(*text, "strangers %" SCNu64 " bytes %" SCNu64 "%n", &quota->day,
-               &quota->strangers_bytes, &end) != 2)
+    if (strncmp(*text, word, length) != 0) return false;
+    if (sscanf(*text + length, " %" SCNu64 " bytes %" SCNu64 "%n", &sum->day, &sum->bytes, &end) !=
+        2)
         return false;
-    if ((*text)[end] != '\n' || (*text)[end + 1] != '\0') return false;
-    *text += end + 1;
+    if ((*text)[length] != ' ' || (*text)[length + (size_t)end] != '\n') return false;
+    *text += length + (size_t)end + 1;
     return true;
 }
 
@@ -124,27 +147,37 @@ static enum tw_status decode_rows(struct tw_quota *quota, const char *text, stru
     uint32_t count = 0;
     bool is_good = strncmp(text, HEAD, sizeof(HEAD) - 1) == 0;
     if (is_good) text += sizeof(HEAD) - 1;
-    while (is_good && *text != '\0' && *text != 's') {
+    while (is_good && *text == 'm') {
         is_good = count < TW_QUOTA_MONTHS && line_read(&text, &rows[count]);
         for (uint32_t i = 0; is_good && i < count; i++)
             is_good = rows[i].month != rows[count].month;
         count++;
     }
-    if (is_good && *text != '\0') is_good = strangers_read(&text, &read);
-    if (!is_good || count == 0)
+    if (is_good && *text == 's') is_good = day_read(&text, STRANGERS, &read.strangers);
+    if (is_good && *text == 'o') is_good = day_read(&text, OUTSIDE, &read.outside);
+    if (!is_good || count == 0 || *text != '\0')
         return tw_fail(err, TW_CORRUPT, "%s in the state folder is damaged: counting starts again",
                        FILE_NAME);
-    read.month = rows[0].month;
-    read.bytes = rows[0].bytes;
+    read.now = rows[0];
     for (uint32_t i = 1; i < count; i++) read.others[i - 1] = rows[i];
     *quota = read;
     return TW_OK;
 }
 
-static size_t line_put(uint32_t month, uint64_t bytes, char *text) {
-    if (month == 0) return 0;
-    const int size = snprintf(text, LINE_BYTES_MAX, "month %04u-%02u bytes %" PRIu64 "\n",
-                              month / MONTHS, month % MONTHS + 1, bytes);
+static size_t line_put(const struct tw_quota_row *row, char *text) {
+    char served[40] = "";
+    if (row->month == 0) return 0;
+    if (row->served > 0) (void)snprintf(served, sizeof(served), " served %" PRIu64, row->served);
+    const int size = snprintf(text, LINE_BYTES_MAX, "month %04u-%02u bytes %" PRIu64 "%s\n",
+                              row->month / MONTHS, row->month % MONTHS + 1, row->bytes, served);
+    TW_ASSERT(size > 0 && size < LINE_BYTES_MAX);
+    return (size_t)size;
+}
+
+static size_t day_put(const char *word, const struct tw_quota_day *sum, char *text) {
+    if (sum->bytes == 0) return 0;
+    const int size = snprintf(text, LINE_BYTES_MAX, "%s %" PRIu64 " bytes %" PRIu64 "\n", word,
+                              sum->day, sum->bytes);
     TW_ASSERT(size > 0 && size < LINE_BYTES_MAX);
     return (size_t)size;
 }
@@ -175,16 +208,14 @@ enum tw_status tw_quota_save(struct tw_quota *quota, const struct tw_file_ops *o
                              struct tw_error *err) {
     char text[FILE_BYTES_MAX];
     struct tw_durable durable;
-    if (quota->is_saved || quota->month == 0) return TW_OK;
+    if (quota->is_saved || quota->now.month == 0) return TW_OK;
     memcpy(text, HEAD, sizeof(HEAD));
     size_t size = sizeof(HEAD) - 1;
-    size += line_put(quota->month, quota->bytes, text + size);
+    size += line_put(&quota->now, text + size);
     for (uint32_t i = 0; i < TW_QUOTA_MONTHS - 1; i++)
-        size += line_put(quota->others[i].month, quota->others[i].bytes, text + size);
-    if (quota->strangers_bytes > 0)
-        size += (size_t)snprintf(text + size, sizeof(text) - size,
-                                 "strangers %" PRIu64 " bytes %" PRIu64 "\n", quota->day,
-                                 quota->strangers_bytes);
+        size += line_put(&quota->others[i], text + size);
+    size += day_put(STRANGERS, &quota->strangers, text + size);
+    size += day_put(OUTSIDE, &quota->outside, text + size);
     TW_ASSERT(size < sizeof(text));
     TW_TRY(tw_durable_begin(&durable, ops, dir, FILE_NAME, size, err));
     const enum tw_status status = tw_durable_write(&durable, text, size, 0, err);

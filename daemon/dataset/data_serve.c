@@ -83,6 +83,29 @@ static int slot_free(struct tw_data_reader *peer) {
     return -1;
 }
 
+/* Returns the size of the next chunk that the peer requested. */
+static uint32_t next_bytes(const struct tw_data_serve *serve, const struct tw_data_reader *peer) {
+    uint64_t at;
+    uint32_t size;
+    tw_fetch_range(&serve->store->folder.files[peer->ranges[0].file], peer->ranges[0].first, &at,
+                   &size);
+    return size;
+}
+
+/* Answers all requests of a peer by `missing`, if it may get no more. */
+static bool is_refused(struct tw_data_serve *serve, uint16_t number) {
+    struct tw_data_reader *peer = &serve->peers[number];
+    if (serve->events.may_give == NULL ||
+        serve->events.may_give(serve->user, number, next_bytes(serve, peer)))
+        return false;
+    while (peer->ranges_count > 0) {
+        const uint32_t file = peer->ranges[0].file;
+        ranges_forget(peer, file);
+        serve->events.missing(serve->user, number, &serve->store->folder.files[file].hash);
+    }
+    return true;
+}
+
 static void read_begin(struct tw_data_serve *serve) {
     if (serve->is_reading || serve->is_closing) return;
     if (serve->read.head.bytes == NULL) serve->read.head.bytes = malloc(TW_CHUNK_BYTES_MAX);
@@ -90,7 +113,7 @@ static void read_begin(struct tw_data_serve *serve) {
     for (uint16_t turn = 1; turn <= TW_PEERS_MAX; turn++) {
         const uint16_t number = (uint16_t)((serve->last_peer + turn) % TW_PEERS_MAX);
         struct tw_data_reader *peer = &serve->peers[number];
-        if (peer->ranges_count == 0) continue;
+        if (peer->ranges_count == 0 || is_refused(serve, number)) continue;
         const int slot = slot_free(peer);
         if (slot < 0) continue;
         serve->read.peer = serve->last_peer = number;

@@ -27,6 +27,9 @@ struct tw_data_serve_events {
     void (*missing)(void *user, uint16_t peer, const struct tw_id *hash);
     /* A whole file has become unreadable, or its contents changed. */
     void (*lost)(void *user, uint32_t file, const char *sentence);
+    /* Returns true if so many bytes may be sent to the peer now. Otherwise its requests are
+     * answered by `missing`. NULL: always. */
+    bool (*may_give)(void *user, uint16_t peer, uint32_t bytes);
 };
 
 enum tw_data_slot_state { TW_DATA_SLOT_FREE, TW_DATA_SLOT_READING, TW_DATA_SLOT_SENDING };

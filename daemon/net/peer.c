@@ -76,6 +76,11 @@ void tw_peer_address(const struct tw_conn *conn, const struct tw_hello *hello,
 
 enum rank { RANK_FRESH, RANK_CERTIFIED, RANK_WANTED };
 
+bool tw_peer_is_wanted(const struct tw_transport *t, const struct tw_id *id) {
+    const struct tw_transport_events *events = &t->config.events;
+    return events->is_wanted == NULL || events->is_wanted(t->config.user, id);
+}
+
 static enum rank rank_of(const struct tw_transport *t, const struct tw_id *id,
                          const struct tw_certs *certs) {
     const struct tw_transport_events *events = &t->config.events;
@@ -209,6 +214,7 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
     slot->bulk_retry_us = conn->is_dialled ? now_us : UINT64_MAX;
     slot->bulk_deadline_us = now_us + TW_BULK_UP_US;
     tw_rate_init(&slot->calls, TW_RELAY_CALLS_PER_S, TW_RELAY_CALLS_BURST, now_us);
+    tw_rate_init(&slot->relayed, TW_RELAY_OUTSIDE_NODE_PER_S, TW_RELAY_OUTSIDE_NODE_BURST, now_us);
     tw_rate_init(&slot->answers, TW_RELAY_ANSWERS_PER_S, TW_RELAY_ANSWERS_BURST, now_us);
     tw_rate_init(&slot->messages, TW_MESSAGES_PER_S, TW_MESSAGES_BURST, now_us);
     (void)tw_fail(&slot->bulk_error, TW_IO, "the other side opened none");

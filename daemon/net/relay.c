@@ -17,6 +17,13 @@
  *  3. Bytes read from one end and not yet sent to the other are at most TW_RELAY_QUEUE_BYTES, one
  *     read and TW_INFLIGHT_BYTES_MAX.
  *
+ *  4. At least one end of a pipe is wanted: in the roster, or configured. A pipe whose other end is
+ *     not carries that node's first links, by which members learn of it and admit it. Its bytes
+ * have a low rate, for that node and for all such nodes together.
+ *
+ *  5. A pipe carries at most TW_RELAY_JUDGE_BYTES and one record between two judgements
+ *     (events.relay_judge).
+ *
  * Records of all pipes are sent in turn, one at a time, within the cap for relayed bytes and the
  * upload cap. If there is an upload cap, relayed bytes get half of it at most. */
 #include <string.h>
@@ -26,6 +33,8 @@
 #include "base/assert.h"
 #include "daemon/net/transport_impl.h"
 #include "proto/control.h"
+
+enum { JUDGE_US = 1000 * 1000 };
 
 /* ---- pipes --------------------------------------------------------------------------------- */
 
@@ -123,8 +132,23 @@ static enum tw_status bounds_check(const struct tw_transport *t, const struct tw
     return TW_OK;
 }
 
+/* Returns TW_OK if a pipe may be carried on, with the index of the end that is not wanted, or -1.
+ * `bytes` were relayed since the last judgement. */
+static enum tw_status pipe_judge(struct tw_transport *t, const struct tw_id *caller,
+                                 const struct tw_id *called, uint64_t bytes, int *outside,
+                                 struct tw_error *err) {
+    const struct tw_transport_events *events = &t->config.events;
+    const bool is_caller_in = tw_peer_is_wanted(t, caller);
+    const bool is_called_in = tw_peer_is_wanted(t, called);
+    *outside = !is_caller_in ? 0 : !is_called_in ? 1 : -1;
+    if (!is_caller_in && !is_called_in)
+        return tw_fail(err, TW_AGAIN, "neither end is in the roster of this relay");
+    if (events->relay_judge == NULL) return TW_OK;
+    return events->relay_judge(t->config.user, caller, called, bytes, err);
+}
+
 static enum tw_status call_check(struct tw_transport *t, const struct tw_id *caller,
-                                 const struct tw_id *called, struct tw_error *err) {
+                                 const struct tw_id *called, int *outside, struct tw_error *err) {
     struct tw_slot *from = end_find(t, caller);
     const uint64_t now_us = tw_now_us();
     if (!t->relay_is_on || t->rest[0] != '\0')
@@ -135,7 +159,8 @@ static enum tw_status call_check(struct tw_transport *t, const struct tw_id *cal
     if (tw_rate_wait_us(&from->calls, 1, now_us) > 0)
         return tw_fail(err, TW_AGAIN, "more than %d calls a second", TW_RELAY_CALLS_PER_S);
     tw_rate_spend(&from->calls, 1, now_us);
-    return bounds_check(t, caller, called, err);
+    TW_TRY(bounds_check(t, caller, called, err));
+    return pipe_judge(t, caller, called, 0, outside, err);
 }
 
 static void caller_take(struct tw_conn *conn, const uint8_t *token, const struct tw_id *called) {
@@ -145,7 +170,8 @@ static void caller_take(struct tw_conn *conn, const uint8_t *token, const struct
     struct tw_error err;
     uint8_t body[128];
     size_t size = 0;
-    if (call_check(t, caller, called, &err) != TW_OK) {
+    int outside = -1;
+    if (call_check(t, caller, called, &outside, &err) != TW_OK) {
         t->relay_refused++;
         tw_admit_refuse(conn, err.status, err.message);
         return;
@@ -157,6 +183,7 @@ static void caller_take(struct tw_conn *conn, const uint8_t *token, const struct
     *pipe = (struct tw_pipe){.state = TW_PIPE_CALLING,
                              .caller = *caller,
                              .called = *called,
+                             .outside = outside,
                              .deadline_us = tw_now_us() + TW_RELAY_CALL_US};
     memcpy(pipe->token, token, sizeof(pipe->token));
     pipe->ends[0] = conn;
@@ -218,6 +245,7 @@ static void called_take(struct tw_conn *conn, const uint8_t *token) {
         return;
     }
     pipe->state = TW_PIPE_OPEN;
+    pipe->judge_us = tw_now_us() + JUDGE_US;
     pipe_report(t, pipe, true);
     tw_transport_soon(t);
 }
@@ -243,35 +271,79 @@ void tw_relay_hello(struct tw_conn *conn, const struct tw_hello *hello) {
 
 enum { ENDS = 2 * TW_RELAY_PIPES_MAX };
 
-/* Returns the index of the end that sends next, or -1 if none has both bytes and room. */
-static int sender_next(const struct tw_transport *t) {
+/* Returns the bucket of the end that is not wanted, or NULL if both are. */
+static struct tw_rate *outside_rate(struct tw_transport *t, const struct tw_pipe *pipe) {
+    if (pipe->outside < 0) return NULL;
+    const int peer = tw_peer_find(t, pipe->outside == 0 ? &pipe->caller : &pipe->called);
+    return peer < 0 ? NULL : &t->peers[peer].relayed;
+}
+
+/* Returns the time until a record of this pipe may be sent. */
+static uint64_t pipe_wait_us(struct tw_transport *t, const struct tw_pipe *pipe, uint64_t now_us) {
+    struct tw_rate *node = outside_rate(t, pipe);
+    if (node == NULL) return 0;
+    const uint64_t node_us = tw_rate_wait_us(node, TW_TLS_RECORD_BYTES_MAX, now_us);
+    const uint64_t all_us = tw_rate_wait_us(&t->relay_outside, TW_TLS_RECORD_BYTES_MAX, now_us);
+    return node_us > all_us ? node_us : all_us;
+}
+
+static bool is_judge_due(const struct tw_pipe *pipe) {
+    return pipe->bytes - pipe->judged_bytes >= TW_RELAY_JUDGE_BYTES;
+}
+
+/* Returns the index of the end that sends next, or -1 if none has bytes, room and a rate that
+ * allows them. *wait_us is then the time until a rate does, or 0. */
+static int sender_next(struct tw_transport *t, uint64_t now_us, uint64_t *wait_us) {
+    *wait_us = 0;
     for (uint32_t k = 1; k <= ENDS; k++) {
         const uint32_t at = (t->relay_turn + k) % ENDS;
         const struct tw_pipe *pipe = &t->pipes[at / 2];
-        if (pipe->state != TW_PIPE_OPEN) continue;
+        if (pipe->state != TW_PIPE_OPEN || is_judge_due(pipe)) continue;
         const struct tw_conn *conn = pipe->ends[at % 2];
         if (conn->link.is_failed || tw_link_queued(&conn->link) == 0) continue;
-        if (tw_link_has_room(&conn->link)) return (int)at;
+        if (!tw_link_has_room(&conn->link)) continue;
+        const uint64_t pipe_us = pipe_wait_us(t, pipe, now_us);
+        if (pipe_us == 0) return (int)at;
+        if (*wait_us == 0 || pipe_us < *wait_us) *wait_us = pipe_us;
     }
     return -1;
 }
 
 static void send_all(struct tw_transport *t, uint64_t now_us) {
     int at;
-    t->relay_wait_us = 0;
-    while ((at = sender_next(t)) >= 0) {
+    while ((at = sender_next(t, now_us, &t->relay_wait_us)) >= 0) {
         uint64_t wait_us = tw_rate_wait_us(&t->relay, TW_TLS_RECORD_BYTES_MAX, now_us);
         const uint64_t upload_us = tw_rate_wait_us(&t->upload, TW_TLS_RECORD_BYTES_MAX, now_us);
         if (upload_us > wait_us) wait_us = upload_us;
         t->relay_wait_us = wait_us;
         if (wait_us > 0) return;
         struct tw_pipe *pipe = &t->pipes[at / 2];
+        struct tw_rate *node = outside_rate(t, pipe);
         const size_t bytes = tw_link_push(&pipe->ends[at % 2]->link);
         t->relay_turn = (uint32_t)at;
         tw_rate_spend(&t->relay, bytes, now_us);
+        if (node != NULL) {
+            tw_rate_spend(node, bytes, now_us);
+            tw_rate_spend(&t->relay_outside, bytes, now_us);
+        }
         pipe->bytes += bytes;
         t->relay_bytes += bytes;
+        if (is_judge_due(pipe)) tw_transport_soon(t); /* the next step judges it */
     }
+}
+
+/* Judges an open pipe again: rosters change, and budgets are used up. */
+static void pipe_review(struct tw_transport *t, struct tw_pipe *pipe, uint64_t now_us) {
+    struct tw_error err = {0};
+    if (pipe->state != TW_PIPE_OPEN || (now_us < pipe->judge_us && !is_judge_due(pipe))) return;
+    const uint64_t bytes = pipe->bytes - pipe->judged_bytes;
+    pipe->judge_us = now_us + JUDGE_US;
+    pipe->judged_bytes = pipe->bytes;
+    const enum tw_status status =
+        pipe_judge(t, &pipe->caller, &pipe->called, bytes, &pipe->outside, &err);
+    if (status == TW_OK) return;
+    t->relay_cut++;
+    pipe_end(t, pipe, status, err.message);
 }
 
 void tw_relay_step(struct tw_transport *t, uint64_t now_us) {
@@ -283,6 +355,7 @@ void tw_relay_step(struct tw_transport *t, uint64_t now_us) {
             (void)snprintf(sentence, sizeof(sentence), "node %s did not answer the call", hex);
             pipe_end(t, pipe, TW_AGAIN, sentence);
         }
+        pipe_review(t, pipe, now_us);
         for (unsigned k = 0; k < 2 && pipe->state == TW_PIPE_OPEN; k++) {
             struct tw_link *link = &pipe->ends[k]->link;
             if (!tw_link_can_flow(link)) continue;
@@ -303,6 +376,7 @@ uint64_t tw_relay_deadline_us(const struct tw_transport *t, uint64_t now_us) {
         const struct tw_pipe *pipe = &t->pipes[i];
         if (pipe->state == TW_PIPE_CALLING && pipe->deadline_us < next_us)
             next_us = pipe->deadline_us;
+        if (pipe->state == TW_PIPE_OPEN && pipe->judge_us < next_us) next_us = pipe->judge_us;
     }
     return next_us;
 }
@@ -329,7 +403,8 @@ struct tw_relay_info tw_transport_relay(const struct tw_transport *t) {
     struct tw_relay_info info = {.is_on = t->relay_is_on,
                                  .bytes_per_s = t->relay.per_s,
                                  .bytes = t->relay_bytes,
-                                 .refused = t->relay_refused};
+                                 .refused = t->relay_refused,
+                                 .cut = t->relay_cut};
     for (unsigned i = 0; i < TW_RELAY_PIPES_MAX; i++) {
         info.pipes += t->pipes[i].state == TW_PIPE_OPEN;
         info.calls += t->pipes[i].state == TW_PIPE_CALLING;

@@ -276,6 +276,7 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
     tw_rate_init(&t->upload, config->upload_bytes_per_s,
                  tw_rate_burst_bytes(config->upload_bytes_per_s), now_us);
     tw_rate_init(&t->relay, 0, 0, now_us);
+    tw_rate_init(&t->relay_outside, TW_RELAY_OUTSIDE_PER_S, TW_RELAY_OUTSIDE_BURST, now_us);
     tw_rate_init(&t->accepts, TW_ACCEPTS_PER_S, TW_ACCEPTS_PER_S, now_us);
     tw_handshake_limiter_init(&t->limiter, now_us);
     tw_twins_init(&t->twins, config->twin_us);

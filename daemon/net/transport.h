@@ -100,7 +100,8 @@ struct tw_transport_events {
     void (*peer_up)(void *user, uint16_t peer, const struct tw_member_row *hello);
 
     /* Returns true if node `id` is wanted: a member of the roster, or a configured peer. Wanted
-     * nodes displace others when the table of peers is full. */
+     * nodes displace others when the table of peers is full, and pipes are relayed for them.
+     * Without this callback no node displaces another, and a relay carries pipes of all nodes. */
     bool (*is_wanted)(void *user, const struct tw_id *id);
 
     /* A peer's link has ended, also by tw_transport_close. Another node may get the number `peer`
@@ -130,6 +131,13 @@ struct tw_transport_events {
 
     /* A probe of node `id` came from `address`, and asks for a PUNCH with `token` in return. */
     void (*observed)(void *user, const struct tw_id *id, uint64_t token, const char *address);
+
+    /* Returns TW_OK if this node may carry a pipe of these two nodes, of which at least one is
+     * wanted, else the reason. Called for each call, and again for each open pipe about once a
+     * second or after TW_RELAY_JUDGE_BYTES, with the `bytes` relayed since then. An open pipe ends
+     * if an error is returned. */
+    enum tw_status (*relay_judge)(void *user, const struct tw_id *caller,
+                                  const struct tw_id *called, uint64_t bytes, struct tw_error *err);
 
     /* This node opened a pipe for two other nodes, or such a pipe ended. */
     void (*relayed)(void *user, const struct tw_relay_pipe *pipe);
@@ -287,6 +295,7 @@ struct tw_relay_info {
     bool is_on;
     uint64_t bytes_per_s;    /* cap in force; 0 = none */
     uint64_t bytes, refused; /* relayed bytes and refused calls since the start */
+    uint64_t cut;            /* open pipes that were ended as they may carry no more */
     uint32_t pipes, calls;   /* pipes that are open, calls that are waiting */
 };
 struct tw_relay_info tw_transport_relay(const struct tw_transport *transport);

@@ -158,6 +158,7 @@ struct tw_slot {
     struct tw_rate messages;
     struct tw_rate calls;   /* rate of calls that this peer makes through us */
     struct tw_rate answers; /* rate of calls that we answer through this peer */
+    struct tw_rate relayed; /* rate of relayed bytes while the peer is not wanted */
     uint64_t throttled_us;  /* time until which no control frame of the peer is read; 0 = reading */
     struct tw_bulk queue;
     struct tw_pacing pacing;
@@ -173,6 +174,9 @@ struct tw_pipe {
     struct tw_conn *ends[2]; /* connections of the caller and of the called node */
     uint64_t deadline_us;    /* CALLING: time at which the pipe is given up */
     uint64_t bytes;          /* bytes sent, both directions together */
+    int outside;             /* index of the end that is not wanted, or -1 */
+    uint64_t judge_us;       /* OPEN: time of the next judgement */
+    uint64_t judged_bytes;   /* `bytes` at the last one */
     bool was_open;           /* if ENDED */
     struct tw_error reason;  /* if ENDED */
 };
@@ -238,9 +242,11 @@ struct tw_transport {
     struct tw_pipe pipes[TW_RELAY_PIPES_MAX];
     struct tw_punch punches[TW_PUNCHES_MAX];
     bool relay_is_on;
-    uint64_t relay_bytes_per_s;          /* cap of relayed bytes as configured; 0 = none */
-    struct tw_rate relay;                /* cap of relayed bytes in force */
+    uint64_t relay_bytes_per_s;   /* cap of relayed bytes as configured; 0 = none */
+    struct tw_rate relay;         /* cap of relayed bytes in force */
+    struct tw_rate relay_outside; /* rate of relayed bytes of all nodes that are not wanted */
     uint64_t relay_bytes, relay_refused; /* relayed bytes and refused calls since the start */
+    uint64_t relay_cut;                  /* open pipes that were ended as they may carry no more */
     uint64_t relay_wait_us; /* pause until the cap allows more relayed bytes; 0 = none */
     uint32_t relay_turn;
     struct tw_handshake_limiter limiter;
@@ -368,6 +374,8 @@ void tw_dialer_close(struct tw_transport *t);
 
 /* peer.c: admitted peers, their queues and their end. */
 int tw_peer_find(const struct tw_transport *t, const struct tw_id *id);
+/* Returns false for a node that is neither in the roster nor configured (events.is_wanted). */
+bool tw_peer_is_wanted(const struct tw_transport *t, const struct tw_id *id);
 int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_error *err);
 /* Writes an address where the sender of `hello` can be dialled, else the one it connects from, or
  * "" if neither is known. */

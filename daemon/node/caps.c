@@ -10,7 +10,11 @@
 #include "base/units.h"
 #include "daemon/api/status_view.h"
 #include "daemon/config/quota.h"
+#include "daemon/config/serving.h"
 #include "daemon/net/transport.h"
+#include "daemon/workerlink/worker_host.h"
+#include "daemon/workerlink/worker_memory.h"
+#include "sync/members/members.h"
 
 enum {
     LOOK_US = 1000 * 1000,
@@ -31,6 +35,7 @@ struct tw_daemon_caps {
     struct tw_hours_now now;
     enum rest rest; /* why the links are suspended */
     struct tw_quota quota, saving;
+    struct tw_serving serving;      /* budgets of the traffic for other nodes alone */
     uint64_t seen_bytes, seen_rest; /* transport's totals at the last tick */
     uint64_t seen_strangers;        /* bytes of strangers at the last tick */
     bool are_strangers_out;
@@ -61,7 +66,7 @@ static void begin_rest(struct tw_daemon *daemon, enum rest rest) {
     char sentence[96], next[16];
     struct tw_message message;
     if (rest == REST_QUOTA) {
-        tw_quota_next(daemon->caps->quota.month, next);
+        tw_quota_next(daemon->caps->quota.now.month, next);
         (void)snprintf(sentence, sizeof(sentence), "its monthly quota is used up until %s", next);
     } else if (rest == REST_PAUSE) {
         (void)snprintf(sentence, sizeof(sentence), "its training is paused");
@@ -102,7 +107,7 @@ void tw_daemon_caps_apply(struct tw_daemon *daemon) {
     const uint64_t quota = config->network.quota_bytes;
     enum rest rest = daemon->is_resting ? REST_PAUSE : REST_NONE;
     if (caps->now.is_off) rest = REST_HOURS;
-    if (quota > 0 && caps->quota.bytes >= quota) rest = REST_QUOTA;
+    if (quota > 0 && caps->quota.now.bytes >= quota) rest = REST_QUOTA;
     if (daemon->transport == NULL || rest == caps->rest) return;
     caps->rest = rest;
     if (rest != REST_NONE) {
@@ -162,7 +167,7 @@ static void look_at_strangers(struct tw_daemon *daemon, uint64_t bytes) {
     tw_quota_strangers(&caps->quota, (int64_t)time(NULL), bytes > seen ? bytes - seen : 0,
                        seen > bytes ? seen - bytes : 0);
     caps->seen_strangers = bytes;
-    const bool are_out = quota > 0 && caps->quota.strangers_bytes > share;
+    const bool are_out = quota > 0 && caps->quota.strangers.bytes > share;
     if (are_out == caps->are_strangers_out) return;
     caps->are_strangers_out = are_out;
     tw_transport_admit_strangers(daemon->transport, !are_out);
@@ -173,10 +178,168 @@ static void look_at_strangers(struct tw_daemon *daemon, uint64_t bytes) {
                        "until the next day (UTC) only known hosts get an answer, and nodes with "
                        "the run secret "
                        "or a ticket\"",
-                       (unsigned long long)caps->quota.strangers_bytes);
+                       (unsigned long long)caps->quota.strangers.bytes);
     else
         tw_daemon_note(daemon, TW_LOG_INFO, "strangers_in",
                        "text=\"every host gets an answer again\"");
+}
+
+static const char *const KIND_NAMES[] = {"state", "data", "payload", "relay"};
+static const char *const VERDICT_NAMES[TW_SERVING_VERDICTS] = {"granted", "node", "outside",
+                                                               "half"};
+
+/* ---- traffic for other nodes: requests ---------------------------------------------------------
+ */
+
+/* The budget itself knows who was in the roster (tick). */
+static bool is_configured(const struct tw_daemon *daemon, const struct tw_id *id) {
+    return tw_members_is_bootstrap(daemon->members, id);
+}
+
+static struct tw_serving_ask ask_of(const struct tw_daemon *daemon, uint16_t peer,
+                                    enum tw_serving_kind kind, uint64_t bytes) {
+    const struct tw_id *id = &daemon->peers[peer].id;
+    return (struct tw_serving_ask){.id = id,
+                                   .is_wanted = is_configured(daemon, id),
+                                   .kind = kind,
+                                   .bytes = tw_quota_line_bytes(bytes)};
+}
+
+/* Makes a request for bytes of the payload in a row of the pool. */
+static struct tw_serving_ask ask_payload(const struct tw_daemon *daemon, uint16_t peer,
+                                         uint32_t row, uint64_t bytes) {
+    const struct tw_payload *payload = &daemon->host->payloads.pool.rows[row];
+    const bool is_state = tw_node_is_state(daemon->node, &payload->hash);
+    struct tw_serving_ask ask =
+        ask_of(daemon, peer, is_state ? TW_SERVING_STATE : TW_SERVING_PAYLOAD, bytes);
+    ask.payload = &payload->hash;
+    ask.row = row;
+    ask.chunks = (payload->bytes + TW_CHUNK_BYTES_MAX - 1) / TW_CHUNK_BYTES_MAX;
+    return ask;
+}
+
+static void note_refusal(struct tw_daemon *daemon, const struct tw_serving_ask *ask,
+                         enum tw_serving_verdict verdict) {
+    char hex[9];
+    const struct tw_id *payer =
+        tw_serving_refuse(&daemon->caps->serving, ask, verdict, tw_daemon_now_us());
+    if (payer == NULL) return;
+    tw_id_short(payer, hex);
+    /* No event: ids are free in runs with a secret, and events are few. */
+    tw_log(TW_LOG_INFO, "serving_refused", "peer=%s kind=%s budget=%s text=\"%s\"", hex,
+           KIND_NAMES[ask->kind], VERDICT_NAMES[verdict], tw_serving_sentence(verdict));
+}
+
+/* ---- traffic for other nodes: payloads ---------------------------------------------------------
+ */
+
+bool tw_daemon_caps_pull(struct tw_daemon *daemon, uint16_t peer, const struct tw_msg_pull *pull) {
+    const struct tw_pool *pool = &daemon->host->payloads.pool;
+    const int row = tw_pool_find(pool, &pull->hash);
+    struct tw_message message;
+    if (row < 0 || pool->rows[row].state != TW_PAYLOAD_HELD) return true; /* the core says so */
+    const uint64_t size = pool->rows[row].bytes;
+    const uint64_t first = (uint64_t)pull->first * TW_CHUNK_BYTES_MAX;
+    const uint64_t bytes = (uint64_t)pull->count * TW_CHUNK_BYTES_MAX;
+    if (first >= size) return true; /* the core closes the link */
+    const struct tw_serving_ask ask =
+        ask_payload(daemon, peer, (uint32_t)row, bytes < size - first ? bytes : size - first);
+    const enum tw_serving_verdict verdict =
+        tw_serving_look(&daemon->caps->serving, &ask, tw_daemon_now_us());
+    if (verdict == TW_SERVING_GRANTED) return true;
+    note_refusal(daemon, &ask, verdict);
+    memset(&message, 0, sizeof(message));
+    message.kind = TW_MSG_MISSING;
+    message.u.missing.hash = pull->hash;
+    tw_daemon_send(daemon, peer, &message);
+    return false;
+}
+
+void tw_daemon_caps_queued(struct tw_daemon *daemon, uint16_t peer, const struct tw_chunk *chunk,
+                           uint32_t row) {
+    const struct tw_serving_ask ask = ask_payload(daemon, peer, row, chunk->size);
+    tw_serving_charge(&daemon->caps->serving, &ask, tw_daemon_now_us());
+}
+
+void tw_daemon_caps_unsent(struct tw_daemon *daemon, uint16_t peer, const struct tw_chunk *chunk,
+                           int row) {
+    const struct tw_serving_ask ask = row < 0
+                                          ? ask_of(daemon, peer, TW_SERVING_DATA, chunk->size)
+                                          : ask_payload(daemon, peer, (uint32_t)row, chunk->size);
+    tw_serving_refund(&daemon->caps->serving, &ask, tw_daemon_now_us());
+}
+
+/* ---- traffic for other nodes: the dataset ------------------------------------------------------
+ */
+
+void tw_daemon_caps_data_known(struct tw_daemon *daemon, uint64_t bytes) {
+    tw_serving_set_data(&daemon->caps->serving, tw_quota_line_bytes(bytes));
+}
+
+bool tw_daemon_caps_may_give_data(struct tw_daemon *daemon, uint16_t peer, uint32_t bytes) {
+    const struct tw_serving_ask ask = ask_of(daemon, peer, TW_SERVING_DATA, bytes);
+    const enum tw_serving_verdict verdict =
+        tw_serving_look(&daemon->caps->serving, &ask, tw_daemon_now_us());
+    if (verdict != TW_SERVING_GRANTED) note_refusal(daemon, &ask, verdict);
+    return verdict == TW_SERVING_GRANTED;
+}
+
+void tw_daemon_caps_data_queued(struct tw_daemon *daemon, uint16_t peer, uint32_t bytes) {
+    const struct tw_serving_ask ask = ask_of(daemon, peer, TW_SERVING_DATA, bytes);
+    tw_serving_charge(&daemon->caps->serving, &ask, tw_daemon_now_us());
+}
+
+/* ---- traffic for other nodes: pipes ------------------------------------------------------------
+ */
+
+enum tw_status tw_daemon_caps_relayed(struct tw_daemon *daemon, const struct tw_id *caller,
+                                      const struct tw_id *called, uint64_t bytes,
+                                      struct tw_error *err) {
+    struct tw_serving_ask ask = {.id = caller,
+                                 .other = called,
+                                 .is_wanted = is_configured(daemon, caller),
+                                 .is_other_wanted = is_configured(daemon, called),
+                                 .kind = TW_SERVING_RELAY,
+                                 .bytes = tw_quota_line_bytes(2 * bytes)};
+    if (bytes > 0) tw_serving_charge(&daemon->caps->serving, &ask, tw_daemon_now_us());
+    ask.bytes = tw_quota_line_bytes(2 * TW_RELAY_JUDGE_BYTES);
+    const enum tw_serving_verdict verdict =
+        tw_serving_look(&daemon->caps->serving, &ask, tw_daemon_now_us());
+    if (verdict == TW_SERVING_GRANTED) return TW_OK;
+    note_refusal(daemon, &ask, verdict);
+    return tw_fail(err, TW_AGAIN, "%s", tw_serving_sentence(verdict));
+}
+
+/* Exchanges sums between the budgets and the quota. */
+static void count_served(struct tw_daemon *daemon) {
+    struct tw_daemon_caps *caps = daemon->caps;
+    uint64_t outside = 0;
+    tw_quota_serve(&caps->quota, tw_serving_take(&caps->serving, &outside));
+    tw_quota_outside(&caps->quota, (int64_t)time(NULL), outside);
+    const struct tw_serving_left left = {
+        .quota_bytes = daemon->setup->config.network.quota_bytes,
+        .month_bytes = caps->quota.now.served,
+        .outside_bytes = caps->quota.outside.bytes,
+        .day = caps->quota.outside.day,
+    };
+    tw_serving_set_left(&caps->serving, &left);
+}
+
+static void open_serving(struct tw_daemon *daemon) {
+    const struct tw_layout *layout = &daemon->setup->layout;
+    uint64_t bytes = 0;
+    for (uint32_t p = 0; p < layout->fragments_count; p++)
+        bytes += tw_worker_bytes_max(&daemon->setup->run, TW_CONTENT_OPAQUE,
+                                     layout->fragment_begin[p + 1] - layout->fragment_begin[p]);
+    tw_serving_init(&daemon->caps->serving, tw_quota_line_bytes(bytes));
+    count_served(daemon);
+}
+
+static void look_at_serving(struct tw_daemon *daemon, uint64_t now_us) {
+    tw_node_view(daemon->node, &daemon->view);
+    for (uint32_t i = 0; i < daemon->view.roster.count; i++)
+        tw_serving_member(&daemon->caps->serving, &daemon->view.roster.members[i].id, now_us);
+    count_served(daemon);
 }
 
 void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us) {
@@ -197,6 +360,7 @@ void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us) {
     const uint64_t rest = all.bytes_in > paid ? all.bytes_in - paid : 0;
     if (rest > caps->seen_rest) tw_rate_owe(&caps->download, rest - caps->seen_rest, now_us);
     caps->seen_rest = rest;
+    look_at_serving(daemon, now_us);
     tw_daemon_caps_apply(daemon);
     save_quota(daemon, now_us);
 }
@@ -220,6 +384,7 @@ enum tw_status tw_daemon_caps_open(struct tw_daemon *daemon, struct tw_error *er
         tw_daemon_note(daemon, TW_LOG_WARN, "traffic_forgotten", "text=\"%s\"", reason.message);
     tw_quota_add(&caps->quota, tw_quota_month((int64_t)time(NULL)), 0);
     caps->save_due_us = tw_daemon_now_us() + SAVE_US;
+    open_serving(daemon);
     return TW_OK;
 }
 
@@ -227,6 +392,7 @@ void tw_daemon_caps_close(struct tw_daemon *daemon) {
     const struct tw_file_ops *ops = tw_file_system();
     struct tw_daemon_caps *caps = daemon->caps;
     struct tw_error err = {0};
+    count_served(daemon);
     if (caps->is_saving) return; /* a write is still in progress */
     if (tw_quota_save(&caps->quota, ops, caps->dir, &err) != TW_OK)
         tw_log(TW_LOG_WARN, "traffic_not_saved", "text=\"%s\"", err.message);
@@ -303,9 +469,15 @@ void tw_daemon_caps_fill(const struct tw_daemon *daemon, struct tw_status_view *
     view->caps.is_hour_off = caps->now.is_off;
     view->caps.until_min = caps->now.until_min;
     view->caps.quota_bytes = config->network.quota_bytes;
-    view->caps.month_bytes = caps->quota.bytes;
+    view->caps.month_bytes = caps->quota.now.bytes;
     view->caps.resting = REST_NAMES[caps->rest];
-    tw_quota_next(caps->quota.month, view->caps.month_end);
+    tw_quota_next(caps->quota.now.month, view->caps.month_end);
+    view->serving.bytes = caps->serving.bytes;
+    view->serving.month_bytes = caps->serving.left.month_bytes;
+    view->serving.outside_bytes = caps->serving.left.outside_bytes;
+    view->serving.refused_node = caps->serving.refused[TW_SERVING_NODE];
+    view->serving.refused_outside = caps->serving.refused[TW_SERVING_OUTSIDE];
+    view->serving.refused_half = caps->serving.refused[TW_SERVING_HALF];
     if (daemon->transport == NULL) return;
     const struct tw_traffic strangers = tw_transport_strangers(daemon->transport);
     view->caps.strangers_bytes = strangers.bytes_in + strangers.bytes_out;

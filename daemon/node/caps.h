@@ -11,6 +11,11 @@
  * up, only nodes that knock (daemon/auth/knock.h), and hosts from which members were admitted, get
  * an answer until the day is over.
  *
+ * Traffic that serves other nodes alone has budgets (daemon/config/serving.h): states, the dataset,
+ * payloads that are asked for again, relayed bytes. A node that is refused a payload is told
+ * MISSING, as by a node that does not hold it: it asks another donor. A call through this relay is
+ * refused, and a pipe ends, with the reason.
+ *
  * All links are suspended in hours that are off, when the quota is used up, and while a pause has
  * given the worker's memory back: a node without a worker would hold up the votes of its group. The
  * node then says goodbye to its peers, neither dials nor accepts, and trains alone, as when the
@@ -21,6 +26,7 @@
 #include "daemon/node/runtime.h"
 
 struct tw_rate;
+struct tw_chunk;
 struct tw_status_view;
 
 /* Loads the quota. Returns TW_IO if STATE_DIR cannot be read. */
@@ -43,6 +49,29 @@ struct tw_rate *tw_daemon_caps_download(const struct tw_daemon *daemon);
 uint64_t tw_daemon_caps_upload(const struct tw_daemon *daemon);
 /* Returns true while the links are suspended: nothing may be dialled then. */
 bool tw_daemon_caps_is_resting(const struct tw_daemon *daemon);
+
+/* Call once the size of the dataset is known. */
+void tw_daemon_caps_data_known(struct tw_daemon *daemon, uint64_t bytes);
+
+/* Returns true if a PULL of a payload in the pool may go on to the core. Otherwise the peer is told
+ * MISSING. */
+bool tw_daemon_caps_pull(struct tw_daemon *daemon, uint16_t peer, const struct tw_msg_pull *pull);
+/* Charges a chunk of the pool's row `row` that was queued for the peer. */
+void tw_daemon_caps_queued(struct tw_daemon *daemon, uint16_t peer, const struct tw_chunk *chunk,
+                           uint32_t row);
+/* Takes back the charge of a chunk that did not leave because the link broke. `row` is -1 for a
+ * chunk of the dataset. */
+void tw_daemon_caps_unsent(struct tw_daemon *daemon, uint16_t peer, const struct tw_chunk *chunk,
+                           int row);
+
+/* Returns true if a chunk of the dataset may be sent to the peer. A refusal is counted. */
+bool tw_daemon_caps_may_give_data(struct tw_daemon *daemon, uint16_t peer, uint32_t bytes);
+void tw_daemon_caps_data_queued(struct tw_daemon *daemon, uint16_t peer, uint32_t bytes);
+
+/* Charges bytes of a pipe. Returns TW_AGAIN with the reason if it may carry no more. */
+enum tw_status tw_daemon_caps_relayed(struct tw_daemon *daemon, const struct tw_id *caller,
+                                      const struct tw_id *called, uint64_t bytes,
+                                      struct tw_error *err);
 
 void tw_daemon_caps_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
 /* Saves the quota a last time. */

@@ -186,9 +186,12 @@ static void take_index(struct tw_daemon *daemon) {
         return;
     }
     data->train_whole = tw_data_folder_train_whole(folder);
+    uint64_t bytes = 0;
     for (uint32_t i = 0; i < folder->files_count; i++) {
+        bytes += folder->files[i].bytes;
         data->files_whole += folder->rows[i].state == TW_DATA_WHOLE;
     }
+    tw_daemon_caps_data_known(daemon, bytes);
     tw_daemon_note(daemon, TW_LOG_INFO, "data_known",
                    "files=%u train_whole=%u chunks_found=%llu folder=%s", folder->files_count,
                    data->train_whole, (unsigned long long)data->chunks_found, folder->path);
@@ -264,8 +267,14 @@ static bool on_serve_send(void *user, uint16_t peer, const struct tw_chunk *chun
     struct tw_daemon *daemon = user;
     struct tw_chunk background = *chunk;
     background.is_background = true;
-    return daemon->transport != NULL &&
-           tw_transport_send_chunk(daemon->transport, peer, &background);
+    if (daemon->transport == NULL || !tw_transport_send_chunk(daemon->transport, peer, &background))
+        return false;
+    tw_daemon_caps_data_queued(daemon, peer, chunk->size);
+    return true;
+}
+
+static bool on_serve_may_give(void *user, uint16_t peer, uint32_t bytes) {
+    return tw_daemon_caps_may_give_data(user, peer, bytes);
 }
 
 static void on_serve_missing(void *user, uint16_t peer, const struct tw_id *hash) {
@@ -310,6 +319,7 @@ void tw_daemon_data_tick(struct tw_daemon *daemon, uint64_t now_us) {
 bool tw_daemon_data_released(struct tw_daemon *daemon, uint16_t peer, const struct tw_chunk *chunk,
                              bool was_sent) {
     if (!chunk->is_background) return false;
+    if (!was_sent) tw_daemon_caps_unsent(daemon, peer, chunk, -1);
     const bool is_ours = tw_data_serve_released(&daemon->data->serve, peer, chunk, was_sent);
     TW_ASSERT(is_ours);
     return true;
@@ -404,8 +414,10 @@ enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *er
     TW_ASSERT(uv_timer_init(&daemon->loop, &data->timer) == 0);
     data->timer.data = daemon;
     TW_TRY(tw_data_store_create(&data->store, &config, err));
-    static const struct tw_data_serve_events serve = {
-        .send = on_serve_send, .missing = on_serve_missing, .lost = on_serve_lost};
+    static const struct tw_data_serve_events serve = {.send = on_serve_send,
+                                                      .missing = on_serve_missing,
+                                                      .lost = on_serve_lost,
+                                                      .may_give = on_serve_may_give};
     tw_data_serve_init(&data->serve, &daemon->loop, data->store, &serve, daemon);
     /* A node that reduces fetches the dataset for joiners alone. */
     daemon->is_data_awaited = setup->config.node.role != TW_NODE_ROLE_REDUCE;

@@ -88,9 +88,10 @@ void tw_daemon_links_chunk(struct tw_daemon *daemon, const struct tw_action *act
     /* All queued chunks of a row share one reference to the payload, because a drop releases all of
      * them at once. */
     if (daemon->links->sends[row]++ > 0) tw_pool_release(&payloads->pool, row);
-    if (!tw_transport_send_chunk(daemon->transport, action->peer, &chunk)) {
+    if (tw_transport_send_chunk(daemon->transport, action->peer, &chunk))
+        tw_daemon_caps_queued(daemon, action->peer, &chunk, row);
+    else
         end_sends(daemon, row, 1); /* the link is closing */
-    }
 }
 
 static void on_released(void *user, uint16_t peer, const struct tw_chunk *chunk, bool sent) {
@@ -100,6 +101,7 @@ static void on_released(void *user, uint16_t peer, const struct tw_chunk *chunk,
     if (sent) daemon->counts.payload_out_bytes += chunk->size;
     if (row < 0 || daemon->links->sends[row] == 0) return;
     if (!tw_id_equal(&daemon->host->payloads.pool.rows[row].hash, &chunk->payload)) return;
+    if (!sent) tw_daemon_caps_unsent(daemon, peer, chunk, row);
     end_sends(daemon, (uint32_t)row, 1);
 }
 
@@ -197,6 +199,7 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
     tw_daemon_relays_message(daemon, peer, &message);
     tw_daemon_punches_message(daemon, peer, &message);
     if (tw_daemon_data_message(daemon, peer, &message)) return;
+    if (message.kind == TW_MSG_PULL && !tw_daemon_caps_pull(daemon, peer, &message.u.pull)) return;
     const struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = peer, .u.message = &message};
     tw_daemon_event(daemon, &event);
 }
@@ -395,6 +398,12 @@ static void on_call_done(void *user, const struct tw_id *relay, const struct tw_
     tw_daemon_relays_called(user, relay, target, result);
 }
 
+static enum tw_status on_relay_judge(void *user, const struct tw_id *caller,
+                                     const struct tw_id *called, uint64_t bytes,
+                                     struct tw_error *err) {
+    return tw_daemon_caps_relayed(user, caller, called, bytes, err);
+}
+
 static void on_relayed(void *user, const struct tw_relay_pipe *pipe) {
     tw_daemon_relays_carried(user, pipe);
 }
@@ -534,6 +543,7 @@ enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *e
                    .dial_done = on_dial_done,
                    .probe_done = on_probe_done,
                    .call_done = on_call_done,
+                   .relay_judge = on_relay_judge,
                    .relayed = on_relayed,
                    .observed = on_observed,
                    .banned = tw_daemon_refusals_banned,

@@ -191,6 +191,7 @@ void tw_daemon_relays_fill(const struct tw_daemon *daemon, struct tw_status_view
     view->relay.pipes = info.pipes;
     view->relay.bytes = info.bytes;
     view->relay.calls_refused = info.refused;
+    view->relay.pipes_cut = info.cut;
     view->relay.own_calls = daemon->relays->calls;
     view->relay.own_calls_failed = daemon->relays->calls_failed;
 }

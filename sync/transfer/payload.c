@@ -152,6 +152,15 @@ bool tw_payload_is_refused(struct tw_node *node, const struct tw_id *hash, uint6
            payload->state == PAYLOAD_UNFIT;
 }
 
+bool tw_payload_is_state(const struct tw_node *node, const struct tw_id *hash) {
+    for (uint32_t i = 0; i < node->payloads_end; i++) {
+        const struct payload *payload = &node->payloads[i];
+        if (payload->state == PAYLOAD_HELD && tw_id_equal(&payload->hash, hash))
+            return payload->packed > 0;
+    }
+    return false;
+}
+
 static bool has_chunk(const struct payload *payload, uint32_t idx) {
     return (payload->have[idx / 64] >> (idx % 64) & 1) != 0;
 }

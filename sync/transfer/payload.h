@@ -34,6 +34,9 @@ bool tw_payload_is_lost(const struct payload *payload);
 /* True if this node holds the result with this name and size, and refuses it (check/veto.h). */
 bool tw_payload_is_refused(struct tw_node *node, const struct tw_id *hash, uint64_t count);
 
+/* True if the payload is held, and is a packed state of a fragment. */
+bool tw_payload_is_state(const struct tw_node *node, const struct tw_id *hash);
+
 /* True if this node waits for this chunk from this peer. */
 bool tw_payload_wants_chunk(const struct tw_node *node, uint16_t peer, const struct tw_id *hash,
                             uint32_t idx);

@@ -67,25 +67,58 @@ static void share_of_strangers_survives_a_restart(void **state) {
     save();
     load();
     assert_true(quota.is_saved);
-    assert_int_equal(quota.strangers_bytes, 800);
-    assert_int_equal(quota.bytes, 1000);
+    assert_int_equal(quota.strangers.bytes, 800);
+    assert_int_equal(quota.now.bytes, 1000);
     tw_quota_strangers(&quota, noon + 60, 0, 0); /* the first sample after the start */
     assert_true(quota.is_saved);
-    assert_int_equal(quota.strangers_bytes, 800);
+    assert_int_equal(quota.strangers.bytes, 800);
     /* 300 bytes belong to nodes that became members */
     tw_quota_strangers(&quota, noon + 61, 0, 300);
-    assert_int_equal(quota.strangers_bytes, 500);
+    assert_int_equal(quota.strangers.bytes, 500);
     assert_false(quota.is_saved);
     tw_quota_strangers(&quota, noon - 2 * DAY_S, 50, 0); /* the clock went back */
     save();
     load();
-    assert_int_equal(quota.strangers_bytes, 550);
+    assert_int_equal(quota.strangers.bytes, 550);
     tw_quota_strangers(&quota, noon - DAY_S, 20, 900); /* a day later by the wrong clock */
-    assert_int_equal(quota.strangers_bytes, 20);
+    assert_int_equal(quota.strangers.bytes, 20);
     save();
     load();
-    assert_int_equal(quota.strangers_bytes, 20);
-    assert_int_equal(quota.bytes, 1000);
+    assert_int_equal(quota.strangers.bytes, 20);
+    assert_int_equal(quota.now.bytes, 1000);
+}
+
+/* Bytes that served others belong to their month, and bytes of nodes outside to their day; both
+ * survive a restart. */
+static void bytes_for_others_survive_a_restart(void **state) {
+    (void)state;
+    enum { DAY_S = 24 * 3600 };
+    const int64_t noon = INT64_C(20784) * DAY_S + DAY_S / 2;
+    tw_quota_add(&quota, NOVEMBER, 1000);
+    tw_quota_serve(&quota, 300);
+    tw_quota_outside(&quota, noon, 200);
+    save();
+    load();
+    assert_true(quota.is_saved);
+    assert_int_equal(quota.now.bytes, 1000);
+    assert_int_equal(quota.now.served, 300);
+    assert_int_equal(quota.outside.bytes, 200);
+    assert_int_equal(quota.strangers.bytes, 0);
+    tw_quota_strangers(&quota, noon, 5, 0);
+    tw_quota_outside(&quota, noon, 1);
+    assert_false(quota.is_saved);
+    tw_quota_add(&quota, NOVEMBER + 1, 7); /* a new month has served nobody yet */
+    assert_int_equal(quota.now.served, 0);
+    save();
+    load();
+    tw_quota_add(&quota, NOVEMBER, 0);
+    assert_int_equal(quota.now.served, 300);
+    assert_int_equal(quota.outside.bytes, 201);
+    assert_int_equal(quota.strangers.bytes, 5);
+    tw_quota_outside(&quota, noon + DAY_S, 3);
+    assert_int_equal(quota.outside.bytes, 3);
+    tw_quota_outside(&quota, noon, 3); /* the clock went back: no second share */
+    assert_int_equal(quota.outside.bytes, 6);
 }
 
 static void headers_are_counted(void **state) {
@@ -100,7 +133,7 @@ static void headers_are_counted(void **state) {
 
 static void traffic_survives_a_restart(void **state) {
     (void)state;
-    assert_int_equal(quota.bytes, 0);
+    assert_int_equal(quota.now.bytes, 0);
     tw_quota_add(&quota, NOVEMBER, 1000);
     save();
     tw_quota_add(&quota, NOVEMBER, 234);
@@ -110,8 +143,8 @@ static void traffic_survives_a_restart(void **state) {
     tw_disk_crash_random(disk, &rng); /* acknowledged data must survive */
     dir = ops->dir_open(ops->ctx, "state");
     load();
-    assert_int_equal(quota.bytes, 1234);
-    assert_int_equal(quota.month, NOVEMBER);
+    assert_int_equal(quota.now.bytes, 1234);
+    assert_int_equal(quota.now.month, NOVEMBER);
     const uint64_t calls = tw_disk_calls(disk);
     save(); /* the counts are unchanged: nothing is written */
     assert_int_equal(tw_disk_calls(disk), calls);
@@ -121,47 +154,47 @@ static void month_begins_at_nothing(void **state) {
     (void)state;
     tw_quota_add(&quota, NOVEMBER, 1000);
     tw_quota_add(&quota, NOVEMBER + 1, 5);
-    assert_int_equal(quota.bytes, 5);
-    assert_int_equal(quota.month, NOVEMBER + 1);
+    assert_int_equal(quota.now.bytes, 5);
+    assert_int_equal(quota.now.month, NOVEMBER + 1);
     save();
     load();
-    assert_int_equal(quota.month, NOVEMBER + 1);
+    assert_int_equal(quota.now.month, NOVEMBER + 1);
     tw_quota_add(&quota, NOVEMBER + 2, 0); /* a new month is written even without traffic */
     save();
     load();
-    assert_int_equal(quota.month, NOVEMBER + 2);
-    assert_int_equal(quota.bytes, 0);
+    assert_int_equal(quota.now.month, NOVEMBER + 2);
+    assert_int_equal(quota.now.bytes, 0);
 }
 
 static void clock_that_is_put_right_finds_its_month(void **state) {
     (void)state;
     tw_quota_add(&quota, NOVEMBER, 1000);
     tw_quota_add(&quota, NOVEMBER + 73 * 12, 5); /* 2099, for an hour */
-    assert_int_equal(quota.bytes, 5);
+    assert_int_equal(quota.now.bytes, 5);
     save();
     load();
     tw_quota_add(&quota, NOVEMBER, 7);
-    assert_int_equal(quota.month, NOVEMBER);
-    assert_int_equal(quota.bytes, 1007); /* nothing is subtracted */
+    assert_int_equal(quota.now.month, NOVEMBER);
+    assert_int_equal(quota.now.bytes, 1007); /* nothing is subtracted */
     tw_quota_add(&quota, NOVEMBER + 1, 20);
-    assert_int_equal(quota.month, NOVEMBER + 1); /* and the next month begins normally */
-    assert_int_equal(quota.bytes, 20);
+    assert_int_equal(quota.now.month, NOVEMBER + 1); /* and the next month begins normally */
+    assert_int_equal(quota.now.bytes, 20);
     /* The clock is put back by a day, over midnight: the previous month's sum continues. */
     tw_quota_add(&quota, NOVEMBER, 1);
-    assert_int_equal(quota.bytes, 1008);
+    assert_int_equal(quota.now.bytes, 1008);
     save();
     load();
     tw_quota_add(&quota, NOVEMBER + 1, 0);
-    assert_int_equal(quota.bytes, 20);
+    assert_int_equal(quota.now.bytes, 20);
     for (uint32_t month = 2; month < 40; month++) { /* more months than are kept */
         tw_quota_add(&quota, NOVEMBER + month, month);
-        assert_int_equal(quota.bytes, month);
+        assert_int_equal(quota.now.bytes, month);
         save();
         load();
-        assert_int_equal(quota.bytes, month);
+        assert_int_equal(quota.now.bytes, month);
     }
     tw_quota_add(&quota, NOVEMBER + 38, 0);
-    assert_int_equal(quota.bytes, 38);
+    assert_int_equal(quota.now.bytes, 38);
 }
 
 /* A machine without a clock battery starts like this. */
@@ -173,15 +206,15 @@ static void clock_that_was_never_set_counts_for_the_newest_month(void **state) {
     save(); /* no month is known: nothing is written */
     assert_null(tw_disk_bytes(disk, "traffic", NULL));
     tw_quota_add(&quota, NOVEMBER, 1000);
-    assert_int_equal(quota.bytes, 1003);
+    assert_int_equal(quota.now.bytes, 1003);
     save();
     load();
     tw_quota_add(&quota, 0, 10);
-    assert_int_equal(quota.month, NOVEMBER);
-    assert_int_equal(quota.bytes, 1013);
+    assert_int_equal(quota.now.month, NOVEMBER);
+    assert_int_equal(quota.now.bytes, 1013);
     save();
     load();
-    assert_int_equal(quota.bytes, 1013);
+    assert_int_equal(quota.now.bytes, 1013);
     char text[16];
     tw_quota_next(0, text);
     assert_string_equal(text, "the next month");
@@ -190,6 +223,9 @@ static void clock_that_was_never_set_counts_for_the_newest_month(void **state) {
 static void damaged_file_is_reported_and_begins_anew(void **state) {
     (void)state;
     tw_quota_add(&quota, NOVEMBER, 1000);
+    tw_quota_serve(&quota, 10);
+    tw_quota_strangers(&quota, 1796083199, 20, 0);
+    tw_quota_outside(&quota, 1796083199, 30);
     save();
     size_t size = 0;
     assert_non_null(tw_disk_bytes(disk, "traffic", &size));
@@ -202,7 +238,7 @@ static void damaged_file_is_reported_and_begins_anew(void **state) {
         if (status == TW_OK) fail_msg("byte %zu may be anything", at);
         assert_int_equal(status, TW_CORRUPT);
         assert_non_null(strstr(err.message, "traffic in the state folder is damaged"));
-        assert_int_equal(quota.bytes, 0);
+        assert_int_equal(quota.now.bytes, 0);
     }
 }
 
@@ -225,7 +261,7 @@ static void disk_that_fails_leaves_the_old_number(void **state) {
         tw_disk_fail_at(copy, tw_disk_calls(copy) + call, EIO);
         failed += tw_quota_save(&quota, on, folder, &err) != TW_OK;
         assert_int_equal(tw_quota_load(&quota, on, folder, &err), TW_OK);
-        assert_in_range(quota.bytes, 1000, 1002);
+        assert_in_range(quota.now.bytes, 1000, 1002);
         tw_disk_destroy(copy);
     }
     assert_true(failed >= 3);
@@ -236,6 +272,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(months_follow_the_calendar_of_the_machine),
         TEST(share_of_strangers_survives_a_restart),
+        TEST(bytes_for_others_survive_a_restart),
         TEST(headers_are_counted),
         TEST(traffic_survives_a_restart),
         TEST(month_begins_at_nothing),

@@ -23,6 +23,8 @@ static struct {
         struct tw_chunk chunk;
     } held[HELD_MAX];
     bool is_down; /* the transport refuses chunks */
+    bool has_budget;
+    uint64_t budget; /* bytes that may be given, if has_budget */
 } t;
 
 #define PUMP_UNTIL(condition)                                                                      \
@@ -37,6 +39,7 @@ static void on_opened(void *user, enum tw_status status, const char *sentence) {
 static bool on_send(void *user, uint16_t peer, const struct tw_chunk *chunk) {
     (void)user;
     if (t.is_down) return false;
+    t.budget -= chunk->size < t.budget ? chunk->size : t.budget;
     assert_true(t.held_count < HELD_MAX);
     t.held[t.held_count].peer = peer;
     t.held[t.held_count++].chunk = *chunk;
@@ -48,6 +51,12 @@ static void on_missing(void *user, uint16_t peer, const struct tw_id *hash) {
     (void)hash;
     t.missing++;
     t.missing_peer = peer;
+}
+
+static bool on_may_give(void *user, uint16_t peer, uint32_t bytes) {
+    (void)user;
+    (void)peer;
+    return !t.has_budget || bytes <= t.budget;
 }
 
 static void on_lost(void *user, uint32_t file, const char *sentence) {
@@ -74,7 +83,7 @@ static int setup(void **state) {
                                                 .events = {.opened = on_opened}};
     struct tw_error err;
     assert_int_equal(tw_data_store_create(&t.store, &config, &err), TW_OK);
-    static const struct tw_data_serve_events events = {on_send, on_missing, on_lost};
+    static const struct tw_data_serve_events events = {on_send, on_missing, on_lost, on_may_give};
     tw_data_serve_init(&t.serve, &t.loop, t.store, &events, NULL);
     for (uint16_t i = 0; i < 4; i++) tw_data_serve_peer_up(&t.serve, i);
     return 0;
@@ -195,6 +204,26 @@ static void requests_too_far_ahead_are_served_up_to_the_limit(void **state) {
     PUMP_UNTIL(t.held_count > 0);
 }
 
+/* A peer without a budget is told that the file is missing, once, and asks another peer. */
+static void peer_that_has_had_its_share_is_told_missing(void **state) {
+    (void)state;
+    PUMP_UNTIL(t.is_open);
+    t.has_budget = true;
+    t.budget = TW_CHUNK_BYTES_MAX + TW_CHUNK_BYTES_MAX / 2; /* chunk 0 is short */
+    assert_int_equal(pull(0, 1, 1, 3), TW_OK);
+    assert_int_equal(pull(0, 1, 4, 2), TW_OK);
+    PUMP_UNTIL(t.held_count == 1 && !t.serve.is_reading);
+    assert_int_equal(t.missing, 1);
+    assert_int_equal(t.serve.peers[0].ranges_count, 0);
+    assert_int_equal(pull(1, 0, 0, 1), TW_OK); /* the index is small */
+    PUMP_UNTIL(t.held_count == 2);
+    assert_int_equal(pull(1, 1, 1, 1), TW_OK);
+    assert_int_equal(t.missing, 2);
+    t.has_budget = false;
+    assert_int_equal(pull(1, 1, 1, 1), TW_OK);
+    PUMP_UNTIL(t.held_count == 3);
+}
+
 static void peer_that_goes_leaves_nothing_behind(void **state) {
     (void)state;
     PUMP_UNTIL(t.is_open);
@@ -306,6 +335,7 @@ int main(void) {
         TEST(impossible_requests_break_the_protocol),
         TEST(file_that_is_not_whole_is_missing),
         TEST(requests_too_far_ahead_are_served_up_to_the_limit),
+        TEST(peer_that_has_had_its_share_is_told_missing),
         TEST(peer_that_goes_leaves_nothing_behind),
         TEST(vanished_file_is_missing_for_every_requester),
         TEST(bytes_that_changed_on_the_disk_are_not_served),

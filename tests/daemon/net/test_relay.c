@@ -228,6 +228,101 @@ static void token_of_another_call_opens_nothing(void **state) {
     assert_int_equal(hub->relays_opened, 0);
 }
 
+/* ---- nodes outside, and budgets ------------------------------------------------------------ */
+
+static const struct tw_id *wanted[2]; /* ids that the hub wants; NULL: nobody */
+static uint64_t judged_bytes,
+    budget; /* bytes that the hub's judge was told of, and may be told of */
+
+static bool is_wanted(void *user, const struct tw_id *id) {
+    (void)user;
+    for (unsigned i = 0; i < 2; i++)
+        if (wanted[i] != NULL && tw_id_equal(wanted[i], id)) return true;
+    return false;
+}
+
+static enum tw_status judge(void *user, const struct tw_id *caller, const struct tw_id *called,
+                            uint64_t bytes, struct tw_error *err) {
+    (void)user;
+    assert_true(tw_id_equal(caller, &a->identity.id) && tw_id_equal(called, &b->identity.id));
+    judged_bytes += bytes;
+    return judged_bytes < budget ? TW_OK : tw_fail(err, TW_AGAIN, "that was enough");
+}
+
+static void start_wanting(const struct world_node *node) {
+    wanted[0] = wanted[1] = NULL;
+    judged_bytes = 0;
+    budget = UINT64_MAX;
+    start();
+    hub->transport->config.events.is_wanted = is_wanted;
+    hub->transport->config.events.relay_judge = judge;
+    if (node != NULL) wanted[0] = &node->identity.id;
+}
+
+static void nothing_is_relayed_for_nodes_outside_alone(void **state) {
+    (void)state;
+    start_wanting(NULL);
+    call_fails(a, hub, b, "in the roster of this relay");
+    wanted[0] = &b->identity.id;
+    call_up(a, hub, b);
+    /* b leaves the roster, and the pipe ends. */
+    wanted[0] = NULL;
+    for (unsigned i = 0; i < TW_RELAY_PIPES_MAX; i++) hub->transport->pipes[i].judge_us = 0;
+    tw_transport_soon(hub->transport);
+    WAIT_WHILE(&world, world_peer_of(a, b) >= 0 || world_peer_of(b, a) >= 0);
+    assert_true(tw_transport_relay(hub->transport).cut >= 1);
+}
+
+/* Sends chunks for a moment. Returns the bytes that the hub relayed meanwhile. */
+static uint64_t relay_much(unsigned chunks) {
+    const uint64_t before = tw_transport_relay(hub->transport).bytes;
+    for (unsigned i = 0; i < chunks; i++) send_chunk(a, b);
+    world_turn(&world, 300);
+    return tw_transport_relay(hub->transport).bytes - before;
+}
+
+/* The rate of the clock is not tested, only the burst: a full bucket, and little more. */
+static void end_outside_gets_a_burst(void **state) {
+    (void)state;
+    enum { MANY = 3 * TW_RELAY_OUTSIDE_NODE_BURST / TW_CHUNK_BYTES_MAX };
+    start_wanting(b);
+    call_up(a, hub, b);
+    struct tw_slot *slot = &hub->transport->peers[peer_of(hub, a)];
+    tw_rate_init(&slot->relayed, 1, TW_RELAY_OUTSIDE_NODE_BURST, tw_now_us()); /* no refill */
+    const uint64_t relayed = relay_much(MANY);
+    assert_true(relayed <= TW_RELAY_OUTSIDE_NODE_BURST);
+    assert_true(relayed > TW_RELAY_OUTSIDE_NODE_BURST - 2 * TW_TLS_RECORD_BYTES_MAX);
+    assert_true(has_path(a, b, true)); /* it waits, and is not cut */
+    assert_true(hub->transport->relay_outside.credit_millionths <
+                (int64_t)(TW_RELAY_OUTSIDE_BURST - TW_RELAY_OUTSIDE_NODE_BURST / 2) * 1000000);
+    /* In the roster it has no such rate. */
+    wanted[1] = &a->identity.id;
+    WAIT_WHILE(&world, b->chunks < MANY);
+}
+
+static void all_nodes_outside_share_a_burst(void **state) {
+    (void)state;
+    start_wanting(b);
+    call_up(a, hub, b);
+    tw_rate_init(&hub->transport->relay_outside, 1, 4 * TW_CHUNK_BYTES_MAX, tw_now_us());
+    assert_true(relay_much(16) <= 4 * TW_CHUNK_BYTES_MAX);
+}
+
+/* A pipe ends soon after its budget is used up, however fast it is. */
+static void pipe_ends_with_its_budget(void **state) {
+    (void)state;
+    start_wanting(b);
+    wanted[1] = &a->identity.id;
+    call_up(a, hub, b);
+    budget = judged_bytes + 8 * TW_CHUNK_BYTES_MAX;
+    for (unsigned i = 0; i < 60; i++) send_chunk(a, b);
+    WAIT_WHILE(&world, world_peer_of(a, b) >= 0 || world_peer_of(b, a) >= 0);
+    assert_true(judged_bytes < budget + 2 * (TW_RELAY_JUDGE_BYTES + TW_TLS_RECORD_BYTES_MAX));
+    assert_true(b->chunks < 12);
+    assert_int_equal(tw_transport_relay(hub->transport).cut, 1);
+    call_fails(a, hub, b, "that was enough");
+}
+
 /* ---- ends ---------------------------------------------------------------------------------- */
 
 static void both_ends_notice_a_dead_relay_and_take_another(void **state) {
@@ -486,6 +581,11 @@ int main(void) {
                                         teardown),
         cmocka_unit_test_setup_teardown(calls_of_one_node_are_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(token_of_another_call_opens_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(nothing_is_relayed_for_nodes_outside_alone, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(end_outside_gets_a_burst, setup, teardown),
+        cmocka_unit_test_setup_teardown(all_nodes_outside_share_a_burst, setup, teardown),
+        cmocka_unit_test_setup_teardown(pipe_ends_with_its_budget, setup, teardown),
         cmocka_unit_test_setup_teardown(both_ends_notice_a_dead_relay_and_take_another, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(goodbye_arrives_through_the_relay, setup, teardown),
