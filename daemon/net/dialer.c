@@ -146,16 +146,17 @@ enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error 
 
 /* ---- control ------------------------------------------------------------------------------- */
 
-/* Keeps those addresses of a name that are neither on this machine nor link-local. */
+/* Keeps the public addresses of a name: others may lead to machines of this network. */
 static void sift_candidates(struct tw_lookup *lookup) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < lookup->count; i++) {
         char text[TW_ADDR_BYTES];
         tw_seen_address(&lookup->candidates[i], text);
-        if (!tw_reachability_is_local(text)) lookup->candidates[kept++] = lookup->candidates[i];
+        if (tw_reachability_may_tell("", text, false))
+            lookup->candidates[kept++] = lookup->candidates[i];
     }
     if (kept == 0 && lookup->count > 0)
-        (void)tw_fail(&lookup->error, TW_IO, "its name means this machine or its cable");
+        (void)tw_fail(&lookup->error, TW_IO, "its name means this machine or its network");
     lookup->count = kept;
 }
 

@@ -3,11 +3,14 @@
 #include <errno.h>
 #include <string.h>
 
+#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "base/address.h"
 
 /* Sets `out` to an arbitrary internet address. A UDP socket connected to it gets the source address
  * of packets to the internet, without sending any. */
@@ -159,4 +162,37 @@ bool tw_local_address_has_line(const struct sockaddr_storage *own) {
     }
     freeifaddrs(rows);
     return has_line;
+}
+
+/* True if two addresses agree in the bits of the mask. */
+static bool is_in_network(const uint8_t *a, const uint8_t *b, const uint8_t *mask, size_t size) {
+    bool is_in = true;
+    for (size_t i = 0; i < size; i++) is_in &= ((a[i] ^ b[i]) & mask[i]) == 0;
+    return is_in;
+}
+
+static bool is_network_of(const uv_interface_address_t *row, int family, const uint8_t *ip) {
+    if (row->address.address4.sin_family != family) return false;
+    if (family == AF_INET6)
+        return is_in_network(ip, (const uint8_t *)&row->address.address6.sin6_addr,
+                             (const uint8_t *)&row->netmask.netmask6.sin6_addr, 16);
+    return is_in_network(ip, (const uint8_t *)&row->address.address4.sin_addr,
+                         (const uint8_t *)&row->netmask.netmask4.sin_addr, 4);
+}
+
+bool tw_local_address_is_on_link(const char *address) {
+    char host[TW_ADDR_BYTES];
+    uint8_t ip[16];
+    uint16_t port;
+    uv_interface_address_t *list;
+    int count = 0;
+    bool is_found = false;
+    if (!tw_address_split(address, host, &port)) return false;
+    const int family = inet_pton(AF_INET6, host, ip) == 1 ? AF_INET6 : AF_INET;
+    if (family == AF_INET && inet_pton(AF_INET, host, ip) != 1) return false;
+    if (uv_interface_addresses(&list, &count) != 0) return false;
+    for (int i = 0; i < count; i++)
+        is_found |= !list[i].is_internal && is_network_of(&list[i], family, ip);
+    uv_free_interface_addresses(list, count);
+    return is_found;
 }

@@ -118,6 +118,45 @@ bool tw_reachability_is_local(const char *address) {
            (length == size || host[length - size - 1] == '.');
 }
 
+/* An IP address, IPv4-mapped if it is one of IPv4, in any spelling that the resolver takes. Returns
+ * false for a name. */
+static bool ip_read(const char *address, struct in6_addr *ip) {
+    char host[TW_ADDR_BYTES];
+    uint16_t port;
+    struct in_addr v4;
+    if (!tw_address_split(address, host, &port)) return false;
+    host[strcspn(host, "%")] = '\0';
+    if (inet_pton(AF_INET6, host, ip) == 1) return true;
+    if (inet_aton(host, &v4) == 0) return false;
+    memset(ip, 0, sizeof(*ip));
+    memset(&ip->s6_addr[10], 0xff, 2);
+    memcpy(&ip->s6_addr[12], &v4.s_addr, 4);
+    return true;
+}
+
+enum range { RANGE_NONE, RANGE_10, RANGE_172, RANGE_192, RANGE_CARRIER, RANGE_UNIQUE_LOCAL };
+
+/* Returns the range of private addresses that has this one. */
+static enum range range_of(const struct in6_addr *ip) {
+    uint32_t host;
+    if ((ip->s6_addr[0] & 0xfe) == 0xfc) return RANGE_UNIQUE_LOCAL;
+    if (!IN6_IS_ADDR_V4MAPPED(ip)) return RANGE_NONE;
+    memcpy(&host, &ip->s6_addr[12], sizeof(host));
+    host = ntohl(host);
+    if (host >> 24 == 10) return RANGE_10;
+    if (host >> 20 == 0xac1) return RANGE_172;
+    if (host >> 16 == 0xc0a8) return RANGE_192;
+    return host >> 22 == 0x64400000u >> 22 ? RANGE_CARRIER : RANGE_NONE;
+}
+
+bool tw_reachability_may_tell(const char *teller, const char *told, bool is_on_link) {
+    struct in6_addr by, ip;
+    if (tw_reachability_is_local(told)) return tw_reachability_is_local(teller);
+    if (!ip_read(told, &ip) || range_of(&ip) == RANGE_NONE) return true;
+    if (!ip_read(teller, &by) || range_of(&by) != range_of(&ip)) return false;
+    return is_on_link || memcmp(&by, &ip, IN6_IS_ADDR_V4MAPPED(&ip) ? 15 : 8) == 0;
+}
+
 /* Weighs how much a failure tells about this node. Returns 0 if the row is no failure. */
 static unsigned weight_of(const struct tw_reachability_row *row) {
     if (row->outcome == TW_PROBE_REACHED) return 0;

@@ -98,6 +98,14 @@ const char *tw_reachability_outcome_name(enum tw_probe_outcome outcome);
  * loopback, link-local, multicast, wildcards, and the name localhost. */
 bool tw_reachability_is_local(const char *address);
 
+/* Returns true if a node at the address `teller` (of its own connection; "" if it is relayed) may
+ * tell this node of the address `told`. Public addresses and names may be told by anybody. A
+ * private one only by a node of the same network: in the same /24 or /64, or if both are in the
+ * same range (10/8, 172.16/12, 192.168/16, 100.64/10, fc00::/7) and `is_on_link`, as an interface
+ * of this machine is in the network of `told`. One of this machine or of its cable
+ * (tw_reachability_is_local) only by a node at such an address. */
+bool tw_reachability_may_tell(const char *teller, const char *told, bool is_on_link);
+
 /* Returns true if the host of this address is in a private network, or is this machine. */
 bool tw_reachability_is_private(const char *address);
 

@@ -214,8 +214,8 @@ void tw_transport_destroy(struct tw_transport *transport, const char *sentence,
 enum tw_status tw_transport_connect(struct tw_transport *transport, const char *address,
                                     const struct tw_id *expected, struct tw_error *err);
 
-/* Like tw_transport_connect, for an address that came from other nodes. If its host is a name that
- * resolves to this machine or to a link-local address, it is not dialled. */
+/* Like tw_transport_connect, for an address that came from other nodes. If its host is a name, only
+ * its public addresses are dialled. */
 enum tw_status tw_transport_connect_hearsay(struct tw_transport *transport, const char *address,
                                             const struct tw_id *expected, struct tw_error *err);
 

@@ -12,6 +12,7 @@
 #include "daemon/api/status_view.h"
 #include "daemon/net/dial_history.h"
 #include "daemon/net/handshake_limiter.h"
+#include "daemon/net/local_address.h"
 #include "daemon/net/reachability.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/admission.h"
@@ -25,6 +26,7 @@
 #include "daemon/node/refusals.h"
 #include "daemon/node/relays.h"
 #include "daemon/node/samples.h"
+#include "daemon/router/dial_budget.h"
 #include "daemon/store/cache_file.h"
 #include "daemon/workerlink/worker_host.h"
 #include "proto/control.h"
@@ -49,6 +51,7 @@ static const char MEMBERS_NAME[] = "members", HOSTS_NAME[] = "hosts", KNOWN_NAME
 struct tw_daemon_links {
     struct tw_rate fresh_events; /* rate limit of events about links of nodes that are not wanted */
     struct tw_dial_history dials;
+    struct tw_dial_budget dial_budget; /* of addresses that no dial has proved */
     /* Chunks queued at the transport, by row of the payload pool. */
     uint32_t sends[TW_PAYLOADS_MAX];
     uint64_t gossip_due_us, minute_due_us;
@@ -159,18 +162,20 @@ static void take_chunk(struct tw_daemon *daemon, uint16_t peer, const struct tw_
     }
 }
 
-/* Drops addresses that lead to this machine or only to its own network cable (link-local), unless
- * the teller itself is at such an address: it can then mean another node. */
+/* Drops addresses that the teller may not tell of: they may lead to machines of this network that
+ * run no node. The address of a relayed peer is not known. */
 static void sift_addresses(struct tw_daemon *daemon, uint16_t teller, struct tw_member_row *row) {
     struct tw_peer_net net = {.boot = 0};
     unsigned kept = 0;
     (void)tw_transport_peer(daemon->transport, teller, &net);
-    if (tw_reachability_is_local(net.address)) return;
+    const char *from = net.is_relayed ? "" : net.address;
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
         char text[TW_ADDR_BYTES];
         memcpy(text, row->addrs[i], sizeof(text));
         memset(row->addrs[i], 0, sizeof(row->addrs[i]));
-        if (text[0] != '\0' && !tw_reachability_is_local(text))
+        if (text[0] == '\0') continue;
+        if (tw_reachability_may_tell(from, text, false) ||
+            (tw_reachability_may_tell(from, text, true) && tw_local_address_is_on_link(text)))
             memcpy(row->addrs[kept++], text, sizeof(text));
     }
 }
@@ -192,7 +197,8 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
     if (message.kind == TW_MSG_PEERS) {
         for (uint32_t i = 0; i < message.u.peers.count; i++)
             sift_addresses(daemon, peer, &message.u.peers.rows[i]);
-        tw_members_merge(daemon->members, &message.u.peers, tw_daemon_now_us());
+        tw_members_merge(daemon->members, &daemon->peers[peer].id, &message.u.peers,
+                         tw_daemon_now_us());
     }
     if (message.kind == TW_MSG_LEAVE) daemon->peers[peer].has_left = true;
     tw_daemon_probes_message(daemon, peer, &message);
@@ -381,9 +387,17 @@ static void note_dial_failed(struct tw_daemon *daemon, const char *address,
         result->sentence, (unsigned long long)held_back);
 }
 
+static bool is_linked_at_all(const struct tw_daemon *daemon) {
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++)
+        if (daemon->peers[i].is_up) return true;
+    return false;
+}
+
 static void on_dial_done(void *user, const char *address, const struct tw_dial_result *result) {
     struct tw_daemon *daemon = user;
     const bool is_linked = result->status == TW_OK;
+    tw_dial_budget_ended(&daemon->links->dial_budget, address, is_linked, is_linked_at_all(daemon),
+                         tw_daemon_now_us());
     const bool is_stale =
         tw_members_dialled(daemon->members, address, is_linked, result->id, tw_daemon_now_us());
     daemon->counts.stale_addresses += is_stale;
@@ -523,6 +537,7 @@ enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *e
     daemon->known = tw_daemon_alloc(sizeof(*daemon->known), err);
     if (daemon->links == NULL || daemon->members == NULL || daemon->known == NULL) return TW_NOMEM;
     tw_known_peers_init(daemon->known, config->node.name, tw_daemon_now_us());
+    tw_dial_budget_init(&daemon->links->dial_budget, tw_daemon_now_us());
     tw_rate_init(&daemon->links->fresh_events, 1, FRESH_BURST * FRESH_PAUSE_S, tw_daemon_now_us());
     if (!config->network.links) return TW_OK;
     struct tw_transport_config transport = {
@@ -571,11 +586,18 @@ enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *e
 }
 
 static void dial_peers(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_dial_budget *budget = &daemon->links->dial_budget;
     struct tw_dial dial;
     while (tw_members_next_dial(daemon->members, now_us, &dial)) {
         struct tw_error err = {0};
         if (dial.has_id && tw_daemon_admission_is_out(daemon, &dial.id)) {
             tw_members_dialled(daemon->members, dial.address, false, NULL, now_us);
+            continue;
+        }
+        const uint64_t wait_us =
+            dial.is_unproven ? tw_dial_budget_ask(budget, dial.address, now_us) : 0;
+        if (wait_us > 0) {
+            tw_members_put_off(daemon->members, dial.address, now_us + wait_us);
             continue;
         }
         const struct tw_id *id = dial.has_id ? &dial.id : NULL;
@@ -584,6 +606,7 @@ static void dial_peers(struct tw_daemon *daemon, uint64_t now_us) {
                 ? tw_transport_connect_hearsay(daemon->transport, dial.address, id, &err)
                 : tw_transport_connect(daemon->transport, dial.address, id, &err);
         if (status == TW_OK) continue;
+        tw_dial_budget_ended(budget, dial.address, false, false, now_us);
         tw_members_dialled(daemon->members, dial.address, false, NULL, now_us);
         if (status == TW_LIMIT) return; /* enough dials are in progress */
         const struct tw_dial_result result = {.status = status, .sentence = err.message};
@@ -620,6 +643,7 @@ static void refresh_addresses(struct tw_daemon *daemon, uint64_t now_us) {
                    self->addrs[1][0] != '\0' ? self->addrs[1] : "none");
     tw_members_set_self(daemon->members, self);
     tw_members_moved(daemon->members, now_us);
+    tw_dial_budget_forgive(&daemon->links->dial_budget);
     tw_daemon_probes_moved(daemon, now_us);
     tw_daemon_punches_moved(daemon, now_us);
 }

@@ -283,7 +283,8 @@ bool tw_members_next_dial(struct tw_members *members, uint64_t now_us, struct tw
     entry->dialled_us = now_us;
     *dial = (struct tw_dial){.has_id = entry->has_id && !addr->is_any,
                              .id = entry->id,
-                             .is_hearsay = !addr->is_bootstrap};
+                             .is_hearsay = !addr->is_bootstrap,
+                             .is_unproven = !addr->is_bootstrap && !addr->is_proven};
     memcpy(dial->address, addr->text, sizeof(dial->address));
     return true;
 }
@@ -309,6 +310,14 @@ static struct tw_member_addr *find_dialled(struct tw_members *members, const cha
         return addr;
     }
     return NULL;
+}
+
+void tw_members_put_off(struct tw_members *members, const char *address, uint64_t retry_us) {
+    struct tw_member_entry *entry = NULL;
+    struct tw_member_addr *addr = find_dialled(members, address, &entry);
+    if (addr == NULL) return;
+    addr->is_dialling = false;
+    addr->retry_us = retry_us;
 }
 
 static void free_addr(struct tw_member_entry *entry, struct tw_member_addr *addr) {
@@ -557,8 +566,37 @@ void tw_members_records(struct tw_members *members, uint64_t now_us, struct tw_m
     }
 }
 
-static void merge_one(struct tw_members *members, const struct tw_member_row *record,
-                      uint64_t now_us) {
+/* True if a dial of this member, which was never connected, has failed and none is under way. */
+static bool is_in_doubt(const struct tw_members *members, const struct tw_member_entry *entry) {
+    bool has_failed = false;
+    for (unsigned k = 0; k < TW_ADDRS_MAX; k++) {
+        const struct tw_member_addr *addr = &entry->addrs[k];
+        if (addr->is_dialling) return false;
+        has_failed |= addr->text[0] != '\0' && addr->backoff_us > backoff_min_us(members);
+    }
+    return has_failed;
+}
+
+/* Returns an entry for a node that this peer tells of, or NULL if the peer has told of too many. */
+static struct tw_member_entry *take_told(struct tw_members *members, const struct tw_id *teller,
+                                         uint64_t now_us) {
+    struct tw_member_entry *doubtful = NULL;
+    unsigned told = 0;
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        struct tw_member_entry *entry = &members->entries[i];
+        if (!entry->is_used || !is_hearsay(entry) || !tw_id_equal(&entry->teller, teller)) continue;
+        told++;
+        if (!is_in_doubt(members, entry)) continue;
+        if (doubtful == NULL || entry->heard_us < doubtful->heard_us) doubtful = entry;
+    }
+    if (told < TW_TOLD_MAX) doubtful = take_entry(members, now_us);
+    if (doubtful == NULL) return NULL;
+    *doubtful = (struct tw_member_entry){.is_used = true, .heard_us = now_us, .teller = *teller};
+    return doubtful;
+}
+
+static void merge_one(struct tw_members *members, const struct tw_id *teller,
+                      const struct tw_member_row *record, uint64_t now_us) {
     bool is_dialable = false;
     for (unsigned k = 0; k < TW_ADDRS_MAX; k++)
         is_dialable |= tw_address_is_valid(record->addrs[k]);
@@ -567,7 +605,7 @@ static void merge_one(struct tw_members *members, const struct tw_member_row *re
     struct tw_member_entry *entry = find_id(members, &record->id);
     if (entry != NULL && entry->is_connected) return;
     if (entry == NULL) {
-        entry = take_entry(members, now_us);
+        entry = take_told(members, teller, now_us);
         if (entry == NULL) return;
         entry->has_id = true;
         entry->id = record->id;
@@ -580,11 +618,11 @@ static void merge_one(struct tw_members *members, const struct tw_member_row *re
     }
 }
 
-void tw_members_merge(struct tw_members *members, const struct tw_msg_peers *peers,
-                      uint64_t now_us) {
+void tw_members_merge(struct tw_members *members, const struct tw_id *teller,
+                      const struct tw_msg_peers *peers, uint64_t now_us) {
     const uint32_t count =
         peers->count < TW_MEMBER_ROWS_PER_MESSAGE ? peers->count : TW_MEMBER_ROWS_PER_MESSAGE;
-    for (uint32_t i = 0; i < count; i++) merge_one(members, &peers->rows[i], now_us);
+    for (uint32_t i = 0; i < count; i++) merge_one(members, teller, &peers->rows[i], now_us);
 }
 
 /* ---- cache file ---------------------------------------------------------------------------- */

@@ -3,8 +3,9 @@
  * Pure: time and a seed are inputs, addresses to dial are outputs. The daemon dials them, one call
  * of next_dial per dial, and reports the outcome. The pause between dials grows to a ceiling, and
  * further for members that the daemon finds long absent (tw_members_rest). Everything learnt from
- * peers is untrusted and bounded: TW_KNOWN_MAX members with TW_ADDRS_MAX addresses each. A full
- * table first drops nodes that were never connected, the oldest first. */
+ * peers is untrusted and bounded: TW_KNOWN_MAX members with TW_ADDRS_MAX addresses each, and
+ * TW_TOLD_MAX nodes that one peer tells of and that were never connected. A full table first drops
+ * nodes that were never connected, the oldest first. */
 #ifndef TW_SYNC_MEMBERS_MEMBERS_H
 #define TW_SYNC_MEMBERS_MEMBERS_H
 
@@ -29,6 +30,9 @@ enum {
     /* Least duration of a link that does not count as short. A path with short links may let dials
      * pass, but nothing larger. */
     TW_LINK_STEADY_US = 30 * 1000 * 1000,
+    /* Nodes that one peer tells of and that were never connected. Once a dial of one has failed,
+     * another one may take its place. */
+    TW_TOLD_MAX = 8,
 };
 
 /* Time after which a member that was never linked is dropped, unless others still tell of it. */
@@ -64,9 +68,10 @@ struct tw_member_entry {
     uint32_t shorts;    /* number of short links in a row */
     uint64_t rest_us;   /* least pause between two dials of one address */
     struct tw_id id;    /* zero until known (bootstrap without id) */
-    uint64_t up_us;     /* start of the present link, if is_connected */
-    uint64_t linked_us; /* last time with a link */
-    uint64_t heard_us;  /* arrival of the last news from this member, or about it from others */
+    struct tw_id teller; /* peer that told of it first; zero: none */
+    uint64_t up_us;      /* start of the present link, if is_connected */
+    uint64_t linked_us;  /* last time with a link */
+    uint64_t heard_us;   /* arrival of the last news from this member, or about it from others */
     uint64_t dialled_us; /* start of the newest dial to the member */
     struct tw_member_addr addrs[TW_ADDRS_MAX];
 };
@@ -94,8 +99,9 @@ enum tw_status tw_members_bootstrap(struct tw_members *members, const char *entr
 struct tw_dial {
     char address[TW_ADDR_BYTES];
     bool has_id;
-    bool is_hearsay; /* address known only from other nodes, not from this node's configuration */
-    struct tw_id id; /* node id expected at this address */
+    bool is_hearsay;  /* address known only from other nodes, not from this node's configuration */
+    bool is_unproven; /* hearsay, and no dial has found the node at this address */
+    struct tw_id id;  /* node id expected at this address */
 };
 
 /* Returns the next address that is due, and marks it as being dialled. Returns false if none is
@@ -122,6 +128,10 @@ uint64_t tw_members_deadline(const struct tw_members *members, uint64_t now_us);
  * peer announces it again. Returns true if it dropped the address because another node has it. */
 bool tw_members_dialled(struct tw_members *members, const char *address, bool ok,
                         const struct tw_id *id, uint64_t now_us);
+
+/* Takes a dial of tw_members_next_dial back, which was not begun: the address is due again at
+ * `retry_us`. */
+void tw_members_put_off(struct tw_members *members, const char *address, uint64_t retry_us);
 
 /* Report that the link to a peer came up, with the addresses that the peer announces, or went down.
  * After a loss the peer is dialled again at once, then with growing pauses. From the second short
@@ -164,11 +174,11 @@ void tw_members_moved(struct tw_members *members, uint64_t now_us);
  * all fit, the next message continues with the others. */
 void tw_members_records(struct tw_members *members, uint64_t now_us, struct tw_msg_peers *peers);
 
-/* Merges rows that a peer sent about other nodes. Rows about this node, malformed rows and rows
- * without an address are ignored. Rows about a connected member are ignored too, because its own
- * announcement counts. */
-void tw_members_merge(struct tw_members *members, const struct tw_msg_peers *peers,
-                      uint64_t now_us);
+/* Merges rows that the peer `teller` sent about other nodes. Rows about this node, malformed rows
+ * and rows without an address are ignored. Rows about a connected member are ignored too, because
+ * its own announcement counts. */
+void tw_members_merge(struct tw_members *members, const struct tw_id *teller,
+                      const struct tw_msg_peers *peers, uint64_t now_us);
 
 /* Returns the number of members with an id, without this node. */
 uint32_t tw_members_known(const struct tw_members *members);

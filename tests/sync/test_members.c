@@ -27,9 +27,16 @@ static struct tw_member_row record_of(struct tw_id id, const char *first, const 
     return record;
 }
 
-static void merge_record(struct tw_member_row record, uint64_t now_us) {
+static void told_by(uint32_t teller, struct tw_member_row record, uint64_t now_us) {
     struct tw_msg_peers peers = {.count = 1, .rows = {record}};
-    tw_members_merge(&members, &peers, now_us);
+    const struct tw_id id = id_of(0x77, teller);
+    tw_members_merge(&members, &id, &peers, now_us);
+}
+
+/* Each record comes from another peer, so that none tells of too many. */
+static void merge_record(struct tw_member_row record, uint64_t now_us) {
+    static uint32_t teller;
+    told_by(1000 + teller++, record, now_us);
 }
 
 static void bootstrap(const char *text) {
@@ -489,12 +496,70 @@ static void records_go_round_when_they_do_not_fit(void **state) {
 
 /* ---- records of others ----------------------------------------------------------------------- */
 
+/* Tells of `count` invented nodes, numbered from `first`, at a port each. */
+static void tell_of(uint32_t teller, uint32_t first, uint32_t count, uint64_t now_us) {
+    for (uint32_t i = first; i < first + count; i++) {
+        char address[TW_ADDR_BYTES];
+        (void)snprintf(address, sizeof(address), "198.51.100.%u:%u", teller, 1 + i);
+        told_by(teller, record_of(id_of(9, i), address, NULL), now_us);
+    }
+}
+
+static void peer_tells_of_few_nodes_that_no_dial_has_found(void **state) {
+    (void)state;
+    tell_of(1, 0, 256, S);
+    assert_int_equal(tw_members_known(&members), TW_TOLD_MAX);
+    tell_of(2, 300, 256, S);
+    assert_int_equal(tw_members_known(&members), 2 * TW_TOLD_MAX);
+    /* A node that was linked counts no more. */
+    const struct tw_member_row found = record_of(id_of(9, 0), "198.51.100.1:1", NULL);
+    tw_members_connected(&members, &found, S);
+    tell_of(1, 100, 5, S);
+    assert_int_equal(tw_members_known(&members), 2 * TW_TOLD_MAX + 1);
+}
+
+/* Dead nodes do not keep a peer from telling of those that live. */
+static void node_that_is_not_found_makes_room_for_another(void **state) {
+    (void)state;
+    struct tw_dial dial;
+    unsigned fresh = 0;
+    tell_of(1, 0, TW_TOLD_MAX, S);
+    while (tw_members_next_dial(&members, 10 * S, &dial)) {
+        assert_true(dial.is_hearsay && dial.is_unproven);
+        if (strcmp(dial.address, "198.51.100.1:3") != 0)
+            (void)tw_members_dialled(&members, dial.address, false, NULL, 10 * S);
+    }
+    tell_of(1, 50, 20, 10 * S);
+    assert_int_equal(tw_members_known(&members), TW_TOLD_MAX);
+    while (tw_members_next_dial(&members, 15 * S, &dial)) {
+        fresh += dial.id.bytes[1] >= 50;
+        assert_string_not_equal(dial.address, "198.51.100.1:3"); /* it is still being dialled */
+    }
+    assert_int_equal(fresh, TW_TOLD_MAX - 1);
+}
+
+static void dial_that_is_put_off_comes_later(void **state) {
+    (void)state;
+    merge_record(record_of(id_of(1, 1), "a.example:1", NULL), 0);
+    struct tw_dial dial = take_dial(10 * S);
+    assert_true(dial.is_unproven);
+    tw_members_put_off(&members, dial.address, 70 * S);
+    assert_nothing_due(70 * S - 1);
+    dial = take_dial(70 * S);
+    /* It is no failure, and a dial that finds the node proves the address. */
+    assert_true(tw_members_may_reach(&members, &dial.id));
+    const struct tw_id id = dial.id;
+    (void)tw_members_dialled(&members, dial.address, true, &id, 70 * S);
+    assert_false(take_dial(200 * S).is_unproven);
+    tw_members_put_off(&members, "b.example:1", 0); /* no such dial */
+}
+
 static void hostile_records_change_nothing(void **state) {
     (void)state;
     const struct tw_id zero = {{0}};
     struct tw_msg_peers peers = {.count = UINT32_MAX};
     memset(peers.rows, 'x', sizeof(peers.rows)); /* no NUL anywhere */
-    tw_members_merge(&members, &peers, 0);
+    tw_members_merge(&members, &zero, &peers, 0);
     merge_record(record_of(members.config.self, "evil.example:1", NULL), 0);
     merge_record(record_of(zero, "evil.example:1", NULL), 0);
     merge_record(record_of(id_of(1, 1), "not an address", NULL), 0);
@@ -734,6 +799,9 @@ int main(void) {
         TEST(records_name_this_node_and_recently_linked_members_only),
         TEST(records_go_round_when_they_do_not_fit),
         TEST(hostile_records_change_nothing),
+        TEST(peer_tells_of_few_nodes_that_no_dial_has_found),
+        TEST(node_that_is_not_found_makes_room_for_another),
+        TEST(dial_that_is_put_off_comes_later),
         TEST(address_that_a_linked_member_has_now_is_dropped_at_once),
         TEST(address_that_leads_back_to_us_is_dropped_with_its_member),
         TEST(configured_address_without_an_id_accepts_a_node_set_up_anew),

@@ -198,6 +198,53 @@ static void local_addresses_are_known_in_every_spelling(void **state) {
         if (tw_reachability_is_local(others[i])) fail_msg("%s", others[i]);
 }
 
+/* Tells of an address; `is_on_link`: its network is one of this machine's. */
+struct word {
+    const char *teller, *told;
+    bool is_on_link, may_tell;
+};
+
+static void private_addresses_are_told_within_a_network(void **state) {
+    (void)state;
+    static const struct word words[] = {
+        {"203.0.113.66:9", "198.51.100.7:1", false, true},
+        {"203.0.113.66:9", "node.example:1", false, true},
+        {"", "198.51.100.7:1", false, true},
+        /* from outside, in any spelling */
+        {"203.0.113.66:9", "192.168.77.9:80", true, false},
+        {"203.0.113.66:9", "10.0.0.1:80", true, false},
+        {"203.0.113.66:9", "172.31.0.1:80", true, false},
+        {"203.0.113.66:9", "100.64.0.1:80", true, false},
+        {"203.0.113.66:9", "[fd00::1]:80", true, false},
+        {"203.0.113.66:9", "[::ffff:192.168.77.9]:80", true, false},
+        {"203.0.113.66:9", "0xc0a84d09:80", true, false},
+        {"203.0.113.66:9", "192.168.19721:80", true, false},
+        {"203.0.113.66:9", "127.0.0.1:80", true, false},
+        {"203.0.113.66:9", "169.254.169.254:80", true, false},
+        {"", "192.168.77.9:80", true, false}, /* a relayed peer */
+        /* from the same network */
+        {"192.168.77.5:9", "192.168.77.9:80", false, true},
+        {"[::ffff:192.168.77.5]:9", "192.168.77.9:80", false, true},
+        {"[fd00:1:2:3::5]:9", "[fd00:1:2:3::9]:80", false, true},
+        {"127.0.0.1:9", "127.0.0.5:80", false, true},
+        /* from the same range, but another network */
+        {"10.1.2.3:9", "10.9.0.1:80", true, true},
+        {"10.1.2.3:9", "10.9.0.1:80", false, false},
+        {"[fd00:1:2:3::5]:9", "[fd00:1:2:4::9]:80", false, false},
+        {"172.17.0.1:9", "172.31.0.1:80", false, false},
+        /* from another range */
+        {"10.1.2.3:9", "192.168.77.9:80", true, false},
+        {"100.64.0.1:9", "192.168.77.9:80", true, false},
+        {"127.0.0.1:9", "192.168.77.9:80", true, false},
+        {"192.168.77.5:9", "127.0.0.1:80", true, false},
+    };
+    for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        const struct word *word = &words[i];
+        if (tw_reachability_may_tell(word->teller, word->told, word->is_on_link) != word->may_tell)
+            fail_msg("%s of %s", word->teller, word->told);
+    }
+}
+
 int main(void) {
 #define T(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
@@ -211,6 +258,7 @@ int main(void) {
         T(foreign_address_is_ignored),
         T(private_addresses_are_told_from_public_ones),
         T(local_addresses_are_known_in_every_spelling),
+        T(private_addresses_are_told_within_a_network),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
