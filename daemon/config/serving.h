@@ -3,7 +3,7 @@
  *
  * A round that this node merges with its roster serves this node too, and is not limited here.
  * Everything else that a peer can ask for is. A node is *outside* if it is no member: it is in no
- * roster, was in none of this lineage within a day, and is not configured.
+ * roster, was in none within a day, is not configured and, in pairs, no partner of a merge.
  *
  *   for                 of                          at most
  *   one node            states of fragments         two states of the model an hour

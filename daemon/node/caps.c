@@ -191,16 +191,16 @@ static const char *const VERDICT_NAMES[TW_SERVING_VERDICTS] = {"granted", "node"
 /* ---- traffic for other nodes: requests ---------------------------------------------------------
  */
 
-/* The budget itself knows who was in the roster (tick). */
-static bool is_configured(const struct tw_daemon *daemon, const struct tw_id *id) {
-    return tw_members_is_bootstrap(daemon->members, id);
+/* The budget itself knows the nodes that were in the roster (look_at_serving). */
+static bool is_wanted(const struct tw_daemon *daemon, const struct tw_id *id) {
+    return tw_members_is_bootstrap(daemon->members, id) || tw_daemon_is_partner(daemon, id);
 }
 
 static struct tw_serving_ask ask_of(const struct tw_daemon *daemon, uint16_t peer,
                                     enum tw_serving_kind kind, uint64_t bytes) {
     const struct tw_id *id = &daemon->peers[peer].id;
     return (struct tw_serving_ask){.id = id,
-                                   .is_wanted = is_configured(daemon, id),
+                                   .is_wanted = is_wanted(daemon, id),
                                    .kind = kind,
                                    .bytes = tw_quota_line_bytes(bytes)};
 }
@@ -297,8 +297,8 @@ enum tw_status tw_daemon_caps_relayed(struct tw_daemon *daemon, const struct tw_
                                       struct tw_error *err) {
     struct tw_serving_ask ask = {.id = caller,
                                  .other = called,
-                                 .is_wanted = is_configured(daemon, caller),
-                                 .is_other_wanted = is_configured(daemon, called),
+                                 .is_wanted = is_wanted(daemon, caller),
+                                 .is_other_wanted = is_wanted(daemon, called),
                                  .kind = TW_SERVING_RELAY,
                                  .bytes = tw_quota_line_bytes(2 * bytes)};
     if (bytes > 0) tw_serving_charge(&daemon->caps->serving, &ask, tw_daemon_now_us());

@@ -229,7 +229,7 @@ static void send_gossip(struct tw_daemon *daemon, uint16_t peer) {
 static bool on_is_wanted(void *user, const struct tw_id *id) {
     struct tw_daemon *daemon = user;
     tw_node_view(daemon->node, &daemon->view);
-    return tw_members_is_bootstrap(daemon->members, id) ||
+    return tw_members_is_bootstrap(daemon->members, id) || tw_daemon_is_partner(daemon, id) ||
            tw_roster_find(&daemon->view.roster, id) >= 0;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "daemon/api/history.h"
+#include "daemon/api/known_peers.h"
 #include "daemon/api/status_view.h"
 #include "daemon/net/transport.h"
 #include "daemon/recorder/recorder.h"
@@ -168,6 +169,12 @@ void tw_daemon_send(struct tw_daemon *daemon, uint16_t peer, const struct tw_mes
     if (message->kind == TW_MSG_PULL) daemon->peers[peer].chunks_asked += message->u.pull.count;
     tw_transport_send_control(daemon->transport, peer, (uint16_t)message->kind, daemon->body,
                               (uint32_t)size);
+}
+
+bool tw_daemon_is_partner(const struct tw_daemon *daemon, const struct tw_id *id) {
+    if (daemon->setup->run.sync.topology != TW_TOPOLOGY_PAIR) return false;
+    const struct tw_known_peer *row = tw_known_peers_find(daemon->known, id);
+    return row != NULL && row->has_merged;
 }
 
 /* ---- leaving ------------------------------------------------------------------------------- */

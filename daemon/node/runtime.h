@@ -170,6 +170,9 @@ void tw_daemon_arm(struct tw_daemon *daemon);
  * nothing with links = off. */
 void tw_daemon_send(struct tw_daemon *daemon, uint16_t peer, const struct tw_message *message);
 
+/* In a run of pairs, which has no roster: returns true if work of this node was merged here. */
+bool tw_daemon_is_partner(const struct tw_daemon *daemon, const struct tw_id *id);
+
 /* Begins to leave on the next iteration of the loop. The process will exit with `code`. Later calls
  * change nothing. */
 void tw_daemon_leave(struct tw_daemon *daemon, enum tw_exit code);

@@ -2,7 +2,7 @@
  *
  * Anybody with the run secret can announce addresses of hosts that run no node. Node ids are free,
  * so the budget is per target host (an IPv4 address, the /64 of an IPv6 address, the last two
- * labels of a name), whatever ids and ports are told there:
+ * labels of a name), for all ids and ports together:
  *
  *   - one dial of a host is in progress at a time;
  *   - after TW_DIAL_BUDGET_FREE failed dials in a row the host rests: 4 s, doubling to an hour with
