@@ -8,10 +8,10 @@
 #define DAY_US (24 * HOUR_US)
 
 enum {
-    TIMES = 2,           /* states, datasets or payloads that one node may get */
-    OUTSIDE_STATES = 16, /* states that all nodes outside may get in an hour */
-    OUTSIDE_SHARE = 300, /* parts of a quota, of which they get one a day */
-    NODE_SHARE = 60,     /* parts of a quota, of which a member gets one a day */
+    TIMES = 2,                       /* states, datasets or payloads that one node may get */
+    OUTSIDE_STATES = TW_MEMBERS_MAX, /* states that all nodes outside may get in an hour */
+    OUTSIDE_SHARE = 300,             /* parts of a quota, of which they get one a day */
+    NODE_SHARE = 60,                 /* parts of a quota, of which a member gets one a day */
 };
 
 static uint64_t larger(uint64_t a, uint64_t b) {

@@ -11,7 +11,7 @@
  *                       a payload of a round        twice; more is charged as states
  *                       all these bytes, and        with a quota: 1/60 of it a day, or one state
  *                       relayed ones
- *   all nodes outside   states                      16 states of the model an hour
+ *   all nodes outside   states                      64 an hour: as many as a roster has seats
  *                       all these bytes             with a quota: 1/300 of it a day
  *   all nodes           all these bytes             with a quota: half of it a month; the other
  *                                                   half is kept for merges

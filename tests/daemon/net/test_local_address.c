@@ -359,6 +359,27 @@ static void refresh_without_a_change_changes_nothing(void **state) {
 
 /* The resolver reads the name "2130706433" as 127.0.0.1. Any name that resolves to this machine
  * would do. */
+/* Only addresses in a network of this machine's interfaces are on link, and loopback is none. */
+static void neighbours_are_told_from_others(void **state) {
+    (void)state;
+    uv_interface_address_t *list;
+    int count = 0;
+    assert_false(tw_local_address_is_on_link("127.0.0.1:1"));
+    assert_false(tw_local_address_is_on_link("198.51.100.7:1"));
+    assert_false(tw_local_address_is_on_link("[2001:db8::1]:1"));
+    assert_false(tw_local_address_is_on_link("node.example:1"));
+    assert_false(tw_local_address_is_on_link("nonsense"));
+    assert_int_equal(uv_interface_addresses(&list, &count), 0);
+    for (int i = 0; i < count; i++) {
+        char host[64], address[TW_ADDR_BYTES];
+        if (list[i].is_internal || list[i].address.address4.sin_family != AF_INET) continue;
+        assert_int_equal(uv_ip4_name(&list[i].address.address4, host, sizeof(host)), 0);
+        (void)snprintf(address, sizeof(address), "%s:4747", host);
+        assert_true(tw_local_address_is_on_link(address));
+    }
+    uv_free_interface_addresses(list, count);
+}
+
 static void name_of_this_machine_is_not_dialled_by_hearsay(void **state) {
     (void)state;
     struct tw_error err;
@@ -399,6 +420,7 @@ int main(void) {
         T(unusable_source_addresses_are_refused),
         T(dial_from_an_address_that_is_gone_says_so),
         T(probe_tells_whether_an_address_leads_to_a_node),
+        T(neighbours_are_told_from_others),
         T(name_of_this_machine_is_not_dialled_by_hearsay),
         T(own_addresses_are_told_from_others),
         T(address_without_a_line_is_offline),
