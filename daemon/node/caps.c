@@ -188,8 +188,7 @@ static const char *const KIND_NAMES[] = {"state", "data", "payload", "relay"};
 static const char *const VERDICT_NAMES[TW_SERVING_VERDICTS] = {"granted", "node", "outside",
                                                                "half"};
 
-/* ---- traffic for other nodes: requests ---------------------------------------------------------
- */
+/* ---- traffic for other nodes: requests ------------------------------------------------------- */
 
 /* The budget itself knows the nodes that were in the roster (look_at_serving). */
 static bool is_wanted(const struct tw_daemon *daemon, const struct tw_id *id) {
@@ -230,8 +229,7 @@ static void note_refusal(struct tw_daemon *daemon, const struct tw_serving_ask *
            KIND_NAMES[ask->kind], VERDICT_NAMES[verdict], tw_serving_sentence(verdict));
 }
 
-/* ---- traffic for other nodes: payloads ---------------------------------------------------------
- */
+/* ---- traffic for other nodes: payloads ------------------------------------------------------- */
 
 bool tw_daemon_caps_pull(struct tw_daemon *daemon, uint16_t peer, const struct tw_msg_pull *pull) {
     const struct tw_pool *pool = &daemon->host->payloads.pool;
@@ -269,8 +267,7 @@ void tw_daemon_caps_unsent(struct tw_daemon *daemon, uint16_t peer, const struct
     tw_serving_refund(&daemon->caps->serving, &ask, tw_daemon_now_us());
 }
 
-/* ---- traffic for other nodes: the dataset ------------------------------------------------------
- */
+/* ---- traffic for other nodes: the dataset ---------------------------------------------------- */
 
 void tw_daemon_caps_data_known(struct tw_daemon *daemon, uint64_t bytes) {
     tw_serving_set_data(&daemon->caps->serving, tw_quota_line_bytes(bytes));
@@ -289,8 +286,7 @@ void tw_daemon_caps_data_queued(struct tw_daemon *daemon, uint16_t peer, uint32_
     tw_serving_charge(&daemon->caps->serving, &ask, tw_daemon_now_us());
 }
 
-/* ---- traffic for other nodes: pipes ------------------------------------------------------------
- */
+/* ---- traffic for other nodes: pipes ---------------------------------------------------------- */
 
 enum tw_status tw_daemon_caps_relayed(struct tw_daemon *daemon, const struct tw_id *caller,
                                       const struct tw_id *called, uint64_t bytes,
@@ -437,17 +433,19 @@ static void print_cap(uint64_t bytes_s, char text[32]) {
 
 enum tw_status tw_daemon_caps_limit(struct tw_daemon *daemon, const char *upload,
                                     const char *download, struct tw_error *answer) {
-    struct tw_daemon_caps next = *daemon->caps;
+    struct tw_daemon_caps *caps = daemon->caps;
+    bool has_up = caps->has_upload_limit, has_down = caps->has_download_limit;
+    uint64_t up_limit = caps->upload_limit, down_limit = caps->download_limit;
     char up[32], down[32];
-    TW_TRY(set_limit("upload", upload, &next.has_upload_limit, &next.upload_limit, answer));
-    TW_TRY(set_limit("download", download, &next.has_download_limit, &next.download_limit, answer));
-    daemon->caps->has_upload_limit = next.has_upload_limit;
-    daemon->caps->upload_limit = next.upload_limit;
-    daemon->caps->has_download_limit = next.has_download_limit;
-    daemon->caps->download_limit = next.download_limit;
+    TW_TRY(set_limit("upload", upload, &has_up, &up_limit, answer));
+    TW_TRY(set_limit("download", download, &has_down, &down_limit, answer));
+    caps->has_upload_limit = has_up;
+    caps->upload_limit = up_limit;
+    caps->has_download_limit = has_down;
+    caps->download_limit = down_limit;
     tw_daemon_caps_apply(daemon);
-    print_cap(daemon->caps->upload_now, up);
-    print_cap(daemon->caps->download_now, down);
+    print_cap(caps->upload_now, up);
+    print_cap(caps->download_now, down);
     if (upload != NULL || download != NULL)
         tw_daemon_note(daemon, TW_LOG_INFO, "limit", "upload=\"%s\" download=\"%s\"", up, down);
     (void)snprintf(answer->message, sizeof(answer->message), "upload: %s, download: %s%s", up, down,
