@@ -165,7 +165,7 @@ static enum tw_serving_verdict judge_quota(const struct tw_serving *serving,
                                            const struct tw_serving_ask *ask,
                                            const struct charge *charge) {
     const struct tw_serving_left *left = &serving->left;
-    /* One node gets one state a day at the least, whatever the quota. */
+    /* One node gets one state a day at the least, however small the quota. */
     const uint64_t most = larger(left->quota_bytes / NODE_SHARE, serving->state_bytes);
     if (left->quota_bytes == 0) return TW_SERVING_GRANTED;
     if (left->month_bytes + ask->bytes > left->quota_bytes / 2) return TW_SERVING_HALF;

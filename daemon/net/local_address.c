@@ -180,19 +180,16 @@ static bool is_network_of(const uv_interface_address_t *row, int family, const u
                          (const uint8_t *)&row->netmask.netmask4.sin_addr, 4);
 }
 
-bool tw_local_address_is_on_link(const char *address) {
+bool tw_local_address_is_on_link(const uv_interface_address_t *list, int count,
+                                 const char *address) {
     char host[TW_ADDR_BYTES];
     uint8_t ip[16];
     uint16_t port;
-    uv_interface_address_t *list;
-    int count = 0;
-    bool is_found = false;
     if (!tw_address_split(address, host, &port)) return false;
     const int family = inet_pton(AF_INET6, host, ip) == 1 ? AF_INET6 : AF_INET;
     if (family == AF_INET && inet_pton(AF_INET, host, ip) != 1) return false;
-    if (uv_interface_addresses(&list, &count) != 0) return false;
-    for (int i = 0; i < count; i++)
-        is_found |= !list[i].is_internal && is_network_of(&list[i], family, ip);
-    uv_free_interface_addresses(list, count);
-    return is_found;
+    for (int i = 0; i < count; i++) {
+        if (!list[i].is_internal && is_network_of(&list[i], family, ip)) return true;
+    }
+    return false;
 }

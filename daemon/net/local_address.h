@@ -22,9 +22,10 @@ bool tw_local_address_pick(const uv_interface_address_t *list, int count, const 
  * tell. */
 bool tw_local_address_is(const struct sockaddr_storage *address);
 
-/* Returns true if an interface of this machine is in the network of the address "host:port".
- * Returns false for a name. */
-bool tw_local_address_is_on_link(const char *address);
+/* Returns true if an interface of the list, other than the loopback, is in the network of the
+ * address "host:port". Returns false for a name. */
+bool tw_local_address_is_on_link(const uv_interface_address_t *list, int count,
+                                 const char *address);
 
 /* Returns false if this machine is offline: the interface with the address `own` has lost its
  * cable or its wireless network, or the address is gone. If `own` is unspecified or NULL, returns

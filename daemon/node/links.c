@@ -51,6 +51,8 @@ static const char MEMBERS_NAME[] = "members", HOSTS_NAME[] = "hosts", KNOWN_NAME
 struct tw_daemon_links {
     struct tw_rate fresh_events; /* rate limit of events about links of nodes that are not wanted */
     struct tw_dial_history dials;
+    uv_interface_address_t *interfaces; /* of this machine, at the last look; owned */
+    int interfaces_count;
     struct tw_dial_budget dial_budget; /* of addresses that no dial has proved */
     /* Chunks queued at the transport, by row of the payload pool. */
     uint32_t sends[TW_PAYLOADS_MAX];
@@ -175,7 +177,9 @@ static void sift_addresses(struct tw_daemon *daemon, uint16_t teller, struct tw_
         memset(row->addrs[i], 0, sizeof(row->addrs[i]));
         if (text[0] == '\0') continue;
         if (tw_reachability_may_tell(from, text, false) ||
-            (tw_reachability_may_tell(from, text, true) && tw_local_address_is_on_link(text)))
+            (tw_reachability_may_tell(from, text, true) &&
+             tw_local_address_is_on_link(daemon->links->interfaces, daemon->links->interfaces_count,
+                                         text)))
             memcpy(row->addrs[kept++], text, sizeof(text));
     }
 }
@@ -633,8 +637,17 @@ static void review_known(struct tw_daemon *daemon, uint64_t now_us) {
     }
 }
 
+static void look_at_interfaces(struct tw_daemon_links *links) {
+    if (links->interfaces != NULL)
+        uv_free_interface_addresses(links->interfaces, links->interfaces_count);
+    links->interfaces = NULL;
+    links->interfaces_count = 0;
+    (void)uv_interface_addresses(&links->interfaces, &links->interfaces_count);
+}
+
 static void refresh_addresses(struct tw_daemon *daemon, uint64_t now_us) {
     daemon->links->refresh_due_us = now_us + REFRESH_US;
+    look_at_interfaces(daemon->links);
     review_known(daemon, now_us);
     if (!tw_transport_refresh(daemon->transport)) return;
     const struct tw_member_row *self = tw_transport_self(daemon->transport);
@@ -696,6 +709,8 @@ void tw_daemon_links_close(struct tw_daemon *daemon) {
 void tw_daemon_links_free(struct tw_daemon *daemon) {
     free(daemon->known);
     free(daemon->members);
+    if (daemon->links->interfaces != NULL)
+        uv_free_interface_addresses(daemon->links->interfaces, daemon->links->interfaces_count);
     free(daemon->links);
 }
 

@@ -147,7 +147,7 @@ static void nodes_outside_share_a_budget(void **state) {
     assert_int_equal(ask(900, true, TW_SERVING_STATE, STATE), TW_SERVING_GRANTED);
 }
 
-/* 1/300 a day for all nodes outside together, whatever they ask for and however many they are. */
+/* 1/300 a day for all nodes outside together, for all kinds of requests and any number of ids. */
 static void quota_bounds_nodes_outside(void **state) {
     (void)state;
     const uint64_t quota = UINT64_C(300) * 64 * MIB;
