@@ -343,7 +343,7 @@ enum tw_exit cli_init(struct cli *cli) {
     if (rc == TW_EXIT_OK) rc = node_files_find(cli, &init.files);
     if (rc == TW_EXIT_OK) rc = node_files_plan(&init.files);
     if (rc == TW_EXIT_OK) rc = is_free(&init);
-    if (rc == TW_EXIT_OK) rc = init_check(&init.files);
+    if (rc == TW_EXIT_OK) rc = init_check(&init.files, true);
     if (rc == TW_EXIT_OK) rc = init_ask(cli, &init.files);
     if (rc == TW_EXIT_OK) rc = node_files_plan(&init.files);
     if (rc == TW_EXIT_OK) rc = look_at_run(&init);

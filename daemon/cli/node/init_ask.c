@@ -60,23 +60,26 @@ static enum tw_exit check_listen(const struct tw_config *config) {
     return TW_EXIT_OK;
 }
 
-/* Checks one answer; a path must also be visible for the node. */
+/* Checks one answer. `is_there` is false for a file that this command makes. A path must also be
+ * visible for the node. */
 static enum tw_status check_answer(const struct node_files *files, const struct question *question,
-                                   const char *answer, struct tw_error *err) {
+                                   const char *answer, bool is_there, struct tw_error *err) {
     char absolute[TW_PATH_BYTES];
     const char *const path = node_files_from_here(answer, absolute);
-    TW_TRY(question->check(answer, err));
+    if (is_there) TW_TRY(question->check(answer, err));
     if (question->check == check_upload || path == NULL || !cli_is_hidden(files->config_path, path))
         return TW_OK;
     return tw_fail(err, TW_CONFIG, "%.80s: " CLI_HIDDEN, path);
 }
 
-enum tw_exit init_check(const struct node_files *files) {
+enum tw_exit init_check(const struct node_files *files, bool has_run) {
     struct tw_error err;
     for (unsigned i = 0; i < QUESTIONS_COUNT; i++) {
         const struct question *const question = &QUESTIONS[i];
         const char *const value = node_files_value(files, question->key);
-        if (value == NULL || check_answer(files, question, value, &err) == TW_OK) continue;
+        const bool is_there = has_run || question->check != check_run;
+        if (value == NULL || check_answer(files, question, value, is_there, &err) == TW_OK)
+            continue;
         return cli_fail(TW_EXIT_USAGE, "--%s: %s; nothing was made", question->key, err.message);
     }
     return node_files_value(files, "listen") != NULL ? check_listen(&files->config) : TW_EXIT_OK;
@@ -92,7 +95,7 @@ static enum tw_exit ask(const struct node_files *files, const struct question *q
         if (fgets(answer, TW_PATH_BYTES, stdin) == NULL)
             return cli_fail(TW_EXIT_USAGE, "init: no answer; nothing was made");
         answer[strcspn(answer, "\r\n")] = '\0';
-        if (answer[0] == '\0' || check_answer(files, question, answer, &err) == TW_OK)
+        if (answer[0] == '\0' || check_answer(files, question, answer, true, &err) == TW_OK)
             return TW_EXIT_OK;
         (void)printf("  %s\n", err.message);
     }

@@ -1,4 +1,5 @@
-/* init_ask.h - the questions of `thinwire init` on a terminal: run, data and upload rate. */
+/* init_ask.h - the questions of `thinwire init` on a terminal: run, data and upload rate. `join`
+ * takes the same answers as flags. */
 #ifndef TW_DAEMON_CLI_NODE_INIT_ASK_H
 #define TW_DAEMON_CLI_NODE_INIT_ASK_H
 
@@ -6,8 +7,9 @@
 #include "daemon/cli/node/node_files.h"
 
 /* Checks the values that flags gave, as their questions do, and the addresses to listen on. Prints
- * the flag and the reason. */
-enum tw_exit init_check(const struct node_files *files);
+ * the flag and the reason. If the manifest is yet to be fetched (has_run = false), --run names its
+ * place, which the node must be able to see. Call before anything is made. */
+enum tw_exit init_check(const struct node_files *files, bool has_run);
 
 /* Asks for run, data and upload, unless a flag has set the key, or standard input or output is not
  * a terminal. An unusable answer is asked for again; an empty one sets nothing. Call once per

@@ -16,6 +16,7 @@
 #include "daemon/auth/secret.h"
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/common/ticket_line.h"
+#include "daemon/cli/node/init_ask.h"
 #include "daemon/cli/node/join_dial.h"
 #include "daemon/cli/node/node_files.h"
 #include "daemon/cli/node/node_start.h"
@@ -231,6 +232,7 @@ static enum tw_exit renew_right(struct join *join) {
 
 static enum tw_exit make_node(struct join *join) {
     enum tw_exit rc = node_files_plan(&join->files);
+    if (rc == TW_EXIT_OK) rc = init_check(&join->files, false);
     if (rc == TW_EXIT_OK) rc = place_check(join);
     if (rc == TW_EXIT_OK) rc = node_files_folders(&join->files);
     if (rc == TW_EXIT_OK) rc = identity_have(join);
@@ -287,7 +289,8 @@ static enum tw_exit take_data(struct join *join) {
     const char *const data = node_files_value(&join->files, "data");
     char *const known = join->files.config.node.data;
     if (data == NULL || known[0] != '\0') return TW_EXIT_OK;
-    const enum tw_exit rc = node_files_add_value(&join->files, "data", data);
+    enum tw_exit rc = init_check(&join->files, false);
+    if (rc == TW_EXIT_OK) rc = node_files_add_value(&join->files, "data", data);
     if (rc != TW_EXIT_OK) return rc;
     (void)snprintf(known, sizeof(join->files.config.node.data), "%s", data);
     (void)fprintf(stderr, "thinwire: %s now has data = %s\n", join->files.config_path, data);

@@ -185,6 +185,21 @@ expect 0 'This node is' thinwire --config barn init --run /etc/bible.manifest --
 expect 1 "FAIL +port +$port cannot be listened on: node $short of this machine does already" \
     thinwire --config barn doctor
 expect 1 'give one of the two nodes another `listen =`' thinwire --config barn doctor
+# -- a machine that joins: the same check of its data as init's, before the ticket is used
+if [[ -w ~root ]]; then
+    seen=$(mktemp -d ~root/tw_service_XXXXXX)
+    cp "$home/text/text" "$seen/text"
+    thinwire --config bible invite --address "$port" | grep -o 'tw1[^ ]*' | head -1 >"$home/ticket"
+    for flag in "--data $seen/text" "--run $seen/bible.manifest"; do
+        expect 2 "${flag%% *}: ${flag#* }: a service sees no home folder; copy it elsewhere, such as to /srv" \
+            sh -c "thinwire join - --config shed $flag --listen 127.0.0.1:0 <$home/ticket"
+        [[ ! -e /etc/thinwire/shed.conf && ! -e /var/lib/thinwire/shed ]] ||
+            { echo "FAIL: join left a file"; failures=$((failures + 1)); }
+    done
+    expect 2 '--data: /nowhere/text: No such file or directory; nothing was made' \
+        sh -c "thinwire join - --config shed --data /nowhere/text --listen 127.0.0.1:0 <$home/ticket"
+    rm -r "$seen"
+fi
 kill $daemon && wait $daemon || true
 daemon=
 expect 0 "OK +port +$port is free" thinwire --config barn doctor
