@@ -66,6 +66,6 @@ enum tw_exit cli_demo(struct cli *cli) {
         return cli_fail(
             TW_EXIT_FAILURE,
             "demo: it is a program in Python, and python3 is not installed: install the "
-            "package python3 (Arch: python)");
+            "package python3 (Arch: python), and bible-kjv unless you give a text by --text");
     return cli_fail(TW_EXIT_FAILURE, "demo: python3: %s", strerror(why));
 }

@@ -67,7 +67,7 @@ mkdir -p "$home/usr/bin" "$home/usr/share/thinwire/demo" "$home/empty"
 cp "$BIN/thinwire" "$home/usr/bin/"
 cp "$SOURCE"/deploy/demo*.py "$home/usr/share/thinwire/demo/"
 expect 2 'demo: it has no --json' "$home/usr/bin/thinwire" demo --json
-expect 1 'python3 is not installed' env PATH="$home/empty" "$home/usr/bin/thinwire" demo
+expect 1 'python3 is not installed: .* and bible-kjv' env PATH="$home/empty" "$home/usr/bin/thinwire" demo
 expect 2 'thinwire demo: error: --nodes must be at least 2' "$home/usr/bin/thinwire" demo --nodes 1
 expect 1 'text.txt has 6 bytes, and the demo needs 1,000,000' \
     bash -c 'echo short >text.txt; "$1" demo --text text.txt' - "$home/usr/bin/thinwire"
