@@ -20,6 +20,7 @@
     X(CORRUPT, 9, "stored state (checkpoint, vote, cache) is damaged")                             \
     X(JOIN, 10, "no node of the run could be reached, or it turned this machine away")             \
     X(DEVICE, 11, "the compute device is not there, failed, or refused")                           \
+    X(NO_DAEMON, 12, "a worker that is started with its daemon found none")                        \
     X(INTERRUPTED, 130, "stopped by a signal; the output is incomplete")
 
 enum tw_exit {

@@ -13,7 +13,8 @@
  *    min_step, unless the worker is paused or finished. Requests on other fragments do not wait
  *    for them.
  * 4. Either side may close at any time. Without the daemon the worker exits with status 0 after
- *    its step. A worker that cannot continue sends FATAL first. The shared memory keeps its
+ *    its step, or keeps its parameters and connects again. A worker that cannot continue sends
+ * FATAL first, and one that ends in order sends FATAL with status 0. The shared memory keeps its
  *    content.
  *
  * The daemon treats the whole page as hostile: it copies a field once, checks the range of the
@@ -48,7 +49,7 @@
 #include "proto/worker_request.h"
 
 enum { TW_SAMPLE_BYTES_MAX = 1024 }; /* prompt or text of a sample, including the final NUL */
-enum { TW_WORKER_VERSION = 10, TW_WORKER_MSG_BYTES_MAX = 16384, TW_SNAPSHOT_SLOTS = 2 };
+enum { TW_WORKER_VERSION = 11, TW_WORKER_MSG_BYTES_MAX = 16384, TW_SNAPSHOT_SLOTS = 2 };
 
 /* ---- shared memory ------------------------------------------------------------------------- */
 
@@ -166,9 +167,13 @@ struct tw_wmsg_about {
 };
 
 struct tw_wmsg_ready {
-    uint32_t start; /* enum tw_worker_start actually used: ANCHOR if the snapshot was unusable */
+    uint32_t start; /* enum tw_worker_start actually used: ANCHOR if the snapshot was unusable, KEPT
+                       if the worker goes on with its own parameters */
     uint32_t comes_back; /* 1: a supervisor restarts this worker whenever it ends, so that EXIT can
                             free its memory during a pause; else 0 */
+    uint32_t is_patient; /* 1: the worker is part of a program that may do something else between
+                            two steps for any length of time; else 0 */
+    uint32_t reserved;
     uint64_t step, tokens; /* totals at the start */
     struct tw_wmsg_about about;
 };
@@ -257,6 +262,7 @@ enum tw_worker_start {
     TW_START_FRESH,    /* initial weights from the run's seed into theta and phi; u = 0 */
     TW_START_SNAPSHOT, /* theta, m, v and counters from the snapshot; phi, u unchanged */
     TW_START_ANCHOR,   /* theta := phi, moments zero */
+    TW_START_KEPT, /* only in READY: theta, m, v and counters from before the daemon's restart */
 };
 
 struct tw_wmsg_welcome {
@@ -275,6 +281,9 @@ struct tw_wmsg_welcome {
     uint64_t memory_bytes;
     uint64_t stop_step; /* last step of the worker, for comparisons without peers; 0 = no limit */
     uint64_t data_seed; /* seed of the order in which this node samples its data */
+    uint64_t history;   /* changes whenever this node goes back to an earlier state on purpose. A
+                           worker that outlives a daemon may keep its parameters only if this and
+                           data_seed are unchanged */
     uint64_t batches_to_skip; /* batches to draw and discard first, because one of them may have
                                  caused a crash */
     struct tw_shm_geometry geometry;

@@ -27,6 +27,7 @@ void tw_status_view_init(struct tw_status_view *view) {
     view->pause.age_us = TW_VIEW_NEVER;
     view->pause.others_cpu = view->pause.others_gpu = (double)NAN;
     view->worker.snapshot_step = view->worker.heartbeat_us = TW_VIEW_NEVER;
+    view->worker.still_us = TW_VIEW_NEVER;
     view->checkpoint.step = view->checkpoint.age_us = view->checkpoint.rounds = TW_VIEW_NEVER;
     view->scores.age_us = view->scores.took_us = TW_VIEW_NEVER;
 }

@@ -469,6 +469,8 @@ struct tw_status_view {
         bool is_device_fault;           /* a fault of the compute device caused that death */
         uint64_t snapshot_step;         /* step of the newest snapshot; TW_VIEW_NEVER: none */
         uint64_t heartbeat_us; /* age of the worker's last heartbeat; TW_VIEW_NEVER: none */
+        uint64_t still_us;     /* time since the last step of a user's trainer that does something
+                                  else between steps; TW_VIEW_NEVER: it does not */
         struct tw_view_gpu gpu;
     } worker;
 

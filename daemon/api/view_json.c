@@ -375,7 +375,7 @@ static json_t *pause_json(const struct tw_status_view *view) {
 static json_t *worker_json(const struct tw_status_view *view) {
     const uint32_t yield_percent = view->pause.yield_percent;
     return json_pack(
-        "{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
+        "{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
         tw_view_worker_name(view->worker.state), "pause", pause_json(view), "yield_percent",
         yield_percent > 0 ? count(yield_percent) : json_null(), "others_cpu_share",
         real(view->pause.others_cpu), "others_gpu_share", real(view->pause.others_gpu), "pid",
@@ -385,7 +385,8 @@ static json_t *worker_json(const struct tw_status_view *view) {
         view->worker.memory_bytes > 0 ? count(view->worker.memory_bytes) : json_null(), "error",
         view->worker.error[0] != 0 ? text(view->worker.error) : json_null(), "snapshot_steps",
         maybe(view->worker.snapshot_step), "heartbeat_age_s",
-        tw_json_seconds(view->worker.heartbeat_us), "gpu", gpu_json(&view->worker.gpu));
+        tw_json_seconds(view->worker.heartbeat_us), "still_s",
+        tw_json_seconds(view->worker.still_us), "gpu", gpu_json(&view->worker.gpu));
 }
 
 static json_t *lost_json(const struct tw_view_lost *lost) {

@@ -181,12 +181,23 @@ static const char *describe_rest(const struct tw_status_view *view) {
     return NULL;
 }
 
+/* Writes the sentence of a node whose trainer does something else. Returns false if it trains. */
+static bool describe_still(const struct tw_status_view *view, char text[TW_VIEW_TEXT_BYTES]) {
+    char still[TW_UNITS_BYTES];
+    if (view->worker.state != TW_VIEW_WORKER_RUNNING || view->node.is_leaving) return false;
+    if (view->worker.still_us == TW_VIEW_NEVER) return false;
+    (void)snprintf(text, TW_VIEW_TEXT_BYTES,
+                   "%s waits for its trainer, which has taken no step for %s", view->node.name,
+                   tw_units_duration(still, (double)(view->worker.still_us / 1000000)));
+    return true;
+}
+
 void tw_view_sentence(const struct tw_status_view *view, char text[TW_VIEW_TEXT_BYTES]) {
     const char *const name = view->node.name, *const run = view->run.name;
     const char *const rest = describe_rest(view);
     const bool is_failed = view->worker.state == TW_VIEW_WORKER_FAILED;
     char with[COMPANY_BYTES];
-    if (describe_join(view, text)) return;
+    if (describe_still(view, text) || describe_join(view, text)) return;
     if (view->node.state == TW_STATE_FINISHED && !view->node.is_leaving && !is_failed) {
         (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%s has finished %s and serves it to others", name,
                        run);

@@ -89,6 +89,7 @@ static const char *start_name(uint32_t start) {
     case TW_START_FRESH: return "fresh";
     case TW_START_SNAPSHOT: return "snapshot";
     case TW_START_ANCHOR: return "anchor";
+    case TW_START_KEPT: return "kept";
     default: return "unknown";
     }
 }
@@ -115,7 +116,7 @@ static void on_ready(void *user, const struct tw_wmsg_ready *ready) {
     daemon->counts.tokens = ready->tokens;
     daemon->workers->about = ready->about;
     daemon->workers->about.engine[sizeof(ready->about.engine) - 1] = '\0';
-    tw_supervisor_ready(&daemon->workers->supervisor);
+    tw_supervisor_ready(&daemon->workers->supervisor, ready->is_patient == 1);
     tw_supervisor_set_gpu(&daemon->workers->supervisor,
                           strncmp(daemon->workers->about.engine, "cuda:", 5) == 0);
     char behind[TW_VIEW_TEXT_BYTES] = "";
@@ -268,12 +269,15 @@ static void on_gone(void *user, const char *sentence) {
     daemon->workers->pid = 0;
     daemon->workers->is_stepping = false;
     if (daemon->stage == TW_DAEMON_RUNNING && !daemon->host->is_held &&
-        !daemon->host->is_finished && !daemon->is_resting) {
+        !daemon->host->is_finished && !daemon->is_resting && !daemon->host->has_left) {
         (void)snprintf(daemon->workers->error, sizeof(daemon->workers->error), "%s", sentence);
         tw_daemon_note(daemon, TW_LOG_WARN, "worker_gone", "text=\"%s\"", sentence);
     }
     const bool is_device_fault = daemon->host->last_status == TW_DEVICE;
-    tw_supervisor_unlinked(&daemon->workers->supervisor, is_device_fault ? TW_EXIT_DEVICE : -1);
+    const int exit_status = is_device_fault          ? TW_EXIT_DEVICE
+                            : daemon->host->has_left ? TW_EXIT_OK
+                                                     : -1;
+    tw_supervisor_unlinked(&daemon->workers->supervisor, exit_status);
     /* No worker can take a snapshot now: save the newest existing one. */
     tw_daemon_checkpoints_snapshot_done(daemon);
 }
@@ -351,12 +355,18 @@ static void on_died(void *user, const struct tw_worker_death *death) {
                        "text=\"the run is over, and the trainer has left\"");
         return;
     }
+    if (death->has_left) {
+        daemon->workers->error[0] = '\0';
+        tw_daemon_note(daemon, TW_LOG_INFO, "worker_left",
+                       "text=\"it took a snapshot and detached; the next one is welcome\"");
+        return;
+    }
     const bool is_foreign = !daemon->setup->spawns_worker;
     if (is_foreign) {
         tw_worker_host_set_held(daemon->host, true);
         if (death->was_hanging) {
             (void)snprintf(daemon->workers->error, sizeof(daemon->workers->error),
-                           "ended for hanging");
+                           "cut off for hanging");
         }
     } else if (death->signal != 0) {
         (void)snprintf(daemon->workers->error, sizeof(daemon->workers->error),
@@ -549,6 +559,14 @@ static void note_memory(struct tw_daemon *daemon) {
                    (unsigned long long)plan->snapshot_bytes, (unsigned long long)plan->copy_bytes);
 }
 
+/* Returns a number that changes with each recall and rollback: both refuse lineages. */
+static uint64_t history_of(const struct tw_setup *setup) {
+    uint64_t history = setup->gate.recall.version + ((uint64_t)setup->refused.count << 32);
+    for (uint32_t i = 0; i < setup->refused.count; i++)
+        history ^= tw_get_u64(setup->refused.ids[i].bytes);
+    return history;
+}
+
 enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error *err) {
     const struct tw_setup *setup = daemon->setup;
     /* A node that reduces neither trains nor measures, so its worker needs no data. */
@@ -569,6 +587,7 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
         .memory_folder = setup->memory.is_file ? setup->run_state_dir : NULL,
         .stop_step = setup->config.node.stop_step,
         .data_seed = tw_get_u64(setup->identity.id.bytes),
+        .history = history_of(setup),
         .events = {.event = on_event,
                    .attached = on_attached,
                    .welcomed = on_welcomed,
@@ -643,6 +662,8 @@ void tw_daemon_workers_finished(struct tw_daemon *daemon) {
 }
 
 bool tw_daemon_workers_stop(struct tw_daemon *daemon, uint64_t grace_us) {
+    tw_worker_host_set_held(daemon->host,
+                            true); /* one that connects now waits for the next daemon */
     return tw_supervisor_stop(&daemon->workers->supervisor, grace_us);
 }
 
@@ -771,6 +792,9 @@ static void fill_worker(const struct tw_daemon *daemon, uint64_t now_us,
     (void)snprintf(view->worker.error, sizeof(view->worker.error), "%s", daemon->workers->error);
     view->worker.is_device_fault = daemon->workers->is_device_fault;
     view->worker.snapshot_step = daemon->workers->snapshot_step;
+    const uint64_t still_us = tw_supervisor_still_us(&daemon->workers->supervisor);
+    if (still_us > 0 && view->worker.state == TW_VIEW_WORKER_RUNNING)
+        view->worker.still_us = still_us;
     if (beat > 0) view->worker.heartbeat_us = age(now_us, beat);
     fill_gpu(daemon, now_us, &view->worker.gpu);
 }

@@ -22,18 +22,19 @@ static bool is_foreign(const struct tw_supervisor *supervisor) {
 }
 
 /* Signals the worker if it is running. Never signals pid 0, the daemon's own process group. A
- * worker that the daemon started leads a process group, which also holds its children. A worker
- * that another program started lives as long as its link, so its pid cannot have been reused. */
+ * worker that the daemon started leads a process group, which also holds its children. The process
+ * of another program is not the daemon's to end. */
 static void process_kill(struct tw_supervisor *supervisor, int signal) {
     if (supervisor->state != TW_SUPERVISOR_RUNNING || supervisor->pid <= 0) return;
-    (void)uv_kill(is_foreign(supervisor) ? supervisor->pid : -supervisor->pid, signal);
+    if (!is_foreign(supervisor)) (void)uv_kill(-supervisor->pid, signal);
 }
 
 /* ---- ending it ----------------------------------------------------------------------------- */
 
 static void on_kill_timer(uv_timer_t *timer) {
     struct tw_supervisor *supervisor = timer->data;
-    if (supervisor->has_exited) { /* only the link is left, which no signal can close */
+    /* No signal can close a link that alone is left, and none may end another program's process. */
+    if (supervisor->has_exited || is_foreign(supervisor)) {
         supervisor->config.cut(supervisor->config.user);
         return;
     }
@@ -44,9 +45,6 @@ static void on_kill_timer(uv_timer_t *timer) {
         return;
     }
     process_kill(supervisor, SIGKILL);
-    /* The daemon may have no right to signal a worker of another user or namespace: close its link.
-     */
-    if (is_foreign(supervisor)) supervisor->config.cut(supervisor->config.user);
 }
 
 static void kill_after(struct tw_supervisor *supervisor, uint64_t grace_us) {
@@ -58,6 +56,7 @@ static void on_watch(uv_timer_t *timer) {
     struct tw_supervisor *supervisor = timer->data;
     if (supervisor->state != TW_SUPERVISOR_RUNNING || supervisor->is_hanging) return;
     if (supervisor->has_exited) return; /* a process that has ended does not hang */
+    if (is_foreign(supervisor) && supervisor->is_patient && !supervisor->is_idle) return;
     if (supervisor->is_idle || supervisor->is_stopping || supervisor->is_ending) {
         tw_restart_alive(&supervisor->restart, now_us());
         return;
@@ -76,6 +75,7 @@ static void running_begin(struct tw_supervisor *supervisor, pid_t pid) {
     supervisor->is_killed = false;
     supervisor->is_attached = false;
     supervisor->has_exited = false;
+    supervisor->is_patient = false;
     supervisor->is_ending = supervisor->has_rested = false;
     tw_restart_started(&supervisor->restart, now_us());
 }
@@ -168,12 +168,14 @@ static bool is_done(const struct tw_supervisor *supervisor, int exit_status, int
 }
 
 static void death_handle(struct tw_supervisor *supervisor, int exit_status, int signal) {
+    const bool has_left = is_foreign(supervisor) && exit_status == 0 && !supervisor->is_hanging;
     struct tw_worker_death death = {.is_wanted = supervisor->is_stopping,
                                     .is_rest = supervisor->is_ending && !supervisor->is_stopping,
                                     .exit_status = exit_status,
                                     .signal = signal,
                                     .was_hanging = supervisor->is_hanging,
                                     .is_done = is_done(supervisor, exit_status, signal)};
+    death.has_left = has_left && !death.is_wanted && !death.is_rest && !death.is_done;
     (void)uv_timer_stop(&supervisor->timer);
     supervisor->state = TW_SUPERVISOR_STOPPED;
     supervisor->is_ending = false;
@@ -182,7 +184,7 @@ static void death_handle(struct tw_supervisor *supervisor, int exit_status, int 
         supervisor->pause_us = 0;
         if (!supervisor->is_resting)
             supervisor->state = TW_SUPERVISOR_PAUSING; /* woken meanwhile */
-    } else if (!supervisor->is_stopping && !death.is_done) {
+    } else if (!supervisor->is_stopping && !death.is_done && !death.has_left) {
         supervisor->deaths++;
         const bool is_device = (signal == 0 && exit_status == TW_EXIT_DEVICE) ||
                                (supervisor->is_hanging && supervisor->is_on_gpu);
@@ -257,7 +259,8 @@ void tw_supervisor_attached(struct tw_supervisor *supervisor, pid_t pid) {
         (void)uv_timer_stop(&supervisor->timer);
 }
 
-void tw_supervisor_ready(struct tw_supervisor *supervisor) {
+void tw_supervisor_ready(struct tw_supervisor *supervisor, bool is_patient) {
+    supervisor->is_patient = is_patient;
     tw_restart_ready(&supervisor->restart, now_us());
 }
 
@@ -351,4 +354,13 @@ void tw_supervisor_close(struct tw_supervisor *supervisor) {
 
 bool tw_supervisor_is_running(const struct tw_supervisor *supervisor) {
     return supervisor->state == TW_SUPERVISOR_RUNNING;
+}
+
+uint64_t tw_supervisor_still_us(const struct tw_supervisor *supervisor) {
+    const struct tw_restart *const restart = &supervisor->restart;
+    const bool is_due = supervisor->state == TW_SUPERVISOR_RUNNING && supervisor->is_patient &&
+                        !supervisor->is_idle && restart->is_ready;
+    const uint64_t now = now_us();
+    if (!is_due || now < tw_restart_hang_us(restart)) return 0;
+    return now - restart->alive_us;
 }

@@ -12,8 +12,11 @@
  * the process ended, or at once on stop.
  *
  * A worker that another program (systemd) starts is represented by its link: it runs from WELCOME
- * to the end of the link. While `pausing`, no such worker gets a WELCOME. If it hangs and signals
- * do not end it, its link is closed. It never becomes `failed`. */
+ * to the end of the link. While `pausing`, no such worker gets a WELCOME. It never gets a signal:
+ * if it hangs, or does not end when it should, its link is closed. It never becomes `failed`. If it
+ * leaves in order, that is no death, and the next one is welcome at once. A worker that is part of
+ * a user's program (is_patient) does not hang: it may do something else between steps for any time.
+ */
 #ifndef TW_DAEMON_WORKERLINK_SUPERVISOR_H
 #define TW_DAEMON_WORKERLINK_SUPERVISOR_H
 
@@ -44,8 +47,10 @@ struct tw_worker_death {
     int exit_status; /* exit status if signal is 0; -1: not known */
     int signal;
     bool was_hanging;
-    bool is_done; /* the worker exited by itself after the run, with status 0 or an unknown one; it
-                     is not restarted */
+    bool has_left; /* a worker that another program started left in order; it does not count as a
+                      death */
+    bool is_done;  /* the worker exited by itself after the run, with status 0 or an unknown one; it
+                      is not restarted */
     struct tw_restart_verdict verdict;
 };
 
@@ -82,7 +87,8 @@ struct tw_supervisor {
     /* is_resting: no worker may run. is_ending: the worker is being ended because of that.
      * has_rested: it has ended because of that. */
     bool is_resting, is_ending, has_rested;
-    bool is_on_gpu; /* the worker uses a GPU, so a hang counts as a device fault */
+    bool is_patient; /* READY says that the worker is part of a user's program */
+    bool is_on_gpu;  /* the worker uses a GPU, so a hang counts as a device fault */
     bool is_process_open;
     bool is_attached; /* a worker that the daemon started is attached */
     /* The worker's process has ended, but its link has not. The next two fields say how it ended.
@@ -102,7 +108,7 @@ void tw_supervisor_init(struct tw_supervisor *supervisor,
 enum tw_status tw_supervisor_start(struct tw_supervisor *supervisor, struct tw_error *err);
 
 /* Report signs of life of the worker, by which hangs and healthy stretches are judged. */
-void tw_supervisor_ready(struct tw_supervisor *supervisor);
+void tw_supervisor_ready(struct tw_supervisor *supervisor, bool is_patient);
 void tw_supervisor_stepped(struct tw_supervisor *supervisor, uint64_t step_us);
 void tw_supervisor_alive(struct tw_supervisor *supervisor);
 void tw_supervisor_snapshot(struct tw_supervisor *supervisor, uint64_t step);
@@ -143,5 +149,9 @@ void tw_supervisor_wake(struct tw_supervisor *supervisor);
 void tw_supervisor_close(struct tw_supervisor *supervisor);
 
 bool tw_supervisor_is_running(const struct tw_supervisor *supervisor);
+
+/* Returns the time for which a patient worker has taken no step although steps are due, or 0 if
+ * that is no longer than steps may take. */
+uint64_t tw_supervisor_still_us(const struct tw_supervisor *supervisor);
 
 #endif

@@ -37,6 +37,7 @@ static void welcome_send(struct tw_worker_host *host, int slot) {
     welcome->memory_bytes = config->compute.memory_bytes;
     welcome->stop_step = config->stop_step;
     welcome->data_seed = config->data_seed;
+    welcome->history = config->history;
     welcome->batches_to_skip = host->batches_to_skip;
     welcome->geometry = host->memory.shm.geometry;
     (void)snprintf(welcome->data_path, sizeof(welcome->data_path), "%s", config->data_path);
@@ -86,6 +87,7 @@ static void on_hello(void *user, const struct tw_wmsg_hello *hello, pid_t pid) {
     host->state = TW_HOST_VERIFYING;
     host->last_words[0] = '\0';
     host->last_status = TW_OK;
+    host->has_left = false;
     if (host->config.events.attached != NULL) {
         host->config.events.attached(host->config.user, pid, device);
     }
@@ -228,6 +230,7 @@ static void on_message(void *user, const struct tw_worker_msg *msg) {
     struct tw_worker_host *host = user;
     if (msg->kind == TW_WMSG_FATAL) {
         host->last_status = msg->u.fatal.status;
+        host->has_left = msg->u.fatal.status == TW_OK;
         (void)snprintf(host->last_words, sizeof(host->last_words), "%.*s",
                        (int)sizeof(msg->u.fatal.text), msg->u.fatal.text);
         return;

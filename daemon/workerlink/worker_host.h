@@ -84,6 +84,7 @@ struct tw_worker_host_config {
                      anchor */
     enum tw_snapshot_mode snapshot_mode;
     uint64_t stop_step, data_seed;
+    uint64_t history;          /* `history` of WELCOME */
     uint64_t pool_bytes;       /* size of the payload pool; 0: tw_worker_pool_bytes */
     const char *memory_folder; /* folder of the file used as shared memory; NULL: a memfd */
     struct tw_worker_host_events events;
@@ -145,6 +146,7 @@ struct tw_worker_host {
     struct tw_worker_state told; /* worker state in the last WORKER_UP, which borrows it */
     char last_words[256];        /* sentence in the attached worker's FATAL */
     uint32_t last_status;        /* enum tw_status of the FATAL */
+    bool has_left;               /* the FATAL said that the worker ends in order */
     uv_work_t start_work;        /* verifies snapshots on a thread */
     int start_slot;
     uint64_t start_session;

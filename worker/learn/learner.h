@@ -37,7 +37,9 @@ struct tw_learner {
     struct tw_vectors vectors; /* the live arrays, with functions that change them where they are */
     bool is_host_idle;         /* true if a step leaves the host's cores idle */
     bool comes_back;           /* true if a supervisor restarts this process whenever it ends */
-    uint64_t *updates;         /* optimizer steps accumulated in m and v */
+    bool is_patient;   /* true if steps belong to a program that may do something else between
+                          them for any length of time */
+    uint64_t *updates; /* optimizer steps accumulated in m and v */
     uint64_t tokens_per_step;
     struct tw_wmsg_about about;     /* zeros if unknown */
     char gpu[TW_LEARNER_GPU_BYTES]; /* PCI address of the GPU in use, for monitoring; empty: none */

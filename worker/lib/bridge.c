@@ -366,6 +366,7 @@ enum tw_status tw_bridge_open(struct tw_bridge *bridge, struct tw_learner *learn
         .v = bridge->mirror[2],
         .vectors = tw_vectors_host(bridge->mirror[0], m, m == NULL ? NULL : bridge->mirror[2]),
         .updates = &bridge->updates,
+        .is_patient = true,
         .tokens_per_step = (uint64_t)config->run->train.batch * config->run->model.context,
         .about = {.flops_token = bridge->trainer.flops_per_token,
                   .peak_flops_s = bridge->trainer.peak_flops_per_s,

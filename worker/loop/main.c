@@ -36,12 +36,16 @@ static const char usage[] =
     "  --threads N     cores to use; default: what the daemon's configuration says, or all\n"
     "                  that this process may use\n"
     "  --comes-back    somebody starts this program again whenever it ends, as systemd does:\n"
-    "                  the daemon may end it in a pause, to give its memory back\n"
+    "                  the daemon may end it in a pause, to give its memory back. If the daemon\n"
+    "                  dies, it keeps its parameters for a minute and goes on with the next\n"
+    "                  one; it ends where no daemon listens for that time, or for 10 s at first\n"
     "  --version       print the version and leave\n"
     "\n"
     "Ends with 0 when the daemon goes away or asks for it, 2 for a bad command line, 3 for a\n"
     "manifest it cannot train, 4 when the training text is missing or another one, 8 when the\n"
-    "daemon refuses, 9 when training state is damaged, 11 when the device fails, 1 for the rest.\n";
+    "daemon refuses, 9 when training state is damaged, 11 when the device fails, 12 when no "
+    "daemon\n"
+    "listens (--comes-back), 1 for the rest.\n";
 
 static bool threads_parse(const char *text, uint32_t *threads) {
     char *end;
@@ -145,6 +149,7 @@ int main(int argc, char **argv) {
         .socket = options.socket,
         .device = device,
         .threads = options.threads,
+        .comes_back = options.comes_back,
         .learner_open = learner_open,
         .learner_close = learner_close,
         .self = &native,

@@ -5,16 +5,15 @@
 
 #include "base/log.h"
 
-static void start_fresh(const struct tw_shm *shm, const struct tw_learner *learner,
-                        struct tw_train_state *state) {
-    learner->init(learner->self, state->theta);
+void tw_start_state_fresh(const struct tw_shm *shm, const struct tw_learner *learner) {
+    learner->init(learner->self, learner->theta);
     tw_shm_settle(shm);
     for (uint32_t p = 0; p < shm->fragments_count; p++) {
         const size_t elements = (size_t)tw_shm_fragment_elements(shm, p);
         float *phi;
         void *u;
         tw_shm_home(shm, p, &phi, &u);
-        memcpy(phi, state->theta + shm->fragment_begin[p], elements * sizeof(float));
+        memcpy(phi, learner->theta + shm->fragment_begin[p], elements * sizeof(float));
         memset(u, 0, elements * (size_t)tw_momentum_bytes(shm->momentum));
         const struct tw_shm_state anchor = {.digest =
                                                 tw_shm_digest(phi, u, elements, shm->momentum)};
@@ -76,13 +75,14 @@ void tw_start_state_build(const struct tw_wmsg_welcome *welcome, const struct tw
     clear_moments(state, elements);
     *start_used = (enum tw_worker_start)welcome->start;
     switch ((enum tw_worker_start)welcome->start) {
-    case TW_START_FRESH: start_fresh(shm, learner, state); break;
+    case TW_START_FRESH: tw_start_state_fresh(shm, learner); break;
     case TW_START_SNAPSHOT:
         if (start_snapshot(welcome, shm, state) == TW_OK) break;
         *start_used = TW_START_ANCHOR;
         clear_moments(state, elements);
         start_anchor(shm, learner->tokens_per_step, state);
         break;
+    case TW_START_KEPT: /* daemon_link.c refuses such a WELCOME */
     case TW_START_ANCHOR: start_anchor(shm, learner->tokens_per_step, state); break;
     }
     *learner->updates = state->updates;

@@ -11,6 +11,9 @@
 #include "worker/learn/learner.h"
 #include "worker/loop/snapshot.h"
 
+/* Writes the run's first weights to the learner's theta and to phi, with u = 0. */
+void tw_start_state_fresh(const struct tw_shm *shm, const struct tw_learner *learner);
+
 /* Builds the start state that a WELCOME names: theta, m and v in the learner, the counters in
  * *state, and for a fresh start (phi, u) in the shared memory. An incomplete or damaged snapshot is
  * no error: *start_used is then TW_START_ANCHOR. Afterwards (phi, u) are valid. */

@@ -311,6 +311,24 @@ static enum tw_status result_take(struct tw_trainer *trainer, struct tw_error *e
     return learner->vectors.finish(learner->vectors.self, err);
 }
 
+/* Notes which fragments have merged with others, for a daemon that comes back with an older anchor
+ * (kept_state.h). A LOAD that is no shift of an anchor with merges changes the lineage. */
+static void note_merge(struct tw_trainer *trainer, const struct tw_worker_msg *msg,
+                       const struct tw_worker_msg *reply) {
+    const int64_t fragment = tw_request_fragment_of(msg);
+    if (fragment < 0 || fragment >= trainer->shm->fragments_count) return;
+    uint64_t *const rounds = &trainer->merged_rounds[fragment];
+    if (*rounds == UINT64_MAX) return;
+    const bool is_load = msg->kind == TW_WMSG_LOAD;
+    if (is_load && msg->u.load.mode == TW_LOAD_TURN) {
+        memset(trainer->merged_rounds, 0xff, sizeof(trainer->merged_rounds));
+    } else if (is_load && msg->u.load.mode != TW_LOAD_SHIFT && *rounds > 0) {
+        *rounds = UINT64_MAX;
+    } else if (is_load || msg->kind == TW_WMSG_APPLY || msg->kind == TW_WMSG_PAIR_APPLY) {
+        *rounds = reply->u.applied.rounds;
+    }
+}
+
 /* Once every fragment is loaded, as of a node that joins, the last evaluation was of other
  * parameters. */
 static void note_load(struct tw_trainer *trainer) {
@@ -334,6 +352,7 @@ static enum tw_status perform(struct tw_trainer *trainer, const struct tw_worker
     }
     TW_TRY(request_settle(trainer, msg, err));
     if (msg->kind == TW_WMSG_LOAD && status == TW_OK) note_load(trainer);
+    if (status == TW_OK) note_merge(trainer, msg, &reply);
     reason.status = status;
     if (status != TW_OK)
         tw_refusal_log_note(&trainer->link->refused, msg->kind, &reason, clock_us(CLOCK_MONOTONIC));
@@ -515,11 +534,39 @@ enum tw_status tw_trainer_finish(struct tw_trainer *trainer, struct tw_error *er
     return snapshot_take(trainer, err);
 }
 
-static const char *const start_names[] = {
-    [TW_START_FRESH] = "fresh", [TW_START_SNAPSHOT] = "snapshot", [TW_START_ANCHOR] = "anchor"};
+static const char *const start_names[] = {[TW_START_FRESH] = "fresh",
+                                          [TW_START_SNAPSHOT] = "snapshot",
+                                          [TW_START_ANCHOR] = "anchor",
+                                          [TW_START_KEPT] = "kept"};
+
+/* Sends READY. */
+static enum tw_status ready_say(struct tw_trainer *trainer, enum tw_worker_start start,
+                                struct tw_error *err) {
+    struct tw_worker_msg ready = {.kind = TW_WMSG_READY};
+    trainer->has_state = true;
+    trainer->is_finished = is_at_stop(trainer);
+    atomic_store_explicit(&tw_shm_control(trainer->shm)->step, trainer->step, memory_order_relaxed);
+    ready.u.ready.start = start;
+    ready.u.ready.comes_back = trainer->learner->comes_back;
+    ready.u.ready.is_patient = trainer->learner->is_patient;
+    ready.u.ready.step = trainer->step;
+    ready.u.ready.tokens = trainer->tokens;
+    ready.u.ready.about = trainer->learner->about;
+    TW_TRY(tw_daemon_link_send(trainer->link, &ready, err));
+    tw_log(TW_LOG_INFO, "ready", "start=%s step=%" PRIu64 " tokens=%" PRIu64, start_names[start],
+           trainer->step, trainer->tokens);
+    return TW_OK;
+}
+
+static enum tw_status first_boundary(struct tw_trainer *trainer, struct tw_error *err) {
+    tw_evaluation_soon(trainer);
+    trainer->boundary_us = cost_us(trainer);
+    TW_TRY(boundary(trainer, err));
+    trainer->sync_us = 0; /* the time that the start took does not count as merging */
+    return TW_OK;
+}
 
 enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err) {
-    struct tw_worker_msg ready = {.kind = TW_WMSG_READY};
     struct tw_train_state state;
     enum tw_worker_start start;
     tw_start_state_build(trainer->welcome, trainer->shm, trainer->learner, &state, &start);
@@ -528,22 +575,38 @@ enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err
     trainer->tokens = state.tokens;
     trainer->cursor = state.cursor;
     if (start == TW_START_SNAPSHOT) trainer->snapshot_step = state.step;
-    trainer->is_finished = is_at_stop(trainer);
-    atomic_store_explicit(&tw_shm_control(trainer->shm)->step, trainer->step, memory_order_relaxed);
-
-    ready.u.ready.start = start;
-    ready.u.ready.comes_back = trainer->learner->comes_back;
-    ready.u.ready.step = trainer->step;
-    ready.u.ready.tokens = trainer->tokens;
-    ready.u.ready.about = trainer->learner->about;
-    TW_TRY(tw_daemon_link_send(trainer->link, &ready, err));
-    tw_log(TW_LOG_INFO, "ready", "start=%s step=%" PRIu64 " tokens=%" PRIu64, start_names[start],
-           trainer->step, trainer->tokens);
+    TW_TRY(ready_say(trainer, start, err));
     if (trainer->learner->begun != NULL)
         trainer->learner->begun(trainer->learner->self, &state, start);
-    tw_evaluation_soon(trainer);
-    trainer->boundary_us = cost_us(trainer);
-    TW_TRY(boundary(trainer, err));
-    trainer->sync_us = 0; /* the time that the start took does not count as merging */
+    return first_boundary(trainer, err);
+}
+
+enum tw_status tw_trainer_start_again(struct tw_trainer *trainer, const struct tw_kept_state *kept,
+                                      struct tw_error *err) {
+    if (!tw_kept_state_is_usable(kept, trainer->welcome)) return tw_trainer_start(trainer, err);
+    TW_TRY(tw_kept_state_put(kept, trainer->welcome, trainer->shm, trainer->learner, err));
+    trainer->step = kept->step;
+    trainer->tokens = kept->tokens;
+    trainer->cursor = kept->cursor;
+    trainer->step_us_mean = kept->step_us_mean;
+    memcpy(trainer->merged_rounds, kept->merged_rounds, sizeof(trainer->merged_rounds));
+    TW_TRY(ready_say(trainer, TW_START_KEPT, err));
+    return first_boundary(trainer, err);
+}
+
+enum tw_status tw_trainer_keep(struct tw_trainer *trainer, struct tw_kept_state *kept,
+                               struct tw_error *err) {
+    const struct tw_learner *learner = trainer->learner;
+    if (!trainer->has_state) return tw_fail(err, TW_AGAIN, "training has not begun");
+    tw_apply_ahead_give_up(&trainer->early);
+    TW_TRY(tw_kept_state_take(kept, &trainer->merger, learner, err));
+    if (learner->rest != NULL) learner->rest(learner->self, TW_REST_PAUSED);
+    memcpy(kept->merged_rounds, trainer->merged_rounds, sizeof(kept->merged_rounds));
+    kept->step = trainer->step;
+    kept->tokens = trainer->tokens;
+    kept->cursor = trainer->cursor;
+    kept->step_us_mean = trainer->step_us_mean;
+    kept->history = trainer->welcome->history;
+    kept->data_seed = trainer->welcome->data_seed;
     return TW_OK;
 }

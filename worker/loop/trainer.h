@@ -30,6 +30,7 @@
 #include "worker/learn/learner.h"
 #include "worker/loop/apply_ahead.h"
 #include "worker/loop/daemon_link.h"
+#include "worker/loop/kept_state.h"
 #include "worker/loop/step_server.h"
 #include "worker/merge/merger.h"
 #include "worker/merge/pairing.h"
@@ -66,7 +67,11 @@ struct tw_trainer {
     uint64_t snapshot_steps;  /* steps from the newest snapshot to the next */
     uint64_t evaluated_step;  /* step of the last evaluation; UINT64_MAX = none yet */
     uint64_t evaluate_step; /* step of an evaluation besides the regular ones; UINT64_MAX = none */
-    uint32_t loads_count;   /* LOADs since the last time that all fragments were loaded */
+    /* per fragment: rounds of the anchor after the last merge with other nodes; UINT64_MAX: the
+     * fragment has changed its lineage, so that rounds do not compare */
+    uint64_t merged_rounds[TW_FRAGMENTS_MAX];
+    bool has_state;             /* the start state is built */
+    uint32_t loads_count;       /* LOADs since the last time that all fragments were loaded */
     uint64_t evaluated_changes; /* merger.changes_count at the last evaluation */
     uint64_t sample_due_us;   /* CLOCK_MONOTONIC time before which no sample of text is generated */
     uint64_t evaluate_due_us; /* time before which a following node does not evaluate */
@@ -85,6 +90,15 @@ void tw_trainer_deinit(struct tw_trainer *trainer);
 /* Builds the start state of the WELCOME (start_state.h) and sends READY. An incomplete or damaged
  * snapshot is no error: the worker starts from the anchor and reports this in READY. */
 enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err);
+
+/* Works like tw_trainer_start, but goes on with the kept state if that is usable. */
+enum tw_status tw_trainer_start_again(struct tw_trainer *trainer, const struct tw_kept_state *kept,
+                                      struct tw_error *err);
+
+/* After the link has ended: holds the learner, and keeps the state with which training goes on with
+ * another link. Returns TW_AGAIN if there is nothing to keep yet. */
+enum tw_status tw_trainer_keep(struct tw_trainer *trainer, struct tw_kept_state *kept,
+                               struct tw_error *err);
 
 /* Takes one inner step, then does the work of its boundary. If paused, finished or following, waits
  * up to 200 ms for a packet instead of the step. Returns TW_IO if the daemon is gone. After any

@@ -132,12 +132,22 @@ static void a_node_of_any_model_waits_for_its_trainer(void **state) {
     assert_string_equal(sentence, "attic waits for its trainer");
 }
 
+static void a_trainer_that_does_something_else_is_told(void **state) {
+    (void)state;
+    char sentence[TW_VIEW_TEXT_BYTES];
+    view.run.is_any_model = true;
+    view.worker.still_us = UINT64_C(180) * 1000 * 1000;
+    tw_view_sentence(&view, sentence);
+    assert_string_equal(sentence, "attic waits for its trainer, which has taken no step for 3 min");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(each_state_has_its_sentence, set_up),
         cmocka_unit_test_setup(a_node_whose_peers_said_goodbye_misses_nobody, set_up),
         cmocka_unit_test_setup(each_role_has_its_verb, set_up),
         cmocka_unit_test_setup(a_joining_node_tells_its_progress, set_up),
+        cmocka_unit_test_setup(a_trainer_that_does_something_else_is_told, set_up),
         cmocka_unit_test_setup(a_node_of_any_model_waits_for_its_trainer, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -577,45 +577,89 @@ static void program_that_cannot_run_is_named(void **state) {
     seen_close(&seen);
 }
 
-static void worker_of_somebody_else_is_ended_when_it_hangs(void **state) {
-    (void)state;
-    struct seen seen;
-    int status = 0;
-    foreign_open(&seen);
+/* A process that the daemon did not start. */
+static pid_t foreign_process(void) {
     const pid_t pid = fork();
     if (pid == 0) {
-        (void)execlp("sleep", "sleep", "60", (char *)NULL);
+        (void)execlp("sleep", "sleep", "600", (char *)NULL);
         _exit(127);
     }
+    return pid;
+}
+
+/* Asserts that the process got no signal, and ends it. */
+static void end_unharmed(pid_t pid) {
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, WNOHANG), 0);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WTERMSIG(status), SIGKILL);
+}
+
+static void hanging_worker_of_somebody_else_is_cut_and_gets_no_signal(void **state) {
+    (void)state;
+    struct seen seen;
+    foreign_open(&seen);
+    const pid_t pid = foreign_process();
     tw_supervisor_linked(&seen.supervisor, pid);
     assert_true(tw_supervisor_is_running(&seen.supervisor));
     seen.supervisor.restart.has_stepped = true;
     seen.supervisor.restart.alive_us -= TW_HANG_FLOOR_US;
-    while (waitpid(pid, &status, WNOHANG) == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
-    assert_int_equal(WTERMSIG(status), SIGTERM);
+    while (seen.cut == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
     tw_supervisor_unlinked(&seen.supervisor, -1);
     assert_int_equal(seen.deaths, 1);
     assert_true(seen.last.was_hanging);
     while (seen.admitted == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
-    assert_int_equal(seen.cut, 0);
+    end_unharmed(pid);
     seen_close(&seen);
 }
 
-/* The daemon cannot signal this process, so it cuts the link. The test shortens the five seconds
- * between SIGTERM and SIGKILL. */
-static void worker_of_somebody_else_that_does_not_end_is_cut(void **state) {
+static void worker_of_somebody_else_that_does_not_end_is_cut_and_gets_no_signal(void **state) {
     (void)state;
     struct seen seen;
     foreign_open(&seen);
-    tw_supervisor_linked(&seen.supervisor, 0);
+    const pid_t pid = foreign_process();
+    tw_supervisor_linked(&seen.supervisor, pid);
     assert_true(tw_supervisor_stop(&seen.supervisor, 0));
-    while (!seen.supervisor.is_killed) (void)uv_run(&seen.loop, UV_RUN_ONCE);
-    assert_int_equal(seen.cut, 0);
-    (void)uv_timer_start(&seen.supervisor.timer, seen.supervisor.timer.timer_cb, 0, 0);
     while (seen.cut == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
     tw_supervisor_unlinked(&seen.supervisor, -1);
     assert_int_equal(seen.wanted, 1);
     assert_int_equal(seen.deaths, 0);
+    end_unharmed(pid);
+    seen_close(&seen);
+}
+
+/* A user's program may do something else between two steps, for any time. */
+static void a_pause_of_a_users_program_is_no_hang(void **state) {
+    (void)state;
+    struct seen seen;
+    foreign_open(&seen);
+    tw_supervisor_linked(&seen.supervisor, 0);
+    tw_supervisor_ready(&seen.supervisor, true);
+    tw_supervisor_stepped(&seen.supervisor, 1000);
+    assert_int_equal(tw_supervisor_still_us(&seen.supervisor), 0);
+    seen.supervisor.restart.alive_us -= 100 * (uint64_t)TW_HANG_FLOOR_US;
+    for (unsigned i = 0; i < 20; i++) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_false(seen.supervisor.is_hanging);
+    assert_int_equal(seen.cut, 0);
+    assert_true(tw_supervisor_still_us(&seen.supervisor) >= 100 * (uint64_t)TW_HANG_FLOOR_US);
+    tw_supervisor_stepped(&seen.supervisor, 1000);
+    assert_int_equal(tw_supervisor_still_us(&seen.supervisor), 0);
+    seen_close(&seen);
+}
+
+static void leaving_in_order_is_no_death(void **state) {
+    (void)state;
+    struct seen seen;
+    foreign_open(&seen);
+    for (unsigned i = 0; i < 10; i++) {
+        tw_supervisor_linked(&seen.supervisor, 0);
+        tw_supervisor_ready(&seen.supervisor, true);
+        tw_supervisor_unlinked(&seen.supervisor, TW_EXIT_OK);
+        assert_true(seen.last.has_left);
+        assert_int_equal(seen.supervisor.state, TW_SUPERVISOR_STOPPED); /* the next may attach */
+    }
+    assert_int_equal(seen.supervisor.deaths, 0);
     seen_close(&seen);
 }
 
@@ -625,7 +669,7 @@ static void foreign_die(struct seen *seen, bool is_ready, bool has_stepped, int 
     const unsigned admitted = seen->admitted;
     seen->supervisor.restart.row = 0; /* restarts without a pause */
     tw_supervisor_linked(&seen->supervisor, 0);
-    if (is_ready) tw_supervisor_ready(&seen->supervisor);
+    if (is_ready) tw_supervisor_ready(&seen->supervisor, false);
     if (has_stepped) tw_supervisor_stepped(&seen->supervisor, 1000);
     tw_supervisor_unlinked(&seen->supervisor, exit_status);
     assert_int_equal(seen->last.exit_status, exit_status);
@@ -653,7 +697,7 @@ static void workers_of_somebody_else_climb_the_ladder_but_are_not_given_up(void 
     tw_supervisor_unlinked(&seen.supervisor, -1);
     assert_int_equal(seen.supervisor.deaths, 15 * TW_RESTART_RUNG);
     tw_supervisor_linked(&seen.supervisor, 0); /* a newer snapshot resets the ladder */
-    tw_supervisor_ready(&seen.supervisor);
+    tw_supervisor_ready(&seen.supervisor, false);
     tw_supervisor_stepped(&seen.supervisor, 1000);
     tw_supervisor_snapshot(&seen.supervisor, 5);
     tw_supervisor_unlinked(&seen.supervisor, -1);
@@ -725,8 +769,10 @@ int main(void) {
         cmocka_unit_test(program_that_cannot_run_is_named),
         cmocka_unit_test(command_ends_with_its_processes),
         cmocka_unit_test(trainer_that_leaves_after_the_run_is_not_started_again),
-        cmocka_unit_test(worker_of_somebody_else_is_ended_when_it_hangs),
-        cmocka_unit_test(worker_of_somebody_else_that_does_not_end_is_cut),
+        cmocka_unit_test(hanging_worker_of_somebody_else_is_cut_and_gets_no_signal),
+        cmocka_unit_test(worker_of_somebody_else_that_does_not_end_is_cut_and_gets_no_signal),
+        cmocka_unit_test(a_pause_of_a_users_program_is_no_hang),
+        cmocka_unit_test(leaving_in_order_is_no_death),
         cmocka_unit_test(workers_of_somebody_else_climb_the_ladder_but_are_not_given_up),
         cmocka_unit_test(workers_of_somebody_else_that_never_stepped_keep_their_state),
         cmocka_unit_test(worker_of_somebody_else_comes_back_once_a_minute_for_ever),

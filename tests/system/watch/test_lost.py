@@ -17,7 +17,7 @@ HOOK = 'echo "$THINWIRE_NODE $THINWIRE_STATE $THINWIRE_WARNING $THINWIRE_TEXT" >
 
 
 def lines_of(told, node):
-    """What the hook of a node told of lost members: [(state, text)]."""
+    """Lines of a node's hook about lost members: [(state, text)]."""
     rows = [line.split(" ", 3) for line in told.read_text(encoding="utf-8").splitlines()]
     return [(state, text) for name, state, kind, text in rows
             if name == node and kind == "member_lost"]

@@ -14,6 +14,7 @@
 #include <thinwire/worker.h>
 
 #include "tests/worker/loop/fake_daemon.h"
+#include "worker/lib/handover.h"
 
 enum { PATIENCE_MS = 60000, STEP_US = 2000 };
 
@@ -318,25 +319,64 @@ static void end_is_told_when_the_last_merge_is_in(void **state) {
     }
 }
 
-static void daemon_that_comes_back_restores_the_snapshot(void **state) {
+/* Waits until a step was taken, then ends the link and lets the worker attach again. */
+static void daemon_replace(bool is_planned, uint64_t history) {
+    struct tw_worker_msg msg;
+    send_kind(TW_WMSG_SNAPSHOT);
+    while (!fake_daemon_recv(&dae, TW_WMSG_SNAPSHOT_DONE, &msg) || msg.u.snapshot_done.step == 0)
+        pause_us(1000);
+    await_steps(msg.u.snapshot_done.step + 5);
+    dae.welcome.start = TW_START_SNAPSHOT;
+    dae.welcome.slot = msg.u.snapshot_done.slot;
+    dae.welcome.history = history;
+    if (is_planned) {
+        send_kind(TW_WMSG_EXIT);
+        await_status(THINWIRE_WAIT);
+    }
+    (void)close(dae.fd);
+    dae.fd = -1;
+}
+
+static void trainer_goes_on_with_the_next_daemon(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    welcome_worker();
+    await(TW_WMSG_READY, &msg);
+    assert_int_equal(msg.u.ready.is_patient, 1);
+    await_steps(3);
+    for (int i = 0; i < 4; i++) {
+        daemon_replace(i % 2 == 1, 0);
+        struct pollfd wanted = {.fd = listener, .events = POLLIN};
+        if (i >= 2) { /* a daemon that is still ending turns it away */
+            assert_int_equal(poll(&wanted, 1, PATIENCE_MS), 1);
+            (void)close(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+        }
+        const unsigned long steps = atomic_load(&own.steps);
+        welcome_worker();
+        await(TW_WMSG_READY, &msg);
+        assert_int_equal(msg.u.ready.start, TW_START_KEPT);
+        assert_true(msg.u.ready.step + TW_REPORTS_MAX >= steps);
+        await_steps(steps + 3);
+    }
+    assert_int_equal(atomic_load(&own.restored), 1); /* only at the first start */
+    send_kind(TW_WMSG_PAUSE);
+    await_status(THINWIRE_WAIT);
+    const unsigned long steps = atomic_load(&own.steps);
+    const struct tw_tensor *bias = tw_layout_find(&dae.layout, "ln_f.bias");
+    assert_float_equal(own.tensors[bias - dae.layout.tensors][0], (float)steps, 0.01);
+}
+
+static void daemon_that_went_back_restores_the_snapshot(void **state) {
     (void)state;
     struct tw_worker_msg msg;
     welcome_worker();
     await(TW_WMSG_READY, &msg);
     await_steps(3);
-    send_kind(TW_WMSG_SNAPSHOT);
-    while (!fake_daemon_recv(&dae, TW_WMSG_SNAPSHOT_DONE, &msg) || msg.u.snapshot_done.step == 0)
-        pause_us(1000);
-    const uint64_t step = msg.u.snapshot_done.step;
-    await_steps(step + 5);
-    dae.welcome.start = TW_START_SNAPSHOT;
-    dae.welcome.slot = msg.u.snapshot_done.slot;
-    (void)close(dae.fd);
-    dae.fd = -1;
+    daemon_replace(false, 1);
     welcome_worker();
     await(TW_WMSG_READY, &msg);
     assert_int_equal(msg.u.ready.start, TW_START_SNAPSHOT);
-    assert_int_equal(msg.u.ready.step, step);
+    const uint64_t step = msg.u.ready.step;
     for (int i = 0; i < PATIENCE_MS && atomic_load(&own.restored) < 2; i++) pause_us(1000);
     assert_int_equal(atomic_load(&own.restored), 2);
     await_steps(step + 2);
@@ -452,7 +492,8 @@ int main(void) {
                                         close_all),
         cmocka_unit_test_setup_teardown(pause_holds_the_trainer, open_all, close_all),
         cmocka_unit_test_setup_teardown(end_is_told_when_the_last_merge_is_in, open_all, close_all),
-        cmocka_unit_test_setup_teardown(daemon_that_comes_back_restores_the_snapshot, open_all,
+        cmocka_unit_test_setup_teardown(trainer_goes_on_with_the_next_daemon, open_all, close_all),
+        cmocka_unit_test_setup_teardown(daemon_that_went_back_restores_the_snapshot, open_all,
                                         close_all),
         cmocka_unit_test_setup_teardown(trainer_that_fails_is_told_of, open_all, close_all),
         cmocka_unit_test_setup_teardown(text_of_the_trainer_is_sent_once, open_all, close_all),

@@ -91,7 +91,7 @@ int main(int argc, char **argv) {
             stub.learner.is_remote = true;
             stub.learner.far.calls_fail = (uint32_t)strtoul(optarg, NULL, 10);
             break;
-        case 'c': stub.comes_back = true; break;
+        case 'c': config.comes_back = stub.comes_back = true; break;
         case 'm': stub.learner.is_thin = true; break;
         case 't': break;
         default: return TW_EXIT_USAGE;

@@ -17,6 +17,7 @@ enum { PATIENCE_MS = 60000 };
 
 static const char *worker_path;
 static bool is_engine;
+static bool comes_back;             /* the worker gets --comes-back */
 static const char *device_fails_at; /* the stub's option --device-fails-at, or NULL */
 static struct fake_daemon dae;
 static char folder[] = "/tmp/thinwire-test-XXXXXX";
@@ -72,7 +73,9 @@ static void worker_spawn(void) {
     worker = fork();
     assert_return_code(worker, errno);
     if (worker == 0) {
-        const char *const option = device_fails_at == NULL ? NULL : "--device-fails-at";
+        const char *const option = comes_back                ? "--comes-back"
+                                   : device_fails_at == NULL ? NULL
+                                                             : "--device-fails-at";
         (void)execl(worker_path, worker_path, "--socket", socket_path, "--threads", "1", option,
                     device_fails_at, (char *)NULL);
         _exit(127);
@@ -169,6 +172,81 @@ static void worker_ends_when_the_daemon_goes(void **state) {
     (void)close(dae.fd);
     dae.fd = -1;
     assert_int_equal(worker_end(), TW_EXIT_OK);
+}
+
+/* Another daemon comes, with other memory and without a checkpoint. */
+static void daemon_replace(uint64_t history) {
+    const struct tw_run run = dae.run;
+    const uint64_t seed = dae.welcome.data_seed;
+    fake_daemon_close(&dae);
+    fake_daemon_open(&dae, &run, TW_SNAPSHOT_FULL);
+    (void)close(dae.worker_fd);
+    dae.welcome.data_seed = seed;
+    dae.welcome.history = history;
+    (void)snprintf(dae.welcome.data_path, sizeof(dae.welcome.data_path), "%s", text_path);
+}
+
+static void worker_that_comes_back_outlives_its_daemon(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    comes_back = true;
+    worker_spawn();
+    accept_worker();
+    fake_daemon_welcome(&dae);
+    await(TW_WMSG_READY, &msg);
+    await_steps(10);
+    for (uint64_t daemons = 0; daemons < 3; daemons++) {
+        const uint64_t step = dae.last_step.step;
+        daemon_replace(0);
+        accept_worker();
+        fake_daemon_welcome(&dae);
+        await(TW_WMSG_READY, &msg);
+        assert_int_equal(msg.u.ready.start, TW_START_KEPT);
+        assert_true(msg.u.ready.step >= step);
+        await_steps(msg.u.ready.step + 3);
+    }
+    daemon_replace(1); /* this one went back to an earlier state */
+    accept_worker();
+    fake_daemon_welcome(&dae);
+    await(TW_WMSG_READY, &msg);
+    assert_int_equal(msg.u.ready.start, TW_START_FRESH);
+    assert_int_equal(msg.u.ready.step, 0);
+    await_steps(3);
+    /* A daemon with another configuration needs another process. */
+    daemon_replace(1);
+    dae.welcome.data_seed++;
+    accept_worker();
+    fake_daemon_welcome(&dae);
+    assert_int_equal(worker_end(), TW_EXIT_OK);
+    comes_back = false;
+}
+
+static void worker_that_is_told_to_end_says_that_it_leaves(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    comes_back = true;
+    worker_spawn();
+    accept_worker();
+    fake_daemon_welcome(&dae);
+    await(TW_WMSG_READY, &msg);
+    await_steps(2);
+    assert_return_code(kill(worker, SIGTERM), errno);
+    await(TW_WMSG_FATAL, &msg);
+    assert_int_equal(msg.u.fatal.status, TW_OK);
+    assert_int_equal(worker_end(), TW_EXIT_OK);
+    comes_back = false;
+}
+
+/* It would be started again and again otherwise. */
+static void worker_of_a_service_ends_without_its_daemon(void **state) {
+    (void)state;
+    if (is_engine) skip();
+    comes_back = true;
+    (void)close(listener);
+    worker_spawn();
+    assert_int_equal(worker_end(), TW_EXIT_NO_DAEMON);
+    listener = dup(0);
+    comes_back = false;
 }
 
 static void refused_worker_says_so(void **state) {
@@ -280,6 +358,9 @@ int main(int argc, char **argv) {
         FACT(killed_worker_comes_back_from_its_snapshot),
         FACT(failed_device_has_a_status_of_its_own),
         FACT(worker_ends_when_the_daemon_goes),
+        FACT(worker_that_comes_back_outlives_its_daemon),
+        FACT(worker_that_is_told_to_end_says_that_it_leaves),
+        FACT(worker_of_a_service_ends_without_its_daemon),
         FACT(refused_worker_says_so),
         FACT(sigterm_takes_a_snapshot),
         FACT(worker_waits_for_its_daemon),

@@ -576,6 +576,127 @@ static void gone_daemon_ends_the_loop(void **state) {
     assert_int_equal(trainer.step, 2); /* the worker completes its step first */
 }
 
+/* The daemon dies, and one with other memory comes: its checkpoint has phi = `phi` everywhere, with
+ * `rounds` rounds in each fragment. With rounds = 0 it has none. */
+static void next_daemon(struct tw_kept_state *kept, float phi, uint64_t rounds, uint64_t history) {
+    int memfd;
+    struct tw_run run = dae.run;
+    assert_int_equal(tw_trainer_keep(&trainer, kept, &err), TW_OK);
+    tw_trainer_deinit(&trainer);
+    tw_daemon_link_unmap(&shm);
+    tw_daemon_link_close(&link_);
+    fake_daemon_close(&dae);
+    fake_daemon_open(&dae, &run, TW_SNAPSHOT_FULL);
+    dae.welcome.history = history;
+    if (rounds > 0) dae.welcome.start = TW_START_SNAPSHOT;
+    for (uint32_t p = 0; p < 3 && rounds > 0; p++) {
+        float *home;
+        void *u;
+        const uint64_t elements = tw_shm_fragment_elements(&dae.shm, p);
+        tw_shm_home(&dae.shm, p, &home, &u);
+        for (uint64_t i = 0; i < elements; i++) home[i] = phi;
+        const struct tw_shm_state anchor = {
+            .rounds = rounds, .digest = tw_shm_digest(home, u, elements, dae.shm.momentum)};
+        tw_shm_home_set(&dae.shm, p, &anchor);
+    }
+    link_.fd = dae.worker_fd;
+    fake_daemon_welcome(&dae);
+    assert_int_equal(tw_daemon_link_greet(&link_, "stub", &err), TW_OK);
+    assert_int_equal(tw_daemon_link_attach(&link_, 1000, &welcome, &memfd, &err), TW_OK);
+    assert_int_equal(tw_daemon_link_map(memfd, &welcome, &dae.layout, &shm, &err), TW_OK);
+    assert_int_equal(tw_trainer_init(&trainer, &link_, &welcome, &shm, &learner, &err), TW_OK);
+    assert_int_equal(tw_trainer_start_again(&trainer, kept, &err), TW_OK);
+    tw_kept_state_free(kept);
+}
+
+/* Own work since the checkpoint stays in theta. Merges with others since then are taken out: the
+ * node gets them again. */
+static void worker_outlives_its_daemon(void **state) {
+    (void)state;
+    enum { ROUNDS = 6 };
+    struct tw_kept_state kept = {.phi = NULL};
+    struct tw_worker_msg merge = apply_of(ROUNDS + 1, 0), solo = solo_of(ROUNDS + 2);
+    worker_start();
+    assert_true(answered(TW_WMSG_READY));
+    turns(3);
+    fake_daemon_send(&dae, &merge); /* fragment 1 */
+    fake_daemon_send(&dae, &solo);  /* fragment 2 */
+    turns(4);
+    const size_t elements = (size_t)dae.shm.geometry.elements;
+    float *const theta = malloc(elements * sizeof(float));
+    memcpy(theta, learner.theta, elements * sizeof(float));
+    struct tw_shm_view view;
+    tw_shm_view(&dae.shm, 1, &view);
+    const uint64_t begin = dae.layout.fragment_begin[1], end = dae.layout.fragment_begin[2];
+    float *const anchor = malloc((size_t)view.elements * sizeof(float));
+    memcpy(anchor, view.phi, (size_t)view.elements * sizeof(float));
+    const uint64_t updates = stub.updates;
+
+    struct tw_worker_msg msg;
+    next_daemon(&kept, 0.25f, ROUNDS, 0);
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_READY, &msg));
+    assert_int_equal(msg.u.ready.start, TW_START_KEPT);
+    assert_int_equal(msg.u.ready.step, 7);
+    assert_int_equal(msg.u.ready.tokens, 7 * 2 * 16);
+    assert_int_equal(stub.updates, updates);
+    for (uint64_t i = 0; i < elements; i++) {
+        const bool was_merged = i >= begin && i < end;
+        const float wanted = was_merged ? theta[i] + (0.25f - anchor[i - begin]) : theta[i];
+        assert_true(learner.theta[i] == wanted);
+    }
+    struct tw_snapshot_slot meta; /* at once: the checkpoint of the next save has this state */
+    assert_true(tw_shm_snapshot_newest(&dae.shm, &meta) >= 0);
+    assert_int_equal(meta.step, 7);
+    turns(2);
+    assert_int_equal(trainer.step, 9);
+
+    /* A daemon without a checkpoint begins with the run's first weights, and theta stays in
+     * fragments that were not merged. */
+    memcpy(theta, learner.theta, elements * sizeof(float));
+    next_daemon(&kept, 0, 0, 0);
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_READY, &msg));
+    assert_int_equal(msg.u.ready.start, TW_START_KEPT);
+    assert_int_equal(msg.u.ready.step, 9);
+    assert_memory_equal(learner.theta, theta, begin * sizeof(float));
+    assert_memory_not_equal(learner.theta + begin, theta + begin, (end - begin) * sizeof(float));
+    tw_shm_view(&dae.shm, 0, &view);
+    const struct tw_id digest = tw_shm_digest(view.phi, view.u, view.elements, dae.shm.momentum);
+    assert_memory_equal(&digest, &view.state.digest, sizeof(digest));
+    assert_memory_not_equal(view.phi, theta, view.elements * sizeof(float));
+    free(theta);
+    free(anchor);
+}
+
+static void a_return_to_an_earlier_state_is_obeyed(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    struct tw_kept_state kept = {.phi = NULL};
+    worker_start();
+    turns(3);
+    next_daemon(&kept, 0.25f, 6, 1);
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_READY, &msg));
+    assert_int_equal(msg.u.ready.start, TW_START_ANCHOR); /* the checkpoint has no snapshot */
+    assert_true(learner.theta[100] == 0.25f);
+}
+
+/* Its rounds do not compare with those of the checkpoint, so all of it came from others. */
+static void another_lineage_is_taken_out(void **state) {
+    (void)state;
+    struct tw_kept_state kept = {.phi = NULL};
+    struct tw_worker_msg msg;
+    worker_start();
+    memset(&msg, 0, sizeof(msg));
+    msg.kind = TW_WMSG_LOAD;
+    msg.u.load.mode = TW_LOAD_TURN;
+    fake_daemon_send(&dae, &msg);
+    turns(1);
+    struct tw_shm_view view;
+    tw_shm_view(&dae.shm, 0, &view);
+    const float wanted = learner.theta[100] + (0.25f - view.phi[100]);
+    next_daemon(&kept, 0.25f, 1000, 0);
+    assert_true(learner.theta[100] == wanted);
+}
+
 int main(void) {
 #define FACT(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
     const struct CMUnitTest tests[] = {
@@ -602,6 +723,9 @@ int main(void) {
         FACT(poisoned_model_gives_up),
         FACT(non_finite_theta_is_never_saved),
         FACT(gone_daemon_ends_the_loop),
+        FACT(worker_outlives_its_daemon),
+        FACT(a_return_to_an_earlier_state_is_obeyed),
+        FACT(another_lineage_is_taken_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -137,7 +137,7 @@ struct thinwire_next {
     uint64_t updates;
     bool is_restored; /* whether the library has just written parameters (and moments, if the
                          trainer has them) that do not follow from the last step: at the start, and
-                         when a daemon came back */
+                         when the node went back to an earlier state */
 };
 
 /* Waits up to timeout_ms milliseconds (-1: without limit) for the daemon and attaches to it.
@@ -167,8 +167,10 @@ THINWIRE_API enum thinwire_status thinwire_worker_start(struct thinwire_worker *
  * after a call that did not return THINWIRE_OK. Waits up to timeout_ms milliseconds (-1: without
  * limit) until a step is wanted or the run has finished. After THINWIRE_WAIT or THINWIRE_FINISHED
  * keep calling step: the node serves other nodes only meanwhile. After an error only close may be
- * called. If the daemon disappears, the library waits for its return and then continues from its
- * newest snapshot. */
+ * called. The program may do anything else between two calls, for any time: that is a pause, not a
+ * hang. If the daemon is restarted or dies, the library waits for its return, without limit, and
+ * the trainer goes on with its own parameters. They are restored only if the node went back to an
+ * earlier state meanwhile (`thinwire rollback`, a recall by the run's owner). */
 THINWIRE_API enum thinwire_status thinwire_worker_step(struct thinwire_worker *worker,
                                                        const struct thinwire_step *done,
                                                        int timeout_ms, struct thinwire_next *next,
