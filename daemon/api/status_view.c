@@ -41,6 +41,7 @@ struct tw_view_peer *tw_status_view_peer(struct tw_status_view *view, const stru
     row->id = *id;
     row->rtt_us = row->last_mixed_round = row->heard_us = row->absent_us = TW_VIEW_NEVER;
     row->loss = row->reliability = NAN;
+    row->ahead_s = TW_VIEW_NO_CLOCK;
     return row;
 }
 

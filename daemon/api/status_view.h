@@ -38,6 +38,7 @@ enum {
 };
 
 #define TW_VIEW_NEVER UINT64_MAX
+#define TW_VIEW_NO_CLOCK INT64_MIN
 
 enum tw_view_worker {
     TW_VIEW_WORKER_ABSENT,   /* no worker is attached; systemd or the user must start one */
@@ -108,6 +109,8 @@ struct tw_view_peer {
     char refused[TW_VIEW_TEXT_BYTES]; /* why this node rejects the peer's work; "": it does not */
     uint64_t in_bytes_s;              /* rate at which the peer's payloads arrive; 0: not known */
     uint64_t out_bytes_s;             /* rate of the path to the peer; 0: not known */
+    int64_t ahead_s; /* by which the peer's wall clock is ahead of this node's; TW_VIEW_NO_CLOCK:
+                        not known */
     double loss, reliability;         /* fraction of segments lost; fraction of time linked; NaN:
                                          not known */
     char refuses[TW_VIEW_TEXT_BYTES]; /* why the peer rejects this node's work; "": it does not */

@@ -530,11 +530,12 @@ static json_t *peer_json(const struct tw_status_view *view, const struct tw_view
     if (row != NULL && status != NULL) (void)json_object_update(row, status);
     json_decref(status);
     json_t *const measured =
-        json_pack("{s:o,s:o,s:o,s:o,s:o}", "in_bytes_per_s",
-                  peer->in_bytes_s > 0 ? count(peer->in_bytes_s) : json_null(), "out_bytes_per_s",
-                  peer->out_bytes_s > 0 ? count(peer->out_bytes_s) : json_null(), "loss_ratio",
-                  real(peer->loss), "reliability_ratio", real(peer->reliability), "anomaly",
-                  peer->anomaly[0] != 0 ? text(peer->anomaly) : json_null());
+        json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "clock_ahead_s",
+                  peer->ahead_s != TW_VIEW_NO_CLOCK ? json_integer(peer->ahead_s) : json_null(),
+                  "in_bytes_per_s", peer->in_bytes_s > 0 ? count(peer->in_bytes_s) : json_null(),
+                  "out_bytes_per_s", peer->out_bytes_s > 0 ? count(peer->out_bytes_s) : json_null(),
+                  "loss_ratio", real(peer->loss), "reliability_ratio", real(peer->reliability),
+                  "anomaly", peer->anomaly[0] != 0 ? text(peer->anomaly) : json_null());
     if (row != NULL && measured != NULL) (void)json_object_update(row, measured);
     json_decref(measured);
     const bool is_linked = peer->link == TW_VIEW_LINK_UP || peer->link == TW_VIEW_LINK_ALIVE;

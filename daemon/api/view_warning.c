@@ -47,6 +47,7 @@ const char *tw_warning_name(enum tw_warning_kind kind) {
         [TW_WARNING_UNREACHABLE] = "unreachable",
         [TW_WARNING_TRAINS_ALONE] = "trains_alone",
         [TW_WARNING_MEMBER_LOST] = "member_lost",
+        [TW_WARNING_CLOCK_DIFFERS] = "clock_differs",
         [TW_WARNING_NOT_MERGED] = "not_merged",
         [TW_WARNING_GROUP_FULL] = "group_full",
         [TW_WARNING_QUOTA_USED] = "quota_used",
@@ -277,6 +278,43 @@ static void judge_lost(const struct tw_status_view *view, struct list *list) {
     }
 }
 
+static bool is_linked(const struct tw_view_peer *peer) {
+    return peer->link == TW_VIEW_LINK_UP || peer->link == TW_VIEW_LINK_ALIVE;
+}
+
+/* Warns of wall clocks that differ by more than a minute. If most peers agree against this node,
+ * its own clock is the wrong one; with one peer it is open. */
+static void judge_clocks(const struct tw_status_view *view, struct list *list) {
+    static const char WAY_OUT[] =
+        "set the wrong clock by NTP (`timedatectl set-ntp true`): certificates and tickets have "
+        "dates";
+    const struct tw_view_peer *first = NULL;
+    uint32_t known = 0, far = 0;
+    for (uint32_t i = 0; i < view->peers_count; i++) {
+        const struct tw_view_peer *const peer = &view->peers[i];
+        if (!is_linked(peer) || peer->ahead_s == TW_VIEW_NO_CLOCK) continue;
+        known++;
+        if (peer->ahead_s <= TW_WARNING_CLOCK_S && peer->ahead_s >= -TW_WARNING_CLOCK_S) continue;
+        far++;
+        if (first == NULL) first = peer;
+    }
+    if (first == NULL) return;
+    char label[TW_VIEW_LABEL_BYTES], time[TW_UNITS_BYTES], text[TW_VIEW_TEXT_BYTES];
+    const bool is_ahead = first->ahead_s > 0;
+    (void)tw_units_duration(time, (double)(is_ahead ? first->ahead_s : -first->ahead_s));
+    (void)tw_status_view_label(view, &first->id, label);
+    if (known > 1 && 2 * far > known) {
+        add(list, TW_WARNING_CLOCK_DIFFERS, WAY_OUT,
+            "This machine's clock differs from those of %" PRIu32 " of %" PRIu32
+            " peers: it is %s %s that of %s",
+            far, known, time, is_ahead ? "behind" : "ahead of", label);
+        return;
+    }
+    (void)snprintf(text, sizeof(text), "The clock of %s is %s %s this machine's", label, time,
+                   is_ahead ? "ahead of" : "behind");
+    add_about(list, TW_WARNING_CLOCK_DIFFERS, &first->id, WAY_OUT, text);
+}
+
 static void judge_network(const struct tw_status_view *view, struct list *list) {
     if (!view->node.links || is_resting(view)) return;
     if (judge_twins(view, list))
@@ -293,6 +331,7 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
     if (view->node.uptime_us < MINUTE_US / 2) return; /* links need a while to come up */
     judge_alone(view, list);
     judge_lost(view, list);
+    judge_clocks(view, list);
     if (view->net.bootstrap_count > 0 && view->sync.alive == 0 &&
         view->sync.alone_us == TW_VIEW_NEVER && view->node.state != TW_STATE_FINISHED) {
         const struct tw_view_bootstrap *failed = NULL;

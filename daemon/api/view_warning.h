@@ -11,6 +11,7 @@ enum { TW_WARNINGS_MAX = 16 };
 
 /* Time for which a node must be missing before a person is told: restarts and short breaks of the
  * line end before. */
+#define TW_WARNING_CLOCK_S 60 /* difference of two wall clocks that is told */
 #define TW_WARNING_LOST_US (UINT64_C(120) * 1000 * 1000)
 
 /* Kinds of warnings. Hooks, metrics and alert rules use their names (tw_warning_name). */
@@ -34,6 +35,7 @@ enum tw_warning_kind {
     TW_WARNING_UNREACHABLE,
     TW_WARNING_TRAINS_ALONE,
     TW_WARNING_MEMBER_LOST,
+    TW_WARNING_CLOCK_DIFFERS,
     TW_WARNING_NOT_MERGED,
     TW_WARNING_GROUP_FULL,
     TW_WARNING_QUOTA_USED,

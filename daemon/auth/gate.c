@@ -86,6 +86,10 @@ uint32_t tw_gate_encode(const struct tw_gate *gate, uint8_t bytes[TW_GATE_BYTES_
     return 8 + (uint32_t)tw_certs_encode(&gate->own, bytes + 8);
 }
 
+uint64_t tw_gate_their_clock_s(const uint8_t *bytes, uint32_t size) {
+    return bytes != NULL && size >= 8 ? tw_get_u64(bytes) : 0;
+}
+
 enum tw_status tw_gate_check(const struct tw_gate *gate, const struct tw_id *node,
                              const uint8_t *bytes, uint32_t size, struct tw_certs *certs,
                              struct tw_error *err) {

@@ -53,6 +53,9 @@ enum tw_status tw_gate_judge(const struct tw_gate *gate, const struct tw_certs *
                              const struct tw_id *node, enum tw_cert_may may, uint64_t their_now_s,
                              struct tw_error *err);
 
+/* Returns the wall clock of the sender of extension 4 in Unix seconds; 0: it sent none. */
+uint64_t tw_gate_their_clock_s(const uint8_t *bytes, uint32_t size);
+
 /* Writes extension 4: this node's clock and certificates. Returns its size in bytes. */
 uint32_t tw_gate_encode(const struct tw_gate *gate, uint8_t bytes[TW_GATE_BYTES_MAX]);
 

@@ -502,6 +502,7 @@ static enum tw_status certs_check(struct tw_conn *conn, const struct tw_hello *t
         return TW_OK; /* a guest has none; a probe must have some */
     const uint8_t *bytes =
         tw_extensions_find(&theirs->extensions, TW_EXTENSION_CERTIFICATES, &size);
+    conn->clock_s = tw_gate_their_clock_s(bytes, size);
     return tw_gate_check(gate, &conn->link.tls.id, bytes, size, &conn->certs, err);
 }
 

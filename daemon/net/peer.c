@@ -211,6 +211,8 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
     slot->secret = conn->secret;
     record_learn(conn, hello, &slot->record);
     slot->certs = conn->certs;
+    slot->clock_s = conn->clock_s;
+    slot->linked_us = now_us;
     slot->bulk_retry_us = conn->is_dialled ? now_us : UINT64_MAX;
     slot->bulk_deadline_us = now_us + TW_BULK_UP_US;
     tw_rate_init(&slot->calls, TW_RELAY_CALLS_PER_S, TW_RELAY_CALLS_BURST, now_us);

@@ -356,6 +356,9 @@ struct tw_peer_net {
     uint32_t rtt_us, rtt_var_us; /* smoothed round trip of the control connection and its variance;
                                     0 = unknown */
     uint64_t delivery_bytes_per_s; /* measured by TCP on the bulk connection; 0 = unknown */
+    uint64_t clock_s; /* the peer's wall clock now, Unix seconds, by that in its HELLO; 0 = not
+                         said. A peer that sets its clock later is linked again before this is
+                         right */
     uint64_t retransmits,
         segments;              /* totals of both connections; segments include retransmissions */
     char congestion[16];       /* congestion control of the bulk connection: "bbr", "cubic", ... */

@@ -49,6 +49,8 @@ struct tw_call {
 };
 
 /* One connection in any role, from opening its socket until it is closed. */
+#define TW_CLOCK_MAX_S (UINT64_C(1) << 40) /* a later clock counts as none */
+
 struct tw_conn {
     struct tw_link link; /* first member: the link's address is the conn's */
     struct tw_transport *transport;
@@ -79,6 +81,7 @@ struct tw_conn {
     uint32_t guest;  /* number of an accepted guest, or 0 */
     uint8_t ekm[TW_TLS_EXPORT_BYTES];
     struct tw_certs certs; /* certificates that admitted the node, in runs with an owner */
+    uint64_t clock_s;      /* the node's wall clock in its HELLO, Unix seconds; 0: not said */
 };
 
 /* A dial in progress, started by tw_transport_connect, _probe, _visit, _observe or _call. */
@@ -153,6 +156,8 @@ struct tw_slot {
     uint64_t bulk_deadline_us; /* time by which the peer must have a bulk connection */
     struct tw_error bulk_error;
     struct tw_certs certs;  /* certificates that admitted the peer, in runs with an owner */
+    uint64_t clock_s;       /* the peer's wall clock when it linked, Unix seconds; 0: not said */
+    uint64_t linked_us;     /* time when it linked */
     struct tw_error reason; /* reason of the end, if ENDING */
     bool needs_pump; /* a connection was resumed: frames buffered for it are to be delivered */
     struct tw_rate messages;

@@ -60,6 +60,9 @@ bool tw_transport_peer(const struct tw_transport *t, uint16_t peer, struct tw_pe
         .is_punched = slot->is_punched,
         .has_bulk = slot->bulk != NULL,
         .boot = slot->boot,
+        .clock_s = slot->clock_s == 0 || slot->clock_s > TW_CLOCK_MAX_S
+                       ? 0
+                       : slot->clock_s + (tw_now_us() - slot->linked_us) / 1000000,
         .features = slot->features,
         .control = conn_traffic(slot->control),
         .bulk = conn_traffic(slot->bulk),

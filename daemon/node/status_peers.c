@@ -91,6 +91,8 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
             if (net.is_relayed)
                 tw_daemon_punches_describe(daemon, i, now_us, row->way, sizeof(row->way));
             if (net.rtt_us > 0) row->rtt_us = net.rtt_us;
+            if (net.clock_s > 0)
+                row->ahead_s = (int64_t)net.clock_s - (int64_t)(tw_daemon_unix_us() / 1000000);
             fill_path(&net, view);
         }
         tw_daemon_link_qualities_fill(daemon, i, now_us, row);

@@ -240,6 +240,37 @@ static struct tw_view_peer *lose_peer(enum tw_view_link link, uint64_t absent_us
     return peer;
 }
 
+static void clocks_that_differ_are_told(void **state) {
+    (void)state;
+    struct tw_view_peer *const first = lose_peer(TW_VIEW_LINK_ALIVE, 0);
+    uint32_t linked = 0;
+    for (uint32_t i = 0; i < view.peers_count; i++) {
+        struct tw_view_peer *const peer = &view.peers[i];
+        peer->ahead_s = 0;
+        linked += peer->link == TW_VIEW_LINK_UP || peer->link == TW_VIEW_LINK_ALIVE;
+    }
+    assert_true(linked >= 3);
+    first->ahead_s = TW_WARNING_CLOCK_S;
+    assert_null(find_warning("clock"));
+    first->ahead_s = 3 * 3600;
+    const struct tw_warning *warning =
+        find_warning("The clock of barn (1b1b1b1b) is 3 h 0 min ahead of");
+    assert_non_null(warning);
+    assert_int_equal(warning->kind, TW_WARNING_CLOCK_DIFFERS);
+    assert_non_null(strstr(warning->what, "is 3 h 0 min ahead of this machine's"));
+    first->ahead_s = -120;
+    assert_non_null(find_warning("is 2 min behind this machine's"));
+    for (uint32_t i = 0; i < view.peers_count; i++) view.peers[i].ahead_s = -120;
+    warning = find_warning("This machine's clock differs from those of");
+    assert_non_null(warning);
+    assert_non_null(strstr(warning->what, "it is 2 min ahead of that of barn (1b1b1b1b)"));
+    assert_string_equal(warning->about, "");
+    first->link = TW_VIEW_LINK_AWAY;
+    for (uint32_t i = 0; i < view.peers_count; i++) view.peers[i].ahead_s = TW_VIEW_NO_CLOCK;
+    first->ahead_s = 3600; /* it is gone */
+    assert_null(find_warning("clock"));
+}
+
 static void silent_member_is_missed_until_it_is_back(void **state) {
     (void)state;
     struct tw_view_peer *const peer = lose_peer(TW_VIEW_LINK_AWAY, 5 * UINT64_C(60000000));
@@ -359,6 +390,7 @@ int main(void) {
         cmocka_unit_test(each_kind_of_attack_is_shown),
         cmocka_unit_test(lost_work_is_counted),
         cmocka_unit_test(twins_are_named_with_the_address_of_the_other_machine),
+        cmocka_unit_test(clocks_that_differ_are_told),
         cmocka_unit_test(silent_member_is_missed_until_it_is_back),
         cmocka_unit_test(merged_work_that_stopped_is_told_on_every_node),
         cmocka_unit_test(many_lost_members_leave_whole_sentences),
