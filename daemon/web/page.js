@@ -139,6 +139,13 @@ function drawWarnings(warnings) {
 
 const ORDER = { refused: 0, slow: 1, good: 2, waits: 3 };
 
+// A peer that is away was heard before; its absence counts from then.
+function heardText(peer) {
+  const age = has(peer.heard_age_s) ? peer.heard_age_s : peer.absent_s;
+  if (!has(age)) return 'never';
+  return age < 2 ? 'now' : `${duration(age)} ago`;
+}
+
 function peerRows(peer) {
   const path = peer.path ? peer.path + (peer.via ? ` by ${peer.via_name ?? peer.via}` : '') : '–';
   const notes = [peer.absence, peer.error, peer.path_text, peer.anomaly, peer.stall, peer.strike, peer.refused, peer.refuses, peer.twin].filter(Boolean);
@@ -147,7 +154,7 @@ function peerRows(peer) {
     element('td', {}, element('span', { class: `state ${mood(peer)}` }, peer.link)), element('td', {}, path),
     number(has(peer.rtt_us) ? `${digits(peer.rtt_us / 1000)} ms` : '–'), number(rate(peer.in_bytes_per_s)), number(rate(peer.out_bytes_per_s)),
     number(has(peer.tokens_per_s) ? `${short(peer.tokens_per_s)} tok/s` : '–', 'wide'), number(count(peer.steps), 'wide'),
-    number(percent(peer.token_share_ratio), 'wide'), number(!has(peer.heard_age_s) ? 'never' : peer.heard_age_s < 2 ? 'now' : `${duration(peer.heard_age_s)} ago`, 'wide'));
+    number(percent(peer.token_share_ratio), 'wide'), number(heardText(peer), 'wide'));
   return notes.length ? [row, element('tr', { class: 'note' }, element('td', { colspan: 10 }, element('span', {}, notes.join('; '))))] : [row];
 }
 
