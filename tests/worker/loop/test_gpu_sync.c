@@ -492,6 +492,7 @@ static void pairs_do_on_a_device_as_on_the_cpu(void **state) {
         struct tw_span sent[4];
         run_begin(&run, TW_SENT_KEEP, i % 2 == 0 ? TW_CODEC_INT8 : TW_CODEC_ECSQ2);
         run.sync.topology = TW_TOPOLOGY_PAIR;
+        run.sync.merge = TW_MERGE_MEAN;
         run.sync.outer = TW_OUTER_HEAVYBALL;
         run.sync.lead_millionths = 0;
         run.sync.consensus_millionths = 700000;

@@ -338,6 +338,7 @@ static void parameters_may_be_anywhere_in_pairs(void **state) {
         struct tw_run run;
         fake_run(&run);
         run.sync.topology = TW_TOPOLOGY_PAIR;
+        run.sync.merge = TW_MERGE_MEAN;
         run.sync.lead_millionths = 0;
         run.sync.outer = TW_OUTER_HEAVYBALL;
         run.sync.sent = TW_SENT_KEEP;

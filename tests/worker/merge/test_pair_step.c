@@ -51,6 +51,7 @@ static void open_all(enum tw_codec_id codec, uint32_t feedback_millionths) {
     tw_rng_seed(&rng, SEED);
     fake_run(&run);
     run.sync.topology = TW_TOPOLOGY_PAIR;
+    run.sync.merge = TW_MERGE_MEAN;
     run.sync.lead_millionths = 0;
     run.sync.outer = TW_OUTER_HEAVYBALL;
     run.sync.sent = TW_SENT_KEEP;
