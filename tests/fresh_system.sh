@@ -37,7 +37,7 @@ mirror() {
 
 # The smallest Debian, with the packages INCLUDE, that reaches the same mirror as this machine.
 make_root() { # ROOT CODENAME [INCLUDE]
-    rm -rf "$1"
+    rm -rf --one-file-system "$1"
     debootstrap --variant=minbase ${3:+"--include=$3"} "$2" "$1" $(mirror)
     apt-config dump | grep -E '^Acquire::(https?|Check-[A-Za-z-]*|Retries|ForceIPv[46])\b' \
         >"$1/etc/apt/apt.conf.d/90host" || true
