@@ -17,6 +17,9 @@ enum {
 
 /* Bit of a member's weight. */
 #define LACKS_VOTE (UINT32_C(1) << 31)
+enum { MERGES_AT = 24 }; /* first bit of the merges in the word with a member's weight */
+_Static_assert(TW_WEIGHT_MAX >> MERGES_AT == 0, "the weight is below the merges");
+_Static_assert(TW_MERGES_MAX >> (31 - MERGES_AT) == 0, "the merges are below LACKS_VOTE");
 
 _Static_assert(TW_RECORD_BYTES_MAX == HEAD_BYTES + TW_MEMBERS_MAX * CONTRIBUTOR_BYTES +
                                           TW_PARTS_MAX * PART_BYTES + ROSTER_HEAD_BYTES +
@@ -82,6 +85,9 @@ static enum tw_status check_next(const struct tw_record *record, struct tw_error
         if (next->members[i].weight > TW_WEIGHT_MAX)
             return tw_fail(err, TW_PROTO, "record: next roster has weight %u at %u",
                            next->members[i].weight, i);
+        if (next->members[i].merges > TW_MERGES_MAX)
+            return tw_fail(err, TW_PROTO, "record: next roster has %u merges at %u",
+                           next->members[i].merges, i);
     }
     if (tw_roster_voters(next) == 0)
         return tw_fail(err, TW_PROTO, "record: no member of the next roster has a vote");
@@ -152,7 +158,8 @@ size_t tw_record_encode(const struct tw_record *record, uint8_t bytes[TW_RECORD_
         const struct tw_member *member = &record->next.members[i];
         to = put_id(to, &member->id);
         to = put_u64(to, member->nonce);
-        to = put_u32(to, member->weight | (member->lacks_vote ? LACKS_VOTE : 0));
+        to = put_u32(to, member->weight | (uint32_t)member->merges << MERGES_AT |
+                             (member->lacks_vote ? LACKS_VOTE : 0));
     }
     TW_ASSERT(to - bytes <= TW_RECORD_BYTES_MAX);
     return (size_t)(to - bytes);
@@ -201,7 +208,8 @@ static void take_lists(const uint8_t *from, struct tw_record *record) {
         member->id = take_id(&from);
         member->nonce = take_u64(&from);
         const uint32_t word = take_u32(&from);
-        member->weight = word & ~LACKS_VOTE;
+        member->weight = word & TW_WEIGHT_MAX;
+        member->merges = word >> MERGES_AT & TW_MERGES_MAX;
         member->lacks_vote = (word & LACKS_VOTE) != 0;
     }
 }

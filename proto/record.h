@@ -21,9 +21,11 @@ struct tw_member {
     uint32_t weight; /* relative size of the part that the member owns in the next round; 0: it owns
                         none; at most TW_WEIGHT_MAX */
     bool lacks_vote; /* the member has no part in decisions: it does not count in tw_votes_needed */
+    uint8_t merges;  /* rounds that merged its work since it got its seat; at most TW_MERGES_MAX. 0
+                        in runs with certificates, where votes are not earned */
 };
 
-enum { TW_WEIGHT_MAX = INT32_MAX };
+enum { TW_WEIGHT_MAX = (1 << 24) - 1, TW_MERGES_MAX = 127 };
 
 struct tw_roster {
     uint32_t number; /* counts changes of the roster along the lineage */

@@ -12,6 +12,7 @@
 #include "sync/core/reach.h"
 #include "sync/core/state/node.h"
 #include "sync/core/vote_proof.h"
+#include "sync/core/voters.h"
 #include "sync/history/claim.h"
 #include "sync/history/lineage.h"
 #include "sync/history/log.h"
@@ -69,6 +70,8 @@ static void resume_position(struct tw_node *node, const struct tw_position *posi
     struct tw_roster roster = {.count = 0};
     if (position->has_tip != 0 && tw_id_equal(&position->tip.lineage, &position->lineage))
         roster = position->tip.next;
+    tw_voters_note(node, &position->held.next);
+    tw_voters_note(node, &roster);
     const bool is_alone =
         roster.count == 0 ||
         (roster.count == 1 && tw_id_equal(&roster.members[0].id, &node->cfg.self));

@@ -235,7 +235,7 @@ bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record,
     const uint64_t patience_us = node->pace.patience_us;
     if (TW_IS_MUTANT(node, TW_MUTANT_ANY_COMPANY)) return false;
     if (has_strangers(node, &record->next)) return true;
-    if (tw_voters_are_false(node, &record->next)) return true;
+    if (tw_voters_are_false(node, record)) return true;
     if (tw_membership_has_judges(node) && lacks_members(node, &record->next) &&
         is_within(node, node->cfg.orphan_us + 2 * patience_us))
         return true;

@@ -111,6 +111,14 @@ uint32_t tw_membership_lying_trainers(const struct tw_node *node) {
     return count > 0 ? tw_liars_max(count) : 0;
 }
 
+uint64_t tw_membership_pacers(const struct tw_node *node) {
+    uint64_t trainers = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++)
+        trainers |= (uint64_t)tw_membership_trains(node, i) << i;
+    const uint64_t known = trainers & node->voters;
+    return node->cfg.has_rights || known == 0 ? trainers : known;
+}
+
 bool tw_membership_is_silent(const struct tw_node *node, uint32_t idx) {
     return (int)idx != node->round.self_idx &&
            (node->seats[idx].has_left || node->now_us - node->seats[idx].seen_us > MEMBER_DEAD_US);

@@ -43,6 +43,10 @@ bool tw_membership_has_roles(const struct tw_node *node);
 bool tw_membership_has_trainer(const struct tw_node *node);
 /* Returns the number of members that may lie among the members that train. */
 uint32_t tw_membership_lying_trainers(const struct tw_node *node);
+/* Returns the set of members that this node waits for until a quorum has contributed, and learns
+ * its patience from: those that train and have a vote, or all that train if no voter does. With
+ * certificates, no id is free, so these are all members that train. */
+uint64_t tw_membership_pacers(const struct tw_node *node);
 /* True if a node without a seat asks for one in the open round, and one is free. */
 bool tw_membership_is_asked(const struct tw_node *node);
 /* Derives node->state from position, roster and vote, and reports a change. */

@@ -1,23 +1,48 @@
 /* voters.h - which members of the roster have a vote.
  *
- * Without an owner every member votes. With an owner (config.has_rights), a member's certificate
- * says whether it may vote. A committee of a few voters then decides for any number of members that
- * only train. */
+ * With an owner (config.has_rights), a member's certificate says whether it may vote. A committee
+ * of a few voters then decides for any number of members that only train.
+ *
+ * Without certificates ids cost nothing, so a vote is earned. The roster counts for each member the
+ * rounds that merged its work (tw_member.merges). The age of the group is the largest count of its
+ * voters. A member votes once its count is half of the age, 64 at most, rounded up:
+ *
+ *   - While nothing has been merged, every member votes at once: the founders of a group.
+ *   - In a young group a newcomer waits for as many rounds as the group had before it came.
+ *   - In an old group it waits for 64 rounds with its work. Of n voters, f = (n - 1) / 3 may lie;
+ *     at most max(1, f) members a round get a vote, those with most merges first, and at most
+ *     max(1, f) nodes a round get a seat, once the age is TW_VOTES_YOUNG.
+ *
+ * A vote is kept as long as the seat. All this is a function of the roster and the record, so all
+ * voters agree on it, and no node keeps more state than the newest record. */
 #ifndef TW_SYNC_CORE_VOTERS_H
 #define TW_SYNC_CORE_VOTERS_H
 
 #include "sync/core/state/node.h"
 
-/* Sets lacks_vote of each member of the next roster, for this node's own proposal. A member gets a
- * vote if its certificate allows it and enough voters for a decision are linked to it: the others
- * do not know its certificate, and would refuse the roster. On the same terms it loses its vote if
- * its certificate gives none any more. */
-void tw_voters_seat(const struct tw_node *node, struct tw_roster *next);
+/* Sets lacks_vote and merges of each member of the next roster, for this node's own proposal. The
+ * parts of `record` must be those proposed.
+ *
+ * With certificates, a member gets a vote if its certificate allows it and enough voters for a
+ * decision are linked to it: the others do not know its certificate, and would refuse the roster.
+ * On the same terms it loses its vote if its certificate gives none any more. */
+void tw_voters_seat(const struct tw_node *node, const struct tw_record *record,
+                    struct tw_roster *next);
 
-/* True if no honest member would propose these votes: one is new, and this node does not know that
- * the member's certificate gives it; or one is taken away, and this node does not know that the
- * certificate gives none. A member that lacked a vote before may go on without one. */
-bool tw_voters_are_false(const struct tw_node *node, const struct tw_roster *next);
+/* True if no honest member would propose the votes, merges and seats of record->next.
+ *
+ * With certificates: a vote is new, and this node does not know that the member's certificate gives
+ * it; or one is taken away, and this node does not know that the certificate gives none. A member
+ * that lacked a vote before may go on without one. */
+bool tw_voters_are_false(const struct tw_node *node, const struct tw_record *record);
+
+/* Notes the voters of a roster that this node is in, as elders. */
+void tw_voters_note(struct tw_node *node, const struct tw_roster *roster);
+
+/* Returns how many newcomers may get a seat in this round. */
+uint32_t tw_voters_seats_max(const struct tw_node *node);
+/* True if the node has no seat, and is no elder to this node. */
+bool tw_voters_is_newcomer(const struct tw_node *node, const struct tw_id *id);
 
 /* True if this node may not found lineages, because it has no vote. It waits for voters instead. In
  * pairs and once the nodes train alone, each node founds its own. */

@@ -117,7 +117,11 @@ struct tw_roster tw_lineage_founder(const struct tw_node *node) {
     struct tw_roster alone = {.number = 0, .count = 1};
     alone.members[0] =
         (struct tw_member){.id = node->cfg.self, .nonce = node->at.nonce, .weight = 1};
-    if (node->at.has_tip != 0) alone.number = node->at.tip.next.number + 1;
+    if (node->at.has_tip == 0) return alone;
+    const struct tw_roster *const before = &node->at.tip.next;
+    const int at = tw_roster_find(before, &node->cfg.self);
+    alone.number = before->number + 1;
+    if (at >= 0) alone.members[0].merges = before->members[at].merges;
     return alone;
 }
 

@@ -203,15 +203,16 @@ static bool was_offered(const struct tw_node *node) {
 }
 
 /* Returns the time from the start of the round to the arrival of the contributions of all live
- * members, except as many as may lie. UINT64_MAX: they did not all arrive. */
+ * members that set the pace, except as many as may lie. UINT64_MAX: they did not all arrive. */
 static uint64_t delivered_us(const struct tw_node *node) {
     const struct round *round = &node->round;
-    const uint32_t liars = tw_membership_lying_trainers(node);
+    const uint64_t pacers = tw_membership_pacers(node);
+    const uint32_t liars = pacers != 0 ? tw_liars_max(tw_bits(pacers)) : 0;
     uint64_t times[TW_MEMBERS_MAX];
     uint32_t count = 0, live_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &round->contributions[i];
-        if (!tw_membership_trains(node, i)) continue;
+        if ((pacers >> i & 1) == 0) continue;
         live_count += tw_membership_is_live(node, i);
         if (entry->has && entry->ready_us != 0) times[count++] = entry->ready_us;
     }
@@ -221,10 +222,18 @@ static uint64_t delivered_us(const struct tw_node *node) {
     return last_us > round->active_us ? last_us - round->active_us : 0;
 }
 
+/* True if this node learns from the lateness of every member. Without certificates, ids are free,
+ * and it learns from voters alone. */
+static bool do_all_teach(const struct tw_node *node) {
+    return node->cfg.has_rights || tw_bits(node->voters) == node->roster.count;
+}
+
 /* Number of live owners whose results were not in time. */
 static uint32_t count_late(struct tw_node *node, const struct tw_record *record) {
+    const bool is_any = do_all_teach(node);
     uint32_t count = 0;
     for (uint32_t k = 0; k < record->parts_count; k++) {
+        if (!is_any && (node->voters >> node->round.owners[k] & 1) == 0) continue;
         if (record->parts[k].bytes != 0 || node->round.count[k] == 0) continue;
         /* This result arrived in time and was refused. */
         const struct tw_msg_result *announced = &node->round.results[k].announced;
@@ -281,11 +290,13 @@ static void learn_delivery(struct tw_node *node) {
 static void learn_patience(struct tw_node *node, const struct tw_record *record) {
     if (record->parts_count == 0 || node->round.active_us == 0) return;
     if (record->contributors_count == 0 && !was_offered(node)) return;
-    const uint32_t liars = tw_liars_max(node->roster.count);
+    const bool is_any = do_all_teach(node);
+    const uint32_t liars =
+        is_any ? tw_liars_max(node->roster.count) : tw_membership_liars_max(node);
     const uint64_t now_us = node->now_us, began_us = node->round.active_us;
     if (count_late(node, record) > liars) {
         double_patience(node);
-    } else if (liars > 0) {
+    } else if (liars > 0 || !is_any) {
         learn_delivery(node);
     } else {
         learn_time(node, now_us > began_us ? now_us - began_us : 0);

@@ -131,6 +131,45 @@ static void drop_owners(const struct tw_node *node, struct tw_roster *next) {
     tw_part_weights_limit(next);
 }
 
+static void insert_member(struct tw_roster *next, const struct tw_member *member) {
+    uint32_t at = next->count++;
+    for (; at > 0 && tw_id_compare(&next->members[at - 1].id, &member->id) > 0; at--)
+        next->members[at] = next->members[at - 1];
+    next->members[at] = *member;
+}
+
+/* Gives seats to nodes that ask for one in this round. If not all may have one now, other rows come
+ * first in each round, so that no node is always the last. Returns true if the roster changes. */
+static bool seat_joiners(const struct tw_node *node, struct tw_roster *next) {
+    const uint32_t seats_max = tw_voters_seats_max(node);
+    const uint32_t first = seats_max < JOINS_MAX ? (uint32_t)(node->at.rounds % JOINS_MAX) : 0;
+    uint32_t newcomers = 0;
+    bool is_changed = false;
+    for (uint32_t k = 0; k < JOINS_MAX; k++) {
+        const uint32_t j = (first + k) % JOINS_MAX;
+        const struct tw_msg_join *join = &node->lineage.joins[j].join;
+        const struct tw_member joiner = {.id = node->lineage.joins[j].id, .nonce = join->nonce};
+        if (node->lineage.joins[j].received_us == 0 ||
+            node->now_us - node->lineage.joins[j].received_us > JOIN_VALID_US)
+            continue;
+        if (!tw_id_equal(&join->lineage, &node->at.lineage) || join->rounds != node->at.rounds)
+            continue;
+        const int idx = tw_roster_find(next, &joiner.id);
+        const bool is_newcomer = tw_voters_is_newcomer(node, &joiner.id);
+        if (idx >= 0 && next->members[idx].nonce == join->nonce) continue;
+        if (is_newcomer && newcomers >= seats_max) continue;
+        is_changed = true;
+        if (idx >= 0) { /* the node lost its vote and nonce: a new member under its old id */
+            next->members[idx].nonce = join->nonce;
+            continue;
+        }
+        if (next->count >= node->cfg.members_max || next->count >= TW_MEMBERS_MAX) continue;
+        insert_member(next, &joiner);
+        newcomers += is_newcomer;
+    }
+    return is_changed;
+}
+
 /* Writes the next roster: members that are or were lately present, and nodes that ask to join. */
 static void write_next_roster(struct tw_node *node, const struct tw_record *record,
                               struct tw_roster *next) {
@@ -144,30 +183,8 @@ static void write_next_roster(struct tw_node *node, const struct tw_record *reco
         is_changed |= is_gone;
         if (!is_gone) next->members[next->count++] = node->roster.members[i];
     }
-    for (uint32_t j = 0; j < JOINS_MAX; j++) {
-        const struct tw_msg_join *join = &node->lineage.joins[j].join;
-        if (node->lineage.joins[j].received_us == 0 ||
-            node->now_us - node->lineage.joins[j].received_us > JOIN_VALID_US)
-            continue;
-        if (!tw_id_equal(&join->lineage, &node->at.lineage) || join->rounds != node->at.rounds)
-            continue;
-        const int idx = tw_roster_find(next, &node->lineage.joins[j].id);
-        if (idx >= 0 && next->members[idx].nonce == join->nonce) continue;
-        is_changed = true;
-        if (idx >=
-            0) { /* the node lost its vote and nonce, so it is a new member under its old id */
-            next->members[idx].nonce = join->nonce;
-            continue;
-        }
-        if (next->count >= node->cfg.members_max || next->count >= TW_MEMBERS_MAX) continue;
-        uint32_t at = next->count++;
-        for (; at > 0 && tw_id_compare(&next->members[at - 1].id, &node->lineage.joins[j].id) > 0;
-             at--)
-            next->members[at] = next->members[at - 1];
-        next->members[at] =
-            (struct tw_member){.id = node->lineage.joins[j].id, .nonce = join->nonce};
-    }
-    tw_voters_seat(node, next);
+    is_changed |= seat_joiners(node, next);
+    tw_voters_seat(node, record, next);
     tw_proposal_fair(node, record, false, next);
     drop_owners(node, next);
     is_changed |= tw_roster_voters(next) != node->voters;

@@ -21,6 +21,7 @@
 #include "sync/core/reach.h"
 #include "sync/core/state/node.h"
 #include "sync/core/vote_proof.h"
+#include "sync/core/voters.h"
 #include "sync/round/account.h"
 #include "sync/round/contributor.h"
 #include "sync/round/result.h"
@@ -135,6 +136,7 @@ void tw_round_set_roster(struct tw_node *node, const struct tw_roster *roster) {
     node->roster.count = roster->count;
     memcpy(node->roster.members, roster->members, roster->count * sizeof(roster->members[0]));
     node->voters = tw_roster_voters(&node->roster);
+    tw_voters_note(node, &node->roster);
     tw_reach_set_roster(node);
     tw_round_open(node);
     tw_membership_derive_state(node);
@@ -468,13 +470,16 @@ bool tw_round_awaits(const struct tw_node *node, uint32_t member) {
 /* True if no further contribution is worth waiting for. */
 static bool intake_is_over(struct tw_node *node) {
     const struct round *round = &node->round;
+    const uint64_t pacers = tw_membership_pacers(node);
     uint32_t live_count = 0, received_count = 0, ready_count = 0, pending_count = 0;
+    uint32_t paced_count = 0;
     uint64_t first_us = UINT64_MAX;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &round->contributions[i];
         if (!tw_membership_trains(node, i)) continue;
         const bool is_live = tw_membership_is_live(node, i);
         live_count += is_live;
+        paced_count += is_live && (pacers >> i & 1) != 0;
         if (!entry->has) continue;
         received_count += is_live;
         if (entry->is_absent) continue;
@@ -485,8 +490,8 @@ static bool intake_is_over(struct tw_node *node) {
     }
     if (first_us == UINT64_MAX || first_us < round->active_us) first_us = round->active_us;
     /* As many members as may lie may also never answer, so do not wait for that many. */
-    const uint32_t liars = tw_membership_lying_trainers(node);
-    const uint32_t most = live_count > liars ? live_count - liars : 0;
+    const uint32_t liars = pacers != 0 ? tw_liars_max(tw_bits(pacers)) : 0;
+    const uint32_t most = paced_count > liars ? paced_count - liars : 0;
     const uint32_t wanted = node->cfg.quorum < most ? node->cfg.quorum : most;
     const uint64_t grace_end_us = first_us + grace_us(node);
     const uint64_t patience_end_us = first_us + node->pace.patience_us;
@@ -576,6 +581,14 @@ static void request_merge(struct tw_node *node) {
     round->is_reducing = true;
 }
 
+/* True if the member has no vote where votes are earned, and had no work listed for long. Ids are
+ * free there: members that never contribute would hold the others up in each round. */
+static bool is_idle(const struct tw_node *node, uint32_t idx) {
+    enum { IDLE_ROUNDS = 8 };
+    return !node->cfg.has_rights && (node->voters >> idx & 1) == 0 &&
+           node->seats[idx].unlisted > IDLE_ROUNDS;
+}
+
 /* A live member that is not listed was too late for every owner. It counts as an arrival at the
  * longest grace. A grace learned only from punctual members would exclude late members for good. */
 void tw_round_note_missed(struct tw_node *node, const struct tw_record *record) {
@@ -585,7 +598,7 @@ void tw_round_note_missed(struct tw_node *node, const struct tw_record *record) 
         listed |= UINT64_C(1) << record->contributors[i].member_idx;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((listed >> i & 1) != 0 || !tw_membership_is_live(node, i)) continue;
-        if (!tw_membership_trains(node, i)) continue;
+        if (!tw_membership_trains(node, i) || is_idle(node, i)) continue;
         if (node->round.contributions[i].is_absent)
             continue; /* the member announced in time that it has no contribution */
         node->pace.arrivals_us[node->pace.arrivals_count++ % ARRIVALS_KEPT] = node->cfg.grace_us;

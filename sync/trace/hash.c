@@ -17,8 +17,9 @@ static uint64_t mix_roster(uint64_t h, const struct tw_roster *roster) {
     for (uint32_t i = 0; i < roster->count; i++) {
         h = tw_trace_mix_id(h, &roster->members[i].id);
         h = tw_trace_mix(h, roster->members[i].nonce);
-        h = tw_trace_mix(h,
-                         roster->members[i].weight | (uint64_t)roster->members[i].lacks_vote << 32);
+        h = tw_trace_mix(h, roster->members[i].weight |
+                                (uint64_t)roster->members[i].lacks_vote << 32 |
+                                (uint64_t)roster->members[i].merges << 33);
     }
     return h;
 }

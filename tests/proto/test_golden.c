@@ -99,9 +99,10 @@ static void fill_close(struct tw_record *record) {
     record->parts[1] = (struct tw_part){.owner_idx = 2}; /* ABSENT */
     record->next.number = 8;
     record->next.count = 3;
-    record->next.members[0] = (struct tw_member){id(0x41), 1, 100, false};
-    record->next.members[1] = (struct tw_member){id(0x42), UINT64_MAX, 0, false};
-    record->next.members[2] = (struct tw_member){id(0x43), 0xABCDEF, TW_WEIGHT_MAX, true};
+    record->next.members[0] = (struct tw_member){id(0x41), 1, 100, false, 0};
+    record->next.members[1] = (struct tw_member){id(0x42), UINT64_MAX, 0, false, 0};
+    record->next.members[2] =
+        (struct tw_member){id(0x43), 0xABCDEF, TW_WEIGHT_MAX, true, TW_MERGES_MAX};
 }
 
 static struct tw_proof proof_at(uint64_t ballot) {

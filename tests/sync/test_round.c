@@ -375,6 +375,8 @@ static void propose_with_two(enum forgery how) {
     record->parts[1].bytes = 90;
     record->parts[1].result = result;
     record->parts[1].contributors = 1 << 2;
+    record->next.members[1].merges++;
+    record->next.members[2].merges++;
     assert_true(node->round.rank[0] > 0);
     say((uint16_t)node->round.rank[0], message);
 }

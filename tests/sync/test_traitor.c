@@ -318,6 +318,7 @@ static struct tw_record round_of_fourth(const struct tw_id *result) {
     record.contributors[0] = (struct tw_contributor){
         .member_idx = 4, .tokens = 100, .fragment_tokens = 100, .fragment_steps = 10};
     record.clock_tokens += 100;
+    record.next.members[4].merges++;
     for (uint32_t i = 1; i < 4; i++) record.next.members[i].weight = 0; /* not punctual */
     for (uint32_t owner = 1; owner < 4; owner++) announce_nothing(owner);
     return record;

@@ -11,6 +11,7 @@ static struct tw_record record_with(const struct tw_id *hash, uint32_t bytes) {
     record.parts[1].bytes = bytes;
     record.parts[1].result = *hash;
     record.parts[1].contributors = 1 << 1;
+    record.next.members[1].merges++;
     return record;
 }
 
@@ -99,6 +100,7 @@ static void record_without_the_refused_result_is_voted_for(void **state) {
     struct tw_record record = record_with(&result, 90);
     record.parts[1] = (struct tw_part){.owner_idx = 1};
     record.contributors_count = 0;
+    record.next.members[1].merges = 0;
     propose_from(1, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 1));
 }
@@ -654,7 +656,7 @@ static void owner_has_no_giant_share(void **state) {
     (void)state;
     begin_with(8);
     struct tw_record record = empty_close(&start.tip);
-    const uint32_t giants[] = {5, UINT32_MAX / 3 + 1, TW_WEIGHT_MAX};
+    const uint32_t giants[] = {5, TW_WEIGHT_MAX / 3 + 1, TW_WEIGHT_MAX};
     for (uint32_t i = 0; i < 3; i++) {
         divide_weights(&record, 8, giants[i]);
         assert_vote(&record, false);

@@ -36,6 +36,16 @@ struct log {
     } mixed[TW_MEMBERS_MAX]; /* nodes whose work entered this node's anchor */
 };
 
+/* Nodes that had a vote in a roster with a seat of this node: they are not strangers if they lost
+ * their seat for a while, or meet again in a child lineage. The oldest row is replaced. */
+struct elders {
+    uint64_t noted_count; /* rosters noted so far */
+    struct {
+        struct tw_id id;
+        uint64_t noted; /* value of noted_count when the node last had a vote; 0: free row */
+    } rows[TW_MEMBERS_MAX];
+};
+
 /* Supporters of a lineage: nodes that signed its newest records. */
 struct support {
     uint32_t met; /* supporters that this node is linked to, or that are in its own roster */

@@ -53,6 +53,7 @@ struct tw_node {
     struct worker worker;
     struct measured measured;
     struct lineage lineage;
+    struct elders elders;
     struct log log;
     struct pace pace;
     struct round round;
