@@ -54,7 +54,8 @@
     X(STRANGERS_KNOWN, "strangers-known", "a node is known if one member says so")                 \
     X(ONE_LOG, "one-log", "a member believes one other that it is too far behind")                 \
     X(ALL_VOTE, "all-vote", "votes of members without a vote count in proofs")                     \
-    X(VOTE_GIVEN, "vote-given", "any proposer gives any member a vote")
+    X(VOTE_GIVEN, "vote-given", "any proposer gives any member a vote")                            \
+    X(VOTES_AT_ONCE, "votes-at-once", "without certificates, a member votes once it has a seat")
 
 /* More mutants, found in simulated runs in pairs. */
 #define TW_MUTANT_PAIR_LIST(X)                                                                     \

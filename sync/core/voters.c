@@ -120,13 +120,13 @@ static uint32_t age_of(const struct tw_node *node) {
 
 /* Returns the merges that give a vote in this round. */
 static uint32_t merges_needed(const struct tw_node *node) {
-    return (age_of(node) + 1) / 2;
+    return TW_IS_MUTANT(node, TW_MUTANT_VOTES_AT_ONCE) ? 0 : (age_of(node) + 1) / 2;
 }
 
 /* Returns how many nodes get a seat, and how many members a vote, in one round. */
 static uint32_t newcomers_max(const struct tw_node *node) {
     const uint32_t liars = node->voters != 0 ? tw_liars_max(tw_bits(node->voters)) : 0;
-    return liars > 0 ? liars : 1;
+    return TW_IS_MUTANT(node, TW_MUTANT_VOTES_AT_ONCE) ? TW_MEMBERS_MAX : liars > 0 ? liars : 1;
 }
 
 uint32_t tw_voters_seats_max(const struct tw_node *node) {

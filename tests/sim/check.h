@@ -12,6 +12,7 @@ struct tw_sim_roster {
         uint64_t nonce;
         uint8_t node;
         bool has_weight, has_vote;
+        uint8_t merges;
     } members[TW_MEMBERS_MAX];
 };
 

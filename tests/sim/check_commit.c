@@ -29,6 +29,7 @@ static void copy_roster(struct tw_sim_world *world, struct tw_sim_node *node,
         to->members[i].node = (uint8_t)number;
         to->members[i].has_weight = from->members[i].weight > 0;
         to->members[i].has_vote = !from->members[i].lacks_vote;
+        to->members[i].merges = from->members[i].merges;
         to->members[i].nonce = from->members[i].nonce;
         if (i > 0 && tw_id_compare(&from->members[i - 1].id, &from->members[i].id) >= 0) {
             tw_sim_fail(world, node, "G3", "a roster is not in order, or names a node twice");
@@ -216,6 +217,8 @@ static bool inherit_parent(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_fail(world, node, "G1", "round %" PRIu64 " follows round %" PRIu64, record->round,
                     parent->round);
     }
+    const int at = tw_sim_roster_find(&parent->next, node->idx);
+    if (at >= 0) commit->roster.members[0].merges = parent->next.members[at].merges;
     if (tw_id_equal(&parent->lineage, &record->lineage)) commit->roster = parent->next;
     commit->clock_tokens = parent->clock_tokens;
     commit->usual_tokens = parent->usual_tokens;

@@ -13,16 +13,18 @@
 #include "tests/traitor/traitor.h"
 
 struct arguments {
-    uint64_t first, last, liars, traitors;
+    uint64_t first, last, liars, traitors, sybils;
     uint32_t nodes, lies;
     double hours;
-    bool is_pair, has_homes, has_traitors, has_committee, is_json, has_histogram, has_trace;
+    bool is_pair, has_homes, has_traitors, has_committee, is_silent, is_json, has_histogram,
+        has_trace;
     int mutant;
 };
 
 static const char usage[] =
     "usage: thinwire-sim [--seed S | --seeds A..B] [--nodes N] [--hours H] [--pairs]\n"
     "                    [--homes] [--liars K] [--traitors K] [--lies L] [--committee]\n"
+    "                    [--sybils K] [--silent]\n"
     "                    [--json] [--histogram] [--trace]\n"
     "\n"
     "Runs the sync core of N nodes in virtual time with faults drawn from the seed.\n"
@@ -36,6 +38,8 @@ static const char usage[] =
     "  --traitors K  the last K nodes lie in every message (0: drawn, a third at most)\n"
     "  --lies L      lies that they tell, as in propose,roster (default: drawn)\n"
     "  --committee   some nodes have no vote; any number of these may be traitors\n"
+    "  --sybils K    K more nodes, the ids of one holder of the run secret, come later\n"
+    "  --silent      the sybils take seats and say no more\n"
     "  --pairs       the nodes merge two by two instead of in one group\n"
     "  --homes       some nodes are behind NAT: no link between two of them, or a relayed one\n"
     "  --json        one JSON object per seed\n"
@@ -102,7 +106,8 @@ static int parse_arguments(int argc, char **argv, struct arguments *arguments) {
         {"mutant", required_argument, NULL, 'p'},   {"liars", required_argument, NULL, 'l'},
         {"traitors", required_argument, NULL, 'T'}, {"lies", required_argument, NULL, 'L'},
         {"pairs", no_argument, NULL, 'P'},          {"homes", no_argument, NULL, 'o'},
-        {"committee", no_argument, NULL, 'c'},      {0}};
+        {"committee", no_argument, NULL, 'c'},      {"sybils", required_argument, NULL, 'y'},
+        {"silent", no_argument, NULL, 'i'},         {0}};
     *arguments = (struct arguments){.first = 1, .last = 1, .hours = 1};
     int option, at = -1;
     while ((option = getopt_long(argc, argv, "", longs, &at)) != -1) {
@@ -122,6 +127,10 @@ static int parse_arguments(int argc, char **argv, struct arguments *arguments) {
             is_good = parse_u64(optarg, &arguments->traitors) &&
                       arguments->traitors < TW_MEMBERS_MAX / 3 + 1;
             break;
+        case 'y':
+            is_good = parse_u64(optarg, &arguments->sybils) && arguments->sybils <= TW_COVEN_MAX;
+            break;
+        case 'i': arguments->is_silent = true; break;
         case 'L': is_good = parse_lies(optarg, &arguments->lies); break;
         case 'h': is_good = parse_hours(optarg, arguments); break;
         case 'P': arguments->is_pair = true; break;
@@ -166,6 +175,8 @@ static void print_repeat(const struct arguments *arguments, uint64_t seed) {
     printf(" --hours %g --trace", arguments->hours);
     if (arguments->liars != 0) printf(" --liars %" PRIu64, arguments->liars);
     if (arguments->has_traitors) printf(" --traitors %" PRIu64, arguments->traitors);
+    if (arguments->sybils != 0) printf(" --sybils %" PRIu64, arguments->sybils);
+    if (arguments->is_silent) printf(" --silent");
     if (arguments->lies != 0) printf(" --lies ");
     for (uint32_t i = 0, lies = arguments->lies; lies != 0; i++) {
         if ((lies >> i & 1) == 0) continue;
@@ -210,6 +221,8 @@ int main(int argc, char **argv) {
         if (arguments.has_traitors)
             tw_sim_options_draw_traitors(&options, (uint32_t)arguments.traitors);
         if (arguments.has_committee) tw_sim_options_draw_committee(&options);
+        if (arguments.sybils > 0)
+            tw_sim_options_draw_sybils(&options, (uint32_t)arguments.sybils, arguments.is_silent);
         if (!arguments.is_json) tw_sim_options_print(&options, stdout);
         tw_sim_run(&options, &result, arguments.has_trace ? stdout : NULL);
         if (arguments.is_json) {

@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "base/rng.h"
+#include "tests/traitor/traitor.h"
 
 enum { SECOND_US = 1000 * 1000 };
 
@@ -143,6 +144,20 @@ void tw_sim_options_draw_traitors(struct tw_sim_options *options, uint32_t count
     if (faults == 1) options->faults &= TW_SIM_MILD_FAULTS;
 }
 
+void tw_sim_options_draw_sybils(struct tw_sim_options *options, uint32_t count, bool are_silent) {
+    options->nodes_count += count;
+    options->traitors_count = options->sybils_count = count;
+    options->are_sybils_silent = are_silent;
+    options->members_max = TW_MEMBERS_MAX;
+    options->budget_tokens = options->together_tokens = UINT64_MAX / 4;
+    options->faults &= options->seed % 2 == 0 ? 0 : TW_SIM_MILD_FAULTS;
+    /* A lineage of their own is another attack, which nothing bounds: SECURITY.md. */
+    options->lies = UINT32_C(1) << TW_LIE_PROPOSE | UINT32_C(1) << TW_LIE_ROSTER |
+                    UINT32_C(1) << TW_LIE_VOTES | UINT32_C(1) << TW_LIE_CRUDE |
+                    UINT32_C(1) << TW_LIE_LOG | UINT32_C(1) << TW_LIE_STATE |
+                    UINT32_C(1) << TW_LIE_REPLAY;
+}
+
 void tw_sim_options_draw_committee(struct tw_sim_options *options) {
     enum { VOTERS_LEAST = 4, VOTERS_MOST = 16, COVEN_MOST = 24 };
     struct tw_rng rng;
@@ -197,6 +212,9 @@ void tw_sim_options_print(const struct tw_sim_options *o, FILE *file) {
     }
     if (o->voters_count > 0)
         fprintf(file, "  voters    %u, %u of them traitors\n", o->voters_count, o->voting_traitors);
+    if (o->sybils_count > 0)
+        fprintf(file, "  sybils    %u%s\n", o->sybils_count,
+                o->are_sybils_silent ? ", silent" : "");
     fprintf(file,
             "  run       %u fragments of %u kB, round every %u steps%s, overlap %u steps, "
             "quorum %u, grace %.1f s, at most %u members, orphan after %.0f s",

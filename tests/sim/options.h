@@ -82,6 +82,10 @@ struct tw_sim_options {
     uint32_t voters_count;    /* nodes whose certificates give a vote: the first ones, and the last
                                  voting_traitors; 0: no certificates, all vote */
     uint32_t voting_traitors; /* traitors among the voters */
+    uint32_t sybils_count;    /* traitors that are ids of one holder of the run secret: they start
+                                 once the others are an old group, and do no work; 0: none, or all
+                                 traitors_count */
+    bool are_sybils_silent;   /* the sybils take seats and say no more */
     uint32_t lies;            /* lies of the traitors, bit set of enum tw_lie; 0: drawn */
     int mutant;               /* mutant switched on in the core; 0 = none */
     bool is_costed;           /* the costs of deciding rounds are counted */
@@ -104,6 +108,9 @@ void tw_sim_options_draw_homes(struct tw_sim_options *options);
 /* Makes `count` nodes traitors (0: a drawn number, at most a third). Also draws which of the other
  * faults stay. */
 void tw_sim_options_draw_traitors(struct tw_sim_options *options, uint32_t count);
+
+/* Adds `count` sybils, at most 24, to the nodes already drawn, and leaves only mild faults. */
+void tw_sim_options_draw_sybils(struct tw_sim_options *options, uint32_t count, bool are_silent);
 
 /* Gives only some nodes a vote, four at least, for options with traitors or without. Also draws how
  * many of the voters are traitors, at most a third, and how many of the others, at most all. Needs

@@ -61,6 +61,9 @@ void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_s
                 "  traitors  %u; slowest honest node: %" PRIu64 " rounds late in the calm%s\n",
                 options->traitors_count, r->calm_paced, r->is_overrun ? "; overrun" : "");
     }
+    if (options->sybils_count > 0)
+        fprintf(file, "  sybils    %u of %u had a seat at a time\n", r->sybils_seated,
+                options->sybils_count);
     if (!options->is_pair) {
         fprintf(file, "  ballots   above the lowest, rounds with 0, 1, 2-3, 4-7, ...:");
         for (uint32_t i = 0; i < TW_SIM_TRIES && (i == 0 || r->tries_most >> (i - 1) > 0); i++)

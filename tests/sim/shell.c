@@ -388,6 +388,7 @@ static void stop_process(struct tw_sim_world *world, struct tw_sim_node *node) {
 void tw_sim_shell_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer) {
     struct tw_sim_node *node = &world->nodes[timer->a];
     if (timer->kind == TW_SIM_TIMER_START) {
+        if (tw_sim_treason_is_early(world, node)) return;
         if (node->is_leaving) {
             tw_sim_push(world, world->now_us + GOODBYE_US, TW_SIM_TIMER_START, node->idx, 0, 0,
                         NULL);

@@ -63,6 +63,7 @@ struct tw_sim_result {
     bool is_overrun;      /* faults left more traitors than a roster survives: the world ended */
     uint64_t reduced_parts; /* parts of committed rounds that were merged by nodes that reduce */
     uint64_t trainer_bytes; /* bytes of results sent by nodes that train */
+    uint32_t sybils_seated; /* most sybils in one roster */
     uint64_t calm_paced;    /* rounds of the slowest honest node in the second half of the calm */
     double node_hours;      /* hours that the nodes ran, summed over nodes */
     double loss_start,

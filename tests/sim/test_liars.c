@@ -46,7 +46,9 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
     assert_true(told > 15 * seeds_count);
     assert_true(10 * committed < told);
     assert_true(strikes > 0);
-    assert_true(most < 64); /* a few vetoes block no round */
+    /* A few vetoes block no round. Members that started late have no vote for a while, so a liar
+     * may be one of three voters. */
+    assert_true(most < 128);
 }
 
 /* All nodes are honest, but each judges every eighth result an outlier. In groups too small to

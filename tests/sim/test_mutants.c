@@ -28,12 +28,21 @@ static bool is_of_committees(const char *mutant) {
     return strcmp(mutant, "all-vote") == 0;
 }
 
+/* True if the bug matters only where many ids come to an old group. */
+static bool is_of_sybils(const char *mutant) {
+    return strcmp(mutant, "votes-at-once") == 0;
+}
+
 static bool is_found(int mutant, uint64_t seed) {
     struct tw_sim_options options;
     tw_sim_options_draw(&options, seed, 0, 1);
     options.mutant = mutant;
     options.is_pair = tw_sim_mutant_is_pair(mutant);
-    if (tw_sim_mutant_is_of_traitors(mutant)) {
+    if (is_of_sybils(tw_sim_mutant_name(mutant))) {
+        tw_sim_options_draw(&options, seed, seed % 2 == 0 ? 3 : 8, 1);
+        options.mutant = mutant;
+        tw_sim_options_draw_sybils(&options, 8, seed % 4 < 2);
+    } else if (tw_sim_mutant_is_of_traitors(mutant)) {
         const bool has_committee = is_of_committees(tw_sim_mutant_name(mutant));
         tw_sim_options_draw(&options, seed, seed % 2 == 0 && !has_committee ? 4 : 7, 1);
         options.mutant = mutant;

@@ -2,7 +2,11 @@
  * for the others, and they keep deciding rounds. Without faults, their pace is at least four fifths
  * of the pace without traitors, once the traitors are known. Arguments: first and last seed, hours
  * of each world, and the numbers of nodes, used in turn. With "committee" before these, only some
- * nodes vote. A third of the voters lie, and any number of the others. */
+ * nodes vote. A third of the voters lie, and any number of the others.
+ *
+ * With "sybils" and then first and last seed and hours: one holder of the run secret brings 8 and
+ * 24 ids to old groups of 3 and 8 members, silent ones and ones that forge records. No invariant is
+ * broken for the others, none of the ids gets a vote, and rounds keep their pace. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,11 +79,59 @@ static void traitors_break_nothing_and_stop_nobody(void **state) {
     assert_true(is_paced);
 }
 
+/* ---- sybils --------------------------------------------------------------------------------- */
+
+struct sybil_sums {
+    uint64_t worlds, failed, met; /* met: worlds in which all sybils had a seat */
+    uint64_t rounds, without;     /* rounds of the slowest honest node, with sybils and without */
+};
+
+static void meet_sybils(uint64_t seed, uint32_t honest, uint32_t sybils, bool are_silent,
+                        struct sybil_sums *sums) {
+    struct tw_sim_options options;
+    tw_sim_options_draw(&options, seed, honest, hours);
+    tw_sim_options_draw_sybils(&options, 0, are_silent);
+    tw_sim_run(&options, &without, NULL);
+    tw_sim_options_draw_sybils(&options, sybils, are_silent);
+    tw_sim_run(&options, &result, NULL);
+    sums->worlds++;
+    sums->met += result.sybils_seated == sybils;
+    sums->rounds += result.calm_paced;
+    sums->without += without.calm_paced;
+    printf("seed %" PRIu64 ", %u members, %u %s ids: %" PRIu64 " rounds, %" PRIu64
+           " without; %u had a seat\n",
+           seed, honest, sybils, are_silent ? "silent" : "forging", result.calm_paced,
+           without.calm_paced, result.sybils_seated);
+    if (!result.is_failed && !without.is_failed) return;
+    sums->failed++;
+    tw_sim_options_print(&options, stdout);
+    tw_sim_result_print(&options, result.is_failed ? &result : &without, stdout);
+    printf("repeat with: thinwire-sim --seed %" PRIu64 " --nodes %u --hours %g --sybils %u%s\n",
+           seed, honest, hours, sybils, are_silent ? " --silent" : "");
+}
+
+static void ids_without_work_decide_nothing_and_stop_nobody(void **state) {
+    (void)state;
+    static const uint32_t honest[] = {3, 8}, sybils[] = {8, 24};
+    struct sybil_sums sums = {0};
+    for (uint64_t seed = first; seed <= last; seed++) {
+        for (uint32_t i = 0; i < 4; i++)
+            meet_sybils(seed, honest[i % 2], sybils[i / 2], (seed + i / 2 + i) % 2 == 0, &sums);
+    }
+    printf("%" PRIu64 " worlds, %" PRIu64 " failed, in %" PRIu64 " all ids had a seat; %" PRIu64
+           " rounds, %" PRIu64 " without sybils\n",
+           sums.worlds, sums.failed, sums.met, sums.rounds, sums.without);
+    assert_int_equal(sums.failed, 0);
+    assert_true(2 * sums.met >= sums.worlds);
+    assert_true(10 * sums.rounds >= 8 * sums.without);
+}
+
 int main(int argc, char **argv) {
+    const bool has_sybils = argc > 1 && strcmp(argv[1], "sybils") == 0;
     has_committee = argc > 1 && strcmp(argv[1], "committee") == 0;
-    argc -= has_committee;
-    argv += has_committee;
-    if (argc < 5 || argc > 4 + 64) return 2;
+    argc -= has_committee || has_sybils;
+    argv += has_committee || has_sybils;
+    if (argc < (has_sybils ? 4 : 5) || argc > 4 + 64) return 2;
     first = strtoull(argv[1], NULL, 10);
     last = strtoull(argv[2], NULL, 10);
     hours = strtod(argv[3], NULL);
@@ -91,5 +143,9 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traitors_break_nothing_and_stop_nobody),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest of_sybils[] = {
+        cmocka_unit_test(ids_without_work_decide_nothing_and_stop_nobody),
+    };
+    return has_sybils ? cmocka_run_group_tests(of_sybils, NULL, NULL)
+                      : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
  *   T3  no roster with more voting traitors than it survives
  *   T4  in worlds with a committee, no record gives a vote to a node without the right, or takes
  *       one from an honest voter; traitors without a vote may be any number
+ *   T5  in worlds without a committee, a vote is earned by merged work: check_earned()
  *
  * T2 and T3 no longer hold where faults may remove honest nodes: too many traitors then end the
  * world. */
@@ -22,6 +23,7 @@
 #include "tests/traitor/traitor.h"
 
 enum { WATCH_US = 5 * 1000 * 1000, SPEAK_US = 700 * 1000, LATE_US = 3 * 1000 * 1000 };
+enum { OLD_MERGES = 2 * TW_VOTES_YOUNG }; /* merges in a group that sybils come to */
 
 bool tw_sim_has_vote(const struct tw_sim_world *world, uint32_t idx) {
     const struct tw_sim_options *options = &world->options;
@@ -31,6 +33,11 @@ bool tw_sim_has_vote(const struct tw_sim_world *world, uint32_t idx) {
 
 bool tw_sim_is_traitor(const struct tw_sim_world *world, const struct tw_sim_node *node) {
     return node->idx >= world->nodes_count - world->options.traitors_count;
+}
+
+bool tw_sim_treason_is_early(const struct tw_sim_world *world, const struct tw_sim_node *node) {
+    return world->options.sybils_count > 0 && tw_sim_is_traitor(world, node) &&
+           world->treason_us == 0;
 }
 
 static bool has_begun(const struct tw_sim_world *world) {
@@ -95,10 +102,31 @@ void tw_sim_treason_hear(struct tw_sim_world *world, struct tw_sim_node *node, u
     tw_traitor_hear(node->traitor, &view, &node->core->links[peer].id, message);
 }
 
+/* Returns whether the core of a sybil may say this: all that a node needs for a seat. A sybil does
+ * no work, and is in no lineage but that of the group. */
+static bool is_of_sybil(const struct tw_sim_world *world, const struct tw_message *message) {
+    switch ((int)message->kind) {
+    case TW_MSG_STATUS: return tw_id_equal(&message->u.status.lineage, &world->coven->group);
+    case TW_MSG_CONTRIB:
+    case TW_MSG_RESULT: return false;
+    case TW_MSG_JOIN:
+    case TW_MSG_LINKS:
+    case TW_MSG_LOG_GET:
+    case TW_MSG_STATE_GET:
+    case TW_MSG_PULL: return true;
+    default: return !world->options.are_sybils_silent;
+    }
+}
+
 bool tw_sim_treason_pass(struct tw_sim_world *world, struct tw_sim_node *node, uint32_t to,
                          struct tw_message *message) {
     struct tw_traitor_view view;
     if (node->traitor == NULL || !has_begun(world)) return true;
+    if (world->options.sybils_count > 0) {
+        const bool is_said = is_of_sybil(world, message);
+        if (!is_said) free(message);
+        if (!is_said || world->options.are_sybils_silent) return is_said;
+    }
     fill_view(world, node, &view);
     const enum tw_traitor_verdict verdict =
         tw_traitor_pass(node->traitor, &view, &world->nodes[to].id, message);
@@ -138,18 +166,38 @@ static bool is_whole(const struct tw_sim_world *world) {
     return true;
 }
 
+/* Returns whether all honest nodes are an old group of voters, so that the sybils come. */
+static bool is_old(const struct tw_sim_world *world) {
+    const uint32_t honest = world->nodes_count - world->options.sybils_count;
+    uint32_t age = 0;
+    for (uint32_t i = 0; i < honest; i++) {
+        const struct tw_sim_node *node = &world->nodes[i];
+        if (!node->is_running || node->state != TW_STATE_MEMBER ||
+            node->core->roster.count != honest || tw_bits(node->core->voters) != honest ||
+            !tw_id_equal(&node->lineage, &world->nodes[0].lineage))
+            return false;
+        if (node->core->roster.members[i].merges > age) age = node->core->roster.members[i].merges;
+    }
+    return age >= OLD_MERGES;
+}
+
 static void betray(struct tw_sim_world *world, struct tw_sim_node *node) {
+    const bool has_sybils = world->options.sybils_count > 0;
     uint64_t wait_us = WATCH_US;
-    if (!has_begun(world) && is_whole(world)) {
+    if (!has_begun(world) && (has_sybils ? is_old(world) : is_whole(world))) {
         world->treason_us = world->now_us;
-        world->coven->group = node->lineage;
+        world->coven->group = world->nodes[0].lineage;
+        for (uint32_t i = 0; i < world->nodes_count && has_sybils; i++) {
+            if (tw_sim_is_traitor(world, &world->nodes[i]))
+                tw_sim_push(world, world->now_us, TW_SIM_TIMER_START, i, 0, 0, NULL);
+        }
         tw_sim_trace(world, NULL, "%u traitors begin", world->options.traitors_count);
     }
     if (has_begun(world)) {
         struct tw_traitor_view view;
         struct speaker speaker = {world, node};
         wait_us = 1000 + tw_sim_exponential_us(&node->rng, SPEAK_US);
-        if (node->is_running) {
+        if (node->is_running && !world->options.are_sybils_silent) {
             fill_view(world, node, &view);
             tw_traitor_speak(node->traitor, &view, say, &speaker);
         }
@@ -235,16 +283,62 @@ static void check_votes(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
+/* Checks the votes, merges and new seats of a run without certificates. */
+static void check_earned(struct tw_sim_world *world, struct tw_sim_node *node,
+                         const struct tw_sim_commit *commit) {
+    const struct tw_sim_roster *next = &commit->next;
+    uint32_t age = 0, voters = 0, gained = 0, seats = 0;
+    for (uint32_t i = 0; i < commit->roster.count; i++) {
+        const uint32_t merges = commit->roster.members[i].merges;
+        voters += commit->roster.members[i].has_vote;
+        if (commit->roster.members[i].has_vote && merges > age) age = merges;
+    }
+    const uint32_t most = voters > 3 ? (voters - 1) / 3 : 1;
+    for (uint32_t i = 0; i < next->count; i++) {
+        const uint32_t idx = next->members[i].node, merges = next->members[i].merges;
+        const int at = tw_sim_roster_find(&commit->roster, idx);
+        const uint32_t before = at < 0 ? 0 : commit->roster.members[at].merges;
+        const bool had_vote = at >= 0 && commit->roster.members[at].has_vote;
+        const bool is_voter = next->members[i].has_vote;
+        /* A former voter may return as old as the oldest. */
+        if (at < 0 && is_voter && merges > 0 && merges == age && (world->voted >> idx & 1) != 0)
+            continue;
+        seats += at < 0;
+        if (merges != before && (at < 0 || merges != before + 1))
+            tw_sim_fail(world, node, "T5", "node %u has %u merges after %u", idx, merges, before);
+        if (had_vote && !is_voter) tw_sim_fail(world, node, "T5", "node %u loses its vote", idx);
+        if (had_vote || !is_voter) continue;
+        gained++;
+        if (2 * merges < age)
+            tw_sim_fail(world, node, "T5", "node %u gets a vote for %u merges in a group of %u",
+                        idx, merges, age);
+    }
+    if (age > 0 && gained > most)
+        tw_sim_fail(world, node, "T5", "%u members of %u get a vote", gained, next->count);
+    if (age >= TW_VOTES_YOUNG && seats > most)
+        tw_sim_fail(world, node, "T5", "%u nodes get a seat beside %u voters", seats, voters);
+}
+
 void tw_sim_treason_roster(struct tw_sim_world *world, struct tw_sim_node *node,
                            const struct tw_sim_commit *commit) {
     const struct tw_sim_roster *next = &commit->next;
     uint32_t traitors = 0, voters = 0;
     check_votes(world, node, commit);
+    if (world->options.voters_count == 0 && !world->options.is_pair)
+        check_earned(world, node, commit);
+    for (uint32_t i = 0; i < next->count; i++)
+        world->voted |= (uint64_t)next->members[i].has_vote << next->members[i].node;
     if (!has_begun(world) || world->options.traitors_count == 0) return;
     for (uint32_t i = 0; i < next->count; i++) {
         const bool is_traitor = tw_sim_is_traitor(world, &world->nodes[next->members[i].node]);
         traitors += is_traitor && next->members[i].has_vote;
         voters += next->members[i].has_vote;
+    }
+    if (world->options.sybils_count > 0) {
+        uint32_t seated = 0;
+        for (uint32_t i = 0; i < next->count; i++)
+            seated += tw_sim_is_traitor(world, &world->nodes[next->members[i].node]);
+        if (seated > world->result->sybils_seated) world->result->sybils_seated = seated;
     }
     for (uint32_t i = 0; i < world->nodes_count && are_faults_mild(world); i++) {
         if (tw_sim_is_traitor(world, &world->nodes[i])) continue;

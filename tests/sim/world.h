@@ -226,6 +226,7 @@ struct tw_sim_world {
     struct tw_node_view *view;
     struct tw_position *position;
     struct tw_sim_check *check;
+    uint64_t voted;      /* set of nodes that had a vote in some roster */
     uint64_t treason_us; /* time at which the traitors began; 0: not yet */
     struct tw_coven *coven;
 };
@@ -370,6 +371,9 @@ bool tw_sim_is_invented(const struct tw_id *lineage);
 void tw_sim_treason_init(struct tw_sim_world *world);
 void tw_sim_treason_deinit(struct tw_sim_world *world);
 bool tw_sim_is_traitor(const struct tw_sim_world *world, const struct tw_sim_node *node);
+
+/* Returns whether the node is a sybil whose time has not come, so that it does not start yet. */
+bool tw_sim_treason_is_early(const struct tw_sim_world *world, const struct tw_sim_node *node);
 
 /* Returns whether the certificate of node `idx` gives it a vote. */
 bool tw_sim_has_vote(const struct tw_sim_world *world, uint32_t idx);
