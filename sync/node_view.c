@@ -5,6 +5,7 @@
 
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
+#include "sync/core/voters.h"
 #include "sync/trust/conduct.h"
 
 /* Copies the cause and remaining time of the peer's strike, if one is in force, into the view. */
@@ -102,6 +103,7 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     view_fetch(node, view);
     view->roster_count = node->roster.count;
     view->roster = node->roster;
+    view->vote_merges = tw_voters_merges_left(node);
     view->is_contributing = node->round.own == OWN_SENT;
     view->audits = node->audits.done_count;
     view->unmerged = node->penalties.unmerged_count;

@@ -304,6 +304,7 @@ struct tw_status_view {
     struct {
         uint32_t roster_count;     /* members of the roster, including this node */
         uint32_t voters;           /* members of the roster with a vote */
+        uint32_t vote_merges;      /* rounds until this node votes; 0: it votes, or has no seat */
         uint32_t voters_alive;     /* peers that may vote, and send messages */
         uint32_t members_max;      /* sync.members of the manifest */
         bool is_shut_out;          /* this node asks to join, but the roster is full */

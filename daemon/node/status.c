@@ -73,6 +73,7 @@ static void fill_sync(const struct tw_daemon *daemon, struct tw_status_view *vie
     view->sync.roster_count = daemon->view.roster_count;
     for (uint32_t i = 0; i < daemon->view.roster.count; i++)
         view->sync.voters += !daemon->view.roster.members[i].lacks_vote;
+    view->sync.vote_merges = daemon->view.vote_merges;
     view->sync.members_max = daemon->setup->run.sync.members;
     view->sync.is_shut_out = daemon->view.is_shut_out;
     view->sync.alive = daemon->view.alive;

@@ -209,6 +209,16 @@ void tw_voters_seat(const struct tw_node *node, const struct tw_record *record,
     seat_by_work(node, record, elders, next);
 }
 
+uint32_t tw_voters_merges_left(const struct tw_node *node) {
+    const int at = node->round.self_idx;
+    if (node->cfg.has_rights || at < 0 || (node->voters >> at & 1) != 0) return 0;
+    /* The age grows with each of these rounds, up to TW_MERGES_MAX. */
+    const uint32_t age = age_of(node), merges = node->roster.members[at].merges;
+    const uint32_t left = age > 2 * merges ? age - 2 * merges : 1;
+    const uint32_t most = (TW_MERGES_MAX + 1) / 2 - (merges < 63 ? merges : 63);
+    return left < most ? left : most;
+}
+
 bool tw_voters_are_false(const struct tw_node *node, const struct tw_record *record) {
     if (TW_IS_MUTANT(node, TW_MUTANT_VOTE_GIVEN)) return false;
     return node->cfg.has_rights ? are_against_rights(node, &record->next)

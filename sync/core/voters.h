@@ -44,6 +44,10 @@ uint32_t tw_voters_seats_max(const struct tw_node *node);
 /* True if the node has no seat, and is no elder to this node. */
 bool tw_voters_is_newcomer(const struct tw_node *node, const struct tw_id *id);
 
+/* Returns how many rounds have yet to merge this node's work until it votes; 0 if it votes, has no
+ * seat, or needs a certificate for a vote. Each takes the group's age a round further. */
+uint32_t tw_voters_merges_left(const struct tw_node *node);
+
 /* True if this node may not found lineages, because it has no vote. It waits for voters instead. In
  * pairs and once the nodes train alone, each node founds its own. */
 bool tw_voters_are_awaited(const struct tw_node *node);

@@ -25,15 +25,18 @@ enum {
 
 /* ---- this side ----------------------------------------------------------------------------- */
 
-/* In a run with an owner, says how many members vote, unless all do. */
+/* Says how many members vote, unless all do. */
 static void look_at_voters(struct doctor *doctor) {
     const json_t *const sync = json_object_get(doctor->status, "sync");
     const json_int_t members = json_integer_value(json_object_get(sync, "roster_members")),
                      voters = json_integer_value(json_object_get(sync, "roster_voters"));
     if (voters == 0 || voters >= members) return;
+    const bool has_owner = json_is_object(json_object_get(doctor->status, "admission"));
     if (voters < VOTERS_SAFE)
         doctor_say(doctor, DOCTOR_WARN, "voters",
-                   "have the owner sign more voters (`thinwire owner sign`, without --no-vote)",
+                   has_owner ? "have the owner sign more voters (`thinwire owner sign`, without "
+                               "--no-vote)"
+                             : "wait: a member votes once up to 64 rounds have merged its work",
                    "%lld of %lld members vote%s: fewer than four voters withstand no liar",
                    (long long)voters, (long long)members, voters == 1 ? "s" : "");
     else

@@ -331,6 +331,14 @@ static void print_apart(const struct screen *screen, const json_t *status) {
 
 /* Says that this node has no vote. Without a voter the rounds stand still. */
 static void print_vote(const struct screen *screen, const json_t *status) {
+    const double rounds = json_num(status, "sync.rounds_until_vote");
+    if (rounds > 0) {
+        char text[96];
+        (void)snprintf(text, sizeof(text),
+                       "this node votes once about %.0f more round%s merged its work", rounds,
+                       rounds == 1 ? " has" : "s have");
+        line_wrap(screen, DIM, "", 12, text);
+    }
     if (!json_is_false(json_at(status, "admission.has_vote"))) return;
     if (json_num(status, "sync.alive_voters") > 0) {
         line_wrap(screen, DIM, "", 12, "this node trains, but does not vote");

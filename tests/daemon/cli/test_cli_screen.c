@@ -302,6 +302,15 @@ static void a_node_without_a_vote_says_so(void **state) {
     expects_word("vote", false);
 }
 
+static void a_newcomer_says_when_it_votes(void **state) {
+    (void)state;
+    view.sync.voters = 3;
+    view.sync.vote_merges = 64;
+    expects_word("this node votes once about 64 more rounds have merged its work\n", true);
+    view.sync.vote_merges = 1;
+    expects_word("once about 1 more round has merged its work", true);
+}
+
 static void a_fresh_node_shows_no_numbers_it_does_not_have(void **state) {
     (void)state;
     tw_status_view_init(&view);
@@ -702,6 +711,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(working_node_behind_nat_has_one_quiet_line, start),
         cmocka_unit_test_setup(certificates_that_end_are_spoken_of_in_time, start),
         cmocka_unit_test_setup(a_node_without_a_vote_says_so, start),
+        cmocka_unit_test_setup(a_newcomer_says_when_it_votes, start),
         cmocka_unit_test_setup(a_fresh_node_shows_no_numbers_it_does_not_have, start),
         cmocka_unit_test_setup(a_node_without_data_names_the_data_it_waits_for, start),
         cmocka_unit_test_setup(data_that_stopped_coming_show_no_rate, start),

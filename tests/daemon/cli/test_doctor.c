@@ -348,9 +348,11 @@ static void foreign_listen_address_fails(void **state) {
 }
 
 /* Tests the line about voters; `text` is NULL if there should be none. */
-static void voters_are_said(int members, int voters, const char *grade, const char *text) {
-    doctor.status = json_pack("{s:s, s:{s:i,s:i}}", "state", "member", "sync", "roster_members",
-                              members, "roster_voters", voters);
+static void voters_are_said_of(bool has_owner, int members, int voters, const char *grade,
+                               const char *text) {
+    doctor.status =
+        json_pack("{s:s, s:{s:i,s:i}, s:o}", "state", "member", "sync", "roster_members", members,
+                  "roster_voters", voters, "admission", has_owner ? json_object() : json_null());
     (void)json_array_clear(doctor.list);
     assert_non_null(doctor.status);
     doctor_links(&doctor);
@@ -360,8 +362,14 @@ static void voters_are_said(int members, int voters, const char *grade, const ch
         assert_null(find_row("voters"));
         return;
     }
-    is_said("voters", grade, strcmp(grade, "ok") == 0 ? NULL : "without --no-vote");
+    const char *const way_out = has_owner ? "without --no-vote" : "64 rounds";
+    is_said("voters", grade, strcmp(grade, "ok") == 0 ? NULL : way_out);
     assert_string_equal(json_string_value(json_object_get(row_of("voters"), "text")), text);
+}
+
+static void voters_are_said(int members, int voters, const char *grade, const char *text) {
+    voters_are_said_of(true, members, voters, grade, text);
+    voters_are_said_of(false, members, voters, grade, text);
 }
 
 static void few_voters_are_warned_of(void **state) {
