@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -82,7 +83,7 @@ static void forge(const struct tw_record *tip, uint32_t fragments, struct tw_msg
     record->contributors_count = record->parts_count = 0;
     record->roster_number = tip->next.number;
     record->next = (struct tw_roster){.number = tip->next.number + 1, .count = 1};
-    record->next.members[0] = (struct tw_member){liar.identity.id, 1, 1, false};
+    record->next.members[0] = (struct tw_member){liar.identity.id, 1, 1, false, 0};
     /* The proof names voters, but contains no signatures. */
     commit->proof = (struct tw_proof){.ballot = 1, .voters = 0x3};
 }
@@ -161,7 +162,7 @@ static void invent_round(uint64_t round, uint32_t fragments, const struct tw_id 
     record->clock_tokens = UINT64_C(1) << 40;
     record->next.count = INVENTED;
     for (uint32_t i = 0; i < INVENTED; i++)
-        record->next.members[i] = (struct tw_member){invented[i].id, i + 1, 1, false};
+        record->next.members[i] = (struct tw_member){invented[i].id, i + 1, 1, false, 0};
     struct tw_ballot_vote vote = {.run = target.run,
                                   .lineage = record->lineage,
                                   .round = round,
@@ -303,8 +304,169 @@ static void evidence_bans_its_author_alone(void **state) {
     has_passed = true;
 }
 
+/* ---- many ids ------------------------------------------------------------------------------- */
+
+enum { SYBILS = 8, GROUP = 3, OLD_ROUNDS = 40 };
+
+static struct hostile sybils[SYBILS][GROUP]; /* links of each id to each node */
+static struct hostile bulks[SYBILS][GROUP];  /* their bulk connections */
+static bool is_shut[SYBILS][GROUP];
+
+static uint64_t nonce_of(uint32_t sybil) {
+    return 1000 + sybil;
+}
+
+static bool open_bulk(struct hostile *bulk, const struct hostile *control) {
+    struct tw_hello hello;
+    struct tw_frame frame;
+    if (!hostile_open(bulk, &target, control)) return false;
+    hostile_hello(bulk, &target, TW_ROLE_BULK, control->tag, &hello);
+    return hostile_say(bulk, &hello) && hostile_next(bulk, 10, &frame) == TW_OK &&
+           frame.kind == TW_FRAME_HELLO;
+}
+
+static void link_sybils(void) {
+    for (uint32_t i = 0; i < SYBILS; i++) {
+        for (uint32_t k = 0; k < GROUP; k++) {
+            target.port = cluster.nodes[k].port;
+            const struct hostile *const like = k > 0 ? &sybils[i][0] : NULL;
+            assert_true(hostile_join(&sybils[i][k], &target, like));
+            assert_true(open_bulk(&bulks[i][k], &sybils[i][k]));
+            is_shut[i][k] = false;
+        }
+    }
+    target.port = cluster.nodes[0].port;
+}
+
+/* Claims to be a member at this node's round, and asks for a seat in it. */
+static bool ask_for_seat(struct hostile *link, uint64_t nonce, const struct tw_msg_status *theirs) {
+    static struct tw_message message;
+    memset(&message, 0, sizeof(message));
+    message.kind = TW_MSG_STATUS;
+    message.u.status = *theirs;
+    message.u.status.state = TW_STATE_MEMBER;
+    message.u.status.nonce = nonce;
+    if (!hostile_message(link, &message)) return false;
+    memset(&message, 0, sizeof(message));
+    message.kind = TW_MSG_JOIN;
+    struct tw_msg_join *const join = &message.u.join;
+    *join = (struct tw_msg_join){
+        .lineage = theirs->lineage, .rounds = theirs->rounds, .nonce = nonce, .weight = 1};
+    const struct tw_ballot_vote vote = {.run = target.run,
+                                        .lineage = join->lineage,
+                                        .nonce = nonce,
+                                        .round = join->rounds,
+                                        .phase = TW_VOTE_JOIN};
+    uint8_t text[TW_VOTE_TEXT_BYTES];
+    tw_ballot_vote_text(&vote, text);
+    tw_sign(link->identity.key, text, sizeof(text), join->signature);
+    return hostile_message(link, &message);
+}
+
+/* All ids answer each STATUS by their own, and say nothing else. */
+static void keep_seats(void) {
+    static struct tw_message message;
+    struct tw_frame frame;
+    for (uint32_t i = 0; i < SYBILS; i++) {
+        for (uint32_t k = 0; k < GROUP; k++) {
+            struct hostile *const link = &sybils[i][k];
+            enum tw_status status = is_shut[i][k] ? TW_IO : TW_OK;
+            while (status == TW_OK) {
+                status = hostile_next(link, 0.001, &frame);
+                if (status != TW_OK || frame.kind != TW_MSG_STATUS) continue;
+                if (tw_control_decode(frame.kind, frame.body, frame.body_bytes, &message, NULL) ==
+                        TW_OK &&
+                    !ask_for_seat(link, nonce_of(i), &message.u.status))
+                    status = TW_IO;
+            }
+            is_shut[i][k] = status == TW_IO;
+        }
+    }
+}
+
+/* Waits like cluster_reaches, while all ids keep their seats. */
+static bool reaches_beside_sybils(const char *path, double least, double patience_s) {
+    const time_t end_s = time(NULL) + (time_t)(4 * patience_s);
+    while (cluster_number(&cluster, 0, path) < least) {
+        if (time(NULL) > end_s) return false;
+        keep_seats();
+    }
+    return true;
+}
+
+/* The ids sign the forged record with all the votes that their seats would give them. */
+static void sign_as_sybils(const struct tw_record *tip, struct tw_msg_commit *commit) {
+    struct tw_ballot_vote vote = {.run = target.run,
+                                  .lineage = tip->lineage,
+                                  .round = commit->record.round,
+                                  .ballot = 1,
+                                  .phase = TW_VOTE_COMMIT,
+                                  .digest = tw_record_digest(&commit->record)};
+    uint8_t text[TW_VOTE_TEXT_BYTES];
+    commit->proof = (struct tw_proof){.ballot = 1};
+    for (uint32_t i = 0; i < SYBILS; i++) {
+        const int at = tw_roster_find(&tip->next, &sybils[i][0].identity.id);
+        if (at < 0) continue;
+        vote.nonce = tip->next.members[at].nonce;
+        tw_ballot_vote_text(&vote, text);
+        commit->proof.voters |= UINT64_C(1) << at;
+        tw_sign(sybils[i][0].identity.key, text, sizeof(text), commit->proof.signatures[at]);
+    }
+}
+
+/* One holder of the run secret brings eight ids into a group of three: as many as could decide a
+ * round of eleven, were each to vote. They have seats and no votes: rounds go on while they are
+ * silent, and a round that they sign is no round. */
+static void many_ids_of_one_holder_decide_nothing(void **state) {
+    (void)state;
+    static struct tw_message message;
+    struct tw_record tip;
+    open_group(GROUP);
+    assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", OLD_ROUNDS, 60));
+    assert_true(cluster_number(&cluster, 0, "sync.roster_voters") == GROUP);
+    const unsigned states = cluster_lines(&cluster, 0, "ev=state state=");
+    const uint32_t fragments = count_fragments();
+    link_sybils();
+    assert_true(reaches_beside_sybils("sync.roster_members", GROUP + SYBILS, 60));
+    const double rounds = cluster_number(&cluster, 0, "sync.rounds_committed");
+    assert_true(reaches_beside_sybils("sync.rounds_committed", rounds + 20, 60));
+    assert_true(cluster_number(&cluster, 0, "sync.roster_members") == GROUP + SYBILS);
+    assert_true(cluster_number(&cluster, 0, "sync.roster_voters") == GROUP);
+    uint32_t told = 0;
+    for (uint32_t i = 0; i < SYBILS; i++) {
+        assert_true(hostile_join(&liar, &target, NULL));
+        assert_true(fetch_tip(&tip));
+        memset(&message, 0, sizeof(message));
+        message.kind = TW_MSG_COMMIT;
+        forge(&tip, fragments, &message.u.commit);
+        sign_as_sybils(&tip, &message.u.commit);
+        if (message.u.commit.proof.voters != 0)
+            told += !is_shut[i][0] && hostile_message(&sybils[i][0], &message);
+        hostile_close(&liar);
+        keep_seats();
+    }
+    assert_true(told > 0);
+    assert_true(cluster_says(&cluster, 0, "level=warn ev=round_forged ", 10));
+    assert_true(warns(0, "sent a round that its group did not decide"));
+    const double later = cluster_number(&cluster, 0, "sync.rounds_committed");
+    assert_true(reaches_beside_sybils("sync.rounds_committed", later + 10, 60));
+    assert_true(cluster_number(&cluster, 0, "sync.roster_voters") == GROUP);
+    assert_int_equal(cluster_lines(&cluster, 0, "ev=state state="), states);
+    for (uint32_t i = 0; i < SYBILS; i++) {
+        for (uint32_t k = 0; k < GROUP; k++) {
+            hostile_close(&bulks[i][k]);
+            hostile_close(&sybils[i][k]);
+        }
+    }
+    for (uint32_t i = 1; i < GROUP; i++) assert_true(cluster_digests(&cluster, 0, i) >= 3);
+    for (uint32_t i = 0; i < GROUP; i++)
+        assert_int_equal(cluster_end(&cluster, i, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(many_ids_of_one_holder_decide_nothing, close_all),
         cmocka_unit_test_teardown(evidence_bans_its_author_alone, close_all),
         cmocka_unit_test_teardown(invented_lineage_draws_no_node_out_of_its_group, close_all),
         cmocka_unit_test_teardown(forged_commit_takes_no_node_out_of_its_group, close_all),
