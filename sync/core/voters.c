@@ -88,8 +88,32 @@ static void note_elder(struct elders *elders, const struct tw_id *id) {
     elders->rows[oldest].noted = elders->noted_count;
 }
 
+/* True if this node proposed the elder as one in an earlier round, and it has no seat yet: too few
+ * voters know it. It takes a seat as a stranger. */
+static bool is_doubted(const struct tw_node *node, const struct tw_id *id) {
+    for (uint32_t j = 0; j < JOINS_MAX; j++) {
+        const uint64_t claimed = node->lineage.joins[j].claimed;
+        if (claimed != 0 && claimed != node->at.rounds + 1 &&
+            tw_id_equal(&node->lineage.joins[j].id, id))
+            return true;
+    }
+    return false;
+}
+
+static void note_claim(struct tw_node *node, const struct tw_id *id) {
+    for (uint32_t j = 0; j < JOINS_MAX; j++) {
+        if (tw_id_equal(&node->lineage.joins[j].id, id))
+            node->lineage.joins[j].claimed = node->at.rounds + 1;
+    }
+}
+
 void tw_voters_note(struct tw_node *node, const struct tw_roster *roster) {
     if (node->cfg.has_rights || roster->count < 2) return;
+    for (uint32_t j = 0; j < JOINS_MAX; j++) {
+        if (node->lineage.joins[j].claimed != 0 &&
+            tw_roster_find(roster, &node->lineage.joins[j].id) >= 0)
+            node->lineage.joins[j].claimed = 0;
+    }
     if (tw_roster_find(roster, &node->cfg.self) < 0) return;
     node->elders.noted_count++;
     for (uint32_t i = 0; i < roster->count; i++) {
@@ -135,7 +159,8 @@ uint32_t tw_voters_seats_max(const struct tw_node *node) {
 }
 
 bool tw_voters_is_newcomer(const struct tw_node *node, const struct tw_id *id) {
-    return tw_roster_find(&node->roster, id) < 0 && (node->cfg.has_rights || !is_elder(node, id));
+    return tw_roster_find(&node->roster, id) < 0 &&
+           (node->cfg.has_rights || !is_elder(node, id) || is_doubted(node, id));
 }
 
 /* Gives a vote to the member with most merges among those that have enough and lack one. */
@@ -197,15 +222,18 @@ static bool are_unearned(const struct tw_node *node, const struct tw_record *rec
     return seats > tw_voters_seats_max(node);
 }
 
-void tw_voters_seat(const struct tw_node *node, const struct tw_record *record,
-                    struct tw_roster *next) {
+void tw_voters_seat(struct tw_node *node, const struct tw_record *record, struct tw_roster *next) {
     uint64_t elders = 0;
     if (node->cfg.has_rights) {
         seat_by_rights(node, next);
         return;
     }
-    for (uint32_t i = 0; i < next->count; i++)
-        elders |= (uint64_t)is_returning(node, &next->members[i].id) << i;
+    for (uint32_t i = 0; i < next->count; i++) {
+        const struct tw_id *const id = &next->members[i].id;
+        if (!is_returning(node, id) || is_doubted(node, id)) continue;
+        elders |= UINT64_C(1) << i;
+        note_claim(node, id);
+    }
     seat_by_work(node, record, elders, next);
 }
 

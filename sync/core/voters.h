@@ -26,8 +26,7 @@
  * With certificates, a member gets a vote if its certificate allows it and enough voters for a
  * decision are linked to it: the others do not know its certificate, and would refuse the roster.
  * On the same terms it loses its vote if its certificate gives none any more. */
-void tw_voters_seat(const struct tw_node *node, const struct tw_record *record,
-                    struct tw_roster *next);
+void tw_voters_seat(struct tw_node *node, const struct tw_record *record, struct tw_roster *next);
 
 /* True if no honest member would propose the votes, merges and seats of record->next.
  *
@@ -41,7 +40,7 @@ void tw_voters_note(struct tw_node *node, const struct tw_roster *roster);
 
 /* Returns how many newcomers may get a seat in this round. */
 uint32_t tw_voters_seats_max(const struct tw_node *node);
-/* True if the node has no seat, and is no elder to this node. */
+/* True if the node has no seat, and is no elder to this node; or was proposed as one in vain. */
 bool tw_voters_is_newcomer(const struct tw_node *node, const struct tw_id *id);
 
 /* Returns how many rounds have yet to merge this node's work until it votes; 0 if it votes, has no

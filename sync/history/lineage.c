@@ -481,7 +481,7 @@ void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_jo
     }
     if (row == JOINS_MAX) {
         row = oldest;
-        node->lineage.joins[row].full_us = 0;
+        node->lineage.joins[row].full_us = node->lineage.joins[row].claimed = 0;
     }
     node->lineage.joins[row].id = node->links[peer].id;
     node->lineage.joins[row].join = *join;

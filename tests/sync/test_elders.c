@@ -130,10 +130,36 @@ static void group_that_begins_anew_is_no_younger(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* Node 0 has met node 2 as a voter, node 1 has not, and is not linked to it. Node 1 refuses each
+ * roster that gives node 2 its vote back, and cannot seat it itself. */
+static void elder_that_others_do_not_know_gets_a_seat(void **state) {
+    (void)state;
+    struct tw_position position;
+    mesh_init(&mesh, 3, 3);
+    mesh_kill(&mesh, 1);
+    mesh_link(&mesh, 0, 2);
+    mesh_run(&mesh, SECONDS(60));
+    assert_true(votes(2) && merges_of(0) >= 10);
+    tw_node_position(mesh.nodes[2], &position);
+    const struct mesh_worker worker = mesh.workers[2];
+    mesh_leave(&mesh, 2);
+    mesh_start(&mesh, 1, NULL);
+    mesh_link(&mesh, 0, 1);
+    for (uint32_t i = 0; i < 600 && !votes(1); i++) mesh_run(&mesh, SECONDS(1));
+    assert_true(votes(1));
+    mesh.workers[2] = worker;
+    mesh_start(&mesh, 2, &position);
+    mesh_link(&mesh, 0, 2);
+    await_seat(2);
+    assert_false(votes(2));
+    mesh_deinit(&mesh);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(newcomer_works_at_once_and_votes_later),
         cmocka_unit_test(voter_that_was_away_votes_at_once),
+        cmocka_unit_test(elder_that_others_do_not_know_gets_a_seat),
         cmocka_unit_test(group_that_begins_anew_is_no_younger),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,6 +91,8 @@ struct lineage {
         struct tw_msg_join join;
         uint64_t received_us;
         uint64_t full_us; /* when the full roster was last reported */
+        uint64_t claimed; /* number, plus 1, of the round in which this node last proposed it as an
+                             elder, in vain so far; 0: never */
     } joins[JOINS_MAX];
 };
 
