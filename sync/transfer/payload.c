@@ -345,7 +345,9 @@ void tw_payload_advance(struct tw_node *node) {
     uint32_t arriving_count = 0, asked_count = 0;
     for (uint32_t i = 0; i < node->payloads_end; i++) {
         const struct payload *payload = &node->payloads[i];
-        arriving_count += payload->state == PAYLOAD_WANTED && payload->is_expected;
+        /* One that is being checked must arrive again if the check fails. */
+        arriving_count += (payload->state == PAYLOAD_WANTED && payload->is_expected) ||
+                          payload->state == PAYLOAD_CHECKING;
     }
     for (uint32_t i = node->payloads_end; i-- > 0;) {
         struct payload *payload = &node->payloads[i];
