@@ -286,8 +286,7 @@ static bool is_linked(const struct tw_view_peer *peer) {
  * its own clock is the wrong one; with one peer it is open. */
 static void judge_clocks(const struct tw_status_view *view, struct list *list) {
     static const char WAY_OUT[] =
-        "set the wrong clock by NTP (`timedatectl set-ntp true`): certificates and tickets have "
-        "dates";
+        "set the wrong clock, best by NTP: certificates and tickets have dates";
     const struct tw_view_peer *first = NULL;
     uint32_t known = 0, far = 0;
     for (uint32_t i = 0; i < view->peers_count; i++) {

@@ -194,7 +194,7 @@ def data(at):
 
 
 @situation("words", "is text, but data.tokenizer is ids: `thinwire data prepare",
-           "the dataset that `thinwire data prepare` makes of it")
+           "the dataset that `thinwire data prepare` makes of it", "Token numbers need no dataset")
 def text_for_ids(at):
     """A text where numbers of tokens are wanted."""
     at.write("tok.json", TOKENIZER)
@@ -212,6 +212,12 @@ def text_for_ids(at):
         (at.folder / "shards" / name).write_bytes(struct.pack("<256i", 20240520, 1, 9000,
                                                               *[0] * 253) + numbers)
     (at.folder / "raw.bin").write_bytes(one)
+    (at.folder / "numbers").mkdir()
+    (at.folder / "numbers" / "raw.bin").write_bytes(one)
+    said = at.bad("thinwire data prepare numbers --out none")
+    at.good(at.advice(said, "need no dataset", NAME="n", FILE="raw.bin",
+                      **{"vocab=N": "vocab=300"})[0] + f" --out n {TINY}")
+    at.good("thinwire train --run n --data raw.bin --steps 1 --eval-steps 0 --out o")
     ids = f"{TINY} --set data.tokenizer=ids --set model.vocab=300"
     at.good(f"thinwire run new k --data raw.bin --out k {ids}")
     said = at.bad("thinwire train --run k --data shards --steps 1 --out none")
