@@ -38,9 +38,9 @@ def start_all(group, since):
     group.wait("rounds of all after the power cut", lambda: together(group, since))
 
 
-def check_lost(group, since, what):
-    """Every node says at its start that it is behind, and then its loss; one of them, `what` it lost
-    by: a node that comes back later finds some rounds."""
+def check_lost(group, since, words):
+    """Every node says at its start that it is behind, and then its loss. The words are one
+    node's at least: a node that comes back later finds some rounds."""
     said = []
     for idx in range(group.count):
         group.wait("the warning", lambda: "work_lost" in (kinds(group, idx) or []))
@@ -50,7 +50,7 @@ def check_lost(group, since, what):
         said.append([warning["what"] for warning in group.get(idx)["warnings"]])
         assert any("were lost" in text for text in said[idx]), said
         assert "ev=work_lost" in log, log
-    assert any(what in text for texts in said for text in texts), said
+    assert any(words in text for texts in said for text in texts), said
     shown = subprocess.run([group.tool("thinwire"), "status", "--config", str(group.config(0))],
                            capture_output=True, text=True, check=True).stdout
     assert "This node was at round" in shown, shown
@@ -97,8 +97,8 @@ def check_one(group):
 
 
 def check_no_checkpoint(group):
-    """No node has a checkpoint any more. The run begins anew, but not in silence. It was so long that
-    the new one does not pass it before the last node is back."""
+    """No node has a checkpoint any more. The run begins anew, but not in silence. It was so long
+    that the new one does not pass it before the last node is back."""
     group.wait("a longer run", lambda: (status := group.get(0)) and
                status["sync"]["rounds_committed"] >= 120)
     since = cut(group)
