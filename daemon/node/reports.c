@@ -20,7 +20,7 @@ enum {
     /* Rounds with others after which a lineage is no longer one of several that nodes form while
      * they find each other. */
     FOUND_ROUNDS = 64,
-    DOUBTS_MAX = 3, /* large results of one node that a change of the roster explains */
+    DOUBTS_MAX = 3, /* large results of one node that are no sign of an attack (is_explained) */
 };
 
 struct tw_daemon_reports {
@@ -39,7 +39,7 @@ struct tw_daemon_reports {
     struct tw_id partner;    /* pairs: partner of the last merge; zero if none yet */
     uint64_t partner_us, partners_struck;
     struct tw_attacks attacks;
-    struct tw_attacks doubts; /* large results while the roster settles */
+    struct tw_attacks doubts; /* large results that are no sign of an attack yet */
     struct tw_id roster;      /* hash of the ids of the newest roster; zero: none yet */
     uint64_t settled_round;   /* round from which that roster is settled */
 };

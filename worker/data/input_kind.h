@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/file_kind.h"
+
 enum tw_input_kind {
     TW_INPUT_TEXT,
     TW_INPUT_LINES,   /* JSON Lines: one object per line */
@@ -16,7 +18,7 @@ enum tw_input_kind {
     TW_INPUT_KINDS,
 };
 
-enum { TW_INPUT_LOOK_BYTES = 64 << 10 }; /* number of first bytes that decide the kind */
+enum { TW_INPUT_LOOK_BYTES = TW_FILE_LOOK_BYTES }; /* number of first bytes that decide the kind */
 
 /* The kind of a text that begins with bytes[size]; never TOKENS. is_all: these bytes are the whole
  * text. has_json_name: the file's name ends as that of a JSON file, so the text is read as JSON or

@@ -2,6 +2,7 @@
 
 #include "base/limits.h"
 #include "kernels/robust.h"
+#include "proto/run/run_key.h"
 
 uint32_t tw_merge_inflight_arrays(const struct tw_run *run, bool used[TW_INFLIGHT_ARRAYS]) {
     const bool is_eager = run->sync.sent == TW_SENT_EAGER;
@@ -16,13 +17,8 @@ uint32_t tw_merge_inflight_arrays(const struct tw_run *run, bool used[TW_INFLIGH
     return count;
 }
 
-bool tw_merge_is_robust(const struct tw_run *run) {
-    return run->sync.merge == TW_MERGE_TRIMMED || run->sync.merge == TW_MERGE_MEDIAN ||
-           run->sync.merge == TW_MERGE_CLIPPED;
-}
-
 uint64_t tw_merge_reduce_inputs(const struct tw_run *run) {
-    if (tw_merge_is_robust(run)) return run->sync.members;
+    if (tw_run_is_robust(run->sync.merge)) return run->sync.members;
     return run->sync.merge == TW_MERGE_RDA ? 2 : 0; /* one input and the sum of directions */
 }
 
@@ -40,7 +36,7 @@ uint64_t tw_merge_live_bytes(const struct tw_run *run, const struct tw_layout *l
  * nodes' contributions to one part of a fragment, and half of the owners of parts may be away. */
 static uint64_t reduce_elements(const struct tw_run *run, uint64_t largest) {
     const uint64_t nodes = run->sync.nodes;
-    if (!tw_merge_is_robust(run)) return tw_merge_reduce_inputs(run) * largest;
+    if (!tw_run_is_robust(run->sync.merge)) return tw_merge_reduce_inputs(run) * largest;
     if (nodes < TW_ROBUST_LEAST) return 0; /* so few are merged by the mean, one by one */
     const uint64_t owners = nodes < TW_PARTS_MAX ? nodes : TW_PARTS_MAX;
     return nodes * largest / (owners / 2);

@@ -23,9 +23,6 @@ enum tw_inflight_array {
 /* Marks the arrays that the run needs; returns their number. */
 uint32_t tw_merge_inflight_arrays(const struct tw_run *run, bool used[TW_INFLIGHT_ARRAYS]);
 
-/* Whether the merge rule needs all contributions at once (kernels/robust.h). */
-bool tw_merge_is_robust(const struct tw_run *run);
-
 /* Number of decoded contributions that the merge rule holds at a time; 0: one, in other memory. */
 uint64_t tw_merge_reduce_inputs(const struct tw_run *run);
 

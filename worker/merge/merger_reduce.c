@@ -16,6 +16,7 @@
 #include "kernels/norm.h"
 #include "kernels/rda.h"
 #include "kernels/robust.h"
+#include "proto/run/run_key.h"
 #include "worker/merge/merge_memory.h"
 #include "worker/merge/merger.h"
 #include "worker/merge/request.h"
@@ -277,10 +278,10 @@ static enum tw_status merge_robust(struct tw_merger *merger, const struct tw_wms
 static enum tw_status merge(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                             const struct taken *taken, struct tw_error *err) {
     if (merger->run->sync.merge == TW_MERGE_RDA) return merge_rda(merger, request, taken, err);
-    if (tw_merge_is_robust(merger->run) && taken->count >= TW_ROBUST_LEAST)
+    if (tw_run_is_robust(merger->run->sync.merge) && taken->count >= TW_ROBUST_LEAST)
         return merge_robust(merger, request, taken, err);
     TW_TRY(merge_mean(merger, request, taken, err));
-    if (tw_merge_is_robust(merger->run) && !merger->has_said_mean) {
+    if (tw_run_is_robust(merger->run->sync.merge) && !merger->has_said_mean) {
         merger->has_said_mean = true;
         tw_log(TW_LOG_INFO, "merge_is_mean",
                "round=%" PRIu64
