@@ -152,6 +152,7 @@ static enum tw_status get_contrib(const void *body, struct tw_msg_contrib *to,
     to->tokens = from->tokens;
     to->fragment_tokens = from->fragment_tokens;
     to->fragment_steps = from->fragment_steps;
+    to->cursor = from->cursor;
     TW_TRY(get_optional_signature(&from->signature, to->signature, err));
     to->parts_count = (uint32_t)from->n_parts;
     for (size_t k = 0; k < from->n_parts; k++) {
@@ -380,6 +381,9 @@ static enum tw_status get_accuse(const void *body, struct tw_msg_accuse *to, str
     const Thinwire__Accuse *from = body;
     to->round = from->round;
     to->part = from->part;
+    to->trainer = from->trainer;
+    if (from->trainer > TW_MEMBERS_MAX)
+        return tw_fail(err, TW_PROTO, "an accusation of seat %u", from->trainer);
     return get_id("lineage", &from->lineage, &to->lineage, err);
 }
 

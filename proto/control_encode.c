@@ -110,6 +110,7 @@ static enum tw_status put_contrib(const struct tw_msg_contrib *from, struct out 
     to.tokens = from->tokens;
     to.fragment_tokens = from->fragment_tokens;
     to.fragment_steps = from->fragment_steps;
+    to.cursor = from->cursor;
     to.n_parts = from->parts_count;
     to.parts = list;
     to.signature = borrow_signature(from->signature);
@@ -327,6 +328,7 @@ static enum tw_status put_accuse(const struct tw_msg_accuse *from, struct out *o
     to.lineage = borrow_id(&from->lineage);
     to.round = from->round;
     to.part = from->part;
+    to.trainer = from->trainer;
     return pack(&to.base, out, err);
 }
 

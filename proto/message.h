@@ -119,6 +119,8 @@ struct tw_msg_contrib {
     uint64_t round;
     struct tw_id base;                /* digest of (phi, u) of the fragment before the round */
     uint64_t tokens, fragment_tokens; /* counts as in struct tw_contributor */
+    uint64_t cursor; /* position in the order in which the member draws its data, when Delta was
+                        encoded, in tokens; 0: not known. Only sync/check/jury.c uses it */
     uint32_t fragment_steps;
     uint32_t parts_count;
     struct tw_id hashes[TW_PARTS_MAX];
@@ -287,11 +289,13 @@ struct tw_msg_pair_busy {
     struct tw_pair_id pair;
 };
 
-/* "The result of this part is not the merge that the record lists: check it yourself." */
+/* "The result of this part is not the merge that the record lists: check it yourself." Or, with a
+ * trainer: "the contribution of this member was not trained on its data: check it yourself." */
 struct tw_msg_accuse {
     struct tw_id lineage;
     uint64_t round;
     uint32_t part;
+    uint32_t trainer; /* 1 + seat of the member; 0: the part's result is meant */
 };
 
 /* The sender's outer gradient in the run's codec, and its phi (compress/lattice.h). */

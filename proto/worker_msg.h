@@ -49,7 +49,7 @@
 #include "proto/worker_request.h"
 
 enum { TW_SAMPLE_BYTES_MAX = 1024 }; /* prompt or text of a sample, including the final NUL */
-enum { TW_WORKER_VERSION = 11, TW_WORKER_MSG_BYTES_MAX = 16384, TW_SNAPSHOT_SLOTS = 2 };
+enum { TW_WORKER_VERSION = 12, TW_WORKER_MSG_BYTES_MAX = 16384, TW_SNAPSHOT_SLOTS = 2 };
 
 /* ---- shared memory ------------------------------------------------------------------------- */
 
@@ -129,6 +129,7 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "words shared by processes must need
     X(FATAL, 10, fatal)                                                                            \
     X(READY, 11, ready)                                                                            \
     X(SAMPLE, 12, sample)                                                                          \
+    X(JUDGED, 13, judged)                                                                          \
     /* daemon to worker */                                                                         \
     X(WELCOME, 32, welcome)                                                                        \
     X(ENCODE, 33, encode)                                                                          \
@@ -145,7 +146,8 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "words shared by processes must need
     X(FINISH, 44, finish)                                                                          \
     X(EXIT, 45, exit)                                                                              \
     X(PAIR_ENCODE, 46, pair_encode)                                                                \
-    X(PAIR_APPLY, 47, pair_apply)
+    X(PAIR_APPLY, 47, pair_apply)                                                                  \
+    X(JUDGE, 48, judge)
 
 enum tw_worker_msg_kind {
 #define X(name, value, member) TW_WMSG_##name = (value),
@@ -206,6 +208,7 @@ struct tw_wmsg_encoded {
     uint32_t bytes[TW_PARTS_MAX];
     float norm; /* norm of Delta */
     float reserved;
+    uint64_t cursor; /* position in the training data: tokens drawn so far; 0: not known */
 };
 
 struct tw_wmsg_reduced {
@@ -235,6 +238,15 @@ struct tw_wmsg_exported {
     uint32_t fragment, status, bytes, reserved;
     uint64_t rounds;
     struct tw_id digest;
+};
+
+struct tw_wmsg_judged {
+    uint64_t round;
+    uint32_t fragment;
+    uint32_t status; /* TW_AGAIN: this worker cannot judge the contribution now */
+    int32_t score;   /* in thousandths; about 0 for a Delta of other data (worker/loop/juror.h) */
+    uint32_t share;  /* square root of windows compared / windows trained on, in thousandths */
+    uint32_t reserved;
 };
 
 struct tw_wmsg_evaluated {

@@ -161,6 +161,22 @@ struct tw_wmsg_load {
     struct tw_span in;
 };
 
+/* Check that a member trained on the windows that it says: the two losses of windows that it drew
+ * since the fragment was last merged are compared with those of windows that it has not drawn yet
+ * (worker/loop/juror.h). The work is spread over many step boundaries. Answered by JUDGED. */
+struct tw_wmsg_judge {
+    uint64_t round;
+    uint64_t seed;   /* seed of the order in which the member draws its data */
+    uint64_t cursor; /* its position in that order when it encoded, in tokens */
+    uint64_t tokens; /* tokens that it says it trained in this Delta */
+    uint64_t draw;   /* chooses the windows */
+    uint32_t fragment, parts_count;
+    struct {
+        uint64_t begin, count; /* elements within the fragment */
+        struct tw_span in;     /* the contribution to this part */
+    } parts[TW_PARTS_MAX];
+};
+
 /* Report the run clock to the worker. */
 struct tw_wmsg_clock {
     uint64_t clock_tokens;  /* run clock at the newest committed round */

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "sync/check/audit.h"
+#include "sync/check/jury.h"
 #include "sync/core/actions.h"
 #include "sync/core/membership.h"
 #include "sync/core/peers.h"
@@ -222,7 +223,13 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_PAIR_REQUEST: tw_pair_request(node, peer, &message->u.pair_request); break;
     case TW_MSG_PAIR_ACCEPT: tw_pair_accept(node, peer, &message->u.pair_accept); break;
     case TW_MSG_PAIR_BUSY: tw_pair_busy(node, peer, &message->u.pair_busy); break;
-    case TW_MSG_ACCUSE: tw_audit_accuse(node, peer, &message->u.accuse); break;
+    case TW_MSG_ACCUSE:
+        if (message->u.accuse.trainer > 0) {
+            tw_jury_hint(node, peer, &message->u.accuse);
+        } else {
+            tw_audit_accuse(node, peer, &message->u.accuse);
+        }
+        break;
     case TW_MSG_PAIR_OFFER: tw_pair_offer(node, peer, &message->u.pair_offer); break;
     }
 }
@@ -237,6 +244,7 @@ static void forget_worker(struct tw_node *node) {
     if (node->round.own == OWN_ENCODING) node->round.own = OWN_IDLE;
     node->round.is_reducing = false;
     tw_audit_forget(node);
+    tw_jury_forget(node);
 }
 
 /* A node that reduces may own parts from now on, or no longer: it says so at once. */
@@ -406,6 +414,7 @@ static void handle_event(struct tw_node *node, const struct tw_event *event) {
         if (node->measured.is_relay != event->u.measured.is_relay) tw_reach_changed(node);
         node->measured.is_relay = event->u.measured.is_relay;
         break;
+    case TW_EV_JUDGED: tw_jury_judged(node, event); break;
     }
 }
 
@@ -423,6 +432,7 @@ static void advance(struct tw_node *node) {
         tw_vote_advance(node);
         send_replies(node);
         tw_audit_advance(node);
+        tw_jury_advance(node);
     }
     tw_payload_advance(node);
     tw_peers_drop_silent(node);

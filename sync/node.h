@@ -80,6 +80,7 @@ struct tw_node_view {
     uint32_t vote_merges; /* rounds that must merge this node's work until it votes, in a run
                              without certificates; 0: it votes, or has no seat */
     uint64_t audits;      /* merges of other owners that this node repeated */
+    uint64_t checks;      /* contributions whose training this node checked */
     uint64_t unmerged;    /* contributions that this owner did not merge, as they were too large */
     bool is_contributing; /* true once this node's contribution to the open round is sent */
     struct {

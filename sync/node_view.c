@@ -106,6 +106,7 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     view->vote_merges = tw_voters_merges_left(node);
     view->is_contributing = node->round.own == OWN_SENT;
     view->audits = node->audits.done_count;
+    view->checks = node->jury.checks;
     view->unmerged = node->penalties.unmerged_count;
     view->pairs.merged = node->pair.merged_count;
     view->pairs.alone = node->pair.alone_count;

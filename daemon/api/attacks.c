@@ -34,6 +34,11 @@ static const struct {
     [TW_ATTACK_STATE] = {"Node %s gave this node a state that is not the run's",
                          "nothing to do: it is fetched from other members; if it repeats, ask the "
                          "node's operator, or shut it out"},
+    [TW_ATTACK_UNTRAINED] =
+        {"Node %s sends work that was not trained on its part of the data; this "
+         "node leaves it out",
+         "ask its operator for its data; if it goes on, shut the node "
+         "out: a new secret, or `thinwire owner revoke`"},
     [TW_ATTACK_PROTOCOL] = {"Node %s broke the protocol; its link was ended or its message dropped",
                             "`thinwire events` has the reason; is its version the same?"},
 };

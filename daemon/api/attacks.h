@@ -23,6 +23,7 @@ enum tw_attack_kind {
                             applied */
     TW_ATTACK_OVERSIZED, /* a contribution far too large to be merged */
     TW_ATTACK_STATE,     /* a state that is not the members', given to this node as theirs */
+    TW_ATTACK_UNTRAINED, /* work that was not trained on the data of its sender */
     TW_ATTACK_PROTOCOL,  /* any other breach of the protocol */
     TW_ATTACKS,
 };

@@ -140,6 +140,8 @@ static void put_sync(struct out *to, const struct tw_status_view *view) {
               view->sync.pairs_alone);
     put_total(to, "pairs_one_sided_total", "Rounds that the partner did not merge.",
               view->sync.pairs_one_sided);
+    put_total(to, "training_checks_total", "Contributions whose training this node checked.",
+              view->sync.checks);
     put_total(to, "audits_total", "Merges of other owners that this node checked.",
               view->sync.audits);
     put_total(to, "contributions_refused_total",

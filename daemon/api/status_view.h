@@ -317,6 +317,7 @@ struct tw_status_view {
         uint64_t rounds_contributed, rounds_missed;
         uint64_t lineage_changes;
         uint64_t audits;                /* merges of other owners that this node audited */
+        uint64_t checks;                /* contributions whose training this node checked */
         uint64_t contributions_refused; /* contributions that this node, as owner, found too large
                                            to merge */
         enum tw_topology topology;

@@ -143,7 +143,7 @@ static json_t *pairs_json(const struct tw_status_view *view) {
 }
 
 static json_t *sync_json(const struct tw_status_view *view) {
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
                      "topology", tw_view_topology_name(view->sync.topology), "roster_members",
                      count(view->sync.roster_count), "roster_voters", count(view->sync.voters),
                      "rounds_until_vote", count(view->sync.vote_merges), "alive_voters",
@@ -153,7 +153,8 @@ static json_t *sync_json(const struct tw_status_view *view) {
                      count(view->sync.rounds_contributed), "rounds_missed",
                      count(view->sync.rounds_missed), "lineage_changes",
                      count(view->sync.lineage_changes), "audits", count(view->sync.audits),
-                     "contributions_refused", count(view->sync.contributions_refused), "alone_s",
+                     "training_checks", count(view->sync.checks), "contributions_refused",
+                     count(view->sync.contributions_refused), "alone_s",
                      tw_json_seconds(view->sync.alone_us), "pairs", pairs_json(view));
 }
 

@@ -35,6 +35,7 @@ const char *tw_warning_name(enum tw_warning_kind kind) {
         [TW_WARNING_ATTACK + TW_ATTACK_APPLIED] = "attack_applied",
         [TW_WARNING_ATTACK + TW_ATTACK_OVERSIZED] = "attack_oversized",
         [TW_WARNING_ATTACK + TW_ATTACK_STATE] = "attack_state",
+        [TW_WARNING_ATTACK + TW_ATTACK_UNTRAINED] = "attack_untrained",
         [TW_WARNING_ATTACK + TW_ATTACK_PROTOCOL] = "attack_protocol",
         [TW_WARNING_DATA_UNUSABLE] = "data_unusable",
         [TW_WARNING_DATA_UNSTORED] = "data_unstored",

@@ -65,6 +65,7 @@ static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
     case TW_ACT_SOLO:
     case TW_ACT_PAIR_APPLY:
     case TW_ACT_EXPORT:
+    case TW_ACT_JUDGE:
     case TW_ACT_CLOCK: tw_worker_host_act(daemon->host, action); return;
     case TW_ACT_STORE_VOTE: tw_daemon_votes_store(daemon, action); return;
     case TW_ACT_REPORT:
@@ -101,6 +102,7 @@ static struct tw_node_config make_config(struct tw_daemon *daemon) {
         .pace_us = run->sync.pace == TW_PACE_CLOCK ? (uint64_t)run->sync.pace_ms * 1000 : 0,
         .overlap_us = run->sync.overlap * tw_run_step_us(run),
         .quorum = run->sync.quorum,
+        .jury_millionths = run->sync.jury_millionths,
         .grace_us = (uint64_t)run->sync.grace_ms * 1000,
         .budget_tokens = run->train.tokens,
         .members_max = run->sync.members,

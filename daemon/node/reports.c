@@ -280,6 +280,7 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
         tw_transport_ban(daemon->transport, &action->u.report.id,
                          "it signed two statements that exclude each other");
         return;
+    case TW_REPORT_UNTRAINED: show_attack(daemon, TW_ATTACK_UNTRAINED, "untrained", action); return;
     case TW_REPORT_FALSE_STATE: show_attack(daemon, TW_ATTACK_STATE, "state_false", action); return;
     case TW_REPORT_LEFT: show_left(daemon, action); return;
     case TW_REPORT_OUTLIER:

@@ -82,6 +82,7 @@ static void fill_sync(const struct tw_daemon *daemon, struct tw_status_view *vie
     view->sync.rounds_contributed = daemon->view.rounds_contributed;
     view->sync.rounds_missed = daemon->view.rounds_missed;
     view->sync.audits = daemon->view.audits;
+    view->sync.checks = daemon->view.checks;
     view->sync.contributions_refused = daemon->view.unmerged;
     view->sync.pairs_merged = daemon->view.pairs.merged;
     view->sync.pairs_alone = daemon->view.pairs.alone;

@@ -139,6 +139,7 @@ static const char *const EVENTS[] = {
     [TW_EV_STORED] = "vote stored",
     [TW_EV_LEAVE] = "asked to leave",
     [TW_EV_MEASURED] = "links measured",
+    [TW_EV_JUDGED] = "checked the training of a contribution",
 };
 
 const char *tw_words_event(char *text, const struct tw_event *event) {
@@ -174,6 +175,11 @@ const char *tw_words_event(char *text, const struct tw_event *event) {
             event->u.applied.fragment, event->u.applied.rounds,
             id_of(hex, &event->u.applied.digest), event->ok ? "" : ": FAILED");
         break;
+    case TW_EV_JUDGED:
+        put(&to, " of round %" PRIu64, event->u.judged.round);
+        if (event->ok) put(&to, ": score %.1f", event->u.judged.score / 1000.0);
+        if (!event->ok) put(&to, ": NOT POSSIBLE");
+        break;
     case TW_EV_TICK:
     case TW_EV_WORKER_UP:
     case TW_EV_WORKER_DOWN:
@@ -206,6 +212,7 @@ static const char *const ACTIONS[] = {
     [TW_ACT_CLOCK] = "tell the run clock",
     [TW_ACT_FINISH] = "finish",
     [TW_ACT_REPORT] = "report",
+    [TW_ACT_JUDGE] = "check the training of a contribution",
 };
 
 static const char *const REPORTS[] = {
@@ -227,6 +234,7 @@ static const char *const REPORTS[] = {
     [TW_REPORT_ONE_SIDED] = "merged, but not the partner",
     [TW_REPORT_DIFFERS] = "another anchor at",
     [TW_REPORT_FALSE_STATE] = "a false state of",
+    [TW_REPORT_UNTRAINED] = "work that was not trained on its data by",
 };
 
 static void put_report(struct writer *to, const struct tw_report *report) {
@@ -267,6 +275,10 @@ const char *tw_words_action(char *text, const struct tw_action *action) {
     case TW_ACT_ENCODE:
         put(&to, " round %" PRIu64 ", fragment %" PRIu32, action->u.encode.round,
             action->u.encode.fragment);
+        break;
+    case TW_ACT_JUDGE:
+        put(&to, " round %" PRIu64 ", fragment %" PRIu32, action->u.judge.round,
+            action->u.judge.fragment);
         break;
     case TW_ACT_REDUCE:
         put(&to, " round %" PRIu64 ", part %" PRIu32 ", %" PRIu32 " inputs", action->u.reduce.round,

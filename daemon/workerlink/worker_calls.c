@@ -362,6 +362,18 @@ static bool pair_apply_begin(struct tw_call *call, const struct tw_id *inputs,
            call_hold(call, &theirs[TW_PAIR_PHI], &apply->theirs.phi);
 }
 
+static bool judge_begin(struct tw_call *call, const struct tw_id *inputs,
+                        struct tw_worker_msg *msg) {
+    struct tw_wmsg_judge *judge = &msg->u.judge;
+    call->round = call->event.u.judged.round = judge->round;
+    call->fragment = judge->fragment;
+    for (uint32_t k = 0; k < judge->parts_count; k++) {
+        if (judge->parts[k].count == 0) continue;
+        if (!call_hold(call, &inputs[k], &judge->parts[k].in)) return false;
+    }
+    return true;
+}
+
 static const struct verb {
     enum tw_worker_msg_kind request;
     enum tw_event_kind event; /* event that reports the answer to the core */
@@ -375,6 +387,7 @@ static const struct verb {
     [TW_ACT_PAIR_APPLY] = {TW_WMSG_PAIR_APPLY, TW_EV_APPLIED, pair_apply_begin},
     [TW_ACT_EXPORT] = {TW_WMSG_EXPORT, TW_EV_EXPORTED, export_begin},
     [TW_ACT_LOAD] = {TW_WMSG_LOAD, TW_EV_APPLIED, load_begin},
+    [TW_ACT_JUDGE] = {TW_WMSG_JUDGE, TW_EV_JUDGED, judge_begin},
 };
 
 static void verify_start(struct tw_worker_host *host, struct tw_call *call,
@@ -456,6 +469,7 @@ static bool encoded_answer(struct tw_worker_host *host, const struct tw_wmsg_enc
     if (encoded->status == TW_OK && encoded->parts_count != call->outs_count) return false;
     call->event.u.encoded.step = encoded->step;
     call->event.u.encoded.tokens = encoded->tokens;
+    call->event.u.encoded.cursor = encoded->cursor;
     return output_answer(call, encoded->status, encoded->bytes);
 }
 
@@ -507,6 +521,15 @@ static bool checked_answer(struct tw_worker_host *host, const struct tw_wmsg_che
     return true;
 }
 
+static bool judged_answer(struct tw_worker_host *host, const struct tw_wmsg_judged *judged) {
+    struct tw_call *call = call_find(host, TW_ACT_JUDGE, judged->round, 0, judged->fragment);
+    if (call == NULL || judged->share > 1000) return false;
+    call->event.u.judged.score = judged->score;
+    call->event.u.judged.share = judged->share;
+    call_finish(call, judged->status == TW_OK);
+    return true;
+}
+
 bool tw_calls_answer(struct tw_worker_host *host, const struct tw_worker_msg *msg) {
     switch (msg->kind) {
     case TW_WMSG_ENCODED: return encoded_answer(host, &msg->u.encoded);
@@ -514,6 +537,7 @@ bool tw_calls_answer(struct tw_worker_host *host, const struct tw_worker_msg *ms
     case TW_WMSG_APPLIED: return applied_answer(host, &msg->u.applied);
     case TW_WMSG_CHECKED: return checked_answer(host, &msg->u.checked);
     case TW_WMSG_REDUCED: return reduced_answer(host, &msg->u.reduced);
+    case TW_WMSG_JUDGED: return judged_answer(host, &msg->u.judged);
     default: return false;
     }
 }

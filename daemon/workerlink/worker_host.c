@@ -201,7 +201,8 @@ static bool on_sample(struct tw_worker_host *host, const struct tw_wmsg_sample *
 
 /* Returns whether the worker sends answers of this kind only between two steps. */
 static bool is_of_boundary(uint32_t kind) {
-    return kind == TW_WMSG_ENCODED || kind == TW_WMSG_APPLIED || kind == TW_WMSG_EXPORTED;
+    return kind == TW_WMSG_ENCODED || kind == TW_WMSG_APPLIED || kind == TW_WMSG_EXPORTED ||
+           kind == TW_WMSG_JUDGED;
 }
 
 static bool on_news(struct tw_worker_host *host, const struct tw_worker_msg *msg) {
@@ -317,7 +318,8 @@ void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *act
     case TW_ACT_PAIR_ENCODE:
     case TW_ACT_PAIR_APPLY:
     case TW_ACT_EXPORT:
-    case TW_ACT_LOAD: tw_calls_act(host, action); return;
+    case TW_ACT_LOAD:
+    case TW_ACT_JUDGE: tw_calls_act(host, action); return;
     case TW_ACT_SEND:
     case TW_ACT_CLOSE:
     case TW_ACT_SEND_CHUNK:

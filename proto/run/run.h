@@ -172,10 +172,11 @@ struct tw_run {
                                                next outer gradient; 0 = none */
         uint32_t feedback_local_millionths; /* fraction of the quantisation error left in theta */
         enum tw_pace pace;
-        uint32_t pace_ms;  /* clock: time between two rounds of any fragment */
-        uint32_t quorum;   /* contributors needed before the grace starts */
-        uint32_t grace_ms; /* longest grace: the adaptive wait for late contributors */
-        uint32_t members;  /* largest roster, at most TW_MEMBERS_MAX */
+        uint32_t pace_ms;         /* clock: time between two rounds of any fragment */
+        uint32_t quorum;          /* contributors needed before the grace starts */
+        uint32_t grace_ms;        /* longest grace: the adaptive wait for late contributors */
+        uint32_t members;         /* largest roster, at most TW_MEMBERS_MAX */
+        uint32_t jury_millionths; /* fraction of contributions that a member checks for training */
     } sync;
 
     struct {

@@ -203,6 +203,9 @@ static const struct tw_run_key keys[] = {
     NUMBER("sync.grace", TW_RUN_DURATION, sync.grace_ms, 0, HOUR_MS,
            "longest wait for late contributors"),
     NUMBER("sync.members", TW_RUN_U32, sync.members, 2, TW_MEMBERS_MAX, "most nodes in the group"),
+    NUMBER("sync.jury", TW_RUN_REAL, sync.jury_millionths, 0, MILLION,
+           "share of contributions of which another node checks that they were trained on their "
+           "sender's part of the data; 0 is none"),
 
     ENUM("security.admission", security.admission, admissions,
          "nodes that may join; secret: holders of the run secret, open: all, owner: nodes with a "

@@ -600,6 +600,7 @@ void tw_run_defaults(struct tw_run *run) {
     run->train.clip_millionths = 1000000;
     run->sync.nodes = 4;
     run->sync.members = TW_MEMBERS_MAX;
+    run->sync.jury_millionths = 0;
     run->sync.pace = TW_PACE_STEPS;
     run->sync.pace_ms = 1000;
     tw_run_apply_preset(run, TW_PRESET_STREAMING);

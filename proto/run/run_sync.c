@@ -238,11 +238,26 @@ static enum tw_status check_codec(const struct tw_run *run, struct tw_error *err
     return TW_OK;
 }
 
+/* A juror draws the windows of others by its own engine, from the same data. */
+static enum tw_status check_jury(const struct tw_run *run, struct tw_error *err) {
+    if (run->sync.jury_millionths == 0) return TW_OK;
+    if (run->model.family == TW_FAMILY_TENSORS)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.jury needs a model that Thinwire's own engine computes, and "
+                       "model.family is tensors: set sync.jury = 0");
+    if (tw_id_is_zero(&run->data.sha256))
+        return tw_fail(err, TW_CONFIG,
+                       "sync.jury needs the same data on every node, and data.sha256 is any: name "
+                       "the data (`thinwire run new --data`), or set sync.jury = 0");
+    return TW_OK;
+}
+
 enum tw_status tw_run_check_sync(const struct tw_run *run, struct tw_error *err) {
     TW_TRY(check_rounds(run, err));
     TW_TRY(check_outer(run, err));
     TW_TRY(check_merge(run, err));
     TW_TRY(check_codec(run, err));
+    TW_TRY(check_jury(run, err));
     if (run->sync.topology == TW_TOPOLOGY_PAIR) return check_pair(run, err);
     if (run->sync.consensus_millionths > 0)
         return tw_fail(err, TW_CONFIG,

@@ -36,6 +36,7 @@ enum tw_action_kind {
     TW_ACT_FINISH,      /* the run is over: stop stepping, keep serving. With `goes_on` it is not
                            over: step again. Applies to later workers too */
     TW_ACT_REPORT,      /* pass `report` to operators and checkers */
+    TW_ACT_JUDGE,       /* check that `inputs`, a contribution, were trained on the sender's data */
 };
 
 struct tw_action {
@@ -65,14 +66,15 @@ struct tw_action {
             uint64_t seq;
             const struct tw_vote *vote; /* borrowed until the next event */
         } store;
+        struct tw_wmsg_judge judge;
         struct tw_wmsg_clock clock;
         struct tw_wmsg_finish
             finish; /* goes_on: this node is now in a lineage that has tokens left to train */
         struct tw_report report;
     } u;
     /* Hashes of the payloads that the request reads. REDUCE: one per input. APPLY: one per part,
-     * zero when ABSENT. PAIR_APPLY: indexed by TW_PAIR_*. LOAD: one, or zero if (phi, u) are
-     * already right. */
+     * zero when ABSENT. JUDGE: one per part. PAIR_APPLY: indexed by TW_PAIR_*. LOAD: one, or zero
+     * if (phi, u) are already right. */
     struct tw_id inputs[TW_MEMBERS_MAX];
     struct tw_id partner; /* PAIR_ENCODE: node that receives Delta */
 };

@@ -92,6 +92,9 @@ struct tw_node_config {
     /* Roster size from which outlier results are refused. A smaller group refuses only extreme
      * results: an honest member that is new or was away for long can make a merge an outlier. */
     uint32_t judges_min;
+    /* From the run manifest: share of listed contributions that are checked for training on their
+     * sender's data (check/jury.h), in millionths. Needs a worker that answers JUDGE. */
+    uint32_t jury_millionths;
 #ifdef TW_MUTANTS
     int mutant; /* enum tw_mutant that is switched on; tests of the simulator only */
 #endif

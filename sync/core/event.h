@@ -27,6 +27,7 @@ enum tw_event_kind {
     TW_EV_STORED,   /* answers TW_ACT_STORE_VOTE */
     TW_EV_LEAVE,    /* the user asked this node to leave the run */
     TW_EV_MEASURED, /* `measured`: the quality of this node's links has changed */
+    TW_EV_JUDGED,   /* answers TW_ACT_JUDGE; not ok: this node's worker cannot judge it now */
 };
 
 /* State of a worker that has become ready. */
@@ -60,6 +61,7 @@ struct tw_event {
         struct {
             uint64_t round;
             uint64_t step, tokens; /* this node's totals when Delta was computed */
+            uint64_t cursor;       /* position in the training data then; 0: not known */
             uint32_t parts_count;
             struct tw_id hashes[TW_PARTS_MAX]; /* one per part; in pairs: of Delta, then of phi */
             uint32_t bytes[TW_PARTS_MAX];
@@ -96,6 +98,12 @@ struct tw_event {
             bool is_relay;    /* this node relays links between other nodes */
             bool is_short;    /* the byte budget allows no contribution now; used in pairs only */
         } measured;           /* MEASURED */
+        struct {
+            uint64_t round;
+            int32_t score;  /* in thousandths (worker/loop/juror.h) */
+            uint32_t share; /* square root of compared windows / trained windows, in thousandths:
+                               an honest score is proportional to it */
+        } judged;           /* JUDGED */
     } u;
 };
 

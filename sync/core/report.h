@@ -39,6 +39,9 @@ enum tw_report_kind {
                             `part`, and this node fetches theirs. Otherwise: member `id` has another
                             anchor than this node, which does not merge its work in this round */
     TW_REPORT_FALSE_STATE, /* node `id` gave a state of fragment `part` that is not the members' */
+    TW_REPORT_UNTRAINED, /* checks show that member `id` does not train on the data that it says, so
+                            this owner leaves its contributions out for a while. `reason`:
+                            TW_CORRUPT, or TW_LIMIT if it never says where it is in its data */
 };
 
 struct tw_report {

@@ -26,6 +26,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "sync/check/audit.h"
+#include "sync/check/jury.h"
 #include "sync/core/actions.h"
 #include "sync/core/membership.h"
 #include "sync/core/peers.h"
@@ -142,6 +143,7 @@ void tw_lineage_fork(struct tw_node *node) {
     tw_payload_drop_all(node);
     forget_fetches(node);
     tw_audit_forget(node);
+    tw_jury_forget(node);
     /* The state that we hold becomes that of the new lineage, so LOAD changes nothing. If it is an
      * incomplete state of another lineage, LOAD sets phi := theta. */
     const bool is_moving = node->at.is_moving != 0 && !TW_IS_MUTANT(node, TW_MUTANT_HALF_A_STATE);
@@ -271,6 +273,7 @@ static void adopt_lineage(struct tw_node *node, uint16_t peer, const struct clai
     tw_payload_drop_all(node);
     forget_fetches(node);
     tw_audit_forget(node);
+    tw_jury_forget(node);
     node->at.lineage_parent = node->at.lineage;
     node->at.lineage = status->lineage;
     node->at.nonce = tw_lineage_nonce(node);

@@ -11,6 +11,7 @@
 #include "proto/run/layout.h"
 #include "sync/check/audit.h"
 #include "sync/check/findings.h"
+#include "sync/check/jury.h"
 #include "sync/core/actions.h"
 #include "sync/core/membership.h"
 #include "sync/core/peers.h"
@@ -336,6 +337,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record,
     node->tip_digest = tw_record_digest(entry);
     node->at.rounds++;
     tw_audit_choose(node, entry->round);
+    tw_jury_choose(node, entry->round);
     node->pace.last_commit_us = node->now_us;
     node->pace.was_active = node->round.active_us != 0;
     node->lineage.majority_us = node->now_us;

@@ -388,6 +388,7 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     announced->tokens = row.tokens;
     announced->fragment_tokens = row.fragment_tokens;
     announced->fragment_steps = row.fragment_steps;
+    announced->cursor = node->cfg.jury_millionths > 0 ? event->u.encoded.cursor : 0;
     for (uint32_t k = 0; k < round->owners_count; k++) {
         announced->hashes[k] = event->u.encoded.hashes[k];
         announced->bytes[k] = event->u.encoded.bytes[k];
@@ -424,6 +425,10 @@ static void collect_contributions(struct tw_node *node) {
         if (!tw_id_equal(&entry->announced.base, base)) {
             entry->is_bad = true; /* a Delta to another anchor cannot be merged */
             report_differs(node, &node->roster.members[i].id);
+            continue;
+        }
+        if (tw_conduct_is_untrained(node, &node->roster.members[i].id)) {
+            entry->is_bad = true; /* checks showed that it does not train on its data */
             continue;
         }
         const struct tw_id *hash = &entry->announced.hashes[part];

@@ -76,6 +76,7 @@ static void pass_encoded(struct pass *pass, struct tw_event *event) {
     pass_u64(pass, &event->u.encoded.round);
     pass_u64(pass, &event->u.encoded.step);
     pass_u64(pass, &event->u.encoded.tokens);
+    pass_u64(pass, &event->u.encoded.cursor);
     pass_u32(pass, &event->u.encoded.parts_count);
     if (event->u.encoded.parts_count > TW_PARTS_MAX) pass->is_short = true;
     for (uint32_t k = 0; !pass->is_short && k < event->u.encoded.parts_count; k++) {
@@ -116,6 +117,14 @@ static void pass_measured(struct pass *pass, struct tw_event *event) {
     pass_bool(pass, &event->u.measured.is_short);
 }
 
+static void pass_judged(struct pass *pass, struct tw_event *event) {
+    uint32_t score = (uint32_t)event->u.judged.score;
+    pass_u64(pass, &event->u.judged.round);
+    pass_u32(pass, &score);
+    pass_u32(pass, &event->u.judged.share);
+    event->u.judged.score = (int32_t)score;
+}
+
 static void pass_chunk(struct pass *pass, struct tw_event *event) {
     uint32_t sanity = (uint32_t)event->u.chunk.sanity;
     pass_id(pass, &event->u.chunk.hash);
@@ -148,6 +157,7 @@ static bool pass_fields(struct pass *pass, struct tw_event *event) {
     case TW_EV_EXPORTED: pass_exported(pass, event); return true;
     case TW_EV_STORED: pass_u64(pass, &event->u.store_seq); return true;
     case TW_EV_MEASURED: pass_measured(pass, event); return true;
+    case TW_EV_JUDGED: pass_judged(pass, event); return true;
     }
     return false;
 }
@@ -180,7 +190,7 @@ size_t tw_event_encode(const struct tw_event *event, uint8_t bytes[TW_EVENT_BYTE
 enum tw_status tw_event_decode(const uint8_t *bytes, size_t size, struct tw_event *event,
                                struct tw_message *message, struct tw_worker_state *worker,
                                struct tw_error *err) {
-    if (size < HEAD_BYTES || bytes[0] > TW_EV_MEASURED || bytes[1] > FLAGS)
+    if (size < HEAD_BYTES || bytes[0] > TW_EV_JUDGED || bytes[1] > FLAGS)
         return tw_fail(err, TW_CORRUPT, "an event of no known kind");
     memset(event, 0, sizeof(*event));
     event->kind = (enum tw_event_kind)bytes[0];

@@ -86,6 +86,7 @@ static uint64_t mix_contrib(uint64_t h, const struct tw_msg_contrib *contrib) {
     h = tw_trace_mix(h, contrib->tokens);
     h = tw_trace_mix(h, contrib->fragment_tokens);
     h = tw_trace_mix(h, (uint64_t)contrib->fragment_steps << 32 | contrib->parts_count);
+    if (contrib->cursor != 0) h = tw_trace_mix(h, contrib->cursor);
     for (uint32_t k = 0; k < contrib->parts_count; k++) {
         h = tw_trace_mix_id(h, &contrib->hashes[k]);
         h = tw_trace_mix(h, contrib->bytes[k]);
@@ -190,6 +191,7 @@ uint64_t tw_trace_message(const struct tw_message *message) {
         return tw_trace_mix(h, message->u.pair_accept.wants_whole);
     case TW_MSG_PAIR_BUSY: return mix_pair(h, &message->u.pair_busy.pair);
     case TW_MSG_ACCUSE:
+        if (message->u.accuse.trainer != 0) h = tw_trace_mix(h, message->u.accuse.trainer);
         return mix_ballot(h, &message->u.accuse.lineage, message->u.accuse.round,
                           message->u.accuse.part);
     case TW_MSG_PAIR_OFFER:
@@ -249,6 +251,10 @@ uint64_t tw_trace_event(const struct tw_event *event) {
         h = tw_trace_mix(tw_trace_mix(h, event->u.exported.rounds), event->u.exported.fragment);
         return tw_trace_mix_id(h, &event->u.exported.hash);
     case TW_EV_STORED: return tw_trace_mix(h, event->u.store_seq);
+    case TW_EV_JUDGED:
+        h = tw_trace_mix(h, event->u.judged.round);
+        return tw_trace_mix(h, (uint64_t)(uint32_t)event->u.judged.score << 32 |
+                                   event->u.judged.share);
     }
     return h;
 }
@@ -260,6 +266,14 @@ static uint64_t mix_reduce(uint64_t h, const struct tw_action *action) {
         h = tw_trace_mix_id(h, &action->inputs[i]);
         h = tw_trace_mix(h, action->u.reduce.inputs[i].tokens);
     }
+    return h;
+}
+
+static uint64_t mix_judge(uint64_t h, const struct tw_action *action) {
+    h = tw_trace_mix(tw_trace_mix(h, action->u.judge.round), action->u.judge.seed);
+    h = tw_trace_mix(tw_trace_mix(h, action->u.judge.cursor), action->u.judge.draw);
+    for (uint32_t k = 0; k < action->u.judge.parts_count; k++)
+        h = tw_trace_mix_id(h, &action->inputs[k]);
     return h;
 }
 
@@ -318,6 +332,7 @@ static uint64_t mix_report(uint64_t h, const struct tw_action *action) {
     case TW_REPORT_PAIRED:
     case TW_REPORT_ONE_SIDED:
     case TW_REPORT_DIFFERS:
+    case TW_REPORT_UNTRAINED:
     case TW_REPORT_FALSE_STATE: return tw_trace_mix_id(h, &action->u.report.id);
     }
     return h;
@@ -357,6 +372,7 @@ uint64_t tw_trace_action(const struct tw_action *action) {
         return tw_trace_mix(h, action->u.clock.tokens_listed);
     case TW_ACT_FINISH: return tw_trace_mix(h, action->u.finish.goes_on);
     case TW_ACT_REPORT: return mix_report(h, action);
+    case TW_ACT_JUDGE: return mix_judge(h, action);
     }
     return h;
 }

@@ -15,6 +15,9 @@
  * falling rate. donor     In pairs, a node whose state was taken over is not used again for a
  * while. claim     A node whose claim to be in a better lineage was false is not asked for a while.
  *
+ * untrained Checks show that the member does not train on the data that it says (check/jury.c). As
+ * an owner, this node leaves its contributions out for a while.
+ *
  * Each node keeps its own penalties. They affect only its proposals and the members that it waits
  * for, never its votes. */
 #include "sync/trust/conduct.h"
@@ -56,14 +59,15 @@ bool tw_conduct_is_proven_false(const struct tw_node *node, const struct tw_id *
     return false;
 }
 
-/* Returns the number of strikes of a node whose penalty is in force, otherwise 0. */
+/* Returns the number of strikes of a node whose penalty is in force, otherwise 0. A member that
+ * does not train counts like one with a strike: as an owner, it alone would merge its work. */
 static uint32_t count_strikes(const struct tw_node *node, const struct tw_id *id) {
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
         const struct tw_penalty *row = &node->penalties.strikes[i];
         if (row->count > 0 && row->until_us > node->now_us && tw_id_equal(&row->id, id))
             return row->count;
     }
-    return 0;
+    return tw_conduct_is_untrained(node, id) ? 1 : 0;
 }
 
 uint64_t tw_conduct_drop_struck(const struct tw_node *node, struct tw_roster *next, uint64_t most) {
@@ -149,6 +153,22 @@ uint32_t tw_conduct_unmerged_rounds(const struct tw_node *node, const struct tw_
         if (row->count > 0 && tw_id_equal(&row->id, id)) return row->count;
     }
     return 0;
+}
+
+/* ---- training ------------------------------------------------------------------------------- */
+
+void tw_conduct_note_untrained(struct tw_node *node, const struct tw_id *id,
+                               enum tw_status reason) {
+    struct tw_penalty *row = tw_penalty_take(node->penalties.untrained, TW_MEMBERS_MAX, id);
+    tw_penalty_add(row, TW_PENALTY_UNTRAINED, node->now_us);
+    struct tw_report *report = tw_act_report(node, TW_REPORT_UNTRAINED, id);
+    if (report == NULL) return;
+    report->reason = reason;
+    report->round = node->at.rounds;
+}
+
+bool tw_conduct_is_untrained(const struct tw_node *node, const struct tw_id *id) {
+    return tw_penalty_left_us(node->penalties.untrained, TW_MEMBERS_MAX, id, node->now_us) > 0;
 }
 
 /* ---- donors --------------------------------------------------------------------------------- */

@@ -34,6 +34,11 @@ void tw_conduct_note_merged(struct tw_node *node, const struct tw_id *id, bool i
 /* Returns the number of rounds in a row in which the contribution of `id` was left out. */
 uint32_t tw_conduct_unmerged_rounds(const struct tw_node *node, const struct tw_id *id);
 
+/* Notes that member `id` does not train on the data that it says (TW_CORRUPT), or never says on
+ * which (TW_LIMIT), and reports it. */
+void tw_conduct_note_untrained(struct tw_node *node, const struct tw_id *id, enum tw_status reason);
+bool tw_conduct_is_untrained(const struct tw_node *node, const struct tw_id *id);
+
 /* Notes, in pairs, that this node takes over the state of node `id`, the donor. */
 void tw_conduct_note_donor(struct tw_node *node, const struct tw_id *id);
 /* True if this node took over the state of node `id` recently, so that it does not use that donor

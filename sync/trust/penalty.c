@@ -27,6 +27,8 @@ const struct tw_penalty_rule tw_penalty_rules[TW_PENALTY_KINDS] = {
     [TW_PENALTY_CLAIM] = {.base_us = MINUTE_US, .doublings_max = 6},
     /* As long as for a strike: the only honest cause of wrong bytes is a broken disk. */
     [TW_PENALTY_FETCH] = {.base_us = 10 * MINUTE_US, .doublings_max = 6},
+    /* As long as for a strike. A member that goes on is found again after a few checks. */
+    [TW_PENALTY_UNTRAINED] = {.base_us = 10 * MINUTE_US, .doublings_max = 6},
 };
 
 struct tw_penalty *tw_penalty_find(struct tw_penalty *rows, uint32_t rows_count,

@@ -28,7 +28,8 @@ static struct {
     uint32_t boot;
     bool is_up[PEERS];
     struct row rows[ROWS_MAX];
-    bool worker_up, has_encode, has_reduce, has_export;
+    bool worker_up, has_encode, has_reduce, has_judge, has_export;
+    uint64_t judged_round;
     bool has_change[TW_FRAGMENTS_MAX]; /* at most one change in progress per fragment */
     struct tw_action changes[TW_FRAGMENTS_MAX];
     uint64_t step;
@@ -120,6 +121,13 @@ static void check_work(const struct tw_action *action) {
         TW_ASSERT(action->u.encode.parts_count > 0);
         rig.encode = *action;
         rig.has_encode = true;
+    } else if (action->kind == TW_ACT_JUDGE) {
+        TW_ASSERT(action->u.judge.parts_count <= TW_PARTS_MAX);
+        for (uint32_t k = 0; k < action->u.judge.parts_count; k++) {
+            if (action->u.judge.parts[k].count > 0) must_hold(rig.rows, &action->inputs[k]);
+        }
+        rig.judged_round = action->u.judge.round;
+        rig.has_judge = true;
     } else if (action->kind == TW_ACT_REDUCE) {
         TW_ASSERT(action->u.reduce.inputs_count > 0);
         for (uint32_t i = 0; i < action->u.reduce.inputs_count; i++)
@@ -189,6 +197,7 @@ static void act(const struct tw_action *action) {
     case TW_ACT_ENCODE:
     case TW_ACT_REDUCE:
     case TW_ACT_EXPORT:
+    case TW_ACT_JUDGE:
     case TW_ACT_LOAD: check_work(action); break;
     case TW_ACT_APPLY:
     case TW_ACT_SOLO: check_apply(action); break;
@@ -523,7 +532,10 @@ static void near_message(struct tw_message *message) {
         break;
     case TW_MSG_MISSING: message->u.missing.hash = near_hash(); break;
     case TW_MSG_ACCUSE:
-        message->u.accuse = (struct tw_msg_accuse){near_lineage(), take() % 16, take() % 4};
+        message->u.accuse = (struct tw_msg_accuse){.lineage = near_lineage(), .round = take() % 16};
+        message->u.accuse.part = take();
+        message->u.accuse.trainer = message->u.accuse.part / 4 % 6;
+        message->u.accuse.part %= 4;
         break;
     case TW_MSG_PAIR_REQUEST:
     case TW_MSG_PAIR_ACCEPT:
@@ -597,7 +609,7 @@ static void verify(uint8_t how) {
 }
 
 static void forget_work(void) {
-    rig.has_encode = rig.has_reduce = rig.has_export = false;
+    rig.has_encode = rig.has_reduce = rig.has_judge = rig.has_export = false;
     memset(rig.has_change, 0, sizeof(rig.has_change));
 }
 
@@ -649,7 +661,17 @@ static void answer_encode(uint8_t how) {
     feed(&event);
 }
 
+static void answer_judge(uint8_t how) {
+    rig.has_judge = false;
+    struct tw_event event = {.kind = TW_EV_JUDGED, .ok = how > 16};
+    event.u.judged.round = rig.judged_round;
+    event.u.judged.score = (how - 128) * 100;
+    event.u.judged.share = 500;
+    feed(&event);
+}
+
 static void answer_reduce(uint8_t how) {
+    if (rig.has_judge) answer_judge(how);
     if (!rig.has_reduce) return;
     rig.has_reduce = false;
     struct tw_event event = {.kind = TW_EV_REDUCED, .ok = how > 16};
@@ -774,6 +796,7 @@ static void begin(const uint8_t *data, size_t size) {
     rig.config.has_result_codec = (how & 8) != 0;
     rig.config.is_pair = how >= 0xF0;
     rig.config.has_rights = (how & 16) != 0;
+    rig.config.jury_millionths = (how & 4) != 0 ? 1000000 : 0;
     rig.config.lacks_vote = (how & 32) != 0;
     if ((how & 64) != 0) rig.config.role = TW_NODE_ROLE_REDUCE;
     rig.config.step_tokens = 1;

@@ -135,6 +135,7 @@ static void sample_contrib(struct tw_rng *rng, struct tw_msg_contrib *contrib) {
     contrib->tokens = draw_u64(rng);
     contrib->fragment_tokens = draw_u64(rng);
     contrib->fragment_steps = draw_u32(rng);
+    contrib->cursor = tw_rng_next(rng) >> 1;
     contrib->parts_count = draw_between(rng, 1, TW_PARTS_MAX);
     for (uint32_t k = 0; k < contrib->parts_count; k++) {
         contrib->hashes[k] = tw_sample_id(rng);
@@ -337,7 +338,8 @@ void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_
                            (unsigned)(a % 4096));
         break;
     case TW_MSG_ACCUSE:
-        message->u.accuse = (struct tw_msg_accuse){id, a, (uint32_t)(b % TW_PARTS_MAX)};
+        message->u.accuse = (struct tw_msg_accuse){id, a, (uint32_t)(b % TW_PARTS_MAX),
+                                                   (uint32_t)(a % (TW_MEMBERS_MAX + 1))};
         break;
     case TW_MSG_PAIR_OFFER: {
         struct tw_msg_pair_offer *offer = &message->u.pair_offer;

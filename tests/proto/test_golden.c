@@ -283,7 +283,7 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
         memcpy(message->u.punch.control, "10.0.0.1:4300", 13);
         memcpy(message->u.punch.bulk, "10.0.0.1:4301", 13);
         break;
-    case TW_MSG_ACCUSE: message->u.accuse = (struct tw_msg_accuse){id(1), 812, 3}; break;
+    case TW_MSG_ACCUSE: message->u.accuse = (struct tw_msg_accuse){id(1), 812, 3, 0}; break;
     case TW_MSG_PAIR_REQUEST:
     case TW_MSG_PAIR_ACCEPT:
     case TW_MSG_PAIR_BUSY:

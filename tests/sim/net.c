@@ -294,12 +294,19 @@ static void note_cost(struct tw_sim_world *world, const struct tw_message *messa
     costs->proposed_us = world->now_us;
 }
 
+/* About the size on the wire. A cursor of 0 is not sent. */
+static uint32_t sent_bytes(const struct tw_message *message) {
+    const bool lacks_cursor = message->kind == TW_MSG_CONTRIB && message->u.contrib.cursor == 0;
+    const size_t bytes =
+        member_bytes(message) - (lacks_cursor ? sizeof(message->u.contrib.cursor) : 0);
+    return FRAME_BYTES + (uint32_t)bytes / 4;
+}
+
 static void put_message(struct tw_sim_world *world, struct tw_sim_node *node,
                         struct tw_sim_link *link, struct tw_message *message) {
     if (world->options.is_wire_checked) check_wire(world, node, message);
     if (world->options.is_costed) note_cost(world, message);
-    const uint64_t sent_us =
-        reserve_upload(world, node, FRAME_BYTES + member_bytes(message) / 4, false);
+    const uint64_t sent_us = reserve_upload(world, node, sent_bytes(message), false);
     const struct tw_sim_item item = {
         .kind = TW_SIM_ITEM_MESSAGE, .at_us = sent_us + travel_us(world, link), .message = message};
     put_item(world, link, 2 * end_of(link, node), item);

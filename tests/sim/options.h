@@ -86,6 +86,8 @@ struct tw_sim_options {
                                  once the others are an old group, and do no work; 0: none, or all
                                  traitors_count */
     bool are_sybils_silent;   /* the sybils take seats and say no more */
+    uint32_t jury_millionths; /* share of contributions that are checked for training; 0: none */
+    uint32_t idlers_count;    /* nodes that send work they did not do; the last ones */
     uint32_t lies;            /* lies of the traitors, bit set of enum tw_lie; 0: drawn */
     int mutant;               /* mutant switched on in the core; 0 = none */
     bool is_costed;           /* the costs of deciding rounds are counted */

@@ -13,10 +13,10 @@ uint64_t tw_sim_result_faults(const struct tw_sim_result *result) {
 }
 
 const char *tw_sim_event_name(uint32_t event) {
-    static const char *const names[] = {"TICK",     "PEER_UP",  "PEER_DOWN", "MESSAGE",
-                                        "CHUNK",    "VERIFIED", "WORKER_UP", "WORKER_DOWN",
-                                        "STEP",     "ENCODED",  "REDUCED",   "APPLIED",
-                                        "EXPORTED", "STORED",   "LEAVE",     "MEASURED"};
+    static const char *const names[] = {
+        "TICK",      "PEER_UP",     "PEER_DOWN", "MESSAGE",  "CHUNK",   "VERIFIED",
+        "WORKER_UP", "WORKER_DOWN", "STEP",      "ENCODED",  "REDUCED", "APPLIED",
+        "EXPORTED",  "STORED",      "LEAVE",     "MEASURED", "JUDGED"};
     if (event < TW_SIM_MESSAGES) return names[event];
     return tw_message_name((enum tw_message_kind)(event - TW_SIM_MESSAGES));
 }
@@ -61,6 +61,9 @@ void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_s
                 "  traitors  %u; slowest honest node: %" PRIu64 " rounds late in the calm%s\n",
                 options->traitors_count, r->calm_paced, r->is_overrun ? "; overrun" : "");
     }
+    if (options->jury_millionths > 0)
+        fprintf(file, "  jury      %" PRIu64 " checks; %" PRIu64 " verdicts on %u idlers\n",
+                r->checks, r->idlers_found, options->idlers_count);
     if (options->sybils_count > 0)
         fprintf(file, "  sybils    %u of %u had a seat at a time\n", r->sybils_seated,
                 options->sybils_count);

@@ -110,6 +110,7 @@ static void trace_report(struct tw_sim_world *world, const struct tw_sim_node *n
     case TW_REPORT_PAIRED: tw_sim_trace(world, node, "** merged with %s", name); break;
     case TW_REPORT_ONE_SIDED: tw_sim_trace(world, node, "** %s did not merge", name); break;
     case TW_REPORT_DIFFERS: tw_sim_trace(world, node, "** anchor of %s differs", name); break;
+    case TW_REPORT_UNTRAINED: tw_sim_trace(world, node, "** %s does not train", name); break;
     case TW_REPORT_FALSE_STATE: tw_sim_trace(world, node, "** false state of %s", name); break;
     case TW_REPORT_LINEAGE: tw_sim_trace(world, node, "** lineage %s", name); break;
     case TW_REPORT_STATE: tw_sim_trace(world, node, "** %s", states[action->u.report.state]); break;
@@ -127,6 +128,16 @@ static void trace_report(struct tw_sim_world *world, const struct tw_sim_node *n
                      record->next.count, text);
         break;
     }
+    }
+}
+
+static void note_untrained(struct tw_sim_world *world, struct tw_sim_node *node,
+                           const struct tw_action *action) {
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        if (!tw_id_equal(&world->nodes[i].id, &action->u.report.id)) continue;
+        world->result->idlers_found++;
+        if (!tw_sim_is_idler(world, &world->nodes[i]))
+            tw_sim_fail(world, node, "55", "finds that node %u, which trains, does not", i);
     }
 }
 
@@ -148,6 +159,7 @@ static void take_action(struct tw_sim_world *world, struct tw_sim_node *node,
     case TW_ACT_EXPORT:
     case TW_ACT_LOAD:
     case TW_ACT_CLOCK:
+    case TW_ACT_JUDGE:
     case TW_ACT_FINISH: tw_sim_worker_ask(world, node, action); break;
     case TW_ACT_STORE_VOTE: store_vote(world, node, action); break;
     case TW_ACT_REPORT:
@@ -156,6 +168,7 @@ static void take_action(struct tw_sim_world *world, struct tw_sim_node *node,
             tw_sim_fail(world, node, "1", "follows a lineage that nobody founded");
         if (action->u.report.kind == TW_REPORT_TWO_FACED && world->options.traitors_count == 0)
             tw_sim_fail(world, node, "17", "a member with an honest core is taken for two-faced");
+        if (action->u.report.kind == TW_REPORT_UNTRAINED) note_untrained(world, node, action);
         if (world->trace != NULL) trace_report(world, node, action);
         break;
     }
@@ -290,6 +303,7 @@ static void fill_config(struct tw_sim_world *world, struct tw_sim_node *node,
         .pace_us = options->pace_us,
         .overlap_us = options->overlap_steps * options->pace_us / options->period_steps,
         .quorum = options->quorum,
+        .jury_millionths = options->jury_millionths,
         .grace_us = options->grace_us,
         .budget_tokens = options->budget_tokens,
         .together_tokens = options->together_tokens,

@@ -13,7 +13,7 @@
 /* Columns of the histogram: event kinds, then message kinds 1 to 31, of which some are unused. */
 enum {
     TW_SIM_STATES = 4,
-    TW_SIM_MESSAGES = TW_EV_MEASURED + 1,
+    TW_SIM_MESSAGES = TW_EV_JUDGED + 1,
     TW_SIM_EVENTS = TW_SIM_MESSAGES + TW_MSG_EVIDENCE + 1, /* the highest kind */
     TW_SIM_TRIES = 12,
 };
@@ -51,6 +51,7 @@ struct tw_sim_result {
     uint64_t lies_told, lies_committed; /* lies except subtle ones: published, committed */
     uint64_t lied_us;                   /* time of the last commit of a lie; 0 = never */
     uint64_t strikes;                   /* strikes after an audit */
+    uint64_t checks, idlers_found;      /* checks of training; verdicts on idlers */
     uint64_t given_back;           /* parts given to owners that most honest nodes had struck */
     uint64_t tries[TW_SIM_TRIES];  /* group rounds, by bit length of the ballots above the first */
     uint64_t tries_most;           /* most ballots above the first in a round */

@@ -75,12 +75,63 @@ static void doubts_of_one_of_few_stop_nothing(void **state) {
     assert_true(committed > rounds / 20); /* committed in spite of a veto */
 }
 
+/* ---- members that send work they did not do, and checks of training (sync/check/jury.c) -------
+ */
+
+static uint64_t jury_seeds(void) {
+    return 1 + seeds_count / 4;
+}
+
+static void run_jury(uint64_t seed, uint32_t idlers, struct tw_sim_result *result) {
+    struct tw_sim_options options;
+    tw_sim_options_draw(&options, seed, 5 + (uint32_t)(seed % 7), 1);
+    options.jury_millionths = 125000;
+    options.idlers_count = idlers;
+    tw_sim_run(&options, result, NULL);
+    if (!result->is_failed) return;
+    tw_sim_options_print(&options, stdout);
+    tw_sim_result_print(&options, result, stdout);
+}
+
+static void idlers_are_found_and_nobody_else(void **state) {
+    (void)state;
+    static struct tw_sim_result result;
+    uint64_t failed = 0, checks = 0, found = 0, worlds = 0;
+    for (uint64_t seed = 1; seed <= jury_seeds(); seed++) {
+        run_jury(seed, 1, &result);
+        failed += result.is_failed;
+        checks += result.checks;
+        found += result.idlers_found;
+        worlds += result.idlers_found > 0;
+    }
+    printf("%" PRIu64 " checks, %" PRIu64 " verdicts, in %" PRIu64 " of %" PRIu64 " worlds\n",
+           checks, found, worlds, jury_seeds());
+    assert_int_equal(failed, 0);
+    assert_true(4 * worlds >= 3 * jury_seeds());
+}
+
+static void honest_worlds_have_no_verdict(void **state) {
+    (void)state;
+    static struct tw_sim_result result;
+    uint64_t failed = 0, checks = 0;
+    for (uint64_t seed = 1; seed <= jury_seeds(); seed++) {
+        run_jury(seed, 0, &result);
+        failed += result.is_failed;
+        checks += result.checks;
+    }
+    printf("%" PRIu64 " checks\n", checks);
+    assert_int_equal(failed, 0);
+    assert_true(checks > 100 * jury_seeds());
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     seeds_count = strtoull(argv[1], NULL, 10);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(few_lies_are_merged_and_nobody_stalls),
         cmocka_unit_test(doubts_of_one_of_few_stop_nothing),
+        cmocka_unit_test(idlers_are_found_and_nobody_else),
+        cmocka_unit_test(honest_worlds_have_no_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

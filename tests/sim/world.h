@@ -352,6 +352,7 @@ void tw_sim_worker_pair(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_sim_request *request, bool is_mute);
 
 /* ---- lie.c */
+bool tw_sim_is_idler(const struct tw_sim_world *world, const struct tw_sim_node *node);
 bool tw_sim_is_liar(const struct tw_sim_world *world, const struct tw_sim_node *node);
 /* Returns the false result that a liar publishes instead of `content`. */
 const struct tw_sim_content *tw_sim_lie_make(struct tw_sim_world *world,

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/bytes.h"
 #include "base/hash.h"
+#include "base/rng.h"
 #include "tests/sync/signing.h"
 
 enum { MESSAGE_US = 10000, WORK_US = 1000, STEP_US = 100000, BYTES = 100 };
@@ -38,6 +40,7 @@ static void answer_encode(struct mesh *mesh, uint32_t node, const struct tw_acti
     event.u.encoded.round = action->u.encode.round;
     event.u.encoded.step = mesh->workers[node].step;
     event.u.encoded.tokens = mesh->workers[node].tokens;
+    event.u.encoded.cursor = mesh->is_unplaced[node] ? 0 : mesh->workers[node].tokens;
     event.u.encoded.parts_count = action->u.encode.parts_count;
     event.ok = !mesh->is_poor[node];
     for (uint32_t k = 0; event.ok && k < action->u.encode.parts_count; k++) {
@@ -157,6 +160,19 @@ static bool is_of(struct mesh *mesh, const bool *these, const struct tw_id *hash
         if (these[i] && find_held(mesh, i, hash) != NULL) return true;
     }
     return false;
+}
+
+/* A score with a noise of at most 1.5, from the round and the two nodes. */
+static void answer_judge(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
+    struct tw_event event = {.kind = TW_EV_JUDGED, .ok = !mesh->is_no_juror[node]};
+    uint32_t of = 0;
+    while (tw_get_u64(mesh->ids[of].bytes) != action->u.judge.seed) of++;
+    uint64_t state = action->u.judge.draw;
+    event.u.judged.round = action->u.judge.round;
+    event.u.judged.score = mesh->score[of] + (int32_t)(tw_splitmix64(&state) % 3001) - 1500;
+    event.u.judged.share = 500;
+    mesh->judged[node][of]++;
+    post(mesh, node, 20 * WORK_US, &event);
 }
 
 static void put_held(struct mesh *mesh, uint32_t node, const struct tw_id *hash) {
@@ -280,6 +296,7 @@ static void take_action(struct mesh *mesh, uint32_t node, const struct tw_action
         break;
     case TW_ACT_ENCODE: answer_encode(mesh, node, action); break;
     case TW_ACT_REDUCE: answer_reduce(mesh, node, action); break;
+    case TW_ACT_JUDGE: answer_judge(mesh, node, action); break;
     case TW_ACT_APPLY: answer_apply(mesh, node, action); break;
     case TW_ACT_PAIR_ENCODE: answer_pair_encode(mesh, node, action); break;
     case TW_ACT_PAIR_APPLY: answer_pair_apply(mesh, node, action); break;

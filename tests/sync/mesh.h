@@ -85,6 +85,11 @@ struct mesh {
     bool lacks_roles[MESH_NODES_MAX]; /* others take this node for one older than roles */
     /* certificates of these nodes give no vote, if config.has_rights */
     bool lacks_vote[MESH_NODES_MAX];
+    /* score of this node's contributions in thousandths, before noise; cursors are told if
+     * config.jury_millionths is set, but not by is_unplaced nodes */
+    int32_t score[MESH_NODES_MAX];
+    bool is_unplaced[MESH_NODES_MAX], is_no_juror[MESH_NODES_MAX];
+    uint32_t judged[MESH_NODES_MAX][MESH_NODES_MAX]; /* checks of node b by node a */
     bool is_boaster[MESH_NODES_MAX]; /* STATUS of this node claims a huge run clock */
     struct tw_id held[MESH_NODES_MAX]
                      [MESH_HELD_MAX]; /* payloads encoded or verified; zero: free row */

@@ -68,6 +68,15 @@ struct tw_learner {
      * `watch` may be NULL. */
     void (*watch)(void *self, const _Atomic bool *stop);
 
+    /* Compute losses[i], in nats per token, of params on the window that a node with this data seed
+     * draws at cursors[i] (count), and the number of windows of an epoch, for a check of other
+     * nodes' contributions. TW_AGAIN: not now, as some of the data have not arrived, or `watch`
+     * stopped it. Both pointers are NULL if the learner cannot draw the windows of others. */
+    enum tw_status (*drawn_losses)(void *self, const float *params, uint64_t seed,
+                                   const uint64_t *cursors, uint32_t count, double *losses,
+                                   struct tw_error *err);
+    uint64_t (*epoch_windows)(void *self);
+
     float (*lr)(void *self, uint64_t clock_tokens);
 
     /* If the parameters live on a device, theta, m and v are mirrors. Between steps, elements

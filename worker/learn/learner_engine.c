@@ -1,5 +1,6 @@
 #include "worker/learn/learner_engine.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -48,6 +49,36 @@ static enum tw_status heldout(void *self, const float *params, double *loss, str
         tw_eval_heldout(real->engine, &real->data, params, tw_eval_windows(real->run), &eval, err));
     *loss = eval.nats;
     return TW_OK;
+}
+
+static uint64_t epoch_windows(void *self) {
+    const struct tw_learner_engine *real = self;
+    return real->data.train_count / real->run->model.context;
+}
+
+/* With a shard missing, this node would draw other windows than the node that has it. */
+static bool has_all_data(const struct tw_learner_engine *real) {
+    return real->data_path[0] != '\0' && real->data.files_here == real->data.files_count;
+}
+
+static enum tw_status drawn_losses(void *self, const float *params, uint64_t seed,
+                                   const uint64_t *cursors, uint32_t count, double *losses,
+                                   struct tw_error *err) {
+    struct tw_learner_engine *real = self;
+    if (!has_all_data(real)) return tw_fail(err, TW_AGAIN, "some of the data are not here");
+    uint32_t *tokens = malloc(((size_t)real->run->model.context + 1) * sizeof(*tokens));
+    if (tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a window");
+    enum tw_status status = TW_OK;
+    tw_engine_hold(real->engine, params);
+    for (uint32_t i = 0; i < count && status == TW_OK; i++) {
+        uint64_t cursor = cursors[i];
+        status = tw_data_draw(&real->data, seed, &cursor, 1, tokens, err);
+        if (status == TW_OK)
+            status = tw_engine_loss(real->engine, params, tokens, 1, &losses[i], err);
+    }
+    tw_engine_hold(real->engine, NULL);
+    free(tokens);
+    return status;
 }
 
 static enum tw_status sample(void *self, uint32_t bytes, struct tw_wmsg_sample *sample,
@@ -109,6 +140,8 @@ static enum tw_status create_engine(struct tw_learner_engine *real, struct tw_le
         .heldout = heldout,
         .sample = sample,
         .watch = watch,
+        .drawn_losses = drawn_losses,
+        .epoch_windows = epoch_windows,
         .lr = lr,
         .pull = pull,
         .push = push,

@@ -66,6 +66,7 @@ void tw_trainer_deinit(struct tw_trainer *trainer) {
     tw_step_server_deinit(&trainer->side);
     tw_pairing_deinit(&trainer->pairing);
     tw_merger_deinit(&trainer->merger);
+    tw_juror_end(&trainer->juror);
     free(trainer->waiting);
     memset(trainer, 0, sizeof(*trainer));
 }
@@ -193,6 +194,7 @@ static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_ms
         *status = tw_merger_encode(merger, &msg->u.encode, &reply->u.encoded, err);
         reply->u.encoded.step = trainer->step;
         reply->u.encoded.tokens = trainer->tokens;
+        reply->u.encoded.cursor = trainer->cursor;
         return true;
     case TW_WMSG_APPLY:
         reply->kind = TW_WMSG_APPLIED;
@@ -297,6 +299,68 @@ static enum tw_status request_settle(const struct tw_trainer *trainer,
     return vectors->finish(vectors->self, err);
 }
 
+/* ---- checks of contributions ----------------------------------------------------------------- */
+
+static enum tw_status judged_tell(struct tw_trainer *trainer, struct tw_worker_msg *judged,
+                                  const struct tw_error *reason, struct tw_error *err) {
+    const enum tw_status status = (enum tw_status)judged->u.judged.status;
+    if (status == TW_DEVICE) {
+        *err = *reason;
+        return status;
+    }
+    if (status != TW_OK)
+        tw_log(TW_LOG_DEBUG, "not_judged", "round=%" PRIu64 " why=\"%s\"", judged->u.judged.round,
+               reason->message);
+    return tw_daemon_link_send(trainer->link, judged, err);
+}
+
+/* Begins a check, which is answered when it is over. */
+static enum tw_status judge(struct tw_trainer *trainer, const struct tw_wmsg_judge *request,
+                            struct tw_error *err) {
+    struct tw_worker_msg judged = {.kind = TW_WMSG_JUDGED};
+    struct tw_error reason = {.status = TW_OK};
+    const enum tw_status status =
+        takes_steps(trainer) ? tw_juror_begin(&trainer->juror, &trainer->merger, trainer->learner,
+                                              &trainer->welcome->run, request, &reason)
+                             : tw_fail(&reason, TW_AGAIN, "this worker takes no steps now");
+    if (status == TW_OK) return TW_OK;
+    judged.u.judged.round = request->round;
+    judged.u.judged.fragment = request->fragment;
+    judged.u.judged.status = (uint32_t)status;
+    return judged_tell(trainer, &judged, &reason, err);
+}
+
+/* Goes on with a running check. A worker that rests gives it up. */
+static enum tw_status juror_turn(struct tw_trainer *trainer, struct tw_error *err) {
+    enum { TIME_SHARE = 2 };
+    struct tw_juror *juror = &trainer->juror;
+    struct tw_worker_msg judged = {.kind = TW_WMSG_JUDGED};
+    struct tw_error reason = {.status = TW_OK};
+    double score = 0;
+    if (!juror->is_busy) return TW_OK;
+    const uint64_t seed = juror->seed;
+    judged.u.judged.round = juror->round;
+    judged.u.judged.fragment = juror->fragment;
+    judged.u.judged.share = (uint32_t)lround(juror->share * 1000);
+    enum tw_status status = TW_OK;
+    if (takes_steps(trainer)) {
+        status = tw_juror_advance(juror, trainer->learner, trainer->step_us_mean / TIME_SHARE,
+                                  &score, &reason);
+        if (status == TW_AGAIN) return TW_OK;
+    } else {
+        tw_juror_end(juror);
+        status = tw_fail(&reason, TW_AGAIN, "this worker takes no more steps");
+    }
+    if (status == TW_OK)
+        tw_log(TW_LOG_INFO, "judged", "round=%" PRIu64 " seed=%016" PRIx64 " score=%.2f share=%.2f",
+               judged.u.judged.round, seed, score, judged.u.judged.share / 1000.0);
+    judged.u.judged.status = (uint32_t)status;
+    judged.u.judged.score = (int32_t)lround(score * 1000);
+    return judged_tell(trainer, &judged, &reason, err);
+}
+
+/* ---- requests, performed -------------------------------------------------------------------- */
+
 /* Loads the run's result into a foreign trainer (worker/lib), which must have it once the run has
  * settled. A node that received a state at the end and trained on would otherwise keep its own
  * parameters. */
@@ -344,6 +408,7 @@ static enum tw_status perform(struct tw_trainer *trainer, const struct tw_worker
     enum tw_status status = TW_OK;
     memset(&reply, 0, sizeof(reply));
     if (tw_step_server_answer(trainer->link, &trainer->merger, msg, &status, err)) return status;
+    if (msg->kind == TW_WMSG_JUDGE) return judge(trainer, &msg->u.judge, err);
     TW_TRY(request_borrow(trainer, msg, err));
     if (!request_answer(trainer, msg, &reply, &status, &reason)) {
         TW_TRY(state_change(trainer, msg, err));
@@ -477,6 +542,7 @@ static enum tw_status boundary(struct tw_trainer *trainer, struct tw_error *err)
     trainer->is_behind = is_behind(trainer);
     TW_TRY(waiting_perform(trainer, err));
     trainer->is_behind = false;
+    TW_TRY(juror_turn(trainer, err));
     if (trainer->is_over) return tw_trainer_finish(trainer, err);
     TW_TRY(boundary_extras(trainer, err));
     if (trainer->learner->times == NULL)

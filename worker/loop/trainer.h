@@ -30,6 +30,7 @@
 #include "worker/learn/learner.h"
 #include "worker/loop/apply_ahead.h"
 #include "worker/loop/daemon_link.h"
+#include "worker/loop/juror.h"
 #include "worker/loop/kept_state.h"
 #include "worker/loop/step_server.h"
 #include "worker/merge/merger.h"
@@ -49,6 +50,7 @@ struct tw_trainer {
     struct tw_pairing pairing;
     struct tw_step_server side;  /* thread that answers REDUCE and CHECK during steps */
     struct tw_apply_ahead early; /* thread that works on APPLYs during steps */
+    struct tw_juror juror;       /* the check of another node's contribution */
 
     uint64_t step, tokens, cursor;
     uint32_t skips_in_a_row;

@@ -162,6 +162,10 @@ static void explain_pace(FILE *to, const struct tw_run *run) {
                           "suits very unequal nodes\n");
 }
 
+/* Time of a check in times between two rounds: worker/loop/juror.h. Each member makes as many
+ * checks a round as one contribution gets. */
+#define JUDGE_SHARE (2.0 / 3)
+
 static void explain_sync(FILE *to, const struct tw_run *run) {
     char preset[TW_RUN_VALUE_BYTES], topology[TW_RUN_VALUE_BYTES], sent[TW_RUN_VALUE_BYTES];
     char merge[TW_RUN_VALUE_BYTES], weights[TW_RUN_VALUE_BYTES];
@@ -175,6 +179,12 @@ static void explain_sync(FILE *to, const struct tw_run *run) {
     if (run->sync.sent == TW_SENT_MIX) (void)fprintf(to, " %.2g", run->sync.mix_millionths / 1e6);
     (void)fprintf(to, "), merged by %s, weights %s\n", cli_run_word(run, "sync.merge", merge),
                   cli_run_word(run, "sync.weights", weights));
+    if (run->sync.jury_millionths > 0)
+        (void)fprintf(to,
+                      "            %.3g %% of the contributions are checked for training on their "
+                      "sender's data, in about %.2g %% of the time\n",
+                      run->sync.jury_millionths / 1e4,
+                      JUDGE_SHARE * run->sync.jury_millionths / 1e4);
     if (run->sync.together_millionths < 1000000)
         (void)fprintf(to,
                       "            together for %.3g %% of the budget, then each node alone; "

@@ -16,6 +16,7 @@
 #include "sync/core/position.h"
 #include "sync/core/state/audit.h"
 #include "sync/core/state/evidence.h"
+#include "sync/core/state/jury.h"
 #include "sync/core/state/lineage.h"
 #include "sync/core/state/link.h"
 #include "sync/core/state/pair.h"
@@ -61,6 +62,7 @@ struct tw_node {
     struct acceptor acceptor;
     struct lease lease; /* ballot lease of the open round */
     struct audits audits;
+    struct tw_jury jury;
     struct evidence evidence;
     struct penalties penalties;
     struct pair pair;

@@ -19,6 +19,7 @@ enum tw_penalty_kind {
                                   false */
     TW_PENALTY_CLAIM,          /* the member's claim about its lineage was false */
     TW_PENALTY_FETCH,          /* wrong bytes of the dataset */
+    TW_PENALTY_UNTRAINED,      /* checks show that the member does not train on its data */
     TW_PENALTY_KINDS
 };
 
@@ -46,6 +47,7 @@ struct penalties {
     struct tw_penalty unmerged[TW_MEMBERS_MAX];
     struct tw_penalty donors[DONORS_KEPT];
     struct tw_penalty claims[CLAIMS_KEPT];
+    struct tw_penalty untrained[TW_MEMBERS_MAX];
     uint64_t unmerged_count; /* contributions that this owner left out since the start */
 };
 

@@ -96,6 +96,7 @@ static void every_attack_has_a_whole_sentence_and_a_way_out(void **state) {
         [TW_ATTACK_APPLIED] = "A result of node ab000000",
         [TW_ATTACK_OVERSIZED] = "Node ab000000 sends work",
         [TW_ATTACK_STATE] = "Node ab000000 gave this node a state",
+        [TW_ATTACK_UNTRAINED] = "Node ab000000 sends work that was not trained",
         [TW_ATTACK_PROTOCOL] = "Node ab000000 broke the protocol",
     };
     for (enum tw_attack_kind kind = 0; kind < TW_ATTACKS; kind++) {

@@ -18,6 +18,10 @@ static float noise(const struct stub_learner *stub, uint64_t seed, uint64_t i) {
     return (float)(tw_splitmix64(&state) >> 40) * 0x1p-23f - 1.0f;
 }
 
+static float own_noise(const struct stub_learner *stub) {
+    return stub->batch_noise > 0 ? stub->batch_noise : 0.1f;
+}
+
 static float target_common(const struct stub_learner *stub, uint64_t i) {
     return noise(stub, stub->run->model.seed + 1, i);
 }
@@ -70,7 +74,7 @@ static void learn(struct stub_learner *stub, float *theta, uint64_t cursor, floa
     float *m = theta + elements, *v = m + elements;
     for (uint64_t i = 0; i < elements; i++) {
         const float target = target_common(stub, i) + 0.3f * noise(stub, stub->data_seed + 7, i) +
-                             0.1f * noise(stub, batch_seed, i);
+                             own_noise(stub) * noise(stub, batch_seed, i);
         m[i] = target - theta[i];
         v[i] = m[i] * m[i];
         theta[i] += lr * m[i];
@@ -146,6 +150,31 @@ static enum tw_status heldout(void *self, const float *params, double *loss, str
     return TW_OK;
 }
 
+/* The loss of a window is the distance to the target of the step that trains on it. */
+static enum tw_status drawn_losses(void *self, const float *params, uint64_t seed,
+                                   const uint64_t *cursors, uint32_t count, double *losses,
+                                   struct tw_error *err) {
+    const struct stub_learner *stub = self;
+    const uint64_t batch = (uint64_t)stub->run->train.batch * stub->run->model.context;
+    (void)err;
+    for (uint32_t w = 0; w < count; w++) {
+        const uint64_t batch_seed = seed * 1000003 + cursors[w] / batch * batch;
+        losses[w] = 0;
+        for (uint64_t i = 0; i < stub->layout->elements; i++) {
+            const float target = target_common(stub, i) + 0.3f * noise(stub, seed + 7, i) +
+                                 own_noise(stub) * noise(stub, batch_seed, i);
+            const double apart = (double)params[i] - (double)target;
+            losses[w] += apart * apart;
+        }
+    }
+    return TW_OK;
+}
+
+static uint64_t epoch_windows(void *self) {
+    (void)self;
+    return 1 << 20;
+}
+
 static enum tw_status copy(struct stub_learner *stub, bool is_push, uint32_t arrays, uint64_t begin,
                            uint64_t n, struct tw_error *err) {
     float *to = is_push ? stub->remote : stub->arrays;
@@ -219,6 +248,8 @@ enum tw_status stub_learner_open(struct stub_learner *stub, struct tw_learner *l
         .step = step,
         .heldout = heldout,
         .watch = watch,
+        .drawn_losses = stub->is_thin || stub->is_remote ? NULL : drawn_losses,
+        .epoch_windows = epoch_windows,
         .lr = lr,
         .pull = stub->is_remote ? pull : NULL,
         .push = stub->is_remote ? push : NULL,

@@ -23,16 +23,17 @@ struct stub_learner {
     uint64_t wild_from_step; /* the learning rate is far too high from this update on; 0 = never */
     /* the anchor's loss is far too high from this update on; 0 = never */
     uint64_t poison_from_step;
-    bool is_thin;   /* a large model: only theta uses memory, and a step changes a part of it */
-    bool is_remote; /* weights in far memory, as on a GPU; a step fills all mirrors with NaN */
-    struct far far; /* used if is_remote */
+    float batch_noise; /* size of the part of the target that each batch has alone; 0: 0.1 */
+    bool is_thin;      /* a large model: only theta uses memory, and a step changes a part of it */
+    bool is_remote;    /* weights in far memory, as on a GPU; a step fills all mirrors with NaN */
+    struct far far;    /* used if is_remote */
     uint32_t heldout_us;      /* duration of a held-out loss, slept */
     const _Atomic bool *stop; /* set to stop a step or a held-out loss; may be NULL */
 };
 
-/* Fills in all fields but step_us, heldout_us, start_seed, the three numbers of updates, is_thin,
- * is_remote, and the fields that far_open keeps. The caller sets these, and frees the rest with
- * stub_learner_close. */
+/* Fills in all fields but step_us, heldout_us, start_seed, the three numbers of updates,
+ * batch_noise, is_thin, is_remote, and the fields that far_open keeps. The caller sets these, and
+ * frees the rest with stub_learner_close. */
 enum tw_status stub_learner_open(struct stub_learner *stub, struct tw_learner *learner,
                                  const struct tw_learner_config *config, struct tw_error *err);
 void stub_learner_close(struct stub_learner *stub);

@@ -1,0 +1,183 @@
+/* test_juror.c - checks of contributions by a worker (worker/loop/juror.h). */
+#include "tests/test.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#include "tests/worker/loop/fake_daemon.h"
+#include "tests/worker/loop/stub_learner.h"
+#include "worker/loop/juror.h"
+#include "worker/loop/trainer.h"
+
+static struct fake_daemon dae;
+static struct tw_daemon_link link_;
+static struct tw_wmsg_welcome welcome;
+static struct tw_shm shm;
+static struct stub_learner stub;
+static struct tw_learner learner;
+static struct tw_trainer trainer;
+static struct tw_error err;
+
+static int open_all(void **state) {
+    (void)state;
+    struct tw_run run;
+    int memfd;
+    fake_run(&run);
+    fake_daemon_open(&dae, &run, TW_SNAPSHOT_OFF);
+    link_.fd = dae.worker_fd;
+    fake_daemon_welcome(&dae);
+    assert_int_equal(tw_daemon_link_greet(&link_, "stub", &err), TW_OK);
+    assert_int_equal(tw_daemon_link_attach(&link_, 1000, &welcome, &memfd, &err), TW_OK);
+    assert_int_equal(tw_daemon_link_map(memfd, &welcome, &dae.layout, &shm, &err), TW_OK);
+    const struct tw_learner_config config = {
+        .run = &welcome.run, .layout = &dae.layout, .data_seed = welcome.data_seed};
+    memset(&stub, 0, sizeof(stub));
+    stub.batch_noise = 3;
+    assert_int_equal(stub_learner_open(&stub, &learner, &config, &err), TW_OK);
+    assert_int_equal(tw_trainer_init(&trainer, &link_, &welcome, &shm, &learner, &err), TW_OK);
+    assert_int_equal(tw_trainer_start(&trainer, &err), TW_OK);
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    tw_trainer_deinit(&trainer);
+    stub_learner_close(&stub);
+    tw_daemon_link_unmap(&shm);
+    tw_daemon_link_close(&link_);
+    fake_daemon_close(&dae);
+    return 0;
+}
+
+static void turns(int count) {
+    for (int i = 0; i < count; i++) assert_int_equal(tw_trainer_turn(&trainer, &err), TW_OK);
+}
+
+/* Trains, and returns the check of that work. The fragment is one part. */
+static struct tw_worker_msg contribution(void) {
+    enum { FRAGMENT = 1 };
+    struct tw_worker_msg encode = {.kind = TW_WMSG_ENCODE}, encoded, judge;
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_READY, &encoded));
+    const uint64_t count = tw_shm_fragment_elements(&shm, FRAGMENT);
+    turns(24);
+    encode.u.encode.fragment = FRAGMENT;
+    encode.u.encode.parts_count = 1;
+    encode.u.encode.parts[0].count = count;
+    encode.u.encode.parts[0].out = fake_daemon_room(&dae, (uint32_t)(4 * count + 4096));
+    fake_daemon_send(&dae, &encode);
+    turns(1);
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_ENCODED, &encoded));
+    assert_int_equal(encoded.u.encoded.status, TW_OK);
+    assert_int_equal(encoded.u.encoded.cursor, 25 * learner.tokens_per_step);
+    memset(&judge, 0, sizeof(judge));
+    judge.kind = TW_WMSG_JUDGE;
+    judge.u.judge.round = 7;
+    judge.u.judge.seed = welcome.data_seed;
+    judge.u.judge.cursor = judge.u.judge.tokens = encoded.u.encoded.cursor;
+    judge.u.judge.draw = 99;
+    judge.u.judge.fragment = FRAGMENT;
+    judge.u.judge.parts_count = 1;
+    judge.u.judge.parts[0].count = count;
+    judge.u.judge.parts[0].in = encode.u.encode.parts[0].out;
+    judge.u.judge.parts[0].in.bytes = encoded.u.encoded.bytes[0];
+    return judge;
+}
+
+/* Sends the request and takes steps until it is answered. */
+static struct tw_wmsg_judged judged(struct tw_worker_msg *judge) {
+    struct tw_worker_msg answer;
+    fake_daemon_send(&dae, judge);
+    for (int i = 0; i < 1000; i++) {
+        turns(1);
+        if (!fake_daemon_recv(&dae, TW_WMSG_JUDGED, &answer)) continue;
+        assert_int_equal(answer.u.judged.round, judge->u.judge.round);
+        assert_int_equal(answer.u.judged.fragment, judge->u.judge.fragment);
+        return answer.u.judged;
+    }
+    fail_msg("no answer");
+    return (struct tw_wmsg_judged){.status = TW_AGAIN};
+}
+
+static void own_windows_score_and_others_do_not(void **state) {
+    (void)state;
+    struct tw_worker_msg judge = contribution();
+    const struct tw_wmsg_judged own = judged(&judge);
+    assert_int_equal(own.status, TW_OK);
+    assert_true(own.score > 4000);
+    /* 8 of 50 windows, the least number of a check */
+    assert_int_equal(own.share, (uint32_t)lround(1000 * sqrt(8.0 / 50)));
+    judge.u.judge.cursor += 100 * judge.u.judge.tokens;
+    const struct tw_wmsg_judged other = judged(&judge);
+    assert_int_equal(other.status, TW_OK);
+    assert_in_range(other.score + 3000, 0, 6000);
+    assert_true(own.score > other.score + 2000);
+}
+
+static void what_it_cannot_judge_is_answered(void **state) {
+    (void)state;
+    const struct tw_worker_msg good = contribution();
+    struct tw_worker_msg judge = good;
+    judge.u.judge.tokens = learner.tokens_per_step; /* two windows */
+    assert_int_equal(judged(&judge).status, TW_AGAIN);
+    judge = good;
+    judge.u.judge.tokens = judge.u.judge.cursor + 1; /* more than it ever drew */
+    assert_int_equal(judged(&judge).status, TW_AGAIN);
+    judge = good;
+    judge.u.judge.cursor = judge.u.judge.tokens = UINT64_C(1) << 40; /* more than an epoch */
+    assert_int_equal(judged(&judge).status, TW_AGAIN);
+    judge = good;
+    judge.u.judge.fragment = 77;
+    assert_int_equal(judged(&judge).status, TW_PROTO);
+    judge = good;
+    judge.u.judge.parts_count = TW_PARTS_MAX + 1;
+    assert_int_equal(judged(&judge).status, TW_PROTO);
+    judge = good;
+    judge.u.judge.parts[0].count--;
+    assert_int_not_equal(judged(&judge).status, TW_OK);
+    judge = good;
+    judge.u.judge.parts[0].in.bytes = 3;
+    assert_int_equal(judged(&judge).status, TW_CORRUPT);
+    judge = good;
+    assert_int_equal(judged(&judge).status, TW_OK);
+    learner.drawn_losses = NULL; /* a program of others */
+    assert_int_equal(judged(&judge).status, TW_AGAIN);
+}
+
+static void a_pause_ends_the_check(void **state) {
+    (void)state;
+    struct tw_worker_msg judge = contribution(), pause = {.kind = TW_WMSG_PAUSE}, answer;
+    fake_daemon_send(&dae, &judge);
+    fake_daemon_send(&dae, &pause);
+    turns(2);
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_JUDGED, &answer));
+    assert_int_equal(answer.u.judged.status, TW_AGAIN);
+}
+
+static void a_score_is_welchs_t(void **state) {
+    (void)state;
+    const double a[] = {1, 2, 3, 4}, b[] = {0, 1, 0, 1}, none[] = {2, 2, 2, 2};
+    /* means 2.5 and .5, variances 5/3 and 1/3: 2 / sqrt(2 / 4) */
+    assert_true(fabs(tw_juror_score(a, b, 4) - 2 * sqrt(2)) < 1e-12);
+    assert_true(fabs(tw_juror_score(b, a, 4) + 2 * sqrt(2)) < 1e-12);
+    assert_true(tw_juror_score(none, none, 4) == 0);
+}
+
+static void a_check_costs_two_thirds_of_a_round_at_most(void **state) {
+    (void)state;
+    assert_int_equal(tw_juror_windows(7, 1), 0);
+    assert_int_equal(tw_juror_windows(8, 1), 8);
+    assert_int_equal(tw_juror_windows(80, 2), 20);
+    assert_int_equal(tw_juror_windows(80, 8), 8);
+    assert_int_equal(tw_juror_windows(1 << 20, 4), TW_JUROR_WINDOWS_MAX);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(own_windows_score_and_others_do_not, open_all, close_all),
+        cmocka_unit_test_setup_teardown(what_it_cannot_judge_is_answered, open_all, close_all),
+        cmocka_unit_test_setup_teardown(a_pause_ends_the_check, open_all, close_all),
+        cmocka_unit_test(a_score_is_welchs_t),
+        cmocka_unit_test(a_check_costs_two_thirds_of_a_round_at_most),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
