@@ -82,6 +82,7 @@ static enum tw_status get_status(const void *body, struct tw_msg_status *to, str
     to->boot = from->boot;
     to->nonce = from->nonce;
     to->role = (enum tw_node_role)from->role;
+    to->origin = from->origin;
     TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
     return get_id("tip", &from->tip, &to->tip, err);
 }

@@ -47,6 +47,7 @@ static enum tw_status put_status(const struct tw_msg_status *from, struct out *o
     to.boot = from->boot;
     to.nonce = from->nonce;
     to.role = (Thinwire__NodeRole)from->role;
+    to.origin = from->origin;
     return pack(&to.base, out, err);
 }
 

@@ -81,6 +81,9 @@ struct tw_msg_status {
     uint32_t boot;         /* how often the sender has been started */
     uint64_t
         nonce; /* nonce of the sender's membership: it votes as the roster entry with this nonce */
+    /* The first bytes of the id of the lineage with which the run began, little-endian; 0: not
+     * known. For people only: the core neither sets nor uses it (daemon/node/reached.h). */
+    uint64_t origin;
 };
 
 /* One row of the member table. Unused addresses are empty strings. */

@@ -63,6 +63,7 @@ void tw_node_position(const struct tw_node *node, struct tw_position *position);
 struct tw_node_view {
     enum tw_node_state state;
     struct tw_id lineage, tip;
+    bool is_founder;  /* this node founded its lineage */
     bool is_apart;    /* clock past config.together_tokens: nothing is merged any more */
     bool is_shut_out; /* this node is a receiver that asks to join a full roster */
     uint64_t rounds, clock_tokens, step, tokens;

@@ -6,6 +6,7 @@
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
 #include "sync/core/voters.h"
+#include "sync/history/lineage.h"
 #include "sync/trust/conduct.h"
 
 /* Copies the cause and remaining time of the peer's strike, if one is in force, into the view. */
@@ -84,6 +85,7 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     view->state = node->state;
     view->lineage = node->at.lineage;
     view->tip = node->tip_digest;
+    view->is_founder = tw_lineage_is_ours(node);
     view->is_apart = tw_progress_is_apart(node);
     view->is_shut_out = node->lineage.is_shut_out;
     view->rounds = node->at.rounds;

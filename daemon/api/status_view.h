@@ -226,6 +226,8 @@ struct tw_view_health {
 struct tw_view_lost {
     bool is_lost; /* lost within the last hour; otherwise the rest is undefined */
     bool is_anew; /* the run began anew: no node had a checkpoint */
+    bool is_kept; /* the checkpoint of before is kept as the undone one, of `kept_rounds` rounds */
+    uint64_t kept_rounds;
     uint64_t rounds_before,
         rounds; /* rounds before the restart; rounds from which the run goes on */
     uint64_t clock_before, tokens; /* run clock before the restart; tokens lost */

@@ -393,10 +393,11 @@ static json_t *worker_json(const struct tw_status_view *view) {
 
 static json_t *lost_json(const struct tw_view_lost *lost) {
     if (!lost->is_lost) return json_null();
-    return json_pack("{s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "anew", lost->is_anew, "rounds_before",
-                     count(lost->rounds_before), "rounds", count(lost->rounds), "clock_before",
-                     count(lost->clock_before), "tokens", count(lost->tokens), "steps",
-                     count(lost->steps), "work_s", tw_json_seconds(lost->work_us), "age_s",
+    return json_pack("{s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "anew", lost->is_anew,
+                     "rounds_before", count(lost->rounds_before), "rounds", count(lost->rounds),
+                     "clock_before", count(lost->clock_before), "tokens", count(lost->tokens),
+                     "steps", count(lost->steps), "work_s", tw_json_seconds(lost->work_us),
+                     "kept_round", lost->is_kept ? count(lost->kept_rounds) : json_null(), "age_s",
                      tw_json_seconds(lost->age_us));
 }
 

@@ -205,7 +205,12 @@ void tw_view_lost_text(const struct tw_view_lost *lost, char text[TW_VIEW_TEXT_B
     if (lost->work_us != TW_VIEW_NEVER && lost->work_us > 0)
         (void)snprintf(work, sizeof(work), ", about %s of work",
                        tw_units_duration(time, (double)(lost->work_us / 1000000)));
-    if (lost->is_anew)
+    if (lost->is_anew && lost->rounds > 0)
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES,
+                       "This node was at round %" PRIu64 " of the run. While it was away the run "
+                       "began anew, without that work: %s tokens were lost",
+                       lost->rounds_before, tokens);
+    else if (lost->is_anew)
         (void)snprintf(text, TW_VIEW_TEXT_BYTES,
                        "This node was at round %" PRIu64 " of the run. After the restart no node "
                        "had a checkpoint, and the run began anew: %s tokens were lost",
@@ -580,9 +585,16 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
     if (view->lost.is_lost) {
         char text[TW_VIEW_TEXT_BYTES];
         tw_view_lost_text(&view->lost, text);
-        add(&list, TW_WARNING_WORK_LOST,
-            "nothing brings it back; a shorter node.checkpoint_interval costs less the next time",
-            "%s", text);
+        if (view->lost.is_kept)
+            add(&list, TW_WARNING_WORK_LOST,
+                "this node's last checkpoint of that work is kept: `thinwire rollback` lists it as "
+                "`undone`",
+                "%s", text);
+        else
+            add(&list, TW_WARNING_WORK_LOST,
+                "nothing brings it back; a shorter node.checkpoint_interval costs less the next "
+                "time",
+                "%s", text);
     }
     if (view->node.loop_lag_us > 1000000) {
         add(&list, TW_WARNING_LOOP_STUCK,

@@ -43,6 +43,7 @@ struct tw_daemon_checkpoints {
     struct tw_checkpoint *files; /* owned */
     struct mark newest;          /* newest generation on disk */
     uint32_t newest_file;        /* file number of `newest`, for tw_checkpoint_file_name */
+    uint32_t loaded_file; /* the loaded generation; TW_CHECKPOINT_FILES: none, or replaced since */
     struct tw_generations generations;
     uint64_t work_saved; /* work_of(daemon) at the newest save: no save is due until it changes */
     uint64_t frozen_us;  /* time of the state that is being saved */
@@ -313,6 +314,7 @@ static void take_loaded(struct tw_daemon *daemon, const struct tw_checkpoint_fou
     daemon->host->has_anchor = true;
     daemon->checkpoints->newest = mark_of(state, has_live);
     daemon->checkpoints->newest_file = tw_checkpoint_newest_file(daemon->checkpoints->files);
+    daemon->checkpoints->loaded_file = daemon->checkpoints->newest_file;
     tw_generations_resume(&daemon->checkpoints->generations, state->least_e6, state->is_wild != 0);
     daemon->checkpoints->step = state->step;
     daemon->checkpoints->has_step = true;
@@ -546,6 +548,8 @@ static void start_write(struct tw_daemon *daemon) {
     tw_checkpoint_keep_older(save->files, save->is_older_kept);
     tw_checkpoint_keep_replaced(save->files,
                                 tw_generations_is_older_good(&save->generations, has_evaluations));
+    if (save->is_older_kept == (save->loaded_file == save->newest_file))
+        save->loaded_file = TW_CHECKPOINT_FILES;
     save->stage = STAGE_WRITE;
     TW_ASSERT(uv_queue_work(&daemon->loop, &save->work, on_write_work, on_write_done) == 0);
 }
@@ -691,7 +695,9 @@ void tw_daemon_checkpoints_tick(struct tw_daemon *daemon, uint64_t now_us) {
 
 enum tw_status tw_daemon_checkpoints_open(struct tw_daemon *daemon, struct tw_error *err) {
     daemon->checkpoints = tw_daemon_alloc(sizeof(*daemon->checkpoints), err);
-    return daemon->checkpoints != NULL ? TW_OK : TW_NOMEM;
+    if (daemon->checkpoints == NULL) return TW_NOMEM;
+    daemon->checkpoints->loaded_file = TW_CHECKPOINT_FILES;
+    return TW_OK;
 }
 
 const struct tw_position *tw_daemon_checkpoints_position(const struct tw_daemon *daemon) {
@@ -703,6 +709,12 @@ uint64_t tw_daemon_checkpoints_saved_unix_s(const struct tw_daemon *daemon, uint
     *rounds = save->newest.rounds;
     if (!save->newest.exists || save->at_us == 0) return 0;
     return (tw_daemon_unix_us() - (tw_daemon_now_us() - save->at_us)) / 1000000;
+}
+
+bool tw_daemon_checkpoints_set_aside(struct tw_daemon *daemon, struct tw_error *err) {
+    const struct tw_daemon_checkpoints *const save = daemon->checkpoints;
+    return save->loaded_file != TW_CHECKPOINT_FILES &&
+           tw_checkpoint_set_aside(save->files, save->loaded_file, err) == TW_OK;
 }
 
 void tw_daemon_checkpoints_newest(const struct tw_daemon *daemon, struct tw_evaluations_now *now) {

@@ -32,6 +32,10 @@ const struct tw_position *tw_daemon_checkpoints_position(const struct tw_daemon 
  * loaded. */
 uint64_t tw_daemon_checkpoints_saved_unix_s(const struct tw_daemon *daemon, uint64_t *rounds);
 
+/* Keeps the loaded checkpoint as the undone one (daemon/store/checkpoint.h). Returns false if there
+ * is none, if a later checkpoint has replaced it, or with a sentence in `err`. */
+bool tw_daemon_checkpoints_set_aside(struct tw_daemon *daemon, struct tw_error *err);
+
 /* Starts a checkpoint, or requests another one after the one in progress. When it ends, it answers
  * the API request `*request`, unless `request` is NULL. */
 void tw_daemon_checkpoints_save(struct tw_daemon *daemon, const uint32_t *request);

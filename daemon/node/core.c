@@ -35,7 +35,9 @@ static void close_link(struct tw_daemon *daemon, const struct tw_action *action)
 
 static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
     switch (action->kind) {
-    case TW_ACT_SEND: tw_daemon_send(daemon, action->peer, action->u.message); return;
+    case TW_ACT_SEND:
+        tw_daemon_send(daemon, action->peer, tw_daemon_reached_tell(daemon, action->u.message));
+        return;
     case TW_ACT_CLOSE: close_link(daemon, action); return;
     case TW_ACT_SEND_CHUNK: tw_daemon_links_chunk(daemon, action); return;
     case TW_ACT_DROP:

@@ -2,12 +2,20 @@
  * the cost to the run of a restart from an older checkpoint, or from none.
  *
  *   PRESENT --starts behind the note--> BEHIND --first round, run clock below the note--> LOST
- *      ^                                  |                                                 |
- *      +----the run's clock is not below--+-------another lineage has it after all, 1 h ----+
+ *    | ^                                  | |                                            ^  |
+ *    | +----the run's clock is not below--+ +---------first round, the run began anew----+  |
+ *    +------------------------first round, the run began anew----------------------------+  |
+ *      ^                                                                                    |
+ *      +----------------------------------------another lineage has it after all, 1 h ------+
  *
  * A restart alone costs the run nothing: the other nodes have the state, and this one follows them.
  * So nothing is called lost before a round is decided here. While BEHIND the note is not replaced,
- * and a second restart still knows of it. */
+ * and a second restart still knows of it.
+ *
+ * A run that began anew may be past the old clock when a node comes back. The *origin* tells the
+ * two apart: the lineage with which the run began, as nodes tell each other in STATUS. A node
+ * believes more than half of the linked peers of its lineage. Nothing but words, and a second name
+ * for the old checkpoint, depends on it. */
 #ifndef TW_DAEMON_NODE_REACHED_H
 #define TW_DAEMON_NODE_REACHED_H
 
@@ -23,6 +31,11 @@ void tw_daemon_reached_loaded(struct tw_daemon *daemon);
 bool tw_daemon_reached_is_behind(const struct tw_daemon *daemon, char *text, size_t room);
 /* Returns true if this node ever took part in a round of the run, in this process or before. */
 bool tw_daemon_reached_any(const struct tw_daemon *daemon);
+
+/* Returns the message to send in place of `message`: a STATUS with the origin of its lineage, if
+ * this node knows it. Valid until the next call. */
+const struct tw_message *tw_daemon_reached_tell(struct tw_daemon *daemon,
+                                                const struct tw_message *message);
 
 /* A round was committed here. */
 void tw_daemon_reached_round(struct tw_daemon *daemon);

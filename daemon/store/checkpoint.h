@@ -15,7 +15,7 @@
  *
  * The folder has two more files, which a load does not choose. ckpt.pinned.safetensors is a
  * generation that was kept instead of being replaced. ckpt.undone.safetensors was the newest
- * generation before a rollback. */
+ * generation before a rollback, or before this node joined a run that began anew. */
 #ifndef TW_DAEMON_STORE_CHECKPOINT_H
 #define TW_DAEMON_STORE_CHECKPOINT_H
 
@@ -151,6 +151,11 @@ enum tw_status tw_checkpoint_verify(struct tw_checkpoint *checkpoint, uint32_t f
  * not intact, or another file cannot be read. */
 enum tw_status tw_checkpoint_go_back(struct tw_checkpoint *checkpoint, uint32_t file,
                                      struct tw_error *err);
+
+/* Durably keeps the file ckpt.a or ckpt.b under the name of the undone one, in whose place it
+ * comes, too. Copies no bytes. May be called while another thread saves to the other of the two. */
+enum tw_status tw_checkpoint_set_aside(struct tw_checkpoint *checkpoint, uint32_t file,
+                                       struct tw_error *err);
 
 /* Generation of the newest acknowledged save or load (0: none yet), and the index of its file. */
 uint64_t tw_checkpoint_generation(const struct tw_checkpoint *checkpoint);

@@ -123,3 +123,10 @@ enum tw_status tw_checkpoint_go_back(struct tw_checkpoint *checkpoint, uint32_t 
     if (newest == TW_CHECKPOINT_SLOTS) return TW_OK;
     return move(checkpoint, names[newest], names[TW_CHECKPOINT_UNDONE], err);
 }
+
+enum tw_status tw_checkpoint_set_aside(struct tw_checkpoint *checkpoint, uint32_t file,
+                                       struct tw_error *err) {
+    TW_ASSERT(file < TW_CHECKPOINT_SLOTS);
+    return name_too(checkpoint, tw_checkpoint_slot_names[file],
+                    tw_checkpoint_slot_names[TW_CHECKPOINT_UNDONE], err);
+}

@@ -17,12 +17,13 @@ static enum tw_status parse(const char *text, struct tw_reached *reached, struct
     char hex[TW_ID_HEX_BYTES] = "";
     int end = 0;
     _Static_assert(TW_ID_HEX_BYTES == 65, "the width in the format");
-    const int count =
-        sscanf(text,
-               "thinwire reached 1\nlineage %64[0-9a-f]\nrounds %" SCNu64 "\nclock_tokens %" SCNu64
-               "\nstep %" SCNu64 "\ntokens %" SCNu64 "\nunix_s %" SCNu64 "\nend%n",
-               hex, &read.rounds, &read.clock_tokens, &read.step, &read.tokens, &read.unix_s, &end);
-    if (count != 6 || end == 0 || !tw_id_parse(hex, &read.lineage) || read.unix_s == 0)
+    const int count = sscanf(text,
+                             "thinwire reached 2\nlineage %64[0-9a-f]\nrounds %" SCNu64
+                             "\nclock_tokens %" SCNu64 "\nstep %" SCNu64 "\ntokens %" SCNu64
+                             "\norigin %" SCNx64 "\nunix_s %" SCNu64 "\nend%n",
+                             hex, &read.rounds, &read.clock_tokens, &read.step, &read.tokens,
+                             &read.origin, &read.unix_s, &end);
+    if (count != 7 || end == 0 || !tw_id_parse(hex, &read.lineage) || read.unix_s == 0)
         return tw_fail(err, TW_CORRUPT, "the file `reached` is no note of a round: remove it");
     *reached = read;
     return TW_OK;
@@ -51,12 +52,12 @@ enum tw_status tw_reached_write(const struct tw_file_ops *ops, int dir,
     char text[TEXT_BYTES], hex[TW_ID_HEX_BYTES];
     struct tw_durable file;
     tw_id_hex(&reached->lineage, hex);
-    const int size =
-        snprintf(text, sizeof(text),
-                 "thinwire reached 1\nlineage %s\nrounds %" PRIu64 "\nclock_tokens %" PRIu64
-                 "\nstep %" PRIu64 "\ntokens %" PRIu64 "\nunix_s %" PRIu64 "\nend\n",
-                 hex, reached->rounds, reached->clock_tokens, reached->step, reached->tokens,
-                 reached->unix_s);
+    const int size = snprintf(text, sizeof(text),
+                              "thinwire reached 2\nlineage %s\nrounds %" PRIu64
+                              "\nclock_tokens %" PRIu64 "\nstep %" PRIu64 "\ntokens %" PRIu64
+                              "\norigin %016" PRIx64 "\nunix_s %" PRIu64 "\nend\n",
+                              hex, reached->rounds, reached->clock_tokens, reached->step,
+                              reached->tokens, reached->origin, reached->unix_s);
     TW_ASSERT(size > 0 && size < TEXT_BYTES);
     TW_TRY(tw_durable_begin(&file, ops, dir, FILE_NAME, (uint64_t)size, err));
     const enum tw_status status = tw_durable_write(&file, text, (size_t)size, 0, err);

@@ -14,7 +14,9 @@ struct tw_reached {
     struct tw_id lineage;
     uint64_t rounds, clock_tokens; /* committed rounds of the lineage, and the run clock there */
     uint64_t step, tokens;         /* of this node */
-    uint64_t unix_s;               /* wall clock; 0: there is no note */
+    uint64_t origin; /* `origin` of STATUS (proto/message.h), once a round was merged with others;
+                        0: not known */
+    uint64_t unix_s; /* wall clock; 0: there is no note */
 };
 
 /* Reads the file in the open folder `dir`. A missing file leaves all zero. Returns TW_CORRUPT or

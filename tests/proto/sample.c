@@ -245,7 +245,8 @@ static void sample_status(struct tw_rng *rng, struct tw_msg_status *status) {
                                      .upload_kib_s = draw_u32(rng),
                                      .boot = draw_u32(rng),
                                      .nonce = draw_u64(rng),
-                                     .role = (enum tw_node_role)draw_between(rng, 0, 2)};
+                                     .role = (enum tw_node_role)draw_between(rng, 0, 2),
+                                     .origin = draw_u64(rng)};
 }
 
 static void sample_state(struct tw_rng *rng, struct tw_msg_state *state) {

@@ -2,6 +2,7 @@
 # test_power_cut.py - all nodes are killed at once: the run goes on from the newest checkpoint, and
 # each node tells its loss. A daemon of `thinwire start` that dies is started again.
 """Usage: test_power_cut.py BIN"""
+import json
 import os
 import re
 import signal
@@ -111,6 +112,44 @@ def check_no_checkpoint(group):
         assert "ev=worker_ready start=fresh" in group.log(idx)[since[idx]:]
 
 
+def check_anew_meanwhile(group):
+    """The others lose all and begin anew while a node is away. It comes back once the new run is
+    past its old clock: it does not call that its own work, and keeps its checkpoint."""
+    for idx in range(group.count):
+        group.start(idx)
+    group.wait("a checkpoint and a note of it", lambda: (status := group.get(2)) and
+               status["checkpoint"]["rounds"] and
+               status["sync"]["rounds_committed"] >= status["checkpoint"]["rounds"] + 12)
+    since = cut(group)
+    note = next((group.folder / "n2").glob("*/reached")).read_text(encoding="ascii")
+    old_clock = int(re.search(r"clock_tokens (\d+)", note)[1])
+    for idx in (0, 1):
+        for path in (group.folder / f"n{idx}").glob("*/ckpt.*"):
+            path.unlink()
+        group.start(idx)
+    group.wait("a new run past the old one", lambda: all(
+        (status := group.get(idx)) and status["sync"]["alive_peers"] == 1 and
+        status["run"]["clock_tokens"] > old_clock for idx in (0, 1)))
+    group.start(2)
+    group.wait("the warning", lambda: "work_lost" in (kinds(group, 2) or []))
+    log = group.log(2)[since[2]:]
+    assert "ev=run_found" not in log, log
+    lost = group.get(2)["checkpoint"]["lost"]
+    assert lost["anew"] and lost["tokens"] == lost["clock_before"] == old_clock, lost
+    text = subprocess.run([group.tool("thinwire"), "status", "--config", str(group.config(2))],
+                          capture_output=True, text=True, check=True).stdout
+    assert "While it was away the run began anew" in " ".join(text.split()), text
+    assert "`thinwire rollback` lists it as `undone`" in " ".join(text.split()), text
+    group.wait("a checkpoint of the new run", lambda: "ev=checkpoint " in group.log(2)[since[2]:])
+    files = json.loads(subprocess.run(
+        [group.tool("thinwire"), "rollback", "--json", "--config", str(group.config(2))],
+        capture_output=True, text=True, check=True).stdout)["generations"]
+    kept = [row for row in files if row["file"] == "undone"]
+    assert kept and kept[0]["round"] == lost["kept_round"], (files, lost)
+    others = [group.get(idx)["checkpoint"]["lost"] for idx in (0, 1)]
+    assert all(each["anew"] for each in others), others
+
+
 def check_kept(group):
     """A daemon that `thinwire start` put into the background dies, and is started again."""
     def thinwire(*words):
@@ -147,6 +186,7 @@ def main():
     """Three nodes with stub workers, then single ones."""
     for check, count, more in (
             ([check_whole_group, check_one, check_no_checkpoint], 3, ()),
+            ([check_anew_meanwhile], 3, ()),
             ([check_nothing_to_save], 1, ("spawn_worker = off",)), ([check_kept], 1, ())):
         with tempfile.TemporaryDirectory() as folder:
             group = nodes.Nodes(sys.argv[1], folder, count, node=more, step_us=20000)

@@ -88,8 +88,9 @@ static uint64_t count_lost(const struct rollback *back, uint32_t file) {
 static const char *reason_of(uint32_t file, uint32_t newest) {
     if (file == newest) return "the newest; a start continues it";
     if (file < TW_CHECKPOINT_SLOTS) return "the one before";
-    return file == TW_CHECKPOINT_PINNED ? "from before the newest bad change of the anchor, if any"
-                                        : "the newest before a rollback";
+    return file == TW_CHECKPOINT_PINNED
+               ? "from before the newest bad change of the anchor, if any"
+               : "the newest before a rollback, or before the run began anew";
 }
 
 static void list_json(const struct rollback *back) {

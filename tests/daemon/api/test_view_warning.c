@@ -55,8 +55,15 @@ static void lost_work_is_counted(void **state) {
                         "6 min of work were lost");
     assert_true(tw_warning_is_urgent(warning->kind)); /* the hook runs */
     view.lost.is_anew = true;
-    warning = find_warning("began anew");
+    warning = find_warning("After the restart no node had a checkpoint, and the run began anew");
+    assert_null(warning); /* the run had rounds when this node came back */
+    warning = find_warning("While it was away the run began anew, without that work: 1.20M tokens");
     assert_non_null(warning);
+    assert_non_null(strstr(warning->way_out, "nothing brings it back"));
+    view.lost.is_kept = true;
+    assert_non_null(strstr(find_warning("began anew")->way_out, "`thinwire rollback`"));
+    view.lost.rounds = 0;
+    assert_non_null(find_warning("After the restart no node had a checkpoint"));
     view.lost.rounds_before = view.lost.rounds = view.lost.tokens = view.lost.steps = UINT64_MAX;
     view.lost.is_anew = false;
     char text[TW_VIEW_TEXT_BYTES];

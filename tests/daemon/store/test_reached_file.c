@@ -11,6 +11,7 @@ static const struct tw_reached SAMPLE = {.lineage = {{1, 2, 3}},
                                          .clock_tokens = UINT64_C(1) << 60,
                                          .step = 1378,
                                          .tokens = 900000,
+                                         .origin = UINT64_C(0x00c0ffee00000001),
                                          .unix_s = 1732837000};
 
 static enum tw_status read_note(struct tw_disk *disk, struct tw_reached *reached) {

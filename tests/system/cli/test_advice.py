@@ -16,6 +16,7 @@ import time
 import traceback
 
 import advice
+import advice_faults
 import advice_nodes
 import advice_words
 
