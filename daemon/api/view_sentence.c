@@ -149,7 +149,10 @@ static bool describe_join(const struct tw_status_view *view, char text[TW_VIEW_T
     char progress[TW_VIEW_TEXT_BYTES];
     const enum tw_view_join_phase phase = view->join.phase;
     if (phase == TW_VIEW_JOIN_NONE || view->node.is_leaving) return false;
-    if (view->worker.state != TW_VIEW_WORKER_RUNNING && phase != TW_VIEW_JOIN_DATA) return false;
+    const bool may_train =
+        view->worker.state == TW_VIEW_WORKER_RUNNING ||
+        view->worker.state == TW_VIEW_WORKER_LOADING; /* it waits for the state */
+    if (!may_train && phase != TW_VIEW_JOIN_DATA) return false;
     tw_view_join_text(&view->join, progress);
     if (phase == TW_VIEW_JOIN_DATA && progress[0] == '\0') return false;
     const bool has_progress = progress[0] != '\0' && phase != TW_VIEW_JOIN_SEAT;

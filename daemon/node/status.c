@@ -77,7 +77,8 @@ static void fill_sync(const struct tw_daemon *daemon, struct tw_status_view *vie
     view->sync.members_max = daemon->setup->run.sync.members;
     view->sync.is_shut_out = daemon->view.is_shut_out;
     view->sync.alive = daemon->view.alive;
-    view->sync.mixed = daemon->view.mixed;
+    /* A receiver follows the rounds of others: nothing was mixed into its own work yet. */
+    view->sync.mixed = daemon->view.state == TW_STATE_RECEIVER ? 0 : daemon->view.mixed;
     view->sync.rounds_committed = daemon->view.rounds;
     view->sync.rounds_contributed = daemon->view.rounds_contributed;
     view->sync.rounds_missed = daemon->view.rounds_missed;

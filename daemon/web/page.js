@@ -1,7 +1,7 @@
 // page.js - asks the node every two seconds and draws the answers. Sends nothing but these questions.
 import { drawLosses, drawRounds, palette } from './chart.js';
 import { drawMap } from './map.js';
-import { at, bar, bytes, count, digits, duration, element, fact, has, label, loss, mood, percent, plural, rate, say, short } from './view.js';
+import { at, bar, bytes, count, digits, duration, element, fact, has, label, loss, mood, percent, plural, rate, say, sayTyped, short, typed } from './view.js';
 
 const EVERY_MS = 2000, HISTORY_EVERY_MS = 10000, TIMEOUT_MS = 5000;
 
@@ -59,6 +59,7 @@ function speedTile({ run, train, worker, join }) {
   if (worker.state === 'paused') {
     return tile('Speed', 'paused', '', hasOthers ? `${plural(others, 'other')} go${others === 1 ? 'es' : ''} on at ${short(run.tokens_per_s)} tokens/s, ${step}` : step);
   }
+  if (worker.state === 'finished') return tile('Speed', 'finished', '', step);
   const notes = [...(join ? ['not in the run yet'] : []), ...(hasOthers ? [`with ${all}`] : []), step];
   if (!join && has(train.utilisation_minute_ratio)) notes.push(`${percent(train.utilisation_minute_ratio)} busy`);
   return tile('Speed', short(train.tokens_per_s), 'tokens/s', notes.join(', '));
@@ -71,7 +72,7 @@ function drawTiles(status) {
   const mixed = Math.min(sync.mixed_peers, sync.alive_peers);
   at('tiles').replaceChildren(
     lossTile(status),
-    tile('Progress', has(run.done_percent) ? digits(run.done_percent) : '–', '%',
+    tile('Progress', has(run.done_percent) ? digits(Math.min(100, run.done_percent)) : '–', '%',
       `${short(run.clock_tokens)} of ${short(run.budget_tokens)} tokens` + (has(run.eta_s) ? `, ${duration(run.eta_s)} left` : ''),
       run.done_percent / 100),
     speedTile(status),
@@ -134,7 +135,7 @@ function drawWarnings(warnings) {
   at('warnings').hidden = warnings.length === 0;
   if (list.dataset.text === text) return;
   list.dataset.text = text;
-  list.replaceChildren(...warnings.map((warning) => element('li', {}, element('strong', {}, warning.what), `→ ${warning.way_out}`)));
+  list.replaceChildren(...warnings.map((warning) => element('li', {}, element('strong', {}, ...typed(warning.what)), '→ ', ...typed(warning.way_out))));
 }
 
 const ORDER = { refused: 0, slow: 1, good: 2, waits: 3 };
@@ -155,7 +156,7 @@ function peerRows(peer) {
     number(has(peer.rtt_us) ? `${digits(peer.rtt_us / 1000)} ms` : '–'), number(rate(peer.in_bytes_per_s)), number(rate(peer.out_bytes_per_s)),
     number(has(peer.tokens_per_s) ? `${short(peer.tokens_per_s)} tok/s` : '–', 'wide'), number(count(peer.steps), 'wide'),
     number(percent(peer.token_share_ratio), 'wide'), number(heardText(peer), 'wide'));
-  return notes.length ? [row, element('tr', { class: 'note' }, element('td', { colspan: 10 }, element('span', {}, notes.join('; '))))] : [row];
+  return notes.length ? [row, element('tr', { class: 'note' }, element('td', { colspan: 10 }, element('span', {}, ...typed(notes.join('; ')))))] : [row];
 }
 
 function drawPeers(peers) {
@@ -180,7 +181,7 @@ function moodOf({ state, worker, join, warnings }) {
 
 function drawEvents(events) {
   at('event-rows').replaceChildren(...events.map((event) => element('li', { class: event.warning ? 'warning' : '' },
-    element('time', {}, duration(event.age_s)), element('p', {}, element('b', {}, event.name.replaceAll('_', ' ')), ` ${sentence(event)}`))));
+    element('time', {}, duration(event.age_s)), element('p', {}, element('b', {}, event.name.replaceAll('_', ' ')), ' ', ...typed(sentence(event))))));
 }
 
 /* ---- the page ---- */
@@ -197,7 +198,7 @@ function draw() {
   const colours = palette();
   document.title = `${run.name} · ${node.name} · thinwire`;
   say('run', run.name);
-  say('sentence', `${status.sentence}.`);
+  sayTyped('sentence', `${status.sentence}.`);
   at('sentence').dataset.mood = moodOf(status);
   drawWarnings(status.warnings);
   drawTiles(status);
@@ -221,7 +222,7 @@ function lock(why) {
   at('content').hidden = true;
   at('locked').hidden = false;
   say('locked-why', why);
-  say('sentence', 'Not connected.');
+  sayTyped('sentence', 'Not connected.');
   at('sentence').dataset.mood = '';
   say('fresh', '');
 }

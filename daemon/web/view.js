@@ -27,6 +27,18 @@ export function say(id, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+/* A text whose parts in backquotes are typed, as elements. */
+export function typed(text) {
+  return text.split('`').map((part, k) => (k % 2 ? element('code', {}, part) : part)).filter((part) => part !== '');
+}
+
+export function sayTyped(id, text) {
+  const node = at(id);
+  if (node.dataset.said === text) return;
+  node.dataset.said = text;
+  node.replaceChildren(...typed(text));
+}
+
 export const has = (value) => typeof value === 'number' && Number.isFinite(value);
 
 export function digits(value, most = 3) {

@@ -127,7 +127,8 @@ static void print_loss(const struct screen *screen, const json_t *status) {
 
 static void print_clock(const struct screen *screen, const json_t *status) {
     char all[TW_UNITS_BYTES], left[TW_UNITS_BYTES];
-    const double percent = json_num(status, "run.done_percent");
+    /* the last round may go beyond the budget */
+    const double done = json_num(status, "run.done_percent"), percent = done > 100 ? 100 : done;
     struct line line = line_begin(screen, "Run");
     const double share = isfinite(percent) ? fmin(fmax(percent / 100, 0), 1) : 0;
     /* the time left must not be cut */
@@ -175,6 +176,10 @@ static bool put_speed(struct line *line, const json_t *status) {
                      plural(others), others == 1 ? "s" : "", tw_units_short(all, sum));
         return has_others;
     }
+    if (strcmp(json_str(status, "worker.state"), "finished") == 0) {
+        line_put(line, GREEN, "%sfinished", sep(line->screen));
+        return false;
+    }
     line_put(line, PLAIN, "%s%s tokens/s", sep(line->screen),
              tw_units_short(own, json_num(status, "train.tokens_per_s")));
     if (json_str(status, "join.phase")[0] != '\0') line_put(line, DIM, ", not in the run yet");
@@ -192,8 +197,9 @@ static void print_training(const struct screen *screen, const json_t *status) {
     if (isfinite(stop)) line_put(&line, PLAIN, " of %s", tw_units_count(step, stop));
     const bool has_others = put_speed(&line, status);
     const double used = json_num(status, "train.utilisation_ratio");
+    const char *const state = json_str(status, "worker.state");
     const bool is_idle = json_str(status, "join.phase")[0] != '\0' ||
-                         strcmp(json_str(status, "worker.state"), "paused") == 0;
+                         strcmp(state, "paused") == 0 || strcmp(state, "finished") == 0;
     if (isfinite(used) && !is_idle)
         line_put(&line, PLAIN, "%s%s busy%s", sep(screen), tw_units_percent(whole, used),
                  has_others ? "" : " training");

@@ -179,7 +179,7 @@ static int draw_losses(const json_t *status, int row) {
 static int draw_training(const struct top *top, int row) {
     const json_t *const status = top->status;
     char a[TW_UNITS_BYTES], b[TW_UNITS_BYTES];
-    const double percent = json_num(status, "run.done_percent"),
+    const double done = json_num(status, "run.done_percent"), percent = done > 100 ? 100 : done,
                  eta = json_num(status, "run.eta_s");
     draw_curve(top, row, draw_losses(status, row));
     row++;

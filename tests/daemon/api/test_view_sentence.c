@@ -100,6 +100,9 @@ static void a_joining_node_tells_its_progress(void **state) {
     view.join.bytes = 2900000;
     view.join.bytes_here = 1200000;
     expects_join("attic joins bible: fetches its state, 41 %, 1.20 of 2.90 MB");
+    view.worker.state = TW_VIEW_WORKER_LOADING; /* it takes no step before the state is here */
+    expects_join("attic joins bible: fetches its state, 41 %, 1.20 of 2.90 MB");
+    view.worker.state = TW_VIEW_WORKER_RUNNING;
     view.join.bytes_per_s = 80000;
     view.join.eta_us = 21250000;
     expects_join("attic joins bible: fetches its state, 41 %, 1.20 of 2.90 MB at 80.0 kB/s, about "

@@ -140,6 +140,17 @@ static void a_paused_node_has_no_speed_but_the_run_has(void **state) {
     assert_non_null(strstr(drawn, "step 12,000 · paused, while 3 others train 39.2k tokens/s\n"));
 }
 
+/* The last round of a run may go beyond its budget. */
+static void a_finished_node_has_no_speed_and_all_of_its_run(void **state) {
+    (void)state;
+    view.node.state = TW_STATE_FINISHED;
+    view.worker.state = TW_VIEW_WORKER_FINISHED;
+    view.run.clock_tokens = view.run.budget_tokens + view.run.budget_tokens / 50;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_non_null(strstr(drawn, " 100.0 % of "));
+    assert_non_null(strstr(drawn, "step 12,000 · finished\n"));
+}
+
 static void status_looks_as_it_should(void **state) {
     (void)state;
     draw(screen_status, tw_view_json_status(&view), UTF8, 80);
@@ -704,6 +715,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(a_sample_that_is_no_text_is_not_shown, start),
         cmocka_unit_test_setup(a_joining_node_shows_no_losses_of_its_own, start),
         cmocka_unit_test_setup(a_paused_node_has_no_speed_but_the_run_has, start),
+        cmocka_unit_test_setup(a_finished_node_has_no_speed_and_all_of_its_run, start),
         cmocka_unit_test_setup(trouble_comes_first_with_its_way_out, start),
         cmocka_unit_test_setup(a_low_terminal_shows_the_important_lines, start),
         cmocka_unit_test_setup(hidden_warnings_are_counted, start),
