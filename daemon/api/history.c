@@ -14,11 +14,13 @@ static void thin_out(struct tw_history *history) {
 }
 
 void tw_history_loss(struct tw_history *history, const struct tw_view_loss *point) {
+    const uint64_t stride = history->stride > 0 ? history->stride : 1;
+    /* A worker that restarts from a snapshot repeats steps: the later ones are undone. */
+    while (history->losses_count > 0 &&
+           history->losses[history->losses_count - 1].step > point->step)
+        history->losses_count--;
     struct tw_view_loss *const newest =
         history->losses_count > 0 ? &history->losses[history->losses_count - 1] : NULL;
-    const uint64_t stride = history->stride > 0 ? history->stride : 1;
-    /* A worker that restarts from a snapshot repeats steps, so the newest point moves back with it.
-     */
     const bool is_same = newest != NULL && point->step / stride <= newest->step / stride;
     if (is_same) {
         newest->step = point->step;

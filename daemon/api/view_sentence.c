@@ -35,6 +35,19 @@ static bool have_all_left(const struct tw_status_view *view) {
     return left > 0;
 }
 
+/* Writes why this node has no links of its own will. Returns false if it has. */
+static bool describe_resting(const struct tw_status_view *view, char text[COMPANY_BYTES]) {
+    const char *const why = view->caps.resting != NULL ? view->caps.resting : "none";
+    if (strcmp(why, "quota") == 0)
+        (void)snprintf(text, COMPANY_BYTES, "alone; the quota of its line is used up");
+    else if (strcmp(why, "hours") == 0)
+        (void)snprintf(text, COMPANY_BYTES, "alone; its links rest until %02u:%02u",
+                       view->caps.until_min / 60 % 24, view->caps.until_min % 60);
+    else
+        return false;
+    return true;
+}
+
 static void describe_company(const struct tw_status_view *view, char text[COMPANY_BYTES]) {
     const uint32_t alive = view->sync.alive;
     /* Peers whose work was merged recently may have left since. */
@@ -58,6 +71,8 @@ static void describe_company(const struct tw_status_view *view, char text[COMPAN
     } else if (alive > 0) {
         (void)snprintf(text, COMPANY_BYTES, "alone so far; %" PRIu32 " peer%s alive", alive,
                        alive == 1 ? " is" : "s are");
+    } else if (describe_resting(view, text)) {
+        return;
     } else if (have_all_left(view)) {
         (void)snprintf(text, COMPANY_BYTES, "alone; the others left, or pause");
     } else {

@@ -61,6 +61,21 @@ static void a_later_value_of_a_point_is_not_lost(void **state) {
     assert_true(history.losses[0].train == 2.0f && history.losses[0].anchor == 2.2f);
 }
 
+/* After a restart from an older checkpoint. */
+static void steps_that_are_repeated_leave_the_curve(void **state) {
+    (void)state;
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint64_t step = pass == 0 ? 1 : 40; step <= 100; step++) {
+            const struct tw_view_loss point = {step, (float)pass, NAN, NAN};
+            tw_history_loss(&history, &point);
+            for (uint32_t i = 1; i < history.losses_count; i++)
+                assert_true(history.losses[i].step > history.losses[i - 1].step);
+        }
+    }
+    assert_int_equal(history.losses_count, 100);
+    assert_true(history.losses[38].train == 0.0f && history.losses[39].train == 1.0f);
+}
+
 static void an_empty_history_is_valid_json(void **state) {
     (void)state;
     compare_rounds(0, "");
@@ -109,6 +124,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_loss_curve_of_any_length_keeps_its_ends, set_up),
         cmocka_unit_test_setup(a_later_value_of_a_point_is_not_lost, set_up),
+        cmocka_unit_test_setup(steps_that_are_repeated_leave_the_curve, set_up),
         cmocka_unit_test_setup(an_empty_history_is_valid_json, set_up),
         cmocka_unit_test_setup(rounds_missed_while_away_are_a_gap, set_up),
         cmocka_unit_test_setup(another_lineage_replaces_rounds_from_its_first_on, set_up),

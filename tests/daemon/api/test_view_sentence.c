@@ -73,6 +73,13 @@ static void a_node_whose_peers_said_goodbye_misses_nobody(void **state) {
     view.peers[1].link = TW_VIEW_LINK_AWAY;
     tw_view_sentence(&view, sentence);
     assert_string_equal(sentence, "attic trains bible alone; no peer is reachable");
+    view.caps.resting = "quota";
+    tw_view_sentence(&view, sentence);
+    assert_string_equal(sentence, "attic trains bible alone; the quota of its line is used up");
+    view.caps.resting = "hours";
+    view.caps.until_min = 7 * 60 + 30;
+    tw_view_sentence(&view, sentence);
+    assert_string_equal(sentence, "attic trains bible alone; its links rest until 07:30");
 }
 
 static void each_role_has_its_verb(void **state) {
