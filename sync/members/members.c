@@ -167,11 +167,8 @@ enum tw_status tw_members_bootstrap(struct tw_members *members, const char *text
     if (!tw_address_is_valid(address))
         return tw_fail(err, TW_CONFIG, "peer %s is not host:port or host:port=id", text);
     if (equals != NULL && !tw_id_parse(equals + 1, &id))
-        return tw_fail(
-            err, TW_CONFIG,
-            "peer %s: after `=` goes the node id of 64 hex digits that `thinwire status` "
-            "shows there",
-            address);
+        return tw_fail(err, TW_CONFIG, "peer %s: after `=` goes a node id of 64 hex digits",
+                       address);
     if (equals != NULL && tw_id_equal(&id, &members->config.self)) return TW_OK;
     struct tw_member_entry *entry = equals != NULL ? find_id(members, &id) : NULL;
     for (unsigned i = 0; i < TW_KNOWN_MAX && equals == NULL && entry == NULL; i++) {

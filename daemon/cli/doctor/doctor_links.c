@@ -35,7 +35,7 @@ static void look_at_voters(struct doctor *doctor) {
     if (voters < VOTERS_SAFE)
         doctor_say(doctor, DOCTOR_WARN, "voters",
                    has_owner ? "have the owner sign more voters (`thinwire owner sign`, without "
-                               "--no-vote)"
+                               "--no-vote); they vote from their next start"
                              : "wait: a member votes once up to 64 rounds have merged its work",
                    "%lld of %lld members vote%s: fewer than four voters withstand no liar",
                    (long long)voters, (long long)members, voters == 1 ? "s" : "");

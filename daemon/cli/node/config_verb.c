@@ -237,8 +237,8 @@ static enum tw_exit check_config(struct cli *cli) {
     (void)snprintf(what, sizeof(what), "configuration %s", config.path);
     const bool is_read = !cli_is_service(config.path) || access(config.path, R_OK) == 0;
     if (!is_read)
-        (void)tw_fail(&err, TW_CONFIG, "%.150s: %s for the user of the node; `chmod go+r` it",
-                      config.path, strerror(errno));
+        (void)tw_fail(&err, TW_CONFIG, "%.100s: %s for the user of the node; `chmod go+r %.100s`",
+                      config.path, strerror(errno), config.path);
     report_finding(&findings, TW_EXIT_USAGE, what, is_read ? NULL : err.message);
     check_files(&config, &findings);
     if (cli->json) {

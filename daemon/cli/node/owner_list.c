@@ -39,6 +39,14 @@ static enum tw_exit list_open(const struct revoke *revoke, const struct owner_pl
     return cli_fail(TW_EXIT_IDENTITY, "%s is not a list of this run's owner", path);
 }
 
+/* Nodes whose certificates have expired need no revocation. */
+static enum tw_exit fail_full(void) {
+    return cli_fail(TW_EXIT_FAILURE,
+                    "the list is full at %d nodes: `thinwire owner revoke --lift` nodes whose "
+                    "certificates have expired",
+                    TW_REVOKED_MAX);
+}
+
 static enum tw_exit list_change(struct cli *cli, const struct revoke *revoke,
                                 struct tw_revoked *list) {
     unsigned count = 0;
@@ -47,11 +55,7 @@ static enum tw_exit list_change(struct cli *cli, const struct revoke *revoke,
         const enum tw_exit rc = owner_node_parse(text, &node);
         if (rc != TW_EXIT_OK) return rc;
         if (revoke->lifts ? tw_revoked_remove(list, &node) : tw_revoked_add(list, &node)) continue;
-        if (list->count == TW_REVOKED_MAX && !tw_revoked_has(list, &node))
-            return cli_fail(TW_EXIT_FAILURE,
-                            "the list is full at %d nodes: --lift nodes whose certificates have "
-                            "expired, because these need no revocation",
-                            TW_REVOKED_MAX);
+        if (list->count == TW_REVOKED_MAX && !tw_revoked_has(list, &node)) return fail_full();
         return cli_fail(TW_EXIT_FAILURE, "%.8s is %s the list", text,
                         revoke->lifts ? "not on" : "already on");
     }
@@ -142,10 +146,7 @@ enum tw_exit owner_pause_run(struct cli *cli, bool is_paused) {
                         is_paused ? "already paused" : "not paused",
                         (unsigned long long)list.version);
     if (!(is_paused ? tw_revoked_add : tw_revoked_remove)(&list, &tw_revoked_pause_entry))
-        return cli_fail(TW_EXIT_FAILURE,
-                        "the list is full at %d nodes: `thinwire owner revoke --lift` nodes whose "
-                        "certificates have expired",
-                        TW_REVOKED_MAX);
+        return fail_full();
     rc = list_publish(cli, &revoke, &place, path, &list);
     if (rc != TW_EXIT_OK) return rc;
     (void)printf("List %llu %s training in the whole run. %s\n", (unsigned long long)list.version,

@@ -41,12 +41,16 @@ done
 for program in thinwire thinwired thinwire-engine; do
     [[ ! -e $BIN/$program ]] || cp "$BIN/$program" "$home/bin"
 done
-# systemd itself is not here: a stand-in that refuses users other than root, as polkit does
-cat >"$home/place/systemctl" <<'SCRIPT'
+# systemd itself is not here: a stand-in that refuses users other than root, as polkit does. It starts the
+# daemon where the file `works` is.
+cat >"$home/place/systemctl" <<SCRIPT
 #!/bin/sh
-[ "$1" = cat ] && exit 0
-[ "$(id -u)" = 0 ] || { echo "Failed to enable unit: Access denied" >&2; exit 1; }
-echo "Job for thinwired@bible failed." >&2
+[ "\$1" = cat ] && exit 0
+[ "\$(id -u)" = 0 ] || { echo "Failed to enable unit: Access denied" >&2; exit 1; }
+[ -e "$home/works" ] || { echo "Job for thinwired@bible failed." >&2; exit 1; }
+setpriv --reuid thinwire --regid thinwire --init-groups thinwired --config bible 2>"$home/log" </dev/null >&2 &
+echo \$! >"$home/pid"
+for _ in \$(seq 600); do thinwire --config bible status >/dev/null 2>&1 && exit; sleep 0.1; done
 exit 1
 SCRIPT
 printf '#!/bin/sh\necho "thinwired: the reason in the journal"\n' >"$home/place/journalctl"
@@ -70,6 +74,19 @@ expect() {
         failures=$((failures + 1))
     fi
 }
+# follow BEGIN COMMAND...: root types the command in the backquotes of a message of the program, which helps.
+# BEGIN is the beginning of the message (test_advice.py counts it as run).
+follow() {
+    local out advice
+    shift
+    out=$("$@" 2>&1 </dev/null) || true
+    advice=$(grep -oE '`(sudo )?(thinwire|chown|chmod) [^`]*`' <<<"$out" | tail -1 | tr -d '`')
+    [[ -n $advice ]] || { echo "FAIL: $*: no advice in: $out"; failures=$((failures + 1)); return; }
+    bash -c "${advice#sudo }" >"$home/followed" 2>&1 ||
+        { echo "FAIL: $*: $advice: $(cat "$home/followed")"; failures=$((failures + 1)); }
+}
+# A daemon that systemd's stand-in started ends.
+end_service() { kill "$(cat "$home/pid")" && while kill -0 "$(cat "$home/pid")" 2>/dev/null; do sleep 0.1; done; }
 is() { [[ $1 == "$2" ]] || { echo "FAIL: got '$1', wanted '$2'"; failures=$((failures + 1)); }; }
 
 # -- a new node: its files belong to the service's user, and the next steps fit it
@@ -110,9 +127,12 @@ expect 5 'use `sudo thinwire --config bible config check`' as ann thinwire confi
 expect 5 'use `sudo thinwire --config bible secret add /dev/null`' as ann thinwire secret add /dev/null
 expect 5 'use `sudo thinwire --config bible rollback pinned`' as ann thinwire --config bible rollback pinned
 expect 8 '`sudo thinwire --config bible checkpoint`' as ann thinwire checkpoint
+follow 'the files of this node belong to user' as ann thinwire config check
+follow 'you may not open %s: %s' as ann thinwire reload
 # -- or the group that may look, with the command that helps after the next login
 expect 8 'members of group thinwire may look without sudo: `sudo usermod -aG thinwire \$USER`' \
     as ann thinwire status
+# follow 'you may not open %s: %s; members of group' by hand: another user types it
 join=$({ as ann thinwire status || true; } 2>&1 | grep -oE '`sudo usermod [^`]*`' | tr -d '`')
 USER=ann bash -c "${join#sudo }"
 expect 0 'bible|does not train' as ann thinwire status
@@ -128,6 +148,14 @@ daemon=
 expect 5 'belongs to user thinwire, and this is root' thinwired --config bible
 is "$(find $state -user root)" ""
 expect 1 '`thinwire --config bible start`, when all' sh -c 'thinwire doctor; false'
+touch "$home/works"
+follow 'the state folder %.100s belongs to user' thinwired --config bible
+expect 0 'bible|does not train' thinwire status
+end_service
+follow 'only root starts the service %s:' as ann thinwire start
+expect 0 'bible|does not train' thinwire status
+end_service
+rm "$home/works"
 # -- start names the reason
 expect 1 'only root starts the service thinwired@bible: `sudo thinwire --config bible start`' \
     as ann thinwire start
@@ -135,6 +163,12 @@ refused=$({ as ann thinwire start || true; } 2>&1)
 is "$(grep -c 'Failed to enable' <<<"$refused")" 0
 expect 1 'the reason in the journal' thinwire start
 expect 1 'thinwired@bible did not start; `thinwire --config bible logs` shows its log' thinwire start
+follow '%s did not start; `%s` shows its log' thinwire start
+grep -q 'the reason in the journal' "$home/followed" || { echo "FAIL: logs shows no journal"; exit 1; }
+# -- a configuration that only root may read
+chmod 600 /etc/thinwire/bible.conf
+follow '%.100s: %s for the user of the node; `chmod' thinwire config check
+expect 0 'The daemon can start' thinwire config check
 
 # -- a key that somebody gave to root: all say it, and their remedy helps
 chown root: $state/identity.key
@@ -143,8 +177,7 @@ for user in root thinwire; do
     expect 7 'would not start' as $user thinwire --config bible config check
 done
 expect 7 'belongs to user root' as thinwire thinwired --config bible
-remedy=$({ thinwire doctor || true; } | grep -oE '`sudo chown [^`]*`' | head -1 | tr -d '`')
-${remedy#sudo }
+follow '%s belongs to user %s, and user %s needs' bash -c 'thinwire doctor | grep -m 1 chown'
 for user in root thinwire; do
     expect 0 ' 0 failures' as $user thinwire doctor
     expect 0 'The daemon can start' as $user thinwire config check

@@ -331,9 +331,9 @@ class Place:
         """The kinds of the selected node's warnings."""
         return [one["kind"] for one in self.status()["warnings"]]
 
-    def wait(self, what, is_so):
+    def wait(self, what, is_so, patience_s=PATIENCE_S):
         """Waits until it is so, and returns the reason."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + patience_s
         while True:
             found = is_so()
             if found:
