@@ -12,6 +12,8 @@
 enum {
     TRANSFER_BYTES_MIN = 64 * 1024, /* a smaller transfer measures the round trip, not the rate */
     TRANSFER_US_MAX = 5 * 1000 * 1000, /* a longer transfer is measured in slices of this length */
+    TRANSFER_US_SHORT = 50 * 1000,     /* shorter transfers show how soon busy processes ran, and no
+                                          slow line */
     SEGMENTS_MIN = 100,
     TRANSFERS_MIN = 3,
     RATE_FAST = 10 * 1000 * 1000, /* bytes/s at which a peer is never slow, however fast the others
@@ -121,6 +123,7 @@ static void transfer_count(struct tw_link_quality_peer *peer, uint64_t now_us) {
     if (peer->pull_bytes < TRANSFER_BYTES_MIN && took_us < TRANSFER_US_MAX) return;
     const uint64_t rate = peer->pull_bytes * SECOND_US / took_us;
     peer->in_bytes_s = blend(peer->in_bytes_s, rate > 0 ? rate : 1, 4);
+    peer->in_took_us = blend(peer->in_took_us, took_us, 4);
     if (peer->in_count < UINT32_MAX) peer->in_count++;
 }
 
@@ -246,6 +249,8 @@ static bool is_out_of_line(const struct tw_link_quality *quality,
         if (!value_of(peer, measure, &value) || !median_of(quality, peer, measure, middle))
             return false;
         if (value >= RATE_FAST) return false;
+        if (measure == SENDS && peer->in_took_us != 0 && peer->in_took_us < TRANSFER_US_SHORT)
+            return false;
         return is_so ? 5 * value < 2 * *middle : 4 * value < *middle;
     }
     case TW_LINK_QUALITY_FLAPPING:

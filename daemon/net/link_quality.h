@@ -6,7 +6,7 @@
  * them. This needs at least TW_LINK_QUALITY_MIN other measured peers.
  *
  *   slow sender     its payloads reach us at less than a quarter of the median rate, while its
- *                   heartbeats arrive
+ *                   heartbeats arrive, and take long enough to be the line's fault
  *   slow receiver   the path to it carries less than a quarter of the median rate
  *   flapping        its link broke at least three times lately, and far more often than the others.
  *                   Restarts, sleep and a suspended process are no faults of a link, so they do not
@@ -60,6 +60,7 @@ struct tw_link_quality_peer {
     uint64_t faded_us;            /* time of the last decay */
     uint32_t rtt_us;              /* 0 = unknown */
     uint64_t in_bytes_s, out_bytes_s; /* 0 = unknown */
+    uint64_t in_took_us;              /* usual time of a measured transfer; 0 = unknown */
     uint32_t in_count;                /* number of measured transfers from this peer */
     bool has_loss;
     uint32_t loss_ppm;              /* share of our segments that were lost */

@@ -157,6 +157,22 @@ static void fast_sender_is_not_slow_beside_faster_ones(void **state) {
     is(4, TW_LINK_QUALITY_SLOW_SENDER, "slow sender");
 }
 
+/* On busy machines a short transfer takes as long as the sender waits for a processor. */
+static void sender_of_short_transfers_is_not_slow(void **state) {
+    (void)state;
+    for (uint8_t peer = 1; peer < 6; peer++) up(peer);
+    for (unsigned i = 0; i < 10; i++) {
+        for (uint8_t peer = 1; peer < 6; peer++) {
+            const struct tw_id id = id_of(peer);
+            look(peer, (struct tw_link_quality_look){.is_pulling = true});
+            now_us += peer == 3 ? 20 * MS : 3 * MS;
+            tw_link_quality_arrived(&quality, &id, 65536, true, now_us);
+            is(peer, TW_LINK_QUALITY_FINE, "");
+        }
+    }
+    assert_in_range(peer_of(3)->in_bytes_s, 3000 * 1000, 4000 * 1000);
+}
+
 static void slow_sender_is_named_with_its_evidence(void **state) {
     (void)state;
     for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
@@ -479,6 +495,7 @@ int main(void) {
         T(reliability_is_the_time_linked),
         T(own_upload_is_measured_while_more_waits),
         T(fast_sender_is_not_slow_beside_faster_ones),
+        T(sender_of_short_transfers_is_not_slow),
         T(slow_sender_is_named_with_its_evidence),
         T(slow_receiver_is_named),
         T(link_that_keeps_breaking_is_named_until_it_stays),
