@@ -149,6 +149,11 @@ static enum range range_of(const struct in6_addr *ip) {
     return host >> 22 == 0x64400000u >> 22 ? RANGE_CARRIER : RANGE_NONE;
 }
 
+bool tw_reachability_is_same_host(const char *a, const char *b) {
+    struct in6_addr one, other;
+    return ip_read(a, &one) && ip_read(b, &other) && memcmp(&one, &other, sizeof(one)) == 0;
+}
+
 bool tw_reachability_may_tell(const char *teller, const char *told, bool is_on_link) {
     struct in6_addr by, ip;
     if (tw_reachability_is_local(told)) return tw_reachability_is_local(teller);

@@ -98,6 +98,9 @@ const char *tw_reachability_outcome_name(enum tw_probe_outcome outcome);
  * loopback, link-local, multicast, wildcards, and the name localhost. */
 bool tw_reachability_is_local(const char *address);
 
+/* Returns true if both addresses "host:port" are of one IP address, in any spelling. */
+bool tw_reachability_is_same_host(const char *a, const char *b);
+
 /* Returns true if a node at the address `teller` (of its own connection; "" if it is relayed) may
  * tell this node of the address `told`. Public addresses and names may be told by anybody. A
  * private one only by a node of the same network: in the same /24 or /64, or if both are in the

@@ -344,6 +344,8 @@ struct tw_peer_net {
     bool is_dialled;             /* dialled by this node */
     bool is_relayed;             /* linked through another member */
     struct tw_id relay; /* if is_relayed: id of that member, whose address is in `address` */
+    bool is_neighbour;  /* if is_relayed: that member says that it sees both ends at one IP address,
+                           so one router has both */
     bool is_punched;    /* both nodes dialled at the same time (hole punching) */
     bool has_bulk;
     uint32_t boot;

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "daemon/net/reachability.h"
 #include "daemon/net/transport_impl.h"
 
 static struct tw_traffic conn_traffic(const struct tw_conn *conn) {
@@ -57,6 +58,9 @@ bool tw_transport_peer(const struct tw_transport *t, uint16_t peer, struct tw_pe
         .is_dialled = slot->is_dialled,
         .is_relayed = slot->is_relayed,
         .relay = slot->relay,
+        .is_neighbour =
+            slot->is_relayed &&
+            tw_reachability_is_same_host(slot->control->call.seen[0], slot->control->call.seen[1]),
         .is_punched = slot->is_punched,
         .has_bulk = slot->bulk != NULL,
         .boot = slot->boot,

@@ -164,23 +164,32 @@ static void take_chunk(struct tw_daemon *daemon, uint16_t peer, const struct tw_
     }
 }
 
+/* Returns true if the teller may tell of the address. The address of a relayed peer is not known.
+ * But a peer behind this node's own router may tell of its own address in their network. */
+static bool may_tell(const struct tw_daemon *daemon, const struct tw_peer_net *teller,
+                     const struct tw_id *of, const char *text) {
+    const char *const from = teller->is_relayed ? "" : teller->address;
+    if (tw_reachability_may_tell(from, text, false)) return true;
+    if (!tw_local_address_is_on_link(daemon->links->interfaces, daemon->links->interfaces_count,
+                                     text))
+        return false;
+    if (tw_reachability_may_tell(from, text, true)) return true;
+    return teller->is_neighbour && tw_id_equal(of, &teller->id) &&
+           tw_reachability_is_private(text) && !tw_reachability_is_local(text);
+}
+
 /* Drops addresses that the teller may not tell of: they may lead to machines of this network that
- * run no node. The address of a relayed peer is not known. */
+ * run no node. */
 static void sift_addresses(struct tw_daemon *daemon, uint16_t teller, struct tw_member_row *row) {
     struct tw_peer_net net = {.boot = 0};
     unsigned kept = 0;
     (void)tw_transport_peer(daemon->transport, teller, &net);
-    const char *from = net.is_relayed ? "" : net.address;
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
         char text[TW_ADDR_BYTES];
         memcpy(text, row->addrs[i], sizeof(text));
         memset(row->addrs[i], 0, sizeof(row->addrs[i]));
         if (text[0] == '\0') continue;
-        if (tw_reachability_may_tell(from, text, false) ||
-            (tw_reachability_may_tell(from, text, true) &&
-             tw_local_address_is_on_link(daemon->links->interfaces, daemon->links->interfaces_count,
-                                         text)))
-            memcpy(row->addrs[kept++], text, sizeof(text));
+        if (may_tell(daemon, &net, &row->id, text)) memcpy(row->addrs[kept++], text, sizeof(text));
     }
 }
 

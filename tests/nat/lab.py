@@ -19,6 +19,7 @@ Classes of hosts:
     fw6        home of class cone; IPv6 without NAT, and the router lets nothing in
     upnp       home of class cone whose router runs miniupnpd: UPnP-IGD, NAT-PMP, PCP
     dead       home whose router forwards nothing
+    mate       another host in the home before it; its router returns no packets to its own address
 
 Linux masquerades with the port of the sender where that is free, so `cone` maps by endpoint only
 when two hosts of one home use one port. Its router drops unexpected packets without an answer.
@@ -40,7 +41,8 @@ import time
 # miniupnpd refuses to map on any other; nothing of the lab gets out of its namespaces.
 NET4, NET6, CARRIER4 = "11.0.0", "2600:1", "100.64.0"
 LAN4 = "192.168.1"
-CLASSES = ("public", "full", "cone", "symmetric", "cgn", "cgnsym", "fw6", "upnp", "dead")
+CLASSES = ("public", "full", "cone", "symmetric", "cgn", "cgnsym", "fw6", "upnp", "dead",
+           "mate")
 WORD = {"home": "cone", "homes": "cone"}
 PREFIX = "twn"
 
@@ -69,6 +71,9 @@ def parse(plan):
         if kind not in CLASSES:
             raise ValueError(f"'{term.strip()}' is no 'COUNT CLASS'; classes: {', '.join(CLASSES)}")
         hosts += [kind] * int(match.group(1) or 1)
+    if any(kind == "mate" and one in ("public", "mate")
+           for one, kind in zip(["public", *hosts], hosts)):
+        raise ValueError("a mate follows the home that it is in")
     if not 1 <= len(hosts) <= 100:
         raise ValueError("a lab has 1 to 100 hosts")
     return hosts
@@ -268,7 +273,15 @@ class Lab:
         else:
             number = self._plug_internet(router)
             self.wan[idx] = f"{NET4}.{number}"
-        self._cable(host, "lan", router, "lan")
+        if self.hosts[idx + 1:idx + 2] == ["mate"]:
+            run("ip", "-n", router, "link", "add", "lan", "type", "bridge")
+            run("ip", "-n", router, "link", "set", "lan", "up")
+            # the rules are for packets that the router forwards, not for the switch in it
+            run(*within(router), "sh", "-c", "for key in /proc/sys/net/bridge/bridge-nf-call-ip*;"
+                "do if [ -e $key ]; then echo 0 >$key; fi; done")
+            self._plug(host, router, "lan", "lan")
+        else:
+            self._cable(host, "lan", router, "lan")
         self._address(router, "lan", f"{LAN4}.1/24")
         self._address(host, "lan", f"{LAN4}.2/24")
         run("ip", "-n", host, "route", "add", "default", "via", f"{LAN4}.1")
@@ -283,6 +296,14 @@ class Lab:
         self._rule(router, kind if kind in ("symmetric", "full", "upnp", "dead") else "cone",
                    kind == "fw6")
 
+    def _mate_up(self, idx):
+        """Another host in the home of the one before it."""
+        host, home = self.space(idx), idx - 1
+        self._plug(host, self.router(home), "lan", "lan")
+        self._address(host, "lan", f"{LAN4}.3/24")
+        run("ip", "-n", host, "route", "add", "default", "via", f"{LAN4}.1")
+        self.local[idx], self.wan[idx] = f"{LAN4}.3", self.wan[home]
+
     def up(self):
         """Builds it."""
         self._make(self.net, forwards=True)
@@ -295,6 +316,8 @@ class Lab:
             if kind == "public":
                 number = self._plug_internet(self.space(idx))
                 self.wan[idx] = self.local[idx] = f"{NET4}.{number}"
+            elif kind == "mate":
+                self._mate_up(idx)
             else:
                 self._home_up(idx, kind, carriers)
             if kind == "upnp":

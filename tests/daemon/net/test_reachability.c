@@ -204,6 +204,16 @@ struct word {
     bool is_on_link, may_tell;
 };
 
+static void one_host_is_known_in_every_spelling(void **state) {
+    (void)state;
+    assert_true(tw_reachability_is_same_host("203.0.113.66:9", "203.0.113.66:80"));
+    assert_true(tw_reachability_is_same_host("203.0.113.66:9", "[::ffff:203.0.113.66]:9"));
+    assert_true(tw_reachability_is_same_host("[2001:db8::1]:9", "[2001:db8:0::1]:7"));
+    assert_false(tw_reachability_is_same_host("203.0.113.66:9", "203.0.113.67:9"));
+    assert_false(tw_reachability_is_same_host("a.example:9", "a.example:9")); /* a name is none */
+    assert_false(tw_reachability_is_same_host("", ""));
+}
+
 static void private_addresses_are_told_within_a_network(void **state) {
     (void)state;
     static const struct word words[] = {
@@ -258,6 +268,7 @@ int main(void) {
         T(foreign_address_is_ignored),
         T(private_addresses_are_told_from_public_ones),
         T(local_addresses_are_known_in_every_spelling),
+        T(one_host_is_known_in_every_spelling),
         T(private_addresses_are_told_within_a_network),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
