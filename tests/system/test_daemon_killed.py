@@ -37,10 +37,13 @@ def merged(group, idx):
 
 def kill_and_start(group, idx):
     """Kills a daemon and starts it again; nothing of its worker is lost."""
+    group.wait(f"n{idx} answers", lambda: train_of(group, idx) >= 0)  # a busy machine may not
     steps, rounds = train_of(group, idx), merged(group, idx)
     group.kill(idx)
     group.start(idx)
     group.wait(f"n{idx} back", lambda: train_of(group, idx) > steps)
+    group.wait(f"the worker of n{idx}", lambda: "ev=worker_ready" in
+               group.log(idx).rsplit("ev=started", 1)[-1])
     log = group.log(idx).rsplit("ev=started", 1)[-1]
     assert "ev=worker_ready start=kept" in log, log
     return steps, rounds
