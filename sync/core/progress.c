@@ -19,13 +19,17 @@ uint64_t tw_progress_due(const struct tw_node *node, uint32_t fragment) {
     return tw_progress_next(node, fragment, node->at.fragment_rounds[fragment]);
 }
 
-uint64_t tw_progress_next(const struct tw_node *node, uint32_t fragment, uint64_t round) {
-    /* In a pair run, rounds are applied before they are committed, so none is ever due. */
-    if (round == NOT_HELD || node->cfg.is_pair) return UINT64_MAX;
+uint64_t tw_progress_from(const struct tw_node *node, uint32_t fragment, uint64_t round) {
     if (round < node->at.first_round) round = node->at.first_round;
     const uint32_t count = node->cfg.fragments_count;
     const uint32_t residue = (uint32_t)(round % count);
-    round += (fragment + count - residue) % count;
+    return round + (fragment + count - residue) % count;
+}
+
+uint64_t tw_progress_next(const struct tw_node *node, uint32_t fragment, uint64_t round) {
+    /* In a pair run, rounds are applied before they are committed, so none is ever due. */
+    if (round == NOT_HELD || node->cfg.is_pair) return UINT64_MAX;
+    round = tw_progress_from(node, fragment, round);
     return round < node->at.rounds ? round : UINT64_MAX;
 }
 

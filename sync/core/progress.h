@@ -11,6 +11,8 @@ uint32_t tw_progress_fragment(const struct tw_node *node, uint64_t round);
 const struct tw_record *tw_progress_record(const struct tw_node *node, uint64_t round);
 /* Returns the oldest committed round that the fragment still has to apply, or UINT64_MAX. */
 uint64_t tw_progress_due(const struct tw_node *node, uint32_t fragment);
+/* Returns the first round of the fragment from `round` (at most ROUNDS_MAX) on, decided or not. */
+uint64_t tw_progress_from(const struct tw_node *node, uint32_t fragment, uint64_t round);
 /* Like tw_progress_due, as if all rounds below `round` were applied to the fragment. */
 uint64_t tw_progress_next(const struct tw_node *node, uint32_t fragment, uint64_t round);
 /* Returns this node's tokens per second; 0 while it takes no steps, as in a pause. */

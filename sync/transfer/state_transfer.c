@@ -234,6 +234,13 @@ static bool is_behind(const struct tw_node *node, const struct tw_msg_state *sta
     return next == 0 ? node->log.begin > 0 : tw_progress_record(node, next - 1) == NULL;
 }
 
+/* True if the offered state includes a round of its fragment that this node does not know to be
+ * decided. Another donor may know it already, but no witness could speak of a round to come. */
+static bool is_ahead(const struct tw_node *node, const struct tw_msg_state *state) {
+    return !node->cfg.is_pair && tw_progress_from(node, state->fragment, state->rounds) >
+                                     tw_progress_from(node, state->fragment, node->at.rounds);
+}
+
 void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state) {
     if (!tw_id_equal(&state->lineage, &node->at.lineage)) return;
     if (state->fragment >= node->cfg.fragments_count) return;
@@ -255,7 +262,7 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
     if (state->rounds > node->links[peer].status.rounds + TW_ROUNDS_KEPT ||
         (state->bytes == 0 &&
          !tw_id_equal(&state->digest, &node->at.fragment_digests[state->fragment])) ||
-        is_behind(node, state))
+        is_behind(node, state) || is_ahead(node, state))
         return;
     drop_old(node, fetch, state);
     fetch->has_offer = true;
@@ -444,14 +451,15 @@ static bool is_ready(struct tw_node *node, uint32_t fragment) {
 /* Fetches one fragment after the other, so that a slow link carries one state at a time. The next
  * one is begun when the line would have nothing else to carry. */
 bool tw_state_receive(struct tw_node *node) {
-    bool is_ahead = false;
+    bool is_second = false, is_missing = false;
     if (node->lineage.needs_tip || !node->worker.is_up) return false;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         struct state_fetch *fetch = &node->fetch[p];
         if (node->at.fragment_rounds[p] != NOT_HELD) continue;
+        is_missing = true;
         if (tw_progress_is_applying(node, p))
             continue; /* the fragment's LOAD waits for a step boundary: go on with the next one */
-        if (!fetch->has_offer && tw_fragment_set_is_empty(&node->worker.applying) && !is_ahead &&
+        if (!fetch->has_offer && tw_fragment_set_is_empty(&node->worker.applying) && !is_second &&
             is_state_lost(node)) {
             return true;
         } else if (!fetch->has_offer) {
@@ -468,10 +476,11 @@ bool tw_state_receive(struct tw_node *node) {
             action->u.load.mode = fetch->mode;
             tw_fragment_set_add(&node->worker.applying, p);
             fetch->has_offer = false;
-            fetch->is_unproven = !tw_id_equal(&fetch->donor, &node->cfg.self);
+            fetch->is_unproven = !tw_witness_is_proven(node, p);
         }
-        if (is_ahead || !is_line_free(node, p)) return false;
-        is_ahead = true;
+        if (is_second || !is_line_free(node, p)) return false;
+        is_second = true;
     }
+    if (!is_missing) node->few_witnesses_us = 0;
     return false;
 }

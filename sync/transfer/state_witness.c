@@ -5,11 +5,14 @@
 #include "sync/core/actions.h"
 #include "sync/core/membership.h"
 #include "sync/core/peers.h"
+#include "sync/core/progress.h"
 #include "sync/trust/conduct.h"
 
 #define WITNESS_ASK_US (5 * SECOND_US) /* time between two questions to one voter */
-/* Time after which a state is taken that too few voters spoke of. */
+/* Time after which a state that too few voters spoke of is given up, or taken. */
 #define WITNESS_PATIENCE_US (15 * SECOND_US)
+/* Time for which links to more voters are awaited, once for all fragments of a state. */
+#define WITNESS_LINKS_US (30 * SECOND_US)
 
 /* ---- the witness ----------------------------------------------------------------------------- */
 
@@ -23,30 +26,43 @@ static uint64_t key_of(const struct tw_node *node) {
 }
 
 void tw_witness_remember(struct tw_node *node, uint32_t fragment) {
-    struct state_memory *memory = &node->memory[fragment];
+    struct state_memory *const newest = &node->memory[fragment];
     if (node->at.fragment_rounds[fragment] == NOT_HELD) return;
-    memory->next = (memory->next + 1) % STATES_REMEMBERED;
-    memory->states[memory->next].lineage_key = key_of(node);
-    memory->states[memory->next].rounds = tw_witness_rounds(node, fragment);
-    memory->states[memory->next].digest = node->at.fragment_digests[fragment];
+    const struct state_memory state = {.lineage_key = key_of(node),
+                                       .rounds = tw_witness_rounds(node, fragment),
+                                       .digest = node->at.fragment_digests[fragment],
+                                       .fragment = fragment};
+    if (!tw_id_is_zero(&newest->digest) && !tw_id_equal(&newest->digest, &state.digest)) {
+        node->old_states.rows[node->old_states.next] = *newest;
+        node->old_states.next = (node->old_states.next + 1) % TW_ROUNDS_KEPT;
+    }
+    *newest = state;
+}
+
+/* True if the fragment has the same state after so many rounds of the lineage: they differ only in
+ * rounds of other fragments. */
+static bool is_same_state(const struct tw_node *node, uint32_t fragment, uint64_t rounds,
+                          uint64_t others) {
+    return tw_progress_from(node, fragment, rounds) == tw_progress_from(node, fragment, others);
 }
 
 /* Returns the digest of this node's (phi, u) of the fragment after so many rounds, or NULL. */
 static const struct tw_id *remembered(const struct tw_node *node, uint32_t fragment,
                                       uint64_t rounds) {
-    const struct state_memory *memory = &node->memory[fragment];
     if (node->at.fragment_rounds[fragment] != NOT_HELD &&
-        tw_witness_rounds(node, fragment) == rounds)
+        is_same_state(node, fragment, tw_witness_rounds(node, fragment), rounds))
         return &node->at.fragment_digests[fragment];
-    for (uint32_t i = 0; i < STATES_REMEMBERED; i++) {
-        if (memory->states[i].rounds == rounds && memory->states[i].lineage_key == key_of(node) &&
-            !tw_id_is_zero(&memory->states[i].digest))
-            return &memory->states[i].digest;
+    for (uint32_t i = 0; i < TW_ROUNDS_KEPT; i++) {
+        const struct state_memory *const row = &node->old_states.rows[i];
+        if (row->fragment == fragment && row->lineage_key == key_of(node) &&
+            !tw_id_is_zero(&row->digest) && is_same_state(node, fragment, row->rounds, rounds))
+            return &row->digest;
     }
     return NULL;
 }
 
 void tw_witness_answer(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get) {
+    if (get->rounds > ROUNDS_MAX) return;
     const struct tw_id *digest = remembered(node, get->fragment, get->rounds);
     if (digest == NULL || node->fetch[get->fragment].is_unproven) return;
     struct tw_message *message = tw_act_message(node, TW_MSG_STATE);
@@ -123,6 +139,21 @@ static void ask(struct tw_node *node, uint32_t fragment, uint64_t voters, uint32
     }
 }
 
+/* Returns how many voters must agree: one more than may lie. If fewer are linked, all of them must,
+ * but only after a while in which more may link: the first links may all be to liars. */
+static uint32_t count_needed(struct tw_node *node, uint32_t linked) {
+    /* A lineage that has decided no round has no voters yet. */
+    const uint32_t needed = node->voters != 0 ? tw_membership_liars_max(node) + 1 : 0;
+    if (linked >= needed) {
+        node->few_witnesses_us = 0;
+        return needed;
+    }
+    if (node->few_witnesses_us == 0) node->few_witnesses_us = node->now_us;
+    if (node->now_us >= node->few_witnesses_us + WITNESS_LINKS_US) return linked;
+    tw_act_wake(node, node->few_witnesses_us + WITNESS_LINKS_US);
+    return needed;
+}
+
 enum tw_witness tw_witness_judge(struct tw_node *node, uint32_t fragment, bool is_here) {
     struct state_fetch *fetch = &node->fetch[fragment];
     if (node->cfg.is_pair || tw_id_equal(&fetch->donor, &node->cfg.self) ||
@@ -133,16 +164,25 @@ enum tw_witness tw_witness_judge(struct tw_node *node, uint32_t fragment, bool i
     const uint32_t agreeing = tw_bits(fetch->agreeing & voters),
                    objecting = tw_bits(fetch->objecting & voters);
     if (objecting > liars && objecting > agreeing) return TW_WITNESS_REFUTED;
-    if (agreeing >= (linked < liars + 1 ? linked : liars + 1) && agreeing >= objecting)
-        return TW_WITNESS_BORNE_OUT;
+    const uint32_t needed = count_needed(node, linked);
+    if (agreeing >= needed && agreeing >= objecting) return TW_WITNESS_BORNE_OUT;
     ask(node, fragment, voters, liars);
-    if (!is_here) return TW_WITNESS_WAITING;
+    if (!is_here || linked < needed) return TW_WITNESS_WAITING;
     if (fetch->here_us == 0) fetch->here_us = node->now_us;
     if (node->now_us < fetch->here_us + WITNESS_PATIENCE_US) {
         tw_act_wake(node, fetch->here_us + WITNESS_PATIENCE_US);
         return TW_WITNESS_WAITING;
     }
-    return objecting > 0 ? TW_WITNESS_CONTESTED : TW_WITNESS_BORNE_OUT;
+    /* Somebody may bear out the state of another donor. */
+    if (objecting > 0 || !tw_conduct_is_resting(node, &fetch->donor)) return TW_WITNESS_CONTESTED;
+    return TW_WITNESS_BORNE_OUT;
+}
+
+bool tw_witness_is_proven(const struct tw_node *node, uint32_t fragment) {
+    const struct state_fetch *fetch = &node->fetch[fragment];
+    const uint32_t liars = tw_membership_liars_max(node);
+    if (tw_id_equal(&fetch->donor, &node->cfg.self)) return true;
+    return liars > 0 && tw_bits(fetch->agreeing & witnesses(node)) > liars;
 }
 
 void tw_witness_accuse(struct tw_node *node, uint32_t fragment) {

@@ -16,14 +16,15 @@ struct arguments {
     uint64_t first, last, liars, traitors, sybils;
     uint32_t nodes, lies;
     double hours;
-    bool is_pair, has_homes, has_traitors, has_committee, is_silent, is_json, has_histogram,
-        has_trace;
+    bool is_pair, has_homes, has_traitors, has_committee, has_donors, is_silent, is_json,
+        has_histogram, has_trace;
     int mutant;
 };
 
 static const char usage[] =
     "usage: thinwire-sim [--seed S | --seeds A..B] [--nodes N] [--hours H] [--pairs]\n"
     "                    [--homes] [--liars K] [--traitors K] [--lies L] [--committee]\n"
+    "                    [--donors]\n"
     "                    [--sybils K] [--silent]\n"
     "                    [--json] [--histogram] [--trace]\n"
     "\n"
@@ -38,6 +39,7 @@ static const char usage[] =
     "  --traitors K  the last K nodes lie in every message (0: drawn, a third at most)\n"
     "  --lies L      lies that they tell, as in propose,roster (default: drawn)\n"
     "  --committee   some nodes have no vote; any number of these may be traitors\n"
+    "  --donors      traitors give false states to nodes that lost theirs\n"
     "  --sybils K    K more nodes, the ids of one holder of the run secret, come later\n"
     "  --silent      the sybils take seats and say no more\n"
     "  --pairs       the nodes merge two by two instead of in one group\n"
@@ -98,16 +100,25 @@ static bool parse_hours(const char *text, struct arguments *arguments) {
 
 /* Returns 0 to continue, otherwise the exit status + 1. */
 static int parse_arguments(int argc, char **argv, struct arguments *arguments) {
-    static const struct option longs[] = {
-        {"seed", required_argument, NULL, 's'},     {"seeds", required_argument, NULL, 'S'},
-        {"nodes", required_argument, NULL, 'n'},    {"hours", required_argument, NULL, 'h'},
-        {"json", no_argument, NULL, 'j'},           {"histogram", no_argument, NULL, 'H'},
-        {"trace", no_argument, NULL, 't'},          {"help", no_argument, NULL, '?'},
-        {"mutant", required_argument, NULL, 'p'},   {"liars", required_argument, NULL, 'l'},
-        {"traitors", required_argument, NULL, 'T'}, {"lies", required_argument, NULL, 'L'},
-        {"pairs", no_argument, NULL, 'P'},          {"homes", no_argument, NULL, 'o'},
-        {"committee", no_argument, NULL, 'c'},      {"sybils", required_argument, NULL, 'y'},
-        {"silent", no_argument, NULL, 'i'},         {0}};
+    static const struct option longs[] = {{"seed", required_argument, NULL, 's'},
+                                          {"seeds", required_argument, NULL, 'S'},
+                                          {"nodes", required_argument, NULL, 'n'},
+                                          {"hours", required_argument, NULL, 'h'},
+                                          {"json", no_argument, NULL, 'j'},
+                                          {"histogram", no_argument, NULL, 'H'},
+                                          {"trace", no_argument, NULL, 't'},
+                                          {"help", no_argument, NULL, '?'},
+                                          {"mutant", required_argument, NULL, 'p'},
+                                          {"liars", required_argument, NULL, 'l'},
+                                          {"traitors", required_argument, NULL, 'T'},
+                                          {"lies", required_argument, NULL, 'L'},
+                                          {"pairs", no_argument, NULL, 'P'},
+                                          {"homes", no_argument, NULL, 'o'},
+                                          {"committee", no_argument, NULL, 'c'},
+                                          {"sybils", required_argument, NULL, 'y'},
+                                          {"silent", no_argument, NULL, 'i'},
+                                          {"donors", no_argument, NULL, 'd'},
+                                          {0}};
     *arguments = (struct arguments){.first = 1, .last = 1, .hours = 1};
     int option, at = -1;
     while ((option = getopt_long(argc, argv, "", longs, &at)) != -1) {
@@ -136,6 +147,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *arguments) {
         case 'P': arguments->is_pair = true; break;
         case 'o': arguments->has_homes = true; break;
         case 'c': arguments->has_committee = true; break;
+        case 'd': arguments->has_donors = true; break;
         case 'j': arguments->is_json = true; break;
         case 'H': arguments->has_histogram = true; break;
         case 't': arguments->has_trace = true; break;
@@ -186,6 +198,7 @@ static void print_repeat(const struct arguments *arguments, uint64_t seed) {
     if (arguments->is_pair) printf(" --pairs");
     if (arguments->has_homes) printf(" --homes");
     if (arguments->has_committee) printf(" --committee");
+    if (arguments->has_donors) printf(" --donors");
     if (arguments->mutant != 0) printf(" --mutant %s", tw_sim_mutant_name(arguments->mutant));
     printf("\n");
 }
@@ -221,6 +234,7 @@ int main(int argc, char **argv) {
         if (arguments.has_traitors)
             tw_sim_options_draw_traitors(&options, (uint32_t)arguments.traitors);
         if (arguments.has_committee) tw_sim_options_draw_committee(&options);
+        if (arguments.has_donors) tw_sim_options_draw_donors(&options);
         if (arguments.sybils > 0)
             tw_sim_options_draw_sybils(&options, (uint32_t)arguments.sybils, arguments.is_silent);
         if (!arguments.is_json) tw_sim_options_print(&options, stdout);

@@ -158,6 +158,19 @@ void tw_sim_options_draw_sybils(struct tw_sim_options *options, uint32_t count, 
                     UINT32_C(1) << TW_LIE_REPLAY;
 }
 
+void tw_sim_options_draw_donors(struct tw_sim_options *options) {
+    options->traitors_count = (options->nodes_count - 4) / 3;
+    options->members_max = TW_MEMBERS_MAX;
+    options->lies = UINT32_C(1) << TW_LIE_DONOR;
+    options->faults = 1u << TW_SIM_DISK | 1u << TW_SIM_LEAVE | 1u << TW_SIM_RESET;
+    options->fault_per_hour[TW_SIM_DISK] = options->fault_per_hour[TW_SIM_LEAVE] = 4;
+    options->outage_us = 10 * SECOND_US;
+    options->budget_tokens = options->together_tokens = UINT64_MAX / 4;
+    if (options->seed % 3 == 0)
+        options->budget_tokens = options->chaos_us / options->step_us / 2 *
+                                 options->tokens_per_step * options->nodes_count;
+}
+
 void tw_sim_options_draw_committee(struct tw_sim_options *options) {
     enum { VOTERS_LEAST = 4, VOTERS_MOST = 16, COVEN_MOST = 24 };
     struct tw_rng rng;

@@ -114,6 +114,11 @@ void tw_sim_options_draw_traitors(struct tw_sim_options *options, uint32_t count
 /* Adds `count` sybils, at most 24, to the nodes already drawn, and leaves only mild faults. */
 void tw_sim_options_draw_sybils(struct tw_sim_options *options, uint32_t count, bool are_silent);
 
+/* Makes some of the nodes traitors that give false states, fewer than a third of the voters while
+ * few nodes are down. Nodes lose their disks and come back, some after the end of the run. Needs
+ * seven nodes. */
+void tw_sim_options_draw_donors(struct tw_sim_options *options);
+
 /* Gives only some nodes a vote, four at least, for options with traitors or without. Also draws how
  * many of the voters are traitors, at most a third, and how many of the others, at most all. Needs
  * five nodes. */

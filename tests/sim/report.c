@@ -64,6 +64,10 @@ void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_s
     if (options->jury_millionths > 0)
         fprintf(file, "  jury      %" PRIu64 " checks; %" PRIu64 " verdicts on %u idlers\n",
                 r->checks, r->idlers_found, options->idlers_count);
+    if (r->false_states > 0)
+        fprintf(file,
+                "  states    %" PRIu64 " false ones offered; donors named %" PRIu64 " times\n",
+                r->false_states, r->false_donors);
     if (options->sybils_count > 0)
         fprintf(file, "  sybils    %u of %u had a seat at a time\n", r->sybils_seated,
                 options->sybils_count);

@@ -98,6 +98,7 @@ static void world_init(struct tw_sim_world *world, const struct tw_sim_options *
     tw_sim_heap_init(&world->heap);
     tw_sim_contents_init(&world->contents);
     tw_sim_map_init(&world->lies, sizeof(bool));
+    tw_sim_map_init(&world->false_states, sizeof(struct tw_id));
     world->run = tw_sha256(&options->seed, sizeof options->seed);
     struct tw_rng model_rng;
     tw_rng_seed(&model_rng, ~options->seed);
@@ -131,6 +132,7 @@ static void world_deinit(struct tw_sim_world *world) {
     free(world->view);
     free(world->action);
     tw_sim_map_deinit(&world->lies);
+    tw_sim_map_deinit(&world->false_states);
     tw_sim_contents_deinit(&world->contents);
     tw_sim_heap_deinit(&world->heap);
 }

@@ -6,7 +6,10 @@
  *
  * With "sybils" and then first and last seed and hours: one holder of the run secret brings 8 and
  * 24 ids to old groups of 3 and 8 members, silent ones and ones that forge records. No invariant is
- * broken for the others, none of the ids gets a vote, and rounds keep their pace. */
+ * broken for the others, none of the ids gets a vote, and rounds keep their pace.
+ *
+ * With "donors" before the arguments: the traitors give false states to nodes that lost theirs. No
+ * honest node loads one, and the donors are named. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,13 +20,13 @@
 #include "tests/test.h"
 
 static uint64_t first, last; /* seeds */
-static bool has_committee;
+static bool has_committee, has_donors;
 static double hours;
 static uint32_t sizes[64], sizes_count;
 static struct tw_sim_result result, without;
 
 struct sums {
-    uint64_t failed, worlds, overrun;
+    uint64_t failed, worlds, overrun, false_states, false_donors;
     /* rounds of worlds without faults, with traitors and without, indexed by number of nodes */
     uint64_t rounds[TW_MEMBERS_MAX + 1], without[TW_MEMBERS_MAX + 1];
     double node_hours, hours_of[TW_MEMBERS_MAX + 1];
@@ -34,8 +37,11 @@ static void run_world(uint64_t seed, uint32_t nodes_count, struct sums *sums) {
     tw_sim_options_draw(&options, seed, nodes_count, hours);
     tw_sim_options_draw_traitors(&options, 0);
     if (has_committee) tw_sim_options_draw_committee(&options);
+    if (has_donors) tw_sim_options_draw_donors(&options);
     tw_sim_run(&options, &result, NULL);
     sums->worlds++;
+    sums->false_states += result.false_states;
+    sums->false_donors += result.false_donors;
     sums->node_hours += result.node_hours;
     sums->hours_of[nodes_count] += result.node_hours;
     sums->overrun += result.is_overrun;
@@ -45,7 +51,10 @@ static void run_world(uint64_t seed, uint32_t nodes_count, struct sums *sums) {
         tw_sim_result_print(&options, &result, stdout);
         printf("repeat with: thinwire-sim --seed %" PRIu64
                " --nodes %u --hours %g --traitors 0%s\n",
-               seed, nodes_count, hours, has_committee ? " --committee" : "");
+               seed, nodes_count, hours,
+               has_committee ? " --committee"
+               : has_donors  ? " --donors"
+                             : "");
         return;
     }
     if (result.is_overrun || options.faults != 0 || result.finished_end > 0) return;
@@ -77,6 +86,19 @@ static void traitors_break_nothing_and_stop_nobody(void **state) {
     }
     assert_int_equal(sums.failed, 0);
     assert_true(is_paced);
+}
+
+static void false_states_are_not_loaded_and_their_donors_named(void **state) {
+    (void)state;
+    static struct sums sums;
+    for (uint64_t seed = first; seed <= last; seed++)
+        run_world(seed, sizes[seed % sizes_count], &sums);
+    printf("%" PRIu64 " worlds, %" PRIu64 " failed, %" PRIu64 " overrun by faults; %" PRIu64
+           " false states offered, donors named %" PRIu64 " times\n",
+           sums.worlds, sums.failed, sums.overrun, sums.false_states, sums.false_donors);
+    assert_int_equal(sums.failed, 0);
+    assert_true(sums.overrun < sums.worlds / 2);
+    assert_true(sums.false_donors >= sums.worlds);
 }
 
 /* ---- sybils --------------------------------------------------------------------------------- */
@@ -129,8 +151,9 @@ static void ids_without_work_decide_nothing_and_stop_nobody(void **state) {
 int main(int argc, char **argv) {
     const bool has_sybils = argc > 1 && strcmp(argv[1], "sybils") == 0;
     has_committee = argc > 1 && strcmp(argv[1], "committee") == 0;
-    argc -= has_committee || has_sybils;
-    argv += has_committee || has_sybils;
+    has_donors = argc > 1 && strcmp(argv[1], "donors") == 0;
+    argc -= has_committee || has_sybils || has_donors;
+    argv += has_committee || has_sybils || has_donors;
     if (argc < (has_sybils ? 4 : 5) || argc > 4 + 64) return 2;
     first = strtoull(argv[1], NULL, 10);
     last = strtoull(argv[2], NULL, 10);
@@ -146,6 +169,10 @@ int main(int argc, char **argv) {
     const struct CMUnitTest of_sybils[] = {
         cmocka_unit_test(ids_without_work_decide_nothing_and_stop_nobody),
     };
+    const struct CMUnitTest of_donors[] = {
+        cmocka_unit_test(false_states_are_not_loaded_and_their_donors_named),
+    };
+    if (has_donors) return cmocka_run_group_tests(of_donors, NULL, NULL);
     return has_sybils ? cmocka_run_group_tests(of_sybils, NULL, NULL)
                       : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
  *   T4  in worlds with a committee, no record gives a vote to a node without the right, or takes
  *       one from an honest voter; traitors without a vote may be any number
  *   T5  in worlds without a committee, a vote is earned by merged work: check_earned()
+ *   T6  no honest node is charged with a false state, and none loads one (by G2)
  *
  * T2 and T3 no longer hold where faults may remove honest nodes: too many traitors then end the
  * world. */
@@ -118,6 +119,46 @@ static bool is_of_sybil(const struct tw_sim_world *world, const struct tw_messag
     }
 }
 
+/* ---- false states: the lie "donor" ---------------------------------------------------------- */
+
+static bool gives_false_states(const struct tw_sim_world *world, const struct tw_sim_node *node) {
+    return node->traitor != NULL && has_begun(world) &&
+           (node->traitor->lies >> TW_LIE_DONOR & 1) != 0;
+}
+
+/* All traitors with the same state make the same false one of it. */
+const struct tw_sim_content *tw_sim_treason_export(struct tw_sim_world *world,
+                                                   struct tw_sim_node *node, uint32_t fragment,
+                                                   const struct tw_sim_content *content) {
+    static struct tw_sim_replica spoilt;
+    if (!gives_false_states(world, node)) return content;
+    spoilt = node->worker.replica;
+    spoilt.phi[fragment * world->model.dims_per_fragment] += 1;
+    const struct tw_sim_key key = {.id = spoilt.digests[fragment]};
+    *(struct tw_id *)tw_sim_map_put(&world->false_states, &key, NULL) =
+        tw_sim_replica_digest(&world->model, &spoilt, fragment);
+    return tw_sim_replica_export(&world->model, &world->contents, &spoilt, fragment);
+}
+
+/* Gives a STATE the digest of the false state, also where it bears out another traitor's. Some lie
+ * about its rounds too, so that no other node had a state after just as many: between two rounds of
+ * the fragment, after rounds that nobody decided, or long ago. */
+static bool pass_state(struct tw_sim_world *world, const struct tw_sim_node *node,
+                       struct tw_msg_state *state) {
+    const struct tw_sim_key key = {.id = state->digest};
+    const struct tw_id *const digest = tw_sim_map_get(&world->false_states, &key);
+    if (digest == NULL) return false;
+    state->digest = *digest;
+    if (state->bytes == 0) return true;
+    world->result->false_states++;
+    const uint32_t fragments = world->options.fragments_count;
+    const uint64_t lie = (node->idx + world->result->false_states) % 4;
+    if (lie == 1 && fragments > 1) state->rounds++;
+    if (lie == 2) state->rounds += 2 * fragments;
+    if (lie == 3 && state->rounds > 6 * fragments) state->rounds -= 6 * fragments;
+    return true;
+}
+
 bool tw_sim_treason_pass(struct tw_sim_world *world, struct tw_sim_node *node, uint32_t to,
                          struct tw_message *message) {
     struct tw_traitor_view view;
@@ -126,6 +167,11 @@ bool tw_sim_treason_pass(struct tw_sim_world *world, struct tw_sim_node *node, u
         const bool is_said = is_of_sybil(world, message);
         if (!is_said) free(message);
         if (!is_said || world->options.are_sybils_silent) return is_said;
+    }
+    if (gives_false_states(world, node) && message->kind == TW_MSG_STATE &&
+        !pass_state(world, node, &message->u.state)) {
+        free(message);
+        return false;
     }
     fill_view(world, node, &view);
     const enum tw_traitor_verdict verdict =
@@ -248,6 +294,10 @@ static void check_report(struct tw_sim_world *world, struct tw_sim_node *node,
     if (other != NULL && are_faults_mild(world))
         tw_sim_fail(world, node, "T1", "charges honest node %u: report %d, reason %d", other->idx,
                     (int)report->kind, (int)report->reason);
+    if (report->kind == TW_REPORT_FALSE_STATE) {
+        if (other != NULL) tw_sim_fail(world, node, "T6", "charges honest donor %u", other->idx);
+        world->result->false_donors += other == NULL;
+    }
     if (report->kind == TW_REPORT_LEFT && are_faults_mild(world))
         tw_sim_fail(world, node, "T1", "leaves the group");
 }

@@ -269,6 +269,8 @@ static void load(struct tw_sim_world *world, struct tw_sim_node *node,
         return;
     }
     world->result->loads++;
+    tw_sim_trace(world, node, "loads fragment %u after %llu rounds", fragment,
+                 (unsigned long long)action->u.load.rounds);
     note_begun(&node->worker, fragment);
     node->worker.begun[fragment].is_known = action->u.load.mode == TW_LOAD_RESET;
     publish_fragment(world, node, request, fragment, action->u.load.rounds, is_mute);
@@ -283,6 +285,7 @@ static void export(struct tw_sim_world *world, struct tw_sim_node *node,
     const uint32_t fragment = action->u.export.fragment;
     const struct tw_sim_content *content =
         tw_sim_replica_export(&world->model, &world->contents, &node->worker.replica, fragment);
+    content = tw_sim_treason_export(world, node, fragment, content);
     struct tw_event event = {.kind = TW_EV_EXPORTED, .ok = true};
     event.u.exported.fragment = fragment;
     event.u.exported.rounds = node->worker.replica.fragment_rounds[fragment];

@@ -213,6 +213,7 @@ struct tw_sim_world {
     struct tw_sim_heap heap;
     struct tw_sim_contents contents;
     struct tw_sim_map lies; /* hashes of false results, and of payloads that liars withhold */
+    struct tw_sim_map false_states; /* digest of a true (phi, u): that of the false one */
     struct tw_sim_model model;
     struct tw_id run;
     uint32_t nodes_count;
@@ -385,6 +386,11 @@ void tw_sim_treason_hear(struct tw_sim_world *world, struct tw_sim_node *node, u
  * has taken ownership and the message is not sent now. */
 bool tw_sim_treason_pass(struct tw_sim_world *world, struct tw_sim_node *node, uint32_t to,
                          struct tw_message *message);
+/* Returns the packed state that a traitor with the lie "donor" gives in place of its own, which is
+ * `content`; otherwise `content`. */
+const struct tw_sim_content *tw_sim_treason_export(struct tw_sim_world *world,
+                                                   struct tw_sim_node *node, uint32_t fragment,
+                                                   const struct tw_sim_content *content);
 /* Returns a bit set of the nodes that may have voted for any record. */
 uint64_t tw_sim_treason_voters(const struct tw_sim_world *world);
 void tw_sim_treason_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer);

@@ -153,14 +153,23 @@ static void ids_without_a_seat_have_no_word(void **state) {
     assert_false(is_loaded(&lie));
 }
 
-static void state_of_which_nobody_speaks_is_taken_in_the_end(void **state) {
+/* Who remembers no such state is silent. Another donor's may be borne out. */
+static void state_of_which_nobody_speaks_is_taken_last(void **state) {
     (void)state;
     follow(4);
-    offer(1, &truth);
+    offer(1, &lie);
     bytes_arrive(1);
     pass_us(SECONDS(10));
-    assert_false(is_loaded(&truth));
+    forget();
     pass_us(SECONDS(10));
+    assert_false(is_loaded(&lie));
+    assert_null(accused());
+    uint16_t asked = 1;
+    while (asked <= LINKED && find_message(TW_MSG_STATE_GET, asked) == NULL) asked++;
+    assert_in_range(asked, 2, LINKED);
+    offer(asked, &truth);
+    bytes_arrive(asked);
+    testify(asked == 2 ? 3 : 2, &truth, 50);
     assert_true(is_loaded(&truth));
 }
 
@@ -173,6 +182,34 @@ static void contested_state_is_not_taken(void **state) {
     pass_us(SECONDS(20));
     assert_false(is_loaded(&lie));
     assert_non_null(find_message(TW_MSG_STATE_GET, 2)); /* or 3, or 4: another one is asked */
+}
+
+/* Nobody can speak of a state after a round that nobody has decided: no witness would object. */
+static void state_after_a_round_to_come_is_no_offer(void **state) {
+    (void)state;
+    follow(4);
+    struct tw_message *message = message_of(TW_MSG_STATE);
+    message->u.state = (struct tw_msg_state){
+        .lineage = other, .rounds = 52, .digest = lie, .hash = packed, .bytes = BYTES};
+    say(1, message);
+    bytes_arrive(1);
+    pass_us(SECONDS(40));
+    assert_false(is_loaded(&lie));
+    offer(1, &truth);
+    assert_true(is_asked_to_testify(2));
+}
+
+/* If all voters linked first were liars, they would be one another's witnesses. */
+static void few_linked_voters_are_waited_for(void **state) {
+    (void)state;
+    follow(13); /* four may lie, and no more are linked */
+    offer(1, &lie);
+    bytes_arrive(1);
+    for (uint16_t peer = 2; peer <= LINKED; peer++) testify(peer, &lie, 50);
+    pass_us(SECONDS(20));
+    assert_false(is_loaded(&lie));
+    pass_us(SECONDS(20));
+    assert_true(is_loaded(&lie)); /* SECURITY.md: a node that only liars let in */
 }
 
 /* The word of a link that ended is not that of the node which gets its number. */
@@ -210,6 +247,12 @@ static void member_testifies_without_packing(void **state) {
     assert_int_equal(answer->u.state.rounds, ROUNDS + 3);
     assert_int_equal(answer->u.state.bytes, 0);
     assert_null(find_action(TW_ACT_EXPORT));
+    /* Rounds of other fragments change nothing. */
+    forget();
+    message->u.state_get.rounds = ROUNDS + 4;
+    say(1, message);
+    assert_non_null(find_message(TW_MSG_STATE, 1));
+    assert_int_equal(find_message(TW_MSG_STATE, 1)->u.state.rounds, ROUNDS + 4);
     forget();
     message->u.state_get.rounds = ROUNDS + 30; /* a state that it never had */
     say(1, message);
@@ -280,8 +323,10 @@ int main(void) {
         TEST(state_that_others_bear_out_is_loaded_at_once),
         TEST(word_of_few_or_of_another_round_refutes_nothing),
         TEST(ids_without_a_seat_have_no_word),
-        TEST(state_of_which_nobody_speaks_is_taken_in_the_end),
+        TEST(state_of_which_nobody_speaks_is_taken_last),
         TEST(contested_state_is_not_taken),
+        TEST(state_after_a_round_to_come_is_no_offer),
+        TEST(few_linked_voters_are_waited_for),
         TEST(word_ends_with_its_link),
         TEST(member_testifies_without_packing),
         TEST(loaded_lie_is_found_by_the_next_contributions),

@@ -34,7 +34,8 @@
     X(ACCUSE, "accuse", "false accusations")                                                       \
     X(CRUDE, "crude", "signatures that do not hold")                                               \
     X(LINEAGE, "lineage", "a history of its own, with a clock far ahead")                          \
-    X(END, "end", "the budget of the run is spent")
+    X(END, "end", "the budget of the run is spent")                                                \
+    X(DONOR, "donor", "false states, which load (the simulator alone)")
 
 enum tw_lie {
 #define X(name, text, lie) TW_LIE_##name,

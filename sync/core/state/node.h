@@ -75,7 +75,11 @@ struct tw_node {
     uint32_t payloads_end; /* all rows from this one on are free */
     struct state_fetch fetch[TW_FRAGMENTS_MAX];
     struct state_export exports[TW_FRAGMENTS_MAX];
-    struct state_memory memory[TW_FRAGMENTS_MAX];
+    struct state_memory memory[TW_FRAGMENTS_MAX]; /* the newest state of each fragment */
+    struct old_states old_states;
+    /* Since when this node fetches states with too few voters linked to bear them out; 0: it does
+     * not. */
+    uint64_t few_witnesses_us;
 
     struct queue queue;
 };

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/id.h"
+#include "base/limits.h"
 #include "proto/message.h"
 #include "proto/worker_request.h"
 
@@ -27,15 +28,18 @@ struct state_fetch {
     bool is_unproven; /* the state was loaded, and no round has yet shown it to be the members' */
 };
 
-enum { STATES_REMEMBERED = 4 }; /* per fragment: as long as results are kept for replay */
-
-/* Digests of the last states of a fragment that this node held. */
+/* Digest of a state of a fragment that this node held. */
 struct state_memory {
-    uint32_t next; /* index of the newest state */
-    struct {
-        uint64_t lineage_key, rounds; /* lineage_key: first bytes of the lineage */
-        struct tw_id digest;          /* zero: an unused row */
-    } states[STATES_REMEMBERED];
+    uint64_t lineage_key, rounds; /* lineage_key: first bytes of the lineage */
+    struct tw_id digest;          /* zero: unused */
+    uint32_t fragment;
+};
+
+/* The states that this node held before the last rounds: as many as records are kept, so that each
+ * state that can still be brought up to date is remembered. */
+struct old_states {
+    uint32_t next; /* row of the next state */
+    struct state_memory rows[TW_ROUNDS_KEPT];
 };
 
 /* The state of a fragment, packed for other nodes. */
