@@ -16,6 +16,8 @@ enum tw_limits {
     TW_CLAIM_MEDIANS = 4, /* steps and tokens that a contribution claims count up to this multiple
                              of the (lower) median of its round: in weights, guard and clock */
     TW_CLAIM_FEW = 16,    /* the same where one or two contributions show no usual number */
+    TW_CLAIM_LONE = 2,    /* tokens of a lone contributor count up to this multiple of the mean
+                             advance of the run clock in a round */
     TW_VOTES_YOUNG = 8,   /* merges of a group's oldest voter below which any number of nodes gets
                              seats in one round */
     TW_PART_ALIGN = 1024, /* elements; part boundaries are multiples of this, and this is a multiple

@@ -272,17 +272,26 @@ static uint64_t usual_tokens(const struct tw_record *record) {
     return count > 0 ? tokens[(count - 1) / 2] : 0;
 }
 
-uint64_t tw_record_tokens(const struct tw_record *record, const struct tw_record *tip) {
+uint64_t tw_record_tokens_max(const struct tw_record *record, const struct tw_record *tip) {
     const uint32_t count = record->contributors_count;
-    uint64_t usual = count >= 2 ? usual_tokens(record) : 0, most = UINT64_MAX, sum = 0;
+    uint64_t usual = count >= 2 ? usual_tokens(record) : 0;
     uint64_t times = count >= 3 ? TW_CLAIM_MEDIANS : TW_CLAIM_FEW;
     if (usual == 0 && tip != NULL && tip->next.count > 1 &&
         tw_id_equal(&tip->lineage, &record->lineage)) {
-        usual = usual_tokens(tip);
-        times = TW_CLAIM_FEW;
+        usual = tip->clock_tokens / (tip->round + 1);
+        times = TW_CLAIM_LONE;
+        if (usual == 0) {
+            usual = usual_tokens(tip);
+            times = TW_CLAIM_FEW;
+        }
     }
-    if (usual > 0 && usual <= UINT64_MAX / times) most = times * usual;
-    for (uint32_t i = 0; i < count; i++) {
+    return usual > 0 && usual <= UINT64_MAX / times ? times * usual : UINT64_MAX;
+}
+
+uint64_t tw_record_tokens(const struct tw_record *record, const struct tw_record *tip) {
+    const uint64_t most = tw_record_tokens_max(record, tip);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
         const uint64_t tokens = record->contributors[i].tokens;
         sum += tokens < most ? tokens : most;
     }

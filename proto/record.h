@@ -110,11 +110,16 @@ void tw_contributor_text(const struct tw_id *run, const struct tw_id *lineage, u
 /* Returns the tokens that the record adds to the run clock. Nobody can prove its tokens, so they
  * count up to TW_CLAIM_MEDIANS times the (lower) median of the record's contributors; of two, up to
  * TW_CLAIM_FEW times the smaller. A lone contributor in a roster of several, or one among
- * contributors that mostly have no tokens, counts up to TW_CLAIM_FEW times the median of `tip`, the
- * record before in this lineage (NULL: none). If all these are 0, the tokens count in full. A
- * member that lies about its tokens thus cannot end the run early by much, and a machine far faster
- * than most others moves the clock by less than it trains. */
+ * contributors that mostly have no tokens, counts up to TW_CLAIM_LONE times the mean of all rounds
+ * up to `tip`, the record before in this lineage (NULL: none); while that is 0, up to TW_CLAIM_FEW
+ * times the median of `tip`. If all these are 0, the tokens count in full. A member that lies about
+ * its tokens thus cannot end the run early by much, and a machine far faster than most others moves
+ * the clock by less than it trains. The mean is one of counted tokens: were it one of claims, each
+ * of several lone rounds could count a multiple of the one before. */
 uint64_t tw_record_tokens(const struct tw_record *record, const struct tw_record *tip);
+
+/* Returns the most that tw_record_tokens counts for one contributor; UINT64_MAX: no bound. */
+uint64_t tw_record_tokens_max(const struct tw_record *record, const struct tw_record *tip);
 
 /* SHA-256("thinwire-result-v1\0" || u32 bytes || result || u64 contributors): the digest that an
  * owner signs for its part. The part must not be ABSENT. */

@@ -235,6 +235,29 @@ static void clock_counts_a_row_four_medians_at_most(void **state) {
     assert_true(tw_record_tokens(&alone, &tip) == 1000);
 }
 
+/* A member that merges alone again and again, and claims all tokens that there are: each round
+ * counts twice the mean of a round. Once it counted 16 times the claim of the round before. */
+static void lone_rounds_move_the_clock_by_little(void **state) {
+    (void)state;
+    struct tw_record tip = {.contributors_count = 1, .contributors = {{.tokens = 800}}};
+    struct tw_record lone = tip;
+    tip.round = 99;
+    tip.clock_tokens = 100 * 800; /* a hundred rounds */
+    tip.next.count = 5;
+    lone.contributors[0].tokens = UINT64_C(1) << 48;
+    assert_true(tw_record_tokens(&lone, &tip) == 1600);
+    for (uint32_t i = 0; i < 100; i++) {
+        const uint64_t counted = tw_record_tokens(&lone, &tip);
+        tip.contributors[0].tokens = lone.contributors[0].tokens;
+        tip.clock_tokens += counted;
+        tip.round++;
+    }
+    assert_in_range(tip.clock_tokens, 2 * 100 * 800, 4 * 100 * 800);
+    /* After a round without contributions, too. */
+    tip.contributors_count = 0;
+    assert_true(tw_record_tokens(&lone, &tip) < 4 * 1600);
+}
+
 static void part_digest_depends_on_all_but_the_owner(void **state) {
     (void)state;
     const struct tw_part part = {.bytes = 7, .result = tw_sample_id(&rng), .contributors = 5};
@@ -292,6 +315,7 @@ int main(void) {
         cmocka_unit_test_setup(every_broken_rule_is_refused, seed),
         cmocka_unit_test_setup(contribution_root_depends_on_every_hash_and_their_order, seed),
         cmocka_unit_test_setup(clock_counts_a_row_four_medians_at_most, seed),
+        cmocka_unit_test_setup(lone_rounds_move_the_clock_by_little, seed),
         cmocka_unit_test_setup(part_digest_depends_on_all_but_the_owner, seed),
         cmocka_unit_test_setup(roster_finds_members_and_no_others, seed),
         cmocka_unit_test_setup(owners_are_the_first_members_with_weight, seed),

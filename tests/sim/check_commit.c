@@ -80,13 +80,16 @@ static uint64_t usual_tokens(const struct tw_record *record) {
 }
 
 /* Returns the largest number of tokens that the clock counts for a row: 4 times the usual number of
- * three or more contributors, 16 times that of two. Without one, 16 times that of the parent. */
+ * three or more contributors, 16 times that of two. Without one, twice the mean of all rounds so
+ * far, or 16 times the usual number of the parent. */
 static uint64_t counted_tokens_max(const struct tw_record *record,
                                    const struct tw_sim_commit *parent) {
     const uint64_t usual = record->contributors_count < 2 ? 0 : usual_tokens(record);
     if (usual > 0) return (record->contributors_count < 3 ? 16 : 4) * usual;
-    return parent->roster.count < 2 || parent->usual_tokens == 0 ? UINT64_MAX
-                                                                 : 16 * parent->usual_tokens;
+    if (parent->roster.count < 2) return UINT64_MAX;
+    const uint64_t mean = record->round > 0 ? parent->clock_tokens / record->round : 0;
+    if (mean > 0) return 2 * mean;
+    return parent->usual_tokens == 0 ? UINT64_MAX : 16 * parent->usual_tokens;
 }
 
 static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *node,

@@ -266,9 +266,11 @@ static void node_back_below_the_budget_trains_on(void **state) {
     (void)state;
     worker_up();
     struct tw_record record = absent_record();
-    record.contributors_count = 1;
-    record.contributors[0] = (struct tw_contributor){.member_idx = 1, .tokens = UINT64_C(1) << 40};
-    record.clock_tokens += record.contributors[0].tokens;
+    record.contributors_count = 2; /* a lone one would hardly move the clock */
+    for (uint32_t i = 0; i < 2; i++)
+        record.contributors[i] =
+            (struct tw_contributor){.member_idx = 1 + i, .tokens = UINT64_C(1) << 40};
+    record.clock_tokens += tw_record_tokens(&record, &start.tip);
     commit(&record);
     const struct tw_action *finish = find_action(TW_ACT_FINISH);
     assert_non_null(finish);
