@@ -101,6 +101,8 @@ struct tw_view_peer {
     uint32_t tokens_per_s;
     uint64_t rounds;
     double token_share;               /* the peer's tokens divided by the run's; NaN: not known */
+    double clock_share;               /* fraction of the run clock's newest advance that the peer's
+                                         contributions made; NaN: not known */
     uint64_t last_mixed_round;        /* newest round merged here with the peer's contribution;
                                          TW_VIEW_NEVER: none */
     uint64_t heard_us;                /* age of the peer's last message; TW_VIEW_NEVER: none */
@@ -115,6 +117,7 @@ struct tw_view_peer {
                                          not known */
     char refuses[TW_VIEW_TEXT_BYTES]; /* why the peer rejects this node's work; "": it does not */
     char twin[TW_VIEW_TEXT_BYTES];    /* another machine that uses the peer's key; "": none */
+    char clock_note[TW_VIEW_TEXT_BYTES]; /* how much of the clock it moves; "": no unusual share */
     char anomaly[TW_VIEW_TEXT_BYTES]; /* why the link is an outlier, with numbers; "": it is not */
 };
 

@@ -533,7 +533,8 @@ static json_t *peer_json(const struct tw_status_view *view, const struct tw_view
     if (row != NULL && status != NULL) (void)json_object_update(row, status);
     json_decref(status);
     json_t *const measured =
-        json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "clock_ahead_s",
+        json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "clock_share_ratio", real(peer->clock_share),
+                  "clock_ahead_s",
                   peer->ahead_s != TW_VIEW_NO_CLOCK ? json_integer(peer->ahead_s) : json_null(),
                   "in_bytes_per_s", peer->in_bytes_s > 0 ? count(peer->in_bytes_s) : json_null(),
                   "out_bytes_per_s", peer->out_bytes_s > 0 ? count(peer->out_bytes_s) : json_null(),
@@ -551,6 +552,8 @@ static json_t *peer_json(const struct tw_status_view *view, const struct tw_view
         (void)json_object_set_new(row, "path_text",
                                   peer->way[0] != 0 ? text(peer->way) : json_null());
     }
+    if (row != NULL && peer->clock_note[0] != 0)
+        (void)json_object_set_new(row, "clock_note", text(peer->clock_note));
     if (row != NULL && peer->stall[0] != 0)
         (void)json_object_set_new(row, "stall", text(peer->stall));
     if (row != NULL && peer->strike[0] != 0)

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "daemon/api/clock_shares.h"
 #include "daemon/api/history.h"
 #include "daemon/api/run_pace.h"
 #include "daemon/api/status_view.h"
@@ -26,6 +27,7 @@ enum {
 struct tw_daemon_reports {
     struct tw_round_ring rounds;
     struct tw_run_pace pace;
+    struct tw_clock_shares clock_shares;
     uint64_t announced_us; /* when the speeds were last noted */
     struct {
         uint64_t round; /* 1 + the round; 0 = unused */
@@ -104,6 +106,7 @@ static void show_round(struct tw_daemon *daemon, const struct tw_record *record)
                                                   : TW_OUTCOME_OTHERS;
     tw_history_round(daemon->history, row.round, outcome);
     tw_ledger_file_note(daemon->ledger, record);
+    tw_clock_shares_note(&daemon->reports->clock_shares, record);
     note_roster(daemon, record);
     daemon->reports->lineage_rounds += row.contributors > 1;
     tw_run_log_round(daemon->run_log, &row, outcome);
@@ -364,6 +367,10 @@ void tw_daemon_reports_tick(struct tw_daemon *daemon, uint64_t now_us) {
 
 const struct tw_run_pace *tw_daemon_reports_pace(const struct tw_daemon *daemon) {
     return &daemon->reports->pace;
+}
+
+const struct tw_clock_shares *tw_daemon_reports_clock_shares(const struct tw_daemon *daemon) {
+    return &daemon->reports->clock_shares;
 }
 
 uint64_t tw_daemon_reports_period_us(const struct tw_daemon *daemon) {

@@ -18,6 +18,7 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
 void tw_daemon_reports_tick(struct tw_daemon *daemon, uint64_t now_us);
 /* Returns the speeds of the nodes, and the rounds by which the run clock advanced. */
 const struct tw_run_pace *tw_daemon_reports_pace(const struct tw_daemon *daemon);
+const struct tw_clock_shares *tw_daemon_reports_clock_shares(const struct tw_daemon *daemon);
 /* Returns the mean time between two rounds of any fragment, or 0 before the second round. */
 uint64_t tw_daemon_reports_period_us(const struct tw_daemon *daemon);
 

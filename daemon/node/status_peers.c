@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/api/clock_shares.h"
 #include "daemon/api/status_view.h"
 #include "daemon/net/dial_history.h"
 #include "daemon/net/reachability.h"
@@ -13,6 +14,7 @@
 #include "daemon/node/links.h"
 #include "daemon/node/ports.h"
 #include "daemon/node/punches.h"
+#include "daemon/node/reports.h"
 #include "sync/members/members.h"
 
 static uint64_t age(uint64_t now_us, uint64_t at_us) {
@@ -225,6 +227,21 @@ static void fill_voters(const struct tw_daemon *daemon, struct tw_status_view *v
     }
 }
 
+/* Tells how much of the run clock each member moves, and names one that moves far more than others.
+ */
+static void fill_clock_shares(const struct tw_daemon *daemon, struct tw_status_view *view) {
+    const struct tw_clock_shares *const shares = tw_daemon_reports_clock_shares(daemon);
+    for (uint32_t i = 0; i < view->peers_count; i++) {
+        struct tw_view_peer *const row = &view->peers[i];
+        row->clock_share = row->is_member ? tw_clock_share(shares, &row->id) : NAN;
+        if (!row->is_member || !tw_clock_share_is_high(shares, &row->id)) continue;
+        (void)snprintf(row->clock_note, sizeof(row->clock_note),
+                       "it moves %.0f %% of the run clock: it is far faster than most others, or "
+                       "claims more than it trains",
+                       100 * row->clock_share);
+    }
+}
+
 /* Names the owner that repeatedly refuses this node's work. */
 static void fill_refuses(struct tw_status_view *view) {
     const struct tw_view_health *health = &view->health;
@@ -335,6 +352,7 @@ void tw_daemon_status_peers_fill(const struct tw_daemon *daemon, uint64_t now_us
     fill_known(daemon, view);
     fill_unlinked(daemon, now_us, view);
     fill_voters(daemon, view);
+    fill_clock_shares(daemon, view);
     fill_absences(daemon, now_us, view);
     fill_twins(view);
     fill_refuses(view);

@@ -94,6 +94,8 @@ static void print_peer(const struct screen *screen, const json_t *peer, const ch
     if (*error != 0) line_wrap(screen, YELLOW, "", 11, error);
     const char *const anomaly = json_str(peer, "anomaly");
     if (*anomaly != 0) line_wrap(screen, YELLOW, "", 11, anomaly);
+    const char *const clock_note = json_str(peer, "clock_note");
+    if (*clock_note != 0) line_wrap(screen, YELLOW, "", 11, clock_note);
     const char *const stall = json_str(peer, "stall");
     if (*stall != 0) line_wrap(screen, YELLOW, "", 11, stall);
     const char *const strike = json_str(peer, "strike");

@@ -21,7 +21,7 @@ static void sample_peer(struct tw_view_peer *peer, uint8_t seed, const char *add
     peer->step = 11900u + seed;
     peer->tokens = peer->step * 1024;
     peer->tokens_per_s = 9800;
-    peer->token_share = 0.249;
+    peer->token_share = peer->clock_share = 0.249;
     peer->rounds = 1187;
     memset(&peer->lineage, 0xee, sizeof(peer->lineage));
     memset(&peer->tip, 0x42, sizeof(peer->tip));
@@ -32,7 +32,8 @@ static void sample_peer(struct tw_view_peer *peer, uint8_t seed, const char *add
 static void sample_peers(struct tw_status_view *view) {
     view->peers_count = 4;
     for (uint32_t i = 0; i < 4; i++) {
-        view->peers[i].token_share = view->peers[i].loss = view->peers[i].reliability = NAN;
+        view->peers[i].token_share = view->peers[i].clock_share = view->peers[i].loss =
+            view->peers[i].reliability = NAN;
         view->peers[i].rtt_us = view->peers[i].heard_us = view->peers[i].last_mixed_round =
             view->peers[i].absent_us = TW_VIEW_NEVER;
     }
