@@ -7,6 +7,10 @@
 #define HOUR_US (UINT64_C(3600) * 1000 * 1000)
 #define DAY_US (24 * HOUR_US)
 
+#define COPY_IDLE_US                                                                               \
+    (UINT64_C(600) * 1000 * 1000) /* time after which a copy counts as given up                    \
+                                   */
+
 enum {
     TIMES = 2,                       /* states, datasets or payloads that one node may get */
     OUTSIDE_STATES = TW_MEMBERS_MAX, /* states that all nodes outside may get in an hour */
@@ -161,9 +165,28 @@ static enum tw_serving_verdict judge_rates(struct tw_serving *serving,
     return TW_SERVING_GRANTED;
 }
 
+/* Returns the bytes of a day's share of nodes outside that are kept for others of them: the rest of
+ * the states that they began to copy earlier than this one. */
+static uint64_t kept_for_earlier(const struct tw_serving *serving,
+                                 const struct tw_serving_row *asking, uint64_t now_us) {
+    const bool has_begun = asking->copy.day == serving->left.day && asking->copy.bytes > 0;
+    uint64_t kept = 0;
+    for (uint32_t i = 0; i < TW_SERVING_ROWS; i++) {
+        const struct tw_serving_row *const row = &serving->rows[i];
+        if (row == asking || row->copy.day != serving->left.day || is_member(row, now_us)) continue;
+        if (row->copy.bytes == 0 || row->copy.bytes >= serving->state_bytes) continue;
+        if (now_us - row->used_us >= COPY_IDLE_US) continue;
+        if (has_begun && (row->copy.began_us > asking->copy.began_us ||
+                          (row->copy.began_us == asking->copy.began_us && row > asking)))
+            continue; /* it began later */
+        kept += serving->state_bytes - row->copy.bytes;
+    }
+    return kept;
+}
+
 static enum tw_serving_verdict judge_quota(const struct tw_serving *serving,
                                            const struct tw_serving_ask *ask,
-                                           const struct charge *charge) {
+                                           const struct charge *charge, uint64_t now_us) {
     const struct tw_serving_left *left = &serving->left;
     /* One node gets one state a day at the least, however small the quota. */
     const uint64_t most = larger(left->quota_bytes / NODE_SHARE, serving->state_bytes);
@@ -172,7 +195,10 @@ static enum tw_serving_verdict judge_quota(const struct tw_serving *serving,
     if (day_bytes(serving, charge->row) + ask->bytes > most) return TW_SERVING_NODE;
     if (charge->other != NULL && day_bytes(serving, charge->other) + ask->bytes > most)
         return TW_SERVING_NODE;
-    if (charge->is_outside && left->outside_bytes + ask->bytes > outside_most(serving, ask->kind))
+    if (!charge->is_outside) return TW_SERVING_GRANTED;
+    const uint64_t kept =
+        is_state(ask, charge) ? kept_for_earlier(serving, charge->row, now_us) : 0;
+    if (left->outside_bytes + ask->bytes + kept > outside_most(serving, ask->kind))
         return TW_SERVING_OUTSIDE;
     return TW_SERVING_GRANTED;
 }
@@ -182,7 +208,7 @@ enum tw_serving_verdict tw_serving_look(struct tw_serving *serving,
     const struct charge charge = weigh(serving, ask, now_us);
     if (charge.is_free) return TW_SERVING_GRANTED;
     const enum tw_serving_verdict verdict = judge_rates(serving, ask, &charge, now_us);
-    return verdict != TW_SERVING_GRANTED ? verdict : judge_quota(serving, ask, &charge);
+    return verdict != TW_SERVING_GRANTED ? verdict : judge_quota(serving, ask, &charge, now_us);
 }
 
 /* ---- charging ------------------------------------------------------------------------------ */
@@ -191,6 +217,18 @@ static void day_add(const struct tw_serving *serving, struct tw_serving_row *row
     if (row == NULL) return;
     row->day_bytes = day_bytes(serving, row) + bytes;
     row->day = serving->left.day;
+}
+
+static void take_off(uint64_t *sum, uint64_t bytes) {
+    *sum -= bytes < *sum ? bytes : *sum;
+}
+
+static void copy_add(const struct tw_serving *serving, struct tw_serving_row *row, uint64_t bytes,
+                     uint64_t now_us) {
+    if (row->copy.day != serving->left.day) row->copy.bytes = 0;
+    if (row->copy.bytes == 0) row->copy.began_us = now_us;
+    row->copy.day = serving->left.day;
+    row->copy.bytes += bytes;
 }
 
 void tw_serving_charge(struct tw_serving *serving, const struct tw_serving_ask *ask,
@@ -206,9 +244,11 @@ void tw_serving_charge(struct tw_serving *serving, const struct tw_serving_ask *
     if (ask->kind == TW_SERVING_DATA) level_add(&row->data, data, DAY_US, ask->bytes, now_us);
     if (is_state(ask, &charge)) {
         level_add(&row->states, states, HOUR_US, ask->bytes, now_us);
-        if (charge.is_outside)
+        if (charge.is_outside) {
             level_add(&serving->outside_states, OUTSIDE_STATES * serving->state_bytes, HOUR_US,
                       ask->bytes, now_us);
+            copy_add(serving, row, ask->bytes, now_us);
+        }
     }
     day_add(serving, row, ask->bytes);
     day_add(serving, charge.other, ask->bytes);
@@ -218,10 +258,6 @@ void tw_serving_charge(struct tw_serving *serving, const struct tw_serving_ask *
     if (!charge.is_outside) return;
     serving->outside_fresh += ask->bytes;
     serving->left.outside_bytes += ask->bytes;
-}
-
-static void take_off(uint64_t *sum, uint64_t bytes) {
-    *sum -= bytes < *sum ? bytes : *sum;
 }
 
 void tw_serving_refund(struct tw_serving *serving, const struct tw_serving_ask *ask,
@@ -237,6 +273,8 @@ void tw_serving_refund(struct tw_serving *serving, const struct tw_serving_ask *
     if (is_state(ask, &charge)) {
         level_subtract(&charge.row->states, ask->bytes);
         if (charge.is_outside) level_subtract(&serving->outside_states, ask->bytes);
+        if (charge.is_outside && charge.row->copy.day == serving->left.day)
+            take_off(&charge.row->copy.bytes, ask->bytes);
     }
     if (charge.row->day == serving->left.day) take_off(&charge.row->day_bytes, ask->bytes);
     take_off(&serving->bytes, ask->bytes);

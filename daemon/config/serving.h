@@ -17,7 +17,9 @@
  *                                                   half is kept for merges
  *
  * Of the share of nodes outside, dataset and relayed bytes get half (at least 1 MiB), and states of
- * one model always fit beside them: otherwise nobody could join at a small quota. The days are
+ * one model always fit beside them: otherwise nobody could join at a small quota. A node that began
+ * to copy a state earlier, and still asks for it, keeps the room for the rest of it: otherwise two
+ * nodes could use up the share with a half each. The days are
  * those of daemon/config/quota.h. Hours and days of one node's states and data are sliding: bytes
  * are paid back evenly, so no node is shut out for longer than its last chunk lasts.
  *
@@ -74,7 +76,10 @@ struct tw_serving_row {
     uint64_t member_us; /* last time in the roster; 0: never */
     uint64_t logged_us; /* last time when a refusal was to be logged; 0: never */
     struct tw_serving_level states, data;
-    uint64_t day, day_bytes;         /* bytes served on that day */
+    uint64_t day, day_bytes; /* bytes served on that day */
+    struct {
+        uint64_t day, bytes, began_us;
+    } copy; /* of a node outside: bytes of states on that day, and when the first was sent */
     uint16_t given[TW_PAYLOADS_MAX]; /* chunks sent of each payload of a round */
 };
 

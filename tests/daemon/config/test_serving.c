@@ -178,6 +178,34 @@ static void one_state_a_day_fits_any_quota(void **state) {
     assert_int_equal(ask(3, false, TW_SERVING_STATE, STATE), TW_SERVING_OUTSIDE);
 }
 
+/* The share of a day has room for one state. The second node that asks gets nothing of it while the
+ * first one copies, so that the first one gets it all. */
+static void states_are_not_given_by_halves(void **state) {
+    (void)state;
+    set_quota(UINT64_C(100) * MIB); /* nodes outside share a state and 1 MiB */
+    uint64_t first = 0, second = 0;
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        now_us += S;
+        first += ask(1, false, TW_SERVING_STATE, CHUNK) == TW_SERVING_GRANTED ? CHUNK : 0;
+        second += ask(2, false, TW_SERVING_STATE, CHUNK) == TW_SERVING_GRANTED ? CHUNK : 0;
+    }
+    assert_int_equal(first, STATE);
+    assert_in_range(second, 0, MIB);
+}
+
+/* A copy that nobody asks for any more keeps no room. */
+static void copy_that_was_given_up_keeps_no_room(void **state) {
+    (void)state;
+    enum tw_serving_verdict why;
+    set_quota(UINT64_C(100) * MIB);
+    assert_int_equal(ask(1, false, TW_SERVING_STATE, CHUNK), TW_SERVING_GRANTED);
+    now_us += 5 * 60 * S;
+    assert_in_range(drain(2, false, TW_SERVING_STATE, &why), 0, MIB);
+    assert_int_equal(why, TW_SERVING_OUTSIDE);
+    now_us += 11 * 60 * S;
+    assert_in_range(drain(3, false, TW_SERVING_STATE, &why), STATE - 2 * MIB, STATE);
+}
+
 static void quota_bounds_a_member(void **state) {
     (void)state;
     const uint64_t quota = UINT64_C(60) * 50 * MIB;
@@ -273,6 +301,8 @@ int main(void) {
         TEST(payload_of_a_round_is_free_twice),
         TEST(nodes_outside_share_a_budget),
         TEST(quota_bounds_nodes_outside),
+        TEST(states_are_not_given_by_halves),
+        TEST(copy_that_was_given_up_keeps_no_room),
         TEST(one_state_a_day_fits_any_quota),
         TEST(quota_bounds_a_member),
         TEST(half_of_the_quota_is_kept_for_merges),
