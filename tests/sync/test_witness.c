@@ -153,7 +153,7 @@ static void ids_without_a_seat_have_no_word(void **state) {
     assert_false(is_loaded(&lie));
 }
 
-/* Who remembers no such state is silent. Another donor's may be borne out. */
+/* A voter that remembers no such state is silent. The state of another donor may be borne out. */
 static void state_of_which_nobody_speaks_is_taken_last(void **state) {
     (void)state;
     follow(4);

@@ -63,7 +63,7 @@ static void equal_members_are_not_named(void **state) {
     }
 }
 
-/* The clock counts a claim up to 4 times the median, so its share stays below what it claims. */
+/* The clock counts a claim up to 4 times the median, so its share stays below its claims. */
 static void member_that_claims_all_tokens_is_named(void **state) {
     (void)state;
     begin(8);

@@ -47,7 +47,7 @@ static struct link puller, ids[IDS];
 static struct false_state lies[FRAGMENTS];
 static struct tw_message commits[COMMITS]; /* the newest records of the group, oldest first */
 static uint32_t commits_count;
-static struct tw_msg_status group; /* what an honest node says of itself */
+static struct tw_msg_status group; /* STATUS of an honest node */
 static unsigned pulled, testified;
 
 static int close_all(void **state) {
