@@ -7,6 +7,9 @@
 #define HOUR_US (UINT64_C(3600) * 1000 * 1000)
 #define DAY_US (24 * HOUR_US)
 
+/* Periods over which the budgets of control messages are paid back. */
+#define CONTROL_US (UINT64_C(1024) * 1000 * 1000)
+#define CONTROL_ALL_US (UINT64_C(2048) * 1000 * 1000)
 #define COPY_IDLE_US                                                                               \
     (UINT64_C(600) * 1000 * 1000) /* time after which a copy counts as given up                    \
                                    */
@@ -15,6 +18,9 @@ enum {
     TIMES = 2,                       /* states, datasets or payloads that one node may get */
     OUTSIDE_STATES = TW_MEMBERS_MAX, /* states that all nodes outside may get in an hour */
     OUTSIDE_SHARE = 300,             /* parts of a quota, of which they get one a day */
+    CONTROL = 2 << 20,               /* bytes of control messages of one node outside */
+    CONTROL_ALL = 8 << 20,           /* and of all of them */
+    CONTROL_LITTLE = 128 << 10,      /* that end no link, even if all have used up their budget */
     NODE_SHARE = 60,                 /* parts of a quota, of which a member gets one a day */
 };
 
@@ -283,6 +289,18 @@ void tw_serving_refund(struct tw_serving *serving, const struct tw_serving_ask *
     if (!charge.is_outside) return;
     take_off(&serving->outside_fresh, ask->bytes);
     take_off(&serving->left.outside_bytes, ask->bytes);
+}
+
+bool tw_serving_control(struct tw_serving *serving, const struct tw_id *id, bool is_wanted,
+                        uint64_t bytes, uint64_t now_us) {
+    if (serving->left.quota_bytes == 0 || is_wanted || bytes == 0) return false;
+    struct tw_serving_row *const row = row_take(serving, id, now_us);
+    if (is_member(row, now_us)) return false;
+    row->used_us = now_us;
+    level_add(&row->control, CONTROL, CONTROL_US, bytes, now_us);
+    level_add(&serving->outside_control, CONTROL_ALL, CONTROL_ALL_US, bytes, now_us);
+    return row->control.bytes > CONTROL ||
+           (serving->outside_control.bytes > CONTROL_ALL && row->control.bytes > CONTROL_LITTLE);
 }
 
 /* ---- refusals ------------------------------------------------------------------------------ */

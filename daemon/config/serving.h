@@ -15,6 +15,8 @@
  *                       all these bytes             with a quota: 1/300 of it a day
  *   all nodes           all these bytes             with a quota: half of it a month; the other
  *                                                   half is kept for merges
+ *   one node outside    control messages            with a quota: 2 MiB at once, 2 KiB/s after
+ *   all nodes outside   control messages            with a quota: 8 MiB at once, 4 KiB/s after
  *
  * Of the share of nodes outside, dataset and relayed bytes get half (at least 1 MiB), and states of
  * one model always fit beside them: otherwise nobody could join at a small quota. A node that began
@@ -75,7 +77,7 @@ struct tw_serving_row {
     uint64_t used_us;   /* time of the last request */
     uint64_t member_us; /* last time in the roster; 0: never */
     uint64_t logged_us; /* last time when a refusal was to be logged; 0: never */
-    struct tw_serving_level states, data;
+    struct tw_serving_level states, data, control;
     uint64_t day, day_bytes; /* bytes served on that day */
     struct {
         uint64_t day, bytes, began_us;
@@ -86,7 +88,7 @@ struct tw_serving_row {
 struct tw_serving {
     uint64_t state_bytes, data_bytes; /* sizes of the model's state and of the dataset */
     struct tw_serving_left left;
-    struct tw_serving_level outside_states;
+    struct tw_serving_level outside_states, outside_control;
     struct tw_serving_row rows[TW_SERVING_ROWS];
     struct tw_id payloads[TW_PAYLOADS_MAX]; /* payloads that `given` counts */
     uint64_t month_fresh, outside_fresh;    /* charged since tw_serving_take */
@@ -121,6 +123,12 @@ void tw_serving_charge(struct tw_serving *serving, const struct tw_serving_ask *
 /* Takes back the charge of bytes that could not be sent because the link broke. */
 void tw_serving_refund(struct tw_serving *serving, const struct tw_serving_ask *ask,
                        uint64_t now_us);
+
+/* Charges bytes of control messages, in both directions, to a linked node. Returns true if its link
+ * is to end: it is outside, there is a quota, and it has used up its budget, or that of all nodes
+ * outside and more than a little itself. Honest nodes need a tenth of this. */
+bool tw_serving_control(struct tw_serving *serving, const struct tw_id *id, bool is_wanted,
+                        uint64_t bytes, uint64_t now_us);
 
 /* Counts a refusal. Returns the node that would have paid, if this is to be logged: once an hour
  * for each node. Otherwise returns NULL. */

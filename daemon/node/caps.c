@@ -38,6 +38,10 @@ struct tw_daemon_caps {
     struct tw_serving serving;      /* budgets of the traffic for other nodes alone */
     uint64_t seen_bytes, seen_rest; /* transport's totals at the last tick */
     uint64_t seen_strangers;        /* bytes of strangers at the last tick */
+    struct {
+        struct tw_id id;
+        uint64_t bytes;
+    } seen_control[TW_PEERS_MAX]; /* control bytes of each link at the last tick */
     bool are_strangers_out;
     uint64_t look_due_us, save_due_us;
     int dir; /* STATE_DIR */
@@ -331,11 +335,32 @@ static void open_serving(struct tw_daemon *daemon) {
     count_served(daemon);
 }
 
+/* Ends the links of nodes outside that flood this node with messages. */
+static void look_at_control(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_daemon_caps *caps = daemon->caps;
+    struct tw_peer_net net;
+    if (daemon->setup->config.network.quota_bytes == 0) return;
+    for (uint16_t peer = 0; peer < TW_PEERS_MAX; peer++) {
+        if (!tw_transport_peer(daemon->transport, peer, &net)) continue;
+        const uint64_t bytes = tw_quota_line_bytes(net.control.bytes_in + net.control.bytes_out);
+        const bool is_same = tw_id_equal(&caps->seen_control[peer].id, &net.id) &&
+                             caps->seen_control[peer].bytes <= bytes;
+        const uint64_t fresh = is_same ? bytes - caps->seen_control[peer].bytes : bytes;
+        caps->seen_control[peer].id = net.id;
+        caps->seen_control[peer].bytes = bytes;
+        if (tw_serving_control(&caps->serving, &net.id, is_wanted(daemon, &net.id), fresh, now_us))
+            tw_transport_blame(daemon->transport, peer, TW_LIMIT,
+                               "it is in no roster, and sends or requests too many messages for a "
+                               "node with a quota");
+    }
+}
+
 static void look_at_serving(struct tw_daemon *daemon, uint64_t now_us) {
     tw_node_view(daemon->node, &daemon->view);
     for (uint32_t i = 0; i < daemon->view.roster.count; i++)
         tw_serving_member(&daemon->caps->serving, &daemon->view.roster.members[i].id, now_us);
     count_served(daemon);
+    look_at_control(daemon, now_us);
 }
 
 void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us) {

@@ -193,6 +193,35 @@ static void states_are_not_given_by_halves(void **state) {
     assert_in_range(second, 0, MIB);
 }
 
+static bool talk(unsigned number, bool is_wanted, uint64_t bytes) {
+    const struct tw_id id = id_of(number);
+    return tw_serving_control(&serving, &id, is_wanted, bytes, now_us);
+}
+
+/* A flood of messages would use up the quota like a flood of states. */
+static void flood_of_messages_from_outside_ends_its_link(void **state) {
+    (void)state;
+    const struct tw_id member = id_of(9);
+    assert_false(talk(1, false, 100 * MIB)); /* without a quota */
+    set_quota(UINT64_C(100) * MIB);
+    tw_serving_member(&serving, &member, now_us);
+    assert_false(talk(2, true, 100 * MIB)); /* configured */
+    assert_false(talk(9, false, 100 * MIB));
+    assert_false(talk(3, false, 2 * MIB));
+    assert_true(talk(3, false, 1)); /* also over a new link */
+    now_us += HOUR;
+    for (unsigned i = 0; i < 3600; i++) { /* two honest ones, at twice the usual rate */
+        now_us += S;
+        assert_false(talk(4, false, 800));
+        assert_false(talk(5, false, 800));
+    }
+    /* Many ids together end those that flood, and no other. */
+    unsigned ended = 0;
+    for (unsigned i = 10; i < 60; i++) ended += talk(i, false, MIB / 2);
+    assert_in_range(ended, 30, 50);
+    assert_false(talk(4, false, 800));
+}
+
 /* A copy that nobody asks for any more keeps no room. */
 static void copy_that_was_given_up_keeps_no_room(void **state) {
     (void)state;
@@ -302,6 +331,7 @@ int main(void) {
         TEST(nodes_outside_share_a_budget),
         TEST(quota_bounds_nodes_outside),
         TEST(states_are_not_given_by_halves),
+        TEST(flood_of_messages_from_outside_ends_its_link),
         TEST(copy_that_was_given_up_keeps_no_room),
         TEST(one_state_a_day_fits_any_quota),
         TEST(quota_bounds_a_member),

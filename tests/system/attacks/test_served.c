@@ -192,6 +192,34 @@ static void pulled_states_use_up_no_quota(void **test_state) {
     has_passed = true;
 }
 
+/* ---- messages ------------------------------------------------------------------------------ */
+
+/* One id that is in no roster floods node 0 with messages. Its link ends, as an offence, before it
+ * has used up much of the quota. */
+static void messages_use_up_no_quota(void **test_state) {
+    (void)test_state;
+    static struct hostile flood;
+    static struct tw_message message;
+    uint64_t bytes = 0;
+    open_two();
+    assert_true(hostile_join(&flood, &target, NULL));
+    message = (struct tw_message){.kind = TW_MSG_LINKS};
+    message.u.links.direct_count = TW_PEERS_MAX;
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++)
+        message.u.links.direct[i] = (struct tw_id){{1, (uint8_t)(i + 1)}};
+    const double end_s = now_s() + 120;
+    while (bytes < PULLED_MAX && now_s() < end_s && hostile_message(&flood, &message))
+        bytes += TW_PEERS_MAX * sizeof(struct tw_id);
+    print_message("%.2f MB of messages\n", (double)bytes / 1e6);
+    assert_true(bytes < PULLED_MAX);
+    assert_true(hostile_ends(&flood, 10));
+    hostile_close(&flood);
+    const double used = cluster_number(&cluster, 0, "network.caps.month_bytes");
+    assert_true(used > 0 && used < PULLED_MAX);
+    rounds_go_on();
+    has_passed = true;
+}
+
 /* ---- relayed bytes ------------------------------------------------------------------------- */
 
 /* Pipes bytes from one end to the other, until node 0 ends the pipe. Returns the bytes. */
@@ -246,6 +274,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_teardown(name, close_all)
     const struct CMUnitTest tests[] = {
         TEST(pulled_states_use_up_no_quota),
+        TEST(messages_use_up_no_quota),
         TEST(nodes_outside_pipe_nothing),
     };
 #undef TEST
