@@ -199,9 +199,10 @@ static void take_actions(struct tw_sim_world *world, struct tw_sim_node *node) {
 }
 
 /* Notes the core's lineage and state after an event, for the checks of the event's actions. */
-static void note_state(struct tw_sim_node *node) {
+static void note_state(struct tw_sim_world *world, struct tw_sim_node *node) {
     node->lineage = node->core->at.lineage;
     node->state = node->core->state;
+    if (node->state == TW_STATE_FINISHED && world->finish_us == 0) world->finish_us = world->now_us;
 }
 
 static void trace_event(struct tw_sim_world *world, const struct tw_sim_node *node,
@@ -238,7 +239,7 @@ void tw_sim_deliver(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_id lineage = node->lineage;
     const enum tw_node_state state = node->state;
     tw_node_event(node->core, event, world->now_us + node->clock_offset_us);
-    note_state(node);
+    note_state(world, node);
     if (!tw_id_equal(&lineage, &node->lineage)) {
         tw_sim_check_moved(world, node, &lineage, state, clock_tokens);
     }
@@ -342,7 +343,7 @@ void tw_sim_node_start(struct tw_sim_world *world, struct tw_sim_node *node) {
     const struct tw_sim_disk *disk = &node->disk;
     tw_node_init(node->core, &config, disk->checkpoint.is_there ? &disk->checkpoint.position : NULL,
                  disk->has_vote ? &disk->vote : NULL, world->now_us + node->clock_offset_us);
-    note_state(node);
+    note_state(world, node);
     tw_sim_trace(world, node, "starts, life %u%s", (unsigned)node->life,
                  disk->checkpoint.is_there ? " from a checkpoint" : "");
     tw_sim_check_start(world, node);

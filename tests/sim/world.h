@@ -207,6 +207,7 @@ struct tw_sim_world {
     struct tw_sim_result *result;
     FILE *trace;
     uint64_t now_us, end_us;
+    uint64_t finish_us; /* time at which the first node finished; 0: none has */
     bool is_calm, is_over, is_calm_noted;
     bool liars_ruled;  /* liars were at least half of some roster */
     struct tw_rng rng; /* random draws of network and faults */
