@@ -12,7 +12,7 @@
 /* Time after which a state that too few voters spoke of is given up, or taken. */
 #define WITNESS_PATIENCE_US (15 * SECOND_US)
 /* Time for which links to more voters are awaited, once for all fragments of a state. */
-#define WITNESS_LINKS_US (30 * SECOND_US)
+#define WITNESS_LINKS_US (15 * SECOND_US)
 
 /* ---- the witness ----------------------------------------------------------------------------- */
 
@@ -149,9 +149,20 @@ static uint32_t count_needed(struct tw_node *node, uint32_t linked) {
         return needed;
     }
     if (node->few_witnesses_us == 0) node->few_witnesses_us = node->now_us;
-    if (node->now_us >= node->few_witnesses_us + WITNESS_LINKS_US) return linked;
-    tw_act_wake(node, node->few_witnesses_us + WITNESS_LINKS_US);
+    const uint64_t end_us = node->few_witnesses_us + WITNESS_LINKS_US;
+    if (node->now_us >= end_us) return linked;
+    tw_act_wake(node, end_us);
     return needed;
+}
+
+/* True if another donor is linked and does not rest: somebody may bear out its state. */
+static bool has_other_donor(const struct tw_node *node, const struct tw_id *donor) {
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_is_donor(node, i) && !tw_id_equal(&node->links[i].id, donor) &&
+            !tw_conduct_is_resting(node, &node->links[i].id))
+            return true;
+    }
+    return false;
 }
 
 enum tw_witness tw_witness_judge(struct tw_node *node, uint32_t fragment, bool is_here) {
@@ -173,9 +184,8 @@ enum tw_witness tw_witness_judge(struct tw_node *node, uint32_t fragment, bool i
         tw_act_wake(node, fetch->here_us + WITNESS_PATIENCE_US);
         return TW_WITNESS_WAITING;
     }
-    /* Somebody may bear out the state of another donor. */
-    if (objecting > 0 || !tw_conduct_is_resting(node, &fetch->donor)) return TW_WITNESS_CONTESTED;
-    return TW_WITNESS_BORNE_OUT;
+    return objecting > 0 || has_other_donor(node, &fetch->donor) ? TW_WITNESS_CONTESTED
+                                                                 : TW_WITNESS_BORNE_OUT;
 }
 
 bool tw_witness_is_proven(const struct tw_node *node, uint32_t fragment) {

@@ -9,8 +9,8 @@
  *               fewer than f + 1 voters are linked for WITNESS_LINKS_US, all linked ones do
  *   refuted     more than f voters, and more than bear it out, say otherwise: the state is dropped,
  *               and the donor is reported and rests for a while
- *   unheard     neither after WITNESS_PATIENCE_US: the donor rests, and another one is asked. If
- * all rest, and nobody objects, the state is taken
+ *   unheard     neither after WITNESS_PATIENCE_US: the donor rests, and another one is asked. If no
+ *               other is left, and nobody objects, the state is taken
  *
  * A state that more than f voters bore out, f > 0, is proven. Any other is once the node's next
  * round of the fragment shows that most voters have the same anchor (round/round.c). If they have

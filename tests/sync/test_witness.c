@@ -206,9 +206,9 @@ static void few_linked_voters_are_waited_for(void **state) {
     offer(1, &lie);
     bytes_arrive(1);
     for (uint16_t peer = 2; peer <= LINKED; peer++) testify(peer, &lie, 50);
-    pass_us(SECONDS(20));
+    pass_us(SECONDS(10));
     assert_false(is_loaded(&lie));
-    pass_us(SECONDS(20));
+    pass_us(SECONDS(10));
     assert_true(is_loaded(&lie)); /* SECURITY.md: a node that only liars let in */
 }
 
