@@ -97,7 +97,7 @@ static void false_states_are_not_loaded_and_their_donors_named(void **state) {
            " false states offered, donors named %" PRIu64 " times\n",
            sums.worlds, sums.failed, sums.overrun, sums.false_states, sums.false_donors);
     assert_int_equal(sums.failed, 0);
-    assert_true(sums.overrun < sums.worlds / 2);
+    assert_true(2 * sums.overrun <= sums.worlds);
     assert_true(sums.false_donors >= sums.worlds);
 }
 

@@ -140,6 +140,19 @@ const struct tw_sim_content *tw_sim_treason_export(struct tw_sim_world *world,
     return tw_sim_replica_export(&world->model, &world->contents, &spoilt, fragment);
 }
 
+/* Returns whether so few honest nodes hold the state of the traitor's lineage that all witnesses of
+ * it might lie: then nothing is promised. */
+static bool are_witnesses_few(const struct tw_sim_world *world, const struct tw_sim_node *traitor) {
+    uint32_t holders = 0;
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        const struct tw_sim_node *node = &world->nodes[i];
+        holders += node->is_running && !tw_sim_is_traitor(world, node) &&
+                   node->state != TW_STATE_RECEIVER &&
+                   tw_id_equal(&node->lineage, &traitor->lineage);
+    }
+    return holders <= (world->nodes_count - 1) / 3;
+}
+
 /* Gives a STATE the digest of the false state, also where it bears out another traitor's. Some lie
  * about its rounds too, so that no other node had a state after just as many: between two rounds of
  * the fragment, after rounds that nobody decided, or long ago. */
@@ -150,6 +163,7 @@ static bool pass_state(struct tw_sim_world *world, const struct tw_sim_node *nod
     if (digest == NULL) return false;
     state->digest = *digest;
     if (state->bytes == 0) return true;
+    if (are_witnesses_few(world, node)) world->result->is_overrun = world->is_over = true;
     world->result->false_states++;
     const uint32_t fragments = world->options.fragments_count;
     const uint64_t lie = (node->idx + world->result->false_states) % 4;
