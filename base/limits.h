@@ -48,6 +48,7 @@ enum tw_limits {
 
     /* the wire */
     TW_FRAME_HEADER_BYTES = 32,       /* frame header, PROTOCOL.md section 2 */
+    TW_RETRY_S_MAX = 32 * 24 * 3600,  /* longest wait that MISSING announces, in seconds */
     TW_CONTROL_BYTES_MAX = 64 * 1024, /* body of a control frame */
     TW_CHUNK_BYTES_MAX = 256 * 1024,  /* payload bytes in a bulk frame */
     TW_CHUNK_HEADER_BYTES = 40,       /* payload id (32), chunk index (4), reserved (4) */

@@ -337,6 +337,7 @@ static enum tw_status get_pull(const void *body, struct tw_msg_pull *to, struct 
 static enum tw_status get_missing(const void *body, struct tw_msg_missing *to,
                                   struct tw_error *err) {
     const Thinwire__Missing *from = body;
+    to->retry_s = from->retry_s;
     return get_id("hash", &from->hash, &to->hash, err);
 }
 

@@ -301,6 +301,7 @@ static enum tw_status put_missing(const struct tw_msg_missing *from, struct out 
                                   struct tw_error *err) {
     Thinwire__Missing to = THINWIRE__MISSING__INIT;
     to.hash = borrow_id(&from->hash);
+    to.retry_s = from->retry_s;
     return pack(&to.base, out, err);
 }
 

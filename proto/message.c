@@ -226,8 +226,10 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
     case TW_MSG_JOIN:
     case TW_MSG_PREPARE:
     case TW_MSG_LOG_GET:
-    case TW_MSG_LOG_NONE:
-    case TW_MSG_MISSING: return TW_OK;
+    case TW_MSG_LOG_NONE: return TW_OK;
+    case TW_MSG_MISSING:
+        if (message->u.missing.retry_s > TW_RETRY_S_MAX) return bad(message, "retry_s", err);
+        return TW_OK;
     }
     return tw_fail(err, TW_PROTO, "message kind %u is unknown", (unsigned)message->kind);
 }

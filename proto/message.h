@@ -266,6 +266,8 @@ struct tw_msg_pull {
 
 struct tw_msg_missing {
     struct tw_id hash;
+    uint32_t retry_s; /* seconds after which the sender, which has it, sends more of it; 0: it does
+                         not hold the payload. At most TW_RETRY_S_MAX */
 };
 
 /* Identifies one exchange of a pair: 128 random bits, drawn by the requesting node. */

@@ -415,6 +415,7 @@ static void handle_event(struct tw_node *node, const struct tw_event *event) {
         node->measured.is_relay = event->u.measured.is_relay;
         break;
     case TW_EV_JUDGED: tw_jury_judged(node, event); break;
+    case TW_EV_REFUSED: tw_state_refused(node, event->peer); break;
     }
 }
 

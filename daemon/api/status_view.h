@@ -93,7 +93,9 @@ struct tw_view_peer {
     struct tw_id lineage, tip; /* from that STATUS; tip: digest of its newest committed record */
     enum tw_node_role role;    /* role in that STATUS */
     bool is_member;            /* listed in this node's roster */
-    bool is_voter;             /* listed there with a vote */
+    uint64_t gives_none_us; /* for so long it gives this node no more state or data; 0: it gives */
+    uint64_t gets_none_us;  /* for so long this node gives it no more of them; 0: it gets some */
+    bool is_voter;          /* listed there with a vote */
     bool same_lineage;
     uint64_t rtt_us;               /* TW_VIEW_NEVER: not measured */
     uint64_t up_bytes, down_bytes; /* bytes on the control and bulk connections together */

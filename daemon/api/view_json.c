@@ -542,6 +542,10 @@ static json_t *peer_json(const struct tw_status_view *view, const struct tw_view
                   "anomaly", peer->anomaly[0] != 0 ? text(peer->anomaly) : json_null());
     if (row != NULL && measured != NULL) (void)json_object_update(row, measured);
     json_decref(measured);
+    if (row != NULL && peer->gives_none_us > 0)
+        (void)json_object_set_new(row, "gives_none_s", tw_json_seconds(peer->gives_none_us));
+    if (row != NULL && peer->gets_none_us > 0)
+        (void)json_object_set_new(row, "gets_none_s", tw_json_seconds(peer->gets_none_us));
     const bool is_linked = peer->link == TW_VIEW_LINK_UP || peer->link == TW_VIEW_LINK_ALIVE;
     if (row != NULL && is_linked) {
         (void)json_object_set_new(row, "path", json_string(path_name(peer)));

@@ -10,6 +10,8 @@
 
 enum { COMPANY_BYTES = 96 };
 
+static const char NOTHING_ARRIVES[] = ", nothing arrives now";
+
 static const char *plural(uint32_t n) {
     return n == 1 ? "" : "s";
 }
@@ -143,13 +145,27 @@ void tw_view_join_text(const struct tw_view_join *join, char text[TW_VIEW_TEXT_B
     if (join->bytes_per_s > 0)
         (void)snprintf(rate, sizeof(rate), " at %s/s", tw_units_bytes(number, join->bytes_per_s));
     else if (join->bytes_per_s == 0 && join->bytes_here < join->bytes)
-        (void)snprintf(rate, sizeof(rate), ", nothing arrives now");
+        (void)snprintf(rate, sizeof(rate), "%s", NOTHING_ARRIVES);
     if (join->eta_us != TW_VIEW_NEVER)
         (void)snprintf(left, sizeof(left), ", about %s left",
                        tw_units_duration(number, (double)(join->eta_us / 1000000 + 1)));
     (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%.0f %%, %s%s%s",
                    floor(100.0 * (double)join->bytes_here / (double)join->bytes), share, rate,
                    left);
+}
+
+/* Writes which peer gives no more, and for how long, instead of NOTHING_ARRIVES. Writes nothing if
+ * no peer has said so. */
+static void describe_donor(const struct tw_status_view *view, char *text, size_t room) {
+    for (uint32_t i = 0; i < view->peers_count; i++) {
+        const struct tw_view_peer *peer = &view->peers[i];
+        char label[TW_VIEW_LABEL_BYTES], wait[TW_UNITS_BYTES];
+        if (peer->gives_none_us == 0) continue;
+        (void)tw_status_view_label(view, &peer->id, label);
+        (void)tw_units_duration(wait, (double)(peer->gives_none_us / 1000000 + 1));
+        (void)snprintf(text, room, "; %.40s gives no more for %s", label, wait);
+        return;
+    }
 }
 
 /* Writes the sentence of a node that joins or catches up. Returns false if it does neither, or
@@ -169,6 +185,8 @@ static bool describe_join(const struct tw_status_view *view, char text[TW_VIEW_T
         view->worker.state == TW_VIEW_WORKER_LOADING; /* it waits for the state */
     if (!may_train && phase != TW_VIEW_JOIN_DATA) return false;
     tw_view_join_text(&view->join, progress);
+    char *const idle = strstr(progress, NOTHING_ARRIVES);
+    if (idle != NULL) describe_donor(view, idle, (size_t)(progress + sizeof(progress) - idle));
     if (phase == TW_VIEW_JOIN_DATA && progress[0] == '\0') return false;
     const bool has_progress = progress[0] != '\0' && phase != TW_VIEW_JOIN_SEAT;
     (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%.63s %s %.63s: %s%s%.80s", view->node.name,

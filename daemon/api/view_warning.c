@@ -51,6 +51,7 @@ const char *tw_warning_name(enum tw_warning_kind kind) {
         [TW_WARNING_CLOCK_DIFFERS] = "clock_differs",
         [TW_WARNING_NOT_MERGED] = "not_merged",
         [TW_WARNING_GROUP_FULL] = "group_full",
+        [TW_WARNING_STATE_WITHHELD] = "state_withheld",
         [TW_WARNING_QUOTA_USED] = "quota_used",
         [TW_WARNING_LINKS_REST] = "links_rest",
         [TW_WARNING_BUDGET_SMALL] = "budget_small",
@@ -73,7 +74,7 @@ const char *tw_warning_name(enum tw_warning_kind kind) {
 
 bool tw_warning_is_urgent(enum tw_warning_kind kind) {
     return kind != TW_WARNING_LINKS_REST && kind != TW_WARNING_ROUND_LEFT_OUT &&
-           kind != TW_WARNING_WORKER_RESTARTING;
+           kind != TW_WARNING_WORKER_RESTARTING && kind != TW_WARNING_STATE_WITHHELD;
 }
 
 static void TW_PRINTF(4, 5)
@@ -389,6 +390,28 @@ static void judge_caps(const struct tw_status_view *view, struct list *list) {
     }
 }
 
+/* A node that was restarted often has had as much of the state as one node gives it. */
+static void judge_serving(const struct tw_status_view *view, struct list *list) {
+    for (uint32_t i = 0; i < view->peers_count; i++) {
+        const struct tw_view_peer *peer = &view->peers[i];
+        const bool gives_none = peer->gives_none_us > 0 && view->join.phase != TW_VIEW_JOIN_NONE;
+        const uint64_t wait_us = gives_none ? peer->gives_none_us : peer->gets_none_us;
+        char text[TW_VIEW_TEXT_BYTES], label[TW_VIEW_LABEL_BYTES], wait[TW_UNITS_BYTES];
+        if (wait_us == 0 || (!gives_none && peer->gets_none_us == 0)) continue;
+        (void)tw_status_view_label(view, &peer->id, label);
+        (void)tw_units_duration(wait, (double)(wait_us / 1000000 + 1));
+        (void)snprintf(text, sizeof(text),
+                       gives_none
+                           ? "%s gives this node no more state or data for %s: its budget for "
+                             "others has no room"
+                           : "%s gets no more state or data from this node for %s: the budget for "
+                             "others has no room",
+                       label, wait);
+        add_about(list, TW_WARNING_STATE_WITHHELD, &peer->id,
+                  "nothing to do; a larger network.quota of the node that gives allows more", text);
+    }
+}
+
 static void judge_budget(const struct tw_status_view *view, struct list *list) {
     if (view->spend.is_hopeless) {
         add(list, TW_WARNING_BUDGET_SMALL,
@@ -578,6 +601,7 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
     judge_network(view, &list);
     judge_seat(view, &list);
     judge_caps(view, &list);
+    judge_serving(view, &list);
     judge_budget(view, &list);
     judge_merging(view, &list);
     judge_findings(view, &list);

@@ -15,7 +15,9 @@
                                    */
 
 enum {
-    TIMES = 2,                       /* states, datasets or payloads that one node may get */
+    TIMES = 2,                       /* states, datasets or payloads that one node may always get */
+    MEMBER_STATES = 64,              /* states that a member may get in an hour without a quota */
+    OUTSIDE_NODE_STATES = 8,         /* states that one node outside may get then */
     OUTSIDE_STATES = TW_MEMBERS_MAX, /* states that all nodes outside may get in an hour */
     OUTSIDE_SHARE = 300,             /* parts of a quota, of which they get one a day */
     CONTROL = 2 << 20,               /* bytes of control messages of one node outside */
@@ -36,6 +38,10 @@ void tw_serving_init(struct tw_serving *serving, uint64_t state_bytes) {
 
 void tw_serving_set_data(struct tw_serving *serving, uint64_t bytes) {
     serving->data_bytes = larger(bytes, TW_SERVING_BYTES_MIN);
+}
+
+void tw_serving_set_line(struct tw_serving *serving, uint64_t bytes_per_s) {
+    serving->line_bytes_s = bytes_per_s;
 }
 
 void tw_serving_set_left(struct tw_serving *serving, const struct tw_serving_left *left) {
@@ -145,6 +151,16 @@ static uint64_t day_bytes(const struct tw_serving *serving, const struct tw_serv
 
 /* ---- judging ------------------------------------------------------------------------------- */
 
+/* Returns the bytes of states that one node may get in an hour. A node that is restarted again and
+ * again must come back each time. With a quota the shares of a day bound it, too. */
+static uint64_t states_most(const struct tw_serving *serving, bool is_outside) {
+    const uint64_t least = TIMES * serving->state_bytes;
+    uint64_t most = (is_outside ? OUTSIDE_NODE_STATES : MEMBER_STATES) * serving->state_bytes;
+    const uint64_t line = serving->line_bytes_s / 2 * (HOUR_US / 1000000);
+    if (serving->line_bytes_s > 0 && most > line) most = line;
+    return larger(most, least);
+}
+
 /* Returns the bytes that nodes outside may have used on this day after a request of this kind. */
 static uint64_t outside_most(const struct tw_serving *serving, enum tw_serving_kind kind) {
     const uint64_t share = serving->left.quota_bytes / OUTSIDE_SHARE;
@@ -156,7 +172,8 @@ static uint64_t outside_most(const struct tw_serving *serving, enum tw_serving_k
 static enum tw_serving_verdict judge_rates(struct tw_serving *serving,
                                            const struct tw_serving_ask *ask,
                                            const struct charge *charge, uint64_t now_us) {
-    const uint64_t states = TIMES * serving->state_bytes, data = TIMES * serving->data_bytes;
+    const uint64_t states = states_most(serving, charge->is_outside);
+    const uint64_t data = TIMES * serving->data_bytes;
     const uint64_t all = OUTSIDE_STATES * serving->state_bytes;
     const struct tw_serving_row *row = charge->row;
     if (ask->kind == TW_SERVING_DATA &&
@@ -217,6 +234,35 @@ enum tw_serving_verdict tw_serving_look(struct tw_serving *serving,
     return verdict != TW_SERVING_GRANTED ? verdict : judge_quota(serving, ask, &charge, now_us);
 }
 
+/* Returns the seconds until so many more bytes fit into a level. */
+static uint64_t level_wait_s(const struct tw_serving_level *level, uint64_t bytes, uint64_t most,
+                             uint64_t period_us, uint64_t now_us) {
+    const uint64_t used = level_at(level, most, period_us, now_us) + bytes;
+    if (used <= most) return 0;
+    return (uint64_t)((double)(used - most) / (double)most * (double)period_us / 1e6) + 1;
+}
+
+uint32_t tw_serving_wait_s(struct tw_serving *serving, const struct tw_serving_ask *ask,
+                           enum tw_serving_verdict verdict, uint64_t now_us, uint32_t day_left_s,
+                           uint32_t month_left_s) {
+    const struct charge charge = weigh(serving, ask, now_us);
+    const uint64_t states = states_most(serving, charge.is_outside);
+    uint64_t wait_s = 0;
+    if (verdict == TW_SERVING_HALF) return month_left_s > 0 ? month_left_s : 1;
+    if (ask->kind == TW_SERVING_DATA) {
+        wait_s = level_wait_s(&charge.row->data, ask->bytes, TIMES * serving->data_bytes, DAY_US,
+                              now_us);
+    } else if (is_state(ask, &charge)) {
+        wait_s = level_wait_s(&charge.row->states, ask->bytes, states, HOUR_US, now_us);
+        if (wait_s == 0 && charge.is_outside)
+            wait_s = level_wait_s(&serving->outside_states, ask->bytes,
+                                  OUTSIDE_STATES * serving->state_bytes, HOUR_US, now_us);
+    }
+    if (wait_s == 0) wait_s = day_left_s; /* the shares of a quota are those of a day */
+    if (wait_s > DAY_US / 1000000) wait_s = DAY_US / 1000000;
+    return wait_s > 0 ? (uint32_t)wait_s : 1;
+}
+
 /* ---- charging ------------------------------------------------------------------------------ */
 
 static void day_add(const struct tw_serving *serving, struct tw_serving_row *row, uint64_t bytes) {
@@ -241,7 +287,8 @@ void tw_serving_charge(struct tw_serving *serving, const struct tw_serving_ask *
                        uint64_t now_us) {
     const struct charge charge = weigh(serving, ask, now_us);
     struct tw_serving_row *row = charge.row;
-    const uint64_t states = TIMES * serving->state_bytes, data = TIMES * serving->data_bytes;
+    const uint64_t states = states_most(serving, charge.is_outside);
+    const uint64_t data = TIMES * serving->data_bytes;
     if (ask->kind == TW_SERVING_PAYLOAD) {
         uint16_t *given = find_given(serving, row, ask);
         *given = (uint16_t)(*given + (*given < UINT16_MAX));

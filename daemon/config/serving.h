@@ -6,7 +6,9 @@
  * roster, was in none within a day, is not configured and, in pairs, no partner of a merge.
  *
  *   for                 of                          at most
- *   one node            states of fragments         two states of the model an hour
+ *   one member          states of fragments         64 states of the model an hour; of a capped
+ *                                                   line at most half, but always two states
+ *   one node outside    states of fragments         8 states an hour, of a capped line the same
  *                       chunks of the dataset       two datasets a day
  *                       a payload of a round        twice; more is charged as states
  *                       all these bytes, and        with a quota: 1/60 of it a day, or one state
@@ -87,6 +89,7 @@ struct tw_serving_row {
 
 struct tw_serving {
     uint64_t state_bytes, data_bytes; /* sizes of the model's state and of the dataset */
+    uint64_t line_bytes_s;            /* upload cap; 0: none */
     struct tw_serving_left left;
     struct tw_serving_level outside_states, outside_control;
     struct tw_serving_row rows[TW_SERVING_ROWS];
@@ -102,6 +105,9 @@ void tw_serving_init(struct tw_serving *serving, uint64_t state_bytes);
 /* Sets the size of the dataset, once it is known. */
 void tw_serving_set_data(struct tw_serving *serving, uint64_t bytes);
 
+/* Sets the upload cap, in bytes per second on the line; 0: none. */
+void tw_serving_set_line(struct tw_serving *serving, uint64_t bytes_per_s);
+
 /* Sets the rest of the quota. Call it once a second, after tw_serving_take. */
 void tw_serving_set_left(struct tw_serving *serving, const struct tw_serving_left *left);
 
@@ -115,6 +121,13 @@ void tw_serving_member(struct tw_serving *serving, const struct tw_id *id, uint6
 /* Returns the budget that has no room for the request. Charges nothing. */
 enum tw_serving_verdict tw_serving_look(struct tw_serving *serving,
                                         const struct tw_serving_ask *ask, uint64_t now_us);
+
+/* Returns the seconds after which a request that was refused with this verdict has room, if nothing
+ * else is served meanwhile; at least 1. `day_left_s` and `month_left_s`: seconds until the day
+ * (UTC) and the month end. */
+uint32_t tw_serving_wait_s(struct tw_serving *serving, const struct tw_serving_ask *ask,
+                           enum tw_serving_verdict verdict, uint64_t now_us, uint32_t day_left_s,
+                           uint32_t month_left_s);
 
 /* Charges bytes that are sent now, whether or not there was room for them. */
 void tw_serving_charge(struct tw_serving *serving, const struct tw_serving_ask *ask,

@@ -107,6 +107,7 @@ void tw_daemon_caps_apply(struct tw_daemon *daemon) {
     if (daemon->transport != NULL && upload_now != caps->upload_now)
         tw_transport_set_upload(daemon->transport, upload_now);
     caps->upload_now = upload_now;
+    tw_serving_set_line(&caps->serving, tw_quota_line_bytes(upload_now));
 
     const uint64_t quota = config->network.quota_bytes;
     enum rest rest = daemon->is_resting ? REST_PAUSE : REST_NONE;
@@ -233,6 +234,39 @@ static void note_refusal(struct tw_daemon *daemon, const struct tw_serving_ask *
            KIND_NAMES[ask->kind], VERDICT_NAMES[verdict], tw_serving_sentence(verdict));
 }
 
+/* Returns the seconds until the day (UTC) ends. */
+static uint32_t day_left_s(int64_t unix_s) {
+    return (uint32_t)(86400 - unix_s % 86400);
+}
+
+/* Returns the seconds until the month ends by the machine's clock. */
+static uint32_t month_left_s(int64_t unix_s) {
+    const time_t now = (time_t)unix_s;
+    struct tm local = {0};
+    if (localtime_r(&now, &local) == NULL) return day_left_s(unix_s);
+    struct tm next = {.tm_year = local.tm_year, .tm_mon = local.tm_mon + 1, .tm_mday = 1};
+    next.tm_isdst = -1;
+    const time_t end = mktime(&next);
+    return end > now && end - now < TW_RETRY_S_MAX ? (uint32_t)(end - now) : TW_RETRY_S_MAX;
+}
+
+/* Notes and counts the refusal. Returns the seconds after which the peer may ask again. */
+static uint32_t refuse(struct tw_daemon *daemon, uint16_t peer, const struct tw_serving_ask *ask,
+                       enum tw_serving_verdict verdict) {
+    const int64_t unix_s = (int64_t)time(NULL);
+    const uint64_t now_us = tw_daemon_now_us();
+    const uint32_t wait_s = tw_serving_wait_s(&daemon->caps->serving, ask, verdict, now_us,
+                                              day_left_s(unix_s), month_left_s(unix_s));
+    note_refusal(daemon, ask, verdict);
+    daemon->peers[peer].gets_none_us = now_us + wait_s * UINT64_C(1000000);
+    return wait_s;
+}
+
+uint32_t tw_daemon_caps_retry_s(const struct tw_daemon *daemon, uint16_t peer) {
+    const uint64_t until_us = daemon->peers[peer].gets_none_us, now_us = tw_daemon_now_us();
+    return until_us > now_us ? (uint32_t)((until_us - now_us + 999999) / 1000000) : 0;
+}
+
 /* ---- traffic for other nodes: payloads ------------------------------------------------------- */
 
 bool tw_daemon_caps_pull(struct tw_daemon *daemon, uint16_t peer, const struct tw_msg_pull *pull) {
@@ -249,11 +283,12 @@ bool tw_daemon_caps_pull(struct tw_daemon *daemon, uint16_t peer, const struct t
     const enum tw_serving_verdict verdict =
         tw_serving_look(&daemon->caps->serving, &ask, tw_daemon_now_us());
     if (verdict == TW_SERVING_GRANTED) return true;
-    note_refusal(daemon, &ask, verdict);
     memset(&message, 0, sizeof(message));
     message.kind = TW_MSG_MISSING;
     message.u.missing.hash = pull->hash;
+    message.u.missing.retry_s = refuse(daemon, peer, &ask, verdict);
     tw_daemon_send(daemon, peer, &message);
+    tw_daemon_event(daemon, &(struct tw_event){.kind = TW_EV_REFUSED, .peer = peer});
     return false;
 }
 
@@ -281,7 +316,7 @@ bool tw_daemon_caps_may_give_data(struct tw_daemon *daemon, uint16_t peer, uint3
     const struct tw_serving_ask ask = ask_of(daemon, peer, TW_SERVING_DATA, bytes);
     const enum tw_serving_verdict verdict =
         tw_serving_look(&daemon->caps->serving, &ask, tw_daemon_now_us());
-    if (verdict != TW_SERVING_GRANTED) note_refusal(daemon, &ask, verdict);
+    if (verdict != TW_SERVING_GRANTED) (void)refuse(daemon, peer, &ask, verdict);
     return verdict == TW_SERVING_GRANTED;
 }
 

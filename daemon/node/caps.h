@@ -13,8 +13,8 @@
  *
  * Traffic that serves other nodes alone has budgets (daemon/config/serving.h): states, the dataset,
  * payloads that are asked for again, relayed bytes. A node that is refused a payload is told
- * MISSING, as by a node that does not hold it: it asks another donor. A call through this relay is
- * refused, and a pipe ends, with the reason.
+ * MISSING, with the time after which it may ask again: until then it asks another donor. A call
+ * through this relay is refused, and a pipe ends, with the reason.
  *
  * All links are suspended in hours that are off, when the quota is used up, and while a pause has
  * given the worker's memory back: a node without a worker would hold up the votes of its group. The
@@ -56,6 +56,8 @@ void tw_daemon_caps_data_known(struct tw_daemon *daemon, uint64_t bytes);
 /* Returns true if a PULL of a payload in the pool may go on to the core. Otherwise the peer is told
  * MISSING. */
 bool tw_daemon_caps_pull(struct tw_daemon *daemon, uint16_t peer, const struct tw_msg_pull *pull);
+/* Returns the seconds for which the peer gets no more state or data; 0: it gets some. */
+uint32_t tw_daemon_caps_retry_s(const struct tw_daemon *daemon, uint16_t peer);
 /* Charges a chunk of the pool's row `row` that was queued for the peer. */
 void tw_daemon_caps_queued(struct tw_daemon *daemon, uint16_t peer, const struct tw_chunk *chunk,
                            uint32_t row);

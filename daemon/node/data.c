@@ -282,6 +282,7 @@ static void on_serve_missing(void *user, uint16_t peer, const struct tw_id *hash
     memset(&message, 0, sizeof(message));
     message.kind = TW_MSG_MISSING;
     message.u.missing.hash = *hash;
+    message.u.missing.retry_s = tw_daemon_caps_retry_s(user, peer);
     tw_daemon_send(user, peer, &message);
 }
 

@@ -214,6 +214,9 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
                          tw_daemon_now_us());
     }
     if (message.kind == TW_MSG_LEAVE) daemon->peers[peer].has_left = true;
+    if (message.kind == TW_MSG_MISSING && message.u.missing.retry_s > 0)
+        daemon->peers[peer].gives_none_us =
+            tw_daemon_now_us() + message.u.missing.retry_s * UINT64_C(1000000);
     tw_daemon_probes_message(daemon, peer, &message);
     tw_daemon_relays_message(daemon, peer, &message);
     tw_daemon_punches_message(daemon, peer, &message);

@@ -35,6 +35,8 @@ struct tw_daemon_peer {
     struct tw_id id;
     uint64_t chunks_asked;   /* chunks that were requested by PULL and have not arrived, even if no
                                 longer needed */
+    uint64_t gives_none_us;  /* until then it gives no more: it said so in MISSING; 0: never */
+    uint64_t gets_none_us;   /* until then it gets no more: a budget has no room; 0: never */
     uint32_t chunks_unasked; /* chunks that arrived without a request */
 };
 

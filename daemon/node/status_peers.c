@@ -98,6 +98,8 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
             fill_path(&net, view);
         }
         tw_daemon_link_qualities_fill(daemon, i, now_us, row);
+        if (peer->gives_none_us > now_us) row->gives_none_us = peer->gives_none_us - now_us;
+        if (peer->gets_none_us > now_us) row->gets_none_us = peer->gets_none_us - now_us;
         const struct tw_msg_status *said = &daemon->view.peers[i].status;
         if (!daemon->view.peers[i].is_up) continue;
         describe_stall(daemon, i, row);

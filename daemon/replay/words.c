@@ -140,6 +140,7 @@ static const char *const EVENTS[] = {
     [TW_EV_LEAVE] = "asked to leave",
     [TW_EV_MEASURED] = "links measured",
     [TW_EV_JUDGED] = "checked the training of a contribution",
+    [TW_EV_REFUSED] = "a request refused",
 };
 
 const char *tw_words_event(char *text, const struct tw_event *event) {
@@ -149,6 +150,7 @@ const char *tw_words_event(char *text, const struct tw_event *event) {
     put(&to, "%s", EVENTS[event->kind]);
     switch (event->kind) {
     case TW_EV_PEER_UP: put(&to, " %u: %s", event->peer, id_of(hex, &event->u.id)); break;
+    case TW_EV_REFUSED:
     case TW_EV_PEER_DOWN: put(&to, " %u", event->peer); break;
     case TW_EV_MESSAGE:
         put(&to, " from %u: ", event->peer);

@@ -36,6 +36,9 @@ enum {
 #define MEMBER_DEAD_US (15 * SECOND_US)  /* silence after which the next roster omits a member */
 #define JOIN_VALID_US (5 * SECOND_US)    /* validity of a JOIN */
 #define SOLO_HOLD_US (5 * SECOND_US)     /* pause of solo rounds while a peer copies the state */
+/* Time for which solo rounds do not wait for a peer that was refused chunks: it gets the rest too
+ * slowly. */
+#define REFUSED_US (120 * SECOND_US)
 /* Time for which a packed state is kept after a peer last pulled from it. */
 #define STATE_KEEP_US (30 * SECOND_US)
 /* Time after which a receiver without a linked donor (a member that serves the state) looks for

@@ -28,6 +28,7 @@ enum tw_event_kind {
     TW_EV_LEAVE,    /* the user asked this node to leave the run */
     TW_EV_MEASURED, /* `measured`: the quality of this node's links has changed */
     TW_EV_JUDGED,   /* answers TW_ACT_JUDGE; not ok: this node's worker cannot judge it now */
+    TW_EV_REFUSED,  /* the runtime has refused `peer` a PULL: its budget has no room */
 };
 
 /* State of a worker that has become ready. */

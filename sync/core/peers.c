@@ -57,6 +57,12 @@ void tw_peers_hold_solo(struct tw_node *node, uint64_t for_us) {
         node->lineage.solo_hold_us = node->now_us + for_us;
 }
 
+void tw_peers_hold_solo_for(struct tw_node *node, uint16_t peer, uint64_t for_us) {
+    const uint64_t refused_us = node->links[peer].refused_us;
+    if (refused_us != 0 && node->now_us < refused_us + REFUSED_US) return;
+    tw_peers_hold_solo(node, for_us);
+}
+
 void tw_peers_note_mixed(struct tw_node *node, const struct tw_id *id, uint64_t round) {
     uint32_t row = 0, oldest = 0;
     for (; row < TW_MEMBERS_MAX && !tw_id_equal(&node->log.mixed[row].id, id); row++) {

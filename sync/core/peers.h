@@ -34,6 +34,8 @@ void tw_peers_broadcast(struct tw_node *node, const struct tw_message *message);
 /* Allows no solo round for `for_us`, because a peer copies our state or is about to. An earlier
  * hold that ends later stays in force. history/lineage.c bounds the total time of holds. */
 void tw_peers_hold_solo(struct tw_node *node, uint64_t for_us);
+/* Does so for a peer that copies the state, unless this node refused it chunks lately. */
+void tw_peers_hold_solo_for(struct tw_node *node, uint16_t peer, uint64_t for_us);
 /* Notes that work of node `id` entered our anchor in this round. */
 void tw_peers_note_mixed(struct tw_node *node, const struct tw_id *id, uint64_t round);
 

@@ -141,6 +141,7 @@ static bool pass_fields(struct pass *pass, struct tw_event *event) {
     case TW_EV_TICK:
     case TW_EV_PEER_DOWN:
     case TW_EV_WORKER_DOWN:
+    case TW_EV_REFUSED:
     case TW_EV_LEAVE: return true;
     case TW_EV_PEER_UP: pass_id(pass, &event->u.id); return true;
     case TW_EV_MESSAGE:
@@ -190,7 +191,7 @@ size_t tw_event_encode(const struct tw_event *event, uint8_t bytes[TW_EVENT_BYTE
 enum tw_status tw_event_decode(const uint8_t *bytes, size_t size, struct tw_event *event,
                                struct tw_message *message, struct tw_worker_state *worker,
                                struct tw_error *err) {
-    if (size < HEAD_BYTES || bytes[0] > TW_EV_JUDGED || bytes[1] > FLAGS)
+    if (size < HEAD_BYTES || bytes[0] > TW_EV_REFUSED || bytes[1] > FLAGS)
         return tw_fail(err, TW_CORRUPT, "an event of no known kind");
     memset(event, 0, sizeof(*event));
     event->kind = (enum tw_event_kind)bytes[0];

@@ -220,6 +220,7 @@ uint64_t tw_trace_event(const struct tw_event *event) {
     case TW_EV_TICK:
     case TW_EV_PEER_DOWN:
     case TW_EV_WORKER_DOWN:
+    case TW_EV_REFUSED:
     case TW_EV_LEAVE: return h;
     case TW_EV_MEASURED:
         h = tw_trace_mix(h, (uint64_t)event->u.measured.upload_kib_s << 1 |

@@ -37,7 +37,7 @@ static void tell_pullers(struct tw_node *node, const struct payload *payload) {
         if ((payload->pullers >> i & 1) == 0 || !node->links[i].is_up) continue;
         struct tw_message *message = tw_act_message(node, TW_MSG_MISSING);
         if (message == NULL) return;
-        message->u.missing.hash = payload->hash;
+        message->u.missing = (struct tw_msg_missing){.hash = payload->hash};
         tw_act_send(node, message, i);
     }
 }
@@ -267,7 +267,7 @@ void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pu
     if (payload == NULL || payload->state != PAYLOAD_HELD) {
         struct tw_message *message = tw_act_message(node, TW_MSG_MISSING);
         if (message == NULL) return;
-        message->u.missing.hash = request->hash;
+        message->u.missing = (struct tw_msg_missing){.hash = request->hash};
         tw_act_send(node, message, peer);
         return;
     }
@@ -286,7 +286,7 @@ void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pu
         node->lineage.fed_us = node->now_us;
     }
     /* A slow uplink needs long for one chunk, so no solo round starts while the bytes are kept. */
-    tw_peers_hold_solo(node, STATE_KEEP_US);
+    tw_peers_hold_solo_for(node, peer, STATE_KEEP_US);
     for (uint32_t i = 0; i < request->count; i++)
         tw_act_chunk(node, peer, payload, request->first + i);
 }

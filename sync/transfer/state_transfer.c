@@ -73,7 +73,7 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
         tw_witness_answer(node, peer, get);
         return;
     }
-    tw_peers_hold_solo(node, SOLO_HOLD_US);
+    tw_peers_hold_solo_for(node, peer, SOLO_HOLD_US);
     release_others(node, peer, &node->exports[get->fragment]);
     const struct tw_id *digest = &node->at.fragment_digests[get->fragment];
     struct state_export *export = &node->exports[get->fragment];
@@ -93,6 +93,10 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
         return;
     }
     export->waiting |= UINT64_C(1) << peer;
+}
+
+void tw_state_refused(struct tw_node *node, uint16_t peer) {
+    node->links[peer].refused_us = node->now_us;
 }
 
 void tw_state_peer_status(struct tw_node *node, uint16_t peer) {

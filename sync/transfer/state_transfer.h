@@ -10,6 +10,8 @@ void tw_state_exported(struct tw_node *node, const struct tw_event *event);
 /* Call after a STATUS: a peer that gives its state has received all of its own. */
 void tw_state_peer_status(struct tw_node *node, uint16_t peer);
 void tw_state_peer_down(struct tw_node *node, uint16_t peer);
+/* Notes that the peer was refused chunks: this node's rounds do not wait for it any more. */
+void tw_state_refused(struct tw_node *node, uint16_t peer);
 /* Answers peers that sent STATE_GET. Packs one fragment at a time. */
 void tw_state_export(struct tw_node *node);
 

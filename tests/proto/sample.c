@@ -310,7 +310,9 @@ void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_
         break;
     case TW_MSG_STATE: sample_state(rng, &message->u.state); break;
     case TW_MSG_PULL: sample_pull(rng, &message->u.pull); break;
-    case TW_MSG_MISSING: message->u.missing.hash = id; break;
+    case TW_MSG_MISSING:
+        message->u.missing = (struct tw_msg_missing){id, (uint32_t)(a % (TW_RETRY_S_MAX + 1))};
+        break;
     case TW_MSG_PAIR_REQUEST:
         message->u.pair_request = (struct tw_msg_pair_request){{a, b}, fragment, (uint32_t)(a & 1)};
         break;

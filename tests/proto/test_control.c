@@ -201,6 +201,9 @@ static void ids_of_another_length_are_refused(void **state) {
     missing[1] = 33;
     assert_int_equal(decode_bytes(TW_MSG_MISSING, missing, 35), TW_PROTO);
     assert_int_equal(decode_bytes(TW_MSG_MISSING, missing, 0), TW_PROTO);
+    draw(TW_MSG_MISSING);
+    sample.u.missing.retry_s = TW_RETRY_S_MAX + 1; /* more than a month */
+    assert_int_equal(tw_message_check(&sample, &err), TW_PROTO);
 }
 
 static void addresses_are_visible_ascii_and_bounded(void **state) {

@@ -150,6 +150,35 @@ static void stopped_donor_costs_seconds(void **state) {
     lose_donor("a donor is stopped", mesh_stop);
 }
 
+/* Node 0 gives node 1 nothing, as its budget is used up: its runtime refuses every PULL. */
+static bool refuses(struct mesh *world, uint32_t from, uint32_t to, struct tw_message *said) {
+    if (said->kind != TW_MSG_PULL || from != 1 || to != 0) return true;
+    mesh_deliver(world, 0, &(struct tw_event){.kind = TW_EV_REFUSED, .peer = 1});
+    return false;
+}
+
+static void refused_joiner_holds_up_no_round(void **state) {
+    (void)state;
+    mesh_init(&mesh, 2, FRAGMENTS);
+    mesh_kill(&mesh, 1);
+    mesh.state_chunks = CHUNKS;
+    mesh.chunk_us[0] = SECONDS(1);
+    mesh_run(&mesh, SECONDS(60));
+    mesh.says = refuses;
+    mesh_start(&mesh, 1, NULL);
+    mesh_link(&mesh, 0, 1);
+    mesh_run(&mesh, SECONDS(20));
+    const uint32_t before = mesh.commits[0];
+    assert_true(before > 0);
+    mesh_run(&mesh, SECONDS(60));
+    assert_true(mesh.commits[0] > before + 1);
+    mesh.says = NULL;
+    mesh_run(&mesh, SECONDS(200));
+    assert_true(mesh_agree(&mesh, 0, 1));
+    assert_int_equal(mesh.nodes[1]->state, TW_STATE_MEMBER);
+    mesh_deinit(&mesh);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_of_one_donor_takes_as_long_as_its_line),
@@ -159,6 +188,7 @@ int main(void) {
         cmocka_unit_test(state_of_three_donors_takes_as_long_as_their_lines),
         cmocka_unit_test(killed_donor_costs_seconds),
         cmocka_unit_test(stopped_donor_costs_seconds),
+        cmocka_unit_test(refused_joiner_holds_up_no_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,6 +37,7 @@ struct link {
     uint64_t claim_us;    /* when this peer's claim about its lineage was last checked; 0: never */
     uint64_t log_begin;   /* oldest round in the peer's log, as announced by the peer */
     uint8_t pairs_missed; /* exchanges in a row whose payloads did not arrive */
+    uint64_t refused_us;  /* when this node last refused it chunks for its budget; 0: never */
     uint64_t ignored_until_us; /* end of the time in which its accusations are ignored */
     /* Messages and ballots sent to the peer since it announced that it is at the open round. */
     bool was_sent_contrib, was_sent_result, was_shown; /* was_shown: RESULT with all signatures */

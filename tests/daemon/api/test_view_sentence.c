@@ -2,6 +2,7 @@
 #include "tests/test.h"
 
 #include "daemon/api/view_sentence.h"
+#include "daemon/api/view_warning.h"
 #include "view_sample.h"
 
 static struct tw_status_view view;
@@ -120,6 +121,22 @@ static void a_joining_node_tells_its_progress(void **state) {
     view.join.is_return = true;
     expects_join("attic catches up with bible: fetches its state, 4 %, 120 kB of 2.90 MB, nothing "
                  "arrives now");
+    view.peers_count = 1;
+    (void)snprintf(view.peers[0].name, sizeof(view.peers[0].name), "barn");
+    view.peers[0].gives_none_us = 719000000;
+    expects_join("attic catches up with bible: fetches its state, 4 %, 120 kB of 2.90 MB; "
+                 "barn (1b1b1b1b) gives no more for 12 min");
+    struct tw_warning warnings[TW_WARNINGS_MAX];
+    assert_int_equal(tw_view_warnings(&view, warnings), 1);
+    assert_string_equal(warnings[0].what, "barn (1b1b1b1b) gives this node no more state or data "
+                                          "for 12 min: its budget for others has no room");
+    view.peers[0].gives_none_us = 0;
+    view.peers[0].gets_none_us = 719000000;
+    assert_int_equal(tw_view_warnings(&view, warnings), 1);
+    assert_string_equal(tw_warning_name(warnings[0].kind), "state_withheld");
+    assert_string_equal(warnings[0].what, "barn (1b1b1b1b) gets no more state or data from this "
+                                          "node for 12 min: the budget for others has no room");
+    view.peers_count = 0;
     view.join.is_return = false;
     view.join.phase = TW_VIEW_JOIN_SEAT;
     expects_join("attic joins bible: has its state, and the next round gives it a seat");

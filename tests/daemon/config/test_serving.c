@@ -61,19 +61,60 @@ static uint64_t drain(unsigned number, bool is_wanted, enum tw_serving_kind kind
     return 0;
 }
 
-static void one_node_gets_two_states_an_hour(void **state) {
+/* A member is restarted again and again: it gets its state each time. */
+static void member_comes_back_each_time(void **state) {
+    (void)state;
+    const struct tw_id member = id_of(1);
+    tw_serving_member(&serving, &member, now_us);
+    for (unsigned i = 0; i < 20; i++) {
+        assert_int_equal(ask(1, false, TW_SERVING_STATE, STATE), TW_SERVING_GRANTED);
+        now_us += 15 * S;
+    }
+    /* Of a slow line it gets at most half, but two states in any case. */
+    enum tw_serving_verdict why;
+    now_us += HOUR;
+    tw_serving_set_line(&serving, 10 * (uint64_t)STATE / 1800);
+    assert_true(drain(1, false, TW_SERVING_STATE, &why) <= 10 * (uint64_t)STATE);
+    now_us += HOUR;
+    tw_serving_set_line(&serving, 1);
+    assert_int_equal(drain(1, false, TW_SERVING_STATE, &why), 2 * STATE);
+}
+
+/* A refusal tells after how long the same request has room. */
+static void refusal_tells_the_wait(void **state) {
+    (void)state;
+    enum tw_serving_verdict why;
+    const struct tw_id id = id_of(1);
+    const struct tw_serving_ask row = {.id = &id, .kind = TW_SERVING_STATE, .bytes = STATE};
+    (void)drain(1, false, TW_SERVING_STATE, &why);
+    const uint32_t wait_s = tw_serving_wait_s(&serving, &row, why, now_us, 7, 9);
+    now_us += wait_s * S - 2 * S;
+    assert_int_equal(ask(1, false, TW_SERVING_STATE, STATE), TW_SERVING_NODE);
+    now_us += 2 * S;
+    assert_int_equal(ask(1, false, TW_SERVING_STATE, STATE), TW_SERVING_GRANTED);
+    set_quota(UINT64_C(60) * STATE);
+    assert_int_equal(ask(2, true, TW_SERVING_STATE, STATE), TW_SERVING_GRANTED);
+    assert_int_equal(ask(2, true, TW_SERVING_STATE, STATE), TW_SERVING_NODE);
+    const struct tw_id two = id_of(2);
+    const struct tw_serving_ask daily = {
+        .id = &two, .is_wanted = true, .kind = TW_SERVING_STATE, .bytes = STATE};
+    assert_int_equal(tw_serving_wait_s(&serving, &daily, TW_SERVING_NODE, now_us, 7, 9), 7);
+    assert_int_equal(tw_serving_wait_s(&serving, &daily, TW_SERVING_HALF, now_us, 7, 9), 9);
+}
+
+static void states_of_one_node_are_paid_back_evenly(void **state) {
     (void)state;
     enum tw_serving_verdict why;
     for (unsigned is_wanted = 0; is_wanted < 2; is_wanted++) {
-        const unsigned node = 1 + is_wanted;
-        assert_int_equal(drain(node, is_wanted, TW_SERVING_STATE, &why), 2 * STATE);
+        const unsigned node = 1 + is_wanted, most = is_wanted ? 64 : 8;
+        assert_int_equal(drain(node, is_wanted, TW_SERVING_STATE, &why), most * (uint64_t)STATE);
         assert_int_equal(why, TW_SERVING_NODE);
         /* A charge is paid back evenly: the next chunk waits for seconds, not for an hour. */
-        now_us += HOUR / (2 * CHUNKS) + S;
+        now_us += HOUR / (most * CHUNKS) + S / 1000;
         assert_int_equal(ask(node, is_wanted, TW_SERVING_STATE, CHUNK), TW_SERVING_GRANTED);
         assert_int_equal(ask(node, is_wanted, TW_SERVING_STATE, CHUNK), TW_SERVING_NODE);
         now_us += HOUR;
-        assert_int_equal(drain(node, is_wanted, TW_SERVING_STATE, &why), 2 * STATE);
+        assert_int_equal(drain(node, is_wanted, TW_SERVING_STATE, &why), most * (uint64_t)STATE);
     }
 }
 
@@ -84,7 +125,7 @@ static void refused_questions_change_nothing(void **state) {
     (void)drain(1, true, TW_SERVING_STATE, &why);
     for (unsigned i = 0; i < 1000; i++) {
         assert_int_equal(ask(1, true, TW_SERVING_STATE, STATE), TW_SERVING_NODE);
-        now_us += HOUR / 2000;
+        now_us += HOUR / 64 / 1000;
     }
     assert_int_equal(ask(1, true, TW_SERVING_STATE, STATE), TW_SERVING_GRANTED);
 }
@@ -106,7 +147,7 @@ static void bytes_that_were_not_sent_count_once(void **state) {
     }
     assert_int_equal(serving.bytes, 0);
     assert_int_equal(serving.left.month_bytes + serving.left.outside_bytes, 0);
-    assert_int_equal(drain(1, false, TW_SERVING_STATE, &why), 2 * STATE);
+    assert_int_equal(drain(1, false, TW_SERVING_STATE, &why), 8 * STATE);
 }
 
 static void one_node_gets_two_datasets_a_day(void **state) {
@@ -130,7 +171,7 @@ static void payload_of_a_round_is_free_twice(void **state) {
     assert_int_equal(serving.bytes, 0);
     assert_int_equal(ask(1, true, TW_SERVING_PAYLOAD, CHUNK), TW_SERVING_HALF);
     set_quota(0);
-    assert_int_equal(drain(1, true, TW_SERVING_PAYLOAD, &why), 2 * STATE);
+    assert_int_equal(drain(1, true, TW_SERVING_PAYLOAD, &why), 64 * (uint64_t)STATE);
     payload = id_of(8888); /* another payload in that row of the pool */
     for (unsigned i = 0; i < 8; i++)
         assert_int_equal(ask(1, true, TW_SERVING_PAYLOAD, CHUNK), TW_SERVING_GRANTED);
@@ -293,7 +334,7 @@ static void members_are_remembered(void **state) {
     enum tw_serving_verdict why;
     const struct tw_id member = id_of(1);
     tw_serving_member(&serving, &member, now_us);
-    (void)drain(1, false, TW_SERVING_STATE, &why);
+    assert_int_equal(drain(1, false, TW_SERVING_STATE, &why), 64 * (uint64_t)STATE);
     assert_int_equal(serving.outside_states.bytes, 0);
     for (unsigned i = 2; i < 1000; i++) (void)ask(i, false, TW_SERVING_STATE, 1);
     assert_int_equal(ask(1, false, TW_SERVING_STATE, CHUNK), TW_SERVING_NODE);
@@ -323,7 +364,9 @@ static void refusals_are_logged_once_an_hour(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup(name, begin)
     const struct CMUnitTest tests[] = {
-        TEST(one_node_gets_two_states_an_hour),
+        TEST(member_comes_back_each_time),
+        TEST(refusal_tells_the_wait),
+        TEST(states_of_one_node_are_paid_back_evenly),
         TEST(refused_questions_change_nothing),
         TEST(bytes_that_were_not_sent_count_once),
         TEST(one_node_gets_two_datasets_a_day),

@@ -59,7 +59,7 @@ static void every_kind_comes_back(void **state) {
     (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, 7);
-    for (unsigned kind = TW_EV_TICK; kind <= TW_EV_JUDGED; kind++) {
+    for (unsigned kind = TW_EV_TICK; kind <= TW_EV_REFUSED; kind++) {
         for (unsigned trial = 0; kind != TW_EV_MESSAGE && trial < 200; trial++) {
             const struct tw_event event = draw((enum tw_event_kind)kind, &rng);
             struct tw_event again;
@@ -96,7 +96,7 @@ static void other_bytes_are_refused(void **state) {
     struct tw_rng rng;
     struct tw_event again;
     tw_rng_seed(&rng, 8);
-    for (unsigned kind = TW_EV_TICK; kind <= TW_EV_JUDGED; kind++) {
+    for (unsigned kind = TW_EV_TICK; kind <= TW_EV_REFUSED; kind++) {
         if (kind == TW_EV_MESSAGE) continue;
         const struct tw_event event = draw((enum tw_event_kind)kind, &rng);
         const size_t size = tw_event_encode(&event, bytes);
@@ -107,7 +107,7 @@ static void other_bytes_are_refused(void **state) {
                          TW_CORRUPT);
     }
     memset(bytes, 0, 64);
-    bytes[0] = TW_EV_JUDGED + 1;
+    bytes[0] = TW_EV_REFUSED + 1;
     assert_int_equal(tw_event_decode(bytes, 4, &again, &message, &worker, &err), TW_CORRUPT);
     bytes[0] = TW_EV_TICK;
     bytes[2] = TW_PEERS_MAX;
