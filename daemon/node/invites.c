@@ -64,6 +64,8 @@ static void fill_peers(struct tw_daemon *daemon, struct tw_welcome *welcome) {
     for (uint32_t i = 0; i < known.count && i < TW_WELCOME_PEERS_MAX; i++) {
         const struct tw_member_row *record = &known.rows[i];
         const bool is_self = tw_id_equal(&record->id, &daemon->setup->identity.id);
+        /* One that said goodbye may be the guest itself, from before it was set up again. */
+        if (tw_known_peers_is_absent(daemon->known, &record->id, tw_daemon_now_us())) continue;
         if (is_self || !tw_address_is_valid(record->addrs[0])) continue;
         struct tw_welcome_peer *peer = &welcome->peers[welcome->peers_count++];
         peer->id = record->id;

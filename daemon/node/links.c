@@ -388,7 +388,6 @@ static void note_dial_failed(struct tw_daemon *daemon, const char *address,
         tw_log(TW_LOG_DEBUG, "dial_failed", "addr=%s text=\"%s\"", address, result->sentence);
         return;
     }
-    const bool is_self = result->id != NULL && tw_id_equal(result->id, &daemon->setup->identity.id);
     const struct tw_dial_failure failure = {.cause = result->cause,
                                             .sentence = result->sentence,
                                             .other = is_other ? result->id : NULL};
@@ -396,7 +395,6 @@ static void note_dial_failed(struct tw_daemon *daemon, const char *address,
     if (!tw_dial_history_failed(&daemon->links->dials, address, &failure, tw_daemon_now_us(),
                                 &held_back))
         return;
-    if (is_self) return; /* no mistake: the configuration may list this node's own address */
     tw_daemon_note(
         daemon, TW_LOG_WARN, tw_dial_is_refusal(result->cause) ? "peer_refused" : "dial_failed",
         "addr=%s reason=%s text=\"%s\" held_back=%llu", address, tw_dial_cause_name(result->cause),
@@ -417,7 +415,9 @@ static void on_dial_done(void *user, const char *address, const struct tw_dial_r
     const bool is_stale =
         tw_members_dialled(daemon->members, address, is_linked, result->id, tw_daemon_now_us());
     daemon->counts.stale_addresses += is_stale;
-    if (is_linked || is_stale)
+    /* This node's own address is no mistake: the configuration may list it. */
+    const bool is_self = result->id != NULL && tw_id_equal(result->id, &daemon->setup->identity.id);
+    if (is_linked || is_stale || is_self)
         tw_dial_history_worked(&daemon->links->dials, address);
     else
         note_dial_failed(daemon, address, result);

@@ -371,8 +371,9 @@ bool tw_members_dialled(struct tw_members *members, const char *address, bool ok
     if (addr == NULL) return false;
     addr->is_dialling = false;
     if (id != NULL && tw_id_equal(id, &members->config.self)) {
-        const bool is_others = entry->has_id && !addr->is_bootstrap;
-        if (addr->is_bootstrap)
+        /* Under another id it is mostly that of this machine before it was set up again. */
+        const bool is_others = entry->has_id;
+        if (!is_others && addr->is_bootstrap)
             addr->retry_us = NEVER_US;
         else
             lose_addr(entry, addr);

@@ -122,7 +122,7 @@ uint64_t tw_members_deadline(const struct tw_members *members, uint64_t now_us);
  * proven.
  *
  * `ok` with another id than the entry's moves the address to that id. An address of this node
- * itself is dropped, or kept and never dialled again if it is a bootstrap one. If another node
+ * itself is dropped; a bootstrap one without an id is kept and never dialled again. If another node
  * answers at the address, and that node is linked or answers until the pause is at the ceiling, the
  * address is dropped, unless it is a bootstrap one. A member without addresses is dropped until a
  * peer announces it again. Returns true if it dropped the address because another node has it. */

@@ -392,6 +392,16 @@ static void address_that_leads_back_to_us_is_dropped_with_its_member(void **stat
     const struct tw_dial dial = take_dial(10 * S);
     assert_true(tw_members_dialled(&members, dial.address, false, &members.config.self, 10 * S));
     assert_int_equal(tw_members_known(&members), 0);
+    /* A configured one too: the id was this machine's before it was set up again. */
+    const struct tw_id former = id_of(1, 1);
+    char entry[128] = "me.example:1=";
+    tw_id_hex(&former, entry + strlen(entry));
+    bootstrap(entry);
+    const struct tw_dial again = take_dial(20 * S);
+    assert_string_equal(again.address, "me.example:1");
+    assert_true(tw_members_dialled(&members, again.address, false, &members.config.self, 20 * S));
+    assert_int_equal(tw_members_known(&members), 0);
+    assert_nothing_due(UINT64_C(1) << 60);
 }
 
 static void configured_address_without_an_id_accepts_a_node_set_up_anew(void **state) {
