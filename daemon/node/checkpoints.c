@@ -370,8 +370,9 @@ enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_erro
         return TW_EXIT_OK;
     }
     (void)tw_fail(err, status, "%.170s%s", reason.message,
-                  is_damaged ? "; `thinwired --fresh` starts without it (peers give the model back)"
-                             : "");
+                  is_damaged
+                      ? "; `thinwire start --fresh` starts without it (peers give the model back)"
+                      : "");
     return status == TW_DENIED || status == TW_CONFIG ? TW_EXIT_MANIFEST : TW_EXIT_CORRUPT;
 }
 

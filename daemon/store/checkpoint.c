@@ -172,6 +172,7 @@ static bool try_slot(struct tw_checkpoint *checkpoint, uint32_t index, struct sl
     memcpy(found->has_kind, slot->has_kind, sizeof(found->has_kind));
     checkpoint->generation = slot->generation;
     checkpoint->newest_slot = index;
+    checkpoint->is_proven[index] = true;
     return true;
 }
 

@@ -47,8 +47,10 @@ struct tw_checkpoint {
                               pinned one */
     bool is_older_kept;    /* the next save replaces the newest generation, not the older one */
     bool is_foreign;       /* the files belong to another run or shape: never write to the folder */
-    uint32_t newest_slot;  /* index of the file that holds `generation`, unless that is 0 */
-    uint64_t generation;   /* newest generation known to be intact */
+    /* this process has loaded or written the file, and found every byte right */
+    bool is_proven[TW_CHECKPOINT_SLOTS];
+    uint32_t newest_slot;     /* index of the file that holds `generation`, unless that is 0 */
+    uint64_t generation;      /* newest generation known to be intact */
     uint64_t generation_seen; /* highest generation in any intact header */
     struct tw_safetensors st; /* header of the file being read or written */
     uint8_t *header;          /* header_capacity bytes */

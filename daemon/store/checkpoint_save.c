@@ -140,12 +140,16 @@ void tw_checkpoint_keep_older(struct tw_checkpoint *checkpoint, bool is_kept) {
     checkpoint->is_older_kept = is_kept;
 }
 
-/* Renames the older checkpoint file to the pinned one before the save replaces it. The save's sync
+/* Renames the older checkpoint file to the pinned one before the save replaces it. A damaged one
+ * is no use, and must not take the place of a good one: a file that this process has neither loaded
+ * nor written is checked first. The save's sync
  * makes the rename durable as well. The other file has a newer generation, so a crash in between
  * loses nothing. */
-static void keep_replaced(const struct tw_checkpoint *checkpoint, uint32_t slot) {
+static void keep_replaced(struct tw_checkpoint *checkpoint, uint32_t slot) {
     const struct tw_file_ops *ops = checkpoint->ops;
     if (!checkpoint->is_replaced_kept || checkpoint->generation == 0) return;
+    if (!checkpoint->is_proven[slot] && tw_checkpoint_verify(checkpoint, slot, NULL) != TW_OK)
+        return;
     (void)ops->rename(ops->ctx, checkpoint->dir, tw_checkpoint_slot_names[slot],
                       tw_checkpoint_slot_names[TW_CHECKPOINT_PINNED]);
 }
@@ -181,5 +185,6 @@ enum tw_status tw_checkpoint_save(struct tw_checkpoint *checkpoint,
     TW_TRY(tw_durable_commit(&durable, err));
     checkpoint->generation = generation;
     checkpoint->newest_slot = slot;
+    checkpoint->is_proven[slot] = true;
     return TW_OK;
 }

@@ -102,7 +102,7 @@ static const struct {
              "  --config FILE|NAME   write the configuration there instead\n"
              "  --name, --state-dir, --run-dir, --data, --threads, --listen, --peers, --upload\n"
              "                       set the configuration keys of the same name\n"},
-    {"start", "thinwire start\n"
+    {"start", "thinwire start [--fresh]\n"
               "\n"
               "Starts the daemon of this node and waits until it answers. For a configuration\n"
               "under /etc/thinwire it runs as thinwired@NAME, which also starts at boot.\n"
@@ -110,7 +110,10 @@ static const struct {
               "beside the configuration; when it dies it is started again, but not after a\n"
               "reboot. A running daemon is left alone; one that is about to\n"
               "end is waited for. `thinwired` itself runs in the foreground. `thinwire leave`\n"
-              "stops either.\n"},
+              "stops either.\n"
+              "\n"
+              "  --fresh              start without checkpoints if both are damaged; they are set\n"
+              "                       aside as *.damaged, and peers give the model back\n"},
     {"secret", "thinwire secret [show]\n"
                "thinwire secret add [FILE]\n"
                "thinwire secret use MARK\n"

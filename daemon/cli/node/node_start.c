@@ -16,6 +16,7 @@
 
 #include "daemon/cli/common/ended.h"
 #include "daemon/cli/common/node_user.h"
+#include "daemon/cli/node/fresh.h"
 
 enum { PATIENCE_MS = 30 * 1000, LOOK_MS = 100 };
 
@@ -211,9 +212,10 @@ enum tw_exit node_start(const struct node_files *files, FILE *to) {
 }
 
 enum tw_exit cli_start(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--json", "--config", "--color", NULL};
+    static const char *const OPTIONS[] = {"--json", "--config", "--color", "--fresh", NULL};
     static struct node_files files;
     struct tw_error err;
+    const bool is_fresh = cli_flag(cli, "--fresh");
     enum tw_exit rc = cli_done(cli, "start", OPTIONS);
     if (rc == TW_EXIT_OK) rc = cli_config(cli, &files.config);
     if (rc != TW_EXIT_OK) return rc;
@@ -221,7 +223,8 @@ enum tw_exit cli_start(struct cli *cli) {
         return cli_fail(TW_EXIT_USAGE, "%s", err.message);
     if (!node_files_is_service(&files) && cli_become_node_user(cli, &files.config, &err) != TW_OK)
         return cli_fail(TW_EXIT_STATE_DIR, "%s", err.message);
-    rc = node_start(&files, cli->json ? stderr : stdout);
+    if (is_fresh) rc = cli_fresh(&files.config, cli->json ? stderr : stdout);
+    if (rc == TW_EXIT_OK) rc = node_start(&files, cli->json ? stderr : stdout);
     if (rc != TW_EXIT_OK || !cli->json) return rc;
     json_t *const json =
         json_pack("{s:s,s:s}", "config", files.config_path, "socket", files.config.api.socket);

@@ -54,17 +54,23 @@ static enum tw_exit open_folder(const struct cli *cli, struct rollback *back) {
     return TW_EXIT_OK;
 }
 
+/* Reads the headers and checks every byte. */
 static void look(struct rollback *back) {
     char path[TW_PATH_BYTES + 32];
     struct stat info;
     for (uint32_t i = 0; i < TW_CHECKPOINT_FILES; i++) {
+        struct tw_error err = {0};
         tw_checkpoint_look(back->files, i, &back->about[i]);
+        const bool is_readable = back->about[i].exists && back->about[i].refused[0] == 0;
+        if (is_readable && tw_checkpoint_verify(back->files, i, &err) != TW_OK)
+            (void)snprintf(back->about[i].refused, sizeof(back->about[i].refused), "%s",
+                           err.message);
         (void)snprintf(path, sizeof(path), "%s/%s", back->folder, tw_checkpoint_file_name(i));
         back->saved_s[i] = stat(path, &info) == 0 ? (uint64_t)info.st_mtime : 0;
     }
 }
 
-/* Returns the file that a start loads if it is intact, or TW_CHECKPOINT_FILES if there is none. */
+/* Returns the file that a start loads, or TW_CHECKPOINT_FILES if there is none. */
 static uint32_t find_newest(const struct rollback *back) {
     uint32_t newest = TW_CHECKPOINT_FILES;
     for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {

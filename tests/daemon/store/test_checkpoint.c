@@ -625,6 +625,28 @@ static void a_replaced_generation_is_kept_when_it_is_good(void **state) {
     assert_true(is_generation(7)); /* load() does not read the pinned generation */
 }
 
+/* The newest generation is damaged, and the daemon goes on with the older one: its next save must
+ * not put the damaged file in the place of the good pinned one. */
+static void a_damaged_generation_is_never_pinned(void **state) {
+    (void)state;
+    size_t size;
+    save_up_to(2);
+    tw_checkpoint_keep_replaced(checkpoint, true);
+    assert_int_equal(save(3), TW_OK);
+    assert_int_equal(save(4), TW_OK);
+    (void)tw_disk_bytes(disk, slots[1], &size);
+    tw_disk_flip(disk, slots[1], size - 5, 0x10);
+    open_on(disk, &layout, &run_id);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(3));
+    tw_checkpoint_keep_replaced(checkpoint, true);
+    assert_int_equal(save(5), TW_OK);
+    assert_int_equal(tw_checkpoint_verify(checkpoint, TW_CHECKPOINT_PINNED, &err), TW_OK);
+    assert_int_equal(generation_in(TW_CHECKPOINT_PINNED), 2);
+    assert_int_equal(save(6), TW_OK);
+    assert_int_equal(generation_in(TW_CHECKPOINT_PINNED), 3);
+}
+
 static void going_back_can_be_undone(void **state) {
     (void)state;
     save_up_to(2);
@@ -783,6 +805,7 @@ int main(void) {
         CASE(no_crash_loses_an_acknowledged_generation),
         CASE(a_replaced_generation_is_kept_when_it_is_good),
         CASE(going_back_can_be_undone),
+        CASE(a_damaged_generation_is_never_pinned),
         CASE(pinned_generation_stays_for_the_next_time),
         CASE(second_rollback_leaves_no_file_behind),
         CASE(unreadable_slot_stops_a_rollback),

@@ -215,7 +215,7 @@ def tickets(at):
 
 @situation("pair", "This line lets %d machine%s", "On disk here: a checkpoint after %s rounds",
            "`thinwire doctor` tries every stage of every address",
-           "; `thinwired --fresh` starts without it")
+           "; `thinwire start --fresh` starts without it")
 def two_nodes(at):
     """Another machine joins, and is dialled in vain; a checkpoint is damaged."""
     at.manifest("run", ["sync.nodes=2", "sync.period=5", "sync.overlap=1", "sync.fragments=1"])
@@ -256,8 +256,8 @@ def two_nodes(at):
                 file.seek(2048)
                 file.write(bytes(range(256)))
     said = at.bad("thinwire start")
-    command = at.advice(said, "; `thinwired --fresh`")[0]
-    at.background(f"{command} --config b/node.conf")
+    command = at.advice(said, "; `thinwire start --fresh`")[0]
+    at.good(command)
     at.wait("it starts afresh", lambda: at.type("thinwire status").code == 0)
 
 
