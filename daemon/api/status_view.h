@@ -493,6 +493,7 @@ struct tw_status_view {
         uint64_t bytes;
         uint64_t interval_us; /* time between checkpoints in force; 0: none are periodic */
         uint64_t wanted_us;   /* configured time; shorter if writing costs too much */
+        bool is_room_short;   /* `error` is about the next one, for which there is no room */
         char error[TW_VIEW_TEXT_BYTES];      /* why the last checkpoint failed; "": it did not */
         char vote_error[TW_VIEW_TEXT_BYTES]; /* why the newest vote is not saved; "": it is */
     } checkpoint;

@@ -586,7 +586,9 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
     if (view->checkpoint.error[0] != 0) {
         add(&list, TW_WARNING_CHECKPOINT_FAILED,
             "free some space or repair the state directory, then `thinwire checkpoint`",
-            "The last checkpoint failed: %s", view->checkpoint.error);
+            view->checkpoint.is_room_short ? "There is no room for the next checkpoint: %s"
+                                           : "The last checkpoint failed: %s",
+            view->checkpoint.error);
     }
     if (view->checkpoint.vote_error[0] != 0) {
         add(&list, TW_WARNING_VOTES_UNSAVED,

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/assert.h"
+#include "base/units.h"
 #include "daemon/api/api.h"
 #include "daemon/node/votes.h"
 #include "daemon/process/notify.h"
@@ -76,6 +77,7 @@ struct tw_daemon_checkpoints {
     uint64_t step, at_us, bytes;
     bool has_step;
     char error[TW_VIEW_TEXT_BYTES];
+    bool is_room_short; /* `error` is about the next checkpoint, which was not tried yet */
 };
 
 /* ---- the disk ------------------------------------------------------------------------------ */
@@ -376,6 +378,26 @@ enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_erro
     return status == TW_DENIED || status == TW_CONFIG ? TW_EXIT_MANIFEST : TW_EXIT_CORRUPT;
 }
 
+void tw_daemon_checkpoints_measure(struct tw_daemon *daemon, uint64_t steps_before) {
+    struct tw_daemon_checkpoints *save = daemon->checkpoints;
+    const struct tw_file_ops *ops = tw_file_system();
+    char have[TW_UNITS_BYTES], need[TW_UNITS_BYTES], lost[64] = "";
+    const uint64_t bytes = save_bytes(daemon, true);
+    const int dir = ops->dir_open(ops->ctx, daemon->setup->run_state_dir);
+    if (dir < 0) return;
+    const int64_t room = ops->room(ops->ctx, dir);
+    (void)ops->close(ops->ctx, dir);
+    save->is_room_short = room >= 0 && (uint64_t)room < bytes;
+    if (!save->is_room_short) return;
+    if (save->has_step && steps_before > save->step)
+        (void)snprintf(lost, sizeof(lost), "; the newest one lacks %llu steps of this node",
+                       (unsigned long long)(steps_before - save->step));
+    (void)snprintf(save->error, sizeof(save->error), "%.80s has %s free, and it needs %s%s",
+                   daemon->setup->run_state_dir, tw_units_bytes(have, (double)room),
+                   tw_units_bytes(need, (double)bytes), lost);
+    tw_daemon_note(daemon, TW_LOG_WARN, "checkpoint_no_room", "text=\"%s\"", save->error);
+}
+
 /* ---- saving -------------------------------------------------------------------------------- */
 
 /* Copies on a thread, while (phi, u) is frozen. If the worker overwrites the snapshot during the
@@ -449,6 +471,7 @@ static void end_save(struct tw_daemon *daemon, enum tw_status status, const char
     save->stage = STAGE_IDLE;
     if (was_frozen) tw_worker_host_thaw(daemon->host);
     /* To have nothing to save yet is an answer to the caller, and no failure. */
+    if (status != TW_AGAIN) save->is_room_short = false;
     if (status != TW_AGAIN)
         (void)snprintf(save->error, sizeof(save->error), "%s", status == TW_OK ? "" : sentence);
     for (uint32_t i = 0; i < save->requests_count; i++) {
@@ -734,6 +757,7 @@ void tw_daemon_checkpoints_fill(const struct tw_daemon *daemon, uint64_t now_us,
                                 struct tw_status_view *view) {
     const struct tw_daemon_checkpoints *save = daemon->checkpoints;
     (void)snprintf(view->checkpoint.error, sizeof(view->checkpoint.error), "%s", save->error);
+    view->checkpoint.is_room_short = save->is_room_short;
     view->checkpoint.interval_us = save->pace.spaced_us;
     view->checkpoint.wanted_us = save->pace.interval_us;
     if (!save->has_step) return;

@@ -25,6 +25,9 @@ enum tw_status tw_daemon_checkpoints_open(struct tw_daemon *daemon, struct tw_er
  * The position is used only together with the vote that belongs to it. On failure returns the exit
  * status, with the reason in `err`. */
 enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_error *err);
+/* Warns if the disk has no room for the next checkpoint. `steps_before`: this node's steps at the
+ * end of the process before. Call after the load. */
+void tw_daemon_checkpoints_measure(struct tw_daemon *daemon, uint64_t steps_before);
 /* Returns the loaded position, or NULL if the core starts without one. */
 const struct tw_position *tw_daemon_checkpoints_position(const struct tw_daemon *daemon);
 

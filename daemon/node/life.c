@@ -386,6 +386,7 @@ static enum tw_exit open_all(struct tw_daemon *daemon, struct tw_error *err) {
     code = tw_daemon_checkpoints_load(daemon, err);
     if (code != TW_EXIT_OK) return code;
     tw_daemon_reached_loaded(daemon);
+    tw_daemon_checkpoints_measure(daemon, tw_daemon_reached_steps_before(daemon));
     open_signals(daemon);
     code = exit_of(tw_daemon_links_open(daemon, err));
     if (code == TW_EXIT_OK) code = exit_of(tw_daemon_verbs_open(daemon, err));

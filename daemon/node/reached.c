@@ -317,6 +317,10 @@ bool tw_daemon_reached_is_behind(const struct tw_daemon *daemon, char *text, siz
     return true;
 }
 
+uint64_t tw_daemon_reached_steps_before(const struct tw_daemon *daemon) {
+    return daemon->reached->before.step;
+}
+
 bool tw_daemon_reached_any(const struct tw_daemon *daemon) {
     return daemon->reached->before.unix_s != 0 || daemon->reached->has_round;
 }

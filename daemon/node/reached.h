@@ -29,6 +29,8 @@ void tw_daemon_reached_loaded(struct tw_daemon *daemon);
 
 /* Returns true while the node is BEHIND. `text`: a sentence for its log. */
 bool tw_daemon_reached_is_behind(const struct tw_daemon *daemon, char *text, size_t room);
+/* Returns the steps that this node had made by the note of the process before; 0: there is none. */
+uint64_t tw_daemon_reached_steps_before(const struct tw_daemon *daemon);
 /* Returns true if this node ever took part in a round of the run, in this process or before. */
 bool tw_daemon_reached_any(const struct tw_daemon *daemon);
 
