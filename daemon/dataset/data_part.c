@@ -121,13 +121,13 @@ static enum tw_status room_take(const struct tw_data_part *part, struct tw_error
     const uint64_t bytes = file_of(part)->bytes;
     const int64_t room = ops->room(ops->ctx, folder->dir);
     if (room >= 0 && (uint64_t)room < bytes + folder->reserve_bytes) {
-        char have[TW_UNITS_BYTES], need[TW_UNITS_BYTES];
-        (void)tw_units_bytes(have, (double)room);
-        (void)tw_units_bytes(need, (double)(bytes + folder->reserve_bytes));
+        char have[TW_UNITS_BYTES], need[TW_UNITS_BYTES], kept[TW_UNITS_BYTES];
         return tw_fail(err, TW_IO,
-                       "%.100s has %s free, but the next shard needs %s, with the room for "
-                       "checkpoints: free some space",
-                       folder->path, have, need);
+                       "%.80s has %s free, but needs %s for the next shard and %s for "
+                       "checkpoints and logs: free some space",
+                       folder->path, tw_units_bytes(have, (double)room),
+                       tw_units_bytes(need, (double)bytes),
+                       tw_units_bytes(kept, (double)folder->reserve_bytes));
     }
     int reserved;
     do {

@@ -555,5 +555,9 @@ void tw_daemon_data_fill(const struct tw_daemon *daemon, uint64_t now_us,
         }
     }
     if (data->fetch != NULL) fill_fetch(daemon, now_us, view);
+    if (view->data.error[0] != '\0') { /* nothing that counts arrives */
+        view->data.in_bytes_per_s = (double)NAN;
+        view->data.eta_us = TW_VIEW_NEVER;
+    }
     view->data.state = judge_state(daemon, view);
 }

@@ -121,6 +121,9 @@ static void fill_join(const struct tw_daemon *daemon, struct tw_status_view *vie
         join->phase = TW_VIEW_JOIN_DATA;
         join->bytes = (uint64_t)view->data.chunks_count * TW_CHUNK_BYTES_MAX;
         join->bytes_here = (uint64_t)view->data.chunks_here * TW_CHUNK_BYTES_MAX;
+        /* the last chunk of a file is short, so the dataset may be smaller than its chunks */
+        if (view->data.bytes > 0 && join->bytes > view->data.bytes) join->bytes = view->data.bytes;
+        if (join->bytes_here > join->bytes) join->bytes_here = join->bytes;
         join->bytes_per_s = view->data.in_bytes_per_s;
     } else if (view->node.state == TW_STATE_RECEIVER && view->sync.alive > 0) {
         const bool is_here = daemon->view.fetch_fragments == 0;

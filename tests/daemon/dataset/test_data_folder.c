@@ -393,7 +393,7 @@ static void full_disk_is_reported_and_loses_nothing(void **state) {
     folder.reserve_bytes = 1000000;
     tw_disk_set_capacity(disk, sample.files[0].size + 2 * sample.files[2].size + 999999);
     assert_int_equal(tw_data_part_open(&part, &folder, 3, &err), TW_IO);
-    assert_says("with the room for checkpoints");
+    assert_says("for checkpoints and logs: free some space");
 }
 
 /* Another program changes or deletes a .part file while chunks still arrive. */
