@@ -354,6 +354,7 @@ struct tw_status_view {
         uint64_t pace_bytes_per_s; /* pacing limit of that path; 0: none */
         uint32_t bootstrap_count, bootstrap_alive; /* configured addresses; those of them with a
                                                       link */
+        bool is_offline;                           /* a dial failed as this machine has no line */
         uint64_t links_refused;
         uint64_t stale_addresses; /* addresses dropped because another node has them now */
         uint64_t open_us;         /* time for which links have been allowed */

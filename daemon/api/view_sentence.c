@@ -8,7 +8,7 @@
 #include "base/units.h"
 #include "daemon/config/hours.h"
 
-enum { COMPANY_BYTES = 96 };
+enum { COMPANY_BYTES = 160 };
 
 static const char NOTHING_ARRIVES[] = ", nothing arrives now";
 
@@ -26,28 +26,53 @@ static void describe_alone(uint32_t alive, char text[COMPANY_BYTES]) {
     }
 }
 
-/* Returns true if this node has linked to others, and all of them said goodbye. */
-static bool have_all_left(const struct tw_status_view *view) {
-    uint32_t left = 0;
+/* Returns the known node that was linked last, or NULL; *others: further ones without a link. */
+static const struct tw_view_peer *find_last(const struct tw_status_view *view, uint32_t *others) {
+    const struct tw_view_peer *last = NULL;
+    *others = 0;
     for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
-        const enum tw_view_link link = view->peers[i].link;
-        if (link != TW_VIEW_LINK_LEFT && link != TW_VIEW_LINK_PAUSED) return false;
-        left++;
+        const struct tw_view_peer *const peer = &view->peers[i];
+        const bool is_away = peer->link == TW_VIEW_LINK_LEFT || peer->link == TW_VIEW_LINK_PAUSED ||
+                             peer->link == TW_VIEW_LINK_AWAY;
+        if (!is_away || peer->absent_us == TW_VIEW_NEVER) continue;
+        *others += last != NULL;
+        if (last == NULL || peer->absent_us < last->absent_us) last = peer;
     }
-    return left > 0;
+    return last;
 }
 
-/* Writes why this node has no links of its own will. Returns false if it has. */
-static bool describe_resting(const struct tw_status_view *view, char text[COMPANY_BYTES]) {
-    const char *const why = view->caps.resting != NULL ? view->caps.resting : "none";
-    if (strcmp(why, "quota") == 0)
-        (void)snprintf(text, COMPANY_BYTES, "alone; the quota of its line is used up");
-    else if (strcmp(why, "hours") == 0)
-        (void)snprintf(text, COMPANY_BYTES, "alone; its links rest until %02u:%02u",
+/* Writes why a node without a living peer trains alone: one sentence for each reason, the nearest
+ * to this machine first. */
+static void describe_lonely(const struct tw_status_view *view, char text[COMPANY_BYTES]) {
+    const char *const rest = view->caps.resting != NULL ? view->caps.resting : "none";
+    uint32_t others;
+    const struct tw_view_peer *const last = find_last(view, &others);
+    char absence[TW_VIEW_TEXT_BYTES], label[TW_VIEW_LABEL_BYTES], more[32] = "";
+    if (strcmp(rest, "quota") == 0) {
+        (void)snprintf(text, COMPANY_BYTES, "alone; its quota is used up until %s",
+                       view->caps.month_end);
+    } else if (strcmp(rest, "hours") == 0) {
+        (void)snprintf(text, COMPANY_BYTES,
+                       "alone; network.hours keeps its links off until "
+                       "%02u:%02u",
                        view->caps.until_min / 60 % 24, view->caps.until_min % 60);
-    else
-        return false;
-    return true;
+    } else if (view->net.is_offline) {
+        (void)snprintf(text, COMPANY_BYTES,
+                       "alone; this machine is offline, its cable or wireless link is down");
+    } else if (last != NULL) {
+        const char *const name =
+            last->name[0] != 0 ? last->name : tw_status_view_label(view, &last->id, label);
+        (void)tw_view_absence(last, absence);
+        if (others > 0)
+            (void)snprintf(more, sizeof(more), ", %" PRIu32 " other%s before", others,
+                           plural(others));
+        (void)snprintf(text, COMPANY_BYTES, "alone; %.30s %s%.80s%s", name,
+                       last->link == TW_VIEW_LINK_AWAY ? "was " : "", absence, more);
+    } else if (view->peers_count == 0 && view->bootstrap_count == 0) {
+        (void)snprintf(text, COMPANY_BYTES, "alone; no other machine has joined yet");
+    } else {
+        (void)snprintf(text, COMPANY_BYTES, "alone; no peer is reachable");
+    }
 }
 
 static void describe_company(const struct tw_status_view *view, char text[COMPANY_BYTES]) {
@@ -73,12 +98,8 @@ static void describe_company(const struct tw_status_view *view, char text[COMPAN
     } else if (alive > 0) {
         (void)snprintf(text, COMPANY_BYTES, "alone so far; %" PRIu32 " peer%s alive", alive,
                        alive == 1 ? " is" : "s are");
-    } else if (describe_resting(view, text)) {
-        return;
-    } else if (have_all_left(view)) {
-        (void)snprintf(text, COMPANY_BYTES, "alone; the others left, or pause");
     } else {
-        (void)snprintf(text, COMPANY_BYTES, "alone; no peer is reachable");
+        describe_lonely(view, text);
     }
 }
 
@@ -187,8 +208,16 @@ static bool describe_join(const struct tw_status_view *view, char text[TW_VIEW_T
     tw_view_join_text(&view->join, progress);
     char *const idle = strstr(progress, NOTHING_ARRIVES);
     if (idle != NULL) describe_donor(view, idle, (size_t)(progress + sizeof(progress) - idle));
-    if (phase == TW_VIEW_JOIN_DATA && progress[0] == '\0') return false;
+    if (phase == TW_VIEW_JOIN_DATA && progress[0] == '\0' && view->data.error[0] == '\0')
+        return false;
     const bool has_progress = progress[0] != '\0' && phase != TW_VIEW_JOIN_SEAT;
+    if (phase == TW_VIEW_JOIN_DATA && view->data.error[0] != '\0') {
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES,
+                       "%.63s joins %.63s: waits until its data can be "
+                       "stored",
+                       view->node.name, view->run.name);
+        return true;
+    }
     (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%.63s %s %.63s: %s%s%.80s", view->node.name,
                    view->join.is_return ? "catches up with" : "joins", view->run.name, WORDS[phase],
                    has_progress ? ", " : "", has_progress ? progress : "");
@@ -249,6 +278,6 @@ void tw_view_sentence(const struct tw_status_view *view, char text[TW_VIEW_TEXT_
         describe_company(view, with);
         static const char *const VERBS[] = {"trains", "follows", "merges for"};
         const char *const verb = VERBS[view->node.role];
-        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%s %s %s %s", name, verb, run, with);
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%.50s %s %.40s %.150s", name, verb, run, with);
     }
 }

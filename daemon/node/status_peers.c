@@ -150,7 +150,7 @@ static unsigned weight_of(const struct tw_member_addr *addr, const struct tw_dia
 
 /* Fills the state of the dials to a member without a link, with the most telling failure. */
 static void fill_dials(const struct tw_daemon *daemon, const struct tw_member_entry *entry,
-                       struct tw_view_peer *row) {
+                       struct tw_view_peer *row, struct tw_status_view *view) {
     unsigned most = 0;
     row->link = TW_VIEW_LINK_KNOWN;
     for (unsigned a = 0; a < TW_ADDRS_MAX; a++) {
@@ -162,6 +162,7 @@ static void fill_dials(const struct tw_daemon *daemon, const struct tw_member_en
         const struct tw_dial_row *dial =
             tw_dial_history_find(tw_daemon_links_dials(daemon), addr->text);
         if (dial == NULL || dial->failures == 0) continue;
+        view->net.is_offline |= dial->cause == TW_DIAL_OFFLINE;
         if (tw_dial_is_refusal(dial->cause) && !is_settled(daemon, dial))
             row->link = TW_VIEW_LINK_REFUSED;
         if (weight_of(addr, dial) <= most) continue;
@@ -189,7 +190,7 @@ static void fill_known(const struct tw_daemon *daemon, struct tw_status_view *vi
         if (row == NULL) return;
         /* Already listed: linked through a relay, and still dialled. */
         if (row->is_relayed) continue;
-        fill_dials(daemon, entry, row);
+        fill_dials(daemon, entry, row, view);
     }
 }
 

@@ -67,11 +67,15 @@ static void a_node_whose_peers_said_goodbye_misses_nobody(void **state) {
     char sentence[TW_VIEW_TEXT_BYTES];
     view.node.state = TW_STATE_SOLO;
     view.sync.alive = view.sync.mixed = 0;
-    for (uint32_t i = 0; i < view.peers_count; i++)
-        view.peers[i].link = i == 0 ? TW_VIEW_LINK_PAUSED : TW_VIEW_LINK_LEFT;
+    view.peers_count = 1;
+    view.peers[0].link = TW_VIEW_LINK_PAUSED;
+    view.peers[0].absent_us = 180000000;
+    (void)snprintf(view.peers[0].name, sizeof(view.peers[0].name), "barn");
+    (void)snprintf(view.peers[0].said, sizeof(view.peers[0].said), "its training is paused");
     tw_view_sentence(&view, sentence);
-    assert_string_equal(sentence, "attic trains bible alone; the others left, or pause");
-    view.peers[1].link = TW_VIEW_LINK_AWAY;
+    assert_string_equal(sentence,
+                        "attic trains bible alone; barn paused 3 min ago: its training is paused");
+    view.peers[0].absent_us = TW_VIEW_NEVER;
     tw_view_sentence(&view, sentence);
     assert_string_equal(sentence, "attic trains bible alone; no peer is reachable");
     view.caps.resting = "quota";
@@ -150,6 +154,49 @@ static void a_joining_node_tells_its_progress(void **state) {
     expects_join("attic waits for training data");
 }
 
+static void a_lonely_node_says_why(void **state) {
+    (void)state;
+    view.worker.state = TW_VIEW_WORKER_RUNNING;
+    view.node.state = TW_STATE_SOLO;
+    view.node.links = true;
+    view.join.phase = TW_VIEW_JOIN_NONE;
+    view.sync.alive = view.sync.mixed = view.peers_count = view.bootstrap_count = 0;
+    expects_join("attic trains bible alone; no other machine has joined yet");
+    view.bootstrap_count = 1;
+    expects_join("attic trains bible alone; no peer is reachable");
+    view.peers_count = 2;
+    for (unsigned i = 0; i < 2; i++) {
+        view.peers[i].link = TW_VIEW_LINK_LEFT;
+        view.peers[i].absent_us = (20 + 100 * i) * UINT64_C(1000000);
+        (void)snprintf(view.peers[i].name, sizeof(view.peers[i].name), i == 0 ? "bob" : "carol");
+    }
+    expects_join("attic trains bible alone; bob left 20 s ago, 1 other before");
+    view.peers_count = 1;
+    expects_join("attic trains bible alone; bob left 20 s ago");
+    view.peers[0].link = TW_VIEW_LINK_AWAY;
+    expects_join("attic trains bible alone; bob was not heard for 20 s");
+    view.net.is_offline = true;
+    expects_join("attic trains bible alone; this machine is offline, its cable or wireless link is "
+                 "down");
+    view.caps.resting = "quota";
+    (void)snprintf(view.caps.month_end, sizeof(view.caps.month_end), "2026-12-01");
+    expects_join("attic trains bible alone; its quota is used up until 2026-12-01");
+    view.caps.resting = "hours";
+    view.caps.until_min = 1380;
+    expects_join("attic trains bible alone; network.hours keeps its links off until 23:00");
+}
+
+/* The disk has no room for the data: no rate, and no time that nobody can know. */
+static void a_node_that_cannot_store_its_data_waits(void **state) {
+    (void)state;
+    view.worker.state = TW_VIEW_WORKER_WAITING;
+    view.join.phase = TW_VIEW_JOIN_DATA;
+    view.join.bytes = 2900000;
+    view.join.bytes_per_s = 1000;
+    (void)snprintf(view.data.error, sizeof(view.data.error), "no room");
+    expects_join("attic joins bible: waits until its data can be stored");
+}
+
 static void a_node_of_any_model_waits_for_its_trainer(void **state) {
     (void)state;
     char sentence[TW_VIEW_TEXT_BYTES];
@@ -176,6 +223,8 @@ int main(void) {
         cmocka_unit_test_setup(a_joining_node_tells_its_progress, set_up),
         cmocka_unit_test_setup(a_trainer_that_does_something_else_is_told, set_up),
         cmocka_unit_test_setup(a_node_of_any_model_waits_for_its_trainer, set_up),
+        cmocka_unit_test_setup(a_lonely_node_says_why, set_up),
+        cmocka_unit_test_setup(a_node_that_cannot_store_its_data_waits, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
