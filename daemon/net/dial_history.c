@@ -63,12 +63,21 @@ bool tw_dial_history_failed(struct tw_dial_history *history, const char *address
     /* Compares causes, not sentences: the numbers in a sentence differ every time. */
     const bool is_news = !is_full && (row->failures == 0 || row->cause != failure->cause);
     (void)snprintf(row->sentence, sizeof(row->sentence), "%s", failure->sentence);
+    row->alike = row->failures > 0 && row->cause == failure->cause ? row->alike : 0;
+    if (row->alike < UINT32_MAX) row->alike++;
     row->cause = failure->cause;
     row->other = failure->other != NULL ? *failure->other : (struct tw_id){{0}};
     row->failed_us = now_us;
     if (row->failures < UINT32_MAX) row->failures++;
     *held_back = 0;
     return is_news || tw_log_may_say(&history->limit, now_us, TW_DIAL_HISTORY_LINE_US, held_back);
+}
+
+bool tw_dial_history_is_event(const struct tw_dial_history *history, const char *address) {
+    const struct tw_dial_row *row = tw_dial_history_find(history, address);
+    uint32_t alike = row != NULL ? row->alike : 1;
+    while (alike > 0 && alike % 10 == 0) alike /= 10;
+    return alike == 1;
 }
 
 void tw_dial_history_worked(struct tw_dial_history *history, const char *address) {

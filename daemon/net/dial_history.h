@@ -31,6 +31,7 @@ struct tw_dial_row {
     struct tw_id other; /* node that answered instead of the expected one; zero if none */
     uint64_t failed_us;
     uint32_t failures; /* consecutive failures */
+    uint32_t alike;    /* the last of them that have the same cause */
 };
 
 struct tw_dial_history {
@@ -62,6 +63,10 @@ struct tw_dial_failure {
 bool tw_dial_history_failed(struct tw_dial_history *history, const char *address,
                             const struct tw_dial_failure *failure, uint64_t now_us,
                             uint64_t *held_back);
+
+/* Returns true if the newest failure of the address is worth an event: the first of its cause, the
+ * tenth, the hundredth and so on. */
+bool tw_dial_history_is_event(const struct tw_dial_history *history, const char *address);
 
 /* Records that the address leads to the expected node. */
 void tw_dial_history_worked(struct tw_dial_history *history, const char *address);

@@ -37,10 +37,11 @@ enum tw_status tw_dialer_secure(struct tw_conn *conn, const struct tw_id *expect
 }
 
 /* Returns TW_DIAL_OFFLINE instead of `cause` if this machine has no line. `own`: local address of
- * the dial, or NULL. */
-static enum tw_dial_cause check_line(enum tw_dial_cause cause, const struct sockaddr_storage *own) {
+ * the dial, or NULL. A neighbour is behind no NAT. */
+static enum tw_dial_cause check_line(enum tw_dial_cause cause, const struct sockaddr_storage *own,
+                                     const void *remote) {
     const bool is_offline = tw_dial_may_be_offline(cause) && !tw_local_address_has_line(own);
-    return is_offline ? TW_DIAL_OFFLINE : cause;
+    return is_offline ? TW_DIAL_OFFLINE : tw_local_address_judge(cause, remote);
 }
 
 void tw_dialer_check_line(struct tw_conn *conn) {
@@ -48,7 +49,7 @@ void tw_dialer_check_line(struct tw_conn *conn) {
     int size = sizeof(own);
     memset(&own, 0, sizeof(own));
     const bool is_known = uv_tcp_getsockname(&conn->link.tcp, (struct sockaddr *)&own, &size) == 0;
-    conn->cause = check_line(conn->cause, is_known ? &own : NULL);
+    conn->cause = check_line(conn->cause, is_known ? &own : NULL, &conn->remote);
 }
 
 static void on_connect(uv_connect_t *request, int code) {
@@ -109,7 +110,7 @@ static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_s
         if (code == 0) return conn;
         (void)tw_fail(err, TW_IO, "%s", uv_strerror(code));
     }
-    *cause = check_line(tw_dial_cause_of_errno(code, 0, &conn->remote), NULL);
+    *cause = check_line(tw_dial_cause_of_errno(code, 0, &conn->remote), NULL, &conn->remote);
     tw_link_abort(&conn->link);
     return NULL;
 }

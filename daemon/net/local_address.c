@@ -180,6 +180,14 @@ static bool is_network_of(const uv_interface_address_t *row, int family, const u
                          (const uint8_t *)&row->netmask.netmask4.sin_addr, 4);
 }
 
+static bool is_in_list(const uv_interface_address_t *list, int count, int family,
+                       const uint8_t *ip) {
+    for (int i = 0; i < count; i++) {
+        if (!list[i].is_internal && is_network_of(&list[i], family, ip)) return true;
+    }
+    return false;
+}
+
 bool tw_local_address_is_on_link(const uv_interface_address_t *list, int count,
                                  const char *address) {
     char host[TW_ADDR_BYTES];
@@ -188,8 +196,25 @@ bool tw_local_address_is_on_link(const uv_interface_address_t *list, int count,
     if (!tw_address_split(address, host, &port)) return false;
     const int family = inet_pton(AF_INET6, host, ip) == 1 ? AF_INET6 : AF_INET;
     if (family == AF_INET && inet_pton(AF_INET, host, ip) != 1) return false;
-    for (int i = 0; i < count; i++) {
-        if (!list[i].is_internal && is_network_of(&list[i], family, ip)) return true;
-    }
-    return false;
+    return is_in_list(list, count, family, ip);
+}
+
+bool tw_local_address_is_near(const uv_interface_address_t *list, int count, const void *remote) {
+    struct sockaddr_in6 in6;
+    struct sockaddr_in in4;
+    memcpy(&in4, remote, sizeof(in4));
+    if (in4.sin_family == AF_INET)
+        return is_in_list(list, count, AF_INET, (const uint8_t *)&in4.sin_addr);
+    if (in4.sin_family != AF_INET6) return false;
+    memcpy(&in6, remote, sizeof(in6));
+    return is_in_list(list, count, AF_INET6, in6.sin6_addr.s6_addr);
+}
+
+enum tw_dial_cause tw_local_address_judge(enum tw_dial_cause cause, const void *remote) {
+    uv_interface_address_t *list = NULL;
+    int count = 0;
+    if (cause != TW_DIAL_PRIVATE || uv_interface_addresses(&list, &count) != 0) return cause;
+    const bool is_near = tw_local_address_is_near(list, count, remote);
+    uv_free_interface_addresses(list, count);
+    return is_near ? TW_DIAL_SILENT : cause;
 }

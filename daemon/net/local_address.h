@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "daemon/net/dial_error.h"
 #include "daemon/net/egress.h"
 
 /* Finds the address of `family` from which this machine would dial the internet, with port 0. That
@@ -26,6 +27,13 @@ bool tw_local_address_is(const struct sockaddr_storage *address);
  * address "host:port". Returns false for a name. */
 bool tw_local_address_is_on_link(const uv_interface_address_t *list, int count,
                                  const char *address);
+
+/* The same for the network address `remote`, a struct sockaddr. */
+bool tw_local_address_is_near(const uv_interface_address_t *list, int count, const void *remote);
+
+/* Returns TW_DIAL_SILENT instead of TW_DIAL_PRIVATE for a neighbour in a network of this machine:
+ * it is away, and no NAT is between. */
+enum tw_dial_cause tw_local_address_judge(enum tw_dial_cause cause, const void *remote);
 
 /* Returns false if this machine is offline: the interface with the address `own` has lost its
  * cable or its wireless network, or the address is gone. If `own` is unspecified or NULL, returns

@@ -118,6 +118,7 @@ static bool tcp_connect(struct attempt *attempt, const struct addrinfo *to) {
     const uint64_t took_us = is_at_once ? 0 : attempt->answer->took_us[TW_PROBE_TCP];
     enum tw_dial_cause cause = tw_dial_cause_of_errno(code, took_us, to->ai_addr);
     if (tw_dial_may_be_offline(cause) && !tw_local_address_has_line(&own)) cause = TW_DIAL_OFFLINE;
+    cause = tw_local_address_judge(cause, to->ai_addr);
     failure_set(attempt->answer, attempt->question, cause,
                 code == ETIMEDOUT ? "nothing came back in time" : strerror(code));
     return false;

@@ -395,10 +395,12 @@ static void note_dial_failed(struct tw_daemon *daemon, const char *address,
     if (!tw_dial_history_failed(&daemon->links->dials, address, &failure, tw_daemon_now_us(),
                                 &held_back))
         return;
-    tw_daemon_note(
-        daemon, TW_LOG_WARN, tw_dial_is_refusal(result->cause) ? "peer_refused" : "dial_failed",
-        "addr=%s reason=%s text=\"%s\" held_back=%llu", address, tw_dial_cause_name(result->cause),
-        result->sentence, (unsigned long long)held_back);
+    const struct tw_dial_row *row = tw_dial_history_find(&daemon->links->dials, address);
+    note_link(daemon, tw_dial_history_is_event(&daemon->links->dials, address), TW_LOG_WARN,
+              tw_dial_is_refusal(result->cause) ? "peer_refused" : "dial_failed",
+              "addr=%s reason=%s failures=%u text=\"%s\" held_back=%llu", address,
+              tw_dial_cause_name(result->cause), row != NULL ? row->failures : 1, result->sentence,
+              (unsigned long long)held_back);
 }
 
 static bool is_linked_at_all(const struct tw_daemon *daemon) {

@@ -41,6 +41,21 @@ static void news_is_reported_and_repetitions_are_counted(void **state) {
     assert_true(fails("a:1", TW_DIAL_CLOSED, 113 * S));
 }
 
+/* A peer that is away is dialled again and again: events show it once, and then with its count. */
+static void repetitions_are_few_events(void **state) {
+    (void)state;
+    unsigned events = 0;
+    for (unsigned i = 0; i < 250; i++) {
+        (void)fails("a:1", TW_DIAL_SILENT, (100 + 20 * i) * S);
+        events += tw_dial_history_is_event(&history, "a:1");
+    }
+    assert_int_equal(events, 3); /* the first, the tenth, the hundredth */
+    (void)fails("a:1", TW_DIAL_CLOSED, 9000 * S);
+    assert_true(tw_dial_history_is_event(&history, "a:1"));
+    (void)fails("a:1", TW_DIAL_CLOSED, 9020 * S);
+    assert_false(tw_dial_history_is_event(&history, "a:1"));
+}
+
 /* Nodes dial former members for ever, and gossip may name any number of addresses. So failures
  * that displace another address share one log line in ten seconds. */
 static void many_addresses_are_one_line_in_ten_seconds(void **state) {
@@ -99,6 +114,7 @@ static void id_of_the_answering_node_is_kept(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(news_is_reported_and_repetitions_are_counted, setup),
+        cmocka_unit_test_setup(repetitions_are_few_events, setup),
         cmocka_unit_test_setup(many_addresses_are_one_line_in_ten_seconds, setup),
         cmocka_unit_test_setup(configured_addresses_keep_their_rows, setup),
         cmocka_unit_test_setup(more_configured_than_rows_are_some_of_the_others, setup),

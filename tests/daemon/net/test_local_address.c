@@ -318,6 +318,13 @@ static void neighbours_are_told_from_others(void **state) {
     for (unsigned i = 0; i < sizeof(far) / sizeof(far[0]); i++)
         if (tw_local_address_is_on_link(list, 3, far[i])) fail_msg("%s", far[i]);
     assert_false(tw_local_address_is_on_link(NULL, 0, near[0]));
+    struct sockaddr_storage remote = address_of("10.9.200.1");
+    assert_true(tw_local_address_is_near(list, 3, &remote));
+    remote = address_of("10.8.0.1");
+    assert_false(tw_local_address_is_near(list, 3, &remote));
+    remote = address_of("fd00:9::77");
+    assert_true(tw_local_address_is_near(list, 3, &remote));
+    assert_int_equal(tw_local_address_judge(TW_DIAL_CLOSED, &remote), TW_DIAL_CLOSED);
 }
 
 static void own_addresses_are_told_from_others(void **state) {
