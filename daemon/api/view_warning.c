@@ -321,6 +321,15 @@ static void judge_clocks(const struct tw_status_view *view, struct list *list) {
     add_about(list, TW_WARNING_CLOCK_DIFFERS, &first->id, WAY_OUT, text);
 }
 
+/* Returns true if every living peer still fetches the state: its work comes later. */
+static bool are_all_joining(const struct tw_status_view *view) {
+    uint32_t joining = 0;
+    for (uint32_t i = 0; i < view->peers_count; i++)
+        joining +=
+            view->peers[i].link == TW_VIEW_LINK_ALIVE && view->peers[i].state == TW_STATE_RECEIVER;
+    return joining > 0 && joining >= view->sync.alive;
+}
+
 static void judge_network(const struct tw_status_view *view, struct list *list) {
     if (!view->node.links || is_resting(view)) return;
     if (judge_twins(view, list))
@@ -351,7 +360,7 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
         add(list, TW_WARNING_UNREACHABLE, "`thinwire doctor` tries every stage of every address",
             "%s reachable; this node trains alone%s%s", peers, failed != NULL ? ": " : "",
             failed != NULL ? failed->error : "");
-    } else if (view->sync.alive > 0 && view->sync.mixed == 0 &&
+    } else if (view->sync.alive > 0 && view->sync.mixed == 0 && !are_all_joining(view) &&
                view->pause.age_us == TW_VIEW_NEVER &&
                view->sync.rounds_committed >= 2 * (uint64_t)view->run.fragments_count &&
                view->node.uptime_us > 10 * MINUTE_US && view->node.state != TW_STATE_FINISHED &&

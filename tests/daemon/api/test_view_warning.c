@@ -388,6 +388,22 @@ static void a_missing_trainer_has_a_way_out_of_its_own(void **state) {
     assert_non_null(strstr(warning->way_out, "start your trainer"));
 }
 
+/* Its work comes once it has the state: nobody has to look at it. */
+static void a_peer_that_fetches_the_state_is_no_warning(void **state) {
+    (void)state;
+    tw_status_view_init(&view);
+    view_sample(&view);
+    view.node.uptime_us = UINT64_C(3600) * 1000 * 1000;
+    view.sync.alive = view.peers_count = 1;
+    view.sync.mixed = 0;
+    view.sync.rounds_committed = 1000;
+    view.peers[0].link = TW_VIEW_LINK_ALIVE;
+    view.peers[0].state = TW_STATE_SOLO;
+    assert_non_null(find_warning("its work was not merged here lately"));
+    view.peers[0].state = TW_STATE_RECEIVER;
+    assert_null(find_warning("its work was not merged here lately"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merging_that_hurts_is_named_with_both_losses),
@@ -403,6 +419,7 @@ int main(void) {
         cmocka_unit_test(merged_work_that_stopped_is_told_on_every_node),
         cmocka_unit_test(many_lost_members_leave_whole_sentences),
         cmocka_unit_test(a_pause_is_no_warning),
+        cmocka_unit_test(a_peer_that_fetches_the_state_is_no_warning),
         cmocka_unit_test(a_missing_trainer_has_a_way_out_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
