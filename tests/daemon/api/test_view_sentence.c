@@ -80,11 +80,12 @@ static void a_node_whose_peers_said_goodbye_misses_nobody(void **state) {
     assert_string_equal(sentence, "attic trains bible alone; no peer is reachable");
     view.caps.resting = "quota";
     tw_view_sentence(&view, sentence);
-    assert_string_equal(sentence, "attic trains bible alone; the quota of its line is used up");
+    assert_string_equal(sentence, "attic trains bible alone; its quota is used up until ");
     view.caps.resting = "hours";
     view.caps.until_min = 7 * 60 + 30;
     tw_view_sentence(&view, sentence);
-    assert_string_equal(sentence, "attic trains bible alone; its links rest until 07:30");
+    assert_string_equal(sentence,
+                        "attic trains bible alone; network.hours keeps its links off until 07:30");
 }
 
 static void each_role_has_its_verb(void **state) {
