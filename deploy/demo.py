@@ -32,11 +32,20 @@ TEXT_BYTES_MIN, TEXT_BYTES_MAX = 1000000, 4500000
 
 
 class Stopped(Exception):
-    """SIGTERM: stops the nodes like an interrupt from the keyboard."""
+    """SIGTERM, or SIGHUP of a closed terminal: stops the nodes like an interrupt from the
+    keyboard."""
 
 
-def on_sigterm(_number, _frame):
+def on_stop(_number, _frame):
     raise Stopped
+
+
+def say(words, to=None):
+    """Prints a line. A closed terminal takes none, and must not keep the nodes from being ended."""
+    try:
+        print(words, file=to or sys.stdout, flush=True)
+    except OSError:
+        pass
 
 
 class Api(http.client.HTTPConnection):
@@ -237,8 +246,12 @@ def free_ports(count):
 class Screen:
     """The progress: a table redrawn in place on a terminal, a line now and then elsewhere."""
 
-    HEAD = ("node    state        step  tok/s  train  valid  anchor  round  known/alive/mixed"
+    HEAD = ("node    state        step  tok/s  train  valid  anchor  round  known/alive/merged"
             "    sent  busy%")
+
+    WORDS = ("solo trains alone, for comparison. known, alive, merged: peers that a node knows, that"
+             " answer,\nand whose work it merged lately. sent: node1 also gives the others the text,"
+             " and joiners the model.")
 
     def __init__(self):
         self.is_live = sys.stdout.isatty()
@@ -252,11 +265,12 @@ class Screen:
         if node.status is None:
             return f"{node.name:<7} {'starting':<10}"
         s, t, y = node.status, node.status["train"], node.status["sync"]
-        mixed = f"{y['known_peers']}/{y['alive_peers']}/{y['mixed_peers']}"
-        return (f"{node.name:<7} {s['state']:<10} {t['steps']:>6} {t['tokens_per_s'] or 0:>6.0f}"
+        state = "alone" if s["state"] == "solo" else s["state"]
+        merged = f"{y['known_peers']}/{y['alive_peers']}/{y['mixed_peers']}"
+        return (f"{node.name:<7} {state:<10} {t['steps']:>6} {t['tokens_per_s'] or 0:>6.0f}"
                 f"  {number(t['loss_nats'])}  {number(t['validation_live_nats'])}"
                 f"  {number(t['validation_anchor_nats']):>6} {y['rounds_committed']:>6}"
-                f"  {mixed:>17} {node.sent / 1e6:>6.1f}M"
+                f"  {merged:>18} {node.sent / 1e6:>6.1f}M"
                 f"  {100 * (t['utilisation_ratio'] or 0):>5.1f}")
 
     def show(self, nodes, now_s, done, left, note):
@@ -447,6 +461,7 @@ def run_loop(args, group, solo, churn):
     """Runs until all nodes are done, or nothing moves any more; returns the seconds it took."""
     screen, left, start_s = Screen(), demo_plan.TimeLeft(args.planned_s), time.monotonic()
     nodes, motion, moved_s = group + [solo], None, 0.0
+    print(screen.WORDS)
     while True:
         now_s = time.monotonic() - start_s
         for node in nodes:
@@ -623,7 +638,7 @@ def prepare(args):
     # The same run for one node: equal batch, steps and schedule, and a budget of its own steps.
     alone, _ = make_manifest(args, "demo-solo", 1, keys, data)
     args.period = int(re.search(r"^sync.period = (\d+)$", shared.read_text(), re.M)[1])
-    print(text)
+    (out / "run.txt").write_text(text)
     ports = free_ports(args.nodes)
     group = [Node(f"node{i + 1}", out, binaries) for i in range(args.nodes)]
     solo = Node("solo", out, binaries)
@@ -668,7 +683,9 @@ def main():
     args = parse()
     if args.no_sync:
         args.kill = False
-    signal.signal(signal.SIGTERM, on_sigterm)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
+            signal.signal(number, on_stop)
     nodes, is_kept = [], False
     try:
         group, solo = prepare(args)
@@ -684,9 +701,11 @@ def main():
         is_kept = args.keep
         return status
     except (KeyboardInterrupt, Stopped):
-        print("\ndemo: interrupted; stopping the nodes", file=sys.stderr)
+        say("\ndemo: interrupted; stopping the nodes", sys.stderr)
         return 130
     finally:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)  # a second one would leave nodes behind
         if is_kept:
             print("The nodes keep running. Look at one:"
                   f"\n  {args.bin}/thinwire --config {args.out}/node1.conf status"

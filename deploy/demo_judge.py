@@ -109,7 +109,9 @@ def judge(facts):
 
     judge_loss(facts, add)
     ratio, least = facts["bytes_ratio"], GOALS["bytes_ratio_a_step_min"] * facts["period"]
-    add(f"at least {least:.0f} times fewer bytes than fp32 data parallel",
+    add(f"at least {least:.0f} times fewer bytes than fp32 data parallel"
+        f" ({GOALS['bytes_ratio_a_step_min']} for each of the {facts['period']} steps between"
+        " merges)",
         "nothing was sent" if ratio is None else f"{ratio:.0f} times",
         ratio is not None and ratio >= least)
     if facts["data_copies"] is not None:
