@@ -25,7 +25,7 @@ from test_guide import mismatch  # noqa: E402
 
 SECONDS_MAX = 300
 BLOCK = re.compile(r"^```sh (both|first|second)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.M | re.S)
-QUESTION = re.compile(r"^(.*\)|.*it|.*line): ?(.*)$")
+QUESTION = re.compile(r"^(.*\)(?: \[.*\])?|.*it|.*line): ?(.*)$")
 PROMPT = re.compile(r"@@(\d+) $")
 TICKET = re.compile(r"^tw1\S+", re.M)
 

@@ -163,7 +163,7 @@ static enum tw_exit check_data(struct tw_setup *setup, struct tw_error *err) {
     (void)snprintf(setup->data_path, sizeof(setup->data_path), "%s", path);
     struct stat info;
     if (stat(path, &info) != 0 || access(path, R_OK) != 0) {
-        (void)tw_fail(err, TW_DATA, "training text %s: %s (node.data names it)", path,
+        (void)tw_fail(err, TW_DATA, "training data %s: %s (node.data names them)", path,
                       strerror(errno));
         return TW_EXIT_DATA;
     }

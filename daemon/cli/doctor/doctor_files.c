@@ -146,6 +146,10 @@ static void look_at_keys(struct doctor *doctor) {
         return;
     }
     const char *const secret = doctor->config.network.secret_file;
+    if (!doctor->has_run && access(secret, F_OK) != 0) {
+        doctor_say(doctor, DOCTOR_SKIP, "secret", NULL, "unknown without the manifest");
+        return;
+    }
     doctor->has_secret = tw_secrets_open(secret, &doctor->secrets, &err) == TW_OK;
     if (doctor->has_secret)
         doctor_say(doctor, DOCTOR_OK, "secret", NULL, "%s, only its owner can read it%s", secret,

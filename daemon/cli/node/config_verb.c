@@ -215,7 +215,7 @@ static void check_files(const struct tw_config *config, struct findings *finding
         status = TW_OK;
     }
     if (status == TW_OK) tw_identity_close(&identity);
-    if (is_run && run.security.admission != TW_ADMISSION_SECRET) return;
+    if (!is_run || run.security.admission != TW_ADMISSION_SECRET) return;
     status = tw_secrets_open(config->network.secret_file, &secrets, &err);
     if (status == TW_OK) tw_secrets_wipe(&secrets);
     report_finding(findings, TW_EXIT_IDENTITY, "run secret", status == TW_OK ? NULL : err.message);

@@ -49,18 +49,48 @@ static enum tw_exit look_at_run(struct init *init) {
                     path);
 }
 
+/* Returns true if the node has no certificate of its run with an owner. */
+static bool wants_certs(const struct init *init, const struct tw_config *config) {
+    char path[TW_PATH_BYTES + 32];
+    (void)snprintf(path, sizeof(path), "%s/%s", config->node.state_dir, TW_CERT_FILE);
+    return has_owner(init) && access(path, F_OK) != 0;
+}
+
+/* Says why `init` has nothing to add to a configured node, and what its person does next. */
+static enum tw_exit explain_existing(struct init *init) {
+    static struct tw_config config;
+    const char *const path = init->files.config_path;
+    const bool has_sudo = cli_needs_sudo(path);
+    static const char NAME[] = "init --run FILE";
+    char check[CLI_COMMAND_BYTES], start[CLI_COMMAND_BYTES], name[CLI_COMMAND_BYTES];
+    struct tw_error err;
+    if (tw_config_load(&config, path, &err) == TW_OK) {
+        init->has_run = cli_manifest_load(config.node.run, &init->run, &err) == TW_OK;
+        if (!init->has_run)
+            return cli_fail(TW_EXIT_MANIFEST,
+                            "%s exists, but its node has no manifest: %s. `%s` names another one, "
+                            "best the one beside its owner.key",
+                            path, err.message, cli_command(path, has_sudo, NAME, name));
+        if (wants_certs(init, &config))
+            return cli_fail(
+                TW_EXIT_IDENTITY,
+                "%s exists, but its node has no certificate, and no %s of the run is beside %s. "
+                "Name the manifest beside that key (`%s`), or have the run's owner sign one "
+                "(`thinwire help owner`)",
+                path, OWNER_KEY_FILE, config.node.run, cli_command(path, has_sudo, NAME, name));
+    }
+    return cli_fail(
+        TW_EXIT_USAGE,
+        "%s exists and is not overwritten. Change that file as you like, then `%s` and `%s`. "
+        "Another node needs a place of its own: --config NAME or --dir FOLDER",
+        path, cli_command(path, has_sudo, "config check", check),
+        cli_command(path, has_sudo, "start", start));
+}
+
 /* Checks that no file is in the way, before anything is written. */
-static enum tw_exit is_free(const struct init *init) {
-    const char *const config = init->files.config_path, *const key = init->files.key_path;
-    const bool has_sudo = cli_needs_sudo(config);
-    char check[CLI_COMMAND_BYTES], start[CLI_COMMAND_BYTES];
-    if (access(config, F_OK) == 0)
-        return cli_fail(
-            TW_EXIT_USAGE,
-            "%s exists and is not overwritten. Change that file as you like, then `%s` and `%s`. "
-            "Another node needs a place of its own: --config NAME or --dir FOLDER",
-            config, cli_command(config, has_sudo, "config check", check),
-            cli_command(config, has_sudo, "start", start));
+static enum tw_exit is_free(struct init *init) {
+    const char *const key = init->files.key_path;
+    if (access(init->files.config_path, F_OK) == 0) return explain_existing(init);
     if (access(key, F_OK) == 0)
         return cli_fail(TW_EXIT_IDENTITY,
                         "%s exists and is not overwritten: another node has this state folder, or "
@@ -160,13 +190,17 @@ static void say_files(FILE *to, const struct init *init, const char *hex) {
 /* Prints the steps before the start. Returns the number of the next step. */
 static int say_missing(FILE *to, const struct init *init, const char *hex) {
     const struct tw_config *const config = &init->files.config;
+    char command[CLI_COMMAND_BYTES];
     int n = 1;
     if (!init->has_run)
         (void)fprintf(to,
-                      "  %d.  Put the run's manifest at %s (`thinwire run new NAME --data TEXT` "
-                      "makes one for a new run). Then `init` again adds this node's right to be "
-                      "in the run.\n",
-                      n++, config->node.run);
+                      "  %d.  Name the run's manifest: `%s` (`thinwire run new NAME --data TEXT` "
+                      "makes one for a new run), or put it at %s. Beside it, `init` finds the "
+                      "owner's key and adds this node's right to be in the run.\n",
+                      n++,
+                      cli_command(init->files.config_path, cli_needs_sudo(init->files.config_path),
+                                  "init --run FILE", command),
+                      config->node.run);
     if (config->node.data[0] == 0 && !(init->has_run && tw_run_has_own_data(&init->run)))
         (void)fprintf(
             to,
@@ -257,10 +291,9 @@ static enum tw_exit renew_key(struct cli *cli) {
 /* Returns true if the node has no certificate and the owner's key is there to sign one. */
 static bool lacks_certs(const struct init *init) {
     const struct tw_config *const config = &init->files.config;
-    char path[TW_PATH_BYTES + 32];
+    char path[TW_PATH_BYTES];
     struct tw_identity key;
-    (void)snprintf(path, sizeof(path), "%s/%s", config->node.state_dir, TW_CERT_FILE);
-    if (!has_owner(init) || access(path, F_OK) == 0) return false;
+    if (!wants_certs(init, config)) return false;
     if (owner_key_look(&init->run, config->node.run, path, &key) != OWNER_KEY_HERE) return false;
     tw_identity_close(&key);
     return true;
@@ -292,9 +325,44 @@ static bool find_incomplete(const struct cli *cli, struct init *init) {
     return true;
 }
 
+/* Writes --run, --data and --upload into the configuration of a node that cannot be in its run yet,
+ * for want of a manifest or of a certificate. The flags are then used up. Does nothing for a new
+ * node, or if other flags describe one. */
+static enum tw_exit take_values(const struct cli *cli, struct init *init) {
+    static const char *const TAKEN[] = {"run", "data", "upload"};
+    static const char *const NEW[] = {"name", "listen", "peers", "threads"};
+    static struct tw_config config;
+    struct node_files *const files = &init->files;
+    char path[TW_PATH_BYTES];
+    struct tw_error err;
+    bool is_other = init->secret_from != NULL || node_files_value(files, "run") == NULL;
+    for (unsigned i = 0; i < sizeof(NEW) / sizeof(NEW[0]); i++)
+        is_other = is_other || node_files_value(files, NEW[i]) != NULL;
+    memcpy(path, files->config_path, sizeof(path));
+    const bool is_named = path[0] != 0 || cli->config_option != NULL;
+    if (is_other || !is_named ||
+        (path[0] == 0 && tw_config_find(cli->config_option, path, &err) != TW_OK) ||
+        access(path, F_OK) != 0 || tw_config_load(&config, path, &err) != TW_OK)
+        return TW_EXIT_OK;
+    init->has_run = cli_manifest_load(config.node.run, &init->run, NULL) == TW_OK;
+    if (init->has_run && !wants_certs(init, &config)) return TW_EXIT_OK; /* a whole node */
+    memcpy(files->config_path, path, sizeof(path));
+    enum tw_exit rc = init_check(files, true);
+    for (unsigned i = 0; i < sizeof(TAKEN) / sizeof(TAKEN[0]) && rc == TW_EXIT_OK; i++) {
+        const char *const value = node_files_value(files, TAKEN[i]);
+        if (value == NULL) continue;
+        rc = node_files_add_value(files, TAKEN[i], value);
+        if (rc == TW_EXIT_OK)
+            (void)fprintf(stderr, "thinwire: %s now has %s = %s\n", path, TAKEN[i], value);
+    }
+    files->count = 0;
+    return rc;
+}
+
 /* Makes the files that the node lacks. Its configuration stays. */
 static enum tw_exit complete_node(const struct cli *cli, struct init *init) {
     const struct tw_config *const config = &init->files.config;
+    static const char *const NEXT[] = {"config check", "start", NULL};
     const bool is_new_key = access(init->files.key_path, F_OK) != 0;
     char hex[TW_ID_HEX_BYTES];
     enum tw_exit rc = make_keys(init, hex);
@@ -313,6 +381,8 @@ static enum tw_exit complete_node(const struct cli *cli, struct init *init) {
     if (init->is_new_certs)
         (void)printf("  certificate %s/%s, signed with %s\n", config->node.state_dir, TW_CERT_FILE,
                      init->owner_key);
+    (void)printf("\nNext steps:\n");
+    node_files_say_next(&init->files, NEXT);
     return TW_EXIT_OK;
 }
 
@@ -339,6 +409,7 @@ enum tw_exit cli_init(struct cli *cli) {
     if (rc != TW_EXIT_OK) return rc;
     (void)cli_option(cli, "--secret-file", &init.secret_from);
     rc = cli_done(cli, "init", OPTIONS);
+    if (rc == TW_EXIT_OK) rc = take_values(cli, &init);
     if (rc == TW_EXIT_OK && find_incomplete(cli, &init)) return complete_node(cli, &init);
     if (rc == TW_EXIT_OK) rc = node_files_find(cli, &init.files);
     if (rc == TW_EXIT_OK) rc = node_files_plan(&init.files);

@@ -1,6 +1,7 @@
 #include "daemon/cli/node/init_ask.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -85,16 +86,36 @@ enum tw_exit init_check(const struct node_files *files, bool has_run) {
     return node_files_value(files, "listen") != NULL ? check_listen(&files->config) : TW_EXIT_OK;
 }
 
-/* Asks one question. An empty line sets `answer` to "". */
+/* Writes the manifest that an empty answer means: the only one of this folder or, for a service, of
+ * /etc, where the guide has it. "" if there is none, or more than one. */
+static void suggest_run(const struct node_files *files, char path[TW_PATH_BYTES]) {
+    const char *const patterns[] = {"*.manifest", "/etc/*.manifest"};
+    struct tw_error err;
+    path[0] = '\0';
+    for (unsigned i = 0; i < (cli_is_service(files->config_path) ? 2 : 1) && path[0] == '\0'; i++) {
+        glob_t found;
+        if (glob(patterns[i], 0, NULL, &found) != 0) continue;
+        if (found.gl_pathc == 1 && strlen(found.gl_pathv[0]) < TW_PATH_BYTES)
+            (void)snprintf(path, TW_PATH_BYTES, "%s", found.gl_pathv[0]);
+        globfree(&found);
+    }
+    if (path[0] != '\0' && check_run(path, &err) != TW_OK) path[0] = '\0';
+}
+
+/* Asks one question. An empty line sets `answer` to what was suggested in brackets, or to "". */
 static enum tw_exit ask(const struct node_files *files, const struct question *question,
                         char answer[TW_PATH_BYTES]) {
     struct tw_error err = {0};
+    char suggested[TW_PATH_BYTES] = "";
+    if (question->check == check_run) suggest_run(files, suggested);
     for (unsigned i = 0; i < TRIES; i++) {
-        (void)printf("%s: ", question->text);
+        const bool has = suggested[0] != '\0';
+        (void)printf("%s%s%s%s: ", question->text, has ? " [" : "", suggested, has ? "]" : "");
         (void)fflush(stdout);
         if (fgets(answer, TW_PATH_BYTES, stdin) == NULL)
             return cli_fail(TW_EXIT_USAGE, "init: no answer; nothing was made");
         answer[strcspn(answer, "\r\n")] = '\0';
+        if (answer[0] == '\0') memcpy(answer, suggested, sizeof(suggested));
         if (answer[0] == '\0' || check_answer(files, question, answer, true, &err) == TW_OK)
             return TW_EXIT_OK;
         (void)printf("  %s\n", err.message);
@@ -109,7 +130,9 @@ enum tw_exit init_ask(const struct cli *cli, struct node_files *files) {
     for (unsigned i = 0; i < QUESTIONS_COUNT; i++) {
         const struct question *const question = &QUESTIONS[i];
         if (node_files_value(files, question->key) != NULL) continue;
-        if (is_first) (void)printf("An empty answer leaves a question open.\n\n");
+        if (is_first)
+            (void)printf("An empty answer takes the suggestion in brackets, or leaves a question "
+                         "open. Without a\nmanifest the node cannot start.\n\n");
         is_first = false;
         const enum tw_exit rc = ask(files, question, answers[i]);
         if (rc != TW_EXIT_OK) return rc;

@@ -179,15 +179,17 @@ enum tw_exit node_files_write_config(const struct node_files *files) {
     return cli_fail(TW_EXIT_USAGE, "%s: the disk is full or failing", path);
 }
 
-/* Copies the configuration line by line. The value takes the place of the commented example, or
- * stands at the begin of its section if there is none. */
+/* Copies the configuration line by line. The value takes the place of the present one or of the
+ * commented example, or stands at the begin of its section if there is neither. */
 static void copy_with(FILE *to, FILE *from, const char *key, const char *text) {
     char line[TW_PATH_BYTES], place[64];
     bool has_example = false, is_done = false;
-    (void)snprintf(place, sizeof(place), "#%s =", key);
-    while (!has_example && fgets(line, sizeof(line), from) != NULL)
-        has_example = strncmp(line, place, strlen(place)) == 0;
-    rewind(from);
+    for (unsigned i = 0; i < 2 && !has_example; i++) {
+        (void)snprintf(place, sizeof(place), "%s%s =", i == 0 ? "" : "#", key);
+        while (!has_example && fgets(line, sizeof(line), from) != NULL)
+            has_example = strncmp(line, place, strlen(place)) == 0;
+        rewind(from);
+    }
     if (!has_example) (void)snprintf(place, sizeof(place), "[node]");
     while (fgets(line, sizeof(line), from) != NULL) {
         const bool is_place = !is_done && strncmp(line, place, strlen(place)) == 0;

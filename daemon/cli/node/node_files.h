@@ -51,7 +51,7 @@ enum tw_exit node_files_folders(const struct node_files *files);
 
 enum tw_exit node_files_write_config(const struct node_files *files);
 
-/* Sets a key of an existing configuration that has only the commented example of it, or nothing.
+/* Sets a key of an existing configuration, in place of its value or of the commented example.
  * Replaces the file completely or not at all; its owner and mode stay. */
 enum tw_exit node_files_add_value(const struct node_files *files, const char *key,
                                   const char *text);

@@ -18,7 +18,7 @@
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/node/fresh.h"
 
-enum { PATIENCE_MS = 30 * 1000, LOOK_MS = 100 };
+enum { PATIENCE_MS = 30 * 1000, LOOK_MS = 100, CHECK_BYTES = 16 * 1024 };
 
 extern char **environ;
 
@@ -67,33 +67,83 @@ static bool is_running(const char *socket_path) {
     return is_up;
 }
 
-/* Runs a program of the system, and waits for it. `is_silent`: without its output. Returns its exit
- * status, or -1 if it could not run. */
-static int run_program(char *const argv[], bool is_silent) {
+/* Runs a program of the system without its words of trouble, and waits for it. Its output is read
+ * into `text`, as far as there is room; NULL: it is dropped. Returns its exit status, or -1 if it
+ * could not run. */
+static int run_program(char *const argv[], char *text, size_t text_bytes) {
     posix_spawn_file_actions_t actions;
     pid_t pid = 0;
-    int status = 0;
+    int status = 0, ends[2];
+    char dropped[256];
+    size_t used = 0;
+    if (pipe2(ends, O_CLOEXEC) != 0) return -1;
     (void)posix_spawn_file_actions_init(&actions);
-    for (int fd = 1; is_silent && fd <= 2; fd++)
-        (void)posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_WRONLY, 0);
+    (void)posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    (void)posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     const int code = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
     (void)posix_spawn_file_actions_destroy(&actions);
+    (void)close(ends[1]);
+    for (ssize_t size = 1; code == 0 && size != 0;) {
+        const bool has_room = text != NULL && used + 1 < text_bytes;
+        size = read(ends[0], has_room ? text + used : dropped,
+                    has_room ? text_bytes - used - 1 : sizeof(dropped));
+        if (size < 0 && errno != EINTR) break;
+        if (size > 0 && has_room) used += (size_t)size;
+    }
+    (void)close(ends[0]);
+    if (text != NULL) text[used] = '\0';
     if (code != 0) return -1;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+/* Checks the node of a service before its units are touched, by `thinwire config check` as the
+ * node's user. Prints the first finding. */
+static enum tw_exit check_first(const struct node_files *files) {
+    static char text[CHECK_BYTES];
+    char program[] = "/proc/self/exe", option[] = "--config", path[TW_PATH_BYTES],
+         verb[] = "config", word[] = "check", form[] = "--json";
+    json_error_t parse;
+    size_t at;
+    json_t *row;
+    memcpy(path, files->config_path, sizeof(path));
+    char *const argv[] = {program, option, path, verb, word, form, NULL};
+    const int code = run_program(argv, text, sizeof(text));
+    json_t *const json = code > 0 ? json_loads(text, 0, &parse) : NULL;
+    enum tw_exit rc = TW_EXIT_OK;
+    json_array_foreach(json_object_get(json, "findings"), at, row) {
+        if (json_is_true(json_object_get(row, "ok"))) continue;
+        const char *const why = json_string_value(json_object_get(row, "error"));
+        rc = cli_fail((enum tw_exit)code, "not started: %s", why != NULL ? why : "a check failed");
+        break;
+    }
+    json_decref(json);
+    return rc;
+}
+
+/* Writes the last reason that the daemon gave in the journal, without its own name. "" if there is
+ * none: systemd's lines and the log's name numbers, and no reason. */
+static void last_words(char *daemon, char reason[CHECK_BYTES]) {
+    char journal[] = "journalctl", unit[] = "--unit", lines[] = "--lines=20",
+         who[] = "--identifier=thinwired", form[] = "--output=cat", pager[] = "--no-pager";
+    char *const tail[] = {journal, unit, daemon, who, lines, form, pager, NULL};
+    static const char MARK[] = "thinwired: ";
+    static char text[CHECK_BYTES];
+    reason[0] = '\0';
+    if (run_program(tail, text, sizeof(text)) != 0) return;
+    for (char *rest = text, *line; (line = strtok_r(rest, "\n", &rest)) != NULL;) {
+        if (strncmp(line, MARK, sizeof(MARK) - 1) == 0)
+            (void)snprintf(reason, CHECK_BYTES, "%s", line + sizeof(MARK) - 1);
+    }
+}
+
 /* Says why systemd did not start the unit, with the way out. */
 static enum tw_exit explain_units(const struct node_files *files, char *daemon) {
-    char name[] = "systemctl", cat[] = "cat", journal[] = "journalctl", unit[] = "--unit",
-         lines[] = "--lines=3",
-         who[] = "--identifier=thinwired", /* systemd's own lines name numbers, and no reason */
-        form[] = "--output=cat", pager[] = "--no-pager";
+    static char reason[CHECK_BYTES];
+    char name[] = "systemctl", cat[] = "cat", command[CLI_COMMAND_BYTES];
     char *const look[] = {name, cat, daemon, NULL};
-    char *const tail[] = {journal, unit, daemon, who, lines, form, pager, NULL};
-    char command[CLI_COMMAND_BYTES];
-    if (run_program(look, true) != 0)
+    if (run_program(look, NULL, 0) != 0)
         return cli_fail(TW_EXIT_FAILURE,
                         "systemd has no unit thinwired@: install the package, or the unit files "
                         "(`cmake --install BUILD --prefix /usr`); a node without systemd is made "
@@ -101,27 +151,41 @@ static enum tw_exit explain_units(const struct node_files *files, char *daemon) 
     if (geteuid() != 0)
         return cli_fail(TW_EXIT_FAILURE, "only root starts the service %s: `%s`", daemon,
                         cli_command(files->config_path, true, "start", command));
-    (void)run_program(tail, false);
+    last_words(daemon, reason);
     return cli_fail(
-        TW_EXIT_FAILURE, "%s did not start; `%s` shows its log", daemon,
+        TW_EXIT_FAILURE, "%s did not start%s%s; `%s` shows its log", daemon,
+        reason[0] != '\0' ? ": " : "", reason,
         cli_command(files->config_path, cli_needs_sudo(files->config_path), "logs", command));
 }
 
+/* Starts daemon and worker. If the daemon does not start, nothing is left running, nor enabled if
+ * it was not. */
 static enum tw_exit start_units(const struct node_files *files, FILE *to) {
     char daemon[80], worker[96];
     (void)snprintf(daemon, sizeof(daemon), "thinwired@%s", files->config.instance);
     (void)snprintf(worker, sizeof(worker), "thinwire-worker@%s", files->config.instance);
-    char name[] = "systemctl", enable[] = "enable", now[] = "--now", ask[] = "--no-ask-password";
+    char name[] = "systemctl", enable[] = "enable", now[] = "--now", ask[] = "--no-ask-password",
+         is_enabled[] = "is-enabled", disable[] = "disable", stop[] = "stop";
     char *const argv[] = {name, ask, enable, now, daemon, worker, NULL};
-    /* The words of a refusal are silenced: explain_units has better ones. */
-    const int code = run_program(argv, geteuid() != 0);
+    char *const look[] = {name, is_enabled, daemon, NULL};
+    char *const undo[] = {name, ask, disable, now, daemon, worker, NULL};
+    char *const halt[] = {name, ask, stop, daemon, worker, NULL};
+    const enum tw_exit rc = geteuid() == 0 ? check_first(files) : TW_EXIT_OK;
+    if (rc != TW_EXIT_OK) return rc;
+    const bool was_enabled = run_program(look, NULL, 0) == 0;
+    /* The words of a failure are silenced: explain_units has better ones. */
+    const int code = run_program(argv, NULL, 0);
     if (code < 0)
         return cli_fail(TW_EXIT_FAILURE,
                         "this system has no systemctl, which starts nodes of " TW_CONFIG_FOLDER
                         ": run `thinwired --config %s` by another supervisor, or make a node by "
                         "--dir FOLDER",
                         files->config.instance);
-    if (code != 0) return explain_units(files, daemon);
+    if (code != 0) {
+        const enum tw_exit why = explain_units(files, daemon);
+        if (geteuid() == 0) (void)run_program(was_enabled ? halt : undo, NULL, 0);
+        return why;
+    }
     (void)fprintf(to, "It runs as %s and starts with the machine.\n", daemon);
     return TW_EXIT_OK;
 }

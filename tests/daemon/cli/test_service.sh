@@ -45,15 +45,17 @@ done
 # daemon where the file `works` is.
 cat >"$home/place/systemctl" <<SCRIPT
 #!/bin/sh
+echo "\$*" >>/run/thinwire/asked 2>/dev/null
 [ "\$1" = cat ] && exit 0
 [ "\$(id -u)" = 0 ] || { echo "Failed to enable unit: Access denied" >&2; exit 1; }
 [ -e "$home/works" ] || { echo "Job for thinwired@bible failed." >&2; exit 1; }
+case "\$*" in *is-enabled* | *disable*) exit 1 ;; esac
 setpriv --reuid thinwire --regid thinwire --init-groups thinwired --config bible 2>"$home/log" </dev/null >&2 &
 echo \$! >"$home/pid"
 for _ in \$(seq 600); do thinwire --config bible status >/dev/null 2>&1 && exit; sleep 0.1; done
 exit 1
 SCRIPT
-printf '#!/bin/sh\necho "thinwired: the reason in the journal"\n' >"$home/place/journalctl"
+printf '#!/bin/sh\necho "level=info ev=ended exit=0"\necho "thinwired: the reason in the journal"\n' >"$home/place/journalctl"
 chmod 755 "$home"/place/*
 export PATH=$home/bin:$home/place:$PATH
 yes 'And it came to pass in those days that there went out a decree.' | head -c 40000 >"$home/text/text" || true
@@ -161,13 +163,31 @@ expect 1 'only root starts the service thinwired@bible: `sudo thinwire --config 
     as ann thinwire start
 refused=$({ as ann thinwire start || true; } 2>&1)
 is "$(grep -c 'Failed to enable' <<<"$refused")" 0
-expect 1 'the reason in the journal' thinwire start
-expect 1 'thinwired@bible did not start; `thinwire --config bible logs` shows its log' thinwire start
-follow '%s did not start; `%s` shows its log' thinwire start
+rm -f /run/thinwire/asked
+expect 1 'thinwired@bible did not start: the reason in the journal; `thinwire --config bible logs` shows its log' \
+    thinwire start
+is "$({ thinwire start || true; } 2>&1 | wc -l)" 1
+follow '%s did not start%s%s; `%s` shows its log' thinwire start
 grep -q 'the reason in the journal' "$home/followed" || { echo "FAIL: logs shows no journal"; exit 1; }
+# What was not enabled before is not enabled then, and nothing is left running.
+is "$(tail -1 /run/thinwire/asked)" "--no-ask-password disable --now thinwired@bible thinwire-worker@bible"
+# A fault that `config check` finds is told before any unit is touched.
+mv $state/identity.key $state/away
+rm /run/thinwire/asked
+expect 7 'not started: .*identity.key' thinwire start
+[[ ! -e /run/thinwire/asked ]] || { echo "FAIL: systemctl ran: $(cat /run/thinwire/asked)"; failures=$((failures + 1)); }
+mv $state/away $state/identity.key
+# Without the manifest nobody knows whether the run has a secret.
+mv /etc/bible.manifest /etc/away
+mv $state/run.secret $state/away
+expect 3 'BAD' thinwire config check
+is "$({ thinwire config check || true; } | grep -c secret)" 0
+expect 1 '^- +secret +unknown without the manifest' thinwire doctor
+mv /etc/away /etc/bible.manifest
+mv $state/away $state/run.secret
 # -- a configuration that only root may read
 chmod 600 /etc/thinwire/bible.conf
-follow '%.100s: %s for the user of the node; `chmod' thinwire config check
+follow '%.150s: %s for the user of the node; `chmod' thinwire config check
 expect 0 'The daemon can start' thinwire config check
 
 # -- a key that somebody gave to root: all say it, and their remedy helps

@@ -5,7 +5,7 @@ import random
 import re
 import struct
 
-from advice import Wrong, situation
+from advice import Wrong, situation, squeeze
 
 TINY = "--set model.layers=1 --set model.width=16 --set model.heads=2 --set model.context=32 " \
        "--set train.batch=4 --set train.warmup_tokens=128 --set train.tokens=4096"
@@ -139,7 +139,8 @@ def merged_runs(at):
 
 @situation("words", "; `thinwire run new` writes a manifest", "no run manifest: %s",
            "copy the file every node of the run has, or make one with `thinwire run new`",
-           "Put the run's manifest at %s", "The daemon can start with this",
+           "Name the run's manifest", "exists, but its node has no manifest",
+           "exists, but its node has no certificate", "The daemon can start with this",
            "the daemon would not start with this; `thinwire help exit-codes`")
 def no_manifest(at):
     """A node without a manifest, as init, config check, doctor and the daemon tell it."""
@@ -150,9 +151,17 @@ def no_manifest(at):
     at.advice(said, "; `thinwire run new` writes a manifest")
     at.advice(at.bad("thinwire doctor --patience 1"), "copy the file every node")
     at.advice(at.bad("thinwire start"), "no run manifest")
-    place = re.search(r"manifest at (\S+) \(", made)[1]
-    at.follow(made, "Put the run's manifest", f"--out {place} {TINY}", NAME="a", TEXT="text")
-    at.good("thinwire init")
+    at.write("far/text", "")
+    name, new = at.advice(made, "Name the run's manifest", FILE="far/run", NAME="a", TEXT="text")
+    at.good(f"{new} --out far/run {TINY}")
+    at.good(f"cp far/run {re.search(r'or put it at ([^ ]+)[.] Beside', squeeze(made))[1]}")
+    at.follow(at.bad("thinwire init"), "its node has no certificate", FILE="far/run")
+    at.good("thinwire init --dir b --data text --listen 127.0.0.1:0")
+    said = at.bad("thinwire --config b/node.conf init")
+    at.follow(said, "exists, but its node has no manifest", FILE="far/run", nth=-1)
+    at.good("thinwire --config b/node.conf config check")
+    at.good("thinwire init --dir c --data text --listen 127.0.0.1:0")
+    at.good(name.replace("/a/", "/c/"))
     said = at.good("thinwire config check")
     if at.type(at.advice(said, "The daemon can start with")[0]).code:
         raise Wrong(at.good("thinwire doctor"))

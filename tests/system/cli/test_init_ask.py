@@ -65,6 +65,13 @@ def main():
         keys = keys_of(folder / "two" / "node.conf")
         assert keys["run"] == f"{folder}/manifest" and not {"data", "upload"} & keys.keys(), keys
 
+        # The only manifest of the folder is suggested, and an empty answer takes it.
+        (folder / "manifest").rename(folder / "asked.manifest")
+        status, shown = talk([thinwire, "init", "--dir", "five"], ["", "text", ""])
+        assert status == 0 and "makes one) [asked.manifest]: " in shown, shown
+        assert keys_of(folder / "five" / "node.conf")["run"] == f"{folder}/asked.manifest", shown
+        (folder / "asked.manifest").rename(folder / "manifest")
+
         for answers, reason in ((["a", "b", "c"], "--run gives the answer"), ([], "no answer")):
             status, shown = talk([thinwire, "init", "--dir", "three"], answers)
             assert status == 2 and reason in shown and "nothing was made" in shown, (status, shown)

@@ -91,13 +91,24 @@ expect 0 'may train admit votes yes' tw one owner show
 expect 0 '"owner_key": ".*/run/owner.key"' thinwire init --dir json --run run/numbers.manifest --data text --json
 expect 0 'another key|is now' tw json init --new-key
 expect 0 'good certificate' tw json config check
-expect 0 'Put the run.*Then `init` again adds' thinwire init --dir late --data text
+# A node that was made without the manifest: each sentence names the way on, and the way works.
+expect 0 'Name the run.s manifest: `thinwire --config .*late/node.conf init --run FILE`' \
+    thinwire init --dir late --data text
+expect 3 'its node has no manifest: .*`thinwire --config .*late/node.conf init --run FILE` names' tw late init
 cp run/third.manifest late/state/run.manifest
 expect 7 'admission.cert does not exist: `thinwire init` makes it beside the owner.s key' tw late start
-expect 2 'is not overwritten' tw late init
-cp run/owner.key late/state/
-expect 0 'lacked this: certificate .*, signed with .*/late/state/owner.key' tw late init
+expect 7 'no certificate, and no owner.key of the run is beside .*late/state/run.manifest.*init --run FILE' tw late init
+expect 0 'now has run = .*/run/third.manifest.*lacked this: certificate .*, signed with .*/run/owner.key' \
+    tw late init --run run/third.manifest
 expect 0 'good certificate' tw late config check
+expect 2 'is not overwritten' tw late init
+expect 2 'is not overwritten' tw late init --run run/other.manifest
+grep -qx "run = $PWD/run/third.manifest" late/node.conf || fail "another run in a whole node"
+expect 0 'This node is' thinwire init --dir later --data text
+cp run/third.manifest later/state/run.manifest
+cp run/owner.key later/state/
+expect 0 'lacked this: certificate .*, signed with .*/later/state/owner.key' tw later init
+expect 0 'good certificate' tw later config check
 
 # -- two guests: each has a certificate of its own, and all three train together
 expect 0 'It runs as process' tw one start
