@@ -50,6 +50,17 @@ const char *tw_units_bytes(char *text, double bytes) {
     return print_scaled(text, bytes, UNITS, " ");
 }
 
+const char *tw_units_bit_rate(char *text, double bytes_s) {
+    static const char *const UNITS[] = {"bit/s", "kbit/s", "Mbit/s", "Gbit/s"};
+    const double bits_s = bytes_s * 8;
+    if (!isfinite(bits_s) || bits_s < 0) return print_none(text);
+    unsigned unit = 0;
+    double scaled = bits_s;
+    for (; scaled >= 1000 && unit < 3; unit++) scaled /= 1000;
+    (void)snprintf(text, TW_UNITS_BYTES, "%.4g %s", scaled, UNITS[unit]);
+    return text;
+}
+
 const char *tw_units_flops(char *text, double flops_s) {
     static const char *const UNITS[] = {"FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", NULL};
     return print_scaled(text, flops_s, UNITS, " ");

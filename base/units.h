@@ -9,10 +9,11 @@
 enum { TW_UNITS_BYTES = 40 };
 
 /* Each function writes into text[TW_UNITS_BYTES] and returns it; a non-finite value becomes "-". */
-const char *tw_units_count(char *text, double value);   /* 1,234,567 */
-const char *tw_units_short(char *text, double value);   /* 48.8M */
-const char *tw_units_bytes(char *text, double bytes);   /* 75.0 MB, decimal units */
-const char *tw_units_flops(char *text, double flops_s); /* 51.8 GFLOP/s */
+const char *tw_units_count(char *text, double value);      /* 1,234,567 */
+const char *tw_units_short(char *text, double value);      /* 48.8M */
+const char *tw_units_bytes(char *text, double bytes);      /* 75.0 MB, decimal units */
+const char *tw_units_bit_rate(char *text, double bytes_s); /* 5 Mbit/s, as a person types caps */
+const char *tw_units_flops(char *text, double flops_s);    /* 51.8 GFLOP/s */
 const char *tw_units_duration(char *text, double s); /* 850 ms, 12 s, 3 min, 2 h 5 min, 3 d 4 h */
 const char *tw_units_loss(char *text, double nats);  /* 1.652 */
 const char *tw_units_percent(char *text, double ratio); /* 99.2 % */

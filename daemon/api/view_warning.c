@@ -388,10 +388,12 @@ static void judge_seat(const struct tw_status_view *view, struct list *list) {
 
 static void judge_caps(const struct tw_status_view *view, struct list *list) {
     const char *const why = view->caps.resting != NULL ? view->caps.resting : "none";
+    char quota[TW_UNITS_BYTES], used[TW_UNITS_BYTES];
     if (strcmp(why, "quota") == 0) {
         add(list, TW_WARNING_QUOTA_USED, "raise network.quota and `thinwire reload`, or wait",
-            "The quota of %.1f GB is used up: links rest until %s and this node trains alone",
-            (double)view->caps.quota_bytes / 1e9, view->caps.month_end);
+            "The quota of %s is used up, by %s: links rest until %s and this node trains alone",
+            tw_units_bytes(quota, (double)view->caps.quota_bytes),
+            tw_units_bytes(used, (double)view->caps.month_bytes), view->caps.month_end);
     } else if (strcmp(why, "hours") == 0) {
         add(list, TW_WARNING_LINKS_REST, "nothing to do; network.hours sets it",
             "Links rest until %02u:%02u and this node trains alone", view->caps.until_min / 60 % 24,

@@ -4,11 +4,13 @@
 
 #include "daemon/cli/common/cli.h"
 
-/* Checks "5mbit", "off" or "0" by the daemon's rules. */
+/* Checks "5mbit", "off" (the configured caps) or "0" (no cap) by the daemon's rules. */
 static enum tw_exit check_rate(const char *rate) {
     uint64_t bytes_s;
     struct tw_error err = {0};
-    if (strcmp(rate, "off") == 0 || tw_rate_parse(rate, &bytes_s, &err) == TW_OK) return TW_EXIT_OK;
+    if (strcmp(rate, "off") == 0 || strcmp(rate, "0") == 0 ||
+        tw_rate_parse(rate, &bytes_s, &err) == TW_OK)
+        return TW_EXIT_OK;
     return cli_fail(TW_EXIT_USAGE, "limit: %s, or off", err.message);
 }
 
@@ -23,7 +25,9 @@ enum tw_exit cli_limit(struct cli *cli) {
     } else if (what != NULL && !is_up && !is_down) {
         return cli_fail(TW_EXIT_USAGE, "limit: `%s` is neither upload nor download", what);
     } else if (what != NULL && rate == NULL) {
-        return cli_fail(TW_EXIT_USAGE, "limit %s: which rate? 5mbit, or off for none", what);
+        return cli_fail(TW_EXIT_USAGE,
+                        "limit %s: which rate? 5mbit, off for the configured one, or 0 for none",
+                        what);
     }
     const enum tw_exit usage = cli_done(cli, "limit", OPTIONS);
     if (usage != TW_EXIT_OK) return usage;

@@ -476,10 +476,10 @@ static enum tw_status set_limit(const char *direction, const char *text, bool *h
                                 struct tw_error *err) {
     struct tw_error reason = {0};
     if (text == NULL) return TW_OK;
-    uint64_t bytes_s = 0;
-    if (strcmp(text, "off") != 0 && tw_rate_parse(text, &bytes_s, &reason) != TW_OK)
+    uint64_t bytes_s = 0;            /* also the rate 0: no cap */
+    *has = strcmp(text, "off") != 0; /* off: the configured cap again */
+    if (*has && strcmp(text, "0") != 0 && tw_rate_parse(text, &bytes_s, &reason) != TW_OK)
         return tw_fail(err, TW_CONFIG, "%s: %s", direction, reason.message);
-    *has = true;
     *limit = bytes_s;
     return TW_OK;
 }
@@ -508,8 +508,13 @@ enum tw_status tw_daemon_caps_limit(struct tw_daemon *daemon, const char *upload
     print_cap(caps->download_now, down);
     if (upload != NULL || download != NULL)
         tw_daemon_note(daemon, TW_LOG_INFO, "limit", "upload=\"%s\" download=\"%s\"", up, down);
-    (void)snprintf(answer->message, sizeof(answer->message), "upload: %s, download: %s%s", up, down,
-                   upload != NULL || download != NULL ? ", until the daemon starts anew" : "");
+    static const char *const SINCE[] = {"as configured", "until the daemon starts anew"};
+    if (has_up == has_down)
+        (void)snprintf(answer->message, sizeof(answer->message), "upload: %s, download: %s, %s", up,
+                       down, SINCE[has_up]);
+    else
+        (void)snprintf(answer->message, sizeof(answer->message), "upload: %s %s, download: %s %s",
+                       up, SINCE[has_up], down, SINCE[has_down]);
     return TW_OK;
 }
 

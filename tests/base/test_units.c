@@ -47,6 +47,16 @@ static void text_that_is_no_size_is_refused(void **state) {
     }
 }
 
+static void caps_are_printed_in_bits_as_they_are_typed(void **state) {
+    (void)state;
+    char text[TW_UNITS_BYTES];
+    assert_string_equal(tw_units_bit_rate(text, 625000), "5 Mbit/s");
+    assert_string_equal(tw_units_bit_rate(text, 62500), "500 kbit/s");
+    assert_string_equal(tw_units_bit_rate(text, 312500), "2.5 Mbit/s");
+    assert_string_equal(tw_units_bit_rate(text, 0), "0 bit/s");
+    assert_string_equal(tw_units_bit_rate(text, 1.25e9), "10 Gbit/s");
+}
+
 static void exact_sizes_read_back(void **state) {
     (void)state;
     const uint64_t sizes[] = {0, 1, 999, 1000, 1024, 8000000000, 1610612736, 1500000, 123456789};
@@ -91,6 +101,7 @@ int main(void) {
         cmocka_unit_test(one_has_no_s),
         cmocka_unit_test(sizes_are_read_as_people_write_them),
         cmocka_unit_test(text_that_is_no_size_is_refused),
+        cmocka_unit_test(caps_are_printed_in_bits_as_they_are_typed),
         cmocka_unit_test(exact_sizes_read_back),
         cmocka_unit_test(moments_are_written_in_utc),
     };

@@ -382,10 +382,10 @@ static const struct {
     {"limit", "thinwire limit [upload|download] [RATE|off]\n"
               "\n"
               "Caps the line of the running daemon: `thinwire limit 2mbit` in both directions,\n"
-              "`thinwire limit upload 500kbit` in one; off removes the cap. The cap holds\n"
-              "until the daemon restarts; upload and download in the configuration are\n"
-              "permanent. The caps of network.hours still apply in their hours. Without a\n"
-              "rate, it shows the caps in force.\n"},
+              "`thinwire limit upload 500kbit` in one. The cap holds until the daemon restarts;\n"
+              "off ends it earlier: then upload and download of the configuration apply\n"
+              "again. The rate 0 is no cap at all. The caps of network.hours still apply in\n"
+              "their hours. Without a rate, it shows the caps in force.\n"},
     {"unban", "thinwire unban NODE\n"
               "\n"
               "A node that breaks the protocol three times within an hour is banned: for an\n"

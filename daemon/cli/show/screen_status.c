@@ -436,6 +436,17 @@ static void print_links(const struct screen *screen, const json_t *status) {
         line_wrap(screen, DIM, "", 12, json_str(status, "network.nat.text"));
 }
 
+static void print_quota(const struct screen *screen, const json_t *status) {
+    char used[TW_UNITS_BYTES], all[TW_UNITS_BYTES];
+    const double quota = json_num(status, "network.caps.quota_bytes"),
+                 month = json_num(status, "network.caps.month_bytes");
+    if (!isfinite(quota)) return;
+    struct line line = line_begin(screen, "Quota");
+    line_put(&line, month >= quota ? YELLOW : PLAIN, "%s of %s used this month",
+             tw_units_bytes(used, month), tw_units_bytes(all, quota));
+    line_end(&line);
+}
+
 static void print_network(const struct screen *screen, const json_t *status) {
     char total[TW_UNITS_BYTES], rate[TW_UNITS_BYTES], cap[TW_UNITS_BYTES];
     const double out =
@@ -447,19 +458,15 @@ static void print_network(const struct screen *screen, const json_t *status) {
     line_put(&line, PLAIN, " at %s/s",
              tw_units_bytes(rate, json_num(status, "network.out_bytes_per_s")));
     const double most = json_num(status, "network.upload_cap_bytes_per_s");
-    if (isfinite(most)) line_put(&line, DIM, " (cap %s/s)", tw_units_bytes(cap, most));
+    if (isfinite(most)) line_put(&line, DIM, " (cap %s)", tw_units_bit_rate(cap, most));
     line_put(&line, PLAIN, "%s%s %s", sep(screen), screen->has_utf8 ? "↓" : "down",
              tw_units_bytes(total, in));
     line_put(&line, PLAIN, " at %s/s",
              tw_units_bytes(rate, json_num(status, "network.in_bytes_per_s")));
-    const double down = json_num(status, "network.caps.download_bytes_per_s"),
-                 quota = json_num(status, "network.caps.quota_bytes"),
-                 month = json_num(status, "network.caps.month_bytes");
-    if (isfinite(down)) line_put(&line, DIM, " (cap %s/s)", tw_units_bytes(cap, down));
-    if (isfinite(quota))
-        line_put(&line, PLAIN, "%s%s of the month's %s", sep(screen), tw_units_bytes(total, month),
-                 tw_units_bytes(cap, quota));
+    const double down = json_num(status, "network.caps.download_bytes_per_s");
+    if (isfinite(down)) line_put(&line, DIM, " (cap %s)", tw_units_bit_rate(cap, down));
     line_end(&line);
+    print_quota(screen, status);
     print_links(screen, status);
     print_reach(screen, status);
     print_mapping(screen, status);
@@ -474,7 +481,7 @@ static void print_relay(const struct screen *screen, const json_t *status) {
     struct line line = line_begin(screen, "Relay");
     line_put(&line, PLAIN, "%s carried for others, %.0f connections now",
              tw_units_bytes(bytes, carried), json_num(status, "network.relay.pipes"));
-    if (isfinite(most)) line_put(&line, DIM, " (cap %s/s)", tw_units_bytes(cap, most));
+    if (isfinite(most)) line_put(&line, DIM, " (cap %s)", tw_units_bit_rate(cap, most));
     line_end(&line);
 }
 

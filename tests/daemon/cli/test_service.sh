@@ -95,7 +95,7 @@ is() { [[ $1 == "$2" ]] || { echo "FAIL: got '$1', wanted '$2'"; failures=$((fai
 thinwire run new bible --data "$home/text/text" --set train.tokens=50k --set security.admission=secret \
     --out /etc/bible.manifest >/dev/null
 expect 0 '^    thinwire --config bible start$' thinwire --config bible init --run /etc/bible.manifest \
-    --data "$home/text/text" --listen 127.0.0.1:0
+    --data "$home/text/text" --listen 127.0.0.1:0 --upload 5mbit
 expect 2 'exists and is not overwritten.*`thinwire --config bible config check` and `thinwire --config bible start`' \
     thinwire --config bible init
 state=/var/lib/thinwire/bible
@@ -121,6 +121,14 @@ done
 # -- the only node is found, also when sudo has dropped the environment
 expect 0 'bible|does not train' env -u THINWIRE_CONFIG thinwire status
 expect 0 '^OK +config +/etc/thinwire/bible.conf' thinwire doctor
+# -- a cap until the next start ends earlier by off, and the configured one applies again
+expect 0 'cap 5 Mbit/s' thinwire status
+expect 0 '^upload: 2mbit, download: 2mbit, until the daemon starts anew$' thinwire limit 2mbit
+expect 0 'cap 2 Mbit/s.*cap 2 Mbit/s' thinwire status
+expect 0 '^upload: 5mbit as configured, download: 2mbit until the daemon starts anew$' thinwire limit upload off
+expect 0 '^upload: 5mbit, download: no cap, as configured$' thinwire limit off
+expect 0 '^upload: no cap, download: no cap, until the daemon starts anew$' thinwire limit 0
+expect 0 '^upload: 5mbit, download: no cap, as configured$' thinwire limit off
 # -- another user is told the command, in which nothing is left to fill in
 expect 1 'sudo thinwire --config bible doctor`' as ann thinwire --config bible doctor
 expect 1 'belong to user thinwire, and this is user ann' as ann thinwire doctor
