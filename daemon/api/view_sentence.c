@@ -131,10 +131,12 @@ static void describe_reasons(const struct tw_view_pause *pause, char text[TW_VIE
         if (until < TW_DAY_MINUTES)
             (void)snprintf(end, sizeof(end), "until %02" PRIu32 ":%02" PRIu32, until / 60,
                            until % 60);
-        (void)snprintf(reason, sizeof(reason), "worker.hours is off %s", end);
+        (void)snprintf(reason, sizeof(reason), "worker.hours forbids training %s", end);
         add_reason(text, &count, reason);
     }
-    if (pause->is_by_run) add_reason(text, &count, "the owner of the run paused all its nodes");
+    if (pause->is_by_run)
+        add_reason(text, &count,
+                   "the owner of the run paused all its nodes, until thinwire resume --run");
     if (pause->is_by_user) add_reason(text, &count, "`thinwire resume` is awaited");
 }
 
@@ -224,14 +226,18 @@ static bool describe_join(const struct tw_status_view *view, char text[TW_VIEW_T
     return true;
 }
 
+/* A worker that another program starts comes within this time. */
+enum { WORKER_COMES_US = 20 * 1000 * 1000 };
+
 /* Returns the words for a node whose worker takes no steps, or NULL if it takes some. */
 static const char *describe_rest(const struct tw_status_view *view) {
     if (view->node.is_leaving) return "is saving its state and saying goodbye";
     switch (view->worker.state) {
     case TW_VIEW_WORKER_FAILED: return "does not train: its worker failed";
     case TW_VIEW_WORKER_ABSENT:
-        return view->run.is_any_model ? "waits for its trainer"
-                                      : "does not train: no worker is attached";
+        if (view->run.is_any_model) return "waits for its trainer";
+        if (view->node.uptime_us < WORKER_COMES_US) return "has started and waits for its worker";
+        return "does not train: no worker is attached";
     case TW_VIEW_WORKER_WAITING: return "waits for training data";
     case TW_VIEW_WORKER_STARTING: return "is starting its worker";
     case TW_VIEW_WORKER_LOADING:

@@ -61,17 +61,61 @@ static const struct verb VERBS[] = {
 };
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
 
+/* Takes `--NAME value` or `--NAME=value` from the words. Returns the value, or NULL. */
+static const char *take_option(char **words, int *count, const char *name) {
+    const size_t size = strlen(name);
+    for (int i = 0; i < *count && strcmp(words[i], "--") != 0; i++) {
+        const bool has_equals = strncmp(words[i], name, size) == 0 && words[i][size] == '=';
+        if (!has_equals && (strcmp(words[i], name) != 0 || i + 1 >= *count)) continue;
+        const char *const value = has_equals ? words[i] + size + 1 : words[i + 1];
+        const int used = has_equals ? 1 : 2;
+        memmove(words + i, words + i + used, (size_t)(*count - i - used) * sizeof(*words));
+        *count -= used;
+        return value;
+    }
+    return NULL;
+}
+
+enum { NODE_WORDS = 4 };
+
+/* Commands that use a model take the node's without a file: that of --config, or the one that other
+ * commands find. Adds its folder and data for the engine. Words have room for NODE_WORDS more. */
+static enum tw_exit add_node(const char *verb, char **words, int *count) {
+    static const char *const VERBS_OF_MODELS[] = {"generate", "eval", "export", "info"};
+    static char node[] = "--node", data[] = "--node-data";
+    static struct tw_config config;
+    char path[TW_PATH_BYTES];
+    struct tw_error err;
+    bool is_one = false;
+    for (unsigned i = 0; i < 4; i++) is_one = is_one || strcmp(verb, VERBS_OF_MODELS[i]) == 0;
+    if (!is_one) return TW_EXIT_OK;
+    const char *const named = take_option(words, count, "--config");
+    (void)take_option(words, count, "--socket");
+    if (strcmp(verb, "info") == 0) return TW_EXIT_OK; /* of the machine */
+    enum tw_status status = tw_config_find(named, path, &err);
+    if (status == TW_OK) status = tw_config_load(&config, path, &err);
+    if (status != TW_OK)
+        return named == NULL ? TW_EXIT_OK : cli_fail(TW_EXIT_USAGE, "%s", err.message);
+    words[(*count)++] = node;
+    words[(*count)++] = config.node.state_dir;
+    if (strcmp(verb, "export") == 0 || config.node.data[0] == '\0') return TW_EXIT_OK;
+    words[(*count)++] = data;
+    words[(*count)++] = config.node.data;
+    return TW_EXIT_OK;
+}
+
 /* Runs a command's program. A program with several commands gets the command's name as an argument;
  * `sim` is a program with one command. Flags before the command, argv[1] to argv[at - 1], are moved
  * behind the other arguments. */
 static enum tw_exit run_program(const struct verb *verb, int argc, char **argv, int at) {
     const int skipped = strcmp(verb->program, "thinwire-sim") == 0 ? 1 : 0;
-    char **const args = calloc((size_t)argc, sizeof(*args));
+    char **const args = calloc((size_t)argc + NODE_WORDS, sizeof(*args));
     if (args == NULL) return cli_fail(TW_EXIT_FAILURE, "out of memory");
     int count = 0;
     for (int i = at + skipped; i < argc; i++) args[count++] = argv[i];
     for (int i = 1; i < at; i++) args[count++] = argv[i];
-    const enum tw_exit rc = cli_become(verb->program, count, args);
+    enum tw_exit rc = add_node(verb->name, args, &count);
+    if (rc == TW_EXIT_OK) rc = cli_become(verb->program, count, args);
     free(args);
     return rc;
 }

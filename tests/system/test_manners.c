@@ -218,7 +218,7 @@ static void training_rests_in_its_hours(void **state) {
     assert_true(cluster_says(&cluster, 0, "ev=paused by=hours", 20));
     assert_state("paused");
     cluster_string(&cluster, 0, "sentence", text);
-    assert_string_equal(text, "node0 is paused: worker.hours is off until 14:00");
+    assert_string_equal(text, "node0 is paused: worker.hours forbids training until 14:00");
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     /* It starts within the hours, without a worker until their end. */
     start_at(13, 59, 48);

@@ -21,6 +21,7 @@
 
 struct convert {
     const char *from, *run, *out, *name, *context, *format, *dtype, *shard, *part, *tokenizer, *eos;
+    const char *node; /* state folder of the node that `thinwire` means without a file, or NULL */
     bool json;
 };
 
@@ -42,6 +43,7 @@ static enum tw_status parse(struct convert *convert, const char *verb, int argc,
         {"--part", &convert->part, !is_import},
         {"--tokenizer", &convert->tokenizer, !is_import},
         {"--eos", &convert->eos, !is_import},
+        {"--node", &convert->node, !is_import},
     };
     enum { COUNT = sizeof(OPTIONS) / sizeof(OPTIONS[0]) };
     for (int i = 2; i < argc; i++) {
@@ -73,6 +75,7 @@ static enum tw_status parse(struct convert *convert, const char *verb, int argc,
                            verb);
         }
     }
+    if (convert->from == NULL) convert->from = convert->node;
     return TW_OK;
 }
 

@@ -32,6 +32,8 @@ static const struct option {
 #define AT(member) offsetof(struct engine_options, member)
     {"--run", ENGINE_TRAIN | ENGINE_SPEED | USE, TEXT, AT(run), 0, NULL},
     {"--data", ENGINE_TRAIN | ENGINE_EVAL | ENGINE_MERGE, TEXT, AT(data), 0, NULL},
+    {"--node", ENGINE_EVAL | ENGINE_GENERATE, TEXT, AT(node), 0, NULL},
+    {"--node-data", ENGINE_EVAL | ENGINE_GENERATE, TEXT, AT(node_data), 0, NULL},
     {"--out", ENGINE_TRAIN | ENGINE_MERGE, TEXT, AT(out), 0, NULL},
     {"--from", ENGINE_TRAIN, TEXT, AT(from), 0, NULL},
     {"--part", ENGINE_TRAIN | USE, TEXT, AT(part), 0, NULL},
@@ -179,6 +181,10 @@ enum tw_status tw_engine_options_parse(struct engine_options *options, enum engi
         } else {
             return tw_fail(err, TW_CONFIG, "%s wants a value", argv[i]);
         }
+    }
+    if (options->file == NULL && options->node != NULL) {
+        options->file = options->node;
+        if (options->data == NULL && verb == ENGINE_EVAL) options->data = options->node_data;
     }
     if (strcmp(options->part, "live") != 0 && strcmp(options->part, "anchor") != 0) {
         return tw_fail(err, TW_CONFIG, "--part %s: it is live or anchor", options->part);

@@ -1,9 +1,15 @@
 /* engine_verb.c - helpers shared by the commands (verbs) of thinwire-engine. */
 #include "worker/cli/engine_verb.h"
 
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/units.h"
 #include "worker/files/engine_model.h"
 #include "worker/files/model_source.h"
 #include "worker/support/json_text.h"
@@ -47,12 +53,22 @@ double engine_now_s(void) {
 enum tw_status engine_take_state(const char **model, const char **run, const char *part,
                                  struct tw_state_found *found, struct tw_error *err) {
     bool is_one = false;
+    char age[TW_UNITS_BYTES] = "-";
+    struct stat info;
     if (*model == NULL) return TW_OK;
+    if (access(*model, R_OK) != 0 && errno == EACCES)
+        return tw_fail(err, TW_IO, "%s: %s: a node's files are its user's; use sudo", *model,
+                       strerror(errno));
     TW_TRY(tw_state_folder_find(*model, part, &is_one, found, err));
     if (!is_one) return TW_OK;
-    (void)fprintf(stderr, "thinwire: %s%s%s, step %llu\n", found->refused,
-                  found->refused[0] != 0 ? "; using " : "", found->checkpoint,
-                  (unsigned long long)found->step);
+    if (stat(found->checkpoint, &info) == 0)
+        (void)tw_units_duration(age, fmax(0, difftime(time(NULL), info.st_mtime)));
+    (void)fprintf(
+        stderr,
+        "thinwire: %s%suses %s, step %llu, saved %s ago (a running node saves a newer one "
+        "on the command checkpoint)\n",
+        found->refused, found->refused[0] != 0 ? "; " : "", found->checkpoint,
+        (unsigned long long)found->step, age);
     *model = found->checkpoint;
     if (*run == NULL && found->manifest[0] != 0) *run = found->manifest;
     return TW_OK;

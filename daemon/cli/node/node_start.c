@@ -18,7 +18,7 @@
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/node/fresh.h"
 
-enum { PATIENCE_MS = 30 * 1000, LOOK_MS = 100, CHECK_BYTES = 16 * 1024 };
+enum { PATIENCE_MS = 30 * 1000, WORKER_MS = 10 * 1000, LOOK_MS = 100, CHECK_BYTES = 16 * 1024 };
 
 extern char **environ;
 
@@ -38,33 +38,53 @@ static void pause_look(void) {
     (void)nanosleep(&pause, NULL);
 }
 
-/* Returns true if the answering daemon is stopping, or if its socket disappears meanwhile. */
-static bool is_leaving(const char *socket_path) {
+/* Asks the daemon for its status. Returns NULL if there is no answer; the caller owns the answer.
+ */
+static json_t *ask_status(const char *socket_path) {
     const struct cli cli = {.socket_option = socket_path, .is_quiet = true};
     long code = 0;
     char *body = NULL;
     json_error_t err;
-    if (cli_request(&cli, "GET", "/v1/status", &code, &body) != TW_EXIT_OK)
-        return !node_is_listening(socket_path);
+    if (cli_request(&cli, "GET", "/v1/status", &code, &body) != TW_EXIT_OK) return NULL;
     json_t *const json = json_loads(body, 0, &err);
-    const bool is_so = json_is_true(json_object_get(json_object_get(json, "node"), "leaving"));
-    json_decref(json);
     free(body);
-    return is_so;
+    return json;
 }
 
-/* Returns true if a daemon runs and is not stopping. Waits for the end of one that is. */
-static bool is_running(const char *socket_path) {
+/* Sets *is_up if a daemon answers and is not stopping. Waits for the end of one that is. Fails if a
+ * daemon listens, but does not answer. */
+static enum tw_exit look_for_daemon(const char *socket_path, bool *is_up) {
     /* opened before the query, because the daemon may end meanwhile */
     const int process = ended_open(socket_path);
-    bool is_up = node_is_listening(socket_path);
-    if (is_up && is_leaving(socket_path)) {
-        is_up = false;
+    json_t *const status = node_is_listening(socket_path) ? ask_status(socket_path) : NULL;
+    const bool is_leaving =
+        json_is_true(json_object_get(json_object_get(status, "node"), "leaving"));
+    *is_up = status != NULL && !is_leaving;
+    if (is_leaving) {
         if (process >= 0) ended_wait(process);
         while (process < 0 && node_is_listening(socket_path)) pause_look();
     }
     if (process >= 0) (void)close(process);
-    return is_up;
+    json_decref(status);
+    if (status != NULL || !node_is_listening(socket_path)) return TW_EXIT_OK;
+    const struct cli loud = {.socket_option = socket_path}; /* it says why there is no answer */
+    json_t *json = NULL;
+    const enum tw_exit rc = cli_get(&loud, "/v1/status", &json);
+    *is_up = rc == TW_EXIT_OK;
+    json_decref(json);
+    return rc;
+}
+
+/* Returns true while the first word of the node's own worker is not there, or if the daemon ends:
+ * by that word it knows whether the data are the run's. */
+static bool awaits_worker(const char *socket_path) {
+    json_t *const status = ask_status(socket_path);
+    const char *const state =
+        json_string_value(json_object_get(json_object_get(status, "worker"), "state"));
+    const bool is_so = state == NULL || strcmp(state, "starting") == 0 ||
+                       json_is_true(json_object_get(json_object_get(status, "node"), "leaving"));
+    json_decref(status);
+    return is_so;
 }
 
 /* Runs a program of the system without its words of trouble, and waits for it. Its output is read
@@ -246,17 +266,22 @@ static enum tw_exit start_here(const struct node_files *files, FILE *to) {
     if (code != 0)
         return cli_fail(TW_EXIT_FAILURE, "thinwired could not be started with its log in %s: %s",
                         log, strerror(code));
+    int worker_ms = 0;
     for (int waited_ms = 0; waited_ms < PATIENCE_MS; waited_ms += LOOK_MS) {
-        if (node_is_listening(files->config.api.socket)) {
-            (void)fprintf(to, "It runs as process %ld; its log is %s.\n", (long)pid, log);
-            return TW_EXIT_OK;
-        }
         if (waitpid(pid, &status, WNOHANG) == pid) {
             log_tail(log, (long)before.st_size);
             return cli_fail(WIFEXITED(status) && WEXITSTATUS(status) != 0
                                 ? (enum tw_exit)WEXITSTATUS(status)
                                 : TW_EXIT_FAILURE,
                             "thinwired did not start; its log is %s", log);
+        }
+        const bool is_up = node_is_listening(files->config.api.socket);
+        const bool is_early =
+            is_up && worker_ms < WORKER_MS && awaits_worker(files->config.api.socket);
+        worker_ms += is_early ? LOOK_MS : 0;
+        if (is_up && !is_early) {
+            (void)fprintf(to, "It runs as process %ld; its log is %s.\n", (long)pid, log);
+            return TW_EXIT_OK;
         }
         pause_look();
     }
@@ -267,8 +292,11 @@ static enum tw_exit start_here(const struct node_files *files, FILE *to) {
 }
 
 enum tw_exit node_start(const struct node_files *files, FILE *to) {
+    bool is_up = false;
     (void)fflush(stdout);
-    if (is_running(files->config.api.socket)) {
+    const enum tw_exit rc = look_for_daemon(files->config.api.socket, &is_up);
+    if (rc != TW_EXIT_OK) return rc;
+    if (is_up) {
         (void)fputs("It runs already.\n", to);
         return TW_EXIT_OK;
     }

@@ -57,8 +57,13 @@ static void each_state_has_its_sentence(void **state) {
         view.node.links = CASES[i].links;
         view.sync.alive = CASES[i].alive;
         view.sync.mixed = CASES[i].mixed;
+        view.node.uptime_us = UINT64_C(60000000);
         tw_view_sentence(&view, sentence);
         assert_string_equal(sentence, CASES[i].sentence);
+        if (CASES[i].worker != TW_VIEW_WORKER_ABSENT) continue;
+        view.node.uptime_us = UINT64_C(1000000); /* a worker of systemd comes a moment later */
+        tw_view_sentence(&view, sentence);
+        assert_string_equal(sentence, "attic has started and waits for its worker");
     }
 }
 

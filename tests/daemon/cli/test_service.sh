@@ -136,6 +136,7 @@ expect 1 '^1 check: 0 good, 0 warnings, 1 failure, 0 skipped$' as ann thinwire d
 expect 5 'use `sudo thinwire --config bible config check`' as ann thinwire config check
 expect 5 'use `sudo thinwire --config bible secret add /dev/null`' as ann thinwire secret add /dev/null
 expect 5 'use `sudo thinwire --config bible rollback pinned`' as ann thinwire --config bible rollback pinned
+expect 1 'bible: Permission denied: a node.s files are its user.s; use sudo' as ann thinwire generate
 expect 8 '`sudo thinwire --config bible checkpoint`' as ann thinwire checkpoint
 follow 'the files of this node belong to user' as ann thinwire config check
 follow 'you may not open %s: %s' as ann thinwire reload

@@ -116,7 +116,8 @@ static void hours_pause_and_end_by_the_clock(void **state) {
     minute = 13 * 60;
     ticks(1.25);
     assert_true(is_paused);
-    assert_string_equal(last, "paused by=hours text=\"paused: worker.hours is off until 18:00\"");
+    assert_string_equal(
+        last, "paused by=hours text=\"paused: worker.hours forbids training until 18:00\"");
     minute = 18 * 60;
     ticks(1.25);
     assert_false(is_paused);
@@ -124,7 +125,7 @@ static void hours_pause_and_end_by_the_clock(void **state) {
     assert_int_equal(notes, 2);
     hours("0-24 off");
     assert_true(is_paused);
-    assert_text("paused: worker.hours is off at all hours");
+    assert_text("paused: worker.hours forbids training at all hours");
     hours(""); /* reloaded */
     assert_false(is_paused);
 }
@@ -135,10 +136,10 @@ static void resume_says_what_still_holds_training(void **state) {
     assert_string_equal(last, "paused by=user");
     assert_text("paused; `thinwire resume` continues");
     hours("12-14 off");
-    assert_text("paused: worker.hours is off until 14:00; `thinwire resume` is awaited");
-    user_pauses(false, "training is still paused: worker.hours is off until 14:00");
-    assert_string_equal(last,
-                        "still_paused ended=user text=\"paused: worker.hours is off until 14:00\"");
+    assert_text("paused: worker.hours forbids training until 14:00; `thinwire resume` is awaited");
+    user_pauses(false, "training is still paused: worker.hours forbids training until 14:00");
+    assert_string_equal(
+        last, "still_paused ended=user text=\"paused: worker.hours forbids training until 14:00\"");
     assert_true(is_paused);
     minute = 14 * 60;
     ticks(1.25);
@@ -200,12 +201,14 @@ static void owner_is_named_with_the_share(void **state) {
                               "its memory is given back");
     const struct tw_view_pause of_run = {.is_by_run = true};
     tw_view_pause_text(&of_run, text);
-    assert_string_equal(text, "paused: the owner of the run paused all its nodes");
+    assert_string_equal(
+        text, "paused: the owner of the run paused all its nodes, until thinwire resume --run");
     view.is_by_hours = view.is_by_user = true;
     tw_view_pause_text(&view, text);
-    assert_string_equal(text, "paused: the owner uses the computer; goes on after 30 s of quiet; "
-                              "worker.hours is off until 18:00; `thinwire resume` is awaited; its "
-                              "memory is given back");
+    assert_string_equal(
+        text, "paused: the owner uses the computer; goes on after 30 s of quiet; "
+              "worker.hours forbids training until 18:00; `thinwire resume` is awaited; its "
+              "memory is given back");
 }
 
 /* Uses real CPU samples of this machine: they must be a share, and turning yield off discards

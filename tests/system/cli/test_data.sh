@@ -117,6 +117,14 @@ expect 4 'is not a dataset, but the manifest names one' tw train --run both.mani
     --data prose.txt --plan
 expect 4 'a folder without a dataset' tw run new x --data "$home"
 
+# -- a wrong text, which only the worker finds: `start` waits for its word, twice
+tw run new plain --data prose.txt --set model.layers=1 --set model.width=16 --set model.heads=2 \
+    --set model.context=32 --set train.batch=4 --set train.tokens=40k --set train.warmup_tokens=1k >/dev/null
+tw init --dir wrong --run plain.manifest --data short.txt --listen 127.0.0.1:0 >/dev/null
+for _ in 1 2; do
+    expect 4 'thinwired did not start; its log is' tw --config wrong/node.conf start
+done
+
 # -- a node with this dataset, or with wrong data
 check() { tw --config node.conf config check 2>&1; }
 brings() {
