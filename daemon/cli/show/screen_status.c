@@ -217,6 +217,15 @@ static void print_training(const struct screen *screen, const json_t *status) {
     }
 }
 
+/* Prints what a person does with the model of a run that is over. */
+static void print_model(const struct screen *screen, const json_t *status) {
+    if (strcmp(json_str(status, "state"), "finished") != 0) return;
+    struct line line = line_begin(screen, "Model");
+    line_put(&line, PLAIN, "thinwire generate%sthinwire export --out DIR%sthinwire leave",
+             sep(screen), sep(screen));
+    line_end(&line);
+}
+
 /* Prints how much of the run's dataset is on this node. */
 static void put_dataset(struct line *line, const json_t *status) {
     char here[TW_UNITS_BYTES], all[TW_UNITS_BYTES];
@@ -710,6 +719,7 @@ enum part {
     LOSS,
     CLOCK,
     TRAINING,
+    MODEL,
     DATA,
     SYNC,
     NETWORK,
@@ -725,36 +735,25 @@ enum part {
 };
 
 static void (*const PRINT[PARTS])(const struct screen *, const json_t *) = {
-    [HEADLINE] = print_headline,
-    [WORST] = print_worst,
-    [WARNINGS] = print_other_warnings,
-    [GAP] = print_gap,
-    [LOSS] = print_loss,
-    [CLOCK] = print_clock,
-    [TRAINING] = print_training,
-    [DATA] = print_data,
-    [SYNC] = print_sync,
-    [NETWORK] = print_network,
-    [RELAY] = print_relay,
-    [PATH] = print_path,
-    [SENDS] = print_contributions,
-    [WORKER] = print_worker,
-    [SCORES] = print_scores,
-    [SAMPLE] = print_sample,
-    [LATELY] = print_lately,
+    [HEADLINE] = print_headline, [WORST] = print_worst,         [WARNINGS] = print_other_warnings,
+    [GAP] = print_gap,           [LOSS] = print_loss,           [CLOCK] = print_clock,
+    [TRAINING] = print_training, [MODEL] = print_model,         [DATA] = print_data,
+    [SYNC] = print_sync,         [NETWORK] = print_network,     [RELAY] = print_relay,
+    [PATH] = print_path,         [SENDS] = print_contributions, [WORKER] = print_worker,
+    [SCORES] = print_scores,     [SAMPLE] = print_sample,       [LATELY] = print_lately,
     [FOOT] = print_foot,
 };
 
 /* Lines that a low terminal does without, least important first: the part, and the number of its
  * first lines that stay. A part whose lines belong together goes as a whole. */
 static const struct fit_cut CUTS[] = {
-    {SAMPLE, 0, true},  {LATELY, 2, false},  {SCORES, 1, false},  {PATH, 0, false},
-    {RELAY, 0, false},  {FOOT, 0, true},     {NETWORK, 1, false}, {SENDS, 0, false},
-    {WORKER, 1, false}, {DATA, 1, false},    {SCORES, 0, false},  {TRAINING, 1, false},
-    {LATELY, 0, false}, {GAP, 0, false},     {LOSS, 2, false},    {SYNC, 2, false},
-    {LOSS, 1, false},   {WORKER, 0, false},  {DATA, 0, false},    {NETWORK, 0, false},
-    {SYNC, 1, false},   {WARNINGS, 0, true}, {SYNC, 0, false},    {TRAINING, 0, false},
-    {CLOCK, 0, false},  {WORST, 1, false},   {HEADLINE, 1, false}};
+    {SAMPLE, 0, true},    {LATELY, 2, false},  {SCORES, 1, false},  {PATH, 0, false},
+    {RELAY, 0, false},    {FOOT, 0, true},     {NETWORK, 1, false}, {SENDS, 0, false},
+    {WORKER, 1, false},   {DATA, 1, false},    {SCORES, 0, false},  {TRAINING, 1, false},
+    {LATELY, 0, false},   {GAP, 0, false},     {LOSS, 2, false},    {SYNC, 2, false},
+    {LOSS, 1, false},     {WORKER, 0, false},  {DATA, 0, false},    {NETWORK, 0, false},
+    {SYNC, 1, false},     {WARNINGS, 0, true}, {SYNC, 0, false},    {MODEL, 0, false},
+    {TRAINING, 0, false}, {CLOCK, 0, false},   {WORST, 1, false},   {HEADLINE, 1, false}};
 
 /* Counts the lines for which the terminal has no room. */
 static void print_rest(const struct screen *screen, const json_t *status, unsigned gone,

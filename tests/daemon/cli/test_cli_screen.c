@@ -131,6 +131,17 @@ static void a_joining_node_shows_no_losses_of_its_own(void **state) {
     json_decref(json);
 }
 
+static void a_finished_run_says_what_becomes_of_its_model(void **state) {
+    (void)state;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_null(strstr(drawn, "thinwire export"));
+    view.node.state = TW_STATE_FINISHED;
+    view.worker.state = TW_VIEW_WORKER_FINISHED;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_non_null(strstr(
+        drawn, "Model     thinwire generate · thinwire export --out DIR · thinwire leave\n"));
+}
+
 static void a_paused_node_has_no_speed_but_the_run_has(void **state) {
     (void)state;
     view.worker.state = TW_VIEW_WORKER_PAUSED;
@@ -714,6 +725,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(words_wider_than_the_screen_stay_whole_characters, start),
         cmocka_unit_test_setup(a_sample_that_is_no_text_is_not_shown, start),
         cmocka_unit_test_setup(a_joining_node_shows_no_losses_of_its_own, start),
+        cmocka_unit_test_setup(a_finished_run_says_what_becomes_of_its_model, start),
         cmocka_unit_test_setup(a_paused_node_has_no_speed_but_the_run_has, start),
         cmocka_unit_test_setup(a_finished_node_has_no_speed_and_all_of_its_run, start),
         cmocka_unit_test_setup(trouble_comes_first_with_its_way_out, start),
