@@ -596,6 +596,7 @@ def make_manifest(args, name, nodes, keys, data):
     speed = [] if args.step_s is None else ["--step-time", f"{1000 * args.step_s:.0f}ms"]
     tokens = args.steps * int(keys["train.batch"]) * int(keys["model.context"]) * nodes
     text = check([args.bin / "thinwire", "run", "new", name, "--data", data, "--out", path,
+                  "--explain",
                   "--preset", args.preset, "--set", f"sync.nodes={nodes}",
                   "--set", f"train.tokens={tokens}",
                   "--set", f"train.warmup_tokens={tokens * 3 // 100}", *speed,

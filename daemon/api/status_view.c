@@ -60,7 +60,9 @@ const char *tw_status_view_label(const struct tw_status_view *view, const struct
 const char *tw_view_absence(const struct tw_view_peer *peer, char text[TW_VIEW_TEXT_BYTES]) {
     char time[TW_UNITS_BYTES];
     text[0] = '\0';
-    if (peer->absent_us == TW_VIEW_NEVER) return text;
+    if (peer->is_shut_out)
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "shut out by the owner of the run");
+    if (peer->is_shut_out || peer->absent_us == TW_VIEW_NEVER) return text;
     if (peer->absent_us < UINT64_C(10000000))
         (void)snprintf(time, sizeof(time), "a few seconds");
     else

@@ -80,6 +80,7 @@ struct tw_view_peer {
     uint64_t absent_us;              /* time without a link; TW_VIEW_NEVER: never linked */
     char said[TW_KNOWN_SAID_BYTES];  /* reason that an absent peer gave; "": none */
     bool has_merged;                 /* work of the peer was merged here */
+    bool is_shut_out;                /* the owner of the run has revoked the peer */
     char addr[TW_ADDR_BYTES]; /* address at which the peer is dialled; "": only the peer dials */
     bool is_relayed;          /* the link runs through another member */
     bool is_punched;          /* both nodes dialled at the same time (hole punching) */

@@ -6,6 +6,20 @@
 #include "daemon/cli/common/ended.h"
 #include "daemon/cli/common/node_user.h"
 
+/* A service comes back with the machine: says how to keep it off. */
+static void say_boot(const struct cli *cli) {
+    static struct tw_config config;
+    char path[TW_PATH_BYTES];
+    struct tw_error err;
+    if (tw_config_find(cli->config_option, path, &err) != TW_OK || !cli_is_service(path) ||
+        tw_config_load(&config, path, &err) != TW_OK)
+        return;
+    (void)printf(
+        "So does the next boot, if it was enabled. For good: systemctl disable thinwired@%s "
+        "thinwire-worker@%s\n",
+        config.instance, config.instance);
+}
+
 enum tw_exit cli_leave(struct cli *cli) {
     static const char *const OPTIONS[] = {"--json", "--config", "--socket", "--color", NULL};
     char socket_path[TW_PATH_BYTES];
@@ -23,6 +37,7 @@ enum tw_exit cli_leave(struct cli *cli) {
         if (!cli->json)
             (void)printf("the daemon has ended; `%s` continues\n",
                          cli_next_command(cli, "start", start));
+        if (!cli->json) say_boot(cli);
     }
     if (process >= 0) (void)close(process);
     return rc;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/node_id.h"
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/node/owner.h"
 #include "daemon/cli/show/fit.h"
@@ -230,13 +231,17 @@ enum tw_exit cli_web(struct cli *cli) {
 enum tw_exit cli_unban(struct cli *cli) {
     static const char *const OPTIONS[] = {"--json", "--config", "--socket", "--color", NULL};
     const char *const node = cli_operand(cli);
-    char path[TW_ID_HEX_BYTES + 16];
+    char path[TW_ID_HEX_BYTES + 16], hex[TW_ID_HEX_BYTES];
+    struct tw_id id;
     if (node == NULL)
         return cli_fail(TW_EXIT_USAGE, "unban: which node? `thinwire peers` names the banned ones");
-    if (strlen(node) >= TW_ID_HEX_BYTES || strspn(node, "0123456789abcdef") != strlen(node))
-        return cli_fail(TW_EXIT_USAGE, "unban: `%s` is no node id, nor the beginning of one", node);
-    const enum tw_exit usage = cli_done(cli, "unban", OPTIONS);
-    if (usage != TW_EXIT_OK) return usage;
-    (void)snprintf(path, sizeof(path), "unban?node=%s", node);
+    enum tw_exit rc = cli_done(cli, "unban", OPTIONS);
+    /* The daemon finds the beginning of a banned node's id itself, which may be no peer now. */
+    const bool is_begin =
+        strlen(node) < TW_ID_HEX_BYTES && strspn(node, "0123456789abcdef") == strlen(node);
+    if (rc == TW_EXIT_OK && !is_begin) rc = cli_node_id(cli, node, &id);
+    if (rc != TW_EXIT_OK) return rc;
+    if (!is_begin) tw_id_hex(&id, hex);
+    (void)snprintf(path, sizeof(path), "unban?node=%s", is_begin ? node : hex);
     return cli_ask(cli, "unban", path, NULL);
 }

@@ -10,6 +10,7 @@
 #include "daemon/net/dial_history.h"
 #include "daemon/net/reachability.h"
 #include "daemon/net/transport.h"
+#include "daemon/node/admission.h"
 #include "daemon/node/link_qualities.h"
 #include "daemon/node/links.h"
 #include "daemon/node/ports.h"
@@ -339,6 +340,7 @@ static void fill_absences(const struct tw_daemon *daemon, uint64_t now_us,
         struct tw_view_peer *row = tw_status_view_peer(view, &known->id);
         if (row == NULL) break;
         row->has_merged = known->has_merged;
+        row->is_shut_out = tw_daemon_admission_is_out(daemon, &known->id);
         if (known->name[0] != '\0')
             (void)tw_known_peers_label(daemon->known, &known->id, row->name);
         if (row->link != TW_VIEW_LINK_UP && row->link != TW_VIEW_LINK_ALIVE)

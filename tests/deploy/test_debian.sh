@@ -37,4 +37,21 @@ if systemd-analyze security --help 2>/dev/null | grep -q -- --threshold; then
             >"$folder/said" 2>&1 || fail "exposure over 1.5: $(tail -1 "$folder/said")"
     done
 fi
+# A purge empties a state folder that is a mount point, and takes away the links of the units.
+purge() {
+    local root=$folder/root
+    mkdir -p "$root"/{etc/thinwire,etc/systemd/system/multi-user.target.wants,var/lib/thinwire}
+    mount -t tmpfs tmpfs "$root/var/lib/thinwire"
+    mkdir "$root/var/lib/thinwire/bible"
+    touch "$root/var/lib/thinwire/bible/ckpt" "$root/etc/thinwire/bible.conf"
+    ln -s /nowhere "$root/etc/systemd/system/multi-user.target.wants/thinwired@bible.service"
+    sed -E "s#(^|[ '])/(etc|var|run|usr)/#\1$root/\2/#g" deploy/debian/programs.postrm >"$folder/postrm"
+    sh "$folder/postrm" purge || fail "a purge with a mounted state folder ends with $?"
+    [ -z "$(find "$root" -name '*bible*' -print)" ] || fail "left by a purge: $(find "$root" -name '*bible*')"
+    [ ! -e "$root/etc/thinwire" ] || fail "a purge leaves the configuration"
+}
+if [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null; then
+    export -f purge fail && export folder failures
+    unshare --mount --propagation private bash -euc 'purge; exit $failures' || failures=$((failures + 1))
+fi
 [ $failures -eq 0 ]

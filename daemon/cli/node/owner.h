@@ -32,8 +32,6 @@ bool owner_path(const struct owner_place *place, const char *name, char path[TW_
 const char *owner_folder(const char *path, char copy[TW_PATH_BYTES]);
 const char *owner_file(const char *path);
 
-/* owner_sign.c. The first two functions print errors themselves. */
-enum tw_exit owner_node_parse(const char *text, struct tw_id *node);
 /* Opens the key `given` (--key). NULL: the one beside the manifest, or else in this folder. Writes
  * its path. */
 enum tw_exit owner_key_open(const struct owner_place *place, const char *given,

@@ -6,6 +6,7 @@
 
 #include "daemon/auth/cert_file.h"
 #include "daemon/auth/signature.h"
+#include "daemon/cli/common/node_id.h"
 #include "daemon/cli/node/owner.h"
 
 /* ---- revoke -------------------------------------------------------------------------------- */
@@ -52,11 +53,11 @@ static enum tw_exit list_change(struct cli *cli, const struct revoke *revoke,
     unsigned count = 0;
     for (const char *text = cli_operand(cli); text != NULL; text = cli_operand(cli), count++) {
         struct tw_id node;
-        const enum tw_exit rc = owner_node_parse(text, &node);
+        const enum tw_exit rc = cli_node_id(cli, text, &node);
         if (rc != TW_EXIT_OK) return rc;
         if (revoke->lifts ? tw_revoked_remove(list, &node) : tw_revoked_add(list, &node)) continue;
         if (list->count == TW_REVOKED_MAX && !tw_revoked_has(list, &node)) return fail_full();
-        return cli_fail(TW_EXIT_FAILURE, "%.8s is %s the list", text,
+        return cli_fail(TW_EXIT_FAILURE, "%.64s is %s the list", text,
                         revoke->lifts ? "not on" : "already on");
     }
     return count > 0 ? TW_EXIT_OK : cli_fail(TW_EXIT_USAGE, "owner revoke: which node id?");

@@ -14,7 +14,7 @@
 
 enum { DAY_S = 24 * 3600, DAYS_OWNER = 365, DAYS_MAX = 3650 };
 
-enum tw_exit owner_node_parse(const char *text, struct tw_id *node) {
+static enum tw_exit parse_node(const char *text, struct tw_id *node) {
     if (tw_id_parse(text, node)) return TW_EXIT_OK;
     return cli_fail(TW_EXIT_USAGE,
                     "%.80s is no node id: 64 hex digits, as `thinwire status --json` of that node "
@@ -74,7 +74,7 @@ static enum tw_exit sign_options(struct cli *cli, struct sign *sign) {
         if (*end != 0 || sign->days == 0 || sign->days > DAYS_MAX || sign->days_text[0] == '-')
             return cli_fail(TW_EXIT_USAGE, "--days %s: it is 1 to %d", sign->days_text, DAYS_MAX);
     }
-    return owner_node_parse(node, &sign->node);
+    return parse_node(node, &sign->node);
 }
 
 /* Signs with the owner's key. */

@@ -309,26 +309,25 @@ static void explain_data(FILE *to, const struct tw_run *run) {
     }
 }
 
-void cli_manifest_explain(FILE *to, const struct tw_run *run, const struct cli_pace *pace) {
-    static struct tw_layout layout;
+/* Prints the name and the id. Returns false if the model cannot be laid out, after the reason. */
+static bool begin_text(FILE *to, const struct tw_run *run, struct tw_layout *layout) {
     struct tw_error err;
     char hex[TW_ID_HEX_BYTES];
-    struct run_memory memory;
     const struct tw_id id = tw_run_id(run);
     tw_id_hex(&id, hex);
     (void)fprintf(to, "run %s, id %s\n\n", run->name, hex);
-    if (tw_layout_init(&layout, run, &err) != TW_OK) {
-        (void)fprintf(to, "  %s\n", err.message);
-        return;
-    }
-    explain_model(to, run, &layout);
-    if (tw_layout_check_group(&layout, &err) != TW_OK)
+    const bool is_laid_out = tw_layout_init(layout, run, &err) == TW_OK;
+    if (!is_laid_out) (void)fprintf(to, "  %s\n", err.message);
+    return is_laid_out;
+}
+
+static void explain_group(FILE *to, const struct tw_layout *layout) {
+    struct tw_error err;
+    if (tw_layout_check_group(layout, &err) != TW_OK)
         (void)fprintf(to, "  Group     not for a group of nodes: %s\n", err.message);
-    explain_sync(to, run);
-    if (run->sync.topology != TW_TOPOLOGY_SOLO) explain_outer(to, run);
-    explain_wire(to, run, (double)layout.params, pace);
-    if (weigh(run, &memory)) run_memory_print(to, &memory);
-    explain_data(to, run);
+}
+
+static void explain_admission(FILE *to, const struct tw_run *run) {
     static const char *const ADMISSION[] = {
         [TW_ADMISSION_SECRET] =
             "run secret: everybody who has it is trusted, and one of them can decide the run",
@@ -336,4 +335,53 @@ void cli_manifest_explain(FILE *to, const struct tw_run *run, const struct cli_p
         [TW_ADMISSION_OWNER] = "certificates of the run's owner",
     };
     (void)fprintf(to, "; admission by %s\n", ADMISSION[run->security.admission]);
+}
+
+void cli_manifest_explain(FILE *to, const struct tw_run *run, const struct cli_pace *pace) {
+    static struct tw_layout layout;
+    struct run_memory memory;
+    if (!begin_text(to, run, &layout)) return;
+    explain_model(to, run, &layout);
+    explain_group(to, &layout);
+    explain_sync(to, run);
+    if (run->sync.topology != TW_TOPOLOGY_SOLO) explain_outer(to, run);
+    explain_wire(to, run, (double)layout.params, pace);
+    if (weigh(run, &memory)) run_memory_print(to, &memory);
+    explain_data(to, run);
+    explain_admission(to, run);
+}
+
+/* Prints the time of the run where the time of a step is known, and the upload of a node. */
+static void sum_up_pace(FILE *to, const struct tw_run *run, double params,
+                        const struct cli_pace *pace) {
+    char time[TW_UNITS_BYTES], step[TW_UNITS_BYTES], hour[TW_UNITS_BYTES];
+    const double steps =
+        (double)run->train.tokens / run->train.batch / run->model.context / run->sync.nodes;
+    const double bits = pace->bits > 0 ? pace->bits : cli_contribution_bits(run);
+    const struct cli_traffic traffic = cli_traffic_of(run, params, bits, pace->steps_per_s);
+    const double bytes_s = traffic.payload * traffic.rounds_s;
+    if (!pace->is_guess)
+        (void)fprintf(to, "  Time      about %s, at %s a step\n",
+                      tw_units_duration(time, steps / pace->steps_per_s),
+                      tw_units_duration(step, 1 / pace->steps_per_s));
+    if (run->sync.topology == TW_TOPOLOGY_SOLO) {
+        (void)fprintf(to, "  Upload    none while training\n");
+    } else if (run->sync.nodes > 1) {
+        (void)fprintf(to, "  Upload    %s an hour of each node (%.2f Mbit/s) at %.3g steps/s%s\n",
+                      tw_units_bytes(hour, bytes_s * 3600), bytes_s * 8 / 1e6, pace->steps_per_s,
+                      pace->is_guess ? ", a guess (thinwire plan measures it)" : "");
+    }
+}
+
+void cli_manifest_sum_up(FILE *to, const struct tw_run *run, const struct cli_pace *pace) {
+    static struct tw_layout layout;
+    struct run_memory memory;
+    if (!begin_text(to, run, &layout)) return;
+    explain_model(to, run, &layout);
+    explain_group(to, &layout);
+    if (run->sync.topology != TW_TOPOLOGY_SOLO) explain_few(to, run, tw_run_outer_steps(run));
+    sum_up_pace(to, run, (double)layout.params, pace);
+    if (weigh(run, &memory)) run_memory_print(to, &memory);
+    explain_data(to, run);
+    explain_admission(to, run);
 }

@@ -32,4 +32,8 @@ struct cli_pace {
  * machine. */
 void cli_manifest_explain(FILE *to, const struct tw_run *run, const struct cli_pace *pace);
 
+/* Prints the few lines of it that a person needs before the start, and everything that is wrong:
+ * model, tokens and their time, upload, memory, data. */
+void cli_manifest_sum_up(FILE *to, const struct tw_run *run, const struct cli_pace *pace);
+
 #endif

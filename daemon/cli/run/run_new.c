@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "daemon/auth/cert_file.h"
 #include "daemon/cli/common/json_path.h"
+#include "daemon/cli/common/node_user.h"
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/node/node_files.h"
 #include "daemon/cli/node/owner_key.h"
@@ -181,6 +182,8 @@ static void say_next(const struct cli *cli, const struct tw_run *run, const char
         return;
     }
     const bool is_root = geteuid() == 0;
+    if (is_root && from != NULL && cli_is_hidden(TW_CONFIG_FOLDER "/", from))
+        (void)printf("\nFirst the data: " CLI_HIDDEN ".\n");
     (void)printf("\nNext, on this machine:\n\n    %sthinwire init %s %s%s --run ",
                  is_root && getenv("SUDO_USER") != NULL ? "sudo " : "",
                  is_root ? "--config" : "--dir", run->name,
@@ -196,9 +199,15 @@ static bool is_list(const char *model) {
     return model != NULL && (strcmp(model, "help") == 0 || strcmp(model, "list") == 0);
 }
 
-static enum tw_exit read_words(struct cli *cli, struct cli_wish *wish, const char **out) {
-    static const char *const OPTIONS[] = {CLI_WISH_OPTIONS, "--out", NULL};
-    (void)cli_option(cli, "--out", out);
+struct words {
+    const char *out;
+    bool wants_all; /* --explain: everything about the run, as `run show` prints it */
+};
+
+static enum tw_exit read_words(struct cli *cli, struct cli_wish *wish, struct words *words) {
+    static const char *const OPTIONS[] = {CLI_WISH_OPTIONS, "--out", "--explain", NULL};
+    (void)cli_option(cli, "--out", &words->out);
+    words->wants_all = cli_flag(cli, "--explain");
     enum tw_exit rc = cli_wish_read(cli, wish);
     if (rc != TW_EXIT_OK || is_list(wish->model)) return rc;
     wish->name = cli_operand(cli);
@@ -213,16 +222,16 @@ enum tw_exit cli_run_new(struct cli *cli) {
     static struct cli_wish wish;
     static struct owner owner;
     char text[TW_MANIFEST_BYTES_MAX], path[TW_PATH_BYTES];
-    const char *out = NULL;
-    enum tw_exit rc = read_words(cli, &wish, &out);
+    struct words words = {.out = NULL};
+    enum tw_exit rc = read_words(cli, &wish, &words);
     if (rc != TW_EXIT_OK) return rc;
     if (is_list(wish.model)) return cli_run_models(cli);
     owner.is_wanted = cli_wish_lacks_owner(&wish);
     rc = cli_wish_make(&wish, &run);
     if (rc != TW_EXIT_OK) return rc;
     size_t size;
-    (void)snprintf(path, sizeof(path), "%s%s", out != NULL ? out : run.name,
-                   out != NULL ? "" : ".manifest");
+    (void)snprintf(path, sizeof(path), "%s%s", words.out != NULL ? words.out : run.name,
+                   words.out != NULL ? "" : ".manifest");
     if (owner.is_wanted) rc = take_owner(&run, path, &owner);
     if (rc != TW_EXIT_OK) return rc;
     tw_run_encode(&run, text, &size);
@@ -232,14 +241,17 @@ enum tw_exit cli_run_new(struct cli *cli) {
     const struct cli_pace pace = cli_wish_pace(&wish, &run);
     struct page page;
     FILE *const to = page_begin(&page, stdout);
-    cli_manifest_explain(to, &run, &pace);
+    (words.wants_all ? cli_manifest_explain : cli_manifest_sum_up)(to, &run, &pace);
     if (wish.data != NULL) explain_data(to, &run, &wish.found, wish.data);
     if (wish.pick.path != NULL) explain_pick(to, &wish.pick);
     explain_fit(to, &run, &wish);
     (void)fprintf(to,
-                  "\nWritten to %s. Give the same file to every node, and name it with `run = ` in "
-                  "its configuration. `thinwire run show %s` explains it again.\n",
-                  path, path);
+                  "\nWritten to %s; `thinwire run show %s` explains all of it. A ticket brings it "
+                  "to the other machines%s.\n",
+                  path, path,
+                  run.data.form == TW_FORM_FILE && !tw_id_is_zero(&run.data.sha256)
+                      ? ", but not the text: each needs the same file"
+                      : "");
     explain_owner(to, &owner);
     page_end(&page);
     say_next(cli, &run, path, wish.data);

@@ -249,7 +249,7 @@ expect 0 '"chosen": "cpu"' tw info --device cpu --json
 yes 'And it came to pass in those days that there went out a decree.' | head -c 40000 >text.txt || true
 small=(--set model.layers=1 --set model.width=16 --set model.heads=2 --set model.context=16
     --set train.batch=2 --set train.tokens=4000 --set train.warmup_tokens=100)
-expect 0 'outer steps? (is|are) planned' tw run new bible --data text.txt --out state/run.manifest "${small[@]}" \
+expect 0 'outer steps? (is|are) planned' tw run new bible --explain --data text.txt --out state/run.manifest "${small[@]}" \
     --set security.admission=secret
 # -- and the next step: a node of the run, or the one that waits for this manifest
 next_of() { tw "$@" | sed -n '/^Its node/p; s/^    \([^ ].*thinwire .*\|thinwire .*\|export .*\)$/\1/p'; }
@@ -264,57 +264,57 @@ is "$(next_of --config ./bare.conf run new bare --data text.txt --out bare/run.m
 export THINWIRE_CONFIG=./bare.conf
 thinwire init
 thinwire start"
-expect 0 'never merge: lower sync.period' tw run new x --out n0.manifest --set sync.period=100 \
+expect 0 'never merge: lower sync.period' tw run new x --explain --out n0.manifest --set sync.period=100 \
     --set sync.fragments=1 --set train.batch=8 --set train.tokens=200k
-expect 0 'few merges gain little over a node alone' tw run new x --out n4.manifest \
+expect 0 'few merges gain little over a node alone' tw run new x --explain --out n4.manifest \
     --set sync.period=100 --set sync.fragments=1 --set train.batch=8 --set train.tokens=2m
-expect 0 'too few for ecsq05, which sends most of a change in later merges' tw run new x \
+expect 0 'too few for ecsq05, which sends most of a change in later merges' tw run new x --explain \
     --out c40.manifest --set sync.codec=ecsq05 --set sync.feedback=0.95 --set train.tokens=1000k
 expect 0 '^sync.feedback_local = 0.6$' cat c40.manifest
-expect 3 'sync.feedback_local \(0.5\) needs sync.feedback' tw run new x --out x.manifest \
+expect 3 'sync.feedback_local \(0.5\) needs sync.feedback' tw run new x --explain --out x.manifest \
     --set sync.feedback_local=0.5
 expect 3 'exists; a manifest is never overwritten' tw run new bible --out state/run.manifest
-expect 3 'did you mean sync.period' tw run new x --out x.manifest --set sync.perid=30
+expect 3 'did you mean sync.period' tw run new x --explain --out x.manifest --set sync.perid=30
 expect 3 'Bible!' tw run new 'Bible!' --out x.manifest
-expect 2 '--set sync.period: write --set key=value' tw run new x --set sync.period
+expect 2 '--set sync.period: write --set key=value' tw run new x --explain --set sync.period
 expect 2 'run new: name the run' tw run new
-expect 2 '--budget 20: `20` lacks its unit; write 2mbit of upload' tw run new x --budget 20
-expect 2 '--step-time 0.8: write the time of an inner step with its unit' tw run new x --step-time 0.8
-expect 2 'use one of them' tw run new x --step-time 1s --steps-per-s 1
-expect 3 '`thinwire run keys` lists them all' tw run new x --set bogus.whatever=1
+expect 2 '--budget 20: `20` lacks its unit; write 2mbit of upload' tw run new x --explain --budget 20
+expect 2 '--step-time 0.8: write the time of an inner step with its unit' tw run new x --explain --step-time 0.8
+expect 2 'use one of them' tw run new x --explain --step-time 1s --steps-per-s 1
+expect 3 '`thinwire run keys` lists them all' tw run new x --explain --set bogus.whatever=1
 # without the time of a step, values that depend on it are called a guess
-expect 0 '10 steps/s is a guess: give the time of a step' tw run new x --out g1.manifest
+expect 0 '10 steps/s is a guess: give the time of a step' tw run new x --explain --out g1.manifest
 expect 0 '10 steps/s is a guess' tw run show g1.manifest
 expect 1 '' grep -q guess <(tw run show g1.manifest --step-time 250ms)
-expect 1 '' grep -q guess <(tw run new x --out g2.manifest --set sync.pace=clock --step-time 1s)
+expect 1 '' grep -q guess <(tw run new x --explain --out g2.manifest --set sync.pace=clock --step-time 1s)
 # a solo run sends nothing: no budget is too small, and no step is measured
-expect 0 'Budget    any will do: nothing is sent' tw run new x --out s1.manifest \
+expect 0 'Budget    any will do: nothing is sent' tw run new x --explain --out s1.manifest \
     --set sync.topology=solo --budget 8kbit
-expect 1 '' grep -q measured <(tw run new x --out s2.manifest --json --set sync.topology=solo --budget 1mbit)
-expect 0 '"path": "s3.manifest"' tw run new x --out s3.manifest --json --set sync.topology=solo --budget 8kbit
+expect 1 '' grep -q measured <(tw run new x --explain --out s2.manifest --json --set sync.topology=solo --budget 1mbit)
+expect 0 '"path": "s3.manifest"' tw run new x --explain --out s3.manifest --json --set sync.topology=solo --budget 8kbit
 expect 0 'sync.lead = 0$' cat s1.manifest
 # traffic is shown with the bits that the budget leaves
-expect 0 '\(auto at [1-3]\.[0-9] bits, results' tw run new x --preset local-sgd --budget 2mbit \
+expect 0 '\(auto at [1-3]\.[0-9] bits, results' tw run new x --explain --preset local-sgd --budget 2mbit \
     --step-time 100ms --out w1.manifest
-expect 0 'read 0\.00?[1-9] times' tw run new x --data text.txt --set train.tokens=2k \
+expect 0 'read 0\.00?[1-9] times' tw run new x --explain --data text.txt --set train.tokens=2k \
     --set train.warmup_tokens=0 --out t1.manifest --set train.batch=1
-expect 0 '30 days are .* up and .* down' tw run new x --out b1.manifest --budget 20mbit \
+expect 0 '30 days are .* up and .* down' tw run new x --explain --out b1.manifest --budget 20mbit \
     --model gpt2-124m --step-time 0.8s
 expect 0 'sync.codec = auto' cat b1.manifest
-expect 0 '"month_up_bytes": [1-9][0-9]{9,}' tw run new x --out b5.manifest --budget 20mbit \
+expect 0 '"month_up_bytes": [1-9][0-9]{9,}' tw run new x --explain --out b5.manifest --budget 20mbit \
     --model gpt2-124m --step-time 0.8s --json
-expect 0 '"steps_per_s": 1.25' tw run new x --out b6.manifest --budget 20mbit \
+expect 0 '"steps_per_s": 1.25' tw run new x --explain --out b6.manifest --budget 20mbit \
     --model gpt2-124m --step-time 0.8s --json
-expect 1 '' grep -q month_up_bytes <(tw run new x --out b7.manifest --json)
+expect 1 '' grep -q month_up_bytes <(tw run new x --explain --out b7.manifest --json)
 expect 0 'sync.feedback = 0.95' cat b1.manifest
-expect 0 'topk(64|32), results in sparse8' tw run new x --out b2.manifest --budget 200kbit \
+expect 0 'topk(64|32), results in sparse8' tw run new x --explain --out b2.manifest --budget 200kbit \
     --model gpt2-124m --step-time 0.8s --set sync.nodes=8
-expect 0 'each every 30 steps' tw run new x --out b3.manifest --budget 100mbit \
+expect 0 'each every 30 steps' tw run new x --explain --out b3.manifest --budget 100mbit \
     --model gpt2-124m --step-time 0.8s --set sync.period=30 --set sync.codec=int8
 expect 0 'sync.codec = int8' cat b3.manifest
-expect 3 'nothing fits 5.00 GB/month: even every' tw run new x --out b4.manifest \
+expect 3 'nothing fits 5.00 GB/month: even every' tw run new x --explain --out b4.manifest \
     --budget 5GB/month --model gpt2-124m --step-time 0.8s
-expect 3 'even every 30 steps in the given codecs .* do not set the codecs, or' tw run new x --out b4.manifest \
+expect 3 'even every 30 steps in the given codecs .* do not set the codecs, or' tw run new x --explain --out b4.manifest \
     --budget 1mbit --model gpt2-124m --step-time 0.8s --set sync.period=30 --set sync.codec=int8
 expect 1 '' test -e b4.manifest
 # of period and fragments, the one that is not set adapts: also in the example of `run presets`
@@ -325,41 +325,41 @@ for preset in diloco streaming eager noloco co2 decoupled sparseloco local-sgd b
             --preset $preset --set sync.period=$period --out p.manifest && cat p.manifest"
     done
 done
-expect 0 '2 fragments: the 3 of the preset do not divide sync.period = 50' tw run new x \
+expect 0 '2 fragments: the 3 of the preset do not divide sync.period = 50' tw run new x --explain \
     --set sync.period=50 --out p50.manifest
-expect 3 'sync.period \(50\) must be a multiple of sync.fragments \(3\): 51 would do' tw run new x \
+expect 3 'sync.period \(50\) must be a multiple of sync.fragments \(3\): 51 would do' tw run new x --explain \
     --set sync.period=50 --set sync.fragments=3 --out x.manifest
 # keys without effect are refused
-expect 3 'sync.interval has no effect where sync.pace = steps.* set sync.pace = clock' tw run new x \
+expect 3 'sync.interval has no effect where sync.pace = steps.* set sync.pace = clock' tw run new x --explain \
     --set sync.interval=2s --out x.manifest
-expect 3 'sync.quorum has no effect where sync.topology = pair' tw run new x --preset noloco \
+expect 3 'sync.quorum has no effect where sync.topology = pair' tw run new x --explain --preset noloco \
     --set sync.quorum=2 --out x.manifest
-expect 3 'sync.codec has no effect where sync.topology = solo' tw run new x --set sync.lead=0 \
+expect 3 'sync.codec has no effect where sync.topology = solo' tw run new x --explain --set sync.lead=0 \
     --set sync.topology=solo --set sync.codec=int8 --out x.manifest
-expect 3 'sync.quorum \(5\) is more than sync.nodes \(4\)' tw run new x --set sync.quorum=5 --out x.manifest
+expect 3 'sync.quorum \(5\) is more than sync.nodes \(4\)' tw run new x --explain --set sync.quorum=5 --out x.manifest
 # with the clock, the interval follows from the time of a step, or the period from the interval
-expect 0 'a round every 2.5 s, so each fragment every 30 steps of' tw run new x \
+expect 0 'a round every 2.5 s, so each fragment every 30 steps of' tw run new x --explain \
     --set sync.pace=clock --step-time 250ms --out c1.manifest
 expect 0 'sync.interval = 2.5s' cat c1.manifest
 expect 0 'at 4 steps/s' tw run show c1.manifest
-expect 0 'a round every 2.0 s, so each fragment every 24 steps' tw run new x \
+expect 0 'a round every 2.0 s, so each fragment every 24 steps' tw run new x --explain \
     --set sync.pace=clock --set sync.interval=2s --step-time 250ms --out c2.manifest
-expect 0 'a node that takes 200 ms per step' tw run new x --set sync.pace=clock \
+expect 0 'a node that takes 200 ms per step' tw run new x --explain --set sync.pace=clock \
     --set sync.interval=2s --set sync.period=30 --out c3.manifest
-expect 0 'takes longer than 7.5 s per step is in hardly any' tw run new x --preset diloco \
+expect 0 'takes longer than 7.5 s per step is in hardly any' tw run new x --explain --preset diloco \
     --set sync.pace=clock --step-time 250ms --out c4.manifest
-expect 0 'sync.pace = clock suits very unequal nodes' tw run new x --preset decoupled --out c5.manifest
-expect 0 'a round every 10 s, so each fragment every 120 steps' tw run new x --set sync.pace=clock \
+expect 0 'sync.pace = clock suits very unequal nodes' tw run new x --explain --preset decoupled --out c5.manifest
+expect 0 'a round every 10 s, so each fragment every 120 steps' tw run new x --explain --set sync.pace=clock \
     --step-time 250ms --budget 100kbit --set train.tokens=100m --out c6.manifest
 # without the time of a step it is measured, if anything depends on it
-expect 0 'a step takes .* here, measured \(' tw run new x "${small[@]}" --budget 100mbit --out m1.manifest
-expect 0 '"measured_step_s": [0-9.e-]+' tw run new x "${small[@]}" --set sync.pace=clock --json --out m2.manifest
-expect 1 '' grep -q measured <(tw run new x "${small[@]}" --json --out m3.manifest)
-expect 2 'cannot be measured here: .*; give it, such as --step-time 0.8s' tw run new x \
+expect 0 'a step takes .* here, measured \(' tw run new x --explain "${small[@]}" --budget 100mbit --out m1.manifest
+expect 0 '"measured_step_s": [0-9.e-]+' tw run new x --explain "${small[@]}" --set sync.pace=clock --json --out m2.manifest
+expect 1 '' grep -q measured <(tw run new x --explain "${small[@]}" --json --out m3.manifest)
+expect 2 'cannot be measured here: .*; give it, such as --step-time 0.8s' tw run new x --explain \
     --model llama-8b --budget 20mbit --out x.manifest
 # runs of any model, from files of the real library
 files=$SOURCE/tests/data/safetensors count=(--batch 8 --context 128 --tokens 10m)
-expect 0 'any, by your own trainer: 54 tensors, 1,737 parameters' tw run new x "${count[@]}" \
+expect 0 'any, by your own trainer: 54 tensors, 1,737 parameters' tw run new x --explain "${count[@]}" \
     --tensors "$files/gpt2.safetensors" --out any1.manifest
 list='model.tensors = h.\{0-11\}.attn.c_attn.bias:12 h.\{0-11\}.attn.c_attn.weight:4x12'
 list+=' h.\{0-11\}.ln_1.weight:4 h.\{0-11\}.mlp.c_fc.weight:4x16 ln_f.bias:4 ln_f.weight:4'
@@ -368,21 +368,21 @@ expect 0 "$list" cat any1.manifest
 expect 0 'h.\{0-11\}.attn.c_attn.weight  4 x 12' tw run show any1.manifest
 expect 0 "Data      the trainer's own" tw run show any1.manifest
 expect 0 '"parameters": 1737' tw run show any1.manifest --json
-expect 0 '46 of the 46 of .*moe' tw run new x "${count[@]}" --tensors "$files/moe" --out any2.manifest
+expect 0 '46 of the 46 of .*moe' tw run new x --explain "${count[@]}" --tensors "$files/moe" --out any2.manifest
 expect 0 'model.layers.\{1-2,4-5\}.mlp.experts.\{0-3\}.up_proj.weight  2 x 4' tw run show any2.manifest
-expect 0 '16 of the 46' tw run new x "${count[@]}" --tensors "$files/moe" --train '*experts*' \
+expect 0 '16 of the 46' tw run new x --explain "${count[@]}" --tensors "$files/moe" --train '*experts*' \
     --frozen '*down*' --out any3.manifest
-expect 0 '118 of the 119 of' tw run new x "${count[@]}" --tensors "$files" --out any6.manifest
+expect 0 '118 of the 119 of' tw run new x --explain "${count[@]}" --tensors "$files" --out any6.manifest
 base=$(sha256sum "$files"/moe/*.safetensors | cut -d' ' -f1 | sha256sum | cut -d' ' -f1)
-expect 0 "over weights with SHA-256 $base" tw run new x "${count[@]}" --preset diloco --nodes 2 \
+expect 0 "over weights with SHA-256 $base" tw run new x --explain "${count[@]}" --preset diloco --nodes 2 \
     --tensors "$files/adapter_model.safetensors" --base "$files/moe" --out any4.manifest
-expect 0 "model.base = $(sha256sum "$files/gpt2.safetensors" | cut -d' ' -f1)" cat <(tw run new x \
+expect 0 "model.base = $(sha256sum "$files/gpt2.safetensors" | cut -d' ' -f1)" cat <(tw run new x --explain \
     "${count[@]}" --tensors "$files/adapter_model.safetensors" --base "$files/gpt2.safetensors" \
     --out any5.manifest >/dev/null; cat any5.manifest)
-expect 2 'say how your trainer counts' tw run new x --tensors "$files/moe" --batch 8 --out x.manifest
-expect 2 'need --tensors FILE' tw run new x --train '*' --out x.manifest
-expect 2 'use one of them' tw run new x --tensors "$files/moe" --model 1m --out x.manifest
-expect 2 'give it, such as --step-time 250ms' tw run new x "${count[@]}" --tensors "$files/moe" \
+expect 2 'say how your trainer counts' tw run new x --explain --tensors "$files/moe" --batch 8 --out x.manifest
+expect 2 'need --tensors FILE' tw run new x --explain --train '*' --out x.manifest
+expect 2 'use one of them' tw run new x --explain --tensors "$files/moe" --model 1m --out x.manifest
+expect 2 'give it, such as --step-time 250ms' tw run new x --explain "${count[@]}" --tensors "$files/moe" \
     --budget 2mbit --out x.manifest
 expect 3 "--train '.nix': .*moe has no tensor of such a name" tw run new x "${count[@]}" \
     --tensors "$files/moe" --train '*nix' --out x.manifest
@@ -430,7 +430,7 @@ any_model() {
     sed "s|^\[node]|[node]\nrun = ./any0.manifest|; /^data = /d" node.conf >other.conf
     tw --config other.conf config check
 }
-expect 0 'by your own trainer' tw run new x "${count[@]}" --tensors "$files/gpt2.safetensors" \
+expect 0 'by your own trainer' tw run new x --explain "${count[@]}" --tensors "$files/gpt2.safetensors" \
     --set security.admission=secret --out any0.manifest
 expect 0 "training data: the trainer's own" any_model
 expect 5 'run folder .*a-file/x cannot be used or made: Not a directory' other_folder
@@ -607,7 +607,7 @@ expect 2 'top needs a terminal.*status --watch' env TERM=xterm "$BIN/thinwire" t
 expect 2 'top: there is no --json' tw top --json
 expect 0 '^http://127.0.0.1:[0-9]+/#[0-9a-f]{64}$' tw web --socket "$home/api.sock"
 expect 2 'unban: which node?' tw unban
-expect 2 'unban: `attic` is no node id, nor the beginning of one' tw unban attic
+expect 2 'attic is no node id of 64 hex digits' tw unban attic
 expect 2 'unban: `8888` is too much' tw unban 7777 8888
 expect 0 'saved step 12000' tw checkpoint --socket "$home/api.sock"
 if command -v curl >/dev/null; then # --json is what the API says, unchanged

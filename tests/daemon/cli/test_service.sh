@@ -196,7 +196,7 @@ mv /etc/away /etc/bible.manifest
 mv $state/away $state/run.secret
 # -- a configuration that only root may read
 chmod 600 /etc/thinwire/bible.conf
-follow '%.150s: %s for the user of the node; `chmod' thinwire config check
+follow '%.100s: %s for the user of the node; `chmod' thinwire config check
 expect 0 'The daemon can start' thinwire config check
 
 # -- a key that somebody gave to root: all say it, and their remedy helps
@@ -262,7 +262,9 @@ if [[ -w ~root ]]; then
         sh -c "thinwire join - --config shed --data /nowhere/text --listen 127.0.0.1:0 <$home/ticket"
     rm -r "$seen"
 fi
-kill $daemon && wait $daemon || true
+expect 0 'next boot, if it was enabled. For good: systemctl disable thinwired@bible thinwire-worker@bible' \
+    thinwire --config bible leave
+wait $daemon || true
 daemon=
 expect 0 "OK +port +$port is free" thinwire --config barn doctor
 expect 0 "^- +peers +none are configured: the running daemon knows" thinwire --config barn doctor

@@ -67,14 +67,14 @@ def engine(at):
 
 # ---- runs ------------------------------------------------------------------------------------
 
-@situation("words", "name the run: `thinwire run new bible`", "Written to %s. Give the same file",
+@situation("words", "name the run: `thinwire run new bible`", "Written to %s; `thinwire run show",
            "`thinwire run new NAME --preset PRESET` starts", "`thinwire run new NAME --set KEY",
            "Begin with `thinwire run new NAME --model MODEL`",
            "together for half of the budget, then alone; `thinwire merge`")
 def new_run(at):
     """A run without a name, and the lists of its possible parts."""
     said = at.follow(at.bad("thinwire run new"), "name the run")
-    shown = at.follow(said, "Written to %s")
+    shown = at.follow(said, "Written to %s; `thinwire run show")
     if "run bible" not in shown and "bible" not in shown:
         raise Wrong(shown)
     presets = at.good("thinwire run presets")

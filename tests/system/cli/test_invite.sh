@@ -161,7 +161,7 @@ expect 0 "uses $home/one/state/$newest, step" tw one eval --windows 2
 expect 0 "uses $home/one/state/$newest, step" thinwire generate --config "$home/one/node.conf" --tokens 4
 expect 0 "uses $home/one/state/$newest, step" tw one export --out one/again
 expect 0 "uses one/state/$newest, step" tw two generate one/state --tokens 4
-expect 0 CPU tw one info --device cpu
+expect 0 'chooses cpu' tw one info --device cpu
 expect 0 'two/state/.*, step' thinwire merge one/state two/state --out one/merged
 
 # -- sizes are printed in a fitting unit

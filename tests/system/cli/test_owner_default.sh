@@ -159,9 +159,15 @@ await "two is back" is one 's["sync"]["mixed_peers"] == 2'
 # -- one guest is shut out: from anywhere, as the key is found beside the manifest
 id=$(is two 'True' && tw two status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["node"]["id"])')
 expect 7 'name the owner.s key with --key' tw three owner revoke "$id"
-(cd / && tw one owner revoke "$id") >said || fail "$(cat said)"
+expect 2 'nobody is no node id of 64 hex digits, nor the beginning of one or a name' tw one owner revoke nobody
+(cd / && tw one owner revoke two) >said 2>&1 || fail "$(cat said)"
 grep -q 'List 1 revokes 1 node' said || fail "$(cat said)"
-await "two is out" is two 's["sync"]["alive_peers"] == 0 and "on list 1" in (s["admission"]["error"] or "")'
+grep -q "two is node $id, two" said || fail "no word of who was meant: $(cat said)"
+await "two is out" is two 's["sync"]["alive_peers"] == 0 and "on list" in (s["admission"]["error"] or "")'
+await "it is shown" grep -q 'shut out by the owner of the run' <(tw one peers)
+expect 1 "$id is already on the list" tw one owner revoke "$id"
+expect 0 "${id:0:8} is node $id" tw one owner revoke --lift "${id:0:8}"
+expect 0 'List 3 revokes 1 node' tw one owner revoke "${id:0:8}"
 await "the others go on" is three 's["sync"]["mixed_peers"] == 1 and s["sync"]["roster_members"] == 2'
 tw one invite >line 2>/dev/null
 rm two/state/admission.cert
