@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "daemon/cli/common/cli.h"
 
@@ -52,6 +53,9 @@ enum tw_exit cli_replay(struct cli *cli) {
     enum tw_exit rc = TW_EXIT_OK;
     if (!has_path(cli)) {
         rc = cli_config(cli, &config);
+        if (rc == TW_EXIT_OK && access(config.node.state_dir, R_OK | X_OK) != 0 && errno == EACCES)
+            rc = cli_fail(TW_EXIT_STATE_DIR, "replay: %s: %s; use sudo", config.node.state_dir,
+                          strerror(errno));
         if (rc == TW_EXIT_OK && !find_newest(config.node.state_dir, path))
             rc = cli_fail(TW_EXIT_DATA,
                           "replay: %s has no run with a flight recorder: it is off (`recorder` of "

@@ -18,6 +18,7 @@
 #include "daemon/node/status.h"
 #include "daemon/node/workers.h"
 #include "daemon/runlog/ledger_file.h"
+#include "daemon/workerlink/worker_host.h"
 
 /* ---- the web page ---------------------------------------------------------------------------- */
 
@@ -190,6 +191,9 @@ static void on_reload(struct tw_daemon *daemon, uint32_t request) {
 static void on_pause(struct tw_daemon *daemon, bool is_paused, uint32_t request) {
     struct tw_error answer = {0};
     tw_daemon_workers_pause(daemon, is_paused, &answer);
+    if (daemon->host->is_finished)
+        (void)snprintf(answer.message, sizeof(answer.message),
+                       "this node has finished the run, so it trains in neither case");
     tw_api_answer(daemon->api, request, TW_OK, answer.message);
 }
 

@@ -186,13 +186,15 @@ enum tw_exit engine_models(struct engine_bench *bench) {
     }
     const struct tw_engine_plan training = row.training;
     const uint32_t batch = bench->run.train.batch;
-    if (show_trainers(bench, &err) != TW_OK) return engine_fail(&err);
+    const bool has_trainers = bench->options->has_trainers;
+    if (has_trainers && show_trainers(bench, &err) != TW_OK) return engine_fail(&err);
     char limit[TW_UNITS_BYTES], engine[128];
     tw_engine_plan_describe(&training, engine, sizeof(engine));
     (void)printf(
         "\ntraining: memory for batches of %u on %s; there are %s.\n"
         "Begin with `thinwire run new NAME --model MODEL`. A model of your own, for your own\n"
-        "trainer: `thinwire run new NAME --tensors FILE.safetensors`.\n",
-        batch, engine, tw_units_bytes(limit, (double)training.limit));
+        "trainer: `thinwire run new NAME --tensors FILE.safetensors`%s.\n",
+        batch, engine, tw_units_bytes(limit, (double)training.limit),
+        has_trainers ? "" : "; --trainers\nadds the memory that trainers need");
     return TW_EXIT_OK;
 }

@@ -45,6 +45,7 @@ static const struct option {
     {"--save-every", ENGINE_TRAIN, U64, AT(save_steps), 1e12, NULL},
     {"--windows", ENGINE_EVAL | ENGINE_MERGE, U64, AT(windows), 1e12, NULL},
     {"--whole", ENGINE_EVAL, FLAG, AT(is_whole), 0, NULL},
+    {"--trainers", ENGINE_MODELS, FLAG, AT(has_trainers), 0, NULL},
     {"--tokens", ENGINE_GENERATE, U64, AT(tokens), 1e7, NULL},
     {"--seed", ENGINE_TRAIN | ENGINE_GENERATE, U64, AT(seed), 1e15, NULL},
     {"--samples", ENGINE_GENERATE, U32, AT(samples), 1e6, NULL},

@@ -36,8 +36,9 @@ struct engine_options {
     double temperature, top_p, repeat_penalty;
     double merge_temperature; /* temperature of merge --weights loss, in nats */
     bool has_seed, json, is_ablation;
-    bool is_whole; /* eval only: measures all of the data, not just the held-out part */
-    bool is_plan;  /* whether the command only prints its plan */
+    bool is_whole;     /* eval only: measures all of the data, not just the held-out part */
+    bool has_trainers; /* models only: also the memory of trainers of one's own */
+    bool is_plan;      /* whether the command only prints its plan */
 };
 
 /* Parses a command's options from argv[2..argc) into *options, which holds the defaults. Fails with

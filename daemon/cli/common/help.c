@@ -52,7 +52,8 @@ static const char OVERVIEW[] =
     "\n"
     "Everywhere: --json for machines, --config FILE or NAME (also $THINWIRE_CONFIG),\n"
     "--socket PATH, --color=auto|always|never. `thinwire help COMMAND` explains a\n"
-    "command (also COMMAND -h), `thinwire help exit-codes` lists exit statuses.\n";
+    "command (also COMMAND -h), `thinwire help exit-codes` lists exit statuses.\n"
+    "First minutes: GUIDE.md, as a package in /usr/share/doc/thinwire (zless GUIDE.md.gz)\n";
 
 static const struct {
     const char *topic, *text;
@@ -164,6 +165,7 @@ static const struct {
             "                      [--base FILE|FOLDER] ...\n"
             "thinwire run show [FILE] [--steps-per-s N]\n"
             "thinwire run models|presets|codecs|keys [--json]\n"
+            "thinwire run models --trainers   also the memory of a trainer of your own\n"
             "\n"
             "`run new` writes the manifest that every node of the run must have: model,\n"
             "data, training, synchronisation. Keys that are not set follow from the preset,\n"
@@ -704,6 +706,8 @@ const char *cli_help_text(const char *topic) {
 
 enum tw_exit cli_help(struct cli *cli) {
     const char *const topic = cli_operand(cli);
+    /* `help run new`: the page of the first word has the second. */
+    if (topic != NULL && cli_help_text(topic) != NULL) (void)cli_operand(cli);
     const enum tw_exit rc = cli_done(cli, "help", NULL);
     if (rc != TW_EXIT_OK) return rc;
     if (topic != NULL && strcmp(topic, "exit-codes") == 0) {

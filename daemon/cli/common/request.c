@@ -36,6 +36,7 @@ static size_t on_bytes(char *bytes, size_t one, size_t count, void *user) {
 
 /* The selected daemon: its socket, and the ways out if it does not answer. */
 struct target {
+    bool is_post; /* the request acts, which only the node's user and root may ask for */
     char socket[TW_PATH_BYTES];
     char start[CLI_COMMAND_BYTES + 2]; /* how to start it */
     char as_root[CLI_COMMAND_BYTES +
@@ -148,7 +149,8 @@ static enum tw_exit explain_access(const struct target *target) {
     struct stat info;
     const struct group *group = NULL;
     if (stat(target->socket, &info) == 0) group = getgrgid(info.st_gid);
-    if (group == NULL || info.st_gid == 0) /* nobody joins the group of root */
+    /* nobody joins the group of root */
+    if (group == NULL || info.st_gid == 0 || target->is_post)
         return cli_fail(TW_EXIT_UNREACHABLE, "you may not open %s: %s", target->socket,
                         target->as_root);
     return cli_fail(TW_EXIT_UNREACHABLE,
@@ -224,7 +226,7 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
     struct answer answer = {NULL, 0};
     CURL *const curl = curl_easy_init();
     if (curl == NULL) return cli_fail(TW_EXIT_FAILURE, "libcurl could not start");
-    const bool is_post = strcmp(method, "POST") == 0;
+    const bool is_post = target.is_post = strcmp(method, "POST") == 0;
     struct wait wait = {.cli = cli,
                         .socket_path = target.socket,
                         .begin = time(NULL),

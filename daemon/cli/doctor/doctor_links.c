@@ -201,8 +201,12 @@ static void look_at_router(struct doctor *doctor) {
         return;
     }
     const bool is_fine = strcmp(state, "mapped") == 0 || strcmp(state, "off") == 0 ||
-                         strcmp(state, "not_needed") == 0 ||
-                         (reach != NULL && strcmp(reach, "yes") == 0);
+                         strcmp(state, "not_needed") == 0;
+    if (!is_fine && reach != NULL && strcmp(reach, "yes") == 0) {
+        doctor_say(doctor, DOCTOR_OK, "router", NULL,
+                   "it forwards no port, and need not: peers dial this node");
+        return;
+    }
     doctor_say(doctor, is_fine ? DOCTOR_OK : DOCTOR_WARN, "router",
                is_fine ? NULL
                        : "without a port at the router, links to other homes go through a member "
@@ -428,6 +432,9 @@ static void look_at_peers(struct doctor *doctor) {
     else if (doctor->status == NULL) /* other nodes may dial it once it runs */
         doctor_say(doctor, DOCTOR_SKIP, "peers", NULL,
                    "none are configured: the running daemon knows the nodes that dial it");
+    else if (doctor->has_gate && tw_gate_is_admitter(&doctor->gate.own))
+        doctor_say(doctor, DOCTOR_OK, "peers", NULL,
+                   "nobody has joined yet: this node lets machines in, and they dial it");
     else
         doctor_say(doctor, DOCTOR_WARN, "peers",
                    "`thinwire invite` prints a line with which another machine joins; to join an "

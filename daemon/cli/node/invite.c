@@ -47,6 +47,8 @@ static void time_left(const json_t *data, char text[32]) {
         json_integer_value(json_object_get(data, "expires_unix_s")) - (int64_t)time(NULL);
     if (left_s <= 0)
         (void)snprintf(text, 32, "over");
+    else if (left_s < 60)
+        (void)snprintf(text, 32, "%d s", (int)left_s);
     else if (left_s < 2 * 3600)
         (void)snprintf(text, 32, "%d min", (int)((left_s + 59) / 60));
     else if (left_s < 3 * 86400)

@@ -5,6 +5,7 @@
  * and counts no second use of the ticket. A node that exists gets a certificate alone, if it has
  * none that is good now. */
 #include <errno.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -329,6 +330,17 @@ static enum tw_exit fail_without_data(const struct join *join, bool is_json) {
     return rc;
 }
 
+/* Refuses a service without root before the ticket is asked for, which a person would have to type
+ * again. */
+static enum tw_exit may_make(const struct node_files *files) {
+    char folder[TW_PATH_BYTES];
+    (void)snprintf(folder, sizeof(folder), "%s", files->config_path);
+    if (!node_files_is_service(files) || geteuid() == 0 || access(dirname(folder), W_OK) == 0)
+        return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_USAGE, "only root makes a service, a node of " TW_CONFIG_FOLDER
+                                   ": use sudo, or --dir FOLDER for a node of your own");
+}
+
 enum tw_exit cli_join(struct cli *cli) {
     static const char *const OPTIONS[] = {NODE_FILES_OPTIONS, "--start", NULL};
     static struct join join;
@@ -337,8 +349,9 @@ enum tw_exit cli_join(struct cli *cli) {
     enum tw_exit rc = node_files_options(cli, &join.files);
     char *const line = cli_operand(cli);
     if (rc == TW_EXIT_OK) rc = cli_done(cli, "join", OPTIONS);
-    if (rc == TW_EXIT_OK) rc = ticket_read(line, &join.ticket);
     if (rc == TW_EXIT_OK) rc = node_files_find(cli, &join.files);
+    if (rc == TW_EXIT_OK) rc = may_make(&join.files);
+    if (rc == TW_EXIT_OK) rc = ticket_read(line, &join.ticket);
     if (rc != TW_EXIT_OK) return rc;
     const bool is_here = access(join.files.config_path, F_OK) == 0;
     rc = is_here ? check_existing(&join) : make_node(&join);

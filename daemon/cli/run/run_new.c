@@ -225,7 +225,10 @@ enum tw_exit cli_run_new(struct cli *cli) {
     struct words words = {.out = NULL};
     enum tw_exit rc = read_words(cli, &wish, &words);
     if (rc != TW_EXIT_OK) return rc;
-    if (is_list(wish.model)) return cli_run_models(cli);
+    if (is_list(wish.model)) {
+        cli->argc = 0; /* the other words describe no run then */
+        return cli_run_models(cli);
+    }
     owner.is_wanted = cli_wish_lacks_owner(&wish);
     rc = cli_wish_make(&wish, &run);
     if (rc != TW_EXIT_OK) return rc;

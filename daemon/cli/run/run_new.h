@@ -8,6 +8,6 @@ enum tw_exit cli_run_new(struct cli *cli);
 
 /* `thinwire run models`. Becomes the engine, which computes the memory that each model needs on
  * this machine. Returns only if that fails. */
-enum tw_exit cli_run_models(const struct cli *cli);
+enum tw_exit cli_run_models(struct cli *cli);
 
 #endif

@@ -10,10 +10,15 @@
 #include "daemon/cli/run/run_new.h"
 #include "daemon/cli/run/run_speed.h"
 
-enum tw_exit cli_run_models(const struct cli *cli) {
-    char verb[] = "models", json[] = "--json";
-    char *argv[] = {verb, json};
-    return cli_become("thinwire-engine", cli->json ? 2 : 1, argv);
+enum tw_exit cli_run_models(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--json", "--trainers", "--config", "--socket", NULL};
+    char verb[] = "models", json[] = "--json", trainers[] = "--trainers";
+    char *argv[] = {verb, NULL, NULL};
+    int count = 1;
+    if (cli_flag(cli, "--trainers")) argv[count++] = trainers;
+    if (cli->json) argv[count++] = json;
+    const enum tw_exit rc = cli_done(cli, "run models", OPTIONS);
+    return rc == TW_EXIT_OK ? cli_become("thinwire-engine", count, argv) : rc;
 }
 
 static enum tw_exit print_json(const struct tw_run *run, const char *path) {

@@ -162,7 +162,7 @@ for file in state/identity.key state/run.secret; do
 done
 cp node.conf before.conf
 cp state/identity.key before.key
-expect 2 'node.conf exists and is not overwritten.*`thinwire --config node.conf start`' tw --config node.conf init
+expect 3 'node.conf exists, but its node has no manifest' tw --config node.conf init
 expect 7 'identity.key exists and is not overwritten' tw --config other.conf init --state-dir state
 cmp node.conf before.conf && cmp state/identity.key before.key
 [[ ! -e other.conf ]] || { echo "FAIL: a refused init left a file"; failures=$((failures + 1)); }
@@ -473,8 +473,11 @@ expect 0 'Memory +[0-9.]+ MB for anchor and payloads' tw plan bare.manifest --st
 # -- models by name
 expect 0 '^gpt2-124m +gpt2 +124M' tw run models
 expect 0 '"name": "llama-8b"' tw run models --json
-expect 0 '^llama-8b +71.3 GB +53.9 GB +103 GB +128 GB +64.2 GB +544 MB +16.7 GB' tw run models
-expect 0 '^llama-70b .* 1.13 TB +564 GB +2.51 GB +144 GB' tw run models
+expect 0 '^llama-8b +71.3 GB +53.9 GB +103 GB +128 GB +64.2 GB +544 MB +16.7 GB' tw run models --trainers
+expect 0 '^llama-70b .* 1.13 TB +564 GB +2.51 GB +144 GB' tw run models --trainers
+expect 1 '' grep -q LoRA <("$BIN/thinwire" run models)
+expect 0 '^thinwire run new NAME' tw help run new
+expect 2 'too much' tw help run new more
 expect 0 '^1m +gpt2' tw run new x --model help
 expect 2 'there is no model `gpt2-125m`: did you mean gpt2-124m' tw run new x --model gpt2-125m
 expect 0 '124,439,808 parameters' tw run new x --model gpt2-124m --out big.manifest

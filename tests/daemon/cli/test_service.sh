@@ -119,7 +119,7 @@ for user in root thinwire; do
     expect 0 'no generation' as $user thinwire --config bible rollback
 done
 # -- the only node is found, also when sudo has dropped the environment
-expect 0 'bible|does not train' env -u THINWIRE_CONFIG thinwire status
+expect 0 'bible|waits for its worker' env -u THINWIRE_CONFIG thinwire status
 expect 0 '^OK +config +/etc/thinwire/bible.conf' thinwire doctor
 # -- a cap until the next start ends earlier by off, and the configured one applies again
 expect 0 'cap 5 Mbit/s' thinwire status
@@ -140,13 +140,16 @@ expect 1 'bible: Permission denied: a node.s files are its user.s; use sudo' as 
 expect 8 '`sudo thinwire --config bible checkpoint`' as ann thinwire checkpoint
 follow 'the files of this node belong to user' as ann thinwire config check
 follow 'you may not open %s: %s' as ann thinwire reload
+is "$({ as ann thinwire checkpoint || true; } 2>&1 | grep -c 'may look without sudo')" 0
+expect 2 'only root makes a service.*: use sudo, or --dir FOLDER' as ann thinwire --config other join --start
+expect 5 "replay: $state: Permission denied; use sudo" as ann thinwire replay
 # -- or the group that may look, with the command that helps after the next login
 expect 8 'members of group thinwire may look without sudo: `sudo usermod -aG thinwire \$USER`' \
     as ann thinwire status
 # follow 'you may not open %s: %s; members of group' by hand: another user types it
 join=$({ as ann thinwire status || true; } 2>&1 | grep -oE '`sudo usermod [^`]*`' | tr -d '`')
 USER=ann bash -c "${join#sudo }"
-expect 0 'bible|does not train' as ann thinwire status
+expect 0 'bible|waits for its worker' as ann thinwire status
 expect 0 '^    sudo thinwire --config bible join --start$' thinwire invite
 # -- root changes files of the node, which stay its user's; the file that root names may be root's alone
 chmod 700 "$home/secret"

@@ -67,10 +67,10 @@ static enum tw_status check_source(const struct tw_prepare_writer *writer, struc
     if (!has_train && !has_heldout) return fail_empty(writer, name, err);
     return tw_fail(
         err, TW_DATA,
-        "no document of the source %s is %s: it has too few, or copies of one; give it more text, "
-        "cut it "
-        "into shorter documents (--text lines), or choose another --heldout, with --restart",
-        name, has_train ? "held out" : "left for training");
+        "the data %s are too small: none of their documents is %s. Give more text, or cut it into "
+        "shorter documents (--text lines); or choose another --heldout, with --restart. Copies of "
+        "one document count as one",
+        name, has_train ? "held out to measure the loss" : "left for training");
 }
 
 static enum tw_status end_source(struct tw_prepare_writer *writer, struct tw_error *err) {
