@@ -229,7 +229,7 @@ static const struct {
                "\n"
                "One screen: a sentence about the node's activity, warnings with their remedy,\n"
                "then details. Three numbers count peers: known (in the member table), alive\n"
-               "(heard from within 6 s) and mixed in lately (their training entered our model\n"
+               "(heard from within 6 s) and merged with lately (their training entered our model\n"
                "within the last rounds). The anchor is the last agreed model. Validation loss\n"
                "is measured on text that is never trained on. \"Busy training\" is 1 - time spent\n"
                "synchronising / time.\n"

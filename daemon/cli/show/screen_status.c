@@ -371,7 +371,7 @@ static void print_group(const struct screen *screen, const json_t *status) {
                  mixed = json_num(status, "sync.mixed_peers");
     struct line line = line_begin(screen, "Peers");
     line_put(&line, PLAIN, "%.0f known%s%.0f alive%s", known, sep(screen), alive, sep(screen));
-    line_put(&line, mixed > 0 ? GREEN : PLAIN, "%.0f mixed in lately", mixed);
+    line_put(&line, mixed > 0 ? GREEN : PLAIN, "%.0f merged with lately", mixed);
     const double roster = json_num(status, "sync.roster_members"),
                  voters = json_num(status, "sync.roster_voters");
     line_put(&line, DIM, "%sroster of %.0f", sep(screen), roster);
@@ -385,7 +385,7 @@ static void print_group(const struct screen *screen, const json_t *status) {
         line_put(&line, DIM, "%snone of them with us, by the role of this node", sep(screen));
     } else {
         const double late = json_num(status, "sync.rounds_missed");
-        line_put(&line, PLAIN, "%s%s with us", sep(screen),
+        line_put(&line, PLAIN, "%s%s with this node", sep(screen),
                  tw_units_count(ours, json_num(status, "sync.rounds_contributed")));
         line_put(&line, late > 0 ? YELLOW : PLAIN, "%s%s missed", sep(screen),
                  tw_units_count(missed, late));
