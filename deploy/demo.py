@@ -249,9 +249,9 @@ class Screen:
     HEAD = ("node    state        step  tok/s  train  valid  anchor  round  known/alive/merged"
             "    sent  busy%")
 
-    WORDS = ("solo trains alone, for comparison. known, alive, merged: peers that a node knows, that"
-             " answer,\nand whose work it merged lately. sent: node1 also gives the others the text,"
-             " and joiners the model.")
+    WORDS = ("solo trains alone, for comparison. known, alive, merged: peers that a node knows,"
+             " that answer,\nand whose work it merged lately. sent: node1 also gives the others the"
+             " text.")
 
     def __init__(self):
         self.is_live = sys.stdout.isatty()

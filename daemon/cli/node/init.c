@@ -56,7 +56,7 @@ static bool wants_certs(const struct init *init, const struct tw_config *config)
     return has_owner(init) && access(path, F_OK) != 0;
 }
 
-/* Says why `init` has nothing to add to a configured node, and what its person does next. */
+/* Says why `init` has nothing to add to a configured node, and names the way on. */
 static enum tw_exit explain_existing(struct init *init) {
     static struct tw_config config;
     const char *const path = init->files.config_path;

@@ -102,7 +102,7 @@ static void suggest_run(const struct node_files *files, char path[TW_PATH_BYTES]
     if (path[0] != '\0' && check_run(path, &err) != TW_OK) path[0] = '\0';
 }
 
-/* Asks one question. An empty line sets `answer` to what was suggested in brackets, or to "". */
+/* Asks one question. An empty line sets `answer` to the suggestion in brackets, or to "". */
 static enum tw_exit ask(const struct node_files *files, const struct question *question,
                         char answer[TW_PATH_BYTES]) {
     struct tw_error err = {0};

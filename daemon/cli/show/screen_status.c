@@ -217,7 +217,7 @@ static void print_training(const struct screen *screen, const json_t *status) {
     }
 }
 
-/* Prints what a person does with the model of a run that is over. */
+/* Prints the commands for the model of a run that is over. */
 static void print_model(const struct screen *screen, const json_t *status) {
     if (strcmp(json_str(status, "state"), "finished") != 0) return;
     struct line line = line_begin(screen, "Model");

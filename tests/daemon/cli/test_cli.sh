@@ -249,7 +249,8 @@ expect 0 '"chosen": "cpu"' tw info --device cpu --json
 yes 'And it came to pass in those days that there went out a decree.' | head -c 40000 >text.txt || true
 small=(--set model.layers=1 --set model.width=16 --set model.heads=2 --set model.context=16
     --set train.batch=2 --set train.tokens=4000 --set train.warmup_tokens=100)
-expect 0 'outer steps? (is|are) planned' tw run new bible --explain --data text.txt --out state/run.manifest "${small[@]}" \
+expect 0 'outer steps? (is|are) planned' tw run new bible --explain --data text.txt \
+    --out state/run.manifest "${small[@]}" \
     --set security.admission=secret
 # -- and the next step: a node of the run, or the one that waits for this manifest
 next_of() { tw "$@" | sed -n '/^Its node/p; s/^    \([^ ].*thinwire .*\|thinwire .*\|export .*\)$/\1/p'; }
@@ -314,7 +315,8 @@ expect 0 'each every 30 steps' tw run new x --explain --out b3.manifest --budget
 expect 0 'sync.codec = int8' cat b3.manifest
 expect 3 'nothing fits 5.00 GB/month: even every' tw run new x --explain --out b4.manifest \
     --budget 5GB/month --model gpt2-124m --step-time 0.8s
-expect 3 'even every 30 steps in the given codecs .* do not set the codecs, or' tw run new x --explain --out b4.manifest \
+expect 3 'even every 30 steps in the given codecs .* do not set the codecs, or' tw run new x --explain \
+    --out b4.manifest \
     --budget 1mbit --model gpt2-124m --step-time 0.8s --set sync.period=30 --set sync.codec=int8
 expect 1 '' test -e b4.manifest
 # of period and fragments, the one that is not set adapts: also in the example of `run presets`
@@ -353,7 +355,7 @@ expect 0 'a round every 10 s, so each fragment every 120 steps' tw run new x --e
     --step-time 250ms --budget 100kbit --set train.tokens=100m --out c6.manifest
 # without the time of a step it is measured, if anything depends on it
 expect 0 'a step takes .* here, measured \(' tw run new x --explain "${small[@]}" --budget 100mbit --out m1.manifest
-expect 0 '"measured_step_s": [0-9.e-]+' tw run new x --explain "${small[@]}" --set sync.pace=clock --json --out m2.manifest
+expect 0 '"measured_step_s": [0-9.e-]+' tw run new x "${small[@]}" --set sync.pace=clock --json --out m2.manifest
 expect 1 '' grep -q measured <(tw run new x --explain "${small[@]}" --json --out m3.manifest)
 expect 2 'cannot be measured here: .*; give it, such as --step-time 0.8s' tw run new x --explain \
     --model llama-8b --budget 20mbit --out x.manifest

@@ -153,7 +153,8 @@ until_true 60 is_mixing two || fail "two does not mix after its disk was full"
 # -- the state folder of a node names a model: the newer of two checkpoints, with its manifest
 for _ in 1 2; do expect 0 . tw one checkpoint; done
 newest=$(cd one/state && ls -t */ckpt.?.safetensors | head -1)
-expect 0 "thinwire: uses one/state/$newest, step [0-9]*, saved [0-9.]* m*s ago" thinwire eval one/state --data one/data --windows 2
+expect 0 "thinwire: uses one/state/$newest, step [0-9]*, saved [0-9.]* m*s ago" \
+    thinwire eval one/state --data one/data --windows 2
 expect 0 "thinwire: uses one/state/$newest, step [0-9]*, saved" thinwire generate "one/state/${newest%/*}" --tokens 4
 expect 0 "thinwire: uses one/state/$newest, step" thinwire export one/state --out one/hf
 # -- without a file it is the node that other commands mean, with its data
