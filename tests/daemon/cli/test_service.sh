@@ -182,7 +182,7 @@ expect 1 'thinwired@bible did not start: the reason in the journal; `thinwire --
 is "$({ thinwire start || true; } 2>&1 | wc -l)" 1
 follow '%s did not start%s%s; `%s` shows its log' thinwire start
 grep -q 'the reason in the journal' "$home/followed" || { echo "FAIL: logs shows no journal"; exit 1; }
-# What was not enabled before is not enabled then, and nothing is left running.
+# A unit that was not enabled before is not enabled then, and nothing is left running.
 is "$(tail -1 /run/thinwire/asked)" "--no-ask-password disable --now thinwired@bible thinwire-worker@bible"
 # A fault that `config check` finds is told before any unit is touched.
 mv $state/identity.key $state/away
