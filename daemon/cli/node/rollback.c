@@ -25,6 +25,7 @@ struct rollback {
     struct tw_checkpoint *files;
     struct tw_checkpoint_about about[TW_CHECKPOINT_FILES];
     uint64_t saved_s[TW_CHECKPOINT_FILES];
+    uint64_t step; /* of the running daemon; 0: none answers */
     int lock_fd;
 };
 
@@ -70,6 +71,21 @@ static void look(struct rollback *back) {
     }
 }
 
+/* Asks the node's daemon, if it runs, for its step: steps after the newest checkpoint count too. */
+static uint64_t ask_step(const struct rollback *back) {
+    const struct cli cli = {.socket_option = back->config.api.socket, .is_quiet = true};
+    long code = 0;
+    char *body = NULL;
+    json_error_t err;
+    if (cli_request(&cli, "GET", "/v1/status", &code, &body) != TW_EXIT_OK) return 0;
+    json_t *const json = json_loads(body, 0, &err);
+    const json_int_t step =
+        json_integer_value(json_object_get(json_object_get(json, "train"), "steps"));
+    json_decref(json);
+    free(body);
+    return step > 0 ? (uint64_t)step : 0;
+}
+
 /* Returns the file that a start loads, or TW_CHECKPOINT_FILES if there is none. */
 static uint32_t find_newest(const struct rollback *back) {
     uint32_t newest = TW_CHECKPOINT_FILES;
@@ -87,7 +103,8 @@ static uint32_t find_newest(const struct rollback *back) {
 static uint64_t count_lost(const struct rollback *back, uint32_t file) {
     const uint32_t newest = find_newest(back);
     if (newest == TW_CHECKPOINT_FILES) return 0;
-    const uint64_t now = back->about[newest].step, then = back->about[file].step;
+    const uint64_t saved = back->about[newest].step, then = back->about[file].step;
+    const uint64_t now = back->step > saved ? back->step : saved;
     return now > then ? now - then : 0;
 }
 
@@ -266,10 +283,9 @@ enum tw_exit cli_rollback(struct cli *cli) {
     if (word != NULL) {
         rc = find_file(&back, word, &file);
         if (rc == TW_EXIT_OK) rc = go_back(&back, file, is_yes);
-    } else if (cli->json) {
-        list_json(&back);
     } else {
-        list(&back);
+        back.step = ask_step(&back);
+        (cli->json ? list_json : list)(&back);
     }
     if (back.lock_fd >= 0) (void)close(back.lock_fd);
     tw_checkpoint_destroy(back.files);

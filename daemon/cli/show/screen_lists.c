@@ -179,7 +179,7 @@ void screen_peers(const struct screen *screen, const json_t *json) {
     line_put(&line, BOLD, "%.0f known, %.0f alive", json_num(json, "known_peers"),
              json_num(json, "alive_peers"));
     if (strcmp(topology, "solo") != 0) {
-        line_put(&line, BOLD, ", %.0f %s lately", json_num(json, "mixed_peers"), "merged with");
+        line_put(&line, BOLD, ", %.0f merged with lately", json_num(json, "mixed_peers"));
     }
     put_absent(&line, peers);
     line_end(&line);

@@ -592,7 +592,7 @@ serve() {
 }
 serve
 expect 0 'attic trains bible together with 3 others' tw status --socket "$home/api.sock"
-expect 0 '4 known, 3 alive, 3 mixed' tw peers --socket "$home/api.sock"
+expect 0 '4 known, 3 alive, 3 merged' tw peers --socket "$home/api.sock"
 expect 0 'contributors' tw rounds --socket "$home/api.sock"
 expect 0 'worker_died' tw events --socket "$home/api.sock"
 expect 0 'paused' tw pause --socket "$home/api.sock"

@@ -157,6 +157,11 @@ expect 0 "thinwire: uses one/state/$newest, step [0-9]*, saved [0-9.]* m*s ago" 
     thinwire eval one/state --data one/data --windows 2
 expect 0 "thinwire: uses one/state/$newest, step [0-9]*, saved" thinwire generate "one/state/${newest%/*}" --tokens 4
 expect 0 "thinwire: uses one/state/$newest, step" thinwire export one/state --out one/hf
+# -- a running node has made steps since its newest checkpoint, which going back would lose
+loses() { # steps after the newest generation
+    tw one rollback | awk '/the newest; a start continues it/ { if ($4 > 0) found = 1 } END { exit !found }'
+}
+until_true 30 loses || fail "no steps would be lost: $(tw one rollback)"
 # -- without a file it is the node that other commands mean, with its data
 expect 0 "uses $home/one/state/$newest, step" tw one eval --windows 2
 expect 0 "uses $home/one/state/$newest, step" thinwire generate --config "$home/one/node.conf" --tokens 4

@@ -734,12 +734,12 @@ static void bad_documents_are_skipped_and_counted(void **state) {
 static void too_few_documents_are_reported(void **state) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "one document\n", 13);
-    refuse(at, TW_DATA, "no document of the source text is held out");
+    refuse(at, TW_DATA, "none of the documents of the source text is held out");
     at->options.is_restart = true;
     at->options.heldout_millionths = 500000;
     prepare_fixture_write(at, "a", "doc 7\n", 6);
     /* The only document is either held out or not, so one side is empty. */
-    refuse(at, TW_DATA, "no document of the source text is ");
+    refuse(at, TW_DATA, "none of the documents of the source text is ");
 }
 
 static void bytes_that_are_no_utf8_are_kept_and_counted(void **state) {

@@ -228,7 +228,9 @@ static void copies_of_a_document_are_not_called_too_few(void **state) {
     prepare_fixture_write(at, "a.jsonl", "\"One\"\n\"One\"\n\"One\"\n", 18);
     at->options.heldout_millionths = 10000;
     assert_int_equal(tw_prepare(&at->options, &at->summary, &err), TW_DATA);
-    assert_non_null(strstr(err.message, "is held out: it has too few, or copies of one; give it"));
+    assert_non_null(strstr(
+        err.message,
+        "is held out to measure the loss: they are too few, or copies of one another; give"));
 }
 
 /* A folder with a README and unsupported Parquet files is refused: otherwise only the README would

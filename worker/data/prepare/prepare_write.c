@@ -67,9 +67,10 @@ static enum tw_status check_source(const struct tw_prepare_writer *writer, struc
     if (!has_train && !has_heldout) return fail_empty(writer, name, err);
     return tw_fail(
         err, TW_DATA,
-        "the data %s are too small: none of their documents is %s. Give more text, or cut it into "
-        "shorter documents (--text lines); or choose another --heldout, with --restart. Copies of "
-        "one document count as one",
+        "none of the documents of the source %s is %s: they are too few, or copies of one another; "
+        "give more text, cut it into shorter documents (--text lines), or choose another "
+        "--heldout, "
+        "with --restart",
         name, has_train ? "held out to measure the loss" : "left for training");
 }
 
