@@ -50,6 +50,6 @@ enum tw_exit cli_node_id(const struct cli *cli, const char *text, struct tw_id *
         return TW_EXIT_OK;
     }
     return cli_fail(TW_EXIT_USAGE, "%.80s is no node id of 64 hex digits%s", text,
-                    is_asked ? ", nor the beginning of one or a name of `thinwire peers`"
+                    is_asked ? ", nor the beginning of one or a name that peers shows"
                              : "; a beginning or a name is known while the daemon runs");
 }

@@ -166,6 +166,14 @@ static void explain_pace(FILE *to, const struct tw_run *run) {
  * checks a round as one contribution gets. */
 #define JUDGE_SHARE (2.0 / 3)
 
+static void explain_together(FILE *to, const struct tw_run *run) {
+    if (run->sync.together_millionths < 1000000)
+        (void)fprintf(to,
+                      "            together for %.3g %% of the budget, then each node alone; "
+                      "`thinwire merge` makes one model of them at the end\n",
+                      run->sync.together_millionths / 1e4);
+}
+
 static void explain_sync(FILE *to, const struct tw_run *run) {
     char preset[TW_RUN_VALUE_BYTES], topology[TW_RUN_VALUE_BYTES], sent[TW_RUN_VALUE_BYTES];
     char merge[TW_RUN_VALUE_BYTES], weights[TW_RUN_VALUE_BYTES];
@@ -185,11 +193,7 @@ static void explain_sync(FILE *to, const struct tw_run *run) {
                       "sender's data, in about %.2g %% of the time\n",
                       run->sync.jury_millionths / 1e4,
                       JUDGE_SHARE * run->sync.jury_millionths / 1e4);
-    if (run->sync.together_millionths < 1000000)
-        (void)fprintf(to,
-                      "            together for %.3g %% of the budget, then each node alone; "
-                      "`thinwire merge` makes one model of them at the end\n",
-                      run->sync.together_millionths / 1e4);
+    explain_together(to, run);
 }
 
 /* Warns of too few merges. With eight nodes, a group was no better than a single node at 8 outer
@@ -360,16 +364,18 @@ static void sum_up_pace(FILE *to, const struct tw_run *run, double params,
     const double bits = pace->bits > 0 ? pace->bits : cli_contribution_bits(run);
     const struct cli_traffic traffic = cli_traffic_of(run, params, bits, pace->steps_per_s);
     const double bytes_s = traffic.payload * traffic.rounds_s;
-    if (!pace->is_guess)
+    if (pace->is_guess)
+        (void)fprintf(to, "  Time      unknown: thinwire plan measures a step\n");
+    else
         (void)fprintf(to, "  Time      about %s, at %s a step\n",
                       tw_units_duration(time, steps / pace->steps_per_s),
                       tw_units_duration(step, 1 / pace->steps_per_s));
     if (run->sync.topology == TW_TOPOLOGY_SOLO) {
-        (void)fprintf(to, "  Upload    none while training\n");
+        explain_wire(to, run, params, pace);
     } else if (run->sync.nodes > 1) {
         (void)fprintf(to, "  Upload    %s an hour of each node (%.2f Mbit/s) at %.3g steps/s%s\n",
                       tw_units_bytes(hour, bytes_s * 3600), bytes_s * 8 / 1e6, pace->steps_per_s,
-                      pace->is_guess ? ", a guess (thinwire plan measures it)" : "");
+                      pace->is_guess ? ", a guess" : "");
     }
 }
 
@@ -379,6 +385,7 @@ void cli_manifest_sum_up(FILE *to, const struct tw_run *run, const struct cli_pa
     if (!begin_text(to, run, &layout)) return;
     explain_model(to, run, &layout);
     explain_group(to, &layout);
+    explain_together(to, run);
     if (run->sync.topology != TW_TOPOLOGY_SOLO) explain_few(to, run, tw_run_outer_steps(run));
     sum_up_pace(to, run, (double)layout.params, pace);
     if (weigh(run, &memory)) run_memory_print(to, &memory);

@@ -159,7 +159,7 @@ await "two is back" is one 's["sync"]["mixed_peers"] == 2'
 # -- one guest is shut out: from anywhere, as the key is found beside the manifest
 id=$(is two 'True' && tw two status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["node"]["id"])')
 expect 7 'name the owner.s key with --key' tw three owner revoke "$id"
-expect 2 'nobody is no node id of 64 hex digits, nor the beginning of one or a name' tw one owner revoke nobody
+expect 2 'nobody is no node id of 64 hex digits, nor the beginning of one or a name that' tw one owner revoke nobody
 (cd / && tw one owner revoke two) >said 2>&1 || fail "$(cat said)"
 grep -q 'List 1 revokes 1 node' said || fail "$(cat said)"
 grep -q "two is node $id, two" said || fail "no word of who was meant: $(cat said)"
