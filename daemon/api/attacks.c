@@ -37,8 +37,8 @@ static const struct {
     [TW_ATTACK_UNTRAINED] =
         {"Node %s sends work that was not trained on its part of the data; this "
          "node leaves it out",
-         "ask its operator for its data; if it goes on, shut the node "
-         "out: a new secret, or `thinwire owner revoke`"},
+         "ask its operator for its data; if it goes on, shut the node out, as "
+         "the guide says"},
     [TW_ATTACK_PROTOCOL] = {"Node %s broke the protocol; its link was ended or its message dropped",
                             "`thinwire events` has the reason; is its version the same?"},
 };

@@ -246,9 +246,10 @@ static enum tw_status check_jury(const struct tw_run *run, struct tw_error *err)
                        "sync.jury needs a model that Thinwire's own engine computes, and "
                        "model.family is tensors: set sync.jury = 0");
     if (tw_id_is_zero(&run->data.sha256))
-        return tw_fail(err, TW_CONFIG,
-                       "sync.jury needs the same data on every node, and data.sha256 is any: name "
-                       "the data (`thinwire run new --data`), or set sync.jury = 0");
+        return tw_fail(
+            err, TW_CONFIG,
+            "sync.jury needs the same data on every node, and data.sha256 is any: set it to the "
+            "SHA-256 of the data, or set sync.jury = 0");
     return TW_OK;
 }
 

@@ -165,10 +165,10 @@ is "$(find $state -user root)" ""
 expect 1 '`thinwire --config bible start`, when all' sh -c 'thinwire doctor; false'
 touch "$home/works"
 follow 'the state folder %.100s belongs to user' thinwired --config bible
-expect 0 'bible|does not train' thinwire status
+expect 0 'bible|waits for its worker' thinwire status
 end_service
 follow 'only root starts the service %s:' as ann thinwire start
-expect 0 'bible|does not train' thinwire status
+expect 0 'bible|waits for its worker' thinwire status
 end_service
 rm "$home/works"
 # -- start names the reason
