@@ -235,17 +235,29 @@ static bool misses_others(const struct tw_status_view *view) {
            view->pause.age_us == TW_VIEW_NEVER && view->net.open_us >= TW_WARNING_LOST_US;
 }
 
-/* Warns that the merging stopped, and names those who were part of it. */
+/* Returns whether members that merged with this node are away without a word. */
+static bool misses_somebody(const struct tw_status_view *view) {
+    for (uint32_t i = 0; i < view->peers_count; i++) {
+        const struct tw_view_peer *const peer = &view->peers[i];
+        if (peer->has_merged && peer->link == TW_VIEW_LINK_AWAY && !peer->is_shut_out) return true;
+    }
+    return false;
+}
+
+/* Warns that the merging stopped, and names those who were part of it: those that are away without
+ * a word, if there are any, and never those that the owner shut out. */
 static void judge_alone(const struct tw_status_view *view, struct list *list) {
     char who[240] = "", alone[TW_UNITS_BYTES];
     size_t used = 0;
     if (view->sync.alive > 0 || view->sync.alone_us == TW_VIEW_NEVER ||
         view->sync.alone_us < TW_WARNING_LOST_US || !misses_others(view))
         return;
+    const bool is_missing = misses_somebody(view);
     for (uint32_t i = 0; i < view->peers_count; i++) {
         const struct tw_view_peer *const peer = &view->peers[i];
         char label[TW_VIEW_LABEL_BYTES], absence[TW_VIEW_TEXT_BYTES];
-        if (!peer->has_merged || peer->link == TW_VIEW_LINK_GONE) continue;
+        if (!peer->has_merged || peer->link == TW_VIEW_LINK_GONE || peer->is_shut_out) continue;
+        if (is_missing && peer->link != TW_VIEW_LINK_AWAY) continue;
         const int size =
             snprintf(who + used, sizeof(who) - used, "%s%s %s", used > 0 ? "; " : ": ",
                      tw_status_view_label(view, &peer->id, label), tw_view_absence(peer, absence));
@@ -256,8 +268,11 @@ static void judge_alone(const struct tw_status_view *view, struct list *list) {
         used += (size_t)size;
     }
     add(list, TW_WARNING_TRAINS_ALONE,
-        "look at those machines and at this one's line: `thinwire peers`, `thinwire doctor`; "
-        "merging goes on once they are back",
+        view->net.is_offline
+            ? "look at this machine's own cable or wireless link, which is down; merging goes on "
+              "once it is back"
+            : "look at those machines and at this one's line: `thinwire peers`, `thinwire doctor`; "
+              "merging goes on once they are back",
         "This node merged with others, and has trained alone for %s%s",
         tw_units_duration(alone, (double)(view->sync.alone_us / 1000000)), who);
 }

@@ -318,6 +318,21 @@ static void merged_work_that_stopped_is_told_on_every_node(void **state) {
     assert_int_equal(warning->kind, TW_WARNING_TRAINS_ALONE);
     assert_string_equal(warning->what, "This node merged with others, and has trained alone for 5 "
                                        "min: barn (1b1b1b1b) left 5 min ago");
+    /* A node that is away without a word is named alone, and none that was shut out. */
+    view.peers_count = 3;
+    view.peers[1] = view.peers[2] = view.peers[0];
+    memset(&view.peers[1].id, 2, sizeof(view.peers[1].id));
+    view.peers[1].link = TW_VIEW_LINK_AWAY;
+    (void)snprintf(view.peers[1].name, sizeof(view.peers[1].name), "shed");
+    view.peers[2].is_shut_out = true;
+    assert_non_null(find_warning("alone for 5 min: shed (02020202) "));
+    assert_null(find_warning("barn"));
+    view.net.is_offline = true;
+    assert_string_equal(find_warning("alone for 5 min")->way_out,
+                        "look at this machine's own cable or wireless link, which is down; merging "
+                        "goes on once it is back");
+    view.net.is_offline = false;
+    view.peers_count = 1;
     view.net.bootstrap_count = 1; /* told once */
     assert_null(find_warning("configured peer"));
     view.sync.alone_us = TW_VIEW_NEVER;
