@@ -40,13 +40,6 @@ enum { AUDIT_ONE_IN = 16 }; /* one part in this many is audited, by one member *
 #define AUDIT_KEEP_US (10 * SECOND_US)
 #define AUDIT_PATIENCE_US (120 * SECOND_US)
 
-static const struct tw_contributor *row_of(const struct tw_record *record, uint32_t member) {
-    for (uint32_t i = 0; i < record->contributors_count; i++) {
-        if (record->contributors[i].member_idx == member) return &record->contributors[i];
-    }
-    return NULL;
-}
-
 /* True if the owner of part k announced to this node the same result and contributions that the
  * record lists. */
 static bool is_announced(const struct tw_node *node, const struct tw_record *record, uint32_t k) {
@@ -54,7 +47,7 @@ static bool is_announced(const struct tw_node *node, const struct tw_record *rec
     if (!node->round.results[k].has || tw_proposal_is_rigged_part(node, record, k)) return false;
     for (uint32_t i = 0; i < announced->contributors_count; i++) {
         const struct tw_contributor *by = &announced->contributors[i];
-        const struct tw_contributor *row = row_of(record, by->member_idx);
+        const struct tw_contributor *row = tw_contributor_row(record, by->member_idx);
         if (row == NULL || !tw_id_equal(&row->root, &by->root) ||
             row->fragment_tokens != by->fragment_tokens ||
             row->fragment_steps != by->fragment_steps)
@@ -76,7 +69,7 @@ static void remember_round(struct tw_node *node, const struct tw_record *record)
         past->announced |= (uint32_t)is_announced(node, record, k) << k;
 }
 
-static const struct past_round *past_of(const struct tw_node *node, uint64_t round) {
+const struct past_round *tw_audit_past(const struct tw_node *node, uint64_t round) {
     const struct past_round *past = &node->audits.past[round % AUDIT_ROUNDS];
     return past->round == round + 1 ? past : NULL;
 }
@@ -104,7 +97,7 @@ static bool add_input(struct audit *audit, const struct past_round *past,
 static void begin_audit(struct tw_node *node, uint64_t round, uint32_t part) {
     struct audit *audit = &node->audits.running;
     const struct tw_record *record = tw_progress_record(node, round);
-    const struct past_round *past = past_of(node, round);
+    const struct past_round *past = tw_audit_past(node, round);
     if (record == NULL || past == NULL || part >= record->parts_count) return;
     const struct tw_part *what = &record->parts[part];
     if (what->bytes == 0 || what->owner_idx >= past->roster.count) return;
@@ -132,7 +125,7 @@ void tw_audit_note(struct tw_node *node, const struct tw_record *record) {
 }
 
 void tw_audit_choose(struct tw_node *node, uint64_t round) {
-    const struct past_round *past = past_of(node, round);
+    const struct past_round *past = tw_audit_past(node, round);
     const struct tw_record *record = tw_progress_record(node, round);
     if (past == NULL || record == NULL || node->audits.running.phase != AUDIT_IDLE) return;
     uint8_t bytes[20 + 32 + 4] = "thinwire-audit-v1";
@@ -153,7 +146,7 @@ void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_ac
     if (!tw_id_equal(&accuse->lineage, &node->at.lineage)) return;
     if (node->now_us < link->ignored_until_us) return;
     if (tw_roster_find(&node->roster, &link->id) < 0) return;
-    const struct past_round *past = past_of(node, accuse->round);
+    const struct past_round *past = tw_audit_past(node, accuse->round);
     if (past == NULL) return;
     if (TW_IS_MUTANT(node, TW_MUTANT_ACCUSER_BELIEVED)) {
         const struct tw_record *record = tw_progress_record(node, accuse->round);

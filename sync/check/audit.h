@@ -11,6 +11,8 @@ void tw_audit_note(struct tw_node *node, const struct tw_record *record);
 /* Starts an audit of a part of `round`, the newest in the log, if the record's hash selects this
  * node for it. */
 void tw_audit_choose(struct tw_node *node, uint64_t round);
+/* Returns a committed round whose contributions are still known, or NULL. */
+const struct past_round *tw_audit_past(const struct tw_node *node, uint64_t round);
 void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_accuse *accuse);
 /* Handles the answer to the merge that an audit requested. */
 void tw_audit_reduced(struct tw_node *node, const struct tw_event *event);

@@ -36,6 +36,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/median.h"
+#include "sync/check/audit.h"
 #include "sync/core/actions.h"
 #include "sync/core/peers.h"
 #include "sync/core/progress.h"
@@ -70,11 +71,6 @@ static struct jury_row *row_of(struct tw_node *node, const struct tw_id *id) {
     return oldest;
 }
 
-static const struct past_round *past_of(const struct tw_node *node, uint64_t round) {
-    const struct past_round *past = &node->audits.past[round % AUDIT_ROUNDS];
-    return past->round == round + 1 ? past : NULL;
-}
-
 /* The contribution as the record lists it, or NULL: this node did not hear it, or heard another. */
 static const struct tw_msg_contrib *contribution_of(const struct past_round *past,
                                                     const struct tw_contributor *row) {
@@ -83,21 +79,14 @@ static const struct tw_msg_contrib *contribution_of(const struct past_round *pas
     return &heard->announced;
 }
 
-static const struct tw_contributor *listed(const struct tw_record *record, uint32_t seat) {
-    for (uint32_t i = 0; i < record->contributors_count; i++) {
-        if (record->contributors[i].member_idx == seat) return &record->contributors[i];
-    }
-    return NULL;
-}
-
 /* ---- choosing ------------------------------------------------------------------------------- */
 
 static void begin(struct tw_node *node, uint64_t round, uint32_t seat, bool is_hinted) {
     struct jury_check *check = &node->jury.running;
     const struct tw_record *record = tw_progress_record(node, round);
-    const struct past_round *past = past_of(node, round);
+    const struct past_round *past = tw_audit_past(node, round);
     if (record == NULL || past == NULL || check->phase != JURY_IDLE) return;
-    const struct tw_contributor *row = listed(record, seat);
+    const struct tw_contributor *row = tw_contributor_row(record, seat);
     const struct tw_msg_contrib *contrib = row == NULL ? NULL : contribution_of(past, row);
     if (contrib == NULL || contrib->cursor == 0) return;
     *check = (struct jury_check){.phase = JURY_FETCHING,
@@ -154,7 +143,7 @@ static void begin_doubted(struct tw_node *node, const struct past_round *past,
 }
 
 void tw_jury_choose(struct tw_node *node, uint64_t round) {
-    const struct past_round *past = past_of(node, round);
+    const struct past_round *past = tw_audit_past(node, round);
     const struct tw_record *record = tw_progress_record(node, round);
     if (node->cfg.jury_millionths == 0 || past == NULL || record == NULL) return;
     if (record->round < YOUNG_ROUNDS || record->contributors_count < 2) return;
@@ -176,7 +165,7 @@ void tw_jury_hint(struct tw_node *node, uint16_t peer, const struct tw_msg_accus
     const struct link *link = &node->links[peer];
     if (node->cfg.jury_millionths == 0 || node->jury.hint.is_there) return;
     if (!tw_id_equal(&accuse->lineage, &node->at.lineage)) return;
-    if (tw_roster_find(&node->roster, &link->id) < 0 || past_of(node, accuse->round) == NULL)
+    if (tw_roster_find(&node->roster, &link->id) < 0 || tw_audit_past(node, accuse->round) == NULL)
         return;
     struct jury_row *by = row_of(node, &link->id);
     if (by->hinted_round != 0 && accuse->round + 1 < by->hinted_round + HINT_ROUNDS) return;
@@ -327,7 +316,7 @@ void tw_jury_advance(struct tw_node *node) {
     }
     tw_act_wake(node, check->began_us + JURY_PATIENCE_US);
     if (check->phase != JURY_FETCHING) return;
-    const struct past_round *past = past_of(node, check->round);
+    const struct past_round *past = tw_audit_past(node, check->round);
     const struct tw_record *record = tw_progress_record(node, check->round);
     if (past == NULL || record == NULL) {
         check->phase = JURY_IDLE; /* so many rounds were decided since that it is forgotten */

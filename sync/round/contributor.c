@@ -25,6 +25,13 @@ struct tw_contributor tw_contributor_of(uint32_t member, const struct tw_msg_con
     return row;
 }
 
+const struct tw_contributor *tw_contributor_row(const struct tw_record *record, uint32_t member) {
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        if (record->contributors[i].member_idx == member) return &record->contributors[i];
+    }
+    return NULL;
+}
+
 void tw_contributor_sign(const struct tw_node *node, struct tw_msg_contrib *contrib) {
     const struct tw_signing *signing = &node->cfg.signing;
     const struct tw_contributor row = tw_contributor_of(0, contrib);

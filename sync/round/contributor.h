@@ -4,6 +4,8 @@
 
 #include "sync/core/state/node.h"
 
+/* Returns the row of the member with this roster index in the record, or NULL: it is not listed. */
+const struct tw_contributor *tw_contributor_row(const struct tw_record *record, uint32_t member);
 /* Returns the row that describes a member's CONTRIB in a record. */
 struct tw_contributor tw_contributor_of(uint32_t member, const struct tw_msg_contrib *contrib);
 /* Signs our own CONTRIB. */
