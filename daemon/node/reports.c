@@ -12,6 +12,7 @@
 #include "daemon/runlog/ledger_file.h"
 #include "daemon/runlog/run_log.h"
 #include "daemon/workerlink/worker_host.h"
+#include "proto/proof.h"
 
 enum {
     OPENINGS_MAX = 16,
@@ -180,7 +181,8 @@ static void show_attack(struct tw_daemon *daemon, enum tw_attack_kind kind, cons
 /* Returns true if a large result is no sign of an attack yet, and logs it. `is_applied`: the other
  * members decided so, and this node may be the odd one: it compares with the merges that it saw
  * itself. Else the roster changed lately, or the lineage is young. More than a few such results of
- * one node are not explained by this. A result that this node refuses is refused in any case. */
+ * one node are not explained by this, unless so many nodes have them that some must be honest. A
+ * result that this node refuses is refused in any case. */
 static bool is_explained(struct tw_daemon *daemon, const struct tw_action *action,
                          bool is_applied) {
     struct tw_daemon_reports *const reports = daemon->reports;
@@ -193,9 +195,15 @@ static bool is_explained(struct tw_daemon *daemon, const struct tw_action *actio
     if (is_settled && !is_applied) return false;
     tw_attacks_note(&reports->doubts, TW_ATTACK_HELD, id, tw_daemon_now_us());
     const uint32_t count = tw_attacks_recent(&reports->doubts, tw_daemon_now_us(), rows);
+    const uint32_t liars = tw_liars_max(daemon->view.roster_count);
+    const uint32_t most = liars < TW_ATTACKS_PER_KIND ? liars : TW_ATTACKS_PER_KIND - 1;
+    uint32_t doubted = 0;
+    bool is_often = false;
     for (uint32_t i = 0; i < count; i++) {
-        if (tw_id_equal(&rows[i].id, id) && rows[i].count > DOUBTS_MAX) return false;
+        doubted += rows[i].count >= DOUBTS_MAX;
+        is_often |= tw_id_equal(&rows[i].id, id) && rows[i].count > DOUBTS_MAX;
     }
+    if (is_often && doubted <= most) return false;
     tw_id_short(id, hex);
     tw_daemon_note(
         daemon, TW_LOG_INFO, "result_large",
