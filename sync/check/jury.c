@@ -12,13 +12,14 @@
  *
  * The score of an honest member is about m * s. The share s = sqrt(compared windows / windows
  * trained) is known. The strength m depends on model, data and rate, but hardly on the member. So
- * this node takes for m the upper median of its measurements of all members, itself included: less
- * than half of them can not move it out of the range of the honest. Then
+ * this node takes for m the upper median of its measurements of all members, itself included, which
+ * less than half of them cannot move out of the range of the honest; or their mean, if that is
+ * less: a median of few measurements may be far too high, and then honest scores look low. Then
  *
- *      doubt := max(0, doubt + mu * (mu / 2 - score)),  mu = m * s
+ *      doubt := max(0, doubt + mu * (mu / 2 - score) / VARIANCE),  mu = m * s
  *
- * the log-likelihood ratio of "other data" (mean 0) against "its data" (mean mu), both with
- * variance 1, as a CUSUM (Page 1954). One check adds at most DOUBT_STEP, and DOUBT_MAX is a
+ * the log-likelihood ratio of "other data" (mean 0) against "its data" (mean mu), as a CUSUM (Page
+ * 1954). One check adds at most DOUBT_STEP, and DOUBT_MAX is a
  * verdict, so that no single bad score convicts. A juror with a low score tells the others, and
  * each of them repeats the check with windows of its own choice: no node's word counts for
  * another's verdict. A node that doubts checks the member's contribution to every round, until the
@@ -47,14 +48,16 @@
 enum {
     MILLION = 1000000,
     YOUNG_ROUNDS = 32,  /* of a lineage: its first merges show no difference yet */
+    CHECKS_MIN = 8,     /* checks of all members before a score tells anything */
     CERTAIN = 6,        /* standard errors by which the mean of all scores must be above 0 */
     SCORE_MAX = 20000,  /* thousandths */
     UNPLACED_MAX = 256, /* rounds in a row without a position */
     HINT_ROUNDS = 8,    /* between two doubts of one juror that this node follows */
     MU_MIN = 500,       /* thousandths: below, a score tells nothing */
     MU_HINT = 1500,     /* thousandths: below, one score is no reason to ask the others */
-    DOUBT_STEP = 8000,  /* thousandths */
-    DOUBT_MAX = 20000,  /* thousandths */
+    VARIANCE = 2,       /* of the score of a member, as measured */
+    DOUBT_STEP = 4000,  /* thousandths */
+    DOUBT_MAX = 16000,  /* thousandths */
     SHARE_KEPT = 16,    /* a row's sums are halved beyond so many checks of the full share */
 };
 
@@ -193,7 +196,7 @@ static void tell_others(struct tw_node *node) {
  * yet that they tell anything. */
 static int64_t strength(const struct tw_node *node) {
     uint64_t values[TW_MEMBERS_MAX];
-    uint32_t count = 0;
+    uint32_t count = 0, checks = 0;
     int64_t gain = 0, share = 0;
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
         const struct jury_row *row = &node->jury.rows[i];
@@ -202,11 +205,15 @@ static int64_t strength(const struct tw_node *node) {
         values[count++] = value > 0 ? (uint64_t)value : 0;
         gain += row->gain / 1000;
         share += row->share;
+        checks += row->checks;
     }
     /* The weighted sum of scores has a variance of the sum of squared shares. */
-    if (count < 2 || gain <= 0 || gain * gain < (int64_t)CERTAIN * CERTAIN * share) return 0;
+    if (count < 2 || checks < CHECKS_MIN || gain <= 0 ||
+        gain * gain < (int64_t)CERTAIN * CERTAIN * share)
+        return 0;
     tw_sort_u64(values, count);
-    return (int64_t)values[count / 2];
+    const int64_t median = (int64_t)values[count / 2], mean = gain * 1000000 / share;
+    return median < mean ? median : mean;
 }
 
 static void add_score(struct jury_row *row, int64_t score, int64_t share) {
@@ -222,7 +229,7 @@ static void add_score(struct jury_row *row, int64_t score, int64_t share) {
 static void weigh(struct tw_node *node, struct jury_row *row, int64_t score, int64_t share) {
     const int64_t mu = strength(node) * share / 1000;
     if (mu < MU_MIN || tw_id_equal(&row->id, &node->cfg.self)) return;
-    const int64_t more = mu * (mu / 2 - score) / 1000;
+    const int64_t more = mu * (mu / 2 - score) / 1000 / VARIANCE;
     row->doubt += more > DOUBT_STEP ? DOUBT_STEP : more < -DOUBT_STEP ? -DOUBT_STEP : more;
     if (row->doubt < 0) row->doubt = 0;
     if (score < mu / 2 && mu >= MU_HINT && !node->jury.running.is_hinted) tell_others(node);

@@ -16,7 +16,7 @@ const char *tw_sim_event_name(uint32_t event) {
     static const char *const names[] = {
         "TICK",      "PEER_UP",     "PEER_DOWN", "MESSAGE",  "CHUNK",   "VERIFIED",
         "WORKER_UP", "WORKER_DOWN", "STEP",      "ENCODED",  "REDUCED", "APPLIED",
-        "EXPORTED",  "STORED",      "LEAVE",     "MEASURED", "JUDGED"};
+        "EXPORTED",  "STORED",      "LEAVE",     "MEASURED", "JUDGED",  "REFUSED"};
     if (event < TW_SIM_MESSAGES) return names[event];
     return tw_message_name((enum tw_message_kind)(event - TW_SIM_MESSAGES));
 }

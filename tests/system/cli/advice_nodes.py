@@ -16,8 +16,7 @@ from advice import Wrong, situation, typed_on_terminal
 
 @situation("node", "`%s`, when all is good here", "`thinwire start` writes it, and a",
            "the daemon has ended; `%s` continues", "No peers yet. `thinwire invite`",
-           "No rounds yet; `thinwire status` shows", "`thinwire invite` prints a line with which",
-           "`thinwire --config NAME start`", "no daemon answers on %s; start it", "Next steps:",
+           "No rounds yet; `thinwire status` shows", "`thinwire --config NAME start`", "no daemon answers on %s; start it", "Next steps:",
            "exists and is not overwritten. Change that file")
 def one_node(at):
     """A daemon that does not run, ends, and has no peers."""
@@ -44,7 +43,6 @@ def one_node(at):
     line = at.follow(at.good("thinwire peers"), "No peers yet")
     if "tw1" not in line:
         raise Wrong(line)
-    at.follow(at.good("thinwire doctor --patience 1"), "`thinwire invite` prints a line with which")
     rounds = at.good("thinwire rounds")
     if "No rounds yet" in rounds:
         at.follow(rounds, "No rounds yet")
@@ -95,7 +93,7 @@ def only(text, part):
            "no secret has the mark", "top needs a terminal that can place text",
            "the terminal type `%s` is not known here", "No other node is known yet",
            "there is no generation", "the daemon of this node runs: `thinwire leave`",
-           "`thinwire rollback undone`")
+           "`thinwire rollback undone`", "`thinwire invite` prints a line with which")
 def screens(at):
     """The page, bans, secrets, checkpoints and top of one node."""
     at.manifest("run", ["security.admission=secret"])
@@ -103,6 +101,7 @@ def screens(at):
     port = ports.hold()
     at.change("a", r"^\[api\]$", f"[api]\nweb = 127.0.0.1:{port}")
     at.start()
+    at.follow(at.good("thinwire doctor --patience 1"), "`thinwire invite` prints a line with which")
     page = f"http://127.0.0.1:{port}"
     try:
         urllib.request.urlopen(page + "/v1/status", timeout=60)
