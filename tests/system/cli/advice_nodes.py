@@ -16,7 +16,8 @@ from advice import Wrong, situation, typed_on_terminal
 
 @situation("node", "`%s`, when all is good here", "`thinwire start` writes it, and a",
            "the daemon has ended; `%s` continues", "No peers yet. `thinwire invite`",
-           "No rounds yet; `thinwire status` shows", "`thinwire --config NAME start`", "no daemon answers on %s; start it", "Next steps:",
+           "No rounds yet; `thinwire status` shows", "`thinwire --config NAME start`",
+           "no daemon answers on %s; start it", "Next steps:",
            "exists and is not overwritten. Change that file")
 def one_node(at):
     """A daemon that does not run, ends, and has no peers."""
