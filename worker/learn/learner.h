@@ -76,6 +76,8 @@ struct tw_learner {
                                    const uint64_t *cursors, uint32_t count, double *losses,
                                    struct tw_error *err);
     uint64_t (*epoch_windows)(void *self);
+    /* Whether all of the run's data are here. NULL: the learner does not know. */
+    bool (*has_all_data)(void *self);
 
     float (*lr)(void *self, uint64_t clock_tokens);
 

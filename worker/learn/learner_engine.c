@@ -57,7 +57,8 @@ static uint64_t epoch_windows(void *self) {
 }
 
 /* With a shard missing, this node would draw other windows than the node that has it. */
-static bool has_all_data(const struct tw_learner_engine *real) {
+static bool has_all_data(void *self) {
+    const struct tw_learner_engine *real = self;
     return real->data_path[0] != '\0' && real->data.files_here == real->data.files_count;
 }
 
@@ -142,6 +143,7 @@ static enum tw_status create_engine(struct tw_learner_engine *real, struct tw_le
         .watch = watch,
         .drawn_losses = drawn_losses,
         .epoch_windows = epoch_windows,
+        .has_all_data = has_all_data,
         .lr = lr,
         .pull = pull,
         .push = push,

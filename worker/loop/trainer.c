@@ -183,6 +183,14 @@ static void note_inner(struct tw_trainer *trainer) {
     trainer->merger.inner.correction2 = (float)(1.0 - pow(beta2, (double)*learner->updates));
 }
 
+/* Returns the position in the data, or 0 if some of the work may be of other windows than those
+ * before it: those that replaced windows of missing shards, or were drawn before a restart. */
+static uint64_t told_cursor(const struct tw_trainer *trainer) {
+    enum { PERIODS = 2 };
+    const uint64_t wanted = (uint64_t)PERIODS * trainer->welcome->run.sync.period;
+    return trainer->whole_steps >= wanted ? trainer->cursor : 0;
+}
+
 /* Handles a request and fills `reply`. Returns false if the message is not a request. */
 static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_msg *msg,
                            struct tw_worker_msg *reply, enum tw_status *status,
@@ -194,7 +202,7 @@ static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_ms
         *status = tw_merger_encode(merger, &msg->u.encode, &reply->u.encoded, err);
         reply->u.encoded.step = trainer->step;
         reply->u.encoded.tokens = trainer->tokens;
-        reply->u.encoded.cursor = trainer->cursor;
+        reply->u.encoded.cursor = told_cursor(trainer);
         return true;
     case TW_WMSG_APPLY:
         reply->kind = TW_WMSG_APPLIED;
@@ -500,6 +508,7 @@ static enum tw_status inner_step(struct tw_trainer *trainer, struct tw_error *er
     const float lr = learner->lr(learner->self, tw_trainer_clock(trainer));
     struct tw_step_result result;
     const uint64_t begin_us = clock_us(CLOCK_MONOTONIC);
+    const bool is_whole = learner->has_all_data == NULL || learner->has_all_data(learner->self);
     tw_step_server_open(&trainer->side,
                         trainer->step_us_mean == 0 || trainer->step_us_mean > CUT_US);
     const enum tw_status status = learner->step(learner->self, &trainer->cursor, lr, &result, err);
@@ -517,6 +526,7 @@ static enum tw_status inner_step(struct tw_trainer *trainer, struct tw_error *er
     trainer->boundary_us = cost_us(trainer);
 
     trainer->step++;
+    trainer->whole_steps = is_whole ? trainer->whole_steps + 1 : 0;
     trainer->tokens += learner->tokens_per_step;
     trainer->step_us += took_us;
     trainer->step_us_mean =

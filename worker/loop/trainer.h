@@ -53,6 +53,7 @@ struct tw_trainer {
     struct tw_juror juror;       /* the check of another node's contribution */
 
     uint64_t step, tokens, cursor;
+    uint64_t whole_steps; /* steps in a row of this process with all of the data here */
     uint32_t skips_in_a_row;
     bool is_paused, is_finished, is_over;
     bool is_settled; /* true if no further merge will change the parameters */
