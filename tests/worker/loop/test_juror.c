@@ -143,6 +143,33 @@ static void what_it_cannot_judge_is_answered(void **state) {
     assert_int_equal(judged(&judge).status, TW_AGAIN);
 }
 
+static bool lacks_data(void *self) {
+    (void)self;
+    return false;
+}
+
+/* With shards missing, and for two periods after, the place in the data tells nothing. */
+static void no_place_is_told_while_data_are_missing(void **state) {
+    (void)state;
+    struct tw_worker_msg encode = {.kind = TW_WMSG_ENCODE}, encoded;
+    const uint64_t count = tw_shm_fragment_elements(&shm, 1);
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_READY, &encoded));
+    learner.has_all_data = lacks_data;
+    turns(24);
+    encode.u.encode.fragment = 1;
+    encode.u.encode.parts_count = 1;
+    encode.u.encode.parts[0].count = count;
+    encode.u.encode.parts[0].out = fake_daemon_room(&dae, (uint32_t)(4 * count + 4096));
+    for (int i = 0; i < 2; i++) {
+        fake_daemon_send(&dae, &encode);
+        turns(1);
+        assert_true(fake_daemon_recv(&dae, TW_WMSG_ENCODED, &encoded));
+        assert_int_equal(encoded.u.encoded.cursor, i == 0 ? 0 : 50 * learner.tokens_per_step);
+        learner.has_all_data = NULL;
+        turns(24);
+    }
+}
+
 static void a_pause_ends_the_check(void **state) {
     (void)state;
     struct tw_worker_msg judge = contribution(), pause = {.kind = TW_WMSG_PAUSE}, answer;
@@ -175,6 +202,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(own_windows_score_and_others_do_not, open_all, close_all),
         cmocka_unit_test_setup_teardown(what_it_cannot_judge_is_answered, open_all, close_all),
+        cmocka_unit_test_setup_teardown(no_place_is_told_while_data_are_missing, open_all,
+                                        close_all),
         cmocka_unit_test_setup_teardown(a_pause_ends_the_check, open_all, close_all),
         cmocka_unit_test(a_score_is_welchs_t),
         cmocka_unit_test(a_check_costs_two_thirds_of_a_round_at_most),
