@@ -77,9 +77,9 @@ static struct jury_row *row_of(struct tw_node *node, const struct tw_id *id) {
 /* The contribution as the record lists it, or NULL: this node did not hear it, or heard another. */
 static const struct tw_msg_contrib *contribution_of(const struct past_round *past,
                                                     const struct tw_contributor *row) {
+    if (row->member_idx >= past->roster.count) return NULL;
     const struct contribution *heard = &past->contributions[row->member_idx];
-    if (row->member_idx >= past->roster.count || !tw_contributor_is_of(heard, row)) return NULL;
-    return &heard->announced;
+    return tw_contributor_is_of(heard, row) ? &heard->announced : NULL;
 }
 
 /* ---- choosing ------------------------------------------------------------------------------- */
@@ -128,8 +128,8 @@ static struct tw_id draw_of(const struct tw_node *node, const struct tw_record *
     return tw_sha256(bytes, sizeof(bytes));
 }
 
-/* Starts the check of the contributor with the greatest doubt, if it has any: a
- * doubt is followed in every round, until it is gone or a verdict. */
+/* Starts the check of the contributor with the greatest doubt, if there is one: a doubt is followed
+ * in every round, until it is gone or a verdict. */
 static void begin_doubted(struct tw_node *node, const struct past_round *past,
                           const struct tw_record *record) {
     const struct tw_contributor *most = NULL;
