@@ -28,7 +28,8 @@ MEASURING_S_MAX = 120
 # inner rate is low, so that neither the group nor the solo node depends on luck; the outer momentum
 # makes up for it. Five fragments keep a merge short on a slow link. Periods are those of runs of
 # PERIODS_STEPS steps and more.
-MODEL = {"model.family": "llama", "train.lr": "0.002"}
+MODEL = {"model.family": "llama", "train.lr": "0.002",
+         "train.optimizer": "adamw"} # all of it was fitted with this; Muon is dear in small steps
 PRESETS = {  # override the preset's row, which is fitted to the length of the run
     "streaming": {"sync.period": 40, "sync.fragments": 5, "sync.outer_lr": 1,
                   "sync.outer_momentum": 0.7, "sync.sent": "mix", "sync.mix": 0.5},

@@ -16,6 +16,17 @@ void tw_delta(float *restrict delta, const float *restrict anchor, const float *
     for (size_t i = 0; i < n; i++) delta[i] = anchor[i] - theta[i];
 }
 
+void tw_regain(const struct tw_regain *r) {
+    float *restrict next = r->next;
+    const float *restrict merged = r->merged, *restrict delta = r->delta;
+    const float *restrict residual = r->residual;
+    const float beta = r->beta;
+    for (size_t i = 0; i < r->n; i++) {
+        const float v = delta[i] + beta * residual[i];
+        next[i] = merged[i] == 0.0f ? v : next[i];
+    }
+}
+
 void tw_delta_feedback(const struct tw_delta *d) {
     float *restrict v = d->v, *restrict delta = d->delta;
     const float *restrict anchor = d->anchor, *restrict theta = d->theta;

@@ -42,3 +42,16 @@ extern "C" void tw_cuda_shift(void *stream, float *theta, void *copy, const floa
                               const float *anchor_old, size_t n) {
     launch(stream, theta, copy, shifted{anchor_new, anchor_old}, n);
 }
+
+static __global__ void regain(struct tw_regain r) {
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < r.n;
+         i += (size_t)gridDim.x * blockDim.x) {
+        if (r.merged[i] != 0.0f) continue;
+        r.next[i] = __fadd_rn(r.delta[i], __fmul_rn(r.beta, r.residual[i]));
+    }
+}
+
+extern "C" void tw_cuda_regain(void *stream, const struct tw_regain *r) {
+    if (r->n == 0) return;
+    TW_LAUNCH(regain, tw_stream_blocks(r->n), TW_STREAM_THREADS, 0, stream, *r);
+}

@@ -21,6 +21,7 @@
 extern "C" { /* also around included headers of this project, which are plain C */
 #endif
 
+#include "kernels/mix.h"
 #include "kernels/momentum_lead.h"
 #include "kernels/ops.h"
 #include "kernels/outer.h"
@@ -221,6 +222,7 @@ void tw_cuda_mix(void *stream, float *theta, void *copy, const float *anchor_new
                  size_t n);
 void tw_cuda_shift(void *stream, float *theta, void *copy, const float *anchor_new,
                    const float *anchor_old, size_t n);
+void tw_cuda_regain(void *stream, const struct tw_regain *r); /* arrays on the device */
 
 /* kernels/momentum_lead.h on the device. Its sums have another order, so its scale differs slightly
  * from the host's scale. With the same scale, the bits are the same. */

@@ -25,3 +25,10 @@ void tw_delta_feedback_ref(const struct tw_delta *d) {
     for (size_t i = 0; d->delta != NULL && i < d->n; i++) d->delta[i] = d->v[i];
     for (size_t i = 0; i < d->n; i++) d->v[i] = d->v[i] + d->beta * d->residual[i];
 }
+
+void tw_regain_ref(const struct tw_regain *r) {
+    for (size_t i = 0; i < r->n; i++) {
+        const volatile float waiting = r->beta * r->residual[i];
+        if (r->merged[i] == 0.0f) r->next[i] = r->delta[i] + waiting;
+    }
+}

@@ -222,6 +222,18 @@ const char *tw_run_model_name(uint32_t i);
  */
 void tw_run_fit_warmup(struct tw_run *run);
 
+struct tw_layout;
+
+/* Returns Muon's arithmetic as a share of the rest of a step (run_optimizer.c); about 5 * n / B for
+ * matrices of (n, n) and B tokens a step. `layout` is the run's. 0 for a run of any model. */
+double tw_run_muon_cost(const struct tw_run *run, const struct tw_layout *layout);
+
+/* Sets train.optimizer: muon if its arithmetic adds at most three quarters to a step, else adamw.
+ * Muon reaches the loss of AdamW with about half of the tokens (arXiv 2502.16982, and here), so a
+ * step may cost that much more; and every byte that is sent carries more. Returns true for muon. A
+ * run of any model brings its own optimizer. */
+bool tw_run_fit_optimizer(struct tw_run *run, const struct tw_layout *layout);
+
 /* Sets every sync.* key except sync.nodes, sync.members, sync.pace and sync.interval to the
  * preset's row. The row is fitted to the model and to the planned number of outer steps
  * (run_preset.c). It also depends on the previous sync.codec and sync.topology: a coarse codec and

@@ -217,9 +217,43 @@ static enum tw_status check_feedback(const struct tw_run *run, struct tw_error *
     return TW_OK;
 }
 
+/* Returns how many of 4096 elements a sparse codec keeps; 0 for others. */
+static uint32_t kept_by(enum tw_codec_id codec) {
+    return codec == TW_CODEC_TOPK256  ? 256
+           : codec == TW_CODEC_TOPK64 ? 64
+           : codec == TW_CODEC_TOPK32 ? 32
+                                      : 0;
+}
+
+/* Returns true if a result in this codec leaves out small elements, as 0, and is close for others.
+ */
+static bool leaves_out(enum tw_codec_id codec) {
+    return codec == TW_CODEC_ECSQ2 || codec == TW_CODEC_ECSQ1 || codec == TW_CODEC_ECSQ05 ||
+           kept_by(codec) > 0;
+}
+
+/* What a sparse result leaves out, the senders keep for later (inflight.h), so they need a residual
+ * and must not have applied what they sent. */
+static enum tw_status check_sparse_result(const struct tw_run *run, struct tw_error *err) {
+    char text[TW_RUN_VALUE_BYTES], codec[TW_RUN_VALUE_BYTES];
+    const uint32_t kept = kept_by(run->sync.codec), wanted = kept_by(run->sync.result);
+    if (run->sync.feedback_millionths == 0 || run->sync.sent != TW_SENT_KEEP)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.result = %s leaves out much of a merge, which the senders keep for "
+                       "later: it needs sync.sent = keep and sync.feedback, such as 0.95; or set "
+                       "sync.result = sparse8",
+                       word(run, "sync.result", text));
+    if (wanted > 0 && (run->sync.codec == TW_CODEC_AUTO || (kept > 0 && kept < wanted)))
+        return tw_fail(err, TW_CONFIG,
+                       "sync.result = %s sends more values than a contribution in sync.codec = %s "
+                       "may have: set sync.result to the same codec, or to ecsq1",
+                       word(run, "sync.result", text), word(run, "sync.codec", codec));
+    return TW_OK;
+}
+
 /* Any number of bits is allowed in sync.result, because only its quantisation error matters: ecsq3,
  * at 3 bits, loses less than e3m0 at 4.25 (tests/RECORDS.md). With 2 bits or fewer, the loss is a
- * tenth of a merge or more. */
+ * tenth of a merge or more; unless the result is sparse. */
 static enum tw_status check_codec(const struct tw_run *run, struct tw_error *err) {
     char text[TW_RUN_VALUE_BYTES];
     if (run->sync.topology == TW_TOPOLOGY_SOLO) return TW_OK;
@@ -229,13 +263,15 @@ static enum tw_status check_codec(const struct tw_run *run, struct tw_error *err
                        "0.95, so that it is sent later",
                        word(run, "sync.codec", text));
     TW_TRY(check_feedback(run, err));
-    if (run->sync.topology == TW_TOPOLOGY_GROUP && tw_run_needs_feedback(run->sync.result))
+    if (run->sync.topology != TW_TOPOLOGY_GROUP || !tw_run_needs_feedback(run->sync.result))
+        return TW_OK;
+    if (!leaves_out(run->sync.result))
         return tw_fail(
             err, TW_CONFIG,
             "sync.result = %s loses much of every merge, and the loss is never sent later: "
-            "sparse8 suits sparse contributions, int4 or int8 any",
+            "ecsq1 and sparse8 suit sparse contributions, int4 or int8 any",
             word(run, "sync.result", text));
-    return TW_OK;
+    return check_sparse_result(run, err);
 }
 
 /* A juror draws the windows of others by its own engine, from the same data. */

@@ -138,6 +138,26 @@ static void feedback_is_added_in_the_same_pass_bit_by_bit(void **state) {
     free(anchor), free(theta), free(residual);
 }
 
+static void only_what_a_result_left_out_is_regained(void **state) {
+    (void)state;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    float *next = fill_new(&rng, N, 1.0f), *want = fill_copy(next, N), *old = fill_copy(next, N);
+    float *merged = fill_new(&rng, N, 1.0f), *delta = fill_new(&rng, N, 1.0f);
+    float *residual = fill_new(&rng, N, 1.0f);
+    for (size_t i = 0; i < N; i++)
+        if (i % 3 != 0) merged[i] = i % 2 == 0 ? 0.0f : -0.0f;
+    struct tw_regain r = {next, merged, delta, residual, 0.95f, N};
+    tw_regain(&r);
+    r.next = want;
+    tw_regain_ref(&r);
+    assert_memory_equal(next, want, N * sizeof(float));
+    for (size_t i = 0; i < N; i++)
+        if (i % 3 == 0) assert_memory_equal(next + i, old + i, sizeof(float));
+    assert_true(next[1] == delta[1] + 0.95f * residual[1]);
+    free(next), free(want), free(old), free(merged), free(delta), free(residual);
+}
+
 static void norms_are_bit_exact_and_see_non_finite_values(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -170,6 +190,7 @@ int main(void) {
         cmocka_unit_test(weights_are_shares_of_the_contributors),
         cmocka_unit_test(mix_shift_and_delta_are_bit_exact),
         cmocka_unit_test(feedback_is_added_in_the_same_pass_bit_by_bit),
+        cmocka_unit_test(only_what_a_result_left_out_is_regained),
         cmocka_unit_test(norms_are_bit_exact_and_see_non_finite_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -267,7 +267,8 @@ static void contradictions_between_knobs_are_refused(void **state) {
         {TW_PRESET_STREAMING, "sync.feedback_local", "0.5", "needs sync.feedback, which"},
         {TW_PRESET_SPARSELOCO, "sync.sent", "mix", "set sync.sent = keep, or"},
         {TW_PRESET_STREAMING, "sync.codec", "ecsq2", "sync.codec = ecsq2 has a large"},
-        {TW_PRESET_STREAMING, "sync.result", "topk64", "never sent later"},
+        {TW_PRESET_STREAMING, "sync.result", "lm2", "never sent later"},
+        {TW_PRESET_STREAMING, "sync.result", "topk64", "the senders keep for later"},
         {TW_PRESET_CO2, "sync.mix", "0.5", "with eager it must be 0"},
         {TW_PRESET_NOLOCO, "sync.lead", "0.5", "the common direction of many nodes"},
         {TW_PRESET_CO2, "sync.outer", "nesterov", "needs sync.outer = heavyball"},
@@ -314,7 +315,20 @@ static void contradictions_between_knobs_are_refused(void **state) {
         assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
         assert_non_null(strstr(err.message, "counts every node as one"));
     }
-    /* A three-bit codec can encode results, a two-bit codec cannot. */
+    /* A sparse result has at most as many values as a contribution. */
+    tw_run_apply_preset(&run, TW_PRESET_SPARSELOCO);
+    run.sync.result = TW_CODEC_TOPK64;
+    assert_int_equal(tw_run_check(&run, &err), TW_OK);
+    run.sync.codec = TW_CODEC_TOPK32;
+    assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "more values than a contribution in sync.codec = topk32"));
+    run.sync.codec = TW_CODEC_AUTO;
+    assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
+    run.sync.codec = TW_CODEC_TOPK64;
+    run.sync.sent = TW_SENT_EAGER;
+    assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
+    tw_run_apply_preset(&run, TW_PRESET_STREAMING);
+    /* A three-bit codec can encode results; a two-bit codec needs senders that keep its loss. */
     run.sync.merge = TW_MERGE_RDA;
     run.sync.result = TW_CODEC_ECSQ3;
     assert_int_equal(tw_run_check(&run, &err), TW_OK);

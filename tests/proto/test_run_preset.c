@@ -1,9 +1,11 @@
 /* test_run_preset.c - keys that a preset sets, alone and together with keys set explicitly. */
 #include "tests/test.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/run/layout.h"
 #include "proto/run/run.h"
 #include "proto/run/run_key.h"
 
@@ -342,6 +344,40 @@ static void overlap_fits_between_two_rounds(void **state) {
     }
 }
 
+/* Muon's arithmetic is that of a batch of about five times the width, whatever the batch. */
+static void muon_is_taken_where_it_costs_little(void **state) {
+    (void)state;
+    static struct tw_layout layout;
+    static const struct {
+        const char *model;
+        uint32_t batch, context;
+        double cost;
+        bool is_muon;
+    } rows[] = {
+        {NULL, 8, 128, 0.40, true},
+        {NULL, 1, 128, 3.2, false},
+        {"gpt2-124m", 8, 1024, 0.22, true},
+        {"gpt2-124m", 1, 1024, 1.74, false},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tw_run_defaults(&run);
+        if (rows[i].model != NULL)
+            assert_int_equal(tw_run_apply_model(&run, rows[i].model, &err), TW_OK);
+        run.train.batch = rows[i].batch;
+        run.model.context = rows[i].context;
+        run.train.tokens = 1000000000;
+        tw_run_apply_preset(&run, TW_PRESET_STREAMING);
+        assert_true(run.sync.lead_millionths > 0);
+        assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
+        const double cost = tw_run_muon_cost(&run, &layout);
+        if (fabs(cost - rows[i].cost) > 0.03 * rows[i].cost) fail_msg("row %zu: %.3f", i, cost);
+        assert_int_equal(tw_run_fit_optimizer(&run, &layout), rows[i].is_muon);
+        assert_int_equal(run.train.optimizer == TW_OPTIMIZER_MUON, rows[i].is_muon);
+        tw_run_refit(&run);
+        assert_int_equal(run.sync.lead_millionths == 0, rows[i].is_muon);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_yields_to_keys_that_were_set),
@@ -355,6 +391,7 @@ int main(void) {
         cmocka_unit_test(a_period_follows_keys_that_were_set),
         cmocka_unit_test(short_runs_merge_often_where_nodes_are_slow_to_learn),
         cmocka_unit_test(overlap_fits_between_two_rounds),
+        cmocka_unit_test(muon_is_taken_where_it_costs_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,6 +26,7 @@
 
 #include "base/status.h"
 #include "compress/codec.h"
+#include "kernels/mix.h"
 #include "kernels/momentum_lead.h"
 #include "kernels/outer.h"
 #include "kernels/outlier.h"
@@ -107,6 +108,7 @@ struct tw_vectors {
     void (*shift)(void *self, float *theta, const float *anchor_new, const float *anchor_old,
                   size_t n);
     void (*outer)(void *self, const struct tw_vectors_outer *step);
+    void (*regain)(void *self, const struct tw_regain *r); /* kernels/mix.h */
     /* Applies kernels/momentum_lead.h. Its norms are sums, so m on a device is only close to the
      * host's m. */
     void (*lead)(void *self, float *m, const float *v, const float *delta, size_t n,

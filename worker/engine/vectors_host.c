@@ -96,6 +96,11 @@ static void outer(void *self, const struct tw_vectors_outer *step) {
     }
 }
 
+static void regain(void *self, const struct tw_regain *r) {
+    (void)self;
+    tw_regain(r);
+}
+
 static void lead(void *self, float *m, const float *v, const float *merged, size_t n,
                  const struct tw_momentum_lead *cfg) {
     (void)self;
@@ -161,6 +166,7 @@ struct tw_vectors tw_vectors_host(float *theta, float *m, float *v) {
         .mix = mix,
         .shift = shift,
         .outer = outer,
+        .regain = regain,
         .lead = lead,
         .norm_squared = norm_squared,
         .distance_squared = distance_squared,

@@ -6,6 +6,7 @@
 #include "kernels/momentum_lead.h"
 #include "kernels/norm.h"
 #include "kernels/outer.h"
+#include "proto/run/run_key.h"
 #include "proto/worker_request.h"
 #include "worker/merge/momentum.h"
 #include "worker/merge/request.h"
@@ -103,7 +104,8 @@ static void apply_outer(const struct tw_merger *merger, const struct tw_anchor_w
  */
 static const float *bring_merge(struct tw_merger *merger, const struct tw_anchor_work *work) {
     const struct tw_vectors *vectors = merger->vectors;
-    const bool has_use = merger->inflight.ahead != NULL || merger->run->sync.lead_millionths > 0;
+    const bool has_use = merger->inflight.ahead != NULL || merger->run->sync.lead_millionths > 0 ||
+                         tw_run_needs_feedback(merger->run->sync.result);
     if (vectors->is_host) return work->merged;
     if (has_use) vectors->copy_in(vectors->self, merger->v, work->merged, work->stage.elements);
     return merger->v;

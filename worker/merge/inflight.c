@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "kernels/mix.h"
 #include "kernels/outer.h"
+#include "proto/run/run_key.h"
 #include "worker/merge/merge_memory.h"
 
 /* Allocates `room`, if needed. When parameters lie on a device but are encoded on the host,
@@ -327,6 +329,19 @@ static void land_unknown(struct tw_inflight *inflight, const struct tw_inflight_
     zero(inflight, at(inflight, inflight->ahead_u, step->fragment, begin), n);
 }
 
+/* Called before the merged work in flight is taken as such. A sparse result leaves out all but the
+ * largest elements of a merge; what this node sent for the others stays in its residual. */
+static void regain(const struct tw_inflight *inflight, uint32_t fragment, const float *merged,
+                   size_t begin, size_t n) {
+    const struct tw_regain wanted = {.next = at(inflight, inflight->residual_next, fragment, begin),
+                                     .merged = merged + begin,
+                                     .delta = at(inflight, inflight->given, fragment, begin),
+                                     .residual = at(inflight, inflight->residual, fragment, begin),
+                                     .beta = beta_of(inflight),
+                                     .n = n};
+    inflight->vectors->regain(inflight->vectors->self, &wanted);
+}
+
 /* Called when the work in flight was merged: its quantisation error becomes the residual. */
 static void take_as_merged(struct tw_inflight *inflight, uint32_t fragment, float *theta,
                            size_t begin, size_t n) {
@@ -365,6 +380,8 @@ void tw_inflight_land(struct tw_inflight *inflight, const struct tw_inflight_ste
         subtract(inflight, theta, at(inflight, inflight->ahead, fragment, begin), n);
     if (inflight->ahead != NULL && is_merged)
         regress(inflight, fragment, begin, n, step->merged + begin);
+    if (is_merged && tw_run_needs_feedback(inflight->run->sync.result))
+        regain(inflight, fragment, step->merged, begin, n);
     if (is_merged) {
         take_as_merged(inflight, fragment, theta, begin, n);
     } else if (is_out) {

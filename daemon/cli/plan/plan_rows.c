@@ -2,25 +2,36 @@
 
 struct variant {
     enum tw_preset preset;
-    uint32_t stretch; /* factor on the preset's period */
+    uint32_t stretch; /* percent of the preset's period */
     bool is_coarse;   /* contributions use ecsq2, 2 bits per element */
 };
 
+/* The sparse preset sends a third of the bytes of a merge, or less, so it stands beside the others
+ * with two and three times as many merges: presets compare at equal bytes, not at equal periods. */
 static const struct variant all[] = {
-    {TW_PRESET_STREAMING, 1, false},  {TW_PRESET_STREAMING, 2, false},
-    {TW_PRESET_STREAMING, 4, false},  {TW_PRESET_STREAMING, 8, false},
-    {TW_PRESET_STREAMING, 4, true},   {TW_PRESET_DILOCO, 1, false},
-    {TW_PRESET_DILOCO, 4, false},     {TW_PRESET_DECOUPLED, 1, false},
-    {TW_PRESET_SPARSELOCO, 1, false}, {TW_PRESET_SPARSELOCO, 4, false},
-    {TW_PRESET_NOLOCO, 1, false},     {TW_PRESET_LOCAL_SGD, 1, false},
-    {TW_PRESET_EAGER, 1, false},      {TW_PRESET_CO2, 1, false},
-    {TW_PRESET_BTM, 1, false},
+    {TW_PRESET_STREAMING, 100, false},  {TW_PRESET_STREAMING, 200, false},
+    {TW_PRESET_STREAMING, 400, false},  {TW_PRESET_STREAMING, 800, false},
+    {TW_PRESET_STREAMING, 400, true},   {TW_PRESET_DILOCO, 100, false},
+    {TW_PRESET_DILOCO, 400, false},     {TW_PRESET_DECOUPLED, 100, false},
+    {TW_PRESET_SPARSELOCO, 33, false},  {TW_PRESET_SPARSELOCO, 50, false},
+    {TW_PRESET_SPARSELOCO, 100, false}, {TW_PRESET_SPARSELOCO, 200, false},
+    {TW_PRESET_SPARSELOCO, 400, false}, {TW_PRESET_NOLOCO, 100, false},
+    {TW_PRESET_LOCAL_SGD, 100, false},  {TW_PRESET_EAGER, 100, false},
+    {TW_PRESET_CO2, 100, false},        {TW_PRESET_BTM, 100, false},
 };
 
 static const struct {
     uint32_t stretch;
     bool is_coarse;
-} of_one[] = {{1, false}, {2, false}, {4, false}, {8, false}, {16, false}, {1, true}, {4, true}};
+} of_one[] = {{33, false},  {50, false},  {100, false}, {200, false}, {400, false},
+              {800, false}, {1600, false}, {100, true},  {400, true}};
+
+/* Returns that share of the period, as a multiple of the fragments. */
+static uint32_t stretched(const struct tw_run *run, uint32_t percent) {
+    const uint32_t fragments = run->sync.fragments;
+    const uint64_t strides = (uint64_t)run->sync.period / fragments * percent / 100;
+    return (uint32_t)(strides > 0 ? strides : 1) * fragments;
+}
 
 /* Turns the run into one of another preset, with the user's keys. Returns false if the keys
  * contradict each other. */
@@ -29,7 +40,7 @@ static bool vary(struct tw_run *run, const struct cli_wish *wish, const struct v
     if (!cli_wish_has(wish, "sync.topology")) run->sync.topology = TW_TOPOLOGY_GROUP;
     tw_run_apply_preset(run, variant->preset);
     if (cli_wish_apply(wish, run) != TW_EXIT_OK) return false;
-    if (!cli_wish_has(wish, "sync.period")) run->sync.period *= variant->stretch;
+    if (!cli_wish_has(wish, "sync.period")) run->sync.period = stretched(run, variant->stretch);
     if (variant->is_coarse && !cli_wish_has(wish, "sync.codec")) run->sync.codec = TW_CODEC_ECSQ2;
     tw_run_refit(run);
     return cli_wish_apply(wish, run) == TW_EXIT_OK && tw_run_check(run, NULL) == TW_OK;

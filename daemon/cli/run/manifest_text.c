@@ -115,6 +115,20 @@ static void explain_family(FILE *to, const struct tw_run *run, const struct tw_l
                   tw_units_count(params, (double)layout->params));
 }
 
+/* Explains the optimizer, and what Muon costs or would cost. */
+static void explain_optimizer(FILE *to, const struct tw_run *run, const struct tw_layout *layout) {
+    char rate[TW_RUN_VALUE_BYTES];
+    const double cost = 100 * tw_run_muon_cost(run, layout);
+    const bool is_muon = run->train.optimizer == TW_OPTIMIZER_MUON;
+    if (run->model.family == TW_FAMILY_TENSORS) return;
+    (void)fprintf(to, "            %s, rate %s", is_muon ? "Muon" : "AdamW",
+                  cli_run_word(run, "train.lr", rate));
+    (void)fprintf(to,
+                  is_muon ? ": a step has about %.0f %% more arithmetic than with AdamW\n"
+                          : "; Muon would add about %.0f %% to the arithmetic of a step\n",
+                  cost);
+}
+
 static void explain_model(FILE *to, const struct tw_run *run, const struct tw_layout *layout) {
     char tokens[TW_UNITS_BYTES], batch[TW_UNITS_BYTES], steps[TW_UNITS_BYTES];
     const double per_step = (double)run->train.batch * run->model.context;
@@ -130,6 +144,7 @@ static void explain_model(FILE *to, const struct tw_run *run, const struct tw_la
                   tw_units_count(batch, per_step),
                   tw_units_count(steps, (double)run->train.tokens / per_step / run->sync.nodes),
                   run->sync.nodes, tw_units_s(run->sync.nodes));
+    explain_optimizer(to, run, layout);
 }
 
 /* Explains when rounds take place. With clock pace, the period follows from a node's planned speed.

@@ -124,7 +124,8 @@ enum tw_exit cli_run_codecs(struct cli *cli) {
                      codecs[i]->id == TW_CODEC_AUTO ? ", or the bits that a node's budget leaves"
                                                     : "");
     }
-    (void)printf("\nCodecs without feedback can also be used for `sync.result`.\n");
+    (void)printf("\nCodecs without feedback can also be used for `sync.result`; so can topk256 and "
+                 "sparser.\n");
     return TW_EXIT_OK;
 }
 

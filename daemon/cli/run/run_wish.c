@@ -202,6 +202,21 @@ static enum tw_exit check_all(const struct tw_run *run, const struct cli_sets *s
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
 }
 
+/* Chooses the optimizer, unless the user did, and gives Muon its own peak rate. A run over weights
+ * that AdamW trained, and one without matrices, stay with AdamW. Keys of the preset depend on it. */
+static enum tw_exit fit_optimizer(struct tw_run *run, const struct cli_wish *wish) {
+    enum { RATE_FACTOR = 5, RATE_MAX = 20000 };
+    static struct tw_layout layout;
+    struct tw_error err;
+    if (cli_wish_has(wish, "train.optimizer") || tw_layout_init(&layout, run, &err) != TW_OK)
+        return TW_EXIT_OK; /* check_all says what is wrong with the run */
+    if (!tw_run_fit_optimizer(run, &layout)) return TW_EXIT_OK;
+    run->train.lr_millionths *= RATE_FACTOR;
+    if (run->train.lr_millionths > RATE_MAX) run->train.lr_millionths = RATE_MAX;
+    tw_run_refit(run);
+    return cli_wish_apply(wish, run);
+}
+
 /* Sets model, data, budget and nodes first, then the preset, which depends on these, then the
  * user's values. */
 static enum tw_exit build_run(struct tw_run *run, struct cli_wish *wish) {
@@ -229,7 +244,8 @@ static enum tw_exit build_run(struct tw_run *run, struct cli_wish *wish) {
         if (pass == 0) tw_run_apply_preset(run, run->sync.preset);
         if (pass == 1) tw_run_refit(run);
     }
-    rc = fit_cost(run, wish);
+    rc = fit_optimizer(run, wish);
+    if (rc == TW_EXIT_OK) rc = fit_cost(run, wish);
     return rc == TW_EXIT_OK ? check_all(run, &wish->sets) : rc;
 }
 

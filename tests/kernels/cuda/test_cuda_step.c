@@ -130,6 +130,19 @@ static void check_mix(struct tw_rng *rng, size_t n) {
     free(theta), free(anchor), free(old), free(copy), free(got);
 }
 
+static void check_regain(struct tw_rng *rng, size_t n) {
+    float *host[4], *on[4]; /* next, merged, delta, residual */
+    for (size_t k = 0; k < 4; k++) host[k] = fill_new(rng, n, 1.0f);
+    for (size_t i = 0; i < n; i += 2) host[1][i] = 0.0f;
+    for (size_t k = 0; k < 4; k++) on[k] = device_of(host[k], n * sizeof(float));
+    const struct tw_regain here = {host[0], host[1], host[2], host[3], 0.38f, n},
+                           there = {on[0], on[1], on[2], on[3], 0.38f, n};
+    tw_regain_ref(&here);
+    tw_cuda_regain(device_stream, &there);
+    assert_same(on[0], host[0], n);
+    for (size_t k = 0; k < 4; k++) device_free(on[k]), free(host[k]);
+}
+
 static void an_outer_step_has_the_bits_of_the_host(void **state) {
     struct tw_rng rng;
     (void)state;
@@ -137,6 +150,8 @@ static void an_outer_step_has_the_bits_of_the_host(void **state) {
     check_mix(&rng, 1);
     check_mix(&rng, 1000);
     check_mix(&rng, 4099);
+    check_regain(&rng, 1);
+    check_regain(&rng, 4099);
 }
 
 int main(void) {

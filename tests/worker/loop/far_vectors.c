@@ -175,6 +175,13 @@ static void shift(void *self, float *theta, const float *anchor_new, const float
     far_lock(far);
 }
 
+static void regain(void *self, const struct tw_regain *r) {
+    struct far *far = self;
+    if (!begin(far)) return;
+    far->host.regain(NULL, r);
+    far_lock(far);
+}
+
 static void outer(void *self, const struct tw_vectors_outer *step) {
     struct far *far = self;
     if (!begin(far)) return;
@@ -278,6 +285,7 @@ struct tw_vectors far_vectors(struct far *far, float *theta, float *m, float *v)
         .mix = mix,
         .shift = shift,
         .outer = outer,
+        .regain = regain,
         .lead = lead,
         .norm_squared = norm_squared,
         .distance_squared = distance_squared,

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "proto/run/run_key.h"
 #include "tests/worker/loop/fake_daemon.h"
 #include "worker/merge/anchor.h"
 #include "worker/merge/merger.h"
@@ -100,6 +101,18 @@ static float *node_decoded(struct node *node) {
     return values;
 }
 
+/* Decodes the result of part k of a request into values[n]. */
+static void read_result(struct node *node, const struct tw_wmsg_apply *request, uint32_t k,
+                        float *values) {
+    const struct tw_span *span = &request->parts[k].in;
+    const size_t count = (size_t)request->parts[k].count;
+    if (count == 0) return;
+    assert_int_equal(node->merger.result->decode(
+                         tw_shm_pool(&node->dae.shm, span->offset, span->bytes), span->bytes,
+                         values + request->parts[k].begin, count),
+                     TW_OK);
+}
+
 /* Encodes these values as the result of one part of a request. */
 static struct tw_span result_of(struct node *node, const float *values, uint64_t begin,
                                 uint64_t count) {
@@ -170,7 +183,9 @@ static void book_apply(struct node *node, uint64_t round, double *owed, bool is_
     for (uint32_t k = 0; k < request.parts_count; k++) {
         if (modes[k] != TW_APPLY_MIX) continue;
         const size_t begin = (size_t)request.parts[k].begin;
+        read_result(node, &request, k, values);
         for (size_t i = begin; i < begin + request.parts[k].count; i++) {
+            if (tw_run_needs_feedback(node->dae.run.sync.result) && values[i] == 0.0f) continue;
             owed[i] -=
                 has_feedback ? (double)decoded[i] : held(node, node->merger.inflight.given, i);
         }
@@ -231,10 +246,12 @@ static void book_round(struct node *node, uint64_t round, double *owed) {
     }
 }
 
-static void keep_books(enum tw_sent sent, enum tw_outer_rule outer, enum tw_codec_id codec,
-                       uint32_t feedback_millionths, uint32_t local_millionths) {
+static void keep_books_with(enum tw_sent sent, enum tw_outer_rule outer, enum tw_codec_id codec,
+                            uint32_t feedback_millionths, uint32_t local_millionths,
+                            enum tw_codec_id result) {
     struct tw_run run;
     fake_run(&run);
+    run.sync.result = result;
     run.sync.sent = sent;
     run.sync.mix_millionths = 0;
     run.sync.outer = outer;
@@ -255,6 +272,22 @@ static void keep_books(enum tw_sent sent, enum tw_outer_rule outer, enum tw_code
     for (uint64_t r = 0; r < 40; r++) book_round(node, FRAGMENT + r * FRAGMENTS, owed);
     free(owed);
     node_close(node);
+}
+
+static void keep_books(enum tw_sent sent, enum tw_outer_rule outer, enum tw_codec_id codec,
+                       uint32_t feedback_millionths, uint32_t local_millionths) {
+    keep_books_with(sent, outer, codec, feedback_millionths, local_millionths, TW_CODEC_BF16);
+}
+
+/* What a sparse result leaves out is owed as before. */
+static void what_a_result_leaves_out_is_still_owed(void **state) {
+    (void)state;
+    tw_rng_seed(&rng, SEED);
+    for (unsigned outer = 0; outer < 2; outer++) {
+        keep_books_with(TW_SENT_KEEP, outer, TW_CODEC_TOPK64, 1000000, 0, TW_CODEC_TOPK64);
+        keep_books_with(TW_SENT_KEEP, outer, TW_CODEC_TOPK256, 1000000, 600000, TW_CODEC_TOPK64);
+        keep_books_with(TW_SENT_KEEP, outer, TW_CODEC_INT8, 1000000, 300000, TW_CODEC_TOPK256);
+    }
 }
 
 static void no_work_is_lost_or_counted_twice(void **state) {
@@ -685,6 +718,7 @@ int main(void) {
     print_message("seed %d\n", SEED);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_work_is_lost_or_counted_twice),
+        cmocka_unit_test(what_a_result_leaves_out_is_still_owed),
         cmocka_unit_test(merge_of_work_before_a_restart_sets_theta),
         cmocka_unit_test(last_round_leaves_nothing_under_way),
         cmocka_unit_test(loss_of_coding_counts_once_it_is_merged),

@@ -163,6 +163,10 @@ static void vectors_shift(void *self, float *theta, const float *anchor_new,
     tw_cuda_shift(queue_of(self), theta, NULL, anchor_new, anchor_old, n);
 }
 
+static void vectors_regain(void *self, const struct tw_regain *r) {
+    tw_cuda_regain(queue_of(self), r);
+}
+
 static void vectors_outer(void *self, const struct tw_vectors_outer *step) {
     const struct tw_cuda_outer on = {.anchor = step->anchor,
                                      .momentum = step->momentum,
@@ -316,6 +320,7 @@ enum tw_status tw_gpu_vectors_open(struct tw_gpu *gpu, struct tw_vectors *out,
                                .mix = vectors_mix,
                                .shift = vectors_shift,
                                .outer = vectors_outer,
+                               .regain = vectors_regain,
                                .lead = vectors_lead,
                                .norm_squared = vectors_norm_squared,
                                .distance_squared = vectors_distance_squared,
