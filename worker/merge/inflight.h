@@ -58,10 +58,10 @@
  * apart (tests/RECORDS.md). For any rho, nothing is lost or sent twice, except that a clipped v
  * loses its part of beta' * e for good.
  *
- * **Sparse results** (sync.result = topk256 and sparser; gTop-k, arXiv 1901.04359). A result has only
- * the largest elements of a merge. For each of the others, every contributor's residual becomes all
- * of v, as if it had not been sent: owners keep no residual of results, so that anybody can repeat
- * a merge from its contributions alone.
+ * **Sparse results** (sync.result = topk256 and sparser; gTop-k, arXiv 1901.04359). A result has
+ * only the largest elements of a merge. For each of the others, every contributor's residual
+ * becomes all of v, as if it had not been sent: owners keep no residual of results, so that anybody
+ * can repeat a merge from its contributions alone.
  *
  * When the node adopts another anchor, or leaves a group (phi := theta), it drops e and so loses
  * (1 - rho) * e. After leaving, e is recent, but inner steps have repeated most of it. No mean with

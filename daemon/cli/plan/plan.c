@@ -221,9 +221,9 @@ static void print_notes(FILE *to, const struct plan *plan) {
     }
     (void)fprintf(
         to, "\nA day: sent, and as much received. Round: from sending to merging. Busy: time "
-            "spent in steps. Loss: above one machine with the batch of all nodes, measured with "
-            "eight nodes and a model of 0.12M parameters. It follows merges, codec and "
-            "delay; it does not know the effect of model size, nodes and optimizer.\n");
+            "spent in steps. Loss: above one machine with the batch of all nodes and the same "
+            "optimizer, measured with 2 to 16 nodes and a model of 0.12M parameters. It follows "
+            "merges, codecs, nodes and delay; it does not know the effect of the model's size.\n");
     if (has_full)
         (void)fprintf(to,
                       "! rounds take longer than the preset leaves them: merges come as seldom as "
@@ -259,7 +259,7 @@ static void print_option(FILE *to, const char *option, const char *value) {
 
 /* Prints the user's options, except the keys that the recommended row sets. */
 static void print_wish(FILE *to, const struct cli_wish *wish) {
-    static const char *const ROW[] = {"sync.preset", "sync.period", "sync.codec"};
+    static const char *const ROW[] = {"sync.preset", "sync.period", "sync.codec", "sync.result"};
     print_option(to, "--model", wish->model);
     print_option(to, "--data", wish->data);
     print_option(to, "--tensors", wish->pick.path);
@@ -280,7 +280,7 @@ static void print_wish(FILE *to, const struct cli_wish *wish) {
 }
 
 static void print_choice(FILE *to, const struct plan *plan) {
-    char preset[TW_RUN_VALUE_BYTES], codec[TW_RUN_VALUE_BYTES];
+    char preset[TW_RUN_VALUE_BYTES], codec[TW_RUN_VALUE_BYTES], result[TW_RUN_VALUE_BYTES];
     if (plan->chosen == plan->count) {
         (void)fprintf(
             to, "\nNone of these fits. Smaller are: a smaller model, fewer nodes, a longer "
@@ -291,15 +291,20 @@ static void print_choice(FILE *to, const struct plan *plan) {
     const struct tw_run *const run = &plan->rows[plan->chosen].run;
     (void)cli_run_word(run, "sync.preset", preset);
     (void)cli_run_word(run, "sync.codec", codec);
+    (void)cli_run_word(run, "sync.result", result);
     if (plan->file != NULL) {
-        (void)fprintf(to, "\n* sync.preset = %s, sync.period = %u, sync.codec = %s\n", preset,
-                      run->sync.period, codec);
+        (void)fprintf(to,
+                      "\n* sync.preset = %s, sync.period = %u, sync.codec = %s, "
+                      "sync.result = %s\n",
+                      preset, run->sync.period, codec, result);
         return;
     }
     (void)fprintf(to, "\n* is made by\n\n    thinwire run new NAME");
     print_wish(to, &plan->wish);
     (void)fprintf(to, " --preset %s --set sync.period=%u", preset, run->sync.period);
-    (void)fprintf(to, " --set sync.codec=%s\n", codec);
+    (void)fprintf(to, " --set sync.codec=%s", codec);
+    if (run->sync.topology == TW_TOPOLOGY_GROUP) (void)fprintf(to, " --set sync.result=%s", result);
+    (void)fputc('\n', to);
 }
 
 static void print_plan(FILE *to, const struct plan *plan, const struct cli *cli) {

@@ -57,7 +57,7 @@ void plan_row_fill(struct plan_row *row, double params, const struct plan_nodes 
         (double)run->train.tokens / run->train.batch / run->model.context / run->sync.nodes;
     if (run->sync.topology == TW_TOPOLOGY_SOLO) {
         row->busy = 1 / (1 + EVALUATION_SHARE);
-        row->loss = penalty_alone(all_steps);
+        row->loss = penalty_alone(all_steps, run->sync.nodes);
         return;
     }
     if (row->bits <= 0) row->bits = cli_contribution_bits(run);
@@ -66,6 +66,8 @@ void plan_row_fill(struct plan_row *row, double params, const struct plan_nodes 
     const double late_steps = fmax(run->sync.overlap, row->round_s * nodes->steps_per_s);
     row->loss = penalty_expect(&(struct penalty_case){.preset = run->sync.preset,
                                                       .codec = run->sync.codec,
+                                                      .result = run->sync.result,
+                                                      .nodes = run->sync.nodes,
                                                       .bits = row->bits,
                                                       .merges = row->merges,
                                                       .steps = all_steps,

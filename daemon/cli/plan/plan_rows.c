@@ -3,7 +3,7 @@
 struct variant {
     enum tw_preset preset;
     uint32_t stretch; /* percent of the preset's period */
-    bool is_coarse;   /* contributions use ecsq2, 2 bits per element */
+    bool is_coarse;   /* contributions use ecsq1, results ecsq2: 1 and 2 bits per element */
 };
 
 /* The sparse preset sends a third of the bytes of a merge, or less, so it stands beside the others
@@ -11,19 +11,20 @@ struct variant {
 static const struct variant all[] = {
     {TW_PRESET_STREAMING, 100, false},  {TW_PRESET_STREAMING, 200, false},
     {TW_PRESET_STREAMING, 400, false},  {TW_PRESET_STREAMING, 800, false},
-    {TW_PRESET_STREAMING, 400, true},   {TW_PRESET_DILOCO, 100, false},
-    {TW_PRESET_DILOCO, 400, false},     {TW_PRESET_DECOUPLED, 100, false},
-    {TW_PRESET_SPARSELOCO, 33, false},  {TW_PRESET_SPARSELOCO, 50, false},
-    {TW_PRESET_SPARSELOCO, 100, false}, {TW_PRESET_SPARSELOCO, 200, false},
-    {TW_PRESET_SPARSELOCO, 400, false}, {TW_PRESET_NOLOCO, 100, false},
-    {TW_PRESET_LOCAL_SGD, 100, false},  {TW_PRESET_EAGER, 100, false},
-    {TW_PRESET_CO2, 100, false},        {TW_PRESET_BTM, 100, false},
+    {TW_PRESET_STREAMING, 100, true},   {TW_PRESET_STREAMING, 400, true},
+    {TW_PRESET_DILOCO, 100, false},     {TW_PRESET_DILOCO, 400, false},
+    {TW_PRESET_DECOUPLED, 100, false},  {TW_PRESET_SPARSELOCO, 33, false},
+    {TW_PRESET_SPARSELOCO, 50, false},  {TW_PRESET_SPARSELOCO, 100, false},
+    {TW_PRESET_SPARSELOCO, 200, false}, {TW_PRESET_SPARSELOCO, 400, false},
+    {TW_PRESET_NOLOCO, 100, false},     {TW_PRESET_LOCAL_SGD, 100, false},
+    {TW_PRESET_EAGER, 100, false},      {TW_PRESET_CO2, 100, false},
+    {TW_PRESET_BTM, 100, false},
 };
 
 static const struct {
     uint32_t stretch;
     bool is_coarse;
-} of_one[] = {{33, false},  {50, false},  {100, false}, {200, false}, {400, false},
+} of_one[] = {{33, false},  {50, false},   {100, false}, {200, false}, {400, false},
               {800, false}, {1600, false}, {100, true},  {400, true}};
 
 /* Returns that share of the period, as a multiple of the fragments. */
@@ -41,7 +42,8 @@ static bool vary(struct tw_run *run, const struct cli_wish *wish, const struct v
     tw_run_apply_preset(run, variant->preset);
     if (cli_wish_apply(wish, run) != TW_EXIT_OK) return false;
     if (!cli_wish_has(wish, "sync.period")) run->sync.period = stretched(run, variant->stretch);
-    if (variant->is_coarse && !cli_wish_has(wish, "sync.codec")) run->sync.codec = TW_CODEC_ECSQ2;
+    if (variant->is_coarse && !cli_wish_has(wish, "sync.codec")) run->sync.codec = TW_CODEC_ECSQ1;
+    if (variant->is_coarse && !cli_wish_has(wish, "sync.result")) run->sync.result = TW_CODEC_ECSQ2;
     tw_run_refit(run);
     return cli_wish_apply(wish, run) == TW_EXIT_OK && tw_run_check(run, NULL) == TW_OK;
 }

@@ -535,7 +535,7 @@ expect 0 'passes of 2 sequences in fp32, and of 1 in fp32 before: the curve may 
 rm half.safetensors
 begin --steps 2 --out half.safetensors
 expect 0 'passes of 1 sequence in fp32, and of 2 in fp32 before: the curve may differ' go_on \
-    --memory 430kB --out small.safetensors
+    --memory 450kB --out small.safetensors
 expect 1 'needs .* of memory' go_on --memory 100kB --out none.safetensors
 
 # -- an output that cannot be written is refused before the first step

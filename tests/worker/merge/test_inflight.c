@@ -107,10 +107,10 @@ static void read_result(struct node *node, const struct tw_wmsg_apply *request, 
     const struct tw_span *span = &request->parts[k].in;
     const size_t count = (size_t)request->parts[k].count;
     if (count == 0) return;
-    assert_int_equal(node->merger.result->decode(
-                         tw_shm_pool(&node->dae.shm, span->offset, span->bytes), span->bytes,
-                         values + request->parts[k].begin, count),
-                     TW_OK);
+    assert_int_equal(
+        node->merger.result->decode(tw_shm_pool(&node->dae.shm, span->offset, span->bytes),
+                                    span->bytes, values + request->parts[k].begin, count),
+        TW_OK);
 }
 
 /* Encodes these values as the result of one part of a request. */
