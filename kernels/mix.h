@@ -33,9 +33,9 @@ struct tw_delta {
 void tw_delta_feedback(const struct tw_delta *d);
 void tw_delta_feedback_ref(const struct tw_delta *d);
 
-/* Takes back what a sparse result left out. Where merged is 0, nothing of the node's v = delta +
- * beta * residual was merged, and next becomes all of v; elsewhere next does not change. gTop-k,
- * arXiv 1901.04359, does the same. */
+/* Takes back the elements that a sparse result left out. Where merged is 0, nothing of the node's v
+ * = delta + beta * residual was merged, and next becomes all of v; elsewhere next does not change.
+ * gTop-k, arXiv 1901.04359, does the same. */
 struct tw_regain {
     float *next; /* residual after the merge: in/out */
     const float *merged, *delta, *residual;

@@ -232,8 +232,8 @@ static bool leaves_out(enum tw_codec_id codec) {
            kept_by(codec) > 0;
 }
 
-/* What a sparse result leaves out, the senders keep for later (inflight.h), so they need a residual
- * and must not have applied what they sent. */
+/* The elements that a sparse result leaves out are kept for later by their senders (inflight.h).
+ * These need a residual, and must not have applied their own values. */
 static enum tw_status check_sparse_result(const struct tw_run *run, struct tw_error *err) {
     char text[TW_RUN_VALUE_BYTES], codec[TW_RUN_VALUE_BYTES];
     const uint32_t kept = kept_by(run->sync.codec), wanted = kept_by(run->sync.result);

@@ -138,7 +138,7 @@ static void feedback_is_added_in_the_same_pass_bit_by_bit(void **state) {
     free(anchor), free(theta), free(residual);
 }
 
-static void only_what_a_result_left_out_is_regained(void **state) {
+static void only_elements_left_out_are_regained(void **state) {
     (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -190,7 +190,7 @@ int main(void) {
         cmocka_unit_test(weights_are_shares_of_the_contributors),
         cmocka_unit_test(mix_shift_and_delta_are_bit_exact),
         cmocka_unit_test(feedback_is_added_in_the_same_pass_bit_by_bit),
-        cmocka_unit_test(only_what_a_result_left_out_is_regained),
+        cmocka_unit_test(only_elements_left_out_are_regained),
         cmocka_unit_test(norms_are_bit_exact_and_see_non_finite_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,7 +43,8 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
            rounds, told, committed, strikes, given_back);
     printf("ballots above the lowest, rounds with 0, 1, 2-3, 4-7, ...:");
     for (uint32_t i = 0; i < TW_SIM_TRIES; i++) printf(" %" PRIu64, tries[i]);
-    printf("; most %" PRIu64 "; in %" PRIu64 " worlds more than a fifth of the lies\n", most, fooled);
+    printf("; most %" PRIu64 "; in %" PRIu64 " worlds more than a fifth of the lies\n", most,
+           fooled);
     assert_int_equal(failed, 0);
     assert_true(told > 15 * seeds_count);
     /* By worlds: in one whose liars are alone with one honest node for long, most lies pass. */

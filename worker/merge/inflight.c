@@ -330,7 +330,7 @@ static void land_unknown(struct tw_inflight *inflight, const struct tw_inflight_
 }
 
 /* Called before the merged work in flight is taken as such. A sparse result leaves out all but the
- * largest elements of a merge; what this node sent for the others stays in its residual. */
+ * largest elements of a merge; this node's values of the others stay in its residual. */
 static void regain(const struct tw_inflight *inflight, uint32_t fragment, const float *merged,
                    size_t begin, size_t n) {
     const struct tw_regain wanted = {.next = at(inflight, inflight->residual_next, fragment, begin),

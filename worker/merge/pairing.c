@@ -188,7 +188,7 @@ static enum tw_status decode_all(struct tw_pairing *pairing,
     TW_TRY(tw_request_span(merger->shm, &request->theirs.phi, &theirs_phi, err));
     if (codec->decode(own_delta, request->own.delta.bytes, merger->scratch, n) != TW_OK ||
         tw_lattice_decode(own_phi, request->own.phi.bytes, phi, pairing->own, n) != TW_OK) {
-        return tw_fail(err, TW_CORRUPT, "what was sent of fragment %u does not decode",
+        return tw_fail(err, TW_CORRUPT, "the sent bytes of fragment %u do not decode",
                        request->fragment);
     }
     if (codec->decode(theirs_delta, request->theirs.delta.bytes, pairing->delta, n) != TW_OK ||

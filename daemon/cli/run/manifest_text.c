@@ -115,7 +115,7 @@ static void explain_family(FILE *to, const struct tw_run *run, const struct tw_l
                   tw_units_count(params, (double)layout->params));
 }
 
-/* Explains the optimizer, and what Muon costs or would cost. */
+/* Explains the optimizer, and the cost of Muon. */
 static void explain_optimizer(FILE *to, const struct tw_run *run, const struct tw_layout *layout) {
     char rate[TW_RUN_VALUE_BYTES];
     const double cost = 100 * tw_run_muon_cost(run, layout);

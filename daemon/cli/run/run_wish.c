@@ -203,13 +203,14 @@ static enum tw_exit check_all(const struct tw_run *run, const struct cli_sets *s
 }
 
 /* Chooses the optimizer, unless the user did, and gives Muon its own peak rate. A run over weights
- * that AdamW trained, and one without matrices, stay with AdamW. Keys of the preset depend on it. */
+ * that AdamW trained, and one without matrices, stay with AdamW. Keys of the preset depend on it.
+ */
 static enum tw_exit fit_optimizer(struct tw_run *run, const struct cli_wish *wish) {
     enum { RATE_FACTOR = 5, RATE_MAX = 20000 };
     static struct tw_layout layout;
     struct tw_error err;
     if (cli_wish_has(wish, "train.optimizer") || tw_layout_init(&layout, run, &err) != TW_OK)
-        return TW_EXIT_OK; /* check_all says what is wrong with the run */
+        return TW_EXIT_OK; /* check_all explains the error */
     if (!tw_run_fit_optimizer(run, &layout)) return TW_EXIT_OK;
     run->train.lr_millionths *= RATE_FACTOR;
     if (run->train.lr_millionths > RATE_MAX) run->train.lr_millionths = RATE_MAX;

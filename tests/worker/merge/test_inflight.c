@@ -279,8 +279,8 @@ static void keep_books(enum tw_sent sent, enum tw_outer_rule outer, enum tw_code
     keep_books_with(sent, outer, codec, feedback_millionths, local_millionths, TW_CODEC_BF16);
 }
 
-/* What a sparse result leaves out is owed as before. */
-static void what_a_result_leaves_out_is_still_owed(void **state) {
+/* Elements that a sparse result leaves out are owed as before. */
+static void elements_left_out_of_a_result_are_still_owed(void **state) {
     (void)state;
     tw_rng_seed(&rng, SEED);
     for (unsigned outer = 0; outer < 2; outer++) {
@@ -718,7 +718,7 @@ int main(void) {
     print_message("seed %d\n", SEED);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_work_is_lost_or_counted_twice),
-        cmocka_unit_test(what_a_result_leaves_out_is_still_owed),
+        cmocka_unit_test(elements_left_out_of_a_result_are_still_owed),
         cmocka_unit_test(merge_of_work_before_a_restart_sets_theta),
         cmocka_unit_test(last_round_leaves_nothing_under_way),
         cmocka_unit_test(loss_of_coding_counts_once_it_is_merged),
