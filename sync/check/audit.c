@@ -252,6 +252,15 @@ static void ignore_accuser(struct tw_node *node) {
     tw_act_accuse(node, &node->audits.running.accuser, TW_CORRUPT);
 }
 
+/* Reports the members whose work alone makes an honest merge far larger than the usual ones. */
+static void report_large(struct tw_node *node, uint64_t inputs) {
+    const struct audit *audit = &node->audits.running;
+    for (uint32_t i = 0; i < audit->inputs_count; i++) {
+        if ((inputs >> i & 1) != 0 && !tw_id_equal(&audit->inputs[i].from, &node->cfg.self))
+            tw_act_report(node, TW_REPORT_LARGE, &audit->inputs[i].from);
+    }
+}
+
 void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
     struct audit *audit = &node->audits.running;
     const bool is_now = audit->phase == AUDIT_MERGING && event->u.reduced.round == audit->round &&
@@ -270,6 +279,7 @@ void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
     if (is_same && audit->is_hinted) ignore_accuser(node);
     if (is_same) {
         tw_conduct_pardon(node, &audit->owner, audit->round, audit->part);
+        report_large(node, event->u.reduced.refused);
         return;
     }
     tw_conduct_strike(node, &audit->owner, true, audit->round, audit->part);

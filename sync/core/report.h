@@ -43,6 +43,8 @@ enum tw_report_kind {
     TW_REPORT_UNTRAINED, /* checks show that member `id` does not train on the data that it says, so
                             this owner leaves its contributions out for a while. `reason`:
                             TW_CORRUPT, or TW_LIMIT if it never says where it is in its data */
+    TW_REPORT_LARGE, /* an audited merge is correct, and far larger than the usual ones because of
+                        the contribution of member `id` */
 };
 
 struct tw_report {

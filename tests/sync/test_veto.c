@@ -400,6 +400,7 @@ static void audit_outlier(bool is_listed, bool is_true) {
     event.u.reduced.part = 1;
     event.u.reduced.is_audit = true;
     event.u.reduced.hash = is_true ? result : name_of("merge");
+    event.u.reduced.refused = 1;
     event.u.reduced.bytes = 90;
     feed(&event);
 }
@@ -426,6 +427,8 @@ static void large_result_is_audited_and_its_honest_owner_cleared(void **state) {
         assert_false(is_one_charged());
         assert_int_equal(view_now().peers[1].strike.count, 0);
         assert_null(find_message(TW_MSG_ACCUSE, 2));
+        /* The only contributor made it large. */
+        assert_int_equal(find_action(TW_ACT_REPORT)->u.report.kind, TW_REPORT_LARGE);
     }
 }
 
