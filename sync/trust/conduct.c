@@ -2,11 +2,11 @@
  *
  *   strike    Owner of a false result. The group left the result out, and this node refuses it
  *             too; or the result does not decode; or an audit had another result (check/audit.c).
- *             The last two are proofs, on which all honest members agree. For a while the owner
- *             gets no part, and is not waited for as a proposer. Without proof, owners lose at
- *             most a third of a round (round/proposal.c). The owner still votes and contributes:
- *             the guard bounds contributions. In pairs: a partner whose payloads do not decode or
- *             are far too large.
+ *             The last two are proofs, on which all honest members agree. The first is lifted if
+ *             an audit finds the merge correct. For a while the owner gets no part, and is not
+ *             waited for as a proposer. Without proof, owners lose at most a third of a round
+ *             (round/proposal.c). The owner still votes and contributes: the guard bounds
+ *             contributions. In pairs: a partner whose payloads do not decode or are far too large.
  *   stall     A linked member that holds up rounds. As an owner: it contributed or reduces, and
  *             other members waited for its result in vain. As a proposer: see vote/ballot_lease.c.
  * It gets no part and is not waited for. unmerged  A contribution to our part was too large to be
