@@ -74,7 +74,8 @@ static double block_limit(const struct tw_outlier *outlier, size_t block) {
     if (has_merges(outlier, block))
         most = TW_OUTLIER_MERGES * TW_OUTLIER_MERGES *
                median_of(outlier->merges[block], count < TW_OUTLIER_KEPT ? count : TW_OUTLIER_KEPT);
-    const double own = TW_OUTLIER_OWN * TW_OUTLIER_OWN * (double)outlier->own[block];
+    const double times = TW_OUTLIER_OWN * (has_merges(outlier, block) ? 1 : TW_OUTLIER_DOUBT);
+    const double own = times * times * (double)outlier->own[block];
     return outlier->has_own && own > most ? own : most;
 }
 

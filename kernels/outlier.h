@@ -12,8 +12,9 @@
  * Neither m nor o would suffice alone. Past merges lag if outer gradients grow fiftyfold during a
  * warm-up, and a slow node's own outer gradient is far smaller than a merge. The factor 2 of o is
  * the one to which the guard scales contributions down. Before there are TW_OUTLIER_LEAST merges,
- * only o is used; before the first own outer gradient, only m. Without both, no result is an
- * outlier.
+ * only o is used, with a factor four times as large: a node that has just joined has taken fewer
+ * steps since its anchor than the others. Before the first own outer gradient, only m. Without
+ * both, no result is an outlier.
  *
  * The doubt d is 1. If more than half of the results of a round were outliers, this node, or the
  * run, has probably changed: d is then four times as large for the next round of the fragment. A

@@ -34,6 +34,8 @@
     X(LOCK_HIDDEN, "lock-hidden", "a promise does not report the lock")                            \
     X(ACCUSER_BELIEVED, "accuser-believed",                                                        \
       "a member accused of a false merge is struck without audit")                                 \
+    X(SIZE_PROVES, "size-proves", "a result left out for its size proves its owner false")         \
+    X(ONE_DOUBT, "one-doubt", "one low score of its training convicts a member")                   \
     X(STUCK_DEADLINE, "stuck-deadline", "the heartbeat's deadline is never moved on")
 
 /* More mutants, found in simulated worlds where some nodes have no path to each other. */

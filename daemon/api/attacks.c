@@ -20,15 +20,12 @@ static const struct {
     [TW_ATTACK_LEFT] =
         {"This node left its group for the history of node %s, though most members "
          "were linked",
-         "if that history is not the run's, shut the node out and go back: `thinwire "
-         "rollback`"},
-    [TW_ATTACK_HELD] = {"Node %s made a result far larger than the usual ones; it was not accepted "
-                        "here",
-                        "nothing to do unless it repeats: then ask its operator, or shut it out"},
-    [TW_ATTACK_APPLIED] = {"A result of node %s far larger than the usual ones was applied: the "
-                           "other members decided so",
-                           "watch the anchor's loss in `thinwire status`; `thinwire rollback` goes "
-                           "back"},
+         "groups that were apart come together like that; if that history is not the run's, shut "
+         "the node out and go back: `thinwire rollback`"},
+    [TW_ATTACK_MERGE] = {"Node %s made a result that is not the merge of its contributions; it "
+                         "merges nothing for a while",
+                         "ask its operator to test its memory and its build; if it goes on, shut "
+                         "the node out"},
     [TW_ATTACK_OVERSIZED] = {"Node %s sends work far too large to be merged; it is left out",
                              "ask its operator to look at its data and its losses"},
     [TW_ATTACK_STATE] = {"Node %s gave this node a state that is not the run's",

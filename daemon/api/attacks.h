@@ -17,10 +17,9 @@ enum {
 enum tw_attack_kind {
     TW_ATTACK_FORGED,    /* a record that no majority signed */
     TW_ATTACK_TWO_FACED, /* two signed votes or results that exclude each other */
-    TW_ATTACK_LEFT,      /* this node left its lineage although most of its group was linked */
-    TW_ATTACK_HELD,      /* a far too large result that this node refused */
-    TW_ATTACK_APPLIED,   /* a far too large result that the other members decided and this node
-                            applied */
+    TW_ATTACK_LEFT,      /* no attack for sure, so its warning is called group_left: this node left
+                            its lineage although most of its group was linked */
+    TW_ATTACK_MERGE,     /* a result that is not the merge of its contributions */
     TW_ATTACK_OVERSIZED, /* a contribution far too large to be merged */
     TW_ATTACK_STATE,     /* a state that is not the members', given to this node as theirs */
     TW_ATTACK_UNTRAINED, /* work that was not trained on the data of its sender */

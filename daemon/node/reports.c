@@ -16,13 +16,9 @@
 
 enum {
     OPENINGS_MAX = 16,
-    /* Merges of each fragment after which those before a change of the roster are forgotten:
-     * kernels/outlier.h compares with the last few. */
-    SETTLE_MERGES = 3,
     /* Rounds with others after which a lineage is no longer one of several that nodes form while
      * they find each other. */
     FOUND_ROUNDS = 64,
-    DOUBTS_MAX = 3, /* large results of one node that are no sign of an attack (is_explained) */
 };
 
 struct tw_daemon_reports {
@@ -42,24 +38,7 @@ struct tw_daemon_reports {
     struct tw_id partner;    /* pairs: partner of the last merge; zero if none yet */
     uint64_t partner_us, partners_struck;
     struct tw_attacks attacks;
-    struct tw_attacks doubts; /* large results that are no sign of an attack yet */
-    struct tw_id roster;      /* hash of the ids of the newest roster; zero: none yet */
-    uint64_t settled_round;   /* round from which that roster is settled */
 };
-
-/* Notes when members come, leave or return. Their first merges may be far larger than the usual. */
-static void note_roster(struct tw_daemon *daemon, const struct tw_record *record) {
-    struct tw_daemon_reports *const reports = daemon->reports;
-    struct tw_id now = {{0}};
-    for (uint32_t i = 0; i < record->next.count; i++) {
-        for (unsigned k = 0; k < sizeof(now.bytes); k++)
-            now.bytes[k] ^= record->next.members[i].id.bytes[k];
-    }
-    if (tw_id_equal(&now, &reports->roster)) return;
-    reports->roster = now;
-    reports->settled_round =
-        record->round + SETTLE_MERGES * (uint64_t)daemon->setup->layout.fragments_count;
-}
 
 /* ---- rounds -------------------------------------------------------------------------------- */
 
@@ -108,7 +87,6 @@ static void show_round(struct tw_daemon *daemon, const struct tw_record *record)
     tw_history_round(daemon->history, row.round, outcome);
     tw_ledger_file_note(daemon->ledger, record);
     tw_clock_shares_note(&daemon->reports->clock_shares, record);
-    note_roster(daemon, record);
     daemon->reports->lineage_rounds += row.contributors > 1;
     tw_run_log_round(daemon->run_log, &row, outcome);
     char digest[TW_ID_HEX_BYTES];
@@ -142,6 +120,15 @@ static void note_full(struct tw_daemon *daemon, const struct tw_id *id) {
         members, members);
 }
 
+/* Remembers the attack for the warnings of the status. Reports about this node itself do not count.
+ */
+static void note_attack(struct tw_daemon *daemon, enum tw_attack_kind kind,
+                        const struct tw_action *action) {
+    const struct tw_id *const id = &action->u.report.id;
+    if (tw_id_equal(id, &daemon->setup->identity.id)) return;
+    tw_attacks_note(&daemon->reports->attacks, kind, id, tw_daemon_now_us());
+}
+
 static void note_struck(struct tw_daemon *daemon, const char *peer,
                         const struct tw_action *action) {
     const unsigned long long round = (unsigned long long)action->u.report.round;
@@ -152,20 +139,14 @@ static void note_struck(struct tw_daemon *daemon, const char *peer,
                        round, is_corrupt ? "unreadable" : "outlier");
         return;
     }
-    tw_daemon_note(daemon, TW_LOG_WARN, "owner_struck", "peer=%s round=%llu part=%u why=%s", peer,
-                   round, action->u.report.part, is_corrupt ? "false_merge" : "outlier_result");
+    /* An outlier alone accuses nobody: the audit that follows lifts the strike, or proves it. */
+    tw_daemon_note(daemon, is_corrupt ? TW_LOG_WARN : TW_LOG_INFO, "owner_struck",
+                   "peer=%s round=%llu part=%u why=%s", peer, round, action->u.report.part,
+                   is_corrupt ? "false_merge" : "outlier_result");
+    if (is_corrupt) note_attack(daemon, TW_ATTACK_MERGE, action);
 }
 
 /* ---- attacks ------------------------------------------------------------------------------- */
-
-/* Remembers the attack for the warnings of the status. Reports about this node itself do not count.
- */
-static void note_attack(struct tw_daemon *daemon, enum tw_attack_kind kind,
-                        const struct tw_action *action) {
-    const struct tw_id *const id = &action->u.report.id;
-    if (tw_id_equal(id, &daemon->setup->identity.id)) return;
-    tw_attacks_note(&daemon->reports->attacks, kind, id, tw_daemon_now_us());
-}
 
 /* Logs the attack with the sentence that the status shows. */
 static void show_attack(struct tw_daemon *daemon, enum tw_attack_kind kind, const char *event,
@@ -178,38 +159,16 @@ static void show_attack(struct tw_daemon *daemon, enum tw_attack_kind kind, cons
     tw_daemon_note(daemon, TW_LOG_WARN, event, "peer=%s text=\"%s\"", hex, text);
 }
 
-/* Returns true if a large result is no sign of an attack yet, and logs it. `is_applied`: the other
- * members decided so, and this node may be the odd one: it compares with the merges that it saw
- * itself. Else the roster changed lately, or the lineage is young. More than a few such results of
- * one node are not explained by this, unless so many nodes have them that some must be honest. A
- * result that this node refuses is refused in any case. */
-static bool is_explained(struct tw_daemon *daemon, const struct tw_action *action,
-                         bool is_applied) {
-    struct tw_daemon_reports *const reports = daemon->reports;
-    const struct tw_id *const id = &action->u.report.id;
-    struct tw_attack rows[TW_ATTACKS_MAX];
+/* A size proves nothing: few members were in time, or this node compares with other merges than the
+ * others. The core audits such a result, and strikes the owner of a false merge. */
+static void show_large(struct tw_daemon *daemon, const struct tw_action *action, const char *end) {
     char hex[9];
-    tw_node_view(daemon->node, &daemon->view);
-    const bool is_settled =
-        daemon->view.rounds >= reports->settled_round && reports->lineage_rounds >= FOUND_ROUNDS;
-    if (is_settled && !is_applied) return false;
-    tw_attacks_note(&reports->doubts, TW_ATTACK_HELD, id, tw_daemon_now_us());
-    const uint32_t count = tw_attacks_recent(&reports->doubts, tw_daemon_now_us(), rows);
-    const uint32_t liars = tw_liars_max(daemon->view.roster_count);
-    const uint32_t most = liars < TW_ATTACKS_PER_KIND ? liars : TW_ATTACKS_PER_KIND - 1;
-    uint32_t doubted = 0;
-    bool is_often = false;
-    for (uint32_t i = 0; i < count; i++) {
-        doubted += rows[i].count >= DOUBTS_MAX;
-        is_often |= tw_id_equal(&rows[i].id, id) && rows[i].count > DOUBTS_MAX;
-    }
-    if (is_often && doubted <= most) return false;
-    tw_id_short(id, hex);
+    tw_id_short(&action->u.report.id, hex);
     tw_daemon_note(
         daemon, TW_LOG_INFO, "result_large",
         "peer=%s text=\"its result is far larger than those that this node saw before: %s\"", hex,
-        is_settled ? "the other members took it" : "the members changed lately");
-    return true;
+        end);
+    tw_daemon_checkpoints_wild(daemon);
 }
 
 /* Nodes that find each other form several small lineages, of which all but one are left soon. */
@@ -294,16 +253,15 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
     case TW_REPORT_UNTRAINED: show_attack(daemon, TW_ATTACK_UNTRAINED, "untrained", action); return;
     case TW_REPORT_FALSE_STATE: show_attack(daemon, TW_ATTACK_STATE, "state_false", action); return;
     case TW_REPORT_LEFT: show_left(daemon, action); return;
-    case TW_REPORT_OUTLIER:
-        if (!is_explained(daemon, action, true))
-            show_attack(daemon, TW_ATTACK_APPLIED, "outlier_applied", action);
-        tw_daemon_checkpoints_wild(daemon);
+    case TW_REPORT_LARGE:
+        tw_id_short(&action->u.report.id, hex);
+        tw_daemon_note(daemon, TW_LOG_INFO, "work_large",
+                       "peer=%s text=\"a result was far larger than the usual ones because of its "
+                       "work, and merged correctly\"",
+                       hex);
         return;
-    case TW_REPORT_INSANE:
-        if (!is_explained(daemon, action, false))
-            show_attack(daemon, TW_ATTACK_HELD, "result_refused", action);
-        tw_daemon_checkpoints_wild(daemon);
-        return;
+    case TW_REPORT_OUTLIER: show_large(daemon, action, "the other members took it"); return;
+    case TW_REPORT_INSANE: show_large(daemon, action, "this node does not vote for it"); return;
     case TW_REPORT_MISBEHAVED:
         note_attack(daemon, TW_ATTACK_PROTOCOL, action);
         tw_id_short(&action->u.report.id, hex);
@@ -311,8 +269,8 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
                        tw_status_name(action->u.report.reason));
         return;
     case TW_REPORT_REFUSED:
-        /* An honest node that trained alone for long is left out once for each fragment, and sends
-         * less of it the next time. */
+        /* An honest node that trained alone for long is left out once for each fragment: then it
+         * clips its Delta (worker/merge/merger.h). */
         if (action->u.report.times > daemon->setup->layout.fragments_count)
             note_attack(daemon, TW_ATTACK_OVERSIZED, action);
         tw_id_short(&action->u.report.id, hex);

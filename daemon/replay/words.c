@@ -237,6 +237,7 @@ static const char *const REPORTS[] = {
     [TW_REPORT_DIFFERS] = "another anchor at",
     [TW_REPORT_FALSE_STATE] = "a false state of",
     [TW_REPORT_UNTRAINED] = "work that was not trained on its data by",
+    [TW_REPORT_LARGE] = "a merge is large because of",
 };
 
 static void put_report(struct writer *to, const struct tw_report *report) {

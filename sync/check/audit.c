@@ -1,14 +1,21 @@
-/* audit.c - audits: checks that a committed result is the merge of its listed contributions.
+/* audit.c - audits: checks that a result is the merge of its listed contributions.
  *
  * A merge gives the same bits on every machine. The record and CONTRIB name the contributions by
  * hash. Every member of the round can therefore repeat a merge. After each commit, the hash of the
  * record selects one part in sixteen, and the member that audits it. The selection is not known
  * before the result is decided.
  *
- *   IDLE -> FETCHING     the record's hash selects this node, or another member sent ACCUSE
+ * A result that this node refuses for its size proves nothing against its owner: merges are large
+ * if few members were in time, if the machines slept, or if this node compares with another
+ * history. So this node audits it. The owner of a false merge is struck; an honest owner loses the
+ * strike that the size alone gave it. One such audit runs in DOUBT_ROUNDS rounds, so that members
+ * who send large work cost no more than the drawn audits.
+ *
+ *   IDLE -> FETCHING     the record's hash selects this node, another member sent ACCUSE, or this
+ *                        node refuses a result
  *   FETCHING -> MERGING  this node holds all contributions to the part
- *   MERGING -> IDLE      same hash: the owner is honest. Another hash: the owner is struck; if the
- *                        record's hash selected this node, it sends ACCUSE
+ *   MERGING -> IDLE      same hash: the owner is honest. Another hash: the owner is struck; unless
+ *                        another member accused it, this node sends ACCUSE
  *   any -> IDLE          a contribution is lost, the worker died, or it takes too long: no verdict,
  *                        no strike
  *
@@ -22,6 +29,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "sync/check/proposal_check.h"
@@ -34,7 +42,10 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-enum { AUDIT_ONE_IN = 16 }; /* one part in this many is audited, by one member */
+enum {
+    AUDIT_ONE_IN = 16, /* one part in this many is audited, by one member */
+    DOUBT_ROUNDS = 16, /* rounds between two audits of refused results */
+};
 
 #define IGNORE_US (600 * SECOND_US) /* time for which a false accuser is ignored */
 #define AUDIT_KEEP_US (10 * SECOND_US)
@@ -93,6 +104,20 @@ static bool add_input(struct audit *audit, const struct past_round *past,
     return true;
 }
 
+static struct audit audit_of(const struct tw_node *node, const struct past_round *past,
+                             const struct tw_record *record, uint32_t part,
+                             const struct tw_id *result) {
+    TW_ASSERT(record->parts[part].owner_idx < past->roster.count);
+    return (struct audit){.round = record->round,
+                          .part = part,
+                          .fragment = record->fragment,
+                          .begin = past->begin[part],
+                          .count = past->count[part],
+                          .owner = past->roster.members[record->parts[part].owner_idx].id,
+                          .result = *result,
+                          .began_us = node->now_us};
+}
+
 /* Starts the audit of a part of a committed round. Stays idle if this node cannot audit it. */
 static void begin_audit(struct tw_node *node, uint64_t round, uint32_t part) {
     struct audit *audit = &node->audits.running;
@@ -102,14 +127,7 @@ static void begin_audit(struct tw_node *node, uint64_t round, uint32_t part) {
     const struct tw_part *what = &record->parts[part];
     if (what->bytes == 0 || what->owner_idx >= past->roster.count) return;
     if ((past->announced >> part & 1) == 0) return;
-    *audit = (struct audit){.round = round,
-                            .part = part,
-                            .fragment = record->fragment,
-                            .begin = past->begin[part],
-                            .count = past->count[part],
-                            .owner = past->roster.members[what->owner_idx].id,
-                            .result = what->result,
-                            .began_us = node->now_us};
+    *audit = audit_of(node, past, record, part, &what->result);
     if (tw_id_equal(&audit->owner, &node->cfg.self)) return;
     for (uint32_t i = 0; i < record->contributors_count; i++) {
         const struct tw_contributor *by = &record->contributors[i];
@@ -119,9 +137,61 @@ static void begin_audit(struct tw_node *node, uint64_t round, uint32_t part) {
     if (audit->inputs_count > 0) audit->phase = AUDIT_FETCHING;
 }
 
+/* Starts the audit of the result that the owner of part k announced for the open round, by the
+ * owner's own list of contributors. */
+static void begin_announced(struct tw_node *node, const struct tw_record *record, uint32_t k) {
+    struct audit *audit = &node->audits.running;
+    const struct past_round *past = tw_audit_past(node, record->round);
+    const struct tw_msg_result *announced = &node->round.results[k].announced;
+    TW_ASSERT(past != NULL);
+    *audit = audit_of(node, past, record, k, &announced->hash);
+    if (tw_id_equal(&audit->owner, &node->cfg.self)) return;
+    audit->is_unlisted =
+        record->parts[k].bytes == 0 || !tw_id_equal(&record->parts[k].result, &announced->hash);
+    for (uint32_t i = 0; i < announced->contributors_count; i++) {
+        const struct tw_contributor *by = &announced->contributors[i];
+        if (by->member_idx >= past->roster.count || !add_input(audit, past, by)) return;
+    }
+    if (audit->inputs_count > 0) audit->phase = AUDIT_FETCHING;
+}
+
 void tw_audit_note(struct tw_node *node, const struct tw_record *record) {
     if (record->parts_count == 0 || node->round.self_idx < 0) return;
     remember_round(node, record);
+}
+
+/* True if this node may start an audit of a result that it refuses. */
+static bool may_doubt(const struct tw_node *node, uint64_t round) {
+    return node->audits.running.phase == AUDIT_IDLE && round >= node->audits.doubt_round;
+}
+
+/* Notes the round of an audit that has just begun, if it has. */
+static void note_doubt(struct tw_node *node, uint64_t round) {
+    if (node->audits.running.phase != AUDIT_IDLE) node->audits.doubt_round = round + DOUBT_ROUNDS;
+}
+
+void tw_audit_refused(struct tw_node *node, const struct tw_record *record) {
+    const struct round *round = &node->round;
+    if (tw_audit_past(node, record->round) == NULL) return;
+    if (record->parts_count != round->owners_count) return;
+    for (uint32_t i = 0; i < record->parts_count && may_doubt(node, record->round); i++) {
+        /* Another part comes first in each round: a false result cannot hide behind others. */
+        const uint32_t k = (uint32_t)((record->round + i) % record->parts_count);
+        const struct tw_id *hash = &round->results[k].announced.hash;
+        if (!round->results[k].has || round->results[k].announced.bytes == 0) continue;
+        if (round->owners[k] != record->parts[k].owner_idx ||
+            record->parts[k].owner_idx >= node->roster.count ||
+            !tw_payload_is_refused(node, hash, round->count[k]) || !tw_payload_is_held(node, hash))
+            continue;
+        begin_announced(node, record, k);
+        note_doubt(node, record->round);
+    }
+}
+
+void tw_audit_doubt(struct tw_node *node, uint64_t round, uint32_t part) {
+    if (!may_doubt(node, round)) return;
+    begin_audit(node, round, part);
+    note_doubt(node, round);
 }
 
 void tw_audit_choose(struct tw_node *node, uint64_t round) {
@@ -182,6 +252,15 @@ static void ignore_accuser(struct tw_node *node) {
     tw_act_accuse(node, &node->audits.running.accuser, TW_CORRUPT);
 }
 
+/* Reports the members whose work alone makes an honest merge far larger than the usual ones. */
+static void report_large(struct tw_node *node, uint64_t inputs) {
+    const struct audit *audit = &node->audits.running;
+    for (uint32_t i = 0; i < audit->inputs_count; i++) {
+        if ((inputs >> i & 1) != 0 && !tw_id_equal(&audit->inputs[i].from, &node->cfg.self))
+            tw_act_report(node, TW_REPORT_LARGE, &audit->inputs[i].from);
+    }
+}
+
 void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
     struct audit *audit = &node->audits.running;
     const bool is_now = audit->phase == AUDIT_MERGING && event->u.reduced.round == audit->round &&
@@ -198,9 +277,13 @@ void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
     if (!event->ok) return;
     node->audits.done_count++;
     if (is_same && audit->is_hinted) ignore_accuser(node);
-    if (is_same) return;
+    if (is_same) {
+        tw_conduct_pardon(node, &audit->owner, audit->round, audit->part);
+        report_large(node, event->u.reduced.refused);
+        return;
+    }
     tw_conduct_strike(node, &audit->owner, true, audit->round, audit->part);
-    if (!audit->is_hinted) send_accusation(node);
+    if (!audit->is_hinted && !audit->is_unlisted) send_accusation(node);
 }
 
 /* Fetches missing contributions. Returns true when this node holds all of them. */

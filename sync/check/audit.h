@@ -8,6 +8,11 @@
 
 /* Keeps the contributions of the open round for later audits, just before it is committed. */
 void tw_audit_note(struct tw_node *node, const struct tw_record *record);
+/* Starts an audit of a result of the open round that this node refuses, just before the round is
+ * committed, after tw_audit_note. */
+void tw_audit_refused(struct tw_node *node, const struct tw_record *record);
+/* Starts an audit of a part of a committed round whose result this node would have refused. */
+void tw_audit_doubt(struct tw_node *node, uint64_t round, uint32_t part);
 /* Starts an audit of a part of `round`, the newest in the log, if the record's hash selects this
  * node for it. */
 void tw_audit_choose(struct tw_node *node, uint64_t round);

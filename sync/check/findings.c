@@ -59,7 +59,8 @@ void tw_findings_note_strikes(struct tw_node *node, const struct tw_record *reco
         const struct tw_msg_result *announced = &round->results[k].announced;
         if (record->parts[k].bytes > 0 || !round->results[k].has || announced->bytes == 0) continue;
         if (!tw_payload_is_refused(node, &announced->hash, round->count[k])) continue;
-        const bool is_unfit = tw_payload_find(node, &announced->hash)->state == PAYLOAD_UNFIT;
+        const bool is_unfit = tw_payload_find(node, &announced->hash)->state == PAYLOAD_UNFIT ||
+                              TW_IS_MUTANT(node, TW_MUTANT_SIZE_PROVES);
         tw_conduct_strike(node, &node->roster.members[record->parts[k].owner_idx].id, is_unfit,
                           record->round, k);
     }

@@ -233,7 +233,8 @@ static void weigh(struct tw_node *node, struct jury_row *row, int64_t score, int
     row->doubt += more > DOUBT_STEP ? DOUBT_STEP : more < -DOUBT_STEP ? -DOUBT_STEP : more;
     if (row->doubt < 0) row->doubt = 0;
     if (score < mu / 2 && mu >= MU_HINT && !node->jury.running.is_hinted) tell_others(node);
-    if (row->doubt < DOUBT_MAX) return;
+    if (row->doubt < DOUBT_MAX && (!TW_IS_MUTANT(node, TW_MUTANT_ONE_DOUBT) || row->doubt == 0))
+        return;
     row->doubt = DOUBT_MAX / 2;
     if (tw_conduct_is_untrained(node, &row->id)) return;
     tw_conduct_note_untrained(node, &row->id, TW_CORRUPT);

@@ -71,7 +71,7 @@ struct tw_event {
         struct {
             uint64_t round;
             uint64_t refused; /* bit i: the worker left inputs[i] out, so its sender is no
-                                 contributor */
+                                 contributor; in an audit: the merge is large because of it */
             uint32_t part, bytes;
             struct tw_id hash;
             bool is_audit; /* copied from the request: this merge repeats one of another owner */

@@ -23,7 +23,8 @@ enum tw_report_kind {
                          payloads were unreadable or outliers, and this node does not merge with it
                          for a while */
     TW_REPORT_STALLED, /* member `id` held up rounds: this node does not wait for it for a while */
-    TW_REPORT_INSANE,  /* this node refused a result of member `id`, because it is an outlier */
+    TW_REPORT_INSANE,  /* this node refused a result of member `id`, because it is an outlier. It
+                          audits one (check/audit.c), because a size proves nothing */
     TW_REPORT_FULL,    /* node `id`, perhaps this one, asks to join a full roster */
     TW_REPORT_PAIRED,  /* the round just committed merged with node `id` */
     TW_REPORT_FORGED,  /* peer `id` sent a record that its group did not decide */
@@ -42,6 +43,8 @@ enum tw_report_kind {
     TW_REPORT_UNTRAINED, /* checks show that member `id` does not train on the data that it says, so
                             this owner leaves its contributions out for a while. `reason`:
                             TW_CORRUPT, or TW_LIMIT if it never says where it is in its data */
+    TW_REPORT_LARGE, /* an audited merge is correct, and far larger than the usual ones because of
+                        the contribution of member `id` */
 };
 
 struct tw_report {
@@ -55,5 +58,15 @@ struct tw_report {
     uint32_t part;  /* STRUCK: part of the result; DIFFERS, FALSE_STATE: the fragment */
     uint32_t times; /* REFUSED: number of refusals in a row */
 };
+
+/* True if the report charges node `id` with a breach of the rules. Each of these has a proof that
+ * no load, sleep or lost message can make: signatures, a merge done again, bytes that differ from
+ * the members', or measured work. Other reports are facts that accuse nobody. */
+static inline bool tw_report_is_charge(const struct tw_report *report) {
+    return report->kind == TW_REPORT_MISBEHAVED || report->kind == TW_REPORT_FORGED ||
+           report->kind == TW_REPORT_TWO_FACED || report->kind == TW_REPORT_FALSE_STATE ||
+           report->kind == TW_REPORT_UNTRAINED ||
+           (report->kind == TW_REPORT_STRUCK && report->reason == TW_CORRUPT);
+}
 
 #endif

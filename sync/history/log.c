@@ -327,6 +327,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record,
     learn_patience(node, entry);
     tw_findings_note_strikes(node, entry);
     tw_audit_note(node, entry);
+    tw_audit_refused(node, entry);
     tw_round_note_missed(node, entry);
     const bool was_apart = tw_progress_is_apart(node);
     node->at.tip = *entry;
@@ -638,8 +639,9 @@ static void report_outliers(struct tw_node *node, const struct tw_record *record
     for (uint32_t k = 0; k < record->parts_count; k++) {
         const struct tw_part *part = &record->parts[k];
         if (part->bytes == 0 || part->owner_idx >= parent->next.count) continue;
-        if (tw_payload_is_refused(node, &part->result, division->u.apply.parts[k].count))
-            tw_act_report(node, TW_REPORT_OUTLIER, &parent->next.members[part->owner_idx].id);
+        if (!tw_payload_is_refused(node, &part->result, division->u.apply.parts[k].count)) continue;
+        tw_act_report(node, TW_REPORT_OUTLIER, &parent->next.members[part->owner_idx].id);
+        tw_audit_doubt(node, record->round, k);
     }
 }
 

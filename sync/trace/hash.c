@@ -334,6 +334,7 @@ static uint64_t mix_report(uint64_t h, const struct tw_action *action) {
     case TW_REPORT_ONE_SIDED:
     case TW_REPORT_DIFFERS:
     case TW_REPORT_UNTRAINED:
+    case TW_REPORT_LARGE:
     case TW_REPORT_FALSE_STATE: return tw_trace_mix_id(h, &action->u.report.id);
     }
     return h;

@@ -2,11 +2,11 @@
  *
  *   strike    Owner of a false result. The group left the result out, and this node refuses it
  *             too; or the result does not decode; or an audit had another result (check/audit.c).
- *             The last two are proofs, on which all honest members agree. For a while the owner
- *             gets no part, and is not waited for as a proposer. Without proof, owners lose at
- *             most a third of a round (round/proposal.c). The owner still votes and contributes:
- *             the guard bounds contributions. In pairs: a partner whose payloads do not decode or
- *             are far too large.
+ *             The last two are proofs, on which all honest members agree. The first is lifted if
+ *             an audit finds the merge correct. For a while the owner gets no part, and is not
+ *             waited for as a proposer. Without proof, owners lose at most a third of a round
+ *             (round/proposal.c). The owner still votes and contributes: the guard bounds
+ *             contributions. In pairs: a partner whose payloads do not decode or are far too large.
  *   stall     A linked member that holds up rounds. As an owner: it contributed or reduces, and
  *             other members waited for its result in vain. As a proposer: see vote/ballot_lease.c.
  * It gets no part and is not waited for. unmerged  A contribution to our part was too large to be
@@ -33,7 +33,9 @@ void tw_conduct_strike(struct tw_node *node, const struct tw_id *id, bool is_pro
     struct tw_penalty *row = tw_penalty_take(penalties->strikes, TW_MEMBERS_MAX, id);
     struct strike_cause *cause = &penalties->causes[row - penalties->strikes];
     if (row->count == 0) *cause = (struct strike_cause){.round = 0};
-    if (row->count > 0 && cause->round == round && cause->part == part) return;
+    const bool is_known = row->count > 0 && cause->round == round && cause->part == part;
+    if (is_known && (cause->is_proven || !is_proven)) return;
+    if (is_known) row->count--; /* the same result, now with a proof */
     tw_penalty_add(row, TW_PENALTY_STRIKE, node->now_us);
     cause->is_proven = is_proven;
     cause->round = round;
@@ -44,6 +46,17 @@ void tw_conduct_strike(struct tw_node *node, const struct tw_id *id, bool is_pro
     report->reason = is_proven ? TW_CORRUPT : TW_LIMIT;
     report->round = round;
     report->part = part;
+}
+
+void tw_conduct_pardon(struct tw_node *node, const struct tw_id *id, uint64_t round,
+                       uint32_t part) {
+    struct penalties *penalties = &node->penalties;
+    struct tw_penalty *row = tw_penalty_find(penalties->strikes, TW_MEMBERS_MAX, id);
+    if (row == NULL) return;
+    const struct strike_cause *cause = &penalties->causes[row - penalties->strikes];
+    if (cause->is_proven || cause->round != round || cause->part != part) return;
+    row->until_us = node->now_us;
+    row->count--;
 }
 
 bool tw_conduct_is_struck(const struct tw_node *node, const struct tw_id *id) {

@@ -7,6 +7,9 @@
 /* Strikes a node for its result of this part and round, and reports it. */
 void tw_conduct_strike(struct tw_node *node, const struct tw_id *id, bool is_proven, uint64_t round,
                        uint32_t part);
+/* Lifts the newest strike of a node if it is for this part and round, and unproven: an audit showed
+ * that the result is the merge of its contributions. */
+void tw_conduct_pardon(struct tw_node *node, const struct tw_id *id, uint64_t round, uint32_t part);
 /* True if the node has a strike that is in force. It is given no part, within the bounds of
  * round/proposal.c, and is not waited for as a proposer. In pairs nothing is merged with it. */
 bool tw_conduct_is_struck(const struct tw_node *node, const struct tw_id *id);

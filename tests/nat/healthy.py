@@ -35,7 +35,7 @@ PLANS = ("2 public", "3 public", "4 public", "5 public", "1 public + 1 cone", "1
 PRESETS = ("default", "default", "diloco", "noloco", "sparseloco", "decoupled", "eager", "co2")
 SHAPES = ((2, 64, 64), (1, 48, 32), (3, 96, 64), (2, 128, 96))  # layers, width, context
 CHURN = ("none", "none", "late", "stop", "kill", "gone", "restarts")
-ALARMS = ("contribution_refused", "result_refused", "outlier_applied", "owner_struck",
+ALARMS = ("contribution_refused", "owner_struck",
           "partner_struck", "misbehaved", "anchor_differs", "merging_hurts", "bad_merging", "twin",
           "peer_refused", "peer_out_of_line", "round_forged", "two_faced", "lineage_left")
 

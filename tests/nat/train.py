@@ -43,7 +43,7 @@ PORT = 4747
 PLANS = ("1 public + 2 cone", "2 public + 6 cone", "1 public + 3 cone")
 MODEL = {"model.layers": 2, "model.width": 64, "model.heads": 2, "model.context": 64,
          "train.batch": 8}
-EVENTS = ("contribution_refused", "contribution_scaled", "result_refused", "outlier_applied",
+EVENTS = ("contribution_refused", "contribution_scaled", "result_large",
           "peer_refused", "peer_out_of_line", "round_forged", "two_faced", "lineage_left",
           "owner_struck",
           "partner_struck", "misbehaved", "left_out", "anchor_differs", "peer_dead", "not_encoded",
@@ -352,7 +352,7 @@ def is_wrong(args, found, ratios):
     wrong = [key for key in ("anchor_nats", "end_anchor_nats")
              if ratios.get(key) is None or ratios[key] > 1 + args.most / 100]
     wrong += [f"{row['name']} {key}" for row in found["nodes"]
-              for key in ("contribution_refused", "result_refused", "owner_struck",
+              for key in ("contribution_refused", "owner_struck",
                           "partner_struck", "misbehaved") if row["events"].get(key)]
     wrong += [f"{row['name']} {key}" for row in found["nodes"] for key in row["penalties"]]
     wrong += [] if found["is_whole"] else ["not finished"]

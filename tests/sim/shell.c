@@ -111,6 +111,7 @@ static void trace_report(struct tw_sim_world *world, const struct tw_sim_node *n
     case TW_REPORT_ONE_SIDED: tw_sim_trace(world, node, "** %s did not merge", name); break;
     case TW_REPORT_DIFFERS: tw_sim_trace(world, node, "** anchor of %s differs", name); break;
     case TW_REPORT_UNTRAINED: tw_sim_trace(world, node, "** %s does not train", name); break;
+    case TW_REPORT_LARGE: tw_sim_trace(world, node, "** work of %s is large", name); break;
     case TW_REPORT_FALSE_STATE: tw_sim_trace(world, node, "** false state of %s", name); break;
     case TW_REPORT_LINEAGE: tw_sim_trace(world, node, "** lineage %s", name); break;
     case TW_REPORT_STATE: tw_sim_trace(world, node, "** %s", states[action->u.report.state]); break;

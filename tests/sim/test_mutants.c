@@ -38,6 +38,11 @@ static bool is_of_donors(const char *mutant) {
     return strcmp(mutant, "donor-believed") == 0;
 }
 
+/* True if the bug matters only where members check each other's training. */
+static bool is_of_jury(const char *mutant) {
+    return strcmp(mutant, "one-doubt") == 0;
+}
+
 static bool is_found(int mutant, uint64_t seed) {
     struct tw_sim_options options;
     tw_sim_options_draw(&options, seed, 0, 1);
@@ -51,6 +56,10 @@ static bool is_found(int mutant, uint64_t seed) {
         tw_sim_options_draw(&options, seed, 7, 1);
         options.mutant = mutant;
         tw_sim_options_draw_donors(&options);
+    } else if (is_of_jury(tw_sim_mutant_name(mutant))) {
+        tw_sim_options_draw(&options, seed, 5 + (uint32_t)(seed % 7), 1);
+        options.mutant = mutant;
+        options.jury_millionths = 500000;
     } else if (tw_sim_mutant_is_of_traitors(mutant)) {
         const bool has_committee = is_of_committees(tw_sim_mutant_name(mutant));
         tw_sim_options_draw(&options, seed, seed % 2 == 0 && !has_committee ? 4 : 7, 1);

@@ -300,10 +300,8 @@ static bool are_faults_mild(const struct tw_sim_world *world) {
 
 static void check_report(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_report *report) {
-    const bool is_charge =
-        report->kind == TW_REPORT_STRUCK || report->kind == TW_REPORT_FORGED ||
-        report->kind == TW_REPORT_TWO_FACED || report->kind == TW_REPORT_MISBEHAVED ||
-        report->kind == TW_REPORT_DIFFERS || report->kind == TW_REPORT_FALSE_STATE;
+    const bool is_charge = tw_report_is_charge(report) || report->kind == TW_REPORT_STRUCK ||
+                           report->kind == TW_REPORT_DIFFERS;
     const struct tw_sim_node *other = is_charge ? honest_of(world, &report->id) : NULL;
     if (other != NULL && are_faults_mild(world))
         tw_sim_fail(world, node, "T1", "charges honest node %u: report %d, reason %d", other->idx,

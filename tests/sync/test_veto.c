@@ -369,6 +369,84 @@ static void owner_is_not_judged_by_a_list_it_never_announced(void **state) {
     assert_int_equal(view_now().peers[1].strike.count, 0);
 }
 
+/* Ends this node's audit of member 1's result, which it finds far larger than the usual ones. The
+ * record lists the result or leaves it out. */
+static void audit_outlier(bool is_listed, bool is_true) {
+    const struct tw_contributor told = contribution_of_one();
+    const struct tw_id result = result_judged_by(&told, true, TW_SANITY_OUTLIER);
+    contribute_as(1);
+    struct tw_record record = record_with(&result, 90);
+    record.contributors[0] = told;
+    record.clock_tokens += 100;
+    if (!is_listed) {
+        record = record_with(&result, 90);
+        record.parts[1] = (struct tw_part){.owner_idx = 1};
+        record.contributors_count = 0;
+    }
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.record = record;
+    say(1, message);
+    assert_int_equal(view_now().rounds, ROUNDS + 1);
+    assert_int_equal(view_now().peers[1].strike.count, !is_listed);
+    deliver_payload(&hashes_of_one()[1]);
+    const struct tw_action *reduce = find_action(TW_ACT_REDUCE);
+    assert_non_null(reduce);
+    assert_true(reduce->u.reduce.is_audit);
+    assert_int_equal(reduce->u.reduce.round, ROUNDS);
+    assert_int_equal(reduce->u.reduce.part, 1);
+    forget();
+    struct tw_event event = {.kind = TW_EV_REDUCED, .ok = true};
+    event.u.reduced.round = ROUNDS;
+    event.u.reduced.part = 1;
+    event.u.reduced.is_audit = true;
+    event.u.reduced.hash = is_true ? result : name_of("merge");
+    event.u.reduced.refused = 1;
+    event.u.reduced.bytes = 90;
+    feed(&event);
+}
+
+/* Whether the report is about member 1, and charges it. */
+static bool is_one_charged(void) {
+    for (uint32_t i = 0; i < seen_count; i++) {
+        const struct tw_action *action = &seen[i].action;
+        const struct tw_id one = id_of(1);
+        if (action->kind == TW_ACT_REPORT && tw_report_is_charge(&action->u.report) &&
+            tw_id_equal(&action->u.report.id, &one))
+            return true;
+    }
+    return false;
+}
+
+static void large_result_is_audited_and_its_honest_owner_cleared(void **state) {
+    for (int is_listed = 0; is_listed < 2; is_listed++) {
+        if (is_listed) {
+            tear_down(state);
+            set_up(state);
+        }
+        audit_outlier(is_listed, true);
+        assert_false(is_one_charged());
+        assert_int_equal(view_now().peers[1].strike.count, 0);
+        assert_null(find_message(TW_MSG_ACCUSE, 2));
+        /* The only contributor made it large. */
+        assert_int_equal(find_action(TW_ACT_REPORT)->u.report.kind, TW_REPORT_LARGE);
+    }
+}
+
+/* A result that the record does not list can be audited by those alone that refused it. */
+static void large_result_that_is_no_merge_charges_its_owner(void **state) {
+    for (int is_listed = 0; is_listed < 2; is_listed++) {
+        if (is_listed) {
+            tear_down(state);
+            set_up(state);
+        }
+        audit_outlier(is_listed, false);
+        assert_true(is_one_charged());
+        assert_int_equal(view_now().peers[1].strike.count, 1);
+        assert_true(view_now().peers[1].strike.is_false);
+        assert_int_equal(find_message(TW_MSG_ACCUSE, 2) != NULL, is_listed);
+    }
+}
+
 /* The audit proves member 1's result false. Returns a valid empty record of the next round. */
 static struct tw_record convict_one(void) {
     const struct tw_contributor told = contribution_of_one();
@@ -768,6 +846,8 @@ int main(void) {
                                         set_up_few_judges, tear_down),
         TEST(owner_of_an_undecodable_result_is_proven_false),
         TEST(accusation_alone_strikes_nobody),
+        TEST(large_result_is_audited_and_its_honest_owner_cleared),
+        TEST(large_result_that_is_no_merge_charges_its_owner),
         TEST(roster_of_proven_liars_gets_no_vote),
         TEST(liar_owns_an_eighth_at_most),
         TEST(owner_is_not_judged_by_a_list_it_never_announced),

@@ -52,7 +52,6 @@ static void run_is_trained_to_its_end_by_both(void **state) {
     for (uint32_t i = 0; i < 2; i++) {
         assert_null(strstr(cluster_log(&cluster, i), "ev=misbehaved"));
         assert_null(strstr(cluster_log(&cluster, i), "ev=owner_struck"));
-        assert_null(strstr(cluster_log(&cluster, i), "ev=result_refused"));
         assert_null(strstr(cluster_log(&cluster, i), "ev=contribution_refused"));
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 30), TW_EXIT_OK);
     }

@@ -326,6 +326,9 @@ static enum tw_status load_once(struct tw_merger *merger, const struct tw_wmsg_l
     TW_TRY(tw_anchor_publish_end(merger, &stage, request->rounds, &request->digest, err));
     float *theta = tw_merger_theta(merger, request->fragment);
     tw_inflight_clear(&merger->inflight, request->fragment, theta);
+    /* The sizes of past merges are those of another history. */
+    if (request->mode != TW_LOAD_SHIFT && request->in.bytes > 0)
+        merger->outlier[request->fragment] = (struct tw_outlier){.checked = 0};
     switch ((enum tw_load_mode)request->mode) {
     case TW_LOAD_RESET:
         vectors->copy(vectors->self, theta, stage.live, stage.elements);

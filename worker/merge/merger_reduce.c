@@ -292,6 +292,38 @@ static enum tw_status merge(struct tw_merger *merger, const struct tw_wmsg_reduc
     return TW_OK;
 }
 
+/* ---- whose work is large ----------------------------------------------------------------------
+ */
+
+static double excess_of(const struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                        float scale) {
+    struct tw_outlier_sizes sizes = {.count = {0}};
+    tw_scale(merger->scratch, scale, (size_t)request->count);
+    tw_outlier_add(&sizes, merger->scratch, (size_t)request->begin, (size_t)request->count,
+                   (size_t)tw_shm_fragment_elements(merger->shm, request->fragment));
+    return tw_outlier_excess(&merger->outlier[request->fragment], &sizes);
+}
+
+/* Sets *large to the inputs without any one of which the merge in scratch would no longer be an
+ * outlier. Robust merges have none: no single input moves them out of bounds. Overwrites scratch.
+ */
+static enum tw_status find_large(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                                 const struct taken *taken, uint64_t *large, struct tw_error *err) {
+    const bool is_robust =
+        tw_run_is_robust(merger->run->sync.merge) && taken->count >= TW_ROBUST_LEAST;
+    if (is_robust || merger->run->sync.merge == TW_MERGE_RDA) return TW_OK;
+    if (excess_of(merger, request, 1.0f) <= 1) return TW_OK;
+    for (uint32_t i = 0; i < taken->count; i++) {
+        struct taken rest = *taken;
+        rest.weights[i] = 0;
+        TW_TRY(merge_mean(merger, request, &rest, err));
+        const float others = 1.0f - taken->weights[i];
+        if (others <= 0 || excess_of(merger, request, 1.0f / others) <= 1)
+            *large |= UINT64_C(1) << taken->inputs[i];
+    }
+    return TW_OK;
+}
+
 /* ---- the request ----------------------------------------------------------------------------- */
 
 static enum tw_status reduce_check(const struct tw_merger *merger,
@@ -319,6 +351,8 @@ static enum tw_status reduce_inputs(struct tw_merger *merger, const struct tw_wm
     TW_TRY(merge(merger, request, &taken, err));
     const enum tw_status status = merger->result->encode(merger->scratch, (size_t)request->count,
                                                          bytes, request->out.bytes, bytes_out);
+    if (status == TW_OK && request->is_audit != 0)
+        return find_large(merger, request, &taken, refused, err);
     if (status == TW_OK) return TW_OK;
     return tw_fail(err, status, "%s could not encode the merge of part %u: %s",
                    merger->result->name, request->part, tw_status_meaning(status));

@@ -9,6 +9,7 @@
 #include "daemon/cli/plan/penalty.h"
 #include "daemon/cli/plan/plan_rows.h"
 #include "daemon/cli/run/run_memory.h"
+#include "daemon/cli/run/run_traffic.h"
 #include "proto/run/layout.h"
 #include "proto/run/run_key.h"
 
@@ -224,6 +225,11 @@ static void print_notes(FILE *to, const struct plan *plan) {
             "spent in steps. Loss: above one machine with the batch of all nodes and the same "
             "optimizer, measured with 2 to 16 nodes and a model of 0.12M parameters. It follows "
             "merges, codecs, nodes and delay; it does not know the effect of the model's size.\n");
+    if (cli_checks_time(&plan->run) > 0)
+        (void)fprintf(to,
+                      "Checks of training (sync.jury) are in `a day` and `busy`: %.3g %% of the "
+                      "contributions, about %.2g %% of the time.\n",
+                      plan->run.sync.jury_millionths / 1e4, 100 * cli_checks_time(&plan->run));
     if (has_full)
         (void)fprintf(to,
                       "! rounds take longer than the preset leaves them: merges come as seldom as "
@@ -322,7 +328,7 @@ static void print_plan(FILE *to, const struct plan *plan, const struct cli *cli)
 
 static json_t *row_json(const struct plan_row *row) {
     char preset[TW_RUN_VALUE_BYTES], topology[TW_RUN_VALUE_BYTES];
-    return json_pack("{s:s,s:s,s:s,s:s,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:b,s:b}", "preset",
+    return json_pack("{s:s,s:s,s:s,s:s,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:b,s:b}", "preset",
                      cli_run_word(&row->run, "sync.preset", preset), "topology",
                      cli_run_word(&row->run, "sync.topology", topology), "codec",
                      tw_codec_get(row->run.sync.codec)->name, "result",
@@ -330,7 +336,8 @@ static json_t *row_json(const struct plan_row *row) {
                      "period_steps", row->period, "merges", row->merges, "round_s", row->round_s,
                      "interval_s", row->interval_s, "day_up_bytes", row->day_bytes, "line_ratio",
                      row->used, "utilisation_ratio", row->busy, "loss_ratio", row->loss,
-                     "line_full", row->is_line_full, "over_budget", row->is_over);
+                     "checks_ratio", cli_checks_time(&row->run), "line_full", row->is_line_full,
+                     "over_budget", row->is_over);
 }
 
 static enum tw_exit print_json(const struct plan *plan) {

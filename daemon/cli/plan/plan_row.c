@@ -42,7 +42,8 @@ static void fill_times(struct plan_row *row, const struct cli_traffic *traffic, 
     const double rate = cli_traffic_rate(traffic, 1 / row->interval_s);
     row->day_bytes = 86400 * rate;
     row->used = line > 0 ? rate / line : 0;
-    row->busy = 1 / (1 + EVALUATION_SHARE + fragment * MERGE_S_PARAM / row->interval_s);
+    row->busy = 1 / (1 + EVALUATION_SHARE + cli_checks_time(&row->run) +
+                     fragment * MERGE_S_PARAM / row->interval_s);
 }
 
 static bool is_over(const struct cli_budget *budget, double day_bytes) {

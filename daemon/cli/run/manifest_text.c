@@ -177,10 +177,6 @@ static void explain_pace(FILE *to, const struct tw_run *run) {
                           "suits very unequal nodes\n");
 }
 
-/* Time of a check in times between two rounds: worker/loop/juror.h. Each member makes as many
- * checks a round as one contribution gets. */
-#define JUDGE_SHARE (2.0 / 3)
-
 static void explain_together(FILE *to, const struct tw_run *run) {
     if (run->sync.together_millionths < 1000000)
         (void)fprintf(to,
@@ -206,8 +202,7 @@ static void explain_sync(FILE *to, const struct tw_run *run) {
         (void)fprintf(to,
                       "            %.3g %% of the contributions are checked for training on their "
                       "sender's data, in about %.2g %% of the time\n",
-                      run->sync.jury_millionths / 1e4,
-                      JUDGE_SHARE * run->sync.jury_millionths / 1e4);
+                      run->sync.jury_millionths / 1e4, 100 * cli_checks_time(run));
     explain_together(to, run);
 }
 

@@ -50,6 +50,17 @@ static double payload_of(const struct tw_run *run, double params, double bits) {
     return 0.0;
 }
 
+/* Each member makes as many checks a round as one contribution gets. Pairs make none. */
+static double checks_of(const struct tw_run *run) {
+    return run->sync.topology == TW_TOPOLOGY_GROUP ? run->sync.jury_millionths / 1e6 : 0.0;
+}
+
+double cli_checks_time(const struct tw_run *run) {
+    /* Time of a check in times between two rounds: worker/loop/juror.h. */
+    const double check = 2.0 / 3;
+    return check * checks_of(run);
+}
+
 struct cli_traffic cli_traffic_of(const struct tw_run *run, double params, double bits,
                                   double steps_per_s) {
     const double peers = run->sync.nodes - 1.0;
@@ -57,9 +68,12 @@ struct cli_traffic cli_traffic_of(const struct tw_run *run, double params, doubl
     if (run->sync.topology == TW_TOPOLOGY_PAIR) control = CONTROL_BYTES_ROUND;
     if (run->sync.topology == TW_TOPOLOGY_SOLO) control = 0.0;
     const double payload = payload_of(run, params, bits);
+    /* As an owner, the juror has its own part already. */
+    const double checks =
+        checks_of(run) * (peers / run->sync.nodes) * params / run->sync.fragments / 8 * bits;
     return (struct cli_traffic){
         .payload = payload,
-        .round = HEADERS * (payload + control),
+        .round = HEADERS * (payload + checks + control),
         .idle = CONTROL_BYTES_S * peers,
         .rounds_s = run->sync.pace == TW_PACE_CLOCK
                         ? 1000.0 / run->sync.pace_ms

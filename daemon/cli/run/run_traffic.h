@@ -9,7 +9,7 @@
 struct cli_traffic {
     double payload;  /* bytes of contributions and results in one round, for a fragment of average
                         size */
-    double round;    /* bytes of one round: payload, messages and headers */
+    double round;    /* bytes of one round: payload, checks of training, messages, headers */
     double idle;     /* bytes per second outside of rounds */
     double rounds_s; /* planned rounds per second, of any fragment */
 };
@@ -21,6 +21,10 @@ struct cli_traffic cli_traffic_of(const struct tw_run *run, double params, doubl
 
 /* Returns the bytes per second in each direction at that many rounds per second. */
 double cli_traffic_rate(const struct cli_traffic *traffic, double rounds_s);
+
+/* Returns the time of a node's checks of training (sync.jury) as a fraction of the time of its
+ * steps. */
+double cli_checks_time(const struct tw_run *run);
 
 /* Returns the bits per parameter of a contribution without a budget. */
 double cli_contribution_bits(const struct tw_run *run);

@@ -35,7 +35,8 @@ struct audit {
     uint64_t round, begin, count, began_us;
     uint32_t fragment, part, inputs_count;
     struct tw_id owner, result;
-    bool is_hinted; /* started by an accusation, not because the record's hash chose this node */
+    bool is_hinted;   /* started by an accusation, not because the record's hash chose this node */
+    bool is_unlisted; /* the record does not list the result, so no other member can audit it */
     struct tw_id accuser;
     struct audit_input inputs[TW_MEMBERS_MAX];
 };
@@ -43,7 +44,8 @@ struct audit {
 struct audits {
     struct past_round past[AUDIT_ROUNDS]; /* round r in row r % AUDIT_ROUNDS */
     struct audit running;
-    uint64_t done_count; /* finished audits since the start */
+    uint64_t done_count;  /* finished audits since the start */
+    uint64_t doubt_round; /* first round in which this node may audit a refused result again */
     struct {
         bool is_there;
         struct tw_id accuser;

@@ -108,6 +108,19 @@ static void a_fast_line_keeps_the_period(void **state) {
     assert_true(row.busy > 0.9 && row.busy < 1);
 }
 
+/* A check fetches the parts of a contribution that the juror lacks, and takes two thirds of a
+ * round. */
+static void checks_of_training_cost_bytes_and_time(void **state) {
+    (void)state;
+    const struct plan_row without = row_at(0);
+    run.sync.jury_millionths = 250000;
+    const struct plan_row with = row_at(0);
+    const double bytes = .25 * .75 * PARAMS * without.bits / 8 * 86400 / (run.sync.period / 4.0);
+    const double more = with.day_bytes - without.day_bytes;
+    assert_true(more > bytes && more < 1.05 * bytes);
+    assert_true(is_near(1 / with.busy - 1 / without.busy, .25 * 2 / 3));
+}
+
 static void a_slow_line_stretches_the_period(void **state) {
     (void)state;
     const struct plan_row fast = row_at(0), slow = row_at(125000);
@@ -152,6 +165,7 @@ int main(void) {
         cmocka_unit_test(more_merges_and_more_bits_never_cost_loss),
         cmocka_unit_test(late_work_costs_loss),
         cmocka_unit_test_setup(a_fast_line_keeps_the_period, set_up),
+        cmocka_unit_test_setup(checks_of_training_cost_bytes_and_time, set_up),
         cmocka_unit_test_setup(a_slow_line_stretches_the_period, set_up),
         cmocka_unit_test_setup(few_bytes_are_chosen_among_equal_losses, set_up),
         cmocka_unit_test_setup(budgets_count_both_ways_of_a_month, set_up),

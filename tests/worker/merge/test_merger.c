@@ -270,8 +270,8 @@ static void check_tells_a_result_out_of_all_proportion(void **state) {
     struct tw_wmsg_checked checked;
     assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_OK);
     assert_int_equal(checked.sanity, TW_SANITY_FAIR);
-    request.in = payload(3);
-    const struct tw_span wild = payload(5);
+    request.in = payload(6);
+    const struct tw_span wild = payload(20);
     (void)payload(0.5f);
     assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_OK);
     assert_int_equal(checked.sanity, TW_SANITY_OUTLIER);

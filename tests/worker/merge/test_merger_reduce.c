@@ -383,6 +383,27 @@ static float merge_of_two(float a, uint32_t a_steps, float b, uint32_t b_steps, 
     return values[63];
 }
 
+/* Of a correct merge that is an outlier, an auditor names the input whose loss would mend it. */
+static void audit_names_the_input_that_makes_the_merge_large(void **state) {
+    (void)state;
+    enum { N = 64 };
+    const float inputs[][3] = {{3, 12, 3}, {12, 12, 12}, {3, 3, 3}};
+    const uint64_t large[] = {1 << 1, 0, 0};
+    open_run();
+    past_of(1, 0.5f); /* above 4 a merge is an outlier */
+    for (unsigned k = 0; k < 3; k++) {
+        float values[N];
+        struct tw_wmsg_reduce request = request_of(1, 0, N);
+        /* Four times the steps allow four times the size: the guard leaves the input as it is. */
+        for (uint32_t i = 0; i < 3; i++) {
+            for (unsigned j = 0; j < N; j++) values[j] = inputs[k][i];
+            input_add(&request, values, 100, inputs[k][i] > 3 ? 40 : 10);
+        }
+        request.is_audit = 1;
+        assert_int_equal(reduced(&request, values).refused, large[k]);
+    }
+}
+
 static void of_two_the_one_far_beyond_all_merges_is_refused(void **state) {
     (void)state;
     uint64_t refused;
@@ -445,7 +466,7 @@ static void auditor_takes_the_inputs_listed(void **state) {
     for (unsigned j = 0; j < 64; j++) values[j] = 1000;
     request.is_audit = 1;
     input_add(&request, values, 100, 10);
-    assert_int_equal(reduced(&request, values).refused, 0);
+    assert_int_equal(reduced(&request, values).refused, 1); /* merged, and named as large */
     assert_true(values[0] == 1000);
 }
 
@@ -463,6 +484,7 @@ int main(void) {
         FACT(rda_goes_by_tensor_and_part),
         FACT(rda_goes_by_tensor_where_fragments_cut_them),
         FACT(audit_gives_the_bits_of_the_owner),
+        FACT(audit_names_the_input_that_makes_the_merge_large),
         FACT(of_two_the_one_far_beyond_all_merges_is_refused),
         FACT(one_alone_is_refused_with_a_reason),
         FACT(auditor_takes_the_inputs_listed),
