@@ -4,7 +4,6 @@
  * Runs the cases of a plan (plan.h) one after the other in one thread, and appends a line of JSON
  * for each to the results. Finished cases are skipped, so a plan continues where it stopped. A
  * slice ends between two cases. report.py makes tables and pictures. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +17,9 @@
 static const char usage[] =
     "usage: thinwire-quality-bench --plan FILE --text FILE --results FILE\n"
     "           [--slice MINUTES] [--share I/N] [--only WORD] [--list] [--dump FOLDER]\n"
-    "--text: the training text, 4 MB or more (`bible -f gen1:1-rev22:21`). --slice: no case\n"
+    "--text: the training text, 4 MB or more (`bible -f gen1:1-rev22:21`); once for each kind, if "
+    "nodes have "
+    "unlike data (collect.py). --slice: no case\n"
     "but the first is begun later (90). --share: every N-th case, from the I-th on, for N programs "
     "at a "
     "time. --only:\n"
@@ -29,7 +30,8 @@ static const char usage[] =
 enum { HELDOUT_BYTES_MIN = 200000, TINY_WIDTH = 32 /* width of the model for tests */ };
 
 struct options {
-    const char *plan, *text, *results, *only, *dump;
+    const char *plan, *results, *only, *dump;
+    struct texts texts;
     double slice_s;
     unsigned share, shares;
     bool is_list;
@@ -41,7 +43,9 @@ static double now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static bool read_options(struct options *options, int argc, char **argv) {
+/* Returns false for a command line that is not understood. *err then says more, or is TW_OK. */
+static bool read_options(struct options *options, int argc, char **argv, struct tw_error *err) {
+    err->status = TW_OK;
     *options = (struct options){.only = "", .slice_s = 90 * 60, .shares = 1};
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i];
@@ -54,7 +58,7 @@ static bool read_options(struct options *options, int argc, char **argv) {
         if (strcmp(name, "--plan") == 0) {
             options->plan = value;
         } else if (strcmp(name, "--text") == 0) {
-            options->text = value;
+            if (texts_add(&options->texts, value, err) != TW_OK) return false;
         } else if (strcmp(name, "--results") == 0) {
             options->results = value;
         } else if (strcmp(name, "--only") == 0) {
@@ -69,33 +73,14 @@ static bool read_options(struct options *options, int argc, char **argv) {
             return false;
         }
     }
-    return options->plan != NULL && options->text != NULL && options->results != NULL;
-}
-
-/* Reads a whole file and appends a NUL. The caller frees *bytes. */
-static enum tw_status read_file(const char *path, char **bytes, size_t *size,
-                                struct tw_error *err) {
-    FILE *file = fopen(path, "rb");
-    *bytes = NULL;
-    *size = 0;
-    if (file == NULL) return tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
-    for (size_t room = 1 << 16, got = 1; got > 0; room *= 2) {
-        char *larger = realloc(*bytes, room + 1);
-        if (larger == NULL) break;
-        *bytes = larger;
-        got = fread(*bytes + *size, 1, room - *size, file);
-        *size += got;
-        if (*size < room) break;
-    }
-    const bool is_good = *bytes != NULL && feof(file) && !ferror(file);
-    (void)fclose(file);
-    if (!is_good) return tw_fail(err, TW_IO, "%s could not be read", path);
-    (*bytes)[*size] = 0;
-    return TW_OK;
+    return options->plan != NULL && options->texts.count > 0 && options->results != NULL;
 }
 
 /* Losses are compared to within one percent, which needs enough held-out text. */
-static enum tw_status check_text(const struct plan *plan, size_t size, struct tw_error *err) {
+static enum tw_status check_text(const struct plan *plan, const struct texts *texts,
+                                 struct tw_error *err) {
+    size_t size = 0;
+    for (uint32_t i = 0; i < texts->count; i++) size += texts->bytes[i];
     for (uint32_t i = 0; i < plan->count; i++) {
         const struct tw_run *run = &plan->cases[i].run;
         const double heldout = (double)size * run->data.heldout_millionths / 1e6;
@@ -157,11 +142,11 @@ static enum tw_status run_cases(const struct options *options, const struct plan
         }
         struct tw_error why = {.status = TW_OK};
         const enum tw_status status =
-            world_run(setting, options->text, options->dump, outcome, &why);
+            world_run(setting, &options->texts, options->dump, outcome, &why);
         if (status != TW_OK) {
             return tw_fail(err, status, "case %s: %.200s", setting->name, why.message);
         }
-        TW_TRY(results_add(options->results, setting, program, outcome, err));
+        TW_TRY(results_add(options->results, setting, &options->texts, program, outcome, err));
         progress.done++;
         progress.done_work += work_of(setting);
         say(&progress, setting, outcome, now_s() - begin_s);
@@ -169,21 +154,11 @@ static enum tw_status run_cases(const struct options *options, const struct plan
     return TW_OK;
 }
 
-/* Computes the SHA-256 and the size of a file. */
-static enum tw_status hash_file(const char *path, struct tw_id *id, size_t *size,
-                                struct tw_error *err) {
-    char *bytes = NULL;
-    const enum tw_status status = read_file(path, &bytes, size, err);
-    if (status == TW_OK) *id = tw_sha256(bytes, *size);
-    free(bytes);
-    return status;
-}
-
 static enum tw_status run_plan(const struct options *options, const struct plan *plan,
                                struct tw_error *err) {
     struct tw_id program;
     size_t size;
-    TW_TRY(hash_file("/proc/self/exe", &program, &size, err));
+    TW_TRY(texts_hash_file("/proc/self/exe", &program, &size, err));
     const unsigned foreign = results_foreign(options->results, &program);
     if (foreign > 0)
         (void)fprintf(stderr, "%s: %u cases are of another build, which may train differently\n",
@@ -195,15 +170,14 @@ static enum tw_status run_plan(const struct options *options, const struct plan 
     return status;
 }
 
-static enum tw_status run(const struct options *options, struct tw_error *err) {
+static enum tw_status run(struct options *options, struct tw_error *err) {
     struct plan plan = {.cases = NULL};
-    struct tw_id text = {{0}};
     char *words = NULL;
-    size_t size = 0, text_size = 0;
-    TW_TRY(hash_file(options->text, &text, &text_size, err));
-    enum tw_status status = read_file(options->plan, &words, &size, err);
-    if (status == TW_OK) status = plan_parse(&plan, words, &text, err);
-    if (status == TW_OK) status = check_text(&plan, text_size, err);
+    size_t size = 0;
+    TW_TRY(texts_hash(&options->texts, err));
+    enum tw_status status = texts_read_file(options->plan, &words, &size, err);
+    if (status == TW_OK) status = plan_parse(&plan, words, &options->texts, err);
+    if (status == TW_OK) status = check_text(&plan, &options->texts, err);
     if (status == TW_OK) status = run_plan(options, &plan, err);
     plan_free(&plan);
     free(words);
@@ -213,7 +187,8 @@ static enum tw_status run(const struct options *options, struct tw_error *err) {
 int main(int argc, char **argv) {
     struct options options;
     struct tw_error err;
-    if (!read_options(&options, argc, argv)) {
+    if (!read_options(&options, argc, argv, &err)) {
+        if (err.status != TW_OK) (void)fprintf(stderr, "thinwire-quality-bench: %s\n", err.message);
         (void)fputs(usage, stderr);
         return 2;
     }

@@ -86,31 +86,39 @@ static double take_anchors(struct measure *measure, const struct node *nodes, ui
     return sqrt(fmax(squares / counted - size, 0) / size);
 }
 
-/* Computes the mean loss of the nodes' own anchors, or of their models if they have no anchors. */
+/* Computes the mean losses of the nodes' own anchors, or of their models if they have no anchors.
+ */
 static enum tw_status take_own(struct measure *measure, struct node *nodes, uint32_t count,
-                               double *nats, struct tw_error *err) {
-    double sum = 0;
+                               struct outcome *outcome, struct tw_error *err) {
+    const uint32_t texts = nodes[0].texts->count;
+    double sums[TEXTS_MAX] = {0}, sum = 0, home = 0;
     uint32_t counted = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct node *node = &nodes[i];
         const float *params = node->engine->theta;
+        double by_text[TEXTS_MAX];
         struct tw_eval eval;
         if (!counts(node)) continue;
         if (node->has_merger && !node->is_apart) {
             node_anchor(node, measure->one);
             params = measure->one;
         }
-        TW_TRY(tw_eval_heldout(node->engine, &node->data, params, 0, &eval, err));
+        TW_TRY(node_heldout(node, params, 0, by_text, &eval, err));
+        for (uint32_t k = 0; k < texts; k++) sums[k] += by_text[k];
+        home += by_text[node->index % texts];
         sum += eval.nats;
         counted++;
     }
-    *nats = sum / counted;
+    outcome->own = sum / counted;
+    outcome->own_at_home = home / counted;
+    for (uint32_t k = 0; k < texts; k++) outcome->own_by_text[k] = sums[k] / counted;
     return TW_OK;
 }
 
 static bool has_own(const struct node *node) {
+    const struct setting *setting = node->setting;
     return node->is_apart ||
-           (node->has_merger && node->setting->run.sync.topology == TW_TOPOLOGY_PAIR);
+           (setting->kind == KIND_GROUP && setting->run.sync.topology != TW_TOPOLOGY_GROUP);
 }
 
 enum tw_status measure_take(struct measure *measure, struct node *nodes, uint32_t count,
@@ -119,14 +127,16 @@ enum tw_status measure_take(struct measure *measure, struct node *nodes, uint32_
     struct node *judge = NULL;
     struct point point = {.bytes = traffic_total(traffic)};
     struct tw_eval anchor, mean;
+    double by_text[TEXTS_MAX];
     for (uint32_t i = count; i > 0; i--) {
         if (counts(&nodes[i - 1])) judge = &nodes[i - 1];
         point.tokens += nodes[i - 1].trained;
     }
     if (judge == NULL) return tw_fail(err, TW_AGAIN, "nobody is left to be measured");
-    const uint64_t windows = is_last ? 0 : CURVE_TOKENS / judge->data.context;
+    const uint64_t windows =
+        is_last ? 0 : CURVE_TOKENS / judge->data[0].context / judge->texts->count;
     point.distance = take_mean(measure, nodes, count);
-    TW_TRY(tw_eval_heldout(judge->engine, &judge->data, measure->mean, windows, &mean, err));
+    TW_TRY(node_heldout(judge, measure->mean, windows, by_text, &mean, err));
     anchor = mean;
     if (judge->has_merger && !judge->is_apart) {
         if (judge->setting->run.sync.topology == TW_TOPOLOGY_PAIR) {
@@ -134,18 +144,16 @@ enum tw_status measure_take(struct measure *measure, struct node *nodes, uint32_
         } else {
             node_anchor(judge, measure->params);
         }
-        TW_TRY(
-            tw_eval_heldout(judge->engine, &judge->data, measure->params, windows, &anchor, err));
+        TW_TRY(node_heldout(judge, measure->params, windows, by_text, &anchor, err));
     }
     point.anchor = anchor.nats;
     point.mean = mean.nats;
     if (outcome->count < OUTCOME_POINTS_MAX) outcome->points[outcome->count++] = point;
-    if (is_last) {
-        outcome->anchor = anchor;
-        outcome->mean = mean;
-        outcome->tokens = point.tokens;
-        outcome->own = NAN;
-        if (has_own(judge)) TW_TRY(take_own(measure, nodes, count, &outcome->own, err));
-    }
-    return TW_OK;
+    if (!is_last) return TW_OK;
+    outcome->anchor = anchor;
+    outcome->mean = mean;
+    outcome->tokens = point.tokens;
+    memcpy(outcome->by_text, by_text, sizeof(by_text));
+    outcome->own = outcome->own_at_home = NAN;
+    return has_own(judge) ? take_own(measure, nodes, count, outcome, err) : TW_OK;
 }

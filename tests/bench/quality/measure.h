@@ -44,6 +44,10 @@ struct outcome {
     /* mean loss of the nodes' own anchors or models (`anchor` is then the loss of their mean);
      * NaN if all have the same anchor */
     double own;
+    double by_text[TEXTS_MAX];     /* loss of `anchor` by text */
+    double own_by_text[TEXTS_MAX]; /* `own` by text; NaN where that is */
+    /* mean loss of each node's own anchor or model on the node's own text; NaN where `own` is */
+    double own_at_home;
 };
 
 struct measure {

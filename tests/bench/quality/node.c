@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/rng.h"
@@ -73,46 +72,21 @@ static void fill_anchor(struct node *node) {
     }
 }
 
-/* Node i draws the same windows in every case with the same seed. With KIND_BIG, the node draws the
- * windows of all nodes. */
+/* Node i draws the same windows of a text in every case with the same seed and mix. With KIND_BIG,
+ * the node draws the windows of all nodes. */
 static void open_streams(struct node *node) {
     const bool is_big = node->setting->kind == KIND_BIG;
     node->streams_count = is_big ? node->setting->nodes : 1;
     for (uint32_t i = 0; i < node->streams_count; i++) {
-        uint64_t state = node->setting->seed * 1000 + (is_big ? i : node->index);
-        node->streams[i] = (struct stream){.seed = tw_splitmix64(&state)};
+        struct stream *stream = &node->streams[i];
+        *stream = (struct stream){.owner = is_big ? i : node->index};
+        uint64_t state = node->setting->seed * 1000 + stream->owner;
+        for (uint32_t k = 0; k < node->texts->count; k++) stream->seeds[k] = tw_splitmix64(&state);
     }
 }
 
-/* Copies the node's section of the text's training part to a file in memory. */
-static enum tw_status section_write(const struct node *node, const char *text_path, int file,
-                                    struct tw_error *err) {
-    const uint64_t bytes = node->data.train_count / node->setting->nodes;
-    char *const section = malloc(bytes);
-    FILE *const text = fopen(text_path, "rb");
-    const bool is_written = section != NULL && text != NULL &&
-                            fseek(text, (long)(bytes * node->index), SEEK_SET) == 0 &&
-                            fread(section, 1, bytes, text) == bytes &&
-                            write(file, section, bytes) == (ssize_t)bytes;
-    if (text != NULL) (void)fclose(text);
-    free(section);
-    if (is_written) return TW_OK;
-    return tw_fail(err, TW_IO, "cannot copy section %u of %s", node->index, text_path);
-}
-
-/* Opens the section that the node trains on. A byte is a token, so tokens are places in the text.
- */
-static enum tw_status open_section(struct node *node, const char *text_path, struct tw_error *err) {
-    char path[64];
-    node->section_file = memfd_create("section", 0);
-    if (node->section_file < 0) return tw_fail(err, TW_NOMEM, "no memory for a section of a text");
-    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", node->section_file);
-    TW_TRY(section_write(node, text_path, node->section_file, err));
-    return tw_data_open(&node->section, path, &node->setting->run, err);
-}
-
 enum tw_status node_open(struct node *node, const struct setting *setting,
-                         const struct tw_layout *layout, uint32_t index, const char *text_path,
+                         const struct tw_layout *layout, uint32_t index, const struct texts *texts,
                          struct tw_error *err) {
     const struct tw_run *run = &setting->run;
     memset(node, 0, sizeof(*node));
@@ -123,15 +97,18 @@ enum tw_status node_open(struct node *node, const struct setting *setting,
     node->is_hostile = index >= setting->nodes - setting->hostile.count;
     node->step_us = (uint64_t)setting->step_ms * 1000 * setting->slow[index];
     node->next_us = node->step_us;
-    TW_TRY(tw_data_open(&node->data, text_path, run, err));
-    if (setting->is_unlike && setting->kind != KIND_BIG) TW_TRY(open_section(node, text_path, err));
+    node->texts = texts;
+    for (uint32_t k = 0; k < texts->count; k++) {
+        TW_TRY(tw_data_open(&node->data[k], texts->paths[k], run, err));
+    }
     node->tokens = calloc((size_t)run->train.batch * (run->model.context + 1), sizeof(uint32_t));
     if (node->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch of tokens");
-    /* With float32 and one thread, machines with the same instruction set compute the same bits. */
-    const struct tw_engine_config config = {
-        .run = run,
-        .layout = layout,
-        .compute = {.device = {.kind = TW_DEVICE_CPU}, .compute = TW_COMPUTE_FP32, .threads = 1}};
+    /* With float32, machines with the same instruction set compute the same bits. */
+    const struct tw_engine_config config = {.run = run,
+                                            .layout = layout,
+                                            .compute = {.device = {.kind = TW_DEVICE_CPU},
+                                                        .compute = setting->compute,
+                                                        .threads = setting->threads}};
     TW_TRY(tw_engine_create(&node->engine, &config, err));
     tw_engine_init_params(run, layout, node->engine->theta);
     open_streams(node);
@@ -160,9 +137,9 @@ void node_close(struct node *node) {
     if (node->has_merger) tw_merger_deinit(&node->merger);
     pair_forget(node);
     tw_engine_destroy(node->engine);
-    if (node->section.inner != NULL) tw_data_close(&node->section);
-    if (node->section_file > 0) (void)close(node->section_file);
-    if (node->data.inner != NULL) tw_data_close(&node->data);
+    for (uint32_t k = 0; k < TEXTS_MAX; k++) {
+        if (node->data[k].inner != NULL) tw_data_close(&node->data[k]);
+    }
     if (node->memory != NULL) (void)munmap(node->memory, node->memory_bytes);
     free(node->tokens);
     memset(node, 0, sizeof(*node));
@@ -184,15 +161,52 @@ static uint64_t clock_of(struct node *node) {
     return node->clock;
 }
 
+/* Returns the text of a stream's next window. Shares are exact over few windows, and nodes start at
+ * different texts. */
+static uint32_t text_of(const struct node *node, const struct stream *stream) {
+    const uint32_t count = node->texts->count, own = stream->owner % count;
+    const enum mix mix = node->setting->mix;
+    const bool is_own = mix == MIX_OWN || (mix == MIX_HALF && stream->windows % 2 == 0);
+    if (is_own) return own;
+    const uint64_t turn = mix == MIX_HALF ? stream->windows / 2 : stream->windows;
+    return (uint32_t)((own + turn) % count);
+}
+
+static enum tw_status draw_window(struct node *node, struct stream *stream, uint32_t *tokens,
+                                  struct tw_error *err) {
+    const uint32_t k = text_of(node, stream);
+    stream->windows++;
+    return tw_data_draw(&node->data[k], stream->seeds[k], &stream->cursors[k], 1, tokens, err);
+}
+
+enum tw_status node_heldout(struct node *node, const float *params, uint64_t windows,
+                            double *by_text, struct tw_eval *eval, struct tw_error *err) {
+    const uint32_t count = node->texts->count;
+    double variance = 0;
+    *eval = (struct tw_eval){.nats = 0};
+    for (uint32_t k = 0; k < count; k++) {
+        struct tw_eval one;
+        TW_TRY(tw_eval_heldout(node->engine, &node->data[k], params, windows, &one, err));
+        by_text[k] = one.nats;
+        eval->nats += one.nats / count;
+        eval->windows += one.windows;
+        eval->tokens += one.tokens;
+        variance += one.standard_error * one.standard_error / count / count;
+    }
+    eval->standard_error = sqrt(variance);
+    return TW_OK;
+}
+
 enum tw_status node_step(struct node *node, struct tw_error *err) {
     const struct tw_run *run = &node->setting->run;
     const uint32_t each = run->train.batch / node->streams_count;
     const size_t window = (size_t)run->model.context + 1;
-    struct tw_data *const data = node->section.inner != NULL ? &node->section : &node->data;
     struct tw_step_result result;
     for (uint32_t i = 0; i < node->streams_count; i++) {
-        TW_TRY(tw_data_draw(data, node->streams[i].seed, &node->streams[i].cursor, each,
-                            node->tokens + i * each * window, err));
+        for (uint32_t row = 0; row < each; row++) {
+            uint32_t *tokens = node->tokens + (i * each + row) * window;
+            TW_TRY(draw_window(node, &node->streams[i], tokens, err));
+        }
     }
     const float lr = tw_schedule_lr(run, clock_of(node), node->engine->updates);
     TW_TRY(tw_engine_step(node->engine, node->tokens, lr, &result, err));

@@ -8,8 +8,10 @@
 #include "sync/node.h"
 #include "tests/bench/quality/jury.h"
 #include "tests/bench/quality/setting.h"
+#include "tests/bench/quality/texts.h"
 #include "worker/data/data.h"
 #include "worker/engine/engine.h"
+#include "worker/learn/eval.h"
 #include "worker/merge/anchor.h"
 #include "worker/merge/merger.h"
 #include "worker/merge/pairing.h"
@@ -51,8 +53,11 @@ struct commit {
     struct tw_id digest; /* digest of the fragment, from the first node that applied the round */
 };
 
+/* Place in one node's data. KIND_BIG draws from the data of all nodes. */
 struct stream {
-    uint64_t seed, cursor; /* place in a node's data; KIND_BIG draws from the data of all nodes */
+    uint32_t owner;                                /* node whose data these are */
+    uint64_t seeds[TEXTS_MAX], cursors[TEXTS_MAX]; /* per text */
+    uint64_t windows;                              /* drawn so far, from all texts */
 };
 
 struct node {
@@ -60,10 +65,9 @@ struct node {
     const struct tw_layout *layout;
     uint32_t index;
     struct tw_engine *engine;
-    struct tw_data data;    /* the whole text */
-    struct tw_data section; /* the node's section of it, if the nodes' data are unlike */
-    int section_file;       /* the section in memory; 0: none */
-    uint32_t *tokens;       /* one batch */
+    const struct texts *texts;
+    struct tw_data data[TEXTS_MAX]; /* per text; each holds its last windows out */
+    uint32_t *tokens;               /* one batch */
     struct stream streams[TW_MEMBERS_MAX];
     uint32_t streams_count;
     void *memory;
@@ -99,12 +103,17 @@ struct node {
     uint64_t skipped; /* steps without a finite gradient, rounds without an encoded Delta */
 };
 
-/* Opens a node that trains on the file text_path. *node must not move. Call node_close even after a
- * failure. */
+/* Opens a node that trains on these texts, which must outlive it. *node must not move. Call
+ * node_close even after a failure. */
 enum tw_status node_open(struct node *node, const struct setting *setting,
-                         const struct tw_layout *layout, uint32_t index, const char *text_path,
+                         const struct tw_layout *layout, uint32_t index, const struct texts *texts,
                          struct tw_error *err);
 void node_close(struct node *node);
+
+/* Computes the loss of params on `windows` held-out windows of each text (0: all) in `by_text`
+ * (texts). *eval is the mean over the texts, with equal weights. */
+enum tw_status node_heldout(struct node *node, const float *params, uint64_t windows,
+                            double *by_text, struct tw_eval *eval, struct tw_error *err);
 
 /* Takes one inner step. */
 enum tw_status node_step(struct node *node, struct tw_error *err);

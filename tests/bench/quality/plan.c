@@ -50,7 +50,7 @@ static uint32_t value_at(const char *values, uint32_t i, char value[SETTING_WORD
 }
 
 static enum tw_status add_case(struct plan *plan, const struct line *line, const uint32_t *chosen,
-                               const struct tw_id *text, struct tw_error *err) {
+                               const struct texts *texts, struct tw_error *err) {
     static struct pair pairs[SETTING_PAIRS_MAX];
     char varied[SETTING_VARIED_BYTES] = "";
     size_t used = 0;
@@ -66,7 +66,7 @@ static enum tw_status add_case(struct plan *plan, const struct line *line, const
         return tw_fail(err, TW_CONFIG, "more than %d cases", PLAN_CASES_MAX);
     }
     struct setting *made = &plan->cases[plan->count];
-    TW_TRY(setting_make(made, line->name, pairs, line->count, text, err));
+    TW_TRY(setting_make(made, line->name, pairs, line->count, texts, err));
     memcpy(made->varied, varied, sizeof(varied));
     for (uint32_t i = 0; i < plan->count; i++) {
         if (tw_id_equal(&plan->cases[i].id, &made->id)) {
@@ -78,11 +78,11 @@ static enum tw_status add_case(struct plan *plan, const struct line *line, const
     return TW_OK;
 }
 
-static enum tw_status expand(struct plan *plan, const struct line *line, const struct tw_id *text,
+static enum tw_status expand(struct plan *plan, const struct line *line, const struct texts *texts,
                              struct tw_error *err) {
     uint32_t chosen[SETTING_PAIRS_MAX] = {0};
     for (;;) {
-        TW_TRY(add_case(plan, line, chosen, text, err));
+        TW_TRY(add_case(plan, line, chosen, texts, err));
         uint32_t i = line->count;
         for (; i > 0; i--) {
             if (++chosen[i - 1] < value_at(line->axes[i - 1].values, 0, NULL)) break;
@@ -93,7 +93,7 @@ static enum tw_status expand(struct plan *plan, const struct line *line, const s
 }
 
 static enum tw_status take_line(struct plan *plan, struct line *defaults, struct line *line,
-                                char *words, const struct tw_id *text, struct tw_error *err) {
+                                char *words, const struct texts *texts, struct tw_error *err) {
     char *rest = NULL;
     words[strcspn(words, "#\n")] = 0;
     const char *word = strtok_r(words, " \t\r", &rest);
@@ -107,11 +107,11 @@ static enum tw_status take_line(struct plan *plan, struct line *defaults, struct
         line->count = defaults->count;
     }
     while ((word = strtok_r(NULL, " \t\r", &rest)) != NULL) TW_TRY(set_axis(into, word, err));
-    return is_default ? TW_OK : expand(plan, line, text, err);
+    return is_default ? TW_OK : expand(plan, line, texts, err);
 }
 
 static enum tw_status take_lines(struct plan *plan, struct line *defaults, struct line *line,
-                                 const char *words, const struct tw_id *text,
+                                 const char *words, const struct texts *texts,
                                  struct tw_error *err) {
     char copy[LINE_BYTES];
     struct tw_error why;
@@ -122,13 +122,13 @@ static enum tw_status take_lines(struct plan *plan, struct line *defaults, struc
         memcpy(copy, at, size);
         copy[size] = 0;
         at += size + (at[size] == '\n');
-        if (take_line(plan, defaults, line, copy, text, &why) == TW_OK) continue;
+        if (take_line(plan, defaults, line, copy, texts, &why) == TW_OK) continue;
         return tw_fail(err, TW_CONFIG, "line %u of the plan: %.200s", number, why.message);
     }
     return TW_OK;
 }
 
-enum tw_status plan_parse(struct plan *plan, const char *words, const struct tw_id *text,
+enum tw_status plan_parse(struct plan *plan, const char *words, const struct texts *texts,
                           struct tw_error *err) {
     struct line defaults = {.axes = calloc(SETTING_PAIRS_MAX, sizeof(struct axis))};
     struct line line = {.axes = calloc(SETTING_PAIRS_MAX, sizeof(struct axis))};
@@ -137,7 +137,7 @@ enum tw_status plan_parse(struct plan *plan, const char *words, const struct tw_
     if (plan->cases == NULL || line.axes == NULL || defaults.axes == NULL) {
         status = tw_fail(err, TW_NOMEM, "no memory for a plan");
     } else {
-        status = take_lines(plan, &defaults, &line, words, text, err);
+        status = take_lines(plan, &defaults, &line, words, texts, err);
     }
     free(defaults.axes);
     free(line.axes);

@@ -10,6 +10,7 @@
 #define TW_TESTS_QUALITY_PLAN_H
 
 #include "tests/bench/quality/setting.h"
+#include "tests/bench/quality/texts.h"
 
 enum { PLAN_CASES_MAX = 4096, PLAN_BYTES_MAX = 1 << 20 };
 
@@ -20,7 +21,7 @@ struct plan {
 
 /* Reads a plan. Cases are on the heap. The message of TW_CONFIG names the line. No two cases may
  * have the same id. */
-enum tw_status plan_parse(struct plan *plan, const char *words, const struct tw_id *text,
+enum tw_status plan_parse(struct plan *plan, const char *words, const struct texts *texts,
                           struct tw_error *err);
 void plan_free(struct plan *plan);
 

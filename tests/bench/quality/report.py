@@ -7,9 +7,10 @@ Cases that differ only in their seed form one row. It has the mean and spread of
 held-out loss, compared with a node alone and with the big batch of the same plan; bits per element
 of an outer gradient; bits at the socket per parameter and merge (contribution, result and control);
 and bytes of all nodes. If nodes have anchors or models of their own, the loss is that of their
-mean, and `own` is the mean of their losses. With a grid of rates (train.lr), a row is the best one;
---by KEY separates rows by the named varied keys only. --out writes loss-tokens.svg and
-loss-bytes.svg."""
+mean, and `own` is the mean of their losses. With several texts, a row also has the loss on the
+worst text and, where models are the nodes' own, their mean loss on the nodes' own texts (`at
+home`). With a grid of rates (train.lr), a row is the best one; --by KEY separates rows by the named
+varied keys only. --out writes loss-tokens.svg and loss-bytes.svg."""
 import argparse
 import html
 import json
@@ -70,7 +71,8 @@ def rows_of(cases, by):
         kept = {key: value for key, value in keys.items()
                 if key != "seed" and (key in by if by else key != RATE)}
         label = " ".join([case["name"]] + [f"{key}={value}" for key, value in kept.items()])
-        rest = {"steps": case["steps"], "nodes": case["nodes"], "exact": case["exact"]}
+        rest = {"steps": case["steps"], "nodes": case["nodes"], "exact": case["exact"],
+                "mix": case.get("mix"), "compute": case.get("compute")}
         rest.update((key, value) for key, value in case["manifest"].items()
                     if key not in keys and key not in (RATE, "model.seed"))
         rate = case["manifest"].get(RATE, "0")
@@ -116,11 +118,22 @@ def fill(rows):
         row["socket"] = socket_bits(cases[0])
         own = [case["own"] for case in cases if case.get("own") is not None]
         row["own"] = statistics.fmean(own) if own else None
+        home = [case["own_at_home"] for case in cases if case.get("own_at_home") is not None]
+        row["at_home"] = statistics.fmean(home) if home else None
+        row["by_text"] = by_text(cases)
         row["skipped"] = sum(case["skipped"] for case in cases)
         row["refused"] = sum(case["refused"] for case in cases)
         row["alone"] = percent(row["loss"], reference("alone", scale_of(row)))
         row["big"] = percent(row["loss"], reference("big", scale_of(row)))
     return rows
+
+
+def by_text(cases):
+    """{text: mean loss over the seeds}; empty with one text, or if a case diverged."""
+    losses = [case.get("by_text", {}) for case in cases]
+    if any(None in loss.values() for loss in losses):
+        return {}
+    return {text: statistics.fmean(loss[text] for loss in losses) for text in losses[0]}
 
 
 def socket_bits(case):
@@ -147,6 +160,11 @@ def table(rows):
         notes = "".join(f"  {row[key]} {key}" for key in ("skipped", "refused") if row[key])
         if row["own"] is not None:
             notes += f"  own {row['own']:.4f}"
+        if row["at_home"] is not None:
+            notes += f"  at home {row['at_home']:.4f}"
+        if row["by_text"]:
+            worst = max(row["by_text"], key=row["by_text"].get)
+            notes += f"  worst {row['by_text'][worst]:.4f} ({worst})"
         lines.append(f"{row['label']:{width}}  {row['rate']:<7g} {row['loss']:6.4f}  "
                      f"{row['spread']:5.4f} {share(row['alone'])}{share(row['big'])} "
                      f"{row['bits']:6.2f} {row['socket']:7.2f} {row['megabytes']:8.2f}  "
@@ -248,7 +266,7 @@ def main():
         sys.exit("report: there are no finished cases in these files")
     if args.json:
         keys = ("label", "rate", "loss", "spread", "seeds", "alone", "big", "bits", "socket",
-                "megabytes", "rounds", "skipped", "refused", "own")
+                "megabytes", "rounds", "skipped", "refused", "own", "at_home", "by_text")
         print(json.dumps([{key: row[key] if row[key] != math.inf else None for key in keys}
                           for row in rows], indent=1))
     else:

@@ -96,8 +96,29 @@ static void put_curve(FILE *to, const struct outcome *outcome) {
     (void)fputs("]", to);
 }
 
-static void put_case(FILE *to, const struct setting *setting, const struct tw_id *program,
-                     const struct outcome *outcome) {
+static void put_by_text(FILE *to, const char *name, const struct texts *texts,
+                        const double *by_text) {
+    (void)fprintf(to, ",\"%s\":{", name);
+    for (uint32_t k = 0; k < texts->count; k++) {
+        (void)fprintf(to, "%s\"%s\"", k > 0 ? "," : "", texts->names[k]);
+        put_real(to, ":", by_text[k]);
+    }
+    (void)fputs("}", to);
+}
+
+/* Losses on each of several texts. */
+static void put_texts(FILE *to, const struct setting *setting, const struct texts *texts,
+                      const struct outcome *outcome) {
+    if (texts->count < 2) return;
+    (void)fprintf(to, ",\"mix\":\"%s\"", mix_name(setting->mix));
+    put_by_text(to, "by_text", texts, outcome->by_text);
+    if (isnan(outcome->own)) return;
+    put_by_text(to, "own_by_text", texts, outcome->own_by_text);
+    put_real(to, ",\"own_at_home\":", outcome->own_at_home);
+}
+
+static void put_case(FILE *to, const struct setting *setting, const struct texts *texts,
+                     const struct tw_id *program, const struct outcome *outcome) {
     char hex[TW_ID_HEX_BYTES], by[TW_ID_HEX_BYTES];
     tw_id_hex(&setting->id, hex);
     tw_id_hex(program, by);
@@ -111,6 +132,7 @@ static void put_case(FILE *to, const struct setting *setting, const struct tw_id
                   setting->is_exact, (unsigned long long)outcome->params,
                   (unsigned long long)outcome->rounds, (unsigned long long)outcome->tokens,
                   (unsigned long long)outcome->skipped);
+    if (setting->compute == TW_COMPUTE_BF16) (void)fputs(",\"compute\":\"bf16\"", to);
     put_manifest(to, setting);
     put_traffic(to, outcome);
     put_curve(to, outcome);
@@ -119,19 +141,20 @@ static void put_case(FILE *to, const struct setting *setting, const struct tw_id
     put_real(to, ",\"anchor_error\":", outcome->anchor.standard_error);
     put_real(to, ",\"mean\":", outcome->mean.nats);
     put_real(to, ",\"own\":", outcome->own);
+    put_texts(to, setting, texts, outcome);
     (void)fputs("}\n", to);
 }
 
 /* Writes the whole line at once, so that two programs can share a file and a kill leaves no partial
  * line. */
 enum tw_status results_add(const char *path, const struct setting *setting,
-                           const struct tw_id *program, const struct outcome *outcome,
-                           struct tw_error *err) {
+                           const struct texts *texts, const struct tw_id *program,
+                           const struct outcome *outcome, struct tw_error *err) {
     char *line = NULL;
     size_t size = 0;
     FILE *memory = open_memstream(&line, &size);
     if (memory == NULL) return tw_fail(err, TW_NOMEM, "no memory for a result");
-    put_case(memory, setting, program, outcome);
+    put_case(memory, setting, texts, program, outcome);
     if (fclose(memory) != 0) return tw_fail(err, TW_NOMEM, "no memory for a result");
     FILE *file = fopen(path, "a");
     bool is_good = file != NULL;

@@ -16,7 +16,7 @@ unsigned results_foreign(const char *path, const struct tw_id *program);
 /* Appends a case. The line does not depend on time or speed. `program` is the SHA-256 of the bench.
  * Fails with TW_IO. */
 enum tw_status results_add(const char *path, const struct setting *setting,
-                           const struct tw_id *program, const struct outcome *outcome,
-                           struct tw_error *err);
+                           const struct texts *texts, const struct tw_id *program,
+                           const struct outcome *outcome, struct tw_error *err);
 
 #endif

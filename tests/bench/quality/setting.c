@@ -8,13 +8,21 @@
 #include "base/hash.h"
 #include "proto/run/run_key.h"
 
+enum { THREADS_MAX = 64 };
+
 static const char *const kinds[] = {"group", "alone", "big", NULL};
 static const char *const hostilities[] = {"none", "flip", "noise", "nan", "shift", NULL};
+static const char *const mixes[] = {"equal", "half", "own", NULL};
+static const char *const computes[] = {"fp32", "bf16", NULL};
 static const char *const answers[] = {"no", "yes", NULL};
 static const char *const lies[] = {"no", "yes", "only", NULL};
 
 const char *kind_name(enum kind kind) {
     return kinds[kind];
+}
+
+const char *mix_name(enum mix mix) {
+    return mixes[mix];
 }
 
 /* ---- words --------------------------------------------------------------------------------- */
@@ -125,11 +133,12 @@ struct model {
 
 /* "tiny" is for tests. With "small", a case of 4 nodes and 400 steps takes one core ten seconds.
  * "medium" has 0.84M parameters and rows of 128, for which 500 steps are few, and takes twenty
- * times as long. The learning rates are only starting points of a grid. */
+ * times as long. "3m" (2.8M) and "10m" (10.8M) are for texts of 60 and 200 MB (collect.py). The
+ * learning rates are only starting points of a grid. */
 static const struct model models[] = {
-    {"tiny", 1, 32, 2, 32, 4, 6000},
-    {"small", 2, 64, 2, 64, 8, 4000},
-    {"medium", 4, 128, 4, 128, 8, 4000},
+    {"tiny", 1, 32, 2, 32, 4, 6000},     {"small", 2, 64, 2, 64, 8, 4000},
+    {"medium", 4, 128, 4, 128, 8, 4000}, {"3m", 6, 192, 6, 256, 8, 3000},
+    {"10m", 6, 384, 6, 256, 8, 2000},
 };
 
 static enum tw_status set_model(struct tw_run *run, const char *name, struct tw_error *err) {
@@ -158,6 +167,7 @@ static enum tw_status set_own(struct setting *setting, const struct pair *pair, 
         {"nodes", &setting->nodes, 1, TW_MEMBERS_MAX},
         {"steps", &setting->steps, 1, 10000000},
         {"warmup", &setting->warmup, 0, 10000000},
+        {"threads", &setting->threads, 1, THREADS_MAX},
         {"evals", &setting->evals, 1, 1000},
         {"step_ms", &setting->step_ms, 1, 1000000},
         {"latency_ms", &setting->latency_ms, 0, 1000000},
@@ -179,9 +189,12 @@ static enum tw_status set_own(struct setting *setting, const struct pair *pair, 
     } else if (strcmp(pair->key, "exact") == 0) {
         TW_TRY(read_choice(pair, pair->value, answers, &choice, err));
         setting->is_exact = choice == 1;
-    } else if (strcmp(pair->key, "unlike") == 0) {
-        TW_TRY(read_choice(pair, pair->value, answers, &choice, err));
-        setting->is_unlike = choice == 1;
+    } else if (strcmp(pair->key, "mix") == 0) {
+        TW_TRY(read_choice(pair, pair->value, mixes, &choice, err));
+        setting->mix = (enum mix)choice;
+    } else if (strcmp(pair->key, "compute") == 0) {
+        TW_TRY(read_choice(pair, pair->value, computes, &choice, err));
+        setting->compute = choice == 1 ? TW_COMPUTE_BF16 : TW_COMPUTE_FP32;
     } else if (strcmp(pair->key, "hostile_owner") == 0) {
         TW_TRY(read_choice(pair, pair->value, lies, &choice, err));
         setting->hostile.is_owner = choice > 0;
@@ -252,7 +265,11 @@ static enum tw_status make_run(struct setting *setting, const struct pair *pairs
     return tw_run_check(run, err);
 }
 
-static enum tw_status check(const struct setting *setting, struct tw_error *err) {
+static enum tw_status check(const struct setting *setting, const struct texts *texts,
+                            struct tw_error *err) {
+    if (setting->mix != MIX_EQUAL && texts->count < 2) {
+        return tw_fail(err, TW_CONFIG, "mix = %s wants several texts", mixes[setting->mix]);
+    }
     if (setting->death.steps > 0 && setting->death.node >= setting->nodes) {
         return tw_fail(err, TW_CONFIG, "node %u cannot die: there are %u", setting->death.node,
                        setting->nodes);
@@ -317,7 +334,9 @@ static struct tw_id id_of(const struct setting *setting, const struct tw_id *tex
         tw_sha256_add(&parts, &setting->gamma_millionths, sizeof(setting->gamma_millionths));
     if (setting->hostile.is_secret) words[used++] = '!';
     if (setting->hostile.is_proposer) words[used++] = '^';
-    if (setting->is_unlike) words[used++] = '#';
+    if (setting->mix != MIX_EQUAL)
+        used += snprintf(words + used, sizeof(words) - (size_t)used, "#%s", mixes[setting->mix]);
+    if (setting->compute != TW_COMPUTE_FP32) words[used++] = '~';
     if (setting->unlinked > 0) tw_sha256_add(&parts, &setting->unlinked, sizeof(setting->unlinked));
     if (setting->hostile.claims > 0)
         tw_sha256_add(&parts, &setting->hostile.claims, sizeof(setting->hostile.claims));
@@ -326,7 +345,7 @@ static struct tw_id id_of(const struct setting *setting, const struct tw_id *tex
 }
 
 enum tw_status setting_make(struct setting *setting, const char *name, const struct pair *pairs,
-                            uint32_t count, const struct tw_id *text, struct tw_error *err) {
+                            uint32_t count, const struct texts *texts, struct tw_error *err) {
     struct tw_error why = {.status = TW_OK};
     memset(setting, 0, sizeof(*setting));
     (void)snprintf(setting->name, sizeof(setting->name), "%s", name);
@@ -336,6 +355,8 @@ enum tw_status setting_make(struct setting *setting, const char *name, const str
     setting->evals = 10;
     setting->seed = 1;
     setting->step_ms = 100;
+    setting->threads = 1;
+    setting->compute = TW_COMPUTE_FP32;
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) setting->slow[i] = 1;
     enum tw_status status = TW_OK;
     for (uint32_t i = 0; i < count && status == TW_OK; i++) {
@@ -346,8 +367,8 @@ enum tw_status setting_make(struct setting *setting, const char *name, const str
         }
     }
     if (status == TW_OK) status = make_run(setting, pairs, count, &why);
-    if (status == TW_OK) status = check(setting, &why);
+    if (status == TW_OK) status = check(setting, texts, &why);
     if (status != TW_OK) return tw_fail(err, status, "case %s: %.180s", name, why.message);
-    setting->id = id_of(setting, text);
+    setting->id = id_of(setting, &texts->id);
     return TW_OK;
 }

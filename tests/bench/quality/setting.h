@@ -8,7 +8,9 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "proto/compute.h"
 #include "proto/run/run.h"
+#include "tests/bench/quality/texts.h"
 
 enum { SETTING_PAIRS_MAX = 96, SETTING_WORD_BYTES = 64, SETTING_VARIED_BYTES = 256 };
 
@@ -27,6 +29,14 @@ enum hostility {
     HOSTILE_SHIFT  /* twice the size of D in one common direction: the most that the guard admits */
 };
 
+/* The texts that a node draws its windows from. With K texts, the text of node i is text i mod K.
+ */
+enum mix {
+    MIX_EQUAL, /* all texts in equal shares */
+    MIX_HALF,  /* half of the windows from the node's text, the others from all in equal shares */
+    MIX_OWN    /* the node's text only */
+};
+
 struct setting {
     char name[SETTING_WORD_BYTES];     /* name on the case's line in the plan */
     char varied[SETTING_VARIED_BYTES]; /* keys with several values, as in "seed=1 train.lr=0.004" */
@@ -35,7 +45,9 @@ struct setting {
     uint32_t evals;                /* number of points on the curve */
     uint64_t seed;                 /* seed of the initial weights and of the data order */
     bool is_exact;                 /* true if float32 is sent, whatever sync.codec */
-    bool is_unlike; /* true if node i trains on the i-th of equal sections of the text only */
+    enum mix mix;
+    uint32_t threads; /* of an engine; any number gives the same bits, and the id lacks it */
+    enum tw_compute compute;
     /* virtual time of an inner step; from the end of intake to the commit */
     uint32_t step_ms, latency_ms;
     uint32_t slow[TW_MEMBERS_MAX]; /* factor by which a node's step_ms is multiplied */
@@ -70,24 +82,26 @@ struct pair {
  * preset), and:
  *
  *     kind     group, alone, big        nodes, steps, warmup, evals, seed    numbers
- *     model    tiny, small, medium, NAME preset   NAME          exact         yes, no
+ *     model    tiny, small, medium, 3m, 10m, NAME preset   NAME          exact         yes, no
  *     step_ms, latency_ms   numbers     slow     1:1:20        death         NODE@STEP+STEPS
  *     unlinked  number of pairs without a link, like nodes behind NAT without relays: drawn by the
  *              seed among the nodes after the first two, in a group
  *     budget   0.5, 4:1:0.5 bits per parameter of the nodes; the last also for all others
  *     hostile  flip:2, noise:2, nan:2, shift:2              hostile_owner  yes, no, only
  *     hostile_proposer  yes, no     hostile_claims  64
- *     gamma    1.8        unlike    yes, no
+ *     gamma    1.8        mix       equal, half, own
+ *     threads  of an engine: 1   compute   fp32, bf16 (where the processor has bf16 products)
  *
- * The message of TW_CONFIG names the case. `text` is the id of the training text, which is part of
- * the case's id. */
+ * The message of TW_CONFIG names the case. The id of `texts` is part of the
+ * case's id. */
 enum tw_status setting_make(struct setting *setting, const char *name, const struct pair *pairs,
-                            uint32_t count, const struct tw_id *text, struct tw_error *err);
+                            uint32_t count, const struct texts *texts, struct tw_error *err);
 
 /* Writes the manifest's nonzero keys as lines `key = value` to `text`, which has room for `size`
  * bytes. The id covers these lines, so a key that is added later with value zero changes no id. */
 void setting_manifest(const struct setting *setting, char *text, size_t size);
 
 const char *kind_name(enum kind kind);
+const char *mix_name(enum mix mix);
 
 #endif

@@ -14,6 +14,7 @@ SCALE = ("model=tiny nodes=4 steps=200 warmup=60 evals=2 data.heldout=0.2 train.
          "train.lr_final=1 train.batch=2")
 BITS = {"int8": 8.0625, "int4": 4.25}  # per parameter, of the presets' codecs
 SYNC = "sync.period=8 sync.outer_lr=1 sync.outer_momentum=0"
+SHORT = f"one {SCALE} {SYNC} steps=20 warmup=5"
 PLAN = f"""
 default {SCALE} seed=1,2
 alone      kind=alone
@@ -40,7 +41,15 @@ budget     preset=streaming sync.codec=auto sync.feedback=0.95 budget=4:3:3
 """
 
 
-def make_text(path, size):
+KINDS = f"""
+default {SCALE} nodes=2 train.lr_final=0.1 train.batch=4 mix=equal,half,own
+solo       sync.topology=solo
+streaming  preset=streaming {SYNC}
+fast       preset=streaming {SYNC} slow=1:4 sync.pace=clock sync.interval=0.4s
+"""
+
+
+def make_text(path, size, change=str):
     """Sentences of made-up words with the frequencies of real ones: Zipf 1949."""
     source = random.Random(1)
     onsets = ["b", "d", "f", "gr", "h", "k", "l", "m", "n", "pr", "s", "t", "v", ""]
@@ -53,7 +62,7 @@ def make_text(path, size):
                             for _ in range(4 + int(8 * source.random()))).capitalize() + ".\n"
         parts.append(sentence)
         length += len(sentence)
-    path.write_text("".join(parts))
+    path.write_text(change("".join(parts)))
 
 
 class Smoke:
@@ -62,9 +71,10 @@ class Smoke:
         make_text(folder / "text", 1 << 20)
         (folder / "plan").write_text(PLAN)
 
-    def run(self, results, *options, is_refused=False):
-        done = subprocess.run([self.bench, "--plan", self.folder / "plan", "--text",
-                               self.folder / "text", "--results", self.folder / results, *options],
+    def run(self, results, *options, texts=("text",), is_refused=False):
+        named = [word for text in texts for word in ("--text", self.folder / text)]
+        done = subprocess.run([self.bench, "--plan", self.folder / "plan", *named,
+                               "--results", self.folder / results, *options],
                               capture_output=True, text=True, check=False)
         assert (done.returncode != 0) == is_refused, done.stderr
         return done.stdout + done.stderr
@@ -174,6 +184,53 @@ class Smoke:
             size = (folder / f"bf16-{name}.f32").stat().st_size
             assert size == sum(fragments.values()), (size, fragments)
 
+    def nodes_keep_to_their_texts(self):
+        make_text(self.folder / "north.txt", 1 << 18)
+        make_text(self.folder / "south.txt", 1 << 18, str.upper)
+        (self.folder / "plan").write_text(KINDS)
+        said = self.run("none", is_refused=True)
+        assert "mix = half wants several texts" in said, said
+        self.run("kinds", texts=("north.txt", "south.txt"))
+        cases = {(case["name"], case["mix"]): case for case in self.cases("kinds")}
+        for case in cases.values():
+            losses = case["by_text"]
+            assert list(losses) == ["north", "south"], losses
+            assert abs(sum(losses.values()) / 2 - case["anchor"]) < 1e-4, case
+        # A model knows the text of its node better than the others' text, by the share of it.
+        ahead = {mix: cases["solo", mix]["own"] - cases["solo", mix]["own_at_home"]
+                 for mix in ("equal", "half", "own")}
+        assert ahead["own"] > ahead["half"] + 1 and ahead["half"] > ahead["equal"] + 0.04, ahead
+        assert abs(ahead["equal"]) < 0.03, ahead
+        # Merging brings each text to the nodes that lack it.
+        merged = cases["streaming", "own"]
+        assert merged["anchor"] < cases["solo", "own"]["own"] - 1, cases
+        # The clock's rounds weigh work by tokens, so the fast node's text is learnt better.
+        fast = cases["fast", "own"]["by_text"], merged["by_text"]
+        lead = [losses["south"] - losses["north"] for losses in fast]
+        assert lead[0] > lead[1] + 0.5, fast
+        told = self.report_of("kinds")
+        assert "worst" in told and "at home" in told, told
+
+    def threads_change_no_bit(self):
+        for threads in (1, 2):
+            (self.folder / "plan").write_text(f"{SHORT} threads={threads}\n")
+            self.run(f"threads{threads}")
+        assert self.cases("threads1") == self.cases("threads2")
+
+    def bf16_is_another_case(self):
+        (self.folder / "plan").write_text(f"{SHORT} compute=fp32,bf16\n")
+        said = self.run("types", "--list")
+        assert len(said.splitlines()) == 2, said
+        with_bf16 = subprocess.run([self.bench, "--plan", self.folder / "plan", "--text",
+                                    self.folder / "text", "--results", self.folder / "types"],
+                                   capture_output=True, text=True, check=False)
+        if with_bf16.returncode != 0:
+            assert "has no bf16 products" in with_bf16.stderr, with_bf16.stderr
+            return
+        exact, rounded = self.cases("types")
+        assert rounded["compute"] == "bf16" and "compute" not in exact
+        assert 0 < abs(rounded["anchor"] - exact["anchor"]) < 0.1, (exact, rounded)
+
     def bad_plans_are_refused(self):
         for line, word in (("a sync.perod=3", "sync.period"), ("a nodes=0", "nodes"),
                            ("a death=9@1+1", "node 9"), ("a kind=none", "kind"),
@@ -185,6 +242,10 @@ class Smoke:
             said = self.run("none", is_refused=True)
             assert word in said, f"{line}: {said}"
         assert not (self.folder / "none").exists()
+
+    def report_of(self, results):
+        return subprocess.run([sys.executable, self.report, self.folder / results],
+                              capture_output=True, text=True, check=True).stdout
 
     def report_tells(self):
         done = subprocess.run([sys.executable, self.report, self.folder / "all", "--out",
@@ -206,7 +267,9 @@ def main():
                      smoke.who_parts_sends_until_then,
                      smoke.same_again_and_in_slices, smoke.a_cut_line_is_done_again,
                      smoke.another_build_is_told_apart, smoke.own_models_are_judged_apart,
-                     smoke.what_was_merged_is_dumped, smoke.bad_plans_are_refused):
+                     smoke.what_was_merged_is_dumped, smoke.nodes_keep_to_their_texts,
+                     smoke.threads_change_no_bit, smoke.bf16_is_another_case,
+                     smoke.bad_plans_are_refused):
             fact()
             print("ok", fact.__name__)
 

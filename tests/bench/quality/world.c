@@ -18,7 +18,7 @@ static bool is_paired(const struct world *world) {
     return world->setting->run.sync.topology == TW_TOPOLOGY_PAIR;
 }
 
-static enum tw_status open_world(struct world *world, const char *text_path,
+static enum tw_status open_world(struct world *world, const struct texts *texts,
                                  struct outcome *outcome, struct tw_error *err) {
     world->count = world->setting->kind == KIND_GROUP ? world->setting->nodes : 1;
     world->layout = calloc(1, sizeof(*world->layout));
@@ -29,7 +29,7 @@ static enum tw_status open_world(struct world *world, const char *text_path,
     TW_TRY(tw_layout_init(world->layout, &world->setting->run, err));
     outcome->params = world->layout->params;
     for (uint32_t i = 0; i < world->count; i++) {
-        TW_TRY(node_open(&world->nodes[i], world->setting, world->layout, i, text_path, err));
+        TW_TRY(node_open(&world->nodes[i], world->setting, world->layout, i, texts, err));
     }
     TW_TRY(measure_open(&world->measure, world->layout, err));
     if (world->setting->hostile.is_proposer && has_rounds(world))
@@ -241,7 +241,7 @@ static void draw_links(struct world *world) {
     }
 }
 
-enum tw_status world_run(const struct setting *setting, const char *text_path, const char *dump,
+enum tw_status world_run(const struct setting *setting, const struct texts *texts, const char *dump,
                          struct outcome *outcome, struct tw_error *err) {
     struct world *world = calloc(1, sizeof(*world));
     if (world == NULL) return tw_fail(err, TW_NOMEM, "no memory for a world");
@@ -249,7 +249,7 @@ enum tw_status world_run(const struct setting *setting, const char *text_path, c
     world->setting = setting;
     world->dump = dump;
     draw_links(world);
-    enum tw_status status = open_world(world, text_path, outcome, err);
+    enum tw_status status = open_world(world, texts, outcome, err);
     if (status == TW_OK) status = run(world, outcome, err);
     close_world(world);
     free(world);

@@ -51,7 +51,7 @@ struct world {
 
 /* Runs a case from beginning to end. `dump` is a folder or NULL. *outcome is complete only on
  * success. */
-enum tw_status world_run(const struct setting *setting, const char *text_path, const char *dump,
+enum tw_status world_run(const struct setting *setting, const struct texts *texts, const char *dump,
                          struct outcome *outcome, struct tw_error *err);
 
 /* round.c: the open round now, except for contributions. */
