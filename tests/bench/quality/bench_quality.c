@@ -1,9 +1,10 @@
 /* bench_quality.c - thinwire-quality-bench: the cost of sync strategies and codecs, measured by
  * real training.
  *
- * Runs the cases of a plan (plan.h) one after the other in one thread, and appends a line of JSON
- * for each to the results. Finished cases are skipped, so a plan continues where it stopped. A
- * slice ends between two cases. report.py makes tables and pictures. */
+ * Runs the cases of a plan (plan.h) one after the other, and appends a line of JSON for each to the
+ * results. Finished cases are skipped, and a case that was stopped goes on from its state
+ * (state.h), so a plan continues where it stopped. report.py makes tables and pictures. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,24 +16,34 @@
 #include "tests/bench/quality/world.h"
 
 static const char usage[] =
-    "usage: thinwire-quality-bench --plan FILE --text FILE --results FILE\n"
-    "           [--slice MINUTES] [--share I/N] [--only WORD] [--list] [--dump FOLDER]\n"
-    "--text: the training text, 4 MB or more (`bible -f gen1:1-rev22:21`); once for each kind, if "
-    "nodes have "
-    "unlike data (collect.py). --slice: no case\n"
-    "but the first is begun later (90). --share: every N-th case, from the I-th on, for N programs "
-    "at a "
-    "time. --only:\n"
-    "cases whose name or varied keys hold WORD. --list: the cases that would run. --dump: what the "
-    "first\n"
-    "node merges, and its anchor and momentum at the end, as raw float32.\n";
+    "usage: thinwire-quality-bench --plan FILE --text FILE... --results FILE\n"
+    "           [--slice MINUTES] [--steps N] [--share I/N] [--only WORD] [--list]\n"
+    "           [--dump FOLDER]\n"
+    "--text     the training text, 4 MB or more (`bible -f gen1:1-rev22:21`); or one for each\n"
+    "           kind, if nodes have unlike data (collect.py)\n"
+    "--slice    stops after so many minutes (90), also within a case\n"
+    "--steps    stops within a case, after so many inner steps of all its nodes\n"
+    "--share    every N-th case, from the I-th on, for N programs at a time\n"
+    "--only     cases whose name or varied keys hold WORD\n"
+    "--list     prints the cases that would run\n"
+    "--dump     writes the first node's outer gradients, and its anchor and momentum at the\n"
+    "           end, as raw float32\n"
+    "The same command goes on after a stop, a kill or SIGTERM: a case that runs is in\n"
+    "RESULTS.ID.state, written every five minutes and at a stop.\n";
 
-enum { HELDOUT_BYTES_MIN = 200000, TINY_WIDTH = 32 /* width of the model for tests */ };
+enum {
+    HELDOUT_BYTES_MIN = 200000,
+    TINY_WIDTH = 32,        /* width of the model for tests */
+    WRITE_EVERY_S = 5 * 60, /* between two writes of a state */
+    STATE_PATH_BYTES = 1024,
+    STATE_ID_HEX = 16 /* digits of a case's id in the name of its state */
+};
 
 struct options {
     const char *plan, *results, *only, *dump;
     struct texts texts;
     double slice_s;
+    unsigned long long steps; /* 0: no limit */
     unsigned share, shares;
     bool is_list;
 };
@@ -65,6 +76,8 @@ static bool read_options(struct options *options, int argc, char **argv, struct 
             options->only = value;
         } else if (strcmp(name, "--dump") == 0) {
             options->dump = value;
+        } else if (strcmp(name, "--steps") == 0) {
+            options->steps = strtoull(value, NULL, 10);
         } else if (strcmp(name, "--slice") == 0) {
             options->slice_s = 60 * strtod(value, NULL);
         } else if (strcmp(name, "--share") != 0 ||
@@ -74,23 +87,6 @@ static bool read_options(struct options *options, int argc, char **argv, struct 
         }
     }
     return options->plan != NULL && options->texts.count > 0 && options->results != NULL;
-}
-
-/* Losses are compared to within one percent, which needs enough held-out text. */
-static enum tw_status check_text(const struct plan *plan, const struct texts *texts,
-                                 struct tw_error *err) {
-    size_t size = 0;
-    for (uint32_t i = 0; i < texts->count; i++) size += texts->bytes[i];
-    for (uint32_t i = 0; i < plan->count; i++) {
-        const struct tw_run *run = &plan->cases[i].run;
-        const double heldout = (double)size * run->data.heldout_millionths / 1e6;
-        if (run->model.width <= TINY_WIDTH || heldout >= HELDOUT_BYTES_MIN) continue;
-        return tw_fail(err, TW_CONFIG,
-                       "case %s holds %.0f bytes of the text out, and %d are wanted: give it more "
-                       "text, or a larger data.heldout",
-                       plan->cases[i].name, heldout, HELDOUT_BYTES_MIN);
-    }
-    return TW_OK;
 }
 
 /* Returns the FLOP of a case (training, then held-out text), to estimate the remaining time. */
@@ -105,6 +101,25 @@ static bool is_wanted(const struct options *options, const struct setting *setti
            (strstr(setting->name, options->only) != NULL ||
             strstr(setting->varied, options->only) != NULL) &&
            !results_have(options->results, &setting->id);
+}
+
+/* Losses are compared to within one percent, which needs enough held-out text. */
+static enum tw_status check_text(const struct options *options, const struct plan *plan,
+                                 struct tw_error *err) {
+    const struct texts *texts = &options->texts;
+    size_t size = 0;
+    for (uint32_t i = 0; i < texts->count; i++) size += texts->bytes[i];
+    for (uint32_t i = 0; i < plan->count; i++) {
+        const struct tw_run *run = &plan->cases[i].run;
+        const double heldout = (double)size * run->data.heldout_millionths / 1e6;
+        if (!is_wanted(options, &plan->cases[i], i)) continue;
+        if (run->model.width <= TINY_WIDTH || heldout >= HELDOUT_BYTES_MIN) continue;
+        return tw_fail(err, TW_CONFIG,
+                       "case %s holds %.0f bytes of the text out, and %d are wanted: give it more "
+                       "text, or a larger data.heldout",
+                       plan->cases[i].name, heldout, HELDOUT_BYTES_MIN);
+    }
+    return TW_OK;
 }
 
 struct progress {
@@ -122,10 +137,57 @@ static void say(const struct progress *progress, const struct setting *setting,
         outcome->mean.nats, (double)traffic_total(&outcome->traffic) * 1e-6, took_s, left_s / 60);
 }
 
+/* ---- pauses -------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t must_end;
+
+static void end(int number) {
+    (void)number;
+    must_end = 1;
+}
+
+struct clock {
+    const struct options *options;
+    double begin_s, written_s; /* of this program; of the newest state */
+};
+
+static enum pause ask(void *self, uint64_t steps) {
+    struct clock *clock = self;
+    const struct options *options = clock->options;
+    const double at_s = now_s();
+    if (must_end != 0 || at_s - clock->begin_s > options->slice_s) return PAUSE_STOP;
+    if (options->steps > 0 && steps >= options->steps) return PAUSE_STOP;
+    if (at_s - clock->written_s < WRITE_EVERY_S) return PAUSE_NONE;
+    clock->written_s = at_s;
+    return PAUSE_WRITE;
+}
+
+/* ---- cases --------------------------------------------------------------------------------- */
+
+/* Runs a case, or goes on with it. Its result takes the place of its state. */
+static enum tw_status run_case(const struct options *options, const struct setting *setting,
+                               struct pauses *pauses, struct outcome *outcome,
+                               struct tw_error *err) {
+    char path[STATE_PATH_BYTES], hex[TW_ID_HEX_BYTES];
+    struct tw_error why = {.status = TW_OK};
+    tw_id_hex(&setting->id, hex);
+    (void)snprintf(path, sizeof(path), "%s.%.*s.state", options->results, STATE_ID_HEX, hex);
+    pauses->path = path;
+    const enum tw_status status =
+        world_run(setting, &options->texts, options->dump, pauses, outcome, &why);
+    if (status != TW_OK) return tw_fail(err, status, "case %s: %.200s", setting->name, why.message);
+    if (pauses->is_stopped) return TW_OK;
+    TW_TRY(results_add(options->results, setting, &options->texts, pauses->program, outcome, err));
+    (void)remove(path);
+    return TW_OK;
+}
+
 static enum tw_status run_cases(const struct options *options, const struct plan *plan,
                                 const struct tw_id *program, struct outcome *outcome,
                                 struct tw_error *err) {
     struct progress progress = {.begin_s = now_s()};
+    struct clock clock = {options, progress.begin_s, progress.begin_s};
+    struct pauses pauses = {.program = program, .ask = ask, .self = &clock};
     for (uint32_t i = 0; i < plan->count; i++) {
         if (!is_wanted(options, &plan->cases[i], i)) continue;
         progress.cases++;
@@ -136,17 +198,12 @@ static enum tw_status run_cases(const struct options *options, const struct plan
         const struct setting *setting = &plan->cases[i];
         const double begin_s = now_s();
         if (!is_wanted(options, setting, i)) continue;
-        if (progress.done > 0 && begin_s - progress.begin_s > options->slice_s) {
-            (void)fprintf(stderr, "the slice is over: the same command goes on\n");
+        TW_TRY(run_case(options, setting, &pauses, outcome, err));
+        if (pauses.is_stopped) {
+            (void)fprintf(stderr, "%s %s is stopped: the same command goes on\n", setting->name,
+                          setting->varied);
             return TW_OK;
         }
-        struct tw_error why = {.status = TW_OK};
-        const enum tw_status status =
-            world_run(setting, &options->texts, options->dump, outcome, &why);
-        if (status != TW_OK) {
-            return tw_fail(err, status, "case %s: %.200s", setting->name, why.message);
-        }
-        TW_TRY(results_add(options->results, setting, &options->texts, program, outcome, err));
         progress.done++;
         progress.done_work += work_of(setting);
         say(&progress, setting, outcome, now_s() - begin_s);
@@ -177,7 +234,7 @@ static enum tw_status run(struct options *options, struct tw_error *err) {
     TW_TRY(texts_hash(&options->texts, err));
     enum tw_status status = texts_read_file(options->plan, &words, &size, err);
     if (status == TW_OK) status = plan_parse(&plan, words, &options->texts, err);
-    if (status == TW_OK) status = check_text(&plan, &options->texts, err);
+    if (status == TW_OK) status = check_text(options, &plan, err);
     if (status == TW_OK) status = run_plan(options, &plan, err);
     plan_free(&plan);
     free(words);
@@ -192,6 +249,8 @@ int main(int argc, char **argv) {
         (void)fputs(usage, stderr);
         return 2;
     }
+    (void)signal(SIGTERM, end);
+    (void)signal(SIGINT, end);
     if (run(&options, &err) == TW_OK) return 0;
     (void)fprintf(stderr, "thinwire-quality-bench: %s\n", err.message);
     return 1;

@@ -24,7 +24,7 @@ import tempfile
 KILO, MEGA = 1000, 1000 * 1000
 
 
-def bible(folder):
+def bible(folder, _size):
     """The King James Bible in its own order: one verse a line."""
     library = next(folder.rglob("bible.data")).parent
     program = folder / "usr/bin/bible"
@@ -38,7 +38,7 @@ def mixed(names):
 
 def files(*patterns):
     """The files with such names, unpacked if they end in .gz. Links are left out."""
-    def read(folder):
+    def read(folder, _size):
         found = {str(path.relative_to(folder)): path for pattern in patterns
                  for path in folder.rglob(pattern) if path.is_file() and not path.is_symlink()}
         for name in mixed(found):
@@ -48,16 +48,24 @@ def files(*patterns):
 
 
 def archive(*suffixes):
-    """The files with such ends in the one archive of the package: it is unpacked twice, first for
-    the names alone."""
-    def read(folder):
+    """The files with such ends in the one archive of the package. It is read twice: first the names
+    and sizes alone, then the wanted files, so that the disk need not hold them."""
+    def read(folder, size):
         path = next(folder.rglob("*.tar.xz"))
-        with tempfile.TemporaryDirectory(dir=folder) as inside:
-            with tarfile.open(path) as packed:
-                wanted = (member for member in packed
-                          if member.isfile() and member.name.endswith(suffixes))
-                packed.extractall(inside, members=wanted, filter="data")
-            yield from files(*("*" + suffix for suffix in suffixes))(pathlib.Path(inside))
+        with tarfile.open(path) as packed:
+            sizes = {member.name: member.size for member in packed
+                     if member.isfile() and member.name.endswith(suffixes)}
+        wanted, parts, total = [], {}, 0
+        for name in mixed(sizes):
+            if total <= size:
+                wanted.append(name)
+            total += sizes[name]
+        chosen = set(wanted)
+        with tarfile.open(path) as packed:
+            for member in packed:
+                if member.isfile() and member.name in chosen:
+                    parts[member.name] = packed.extractfile(member).read()
+        return (parts[name] for name in wanted)
     return read
 
 
@@ -103,7 +111,7 @@ def collect(kind, size, to):
     packages, reader = KINDS[kind]
     with tempfile.TemporaryDirectory() as folder:
         versions = unpack(packages, folder)
-        text = cut(reader(pathlib.Path(folder)), size)
+        text = cut(reader(pathlib.Path(folder), size), size)
     to.write_bytes(text)
     return hashlib.sha256(text).hexdigest(), versions
 

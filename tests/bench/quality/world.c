@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "tests/bench/quality/dump.h"
 #include "tests/bench/quality/pairs.h"
+#include "tests/bench/quality/state.h"
 
 static bool has_rounds(const struct world *world) {
     return world->setting->kind == KIND_GROUP && !world->is_apart &&
@@ -208,7 +209,28 @@ static enum tw_status measure(struct world *world, struct outcome *outcome, stru
                         world->is_over, outcome, err);
 }
 
-static enum tw_status run(struct world *world, struct outcome *outcome, struct tw_error *err) {
+static uint64_t steps_of(const struct world *world) {
+    uint64_t steps = 0;
+    for (uint32_t i = 0; i < world->count; i++) steps += world->nodes[i].steps;
+    return steps;
+}
+
+/* Writes the state if it is time, and notes a stop. */
+static enum tw_status pause(struct world *world, struct pauses *pauses, uint64_t begin,
+                            struct outcome *outcome, struct tw_error *err) {
+    if (world->is_over || !state_can_save(world)) return TW_OK;
+    const enum pause wish = pauses->ask(pauses->self, steps_of(world) - begin);
+    if (wish == PAUSE_NONE) return TW_OK;
+    pauses->is_stopped = wish == PAUSE_STOP;
+    return state_save(pauses->path, pauses->program, world, outcome, err);
+}
+
+static enum tw_status run(struct world *world, struct pauses *pauses, struct outcome *outcome,
+                          struct tw_error *err) {
+    bool is_found;
+    if (state_can_save(world))
+        TW_TRY(state_load(pauses->path, pauses->program, world, outcome, &is_found, err));
+    const uint64_t begin = steps_of(world);
     while (!world->is_over) {
         world->now_us = next_event_us(world);
         if (world->now_us == UINT64_MAX) return tw_fail(err, TW_AGAIN, "nobody is left to train");
@@ -216,6 +238,8 @@ static enum tw_status run(struct world *world, struct outcome *outcome, struct t
         TW_TRY(steps_end(world, err));
         TW_TRY(settle(world, err));
         TW_TRY(measure(world, outcome, err));
+        TW_TRY(pause(world, pauses, begin, outcome, err));
+        if (pauses->is_stopped) return TW_OK;
     }
     if (world->dump != NULL) TW_TRY(dump_state(world->dump, &world->nodes[0], err));
     outcome->rounds = world->rounds;
@@ -242,15 +266,16 @@ static void draw_links(struct world *world) {
 }
 
 enum tw_status world_run(const struct setting *setting, const struct texts *texts, const char *dump,
-                         struct outcome *outcome, struct tw_error *err) {
+                         struct pauses *pauses, struct outcome *outcome, struct tw_error *err) {
     struct world *world = calloc(1, sizeof(*world));
     if (world == NULL) return tw_fail(err, TW_NOMEM, "no memory for a world");
     memset(outcome, 0, sizeof(*outcome));
+    pauses->is_stopped = false;
     world->setting = setting;
     world->dump = dump;
     draw_links(world);
     enum tw_status status = open_world(world, texts, outcome, err);
-    if (status == TW_OK) status = run(world, outcome, err);
+    if (status == TW_OK) status = run(world, pauses, outcome, err);
     close_world(world);
     free(world);
     return status;

@@ -49,10 +49,23 @@ struct world {
     struct measure measure;
 };
 
-/* Runs a case from beginning to end. `dump` is a folder or NULL. *outcome is complete only on
- * success. */
+/* After an event: go on, write the state, or write it and stop. */
+enum pause { PAUSE_NONE, PAUSE_WRITE, PAUSE_STOP };
+
+/* Stops of a case (state.h). A case with lying proposers runs in one piece. */
+struct pauses {
+    const char *path;            /* file of the state, which a case goes on from if it is there */
+    const struct tw_id *program; /* SHA-256 of the bench */
+    /* Called after each event. `steps`: inner steps of all nodes since world_run began. */
+    enum pause (*ask)(void *self, uint64_t steps);
+    void *self;
+    bool is_stopped; /* set by world_run: the case is not at its end */
+};
+
+/* Runs a case to its end, or to a pause. `dump` is a folder or NULL. *outcome is complete only on
+ * success without a stop. */
 enum tw_status world_run(const struct setting *setting, const struct texts *texts, const char *dump,
-                         struct outcome *outcome, struct tw_error *err);
+                         struct pauses *pauses, struct outcome *outcome, struct tw_error *err);
 
 /* round.c: the open round now, except for contributions. */
 void round_open(struct world *world);
