@@ -351,6 +351,19 @@ static void explain_admission(FILE *to, const struct tw_run *run) {
     (void)fprintf(to, "; admission by %s\n", ADMISSION[run->security.admission]);
 }
 
+/* Says how texts that may differ in kind share one model (tests/RECORDS.md, unlike data). */
+static void explain_own_texts(FILE *to, const struct tw_run *run) {
+    if (!tw_id_is_zero(&run->data.sha256) || run->model.family == TW_FAMILY_TENSORS) return;
+    if (run->sync.topology == TW_TOPOLOGY_SOLO || run->sync.nodes < 2) return;
+    (void)fprintf(to,
+                  "            a text counts by the tokens trained on it, so that of a fast node "
+                  "counts for more\n");
+    if (run->sync.topology == TW_TOPOLOGY_GROUP && run->sync.outer_momentum_millionths == 0)
+        (void)fprintf(to,
+                      "            texts of different kinds merge worse without outer momentum: "
+                      "keep the preset's, and merge often (sync.period)\n");
+}
+
 void cli_manifest_explain(FILE *to, const struct tw_run *run, const struct cli_pace *pace) {
     static struct tw_layout layout;
     struct run_memory memory;
@@ -363,6 +376,7 @@ void cli_manifest_explain(FILE *to, const struct tw_run *run, const struct cli_p
     if (weigh(run, &memory)) run_memory_print(to, &memory);
     explain_data(to, run);
     explain_admission(to, run);
+    explain_own_texts(to, run);
 }
 
 /* Prints the time of the run where the time of a step is known, and the upload of a node. */
@@ -401,4 +415,5 @@ void cli_manifest_sum_up(FILE *to, const struct tw_run *run, const struct cli_pa
     if (weigh(run, &memory)) run_memory_print(to, &memory);
     explain_data(to, run);
     explain_admission(to, run);
+    explain_own_texts(to, run);
 }
