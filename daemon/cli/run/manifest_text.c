@@ -355,9 +355,9 @@ static void explain_admission(FILE *to, const struct tw_run *run) {
 static void explain_own_texts(FILE *to, const struct tw_run *run) {
     if (!tw_id_is_zero(&run->data.sha256) || run->model.family == TW_FAMILY_TENSORS) return;
     if (run->sync.topology == TW_TOPOLOGY_SOLO || run->sync.nodes < 2) return;
-    (void)fprintf(to,
-                  "            a text counts by the tokens trained on it, so that of a fast node "
-                  "counts for more\n");
+    (void)fprintf(
+        to,
+        "            a fast node trains more between two merges, so its text counts for more\n");
     if (run->sync.topology == TW_TOPOLOGY_GROUP && run->sync.outer_momentum_millionths == 0)
         (void)fprintf(to,
                       "            texts of different kinds merge worse without outer momentum: "
