@@ -83,6 +83,7 @@ static enum tw_status get_status(const void *body, struct tw_msg_status *to, str
     to->nonce = from->nonce;
     to->role = (enum tw_node_role)from->role;
     to->origin = from->origin;
+    to->waits = from->waits;
     TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
     return get_id("tip", &from->tip, &to->tip, err);
 }

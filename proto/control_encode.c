@@ -48,6 +48,7 @@ static enum tw_status put_status(const struct tw_msg_status *from, struct out *o
     to.nonce = from->nonce;
     to.role = (Thinwire__NodeRole)from->role;
     to.origin = from->origin;
+    to.waits = from->waits;
     return pack(&to.base, out, err);
 }
 

@@ -67,6 +67,11 @@ enum tw_node_role {
 };
 
 /* Heartbeat: the sender's position, every TW_HEARTBEAT_US on each control link. */
+enum tw_node_wait {
+    TW_WAIT_NONE,
+    TW_WAIT_ROOM, /* its disk cannot store the data of the run */
+};
+
 struct tw_msg_status {
     enum tw_node_state state;
     struct tw_id lineage;
@@ -84,6 +89,9 @@ struct tw_msg_status {
     /* The first bytes of the id of the lineage with which the run began, little-endian; 0: not
      * known. For people only: the core neither sets nor uses it (daemon/node/reached.h). */
     uint64_t origin;
+    /* enum tw_node_wait: what the sender lacks before it can train. For people only; a value that
+     * this program does not know is TW_WAIT_NONE. */
+    uint32_t waits;
 };
 
 /* One row of the member table. Unused addresses are empty strings. */

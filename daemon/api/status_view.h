@@ -94,6 +94,7 @@ struct tw_view_peer {
     struct tw_id lineage, tip; /* from that STATUS; tip: digest of its newest committed record */
     enum tw_node_role role;    /* role in that STATUS */
     bool is_member;            /* listed in this node's roster */
+    bool waits_for_room;       /* its disk cannot store the data without which it does not train */
     uint64_t gives_none_us; /* for so long it gives this node no more state or data; 0: it gives */
     uint64_t gets_none_us;  /* for so long this node gives it no more of them; 0: it gets some */
     bool is_voter;          /* listed there with a vote */

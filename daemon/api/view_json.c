@@ -558,6 +558,9 @@ static json_t *peer_json(const struct tw_status_view *view, const struct tw_view
     }
     if (row != NULL && peer->clock_note[0] != 0)
         (void)json_object_set_new(row, "clock_note", text(peer->clock_note));
+    if (row != NULL && peer->waits_for_room && peer->link == TW_VIEW_LINK_ALIVE)
+        (void)json_object_set_new(
+            row, "waits", json_string("it cannot train yet: its disk has no room for the data"));
     if (row != NULL && peer->stall[0] != 0)
         (void)json_object_set_new(row, "stall", text(peer->stall));
     if (row != NULL && peer->strike[0] != 0)

@@ -75,6 +75,30 @@ static void describe_lonely(const struct tw_status_view *view, char text[COMPANY
     }
 }
 
+/* Returns the peer that cannot train yet, as its disk has no room for the data, or NULL. */
+static const struct tw_view_peer *find_waiting(const struct tw_status_view *view) {
+    for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
+        const struct tw_view_peer *const peer = &view->peers[i];
+        if (peer->waits_for_room && peer->link == TW_VIEW_LINK_ALIVE) return peer;
+    }
+    return NULL;
+}
+
+/* Writes why a node with living peers trains alone. */
+static void describe_alone_so_far(const struct tw_status_view *view, char text[COMPANY_BYTES]) {
+    const uint32_t alive = view->sync.alive;
+    const struct tw_view_peer *const waiting = find_waiting(view);
+    char label[TW_VIEW_LABEL_BYTES];
+    if (waiting != NULL)
+        (void)snprintf(text, COMPANY_BYTES,
+                       "alone so far; the disk of %.40s has no room for the data",
+                       waiting->name[0] != 0 ? waiting->name
+                                             : tw_status_view_label(view, &waiting->id, label));
+    else
+        (void)snprintf(text, COMPANY_BYTES, "alone so far; %" PRIu32 " peer%s alive", alive,
+                       alive == 1 ? " is" : "s are");
+}
+
 static void describe_company(const struct tw_status_view *view, char text[COMPANY_BYTES]) {
     const uint32_t alive = view->sync.alive;
     /* Peers whose work was merged recently may have left since. */
@@ -96,8 +120,7 @@ static void describe_company(const struct tw_status_view *view, char text[COMPAN
     } else if (!view->node.links) {
         (void)snprintf(text, COMPANY_BYTES, "alone, as configured");
     } else if (alive > 0) {
-        (void)snprintf(text, COMPANY_BYTES, "alone so far; %" PRIu32 " peer%s alive", alive,
-                       alive == 1 ? " is" : "s are");
+        describe_alone_so_far(view, text);
     } else {
         describe_lonely(view, text);
     }

@@ -515,6 +515,12 @@ static void fill_fetch(const struct tw_daemon *daemon, uint64_t now_us,
     }
 }
 
+enum tw_node_wait tw_daemon_data_waits(const struct tw_daemon *daemon) {
+    const struct tw_daemon_data *data = daemon->data;
+    const bool is_disk = data->trouble[0] != '\0' && !data->is_unusable;
+    return daemon->is_data_awaited && is_disk ? TW_WAIT_ROOM : TW_WAIT_NONE;
+}
+
 static enum tw_view_data judge_state(const struct tw_daemon *daemon,
                                      const struct tw_status_view *view) {
     const struct tw_daemon_data *data = daemon->data;

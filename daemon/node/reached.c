@@ -7,6 +7,7 @@
 #include "daemon/api/status_view.h"
 #include "daemon/api/view_warning.h"
 #include "daemon/node/checkpoints.h"
+#include "daemon/node/data.h"
 #include "daemon/store/reached_file.h"
 
 /* Between two writes of the note: a sync or two of a small file. */
@@ -23,7 +24,7 @@ struct tw_daemon_reached {
     struct tw_reached now;    /* newest known point; its origin is that of `origin_lineage` */
     struct tw_id origin_lineage;
     bool is_shared;         /* a round was merged with others since the start */
-    struct tw_message told; /* STATUS with the origin */
+    struct tw_message told; /* STATUS with the fields for people */
     enum stage stage;
     bool has_round;        /* a round was committed here since the start */
     uint64_t saved_unix_s; /* time of the loaded checkpoint; 0: none was loaded */
@@ -141,12 +142,13 @@ static void learn_origin(struct tw_daemon *daemon) {
 const struct tw_message *tw_daemon_reached_tell(struct tw_daemon *daemon,
                                                 const struct tw_message *message) {
     struct tw_daemon_reached *reached = daemon->reached;
-    if (message->kind != TW_MSG_STATUS || reached->now.origin == 0 ||
-        !tw_id_equal(&message->u.status.lineage, &reached->origin_lineage))
-        return message;
+    struct tw_msg_status *const status = &reached->told.u.status;
+    if (message->kind != TW_MSG_STATUS) return message;
     reached->told.kind = TW_MSG_STATUS;
-    reached->told.u.status = message->u.status;
-    reached->told.u.status.origin = reached->now.origin;
+    *status = message->u.status;
+    if (tw_id_equal(&status->lineage, &reached->origin_lineage))
+        status->origin = reached->now.origin;
+    status->waits = tw_daemon_data_waits(daemon);
     return &reached->told;
 }
 

@@ -34,8 +34,9 @@ uint64_t tw_daemon_reached_steps_before(const struct tw_daemon *daemon);
 /* Returns true if this node ever took part in a round of the run, in this process or before. */
 bool tw_daemon_reached_any(const struct tw_daemon *daemon);
 
-/* Returns the message to send in place of `message`: a STATUS with the origin of its lineage, if
- * this node knows it. Valid until the next call. */
+/* Returns the message to send in place of `message`: a STATUS with the fields for people that the
+ * core does not know, which are the origin of its lineage and `waits`. Valid until the next call.
+ */
 const struct tw_message *tw_daemon_reached_tell(struct tw_daemon *daemon,
                                                 const struct tw_message *message);
 

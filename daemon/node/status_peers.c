@@ -121,6 +121,7 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
         view->sync.voters_alive += row->link == TW_VIEW_LINK_ALIVE && !peer->lacks_vote;
         row->state = said->state;
         row->role = said->role;
+        row->waits_for_room = said->waits == TW_WAIT_ROOM;
         row->lineage = said->lineage;
         row->tip = said->tip;
         row->same_lineage = tw_id_equal(&said->lineage, &daemon->view.lineage);

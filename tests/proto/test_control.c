@@ -45,6 +45,20 @@ static void every_kind_survives_its_body(void **state) {
     }
 }
 
+static void the_wait_of_a_node_is_told_and_old_bytes_stay(void **state) {
+    (void)state;
+    draw(TW_MSG_STATUS);
+    const size_t before = size;
+    sample.u.status.waits = TW_WAIT_ROOM;
+    assert_int_equal(tw_control_encode(&sample, body, sizeof(body), &size, &err), TW_OK);
+    assert_true(size > before); /* a node that waits for nothing sends no field */
+    assert_int_equal(decode(), TW_OK);
+    assert_int_equal(back.u.status.waits, TW_WAIT_ROOM);
+    sample.u.status.waits = 77; /* of a later program */
+    assert_int_equal(tw_control_encode(&sample, body, sizeof(body), &size, &err), TW_OK);
+    assert_int_equal(decode(), TW_OK);
+}
+
 static void every_prefix_is_handled_and_room_is_respected(void **state) {
     (void)state;
     for (unsigned i = 0; i < KINDS_COUNT; i++) {
@@ -489,6 +503,7 @@ int main(void) {
         cmocka_unit_test_setup(every_prefix_is_handled_and_room_is_respected, seed),
         cmocka_unit_test_setup(unknown_kind_has_its_own_status, seed),
         cmocka_unit_test_setup(unknown_fields_are_ignored, seed),
+        cmocka_unit_test_setup(the_wait_of_a_node_is_told_and_old_bytes_stay, seed),
         cmocka_unit_test_setup(token_of_another_length_is_refused, seed),
         cmocka_unit_test_setup(refused_message_leaves_the_caller_s_untouched, seed),
         cmocka_unit_test_setup(memory_is_bounded_by_the_size_of_the_body, seed),

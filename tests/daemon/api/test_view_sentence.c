@@ -221,6 +221,21 @@ static void a_trainer_that_does_something_else_is_told(void **state) {
     assert_string_equal(sentence, "attic waits for its trainer, which has taken no step for 3 min");
 }
 
+static void a_joiner_without_room_is_named_by_the_others(void **state) {
+    (void)state;
+    view.node.state = TW_STATE_MEMBER;
+    view.sync.alive = 1;
+    view.sync.mixed = 0;
+    view.peers_count = 1;
+    view.peers[0].link = TW_VIEW_LINK_ALIVE;
+    (void)snprintf(view.peers[0].name, sizeof(view.peers[0].name), "barn");
+    expects_join("attic trains bible alone so far; 1 peer is alive");
+    view.peers[0].waits_for_room = true;
+    expects_join("attic trains bible alone so far; the disk of barn has no room for the data");
+    view.peers[0].link = TW_VIEW_LINK_AWAY; /* its last word may be old */
+    expects_join("attic trains bible alone so far; 1 peer is alive");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(each_state_has_its_sentence, set_up),
@@ -231,6 +246,7 @@ int main(void) {
         cmocka_unit_test_setup(a_node_of_any_model_waits_for_its_trainer, set_up),
         cmocka_unit_test_setup(a_lonely_node_says_why, set_up),
         cmocka_unit_test_setup(a_node_that_cannot_store_its_data_waits, set_up),
+        cmocka_unit_test_setup(a_joiner_without_room_is_named_by_the_others, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
