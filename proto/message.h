@@ -89,8 +89,8 @@ struct tw_msg_status {
     /* The first bytes of the id of the lineage with which the run began, little-endian; 0: not
      * known. For people only: the core neither sets nor uses it (daemon/node/reached.h). */
     uint64_t origin;
-    /* enum tw_node_wait: what the sender lacks before it can train. For people only; a value that
-     * this program does not know is TW_WAIT_NONE. */
+    /* enum tw_node_wait: the lack that keeps the sender from training. For people only; a value
+     * that this program does not know is TW_WAIT_NONE. */
     uint32_t waits;
 };
 

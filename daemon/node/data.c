@@ -141,6 +141,13 @@ static enum tw_status give_files(struct tw_daemon *daemon, struct tw_error *err)
     return TW_OK;
 }
 
+/* Tells the other nodes whether the disk keeps the worker from its first shard. */
+static void set_wait(struct tw_daemon *daemon) {
+    const struct tw_daemon_data *data = daemon->data;
+    const bool is_disk = data->trouble[0] != '\0' && !data->is_unusable;
+    daemon->waits = daemon->is_data_awaited && is_disk ? TW_WAIT_ROOM : TW_WAIT_NONE;
+}
+
 /* ---- the worker waits ---------------------------------------------------------------------- */
 
 static void release_worker(struct tw_daemon *daemon) {
@@ -148,6 +155,7 @@ static void release_worker(struct tw_daemon *daemon) {
     if (!daemon->is_data_awaited || daemon->data->train_whole == 0) return;
     if (daemon->stage != TW_DAEMON_RUNNING) return;
     daemon->is_data_awaited = false;
+    set_wait(daemon);
     tw_daemon_note(daemon, TW_LOG_INFO, "data_ready", "train_shards=%u folder=%s",
                    daemon->data->train_whole, daemon->setup->data_path);
     tw_worker_host_set_held(daemon->host, false);
@@ -163,6 +171,7 @@ static void set_trouble(struct tw_daemon *daemon, const char *sentence) {
     char *text = daemon->data->trouble;
     const bool is_new = sentence != NULL && strcmp(text, sentence) != 0;
     (void)snprintf(text, sizeof(daemon->data->trouble), "%s", sentence != NULL ? sentence : "");
+    set_wait(daemon);
     if (is_new) tw_daemon_note(daemon, TW_LOG_ERROR, "data_trouble", "text=\"%s\"", sentence);
 }
 
@@ -513,12 +522,6 @@ static void fill_fetch(const struct tw_daemon *daemon, uint64_t now_us,
     } else if (fetch.stage == TW_FETCH_REST && rate == 0) {
         describe_stall(&fetch, view->data.text, sizeof(view->data.text));
     }
-}
-
-enum tw_node_wait tw_daemon_data_waits(const struct tw_daemon *daemon) {
-    const struct tw_daemon_data *data = daemon->data;
-    const bool is_disk = data->trouble[0] != '\0' && !data->is_unusable;
-    return daemon->is_data_awaited && is_disk ? TW_WAIT_ROOM : TW_WAIT_NONE;
 }
 
 static enum tw_view_data judge_state(const struct tw_daemon *daemon,

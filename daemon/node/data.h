@@ -30,8 +30,6 @@ bool tw_daemon_data_chunk(struct tw_daemon *daemon, const struct tw_fetch_arriva
  */
 bool tw_daemon_data_released(struct tw_daemon *daemon, uint16_t peer, const struct tw_chunk *chunk,
                              bool was_sent);
-/* Returns `waits` of STATUS: TW_WAIT_ROOM while the disk keeps the worker from its first shard. */
-enum tw_node_wait tw_daemon_data_waits(const struct tw_daemon *daemon);
 void tw_daemon_data_tick(struct tw_daemon *daemon, uint64_t now_us);
 void tw_daemon_data_fill(const struct tw_daemon *daemon, uint64_t now_us,
                          struct tw_status_view *view);

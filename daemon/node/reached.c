@@ -7,7 +7,6 @@
 #include "daemon/api/status_view.h"
 #include "daemon/api/view_warning.h"
 #include "daemon/node/checkpoints.h"
-#include "daemon/node/data.h"
 #include "daemon/store/reached_file.h"
 
 /* Between two writes of the note: a sync or two of a small file. */
@@ -148,7 +147,7 @@ const struct tw_message *tw_daemon_reached_tell(struct tw_daemon *daemon,
     *status = message->u.status;
     if (tw_id_equal(&status->lineage, &reached->origin_lineage))
         status->origin = reached->now.origin;
-    status->waits = tw_daemon_data_waits(daemon);
+    status->waits = daemon->waits;
     return &reached->told;
 }
 

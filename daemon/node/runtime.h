@@ -110,9 +110,10 @@ struct tw_daemon {
     struct tw_worker_host *host;    /* workers.c */
     struct tw_daemon_peer peers[TW_PEERS_MAX];
     struct tw_daemon_counts counts;
-    bool is_data_awaited; /* data.c: no training shard is complete yet, so no worker runs */
-    bool is_resting;      /* workers.c: training is paused, and the worker's memory is given back */
-    uint8_t *body;        /* buffer for the control message being encoded, owned */
+    enum tw_node_wait waits; /* data.c: told to other nodes in STATUS */
+    bool is_data_awaited;    /* data.c: no training shard is complete yet, so no worker runs */
+    bool is_resting; /* workers.c: training is paused, and the worker's memory is given back */
+    uint8_t *body;   /* buffer for the control message being encoded, owned */
 
     /* concerns, owned; only the concern's own file knows its struct */
     struct tw_daemon_admission *admission;

@@ -111,9 +111,8 @@ enum tw_status tw_run_apply_model(struct tw_run *run, const char *name, struct t
         for (unsigned i = 0; i < SHAPES_COUNT; i++) names[i] = shapes[i].name;
         const char *nearest = tw_nearest(name, names, SHAPES_COUNT);
         return tw_fail(err, TW_CONFIG, "there is no model `%.40s`: %s%s%s", name,
-                       nearest != NULL ? "did you mean "
-                                       : "they go from 1m to llama-70b; `thinwire ",
-                       nearest != NULL ? nearest : "run new --model list` names them",
+                       nearest != NULL ? "did you mean " : "they go from 1m to llama-70b; ",
+                       nearest != NULL ? nearest : "`thinwire run models` names them",
                        nearest != NULL ? "?" : "");
     }
     run->model.family = shape->family;

@@ -74,8 +74,9 @@ static enum tw_exit print_summary(const struct cli *cli, const struct doctor *do
     return rc;
 }
 
-/* Opens the configuration as the user of the node, without which nothing else can be checked. */
-static bool config_open(const struct cli *cli, struct doctor *doctor) {
+/* Opens the configuration as the user of the node, without which nothing else can be checked.
+ * *is_other_user: the caller may not do that, which is no fault of the node. */
+static bool config_open(const struct cli *cli, struct doctor *doctor, bool *is_other_user) {
     char path[TW_PATH_BYTES];
     struct tw_error err;
     if (tw_config_find(cli->config_option, path, &err) != TW_OK ||
@@ -87,8 +88,13 @@ static bool config_open(const struct cli *cli, struct doctor *doctor) {
         return false;
     }
     if (cli_become_node_user(cli, &doctor->config, &err) != TW_OK) {
-        doctor_say_error(doctor, "user", &err, NULL);
-        return false; /* this user sees neither files nor status, so all else would mislead */
+        /* This user sees neither files nor status, so all else would mislead. */
+        *is_other_user = true;
+        if (cli->json)
+            doctor_say_error(doctor, "user", &err, NULL);
+        else
+            (void)cli_fail(TW_EXIT_FAILURE, "%s", err.message);
+        return false;
     }
     if (cli_is_service(path) && access(path, R_OK) != 0)
         doctor_say(doctor, DOCTOR_FAIL, "config", "chmod go+r it",
@@ -103,6 +109,7 @@ enum tw_exit cli_doctor(struct cli *cli) {
                                           "--color", "--patience", NULL};
     static struct doctor doctor;
     const char *patience = "5", *end = NULL;
+    bool is_other_user = false;
     char start[CLI_COMMAND_BYTES + 32];
     char command[CLI_COMMAND_BYTES];
     (void)cli_option(cli, "--patience", &patience);
@@ -129,13 +136,14 @@ enum tw_exit cli_doctor(struct cli *cli) {
         doctor_host(&doctor);
         doctor_ticket(&doctor, text);
         explicit_bzero(text, sizeof(text));
-    } else if (config_open(cli, &doctor)) {
+    } else if (config_open(cli, &doctor, &is_other_user)) {
         doctor.status = daemon_status(cli, &doctor.config);
         doctor_files(&doctor);
         doctor_host(&doctor);
         doctor_links(&doctor);
     }
-    const enum tw_exit rc = print_summary(cli, &doctor);
+    const enum tw_exit rc =
+        is_other_user && !cli->json ? TW_EXIT_FAILURE : print_summary(cli, &doctor);
     if (doctor.has_identity) tw_identity_close(&doctor.identity);
     tw_secrets_wipe(&doctor.secrets);
     json_decref(doctor.status);

@@ -177,11 +177,12 @@ static bool has_data_folder(const struct doctor *doctor) {
 }
 
 /* Returns the bytes that the daemon needs free: its own definition. Sets *least_bytes to those
- * without which it cannot save. */
-static double bytes_wanted(const struct doctor *doctor, double *least_bytes) {
+ * without which it cannot save, and *is_left if data are yet to be fetched. */
+static double bytes_wanted(const struct doctor *doctor, double *least_bytes, bool *is_left) {
     static struct tw_layout layout;
     struct run_memory memory;
     *least_bytes = LEAST_BYTES;
+    *is_left = false;
     if (!doctor_memory(doctor, &memory) || tw_layout_init(&layout, &doctor->run, NULL) != TW_OK)
         return LEAST_BYTES;
     const double wanted =
@@ -189,13 +190,13 @@ static double bytes_wanted(const struct doctor *doctor, double *least_bytes) {
     const json_t *const data = json_object_get(doctor->status, "data");
     const double all = json_number_value(json_object_get(data, "bytes")),
                  here = json_number_value(json_object_get(data, "bytes_here"));
-    const bool is_left = is_fetched(doctor) && (doctor->status != NULL ? all == 0 || here < all
-                                                                       : !has_data_folder(doctor));
-    if (is_left)
+    *is_left = is_fetched(doctor) &&
+               (doctor->status != NULL ? all == 0 || here < all : !has_data_folder(doctor));
+    if (*is_left)
         *least_bytes = wanted;
     else
         *least_bytes += (double)layout.params * TW_CHECKPOINTS_BYTES_PARAM;
-    return wanted + (is_left && all > here ? all - here : 0);
+    return wanted + (*is_left && all > here ? all - here : 0);
 }
 
 static void look_at_room(struct doctor *doctor) {
@@ -206,8 +207,9 @@ static void look_at_room(struct doctor *doctor) {
     }
     char free_text[TW_UNITS_BYTES], wanted_text[TW_UNITS_BYTES];
     double least_bytes = 0;
+    bool is_left = false;
     const double free_bytes = (double)info.f_bavail * (double)info.f_frsize;
-    const double wanted_bytes = bytes_wanted(doctor, &least_bytes);
+    const double wanted_bytes = bytes_wanted(doctor, &least_bytes, &is_left);
     const bool is_short = free_bytes < wanted_bytes,
                has_inodes = info.f_files == 0 || info.f_favail > 64;
     doctor_say(doctor,
@@ -220,7 +222,7 @@ static void look_at_room(struct doctor *doctor) {
                              : NULL,
                "%s free, %s needed for checkpoints and logs%s",
                tw_units_bytes(free_text, free_bytes), tw_units_bytes(wanted_text, wanted_bytes),
-               !is_fetched(doctor)      ? ""
+               !is_left                 ? ""
                : doctor->status == NULL ? ", beside the dataset"
                                         : " and the rest of the dataset");
 }
@@ -317,10 +319,12 @@ static void look_at_data(struct doctor *doctor) {
                        "no training text is named");
         return;
     }
-    if (cli_data_read(path, &data, &err) != TW_OK ||
-        cli_data_check(&data, path, &doctor->run, &err) != TW_OK) {
-        doctor_say(doctor, DOCTOR_FAIL, "data", "name the data of the run in node.data", "%s",
-                   err.message);
+    if (cli_data_of_run(path, &doctor->run, &data, &err) != TW_OK) {
+        doctor_say(doctor, DOCTOR_FAIL, "data",
+                   doctor->run.data.form == TW_FORM_DATASET
+                       ? "name the dataset of the run in node.data, or leave that out"
+                       : "name the text of the run in node.data",
+                   "%s", err.message);
         return;
     }
     if (cli_is_hidden(doctor->config.path, path))

@@ -15,6 +15,7 @@
 #include "base/assert.h"
 #include "base/units.h"
 #include "daemon/cli/doctor/doctor.h"
+#include "daemon/net/local_address.h"
 #include "daemon/net/probe.h"
 #include "proto/frame.h"
 
@@ -263,7 +264,9 @@ static uint32_t milliseconds(uint64_t us) {
     return (uint32_t)((us + 500) / 1000);
 }
 
-static void stage_say(struct doctor *doctor, const struct job *job, enum tw_probe_stage stage) {
+/* Prints one stage. `is_spare`: another address admits this node, so a dead one is no failure. */
+static void stage_say(struct doctor *doctor, const struct job *job, enum tw_probe_stage stage,
+                      bool is_spare) {
     static const char *const NAMES[] = {"peer.name", "peer.tcp", "peer.tls", "peer.admitted"};
     const struct tw_probe_answer *const answer = &job->answer;
     const uint32_t took_ms = milliseconds(answer->took_us[stage]);
@@ -277,7 +280,10 @@ static void stage_say(struct doctor *doctor, const struct job *job, enum tw_prob
         (void)snprintf(what, sizeof(what), "%s", answer->sentence);
         char *const fix = strrchr(what, ';');
         if (fix != NULL) *fix = '\0';
-        doctor_say(doctor, DOCTOR_FAIL, NAMES[stage], fix != NULL ? fix + 2 : NULL, "%s", what);
+        doctor_say(doctor,
+                   is_spare && !tw_dial_is_refusal(answer->cause) ? DOCTOR_WARN : DOCTOR_FAIL,
+                   NAMES[stage], fix != NULL ? fix + 2 : NULL, "%s%s", what,
+                   is_spare ? "; another address of the run works" : "");
     } else if (stage == TW_PROBE_NAME) {
         doctor_say(doctor, DOCTOR_OK, NAMES[stage], NULL, "%s is %s, in %u ms", address,
                    answer->remote, took_ms);
@@ -361,9 +367,36 @@ static void jobs_run(struct job *jobs, uint32_t count) {
     }
 }
 
-static void job_say(struct doctor *doctor, const struct job *job) {
+/* Returns true if nothing answers at the address, as it is one at which this node itself would
+ * listen: its own of a former identity, say. */
+static bool is_own_address(const struct doctor *doctor, const struct tw_probe_answer *answer) {
+    char host[TW_ADDR_BYTES];
+    struct addrinfo *found = NULL;
+    struct sockaddr_storage address = {0};
+    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
+    uint16_t port = 0, own = 0;
+    bool is_listened = false;
+    if (answer->stage != TW_PROBE_TCP || doctor->status != NULL ||
+        !tw_address_split(answer->remote, host, &port) ||
+        getaddrinfo(host, NULL, &hints, &found) != 0)
+        return false;
+    memcpy(&address, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    for (uint32_t i = 0; i < doctor->config.network.listen_count; i++)
+        is_listened |=
+            tw_address_split(doctor->config.network.listen[i].text, host, &own) && own == port;
+    return is_listened && tw_local_address_is(&address);
+}
+
+static void job_say(struct doctor *doctor, const struct job *job, bool is_spare) {
     const struct tw_probe_answer *const answer = &job->answer;
     const bool is_self = answer->has_id && tw_id_equal(&answer->id, &doctor->identity.id);
+    if (is_own_address(doctor, answer)) {
+        doctor_say(doctor, DOCTOR_SKIP, "peer.self", NULL,
+                   "%s is an address of this machine, at which its own daemon would listen",
+                   job->question.address);
+        return;
+    }
     if (is_self) {
         doctor_say(doctor, DOCTOR_OK, "peer.self", NULL, "%s is this node itself",
                    job->question.address);
@@ -371,7 +404,7 @@ static void job_say(struct doctor *doctor, const struct job *job) {
     }
     for (enum tw_probe_stage stage = TW_PROBE_NAME; stage < TW_PROBE_DONE; stage++) {
         if (stage != TW_PROBE_HELLO || !job->question.is_stranger)
-            stage_say(doctor, job, stage);
+            stage_say(doctor, job, stage, is_spare);
         else
             doctor_say(doctor, DOCTOR_SKIP, "peer.admitted", NULL, "%s: %s", job->question.address,
                        job->is_join ? "`thinwire join` will tell"
@@ -413,7 +446,11 @@ void doctor_addresses(struct doctor *doctor, const struct tw_bootstrap *peers, u
         question_fill(doctor, &peers[i], &jobs[i].question);
     }
     jobs_run(jobs, count);
-    for (uint32_t i = 0; i < count; i++) job_say(doctor, &jobs[i]);
+    bool has_good = false;
+    for (uint32_t i = 0; i < count; i++)
+        has_good |= jobs[i].answer.stage == TW_PROBE_DONE &&
+                    !tw_id_equal(&jobs[i].answer.id, &doctor->identity.id);
+    for (uint32_t i = 0; i < count; i++) job_say(doctor, &jobs[i], has_good);
     mtu_say(doctor, jobs, count);
     tw_tls_context_deinit(&tls);
 }

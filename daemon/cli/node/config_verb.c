@@ -85,8 +85,8 @@ static void check_data(const struct tw_config *config, const struct tw_run *run,
     if (path[0] == 0 && !is_fetched) {
         status = tw_fail(&err, TW_DATA, "no training text: set `data = ` in section [node]");
     } else if (!is_fetched) {
-        status = cli_data_read(path, &data, &err);
-        if (status == TW_OK && run != NULL) status = cli_data_check(&data, path, run, &err);
+        status = run != NULL ? cli_data_of_run(path, run, &data, &err)
+                             : cli_data_read(path, &data, &err);
         if (data.shards_here < data.shards) {
             (void)snprintf(what, sizeof(what), "training data %s, %u of %u shards are here", path,
                            data.shards_here, data.shards);

@@ -154,7 +154,9 @@ static void list_tickets(const json_t *data) {
         const json_t *row = json_array_get(tickets, i);
         const json_t *nodes = json_object_get(row, "nodes");
         char left[32];
-        time_left(row, left);
+        const bool is_open = strcmp(text_of(row, "state"), "good") == 0;
+        (void)snprintf(left, sizeof(left), "-");
+        if (is_open) time_left(row, left);
         (void)printf("%-10s %-8s %-9s %d of %d", text_of(row, "ticket"), text_of(row, "state"),
                      left, (int)json_array_size(nodes),
                      (int)json_integer_value(json_object_get(row, "uses")));

@@ -9,20 +9,27 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/machine.h"
+#include "base/units.h"
 #include "daemon/auth/cert_file.h"
 #include "daemon/auth/private_file.h"
 #include "daemon/auth/secret.h"
+#include "daemon/cli/common/ended.h"
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/common/ticket_line.h"
 #include "daemon/cli/node/init_ask.h"
 #include "daemon/cli/node/join_dial.h"
 #include "daemon/cli/node/node_files.h"
 #include "daemon/cli/node/node_start.h"
+#include "daemon/cli/run/data_path.h"
 #include "daemon/cli/run/manifest_text.h"
+#include "daemon/cli/run/run_memory.h"
 #include "proto/message.h"
+#include "proto/run/layout.h"
 #include "proto/run/run.h"
 
 enum {
@@ -231,6 +238,20 @@ static enum tw_exit renew_right(struct join *join) {
     return cli_fail(TW_EXIT_STATE_DIR, "%s: %s", path, strerror(errno));
 }
 
+/* Checks the data that --data names, now that the run is known. The inviter knows this machine by
+ * its identity, which stays: the same ticket lets it in again. */
+static enum tw_exit data_check(const struct join *join) {
+    static struct cli_data data;
+    struct tw_error err;
+    const char *const path = join->files.config.node.data;
+    if (path[0] == '\0' || tw_run_has_own_data(&join->run) ||
+        cli_data_of_run(path, &join->run, &data, &err) == TW_OK)
+        return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_DATA,
+                    "join: --data %s. No node was made; the same ticket still lets this machine in",
+                    err.message);
+}
+
 static enum tw_exit make_node(struct join *join) {
     enum tw_exit rc = node_files_plan(&join->files);
     if (rc == TW_EXIT_OK) rc = init_check(&join->files, false);
@@ -241,6 +262,7 @@ static enum tw_exit make_node(struct join *join) {
     if (rc != TW_EXIT_OK) return rc;
     peers_list(join);
     rc = node_files_plan(&join->files);
+    if (rc == TW_EXIT_OK) rc = data_check(join);
     if (rc == TW_EXIT_OK) rc = manifest_write(join);
     if (rc == TW_EXIT_OK) rc = right_write(join);
     if (rc == TW_EXIT_OK) rc = node_files_write_config(&join->files);
@@ -255,6 +277,36 @@ static bool lacks_data(const struct join *join) {
 }
 
 static const char *const NEXT[] = {"start", "status --watch", NULL};
+
+/* Returns the commands to type next; a node that runs already needs no start. */
+static const char *const *next_of(const struct join *join) {
+    const int daemon = ended_open(join->files.config.api.socket);
+    if (daemon >= 0) (void)close(daemon);
+    return daemon >= 0 ? NEXT + 1 : NEXT;
+}
+
+/* Says that the disk has too little room for the run's checkpoints, beside the data. */
+static void warn_of_room(const struct join *join) {
+    char free_text[TW_UNITS_BYTES], wanted_text[TW_UNITS_BYTES];
+    struct statvfs info;
+    struct run_memory memory;
+    static struct tw_layout layout;
+    const char *const folder = join->files.config.node.state_dir;
+    if (statvfs(folder, &info) != 0 || tw_layout_init(&layout, &join->run, NULL) != TW_OK ||
+        !run_memory_weigh(&memory, &join->files.config, &join->run, tw_machine_memory(), false))
+        return;
+    const double free_bytes = (double)info.f_bavail * (double)info.f_frsize,
+                 wanted_bytes = (double)tw_memory_plan_disk(&memory.plan, &layout, false);
+    if (free_bytes >= wanted_bytes) return;
+    (void)fprintf(stderr,
+                  "thinwire: the disk of %s has %s free, and %s are needed for checkpoints and "
+                  "logs%s: free some space, or move state_dir to a larger disk\n",
+                  folder, tw_units_bytes(free_text, free_bytes),
+                  tw_units_bytes(wanted_text, wanted_bytes),
+                  join->run.data.form == TW_FORM_DATASET && join->files.config.node.data[0] == '\0'
+                      ? ", beside the data"
+                      : "");
+}
 
 static void print_result(const struct join *join, const char *hex) {
     struct page page;
@@ -272,7 +324,7 @@ static void print_result(const struct join *join, const char *hex) {
                       "/path/of/the.txt` below [node] of the configuration.\n");
     if (!join->is_start) (void)fprintf(to, "\nNext:\n");
     page_end(&page);
-    if (!join->is_start) node_files_say_next(&join->files, NEXT);
+    if (!join->is_start) node_files_say_next(&join->files, next_of(join));
 }
 
 static void say_json(const struct join *join, const char *hex) {
@@ -372,6 +424,7 @@ enum tw_exit cli_join(struct cli *cli) {
         say_json(&join, hex);
     else
         print_result(&join, hex);
+    warn_of_room(&join);
     if (!join.is_start) return TW_EXIT_OK;
     if (lacks_data(&join)) return fail_without_data(&join, cli->json);
     if (!cli->json) (void)fputc('\n', stdout);

@@ -41,7 +41,13 @@ static void on_welcomed(void *user, const uint8_t *body, uint32_t size) {
 
 static void on_dial_done(void *user, const char *address, const struct tw_dial_result *result) {
     struct dial *dial = user;
-    if (result->status != TW_OK) (void)cli_fail(TW_EXIT_JOIN, "%s", result->sentence);
+    const char *const way_out = strrchr(result->sentence, ';');
+    /* The way out of this sentence is that of a daemon, which dials again by itself. */
+    if (result->cause == TW_DIAL_OFFLINE && way_out != NULL)
+        (void)cli_fail(TW_EXIT_JOIN, "%.*s; join again once it has a line",
+                       (int)(way_out - result->sentence), result->sentence);
+    else if (result->status != TW_OK)
+        (void)cli_fail(TW_EXIT_JOIN, "%s", result->sentence);
     if (dial->is_welcome) (void)snprintf(dial->address, TW_ADDR_BYTES, "%s", address);
     /* An inviter that refuses would also refuse at its other addresses. */
     const bool is_over = result->status == TW_OK || tw_dial_is_refusal(result->cause);

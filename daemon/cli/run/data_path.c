@@ -213,3 +213,19 @@ enum tw_status cli_data_check(const struct cli_data *data, const char *path,
     return data->is_dataset ? check_shards(data, path, run, err)
                             : check_length(data, path, run, err);
 }
+
+enum tw_status cli_data_of_run(const char *path, const struct tw_run *run, struct cli_data *data,
+                               struct tw_error *err) {
+    char index[TW_PATH_BYTES + 32];
+    struct stat info;
+    const bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    (void)snprintf(index, sizeof(index), "%.*s/%s", TW_PATH_BYTES - 1, path, TW_DATASET_INDEX_FILE);
+    if (is_folder && stat(index, &info) != 0 && run->data.form == TW_FORM_DATASET)
+        return tw_fail(
+            err, TW_DATA,
+            "%.150s is a folder without a dataset: name that of the run, or leave `data` "
+            "out, and it is fetched",
+            path);
+    TW_TRY(cli_data_read(path, data, err));
+    return cli_data_check(data, path, run, err);
+}

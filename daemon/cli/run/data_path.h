@@ -34,4 +34,8 @@ enum tw_status cli_data_read(const char *path, struct cli_data *data, struct tw_
 enum tw_status cli_data_check(const struct cli_data *data, const char *path,
                               const struct tw_run *run, struct tw_error *err);
 
+/* Does both, for a node of an existing run: there it would be wrong to prepare a dataset anew. */
+enum tw_status cli_data_of_run(const char *path, const struct tw_run *run, struct cli_data *data,
+                               struct tw_error *err);
+
 #endif

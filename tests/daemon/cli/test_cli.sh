@@ -458,6 +458,8 @@ chmod 600 state/run.secret
 plan=(plan --set model.layers=2 --set model.width=32 --set train.tokens=40m --step-time 250ms)
 expect 0 '^    thinwire run new NAME .*--preset [a-z]+ --set sync.period=[0-9]+' tw "${plan[@]}" --upload 5mbit
 expect 0 '^  a node alone  ' tw "${plan[@]}"
+expect 0 '\* is recommended: .* sends the fewest' tw "${plan[@]}"
+expect 0 'a day          round' tw "${plan[@]}" # without a line, no column of it
 expect 0 '"recommended": [0-9]+,' tw "${plan[@]}" --json
 expect 0 '^! exceeds the budget' tw "${plan[@]}" --budget 70kbit
 expect 0 '^! rounds take longer than the preset leaves them' tw "${plan[@]}" --upload 64kbit

@@ -70,7 +70,8 @@ def engine(at):
 @situation("words", "name the run: `thinwire run new bible`", "Written to %s; `thinwire run show",
            "`thinwire run new NAME --preset PRESET` starts", "`thinwire run new NAME --set KEY",
            "Begin with `thinwire run new NAME --model MODEL`",
-           "together for half of the budget, then alone; `thinwire merge`")
+           "together for half of the budget, then alone; `thinwire merge`",
+           "`thinwire run models` names them")
 def new_run(at):
     """A run without a name, and the lists of its possible parts."""
     said = at.follow(at.bad("thinwire run new"), "name the run")
@@ -82,7 +83,7 @@ def new_run(at):
     at.advice(presets, "together for half of the budget")
     at.follow(at.good("thinwire run keys"), "--set KEY", "--out k", NAME="k",
               **{"KEY=VALUE": "sync.period=50"})
-    models = at.good("thinwire run new --model list")
+    models = at.follow(at.bad("thinwire run new m --model zzz"), "names them")
     for command in at.advice(models, "Begin with", NAME="m", MODEL="1m")[:1]:
         at.good(command + " --out m")
 

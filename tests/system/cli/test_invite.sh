@@ -86,6 +86,12 @@ tw one invite >line 2>words
 grep -q '^tw1[0-9a-hjkmnp-tv-z]*$' line || fail "no ticket: $(cat line)"
 grep -q 'lets 1 machine into run numbers' words || fail "$(cat words)"
 grep -q 'can reach these addresses' words || fail "no word of an address of this machine alone"
+# Data of another kind are refused before there is a node, and cost no use of the ticket.
+expect 4 'is a text, and the run is trained on a dataset.*No node was made; the same ticket' \
+    thinwire join "$(cat line)" --dir two --data one/text.txt
+expect 4 'without a dataset: name that of the run, or leave `data` out' \
+    thinwire join "$(cat line)" --dir two --data one
+[[ ! -e two/node.conf ]] || fail "a refused join left a node"
 thinwire join "$(cat line)" --dir two --name two --threads 1 --listen "127.0.0.1:$(port)" \
     --start >said 2>&1 || fail "join: $(cat said)"
 note_pid two said
@@ -96,10 +102,11 @@ cmp one/state/run.secret two/state/run.secret
 cp line first
 cmp <(thinwire run show one/numbers.manifest) <(thinwire run show two/state/run.manifest)
 until_true 60 is_mixing two || fail "two does not mix"
-tw one invite --list | grep -q 'used .*1 of 1: ' || fail "no list: $(tw one invite --list)"
+tw one invite --list | grep -q 'used  *-  *1 of 1: ' || fail "no list: $(tw one invite --list)"
 
 # -- the same machine again: nothing to do; after a cut in the middle, no second use
 expect 0 'is in run numbers already' thinwire join "$(cat line)" --dir two
+if grep -q 'thinwire start' said; then fail "a node that runs is to be started: $(cat said)"; fi
 expect 0 'two/node.conf is kept as it is: set `listen`, `upload` there' \
     thinwire join "$(cat line)" --dir two --listen 127.0.0.1:1 --upload 5mbit
 # `leave` returns when the daemon has ended, so its port and its lock are free.
@@ -142,6 +149,14 @@ until_true 60 is_mixing two || fail "two does not mix again"
 
 # -- a failed last checkpoint is reported, and the daemon ends all the same
 stop two
+# Addresses of before: this node's own, and one that is dead while another one works.
+cp two/node.conf two/node.conf.before
+own=$(sed -n 's/^listen = //p' two/node.conf)
+sed -i "s/^\(peers = .*\)/\1, $own, 127.0.0.1:9/" two/node.conf
+tw two doctor >said || true
+grep -q "^-  *peer.self  *$own is an address of this machine" said || fail "$(cat said)"
+grep -q '^WARN  peer.tcp  *127.0.0.1:9: nothing listens on that port' said || fail "$(cat said)"
+mv two/node.conf.before two/node.conf
 (trap '' XFSZ && start two)
 until_true 60 is_mixing two || fail "two does not mix before its disk is full"
 prlimit --pid "$(cat two/pid)" --fsize=4096
