@@ -159,6 +159,14 @@ class Node:
         self.distance_max = max(self.distance_max, train["distance_ratio"] or 0.0)
         self.last_step = train["steps"]
 
+    def start_nats(self):
+        """The loss before the first step. On a busy machine no poll may fall between the first two
+        measurements, but the log has them all."""
+        log = self.folder / f"{self.name}.log"
+        text = log.read_text(errors="replace") if log.exists() else ""
+        found = re.search(r"ev=evaluated step=0 loss_live=([0-9.]+)", text)
+        return float(found[1]) if found else None
+
     def motion(self):
         """A value that changes whenever the node does something."""
         if self.status is None:
@@ -510,7 +518,7 @@ def describe(node, nats, solo):
         "sent_bytes": node.sent, "received_bytes": node.received,
         "distance_to_anchor_max": node.distance_max,
         "live_nats": nats[node.name, "live"], "anchor_nats": nats[node.name, "anchor"],
-        "start_nats": node.losses.get(0, {}).get("live_nats"),
+        "start_nats": node.start_nats(),
         "losses": [dict(steps=s, **{k: v for k, v in node.losses[s].items() if k != "steps"})
                    for s in sorted(node.losses)],
         "samples": node.samples,

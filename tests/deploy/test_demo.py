@@ -5,6 +5,7 @@
 import copy
 import math
 import sys
+import tempfile
 import types
 from pathlib import Path
 
@@ -226,9 +227,20 @@ def a_group_that_stops_with_its_victim_gets_it_back():
     check(churn.facts["others_steps"]["node1"] == 0, "and the judge sees it")
 
 
+def the_loss_at_the_start_is_read_from_the_log():
+    with tempfile.TemporaryDirectory() as folder:
+        node = demo.Node("node1", Path(folder), Path(folder))
+        check(node.start_nats() is None, "without a log it is not known")
+        (Path(folder) / "node1.log").write_text(
+            "ts=1 level=info ev=evaluated step=0 loss_live=5.5416 loss_anchor=5.5416\n"
+            "ts=2 level=info ev=evaluated step=18 loss_live=4.0124 loss_anchor=5.5416\n")
+        node.losses = {18: {"live_nats": 4.0124}} # no poll saw the first one
+        check(node.start_nats() == 5.5416, "a measurement that no poll saw counts")
+
+
 for test in (a_machine_of_any_speed_gets_a_run, a_short_run_merges_as_often_as_a_long_one,
              the_sentence_names_speed_and_length, the_time_left_follows_the_speed,
-             a_healthy_run_passes_at_any_speed, every_fault_is_found,
+             the_loss_at_the_start_is_read_from_the_log, a_healthy_run_passes_at_any_speed, every_fault_is_found,
              the_pace_is_of_the_time_in_which_both_train,
              the_victim_returns_when_the_others_have_trained_on,
              a_group_that_stops_with_its_victim_gets_it_back):
