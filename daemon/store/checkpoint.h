@@ -145,6 +145,12 @@ void tw_checkpoint_look(struct tw_checkpoint *checkpoint, uint32_t file,
 enum tw_status tw_checkpoint_verify(struct tw_checkpoint *checkpoint, uint32_t file,
                                     struct tw_error *err);
 
+/* Sets a function that loads and verifications call every 64 MiB, with the bytes of data read and
+ * those of the file. NULL: none. */
+void tw_checkpoint_watch(struct tw_checkpoint *checkpoint,
+                         void (*progress)(void *user, uint64_t read_bytes, uint64_t all_bytes),
+                         void *user);
+
 /* Makes the generation in `file` the one that the next load finds, after checking every byte of it.
  * It also keeps its old name. The newest generation moves to the undone file. TW_OK means durable;
  * a crash leaves the state before or after. On TW_CORRUPT or TW_IO nothing was changed: the file is

@@ -49,7 +49,15 @@ enum tw_status tw_checkpoint_verify(struct tw_checkpoint *checkpoint, uint32_t f
     if (slot.status != TW_OK) return tw_fail(err, slot.status, "%s", slot.err.message);
     const enum tw_status status = tw_checkpoint_slot_load(checkpoint, &slot, &nowhere, &state, err);
     (void)checkpoint->ops->close(checkpoint->ops->ctx, slot.file);
+    checkpoint->is_verified[file] = status == TW_OK;
     return status;
+}
+
+void tw_checkpoint_watch(struct tw_checkpoint *checkpoint,
+                         void (*progress)(void *user, uint64_t read_bytes, uint64_t all_bytes),
+                         void *user) {
+    checkpoint->progress = progress;
+    checkpoint->progress_user = user;
 }
 
 /* Finds the file that a load would choose: the newest intact one. *newest is its index, or
@@ -111,7 +119,12 @@ enum tw_status tw_checkpoint_go_back(struct tw_checkpoint *checkpoint, uint32_t 
     uint32_t newest;
     uint64_t generation;
     TW_ASSERT(file < TW_CHECKPOINT_FILES);
-    TW_TRY(tw_checkpoint_verify(checkpoint, file, err));
+    /* A caller that had to know before has read the whole file already. From here on the files
+     * change their names. */
+    const bool is_verified = checkpoint->is_verified[file];
+    memset(checkpoint->is_verified, 0, sizeof(checkpoint->is_verified));
+    if (!is_verified) TW_TRY(tw_checkpoint_verify(checkpoint, file, err));
+    checkpoint->is_verified[file] = false;
     tw_checkpoint_look(checkpoint, file, &about);
     TW_TRY(find_newest(checkpoint, &newest, &generation, err));
     if (newest < TW_CHECKPOINT_SLOTS && about.generation == generation) return TW_OK;

@@ -49,6 +49,9 @@ struct tw_checkpoint {
     bool is_foreign;       /* the files belong to another run or shape: never write to the folder */
     /* this process has loaded or written the file, and found every byte right */
     bool is_proven[TW_CHECKPOINT_SLOTS];
+    bool is_verified[TW_CHECKPOINT_FILES]; /* tw_checkpoint_verify has found every byte right */
+    void (*progress)(void *user, uint64_t read_bytes, uint64_t all_bytes); /* or NULL */
+    void *progress_user;
     uint32_t newest_slot;     /* index of the file that holds `generation`, unless that is 0 */
     uint64_t generation;      /* newest generation known to be intact */
     uint64_t generation_seen; /* highest generation in any intact header */

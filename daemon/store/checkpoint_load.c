@@ -239,6 +239,8 @@ static enum tw_status load_blocks(struct tw_checkpoint *checkpoint, const struct
         char hex[TW_ID_HEX_BYTES];
         const uint64_t at = i * BLOCK_BYTES, left = slot->data_bytes - at;
         const size_t size = left < BLOCK_BYTES ? (size_t)left : BLOCK_BYTES;
+        if (checkpoint->progress != NULL && i % 64 == 0)
+            checkpoint->progress(checkpoint->progress_user, at, slot->data_bytes);
         TW_TRY(tw_durable_read(checkpoint->ops, slot->file, slot->name, checkpoint->block, size,
                                slot->data_begin + at, err));
         const struct tw_id hash = tw_sha256(checkpoint->block, size);

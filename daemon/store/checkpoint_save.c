@@ -165,6 +165,7 @@ enum tw_status tw_checkpoint_save(struct tw_checkpoint *checkpoint,
         return tw_fail(err, TW_DENIED,
                        "the checkpoint folder belongs to another run: nothing is written to it");
     }
+    memset(checkpoint->is_verified, 0, sizeof(checkpoint->is_verified)); /* a file is replaced */
     const uint64_t newest = checkpoint->generation_seen > checkpoint->generation
                                 ? checkpoint->generation_seen
                                 : checkpoint->generation;

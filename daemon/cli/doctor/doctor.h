@@ -61,6 +61,9 @@ const char *doctor_grade_name(enum doctor_grade grade);
 /* doctor_files.c: checks this node's files. Fills run, identity and secret. */
 void doctor_files(struct doctor *doctor);
 
+/* doctor_checkpoint.c: reads the newest checkpoint, and the one before if it is damaged. */
+void doctor_checkpoint(struct doctor *doctor);
+
 /* doctor_host.c: checks the machine. doctor_proc reads a small file of /proc, and returns false if
  * there is no such file. */
 bool doctor_proc(const struct doctor *doctor, const char *name, char *text, size_t capacity);

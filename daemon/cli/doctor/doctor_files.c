@@ -347,6 +347,7 @@ void doctor_files(struct doctor *doctor) {
         look_at_room(doctor);
         look_at_speed(doctor);
         look_at_dates(doctor);
+        doctor_checkpoint(doctor);
     } else {
         doctor_say(doctor, DOCTOR_SKIP, "disk.room", NULL, "there is no state folder");
         doctor_say(doctor, DOCTOR_SKIP, "disk.speed", NULL, "there is no state folder");

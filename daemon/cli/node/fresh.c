@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "daemon/cli/common/checkpoint_progress.h"
 #include "daemon/cli/run/manifest_text.h"
 #include "daemon/store/checkpoint.h"
 
@@ -31,6 +32,7 @@ static enum tw_exit open_files(const struct tw_config *config, struct fresh *fre
     if (tw_checkpoint_create(&fresh->files, tw_file_system(), fresh->folder, &fresh->layout,
                              &fresh->run_id, &err) != TW_OK)
         return cli_fail(TW_EXIT_STATE_DIR, "start: %s", err.message);
+    checkpoint_progress_watch(fresh->files);
     return TW_EXIT_OK;
 }
 
@@ -53,6 +55,7 @@ static enum tw_exit judge(const struct fresh *fresh, FILE *out) {
         tw_checkpoint_look(fresh->files, i, &about);
         if (!about.exists) continue;
         const enum tw_status status = tw_checkpoint_verify(fresh->files, i, &err);
+        checkpoint_progress_end();
         if (status == TW_OK) {
             (void)fprintf(out,
                           "%s is intact: the node starts from it, and --fresh changes nothing\n",

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "daemon/cli/common/checkpoint_progress.h"
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/run/manifest_text.h"
@@ -55,15 +56,15 @@ static enum tw_exit open_folder(const struct cli *cli, struct rollback *back) {
     return TW_EXIT_OK;
 }
 
-/* Reads the headers and checks every byte. */
-static void look(struct rollback *back) {
+/* Reads the headers. `is_whole`: checks every byte of every file, too. */
+static void look(struct rollback *back, bool is_whole) {
     char path[TW_PATH_BYTES + 32];
     struct stat info;
     for (uint32_t i = 0; i < TW_CHECKPOINT_FILES; i++) {
         struct tw_error err = {0};
         tw_checkpoint_look(back->files, i, &back->about[i]);
         const bool is_readable = back->about[i].exists && back->about[i].refused[0] == 0;
-        if (is_readable && tw_checkpoint_verify(back->files, i, &err) != TW_OK)
+        if (is_whole && is_readable && tw_checkpoint_verify(back->files, i, &err) != TW_OK)
             (void)snprintf(back->about[i].refused, sizeof(back->about[i].refused), "%s",
                            err.message);
         (void)snprintf(path, sizeof(path), "%s/%s", back->folder, tw_checkpoint_file_name(i));
@@ -255,6 +256,7 @@ static enum tw_exit go_back(struct rollback *back, uint32_t file, bool is_yes) {
     /* Verify first: refused lineages make this node leave its group, so nothing may be written if
      * the file is damaged. */
     enum tw_status status = tw_checkpoint_verify(back->files, file, &err);
+    checkpoint_progress_end();
     if (status == TW_OK) status = refuse_lineages(back, &err);
     if (status == TW_OK) status = tw_checkpoint_go_back(back->files, file, &err);
     if (status != TW_OK) {
@@ -279,7 +281,9 @@ enum tw_exit cli_rollback(struct cli *cli) {
     if (rc != TW_EXIT_OK) return rc;
     uint32_t file = 0;
     back.lock_fd = -1;
-    look(&back);
+    checkpoint_progress_watch(back.files);
+    look(&back, word == NULL); /* going back reads the chosen file alone */
+    checkpoint_progress_end();
     if (word != NULL) {
         rc = find_file(&back, word, &file);
         if (rc == TW_EXIT_OK) rc = go_back(&back, file, is_yes);

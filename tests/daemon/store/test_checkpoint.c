@@ -647,6 +647,25 @@ static void a_damaged_generation_is_never_pinned(void **state) {
     assert_int_equal(generation_in(TW_CHECKPOINT_PINNED), 3);
 }
 
+static void note_read(void *user, uint64_t read_bytes, uint64_t all_bytes) {
+    assert_true(read_bytes < all_bytes);
+    if (read_bytes == 0) (*(unsigned *)user)++;
+}
+
+/* For a large model each reading takes minutes. */
+static void a_verified_file_is_not_read_again_to_go_back(void **state) {
+    (void)state;
+    unsigned readings = 0;
+    save_up_to(3);
+    tw_checkpoint_watch(checkpoint, note_read, &readings);
+    assert_int_equal(tw_checkpoint_verify(checkpoint, 1, &err), TW_OK);
+    assert_int_equal(readings, 1);
+    assert_int_equal(tw_checkpoint_go_back(checkpoint, 1, &err), TW_OK);
+    assert_int_equal(readings, 1);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(2));
+}
+
 static void going_back_can_be_undone(void **state) {
     (void)state;
     save_up_to(2);
@@ -805,6 +824,7 @@ int main(void) {
         CASE(no_crash_loses_an_acknowledged_generation),
         CASE(a_replaced_generation_is_kept_when_it_is_good),
         CASE(going_back_can_be_undone),
+        CASE(a_verified_file_is_not_read_again_to_go_back),
         CASE(a_damaged_generation_is_never_pinned),
         CASE(pinned_generation_stays_for_the_next_time),
         CASE(second_rollback_leaves_no_file_behind),

@@ -213,9 +213,20 @@ def tickets(at):
     at.good("thinwire --config d/node.conf config check")
 
 
+def damage(at):
+    """Overwrites some bytes of every checkpoint of node b."""
+    for path in (at.folder / "b/state").rglob("ckpt.*"):
+        if path.is_file() and path.stat().st_size > 4096:
+            with open(path, "r+b") as file:
+                file.seek(path.stat().st_size - 2048)
+                file.write(bytes(range(256)))
+
+
 @situation("pair", "This line lets %d machine%s", "On disk here: a checkpoint after %s rounds",
            "`thinwire doctor` tries every stage of every address",
-           "; `thinwire start --fresh` starts without it")
+           "; `thinwire start --fresh` starts without it",
+           "`thinwire checkpoint` saves a good one now",
+           "`thinwire start --fresh` sets it aside")
 def two_nodes(at):
     """Another machine joins, and is dialled in vain; a checkpoint is damaged."""
     at.manifest("run", ["sync.nodes=2", "sync.period=5", "sync.overlap=1", "sync.fragments=1"])
@@ -248,13 +259,13 @@ def two_nodes(at):
     at.start("a")
     at.select("b")
     at.wait("no warning", lambda: not at.warnings())
+    damage(at)
+    at.good(at.advice(at.bad("thinwire doctor"), "saves a good one now")[0])
+    if "every byte was read, and is intact" not in (found := at.type("thinwire doctor").text):
+        raise Wrong(found)
     at.good("thinwire leave")
-    # damage
-    for path in (at.folder / "b/state").rglob("ckpt.*"):
-        if path.is_file() and path.stat().st_size > 4096:
-            with open(path, "r+b") as file:
-                file.seek(2048)
-                file.write(bytes(range(256)))
+    damage(at)
+    at.advice(at.bad("thinwire doctor"), "sets it aside")
     said = at.bad("thinwire start")
     command = at.advice(said, "; `thinwire start --fresh`")[0]
     at.good(command)

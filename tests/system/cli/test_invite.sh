@@ -172,6 +172,8 @@ expect 0 "thinwire: uses one/state/$newest, step [0-9]*, saved [0-9.]* m*s ago" 
     thinwire eval one/state --data one/data --windows 2
 expect 0 "thinwire: uses one/state/$newest, step [0-9]*, saved" thinwire generate "one/state/${newest%/*}" --tokens 4
 expect 0 "thinwire: uses one/state/$newest, step" thinwire export one/state --out one/hf
+tw one doctor >said || true
+grep -q '^OK    checkpoint .*every byte was read, and is intact' said || fail "$(cat said)"
 # -- a running node has made steps since its newest checkpoint, which going back would lose
 loses() { # steps after the newest generation
     tw one rollback | awk '/the newest; a start continues it/ { if ($4 > 0) found = 1 } END { exit !found }'
