@@ -79,6 +79,8 @@ void tw_ledger_note(struct tw_ledger *ledger, const struct tw_record *record) {
         if (is_first) ledger->first_round = record->round;
         if (is_known) ledger->rounds++;
         if (!is_known && !is_first) ledger->unseen++;
+        if (!is_same && record->round < ledger->next_round)
+            ledger->undone += ledger->next_round - record->round;
         ledger->lineage = record->lineage;
         ledger->next_round = record->round + 1;
     }
@@ -89,11 +91,11 @@ void tw_ledger_note(struct tw_ledger *ledger, const struct tw_record *record) {
 
 /* Text of the ledger file:
  *
- *   thinwire-ledger 1 LINEAGE FIRST_ROUND ROUNDS UNSEEN NEXT_ROUND
+ *   thinwire-ledger 1 LINEAGE FIRST_ROUND ROUNDS UNSEEN NEXT_ROUND UNDONE
  *   ID TOKENS ROUNDS PARTS MERGED_BYTES FIRST_ROUND LAST_ROUND
  *   end
  *
- * The first row is `others`, whose id is zero. */
+ * The first row is `others`, whose id is zero. UNDONE may be missing: older programs wrote none. */
 
 static size_t put_row(const struct tw_ledger_row *row, char *text) {
     char hex[TW_ID_HEX_BYTES];
@@ -109,10 +111,10 @@ static size_t put_row(const struct tw_ledger_row *row, char *text) {
 size_t tw_ledger_encode(const struct tw_ledger *ledger, char text[TW_LEDGER_TEXT_MAX]) {
     char hex[TW_ID_HEX_BYTES];
     tw_id_hex(&ledger->lineage, hex);
-    const int head =
-        snprintf(text, TW_LEDGER_LINE_BYTES,
-                 "thinwire-ledger 1 %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", hex,
-                 ledger->first_round, ledger->rounds, ledger->unseen, ledger->next_round);
+    const int head = snprintf(
+        text, TW_LEDGER_LINE_BYTES,
+        "thinwire-ledger 1 %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", hex,
+        ledger->first_round, ledger->rounds, ledger->unseen, ledger->next_round, ledger->undone);
     TW_ASSERT(head > 0 && head < TW_LEDGER_LINE_BYTES);
     size_t size = (size_t)head;
     size += put_row(&ledger->others, text + size);
@@ -158,10 +160,15 @@ static bool read_all(struct tw_ledger *ledger, const char *text, size_t size) {
     if (size < head + tail || memcmp(text, HEAD, head) != 0) return false;
     if (memcmp(text + size - tail, TAIL, tail) != 0) return false;
     const char *at = text + head, *const end = text + size - tail;
-    uint64_t n[4];
-    if (!read_line(&at, end, &ledger->lineage, n, 4)) return false;
+    const char *const begin = at;
+    uint64_t n[5] = {0};
+    if (!read_line(&at, end, &ledger->lineage, n, 5)) {
+        at = begin;
+        n[4] = 0;
+        if (!read_line(&at, end, &ledger->lineage, n, 4)) return false;
+    }
     ledger->first_round = n[0], ledger->rounds = n[1];
-    ledger->unseen = n[2], ledger->next_round = n[3];
+    ledger->unseen = n[2], ledger->next_round = n[3], ledger->undone = n[4];
     if (!read_row(&at, end, &ledger->others) || !tw_id_is_zero(&ledger->others.id)) return false;
     while (at < end) {
         struct tw_ledger_row row;
@@ -222,8 +229,9 @@ json_t *tw_ledger_json(const struct tw_ledger *ledger, const struct tw_id *self)
     }
     free(rows);
     const bool has_others = ledger->others.rounds + ledger->others.parts > 0;
-    return json_pack("{s:I,s:I,s:I,s:I,s:o,s:o}", "first_round", (json_int_t)ledger->first_round,
-                     "rounds", (json_int_t)ledger->rounds, "unseen_rounds",
-                     (json_int_t)ledger->unseen, "tokens", (json_int_t)tokens, "nodes", list,
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "first_round",
+                     (json_int_t)ledger->first_round, "rounds", (json_int_t)ledger->rounds,
+                     "unseen_rounds", (json_int_t)ledger->unseen, "undone_rounds",
+                     (json_int_t)ledger->undone, "tokens", (json_int_t)tokens, "nodes", list,
                      "others", has_others ? row_json(&ledger->others, tokens, false) : json_null());
 }

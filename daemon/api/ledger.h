@@ -6,7 +6,8 @@
  * passed while this node was away are counted as unseen. The ledger is for people: nothing in a run
  * depends on it.
  *
- * Rounds stay counted even if the run later leaves their lineage. A record names its members only
+ * Rounds stay counted even if the run later leaves their lineage; those that a new lineage repeats
+ * are counted as undone. A record names its members only
  * by their seats in the roster that the previous record chose. So a round is counted only if this
  * node has the previous record. Pure. */
 #ifndef TW_DAEMON_API_LEDGER_H
@@ -41,6 +42,7 @@ struct tw_ledger {
     uint64_t first_round;        /* number of the oldest counted round */
     uint64_t rounds;             /* rounds counted */
     uint64_t unseen;             /* later rounds that were not counted */
+    uint64_t undone;             /* counted rounds that the run lost, as it went back */
     uint64_t next_round;         /* number of the next round to count, in `lineage` */
     struct tw_id lineage;        /* lineage of the newest counted round; zero: none yet */
     struct tw_ledger_row others; /* sum of the nodes that lost their rows; its id is zero */

@@ -200,7 +200,7 @@ static void write_needless(enum tw_port_need need, char text[TW_PORT_SENTENCE_BY
         sentence = "No router is asked for a port, as `advertise` is set";
         break;
     case TW_PORT_NOT_PRIVATE:
-        sentence = "No router is asked for a port, as this node listens on no private IPv4 address";
+        sentence = "No router is asked for a port, as this node has no private IPv4 address now";
         break;
     case TW_PORT_IS_REACHED:
         sentence = "No router is asked for a port, as others reach this node without";

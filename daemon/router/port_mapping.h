@@ -41,7 +41,7 @@ enum tw_port_need {
     TW_PORT_IS_OFF,        /* network.port_mapping or network.links is off */
     TW_PORT_DIAL_ONLY,     /* the node does not listen */
     TW_PORT_IS_ADVERTISED, /* network.advertise is set: a person has arranged the forwarding */
-    TW_PORT_NOT_PRIVATE,   /* the node listens on no private IPv4 address */
+    TW_PORT_NOT_PRIVATE,   /* the node listens on no private IPv4 address, or is offline */
     TW_PORT_IS_REACHED,    /* a peer reached the node at a public address without a mapping */
     TW_PORT_NEEDED,
 };

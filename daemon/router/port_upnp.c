@@ -5,6 +5,9 @@
 #include <arpa/inet.h>
 #include <miniupnpc/upnpcommands.h>
 #include <miniupnpc/upnperrors.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "daemon/router/port_router_impl.h"
 
@@ -61,9 +64,24 @@ static int choose_igd(struct UPNPDev *list, struct UPNPUrls *urls, struct IGDdat
 }
 
 /* Finds a gateway that this machine reaches from its address `host`. */
+/* Returns false if no multicast leaves `host` now: its line is down. The library would print that
+ * on standard error, among the lines of the log. */
+static bool has_line(const char *host) {
+    struct in_addr own = {0};
+    struct sockaddr_in group = {.sin_family = AF_INET, .sin_port = htons(1900)};
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    const bool is_good = inet_pton(AF_INET, host, &own) == 1 &&
+                         inet_pton(AF_INET, "239.255.255.250", &group.sin_addr) == 1 &&
+                         setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &own, sizeof(own)) == 0 &&
+                         connect(fd, (const struct sockaddr *)&group, sizeof(group)) == 0;
+    (void)close(fd);
+    return is_good;
+}
+
 static bool find_igd(struct tw_port_router *router, const char *host) {
     tw_port_upnp_forget(router);
-    for (int i = 0; i < DISCOVERIES && !atomic_load(&router->is_hurried); i++) {
+    for (int i = 0; i < DISCOVERIES && has_line(host) && !atomic_load(&router->is_hurried); i++) {
         int ignored = 0;
         char own[TW_PORT_HOST_BYTES] = "";
         struct UPNPDev *list =

@@ -57,7 +57,7 @@ static void print_place(const struct screen *screen, const json_t *peer, bool is
     if (isfinite(mixed))
         append(text, ", last %s in round %s", is_group ? "mixed" : "merged",
                tw_units_count(number, mixed));
-    if (isfinite(share)) append(text, ", share %s", tw_units_percent(number, share));
+    if (isfinite(share)) append(text, ", %s of the run", tw_units_percent(number, share));
     const char *const role = json_str(peer, "role");
     if (strcmp(role, "follow") == 0) append(text, ", follows");
     if (strcmp(role, "reduce") == 0) append(text, ", reduces");
@@ -285,7 +285,7 @@ void screen_ledger(const struct screen *screen, const json_t *json) {
         return;
     }
     const int width = name_width(nodes, ID_DIGITS);
-    line_put(&line, DIM, "  %-*s %9s %8s %9s %9s %9s %9s", width, "node", "tokens", "share",
+    line_put(&line, DIM, "  %-*s %9s %8s %9s %9s %9s %9s", width, "node", "tokens", "of these",
              "rounds", "parts", "merged", "last in");
     line_end(&line);
     for (size_t i = 0; i < json_array_size(nodes); i++)
@@ -298,6 +298,9 @@ void screen_ledger(const struct screen *screen, const json_t *json) {
     if (json_num(json, "unseen_rounds") > 0)
         line_put(&line, DIM, "; %s more were not",
                  tw_units_count(unseen, json_num(json, "unseen_rounds")));
+    if (json_num(json, "undone_rounds") > 0)
+        line_put(&line, DIM, "; %s of them were lost later",
+                 tw_units_count(unseen, json_num(json, "undone_rounds")));
     line_end(&line);
 }
 

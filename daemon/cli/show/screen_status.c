@@ -144,7 +144,7 @@ static void print_clock(const struct screen *screen, const json_t *status) {
              tw_units_short(all, json_num(status, "run.budget_tokens")));
     const double eta = json_num(status, "run.eta_s");
     if (isfinite(eta))
-        line_put(&line, PLAIN, "%s%s left", sep(screen), tw_units_duration(left, eta));
+        line_put(&line, PLAIN, "%sabout %s left", sep(screen), tw_units_duration(left, eta));
     line_end(&line);
 }
 

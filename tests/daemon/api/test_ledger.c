@@ -202,6 +202,29 @@ static void damaged_file_is_refused(void **state) {
     assert_int_equal(tw_ledger_decode(&read, text, 2 * size), TW_CORRUPT);
 }
 
+/* After a power cut of all nodes, the run goes on from an older round in a new lineage. */
+static void rounds_that_the_run_lost_are_told(void **state) {
+    (void)state;
+    static char text[TW_LEDGER_TEXT_MAX];
+    static struct tw_ledger read;
+    note_rounds(5); /* 10 to 14 */
+    tip.lineage.bytes[0] = 2;
+    tip.round = 11;
+    tw_ledger_begin(&ledger, &tip);
+    note_rounds(2);
+    assert_int_equal(ledger.rounds, 7);
+    assert_int_equal(ledger.undone, 3); /* 12, 13 and 14 of the old lineage */
+    const size_t size = tw_ledger_encode(&ledger, text);
+    assert_int_equal(tw_ledger_decode(&read, text, size), TW_OK);
+    assert_int_equal(read.undone, 3);
+    /* The file of a program that did not count them. */
+    char *const end = strchr(text, '\n');
+    memmove(end - 2, end, size - (size_t)(end - text));
+    assert_int_equal(tw_ledger_decode(&read, text, size - 2), TW_OK);
+    assert_int_equal(read.undone, 0);
+    assert_int_equal(read.rounds, 7);
+}
+
 static void nodes_with_more_tokens_come_first(void **state) {
     (void)state;
     note_rounds(2);
@@ -236,6 +259,7 @@ int main(void) {
         T(table_is_bounded_and_loses_no_token),
         T(file_gives_the_same_ledger),
         T(damaged_file_is_refused),
+        T(rounds_that_the_run_lost_are_told),
         T(nodes_with_more_tokens_come_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
