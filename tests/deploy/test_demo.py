@@ -240,7 +240,8 @@ def the_loss_at_the_start_is_read_from_the_log():
 
 for test in (a_machine_of_any_speed_gets_a_run, a_short_run_merges_as_often_as_a_long_one,
              the_sentence_names_speed_and_length, the_time_left_follows_the_speed,
-             the_loss_at_the_start_is_read_from_the_log, a_healthy_run_passes_at_any_speed, every_fault_is_found,
+             the_loss_at_the_start_is_read_from_the_log, a_healthy_run_passes_at_any_speed,
+             every_fault_is_found,
              the_pace_is_of_the_time_in_which_both_train,
              the_victim_returns_when_the_others_have_trained_on,
              a_group_that_stops_with_its_victim_gets_it_back):
