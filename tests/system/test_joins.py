@@ -216,9 +216,9 @@ def judge(cases, rows, where, sentence_of):
 
 
 def of_doctor(report, address):
-    """The FAIL line of that address, with its way out."""
+    """The line of that address, with its way out: a dead address is a warning where another works."""
     for row in report["checks"]:
-        if row["grade"] == "fail" and row["text"].startswith(f"{address}: "):
+        if row["grade"] in ("fail", "warn") and row["text"].startswith(f"{address}: "):
             return f"{row['text']}; {row['fix']}"
     return None
 

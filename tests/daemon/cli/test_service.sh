@@ -133,7 +133,7 @@ expect 0 '^upload: 5mbit, download: no cap, as configured$' thinwire limit off
 # -- another user is told the command, in which nothing is left to fill in
 expect 1 'sudo thinwire --config bible doctor`' as ann thinwire --config bible doctor
 expect 1 'belong to user thinwire, and this is user ann' as ann thinwire doctor
-expect 1 '^1 check: 0 good, 0 warnings, 1 failure, 0 skipped$' as ann thinwire doctor
+expect 1 '^thinwire: the files of this node' as ann thinwire doctor
 expect 5 'use `sudo thinwire --config bible config check`' as ann thinwire config check
 expect 5 'use `sudo thinwire --config bible secret add /dev/null`' as ann thinwire secret add /dev/null
 expect 5 'use `sudo thinwire --config bible rollback pinned`' as ann thinwire --config bible rollback pinned
