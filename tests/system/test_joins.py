@@ -216,7 +216,7 @@ def judge(cases, rows, where, sentence_of):
 
 
 def of_doctor(report, address):
-    """The line of that address, with its way out: a dead address is a warning where another works."""
+    """The line of that address, with its way out. Where another works, a dead one is a warning."""
     for row in report["checks"]:
         if row["grade"] in ("fail", "warn") and row["text"].startswith(f"{address}: "):
             return f"{row['text']}; {row['fix']}"
