@@ -76,11 +76,16 @@ def check(group, state):
     fill(state, LEFT)
     group.start(0)
     group.wait("an answer", lambda: group.get(0) is not None)
-    texts = [row["what"] for row in group.get(0)["warnings"] if row["kind"] == "checkpoint_failed"]
-    assert len(texts) == 1 and texts[0].startswith("There is no room for the next checkpoint: "), \
-        group.get(0)["warnings"]
-    assert "steps of this node" in texts[0], texts
-    print(texts[0])
+
+    def texts():
+        return [row["what"] for row in group.get(0)["warnings"]
+                if row["kind"] == "checkpoint_failed"]
+
+    # The number of steps is there once the worker has taken some.
+    group.wait("the loss", lambda: any("steps of this node" in text for text in texts()))
+    assert len(texts()) == 1, texts()
+    assert texts()[0].startswith("There is no room for the next checkpoint: "), texts()
+    print(texts()[0])
     (state / "filler").unlink()
     nodes.run(group.tool("thinwire"), "--config", str(group.config(0)), "checkpoint")
     assert not group.get(0)["warnings"], group.get(0)["warnings"]
