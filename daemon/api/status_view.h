@@ -281,8 +281,10 @@ struct tw_status_view {
         uint32_t fragments_count;
         uint64_t fragment_versions[TW_FRAGMENTS_MAX]; /* all rounds below this are applied */
         uint64_t params;
-        bool is_any_model;  /* a run of any model: the worker is the user's own trainer */
-        uint64_t period_us; /* mean time between two rounds; TW_VIEW_NEVER: not known */
+        bool is_any_model;        /* a run of any model: the worker is the user's own trainer */
+        uint64_t unmerged_tokens; /* tokens of this node since the newest round, if rounds are
+                                     long overdue; 0 otherwise */
+        uint64_t period_us;       /* mean time between two rounds; TW_VIEW_NEVER: not known */
     } run;
 
     struct {
@@ -324,6 +326,7 @@ struct tw_status_view {
                                       TW_VIEW_NEVER: it has links, or never merged */
         uint64_t rounds_committed; /* committed rounds of the current lineage */
         uint64_t rounds_contributed, rounds_missed;
+        uint64_t rounds_given; /* rounds with this node's work, earlier processes included */
         uint64_t lineage_changes;
         uint64_t audits;                /* merges of other owners that this node audited */
         uint64_t checks;                /* contributions whose training this node checked */

@@ -54,10 +54,11 @@ static json_t *run_json(const struct tw_status_view *view) {
         (void)json_array_append_new(versions, count(view->run.fragment_versions[i]));
     }
     return json_pack(
-        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:o,s:o,s:o,s:o}", "id",
-        tw_json_id(&view->run.id), "name", text(view->run.name), "lineage",
-        tw_json_id(&view->run.lineage), "lineage_short", tw_json_id_short(&view->run.lineage),
-        "clock_tokens", count(clock), "budget_tokens", count(budget), "done_percent",
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:o,s:o,s:o,s:o}", "unmerged_tokens",
+        count(view->run.unmerged_tokens), "id", tw_json_id(&view->run.id), "name",
+        text(view->run.name), "lineage", tw_json_id(&view->run.lineage), "lineage_short",
+        tw_json_id_short(&view->run.lineage), "clock_tokens", count(clock), "budget_tokens",
+        count(budget), "done_percent",
         real(budget > 0 ? 100.0 * (double)clock / (double)budget : NAN), "eta_s",
         tw_json_seconds(view->run.eta_us), "model_params", count(view->run.params), "any_model",
         view->run.is_any_model, "round_period_s", tw_json_seconds(view->run.period_us),
@@ -143,19 +144,19 @@ static json_t *pairs_json(const struct tw_status_view *view) {
 }
 
 static json_t *sync_json(const struct tw_status_view *view) {
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
-                     "topology", tw_view_topology_name(view->sync.topology), "roster_members",
-                     count(view->sync.roster_count), "roster_voters", count(view->sync.voters),
-                     "rounds_until_vote", count(view->sync.vote_merges), "alive_voters",
-                     count(view->sync.voters_alive), "known_peers", count(view->sync.known),
-                     "alive_peers", count(view->sync.alive), "mixed_peers", count(view->sync.mixed),
-                     "rounds_committed", count(view->sync.rounds_committed), "rounds_contributed",
-                     count(view->sync.rounds_contributed), "rounds_missed",
-                     count(view->sync.rounds_missed), "lineage_changes",
-                     count(view->sync.lineage_changes), "audits", count(view->sync.audits),
-                     "training_checks", count(view->sync.checks), "contributions_refused",
-                     count(view->sync.contributions_refused), "alone_s",
-                     tw_json_seconds(view->sync.alone_us), "pairs", pairs_json(view));
+    return json_pack(
+        "{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "topology",
+        tw_view_topology_name(view->sync.topology), "roster_members",
+        count(view->sync.roster_count), "roster_voters", count(view->sync.voters),
+        "rounds_until_vote", count(view->sync.vote_merges), "alive_voters",
+        count(view->sync.voters_alive), "known_peers", count(view->sync.known), "alive_peers",
+        count(view->sync.alive), "mixed_peers", count(view->sync.mixed), "rounds_committed",
+        count(view->sync.rounds_committed), "rounds_given", count(view->sync.rounds_given),
+        "rounds_contributed", count(view->sync.rounds_contributed), "rounds_missed",
+        count(view->sync.rounds_missed), "lineage_changes", count(view->sync.lineage_changes),
+        "audits", count(view->sync.audits), "training_checks", count(view->sync.checks),
+        "contributions_refused", count(view->sync.contributions_refused), "alone_s",
+        tw_json_seconds(view->sync.alone_us), "pairs", pairs_json(view));
 }
 
 static json_t *path_json(const struct tw_status_view *view) {

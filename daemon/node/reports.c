@@ -4,6 +4,7 @@
 
 #include "daemon/api/clock_shares.h"
 #include "daemon/api/history.h"
+#include "daemon/api/ledger.h"
 #include "daemon/api/run_pace.h"
 #include "daemon/api/status_view.h"
 #include "daemon/net/transport.h"
@@ -33,6 +34,7 @@ struct tw_daemon_reports {
                                  OPENINGS_MAX */
     uint64_t rounds_contributed, lineage_changes;
     uint64_t lineage_rounds; /* rounds with others since this node follows its lineage */
+    uint64_t round_tokens;   /* tokens of this node at that time */
     uint64_t round_us;       /* time when the newest round was committed; 0 = none yet */
     uint64_t period_us;      /* running mean of the time between rounds; 0 = not known yet */
     struct tw_id partner;    /* pairs: partner of the last merge; zero if none yet */
@@ -73,6 +75,7 @@ static void show_round(struct tw_daemon *daemon, const struct tw_record *record)
         daemon->reports->period_us = mean == 0 ? since : mean - mean / 8 + since / 8;
     }
     daemon->reports->round_us = now;
+    daemon->reports->round_tokens = daemon->counts.tokens;
     /* a receiver learns of many rounds at once */
     if (daemon->view.state != TW_STATE_RECEIVER)
         tw_run_pace_note(&daemon->reports->pace, now, &daemon->view.lineage,
@@ -343,10 +346,40 @@ uint64_t tw_daemon_reports_period_us(const struct tw_daemon *daemon) {
     return daemon->reports->period_us;
 }
 
+/* Returns the tokens that this node trained on since the newest round, if rounds are long overdue;
+ * 0 otherwise. The run clock stands still meanwhile, which is no loss: the next round counts them.
+ */
+static uint64_t count_unmerged(const struct tw_daemon *daemon, uint64_t now_us) {
+    enum { LATE_US = 20 * 1000 * 1000, LATE_PERIODS = 4 };
+    const struct tw_daemon_reports *reports = daemon->reports;
+    const bool is_member =
+        daemon->view.state == TW_STATE_MEMBER || daemon->view.state == TW_STATE_SOLO;
+    if (reports->round_us == 0 || !is_member ||
+        daemon->setup->run.sync.topology != TW_TOPOLOGY_GROUP ||
+        daemon->setup->config.node.role != TW_NODE_ROLE_TRAIN)
+        return 0;
+    const uint64_t since_us = now_us > reports->round_us ? now_us - reports->round_us : 0;
+    if (since_us < LATE_US || since_us < LATE_PERIODS * reports->period_us) return 0;
+    const uint64_t tokens = daemon->counts.tokens;
+    return tokens > reports->round_tokens ? tokens - reports->round_tokens : 0;
+}
+
+/* Returns the rounds that list this node as a contributor, in this process and before. */
+static uint64_t count_given(const struct tw_daemon *daemon) {
+    const struct tw_ledger *const ledger = tw_ledger_file_table(daemon->ledger);
+    for (uint32_t i = 0; i < ledger->rows_count; i++) {
+        if (tw_id_equal(&ledger->rows[i].id, &daemon->setup->identity.id))
+            return ledger->rows[i].rounds;
+    }
+    return 0;
+}
+
 void tw_daemon_reports_fill(const struct tw_daemon *daemon, uint64_t now_us,
                             struct tw_status_view *view) {
     const struct tw_daemon_reports *reports = daemon->reports;
     if (reports->period_us > 0) view->run.period_us = reports->period_us;
+    view->run.unmerged_tokens = count_unmerged(daemon, now_us);
+    view->sync.rounds_given = count_given(daemon);
     view->sync.lineage_changes = reports->lineage_changes;
     view->sync.pairs_struck = reports->partners_struck;
     view->sync.partner = reports->partner;

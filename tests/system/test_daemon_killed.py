@@ -5,6 +5,7 @@ turn, some while merges are under way, and started again: the same worker proces
 of steps never falls, its work is merged again, and all nodes apply the same rounds to the bit.
 """
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -73,6 +74,18 @@ def check(group, workers):
         assert status["worker"]["pid"] == worker.pid and status["worker"]["restarts"] == 0, status
 
 
+def check_alone(group):
+    """The others sleep, so the run clock stands still: the status tells the work that waits."""
+    sync = group.get(0)["sync"]
+    assert sync["rounds_given"] >= sync["rounds_contributed"] > 0, sync
+    for idx in (1, 2):
+        group.send(idx, signal.SIGSTOP)
+    group.wait("work that waits", lambda: group.get(0)["run"]["unmerged_tokens"] > 0)
+    for idx in (1, 2):
+        group.send(idx, signal.SIGCONT)
+    group.wait("no work that waits", lambda: group.get(0)["run"]["unmerged_tokens"] == 0)
+
+
 def main():
     """Three nodes."""
     with tempfile.TemporaryDirectory(prefix="tw_killed_") as folder:
@@ -81,6 +94,7 @@ def main():
         workers = [start_worker(group, idx) for idx in range(3)]
         try:
             check(group, workers)
+            check_alone(group)
         except BaseException:
             for idx in range(3):
                 print(group.log(idx)[-4000:])

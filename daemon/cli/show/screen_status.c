@@ -146,6 +146,12 @@ static void print_clock(const struct screen *screen, const json_t *status) {
     if (isfinite(eta))
         line_put(&line, PLAIN, "%sabout %s left", sep(screen), tw_units_duration(left, eta));
     line_end(&line);
+    const double unmerged = json_num(status, "run.unmerged_tokens");
+    if (!(unmerged > 0)) return;
+    line = line_begin(screen, "");
+    line_put(&line, YELLOW, "and %s tokens of this node, to be merged with the next round",
+             tw_units_short(all, unmerged));
+    line_end(&line);
 }
 
 /* Prints speed and values of the last steps, and the model FLOPs utilisation. */
@@ -385,8 +391,11 @@ static void print_group(const struct screen *screen, const json_t *status) {
         line_put(&line, DIM, "%snone of them with us, by the role of this node", sep(screen));
     } else {
         const double late = json_num(status, "sync.rounds_missed");
+        /* a node that was started again gave rounds before */
+        const double now = json_num(status, "sync.rounds_contributed"),
+                     ever = json_num(status, "sync.rounds_given");
         line_put(&line, PLAIN, "%s%s with this node", sep(screen),
-                 tw_units_count(ours, json_num(status, "sync.rounds_contributed")));
+                 tw_units_count(ours, ever > now ? ever : now));
         line_put(&line, late > 0 ? YELLOW : PLAIN, "%s%s missed", sep(screen),
                  tw_units_count(missed, late));
     }

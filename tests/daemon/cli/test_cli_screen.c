@@ -685,6 +685,21 @@ static void rounds_skipped_for_the_budget_are_shown(void **state) {
     assert_in_range(widest(), 1, 80);
 }
 
+/* While rounds stand still, as in a cut of the line, the run clock does so too. */
+static void work_since_the_last_round_is_told(void **state) {
+    (void)state;
+    draw(screen_status, tw_view_json_status(&view), ASCII, 80);
+    assert_null(strstr(drawn, "to be merged"));
+    assert_non_null(strstr(drawn, "1,180 with this node"));
+    view.run.unmerged_tokens = 640000;
+    view.sync.rounds_given = 5180; /* the daemon was started anew */
+    draw(screen_status, tw_view_json_status(&view), ASCII, 80);
+    assert_non_null(
+        strstr(drawn, " and 640k tokens of this node, to be merged with the next round\n"));
+    assert_non_null(strstr(drawn, "5,180 with this node"));
+    assert_in_range(widest(), 1, 80);
+}
+
 static void group_without_a_seat_is_reported(void **state) {
     (void)state;
     view.sync.members_max = 16;
@@ -742,6 +757,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(a_peer_that_left_is_not_counted_as_mixed_in, start),
         cmocka_unit_test_setup(incomplete_or_unusable_datasets_are_shown, start),
         cmocka_unit_test_setup(text_of_its_own_is_shown_with_its_share, start),
+        cmocka_unit_test_setup(work_since_the_last_round_is_told, start),
         cmocka_unit_test_setup(rounds_skipped_for_the_budget_are_shown, start),
         cmocka_unit_test_setup(group_without_a_seat_is_reported, start),
         cmocka_unit_test_setup(lists_look_as_they_should, start),
