@@ -54,12 +54,13 @@ struct preset {
  *   sparseloco  SparseLoCo, arXiv 2508.15706: period 30 (wanted_period), error feedback 0.95. The
  *               paper sends 64 of 4096 values and has no outer momentum. In runs of 40 and 160
  *               outer steps that was worse than a node alone; 256 of 4096 with a mild momentum
- *               was not. Its results are a union of all values sent; two bits of it, the rest back
- * to the senders, lose nothing against eight bits of every value, and are half the bytes (eight
- * nodes, Muon: 1.786 and 1.787 nats). local-sgd   Local SGD, arXiv 1805.09767: parameters are
- * averaged, nothing else. btm         Branch-Train-Merge, arXiv 2208.03306: branches of one seed
- * model are trained apart and merged at the end. The seed is trained together, as by diloco, for
- * half of the budget. Models that never merged do not average well (2.38 nats against 2.26 of a
+ *               was not. Its results are the union of all contributions: two bits of it, with the
+ *               rest returned to the senders, are 37 % fewer bytes than eight bits of each value,
+ *               for .5 % of the loss (eight nodes, Muon, three seeds).
+ *   local-sgd   Local SGD, arXiv 1805.09767: parameters are averaged, nothing else.
+ *   btm         Branch-Train-Merge, arXiv 2208.03306: branches of one seed model are trained apart
+ *               and merged at the end. The seed is trained together, as by diloco, for half of the
+ *               budget. Models that never merged do not average well (2.38 nats against 2.26 of a
  *               node alone). */
 static const struct preset presets[] = {
     [TW_PRESET_DILOCO] = {.period = 30,

@@ -58,7 +58,7 @@
  * apart (tests/RECORDS.md). For any rho, nothing is lost or sent twice, except that a clipped v
  * loses its part of beta' * e for good.
  *
- * **Sparse results** (sync.result = topk256 and sparser; gTop-k, arXiv 1901.04359). A result has
+ * **Sparse results** (sync.result of 2 bits or fewer; gTop-k, arXiv 1901.04359). A result has
  * only the largest elements of a merge. For each of the others, every contributor's residual
  * becomes all of v, as if it had not been sent: owners keep no residual of results, so that anybody
  * can repeat a merge from its contributions alone.

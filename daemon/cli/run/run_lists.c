@@ -124,8 +124,8 @@ enum tw_exit cli_run_codecs(struct cli *cli) {
                      codecs[i]->id == TW_CODEC_AUTO ? ", or the bits that a node's budget leaves"
                                                     : "");
     }
-    (void)printf("\nCodecs without feedback can also be used for `sync.result`; so can topk256 and "
-                 "sparser.\n");
+    (void)printf("\nCodecs without feedback can also be used for `sync.result`; so can ecsq2, "
+                 "ecsq1, ecsq05 and topk.\n");
     return TW_EXIT_OK;
 }
 
