@@ -9,7 +9,7 @@
  * if few members were in time, if the machines slept, or if this node compares with another
  * history. So this node audits it. The owner of a false merge is struck; an honest owner loses the
  * strike that the size alone gave it. One such audit runs in DOUBT_ROUNDS rounds, so that members
- * who send large work cost no more than the drawn audits.
+ * with large work cost no more than the drawn audits.
  *
  *   IDLE -> FETCHING     the record's hash selects this node, another member sent ACCUSE, or this
  *                        node refuses a result

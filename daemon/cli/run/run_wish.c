@@ -202,9 +202,9 @@ static enum tw_exit check_all(const struct tw_run *run, const struct cli_sets *s
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
 }
 
-/* Chooses the optimizer, unless the user did, and gives Muon its own peak rate. A run over weights
- * that AdamW trained, and one without matrices, stay with AdamW. Keys of the preset depend on it.
- */
+/* Chooses the optimizer, unless the user did, and gives Muon its own peak rate. A run of any model
+ * brings its own; one over imported weights has a manifest of `thinwire import`, with AdamW. Keys
+ * of the preset depend on the optimizer. */
 static enum tw_exit fit_optimizer(struct tw_run *run, const struct cli_wish *wish) {
     enum { RATE_FACTOR = 5, RATE_MAX = 20000 };
     static struct tw_layout layout;
