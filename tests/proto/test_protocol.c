@@ -32,12 +32,12 @@ static void manifest_table_has_every_key_in_order_with_its_range(void **state) {
     const struct tw_run_key *keys = tw_run_keys(&count);
     const char *at = text;
     for (uint32_t i = 0; i < count; i++) {
-        char accepts[160], row[512], prefix[64];
+        char accepts[160], row[200], prefix[64];
         tw_run_key_accepts(&keys[i], accepts);
         char *example = strstr(accepts, ", such as");
         if (example != NULL) *example = '\0';
         (void)snprintf(prefix, sizeof(prefix), "| `%s` | ", keys[i].name);
-        (void)snprintf(row, sizeof(row), " | %s | %s |\n", accepts, keys[i].help);
+        (void)snprintf(row, sizeof(row), " | %s |\n", accepts);
         at = expect_row(at, prefix);
         const char *line_end = strchr(at, '\n');
         assert_non_null(line_end);
