@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -13,18 +14,21 @@
 #include "daemon/process/keep.h"
 #include "daemon/setup/setup.h"
 
-static const char KEEP[] = "--keep";
+static const char KEEP[] = "--keep", WITH_PARENT[] = "--with-parent=";
 
 static void print_usage(FILE *to) {
     (void)fprintf(
         to,
         "thinwired " TW_RELEASE ": trains one model together with other machines\n\n"
-        "usage: thinwired [--config FILE|NAME] [--fresh] [--keep] [--verbose]\n\n"
+        "usage: thinwired [--config FILE|NAME] [--fresh] [--keep] [--with-parent=PID] "
+        "[--verbose]\n\n"
         "  -c, --config FILE  configuration (default $THINWIRE_CONFIG, else\n"
         "                     /etc/thinwire/thinwire.conf); NAME: /etc/thinwire/NAME.conf\n"
         "      --fresh        when both checkpoints are damaged, start without them\n"
         "      --keep         start it again when it dies, as `thinwire start` does; a service\n"
         "                     manager needs no such parent process\n"
+        "      --with-parent=PID  as --keep, and leave when the process PID, which started it,\n"
+        "                     ends\n"
         "  -v, --verbose      log every state change\n"
         "      --version      print the release\n"
         "  -h, --help         print this\n\n"
@@ -35,7 +39,8 @@ static void print_usage(FILE *to) {
 }
 
 /* Reads the options. Returns the exit status, or -1 if the daemon is to start. */
-static int read_options(int argc, char **argv, struct tw_setup_options *options, bool *is_kept) {
+static int read_options(int argc, char **argv, struct tw_setup_options *options, bool *is_kept,
+                        pid_t *starter) {
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
         if (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0) {
@@ -50,6 +55,9 @@ static int read_options(int argc, char **argv, struct tw_setup_options *options,
             options->is_fresh = true;
         } else if (strcmp(arg, KEEP) == 0) {
             *is_kept = true;
+        } else if (strncmp(arg, WITH_PARENT, sizeof(WITH_PARENT) - 1) == 0) {
+            *is_kept = true;
+            *starter = (pid_t)strtol(arg + sizeof(WITH_PARENT) - 1, NULL, 10);
         } else if (strcmp(arg, "-v") == 0 || strcmp(arg, "--verbose") == 0) {
             tw_log_set_level(TW_LOG_DEBUG);
         } else if ((strcmp(arg, "-c") == 0 || strcmp(arg, "--config") == 0) && i + 1 < argc) {
@@ -67,21 +75,24 @@ static int read_options(int argc, char **argv, struct tw_setup_options *options,
     return -1;
 }
 
-/* Removes --keep, because the daemon may execute itself again, and then has its parent already. */
+/* Removes --keep and --with-parent, because the daemon may execute itself again, and then has its
+ * parent already. */
 static void drop_keep(char **argv) {
     char **to = argv;
     for (char **from = argv; *from != NULL; from++)
-        if (strcmp(*from, KEEP) != 0) *to++ = *from;
+        if (strcmp(*from, KEEP) != 0 && strncmp(*from, WITH_PARENT, sizeof(WITH_PARENT) - 1) != 0)
+            *to++ = *from;
     *to = NULL;
 }
 
 int main(int argc, char **argv) {
     struct tw_setup_options options = {0};
     bool is_kept = false;
-    const int early = read_options(argc, argv, &options, &is_kept);
+    pid_t starter = 0;
+    const int early = read_options(argc, argv, &options, &is_kept, &starter);
     if (early >= 0) return early;
     if (is_kept) {
-        const int ended = tw_keep_running();
+        const int ended = tw_keep_running(starter);
         if (ended >= 0) return ended;
         drop_keep(argv);
     }

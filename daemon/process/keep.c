@@ -12,6 +12,9 @@
 #include "base/exit_codes.h"
 #include "base/log.h"
 
+/* Time between two looks for the starter's end. */
+#define LOOK_US UINT64_C(1000000)
+
 /* True if the daemon would end in the same way each time. */
 static bool is_for_a_person(int status) {
     return status == TW_EXIT_USAGE || status == TW_EXIT_MANIFEST || status == TW_EXIT_DATA ||
@@ -58,31 +61,42 @@ static pid_t start(const sigset_t *set) {
     return 0;
 }
 
+/* Waits for a signal, LOOK_US at most. Returns it, or SIGTERM if `starter` is no longer the parent
+ * of this process, or 0. A starter of 0 is none. */
+static int next_signal(const sigset_t *set, pid_t starter, uint64_t wait_us) {
+    if (wait_us > LOOK_US) wait_us = LOOK_US;
+    const struct timespec wait = {.tv_sec = (time_t)(wait_us / 1000000),
+                                  .tv_nsec = (long)(wait_us % 1000000 * 1000)};
+    const int signal = sigtimedwait(set, NULL, &wait);
+    if (signal > 0) return signal;
+    return starter != 0 && getppid() != starter ? SIGTERM : 0;
+}
+
 /* Waits for the end of the daemon and passes signals on to it. Sets *is_ending if it was told to
  * end. Returns its wait status. */
-static int await(pid_t pid, const sigset_t *set, bool *is_ending) {
-    int how = 0, signal = 0;
+static int await(pid_t pid, const sigset_t *set, pid_t starter, bool *is_ending) {
+    int how = 0;
     while (waitpid(pid, &how, WNOHANG) != pid) {
-        if (sigwait(set, &signal) != 0 || signal == SIGCHLD) continue;
+        /* a second SIGTERM would cut the daemon's save short, so the starter's end counts once */
+        const int signal = next_signal(set, *is_ending ? 0 : starter, LOOK_US);
+        if (signal == 0 || signal == SIGCHLD) continue;
         *is_ending |= signal != SIGHUP;
         (void)kill(pid, signal);
     }
     return how;
 }
 
-/* Returns false if a signal to end arrives in the pause. */
-static bool pause_for(uint64_t pause_us, const sigset_t *set) {
+/* Returns false if a signal to end arrives in the pause, or the starter ends. */
+static bool pause_for(uint64_t pause_us, const sigset_t *set, pid_t starter) {
     const uint64_t end_us = now_us() + pause_us;
     for (uint64_t at_us = now_us(); at_us < end_us; at_us = now_us()) {
-        const struct timespec left = {.tv_sec = (time_t)((end_us - at_us) / 1000000),
-                                      .tv_nsec = (long)((end_us - at_us) % 1000000 * 1000)};
-        const int signal = sigtimedwait(set, NULL, &left);
+        const int signal = next_signal(set, starter, end_us - at_us);
         if (signal == SIGTERM || signal == SIGINT) return false;
     }
     return true;
 }
 
-int tw_keep_running(void) {
+int tw_keep_running(pid_t starter) {
     struct tw_keep keep = {.deaths = 0};
     sigset_t set;
     bool is_ending = false;
@@ -96,7 +110,7 @@ int tw_keep_running(void) {
             tw_log(TW_LOG_ERROR, "not_started", "text=\"fork: %s\"", strerror(errno));
             return TW_EXIT_FAILURE;
         }
-        const int how = await(pid, &set, &is_ending);
+        const int how = await(pid, &set, starter, &is_ending);
         const int signal = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
         const int status = signal != 0 ? 128 + signal : WEXITSTATUS(how);
         if (is_ending || !tw_keep_restarts(&keep, status, signal, now_us() - begin_us, &pause_us)) {
@@ -111,6 +125,6 @@ int tw_keep_running(void) {
                "exit=%d signal=%d deaths=%u restart_in_us=%llu text=\"it goes on from its newest "
                "checkpoint\"",
                signal != 0 ? -1 : status, signal, keep.deaths, (unsigned long long)pause_us);
-        if (!pause_for(pause_us, &set)) return status;
+        if (!pause_for(pause_us, &set, starter)) return status;
     }
 }

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* When a dead daemon is started again. All zero at the start. Pure. */
 struct tw_keep {
@@ -30,7 +31,9 @@ bool tw_keep_restarts(struct tw_keep *keep, int status, int signal, uint64_t liv
 
 /* Call before any thread runs. Forks and returns -1 in the child, which goes on as the daemon, for
  * each start. In the parent, returns the exit status once no daemon is to run any more. SIGTERM,
- * SIGINT and SIGHUP are passed on to the daemon; if the parent is killed, the daemon leaves. */
-int tw_keep_running(void);
+ * SIGINT and SIGHUP are passed on to the daemon; if the parent is killed, the daemon leaves.
+ * starter: id of the process that started the parent; the daemon leaves when that process ends. 0:
+ * the daemon outlives it. */
+int tw_keep_running(pid_t starter);
 
 #endif

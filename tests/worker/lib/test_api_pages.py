@@ -102,6 +102,8 @@ def play(name, socket):
                                                 save_strategy="no", report_to="none",
                                                 disable_tqdm=True, learning_rate=0.05))
     code = source(name).replace("/run/thinwire/worker.sock", socket)
+    code = re.sub(r"tokens=[\d_]+, step_tokens=\d+",
+                  "tokens=10_000, step_tokens=64, nodes=1, listen='127.0.0.1:0'", code)
     code = re.sub(r"\.\.\.(?= +#)", "time.sleep(0.01)", code)  # "one step of yours"
     exec(compile(code, name, "exec"), names)  # pylint: disable=exec-used
     if name != "thinwire":  # there the step is an ellipsis
@@ -144,7 +146,8 @@ def with_node(library, bin_dir, folder, name, command):
                       encoding="ascii")
     socket = folder / "n/sockets/worker.sock"
     environment = {**os.environ, "THINWIRE_LIBRARY": str(library), "OMP_NUM_THREADS": "1",
-                   "THINWIRE_WORKER_SOCKET": str(socket), "PYTHONPATH": str(PACKAGE)}
+                   "THINWIRE_WORKER_SOCKET": str(socket), "PYTHONPATH": str(PACKAGE),
+                   "THINWIRE_BIN": str(bin_dir), "XDG_STATE_HOME": str(folder / "state")}
     with open(folder / "log", "wb") as log, subprocess.Popen(
             [bin_dir / "thinwired", "--config", config], stdout=log, stderr=log) as daemon:
         try:
@@ -180,8 +183,9 @@ def check(library, bin_dir, python, folder):
             continue
         with_node(library, bin_dir, folder / name, name, [python, HERE, "play", name])
         if name == "thinwire.torch":
-            subprocess.run([python, HERE, "doctest", "thinwire.island"], check=True,
-                           env={**os.environ, "PYTHONPATH": str(PACKAGE)})
+            for module in ("thinwire.island", "thinwire.progress"):
+                subprocess.run([python, HERE, "doctest", module], check=True,
+                               env={**os.environ, "PYTHONPATH": str(PACKAGE)})
 
 
 def main():

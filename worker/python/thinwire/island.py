@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from typing import Any, Iterator, NamedTuple, NoReturn, Optional, Protocol, Sequence, Union
+from typing import (Any, Callable, Iterator, NamedTuple, NoReturn, Optional, Protocol, Sequence,
+                    TypeVar, Union)
 
 import torch
 import torch.distributed as dist
@@ -34,6 +35,7 @@ WAIT, STEP, OVER, READ, WRITE, HELDOUT, FAIL, CLOSED = range(8)
 MESSAGE = 7    # numbers of a message: its kind, and up to six more
 
 Sides = tuple[int, ...]
+T = TypeVar("T")
 
 
 class Held(NamedTuple):
@@ -432,3 +434,27 @@ AnyWorker = Union[Worker, IslandWorker]
 def is_island() -> bool:
     """Whether this process is one of several ranks."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def of_first_rank(make: Callable[[], T]) -> T:
+    """The result of `make` on rank 0, on every rank; a ThinwireError of rank 0 is raised on all.
+
+    Without ranks, `make` is just called.
+    """
+    if not is_island():
+        return make()
+    found: list[Any] = [None]
+    failure: Optional[BaseException] = None
+    if dist.get_rank() == 0:
+        try:
+            found = [(make(), None)]
+        except BaseException as raised:  # pylint: disable=broad-except
+            failure = raised
+            found = [(None, (str(raised), getattr(raised, "status", c.FAILED)))]
+    dist.broadcast_object_list(found, 0, group=dist.new_group(backend="gloo"))
+    if failure is not None:
+        raise failure
+    thing, error = found[0]
+    if error is not None:
+        raise ThinwireError(*error)
+    return thing

@@ -2,11 +2,14 @@
 
     import thinwire.torch
 
-    node = thinwire.torch.attach(model, optimizer)
+    node = thinwire.torch.create("bible", model, optimizer, tokens=20_000_000, step_tokens=4096)
+    print(node.invite())    # a ticket: thinwire.torch.join("tw1...", model, optimizer) elsewhere
     while node.goes_on:
         loss = train_one_batch(model, optimizer, next(batches))
         node.step(loss)
     torch.save(model.state_dict(), "merged.pt")
+
+`create` and `join` start a daemon of their own (home.py); `attach` uses one that runs.
 
 The trainer stays the user's: model, data, loss, optimizer, devices. At each `step` the node may
 copy parameters out, or put merged ones in. Encoding, merging and the network run on other threads
@@ -16,13 +19,19 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import sys
+import threading
 import time
-from typing import Any, Callable, Iterator, Optional, Sequence, Union
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, NoReturn, Optional, Sequence, Union
 
 import torch
 
 from . import _library as c
-from .island import AnyWorker, IslandWorker, held, is_island, meet, view
+from . import home as homes
+from .island import AnyWorker, IslandWorker, held, is_island, meet, of_first_rank, view
+from .progress import Progress
 from .worker import Next, Run, ThinwireError, Worker
 
 LOG = logging.getLogger("thinwire")
@@ -30,6 +39,9 @@ Loss = Union[float, torch.Tensor]
 
 MOMENTS = {c.MOMENT1: "exp_avg", c.MOMENT2: "exp_avg_sq"}
 WRAPPERS = ("module.", "_orig_mod.")  # DistributedDataParallel, torch.compile
+CLOSE_S = 30.0  # for which `close` waits for a call of another thread
+STEP_TOKENS = 1024  # as which a step counts, where `create` is not told
+CONTEXT_MAX, BATCH_MAX = 131072, 65536  # of a manifest
 
 
 def _number(x: Loss) -> float:
@@ -224,7 +236,10 @@ class _Module:
 
 
 class Node:
-    """A model that trains as part of a run. Made by `attach`."""
+    """A model that trains as part of a run. Made by `create`, `join` and `attach`.
+
+    One thread at a time may use it, in the process that made it. A context manager, which closes.
+    """
 
     def __init__(self, worker: AnyWorker, module: _Module, model: torch.nn.Module,
                  sets_lr: bool) -> None:
@@ -232,6 +247,12 @@ class Node:
         self.model = model
         self.run: Run = worker.run
         self.next: Optional[Next] = None  # None: the run is over
+        self.home: Optional[homes.Home] = None  # of `create` and `join`, on rank 0
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._busy = threading.Lock()  # held during a call
+        self._caller: Optional[int] = None  # the thread that holds it
+        self._progress: Optional[Progress] = None
         self._module = module
         self._shares: Optional[list[float]] = None
         if sets_lr and module.optimizer is not None:
@@ -251,6 +272,41 @@ class Node:
     def step_count(self) -> int:
         """Steps that this node has taken."""
         return self.next.step if self.next is not None else 0
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise ThinwireError(
+                f"this node is of process {self._pid}, and this is a process that it has forked "
+                f"({os.getpid()}), such as a worker of a DataLoader: use the node in the process "
+                "that made it", c.INVALID)
+
+    @contextmanager
+    def _call(self, wait_s: float = 0.0, is_reading: bool = False) -> Iterator[None]:
+        """A call of this node: in its process, before `close`, and no two at a time, but for one
+        that reads, by the function `heldout` within a step."""
+        self._check_process()
+        if self._is_closed:
+            raise ThinwireError("this node is closed: attach, create or join again to go on",
+                                c.INVALID)
+        is_within = self._caller == threading.get_ident()
+        if is_within and is_reading:
+            yield
+            return
+        if is_within or not self._busy.acquire(timeout=wait_s):
+            raise ThinwireError(
+                "this node is in another call" + (
+                    ", from which this one was made" if is_within else " of another thread") +
+                ": call it from one thread, one call after the other", c.INVALID)
+        try:
+            self._caller = threading.get_ident()
+            yield
+        finally:
+            self._caller = None
+            self._busy.release()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a node cannot be sent to another process: use it in the process that "
+                        "made it, and keep it out of datasets and callbacks that are copied")
 
     def _follow(self, following: Optional[Next]) -> bool:
         self.next = following
@@ -273,8 +329,29 @@ class Node:
         Returns whether to go on: False when the run is over, and the model then holds the run's
         result. Waits while the node is paused. Raises ThinwireError.
         """
-        number, norm = _number(loss), _number(grad_norm)
-        return self._follow(self.worker.step(number, norm, not math.isfinite(number)))
+        with self._call():
+            number, norm = _number(loss), _number(grad_norm)
+            goes_on = self._follow(self.worker.step(number, norm, not math.isfinite(number)))
+        if self._progress is not None and goes_on:
+            self._progress.show(self.step_count, number)
+        return goes_on
+
+    def invite(self, uses: int = 1, expires: str = "24h", address: Optional[str] = None) -> str:
+        """A ticket, which lets another machine into the run: give it to `join` there.
+
+        uses     number of machines that it lets in
+        expires  time until it ends, such as "30m" or "7d"
+        address  host:port at which others reach this node; None: its addresses as it knows them
+
+        Who has the ticket can use it: send it like a password. Only for nodes of `create` and
+        `join`; for others `thinwire invite` does the same.
+        """
+        if self.home is None:
+            raise ThinwireError("this node has a daemon that you started: `thinwire invite` makes "
+                                "a ticket there" if not is_island() else
+                                "rank 0 makes the tickets", c.INVALID)
+        self._check_process()
+        return self.home.invite(uses, expires, address)
 
     def draw(self) -> torch.Tensor:
         """The node's next batch of the run's data: (batch, context + 1) token numbers.
@@ -282,8 +359,9 @@ class Node:
         Inputs are [:, :-1], targets [:, 1:]. Waits for data that a new node still fetches.
         """
         tokens = torch.empty(self.run.batch, self.run.context + 1, dtype=torch.int32)
-        while not self.worker.draw(tokens.data_ptr()):
-            time.sleep(0.5)
+        with self._call(is_reading=True):
+            while not self.worker.draw(tokens.data_ptr()):
+                time.sleep(0.5)
         return tokens.long()
 
     def batches(self) -> Iterator[torch.Tensor]:
@@ -297,10 +375,11 @@ class Node:
         None: as many as thinwire-worker evaluates. Fewer where there are not so many; none while
         no held-out data have arrived.
         """
-        wanted = min(count or self.run.heldout_windows, self.worker.heldout_count())
-        windows = torch.empty(wanted, self.run.context + 1, dtype=torch.int32)
-        for index, row in enumerate(windows):
-            self.worker.heldout_window(index, wanted, row.data_ptr())
+        with self._call(is_reading=True):
+            wanted = min(count or self.run.heldout_windows, self.worker.heldout_count())
+            windows = torch.empty(wanted, self.run.context + 1, dtype=torch.int32)
+            for index, row in enumerate(windows):
+                self.worker.heldout_window(index, wanted, row.data_ptr())
         return windows.long()
 
     def sample(self, prompt: str, text: str) -> None:
@@ -309,20 +388,36 @@ class Node:
         It is shown after the next evaluation; call it from `heldout`, say. In an island the text
         of rank 0 counts.
         """
-        self.worker.sample(prompt, text)
+        with self._call(is_reading=True):
+            self.worker.sample(prompt, text)
+
+    def _end(self, leave: Callable[[], None]) -> None:
+        self._check_process()
+        if self._is_closed:
+            return
+        with self._call(CLOSE_S):
+            self._is_closed = True
+            if self._progress is not None:
+                self._progress.close()
+            try:
+                leave()
+            finally:
+                if self.home is not None:
+                    self.home.stop()
 
     def close(self) -> None:
-        """Takes a snapshot and detaches."""
-        self.worker.close()
+        """Takes a snapshot and detaches. A daemon of `create` or `join` saves the model and ends,
+        unless it is kept. May be called again."""
+        self._end(self.worker.close)
 
     def __enter__(self) -> "Node":
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:  # ranks of an island that failed cannot be waited for
-            self.worker.abandon()
+        if os.getpid() != self._pid:
+            return  # a forked process leaves the block too: the node is not its own
+        # ranks of an island that failed cannot be waited for
+        self._end(self.worker.close if kind is None else self.worker.abandon)
 
 
 def open(socket: Optional[str] = None,  # pylint: disable=redefined-builtin
@@ -388,3 +483,135 @@ def attach(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = 
         worker.abandon()
         raise
     return node
+
+
+def _shapes(model: torch.nn.Module) -> list[tuple[str, tuple[int, ...]]]:
+    """Name and shape of each trained parameter: the tensors of a run of this model."""
+    found = [(_plain_name(name), _shape(parameter.shape))
+             for name, parameter in model.named_parameters()
+             if parameter.requires_grad and parameter.numel() > 0]
+    if not found:
+        raise ThinwireError("the model has no parameter to train: none has requires_grad",
+                            c.INVALID)
+    return found
+
+
+def _sides(step_tokens: int) -> tuple[int, int]:
+    """Batch and context of a manifest whose product is the number of tokens of a step."""
+    for context in range(min(step_tokens, CONTEXT_MAX), 1, -1):
+        if step_tokens % context == 0 and step_tokens // context <= BATCH_MAX:
+            return step_tokens // context, context
+    raise ThinwireError(f"step_tokens={step_tokens:,} is not a batch of at most {BATCH_MAX:,} rows "
+                        f"of 2 to {CONTEXT_MAX:,} tokens: give a number near it", c.INVALID)
+
+
+def _attach_home(found: Callable[[], tuple[homes.Home, bool]], keep: bool, model: torch.nn.Module,
+                 optimizer: Optional[torch.optim.Optimizer], progress: Optional[bool],
+                 check: Callable[[Run, bool], None], options: dict[str, Any]) -> Node:
+    """Starts the daemon of a home, on rank 0, and attaches to it. `check` sees the run, and whether
+    the home is new."""
+    mine: list[homes.Home] = []
+
+    def begin() -> tuple[str, str, bool]:
+        home, is_new = found()
+        mine.append(home)
+        home.start(keep)
+        return home.worker_socket, str(home.config), is_new
+
+    try:
+        socket, config, is_new = of_first_rank(begin)
+        worker = open(socket, options.pop("timeout"))
+        try:
+            check(worker.run, is_new)
+        except BaseException:
+            worker.abandon()
+            raise
+        node = attach(model, optimizer, worker=worker, **options)
+    except BaseException:
+        for home in mine:
+            home.stop()
+        raise
+    if not mine:
+        return node
+    node.home = mine[0]
+    if progress if progress is not None else homes.is_terminal():
+        node._progress = Progress(node.home.status)  # pylint: disable=protected-access
+        print(f"thinwire: run {node.run.name}, {node.run.parameters:,} parameters, "
+              f"{node.run.tokens_per_step:,} tokens a step; `thinwire --config {config} status` "
+              "tells more", file=sys.stderr)
+    if not node.goes_on:
+        LOG.warning("run %s is over: the model has its result; another name begins another run",
+                    node.run.name)
+    return node
+
+
+def create(name: str, model: torch.nn.Module,
+           optimizer: Optional[torch.optim.Optimizer] = None, *, tokens: int,
+           step_tokens: Optional[int] = None, nodes: Optional[int] = None,
+           preset: Optional[str] = None, settings: Optional[dict[str, Any]] = None,
+           heldout: Optional[Callable[[Node], Loss]] = None, lr: str = "own", keep: bool = False,
+           folder: Optional[homes.Names] = None, listen: Optional[str] = None,
+           upload: Optional[str] = None, progress: Optional[bool] = None,
+           timeout: Optional[float] = None) -> Node:
+    """Makes a run of this model, and its first node; or goes on with the run of this name.
+
+    name         of the run: 1 to 63 of a-z, 0-9 and -
+    model        all its parameters with requires_grad are trained and merged
+    tokens       budget of the run, over all nodes: it ends there
+    step_tokens  as which one step of one node counts: rows times length of its batch. None: 1024
+    nodes        number planned, to which the times of merging are fitted; None: 4
+    preset       how nodes merge (`thinwire run presets`); None: streaming
+    settings     more keys of the manifest, such as {"sync.period": 50} (`thinwire run keys`)
+    keep         leaves the daemon running at the end: it stays in the run, and `thinwire leave`
+                 ends it. Else it ends with this process
+    folder       of the node; None: NAME below $XDG_STATE_HOME/thinwire (~/.local/state/thinwire)
+    listen       addresses for others to dial, as in the configuration; None: a free port from 4747
+                 on, on all addresses; "": it only dials
+    upload       cap of all links together, such as "5mbit"
+    progress     a row with loss, anchor, peers and bytes on standard error; None: on a terminal
+
+    The other arguments, and the errors, are those of `attach`. The settings of a run never change:
+    for others, take another name.
+    """
+    if tokens <= 0 or (step_tokens is not None and step_tokens <= 1):
+        raise ValueError("tokens and step_tokens are numbers of tokens, 2 at least")
+    batch, context = _sides(step_tokens or STEP_TOKENS)
+    wanted = {"train.batch": batch, "model.context": context, "train.tokens": tokens,
+              "sync.nodes": nodes, "sync.preset": preset, **(settings or {})}
+    chosen = {key: str(value) for key, value in wanted.items() if value is not None}
+    shapes = _shapes(model)
+
+    def check(run: Run, is_new: bool) -> None:
+        if step_tokens is None and (is_new or run.tokens_per_step == STEP_TOKENS):
+            LOG.warning("a step counts as %d tokens: step_tokens= says how many it has",
+                        STEP_TOKENS)
+        step = run.tokens_per_step if step_tokens is None else step_tokens
+        if (run.tokens, run.tokens_per_step) != (tokens, step):
+            raise ThinwireError(
+                f"run {run.name} was made with tokens={run.tokens:,} and "
+                f"step_tokens={run.tokens_per_step:,}, which never change: take these, or another "
+                "name for another run", c.INVALID)
+
+    return _attach_home(
+        lambda: homes.made(name, shapes, chosen, folder=folder,
+                           node=homes.node_options(listen, upload, None)),
+        keep, model, optimizer, progress, check,
+        {"heldout": heldout, "lr": lr, "timeout": timeout})
+
+
+def join(ticket: str, model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None, *,
+         heldout: Optional[Callable[[Node], Loss]] = None, lr: str = "own", keep: bool = False,
+         folder: Optional[homes.Names] = None, listen: Optional[str] = None,
+         upload: Optional[str] = None, progress: Optional[bool] = None,
+         timeout: Optional[float] = None) -> Node:
+    """Makes this process a node of the run to which the ticket of `Node.invite` belongs.
+
+    The same call goes on with the same node later, also when the ticket has ended. The model has
+    the parameters of the run's model; those of the run are put in place. The arguments are those of
+    `create`, and the errors too.
+    """
+    return _attach_home(
+        lambda: homes.joined(ticket, folder=folder,
+                             node=homes.node_options(listen, upload, None)),
+        keep, model, optimizer, progress, lambda run, is_new: None,
+        {"heldout": heldout, "lr": lr, "timeout": timeout})
