@@ -15,6 +15,7 @@
 #include "daemon/cli/node/node_files.h"
 #include "daemon/cli/node/owner_key.h"
 #include "daemon/cli/run/run_wish.h"
+#include "daemon/cli/run/ways.h"
 
 static enum tw_exit write_new(const char *path, const char *text, size_t size) {
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -75,7 +76,9 @@ static enum tw_exit print_json(const struct tw_run *run, const char *path,
     json_t *const json = cli_manifest_json(run, path);
     if (owner->is_wanted) (void)json_object_set_new(json, "owner_key", json_string(owner->path));
     if (cli_wish_has_budget(wish, run))
-        (void)json_object_set_new(json, "budget", cli_budget_json(run, &wish->budget));
+        (void)json_object_set_new(json, "budget", ways_budget_json(run, wish));
+    if (cli_wish_fits_way(wish, run))
+        (void)json_object_set_new(json, "expected_loss_ratio", json_real(ways_loss(run, wish)));
     if (wish->speed.is_measured)
         (void)json_object_set_new(json, "measured_step_s", json_real(1 / wish->speed.steps_per_s));
     const int rc = json_dumpf(json, stdout, JSON_INDENT(1));
@@ -125,9 +128,10 @@ static void explain_fit(FILE *to, const struct tw_run *run, const struct cli_wis
                       "--step-time if that of the nodes differs\n",
                       tw_units_duration(time, 1 / wish->speed.steps_per_s), wish->speed.engine,
                       wish->speed.sequences < wish->speed.batch ? " in part" : "");
+    if (cli_wish_fits_way(wish, run)) ways_explain(to, run, wish);
     if (cli_wish_has_budget(wish, run)) {
-        cli_budget_explain(to, run, &wish->budget);
-    } else if (wish->budget.limit.bytes > 0) {
+        ways_budget_explain(to, run, wish);
+    } else if (wish->budget.bytes > 0) {
         (void)fprintf(to, "  Budget    any will do: nothing is sent while training\n");
     }
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "daemon/cli/run/ways.h"
 #include "proto/dataset_run.h"
 #include "proto/run/layout.h"
 #include "proto/run/run_key.h"
@@ -130,15 +131,21 @@ static bool is_by_clock(const struct tw_run *run) {
 }
 
 bool cli_wish_has_budget(const struct cli_wish *wish, const struct tw_run *run) {
-    return wish->budget.limit.bytes > 0 && run->sync.topology != TW_TOPOLOGY_SOLO;
+    return wish->budget.bytes > 0 && run->sync.topology != TW_TOPOLOGY_SOLO;
 }
 
-/* Returns whether the time of an inner step must be known: for a budget, or with clock pace to
- * compute the interval from the period or vice versa. */
+bool cli_wish_fits_way(const struct cli_wish *wish, const struct tw_run *run) {
+    const bool is_given =
+        wish->budget.bytes > 0 || wish->line.upload_s > 0 || wish->line.download_s > 0;
+    return is_given && !wish->keeps_way && run->sync.topology != TW_TOPOLOGY_SOLO;
+}
+
+/* Returns whether the time of an inner step must be known: for line and budget, or with clock pace
+ * to compute the interval from the period or vice versa. */
 static bool wants_speed(const struct tw_run *run, const struct cli_wish *wish) {
     const bool is_planned =
         cli_wish_has(wish, "sync.interval") && cli_wish_has(wish, "sync.period");
-    return cli_wish_has_budget(wish, run) || (is_by_clock(run) && !is_planned);
+    return cli_wish_fits_way(wish, run) || (is_by_clock(run) && !is_planned);
 }
 
 static enum tw_exit fit_clock(struct tw_run *run, const struct cli_wish *wish) {
@@ -159,20 +166,6 @@ static enum tw_exit fit_clock(struct tw_run *run, const struct cli_wish *wish) {
     return cli_wish_apply(wish, run);
 }
 
-/* Derives period and codecs from the budget, then the keys that depend on them. */
-static enum tw_exit fit_budget(struct tw_run *run, struct cli_wish *wish) {
-    struct cli_budget *const budget = &wish->budget;
-    struct tw_error err;
-    if (!cli_wish_has_budget(wish, run)) return TW_EXIT_OK;
-    budget->has_period = cli_wish_has(wish, "sync.period") ||
-                         (is_by_clock(run) && cli_wish_has(wish, "sync.interval"));
-    budget->has_codec = cli_wish_has(wish, "sync.codec") || cli_wish_has(wish, "sync.result");
-    if (tw_run_check(run, &err) != TW_OK || cli_budget_fit(run, budget, &err) != TW_OK)
-        return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
-    tw_run_refit(run);
-    return cli_wish_apply(wish, run);
-}
-
 enum tw_exit cli_wish_measure(struct cli_wish *wish, const struct tw_run *run) {
     struct tw_error err;
     if (tw_run_check(run, &err) != TW_OK) return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
@@ -185,12 +178,14 @@ enum tw_exit cli_wish_measure(struct cli_wish *wish, const struct tw_run *run) {
 
 /* Derives the keys that depend on the time of a step, which is measured unless it is given. */
 static enum tw_exit fit_cost(struct tw_run *run, struct cli_wish *wish) {
+    struct tw_error err;
     if (!wants_speed(run, wish)) return TW_EXIT_OK;
     enum tw_exit rc = cli_wish_measure(wish, run);
     if (rc != TW_EXIT_OK) return rc;
-    wish->budget.steps_per_s = wish->speed.steps_per_s;
     rc = fit_clock(run, wish);
-    return rc == TW_EXIT_OK ? fit_budget(run, wish) : rc;
+    if (rc != TW_EXIT_OK || !cli_wish_fits_way(wish, run)) return rc;
+    if (tw_run_check(run, &err) == TW_OK && ways_fit(run, wish, &err) == TW_OK) return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
 }
 
 /* Checks that the keys are consistent, and that every --set has an effect. */
@@ -250,18 +245,44 @@ static enum tw_exit build_run(struct tw_run *run, struct cli_wish *wish) {
     return rc == TW_EXIT_OK ? check_all(run, &wish->sets) : rc;
 }
 
-static enum tw_exit read_budget(struct cli *cli, struct cli_budget *budget) {
+static enum tw_exit read_budget(struct cli *cli, struct tw_budget_config *budget) {
     const char *text = "0";
     struct tw_error err;
     (void)cli_option(cli, "--budget", &text);
-    if (tw_budget_parse(text, &budget->limit, &err) == TW_OK) return TW_EXIT_OK;
+    if (tw_budget_parse(text, budget, &err) == TW_OK) return TW_EXIT_OK;
     return cli_fail(TW_EXIT_USAGE, "--budget %s: %s", text, err.message);
+}
+
+static enum tw_exit read_rate(struct cli *cli, const char *option, double *bytes_s) {
+    const char *text;
+    struct tw_error err;
+    uint64_t rate = 0;
+    if (!cli_option(cli, option, &text)) return TW_EXIT_OK;
+    if (tw_rate_parse(text, &rate, &err) != TW_OK)
+        return cli_fail(TW_EXIT_USAGE, "%s %s: %s", option, text, err.message);
+    *bytes_s = (double)rate;
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit read_line(struct cli *cli, struct cli_line *line) {
+    const char *text = "50ms";
+    struct tw_error err;
+    uint64_t us = 0;
+    enum tw_exit rc = read_rate(cli, "--upload", &line->upload_s);
+    if (rc == TW_EXIT_OK) rc = read_rate(cli, "--download", &line->download_s);
+    if (rc != TW_EXIT_OK) return rc;
+    (void)cli_option(cli, "--rtt", &text);
+    if (tw_config_duration_parse(text, &us, &err) != TW_OK)
+        return cli_fail(TW_EXIT_USAGE, "--rtt %s: %s", text, err.message);
+    line->rtt_s = (double)us / 1e6;
+    return TW_EXIT_OK;
 }
 
 enum tw_exit cli_wish_read(struct cli *cli, struct cli_wish *wish) {
     enum tw_exit rc = read_sets(cli, &wish->sets);
     if (rc == TW_EXIT_OK) rc = cli_speed_read(cli, &wish->speed);
     if (rc == TW_EXIT_OK) rc = read_budget(cli, &wish->budget);
+    if (rc == TW_EXIT_OK) rc = read_line(cli, &wish->line);
     if (rc == TW_EXIT_OK) rc = cli_pick_read(cli, &wish->pick);
     if (rc == TW_EXIT_OK) rc = read_short_sets(cli, &wish->sets);
     if (rc == TW_EXIT_OK && cli_wish_has(wish, "security.owner") &&
@@ -296,6 +317,6 @@ enum tw_exit cli_wish_make(struct cli_wish *wish, struct tw_run *run) {
 struct cli_pace cli_wish_pace(const struct cli_wish *wish, const struct tw_run *run) {
     struct cli_pace pace = cli_speed_pace(&wish->speed, run);
     if (cli_wish_has_budget(wish, run) && run->sync.codec == TW_CODEC_AUTO)
-        pace.bits = cli_budget_bits(run, &wish->budget);
+        pace.bits = ways_budget_bits(run, wish);
     return pace;
 }

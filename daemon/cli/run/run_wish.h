@@ -6,9 +6,9 @@
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/run/data_path.h"
 #include "daemon/cli/run/manifest_text.h"
-#include "daemon/cli/run/run_budget.h"
 #include "daemon/cli/run/run_speed.h"
 #include "daemon/cli/run/tensor_pick.h"
+#include "daemon/config/allowance.h"
 
 enum { CLI_SETS_MAX = 64 };
 
@@ -19,13 +19,21 @@ struct cli_sets {
     const char *values[CLI_SETS_MAX];
 };
 
+/* The line of a node. */
+struct cli_line {
+    double upload_s, download_s; /* bytes per second; 0: not given */
+    double rtt_s;                /* seconds for a round trip between two nodes */
+};
+
 struct cli_wish {
     const char *name;     /* name of the run; NULL keeps the default */
     const char *data;     /* path, or NULL */
     const char *model;    /* NULL: the small default model */
     struct cli_pick pick; /* tensors of a run of any model; without a path, the run is not one */
     struct cli_sets sets;
-    struct cli_budget budget; /* byte budget; limit.bytes is 0: none */
+    struct tw_budget_config budget; /* bytes 0: none */
+    struct cli_line line;
+    bool keeps_way; /* neither line nor budget choose how the run merges */
     struct cli_speed speed;
     struct cli_data found; /* properties of the training data, if the user named any */
 };
@@ -34,7 +42,7 @@ struct cli_wish {
 #define CLI_WISH_OPTIONS                                                                           \
     "--set", "--data", "--preset", "--json", "--steps-per-s", "--step-time", "--config",           \
         "--model", "--tensors", "--train", "--frozen", "--base", "--budget", "--batch",            \
-        "--context", "--tokens", "--nodes"
+        "--context", "--tokens", "--nodes", "--upload", "--download", "--rtt"
 
 /* Reads CLI_WISH_OPTIONS from the command line. Prints errors itself. */
 enum tw_exit cli_wish_read(struct cli *cli, struct cli_wish *wish);
@@ -59,6 +67,9 @@ enum tw_exit cli_wish_apply(const struct cli_wish *wish, struct tw_run *run);
 
 /* Returns true if there is a budget and the run sends anything. */
 bool cli_wish_has_budget(const struct cli_wish *wish, const struct tw_run *run);
+
+/* Returns true if line or budget choose how the run merges. The speed is known then. */
+bool cli_wish_fits_way(const struct cli_wish *wish, const struct tw_run *run);
 
 /* Returns the speed from which bytes are computed. With a budget, also the bits per parameter that
  * it leaves to contributions. */

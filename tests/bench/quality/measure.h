@@ -9,7 +9,7 @@
 /* CURVE_TOKENS is the number of held-out tokens per point of the curve, except the last.
  * CONTROL_BYTES is the control traffic of a round between two nodes, per direction: proposal,
  * votes, announcements and requests. It was measured with three daemons
- * (daemon/cli/run/run_budget.c). */
+ * (daemon/cli/run/ways.c). */
 enum { OUTCOME_POINTS_MAX = 1001, CURVE_TOKENS = 32768, CONTROL_BYTES = 1500 };
 
 /* Bytes of payloads that leave a node. Part k of a contribution is sent to its owner, a result to
