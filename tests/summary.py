@@ -2,8 +2,8 @@
 
     summary.py PRESET JUNIT.xml SECONDS RESULTS [AGAIN.xml]
         appends a line `pass|fail|skip NAME` per test to RESULTS, which tests/run counts. AGAIN has
-        the failed tests once more, run alone: a test that passed there counts as passed, and the
-        output of its failure is shown all the same.
+        the failed tests once more, run alone: a test that passed there counts as passed, has a
+        further line `flaky NAME`, and the output of its failure is shown all the same.
     summary.py --failed JUNIT.xml
         the failed tests as a pattern for `ctest -R`; nothing where there are none, or more than
         AGAIN_AT_MOST: so many do not fail because the machine is busy.
@@ -62,15 +62,17 @@ def summarize(preset, junit, seconds, results, again=None):
             show_failed(preset, case, name in mended)
             outcome = "pass" if name in mended else "fail"
         found.append((outcome, name))
+    found += [("flaky", name) for name in sorted(mended)]
     if not found:
         print(f"FAILED {preset}: no tests ran, see {pathlib.Path(junit).parent}/test.log")
         found.append(("fail", "ctest"))
     with open(results, "a", encoding="utf-8") as file:
         file.writelines(f"{outcome} {preset}/{name}\n" for outcome, name in found)
-    counts = {key: sum(outcome == key for outcome, _ in found) for key in ("pass", "fail", "skip")}
-    second = f", {len(mended)} of them at the second try" if mended else ""
-    print(f"== {preset}: {counts['pass']} passed{second}, {counts['fail']} failed, "
-          f"{counts['skip']} skipped in {seconds} s")
+    count = {key: sum(outcome == key for outcome, _ in found)
+             for key in ("pass", "fail", "skip", "flaky")}
+    second = f", {count['flaky']} of them at the second try" if count["flaky"] else ""
+    print(f"== {preset}: {count['pass']} passed{second}, {count['fail']} failed, "
+          f"{count['skip']} skipped in {seconds} s")
 
 
 def pattern_of_failed(junit):
