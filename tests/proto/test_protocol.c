@@ -4,7 +4,6 @@
 #include "proto/frame.h"
 #include "proto/message.h"
 #include "proto/record.h"
-#include "proto/run/run_key.h"
 
 static const char *path;
 static char text[1 << 17];
@@ -24,25 +23,6 @@ static const char *expect_row(const char *from, const char *row) {
     const char *found = strstr(from, row);
     if (found == NULL) fail_msg("PROTOCOL.md lacks, or has out of order: %s", row);
     return found;
-}
-
-static void manifest_table_has_every_key_in_order_with_its_range(void **state) {
-    (void)state;
-    uint32_t count;
-    const struct tw_run_key *keys = tw_run_keys(&count);
-    const char *at = text;
-    for (uint32_t i = 0; i < count; i++) {
-        char accepts[160], row[200], prefix[64];
-        tw_run_key_accepts(&keys[i], accepts);
-        char *example = strstr(accepts, ", such as");
-        if (example != NULL) *example = '\0';
-        (void)snprintf(prefix, sizeof(prefix), "| `%s` | ", keys[i].name);
-        (void)snprintf(row, sizeof(row), " | %s |\n", accepts);
-        at = expect_row(at, prefix);
-        const char *line_end = strchr(at, '\n');
-        assert_non_null(line_end);
-        assert_true(expect_row(at, row) < line_end);
-    }
 }
 
 static void message_table_has_every_kind(void **state) {
@@ -90,7 +70,6 @@ int main(int argc, char **argv) {
     }
     path = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(manifest_table_has_every_key_in_order_with_its_range),
         cmocka_unit_test(message_table_has_every_kind),
         cmocka_unit_test(sizes_are_those_of_the_code),
     };
