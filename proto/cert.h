@@ -10,7 +10,7 @@
  *    4  may u32                 24  serial u64                128  signature of the issuer
  *    8  from, unix seconds u64  32  run id, 64 node id             64 bytes
  *
- * Pure: daemon/auth/signature.h signs and verifies the bytes that tw_cert_signed gives. */
+ * Pure: daemon/auth/identity.h signs and verifies the bytes that tw_cert_signed gives. */
 #ifndef TW_PROTO_CERT_H
 #define TW_PROTO_CERT_H
 
@@ -75,7 +75,7 @@ struct tw_cert_question {
 
 /* Checks everything except the signatures: run, node, the chain up to the owner, the right, and the
  * time. Returns TW_NOT_ADMITTED, or TW_BAD_CLOCK if only a difference between the two clocks
- * explains the failure. The message states the reason to both ends; dial_error.h adds the remedy.
+ * explains the failure. The message states the reason to both ends; dial.h adds the remedy.
  */
 enum tw_status tw_certs_check(const struct tw_certs *certs, const struct tw_cert_question *question,
                               struct tw_error *err);

@@ -87,7 +87,7 @@ struct tw_msg_status {
     uint64_t
         nonce; /* nonce of the sender's membership: it votes as the roster entry with this nonce */
     /* The first bytes of the id of the lineage with which the run began, little-endian; 0: not
-     * known. For people only: the core neither sets nor uses it (daemon/node/reached.h). */
+     * known. For people only: the core neither sets nor uses it (daemon/node/health.h). */
     uint64_t origin;
     /* enum tw_node_wait: the lack that keeps the sender from training. For people only; a value
      * that this program does not know is TW_WAIT_NONE. */

@@ -7,7 +7,7 @@
  *    0  magic "TWB1"     8  version u64           24  run id, 32 bytes      88  rounds u64
  *    4  zero u32        16  made, unix seconds    56  lineage, 32 bytes     96  signature, 64 bytes
  *
- * Pure: daemon/auth/signature.h signs and verifies. */
+ * Pure: daemon/auth/identity.h signs and verifies. */
 #ifndef TW_PROTO_RECALL_H
 #define TW_PROTO_RECALL_H
 

@@ -10,7 +10,7 @@
  * One possible entry is not a node: while tw_revoked_pause_entry is on the list, training pauses in
  * the whole run. The pause is thus signed, spread, stored and replaced like the list itself.
  *
- * Pure: daemon/auth/signature.h signs and verifies. */
+ * Pure: daemon/auth/identity.h signs and verifies. */
 #ifndef TW_PROTO_REVOKE_H
 #define TW_PROTO_REVOKE_H
 

@@ -1,27 +1,340 @@
-/* api.c - accepts the API's clients and answers their requests. api_seats.c gives each client a
- * seat. One libmicrohttpd daemon, driven by the libuv loop, serves all of them. libmicrohttpd gets
- * no listening socket: at its client limit it would stop watching it, and it cannot tell owners
- * from guests. */
 #include "daemon/api/api.h"
 
+#include <errno.h>
+#include <grp.h>
 #include <microhttpd.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <openssl/crypto.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <uv.h>
 
 #include "base/assert.h"
-#include "daemon/api/api_seats.h"
-#include "daemon/api/api_socket.h"
-#include "daemon/api/api_web.h"
 #include "daemon/api/history.h"
 #include "daemon/api/ledger.h"
 #include "daemon/api/metrics.h"
 #include "daemon/api/view_json.h"
-#include "daemon/api/view_versions.h"
 #include "daemon/web/web_files.h"
+
+enum { NOBODY = -1, EXHAUSTED = -2 }; /* results of accept_client besides a descriptor */
+
+struct seat {
+    bool is_taken, is_owner;
+    uint8_t listener;
+    int fd;
+    uint64_t deadline_us; /* time at which the client is disconnected; UINT64_MAX while it waits for
+                             the daemon's answer */
+};
+
+struct seats {
+    struct seat seats[TW_API_SEATS_MAX];
+};
+
+struct web {
+    char token[TW_API_TOKEN_BYTES]; /* hexadecimal; "": there is no page */
+    char url[TW_API_WEB_URL_BYTES]; /* link with the token in its fragment */
+};
+
+/* ==== the socket ============================================================================== */
+
+enum { BACKLOG = 128 };
+
+/* Removes the socket file that a dead daemon left behind. */
+static enum tw_status clear_path(const struct sockaddr_un *address, struct tw_error *err) {
+    struct stat info;
+    if (lstat(address->sun_path, &info) != 0) {
+        if (errno == ENOENT) return TW_OK;
+        return tw_fail(err, TW_IO, "%s: %s", address->sun_path, strerror(errno));
+    }
+    if (!S_ISSOCK(info.st_mode)) {
+        return tw_fail(err, TW_IO, "%s is no socket; move it away or choose another run_dir",
+                       address->sun_path);
+    }
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return tw_fail(err, TW_IO, "socket: %s", strerror(errno));
+    const int rc = connect(fd, (const struct sockaddr *)address, sizeof(*address));
+    const int why = errno;
+    (void)close(fd);
+    if (rc == 0 || why == EAGAIN) {
+        return tw_fail(err, TW_IO,
+                       "a daemon already answers on %s; stop it or choose another "
+                       "run_dir",
+                       address->sun_path);
+    }
+    if (unlink(address->sun_path) == 0) return TW_OK;
+    return tw_fail(err, TW_IO, "%s: %s", address->sun_path, strerror(errno));
+}
+
+static enum tw_status set_access(const char *path, const char *group, struct tw_error *err) {
+    if (group != NULL && group[0] != 0) {
+        const struct group *const entry = getgrnam(group);
+        if (entry == NULL) {
+            return tw_fail(err, TW_CONFIG,
+                           "api.group: there is no group `%s`; groupadd --system "
+                           "makes one",
+                           group);
+        }
+        if (chown(path, (uid_t)-1, entry->gr_gid) != 0) {
+            return tw_fail(err, TW_CONFIG, "api.group: the daemon's user is not in group `%s`",
+                           group);
+        }
+    }
+    if (chmod(path, 0660) != 0) return tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
+    return TW_OK;
+}
+
+enum tw_status tw_api_listen_unix(const char *path, const char *group, int *fd_out,
+                                  struct tw_error *err) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof(address.sun_path)) {
+        return tw_fail(err, TW_CONFIG, "%s is too long for the name of a socket", path);
+    }
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    TW_TRY(clear_path(&address, err));
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return tw_fail(err, TW_IO, "socket: %s", strerror(errno));
+    /* The mode is set before listen(), so no client can connect under a wrong one. */
+    enum tw_status status = TW_OK;
+    if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
+        status = tw_fail(err, TW_IO, "%s: %s; does its folder exist, and is it ours?", path,
+                         strerror(errno));
+    } else {
+        status = set_access(path, group, err);
+        if (status == TW_OK && listen(fd, BACKLOG) != 0) {
+            status = tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
+        }
+        if (status != TW_OK) (void)unlink(path);
+    }
+    if (status != TW_OK) {
+        (void)close(fd);
+        return status;
+    }
+    *fd_out = fd;
+    return TW_OK;
+}
+
+/* Accepts the next client. Returns its descriptor, close-on-exec and non-blocking, NOBODY if
+ * no client waits, or EXHAUSTED if the machine is out of descriptors or memory. */
+static int accept_client(int listen_fd) {
+    for (;;) {
+        const int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) return fd;
+        if (errno == EAGAIN || errno == EWOULDBLOCK) return NOBODY;
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+            return EXHAUSTED;
+        }
+        if (errno != EINTR && errno != ECONNABORTED) return NOBODY;
+    }
+}
+
+bool tw_api_is_loopback(const char *host) {
+    const size_t size = strcspn(host, host[0] == '[' ? "]" : ":");
+    if (host[0] == '[') return size == 4 && memcmp(host, "[::1", 4) == 0;
+    if (size == 9 && memcmp(host, "localhost", 9) == 0) return true;
+    return strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == size;
+}
+
+enum tw_status tw_api_listen_tcp(const char *key, const char *address, int *fd_out,
+                                 struct tw_error *err) {
+    char host[72];
+    const char *const colon = strrchr(address, ':');
+    if (colon == NULL || (size_t)(colon - address) >= sizeof(host) ||
+        !tw_api_is_loopback(address)) {
+        return tw_fail(err, TW_CONFIG, "%s: `%s` is no loopback host:port", key, address);
+    }
+    const bool is_v6 = address[0] == '[';
+    (void)snprintf(host, sizeof(host), "%.*s", (int)(colon - address) - 2 * is_v6, address + is_v6);
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                                   .ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
+    struct addrinfo *found = NULL;
+    const bool is_name = strcmp(host, "localhost") == 0;
+    const int rc = getaddrinfo(is_name ? "127.0.0.1" : host, colon + 1, &hints, &found);
+    if (rc != 0) return tw_fail(err, TW_CONFIG, "%s: `%s`: %s", key, address, gai_strerror(rc));
+    const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int on = 1;
+    const bool is_bound =
+        fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+        bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0;
+    const int why = errno;
+    freeaddrinfo(found);
+    if (!is_bound) {
+        if (fd >= 0) (void)close(fd);
+        return tw_fail(err, TW_IO, "%s: %s: %s; choose another port", key, address, strerror(why));
+    }
+    *fd_out = fd;
+    return TW_OK;
+}
+
+bool tw_api_may_act(int fd) {
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
+    return peer.uid == 0 || peer.uid == geteuid();
+}
+
+/* ==== seats =================================================================================== */
+
+static unsigned count(const struct seats *seats, bool is_owner, uint8_t listener) {
+    unsigned n = 0;
+    for (size_t i = 0; i < TW_API_SEATS_MAX; i++) {
+        const struct seat *const seat = &seats->seats[i];
+        if (!seat->is_taken || seat->is_owner != is_owner) continue;
+        if (is_owner || seat->listener == listener) n++;
+    }
+    return n;
+}
+
+/* Gives a new client a seat. Returns its index, or -1 if a guest must make room first or every
+ * owner's seat is taken. */
+static int take_seat(struct seats *seats, bool is_owner, uint8_t listener, int fd,
+                     uint64_t deadline_us) {
+    const unsigned max = is_owner ? TW_API_OWNERS_MAX : TW_API_GUESTS_MAX;
+    if (count(seats, is_owner, listener) >= max) return -1;
+    for (int i = 0; i < TW_API_SEATS_MAX; i++) {
+        if (seats->seats[i].is_taken) continue;
+        seats->seats[i] = (struct seat){.is_taken = true,
+                                        .is_owner = is_owner,
+                                        .listener = listener,
+                                        .fd = fd,
+                                        .deadline_us = deadline_us};
+        return i;
+    }
+    return -1;
+}
+
+/* Returns the index of the guest of `listener` with the least time left, or -1 if there is no
+ * guest. */
+static int find_hurried(const struct seats *seats, uint8_t listener) {
+    int found = -1;
+    for (int i = 0; i < TW_API_SEATS_MAX; i++) {
+        const struct seat *const seat = &seats->seats[i];
+        if (!seat->is_taken || seat->is_owner || seat->listener != listener) continue;
+        if (found < 0 || seat->deadline_us < seats->seats[found].deadline_us) found = i;
+    }
+    return found;
+}
+
+/* Returns the index of the seat with this descriptor, or -1 if there is none. */
+static int seat_of(const struct seats *seats, int fd) {
+    for (int i = 0; i < TW_API_SEATS_MAX; i++) {
+        if (seats->seats[i].is_taken && seats->seats[i].fd == fd) return i;
+    }
+    return -1;
+}
+
+/* Returns the index of a seat whose deadline has passed at `now_us`, or -1 if there is none. */
+static int find_expired(const struct seats *seats, uint64_t now_us) {
+    for (int i = 0; i < TW_API_SEATS_MAX; i++) {
+        if (seats->seats[i].is_taken && seats->seats[i].deadline_us <= now_us) return i;
+    }
+    return -1;
+}
+
+/* Returns the earliest deadline of all seats, or UINT64_MAX if no seat is taken. */
+static uint64_t seats_deadline(const struct seats *seats) {
+    uint64_t earliest_us = UINT64_MAX;
+    for (int i = 0; i < TW_API_SEATS_MAX; i++) {
+        const struct seat *const seat = &seats->seats[i];
+        if (seat->is_taken && seat->deadline_us < earliest_us) earliest_us = seat->deadline_us;
+    }
+    return earliest_us;
+}
+
+/* Returns whether a seat is free for an owner. */
+static bool has_room(const struct seats *seats) {
+    return count(seats, true, 0) < TW_API_OWNERS_MAX;
+}
+
+/* ==== the web page ============================================================================ */
+
+static unsigned port_of(int fd) {
+    struct sockaddr_storage at;
+    socklen_t size = sizeof(at);
+    memset(&at, 0, sizeof(at));
+    (void)getsockname(fd, (struct sockaddr *)&at, &size);
+    return ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                                          : ((struct sockaddr_in *)&at)->sin_port);
+}
+
+enum tw_status tw_api_web_draw(char token[TW_API_TOKEN_BYTES], struct tw_error *err) {
+    unsigned char random[TW_API_TOKEN_BYTES / 2];
+    if (uv_random(NULL, NULL, random, sizeof(random), 0, NULL) != 0) {
+        return tw_fail(err, TW_IO, "api.web: the system gives no random numbers for a token");
+    }
+    for (unsigned i = 0; i < sizeof(random); i++)
+        (void)snprintf(token + 2 * i, 3, "%02x", random[i]);
+    return TW_OK;
+}
+
+/* Replaces the token: the links with the former one end. */
+static void set_token(struct web *web, const char *token) {
+    TW_ASSERT(strlen(token) == TW_API_TOKEN_BYTES - 1);
+    char *const mark = strchr(web->url, '#');
+    TW_ASSERT(mark != NULL);
+    memcpy(web->token, token, TW_API_TOKEN_BYTES);
+    memcpy(mark + 1, token, TW_API_TOKEN_BYTES);
+}
+
+/* Builds the link. `fd` listens on `address` (host:port), whose port may be 0. `token`: of
+ * tw_api_web_draw. */
+static void init_web(struct web *web, const char *address, int fd, const char *token) {
+    const int host_bytes = (int)(strrchr(address, ':') - address);
+    const size_t room = sizeof(web->url) - TW_API_TOKEN_BYTES;
+    const int size = snprintf(web->url, room, "http://%.*s:%u/#", host_bytes, address, port_of(fd));
+    TW_ASSERT(size > 0 && (size_t)size < room);
+    set_token(web, token);
+}
+
+/* Returns whether the Authorization header carries the token. NULL stands for a missing header. The
+ * comparison takes the same time for every wrong token. */
+static bool admits(const struct web *web, const char *authorization) {
+    static const char SCHEME[] = "Bearer ";
+    enum { SCHEME_BYTES = sizeof(SCHEME) - 1, TOKEN_BYTES = TW_API_TOKEN_BYTES - 1 };
+    if (web->token[0] == '\0' || authorization == NULL) return false;
+    if (strncmp(authorization, SCHEME, SCHEME_BYTES) != 0) return false;
+    if (strlen(authorization + SCHEME_BYTES) != TOKEN_BYTES) return false;
+    return CRYPTO_memcmp(authorization + SCHEME_BYTES, web->token, TOKEN_BYTES) == 0;
+}
+
+/* Returns the page's file at a path, or NULL if there is none. */
+static const struct tw_web_file *page_file(const char *path) {
+    for (size_t i = 0; i < TW_WEB_FILES_COUNT; i++) {
+        if (strcmp(TW_WEB_FILES[i].path, path) == 0) return &TW_WEB_FILES[i];
+    }
+    return NULL;
+}
+
+/* Adds the headers that keep a browser from loading other content, from showing the page in a frame
+ * and from guessing content types. */
+static void confine(struct MHD_Response *response) {
+    static const char *const HEADERS[][2] = {
+        {"Content-Security-Policy",
+         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+         "require-trusted-types-for 'script'"},
+        {"X-Content-Type-Options", "nosniff"},
+        {"Referrer-Policy", "no-referrer"},
+        {"Cross-Origin-Opener-Policy", "same-origin"},
+        {"Cross-Origin-Resource-Policy", "same-origin"},
+    };
+    for (size_t i = 0; i < sizeof(HEADERS) / sizeof(HEADERS[0]); i++)
+        (void)MHD_add_response_header(response, HEADERS[i][0], HEADERS[i][1]);
+}
+
+/* ==== requests ================================================================================ */
+
+/* Accepts the API's clients and answers their requests. api.c gives each client a
+ * seat. One libmicrohttpd daemon, driven by the libuv loop, serves all of them. libmicrohttpd gets
+ * no listening socket: at its client limit it would stop watching it, and it cannot tell owners
+ * from guests. */
 
 enum {
     METRICS_BYTES_MAX = 128 * 1024,
@@ -33,7 +346,7 @@ enum {
 
 enum request_state { FREE, READING, WAITING /* for tw_api_answer */, ANSWERED };
 
-/* The request of one client. Its index is that of the client's seat (api_seats.h). */
+/* The request of one client. Its index is that of the client's seat (api.h). */
 struct request {
     enum request_state state;
     uint32_t generation; /* number of requests in this seat so far: exposes an answer to an earlier
@@ -63,8 +376,8 @@ struct tw_api {
     uv_poll_t poll; /* poll handle of libmicrohttpd's epoll descriptor */
     uv_timer_t timer;
     uint64_t rest_until_us; /* no client is accepted before this time */
-    struct tw_api_seats seats;
-    struct tw_api_web web;
+    struct seats seats;
+    struct web web;
     struct request requests[TW_API_SEATS_MAX];
     struct tw_status_view view;
     char metrics[METRICS_BYTES_MAX];
@@ -77,7 +390,7 @@ static enum MHD_Result queue(struct MHD_Connection *connection, unsigned code, c
                              struct MHD_Response *response) {
     (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
-    tw_api_web_confine(response);
+    confine(response);
     const enum MHD_Result result = MHD_queue_response(connection, code, response);
     MHD_destroy_response(response);
     return result;
@@ -242,7 +555,7 @@ static void on_timer(uv_timer_t *timer);
 static int find_seat(const struct tw_api *api, struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *const info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    return info != NULL ? tw_api_seats_find(&api->seats, info->connect_fd) : -1;
+    return info != NULL ? seat_of(&api->seats, info->connect_fd) : -1;
 }
 
 static enum MHD_Result answer_verb(struct tw_api *api, struct request *request,
@@ -263,7 +576,7 @@ static const char *header(struct MHD_Connection *connection, const char *name) {
 }
 
 /* Checks the method and the client's rights. The path is known to be valid. */
-static enum MHD_Result admit_method(const struct tw_api *api, const struct tw_api_seat *seat,
+static enum MHD_Result admit_method(const struct tw_api *api, const struct seat *seat,
                                     struct MHD_Connection *connection, const char *path,
                                     const char *method) {
     const bool is_unix = api->listeners[seat->listener].kind == UNIX;
@@ -286,13 +599,13 @@ static enum MHD_Result admit_method(const struct tw_api *api, const struct tw_ap
 }
 
 /* Checks a request by its path and headers. Returns MHD_YES to go on reading. */
-static enum MHD_Result admit(const struct tw_api *api, const struct tw_api_seat *seat,
+static enum MHD_Result admit(const struct tw_api *api, const struct seat *seat,
                              struct MHD_Connection *connection, const char *path,
                              const char *method) {
     const enum listener_kind kind = api->listeners[seat->listener].kind;
     const char *const length = header(connection, MHD_HTTP_HEADER_CONTENT_LENGTH);
     const char *const host = header(connection, MHD_HTTP_HEADER_HOST);
-    const bool is_file = kind == WEB && tw_api_web_file(path) != NULL;
+    const bool is_file = kind == WEB && page_file(path) != NULL;
     if (length != NULL && strtoull(length, NULL, 10) > TW_API_REQUEST_BYTES_MAX) {
         return refuse(connection, MHD_HTTP_CONTENT_TOO_LARGE, "a request has at most 64 KiB");
     }
@@ -300,7 +613,7 @@ static enum MHD_Result admit(const struct tw_api *api, const struct tw_api_seat 
         return refuse(connection, MHD_HTTP_FORBIDDEN, "the Host header is not loopback");
     }
     if (kind == WEB && !is_file &&
-        !tw_api_web_admits(&api->web, header(connection, MHD_HTTP_HEADER_AUTHORIZATION))) {
+        !admits(&api->web, header(connection, MHD_HTTP_HEADER_AUTHORIZATION))) {
         return refuse(connection, MHD_HTTP_UNAUTHORIZED,
                       "this needs the token of the page; `thinwire web` prints a link with it");
     }
@@ -352,7 +665,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
     }
     if (request->state == ANSWERED) return respond_verb(connection, request);
     if (request->state == WAITING) return MHD_YES;
-    const struct tw_web_file *const file = tw_api_web_file(path);
+    const struct tw_web_file *const file = page_file(path);
     if (file != NULL) return respond_file(connection, file); /* admit() found this file */
     if (is_read(path)) return answer_read(api, connection, path);
     return answer_verb(api, request, (enum tw_api_verb)find_verb(path));
@@ -434,20 +747,20 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
 static void seat_client(struct tw_api *api, uint8_t listener, int fd) {
     const bool is_owner = api->listeners[listener].kind == UNIX && tw_api_may_act(fd);
     const uint64_t deadline_us = now_us(api) + patience_us(api);
-    int seat = tw_api_seats_take(&api->seats, is_owner, listener, fd, deadline_us);
+    int seat = take_seat(&api->seats, is_owner, listener, fd, deadline_us);
     if (seat < 0 && !is_owner) {
-        const int hurried = tw_api_seats_hurried(&api->seats, listener);
+        const int hurried = find_hurried(&api->seats, listener);
         TW_ASSERT(hurried >= 0);
         cut_off(api, hurried);
         (void)MHD_run(api->http);
-        seat = tw_api_seats_take(&api->seats, is_owner, listener, fd, deadline_us);
+        seat = take_seat(&api->seats, is_owner, listener, fd, deadline_us);
     }
     if (seat < 0) {
         (void)close(fd);
         return;
     }
-    static const struct sockaddr NOBODY = {.sa_family = AF_UNSPEC};
-    const bool is_added = MHD_add_connection(api->http, fd, &NOBODY, sizeof(NOBODY)) == MHD_YES;
+    static const struct sockaddr UNKNOWN = {.sa_family = AF_UNSPEC};
+    const bool is_added = MHD_add_connection(api->http, fd, &UNKNOWN, sizeof(UNKNOWN)) == MHD_YES;
     if (is_added) (void)MHD_run(api->http);
     /* If libmicrohttpd rejected the client, it has closed the descriptor: free the seat. */
     if (api->requests[seat].connection == NULL) api->seats.seats[seat].is_taken = false;
@@ -458,7 +771,7 @@ static void on_accept(uv_poll_t *poll, int status, int events);
 /* Accepts clients while a seat is free for root or the daemon's user. Otherwise clients wait in
  * the listening queue. */
 static void watch_listeners(struct tw_api *api) {
-    const bool is_open = tw_api_seats_has_room(&api->seats) && now_us(api) >= api->rest_until_us;
+    const bool is_open = has_room(&api->seats) && now_us(api) >= api->rest_until_us;
     for (unsigned i = 0; i < api->listeners_count; i++) {
         uv_poll_t *const poll = &api->listeners[i].poll;
         if (is_open == (bool)uv_is_active((const uv_handle_t *)poll)) continue;
@@ -473,7 +786,7 @@ static void watch_listeners(struct tw_api *api) {
 
 /* Arms the timer for the earliest deadline of libmicrohttpd, a client or the listeners. */
 static void arm_timer(struct tw_api *api) {
-    const uint64_t now = now_us(api), deadline_us = tw_api_seats_deadline(&api->seats);
+    const uint64_t now = now_us(api), deadline_us = seats_deadline(&api->seats);
     uint64_t wait_us = UINT64_MAX;
     MHD_UNSIGNED_LONG_LONG http_ms = 0;
     if (deadline_us != UINT64_MAX) wait_us = deadline_us > now ? deadline_us - now : 0;
@@ -491,7 +804,7 @@ static void arm_timer(struct tw_api *api) {
 
 static void run_http(struct tw_api *api) {
     int late = 0;
-    while ((late = tw_api_seats_expired(&api->seats, now_us(api))) >= 0) cut_off(api, late);
+    while ((late = find_expired(&api->seats, now_us(api))) >= 0) cut_off(api, late);
     (void)MHD_run(api->http);
     watch_listeners(api);
     arm_timer(api);
@@ -511,9 +824,9 @@ static void on_accept(uv_poll_t *poll, int status, int events) {
     uint8_t listener = 0;
     while (poll != &api->listeners[listener].poll) listener++;
     (void)status, (void)events;
-    for (unsigned i = 0; i < ACCEPTS_MAX && tw_api_seats_has_room(&api->seats); i++) {
-        const int fd = tw_api_accept(api->listeners[listener].fd);
-        if (fd == TW_API_NOBODY) break;
+    for (unsigned i = 0; i < ACCEPTS_MAX && has_room(&api->seats); i++) {
+        const int fd = accept_client(api->listeners[listener].fd);
+        if (fd == NOBODY) break;
         if (fd < 0) {
             api->rest_until_us = now_us(api) + REST_US;
             break;
@@ -572,7 +885,7 @@ static enum tw_status open_page(struct tw_api *api, const char *token, struct tw
     if (token == NULL) TW_TRY(tw_api_web_draw(drawn, err));
     TW_TRY(tw_api_listen_tcp("api.web", web, &fd, err));
     TW_TRY(listen_on(api, fd, WEB, err));
-    tw_api_web_init(&api->web, web, fd, token != NULL ? token : drawn);
+    init_web(&api->web, web, fd, token != NULL ? token : drawn);
     return TW_OK;
 }
 
@@ -621,7 +934,7 @@ const char *tw_api_web_url(const struct tw_api *api) {
 }
 
 void tw_api_set_web_token(struct tw_api *api, const char *token) {
-    tw_api_web_set_token(&api->web, token);
+    set_token(&api->web, token);
 }
 
 enum tw_status tw_api_open_web(struct tw_api *api, const char *address, const char *token,

@@ -1,4 +1,70 @@
-/* api.h - the local API: HTTP/1.1 and JSON on a Unix socket, and optionally read-only on loopback
+/* api.h - status and verbs for people and scrapers: HTTP and JSON on a Unix socket, and the web
+ * page. */
+#ifndef TW_DAEMON_API_API_H
+#define TW_DAEMON_API_API_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "daemon/api/status_view.h"
+
+/* ==== the socket ============================================================================== */
+
+/* Listening sockets of the local API, and the access rights of a client. */
+
+/* Listens on a Unix socket at `path`, mode 0660. A socket file without a listener is replaced.
+ * Returns TW_IO if `path` is in use, not a socket, or not writable. Returns TW_CONFIG if `group` is
+ * unknown or the process is not in it. */
+enum tw_status tw_api_listen_unix(const char *path, const char *group, int *fd_out,
+                                  struct tw_error *err);
+
+/* Listens on "127.0.0.1:9747", "[::1]:9747" or "localhost:9747". `key` names the setting in errors.
+ * Returns TW_CONFIG if the address is not loopback. */
+enum tw_status tw_api_listen_tcp(const char *key, const char *address, int *fd_out,
+                                 struct tw_error *err);
+
+/* Returns whether an address or Host header names this machine's loopback. */
+bool tw_api_is_loopback(const char *host);
+
+/* Returns whether the client of a Unix socket runs as root or as the daemon's user (SO_PEERCRED).
+ */
+bool tw_api_may_act(int fd);
+
+/* ==== seats =================================================================================== */
+
+/* How many clients the local API serves at a time, which client makes room, and how
+ * long each client may take. Each client has one seat. Pure: no socket, no clock.
+ *
+ * Root and the daemon's user (owners) have seats of their own, so other clients (guests) cannot
+ * lock an owner out, however many they are. If all guest seats of a listener are taken, a new guest
+ * replaces the one with the least time left. Owners wait in the listening queue instead. */
+
+enum {
+    TW_API_LISTENERS_MAX = 3, /* Unix socket, loopback TCP and page */
+    TW_API_OWNERS_MAX = 16,
+    TW_API_GUESTS_MAX = 16, /* for each listener */
+    TW_API_SEATS_MAX = TW_API_OWNERS_MAX + TW_API_LISTENERS_MAX * TW_API_GUESTS_MAX,
+};
+
+/* ==== the web page ============================================================================ */
+
+/* Access to the daemon's web page: its token, and the headers that confine the page.
+ *
+ * The page's files are public, as they reveal nothing about the node. Its data need the token,
+ * which the caller keeps over restarts, so that a bookmark stays valid. `thinwire web` prints a
+ * link with the token in its fragment, which browsers never send. The page sends the token as
+ * `Authorization: Bearer`, not as a cookie: a cookie of 127.0.0.1 is sent to every port of the
+ * machine, including those of other users. */
+
+enum { TW_API_TOKEN_BYTES = 65, TW_API_WEB_URL_BYTES = 192 };
+
+/* Draws a token. Returns TW_IO if no random numbers are available. */
+enum tw_status tw_api_web_draw(char token[TW_API_TOKEN_BYTES], struct tw_error *err);
+
+/* ==== requests ================================================================================ */
+
+/* The local API: HTTP/1.1 and JSON on a Unix socket, and optionally read-only on loopback
  * TCP, with or without the page.
  *
  *   GET  /v1/status /v1/peers /v1/rounds /v1/run /v1/events /v1/history /v1/ledger /v1/versions
@@ -21,19 +87,12 @@
  *
  * Access: the socket has mode 0660, so owner, group and root can connect. POST needs uid 0 or the
  * daemon's own uid (SO_PEERCRED). TCP has no POST and needs a loopback Host header. The page's
- * listener also needs a token, except for the page's own files (api_web.h).
+ * listener also needs a token, except for the page's own files.
  *
- * Bounds: 16 clients with uid 0 or the daemon's own uid, 16 more per listener for everybody else
- * (api_seats.h), 64 KiB per request. A client has 5 s for each request, even if it keeps sending:
+ * Bounds: 16 clients with uid 0 or the daemon's own uid, 16 more per listener for everybody else,
+ * 64 KiB per request. A client has 5 s for each request, even if it keeps sending:
  * from connect or its last answer until it has read the next answer. The time that the daemon
  * itself needs for the answer does not count. */
-#ifndef TW_DAEMON_API_API_H
-#define TW_DAEMON_API_API_H
-
-#include <stdint.h>
-
-#include "base/status.h"
-#include "daemon/api/status_view.h"
 
 enum { TW_API_REQUEST_BYTES_MAX = 64 * 1024, TW_API_REQUEST_US = 5 * 1000 * 1000 };
 
@@ -65,7 +124,7 @@ struct tw_api_config {
     const char *group;     /* "" or NULL: the process's own group */
     const char *http;      /* "127.0.0.1:9464"; NULL or "": no TCP listener */
     const char *web;       /* listener of the page, in the same form */
-    const char *web_token; /* token of the page (api_web.h), copied; NULL: drawn by tw_api_open */
+    const char *web_token; /* token of the page, copied; NULL: drawn by tw_api_open */
     uint64_t request_us;   /* time for one request; 0: TW_API_REQUEST_US */
     const char *manifest;  /* the run's canonical text, for /v1/run; borrowed, may be NULL */
     const struct tw_history *history; /* for /v1/history; borrowed, read on the loop */

@@ -1,4 +1,18 @@
-/* ledger.h - tokens, rounds and merged parts of each node, counted from the committed rounds that
+/* ledger.h - each node's share of the run: of its rounds, and of its clock. */
+#ifndef TW_DAEMON_API_LEDGER_H
+#define TW_DAEMON_API_LEDGER_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/status.h"
+#include "proto/record.h"
+
+/* ==== rounds ================================================================================== */
+
+/* Tokens, rounds and merged parts of each node, counted from the committed rounds that
  * this node saw.
  *
  * A committed record names its contributors with their tokens, signed by each of them, and the
@@ -10,17 +24,6 @@
  * are counted as undone. A record names its members only
  * by their seats in the roster that the previous record chose. So a round is counted only if this
  * node has the previous record. Pure. */
-#ifndef TW_DAEMON_API_LEDGER_H
-#define TW_DAEMON_API_LEDGER_H
-
-#include <stddef.h>
-#include <stdint.h>
-
-#include <jansson.h>
-
-#include "base/id.h"
-#include "base/status.h"
-#include "proto/record.h"
 
 enum {
     TW_LEDGER_ROWS = 512,
@@ -71,5 +74,40 @@ enum tw_status tw_ledger_decode(struct tw_ledger *ledger, const char *text, size
 /* Answer to /v1/ledger, the node with the most tokens first. `self` is this node. Returns a new
  * reference, or NULL if memory runs out. */
 json_t *tw_ledger_json(const struct tw_ledger *ledger, const struct tw_id *self);
+
+/* ==== the clock =============================================================================== */
+
+/* How much of the run clock each member moved in the newest rounds. Pure.
+ *
+ * The clock counts a member's claims up to a bound (tw_record_tokens), which a machine far faster
+ * than the others and a liar reach alike. So a high share is told to people, and no rule depends on
+ * it. Every node computes it from decided records. */
+
+enum {
+    TW_CLOCK_ROUNDS = 64,  /* a round's weight falls to 1/e over so many rounds */
+    TW_CLOCK_TRAINERS = 5, /* of fewer trainers, no share is high: one of four may move 30 % */
+};
+
+/* All zero is empty. */
+struct tw_clock_shares {
+    struct tw_id lineage, tip_digest; /* of the newest record noted; zero: none */
+    struct tw_record tip;
+    uint32_t count;
+    struct {
+        struct tw_id id;
+        double tokens; /* counted by the clock, weighted by age */
+    } rows[TW_MEMBERS_MAX];
+};
+
+/* Notes a committed record. Counts it if the previous record was noted before it. */
+void tw_clock_shares_note(struct tw_clock_shares *shares, const struct tw_record *record);
+
+/* Returns the member's share of the clock's advance in the newest rounds, or NaN if none is known.
+ */
+double tw_clock_share(const struct tw_clock_shares *shares, const struct tw_id *id);
+
+/* Returns true if the member moved more than 30 % of the clock, and more than twice an equal share
+ * of the members that moved it. */
+bool tw_clock_share_is_high(const struct tw_clock_shares *shares, const struct tw_id *id);
 
 #endif

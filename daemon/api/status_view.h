@@ -13,15 +13,14 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "daemon/api/attacks.h"
 #include "daemon/api/health.h"
 #include "daemon/api/known_peers.h"
 #include "daemon/api/scores.h"
-#include "daemon/net/dial_error.h"
+#include "daemon/net/dial.h"
 #include "daemon/net/pacer.h"
 #include "daemon/net/reachability.h"
-#include "daemon/router/nat_kind.h"
 #include "daemon/router/port_mapping.h"
+#include "daemon/router/punch_plan.h"
 #include "proto/run/run.h"
 #include "proto/worker_msg.h"
 #include "sync/node.h"
@@ -299,7 +298,7 @@ struct tw_status_view {
         uint64_t eval_step;
         uint64_t eval_age_us;         /* age of that measurement; TW_VIEW_NEVER: none */
         struct tw_wmsg_sample sample; /* untrusted sample text; empty: none yet */
-        bool is_anchor_bad;           /* merging hurts the anchor (merge_health.h) */
+        bool is_anchor_bad;           /* merging hurts the anchor (health.h) */
         float distance;               /* ||theta - phi|| / ||phi||, a ratio */
         double token_share;           /* this node's tokens divided by the run's tokens */
         uint64_t steps_skipped;       /* steps whose gradients were not finite */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "daemon/config/hours.h"
+#include "daemon/config/quota.h"
 
 enum { COMPANY_BYTES = 160 };
 
@@ -183,7 +183,9 @@ static void describe_share(uint64_t here, uint64_t all, char *text, size_t room)
     (void)snprintf(text, room, "%s of %s", here_text, all_text);
 }
 
-void tw_view_join_text(const struct tw_view_join *join, char text[TW_VIEW_TEXT_BYTES]) {
+/* Writes the progress of a transfer, such as "42 %, 1.2 of 2.9 MB at 80 kB/s, about 20 s left"; ""
+ * before its size is known. */
+static void join_text(const struct tw_view_join *join, char text[TW_VIEW_TEXT_BYTES]) {
     char share[2 * TW_UNITS_BYTES + 8], number[TW_UNITS_BYTES], rate[64] = "", left[64] = "";
     text[0] = '\0';
     if (join->bytes == 0) return;
@@ -230,7 +232,7 @@ static bool describe_join(const struct tw_status_view *view, char text[TW_VIEW_T
         view->worker.state == TW_VIEW_WORKER_RUNNING ||
         view->worker.state == TW_VIEW_WORKER_LOADING; /* it waits for the state */
     if (!may_train && phase != TW_VIEW_JOIN_DATA) return false;
-    tw_view_join_text(&view->join, progress);
+    join_text(&view->join, progress);
     char *const idle = strstr(progress, NOTHING_ARRIVES);
     if (idle != NULL) describe_donor(view, idle, (size_t)(progress + sizeof(progress) - idle));
     if (phase == TW_VIEW_JOIN_DATA && progress[0] == '\0' && view->data.error[0] == '\0')

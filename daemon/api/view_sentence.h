@@ -11,8 +11,4 @@ void tw_view_sentence(const struct tw_status_view *view, char text[TW_VIEW_TEXT_
  * resume` continues". */
 void tw_view_pause_text(const struct tw_view_pause *pause, char text[TW_VIEW_TEXT_BYTES]);
 
-/* Writes the progress of a transfer, such as "42 %, 1.2 of 2.9 MB at 80 kB/s, about 20 s left"; ""
- * before its size is known. */
-void tw_view_join_text(const struct tw_view_join *join, char text[TW_VIEW_TEXT_BYTES]);
-
 #endif

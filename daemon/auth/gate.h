@@ -1,7 +1,7 @@
 /* gate.h - admission in runs with security.admission = owner: this node's certificates, the owner's
  * revocations, and checks of other nodes' certificates. Rules: PROTOCOL.md section 11.
  *
- * The struct's user reads the files (cert_file.h); gate.c touches no disk. Only one thread may use
+ * Only the functions under "files" touch the disk. Only one thread may use
  * a gate: the loop's, or a command's. */
 #ifndef TW_DAEMON_AUTH_GATE_H
 #define TW_DAEMON_AUTH_GATE_H
@@ -72,9 +72,9 @@ enum tw_status tw_gate_review(const struct tw_gate *gate, const struct tw_certs 
 
 /* ---- revocations --------------------------------------------------------------------------- */
 
-/* Verifies an untrusted revocation list, and adopts it if the run's owner signed it and it is newer
- * than this node's list. Returns TW_AGAIN if it is not newer, TW_PROTO if it is malformed, and
- * TW_NOT_ADMITTED if it is of another run or not signed by the owner. */
+/* Verifies an untrusted revocation list, and adopts it if the run's owner signed it and it is
+ * newer than this node's list. Returns TW_AGAIN if it is not newer, TW_PROTO if it is malformed,
+ * and TW_NOT_ADMITTED if it is of another run or not signed by the owner. */
 enum tw_status tw_gate_revoke(struct tw_gate *gate, const uint8_t *bytes, size_t size,
                               struct tw_error *err);
 
@@ -87,9 +87,9 @@ enum tw_status tw_gate_recall(struct tw_gate *gate, const uint8_t *bytes, size_t
 
 /* ---- renewing ------------------------------------------------------------------------------ */
 
-/* Returns true in the last third of the certificate's lifetime: time to ask a peer for a new one.
- * Only certificates that a node signed are renewed like this. The owner's must be renewed by hand.
- */
+/* Returns true in the last third of the certificate's lifetime: time to ask a peer for a new
+ * one. Only certificates that a node signed are renewed like this. The owner's must be renewed
+ * by hand. */
 bool tw_gate_is_due(const struct tw_gate *gate);
 
 /* Returns true if a person should be warned that the certificate expires soon. For a certificate
@@ -134,5 +134,47 @@ struct tw_gate_admission {
  */
 enum tw_status tw_gate_admit(const struct tw_gate *gate, const struct tw_gate_admission *admission,
                              struct tw_certs *certs, struct tw_error *err);
+
+/* ==== files =================================================================================== */
+
+/* Certificates, revocations and recalls as text files. They hold no secrets, so people may send
+ * them by mail.
+ *
+ * A node keeps them in its state folder: TW_CERT_FILE, TW_REVOKED_FILE and TW_RECALL_FILE. They are
+ * replaced atomically. */
+
+#define TW_CERT_FILE "admission.cert"
+#define TW_REVOKED_FILE "revoked.list"
+#define TW_RECALL_FILE "run.recall"
+
+/* Parse a file, but verify no signature. Return TW_IO if the file is missing or unreadable,
+ * TW_CONFIG if it has other content. The error names the file. */
+enum tw_status tw_certs_load(const char *path, struct tw_certs *certs, struct tw_error *err);
+enum tw_status tw_revoked_load(const char *path, struct tw_revoked *list, struct tw_error *err);
+enum tw_status tw_recall_load(const char *path, struct tw_recall *recall, struct tw_error *err);
+
+/* Replace FOLDER/NAME durably, for a person's commands. Return TW_IO on failure. */
+enum tw_status tw_certs_save(const char *folder, const char *name, const struct tw_certs *certs,
+                             struct tw_error *err);
+enum tw_status tw_revoked_save(const char *folder, const char *name, const struct tw_revoked *list,
+                               struct tw_error *err);
+enum tw_status tw_recall_save(const char *folder, const char *name, const struct tw_recall *recall,
+                              struct tw_error *err);
+
+/* Write certificates, a revocation list or a recall from the wire into the state folder. A person
+ * may import a file there at the same time. Certificates therefore replace only `old` (or no file),
+ * and a list or a recall replaces only an older one. Return TW_AGAIN if another file is there,
+ * which stays, or TW_IO. */
+enum tw_status tw_certs_save_renewed(const char *folder, const struct tw_certs *old,
+                                     const struct tw_certs *fresh, struct tw_error *err);
+enum tw_status tw_revoked_save_newer(const char *folder, const struct tw_revoked *list,
+                                     struct tw_error *err);
+enum tw_status tw_recall_save_newer(const char *folder, const struct tw_recall *recall,
+                                    struct tw_error *err);
+
+/* Loads these files of the state folder into the gate. The list comes first, because it may revoke
+ * this node. List and recall are optional, the certificate is not. On failure the gate stays
+ * unchanged, and the error names the remedy. */
+enum tw_status tw_gate_load(struct tw_gate *gate, const char *folder, struct tw_error *err);
 
 #endif

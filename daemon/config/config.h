@@ -16,9 +16,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "daemon/config/allowance.h"
-#include "daemon/config/hours.h"
-#include "daemon/config/pace.h"
+#include "daemon/config/quota.h"
 #include "proto/compute.h"
 #include "proto/message.h" /* for enum tw_node_role */
 #include "proto/run/run.h"
@@ -111,7 +109,7 @@ struct tw_config {
         struct tw_address bind[TW_BIND_MAX]; /* IP addresses to dial from; none = any */
         bool port_mapping;                   /* ask the router to map a port */
         bool punch;                          /* punch direct links through NAT
-                                                (daemon/node/punches.h) */
+                                                (daemon/node/ways.h) */
         struct tw_bootstrap peers[TW_BOOTSTRAP_MAX];
         char peers_file[TW_PATH_BYTES]; /* file of further peers, one `host:port[=id]` per line;
                                            empty = none */
@@ -165,10 +163,6 @@ enum tw_status tw_config_place(const char *option, char path[TW_PATH_BYTES], str
  * named and there is no thinwire.conf, it is the only one in TW_CONFIG_FOLDER. If there are
  * several, returns TW_CONFIG and names them. */
 enum tw_status tw_config_find(const char *option, char path[TW_PATH_BYTES], struct tw_error *err);
-
-/* Parses one `host:port[=id]` of a config list or of peers_file. Returns TW_CONFIG on failure. */
-enum tw_status tw_bootstrap_parse(const char *text, struct tw_bootstrap *bootstrap,
-                                  struct tw_error *err);
 
 /* Parses "20mbit" (upload), "50 GB/month" (both directions together) or "0" (no budget). Returns
  * TW_CONFIG on failure. */

@@ -1,5 +1,6 @@
 #include "daemon/config/quota.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +8,138 @@
 #include <time.h>
 
 #include "base/assert.h"
-#include "daemon/store/durable.h"
+#include "daemon/config/config.h"
+#include "daemon/store/file.h"
+
+/* ==== caps by the time of day ================================================================= */
+
+static const char WANT[] = "entries such as 08:00-18:00 1mbit or 18-23 off, with commas between";
+static const char WANT_OFF[] = "entries such as 08:00-18:00 off, with commas between";
+
+static void skip_spaces(const char **text) {
+    while (**text == ' ' || **text == '\t') (*text)++;
+}
+
+/* Reads at most `digits` decimal digits. Returns false if there is none. */
+static bool read_number(const char **text, unsigned digits, unsigned *value) {
+    unsigned read = 0;
+    *value = 0;
+    for (; read < digits && isdigit((unsigned char)**text); (*text)++, read++)
+        *value = *value * 10 + (unsigned)(**text - '0');
+    return read > 0;
+}
+
+/* Reads "8", "08:30" or "24:00". */
+static bool read_minute(const char **text, uint16_t *minute) {
+    unsigned hour = 0, minutes = 0;
+    skip_spaces(text);
+    if (!read_number(text, 2, &hour)) return false;
+    if (**text == ':') {
+        (*text)++;
+        const char *const before = *text;
+        if (!read_number(text, 2, &minutes) || *text - before != 2) return false;
+    }
+    if (hour * 60 + minutes > TW_DAY_MINUTES || minutes > 59) return false;
+    *minute = (uint16_t)(hour * 60 + minutes);
+    return true;
+}
+
+static enum tw_status read_entry(const char *text, bool wants_off, struct tw_hours_entry *entry,
+                                 struct tw_error *err) {
+    const char *const want = wants_off ? WANT_OFF : WANT;
+    const char *at = text;
+    const bool has_begin = read_minute(&at, &entry->begin_min);
+    skip_spaces(&at);
+    if (!has_begin || *at++ != '-' || !read_minute(&at, &entry->end_min) ||
+        entry->begin_min == entry->end_min || entry->begin_min == TW_DAY_MINUTES)
+        return tw_fail(err, TW_CONFIG, "`%.40s` names no hours; write %s", text, want);
+    if (entry->end_min == 0) entry->end_min = TW_DAY_MINUTES;
+    skip_spaces(&at);
+    if (*at == '=') at++;
+    skip_spaces(&at);
+    entry->is_off = strcmp(at, "off") == 0;
+    if (entry->is_off) return TW_OK;
+    if (wants_off)
+        return tw_fail(err, TW_CONFIG, "`%.40s` does not end with off; write %s", text, want);
+    if (tw_rate_parse(at, &entry->bytes_per_s, NULL) != TW_OK || entry->bytes_per_s == 0)
+        return tw_fail(err, TW_CONFIG, "`%.40s` ends with no rate and not with off; write %s", text,
+                       want);
+    return TW_OK;
+}
+
+static enum tw_status read_hours(const char *text, bool wants_off, struct tw_hours *hours,
+                                 struct tw_error *err) {
+    struct tw_hours read = {0};
+    while (*text != '\0') {
+        char entry[64];
+        skip_spaces(&text);
+        size_t size = strcspn(text, ",");
+        const char *const next = text[size] == ',' ? text + size + 1 : text + size;
+        while (size > 0 && (text[size - 1] == ' ' || text[size - 1] == '\t')) size--;
+        if (size >= sizeof(entry))
+            return tw_fail(err, TW_CONFIG, "`%.40s...` is too long; write %s", text,
+                           wants_off ? WANT_OFF : WANT);
+        memcpy(entry, text, size);
+        entry[size] = '\0';
+        text = next;
+        if (size == 0) continue;
+        if (read.count == TW_HOURS_MAX)
+            return tw_fail(err, TW_CONFIG, "more than %d entries", TW_HOURS_MAX);
+        TW_TRY(read_entry(entry, wants_off, &read.entries[read.count++], err));
+    }
+    *hours = read;
+    return TW_OK;
+}
+
+enum tw_status tw_hours_parse(const char *text, struct tw_hours *hours, struct tw_error *err) {
+    return read_hours(text, false, hours, err);
+}
+
+enum tw_status tw_hours_parse_off(const char *text, struct tw_hours *hours, struct tw_error *err) {
+    return read_hours(text, true, hours, err);
+}
+
+void tw_hours_print(const struct tw_hours *hours, char *text, size_t capacity) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < hours->count && used < capacity; i++) {
+        const struct tw_hours_entry *entry = &hours->entries[i];
+        char rate[32] = "off";
+        if (!entry->is_off) tw_rate_print(entry->bytes_per_s, rate, sizeof(rate));
+        used += (size_t)snprintf(text + used, capacity - used, "%s%02u:%02u-%02u:%02u %s",
+                                 i > 0 ? ", " : "", entry->begin_min / 60u, entry->begin_min % 60u,
+                                 entry->end_min / 60u, entry->end_min % 60u, rate);
+    }
+}
+
+static int find_entry(const struct tw_hours *hours, uint32_t minute) {
+    for (uint32_t i = 0; i < hours->count; i++) {
+        const struct tw_hours_entry *entry = &hours->entries[i];
+        const bool is_over_midnight = entry->begin_min > entry->end_min;
+        const bool has_begun = minute >= entry->begin_min, has_not_ended = minute < entry->end_min;
+        if (is_over_midnight ? has_begun || has_not_ended : has_begun && has_not_ended)
+            return (int)i;
+    }
+    return -1;
+}
+
+struct tw_hours_now tw_hours_at(const struct tw_hours *hours, uint32_t minute) {
+    TW_ASSERT(minute < TW_DAY_MINUTES);
+    const int at = find_entry(hours, minute);
+    struct tw_hours_now now = {.until_min = TW_DAY_MINUTES};
+    if (at >= 0) {
+        now.is_off = hours->entries[at].is_off;
+        now.bytes_per_s = hours->entries[at].bytes_per_s;
+    }
+    for (uint32_t step = 1; step < TW_DAY_MINUTES; step++) {
+        if (find_entry(hours, (minute + step) % TW_DAY_MINUTES) == at) continue;
+        now.until_min = (minute + step) % TW_DAY_MINUTES;
+        break;
+    }
+    return now;
+}
+
+/* ==== the quota of the month ================================================================== */
 
 enum {
     LINE_BYTES_MAX = 96,
@@ -226,4 +358,114 @@ enum tw_status tw_quota_save(struct tw_quota *quota, const struct tw_file_ops *o
     TW_TRY(tw_durable_commit(&durable, err));
     quota->is_saved = true;
     return TW_OK;
+}
+
+/* ==== the budget of a round =================================================================== */
+
+#define CREDIT_CYCLES 2.0 /* cycles of budget that can be saved up or overdrawn */
+#define MEAN_CYCLES 2.0   /* cycles over which the rate of other traffic is averaged */
+#define CYCLE_FLOOR_S 30.0
+
+enum { SECOND_US = 1000 * 1000 };
+
+void tw_allowance_init(struct tw_allowance *allowance, const struct tw_budget_config *config) {
+    *allowance = (struct tw_allowance){.is_month = config->is_month};
+    const double bytes = (double)config->bytes * (TW_SOCKET_PERCENT / 100.0);
+    allowance->bytes_per_s = config->is_month ? bytes / TW_MONTH_S : bytes;
+}
+
+static double cycle_s(const struct tw_allowance *allowance) {
+    return allowance->cycle_s > CYCLE_FLOOR_S ? allowance->cycle_s : CYCLE_FLOOR_S;
+}
+
+/* With a budget as a rate, little can be saved, because an idle line is not faster afterwards. A
+ * monthly budget has a total: up to a day of it can be saved, and debt lasts until the month ends.
+ */
+static double clamp_credit(const struct tw_allowance *allowance, double credit) {
+    const double saved_s = CREDIT_CYCLES * allowance->cycle_s;
+    const double most_s = allowance->is_month && saved_s < DAY_S ? DAY_S : saved_s;
+    const double owed_s = allowance->is_month ? TW_MONTH_S : CREDIT_CYCLES * cycle_s(allowance);
+    double most = most_s * allowance->bytes_per_s;
+    /* room for the credit of two contributions, so that one is always affordable */
+    if (most < 2.0 * allowance->least) most = 2.0 * allowance->least;
+    if (credit > most) return most;
+    if (credit < -owed_s * allowance->bytes_per_s) return -owed_s * allowance->bytes_per_s;
+    return credit;
+}
+
+void tw_allowance_look(struct tw_allowance *allowance, uint64_t now_us, uint64_t bytes) {
+    if (!allowance->has_looked) {
+        allowance->has_looked = true;
+        allowance->started_us = allowance->at_us = now_us;
+        allowance->bytes = bytes;
+        return;
+    }
+    if (now_us <= allowance->at_us || bytes < allowance->bytes) return;
+    const double passed_s = (double)(now_us - allowance->at_us) / SECOND_US;
+    const double alive_s = (double)(now_us - allowance->started_us) / SECOND_US;
+    const double moved = (double)(bytes - allowance->bytes);
+    const double ours = moved < allowance->pending ? moved : allowance->pending;
+    const double mean_s = MEAN_CYCLES * cycle_s(allowance);
+    const double weight = passed_s / (alive_s < mean_s ? alive_s : mean_s);
+    allowance->pending -= ours;
+    allowance->rest_per_s +=
+        (weight < 1.0 ? weight : 1.0) * ((moved - ours) / passed_s - allowance->rest_per_s);
+    allowance->credit =
+        clamp_credit(allowance, allowance->credit + allowance->bytes_per_s * passed_s - moved);
+    allowance->at_us = now_us;
+    allowance->bytes = bytes;
+}
+
+void tw_allowance_sent(struct tw_allowance *allowance, uint64_t bytes) {
+    /* bytes of the last contribution that peers have not fetched yet are never fetched */
+    allowance->pending = (double)bytes;
+}
+
+bool tw_allowance_ask(struct tw_allowance *allowance, const struct tw_allowance_ask *ask,
+                      uint64_t *bytes_max) {
+    *bytes_max = UINT64_MAX;
+    if (allowance->bytes_per_s <= 0.0) return true;
+    allowance->least = (double)ask->least + (double)ask->besides;
+    if (ask->cycle_us > 0) allowance->cycle_s = (double)ask->cycle_us / SECOND_US;
+    const double credit = allowance->credit - allowance->pending, least = (double)ask->least;
+    double may = 0.0;
+    if (ask->cycle_us > 0) {
+        const double cycle = (double)ask->cycle_us / SECOND_US;
+        const double known = (double)ask->besides / ask->share; /* for all fragments */
+        const double seen = allowance->rest_per_s * cycle, rest = seen > known ? seen : known;
+        may = ask->share * (allowance->bytes_per_s * cycle - rest + credit / CREDIT_CYCLES);
+    }
+    if (may < least && credit < allowance->least) return false;
+    *bytes_max = may > least ? (uint64_t)may : ask->least;
+    return true;
+}
+
+bool tw_allowance_is_hopeless(const struct tw_allowance *allowance) {
+    return allowance->bytes_per_s > 0.0 && allowance->rest_per_s >= allowance->bytes_per_s;
+}
+
+void tw_allowance_deal(struct tw_allowance_part *parts, uint32_t parts_count, uint64_t bytes_max) {
+    bool is_settled[TW_PARTS_MAX] = {false};
+    TW_ASSERT(parts_count <= TW_PARTS_MAX);
+    double left = (double)bytes_max;
+    /* Each pass caps the parts whose links are too slow for their share, until no further part
+     * exceeds its link. */
+    for (uint32_t pass = 0; pass <= parts_count; pass++) {
+        double elements = 0.0;
+        bool is_changed = false;
+        for (uint32_t k = 0; k < parts_count; k++)
+            elements += is_settled[k] ? 0.0 : (double)parts[k].elements;
+        const double each = elements > 0.0 ? left / elements : 0.0;
+        for (uint32_t k = 0; k < parts_count; k++) {
+            if (is_settled[k]) continue;
+            const double wanted = each * (double)parts[k].elements;
+            is_settled[k] = wanted > (double)parts[k].link_max;
+            is_changed |= is_settled[k];
+            parts[k].bytes_max = is_settled[k] ? parts[k].link_max : (uint64_t)wanted;
+        }
+        if (!is_changed) return;
+        left = (double)bytes_max;
+        for (uint32_t k = 0; k < parts_count; k++)
+            left -= is_settled[k] ? (double)parts[k].bytes_max : 0.0;
+    }
 }

@@ -115,7 +115,8 @@ enum tw_status tw_data_folder_check(const struct tw_data_folder *folder, uint32_
  * have appeared as whole. Returns the number of one of them, or 0. */
 uint32_t tw_data_folder_look(struct tw_data_folder *folder, uint32_t *next);
 
-/* ---- arriving files (data_part.c) ----------------------------------------------------------- */
+/* ---- arriving files (data_folder.c) -----------------------------------------------------------
+ */
 
 struct tw_data_part {
     struct tw_data_folder *folder; /* borrowed */

@@ -14,27 +14,37 @@
  *
  * Crossing dials therefore end with the connection that the higher id dialled.
  *
- * These rules hold among links of one kind: direct links, or links through a relay (call.c). Both
+ * These rules hold among links of one kind: direct links, or links through a relay (dialer.c). Both
  * ends know the kind. A direct link replaces a relayed one at both. A HELLO through a relay is
  * refused while a direct link exists, unless the other node restarted.
  *
- * Before rules 3 and 4, a HELLO from another process than the linked one waits in held.c: that
+ * Before rules 3 and 4, a HELLO from another process than the linked one waits in admit.c: that
  * process may be a second machine with the same key. */
+#include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/address.h"
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "daemon/net/transport_impl.h"
 #include "proto/twin.h"
+
+/* ==== admission =============================================================================== */
 
 static const char DUPLICATE[] = "another link between these two nodes exists";
 static const char software[] = "thinwire " TW_RELEASE;
 _Static_assert(sizeof(software) <= TW_SOFTWARE_BYTES, "the software name fits HELLO");
 
 /* ---- accept -------------------------------------------------------------------------------- */
+
+static bool hold_newcomer(struct tw_conn *conn, const struct tw_hello *hello);
+static void meet_self(struct tw_conn *conn, const struct tw_hello *hello);
+static void guest_secured(struct tw_conn *conn);
+static void guest_hello(struct tw_conn *conn, const struct tw_hello *hello);
+static void guest_frame(struct tw_conn *conn, const struct tw_frame *frame);
 
 static bool is_in_handshake(const struct tw_conn *conn) {
     return conn->is_accepted && conn->peer < 0 && conn->pipe < 0 &&
@@ -82,7 +92,7 @@ static bool has_knocked(struct tw_transport *t, const char *name, size_t size) {
 }
 
 /* Called when the ClientHello of an accepted connection has arrived. Only now does the connection
- * count against its host's limit (handshake_limiter.h). Until then it merely occupies a table
+ * count against its host's limit (bans.h). Until then it merely occupies a table
  * entry. Strangers that have used up their share are turned away here too, and not before: a knock
  * in the ClientHello shows that its sender is none. */
 static enum tw_status judge_hello(void *user, const char *name, size_t size, struct tw_error *err) {
@@ -206,7 +216,8 @@ void tw_admit_failed(struct tw_conn *conn) {
 
 /* ---- HELLO --------------------------------------------------------------------------------- */
 
-void tw_admit_hello(const struct tw_conn *conn, enum tw_role role, struct tw_hello *hello) {
+/* Fills this node's HELLO for `role`, without a proof. */
+static void fill_hello(const struct tw_conn *conn, enum tw_role role, struct tw_hello *hello) {
     const struct tw_transport *t = conn->transport;
     *hello = (struct tw_hello){
         .version_min = TW_WIRE_VERSION,
@@ -235,7 +246,7 @@ void tw_admit_greet(struct tw_conn *conn, enum tw_role role, const struct tw_gre
     struct tw_transport *t = conn->transport;
     struct tw_hello hello;
     uint8_t body[TW_HELLO_BYTES_MAX];
-    tw_admit_hello(conn, role, &hello);
+    fill_hello(conn, role, &hello);
     if (greeting != NULL && greeting->tag != NULL)
         memcpy(hello.link_tag, greeting->tag, TW_LINK_TAG_BYTES);
     if (greeting != NULL && greeting->relay_bytes > 0)
@@ -336,7 +347,7 @@ void tw_admit_secured(struct tw_conn *conn) {
     if (conn->role == TW_ROLE_PROBE)
         tw_admit_greet(conn, TW_ROLE_PROBE, &(struct tw_greeting){.ask_token = conn->ask_token});
     else if (conn->role == TW_ROLE_GUEST)
-        tw_guest_secured(conn);
+        guest_secured(conn);
     else if (conn->role == TW_ROLE_RELAY)
         tw_call_secured(conn);
     else if (is_useless(conn, id))
@@ -374,7 +385,8 @@ static void ends_report(struct tw_transport *t, const struct tw_id *id) {
     }
 }
 
-void tw_admit_enter(struct tw_conn *conn, const struct tw_hello *hello) {
+/* Admits the sender of a control HELLO that passed every check as a peer, or refuses it. */
+static void enter_peer(struct tw_conn *conn, const struct tw_hello *hello) {
     struct tw_transport *t = conn->transport;
     struct tw_error err;
     if (!control_may_enter(conn, hello)) {
@@ -401,9 +413,9 @@ void tw_admit_enter(struct tw_conn *conn, const struct tw_hello *hello) {
 
 static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
     if (tw_id_equal(&hello->id, &conn->transport->config.identity->id))
-        tw_held_self(conn, hello);
-    else if (!tw_held_take(conn, hello))
-        tw_admit_enter(conn, hello);
+        meet_self(conn, hello);
+    else if (!hold_newcomer(conn, hello))
+        enter_peer(conn, hello);
 }
 
 static void bulk_enter(struct tw_conn *conn, const struct tw_hello *hello) {
@@ -527,7 +539,7 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
         return;
     }
     if (frame->kind == TW_FRAME_WELCOME) {
-        tw_guest_frame(conn, frame);
+        guest_frame(conn, frame);
         return;
     }
     /* The link's state lets no other kind of frame through. */
@@ -538,7 +550,7 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
     }
     enum tw_status status = tw_hello_decode(frame->body, frame->body_bytes, &theirs, &err);
     if (status == TW_OK) {
-        tw_admit_hello(conn, theirs.role, &ours);
+        fill_hello(conn, theirs.role, &ours);
         status = tw_hello_check(&theirs, &ours, &conn->link.tls.id, &err);
     }
     if (status == TW_OK && theirs.role != TW_ROLE_GUEST)
@@ -554,7 +566,7 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
     switch (theirs.role) {
     case TW_ROLE_CONTROL: control_enter(conn, &theirs); break;
     case TW_ROLE_BULK: bulk_enter(conn, &theirs); break;
-    case TW_ROLE_GUEST: tw_guest_hello(conn, &theirs); break;
+    case TW_ROLE_GUEST: guest_hello(conn, &theirs); break;
     case TW_ROLE_RELAY:
         if (conn->is_dialled)
             tw_call_joined(conn, &theirs);
@@ -563,4 +575,365 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
         break;
     case TW_ROLE_PROBE: probe_take(conn, &theirs); break;
     }
+}
+
+/* ==== a second process with the key =========================================================== */
+
+/* A second process with the key of a linked node. Before the linked process is replaced,
+ * it is asked whether it is alive (twin.h). Meanwhile the newcomer is *held*: its HELLO has no
+ * answer yet. */
+
+static const char WAITS[] = "an older link of this node is asked whether it is alive";
+
+static struct tw_held *held_find(struct tw_transport *t, const struct tw_id *id) {
+    for (unsigned i = 0; i < TW_HELD_MAX; i++) {
+        if (t->held[i].conn != NULL && tw_id_equal(&t->held[i].hello.id, id)) return &t->held[i];
+    }
+    return NULL;
+}
+
+void tw_held_forget(struct tw_conn *conn) {
+    struct tw_transport *t = conn->transport;
+    for (unsigned i = 0; i < TW_HELD_MAX; i++) {
+        if (t->held[i].conn == conn) t->held[i].conn = NULL;
+    }
+    conn->is_held = false;
+}
+
+/* Returns the address of the machine that is linked under this key. */
+static const char *slot_address(const struct tw_slot *slot) {
+    if (slot->record.addrs[0][0] != '\0') return slot->record.addrs[0];
+    return slot->is_relayed ? "" : slot->control->link.address;
+}
+
+static void twin_report(struct tw_transport *t, const struct tw_twin_report *report) {
+    if (!tw_twins_found(&t->twins, &report->id, report->address, tw_now_us())) return;
+    if (t->config.events.twin != NULL) t->config.events.twin(t->config.user, report);
+}
+
+/* Refuses the newcomer: two machines have that key, and the linked one stays. */
+static void newcomer_refuse(struct tw_conn *conn, const struct tw_hello *hello, int linked) {
+    struct tw_transport *t = conn->transport;
+    char there[TW_ADDR_BYTES], here[TW_ADDR_BYTES];
+    tw_peer_address(conn, hello, there);
+    (void)snprintf(here, sizeof(here), "%s", slot_address(&t->peers[linked]));
+    const struct tw_twin_report report = {.id = hello->id, .address = there, .linked = here};
+    twin_report(t, &report);
+    tw_admit_refuse(conn, TW_TWIN, here);
+}
+
+/* ---- asking -------------------------------------------------------------------------------- */
+
+uint64_t tw_held_number(void) {
+    uint8_t bytes[8];
+    return RAND_bytes(bytes, sizeof(bytes)) == 1 ? tw_get_u64(bytes) | 1 : 0;
+}
+
+/* Asks the linked process whether it is alive, and so informs it that another machine has its key.
+ * A nonce of 0 only informs it. */
+static void question_send(struct tw_conn *conn, const struct tw_hello *hello, int linked,
+                          uint64_t nonce) {
+    struct tw_transport *t = conn->transport;
+    struct tw_twin_word word = {.nonce = nonce};
+    uint8_t body[TW_TWIN_BYTES_MAX];
+    tw_peer_address(conn, hello, word.address);
+    if (nonce != 0) tw_twins_asked(&t->twins, &hello->id, nonce, word.address, tw_now_us());
+    const uint32_t size = tw_twin_encode(&word, body);
+    tw_transport_send_control(t, (uint16_t)linked, TW_FRAME_TWIN, body, size);
+}
+
+/* Judges a control HELLO. Returns true if its connection is now held, or was refused. */
+static bool hold_newcomer(struct tw_conn *conn, const struct tw_hello *hello) {
+    struct tw_transport *t = conn->transport;
+    const int linked = tw_peer_find(t, &hello->id);
+    if (linked < 0) return false;
+    const uint64_t process = tw_extensions_process(&hello->extensions);
+    const enum tw_twin_verdict verdict = tw_twins_judge(&t->twins, &hello->id, process);
+    if (verdict == TW_TWIN_NONE) return false;
+    if (verdict == TW_TWIN_PROVEN) {
+        question_send(conn, hello, linked, 0);
+        newcomer_refuse(conn, hello, linked);
+        return true;
+    }
+    if (verdict == TW_TWIN_ASK) {
+        const uint64_t nonce = tw_held_number();
+        if (nonce == 0) return false;
+        question_send(conn, hello, linked, nonce);
+    }
+    unsigned at = 0;
+    while (at < TW_HELD_MAX && t->held[at].conn != NULL) at++;
+    /* A newcomer that this node dialled cannot be held: it considers the link up already and sends
+     * on it. It is refused and dialled again. */
+    if (conn->is_dialled || at == TW_HELD_MAX || held_find(t, &hello->id) != NULL) {
+        tw_admit_refuse(conn, TW_AGAIN, WAITS);
+    } else {
+        t->held[at] = (struct tw_held){.conn = conn, .hello = *hello};
+        conn->is_held = true;
+    }
+    tw_transport_soon(t);
+    return true;
+}
+
+/* The answer proves that the linked process is alive, so the newcomer is a second machine. */
+static void answer_take(struct tw_transport *t, int peer, uint64_t nonce) {
+    const struct tw_id id = t->peers[peer].record.id;
+    if (!tw_twins_answered(&t->twins, &id, nonce)) return;
+    struct tw_held *held = held_find(t, &id);
+    if (held != NULL) {
+        newcomer_refuse(held->conn, &held->hello, peer);
+        return;
+    }
+    /* The newcomer is not held: it left before the answer, or this node had dialled it. */
+    const struct tw_twin_report report = {.id = id, .linked = slot_address(&t->peers[peer])};
+    twin_report(t, &report);
+}
+
+void tw_held_frame(struct tw_conn *conn, const struct tw_frame *frame) {
+    struct tw_transport *t = conn->transport;
+    struct tw_twin_word word;
+    struct tw_error err;
+    if (tw_twin_decode(frame->body, frame->body_bytes, &word, &err) != TW_OK) {
+        tw_peer_blame(t, conn->peer, err.status, err.message);
+        return;
+    }
+    if (word.is_answer) {
+        answer_take(t, conn->peer, word.nonce);
+        return;
+    }
+    const struct tw_twin_word answer = {.nonce = word.nonce, .is_answer = true};
+    uint8_t body[TW_TWIN_BYTES_MAX];
+    const uint32_t size = tw_twin_encode(&answer, body);
+    tw_transport_send_control(t, (uint16_t)conn->peer, TW_FRAME_TWIN, body, size);
+    tw_held_told(t, word.address);
+}
+
+/* Writes an address of this node, as the other end of `conn` would dial it. */
+static void own_address(const struct tw_conn *conn, char address[TW_ADDR_BYTES]) {
+    const struct tw_transport *t = conn->transport;
+    struct sockaddr_storage own;
+    char host[TW_ADDR_BYTES], text[TW_ADDR_BYTES];
+    int size = sizeof(own);
+    uint16_t port = 0, ignored = 0;
+    address[0] = '\0';
+    for (unsigned i = 0; i < TW_ADDRS_MAX && address[0] == '\0'; i++)
+        tw_twin_address(t->self.addrs[i], address);
+    if (address[0] != '\0' || !tw_address_split(t->self.addrs[0], host, &port)) return;
+    if (uv_tcp_getsockname(&conn->link.tcp, (struct sockaddr *)&own, &size) != 0) return;
+    tw_seen_address(&own, text);
+    if (!tw_address_split(text, host, &ignored)) return;
+    (void)snprintf(address, TW_ADDR_BYTES, strchr(host, ':') != NULL ? "[%.60s]:%u" : "%.60s:%u",
+                   host, (unsigned)port);
+}
+
+/* ---- this node's own key ------------------------------------------------------------------- */
+
+void tw_held_told(struct tw_transport *t, const char *text) {
+    char address[TW_ADDR_BYTES];
+    tw_twin_address(text, address);
+    const struct tw_twin_report report = {.id = t->config.identity->id, .address = address};
+    twin_report(t, &report);
+}
+
+/* Handles a control HELLO with this node's own id. */
+static void meet_self(struct tw_conn *conn, const struct tw_hello *hello) {
+    struct tw_transport *t = conn->transport;
+    const uint64_t process = tw_extensions_process(&hello->extensions);
+    char there[TW_ADDR_BYTES];
+    if (process == 0 || process == t->process) {
+        tw_admit_refuse(conn, TW_SELF, "");
+        return;
+    }
+    tw_peer_address(conn, hello, there);
+    tw_held_told(t, there);
+    char here[TW_ADDR_BYTES];
+    own_address(conn, here);
+    tw_admit_refuse(conn, TW_TWIN, here);
+}
+
+/* ---- time ---------------------------------------------------------------------------------- */
+
+/* Admits the newcomer, because the older link is gone. */
+static void held_release(struct tw_held *held) {
+    struct tw_conn *conn = held->conn;
+    const struct tw_hello hello = held->hello;
+    tw_held_forget(conn);
+    if (conn->link.state == TW_LINK_GREETING) enter_peer(conn, &hello);
+}
+
+void tw_held_step(struct tw_transport *t, uint64_t now_us) {
+    for (int i = 0; i < TW_PEERS_MAX && !t->is_closing; i++) {
+        const struct tw_slot *slot = &t->peers[i];
+        if (slot->state != TW_SLOT_UP) continue;
+        if (now_us < tw_twins_deadline_us(&t->twins, &slot->record.id)) continue;
+        tw_twins_close(&t->twins, &slot->record.id);
+        tw_peer_end(t, i, TW_AGAIN, "does not answer, and a newer process of the node is here");
+        tw_peer_finish(t, i);
+    }
+    for (unsigned i = 0; i < TW_HELD_MAX && !t->is_closing; i++) {
+        struct tw_held *held = &t->held[i];
+        if (held->conn == NULL || held->conn->link.is_failed) continue;
+        if (tw_peer_find(t, &held->hello.id) >= 0) continue;
+        tw_twins_close(&t->twins, &held->hello.id);
+        held_release(held);
+    }
+}
+
+uint64_t tw_held_deadline_us(const struct tw_transport *t) {
+    uint64_t next_us = UINT64_MAX;
+    for (int i = 0; i < TW_PEERS_MAX; i++) {
+        const struct tw_slot *slot = &t->peers[i];
+        if (slot->state != TW_SLOT_UP) continue;
+        const uint64_t at_us = tw_twins_deadline_us(&t->twins, &slot->record.id);
+        if (at_us < next_us) next_us = at_us;
+    }
+    return next_us;
+}
+
+/* ---- status -------------------------------------------------------------------------------- */
+
+uint32_t tw_transport_twins(const struct tw_transport *t,
+                            struct tw_twin_info twins[TW_TWIN_INFOS_MAX]) {
+    const uint64_t now_us = tw_now_us();
+    uint32_t count = 0;
+    for (unsigned i = 0; i < TW_KNOWN_MAX && count < TW_TWIN_INFOS_MAX; i++) {
+        const struct tw_twin_row *row = &t->twins.rows[i];
+        if (tw_id_is_zero(&row->id)) continue;
+        if (tw_twins_find(&t->twins, &row->id, now_us) == NULL) continue;
+        const int linked = tw_peer_find(t, &row->id);
+        struct tw_twin_info *info = &twins[count++];
+        *info = (struct tw_twin_info){.id = row->id};
+        info->is_self = tw_id_equal(&row->id, &t->config.identity->id);
+        (void)snprintf(info->address, sizeof(info->address), "%s", row->address);
+        if (linked >= 0)
+            (void)snprintf(info->linked, sizeof(info->linked), "%s",
+                           slot_address(&t->peers[linked]));
+    }
+    return count;
+}
+
+/* ==== guests ================================================================================== */
+
+/* Guests: nodes that present a ticket instead of the run secret, get a WELCOME and leave.
+ *
+ *   guest    HELLO (role guest, ticket's id, proven by its key)  -->
+ *   inviter             <-- HELLO (role guest, proven by the key), WELCOME   or GOODBYE
+ *   guest    GOODBYE -->
+ *
+ * The runtime judges the ticket. This file checks the rest of HELLO, as for any node. A guest never
+ * gets a peer number. Its connection counts among the handshakes, with their time limit. */
+
+/* ---- both sides ---------------------------------------------------------------------------- */
+
+static void guest_hello_send(struct tw_conn *conn, const uint8_t *ticket_id, const uint8_t *key) {
+    struct tw_hello hello;
+    uint8_t body[TW_HELLO_BYTES_MAX];
+    fill_hello(conn, TW_ROLE_GUEST, &hello);
+    if (ticket_id != NULL)
+        tw_extensions_add(&hello.extensions, TW_EXTENSION_TICKET, ticket_id, TW_TICKET_ID_BYTES);
+    tw_extensions_add_name(&hello.extensions, conn->transport->config.name);
+    tw_hello_prove_ticket(&hello, key, conn->ekm);
+    conn->has_spoken = true;
+    const uint32_t size = tw_hello_encode(&hello, body);
+    const enum tw_status status = tw_link_send(&conn->link, TW_FRAME_HELLO, body, size);
+    TW_ASSERT(status == TW_OK); /* the queue of a link has room for its first frame */
+}
+
+/* ---- guest ----------------------------------------------------------------------------- */
+
+/* admit.c: connections with a ticket. */
+static void guest_secured(struct tw_conn *conn) {
+    const struct tw_dialling *dialling = conn->dialling;
+    if (dialling != NULL) guest_hello_send(conn, dialling->ticket_id, dialling->ticket_key);
+}
+
+/* The inviter's HELLO must be proven with the ticket's key. */
+static void inviter_hello_take(struct tw_conn *conn, const struct tw_hello *hello) {
+    struct tw_error err;
+    if (conn->dialling == NULL) return; /* the dial was given up before the answer arrived */
+    enum tw_status status =
+        tw_hello_check_ticket(hello, conn->dialling->ticket_key, conn->ekm, &err);
+    if (status == TW_OK) status = tw_link_admit(&conn->link, TW_ROLE_GUEST, &err);
+    if (status != TW_OK) tw_admit_refuse(conn, status, err.message);
+}
+
+static void welcome_take(struct tw_conn *conn, const struct tw_frame *frame) {
+    struct tw_transport *t = conn->transport;
+    struct tw_dialling *dialling = conn->dialling;
+    if (dialling == NULL) return;
+    const struct tw_id id = conn->link.tls.id;
+    if (t->config.events.welcomed != NULL)
+        t->config.events.welcomed(t->config.user, frame->body, frame->body_bytes);
+    tw_dialer_over(dialling, TW_OK, &id, "welcome");
+    conn->deadline_us = UINT64_MAX;
+    tw_link_close(&conn->link, TW_OK, "thank you");
+}
+
+/* ---- inviter --------------------------------------------------------------------------- */
+
+static struct tw_conn *guest_find(struct tw_transport *t, uint32_t number) {
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        struct tw_conn *conn = t->conns[i];
+        if (conn == NULL || conn->guest != number || conn->link.is_failed) continue;
+        return conn->link.state == TW_LINK_GREETING ? conn : NULL;
+    }
+    return NULL;
+}
+
+static void guest_hello_take(struct tw_conn *conn, const struct tw_hello *hello) {
+    struct tw_transport *t = conn->transport;
+    uint32_t size = 0;
+    const uint8_t *ticket = tw_extensions_find(&hello->extensions, TW_EXTENSION_TICKET, &size);
+    if (ticket == NULL || size != TW_TICKET_ID_BYTES || t->config.events.guest == NULL) {
+        tw_admit_refuse(conn, TW_TICKET_UNKNOWN, "");
+        return;
+    }
+    if (conn->guest != 0) { /* the guest repeats its HELLO while the first one waits for the disk */
+        tw_admit_refuse(conn, TW_PROTO, "a second HELLO of a guest");
+        return;
+    }
+    if (++t->guests_count == 0) t->guests_count = 1;
+    conn->guest = t->guests_count;
+    const struct tw_guest guest = {
+        .number = conn->guest, .hello = hello, .ticket_id = ticket, .ekm = conn->ekm};
+    t->config.events.guest(t->config.user, &guest);
+}
+
+void tw_transport_welcome(struct tw_transport *t, uint32_t guest, const uint8_t *ticket_key,
+                          const uint8_t *body, uint32_t size) {
+    struct tw_conn *conn = guest_find(t, guest);
+    struct tw_error err;
+    TW_ASSERT(size <= TW_WELCOME_BYTES_MAX);
+    if (conn == NULL || t->is_closing) return;
+    guest_hello_send(conn, NULL, ticket_key);
+    if (tw_link_admit(&conn->link, TW_ROLE_GUEST, &err) != TW_OK) {
+        tw_admit_refuse(conn, err.status, err.message);
+        return;
+    }
+    conn->is_proven = true;
+    const enum tw_status status = tw_link_send(&conn->link, TW_FRAME_WELCOME, body, size);
+    TW_ASSERT(status == TW_OK); /* it fits: a WELCOME is far smaller than the control queue */
+}
+
+void tw_transport_turn_away(struct tw_transport *t, uint32_t guest, enum tw_status status,
+                            const char *sentence) {
+    struct tw_conn *conn = guest_find(t, guest);
+    if (conn != NULL && !t->is_closing) tw_admit_refuse(conn, status, sentence);
+}
+
+/* ---- frames -------------------------------------------------------------------------------- */
+
+/* Handles a guest's HELLO that is valid so far; its proof is not checked yet. */
+static void guest_hello(struct tw_conn *conn, const struct tw_hello *hello) {
+    if (conn->is_dialled)
+        inviter_hello_take(conn, hello);
+    else
+        guest_hello_take(conn, hello);
+}
+
+static void guest_frame(struct tw_conn *conn, const struct tw_frame *frame) {
+    TW_ASSERT(frame->kind == TW_FRAME_WELCOME); /* the link delivers no other kind of frame */
+    if (conn->is_dialled)
+        welcome_take(conn, frame);
+    else
+        tw_admit_refuse(conn, TW_PROTO, "a guest said WELCOME");
 }

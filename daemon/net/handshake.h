@@ -27,7 +27,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "daemon/auth/secret.h"
+#include "daemon/auth/identity.h"
 #include "daemon/net/tls.h"
 #include "proto/extension.h"
 #include "proto/ticket.h"

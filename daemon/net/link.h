@@ -35,7 +35,7 @@
 
 #include "base/limits.h"
 #include "base/status.h"
-#include "daemon/auth/knock.h"
+#include "daemon/auth/tickets.h"
 #include "daemon/net/handshake.h"
 #include "daemon/net/tls.h"
 #include "proto/frame.h"

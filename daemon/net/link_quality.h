@@ -130,7 +130,7 @@ bool tw_link_quality_is_odd(const struct tw_link_quality_peer *peer);
 /* Returns the share of the recorded time in which the peer was linked, in thousandths. */
 uint32_t tw_link_quality_reliability(const struct tw_link_quality_peer *peer, uint64_t now_us);
 
-/* ---- over a restart (link_quality_text.c)
+/* ---- over a restart (link_quality.c)
  * ----------------------------------------------------------- */
 
 /* Writes the table as text: a line with the time (`wall_s`, unix seconds) and this node's upload

@@ -32,7 +32,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/config/pace.h"
+#include "daemon/config/quota.h"
 
 enum {
     TW_PACER_PERCENT = 88,

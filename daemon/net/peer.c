@@ -1,11 +1,289 @@
-/* peer.c - the table of admitted peers: their two connections, their queues, and how they end. */
+/* peer.c - admitted peers: their two connections, their queues, their pacing, and how they end. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/address.h"
 #include "base/assert.h"
+#include "daemon/net/socket.h"
+#include "daemon/net/sockopt.h"
 #include "daemon/net/transport_impl.h"
+
+/* ==== chunks that wait ======================================================================== */
+
+/* Queues of bulk connections, and the choice of the next TLS record to send.
+ *
+ * Chunks are of two classes. Payload chunks belong to rounds. Background chunks are parts of the
+ * dataset for nodes that fetch it. Records are sent one at a time, so that the upload cap holds and
+ * peers take fair turns:
+ *
+ *   1. payload records of the peers whose connections have room, in turn
+ *   2. if no payload waits for any peer: background records, in turn
+ *
+ * A half-sent background chunk is finished first if a payload waits behind it on the same
+ * connection. Rule 2 also waits for payloads whose connection has no room at the moment, because
+ * such a connection is filling our uplink. A connection that has sent nothing for
+ * TW_BACKGROUND_STALL_US does not count. If no background record was sent for
+ * TW_BACKGROUND_PATIENCE_US, one background chunk counts as a payload. */
+
+/* ---- queues -------------------------------------------------------------------------------- */
+
+static bool ring_init(struct tw_chunk_ring *ring, uint32_t capacity) {
+    if (ring->chunks == NULL) ring->chunks = malloc(capacity * sizeof(*ring->chunks));
+    ring->capacity = capacity;
+    ring->begin = ring->count = 0;
+    return ring->chunks != NULL;
+}
+
+static bool ring_pop(struct tw_chunk_ring *ring, struct tw_chunk *chunk) {
+    if (ring->count == 0) return false;
+    *chunk = ring->chunks[ring->begin];
+    ring->begin = (ring->begin + 1) % ring->capacity;
+    ring->count--;
+    return true;
+}
+
+static void ring_drop(struct tw_chunk_ring *ring, const struct tw_id *payload) {
+    uint32_t kept = 0;
+    for (uint32_t k = 0; k < ring->count; k++) {
+        const uint32_t from = (ring->begin + k) % ring->capacity;
+        if (tw_id_equal(&ring->chunks[from].payload, payload)) continue;
+        ring->chunks[(ring->begin + kept) % ring->capacity] = ring->chunks[from];
+        kept++;
+    }
+    ring->count = kept;
+}
+
+/* Empties the queue and reuses its memory. Returns false if there is no memory. */
+static bool bulk_init(struct tw_bulk *bulk) {
+    const bool has_payloads = ring_init(&bulk->payloads, TW_BULK_QUEUE_CHUNKS);
+    const bool has_background = ring_init(&bulk->background, TW_BACKGROUND_QUEUE_CHUNKS);
+    bulk->is_background = bulk->is_promoted = false;
+    return has_payloads && has_background;
+}
+
+void tw_bulk_deinit(struct tw_bulk *bulk) {
+    free(bulk->payloads.chunks);
+    free(bulk->background.chunks);
+}
+
+void tw_bulk_clear(struct tw_bulk *bulk) {
+    bulk->payloads.count = bulk->background.count = 0;
+}
+
+static bool bulk_pop(struct tw_bulk *bulk, struct tw_chunk *chunk) {
+    return ring_pop(&bulk->payloads, chunk) || ring_pop(&bulk->background, chunk);
+}
+
+void tw_bulk_drop(struct tw_bulk *bulk, const struct tw_id *payload) {
+    ring_drop(&bulk->payloads, payload);
+    ring_drop(&bulk->background, payload);
+}
+
+bool tw_bulk_has(const struct tw_bulk *bulk, const struct tw_id *payload, uint32_t idx) {
+    const struct tw_chunk_ring *ring = &bulk->payloads;
+    for (uint32_t k = 0; k < ring->count; k++) {
+        const struct tw_chunk *chunk = &ring->chunks[(ring->begin + k) % ring->capacity];
+        if (chunk->idx == idx && tw_id_equal(&chunk->payload, payload)) return true;
+    }
+    return false;
+}
+
+static bool background_waits(const struct tw_transport *t) {
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
+        if (t->peers[i].queue.background.count > 0) return true;
+    }
+    return false;
+}
+
+bool tw_bulk_push(struct tw_transport *t, struct tw_bulk *bulk, const struct tw_chunk *chunk) {
+    struct tw_chunk_ring *ring = chunk->is_background ? &bulk->background : &bulk->payloads;
+    if (ring->count == ring->capacity) return false;
+    if (chunk->is_background && !background_waits(t)) t->background_us = tw_now_us();
+    if (!chunk->is_background && ring->count == 0) bulk->moved_us = tw_now_us();
+    ring->chunks[(ring->begin + ring->count) % ring->capacity] = *chunk;
+    ring->count++;
+    return true;
+}
+
+/* ---- choice of the next record ------------------------------------------------------------- */
+
+static bool is_sending(const struct tw_slot *slot) {
+    if (slot->state != TW_SLOT_UP || slot->bulk == NULL) return false;
+    return slot->bulk->link.state == TW_LINK_UP && !slot->bulk->link.is_failed;
+}
+
+/* Returns true if the connection has a queued payload chunk, the rest of a half-sent one, or a
+ * background chunk promoted to a payload. */
+static bool has_payload(const struct tw_slot *slot) {
+    const struct tw_bulk *bulk = &slot->queue;
+    if (bulk->payloads.count > 0) return true;
+    if (tw_link_queued(&slot->bulk->link) > 0 && !bulk->is_background) return true;
+    return bulk->is_promoted && bulk->background.count > 0;
+}
+
+static bool has_background(const struct tw_slot *slot) {
+    const struct tw_bulk *bulk = &slot->queue;
+    return bulk->background.count > 0 ||
+           (tw_link_queued(&slot->bulk->link) > 0 && bulk->is_background);
+}
+
+struct wanting {
+    uint64_t payloads, background; /* bit sets of peers whose connections have room and that have
+                                      payload, or only background, records to send */
+    uint64_t waiting;    /* bit set of peers with background chunks, with or without room */
+    uint64_t stalled_us; /* time until which a payload whose connection has no room blocks
+                            background chunks; 0 = none does */
+};
+
+static struct wanting wanting_find(const struct tw_transport *t) {
+    struct wanting wanting = {0};
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
+        const struct tw_slot *slot = &t->peers[i];
+        if (!is_sending(slot)) continue;
+        const uint64_t bit = UINT64_C(1) << i;
+        const bool has_room = tw_link_has_room(&slot->bulk->link);
+        if (has_background(slot)) wanting.waiting |= bit;
+        if (has_payload(slot)) {
+            const uint64_t until_us = slot->queue.moved_us + TW_BACKGROUND_STALL_US;
+            if (has_room) wanting.payloads |= bit;
+            if (until_us > wanting.stalled_us) wanting.stalled_us = until_us;
+        } else if (has_background(slot) && has_room) {
+            wanting.background |= bit;
+        }
+    }
+    return wanting;
+}
+
+/* Sends one record to a peer. If its link is idle, the next chunk is loaded first: the link copies
+ * the bytes, so the chunk's owner can release them. */
+static void send_record(struct tw_transport *t, uint16_t peer, uint64_t now_us) {
+    struct tw_slot *slot = &t->peers[peer];
+    struct tw_bulk *bulk = &slot->queue;
+    struct tw_link *link = &slot->bulk->link;
+    struct tw_chunk chunk = {0};
+    if (tw_link_queued(link) == 0) {
+        if (!bulk->is_promoted || !ring_pop(&bulk->background, &chunk))
+            (void)bulk_pop(bulk, &chunk);
+        TW_ASSERT(chunk.size > 0);
+        bulk->is_background = chunk.is_background && !bulk->is_promoted;
+        bulk->is_promoted = false;
+        tw_link_load_chunk(link, &chunk.payload, chunk.idx, chunk.bytes, chunk.size);
+    }
+    if (bulk->is_background || chunk.is_background) t->background_us = now_us;
+    if (!bulk->is_background) bulk->moved_us = now_us;
+    (void)tw_link_push(link);
+    if (chunk.size > 0 && t->config.events.released != NULL)
+        t->config.events.released(t->config.user, peer, &chunk, true);
+}
+
+/* Lets the next peer's oldest background chunk count as a payload, so that background chunks never
+ * starve. */
+static void background_promote(struct tw_transport *t, uint64_t waiting, uint64_t now_us) {
+    struct tw_slot *slot = &t->peers[tw_turn_next(&t->background_turn, waiting)];
+    t->background_us = now_us;
+    if (tw_link_queued(&slot->bulk->link) > 0 && slot->queue.is_background)
+        slot->queue.is_background = false; /* promotes the rest of the half-sent chunk */
+    else
+        slot->queue.is_promoted = true;
+}
+
+static void send_chunks(struct tw_transport *t, uint64_t now_us) {
+    t->upload_wait_us = t->background_wait_us = 0;
+    while (!t->is_closing) {
+        struct wanting wanting = wanting_find(t);
+        if (wanting.waiting != 0 && now_us >= t->background_us + t->config.background_us) {
+            background_promote(t, wanting.waiting, now_us);
+            wanting = wanting_find(t);
+        }
+        uint64_t set = wanting.payloads;
+        if (wanting.waiting != 0)
+            t->background_wait_us = t->background_us + t->config.background_us - now_us;
+        if (set == 0 && wanting.background != 0) {
+            if (wanting.stalled_us <= now_us) {
+                set = wanting.background;
+            } else if (wanting.stalled_us - now_us < t->background_wait_us) {
+                t->background_wait_us = wanting.stalled_us - now_us;
+            }
+        }
+        if (set == 0) return;
+        t->upload_wait_us = tw_rate_wait_us(&t->upload, TW_TLS_RECORD_BYTES_MAX, now_us);
+        if (t->upload_wait_us > 0) return;
+        send_record(t, tw_turn_next(&t->turn, set), now_us);
+    }
+}
+
+/* ==== pacing ================================================================================== */
+
+/* Samples the bulk connections that send, and sets their pacing rate in the kernel.
+ *
+ * Also ends links on paths that carry only small packets, such as tunnels that silently drop larger
+ * ones. The control connection looks healthy there, so nothing else would end the link, and each
+ * round would wait for payloads that never arrive. A receiver whose window is full looks different:
+ * TCP retransmits nothing to it. */
+
+enum { LOOK_US = 500 * 1000, REPEATS = 3 };
+
+/* Samples the socket, unless nothing was sent since the last sample. */
+static void socket_sample(struct tw_pacing *pacing, const struct tw_link *link, int fd,
+                          uint64_t now_us) {
+    struct tw_sockopt_flow flow;
+    const uint64_t bytes_out = tw_link_bytes_out(link);
+    if (pacing->is_idle && bytes_out == pacing->bytes_out) return;
+    if (!tw_sockopt_flow(fd, &flow)) return;
+    if ((flow.no_room_us - pacing->no_room_us) * 2 > now_us - pacing->looked_us)
+        flow.sample.is_idle = true;
+    flow.sample.now_us = now_us;
+    pacing->looked_us = now_us;
+    pacing->is_idle = flow.sample.is_idle;
+    pacing->bytes_out = bytes_out;
+    pacing->no_room_us = flow.no_room_us;
+    tw_pacer_take(&pacing->pacer, &flow.sample);
+}
+
+/* Returns true if the path has delivered nothing for TW_BULK_STUCK_US, although TCP keeps
+ * retransmitting. */
+static bool is_stuck(struct tw_pacing *pacing, int fd, uint64_t now_us) {
+    struct tw_sockopt_flow flow;
+    if (now_us < pacing->progress_due_us) return false;
+    pacing->progress_due_us = now_us + LOOK_US;
+    if (!tw_sockopt_flow(fd, &flow)) return false;
+    const bool is_moving =
+        flow.repeats < REPEATS || flow.sample.delivered_bytes != pacing->acked_bytes;
+    if (is_moving) pacing->progress_us = now_us;
+    pacing->acked_bytes = flow.sample.delivered_bytes;
+    return now_us - pacing->progress_us >= TW_BULK_STUCK_US;
+}
+
+/* peer.c: samples the bulk connections that send, sets their rate in the kernel, and closes links
+ * whose payloads do not get through. */
+static void pace(struct tw_transport *t, uint64_t now_us) {
+    for (unsigned i = 0; i < TW_PEERS_MAX && !t->is_closing; i++) {
+        struct tw_slot *slot = &t->peers[i];
+        struct tw_pacing *pacing = &slot->pacing;
+        uv_os_fd_t fd = -1;
+        if (slot->state != TW_SLOT_UP || slot->bulk == NULL) continue;
+        if (uv_fileno((const uv_handle_t *)&slot->bulk->link.tcp, &fd) != 0) continue;
+        if (is_stuck(pacing, fd, now_us)) {
+            tw_peer_end(t, (int)i, TW_IO,
+                        "payloads do not get through, though small packets do: is the MTU of the "
+                        "path below 1280 bytes?");
+            continue;
+        }
+        if (t->config.pace.mode == TW_LINK_PACE_AUTO &&
+            now_us >= pacing->looked_us + TW_PACER_TICK_US)
+            socket_sample(pacing, &slot->bulk->link, fd, now_us);
+        const uint64_t limit = tw_pacer_limit(&pacing->pacer, &t->config.pace, t->upload.per_s);
+        if (limit == pacing->limit_bytes_per_s) continue;
+        pacing->limit_bytes_per_s = limit;
+        tw_sockopt_pace(fd, limit);
+    }
+}
+
+/* ==== the table of peers ====================================================================== */
+
+/* The table of admitted peers: their two connections, their queues, and how they end. */
 
 enum {
     THROTTLE_US = 10 * 1000
@@ -188,7 +466,7 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
     const int at = place_take(conn, &hello->id, err);
     if (at < 0) return -1;
     struct tw_slot *slot = &t->peers[at];
-    if (!tw_bulk_init(&slot->queue)) {
+    if (!bulk_init(&slot->queue)) {
         (void)tw_fail(err, TW_NOMEM, "no memory for another peer");
         return -1;
     }
@@ -279,7 +557,7 @@ void tw_peer_finish(struct tw_transport *t, int peer) {
     struct tw_slot *slot = &t->peers[peer];
     TW_ASSERT(slot->state == TW_SLOT_ENDING);
     struct tw_chunk chunk;
-    while (!t->is_closing && tw_bulk_pop(&slot->queue, &chunk)) {
+    while (!t->is_closing && bulk_pop(&slot->queue, &chunk)) {
         if (t->config.events.released != NULL)
             t->config.events.released(t->config.user, (uint16_t)peer, &chunk, false);
     }
@@ -317,7 +595,8 @@ static void message_pay(struct tw_conn *conn, const struct tw_frame *frame) {
     tw_transport_soon(conn->transport);
 }
 
-void tw_peer_resume_control(struct tw_transport *t, int peer) {
+/* Resumes reading control frames, unless the peer is still throttled. */
+static void resume_control(struct tw_transport *t, int peer) {
     struct tw_slot *slot = &t->peers[peer];
     if (slot->throttled_us > tw_now_us()) return;
     slot->throttled_us = 0;
@@ -409,11 +688,11 @@ void tw_peers_step(struct tw_transport *t, uint64_t now_us) {
         struct tw_slot *slot = &t->peers[i];
         if (slot->state == TW_SLOT_UP) bulk_step(t, i, now_us);
         if (slot->state == TW_SLOT_UP && slot->throttled_us > 0 && now_us >= slot->throttled_us)
-            tw_peer_resume_control(t, i);
+            resume_control(t, i);
         if (slot->state == TW_SLOT_UP && slot->needs_pump) pump_resumed(slot);
         if (slot->state == TW_SLOT_ENDING && !t->is_closing) tw_peer_finish(t, i);
     }
-    tw_pacing_step(t, now_us);
+    pace(t, now_us);
     tw_relay_step(t, now_us);
-    tw_bulk_step(t, now_us);
+    send_chunks(t, now_us);
 }

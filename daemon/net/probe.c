@@ -15,10 +15,10 @@
 
 #include "base/address.h"
 #include "base/assert.h"
-#include "daemon/auth/knock.h"
+#include "daemon/auth/tickets.h"
 #include "daemon/net/dial.h"
 #include "daemon/net/link.h"
-#include "daemon/net/local_address.h"
+#include "daemon/net/socket.h"
 #include "proto/frame.h"
 
 enum {

@@ -10,9 +10,9 @@
 
 #include "base/id.h"
 #include "base/limits.h"
-#include "daemon/net/dial_error.h"
-#include "daemon/net/egress.h"
+#include "daemon/net/dial.h"
 #include "daemon/net/handshake.h"
+#include "daemon/net/socket.h"
 #include "daemon/net/tls.h"
 
 /* The stage that failed, or DONE. */

@@ -1,5 +1,6 @@
 #include "daemon/net/transport.h"
 
+/* transport.c - the addresses that this node announces in HELLO and to its peers. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +8,112 @@
 
 #include "base/address.h"
 #include "base/assert.h"
+#include "daemon/net/reachability.h"
 #include "daemon/net/transport_impl.h"
+
+/* ==== announced addresses ===================================================================== */
+
+static bool is_stranger(const struct tw_conn *conn);
+
+static void self_add(struct tw_member_row *self, const char *host, uint16_t port) {
+    char text[TW_ADDR_BYTES] = "";
+    const bool is_v6 = strchr(host, ':') != NULL;
+    const int length =
+        snprintf(text, sizeof(text), is_v6 ? "[%s]:%u" : "%s:%u", host, (unsigned)port);
+    if (length <= 0 || length >= TW_ADDR_BYTES) return;
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        if (strcmp(self->addrs[i], text) == 0) return;
+        if (self->addrs[i][0] != '\0') continue;
+        memcpy(self->addrs[i], text, sizeof(text));
+        return;
+    }
+}
+
+/* For a wildcard listener, adds this machine's address on the default route. A peer sees only one
+ * of our addresses, and behind NAT it sees the router's. Nodes in our own network can dial the real
+ * one. */
+static void self_add_own(const struct tw_transport *t, const struct tw_listener *listener,
+                         struct tw_member_row *self) {
+    static const int families[2] = {AF_INET6, AF_INET};
+    for (unsigned i = 0; i < 2; i++) {
+        struct sockaddr_storage own;
+        char host[INET6_ADDRSTRLEN];
+        const bool is_covered = listener->family == families[i] ||
+                                (listener->family == AF_INET6 && t->config.listen_count == 1);
+        if (!is_covered || !tw_local_address(&t->egress, families[i], &own)) continue;
+        if (uv_ip_name((const struct sockaddr *)&own, host, sizeof(host)) != 0) continue;
+        self_add(self, host, listener->port);
+    }
+}
+
+/* Adds the outer address that a router forwards to this node. If all address entries are used, it
+ * replaces the IPv6 wildcard: peers learn this machine's IPv6 address anyway. */
+static void self_add_mapped(const struct tw_transport *t, struct tw_member_row *self) {
+    unsigned at = 0;
+    if (t->mapped[0] == '\0') return;
+    while (at < TW_ADDRS_MAX && self->addrs[at][0] != '\0') at++;
+    for (unsigned i = 0; i < TW_ADDRS_MAX && at == TW_ADDRS_MAX; i++) {
+        if (strncmp(self->addrs[i], "[::]:", 5) == 0) at = i;
+    }
+    memcpy(self->addrs[at < TW_ADDRS_MAX ? at : TW_ADDRS_MAX - 1], t->mapped, TW_ADDR_BYTES);
+}
+
+/* transport.c: fills in the addresses that this node announces now. */
+static void fill_announced(const struct tw_transport *t, struct tw_member_row *self) {
+    const struct tw_transport_config *config = &t->config;
+    *self = (struct tw_member_row){.id = config->identity->id};
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++)
+        memcpy(self->addrs[i], config->advertise[i], TW_ADDR_BYTES);
+    if (self->addrs[0][0] != '\0') return;
+    /* A wildcard is announced as it is: the receiver substitutes the address from which we
+     * connected. */
+    for (uint32_t i = 0; i < config->listen_count; i++) {
+        char host[TW_ADDR_BYTES];
+        uint16_t ignored = 0;
+        const bool is_named = tw_address_split(config->listen[i], host, &ignored);
+        TW_ASSERT(is_named);
+        if (!t->listeners[i].is_absent) self_add(self, host, t->listeners[i].port);
+    }
+    for (uint32_t i = 0; i < config->listen_count; i++) {
+        const struct tw_listener *listener = &t->listeners[i];
+        if (listener->is_wildcard && !listener->is_absent) self_add_own(t, listener, self);
+    }
+    self_add_mapped(t, self);
+}
+
+bool tw_transport_set_mapped(struct tw_transport *t, const char *address) {
+    if (strcmp(t->mapped, address) == 0) return false;
+    (void)snprintf(t->mapped, sizeof(t->mapped), "%s", address);
+    return true;
+}
+
+bool tw_transport_own_v4(const struct tw_transport *t, char host[TW_ADDR_BYTES]) {
+    struct sockaddr_storage own;
+    return tw_local_address(&t->egress, AF_INET, &own) &&
+           uv_ip_name((const struct sockaddr *)&own, host, TW_ADDR_BYTES) == 0;
+}
+
+bool tw_transport_inner(const struct tw_transport *t, char host[TW_ADDR_BYTES], uint16_t *port) {
+    for (uint32_t i = 0; i < t->config.listen_count; i++) {
+        const struct tw_listener *listener = &t->listeners[i];
+        const bool is_v4 =
+            listener->family == AF_INET || (listener->is_wildcard && t->config.listen_count == 1);
+        char address[TW_ADDR_BYTES];
+        uint16_t ignored = 0;
+        if (!is_v4 || listener->is_absent || listener->is_loopback) continue;
+        if (!listener->is_wildcard) {
+            if (!tw_address_split(t->config.listen[i], host, &ignored)) continue;
+        } else if (!tw_transport_own_v4(t, host)) {
+            continue;
+        }
+        *port = listener->port;
+        (void)snprintf(address, sizeof(address), "%.64s:%u", host, (unsigned)*port);
+        if (tw_reachability_is_private(address)) return true;
+    }
+    return false;
+}
+
+/* ==== the loop ================================================================================ */
 
 /* ---- the step ------------------------------------------------------------------------------ */
 
@@ -156,7 +262,7 @@ static void on_gone(struct tw_link *link) {
     struct tw_transport *t = conn->transport;
     if (conn->pipe >= 0) tw_relay_lost(conn);
     tw_held_forget(conn);
-    struct tw_traffic *retired = tw_conn_is_stranger(conn) ? &t->strangers : &t->retired;
+    struct tw_traffic *retired = is_stranger(conn) ? &t->strangers : &t->retired;
     retired->bytes_in += link->bytes_in;
     retired->bytes_out += link->bytes_out;
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
@@ -201,7 +307,8 @@ struct tw_conn *tw_conn_create(struct tw_transport *t, struct tw_error *err) {
     return conn;
 }
 
-bool tw_conn_is_stranger(const struct tw_conn *conn) {
+/* Returns true for an accepted connection that has not proved its right to be in the run. */
+static bool is_stranger(const struct tw_conn *conn) {
     return conn->is_accepted && !conn->is_proven;
 }
 
@@ -289,7 +396,7 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
         tw_transport_destroy(t, "could not start", NULL);
         return listening;
     }
-    tw_announce_fill(t, &t->self);
+    fill_announced(t, &t->self);
     *transport = t;
     return TW_OK;
 }
@@ -476,7 +583,7 @@ bool tw_transport_refresh(struct tw_transport *t) {
         is_changed = true;
         tw_peer_end(t, i, TW_AGAIN, "this machine has another address now");
     }
-    tw_announce_fill(t, &now);
+    fill_announced(t, &now);
     is_changed |= memcmp(now.addrs, t->self.addrs, sizeof(now.addrs)) != 0;
     t->self = now;
     return is_changed;
@@ -484,4 +591,94 @@ bool tw_transport_refresh(struct tw_transport *t) {
 
 const struct tw_member_row *tw_transport_self(const struct tw_transport *t) {
     return &t->self;
+}
+
+/* ==== statistics ============================================================================== */
+
+/* Statistics of a transport's links: bytes at the socket, round trips. */
+
+static struct tw_traffic conn_traffic(const struct tw_conn *conn) {
+    if (conn == NULL) return (struct tw_traffic){0};
+    return (struct tw_traffic){conn->link.bytes_in, tw_link_bytes_out(&conn->link)};
+}
+
+static void traffic_add(struct tw_traffic *sum, struct tw_traffic one) {
+    sum->bytes_in += one.bytes_in;
+    sum->bytes_out += one.bytes_out;
+}
+
+struct tw_traffic tw_transport_traffic(const struct tw_transport *t) {
+    struct tw_traffic sum = t->retired;
+    traffic_add(&sum, t->strangers);
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) traffic_add(&sum, conn_traffic(t->conns[i]));
+    return sum;
+}
+
+struct tw_traffic tw_transport_strangers(const struct tw_transport *t) {
+    struct tw_traffic sum = t->strangers;
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        if (t->conns[i] != NULL && is_stranger(t->conns[i]))
+            traffic_add(&sum, conn_traffic(t->conns[i]));
+    }
+    return sum;
+}
+
+static void info_add(const struct tw_conn *conn, bool is_bulk, struct tw_peer_net *out) {
+    struct tw_sockopt_info info;
+    uv_os_fd_t fd = -1;
+    if (conn == NULL || uv_fileno((const uv_handle_t *)&conn->link.tcp, &fd) != 0) return;
+    if (!tw_sockopt_info(fd, &info)) return;
+    out->retransmits += info.retransmits;
+    out->segments += info.segments;
+    memcpy(out->congestion, info.congestion, sizeof(out->congestion));
+    if (is_bulk) {
+        out->delivery_bytes_per_s = info.delivery_bytes_per_s;
+        out->pace_bytes_per_s = info.pace_bytes_per_s;
+        return;
+    }
+    out->rtt_us = info.rtt_us;
+    out->rtt_var_us = info.rtt_var_us;
+}
+
+bool tw_transport_peer(const struct tw_transport *t, uint16_t peer, struct tw_peer_net *out) {
+    TW_ASSERT(peer < TW_PEERS_MAX);
+    const struct tw_slot *slot = &t->peers[peer];
+    if (slot->state != TW_SLOT_UP || t->is_closing) return false;
+    TW_ASSERT(slot->control != NULL);
+    *out = (struct tw_peer_net){
+        .id = slot->record.id,
+        .is_dialled = slot->is_dialled,
+        .is_relayed = slot->is_relayed,
+        .relay = slot->relay,
+        .is_neighbour =
+            slot->is_relayed &&
+            tw_reachability_is_same_host(slot->control->call.seen[0], slot->control->call.seen[1]),
+        .is_punched = slot->is_punched,
+        .has_bulk = slot->bulk != NULL,
+        .boot = slot->boot,
+        .clock_s = slot->clock_s == 0 || slot->clock_s > TW_CLOCK_MAX_S
+                       ? 0
+                       : slot->clock_s + (tw_now_us() - slot->linked_us) / 1000000,
+        .features = slot->features,
+        .control = conn_traffic(slot->control),
+        .bulk = conn_traffic(slot->bulk),
+        .chunks_queued = slot->queue.payloads.count,
+        .background_queued = slot->queue.background.count,
+        .path_bytes_per_s = slot->pacing.pacer.path_bytes_per_s,
+        .control_queued_bytes = (uint32_t)tw_link_queued(&slot->control->link),
+    };
+    memcpy(out->software, slot->software, sizeof(out->software));
+    memcpy(out->name, slot->name, sizeof(out->name));
+    memcpy(out->address, slot->control->link.address, sizeof(out->address));
+    info_add(slot->control, false, out);
+    info_add(slot->bulk, true, out);
+    return true;
+}
+
+struct tw_bans *tw_transport_bans(struct tw_transport *t) {
+    return &t->bans;
+}
+
+struct tw_handshake_limiter *tw_transport_limiter(struct tw_transport *t) {
+    return &t->limiter;
 }

@@ -12,7 +12,7 @@
  * - control queue: TW_CONTROL_QUEUE_BYTES per peer; full = the peer is closed
  * - bulk queue: TW_BULK_QUEUE_CHUNKS chunks per peer; full = the peer is closed
  * - ciphertext in flight: 64 KiB per connection
- * - connections not yet admitted: TW_HANDSHAKES_MAX; handshake_limiter.h limits new ones
+ * - connections not yet admitted: TW_HANDSHAKES_MAX; bans.h limits new ones
  * - time for a started frame to arrive: see link.h
  * - control messages: TW_MESSAGES_PER_S per peer; the rest is read later
  * - repeated protocol violations: ban (bans.h)
@@ -36,8 +36,7 @@
 #include "base/status.h"
 #include "daemon/auth/gate.h"
 #include "daemon/auth/identity.h"
-#include "daemon/auth/secret.h"
-#include "daemon/net/dial_error.h"
+#include "daemon/net/dial.h"
 #include "daemon/net/pacer.h"
 #include "proto/extension.h"
 #include "proto/frame.h"
@@ -142,7 +141,7 @@ struct tw_transport_events {
     /* This node opened a pipe for two other nodes, or such a pipe ended. */
     void (*relayed)(void *user, const struct tw_relay_pipe *pipe);
 
-    /* Returns true if the `size` bytes at `name` are a knock (knock.h) made with a ticket of this
+    /* Returns true if the `size` bytes at `name` are a knock (tickets.h) made with a ticket of this
      * node. They are untrusted. */
     bool (*is_knock)(void *user, const char *name, size_t size);
 
@@ -226,7 +225,7 @@ enum tw_status tw_transport_probe(struct tw_transport *transport, const char *ad
 
 /* Probes the peer at the host where this node sees it, at the ports of the addresses that the peer
  * announces. Writes the dialled addresses and returns their number; probe_done is called for each.
- * Returns 0 if the link is relayed, or if that host has asked too often (handshake_limiter.h). */
+ * Returns 0 if the link is relayed, or if that host has asked too often (bans.h). */
 uint32_t tw_transport_dial_back(struct tw_transport *transport, uint16_t peer,
                                 char dialled[TW_ADDRS_MAX][TW_ADDR_BYTES]);
 
@@ -382,7 +381,7 @@ struct tw_traffic tw_transport_traffic(const struct tw_transport *transport);
  */
 struct tw_traffic tw_transport_strangers(const struct tw_transport *transport);
 
-/* Sets whether strangers get an answer: nodes that do not knock (knock.h), at hosts from which no
+/* Sets whether strangers get an answer: nodes that do not knock (tickets.h), at hosts from which no
  * member was admitted within a day. At first they do. Otherwise their connection ends after its
  * ClientHello, without a byte. */
 void tw_transport_admit_strangers(struct tw_transport *transport, bool is_on);
@@ -434,7 +433,7 @@ bool tw_transport_own_v4(const struct tw_transport *transport, char host[TW_ADDR
 /* Returns the table of bans, to show it and to save it for the next start (bans.h). */
 struct tw_bans *tw_transport_bans(struct tw_transport *transport);
 
-/* Returns the limiter, to save the hosts of members for the next start (handshake_limiter.h). */
+/* Returns the limiter, to save the hosts of members for the next start (bans.h). */
 struct tw_handshake_limiter *tw_transport_limiter(struct tw_transport *transport);
 
 /* A key that two machines have. */

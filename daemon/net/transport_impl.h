@@ -1,5 +1,11 @@
-/* transport_impl.h - state shared by transport.c, announce.c, admit.c, dialer.c, peer.c, bulk.c,
- * relay.c, call.c, held.c and punch.c. Private to them.
+/* transport_impl.h - the state of a transport, shared by the five files that own its parts.
+ * Private to them:
+ *
+ *   transport.c  the loop, listeners, announced addresses, statistics
+ *   admit.c      accepted connections, until they are a peer's; held connections; guests
+ *   dialer.c     dialled connections: dials, calls through a relay, punches
+ *   peer.c       the table of peers, their queues and their pacing
+ *   relay.c      pipes between two other nodes
  *
  * Everything that may call back into the runtime or free something happens in transport_step of
  * transport.c. A timer runs that step, and after tw_transport_soon an idle handle does. The runtime
@@ -12,13 +18,10 @@
 #include "base/rate.h"
 #include "daemon/net/bans.h"
 #include "daemon/net/dial.h"
-#include "daemon/net/egress.h"
 #include "daemon/net/handshake.h"
-#include "daemon/net/handshake_limiter.h"
 #include "daemon/net/link.h"
-#include "daemon/net/listen.h"
-#include "daemon/net/local_address.h"
 #include "daemon/net/pacer.h"
+#include "daemon/net/socket.h"
 #include "daemon/net/sockopt.h"
 #include "daemon/net/tls.h"
 #include "daemon/net/transport.h"
@@ -67,7 +70,7 @@ struct tw_conn {
     uint64_t ask_token; /* if it is a probe: token of the PUNCH to ask for, or 0 */
     bool is_spare;      /* made by a punch as the bulk connection to call.other, and not used yet */
     bool is_dialled, is_accepted, has_spoken;
-    bool is_held;   /* its HELLO is unanswered while the node's older link is tested (held.c) */
+    bool is_held;   /* its HELLO is unanswered while the node's older link is tested (admit.c) */
     bool is_known;  /* accepted from a host of members, or after a valid knock */
     bool is_proven; /* its HELLO proved the right to be in the run */
     int peer;       /* number of the peer once admitted, else -1 */
@@ -115,7 +118,7 @@ struct tw_chunk_ring {
     uint32_t capacity, begin, count;
 };
 
-/* Chunks that wait for a peer's bulk connection. bulk.c has the rules. */
+/* Chunks that wait for a peer's bulk connection. peer.c has the rules. */
 struct tw_bulk {
     struct tw_chunk_ring payloads, background;
     bool is_background; /* the half-sent chunk is a background chunk */
@@ -196,7 +199,7 @@ struct tw_lane {
     bool is_connected, is_over;
 };
 
-/* An attempt to replace the relayed link to a node by a direct one (punch.c). */
+/* An attempt to replace the relayed link to a node by a direct one (dialer.c). */
 struct tw_punch {
     bool is_used, is_client;
     struct tw_id id;
@@ -214,7 +217,7 @@ struct tw_greeting {
     uint64_t ask_token; /* sent by a probe: token of the PUNCH to ask for */
 };
 
-/* A second process with the key of a linked node: its HELLO waits in held.c. */
+/* A second process with the key of a linked node: its HELLO waits in admit.c. */
 struct tw_held {
     struct tw_conn *conn; /* NULL if the row is free */
     struct tw_hello hello;
@@ -269,7 +272,7 @@ struct tw_transport {
                                wait */
     struct tw_traffic retired,
         strangers; /* traffic of closed connections: those that were
-                      admitted, and those of strangers (tw_conn_is_stranger) */
+                      admitted, and those of strangers (is_stranger of transport.c) */
     void (*closed)(void *user);
 };
 
@@ -277,11 +280,6 @@ struct tw_transport {
 void tw_transport_soon(struct tw_transport *t);
 struct tw_conn *tw_conn_create(struct tw_transport *t, struct tw_error *err);
 void tw_conn_fail(struct tw_conn *conn, enum tw_status status, const char *sentence);
-/* Returns true for an accepted connection that has not proved its right to be in the run. */
-bool tw_conn_is_stranger(const struct tw_conn *conn);
-
-/* announce.c: fills in the addresses that this node announces now. */
-void tw_announce_fill(const struct tw_transport *t, struct tw_member_row *self);
 
 /* admit.c: turns a secured connection into a peer, or refuses it. */
 void tw_admit_secured(struct tw_conn *conn);
@@ -290,23 +288,14 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame);
  * loop. */
 void tw_admit_failed(struct tw_conn *conn);
 void tw_admit_accepted(uv_stream_t *server, int status);
-/* Fills this node's HELLO for `role`, without a proof. */
-void tw_admit_hello(const struct tw_conn *conn, enum tw_role role, struct tw_hello *hello);
 /* Sends this node's HELLO. */
 void tw_admit_greet(struct tw_conn *conn, enum tw_role role, const struct tw_greeting *greeting);
 /* Ends a connection that is not a peer's, and reports that to its dial or guest. */
 void tw_admit_refuse(struct tw_conn *conn, enum tw_status status, const char *sentence);
 
-/* Admits the sender of a control HELLO that passed every check as a peer, or refuses it. */
-void tw_admit_enter(struct tw_conn *conn, const struct tw_hello *hello);
-
-/* held.c: a second process with the key of a linked node. */
+/* admit.c: a second process with the key of a linked node. */
 /* Returns a random number above 0, or 0 if the system has no random bytes. */
 uint64_t tw_held_number(void);
-/* Judges a control HELLO. Returns true if its connection is now held, or was refused. */
-bool tw_held_take(struct tw_conn *conn, const struct tw_hello *hello);
-/* Handles a control HELLO with this node's own id. */
-void tw_held_self(struct tw_conn *conn, const struct tw_hello *hello);
 /* Another node reports that this node's key is on another machine too, at the address in `text`. */
 void tw_held_told(struct tw_transport *t, const char *text);
 /* Handles a TWIN frame of a peer. */
@@ -316,20 +305,12 @@ void tw_held_forget(struct tw_conn *conn);
 void tw_held_step(struct tw_transport *t, uint64_t now_us);
 uint64_t tw_held_deadline_us(const struct tw_transport *t);
 
-/* guest.c: connections with a ticket. */
-void tw_guest_secured(struct tw_conn *conn);
-/* Handles a guest's HELLO that is valid so far; its proof is not checked yet. */
-void tw_guest_hello(struct tw_conn *conn, const struct tw_hello *hello);
-void tw_guest_frame(struct tw_conn *conn, const struct tw_frame *frame);
-
-/* call.c: the two ends of a relayed link. */
-/* Fills the token with random bytes. Returns false if the system has none. */
-bool tw_call_token(uint8_t token[TW_RELAY_TOKEN_BYTES]);
+/* dialer.c: the two ends of a relayed link. */
 void tw_call_secured(struct tw_conn *conn);
 /* Handles the relay's HELLO, which means that its pipe is open. */
 void tw_call_joined(struct tw_conn *conn, const struct tw_hello *hello);
 
-/* punch.c: hole punching, where both ends dial at the same time. */
+/* dialer.c: hole punching, where both ends dial at the same time. */
 /* Writes the address of a connection's other end as other nodes would: IPv4 is never mapped to
  * IPv6. */
 void tw_seen_address(const struct sockaddr_storage *from, char text[TW_ADDR_BYTES]);
@@ -338,8 +319,6 @@ void tw_punch_lost(struct tw_conn *conn);
 void tw_punch_step(struct tw_transport *t, uint64_t now_us);
 void tw_punch_close(struct tw_transport *t);
 uint64_t tw_punch_deadline_us(const struct tw_transport *t);
-/* Returns the connection that a punch has made as the bulk connection to node `id`, or NULL. */
-struct tw_conn *tw_punch_spare(const struct tw_transport *t, const struct tw_id *id);
 
 /* relay.c: pipes between two other nodes. */
 /* Handles a valid HELLO with the role relay. */
@@ -357,9 +336,6 @@ uint64_t tw_relay_deadline_us(const struct tw_transport *t, uint64_t now_us);
 void tw_dialer_step(struct tw_transport *t, uint64_t now_us);
 void tw_dialer_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
                     const char *sentence);
-/* Starts TLS on a connection that this node dialled, with a knock (knock.h) in its ClientHello. */
-enum tw_status tw_dialer_secure(struct tw_conn *conn, const struct tw_id *expected,
-                                struct tw_error *err);
 /* Blames this machine's own line for a dial that failed, if that is down. */
 void tw_dialer_check_line(struct tw_conn *conn);
 /* Handles the failure of a dial's connection. Returns true if it failed before HELLO: the race
@@ -371,9 +347,6 @@ void tw_dialer_await(struct tw_dialling *dialling, const struct tw_id *id, const
 /* Ends dials to a node that is now linked, if they have not reached HELLO. */
 void tw_dialer_linked(struct tw_transport *t, const struct tw_id *id);
 uint64_t tw_dialer_deadline_us(const struct tw_transport *t);
-/* Dials a relay for a call. A caller's dial ends with call_done. */
-enum tw_status tw_dialer_relay(struct tw_transport *t, const struct tw_slot *slot,
-                               const struct tw_call *call, struct tw_error *err);
 enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error *err);
 void tw_dialer_close(struct tw_transport *t);
 
@@ -396,23 +369,13 @@ void tw_peer_blame(struct tw_transport *t, int peer, enum tw_status reason, cons
 /* Calls peer_down for an ending peer and frees its row. Only called from the loop. */
 void tw_peer_finish(struct tw_transport *t, int peer);
 void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame);
-/* Resumes reading control frames, unless the peer is still throttled. */
-void tw_peer_resume_control(struct tw_transport *t, int peer);
 void tw_peers_step(struct tw_transport *t, uint64_t now_us);
 
-/* bulk.c: queues of chunks, and the choice of the next record to send. */
-/* Empties the queue and reuses its memory. Returns false if there is no memory. */
-bool tw_bulk_init(struct tw_bulk *bulk);
+/* peer.c: queues of chunks, and the choice of the next record to send. */
 void tw_bulk_deinit(struct tw_bulk *bulk);
 void tw_bulk_clear(struct tw_bulk *bulk);
 bool tw_bulk_push(struct tw_transport *t, struct tw_bulk *bulk, const struct tw_chunk *chunk);
 bool tw_bulk_has(const struct tw_bulk *bulk, const struct tw_id *payload, uint32_t idx);
-bool tw_bulk_pop(struct tw_bulk *bulk, struct tw_chunk *chunk);
 void tw_bulk_drop(struct tw_bulk *bulk, const struct tw_id *payload);
-void tw_bulk_step(struct tw_transport *t, uint64_t now_us);
-
-/* pacing.c: samples the bulk connections that send, sets their rate in the kernel, and closes links
- * whose payloads do not get through. */
-void tw_pacing_step(struct tw_transport *t, uint64_t now_us);
 
 #endif

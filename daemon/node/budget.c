@@ -6,11 +6,10 @@
 #include "compress/codec.h"
 #include "compress/codec_auto.h"
 #include "daemon/api/status_view.h"
-#include "daemon/config/allowance.h"
+#include "daemon/config/quota.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/caps.h"
 #include "daemon/node/reports.h"
-#include "daemon/node/samples.h"
 #include "daemon/workerlink/worker_host.h"
 
 /* Share of a link's rate that contributions may use. The rest is left to results and other traffic,

@@ -8,8 +8,8 @@
  *
  * The quota does not count the bytes of strangers: hosts that have proved no right to be in the
  * run. Each day they may use another 1/300 of the monthly quota, at least 1 MiB. When that is used
- * up, only nodes that knock (daemon/auth/knock.h), and hosts from which members were admitted, get
- * an answer until the day is over.
+ * up, only nodes that knock (daemon/auth/tickets.h), and hosts from which members were admitted,
+ * get an answer until the day is over.
  *
  * Traffic that serves other nodes alone has budgets (daemon/config/serving.h): states, the dataset,
  * payloads that are asked for again, relayed bytes. A node that is refused a payload is told
@@ -31,7 +31,7 @@ struct tw_status_view;
 
 /* Loads the quota. Returns TW_IO if STATE_DIR cannot be read. */
 enum tw_status tw_daemon_caps_open(struct tw_daemon *daemon, struct tw_error *err);
-/* Returns the minute of the day by the clock of this machine, for hours.h. */
+/* Returns the minute of the day by the clock of this machine, for quota.h. */
 uint32_t tw_daemon_caps_minute_of_day(void);
 /* Computes the caps from the configuration, `thinwire limit` and the time of day, and applies them.
  */

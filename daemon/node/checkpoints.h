@@ -1,4 +1,37 @@
-/* checkpoints.h - saves the state to disk now and then, and loads it at the start.
+/* checkpoints.h - the state on disk: the vote, and checkpoints. */
+#ifndef TW_DAEMON_NODE_CHECKPOINTS_H
+#define TW_DAEMON_NODE_CHECKPOINTS_H
+
+#include "daemon/node/runtime.h"
+
+/* ==== the vote ================================================================================ */
+
+/* Stores the vote of the open round durably, before the core sends it.
+ *
+ * While a vote is being written, at most one more waits. A newer vote replaces the waiting one,
+ * because TW_EV_STORED with a number also covers all smaller numbers. A failed write is repeated
+ * once a second. */
+
+struct tw_status_view;
+
+/* Reads the vote of the run. A damaged vote counts as lost. Returns TW_IO if the store cannot be
+ * opened. */
+enum tw_status tw_daemon_votes_open(struct tw_daemon *daemon, struct tw_error *err);
+
+/* Returns the vote found on disk, or NULL if there is none or it was forgotten. */
+const struct tw_vote *tw_daemon_votes_loaded(const struct tw_daemon *daemon);
+
+/* Starts to write the vote. TW_EV_STORED reports the end. */
+void tw_daemon_votes_store(struct tw_daemon *daemon, const struct tw_action *action);
+bool tw_daemon_votes_is_saving(const struct tw_daemon *daemon);
+
+void tw_daemon_votes_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
+void tw_daemon_votes_close(struct tw_daemon *daemon);
+void tw_daemon_votes_free(struct tw_daemon *daemon);
+
+/* ==== checkpoints ============================================================================= */
+
+/* Saves the state to disk now and then, and loads it at the start.
  *
  *   IDLE      -> SNAPSHOT  due; or wanted by an API request, the end of the run, or leaving
  *   SNAPSHOT  -> FREEZE    the worker took a snapshot, is late, or there is none
@@ -11,10 +44,6 @@
  *
  * Nothing is written while nothing changed. A periodic checkpoint also waits for a successful step:
  * a model with which no step succeeds must not replace the generations before it. */
-#ifndef TW_DAEMON_NODE_CHECKPOINTS_H
-#define TW_DAEMON_NODE_CHECKPOINTS_H
-
-#include "daemon/node/runtime.h"
 
 struct tw_evaluations_now;
 struct tw_status_view;

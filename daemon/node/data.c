@@ -7,11 +7,10 @@
 
 #include "base/assert.h"
 #include "daemon/api/status_view.h"
-#include "daemon/dataset/data_serve.h"
 #include "daemon/dataset/data_store.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/caps.h"
-#include "daemon/node/samples.h"
+#include "daemon/node/reports.h"
 #include "daemon/node/workers.h"
 #include "daemon/store/checkpoint.h"
 #include "daemon/workerlink/worker_host.h"

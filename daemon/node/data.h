@@ -3,7 +3,7 @@
  *
  *            peers: PULL, MISSING, CHUNK          worker: starts on the first complete shard
  *                 \         |                          |
- *       data_serve.c    sync/fetch/fetch.h  -->  data_store.c (folder, thread)
+ *       data_store.c    sync/fetch/fetch.h  -->  data_store.c (folder, thread)
  *
  * Used only with data.form = dataset. A folder of the user (node.data) is served and never changed.
  * A node without one fetches into STATE_DIR/RUN/data. An error of the disk or the index does not

@@ -9,10 +9,9 @@
 
 #include "base/address.h"
 #include "base/assert.h"
-#include "daemon/api/api_seats.h"
+#include "daemon/api/api.h"
 #include "daemon/api/known_peers.h"
-#include "daemon/auth/knock.h"
-#include "daemon/auth/private_file.h"
+#include "daemon/auth/identity.h"
 #include "daemon/auth/tickets.h"
 #include "daemon/net/handshake.h"
 #include "daemon/net/transport.h"

@@ -15,7 +15,8 @@ struct tw_guest;
 enum tw_status tw_daemon_invites_open(struct tw_daemon *daemon, struct tw_error *err);
 /* Handles TW_API_INVITE, _LIST and _REVOKE. */
 void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uint32_t request);
-/* Returns true if the server name is a knock (daemon/auth/knock.h) made with a ticket of this node.
+/* Returns true if the server name is a knock (daemon/auth/tickets.h) made with a ticket of this
+ * node.
  */
 bool tw_daemon_invites_is_knock(const struct tw_daemon *daemon, const char *name, size_t size);
 void tw_daemon_invites_guest(struct tw_daemon *daemon, const struct tw_guest *guest);

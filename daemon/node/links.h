@@ -30,4 +30,16 @@ struct tw_traffic tw_daemon_links_traffic(const struct tw_daemon *daemon, uint16
 void tw_daemon_links_close(struct tw_daemon *daemon);
 void tw_daemon_links_free(struct tw_daemon *daemon);
 
+/* ==== measured links ========================================================================== */
+
+/* Measures the links to peers (daemon/net/link_quality.h), reports the results
+ * to the core, and keeps the table across restarts. */
+
+struct tw_view_peer;
+
+enum tw_status tw_daemon_link_qualities_open(struct tw_daemon *daemon, struct tw_error *err);
+void tw_daemon_link_qualities_fill(const struct tw_daemon *daemon, uint16_t peer, uint64_t now_us,
+                                   struct tw_view_peer *row);
+void tw_daemon_link_qualities_free(struct tw_daemon *daemon);
+
 #endif

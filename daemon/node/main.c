@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "daemon/node/life.h"
-#include "daemon/process/keep.h"
+#include "daemon/process/service.h"
 #include "daemon/setup/setup.h"
 
 static const char KEEP[] = "--keep", WITH_PARENT[] = "--with-parent=";

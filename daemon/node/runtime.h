@@ -3,9 +3,9 @@
  *
  *     transport   worker_host   vote store   timers
  *           \          |            |        /
- *            concerns: links.c workers.c votes.c ...
+ *            concerns: links.c workers.c checkpoints.c ...
  *                        |                  ^
- *          tw_daemon_event --> tw_node --> core.c (actions)
+ *          tw_daemon_event --> tw_node --> life.c (actions)
  *
  * All decisions about the run are made in sync/. README.md lists the concerns, their levels and the
  * functions that each has.
@@ -20,7 +20,7 @@
 
 #include "base/exit_codes.h"
 #include "base/log.h"
-#include "daemon/process/loop_lag.h"
+#include "daemon/process/service.h"
 #include "daemon/setup/setup.h"
 #include "sync/node.h"
 
@@ -57,8 +57,8 @@ struct tw_daemon_counts {
 
 /* Local measurements that the core uses (TW_EV_MEASURED). */
 struct tw_daemon_measured {
-    uint32_t upload_kib_s; /* link_qualities.c */
-    /* bit set of peers whose links are far worse than all others; link_qualities.c */
+    uint32_t upload_kib_s; /* links.c */
+    /* bit set of peers whose links are far worse than all others; links.c */
     uint64_t outliers;
     bool is_short; /* pairs: the budget has no room for a contribution; budget.c */
     bool is_relay; /* this node relays for other nodes */
@@ -81,14 +81,14 @@ struct tw_daemon {
 
     /* the core */
     struct tw_node *node;         /* owned */
-    struct tw_recorder *recorder; /* flight recorder of the core's events (core.c); NULL if off */
+    struct tw_recorder *recorder; /* flight recorder of the core's events (life.c); NULL if off */
     bool has_recorder_failed;     /* a failure of the recorder was logged */
     struct tw_rate *download;     /* download cap from which the core's requests are charged;
                                      borrowed */
     struct tw_node_view view;     /* scratch: filled by tw_node_view before each use */
     struct tw_id lineage;         /* lineage of the last report, or of the loaded checkpoint */
     struct tw_daemon_measured measured;
-    void (*act)(struct tw_daemon *daemon, struct tw_action *action); /* core.c */
+    void (*act)(struct tw_daemon *daemon, struct tw_action *action); /* life.c */
     uv_timer_t core_timer;
     bool is_pumping;
     uint32_t events_first, events_count;

@@ -9,8 +9,4 @@ struct tw_status_view;
 /* Callback of tw_api_open; `user` is the daemon. */
 void tw_daemon_status_fill(void *user, struct tw_status_view *view);
 
-/* status_peers.c: linked peers, known members, configured addresses. */
-void tw_daemon_status_peers_fill(const struct tw_daemon *daemon, uint64_t now_us,
-                                 struct tw_status_view *view);
-
 #endif

@@ -4,20 +4,19 @@
 #include <string.h>
 
 #include "daemon/api/api.h"
-#include "daemon/api/api_web.h"
-#include "daemon/auth/private_file.h"
+#include "daemon/auth/identity.h"
 #include "daemon/config/config_table.h"
 #include "daemon/net/transport.h"
+#include "daemon/node/admission.h"
 #include "daemon/node/budget.h"
 #include "daemon/node/caps.h"
 #include "daemon/node/checkpoints.h"
 #include "daemon/node/invites.h"
 #include "daemon/node/links.h"
-#include "daemon/node/refusals.h"
-#include "daemon/node/relays.h"
 #include "daemon/node/status.h"
+#include "daemon/node/ways.h"
 #include "daemon/node/workers.h"
-#include "daemon/runlog/ledger_file.h"
+#include "daemon/runlog/run_log.h"
 #include "daemon/workerlink/worker_host.h"
 
 /* ---- the web page ---------------------------------------------------------------------------- */

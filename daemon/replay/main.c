@@ -11,7 +11,7 @@
 
 #include "base/exit_codes.h"
 #include "base/units.h"
-#include "daemon/replay/decisions.h"
+#include "daemon/replay/replay.h"
 #include "daemon/replay/words.h"
 
 enum { LINES_MAX = 100000 };

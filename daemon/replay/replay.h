@@ -4,6 +4,7 @@
 #define TW_DAEMON_REPLAY_REPLAY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -62,5 +63,36 @@ void tw_replay_free(struct replay *replay);
 
 /* Converts a time of the recording node's monotonic clock to microseconds since 1970. */
 uint64_t tw_replay_unix_us(const struct replay *replay, uint64_t now_us);
+
+/* ==== decisions =============================================================================== */
+
+/* The decisions and anchors in a log, and the first one that differs between two nodes. */
+
+/* A committed round, or the anchor of a fragment after a round was applied to it. */
+struct decision {
+    bool is_anchor;
+    uint32_t fragment, contributors;
+    uint64_t round, unix_us; /* round; for an anchor, the number of rounds applied */
+    struct tw_id lineage;    /* lineage of a committed round */
+    struct tw_id digest;     /* digest of the record, or of (phi, u) */
+};
+
+struct decisions {
+    struct replay replay;
+    size_t count, capacity;
+    bool is_short;         /* there was no memory for one */
+    struct decision *rows; /* in the order of the log */
+};
+
+/* Replays the log at `path` and collects its decisions. Returns the errors of tw_replay_run, and
+ * TW_NOMEM. The caller frees with tw_decisions_free, also after an error. */
+enum tw_status tw_decisions_read(struct decisions *decisions, const char *path,
+                                 struct tw_error *err);
+void tw_decisions_free(struct decisions *decisions);
+
+/* Finds the first round whose decision differs between `a` and `b`. Returns false if there is none.
+ * *common gets the number of compared decisions that both logs have. Sorts the rows of both. */
+bool tw_decisions_differ(struct decisions *a, struct decisions *b, struct decision *of_a,
+                         struct decision *of_b, size_t *common);
 
 #endif

@@ -39,7 +39,7 @@ const char *tw_words_time(char *text, uint64_t unix_us) {
     return text;
 }
 
-const char *tw_words_state(enum tw_node_state state) {
+static const char *state_word(enum tw_node_state state) {
     switch (state) {
     case TW_STATE_SOLO: return "solo";
     case TW_STATE_RECEIVER: return "receiver";
@@ -57,7 +57,7 @@ static void put_message(struct writer *to, const struct tw_message *message) {
     put(to, "%s", tw_message_name(message->kind));
     switch (message->kind) {
     case TW_MSG_STATUS:
-        put(to, " %s, %" PRIu64 " rounds, step %" PRIu64, tw_words_state(message->u.status.state),
+        put(to, " %s, %" PRIu64 " rounds, step %" PRIu64, state_word(message->u.status.state),
             message->u.status.rounds, message->u.status.step);
         return;
     case TW_MSG_CONTRIB:
@@ -244,7 +244,7 @@ static void put_report(struct writer *to, const struct tw_report *report) {
     char hex[9];
     put(to, ": %s", REPORTS[report->kind]);
     if (report->kind == TW_REPORT_STATE) {
-        put(to, " %s", tw_words_state(report->state));
+        put(to, " %s", state_word(report->state));
     } else if (report->kind == TW_REPORT_ROUND_COMMITTED) {
         const struct tw_id digest = tw_record_digest(report->record);
         put(to, ": %" PRIu64 ", fragment %" PRIu32 ", %" PRIu32 " contributors, record %s",
@@ -311,8 +311,7 @@ static void print_peers(FILE *to, const struct tw_node_view *view) {
         char hex[9];
         if (!view->peers[i].is_up) continue;
         (void)fprintf(to, "  link %-3" PRIu32 "  %s, %s%s, %" PRIu64 " rounds, step %" PRIu64 "\n",
-                      i, id_of(hex, &view->peers[i].id),
-                      tw_words_state(view->peers[i].status.state),
+                      i, id_of(hex, &view->peers[i].id), state_word(view->peers[i].status.state),
                       view->peers[i].is_member ? " here too" : "", view->peers[i].status.rounds,
                       view->peers[i].status.step);
         if (view->peers[i].strike.count > 0)
@@ -323,7 +322,7 @@ static void print_peers(FILE *to, const struct tw_node_view *view) {
 
 void tw_words_view(FILE *to, const struct tw_node_view *view) {
     char lineage[9], tip[9], clock[TW_UNITS_BYTES], open[TW_UNITS_BYTES];
-    (void)fprintf(to, "  state     %s, lineage %s, step %" PRIu64 "\n", tw_words_state(view->state),
+    (void)fprintf(to, "  state     %s, lineage %s, step %" PRIu64 "\n", state_word(view->state),
                   id_of(lineage, &view->lineage), view->step);
     (void)fprintf(to, "  rounds    %" PRIu64 " decided, the last with record %s; clock %s tokens\n",
                   view->rounds, id_of(tip, &view->tip),

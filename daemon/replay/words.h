@@ -16,8 +16,6 @@ const char *tw_words_time(char *text, uint64_t unix_us);
 const char *tw_words_event(char *text, const struct tw_event *event);
 const char *tw_words_action(char *text, const struct tw_action *action);
 
-const char *tw_words_state(enum tw_node_state state);
-
 /* Prints several lines: the node's state in its run, its open round, its peers. */
 void tw_words_view(FILE *to, const struct tw_node_view *view);
 

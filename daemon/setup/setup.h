@@ -12,10 +12,9 @@
 #include "base/exit_codes.h"
 #include "daemon/auth/gate.h"
 #include "daemon/auth/identity.h"
-#include "daemon/auth/secret.h"
 #include "daemon/config/config.h"
 #include "daemon/config/memory_plan.h"
-#include "daemon/store/lineages_file.h"
+#include "daemon/store/notes.h"
 #include "proto/run/layout.h"
 #include "proto/run/run.h"
 
@@ -50,7 +49,7 @@ struct tw_setup {
     struct tw_gate gate;
     struct tw_lineages refused; /* lineages that this node refuses since a rollback or a recall */
     struct tw_id awaited;       /* lineage of no node, in which this one waits for a recalled state
-                                   (recall_state.h); zero: no wait */
+                                   (setup.h); zero: no wait */
     bool is_restart_wanted;     /* the process must restart itself after the daemon has ended */
     int lock_fd;
 };

@@ -10,7 +10,7 @@
  * number of fragments differs, the position is not usable: has_position is false, live_rounds is
  * zero. Padding between fragments is neither stored nor written by a load.
  *
- * A save that is acknowledged is durable (durable.h). The newest good generation is never
+ * A save that is acknowledged is durable (file.h). The newest good generation is never
  * overwritten before the next one is on disk.
  *
  * The folder has two more files, which a load does not choose. ckpt.pinned.safetensors is a

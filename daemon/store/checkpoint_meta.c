@@ -1,8 +1,4 @@
-/* checkpoint_meta.c - all values of a generation besides its tensors, as texts in __metadata__.
- *
- * Numbers are decimal, lists are joined by commas, bytes are lower-case hex. Each value has exactly
- * one spelling. */
-#include "daemon/store/checkpoint_internal.h"
+#include "daemon/store/checkpoint_meta.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/hash.h"
-#include "daemon/store/durable.h"
+#include "daemon/store/file.h"
 #include "sync/core/position.h"
 
 enum {

@@ -25,7 +25,7 @@
 
 #include "base/status.h"
 #include "compress/codec_auto.h"
-#include "daemon/workerlink/payloads.h"
+#include "daemon/workerlink/pool.h"
 #include "daemon/workerlink/worker_link.h"
 #include "daemon/workerlink/worker_memory.h"
 #include "proto/run/layout.h"
@@ -197,20 +197,9 @@ void tw_worker_host_thaw(struct tw_worker_host *host);
 
 bool tw_worker_host_is_ready(const struct tw_worker_host *host);
 
-/* ---- worker_calls.c: the table of requests -------------------------------------------------- */
-
-/* Begins a request to the ready worker, or a VERIFY, which may need no worker. */
-void tw_calls_act(struct tw_worker_host *host, const struct tw_action *action);
-
-/* Processes an answer. Returns false if it has no request or exceeds the request's limits:
- * disconnect the worker then. */
-bool tw_calls_answer(struct tw_worker_host *host, const struct tw_worker_msg *msg);
-
-/* Drops all requests of a worker that has ended. */
-void tw_calls_forget(struct tw_worker_host *host);
+/* ---- worker_host.c: the table of requests -------------------------------------------------- */
 
 /* Returns the number of requests at the worker that change (phi, u). */
 uint32_t tw_calls_changes(const struct tw_worker_host *host);
-void tw_calls_thaw(struct tw_worker_host *host);
 
 #endif

@@ -1,14 +1,14 @@
 /* fuzz_proof.c - proofs of decided rounds, and knocks, from untrusted sources.
  *
  * The first byte selects one of the two. A proof that decodes must be canonical, and name only
- * members that a roster can have. Arbitrary bytes are never a valid knock (daemon/auth/knock.h):
+ * members that a roster can have. Arbitrary bytes are never a valid knock (daemon/auth/tickets.h):
  * without the key, nobody can compute one. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "daemon/auth/knock.h"
+#include "daemon/auth/tickets.h"
 #include "proto/proof.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -20,7 +20,6 @@
 #include <cmocka.h>
 
 #include "daemon/auth/identity.h"
-#include "daemon/auth/secret.h"
 #include "proto/run/run.h"
 
 enum { POLL_MS = 20, LOG_TAIL_LINES = 30, SLOWEST = 4 };

@@ -4,8 +4,8 @@
 #include <signal.h>
 #include <time.h>
 
-#include "daemon/auth/cert_file.h"
-#include "daemon/auth/signature.h"
+#include "daemon/auth/gate.h"
+#include "daemon/auth/identity.h"
 #include "proto/run/run.h"
 #include "tests/system/cluster.h"
 #include "tests/test.h"

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/exit_codes.h"
-#include "daemon/auth/cert_file.h"
-#include "daemon/auth/signature.h"
+#include "daemon/auth/gate.h"
+#include "daemon/auth/identity.h"
 #include "proto/run/run.h"
 #include "tests/system/cluster.h"
 #include "tests/test.h"

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/auth/private_file.h"
+#include "daemon/auth/identity.h"
 
 /* ---- the command --------------------------------------------------------------------------- */
 

@@ -10,7 +10,6 @@
 #include "base/status.h"
 #include "daemon/auth/gate.h"
 #include "daemon/auth/identity.h"
-#include "daemon/auth/secret.h"
 #include "daemon/cli/run/run_memory.h"
 #include "daemon/config/config.h"
 #include "proto/run/run.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
-#include "daemon/auth/cert_file.h"
+#include "daemon/auth/gate.h"
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/doctor/doctor.h"
 #include "daemon/cli/node/owner_key.h"

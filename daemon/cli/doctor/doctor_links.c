@@ -15,12 +15,12 @@
 #include "base/assert.h"
 #include "base/units.h"
 #include "daemon/cli/doctor/doctor.h"
-#include "daemon/net/local_address.h"
 #include "daemon/net/probe.h"
+#include "daemon/net/socket.h"
 #include "proto/frame.h"
 
 enum {
-    SMALL_MTU_BYTES = 1280, /* largest packet of a node: tw_socket_tune of daemon/net/sockopt.h */
+    SMALL_MTU_BYTES = 1280, /* largest packet of a node: tw_socket_tune of daemon/net/socket.h */
     VOTERS_SAFE = 4,        /* fewest voters of which one may lie: tw_liars_max */
 };
 

@@ -8,9 +8,8 @@
 
 #include "base/machine.h"
 #include "base/nearest.h"
-#include "daemon/auth/cert_file.h"
+#include "daemon/auth/gate.h"
 #include "daemon/auth/identity.h"
-#include "daemon/auth/secret.h"
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/node/node_start.h"

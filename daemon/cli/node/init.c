@@ -7,9 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/auth/cert_file.h"
+#include "daemon/auth/gate.h"
 #include "daemon/auth/identity.h"
-#include "daemon/auth/secret.h"
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/common/page.h"

@@ -15,9 +15,8 @@
 
 #include "base/machine.h"
 #include "base/units.h"
-#include "daemon/auth/cert_file.h"
-#include "daemon/auth/private_file.h"
-#include "daemon/auth/secret.h"
+#include "daemon/auth/gate.h"
+#include "daemon/auth/identity.h"
 #include "daemon/cli/common/ended.h"
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/common/ticket_line.h"

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "daemon/auth/private_file.h"
+#include "daemon/auth/identity.h"
 #include "daemon/cli/common/node_user.h"
 
 enum { EXAMPLE_BYTES = 32 * 1024 };

@@ -8,8 +8,8 @@
 
 #include "base/nearest.h"
 #include "base/units.h"
-#include "daemon/auth/cert_file.h"
-#include "daemon/auth/signature.h"
+#include "daemon/auth/gate.h"
+#include "daemon/auth/identity.h"
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/run/manifest_text.h"
 

@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/auth/cert_file.h"
-#include "daemon/auth/signature.h"
+#include "daemon/auth/gate.h"
+#include "daemon/auth/identity.h"
 
 enum {
     DAY_S = 24 * 3600,

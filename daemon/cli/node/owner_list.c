@@ -4,8 +4,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/auth/cert_file.h"
-#include "daemon/auth/signature.h"
+#include "daemon/auth/gate.h"
+#include "daemon/auth/identity.h"
 #include "daemon/cli/common/node_id.h"
 #include "daemon/cli/node/owner.h"
 

@@ -8,8 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/auth/cert_file.h"
-#include "daemon/auth/signature.h"
+#include "daemon/auth/gate.h"
+#include "daemon/auth/identity.h"
 #include "daemon/cli/node/owner.h"
 #include "daemon/store/checkpoint.h"
 

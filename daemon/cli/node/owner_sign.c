@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/units.h"
-#include "daemon/auth/cert_file.h"
-#include "daemon/auth/signature.h"
+#include "daemon/auth/gate.h"
+#include "daemon/auth/identity.h"
 #include "daemon/cli/node/owner.h"
 #include "daemon/cli/node/owner_key.h"
 #include "proto/armour.h"

@@ -15,7 +15,7 @@
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/run/manifest_text.h"
 #include "daemon/store/checkpoint.h"
-#include "daemon/store/lineages_file.h"
+#include "daemon/store/notes.h"
 
 struct rollback {
     struct tw_config config;

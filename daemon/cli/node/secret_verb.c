@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "daemon/auth/secret.h"
+#include "daemon/auth/identity.h"
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/run/manifest_text.h"

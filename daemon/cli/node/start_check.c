@@ -7,7 +7,7 @@
 
 #include "base/address.h"
 #include "base/assert.h"
-#include "daemon/net/listen.h"
+#include "daemon/net/socket.h"
 
 enum tw_status cli_line_check(const struct tw_config *config, struct tw_egress *egress,
                               struct tw_error *err) {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
-#include "daemon/auth/cert_file.h"
+#include "daemon/auth/gate.h"
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/common/page.h"

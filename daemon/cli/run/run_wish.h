@@ -8,7 +8,7 @@
 #include "daemon/cli/run/manifest_text.h"
 #include "daemon/cli/run/run_speed.h"
 #include "daemon/cli/run/tensor_pick.h"
-#include "daemon/config/allowance.h"
+#include "daemon/config/quota.h"
 
 enum { CLI_SETS_MAX = 64 };
 

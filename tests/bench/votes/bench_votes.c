@@ -13,7 +13,6 @@
 #include <time.h>
 
 #include "daemon/auth/identity.h"
-#include "daemon/auth/signature.h"
 #include "tests/sim/sim.h"
 
 enum { TURNS = 200, TIMES = 10, TEXT_BYTES = 168 };

@@ -22,7 +22,6 @@
 #include <uv.h>
 
 #include "daemon/api/api.h"
-#include "daemon/api/api_socket.h"
 #include "view_sample.h"
 
 enum { REPLY_BYTES = 256 * 1024 };

@@ -12,7 +12,6 @@
 #include <uv.h>
 
 #include "daemon/api/api.h"
-#include "daemon/api/api_seats.h"
 #include "view_sample.h"
 
 enum { CLIENTS = 40 };

@@ -11,7 +11,6 @@
 #include <uv.h>
 
 #include "daemon/api/api.h"
-#include "daemon/api/api_seats.h"
 #include "view_sample.h"
 
 enum { REPLY_BYTES = 512 * 1024, TURNS_MAX = 100000 };

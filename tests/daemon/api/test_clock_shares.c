@@ -4,7 +4,7 @@
 
 #include "tests/test.h"
 
-#include "daemon/api/clock_shares.h"
+#include "daemon/api/ledger.h"
 
 enum { ROUNDS = 40 };
 

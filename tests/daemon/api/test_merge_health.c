@@ -1,7 +1,7 @@
 /* test_merge_health.c - series of losses that nodes of real runs measured. Healthy nodes raise
  * no finding. Faulty nodes raise one within two evaluations if several cycles lie between
  * evaluations. */
-#include "daemon/api/merge_health.h"
+#include "daemon/api/health.h"
 
 #include <math.h>
 

@@ -1,11 +1,11 @@
-/* Tests of daemon/api/run_pace.h: nodes of different speed, which saw different rounds, tell one
+/* Tests of daemon/api/history.h: nodes of different speed, which saw different rounds, tell one
  * time left. */
 #include "tests/test.h"
 
 #include <math.h>
 
 #include "base/rng.h"
-#include "daemon/api/run_pace.h"
+#include "daemon/api/history.h"
 
 enum { NODES = 3, SECOND = 1000000 };
 

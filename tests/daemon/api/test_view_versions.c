@@ -1,5 +1,5 @@
 /* test_view_versions.c - nodes are grouped by lineage, number of rounds and newest record. */
-#include "daemon/api/view_versions.h"
+#include "daemon/api/view_json.h"
 
 #include <string.h>
 

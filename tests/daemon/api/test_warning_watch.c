@@ -1,7 +1,7 @@
 /* test_warning_watch.c - warnings that begin, flicker and end. Also checks that the guide lists
  * all kinds of warnings.
  *   test_warning_watch GUIDE.md */
-#include "daemon/api/warning_watch.h"
+#include "daemon/api/view_warning.h"
 
 #include <string.h>
 

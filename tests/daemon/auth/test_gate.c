@@ -1,11 +1,10 @@
-/* Tests of daemon/auth/gate.c, signature.c and cert_file.c, with an owner, an admitter and two
+/* Tests of daemon/auth/gate.c and the signatures of identity.c, with an owner, an admitter and two
  * nodes. */
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/auth/cert_file.h"
 #include "daemon/auth/gate.h"
-#include "daemon/auth/signature.h"
+#include "daemon/auth/identity.h"
 #include "tests/test.h"
 
 enum { DAY_S = 86400 };

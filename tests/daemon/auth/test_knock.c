@@ -1,8 +1,8 @@
-/* Tests of daemon/auth/knock.c. The server name of a ClientHello proves that its sender has a
+/* Tests of daemon/auth/tickets.c. The server name of a ClientHello proves that its sender has a
  * key. It is valid for an hour, and only once. */
 #include <string.h>
 
-#include "daemon/auth/knock.h"
+#include "daemon/auth/tickets.h"
 #include "tests/test.h"
 
 enum { HOUR_S = 3600 };

@@ -1,9 +1,8 @@
-/* Tests of daemon/auth/secret.c and daemon/auth/private_file.c. */
+/* Tests of daemon/auth/identity.c and daemon/auth/identity.c. */
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/auth/private_file.h"
-#include "daemon/auth/secret.h"
+#include "daemon/auth/identity.h"
 #include "tests/test.h"
 
 static const char A[] = "00112233445566778899aabbccddeeffFFEEDDCCBBAA99887766554433221100";

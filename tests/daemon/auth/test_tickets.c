@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "daemon/auth/private_file.h"
+#include "daemon/auth/identity.h"
 #include "daemon/auth/tickets.h"
 #include "tests/test.h"
 

@@ -14,7 +14,6 @@
 #include "base/units.h"
 #include "daemon/api/ledger.h"
 #include "daemon/api/view_json.h"
-#include "daemon/api/view_versions.h"
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/show/fit.h"
 #include "daemon/cli/show/screen.h"

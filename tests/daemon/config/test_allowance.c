@@ -1,6 +1,6 @@
 /* test_allowance.c - a node stays within its budget, for any amount of other traffic on its
  * socket. */
-#include "daemon/config/allowance.h"
+#include "daemon/config/quota.h"
 
 #include "tests/test.h"
 

@@ -1,5 +1,5 @@
-/* Tests of daemon/config/hours.c: caps by the time of day. */
-#include "daemon/config/hours.h"
+/* Tests of daemon/config/quota.c: caps by the time of day. */
+#include "daemon/config/quota.h"
 #include "tests/test.h"
 
 static struct tw_hours hours;

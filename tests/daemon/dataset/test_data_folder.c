@@ -1,4 +1,4 @@
-/* Tests of daemon/dataset/data_folder.c and data_part.c on the simulated disk. */
+/* Tests of daemon/dataset/data_folder.c on the simulated disk. */
 #include "tests/test.h"
 
 #include <errno.h>

@@ -1,10 +1,10 @@
-/* Tests of daemon/dataset/data_serve.c over a real folder: requests of peers, and the answers. This
+/* Tests of daemon/dataset/data_store.c over a real folder: requests of peers, and the answers. This
  * test plays the transport: it holds chunks until it releases them. */
 #include "tests/test.h"
 
 #include <unistd.h>
 
-#include "daemon/dataset/data_serve.h"
+#include "daemon/dataset/data_store.h"
 #include "dataset_sample.h"
 
 enum { HELD_MAX = 64 };

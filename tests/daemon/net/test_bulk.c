@@ -1,4 +1,4 @@
-/* Tests of daemon/net/bulk.c: payloads are sent before background chunks, and neither is
+/* Tests of daemon/net/peer.c: payloads are sent before background chunks, and neither is
  * starved. */
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"

@@ -1,6 +1,6 @@
 /* Tests of tw_transport_dial_back in daemon/net/dialer.c. A peer may choose only a few ports, of
  * its own host alone. */
-#include "daemon/net/handshake_limiter.h"
+#include "daemon/net/bans.h"
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 

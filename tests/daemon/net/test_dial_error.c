@@ -1,4 +1,4 @@
-/* Tests of daemon/net/dial_error.c. Each cause has its own sentence with a remedy, and errors of
+/* Tests of daemon/net/dial.c. Each cause has its own sentence with a remedy, and errors of
  * the system and of peers map to the right cause. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/net/dial_error.h"
+#include "daemon/net/dial.h"
 
 static struct sockaddr_storage remote_of(const char *host) {
     struct sockaddr_storage storage = {0};

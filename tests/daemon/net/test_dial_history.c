@@ -1,6 +1,6 @@
-/* Tests of daemon/net/dial_history.c: which dial results it stores, and how many failures are
+/* Tests of daemon/net/dial.c: which dial results it stores, and how many failures are
  * logged. */
-#include "daemon/net/dial_history.h"
+#include "daemon/net/dial.h"
 #include "tests/test.h"
 
 static const uint64_t S = 1000 * 1000;

@@ -1,4 +1,4 @@
-/* Tests of daemon/net/guest.c: a node with a ticket and its inviter on one loop. */
+/* Tests of daemon/net/admit.c: a node with a ticket and its inviter on one loop. */
 #include "daemon/net/handshake.h"
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"

@@ -1,9 +1,9 @@
-/* Tests of daemon/net/handshake_limiter.c: a flood is rate-limited, and shuts out only its own
+/* Tests of daemon/net/bans.c: a flood is rate-limited, and shuts out only its own
  * network. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
-#include "daemon/net/handshake_limiter.h"
+#include "daemon/net/bans.h"
 #include "tests/test.h"
 
 enum { SECOND_US = 1000 * 1000 };

@@ -1,4 +1,4 @@
-/* Tests of daemon/net/held.c: a node (the hub), and two processes that use the same key. */
+/* Tests of daemon/net/admit.c: a node (the hub), and two processes that use the same key. */
 #include "daemon/net/sockopt.h"
 #include "daemon/net/transport_impl.h"
 #include "proto/twin.h"

@@ -1,8 +1,7 @@
 /* Tests of a node's addresses: where it listens, from which address it dials, and what it
- * announces. Covers egress.c, local_address.c, listen.c, and the addresses in HELLO. */
+ * announces. Covers socket.c and the addresses in HELLO. */
 #include "base/address.h"
-#include "daemon/net/egress.h"
-#include "daemon/net/local_address.h"
+#include "daemon/net/socket.h"
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 

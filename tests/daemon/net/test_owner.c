@@ -1,7 +1,7 @@
 /* Tests of runs with an owner over real links: admission, revocation, and expired certificates.
  * The rules themselves are tested in tests/daemon/auth/test_gate.c. */
 #include "daemon/auth/gate.h"
-#include "daemon/auth/signature.h"
+#include "daemon/auth/identity.h"
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 

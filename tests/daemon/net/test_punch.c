@@ -1,4 +1,4 @@
-/* Tests of daemon/net/punch.c on loopback: its bounds, and its failure. On loopback a dial to a
+/* Tests of daemon/net/dialer.c on loopback: its bounds, and its failure. On loopback a dial to a
  * port whose node dials too is refused at once. Success needs real routers:
  * tests/nat/test_punch.py. */
 #include "daemon/net/transport_impl.h"

@@ -1,4 +1,4 @@
-/* Tests of daemon/net/relay.c and call.c: two nodes that cannot dial each other, and a relay. */
+/* Tests of daemon/net/relay.c and dialer.c: two nodes that cannot dial each other, and a relay. */
 #include "base/rate.h"
 #include "daemon/net/transport_impl.h"
 #include "proto/control.h"

@@ -8,7 +8,6 @@
 #include "daemon/node/budget.h"
 #include "daemon/node/caps.h"
 #include "daemon/node/reports.h"
-#include "daemon/node/samples.h"
 #include "tests/test.h"
 
 enum { ELEMENTS = 1 << 20, FAST = 1, SLOW = 2, RATE_FAST = 1 << 30, RATE_SLOW = 40000 };

@@ -1,5 +1,5 @@
-/* Tests of daemon/pause/manners.c: when training pauses, and why. */
-#include "daemon/pause/manners.h"
+/* Tests of daemon/pause/pauses.c: when training pauses, and why. */
+#include "daemon/pause/pauses.h"
 
 #include <math.h>
 

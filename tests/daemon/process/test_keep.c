@@ -4,7 +4,7 @@
 #include <signal.h>
 
 #include "base/exit_codes.h"
-#include "daemon/process/keep.h"
+#include "daemon/process/service.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "daemon/recorder/recorder.h"
-#include "daemon/replay/decisions.h"
+#include "daemon/replay/replay.h"
 #include "daemon/replay/words.h"
 #include "tests/sync/mesh.h"
 #include "tests/sync/signing.h"

@@ -1,5 +1,5 @@
-/* Tests of daemon/router/nat_kind.c. */
-#include "daemon/router/nat_kind.h"
+/* Tests of daemon/router/punch_plan.c. */
+#include "daemon/router/punch_plan.h"
 #include "tests/test.h"
 
 static struct tw_nat_kind kind;

@@ -2,7 +2,7 @@
  * answers. */
 #include "tests/test.h"
 
-#include "daemon/router/pcp.h"
+#include "daemon/router/port_router.h"
 
 static const struct tw_pcp_map asked = {.nonce = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
                                         .host = "192.168.1.2",

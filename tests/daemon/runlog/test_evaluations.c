@@ -1,6 +1,6 @@
 /* test_evaluations.c - when the evaluation program runs, on which checkpoint, and the values it
  * gives. */
-#include "daemon/runlog/evaluations.h"
+#include "daemon/runlog/alerts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* test_run_line.c - the keys of each kind of line are those that the guide documents.
  *   test_run_line GUIDE.md */
-#include "daemon/runlog/run_line.h"
+#include "daemon/runlog/run_log.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Tests of daemon/runlog/run_past.c, which restores the history from the files of a run log. */
-#include "daemon/runlog/run_past.h"
+/* Tests of daemon/runlog/run_log.c, which restores the history from the files of a run log. */
+#include "daemon/runlog/run_log.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Tests when the next checkpoint is due: the promise, its haste and its cost. */
 #include "tests/test.h"
 
-#include "daemon/store/checkpoint_pace.h"
+#include "daemon/store/generations.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 #define MINUTES(n) SECONDS(60 * (n))

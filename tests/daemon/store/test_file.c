@@ -1,4 +1,4 @@
-/* Tests of daemon/store/file.c and daemon/store/durable.c on the real disk. */
+/* Tests of daemon/store/file.c and daemon/store/file.c on the real disk. */
 #include "tests/test.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/store/durable.h"
+#include "daemon/store/file.h"
 
 static char folder[64];
 static const struct tw_file_ops *ops;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "daemon/store/reached_file.h"
+#include "daemon/store/notes.h"
 #include "tests/daemon/store/disk.h"
 
 static const struct tw_reached SAMPLE = {.lineage = {{1, 2, 3}},

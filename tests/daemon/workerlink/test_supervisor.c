@@ -1,4 +1,4 @@
-/* Tests of restart.h under virtual time, and of the supervisor with real processes. */
+/* Tests of supervisor.h: when to restart, under virtual time, and the process with real ones. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -11,7 +11,7 @@
 #include <openssl/ssl.h>
 
 #include "base/assert.h"
-#include "daemon/auth/knock.h"
+#include "daemon/auth/tickets.h"
 #include "proto/control.h"
 #include "proto/run/run.h"
 

@@ -44,8 +44,8 @@ void hostile_know(struct hostile_target *target, struct tw_secret *secret, const
 /* Opens a TCP connection. Returns its socket, or -1 on failure. */
 int hostile_tcp(const struct hostile_target *target);
 
-/* Writes the ClientHello of a TLS client, with a knock (daemon/auth/knock.h) if the target's secret
- * is known. Returns the number of bytes. */
+/* Writes the ClientHello of a TLS client, with a knock (daemon/auth/tickets.h) if the target's
+ * secret is known. Returns the number of bytes. */
 size_t hostile_client_hello(const struct hostile_target *target, uint8_t *bytes, size_t capacity);
 
 /* Opens TCP and TLS with a fresh key, or with the key of `like`. Returns false if it was

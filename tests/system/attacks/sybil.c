@@ -15,8 +15,8 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "daemon/auth/cert_file.h"
-#include "daemon/auth/signature.h"
+#include "daemon/auth/gate.h"
+#include "daemon/auth/identity.h"
 #include "proto/extension.h"
 #include "proto/run/run.h"
 #include "tests/system/attacks/hostile.h"

@@ -14,7 +14,7 @@
 #include <jansson.h>
 
 #include "base/exit_codes.h"
-#include "daemon/auth/signature.h"
+#include "daemon/auth/identity.h"
 #include "proto/control.h"
 #include "tests/system/attacks/hostile.h"
 #include "tests/system/cluster.h"

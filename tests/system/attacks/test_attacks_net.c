@@ -20,7 +20,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/exit_codes.h"
-#include "daemon/auth/signature.h"
+#include "daemon/auth/identity.h"
 #include "daemon/net/bans.h"
 #include "proto/control.h"
 #include "tests/system/attacks/hostile.h"
