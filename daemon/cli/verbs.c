@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/line.h"
 #include "daemon/cli/common/node_id.h"
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/node/owner.h"
-#include "daemon/cli/show/fit.h"
 #include "daemon/cli/show/follow.h"
 #include "daemon/cli/show/screen.h"
 

@@ -28,3 +28,10 @@ const char *json_str(const json_t *json, const char *path) {
 bool json_yes(const json_t *json, const char *path) {
     return json_is_true(json_at(json, path));
 }
+
+enum tw_exit json_print(json_t *json) {
+    const int rc = json_dumpf(json, stdout, JSON_INDENT(1));
+    const bool is_written = rc == 0 && fputc('\n', stdout) != EOF;
+    json_decref(json);
+    return is_written ? TW_EXIT_OK : TW_EXIT_FAILURE;
+}

@@ -1,10 +1,13 @@
-/* line.h - one line of a screen: coloured pieces, never wider than the terminal. */
+/* line.h - lines of a screen: coloured pieces, never wider than the terminal, and parts that fit
+ * its height. */
 #ifndef TW_DAEMON_CLI_COMMON_LINE_H
 #define TW_DAEMON_CLI_COMMON_LINE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+
+#include <jansson.h>
 
 #include "base/status.h"
 
@@ -36,5 +39,32 @@ void line_end(struct line *line);
  * precedes the first line. */
 void line_wrap(const struct screen *screen, enum paint paint, const char *mark, unsigned indent,
                const char *text);
+
+/* ---- parts that fit the height ----------------------------------------------------------------
+ */
+
+enum { FIT_PARTS_MAX = 24 };
+
+/* Lines that can be cut: those of a part behind its first `left`. */
+struct fit_cut {
+    unsigned part, left;
+    bool is_whole; /* the lines belong together: all of them are cut, or none */
+};
+
+struct fit {
+    void (*const *print)(const struct screen *, const json_t *); /* prints part i, top to bottom */
+    const struct fit_cut *cuts;                                  /* least important lines first */
+    unsigned parts_count, cuts_count;
+    /* Prints the last line. shown[i]: lines of part i that are shown. */
+    void (*print_rest)(const struct screen *, const json_t *, unsigned gone, const unsigned *shown);
+};
+
+/* Prints the parts, cut to screen->height rows if that is not 0. Lines outside of `cuts` are always
+ * printed. */
+void fit_print(const struct screen *screen, const json_t *json, const struct fit *fit);
+
+/* Prints a drawn list, cut to screen->height rows. `keeps_end`: its newest lines are its last ones.
+ * `verb`: the command that prints all of it. */
+void fit_list(const struct screen *screen, const char *drawn, bool keeps_end, const char *verb);
 
 #endif

@@ -1,19 +1,101 @@
 /* doctor.c - `thinwire doctor`: checks everything a node needs, from the configuration to each
  * peer. */
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/units.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/common/ticket_line.h"
 #include "daemon/cli/doctor/doctor.h"
+#include "proto/ticket.h"
+
+/* ---- the line of a check --------------------------------------------------------------------- */
+
+enum { TEXT_BYTES = 512 };
+
+const char *doctor_grade_name(enum doctor_grade grade) {
+    switch (grade) {
+    case DOCTOR_OK: return "ok";
+    case DOCTOR_SKIP: return "skip";
+    case DOCTOR_WARN: return "warn";
+    case DOCTOR_FAIL: return "fail";
+    case DOCTOR_GRADES: break;
+    }
+    return "unknown";
+}
+
+void doctor_say_error(struct doctor *doctor, const char *check, const struct tw_error *err,
+                      const char *otherwise) {
+    const char *const fix = strrchr(err->message, ';');
+    const bool has_fix = fix != NULL && fix[1] == ' ';
+    doctor_say(doctor, DOCTOR_FAIL, check, has_fix ? fix + 2 : otherwise, "%.*s",
+               has_fix ? (int)(fix - err->message) : (int)sizeof(err->message), err->message);
+}
+
+void doctor_say(struct doctor *doctor, enum doctor_grade grade, const char *check, const char *fix,
+                const char *fmt, ...) {
+    char text[TEXT_BYTES];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    doctor->counts[grade]++;
+    json_t *row = json_pack("{s:s,s:s,s:s,s:s?}", "check", check, "grade", doctor_grade_name(grade),
+                            "text", text, "fix", fix);
+    if (row == NULL) /* text from a file was not valid UTF-8 */
+        row = json_pack("{s:s,s:s,s:s}", "check", check, "grade", doctor_grade_name(grade), "text",
+                        "(not UTF-8)");
+    (void)json_array_append_new(doctor->list, row);
+    if (doctor->said != NULL) doctor->said(doctor->user, grade, check, text, fix);
+}
+
+/* ---- a ticket, on a machine that is not a node yet ------------------------------------------- */
+
+_Static_assert((int)TW_BOOTSTRAP_MAX >= (int)TW_ADDRS_MAX, "every address is tried");
+
+static void look_at_expiry(struct doctor *doctor, const struct tw_ticket *ticket) {
+    char name[9], until[TW_UNITS_BYTES], node[9], late[TW_TICKET_AGE_BYTES];
+    tw_ticket_name(ticket->id, name);
+    tw_id_short(&ticket->inviter, node);
+    if (cli_ticket_is_late(ticket, (uint64_t)time(NULL), late))
+        doctor_say(
+            doctor, DOCTOR_WARN, "ticket",
+            "if the clock is right (`timedatectl` shows it), ask for a new ticket: `thinwire "
+            "invite`; otherwise set the clock: `timedatectl set-ntp true`",
+            "%s", late);
+    else
+        doctor_say(doctor, DOCTOR_OK, "ticket", NULL, "%s of node %s, valid until %s", name, node,
+                   tw_units_utc(until, ticket->expires_s));
+}
+
+void doctor_ticket(struct doctor *doctor, const char *line) {
+    static struct tw_bootstrap peers[TW_ADDRS_MAX];
+    struct tw_ticket ticket;
+    struct tw_error err;
+    if (tw_ticket_decode(line, &ticket, &err) != TW_OK) {
+        doctor_say(doctor, DOCTOR_FAIL, "ticket", NULL, "%s", err.message);
+        return;
+    }
+    look_at_expiry(doctor, &ticket);
+    doctor->has_identity = tw_identity_ephemeral(&doctor->identity, &err) == TW_OK;
+    for (uint32_t i = 0; i < ticket.addrs_count; i++) {
+        peers[i] = (struct tw_bootstrap){.has_id = true, .id = ticket.inviter};
+        (void)snprintf(peers[i].address.text, TW_ADDR_BYTES, "%s", ticket.addrs[i]);
+    }
+    doctor_addresses(doctor, peers, ticket.addrs_count, true);
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
 
 enum { NAME_COLUMNS = 14 };
 
@@ -68,9 +150,7 @@ static enum tw_exit print_summary(const struct cli *cli, const struct doctor *do
                                    (int)counts[DOCTOR_OK], "warnings", (int)counts[DOCTOR_WARN],
                                    "failures", (int)counts[DOCTOR_FAIL], "skipped",
                                    (int)counts[DOCTOR_SKIP], "checks", doctor->list);
-    (void)json_dumpf(json, stdout, JSON_INDENT(1));
-    (void)fputc('\n', stdout);
-    json_decref(json);
+    (void)json_print(json);
     return rc;
 }
 

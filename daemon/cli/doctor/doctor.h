@@ -60,9 +60,6 @@ const char *doctor_grade_name(enum doctor_grade grade);
 /* doctor_files.c: checks this node's files. Fills run, identity and secret. */
 void doctor_files(struct doctor *doctor);
 
-/* doctor_checkpoint.c: reads the newest checkpoint, and the one before if it is damaged. */
-void doctor_checkpoint(struct doctor *doctor);
-
 /* doctor_host.c: checks the machine. doctor_proc reads a small file of /proc, and returns false if
  * there is no such file. */
 bool doctor_proc(const struct doctor *doctor, const char *name, char *text, size_t capacity);
@@ -71,7 +68,7 @@ void doctor_host(struct doctor *doctor);
  * without the manifest, or if the kernel does not tell. */
 bool doctor_memory(const struct doctor *doctor, struct run_memory *memory);
 
-/* doctor_gpu.c: checks the configured device. */
+/* Checks the configured device. */
 void doctor_gpu(struct doctor *doctor);
 
 /* doctor_links.c: checks ports, the running daemon, and every configured address stage by stage. */
@@ -81,7 +78,7 @@ void doctor_links(struct doctor *doctor);
 void doctor_addresses(struct doctor *doctor, const struct tw_bootstrap *peers, uint32_t count,
                       bool is_stranger);
 
-/* doctor_ticket.c: checks a line of `thinwire invite` without spending a use. */
+/* doctor.c: checks a line of `thinwire invite` without spending a use. */
 void doctor_ticket(struct doctor *doctor, const char *line);
 
 #endif

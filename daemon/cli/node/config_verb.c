@@ -11,9 +11,9 @@
 #include "daemon/auth/gate.h"
 #include "daemon/auth/identity.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/node/node_start.h"
-#include "daemon/cli/node/start_check.h"
 #include "daemon/cli/run/data_path.h"
 #include "daemon/cli/run/manifest_text.h"
 #include "daemon/cli/run/run_memory.h"
@@ -244,9 +244,7 @@ static enum tw_exit check_config(struct cli *cli) {
         json_t *const json =
             json_pack("{s:b,s:i,s:o,s:o?}", "ok", findings.rc == TW_EXIT_OK, "exit_status",
                       (int)findings.rc, "findings", findings.list, "memory", findings.memory);
-        (void)json_dumpf(json, stdout, JSON_INDENT(1));
-        (void)fputc('\n', stdout);
-        json_decref(json);
+        (void)json_print(json);
         return findings.rc;
     }
     if (findings.rc == TW_EXIT_OK) {
@@ -299,9 +297,7 @@ static void show_json(char *text) {
             put_value(section, line, equals[2] == ' ' ? equals + 3 : equals + 2);
         }
     }
-    (void)json_dumpf(all, stdout, JSON_INDENT(1));
-    (void)fputc('\n', stdout);
-    json_decref(all);
+    (void)json_print(all);
 }
 
 static enum tw_exit show_config(struct cli *cli) {

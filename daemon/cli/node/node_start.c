@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -14,9 +16,182 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/address.h"
+#include "base/assert.h"
+#include "daemon/cli/common/checkpoint_progress.h"
+#include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/ended.h"
+#include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/node_user.h"
-#include "daemon/cli/node/fresh.h"
+#include "daemon/cli/run/manifest_text.h"
+#include "daemon/net/socket.h"
+#include "daemon/store/checkpoint.h"
+
+/* ---- needs of a daemon ----------------------------------------------------------------------- */
+
+enum tw_status cli_line_check(const struct tw_config *config, struct tw_egress *egress,
+                              struct tw_error *err) {
+    char bind[TW_BIND_MAX][TW_ADDR_BYTES] = {{0}};
+    for (uint32_t i = 0; i < config->network.bind_count; i++) {
+        memcpy(bind[i], config->network.bind[i].text, TW_ADDR_BYTES);
+    }
+    TW_TRY(
+        tw_egress_init(egress, config->network.interface, (const char(*)[TW_ADDR_BYTES])bind, err));
+    for (uint32_t i = 0; i < config->network.advertise_count; i++) {
+        const char *const address = config->network.advertise[i].text;
+        if (tw_address_is_valid(address)) continue;
+        return tw_fail(err, TW_CONFIG, "advertise = %.80s is not host:port with a port", address);
+    }
+    return TW_OK;
+}
+
+static void on_connection(uv_stream_t *listener, int code) {
+    (void)listener; /* never called: the loop does not run while the socket listens */
+    (void)code;
+}
+
+static void on_closed(uv_handle_t *handle) {
+    (void)handle;
+}
+
+enum tw_status cli_listen_check(const char *address, const struct tw_egress *egress,
+                                bool is_one_of_many, bool is_loopback_only, struct tw_error *err) {
+    struct tw_listener listener = {.port = 0};
+    const struct tw_listen_options options = {.address = address,
+                                              .is_loopback_only = is_loopback_only,
+                                              .is_one_of_many = is_one_of_many,
+                                              .egress = egress,
+                                              .accept = on_connection};
+    uv_loop_t loop;
+    if (uv_loop_init(&loop) != 0) return tw_fail(err, TW_NOMEM, "no memory for an event loop");
+    const enum tw_status status = tw_listener_open(&listener, &loop, &options, err);
+    if (listener.is_open) tw_listener_close(&listener, on_closed);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    TW_ASSERT(uv_loop_close(&loop) == 0);
+    return status;
+}
+
+enum tw_status cli_folder_check(const char *path, struct tw_error *err) {
+    char there[TW_PATH_BYTES];
+    (void)snprintf(there, sizeof(there), "%s", path);
+    while (access(there, F_OK) != 0 && errno == ENOENT) { /* goes up to a folder that exists */
+        char *const slash = strrchr(there, '/');
+        if (slash == NULL || slash == there) {
+            (void)snprintf(there, sizeof(there), "%s", slash == NULL ? "." : "/");
+            break;
+        }
+        *slash = '\0';
+    }
+    if (access(there, W_OK | X_OK) == 0) return TW_OK;
+    return tw_fail(err, TW_IO, "run folder %.120s cannot be used or made: %s (node.run_dir)", path,
+                   strerror(errno));
+}
+
+enum tw_status cli_worker_check(const struct tw_config *config, struct tw_error *err) {
+    char path[TW_PATH_BYTES + 32];
+    const bool has_command = config->node.worker_command[0] != '\0';
+    if (has_command && (!config->node.spawn_worker || config->node.worker_path[0] != '\0'))
+        return tw_fail(err, TW_CONFIG,
+                       "worker.command has no effect beside %s: leave one of them out",
+                       config->node.spawn_worker ? "node.worker_path" : "node.spawn_worker = off");
+    if (!config->node.spawn_worker || has_command) return TW_OK;
+    (void)snprintf(path, sizeof(path), "%s", config->node.worker_path);
+    if (path[0] == '\0') { /* default: thinwire-worker beside this program */
+        const ssize_t size = readlink("/proc/self/exe", path, TW_PATH_BYTES - 1);
+        path[size > 0 ? size : 0] = '\0';
+        char *const slash = strrchr(path, '/');
+        if (slash != NULL) (void)snprintf(slash, 32, "/thinwire-worker");
+    }
+    if (access(path, X_OK) == 0) return TW_OK;
+    return tw_fail(err, TW_CONFIG,
+                   "the worker %.120s: %s (set node.worker_path, or node.spawn_worker = off)", path,
+                   strerror(errno));
+}
+
+/* ---- `start --fresh` ------------------------------------------------------------------------- */
+
+struct fresh {
+    struct tw_run run;
+    struct tw_layout layout;
+    struct tw_id run_id;
+    char folder[TW_PATH_BYTES]; /* the run's state folder */
+    struct tw_checkpoint *files;
+};
+
+static enum tw_exit open_files(const struct tw_config *config, struct fresh *fresh) {
+    char hex[TW_ID_HEX_BYTES];
+    struct tw_error err = {0};
+    if (cli_manifest_load(config->node.run, &fresh->run, &err) != TW_OK ||
+        tw_layout_init(&fresh->layout, &fresh->run, &err) != TW_OK)
+        return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
+    fresh->run_id = tw_run_id(&fresh->run);
+    tw_id_hex(&fresh->run_id, hex);
+    const int size =
+        snprintf(fresh->folder, sizeof(fresh->folder), "%s/%.16s", config->node.state_dir, hex);
+    if (size >= (int)sizeof(fresh->folder)) return cli_fail(TW_EXIT_USAGE, "state_dir is too long");
+    if (tw_checkpoint_create(&fresh->files, tw_file_system(), fresh->folder, &fresh->layout,
+                             &fresh->run_id, &err) != TW_OK)
+        return cli_fail(TW_EXIT_STATE_DIR, "start: %s", err.message);
+    checkpoint_progress_watch(fresh->files);
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit set_aside(const struct fresh *fresh, uint32_t file, FILE *out) {
+    char path[TW_PATH_BYTES + 32], aside[TW_PATH_BYTES + 48];
+    (void)snprintf(path, sizeof(path), "%s/%s", fresh->folder, tw_checkpoint_file_name(file));
+    (void)snprintf(aside, sizeof(aside), "%s.damaged", path);
+    if (rename(path, aside) != 0)
+        return cli_fail(TW_EXIT_STATE_DIR, "start: %s: %s", path, strerror(errno));
+    (void)fprintf(out, "Set aside as %s\n", aside);
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit judge(const struct fresh *fresh, FILE *out) {
+    enum tw_exit rc = TW_EXIT_OK;
+    bool is_damaged[TW_CHECKPOINT_SLOTS] = {false};
+    for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
+        struct tw_checkpoint_about about;
+        struct tw_error err = {0};
+        tw_checkpoint_look(fresh->files, i, &about);
+        if (!about.exists) continue;
+        const enum tw_status status = tw_checkpoint_verify(fresh->files, i, &err);
+        checkpoint_progress_end();
+        if (status == TW_OK) {
+            (void)fprintf(out,
+                          "%s is intact: the node starts from it, and --fresh changes nothing\n",
+                          tw_checkpoint_file_name(i));
+            return TW_EXIT_OK;
+        }
+        if (status != TW_CORRUPT && status != TW_IO)
+            return cli_fail(TW_EXIT_MANIFEST, "start: %s", err.message);
+        is_damaged[i] = true;
+    }
+    for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS && rc == TW_EXIT_OK; i++)
+        if (is_damaged[i]) rc = set_aside(fresh, i, out);
+    return rc;
+}
+
+/* Renames the checkpoints that a start would load to *.damaged, if all of them are damaged, so that
+ * the node starts without any. Otherwise changes nothing. Says which it did on `out`. Needs a
+ * stopped daemon, and does nothing while one runs. Prints errors itself. */
+static enum tw_exit set_damaged_aside(const struct tw_config *config, FILE *out) {
+    static struct fresh fresh;
+    char path[TW_PATH_BYTES + 8];
+    (void)snprintf(path, sizeof(path), "%s/lock", config->node.state_dir);
+    const int lock = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (lock < 0 && errno == ENOENT) return TW_EXIT_OK; /* it never ran */
+    if (lock < 0) return cli_fail(TW_EXIT_STATE_DIR, "start: %s: %s", path, strerror(errno));
+    enum tw_exit rc = TW_EXIT_OK;
+    if (flock(lock, LOCK_EX | LOCK_NB) == 0) {
+        rc = open_files(config, &fresh);
+        if (rc == TW_EXIT_OK) rc = judge(&fresh, out);
+        if (fresh.files != NULL) tw_checkpoint_destroy(fresh.files);
+    }
+    (void)close(lock);
+    return rc;
+}
+
+/* ---- the start ------------------------------------------------------------------------------- */
 
 enum { PATIENCE_MS = 30 * 1000, WORKER_MS = 10 * 1000, LOOK_MS = 100, CHECK_BYTES = 16 * 1024 };
 
@@ -315,13 +490,10 @@ enum tw_exit cli_start(struct cli *cli) {
         return cli_fail(TW_EXIT_USAGE, "%s", err.message);
     if (!node_files_is_service(&files) && cli_become_node_user(cli, &files.config, &err) != TW_OK)
         return cli_fail(TW_EXIT_STATE_DIR, "%s", err.message);
-    if (is_fresh) rc = cli_fresh(&files.config, cli->json ? stderr : stdout);
+    if (is_fresh) rc = set_damaged_aside(&files.config, cli->json ? stderr : stdout);
     if (rc == TW_EXIT_OK) rc = node_start(&files, cli->json ? stderr : stdout);
     if (rc != TW_EXIT_OK || !cli->json) return rc;
     json_t *const json =
         json_pack("{s:s,s:s}", "config", files.config_path, "socket", files.config.api.socket);
-    (void)json_dumpf(json, stdout, JSON_INDENT(1));
-    (void)fputc('\n', stdout);
-    json_decref(json);
-    return TW_EXIT_OK;
+    return json_print(json);
 }

@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "daemon/cli/common/checkpoint_progress.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/run/manifest_text.h"
 #include "daemon/store/checkpoint.h"
@@ -139,9 +140,7 @@ static void list_json(const struct rollback *back) {
         (void)json_array_append_new(rows, row);
     }
     json_t *const json = json_pack("{s:s,s:o}", "folder", back->folder, "generations", rows);
-    (void)json_dumpf(json, stdout, JSON_INDENT(1));
-    (void)fputc('\n', stdout);
-    json_decref(json);
+    (void)json_print(json);
 }
 
 static void list(const struct rollback *back) {

@@ -6,6 +6,7 @@
 
 #include "daemon/auth/identity.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/run/manifest_text.h"
 
@@ -28,9 +29,7 @@ static enum tw_exit show_marks(const struct cli *cli, const char *path,
     }
     if (cli->json) {
         json_t *const json = json_pack("{s:s,s:o}", "file", path, "marks", json_incref(list));
-        (void)json_dumpf(json, stdout, JSON_INDENT(1));
-        (void)fputc('\n', stdout);
-        json_decref(json);
+        (void)json_print(json);
     } else {
         (void)printf("\n%s\n", path);
     }

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "compress/codec.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/run/run_memory.h"
 #include "daemon/cli/run/run_traffic.h"
@@ -339,10 +340,7 @@ static enum tw_exit print_json(const struct plan *plan) {
         (json_int_t)speed->training_bytes, "memory_bytes", (json_int_t)speed->limit_bytes, "fits",
         (int)(speed->training_bytes == 0 || speed->does_fit), "recommended",
         plan->chosen < plan->count ? json_integer(plan->chosen) : json_null(), "rows", rows);
-    const int rc = json_dumpf(json, stdout, JSON_INDENT(1));
-    (void)fputc('\n', stdout);
-    json_decref(json);
-    return rc == 0 ? TW_EXIT_OK : TW_EXIT_FAILURE;
+    return json_print(json);
 }
 
 enum tw_exit cli_plan(struct cli *cli) {

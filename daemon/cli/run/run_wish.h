@@ -7,7 +7,7 @@
 #include "daemon/cli/run/data_path.h"
 #include "daemon/cli/run/manifest_text.h"
 #include "daemon/cli/run/run_speed.h"
-#include "daemon/cli/run/tensor_pick.h"
+#include "daemon/cli/run/tensors.h"
 #include "daemon/config/quota.h"
 
 enum { CLI_SETS_MAX = 64 };

@@ -5,7 +5,7 @@
 
 #include "base/units.h"
 #include "daemon/cli/common/json_path.h"
-#include "daemon/cli/show/fit.h"
+#include "daemon/cli/common/line.h"
 #include "daemon/cli/show/screen.h"
 
 enum { SPARK_COLUMNS = 40, BAR_COLUMNS = 24, BAR_COLUMNS_LEAST = 6 };

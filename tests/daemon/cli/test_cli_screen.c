@@ -15,7 +15,7 @@
 #include "daemon/api/ledger.h"
 #include "daemon/api/view_json.h"
 #include "daemon/cli/common/json_path.h"
-#include "daemon/cli/show/fit.h"
+#include "daemon/cli/common/line.h"
 #include "daemon/cli/show/screen.h"
 #include "tests/daemon/api/view_sample.h"
 

@@ -1,9 +1,9 @@
-/* Tests of daemon/cli/run/tensor_fold.c, which folds a list of tensors into the text of
+/* Tests of daemon/cli/run/tensors.c, which folds a list of tensors into the text of
  * model.tensors. */
 #include "tests/test.h"
 
 #include "base/rng.h"
-#include "daemon/cli/run/tensor_fold.h"
+#include "daemon/cli/run/tensors.h"
 
 enum { ROOM = 5000 };
 

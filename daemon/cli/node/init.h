@@ -1,7 +1,7 @@
-/* init_ask.h - the questions of `thinwire init` on a terminal: run, data and upload rate. `join`
+/* init.h - the questions of `thinwire init` on a terminal: run, data and upload rate. `join`
  * takes the same answers as flags. */
-#ifndef TW_DAEMON_CLI_NODE_INIT_ASK_H
-#define TW_DAEMON_CLI_NODE_INIT_ASK_H
+#ifndef TW_DAEMON_CLI_NODE_INIT_H
+#define TW_DAEMON_CLI_NODE_INIT_H
 
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/node/node_files.h"

@@ -1,8 +1,10 @@
-/* request.c - HTTP over the daemon's Unix socket. */
-#include <curl/curl.h>
+#include "daemon/cli/common/cli.h"
+
 #include <errno.h>
 #include <grp.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,8 +13,106 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/cli/common/cli.h"
+#include <curl/curl.h>
+
+#include "base/nearest.h"
 #include "daemon/cli/common/node_user.h"
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+enum tw_exit cli_fail(enum tw_exit code, const char *fmt, ...) {
+    va_list args;
+    (void)fputs("thinwire: ", stderr);
+    va_start(args, fmt);
+    (void)vfprintf(stderr, fmt, args);
+    va_end(args);
+    (void)fputc('\n', stderr);
+    return code;
+}
+
+static void remove_args(struct cli *cli, int at, int count) {
+    for (int i = at; i + count <= cli->argc; i++) cli->argv[i] = cli->argv[i + count];
+    cli->argc -= count;
+}
+
+bool cli_option(struct cli *cli, const char *name, const char **value) {
+    const size_t size = strlen(name);
+    for (int i = 0; i < cli->argc && strcmp(cli->argv[i], "--") != 0; i++) {
+        char *const arg = cli->argv[i];
+        if (strncmp(arg, name, size) != 0) continue;
+        if (arg[size] == '=') {
+            *value = arg + size + 1;
+            remove_args(cli, i, 1);
+            return true;
+        }
+        if (arg[size] == 0 && i + 1 < cli->argc) {
+            *value = cli->argv[i + 1];
+            remove_args(cli, i, 2);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool cli_flag(struct cli *cli, const char *name) {
+    for (int i = 0; i < cli->argc && strcmp(cli->argv[i], "--") != 0; i++) {
+        if (strcmp(cli->argv[i], name) != 0) continue;
+        remove_args(cli, i, 1);
+        return true;
+    }
+    return false;
+}
+
+char *cli_operand(struct cli *cli) {
+    for (int i = 0; i < cli->argc; i++) {
+        char *const arg = cli->argv[i];
+        if (arg[0] == '-' && arg[1] != 0) continue;
+        remove_args(cli, i, 1);
+        return arg;
+    }
+    return NULL;
+}
+
+enum tw_exit cli_done(const struct cli *cli, const char *verb, const char *const *known) {
+    size_t count = 0;
+    bool has_json = false;
+    for (; known != NULL && known[count] != NULL; count++) {
+        has_json = has_json || strcmp(known[count], "--json") == 0;
+    }
+    if (cli->json && !has_json) return cli_fail(TW_EXIT_USAGE, "%s: there is no --json", verb);
+    if (cli->argc == 0) return TW_EXIT_OK;
+    char name[64];
+    const char *const left = cli->argv[0];
+    (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(left, "="), left);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(known[i], name) == 0) {
+            const bool has_value =
+                left[strlen(name)] == '=' || (cli->argc > 1 && cli->argv[1][0] != '-');
+            return cli_fail(TW_EXIT_USAGE, "%s: %s %s", verb, name,
+                            has_value ? "is given twice, or takes no value"
+                                      : "wants a value, or is given twice");
+        }
+    }
+    const char *const near = tw_nearest(name, known, count);
+    if (near != NULL) {
+        return cli_fail(TW_EXIT_USAGE, "%s: `%s` is unknown; did you mean %s?", verb, left, near);
+    }
+    /* the help page named by the first word also covers subcommands, such as `run keys` */
+    return cli_fail(TW_EXIT_USAGE, "%s: `%s` is %s; `thinwire help %.*s` explains it", verb, left,
+                    left[0] == '-' ? "unknown" : "too much", (int)strcspn(verb, " "), verb);
+}
+
+enum tw_exit cli_config(const struct cli *cli, struct tw_config *config) {
+    char path[TW_PATH_BYTES];
+    struct tw_error err;
+    if (tw_config_find(cli->config_option, path, &err) != TW_OK ||
+        tw_config_load(config, path, &err) != TW_OK) {
+        return cli_fail(TW_EXIT_USAGE, "%s", err.message);
+    }
+    return TW_EXIT_OK;
+}
+
+/* ---- requests to the daemon ------------------------------------------------------------------ */
 
 enum { ANSWER_BYTES_MAX = 8 * 1024 * 1024, READ_S = 10, VERB_S = 300, SAY_S = 2 };
 
@@ -283,4 +383,68 @@ enum tw_exit cli_get(const struct cli *cli, const char *path, json_t **json_out)
     }
     free(body);
     return TW_EXIT_OK;
+}
+
+/* ---- other programs -------------------------------------------------------------------------- */
+
+/* Where `cmake --install` puts the demo, seen from the folder of the programs. */
+#define DEMO "../share/thinwire/demo/demo.py"
+
+/* Writes the folder of this program, with a slash at its end, and `name` behind it. */
+static enum tw_exit name_beside(char path[TW_PATH_BYTES], const char *name) {
+    const ssize_t size = readlink("/proc/self/exe", path, TW_PATH_BYTES - 1);
+    if (size <= 0) return cli_fail(TW_EXIT_FAILURE, "/proc/self/exe: %s", strerror(errno));
+    path[size] = 0;
+    const size_t folder = (size_t)(strrchr(path, '/') + 1 - path);
+    if (strlen(name) >= TW_PATH_BYTES - folder)
+        return cli_fail(TW_EXIT_FAILURE, "%s: the path is too long", path);
+    memcpy(path + folder, name, strlen(name) + 1);
+    return TW_EXIT_OK;
+}
+
+enum tw_exit cli_become(const char *program, int argc, char **argv) {
+    char path[TW_PATH_BYTES];
+    const enum tw_exit rc = name_beside(path, program);
+    if (rc != TW_EXIT_OK) return rc;
+    char **const args = calloc((size_t)argc + 2, sizeof(*args));
+    if (args == NULL) return cli_fail(TW_EXIT_FAILURE, "out of memory");
+    args[0] = path;
+    for (int i = 0; i < argc; i++) args[i + 1] = argv[i];
+    (void)execv(path, args);
+    const int why = errno;
+    free(args);
+    return cli_fail(TW_EXIT_FAILURE, "%s: %s; it is installed beside thinwire, and built with it",
+                    path, strerror(why));
+}
+
+/* thinwire demo: a program in Python, for people with the package and without the sources. */
+enum tw_exit cli_demo(struct cli *cli) {
+    enum { OWN_ARGS = 5 };
+    char path[TW_PATH_BYTES], folder[TW_PATH_BYTES];
+    char python[] = "python3", flags[] = "-uB", bin[] = "--bin";
+    enum tw_exit rc = name_beside(path, DEMO);
+    if (rc == TW_EXIT_OK) rc = name_beside(folder, "");
+    if (rc != TW_EXIT_OK) return rc;
+    if (cli->json)
+        return cli_fail(TW_EXIT_USAGE,
+                        "demo: it has no --json; all numbers are in demo.json of its "
+                        "output folder");
+    if (access(path, R_OK) != 0)
+        return cli_fail(TW_EXIT_FAILURE,
+                        "demo: %s: %s; in a folder of the sources, type ./deploy/demo instead",
+                        path, strerror(errno));
+    char **const args = calloc((size_t)cli->argc + OWN_ARGS + 1, sizeof(*args));
+    if (args == NULL) return cli_fail(TW_EXIT_FAILURE, "out of memory");
+    char *const own[OWN_ARGS] = {python, flags, path, bin, folder};
+    memcpy(args, own, sizeof(own));
+    for (int i = 0; i < cli->argc; i++) args[OWN_ARGS + i] = cli->argv[i];
+    (void)execvp(python, args);
+    const int why = errno;
+    free(args);
+    if (why == ENOENT)
+        return cli_fail(
+            TW_EXIT_FAILURE,
+            "demo: it is a program in Python, and python3 is not installed: install the "
+            "package python3 (Arch: python), and bible-kjv unless you give a text by --text");
+    return cli_fail(TW_EXIT_FAILURE, "demo: python3: %s", strerror(why));
 }
