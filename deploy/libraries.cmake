@@ -35,7 +35,8 @@ if(NOT PKG_CONFIG_FOUND)
   message(FATAL_ERROR "without pkg-config no other library can be looked for")
 endif()
 
-# -- libraries
+# -- libraries. Ubuntu 22.04 has PCRE2 10.39, which lacks properties of characters that most tokenizers name:
+# there such a tokenizer is refused, and tokens are bytes.
 tw_library(UV         libuv>=1.40          libuv1-dev            libuv-devel         libuv)
 tw_library(OPENSSL    openssl>=3.0         libssl-dev            openssl-devel       openssl)
 tw_library(ZSTD       libzstd>=1.4         libzstd-dev           libzstd-devel       zstd)
@@ -64,13 +65,6 @@ if(TW_TESTS)
   if(NOT Python3_Interpreter_FOUND)
     tw_say_missing("python3, for tests" python3 python3 python)
   endif()
-endif()
-
-# Ubuntu 22.04 has 10.39, which lacks the properties of characters that patterns of tokenizers need.
-set(TW_PLAIN_TEXT OFF)
-if(TEXT_PCRE2_FOUND AND TEXT_PCRE2_VERSION VERSION_LESS 10.40)
-  set(TW_PLAIN_TEXT ON)
-  message(WARNING "PCRE2 ${TEXT_PCRE2_VERSION} is older than 10.40: without tokenizers, so tokens are bytes")
 endif()
 
 if(tw_missing GREATER 0)

@@ -149,8 +149,8 @@ PURE_ARCHIVES = {"base": ["tw_base", "tw_hash"], "compress": ["tw_compress", "tw
 # Libraries from outside that a module may link. daemon and tests may use all that were chosen.
 CHOSEN = {"PkgConfig::" + name for name in (
     "CRYPTO", "XXHASH", "PROTOBUF_C", "ZSTD", "OPENBLAS", "INIH", "JANSSON", "OPENSSL", "UV",
-    "MICROHTTPD", "CURL", "CURSES", "CMOCKA", "MINIUPNPC", "SYSTEM_JANSSON", "MODEL_JANSSON",
-    "TEXT_PCRE2", "TEXT_UTF8PROC", "TEXT_ZLIB", "TEXT_ZSTD")} | {
+    "MICROHTTPD", "CURL", "CURSES", "CMOCKA", "MINIUPNPC", "SYSTEM_JANSSON",
+    "TEXT_PCRE2", "TEXT_UTF8PROC", "TEXT_ZLIB")} | {
         "m", "gomp", "Threads::Threads", "Library::NATPMP", "CUDA::cudart", "CUDA::cudart_static",
         "${ONEDNN_LIBRARY}"}
 EXTERNAL = {
@@ -160,8 +160,8 @@ EXTERNAL = {
                 "CUDA::cudart_static"},
     "compress": {"m", "PkgConfig::ZSTD"},
     "sync": set(),
-    "worker": {"m", "Threads::Threads", "PkgConfig::MODEL_JANSSON", "PkgConfig::TEXT_PCRE2",
-               "PkgConfig::TEXT_UTF8PROC", "PkgConfig::TEXT_ZLIB", "PkgConfig::TEXT_ZSTD"},
+    "worker": {"m", "Threads::Threads", "PkgConfig::JANSSON", "PkgConfig::TEXT_PCRE2",
+               "PkgConfig::TEXT_UTF8PROC", "PkgConfig::TEXT_ZLIB", "PkgConfig::ZSTD"},
     "daemon": CHOSEN,
     "tests": CHOSEN,
 }
@@ -170,7 +170,7 @@ EXTERNAL = {
 ENGINE = {"tw_worker_engine", "tw_worker_support", "tw_kernels_cuda", "CUDA::cudart_static",
           "tw_run", "tw_compute", "tw_hash", "tw_machine", "tw_kernels", "tw_matmul", "tw_base",
           "tw_flags", "m", "gomp", "Threads::Threads", "${ONEDNN_LIBRARY}", "PkgConfig::OPENBLAS",
-          "PkgConfig::MODEL_JANSSON"}
+          "PkgConfig::JANSSON"}
 
 # Results of these files are bit-equal on all nodes: correctly rounded operations, no libm.
 AGREED = re.compile(r"(kernels/(outer|merge|mix|norm|ref/(outer|merge|mix|norm)_ref)"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "worker/support/in_file.h"
+#include "worker/support/out_file.h"
 
 void tw_engine_words_free(struct convert_words *words) {
     tw_tokenizer_destroy(words->tokenizer);

@@ -8,8 +8,8 @@
 #include "base/units.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/engine/devices.h"
-#include "worker/support/json_text.h"
 #include "worker/support/nvml.h"
+#include "worker/support/utf8.h"
 
 struct gpu_look {
     bool is_seen;

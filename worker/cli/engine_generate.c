@@ -10,7 +10,6 @@
 #include "worker/cli/convert_words.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/engine/generate.h"
-#include "worker/support/json_text.h"
 #include "worker/support/signals.h"
 #include "worker/support/utf8.h"
 #include "worker/tokenizer/text_ends.h"

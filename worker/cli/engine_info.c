@@ -10,8 +10,8 @@
 #include "base/units.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/data/corpus.h"
-#include "worker/support/json_text.h"
 #include "worker/support/signals.h"
+#include "worker/support/utf8.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
 enum { SAMPLES = 3, SAMPLE_TOKENS = 64, SAMPLE_BYTES = 240, SAMPLE_COLUMNS = 68 };

@@ -17,8 +17,8 @@
 #include "worker/files/train_file.h"
 #include "worker/files/weights.h"
 #include "worker/learn/eval.h"
-#include "worker/support/json_text.h"
 #include "worker/support/out_file.h"
+#include "worker/support/utf8.h"
 
 struct merge {
     struct engine_bench *bench;

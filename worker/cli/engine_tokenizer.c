@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/data/corpus.h"
-#include "worker/support/in_file.h"
+#include "worker/support/out_file.h"
 #include "worker/tokenizer/text_ends.h"
 
 /* A tokenizer.json and its SHA-256. */

@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "worker/files/engine_model.h"
 #include "worker/files/model_source.h"
-#include "worker/support/json_text.h"
+#include "worker/support/utf8.h"
 
 enum tw_exit engine_fail(const struct tw_error *err) {
     (void)fprintf(stderr, "thinwire: %s\n", err->message);

@@ -8,8 +8,8 @@
 #include "base/nearest.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/data/corpus.h"
-#include "worker/support/json_text.h"
 #include "worker/support/out_file.h"
+#include "worker/support/utf8.h"
 
 enum { MILLION = 1000000 };
 

@@ -11,7 +11,7 @@
 
 #include "base/units.h"
 #include "worker/engine/peak.h"
-#include "worker/support/json_text.h"
+#include "worker/support/utf8.h"
 
 enum { LINE_BYTES = 256, WIDTH_PIPE = 120 };
 static const double SHOW_S = 0.2, PIPE_S = 10;

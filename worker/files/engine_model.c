@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "worker/files/model_same.h"
-#include "worker/support/in_file.h"
+#include "worker/support/out_file.h"
 
 enum tw_status tw_engine_manifest_read(const char *path, struct tw_run *run,
                                        struct tw_layout *layout, struct tw_error *err) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/tokenizer/tokenizer_text.h"
 #include "worker/tokenizer/byte_tokenizer.h"
 
 enum { GGUF_NORMAL = 1, GGUF_CONTROL = 3, GGUF_USER = 4, GGUF_UNUSED = 5 };

@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "worker/support/in_file.h"
-#include "worker/support/json_text.h"
+#include "worker/support/out_file.h"
+#include "worker/support/utf8.h"
 #include "worker/tokenizer/byte_tokenizer.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 const char *const TW_HF_TEXT_NAMES[] = {"tokenizer.json",
                                         "tokenizer_config.json",

@@ -11,7 +11,7 @@
 #include "worker/files/elements.h"
 #include "worker/files/hf_config.h"
 #include "worker/files/model_absent.h"
-#include "worker/support/in_file.h"
+#include "worker/support/out_file.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
 enum { PATH_BYTES = 1024, COMPARE_ELEMENTS = 16 * 1024 };

@@ -12,7 +12,7 @@
 #include "base/id.h"
 #include "proto/run/run.h"
 #include "worker/files/tensor_file.h"
-#include "worker/support/in_file.h"
+#include "worker/support/out_file.h"
 
 enum {
     SLOTS = 2,

@@ -9,7 +9,7 @@
 #include "base/bytes.h"
 #include "base/file_kind.h"
 #include "worker/files/elements.h"
-#include "worker/support/in_file.h"
+#include "worker/support/out_file.h"
 
 static const char ANOTHER[] = "; it is cut short or damaged: take another copy";
 

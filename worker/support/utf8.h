@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum { TW_UTF8_BYTES_MAX = 4 };
 
@@ -29,5 +30,13 @@ size_t tw_utf8_take(struct tw_utf8_stream *stream, uint8_t byte, uint8_t *out);
 /* Ends the stream: writes U+FFFD for each byte still held. Returns the size of that output in
  * bytes. */
 size_t tw_utf8_end(struct tw_utf8_stream *stream, uint8_t *out);
+
+/* ---- prints arbitrary bytes as a JSON string ------------------------------------------------- */
+
+/* Prints text between quotation marks. Invalid UTF-8 bytes become U+FFFD. */
+void tw_json_text_print(FILE *to, const uint8_t *text, size_t bytes);
+
+/* Like tw_json_text_print, for a NUL-terminated string. */
+void tw_json_string_print(FILE *to, const char *text);
 
 #endif

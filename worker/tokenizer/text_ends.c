@@ -7,8 +7,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "worker/support/in_file.h"
-#include "worker/tokenizer/tokenizer_json.h"
+#include "worker/support/hf_json.h"
+#include "worker/support/out_file.h"
+#include "worker/tokenizer/tokenizer_inner.h"
+
+bool tw_text_ends_at(const struct tw_text_ends *ends, uint32_t token) {
+    for (uint32_t i = 0; i < ends->generation.eos_count; i++) {
+        if (ends->generation.eos[i] == token) return true;
+    }
+    return false;
+}
 
 struct reading {
     const struct tw_text_ends_source *source;
@@ -78,7 +86,7 @@ static void take_ids(struct reading *reading, const json_t *root, struct tw_end_
 static uint32_t named_id(const struct reading *reading, const json_t *root, const char *key) {
     const json_t *const value = json_object_get(root, key);
     const char *const name =
-        json_is_object(value) ? tw_tokenizer_word(value, "content") : tw_tokenizer_word(root, key);
+        json_is_object(value) ? tw_hf_word(value, "content") : tw_hf_word(root, key);
     const uint32_t id =
         name[0] != 0 ? tw_tokenizer_find_any(reading->source->tokenizer, name) : TW_TOKEN_NONE;
     return id < reading->source->vocab ? id : TW_TOKEN_NONE;
@@ -97,14 +105,13 @@ static void take_names(struct reading *reading, const json_t *root, struct tw_en
  * class. */
 static void compare_template(struct reading *reading, const json_t *root) {
     const struct tw_tokenizer *const tokenizer = reading->source->tokenizer;
-    const char *const class = tw_tokenizer_word(root, "tokenizer_class");
+    const char *const class = tw_hf_word(root, "tokenizer_class");
     const bool is_llama = strncmp(class, "LlamaTokenizer", strlen("LlamaTokenizer")) == 0;
     if (root == NULL || tokenizer == NULL || (!is_llama && class[0] != 0)) return;
     const bool begins = tokenizer->before_count > 0, ends = tokenizer->after_count > 0;
     reading->begins_otherwise =
-        tw_tokenizer_flag(root, "add_bos_token", is_llama ? true : begins) != begins;
-    reading->ends_otherwise =
-        tw_tokenizer_flag(root, "add_eos_token", is_llama ? false : ends) != ends;
+        tw_hf_flag(root, "add_bos_token", is_llama ? true : begins) != begins;
+    reading->ends_otherwise = tw_hf_flag(root, "add_eos_token", is_llama ? false : ends) != ends;
 }
 
 /* ---- all files ------------------------------------------------------------------------------- */

@@ -6,15 +6,11 @@
 #include <stdint.h>
 
 #include "worker/tokenizer/bpe.h"
-#include "worker/tokenizer/bpe_added.h"
-#include "worker/tokenizer/bpe_nfc.h"
 #include "worker/tokenizer/bpe_pattern.h"
-#include "worker/tokenizer/bpe_vocab.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
 _Static_assert(TW_TOKEN_NONE == TW_BPE_NONE, "no token is one number");
 _Static_assert(TW_TOKEN_BYTES_MAX == (int)TW_BPE_TOKEN_BYTES_MAX, "one bound on tokens");
-
 enum { TW_TOKENIZER_STEPS_MAX = 8, TW_TOKENIZER_TEMPLATE_MAX = 16 };
 
 /* A step of the pre-tokenizer. Matches of the pattern become pieces. So does the text between

@@ -95,8 +95,7 @@ uint32_t tw_tokenizer_eos(const struct tw_tokenizer *tokenizer);
  * or added tokens that strip white space, or lacks tokens for some bytes. */
 bool tw_tokenizer_is_exact(const struct tw_tokenizer *tokenizer);
 
-/* ---- for formats that carry a vocabulary ------------------------------------------------------
- */
+/* ---- for formats that carry a vocabulary ----------------------------------------------------- */
 
 enum tw_token_kind {
     TW_TOKEN_UNUSED,  /* no token has this id */
@@ -104,6 +103,7 @@ enum tw_token_kind {
     TW_TOKEN_CONTROL, /* special token */
     TW_TOKEN_USER,    /* added token that is ordinary text */
 };
+
 enum tw_token_kind tw_tokenizer_kind(const struct tw_tokenizer *tokenizer, uint32_t token);
 
 /* Returns llama.cpp's name for this pre-tokenizer, "gpt-2", "llama-bpe", "qwen2" or "smollm", or
@@ -114,6 +114,7 @@ const char *tw_tokenizer_split_name(const struct tw_tokenizer *tokenizer);
 struct tw_token_pair {
     uint32_t left, right, rank;
 };
+
 size_t tw_tokenizer_merges(const struct tw_tokenizer *tokenizer, struct tw_token_pair *pairs);
 
 /* puts_bos: whether the template puts exactly one token, the begin token, before a text. puts_eos:
@@ -140,6 +141,7 @@ struct tw_tokens {
     uint32_t *tokens; /* (count) used, of `capacity` allocated */
     size_t count, capacity;
 };
+
 void tw_tokens_deinit(struct tw_tokens *tokens);
 
 /* One thread's encoding state: a word cache of 2 MiB, and scratch for the longest word. Borrows the
@@ -148,6 +150,7 @@ struct tw_encoder;
 
 enum tw_status tw_encoder_create(struct tw_encoder **encoder, const struct tw_tokenizer *tokenizer,
                                  struct tw_error *err);
+
 void tw_encoder_destroy(struct tw_encoder *encoder); /* NULL is allowed */
 
 enum tw_encode_flags {

@@ -4,7 +4,7 @@
 
 #include "tests/test.h"
 #include "tests/worker/files/model_folder.h"
-#include "worker/tokenizer/byte_tokenizer.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 static struct tw_error err;
 static struct tw_run run;

@@ -8,7 +8,7 @@
 #include "base/bytes.h"
 #include "tests/test.h"
 #include "tests/worker/files/model_folder.h"
-#include "worker/tokenizer/byte_tokenizer.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 static const char *golden;
 static char folder[FOLDER_PATH_BYTES];

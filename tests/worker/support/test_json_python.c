@@ -1,7 +1,6 @@
 /* JSON as Python writes it becomes JSON that jansson reads; other JSON is left alone. */
 #include "tests/test.h"
 #include "worker/support/hf_json.h"
-#include "worker/support/json_python.h"
 
 static void check(const char *json, const char *want) {
     char *out = NULL;

@@ -1,6 +1,6 @@
-/* Tests of worker/tokenizer/bpe_nfc.c: normalising a text piece by piece gives the same as
+/* Tests of worker/tokenizer/bpe_pattern.c: normalising a text piece by piece gives the same as
  * normalising it whole. */
-#include "worker/tokenizer/bpe_nfc.h"
+#include "worker/tokenizer/bpe_pattern.h"
 
 #include <utf8proc.h>
 

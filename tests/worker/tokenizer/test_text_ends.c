@@ -1,11 +1,12 @@
 /* Tests of worker/tokenizer/text_ends.c: the tokens that begin, end and pad a text, according to
  * the files of a model. The expected values are those of transformers 4.57.6 and 5.24.0. */
+#include "worker/tokenizer/byte_tokenizer.h"
 #include "worker/tokenizer/text_ends.h"
 
 #include <unistd.h>
 
 #include "tests/test.h"
-#include "worker/tokenizer/byte_tokenizer.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 /* The added tokens of the tests, with ids from 256 on. DeepSeek uses U+FF5C where others use a bar.
  */

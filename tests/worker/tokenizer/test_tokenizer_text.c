@@ -10,7 +10,7 @@
 
 #include "base/rng.h"
 #include "tests/test.h"
-#include "worker/tokenizer/bpe_vocab.h"
+#include "worker/tokenizer/bpe.h"
 #include "worker/tokenizer/byte_tokenizer.h"
 
 static const char *const LAYOUTS[] = {"gpt2", "llama3", "qwen2", "smollm", "flags"};

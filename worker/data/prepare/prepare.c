@@ -20,7 +20,7 @@
 #include "worker/data/prepare/prepare_report.h"
 #include "worker/data/prepare/prepare_write.h"
 #include "worker/data/whole_file.h"
-#include "worker/support/in_file.h"
+#include "worker/support/out_file.h"
 #include "worker/support/signals.h"
 #include "worker/tokenizer/text_ends.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
-#include "worker/support/json_text.h"
+#include "worker/support/utf8.h"
 
 enum { LINE_BYTES = 200, BAR_CELLS = 24, WIDTH_UNKNOWN = 120 };
 static const double SHOW_S = 0.2, PIPE_S = 30;

@@ -14,7 +14,6 @@
 #include "proto/shard.h"
 #include "worker/data/prepare/prepare.h"
 #include "worker/data/whole_file.h"
-#include "worker/support/in_file.h"
 #include "worker/support/out_file.h"
 
 enum { PENDING_NAME_BYTES = TW_DATASET_FILE_BYTES + 16 };

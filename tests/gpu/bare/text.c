@@ -1,8 +1,12 @@
-/* tokenizer_plain.c - implements tokenizer_text.h in a build without the libraries for
- * tokenizer.json: only the byte tokenizer. */
+/* text.c - text on a machine with a compiler alone: tokens are bytes, and files that need jansson,
+ * PCRE2, zlib or zstd are refused. Stands in for the tokenizers, hf_config.h and prepare.h
+ * (tests/gpu/build). */
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/data/prepare/prepare.h"
+#include "worker/files/hf_config.h"
+#include "worker/files/hf_index.h"
 #include "worker/tokenizer/text_ends.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
@@ -229,4 +233,33 @@ uint32_t tw_tokenizer_last(const struct tw_tokenizer *tokenizer) {
 uint32_t tw_tokenizer_strips(const struct tw_tokenizer *tokenizer) {
     (void)tokenizer;
     return TW_TOKEN_NONE;
+}
+
+bool tw_text_ends_at(const struct tw_text_ends *ends, uint32_t token) {
+    return ends->generation.eos_count > 0 && ends->generation.eos[0] == token;
+}
+
+/* ---- files of models and datasets ------------------------------------------------------------ */
+
+enum tw_status tw_hf_config_parse(struct tw_run *run, const char *json, size_t size,
+                                  struct tw_error *err) {
+    (void)run;
+    (void)json;
+    (void)size;
+    return tw_fail(err, TW_CONFIG, "this program reads no JSON");
+}
+
+enum tw_status tw_hf_index_parse(struct tw_hf_index *index, const char *json, size_t size,
+                                 struct tw_error *err) {
+    (void)json;
+    (void)size;
+    memset(index, 0, sizeof(*index));
+    return tw_fail(err, TW_CONFIG, "this program reads no JSON");
+}
+
+enum tw_status tw_prepare(const struct tw_prepare_options *options,
+                          struct tw_prepare_summary *summary, struct tw_error *err) {
+    (void)options;
+    (void)summary;
+    return tw_fail(err, TW_CONFIG, "this program prepares no data");
 }
