@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "proto/run/model_config.h"
 #include "worker/files/hf_config.h"
-#include "worker/files/model_same.h"
+#include "worker/files/model_source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

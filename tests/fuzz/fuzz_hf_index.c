@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "worker/files/hf_index.h"
+#include "worker/files/hf_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "worker/files/engine_model.h"
+#include "worker/files/model_source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

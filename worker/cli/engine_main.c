@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "worker/cli/engine_verb.h"
-#include "worker/files/engine_model.h"
 #include "worker/files/model_source.h"
 #include "worker/files/tensor_file.h"
 #include "worker/files/train_file.h"

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/units.h"
-#include "worker/files/engine_model.h"
 #include "worker/files/model_source.h"
 #include "worker/support/utf8.h"
 

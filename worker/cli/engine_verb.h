@@ -12,7 +12,7 @@
 #include "worker/cli/engine_options.h"
 #include "worker/data/data.h"
 #include "worker/engine/engine.h"
-#include "worker/files/state_folder.h"
+#include "worker/files/train_file.h"
 #include "worker/learn/eval.h"
 #include "worker/tokenizer/text_ends.h"
 

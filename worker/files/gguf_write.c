@@ -1,7 +1,6 @@
 #include "worker/files/gguf_write.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +8,284 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "proto/run/model_config.h"
-#include "worker/files/gguf_vocab.h"
 #include "worker/support/out_file.h"
+#include "worker/tokenizer/byte_tokenizer.h"
+#include "worker/tokenizer/tokenizer_text.h"
+
+enum { TW_GGUF_NAME_BYTES = 64 }; /* length of a key or tensor name, including NUL */
+
+/* ---- keys and values ------------------------------------------------------------------------- */
+
+void tw_gguf_head_deinit(struct tw_gguf_head *head) {
+    free(head->bytes);
+    *head = (struct tw_gguf_head){.architecture = head->architecture};
+}
+
+/* These append raw values: array elements, and data outside key-value pairs. */
+static void gguf_put(struct tw_gguf_head *head, const void *bytes, size_t size) {
+    if (head->is_out_of_memory || size == 0) return;
+    if (size > head->capacity - head->size) {
+        const size_t capacity = 2 * head->capacity + size + 4096;
+        uint8_t *const grown = realloc(head->bytes, capacity);
+        if (grown == NULL) {
+            head->is_out_of_memory = true;
+            return;
+        }
+        head->bytes = grown;
+        head->capacity = capacity;
+    }
+    memcpy(head->bytes + head->size, bytes, size);
+    head->size += size;
+}
+
+static void put_u32(struct tw_gguf_head *head, uint32_t value) {
+    uint8_t bytes[4];
+    tw_put_u32(bytes, value);
+    gguf_put(head, bytes, sizeof(bytes));
+}
+
+static void put_u64(struct tw_gguf_head *head, uint64_t value) {
+    uint8_t bytes[8];
+    tw_put_u64(bytes, value);
+    gguf_put(head, bytes, sizeof(bytes));
+}
+
+static void put_text(struct tw_gguf_head *head, const char *text, size_t size) {
+    put_u64(head, size);
+    gguf_put(head, text, size);
+}
+
+static void put_string(struct tw_gguf_head *head, const char *text) {
+    put_text(head, text, strlen(text));
+}
+
+static void put_key(struct tw_gguf_head *head, const char *key, enum tw_gguf_type type) {
+    char name[TW_GGUF_NAME_BYTES];
+    const char *const at = strstr(key, "%s");
+    if (at == NULL) {
+        (void)snprintf(name, sizeof(name), "%s", key);
+    } else {
+        (void)snprintf(name, sizeof(name), "%s%s", head->architecture, at + 2);
+    }
+    put_string(head, name);
+    put_u32(head, type);
+    head->pairs_count++;
+}
+
+/* These append a key with its value. */
+static void pair_u32(struct tw_gguf_head *head, const char *key, uint32_t value) {
+    put_key(head, key, TW_GGUF_U32);
+    put_u32(head, value);
+}
+
+static void pair_f32(struct tw_gguf_head *head, const char *key, double value) {
+    const float single = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &single, sizeof(bits));
+    put_key(head, key, TW_GGUF_F32);
+    put_u32(head, bits);
+}
+
+static void pair_bool(struct tw_gguf_head *head, const char *key, bool value) {
+    const uint8_t byte = value ? 1 : 0;
+    put_key(head, key, TW_GGUF_BOOL);
+    gguf_put(head, &byte, 1);
+}
+
+static void pair_string(struct tw_gguf_head *head, const char *key, const char *value) {
+    put_key(head, key, TW_GGUF_STRING);
+    put_string(head, value);
+}
+
+/* Begins an array; the caller must then append `count` values of `type`. */
+static void pair_array(struct tw_gguf_head *head, const char *key, enum tw_gguf_type type,
+                       uint64_t count) {
+    put_key(head, key, TW_GGUF_ARRAY);
+    put_u32(head, type);
+    put_u64(head, count);
+}
+
+/* ---- vocabulary ------------------------------------------------------------------------------ */
+
+enum { GGUF_NORMAL = 1, GGUF_CONTROL = 3, GGUF_USER = 4, GGUF_UNUSED = 5 };
+
+static void put_bytes_tokenizer(struct tw_gguf_head *head) {
+    pair_string(head, "tokenizer.ggml.model", "gpt2");
+    pair_string(head, "tokenizer.ggml.pre", "gpt-2");
+    pair_array(head, "tokenizer.ggml.tokens", TW_GGUF_STRING, 256);
+    for (unsigned byte = 0; byte < 256; byte++) {
+        char token[TW_BYTE_TOKEN_BYTES];
+        (void)tw_byte_token((uint8_t)byte, token);
+        put_string(head, token);
+    }
+    pair_array(head, "tokenizer.ggml.token_type", TW_GGUF_I32, 256);
+    for (unsigned byte = 0; byte < 256; byte++) put_u32(head, GGUF_NORMAL);
+    pair_array(head, "tokenizer.ggml.merges", TW_GGUF_STRING, 0);
+}
+
+/* Spells a token as GGUF expects it: model tokens in GPT-2's characters for bytes, added tokens as
+ * they appear in text. */
+enum { SPELLED_BYTES = 2 * TW_TOKEN_BYTES_MAX };
+
+static size_t spell_token(const struct tw_tokenizer *tokenizer, uint32_t token,
+                          char text[SPELLED_BYTES]) {
+    size_t bytes, size = 0;
+    const uint8_t *const from = tw_tokenizer_token(tokenizer, token, &bytes);
+    if (tw_tokenizer_kind(tokenizer, token) != TW_TOKEN_NORMAL) {
+        memcpy(text, from, bytes);
+        return bytes;
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        char one[TW_BYTE_TOKEN_BYTES];
+        const size_t length = tw_byte_token(from[i], one);
+        memcpy(text + size, one, length);
+        size += length;
+    }
+    return size;
+}
+
+static void put_tokens(struct tw_gguf_head *head, const struct tw_tokenizer *tokenizer,
+                       uint32_t vocab) {
+    char text[SPELLED_BYTES];
+    pair_array(head, "tokenizer.ggml.tokens", TW_GGUF_STRING, vocab);
+    for (uint32_t token = 0; token < vocab; token++) {
+        if (tw_tokenizer_kind(tokenizer, token) == TW_TOKEN_UNUSED) {
+            (void)snprintf(text, sizeof(text), "[PAD%u]", token);
+            put_string(head, text);
+        } else {
+            put_text(head, text, spell_token(tokenizer, token, text));
+        }
+    }
+    pair_array(head, "tokenizer.ggml.token_type", TW_GGUF_I32, vocab);
+    for (uint32_t token = 0; token < vocab; token++) {
+        static const uint32_t TYPES[] = {[TW_TOKEN_UNUSED] = GGUF_UNUSED,
+                                         [TW_TOKEN_NORMAL] = GGUF_NORMAL,
+                                         [TW_TOKEN_CONTROL] = GGUF_CONTROL,
+                                         [TW_TOKEN_USER] = GGUF_USER};
+        put_u32(head, TYPES[tw_tokenizer_kind(tokenizer, token)]);
+    }
+}
+
+static enum tw_status put_merges(struct tw_gguf_head *head, const struct tw_tokenizer *tokenizer,
+                                 struct tw_error *err) {
+    const size_t count = tw_tokenizer_merges(tokenizer, NULL);
+    struct tw_token_pair *const pairs = calloc(count > 0 ? count : 1, sizeof(*pairs));
+    if (pairs == NULL) return tw_fail(err, TW_NOMEM, "no memory for %zu merges", count);
+    (void)tw_tokenizer_merges(tokenizer, pairs);
+    pair_array(head, "tokenizer.ggml.merges", TW_GGUF_STRING, count);
+    for (size_t i = 0; i < count; i++) {
+        char text[2 * SPELLED_BYTES + 1];
+        size_t size = spell_token(tokenizer, pairs[i].left, text);
+        text[size++] = ' ';
+        size += spell_token(tokenizer, pairs[i].right, text + size);
+        put_text(head, text, size);
+    }
+    free(pairs);
+    return TW_OK;
+}
+
+/* ---- the ends of a text ---------------------------------------------------------------------- */
+
+/* llama.cpp stops at each of these tokens. If the file names no eos, llama.cpp assumes token 11,
+ * which is a comma in GPT-2. */
+static const char *const STOPS[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                    "tokenizer.ggml.eom_token_id"};
+
+enum { STOPS_COUNT = sizeof(STOPS) / sizeof(STOPS[0]) };
+
+/* `first`: the token that the template puts after a text, or TW_TOKEN_NONE. It is written as the
+ * eos. */
+static enum tw_status put_stops(struct tw_gguf_head *head, uint32_t first,
+                                const struct tw_end_ids *ids, struct tw_error *err) {
+    uint32_t count = 0;
+    if (first != TW_TOKEN_NONE) pair_u32(head, STOPS[count++], first);
+    for (uint32_t i = 0; i < ids->eos_count; i++) {
+        if (ids->eos[i] == first) continue;
+        if (count == STOPS_COUNT) {
+            return tw_fail(err, TW_CONFIG,
+                           "%u tokens end a text of this model, and GGUF has room for %d: name one "
+                           "with --eos, or export with --format hf",
+                           ids->eos_count, STOPS_COUNT);
+        }
+        pair_u32(head, STOPS[count++], ids->eos[i]);
+    }
+    if (count > 0) return TW_OK;
+    return tw_fail(
+        err, TW_CONFIG,
+        "nothing says which token ends a text, and llama.cpp would take a comma: name it "
+        "with --eos, as text or number");
+}
+
+/* If the model has no begin token, the end token of a previous text serves as one. */
+static enum tw_status put_ends(struct tw_gguf_head *head, const struct tw_tokenizer *tokenizer,
+                               const struct tw_text_ends *ends, struct tw_error *err) {
+    static const struct tw_end_ids ZERO = {
+        .eos = {0}, .eos_count = 1, .bos = 0, .pad = TW_TOKEN_NONE};
+    const struct tw_end_ids *const ids = ends != NULL ? &ends->generation : &ZERO;
+    const bool has_bos = tokenizer != NULL && tw_tokenizer_puts_bos(tokenizer);
+    const bool has_eos = tokenizer != NULL && tw_tokenizer_puts_eos(tokenizer);
+    uint32_t bos = tokenizer != NULL ? tw_tokenizer_bos(tokenizer) : TW_TOKEN_NONE;
+    TW_TRY(put_stops(head, has_eos ? tw_tokenizer_last(tokenizer) : TW_TOKEN_NONE, ids, err));
+    if (bos == TW_TOKEN_NONE) bos = ids->bos != TW_TOKEN_NONE ? ids->bos : ids->eos[0];
+    pair_u32(head, "tokenizer.ggml.bos_token_id", bos);
+    if (ids->pad != TW_TOKEN_NONE) {
+        pair_u32(head, "tokenizer.ggml.padding_token_id", ids->pad);
+    }
+    pair_bool(head, "tokenizer.ggml.add_bos_token", has_bos);
+    pair_bool(head, "tokenizer.ggml.add_eos_token", has_eos);
+    return TW_OK;
+}
+
+/* Refuses features that llama.cpp would silently ignore. */
+static enum tw_status check_plain(const struct tw_tokenizer *tokenizer, struct tw_error *err) {
+    const uint32_t strips = tw_tokenizer_strips(tokenizer);
+    const uint32_t known =
+        (tw_tokenizer_puts_bos(tokenizer) ? 1u : 0u) + (tw_tokenizer_puts_eos(tokenizer) ? 1u : 0u);
+    if (tw_tokenizer_template_size(tokenizer) != known) {
+        return tw_fail(
+            err, TW_CONFIG,
+            "the template of this tokenizer puts several tokens before or behind a text, "
+            "and GGUF has room for one each: export with --format hf");
+    }
+    if (strips == TW_TOKEN_NONE) return TW_OK;
+    size_t size;
+    const uint8_t *const text = tw_tokenizer_token(tokenizer, strips, &size);
+    return tw_fail(
+        err, TW_CONFIG,
+        "the added token %.*s of this tokenizer strips white space or matches whole words "
+        "only (lstrip, rstrip, single_word), which GGUF cannot say: export with --format "
+        "hf",
+        (int)(size < 40 ? size : 40), (const char *)text);
+}
+
+enum tw_status tw_gguf_put_vocab(struct tw_gguf_head *head, const struct tw_tokenizer *tokenizer,
+                                 uint32_t vocab, const struct tw_text_ends *ends,
+                                 struct tw_error *err) {
+    if (tokenizer == NULL) {
+        put_bytes_tokenizer(head);
+        return put_ends(head, NULL, ends, err);
+    }
+    const char *const split = tw_tokenizer_split_name(tokenizer);
+    if (tw_tokenizer_vocab(tokenizer) > vocab) {
+        return tw_fail(err, TW_CONFIG,
+                       "the tokenizer has %u tokens and the model %u: it is not this model's",
+                       tw_tokenizer_vocab(tokenizer), vocab);
+    }
+    if (split == NULL) {
+        return tw_fail(
+            err, TW_CONFIG,
+            "GGUF has no name for how this tokenizer splits text (those of GPT-2, Llama "
+            "3, Qwen 2 and SmolLM have one): export without --tokenizer, or --format hf");
+    }
+    TW_TRY(check_plain(tokenizer, err));
+    pair_string(head, "tokenizer.ggml.model", "gpt2");
+    pair_string(head, "tokenizer.ggml.pre", split);
+    put_tokens(head, tokenizer, vocab);
+    TW_TRY(put_merges(head, tokenizer, err));
+    return put_ends(head, tokenizer, ends, err);
+}
+
+/* ---- file ------------------------------------------------------------------------------------ */
 
 enum {
     ALIGN = 32, /* alignment of tensor data in bytes; the format's default */
@@ -43,7 +318,7 @@ struct writer {
 static enum tw_status put_tokenizer(struct writer *writer, struct tw_error *err) {
     const struct tw_run *const run = writer->feed->run;
     if (writer->tokenizer == NULL && run->data.tokenizer != TW_TOKENIZER_BYTES) {
-        tw_gguf_pair_string(&writer->head, "tokenizer.ggml.model", "none");
+        pair_string(&writer->head, "tokenizer.ggml.model", "none");
         return TW_OK;
     }
     return tw_gguf_put_vocab(&writer->head, writer->tokenizer, run->model.vocab, writer->ends, err);
@@ -53,28 +328,28 @@ static enum tw_status put_pairs(struct writer *writer, struct tw_error *err) {
     struct tw_gguf_head *const head = &writer->head;
     const struct tw_run *const run = writer->feed->run;
     const double eps = run->model.norm_eps_millionths / 1e6;
-    tw_gguf_pair_string(head, "general.architecture", writer->head.architecture);
-    tw_gguf_pair_string(head, "general.type", "model");
-    tw_gguf_pair_string(head, "general.name", run->name);
-    tw_gguf_pair_u32(head, "general.file_type",
-                     writer->dtype == TW_DTYPE_F32   ? 0
-                     : writer->dtype == TW_DTYPE_F16 ? 1
-                                                     : 32);
-    tw_gguf_pair_u32(head, "%s.vocab_size", run->model.vocab);
-    tw_gguf_pair_u32(head, "%s.context_length", run->model.context);
-    tw_gguf_pair_u32(head, "%s.embedding_length", run->model.width);
-    tw_gguf_pair_u32(head, "%s.block_count", run->model.layers);
-    tw_gguf_pair_u32(head, "%s.feed_forward_length", writer->shape.ffn);
-    tw_gguf_pair_u32(head, "%s.attention.head_count", writer->shape.heads);
+    pair_string(head, "general.architecture", writer->head.architecture);
+    pair_string(head, "general.type", "model");
+    pair_string(head, "general.name", run->name);
+    pair_u32(head, "general.file_type",
+             writer->dtype == TW_DTYPE_F32   ? 0
+             : writer->dtype == TW_DTYPE_F16 ? 1
+                                             : 32);
+    pair_u32(head, "%s.vocab_size", run->model.vocab);
+    pair_u32(head, "%s.context_length", run->model.context);
+    pair_u32(head, "%s.embedding_length", run->model.width);
+    pair_u32(head, "%s.block_count", run->model.layers);
+    pair_u32(head, "%s.feed_forward_length", writer->shape.ffn);
+    pair_u32(head, "%s.attention.head_count", writer->shape.heads);
     if (run->model.family == TW_FAMILY_GPT2) {
-        tw_gguf_pair_f32(head, "%s.attention.layer_norm_epsilon", eps);
+        pair_f32(head, "%s.attention.layer_norm_epsilon", eps);
     } else {
-        tw_gguf_pair_u32(head, "%s.attention.head_count_kv", writer->shape.kv_heads);
-        tw_gguf_pair_f32(head, "%s.attention.layer_norm_rms_epsilon", eps);
-        tw_gguf_pair_u32(head, "%s.attention.key_length", writer->shape.head_size);
-        tw_gguf_pair_u32(head, "%s.attention.value_length", writer->shape.head_size);
-        tw_gguf_pair_u32(head, "%s.rope.dimension_count", writer->shape.head_size);
-        tw_gguf_pair_f32(head, "%s.rope.freq_base", run->model.rope_theta);
+        pair_u32(head, "%s.attention.head_count_kv", writer->shape.kv_heads);
+        pair_f32(head, "%s.attention.layer_norm_rms_epsilon", eps);
+        pair_u32(head, "%s.attention.key_length", writer->shape.head_size);
+        pair_u32(head, "%s.attention.value_length", writer->shape.head_size);
+        pair_u32(head, "%s.rope.dimension_count", writer->shape.head_size);
+        pair_f32(head, "%s.rope.freq_base", run->model.rope_theta);
     }
     return put_tokenizer(writer, err);
 }
@@ -170,14 +445,12 @@ static uint64_t padded(uint64_t bytes) {
 static void put_tensor(struct writer *writer, const char *name, uint64_t cols, uint64_t rows,
                        enum tw_dtype dtype) {
     struct tw_gguf_head *const head = &writer->head;
-    tw_gguf_put_string(head, name);
-    tw_gguf_put_u32(head, rows == 0 ? 1 : 2);
-    tw_gguf_put_u64(head, cols);
-    if (rows != 0) tw_gguf_put_u64(head, rows);
-    tw_gguf_put_u32(head, dtype == TW_DTYPE_F32   ? GGML_F32
-                          : dtype == TW_DTYPE_F16 ? GGML_F16
-                                                  : GGML_BF16);
-    tw_gguf_put_u64(head, writer->data_bytes);
+    put_string(head, name);
+    put_u32(head, rows == 0 ? 1 : 2);
+    put_u64(head, cols);
+    if (rows != 0) put_u64(head, rows);
+    put_u32(head, dtype == TW_DTYPE_F32 ? GGML_F32 : dtype == TW_DTYPE_F16 ? GGML_F16 : GGML_BF16);
+    put_u64(head, writer->data_bytes);
     writer->data_bytes += padded(cols * (rows == 0 ? 1 : rows) * tw_dtype_bytes(dtype));
     writer->tensors_count++;
 }
@@ -209,13 +482,13 @@ static void put_tensors(struct writer *writer) {
 static enum tw_status make_header(struct writer *writer, struct tw_error *err) {
     static const uint8_t ZEROS[ALIGN];
     struct tw_gguf_head *const head = &writer->head;
-    tw_gguf_put(head, "GGUF", 4);
-    tw_gguf_put_u32(head, 3);
-    tw_gguf_put_u64(head, 0); /* zeros, replaced below by the number of tensors, then of pairs */
-    tw_gguf_put_u64(head, 0);
+    gguf_put(head, "GGUF", 4);
+    put_u32(head, 3);
+    put_u64(head, 0); /* zeros, replaced below by the number of tensors, then of pairs */
+    put_u64(head, 0);
     TW_TRY(put_pairs(writer, err));
     put_tensors(writer);
-    tw_gguf_put(head, ZEROS, (size_t)(padded(head->size) - head->size));
+    gguf_put(head, ZEROS, (size_t)(padded(head->size) - head->size));
     if (head->is_out_of_memory) return tw_fail(err, TW_NOMEM, "no memory for a header");
     tw_put_u64(head->bytes + 8, writer->tensors_count);
     tw_put_u64(head->bytes + 16, head->pairs_count);

@@ -1,6 +1,8 @@
 #include "worker/files/model_source.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +10,166 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "worker/files/elements.h"
-#include "worker/files/hf_config.h"
-#include "worker/files/model_absent.h"
+#include "worker/files/hf_write.h"
 #include "worker/support/out_file.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
 enum { PATH_BYTES = 1024, COMPARE_ELEMENTS = 16 * 1024 };
+
+/* Default context length in tokens, unless the model's positions are weights. */
+enum { TW_ENGINE_CONTEXT = 2048 };
+
+/* ---- parameters to write --------------------------------------------------------------------- */
+
+enum tw_dtype tw_model_feed_dtype(const struct tw_model_feed *feed, uint32_t i,
+                                  enum tw_dtype dtype) {
+    if ((int)dtype != TW_FEED_KEEP) return dtype;
+    return feed->params != NULL ? TW_DTYPE_F32 : tw_model_source_dtype(feed->source, i);
+}
+
+enum tw_status tw_model_feed_read(const struct tw_model_feed *feed, uint32_t i, uint64_t first,
+                                  uint64_t count, float *to, struct tw_error *err) {
+    const struct tw_tensor *const tensor = &feed->layout->tensors[i];
+    if (feed->is_interrupted != NULL && feed->is_interrupted()) {
+        return tw_fail(err, TW_AGAIN, "interrupted; nothing was written");
+    }
+    if (feed->progress != NULL) feed->progress(feed->user, count);
+    if (feed->params == NULL) return tw_model_source_read(feed->source, i, first, count, to, err);
+    TW_ASSERT(first + count <= (uint64_t)tensor->rows * tensor->cols);
+    memcpy(to, feed->params + tensor->offset + first, count * sizeof(*to));
+    return TW_OK;
+}
+
+enum tw_status tw_model_feed_store(const struct tw_model_feed *feed, uint32_t i,
+                                   enum tw_dtype dtype, float *values, uint64_t count,
+                                   struct tw_error *err) {
+    const char *const name = feed->layout->tensors[i].name;
+    for (uint64_t k = 0; k < count; k++) {
+        if (!isfinite(values[k])) {
+            return tw_fail(err, TW_CORRUPT, "%s holds numbers that are not finite", name);
+        }
+    }
+    if (tw_elements_store(dtype, (uint8_t *)values, values, count) == count) return TW_OK;
+    return tw_fail(err, TW_CONFIG,
+                   "%s holds numbers too large for %s: choose another --dtype (f32 takes all)",
+                   name, tw_dtype_name(dtype));
+}
+
+/* ---- folders without a model that is read ---------------------------------------------------- */
+
+static bool has_file(const char *folder, const char *name) {
+    char path[PATH_BYTES];
+    const int n = snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return n < (int)sizeof(path) && access(path, F_OK) == 0;
+}
+
+/* Finds the safetensors file whose name sorts first in the folder. */
+static bool find_other(const char *folder, char name[TW_HF_FILE_BYTES]) {
+    static const char END[] = ".safetensors";
+    DIR *const dir = opendir(folder);
+    const struct dirent *entry;
+    name[0] = 0;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        const size_t size = strlen(entry->d_name), end = sizeof(END) - 1;
+        if (size <= end || size >= TW_HF_FILE_BYTES) continue;
+        if (strcmp(entry->d_name + size - end, END) != 0) continue;
+        if (name[0] == 0 || strcmp(entry->d_name, name) < 0) memcpy(name, entry->d_name, size + 1);
+    }
+    if (dir != NULL) (void)closedir(dir);
+    return name[0] != 0;
+}
+
+/* Explains why a folder has no weights under the names that are read. Always fails: with TW_CONFIG,
+ * naming the weights that are there, or with TW_IO if there are none. */
+static enum tw_status absent_weights(const char *folder, struct tw_error *err) {
+    static const char *const OTHERS[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                         "tf_model.h5", "flax_model.msgpack",
+                                         "consolidated.00.pth"};
+    char name[TW_HF_FILE_BYTES];
+    if (find_other(folder, name)) {
+        const bool is_shard = strstr(name, "-of-") != NULL;
+        return tw_fail(err, TW_CONFIG,
+                       is_shard
+                           ? "%.120s holds %.80s, a part of a model, but no "
+                             "model.safetensors.index.json: fetch that file too"
+                           : "%.120s holds %.80s, not model.safetensors: name that file itself",
+                       folder, name);
+    }
+    for (unsigned i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+        if (!has_file(folder, OTHERS[i])) continue;
+        return tw_fail(
+            err, TW_CONFIG,
+            "%.90s holds %s, which is not read. This makes safetensors of it: python3 -c "
+            "'from transformers import AutoModelForCausalLM as M; "
+            "M.from_pretrained(\"%.90s\").save_pretrained(\"OUT\")'",
+            folder, OTHERS[i], folder);
+    }
+    return tw_fail(err, TW_IO,
+                   "%s holds neither model.safetensors nor model.safetensors.index.json: fetch the "
+                   "weights too",
+                   folder);
+}
+
+/* Refuses an adapter of peft, which holds only changes to a model. Returns TW_OK if the folder
+ * holds none. */
+static enum tw_status absent_adapter(const char *folder, struct tw_error *err) {
+    if (!has_file(folder, "adapter_config.json") || has_file(folder, "config.json")) return TW_OK;
+    return tw_fail(
+        err, TW_CONFIG,
+        "%.120s holds an adapter of peft (adapter_config.json), not a whole model: merge "
+        "it first, by merge_and_unload() and save_pretrained()",
+        folder);
+}
+
+/* Finds the subfolder with a config.json whose name sorts first, such as checkpoint-500 of a
+ * Trainer. */
+static bool find_below(const char *folder, char name[TW_HF_FILE_BYTES]) {
+    DIR *const dir = opendir(folder);
+    const struct dirent *entry;
+    char path[PATH_BYTES];
+    name[0] = 0;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        const size_t size = strlen(entry->d_name);
+        if (entry->d_name[0] == '.' || size >= TW_HF_FILE_BYTES) continue;
+        const int n = snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+        if (n >= (int)sizeof(path) || !has_file(path, "config.json")) continue;
+        if (name[0] == 0 || strcmp(entry->d_name, name) < 0) memcpy(name, entry->d_name, size + 1);
+    }
+    if (dir != NULL) (void)closedir(dir);
+    return name[0] != 0;
+}
+
+/* Explains why a folder without config.json cannot be read. Always fails: with TW_CONFIG, naming a
+ * model in another format or in a subfolder, or with TW_IO if there is none. */
+static enum tw_status absent_config(const char *folder, struct tw_error *err) {
+    static const char *const WITHIN[] = {"", "/snapshots"}; /* subfolder in Hugging Face's cache */
+    char path[PATH_BYTES], name[TW_HF_FILE_BYTES];
+    for (unsigned i = 0; i < sizeof(WITHIN) / sizeof(WITHIN[0]); i++) {
+        if (snprintf(path, sizeof(path), "%s%s", folder, WITHIN[i]) >= (int)sizeof(path)) continue;
+        if (!find_below(path, name)) continue;
+        return tw_fail(err, TW_CONFIG,
+                       "%.100s holds no model itself, but a folder in it does: %.100s/%.60s",
+                       folder, path, name);
+    }
+    if (has_file(folder, "params.json") || has_file(folder, "consolidated.00.pth")) {
+        return tw_fail(err, TW_CONFIG,
+                       "%.120s holds a model in its maker's own form (params.json, consolidated): "
+                       "fetch it in the form of Hugging Face, with config.json and safetensors",
+                       folder);
+    }
+    if (find_other(folder, name)) {
+        return tw_fail(err, TW_CONFIG,
+                       "%.120s holds %.80s, but no config.json, which describes the model: fetch "
+                       "that file too",
+                       folder, name);
+    }
+    return tw_fail(err, TW_IO,
+                   "%.100s holds no model (config.json and safetensors), and no checkpoint: a "
+                   "node saves one now and then, or at once by `thinwire checkpoint`",
+                   folder);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static const char HEAD[] = "lm_head.weight";
 
@@ -23,8 +178,7 @@ struct tw_model_place {
     const struct tw_safetensors_tensor *tensor;
 };
 
-/* ---- open -------------------------------------------------------------------------------------
- */
+/* ---- open ------------------------------------------------------------------------------------ */
 
 static enum tw_status path_in(const char *folder, const char *name, char path[PATH_BYTES],
                               struct tw_error *err) {
@@ -95,7 +249,7 @@ static enum tw_status read_config(struct tw_model_source *source, const char *fo
     char path[PATH_BYTES];
     TW_TRY(path_in(folder, "config.json", path, err));
     if (access(path, F_OK) != 0 && errno == ENOENT) {
-        return source->is_folder ? tw_model_absent_config(folder, err) : TW_OK;
+        return source->is_folder ? absent_config(folder, err) : TW_OK;
     }
     return tw_in_read_whole(path, TW_HF_CONFIG_BYTES_MAX, &source->config, &source->config_bytes,
                             err);
@@ -105,13 +259,13 @@ static enum tw_status open_folder(struct tw_model_source *source, const char *fo
                                   struct tw_error *err) {
     static const char *const SINGLE[] = {"model.safetensors"};
     char path[PATH_BYTES];
-    TW_TRY(tw_model_absent_adapter(folder, err));
+    TW_TRY(absent_adapter(folder, err));
     TW_TRY(read_config(source, folder, err));
     TW_TRY(path_in(folder, SINGLE[0], path, err));
     if (access(path, F_OK) == 0) return open_files(source, folder, SINGLE, 1, err);
     TW_TRY(path_in(folder, "model.safetensors.index.json", path, err));
     if (access(path, F_OK) == 0) return open_index(source, folder, path, err);
-    return tw_model_absent_weights(folder, err);
+    return absent_weights(folder, err);
 }
 
 static enum tw_status open_file(struct tw_model_source *source, const char *path,
@@ -192,8 +346,7 @@ enum tw_status tw_model_source_run(const struct tw_model_source *source, struct 
     return TW_OK;
 }
 
-/* ---- bind -------------------------------------------------------------------------------------
- */
+/* ---- bind ------------------------------------------------------------------------------------ */
 
 static struct tw_model_place find(const struct tw_model_source *source, const char *name) {
     struct tw_model_place place = {0, NULL};
@@ -443,4 +596,147 @@ enum tw_status tw_model_source_read(const struct tw_model_source *source, uint32
     TW_ASSERT(source->layout != NULL && i < source->layout->tensors_count);
     const struct tw_model_place *const place = &source->places[i];
     return tw_tensor_file_read(&source->files[place->file], place->tensor, first, count, to, err);
+}
+
+/* ---- comparison of two models ---------------------------------------------------------------- */
+
+enum tw_status tw_model_same(const struct tw_run *found, const struct tw_run *wanted,
+                             struct tw_error *err) {
+    const struct tw_run_shape a = tw_run_shape(found), b = tw_run_shape(wanted);
+    const bool is_llama = found->model.family == TW_FAMILY_LLAMA;
+    const bool is_scaled = is_llama && found->model.rope_factor_millionths != 1000000;
+    const struct {
+        const char *key;
+        uint32_t found, wanted;
+        bool matters;
+    } PAIRS[] = {
+        {"model.family (0 gpt2, 1 llama)", found->model.family, wanted->model.family, true},
+        {"model.layers", found->model.layers, wanted->model.layers, true},
+        {"model.width", found->model.width, wanted->model.width, true},
+        {"model.heads", a.heads, b.heads, true},
+        {"model.kv_heads", a.kv_heads, b.kv_heads, true},
+        {"model.head_size", a.head_size, b.head_size, true},
+        {"model.ffn", a.ffn, b.ffn, true},
+        {"model.vocab", found->model.vocab, wanted->model.vocab, true},
+        {"model.context", found->model.context, wanted->model.context, !is_llama},
+        {"model.tied (1 yes)", found->model.is_tied, wanted->model.is_tied, true},
+        {"model.norm_eps, in millionths,", found->model.norm_eps_millionths,
+         wanted->model.norm_eps_millionths, true},
+        {"model.qk_norm (1 yes)", found->model.qk_norm, wanted->model.qk_norm, is_llama},
+        {"model.qkv_bias (1 yes)", found->model.qkv_bias, wanted->model.qkv_bias, is_llama},
+        {"model.rope_theta", found->model.rope_theta, wanted->model.rope_theta, is_llama},
+        {"model.rope_factor, in millionths,", found->model.rope_factor_millionths,
+         wanted->model.rope_factor_millionths, is_llama},
+        {"model.rope_low, in millionths,", found->model.rope_low_millionths,
+         wanted->model.rope_low_millionths, is_scaled},
+        {"model.rope_high, in millionths,", found->model.rope_high_millionths,
+         wanted->model.rope_high_millionths, is_scaled},
+        {"model.rope_original", found->model.rope_original, wanted->model.rope_original, is_scaled},
+    };
+    for (unsigned i = 0; i < sizeof(PAIRS) / sizeof(PAIRS[0]); i++) {
+        if (PAIRS[i].matters && PAIRS[i].found != PAIRS[i].wanted)
+            return tw_fail(err, TW_CONFIG, "%s is %u in config.json and %u in the manifest",
+                           PAIRS[i].key, PAIRS[i].found, PAIRS[i].wanted);
+    }
+    return TW_OK;
+}
+
+/* ---- manifests ------------------------------------------------------------------------------- */
+
+enum tw_status tw_engine_manifest_read(const char *path, struct tw_run *run,
+                                       struct tw_layout *layout, struct tw_error *err) {
+    char *text = NULL;
+    size_t size = 0;
+    struct tw_error why;
+    TW_TRY(tw_in_read_whole(path, TW_MANIFEST_BYTES_MAX, &text, &size, err));
+    enum tw_status status = tw_run_read(text, size, run, &why);
+    if (status == TW_OK) status = tw_layout_init(layout, run, &why);
+    free(text);
+    return status == TW_OK ? TW_OK : tw_fail(err, status, "%s: %s", path, why.message);
+}
+
+/* Derives a run name from a model name: "SmolLM2-135M/" becomes "smollm2-135m". */
+static void name_run(struct tw_run *run, const char *name) {
+    size_t size = 0;
+    for (; *name != 0 && size < sizeof(run->name) - 1; name++) {
+        const char lower = *name >= 'A' && *name <= 'Z' ? (char)(*name + 'a' - 'A') : *name;
+        const bool is_good = (lower >= 'a' && lower <= 'z') || (lower >= '0' && lower <= '9');
+        if (is_good) {
+            run->name[size++] = lower;
+        } else if (size > 0 && run->name[size - 1] != '-') {
+            run->name[size++] = '-';
+        }
+    }
+    while (size > 0 && run->name[size - 1] == '-') size--;
+    memset(run->name + size, 0, sizeof(run->name) - size);
+    if (size == 0) memcpy(run->name, "imported", sizeof("imported"));
+}
+
+/* Sets training keys for a model that is already trained: a low learning rate, 4096 tokens per
+ * step, 1000 steps. */
+static void plan_training(struct tw_run *run) {
+    enum { STEP_TOKENS = 4096, STEPS = 1000, RATE_MILLIONTHS = 50 };
+    const uint32_t batch = STEP_TOKENS / run->model.context;
+    run->train.batch = batch > 0 ? batch : 1;
+    run->train.tokens = (uint64_t)run->train.batch * run->model.context * STEPS;
+    run->train.warmup_tokens = run->train.tokens / 20;
+    run->train.lr_millionths = RATE_MILLIONTHS;
+    tw_run_apply_preset(run, run->sync.preset);
+}
+
+enum tw_status tw_engine_manifest_make(const struct tw_model_source *source, const char *name,
+                                       uint32_t context, struct tw_run *run, uint32_t *known,
+                                       struct tw_error *err) {
+    tw_run_defaults(run);
+    TW_TRY(tw_model_source_run(source, run, err));
+    const uint32_t most = run->model.context;
+    if (known != NULL) *known = most;
+    if (run->model.family == TW_FAMILY_GPT2) {
+        if (context != 0 && context != most) {
+            return tw_fail(err, TW_CONFIG,
+                           "--context %u: the positions of this model are weights, "
+                           "%u of them",
+                           context, most);
+        }
+    } else if (context > most) {
+        return tw_fail(err, TW_CONFIG, "--context %u: the model knows %u positions", context, most);
+    } else {
+        run->model.context = context != 0               ? context
+                             : most < TW_ENGINE_CONTEXT ? most
+                                                        : TW_ENGINE_CONTEXT;
+    }
+    name_run(run, name);
+    plan_training(run);
+    return tw_run_check(run, err);
+}
+
+static enum tw_status check_config(const struct tw_model_source *source, const struct tw_run *run,
+                                   struct tw_error *err) {
+    /* In a folder, config.json certainly describes the model. Beside a single file, it may belong
+     * to another one. */
+    if (source->config == NULL || !source->is_folder) return TW_OK;
+    struct tw_run found;
+    tw_run_defaults(&found);
+    TW_TRY(tw_model_source_run(source, &found, err));
+    return tw_model_same(&found, run, err);
+}
+
+enum tw_status tw_engine_source_open(struct tw_model_source *source, const char *path,
+                                     const struct tw_run *run, const struct tw_layout *layout,
+                                     const char *part, struct tw_error *err) {
+    TW_TRY(tw_model_source_open(source, path, err));
+    enum tw_status status = check_config(source, run, err);
+    if (status == TW_OK) status = tw_model_source_bind(source, layout, part, err);
+    if (status != TW_OK) tw_model_source_close(source);
+    return status;
+}
+
+/* ---- weights of an engine -------------------------------------------------------------------- */
+
+enum tw_status tw_weights_save(const char *path, const struct tw_layout *layout,
+                               const struct tw_run *run, const float *params,
+                               struct tw_error *err) {
+    const struct tw_model_feed feed = {
+        .run = run, .layout = layout, .params = params, .says_run = run != NULL};
+    return tw_hf_write_file(path, &feed, TW_DTYPE_F32, NULL, err);
 }

@@ -5,6 +5,8 @@
 #ifndef TW_WORKER_FILES_TENSOR_FILE_H
 #define TW_WORKER_FILES_TENSOR_FILE_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -30,6 +32,7 @@ struct tw_tensor_file {
  * unsupported header; also with TW_NOMEM. On failure nothing is left open. */
 enum tw_status tw_tensor_file_open(struct tw_tensor_file *file, const char *path,
                                    struct tw_error *err);
+
 void tw_tensor_file_close(struct tw_tensor_file *file);
 
 /* Reads elements [first, first + count) of a tensor of this file as float. Asserts that the dtype
@@ -41,5 +44,22 @@ enum tw_status tw_tensor_file_read(const struct tw_tensor_file *file,
 
 /* Returns the last component of a path, for messages. The result points into `path`. */
 const char *tw_tensor_file_base(const char *path);
+
+/* ---- converts elements of model files (float32, bfloat16, float16) to float and back --------- */
+
+/* *
+ * Widening is exact. Narrowing rounds to nearest, ties to even, so a widened value converts back to
+ * the same bits. Elements are little-endian and need no alignment. */
+
+/* Returns true for F32, BF16 and F16, the types that these functions convert. */
+bool tw_elements_can(enum tw_dtype dtype);
+
+/* Converts n elements of `dtype` to floats. `from` may overlap `to` if both end at the same
+ * address. Returns the index of the first element that is not finite, or n. */
+size_t tw_elements_load(enum tw_dtype dtype, float *to, const uint8_t *from, size_t n);
+
+/* Converts `from` (n) to n elements of `dtype`. `to` may be `from`. Returns the index of the first
+ * result that is not finite (the largest float16 is 65504), or n. */
+size_t tw_elements_store(enum tw_dtype dtype, uint8_t *to, const float *from, size_t n);
 
 #endif

@@ -52,6 +52,7 @@ enum tw_status tw_train_file_run(const char *path, bool *has_run, struct tw_run 
 
 /* Encodes a manifest as the metadata value of the key TW_TRAIN_FILE_MANIFEST. */
 #define TW_TRAIN_FILE_MANIFEST "thinwire.manifest"
+
 void tw_train_file_manifest(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX],
                             size_t *size);
 
@@ -61,5 +62,31 @@ void tw_train_file_manifest(const struct tw_run *run, char text[TW_MANIFEST_BYTE
  * undefined. */
 enum tw_status tw_train_file_load(const char *path, const struct tw_layout *layout,
                                   struct tw_train_file *file, struct tw_error *err);
+
+/* ---- finds the newest undamaged checkpoint in a node's state folder -------------------------- */
+
+/* *
+ * The daemon writes ckpt.a.safetensors and ckpt.b.safetensors in turn (daemon/store/checkpoint.h).
+ * Only their headers show which one is newer. The run's manifest is in the same folder or the one
+ * above. */
+
+enum { TW_STATE_PATH_BYTES = 1024 };
+
+struct tw_state_found {
+    char checkpoint[TW_STATE_PATH_BYTES]; /* path of the checkpoint */
+    char manifest[TW_STATE_PATH_BYTES];   /* path of the manifest of the checkpoint's run, or "" if
+                                             there is none */
+    uint64_t step;
+    char refused[256]; /* error of the other checkpoint, or "" if it has none */
+};
+
+/* Looks for checkpoints in `path`, or in one subfolder named by a run's id. Sets *is_one if there
+ * are any. Then *found is the newest undamaged one: its header matches its SHA-256, and so does
+ * every MiB that contains data of `part` ("live", "anchor"). Errors:
+ * - TW_CORRUPT: every checkpoint is damaged;
+ * - TW_CONFIG: checkpoints of several runs, or the path is too long;
+ * - TW_IO, TW_NOMEM. */
+enum tw_status tw_state_folder_find(const char *path, const char *part, bool *is_one,
+                                    struct tw_state_found *found, struct tw_error *err);
 
 #endif

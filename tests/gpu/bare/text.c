@@ -6,7 +6,6 @@
 
 #include "worker/data/prepare/prepare.h"
 #include "worker/files/hf_config.h"
-#include "worker/files/hf_index.h"
 #include "worker/tokenizer/text_ends.h"
 #include "worker/tokenizer/tokenizer_text.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tests/test.h"
-#include "worker/files/engine_model.h"
+#include "worker/files/model_source.h"
 
 const char *const GOLDEN_MODELS[] = {"gpt2", "llama", "llama-untied", "qwen2", "qwen3", NULL};
 

@@ -1,6 +1,6 @@
 /* test_elements.c - number formats of model files: every float16 value, and rounding to nearest
  * even. */
-#include "worker/files/elements.h"
+#include "worker/files/tensor_file.h"
 
 #include <math.h>
 

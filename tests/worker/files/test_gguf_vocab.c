@@ -1,6 +1,6 @@
-/* Tests of worker/files/gguf_vocab.c: the vocabulary written matches the tokenizer.json it came
+/* Tests of worker/files/gguf_write.c: the vocabulary written matches the tokenizer.json it came
  * from. */
-#include "worker/files/gguf_vocab.h"
+#include "worker/files/gguf_write.h"
 
 #include <jansson.h>
 

@@ -4,7 +4,7 @@
 
 #include "proto/run/model_config.h"
 #include "tests/test.h"
-#include "worker/files/model_same.h"
+#include "worker/files/model_source.h"
 
 static struct tw_error err;
 

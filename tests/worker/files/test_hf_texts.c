@@ -1,6 +1,7 @@
-/* Tests of worker/files/hf_texts.c: an exported folder leaves its reader nothing to guess. With the
+/* Tests of worker/files/hf_write.c: an exported folder leaves its reader nothing to guess. With the
  * expected texts, transformers 4.57.6 and 5.24.0 give the right tokens (tests/interop). */
-#include "worker/files/hf_texts.h"
+#include "worker/files/hf_write.h"
+#include "worker/tokenizer/byte_tokenizer.h"
 
 #include "tests/test.h"
 #include "tests/worker/files/model_folder.h"

@@ -7,8 +7,8 @@
 #include "tests/worker/files/load_weights.h"
 #include "tests/worker/files/model_folder.h"
 #include "worker/engine/engine.h"
-#include "worker/files/engine_model.h"
 #include "worker/files/hf_write.h"
+#include "worker/files/model_source.h"
 
 enum { EVERY = 16 }; /* one logit in EVERY is stored */
 

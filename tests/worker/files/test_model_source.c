@@ -1,6 +1,7 @@
 /* test_model_source.c - damaged and inconsistent model folders: each gives a clear message, none
  * crashes. ARGS: the folder tests/golden/hf. */
 #include "worker/files/model_source.h"
+#include "worker/tokenizer/byte_tokenizer.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -12,9 +12,9 @@
 #include "base/bytes.h"
 #include "tests/test.h"
 #include "tests/worker/files/model_folder.h"
-#include "worker/files/engine_model.h"
 #include "worker/files/gguf_write.h"
 #include "worker/files/hf_write.h"
+#include "worker/files/model_source.h"
 #include "worker/support/out_file.h"
 
 /* ---- faults ---------------------------------------------------------------------------------- */

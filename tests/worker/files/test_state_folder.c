@@ -1,5 +1,5 @@
-/* Tests of worker/files/state_folder.c, on checkpoints written by the daemon's own code. */
-#include "worker/files/state_folder.h"
+/* Tests of worker/files/train_file.c, on checkpoints written by the daemon's own code. */
+#include "worker/files/train_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

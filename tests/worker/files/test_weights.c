@@ -1,4 +1,4 @@
-/* Tests of worker/files/weights.c. */
+/* Tests of worker/files/model_source.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,8 +14,8 @@
 #include "proto/run/run_key.h"
 #include "proto/safetensors.h"
 #include "tests/worker/files/load_weights.h"
+#include "worker/files/model_source.h"
 #include "worker/files/train_file.h"
-#include "worker/files/weights.h"
 
 static struct tw_run run;
 static struct tw_layout layout;
