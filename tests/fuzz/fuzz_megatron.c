@@ -7,7 +7,7 @@
 
 #include "base/bytes.h"
 #include "tests/fuzz/data_file.h"
-#include "worker/data/megatron.h"
+#include "worker/data/token_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
-#include "worker/data/prepare/prepare_state.h"
+#include "worker/data/prepare/prepare_shards.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,8 +6,7 @@
 #include "base/assert.h"
 #include "base/file_kind.h"
 #include "worker/data/input_kind.h"
-#include "worker/data/json_cut.h"
-#include "worker/data/tar_cut.h"
+#include "worker/data/text_cut.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

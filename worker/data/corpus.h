@@ -10,7 +10,6 @@
 #include "base/id.h"
 #include "base/status.h"
 #include "proto/dataset.h"
-#include "worker/data/megatron.h"
 #include "worker/data/token_file.h"
 
 enum tw_corpus_kind {
@@ -65,9 +64,6 @@ const char *tw_corpus_kind_name(enum tw_corpus_kind kind);
 
 /* ---- for the readers of each kind ------------------------------------------------------------ */
 
-/* Allocates corpus->files with `count` empty entries. Fails with TW_NOMEM. */
-enum tw_status tw_corpus_reserve(struct tw_corpus *corpus, uint32_t count, struct tw_error *err);
-
 /* Sets *path to folder/name, or to a copy of name if folder is NULL. The caller frees it. Fails
  * with TW_NOMEM. */
 enum tw_status tw_corpus_path(char **path, const char *folder, const char *name,
@@ -78,16 +74,6 @@ enum tw_status tw_corpus_path(char **path, const char *folder, const char *name,
  * training, and *_val.bin and *_val_*.bin as held-out files. It fails with TW_AGAIN if there are
  * none. */
 bool tw_corpus_is_llmc(const uint8_t *bytes);
-enum tw_status tw_corpus_open_llmc(struct tw_corpus *corpus, const char *path,
-                                   struct tw_error *err);
-enum tw_status tw_corpus_open_llmc_folder(struct tw_corpus *corpus, const char *folder,
-                                          struct tw_error *err);
-
-/* corpus_dataset.c */
-enum tw_status tw_corpus_open_shard(struct tw_corpus *corpus, const char *path,
-                                    struct tw_error *err);
-enum tw_status tw_corpus_open_dataset(struct tw_corpus *corpus, const char *folder,
-                                      struct tw_error *err);
 
 /* Reads the index of the dataset in a folder. The caller frees dataset->shards. Fails with
  * TW_DATA. */

@@ -18,6 +18,7 @@
 
 #include "base/status.h"
 #include "proto/run/run.h"
+#include "worker/data/token_file.h"
 
 struct tw_data {
     uint64_t bytes; /* size of all files */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "worker/data/json_field.h"
-#include "worker/data/tar_cut.h"
+#include "worker/data/text_cut.h"
 #include "worker/support/utf8.h"
 
 enum { LINES_LOOKED_AT = 8, INVALID_MIN = 16 };

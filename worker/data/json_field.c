@@ -238,7 +238,7 @@ static enum tw_status scan_value(struct scan *scan, struct tw_error *err) {
     }
 }
 
-/* ---- field ---------------------------------------------------------------------------------- */
+/* ---- field ----------------------------------------------------------------------------------- */
 
 /* Names of the fields seen, for a message: ASCII, truncated. */
 struct seen {

@@ -49,6 +49,7 @@ struct tw_token_reader {
 
 enum tw_status tw_token_reader_init(struct tw_token_reader *reader, uint64_t vocab,
                                     struct tw_error *err);
+
 /* call before deinitialising its files */
 void tw_token_reader_deinit(struct tw_token_reader *reader);
 
@@ -75,5 +76,38 @@ bool tw_token_file_is_there(const struct tw_token_file *file);
 /* Reads bytes [offset, offset + size), which must exist. Fails with TW_DATA. */
 enum tw_status tw_token_file_bytes(int fd, const char *path, uint64_t offset, void *bytes,
                                    size_t size, struct tw_error *err);
+
+/* ---- token files of Megatron-LM -------------------------------------------------------------- */
+
+/* X.bin holds the tokens; X.idx holds the offsets of
+ * sequences and the first sequence of each document. Files of any size can be read, because the
+ * index is read on demand and not loaded into memory. */
+
+struct tw_megatron {
+    int fd; /* descriptor of X.idx */
+    char *index_path, *tokens_path;
+    uint32_t token_bytes;
+    bool is_signed;
+    uint64_t tokens_count, tokens_file_bytes;
+    uint64_t sequences_count, documents_count;
+};
+
+/* Whether `path` is X.idx or X.bin of a pair, or its common prefix X. */
+bool tw_megatron_is_pair(const char *path);
+
+/* Fails with TW_DATA if the format is another one, the tokens are not integers, or the files do not
+ * match. */
+enum tw_status tw_megatron_open(struct tw_megatron *pair, const char *path, struct tw_error *err);
+void tw_megatron_close(struct tw_megatron *pair); /* a zero-initialised pair is allowed */
+
+/* Sets *first to the first token of document i <= documents_count. For i = documents_count, this is
+ * the number of tokens. */
+enum tw_status tw_megatron_document(const struct tw_megatron *pair, uint64_t i, uint64_t *first,
+                                    struct tw_error *err);
+
+/* Sets *first to the first token of the first document that begins at or after `token`, or to the
+ * number of tokens if no document does. */
+enum tw_status tw_megatron_boundary(const struct tw_megatron *pair, uint64_t token, uint64_t *first,
+                                    struct tw_error *err);
 
 #endif

@@ -1,6 +1,5 @@
 /* test_order.c - the order in which windows are drawn (bijections, mixtures, competence), and
  * streams. */
-#include "worker/data/order.h"
 
 #include "tests/test.h"
 

@@ -13,7 +13,7 @@
 #include "proto/shard.h"
 #include "tests/test.h"
 #include "worker/data/prepare/prepare.h"
-#include "worker/data/prepare/prepare_read.h"
+#include "worker/data/prepare/prepare_inputs.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
 static const char *tokenizers; /* path of tests/golden/tokenizers */

@@ -9,6 +9,7 @@
 #include "prepare_fixture.h"
 #include "tests/test.h"
 #include "worker/data/prepare/prepare.h"
+#include "worker/tokenizer/byte_tokenizer.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
 enum { HEAD_BYTES = 4096 };

@@ -1,8 +1,7 @@
 /* JSON arrays, JSON objects and tar archives are split into the same documents, in whatever pieces
  * their bytes arrive. Truncated or damaged texts are reported. */
 #include "tests/test.h"
-#include "worker/data/json_cut.h"
-#include "worker/data/tar_cut.h"
+#include "worker/data/text_cut.h"
 
 enum form { ARRAY, OBJECTS, TAR };
 

@@ -36,7 +36,6 @@ enum {
 };
 
 #define TW_PREPARE_STATE_FILE "prepare.state"
-#define TW_PREPARE_INPUTS_FILE "prepare.inputs"
 
 struct tw_prepare_source {
     const char *name;

@@ -13,6 +13,8 @@
 
 #include "base/status.h"
 #include "worker/data/input_kind.h"
+#include "worker/data/prepare/prepare_inputs.h"
+#include "worker/data/text_cut.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
 enum {
@@ -85,6 +87,7 @@ struct tw_blocks {
 };
 
 enum tw_status tw_blocks_init(struct tw_blocks *blocks, uint64_t bytes_max, struct tw_error *err);
+
 /* Frees the blocks in the queue. No thread may still use the queue. */
 void tw_blocks_deinit(struct tw_blocks *blocks);
 
@@ -113,5 +116,62 @@ void tw_blocks_release(struct tw_blocks *blocks, struct tw_block *block);
 
 /* Wakes all waiting threads. From now on no call returns a block. */
 void tw_blocks_stop(struct tw_blocks *blocks);
+
+/* the tokenizer threads of `prepare`: turn documents into tokens and decide
+ * which are held out.
+ *
+ * The token stream is separator, document, separator, document. The separator is
+ * 1. byte 0 if a token is a byte;
+ * 2. else the first token that the template of the tokenizer puts before a text, if there is one.
+ *    The template's other tokens then begin the document, and the end-of-text token ends it;
+ * 3. else the end-of-text token (as in llm.c).
+ *
+ * A document is held out if the first 8 bytes of its text's SHA-256, as a little-endian number
+ * modulo a million, are below heldout_millionths. Copies of a text are thus all held out or all
+ * trained on. */
+
+struct tw_prepare_coder {
+    const struct tw_tokenizer *tokenizer;
+    const char *field; /* name of the text field of a JSON record */
+    bool is_plain;     /* whether tar members are plain texts, even if they look like JSON */
+    uint32_t heldout_millionths;
+    int64_t separator, closer; /* token before and after a document; TW_SHARD_NO_SEPARATOR: none */
+    pthread_mutex_t large;
+};
+
+/* Finds separator and closer. is_bytes: a token is a byte. Fails with TW_NOMEM. */
+enum tw_status tw_prepare_coder_init(struct tw_prepare_coder *coder,
+                                     const struct tw_tokenizer *tokenizer, bool is_bytes,
+                                     struct tw_error *err);
+void tw_prepare_coder_deinit(struct tw_prepare_coder *coder);
+
+/* Encodes all documents of the block, and modifies its text. Each thread has its own encoder. */
+void tw_prepare_encode(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
+                       struct tw_block *block);
+
+/* ---- the block that is being filled, shared by the readers of text and of tokens ------------- */
+
+struct tw_prepare_fill {
+    const struct tw_prepare_reader *reader;
+    const struct tw_prepare_file *file;
+    struct tw_block *block; /* NULL: stopped */
+    size_t cut_bytes;       /* end of the last document in block->text */
+    uint64_t taken;         /* bytes of the file on disk that were read so far */
+};
+
+/* Puts the block into the queue with a fatal error, and stops the reading. */
+void tw_prepare_fill_stop(struct tw_prepare_fill *fill, const struct tw_error *failure);
+
+/* Puts the block into the queue. The text after its last document moves to the next block, which
+ * begins `dropped` bytes further on in the file. */
+void tw_prepare_fill_send(struct tw_prepare_fill *fill, enum tw_block_end end, uint64_t dropped);
+
+/* Adds the next document, which begins at cut_bytes, to the block. */
+void tw_prepare_fill_add(struct tw_prepare_fill *fill, struct tw_text_cut cut,
+                         enum tw_document_fate fate);
+
+/* Reads a token file from byte offset `at` of its 4-byte tokens on. Returns false if the queue was
+ * stopped. */
+bool tw_prepare_read_tokens(struct tw_prepare_fill *fill, uint64_t at);
 
 #endif

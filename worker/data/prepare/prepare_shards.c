@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +11,192 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "base/hash.h"
 #include "proto/shard.h"
-#include "worker/data/prepare/prepare.h"
-#include "worker/data/whole_file.h"
 #include "worker/support/out_file.h"
+
+/* ---- small files ----------------------------------------------------------------------------- */
+
+enum tw_status tw_whole_file_write(const char *folder, const char *name,
+                                   const struct tw_range *parts, size_t count,
+                                   struct tw_error *err) {
+    char path[TW_OUT_PATH_BYTES + 1];
+    struct tw_out_file file;
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+    TW_TRY(tw_out_hold(&file, path, err));
+    enum tw_status status = TW_OK;
+    for (size_t i = 0; i < count && status == TW_OK; i++) {
+        status = tw_out_write(&file, parts[i].bytes, parts[i].size, err);
+    }
+    if (status == TW_OK) status = tw_out_save(&file, err);
+    tw_out_abort(&file);
+    return status;
+}
+
+/* ---- state ----------------------------------------------------------------------------------- */
+
+enum { HEAD_BYTES_MAX = 2048, SUM_BYTES = 4 + 16 + 1 };
+static const char magic[] = "thinwire-prepare ";
+
+/* Number of counters in struct tw_prepare_counts, which is copied as an array. */
+enum { COUNTS = sizeof(struct tw_prepare_counts) / sizeof(uint64_t) };
+_Static_assert(COUNTS * sizeof(uint64_t) == sizeof(struct tw_prepare_counts), "numbers alone");
+
+/* ---- encode ---------------------------------------------------------------------------------- */
+
+static size_t put_head(const struct tw_prepare_state *state, char text[HEAD_BYTES_MAX]) {
+    char options[TW_ID_HEX_BYTES], inputs[TW_ID_HEX_BYTES];
+    uint64_t counts[COUNTS];
+    tw_id_hex(&state->options, options);
+    tw_id_hex(&state->inputs, inputs);
+    memcpy(counts, &state->counts, sizeof(counts));
+    int used =
+        snprintf(text, HEAD_BYTES_MAX,
+                 "%s2\noptions %s\ninputs %s\nnext %" PRIu64 " %" PRIu64 " %" PRIu64 "\ncounts",
+                 magic, options, inputs, state->next.file, state->next.at, state->line);
+    for (unsigned i = 0; i < COUNTS; i++) {
+        used += snprintf(text + used, HEAD_BYTES_MAX - (size_t)used, " %" PRIu64, counts[i]);
+    }
+    used += snprintf(text + used, HEAD_BYTES_MAX - (size_t)used,
+                     "\npending %" PRIu64 " %" PRIu64 " %016" PRIx64 "\nfirst %s\ndone %d\n",
+                     state->pending.documents, state->pending.bytes, state->pending.checksum,
+                     state->first_bad, state->is_done);
+    return (size_t)used;
+}
+
+enum tw_status tw_prepare_state_encode(const struct tw_prepare_state *state, char **text,
+                                       size_t *size, struct tw_error *err) {
+    /* The line of a shard has at most 200 bytes, the line of a source at most 60. */
+    const size_t index_bytes =
+        512 + 200 * (size_t)state->dataset.shards_count + 60 * (size_t)state->dataset.sources_count;
+    *text = malloc(HEAD_BYTES_MAX + index_bytes + SUM_BYTES + 1);
+    if (*text == NULL) return tw_fail(err, TW_NOMEM, "no memory for the state");
+    const size_t head = put_head(state, *text);
+    size_t index = 0;
+    const enum tw_status status =
+        tw_dataset_encode(&state->dataset, *text + head, index_bytes, &index, err);
+    if (status != TW_OK) {
+        free(*text);
+        *text = NULL;
+        return status;
+    }
+    *size = head + index;
+    (void)snprintf(*text + *size, SUM_BYTES + 1, "sum %016" PRIx64 "\n", tw_xxh64(*text, *size));
+    *size += SUM_BYTES;
+    return TW_OK;
+}
+
+/* ---- decode ---------------------------------------------------------------------------------- */
+
+struct reader {
+    const char *at, *end;
+    bool is_bad;
+};
+
+static void take_text(struct reader *reader, const char *text) {
+    const size_t length = strlen(text);
+    if (reader->is_bad || (size_t)(reader->end - reader->at) < length ||
+        memcmp(reader->at, text, length) != 0) {
+        reader->is_bad = true;
+        return;
+    }
+    reader->at += length;
+}
+
+static uint64_t take_number(struct reader *reader, const char *before, unsigned base) {
+    take_text(reader, before);
+    uint64_t value = 0;
+    const char *const begin = reader->at;
+    while (!reader->is_bad && reader->at < reader->end && reader->at - begin < 20) {
+        const char c = *reader->at;
+        const unsigned digit = c >= '0' && c <= '9'   ? (unsigned)(c - '0')
+                               : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a') + 10
+                                                      : 16;
+        if (digit >= base) break;
+        value = value * base + digit;
+        reader->at++;
+    }
+    if (reader->at == begin) reader->is_bad = true;
+    return value;
+}
+
+static void take_id(struct reader *reader, const char *before, struct tw_id *id) {
+    char hex[TW_ID_HEX_BYTES] = {0};
+    take_text(reader, before);
+    if (reader->is_bad || reader->end - reader->at < TW_ID_HEX_BYTES - 1) {
+        reader->is_bad = true;
+        return;
+    }
+    memcpy(hex, reader->at, TW_ID_HEX_BYTES - 1);
+    reader->at += TW_ID_HEX_BYTES - 1;
+    if (!tw_id_parse(hex, id)) reader->is_bad = true;
+}
+
+static void take_sentence(struct reader *reader, char *sentence, size_t room) {
+    take_text(reader, "\nfirst ");
+    if (reader->is_bad) return;
+    const char *const end = memchr(reader->at, '\n', (size_t)(reader->end - reader->at));
+    if (end == NULL || (size_t)(end - reader->at) >= room) {
+        reader->is_bad = true;
+        return;
+    }
+    memcpy(sentence, reader->at, (size_t)(end - reader->at));
+    sentence[end - reader->at] = 0;
+    reader->at = end;
+}
+
+static void take_head(struct reader *reader, struct tw_prepare_state *state) {
+    uint64_t counts[COUNTS];
+    take_id(reader, "\noptions ", &state->options);
+    take_id(reader, "\ninputs ", &state->inputs);
+    state->next.file = take_number(reader, "\nnext ", 10);
+    state->next.at = take_number(reader, " ", 10);
+    state->line = take_number(reader, " ", 10);
+    take_text(reader, "\ncounts");
+    for (unsigned i = 0; i < COUNTS; i++) counts[i] = take_number(reader, " ", 10);
+    memcpy(&state->counts, counts, sizeof(counts));
+    state->pending.documents = take_number(reader, "\npending ", 10);
+    state->pending.bytes = take_number(reader, " ", 10);
+    state->pending.checksum = take_number(reader, " ", 16);
+    take_sentence(reader, state->first_bad, sizeof(state->first_bad));
+    state->is_done = take_number(reader, "\ndone ", 2) == 1;
+    take_text(reader, "\n");
+}
+
+enum tw_status tw_prepare_state_decode(const char *text, size_t size,
+                                       struct tw_prepare_state *state, struct tw_error *err) {
+    struct reader reader = {.at = text, .end = text + size};
+    memset(state, 0, sizeof(*state));
+    take_text(&reader, magic);
+    if (!reader.is_bad && (reader.at == reader.end || *reader.at != '2')) {
+        return tw_fail(err, TW_VERSION, "the state of another version of Thinwire");
+    }
+    char sum[SUM_BYTES + 1];
+    bool is_good = !reader.is_bad && size > SUM_BYTES;
+    if (is_good) {
+        (void)snprintf(sum, sizeof(sum), "sum %016" PRIx64 "\n", tw_xxh64(text, size - SUM_BYTES));
+        reader.end -= SUM_BYTES;
+        is_good = memcmp(reader.end, sum, SUM_BYTES) == 0;
+    }
+    if (is_good) {
+        reader.at++;
+        take_head(&reader, state);
+        is_good = !reader.is_bad;
+    }
+    if (!is_good) return tw_fail(err, TW_CORRUPT, "it is damaged");
+    const size_t left = (size_t)(reader.end - reader.at);
+    const uint32_t capacity = tw_dataset_lines(reader.at, left);
+    struct tw_dataset_shard *const shards = malloc((capacity + 1) * sizeof(*shards));
+    if (shards == NULL) return tw_fail(err, TW_NOMEM, "no memory for %u shards", capacity);
+    const enum tw_status status =
+        tw_dataset_decode(reader.at, left, shards, capacity, &state->dataset, err);
+    if (status != TW_OK) {
+        free(shards);
+        state->dataset.shards = NULL;
+    }
+    return status;
+}
+
+/* ---- shards ---------------------------------------------------------------------------------- */
 
 enum { PENDING_NAME_BYTES = TW_DATASET_FILE_BYTES + 16 };
 
@@ -48,8 +230,9 @@ void tw_prepare_shards_deinit(struct tw_prepare_shards *shards) {
 
 /* ---- filling --------------------------------------------------------------------------------- */
 
-bool tw_prepare_shards_has_room(const struct tw_prepare_shards *shards, bool is_heldout,
-                                uint32_t tokens_count) {
+/* Whether a document of this many tokens fits the open training or held-out shard. */
+static bool shards_has_room(const struct tw_prepare_shards *shards, bool is_heldout,
+                            uint32_t tokens_count) {
     const struct tw_filling *const filling = is_heldout ? &shards->heldout : &shards->train;
     return filling->documents_count == 0 ||
            filling->tokens_count + tokens_count <= filling->tokens_max;
@@ -84,9 +267,10 @@ static void put_tokens(uint8_t *to, const uint32_t *tokens, uint32_t count, uint
     }
 }
 
-enum tw_status tw_prepare_shards_add(struct tw_prepare_shards *shards, bool is_heldout,
-                                     const uint32_t *tokens, uint32_t tokens_count,
-                                     struct tw_error *err) {
+/* Appends a document to the open training or held-out shard. Fails with TW_NOMEM. */
+static enum tw_status shards_add(struct tw_prepare_shards *shards, bool is_heldout,
+                                 const uint32_t *tokens, uint32_t tokens_count,
+                                 struct tw_error *err) {
     struct tw_filling *const filling = side(shards, is_heldout);
     const size_t begin = filling->tokens_count * shards->token_bytes;
     TW_TRY(reserve(filling, begin + (size_t)tokens_count * shards->token_bytes, err));
@@ -169,8 +353,10 @@ static enum tw_status write_shard(struct tw_prepare_shards *shards, struct tw_fi
     return status;
 }
 
-enum tw_status tw_prepare_shards_close(struct tw_prepare_shards *shards, bool is_heldout,
-                                       struct tw_error *err) {
+/* Writes the open training or held-out shard, if it has documents. Call shards_sort
+ * afterwards to restore the order of the index. Fails with TW_IO, TW_NOMEM or TW_LIMIT. */
+static enum tw_status shards_close(struct tw_prepare_shards *shards, bool is_heldout,
+                                   struct tw_error *err) {
     struct tw_filling *const filling = side(shards, is_heldout);
     if (filling->documents_count == 0) return TW_OK;
     struct tw_shard shard = {.token_bytes = shards->token_bytes,
@@ -197,13 +383,13 @@ static int by_place(const void *a, const void *b) {
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-void tw_prepare_shards_sort(struct tw_dataset *dataset) {
+/* Sorts shards into the order of an index: by source, and training before held-out. */
+static void shards_sort(struct tw_dataset *dataset) {
     if (dataset->shards_count == 0) return;
     qsort(dataset->shards, dataset->shards_count, sizeof(*dataset->shards), by_place);
 }
 
-/* ---- pending held-out documents ----------------------------------------------------------------
- */
+/* ---- pending held-out documents -------------------------------------------------------------- */
 
 /* Sets path to the path of the pending file, which has the shard's name and another ending. */
 static void pending_path(const struct tw_prepare_shards *shards, uint32_t number,
@@ -249,7 +435,10 @@ static enum tw_status append_pending(const struct tw_prepare_shards *shards, FIL
     return TW_OK;
 }
 
-enum tw_status tw_prepare_pending_save(struct tw_prepare_shards *shards, struct tw_error *err) {
+/* save: makes the open held-out documents durable and sets shards->pending to the values that the
+ * state records. forget: removes older pending files; call it once the state that refers to them is
+ * replaced. */
+static enum tw_status pending_save(struct tw_prepare_shards *shards, struct tw_error *err) {
     struct tw_pending *const pending = &shards->pending;
     char path[TW_OUT_PATH_BYTES + PENDING_NAME_BYTES];
     if (pending->documents == shards->heldout.documents_count) return TW_OK;
@@ -272,7 +461,7 @@ enum tw_status tw_prepare_pending_save(struct tw_prepare_shards *shards, struct 
     return TW_OK;
 }
 
-void tw_prepare_pending_forget(struct tw_prepare_shards *shards) {
+static void pending_forget(struct tw_prepare_shards *shards) {
     char path[TW_OUT_PATH_BYTES + PENDING_NAME_BYTES];
     for (; shards->pending_oldest < shards->heldout.number; shards->pending_oldest++) {
         pending_path(shards, shards->pending_oldest, path);
@@ -280,7 +469,8 @@ void tw_prepare_pending_forget(struct tw_prepare_shards *shards) {
     }
 }
 
-void tw_prepare_shards_next_source(struct tw_prepare_shards *shards, uint32_t source) {
+/* Starts the next source. Both shards must be closed. */
+static void shards_next_source(struct tw_prepare_shards *shards, uint32_t source) {
     TW_ASSERT(shards->train.documents_count == 0);
     TW_ASSERT(shards->heldout.documents_count == 0);
     shards->source = source;
@@ -342,4 +532,207 @@ enum tw_status tw_prepare_shards_resume(struct tw_prepare_shards *shards,
         if (shard->source == source) side(shards, shard->is_heldout)->number = shard->number + 1;
     }
     return load_pending(shards, pending, err);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+enum { PLACE_BYTES = 160 };
+
+void tw_prepare_writer_begin(struct tw_prepare_writer *writer) {
+    const uint64_t file = writer->state.next.file;
+    writer->before_bytes = 0;
+    for (uint64_t i = 0; i < file; i++) writer->before_bytes += writer->inputs->files[i].bytes;
+    /* offset in the file's text; a compressed file is shorter than its text */
+    const uint64_t at = writer->state.next.at;
+    const uint64_t bytes = file < writer->inputs->count ? writer->inputs->files[file].bytes : 0;
+    writer->taken_bytes = writer->before_bytes + (at < bytes ? at : bytes);
+    writer->is_end = false;
+}
+
+/* ---- the state ------------------------------------------------------------------------------- */
+
+/* All files that the new state refers to are durable before the new state is written. Files that
+ * only the old state referred to are removed after that. */
+enum tw_status tw_prepare_save(struct tw_prepare_writer *writer, struct tw_error *err) {
+    char *text;
+    size_t size;
+    TW_TRY(pending_save(&writer->shards, err));
+    shards_sort(&writer->shards.dataset);
+    writer->state.pending = writer->shards.pending;
+    writer->state.dataset = writer->shards.dataset;
+    TW_TRY(tw_prepare_state_encode(&writer->state, &text, &size, err));
+    const enum tw_status status = tw_whole_file_write(writer->options->out, TW_PREPARE_STATE_FILE,
+                                                      &(struct tw_range){text, size}, 1, err);
+    free(text);
+    if (status == TW_OK) pending_forget(&writer->shards);
+    return status;
+}
+
+/* ---- sources --------------------------------------------------------------------------------- */
+
+static enum tw_status fail_empty(const struct tw_prepare_writer *writer, const char *name,
+                                 struct tw_error *err) {
+    if (writer->binary == NULL)
+        return tw_fail(err, TW_DATA, "the source %s has no text: its files are empty or blank",
+                       name);
+    return tw_fail(err, TW_DATA,
+                   "the source %.16s has no text: %.60s%s binary. Token numbers need no dataset: "
+                   "`thinwire run new NAME --data FILE --set data.tokenizer=ids --set "
+                   "model.vocab=N`",
+                   name, tw_prepare_shown_path(writer->binary),
+                   writer->binary_files > 1 ? " and others are" : " is");
+}
+
+static enum tw_status check_source(const struct tw_prepare_writer *writer, struct tw_error *err) {
+    const struct tw_dataset *const dataset = &writer->shards.dataset;
+    const char *const name = dataset->sources[writer->shards.source].name;
+    bool has_train = false, has_heldout = dataset->heldout_millionths == 0;
+    for (uint32_t i = 0; i < dataset->shards_count; i++) {
+        if (dataset->shards[i].source != writer->shards.source) continue;
+        if (dataset->shards[i].is_heldout) has_heldout = true;
+        if (!dataset->shards[i].is_heldout) has_train = true;
+    }
+    if (has_train && has_heldout) return TW_OK;
+    if (!has_train && !has_heldout) return fail_empty(writer, name, err);
+    return tw_fail(
+        err, TW_DATA,
+        "none of the documents of the source %s is %s: they are too few, or copies of one another; "
+        "give more text, cut it into shorter documents (--text lines), or choose another "
+        "--heldout, "
+        "with --restart",
+        name, has_train ? "held out to measure the loss" : "left for training");
+}
+
+static enum tw_status end_source(struct tw_prepare_writer *writer, struct tw_error *err) {
+    TW_TRY(shards_close(&writer->shards, false, err));
+    TW_TRY(shards_close(&writer->shards, true, err));
+    TW_TRY(check_source(writer, err));
+    writer->binary = NULL;
+    writer->binary_files = 0;
+    return tw_prepare_save(writer, err);
+}
+
+/* ---- documents ------------------------------------------------------------------------------- */
+
+/* Keeps the message about the first skipped input. A path may contain control characters, but a
+ * line of the state must not. */
+static void keep_first_bad(struct tw_prepare_state *state, const char *sentence) {
+    (void)snprintf(state->first_bad, sizeof(state->first_bad), "%s", sentence);
+    for (char *at = state->first_bad; *at != 0; at++) {
+        if ((unsigned char)*at < ' ') *at = '?';
+    }
+}
+
+/* Describes where the document is, so that a person finds it, for example "a.jsonl:7". */
+static void place_of(const struct tw_prepare_writer *writer, const struct tw_block *block,
+                     uint32_t i, char place[PLACE_BYTES]) {
+    const struct tw_block_document *const document = &block->documents[i];
+    const char *const path = tw_prepare_shown_path(writer->inputs->files[block->file].path);
+    const uint64_t line = writer->state.line + document->lines_before;
+    if (block->kind == TW_INPUT_TAR) {
+        (void)snprintf(place, PLACE_BYTES, "%s", path);
+    } else if (block->kind == TW_INPUT_ARRAY || block->kind == TW_INPUT_OBJECTS) {
+        (void)snprintf(place, PLACE_BYTES, "%s:%" PRIu64 ", record at byte %" PRIu64, path, line,
+                       block->at + document->begin);
+    } else {
+        (void)snprintf(place, PLACE_BYTES, "%s:%" PRIu64, path, line);
+    }
+}
+
+static enum tw_status take_bad(struct tw_prepare_writer *writer, const struct tw_block *block,
+                               uint32_t i, struct tw_error *err) {
+    if (i == block->bad_document && (!writer->options->skip_bad || writer->state.counts.bad == 0)) {
+        char place[PLACE_BYTES];
+        struct tw_error bad;
+        place_of(writer, block, i, place);
+        (void)tw_fail(&bad, TW_DATA, "%s: %s", place, block->bad.message);
+        if (!writer->options->skip_bad) {
+            writer->can_skip = true;
+            if (err != NULL) *err = bad;
+            return TW_DATA;
+        }
+        keep_first_bad(&writer->state, bad.message);
+    }
+    writer->state.counts.bad++;
+    return TW_OK;
+}
+
+static enum tw_status take_document(struct tw_prepare_writer *writer, const struct tw_block *block,
+                                    const struct tw_block_document *document,
+                                    struct tw_error *err) {
+    struct tw_prepare_counts *const counts = &writer->state.counts;
+    const bool is_heldout = document->fate == TW_DOCUMENT_HELDOUT;
+    if (!shards_has_room(&writer->shards, is_heldout, document->tokens_count)) {
+        TW_TRY(shards_close(&writer->shards, is_heldout, err));
+        if (!is_heldout) TW_TRY(tw_prepare_save(writer, err));
+    }
+    TW_TRY(shards_add(&writer->shards, is_heldout, block->tokens.tokens + document->tokens_begin,
+                      document->tokens_count, err));
+    counts->documents++;
+    counts->tokens += document->tokens_count;
+    counts->text_bytes += document->bytes;
+    counts->invalid_bytes += document->invalid_bytes;
+    counts->lost_bytes += document->lost_bytes;
+    if (is_heldout) {
+        counts->heldout_documents++;
+        counts->heldout_tokens += document->tokens_count;
+    }
+    return TW_OK;
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+static enum tw_status end_file(struct tw_prepare_writer *writer, const struct tw_block *block,
+                               struct tw_error *err) {
+    struct tw_prepare_counts *const counts = &writer->state.counts;
+    if (block->end == TW_BLOCK_FILE_END) {
+        counts->files++;
+        counts->kinds[block->kind]++;
+    }
+    if (block->end == TW_BLOCK_FILE_BINARY) {
+        counts->binary_files++;
+        if (writer->binary_files++ == 0) writer->binary = writer->inputs->files[block->file].path;
+    }
+    if (block->end == TW_BLOCK_FILE_EMPTY) counts->empty_files++;
+    if (block->end == TW_BLOCK_FILE_BAD) {
+        if (!writer->options->skip_bad) {
+            writer->can_skip = true;
+            if (err != NULL) *err = block->file_bad;
+            return block->file_bad.status;
+        }
+        if (counts->bad++ == 0) keep_first_bad(&writer->state, block->file_bad.message);
+    }
+    writer->before_bytes += writer->inputs->files[block->file].bytes;
+    writer->state.next = (struct tw_prepare_place){.file = block->file + 1};
+    writer->state.line = 1;
+    return TW_OK;
+}
+
+enum tw_status tw_prepare_write(struct tw_prepare_writer *writer, const struct tw_block *block,
+                                struct tw_error *err) {
+    if (block->failure.status != TW_OK) {
+        if (err != NULL) *err = block->failure;
+        return block->failure.status;
+    }
+    if (block->end == TW_BLOCK_INPUTS_END) {
+        writer->is_end = true;
+        return end_source(writer, err);
+    }
+    const uint32_t source = writer->inputs->files[block->file].source;
+    if (source != writer->shards.source) {
+        TW_TRY(end_source(writer, err));
+        shards_next_source(&writer->shards, source);
+    }
+    writer->taken_bytes = writer->before_bytes + block->taken;
+    for (uint32_t i = 0; i < block->documents_count; i++) {
+        const struct tw_block_document *const document = &block->documents[i];
+        if (document->fate == TW_DOCUMENT_BAD) TW_TRY(take_bad(writer, block, i, err));
+        if (document->fate == TW_DOCUMENT_PASSED) writer->state.counts.passed_members++;
+        if (document->fate == TW_DOCUMENT_TRAIN || document->fate == TW_DOCUMENT_HELDOUT) {
+            TW_TRY(take_document(writer, block, document, err));
+        }
+        writer->state.next.at = block->at + document->at + document->taken;
+        writer->state.line += document->lines;
+    }
+    return block->end == TW_BLOCK_GOES_ON ? TW_OK : end_file(writer, block, err);
 }
