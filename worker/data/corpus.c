@@ -216,7 +216,6 @@ static enum tw_status read_head(int fd, const char *path, struct tw_shard *shard
     return status;
 }
 
-/* corpus_dataset.c */
 static enum tw_status open_shard(struct tw_corpus *corpus, const char *path, struct tw_error *err) {
     struct tw_shard shard;
     TW_TRY(reserve_files(corpus, 1, err));

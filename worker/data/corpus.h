@@ -69,7 +69,7 @@ const char *tw_corpus_kind_name(enum tw_corpus_kind kind);
 enum tw_status tw_corpus_path(char **path, const char *folder, const char *name,
                               struct tw_error *err);
 
-/* Implemented in corpus_llmc.c. is_llmc: whether a file whose first 12 bytes are `bytes` is a file
+/* Implemented in corpus.c. is_llmc: whether a file whose first 12 bytes are `bytes` is a file
  * of llm.c. open_llmc opens one such file. open_llmc_folder opens *_train.bin and *_train_*.bin for
  * training, and *_val.bin and *_val_*.bin as held-out files. It fails with TW_AGAIN if there are
  * none. */

@@ -34,7 +34,7 @@ enum tw_cut {
     TW_CUT_MORE,     /* more bytes are needed to decide */
     TW_CUT_DOCUMENT, /* consumed text[taken]; the document is text[begin .. begin + bytes) */
     TW_CUT_TOO_LONG, /* the document at `begin` is too long; lines and records end at the next \n */
-    TW_CUT_BROKEN,   /* no document can be found from here on (json_cut.h, tar_cut.h) */
+    TW_CUT_BROKEN,   /* no document can be found from here on */
 };
 
 struct tw_text_cut {

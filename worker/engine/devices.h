@@ -15,8 +15,8 @@ struct tw_devices {
     char why_no_gpu[256];                          /* why no GPU can be used; "" if one can */
 };
 
-/* Lists the GPUs by asking the driver. Implemented by devices_cuda.c, and by devices_none.c in a
- * build without CUDA. The first call sets the environment variable CUDA_CACHE_PATH
+/* Lists the GPUs by asking the driver. Implemented in cuda/gpu_memory.c and, in a build
+ * without CUDA, in cuda/gpu_none.c. The first call sets the environment variable CUDA_CACHE_PATH
  * (plans_folder.h), so no other thread may read the environment during that call. */
 void tw_devices_look(struct tw_devices *devices);
 

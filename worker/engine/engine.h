@@ -209,7 +209,7 @@ enum tw_status tw_engine_logits_all(struct tw_engine *engine, const float *param
                                     const uint32_t *tokens, uint32_t count, float *logits,
                                     struct tw_error *err);
 
-/* ---- token by token ------------------------------------------------------------------------ */
+/* ---- token by token -------------------------------------------------------------------------- */
 
 struct tw_engine_cache; /* keys and values of one sequence so far */
 
@@ -227,11 +227,10 @@ enum tw_status tw_engine_cache_extend(struct tw_engine_cache *cache, const uint3
 
 /* Returns the bytes of a cache that holds a whole context. */
 uint64_t tw_engine_cache_bytes(const struct tw_engine *engine);
-
 uint32_t tw_engine_cache_used(const struct tw_engine_cache *cache); /* tokens in the cache */
 void tw_engine_cache_clear(struct tw_engine_cache *cache);          /* back to an empty sequence */
 
-/* ---- schedule ------------------------------------------------------------------------------ */
+/* ---- schedule -------------------------------------------------------------------------------- */
 
 /* Inner learning rate at `clock_tokens` of the run clock: linear warm-up to lr, then the run's
  * schedule (schedule.c) down to lr * lr_final at the token budget, constant after it.

@@ -43,24 +43,6 @@ struct tw_engine_memory {
                           parameters */
 };
 
-/* Fills ranges and matrices for the run's optimizer. Errors: TW_NOMEM. */
-enum tw_status tw_engine_optimizer_init(struct tw_engine *engine, struct tw_error *err);
-void tw_engine_optimizer_deinit(struct tw_engine *engine);
-
-/* Returns the Muon scratch bytes of one thread; 0 if the run does not use Muon. */
-size_t tw_engine_muon_bytes(const struct tw_run *run, const struct tw_layout *layout,
-                            enum tw_type type);
-
-/* Returns the norm of the whole gradient, summed in double. The norm is not finite if an element is
- * not. */
-double tw_engine_gradient_norm(struct tw_engine *engine);
-
-/* Updates theta, m and v from the gradient. `norm` is the gradient's norm, used for clipping. */
-void tw_engine_update(struct tw_engine *engine, float lr, double norm);
-
-/* Makes the model use the present values of params. */
-void tw_engine_use(struct tw_engine *engine, const float *params);
-
 /* Report whether the caller has asked to stop the current pass (tw_engine_watch). check_stop then
  * returns TW_AGAIN. */
 bool tw_engine_is_stopped(const struct tw_engine *engine);
@@ -69,10 +51,6 @@ enum tw_status tw_engine_check_stop(const struct tw_engine *engine, struct tw_er
 /* Returns TW_DATA if a token is outside the vocabulary. */
 enum tw_status tw_engine_check_tokens(const struct tw_engine *engine, const uint32_t *tokens,
                                       uint64_t count, struct tw_error *err);
-
-/* Chooses the operators and matrix library that the configuration asks for. Errors: TW_CONFIG. */
-enum tw_status tw_engine_choose(const struct tw_engine_config *config, const struct tw_ops **ops,
-                                const struct tw_matmul_library **library, struct tw_error *err);
 
 /* Helpers for plans:
  * - plan_sum adds up the uses of memory.
@@ -93,11 +71,5 @@ uint32_t tw_engine_matrices(const struct tw_run *run, const struct tw_tensor *te
 /* Returns the AdamW settings of the next update, t = engine->updates + 1. The caller sets lr,
  * gradient_scale and decay. */
 struct tw_adamw tw_engine_adamw(const struct tw_engine *engine);
-
-/* Derives the model configuration from an engine configuration and its plan. */
-struct tw_model_config tw_engine_model_config(const struct tw_engine_config *config,
-                                              const struct tw_engine_plan *plan,
-                                              const struct tw_ops *ops,
-                                              const struct tw_matmul_library *library);
 
 #endif

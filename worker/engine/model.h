@@ -218,4 +218,15 @@ void tw_model_logits(struct tw_model *model, uint32_t first, uint32_t count, flo
 /* Returns the bytes of the key/value cache of one sequence. */
 uint64_t tw_model_cache_bytes(const struct tw_run *run, enum tw_type type);
 
+/* Derives sizes, tensor offsets and rotation tables from a run; private to model_*.c. */
+
+struct tw_model_shape tw_model_shape_of(const struct tw_run *run);
+
+/* Fills the offsets and sizes of all tensors. model->config, shape and layers must already be set.
+ */
+void tw_model_find(struct tw_model *model);
+
+/* Fills cos and sin for every position of the context. */
+void tw_model_fill_rotation(struct tw_model *model);
+
 #endif

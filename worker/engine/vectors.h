@@ -94,7 +94,8 @@ struct tw_vectors {
     enum tw_status (*copy_out)(void *self, float *to, const float *x, size_t n,
                                struct tw_error *err);
 
-    /* ---- elementwise: all arrays live ---- */
+    /* ---- elementwise: all arrays live
+     * ------------------------------------------------------------ */
 
     void (*copy)(void *self, float *x, const float *from, size_t n);
     void (*zero)(void *self, float *x, size_t n);
@@ -114,7 +115,8 @@ struct tw_vectors {
     void (*lead)(void *self, float *m, const float *v, const float *delta, size_t n,
                  const struct tw_momentum_lead *cfg);
 
-    /* ---- sums: these wait; the result is NaN or infinite if an element is not finite ---- */
+    /* ---- sums: these wait; the result is NaN or infinite if an element is not finite
+     * ------------- */
 
     double (*norm_squared)(void *self, const float *x, size_t n);
     double (*distance_squared)(void *self, const float *a, const float *b, size_t n);
@@ -122,7 +124,8 @@ struct tw_vectors {
      * kernels/outlier.h does. energies (TW_OUTLIER_BLOCKS) is host memory. */
     void (*energies)(void *self, double *energies, const float *x, size_t n);
 
-    /* ---- bytes ---- */
+    /* ---- bytes
+     * ----------------------------------------------------------------------------------- */
 
     /* Returns whether pack() supports this codec. Always false on the host, where the caller
      * encodes directly. */
@@ -131,7 +134,8 @@ struct tw_vectors {
      * and lost are then undefined. Returns TW_DEVICE if the device failed. */
     enum tw_status (*pack)(void *self, const struct tw_vectors_pack *pack, struct tw_error *err);
 
-    /* ---- order ---- */
+    /* ---- order
+     * ----------------------------------------------------------------------------------- */
 
     /* Must follow a write to theta [begin, begin + n): weights derived from it are computed again.
      */

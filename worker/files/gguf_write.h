@@ -10,7 +10,7 @@
  * becomes the tensor rope_freqs.weight. Vectors and GPT-2's positions are always float32.
  *
  * A model on bytes gets the vocabulary of the byte tokenizer. A model on tokens gets the vocabulary
- * of the given tokenizer, or none: gguf_vocab.h. */
+ * of the given tokenizer, or none: gguf_write.h. */
 #ifndef TW_WORKER_FILES_GGUF_WRITE_H
 #define TW_WORKER_FILES_GGUF_WRITE_H
 

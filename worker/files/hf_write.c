@@ -177,7 +177,7 @@ enum tw_status tw_hf_texts_make(struct tw_hf_texts *texts, const struct tw_run *
 
 enum {
     BLOCK_ELEMENTS = 1024 * 1024,
-    SHARDS_MAX = 512, /* limit of shards in an index (hf_index.h) */
+    SHARDS_MAX = 512, /* limit of shards in an index (hf_config.h) */
 };
 
 /* ---- weights --------------------------------------------------------------------------------- */

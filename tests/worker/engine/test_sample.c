@@ -1,5 +1,5 @@
 /* test_sample.c - which tokens are drawn, and how often. */
-#include "worker/engine/sample.h"
+#include "worker/engine/generate.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,9 +2,9 @@
  *
  *      reader ──blocks of whole documents──> tokenizer threads ──in order──> writer
  *
- * One thread reads, decompresses and cuts (prepare_read.h). Any number of threads turn blocks into
- * tokens (prepare_encode.h). The caller's thread takes the blocks in the order in which they were
- * read and fills shards (prepare_shards.h).
+ * One thread reads, decompresses and cuts (prepare_inputs.h). Any number of threads turn blocks
+ * into tokens (prepare_block.h). The caller's thread takes the blocks in the order in which they
+ * were read and fills shards (prepare_shards.h).
  *
  * Shards depend only on inputs and options, not on the number of threads or on interruptions, for
  * two reasons. Cutting, tokenising and holding out depend on each document alone. After every

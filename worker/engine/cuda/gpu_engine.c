@@ -1,12 +1,291 @@
-/* gpu_engine.c - the engine on a device: mirrors, steps, losses and logits. */
+/* gpu_engine.c - an engine on a device: plan of its memory, update of its parameters, steps. */
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/machine.h"
+#include "base/units.h"
 #include "worker/engine/cuda/gpu_model.h"
 #include "worker/engine/plans_folder.h"
+
+/* ---- update ---------------------------------------------------------------------------------- */
+
+struct range {
+    uint64_t begin, count;
+    bool has_decay, is_muon;
+};
+
+struct tw_gpu_ranges {
+    struct range *adamw; /* (adamw_count) */
+    uint32_t adamw_count;
+    struct tw_cuda_muon_matrix *muon; /* (muon_count), sorted so that equal sizes are adjacent */
+    uint32_t muon_count;
+    void *muon_scratch; /* device */
+};
+
+static int by_size(const void *a, const void *b) {
+    const struct tw_cuda_muon_matrix *x = a, *y = b;
+    const uint64_t first = (uint64_t)x->rows * x->cols, second = (uint64_t)y->rows * y->cols;
+    if (first != second) return (first < second) - (first > second);
+    if (x->rows != y->rows) return (x->rows < y->rows) - (x->rows > y->rows);
+    if (x->stride != y->stride) return (x->stride < y->stride) - (x->stride > y->stride);
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* Lists the layout's Muon matrices into all (3 * tensors_count). Returns their number. */
+static uint32_t list_muon(const struct tw_run *run, const struct tw_layout *layout,
+                          struct tw_cuda_muon_matrix *all) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < layout->tensors_count; i++) {
+        struct tw_engine_matrix matrices[3];
+        const uint32_t found = tw_engine_matrices(run, &layout->tensors[i], matrices);
+        for (uint32_t k = 0; k < found; k++) {
+            all[count++] = (struct tw_cuda_muon_matrix){.begin = matrices[k].begin,
+                                                        .rows = matrices[k].rows,
+                                                        .cols = matrices[k].cols,
+                                                        .stride = matrices[k].stride};
+        }
+    }
+    qsort(all, count, sizeof(*all), by_size);
+    return count;
+}
+
+/* Returns the bytes of device memory that Muon needs. */
+static uint64_t muon_bytes(const struct tw_run *run, const struct tw_layout *layout,
+                           enum tw_type type) {
+    static struct tw_cuda_muon_matrix all[3 * TW_TENSORS_MAX]; /* too large for a stack */
+    const uint32_t count = list_muon(run, layout, all);
+    return count == 0 ? 0 : tw_cuda_muon_scratch(all, count, type);
+}
+
+static int by_begin(const void *a, const void *b) {
+    const struct range *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* Lists the tensors that AdamW trains, sorted by offset, and joins neighbours with equal settings
+ * into one range. The padding between them has zero gradient and moments and stays zero. The layout
+ * does not list tensors in order of offset. */
+static void list_adamw(const struct tw_gpu *gpu, struct tw_gpu_ranges *ranges) {
+    const struct tw_layout *layout = gpu->engine->layout;
+    struct range *all = ranges->adamw;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < layout->tensors_count; i++) {
+        const struct tw_tensor *tensor = &layout->tensors[i];
+        struct tw_engine_matrix matrices[3];
+        all[i] = (struct range){
+            .begin = tensor->offset,
+            .count = (uint64_t)tensor->rows * tensor->cols,
+            .has_decay = tensor->has_decay,
+            .is_muon = tw_engine_matrices(gpu->engine->run, tensor, matrices) > 0,
+        };
+    }
+    qsort(all, layout->tensors_count, sizeof(*all), by_begin);
+    for (uint32_t i = 0; i < layout->tensors_count; i++) {
+        const bool is_alike = i > 0 && all[i].is_muon == all[count - 1].is_muon &&
+                              all[i].has_decay == all[count - 1].has_decay;
+        if (is_alike) {
+            all[count - 1].count = all[i].begin + all[i].count - all[count - 1].begin;
+        } else {
+            all[count++] = all[i];
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (!all[i].is_muon) all[ranges->adamw_count++] = all[i];
+    }
+}
+
+static enum tw_status ranges_open(struct tw_gpu *gpu, struct tw_error *err) {
+    const struct tw_engine *engine = gpu->engine;
+    const size_t tensors = engine->layout->tensors_count;
+    struct tw_gpu_ranges *ranges = calloc(1, sizeof(*ranges));
+    gpu->ranges = ranges;
+    if (ranges != NULL) ranges->adamw = calloc(tensors, sizeof(*ranges->adamw));
+    if (ranges != NULL) ranges->muon = calloc(3 * tensors, sizeof(*ranges->muon));
+    if (ranges == NULL || ranges->adamw == NULL || ranges->muon == NULL)
+        return tw_fail(err, TW_NOMEM, "no memory for the optimizer's list of %zu tensors", tensors);
+    list_adamw(gpu, ranges);
+    ranges->muon_count = list_muon(engine->run, engine->layout, ranges->muon);
+    if (ranges->muon_count == 0) return TW_OK;
+    return tw_cuda_alloc(
+        gpu->cuda, &ranges->muon_scratch,
+        tw_cuda_muon_scratch(ranges->muon, ranges->muon_count, gpu->map.config.type), "Muon", err);
+}
+
+static void ranges_close(struct tw_gpu *gpu) {
+    if (gpu->ranges == NULL) return;
+    tw_cuda_free(gpu->cuda, gpu->ranges->muon_scratch);
+    free(gpu->ranges->muon);
+    free(gpu->ranges->adamw);
+    free(gpu->ranges);
+}
+
+/* Queues the end of a step whose gradient is complete: gradient norm, decision to skip, update. */
+static void gpu_update(struct tw_gpu *gpu) {
+    const struct tw_engine *engine = gpu->engine;
+    const struct tw_gpu_ranges *ranges = gpu->ranges;
+    const struct tw_adamw adamw = tw_engine_adamw(engine);
+    tw_cuda_sum_squares(gpu->queue, &gpu->step->squares, gpu->gradient, engine->layout->elements,
+                        false, gpu->arrays.scratch);
+    tw_cuda_step_decide(gpu->queue, gpu->step);
+    for (uint32_t i = 0; i < ranges->adamw_count; i++) {
+        const struct range *range = &ranges->adamw[i];
+        const struct tw_cuda_adamw arrays = {
+            .theta = gpu->theta + range->begin,
+            .m = gpu->m + range->begin,
+            .v = gpu->v + range->begin,
+            .gradient = gpu->gradient + range->begin,
+            .copy = gpu->copy == NULL ? NULL : gpu->copy + range->begin,
+            .n = range->count,
+            .beta1 = adamw.beta1,
+            .beta2 = adamw.beta2,
+            .eps = adamw.eps,
+            .has_decay = range->has_decay,
+        };
+        tw_cuda_adamw(gpu->queue, &arrays, gpu->step);
+    }
+    if (ranges->muon_count == 0) return;
+    const struct tw_cuda_muon muon = {.step = gpu->step,
+                                      .type = gpu->map.config.type,
+                                      .theta_act = gpu->copy,
+                                      .products = gpu->products,
+                                      .spare = gpu->arrays.logits,
+                                      .spare_bytes = gpu->arrays.logits_bytes};
+    tw_cuda_muon_step(gpu->theta, gpu->m, gpu->gradient, ranges->muon_scratch, ranges->muon,
+                      ranges->muon_count, &muon, gpu->queue);
+}
+
+/* ---- plan ------------------------------------------------------------------------------------ */
+
+enum { PASS_ROWS = 32768 }; /* rows per pass, unless configured; larger passes are no faster */
+
+/* Finds the memory limit: as configured, or the free memory of the opened device. */
+static enum tw_status find_limit(uint64_t *limit, const struct tw_engine_config *config,
+                                 int ordinal, struct tw_error *err) {
+    struct tw_cuda *cuda = NULL;
+    *limit = config->compute.memory_bytes;
+    if (*limit > 0) return TW_OK;
+    TW_TRY(tw_cuda_open(&cuda, ordinal, 0, err));
+    (void)tw_cuda_memory(cuda, limit);
+    tw_cuda_close(cuda);
+    return TW_OK;
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+static enum tw_status measure(struct tw_model_bytes *bytes, const struct tw_engine_plan *plan,
+                              const struct tw_engine_config *config, struct tw_error *err) {
+    struct tw_gpu gpu = {.engine = NULL};
+    TW_TRY(tw_gpu_map_open(&gpu, config, plan, err));
+    tw_gpu_arrays_measure(bytes, &gpu);
+    bytes->weights = plan->type == TW_BF16 ? config->layout->elements * sizeof(uint16_t) : 0;
+    bytes->weights += TW_GPU_WORKSPACE + sizeof(struct tw_cuda_step);
+    tw_gpu_map_close(&gpu);
+    return TW_OK;
+}
+
+/* Chooses the micro-batch for the given choice of recompute, as fit_micro_batch() in engine.c
+ * does. */
+static enum tw_status fit_micro_batch(struct tw_engine_plan *plan,
+                                      const struct tw_engine_config *config, struct tw_error *err) {
+    const uint32_t batch = tw_engine_plan_sequences(config), asked = config->compute.micro_batch;
+    struct tw_model_bytes one, two, bytes;
+    plan->micro_batch = 1;
+    TW_TRY(measure(&one, plan, config, err));
+    plan->micro_batch = 2;
+    TW_TRY(measure(&two, plan, config, err));
+    const uint64_t each = two.activations - one.activations;
+    uint64_t most = asked > 0 ? asked : PASS_ROWS / config->run->model.context;
+    for (;;) {
+        plan->micro_batch = tw_engine_plan_even(batch, most);
+        TW_TRY(measure(&bytes, plan, config, err));
+        tw_engine_plan_sum(plan, &bytes);
+        if (plan->total <= plan->limit || plan->micro_batch == 1 || asked > 0) return TW_OK;
+        const uint64_t over = (plan->total - plan->limit + each - 1) / each;
+        most = over < plan->micro_batch ? plan->micro_batch - over : 1;
+    }
+}
+
+/* Chooses the micro-batch for a plan with recompute. At long contexts, attention is the most
+ * expensive part of a layer. Its outputs are therefore kept, unless passes would become smaller. */
+static enum tw_status fit_recomputed(struct tw_engine_plan *plan,
+                                     const struct tw_engine_config *config, struct tw_error *err) {
+    plan->is_recomputed = true;
+    plan->keeps_attention = false;
+    TW_TRY(fit_micro_batch(plan, config, err));
+    struct tw_engine_plan keeping = *plan;
+    keeping.keeps_attention = true;
+    TW_TRY(fit_micro_batch(&keeping, config, err));
+    if (keeping.total <= keeping.limit && keeping.micro_batch == plan->micro_batch) *plan = keeping;
+    return TW_OK;
+}
+
+/* Plans to keep the outputs of norms and activation functions too, if they fit without a smaller
+ * micro-batch. */
+static enum tw_status fit_outputs(struct tw_engine_plan *plan,
+                                  const struct tw_engine_config *config, struct tw_error *err) {
+    struct tw_engine_plan keeping = *plan;
+    keeping.keeps_outputs = true;
+    TW_TRY(fit_micro_batch(&keeping, config, err));
+    if (keeping.total <= keeping.limit && keeping.micro_batch == plan->micro_batch) *plan = keeping;
+    return TW_OK;
+}
+
+/* Page-locked memory is unavailable to all other processes, so at most half of the available memory
+ * is locked. */
+static enum tw_status check_mirrors(struct tw_engine_plan *plan, struct tw_error *err) {
+    char mirrors[TW_UNITS_BYTES], there[TW_UNITS_BYTES];
+    const uint64_t available = tw_machine_memory();
+    plan->is_pinned = plan->mirrors > 0 && plan->mirrors <= available / 2;
+    if (plan->mirrors <= available) return TW_OK;
+    return tw_fail(err, TW_NOMEM,
+                   "copies of parameters and optimizer on the host need %s of memory besides the "
+                   "device's and there are %s: choose a smaller model",
+                   tw_units_bytes(mirrors, (double)plan->mirrors),
+                   tw_units_bytes(there, (double)available));
+}
+
+enum tw_status tw_gpu_plan(struct tw_engine_plan *plan, const struct tw_engine_config *config,
+                           int ordinal, struct tw_error *err) {
+    const uint64_t array = config->layout->elements * sizeof(float);
+    const bool is_learning = !config->is_inference;
+    struct tw_cuda_info info;
+    /* Every usable device supports bf16 GEMMs, so AUTO is bf16. */
+    const enum tw_type type = config->compute.compute == TW_COMPUTE_FP32 ? TW_F32 : TW_BF16;
+    uint64_t limit = 0;
+    TW_ASSERT(config->is_inference || !config->has_cache);
+    TW_TRY(tw_cuda_info(&info, ordinal, err));
+    TW_TRY(tw_cuda_products_look(err));
+    TW_TRY(find_limit(&limit, config, ordinal, err));
+    *plan = (struct tw_engine_plan){
+        .parameters = array,
+        .gradients = is_learning ? array : 0,
+        .optimizer = is_learning ? 2 * array + muon_bytes(config->run, config->layout, type) : 0,
+        .cache = config->has_cache ? tw_model_cache_bytes(config->run, type) : 0,
+        .sync =
+            config->sync_bytes == 0 ? 0 : config->sync_bytes + tw_gpu_vectors_bytes(config->layout),
+        .limit = limit,
+        .threads = 1,
+        .type = type,
+        .is_recomputed = is_learning && config->compute.recompute == TW_RECOMPUTE_ON,
+        .is_on_gpu = true,
+        .mirrors =
+            (config->theta == NULL ? array : 0) +
+            (is_learning ? (uint64_t)((config->m == NULL) + (config->v == NULL)) * array : 0),
+        .ordinal = (uint32_t)ordinal,
+    };
+    (void)snprintf(plan->device, sizeof(plan->device), "%s", info.name);
+    TW_TRY(plan->is_recomputed ? fit_recomputed(plan, config, err)
+                               : fit_micro_batch(plan, config, err));
+    if (plan->total > plan->limit && is_learning && config->compute.recompute == TW_RECOMPUTE_AUTO)
+        TW_TRY(fit_recomputed(plan, config, err));
+    if (is_learning && !plan->is_recomputed) TW_TRY(fit_outputs(plan, config, err));
+    if (plan->total > plan->limit) return tw_engine_plan_refuse(plan, is_learning, err);
+    return check_mirrors(plan, err);
+}
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -43,7 +322,7 @@ static enum tw_status open_arrays(struct tw_gpu *gpu, struct tw_error *err) {
     TW_TRY(open_floats(gpu, &gpu->gradient, "gradient", err));
     TW_TRY(open_floats(gpu, &gpu->m, "optimizer", err));
     TW_TRY(open_floats(gpu, &gpu->v, "optimizer", err));
-    return tw_gpu_ranges_open(gpu, err);
+    return ranges_open(gpu, err);
 }
 
 /* Page-locks the mirrors. If the system refuses, copies are only slower. */
@@ -92,7 +371,7 @@ void tw_gpu_destroy(struct tw_gpu *gpu) {
         tw_gpu_vectors_close(gpu);
         tw_gpu_inputs_close(gpu);
         tw_gpu_arrays_close(gpu);
-        tw_gpu_ranges_close(gpu);
+        ranges_close(gpu);
         void *const owned[] = {gpu->v, gpu->m, gpu->gradient, gpu->step, gpu->copy, gpu->theta};
         for (size_t i = 0; i < sizeof(owned) / sizeof(owned[0]); i++)
             tw_cuda_free(gpu->cuda, owned[i]);
@@ -323,7 +602,7 @@ enum tw_status tw_gpu_step(struct tw_gpu *gpu, const uint32_t *tokens, float lr,
     clear_gradient(gpu);
     TW_TRY(run_passes(gpu, true, tokens, run->train.batch, err));
     TW_TRY(give_up(gpu, err));
-    tw_gpu_update(gpu);
+    gpu_update(gpu);
     TW_TRY(step_end(gpu, true, err));
     /* The first steps autotune GEMMs. The plans are saved at once, because a worker may be killed
      * at any time. */

@@ -95,7 +95,7 @@ struct tw_gpu_ahead {
     uint64_t event;     /* passed once `block` has been copied */
 };
 
-struct tw_gpu_ranges;  /* work lists of AdamW and Muon, in gpu_update.c */
+struct tw_gpu_ranges;  /* work lists of AdamW and Muon, in gpu_engine.c */
 struct tw_gpu_vectors; /* gpu_vectors.c */
 
 struct tw_gpu {
@@ -150,7 +150,7 @@ struct tw_gpu_pass {
     float scale, z_loss; /* only if is_learning */
 };
 
-/* ---- memory: gpu_memory.c ---- */
+/* ---- memory: gpu_memory.c -------------------------------------------------------------------- */
 
 /* Computes the bytes that tw_gpu_arrays_open would allocate. map, sequences, slots_count and
  * is_learning must be set. */
@@ -164,26 +164,21 @@ enum tw_status tw_gpu_map_open(struct tw_gpu *gpu, const struct tw_engine_config
                                const struct tw_engine_plan *plan, struct tw_error *err);
 void tw_gpu_map_close(struct tw_gpu *gpu);
 
-/* ---- inputs: gpu_inputs.c ---- */
+/* ---- inputs: gpu_pass.c ---------------------------------------------------------------------- */
 
 enum tw_status tw_gpu_inputs_open(struct tw_gpu *gpu, struct tw_error *err);
 void tw_gpu_inputs_close(struct tw_gpu *gpu);
+
 /* Queues the copy of this pass's tokens (sequences, stride) to the device. With has_targets, stride
  * > context. Waits if all staging blocks are in use. */
 void tw_gpu_inputs_put(const struct tw_gpu_pass *pass, const uint32_t *tokens, uint32_t stride,
                        bool has_targets);
+
 /* Does this for the first pass of the next step, which `pass` must equal if its tokens do. */
 void tw_gpu_inputs_ahead(const struct tw_gpu_pass *pass, const uint32_t *tokens);
 
-/* ---- passes, queued: gpu_linear.c, gpu_forward.c, gpu_backward.c, gpu_head.c ---- */
+/* ---- passes, queued: gpu_pass.c -------------------------------------------------------------- */
 
-/* Computes y (rows, out) = x * W + bias. If `pre` is not NULL: pre = x * W + bias, y = gelu(pre).
- */
-void tw_gpu_linear(const struct tw_gpu *gpu, const struct tw_model_linear *linear, void *y,
-                   const void *x, uint32_t rows, void *pre);
-/* Computes dx (rows, in) = dy * W^T, multiplied by gelu'(pre) if `pre` is not NULL. */
-void tw_gpu_linear_dx(const struct tw_gpu *gpu, const struct tw_model_linear *linear, void *dx,
-                      const void *dy, uint32_t rows, void *pre);
 /* Input and output gradient of a linear layer. */
 struct tw_gpu_linear_rows {
     const void *x, *dy; /* (rows, in), (rows, out) */
@@ -193,41 +188,37 @@ struct tw_gpu_linear_rows {
     void *spare;   /* device memory that nothing needs now, for autotuning (kernels/cuda/gemm.h) */
     uint64_t spare_bytes;
 };
-/* Adds the gradients of weight and bias, or overwrites them. */
-void tw_gpu_linear_dw(const struct tw_gpu *gpu, const struct tw_model_linear *linear,
-                      const struct tw_gpu_linear_rows *of);
 
 struct tw_cuda_norm tw_gpu_norm_of(const struct tw_gpu *gpu, const struct tw_model_norm *norm,
                                    uint32_t rows);
+
 /* Describes the per-head norm of q (which = 0) or k (which = 1). dx_stride is the row stride of
  * dqkv. */
 struct tw_cuda_norm tw_gpu_head_norm_of(const struct tw_gpu *gpu,
                                         const struct tw_model_layer *layer, uint32_t rows,
                                         uint32_t which);
-void tw_gpu_rotate(const struct tw_gpu_pass *pass, void *qkv, bool is_inverse);
 struct tw_cuda_attention tw_gpu_attention_of(const struct tw_gpu_pass *pass);
-
-/* Run parts of a layer. attend goes from norm1 to attention. feed goes from the output matrix to
- * `up` and, unless is_again, on to the input of the next layer. */
-void tw_gpu_attend(const struct tw_gpu_pass *pass, uint32_t layer, bool is_again);
-void tw_gpu_feed(const struct tw_gpu_pass *pass, uint32_t layer, bool is_again);
 
 /* Computes activations up to the last norm. */
 void tw_gpu_forward(const struct tw_gpu_pass *pass);
+
 /* After forward: adds the rows' losses to step->loss. With is_learning, also adds the head's
  * gradient and leaves the gradient of the residual stream in arrays.stream. */
 void tw_gpu_head(const struct tw_gpu_pass *pass);
+
 /* Writes logits (count, vocab) of rows [first, first + count) to arrays.logits, as `type`, in rows
  * of logits_stride elements. count is at most tw_gpu_head_rows. */
 void tw_gpu_logits_of(const struct tw_gpu_pass *pass, uint32_t first, uint32_t count,
                       enum tw_type type);
 uint32_t tw_gpu_head_rows(const struct tw_gpu *gpu, enum tw_type type);
+
 /* Returns the rows of each chunk but the last, so that `rows` are split evenly. */
 uint32_t tw_gpu_head_chunk(const struct tw_gpu *gpu, enum tw_type type, uint32_t rows);
+
 /* After tw_gpu_head with is_learning: adds all other gradients. */
 void tw_gpu_backward(const struct tw_gpu_pass *pass);
 
-/* ---- parameters: gpu_engine.c ---- */
+/* ---- parameters: gpu_engine.c ---------------------------------------------------------------- */
 
 /* Makes the following passes use these parameters, a host array or the live ones. Parameters other
  * than the live ones overwrite the gradient, which no later step needs. Without learning they
@@ -238,22 +229,12 @@ void tw_gpu_use(struct tw_gpu *gpu, const float *params);
  */
 void tw_gpu_written(struct tw_gpu *gpu, uint64_t begin, uint64_t n);
 
-/* ---- sync: gpu_vectors.c ---- */
+/* ---- sync: gpu_vectors.c --------------------------------------------------------------------- */
 
 /* Frees everything that tw_gpu_vectors_open allocated; does nothing if it was not called. */
 void tw_gpu_vectors_close(struct tw_gpu *gpu);
 
-/* ---- update: gpu_update.c ---- */
-
-/* Returns the bytes of device memory that Muon needs. */
-uint64_t tw_gpu_muon_bytes(const struct tw_run *run, const struct tw_layout *layout,
-                           enum tw_type type);
-enum tw_status tw_gpu_ranges_open(struct tw_gpu *gpu, struct tw_error *err);
-void tw_gpu_ranges_close(struct tw_gpu *gpu);
-/* Queues the end of a step whose gradient is complete: gradient norm, decision to skip, update. */
-void tw_gpu_update(struct tw_gpu *gpu);
-
-/* ---- helpers ---- */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
 static inline void *tw_gpu_at(const struct tw_gpu *gpu, const void *base, size_t elements) {
     return (uint8_t *)(uintptr_t)base + elements * tw_type_bytes(gpu->map.config.type);

@@ -1,5 +1,9 @@
 /* gpu_none.c - implements gpu.h in a build without CUDA: there is never a device. */
+#include <stdio.h>
+#include <string.h>
+
 #include "worker/engine/cuda/gpu.h"
+#include "worker/engine/devices.h"
 
 static enum tw_status none(struct tw_error *err) {
     return tw_fail(err, TW_CONFIG,
@@ -88,4 +92,14 @@ enum tw_status tw_gpu_peak(const struct tw_engine_plan *plan, double *flops_s,
                            struct tw_error *err) {
     (void)plan, (void)flops_s;
     return none(err);
+}
+
+/* ---- devices --------------------------------------------------------------------------------- */
+
+void tw_devices_look(struct tw_devices *devices) {
+    memset(devices, 0, sizeof(*devices));
+    (void)snprintf(
+        devices->why_no_gpu, sizeof(devices->why_no_gpu),
+        "this program was built without CUDA: install the package thinwire-cuda, or build it "
+        "where nvcc is found");
 }
