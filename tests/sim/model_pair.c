@@ -76,7 +76,7 @@ static double squared(const float *x, uint32_t n) {
 }
 
 /* Returns false if the partner's payloads are far larger than the node's own: the partner has
- * diverged or lies. worker/merge/pair_guard.h is stricter. */
+ * diverged or lies. worker/merge/pairing.h is stricter. */
 static bool is_size_plausible(const float *mine, const float *yours, const float *phi,
                               const float *phi_theirs, uint32_t n) {
     float apart[TW_SIM_FRAGMENT_DIMS_MAX];

@@ -20,7 +20,7 @@
 
 #include "base/log.h"
 #include "tests/traitor/training.h"
-#include "worker/learn/batches.h"
+#include "worker/learn/learner_engine.h"
 #include "worker/loop/daemon_link.h"
 #include "worker/loop/step_server.h"
 #include "worker/merge/merger.h"

@@ -6,7 +6,7 @@
 
 #include "base/units.h"
 #include "worker/cli/engine_verb.h"
-#include "worker/learn/eval.h"
+#include "worker/learn/learner_engine.h"
 #include "worker/support/progress.h"
 
 static void show_progress(void *user, uint64_t done, uint64_t all) {

@@ -15,7 +15,7 @@
 #include "worker/cli/engine_verb.h"
 #include "worker/files/model_source.h"
 #include "worker/files/train_file.h"
-#include "worker/learn/eval.h"
+#include "worker/learn/learner_engine.h"
 #include "worker/support/out_file.h"
 #include "worker/support/utf8.h"
 

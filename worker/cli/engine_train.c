@@ -15,8 +15,7 @@
 #include "worker/cli/engine_verb.h"
 #include "worker/cli/train_report.h"
 #include "worker/files/train_file.h"
-#include "worker/learn/batches.h"
-#include "worker/learn/eval.h"
+#include "worker/learn/learner_engine.h"
 #include "worker/support/signals.h"
 
 enum { EVAL_WINDOWS = 64, SKIPS_MAX = 16 };

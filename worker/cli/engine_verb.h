@@ -13,7 +13,7 @@
 #include "worker/data/data.h"
 #include "worker/engine/engine.h"
 #include "worker/files/train_file.h"
-#include "worker/learn/eval.h"
+#include "worker/learn/learner_engine.h"
 #include "worker/tokenizer/text_ends.h"
 
 /* Objects on which a command works: manifest and layout, the data if there are any, and the engine

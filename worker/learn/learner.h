@@ -91,7 +91,8 @@ struct tw_learner {
     enum tw_status (*push)(void *self, uint32_t arrays, uint64_t begin, uint64_t n,
                            struct tw_error *err);
 
-    /* ---- for a learner that steps on another thread; NULL for any other learner ---- */
+    /* ---- for a learner that steps on another thread; NULL for any other learner
+     * ------------------ */
 
     /* Stops the learner at its next step boundary and brings vectors.theta up to date in [begin,
      * begin + n), and also m and v if the learner has them. vectors.written hands changes back. */

@@ -19,7 +19,7 @@ static const struct {
     {TW_ENGINE_V, THINWIRE_MOMENT2, "second moments"},
 };
 
-/* ---- the trainer's thread: ranges as pieces of tensors ------------------------------------- */
+/* ---- the trainer's thread: ranges as pieces of tensors --------------------------------------- */
 
 enum direction { OUT_OF_TRAINER, INTO_TRAINER, ADD_TO_TRAINER };
 
@@ -95,7 +95,7 @@ enum tw_status tw_bridge_settle(struct tw_bridge *bridge, struct tw_error *err) 
     return TW_OK;
 }
 
-/* ---- calls of the session's thread --------------------------------------------------------- */
+/* ---- calls of the session's thread ----------------------------------------------------------- */
 
 struct move_call {
     struct tw_bridge *bridge;
@@ -250,7 +250,7 @@ static enum tw_status sample(void *self, uint32_t bytes, struct tw_wmsg_sample *
     return is_new ? TW_OK : tw_fail(err, TW_AGAIN, "the trainer gave no new text");
 }
 
-/* ---- the loop ------------------------------------------------------------------------------ */
+/* ---- the loop -------------------------------------------------------------------------------- */
 
 /* Sets the initial parameters. A run of the family `tensors` (any model) begins with the trainer's
  * own parameters. */
@@ -309,7 +309,7 @@ static void begun(void *self, const struct tw_train_state *state, enum tw_worker
     if (!bridge->trainer.has_moments) bridge->updates = 0;
 }
 
-/* ---- life ---------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void order_make(struct tw_bridge *bridge) {
     const struct tw_layout *layout = bridge->layout;

@@ -37,7 +37,7 @@ void tw_handover_deinit(struct tw_handover *handover) {
     (void)pthread_mutex_destroy(&handover->mutex);
 }
 
-/* ---- the trainer's thread ------------------------------------------------------------------ */
+/* ---- the trainer's thread -------------------------------------------------------------------- */
 
 static void call_run(struct tw_handover *handover) {
     unlock(handover);
@@ -119,7 +119,7 @@ void tw_handover_end(struct tw_handover *handover) {
     unlock(handover);
 }
 
-/* ---- the session's thread ------------------------------------------------------------------ */
+/* ---- the session's thread -------------------------------------------------------------------- */
 
 enum tw_status tw_handover_call(struct tw_handover *handover,
                                 enum tw_status (*call)(void *self, struct tw_error *err),

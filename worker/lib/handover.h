@@ -57,7 +57,7 @@ struct tw_handover {
 void tw_handover_init(struct tw_handover *handover);
 void tw_handover_deinit(struct tw_handover *handover);
 
-/* ---- the trainer's thread ------------------------------------------------------------------ */
+/* ---- the trainer's thread -------------------------------------------------------------------- */
 
 /* Adds the report of a step that tw_handover_wait asked for. */
 void tw_handover_report(struct tw_handover *handover, const struct tw_report *report);
@@ -73,7 +73,7 @@ enum tw_turn tw_handover_wait(struct tw_handover *handover, bool knows_end, int 
 /* Asks the session to end. The trainer's thread must then call tw_handover_wait until ENDED. */
 void tw_handover_end(struct tw_handover *handover);
 
-/* ---- the session's thread ------------------------------------------------------------------ */
+/* ---- the session's thread -------------------------------------------------------------------- */
 
 /* Holds the trainer at its next step boundary, runs call(self, err) on its thread, and returns the
  * status. Afterwards the trainer is still held. */

@@ -1,27 +1,67 @@
-/* The functions of thinwire/worker.h, except those for training data (data.c). */
+/* worker.c - implements thinwire/worker.h: one worker of a trainer, its session on a thread of its
+ * own. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "worker/lib/run_view.h"
-#include "worker/lib/worker_inner.h"
+#include "base/status.h"
+#include "worker/data/data.h"
+#include "worker/learn/learner.h"
+#include "worker/learn/learner_engine.h"
+#include "worker/lib/bridge.h"
+#include "worker/lib/include/thinwire/worker.h"
 #include "worker/loop/session.h"
 #include "worker/support/utf8.h"
 
-static const char default_socket[] = "/run/thinwire/worker.sock";
+/* ---- the facts about a run that thinwire/worker.h shows to a trainer ------------------------- */
 
-static uint64_t now_us(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
+struct tw_run_view {
+    struct thinwire_run run;         /* facts for the trainer; its pointers point into the fields
+                                        below */
+    struct tw_run settings;          /* the manifest */
+    struct tw_layout *layout;        /* owned */
+    struct thinwire_tensor *tensors; /* (tensors_count), owned */
+    char *data_path;                 /* owned */
+    char *manifest;                  /* owned: lines "key = value", each ended by NUL */
+    size_t manifest_bytes;
+    double peak_lr;
+};
+
+/* ---- worker ---------------------------------------------------------------------------------- */
+
+struct thinwire_worker {
+    struct tw_bridge bridge;
+    pthread_t thread; /* the session's */
+    pid_t pid;        /* id of the process that opened the worker */
+    char *socket;     /* owned */
+    char device[64];
+    struct tw_error failure; /* reason for the end of the session's thread; valid after that end */
+
+    /* the next fields are protected by the handover's mutex */
+    bool is_attached; /* `view` is filled and no longer changes */
+    bool is_started;  /* bridge.trainer is filled */
+    struct tw_run_view view;
+
+    /* only the trainer's thread uses the fields below */
+    struct thinwire_next next; /* values given to the trainer last */
+    bool may_step;             /* the last call asked for a step */
+    bool knows_end;            /* the last call returned THINWIRE_FINISHED */
+    uint64_t left_us, held_us; /* in us: time at which the last call returned; how long it held the
+                                  trainer */
+    uint64_t cursor;           /* position in the data, in tokens */
+    bool has_drawn; /* a batch was drawn for the current step, so `cursor` is already after it */
+    struct tw_data data; /* opened at the first draw */
+};
 
 static enum thinwire_status status_of(enum tw_status status) {
     switch ((int)status) { /* cast to int, because a worker never sees most values of the enum */
@@ -35,8 +75,9 @@ static enum thinwire_status status_of(enum tw_status status) {
     }
 }
 
-enum thinwire_status tw_worker_tell(struct thinwire_error *error, enum tw_status status,
-                                    const struct tw_error *reason) {
+/* Fills *error (may be NULL) from a status and its reason. Returns the status that it holds. */
+static enum thinwire_status tell(struct thinwire_error *error, enum tw_status status,
+                                 const struct tw_error *reason) {
     const enum thinwire_status told = status_of(status);
     if (error == NULL) return told;
     error->status = told;
@@ -46,7 +87,8 @@ enum thinwire_status tw_worker_tell(struct thinwire_error *error, enum tw_status
     return told;
 }
 
-enum thinwire_status tw_worker_refuse(struct thinwire_error *error, const char *sentence) {
+/* Returns THINWIRE_INVALID, with `sentence` as the message. */
+static enum thinwire_status refuse(struct thinwire_error *error, const char *sentence) {
     if (error != NULL) {
         error->status = THINWIRE_INVALID;
         (void)snprintf(error->message, sizeof(error->message), "%s", sentence);
@@ -54,7 +96,149 @@ enum thinwire_status tw_worker_refuse(struct thinwire_error *error, const char *
     return THINWIRE_INVALID;
 }
 
-/* ---- the session's thread ------------------------------------------------------------------ */
+/* ---- data ------------------------------------------------------------------------------------ */
+
+/* Opens the run's data or, if they are open, looks for shards that have arrived. */
+static enum tw_status data_ready(struct thinwire_worker *worker, struct tw_error *err) {
+    if (worker->data.inner == NULL) {
+        if (worker->view.data_path[0] == '\0')
+            return tw_fail(err, TW_DATA, "the run names no data: the trainer brings its own");
+        return tw_data_open(&worker->data, worker->view.data_path, &worker->view.settings, err);
+    }
+    tw_data_refresh(&worker->data);
+    return TW_OK;
+}
+
+enum thinwire_status thinwire_worker_draw(struct thinwire_worker *worker, uint32_t *tokens,
+                                          struct thinwire_error *error) {
+    struct tw_error reason = {.status = TW_OK};
+    if (!worker->may_step) return refuse(error, "a batch is drawn for a step that was asked for");
+    enum tw_status status = data_ready(worker, &reason);
+    if (status == TW_OK) {
+        status = tw_data_draw(&worker->data, worker->view.run.data_seed, &worker->cursor,
+                              (uint32_t)worker->view.run.batch, tokens, &reason);
+        worker->has_drawn |= status == TW_OK;
+    }
+    return status == TW_OK ? THINWIRE_OK : tell(error, status, &reason);
+}
+
+uint64_t thinwire_worker_heldout_count(struct thinwire_worker *worker,
+                                       struct thinwire_error *error) {
+    struct tw_error reason = {.status = TW_OK};
+    const enum tw_status status = data_ready(worker, &reason);
+    (void)tell(error, status, &reason);
+    return status == TW_OK ? tw_data_heldout_count(&worker->data) : 0;
+}
+
+enum thinwire_status thinwire_worker_heldout(struct thinwire_worker *worker, uint64_t index,
+                                             uint64_t count, uint32_t *tokens,
+                                             struct thinwire_error *error) {
+    struct tw_error reason = {.status = TW_OK};
+    enum tw_status status = data_ready(worker, &reason);
+    if (status == TW_OK && (index >= count || count > tw_data_heldout_count(&worker->data)))
+        return refuse(error, "there is no held-out window of this number");
+    if (status == TW_OK) status = tw_data_heldout(&worker->data, index, count, tokens, &reason);
+    return status == TW_OK ? THINWIRE_OK : tell(error, status, &reason);
+}
+
+/* ---- the run as a trainer sees it ------------------------------------------------------------ */
+
+/* Splits the canonical text of the manifest into lines that end in NUL. */
+static enum tw_status manifest_make(struct tw_run_view *view, struct tw_error *err) {
+    view->manifest = calloc(1, TW_MANIFEST_BYTES_MAX + 1);
+    if (view->manifest == NULL) return tw_fail(err, TW_NOMEM, "no memory for a manifest");
+    tw_run_encode(&view->settings, view->manifest, &view->manifest_bytes);
+    for (size_t i = 0; i < view->manifest_bytes; i++) {
+        if (view->manifest[i] == '\n') view->manifest[i] = '\0';
+    }
+    return TW_OK;
+}
+
+/* Returns the manifest's value of a key, or NULL if there is no such key. */
+static const char *view_setting(const struct tw_run_view *view, const char *key) {
+    const size_t length = strlen(key);
+    const char *end = view->manifest + view->manifest_bytes;
+    for (const char *line = view->manifest; line < end; line += strlen(line) + 1) {
+        if (strncmp(line, key, length) == 0 && strncmp(line + length, " = ", 3) == 0)
+            return line + length + 3;
+    }
+    return NULL;
+}
+
+static enum tw_status tensors_make(struct tw_run_view *view, const struct tw_layout *layout,
+                                   struct tw_error *err) {
+    view->layout = malloc(sizeof(*view->layout));
+    view->tensors = calloc(layout->tensors_count, sizeof(*view->tensors));
+    if (view->layout == NULL || view->tensors == NULL)
+        return tw_fail(err, TW_NOMEM, "no memory for a list of tensors");
+    *view->layout = *layout;
+    for (uint32_t i = 0; i < layout->tensors_count; i++) {
+        const struct tw_tensor *tensor = &view->layout->tensors[i];
+        view->tensors[i] = (struct thinwire_tensor){
+            .name = tensor->name,
+            .elements = (uint64_t)tensor->rows * tensor->cols,
+            .rank = tensor->shape.rank,
+        };
+        for (uint32_t side = 0; side < tensor->shape.rank; side++)
+            view->tensors[i].shape[side] = tensor->shape.sides[side];
+    }
+    return TW_OK;
+}
+
+/* Fills *view for a run. Fails with TW_NOMEM; free the view then, too. */
+static enum tw_status view_make(struct tw_run_view *view, const struct tw_learner_config *config,
+                                struct tw_error *err) {
+    const struct tw_run *run = config->run;
+    view->settings = *run;
+    view->peak_lr = run->train.lr_millionths / 1e6;
+    TW_TRY(tensors_make(view, config->layout, err));
+    TW_TRY(manifest_make(view, err));
+    view->data_path = strdup(config->data_path);
+    if (view->data_path == NULL) return tw_fail(err, TW_NOMEM, "no memory for a path");
+    const struct tw_id id = tw_run_id(run);
+    view->run = (struct thinwire_run){
+        .name = view->settings.name,
+        .tensors = view->tensors,
+        .tensors_count = config->layout->tensors_count,
+        .parameters = config->layout->params,
+        .batch = run->train.batch,
+        .context = run->model.context,
+        .tokens_per_step = (uint64_t)run->train.batch * run->model.context,
+        .tokens = run->train.tokens,
+        .data_path = view->data_path,
+        .data_seed = config->data_seed,
+        .heldout_windows = tw_eval_windows(run),
+        .threads = config->compute.threads,
+    };
+    tw_id_hex(&id, view->run.id);
+    return TW_OK;
+}
+
+static void view_free(struct tw_run_view *view) {
+    free(view->layout);
+    free(view->tensors);
+    free(view->data_path);
+    free(view->manifest);
+    memset(view, 0, sizeof(*view));
+}
+
+/* Whether the view shows this run. */
+static bool view_is_of(const struct tw_run_view *view, const struct tw_run *run) {
+    const struct tw_id shown = tw_run_id(&view->settings), other = tw_run_id(run);
+    return tw_id_equal(&shown, &other);
+}
+
+/* ---- worker ---------------------------------------------------------------------------------- */
+
+static const char default_socket[] = "/run/thinwire/worker.sock";
+
+static uint64_t now_us(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* ---- the session's thread -------------------------------------------------------------------- */
 
 /* Shows the run to the trainer's thread, and waits until this thread has started or closes the
  * worker. */
@@ -64,10 +248,10 @@ static enum tw_status trainer_await(struct thinwire_worker *worker,
     enum tw_status status = TW_OK;
     TW_ASSERT(pthread_mutex_lock(&handover->mutex) == 0);
     if (!worker->is_attached) {
-        status = tw_run_view_make(&worker->view, config, err);
+        status = view_make(&worker->view, config, err);
         worker->is_attached = status == TW_OK;
         TW_ASSERT(pthread_cond_broadcast(&handover->changed) == 0);
-    } else if (!tw_run_view_is_of(&worker->view, config->run)) {
+    } else if (!view_is_of(&worker->view, config->run)) {
         status = tw_fail(err, TW_CONFIG, "the daemon now trains another run, %s: start again",
                          config->run->name);
     }
@@ -125,11 +309,11 @@ static int thread_start(struct thinwire_worker *worker) {
     return failed;
 }
 
-/* ---- open, close --------------------------------------------------------------------------- */
+/* ---- open, close ----------------------------------------------------------------------------- */
 
 static void worker_free(struct thinwire_worker *worker) {
     tw_data_close(&worker->data);
-    tw_run_view_free(&worker->view);
+    view_free(&worker->view);
     tw_handover_deinit(&worker->bridge.handover);
     free(worker->socket);
     free(worker);
@@ -179,10 +363,10 @@ enum thinwire_status thinwire_worker_open(struct thinwire_worker **worker,
     *worker = NULL;
     tw_log_set_level(config != NULL && config->is_talkative ? TW_LOG_INFO : TW_LOG_WARN);
     struct thinwire_worker *made = worker_make(config);
-    if (made == NULL) return tw_worker_tell(error, TW_NOMEM, &no_memory);
+    if (made == NULL) return tell(error, TW_NOMEM, &no_memory);
     if (thread_start(made) != 0) {
         worker_free(made);
-        return tw_worker_tell(error, TW_NOMEM, &no_memory);
+        return tell(error, TW_NOMEM, &no_memory);
     }
     if (attached_await(made, timeout_ms)) {
         *worker = made;
@@ -193,7 +377,7 @@ enum thinwire_status thinwire_worker_open(struct thinwire_worker **worker,
     struct tw_error reason = made->failure;
     if (reason.status == TW_OK) reason.status = TW_AGAIN;
     worker_free(made);
-    return tw_worker_tell(error, reason.status, &reason);
+    return tell(error, reason.status, &reason);
 }
 
 void thinwire_worker_close(struct thinwire_worker *worker) {
@@ -209,7 +393,7 @@ const struct thinwire_run *thinwire_worker_run(const struct thinwire_worker *wor
 }
 
 const char *thinwire_worker_setting(const struct thinwire_worker *worker, const char *key) {
-    return tw_run_view_setting(&worker->view, key);
+    return view_setting(&worker->view, key);
 }
 
 /* Copies as many whole characters of a text as fit. Returns false if it is not UTF-8. */
@@ -232,7 +416,7 @@ enum thinwire_status thinwire_worker_sample(struct thinwire_worker *worker, cons
     struct tw_bridge *bridge = &worker->bridge;
     struct tw_wmsg_sample sample = {0};
     if (!copy_text(sample.prompt, prompt) || !copy_text(sample.text, text))
-        return tw_worker_refuse(error, "a sample of text is UTF-8");
+        return refuse(error, "a sample of text is UTF-8");
     TW_ASSERT(pthread_mutex_lock(&bridge->handover.mutex) == 0);
     bridge->text = sample;
     bridge->has_text = true;
@@ -240,14 +424,14 @@ enum thinwire_status thinwire_worker_sample(struct thinwire_worker *worker, cons
     return THINWIRE_OK;
 }
 
-/* ---- steps --------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 enum thinwire_status thinwire_worker_start(struct thinwire_worker *worker,
                                            const struct thinwire_trainer *trainer,
                                            struct thinwire_error *error) {
     struct tw_handover *handover = &worker->bridge.handover;
     if (trainer->read == NULL || trainer->write == NULL)
-        return tw_worker_refuse(error, "a trainer needs the callbacks read and write");
+        return refuse(error, "a trainer needs the callbacks read and write");
     TW_ASSERT(pthread_mutex_lock(&handover->mutex) == 0);
     const bool is_second = worker->is_started;
     if (!is_second) {
@@ -256,7 +440,7 @@ enum thinwire_status thinwire_worker_start(struct thinwire_worker *worker,
         TW_ASSERT(pthread_cond_broadcast(&handover->changed) == 0);
     }
     TW_ASSERT(pthread_mutex_unlock(&handover->mutex) == 0);
-    if (is_second) return tw_worker_refuse(error, "the worker was started before");
+    if (is_second) return refuse(error, "the worker was started before");
     return THINWIRE_OK;
 }
 
@@ -305,7 +489,7 @@ static enum thinwire_status turn_tell(struct thinwire_worker *worker, enum tw_tu
     switch (turn) {
     case TW_TURN_STEP: next_fill(worker, next); return THINWIRE_OK;
     case TW_TURN_SETTLED: return THINWIRE_FINISHED;
-    case TW_TURN_ENDED: return tw_worker_tell(error, worker->failure.status, &worker->failure);
+    case TW_TURN_ENDED: return tell(error, worker->failure.status, &worker->failure);
     case TW_TURN_WAIT: break;
     }
     return THINWIRE_WAIT;
@@ -317,18 +501,17 @@ enum thinwire_status thinwire_worker_step(struct thinwire_worker *worker,
                                           struct thinwire_error *error) {
     const uint64_t came_us = now_us();
     struct tw_error reason = {.status = TW_OK};
-    if (!worker->is_started)
-        return tw_worker_refuse(error, "thinwire_worker_start must come before a step");
+    if (!worker->is_started) return refuse(error, "thinwire_worker_start must come before a step");
     if ((done != NULL) != worker->may_step) {
-        return tw_worker_refuse(error, done == NULL ? "the step that was asked for is missing"
-                                                    : "a step was taken that was not asked for");
+        return refuse(error, done == NULL ? "the step that was asked for is missing"
+                                          : "a step was taken that was not asked for");
     }
     if (done != NULL) step_report(worker, done, came_us);
     const enum tw_turn turn =
         tw_handover_wait(&worker->bridge.handover, worker->knows_end, timeout_ms);
     const enum tw_status status =
         turn == TW_TURN_ENDED ? TW_OK : tw_bridge_settle(&worker->bridge, &reason);
-    if (status != TW_OK) return tw_worker_tell(error, status, &reason);
+    if (status != TW_OK) return tell(error, status, &reason);
     worker->left_us = now_us();
     const bool is_held = done != NULL && !tw_handover_has_rested(&worker->bridge.handover);
     worker->held_us = is_held ? worker->left_us - came_us : 0;

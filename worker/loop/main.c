@@ -90,7 +90,7 @@ static bool options_parse(int argc, char **argv, struct options *options, int *e
     return false;
 }
 
-/* Passes the GPU's PCI address to the learner, so that the session can watch it (device_watch.h).
+/* Passes the GPU's PCI address to the learner, so that the session can watch it.
  */
 static void gpu_note(const struct tw_learner_engine *real, struct tw_learner *learner) {
     static struct tw_devices devices;

@@ -1,18 +1,327 @@
 #include "worker/loop/session.h"
 
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/exit_codes.h"
 #include "base/log.h"
+#include "kernels/norm.h"
 #include "worker/loop/daemon_link.h"
-#include "worker/loop/device_watch.h"
-#include "worker/loop/heartbeat.h"
 #include "worker/loop/trainer.h"
 #include "worker/support/signals.h"
+
+enum {
+    TW_SESSION_NEW_US = 10 * 1000 * 1000,      /* time without a daemon at the start of a worker */
+    TW_SESSION_AWAY_US = 60 * 1000 * 1000,     /* time without a daemon that was there before */
+    TW_SESSION_REFUSED_US = 120 * 1000 * 1000, /* time for which a daemon refuses a worker that was
+                                                  there before */
+};
+
+enum { TW_DEVICE_WATCH_MS = 500 }; /* short enough to yield to another program in a second */
+
+static uint64_t now_us(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* ---- watch over the device ------------------------------------------------------------------- */
+
+static void put(_Atomic uint64_t *to, uint64_t value) {
+    atomic_store_explicit(to, value, memory_order_relaxed);
+}
+
+static void look(struct tw_device_watch *watch) {
+    struct timespec now;
+    struct tw_shm_device *const device = watch->device;
+    struct tw_nvml_look seen;
+    tw_nvml_look(watch->nvml, &seen);
+    put(&device->temperature_c, seen.temperature_c);
+    put(&device->power_mw, seen.power_mw);
+    put(&device->power_max_mw, seen.power_max_mw);
+    put(&device->memory_used_bytes, seen.memory_used_bytes);
+    put(&device->memory_bytes, seen.memory_bytes);
+    put(&device->load_percent, seen.load_percent);
+    const double others = tw_nvml_others(watch->nvml);
+    put(&device->others_percent, isnan(others) ? 0 : 1 + (uint64_t)lround(100 * others));
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    put(&device->seen_us, (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+}
+
+static void *watching(void *argument) {
+    struct tw_device_watch *watch = argument;
+    TW_ASSERT(pthread_mutex_lock(&watch->mutex) == 0);
+    while (!watch->must_stop) {
+        struct timespec next;
+        (void)clock_gettime(CLOCK_MONOTONIC, &next);
+        next.tv_nsec += TW_DEVICE_WATCH_MS * 1000L * 1000;
+        next.tv_sec += next.tv_nsec / 1000000000;
+        next.tv_nsec %= 1000000000;
+        (void)pthread_cond_timedwait(&watch->stop, &watch->mutex, &next);
+        if (!watch->must_stop) look(watch);
+    }
+    TW_ASSERT(pthread_mutex_unlock(&watch->mutex) == 0);
+    return NULL;
+}
+
+enum tw_status tw_device_watch_open(struct tw_device_watch *watch, struct tw_shm_device *device,
+                                    const char *pci, struct tw_error *err) {
+    pthread_condattr_t attributes;
+    sigset_t all, before;
+    memset(watch, 0, sizeof(*watch));
+    watch->device = device;
+    if (pci[0] == '\0') return TW_OK;
+    TW_TRY(tw_nvml_open(&watch->nvml, NULL, pci, err));
+    look(watch);
+    TW_ASSERT(pthread_condattr_init(&attributes) == 0);
+    TW_ASSERT(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
+    TW_ASSERT(pthread_cond_init(&watch->stop, &attributes) == 0);
+    TW_ASSERT(pthread_condattr_destroy(&attributes) == 0);
+    TW_ASSERT(pthread_mutex_init(&watch->mutex, NULL) == 0);
+
+    /* This thread blocks all signals: they must reach the loop and end its wait. */
+    (void)sigfillset(&all);
+    TW_ASSERT(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
+    const int failed = pthread_create(&watch->thread, NULL, watching, watch);
+    TW_ASSERT(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+    if (failed == 0) return TW_OK;
+    (void)pthread_cond_destroy(&watch->stop);
+    (void)pthread_mutex_destroy(&watch->mutex);
+    tw_nvml_close(watch->nvml);
+    watch->nvml = NULL;
+    return tw_fail(err, TW_NOMEM, "start the thread that watches the GPU: %s", strerror(failed));
+}
+
+void tw_device_watch_close(struct tw_device_watch *watch) {
+    if (watch->nvml == NULL) return;
+    TW_ASSERT(pthread_mutex_lock(&watch->mutex) == 0);
+    watch->must_stop = true;
+    TW_ASSERT(pthread_cond_signal(&watch->stop) == 0);
+    TW_ASSERT(pthread_mutex_unlock(&watch->mutex) == 0);
+    TW_ASSERT(pthread_join(watch->thread, NULL) == 0);
+    (void)pthread_cond_destroy(&watch->stop);
+    (void)pthread_mutex_destroy(&watch->mutex);
+    tw_nvml_close(watch->nvml);
+    memset(watch, 0, sizeof(*watch));
+}
+
+/* ---- evaluation ------------------------------------------------------------------------------ */
+
+enum {
+    SOON_SHARE = 10,    /* an additional evaluation comes after eval_steps / SOON_SHARE steps */
+    SAMPLE_SHARE = 200, /* samples use at most 1 / SAMPLE_SHARE of the time */
+    FOLLOW_SHARE = 20,  /* evaluations of a following node use at most 1 / FOLLOW_SHARE */
+    FOLLOW_US = 10 * 1000 * 1000, /* shortest pause between two evaluations of a following node */
+};
+
+/* Returns whether a following node should evaluate: merges have changed the model, and the pause is
+ * over. */
+static bool is_follower_due(const struct tw_trainer *trainer) {
+    const bool has_changed = trainer->evaluated_changes != trainer->merger.changes_count;
+    return has_changed && !trainer->is_paused && !trainer->is_finished &&
+           now_us() >= trainer->evaluate_due_us;
+}
+
+void tw_evaluation_soon(struct tw_trainer *trainer) {
+    const uint32_t every = trainer->welcome->eval_steps;
+    if (every >= SOON_SHARE) trainer->evaluate_step = trainer->step + every / SOON_SHARE;
+}
+
+bool tw_evaluation_is_due(const struct tw_trainer *trainer) {
+    const uint32_t every = trainer->welcome->eval_steps;
+    if (trainer->welcome->follows != 0) return every > 0 && is_follower_due(trainer);
+    const bool is_turn =
+        every > 0 && (trainer->step % every == 0 || trainer->step >= trainer->evaluate_step);
+    return is_turn && !trainer->is_paused && trainer->step != trainer->evaluated_step;
+}
+
+/* Returns the step number that users see: this node's own. A following node takes no steps, so its
+ * number is derived from the run clock. */
+static uint64_t shown_step(struct tw_trainer *trainer) {
+    if (trainer->welcome->follows == 0) return trainer->step;
+    return tw_trainer_clock(trainer) / trainer->learner->tokens_per_step;
+}
+
+/* Computes the loss of params on held-out text. Requests are answered meanwhile, as during a step.
+ */
+static enum tw_status heldout(struct tw_trainer *trainer, const float *params, double *loss,
+                              struct tw_error *err) {
+    const struct tw_learner *learner = trainer->learner;
+    tw_step_server_open(&trainer->side, !trainer->is_finished);
+    const enum tw_status status = learner->heldout(learner->self, params, loss, err);
+    trainer->sync_us += tw_step_server_close(&trainer->side);
+    return status;
+}
+
+/* Sets *distance to ||theta - phi|| / ||phi||. */
+static enum tw_status measure_distance(struct tw_trainer *trainer, const float *phi,
+                                       float *distance, struct tw_error *err) {
+    const struct tw_learner *learner = trainer->learner;
+    const struct tw_vectors *vectors = &learner->vectors;
+    const size_t elements = (size_t)trainer->shm->geometry.elements;
+    if (learner->borrow != NULL) TW_TRY(learner->borrow(learner->self, 0, elements, err));
+    const double size = tw_norm_squared(phi, elements);
+    const double apart = vectors->distance_squared(
+        vectors->self, vectors->theta, tw_device_anchor_all(&trainer->merger.twin), elements);
+    TW_TRY(vectors->finish(vectors->self, err));
+    *distance = size > 0 ? (float)sqrt(apart / size) : 0;
+    return TW_OK;
+}
+
+/* Sends a sample of text, if one can be generated. Lack of memory or data costs only this sample.
+ */
+static enum tw_status tell_sample(struct tw_trainer *trainer, struct tw_error *err) {
+    const struct tw_learner *learner = trainer->learner;
+    const uint64_t begin_us = now_us();
+    struct tw_worker_msg told = {.kind = TW_WMSG_SAMPLE};
+    if (learner->sample == NULL || trainer->welcome->sample_bytes == 0 ||
+        begin_us < trainer->sample_due_us) {
+        return TW_OK;
+    }
+    tw_step_server_open(&trainer->side, !trainer->is_finished);
+    const enum tw_status status =
+        learner->sample(learner->self, trainer->welcome->sample_bytes, &told.u.sample, err);
+    trainer->sync_us += tw_step_server_close(&trainer->side);
+    if (status == TW_DEVICE) return status;
+    if (status != TW_OK || atomic_load(&trainer->side.is_cut)) return TW_OK;
+    trainer->sample_due_us = now_us() + SAMPLE_SHARE * (now_us() - begin_us);
+    told.u.sample.step = shown_step(trainer);
+    return tw_daemon_link_send(trainer->link, &told, err);
+}
+
+static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err) {
+    struct tw_worker_msg told = {.kind = TW_WMSG_EVALUATED};
+    struct tw_wmsg_evaluated *const evaluated = &told.u.evaluated;
+    float *phi;
+    void *u;
+    tw_shm_settle(trainer->shm);
+    tw_shm_home(trainer->shm, 0, &phi, &u);
+
+    double live = 0, anchor = 0;
+    enum tw_status status = heldout(trainer, trainer->learner->theta, &live, err);
+    if (status == TW_OK) status = heldout(trainer, phi, &anchor, err);
+    /* Stopped for a pause: the evaluation is due again when training goes on. */
+    if (status == TW_AGAIN && atomic_load(&trainer->side.is_cut)) return TW_OK;
+    trainer->evaluated_step = trainer->step;
+    if (trainer->step >= trainer->evaluate_step) trainer->evaluate_step = UINT64_MAX;
+    if (status == TW_AGAIN) return tell_sample(trainer, err); /* there may still be a sample */
+    TW_TRY(status);
+    TW_TRY(measure_distance(trainer, phi, &evaluated->distance, err));
+    trainer->evaluated_changes = trainer->merger.changes_count;
+
+    evaluated->step = shown_step(trainer);
+    evaluated->loss_live = (float)live;
+    evaluated->loss_anchor = (float)anchor;
+    tw_log(TW_LOG_INFO, "evaluated",
+           "step=%" PRIu64 " loss_live=%.4f loss_anchor=%.4f distance=%.5f", evaluated->step, live,
+           anchor, (double)evaluated->distance);
+    TW_TRY(tw_daemon_link_send(trainer->link, &told, err));
+    return tell_sample(trainer, err);
+}
+
+enum tw_status tw_evaluation_run(struct tw_trainer *trainer, struct tw_error *err) {
+    const uint64_t begin_us = now_us();
+    const enum tw_status status = evaluate(trainer, err);
+    const uint64_t pause_us = (FOLLOW_SHARE - 1) * (now_us() - begin_us);
+    trainer->evaluate_due_us = now_us() + (pause_us > FOLLOW_US ? pause_us : FOLLOW_US);
+    return status;
+}
+
+/* ---- the state to start from ----------------------------------------------------------------- */
+
+void tw_start_state_fresh(const struct tw_shm *shm, const struct tw_learner *learner) {
+    learner->init(learner->self, learner->theta);
+    tw_shm_settle(shm);
+    for (uint32_t p = 0; p < shm->fragments_count; p++) {
+        const size_t elements = (size_t)tw_shm_fragment_elements(shm, p);
+        float *phi;
+        void *u;
+        tw_shm_home(shm, p, &phi, &u);
+        memcpy(phi, learner->theta + shm->fragment_begin[p], elements * sizeof(float));
+        memset(u, 0, elements * (size_t)tw_momentum_bytes(shm->momentum));
+        const struct tw_shm_state anchor = {.digest =
+                                                tw_shm_digest(phi, u, elements, shm->momentum)};
+        tw_shm_home_set(shm, p, &anchor);
+    }
+}
+
+/* Sets theta to phi. The counters continue from the step in the control page. */
+static void start_anchor(const struct tw_shm *shm, uint64_t tokens_per_step,
+                         struct tw_train_state *state) {
+    for (uint32_t p = 0; p < shm->fragments_count; p++) {
+        struct tw_shm_view view;
+        tw_shm_view(shm, p, &view);
+        memcpy(state->theta + shm->fragment_begin[p], view.phi,
+               (size_t)view.elements * sizeof(float));
+    }
+    state->step = atomic_load_explicit(&tw_shm_control(shm)->step, memory_order_relaxed);
+    state->tokens = state->step * tokens_per_step;
+    state->cursor = state->tokens;
+}
+
+static enum tw_status start_snapshot(const struct tw_wmsg_welcome *welcome,
+                                     const struct tw_shm *shm, struct tw_train_state *state) {
+    struct tw_error reason = {.status = TW_OK};
+    uint32_t fragments_reset = 0;
+    const enum tw_status status =
+        tw_snapshot_load(shm, (enum tw_snapshot_mode)welcome->snapshot_mode, welcome->slot, state,
+                         &fragments_reset, &reason);
+    if (status == TW_OK) {
+        tw_log(TW_LOG_INFO, "snapshot_loaded", "slot=%u step=%" PRIu64 " fragments_reset=%u",
+               welcome->slot, state->step, fragments_reset);
+    } else {
+        tw_log(TW_LOG_WARN, "snapshot_unusable", "slot=%u text=\"%s; starting from the anchor\"",
+               welcome->slot, reason.message);
+    }
+    return status;
+}
+
+/* Zeros m and v, but never writes a zero over a zero. Pages that were never written use no memory,
+ * and a trainer without moments leaves them unwritten. */
+static void clear_moments(struct tw_train_state *state, size_t elements) {
+    enum { PIECE = 1024 };
+    static const float zeros[PIECE];
+    for (size_t at = 0; at < elements; at += PIECE) {
+        const size_t bytes = (elements - at < PIECE ? elements - at : PIECE) * sizeof(float);
+        if (memcmp(state->m + at, zeros, bytes) != 0) memset(state->m + at, 0, bytes);
+        if (memcmp(state->v + at, zeros, bytes) != 0) memset(state->v + at, 0, bytes);
+    }
+}
+
+void tw_start_state_build(const struct tw_wmsg_welcome *welcome, const struct tw_shm *shm,
+                          const struct tw_learner *learner, struct tw_train_state *state,
+                          enum tw_worker_start *start_used) {
+    const size_t elements = (size_t)shm->geometry.elements;
+    memset(state, 0, sizeof(*state));
+    state->theta = learner->theta;
+    state->m = learner->m;
+    state->v = learner->v;
+    clear_moments(state, elements);
+    *start_used = (enum tw_worker_start)welcome->start;
+    switch ((enum tw_worker_start)welcome->start) {
+    case TW_START_FRESH: tw_start_state_fresh(shm, learner); break;
+    case TW_START_SNAPSHOT:
+        if (start_snapshot(welcome, shm, state) == TW_OK) break;
+        *start_used = TW_START_ANCHOR;
+        clear_moments(state, elements);
+        start_anchor(shm, learner->tokens_per_step, state);
+        break;
+    case TW_START_KEPT: /* daemon_link.c refuses such a WELCOME */
+    case TW_START_ANCHOR: start_anchor(shm, learner->tokens_per_step, state); break;
+    }
+    *learner->updates = state->updates;
+    state->cursor += welcome->batches_to_skip * learner->tokens_per_step;
+}
+
+/* ---- session --------------------------------------------------------------------------------- */
 
 enum { RETRY_MS = 500, REMIND_TRIES = 60, ANSWER_MS = 10000 };
 
@@ -45,12 +354,6 @@ static enum tw_status answer_await(const struct tw_session_config *config,
         if (status != TW_AGAIN || config->must_end(config->self)) return status;
     }
     return tw_fail(err, TW_AGAIN, "the daemon did not answer within %d ms", ANSWER_MS);
-}
-
-static uint64_t now_us(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
 /* Waits for the daemon. Returns TW_AGAIN if must_end ended the wait, or if none came in time. If

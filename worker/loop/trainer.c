@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -9,10 +10,151 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "kernels/norm.h"
-#include "worker/loop/evaluation.h"
-#include "worker/loop/host_mirror.h"
-#include "worker/loop/start_state.h"
-#include "worker/merge/request.h"
+#include "worker/loop/session.h"
+#include "worker/merge/inflight.h"
+
+/* ---- applying ahead -------------------------------------------------------------------------- */
+
+static void lock(struct tw_apply_ahead *early) {
+    TW_ASSERT(pthread_mutex_lock(&early->mutex) == 0);
+}
+
+static void unlock(struct tw_apply_ahead *early) {
+    TW_ASSERT(pthread_mutex_unlock(&early->mutex) == 0);
+}
+
+/* `work` belongs to this thread while is_working is set, else to the loop's thread. */
+static void *serve(void *argument) {
+    struct tw_apply_ahead *early = argument;
+    lock(early);
+    while (!early->must_stop) {
+        if (!early->is_working) {
+            TW_ASSERT(pthread_cond_wait(&early->changed, &early->mutex) == 0);
+            continue;
+        }
+        unlock(early);
+        struct tw_error err = {.status = TW_OK};
+        const enum tw_status status = tw_anchor_work(early->merger, &early->work, &err);
+        lock(early);
+        early->status = status;
+        early->err = err;
+        early->is_working = false;
+        TW_ASSERT(pthread_cond_broadcast(&early->changed) == 0);
+    }
+    unlock(early);
+    return NULL;
+}
+
+static int start(struct tw_apply_ahead *early) {
+    sigset_t all, before; /* this thread blocks all signals, because they must reach the loop and
+                             end its wait */
+    (void)sigfillset(&all);
+    TW_ASSERT(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
+    const int failed = pthread_create(&early->thread, NULL, serve, early);
+    TW_ASSERT(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+    return failed;
+}
+
+/* Starts the thread if is_host_idle. The struct must not move. Errors: TW_NOMEM. */
+static enum tw_status ahead_init(struct tw_apply_ahead *early, struct tw_merger *merger,
+                                 bool is_host_idle, struct tw_error *err) {
+    const size_t elements = (size_t)merger->shm->geometry.spare_elements;
+    memset(early, 0, sizeof(*early));
+    early->merger = merger;
+    if (!is_host_idle) return TW_OK;
+    const struct tw_vectors *vectors = merger->vectors;
+    float *merged = NULL;
+    TW_TRY(vectors->host_alloc(vectors->self, &merged, elements, "merges beside steps", err));
+    TW_ASSERT(pthread_mutex_init(&early->mutex, NULL) == 0);
+    TW_ASSERT(pthread_cond_init(&early->changed, NULL) == 0);
+    const int failed = start(early);
+    if (failed == 0) {
+        early->work.merged = merged;
+        return TW_OK;
+    }
+    (void)pthread_cond_destroy(&early->changed);
+    (void)pthread_mutex_destroy(&early->mutex);
+    vectors->host_free(vectors->self, merged);
+    return tw_fail(err, TW_NOMEM, "start the thread for merges: %s", strerror(failed));
+}
+
+static void ahead_deinit(struct tw_apply_ahead *early) {
+    if (early->work.merged == NULL) return;
+    lock(early);
+    early->must_stop = true;
+    TW_ASSERT(pthread_cond_broadcast(&early->changed) == 0);
+    unlock(early);
+    TW_ASSERT(pthread_join(early->thread, NULL) == 0);
+    (void)pthread_cond_destroy(&early->changed);
+    (void)pthread_mutex_destroy(&early->mutex);
+    early->merger->vectors->host_free(early->merger->vectors->self, early->work.merged);
+    memset(early, 0, sizeof(*early));
+}
+
+/* Returns whether the current work is for this request. Another request of the same round may have
+ * other modes. */
+static bool is_of(const struct tw_apply_ahead *early, const struct tw_wmsg_apply *request) {
+    return early->is_begun && memcmp(&early->work.request, request, sizeof(*request)) == 0;
+}
+
+static bool is_working(struct tw_apply_ahead *early) {
+    lock(early);
+    const bool is_working = early->is_working;
+    unlock(early);
+    return is_working;
+}
+
+static void wait_for(struct tw_apply_ahead *early) {
+    lock(early);
+    while (early->is_working) TW_ASSERT(pthread_cond_wait(&early->changed, &early->mutex) == 0);
+    unlock(early);
+}
+
+/* Starts the work. Returns false if the request is refused or needs no work. */
+static bool begin(struct tw_apply_ahead *early, const struct tw_wmsg_apply *request) {
+    const struct tw_merger *merger = early->merger;
+    if (request->fragment >= merger->shm->fragments_count ||
+        tw_anchor_publish_is_applied(merger, request->fragment, request->round) ||
+        tw_anchor_begin(early->merger, request, &early->work, NULL) != TW_OK)
+        return false;
+    early->is_begun = true;
+    lock(early);
+    early->is_working = true;
+    TW_ASSERT(pthread_cond_broadcast(&early->changed) == 0);
+    unlock(early);
+    return true;
+}
+
+bool tw_apply_ahead_is_ready(struct tw_apply_ahead *early, const struct tw_wmsg_apply *request) {
+    if (early->work.merged == NULL) return true;
+    if (early->is_begun) return is_of(early, request) && !is_working(early);
+    return !begin(early, request);
+}
+
+/* Cancels the thread's work, so that another request can change the anchor. The work begins again
+ * when the loop asks for it. */
+static void ahead_give_up(struct tw_apply_ahead *early) {
+    if (!early->is_begun) return;
+    wait_for(early);
+    early->is_begun = false;
+}
+
+enum tw_status tw_apply_ahead_begin(struct tw_apply_ahead *early,
+                                    const struct tw_wmsg_apply *request,
+                                    struct tw_wmsg_applied *reply, struct tw_error *err) {
+    const bool is_begun = is_of(early, request);
+    ahead_give_up(early);
+    if (!is_begun) return tw_anchor_apply(early->merger, request, reply, err);
+    if (early->status == TW_OK) {
+        tw_anchor_land(early->merger, &early->work);
+    } else {
+        (void)tw_fail(err, early->status, "%s", early->err.message);
+    }
+    tw_anchor_publish_reply(early->merger, request->fragment, early->status, reply);
+    return early->status;
+}
+
+/* ---- trainer --------------------------------------------------------------------------------- */
 
 enum {
     WAIT_MS = 200,
@@ -52,7 +194,7 @@ enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_daemon_link
     if (status == TW_OK) status = tw_pairing_init(&trainer->pairing, &trainer->merger, err);
     if (status == TW_OK) status = tw_step_server_init(&trainer->side, link, &trainer->merger, err);
     if (status == TW_OK)
-        status = tw_apply_ahead_init(&trainer->early, &trainer->merger, learner->is_host_idle, err);
+        status = ahead_init(&trainer->early, &trainer->merger, learner->is_host_idle, err);
     if (status == TW_OK && learner->watch != NULL)
         learner->watch(learner->self, &trainer->side.is_cut);
     if (status != TW_OK) tw_trainer_deinit(trainer);
@@ -62,7 +204,7 @@ enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_daemon_link
 void tw_trainer_deinit(struct tw_trainer *trainer) {
     const struct tw_learner *learner = trainer->learner;
     if (learner != NULL && learner->watch != NULL) learner->watch(learner->self, NULL);
-    tw_apply_ahead_deinit(&trainer->early);
+    ahead_deinit(&trainer->early);
     tw_step_server_deinit(&trainer->side);
     tw_pairing_deinit(&trainer->pairing);
     tw_merger_deinit(&trainer->merger);
@@ -85,7 +227,7 @@ uint64_t tw_trainer_clock(struct tw_trainer *trainer) {
     return trainer->clock_tokens;
 }
 
-/* ---- snapshots ------------------------------------------------------------------------------ */
+/* ---- snapshots ------------------------------------------------------------------------------- */
 
 static bool takes_steps(const struct tw_trainer *trainer) {
     return !trainer->is_paused && !trainer->is_finished && trainer->welcome->follows == 0;
@@ -154,7 +296,7 @@ static enum tw_status boundary_extras(struct tw_trainer *trainer, struct tw_erro
     return status;
 }
 
-/* ---- requests ------------------------------------------------------------------------------ */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 /* Returns whether the request may be done now. waiting[0..before) are the requests queued before
  * it. */
@@ -168,7 +310,7 @@ static bool is_due(struct tw_trainer *trainer, const struct tw_worker_msg *msg, 
         if (fragment >= 0 && tw_request_fragment_of(&trainer->waiting[i]) == fragment) return false;
     }
     if (is_idle)
-        return true; /* no steps are running, so the thread of apply_ahead.h would save no time */
+        return true; /* no steps are running, so the thread of trainer.h would save no time */
     const bool is_ready = msg->kind != TW_WMSG_APPLY || trainer->is_behind ||
                           tw_apply_ahead_is_ready(&trainer->early, &msg->u.apply);
     return is_ready && min_step <= trainer->step;
@@ -210,7 +352,7 @@ static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_ms
         *status = tw_apply_ahead_begin(&trainer->early, &msg->u.apply, &reply->u.applied, err);
         return true;
     case TW_WMSG_SOLO:
-        tw_apply_ahead_give_up(&trainer->early);
+        ahead_give_up(&trainer->early);
         reply->kind = TW_WMSG_APPLIED;
         *status = tw_anchor_solo(merger, &msg->u.solo, &reply->u.applied, err);
         return true;
@@ -221,7 +363,7 @@ static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_ms
         reply->u.encoded.tokens = trainer->tokens;
         return true;
     case TW_WMSG_PAIR_APPLY:
-        tw_apply_ahead_give_up(&trainer->early);
+        ahead_give_up(&trainer->early);
         reply->kind = TW_WMSG_APPLIED;
         *status = tw_pairing_apply(&trainer->pairing, &msg->u.pair_apply, &reply->u.applied, err);
         return true;
@@ -230,7 +372,7 @@ static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_ms
         *status = tw_anchor_export(merger, &msg->u.export, &reply->u.exported, err);
         return true;
     case TW_WMSG_LOAD:
-        tw_apply_ahead_give_up(&trainer->early);
+        ahead_give_up(&trainer->early);
         reply->kind = TW_WMSG_APPLIED;
         *status = tw_anchor_load(merger, &msg->u.load, &reply->u.applied, err);
         return true;
@@ -367,7 +509,7 @@ static enum tw_status juror_turn(struct tw_trainer *trainer, struct tw_error *er
     return judged_tell(trainer, &judged, &reason, err);
 }
 
-/* ---- requests, performed -------------------------------------------------------------------- */
+/* ---- requests, performed --------------------------------------------------------------------- */
 
 /* Loads the run's result into a foreign trainer (worker/lib), which must have it once the run has
  * settled. A node that received a state at the end and trained on would otherwise keep its own
@@ -384,7 +526,7 @@ static enum tw_status result_take(struct tw_trainer *trainer, struct tw_error *e
 }
 
 /* Notes which fragments have merged with others, for a daemon that comes back with an older anchor
- * (kept_state.h). A LOAD that is no shift of an anchor with merges changes the lineage. */
+ * (snapshot.h). A LOAD that is no shift of an anchor with merges changes the lineage. */
 static void note_merge(struct tw_trainer *trainer, const struct tw_worker_msg *msg,
                        const struct tw_worker_msg *reply) {
     const int64_t fragment = tw_request_fragment_of(msg);
@@ -474,7 +616,7 @@ static enum tw_status drain(struct tw_trainer *trainer, struct tw_error *err) {
     return TW_OK;
 }
 
-/* ---- the loop ------------------------------------------------------------------------------ */
+/* ---- the loop -------------------------------------------------------------------------------- */
 
 static enum tw_status step_tell(struct tw_trainer *trainer, const struct tw_step_result *result,
                                 float lr, struct tw_error *err) {
@@ -674,7 +816,7 @@ enum tw_status tw_trainer_keep(struct tw_trainer *trainer, struct tw_kept_state 
                                struct tw_error *err) {
     const struct tw_learner *learner = trainer->learner;
     if (!trainer->has_state) return tw_fail(err, TW_AGAIN, "training has not begun");
-    tw_apply_ahead_give_up(&trainer->early);
+    ahead_give_up(&trainer->early);
     TW_TRY(tw_kept_state_take(kept, &trainer->merger, learner, err));
     if (learner->rest != NULL) learner->rest(learner->self, TW_REST_PAUSED);
     memcpy(kept->merged_rounds, trainer->merged_rounds, sizeof(kept->merged_rounds));

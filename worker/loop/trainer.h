@@ -17,10 +17,11 @@
  * bounded queue, and later requests on its fragment wait with it. When the queue is full, the
  * socket is not read until a request leaves the queue. REDUCE and CHECK are answered during steps
  * too: step_server.h. If steps leave the host idle, a thread works on an APPLY during steps, and
- * the APPLY waits for the thread in the same queue: apply_ahead.h. */
+ * the APPLY waits for the thread in the same queue. */
 #ifndef TW_WORKER_LOOP_TRAINER_H
 #define TW_WORKER_LOOP_TRAINER_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -28,13 +29,49 @@
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
 #include "worker/learn/learner.h"
-#include "worker/loop/apply_ahead.h"
 #include "worker/loop/daemon_link.h"
 #include "worker/loop/juror.h"
-#include "worker/loop/kept_state.h"
+#include "worker/loop/snapshot.h"
 #include "worker/loop/step_server.h"
+#include "worker/merge/anchor.h"
 #include "worker/merge/merger.h"
 #include "worker/merge/pairing.h"
+
+/* ---- a thread does the host work of an APPLY while inner steps run on a device --------------- */
+
+/* When steps run on a device, the host is idle, and the host work of an APPLY (decoding, the outer
+ * step, digests) takes as long as many steps. A thread computes the new anchor beside the published
+ * one. At the first step boundary after that, the loop publishes it and updates theta. There is one
+ * spare buffer for (phi, u), so the thread works on one APPLY at a time and the others wait in
+ * order. If several are due, the loop does them itself.
+ *
+ * The loop calls all functions, at step boundaries. Without `init`, or if the host is not idle
+ * during steps, every APPLY counts as ready, and the loop does its work when it begins. */
+
+struct tw_apply_ahead {
+    struct tw_merger *merger;   /* borrowed */
+    struct tw_anchor_work work; /* work.merged is owned; it is NULL if there is no thread */
+    bool is_begun; /* `work` belongs to a request that is neither published nor cancelled yet */
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    /* under the mutex */
+    bool is_working, must_stop;
+    enum tw_status status; /* result of the work, once it has ended */
+    struct tw_error err;
+};
+
+/* Returns whether the thread has finished the host work of this APPLY. If not, and the thread is
+ * idle, the work begins. No request on the same fragment may be due before this one. An APPLY that
+ * will be refused counts as ready: tw_apply_ahead_begin gives the reason. */
+bool tw_apply_ahead_is_ready(struct tw_apply_ahead *early, const struct tw_wmsg_apply *request);
+
+/* Works like tw_anchor_apply, but waits for the thread's result and uses it. */
+enum tw_status tw_apply_ahead_begin(struct tw_apply_ahead *early,
+                                    const struct tw_wmsg_apply *request,
+                                    struct tw_wmsg_applied *reply, struct tw_error *err);
+
+/* ---- trainer --------------------------------------------------------------------------------- */
 
 enum {
     TW_WAITING_MAX = 64, /* requests queued for a later boundary */
@@ -90,7 +127,7 @@ enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_daemon_link
                                const struct tw_learner *learner, struct tw_error *err);
 void tw_trainer_deinit(struct tw_trainer *trainer);
 
-/* Builds the start state of the WELCOME (start_state.h) and sends READY. An incomplete or damaged
+/* Builds the start state of the WELCOME (session.h) and sends READY. An incomplete or damaged
  * snapshot is no error: the worker starts from the anchor and reports this in READY. */
 enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err);
 

@@ -1,15 +1,178 @@
 #include "worker/merge/anchor.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "kernels/momentum_lead.h"
 #include "kernels/norm.h"
-#include "kernels/outer.h"
+#include "kernels/type.h"
 #include "proto/run/run_key.h"
 #include "proto/worker_request.h"
-#include "worker/merge/momentum.h"
-#include "worker/merge/request.h"
+#include "worker/merge/inflight.h"
+
+/* ---- publication ----------------------------------------------------------------------------- */
+
+void tw_anchor_publish_begin(struct tw_merger *merger, uint32_t fragment,
+                             struct tw_anchor_publish *stage) {
+    struct tw_shm_view old;
+    stage->fragment = fragment;
+    stage->momentum = merger->shm->momentum;
+    stage->elements = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
+    tw_shm_stage_begin(merger->shm, fragment, &stage->phi, &stage->u);
+    tw_shm_view(merger->shm, fragment, &old);
+    TW_ASSERT(old.phi != stage->phi);
+    stage->phi_old = old.phi;
+    stage->u_old = old.u;
+    stage->live_old = tw_device_anchor_phi(&merger->twin, fragment);
+    stage->live = NULL;
+}
+
+enum tw_status tw_anchor_publish_seal(const struct tw_anchor_publish *stage, uint64_t rounds,
+                                      struct tw_shm_state *state, struct tw_error *err) {
+    if (!tw_is_finite(stage->phi, stage->elements) ||
+        !tw_momentum_is_finite(stage->momentum, stage->u, stage->elements)) {
+        return tw_fail(err, TW_CORRUPT, "fragment %u would no longer be finite", stage->fragment);
+    }
+    *state = (struct tw_shm_state){.rounds = rounds};
+    state->digest = tw_shm_digest(stage->phi, stage->u, stage->elements, stage->momentum);
+    return TW_OK;
+}
+
+/* Publishes the staged values by a single store. */
+static void publish_stage(struct tw_merger *merger, struct tw_anchor_publish *stage,
+                          const struct tw_shm_state *state) {
+    tw_shm_stage_publish(merger->shm, stage->fragment, state);
+    merger->changes_count++;
+    stage->live = tw_device_anchor_next(&merger->twin, stage->fragment);
+}
+
+enum tw_status tw_anchor_publish_end(struct tw_merger *merger, struct tw_anchor_publish *stage,
+                                     uint64_t rounds, const struct tw_id *expected,
+                                     struct tw_error *err) {
+    struct tw_shm_state state;
+    TW_TRY(tw_anchor_publish_seal(stage, rounds, &state, err));
+    if (expected != NULL && !tw_id_equal(&state.digest, expected)) {
+        return tw_fail(err, TW_CORRUPT, "state of fragment %u does not have the digest it should",
+                       stage->fragment);
+    }
+    publish_stage(merger, stage, &state);
+    return TW_OK;
+}
+
+void tw_anchor_publish_reply(const struct tw_merger *merger, uint32_t fragment,
+                             enum tw_status status, struct tw_wmsg_applied *reply) {
+    memset(reply, 0, sizeof(*reply));
+    reply->fragment = fragment;
+    reply->status = status;
+    if (fragment >= merger->shm->fragments_count) return;
+    struct tw_shm_view view;
+    tw_shm_view(merger->shm, fragment, &view);
+    reply->rounds = view.state.rounds;
+    reply->digest = view.state.digest;
+}
+
+bool tw_anchor_publish_is_applied(const struct tw_merger *merger, uint32_t fragment,
+                                  uint64_t round) {
+    struct tw_shm_view view;
+    tw_shm_view(merger->shm, fragment, &view);
+    return view.state.rounds > round;
+}
+
+/* ---- momentum -------------------------------------------------------------------------------- */
+
+enum { PIECE = 1024 }; /* elements that are converted at a time */
+
+static void take(enum tw_momentum momentum, const void *u, size_t begin, float *out, size_t n) {
+    if (momentum == TW_MOMENTUM_NONE) {
+        memset(out, 0, n * sizeof(float));
+        return;
+    }
+    const uint16_t *const from = (const uint16_t *)u + begin;
+    for (size_t i = 0; i < n; i++) out[i] = tw_bf16_to_f32(from[i]);
+}
+
+static void give(enum tw_momentum momentum, void *u, size_t begin, const float *from, size_t n) {
+    if (momentum == TW_MOMENTUM_NONE) return;
+    uint16_t *const to = (uint16_t *)u + begin;
+    for (size_t i = 0; i < n; i++) to[i] = tw_bf16_from_f32(from[i]);
+}
+
+static size_t piece_of(size_t left) {
+    return left < PIECE ? left : PIECE;
+}
+
+typedef void (*outer_rule)(float *phi, float *u, const float *delta, size_t n,
+                           struct tw_outer rule);
+
+static void step_by(outer_rule outer, const struct tw_momentum_step *step, const float *delta,
+                    struct tw_outer rule) {
+    float *const phi = step->phi + step->begin;
+    if (step->momentum == TW_MOMENTUM_FLOAT32) {
+        outer(phi, (float *)step->u + step->begin, delta, step->n, rule);
+        return;
+    }
+    float u[PIECE];
+    for (size_t at = 0; at < step->n; at += PIECE) {
+        const size_t n = piece_of(step->n - at);
+        take(step->momentum, step->u, step->begin + at, u, n);
+        outer(phi + at, u, delta + at, n, rule);
+        give(step->momentum, step->u, step->begin + at, u, n);
+    }
+}
+
+void tw_momentum_nesterov(const struct tw_momentum_step *step, const float *delta,
+                          struct tw_outer rule) {
+    step_by(tw_outer_nesterov, step, delta, rule);
+}
+
+void tw_momentum_heavyball(const struct tw_momentum_step *step, const float *delta,
+                           struct tw_outer rule) {
+    step_by(tw_outer_heavyball, step, delta, rule);
+}
+
+void tw_momentum_pull(const struct tw_momentum_step *step, const float *own, const float *theirs,
+                      float half) {
+    float *const phi = step->phi + step->begin;
+    if (step->momentum == TW_MOMENTUM_FLOAT32) {
+        tw_outer_pull(phi, (float *)step->u + step->begin, own, theirs, half, step->n);
+        return;
+    }
+    float u[PIECE];
+    for (size_t at = 0; at < step->n; at += PIECE) {
+        const size_t n = piece_of(step->n - at);
+        take(step->momentum, step->u, step->begin + at, u, n);
+        tw_outer_pull(phi + at, u, own + at, theirs + at, half, n);
+        give(step->momentum, step->u, step->begin + at, u, n);
+    }
+}
+
+double tw_momentum_squared(enum tw_momentum momentum, const void *u, size_t begin, size_t n) {
+    if (momentum == TW_MOMENTUM_FLOAT32) return tw_norm_squared((const float *)u + begin, n);
+    if (momentum == TW_MOMENTUM_NONE) return 0.0;
+    float piece[PIECE];
+    double sum = 0.0;
+    for (size_t at = 0; at < n; at += PIECE) {
+        const size_t count = piece_of(n - at);
+        take(momentum, u, begin + at, piece, count);
+        sum += tw_norm_squared(piece, count);
+    }
+    return sum;
+}
+
+bool tw_momentum_is_finite(enum tw_momentum momentum, const void *u, size_t n) {
+    if (momentum == TW_MOMENTUM_FLOAT32) return tw_is_finite(u, n);
+    float piece[PIECE];
+    for (size_t at = 0; at < n; at += PIECE) {
+        const size_t count = piece_of(n - at);
+        take(momentum, u, at, piece, count);
+        if (!tw_is_finite(piece, count)) return false;
+    }
+    return true;
+}
+
+/* ---- anchors --------------------------------------------------------------------------------- */
 
 static enum tw_status apply_check(const struct tw_merger *merger,
                                   const struct tw_wmsg_apply *request, struct tw_error *err) {
@@ -186,7 +349,7 @@ void tw_anchor_land(struct tw_merger *merger, const struct tw_anchor_work *work)
     struct tw_anchor_publish stage = work->stage;
     tw_outlier_note_merge(&merger->outlier[request->fragment], &work->sizes, stage.elements);
     if (work->squares > 0.0) merger->history[request->fragment].merge = (float)sqrt(work->squares);
-    tw_anchor_publish_publish(merger, &stage, &work->state);
+    publish_stage(merger, &stage, &work->state);
     const float *merged = bring_merge(merger, work);
     apply_theta(merger, request, &stage, merged);
     apply_lead(merger, request, merged);

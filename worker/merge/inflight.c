@@ -9,8 +9,137 @@
 #include "base/assert.h"
 #include "kernels/mix.h"
 #include "kernels/outer.h"
+#include "proto/run/layout.h"
 #include "proto/run/run_key.h"
 #include "worker/merge/merge_memory.h"
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+enum tw_status tw_request_fragment(const struct tw_shm *shm, uint32_t fragment,
+                                   struct tw_error *err) {
+    if (fragment < shm->fragments_count) return TW_OK;
+    return tw_fail(err, TW_PROTO, "fragment %u of %u", fragment, shm->fragments_count);
+}
+
+int64_t tw_request_fragment_of(const struct tw_worker_msg *msg) {
+    switch (msg->kind) {
+    case TW_WMSG_ENCODE: return msg->u.encode.fragment;
+    case TW_WMSG_APPLY: return msg->u.apply.fragment;
+    case TW_WMSG_SOLO: return msg->u.solo.fragment;
+    case TW_WMSG_PAIR_ENCODE: return msg->u.pair_encode.fragment;
+    case TW_WMSG_PAIR_APPLY: return msg->u.pair_apply.fragment;
+    case TW_WMSG_EXPORT: return msg->u.export.fragment;
+    case TW_WMSG_LOAD: return msg->u.load.fragment;
+    default: return -1;
+    }
+}
+
+enum tw_status tw_request_range(const struct tw_shm *shm, uint32_t fragment, uint64_t begin,
+                                uint64_t count, struct tw_error *err) {
+    const uint64_t elements = tw_shm_fragment_elements(shm, fragment);
+    if (begin <= elements && count <= elements - begin) return TW_OK;
+    return tw_fail(err, TW_PROTO, "part [%llu, +%llu) of fragment %u with %llu elements",
+                   (unsigned long long)begin, (unsigned long long)count, fragment,
+                   (unsigned long long)elements);
+}
+
+enum tw_status tw_request_part(const struct tw_shm *shm, uint32_t fragment, uint64_t begin,
+                               uint64_t count, uint64_t *end, struct tw_error *err) {
+    TW_TRY(tw_request_range(shm, fragment, begin, count, err));
+    if (begin != *end) {
+        return tw_fail(err, TW_PROTO,
+                       "a part of fragment %u begins at %llu, the one before ends at "
+                       "%llu",
+                       fragment, (unsigned long long)begin, (unsigned long long)*end);
+    }
+    *end = begin + count;
+    return TW_OK;
+}
+
+enum tw_status tw_request_whole(const struct tw_shm *shm, uint32_t fragment, uint64_t end,
+                                struct tw_error *err) {
+    const uint64_t elements = tw_shm_fragment_elements(shm, fragment);
+    if (end == elements) return TW_OK;
+    return tw_fail(err, TW_PROTO, "parts of fragment %u end at %llu of %llu elements", fragment,
+                   (unsigned long long)end, (unsigned long long)elements);
+}
+
+enum tw_status tw_request_span(const struct tw_shm *shm, const struct tw_span *span,
+                               uint8_t **bytes, struct tw_error *err) {
+    /* An empty span has no place in the pool, so any valid offset serves. */
+    const uint64_t offset = span->bytes > 0 ? span->offset : shm->geometry.pool;
+    *bytes = tw_shm_pool(shm, offset, span->bytes);
+    if (*bytes != NULL) return TW_OK;
+    return tw_fail(err, TW_PROTO, "span of %u bytes at %llu lies outside the pool", span->bytes,
+                   (unsigned long long)span->offset);
+}
+
+enum tw_status tw_request_payload(const struct tw_shm *shm, const struct tw_codec *codec,
+                                  const struct tw_span *span, uint64_t count,
+                                  struct tw_error *err) {
+    uint8_t *bytes;
+    TW_TRY(tw_request_span(shm, span, &bytes, err));
+    if (codec->check(bytes, span->bytes, (size_t)count) == TW_OK) return TW_OK;
+    return tw_fail(err, TW_CORRUPT, "a payload of %u bytes is not %llu elements in %s", span->bytes,
+                   (unsigned long long)count, codec->name);
+}
+
+/* ---- a part within a number of bytes -- */
+
+static int order(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static enum tw_status find_ends(struct tw_rate_fit *fit, const struct tw_run *run,
+                                struct tw_error *err) {
+    struct tw_layout *layout = malloc(sizeof(*layout));
+    if (layout == NULL) return tw_fail(err, TW_NOMEM, "no memory for the model's layout");
+    const enum tw_status status = tw_layout_init(layout, run, err);
+    for (uint32_t t = 0; status == TW_OK && t < layout->tensors_count; t++) {
+        const struct tw_tensor *tensor = &layout->tensors[t];
+        fit->ends[fit->ends_count++] = tensor->offset + (uint64_t)tensor->rows * tensor->cols;
+    }
+    free(layout);
+    qsort(fit->ends, fit->ends_count, sizeof(fit->ends[0]), order);
+    return status;
+}
+
+enum tw_status tw_rate_fit_create(struct tw_rate_fit **fit, const struct tw_run *run,
+                                  struct tw_error *err) {
+    /* This reserves mostly address space: a small model touches few of its pages. */
+    *fit = malloc(sizeof(**fit));
+    if (*fit == NULL) {
+        return tw_fail(err, TW_NOMEM, "no memory for dealing out bytes: %zu wanted", sizeof(**fit));
+    }
+    (*fit)->ends_count = 0;
+    const enum tw_status status = find_ends(*fit, run, err);
+    if (status == TW_OK) return TW_OK;
+    tw_rate_fit_destroy(*fit);
+    *fit = NULL;
+    return status;
+}
+
+void tw_rate_fit_destroy(struct tw_rate_fit *fit) {
+    free(fit);
+}
+
+enum tw_status tw_rate_fit_encode(struct tw_rate_fit *fit, const struct tw_rate_fit_part *part,
+                                  size_t *bytes_out) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < fit->ends_count; i++) {
+        if (fit->ends[i] <= part->begin || fit->ends[i] >= part->begin + part->n) continue;
+        fit->inside[count++] = fit->ends[i] - part->begin;
+    }
+    const struct tw_auto_part inner = {.x = part->x,
+                                       .n = part->n,
+                                       .ends = fit->inside,
+                                       .ends_count = count,
+                                       .bytes_max = part->bytes_max};
+    return tw_auto_encode(&fit->work, &inner, part->out, part->capacity, bytes_out);
+}
+
+/* ---- contributions in flight ----------------------------------------------------------------- */
 
 /* Allocates `room`, if needed. When parameters lie on a device but are encoded on the host,
  * payloads are decoded into `room` on the host and then copied to the device. */

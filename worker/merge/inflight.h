@@ -83,8 +83,10 @@
 
 #include "base/status.h"
 #include "compress/codec.h"
+#include "compress/codec_auto.h"
 #include "proto/run/run.h"
 #include "proto/shm.h"
+#include "proto/worker_msg.h"
 #include "proto/worker_request.h"
 #include "worker/engine/vectors.h"
 
@@ -195,5 +197,67 @@ void tw_inflight_flush(struct tw_inflight *inflight, uint32_t fragment, float *t
 
 /* Call if theta is about to be overwritten: drops c, e and the work in flight. */
 void tw_inflight_forget(struct tw_inflight *inflight, uint32_t fragment);
+
+/* Checks that the ranges of a request of the daemon lie inside the model and the pool. If not, the
+ * checks return TW_PROTO with the numbers, and the request is refused without effect. */
+
+enum tw_status tw_request_fragment(const struct tw_shm *shm, uint32_t fragment,
+                                   struct tw_error *err);
+
+/* Returns the fragment that a request names, unchecked, or -1 if the request has none. */
+int64_t tw_request_fragment_of(const struct tw_worker_msg *msg);
+
+/* Checks that [begin, begin + count) lies in the fragment, which must be valid. */
+enum tw_status tw_request_range(const struct tw_shm *shm, uint32_t fragment, uint64_t begin,
+                                uint64_t count, struct tw_error *err);
+
+/* Checks the range like tw_request_range, and that the part begins at *end; then sets *end to the
+ * part's end. Called for each part in order, starting with *end = 0, it ensures that parts are
+ * adjacent. tw_request_whole then checks that the last part reaches the end of the fragment. */
+enum tw_status tw_request_part(const struct tw_shm *shm, uint32_t fragment, uint64_t begin,
+                               uint64_t count, uint64_t *end, struct tw_error *err);
+enum tw_status tw_request_whole(const struct tw_shm *shm, uint32_t fragment, uint64_t end,
+                                struct tw_error *err);
+
+/* Sets *bytes to the span's span->bytes bytes in the pool, borrowed. */
+enum tw_status tw_request_span(const struct tw_shm *shm, const struct tw_span *span,
+                               uint8_t **bytes, struct tw_error *err);
+
+/* Checks that the payload decodes to `count` finite values. Errors: TW_PROTO for an invalid span,
+ * TW_CORRUPT for the payload. */
+enum tw_status tw_request_payload(const struct tw_shm *shm, const struct tw_codec *codec,
+                                  const struct tw_span *span, uint64_t count, struct tw_error *err);
+
+/* ---- encodes a part within a given number of bytes (sync.codec = auto) ----------------------- */
+
+/* The part is split into pieces, each with its own codec, at tensor ends. */
+
+/* Tensor ends and working memory for a run with codec auto. */
+struct tw_rate_fit {
+    uint32_t ends_count;
+    uint64_t ends[TW_TENSORS_MAX]; /* ends of the tensors, in elements of the model, ascending */
+    uint64_t inside[TW_TENSORS_MAX];
+    struct tw_auto work;
+};
+
+/* Allocates *fit on the heap. Errors: TW_NOMEM, whose message names the size; TW_CONFIG and
+ * TW_LIMIT, from tw_layout_init. */
+enum tw_status tw_rate_fit_create(struct tw_rate_fit **fit, const struct tw_run *run,
+                                  struct tw_error *err);
+void tw_rate_fit_destroy(struct tw_rate_fit *fit);
+
+/* The part to encode, elements [begin, begin + n) of the model, and the output buffer. */
+struct tw_rate_fit_part {
+    const float *x;
+    uint64_t begin;
+    size_t n;
+    size_t bytes_max; /* 0: no target */
+    uint8_t *out;
+    size_t capacity;
+};
+
+/* As tw_auto_encode. */
+enum tw_status tw_rate_fit_encode(struct tw_rate_fit *fit, const struct tw_rate_fit_part *part,
+                                  size_t *bytes_out);
 
 #endif

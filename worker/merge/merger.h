@@ -28,7 +28,6 @@
 #include "worker/engine/vectors.h"
 #include "worker/merge/device_anchor.h"
 #include "worker/merge/inflight.h"
-#include "worker/merge/rate_fit.h"
 
 enum {
     TW_NORMS_KEPT = 15,  /* norms of merged Deltas kept per fragment, to clip by their median */
@@ -61,7 +60,7 @@ struct tw_merger {
     struct tw_inflight inflight;      /* this node's work that is not merged yet */
     float *inputs;                    /* contributions, for merge rules that need more than a sum */
     size_t inputs_elements;
-    struct tw_pieces *pieces; /* the model's tensors, for RDA (merger_reduce.c) */
+    struct tw_pieces *pieces; /* the model's tensors, for RDA (merger.c) */
     struct tw_norm_history history[TW_FRAGMENTS_MAX];
     struct tw_outlier *outlier; /* usual sizes of results, (fragments) */
     struct {                    /* AdamW's state for sync.lead, set by the caller before an APPLY */
@@ -122,7 +121,7 @@ void tw_merger_note_begun(struct tw_merger *merger, uint32_t fragment);
  * into `out`. reply->refused is the set of inputs that the guard refused; in an audit, which
  * refuses none, it is the set of those without any one of which a far too large mean would not be
  * one. Returns TW_LIMIT, with
- * nothing merged, if the guard refuses all. In merger_reduce.c. */
+ * nothing merged, if the guard refuses all. In merger.c. */
 enum tw_status tw_merger_reduce(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                                 struct tw_wmsg_reduced *reply, struct tw_error *err);
 
@@ -130,10 +129,5 @@ enum tw_status tw_merger_reduce(struct tw_merger *merger, const struct tw_wmsg_r
  * result, also compares its size with earlier merges and sets reply->sanity (kernels/outlier.h). */
 enum tw_status tw_merger_check(struct tw_merger *merger, const struct tw_wmsg_check *request,
                                struct tw_wmsg_checked *reply, struct tw_error *err);
-
-/* For merger.c: allocates the memory of the merge rule. Call deinit also after a failed init.
- * Errors: TW_NOMEM. */
-enum tw_status tw_merger_reduce_init(struct tw_merger *merger, struct tw_error *err);
-void tw_merger_reduce_deinit(struct tw_merger *merger);
 
 #endif

@@ -4,7 +4,7 @@
 #define TW_TESTS_QUALITY_MEASURE_H
 
 #include "tests/bench/quality/node.h"
-#include "worker/learn/eval.h"
+#include "worker/learn/learner_engine.h"
 
 /* CURVE_TOKENS is the number of held-out tokens per point of the curve, except the last.
  * CONTROL_BYTES is the control traffic of a round between two nodes, per direction: proposal,

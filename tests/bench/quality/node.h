@@ -11,7 +11,7 @@
 #include "tests/bench/quality/texts.h"
 #include "worker/data/data.h"
 #include "worker/engine/engine.h"
-#include "worker/learn/eval.h"
+#include "worker/learn/learner_engine.h"
 #include "worker/merge/anchor.h"
 #include "worker/merge/merger.h"
 #include "worker/merge/pairing.h"

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "worker/learn/eval.h"
+#include "worker/learn/learner_engine.h"
 
 enum { CONTEXT = 16, BATCH = 4, FILE_BYTES = 4000 };
 

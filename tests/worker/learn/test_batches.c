@@ -1,6 +1,6 @@
-/* Tests of worker/learn/batches.c: a batch drawn ahead is the one that would be drawn when its step
- * begins, after all that may happen in between. The test asks in place of a device. */
-#include "worker/learn/batches.h"
+/* Tests of worker/learn/learner_engine.c: a batch drawn ahead is the one that would be drawn when
+ * its step begins, after all that may happen in between. The test asks in place of a device. */
+#include "worker/learn/learner_engine.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-/* Tests of worker/loop/apply_ahead.c. An APPLY computed by the thread during steps gives the same
+/* Tests of worker/loop/trainer.c. An APPLY computed by the thread during steps gives the same
  * bits as one that the loop computes itself at the same step. */
 #include "tests/test.h"
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/exit_codes.h"
-#include "worker/loop/heartbeat.h"
+#include "worker/loop/daemon_link.h"
 
 /* Forks a process that hangs but has a heartbeat thread. `fd` is its end of the socket. */
 static pid_t hang(int fd, uint64_t orphan_us) {

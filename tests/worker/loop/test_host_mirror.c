@@ -1,4 +1,4 @@
-/* Tests of worker/loop/host_mirror.c and of all users of worker/engine/vectors.h. One learner has
+/* Tests of worker/loop/snapshot.c and of all users of worker/engine/vectors.h. One learner has
  * its parameters in far memory, and NaN in its mirrors after every step. For all requests it gives
  * the same bits as a learner whose parameters are on the host. */
 #include "tests/test.h"

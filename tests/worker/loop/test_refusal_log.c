@@ -1,5 +1,5 @@
-/* Tests of worker/loop/refusal_log.c: repeated refusals do not fill the log. */
-#include "worker/loop/refusal_log.h"
+/* Tests of worker/loop/juror.c: repeated refusals do not fill the log. */
+#include "worker/loop/juror.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* Tests of worker/merge/merger_reduce.c: every rule and weight of a merge, and every reason to
+/* Tests of worker/merge/merger.c: every rule and weight of a merge, and every reason to
  * refuse a contribution. */
 #include "tests/test.h"
 

@@ -1,11 +1,11 @@
-/* Tests of worker/merge/momentum.c, and of the momentum of each type from merge to joiner. */
+/* Tests of worker/merge/anchor.c, and of the momentum of each type from merge to joiner. */
 #include "tests/test.h"
 
 #include <math.h>
 
 #include "kernels/outer.h"
 #include "tests/worker/merge/two_nodes.h"
-#include "worker/merge/momentum.h"
+#include "worker/merge/anchor.h"
 
 static void open_type(enum tw_momentum_type type, enum tw_outer_rule rule,
                       uint32_t momentum_millionths) {

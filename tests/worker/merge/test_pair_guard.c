@@ -1,6 +1,6 @@
-/* Tests of worker/merge/pair_guard.c: limits on a partner's share, derived from the sizes of past
+/* Tests of worker/merge/pairing.c: limits on a partner's share, derived from the sizes of past
  * shares. */
-#include "worker/merge/pair_guard.h"
+#include "worker/merge/pairing.h"
 
 #include "tests/test.h"
 

@@ -9,7 +9,7 @@
 #include "proto/worker_request.h"
 #include "tests/worker/loop/fake_daemon.h"
 #include "tests/worker/loop/stub_learner.h"
-#include "worker/loop/start_state.h"
+#include "worker/loop/session.h"
 #include "worker/merge/anchor.h"
 #include "worker/merge/merger.h"
 

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "worker/loop/device_watch.h"
+#include "worker/loop/session.h"
 
 static const char PCI[] = "0000:17:00.0";
 static const char *fake; /* path of the fake library */
