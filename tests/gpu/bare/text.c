@@ -256,6 +256,16 @@ enum tw_status tw_hf_index_parse(struct tw_hf_index *index, const char *json, si
     return tw_fail(err, TW_CONFIG, "this program reads no JSON");
 }
 
+void tw_hf_index_free(struct tw_hf_index *index) {
+    memset(index, 0, sizeof(*index));
+}
+
+const struct tw_hf_entry *tw_hf_index_find(const struct tw_hf_index *index, const char *name) {
+    (void)index;
+    (void)name;
+    return NULL;
+}
+
 enum tw_status tw_prepare(const struct tw_prepare_options *options,
                           struct tw_prepare_summary *summary, struct tw_error *err) {
     (void)options;
