@@ -7,7 +7,6 @@
 
 #include "base/nearest.h"
 #include "base/units.h"
-#include "worker/cli/convert_words.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/files/gguf_write.h"
 #include "worker/files/hf_write.h"
