@@ -1,5 +1,6 @@
 /* thinwire-engine import and export: converts models to and from the formats of other programs. */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "base/units.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/files/gguf_write.h"
+#include "worker/files/hf_config.h"
 #include "worker/files/hf_write.h"
 #include "worker/files/model_source.h"
 #include "worker/files/train_file.h"
@@ -179,8 +181,9 @@ static void tell_import(const struct convert *convert, const struct tw_run *run,
     if (run->model.context < known) {
         (void)printf(
             "\nThe model knows %u positions; model.context is %u, the length of a training "
-            "sequence:\nchange it in the manifest or give --context.\n",
-            known, run->model.context);
+            "sequence:\nchange it in the manifest or give --context. export keeps the %u with "
+            "--tokenizer FOLDER/tokenizer.json\n(beside its config.json) or --context.\n",
+            known, run->model.context, known);
     }
     if (run->data.tokenizer == TW_TOKENIZER_IDS && run->model.vocab == 256) {
         (void)printf("\nNo tokenizer.json says that its 256 tokens are bytes. If they are, set "
@@ -260,6 +263,27 @@ static enum tw_status take_state(struct convert *convert, struct tw_error *err) 
     return engine_take_state(&convert->from, &convert->run, convert->part, &found, err);
 }
 
+/* Returns the number of positions that the config.json beside a tokenizer.json gives this very
+ * model, whose manifest says only the length of a training sequence; 0 if there is none, or the
+ * positions are weights. */
+static uint32_t positions_beside(const char *tokenizer, const struct tw_run *run) {
+    static struct tw_run found;
+    char path[PATH_MAX], *json = NULL;
+    size_t size = 0;
+    if (tokenizer == NULL || run->model.family != TW_FAMILY_LLAMA) return 0;
+    const char *const slash = strrchr(tokenizer, '/');
+    const int n = snprintf(path, sizeof(path), "%.*sconfig.json",
+                           slash != NULL ? (int)(slash + 1 - tokenizer) : 0, tokenizer);
+    if (n >= (int)sizeof(path) || access(path, R_OK) != 0) return 0;
+    struct tw_error why;
+    if (tw_in_read_whole(path, TW_HF_CONFIG_BYTES_MAX, &json, &size, &why) != TW_OK) return 0;
+    tw_run_defaults(&found);
+    const bool is_same = tw_hf_config_parse(&found, json, size, &why) == TW_OK &&
+                         tw_model_same(&found, run, &why) == TW_OK;
+    free(json);
+    return is_same ? found.model.context : 0;
+}
+
 /* Opens the model and finds its manifest: the one named by --run, else the one in a training file,
  * else one made from the folder's config.json. */
 static enum tw_status open_trained(const struct convert *convert, struct tw_model_source *source,
@@ -292,6 +316,18 @@ static enum tw_status open_trained(const struct convert *convert, struct tw_mode
     return tw_model_source_bind(source, layout, convert->part, err);
 }
 
+/* Sets folder to the one that holds the files of the model's tokenizer. */
+static void folder_of_words(const struct convert *convert, const struct convert_words *words,
+                            bool is_folder, char folder[PATH_MAX]) {
+    const char *const slash = strrchr(words->path, '/');
+    if (slash != NULL) {
+        (void)snprintf(folder, PATH_MAX, "%.*s", (int)(slash - words->path), words->path);
+    } else {
+        (void)snprintf(folder, PATH_MAX, "%s",
+                       is_folder && words->path[0] == 0 ? convert->from : ".");
+    }
+}
+
 /* Writes the Hugging Face folder. */
 static enum tw_status export_folder(const struct convert *convert, const struct tw_model_feed *feed,
                                     const struct convert_words *words, struct tw_hf_folder *folder,
@@ -320,10 +356,9 @@ static enum tw_status export_folder(const struct convert *convert, const struct 
 static enum tw_status export_gguf(const struct convert *convert, const struct tw_model_feed *feed,
                                   const struct convert_words *words, struct tw_hf_folder *folder,
                                   struct tw_error *err) {
-    const struct tw_gguf_options options = {.dtype = folder->dtype,
-                                            .tokenizer =
-                                                words->text != NULL ? words->tokenizer : NULL,
-                                            .ends = &words->ends};
+    struct tw_gguf_options options = {.dtype = folder->dtype,
+                                      .tokenizer = words->text != NULL ? words->tokenizer : NULL,
+                                      .ends = &words->ends};
     if (words->text != NULL && words->tokenizer == NULL) {
         if (convert->tokenizer != NULL) {
             return tw_fail(err, words->why.status, "tokenizer %.80s: %.160s", convert->tokenizer,
@@ -333,7 +368,13 @@ static enum tw_status export_gguf(const struct convert *convert, const struct tw
         (void)fprintf(stderr, "thinwire: exported without a vocabulary: tokenizer.json: %s\n",
                       words->why.message);
     }
-    return tw_gguf_write(convert->out, feed, &options, &folder->bytes, err);
+    char beside[PATH_MAX], *template = NULL;
+    folder_of_words(convert, words, feed->source->is_folder, beside);
+    if (options.tokenizer != NULL) TW_TRY(tw_hf_chat_template(beside, &template, err));
+    options.chat_template = template;
+    const enum tw_status status = tw_gguf_write(convert->out, feed, &options, &folder->bytes, err);
+    free(template);
+    return status;
 }
 
 /* Writes the model in the chosen format. Sets *has_words if the export includes a vocabulary. */
@@ -402,6 +443,7 @@ static enum tw_status do_export(const struct convert *convert, struct tw_model_s
                        "%u of them",
                        context, run.model.context);
     }
+    if (context == 0 && !source->is_folder) context = positions_beside(convert->tokenizer, &run);
     if (context != 0) run.model.context = context;
     struct tw_progress progress = watch(convert, layout.params);
     const struct tw_model_feed feed = feed_of(&run, &layout, source, &progress);

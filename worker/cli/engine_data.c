@@ -1,4 +1,5 @@
-/* engine_data.c - thinwire-engine data prepare | info | weigh: work on training data, without a model. */
+/* engine_data.c - thinwire-engine data prepare | info | weigh: work on training data, without a
+ * model. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* engine_devices.c - thinwire-engine models, info, speed: which models fit this machine, and how fast. */
+/* engine_devices.c - thinwire-engine models, info, speed: which models fit this machine, and how
+ * fast. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -305,6 +305,7 @@ struct writer {
     struct tw_run_shape shape;
     const struct tw_tokenizer *tokenizer;
     const struct tw_text_ends *ends;
+    const char *chat_template;
     struct tw_gguf_head head;
     float *block;   /* (BLOCK_ELEMENTS) */
     float *columns; /* columns of the tensor being transposed; NULL if no tensor needs it */
@@ -320,6 +321,9 @@ static enum tw_status put_tokenizer(struct writer *writer, struct tw_error *err)
     if (writer->tokenizer == NULL && run->data.tokenizer != TW_TOKENIZER_BYTES) {
         pair_string(&writer->head, "tokenizer.ggml.model", "none");
         return TW_OK;
+    }
+    if (writer->chat_template != NULL) {
+        pair_string(&writer->head, "tokenizer.chat_template", writer->chat_template);
     }
     return tw_gguf_put_vocab(&writer->head, writer->tokenizer, run->model.vocab, writer->ends, err);
 }
@@ -650,6 +654,7 @@ enum tw_status tw_gguf_write(const char *path, const struct tw_model_feed *feed,
                             .dtype = dtype,
                             .tokenizer = options->tokenizer,
                             .ends = options->ends,
+                            .chat_template = options->chat_template,
                             .file = {.fd = -1, .seen_fd = -1}};
     TW_ASSERT((int)dtype != TW_FEED_KEEP);
     TW_TRY(tw_out_is_free(path, err));

@@ -27,6 +27,7 @@ struct tw_gguf_options {
     /* NULL: the byte tokenizer for a model on bytes, else none */
     const struct tw_tokenizer *tokenizer;
     const struct tw_text_ends *ends; /* tokens that end a text; NULL: byte 0 alone */
+    const char *chat_template;       /* Jinja; NULL: none */
 };
 
 /* Never overwrites a file, and leaves nothing behind on failure: out_file.h. Fails with TW_CONFIG

@@ -1,14 +1,17 @@
 #include "worker/files/hf_config.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/run/run_key.h"
 #include "worker/support/hf_json.h"
+#include "worker/support/out_file.h"
 
 /* ---- model.safetensors.index.json ------------------------------------------------------------ */
 
@@ -467,4 +470,51 @@ enum tw_status tw_hf_config_parse(struct tw_run *run, const char *json, size_t s
     json_decref(root);
     if (status == TW_OK) *run = found;
     return status;
+}
+
+/* ---- chat template --------------------------------------------------------------------------- */
+
+/* The template of a tokenizer_config.json: a string, or a list of named ones. */
+static const char *template_in(const json_t *root) {
+    const json_t *const said = json_object_get(root, "chat_template");
+    if (json_is_string(said)) return json_string_value(said);
+    for (size_t i = 0; i < json_array_size(said); i++) {
+        const json_t *const one = json_array_get(said, i);
+        if (strcmp(tw_hf_word(one, "name"), "default") == 0) return tw_hf_word(one, "template");
+    }
+    return "";
+}
+
+static enum tw_status read_template(const char *path, char **text, struct tw_error *err) {
+    char *json = NULL;
+    size_t size = 0;
+    json_t *root = NULL;
+    TW_TRY(tw_in_read_whole(path, TW_HF_TEMPLATE_BYTES_MAX, &json, &size, err));
+    enum tw_status status = tw_hf_json_parse(&root, json, size, TW_HF_TEMPLATE_BYTES_MAX, err);
+    free(json);
+    if (status != TW_OK) return status;
+    const char *const found = template_in(root);
+    if (found[0] != 0) {
+        *text = strdup(found);
+        if (*text == NULL) status = tw_fail(err, TW_NOMEM, "no memory for a chat template");
+    }
+    json_decref(root);
+    return status;
+}
+
+enum tw_status tw_hf_chat_template(const char *folder, char **text, struct tw_error *err) {
+    char path[PATH_MAX];
+    size_t size = 0;
+    *text = NULL;
+    int n = snprintf(path, sizeof(path), "%s/chat_template.jinja", folder);
+    if (n < (int)sizeof(path) && access(path, F_OK) == 0) {
+        TW_TRY(tw_in_read_whole(path, TW_HF_TEMPLATE_BYTES_MAX, text, &size, err));
+        if (size > 0 && strlen(*text) == size) return TW_OK;
+        free(*text);
+        *text = NULL;
+        return TW_OK;
+    }
+    n = snprintf(path, sizeof(path), "%s/tokenizer_config.json", folder);
+    if (n >= (int)sizeof(path) || access(path, F_OK) != 0) return TW_OK;
+    return read_template(path, text, err);
 }

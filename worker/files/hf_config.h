@@ -13,7 +13,7 @@
 #include "proto/run/run.h"
 #include "proto/safetensors.h"
 
-enum { TW_HF_CONFIG_BYTES_MAX = 1024 * 1024 };
+enum { TW_HF_CONFIG_BYTES_MAX = 1024 * 1024, TW_HF_TEMPLATE_BYTES_MAX = 32 * 1024 * 1024 };
 
 /* Fills run->model (except its seed) from untrusted JSON, and sets run->data.tokenizer to ids.
  * Other members of *run stay. On success every key is within its range; the caller must still call
@@ -21,6 +21,11 @@ enum { TW_HF_CONFIG_BYTES_MAX = 1024 * 1024 };
  * malformed, or TW_NOMEM; then *run is unchanged. */
 enum tw_status tw_hf_config_parse(struct tw_run *run, const char *json, size_t size,
                                   struct tw_error *err);
+
+/* Sets *text, which the caller frees, to the chat template of a model: chat_template.jinja in
+ * `folder`, else the entry (or the one named "default") of its tokenizer_config.json; NULL if it
+ * has none, or one with a NUL. Fails with TW_IO, TW_CORRUPT or TW_NOMEM. */
+enum tw_status tw_hf_chat_template(const char *folder, char **text, struct tw_error *err);
 
 /* ---- index of a sharded model ---------------------------------------------------------------- */
 

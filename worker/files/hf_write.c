@@ -19,21 +19,19 @@
 #include "worker/tokenizer/byte_tokenizer.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
-/* Names of all files that tw_hf_texts_make can make, ended by NULL. */
-extern const char *const TW_HF_TEXT_NAMES[];
-
 /* ---- text files ------------------------------------------------------------------------------ */
 
-const char *const TW_HF_TEXT_NAMES[] = {"tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "special_tokens_map.json",
-                                        "chat_template.jinja",
-                                        "generation_config.json",
-                                        "tokenizer.model",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "added_tokens.json",
-                                        NULL};
+/* Names of all files that tw_hf_texts_make can make, ended by NULL. */
+static const char *const TEXT_NAMES[] = {"tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "special_tokens_map.json",
+                                         "chat_template.jinja",
+                                         "generation_config.json",
+                                         "tokenizer.model",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "added_tokens.json",
+                                         NULL};
 
 enum { TOKENIZER, TOKENIZER_CONFIG, SPECIALS, TEMPLATE, GENERATION, MODEL, VOCAB, MERGES, ADDED };
 
@@ -45,9 +43,9 @@ void tw_hf_texts_free(struct tw_hf_texts *texts) {
 /* Takes over `text`. */
 static enum tw_status add_text(struct tw_hf_texts *texts, unsigned name, char *text, size_t bytes,
                                struct tw_error *err) {
-    if (text == NULL) return tw_fail(err, TW_NOMEM, "no memory for %s", TW_HF_TEXT_NAMES[name]);
+    if (text == NULL) return tw_fail(err, TW_NOMEM, "no memory for %s", TEXT_NAMES[name]);
     TW_ASSERT(texts->count < TW_HF_TEXTS_MAX);
-    texts->list[texts->count++] = (struct tw_hf_text){TW_HF_TEXT_NAMES[name], text, bytes};
+    texts->list[texts->count++] = (struct tw_hf_text){TEXT_NAMES[name], text, bytes};
     return TW_OK;
 }
 
@@ -63,7 +61,7 @@ static enum tw_status copy_text(struct tw_hf_texts *texts, unsigned name, const 
     if (path == NULL) return TW_OK;
     const char *const slash = is_file ? strrchr(path, '/') : path + strlen(path);
     const int n = snprintf(from, sizeof(from), "%.*s/%s", slash != NULL ? (int)(slash - path) : 1,
-                           slash != NULL ? path : ".", TW_HF_TEXT_NAMES[name]);
+                           slash != NULL ? path : ".", TEXT_NAMES[name]);
     if (n >= (int)sizeof(from) || access(from, F_OK) != 0) return TW_OK;
     TW_TRY(tw_in_read_whole(from, TW_TEXT_ENDS_BYTES_MAX, &text, &bytes, err));
     *is_there = true;
@@ -411,8 +409,8 @@ static enum tw_status fill_folder(struct folder *folder, struct tw_error *err) {
 static void clear_folder(const struct folder *folder) {
     static const char *const NAMES[] = {"config.json", "model.safetensors.index.json"};
     char path[TW_OUT_PATH_BYTES], name[TW_HF_FILE_BYTES];
-    for (unsigned i = 0; TW_HF_TEXT_NAMES[i] != NULL; i++) {
-        if (path_in(folder, TW_HF_TEXT_NAMES[i], path, NULL) == TW_OK) (void)unlink(path);
+    for (unsigned i = 0; TEXT_NAMES[i] != NULL; i++) {
+        if (path_in(folder, TEXT_NAMES[i], path, NULL) == TW_OK) (void)unlink(path);
     }
     for (unsigned i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
         if (path_in(folder, NAMES[i], path, NULL) == TW_OK) (void)unlink(path);
@@ -432,8 +430,8 @@ static bool is_file_or_part(const char *name, const char *file) {
 
 static bool is_ours(const char *name) {
     if (is_file_or_part(name, "config.json")) return true;
-    for (unsigned i = 0; TW_HF_TEXT_NAMES[i] != NULL; i++) {
-        if (is_file_or_part(name, TW_HF_TEXT_NAMES[i])) return true;
+    for (unsigned i = 0; TEXT_NAMES[i] != NULL; i++) {
+        if (is_file_or_part(name, TEXT_NAMES[i])) return true;
     }
     return strncmp(name, "model", 5) == 0 && strstr(name, ".safetensors") != NULL;
 }

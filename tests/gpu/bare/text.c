@@ -266,6 +266,13 @@ const struct tw_hf_entry *tw_hf_index_find(const struct tw_hf_index *index, cons
     return NULL;
 }
 
+enum tw_status tw_hf_chat_template(const char *folder, char **text, struct tw_error *err) {
+    (void)folder;
+    (void)err;
+    *text = NULL;
+    return TW_OK;
+}
+
 enum tw_status tw_prepare(const struct tw_prepare_options *options,
                           struct tw_prepare_summary *summary, struct tw_error *err) {
     (void)options;

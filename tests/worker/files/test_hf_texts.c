@@ -3,6 +3,9 @@
 #include "worker/files/hf_write.h"
 #include "worker/tokenizer/byte_tokenizer.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "tests/test.h"
 #include "tests/worker/files/model_folder.h"
 #include "worker/tokenizer/tokenizer_text.h"
@@ -152,6 +155,34 @@ static void a_token_of_text_is_not_named_as_special(void **state) {
     assert_string_equal(text_of("generation_config.json"), "{\n  \"eos_token_id\": 7\n}\n");
 }
 
+/* Returns the chat template of the folder, "" if it has none. */
+static const char *template_here(void) {
+    static char copy[64];
+    char *text = NULL;
+    assert_int_equal(tw_hf_chat_template(folder, &text, &err), TW_OK);
+    (void)snprintf(copy, sizeof(copy), "%s", text != NULL ? text : "");
+    free(text);
+    return copy;
+}
+
+static void a_chat_template_is_found_in_either_file(void **state) {
+    (void)state;
+    assert_string_equal(template_here(), "");
+    write_in("tokenizer_config.json", "{\"eos_token\": \"x\"}");
+    assert_string_equal(template_here(), "");
+    folder_path(path, folder, "tokenizer_config.json");
+    assert_int_equal(unlink(path), 0);
+    write_in("tokenizer_config.json", "{\"chat_template\": \"{{ one }}\"}");
+    assert_string_equal(template_here(), "{{ one }}");
+    assert_int_equal(unlink(path), 0);
+    write_in("tokenizer_config.json",
+             "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"r\"}, "
+             "{\"name\": \"default\", \"template\": \"{{ two }}\"}]}");
+    assert_string_equal(template_here(), "{{ two }}");
+    write_in("chat_template.jinja", "{{ three }}");
+    assert_string_equal(template_here(), "{{ three }}");
+}
+
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
@@ -159,6 +190,7 @@ int main(void) {
         T(what_config_json_says_is_written_for_other_readers),
         T(files_of_the_source_are_copied),
         T(a_token_of_text_is_not_named_as_special),
+        T(a_chat_template_is_found_in_either_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
