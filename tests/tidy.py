@@ -197,8 +197,8 @@ BANNED_IN_TESTS = {"gets", "sprintf", "vsprintf", "alloca", "tmpnam", "mktemp", 
                    "random", "sleep", "usleep", "strtok_r"}
 ENDS = re.compile(r"(?<![\w.>])(exit|_exit|_Exit|quick_exit|abort)\s*\(")
 # main functions end a process; assert.c ends a broken one; life.c ends a daemon that hangs,
-# heartbeat.c a worker, service.c a child whose parent died at its birth.
-MAY_END = re.compile(r"(.*/)?(main|engine_main|assert|life|heartbeat|service)\.c")
+# daemon_link.c a worker, service.c a child whose parent died at its birth.
+MAY_END = re.compile(r"(.*/)?(main|engine_main|assert|life|daemon_link|service)\.c")
 
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK|place" r"holder)\b|\bfor now\b"
                         r"|not (yet )?implemented|\bstub(bed|s)?\b", re.I)
