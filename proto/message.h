@@ -131,7 +131,7 @@ struct tw_msg_contrib {
     struct tw_id base;                /* digest of (phi, u) of the fragment before the round */
     uint64_t tokens, fragment_tokens; /* counts as in struct tw_contributor */
     uint64_t cursor; /* position in the order in which the member draws its data, when Delta was
-                        encoded, in tokens; 0: not known. Only sync/check/jury.c uses it */
+                        encoded, in tokens; 0: not known. Only sync/check/audit.c uses it */
     uint32_t fragment_steps;
     uint32_t parts_count;
     struct tw_id hashes[TW_PARTS_MAX];

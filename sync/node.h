@@ -13,9 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sync/core/action.h"
-#include "sync/core/config.h"
-#include "sync/core/event.h"
+#include "sync/core/interface.h"
 #include "sync/core/position.h"
 
 /* Opaque to the runtime: allocate tw_node_bytes() aligned to 64 and pass it in. */

@@ -15,7 +15,7 @@
  *   lossy           far more of our segments to it are lost
  *
  * The anomaly is shown to people with its evidence. All but *lossy*, which TCP copes with, also go
- * to the core, which then gives the peer no part to merge (sync/round/part_weights.c). A slow peer
+ * to the core, which then gives the peer no part to merge (sync/round/proposal.c). A slow peer
  * is slow until it again reaches two fifths of the median.
  *
  * Pure: the caller passes measurements and time. Integers only. */

@@ -12,8 +12,7 @@
 
 #include "base/bytes.h"
 #include "daemon/store/file.h"
-#include "sync/trace/event_bytes.h"
-#include "sync/trace/hash.h"
+#include "sync/trace/trace.h"
 
 enum {
     FLUSH_BYTES = 128 << 10,

@@ -16,8 +16,7 @@
 #include "daemon/auth/identity.h"
 #include "daemon/recorder/recorder.h"
 #include "daemon/workerlink/worker_memory.h"
-#include "sync/trace/event_bytes.h"
-#include "sync/trace/hash.h"
+#include "sync/trace/trace.h"
 
 enum { FLIGHT_FILES_MAX = 4096, FLIGHT_PATH_BYTES = 4096 };
 

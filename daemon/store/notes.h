@@ -8,7 +8,7 @@
 #include "base/id.h"
 #include "base/status.h"
 #include "daemon/store/file.h"
-#include "sync/core/config.h"
+#include "sync/core/interface.h"
 
 /* ==== refused lineages ======================================================================== */
 

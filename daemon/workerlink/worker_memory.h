@@ -39,7 +39,7 @@ void tw_worker_memory_trim(struct tw_worker_memory *memory);
 void tw_worker_memory_give_back(struct tw_worker_memory *memory, uint64_t offset, uint64_t bytes);
 
 /* Returns the largest size of a payload of that run, in bytes. Used for struct tw_sizes of
- * sync/core/config.h. */
+ * sync/core/interface.h. */
 uint64_t tw_worker_bytes_max(const void *run, enum tw_content content, uint64_t elements);
 
 /* Returns the bytes that a run's pool needs: for the largest fragment, the encoded outer gradients

@@ -2,7 +2,19 @@
 #ifndef TW_SYNC_CHECK_VETO_H
 #define TW_SYNC_CHECK_VETO_H
 
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
+
+/* True if no honest proposer would have written the record for this ballot, as far as this node can
+ * tell. The node does not vote for such a record for a while. */
+bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record, uint64_t ballot);
+/* True if the record leaves out too many results that this node holds or may still get in time. */
+bool tw_proposal_is_empty(struct tw_node *node, const struct tw_record *record, uint64_t ballot);
+/* True if the record leaves out too many results that may still arrive in time, so it is judged
+ * later. With NULL as the record: true if too few results are announced for any proposal. */
+bool tw_proposal_is_early(struct tw_node *node, const struct tw_record *record);
+/* True if part k of the record differs from the result that its owner announced to this node. */
+bool tw_proposal_is_rigged_part(const struct tw_node *node, const struct tw_record *record,
+                                uint32_t k);
 
 /* Returns the set of parts of the open round's record that this node refuses. */
 uint32_t tw_veto_find(struct tw_node *node, const struct tw_record *record);
@@ -27,4 +39,5 @@ bool tw_veto_is_ballot_lost(struct tw_node *node);
 /* True if the proposer of this rank is passed over, and RETRY_US have elapsed since the round's
  * first refusal. */
 bool tw_veto_is_passed(struct tw_node *node, uint32_t rank);
+
 #endif

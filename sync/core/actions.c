@@ -2,7 +2,7 @@
 #include "sync/core/actions.h"
 
 #include "base/assert.h"
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
 
 enum {
     BODIES_NOT_REPORTS = 12

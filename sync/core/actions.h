@@ -2,7 +2,7 @@
 #ifndef TW_SYNC_CORE_ACTIONS_H
 #define TW_SYNC_CORE_ACTIONS_H
 
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
 
 /* Returns a message to fill and then send. Returns NULL if the queue has no room for more messages:
  * the caller then sends it after a later event. */

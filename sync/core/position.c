@@ -110,7 +110,7 @@ static enum tw_status check_end(const struct reader *in, struct tw_error *err) {
     return TW_OK;
 }
 
-/* ---- position ------------------------------------------------------------------------------ */
+/* ---- position -------------------------------------------------------------------------------- */
 
 size_t tw_position_encode(const struct tw_position *position, uint32_t fragments_count,
                           uint8_t bytes[TW_POSITION_BYTES_MAX]) {
@@ -196,7 +196,7 @@ enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_p
     return TW_OK;
 }
 
-/* ---- vote ---------------------------------------------------------------------------------- */
+/* ---- vote ------------------------------------------------------------------------------------ */
 
 size_t tw_vote_encode(const struct tw_vote *vote, uint8_t bytes[TW_VOTE_BYTES_MAX]) {
     struct writer out = {.bytes = bytes};

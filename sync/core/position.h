@@ -49,7 +49,7 @@ struct tw_position {
     uint64_t tokens_listed; /* this node's tokens that the run clock contains: up to its last listed
                                contribution */
     /* This node's token and step counts at the point where the fragment's current Delta starts
-     * (account.c). */
+     * (round.c). */
     uint64_t delta_tokens[TW_FRAGMENTS_MAX], delta_steps[TW_FRAGMENTS_MAX];
 };
 

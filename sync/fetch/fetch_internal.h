@@ -21,14 +21,15 @@
 
 #include "base/assert.h"
 #include "base/rng.h"
+#include "sync/core/penalty.h"
 #include "sync/fetch/fetch.h"
-#include "sync/trust/penalty.h"
 
 enum {
     WORDS_MAX = TW_FETCH_FILE_CHUNKS_MAX / 64,
     INDEX_CHUNKS_MAX = TW_DATASET_BYTES_MAX / TW_CHUNK_BYTES_MAX,
     /* Most actions of one event: a PULL per chunk under way, and those of the event itself. */
     ACTIONS_MAX = TW_FETCH_ASKED_MAX + 8,
+    ALL_FILES = TW_FETCH_FILES_MAX, /* in place of a file: every one */
 };
 
 _Static_assert(INDEX_CHUNKS_MAX <= 64, "the index has one word of bits");
@@ -132,18 +133,18 @@ struct tw_fetch {
     uint32_t actions_begin, actions_end;
 };
 
-/* fetch.c */
-struct tw_fetch_action *tw_fetch_act(struct tw_fetch *fetch, enum tw_fetch_action_kind kind,
-                                     uint32_t file);
+/* fetch.c: requests of peers. */
 void tw_fetch_wake(struct tw_fetch *fetch, uint64_t at_us);
-/* Returns the time until the download cap allows another chunk. */
-uint64_t tw_fetch_credit_us(const struct tw_fetch *fetch);
+uint32_t tw_fetch_room(const struct tw_fetch *fetch, const struct fetch_peer *peer);
+bool tw_fetch_lacks(const struct fetch_peer *peer, uint32_t file, uint64_t now_us);
+void tw_fetch_ask(struct tw_fetch *fetch, uint16_t at, uint32_t file, uint32_t first,
+                  uint32_t count);
+void tw_fetch_plain_begin(struct tw_fetch *fetch, uint32_t file, uint16_t source);
 
-/* fetch_file.c */
+/* fetch_choose.c: files, their chunks and their order. */
 struct file_state *tw_fetch_state(struct tw_fetch *fetch, uint32_t file);
 const struct tw_id *tw_fetch_hash(const struct tw_fetch *fetch, uint32_t file);
 bool tw_fetch_is_plain(const struct tw_fetch *fetch, uint32_t file);
-const uint64_t *tw_fetch_bits(const struct tw_fetch *fetch, uint32_t file);
 bool tw_fetch_is_here(const struct tw_fetch *fetch, uint32_t file, uint32_t idx);
 /* True if chunk 0 must arrive before others can be requested: a head, or the first chunk of an
  * index of unknown size. */
@@ -155,41 +156,7 @@ void tw_fetch_clear(struct tw_fetch *fetch, uint32_t file);
 /* Counts a file that became whole. */
 void tw_fetch_is_whole(struct tw_fetch *fetch, uint32_t file);
 void tw_fetch_sort(struct tw_fetch *fetch);
-uint64_t tw_fetch_rank(uint64_t seed, uint32_t file);
-
-/* fetch_peer.c */
-bool tw_fetch_can_ask(const struct fetch_peer *peer);
-uint32_t tw_fetch_room(const struct tw_fetch *fetch, const struct fetch_peer *peer);
-bool tw_fetch_lacks(const struct fetch_peer *peer, uint32_t file, uint64_t now_us);
-void tw_fetch_miss(struct tw_fetch *fetch, struct fetch_peer *peer, uint32_t file);
-void tw_fetch_ask(struct tw_fetch *fetch, uint16_t at, uint32_t file, uint32_t first,
-                  uint32_t count);
-void tw_fetch_unask(struct tw_fetch *fetch, struct fetch_peer *peer, uint32_t i);
-enum { TW_FETCH_ALL = TW_FETCH_FILES_MAX };
-/* Forgets all asks of a file, or of every file (TW_FETCH_ALL). */
-void tw_fetch_forget(struct tw_fetch *fetch, struct fetch_peer *peer, uint32_t file);
-void tw_fetch_peer_up(struct tw_fetch *fetch, uint16_t at, const struct tw_id *id);
-void tw_fetch_peer_down(struct tw_fetch *fetch, uint16_t at);
-void tw_fetch_peer_sent(struct tw_fetch *fetch, struct fetch_peer *peer, const struct ask *ask,
-                        uint32_t size);
-void tw_fetch_peer_walk(struct tw_fetch *fetch, uint16_t at);
-void tw_fetch_peer_wake(struct tw_fetch *fetch, const struct fetch_peer *peer);
-void tw_fetch_strike(struct tw_fetch *fetch, const struct tw_id *id, uint32_t file);
-
-/* fetch_plain.c */
-void tw_fetch_plain_begin(struct tw_fetch *fetch, uint32_t file, uint16_t source);
-void tw_fetch_plain_reset(struct tw_fetch *fetch);
-void tw_fetch_plain_walk(struct tw_fetch *fetch);
-/* Sets the size of the index, which its first chunk states. Returns false if that chunk's length
- * contradicts the size. */
-bool tw_fetch_plain_sized(struct tw_fetch *fetch, uint32_t index_bytes, uint32_t chunk_bytes);
-/* Requests the check of the plain file if the chunk just stored was its last one. */
-void tw_fetch_plain_stored(struct tw_fetch *fetch);
-/* Stops fetching the file, because it was copied into the folder or is lost. */
-void tw_fetch_plain_left(struct tw_fetch *fetch, uint32_t file);
-void tw_fetch_plain_checked(struct tw_fetch *fetch, uint32_t file, enum tw_fetch_result result);
-
-/* fetch_choose.c: requests as many chunks from a peer as its window allows. */
+/* Requests as many chunks from a peer as its window allows. */
 void tw_fetch_fill(struct tw_fetch *fetch, uint16_t at);
 
 #endif

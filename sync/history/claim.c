@@ -18,13 +18,11 @@
 #include "sync/history/claim.h"
 
 #include "sync/core/actions.h"
-#include "sync/core/peers.h"
-#include "sync/core/progress.h"
-#include "sync/core/vote_proof.h"
+#include "sync/core/conduct.h"
+#include "sync/core/membership.h"
 #include "sync/core/voters.h"
 #include "sync/history/lineage.h"
-#include "sync/round/contributor.h"
-#include "sync/trust/conduct.h"
+#include "sync/round/result.h"
 
 #define CLAIM_AGAIN_US (10 * SECOND_US) /* time between two checks of one lineage */
 /* The same, if the peer left the lineage without an answer, or if this node has no donor. */
@@ -35,7 +33,7 @@ enum {
 }; /* newest records to ask for: within so many rounds, nearly every member
       has signed */
 
-/* ---- the question --------------------------------------------------------------------------- */
+/* ---- the question ---------------------------------------------------------------------------- */
 
 /* True if the peer of the claim is still linked and in that lineage, and this node does not refuse
  * the lineage by now. */
@@ -142,7 +140,7 @@ void tw_claim_advance(struct tw_node *node) {
     tw_act_wake(node, claim->asked_us + RETRY_US);
 }
 
-/* ---- the answer ----------------------------------------------------------------------------- */
+/* ---- the answer ------------------------------------------------------------------------------ */
 
 static bool is_asked(const struct tw_node *node, uint16_t peer) {
     const struct claim *claim = &node->lineage.claim;
@@ -236,7 +234,7 @@ bool tw_claim_record(struct tw_node *node, uint16_t peer, const struct tw_msg_co
     return true;
 }
 
-/* ---- the outcome ---------------------------------------------------------------------------- */
+/* ---- the outcome ----------------------------------------------------------------------------- */
 
 const struct claim *tw_claim_proven(const struct tw_node *node) {
     const struct claim *claim = &node->lineage.claim;

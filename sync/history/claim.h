@@ -2,7 +2,7 @@
 #ifndef TW_SYNC_HISTORY_CLAIM_H
 #define TW_SYNC_HISTORY_CLAIM_H
 
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
 
 /* Asks the next peer of another lineage for its newest records, unless a claim is being checked. */
 void tw_claim_advance(struct tw_node *node);

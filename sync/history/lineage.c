@@ -1,4 +1,169 @@
-/* lineage.c - the lineage that this node follows, and its way into another one.
+/* lineage.c - the lineage that a node follows, its prospects, and the way into another one. */
+#include "sync/history/lineage.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "sync/check/audit.h"
+#include "sync/core/actions.h"
+#include "sync/core/conduct.h"
+#include "sync/core/membership.h"
+#include "sync/core/state.h"
+#include "sync/core/voters.h"
+#include "sync/history/claim.h"
+#include "sync/history/log.h"
+#include "sync/pair/pair.h"
+#include "sync/round/round.h"
+#include "sync/transfer/payload.h"
+#include "sync/transfer/state_transfer.h"
+#include "sync/vote/acceptor.h"
+
+/* ==== prospects =============================================================================== */
+
+/* Whether the lineage that this node follows can still go on, for all it knows.
+ *
+ * All questions are about time and links alone. A wrong yes costs a fork, which never contradicts a
+ * decided round. A wrong no costs the wait of an orphan (cfg.orphan_us). */
+
+/* True if all other members of the roster are linked, and none of them serves the state. So nobody
+ * can: no donor is worth waiting for. `is_here`: each must be a receiver in this lineage, or claim
+ * a run clock below that of this node's state. */
+static bool is_unserved(const struct tw_node *node, bool is_here) {
+    if (node->roster.count < 2 || node->lineage.needs_tip) return false;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct tw_id *const id = &node->roster.members[i].id;
+        if (tw_id_equal(id, &node->cfg.self)) continue;
+        const uint16_t peer = tw_peers_find(node, id);
+        if (peer == NO_PEER || !tw_peers_is_live(node, peer) || tw_peers_is_donor(node, peer))
+            return false;
+        if (is_here && !tw_peers_in_lineage(node, peer) &&
+            node->links[peer].status.clock_tokens >= tw_progress_held_tokens(node))
+            return false;
+    }
+    return true;
+}
+
+/* True if so many voters have left that the remaining ones are no majority, and no member has a
+ * round that this node lacks. */
+static bool is_left_behind(struct tw_node *node) {
+    uint32_t staying_count = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_in_lineage(node, i) && node->links[i].status.rounds > node->at.rounds)
+            return false;
+    }
+    for (uint32_t i = 0; i < node->roster.count; i++)
+        staying_count += (node->voters >> i & 1) != 0 && !tw_membership_is_parted(node, i);
+    return staying_count < tw_membership_votes_needed(node);
+}
+
+/* True if no member of the roster can be ahead of this node in the lineage, as far as links tell.
+ * Every member must be linked; or, with `is_most`, so many voters that the others are no majority
+ * without them. */
+static bool is_nobody_ahead(const struct tw_node *node, bool is_most) {
+    uint32_t voters = 0;
+    bool is_all = true;
+    if (tw_roster_find(&node->roster, &node->cfg.self) < 0 || node->lineage.needs_tip) return false;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct tw_id *id = &node->roster.members[i].id;
+        const bool is_self = tw_id_equal(id, &node->cfg.self);
+        const uint16_t peer = is_self ? NO_PEER : tw_peers_find(node, id);
+        if (!is_self && (peer == NO_PEER || !tw_peers_is_live(node, peer))) {
+            is_all = false;
+            continue;
+        }
+        voters += (uint32_t)(node->voters >> i & 1);
+        if (!is_self && tw_peers_in_lineage(node, peer) &&
+            node->links[peer].status.rounds > node->at.rounds)
+            return false;
+    }
+    return is_all || (is_most && voters >= tw_membership_votes_needed(node));
+}
+
+/* True if the members that hold this node's round are so few that the others do not take their
+ * word for it (log.c), and this node's log does not reach back to the others to prove it. So it is
+ * after a restart of the whole group in which few members have the newest checkpoint. */
+static bool is_disbelieved(const struct tw_node *node) {
+    uint32_t count = 1;
+    bool is_behind = false;
+    /* Without a search in the roster first: this is asked at each event, and rarely true. */
+    for (uint16_t i = 0; i < node->links_end && !is_behind; i++) {
+        const struct tw_msg_status *const status = &node->links[i].status;
+        is_behind = status->state == TW_STATE_RECEIVER && status->rounds < node->log.begin &&
+                    tw_peers_in_lineage(node, i);
+    }
+    if (!is_behind) return false;
+    is_behind = false;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const struct tw_msg_status *const status = &node->links[i].status;
+        if (!tw_peers_in_lineage(node, i) || tw_roster_find(&node->roster, &node->links[i].id) < 0)
+            continue;
+        count += status->state != TW_STATE_RECEIVER;
+        is_behind |= status->state == TW_STATE_RECEIVER && status->rounds < node->log.begin;
+    }
+    return is_behind && count <= tw_membership_liars_max(node);
+}
+
+/* True if waiting for a majority is futile: for example, all members were killed in one round. A
+ * member then has an accepted record whose results are lost with every pool. A receiver lacks
+ * rounds in which it may have voted, and which no node can serve. No other record may be decided in
+ * those rounds. But a child lineage can begin at once if all members are linked and have told their
+ * rounds, because no missing member could know more. If some are missing, the others wait for
+ * LINEAGE_LOST_US: the missing ones may have a newer state, but decide nothing without the others.
+ */
+static bool are_members_gone(struct tw_node *node) {
+    if (node->state == TW_STATE_MEMBER) {
+        const bool is_late = node->now_us >= node->lineage.majority_us + LINEAGE_LOST_US &&
+                             node->now_us >= node->pace.last_commit_us + LINEAGE_LOST_US;
+        return is_left_behind(node) ||
+               ((node->round.is_lost || is_disbelieved(node)) && is_nobody_ahead(node, is_late));
+    }
+    if (!tw_voters_are_awaited(node) && is_unserved(node, true))
+        return is_nobody_ahead(node, false);
+    return node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US && is_nobody_ahead(node, true);
+}
+
+/* True if linked donors are ahead, and no donor's log reaches back to this node's round. */
+static bool is_log_gone(const struct tw_node *node) {
+    bool is_gone = false;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (!tw_peers_is_donor(node, i) || node->links[i].status.rounds <= node->at.rounds)
+            continue;
+        if (node->links[i].log_begin <= node->at.rounds) return false;
+        is_gone = true;
+    }
+    return is_gone;
+}
+
+/* True if donors of the lineage are linked but deliver nothing, neither a record nor a chunk of
+ * state, for 2 * cfg.orphan_us. A lie about a lineage thus does not hold a node for ever. The peer
+ * whose claim this node followed is then not believed for a while. */
+static bool is_starved(struct tw_node *node) {
+    const bool is_gone = is_log_gone(node);
+    bool is_owed = node->lineage.needs_tip || is_gone, has_donor = false;
+    if ((node->state != TW_STATE_RECEIVER && !is_gone) || node->has_left) {
+        node->lineage.moved_us = node->now_us;
+        return false;
+    }
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
+        is_owed |= node->at.fragment_rounds[p] == NOT_HELD;
+    for (uint16_t i = 0; i < node->links_end; i++) has_donor |= tw_peers_is_donor(node, i);
+    if (!is_owed || !node->worker.is_up || !tw_fragment_set_is_empty(&node->worker.applying))
+        node->lineage.moved_us = node->now_us;
+    if (!has_donor) return false;
+    const uint64_t starved_us = node->lineage.moved_us + 2 * node->cfg.orphan_us;
+    if (node->now_us < starved_us) {
+        tw_act_wake(node, starved_us);
+        return false;
+    }
+    if (!tw_id_is_zero(&node->lineage.leader))
+        tw_conduct_note_false_claim(node, &node->lineage.leader);
+    return true;
+}
+
+/* ==== the lineage ============================================================================= */
+
+/* The lineage that this node follows, and its way into another one.
  *
  * One node founds a lineage: at a fresh start, after a restart alone, or without a majority for too
  * long. The lineage grows by admission. When two lineages meet, the one with far more supporters
@@ -19,32 +184,6 @@
  *   given up  phi := theta, u := 0 of all (TW_LOAD_BACK): a child continues from the old theta
  *
  * The last two end is_moving. Until then the node is no member, and at.held stays the same. */
-#include "sync/history/lineage.h"
-
-#include <string.h>
-
-#include "base/assert.h"
-#include "base/hash.h"
-#include "sync/check/audit.h"
-#include "sync/check/jury.h"
-#include "sync/core/actions.h"
-#include "sync/core/membership.h"
-#include "sync/core/peers.h"
-#include "sync/core/progress.h"
-#include "sync/core/state/node.h"
-#include "sync/core/vote_proof.h"
-#include "sync/core/voters.h"
-#include "sync/history/claim.h"
-#include "sync/history/log.h"
-#include "sync/history/prospects.h"
-#include "sync/pair/pair.h"
-#include "sync/pair/pair_clock.h"
-#include "sync/round/account.h"
-#include "sync/round/round.h"
-#include "sync/transfer/payload.h"
-#include "sync/transfer/state_transfer.h"
-#include "sync/trust/conduct.h"
-#include "sync/vote/acceptor.h"
 
 #define JOIN_US SECOND_US             /* time between two JOINs of one round */
 #define JOIN_SOON_US (SECOND_US / 20) /* between two JOINs */
@@ -126,7 +265,8 @@ struct tw_roster tw_lineage_founder(const struct tw_node *node) {
     return alone;
 }
 
-void tw_lineage_fork(struct tw_node *node) {
+/* Founds a child lineage of this node alone, from the state that it holds. */
+static void fork_lineage(struct tw_node *node) {
     tw_pair_abandon(node);
     node->pair.is_donor_lost = false;
     node->at.lineage_parent = tw_id_is_zero(&node->at.lineage) ? node->cfg.run : node->at.lineage;
@@ -295,7 +435,7 @@ static void adopt_lineage(struct tw_node *node, uint16_t peer, const struct clai
     node->status_us = 0;
 }
 
-/* ---- the better lineage --------------------------------------------------------------------- */
+/* ---- the better lineage ---------------------------------------------------------------------- */
 
 /* The properties by which a lineage is compared with others. */
 struct standing {
@@ -361,8 +501,7 @@ static void note_own_support(struct tw_node *node) {
  * none can be. */
 static bool is_without_donor(const struct tw_node *node) {
     return node->state == TW_STATE_RECEIVER &&
-           (node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US ||
-            tw_prospects_are_unserved(node, false));
+           (node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US || is_unserved(node, false));
 }
 
 /* True if this node does not train, and its state contains no training by any node. */
@@ -451,7 +590,7 @@ static void seek_better(struct tw_node *node) {
     tw_claim_close(node);
 }
 
-/* ---- joining -------------------------------------------------------------------------------- */
+/* ---- joining --------------------------------------------------------------------------------- */
 
 /* True if the roster is full and `id` is not in it. */
 static bool is_full(const struct tw_node *node, const struct tw_id *id) {
@@ -535,7 +674,7 @@ static void ask_to_join(struct tw_node *node) {
         tw_act_report(node, TW_REPORT_FULL, &node->cfg.self);
 }
 
-/* ---- alone ---------------------------------------------------------------------------------- */
+/* ---- alone ----------------------------------------------------------------------------------- */
 
 /* Returns the end of the hold. A peer that asks repeatedly without pulling new chunks does not
  * extend it. */
@@ -602,7 +741,7 @@ void tw_lineage_solo_done(struct tw_node *node) {
     tw_log_commit(node, &record, &proof);
 }
 
-/* ---- the end of a lineage ------------------------------------------------------------------- */
+/* ---- the end of a lineage -------------------------------------------------------------------- */
 
 /* Returns the lineage of nobody in which nodes without a vote wait for voters. */
 static struct tw_id waiting_room(const struct tw_node *node) {
@@ -617,7 +756,7 @@ void tw_lineage_found(struct tw_node *node) {
     if (is_awaiting(node) || tw_voters_are_awaited(node))
         tw_lineage_await(node);
     else
-        tw_lineage_fork(node);
+        fork_lineage(node);
 }
 
 static void consider_fork(struct tw_node *node) {
@@ -628,8 +767,8 @@ static void consider_fork(struct tw_node *node) {
         (is_member ? node->lineage.majority_us : node->lineage.donor_us) + node->cfg.orphan_us;
     /* A deserted member keeps its state and trains on. It follows voters once it meets some. */
     const bool is_lost = (!is_member || !tw_voters_are_awaited(node)) &&
-                         (node->now_us >= orphan_us || tw_prospects_are_gone(node));
-    if (is_lost || tw_prospects_are_starved(node)) {
+                         (node->now_us >= orphan_us || are_members_gone(node));
+    if (is_lost || is_starved(node)) {
         node->lineage.is_settling = !node->has_left;
         if (!tw_fragment_set_is_empty(&node->worker.applying) || node->has_left) return;
         tw_lineage_found(node);
@@ -650,7 +789,7 @@ static void found_own(struct tw_node *node) {
         return;
     if (tw_lineage_is_ours(node) || !tw_progress_is_current(node)) return;
     node->lineage.was_shared = true;
-    tw_lineage_fork(node);
+    fork_lineage(node);
 }
 
 /* Once the clock has passed together_tokens and all common rounds are applied, founds a lineage of
@@ -673,7 +812,7 @@ static void part_ways(struct tw_node *node) {
         }
     }
     node->lineage.was_shared = true;
-    tw_lineage_fork(node);
+    fork_lineage(node);
     node->lineage.solo_hold_us =
         node->now_us + SOLO_HOLD_US; /* peers may still be copying the old lineage's state */
 }

@@ -1,14 +1,14 @@
-/* lineage.h - the lineage that a node follows, and its way into another one. */
+/* lineage.h - the lineage that a node follows, its prospects, and the way into another one. */
 #ifndef TW_SYNC_HISTORY_LINEAGE_H
 #define TW_SYNC_HISTORY_LINEAGE_H
 
-#include "sync/core/state/node.h"
+#include <stdbool.h>
+
+#include "sync/core/state.h"
 
 uint64_t tw_lineage_nonce(struct tw_node *node);
-/* Founds a child lineage of this node alone, from the state that it holds. */
-void tw_lineage_fork(struct tw_node *node);
-/* True if this node refuses the lineage, because its operator said so (config.h), or because a peer
- * went on from a refused lineage into it. */
+/* True if this node refuses the lineage, because its operator said so (interface.h), or because a
+ * peer went on from a refused lineage into it. */
 bool tw_lineage_is_refused(const struct tw_node *node, const struct tw_id *lineage);
 /* Notes the lineage in a STATUS of the peer. A peer that was in a refused lineage may found a child
  * of it. The child is then refused too, unless it also has a linked peer that was never in the
@@ -18,7 +18,7 @@ void tw_lineage_heard(struct tw_node *node, uint16_t peer);
  * state of the run has no state to begin from, and a node without a vote decides nothing: they go
  * on waiting. */
 void tw_lineage_found(struct tw_node *node);
-/* Waits for the state of the run in the lineage of nobody (`awaited` of config.h). */
+/* Waits for the state of the run in the lineage of nobody (`awaited` of interface.h). */
 void tw_lineage_await(struct tw_node *node);
 /* True if this node founded the lineage that it is in. */
 bool tw_lineage_is_ours(const struct tw_node *node);

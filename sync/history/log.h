@@ -2,8 +2,8 @@
 #ifndef TW_SYNC_HISTORY_LOG_H
 #define TW_SYNC_HISTORY_LOG_H
 
-#include "sync/core/event.h"
-#include "sync/core/state/node.h"
+#include "sync/core/interface.h"
+#include "sync/core/state.h"
 
 /* Commits the open round. `proof` shows that it is decided. */
 void tw_log_commit(struct tw_node *node, const struct tw_record *record,

@@ -7,7 +7,7 @@
 
 static const uint64_t NEVER_US = UINT64_MAX;
 
-/* ---- the table ----------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static uint64_t backoff_min_us(const struct tw_members *members) {
     return members->config.backoff_min_us > 0 ? members->config.backoff_min_us : TW_BACKOFF_MIN_US;
@@ -193,7 +193,7 @@ enum tw_status tw_members_bootstrap(struct tw_members *members, const char *text
     return TW_OK;
 }
 
-/* ---- dialling ------------------------------------------------------------------------------ */
+/* ---- dialling -------------------------------------------------------------------------------- */
 
 static bool is_v6(const struct tw_member_addr *addr) {
     return addr->text[0] == '[';
@@ -397,7 +397,7 @@ bool tw_members_dialled(struct tw_members *members, const char *address, bool ok
     return false;
 }
 
-/* ---- links --------------------------------------------------------------------------------- */
+/* ---- links ----------------------------------------------------------------------------------- */
 
 /* Replaces the addresses that other nodes reported by the addresses that the member announces.
  * Bootstrap and proven addresses stay. */
@@ -537,7 +537,7 @@ void tw_members_moved(struct tw_members *members, uint64_t now_us) {
     }
 }
 
-/* ---- PEERS messages ------------------------------------------------------------------------ */
+/* ---- PEERS messages -------------------------------------------------------------------------- */
 
 static bool is_announced(const struct tw_member_entry *entry, uint64_t now_us) {
     if (!entry->is_used || !entry->has_id || !has_addr(entry)) return false;
@@ -623,7 +623,7 @@ void tw_members_merge(struct tw_members *members, const struct tw_id *teller,
     for (uint32_t i = 0; i < count; i++) merge_one(members, teller, &peers->rows[i], now_us);
 }
 
-/* ---- cache file ---------------------------------------------------------------------------- */
+/* ---- cache file ------------------------------------------------------------------------------ */
 
 static size_t put_line(const struct tw_member_entry *entry,
                        char line[TW_MEMBERS_TEXT_MAX / TW_KNOWN_MAX]) {

@@ -2,8 +2,20 @@
 #ifndef TW_SYNC_PAIR_PAIR_H
 #define TW_SYNC_PAIR_PAIR_H
 
-#include "sync/core/event.h"
-#include "sync/core/state/node.h"
+#include "sync/core/interface.h"
+#include "sync/core/state.h"
+
+/* ---- the run clock of a node ----------------------------------------------------------------- */
+
+/* Returns the peer whose state should replace ours, or NO_PEER. */
+uint16_t tw_pair_find_ahead(struct tw_node *node);
+/* Counts a step in which this node trained `tokens`. It took `took_us`; 0: not known. */
+void tw_pair_stepped(struct tw_node *node, uint64_t took_us, uint64_t tokens);
+/* Returns the present speed of the run clock divided by this node's tokens per second, in 1024ths.
+ */
+uint64_t tw_pair_clock_factor(const struct tw_node *node);
+
+/* ---- exchanges ------------------------------------------------------------------------------- */
 
 void tw_pair_request(struct tw_node *node, uint16_t peer,
                      const struct tw_msg_pair_request *request);

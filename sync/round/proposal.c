@@ -1,19 +1,152 @@
-/* proposal.c - the record that a proposer proposes: results, contributors, and the next roster. */
+/* proposal.c - the record that a proposer proposes: results, contributors, next roster with part
+ * weights; and the checks of a record on which all honest members agree. */
 #include "sync/round/proposal.h"
 
 #include <string.h>
 
+#include "base/median.h"
+#include "sync/core/conduct.h"
 #include "sync/core/membership.h"
-#include "sync/core/progress.h"
-#include "sync/core/reach.h"
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
 #include "sync/core/voters.h"
-#include "sync/round/contributor.h"
-#include "sync/round/part_weights.h"
 #include "sync/round/result.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
-#include "sync/trust/conduct.h"
+
+/* ---- checks of a record ---------------------------------------------------------------------- */
+
+bool tw_record_is_sound(const struct tw_node *node, const struct tw_record *record) {
+    const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
+    uint64_t clock_tokens = tip != NULL ? tip->clock_tokens : 0, contributors = 0;
+    const uint32_t finals = tw_progress_is_final(node) ? tip->finals + 1 : 0;
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        const struct tw_contributor *by = &record->contributors[i];
+        if (by->member_idx >= node->roster.count || !tw_account_is_possible(node, by)) return false;
+        contributors |= UINT64_C(1) << by->member_idx;
+    }
+    clock_tokens += tw_record_tokens(record, tip) * tw_progress_share(node);
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        if (record->parts[k].owner_idx != node->round.owners[k]) return false;
+        if ((record->parts[k].contributors & ~contributors) != 0) return false;
+        if (record->parts[k].bytes > 0 && node->round.count[k] == 0) return false;
+        if (!tw_payload_is_possible(node, TW_CONTENT_RESULT, node->round.count[k],
+                                    record->parts[k].bytes))
+            return false;
+    }
+    const bool has_parts = record->parts_count == node->round.owners_count;
+    const bool is_solo = node->roster.count == 1 && record->parts_count == 0;
+    const bool has_none = record->parts_count == 0 && record->contributors_count == 0;
+    /* The founder of this lineage also counts tokens of its own that this node does not know of, so
+     * its last rounds may begin one round earlier. */
+    const bool is_finals = record->finals == finals || (tw_progress_is_apart(node) && tip != NULL &&
+                                                        record->finals == tip->finals + 1);
+    uint32_t owners[TW_PARTS_MAX];
+    if (tw_roster_owners(&record->next, owners) == 0) return false;
+    return tw_id_equal(&record->lineage, &node->at.lineage) &&
+           tw_id_equal(&record->parent, &node->tip_digest) && record->round == node->at.rounds &&
+           record->fragment == tw_progress_fragment(node, record->round) &&
+           record->roster_number == node->roster.number && record->clock_tokens == clock_tokens &&
+           is_finals && (has_parts || has_none || is_solo);
+}
+
+/* ---- part weights ---------------------------------------------------------------------------- */
+
+/* The weights of owners in the next round: part sizes by upload rate.
+ *
+ * An owner of a fraction s of the fragment, among n members, sends its result to all others, and
+ * its contributions to the other owners: 1 + s * (n - 2) times the bytes of one contribution. Apart
+ * from the constant 1, the round ends soonest when s is proportional to upload. In whole numbers:
+ *
+ *     weight = WEIGHT_EVEN * upload / median of the uploads,   1 to WEIGHT_MAX
+ *
+ * Each member measures its own upload and reports it in STATUS. All proposers thus use the same
+ * numbers, and parts do not jump from round to round. A member that reports too much has more to
+ * send, is late and owns nothing in the next round; WEIGHT_MAX bounds the damage. A member without
+ * a report counts as the median. Without any report, and between two members, all parts are equal.
+ *
+ * A peer whose link is far worse than all others, as this node measured (TW_EV_MEASURED), owns
+ * nothing in the rosters that this node proposes. It still contributes, and this node asks it for
+ * bytes last. */
+
+enum { WEIGHT_EVEN = 16, WEIGHT_MAX = 4 * WEIGHT_EVEN };
+
+static uint32_t upload_of(const struct tw_node *node, const struct tw_id *id) {
+    if (tw_id_equal(id, &node->cfg.self)) return node->measured.upload_kib_s;
+    const uint16_t peer = tw_peers_find(node, id);
+    return peer != NO_PEER && tw_peers_is_live(node, peer) ? node->links[peer].status.upload_kib_s
+                                                           : 0;
+}
+
+/* Returns the median of the known uploads, or 0 if none is known. */
+static uint32_t median_of(const uint32_t *uploads, uint32_t count) {
+    uint64_t values[TW_MEMBERS_MAX];
+    uint32_t known = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (uploads[i] > 0) values[known++] = uploads[i];
+    }
+    return (uint32_t)tw_median_u64(values, known);
+}
+
+static uint32_t weight_of(uint32_t upload, uint32_t middle) {
+    if (upload == 0) return WEIGHT_EVEN;
+    const uint64_t weight = (uint64_t)WEIGHT_EVEN * upload / middle;
+    if (weight > WEIGHT_MAX) return WEIGHT_MAX;
+    return weight > 0 ? (uint32_t)weight : 1;
+}
+
+/* Gives the owners of a roster (weight above 0) their weights. */
+static void set_weights(const struct tw_node *node, struct tw_roster *next) {
+    uint32_t uploads[TW_MEMBERS_MAX], count = 0;
+    for (uint32_t i = 0; i < next->count; i++) {
+        if (next->members[i].weight > 0) uploads[count++] = upload_of(node, &next->members[i].id);
+    }
+    const uint32_t middle = median_of(uploads, count);
+    if (middle == 0 || count < 3) return;
+    count = 0;
+    for (uint32_t i = 0; i < next->count; i++) {
+        if (next->members[i].weight > 0)
+            next->members[i].weight = weight_of(uploads[count++], middle);
+    }
+}
+
+/* Takes parts away from members whose links are far worse than all others, up to a total weight of
+ * `most`. Does nothing if half of the owners have such links: then this node's own link is the bad
+ * one. */
+static void drop_outliers(const struct tw_node *node, struct tw_roster *next, uint64_t most) {
+    uint32_t owners_count = 0, outliers_count = 0;
+    for (uint32_t i = 0; i < next->count; i++) {
+        owners_count += next->members[i].weight > 0;
+        outliers_count += next->members[i].weight > 0 &&
+                          tw_peers_is_outlier(node, tw_peers_find(node, &next->members[i].id));
+    }
+    if (2 * outliers_count >= owners_count) return;
+    for (uint32_t i = 0; i < next->count; i++) {
+        struct tw_member *member = &next->members[i];
+        if (member->weight > most || !tw_peers_is_outlier(node, tw_peers_find(node, &member->id)))
+            continue;
+        most -= member->weight;
+        member->weight = 0;
+    }
+}
+
+/* Takes the part away from the owner with the slowest upload. */
+static void drop_slowest(struct tw_roster *next) {
+    uint32_t slowest = TW_MEMBERS_MAX;
+    for (uint32_t i = 0; i < next->count; i++) {
+        if (next->members[i].weight == 0) continue;
+        if (slowest == TW_MEMBERS_MAX || next->members[i].weight <= next->members[slowest].weight)
+            slowest = i;
+    }
+    if (slowest < TW_MEMBERS_MAX) next->members[slowest].weight = 0;
+}
+
+void tw_part_weights_limit(struct tw_roster *next) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < next->count; i++) count += next->members[i].weight > 0;
+    for (; count > TW_PARTS_MAX; count--) drop_slowest(next);
+}
+
+/* ---- the proposal ---------------------------------------------------------------------------- */
 
 /* Time for which a member stays in the roster while it fetches (phi, u). To be admitted again, it
  * would have to apply every round up to the newest, which takes longer than the fetch on a full
@@ -104,11 +237,11 @@ void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record
         has_owner |= member->weight > 0;
     }
     for (uint32_t i = 0; i < next->count && !has_owner; i++) next->members[i].weight = 1;
-    tw_part_weights_set(node, next);
+    set_weights(node, next);
 }
 
 /* Takes parts away from owners that are gone, struck, stalled or outliers in link quality. If other
- * members check the proposal (check/proposal_check.c), the present owners lose at most a third of
+ * members check the proposal (check/veto.c), the present owners lose at most a third of
  * the fragment, because other members may judge them differently. */
 static void drop_owners(const struct tw_node *node, struct tw_roster *next) {
     uint64_t all = 0, gone = 0;
@@ -124,7 +257,7 @@ static void drop_owners(const struct tw_node *node, struct tw_roster *next) {
     uint64_t left = most > gone ? most - gone : 0;
     left -= tw_conduct_drop_struck(node, next, left);
     left -= tw_conduct_drop_stalled(node, next, left);
-    if (node->measured.outliers != 0) tw_part_weights_drop_outliers(node, next, left);
+    if (node->measured.outliers != 0) drop_outliers(node, next, left);
     bool has_owner = false;
     for (uint32_t i = 0; i < next->count; i++) has_owner |= next->members[i].weight > 0;
     for (uint32_t i = 0; i < next->count && !has_owner; i++) next->members[i].weight = 1;

@@ -1,8 +1,15 @@
-/* proposal.h - the record that a proposer proposes: results, contributors, next roster. */
+/* proposal.h - the record that a proposer proposes: results, contributors, next roster with part
+ * weights; and the checks of a record on which all honest members agree. */
 #ifndef TW_SYNC_ROUND_PROPOSAL_H
 #define TW_SYNC_ROUND_PROPOSAL_H
 
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
+
+/* True if an honest proposer could have written the record for the open round. */
+bool tw_record_is_sound(const struct tw_node *node, const struct tw_record *record);
+
+/* Keeps at most TW_PARTS_MAX owners: those with the fastest uploads. */
+void tw_part_weights_limit(struct tw_roster *next);
 
 /* Writes the announced results into round.proposal, so that the caller can check them before
  * tw_proposal_write. */

@@ -1,20 +1,95 @@
-/* result.c - results that owners announce, by RESULT or in the proposal of another member.
- *
- * An owner signs its result. A proposal shows these signatures, so no proposer can list a result
- * that its owner did not announce. An owner that is silent to one member cannot hold that member's
- * vote back. The first result of an owner counts; vote/evidence.c compares it with later ones. */
+/* result.c - signed contributions, and the results that owners merge of them. */
 #include "sync/round/result.h"
 
 #include <string.h>
 
 #include "base/median.h"
 #include "sync/core/actions.h"
-#include "sync/core/progress.h"
-#include "sync/core/vote_proof.h"
-#include "sync/round/account.h"
-#include "sync/round/contributor.h"
+#include "sync/core/membership.h"
+#include "sync/core/voters.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
+
+/* ---- contributions --------------------------------------------------------------------------- */
+
+static bool has_signature(const struct tw_contributor *row) {
+    static const uint8_t none[TW_SIGNATURE_BYTES];
+    return memcmp(row->signature, none, sizeof(none)) != 0;
+}
+
+static void write_text(const struct tw_node *node, const struct tw_contributor *row,
+                       uint8_t text[TW_CONTRIBUTOR_TEXT_BYTES]) {
+    tw_contributor_text(&node->cfg.run, &node->at.lineage, node->at.rounds, row, text);
+}
+
+struct tw_contributor tw_contributor_of(uint32_t member, const struct tw_msg_contrib *contrib) {
+    struct tw_contributor row = {
+        .member_idx = member,
+        .fragment_steps = contrib->fragment_steps,
+        .tokens = contrib->tokens,
+        .fragment_tokens = contrib->fragment_tokens,
+        .root = tw_contribution_root(contrib->hashes, contrib->parts_count),
+    };
+    memcpy(row.signature, contrib->signature, sizeof(row.signature));
+    return row;
+}
+
+const struct tw_contributor *tw_contributor_row(const struct tw_record *record, uint32_t member) {
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        if (record->contributors[i].member_idx == member) return &record->contributors[i];
+    }
+    return NULL;
+}
+
+void tw_contributor_sign(const struct tw_node *node, struct tw_msg_contrib *contrib) {
+    const struct tw_signing *signing = &node->cfg.signing;
+    const struct tw_contributor row = tw_contributor_of(0, contrib);
+    uint8_t text[TW_CONTRIBUTOR_TEXT_BYTES];
+    write_text(node, &row, text);
+    signing->sign(signing->key, text, sizeof(text), contrib->signature);
+}
+
+bool tw_contributor_is_of(const struct contribution *received, const struct tw_contributor *row) {
+    const struct tw_msg_contrib *contrib = &received->announced;
+    if (!received->has || received->is_absent) return false;
+    const struct tw_id root = tw_contribution_root(contrib->hashes, contrib->parts_count);
+    return tw_id_equal(&root, &row->root) && row->tokens == contrib->tokens &&
+           row->fragment_tokens == contrib->fragment_tokens &&
+           row->fragment_steps == contrib->fragment_steps;
+}
+
+bool tw_contributor_is_signed(const struct tw_node *node, const struct tw_contributor *row) {
+    const struct contribution *received = &node->round.contributions[row->member_idx];
+    uint8_t text[TW_CONTRIBUTOR_TEXT_BYTES];
+    if (tw_contributor_is_of(received, row) &&
+        memcmp(row->signature, received->announced.signature, sizeof(row->signature)) == 0)
+        return true; /* the signature was checked when the CONTRIB arrived */
+    write_text(node, row, text);
+    return node->cfg.signing.is_signed(&node->roster.members[row->member_idx].id, text,
+                                       sizeof(text), row->signature);
+}
+
+bool tw_contributor_has_signed(const struct tw_node *node, const struct tw_record *record,
+                               const struct tw_contributor *row, const struct tw_id *id) {
+    uint8_t text[TW_CONTRIBUTOR_TEXT_BYTES];
+    tw_contributor_text(&node->cfg.run, &record->lineage, record->round, row, text);
+    return node->cfg.signing.is_signed(id, text, sizeof(text), row->signature);
+}
+
+bool tw_contributor_complete(const struct tw_node *node, struct tw_contributor *row) {
+    const struct contribution *received = &node->round.contributions[row->member_idx];
+    if (!has_signature(row) && tw_contributor_is_of(received, row))
+        memcpy(row->signature, received->announced.signature, sizeof(row->signature));
+    return has_signature(row);
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+/* Results that owners announce, by RESULT or in the proposal of another member.
+ *
+ * An owner signs its result. A proposal shows these signatures, so no proposer can list a result
+ * that its owner did not announce. An owner that is silent to one member cannot hold that member's
+ * vote back. The first result of an owner counts; vote/evidence.c compares it with later ones. */
 
 /* True if all signatures that came with the result hold. Missing signatures may still arrive in a
  * CONTRIB. */
@@ -94,7 +169,7 @@ uint64_t tw_result_others_us(const struct tw_node *node, uint32_t k) {
 }
 
 /* Where owners may lie, a result is due once it takes twice as long as the results of the other
- * owners. With fewer than four parts, none can be left out before patience ends (proposal_check.c).
+ * owners. With fewer than four parts, none can be left out before patience ends (veto.c).
  */
 uint64_t tw_result_due_us(const struct tw_node *node, uint32_t k) {
     const uint64_t others_us = tw_result_others_us(node, k), active_us = node->round.active_us;

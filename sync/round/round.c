@@ -1,12 +1,4 @@
-/* round.c - the open round: our outer gradient, the merge of the part we own, the results.
- *
- * A round has no coordinator. It becomes active when this node contributes, or when so many members
- * have sent something about it that one of them does not lie. All bounded waits and checks count
- * from then: a single member cannot make them end before the other members are due. Every owner
- * pulls its part of each contribution. It merges when all live members have answered, or when the
- * quorum has delivered and the grace is over. It then announces the result. A member without a
- * contribution (not encoded, or over budget) announces that once the round is active, and thus has
- * answered: the grace is for late members. The vote ends the round (vote/). */
+/* round.c - the open round: our contribution and its counts, the merge of the part we own. */
 #include "sync/round/round.h"
 
 #include <string.h>
@@ -15,20 +7,143 @@
 #include "base/median.h"
 #include "proto/run/layout.h"
 #include "sync/core/actions.h"
+#include "sync/core/conduct.h"
 #include "sync/core/membership.h"
-#include "sync/core/peers.h"
-#include "sync/core/progress.h"
-#include "sync/core/reach.h"
-#include "sync/core/state/node.h"
-#include "sync/core/vote_proof.h"
+#include "sync/core/state.h"
 #include "sync/core/voters.h"
-#include "sync/round/account.h"
-#include "sync/round/contributor.h"
 #include "sync/round/result.h"
 #include "sync/transfer/payload.h"
 #include "sync/transfer/state_transfer.h"
-#include "sync/transfer/state_witness.h"
-#include "sync/trust/conduct.h"
+
+/* ==== tokens and steps of this node =========================================================== */
+
+/* This node's tokens and steps: those already listed, and those yet to be sent.
+ *
+ * There are two counts. The run clock counts each token once, in the first listed contribution to
+ * any fragment: one mark, `tokens_listed`. A contribution is the Delta of one fragment, and holds
+ * the work of all steps since that fragment was last merged. So each fragment has marks of its own,
+ * `delta_tokens` and `delta_steps`, like c_tokens[p] and c_steps[p] of Decoupled DiLoCo (arXiv
+ * 2604.21428). Weights and the guard use these. With the clock's count as the weight, a node that
+ * missed m of P rounds (P fragments) would weigh too much in its next round, and too little in the
+ * P - 1 after it.
+ *
+ *   event of the fragment                Delta                            mark
+ *   listed (in at least one part)        starts where it was sent         at the sent step
+ *   not listed: SHIFT                    keeps all its work               unchanged
+ *   alone: phi := theta                  starts now                       now
+ *   state loaded, theta := phi           starts now                       now
+ *   state loaded, theta kept             clipped to the usual norm        at the change of lineage
+ *   state loaded, theta shifted          keeps all its work               unchanged */
+
+void tw_account_settle_clock(struct tw_node *node) {
+    /* Without a worker the present count is not known, so the mark is set to the largest number.
+     * tw_account_greet() lowers it. */
+    node->at.tokens_listed = node->worker.is_up ? node->worker.tokens : UINT64_MAX;
+}
+
+void tw_account_settle_delta(struct tw_node *node, uint32_t fragment) {
+    node->at.delta_tokens[fragment] = node->worker.is_up ? node->worker.tokens : UINT64_MAX;
+    node->at.delta_steps[fragment] = node->worker.is_up ? node->worker.step : UINT64_MAX;
+}
+
+void tw_account_settle(struct tw_node *node) {
+    tw_account_settle_clock(node);
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) tw_account_settle_delta(node, p);
+}
+
+void tw_account_greet(struct tw_node *node) {
+    struct tw_position *at = &node->at;
+    /* The snapshot may be older than the listed contribution: those tokens are trained again. */
+    at->tokens_listed = at_most(at->tokens_listed, node->worker.tokens);
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        at->delta_tokens[p] = at_most(at->delta_tokens[p], node->worker.tokens);
+        at->delta_steps[p] = at_most(at->delta_steps[p], node->worker.step);
+    }
+}
+
+uint64_t tw_account_tokens_max(const struct tw_node *node) {
+    enum { PERIODS_MAX = 64 };
+    const uint64_t steps =
+        (uint64_t)PERIODS_MAX * node->cfg.fragments_count * node->cfg.period_steps; /* below 2^45 */
+    if (node->cfg.step_tokens == 0 || node->cfg.step_tokens > TOKENS_MAX / steps) return TOKENS_MAX;
+    return steps * node->cfg.step_tokens;
+}
+
+bool tw_account_is_possible(const struct tw_node *node, const struct tw_contributor *row) {
+    const uint64_t most = tw_account_tokens_max(node), step = node->cfg.step_tokens;
+    if (row->tokens > most || row->fragment_tokens > most) return false;
+    if (step == 0 || node->cfg.has_own_start) return true;
+    const uint64_t steps_tokens =
+        row->fragment_steps > most / step ? most : row->fragment_steps * step;
+    return row->fragment_tokens == steps_tokens && (row->tokens % step == 0 || row->tokens == most);
+}
+
+static uint64_t count_since(uint64_t now, uint64_t mark) {
+    return now > mark ? now - mark : 0;
+}
+
+void tw_account_row(const struct tw_node *node, uint32_t fragment, struct tw_contributor *row) {
+    const struct round *round = &node->round;
+    const uint64_t most = tw_account_tokens_max(node);
+    row->tokens = at_most(count_since(round->own_tokens, node->at.tokens_listed), most);
+    row->fragment_tokens =
+        at_most(count_since(round->own_tokens, node->at.delta_tokens[fragment]), most);
+    row->fragment_steps =
+        (uint32_t)at_most(count_since(round->own_step, node->at.delta_steps[fragment]), UINT32_MAX);
+}
+
+/* True if the record lists the member with this roster index. */
+static bool is_listed(const struct tw_record *record, int seat) {
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        if ((int)record->contributors[i].member_idx == seat) return true;
+    }
+    return false;
+}
+
+/* Moves the marks, because our contribution is in the anchor. Delta continues from the step at
+ * which the contribution was encoded, or from the worker's snapshot if that is older. */
+static void note_listed(struct tw_node *node, uint32_t fragment) {
+    const struct round *round = &node->round;
+    struct tw_position *at = &node->at;
+    if (!TW_IS_MUTANT(node, TW_MUTANT_TOKENS_TWICE)) at->tokens_listed = round->own_tokens;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        if (p != fragment && !TW_IS_MUTANT(node, TW_MUTANT_ONE_MARK)) continue;
+        at->delta_tokens[p] = at_most(round->own_tokens, node->worker.tokens);
+        at->delta_steps[p] = at_most(round->own_step, node->worker.step);
+    }
+}
+
+bool tw_account_commit(struct tw_node *node, const struct tw_record *record) {
+    const int self = node->round.self_idx;
+    const bool is_ours = self >= 0 && is_listed(record, self);
+    if (is_ours && node->round.own == OWN_SENT) {
+        note_listed(node, record->fragment);
+    } else if (is_ours) { /* the contribution was sent before a restart: it contains all tokens so
+                             far */
+        tw_account_settle_clock(node);
+        tw_account_settle_delta(node, record->fragment);
+    }
+    /* The record lists this node under a former nonce: that work is in the anchor, and also still
+     * in Delta. */
+    const int seat = tw_roster_find(&node->roster, &node->cfg.self);
+    if (seat >= 0 && seat != self && is_listed(record, seat)) tw_account_settle_clock(node);
+    if (is_ours) node->log.contributed_count++;
+    const bool trains = node->cfg.role == TW_NODE_ROLE_TRAIN;
+    if (!is_ours && self >= 0 && record->parts_count > 0 && trains) node->log.missed_count++;
+    return is_ours;
+}
+
+/* ==== the open round ========================================================================== */
+
+/* The open round: our outer gradient, the merge of the part we own, the results.
+ *
+ * A round has no coordinator. It becomes active when this node contributes, or when so many members
+ * have sent something about it that one of them does not lie. All bounded waits and checks count
+ * from then: a single member cannot make them end before the other members are due. Every owner
+ * pulls its part of each contribution. It merges when all live members have answered, or when the
+ * quorum has delivered and the grace is over. It then announces the result. A member without a
+ * contribution (not encoded, or over budget) announces that once the round is active, and thus has
+ * answered: the grace is for late members. The vote ends the round (vote/). */
 
 #define GRACE_FLOOR_US UINT64_C(200000)
 
@@ -166,7 +281,7 @@ void tw_round_touch(struct tw_node *node, uint32_t idx) {
         round->active_us = begin_us(node);
 }
 
-/* ---- messages of other members -------------------------------------------------------------- */
+/* ---- messages of other members --------------------------------------------------------------- */
 
 /* True if this node owns no part, and all owners (more voters among them than may lie) have this
  * anchor. Then no Delta to our own anchor can be merged. A node behind NAT that is linked to the
@@ -264,7 +379,7 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
     check_anchor(node, &contrib->base);
 }
 
-/* ---- our own outer gradient ----------------------------------------------------------------- */
+/* ---- our own outer gradient ------------------------------------------------------------------ */
 
 static bool is_past(struct tw_node *node, uint64_t due_us) {
     if (node->now_us < due_us) tw_act_wake(node, due_us);
@@ -411,7 +526,7 @@ static void enter_round(struct tw_node *node) {
     tw_round_touch(node, (uint32_t)node->round.self_idx);
 }
 
-/* ---- the part we own ------------------------------------------------------------------------ */
+/* ---- the part we own ------------------------------------------------------------------------- */
 
 /* Fetches our part of every contribution, and notes which parts are complete and checked. */
 static void collect_contributions(struct tw_node *node) {

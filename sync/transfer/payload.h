@@ -2,8 +2,12 @@
 #ifndef TW_SYNC_TRANSFER_PAYLOAD_H
 #define TW_SYNC_TRANSFER_PAYLOAD_H
 
-#include "sync/core/event.h"
-#include "sync/core/state/node.h"
+#include "sync/core/interface.h"
+#include "sync/core/state.h"
+
+/* Notes that a majority has the payload now. Peers that lacked it may be asked again, and silent
+ * links are dropped as sources. */
+void tw_chunks_decided(struct tw_node *node, struct payload *payload);
 
 /* Returns the payload of this name, or NULL if it is not in the table. */
 struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash);

@@ -1,4 +1,249 @@
-/* state_transfer.c - (phi, u) of a fragment, given to other nodes and fetched from them.
+/* state_transfer.c - (phi, u) of a fragment, given to other nodes and fetched from them, and the
+ * word of other voters on a fetched state. */
+#include "sync/transfer/state_transfer.h"
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "sync/core/actions.h"
+#include "sync/core/conduct.h"
+#include "sync/core/membership.h"
+#include "sync/core/state.h"
+#include "sync/transfer/payload.h"
+
+/* ==== the word of other voters ================================================================ */
+
+/* The word of other voters on a state that one donor offers.
+ *
+ * A donor may lie, and its bytes match the digest that it names. So a node that fetches a state
+ * meanwhile asks other voters which (phi, u) they had after the same rounds: STATE_GET with
+ * `rounds`. Nothing is packed or sent for that; each voter remembers the digests of its last
+ * states, as many as it keeps records. f is the number of voters that may lie.
+ *
+ *   borne out   more than f voters say the same as the donor, which counts if it is a voter. If
+ *               fewer than f + 1 voters are linked for WITNESS_LINKS_US, all linked ones do
+ *   refuted     more than f voters, and more than bear it out, say otherwise: the state is dropped,
+ *               and the donor is reported and rests for a while
+ *   unheard     neither after WITNESS_PATIENCE_US: the donor rests, and another one is asked. If no
+ *               other is left, and nobody objects, the state is taken
+ *
+ * A state that more than f voters bore out, f > 0, is proven. Any other is once the node's next
+ * round of the fragment shows that most voters have the same anchor (round/round.c). If they have
+ * another one, the donor is reported then. A node is no witness of a state that is not proven: with
+ * its donor's word, one liar would have many. */
+
+enum witness {
+    WITNESS_WAITING,
+    WITNESS_BORNE_OUT,
+    WITNESS_REFUTED,
+    WITNESS_CONTESTED, /* unheard, and somebody objects or another donor may be borne out */
+};
+
+#define WITNESS_ASK_US (5 * SECOND_US) /* time between two questions to one voter */
+/* Time after which a state that too few voters spoke of is given up, or taken. */
+#define WITNESS_PATIENCE_US (15 * SECOND_US)
+/* Time for which links to more voters are awaited, once for all fragments of a state. */
+#define WITNESS_LINKS_US (15 * SECOND_US)
+
+/* ---- the witness ----------------------------------------------------------------------------- */
+
+/* Rounds that the (phi, u) of a fragment held by this node includes, as STATE tells them. */
+static uint64_t rounds_held(const struct tw_node *node, uint32_t fragment) {
+    const uint64_t rounds = node->at.fragment_rounds[fragment];
+    return rounds < node->at.first_round ? node->at.first_round : rounds;
+}
+
+static uint64_t key_of(const struct tw_node *node) {
+    return tw_get_u64(node->at.lineage.bytes);
+}
+
+void tw_witness_remember(struct tw_node *node, uint32_t fragment) {
+    struct state_memory *const newest = &node->memory[fragment];
+    if (node->at.fragment_rounds[fragment] == NOT_HELD) return;
+    const struct state_memory state = {.lineage_key = key_of(node),
+                                       .rounds = rounds_held(node, fragment),
+                                       .digest = node->at.fragment_digests[fragment],
+                                       .fragment = fragment};
+    if (!tw_id_is_zero(&newest->digest) && !tw_id_equal(&newest->digest, &state.digest)) {
+        node->old_states.rows[node->old_states.next] = *newest;
+        node->old_states.next = (node->old_states.next + 1) % TW_ROUNDS_KEPT;
+    }
+    *newest = state;
+}
+
+/* True if the fragment has the same state after so many rounds of the lineage: they differ only in
+ * rounds of other fragments. */
+static bool is_same_state(const struct tw_node *node, uint32_t fragment, uint64_t rounds,
+                          uint64_t others) {
+    return tw_progress_from(node, fragment, rounds) == tw_progress_from(node, fragment, others);
+}
+
+/* Returns the digest of this node's (phi, u) of the fragment after so many rounds, or NULL. */
+static const struct tw_id *remembered(const struct tw_node *node, uint32_t fragment,
+                                      uint64_t rounds) {
+    if (node->at.fragment_rounds[fragment] != NOT_HELD &&
+        is_same_state(node, fragment, rounds_held(node, fragment), rounds))
+        return &node->at.fragment_digests[fragment];
+    for (uint32_t i = 0; i < TW_ROUNDS_KEPT; i++) {
+        const struct state_memory *const row = &node->old_states.rows[i];
+        if (row->fragment == fragment && row->lineage_key == key_of(node) &&
+            !tw_id_is_zero(&row->digest) && is_same_state(node, fragment, row->rounds, rounds))
+            return &row->digest;
+    }
+    return NULL;
+}
+
+/* Answers a STATE_GET with `rounds`, if this node remembers its state after these rounds. */
+static void bear_witness(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get) {
+    if (get->rounds > ROUNDS_MAX) return;
+    const struct tw_id *digest = remembered(node, get->fragment, get->rounds);
+    if (digest == NULL || node->fetch[get->fragment].is_unproven) return;
+    struct tw_message *message = tw_act_message(node, TW_MSG_STATE);
+    if (message == NULL) return;
+    message->u.state = (struct tw_msg_state){.lineage = node->at.lineage,
+                                             .fragment = get->fragment,
+                                             .rounds = get->rounds,
+                                             .digest = *digest};
+    tw_act_send(node, message, peer);
+}
+
+/* ---- the node that fetches ------------------------------------------------------------------- */
+
+/* Set of linked peers whose word counts: voters of the lineage that hold their state. */
+static uint64_t witnesses(const struct tw_node *node) {
+    uint64_t peers = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_is_donor(node, i) && tw_membership_voter(node, i) >= 0)
+            peers |= UINT64_C(1) << i;
+    }
+    return peers;
+}
+
+/* Call when the donor `peer` has made an offer, which is in node->fetch[fragment]. */
+static void call_witnesses(struct tw_node *node, uint32_t fragment, uint16_t peer) {
+    struct state_fetch *fetch = &node->fetch[fragment];
+    fetch->agreeing = UINT64_C(1) << peer;
+    fetch->objecting = 0;
+    fetch->witness_us = fetch->here_us = 0;
+}
+
+/* Takes the word of a peer on the state that is being fetched. */
+static void hear_witness(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state) {
+    struct state_fetch *fetch = &node->fetch[state->fragment];
+    const uint64_t bit = UINT64_C(1) << peer;
+    if (!fetch->has_offer || state->rounds != fetch->offer.rounds) return;
+    if (((fetch->agreeing | fetch->objecting) & bit) != 0) return; /* its first word counts */
+    if (tw_id_equal(&state->digest, &fetch->offer.digest))
+        fetch->agreeing |= bit;
+    else
+        fetch->objecting |= bit;
+}
+
+/* Forgets the word of a peer whose number may be given to another link. */
+static void forget_witness(struct tw_node *node, uint16_t peer) {
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        node->fetch[p].agreeing &= ~(UINT64_C(1) << peer);
+        node->fetch[p].objecting &= ~(UINT64_C(1) << peer);
+    }
+}
+
+/* Asks as many voters as could be needed at most. */
+static void ask(struct tw_node *node, uint32_t fragment, uint64_t voters, uint32_t liars) {
+    struct state_fetch *fetch = &node->fetch[fragment];
+    const uint64_t silent = voters & ~(fetch->agreeing | fetch->objecting);
+    uint32_t left = 2 * liars + 1;
+    if (fetch->witness_us != 0 && node->now_us < fetch->witness_us + WITNESS_ASK_US) {
+        tw_act_wake(node, fetch->witness_us + WITNESS_ASK_US);
+        return;
+    }
+    if (silent == 0) return;
+    fetch->witness_us = node->now_us;
+    tw_act_wake(node, node->now_us + WITNESS_ASK_US);
+    const uint32_t start = (uint32_t)tw_rng_below(&node->rng, TW_PEERS_MAX);
+    for (uint32_t i = 0; i < TW_PEERS_MAX && left > 0; i++) {
+        const uint16_t peer = (uint16_t)((start + i) % TW_PEERS_MAX);
+        if ((silent >> peer & 1) == 0) continue;
+        struct tw_message *message = tw_act_message(node, TW_MSG_STATE_GET);
+        if (message == NULL) return;
+        message->u.state_get = (struct tw_msg_state_get){.lineage = node->at.lineage,
+                                                         .digest = fetch->offer.digest,
+                                                         .wanted = fetch->offer.digest,
+                                                         .rounds = fetch->offer.rounds,
+                                                         .fragment = fragment};
+        tw_act_send(node, message, peer);
+        left--;
+    }
+}
+
+/* Returns how many voters must agree: one more than may lie. If fewer are linked, all of them must,
+ * but only after a while in which more may link: the first links may all be to liars. */
+static uint32_t count_needed(struct tw_node *node, uint32_t linked) {
+    /* A lineage that has decided no round has no voters yet. */
+    const uint32_t needed = node->voters != 0 ? tw_membership_liars_max(node) + 1 : 0;
+    if (linked >= needed) {
+        node->few_witnesses_us = 0;
+        return needed;
+    }
+    if (node->few_witnesses_us == 0) node->few_witnesses_us = node->now_us;
+    const uint64_t end_us = node->few_witnesses_us + WITNESS_LINKS_US;
+    if (node->now_us >= end_us) return linked;
+    tw_act_wake(node, end_us);
+    return needed;
+}
+
+/* True if another donor is linked and does not rest: somebody may bear out its state. */
+static bool has_other_donor(const struct tw_node *node, const struct tw_id *donor) {
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_is_donor(node, i) && !tw_id_equal(&node->links[i].id, donor) &&
+            !tw_conduct_is_resting(node, &node->links[i].id))
+            return true;
+    }
+    return false;
+}
+
+/* Asks voters that have not answered, and returns the verdict so far. `is_here`: the bytes have
+ * arrived, so that nothing else is waited for. */
+static enum witness judge_witnesses(struct tw_node *node, uint32_t fragment, bool is_here) {
+    struct state_fetch *fetch = &node->fetch[fragment];
+    if (node->cfg.is_pair || tw_id_equal(&fetch->donor, &node->cfg.self) ||
+        TW_IS_MUTANT(node, TW_MUTANT_DONOR_BELIEVED))
+        return WITNESS_BORNE_OUT;
+    const uint64_t voters = witnesses(node);
+    const uint32_t liars = tw_membership_liars_max(node), linked = tw_bits(voters);
+    const uint32_t agreeing = tw_bits(fetch->agreeing & voters),
+                   objecting = tw_bits(fetch->objecting & voters);
+    if (objecting > liars && objecting > agreeing) return WITNESS_REFUTED;
+    const uint32_t needed = count_needed(node, linked);
+    if (agreeing >= needed && agreeing >= objecting) return WITNESS_BORNE_OUT;
+    ask(node, fragment, voters, liars);
+    if (!is_here || linked < needed) return WITNESS_WAITING;
+    if (fetch->here_us == 0) fetch->here_us = node->now_us;
+    if (node->now_us < fetch->here_us + WITNESS_PATIENCE_US) {
+        tw_act_wake(node, fetch->here_us + WITNESS_PATIENCE_US);
+        return WITNESS_WAITING;
+    }
+    return objecting > 0 || has_other_donor(node, &fetch->donor) ? WITNESS_CONTESTED
+                                                                 : WITNESS_BORNE_OUT;
+}
+
+/* True if so many voters bear out the state about to be loaded that one of them is honest. Where no
+ * voter may lie, the donor alone would be enough, which proves nothing. */
+static bool is_proven(const struct tw_node *node, uint32_t fragment) {
+    const struct state_fetch *fetch = &node->fetch[fragment];
+    const uint32_t liars = tw_membership_liars_max(node);
+    if (tw_id_equal(&fetch->donor, &node->cfg.self)) return true;
+    return liars > 0 && tw_bits(fetch->agreeing & witnesses(node)) > liars;
+}
+
+void tw_witness_accuse(struct tw_node *node, uint32_t fragment) {
+    struct state_fetch *fetch = &node->fetch[fragment];
+    tw_conduct_note_donor(node, &fetch->donor);
+    struct tw_report *report = tw_act_report(node, TW_REPORT_FALSE_STATE, &fetch->donor);
+    if (report != NULL) report->part = fragment;
+}
+
+/* ==== giving and fetching ===================================================================== */
+
+/* (phi, u) of a fragment, given to other nodes and fetched from them.
  *
  *   ask      STATE_GET goes to one member. The answer is "nothing to transfer", or the name of a
  *            packed (phi, u).
@@ -10,17 +255,6 @@
  *   lost     No node has the rest: another state is fetched.
  *   load     Happens at a step boundary. Rounds decided meanwhile are replayed from their results.
  */
-#include "sync/transfer/state_transfer.h"
-
-#include "base/assert.h"
-#include "sync/core/actions.h"
-#include "sync/core/membership.h"
-#include "sync/core/peers.h"
-#include "sync/core/progress.h"
-#include "sync/core/state/node.h"
-#include "sync/transfer/payload.h"
-#include "sync/transfer/state_witness.h"
-#include "sync/trust/conduct.h"
 
 /* Time without a source after which another state is fetched. */
 #define STATE_LOST_US (10 * SECOND_US)
@@ -70,7 +304,7 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
     if (get->fragment >= node->cfg.fragments_count || !node->worker.is_up) return;
     if (node->at.fragment_rounds[get->fragment] == NOT_HELD) return;
     if (get->rounds != 0) {
-        tw_witness_answer(node, peer, get);
+        bear_witness(node, peer, get);
         return;
     }
     tw_peers_hold_solo_for(node, peer, SOLO_HOLD_US);
@@ -88,7 +322,7 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
         send_state(node, peer,
                    &(struct tw_msg_state){.lineage = node->at.lineage,
                                           .fragment = get->fragment,
-                                          .rounds = tw_witness_rounds(node, get->fragment),
+                                          .rounds = rounds_held(node, get->fragment),
                                           .digest = *digest});
         return;
     }
@@ -111,7 +345,7 @@ void tw_state_peer_status(struct tw_node *node, uint16_t peer) {
 void tw_state_peer_down(struct tw_node *node, uint16_t peer) {
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
         node->exports[p].waiting &= ~(UINT64_C(1) << peer);
-    tw_witness_peer_down(node, peer);
+    forget_witness(node, peer);
 }
 
 /* True if there is room to pack another state. A peer may pull a kept state for any time, and too
@@ -185,7 +419,7 @@ void tw_state_exported(struct tw_node *node, const struct tw_event *event) {
     export->is_valid = tw_id_equal(&event->u.exported.digest, &node->at.fragment_digests[fragment]);
     export->offer = (struct tw_msg_state){.lineage = node->at.lineage,
                                           .fragment = fragment,
-                                          .rounds = tw_witness_rounds(node, fragment),
+                                          .rounds = rounds_held(node, fragment),
                                           .digest = event->u.exported.digest,
                                           .hash = event->u.exported.hash,
                                           .bytes = event->u.exported.bytes};
@@ -257,7 +491,7 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
     struct state_fetch *fetch = &node->fetch[state->fragment];
     if (fetch->asked_us == 0 || !tw_peers_is_donor(node, peer)) return;
     if (fetch->has_offer) {
-        tw_witness_hear(node, peer, state);
+        hear_witness(node, peer, state);
         note_donor(node, peer, fetch, state);
         return;
     }
@@ -275,7 +509,7 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
     fetch->fed_us = node->now_us;
     fetch->fed_chunks = UINT32_MAX; /* chunks already received count as progress */
     fetch->others_us = 0;
-    tw_witness_begin(node, state->fragment, peer);
+    call_witnesses(node, state->fragment, peer);
 }
 
 /* Asks a member for the state of a fragment: any, or the one with digest `wanted`. Returns false if
@@ -418,10 +652,10 @@ void tw_state_loaded(struct tw_node *node, uint32_t fragment) {
 /* True if other voters bear out the donor's word. Drops the state if they contradict it. */
 static bool is_borne_out(struct tw_node *node, uint32_t fragment, bool is_here) {
     struct state_fetch *fetch = &node->fetch[fragment];
-    const enum tw_witness said = tw_witness_judge(node, fragment, is_here);
-    if (said == TW_WITNESS_BORNE_OUT) return true;
-    if (said == TW_WITNESS_WAITING) return false;
-    if (said == TW_WITNESS_REFUTED)
+    const enum witness said = judge_witnesses(node, fragment, is_here);
+    if (said == WITNESS_BORNE_OUT) return true;
+    if (said == WITNESS_WAITING) return false;
+    if (said == WITNESS_REFUTED)
         tw_witness_accuse(node, fragment);
     else
         tw_conduct_note_donor(node, &fetch->donor);
@@ -480,7 +714,7 @@ bool tw_state_receive(struct tw_node *node) {
             action->u.load.mode = fetch->mode;
             tw_fragment_set_add(&node->worker.applying, p);
             fetch->has_offer = false;
-            fetch->is_unproven = !tw_witness_is_proven(node, p);
+            fetch->is_unproven = !is_proven(node, p);
         }
         if (is_second || !is_line_free(node, p)) return false;
         is_second = true;

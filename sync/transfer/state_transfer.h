@@ -1,9 +1,16 @@
-/* state_transfer.h - (phi, u) of a fragment, given to other nodes and fetched from them. */
+/* state_transfer.h - (phi, u) of a fragment, given to other nodes and fetched from them, and the
+ * word of other voters on a fetched state. */
 #ifndef TW_SYNC_TRANSFER_STATE_TRANSFER_H
 #define TW_SYNC_TRANSFER_STATE_TRANSFER_H
 
-#include "sync/core/event.h"
-#include "sync/core/state/node.h"
+#include "sync/core/interface.h"
+#include "sync/core/state.h"
+
+/* Remembers the digest of the fragment's present (phi, u). Call after each change. */
+void tw_witness_remember(struct tw_node *node, uint32_t fragment);
+
+/* Reports the donor of a false state, which is not asked for a while. */
+void tw_witness_accuse(struct tw_node *node, uint32_t fragment);
 
 void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get);
 void tw_state_exported(struct tw_node *node, const struct tw_event *event);

@@ -1,8 +1,28 @@
-/* acceptor.h - the acceptor of the open round: promises, votes, and their way to disk. */
+/* acceptor.h - the acceptor of the open round: the ballot lease, promises, votes, and their way to
+ * disk. */
 #ifndef TW_SYNC_VOTE_ACCEPTOR_H
 #define TW_SYNC_VOTE_ACCEPTOR_H
 
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
+
+/* ---- the ballot lease ------------------------------------------------------------------------ */
+
+/* Gives the lease to `member`, whose ballot was promised. */
+void tw_lease_take(struct tw_node *node, uint32_t member, uint64_t ballot);
+/* True if the member is not waited for as a proposer, because it was proven false or has stalled.
+ */
+bool tw_lease_is_distrusted(const struct tw_node *node, uint32_t member);
+/* True while a ballot of the member, which arrived at `since_us`, must wait so that others have
+ * time for theirs. */
+bool tw_lease_must_wait(struct tw_node *node, uint32_t member, uint64_t since_us);
+/* True if `member` must wait, because another member holds the lease. */
+bool tw_lease_is_others(struct tw_node *node, uint32_t member);
+/* Called just before the open round is committed: gives a stall to each proposer that missed its
+ * turn, or whose proposal left out most of the round. */
+void tw_lease_note_turns(struct tw_node *node);
+void tw_lease_advance(struct tw_node *node);
+
+/* ---- the acceptor ---------------------------------------------------------------------------- */
 
 void tw_acceptor_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_prepare *prepare);
 void tw_acceptor_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose);

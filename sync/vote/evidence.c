@@ -32,8 +32,6 @@
 
 #include "sync/core/actions.h"
 #include "sync/core/membership.h"
-#include "sync/core/peers.h"
-#include "sync/core/progress.h"
 
 static bool is_equal(const struct tw_statement *a, const struct tw_statement *b) {
     return a->lock_ballot == b->lock_ballot && tw_id_equal(&a->digest, &b->digest);

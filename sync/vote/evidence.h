@@ -4,7 +4,7 @@
 #define TW_SYNC_VOTE_EVIDENCE_H
 
 #include "proto/message.h"
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
 
 /* The following functions note the statements in a message about the open round. The caller calls
  * them twice: before it checks the signatures, and with `is_checked` afterwards. In the first call

@@ -1,4 +1,5 @@
-/* proposer.c - the proposer of the open round. acceptor.c is the other side, and has the proof.
+/* proposer.c - the proposer of the open round, and the vote as a whole. acceptor.c is the other
+ * side, and has the proof.
  *
  *   IDLE -> STORING         it is this node's turn: stores its own promise, so that no ballot is
  *                           used twice
@@ -15,23 +16,17 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "sync/check/proposal_check.h"
 #include "sync/check/veto.h"
 #include "sync/core/actions.h"
-#include "sync/core/bounds.h"
+#include "sync/core/conduct.h"
 #include "sync/core/membership.h"
-#include "sync/core/peers.h"
-#include "sync/core/reach.h"
-#include "sync/core/state/node.h"
-#include "sync/core/vote_proof.h"
+#include "sync/core/state.h"
+#include "sync/core/voters.h"
 #include "sync/round/proposal.h"
-#include "sync/round/record_check.h"
 #include "sync/round/result.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
-#include "sync/trust/conduct.h"
 #include "sync/vote/acceptor.h"
-#include "sync/vote/ballot_lease.h"
 #include "sync/vote/evidence.h"
 
 /* Wait for each rank skipped without a proof, and after a distrusted proposer's ballot. */
@@ -456,7 +451,7 @@ static bool is_hopeless(struct tw_node *node) {
     return false;
 }
 
-void tw_proposer_advance(struct tw_node *node) {
+static void advance_proposer(struct tw_node *node) {
     struct round *round = &node->round;
     if (is_hopeless(node)) round->phase = PROPOSER_IDLE;
     consider_refusals(node);
@@ -472,7 +467,8 @@ void tw_proposer_advance(struct tw_node *node) {
     consider_promises(node);
 }
 
-void tw_proposer_announce(struct tw_node *node) {
+/* Sends the messages of the present phase, and ends the phase if it takes too long. */
+static void announce_phase(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->phase >= PROPOSER_PREPARING) send_phase(node);
     if (round->phase == PROPOSER_IDLE) return;
@@ -485,4 +481,25 @@ void tw_proposer_announce(struct tw_node *node) {
     round->phase = PROPOSER_IDLE;
     round->retry_us = node->now_us + tw_rng_below(&node->rng, timeout_us);
     tw_act_wake(node, round->retry_us);
+}
+
+/* ---- the vote as a whole --------------------------------------------------------------------- */
+
+bool tw_vote_reply(struct tw_node *node) {
+    struct tw_msg_accept own;
+    while (tw_acceptor_reply(node, &own)) {
+        if (tw_proposer_accept(node, NO_PEER, &own)) return true;
+    }
+    return false;
+}
+
+void tw_vote_advance(struct tw_node *node) {
+    if (!tw_membership_takes_part(node)) return;
+    tw_acceptor_keep_result(node);
+    if (!tw_membership_is_voter(node)) return;
+    tw_lease_advance(node);
+    tw_acceptor_promise(node);
+    advance_proposer(node);
+    tw_acceptor_consider(node);
+    announce_phase(node);
 }

@@ -1,10 +1,13 @@
-/* proposer.h - the proposer of the open round: asks for promises, proposes a record, collects
- * votes.
- */
+/* proposer.h - the proposer of the open round, and the vote as a whole. */
 #ifndef TW_SYNC_VOTE_PROPOSER_H
 #define TW_SYNC_VOTE_PROPOSER_H
 
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
+
+/* Sends this node's votes that are on disk. Returns true if its own vote completes a majority for
+ * round.proposal. The caller must then commit the proposal and call again. */
+bool tw_vote_reply(struct tw_node *node);
+void tw_vote_advance(struct tw_node *node);
 
 void tw_proposer_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_promise *promise);
 /* Returns true if a majority has voted twice for round.proposal. The caller must then commit it. */
@@ -12,8 +15,5 @@ bool tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg
 void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack);
 /* Writes round.proposal, without the results that this node refuses. */
 void tw_proposer_write(struct tw_node *node);
-void tw_proposer_advance(struct tw_node *node);
-/* Sends the messages of the present phase, and ends the phase if it takes too long. */
-void tw_proposer_announce(struct tw_node *node);
 
 #endif

@@ -1,8 +1,7 @@
 /* fuzz_event.c - arbitrary bytes as a recorded event: refused, or an event that is encoded and
  * decoded to itself. */
 #include "base/assert.h"
-#include "sync/trace/event_bytes.h"
-#include "sync/trace/hash.h"
+#include "sync/trace/trace.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

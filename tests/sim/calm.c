@@ -91,8 +91,8 @@ static bool is_grace_fair(const struct tw_sim_world *world) {
 }
 
 /* A member behind NAT without a link to this node is present by hearsay: other members report links
- * to it. Hearsay expires after eight rounds that do not list the member (sync/core/reach.h). With a
- * short grace period, the member may thus lose its seat until a proposer is linked to it. */
+ * to it. Hearsay expires after eight rounds that do not list the member (sync/core/membership.h).
+ * With a short grace period, the member may thus lose its seat until a proposer is linked to it. */
 static bool may_lose_seat(const struct tw_sim_world *world, const struct tw_sim_node *node) {
     return node->idx >= world->nodes_count - world->options.homes_count && !is_grace_fair(world);
 }

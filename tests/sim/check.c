@@ -22,7 +22,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
-#include "sync/round/account.h"
+#include "sync/round/round.h"
 #include "tests/sim/check.h"
 
 enum { TICKS_PER_SECOND_MAX = 200 };

@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sync/core/state/node.h"
-#include "sync/trust/conduct.h"
+#include "sync/core/conduct.h"
+#include "sync/core/state.h"
 #include "tests/sim/check.h"
 
 /* ---- rosters -------------------------------------------------------------------------------- */

@@ -4,8 +4,8 @@
  * node's lineage at the request; SOLO sets it to theta's. Once all fragments of a node are of one
  * lineage, they are renamed to the node's present one: a child's state and its parent's are the
  * same model. */
-#include "sync/core/progress.h"
-#include "sync/core/state/node.h"
+#include "sync/core/membership.h"
+#include "sync/core/state.h"
 #include "tests/sim/check.h"
 
 /* Returns the first fragment whose lineage differs from fragment 0's, or 0. */

@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
 #include "tests/sim/check.h"
 
 enum {

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "sync/trace/hash.h"
+#include "sync/trace/trace.h"
 #include "tests/sim/world.h"
 
 static const char INVENTED[] = "a lineage that nobody founded";

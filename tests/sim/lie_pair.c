@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "sync/trace/hash.h"
+#include "sync/trace/trace.h"
 #include "tests/sim/check.h"
 #include "tests/sim/world.h"
 

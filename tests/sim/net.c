@@ -10,7 +10,7 @@
 
 #include "base/assert.h"
 #include "proto/control.h"
-#include "sync/trace/hash.h"
+#include "sync/trace/trace.h"
 #include "tests/sim/world.h"
 
 enum {

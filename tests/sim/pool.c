@@ -1,7 +1,7 @@
 /* pool.c - the payloads of one node. No payload is used or served before it is verified. */
 #include <string.h>
 
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
 #include "sync/transfer/payload.h"
 #include "tests/sim/world.h"
 

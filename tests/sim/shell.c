@@ -6,8 +6,8 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "sync/core/position.h"
-#include "sync/core/state/node.h"
-#include "sync/trace/hash.h"
+#include "sync/core/state.h"
+#include "sync/trace/trace.h"
 #include "tests/sim/world.h"
 #include "tests/sync/signing.h"
 

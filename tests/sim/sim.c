@@ -9,7 +9,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
-#include "sync/trace/hash.h"
+#include "sync/trace/trace.h"
 #include "tests/sim/world.h"
 
 enum { SECOND_US = 1000 * 1000, SAMPLE_US = 30 * SECOND_US };

@@ -80,7 +80,7 @@ static void doubts_of_one_of_few_stop_nothing(void **state) {
     assert_true(committed > rounds / 20); /* committed in spite of a veto */
 }
 
-/* ---- members that send work they did not do, and checks of training (sync/check/jury.c) -------
+/* ---- members that send work they did not do, and checks of training (sync/check/audit.c) -------
  */
 
 static uint64_t jury_seeds(void) {

@@ -18,8 +18,8 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "sync/core/state/node.h"
-#include "sync/trace/hash.h"
+#include "sync/core/state.h"
+#include "sync/trace/trace.h"
 #include "tests/sim/check.h"
 #include "tests/traitor/traitor.h"
 

@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/id.h"
 #include "proto/message.h"
-#include "sync/core/config.h"
+#include "sync/core/interface.h"
 
 /* `key` is the id of the signer. */
 static inline void signing_sign(void *key, const void *text, size_t size,

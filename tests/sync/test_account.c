@@ -4,9 +4,9 @@
 
 #include "kernels/guard.h"
 #include "kernels/merge.h"
-#include "sync/core/state/node.h"
-#include "sync/round/account.h"
-#include "sync/round/record_check.h"
+#include "sync/core/state.h"
+#include "sync/round/proposal.h"
+#include "sync/round/round.h"
 #include "tests/sync/lone_node.h"
 
 /* ---- four fragments, one of which is due every STRIDE steps ---------------------------------- */

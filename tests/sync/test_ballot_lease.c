@@ -1,9 +1,9 @@
 /* test_ballot_lease.c - distrusted proposers, whose ballot lease nobody waits for
- * (vote/ballot_lease.c). The node is member 0 of seven, of which two may lie. */
-#include "sync/vote/ballot_lease.h"
+ * (vote/acceptor.c). The node is member 0 of seven, of which two may lie. */
+#include "sync/vote/acceptor.h"
 
-#include "sync/core/state/node.h"
-#include "sync/trust/conduct.h"
+#include "sync/core/conduct.h"
+#include "sync/core/state.h"
 #include "tests/sync/lone_node.h"
 
 enum { MEMBERS = 7 };

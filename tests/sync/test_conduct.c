@@ -1,7 +1,7 @@
 /* test_conduct.c - a contributor refused round after round is reported at a falling rate, and
  * forgotten once it is merged again. */
-#include "sync/core/state/node.h"
-#include "sync/trust/conduct.h"
+#include "sync/core/conduct.h"
+#include "sync/core/state.h"
 
 #include "tests/sync/lone_node.h"
 

@@ -1,5 +1,5 @@
 /* test_fetch_hostile.c - fetchers among peers that lie, stay silent, babble, come and go. */
-#include "sync/trust/penalty.h"
+#include "sync/core/penalty.h"
 #include "tests/sync/fetch_world.h"
 #include "tests/test.h"
 

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "sync/core/progress.h"
-#include "sync/core/state/node.h"
+#include "sync/core/membership.h"
+#include "sync/core/state.h"
 #include "tests/sync/mesh.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)

@@ -1,5 +1,5 @@
 /* test_jury.c - checks of training: members that are found or not, and the consequences
- * (check/jury.c).
+ * (check/audit.c).
  */
 #include "tests/test.h"
 

@@ -1,5 +1,5 @@
 /* test_penalty.c - penalties double, expire, and make room for new ones. */
-#include "sync/trust/penalty.h"
+#include "sync/core/penalty.h"
 #include "tests/test.h"
 
 enum { ROWS = 3 };

@@ -1,8 +1,8 @@
 /* test_reach.c - the graph of links that a node derives from its own links and its peers' LINKS
  * messages, and the decisions based on that graph. */
-#include "sync/core/reach.h"
+#include "sync/core/membership.h"
 
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
 
 #include "tests/sync/lone_node.h"
 

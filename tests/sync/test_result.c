@@ -1,8 +1,8 @@
 /* test_result.c - results with missing signatures, and late results. Members 0 to 2 of four own the
  * parts. This node is member 0; it is linked to the others. */
-#include "sync/core/state/node.h"
+#include "sync/core/penalty.h"
+#include "sync/core/state.h"
 #include "sync/round/result.h"
-#include "sync/trust/penalty.h"
 #include "tests/sync/lone_node.h"
 #include "tests/sync/signing.h"
 

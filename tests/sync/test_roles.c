@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
 #include "tests/sync/mesh.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)

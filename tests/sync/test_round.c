@@ -1,6 +1,6 @@
 /* test_round.c - one round as a member sees it: opening it, voting in it, and learning how long
  * rounds take. */
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
 #include "sync/round/result.h"
 #include "tests/sync/lone_node.h"
 #include "tests/sync/signing.h"

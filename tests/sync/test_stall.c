@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
 #include "sync/transfer/payload.h"
 #include "tests/sync/mesh.h"
 

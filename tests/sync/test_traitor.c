@@ -1,6 +1,6 @@
 /* test_traitor.c - one of four or more members lies, and no other member believes it alone. It lies
  * about the next roster, the log, the beginning of a round, or hides a result. */
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
 #include "tests/sync/lone_node.h"
 #include "tests/sync/signing.h"
 

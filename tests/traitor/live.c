@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 #include "daemon/node/runtime.h"
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
 #include "sync/node.h"
 #include "tests/traitor/coven.h"
 

@@ -15,7 +15,7 @@
 
 #include "base/rng.h"
 #include "proto/message.h"
-#include "sync/core/config.h"
+#include "sync/core/interface.h"
 
 /* X(NAME, name on the command line, the lie) */
 #define TW_LIE_LIST(X)                                                                             \

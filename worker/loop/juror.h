@@ -14,7 +14,7 @@
  * (Welch's t). A Delta that was trained on other windows, was copied, or is noise has a score of
  * about 0, and one of the opposite sign a negative one, as large as an honest score is positive. A
  * Delta that was trained on the windows and then bent passes: the guard and the merge rule bound
- * that. tests/RECORDS.md has measured scores; sync/check/jury.c draws the consequences.
+ * that. tests/RECORDS.md has measured scores; sync/check/audit.c draws the consequences.
  *
  * The losses are computed a few windows at each step boundary, with a copy of the anchor, for about
  * half of the time of a step. */

@@ -94,7 +94,7 @@ struct node {
     uint64_t next_us, boundary_us, step_us;
     uint64_t steps, trained; /* inner steps and tokens so far */
     uint64_t listed_tokens, last_send_step;
-    /* Steps and tokens at the point where the fragment's Delta starts (sync/round/account.c). */
+    /* Steps and tokens at the point where the fragment's Delta starts (sync/round/round.c). */
     uint64_t delta_steps[TW_FRAGMENTS_MAX], delta_tokens[TW_FRAGMENTS_MAX];
     uint64_t own_steps, own_tokens; /* counts at this node's last contribution */
     uint64_t applied;               /* rounds applied */

@@ -9,7 +9,7 @@
 #include "tests/bench/quality/proposer.h"
 #include "tests/bench/quality/world.h"
 
-enum { REACH_ONE_IN = 16 }; /* must equal the value in sync/core/reach.c */
+enum { REACH_ONE_IN = 16 }; /* must equal the value in sync/core/membership.c */
 
 #define GRACE_FLOOR_US UINT64_C(200000) /* must equal the value in sync/round/round.c */
 

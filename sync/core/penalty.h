@@ -5,12 +5,34 @@
  * kind in one table.
  *
  * Nodes do not agree on penalties: each node keeps its own. */
-#ifndef TW_SYNC_TRUST_PENALTY_H
-#define TW_SYNC_TRUST_PENALTY_H
+#ifndef TW_SYNC_CORE_PENALTY_H
+#define TW_SYNC_CORE_PENALTY_H
 
 #include <stdint.h>
 
-#include "sync/core/state/penalty.h"
+#include "base/id.h"
+
+enum tw_penalty_kind {
+    TW_PENALTY_STRIKE,         /* wrong result; in pairs, unreadable or far too large payloads */
+    TW_PENALTY_STALL_OWNER,    /* owner that held up rounds: it announced a contribution, but
+                                  delivered no result in time */
+    TW_PENALTY_STALL_PROPOSER, /* proposer that held up rounds: it missed its turn, or ended others'
+                                  ballots without a decision */
+    TW_PENALTY_UNMERGED,       /* contribution too large to be merged: only counted */
+    TW_PENALTY_DONOR,          /* pairs: node whose state this node took over, so its clock may be
+                                  false */
+    TW_PENALTY_CLAIM,          /* the member's claim about its lineage was false */
+    TW_PENALTY_FETCH,          /* wrong bytes of the dataset */
+    TW_PENALTY_UNTRAINED,      /* checks show that the member does not train on its data */
+    TW_PENALTY_KINDS
+};
+
+/* One offender. Each table holds penalties of one kind. */
+struct tw_penalty {
+    struct tw_id id;
+    uint32_t count;    /* offences; 0: free row */
+    uint64_t until_us; /* end of the penalty */
+};
 
 struct tw_penalty_rule {
     uint64_t base_us;    /* length of the first penalty; 0: offences are only counted */

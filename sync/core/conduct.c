@@ -8,24 +8,24 @@
  *             (round/proposal.c). The owner still votes and contributes: the guard bounds
  *             contributions. In pairs: a partner whose payloads do not decode or are far too large.
  *   stall     A linked member that holds up rounds. As an owner: it contributed or reduces, and
- *             other members waited for its result in vain. As a proposer: see vote/ballot_lease.c.
+ *             other members waited for its result in vain. As a proposer: see vote/acceptor.c.
  * It gets no part and is not waited for. unmerged  A contribution to our part was too large to be
  * merged (kernels/guard.h). The contributor keeps the work and sends less the next time, so an
  * honest node recovers soon. A node that never recovers is broken or lies: it is reported at a
  * falling rate. donor     In pairs, a node whose state was taken over is not used again for a
  * while. claim     A node whose claim to be in a better lineage was false is not asked for a while.
  *
- * untrained Checks show that the member does not train on the data that it says (check/jury.c). As
+ * untrained Checks show that the member does not train on the data that it says (check/audit.c). As
  * an owner, this node leaves its contributions out for a while.
  *
  * Each node keeps its own penalties. They affect only its proposals and the members that it waits
  * for, never its votes. */
-#include "sync/trust/conduct.h"
+#include "sync/core/conduct.h"
 
 #include "sync/core/actions.h"
-#include "sync/trust/penalty.h"
+#include "sync/core/penalty.h"
 
-/* ---- strikes -------------------------------------------------------------------------------- */
+/* ---- strikes --------------------------------------------------------------------------------- */
 
 void tw_conduct_strike(struct tw_node *node, const struct tw_id *id, bool is_proven, uint64_t round,
                        uint32_t part) {
@@ -101,7 +101,7 @@ uint64_t tw_conduct_drop_struck(const struct tw_node *node, struct tw_roster *ne
     }
 }
 
-/* ---- stalls --------------------------------------------------------------------------------- */
+/* ---- stalls ---------------------------------------------------------------------------------- */
 
 static const struct tw_penalty *stalls_of(const struct tw_node *node, enum tw_penalty_kind kind) {
     return kind == TW_PENALTY_STALL_OWNER ? node->penalties.owner_stalls
@@ -141,7 +141,7 @@ uint64_t tw_conduct_drop_stalled(const struct tw_node *node, struct tw_roster *n
     return taken;
 }
 
-/* ---- contributions left out ----------------------------------------------------------------- */
+/* ---- contributions left out ------------------------------------------------------------------ */
 
 void tw_conduct_note_merged(struct tw_node *node, const struct tw_id *id, bool is_merged) {
     struct penalties *penalties = &node->penalties;
@@ -168,7 +168,7 @@ uint32_t tw_conduct_unmerged_rounds(const struct tw_node *node, const struct tw_
     return 0;
 }
 
-/* ---- training ------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------- */
 
 void tw_conduct_note_untrained(struct tw_node *node, const struct tw_id *id,
                                enum tw_status reason) {
@@ -184,7 +184,7 @@ bool tw_conduct_is_untrained(const struct tw_node *node, const struct tw_id *id)
     return tw_penalty_left_us(node->penalties.untrained, TW_MEMBERS_MAX, id, node->now_us) > 0;
 }
 
-/* ---- donors --------------------------------------------------------------------------------- */
+/* ---- donors ---------------------------------------------------------------------------------- */
 
 void tw_conduct_note_donor(struct tw_node *node, const struct tw_id *id) {
     tw_penalty_add(tw_penalty_take(node->penalties.donors, DONORS_KEPT, id), TW_PENALTY_DONOR,
@@ -195,7 +195,7 @@ bool tw_conduct_is_resting(const struct tw_node *node, const struct tw_id *id) {
     return tw_penalty_left_us(node->penalties.donors, DONORS_KEPT, id, node->now_us) > 0;
 }
 
-/* ---- claims --------------------------------------------------------------------------------- */
+/* ---- claims ---------------------------------------------------------------------------------- */
 
 void tw_conduct_note_false_claim(struct tw_node *node, const struct tw_id *id) {
     tw_penalty_add(tw_penalty_take(node->penalties.claims, CLAIMS_KEPT, id), TW_PENALTY_CLAIM,

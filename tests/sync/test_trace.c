@@ -1,9 +1,8 @@
-/* Tests of sync/trace/event_bytes.c: events as bytes and back. */
+/* Tests of sync/trace/trace.c: events as bytes and back. */
 #include "tests/test.h"
 
 #include "base/rng.h"
-#include "sync/trace/event_bytes.h"
-#include "sync/trace/hash.h"
+#include "sync/trace/trace.h"
 
 static uint8_t bytes[TW_EVENT_BYTES_MAX];
 static struct tw_message message;

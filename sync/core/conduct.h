@@ -1,8 +1,8 @@
 /* conduct.h - penalties against members and peers for misbehaviour that this node found. */
-#ifndef TW_SYNC_TRUST_CONDUCT_H
-#define TW_SYNC_TRUST_CONDUCT_H
+#ifndef TW_SYNC_CORE_CONDUCT_H
+#define TW_SYNC_CORE_CONDUCT_H
 
-#include "sync/core/state/node.h"
+#include "sync/core/state.h"
 
 /* Strikes a node for its result of this part and round, and reports it. */
 void tw_conduct_strike(struct tw_node *node, const struct tw_id *id, bool is_proven, uint64_t round,

@@ -1,5 +1,5 @@
 /* penalty.c - the rules of each kind of penalty, and the table operations. */
-#include "sync/trust/penalty.h"
+#include "sync/core/penalty.h"
 
 #include <stddef.h>
 
