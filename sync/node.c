@@ -125,9 +125,10 @@ static bool is_of_another_run(const struct tw_node *node, enum tw_message_kind k
     return kind >= TW_MSG_PAIR_REQUEST && kind <= TW_MSG_PAIR_OFFER && !node->cfg.is_pair;
 }
 
-/* True if the message is about the open round. Otherwise one side is behind: this node sends its
- * log to the sender, or asks the sender for its log. */
-static bool is_at_round(struct tw_node *node, uint16_t peer, const struct tw_message *message) {
+/* Returns NONE if the message is about the open round. Otherwise one side is behind: this node
+ * sends its log to the sender, or asks the sender for its log. */
+static enum tw_drop drop_of_round(struct tw_node *node, uint16_t peer,
+                                  const struct tw_message *message) {
     const struct tw_id *lineage = NULL;
     uint64_t round = 0;
     if (message->kind == TW_MSG_CONTRIB) {
@@ -146,7 +147,7 @@ static bool is_at_round(struct tw_node *node, uint16_t peer, const struct tw_mes
         lineage = &message->u.lock.lineage;
         round = message->u.lock.round;
     }
-    return lineage == NULL || tw_log_is_at(node, peer, lineage, round);
+    return lineage == NULL ? TW_DROP_NONE : tw_log_is_at(node, peer, lineage, round);
 }
 
 /* Commits our proposal, for which a majority has voted twice. */
@@ -154,36 +155,70 @@ static void commit_chosen(struct tw_node *node) {
     tw_log_commit(node, &node->round.proposal, &node->round.proof);
 }
 
-static void receive_result(struct tw_node *node, uint16_t peer,
-                           const struct tw_msg_result *result) {
-    const bool is_checked = tw_result_received(node, peer, result);
+static enum tw_drop receive_result(struct tw_node *node, uint16_t peer,
+                                   const struct tw_msg_result *result) {
+    bool is_checked = false;
+    const enum tw_drop why = tw_result_received(node, peer, result, &is_checked);
     const uint32_t k = result->part;
-    if (result->bytes == 0 || k >= node->round.owners_count) return;
+    if (result->bytes == 0 || k >= node->round.owners_count) return why;
     const uint32_t owner = node->round.owners[k];
     const struct tw_part part = tw_result_part(result);
     if (tw_id_equal(&node->roster.members[owner].id, &node->links[peer].id))
         tw_evidence_result(node, owner, k, &part, result->signature, is_checked);
+    return why;
 }
 
-static void receive_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack) {
-    const bool is_open =
-        nack->round == node->at.rounds && tw_id_equal(&nack->lineage, &node->at.lineage);
-    if (nack->promised != 0)
-        tw_proposer_nack(node, peer, nack);
-    else if (is_open && tw_roster_find(&node->roster, &node->links[peer].id) >= 0)
-        tw_round_show(node, peer, nack->refused_parts);
+static enum tw_drop receive_accept(struct tw_node *node, uint16_t peer,
+                                   const struct tw_msg_accept *accept) {
+    bool is_chosen = false;
+    const enum tw_drop why = tw_proposer_accept(node, peer, accept, &is_chosen);
+    if (is_chosen) commit_chosen(node);
+    return why;
 }
 
-static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_message *message) {
+/* A NACK without a ballot asks for the signatures in our result. */
+static enum tw_drop receive_nack(struct tw_node *node, uint16_t peer,
+                                 const struct tw_msg_nack *nack) {
+    if (nack->promised != 0) return tw_proposer_nack(node, peer, nack);
+    if (!tw_id_equal(&nack->lineage, &node->at.lineage)) return TW_DROP_OTHER_LINEAGE;
+    if (nack->round != node->at.rounds)
+        return nack->round < node->at.rounds ? TW_DROP_OLD_ROUND : TW_DROP_ROUND_TO_COME;
+    if (tw_roster_find(&node->roster, &node->links[peer].id) < 0) return TW_DROP_NO_SEAT;
+    return tw_round_show(node, peer, nack->refused_parts);
+}
+
+static enum tw_drop receive_status(struct tw_node *node, uint16_t peer,
+                                   const struct tw_msg_status *status) {
+    const enum tw_drop why = tw_peers_status(node, peer, status);
+    tw_lineage_heard(node, peer);
+    tw_state_peer_status(node, peer);
+    return why;
+}
+
+/* A record answers the question of a claim, or this node's own. */
+static enum tw_drop receive_commit(struct tw_node *node, uint16_t peer,
+                                   const struct tw_msg_commit *commit) {
+    const enum tw_drop why = tw_claim_record(node, peer, commit);
+    return why == TW_DROP_UNASKED ? tw_log_received(node, peer, commit) : why;
+}
+
+static enum tw_drop receive_none(struct tw_node *node, uint16_t peer,
+                                 const struct tw_msg_log_none *none) {
+    const enum tw_drop claim = tw_claim_none(node, peer, none);
+    const enum tw_drop log = tw_log_none(node, peer, none);
+    return claim == TW_DROP_NONE ? claim : log;
+}
+
+/* Returns the reason why the message has no effect, or NONE. */
+static enum tw_drop handle_message(struct tw_node *node, uint16_t peer,
+                                   const struct tw_message *message) {
     TW_ASSERT(node->links[peer].is_up);
     node->links[peer].received_us = node->now_us;
-    if (is_of_another_run(node, message->kind) || !is_at_round(node, peer, message)) return;
+    if (is_of_another_run(node, message->kind)) return TW_DROP_OTHER_RUN;
+    const enum tw_drop why = drop_of_round(node, peer, message);
+    if (why != TW_DROP_NONE) return why;
     switch (message->kind) {
-    case TW_MSG_STATUS:
-        tw_peers_status(node, peer, &message->u.status);
-        tw_lineage_heard(node, peer);
-        tw_state_peer_status(node, peer);
-        break;
+    case TW_MSG_STATUS: return receive_status(node, peer, &message->u.status);
     case TW_MSG_PROBE:
     case TW_MSG_PROBED:
     case TW_MSG_RELAY_CALL:
@@ -191,43 +226,32 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_PEERS: break; /* handled by the runtime, which has the member table */
     case TW_MSG_LINKS: tw_reach_received(node, peer, &message->u.links); break;
     case TW_MSG_LEAVE: tw_peers_left(node, peer); break;
-    case TW_MSG_JOIN: tw_lineage_join(node, peer, &message->u.join); break;
-    case TW_MSG_CONTRIB: tw_round_contrib(node, peer, &message->u.contrib); break;
-    case TW_MSG_RESULT: receive_result(node, peer, &message->u.result); break;
-    case TW_MSG_PREPARE: tw_acceptor_prepare(node, peer, &message->u.prepare); break;
-    case TW_MSG_PROMISE: tw_proposer_promise(node, peer, &message->u.promise); break;
-    case TW_MSG_PROPOSE: tw_acceptor_propose(node, peer, &message->u.propose); break;
-    case TW_MSG_EVIDENCE: tw_evidence_received(node, peer, &message->u.evidence); break;
-    case TW_MSG_LOCK: tw_acceptor_lock(node, peer, &message->u.lock); break;
-    case TW_MSG_ACCEPT:
-        if (tw_proposer_accept(node, peer, &message->u.accept)) commit_chosen(node);
-        break;
-    case TW_MSG_NACK: receive_nack(node, peer, &message->u.nack); break;
-    case TW_MSG_COMMIT:
-        if (!tw_claim_record(node, peer, &message->u.commit))
-            tw_log_received(node, peer, &message->u.commit);
-        break;
-    case TW_MSG_LOG_GET: tw_log_get(node, peer, &message->u.log_get); break;
-    case TW_MSG_LOG_NONE:
-        tw_claim_none(node, peer, &message->u.log_none);
-        tw_log_none(node, peer, &message->u.log_none);
-        break;
-    case TW_MSG_STATE_GET: tw_state_get(node, peer, &message->u.state_get); break;
-    case TW_MSG_STATE: tw_state_offer(node, peer, &message->u.state); break;
-    case TW_MSG_PULL: tw_payload_pull(node, peer, &message->u.pull); break;
-    case TW_MSG_MISSING: tw_payload_missing(node, peer, &message->u.missing.hash); break;
-    case TW_MSG_PAIR_REQUEST: tw_pair_request(node, peer, &message->u.pair_request); break;
-    case TW_MSG_PAIR_ACCEPT: tw_pair_accept(node, peer, &message->u.pair_accept); break;
-    case TW_MSG_PAIR_BUSY: tw_pair_busy(node, peer, &message->u.pair_busy); break;
+    case TW_MSG_JOIN: return tw_lineage_join(node, peer, &message->u.join);
+    case TW_MSG_CONTRIB: return tw_round_contrib(node, peer, &message->u.contrib);
+    case TW_MSG_RESULT: return receive_result(node, peer, &message->u.result);
+    case TW_MSG_PREPARE: return tw_acceptor_prepare(node, peer, &message->u.prepare);
+    case TW_MSG_PROMISE: return tw_proposer_promise(node, peer, &message->u.promise);
+    case TW_MSG_PROPOSE: return tw_acceptor_propose(node, peer, &message->u.propose);
+    case TW_MSG_EVIDENCE: return tw_evidence_received(node, peer, &message->u.evidence);
+    case TW_MSG_LOCK: return tw_acceptor_lock(node, peer, &message->u.lock);
+    case TW_MSG_ACCEPT: return receive_accept(node, peer, &message->u.accept);
+    case TW_MSG_NACK: return receive_nack(node, peer, &message->u.nack);
+    case TW_MSG_COMMIT: return receive_commit(node, peer, &message->u.commit);
+    case TW_MSG_LOG_GET: return tw_log_get(node, peer, &message->u.log_get);
+    case TW_MSG_LOG_NONE: return receive_none(node, peer, &message->u.log_none);
+    case TW_MSG_STATE_GET: return tw_state_get(node, peer, &message->u.state_get);
+    case TW_MSG_STATE: return tw_state_offer(node, peer, &message->u.state);
+    case TW_MSG_PULL: return tw_payload_pull(node, peer, &message->u.pull);
+    case TW_MSG_MISSING: return tw_payload_missing(node, peer, &message->u.missing.hash);
+    case TW_MSG_PAIR_REQUEST: return tw_pair_request(node, peer, &message->u.pair_request);
+    case TW_MSG_PAIR_ACCEPT: return tw_pair_accept(node, peer, &message->u.pair_accept);
+    case TW_MSG_PAIR_BUSY: return tw_pair_busy(node, peer, &message->u.pair_busy);
+    case TW_MSG_PAIR_OFFER: return tw_pair_offer(node, peer, &message->u.pair_offer);
     case TW_MSG_ACCUSE:
-        if (message->u.accuse.trainer > 0) {
-            tw_jury_hint(node, peer, &message->u.accuse);
-        } else {
-            tw_audit_accuse(node, peer, &message->u.accuse);
-        }
-        break;
-    case TW_MSG_PAIR_OFFER: tw_pair_offer(node, peer, &message->u.pair_offer); break;
+        return message->u.accuse.trainer > 0 ? tw_jury_hint(node, peer, &message->u.accuse)
+                                             : tw_audit_accuse(node, peer, &message->u.accuse);
     }
+    return TW_DROP_NONE;
 }
 
 static void forget_worker(struct tw_node *node) {
@@ -345,7 +369,8 @@ static void handle_applied(struct tw_node *node, const struct tw_event *event) {
     }
 }
 
-static void handle_event(struct tw_node *node, const struct tw_event *event) {
+/* Returns the reason why the event has no effect, or NONE. */
+static enum tw_drop handle_event(struct tw_node *node, const struct tw_event *event) {
     switch (event->kind) {
     case TW_EV_TICK: break;
     case TW_EV_PEER_UP:
@@ -359,11 +384,10 @@ static void handle_event(struct tw_node *node, const struct tw_event *event) {
         tw_state_peer_down(node, event->peer);
         tw_payload_peer_down(node, event->peer);
         break;
-    case TW_EV_MESSAGE: handle_message(node, event->peer, event->u.message); break;
+    case TW_EV_MESSAGE: return handle_message(node, event->peer, event->u.message);
     case TW_EV_CHUNK:
-        tw_payload_chunk(node, event->peer, &event->u.chunk.hash, event->u.chunk.idx);
-        break;
-    case TW_EV_VERIFIED: tw_payload_verified(node, event); break;
+        return tw_payload_chunk(node, event->peer, &event->u.chunk.hash, event->u.chunk.idx);
+    case TW_EV_VERIFIED: return tw_payload_verified(node, event);
     case TW_EV_WORKER_UP: greet_worker(node, event); break;
     case TW_EV_WORKER_DOWN:
         forget_worker(node);
@@ -383,19 +407,10 @@ static void handle_event(struct tw_node *node, const struct tw_event *event) {
         node->worker.tokens = event->u.step.tokens;
         break;
     case TW_EV_ENCODED:
-        if (node->cfg.is_pair) {
-            tw_pair_encoded(node, event);
-        } else {
-            tw_round_encoded(node, event);
-        }
-        break;
+        return node->cfg.is_pair ? tw_pair_encoded(node, event) : tw_round_encoded(node, event);
     case TW_EV_REDUCED:
-        if (event->u.reduced.is_audit) {
-            tw_audit_reduced(node, event);
-        } else {
-            tw_round_reduced(node, event);
-        }
-        break;
+        return event->u.reduced.is_audit ? tw_audit_reduced(node, event)
+                                         : tw_round_reduced(node, event);
     case TW_EV_APPLIED: handle_applied(node, event); break;
     case TW_EV_EXPORTED: tw_state_exported(node, event); break;
     case TW_EV_STORED:
@@ -410,9 +425,10 @@ static void handle_event(struct tw_node *node, const struct tw_event *event) {
         if (node->measured.is_relay != event->u.measured.is_relay) tw_reach_changed(node);
         node->measured.is_relay = event->u.measured.is_relay;
         break;
-    case TW_EV_JUDGED: tw_jury_judged(node, event); break;
+    case TW_EV_JUDGED: return tw_jury_judged(node, event);
     case TW_EV_REFUSED: tw_state_refused(node, event->peer); break;
     }
+    return TW_DROP_NONE;
 }
 
 static void advance(struct tw_node *node) {
@@ -446,8 +462,15 @@ void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t 
     node->queue.head = node->queue.tail = 0;
     node->queue.messages_count = node->queue.bodies_count = 0;
     node->log.is_reported = false;
-    handle_event(node, event);
+    node->drops.newest = TW_DROP_NONE;
+    tw_act_drop(node, handle_event(node, event));
+    const enum tw_drop why = node->drops.newest;
     advance(node);
+    node->drops.newest = why; /* the walk has no message to drop */
+}
+
+enum tw_drop tw_node_dropped(const struct tw_node *node) {
+    return node->drops.newest;
 }
 
 bool tw_node_is_state(const struct tw_node *node, const struct tw_id *hash) {
@@ -579,6 +602,7 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     view->audits = node->audits.done_count;
     view->checks = node->jury.checks;
     view->unmerged = node->penalties.unmerged_count;
+    for (uint32_t i = 0; i < TW_DROPS_COUNT; i++) view->dropped[i] = node->drops.counts[i];
     view->pairs.merged = node->pair.merged_count;
     view->pairs.alone = node->pair.alone_count;
     view->pairs.one_sided = node->pair.one_sided_count;

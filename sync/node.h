@@ -37,6 +37,9 @@ void tw_node_rebind(struct tw_node *node, const struct tw_signing *signing,
  * been drained before the call. Cannot fail: misbehaviour of a peer becomes TW_ACT_CLOSE. */
 void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t now_us);
 
+/* Returns the reason why the last event had no effect, for traces; NONE: it had one. */
+enum tw_drop tw_node_dropped(const struct tw_node *node);
+
 /* Pops the oldest action. Returns false if there is none. */
 bool tw_node_next_action(struct tw_node *node, struct tw_action *action);
 
@@ -81,6 +84,7 @@ struct tw_node_view {
     uint64_t audits;      /* merges of other owners that this node repeated */
     uint64_t checks;      /* contributions whose training this node checked */
     uint64_t unmerged;    /* contributions that this owner did not merge, as they were too large */
+    uint64_t dropped[TW_DROPS_COUNT]; /* messages, chunks and answers without effect, by reason */
     bool is_contributing; /* true once this node's contribution to the open round is sent */
     struct {
         uint64_t merged, alone;  /* rounds merged with a partner, and rounds alone */

@@ -339,6 +339,7 @@ struct tw_status_view {
         uint64_t partner_age_us; /* time since the merge with `partner`; TW_VIEW_NEVER: none yet */
         float
             partner_distance; /* ||phi_theirs - phi|| / ||phi|| at the last merge; NaN: none yet */
+        uint64_t dropped[TW_DROPS_COUNT]; /* messages without effect, by reason: sync/node.h */
     } sync;
 
     struct {

@@ -185,6 +185,16 @@ static json_t *sync_json(const struct tw_status_view *view) {
         tw_json_seconds(view->sync.alone_us), "pairs", pairs_json(view));
 }
 
+/* Messages that the core dropped, by reason. */
+static json_t *core_json(const struct tw_status_view *view) {
+    json_t *const dropped = json_object();
+    for (enum tw_drop why = TW_DROP_NONE + 1; why < TW_DROPS_COUNT; why++) {
+        const uint64_t times = view->sync.dropped[why];
+        if (times > 0) (void)json_object_set_new(dropped, tw_drop_word(why), count(times));
+    }
+    return json_pack("{s:o}", "dropped", dropped);
+}
+
 static json_t *path_json(const struct tw_status_view *view) {
     const uint64_t path = view->net.path_bytes_per_s, pace = view->net.pace_bytes_per_s;
     return json_pack("{s:o,s:s,s:o,s:o}", "congestion",
@@ -521,15 +531,15 @@ static json_t *bad_merging_json(const struct tw_status_view *view) {
 json_t *tw_view_json_status(const struct tw_status_view *view) {
     char sentence[TW_VIEW_TEXT_BYTES];
     tw_view_sentence(view, sentence);
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
-                     "state", tw_status_view_state(view), "sentence", text(sentence), "admission",
-                     admission_json(view), "warnings", warnings_json(view), "node", node_json(view),
-                     "run", run_json(view), "train", train_json(view), "join",
-                     join_json(&view->join), "sync", sync_json(view), "bad_merging",
-                     bad_merging_json(view), "data", data_json(view), "network", network_json(view),
-                     "bootstrap", bootstrap_json(view), "contributions", spend_json(view), "worker",
-                     worker_json(view), "checkpoint", checkpoint_json(view), "scores",
-                     scores_json(&view->scores), "events", event_list(view, TW_VIEW_STATUS_EVENTS));
+    return json_pack(
+        "{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
+        tw_status_view_state(view), "sentence", text(sentence), "admission", admission_json(view),
+        "warnings", warnings_json(view), "node", node_json(view), "run", run_json(view), "train",
+        train_json(view), "join", join_json(&view->join), "sync", sync_json(view), "core",
+        core_json(view), "bad_merging", bad_merging_json(view), "data", data_json(view), "network",
+        network_json(view), "bootstrap", bootstrap_json(view), "contributions", spend_json(view),
+        "worker", worker_json(view), "checkpoint", checkpoint_json(view), "scores",
+        scores_json(&view->scores), "events", event_list(view, TW_VIEW_STATUS_EVENTS));
 }
 
 static json_t *peer_json(const struct tw_status_view *view, const struct tw_view_peer *peer) {

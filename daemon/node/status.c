@@ -434,6 +434,7 @@ static void fill_sync(const struct tw_daemon *daemon, struct tw_status_view *vie
     view->sync.rounds_missed = daemon->view.rounds_missed;
     view->sync.audits = daemon->view.audits;
     view->sync.checks = daemon->view.checks;
+    memcpy(view->sync.dropped, daemon->view.dropped, sizeof(view->sync.dropped));
     view->sync.contributions_refused = daemon->view.unmerged;
     view->sync.pairs_merged = daemon->view.pairs.merged;
     view->sync.pairs_alone = daemon->view.pairs.alone;

@@ -92,6 +92,14 @@ static void see_action(void *self, const struct replay *replay, const struct tw_
     add_line(self, line);
 }
 
+static void see_drop(void *self, const struct replay *replay, enum tw_drop why) {
+    char line[WORDS_LINE_BYTES];
+    (void)replay;
+    (void)snprintf(line, sizeof(line), "                     no effect (%s): %s", tw_drop_word(why),
+                   tw_drop_sentence(why));
+    add_line(self, line);
+}
+
 static bool is_reached(void *self, const struct replay *replay) {
     const struct moment *const moment = self;
     if (moment->number > 0) return replay->number < moment->number;
@@ -103,8 +111,11 @@ static enum tw_exit show_moment(const struct options *options, struct moment *mo
     static struct tw_node_view view;
     char time[WORDS_TIME_BYTES];
     struct tw_error err;
-    const struct replay_eyes eyes = {
-        .self = moment, .event = see_event, .action = see_action, .done = is_reached};
+    const struct replay_eyes eyes = {.self = moment,
+                                     .event = see_event,
+                                     .action = see_action,
+                                     .dropped = see_drop,
+                                     .done = is_reached};
     const enum tw_status status = tw_replay_run(&replay, options->path, &eyes, &err);
     if (status != TW_OK) {
         tw_replay_free(&replay);

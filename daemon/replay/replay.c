@@ -357,6 +357,8 @@ static void play(struct player *player, const uint8_t *recorded) {
     player->step.is_open = false;
     if (eyes->event != NULL) eyes->event(eyes->self, replay, &player->step.event);
     tw_node_event(replay->node, &player->step.event, replay->now_us);
+    const enum tw_drop why = tw_node_dropped(replay->node);
+    if (why != TW_DROP_NONE && eyes->dropped != NULL) eyes->dropped(eyes->self, replay, why);
     while (tw_node_next_action(replay->node, &action)) {
         hash = tw_trace_mix(hash, tw_trace_action(&action));
         count++;

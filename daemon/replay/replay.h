@@ -28,6 +28,8 @@ struct replay_eyes {
                       const uint8_t signature[TW_SIGNATURE_BYTES]);
     void (*event)(void *self, const struct replay *replay, const struct tw_event *event);
     void (*action)(void *self, const struct replay *replay, const struct tw_action *action);
+    /* Called after an event that has no effect, with the reason. NULL: not called. */
+    void (*dropped)(void *self, const struct replay *replay, enum tw_drop why);
     /* Called after the actions of an event. Returning false ends the replay. */
     bool (*done)(void *self, const struct replay *replay);
 };

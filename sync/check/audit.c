@@ -278,24 +278,26 @@ void tw_audit_choose(struct tw_node *node, uint64_t round) {
     }
 }
 
-void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_accuse *accuse) {
+enum tw_drop tw_audit_accuse(struct tw_node *node, uint16_t peer,
+                             const struct tw_msg_accuse *accuse) {
     const struct link *link = &node->links[peer];
-    if (!tw_id_equal(&accuse->lineage, &node->at.lineage)) return;
-    if (node->now_us < link->ignored_until_us) return;
-    if (tw_roster_find(&node->roster, &link->id) < 0) return;
+    if (!tw_id_equal(&accuse->lineage, &node->at.lineage)) return TW_DROP_OTHER_LINEAGE;
+    if (node->now_us < link->ignored_until_us) return TW_DROP_TOO_SOON;
+    if (tw_roster_find(&node->roster, &link->id) < 0) return TW_DROP_NO_SEAT;
     const struct past_round *past = find_past(node, accuse->round);
-    if (past == NULL) return;
+    if (past == NULL) return TW_DROP_UNKNOWN;
     if (TW_IS_MUTANT(node, TW_MUTANT_ACCUSER_BELIEVED)) {
         const struct tw_record *record = tw_progress_record(node, accuse->round);
         if (record != NULL && accuse->part < record->parts_count)
             tw_conduct_strike(node, &past->roster.members[record->parts[accuse->part].owner_idx].id,
                               true, accuse->round, accuse->part);
     }
-    if (node->audits.hint.is_there) return;
+    if (node->audits.hint.is_there) return TW_DROP_BUSY;
     node->audits.hint.is_there = true;
     node->audits.hint.accuser = link->id;
     node->audits.hint.round = accuse->round;
     node->audits.hint.part = accuse->part;
+    return TW_DROP_NONE;
 }
 
 static void send_accusation(struct tw_node *node) {
@@ -328,7 +330,7 @@ static void report_large(struct tw_node *node, uint64_t inputs) {
     }
 }
 
-void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
+enum tw_drop tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
     struct audit *audit = &node->audits.running;
     const bool is_now = audit->phase == AUDIT_MERGING && event->u.reduced.round == audit->round &&
                         event->u.reduced.part == audit->part;
@@ -339,18 +341,19 @@ void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
         tw_payload_hold(node, &event->u.reduced.hash, event->u.reduced.bytes,
                         known != NULL ? known->content : TW_CONTENT_OPAQUE,
                         known != NULL ? known->elements : 0, 0);
-    if (!is_now) return;
+    if (!is_now) return TW_DROP_UNASKED;
     audit->phase = AUDIT_IDLE;
-    if (!event->ok) return;
+    if (!event->ok) return TW_DROP_NONE;
     node->audits.done_count++;
     if (is_same && audit->is_hinted) ignore_accuser(node);
     if (is_same) {
         tw_conduct_pardon(node, &audit->owner, audit->round, audit->part);
         report_large(node, event->u.reduced.refused);
-        return;
+        return TW_DROP_NONE;
     }
     tw_conduct_strike(node, &audit->owner, true, audit->round, audit->part);
     if (!audit->is_hinted && !audit->is_unlisted) send_accusation(node);
+    return TW_DROP_NONE;
 }
 
 /* Fetches missing contributions. Returns true when this node holds all of them. */
@@ -571,18 +574,21 @@ void tw_jury_choose(struct tw_node *node, uint64_t round) {
     if (node->jury.running.phase == JURY_IDLE) begin_doubted(node, past, record);
 }
 
-void tw_jury_hint(struct tw_node *node, uint16_t peer, const struct tw_msg_accuse *accuse) {
+enum tw_drop tw_jury_hint(struct tw_node *node, uint16_t peer, const struct tw_msg_accuse *accuse) {
     const struct link *link = &node->links[peer];
-    if (node->cfg.jury_millionths == 0 || node->jury.hint.is_there) return;
-    if (!tw_id_equal(&accuse->lineage, &node->at.lineage)) return;
-    if (tw_roster_find(&node->roster, &link->id) < 0 || find_past(node, accuse->round) == NULL)
-        return;
+    if (node->cfg.jury_millionths == 0) return TW_DROP_OTHER_RUN;
+    if (node->jury.hint.is_there) return TW_DROP_BUSY;
+    if (!tw_id_equal(&accuse->lineage, &node->at.lineage)) return TW_DROP_OTHER_LINEAGE;
+    if (tw_roster_find(&node->roster, &link->id) < 0) return TW_DROP_NO_SEAT;
+    if (find_past(node, accuse->round) == NULL) return TW_DROP_UNKNOWN;
     struct jury_row *by = row_of(node, &link->id);
-    if (by->hinted_round != 0 && accuse->round + 1 < by->hinted_round + HINT_ROUNDS) return;
+    if (by->hinted_round != 0 && accuse->round + 1 < by->hinted_round + HINT_ROUNDS)
+        return TW_DROP_TOO_SOON;
     by->hinted_round = accuse->round + 1;
     node->jury.hint.is_there = true;
     node->jury.hint.round = accuse->round;
     node->jury.hint.seat = accuse->trainer - 1;
+    return TW_DROP_NONE;
 }
 
 static void tell_others(struct tw_node *node) {
@@ -648,12 +654,13 @@ static void weigh(struct tw_node *node, struct jury_row *row, int64_t score, int
     tell_others(node);
 }
 
-void tw_jury_judged(struct tw_node *node, const struct tw_event *event) {
+enum tw_drop tw_jury_judged(struct tw_node *node, const struct tw_event *event) {
     struct jury_check *check = &node->jury.running;
     const int32_t told = event->u.judged.score;
     const int64_t score = told > SCORE_MAX ? SCORE_MAX : told < -SCORE_MAX ? -SCORE_MAX : told;
     const int64_t share = event->u.judged.share;
-    if (check->phase != JURY_MEASURING || event->u.judged.round != check->round) return;
+    if (check->phase != JURY_MEASURING || event->u.judged.round != check->round)
+        return TW_DROP_UNASKED;
     if (event->ok && share > 0 && share <= 1000) {
         struct jury_row *row = row_of(node, &check->id);
         node->jury.checks++;
@@ -662,6 +669,7 @@ void tw_jury_judged(struct tw_node *node, const struct tw_event *event) {
         weigh(node, row, score, share);
     }
     check->phase = JURY_IDLE;
+    return TW_DROP_NONE;
 }
 
 /* ---- the running check ----------------------------------------------------------------------- */

@@ -25,9 +25,10 @@ void tw_audit_doubt(struct tw_node *node, uint64_t round, uint32_t part);
 /* Starts an audit of a part of `round`, the newest in the log, if the record's hash selects this
  * node for it. */
 void tw_audit_choose(struct tw_node *node, uint64_t round);
-void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_accuse *accuse);
+enum tw_drop tw_audit_accuse(struct tw_node *node, uint16_t peer,
+                             const struct tw_msg_accuse *accuse);
 /* Handles the answer to the merge that an audit requested. */
-void tw_audit_reduced(struct tw_node *node, const struct tw_event *event);
+enum tw_drop tw_audit_reduced(struct tw_node *node, const struct tw_event *event);
 void tw_audit_forget(struct tw_node *node);
 void tw_audit_advance(struct tw_node *node);
 
@@ -38,9 +39,9 @@ void tw_audit_advance(struct tw_node *node);
  * after tw_audit_note. */
 void tw_jury_choose(struct tw_node *node, uint64_t round);
 /* Follows the doubt of another juror. */
-void tw_jury_hint(struct tw_node *node, uint16_t peer, const struct tw_msg_accuse *accuse);
+enum tw_drop tw_jury_hint(struct tw_node *node, uint16_t peer, const struct tw_msg_accuse *accuse);
 /* Handles the answer of the worker. */
-void tw_jury_judged(struct tw_node *node, const struct tw_event *event);
+enum tw_drop tw_jury_judged(struct tw_node *node, const struct tw_event *event);
 void tw_jury_forget(struct tw_node *node);
 void tw_jury_advance(struct tw_node *node);
 

@@ -12,6 +12,13 @@ void tw_act_wake(struct tw_node *node, uint64_t at_us) {
     if (at_us < node->deadline_us) node->deadline_us = at_us;
 }
 
+void tw_act_drop(struct tw_node *node, enum tw_drop why) {
+    TW_ASSERT(why < TW_DROPS_COUNT);
+    if (why == TW_DROP_NONE) return;
+    node->drops.counts[why]++;
+    node->drops.newest = why;
+}
+
 static struct queued_action *push_action(struct tw_node *node, enum tw_action_kind kind) {
     TW_ASSERT(node->queue.tail < TW_ACTIONS_MAX);
     struct queued_action *action = &node->queue.actions[node->queue.tail++];
@@ -22,6 +29,7 @@ static struct queued_action *push_action(struct tw_node *node, enum tw_action_ki
 struct tw_message *tw_act_message(struct tw_node *node, enum tw_message_kind kind) {
     if (node->queue.messages_count == MESSAGES_PER_EVENT_MAX) {
         tw_act_wake(node, node->now_us + ASK_US);
+        tw_act_drop(node, TW_DROP_QUEUE_FULL);
         return NULL;
     }
     struct tw_message *message = &node->queue.messages[node->queue.messages_count++];
@@ -77,7 +85,10 @@ struct tw_action *tw_act_body(struct tw_node *node, enum tw_action_kind kind) {
 
 struct tw_report *tw_act_report(struct tw_node *node, enum tw_report_kind kind,
                                 const struct tw_id *id) {
-    if (node->queue.bodies_count + BODIES_NOT_REPORTS >= BODIES_PER_EVENT_MAX) return NULL;
+    if (node->queue.bodies_count + BODIES_NOT_REPORTS >= BODIES_PER_EVENT_MAX) {
+        tw_act_drop(node, TW_DROP_REPORTS_FULL);
+        return NULL;
+    }
     struct tw_report *report = &tw_act_body(node, TW_ACT_REPORT)->u.report;
     report->kind = kind;
     report->reason = TW_OK;

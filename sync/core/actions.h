@@ -18,6 +18,8 @@ struct tw_action *tw_act_body(struct tw_node *node, enum tw_action_kind kind);
  * because reports are dropped first. */
 struct tw_report *tw_act_report(struct tw_node *node, enum tw_report_kind kind,
                                 const struct tw_id *id);
+/* Counts a reason for which something had no effect; TW_DROP_NONE counts nothing. */
+void tw_act_drop(struct tw_node *node, enum tw_drop why);
 /* Reports that a node broke the rules. */
 void tw_act_accuse(struct tw_node *node, const struct tw_id *id, enum tw_status reason);
 /* Reports the peer and closes its link. */

@@ -267,6 +267,65 @@ static inline bool tw_report_is_charge(const struct tw_report *report) {
            (report->kind == TW_REPORT_STRUCK && report->reason == TW_CORRUPT);
 }
 
+/* ---- drops ----------------------------------------------------------------------------------- */
+
+/* Reasons for which a message, chunk or answer has no effect. X(NAME, word, sentence) */
+#define TW_DROP_LIST(X)                                                                            \
+    X(OTHER_RUN, "other_run", "runs with this manifest do not use such messages")                  \
+    X(OTHER_LINEAGE, "other_lineage", "it is about another lineage")                               \
+    X(OTHER_HISTORY, "other_history", "its record follows another record than ours")               \
+    X(OLD_ROUND, "old_round", "its round is decided already")                                      \
+    X(ROUND_TO_COME, "round_to_come", "its round is ahead of this node")                           \
+    X(NO_SEAT, "no_seat", "its sender has no seat")                                                \
+    X(NO_VOTE, "no_vote", "its sender has no vote")                                                \
+    X(NO_OWNER, "no_owner", "its sender does not own the part")                                    \
+    X(LEFT, "left", "its sender has left")                                                         \
+    X(NOT_VOTING, "not_voting", "this node casts no vote in the open round")                       \
+    X(NOT_READY, "not_ready", "this node cannot serve or use it now")                              \
+    X(BUSY, "busy", "this node is busy with another one")                                          \
+    X(TOO_SOON, "too_soon", "its sender sent another one a moment ago")                            \
+    X(NO_BALLOT, "no_ballot", "it is of another ballot or phase than is open")                     \
+    X(LOW_BALLOT, "low_ballot", "a higher ballot was promised")                                    \
+    X(LEASED, "leased", "another proposer has the ballot lease")                                   \
+    X(DISHONEST, "dishonest", "no honest proposer would have made the proposal")                   \
+    X(TWICE, "twice", "it is known already")                                                       \
+    X(UNASKED, "unasked", "it answers no open question")                                           \
+    X(UNKNOWN, "unknown", "this node lacks the thing that it names")                               \
+    X(UNUSABLE, "unusable", "the offered state is too old, too new or another one")                \
+    X(UNCONFIRMED, "unconfirmed", "too few other members say the same")                            \
+    X(IMPOSSIBLE, "impossible", "its numbers fit no honest message")                               \
+    X(FALSE, "false", "it breaks the rules: its sender was reported, or its link closed")          \
+    X(QUEUE_FULL, "queue_full", "a message of this node found no room, and is sent later")         \
+    X(REPORTS_FULL, "reports_full", "a report of this node found no room")
+
+enum tw_drop {
+    TW_DROP_NONE, /* it had an effect */
+#define X(name, word, sentence) TW_DROP_##name,
+    TW_DROP_LIST(X)
+#undef X
+        TW_DROPS_COUNT
+};
+
+/* Returns the word of a reason, as in status and replays. */
+static inline const char *tw_drop_word(enum tw_drop why) {
+    static const char *const words[] = {"none",
+#define X(name, word, sentence) word,
+                                        TW_DROP_LIST(X)
+#undef X
+    };
+    return words[why];
+}
+
+/* Returns the sentence of a reason. */
+static inline const char *tw_drop_sentence(enum tw_drop why) {
+    static const char *const sentences[] = {"it had an effect",
+#define X(name, word, sentence) sentence,
+                                            TW_DROP_LIST(X)
+#undef X
+    };
+    return sentences[why];
+}
+
 /* ---- actions --------------------------------------------------------------------------------- */
 
 enum tw_action_kind {

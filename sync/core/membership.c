@@ -209,17 +209,19 @@ void tw_peers_down(struct tw_node *node, uint16_t peer) {
     while (node->links_end > 0 && !node->links[node->links_end - 1].is_up) node->links_end--;
 }
 
-void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_status *status) {
+enum tw_drop tw_peers_status(struct tw_node *node, uint16_t peer,
+                             const struct tw_msg_status *status) {
     if (tw_id_is_zero(&status->lineage) || status->rounds > ROUNDS_MAX) {
         tw_act_misbehaved(node, peer, TW_PROTO);
-        return;
+        return TW_DROP_FALSE;
     }
-    if (node->links[peer].has_left) return;
+    if (node->links[peer].has_left) return TW_DROP_LEFT;
     node->links[peer].status = *status;
     node->links[peer].has_status = true;
     const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
     if (idx >= 0 && node->roster.members[idx].nonce == status->nonce)
         node->seats[idx].has_left = false; /* the member that had left is back, and can vote */
+    return TW_DROP_NONE;
 }
 
 void tw_peers_left(struct tw_node *node, uint16_t peer) {

@@ -50,7 +50,8 @@ struct tw_kept tw_progress_kept(const struct tw_node *node);
 /* Handles a new link: PEER_UP. */
 void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_event *event);
 void tw_peers_down(struct tw_node *node, uint16_t peer);
-void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_status *status);
+enum tw_drop tw_peers_status(struct tw_node *node, uint16_t peer,
+                             const struct tw_msg_status *status);
 /* Handles LEAVE from the peer. */
 void tw_peers_left(struct tw_node *node, uint16_t peer);
 /* Closes links that were silent for TW_PEER_SILENCE_US. */

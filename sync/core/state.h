@@ -704,6 +704,12 @@ struct queued_action {
     struct tw_id hash;
 };
 
+/* Messages, chunks and answers without effect, by reason. Not part of a hash. */
+struct drops {
+    uint64_t counts[TW_DROPS_COUNT]; /* since the start */
+    enum tw_drop newest;             /* of the present event; NONE: all had an effect */
+};
+
 struct queue {
     struct queued_action actions[TW_ACTIONS_MAX];
     uint32_t head, tail;
@@ -759,6 +765,7 @@ struct tw_node {
      * not. */
     uint64_t few_witnesses_us;
 
+    struct drops drops;
     struct queue queue;
 };
 

@@ -147,14 +147,17 @@ static bool is_asked(const struct tw_node *node, uint16_t peer) {
     return claim->phase == CLAIM_ASKED && claim->peer == peer && is_peer_there(node);
 }
 
-void tw_claim_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none) {
+enum tw_drop tw_claim_none(struct tw_node *node, uint16_t peer,
+                           const struct tw_msg_log_none *none) {
     struct claim *claim = &node->lineage.claim;
-    if (!is_asked(node, peer) || !tw_id_equal(&none->lineage, &claim->lineage)) return;
+    if (!is_asked(node, peer) || !tw_id_equal(&none->lineage, &claim->lineage))
+        return TW_DROP_UNASKED;
     if (claim->has_record || none->oldest_round <= claim->next_round ||
         none->oldest_round >= claim->rounds)
-        return;
+        return TW_DROP_UNASKED;
     claim->next_round = none->oldest_round;
     send_question(node);
+    return TW_DROP_NONE;
 }
 
 /* Returns the set of members of the roster that signed this record, or 0 if it is not proven. */
@@ -212,15 +215,16 @@ static void note_checked(struct tw_node *node) {
     }
 }
 
-bool tw_claim_record(struct tw_node *node, uint16_t peer, const struct tw_msg_commit *commit) {
+enum tw_drop tw_claim_record(struct tw_node *node, uint16_t peer,
+                             const struct tw_msg_commit *commit) {
     struct claim *claim = &node->lineage.claim;
-    if (!is_asked(node, peer) || commit->record.round != claim->next_round) return false;
+    if (!is_asked(node, peer) || commit->record.round != claim->next_round) return TW_DROP_UNASKED;
     if (!check_record(node, commit)) {
         tw_claim_close(node);
         tw_conduct_note_false_claim(node, &claim->from);
         tw_act_report(node, TW_REPORT_FORGED, &claim->from);
         tw_act_close(node, peer, TW_PROTO);
-        return true;
+        return TW_DROP_FALSE;
     }
     claim->has_record = true;
     claim->record = commit->record;
@@ -231,7 +235,7 @@ bool tw_claim_record(struct tw_node *node, uint16_t peer, const struct tw_msg_co
         claim->phase = CLAIM_PROVEN;
         note_checked(node);
     }
-    return true;
+    return TW_DROP_NONE;
 }
 
 /* ---- the outcome ----------------------------------------------------------------------------- */

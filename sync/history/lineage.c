@@ -607,13 +607,14 @@ static void note_full(struct tw_node *node, uint32_t row) {
     tw_act_report(node, TW_REPORT_FULL, id);
 }
 
-void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join) {
-    if (!tw_id_equal(&join->lineage, &node->at.lineage) || tw_progress_is_apart(node)) return;
-    if (node->links[peer].has_left) return;
+enum tw_drop tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join) {
+    if (!tw_id_equal(&join->lineage, &node->at.lineage)) return TW_DROP_OTHER_LINEAGE;
+    if (tw_progress_is_apart(node)) return TW_DROP_NOT_READY;
+    if (node->links[peer].has_left) return TW_DROP_LEFT;
     if (!tw_vote_proof_is_join(node, &node->links[peer].id, join->nonce, join->rounds,
                                join->signature)) {
         tw_act_misbehaved(node, peer, TW_PROTO);
-        return;
+        return TW_DROP_FALSE;
     }
     uint32_t row = 0, oldest = 0;
     for (; row < JOINS_MAX && !tw_id_equal(&node->lineage.joins[row].id, &node->links[peer].id);
@@ -630,6 +631,7 @@ void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_jo
     node->lineage.joins[row].received_us = node->now_us;
     if (join->rounds == node->at.rounds) tw_peers_hold_solo(node, SOLO_HOLD_US);
     note_full(node, row);
+    return TW_DROP_NONE;
 }
 
 /* Returns the time of the next JOIN. A JOIN counts in its own round alone, so it is soon sent again

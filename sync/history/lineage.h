@@ -26,7 +26,7 @@ bool tw_lineage_is_ours(const struct tw_node *node);
 struct tw_roster tw_lineage_founder(const struct tw_node *node);
 /* Handles the worker's answer to theta := phi for all fragments; !ok: it could not do that. */
 void tw_lineage_turned(struct tw_node *node, bool ok);
-void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join);
+enum tw_drop tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join);
 /* Writes and commits the record of a solo round that the worker has completed. */
 void tw_lineage_solo_done(struct tw_node *node);
 void tw_lineage_advance(struct tw_node *node);

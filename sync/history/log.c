@@ -405,46 +405,52 @@ static bool is_proven(const struct tw_node *node, const struct tw_msg_commit *co
            tw_vote_proof_holds(node, TW_VOTE_COMMIT, &commit->record, &commit->proof);
 }
 
-void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_commit *commit) {
+/* Takes over the newest record of a lineage that this node begins to follow, if it is one. */
+static enum tw_drop receive_tip(struct tw_node *node, uint16_t peer,
+                                const struct tw_msg_commit *commit) {
+    const struct tw_record *record = &commit->record;
+    const bool is_in_turn = record->fragment == tw_progress_fragment(node, record->round) ||
+                            (node->cfg.is_pair && record->fragment < node->cfg.fragments_count);
+    if (record->round >= ROUNDS_MAX || !is_in_turn) return TW_DROP_IMPOSSIBLE;
+    if (record->round < node->at.rounds)
+        return TW_DROP_OLD_ROUND; /* an answer to an old request, not the newest record */
+    /* The tip of a fresh child lineage is still a record of its parent, so the digest decides. */
+    const struct tw_id digest = tw_record_digest(record);
+    if (!tw_peers_is_donor(node, peer)) return TW_DROP_UNASKED;
+    if (!tw_id_equal(&digest, &node->links[peer].status.tip) &&
+        !tw_id_equal(&record->lineage, &node->at.lineage))
+        return TW_DROP_OTHER_LINEAGE;
+    if (node->roster.count > 0 && !is_tip_vouched(node, peer, &digest)) return TW_DROP_UNCONFIRMED;
+    tw_log_adopt_tip(node, record, &commit->proof);
+    return TW_DROP_NONE;
+}
+
+enum tw_drop tw_log_received(struct tw_node *node, uint16_t peer,
+                             const struct tw_msg_commit *commit) {
     const struct tw_record *record = &commit->record;
     if (node->worker.is_solo_pending)
-        return; /* a solo round is under way, and only this node decides it */
-    if (node->lineage.needs_tip) {
-        const bool is_past = record->round + 1 < node->at.rounds;
-        const bool is_in_turn = record->fragment == tw_progress_fragment(node, record->round) ||
-                                (node->cfg.is_pair && record->fragment < node->cfg.fragments_count);
-        if (record->round >= ROUNDS_MAX || is_past || !is_in_turn) return;
-        /* The tip of a fresh child lineage is still a record of its parent, so the digest decides.
-         */
-        const struct tw_id digest = tw_record_digest(record);
-        if (record->round < node->at.rounds)
-            return; /* an answer to an old request, not the newest record */
-        if (!tw_peers_is_donor(node, peer) ||
-            (!tw_id_equal(&digest, &node->links[peer].status.tip) &&
-             !tw_id_equal(&record->lineage, &node->at.lineage)))
-            return;
-        if (node->roster.count == 0 || is_tip_vouched(node, peer, &digest))
-            tw_log_adopt_tip(node, record, &commit->proof);
-        return;
-    }
-    if (!tw_id_equal(&record->lineage, &node->at.lineage) || node->cfg.is_pair) return;
+        return TW_DROP_BUSY; /* a solo round is under way, and only this node decides it */
+    if (node->lineage.needs_tip) return receive_tip(node, peer, commit);
+    if (node->cfg.is_pair) return TW_DROP_OTHER_RUN;
+    if (!tw_id_equal(&record->lineage, &node->at.lineage)) return TW_DROP_OTHER_LINEAGE;
     if (record->round > node->at.rounds) {
         request_log(node, peer, node->at.rounds);
-        return;
+        return TW_DROP_ROUND_TO_COME;
     }
     if (record->round + 1 == node->at.rounds) tw_evidence_fork(node, commit);
-    if (record->round < node->at.rounds) return;
+    if (record->round < node->at.rounds) return TW_DROP_OLD_ROUND;
     /* A record of another history is no forgery: its sender may itself be the victim of a lie. */
-    if (!tw_id_equal(&record->parent, &node->tip_digest)) return;
+    if (!tw_id_equal(&record->parent, &node->tip_digest)) return TW_DROP_OTHER_HISTORY;
     if (record->fragment != tw_progress_fragment(node, record->round) ||
         (node->roster.count > 0 &&
          (!tw_record_is_sound(node, record) || !is_proven(node, commit)))) {
         tw_act_report(node, TW_REPORT_FORGED, &node->links[peer].id);
         tw_act_close(node, peer, TW_PROTO);
-        return;
+        return TW_DROP_FALSE;
     }
     node->links[peer].log_asked_us = 0;
     tw_log_commit(node, record, &commit->proof);
+    return TW_DROP_NONE;
 }
 
 /* Returns the oldest round that this node serves to others. The record with which it adopted the
@@ -455,25 +461,27 @@ static uint64_t oldest_given(const struct tw_node *node) {
     return node->log.begin + (node->log.is_begin_told && may_lie);
 }
 
-void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get) {
+enum tw_drop tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get) {
     const uint64_t oldest = oldest_given(node);
-    if (!tw_id_equal(&get->lineage, &node->at.lineage) || node->lineage.needs_tip) return;
-    if (get->round >= node->at.rounds || oldest >= node->at.rounds) return;
+    if (!tw_id_equal(&get->lineage, &node->at.lineage)) return TW_DROP_OTHER_LINEAGE;
+    if (node->lineage.needs_tip || oldest >= node->at.rounds) return TW_DROP_NOT_READY;
+    if (get->round >= node->at.rounds) return TW_DROP_ROUND_TO_COME;
     if (get->round < oldest) {
         struct tw_message *message = tw_act_message(node, TW_MSG_LOG_NONE);
-        if (message == NULL) return;
+        if (message == NULL) return TW_DROP_NONE;
         message->u.log_none = (struct tw_msg_log_none){
             .lineage = node->at.lineage, .oldest_round = oldest, .rounds = node->at.rounds};
         tw_act_send(node, message, peer);
-        return;
+        return TW_DROP_NONE;
     }
     for (uint32_t i = 0; i < LOG_PER_REPLY_MAX && get->round + i < node->at.rounds; i++) {
         struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
-        if (message == NULL) return;
+        if (message == NULL) return TW_DROP_NONE;
         message->u.commit.record = *tw_progress_record(node, get->round + i);
         message->u.commit.proof = node->log.proofs[(get->round + i) % TW_ROUNDS_KEPT];
         tw_act_send(node, message, peer);
     }
+    return TW_DROP_NONE;
 }
 
 /* Answers a message of an old round with records, because its sender has missed a round. An
@@ -485,29 +493,35 @@ static void tell_late(struct tw_node *node, uint16_t peer, uint64_t round) {
     if (link->log_told_us != 0 && node->now_us < link->log_told_us + ASK_US) return;
     link->log_told_us = node->now_us;
     const struct tw_msg_log_get get = {.lineage = node->at.lineage, .round = round};
-    tw_log_get(node, peer, &get);
+    (void)tw_log_get(node, peer, &get);
 }
 
-bool tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *lineage,
-                  uint64_t round) {
-    if (!tw_id_equal(lineage, &node->at.lineage) || node->lineage.needs_tip) return false;
-    if (round > node->at.rounds) request_log(node, peer, node->at.rounds);
-    if (round < node->at.rounds) tell_late(node, peer, round);
-    return round == node->at.rounds;
+enum tw_drop tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *lineage,
+                          uint64_t round) {
+    if (!tw_id_equal(lineage, &node->at.lineage)) return TW_DROP_OTHER_LINEAGE;
+    if (node->lineage.needs_tip) return TW_DROP_NOT_READY;
+    if (round == node->at.rounds) return TW_DROP_NONE;
+    if (round > node->at.rounds) {
+        request_log(node, peer, node->at.rounds);
+        return TW_DROP_ROUND_TO_COME;
+    }
+    tell_late(node, peer, round);
+    return TW_DROP_OLD_ROUND;
 }
 
-void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none) {
+enum tw_drop tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none) {
     if (node->cfg.is_pair)
-        return; /* in pairs, no other node has our rounds, so there is no log to ask for */
-    if (!tw_id_equal(&none->lineage, &node->at.lineage) || node->lineage.needs_tip) return;
-    if (!tw_peers_is_donor(node, peer) || none->oldest_round <= node->at.rounds) return;
+        return TW_DROP_OTHER_RUN; /* no other node has our rounds: there is no log to ask for */
+    if (!tw_id_equal(&none->lineage, &node->at.lineage)) return TW_DROP_OTHER_LINEAGE;
+    if (node->lineage.needs_tip || !tw_peers_is_donor(node, peer)) return TW_DROP_UNASKED;
+    if (none->oldest_round <= node->at.rounds) return TW_DROP_OLD_ROUND;
     node->links[peer].log_begin = none->oldest_round;
     for (uint16_t i = 0; i < node->links_end; i++) {
         /* The peer's log may be short because it joined late: others may have the missing rounds.
          */
         if (tw_peers_is_donor(node, i) && node->links[i].status.rounds > node->at.rounds &&
             node->links[i].log_begin <= node->at.rounds)
-            return;
+            return TW_DROP_NONE;
     }
     uint32_t short_count = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
@@ -515,7 +529,7 @@ void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_no
         short_count +=
             is_member && tw_peers_is_donor(node, i) && node->links[i].log_begin > node->at.rounds;
     }
-    if (!is_word_of_enough(node, short_count)) return;
+    if (!is_word_of_enough(node, short_count)) return TW_DROP_UNCONFIRMED;
     /* Too far behind to replay: fetches the present state, and keeps our own work in theta. */
     node->lineage.needs_tip = true;
     node->lineage.moved_us = node->now_us;
@@ -523,6 +537,7 @@ void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_no
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
         tw_state_refetch(node, p, TW_LOAD_SHIFT);
     tw_membership_derive_state(node);
+    return TW_DROP_NONE;
 }
 
 /* True if the peer has decided another record of the last round: its proof may then name a liar. */

@@ -8,12 +8,14 @@
 /* Commits the open round. `proof` shows that it is decided. */
 void tw_log_commit(struct tw_node *node, const struct tw_record *record,
                    const struct tw_proof *proof);
-void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_commit *commit);
-void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get);
-void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none);
-/* True if a message is about the open round. A sender that is behind gets our log, and a sender
- * that is ahead is asked for its log. */
-bool tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *lineage, uint64_t round);
+enum tw_drop tw_log_received(struct tw_node *node, uint16_t peer,
+                             const struct tw_msg_commit *commit);
+enum tw_drop tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get);
+enum tw_drop tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none);
+/* Returns NONE if a message is about the open round. A sender that is behind gets our log, and a
+ * sender that is ahead is asked for its log. */
+enum tw_drop tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *lineage,
+                          uint64_t round);
 void tw_log_applied(struct tw_node *node, const struct tw_event *event);
 void tw_log_advance(struct tw_node *node);
 

@@ -523,14 +523,14 @@ static void find_partner(struct tw_node *node) {
     }
 }
 
-void tw_pair_request(struct tw_node *node, uint16_t peer,
-                     const struct tw_msg_pair_request *request) {
+enum tw_drop tw_pair_request(struct tw_node *node, uint16_t peer,
+                             const struct tw_msg_pair_request *request) {
     struct pair *pair = &node->pair;
     const struct tw_id *id = &node->links[peer].id;
     const bool is_crossing =
         pair->phase == PAIR_ASKING && pair->has_partner && tw_id_equal(&pair->partner, id);
     if (is_crossing && tw_id_compare(&node->cfg.self, id) < 0)
-        return; /* both nodes asked each other: the lower id's request wins, and that is ours */
+        return TW_DROP_BUSY; /* both nodes asked each other: the lower id's, ours, wins */
     if (is_crossing)
         leave_partner(node); /* our own request is void, even if the peer accepted it already */
     const bool is_free = (pair->phase == PAIR_IDLE && may_begin(node)) || is_crossing;
@@ -538,7 +538,7 @@ void tw_pair_request(struct tw_node *node, uint16_t peer,
         request->fragment >= node->cfg.fragments_count || !is_time_again(node, request->fragment)) {
         pair->refused_count++;
         send_busy(node, peer, &request->pair);
-        return;
+        return is_free ? TW_DROP_NOT_READY : TW_DROP_BUSY;
     }
     begin_exchange(node, PAIR_ENCODING,
                    TW_IS_MUTANT(node, TW_MUTANT_OTHER_FRAGMENT) ? choose_fragment(node)
@@ -549,12 +549,16 @@ void tw_pair_request(struct tw_node *node, uint16_t peer,
     pair->is_whole = request->wants_whole != 0;
     pair->owes_accept = true;
     request_encode(node);
+    return TW_DROP_NONE;
 }
 
-void tw_pair_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_accept *accept) {
-    if (!is_ours(node, peer, &accept->pair) || node->pair.phase != PAIR_ASKING) return;
+enum tw_drop tw_pair_accept(struct tw_node *node, uint16_t peer,
+                            const struct tw_msg_pair_accept *accept) {
+    if (!is_ours(node, peer, &accept->pair) || node->pair.phase != PAIR_ASKING)
+        return TW_DROP_UNASKED;
     node->pair.is_whole = accept->wants_whole != 0;
     request_encode(node);
+    return TW_DROP_NONE;
 }
 
 static void count_one_sided(struct tw_node *node, const struct tw_id *with) {
@@ -562,37 +566,44 @@ static void count_one_sided(struct tw_node *node, const struct tw_id *with) {
     tw_act_report(node, TW_REPORT_ONE_SIDED, with);
 }
 
-void tw_pair_busy(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_busy *busy) {
+enum tw_drop tw_pair_busy(struct tw_node *node, uint16_t peer,
+                          const struct tw_msg_pair_busy *busy) {
     struct pair *pair = &node->pair;
     if (is_ours(node, peer, &busy->pair)) {
         /* The peer took no step with us. The exchange counts as one-sided only once our step is
          * done: our step may still end without the partner. */
         pair->is_deserted = pair->phase == PAIR_APPLYING && pair->is_merging;
         forget_partner(node);
-        return;
+        return TW_DROP_NONE;
     }
+    enum tw_drop why = TW_DROP_UNASKED;
     for (uint32_t i = 0; i < PAIRS_KEPT; i++) {
         if (!pair->merged[i].is_open || !is_pair_id(&pair->merged[i].id, &busy->pair) ||
             !tw_id_equal(&pair->merged[i].with, &node->links[peer].id))
             continue;
         pair->merged[i].is_open = false;
+        why = TW_DROP_NONE;
         if (TW_IS_MUTANT(node, TW_MUTANT_UNCOUNTED)) continue;
         count_one_sided(node, &node->links[peer].id);
     }
+    return why;
 }
 
-void tw_pair_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_offer *offer) {
+enum tw_drop tw_pair_offer(struct tw_node *node, uint16_t peer,
+                           const struct tw_msg_pair_offer *offer) {
     struct pair *pair = &node->pair;
-    if (!is_ours(node, peer, &offer->pair) || pair->has_theirs) return;
-    if (pair->phase != PAIR_ENCODING && pair->phase != PAIR_TRADING) return;
+    if (!is_ours(node, peer, &offer->pair)) return TW_DROP_UNASKED;
+    if (pair->has_theirs) return TW_DROP_TWICE;
+    if (pair->phase != PAIR_ENCODING && pair->phase != PAIR_TRADING) return TW_DROP_UNASKED;
     const uint64_t elements = node->cfg.fragment_elements[pair->fragment];
     if (!tw_payload_is_possible(node, TW_CONTENT_DELTA, elements, offer->delta_bytes) ||
         !tw_payload_is_possible(node, TW_CONTENT_PHI, elements, offer->phi_bytes)) {
         tw_act_misbehaved(node, peer, TW_PROTO);
-        return;
+        return TW_DROP_FALSE;
     }
     pair->theirs = *offer;
     pair->has_theirs = true;
+    return TW_DROP_NONE;
 }
 
 void tw_pair_peer_down(struct tw_node *node, const struct tw_id *id) {
@@ -616,7 +627,7 @@ static void hold_payload(struct tw_node *node, const struct tw_event *event, uns
         payload->keep_us = node->now_us + STATE_KEEP_US;
 }
 
-void tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
+enum tw_drop tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
     struct pair *pair = &node->pair;
     const bool is_now = pair->phase == PAIR_ENCODING && event->u.encoded.round == node->at.rounds;
     const bool is_good = event->ok && event->u.encoded.parts_count == TW_PAIR_PAYLOADS &&
@@ -625,12 +636,12 @@ void tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
     if (is_now && is_good) pair->phase = PAIR_TRADING;
     for (unsigned k = 0; is_good && k < TW_PAIR_PAYLOADS; k++) hold_payload(node, event, k);
     pair->is_encoding = false;
-    if (!is_now) return;
+    if (!is_now) return TW_DROP_UNASKED;
     if (!is_good) { /* the Delta is not finite, or the pool has no room; a step alone needs no
                        payload */
         leave_partner(node);
         request_step(node, false);
-        return;
+        return TW_DROP_NONE;
     }
     pair->step = event->u.encoded.step;
     pair->counted_tokens = pair->gained_tokens;
@@ -645,6 +656,7 @@ void tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
         .phi_bytes = event->u.encoded.bytes[TW_PAIR_PHI],
     };
     pair->owes_offer = true;
+    return TW_DROP_NONE;
 }
 
 /* True if payload k of the partner has arrived. Sets *is_lost if it will not arrive. */

@@ -17,15 +17,17 @@ uint64_t tw_pair_clock_factor(const struct tw_node *node);
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
-void tw_pair_request(struct tw_node *node, uint16_t peer,
-                     const struct tw_msg_pair_request *request);
-void tw_pair_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_accept *accept);
-void tw_pair_busy(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_busy *busy);
-void tw_pair_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_offer *offer);
+enum tw_drop tw_pair_request(struct tw_node *node, uint16_t peer,
+                             const struct tw_msg_pair_request *request);
+enum tw_drop tw_pair_accept(struct tw_node *node, uint16_t peer,
+                            const struct tw_msg_pair_accept *accept);
+enum tw_drop tw_pair_busy(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_busy *busy);
+enum tw_drop tw_pair_offer(struct tw_node *node, uint16_t peer,
+                           const struct tw_msg_pair_offer *offer);
 void tw_pair_peer_down(struct tw_node *node, const struct tw_id *id);
 /* Forgets the exchange under way: the worker is gone, the lineage changed, or the node leaves. */
 void tw_pair_abandon(struct tw_node *node);
-void tw_pair_encoded(struct tw_node *node, const struct tw_event *event);
+enum tw_drop tw_pair_encoded(struct tw_node *node, const struct tw_event *event);
 /* True if this APPLIED answers a step of the exchange. */
 bool tw_pair_is_step(const struct tw_node *node, const struct tw_event *event);
 /* Handles the end of the step. Returns true if the caller must commit *record, and then call

@@ -126,10 +126,11 @@ void tw_result_contributed(struct tw_node *node, uint32_t member) {
 }
 
 /* Adds missing signatures from a RESULT that its owner sent again with all of them. */
-static void add_signatures(struct tw_node *node, uint16_t peer,
-                           const struct tw_msg_result *result) {
+static enum tw_drop add_signatures(struct tw_node *node, uint16_t peer,
+                                   const struct tw_msg_result *result) {
     const uint32_t k = result->part;
     struct tw_msg_result *known = &node->round.results[k].announced;
+    enum tw_drop why = TW_DROP_TWICE; /* unless a signature is new */
     for (uint32_t i = 0; i < known->contributors_count; i++) {
         const uint64_t bit = UINT64_C(1) << known->contributors[i].member_idx;
         struct tw_contributor row = known->contributors[i];
@@ -138,11 +139,13 @@ static void add_signatures(struct tw_node *node, uint16_t peer,
         if (!tw_contributor_complete(node, &row)) continue; /* still none */
         if (!tw_contributor_is_signed(node, &row)) {
             tw_act_misbehaved(node, peer, TW_PROTO);
-            return;
+            return TW_DROP_FALSE;
         }
         known->contributors[i] = row;
         node->round.results[k].bare &= ~bit;
+        why = TW_DROP_NONE;
     }
+    return why;
 }
 
 /* Sorts the arrivals of the results of all parts but k into `times` (UINT64_MAX: not yet). Returns
@@ -204,42 +207,44 @@ static void take_result(struct tw_node *node, const struct tw_msg_result *result
     if (payload != NULL) payload->from = node->roster.members[round->owners[k]].id;
 }
 
-bool tw_result_received(struct tw_node *node, uint16_t peer, const struct tw_msg_result *result) {
+enum tw_drop tw_result_received(struct tw_node *node, uint16_t peer,
+                                const struct tw_msg_result *result, bool *is_checked) {
     struct round *round = &node->round;
     const uint32_t k = result->part;
-    if (k >= round->owners_count) return false;
+    *is_checked = false;
+    if (k >= round->owners_count) return TW_DROP_IMPOSSIBLE;
     const struct tw_id *owner = &node->roster.members[round->owners[k]].id;
-    if (!tw_id_equal(owner, &node->links[peer].id)) return false;
+    if (!tw_id_equal(owner, &node->links[peer].id)) return TW_DROP_NO_OWNER;
     if (!tw_payload_is_possible(node, TW_CONTENT_RESULT, round->count[k], result->bytes)) {
         tw_act_misbehaved(node, peer, TW_PROTO);
-        return false;
+        return TW_DROP_FALSE;
     }
-    if (result->bytes > 0 && round->count[k] == 0) return false;
+    if (result->bytes > 0 && round->count[k] == 0) return TW_DROP_IMPOSSIBLE;
     for (uint32_t i = 0; i < result->contributors_count; i++) {
-        if (result->contributors[i].member_idx >= node->roster.count) return false;
-        if (!tw_account_is_possible(node, &result->contributors[i])) return false;
+        if (result->contributors[i].member_idx >= node->roster.count) return TW_DROP_IMPOSSIBLE;
+        if (!tw_account_is_possible(node, &result->contributors[i])) return TW_DROP_IMPOSSIBLE;
     }
     if (round->results[k].has) {
-        if (!is_same(&round->results[k].announced, result)) return false;
+        if (!is_same(&round->results[k].announced, result)) return TW_DROP_TWICE;
         round->results[k].is_shown = false;
-        add_signatures(node, peer, result);
-        return false;
+        return add_signatures(node, peer, result);
     }
     const struct tw_part part = tw_result_part(result);
     if (!are_rows_true(node, result) ||
         (result->bytes > 0 &&
          !tw_vote_proof_is_result(node, round->owners[k], k, &part, result->signature))) {
         tw_act_misbehaved(node, peer, TW_PROTO);
-        return false;
+        return TW_DROP_FALSE;
     }
     /* The hash already names a payload of another content: those bytes were never checked as a
      * result, and never will be. */
     const struct payload *known = tw_payload_find(node, &result->hash);
     if (known != NULL && !tw_payload_is_as(node, known, TW_CONTENT_RESULT, round->count[k]))
-        return false;
+        return TW_DROP_UNUSABLE;
     tw_round_touch(node, round->owners[k]);
     take_result(node, result, false);
-    return result->bytes > 0;
+    *is_checked = result->bytes > 0;
+    return TW_DROP_NONE;
 }
 
 bool tw_result_is_signed(const struct tw_node *node, const struct tw_record *record, uint32_t k,

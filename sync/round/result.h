@@ -26,8 +26,10 @@ bool tw_contributor_is_of(const struct contribution *received, const struct tw_c
 
 /* ---- results, announced by RESULT or in the proposal of another member ----------------------- */
 
-/* Returns true if this is the owner's first result, is not ABSENT, and has a valid signature. */
-bool tw_result_received(struct tw_node *node, uint16_t peer, const struct tw_msg_result *result);
+/* Sets *is_checked if this is the owner's first result, is not ABSENT, and has a valid signature.
+ */
+enum tw_drop tw_result_received(struct tw_node *node, uint16_t peer,
+                                const struct tw_msg_result *result, bool *is_checked);
 /* True if the owner signed part k of this sound record. Checks one signature, unless the same
  * RESULT was received. */
 bool tw_result_is_signed(const struct tw_node *node, const struct tw_record *record, uint32_t k,

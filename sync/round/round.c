@@ -350,25 +350,27 @@ static bool is_possible(const struct tw_node *node, const struct tw_msg_contrib 
     return true;
 }
 
-void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_contrib *contrib) {
+enum tw_drop tw_round_contrib(struct tw_node *node, uint16_t peer,
+                              const struct tw_msg_contrib *contrib) {
     struct round *round = &node->round;
     const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
-    if (idx < 0 || contrib->parts_count != round->owners_count) return;
+    if (idx < 0) return TW_DROP_NO_SEAT;
+    if (contrib->parts_count != round->owners_count) return TW_DROP_IMPOSSIBLE;
     const struct tw_contributor row = tw_contributor_of((uint32_t)idx, contrib);
     if (!tw_account_is_possible(node, &row)) {
         tw_act_accuse(node, &node->links[peer].id, TW_PROTO);
-        return;
+        return TW_DROP_FALSE;
     }
     if (!is_possible(node, contrib)) {
         tw_act_misbehaved(node, peer, TW_PROTO);
-        return;
+        return TW_DROP_FALSE;
     }
     struct contribution *entry = &round->contributions[idx];
     /* A member that announced no contribution may have restarted and have one after all. */
-    if (entry->has && (!entry->is_absent || is_of_nothing(contrib))) return;
+    if (entry->has && (!entry->is_absent || is_of_nothing(contrib))) return TW_DROP_TWICE;
     if (!is_of_nothing(contrib) && !tw_contributor_is_signed(node, &row)) {
         tw_act_misbehaved(node, peer, TW_PROTO);
-        return;
+        return TW_DROP_FALSE;
     }
     *entry = (struct contribution){.has = true,
                                    .is_absent = is_of_nothing(contrib),
@@ -377,6 +379,7 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
     if (!entry->is_absent) tw_round_touch(node, (uint32_t)idx);
     if (!entry->is_absent) tw_result_contributed(node, (uint32_t)idx);
     check_anchor(node, &contrib->base);
+    return TW_DROP_NONE;
 }
 
 /* ---- our own outer gradient ------------------------------------------------------------------ */
@@ -474,7 +477,7 @@ static void start_encoding(struct tw_node *node) {
     }
 }
 
-void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
+enum tw_drop tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     struct round *round = &node->round;
     const bool is_now = event->u.encoded.round == node->at.rounds && round->own == OWN_ENCODING;
     /* The encoded bytes are held in any case; if not needed, they are dropped later. */
@@ -484,7 +487,7 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
                         is_now ? TW_CONTENT_DELTA : TW_CONTENT_OPAQUE, is_now ? round->count[k] : 0,
                         is_now ? node->at.rounds + AUDIT_ROUNDS : 0);
     }
-    if (!is_now) return;
+    if (!is_now) return TW_DROP_UNASKED;
     node->worker.last_send_step = node->worker.step;
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     struct tw_msg_contrib *announced = begin_entry(node);
@@ -492,7 +495,7 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
      * never start. */
     round->own = OWN_REFUSED;
     round->own_retry_us = node->now_us + PATIENCE_FLOOR_US;
-    if (!event->ok || event->u.encoded.parts_count != round->owners_count) return;
+    if (!event->ok || event->u.encoded.parts_count != round->owners_count) return TW_DROP_NONE;
     round->own = OWN_READY;
     round->own_step = event->u.encoded.step;
     round->own_tokens = event->u.encoded.tokens;
@@ -509,6 +512,7 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
         announced->bytes[k] = event->u.encoded.bytes[k];
     }
     tw_contributor_sign(node, announced);
+    return TW_DROP_NONE;
 }
 
 /* Counts our contribution once it is due or another member has begun the round. */
@@ -783,7 +787,7 @@ static void drop_refused(struct tw_node *node, uint64_t refused) {
     }
 }
 
-void tw_round_reduced(struct tw_node *node, const struct tw_event *event) {
+enum tw_drop tw_round_reduced(struct tw_node *node, const struct tw_event *event) {
     struct round *round = &node->round;
     const bool is_now = round->is_reducing && event->u.reduced.round == node->at.rounds;
     if (event->ok) {
@@ -792,7 +796,7 @@ void tw_round_reduced(struct tw_node *node, const struct tw_event *event) {
                         is_now ? round->count[round->self_part] : 0,
                         is_now ? tw_round_keep(node) : 0);
     }
-    if (!is_now) return;
+    if (!is_now) return TW_DROP_UNASKED;
     round->is_reducing = false;
     if (event->ok) drop_refused(node, event->u.reduced.refused);
     if (event->ok && round->merged != 0) {
@@ -800,6 +804,7 @@ void tw_round_reduced(struct tw_node *node, const struct tw_event *event) {
     } else {
         set_result(node, &(struct tw_id){{0}}, 0);
     }
+    return TW_DROP_NONE;
 }
 
 /* True if this node has no contribution to the active round, and must announce that. */
@@ -817,17 +822,18 @@ static void drop_known_signatures(const struct tw_node *node, struct tw_msg_resu
     }
 }
 
-void tw_round_show(struct tw_node *node, uint16_t peer, uint32_t parts) {
+enum tw_drop tw_round_show(struct tw_node *node, uint16_t peer, uint32_t parts) {
     const struct round *round = &node->round;
     struct link *link = &node->links[peer];
     const int part = round->self_part;
-    if (part < 0 || (parts >> part & 1) == 0 || !round->results[part].has) return;
-    if (link->was_shown || !link->was_sent_result) return;
+    if (part < 0 || (parts >> part & 1) == 0 || !round->results[part].has) return TW_DROP_UNKNOWN;
+    if (link->was_shown || !link->was_sent_result) return TW_DROP_TOO_SOON;
     struct tw_message *message = tw_act_message(node, TW_MSG_RESULT);
-    if (message == NULL) return;
+    if (message == NULL) return TW_DROP_NOT_READY;
     message->u.result = round->results[part].announced;
     tw_act_send(node, message, peer);
     link->was_shown = true;
+    return TW_DROP_NONE;
 }
 
 /* Sends CONTRIB and RESULT to each acceptor at this round that was not sent them yet. */

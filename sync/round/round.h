@@ -42,14 +42,15 @@ void tw_round_open(struct tw_node *node);
 /* Notes that member `idx` sent a message about the open round. The round becomes active once enough
  * members did, but not before it is due. */
 void tw_round_touch(struct tw_node *node, uint32_t idx);
-void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_contrib *contrib);
-void tw_round_encoded(struct tw_node *node, const struct tw_event *event);
-void tw_round_reduced(struct tw_node *node, const struct tw_event *event);
+enum tw_drop tw_round_contrib(struct tw_node *node, uint16_t peer,
+                              const struct tw_msg_contrib *contrib);
+enum tw_drop tw_round_encoded(struct tw_node *node, const struct tw_event *event);
+enum tw_drop tw_round_reduced(struct tw_node *node, const struct tw_event *event);
 void tw_round_advance(struct tw_node *node);
 /* `parts` is the set of parts for which the peer lacks signatures of contributors. If this node
  * owns one of them, sends the peer our result with all signatures, at most once per peer and round.
  */
-void tw_round_show(struct tw_node *node, uint16_t peer, uint32_t parts);
+enum tw_drop tw_round_show(struct tw_node *node, uint16_t peer, uint32_t parts);
 /* Counts each live member that this record, about to be committed, does not list, as a late
  * arrival. */
 void tw_round_note_missed(struct tw_node *node, const struct tw_record *record);

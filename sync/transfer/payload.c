@@ -537,9 +537,10 @@ bool tw_payload_wants_chunk(const struct tw_node *node, uint16_t peer, const str
     return false;
 }
 
-void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *hash, uint32_t idx) {
+enum tw_drop tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *hash,
+                              uint32_t idx) {
     node->links[peer].received_us = node->now_us;
-    if (!tw_payload_wants_chunk(node, peer, hash, idx)) return;
+    if (!tw_payload_wants_chunk(node, peer, hash, idx)) return TW_DROP_UNASKED;
     struct payload *payload = tw_payload_find(node, hash);
     payload->have[idx / 64] |= UINT64_C(1) << (idx % 64);
     payload->chunks_have++;
@@ -553,6 +554,7 @@ void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *h
         payload->state = PAYLOAD_CHECKING;
         tw_act_payload(node, TW_ACT_VERIFY, payload);
     }
+    return TW_DROP_NONE;
 }
 
 /* Starts again: the bytes were wrong, or the runtime has no room for them. */
@@ -571,23 +573,23 @@ static void begin_anew(struct tw_node *node, struct payload *payload, bool is_wr
     for (uint32_t i = 0; i < TW_CHUNKS_MAX / 64; i++) payload->have[i] = 0;
 }
 
-void tw_payload_verified(struct tw_node *node, const struct tw_event *event) {
+enum tw_drop tw_payload_verified(struct tw_node *node, const struct tw_event *event) {
     struct payload *payload = tw_payload_find(node, &event->u.chunk.hash);
     const bool ok = event->ok;
-    if (payload == NULL) return;
+    if (payload == NULL) return TW_DROP_UNKNOWN;
     /* If the payload is not CHECKING, a refusal means that the runtime had no room for it. */
     if (payload->state == PAYLOAD_CHECKING && ok) {
         payload->state = PAYLOAD_HELD;
         const bool is_result = payload->content == TW_CONTENT_RESULT;
         payload->sanity = is_result ? event->u.chunk.sanity : TW_SANITY_FAIR;
-        return;
+        return TW_DROP_NONE;
     }
-    if (payload->state >= PAYLOAD_HELD || ok) return;
+    if (payload->state >= PAYLOAD_HELD || ok) return TW_DROP_UNASKED;
     if (payload->state == PAYLOAD_CHECKING && event->u.chunk.is_unfit) {
         tw_act_payload(node, TW_ACT_DROP, payload);
         payload->is_expected = false;
         payload->state = PAYLOAD_UNFIT;
-        return;
+        return TW_DROP_NONE;
     }
     if (payload->is_expected) tw_act_payload(node, TW_ACT_DROP, payload);
     payload->is_expected = false;
@@ -595,6 +597,7 @@ void tw_payload_verified(struct tw_node *node, const struct tw_event *event) {
     payload->state = PAYLOAD_WANTED;
     payload->is_put_off = !is_wrong;
     begin_anew(node, payload, is_wrong);
+    return TW_DROP_NONE;
 }
 
 /* Keeps the payload for a slow peer, unless the table is half full: peers must not fill it by
@@ -622,19 +625,19 @@ static void release_older(struct tw_node *node, uint16_t peer, const struct payl
     }
 }
 
-void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pull *request) {
+enum tw_drop tw_payload_pull(struct tw_node *node, uint16_t peer,
+                             const struct tw_msg_pull *request) {
     struct payload *payload = tw_payload_find(node, &request->hash);
     if (payload == NULL || payload->state != PAYLOAD_HELD) {
         struct tw_message *message = tw_act_message(node, TW_MSG_MISSING);
-        if (message == NULL) return;
-        message->u.missing = (struct tw_msg_missing){.hash = request->hash};
+        if (message != NULL) message->u.missing = (struct tw_msg_missing){.hash = request->hash};
         tw_act_send(node, message, peer);
-        return;
+        return TW_DROP_UNKNOWN;
     }
     if (request->count == 0 || request->count > PULL_RUN_MAX || request->first >= payload->chunks ||
         request->count > payload->chunks - request->first) {
         tw_act_misbehaved(node, peer, TW_PROTO);
-        return;
+        return TW_DROP_FALSE;
     }
     if (payload->packed > 0) release_older(node, peer, payload);
     keep_until(node, payload,
@@ -649,14 +652,16 @@ void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pu
     tw_peers_hold_solo_for(node, peer, STATE_KEEP_US);
     for (uint32_t i = 0; i < request->count; i++)
         tw_act_chunk(node, peer, payload, request->first + i);
+    return TW_DROP_NONE;
 }
 
-void tw_payload_missing(struct tw_node *node, uint16_t peer, const struct tw_id *hash) {
+enum tw_drop tw_payload_missing(struct tw_node *node, uint16_t peer, const struct tw_id *hash) {
     struct payload *payload = tw_payload_find(node, hash);
-    if (payload == NULL || payload->state != PAYLOAD_WANTED) return;
+    if (payload == NULL || payload->state != PAYLOAD_WANTED) return TW_DROP_UNASKED;
     payload->offered &= ~(UINT64_C(1) << peer);
     payload->lacking |= UINT64_C(1) << peer;
     lose_source(node, payload, peer);
+    return TW_DROP_NONE;
 }
 
 void tw_payload_peer_down(struct tw_node *node, uint16_t peer) {

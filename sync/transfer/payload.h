@@ -44,12 +44,14 @@ bool tw_payload_is_state(const struct tw_node *node, const struct tw_id *hash);
 /* True if this node waits for this chunk from this peer. */
 bool tw_payload_wants_chunk(const struct tw_node *node, uint16_t peer, const struct tw_id *hash,
                             uint32_t idx);
-void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *hash, uint32_t idx);
-void tw_payload_verified(struct tw_node *node, const struct tw_event *event);
-void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pull *request);
+enum tw_drop tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *hash,
+                              uint32_t idx);
+enum tw_drop tw_payload_verified(struct tw_node *node, const struct tw_event *event);
+enum tw_drop tw_payload_pull(struct tw_node *node, uint16_t peer,
+                             const struct tw_msg_pull *request);
 /* Notes that the peer needs no more chunks of a packed state. */
 void tw_payload_release(struct tw_node *node, struct payload *payload, uint16_t peer);
-void tw_payload_missing(struct tw_node *node, uint16_t peer, const struct tw_id *hash);
+enum tw_drop tw_payload_missing(struct tw_node *node, uint16_t peer, const struct tw_id *hash);
 void tw_payload_peer_down(struct tw_node *node, uint16_t peer);
 /* Repeats, at the start of a worker, the checks that the previous worker had not finished. */
 void tw_payload_worker_up(struct tw_node *node);

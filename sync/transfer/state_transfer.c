@@ -93,17 +93,19 @@ static const struct tw_id *remembered(const struct tw_node *node, uint32_t fragm
 }
 
 /* Answers a STATE_GET with `rounds`, if this node remembers its state after these rounds. */
-static void bear_witness(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get) {
-    if (get->rounds > ROUNDS_MAX) return;
+static enum tw_drop bear_witness(struct tw_node *node, uint16_t peer,
+                                 const struct tw_msg_state_get *get) {
+    if (get->rounds > ROUNDS_MAX) return TW_DROP_IMPOSSIBLE;
     const struct tw_id *digest = remembered(node, get->fragment, get->rounds);
-    if (digest == NULL || node->fetch[get->fragment].is_unproven) return;
+    if (digest == NULL || node->fetch[get->fragment].is_unproven) return TW_DROP_UNKNOWN;
     struct tw_message *message = tw_act_message(node, TW_MSG_STATE);
-    if (message == NULL) return;
+    if (message == NULL) return TW_DROP_NONE;
     message->u.state = (struct tw_msg_state){.lineage = node->at.lineage,
                                              .fragment = get->fragment,
                                              .rounds = get->rounds,
                                              .digest = *digest};
     tw_act_send(node, message, peer);
+    return TW_DROP_NONE;
 }
 
 /* ---- the node that fetches ------------------------------------------------------------------- */
@@ -127,15 +129,18 @@ static void call_witnesses(struct tw_node *node, uint32_t fragment, uint16_t pee
 }
 
 /* Takes the word of a peer on the state that is being fetched. */
-static void hear_witness(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state) {
+static enum tw_drop hear_witness(struct tw_node *node, uint16_t peer,
+                                 const struct tw_msg_state *state) {
     struct state_fetch *fetch = &node->fetch[state->fragment];
     const uint64_t bit = UINT64_C(1) << peer;
-    if (!fetch->has_offer || state->rounds != fetch->offer.rounds) return;
-    if (((fetch->agreeing | fetch->objecting) & bit) != 0) return; /* its first word counts */
+    if (!fetch->has_offer || state->rounds != fetch->offer.rounds) return TW_DROP_UNUSABLE;
+    if (((fetch->agreeing | fetch->objecting) & bit) != 0)
+        return TW_DROP_TWICE; /* its first word counts */
     if (tw_id_equal(&state->digest, &fetch->offer.digest))
         fetch->agreeing |= bit;
     else
         fetch->objecting |= bit;
+    return TW_DROP_NONE;
 }
 
 /* Forgets the word of a peer whose number may be given to another link. */
@@ -299,14 +304,13 @@ static void release_others(struct tw_node *node, uint16_t peer, const struct sta
     }
 }
 
-void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get) {
-    if (!tw_id_equal(&get->lineage, &node->at.lineage) || node->state == TW_STATE_RECEIVER) return;
-    if (get->fragment >= node->cfg.fragments_count || !node->worker.is_up) return;
-    if (node->at.fragment_rounds[get->fragment] == NOT_HELD) return;
-    if (get->rounds != 0) {
-        bear_witness(node, peer, get);
-        return;
-    }
+enum tw_drop tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get) {
+    if (!tw_id_equal(&get->lineage, &node->at.lineage)) return TW_DROP_OTHER_LINEAGE;
+    if (get->fragment >= node->cfg.fragments_count) return TW_DROP_IMPOSSIBLE;
+    if (node->state == TW_STATE_RECEIVER || !node->worker.is_up ||
+        node->at.fragment_rounds[get->fragment] == NOT_HELD)
+        return TW_DROP_NOT_READY;
+    if (get->rounds != 0) return bear_witness(node, peer, get);
     tw_peers_hold_solo_for(node, peer, SOLO_HOLD_US);
     release_others(node, peer, &node->exports[get->fragment]);
     const struct tw_id *digest = &node->at.fragment_digests[get->fragment];
@@ -314,9 +318,9 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
     if (!tw_id_is_zero(&get->wanted)) {
         if (offer_again(node, peer, &export->offer, &get->wanted) ||
             offer_again(node, peer, &export->old, &get->wanted))
-            return;
+            return TW_DROP_NONE;
         if (!tw_id_equal(&get->wanted, digest))
-            return; /* another node may have the requested state */
+            return TW_DROP_UNKNOWN; /* another node may have the requested state */
     }
     if (tw_id_equal(&get->digest, digest) && !tw_progress_is_applying(node, get->fragment)) {
         send_state(node, peer,
@@ -324,9 +328,10 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
                                           .fragment = get->fragment,
                                           .rounds = rounds_held(node, get->fragment),
                                           .digest = *digest});
-        return;
+        return TW_DROP_NONE;
     }
     export->waiting |= UINT64_C(1) << peer;
+    return TW_DROP_NONE;
 }
 
 void tw_state_refused(struct tw_node *node, uint16_t peer) {
@@ -440,15 +445,16 @@ void tw_state_refetch(struct tw_node *node, uint32_t fragment, enum tw_load_mode
     tw_membership_derive_state(node);
 }
 
-/* Notes another holder of the state that is being fetched. */
-static void note_donor(struct tw_node *node, uint16_t peer, const struct state_fetch *fetch,
+/* Notes another holder of the state that is being fetched. Returns false if the peer is none. */
+static bool note_donor(struct tw_node *node, uint16_t peer, const struct state_fetch *fetch,
                        const struct tw_msg_state *state) {
     struct payload *payload = tw_payload_find(node, &fetch->offer.hash);
     if (!tw_id_equal(&state->hash, &fetch->offer.hash) || state->bytes != fetch->offer.bytes)
-        return;
-    if (payload == NULL || payload->state != PAYLOAD_WANTED) return;
+        return false;
+    if (payload == NULL || payload->state != PAYLOAD_WANTED) return false;
     payload->offered |= UINT64_C(1) << peer;
     payload->lacking &= ~(UINT64_C(1) << peer);
+    return true;
 }
 
 /* Drops the arrived part of a state that was given up for another one. */
@@ -479,21 +485,21 @@ static bool is_ahead(const struct tw_node *node, const struct tw_msg_state *stat
                                      tw_progress_from(node, state->fragment, node->at.rounds);
 }
 
-void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state) {
-    if (!tw_id_equal(&state->lineage, &node->at.lineage)) return;
-    if (state->fragment >= node->cfg.fragments_count) return;
+enum tw_drop tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state) {
+    if (!tw_id_equal(&state->lineage, &node->at.lineage)) return TW_DROP_OTHER_LINEAGE;
+    if (state->fragment >= node->cfg.fragments_count) return TW_DROP_IMPOSSIBLE;
     if (!tw_payload_is_possible(node, TW_CONTENT_OPAQUE,
                                 node->cfg.fragment_elements[state->fragment], state->bytes)) {
         tw_act_misbehaved(node, peer, TW_PROTO);
-        return;
+        return TW_DROP_FALSE;
     }
-    if (node->at.fragment_rounds[state->fragment] != NOT_HELD) return;
+    if (node->at.fragment_rounds[state->fragment] != NOT_HELD) return TW_DROP_UNASKED;
     struct state_fetch *fetch = &node->fetch[state->fragment];
-    if (fetch->asked_us == 0 || !tw_peers_is_donor(node, peer)) return;
+    if (fetch->asked_us == 0 || !tw_peers_is_donor(node, peer)) return TW_DROP_UNASKED;
     if (fetch->has_offer) {
-        hear_witness(node, peer, state);
-        note_donor(node, peer, fetch, state);
-        return;
+        const enum tw_drop why = hear_witness(node, peer, state);
+        const bool is_donor = note_donor(node, peer, fetch, state);
+        return is_donor ? TW_DROP_NONE : why;
     }
     /* The peer's last STATUS may be slightly older than this offer. If the offer says that there is
      * nothing to transfer, the digests must agree. */
@@ -501,7 +507,7 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
         (state->bytes == 0 &&
          !tw_id_equal(&state->digest, &node->at.fragment_digests[state->fragment])) ||
         is_behind(node, state) || is_ahead(node, state))
-        return;
+        return TW_DROP_UNUSABLE;
     drop_old(node, fetch, state);
     fetch->has_offer = true;
     fetch->donor = node->links[peer].id;
@@ -510,6 +516,7 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
     fetch->fed_chunks = UINT32_MAX; /* chunks already received count as progress */
     fetch->others_us = 0;
     call_witnesses(node, state->fragment, peer);
+    return TW_DROP_NONE;
 }
 
 /* Asks a member for the state of a fragment: any, or the one with digest `wanted`. Returns false if

@@ -12,7 +12,7 @@ void tw_witness_remember(struct tw_node *node, uint32_t fragment);
 /* Reports the donor of a false state, which is not asked for a while. */
 void tw_witness_accuse(struct tw_node *node, uint32_t fragment);
 
-void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get);
+enum tw_drop tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get);
 void tw_state_exported(struct tw_node *node, const struct tw_event *event);
 /* Call after a STATUS: a peer that gives its state has received all of its own. */
 void tw_state_peer_status(struct tw_node *node, uint16_t peer);
@@ -25,7 +25,7 @@ void tw_state_export(struct tw_node *node);
 /* Fetches (phi, u) of a fragment again, because this node's do not belong to the lineage. `mode` is
  * the effect of the load on theta. */
 void tw_state_refetch(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode);
-void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state);
+enum tw_drop tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state);
 /* Call after a LOAD or a merge of the fragment: the bytes of a loaded state are not needed again.
  */
 void tw_state_loaded(struct tw_node *node, uint32_t fragment);

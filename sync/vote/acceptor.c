@@ -423,19 +423,20 @@ static bool is_ballot_of(const struct tw_node *node, uint16_t peer, uint64_t bal
            tw_id_equal(&node->roster.members[round->rank[rank]].id, &node->links[peer].id);
 }
 
-void tw_acceptor_prepare(struct tw_node *node, uint16_t peer,
-                         const struct tw_msg_prepare *prepare) {
-    if (!tw_membership_is_voter(node)) return;
+enum tw_drop tw_acceptor_prepare(struct tw_node *node, uint16_t peer,
+                                 const struct tw_msg_prepare *prepare) {
+    if (!tw_membership_is_voter(node)) return TW_DROP_NOT_VOTING;
     const int idx = tw_membership_voter(node, peer);
-    if (idx < 0) return;
+    if (idx < 0) return TW_DROP_NO_VOTE;
     tw_acceptor_turn(node);
-    if (!is_ballot_of(node, peer, prepare->ballot)) return;
+    if (!is_ballot_of(node, peer, prepare->ballot)) return TW_DROP_NO_BALLOT;
     tw_round_touch(node, (uint32_t)idx);
     if (prepare->ballot <= node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_STALE_PROMISE)) {
         send_nack(node, peer, node->vote.promised);
-        return;
+        return TW_DROP_LOW_BALLOT;
     }
     ask_lease(node, (uint32_t)idx, prepare->ballot);
+    return TW_DROP_NONE;
 }
 
 void tw_acceptor_promise(struct tw_node *node) {
@@ -589,45 +590,45 @@ static void learn_results(struct tw_node *node, const struct tw_msg_propose *pro
     }
 }
 
-void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
-                         const struct tw_msg_propose *propose) {
+enum tw_drop tw_acceptor_propose(struct tw_node *node, uint16_t peer,
+                                 const struct tw_msg_propose *propose) {
     struct round *round = &node->round;
-    if (!tw_membership_is_voter(node)) return;
+    if (!tw_membership_is_voter(node)) return TW_DROP_NOT_VOTING;
     const int idx = tw_membership_voter(node, peer);
-    if (idx < 0) return;
+    if (idx < 0) return TW_DROP_NO_VOTE;
     tw_acceptor_turn(node);
-    if (peer != NO_PEER && !is_ballot_of(node, peer, propose->ballot)) return;
+    if (peer != NO_PEER && !is_ballot_of(node, peer, propose->ballot)) return TW_DROP_NO_BALLOT;
     tw_evidence_promises(node, propose, false);
     tw_round_touch(node, (uint32_t)idx);
     if (propose->ballot < node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_BALLOT_IGNORED)) {
         send_nack(node, peer, node->vote.promised);
-        return;
+        return TW_DROP_LOW_BALLOT;
     }
     if (!tw_record_is_sound(node, &propose->record)) {
         if (peer != NO_PEER) tw_act_accuse(node, &node->links[peer].id, TW_PROTO);
-        return;
+        return TW_DROP_FALSE;
     }
     /* A second record at the same ballot would be a lie. The same record may arrive over a new
      * link. */
     if (round->has_offer && round->offer_ballot == propose->ballot) {
         if (peer != NO_PEER) round->offer_from = peer;
-        return;
+        return TW_DROP_TWICE;
     }
     const bool has_offer = tw_acceptor_has_offer(node);
     if (has_offer && round->offer_ballot > propose->ballot) {
         send_nack(node, peer, round->offer_ballot);
-        return;
+        return TW_DROP_LOW_BALLOT;
     }
     /* Another proposer holds the lease, and this acceptor has not promised the ballot. Its vote is
      * not needed: a majority can accept the proposal without it. */
     const bool is_promised = propose->ballot <= node->vote.promised;
-    if (!is_promised && tw_lease_is_others(node, (uint32_t)idx)) return;
+    if (!is_promised && tw_lease_is_others(node, (uint32_t)idx)) return TW_DROP_LEASED;
     if (!is_promised && has_offer && tw_proposal_is_rigged(node, &propose->record, propose->ballot))
-        return;
+        return TW_DROP_DISHONEST;
     if (peer != NO_PEER && !is_proven(node, propose)) {
         tw_act_accuse(node, &node->links[peer].id, TW_PROTO);
         tw_veto_pass(node, propose->ballot);
-        return;
+        return TW_DROP_FALSE;
     }
     if (propose->ballot > 1) tw_evidence_promises(node, propose, true);
     if (peer != NO_PEER) learn_results(node, propose);
@@ -641,6 +642,7 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
     round->is_offer_carried = propose->lock.ballot != 0;
     round->offer_lock = (struct tw_proof){.ballot = 0};
     lease_offer(node);
+    return TW_DROP_NONE;
 }
 
 /* Fetches missing results of the offer. Returns true if this node holds all of them, verified. Sets
@@ -756,34 +758,36 @@ static bool is_offered(const struct round *round, const struct tw_msg_lock *lock
     return tw_id_equal(&digest, &lock->digest);
 }
 
-void tw_acceptor_lock(struct tw_node *node, uint16_t peer, const struct tw_msg_lock *lock) {
+enum tw_drop tw_acceptor_lock(struct tw_node *node, uint16_t peer, const struct tw_msg_lock *lock) {
     struct round *round = &node->round;
     struct tw_vote *vote = &node->vote;
-    if (!tw_membership_is_voter(node) || tw_membership_voter(node, peer) < 0) return;
+    if (!tw_membership_is_voter(node)) return TW_DROP_NOT_VOTING;
+    if (tw_membership_voter(node, peer) < 0) return TW_DROP_NO_VOTE;
     tw_acceptor_turn(node);
-    if (peer != NO_PEER && !is_ballot_of(node, peer, lock->proof.ballot)) return;
+    if (peer != NO_PEER && !is_ballot_of(node, peer, lock->proof.ballot)) return TW_DROP_NO_BALLOT;
     tw_evidence_lock(node, lock, false);
     if (lock->proof.ballot < vote->promised && !TW_IS_MUTANT(node, TW_MUTANT_BALLOT_IGNORED)) {
         send_nack(node, peer, vote->promised);
-        return;
+        return TW_DROP_LOW_BALLOT;
     }
     const bool has_vote = has_accepted(vote, lock);
     if (!has_vote && !is_offered(round, lock))
-        return; /* the next ballot proposes the record again */
+        return TW_DROP_UNKNOWN; /* the next ballot proposes the record again */
     const bool is_known = vote->lock.ballot == lock->proof.ballot && has_vote;
     if (!is_known &&
         !tw_vote_proof_holds(node, TW_VOTE_ACCEPT, has_vote ? &vote->accepted : &round->offer,
                              &lock->proof)) {
         if (peer != NO_PEER) tw_act_misbehaved(node, peer, TW_PROTO);
-        return;
+        return TW_DROP_FALSE;
     }
     tw_evidence_lock(node, lock, true);
     if (!has_vote) {
         round->offer_lock = lock->proof; /* both votes are due once the results have arrived */
-        return;
+        return TW_DROP_NONE;
     }
     vote->promised = lock->proof.ballot;
     vote->lock = lock->proof;
     if (!is_known && peer != NO_PEER) round->voted_us = node->now_us;
     reply_later(node, REPLY_COMMIT, peer, lock->proof.ballot);
+    return TW_DROP_NONE;
 }

@@ -24,9 +24,11 @@ void tw_lease_advance(struct tw_node *node);
 
 /* ---- the acceptor ---------------------------------------------------------------------------- */
 
-void tw_acceptor_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_prepare *prepare);
-void tw_acceptor_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose);
-void tw_acceptor_lock(struct tw_node *node, uint16_t peer, const struct tw_msg_lock *lock);
+enum tw_drop tw_acceptor_prepare(struct tw_node *node, uint16_t peer,
+                                 const struct tw_msg_prepare *prepare);
+enum tw_drop tw_acceptor_propose(struct tw_node *node, uint16_t peer,
+                                 const struct tw_msg_propose *propose);
+enum tw_drop tw_acceptor_lock(struct tw_node *node, uint16_t peer, const struct tw_msg_lock *lock);
 void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok);
 /* Sends this node's votes that are on disk. Returns true if *own is a vote for this node's own
  * proposer; call again after handling it. */

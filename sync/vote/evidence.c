@@ -197,17 +197,18 @@ void tw_evidence_fork(struct tw_node *node, const struct tw_msg_commit *commit) 
     }
 }
 
-void tw_evidence_received(struct tw_node *node, uint16_t peer,
-                          const struct tw_msg_evidence *evidence) {
+enum tw_drop tw_evidence_received(struct tw_node *node, uint16_t peer,
+                                  const struct tw_msg_evidence *evidence) {
     const struct tw_id *author = &evidence->author;
     const bool is_known =
         tw_roster_find(&node->roster, author) >= 0 || tw_peers_find(node, author) != NO_PEER;
-    if (!is_known || tw_id_equal(author, &node->cfg.self)) return;
-    if (is_convicted(node, author)) return;
+    if (!is_known || tw_id_equal(author, &node->cfg.self)) return TW_DROP_UNKNOWN;
+    if (is_convicted(node, author)) return TW_DROP_TWICE;
     if (!is_signed(node, evidence, &evidence->first) ||
         !is_signed(node, evidence, &evidence->second)) {
         tw_act_misbehaved(node, peer, TW_PROTO);
-        return;
+        return TW_DROP_FALSE;
     }
     convict(node, peer, evidence);
+    return TW_DROP_NONE;
 }

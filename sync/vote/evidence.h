@@ -23,7 +23,7 @@ void tw_evidence_result(struct tw_node *node, uint32_t owner, uint32_t k,
 /* Convicts members that signed both our record of the previous round and the peer's different one.
  */
 void tw_evidence_fork(struct tw_node *node, const struct tw_msg_commit *commit);
-void tw_evidence_received(struct tw_node *node, uint16_t peer,
-                          const struct tw_msg_evidence *evidence);
+enum tw_drop tw_evidence_received(struct tw_node *node, uint16_t peer,
+                                  const struct tw_msg_evidence *evidence);
 
 #endif

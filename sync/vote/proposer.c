@@ -75,7 +75,7 @@ static void start_proposing(struct tw_node *node) {
     }
     struct tw_msg_propose propose;
     write_propose(round, &propose);
-    tw_acceptor_propose(node, NO_PEER, &propose);
+    (void)tw_acceptor_propose(node, NO_PEER, &propose);
 }
 
 /* Proposes once enough members have promised. */
@@ -106,19 +106,30 @@ static void start_ballot(struct tw_node *node) {
     round->attempt++;
 }
 
-void tw_proposer_promise(struct tw_node *node, uint16_t peer,
-                         const struct tw_msg_promise *promise) {
+/* Returns the reason to drop an answer to the ballot of another round than the open one. */
+static enum tw_drop drop_of_round(const struct tw_node *node, const struct tw_id *lineage,
+                                  uint64_t round) {
+    if (!tw_id_equal(lineage, &node->at.lineage)) return TW_DROP_OTHER_LINEAGE;
+    if (round == node->at.rounds) return TW_DROP_NONE;
+    return round < node->at.rounds ? TW_DROP_OLD_ROUND : TW_DROP_ROUND_TO_COME;
+}
+
+enum tw_drop tw_proposer_promise(struct tw_node *node, uint16_t peer,
+                                 const struct tw_msg_promise *promise) {
     struct round *round = &node->round;
-    if (!tw_id_equal(&promise->lineage, &node->at.lineage)) return;
-    if (promise->round != node->at.rounds || round->phase != PROPOSER_PREPARING) return;
+    const enum tw_drop old = drop_of_round(node, &promise->lineage, promise->round);
+    if (old != TW_DROP_NONE) return old;
     const int idx = tw_membership_voter(node, peer);
-    if (idx < 0 || promise->ballot != round->ballot) return;
+    if (idx < 0) return TW_DROP_NO_VOTE;
+    if (round->phase != PROPOSER_PREPARING || promise->ballot != round->ballot)
+        return TW_DROP_NO_BALLOT;
     tw_evidence_promise(node, (uint32_t)idx, promise, false);
-    if ((round->promised_by >> idx & 1) != 0) return;
-    if (promise->lock.ballot != 0 && !tw_record_is_sound(node, &promise->locked)) return;
+    if ((round->promised_by >> idx & 1) != 0) return TW_DROP_TWICE;
+    if (promise->lock.ballot != 0 && !tw_record_is_sound(node, &promise->locked))
+        return TW_DROP_IMPOSSIBLE;
     if (!tw_vote_proof_is_promise(node, (uint32_t)idx, promise)) {
         if (peer != NO_PEER) tw_act_misbehaved(node, peer, TW_PROTO);
-        return;
+        return TW_DROP_FALSE;
     }
     tw_evidence_promise(node, (uint32_t)idx, promise, true);
     round->promised_by |= UINT64_C(1) << idx;
@@ -130,6 +141,7 @@ void tw_proposer_promise(struct tw_node *node, uint16_t peer,
         round->best = promise->locked;
     }
     consider_promises(node);
+    return TW_DROP_NONE;
 }
 
 /* Sends the lock to all members, this node included, once enough of them voted in phase 1. */
@@ -142,7 +154,7 @@ static void start_locking(struct tw_node *node) {
     round->proof = (struct tw_proof){.ballot = 0};
     struct tw_msg_lock lock;
     write_lock(node, &lock);
-    tw_acceptor_lock(node, NO_PEER, &lock);
+    (void)tw_acceptor_lock(node, NO_PEER, &lock);
 }
 
 static void send_commit(struct tw_node *node) {
@@ -153,34 +165,38 @@ static void send_commit(struct tw_node *node) {
     tw_peers_broadcast(node, message);
 }
 
-bool tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept) {
+enum tw_drop tw_proposer_accept(struct tw_node *node, uint16_t peer,
+                                const struct tw_msg_accept *accept, bool *is_chosen) {
     struct round *round = &node->round;
-    if (!tw_id_equal(&accept->lineage, &node->at.lineage)) return false;
+    *is_chosen = false;
+    const enum tw_drop old = drop_of_round(node, &accept->lineage, accept->round);
+    if (old != TW_DROP_NONE) return old;
     const enum proposer_phase phase =
         accept->phase == TW_VOTE_COMMIT ? PROPOSER_LOCKING : PROPOSER_PROPOSING;
-    if (accept->round != node->at.rounds) return false;
     const int idx = tw_membership_voter(node, peer);
-    if (idx < 0 || accept->ballot != round->ballot) return false;
+    if (idx < 0) return TW_DROP_NO_VOTE;
+    if (accept->ballot != round->ballot) return TW_DROP_NO_BALLOT;
     tw_evidence_vote(node, (uint32_t)idx, accept, false);
-    if (round->phase != phase) return false;
+    if (round->phase != phase) return TW_DROP_NO_BALLOT;
     const struct tw_id digest = tw_record_digest(&round->proposal);
-    if (!tw_id_equal(&digest, &accept->digest)) return false;
+    if (!tw_id_equal(&digest, &accept->digest)) return TW_DROP_OTHER_HISTORY;
     if (!tw_vote_proof_is_vote(node, (uint32_t)idx, accept)) {
         if (peer != NO_PEER) tw_act_misbehaved(node, peer, TW_PROTO);
-        return false;
+        return TW_DROP_FALSE;
     }
     tw_evidence_vote(node, (uint32_t)idx, accept, true);
     round->accepted_by |= UINT64_C(1) << idx;
     memcpy(round->proof.signatures[idx], accept->signature, TW_SIGNATURE_BYTES);
-    if (tw_bits(round->accepted_by) < tw_membership_votes_needed(node)) return false;
+    if (tw_bits(round->accepted_by) < tw_membership_votes_needed(node)) return TW_DROP_NONE;
     round->proof.ballot = round->ballot;
     round->proof.voters = round->accepted_by;
     if (phase == PROPOSER_PROPOSING) {
         start_locking(node);
-        return false;
+        return TW_DROP_NONE;
     }
     send_commit(node);
-    return true;
+    *is_chosen = true;
+    return TW_DROP_NONE;
 }
 
 static void back_off(struct tw_node *node) {
@@ -218,22 +234,25 @@ static void consider_refusals(struct tw_node *node) {
     round->retry_us = node->now_us;
 }
 
-void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack) {
+enum tw_drop tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack) {
     struct round *round = &node->round;
-    if (!tw_id_equal(&nack->lineage, &node->at.lineage)) return;
-    if (nack->round != node->at.rounds || round->phase == PROPOSER_IDLE) return;
+    const enum tw_drop old = drop_of_round(node, &nack->lineage, nack->round);
+    if (old != TW_DROP_NONE) return old;
     const int idx = tw_membership_voter(node, peer);
-    if (idx >= 0 && nack->promised == round->ballot && nack->refused_parts != 0 &&
-        round->phase == PROPOSER_PROPOSING) {
+    if (idx < 0) return TW_DROP_NO_VOTE;
+    if (round->phase == PROPOSER_IDLE) return TW_DROP_NO_BALLOT;
+    const bool is_refusal = nack->promised == round->ballot && nack->refused_parts != 0 &&
+                            round->phase == PROPOSER_PROPOSING;
+    if (is_refusal) {
         tw_veto_refused(node, (uint32_t)idx, nack->refused_parts);
         consider_refusals(node);
     }
-    if (nack->promised <= round->ballot || idx < 0) return;
-    if (nack->promised - round->ballot > BALLOT_LEAP_MAX) return;
+    if (nack->promised <= round->ballot) return is_refusal ? TW_DROP_NONE : TW_DROP_NO_BALLOT;
+    if (nack->promised - round->ballot > BALLOT_LEAP_MAX) return TW_DROP_IMPOSSIBLE;
     /* A single NACK may be a lie. NACKs count once too few other members are left for a majority.
      */
     round->nacked_by |= UINT64_C(1) << idx;
-    if (count_supporters(node) >= tw_membership_votes_needed(node)) return;
+    if (count_supporters(node) >= tw_membership_votes_needed(node)) return TW_DROP_NONE;
     /* Another ballot is ahead: wait for it, then try a higher one. Being overtaken is no failed
      * attempt. */
     tw_acceptor_turn(node);
@@ -243,6 +262,7 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
     const uint32_t rank = tw_ballot_rank(nack->promised);
     if (rank < tw_bits(node->voters) && tw_lease_is_distrusted(node, round->rank[rank]))
         round->retry_us = node->now_us + SKIP_US; /* do not wait for that ballot's proposer */
+    return TW_DROP_NONE;
 }
 
 static bool is_awaited(struct tw_node *node, uint32_t k) {
@@ -488,7 +508,9 @@ static void announce_phase(struct tw_node *node) {
 bool tw_vote_reply(struct tw_node *node) {
     struct tw_msg_accept own;
     while (tw_acceptor_reply(node, &own)) {
-        if (tw_proposer_accept(node, NO_PEER, &own)) return true;
+        bool is_chosen = false;
+        (void)tw_proposer_accept(node, NO_PEER, &own, &is_chosen);
+        if (is_chosen) return true;
     }
     return false;
 }
