@@ -113,6 +113,8 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
     const uint32_t supporters = tw_bits(node->voters);
     node->lineage.support = (struct support){.met = supporters, .all = supporters};
     node->deadline_us = now_us;
+    TW_ASSERT(node->roster.count <= TW_MEMBERS_MAX);
+    TW_ASSERT(node->at.rounds == (node->at.has_tip != 0 ? node->at.tip.round + 1 : 0));
 }
 
 /* True if runs of this topology do not use the message. */
@@ -452,6 +454,10 @@ static void advance(struct tw_node *node) {
     tw_membership_note(node);
     tw_peers_send_status(node);
     tw_reach_send(node);
+    TW_ASSERT(node->at.rounds >= node->log.begin);
+    TW_ASSERT(node->payloads_end <= TW_PAYLOADS_MAX);
+    TW_ASSERT(node->links_end <= TW_PEERS_MAX);
+    TW_ASSERT(tw_bits(node->voters) <= node->roster.count);
 }
 
 void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t now_us) {

@@ -157,6 +157,7 @@ static const struct past_round *find_past(const struct tw_node *node, uint64_t r
 static bool add_input(struct audit *audit, const struct past_round *past,
                       const struct tw_contributor *by) {
     const struct contribution *heard = &past->contributions[by->member_idx];
+    TW_ASSERT(audit->inputs_count < TW_MEMBERS_MAX);
     if (!heard->has) return false;
     /* The record has one row per contributor, from the first owner that lists it. Even if that row
      * is wrong, the other owners may have merged the contribution that its CONTRIB announced. The
@@ -190,6 +191,7 @@ static void begin_audit(struct tw_node *node, uint64_t round, uint32_t part) {
     struct audit *audit = &node->audits.running;
     const struct tw_record *record = tw_progress_record(node, round);
     const struct past_round *past = find_past(node, round);
+    TW_ASSERT(audit->phase == AUDIT_IDLE);
     if (record == NULL || past == NULL || part >= record->parts_count) return;
     const struct tw_part *what = &record->parts[part];
     if (what->bytes == 0 || what->owner_idx >= past->roster.count) return;
@@ -209,6 +211,7 @@ static void begin_audit(struct tw_node *node, uint64_t round, uint32_t part) {
 static void begin_announced(struct tw_node *node, const struct tw_record *record, uint32_t k) {
     struct audit *audit = &node->audits.running;
     const struct past_round *past = find_past(node, record->round);
+    TW_ASSERT(audit->phase == AUDIT_IDLE);
     const struct tw_msg_result *announced = &node->round.results[k].announced;
     TW_ASSERT(past != NULL);
     *audit = audit_of(node, past, record, k, &announced->hash);
@@ -360,6 +363,7 @@ enum tw_drop tw_audit_reduced(struct tw_node *node, const struct tw_event *event
 static bool fetch_inputs(struct tw_node *node) {
     struct audit *audit = &node->audits.running;
     bool is_complete = true;
+    TW_ASSERT(audit->phase == AUDIT_FETCHING);
     for (uint32_t i = 0; i < audit->inputs_count; i++) {
         const struct audit_input *input = &audit->inputs[i];
         struct payload *payload =
@@ -382,6 +386,8 @@ static bool fetch_inputs(struct tw_node *node) {
 static void request_merge(struct tw_node *node) {
     struct audit *audit = &node->audits.running;
     struct tw_action *action = tw_act_body(node, TW_ACT_REDUCE);
+    TW_ASSERT(audit->phase == AUDIT_FETCHING);
+    TW_ASSERT(audit->inputs_count > 0);
     action->u.reduce.round = audit->round;
     action->u.reduce.fragment = audit->fragment;
     action->u.reduce.part = audit->part;
@@ -684,6 +690,8 @@ static bool fetch_parts(struct tw_node *node, const struct past_round *past, uin
     struct jury_check *check = &node->jury.running;
     const struct tw_msg_contrib *contrib = &past->contributions[check->seat].announced;
     bool is_complete = true;
+    TW_ASSERT(check->phase == JURY_FETCHING);
+    TW_ASSERT(parts_count <= TW_PARTS_MAX);
     for (uint32_t k = 0; k < parts_count; k++) {
         if (past->count[k] == 0) continue;
         struct payload *payload = tw_payload_want(node, &contrib->hashes[k], contrib->bytes[k],
@@ -709,6 +717,7 @@ static void request_check(struct tw_node *node, const struct past_round *past,
     const struct tw_msg_contrib *contrib = &past->contributions[check->seat].announced;
     const struct tw_id draw = draw_of(node, record, check->seat, true);
     struct tw_action *action = tw_act_body(node, TW_ACT_JUDGE);
+    TW_ASSERT(check->phase == JURY_FETCHING);
     action->u.judge.round = check->round;
     action->u.judge.fragment = record->fragment;
     action->u.judge.seed = tw_get_u64(check->id.bytes);

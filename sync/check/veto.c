@@ -1,6 +1,7 @@
 /* veto.c - results and proposals that this node refuses to vote for. */
 #include "sync/check/veto.h"
 
+#include "base/assert.h"
 #include "sync/core/actions.h"
 #include "sync/core/conduct.h"
 #include "sync/core/membership.h"
@@ -306,6 +307,7 @@ void tw_veto_not(struct tw_node *node) {
 
 void tw_veto_offer(struct tw_node *node, uint32_t parts) {
     struct round *round = &node->round;
+    TW_ASSERT(parts != 0);
     tw_veto_proposer(node);
     round->has_offer = false;
     if (round->offer_from == NO_PEER) return;
@@ -352,6 +354,7 @@ static uint32_t count_acceptors(struct tw_node *node) {
 /* Set of parts that the member refuses and that are still in our proposal. */
 static uint32_t refused_parts(const struct round *round, uint32_t member) {
     uint32_t parts = 0;
+    TW_ASSERT(member < TW_MEMBERS_MAX);
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
         if (round->proposal.parts[k].bytes > 0 && (round->refused_by[k] >> member & 1) != 0)
             parts |= 1u << k;
@@ -379,6 +382,8 @@ static bool give_in(struct tw_node *node) {
 
 void tw_veto_refused(struct tw_node *node, uint32_t member, uint32_t parts) {
     struct round *round = &node->round;
+    TW_ASSERT(member < node->roster.count);
+    TW_ASSERT(round->phase == PROPOSER_PROPOSING);
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
         if (round->proposal.parts[k].bytes > 0 && (parts >> k & 1) != 0)
             round->refused_by[k] |= UINT64_C(1) << member;
@@ -388,6 +393,7 @@ void tw_veto_refused(struct tw_node *node, uint32_t member, uint32_t parts) {
 bool tw_veto_is_ballot_lost(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t needed = tw_membership_votes_needed(node);
+    TW_ASSERT(round->phase == PROPOSER_PROPOSING);
     if (refusing_members(round) == 0) return false; /* no refused part is proposed */
     if (count_acceptors(node) >= needed) return false;
     if (round->best_lock.ballot != 0) return true;
@@ -406,5 +412,6 @@ static bool is_time(struct tw_node *node) {
 }
 
 bool tw_veto_is_passed(struct tw_node *node, uint32_t rank) {
+    TW_ASSERT(rank < TW_MEMBERS_MAX);
     return (node->round.refused_ranks >> rank & 1) != 0 && is_time(node);
 }

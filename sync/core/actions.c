@@ -39,13 +39,16 @@ struct tw_message *tw_act_message(struct tw_node *node, enum tw_message_kind kin
 
 void tw_act_send(struct tw_node *node, const struct tw_message *message, uint16_t peer) {
     if (message == NULL || peer == NO_PEER || !node->links[peer].is_up) return;
+    const ptrdiff_t slot = message - node->queue.messages;
+    TW_ASSERT(slot >= 0 && slot < (ptrdiff_t)node->queue.messages_count);
     struct queued_action *action = push_action(node, TW_ACT_SEND);
     action->peer = peer;
-    action->slot = (uint16_t)(message - node->queue.messages);
+    action->slot = (uint16_t)slot;
 }
 
 void tw_act_payload(struct tw_node *node, enum tw_action_kind kind, const struct payload *payload) {
     struct queued_action *action = push_action(node, kind);
+    TW_ASSERT(kind == TW_ACT_EXPECT || kind == TW_ACT_VERIFY || kind == TW_ACT_DROP);
     action->hash = payload->hash;
     action->bytes = payload->bytes;
     action->elements = payload->elements;
@@ -58,6 +61,9 @@ void tw_act_payload(struct tw_node *node, enum tw_action_kind kind, const struct
 void tw_act_chunk(struct tw_node *node, uint16_t peer, const struct payload *payload,
                   uint32_t idx) {
     struct queued_action *action = push_action(node, TW_ACT_SEND_CHUNK);
+    TW_ASSERT(peer < TW_PEERS_MAX);
+    TW_ASSERT(payload->state == PAYLOAD_HELD);
+    TW_ASSERT(idx < payload->chunks);
     action->peer = peer;
     action->hash = payload->hash;
     action->bytes = payload->bytes;
@@ -70,6 +76,7 @@ void tw_act_chunk(struct tw_node *node, uint16_t peer, const struct payload *pay
 
 void tw_act_close(struct tw_node *node, uint16_t peer, enum tw_status reason) {
     struct queued_action *action = push_action(node, TW_ACT_CLOSE);
+    TW_ASSERT(peer < TW_PEERS_MAX);
     action->peer = peer;
     action->idx = (uint32_t)reason;
 }
@@ -85,6 +92,7 @@ struct tw_action *tw_act_body(struct tw_node *node, enum tw_action_kind kind) {
 
 struct tw_report *tw_act_report(struct tw_node *node, enum tw_report_kind kind,
                                 const struct tw_id *id) {
+    TW_ASSERT(node->queue.bodies_count <= BODIES_PER_EVENT_MAX);
     if (node->queue.bodies_count + BODIES_NOT_REPORTS >= BODIES_PER_EVENT_MAX) {
         tw_act_drop(node, TW_DROP_REPORTS_FULL);
         return NULL;
@@ -107,11 +115,14 @@ void tw_act_accuse(struct tw_node *node, const struct tw_id *id, enum tw_status 
 }
 
 void tw_act_misbehaved(struct tw_node *node, uint16_t peer, enum tw_status reason) {
+    TW_ASSERT(node->links[peer].is_up);
+    TW_ASSERT(reason != TW_OK);
     tw_act_accuse(node, &node->links[peer].id, reason);
     tw_act_close(node, peer, reason);
 }
 
 bool tw_act_take(struct tw_node *node, struct tw_action *action) {
+    TW_ASSERT(node->queue.head <= node->queue.tail);
     if (node->queue.head == node->queue.tail) return false;
     const struct queued_action *queued = &node->queue.actions[node->queue.head++];
     switch (queued->kind) {

@@ -22,6 +22,7 @@
  * for, never its votes. */
 #include "sync/core/conduct.h"
 
+#include "base/assert.h"
 #include "sync/core/actions.h"
 #include "sync/core/penalty.h"
 
@@ -55,6 +56,7 @@ void tw_conduct_pardon(struct tw_node *node, const struct tw_id *id, uint64_t ro
     if (row == NULL) return;
     const struct strike_cause *cause = &penalties->causes[row - penalties->strikes];
     if (cause->is_proven || cause->round != round || cause->part != part) return;
+    TW_ASSERT(row->count > 0);
     row->until_us = node->now_us;
     row->count--;
 }
@@ -97,6 +99,7 @@ uint64_t tw_conduct_drop_struck(const struct tw_node *node, struct tw_roster *ne
         }
         if (worst == NULL) return taken;
         taken += worst->weight;
+        TW_ASSERT(taken <= most);
         worst->weight = 0;
     }
 }
@@ -104,6 +107,7 @@ uint64_t tw_conduct_drop_struck(const struct tw_node *node, struct tw_roster *ne
 /* ---- stalls ---------------------------------------------------------------------------------- */
 
 static const struct tw_penalty *stalls_of(const struct tw_node *node, enum tw_penalty_kind kind) {
+    TW_ASSERT(kind == TW_PENALTY_STALL_OWNER || kind == TW_PENALTY_STALL_PROPOSER);
     return kind == TW_PENALTY_STALL_OWNER ? node->penalties.owner_stalls
                                           : node->penalties.proposer_stalls;
 }
@@ -113,6 +117,7 @@ void tw_conduct_stall(struct tw_node *node, enum tw_penalty_kind kind, const str
     struct tw_penalty *rows =
         kind == TW_PENALTY_STALL_OWNER ? penalties->owner_stalls : penalties->proposer_stalls;
     struct tw_penalty *row = tw_penalty_take(rows, TW_MEMBERS_MAX, id);
+    TW_ASSERT(kind == TW_PENALTY_STALL_OWNER || kind == TW_PENALTY_STALL_PROPOSER);
     tw_penalty_add(row, kind, node->now_us);
     if (row->until_us > node->now_us) tw_act_report(node, TW_REPORT_STALLED, id);
 }
@@ -138,6 +143,7 @@ uint64_t tw_conduct_drop_stalled(const struct tw_node *node, struct tw_roster *n
         taken += member->weight;
         member->weight = 0;
     }
+    TW_ASSERT(taken <= most);
     return taken;
 }
 
@@ -173,6 +179,7 @@ uint32_t tw_conduct_unmerged_rounds(const struct tw_node *node, const struct tw_
 void tw_conduct_note_untrained(struct tw_node *node, const struct tw_id *id,
                                enum tw_status reason) {
     struct tw_penalty *row = tw_penalty_take(node->penalties.untrained, TW_MEMBERS_MAX, id);
+    TW_ASSERT(reason == TW_CORRUPT || reason == TW_LIMIT);
     tw_penalty_add(row, TW_PENALTY_UNTRAINED, node->now_us);
     struct tw_report *report = tw_act_report(node, TW_REPORT_UNTRAINED, id);
     if (report == NULL) return;

@@ -20,14 +20,18 @@ uint32_t tw_progress_fragment(const struct tw_node *node, uint64_t round) {
 
 const struct tw_record *tw_progress_record(const struct tw_node *node, uint64_t round) {
     if (round < node->log.begin || round >= node->at.rounds) return NULL;
-    return &node->log.records[round % TW_ROUNDS_KEPT];
+    const struct tw_record *const record = &node->log.records[round % TW_ROUNDS_KEPT];
+    TW_ASSERT(record->round == round); /* the log has no gap */
+    return record;
 }
 
 uint64_t tw_progress_due(const struct tw_node *node, uint32_t fragment) {
+    TW_ASSERT(fragment < node->cfg.fragments_count);
     return tw_progress_next(node, fragment, node->at.fragment_rounds[fragment]);
 }
 
 uint64_t tw_progress_from(const struct tw_node *node, uint32_t fragment, uint64_t round) {
+    TW_ASSERT(fragment < node->cfg.fragments_count);
     if (round < node->at.first_round) round = node->at.first_round;
     const uint32_t count = node->cfg.fragments_count;
     const uint32_t residue = (uint32_t)(round % count);
@@ -42,6 +46,7 @@ uint64_t tw_progress_next(const struct tw_node *node, uint32_t fragment, uint64_
 }
 
 bool tw_progress_is_applying(const struct tw_node *node, uint32_t fragment) {
+    TW_ASSERT(fragment < node->cfg.fragments_count);
     return tw_fragment_set_has(&node->worker.applying, fragment);
 }
 
@@ -131,6 +136,7 @@ uint16_t tw_peers_find(const struct tw_node *node, const struct tw_id *id) {
 }
 
 bool tw_peers_is_live(const struct tw_node *node, uint16_t peer) {
+    TW_ASSERT(peer < TW_PEERS_MAX);
     return node->links[peer].is_up && node->links[peer].has_status;
 }
 
@@ -195,6 +201,7 @@ void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_event *eve
                           .id = *id,
                           .up_us = node->now_us};
     node->link_keys[peer] = key_of(id);
+    TW_ASSERT(tw_peers_find(node, id) <= peer); /* found by its key */
     link->received_us = node->now_us;
     node->status_us = 0; /* send STATUS at once */
     tw_peers_hold_solo(node, SOLO_HOLD_US);
@@ -207,10 +214,12 @@ void tw_peers_down(struct tw_node *node, uint16_t peer) {
     node->measured.outliers &=
         ~(UINT64_C(1) << peer); /* the peer number may be given to another link */
     while (node->links_end > 0 && !node->links[node->links_end - 1].is_up) node->links_end--;
+    TW_ASSERT(node->links_end == 0 || node->links[node->links_end - 1].is_up);
 }
 
 enum tw_drop tw_peers_status(struct tw_node *node, uint16_t peer,
                              const struct tw_msg_status *status) {
+    TW_ASSERT(node->links[peer].is_up);
     if (tw_id_is_zero(&status->lineage) || status->rounds > ROUNDS_MAX) {
         tw_act_misbehaved(node, peer, TW_PROTO);
         return TW_DROP_FALSE;
@@ -225,6 +234,7 @@ enum tw_drop tw_peers_status(struct tw_node *node, uint16_t peer,
 }
 
 void tw_peers_left(struct tw_node *node, uint16_t peer) {
+    TW_ASSERT(node->links[peer].is_up);
     struct link *link = &node->links[peer];
     const int idx = tw_roster_find(&node->roster, &link->id);
     if (idx >= 0) node->seats[idx].has_left = true;
@@ -354,6 +364,7 @@ static void derive(struct tw_node *node) {
 }
 
 void tw_reach_received(struct tw_node *node, uint16_t peer, const struct tw_msg_links *links) {
+    TW_ASSERT(node->links[peer].is_up);
     struct link *link = &node->links[peer];
     link->has_links = true;
     link->is_relay = links->is_relay != 0;
@@ -377,6 +388,7 @@ void tw_reach_set_roster(struct tw_node *node) {
     for (uint32_t i = 0; i < node->roster.count && is_same; i++)
         is_same = tw_id_equal(&reach->ids[i], &node->roster.members[i].id);
     if (is_same) return;
+    TW_ASSERT(node->roster.count <= TW_MEMBERS_MAX);
     reach->ids_count = node->roster.count;
     for (uint32_t i = 0; i < node->roster.count; i++) reach->ids[i] = node->roster.members[i].id;
     for (uint16_t i = 0; i < node->links_end; i++) find_linked_members(node, &node->links[i]);
@@ -400,6 +412,7 @@ void tw_reach_note(struct tw_node *node) {
             heard &= ~(UINT64_C(1) << i);
     }
     node->reach.present = live | heard;
+    TW_ASSERT((live & ~linked) == 0);
 }
 
 void tw_reach_send(struct tw_node *node) {
@@ -432,6 +445,7 @@ void tw_reach_send(struct tw_node *node) {
 }
 
 uint16_t tw_reach_peer(const struct tw_node *node, uint32_t idx) {
+    TW_ASSERT(idx < node->roster.count);
     return node->reach.peers[idx];
 }
 
@@ -440,10 +454,12 @@ bool tw_reach_is_present(const struct tw_node *node, uint32_t idx) {
 }
 
 uint32_t tw_reach_count(const struct tw_node *node, uint32_t idx) {
+    TW_ASSERT(idx < node->roster.count);
     return tw_bits(node->reach.of[idx] & (node->reach.present | UINT64_C(1) << idx));
 }
 
 bool tw_reach_has_majority(const struct tw_node *node, uint32_t idx) {
+    TW_ASSERT(idx < node->roster.count);
     const uint64_t seen = node->reach.of[idx] & (node->reach.present | UINT64_C(1) << idx);
     return tw_bits(seen & node->voters) >= tw_membership_votes_needed(node);
 }
@@ -483,6 +499,7 @@ uint64_t tw_reach_owners(const struct tw_node *node, uint64_t among) {
         if (count > most) most = count;
     }
     const uint32_t least = most - most / REACH_ONE_IN;
+    TW_ASSERT(most <= node->roster.count);
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((among >> i & 1) != 0 && tw_reach_count(node, i) >= least) owners |= UINT64_C(1) << i;
     }
@@ -494,11 +511,17 @@ uint64_t tw_reach_owners(const struct tw_node *node, uint64_t among) {
 uint32_t tw_membership_votes_needed(const struct tw_node *node) {
     const uint32_t voters = tw_bits(node->voters);
     if (TW_IS_MUTANT(node, TW_MUTANT_HALF_QUORUM)) return (voters + 1) / 2;
-    return voters > 0 ? tw_votes_needed(voters) : 1;
+    const uint32_t needed = voters > 0 ? tw_votes_needed(voters) : 1;
+    TW_ASSERT(2 * needed > voters);
+    TW_ASSERT(needed <= (voters > 0 ? voters : 1));
+    return needed;
 }
 
 uint32_t tw_membership_liars_max(const struct tw_node *node) {
-    return node->voters != 0 ? tw_liars_max(tw_bits(node->voters)) : 0;
+    const uint32_t voters = tw_bits(node->voters);
+    const uint32_t liars = voters > 0 ? tw_liars_max(voters) : 0;
+    TW_ASSERT(3 * liars < voters || voters == 0);
+    return liars;
 }
 
 bool tw_membership_has_judges(const struct tw_node *node) {
@@ -531,6 +554,7 @@ bool tw_membership_takes_part(const struct tw_node *node) {
 }
 
 bool tw_membership_is_live(const struct tw_node *node, uint32_t idx) {
+    TW_ASSERT(idx < node->roster.count);
     if (tw_id_equal(&node->roster.members[idx].id, &node->cfg.self)) return true;
     const uint16_t peer = tw_reach_peer(node, idx);
     /* A receiver with a seat may vote, but only donors of the lineage are worth waiting for. */
@@ -559,6 +583,7 @@ bool tw_membership_is_parted(struct tw_node *node, uint32_t idx) {
 
 /* Member `idx` claims a role; an unlinked one trains, for want of a claim. */
 static enum tw_node_role role_of(const struct tw_node *node, uint32_t idx) {
+    TW_ASSERT(idx < node->roster.count);
     if (tw_id_equal(&node->roster.members[idx].id, &node->cfg.self)) return own_role(node);
     const uint16_t peer = tw_reach_peer(node, idx);
     if (peer == NO_PEER || !tw_peers_is_live(node, peer)) return TW_NODE_ROLE_TRAIN;
@@ -603,6 +628,7 @@ uint64_t tw_membership_pacers(const struct tw_node *node) {
 }
 
 bool tw_membership_is_silent(const struct tw_node *node, uint32_t idx) {
+    TW_ASSERT(idx < node->roster.count);
     return (int)idx != node->round.self_idx &&
            (node->seats[idx].has_left || node->now_us - node->seats[idx].seen_us > MEMBER_DEAD_US);
 }
@@ -645,6 +671,7 @@ void tw_membership_derive_state(struct tw_node *node) {
     } else if (is_member && holds_state(node)) {
         state = TW_STATE_MEMBER;
     }
+    TW_ASSERT(state != TW_STATE_MEMBER || node->roster.count > 1);
     if (state == node->state) return;
     node->state = state;
     if (state == TW_STATE_MEMBER) node->worker.entered_step = node->worker.step;

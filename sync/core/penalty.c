@@ -1,6 +1,8 @@
 /* penalty.c - the rules of each kind of penalty, and the table operations. */
 #include "sync/core/penalty.h"
 
+#include "base/assert.h"
+
 #include <stddef.h>
 
 #define MINUTE_US UINT64_C(60000000)
@@ -56,6 +58,7 @@ static bool gives_way(const struct tw_penalty *row, const struct tw_penalty *oth
 struct tw_penalty *tw_penalty_take(struct tw_penalty *rows, uint32_t rows_count,
                                    const struct tw_id *id) {
     struct tw_penalty *row = tw_penalty_find(rows, rows_count, id);
+    TW_ASSERT(rows_count > 0);
     if (row != NULL) return row;
     row = &rows[0];
     for (uint32_t i = 1; i < rows_count; i++) {
@@ -67,6 +70,7 @@ struct tw_penalty *tw_penalty_take(struct tw_penalty *rows, uint32_t rows_count,
 
 void tw_penalty_add(struct tw_penalty *row, enum tw_penalty_kind kind, uint64_t now_us) {
     const struct tw_penalty_rule *rule = &tw_penalty_rules[kind];
+    TW_ASSERT(kind < TW_PENALTY_KINDS);
     if (rule->forget_us > 0 && row->count > 0 && now_us >= row->until_us + rule->forget_us)
         row->count = 0;
     row->until_us = rule->base_us > 0 ? now_us : 0;
@@ -76,4 +80,5 @@ void tw_penalty_add(struct tw_penalty *row, enum tw_penalty_kind kind, uint64_t 
         row->until_us += rule->base_us << doublings;
     }
     if (row->count < UINT32_MAX) row->count++;
+    TW_ASSERT(row->count > 0); /* a row with an offence is not free */
 }

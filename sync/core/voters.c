@@ -78,6 +78,7 @@ void tw_vote_proof_sign_result(const struct tw_node *node, struct tw_msg_result 
 bool tw_vote_proof_is_result(const struct tw_node *node, uint32_t idx, uint32_t k,
                              const struct tw_part *part,
                              const uint8_t signature[TW_SIGNATURE_BYTES]) {
+    TW_ASSERT(idx < node->roster.count);
     const struct tw_member *member = &node->roster.members[idx];
     const struct tw_ballot_vote vote = result_of(node, member->nonce, k, part);
     return is_signed(node, &member->id, &vote, signature);
@@ -104,6 +105,7 @@ bool tw_vote_proof_is_join(const struct tw_node *node, const struct tw_id *id, u
 
 bool tw_vote_proof_is_vote(const struct tw_node *node, uint32_t idx,
                            const struct tw_msg_accept *accept) {
+    TW_ASSERT(idx < node->roster.count);
     const struct tw_member *member = &node->roster.members[idx];
     const struct tw_ballot_vote vote = vote_of(node, member->nonce, accept);
     return is_signed(node, &member->id, &vote, accept->signature);
@@ -111,6 +113,7 @@ bool tw_vote_proof_is_vote(const struct tw_node *node, uint32_t idx,
 
 bool tw_vote_proof_is_promise(const struct tw_node *node, uint32_t idx,
                               const struct tw_msg_promise *promise) {
+    TW_ASSERT(idx < node->roster.count);
     const struct tw_member *member = &node->roster.members[idx];
     const struct tw_ballot_vote vote = promise_of(node, member->nonce, promise);
     if (!is_signed(node, &member->id, &vote, promise->signature)) return false;
@@ -164,6 +167,7 @@ static uint64_t check_voters(const struct tw_node *node, const struct tw_roster 
         checked |= UINT64_C(1) << i;
         votes++;
     }
+    TW_ASSERT(tw_bits(checked) == votes);
     return votes >= needed ? checked : 0;
 }
 
@@ -355,6 +359,7 @@ static uint32_t age_of(const struct tw_node *node) {
         const uint32_t merges = node->roster.members[i].merges;
         if ((node->voters >> i & 1) != 0 && merges > age) age = merges;
     }
+    TW_ASSERT(age <= TW_MERGES_MAX);
     return age;
 }
 
@@ -410,6 +415,7 @@ static void seat_by_work(const struct tw_node *node, const struct tw_record *rec
         if (at >= 0 && (workers >> at & 1) != 0 && member->merges < TW_MERGES_MAX) member->merges++;
         member->lacks_vote = at < 0 || (node->voters >> at & 1) == 0;
     }
+    TW_ASSERT(next->count <= TW_MEMBERS_MAX);
     while (most > 0 && promote_one(next, needed)) most--;
 }
 
@@ -460,6 +466,7 @@ uint32_t tw_voters_merges_left(const struct tw_node *node) {
     const uint32_t age = age_of(node), merges = node->roster.members[at].merges;
     const uint32_t left = age > 2 * merges ? age - 2 * merges : 1;
     const uint32_t most = (TW_MERGES_MAX + 1) / 2 - (merges < 63 ? merges : 63);
+    TW_ASSERT(left > 0 && most > 0); /* a member without a vote has rounds to go */
     return left < most ? left : most;
 }
 

@@ -17,6 +17,7 @@
  * nobody false. */
 #include "sync/history/claim.h"
 
+#include "base/assert.h"
 #include "sync/core/actions.h"
 #include "sync/core/conduct.h"
 #include "sync/core/membership.h"
@@ -192,6 +193,8 @@ static uint64_t carry_over(const struct tw_roster *roster, uint64_t set,
 static bool check_record(struct tw_node *node, const struct tw_msg_commit *commit) {
     struct claim *claim = &node->lineage.claim;
     const struct tw_record *record = &commit->record;
+    TW_ASSERT(claim->phase == CLAIM_ASKED);
+    TW_ASSERT(claim->next_round < claim->rounds);
     if (claim->has_record && !tw_id_equal(&record->parent, &claim->digest)) return false;
     if (record->fragment != tw_progress_fragment(node, record->round)) return false;
     const bool is_strict =
@@ -208,6 +211,7 @@ static bool check_record(struct tw_node *node, const struct tw_msg_commit *commi
 
 /* Notes that no other peer needs to be asked about this lineage for a while. */
 static void note_checked(struct tw_node *node) {
+    TW_ASSERT(node->lineage.claim.phase == CLAIM_PROVEN);
     for (uint16_t i = 0; i < node->links_end; i++) {
         if (tw_peers_is_live(node, i) &&
             tw_id_equal(&node->links[i].status.lineage, &node->lineage.claim.lineage))
@@ -231,6 +235,7 @@ enum tw_drop tw_claim_record(struct tw_node *node, uint16_t peer,
     claim->proof = commit->proof;
     claim->digest = tw_record_digest(&commit->record);
     claim->next_round++;
+    TW_ASSERT(claim->next_round <= claim->rounds);
     if (claim->next_round == claim->rounds) {
         claim->phase = CLAIM_PROVEN;
         note_checked(node);
@@ -274,5 +279,6 @@ struct support tw_claim_support(const struct tw_node *node) {
         support.all++;
         support.met += is_here || is_ours;
     }
+    TW_ASSERT(support.met <= support.all);
     return support;
 }

@@ -300,6 +300,7 @@ static void fork_lineage(struct tw_node *node) {
     for (uint16_t i = 0; i < node->links_end; i++) node->links[i].claim_us = 0;
     const struct tw_roster alone = tw_lineage_founder(node);
     tw_round_set_roster(node, &alone);
+    TW_ASSERT(node->round.self_idx == 0 && tw_lineage_is_ours(node));
     tw_log_clock(node);
     tw_act_report(node, TW_REPORT_LINEAGE, &node->at.lineage);
     node->status_us = 0;
@@ -309,6 +310,7 @@ static void fork_lineage(struct tw_node *node) {
  * is kept as the next Delta; work of a fresh start is not. In pairs no work is kept: nothing clips
  * such a Delta, which would take the whole anchor back, and partners would refuse it. */
 static void move_theta(struct tw_node *node) {
+    TW_ASSERT(!node->worker.is_turning || !tw_fragment_set_is_empty(&node->worker.applying));
     if (node->at.is_moving == 0 || node->lineage.needs_tip ||
         !tw_fragment_set_is_empty(&node->worker.applying))
         return;
@@ -399,6 +401,7 @@ static bool has_nobody_to_follow(const struct tw_node *node) {
 /* Follows the lineage of `peer` from now on. `claim` is its proof, or NULL if that lineage has no
  * round yet. */
 static void adopt_lineage(struct tw_node *node, uint16_t peer, const struct claim *claim) {
+    TW_ASSERT(tw_peers_is_live(node, peer));
     const struct tw_msg_status *status = &node->links[peer].status;
     const bool is_return = tw_id_equal(&status->lineage, &node->at.lineage_parent);
     if (!node->cfg.is_pair && is_grown(node) && !is_return && is_among_most(node))
@@ -708,6 +711,7 @@ static void solo_round(struct tw_node *node) {
     node->round.own_step = node->worker.step;
     node->round.own_tokens = node->worker.tokens;
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
+    TW_ASSERT(!node->worker.is_solo_pending);
     tw_fragment_set_add(&node->worker.applying, fragment);
     node->worker.is_solo_pending = true;
     struct tw_action *action = tw_act_body(node, TW_ACT_SOLO);
@@ -728,6 +732,7 @@ void tw_lineage_solo_done(struct tw_node *node) {
                                .finals = is_final ? tip->finals + 1 : 0,
                                .contributors_count = 1,
                                .next = node->roster};
+    TW_ASSERT(node->roster.count == 1);
     tw_account_row(node, record.fragment, &record.contributors[0]);
     record.clock_tokens = tip != NULL ? tip->clock_tokens : 0;
     record.clock_tokens += record.contributors[0].tokens * tw_progress_share(node);

@@ -211,6 +211,7 @@ static uint64_t delivered_us(const struct tw_node *node) {
         if (entry->has && entry->ready_us != 0) times[count++] = entry->ready_us;
     }
     if (live_count <= liars || count < live_count - liars) return UINT64_MAX;
+    TW_ASSERT(count <= node->roster.count);
     tw_sort_u64(times, count);
     const uint64_t last_us = times[live_count - liars - 1];
     return last_us > round->active_us ? last_us - round->active_us : 0;
@@ -298,6 +299,7 @@ static void learn_patience(struct tw_node *node, const struct tw_record *record)
 }
 
 static void move_begin(struct tw_node *node, uint64_t round) {
+    TW_ASSERT(round > node->log.begin);
     node->log.begin = round;
     node->log.is_begin_told = false;
 }
@@ -330,6 +332,8 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record,
     if (!was_apart && tw_progress_is_apart(node) && !is_listed) tw_account_settle_clock(node);
     node->tip_digest = tw_record_digest(entry);
     node->at.rounds++;
+    TW_ASSERT(node->at.rounds == node->at.tip.round + 1);
+    TW_ASSERT(node->at.rounds - node->log.begin <= TW_ROUNDS_KEPT);
     tw_audit_choose(node, entry->round);
     tw_jury_choose(node, entry->round);
     node->pace.last_commit_us = node->now_us;
@@ -351,6 +355,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record,
 }
 
 static void request_log(struct tw_node *node, uint16_t peer, uint64_t round) {
+    TW_ASSERT(round <= ROUNDS_MAX);
     struct link *link = &node->links[peer];
     if (!link->is_up) return;
     if (link->log_asked_us != 0 && node->now_us < link->log_asked_us + ASK_US) {

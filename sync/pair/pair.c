@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/median.h"
 #include "sync/core/actions.h"
 #include "sync/core/conduct.h"
@@ -356,6 +357,9 @@ static bool is_time_again(const struct tw_node *node, uint32_t fragment) {
 
 static void begin_exchange(struct tw_node *node, enum pair_phase phase, uint32_t fragment) {
     struct pair *pair = &node->pair;
+    TW_ASSERT(phase == PAIR_ASKING || phase == PAIR_ENCODING);
+    TW_ASSERT(fragment < node->cfg.fragments_count);
+    TW_ASSERT(!pair->is_encoding);
     forget_partner(node);
     pair->phase = phase;
     pair->fragment = fragment;
@@ -372,6 +376,8 @@ static void begin_exchange(struct tw_node *node, enum pair_phase phase, uint32_t
 
 static void request_encode(struct tw_node *node) {
     struct pair *pair = &node->pair;
+    TW_ASSERT(pair->has_partner);
+    TW_ASSERT(!pair->is_encoding);
     pair->phase = PAIR_ENCODING;
     pair->began_us = node->now_us;
     pair->deadline_us = node->now_us + pair->patience_us;
@@ -387,6 +393,8 @@ static void request_encode(struct tw_node *node) {
  * the present one. */
 static void request_step(struct tw_node *node, bool is_merging) {
     struct pair *pair = &node->pair;
+    TW_ASSERT(!is_merging || (pair->has_partner && pair->has_theirs));
+    TW_ASSERT(!tw_progress_is_applying(node, pair->fragment));
     pair->phase = PAIR_APPLYING;
     pair->is_merging = is_merging;
     tw_fragment_set_add(&node->worker.applying, node->pair.fragment);
@@ -406,6 +414,7 @@ static void request_step(struct tw_node *node, bool is_merging) {
 
 /* Requests a solo round. Without any linked node this is ordinary training: phi := theta. */
 static void request_solo(struct tw_node *node) {
+    TW_ASSERT(node->pair.phase == PAIR_ASKING);
     node->pair.phase = PAIR_APPLYING;
     tw_fragment_set_add(&node->worker.applying, node->pair.fragment);
     struct tw_action *action = tw_act_body(node, TW_ACT_SOLO);
@@ -462,6 +471,7 @@ static uint64_t find_near(const struct tw_node *node, uint64_t set) {
 
 static uint16_t draw_peer(struct tw_node *node, uint64_t set) {
     uint32_t count = 0;
+    TW_ASSERT(set != 0);
     for (uint64_t left = set; left != 0; left &= left - 1) count++;
     for (uint64_t past = tw_rng_below(&node->rng, count); past > 0; past--) set &= set - 1;
     uint16_t peer = 0;
@@ -479,6 +489,8 @@ static bool may_begin(const struct tw_node *node) {
  * left. */
 static bool ask_next(struct tw_node *node) {
     struct pair *pair = &node->pair;
+    TW_ASSERT(pair->phase == PAIR_ASKING);
+    TW_ASSERT(!pair->has_partner);
     if (node->measured.is_over_budget) { /* without budget, a partner would wait for our payloads in
                                             vain */
         pair->over_budget_count++;
@@ -698,6 +710,7 @@ static void note_late(struct tw_node *node) {
 static void advance_trade(struct tw_node *node) {
     struct pair *pair = &node->pair;
     bool is_here = false, is_lost = !pair->has_partner || node->now_us >= pair->deadline_us;
+    TW_ASSERT(pair->phase == PAIR_ENCODING || pair->phase == PAIR_TRADING);
     if (!is_lost && pair->has_theirs) {
         is_here = want_payload(node, TW_PAIR_DELTA, &is_lost);
         is_here &= want_payload(node, TW_PAIR_PHI, &is_lost);
@@ -719,6 +732,7 @@ static void advance_trade(struct tw_node *node) {
 
 static void write_record(struct tw_node *node, struct tw_record *record) {
     const bool is_final = tw_progress_is_final(node);
+    TW_ASSERT(node->cfg.is_pair);
     *record = (struct tw_record){.lineage = node->at.lineage,
                                  .parent = node->tip_digest,
                                  .round = node->at.rounds,
@@ -729,12 +743,14 @@ static void write_record(struct tw_node *node, struct tw_record *record) {
                                  .next = node->roster};
     tw_account_row(node, record->fragment, &record->contributors[0]);
     record->clock_tokens = clock_after(node, record->contributors[0].tokens);
+    TW_ASSERT(node->pair.counted_tokens <= node->pair.gained_tokens);
     node->pair.gained_tokens -= node->pair.counted_tokens;
     node->round.own = OWN_SENT;
 }
 
 static void note_merged(struct tw_node *node, uint64_t round) {
     struct pair *pair = &node->pair;
+    TW_ASSERT(pair->is_merging);
     pair->merged_count++;
     pair->needs_whole[pair->fragment] = false;
     node->lineage.was_shared = true;
@@ -759,6 +775,7 @@ bool tw_pair_applied(struct tw_node *node, const struct tw_event *event, struct 
     struct pair *pair = &node->pair;
     const uint32_t fragment = event->u.applied.fragment;
     const uint64_t round = node->at.rounds;
+    TW_ASSERT(pair->phase == PAIR_APPLYING);
     tw_fragment_set_remove(&node->worker.applying, fragment);
     if (!event->ok || event->u.applied.rounds != round + 1) { /* nothing changed */
         tw_pair_abandon(node);
@@ -786,6 +803,8 @@ bool tw_pair_applied(struct tw_node *node, const struct tw_event *event, struct 
 
 void tw_pair_committed(struct tw_node *node, uint64_t round) {
     struct pair *pair = &node->pair;
+    TW_ASSERT(pair->phase == PAIR_APPLYING);
+    TW_ASSERT(node->at.rounds == round + 1);
     if (pair->is_merging) {
         note_merged(node, round);
     } else {

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/median.h"
 #include "sync/core/conduct.h"
 #include "sync/core/membership.h"
@@ -88,6 +89,7 @@ static uint32_t median_of(const uint32_t *uploads, uint32_t count) {
 }
 
 static uint32_t weight_of(uint32_t upload, uint32_t middle) {
+    TW_ASSERT(middle > 0);
     if (upload == 0) return WEIGHT_EVEN;
     const uint64_t weight = (uint64_t)WEIGHT_EVEN * upload / middle;
     if (weight > WEIGHT_MAX) return WEIGHT_MAX;
@@ -255,6 +257,7 @@ static void drop_owners(const struct tw_node *node, struct tw_roster *next) {
     }
     const uint64_t most = tw_membership_has_judges(node) ? all / 3 : all;
     uint64_t left = most > gone ? most - gone : 0;
+    TW_ASSERT(gone <= all && left <= all);
     left -= tw_conduct_drop_struck(node, next, left);
     left -= tw_conduct_drop_stalled(node, next, left);
     if (node->measured.outliers != 0) drop_outliers(node, next, left);
@@ -266,6 +269,7 @@ static void drop_owners(const struct tw_node *node, struct tw_roster *next) {
 
 static void insert_member(struct tw_roster *next, const struct tw_member *member) {
     uint32_t at = next->count++;
+    TW_ASSERT(next->count < TW_MEMBERS_MAX);
     for (; at > 0 && tw_id_compare(&next->members[at - 1].id, &member->id) > 0; at--)
         next->members[at] = next->members[at - 1];
     next->members[at] = *member;
@@ -308,6 +312,7 @@ static void write_next_roster(struct tw_node *node, const struct tw_record *reco
                               struct tw_roster *next) {
     const uint64_t seat_us = receiver_seat_us(node);
     bool is_changed = false;
+    TW_ASSERT(node->round.self_idx >= 0);
     next->count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const bool is_gone =
@@ -341,6 +346,7 @@ static void keep_joins(struct tw_node *node, const struct tw_roster *next) {
             if (!tw_id_equal(&node->lineage.joins[j].id, &member->id) ||
                 join->nonce != member->nonce)
                 continue;
+            TW_ASSERT(round->joins_count < TW_JOINS_MAX);
             memcpy(round->joins[round->joins_count++], join->signature, TW_SIGNATURE_BYTES);
             break;
         }
@@ -413,4 +419,5 @@ void tw_proposal_write(struct tw_node *node) {
     record->clock_tokens += tw_record_tokens(record, tip);
     write_next_roster(node, record, &record->next);
     keep_joins(node, &record->next);
+    TW_ASSERT(record->next.count > 0 && record->next.count <= TW_MEMBERS_MAX);
 }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/median.h"
 #include "sync/core/actions.h"
 #include "sync/core/membership.h"
@@ -103,11 +104,13 @@ static bool are_rows_true(const struct tw_node *node, const struct tw_msg_result
 }
 
 bool tw_result_is_provable(const struct tw_node *node, uint32_t k) {
+    TW_ASSERT(k < TW_PARTS_MAX);
     return !node->round.results[k].has || node->round.results[k].bare == 0;
 }
 
 /* Adds signatures from received CONTRIBs, and notes which are still missing. */
 static void complete_rows(struct tw_node *node, uint32_t k) {
+    TW_ASSERT(k < node->round.owners_count);
     struct tw_msg_result *result = &node->round.results[k].announced;
     uint64_t bare = 0;
     for (uint32_t i = 0; i < result->contributors_count; i++) {
@@ -119,6 +122,7 @@ static void complete_rows(struct tw_node *node, uint32_t k) {
 
 void tw_result_contributed(struct tw_node *node, uint32_t member) {
     const struct round *round = &node->round;
+    TW_ASSERT(member < node->roster.count);
     for (uint32_t k = 0; k < round->owners_count; k++) {
         if (round->results[k].has && (round->results[k].bare >> member & 1) != 0)
             complete_rows(node, k);
@@ -159,6 +163,7 @@ static uint32_t sort_arrivals(const struct tw_node *node, uint32_t k,
         if (j != k && round->count[j] > 0)
             times[count++] = is_said ? round->results[j].announced_us : UINT64_MAX;
     }
+    TW_ASSERT(count <= TW_PARTS_MAX);
     tw_sort_u64(times, count);
     return count;
 }
@@ -193,6 +198,7 @@ static bool is_same(const struct tw_msg_result *a, const struct tw_msg_result *b
 static void take_result(struct tw_node *node, const struct tw_msg_result *result, bool is_shown) {
     struct round *round = &node->round;
     const uint32_t k = result->part;
+    TW_ASSERT(k < round->owners_count);
     round->results[k].has = true;
     round->results[k].is_shown = is_shown;
     round->results[k].announced_us = node->now_us;

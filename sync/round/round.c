@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/median.h"
 #include "proto/run/layout.h"
@@ -42,6 +43,7 @@ void tw_account_settle_clock(struct tw_node *node) {
 }
 
 void tw_account_settle_delta(struct tw_node *node, uint32_t fragment) {
+    TW_ASSERT(fragment < node->cfg.fragments_count);
     node->at.delta_tokens[fragment] = node->worker.is_up ? node->worker.tokens : UINT64_MAX;
     node->at.delta_steps[fragment] = node->worker.is_up ? node->worker.step : UINT64_MAX;
 }
@@ -85,6 +87,7 @@ static uint64_t count_since(uint64_t now, uint64_t mark) {
 void tw_account_row(const struct tw_node *node, uint32_t fragment, struct tw_contributor *row) {
     const struct round *round = &node->round;
     const uint64_t most = tw_account_tokens_max(node);
+    TW_ASSERT(fragment < node->cfg.fragments_count);
     row->tokens = at_most(count_since(round->own_tokens, node->at.tokens_listed), most);
     row->fragment_tokens =
         at_most(count_since(round->own_tokens, node->at.delta_tokens[fragment]), most);
@@ -179,6 +182,7 @@ static void rank_proposers(struct tw_node *node) {
         }
         round->rank[at] = i;
     }
+    TW_ASSERT(ranks_count == tw_bits(node->voters));
     for (uint32_t i = 0; i < ranks_count; i++) {
         if ((int)round->rank[i] == round->self_idx) round->self_rank = (int)i;
     }
@@ -188,14 +192,18 @@ static void divide_parts(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     uint32_t weights[TW_PARTS_MAX];
+    uint64_t elements = 0;
     round->owners_count = tw_roster_owners(&node->roster, round->owners);
+    TW_ASSERT(round->owners_count <= TW_PARTS_MAX);
     for (uint32_t k = 0; k < round->owners_count; k++)
         weights[k] = node->roster.members[round->owners[k]].weight;
     for (uint32_t k = 0; k < round->owners_count; k++) {
         tw_layout_part(node->cfg.fragment_elements[fragment], weights, round->owners_count, k,
                        &round->begin[k], &round->count[k]);
         if ((int)round->owners[k] == round->self_idx) round->self_part = (int)k;
+        elements += round->count[k];
     }
+    TW_ASSERT(round->owners_count == 0 || elements == node->cfg.fragment_elements[fragment]);
 }
 
 void tw_round_open(struct tw_node *node) {
@@ -232,10 +240,13 @@ void tw_round_open(struct tw_node *node) {
     if (idx >= 0 && node->roster.members[idx].nonce == node->at.nonce) round->self_idx = idx;
     rank_proposers(node);
     divide_parts(node);
+    TW_ASSERT(round->self_part < 0 || round->self_idx >= 0);
+    TW_ASSERT(round->self_rank < 0 || round->self_idx >= 0);
 }
 
 void tw_round_set_roster(struct tw_node *node, const struct tw_roster *roster) {
     struct seat seats[TW_MEMBERS_MAX];
+    TW_ASSERT(roster->count <= TW_MEMBERS_MAX);
     for (uint32_t i = 0; i < roster->count; i++) {
         const struct tw_member *member = &roster->members[i];
         const int before = tw_roster_find(&node->roster, &member->id);
@@ -275,6 +286,7 @@ void tw_round_touch(struct tw_node *node, uint32_t idx) {
     const bool has_steps = node->worker.is_up && node->state == TW_STATE_MEMBER;
     const uint32_t liars = has_steps ? tw_membership_lying_trainers(node) : 0;
     const bool is_own = (int)idx == round->self_idx;
+    TW_ASSERT(idx < node->roster.count);
     if (!is_own && !tw_membership_trains(node, idx) && tw_membership_has_trainer(node)) return;
     round->begun |= UINT64_C(1) << idx;
     if (round->active_us == 0 && (is_own || tw_bits(round->begun) > liars))
@@ -422,6 +434,7 @@ static bool is_due_soon(struct tw_node *node) {
 static struct tw_msg_contrib *begin_entry(struct tw_node *node) {
     struct contribution *entry = &node->round.contributions[node->round.self_idx];
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
+    TW_ASSERT(node->round.self_idx >= 0);
     *entry = (struct contribution){.has = false};
     entry->announced = (struct tw_msg_contrib){.lineage = node->at.lineage,
                                                .round = node->at.rounds,
@@ -538,6 +551,7 @@ static void collect_contributions(struct tw_node *node) {
     const uint32_t part = (uint32_t)round->self_part;
     const struct tw_id *base =
         &node->at.fragment_digests[tw_progress_fragment(node, node->at.rounds)];
+    TW_ASSERT(round->self_part >= 0);
     for (uint32_t i = 0; i < node->roster.count; i++) {
         struct contribution *entry = &round->contributions[i];
         if (!entry->has || entry->is_absent || entry->is_bad || entry->ready_us != 0) continue;
@@ -588,6 +602,7 @@ static uint64_t grace_us(const struct tw_node *node) {
 }
 
 bool tw_round_awaits(const struct tw_node *node, uint32_t member) {
+    TW_ASSERT(member < node->roster.count);
     return node->at.rounds % (UINT64_C(1) << node->seats[member].missed / 2) == 0;
 }
 
@@ -615,6 +630,7 @@ static bool intake_is_over(struct tw_node *node) {
     if (first_us == UINT64_MAX || first_us < round->active_us) first_us = round->active_us;
     /* As many members as may lie may also never answer, so do not wait for that many. */
     const uint32_t liars = pacers != 0 ? tw_liars_max(tw_bits(pacers)) : 0;
+    TW_ASSERT(received_count <= live_count && paced_count <= live_count);
     const uint32_t most = paced_count > liars ? paced_count - liars : 0;
     const uint32_t wanted = node->cfg.quorum < most ? node->cfg.quorum : most;
     const uint64_t grace_end_us = first_us + grace_us(node);
@@ -632,11 +648,13 @@ static bool intake_is_over(struct tw_node *node) {
 }
 
 bool tw_round_is_late(struct tw_node *node, uint32_t k) {
+    TW_ASSERT(k < TW_PARTS_MAX);
     return node->round.results[k].has &&
            is_past(node, node->round.results[k].announced_us + node->pace.patience_us);
 }
 
 bool tw_round_is_unannounced(const struct tw_node *node, uint32_t k) {
+    TW_ASSERT(k < node->round.owners_count);
     const struct tw_id *owner = &node->roster.members[node->round.owners[k]].id;
     if (node->round.count[k] == 0 || node->round.results[k].has) return false;
     return !tw_conduct_is_stalled(node, TW_PENALTY_STALL_OWNER, owner);
@@ -645,6 +663,8 @@ bool tw_round_is_unannounced(const struct tw_node *node, uint32_t k) {
 static void set_result(struct tw_node *node, const struct tw_id *hash, uint32_t bytes) {
     struct round *round = &node->round;
     const uint32_t part = (uint32_t)round->self_part;
+    TW_ASSERT(round->self_part >= 0);
+    TW_ASSERT(!round->is_reducing);
     struct tw_msg_result *announced = &round->results[part].announced;
     memset(announced->signature, 0, sizeof(announced->signature));
     announced->lineage = node->at.lineage;
@@ -659,6 +679,7 @@ static void set_result(struct tw_node *node, const struct tw_id *hash, uint32_t 
         const struct tw_msg_contrib *contrib = &round->contributions[i].announced;
         announced->contributors[announced->contributors_count++] = tw_contributor_of(i, contrib);
     }
+    TW_ASSERT(announced->contributors_count == (bytes > 0 ? tw_bits(round->merged) : 0));
     round->results[part].bare = 0;
     round->is_reduced = true;
     if (bytes > 0) tw_vote_proof_sign_result(node, announced);
@@ -675,6 +696,7 @@ static bool has_signed_before(const struct tw_node *node) {
 static void announce_own(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t part = (uint32_t)round->self_part;
+    TW_ASSERT(round->self_part >= 0);
     if (!round->is_reduced || round->results[part].has) return;
     const bool is_kept = round->result_seq != 0 && node->acceptor.stored_seq >= round->result_seq;
     if (round->results[part].announced.bytes > 0 && !is_kept) return;
@@ -687,6 +709,8 @@ static void request_merge(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t part = (uint32_t)round->self_part;
     struct tw_action *action = tw_act_body(node, TW_ACT_REDUCE);
+    TW_ASSERT(round->merged != 0);
+    TW_ASSERT(!round->is_reducing && !round->is_reduced);
     action->u.reduce.round = node->at.rounds;
     action->u.reduce.fragment = tw_progress_fragment(node, node->at.rounds);
     action->u.reduce.part = part;
@@ -701,6 +725,7 @@ static void request_merge(struct tw_node *node) {
         action->u.reduce.inputs[count].steps = contrib->fragment_steps;
         count++;
     }
+    TW_ASSERT(count == tw_bits(round->merged));
     action->u.reduce.inputs_count = count;
     round->is_reducing = true;
 }
@@ -732,6 +757,8 @@ void tw_round_note_missed(struct tw_node *node, const struct tw_record *record) 
 static void close_intake(struct tw_node *node) {
     struct round *round = &node->round;
     uint64_t first_us = UINT64_MAX;
+    TW_ASSERT(!round->intake_closed);
+    TW_ASSERT(round->merged == 0);
     round->intake_closed = true;
     round->intake_closed_us = node->now_us;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -751,6 +778,7 @@ static void close_intake(struct tw_node *node) {
 
 static void advance_own_part(struct tw_node *node) {
     struct round *round = &node->round;
+    TW_ASSERT(round->self_part >= 0);
     if (round->count[round->self_part] == 0 || round->is_reduced) return;
     if (has_signed_before(node)) {
         if (round->active_us != 0) set_result(node, &(struct tw_id){{0}}, 0);
@@ -799,6 +827,7 @@ enum tw_drop tw_round_reduced(struct tw_node *node, const struct tw_event *event
     if (!is_now) return TW_DROP_UNASKED;
     round->is_reducing = false;
     if (event->ok) drop_refused(node, event->u.reduced.refused);
+    TW_ASSERT((round->merged & round->refused) == 0);
     if (event->ok && round->merged != 0) {
         set_result(node, &event->u.reduced.hash, event->u.reduced.bytes);
     } else {

@@ -92,6 +92,8 @@ static void measure_link(struct tw_node *node, struct link *link, uint64_t asked
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 static void remove_row(struct link *link, uint32_t row) {
+    TW_ASSERT(row < link->pulls_count);
+    TW_ASSERT(link->pulls_count <= PULLS_MAX);
     link->pulls_count--;
     for (uint32_t i = row; i < link->pulls_count; i++) link->pulls[i] = link->pulls[i + 1];
     if (link->pulls_count == 0) link->measured_us = 0;
@@ -103,6 +105,7 @@ static void forget_rows(struct tw_node *node, uint16_t peer, struct payload *pay
     const uint16_t idx = idx_of(node, payload);
     for (uint32_t row = link->pulls_count; row-- > 0;) {
         if (link->pulls[row].payload != idx) continue;
+        TW_ASSERT(payload->under_way > 0);
         remove_row(link, row);
         payload->under_way--;
     }
@@ -130,6 +133,7 @@ static void lose_source(struct tw_node *node, struct payload *payload, uint16_t 
 static void note_arrival(struct tw_node *node, struct payload *payload, uint16_t peer,
                          uint32_t idx) {
     const uint16_t at = idx_of(node, payload);
+    TW_ASSERT(idx < payload->chunks);
     payload->senders |= UINT64_C(1) << peer;
     payload->is_mixed |= (payload->senders & (payload->senders - 1)) != 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
@@ -139,6 +143,7 @@ static void note_arrival(struct tw_node *node, struct payload *payload, uint16_t
             for (uint32_t k = row; i == peer && k < link->pulls_count; k++)
                 link->pulls[k].moved_us = node->now_us;
             const uint64_t asked_us = link->pulls[row].asked_us;
+            TW_ASSERT(payload->under_way > 0);
             remove_row(link, row);
             payload->under_way--;
             if (i == peer) measure_link(node, link, asked_us);
@@ -286,6 +291,7 @@ static void mark_taken(const struct tw_node *node, const struct payload *payload
  * payloads fill the peer's window, one more chunk is allowed: no payload waits until another is
  * whole. */
 static uint32_t room_of(const struct tw_node *node, const struct payload *payload, uint16_t peer) {
+    TW_ASSERT(peer < node->links_end);
     const struct link *link = &node->links[peer];
     const uint32_t most = window_of(link);
     if (link->pulls_count < most) return most - link->pulls_count;
@@ -317,11 +323,13 @@ static uint32_t pay_chunks(struct tw_node *node, uint32_t wanted) {
 /* Requests at most `count` chunks. Returns the number requested. */
 static uint32_t request_chunks(struct tw_node *node, struct payload *payload, uint16_t peer,
                                uint32_t first, uint32_t count) {
+    TW_ASSERT(count > 0 && first + count <= payload->chunks);
     struct link *link = &node->links[peer];
     struct tw_message *message = tw_act_message(node, TW_MSG_PULL);
     if (message == NULL) return 0; /* this event has no message left: the next walk retries */
     count = pay_chunks(node, count);
     if (count == 0) {
+        TW_ASSERT(message + 1 == node->queue.messages + node->queue.messages_count);
         node->queue.messages_count--; /* gives the unused message back */
         return 0;
     }
@@ -336,6 +344,7 @@ static uint32_t request_chunks(struct tw_node *node, struct payload *payload, ui
     }
     payload->asked |= UINT64_C(1) << peer;
     payload->under_way += count;
+    TW_ASSERT(payload->chunks_have + payload->under_way <= payload->chunks);
     return count;
 }
 
@@ -407,6 +416,7 @@ static void drop_payload(struct tw_node *node, struct payload *payload) {
     forget_sources(node, payload);
     if (payload->is_expected || payload->state == PAYLOAD_HELD)
         tw_act_payload(node, TW_ACT_DROP, payload);
+    TW_ASSERT(payload->under_way == 0 && payload->sources == 0);
     payload->state = PAYLOAD_FREE;
     while (node->payloads_end > 0 && node->payloads[node->payloads_end - 1].state == PAYLOAD_FREE)
         node->payloads_end--;
@@ -422,6 +432,7 @@ static struct payload *add_payload(struct tw_node *node, const struct tw_id *has
         payload->progress_us = node->now_us;
         payload->state = state;
         if (i >= node->payloads_end) node->payloads_end = i + 1;
+        TW_ASSERT(payload->chunks <= TW_CHUNKS_MAX);
         return payload;
     }
     return NULL; /* table full: the caller tries again once other payloads are dropped */
@@ -464,6 +475,7 @@ struct payload *tw_payload_want_result(struct tw_node *node, const struct tw_par
                                        uint64_t keep_round) {
     struct payload *payload =
         tw_payload_want(node, &part->result, part->bytes, TW_CONTENT_RESULT, count);
+    TW_ASSERT(part->bytes > 0);
     if (payload == NULL) return NULL;
     payload->fragment = fragment;
     payload->begin = begin;
@@ -544,6 +556,7 @@ enum tw_drop tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct 
     struct payload *payload = tw_payload_find(node, hash);
     payload->have[idx / 64] |= UINT64_C(1) << (idx % 64);
     payload->chunks_have++;
+    TW_ASSERT(payload->chunks_have <= payload->chunks);
     payload->failed_rounds = 0;
     payload->progress_us = node->lineage.moved_us = node->now_us;
     note_arrival(node, payload, peer, idx);
@@ -559,6 +572,7 @@ enum tw_drop tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct 
 
 /* Starts again: the bytes were wrong, or the runtime has no room for them. */
 static void begin_anew(struct tw_node *node, struct payload *payload, bool is_wrong) {
+    TW_ASSERT(payload->state == PAYLOAD_WANTED);
     if (is_wrong && payload->is_mixed && !payload->is_alone) {
         payload->is_alone =
             true; /* one of several peers sent wrong bytes, and it is not known which */
@@ -604,10 +618,12 @@ enum tw_drop tw_payload_verified(struct tw_node *node, const struct tw_event *ev
  * pulling. */
 static void keep_until(struct tw_node *node, struct payload *payload, uint64_t until_us) {
     const bool has_room = node->payloads_end <= TW_PAYLOADS_MAX / 2;
+    TW_ASSERT(payload->state != PAYLOAD_FREE);
     if (has_room && payload->keep_us < until_us) payload->keep_us = until_us;
 }
 
 void tw_payload_release(struct tw_node *node, struct payload *payload, uint16_t peer) {
+    TW_ASSERT(peer < TW_PEERS_MAX);
     if ((payload->pullers >> peer & 1) == 0) return;
     payload->pullers &= ~(UINT64_C(1) << peer);
     payload->is_left = payload->pullers == 0;

@@ -48,6 +48,7 @@ enum witness {
 
 /* Rounds that the (phi, u) of a fragment held by this node includes, as STATE tells them. */
 static uint64_t rounds_held(const struct tw_node *node, uint32_t fragment) {
+    TW_ASSERT(fragment < node->cfg.fragments_count);
     const uint64_t rounds = node->at.fragment_rounds[fragment];
     return rounds < node->at.first_round ? node->at.first_round : rounds;
 }
@@ -57,6 +58,7 @@ static uint64_t key_of(const struct tw_node *node) {
 }
 
 void tw_witness_remember(struct tw_node *node, uint32_t fragment) {
+    TW_ASSERT(node->old_states.next < TW_ROUNDS_KEPT);
     struct state_memory *const newest = &node->memory[fragment];
     if (node->at.fragment_rounds[fragment] == NOT_HELD) return;
     const struct state_memory state = {.lineage_key = key_of(node),
@@ -122,6 +124,7 @@ static uint64_t witnesses(const struct tw_node *node) {
 
 /* Call when the donor `peer` has made an offer, which is in node->fetch[fragment]. */
 static void call_witnesses(struct tw_node *node, uint32_t fragment, uint16_t peer) {
+    TW_ASSERT(node->fetch[fragment].has_offer);
     struct state_fetch *fetch = &node->fetch[fragment];
     fetch->agreeing = UINT64_C(1) << peer;
     fetch->objecting = 0;
@@ -140,6 +143,7 @@ static enum tw_drop hear_witness(struct tw_node *node, uint16_t peer,
         fetch->agreeing |= bit;
     else
         fetch->objecting |= bit;
+    TW_ASSERT((fetch->agreeing & fetch->objecting) == 0);
     return TW_DROP_NONE;
 }
 
@@ -240,6 +244,7 @@ static bool is_proven(const struct tw_node *node, uint32_t fragment) {
 }
 
 void tw_witness_accuse(struct tw_node *node, uint32_t fragment) {
+    TW_ASSERT(fragment < node->cfg.fragments_count);
     struct state_fetch *fetch = &node->fetch[fragment];
     tw_conduct_note_donor(node, &fetch->donor);
     struct tw_report *report = tw_act_report(node, TW_REPORT_FALSE_STATE, &fetch->donor);
@@ -357,6 +362,7 @@ void tw_state_peer_down(struct tw_node *node, uint16_t peer) {
  * many kept states would use up the room of rounds. Sizes count in unpacked elements. */
 static bool has_room(struct tw_node *node, uint32_t fragment) {
     uint64_t kept = 0, until_us = UINT64_MAX;
+    TW_ASSERT(!node->worker.is_exporting);
     for (uint32_t i = 0; i < node->payloads_end; i++) {
         const struct payload *payload = &node->payloads[i];
         if (payload->state != PAYLOAD_HELD || payload->packed == 0) continue;
@@ -417,6 +423,7 @@ void tw_state_exported(struct tw_node *node, const struct tw_event *event) {
         return;
     }
     payload->keep_us = node->now_us + STATE_KEEP_US;
+    TW_ASSERT(payload->state == PAYLOAD_HELD);
     payload->packed = node->cfg.fragment_elements[fragment];
     payload->fragment = fragment;
     if (!tw_id_equal(&export->offer.hash, &event->u.exported.hash)) export->old = export->offer;
@@ -433,6 +440,7 @@ void tw_state_exported(struct tw_node *node, const struct tw_event *event) {
 /* ---- receiver -------------------------------------------------------------------------------- */
 
 void tw_state_refetch(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode) {
+    TW_ASSERT(fragment < node->cfg.fragments_count);
     struct state_fetch *fetch = &node->fetch[fragment];
     if (node->at.is_moving != 0) mode = TW_LOAD_KEEP;
     /* If an earlier fetch of this fragment has not finished, the smaller of the two modes is used:
@@ -648,6 +656,7 @@ static bool is_state_lost(const struct tw_node *node) {
 }
 
 void tw_state_loaded(struct tw_node *node, uint32_t fragment) {
+    TW_ASSERT(fragment < node->cfg.fragments_count);
     const struct tw_id *const hash = &node->fetch[fragment].offer.hash;
     struct payload *const payload = tw_payload_find(node, hash);
     const bool is_own = tw_id_equal(hash, &node->exports[fragment].offer.hash) ||

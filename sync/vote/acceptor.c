@@ -2,6 +2,7 @@
  * disk. */
 #include "sync/vote/acceptor.h"
 
+#include "base/assert.h"
 #include "sync/check/veto.h"
 #include "sync/core/actions.h"
 #include "sync/core/conduct.h"
@@ -61,6 +62,7 @@ bool tw_lease_is_distrusted(const struct tw_node *node, uint32_t member) {
     const uint32_t count = tw_bits(node->voters), liars = tw_membership_liars_max(node);
     const uint32_t most = liars > 0 ? liars : (count - 1) / 2;
     uint32_t worse = 0;
+    TW_ASSERT(member < node->roster.count);
     if (tw_conduct_is_proven_false(node, &node->roster.members[member].id)) return true;
     if (left_us == 0) return false;
     for (uint32_t i = 0; i < node->roster.count; i++)
@@ -99,6 +101,8 @@ static bool is_late(const struct tw_node *node) {
 
 /* Notes that `member` sent PREPARE for a ballot above all that we have promised. */
 static void ask_lease(struct tw_node *node, uint32_t member, uint64_t ballot) {
+    TW_ASSERT(member < node->roster.count);
+    TW_ASSERT(ballot > 0);
     if (!is_late(node)) node->lease.active |= UINT64_C(1) << member;
     node->lease.asked[member].ballot = ballot;
     node->lease.asked[member].asked_us = node->now_us;
@@ -150,11 +154,13 @@ static void blame_holder(struct tw_node *node) {
 void tw_lease_take(struct tw_node *node, uint32_t member, uint64_t ballot) {
     struct lease *lease = &node->lease;
     const bool is_again = lease->is_taken && lease->member == member;
+    TW_ASSERT(member < node->roster.count);
     if (!is_again && node->now_us >= lease->began_us + BLAME_US) blame_holder(node);
     if (!is_again) lease->has_robbed = is_held(node);
     if (!is_again || lease->has_proposed) lease->until_us = node->now_us + LEASE_US;
     if (!is_again) lease->began_us = node->now_us;
     lease->until_us = at_most(lease->until_us, lease->began_us + 2 * LEASE_US);
+    TW_ASSERT(lease->began_us <= node->now_us);
     lease->is_taken = true;
     lease->has_proposed = false;
     lease->distrusted_count += !is_again && tw_lease_is_distrusted(node, member);
@@ -165,6 +171,7 @@ void tw_lease_take(struct tw_node *node, uint32_t member, uint64_t ballot) {
 /* Notes that `member` proposed a sound record. */
 static void note_proposed(struct tw_node *node, uint32_t member, uint64_t ballot) {
     struct lease *lease = &node->lease;
+    TW_ASSERT(member < node->roster.count);
     lease->active |= UINT64_C(1) << member;
     if (!lease->is_taken || lease->member != member || lease->ballot != ballot)
         tw_lease_take(node, member, ballot);
@@ -250,6 +257,7 @@ void tw_lease_note_turns(struct tw_node *node) {
 /* ---- durable ballots ------------------------------------------------------------------------- */
 
 uint64_t tw_acceptor_store(struct tw_node *node) {
+    TW_ASSERT(node->vote.lock.ballot == 0 || node->vote.has_accepted != 0);
     struct tw_action *action = tw_act_body(node, TW_ACT_STORE_VOTE);
     action->u.store.seq = ++node->acceptor.store_seq;
     action->u.store.vote = &node->vote;
@@ -320,6 +328,7 @@ static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t pee
             node->acceptor.replies[i - 1] = node->acceptor.replies[i];
         node->acceptor.replies_count--;
     }
+    TW_ASSERT(node->acceptor.replies_count < REPLIES_MAX);
     struct reply *reply = &node->acceptor.replies[node->acceptor.replies_count++];
     *reply = (struct reply){.kind = kind, .to_self = peer == NO_PEER, .ballot = ballot, .seq = seq};
     if (peer != NO_PEER) reply->to = node->links[peer].id;
@@ -362,6 +371,7 @@ void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok) {
         return;
     }
     if (seq > node->acceptor.stored_seq) node->acceptor.stored_seq = seq;
+    TW_ASSERT(node->acceptor.stored_seq <= node->acceptor.store_seq);
 }
 
 /* True if the reply still agrees with the stored vote. A later promise may have overtaken it. So
@@ -403,6 +413,7 @@ bool tw_acceptor_reply(struct tw_node *node, struct tw_msg_accept *own) {
 /* ---- acceptor -------------------------------------------------------------------------------- */
 
 static void send_nack(struct tw_node *node, uint16_t peer, uint64_t promised) {
+    TW_ASSERT(promised > 0);
     if (peer == NO_PEER) return;
     struct tw_message *message = tw_act_message(node, TW_MSG_NACK);
     if (message == NULL) return;
@@ -522,6 +533,7 @@ bool tw_acceptor_has_offer(struct tw_node *node) {
 /* Gives the lease, once, to the proposer of an offer that is not weak. */
 static void lease_offer(struct tw_node *node) {
     struct round *round = &node->round;
+    TW_ASSERT(round->has_offer);
     if (round->is_offer_leased || is_offer_weak(node)) return;
     round->is_offer_leased = true;
     const uint32_t proposer = round->rank[tw_ballot_rank(round->offer_ballot)];
@@ -633,6 +645,7 @@ enum tw_drop tw_acceptor_propose(struct tw_node *node, uint16_t peer,
     if (propose->ballot > 1) tw_evidence_promises(node, propose, true);
     if (peer != NO_PEER) learn_results(node, propose);
     forget_offer(node);
+    TW_ASSERT(!round->has_offer);
     round->is_offer_leased = false;
     round->has_offer = true;
     round->offer_from = peer;
@@ -687,6 +700,7 @@ static void accept_offer(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_vote *vote = &node->vote;
     bool is_same = false;
+    TW_ASSERT(round->offer_ballot > 0);
     if (vote->has_accepted != 0) {
         const struct tw_id before = tw_record_digest(&vote->accepted);
         const struct tw_id now = tw_record_digest(&round->offer);

@@ -30,6 +30,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "sync/core/actions.h"
 #include "sync/core/membership.h"
 
@@ -94,6 +95,7 @@ static void begin_round(struct tw_node *node) {
 /* Compares a statement about the open round with the newest one of its member and phase. */
 static void hear(struct tw_node *node, uint32_t idx, enum tw_vote_phase phase, uint64_t ballot,
                  const struct tw_statement *statement, bool is_checked) {
+    TW_ASSERT(idx < node->roster.count);
     begin_round(node);
     const uint64_t heard_ballot = node->evidence.heard[phase][idx].ballot;
     struct tw_statement *heard = &node->evidence.heard[phase][idx].statement;
@@ -123,6 +125,7 @@ static uint64_t first_voters(const struct tw_node *node, uint64_t voters) {
         if (tw_bits(first) == tw_membership_votes_needed(node)) break;
         first |= voters & node->voters & UINT64_C(1) << i;
     }
+    TW_ASSERT(tw_bits(first) <= tw_membership_votes_needed(node));
     return first;
 }
 
@@ -166,6 +169,7 @@ void tw_evidence_result(struct tw_node *node, uint32_t owner, uint32_t k,
                         const struct tw_part *part, const uint8_t signature[TW_SIGNATURE_BYTES],
                         bool is_checked) {
     struct tw_statement statement = {.digest = tw_part_digest(part)};
+    TW_ASSERT(k < TW_PARTS_MAX);
     memcpy(statement.signature, signature, sizeof(statement.signature));
     hear(node, owner, TW_VOTE_RESULT, k + 1, &statement, is_checked);
 }

@@ -65,6 +65,7 @@ static void write_lock(const struct tw_node *node, struct tw_msg_lock *lock) {
 
 static void start_proposing(struct tw_node *node) {
     struct round *round = &node->round;
+    TW_ASSERT(round->phase == PROPOSER_PREPARING || round->phase == PROPOSER_STORING);
     round->phase = PROPOSER_PROPOSING;
     round->phase_us = node->now_us;
     round->accepted_by = 0;
@@ -89,6 +90,8 @@ static void consider_promises(struct tw_node *node) {
 
 static void start_ballot(struct tw_node *node) {
     struct round *round = &node->round;
+    TW_ASSERT(round->phase == PROPOSER_IDLE);
+    TW_ASSERT(round->self_rank >= 0);
     tw_acceptor_turn(node);
     const uint64_t attempts = node->vote.promised / TW_MEMBERS_MAX;
     const uint64_t rank = (uint64_t)round->self_rank;
@@ -134,6 +137,7 @@ enum tw_drop tw_proposer_promise(struct tw_node *node, uint16_t peer,
     tw_evidence_promise(node, (uint32_t)idx, promise, true);
     round->promised_by |= UINT64_C(1) << idx;
     round->promises.voters = round->promised_by;
+    TW_ASSERT((round->promised_by & ~node->voters) == 0);
     round->promises.lock_ballots[idx] = promise->lock.ballot;
     memcpy(round->promises.signatures[idx], promise->signature, TW_SIGNATURE_BYTES);
     if (promise->lock.ballot > round->best_lock.ballot) {
@@ -147,6 +151,8 @@ enum tw_drop tw_proposer_promise(struct tw_node *node, uint16_t peer,
 /* Sends the lock to all members, this node included, once enough of them voted in phase 1. */
 static void start_locking(struct tw_node *node) {
     struct round *round = &node->round;
+    TW_ASSERT(round->phase == PROPOSER_PROPOSING);
+    TW_ASSERT(tw_bits(round->proof.voters) >= tw_membership_votes_needed(node));
     round->phase = PROPOSER_LOCKING;
     round->phase_us = node->now_us;
     round->lock = round->proof;
@@ -159,6 +165,7 @@ static void start_locking(struct tw_node *node) {
 
 static void send_commit(struct tw_node *node) {
     struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
+    TW_ASSERT(node->round.phase == PROPOSER_LOCKING);
     if (message == NULL) return;
     message->u.commit.record = node->round.proposal;
     message->u.commit.proof = node->round.proof;
@@ -190,6 +197,7 @@ enum tw_drop tw_proposer_accept(struct tw_node *node, uint16_t peer,
     if (tw_bits(round->accepted_by) < tw_membership_votes_needed(node)) return TW_DROP_NONE;
     round->proof.ballot = round->ballot;
     round->proof.voters = round->accepted_by;
+    TW_ASSERT((round->accepted_by & ~node->voters) == 0);
     if (phase == PROPOSER_PROPOSING) {
         start_locking(node);
         return TW_DROP_NONE;
@@ -317,6 +325,7 @@ static bool has_voters(const struct tw_node *node) {
 
 static void ask_signatures(struct tw_node *node, uint32_t k, uint16_t peer) {
     struct tw_message *message = tw_act_message(node, TW_MSG_NACK);
+    TW_ASSERT(k < node->round.owners_count);
     if (message == NULL) return;
     message->u.nack = (struct tw_msg_nack){
         .lineage = node->at.lineage, .round = node->at.rounds, .refused_parts = 1u << k};
