@@ -35,6 +35,15 @@ if(NOT PKG_CONFIG_FOUND)
   message(FATAL_ERROR "without pkg-config no other library can be looked for")
 endif()
 
+# The wheel takes libraries from their archives, but for two whose archives need many others. The
+# variables are those of pkg_check_modules.
+if(TW_WHEEL)
+  find_library(pkgcfg_lib_MICROHTTPD_microhttpd microhttpd)
+  find_library(pkgcfg_lib_CURL_curl curl)
+  find_library(pkgcfg_lib_UV_uv NAMES libuv_a.a)
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .a ${CMAKE_FIND_LIBRARY_SUFFIXES})
+endif()
+
 # -- libraries. Ubuntu 22.04 has PCRE2 10.39, which lacks properties of characters that most tokenizers name:
 # there such a tokenizer is refused, and tokens are bytes.
 tw_library(UV         libuv>=1.40          libuv1-dev            libuv-devel         libuv)

@@ -52,10 +52,9 @@ def _fail(sentence: str, status: int = c.INVALID) -> ThinwireError:
 def program(name: str) -> str:
     """A program of Thinwire: in $THINWIRE_BIN, in the wheel, or on $PATH."""
     chosen = os.environ.get("THINWIRE_BIN")
-    inside = Path(__file__).parent / "bin"
-    for folder in [Path(chosen)] if chosen else [inside]:
-        if os.access(folder / name, os.X_OK):
-            return str(folder / name)
+    own = (Path(chosen) if chosen else Path(__file__).parent / "bin") / name
+    if os.access(own, os.X_OK):
+        return str(own)
     found = None if chosen else shutil.which(name)
     if found is None:
         where = f"in THINWIRE_BIN ({chosen})" if chosen else "in this package or on PATH"
@@ -492,6 +491,17 @@ def node_options(listen: Optional[str], upload: Optional[str], name: Optional[st
     if name:
         chosen["name"] = name
     return chosen
+
+
+def main() -> None:
+    """The command `thinwire` of the wheel."""
+    if shutil.which("thinwire") == shutil.which(sys.argv[0]) and "THINWIRE_BIN" not in os.environ:
+        os.environ["THINWIRE_BIN"] = str(Path(__file__).parent / "bin")  # not this command again
+    try:
+        path = program("thinwire")
+    except ThinwireError as error:
+        sys.exit(f"thinwire: {error}")
+    os.execv(path, ["thinwire", *sys.argv[1:]])
 
 
 def is_terminal() -> bool:
