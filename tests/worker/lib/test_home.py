@@ -23,7 +23,8 @@ SCRIPT = '''
 import os, sys, time, torch, thinwire.torch as tw
 from thinwire import ThinwireError
 torch.manual_seed(SEED)
-model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Tanh(),
+                            torch.nn.Linear(16, 1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 wants = torch.nn.Linear(8, 1)
 for p in wants.parameters():
@@ -54,7 +55,8 @@ def create(name="little", tokens=24000, **more):
                      listen="127.0.0.1:PORT", settings={"sync.period": 20}, **more)
 
 def total():
-    return sum(float(p.detach().double().sum()) for p in model.parameters())
+    return sum(float(p.detach().double().sum()) for p in model.state_dict().values()
+               if p.is_floating_point())
 '''
 
 
@@ -151,6 +153,12 @@ def two_users_train_with_one_ticket(user, other):
                        "while not node.home.status()['sync']['alive_peers']:\n"
                        "    time.sleep(0.1)\n" + TRAIN)
     ticket = line_of(first, "ticket")
+    _, lines = other.run(f"""
+model[3].weight.requires_grad_(False)
+complain(lambda: tw.join('{ticket}', model, optimizer, listen='127.0.0.1:{other.port}'))
+""")
+    assert "not that of the node that made run little: other parameters are frozen" in lines[0], \
+        lines
     second = other.start(f"node = tw.join('{ticket}', model, optimizer, "
                          "listen='127.0.0.1:PORT')\n".replace("PORT", str(other.port)) + TRAIN)
     assert end(first) == 0 and end(second) == 0, first.err.read_text() + second.err.read_text()

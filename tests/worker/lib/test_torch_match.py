@@ -69,9 +69,11 @@ def names_match():
         assert chosen[0] is net.wte.weight and chosen[3] is net.scale
     text = fault(("wte.weight", (8, 4)), ("head.weight", (8, 4)))
     assert "head.weight: tied to wte.weight in the model" in text, text
-    text = fault(("wte.weight", (8, 4)), ("norm.running_mean", (4,)))
-    assert "norm.running_mean: a buffer, which is not merged" in text, text
-    assert "--frozen norm.running_mean" in text, text
+    chosen = tw._match(run_of(("wte.weight", (8, 4)), ("norm.running_var", (4,))), net)
+    assert chosen[1] is net.norm.running_var
+    text = fault(("wte.weight", (8, 4)), ("norm.num_batches_tracked", (1,)))
+    assert "norm.num_batches_tracked: a buffer, which is not merged" in text, text
+    assert "--frozen norm.num_batches_tracked" in text, text
     assert "shape (8, 4) in the model, (8, 5) in the run" in fault(("wte.weight", (8, 5)))
 
 
@@ -86,6 +88,62 @@ def rest_is_told():
     whole = [("wte.weight", (8, 4)), *NORM, ("scale", (1,))]
     lines = log_of(lambda: tw._warn_of_rest(net, tw._match(run_of(*whole), net)))
     assert not any("trains its own" in text for _, text in lines), lines
+
+
+def buffers_are_merged():
+    """Running statistics are tensors of the run, without moments; a variance stays positive."""
+    net = Net()
+    names = dict(tw._shapes(net, []))
+    assert names["norm.running_var"] == (4,) and "norm.num_batches_tracked" not in names
+    assert "norm.running_var" not in dict(tw._shapes(net, ["*.running_*"]))
+    chosen = tw._match(run_of(*names.items()), net)
+    optimizer = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad])
+    module = tw._Module(chosen, optimizer, net)
+    at = list(names).index("norm.running_var")
+    module.put(tw.c.PARAMETERS, at, 0, torch.tensor([-1.0, 0.5, 2.0, 3.0]))
+    assert net.norm.running_var.tolist() == [0.0, 0.5, 2.0, 3.0]
+    module.put(tw.c.MOMENT1, at, 0, torch.ones(4))
+    module.set_updates(3)
+    assert net.norm.running_var not in optimizer.state
+    assert tw._shapes(torch.nn.Conv3d(2, 3, 2), [])[0][1] == (3, 2, 2, 4)
+
+
+def differences_are_named():
+    """Frozen weights, tied names and types that differ from the run's are found and named."""
+    def refusal(change):
+        torch.manual_seed(1)
+        first = Net()
+        torch.manual_seed(1)
+        second = Net()
+        change(second)
+        try:
+            tw._compare(tw._facts(first)[0].base(), second, "r")
+        except ThinwireError as error:
+            return str(error)
+        return None
+
+    def of_two(net):
+        net.more = torch.nn.Linear(2, 2).requires_grad_(False)
+
+    def other(net):
+        net.base.weight.data[0, 0] += 1
+
+    def untie(net):
+        net.head.weight = torch.nn.Parameter(net.wte.weight.detach().clone())
+
+    assert refusal(lambda net: None) is None
+    assert "frozen parameter base.weight has other numbers" in refusal(other)
+    assert "other names share a parameter (here none)" in refusal(untie)
+    assert "other parameters are frozen" in refusal(of_two)
+    assert "have other types" in refusal(lambda net: net.base.half())
+    lines = log_of(lambda: refusal(lambda net: net.norm.half()))
+    assert "have other types than those of the node that made" in lines[0][1], lines
+    tw._compare("ab" * 32, Net(), "r")  # the SHA-256 of a file says nothing about a module
+    many = [(f"w{i}", torch.randn(5)) for i in range(300)]
+    changed = [(name, x + (i in (7, 250))) for i, (name, x) in enumerate(many)]
+    told = tw.facts.differences(tw.facts.of([], many, []), tw.facts.of([], changed, []),
+                                [name for name, _ in many], [])
+    assert told == ["several of the 300 frozen parameters have other numbers"], told
 
 
 def moments_of_every_adam():
@@ -147,6 +205,7 @@ def calls_after_close():
             raise AssertionError("a closed worker did as told")
 
 
-for check in (names_match, rest_is_told, moments_of_every_adam, rates, calls_after_close):
+for check in (names_match, rest_is_told, buffers_are_merged, differences_are_named,
+              moments_of_every_adam, rates, calls_after_close):
     check()
     print(f"{check.__name__}: passed")

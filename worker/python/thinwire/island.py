@@ -50,7 +50,7 @@ class Held(NamedTuple):
 class LocalTrainer(Trainer, Protocol):
     """A trainer whose parameters may lie on several ranks."""
 
-    parameters: Sequence[torch.nn.Parameter]
+    parameters: Sequence[torch.Tensor]
     places: Sequence[Held]  # of each parameter; set again when the ranks have chosen the owners
 
     def gather_begins(self) -> None:

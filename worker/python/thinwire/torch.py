@@ -23,12 +23,14 @@ import os
 import sys
 import threading
 import time
+from fnmatch import fnmatch
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, NoReturn, Optional, Sequence, Union
 
 import torch
 
 from . import _library as c
+from . import facts
 from . import home as homes
 from .island import AnyWorker, IslandWorker, held, is_island, meet, of_first_rank, view
 from .progress import Progress
@@ -75,16 +77,61 @@ def _parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return named
 
 
+def _ties(model: torch.nn.Module) -> list[list[str]]:
+    """The names of each parameter that has several."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in _parameters(model).items():
+        names.setdefault(id(parameter), []).append(name)
+    return sorted(sorted(same) for same in names.values() if len(same) > 1)
+
+
+def _buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The buffers that a state_dict has and that can be merged, such as BatchNorm's statistics."""
+    named = {}
+    for prefix, module in model.named_modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer.is_floating_point() and buffer.numel() > 0 and \
+                    name not in module._non_persistent_buffers_set:
+                named[_plain_name(f"{prefix}.{name}" if prefix else name)] = buffer
+    return named
+
+
+def _facts(model: torch.nn.Module) -> tuple[facts.Facts, list[str]]:
+    """The facts of a model that must not differ between nodes, and its frozen parameters' names."""
+    named = [(_plain_name(name), parameter) for name, parameter in model.named_parameters()]
+    frozen = [pair for pair in named if not pair[1].requires_grad]
+    trained = [pair for pair in named if pair[1].requires_grad]
+    return facts.of(trained, frozen, _ties(model)), [name for name, _ in frozen]
+
+
+def _compare(base: Optional[str], model: torch.nn.Module, run: str) -> None:
+    """Raises if this model differs from the model with which the run was created."""
+    theirs = facts.read(base)
+    if theirs is None:  # a run of `thinwire run new`, which has no facts of a module
+        return
+    mine, frozen = _facts(model)
+    if mine.types != theirs.types:
+        LOG.warning("the parameters of this model have other types than those of the node that "
+                    "made run %s: bfloat16 keeps 8 bits of each merge", run)
+    faults = facts.differences(mine, theirs, frozen, _ties(model))
+    if faults:
+        raise ThinwireError(f"this model is not that of the node that made run {run}: "
+                            + "; ".join(faults) + ". Make the model in the same way, and load the "
+                            "same weights before", c.INVALID)
+
+
 def _shape(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(shape) or (1,)  # a run's tensor has a dimension, a scalar of PyTorch none
+    """The shape in a run: one to four dimensions. A scalar of PyTorch has none, and a weight of
+    Conv3d has five."""
+    return (*shape[:3], math.prod(shape[3:])) if len(shape) > 4 else tuple(shape) or (1,)
 
 
-def _match(run: Run, model: torch.nn.Module) -> list[torch.nn.Parameter]:
-    """The parameter of each tensor of the run, by name: its whole name, or else the one name that
-    ends with it ("transformer.wte.weight" for "wte.weight")."""
-    named = _parameters(model)
+def _match(run: Run, model: torch.nn.Module) -> list[torch.Tensor]:
+    """The parameter or buffer of each tensor of the run, by name: its whole name, or else the one
+    name that ends with it ("transformer.wte.weight" for "wte.weight")."""
+    named: dict[str, torch.Tensor] = {**_buffers(model), **_parameters(model)}
     buffers = {_plain_name(name) for name, _ in model.named_buffers()}
-    chosen: list[torch.nn.Parameter] = []
+    chosen: list[torch.Tensor] = []
     taken: dict[int, str] = {}  # name of the tensor by the parameter that it is
     faults = []
     for tensor in run.tensors:
@@ -115,7 +162,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _warn_of_rest(model: torch.nn.Module, chosen: Sequence[torch.nn.Parameter]) -> None:
+def _warn_of_rest(model: torch.nn.Module, chosen: Sequence[torch.Tensor]) -> None:
     """Says which parts of the model no merge makes equal, because the run does not have them."""
     merged = {id(parameter) for parameter in chosen}
     rest = {id(p): (name, p) for name, p in _parameters(model).items() if id(p) not in merged}
@@ -125,7 +172,7 @@ def _warn_of_rest(model: torch.nn.Module, chosen: Sequence[torch.nn.Parameter]) 
                   for prefix, module in model.named_modules()
                   if getattr(module, "track_running_stats", False)
                   for name, buffer in module.named_buffers(recurse=False)
-                  if buffer.is_floating_point()]
+                  if buffer.is_floating_point() and id(buffer) not in merged]
     if trained:
         LOG.warning("the run does not have %s: each node trains its own, and the merged model "
                     "holds one node's", _some(trained))
@@ -140,10 +187,13 @@ def _warn_of_rest(model: torch.nn.Module, chosen: Sequence[torch.nn.Parameter]) 
 class _Module:
     """Implements thinwire.worker.Trainer over a module's parameters."""
 
-    def __init__(self, parameters: Sequence[torch.nn.Parameter],
+    def __init__(self, parameters: Sequence[torch.Tensor],
                  optimizer: Optional[torch.optim.Optimizer], model: torch.nn.Module) -> None:
         self.parameters = parameters
         self.places = [held(parameter) for parameter in parameters]
+        variances = {id(module.running_var) for module in model.modules()
+                     if isinstance(getattr(module, "running_var", None), torch.Tensor)}
+        self.variances = {i for i, p in enumerate(parameters) if id(p) in variances}
         self.sharded = [module for module in model.modules() if hasattr(module, "reshard")]
         self.optimizer = optimizer
         self.measure: Optional[Callable[[], Loss]] = None  # held-out loss
@@ -161,6 +211,8 @@ class _Module:
         parameter = self.parameters[tensor]
         numbers: Optional[torch.Tensor] = parameter.data
         if array != c.PARAMETERS:
+            if not isinstance(parameter, torch.nn.Parameter):
+                return None  # a buffer has no moments
             assert self.optimizer is not None
             state = self.optimizer.state[parameter]
             if MOMENTS[array] not in state and makes:
@@ -196,9 +248,12 @@ class _Module:
     def put(self, array: int, tensor: int, begin: int, piece: torch.Tensor) -> None:
         """Implements LocalTrainer.put."""
         local = self._local(array, tensor, True)
-        assert local is not None
+        if local is None:
+            return
         for there, here in meet(self.places[tensor], begin, piece, local):
             here.copy_(there)
+            if tensor in self.variances:  # the outer step may overshoot
+                here.clamp_(min=0)
 
     def read(self, array: int, tensor: int, begin: int, count: int, address: int) -> None:
         """Implements Trainer.read."""
@@ -226,6 +281,8 @@ class _Module:
         if not self.has_moments or self.optimizer is None:
             return
         for parameter in self.parameters:
+            if not isinstance(parameter, torch.nn.Parameter):
+                continue
             state = self.optimizer.state[parameter]
             if updates == 0:
                 state.clear()
@@ -471,6 +528,7 @@ def attach(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = 
     elif is_island() and not isinstance(worker, IslandWorker):
         raise ValueError("the ranks of an island open their worker with thinwire.torch.open")
     try:
+        _compare(worker.setting("model.base"), model, worker.run.name)
         parameters = _match(worker.run, model)
         _warn_of_rest(model, parameters)
         module = _Module(parameters, _plain_optimizer(optimizer), model)
@@ -485,14 +543,17 @@ def attach(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = 
     return node
 
 
-def _shapes(model: torch.nn.Module) -> list[tuple[str, tuple[int, ...]]]:
-    """Name and shape of each trained parameter: the tensors of a run of this model."""
+def _shapes(model: torch.nn.Module, local: Sequence[str]) -> list[tuple[str, tuple[int, ...]]]:
+    """Name and shape of each trained parameter and merged buffer: the tensors of a run of this
+    model."""
     found = [(_plain_name(name), _shape(parameter.shape))
              for name, parameter in model.named_parameters()
              if parameter.requires_grad and parameter.numel() > 0]
     if not found:
         raise ThinwireError("the model has no parameter to train: none has requires_grad",
                             c.INVALID)
+    found += [(name, _shape(buffer.shape)) for name, buffer in _buffers(model).items()
+              if not any(fnmatch(name, pattern) for pattern in local)]
     return found
 
 
@@ -549,14 +610,18 @@ def create(name: str, model: torch.nn.Module,
            optimizer: Optional[torch.optim.Optimizer] = None, *, tokens: int,
            step_tokens: Optional[int] = None, nodes: Optional[int] = None,
            preset: Optional[str] = None, settings: Optional[dict[str, Any]] = None,
-           heldout: Optional[Callable[[Node], Loss]] = None, lr: str = "own", keep: bool = False,
-           folder: Optional[homes.Names] = None, listen: Optional[str] = None,
-           upload: Optional[str] = None, progress: Optional[bool] = None,
-           timeout: Optional[float] = None) -> Node:
+           local_buffers: Sequence[str] = (), heldout: Optional[Callable[[Node], Loss]] = None,
+           lr: str = "own", keep: bool = False, folder: Optional[homes.Names] = None,
+           listen: Optional[str] = None, upload: Optional[str] = None,
+           progress: Optional[bool] = None, timeout: Optional[float] = None) -> Node:
     """Makes a run of this model, and its first node; or goes on with the run of this name.
 
     name         of the run: 1 to 63 of a-z, 0-9 and -
-    model        all its parameters with requires_grad are trained and merged
+    model        all its parameters with requires_grad are trained and merged. The floating-point
+                 buffers of its state_dict, such as BatchNorm's statistics, are merged too. Frozen
+                 parameters and tied names must be those of this model on all nodes: `join` and
+                 `create` name those that differ
+    local_buffers  patterns of buffers that each node keeps for itself, such as ["*.running_*"]
     tokens       budget of the run, over all nodes: it ends there
     step_tokens  as which one step of one node counts: rows times length of its batch. None: 1024
     nodes        number planned, to which the times of merging are fitted; None: 4
@@ -577,9 +642,10 @@ def create(name: str, model: torch.nn.Module,
         raise ValueError("tokens and step_tokens are numbers of tokens, 2 at least")
     batch, context = _sides(step_tokens or STEP_TOKENS)
     wanted = {"train.batch": batch, "model.context": context, "train.tokens": tokens,
-              "sync.nodes": nodes, "sync.preset": preset, **(settings or {})}
+              "sync.nodes": nodes, "sync.preset": preset, "model.base": _facts(model)[0].base(),
+              **(settings or {})}
     chosen = {key: str(value) for key, value in wanted.items() if value is not None}
-    shapes = _shapes(model)
+    shapes = _shapes(model, local_buffers)
 
     def check(run: Run, is_new: bool) -> None:
         if step_tokens is None and (is_new or run.tokens_per_step == STEP_TOKENS):
