@@ -4,7 +4,9 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "daemon/api/view_json.h"
 #include "daemon/api/view_warning.h"
 
 struct out {
@@ -43,6 +45,16 @@ static void put_time(struct out *to, const char *name, const char *help, uint64_
 
 static double seconds(uint64_t us) {
     return us == TW_VIEW_NEVER ? (double)NAN : (double)us / 1e6;
+}
+
+/* Writes a value of the list of view_status.c. */
+static void put_listed(void *user, const struct tw_view_metric *metric) {
+    struct out *const to = user;
+    const size_t length = strlen(metric->name);
+    if (length > 6 && strcmp(metric->name + length - 6, "_total") == 0)
+        put_total(to, metric->name, metric->help, metric->count);
+    else
+        put_gauge(to, metric->name, metric->help, metric->value);
 }
 
 /* Writes a label value: escapes backslash, quote and newline, and omits other control bytes. */
@@ -93,68 +105,7 @@ static void put_lineage(struct out *to, const struct tw_status_view *view) {
         tw_view_topology_name(view->sync.topology));
 }
 
-static void put_training(struct out *to, const struct tw_status_view *view) {
-    put_total(to, "train_steps_total", "Inner steps of this node in the run.", view->train.step);
-    put_total(to, "train_tokens_total", "Tokens that this node trained on in the run.",
-              view->train.tokens);
-    put_total(to, "train_steps_skipped_total", "Inner steps whose gradients were not finite.",
-              view->train.steps_skipped);
-    put_gauge(to, "train_tokens_per_second", "Training speed over the last minute.",
-              view->train.tokens_per_s);
-    put_gauge(to, "run_tokens_per_second", "Training speed of all nodes together.",
-              view->run.tokens_per_s);
-    put_gauge(to, "train_flops_per_second", "Arithmetic of the inner steps at that speed.",
-              view->train.flops_s);
-    put_gauge(to, "train_mfu_ratio", "Model FLOPs utilisation: that to the measured peak.",
-              view->train.mfu);
-    put_gauge(to, "train_loss_nats", "Training loss per token, smoothed.",
-              (double)view->train.loss);
-    put_gauge(to, "train_learning_rate", "Inner learning rate in force.", (double)view->train.lr);
-    put_gauge(to, "train_grad_norm", "Gradient norm before clipping.",
-              (double)view->train.grad_norm);
-    put_gauge(to, "validation_live_loss_nats", "Held-out loss per token of the live parameters.",
-              (double)view->train.loss_live);
-    put_gauge(to, "validation_anchor_loss_nats", "Held-out loss per token of the anchor.",
-              (double)view->train.loss_anchor);
-    put_gauge(to, "consensus_distance_ratio", "Relative distance of live parameters and anchor.",
-              (double)view->train.distance);
-    put_gauge(to, "utilisation_ratio", "Time in inner steps to all time, since the start.",
-              view->train.utilisation);
-    put_gauge(to, "utilisation_minute_ratio",
-              "Time in inner steps to all time, over the last minute.",
-              view->train.utilisation_minute);
-}
-
-static void put_sync(struct out *to, const struct tw_status_view *view) {
-    put_gauge(to, "run_clock_tokens", "Run clock: tokens of all listed contributions.",
-              (double)view->run.clock_tokens);
-    put_gauge(to, "run_budget_tokens", "Token budget of the run.", (double)view->run.budget_tokens);
-    put_gauge(to, "lineage_rounds", "Committed rounds of this node's lineage.",
-              (double)view->sync.rounds_committed);
-    put_total(to, "rounds_contributed_total", "Committed rounds that list this node.",
-              view->sync.rounds_contributed);
-    put_total(to, "rounds_missed_total", "Committed rounds that do not list this node.",
-              view->sync.rounds_missed);
-    put_total(to, "pairs_merged_total", "Rounds merged with a partner.", view->sync.pairs_merged);
-    put_total(to, "pairs_alone_total", "Rounds in pairs that were taken alone.",
-              view->sync.pairs_alone);
-    put_total(to, "pairs_one_sided_total", "Rounds that the partner did not merge.",
-              view->sync.pairs_one_sided);
-    put_total(to, "training_checks_total", "Contributions whose training this node checked.",
-              view->sync.checks);
-    put_total(to, "audits_total", "Merges of other owners that this node checked.",
-              view->sync.audits);
-    put_total(to, "contributions_refused_total",
-              "Contributions too large to be merged in this node's parts.",
-              view->sync.contributions_refused);
-    put_total(to, "pairs_struck_total", "Partners struck for unreadable or outlier payloads.",
-              view->sync.pairs_struck);
-    put_total(to, "lineage_changes_total", "Forks and adoptions of a lineage.",
-              view->sync.lineage_changes);
-    put_gauge(to, "roster_members", "Members of the roster.", (double)view->sync.roster_count);
-    put_gauge(to, "peers_known", "Peers in the member table.", view->sync.known);
-    put_gauge(to, "peers_alive", "Peers that send messages.", view->sync.alive);
-    put_gauge(to, "peers_mixed", "Peers whose contributions were merged lately.", view->sync.mixed);
+static void put_fragments(struct out *to, const struct tw_status_view *view) {
     put_head(to, "fragment_rounds", "gauge", "Rounds applied to each fragment.");
     for (uint32_t i = 0; i < view->run.fragments_count && i < TW_FRAGMENTS_MAX; i++) {
         put(to, "thinwire_fragment_rounds{fragment=\"%" PRIu32 "\"} %" PRIu64 "\n", i,
@@ -175,82 +126,26 @@ static void put_network(struct out *to, const struct tw_status_view *view) {
         put(to, "thinwire_network_bytes_total{direction=\"%s\",plane=\"%s\"} %" PRIu64 "\n",
             flows[i].direction, flows[i].plane, flows[i].bytes);
     }
-    if (view->net.upload_cap_bytes_s > 0) {
-        put_gauge(to, "upload_cap_bytes_per_second", "Configured upload cap.",
-                  (double)view->net.upload_cap_bytes_s);
-    }
-    if (view->spend.budget_bytes_per_s > 0) {
-        put_gauge(to, "budget_bytes_per_second", "Configured budget of this node.",
-                  view->spend.budget_bytes_per_s);
-        put_gauge(to, "budget_rest_bytes_per_second", "Bytes at the sockets besides contributions.",
-                  view->spend.rest_bytes_per_s);
-    }
     put_gauge(to, "contribution_bytes_per_parameter", "Size of the latest contributions.",
               view->spend.bits / 8);
-    put_total(to, "rounds_left_out_total", "Rounds without a contribution because of the budget.",
-              view->spend.rounds_left_out);
-    put_total(to, "links_refused_total", "Connections refused, by either side.",
-              view->net.links_refused);
     put_gauge(to, "twins", "Keys of nodes, this one included, that two machines have.",
               (double)view->twins_count);
-    put_gauge(to, "peers_banned", "Nodes banned for a while because they broke the protocol.",
-              (double)view->net.banned);
-    put_total(to, "punches_total", "Attempts to punch a relayed link.", view->net.punch_tries);
     put_gauge(to, "port_mapped", "1 if the router forwards this node's port.",
               view->net.mapping_address[0] != '\0' ? 1 : 0);
-    put_total(to, "relayed_bytes_total", "Bytes carried for other nodes.", view->relay.bytes);
-    put_total(to, "served_bytes_total", "Bytes that served other nodes alone.",
-              view->serving.bytes);
     put_total(to, "serving_refused_total", "Requests of other nodes beyond their budgets.",
               view->serving.refused_node + view->serving.refused_outside +
                   view->serving.refused_half);
-    put_gauge(to, "relay_pipes", "Connections carried for other nodes.", (double)view->relay.pipes);
-    put_total(to, "relay_calls_refused_total", "Calls of other nodes that this relay refused.",
-              view->relay.calls_refused);
-    put_total(to, "relay_own_calls_failed_total", "Calls of this node through relays that failed.",
-              view->relay.own_calls_failed);
-    put_gauge(to, "pool_bytes", "Memory for payloads.", (double)view->net.pool_bytes);
-    put_gauge(to, "pool_used_bytes", "Memory for payloads in use.",
-              (double)view->net.pool_used_bytes);
 }
 
 static void put_data(struct out *to, const struct tw_status_view *view) {
-    put_gauge(to, "train_token_share_ratio", "Share of the run's tokens that this node trained on.",
-              view->train.token_share);
     if (view->data.state == TW_VIEW_DATA_TEXT || view->data.state == TW_VIEW_DATA_TRAINER) return;
     put_gauge(to, "data_ready", "1 when a whole training shard is here.",
               view->data.train_whole > 0);
-    put_gauge(to, "data_files", "Files of the run's dataset.", view->data.files);
-    put_gauge(to, "data_local_files", "Files of the run's dataset that are here.",
-              view->data.files_whole);
-    put_gauge(to, "data_size_bytes", "Bytes of the run's dataset.", (double)view->data.bytes);
-    put_gauge(to, "data_local_bytes", "Bytes of the run's dataset that are here.",
-              (double)view->data.bytes_here);
-    put_gauge(to, "data_donors", "Peers that sent dataset chunks lately.", view->data.donors);
     put_head(to, "data_transferred_bytes_total", "counter", "Dataset bytes from and to peers.");
     put(to, "thinwire_data_transferred_bytes_total{direction=\"in\"} %" PRIu64 "\n",
         view->data.in_bytes);
     put(to, "thinwire_data_transferred_bytes_total{direction=\"out\"} %" PRIu64 "\n",
         view->data.out_bytes);
-    put_total(to, "data_chunks_refused_total", "Dataset chunks with a wrong hash.",
-              view->data.chunks_refused);
-}
-
-/* A gauge of 0 means "not known" and is omitted. Only a load of 0 is real: the GPU is idle. */
-static void put_gpu(struct out *to, const struct tw_view_gpu *gpu) {
-    if (!gpu->is_seen) return;
-    if (gpu->temperature_c > 0)
-        put_gauge(to, "gpu_temperature_celsius", "Temperature of the worker's GPU.",
-                  gpu->temperature_c);
-    if (gpu->power_w > 0)
-        put_gauge(to, "gpu_power_watts", "Power that the GPU draws.", gpu->power_w);
-    if (gpu->memory_used_bytes > 0)
-        put_gauge(to, "gpu_memory_used_bytes", "GPU memory in use by all processes.",
-                  (double)gpu->memory_used_bytes);
-    if (gpu->memory_bytes > 0)
-        put_gauge(to, "gpu_memory_bytes", "Memory of the GPU.", (double)gpu->memory_bytes);
-    put_gauge(to, "gpu_load_ratio", "Share of the time in which a kernel ran on the GPU.",
-              gpu->load_percent / 100.0);
 }
 
 static void put_pause(struct out *to, const struct tw_view_pause *pause) {
@@ -281,9 +176,10 @@ static void put_process(struct out *to, const struct tw_status_view *view) {
                   view->worker.state != TW_VIEW_WORKER_WAITING &&
                   view->worker.state != TW_VIEW_WORKER_RESTARTING &&
                   view->worker.state != TW_VIEW_WORKER_FAILED && !view->pause.is_memory_back);
-    put_total(to, "worker_restarts_total", "Deaths of the worker.", view->worker.restarts);
     put_pause(to, &view->pause);
-    put_gpu(to, &view->worker.gpu);
+    if (view->worker.gpu.is_seen)
+        put_gauge(to, "gpu_load_ratio", "Share of the time in which a kernel ran on the GPU.",
+                  view->worker.gpu.load_percent / 100.0);
     if (view->checkpoint.age_us == TW_VIEW_NEVER) return;
     put_time(to, "checkpoint_timestamp_seconds", "When the last checkpoint was saved, since 1970.",
              view->node.unix_us - view->checkpoint.age_us);
@@ -344,10 +240,10 @@ size_t tw_metrics_encode(const struct tw_status_view *view, char *text, size_t c
     put_lineage(&to, view);
     put_warnings(&to, view);
     put_process(&to, view);
-    put_training(&to, view);
+    tw_view_metrics(view, put_listed, &to);
     put_scores(&to, &view->scores);
     put_data(&to, view);
-    put_sync(&to, view);
+    put_fragments(&to, view);
     put_network(&to, view);
     put_peers(&to, view);
     return to.size;

@@ -39,4 +39,17 @@ json_t *tw_view_json_run(const struct tw_status_view *view, const char *manifest
  * Returns a new reference, or NULL if memory runs out. */
 json_t *tw_view_json_versions(const struct tw_status_view *view);
 
+/* ==== metrics ================================================================================= */
+
+/* A value of the status that scrapers get. A counter's name ends in "_total". */
+struct tw_view_metric {
+    const char *name, *help;
+    uint64_t count; /* of a whole number */
+    double value;
+};
+
+/* Calls `put` for each known value of the list that is a metric. */
+void tw_view_metrics(const struct tw_status_view *view,
+                     void (*put)(void *user, const struct tw_view_metric *metric), void *user);
+
 #endif

@@ -33,10 +33,13 @@ def scrape(server, folder):
 
 
 def names_of(source):
-    """All names of metrics in metrics.c, those that the sample lacks included."""
-    text = (source / "daemon" / "api" / "metrics.c").read_text(encoding="utf-8")
-    return {f"thinwire_{name}" for name in
-            re.findall(r'put_(?:head|gauge|total|time)\(\s*to,\s*"([a-z_]+)"', text)}
+    """All names of metrics in metrics.c and view_status.c, those that the sample lacks included."""
+    api = source / "daemon" / "api"
+    text = (api / "metrics.c").read_text(encoding="utf-8")
+    rows = (api / "view_status.c").read_text(encoding="utf-8")
+    names = re.findall(r'put_(?:head|gauge|total|time)\(\s*to,\s*"([a-z_]+)"', text)
+    names += re.findall(r'METRIC\("\w+",\s*[\w.]+,\s*\w+,\s*"([a-z_]+)"', rows)
+    return {f"thinwire_{name}" for name in names}
 
 
 def check_rules(source, known):
