@@ -7,18 +7,13 @@
 
 #ifdef TW_COMPRESS_X86
 extern const struct tw_codec *const tw_avx2_codecs[TW_CODECS_COUNT];
-extern const struct tw_codec *const tw_avx512_codecs[TW_CODECS_COUNT];
 #endif
 
 const struct tw_codec *const *tw_codecs_form(uint32_t i, const char **name) {
-    const struct tw_codec *const *found[3];
-    const char *names[3];
+    const struct tw_codec *const *found[2];
+    const char *names[2];
     uint32_t count = 0;
 #ifdef TW_COMPRESS_X86
-    if (tw_cpu_has_avx512()) {
-        names[count] = "AVX-512";
-        found[count++] = tw_avx512_codecs;
-    }
     if (tw_cpu_has_avx2()) {
         names[count] = "AVX2";
         found[count++] = tw_avx2_codecs;

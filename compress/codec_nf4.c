@@ -4,11 +4,7 @@
 #include "compress/block.h"
 #include "compress/codec_row.h"
 
-#if defined(__AVX512BW__)
-#include "compress/nf4_avx512.h"
-#define WORDS tw_nf4_words_avx512
-#define VALUES tw_nf4_values_avx512
-#elif defined(__AVX2__)
+#ifdef __AVX2__
 #include "compress/nf4_avx2.h"
 #define WORDS tw_nf4_words_avx2
 #define VALUES tw_nf4_values_avx2

@@ -1,14 +1,12 @@
 /* isa.h - names for code that is compiled once per instruction set (isa).
- * TW_COMPRESS_ISA(codec_int4) is tw_avx512_codec_int4, tw_avx2_codec_int4 or tw_base_codec_int4.
+ * TW_COMPRESS_ISA(codec_int4) is tw_avx2_codec_int4 or tw_base_codec_int4.
  * All variants produce the same bits. */
 #ifndef TW_COMPRESS_ISA_H
 #define TW_COMPRESS_ISA_H
 
 #include "compress/codec.h"
 
-#if defined(TW_COMPRESS_ISA_AVX512)
-#define TW_COMPRESS_ISA(name) tw_avx512_##name
-#elif defined(TW_COMPRESS_ISA_AVX2)
+#ifdef TW_COMPRESS_ISA_AVX2
 #define TW_COMPRESS_ISA(name) tw_avx2_##name
 #else
 #define TW_COMPRESS_ISA(name) tw_base_##name

@@ -37,10 +37,6 @@ bool tw_cpu_has_avx512(void) {
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
 }
 
-bool tw_cpu_has_avx512_vbmi2(void) {
-    return tw_cpu_has_avx512() && __builtin_cpu_supports("avx512vbmi") &&
-           __builtin_cpu_supports("avx512vbmi2");
-}
 #else
 bool tw_cpu_has_avx2(void) {
     return false;
@@ -50,7 +46,4 @@ bool tw_cpu_has_avx512(void) {
     return false;
 }
 
-bool tw_cpu_has_avx512_vbmi2(void) {
-    return false;
-}
 #endif

@@ -4,8 +4,7 @@
 
 #include <stdbool.h>
 
-bool tw_cpu_has_avx2(void);         /* x86-64-v3: AVX2, FMA, BMI, LZCNT, F16C, MOVBE */
-bool tw_cpu_has_avx512(void);       /* all of x86-64-v4 */
-bool tw_cpu_has_avx512_vbmi2(void); /* VBMI and VBMI2, which permute and expand bytes and words */
+bool tw_cpu_has_avx2(void);   /* x86-64-v3: AVX2, FMA, BMI, LZCNT, F16C, MOVBE */
+bool tw_cpu_has_avx512(void); /* all of x86-64-v4 */
 
 #endif

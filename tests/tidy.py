@@ -118,13 +118,9 @@ IMPURE = {
                        "printf"},
     # vector forms, chosen at run time
     "compress/ecsq/ecsq_avx2.h": {"immintrin.h"},
-    "compress/ecsq/ecsq_avx512.h": {"immintrin.h"},
     "compress/nf4_avx2.h": {"immintrin.h"},
-    "compress/nf4_avx512.h": {"immintrin.h"},
     "compress/topk_avx2.h": {"immintrin.h"},
     "compress/rans/rans_avx2.c": {"immintrin.h"},
-    "compress/rans/rans_avx512.c": {"immintrin.h"},
-    "compress/rans/rans_vbmi2.c": {"immintrin.h"},
     # one arena and one zstd context, made at start
     "compress/pack.c": {"stdlib.h", "zstd.h", "calloc", "malloc", "free"},
 }

@@ -1,6 +1,6 @@
 /* ecsq_isa.h - inner loops of the ecsq coders, for a few dozen elements at a time. They convert
- * values to codes and sign bits, and back. This file has the plain C variants; ecsq_avx2.h and
- * ecsq_avx512.h have faster ones. */
+ * values to codes and sign bits, and back. This file has the plain C variants; ecsq_avx2.h has
+ * faster ones. */
 #ifndef TW_COMPRESS_ECSQ_ECSQ_ISA_H
 #define TW_COMPRESS_ECSQ_ECSQ_ISA_H
 
@@ -85,9 +85,6 @@ static inline void tw_ecsq_signs_skip(struct tw_ecsq_signs_left *signs, unsigned
 #ifdef __AVX2__
 #include "compress/ecsq/ecsq_avx2.h"
 #endif
-#ifdef __AVX512BW__
-#include "compress/ecsq/ecsq_avx512.h"
-#endif
 
 /* Quantises x[count], count <= 32: writes sizes[count], and appends the signs of nonzero sizes. */
 static inline void tw_ecsq_sizes(const struct tw_ecsq_quantiser *q, const float *restrict x,
@@ -130,9 +127,7 @@ static inline bool tw_ecsq_make_some(const struct tw_ecsq_quantiser *q, const fl
 /* Same as tw_ecsq_make_some, for exactly 64 elements. */
 static inline bool tw_ecsq_make(const struct tw_ecsq_quantiser *q, const float *x, uint8_t *codes,
                                 struct tw_ecsq_signs *signs) {
-#if defined(__AVX512BW__)
-    return tw_ecsq_make_avx512(q, x, codes, signs);
-#elif defined(__AVX2__)
+#ifdef __AVX2__
     return tw_ecsq_make_avx2(q, x, codes, signs);
 #else
     return tw_ecsq_make_some(q, x, TW_ECSQ_MADE, codes, signs);
@@ -182,9 +177,7 @@ static inline void tw_ecsq_ask(const struct tw_ecsq *ecsq, const uint8_t *codes,
 static inline uint32_t tw_ecsq_put(const struct tw_ecsq_levels *levels, bool is_add,
                                    const uint8_t *codes, struct tw_ecsq_signs_left *signs,
                                    float *restrict y) {
-#if defined(__AVX512BW__)
-    return tw_ecsq_put_avx512(levels, is_add, codes, signs, y);
-#elif defined(__AVX2__)
+#ifdef __AVX2__
     return tw_ecsq_put_avx2(levels, is_add, codes, signs, y);
 #else
     const float *const table = is_add ? levels->added : levels->level;

@@ -134,7 +134,6 @@ void tw_rans_encoder_init(struct tw_rans_encoder *encoder, const struct tw_rans_
         encoder->division[s] = (struct tw_rans_division){0};
         if (model->frequency[s] == 0) continue;
         set_division(encoder, s);
-        encoder->symbols_end = s + 1;
         start += model->frequency[s];
     }
     for (unsigned mask = 0; mask < 256; mask++) {
@@ -162,9 +161,6 @@ enum tw_status tw_rans_decoder_init(struct tw_rans_decoder *decoder,
     unsigned slot = 0;
     for (unsigned s = 0; s < SYMBOLS; s++) {
         const uint32_t f = model->frequency[s];
-        decoder->frequency[s] = (uint16_t)f;
-        decoder->start[s] = (uint16_t)slot;
-        if (f > 0) decoder->symbols_end = s + 1;
         for (uint32_t i = 0; i < f; i++) decoder->slots[slot++] = s | f << 8 | i << 20;
     }
     for (unsigned mask = 0; mask < 256; mask++) {
@@ -187,10 +183,9 @@ enum tw_status tw_rans_decoder_finish(const struct tw_rans_decoder *decoder) {
 }
 
 const struct tw_rans_form *tw_rans_form(uint32_t i) {
-    const struct tw_rans_form *found[3];
+    const struct tw_rans_form *found[2];
     uint32_t count = 0;
 #ifdef TW_COMPRESS_X86
-    if (tw_cpu_has_avx512()) found[count++] = &tw_avx512_rans;
     if (tw_cpu_has_avx2()) found[count++] = &tw_avx2_rans;
 #endif
     found[count++] = &tw_base_rans;

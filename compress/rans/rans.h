@@ -63,7 +63,6 @@ size_t tw_rans_model_decode(struct tw_rans_model *model, const uint8_t *src, siz
 struct tw_rans_encoder {
     uint32_t states[TW_RANS_LANES];
     uint16_t frequency[TW_RANS_SYMBOLS_MAX], start[TW_RANS_SYMBOLS_MAX];
-    unsigned symbols_end; /* largest symbol with a frequency, plus one */
     /* Division by a frequency as a multiplication, for vector variants: set_division in rans.c. */
     struct tw_rans_division {
         uint32_t reciprocal, step;
@@ -78,15 +77,13 @@ struct tw_rans_decoder {
     /* indexed by the low 12 bits of a state (slot): symbol | frequency << 8 | (slot - start) << 20
      */
     uint32_t slots[TW_RANS_TOTAL];
-    uint16_t frequency[TW_RANS_SYMBOLS_MAX], start[TW_RANS_SYMBOLS_MAX];
-    unsigned symbols_end; /* largest symbol with a frequency, plus one */
-    uint64_t rank[256];   /* for a bit mask of 8 lanes: number of selected lanes below each lane */
+    uint64_t rank[256]; /* for a bit mask of 8 lanes: number of selected lanes below each lane */
     const uint8_t *at, *end; /* unread words; borrowed */
 };
 
 /* One implementation of the coder. All give the same bytes. */
 struct tw_rans_form {
-    const char *name; /* "plain", "AVX2", "AVX-512" */
+    const char *name; /* "plain", "AVX2" */
 
     /* Writes the words of symbols[n] before words_end and returns their bytes, at most 2 * n. The
      * buffer before words_end must have 2 * n + TW_RANS_WORDS_SLACK bytes. Calls go from the end of

@@ -1,6 +1,5 @@
 /* test_rans.c - decoded symbols equal the encoded ones, every variant gives the same bytes, and
- * incomplete streams are refused. With TW_RANS_EMULATED, the variants are the emulated AVX-512 one
- * and the plain one, on any processor. */
+ * incomplete streams are refused. */
 #include "compress/rans/rans.h"
 
 #include "base/bytes.h"
@@ -9,20 +8,6 @@
 #include "tests/kernels/fill.h"
 
 enum { SEED = 4096, N_MAX = 70000, STREAM_BYTES = TW_RANS_STATES_BYTES + 2 * N_MAX + 64 };
-
-#ifdef TW_RANS_EMULATED
-bool tw_cpu_has_avx512_vbmi2(void) {
-    return true;
-}
-#endif
-
-static const struct tw_rans_form *form_at(uint32_t i) {
-#ifdef TW_RANS_EMULATED
-    return i == 0 ? &tw_emulated_rans : i == 1 ? &tw_base_rans : NULL;
-#else
-    return tw_rans_form(i);
-#endif
-}
 
 struct stream {
     struct tw_rans_model model;
@@ -84,9 +69,9 @@ static enum tw_status decoded(const struct tw_rans_form *form, const struct stre
 
 static const struct tw_rans_form *plain_form(void) {
     uint32_t i = 0;
-    while (form_at(i + 1) != NULL) i++;
-    assert_string_equal(form_at(i)->name, "plain");
-    return form_at(i);
+    while (tw_rans_form(i + 1) != NULL) i++;
+    assert_string_equal(tw_rans_form(i)->name, "plain");
+    return tw_rans_form(i);
 }
 
 static void every_form_gives_the_bytes_of_the_plain_one(void **state) {
@@ -107,8 +92,8 @@ static void every_form_gives_the_bytes_of_the_plain_one(void **state) {
             continue;
         }
         struct stream want = coded(plain_form(), &model, symbols, n, 1 << 20);
-        for (uint32_t i = 0; form_at(i) != NULL; i++) {
-            const struct tw_rans_form *form = form_at(i);
+        for (uint32_t i = 0; tw_rans_form(i) != NULL; i++) {
+            const struct tw_rans_form *form = tw_rans_form(i);
             struct stream got = coded(form, &model, symbols, n, 192);
             assert_int_equal(got.words_bytes, want.words_bytes);
             assert_memory_equal(got.words, want.words, want.words_bytes);
@@ -121,7 +106,7 @@ static void every_form_gives_the_bytes_of_the_plain_one(void **state) {
         }
         free(want.words), free(symbols);
     }
-    print_message("%u streams, best form %s\n", tried, form_at(0)->name);
+    print_message("%u streams, best form %s\n", tried, tw_rans_form(0)->name);
     free(back);
 }
 
@@ -145,7 +130,7 @@ static void streams_are_as_short_as_their_entropy(void **state) {
         uint8_t *symbols = some_symbols(&rng, N_MAX, alphabets[c / 3], skews[c % 3]);
         struct tw_rans_model model;
         assert_true(fit(&model, symbols, N_MAX));
-        struct stream stream = coded(form_at(0), &model, symbols, N_MAX, 1 << 20);
+        struct stream stream = coded(tw_rans_form(0), &model, symbols, N_MAX, 1 << 20);
         const double best = entropy_bits(symbols, N_MAX) / N_MAX;
         const double bits = 8.0 * ((double)stream.words_bytes + sizeof(stream.states)) / N_MAX;
         print_message("%3u symbols, skew %2.0f: entropy %.4f, coded %.4f bits\n", alphabets[c / 3],
@@ -246,7 +231,7 @@ static int set_up(void **state) {
     f->back = malloc(N);
     struct tw_rans_model model;
     assert_true(fit(&model, f->symbols, N));
-    f->stream = coded(form_at(0), &model, f->symbols, N, 1 << 20);
+    f->stream = coded(tw_rans_form(0), &model, f->symbols, N, 1 << 20);
     *state = f;
     return 0;
 }
@@ -257,7 +242,7 @@ static int tear_down(void **state) {
     return 0;
 }
 
-#define EACH_FORM(i) for (uint32_t i = 0; form_at(i) != NULL; i++)
+#define EACH_FORM(i) for (uint32_t i = 0; tw_rans_form(i) != NULL; i++)
 
 static void states_out_of_range_are_refused(void **state) {
     struct fixture *f = *state;
@@ -267,12 +252,12 @@ static void states_out_of_range_are_refused(void **state) {
         memcpy(kept, f->stream.states + 4 * j, 4);
         for (size_t b = 0; b < 5; b++) {
             tw_put_u32(f->stream.states + 4 * j, bad[b]);
-            assert_int_equal(decoded(form_at(i), &f->stream, f->back, N, 4096), TW_CORRUPT);
+            assert_int_equal(decoded(tw_rans_form(i), &f->stream, f->back, N, 4096), TW_CORRUPT);
         }
         memcpy(f->stream.states + 4 * j, kept, 4);
     }
     EACH_FORM(i) {
-        assert_int_equal(decoded(form_at(i), &f->stream, f->back, N, 4096), TW_OK);
+        assert_int_equal(decoded(tw_rans_form(i), &f->stream, f->back, N, 4096), TW_OK);
     }
 }
 
@@ -286,11 +271,11 @@ static void missing_and_left_over_words_are_refused(void **state) {
             cut.words = calloc(1, bytes > 0 ? bytes : 1);
             memcpy(cut.words, f->stream.words,
                    bytes < f->stream.words_bytes ? bytes : f->stream.words_bytes);
-            assert_int_equal(decoded(form_at(i), &cut, f->back, N, 4096), TW_CORRUPT);
+            assert_int_equal(decoded(tw_rans_form(i), &cut, f->back, N, 4096), TW_CORRUPT);
             free(cut.words);
         }
         cut = f->stream;
-        assert_int_equal(decoded(form_at(i), &cut, f->back, N - 1, 4096), TW_CORRUPT);
+        assert_int_equal(decoded(tw_rans_form(i), &cut, f->back, N - 1, 4096), TW_CORRUPT);
     }
 }
 
@@ -302,16 +287,16 @@ static void lanes_in_step_take_the_last_word_and_no_other(void **state) {
     uint8_t symbols[COUNT], back[COUNT];
     memset(symbols, 1, COUNT);
     EACH_FORM(i) {
-        struct stream whole = coded(form_at(i), &model, symbols, COUNT, COUNT);
+        struct stream whole = coded(tw_rans_form(i), &model, symbols, COUNT, COUNT);
         assert_int_equal(whole.words_bytes, 2 * COUNT * 3 / 4); /* 12 bits a symbol */
-        assert_int_equal(decoded(form_at(i), &whole, back, COUNT, COUNT), TW_OK);
+        assert_int_equal(decoded(tw_rans_form(i), &whole, back, COUNT, COUNT), TW_OK);
         assert_memory_equal(back, symbols, COUNT);
         for (size_t bytes = 2; bytes <= 2 * TW_RANS_LANES; bytes += 2) {
             struct stream cut = whole;
             cut.words_bytes -= bytes;
             cut.words = malloc(cut.words_bytes);
             memcpy(cut.words, whole.words, cut.words_bytes);
-            assert_int_equal(decoded(form_at(i), &cut, back, COUNT, COUNT), TW_CORRUPT);
+            assert_int_equal(decoded(tw_rans_form(i), &cut, back, COUNT, COUNT), TW_CORRUPT);
             free(cut.words);
         }
         free(whole.words);
@@ -325,8 +310,8 @@ static void damage_is_seen_or_is_another_stream(void **state) {
     unsigned seen = 0, tried = 0;
     EACH_FORM(i) for (size_t bit = 0; bit < 8 * f->stream.words_bytes; bit += 3, tried++) {
         f->stream.words[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        if (decoded(form_at(i), &f->stream, f->back, N, 4096) == TW_OK) {
-            struct stream other = coded(form_at(i), &f->stream.model, f->back, N, 1 << 20);
+        if (decoded(tw_rans_form(i), &f->stream, f->back, N, 4096) == TW_OK) {
+            struct stream other = coded(tw_rans_form(i), &f->stream.model, f->back, N, 1 << 20);
             assert_int_equal(other.words_bytes, f->stream.words_bytes);
             assert_memory_equal(other.words, f->stream.words, other.words_bytes);
             free(other.words);
