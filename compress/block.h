@@ -1,4 +1,4 @@
-/* block.h - code shared by block codecs: a bf16 scale per block, and a digit of 1, 2 or 4 bits per
+/* block.h - code shared by block codecs: a bf16 scale per block, and a digit of 1 or 4 bits per
  * element.
  *
  * Bytes, with b = ceil(n / elements) blocks: b little-endian scales, then the digits of each block,
@@ -55,10 +55,6 @@ struct tw_block {
     uint32_t (*digit)(float x, float by);        /* by: 1 / scale, or the scale itself if that is an
                                                     average */
     float (*level)(uint32_t digit, float scale); /* decoded value: scale * the digit's level */
-
-    /* Faster variants of digit() and level() for a whole block, or NULL. */
-    void (*words)(const float *restrict x, struct tw_block_factor by, uint32_t *restrict words);
-    void (*values)(const uint32_t *restrict words, float scale, float *restrict values);
 };
 
 /* ---- floats as bits ------------------------------------------------------------------------ */
@@ -158,10 +154,6 @@ static inline void tw_block_store(const struct tw_block *block, const uint32_t *
  */
 static inline void tw_block_put(const struct tw_block *block, const float *restrict x,
                                 struct tw_block_factor by, uint32_t *restrict words) {
-    if (block->words != NULL) {
-        block->words(x, by, words);
-        return;
-    }
     for (size_t j = 0; j < TW_BLOCK_LANES; j++) words[j] = 0;
     for (size_t end = block->elements; end > 0; end -= TW_BLOCK_GROUP) {
         for (size_t j = 0; j < TW_BLOCK_LANES; j++) {
@@ -178,12 +170,7 @@ static inline void tw_block_put(const struct tw_block *block, const float *restr
 static inline void tw_block_get(const struct tw_block *block, const uint32_t *restrict words,
                                 float scale, struct tw_codec_sink to) {
     const uint32_t mask = (1u << block->digit_bits) - 1;
-    float values[TW_BLOCK_ELEMENTS_MAX];
-    if (block->values != NULL) block->values(words, scale, to.is_add ? values : to.dst);
-    for (uint32_t i = 0; block->values != NULL && to.is_add && i < block->elements; i++) {
-        to.dst[i] += to.weight * values[i];
-    }
-    for (size_t at = 0; block->values == NULL && at < block->elements; at += TW_BLOCK_GROUP) {
+    for (size_t at = 0; at < block->elements; at += TW_BLOCK_GROUP) {
         for (size_t j = 0; j < TW_BLOCK_LANES; j++) {
             const uint32_t word = words[j] >> at / TW_BLOCK_LANES * block->digit_bits;
             for (size_t k = 0; k < TW_BLOCK_GROUP / TW_BLOCK_LANES; k++) {

@@ -8,8 +8,6 @@
 #include "compress/codec_ecsq.h"
 #include "compress/codec_int4.h"
 #include "compress/codec_int8.h"
-#include "compress/codec_lm2.h"
-#include "compress/codec_nf4.h"
 #include "compress/codec_sign.h"
 #include "compress/codec_sparse8.h"
 #include "compress/codec_topk.h"
@@ -19,9 +17,7 @@ const struct tw_codec *const TW_COMPRESS_ISA(codecs)[TW_CODECS_COUNT] = {
     [TW_CODEC_BF16] = &tw_codec_bf16,
     [TW_CODEC_INT8] = &TW_COMPRESS_ISA(codec_int8),
     [TW_CODEC_INT4] = &TW_COMPRESS_ISA(codec_int4),
-    [TW_CODEC_NF4] = &TW_COMPRESS_ISA(codec_nf4),
     [TW_CODEC_E3M0] = &TW_COMPRESS_ISA(codec_e3m0),
-    [TW_CODEC_LM2] = &TW_COMPRESS_ISA(codec_lm2),
     [TW_CODEC_SIGN] = &TW_COMPRESS_ISA(codec_sign),
     [TW_CODEC_ECSQ4] = &TW_COMPRESS_ISA(codec_ecsq4),
     [TW_CODEC_ECSQ3] = &TW_COMPRESS_ISA(codec_ecsq3),

@@ -6,8 +6,6 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/limits.h"
-#include "compress/codec_lm2.h"
-#include "compress/codec_nf4.h"
 #include "compress/ref.h"
 
 struct format {
@@ -38,21 +36,6 @@ static float int4_level(unsigned digit) {
     return digit < 8 ? (float)digit : (float)digit - 16.0f;
 }
 
-static float nf4_level(unsigned digit) {
-    return tw_nf4_levels[digit];
-}
-
-static unsigned nf4_digit(float x, float scale, float quotient) {
-    unsigned digit = 0;
-    (void)x;
-    (void)scale;
-    while (digit + 1 < TW_NF4_LEVELS &&
-           quotient > (tw_nf4_levels[digit] + tw_nf4_levels[digit + 1]) / 2.0f) {
-        digit++;
-    }
-    return digit;
-}
-
 static float e3m0_level(unsigned digit) {
     float level = digit % 8 == 0 ? 0.0f : 1.0f;
     for (unsigned d = digit % 8; d != 0 && d < 7; d++) level /= 2.0f;
@@ -66,16 +49,6 @@ static unsigned e3m0_digit(float x, float scale, float quotient) {
         digit++;
     }
     return signbit(x) != 0 ? digit + 8 : digit;
-}
-
-static float lm2_level(unsigned digit) {
-    const float level = digit >= 2 ? TW_LM2_OUTER : TW_LM2_INNER;
-    return digit % 2 == 1 ? -level : level;
-}
-
-static unsigned lm2_digit(float x, float scale, float quotient) {
-    (void)quotient;
-    return (signbit(x) != 0 ? 1u : 0u) + (fabsf(x) > TW_LM2_BOUND * scale ? 2u : 0u);
 }
 
 static float sign_level(unsigned digit) {
@@ -96,16 +69,6 @@ static int exponent_of(const float *x, size_t count) {
     int exponent;
     (void)frexpf(tw_ref_max(x, count), &exponent);
     return exponent - 1 < -126 || tw_ref_max(x, count) == 0.0f ? -126 : exponent - 1;
-}
-
-static float rms(const float *x, size_t count) {
-    const int e = exponent_of(x, count);
-    int64_t sum = 0;
-    for (size_t i = 0; i < count; i++) {
-        const float y = ldexpf(x[i], -e);
-        sum += lrintf(ldexpf(y * y, 20));
-    }
-    return ldexpf(sqrtf((float)sum / ldexpf((float)count, 20)), e);
 }
 
 static float mean(const float *x, size_t count) {
@@ -133,14 +96,6 @@ static const struct format formats[] = {
                        .scale_end = 0x1p124f,
                        .digit_of = int_digit,
                        .level = int4_level},
-    [TW_CODEC_NF4] = {.block = 64,
-                      .digit_bits = 4,
-                      .lanes = 8,
-                      .has_padding = true,
-                      .top = 1.0f,
-                      .scale_end = 0x1p127f,
-                      .digit_of = nf4_digit,
-                      .level = nf4_level},
     [TW_CODEC_E3M0] = {.block = 64,
                        .digit_bits = 4,
                        .lanes = 8,
@@ -149,14 +104,6 @@ static const struct format formats[] = {
                        .scale_end = 0x1p127f,
                        .digit_of = e3m0_digit,
                        .level = e3m0_level},
-    [TW_CODEC_LM2] = {.block = 64,
-                      .digit_bits = 2,
-                      .lanes = 8,
-                      .has_padding = true,
-                      .scale_end = 0x1p127f,
-                      .average = rms,
-                      .digit_of = lm2_digit,
-                      .level = lm2_level},
     [TW_CODEC_SIGN] = {.block = 256,
                        .digit_bits = 1,
                        .lanes = 8,

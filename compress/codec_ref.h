@@ -1,5 +1,5 @@
 /* codec_ref.h - reference implementations with which the tests compare the codecs: block codecs
- * (int8, int4, nf4, e3m0, lm2, sign), sparse codecs (topk256, topk64, topk32, sparse8) and ecsq.
+ * (int8, int4, e3m0, sign), sparse codecs (topk256, topk64, topk32, sparse8) and ecsq.
  * They follow the description in the codec's header, one element at a time: slow, with the same
  * bytes and bits.
  *

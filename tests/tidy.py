@@ -118,7 +118,6 @@ IMPURE = {
                        "printf"},
     # vector forms, chosen at run time
     "compress/ecsq/ecsq_avx2.h": {"immintrin.h"},
-    "compress/nf4_avx2.h": {"immintrin.h"},
     "compress/topk_avx2.h": {"immintrin.h"},
     "compress/rans/rans_avx2.c": {"immintrin.h"},
     # one arena and one zstd context, made at start

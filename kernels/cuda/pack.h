@@ -45,9 +45,7 @@ enum tw_cuda_pack_format {
     TW_CUDA_PACK_BF16,
     TW_CUDA_PACK_INT8,
     TW_CUDA_PACK_INT4,
-    TW_CUDA_PACK_NF4,
     TW_CUDA_PACK_E3M0,
-    TW_CUDA_PACK_LM2,
     TW_CUDA_PACK_SIGN,
 };
 

@@ -3,7 +3,6 @@
  * digits of word l mod 8, so four lanes assemble a word. */
 #include <math.h>
 
-#include "kernels/codebook.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/pack.h"
 
@@ -17,20 +16,12 @@ enum {
 #define TOO_LARGE 0x7E800000u /* bits of 2^126; every magnitude must be smaller */
 #define NOT_FINITE 0x7F800000u
 
-/* Levels of nf4, and the midpoints between adjacent levels. */
-struct levels {
-    float of[TW_NF4_LEVELS], bounds[TW_NF4_LEVELS - 1];
-};
-
 static __host__ __device__ constexpr uint32_t elements_of(enum tw_cuda_pack_format format) {
     return format == TW_CUDA_PACK_INT8 || format == TW_CUDA_PACK_SIGN ? 256 : 64;
 }
 
 static __host__ __device__ constexpr uint32_t bits_of(enum tw_cuda_pack_format format) {
-    return format == TW_CUDA_PACK_INT8   ? 8
-           : format == TW_CUDA_PACK_LM2  ? 2
-           : format == TW_CUDA_PACK_SIGN ? 1
-                                         : 4;
+    return format == TW_CUDA_PACK_INT8 ? 8 : format == TW_CUDA_PACK_SIGN ? 1 : 4;
 }
 
 /* ---- scales: the words of compress/block.h ---- */
@@ -67,32 +58,23 @@ static __device__ float quotient(float x, struct factor by) {
     return __fmul_rn(__fmul_rn(x, by.lift), by.inverse);
 }
 
-/* Returns the mean magnitude of the elements, or their root mean square. Sums 2^bits * y, or 2^bits
- * * y^2, as integers, where y is |x| divided by the power of two in the block's maximum. */
-template <bool IS_SQUARE, int PER>
-static __device__ float average(const float *x, uint32_t max, uint32_t count) {
-    const float one = IS_SQUARE ? 1048576.0f : 2097152.0f; /* 2^20, 2^21 */
+/* Returns the mean magnitude of the elements. Sums 2^21 * y as integers, where y is |x| divided by
+ * the power of two in the block's maximum. */
+template <int PER> static __device__ float mean(const float *x, uint32_t max, uint32_t count) {
+    const float one = 2097152.0f; /* 2^21 */
     const uint32_t exponent = max >> 23 == 0 ? 1 : max >> 23;
     const float into = __uint_as_float((254 - exponent) << 23);
     const float back = __uint_as_float(exponent << 23);
     uint32_t sum = 0;
     for (int t = 0; t < PER; t++) {
         const float y = __fmul_rn(__uint_as_float(magnitude(x[t])), into);
-        const float value = IS_SQUARE ? __fmul_rn(y, y) : y;
-        sum += __float_as_uint(__fadd_rn(__fmul_rn(value, one), 8388608.0f)) & 0x7FFFFFu;
+        sum += __float_as_uint(__fadd_rn(__fmul_rn(y, one), 8388608.0f)) & 0x7FFFFFu;
     }
     sum = tw_warp_sum(sum);
-    const float mean = __fdiv_rn((float)sum, __fmul_rn((float)count, one));
-    return __fmul_rn(IS_SQUARE ? __fsqrt_rn(mean) : mean, back);
+    return __fmul_rn(__fdiv_rn((float)sum, __fmul_rn((float)count, one)), back);
 }
 
 /* ---- digits ---- */
-
-static __device__ uint32_t nf4_digit(float value, const struct levels &levels) {
-    uint32_t digit = 0;
-    for (int l = 0; l + 1 < TW_NF4_LEVELS; l++) digit += value > levels.bounds[l];
-    return digit;
-}
 
 static __device__ uint32_t e3m0_digit(float value) {
     const uint32_t bits = __float_as_uint(value);
@@ -105,28 +87,18 @@ static __device__ uint32_t e3m0_digit(float value) {
 
 /* Computes the block's scale, and a digit per element. */
 template <enum tw_cuda_pack_format F, int PER>
-static __device__ uint32_t quantise(uint32_t *digits, const float *x, uint32_t max, uint32_t count,
-                                    const struct levels &levels) {
-    if constexpr (F == TW_CUDA_PACK_LM2) {
-        const uint32_t scale = tw_bf16_of(average<true, PER>(x, max, count)).bits;
-        const int32_t bound = __float_as_int(__fmul_rn(TW_LM2_BOUND, scale_value(scale)));
-        for (int t = 0; t < PER; t++) {
-            const uint32_t is_large = (int32_t)magnitude(x[t]) > bound;
-            digits[t] = __float_as_uint(x[t]) >> 31 | is_large << 1;
-        }
-        return scale;
-    } else if constexpr (F == TW_CUDA_PACK_SIGN) {
+static __device__ uint32_t quantise(uint32_t *digits, const float *x, uint32_t max,
+                                    uint32_t count) {
+    if constexpr (F == TW_CUDA_PACK_SIGN) {
         for (int t = 0; t < PER; t++) digits[t] = __float_as_uint(x[t]) >> 31;
-        return tw_bf16_of(average<false, PER>(x, max, count)).bits;
+        return tw_bf16_of(mean<PER>(x, max, count)).bits;
     } else {
         const float top = F == TW_CUDA_PACK_INT8 ? 127.0f : F == TW_CUDA_PACK_INT4 ? 7.0f : 1.0f;
         const uint32_t scale = scale_up(max, top);
         const struct factor by = factor_of(max, scale);
         for (int t = 0; t < PER; t++) {
             const float value = quotient(x[t], by);
-            if constexpr (F == TW_CUDA_PACK_NF4) {
-                digits[t] = nf4_digit(value, levels);
-            } else if constexpr (F == TW_CUDA_PACK_E3M0) {
+            if constexpr (F == TW_CUDA_PACK_E3M0) {
                 digits[t] = e3m0_digit(value);
             } else { /* adding 1.5 * 2^23 rounds to nearest even */
                 digits[t] = __float_as_uint(__fadd_rn(value, 12582912.0f)) &
@@ -138,18 +110,12 @@ static __device__ uint32_t quantise(uint32_t *digits, const float *x, uint32_t m
 }
 
 /* Returns the decoded value D of a digit. */
-template <enum tw_cuda_pack_format F>
-static __device__ float level(uint32_t digit, float scale, const struct levels &levels) {
+template <enum tw_cuda_pack_format F> static __device__ float level(uint32_t digit, float scale) {
     if constexpr (F == TW_CUDA_PACK_INT8) return __fmul_rn(scale, (float)(int8_t)digit);
     if constexpr (F == TW_CUDA_PACK_INT4) return __fmul_rn(scale, (float)((int)(digit ^ 8u) - 8));
-    if constexpr (F == TW_CUDA_PACK_NF4) return __fmul_rn(scale, levels.of[digit]);
     if constexpr (F == TW_CUDA_PACK_E3M0) {
         const uint32_t l = digit & 7u, size = l == 0 ? 0 : (E3M0_ZERO + l) << 23;
         return __fmul_rn(scale, __uint_as_float(size | digit >> 3 << 31));
-    }
-    if constexpr (F == TW_CUDA_PACK_LM2) {
-        const float size = __fmul_rn((digit & 2u) != 0 ? TW_LM2_OUTER : TW_LM2_INNER, scale);
-        return __uint_as_float(__float_as_uint(size) | digit << 31);
     }
     return __uint_as_float(__float_as_uint(scale) | digit << 31);
 }
@@ -175,8 +141,7 @@ static __device__ void store_words(uint8_t *to, const uint32_t *digits, uint32_t
     }
 }
 
-template <enum tw_cuda_pack_format F>
-static __global__ void encode(struct tw_cuda_pack p, struct levels levels) {
+template <enum tw_cuda_pack_format F> static __global__ void encode(struct tw_cuda_pack p) {
     constexpr uint32_t ELEMENTS = elements_of(F);
     constexpr int PER = ELEMENTS / 32;
     const size_t blocks = (p.n + ELEMENTS - 1) / ELEMENTS;
@@ -195,7 +160,7 @@ static __global__ void encode(struct tw_cuda_pack p, struct levels levels) {
         *p.refused = 1;
         return;
     }
-    const uint32_t scale = quantise<F, PER>(digits, x, most, count, levels);
+    const uint32_t scale = quantise<F, PER>(digits, x, most, count);
     if (lane == 0) reinterpret_cast<uint16_t *>(p.out)[b] = (uint16_t)scale;
     uint8_t *const codes = p.out + 2 * blocks;
     for (int t = 0; t < PER; t++) {
@@ -204,7 +169,7 @@ static __global__ void encode(struct tw_cuda_pack p, struct levels levels) {
             digits[t] = 0; /* padding */
             continue;
         }
-        const float decoded = level<F>(digits[t], scale_value(scale), levels);
+        const float decoded = level<F>(digits[t], scale_value(scale));
         if (F == TW_CUDA_PACK_INT8) codes[begin + i] = (uint8_t)digits[t];
         if (p.decoded != nullptr) p.decoded[begin + i] = decoded;
         if (p.lost != nullptr) p.lost[begin + i] = __fsub_rn(x[t], decoded);
@@ -237,13 +202,9 @@ extern "C" size_t tw_cuda_pack_bytes(enum tw_cuda_pack_format format, size_t n) 
 
 template <enum tw_cuda_pack_format F>
 static void launch(void *stream, const struct tw_cuda_pack *pack) {
-    struct levels levels;
-    for (int l = 0; l < TW_NF4_LEVELS; l++) levels.of[l] = tw_nf4_levels[l];
-    for (int l = 0; l + 1 < TW_NF4_LEVELS; l++)
-        levels.bounds[l] = (tw_nf4_levels[l] + tw_nf4_levels[l + 1]) * 0.5f;
     const size_t of_launch = (size_t)WARPS * elements_of(F);
     TW_LAUNCH(encode<F>, (unsigned)((pack->n + of_launch - 1) / of_launch), THREADS, 0, stream,
-              *pack, levels);
+              *pack);
 }
 
 extern "C" void tw_cuda_pack(void *stream, const struct tw_cuda_pack *pack) {
@@ -257,9 +218,7 @@ extern "C" void tw_cuda_pack(void *stream, const struct tw_cuda_pack *pack) {
     }
     case TW_CUDA_PACK_INT8: launch<TW_CUDA_PACK_INT8>(stream, pack); break;
     case TW_CUDA_PACK_INT4: launch<TW_CUDA_PACK_INT4>(stream, pack); break;
-    case TW_CUDA_PACK_NF4: launch<TW_CUDA_PACK_NF4>(stream, pack); break;
     case TW_CUDA_PACK_E3M0: launch<TW_CUDA_PACK_E3M0>(stream, pack); break;
-    case TW_CUDA_PACK_LM2: launch<TW_CUDA_PACK_LM2>(stream, pack); break;
     case TW_CUDA_PACK_SIGN: launch<TW_CUDA_PACK_SIGN>(stream, pack); break;
     }
 }

@@ -192,13 +192,13 @@ static enum tw_status check_merge(const struct tw_run *run, struct tw_error *err
 }
 
 bool tw_run_needs_feedback(enum tw_codec_id codec) {
-    return codec == TW_CODEC_LM2 || codec == TW_CODEC_SIGN || codec == TW_CODEC_ECSQ2 ||
-           codec == TW_CODEC_ECSQ1 || codec == TW_CODEC_ECSQ05 || codec == TW_CODEC_TOPK256 ||
-           codec == TW_CODEC_TOPK64 || codec == TW_CODEC_TOPK32 || codec == TW_CODEC_AUTO;
+    return codec == TW_CODEC_SIGN || codec == TW_CODEC_ECSQ2 || codec == TW_CODEC_ECSQ1 ||
+           codec == TW_CODEC_ECSQ05 || codec == TW_CODEC_TOPK256 || codec == TW_CODEC_TOPK64 ||
+           codec == TW_CODEC_TOPK32 || codec == TW_CODEC_AUTO;
 }
 
 bool tw_run_is_coarse(enum tw_codec_id codec) {
-    return tw_run_needs_feedback(codec) && codec != TW_CODEC_LM2 && codec != TW_CODEC_ECSQ2;
+    return tw_run_needs_feedback(codec) && codec != TW_CODEC_ECSQ2;
 }
 
 static enum tw_status check_feedback(const struct tw_run *run, struct tw_error *err) {

@@ -17,11 +17,6 @@ F = np.float32
 # case -> (exponent of the elements, whether some are 64 times as large)
 CASES = {"usual": (-20, False), "tails": (-33, True), "large": (100, True), "small": (-110, True),
          "tiny": (-140, False), "zero": (None, False)}
-NF4 = np.array([
-    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
-    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
-    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
-    0.7229568362236023, 1.0], F)
 
 
 def hash32(case, index):
@@ -134,15 +129,6 @@ def int4(x):
     return payload(scale, packed(codes & 15, counts, 4)), decoded
 
 
-def nf4(x):
-    blocks, counts = in_blocks(x, 64)
-    scale = scale_of_max(blocks, 1)
-    middles = (NF4[:-1] + NF4[1:]) / F(2)
-    codes = np.searchsorted(middles, quotients(blocks, scale), side="left")
-    decoded = bf16_value(scale)[:, None] * NF4[codes]
-    return payload(scale, packed(codes, counts, 4)), decoded.reshape(-1)[:len(x)]
-
-
 def e3m0(x):
     blocks, counts = in_blocks(x, 64)
     scale = scale_of_max(blocks, 1)
@@ -154,28 +140,17 @@ def e3m0(x):
     return payload(scale, packed(size + 8 * minus, counts, 4)), decoded.reshape(-1)[:len(x)]
 
 
-def average(blocks, counts, bits, root):
+def mean(blocks, counts):
     e = exponents(blocks)
     y = np.ldexp(blocks, -e[:, None]).astype(F)
-    whole = np.rint((y * y if root else np.abs(y)).astype(np.float64) * 2 ** bits)
-    mean = whole.sum(axis=1).astype(F) / (counts * 2.0 ** bits).astype(F)
-    return bf16_near(np.ldexp(np.sqrt(mean) if root else mean, e).astype(F))
-
-
-def lm2(x):
-    blocks, counts = in_blocks(x, 64)
-    scale = average(blocks, counts, 20, True)
-    value = bf16_value(scale)[:, None]
-    is_outer = np.abs(blocks) > F(0.9815988) * value
-    minus = np.signbit(blocks)
-    size = np.where(is_outer, F(1.5104176) * value, F(0.4527800) * value)
-    decoded = np.where(minus, -size, size)
-    return payload(scale, packed(minus + 2 * is_outer, counts, 2)), decoded.reshape(-1)[:len(x)]
+    whole = np.rint(np.abs(y).astype(np.float64) * 2 ** 21)
+    average = whole.sum(axis=1).astype(F) / (counts * 2.0 ** 21).astype(F)
+    return bf16_near(np.ldexp(average, e).astype(F))
 
 
 def sign(x):
     blocks, counts = in_blocks(x, 256)
-    scale = average(blocks, counts, 21, False)
+    scale = mean(blocks, counts)
     minus = np.signbit(blocks)
     decoded = np.where(minus, -bf16_value(scale)[:, None], bf16_value(scale)[:, None])
     return payload(scale, packed(minus, counts, 1)), decoded.reshape(-1)[:len(x)]
@@ -188,7 +163,7 @@ def auto(x):
 
 def main():
     lines = []
-    for codec in (bf16, int8, int4, nf4, e3m0, lm2, sign, auto):
+    for codec in (bf16, int8, int4, e3m0, sign, auto):
         for number, (name, (exponent, has_tails)) in enumerate(CASES.items()):
             coded, decoded = codec(elements(number, exponent, has_tails))
             total = sum((i + 1) * int(bits) for i, bits in enumerate(decoded.view(np.uint32)))

@@ -267,7 +267,7 @@ static void contradictions_between_knobs_are_refused(void **state) {
         {TW_PRESET_STREAMING, "sync.feedback_local", "0.5", "needs sync.feedback, which"},
         {TW_PRESET_SPARSELOCO, "sync.sent", "mix", "set sync.sent = keep, or"},
         {TW_PRESET_STREAMING, "sync.codec", "ecsq2", "sync.codec = ecsq2 has a large"},
-        {TW_PRESET_STREAMING, "sync.result", "lm2", "never sent later"},
+        {TW_PRESET_STREAMING, "sync.result", "sign", "never sent later"},
         {TW_PRESET_STREAMING, "sync.result", "topk64", "the senders keep for later"},
         {TW_PRESET_CO2, "sync.mix", "0.5", "with eager it must be 0"},
         {TW_PRESET_NOLOCO, "sync.lead", "0.5", "the common direction of many nodes"},

@@ -145,7 +145,7 @@ def slow_rounds(world):
     keys = {"model.layers": 4, "model.width": 128, "model.heads": 4, "model.context": 64,
             "train.tokens": "1g", "sync.nodes": 2, "sync.fragments": 2, "sync.period": 200,
             "sync.overlap": 10, "sync.pace": "clock", "sync.interval": "5s",
-            "sync.codec": "nf4", "sync.quorum": 2}
+            "sync.codec": "int4", "sync.quorum": 2}
     subprocess.run([str(world.bin / "thinwire"), "run", "new", "slow", "--data",
                     str(world.folder / "text"), "--out", str(manifest)] +
                    [f"--set={key}={value}" for key, value in keys.items()], check=True,

@@ -3,7 +3,6 @@
 #include "kernels/cuda/pack.h"
 
 #include "compress/codec.h"
-#include "kernels/codebook.h"
 #include "kernels/merge.h"
 #include "kernels/mix.h"
 #include "kernels/norm.h"
@@ -18,20 +17,16 @@ enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 static const struct {
     enum tw_cuda_pack_format format;
     enum tw_codec_id codec;
-} codecs[] = {{TW_CUDA_PACK_BF16, TW_CODEC_BF16}, {TW_CUDA_PACK_INT8, TW_CODEC_INT8},
-              {TW_CUDA_PACK_INT4, TW_CODEC_INT4}, {TW_CUDA_PACK_NF4, TW_CODEC_NF4},
-              {TW_CUDA_PACK_E3M0, TW_CODEC_E3M0}, {TW_CUDA_PACK_LM2, TW_CODEC_LM2},
+} codecs[] = {{TW_CUDA_PACK_BF16, TW_CODEC_BF16},
+              {TW_CUDA_PACK_INT8, TW_CODEC_INT8},
+              {TW_CUDA_PACK_INT4, TW_CODEC_INT4},
+              {TW_CUDA_PACK_E3M0, TW_CODEC_E3M0},
               {TW_CUDA_PACK_SIGN, TW_CODEC_SIGN}};
 
 enum { CODECS = sizeof(codecs) / sizeof(codecs[0]) };
 
 static void *stream(void) {
     return tw_cuda_stream(card, TW_CUDA_SIDE);
-}
-
-/* Returns the midpoint between two levels of NF4. */
-static float middle_of_nf4(unsigned level) {
-    return (tw_nf4_levels[level] + tw_nf4_levels[level + 1]) * 0.5f;
 }
 
 /* Makes an array that is difficult for some codec. */
@@ -48,7 +43,7 @@ static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
         case 6: x[i] = ldexpf(x[i], 130 + (int)tw_rng_below(rng, 4)); break;   /* below 2^126 */
         case 7: x[i] = ldexpf((float)((int)tw_rng_below(rng, 255) - 127), -7); break; /* ties */
         case 8: x[i] = ldexpf(x[i], -114); break; /* 1 / scale is not a float */
-        case 9: x[i] = i % 64 == 0 ? 1.0f : middle_of_nf4((unsigned)(i % 15)); break;
+        case 9: x[i] = i % 64 == 0 ? 1.0f : ldexpf(1.5f, -(int)(i % 7) - 1); break;
         default: x[i] = ldexpf(x[i], (int)tw_rng_below(rng, 60) - 30); break;
         }
     }

@@ -223,8 +223,7 @@ static void energies(void *self, double *into, const float *x, size_t n) {
 
 static bool can_pack(void *self, const struct tw_codec *codec) {
     static const enum tw_codec_id fixed[] = {TW_CODEC_BF16, TW_CODEC_INT8, TW_CODEC_INT4,
-                                             TW_CODEC_NF4,  TW_CODEC_E3M0, TW_CODEC_LM2,
-                                             TW_CODEC_SIGN};
+                                             TW_CODEC_E3M0, TW_CODEC_SIGN};
     const struct far *far = self;
     for (unsigned i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
         if (codec->id == fixed[i]) return far->can_pack;

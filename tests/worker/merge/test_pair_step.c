@@ -268,7 +268,7 @@ static void are_often_far_apart(struct node *node) {
  * work that was sent in vain. */
 static void nothing_is_lost_between_two(void **state) {
     (void)state;
-    const enum tw_codec_id codecs[] = {TW_CODEC_ECSQ05, TW_CODEC_SIGN, TW_CODEC_LM2};
+    const enum tw_codec_id codecs[] = {TW_CODEC_ECSQ05, TW_CODEC_SIGN, TW_CODEC_ECSQ2};
     for (unsigned c = 0; c < 3; c++) {
         if (c > 0) (void)close_all(NULL);
         open_all(codecs[c], 1000000);

@@ -227,9 +227,10 @@ static bool find_format(const struct tw_codec *codec, enum tw_cuda_pack_format *
     static const struct {
         enum tw_codec_id codec;
         enum tw_cuda_pack_format format;
-    } formats[] = {{TW_CODEC_BF16, TW_CUDA_PACK_BF16}, {TW_CODEC_INT8, TW_CUDA_PACK_INT8},
-                   {TW_CODEC_INT4, TW_CUDA_PACK_INT4}, {TW_CODEC_NF4, TW_CUDA_PACK_NF4},
-                   {TW_CODEC_E3M0, TW_CUDA_PACK_E3M0}, {TW_CODEC_LM2, TW_CUDA_PACK_LM2},
+    } formats[] = {{TW_CODEC_BF16, TW_CUDA_PACK_BF16},
+                   {TW_CODEC_INT8, TW_CUDA_PACK_INT8},
+                   {TW_CODEC_INT4, TW_CUDA_PACK_INT4},
+                   {TW_CODEC_E3M0, TW_CUDA_PACK_E3M0},
                    {TW_CODEC_SIGN, TW_CUDA_PACK_SIGN}};
     for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
         *format = formats[i].format;
