@@ -1,8 +1,8 @@
 /* codec_auto.h - auto: the pieces of a part are in different codecs, which the payload names.
  *
  * The encoder divides a byte limit among the pieces: pieces with large elements get more bits
- * (budget.h). Decoders accept any mix. So within one round, each node, and each link from a node to
- * the owner of a part, can have its own codec. Without a byte limit, all pieces are int4.
+ * (tw_budget_choose). Decoders accept any mix. So within one round, each node, and each link from a
+ * node to the owner of a part, can have its own codec. Without a byte limit, all pieces are int4.
  *
  * Bytes, little-endian; a part without elements has no bytes:
  *
@@ -17,7 +17,6 @@
 #ifndef TW_COMPRESS_CODEC_AUTO_H
 #define TW_COMPRESS_CODEC_AUTO_H
 
-#include "compress/budget.h"
 #include "compress/codec.h"
 
 enum tw_auto_bounds {
@@ -25,14 +24,38 @@ enum tw_auto_bounds {
     /* largest number of elements that share a scale or a count in any codec of the ladder */
     TW_AUTO_BLOCK = 1 << 12,
     TW_AUTO_PIECE_MAX = 1 << 18, /* a whole number of entropy-coded streams */
-    TW_AUTO_CELL_MAX =
-        /* elements of a cell; smaller cells gain little, because a change of rung costs bytes */
-    1 << 16,
+    /* elements of a cell; smaller cells gain little, because a change of rung costs bytes */
+    TW_AUTO_CELL_MAX = 1 << 16,
     TW_AUTO_CELLS_MAX = TW_FRAGMENT_ELEMENTS_MAX / TW_AUTO_BLOCK + 1,
     TW_AUTO_HEAD_BYTES = 4,       /* header of the payload */
     TW_AUTO_PIECE_HEAD_BYTES = 8, /* header of a piece */
     TW_AUTO_SAMPLE = 1 << 15,
 };
+
+/* The choice of a codec for each piece, so that bytes are spent where they reduce the error most.
+ *
+ *     minimise  sum_i error_i(rung_i)   subject to   sum_i bytes_i(rung_i) <= bytes_max
+ *
+ * It uses one Lagrange multiplier lambda: every piece gets the rung with the smallest error +
+ * lambda * bytes, and bisection finds the smallest lambda that fits. Errors must add up over
+ * pieces, like squared errors or residuals under error feedback. On the lower convex hulls of the
+ * pieces this is the optimum. L-GreCo (arXiv 2210.17357) solves the same problem by a dynamic
+ * program over norms; the tests compare with it. If two rungs of a piece cost the same at lambda,
+ * the piece gets the one with more bytes while the budget lasts. More bytes thus never mean a
+ * larger error. */
+enum { TW_BUDGET_RUNGS_MAX = 16 };
+
+struct tw_budget_piece {
+    double error[TW_BUDGET_RUNGS_MAX]; /* finite, not negative */
+    uint32_t bytes[TW_BUDGET_RUNGS_MAX];
+    uint32_t rung; /* out: the chosen rung */
+};
+
+/* Chooses pieces[..].rung among the first `rungs_count` (1 to TW_BUDGET_RUNGS_MAX), and returns the
+ * sum of their bytes. If even the smallest rungs exceed bytes_max, it chooses those. Among rungs
+ * with equal bytes it prefers the smallest error, then the lowest index. */
+uint64_t tw_budget_choose(struct tw_budget_piece *pieces, size_t pieces_count, uint32_t rungs_count,
+                          uint64_t bytes_max);
 
 extern const struct tw_codec tw_codec_auto;
 
@@ -74,22 +97,8 @@ struct tw_auto {
  * elements, the error by its sum of squares. The rungs minimise the sum of residuals under error
  * feedback. Adjacent cells on one rung form one piece. Then the rate of all ecsq pieces, which can
  * have any value, is adjusted until the bytes fit. A part no larger than the sample is also encoded
- * as one piece on every rung that fits, and the best result is used (codec_auto_fit.c). */
+ * as one piece on every rung that fits, and the best result is used. */
 enum tw_status tw_auto_encode(struct tw_auto *work, const struct tw_auto_part *part, uint8_t *dst,
                               size_t capacity, size_t *bytes_out);
-
-/* For codec_auto_fit.c: a piece to encode. tw_auto_put_count writes the number of pieces;
- * tw_auto_put writes one piece, its header to `head` and its bytes to `to`. */
-struct tw_auto_piece {
-    const float *x;
-    size_t elements;
-    uint32_t rung;
-    uint32_t rate_1024; /* ecsq: its bits per element divided by the nominal ones, times 1024 */
-};
-
-bool tw_auto_is_ecsq(uint32_t rung);
-void tw_auto_put_count(uint8_t *dst, uint32_t pieces_count);
-enum tw_status tw_auto_put(const struct tw_auto_piece *piece, uint8_t *head, uint8_t *to,
-                           size_t capacity, size_t *bytes_out);
 
 #endif

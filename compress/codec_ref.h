@@ -19,17 +19,4 @@ enum tw_status tw_codec_encode_ref(enum tw_codec_id id, const float *src, size_t
 enum tw_status tw_codec_decode_ref(enum tw_codec_id id, const uint8_t *src, size_t bytes,
                                    float *dst, size_t n);
 
-/* For codec_ref.c: references of the sparse codecs and ecsq. dst has at least the codec's bound(n)
- * bytes. */
-enum tw_status tw_topk_encode_ref(enum tw_codec_id id, const float *src, size_t n, uint8_t *dst,
-                                  size_t *bytes_out);
-enum tw_status tw_topk_decode_ref(enum tw_codec_id id, const uint8_t *src, size_t bytes, float *dst,
-                                  size_t n);
-enum tw_status tw_sparse8_encode_ref(const float *src, size_t n, uint8_t *dst, size_t *bytes_out);
-enum tw_status tw_sparse8_decode_ref(const uint8_t *src, size_t bytes, float *dst, size_t n);
-enum tw_status tw_ecsq_encode_ref(enum tw_codec_id id, const float *src, size_t n, uint8_t *dst,
-                                  size_t *bytes_out);
-enum tw_status tw_ecsq_decode_ref(enum tw_codec_id id, const uint8_t *src, size_t bytes, float *dst,
-                                  size_t n);
-
 #endif

@@ -5,11 +5,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/bytes.h"
 #include "base/limits.h"
-#include "compress/lattice_isa.h"
 
 enum { BLOCK = TW_LATTICE_BLOCK, HEAD = TW_LATTICE_HEAD_BYTES };
+_Static_assert(TW_LATTICE_BITS == 8, "a code is a byte");
+_Static_assert(TW_LATTICE_EXPONENT_MIN >= INT8_MIN && TW_LATTICE_EXPONENT_MAX <= INT8_MAX,
+               "an exponent is a byte");
 
 #define INFINITE_BITS 0x7F800000u
 #define SHIFT_TO_INTEGER                                                                           \
@@ -46,8 +49,11 @@ static float float_of(uint32_t bits) {
     return x;
 }
 
-int tw_lattice_exponent(float distance, float largest) {
+/* Returns the exponent e of the step 2^e for elements of at most `largest` >= 0 and a distance > 0:
+ * 2^e is at least 4 * distance / 2^8, and |k| stays below 2^30. */
+static int exponent_of(float distance, float largest) {
     int wanted, least = TW_LATTICE_EXPONENT_MIN;
+    TW_ASSERT(distance > 0 && largest >= 0);
     /* distance = f * 2^wanted with f in [1/2, 1), so 4 * distance / 2^8 <= 2^(wanted - 6). */
     const float f = frexpf(distance, &wanted);
     wanted += 2 - TW_LATTICE_BITS - (f == 0.5f ? 1 : 0);
@@ -92,7 +98,7 @@ enum tw_status tw_lattice_encode(const float *src, size_t n, float distance, uin
                                  size_t capacity, size_t *bytes_out) {
     const uint32_t max = max_bits(src, n);
     if (max >= INFINITE_BITS) return TW_CORRUPT;
-    const int e = distance > 0 && isfinite(distance) ? tw_lattice_exponent(distance, float_of(max))
+    const int e = distance > 0 && isfinite(distance) ? exponent_of(distance, float_of(max))
                                                      : TW_LATTICE_EXPONENT_MAX + 1;
     if (e > TW_LATTICE_EXPONENT_MAX) return encode_whole(src, n, dst, capacity, bytes_out);
     const size_t blocks = blocks_of(n);
@@ -110,6 +116,7 @@ enum tw_status tw_lattice_encode(const float *src, size_t n, float distance, uin
         for (size_t i = 0; i < count; i++) codes[at + i] = (uint8_t)k[i];
     }
     *bytes_out = HEAD + 2 * blocks + n;
+    TW_ASSERT(e >= TW_LATTICE_EXPONENT_MIN);
     return TW_OK;
 }
 
@@ -169,4 +176,70 @@ float tw_lattice_distance(const float *a, const float *b, size_t n) {
         max = bits > max ? bits : max;
     }
     return float_of(max);
+}
+
+/* ---- reference, one element at a time ------------------------------------------------------- */
+
+/* Adds floor(k / 256) * m_i of one element to the checksum of its block, modulo 2^16. */
+static uint16_t checksum_add(uint16_t sum, int64_t k, size_t i) {
+    const int64_t high = k >= 0 ? k / 256 : -((255 - k) / 256);
+    return (uint16_t)(sum + (uint16_t)high * (uint32_t)tw_lattice_factor(i % TW_LATTICE_BLOCK));
+}
+
+enum tw_status tw_lattice_encode_ref(const float *src, size_t n, float distance, uint8_t *dst,
+                                     size_t capacity, size_t *bytes_out) {
+    const size_t blocks = (n + TW_LATTICE_BLOCK - 1) / TW_LATTICE_BLOCK;
+    float largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(src[i])) return TW_CORRUPT;
+        largest = fmaxf(largest, fabsf(src[i]));
+    }
+    const bool is_near = distance > 0 && isfinite(distance);
+    int e = TW_LATTICE_EXPONENT_MIN;
+    while (e <= TW_LATTICE_EXPONENT_MAX &&
+           (!is_near || ldexp(1.0, e) < 4.0 * (double)distance / 256.0 ||
+            (double)largest / ldexp(1.0, e) >= 0x1p29))
+        e++;
+    const bool is_whole = e > TW_LATTICE_EXPONENT_MAX;
+    *bytes_out = TW_LATTICE_HEAD_BYTES + (is_whole ? 4 * n : 2 * blocks + n);
+    if (capacity < *bytes_out) return TW_LIMIT;
+    memset(dst, 0, *bytes_out);
+    dst[0] = is_whole ? TW_LATTICE_WHOLE : TW_LATTICE_CODES;
+    dst[1] = is_whole ? 0 : (uint8_t)(int8_t)e;
+    dst += TW_LATTICE_HEAD_BYTES;
+    for (size_t i = 0; i < n; i++) {
+        if (is_whole) {
+            memcpy(dst + 4 * i, &src[i], 4);
+            continue;
+        }
+        const int64_t k = llrint((double)src[i] / ldexp(1.0, e));
+        uint8_t *sum = dst + 2 * (i / TW_LATTICE_BLOCK);
+        tw_put_u16(sum, checksum_add(tw_get_u16(sum), k, i));
+        dst[2 * blocks + i] = (uint8_t)(k & 0xFF);
+    }
+    return TW_OK;
+}
+
+enum tw_status tw_lattice_decode_ref(const uint8_t *src, size_t bytes, const float *near,
+                                     float *dst, size_t n) {
+    const size_t blocks = (n + TW_LATTICE_BLOCK - 1) / TW_LATTICE_BLOCK;
+    TW_TRY(tw_lattice_check(src, bytes, n));
+    const double step = ldexp(1.0, (int8_t)src[1]);
+    const uint8_t *body = src + TW_LATTICE_HEAD_BYTES;
+    uint16_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (src[0] == TW_LATTICE_WHOLE) {
+            memcpy(&dst[i], body + 4 * i, 4);
+            continue;
+        }
+        if (!(fabs((double)near[i] / step) < 0x1p30)) return TW_AGAIN;
+        int64_t k = llrint((double)near[i] / step) - 128;
+        while ((k & 0xFF) != body[2 * blocks + i]) k++;
+        dst[i] = (float)step * (float)k;
+        sum = checksum_add(sum, k, i);
+        const bool is_end = i + 1 == n || (i + 1) % TW_LATTICE_BLOCK == 0;
+        if (is_end && sum != tw_get_u16(body + 2 * (i / TW_LATTICE_BLOCK))) return TW_AGAIN;
+        if (is_end) sum = 0;
+    }
+    return TW_OK;
 }

@@ -35,7 +35,21 @@
 
 #include "base/status.h"
 
-enum { TW_LATTICE_BLOCK = 1024, TW_LATTICE_HEAD_BYTES = 8 };
+enum {
+    TW_LATTICE_BLOCK = 1024,
+    TW_LATTICE_HEAD_BYTES = 8,
+    TW_LATTICE_CODES = 0,
+    TW_LATTICE_WHOLE = 1,
+    TW_LATTICE_BITS = 8,
+    TW_LATTICE_EXPONENT_MIN = -120,
+    TW_LATTICE_EXPONENT_MAX = 90, /* 2^(90 + 31) is finite */
+    TW_LATTICE_K_BITS = 30,       /* |k| < 2^30 */
+};
+
+/* Returns the checksum multiplier m_i of element i of a block. */
+static inline uint16_t tw_lattice_factor(size_t i) {
+    return (uint16_t)(40503u * (uint32_t)(i + 1) | 1u);
+}
 
 /* Returns the largest number of bytes for n elements, which is the size of the whole form. */
 size_t tw_lattice_bound(size_t n);

@@ -34,6 +34,7 @@ enum tw_status tw_packer_create(struct tw_packer **packer_out, size_t elements_m
     if (packer != NULL) {
         packer->elements_max = elements_max;
         packer->u_planes = (unsigned)tw_momentum_bytes(momentum);
+        TW_ASSERT(packer->u_planes <= PLANES);
         packer->compress = ZSTD_createCCtx();
         packer->decompress = ZSTD_createDCtx();
         packer->plane = malloc(elements_max);
@@ -173,6 +174,7 @@ enum tw_status tw_pack(struct tw_packer *packer, const float *phi, const void *u
         tw_put_u32(dst + 16 + 4 * f, (uint32_t)frame);
         used += frame;
     }
+    TW_ASSERT(used <= capacity && used <= tw_pack_bound(n));
     *bytes_out = used;
     return TW_OK;
 }

@@ -2,7 +2,7 @@
  * codecs. Functions are queued on a stream and report no errors; pointers are device memory.
  *
  * Nodes must agree on bytes, so the bits are the same as on the host: it rounds as kernels/mix.h
- * and kernels/merge.h do, and writes the bytes of compress/codec_*.h, whose headers have the
+ * and kernels/merge.h do, and writes the bytes of compress/codec_fixed.c, which has the
  * equations. Only sums of squares have another order. */
 #ifndef TW_KERNELS_CUDA_PACK_H
 #define TW_KERNELS_CUDA_PACK_H

@@ -1,5 +1,5 @@
 /* pack_codes.cu - the encoders of pack.h. A warp encodes a block of elements: lane l has elements
- * l, l + 32, ... The digits of the block form eight words (compress/block.h). Lane l has only
+ * l, l + 32, ... The digits of the block form eight words (compress/codec_fixed.c). Lane l has only
  * digits of word l mod 8, so four lanes assemble a word. */
 #include <math.h>
 
@@ -24,7 +24,7 @@ static __host__ __device__ constexpr uint32_t bits_of(enum tw_cuda_pack_format f
     return format == TW_CUDA_PACK_INT8 ? 8 : format == TW_CUDA_PACK_SIGN ? 1 : 4;
 }
 
-/* ---- scales: the words of compress/block.h ---- */
+/* ---- scales: as in compress/codec_row.h ---- */
 
 static __device__ uint32_t magnitude(float x) {
     return __float_as_uint(x) & 0x7FFFFFFFu;
@@ -126,19 +126,15 @@ template <enum tw_cuda_pack_format F> static __device__ float level(uint32_t dig
  * written as halves, because they are only 2-byte aligned. */
 template <enum tw_cuda_pack_format F, int PER>
 static __device__ void store_words(uint8_t *to, const uint32_t *digits, uint32_t lane) {
-    constexpr uint32_t BITS = bits_of(F), WORD_BITS = elements_of(F) / 8 * BITS;
-    static_assert(WORD_BITS == 16 || WORD_BITS == 32, "as compress/block.h has it");
+    constexpr uint32_t BITS = bits_of(F);
+    static_assert(elements_of(F) / 8 * BITS == 32, "as compress/codec_fixed.c has it");
     uint32_t word = 0;
     for (int t = 0; t < PER; t++) word |= digits[t] << ((4 * t + lane / 8) * BITS);
     word |= __shfl_xor_sync(TW_ALL_LANES, word, 8);
     word |= __shfl_xor_sync(TW_ALL_LANES, word, 16);
+    word = __shfl_sync(TW_ALL_LANES, word, (int)(lane / 2) % 8);
     uint16_t *const halves = reinterpret_cast<uint16_t *>(to);
-    if constexpr (WORD_BITS == 16) {
-        if (lane < 8) halves[lane] = (uint16_t)word;
-    } else {
-        word = __shfl_sync(TW_ALL_LANES, word, (int)(lane / 2) % 8);
-        if (lane < 16) halves[lane] = (uint16_t)(word >> (lane % 2 * 16));
-    }
+    if (lane < 16) halves[lane] = (uint16_t)(word >> (lane % 2 * 16));
 }
 
 template <enum tw_cuda_pack_format F> static __global__ void encode(struct tw_cuda_pack p) {

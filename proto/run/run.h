@@ -68,23 +68,28 @@ enum tw_merge {
     TW_MERGE_CLIPPED, /* centred clipping around the median */
 };
 enum tw_weights { TW_WEIGHTS_EQUAL, TW_WEIGHTS_TOKENS, TW_WEIGHTS_TOKENS_RATE };
-enum tw_codec_id {
-    TW_CODEC_BF16,
-    TW_CODEC_INT8,
-    TW_CODEC_INT4,
-    TW_CODEC_E3M0,
-    TW_CODEC_SIGN,
-    TW_CODEC_ECSQ4,
-    TW_CODEC_ECSQ3,
-    TW_CODEC_ECSQ2,
-    TW_CODEC_ECSQ1,
-    TW_CODEC_ECSQ05,
-    TW_CODEC_TOPK256,
-    TW_CODEC_TOPK64,
-    TW_CODEC_TOPK32,
-    TW_CODEC_SPARSE8,
-    TW_CODEC_AUTO,
-};
+/* The codecs of sync.codec and sync.result (compress/README.md): name, word, and whether training
+ * suffers without error feedback because so much is lost in an encoding. */
+#define TW_CODECS_EACH(X)                                                                          \
+    X(BF16, bf16, false)                                                                           \
+    X(INT8, int8, false)                                                                           \
+    X(INT4, int4, false)                                                                           \
+    X(E3M0, e3m0, false)                                                                           \
+    X(SIGN, sign, true)                                                                            \
+    X(ECSQ4, ecsq4, false)                                                                         \
+    X(ECSQ3, ecsq3, false)                                                                         \
+    X(ECSQ2, ecsq2, true)                                                                          \
+    X(ECSQ1, ecsq1, true)                                                                          \
+    X(ECSQ05, ecsq05, true)                                                                        \
+    X(TOPK256, topk256, true)                                                                      \
+    X(TOPK64, topk64, true)                                                                        \
+    X(TOPK32, topk32, true)                                                                        \
+    X(SPARSE8, sparse8, false)                                                                     \
+    X(AUTO, auto, true)
+#define TW_CODEC_NAME(ID, word, needs_feedback) TW_CODEC_##ID,
+#define TW_CODEC_FEEDBACK(ID, word, needs_feedback) TW_CODEC_FEEDBACK_##ID = (needs_feedback),
+enum tw_codec_id { TW_CODECS_EACH(TW_CODEC_NAME) };
+enum { TW_CODECS_EACH(TW_CODEC_FEEDBACK) };
 enum tw_pace { TW_PACE_STEPS, TW_PACE_CLOCK };
 enum tw_admission { TW_ADMISSION_SECRET, TW_ADMISSION_OPEN, TW_ADMISSION_OWNER };
 

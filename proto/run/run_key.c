@@ -36,9 +36,8 @@ static const char *const merges[] = {"mean", "rda", "trimmed", "median", "clippe
 static const char *const weights[] = {"equal", "tokens", "tokens_rate", NULL};
 static const char *const outer_rules[] = {"nesterov", "heavyball", NULL};
 static const char *const momentum_types[] = {"float32", "auto", "bf16", NULL};
-static const char *const codecs[] = {"bf16",   "int8",    "int4",  "e3m0",   "sign",    "ecsq4",
-                                     "ecsq3",  "ecsq2",   "ecsq1", "ecsq05", "topk256", "topk64",
-                                     "topk32", "sparse8", "auto",  NULL};
+#define CODEC_WORD(ID, word, needs_feedback) #word,
+static const char *const codecs[] = {TW_CODECS_EACH(CODEC_WORD) NULL};
 static const char *const paces[] = {"steps", "clock", NULL};
 static const char *const admissions[] = {"secret", "open", "owner", NULL};
 

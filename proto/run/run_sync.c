@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 
+#include "base/assert.h"
 #include "proto/run/layout.h"
 #include "proto/run/tensor_list.h"
 
@@ -191,10 +192,12 @@ static enum tw_status check_merge(const struct tw_run *run, struct tw_error *err
     return TW_OK;
 }
 
+#define CODEC_FEEDBACK(ID, word, needs_feedback) needs_feedback,
+
 bool tw_run_needs_feedback(enum tw_codec_id codec) {
-    return codec == TW_CODEC_SIGN || codec == TW_CODEC_ECSQ2 || codec == TW_CODEC_ECSQ1 ||
-           codec == TW_CODEC_ECSQ05 || codec == TW_CODEC_TOPK256 || codec == TW_CODEC_TOPK64 ||
-           codec == TW_CODEC_TOPK32 || codec == TW_CODEC_AUTO;
+    static const bool needs[] = {TW_CODECS_EACH(CODEC_FEEDBACK)};
+    TW_ASSERT((size_t)codec < sizeof(needs) / sizeof(needs[0]));
+    return needs[codec];
 }
 
 bool tw_run_is_coarse(enum tw_codec_id codec) {

@@ -1,6 +1,6 @@
 /* test_block.c - block codecs match their equations to the last bit, keep their error bounds, and
  * accept no payload that decodes to non-finite values. */
-#include "compress/block.h"
+#include "compress/codec_row.h"
 
 #include "compress/codec_ref.h"
 #include "tests/kernels/fill.h"

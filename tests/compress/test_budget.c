@@ -1,6 +1,6 @@
 /* test_budget.c - bytes are distributed optimally, compared with all possible choices and with
  * L-GreCo's dynamic program. */
-#include "compress/budget.h"
+#include "compress/codec_auto.h"
 
 #include "tests/kernels/fill.h"
 

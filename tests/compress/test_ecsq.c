@@ -1,11 +1,10 @@
 /* test_ecsq.c - the ecsq codecs use their nominal bits, keep every element within its step, are as
  * good as the reference tables, and refuse invalid payloads. */
-#include "compress/codec_ecsq.h"
 
 #include "base/bytes.h"
 #include "compress/codec_ref.h"
-#include "compress/ecsq/ecsq.h"
-#include "compress/rans/rans.h"
+#include "compress/ecsq.h"
+#include "compress/rans.h"
 #include "tests/kernels/fill.h"
 
 enum { SEED = 1957, N = 1 << 20, HEAD = TW_ECSQ_HEAD_BYTES };

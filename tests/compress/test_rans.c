@@ -1,9 +1,8 @@
 /* test_rans.c - decoded symbols equal the encoded ones, every variant gives the same bytes, and
  * incomplete streams are refused. */
-#include "compress/rans/rans.h"
+#include "compress/rans.h"
 
 #include "base/bytes.h"
-#include "compress/rans/rans_isa.h"
 #include "kernels/processor.h"
 #include "tests/kernels/fill.h"
 

@@ -1,6 +1,6 @@
 /* test_sparse8.c - sparse arrays keep their zeros and shrink, dense ones lose only precision, and
  * invalid payloads are refused. */
-#include "compress/codec_sparse8.h"
+#include "compress/codec_sparse.h"
 
 #include <math.h>
 
@@ -9,7 +9,7 @@
 #include "kernels/type.h"
 #include "tests/kernels/fill.h"
 
-enum { SEED = 88, CHUNK = TW_SPARSE8_CHUNK };
+enum { SEED = 88, CHUNK = TW_SPARSE_CHUNK };
 
 static uint8_t *encoded(const float *x, size_t n, size_t *bytes) {
     const struct tw_codec *codec = tw_codec_get(TW_CODEC_SPARSE8);

@@ -1,17 +1,13 @@
 /* test_topk.c - exactly k elements are kept, the largest, as sign and mean; invalid positions are
  * refused. */
-#include "compress/codec_topk.h"
+#include "compress/codec_sparse.h"
 
 #include "base/bytes.h"
-#include "compress/codec_bf16.h"
 #include "compress/rice.h"
 #include "kernels/type.h"
 #include "tests/kernels/fill.h"
 
-enum { SEED = 64, CHUNK = TW_TOPK_CHUNK };
-
-void tw_base_topk_select(const uint32_t *magnitudes, uint32_t count, uint32_t k, uint16_t *kept,
-                         uint32_t *guess);
+enum { SEED = 64, CHUNK = TW_SPARSE_CHUNK };
 
 static const struct member {
     enum tw_codec_id id;

@@ -10,7 +10,6 @@
 #include "base/bytes.h"
 #include "base/rng.h"
 #include "compress/lattice.h"
-#include "compress/lattice_isa.h"
 
 enum { PREFIX_BYTES = 3 };
 

@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "compress/rans/rans.h"
+#include "compress/rans.h"
 
 enum { SYMBOLS_MAX = UINT16_MAX, WORDS_ROOM = 2 * SYMBOLS_MAX + TW_RANS_WORDS_SLACK };
 

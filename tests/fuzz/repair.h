@@ -13,8 +13,8 @@
 #include "base/rng.h"
 #include "compress/codec.h"
 #include "compress/codec_auto.h"
-#include "compress/ecsq/ecsq.h"
-#include "compress/rans/rans.h"
+#include "compress/ecsq.h"
+#include "compress/rans.h"
 #include "compress/rice.h"
 #include "tests/fuzz/decode.h"
 

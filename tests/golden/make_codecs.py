@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # make_codecs.py - payloads of codecs as NumPy computes them for tests/compress/test_codec_golden.c.
 """Writes codecs.txt: payloads of each block codec for some arrays, from the equations in
-compress/codec_*.h alone.
+the comments of compress/codec_fixed.c alone.
 
 Needs NumPy, which the build and the tests do not: run it by hand when a codec is added, and commit
 its output. The arrays follow from a formula that the test repeats.

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # make_entropy.py - payloads of the codecs of chunks as NumPy computes them, like make_codecs.py.
-"""Writes entropy.txt: payloads of ecsq*, topk* and sparse8 for some arrays, from the texts of
-compress/codec_*.h, rans.h, rice.h and ecsq_rate.c, without their code.
+"""Writes entropy.txt: payloads of ecsq*, topk* and sparse8 for some arrays, from
+the comments of codec_sparse.c, ecsq.h, rans.h, rice.h and ecsq_encode.c in compress/, without their
+code.
 
 Needs NumPy, which the build and the tests do not: run it by hand when a codec is added, and commit
 its output. Lines are those of codecs.txt.

@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "base/rng.h"
-#include "compress/rans/rans.h"
+#include "compress/rans.h"
 
 enum { SYMBOLS = 1 << 18, TILE = 4096, FLOATS = 1 << 24, ROUNDS = 15, REPEATS = 4 };
 

@@ -2,7 +2,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "compress/rans/rans_isa.h"
+#include "compress/rans.h"
 
 enum { VECTORS = 8, WIDTH = 8, LANES = TW_RANS_LANES, BITS = TW_RANS_TOTAL_BITS };
 

@@ -1,14 +1,51 @@
-/* ecsq.h - code shared by the encoder and decoder of the ecsq codecs; the format is in
- * codec_ecsq.h. */
-#ifndef TW_COMPRESS_ECSQ_ECSQ_H
-#define TW_COMPRESS_ECSQ_ECSQ_H
+/* ecsq.h - ecsq4, ecsq3, ecsq2, ecsq1, ecsq05: a uniform quantiser and an entropy coder, at
+ * 4, 3, 2, 1 and 1/2 bits per element.
+ *
+ *     r = bf16(rms of a block of 4096),  s = c * r,  a = floor(|x| / s + 1/2 - dead)
+ *     D = +-(a + shift[a]) * s,  D = 0 where a = 0
+ *
+ * x is an element, r the scale of its block, s the step, a the quantised size of x, and D the
+ * decoded value.
+ *
+ * Below 2 bits r = bf16(min(rms, max |x| / 3)). Otherwise a block could stay below the step forever
+ * and never be sent. With error feedback, this would cost more of the loss than everything else.
+ *
+ * A payload has one c. Bisection finds the c at which a sample needs the codec's bits, including
+ * all headers. Blocks of zeros are not counted, because they have no codes. If many elements are
+ * equal, the payload may be longer, because c is limited so that some elements remain nonzero.
+ * Large elements have an error of at most s / 2: their size a is written in full and has no shift.
+ * dead > 0 below 2 bits. shift moves decoded values to the mean of the sample's elements,
+ * separately for size 1 and for larger sizes. It points towards 0, where more elements are.
+ * Sullivan, "Efficient scalar quantization of exponential and Laplacian random variables", IEEE
+ * Trans. IT 42 (5), 1996.
+ *
+ * A code is a byte with one or two sizes min(a, 2^k - 1). The size 2^k - 1 means that a is written
+ * in full. For ecsq4, k = 5 and a code is one element. For ecsq3 (k = 4) and below (k = 3), a code
+ * is two adjacent elements of a block, the first in the lower k bits; an odd last element is paired
+ * with a 0. Signs are not part of codes, because they cannot be predicted.
+ *
+ * Bytes, little-endian, with b = ceil(n / 4096) blocks:
+ *
+ *     c * 2^12 (u16), at most 2^15
+ *     shift of size 1 and of larger ones (i8 each), in 2^-8
+ *     r of each block (b bf16): 0 (a block without codes), or in [2^-120, 2^120)
+ *     a stream for every 64 blocks (128 if a code is two elements), unless all are without codes:
+ *         kind (u8): 0 coded, 1 raw, 2 one code
+ *         number of sizes written in full (u32), then each (u16): 2^k - 1 <= a, a * c <= 69
+ *         coded: model (rans.h), words (u32), 64 states, words (u16 each)
+ *         raw: the codes          one code: that code
+ *         signs of elements with a > 0: a bit each, 1 for minus, lowest first; 0 up to a byte
+ *
+ * s and a + shift are exact in float32, so D is rounded once. Blocks with r below 2^-120 are sent
+ * as zeros. Encoding returns TW_CORRUPT if an element is 2^126 or more, or an r 2^120 or more. */
+#ifndef TW_COMPRESS_ECSQ_H
+#define TW_COMPRESS_ECSQ_H
 
-#include "base/bytes.h"
-#include "compress/codec_ecsq.h"
 #include "compress/codec_row.h"
-#include "kernels/type.h"
 
 enum tw_ecsq_bounds {
+    TW_ECSQ_BLOCK = 4096, /* elements that share a scale */
+    TW_ECSQ_STREAM_CODES = 64 * TW_ECSQ_BLOCK,
     TW_ECSQ_HEAD_BYTES = 4,
     TW_ECSQ_STREAM_HEAD_BYTES = 5, /* bytes before a stream's sizes and codes: its kind, and the
                                       number of sizes written in full */
@@ -28,6 +65,10 @@ enum tw_ecsq_bounds {
     TW_ECSQ_SCALE_END = 0x7B80, /* 2^120 as bf16 */
 };
 enum tw_ecsq_kind { TW_ECSQ_CODED, TW_ECSQ_RAW, TW_ECSQ_ONE };
+
+_Static_assert(TW_ECSQ_STREAM_CODES % TW_ECSQ_BLOCK == 0, "a stream has whole blocks");
+_Static_assert(TW_ECSQ_BLOCK % TW_ECSQ_GROUP == 0, "a block has whole groups");
+_Static_assert(TW_ECSQ_STEP_MAX <= UINT16_MAX, "a step has 16 bits in a payload");
 
 /* One codec of the family. */
 struct tw_ecsq {
@@ -52,9 +93,13 @@ struct tw_ecsq_source {
     float peak; /* largest |x| / r of the sampled blocks */
 };
 
-/* Chooses the finest step within the target bits, from a sample (ecsq_rate.c). Some elements of the
- * sample must remain nonzero, because otherwise error feedback would send zeros forever. */
-struct tw_ecsq_step tw_ecsq_choose(const struct tw_ecsq *ecsq, const struct tw_ecsq_source *source);
+/* Returns the parameters of one codec of the family. */
+const struct tw_ecsq *TW_COMPRESS_ISA(ecsq_row)(enum tw_codec_id id);
+
+/* Chooses the finest step within the target bits, from a sample. Some elements of the sample must
+ * remain nonzero, because otherwise error feedback would send zeros forever. */
+struct tw_ecsq_step TW_COMPRESS_ISA(ecsq_choose)(const struct tw_ecsq *ecsq,
+                                                 const struct tw_ecsq_source *source);
 
 enum tw_status TW_COMPRESS_ISA(ecsq_encode)(const struct tw_ecsq *ecsq,
                                             struct tw_codec_source source, uint8_t *dst,
@@ -64,21 +109,6 @@ enum tw_status TW_COMPRESS_ISA(ecsq_encode)(const struct tw_ecsq *ecsq,
 enum tw_status TW_COMPRESS_ISA(ecsq_decode)(const struct tw_ecsq *ecsq, const uint8_t *src,
                                             size_t bytes, size_t n,
                                             const struct tw_codec_sink *sink);
-
-/* Returns the parameters of one codec of the family. */
-const struct tw_ecsq *TW_COMPRESS_ISA(ecsq_row)(enum tw_codec_id id);
-
-static inline uint32_t tw_ecsq_bits(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    return bits;
-}
-
-static inline float tw_ecsq_float(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
 
 static inline size_t tw_ecsq_blocks(size_t n) {
     return n / TW_ECSQ_BLOCK + (n % TW_ECSQ_BLOCK != 0);

@@ -1,17 +1,17 @@
-/* rans.c - rANS: frequency models, tables of encoder and decoder, and the choice between the plain
- * and the vectorised implementations. */
-#include "compress/rans/rans.h"
+/* rans.c - rANS: frequency models, tables of encoder and decoder, and the plain implementation. */
+#include "compress/rans.h"
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/bytes.h"
-#include "compress/rans/rans_isa.h"
 #include "kernels/processor.h"
 
 enum {
     TOTAL = TW_RANS_TOTAL,
     SYMBOLS = TW_RANS_SYMBOLS_MAX,
-    WIDE = 128 /* frequencies from this one on take two bytes in a model */
+    WORD_BYTES = 2,
+    WIDE = 128, /* frequencies from this one on take two bytes in a model */
 };
 
 /* Returns true if a / b < c / d. The products fit, because counts have 32 bits and frequencies 12.
@@ -62,6 +62,7 @@ bool tw_rans_model_fit(struct tw_rans_model *model, const uint32_t *counts, uint
     if (present < 2) return false;
     for (; sum > TOTAL; sum--) model->frequency[cheapest_loss(model, counts)]--;
     for (; sum < TOTAL; sum++) model->frequency[best_gain(model, counts)]++;
+    TW_ASSERT(sum == TOTAL);
     return true;
 }
 
@@ -80,8 +81,10 @@ size_t tw_rans_model_encode(const struct tw_rans_model *model, uint8_t *dst) {
             *to++ = (uint8_t)(WIDE | f >> 8);
             *to++ = (uint8_t)(f & 0xFF);
         }
+        TW_ASSERT(f <= left);
         left -= f;
     }
+    TW_ASSERT(to - dst <= TW_RANS_MODEL_BYTES_MAX);
     return (size_t)(to - dst);
 }
 
@@ -136,6 +139,7 @@ void tw_rans_encoder_init(struct tw_rans_encoder *encoder, const struct tw_rans_
         set_division(encoder, s);
         start += model->frequency[s];
     }
+    TW_ASSERT(start == TOTAL);
     for (unsigned mask = 0; mask < 256; mask++) {
         unsigned at = 16;
         for (unsigned lane = 8; lane-- > 0;) {
@@ -161,6 +165,7 @@ enum tw_status tw_rans_decoder_init(struct tw_rans_decoder *decoder,
     unsigned slot = 0;
     for (unsigned s = 0; s < SYMBOLS; s++) {
         const uint32_t f = model->frequency[s];
+        TW_ASSERT(f <= TOTAL - slot);
         for (uint32_t i = 0; i < f; i++) decoder->slots[slot++] = s | f << 8 | i << 20;
     }
     for (unsigned mask = 0; mask < 256; mask++) {
@@ -171,6 +176,7 @@ enum tw_status tw_rans_decoder_init(struct tw_rans_decoder *decoder,
         }
         decoder->rank[mask] = ranks;
     }
+    TW_ASSERT(slot == TOTAL);
     decoder->at = words;
     decoder->end = words + words_bytes;
     return TW_OK;
@@ -181,6 +187,47 @@ enum tw_status tw_rans_decoder_finish(const struct tw_rans_decoder *decoder) {
     for (unsigned j = 0; j < TW_RANS_LANES; j++) wrong |= decoder->states[j] ^ TW_RANS_FIRST_STATE;
     return wrong == 0 && decoder->at == decoder->end ? TW_OK : TW_CORRUPT;
 }
+
+/* ---- the plain implementation: as in the equations of rans.h -------------------------------- */
+
+static size_t encode(struct tw_rans_encoder *encoder, const uint8_t *symbols, size_t n,
+                     uint8_t *words_end) {
+    uint8_t *to = words_end;
+    for (size_t i = n; i-- > 0;) {
+        uint32_t x = encoder->states[i % TW_RANS_LANES];
+        const uint32_t f = encoder->frequency[symbols[i]];
+        if (x >= f << 19) {
+            to -= WORD_BYTES;
+            tw_put_u16(to, (uint16_t)(x & 0xFFFFu));
+            x >>= 16;
+        }
+        encoder->states[i % TW_RANS_LANES] =
+            (x / f << TW_RANS_TOTAL_BITS) + encoder->start[symbols[i]] + x % f;
+    }
+    return (size_t)(words_end - to);
+}
+
+static enum tw_status decode(struct tw_rans_decoder *decoder, uint8_t *symbols, size_t n) {
+    const uint8_t *at = decoder->at;
+    size_t words = (size_t)(decoder->end - at) / WORD_BYTES;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t x = decoder->states[i % TW_RANS_LANES];
+        const uint32_t slot = decoder->slots[x & (TW_RANS_TOTAL - 1)];
+        symbols[i] = (uint8_t)(slot & 0xFFu);
+        x = (slot >> 8 & 0xFFFu) * (x >> TW_RANS_TOTAL_BITS) + (slot >> 20);
+        if (x < TW_RANS_FIRST_STATE) {
+            if (words == 0) return TW_CORRUPT;
+            x = x << 16 | tw_get_u16(at);
+            at += WORD_BYTES;
+            words--;
+        }
+        decoder->states[i % TW_RANS_LANES] = x;
+    }
+    decoder->at = at;
+    return TW_OK;
+}
+
+const struct tw_rans_form tw_base_rans = {.name = "plain", .encode = encode, .decode = decode};
 
 const struct tw_rans_form *tw_rans_form(uint32_t i) {
     const struct tw_rans_form *found[2];

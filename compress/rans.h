@@ -18,8 +18,8 @@
  * every state at 2^15. A decoder must therefore end with every state at 2^15 and no word left,
  * which rarely happens with damaged data. Lanes depend on each other only by the order of their
  * words, so vector variants of any width give the same bytes as the plain one. No allocation. */
-#ifndef TW_COMPRESS_RANS_RANS_H
-#define TW_COMPRESS_RANS_RANS_H
+#ifndef TW_COMPRESS_RANS_H
+#define TW_COMPRESS_RANS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,6 +37,7 @@ enum tw_rans_bounds {
     TW_RANS_WORDS_SLACK = 32,                 /* bytes before its words that encode may overwrite */
     TW_RANS_FIRST_STATE = 1 << 15,
 };
+_Static_assert(TW_RANS_TOTAL * 8 == TW_RANS_FIRST_STATE, "x / f * 2^12 + start stays below 2^31");
 
 /* Frequencies of the symbols: at least two are nonzero, and their sum is TW_RANS_TOTAL. */
 struct tw_rans_model {
@@ -97,6 +98,13 @@ struct tw_rans_form {
      * undefined. */
     enum tw_status (*decode)(struct tw_rans_decoder *decoder, uint8_t *symbols, size_t n);
 };
+
+/* Bits of tw_rans_division.step, lowest first: 2^12 - f (12 bits), a zero, bias (13 bits), shift (4
+ * bits). */
+enum { TW_RANS_STEP_BIAS = 13, TW_RANS_BIAS_BITS = 13, TW_RANS_STEP_SHIFT = 26 };
+
+extern const struct tw_rans_form tw_base_rans; /* for any processor; the reference for the other */
+extern const struct tw_rans_form tw_avx2_rans;
 
 /* Returns the i-th fastest implementation that this processor supports, or NULL. 0 is the fastest,
  * the last one is plain. */
