@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "compress/codec_auto.h"
-#include "kernels/processor.h"
+#include "kernels/ops.h"
 
 enum { TW_CODECS_COUNT = TW_CODEC_AUTO + 1 };
 

@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "kernels/processor.h"
+#include "kernels/ops.h"
 
 enum {
     TOTAL = TW_RANS_TOTAL,

@@ -83,6 +83,28 @@ struct tw_adamw {
     float gradient_scale;           /* clip factor */
 };
 
+/* X(member) for every operation of struct tw_ops. */
+#define TW_OPS_EACH(X)                                                                             \
+    X(norm)                                                                                        \
+    X(norm_backward)                                                                               \
+    X(add)                                                                                         \
+    X(bias)                                                                                        \
+    X(bias_backward)                                                                               \
+    X(rope)                                                                                        \
+    X(gelu)                                                                                        \
+    X(gelu_backward)                                                                               \
+    X(swiglu)                                                                                      \
+    X(swiglu_backward)                                                                             \
+    X(attention)                                                                                   \
+    X(attention_backward)                                                                          \
+    X(cross_entropy)                                                                               \
+    X(embedding)                                                                                   \
+    X(embedding_backward)                                                                          \
+    X(adamw)                                                                                       \
+    X(sum_squares)                                                                                 \
+    X(from_f32)                                                                                    \
+    X(to_f32)
+
 struct tw_ops {
     const char *name; /* "AVX-512" */
     enum tw_type type;
@@ -191,5 +213,10 @@ const struct tw_ops *tw_ops_cpu(enum tw_type type, uint32_t i);
  * BF16 if the processor multiplies it faster than float32 (AMX, or full-width avx512_bf16 on AMD),
  * else F32. */
 enum tw_type tw_ops_best_type(void);
+
+/* ---- the processor -------------------------------------------------------------------------- */
+
+bool tw_cpu_has_avx2(void);   /* x86-64-v3: AVX2, FMA, BMI, LZCNT, F16C, MOVBE */
+bool tw_cpu_has_avx512(void); /* all of x86-64-v4 */
 
 #endif

@@ -1,10 +1,61 @@
-/* outer.h - the outer step. Host arithmetic in a fixed order, without contraction to FMA: every
- * node gets the same bits. */
+/* outer.h - the outer gradient, the outer step, and the change of the live parameters after it.
+ * Host arithmetic in a fixed order, without contraction to FMA: every node gets the same bits.
+ * Arrays (n) must not overlap. */
 #ifndef TW_KERNELS_OUTER_H
 #define TW_KERNELS_OUTER_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+/* ---- the outer gradient and the live parameters --------------------------------------------- */
+
+/* How an outer step changes the live parameters, and the outer gradient computed from them.
+ * Host arithmetic in a fixed order, without contraction to FMA. Arrays (n) must not overlap. */
+
+/* For contributors: theta = alpha * theta + (1 - alpha) * anchor_new. Streaming DiLoCo, arXiv
+ * 2501.18512, Algorithm 2. alpha = 0 copies the anchor. */
+void tw_mix(float *theta, const float *anchor_new, float alpha, size_t n);
+void tw_mix_ref(float *theta, const float *anchor_new, float alpha, size_t n);
+
+/* For other nodes: theta = theta + (anchor_new - anchor_old). Their own work stays in the next
+ * Delta. */
+void tw_shift(float *theta, const float *anchor_new, const float *anchor_old, size_t n);
+void tw_shift_ref(float *theta, const float *anchor_new, const float *anchor_old, size_t n);
+
+/* The outer gradient: delta = anchor - theta. */
+void tw_delta(float *delta, const float *anchor, const float *theta, size_t n);
+void tw_delta_ref(float *delta, const float *anchor, const float *theta, size_t n);
+
+/* The outer gradient with error feedback, in one pass over memory, each operation rounded
+ * separately:
+ *
+ *     delta = anchor - theta;  v = delta + beta * residual */
+struct tw_delta {
+    float *v;
+    float *delta; /* NULL: skipped */
+    const float *anchor, *theta, *residual;
+    float beta;
+    size_t n;
+};
+void tw_delta_feedback(const struct tw_delta *d);
+void tw_delta_feedback_ref(const struct tw_delta *d);
+
+/* Takes back the elements that a sparse result left out. Where merged is 0, nothing of the node's v
+ * = delta + beta * residual was merged, and next becomes all of v; elsewhere next does not change.
+ * gTop-k, arXiv 1901.04359, does the same. */
+struct tw_regain {
+    float *next; /* residual after the merge: in/out */
+    const float *merged, *delta, *residual;
+    float beta;
+    size_t n;
+};
+void tw_regain(const struct tw_regain *r);
+void tw_regain_ref(const struct tw_regain *r);
+
+/* ---- the outer step ------------------------------------------------------------------------- */
+
+/* The outer step. Host arithmetic in a fixed order, without contraction to FMA: every
+ * node gets the same bits. */
 
 struct tw_outer {
     float lr;       /* eta > 0 */
@@ -96,5 +147,36 @@ void tw_outer_pull(float *anchor, float *momentum, const float *own, const float
                    float half, size_t n);
 void tw_outer_pull_ref(float *anchor, float *momentum, const float *own, const float *theirs,
                        float half, size_t n);
+
+/* ---- the momentum of the inner optimizer ---------------------------------------------------- */
+
+/* Replaces part of the inner optimizer's momentum by the common direction of a
+ * merge (sync.lead). It affects one node only, so results need not agree between nodes. */
+
+struct tw_momentum_lead {
+    float share;       /* a in [0, 1] */
+    float lr;          /* learning rate of the inner steps */
+    float steps;       /* number S > 0 of inner steps that the merge covers */
+    float correction2; /* 1 - beta2^t, AdamW's bias correction of v */
+};
+
+/* AdamW's first moment m is the mean of one node's last small batches. A merge averages the noise
+ * of those batches out of theta, but m then brings the node's own noise back. But the merge also
+ * gives the direction of all nodes. Each step was lr * m_hat / sqrt(v_hat), so the mean of m_hat /
+ * sqrt(v_hat) over S steps and all contributors is delta / (lr * S). With share a:
+ *
+ *     m = (1 - a) * m + a * sqrt(v / correction2) * delta / (lr * S)
+ *
+ * Large batches, or averaged momenta (SlowMo, arXiv 1910.00643), would have a similar effect on m;
+ * this costs no bytes. FedCM (arXiv 2106.10874) adds the merged step to every local step in the
+ * same way. Contributors may claim false steps, so the second term is limited. Before the product
+ * with sqrt(v), its norm is at most the norm of the term that it replaces (m where delta is not 0).
+ * With sparse codecs the limit matters: they send elements that they accumulated over many rounds.
+ *
+ * m (n): in/out; v, delta (n): in. Elements with v = 0 do not change: AdamW has not updated them,
+ * or Muon trains the matrix. Elements with delta = 0 do not change either: sparse and coarse codecs
+ * send most elements as 0, whatever their direction. */
+void tw_momentum_lead(float *m, const float *v, const float *delta, size_t n,
+                      const struct tw_momentum_lead *cfg);
 
 #endif

@@ -206,6 +206,7 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
     case TW_MSG_PAIR_OFFER: return check_pair_offer(message, err);
     case TW_MSG_ACCUSE:
         if (message->u.accuse.part >= TW_PARTS_MAX) return bad(message, "part", err);
+        if (message->u.accuse.trainer > TW_MEMBERS_MAX) return bad(message, "trainer", err);
         return TW_OK;
     case TW_MSG_NACK:
         if (message->u.nack.refused_parts >> TW_PARTS_MAX != 0)

@@ -10,7 +10,6 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "proto/proof.h"
 #include "proto/record.h"
 
 /* X(NAME, value, struct member). Values are the frame kinds of PROTOCOL.md. */

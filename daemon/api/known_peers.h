@@ -21,7 +21,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "proto/extension.h"
+#include "proto/hello.h"
 
 enum tw_known_state {
     TW_KNOWN_NEVER, /* never linked: it used a ticket of this node */

@@ -14,7 +14,7 @@
 #include "daemon/auth/identity.h"
 #include "daemon/config/config.h"
 #include "daemon/store/file.h"
-#include "proto/armour.h"
+#include "proto/cert.h"
 
 static uint64_t system_clock_s(void) {
     return (uint64_t)time(NULL);

@@ -14,8 +14,6 @@
 #include "base/status.h"
 #include "daemon/auth/identity.h"
 #include "proto/cert.h"
-#include "proto/recall.h"
-#include "proto/revoke.h"
 
 enum {
     TW_GATE_BYTES_MAX = 8 + TW_CERTS_MAX * TW_CERT_BYTES, /* size of extension 4 of HELLO */

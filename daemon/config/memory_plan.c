@@ -2,7 +2,7 @@
 
 #include "compress/codec.h"
 #include "daemon/store/checkpoint.h"
-#include "proto/run/kept.h"
+#include "proto/run/layout.h"
 #include "proto/shm.h"
 
 static struct tw_memory_plan plan_of(const struct tw_layout *layout, enum tw_snapshot_mode snapshot,

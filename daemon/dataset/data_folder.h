@@ -22,7 +22,6 @@
 #include "base/limits.h"
 #include "daemon/store/file.h"
 #include "proto/dataset.h"
-#include "proto/shard.h"
 #include "sync/fetch/fetch.h"
 
 enum {

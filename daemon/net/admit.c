@@ -30,7 +30,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "daemon/net/transport_impl.h"
-#include "proto/twin.h"
+#include "proto/frame.h"
 
 /* ==== admission =============================================================================== */
 

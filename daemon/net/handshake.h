@@ -5,7 +5,7 @@
  *    0  version min u32      16  run id   32 bytes     128  addresses count u32
  *    4  version max u32      48  node id  32 bytes     132  per address: length u8, then
  *    8  role u32             80  link tag 16 bytes          "host:port" without NUL
- *   12  boot u32             96  proof    32 bytes      then the extensions: proto/extension.h
+ *   12  boot u32             96  proof    32 bytes      then the extensions: proto/hello.h
  *
  *    proof = HMAC-SHA256(run secret, "thinwire-join" || EKM || body without the proof)
  *
@@ -29,7 +29,7 @@
 #include "base/status.h"
 #include "daemon/auth/identity.h"
 #include "daemon/net/tls.h"
-#include "proto/extension.h"
+#include "proto/hello.h"
 #include "proto/ticket.h"
 
 #define TW_HELLO_EXPORT "EXPORTER-thinwire-join-v1"

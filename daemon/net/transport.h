@@ -38,8 +38,8 @@
 #include "daemon/auth/identity.h"
 #include "daemon/net/dial.h"
 #include "daemon/net/pacer.h"
-#include "proto/extension.h"
 #include "proto/frame.h"
+#include "proto/hello.h"
 #include "proto/message.h"
 #include "proto/ticket.h"
 

@@ -7,7 +7,7 @@
  *   HELLO with the id of a linked node  verdict    the transport
  *   from the linked process, or without
  *   a process number                    NONE       applies the rules of admit.c
- *   from another process                ASK        asks the linked process (proto/twin.h); the
+ *   from another process                ASK        asks the linked process (proto/frame.h); the
  *                                                  newcomer waits for TW_TWIN_ANSWER_US at most
  *   from another process, while a
  *   question is open                    WAIT       lets it wait too, without a second question

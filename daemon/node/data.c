@@ -14,7 +14,7 @@
 #include "daemon/node/workers.h"
 #include "daemon/store/checkpoint.h"
 #include "daemon/workerlink/worker_host.h"
-#include "proto/dataset_run.h"
+#include "proto/dataset.h"
 #include "sync/fetch/fetch.h"
 
 enum {

@@ -15,7 +15,7 @@
 #include "daemon/auth/tickets.h"
 #include "daemon/net/handshake.h"
 #include "daemon/net/transport.h"
-#include "proto/welcome.h"
+#include "proto/hello.h"
 #include "sync/members/members.h"
 
 enum {

@@ -26,8 +26,8 @@
 #include "daemon/store/file.h"
 #include "daemon/workerlink/worker_host.h"
 #include "proto/control.h"
-#include "proto/extension.h"
 #include "proto/frame.h"
+#include "proto/hello.h"
 #include "sync/fetch/fetch.h"
 #include "sync/members/members.h"
 

@@ -11,7 +11,7 @@
 #include "daemon/process/service.h"
 #include "daemon/runlog/run_log.h"
 #include "daemon/workerlink/worker_host.h"
-#include "proto/proof.h"
+#include "proto/record.h"
 
 /* ==== speeds of the last minute =============================================================== */
 

@@ -19,7 +19,7 @@
 #include "daemon/dataset/data_folder.h"
 #include "daemon/store/checkpoint.h"
 #include "daemon/store/file.h"
-#include "proto/dataset_run.h"
+#include "proto/dataset.h"
 
 /* ==== an owner's recall ======================================================================= */
 

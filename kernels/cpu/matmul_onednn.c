@@ -13,9 +13,66 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "kernels/cpu/matmul_packed.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/matmul_library.h"
+
+/* ---- packed weights without oneDNN ---------------------------------------------------------- */
+
+/* Reads and writes oneDNN's packed bf16 weights element by element: slow, but
+ * without any allocation: used when oneDNN finds no memory.
+ *
+ * Layout of a packed matrix (k, columns), padded with zeros: blocks of 64 columns, each of them
+ * split into blocks of 32 rows. Such a block stores pairs of rows, interleaved over its 64 columns.
+ */
+
+enum { PACKED_BLOCK = TW_MATMUL_PAD_K * TW_MATMUL_PAD_N };
+
+static size_t blocks_of(uint32_t n, size_t unit) {
+    return (n + unit - 1) / unit;
+}
+
+/* Returns the index of element (l, j) of a packed matrix with k rows. */
+static size_t place(uint32_t k, size_t l, size_t j) {
+    const size_t block = j / TW_MATMUL_PAD_N * blocks_of(k, TW_MATMUL_PAD_K) + l / TW_MATMUL_PAD_K;
+    const size_t pair = l % TW_MATMUL_PAD_K / 2;
+    return block * PACKED_BLOCK + (pair * TW_MATMUL_PAD_N + j % TW_MATMUL_PAD_N) * 2 + l % 2;
+}
+
+static void packed_fill(void *packed, const struct tw_weight_panel *panel) {
+    const size_t blocks =
+        blocks_of(panel->k, TW_MATMUL_PAD_K) * blocks_of(panel->columns, TW_MATMUL_PAD_N);
+    uint16_t *const to = packed;
+    memset(packed, 0, blocks * PACKED_BLOCK * sizeof(*to));
+    for (size_t l = 0; l < panel->k; l++) {
+        for (size_t j = 0; j < panel->columns; j++) {
+            const size_t at = panel->form == TW_MATMUL_NT ? j * panel->master_stride + l
+                                                          : l * panel->master_stride + j;
+            to[place(panel->k, l, j)] = tw_bf16_from_f32(panel->master[at]);
+        }
+    }
+}
+
+static void packed_multiply(void *y, const void *a, const void *packed,
+                            const struct tw_matmul *shape) {
+    const uint16_t *const weights = packed;
+    for (size_t i = 0; i < shape->m; i++) {
+        const uint16_t *const row = (const uint16_t *)a + i * shape->a_stride;
+        for (size_t j = 0; j < shape->n; j++) {
+            const size_t at = i * shape->y_stride + j;
+            double sum = shape->is_added ? (double)((const float *)y)[at] : 0.0;
+            for (size_t l = 0; l < shape->k; l++) {
+                sum += (double)tw_bf16_to_f32(row[l]) *
+                       (double)tw_bf16_to_f32(weights[place(shape->k, l, j)]);
+            }
+            if (shape->y_type == TW_F32)
+                ((float *)y)[at] = (float)sum;
+            else
+                ((uint16_t *)y)[at] = tw_bf16_from_f32((float)sum);
+        }
+    }
+}
+
+/* ---- oneDNN --------------------------------------------------------------------------------- */
 
 /* Declared here, because clang has no omp.h for gcc's OpenMP runtime. */
 void omp_set_num_threads(int threads);
@@ -349,7 +406,7 @@ static void pack(struct tw_multiplier *base, void *packed, const struct tw_weigh
                             .type = panel->type,
                             .b_stride = panel->master_stride};
     if (!execute((struct multiplier *)base, &key, packed, panel->master, NULL)) {
-        tw_matmul_packed_fill(packed, panel);
+        packed_fill(packed, panel);
     }
 }
 
@@ -403,7 +460,7 @@ static bool try_packed(struct multiplier *multiplier, void *y, const void *a, co
 static void multiply_packed(struct tw_multiplier *base, void *y, const void *a, const void *packed,
                             const struct tw_matmul *shape) {
     if (try_packed((struct multiplier *)base, y, a, packed, shape)) return;
-    tw_matmul_packed_multiply(y, a, packed, shape);
+    packed_multiply(y, a, packed, shape);
 }
 
 const struct tw_matmul_library tw_matmul_onednn = {.name = "oneDNN",

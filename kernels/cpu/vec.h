@@ -1,15 +1,47 @@
-/* vec.h - a vector of TW_VEC floats in registers, and its conversion to and from activations in
- * memory. Written with the vector extensions of gcc and clang, and with intrinsics only where those
- * do not suffice. */
+/* vec.h - vectors of floats, and names of functions per instruction set. Files of kernels/cpu/ that
+ * use TW_CPU(op) are compiled once per instruction set and type of activation. Their names are
+ * then, for example, tw_avx512_bf16_gelu, tw_avx2_f32_gelu or tw_base_f32_gelu. */
 #ifndef TW_KERNELS_CPU_VEC_H
 #define TW_KERNELS_CPU_VEC_H
 
+#include <stdint.h>
 #include <string.h>
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
-#include "kernels/cpu/isa.h"
+#include "kernels/act.h"
+#include "kernels/ops.h"
+
+/* A vector has TW_VEC floats. The processor has registers for TW_VEC_REGISTERS vectors. */
+#if defined(TW_ISA_AVX512)
+#if defined(TW_ISA_AVX512_BF16) /* the bf16 dot products are used by attention */
+#define TW_CPU(op) TW_ACT_NAME(avx512bf16, op)
+#define TW_CPU_NAME "AVX-512 BF16"
+#else
+#define TW_CPU(op) TW_ACT_NAME(avx512, op)
+#define TW_CPU_NAME "AVX-512"
+#endif
+enum { TW_VEC = 16, TW_VEC_REGISTERS = 32 };
+#elif defined(TW_ISA_AVX2)
+#define TW_CPU(op) TW_ACT_NAME(avx2, op)
+#define TW_CPU_NAME "AVX2"
+enum { TW_VEC = 8, TW_VEC_REGISTERS = 16 };
+#else
+#define TW_CPU(op) TW_ACT_NAME(base, op)
+#define TW_CPU_NAME "baseline"
+enum { TW_VEC = 4, TW_VEC_REGISTERS = 16 };
+#endif
+
+#define TW_CPU_DECLARE(op) __typeof__(*((const struct tw_ops *)0)->op) TW_CPU(op);
+TW_OPS_EACH(TW_CPU_DECLARE)
+extern const struct tw_ops TW_CPU(table);
+
+/* ---- vectors -------------------------------------------------------------------------------- */
+
+/* A vector of TW_VEC floats in registers, and its conversion to and from activations in
+ * memory. Written with the vector extensions of gcc and clang, and with intrinsics only where those
+ * do not suffice. */
 
 typedef float tw_vec __attribute__((vector_size(TW_VEC * 4)));
 typedef int32_t tw_ivec __attribute__((vector_size(TW_VEC * 4)));
@@ -154,6 +186,62 @@ TW_INLINE float tw_vec_largest(tw_vec value) {
     float largest = value[0];
     for (size_t i = 1; i < TW_VEC; i++) largest = value[i] > largest ? value[i] : largest;
     return largest;
+}
+
+/* ---- powers --------------------------------------------------------------------------------- */
+
+/* Returns e^x: x = i * ln(2) + r with |r| <= ln(2) / 2. e^r is the polynomial with the least
+ * maximum relative error over that range (1.9e-9 before rounding); 2^i sets the exponent bits.
+ * Relative error below 2e-7 for x in [-87.3, 88.3]; 0 below -87.7, infinity above 88.4; e^0 is 1;
+ * NaN stays NaN. Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits. */
+TW_INLINE tw_vec tw_vec_exp(tw_vec x) {
+    const float magic = 12582912.0f;
+    x = tw_vec_max(tw_vec_all(-88.0f), x); /* this order of arguments keeps x if it is NaN */
+    x = tw_vec_min(tw_vec_all(88.7f), x);
+    const tw_vec shifted = x * 1.44269504f + magic;
+    const tw_vec f = shifted - magic;
+    const tw_vec r =
+        (x - f * 0.693359375f) +
+        f * 2.12194440e-4f; /* subtracts ln 2 in two parts, the first of which is exact */
+    tw_vec p = tw_vec_all(1.3836737e-3f);
+    p = p * r + 8.3748987e-3f;
+    p = p * r + 4.1668233e-2f;
+    p = p * r + 1.6666420e-1f;
+    p = p * r + 4.9999991e-1f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    return p * (tw_vec)(((tw_uvec)shifted + 127u) << 23);
+}
+
+/* Returns 1 / (1 + e^-x). Relative error below 3e-7; 0 below -88.4. */
+TW_INLINE tw_vec tw_vec_logistic(tw_vec x) {
+    return 1.0f / (1.0f + tw_vec_exp(-x));
+}
+
+/* Returns 2^x for x <= 127: x = i + f with |f| <= 1/2. 2^f is the polynomial of degree 5 with the
+ * least relative error (Remez; 2e-7 with its constant set to 1, so that 2^0 = 1); 2^i sets the
+ * exponent. Returns 0 (or a denormal) below -126; NaN stays NaN. */
+TW_INLINE tw_vec tw_vec_exp2(tw_vec x) {
+#if defined(__AVX512F__)
+    const tw_vec whole = (tw_vec)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT);
+#else
+    const tw_vec magic = tw_vec_all(12582912.0f); /* 1.5 * 2^23 leaves no fraction bits */
+    const tw_vec shifted = x + magic, whole = shifted - magic;
+#endif
+    const tw_vec f = x - whole;
+    tw_vec p = tw_vec_all(0.00132764725f);
+    p = p * f + 0.00967554096f;
+    p = p * f + 0.0555071309f;
+    p = p * f + 0.240221202f;
+    p = p * f + 0.693146944f;
+    p = p * f + 1.0f;
+#if defined(__AVX512F__)
+    return (tw_vec)_mm512_scalef_ps((__m512)p, (__m512)whole);
+#else
+    const tw_vec power = (tw_vec)(((tw_uvec)shifted + 127u) << 23);
+    const tw_ivec is_tiny = x < -126.0f;
+    return (tw_vec)((tw_ivec)(p * power) & ~is_tiny);
+#endif
 }
 
 #endif

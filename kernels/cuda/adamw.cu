@@ -15,7 +15,7 @@ extern "C" void tw_cuda_step_decide(void *stream, struct tw_cuda_step *step) {
     TW_LAUNCH(decide, 1, 1, 0, stream, step);
 }
 
-/* Updates one element, rounding as kernels/ref/adamw_ref.c does: no multiplication is fused with an
+/* Updates one element, rounding as kernels/ops_ref.c does: no multiplication is fused with an
  * addition. */
 static __device__ __forceinline__ void update(float *theta, float *m, float *v, float gradient,
                                               const struct tw_cuda_adamw &a,

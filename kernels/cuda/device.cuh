@@ -12,7 +12,7 @@
 #include <string.h>
 
 #ifdef TW_CUDA_EMULATED
-#include "kernels/cuda/emulated/emulated.h"
+#include "tests/emulated/emulated.h"
 #else
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

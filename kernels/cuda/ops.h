@@ -21,12 +21,10 @@
 extern "C" { /* also around included headers of this project, which are plain C */
 #endif
 
-#include "kernels/mix.h"
-#include "kernels/momentum_lead.h"
 #include "kernels/ops.h"
 #include "kernels/outer.h"
 
-/* ---- norms (norm.cu, norm_backward.cu) ---- */
+/* ---- norms (norm.cu) ---- */
 
 /* Each row is one vector or, for QK-norm, `heads` adjacent vectors of shape.width that share weight
  * and bias. */
@@ -99,7 +97,7 @@ void tw_cuda_bias_backward(void *stream, const struct tw_cuda_bias *shape, float
                            const void *dy, void *scratch);
 size_t tw_cuda_bias_backward_scratch(const struct tw_cuda_bias *shape);
 
-/* ---- rotary embedding (rope.cu) ---- */
+/* ---- rotary embedding (elements.cu) ---- */
 
 /* Rotary embedding in place. Row r is at position position_first + r mod context. Its angles are
  * the row of that position in the tables rope.cos and rope.sin (positions, head_size / 2), device
@@ -197,7 +195,7 @@ struct tw_cuda_adamw {
     float beta1, beta2, eps;
     bool has_decay;
 };
-/* AdamW of kernels/ops.h with the values of *step, with the bits of kernels/ref/adamw_ref.c. Does
+/* AdamW of kernels/ops.h with the values of *step, with the bits of kernels/ops_ref.c. Does
  * nothing if step->is_skipped. */
 void tw_cuda_adamw(void *stream, const struct tw_cuda_adamw *arrays,
                    const struct tw_cuda_step *step);
@@ -214,9 +212,9 @@ struct tw_cuda_outer {
 void tw_cuda_outer_nesterov(void *stream, const struct tw_cuda_outer *step);
 void tw_cuda_outer_heavyball(void *stream, const struct tw_cuda_outer *step);
 
-/* ---- after an outer step (mix.cu, momentum_lead.cu) ---- */
+/* ---- after an outer step (outer.cu) ---- */
 
-/* kernels/mix.h on the device, with the same bits. copy (n): bf16 copy of theta, which is updated
+/* kernels/outer.h on the device, with the same bits. copy (n): bf16 copy of theta, which is updated
  * too; may be NULL. */
 void tw_cuda_mix(void *stream, float *theta, void *copy, const float *anchor_new, float alpha,
                  size_t n);
@@ -224,7 +222,7 @@ void tw_cuda_shift(void *stream, float *theta, void *copy, const float *anchor_n
                    const float *anchor_old, size_t n);
 void tw_cuda_regain(void *stream, const struct tw_regain *r); /* arrays on the device */
 
-/* kernels/momentum_lead.h on the device. Its sums have another order, so its scale differs slightly
+/* kernels/outer.h on the device. Its sums have another order, so its scale differs slightly
  * from the host's scale. With the same scale, the bits are the same. */
 struct tw_cuda_lead {
     float *m;               /* (n): in/out */

@@ -1,7 +1,7 @@
 /* pack.h - outer gradients on a device: Delta, its statistics, and its encoding in the fixed-rate
  * codecs. Functions are queued on a stream and report no errors; pointers are device memory.
  *
- * Nodes must agree on bytes, so the bits are the same as on the host: it rounds as kernels/mix.h
+ * Nodes must agree on bytes, so the bits are the same as on the host: it rounds as kernels/outer.h
  * and kernels/merge.h do, and writes the bytes of compress/codec_fixed.c, which has the
  * equations. Only sums of squares have another order. */
 #ifndef TW_KERNELS_CUDA_PACK_H

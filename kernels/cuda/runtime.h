@@ -1,6 +1,6 @@
 /* runtime.h - a CUDA device for C programs: memory, two streams, events, copies, graphs, and
  * errors. Implemented by two libraries: tw_kernels_cuda, and tw_kernels_emulated, whose device is
- * the CPU and its memory (for tests; see emulated/emulation.h).
+ * the CPU and its memory (for tests; see tests/emulated/emulation.h).
  *
  * Operations and copies that are queued on a stream return nothing. A fault of the device or a
  * refused launch is stored, and tw_cuda_finish() reports it. After a fault the device cannot be

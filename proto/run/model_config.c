@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "proto/run/run_value.h"
+#include "proto/run/run_key.h"
 
 enum tw_status tw_model_kind(const struct tw_run *run, struct tw_model_kind *kind,
                              struct tw_error *err) {

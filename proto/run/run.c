@@ -1,9 +1,12 @@
+/* run.c - a run manifest as text, well-known models, and the choice of an optimizer. */
 #include "proto/run/run.h"
 
 #include <stdbool.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/nearest.h"
+#include "proto/run/layout.h"
 #include "proto/run/run_key.h"
 
 static const char first_line[] = "thinwire-run 1\n";
@@ -21,119 +24,6 @@ static const char *section_title(const char *key) {
         if (strncmp(key, titles[i], size) == 0 && key[size] == '.') return titles[i];
     }
     return "run: its name";
-}
-
-/* ---- relations between keys ---------------------------------------------------------------- */
-
-static enum tw_status check_gpt2(const struct tw_run *run, struct tw_error *err) {
-    const struct tw_run_shape shape = tw_run_shape(run);
-    if (shape.kv_heads != shape.heads)
-        return tw_fail(err, TW_CONFIG,
-                       "model.kv_heads (%u) differs from model.heads (%u): shared heads need "
-                       "model.family = llama",
-                       shape.kv_heads, shape.heads);
-    if (shape.q_width != run->model.width)
-        return tw_fail(err, TW_CONFIG,
-                       "model.head_size (%u) x model.heads (%u) is not model.width (%u): other "
-                       "head sizes need model.family = llama",
-                       shape.head_size, shape.heads, run->model.width);
-    if (run->model.qk_norm || run->model.qkv_bias)
-        return tw_fail(err, TW_CONFIG, "model.%s = yes needs model.family = llama",
-                       run->model.qk_norm ? "qk_norm" : "qkv_bias");
-    return TW_OK;
-}
-
-static enum tw_status check_llama(const struct tw_run *run, struct tw_error *err) {
-    const struct tw_run_shape shape = tw_run_shape(run);
-    if (shape.head_size % 2 != 0 || shape.head_size > 512)
-        return tw_fail(err, TW_CONFIG,
-                       "heads of %u channels cannot be rotated: model.width / model.heads, or "
-                       "model.head_size, must be even and at most 512",
-                       shape.head_size);
-    if (run->model.rope_low_millionths >= run->model.rope_high_millionths)
-        return tw_fail(err, TW_CONFIG,
-                       "model.rope_low (%.6g) must be less than model.rope_high (%.6g)",
-                       run->model.rope_low_millionths / 1e6, run->model.rope_high_millionths / 1e6);
-    return TW_OK;
-}
-
-static enum tw_status check_shape(const struct tw_run *run, struct tw_error *err) {
-    const uint32_t heads = run->model.heads, kv_heads = run->model.kv_heads;
-    if (run->model.head_size == 0 && run->model.width % heads != 0)
-        return tw_fail(err, TW_CONFIG,
-                       "model.heads (%u) must divide model.width (%u) when model.head_size is 0: "
-                       "each head gets an equal share of the channels",
-                       heads, run->model.width);
-    if (kv_heads != 0 && heads % kv_heads != 0)
-        return tw_fail(err, TW_CONFIG,
-                       "model.kv_heads (%u) must divide model.heads (%u): each serves an equal "
-                       "group of heads",
-                       kv_heads, heads);
-    return run->model.family == TW_FAMILY_GPT2 ? check_gpt2(run, err) : check_llama(run, err);
-}
-
-static enum tw_status check_model(const struct tw_run *run, struct tw_error *err) {
-    TW_TRY(tw_run_check_tensors(run, err));
-    if (run->model.family != TW_FAMILY_TENSORS) TW_TRY(check_shape(run, err));
-    if (run->data.tokenizer == TW_TOKENIZER_BYTES && run->model.vocab != 256)
-        return tw_fail(err, TW_CONFIG,
-                       "model.vocab is %u, but data.tokenizer = bytes has 256 tokens: set "
-                       "model.vocab = 256, or data.tokenizer = ids for a file of token numbers",
-                       run->model.vocab);
-    return TW_OK;
-}
-
-static enum tw_status check_data(const struct tw_run *run, struct tw_error *err) {
-    if (run->data.form == TW_FORM_DATASET && tw_id_is_zero(&run->data.sha256))
-        return tw_fail(err, TW_CONFIG,
-                       "data.form = dataset needs data.sha256, which names the dataset: `thinwire "
-                       "run new --data FOLDER` sets both");
-    if (run->data.documents == TW_DOCUMENTS_MASKED && run->data.separator >= run->model.vocab)
-        return tw_fail(err, TW_CONFIG,
-                       "data.separator (%u) is no token of model.vocab = %u: give the token that "
-                       "begins a document",
-                       run->data.separator, run->model.vocab);
-    return TW_OK;
-}
-
-static enum tw_status check_train(const struct tw_run *run, struct tw_error *err) {
-    const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context;
-    if (run->train.tokens < step_tokens)
-        return tw_fail(err, TW_CONFIG,
-                       "train.tokens (%llu) is less than one inner step of one node "
-                       "(train.batch x model.context = %llu): raise train.tokens",
-                       (unsigned long long)run->train.tokens, (unsigned long long)step_tokens);
-    if (run->train.warmup_tokens > run->train.tokens)
-        return tw_fail(err, TW_CONFIG,
-                       "train.warmup_tokens (%llu) is more than train.tokens (%llu): the run "
-                       "would end before the warm-up does",
-                       (unsigned long long)run->train.warmup_tokens,
-                       (unsigned long long)run->train.tokens);
-    return TW_OK;
-}
-
-static enum tw_status check_security(const struct tw_run *run, struct tw_error *err) {
-    const bool has_owner = !tw_id_is_zero(&run->security.owner);
-    if (run->security.admission == TW_ADMISSION_OWNER && !has_owner)
-        return tw_fail(err, TW_CONFIG,
-                       "security.admission = owner needs security.owner, the public key that signs "
-                       "certificates: `thinwire owner new` makes one");
-    if (run->security.admission != TW_ADMISSION_OWNER && has_owner)
-        return tw_fail(err, TW_CONFIG,
-                       "security.owner signs nothing unless security.admission = owner: set that, "
-                       "or security.owner = any");
-    return TW_OK;
-}
-
-enum tw_status tw_run_check(const struct tw_run *run, struct tw_error *err) {
-    uint32_t count;
-    const struct tw_run_key *keys = tw_run_keys(&count);
-    for (uint32_t i = 0; i < count; i++) TW_TRY(tw_run_key_check(&keys[i], run, err));
-    TW_TRY(check_model(run, err));
-    TW_TRY(check_data(run, err));
-    TW_TRY(check_train(run, err));
-    TW_TRY(check_security(run, err));
-    return tw_run_check_sync(run, err);
 }
 
 /* ---- struct to text ------------------------------------------------------------------------ */
@@ -413,4 +303,172 @@ enum tw_status tw_run_decode(const char *text, size_t size, struct tw_run *run,
     if (canonical_size != size || memcmp(canonical, text, size) != 0)
         return tw_fail(err, TW_CONFIG, "the manifest is valid but not in canonical form");
     return TW_OK;
+}
+
+/* ---- shapes of models ----------------------------------------------------------------------- */
+
+struct tw_run_shape tw_run_shape(const struct tw_run *run) {
+    const uint32_t width = run->model.width, heads = run->model.heads;
+    struct tw_run_shape shape = {
+        .heads = heads,
+        .kv_heads = run->model.kv_heads != 0 ? run->model.kv_heads : heads,
+        .head_size = run->model.head_size != 0 ? run->model.head_size : width / heads,
+        .ffn = run->model.ffn,
+    };
+    shape.q_width = shape.heads * shape.head_size;
+    shape.kv_width = shape.kv_heads * shape.head_size;
+    if (shape.ffn == 0) {
+        shape.ffn = run->model.family == TW_FAMILY_GPT2 ? 4 * width
+                                                        : (8 * width + 3 * 64 - 1) / (3 * 64) * 64;
+    }
+    return shape;
+}
+
+enum { BYTES = 256, QK_NORM = 1, BIAS = 2 };
+
+struct shape {
+    const char *name;
+    enum tw_family family;
+    uint32_t layers, width, heads, kv_heads, head_size, ffn, context, vocab;
+    enum tw_answer is_tied;
+    uint32_t norm_eps_millionths, rope_theta, rope_factor;
+    uint32_t extras; /* set of QK_NORM, BIAS */
+};
+
+/* Sources: the config.json of the models of these names (openai-community/gpt2*,
+ * HuggingFaceTB/SmolLM-*, TinyLlama-1.1B, Qwen2.5-0.5B, Qwen3-0.6B, Llama-3.2-1B, -3B,
+ * Llama-3.1-8B, -70B); for llama-60m to -350m, table 5 of arXiv 2403.03507. Contexts are usual
+ * training lengths, not the longest that the model supports. The shapes 1m, 5m and 15m are this
+ * project's own; their tokens are bytes. */
+static const struct shape shapes[] = {
+    {"llama-1m", TW_FAMILY_LLAMA, 4, 128, 4, 2, 0, 0, 128, BYTES, TW_YES, 10, 10000, 1, 0},
+    {"1m", TW_FAMILY_GPT2, 4, 128, 4, 0, 0, 0, 128, BYTES, TW_YES, 10, 10000, 1, 0},
+    {"5m", TW_FAMILY_GPT2, 6, 256, 8, 0, 0, 0, 256, BYTES, TW_YES, 10, 10000, 1, 0},
+    {"llama-15m", TW_FAMILY_LLAMA, 8, 384, 6, 2, 0, 0, 512, BYTES, TW_YES, 10, 10000, 1, 0},
+    {"15m", TW_FAMILY_GPT2, 8, 384, 6, 0, 0, 0, 512, BYTES, TW_YES, 10, 10000, 1, 0},
+    {"llama-60m", TW_FAMILY_LLAMA, 8, 512, 8, 0, 0, 1376, 1024, 32000, TW_NO, 1, 10000, 1, 0},
+    {"gpt2-124m", TW_FAMILY_GPT2, 12, 768, 12, 0, 0, 0, 1024, 50257, TW_YES, 10, 10000, 1, 0},
+    {"llama-130m", TW_FAMILY_LLAMA, 12, 768, 12, 0, 0, 2048, 1024, 32000, TW_NO, 1, 10000, 1, 0},
+    {"smollm-135m", TW_FAMILY_LLAMA, 30, 576, 9, 3, 0, 1536, 2048, 49152, TW_YES, 10, 10000, 1, 0},
+    {"gpt2-350m", TW_FAMILY_GPT2, 24, 1024, 16, 0, 0, 0, 1024, 50257, TW_YES, 10, 10000, 1, 0},
+    {"smollm-360m", TW_FAMILY_LLAMA, 32, 960, 15, 5, 0, 2560, 2048, 49152, TW_YES, 10, 10000, 1, 0},
+    {"llama-350m", TW_FAMILY_LLAMA, 24, 1024, 16, 0, 0, 2736, 1024, 32000, TW_NO, 1, 10000, 1, 0},
+    {"qwen2.5-0.5b", TW_FAMILY_LLAMA, 24, 896, 14, 2, 0, 4864, 4096, 151936, TW_YES, 1, 1000000, 1,
+     BIAS},
+    {"qwen3-0.6b", TW_FAMILY_LLAMA, 28, 1024, 16, 8, 128, 3072, 4096, 151936, TW_YES, 1, 1000000, 1,
+     QK_NORM},
+    {"gpt2-774m", TW_FAMILY_GPT2, 36, 1280, 20, 0, 0, 0, 1024, 50257, TW_YES, 10, 10000, 1, 0},
+    {"tinyllama-1.1b", TW_FAMILY_LLAMA, 22, 2048, 32, 4, 0, 5632, 2048, 32000, TW_NO, 10, 10000, 1,
+     0},
+    {"llama-1b", TW_FAMILY_LLAMA, 16, 2048, 32, 8, 64, 8192, 8192, 128256, TW_YES, 10, 500000, 32,
+     0},
+    {"gpt2-1.5b", TW_FAMILY_GPT2, 48, 1600, 25, 0, 0, 0, 1024, 50257, TW_YES, 10, 10000, 1, 0},
+    {"smollm-1.7b", TW_FAMILY_LLAMA, 24, 2048, 32, 0, 0, 8192, 2048, 49152, TW_YES, 10, 10000, 1,
+     0},
+    {"llama-3b", TW_FAMILY_LLAMA, 28, 3072, 24, 8, 128, 8192, 8192, 128256, TW_YES, 10, 500000, 32,
+     0},
+    {"llama-8b", TW_FAMILY_LLAMA, 32, 4096, 32, 8, 128, 14336, 8192, 128256, TW_NO, 10, 500000, 8,
+     0},
+    {"llama-70b", TW_FAMILY_LLAMA, 80, 8192, 64, 8, 128, 28672, 8192, 128256, TW_NO, 10, 500000, 8,
+     0},
+};
+
+enum { SHAPES_COUNT = sizeof(shapes) / sizeof(shapes[0]) };
+
+const char *tw_run_model_name(uint32_t i) {
+    return i < SHAPES_COUNT ? shapes[i].name : NULL;
+}
+
+static const struct shape *shape_find(const char *name) {
+    for (unsigned i = 0; i < SHAPES_COUNT; i++) {
+        if (strcmp(shapes[i].name, name) == 0) return &shapes[i];
+    }
+    return NULL;
+}
+
+/* Fails with the models of that size, such as gpt2-124m for 124m. Returns TW_OK if there are none.
+ */
+static enum tw_status say_sizes(const char *size, struct tw_error *err) {
+    char list[120] = "";
+    size_t used = 0;
+    for (unsigned i = 0; i < SHAPES_COUNT; i++) {
+        const char *const dash = strrchr(shapes[i].name, '-');
+        const size_t length = strlen(shapes[i].name);
+        if (dash == NULL || strcmp(dash + 1, size) != 0 || used + length + 5 > sizeof(list))
+            continue;
+        if (used > 0) memcpy(list + used, " or ", 4);
+        used += used > 0 ? 4 : 0;
+        memcpy(list + used, shapes[i].name, length + 1);
+        used += length;
+    }
+    if (used == 0) return TW_OK;
+    return tw_fail(err, TW_CONFIG, "there is no model `%.40s`: did you mean %s?", size, list);
+}
+
+enum tw_status tw_run_apply_model(struct tw_run *run, const char *name, struct tw_error *err) {
+    const struct shape *shape = shape_find(name);
+    if (shape == NULL) {
+        TW_TRY(say_sizes(name, err));
+        const char *names[SHAPES_COUNT];
+        for (unsigned i = 0; i < SHAPES_COUNT; i++) names[i] = shapes[i].name;
+        const char *nearest = tw_nearest(name, names, SHAPES_COUNT);
+        return tw_fail(err, TW_CONFIG, "there is no model `%.40s`: %s%s%s", name,
+                       nearest != NULL ? "did you mean " : "they go from 1m to llama-70b; ",
+                       nearest != NULL ? nearest : "`thinwire run models` names them",
+                       nearest != NULL ? "?" : "");
+    }
+    run->model.family = shape->family;
+    run->model.layers = shape->layers;
+    run->model.width = shape->width;
+    run->model.heads = shape->heads;
+    run->model.kv_heads = shape->kv_heads;
+    run->model.head_size = shape->head_size;
+    run->model.ffn = shape->ffn;
+    run->model.context = shape->context;
+    run->model.vocab = shape->vocab;
+    run->model.is_tied = shape->is_tied;
+    run->model.norm_eps_millionths = shape->norm_eps_millionths;
+    run->model.qk_norm = (shape->extras & QK_NORM) != 0 ? TW_YES : TW_NO;
+    run->model.qkv_bias = (shape->extras & BIAS) != 0 ? TW_YES : TW_NO;
+    run->model.rope_theta = shape->rope_theta;
+    run->model.rope_factor_millionths = shape->rope_factor * 1000000;
+    run->model.rope_low_millionths = 1000000;
+    run->model.rope_high_millionths = 4000000;
+    run->model.rope_original = 8192;
+    run->data.tokenizer = shape->vocab == BYTES ? TW_TOKENIZER_BYTES : TW_TOKENIZER_IDS;
+    return TW_OK;
+}
+
+/* ---- the optimizer -------------------------------------------------------------------------- */
+
+/* Chooses between AdamW and Muon by the arithmetic that Muon adds to a step. */
+
+/* Multiplications of the five Newton-Schulz steps of a matrix (kernels/muon.h): a Gram matrix of
+ * its shorter side, its square, and a product with the matrix. */
+static double of_matrix(const struct tw_tensor *tensor) {
+    enum { STEPS = 5 };
+    const double rows = tensor->rows, cols = tensor->cols;
+    const double side = rows < cols ? rows : cols, deep = rows < cols ? cols : rows;
+    return STEPS * (2 * side * side * deep + side * side * side);
+}
+
+double tw_run_muon_cost(const struct tw_run *run, const struct tw_layout *layout) {
+    const double tokens = (double)run->train.batch * run->model.context;
+    const double attention =
+        2.0 * run->model.layers * tw_run_shape(run).q_width * run->model.context;
+    double muon = 0;
+    if (run->model.family == TW_FAMILY_TENSORS) return 0;
+    for (uint32_t i = 0; i < layout->tensors_count; i++)
+        if (layout->tensors[i].is_hidden) muon += of_matrix(&layout->tensors[i]);
+    /* forward once, backward twice */
+    return muon / (3 * tokens * ((double)layout->params + attention));
+}
+
+bool tw_run_fit_optimizer(struct tw_run *run, const struct tw_layout *layout) {
+    const double most = 0.75;
+    run->train.optimizer = TW_OPTIMIZER_ADAMW;
+    if (run->model.family == TW_FAMILY_TENSORS || tw_run_muon_cost(run, layout) > most)
+        return false;
+    run->train.optimizer = TW_OPTIMIZER_MUON;
+    return true;
 }

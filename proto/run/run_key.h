@@ -9,6 +9,31 @@
 #include "base/status.h"
 #include "proto/run/run.h"
 
+/* ---- numbers as text ------------------------------------------------------------------------ */
+
+/* Exact decimals, no floating point. */
+enum { TW_DECIMAL_BYTES = 32 }; /* 20 digits, a point, a unit and a NUL */
+
+/* A unit, such as "m" for 1000000. A table ends with a NULL name; an empty name is for numbers
+ * without a unit. */
+struct tw_unit {
+    const char *name;
+    uint64_t scale;
+};
+
+/* Reads a decimal such as "12", "0.5", ".5" or "1.5m" and multiplies it by the unit's scale. Units
+ * match in either case. Returns false and leaves *value unchanged if the text is not a plain
+ * decimal with a unit of the table, is not whole after scaling ("0.1ms"), or does not fit 64 bits.
+ */
+bool tw_value_parse(const char *text, const struct tw_unit *units, uint64_t *value);
+
+/* Writes value / 10^decimals (decimals <= 9) without trailing zeros, then `unit`: the canonical
+ * form. */
+void tw_value_format(uint64_t value, unsigned decimals, const char *unit,
+                     char text[TW_DECIMAL_BYTES]);
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
 enum tw_run_kind {
     TW_RUN_NAME,     /* char[64]: [a-z0-9-] */
     TW_RUN_ENUM,     /* enum, one of `names` */
@@ -91,16 +116,9 @@ bool tw_run_is_for_engine(const struct tw_run_key *key, const struct tw_run *run
 /* Sets every key for which tw_run_is_for_engine is true to its least value. */
 void tw_run_clear_engine(struct tw_run *run);
 
-/* For family tensors: returns TW_CONFIG unless every key of tw_run_is_for_engine has its least
- * value, and the other keys agree with each other (run_tensors.c). */
-enum tw_status tw_run_check_tensors(const struct tw_run *run, struct tw_error *err);
-
 /* Returns TW_CONFIG with the reason if a key that a person wrote has no effect in *run. Only for
  * run files: a manifest always has every key. */
 enum tw_status tw_run_check_written(const struct tw_run_key *key, const struct tw_run *run,
                                     struct tw_error *err);
-
-/* Checks the relations between sync.* keys (run_sync.c). Returns TW_CONFIG if one is violated. */
-enum tw_status tw_run_check_sync(const struct tw_run *run, struct tw_error *err);
 
 #endif

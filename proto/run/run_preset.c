@@ -7,7 +7,6 @@
 #include "base/assert.h"
 #include "proto/run/layout.h"
 #include "proto/run/run_key.h"
-#include "proto/run/tensor_list.h"
 
 struct preset {
     enum tw_topology topology;

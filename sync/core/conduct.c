@@ -10,7 +10,7 @@
  *   stall     A linked member that holds up rounds. As an owner: it contributed or reduces, and
  *             other members waited for its result in vain. As a proposer: see vote/acceptor.c.
  * It gets no part and is not waited for. unmerged  A contribution to our part was too large to be
- * merged (kernels/guard.h). The contributor keeps the work and sends less the next time, so an
+ * merged (kernels/outlier.h). The contributor keeps the work and sends less the next time, so an
  * honest node recovers soon. A node that never recovers is broken or lies: it is reported at a
  * falling rate. donor     In pairs, a node whose state was taken over is not used again for a
  * while. claim     A node whose claim to be in a better lineage was false is not asked for a while.

@@ -12,7 +12,6 @@
 #include "base/rate.h"
 #include "base/status.h"
 #include "proto/message.h"
-#include "proto/proof.h"
 #include "proto/record.h"
 #include "proto/worker_request.h"
 #include "sync/core/position.h"

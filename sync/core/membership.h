@@ -3,7 +3,7 @@
 #ifndef TW_SYNC_CORE_MEMBERSHIP_H
 #define TW_SYNC_CORE_MEMBERSHIP_H
 
-#include "proto/run/kept.h"
+#include "proto/run/layout.h"
 #include "sync/core/interface.h"
 #include "sync/core/state.h"
 
@@ -131,7 +131,7 @@ bool tw_membership_has_judges(const struct tw_node *node);
 /* True if this node is linked to so many voters that fewer than half of them can be liars. A node
  * with fewer links trusts the members that it sees. */
 bool tw_membership_sees_most(const struct tw_node *node);
-/* Returns the number of votes that decide in the roster (proto/proof.h). */
+/* Returns the number of votes that decide in the roster (proto/record.h). */
 uint32_t tw_membership_votes_needed(const struct tw_node *node);
 /* Returns how many of the roster's voters may lie; 0 if the roster is not known. */
 uint32_t tw_membership_liars_max(const struct tw_node *node);

@@ -11,7 +11,6 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "proto/proof.h"
 #include "proto/record.h"
 
 /* This node's vote in the newest round that it took part in. It is on disk before it is sent. */

@@ -370,8 +370,10 @@ void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok) {
         node->acceptor.store_failed_us = node->now_us;
         return;
     }
+    /* The recording of a node that decided otherwise may answer a store that this one never asked
+     * for. */
+    if (seq > node->acceptor.store_seq) return;
     if (seq > node->acceptor.stored_seq) node->acceptor.stored_seq = seq;
-    TW_ASSERT(node->acceptor.stored_seq <= node->acceptor.store_seq);
 }
 
 /* True if the reply still agrees with the stored vote. A later promise may have overtaken it. So

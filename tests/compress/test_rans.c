@@ -3,7 +3,7 @@
 #include "compress/rans.h"
 
 #include "base/bytes.h"
-#include "kernels/processor.h"
+#include "kernels/ops.h"
 #include "tests/kernels/fill.h"
 
 enum { SEED = 4096, N_MAX = 70000, STREAM_BYTES = TW_RANS_STATES_BYTES + 2 * N_MAX + 64 };

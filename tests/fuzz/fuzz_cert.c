@@ -8,9 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "proto/armour.h"
-#include "proto/recall.h"
-#include "proto/revoke.h"
+#include "proto/cert.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

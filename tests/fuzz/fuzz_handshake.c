@@ -9,7 +9,7 @@
 
 #include "base/assert.h"
 #include "daemon/net/handshake.h"
-#include "proto/twin.h"
+#include "proto/frame.h"
 #include "sync/members/members.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -9,7 +9,7 @@
 
 #include "base/assert.h"
 #include "daemon/auth/tickets.h"
-#include "proto/proof.h"
+#include "proto/record.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "proto/shard.h"
+#include "proto/dataset.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,8 +8,8 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
+#include "proto/hello.h"
 #include "proto/ticket.h"
-#include "proto/welcome.h"
 
 enum { BODY_MAX = 512 };
 

@@ -1,7 +1,6 @@
 /* test_agreed.c - outer step, merge, mix and norms give the bits of their references, and the same
  * bits on every machine (fixed expected values). */
 #include "kernels/merge.h"
-#include "kernels/mix.h"
 #include "kernels/norm.h"
 #include "kernels/outer.h"
 

@@ -1,9 +1,9 @@
-/* Tests of kernels/momentum_lead.c. */
+/* Tests of kernels/outer.c. */
 #include "tests/test.h"
 
 #include <math.h>
 
-#include "kernels/momentum_lead.h"
+#include "kernels/outer.h"
 
 enum { N = 512 };
 

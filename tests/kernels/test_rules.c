@@ -1,14 +1,9 @@
 /* test_rules.c - outer steps, merges, weights and guard have the bits of their references, the
  * values of NumPy (tests/golden/rules.txt), and the intended effects. */
-#include "kernels/guard.h"
-#include "kernels/median.h"
 #include "kernels/merge.h"
-#include "kernels/mix.h"
-#include "kernels/momentum_lead.h"
 #include "kernels/norm.h"
 #include "kernels/outer.h"
-#include "kernels/rda.h"
-#include "kernels/robust.h"
+#include "kernels/outlier.h"
 
 #include "tests/kernels/fill.h"
 

@@ -1,7 +1,7 @@
-/* Tests of proto/armour.c. */
+/* Tests of proto/cert.c. */
 #include "tests/test.h"
 
-#include "proto/armour.h"
+#include "proto/cert.h"
 
 enum { CAPACITY = 100 };
 

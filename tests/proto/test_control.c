@@ -1,4 +1,4 @@
-/* Tests of proto/control_encode.c and control_decode.c. */
+/* Tests of proto/control.c and control_decode.c. */
 #include "tests/test.h"
 
 #include "proto/control.h"

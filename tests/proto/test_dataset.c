@@ -1,7 +1,6 @@
 /* Tests of proto/dataset.c. */
 #include "proto/dataset.h"
 
-#include "proto/shard.h"
 #include "tests/test.h"
 
 enum { ROOM = 8 };

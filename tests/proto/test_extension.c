@@ -1,7 +1,7 @@
-/* Tests of proto/extension.c: the list at the end of HELLO, valid and hostile. */
+/* Tests of proto/hello.c: the list at the end of HELLO, valid and hostile. */
 #include "base/bytes.h"
-#include "proto/extension.h"
 #include "proto/frame.h"
+#include "proto/hello.h"
 #include "proto/message.h"
 #include "tests/test.h"
 

@@ -8,14 +8,10 @@
 #include "base/bytes.h"
 #include "proto/cert.h"
 #include "proto/control.h"
-#include "proto/extension.h"
 #include "proto/frame.h"
-#include "proto/recall.h"
-#include "proto/revoke.h"
+#include "proto/hello.h"
 #include "proto/run/run.h"
 #include "proto/ticket.h"
-#include "proto/twin.h"
-#include "proto/welcome.h"
 
 enum { HEX_MAX = 16384, VECTORS_MAX = 64 };
 

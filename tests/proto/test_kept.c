@@ -1,5 +1,5 @@
-/* Tests of proto/run/kept.c, and of the key sync.momentum_type. */
-#include "proto/run/kept.h"
+/* Tests of proto/run/layout.c, and of the key sync.momentum_type. */
+#include "proto/run/layout.h"
 
 #include "tests/test.h"
 

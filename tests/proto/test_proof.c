@@ -1,5 +1,5 @@
 /* test_proof.c - proofs of decided rounds: their bytes, and how many votes they need. */
-#include "proto/proof.h"
+#include "proto/record.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
-/* Tests of proto/recall.c. */
+/* Tests of proto/cert.c. */
 #include "tests/test.h"
 
 #include "base/bytes.h"
-#include "proto/recall.h"
+#include "proto/cert.h"
 
 static struct tw_error err;
 static struct tw_recall recall, back;

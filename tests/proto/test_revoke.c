@@ -1,9 +1,9 @@
-/* Tests of proto/revoke.c. */
+/* Tests of proto/cert.c. */
 #include "tests/test.h"
 
 #include "base/bytes.h"
 #include "base/rng.h"
-#include "proto/revoke.h"
+#include "proto/cert.h"
 
 static struct tw_error err;
 static struct tw_revoked list, back;

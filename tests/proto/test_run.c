@@ -6,7 +6,6 @@
 #include "base/rng.h"
 #include "proto/run/run.h"
 #include "proto/run/run_key.h"
-#include "proto/run/run_value.h"
 
 static struct tw_run run;
 static struct tw_error err;

@@ -1,5 +1,5 @@
-/* Tests of proto/shard.c. */
-#include "proto/shard.h"
+/* Tests of proto/dataset.c. */
+#include "proto/dataset.h"
 
 #include "base/bytes.h"
 #include "tests/test.h"

@@ -1,7 +1,7 @@
-/* Tests of proto/run/tensor_list.c: model.tensors as text. */
+/* Tests of proto/run/layout.c: model.tensors as text. */
 #include "tests/test.h"
 
-#include "proto/run/tensor_list.h"
+#include "proto/run/layout.h"
 
 static struct tw_error err;
 static struct tw_tensor_list_size size;

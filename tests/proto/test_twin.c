@@ -1,5 +1,5 @@
-/* Tests of proto/twin.c: the TWIN frame and the text of its GOODBYE, valid and hostile. */
-#include "proto/twin.h"
+/* Tests of proto/frame.c: the TWIN frame and the text of its GOODBYE, valid and hostile. */
+#include "proto/frame.h"
 
 #include "tests/test.h"
 

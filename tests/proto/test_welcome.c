@@ -1,6 +1,6 @@
-/* Tests of proto/welcome.c. */
+/* Tests of proto/hello.c. */
 #include "base/bytes.h"
-#include "proto/welcome.h"
+#include "proto/hello.h"
 #include "tests/test.h"
 
 static struct tw_welcome welcome, back;

@@ -6,7 +6,7 @@
  * 0 is public and has a path to every node, so a group without relays still has a member that
  * reaches all. */
 #include "base/assert.h"
-#include "proto/proof.h"
+#include "proto/record.h"
 #include "tests/sim/world.h"
 
 static bool is_home(const struct tw_sim_world *world, uint32_t node) {

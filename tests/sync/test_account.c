@@ -2,8 +2,8 @@
  * fragment. */
 #include <math.h>
 
-#include "kernels/guard.h"
 #include "kernels/merge.h"
+#include "kernels/outlier.h"
 #include "sync/core/state.h"
 #include "sync/round/proposal.h"
 #include "sync/round/round.h"

@@ -11,7 +11,7 @@
 #include "base/machine.h"
 #include "base/nearest.h"
 #include "base/units.h"
-#include "proto/run/run_value.h"
+#include "proto/run/run_key.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/data/corpus.h"
 #include "worker/data/json_field.h"

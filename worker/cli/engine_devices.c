@@ -8,7 +8,7 @@
 
 #include "base/machine.h"
 #include "base/units.h"
-#include "proto/run/kept.h"
+#include "proto/run/layout.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/engine/devices.h"
 #include "worker/learn/worker_weight.h"

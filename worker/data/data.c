@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
-#include "proto/dataset_run.h"
+#include "proto/dataset.h"
 #include "worker/data/corpus.h"
 #include "worker/data/stream.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/id.h"
 #include "base/status.h"
-#include "proto/shard.h"
+#include "proto/dataset.h"
 
 enum {
     TW_TOKEN_FILES_OPEN = 64, /* number of files that one reader keeps open */

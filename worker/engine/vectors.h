@@ -26,8 +26,6 @@
 
 #include "base/status.h"
 #include "compress/codec.h"
-#include "kernels/mix.h"
-#include "kernels/momentum_lead.h"
 #include "kernels/outer.h"
 #include "kernels/outlier.h"
 
@@ -104,13 +102,13 @@ struct tw_vectors {
      */
     void (*add)(void *self, float *x, const float *y, float weight, size_t n);
     void (*delta)(void *self, const struct tw_vectors_delta *delta);
-    /* kernels/mix.h */
+    /* kernels/outer.h */
     void (*mix)(void *self, float *theta, const float *anchor_new, float alpha, size_t n);
     void (*shift)(void *self, float *theta, const float *anchor_new, const float *anchor_old,
                   size_t n);
     void (*outer)(void *self, const struct tw_vectors_outer *step);
-    void (*regain)(void *self, const struct tw_regain *r); /* kernels/mix.h */
-    /* Applies kernels/momentum_lead.h. Its norms are sums, so m on a device is only close to the
+    void (*regain)(void *self, const struct tw_regain *r); /* kernels/outer.h */
+    /* Applies kernels/outer.h. Its norms are sums, so m on a device is only close to the
      * host's m. */
     void (*lead)(void *self, float *m, const float *v, const float *delta, size_t n,
                  const struct tw_momentum_lead *cfg);

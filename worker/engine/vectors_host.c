@@ -4,8 +4,8 @@
 
 #include "base/assert.h"
 #include "kernels/merge.h"
-#include "kernels/mix.h"
 #include "kernels/norm.h"
+#include "kernels/outer.h"
 #include "worker/engine/vectors.h"
 
 static enum tw_status alloc(void *self, float **x, size_t n, const char *what,

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "kernels/momentum_lead.h"
 #include "kernels/norm.h"
+#include "kernels/outer.h"
 #include "kernels/type.h"
 #include "proto/run/run_key.h"
 #include "proto/worker_request.h"

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "kernels/mix.h"
 #include "kernels/outer.h"
 #include "proto/run/layout.h"
 #include "proto/run/run_key.h"

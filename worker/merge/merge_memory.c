@@ -1,7 +1,7 @@
 #include "worker/merge/merge_memory.h"
 
 #include "base/limits.h"
-#include "kernels/robust.h"
+#include "kernels/merge.h"
 #include "proto/run/run_key.h"
 
 uint32_t tw_merge_inflight_arrays(const struct tw_run *run, bool used[TW_INFLIGHT_ARRAYS]) {

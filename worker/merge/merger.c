@@ -7,11 +7,9 @@
 
 #include "base/log.h"
 #include "compress/lattice.h"
-#include "kernels/guard.h"
 #include "kernels/merge.h"
 #include "kernels/norm.h"
-#include "kernels/rda.h"
-#include "kernels/robust.h"
+#include "kernels/outlier.h"
 #include "proto/run/run_key.h"
 #include "proto/worker_request.h"
 #include "worker/merge/merge_memory.h"
@@ -22,7 +20,7 @@
 struct taken {
     uint32_t count;
     uint32_t inputs[TW_MEMBERS_MAX]; /* indices of the inputs in the request */
-    float factors[TW_MEMBERS_MAX];   /* factor by which the guard (kernels/guard.h) scales each
+    float factors[TW_MEMBERS_MAX];   /* factor by which the guard (kernels/outlier.h) scales each
                                         input */
     float weights[TW_MEMBERS_MAX];   /* sum to 1 */
 };

@@ -6,7 +6,6 @@
 
 #include "base/assert.h"
 #include "compress/lattice.h"
-#include "kernels/median.h"
 #include "kernels/merge.h"
 #include "kernels/norm.h"
 #include "kernels/outer.h"

@@ -34,11 +34,11 @@
 #include "daemon/cli/run/manifest_text.h"
 #include "daemon/cli/run/run_memory.h"
 #include "daemon/net/transport.h"
+#include "proto/hello.h"
 #include "proto/message.h"
 #include "proto/run/layout.h"
 #include "proto/run/run.h"
 #include "proto/ticket.h"
-#include "proto/welcome.h"
 
 /* ---- the WELCOME of the inviter -------------------------------------------------------------- */
 

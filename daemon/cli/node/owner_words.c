@@ -14,7 +14,7 @@
 #include "daemon/cli/common/node_id.h"
 #include "daemon/cli/node/owner.h"
 #include "daemon/store/checkpoint.h"
-#include "proto/armour.h"
+#include "proto/cert.h"
 
 /* ---- the owner's key ------------------------------------------------------------------------- */
 

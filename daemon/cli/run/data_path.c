@@ -8,7 +8,7 @@
 
 #include "base/hash.h"
 #include "daemon/config/config.h"
-#include "proto/dataset_run.h"
+#include "proto/dataset.h"
 
 /* ---- a text ---------------------------------------------------------------------------------- */
 

@@ -4,7 +4,7 @@
 
 #include "base/units.h"
 #include "daemon/cli/run/ways.h"
-#include "proto/dataset_run.h"
+#include "proto/dataset.h"
 #include "proto/run/layout.h"
 #include "proto/run/run_key.h"
 

@@ -19,7 +19,7 @@
 #include "base/id.h"
 #include "base/status.h"
 #include "daemon/config/config.h"
-#include "proto/run/tensor_list.h"
+#include "proto/run/layout.h"
 #include "proto/safetensors.h"
 
 enum { CLI_WEIGHT_FILES_MAX = 512 };

@@ -8,7 +8,7 @@
 
 #include "base/id.h"
 #include "daemon/cli/common/cli.h"
-#include "proto/run/tensor_list.h"
+#include "proto/run/layout.h"
 
 enum { CLI_PATTERNS_MAX = 32 };
 

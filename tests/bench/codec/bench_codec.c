@@ -14,7 +14,6 @@
 #include "base/assert.h"
 #include "base/rng.h"
 #include "compress/codec.h"
-#include "kernels/mix.h"
 #include "kernels/outer.h"
 
 enum { ROUNDS = 9, ELEMENTS_DEFAULT = 16 << 20 };

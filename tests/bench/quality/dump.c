@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mix.h"
+#include "kernels/outer.h"
 
 enum { PATH_BYTES = 512, TAIL_BYTES = 64 };
 

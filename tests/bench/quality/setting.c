@@ -111,7 +111,7 @@ static enum tw_status read_hostile(const struct pair *pair, struct setting *sett
     return tw_fail(err, TW_CONFIG, "hostile = %s: write flip:2, or none", pair->value);
 }
 
-/* Reads gamma of pairs, which may be outside the bounds of proto/run/run_sync.c. */
+/* Reads gamma of pairs, which may be outside the bounds of proto/run/run_check.c. */
 static enum tw_status read_gamma(const struct pair *pair, struct setting *setting,
                                  struct tw_error *err) {
     char *end;

@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/hash.h"
-#include "proto/shard.h"
+#include "proto/dataset.h"
 
 enum { SOME_TOKENS = 300000, INDEX_ROOM = 16 * 1024 };
 

@@ -111,7 +111,7 @@ static void the_longest_hello_fits(void **state) {
         memcpy(longest.addrs[i] + TW_ADDR_BYTES - 6, ":4300", 5);
     }
     tw_extensions_add(&longest.extensions, 999, filler,
-                      TW_HELLO_EXTENSIONS_BYTES - TW_FIELD_HEADER_BYTES);
+                      TW_HELLO_EXTENSIONS_BYTES - 4 /* kind and length */);
     tw_hello_prove(&longest, &secret, ekm);
     const uint32_t size = tw_hello_encode(&longest, body);
     assert_int_equal(size, TW_HELLO_BYTES_MAX);

@@ -1,7 +1,7 @@
 /* Tests of daemon/net/admit.c: a node (the hub), and two processes that use the same key. */
 #include "daemon/net/sockopt.h"
 #include "daemon/net/transport_impl.h"
-#include "proto/twin.h"
+#include "proto/frame.h"
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 

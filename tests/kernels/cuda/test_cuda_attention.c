@@ -5,7 +5,7 @@
 
 #include "tests/kernels/cuda/device.h"
 #ifdef TW_CUDA_EMULATED
-#include "kernels/cuda/emulated/emulation.h"
+#include "tests/emulated/emulation.h"
 #endif
 
 enum { SEED = 20261122, EDGE_BYTES = 256, UNTOUCHED = 0x5a, POISON = 0xff };

@@ -4,8 +4,8 @@
 
 #include "compress/codec.h"
 #include "kernels/merge.h"
-#include "kernels/mix.h"
 #include "kernels/norm.h"
+#include "kernels/outer.h"
 #include "tests/kernels/cuda/card.h"
 
 enum { SEED = 5151, N_MAX = 1500, SHAPES = 11 };

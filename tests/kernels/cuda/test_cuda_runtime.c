@@ -1,7 +1,7 @@
 /* test_cuda_runtime.c - memory, streams, events, graphs and faults of a device. */
 #include "kernels/cuda/ops.h"
 #ifdef TW_CUDA_EMULATED
-#include "kernels/cuda/emulated/emulation.h"
+#include "tests/emulated/emulation.h"
 #endif
 
 #include "tests/kernels/cuda/device.h"

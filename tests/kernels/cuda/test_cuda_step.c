@@ -1,7 +1,7 @@
 /* test_cuda_step.c - clipping and skipping of a step on a device, and an update with the bits of
  * the reference. */
 #include "kernels/cuda/ops.h"
-#include "kernels/mix.h"
+#include "kernels/outer.h"
 
 #include "tests/kernels/cuda/device.h"
 

@@ -15,8 +15,8 @@ extern "C" { /* some of these headers lack it */
 }
 
 #include "kernels/cuda/device.cuh"
-#include "kernels/cuda/emulated/emulation.h"
 #include "kernels/cuda/runtime.h"
+#include "tests/emulated/emulation.h"
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include "base/bytes.h"
 #include "daemon/auth/gate.h"
 #include "daemon/auth/identity.h"
-#include "proto/extension.h"
+#include "proto/hello.h"
 #include "proto/run/run.h"
 #include "tests/system/attacks/hostile.h"
 

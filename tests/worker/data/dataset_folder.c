@@ -7,7 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/hash.h"
-#include "proto/shard.h"
+#include "proto/dataset.h"
 
 static const char *const NAMES[] = {"prose", "code", "web", "talk"};
 

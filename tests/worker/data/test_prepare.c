@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "prepare_fixture.h"
-#include "proto/shard.h"
+#include "proto/dataset.h"
 #include "tests/test.h"
 #include "worker/data/prepare/prepare.h"
 #include "worker/data/prepare/prepare_inputs.h"

@@ -10,7 +10,7 @@
 #include "tests/worker/engine/engine_fixture.h"
 
 #ifdef TW_CUDA_EMULATED
-#include "kernels/cuda/emulated/emulation.h"
+#include "tests/emulated/emulation.h"
 #endif
 
 enum { BATCHES = 5, PAUSES = 15, LOSS_SEQUENCES = 2 * ENGINE_BATCH };

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/cuda/emulated/emulation.h"
+#include "tests/emulated/emulation.h"
 #include "tests/worker/engine/engine_fixture.h"
 
 /* Sets the distance between the calls that are made to fail, one per run. Sanitizers make each run

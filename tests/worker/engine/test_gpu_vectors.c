@@ -2,7 +2,7 @@
  * the table runs on both: elementwise functions give the same bits, every codec the same bytes. */
 #include "worker/engine/vectors.h"
 
-#include "kernels/cuda/emulated/emulation.h"
+#include "tests/emulated/emulation.h"
 #include "tests/kernels/fill.h"
 #include "tests/worker/engine/engine_fixture.h"
 #include "worker/engine/cuda/gpu_model.h"

@@ -16,7 +16,7 @@
 #include "worker/loop/trainer.h"
 
 #ifdef TW_CUDA_EMULATED
-#include "kernels/cuda/emulated/emulation.h"
+#include "tests/emulated/emulation.h"
 #endif
 
 enum { CPU, GPU, NODES, ROOM = 1 << 17, FRAGMENTS = 3 };

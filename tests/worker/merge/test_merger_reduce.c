@@ -5,8 +5,8 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "kernels/merge.h"
 #include "kernels/norm.h"
-#include "kernels/rda.h"
 #include "tests/worker/loop/fake_daemon.h"
 #include "worker/merge/merger.h"
 

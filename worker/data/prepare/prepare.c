@@ -19,7 +19,7 @@
 
 #include "base/hash.h"
 #include "base/units.h"
-#include "proto/shard.h"
+#include "proto/dataset.h"
 #include "worker/data/prepare/prepare_block.h"
 #include "worker/data/prepare/prepare_shards.h"
 #include "worker/support/out_file.h"

@@ -8,7 +8,7 @@
 #include "base/bytes.h"
 #include "base/file_kind.h"
 #include "base/hash.h"
-#include "proto/shard.h"
+#include "proto/dataset.h"
 #include "worker/data/corpus.h"
 #include "worker/data/json_field.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "proto/shard.h"
+#include "proto/dataset.h"
 #include "worker/support/out_file.h"
 
 /* ---- small files ----------------------------------------------------------------------------- */
