@@ -60,7 +60,7 @@ def lines_of(target):
     """{file: {line: (count, function)}} of what the target's corpus ran, files of compress/."""
     for old in BUILD.rglob("*.gcda"):
         old.unlink()
-    run(BUILD / "bin" / f"{target}_replay", ROOT / "tests" / "fuzz" / "corpus" / target)
+    run(BUILD / "bin" / f"{target}_replay", ROOT / "tests" / "fuzz" / "corpus" / f"{target}.tar")
     files = {}
     for data in BUILD.rglob("*.gcda"):
         report = json.loads(run("gcov", "--json-format", "--stdout", data, cwd=BUILD))
