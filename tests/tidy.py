@@ -493,6 +493,23 @@ def check_links(paths):
     return findings
 
 
+def check_paths_named(paths):
+    """Files that a document names, as `sync/node.c` or as the target of a link, are there."""
+    there = {str(folder) for path in paths for folder in pathlib.PurePath(path).parents}
+    there.update(paths)
+    rooms = "|".join([*LAYERS, "tests", "deploy"])
+    for path in paths:
+        if not path.endswith(".md"):
+            continue
+        for number, line in enumerate((ROOT / path).read_text(encoding="utf-8").splitlines(), 1):
+            named = re.findall(rf"`((?:{rooms})/[\w./-]+)`", line)
+            named += [os.path.normpath(pathlib.PurePath(path).parent / target)
+                      for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", line)]
+            for name in named:
+                if name.rstrip("/") not in there:
+                    yield path, number, f"{name} is not in the tree"
+
+
 def check_archives(build):
     """Nothing in a pure library calls the system, whatever macros and inlines did."""
     if shutil.which("nm") is None:
@@ -671,6 +688,7 @@ def main():
         findings.append(("tests/prose.py", 1, f'"what" {whats} times outside of questions, WHATS = '
                                               f"{prose.WHATS}: a statement names the noun"))
     findings += check_links(paths)
+    findings += check_paths_named(paths)
     findings += check_folders(paths)
     findings += check_order(paths)
     if len(sys.argv) > 1:
