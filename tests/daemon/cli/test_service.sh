@@ -120,7 +120,7 @@ for user in root thinwire; do
     expect 0 'no generation' as $user thinwire --config bible rollback
 done
 # -- the only node is found, also when sudo has dropped the environment
-expect 0 'bible|waits for its worker' env -u THINWIRE_CONFIG thinwire status
+expect 0 'bible|waits for its worker|no worker is attached' env -u THINWIRE_CONFIG thinwire status
 expect 0 '^OK +config +/etc/thinwire/bible.conf' thinwire doctor
 # -- a cap until the next start ends earlier by off, and the configured one applies again
 expect 0 'cap 5 Mbit/s' thinwire status
@@ -150,7 +150,7 @@ expect 8 'members of group thinwire may look without sudo: `sudo usermod -aG thi
 # follow 'you may not open %s: %s; members of group' by hand: another user types it
 join=$({ as ann thinwire status || true; } 2>&1 | grep -oE '`sudo usermod [^`]*`' | tr -d '`')
 USER=ann bash -c "${join#sudo }"
-expect 0 'bible|waits for its worker' as ann thinwire status
+expect 0 'bible|waits for its worker|no worker is attached' as ann thinwire status
 expect 0 '^    sudo thinwire --config bible join --start$' thinwire invite
 # -- root changes files of the node, which stay its user's; the file that root names may be root's alone
 chmod 700 "$home/secret"
@@ -165,10 +165,10 @@ is "$(find $state -user root)" ""
 expect 1 '`thinwire --config bible start`, when all' sh -c 'thinwire doctor; false'
 touch "$home/works"
 follow 'the state folder %.100s belongs to user' thinwired --config bible
-expect 0 'bible|waits for its worker' thinwire status
+expect 0 'bible|waits for its worker|no worker is attached' thinwire status
 end_service
 follow 'only root starts the service %s:' as ann thinwire start
-expect 0 'bible|waits for its worker' thinwire status
+expect 0 'bible|waits for its worker|no worker is attached' thinwire status
 end_service
 rm "$home/works"
 # -- start names the reason

@@ -122,7 +122,8 @@ bool fake_daemon_recv(struct fake_daemon *daemon, uint32_t kind, struct tw_worke
         }
         if (msg->kind == kind) return true;
         if (msg->kind != TW_WMSG_STEP && msg->kind != TW_WMSG_SNAPSHOT_DONE &&
-            msg->kind != TW_WMSG_EVALUATED && msg->kind != TW_WMSG_HELLO) {
+            msg->kind != TW_WMSG_EVALUATED && msg->kind != TW_WMSG_SAMPLE &&
+            msg->kind != TW_WMSG_HELLO) {
             fail_msg("packet of kind %u while waiting for %u", msg->kind, kind);
         }
     }
