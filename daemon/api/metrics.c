@@ -113,6 +113,13 @@ static void put_fragments(struct out *to, const struct tw_status_view *view) {
     }
 }
 
+static void put_drops(struct out *to, const struct tw_status_view *view) {
+    put_head(to, "dropped_total", "counter", "Messages of peers without effect, by reason.");
+    for (unsigned why = TW_DROP_NONE + 1; why < TW_DROPS_COUNT; why++)
+        put(to, "thinwire_dropped_total{reason=\"%s\"} %" PRIu64 "\n", tw_drop_word(why),
+            view->sync.dropped[why]);
+}
+
 static void put_network(struct out *to, const struct tw_status_view *view) {
     const struct {
         const char *direction, *plane;
@@ -244,6 +251,7 @@ size_t tw_metrics_encode(const struct tw_status_view *view, char *text, size_t c
     put_scores(&to, &view->scores);
     put_data(&to, view);
     put_fragments(&to, view);
+    put_drops(&to, view);
     put_network(&to, view);
     put_peers(&to, view);
     return to.size;

@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "daemon/api/metrics.h"
+#include "daemon/api/view_json.h"
 #include "view_sample.h"
 
 static struct tw_status_view view;
@@ -43,6 +44,19 @@ static void values_are_in_base_units(void **state) {
     assert_non_null(strstr(text, "\nthinwire_sync_state{state=\"member\"} 1\n"));
     assert_non_null(strstr(text, "\nthinwire_sync_state{state=\"solo\"} 0\n"));
     assert_non_null(strstr(text, "\nthinwire_upload_cap_bytes_per_second 625000\n"));
+}
+
+/* Messages without effect are counted by reason; the JSON leaves out what did not occur. */
+static void drops_have_their_reason(void **state) {
+    (void)state;
+    encode();
+    assert_non_null(strstr(text, "\nthinwire_dropped_total{reason=\"old_round\"} 4\n"));
+    assert_non_null(strstr(text, "\nthinwire_dropped_total{reason=\"twice\"} 0\n"));
+    json_t *const status = tw_view_json_status(&view);
+    const json_t *const dropped = json_object_get(json_object_get(status, "core"), "dropped");
+    assert_int_equal(json_object_size(dropped), 1);
+    assert_int_equal(json_integer_value(json_object_get(dropped, "old_round")), 4);
+    json_decref(status);
 }
 
 /* An alert about missing steps leaves out the nodes that take none. */
@@ -236,6 +250,7 @@ static void rings_keep_the_newest_and_tell_their_age(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(values_are_in_base_units, start),
+        cmocka_unit_test_setup(drops_have_their_reason, start),
         cmocka_unit_test_setup(role_has_a_line, start),
         cmocka_unit_test_setup(scores_have_their_names, start),
         cmocka_unit_test_setup(every_kind_of_warning_has_a_line, start),

@@ -179,6 +179,7 @@ void view_sample(struct tw_status_view *view) {
     view->sync.rounds_contributed = 1180;
     view->sync.rounds_missed = 7;
     view->sync.audits = 9;
+    view->sync.dropped[TW_DROP_OLD_ROUND] = 4;
     view->sync.contributions_refused = 5;
 
     SET(view->net.listen[0], "0.0.0.0:4747");
