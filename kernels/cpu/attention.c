@@ -709,9 +709,9 @@ void TW_CPU(attention)(const struct tw_attention *shape, const struct tw_attenti
 
 /* Rows of a block of queries, stored in three layouts. */
 struct operand {
-    float *rows;   /* (TW_BLOCK, length), with units along rows */
-    float *turned; /* (length, TW_BLOCK): the same rows, transposed */
-    float *across; /* (TW_BLOCK / TW_UNIT, width): the same rows, with units across them */
+    float *rows;       /* (TW_BLOCK, length), with units along rows */
+    float *transposed; /* (length, TW_BLOCK): the same rows */
+    float *across;     /* (TW_BLOCK / TW_UNIT, width): the same rows, with units across them */
 };
 
 struct backward_work {
@@ -731,7 +731,7 @@ static void operand_pack(const struct operand *to, const tw_act *from, size_t st
     tw_pack_rows(to->rows, from, stride, block->rows, head);
     memset(to->rows + block->rows * head->length, 0,
            (block->lanes - block->rows) * head->length * sizeof(float));
-    tw_transpose(to->turned, to->rows, block->lanes, head);
+    tw_transpose(to->transposed, to->rows, block->lanes, head);
     if (to->across != to->rows) tw_pack_across(to->across, from, stride, block->rows, head);
 }
 
@@ -823,8 +823,8 @@ static void block_backward(const struct backward_work *work, struct tw_block blo
     const size_t seen = head->first + block.query + block.rows;
     for (size_t key = 0; key < seen; key += TW_KEYS) {
         tw_block_move(&block, key, head);
-        tw_scores_of(work->p, work->k, work->q.turned, &block, head);
-        tw_scores_of(work->dp, work->v, work->dout.turned, &block, head);
+        tw_scores_of(work->p, work->k, work->q.transposed, &block, head);
+        tw_scores_of(work->dp, work->v, work->dout.transposed, &block, head);
         size_t lane = 0;
         for (; lane + 4 * TW_VEC <= block.lanes; lane += 4 * TW_VEC) {
             backward_softmax_lanes(work, &block, lane, 4);
@@ -849,7 +849,7 @@ static void store_rows(tw_act *to, size_t stride, const float *from, size_t rows
 
 static void operand_take(struct operand *operand, float **at, const struct tw_head *head) {
     operand->rows = tw_take(at, TW_BLOCK * head->length);
-    operand->turned = tw_take(at, TW_BLOCK * head->length);
+    operand->transposed = tw_take(at, TW_BLOCK * head->length);
     operand->across = TW_UNIT == 1 ? operand->rows : tw_take(at, TW_BLOCK / TW_UNIT * head->width);
 }
 

@@ -278,7 +278,7 @@ enum own_state {
     OWN_ENCODING,
     OWN_READY, /* encoded, but the round is neither due nor active */
     OWN_SENT,
-    OWN_REFUSED, /* encoding failed; retried until the round is active, then announced as absent */
+    OWN_FAILED, /* encoding failed; retried until the round is active, then announced as absent */
 };
 enum proposer_phase {
     PROPOSER_IDLE,

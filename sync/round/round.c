@@ -457,14 +457,14 @@ static void decline(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->own != OWN_IDLE || round->active_us == 0 || round->self_idx < 0) return;
     (void)begin_entry(node);
-    round->own = OWN_REFUSED;
+    round->own = OWN_FAILED;
 }
 
 static void start_encoding(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     const bool is_free =
-        round->own == OWN_IDLE || (round->own == OWN_REFUSED && round->active_us == 0);
+        round->own == OWN_IDLE || (round->own == OWN_FAILED && round->active_us == 0);
     if (tw_progress_is_apart(node)) return;
     /* A change to another lineage is under way, which may discard this work. */
     if (node->at.is_moving != 0) return;
@@ -506,7 +506,7 @@ enum tw_drop tw_round_encoded(struct tw_node *node, const struct tw_event *event
     struct tw_msg_contrib *announced = begin_entry(node);
     /* A failed encoding is tried again later. Otherwise a round in which no member encoded would
      * never start. */
-    round->own = OWN_REFUSED;
+    round->own = OWN_FAILED;
     round->own_retry_us = node->now_us + PATIENCE_FLOOR_US;
     if (!event->ok || event->u.encoded.parts_count != round->owners_count) return TW_DROP_NONE;
     round->own = OWN_READY;
@@ -531,7 +531,7 @@ enum tw_drop tw_round_encoded(struct tw_node *node, const struct tw_event *event
 /* Counts our contribution once it is due or another member has begun the round. */
 static void enter_round(struct tw_node *node) {
     struct contribution *entry = &node->round.contributions[node->round.self_idx];
-    if (node->round.own == OWN_REFUSED && node->round.active_us != 0 && !entry->has) {
+    if (node->round.own == OWN_FAILED && node->round.active_us != 0 && !entry->has) {
         entry->has = entry->is_absent = true;
         entry->received_us = node->now_us;
     }
@@ -838,7 +838,7 @@ enum tw_drop tw_round_reduced(struct tw_node *node, const struct tw_event *event
 
 /* True if this node has no contribution to the active round, and must announce that. */
 static bool has_refused(const struct tw_node *node) {
-    return node->round.own == OWN_REFUSED && node->round.active_us != 0;
+    return node->round.own == OWN_FAILED && node->round.active_us != 0;
 }
 
 /* Drops the signatures that every member has: a contributor with a link to every other member has
