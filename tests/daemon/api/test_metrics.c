@@ -46,7 +46,7 @@ static void values_are_in_base_units(void **state) {
     assert_non_null(strstr(text, "\nthinwire_upload_cap_bytes_per_second 625000\n"));
 }
 
-/* Messages without effect are counted by reason; the JSON leaves out what did not occur. */
+/* Messages without effect are counted by reason; the JSON leaves out reasons that did not occur. */
 static void drops_have_their_reason(void **state) {
     (void)state;
     encode();

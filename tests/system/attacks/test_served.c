@@ -208,10 +208,11 @@ static void messages_use_up_no_quota(void **test_state) {
     for (unsigned i = 0; i < TW_PEERS_MAX; i++)
         message.u.links.direct[i] = (struct tw_id){{1, (uint8_t)(i + 1)}};
     const double end_s = now_s() + 120;
-    while (bytes < PULLED_MAX && now_s() < end_s && hostile_message(&flood, &message))
+    /* More than the node reads may wait in the buffers of the kernel: its own count matters. */
+    while (now_s() < end_s && hostile_message(&flood, &message))
         bytes += TW_PEERS_MAX * sizeof(struct tw_id);
     print_message("%.2f MB of messages\n", (double)bytes / 1e6);
-    assert_true(bytes < PULLED_MAX);
+    assert_true(now_s() < end_s);
     assert_true(hostile_ends(&flood, 10));
     hostile_close(&flood);
     const double used = cluster_number(&cluster, 0, "network.caps.month_bytes");
