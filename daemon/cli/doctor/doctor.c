@@ -23,7 +23,8 @@
 
 enum { TEXT_BYTES = 512 };
 
-const char *doctor_grade_name(enum doctor_grade grade) {
+/* Returns "ok", "skip", "warn" or "fail". */
+static const char *doctor_grade_name(enum doctor_grade grade) {
     switch (grade) {
     case DOCTOR_OK: return "ok";
     case DOCTOR_SKIP: return "skip";
@@ -78,7 +79,8 @@ static void look_at_expiry(struct doctor *doctor, const struct tw_ticket *ticket
                    tw_units_utc(until, ticket->expires_s));
 }
 
-void doctor_ticket(struct doctor *doctor, const char *line) {
+/* Checks a line of `thinwire invite` without spending a use. */
+static void doctor_ticket(struct doctor *doctor, const char *line) {
     static struct tw_bootstrap peers[TW_ADDRS_MAX];
     struct tw_ticket ticket;
     struct tw_error err;

@@ -54,9 +54,6 @@ void doctor_say(struct doctor *doctor, enum doctor_grade grade, const char *chec
 void doctor_say_error(struct doctor *doctor, const char *check, const struct tw_error *err,
                       const char *otherwise);
 
-/* Returns "ok", "skip", "warn" or "fail". */
-const char *doctor_grade_name(enum doctor_grade grade);
-
 /* doctor_files.c: checks this node's files. Fills run, identity and secret. */
 void doctor_files(struct doctor *doctor);
 
@@ -77,8 +74,5 @@ void doctor_links(struct doctor *doctor);
  * `is_stranger`: this machine has no secret or certificate yet, so admission is not tried. */
 void doctor_addresses(struct doctor *doctor, const struct tw_bootstrap *peers, uint32_t count,
                       bool is_stranger);
-
-/* doctor.c: checks a line of `thinwire invite` without spending a use. */
-void doctor_ticket(struct doctor *doctor, const char *line);
 
 #endif

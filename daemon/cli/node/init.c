@@ -136,7 +136,11 @@ static enum tw_exit ask(const struct node_files *files, const struct question *q
     return cli_fail(TW_EXIT_USAGE, "init: nothing was made; --%s gives the answer", question->key);
 }
 
-enum tw_exit init_ask(const struct cli *cli, struct node_files *files) {
+/* Asks for run, data and upload, unless a flag has set the key, or standard input or output is not
+ * a terminal. An unusable answer is asked for again; an empty one sets nothing. Call once per
+ * process, because `files` borrows the answers. Returns TW_EXIT_USAGE if the input ends, or if no
+ * answer is usable. */
+static enum tw_exit init_ask(const struct cli *cli, struct node_files *files) {
     static char answers[QUESTIONS_COUNT][TW_PATH_BYTES], absolute[QUESTIONS_COUNT][TW_PATH_BYTES];
     bool is_first = true;
     if (cli->json || isatty(STDIN_FILENO) != 1 || isatty(STDOUT_FILENO) != 1) return TW_EXIT_OK;

@@ -81,10 +81,6 @@ bool owner_path(const struct owner_place *place, const char *name, char path[TW_
 const char *owner_folder(const char *path, char copy[TW_PATH_BYTES]);
 const char *owner_file(const char *path);
 
-/* Opens the key `given` (--key). NULL: the one beside the manifest, or else in this folder. Writes
- * its path. */
-enum tw_exit owner_key_open(const struct owner_place *place, const char *given,
-                            char path[TW_PATH_BYTES], struct tw_identity *key);
 enum tw_exit owner_sign(struct cli *cli);
 
 enum tw_exit owner_revoke(struct cli *cli);

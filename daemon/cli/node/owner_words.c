@@ -28,8 +28,10 @@ static enum tw_exit parse_node(const char *text, struct tw_id *node) {
                     text);
 }
 
-enum tw_exit owner_key_open(const struct owner_place *place, const char *given,
-                            char path[TW_PATH_BYTES], struct tw_identity *key) {
+/* Opens the key `given` (--key). NULL: the one beside the manifest, or else in this folder. Writes
+ * its path. */
+static enum tw_exit owner_key_open(const struct owner_place *place, const char *given,
+                                   char path[TW_PATH_BYTES], struct tw_identity *key) {
     struct tw_error err;
     const bool is_beside = given == NULL && owner_key_beside(place->run_path, path);
     if (given == NULL && (!is_beside || access(path, F_OK) != 0) &&

@@ -27,7 +27,7 @@ static double density_of(enum tw_codec_id codec) {
 /* The positions of n sparse contributions overlap by chance. The result needs the entropy of their
  * union and about 6 bits per value. Measured: 1.6 bits per parameter with three nodes, 3.6 with
  * eight. */
-double cli_result_bits(const struct tw_run *run) {
+static double result_bits(const struct tw_run *run) {
     enum { VALUE_BITS = 6 };
     const double whole = tw_codec_get(run->sync.result)->bits;
     const double none = pow(1.0 - density_of(run->sync.codec), run->sync.nodes), some = 1.0 - none;
@@ -42,7 +42,7 @@ double cli_result_bits(const struct tw_run *run) {
 static double payload_of(const struct tw_run *run, double params, double bits) {
     const double nodes = run->sync.nodes, each = params / run->sync.fragments / 8;
     switch (run->sync.topology) {
-    case TW_TOPOLOGY_GROUP: return (nodes - 1) / nodes * each * (bits + cli_result_bits(run));
+    case TW_TOPOLOGY_GROUP: return (nodes - 1) / nodes * each * (bits + result_bits(run));
     case TW_TOPOLOGY_PAIR:
         return (nodes - run->sync.nodes % 2) / nodes * each * (bits + ANCHOR_BITS);
     case TW_TOPOLOGY_SOLO: break;

@@ -29,8 +29,4 @@ double cli_checks_time(const struct tw_run *run);
 /* Returns the bits per parameter of a contribution without a budget. */
 double cli_contribution_bits(const struct tw_run *run);
 
-/* Returns the bits per parameter of a result. Merging sparse contributions gives values at the
- * union of their positions. */
-double cli_result_bits(const struct tw_run *run);
-
 #endif

@@ -14,8 +14,4 @@ enum {
  * it to come back. Returns only on failure. */
 enum tw_exit follow_events(struct cli *cli, const struct screen *screen);
 
-/* Returns the fields of a log line `key=value key="text"`, all as strings. A line of another form
- * becomes one field, `text`. Returns a new reference, or NULL if memory runs out. */
-json_t *log_line_json(const char *line);
-
 #endif

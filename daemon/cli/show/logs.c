@@ -37,7 +37,9 @@ static void set_text(json_t *object, const char *key, const char *text, size_t s
     (void)json_object_set_new(object, key, value != NULL ? value : json_string("(not UTF-8)"));
 }
 
-json_t *log_line_json(const char *line) {
+/* Returns the fields of a log line `key=value key="text"`, all as strings. A line of another form
+ * becomes one field, `text`. Returns a new reference, or NULL if memory runs out. */
+static json_t *log_line_json(const char *line) {
     json_t *const object = json_object();
     const char *at = line;
     while (object != NULL && *at != '\0') {
