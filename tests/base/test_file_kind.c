@@ -16,7 +16,7 @@ static size_t read_head(const char *name, uint8_t bytes[TW_FILE_KIND_BYTES]) {
     return size;
 }
 
-static void files_of_other_programs_are_named(void **state) {
+TEST(files_of_other_programs_are_named) {
     static const struct {
         const char *file, *name;
         enum tw_file_holds holds;
@@ -55,7 +55,6 @@ static void files_of_other_programs_are_named(void **state) {
         {"python-utf-32-be-mark.txt", "UTF-32", TW_HOLDS_TEXT},
     };
     uint8_t bytes[TW_FILE_KIND_BYTES];
-    (void)state;
     for (unsigned i = 0; i < sizeof(FILES) / sizeof(FILES[0]); i++) {
         const size_t size = read_head(FILES[i].file, bytes);
         const struct tw_file_kind *const kind = tw_file_kind_of(bytes, size);
@@ -66,12 +65,11 @@ static void files_of_other_programs_are_named(void **state) {
     }
 }
 
-static void markup_is_named_after_marks_and_blanks(void **state) {
+TEST(markup_is_named_after_marks_and_blanks) {
     static const char *const PAGES[] = {
         "<!DOCTYPE html><p>",  "\xEF\xBB\xBF\r\n <HTML lang=en>", "\n<?xml version='1.0'?>",
         "<mediawiki xmlns=x>", "<doc id=\"1\" url=\"\">",         "{'text': 'a'}",
         "[{'text': 'a'}]"};
-    (void)state;
     for (unsigned i = 0; i < sizeof(PAGES) / sizeof(PAGES[0]); i++) {
         const struct tw_file_kind *const kind =
             tw_file_kind_of((const uint8_t *)PAGES[i], strlen(PAGES[i]));
@@ -80,11 +78,10 @@ static void markup_is_named_after_marks_and_blanks(void **state) {
     }
 }
 
-static void pointers_of_git_lfs_are_named(void **state) {
+TEST(pointers_of_git_lfs_are_named) {
     static const char POINTER[] = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n";
     struct tw_error err;
     const uint8_t *const bytes = (const uint8_t *)POINTER;
-    (void)state;
     assert_int_equal(tw_file_kind_of(bytes, strlen(POINTER))->holds, TW_HOLDS_POINTER);
     for (int are_numbers = 0; are_numbers < 2; are_numbers++) {
         assert_int_equal(tw_file_kind_check("x", bytes, strlen(POINTER), are_numbers != 0, &err),
@@ -95,10 +92,9 @@ static void pointers_of_git_lfs_are_named(void **state) {
 
 /* Tokens of nanoGPT are 16-bit numbers without a header: read as bytes, every second one is easy to
  * guess. Found at any place of the bytes looked at. */
-static void numbers_are_no_text(void **state) {
+TEST(numbers_are_no_text) {
     static uint8_t bytes[TW_FILE_LOOK_BYTES];
     struct tw_error err;
-    (void)state;
     memset(bytes, 'a', sizeof(bytes));
     assert_int_equal(tw_file_kind_check("x", bytes, sizeof(bytes), false, &err), TW_OK);
     bytes[678] = 0;
@@ -109,15 +105,13 @@ static void numbers_are_no_text(void **state) {
 }
 
 /* The header's length, 640, is stored as bytes that also begin a pickle. */
-static void safetensors_are_named_whatever_their_length(void **state) {
-    (void)state;
+TEST(safetensors_are_named_whatever_their_length) {
     const struct tw_file_kind *const kind =
         tw_file_kind_of((const uint8_t *)"\x80\x02\0\0\0\0\0\0{\"a\":", 13);
     assert_string_equal(kind->name, "a safetensors model");
 }
 
-static void packing_is_known_by_its_first_bytes(void **state) {
-    (void)state;
+TEST(packing_is_known_by_its_first_bytes) {
     assert_int_equal(tw_packing_of_bytes((const uint8_t *)"\x1F\x8B", 2), TW_PACKING_GZIP);
     assert_int_equal(tw_packing_of_bytes((const uint8_t *)"\x28\xB5\x2F\xFD", 4), TW_PACKING_ZSTD);
     assert_int_equal(tw_packing_of_bytes((const uint8_t *)"\x5A\x2A\x4D\x18", 4), TW_PACKING_ZSTD);
@@ -126,7 +120,7 @@ static void packing_is_known_by_its_first_bytes(void **state) {
 }
 
 /* Texts that begin like a magic number. */
-static void texts_have_no_kind(void **state) {
+TEST(texts_have_no_kind) {
     static const char *const TEXTS[] = {
         "",
         "a",
@@ -149,7 +143,6 @@ static void texts_have_no_kind(void **state) {
         "fLaC",
         "OggS",
     };
-    (void)state;
     for (unsigned i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++) {
         const uint8_t *const bytes = (const uint8_t *)TEXTS[i];
         if (tw_file_kind_of(bytes, strlen(TEXTS[i])) != NULL) fail_msg("%s", TEXTS[i]);
@@ -157,8 +150,7 @@ static void texts_have_no_kind(void **state) {
     }
 }
 
-static void data_that_must_be_prepared_are_named(void **state) {
-    (void)state;
+TEST(data_that_must_be_prepared_are_named) {
     assert_string_equal(tw_file_kind_prepared((const uint8_t *)"\x1F\x8B\x08", 3),
                         "packed by gzip");
     assert_string_equal(tw_file_kind_prepared((const uint8_t *)"\x28\xB5\x2F\xFD", 4),
@@ -171,17 +163,7 @@ static void data_that_must_be_prepared_are_named(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_of_other_programs_are_named),
-        cmocka_unit_test(markup_is_named_after_marks_and_blanks),
-        cmocka_unit_test(pointers_of_git_lfs_are_named),
-        cmocka_unit_test(numbers_are_no_text),
-        cmocka_unit_test(safetensors_are_named_whatever_their_length),
-        cmocka_unit_test(packing_is_known_by_its_first_bytes),
-        cmocka_unit_test(texts_have_no_kind),
-        cmocka_unit_test(data_that_must_be_prepared_are_named),
-    };
     assert_int_equal(argc, 2);
     written_by_others = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

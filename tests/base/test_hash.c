@@ -6,8 +6,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 
-static void digests_are_the_published_ones(void **state) {
-    (void)state;
+TEST(digests_are_the_published_ones) {
     char hex[TW_ID_HEX_BYTES];
     const struct tw_id empty = tw_sha256("", 0), abc = tw_sha256("abc", 3);
     tw_id_hex(&empty, hex);
@@ -19,8 +18,7 @@ static void digests_are_the_published_ones(void **state) {
 
 /* Hashes inputs of every size up to 299 bytes, and all digests into one. Expected: Python's
  * hashlib, and xxHash 0.8. */
-static void digests_of_every_size_are_those_of_others(void **state) {
-    (void)state;
+TEST(digests_of_every_size_are_those_of_others) {
     static uint8_t bytes[300], digests[300 * sizeof(struct tw_id)], hashes[300 * 8];
     char hex[TW_ID_HEX_BYTES];
     for (size_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 7);
@@ -35,8 +33,7 @@ static void digests_of_every_size_are_those_of_others(void **state) {
     assert_int_equal(tw_xxh64(hashes, sizeof(hashes)), 0x81523968AA023DD2u);
 }
 
-static void parts_hash_like_the_whole(void **state) {
-    (void)state;
+TEST(parts_hash_like_the_whole) {
     static uint8_t bytes[300];
     for (size_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 11);
     for (size_t step = 1; step < 140; step++) {
@@ -52,8 +49,7 @@ static void parts_hash_like_the_whole(void **state) {
     }
 }
 
-static void ranges_hash_like_their_concatenation(void **state) {
-    (void)state;
+TEST(ranges_hash_like_their_concatenation) {
     uint8_t bytes[200];
     for (size_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 7);
     for (size_t a = 0; a <= sizeof(bytes); a += 7) {
@@ -68,8 +64,7 @@ static void ranges_hash_like_their_concatenation(void **state) {
     }
 }
 
-static void hashed_bytes_are_reported(void **state) {
-    (void)state;
+TEST(hashed_bytes_are_reported) {
     static uint8_t bytes[(2 << 20) + 5];
     static const size_t sizes[] = {0, 1, 1 << 20, sizeof(bytes)};
     for (size_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 13 >> 3);
@@ -79,15 +74,4 @@ static void hashed_bytes_are_reported(void **state) {
         assert_true(tw_xxh64_told(bytes, sizes[i], NULL) == tw_xxh64(bytes, sizes[i]));
         assert_int_equal(atomic_load(&told), 3 + sizes[i]);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(digests_are_the_published_ones),
-        cmocka_unit_test(digests_of_every_size_are_those_of_others),
-        cmocka_unit_test(parts_hash_like_the_whole),
-        cmocka_unit_test(ranges_hash_like_their_concatenation),
-        cmocka_unit_test(hashed_bytes_are_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,8 +33,7 @@ static void log_line(const char *stream, char line[256]) {
     line[size] = '\0';
 }
 
-static void the_journal_gets_a_level_and_no_time(void **state) {
-    (void)state;
+TEST(the_journal_gets_a_level_and_no_time) {
     char line[256];
     log_line(NULL, line);
     assert_string_equal(line, "<4>level=warn ev=tested n=7\n");
@@ -42,8 +41,7 @@ static void the_journal_gets_a_level_and_no_time(void **state) {
 
 /* With `thinwire start` in a session of a service, or 2>file in a unit, the variable names a stream
  * other than stderr. */
-static void a_file_gets_the_time_though_a_journal_is_near(void **state) {
-    (void)state;
+TEST(a_file_gets_the_time_though_a_journal_is_near) {
     static const char *const others[] = {"1:1", "", ":", "8", "x:y", "99999999999999999999:1"};
     char line[256];
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
@@ -51,12 +49,4 @@ static void a_file_gets_the_time_though_a_journal_is_near(void **state) {
         assert_int_equal(strncmp(line, "ts=20", 5), 0);
         assert_non_null(strstr(line, "Z level=warn ev=tested n=7\n"));
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_journal_gets_a_level_and_no_time),
-        cmocka_unit_test(a_file_gets_the_time_though_a_journal_is_near),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

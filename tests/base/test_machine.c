@@ -1,19 +1,11 @@
 /* test_machine.c - the memory and processors that the system grants a process are found. */
 #include "base/machine.h"
+#include "tests/test.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { PATH_BYTES = 512 };
 static const uint64_t MB = 1000 * 1000;
@@ -22,7 +14,6 @@ static char made[64][PATH_BYTES]; /* files and folders, in the order of their cr
 static unsigned made_count;
 
 static int set_up(void **state) {
-    (void)state;
     memcpy(root, "/tmp/tw_machine_XXXXXX", 23);
     assert_non_null(mkdtemp(root));
     made_count = 0;
@@ -30,10 +21,11 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
-    (void)state;
     while (made_count > 0) (void)remove(made[--made_count]);
     return rmdir(root);
 }
+
+#define FACT(name) TEST_IN(set_up, tear_down, name)
 
 /* Creates root/path and its folders. */
 static void file_make(const char *path, const char *text) {
@@ -57,15 +49,13 @@ static void meminfo_make(void) {
     file_make("/proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n");
 }
 
-static void the_kernels_number_holds_where_no_group_bounds(void **state) {
-    (void)state;
+FACT(the_kernels_number_holds_where_no_group_bounds) {
     assert_true(tw_machine_memory_at(root) == UINT64_MAX);
     meminfo_make();
     assert_int_equal(tw_machine_memory_at(root), 8000000ull * 1024);
 }
 
-static void the_group_of_the_process_bounds(void **state) {
-    (void)state;
+FACT(the_group_of_the_process_bounds) {
     meminfo_make();
     file_make("/proc/self/cgroup", "0::/user.slice/app.scope\n");
     file_make("/sys/fs/cgroup/user.slice/app.scope/memory.max", "500000000\n");
@@ -73,8 +63,7 @@ static void the_group_of_the_process_bounds(void **state) {
     assert_int_equal(tw_machine_memory_at(root), 400 * MB);
 }
 
-static void a_group_above_bounds_as_well(void **state) {
-    (void)state;
+FACT(a_group_above_bounds_as_well) {
     meminfo_make();
     file_make("/proc/self/cgroup", "0::/user.slice/app.scope\n");
     file_make("/sys/fs/cgroup/user.slice/app.scope/memory.max", "max\n");
@@ -84,8 +73,7 @@ static void a_group_above_bounds_as_well(void **state) {
     assert_int_equal(tw_machine_memory_at(root), 50 * MB);
 }
 
-static void file_cache_that_can_go_is_not_used(void **state) {
-    (void)state;
+FACT(file_cache_that_can_go_is_not_used) {
     meminfo_make();
     file_make("/proc/self/cgroup", "0::/\n");
     file_make("/sys/fs/cgroup/memory.max", "500000000\n");
@@ -95,8 +83,7 @@ static void file_cache_that_can_go_is_not_used(void **state) {
     assert_int_equal(tw_machine_memory_at(root), 210 * MB);
 }
 
-static void groups_of_version_1_bound(void **state) {
-    (void)state;
+FACT(groups_of_version_1_bound) {
     meminfo_make();
     file_make("/proc/self/cgroup", "5:pids:/x\n4:cpu,memory:/host/box\n0::/\n");
     /* In a container, the group's own path is not mounted. Its files are at the root of the
@@ -121,8 +108,7 @@ static uint64_t used_bytes(unsigned column) {
     return pages[column] * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static void a_limit_of_the_process_bounds(void **state) {
-    (void)state;
+FACT(a_limit_of_the_process_bounds) {
     const struct {
         int resource;
         unsigned column;
@@ -140,8 +126,7 @@ static void a_limit_of_the_process_bounds(void **state) {
     }
 }
 
-static void groups_bound_processors_by_their_time(void **state) {
-    (void)state;
+FACT(groups_bound_processors_by_their_time) {
     assert_true(tw_machine_processors_at(root) == UINT64_MAX);
     file_make("/proc/self/cgroup", "4:cpuacct,cpu:/box\n0::/user.slice/app.scope\n");
     file_make("/sys/fs/cgroup/user.slice/app.scope/cpu.max", "max 100000\n");
@@ -155,8 +140,7 @@ static void groups_bound_processors_by_their_time(void **state) {
     assert_int_equal(tw_machine_processors_at(root), 1);
 }
 
-static void a_process_held_to_one_processor_has_one(void **state) {
-    (void)state;
+FACT(a_process_held_to_one_processor_has_one) {
     cpu_set_t was, one;
     assert_int_equal(sched_getaffinity(0, sizeof(was), &was), 0);
     const uint32_t before = tw_machine_processors();
@@ -168,19 +152,4 @@ static void a_process_held_to_one_processor_has_one(void **state) {
     assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
     assert_int_equal(tw_machine_processors(), 1);
     assert_int_equal(sched_setaffinity(0, sizeof(was), &was), 0);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(the_kernels_number_holds_where_no_group_bounds),
-        TEST(the_group_of_the_process_bounds),
-        TEST(a_group_above_bounds_as_well),
-        TEST(file_cache_that_can_go_is_not_used),
-        TEST(groups_of_version_1_bound),
-        TEST(a_limit_of_the_process_bounds),
-        TEST(groups_bound_processors_by_their_time),
-        TEST(a_process_held_to_one_processor_has_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

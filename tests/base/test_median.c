@@ -3,8 +3,7 @@
 #include "base/rng.h"
 #include "tests/test.h"
 
-static void values_are_sorted(void **state) {
-    (void)state;
+TEST(values_are_sorted) {
     struct tw_rng rng;
     tw_rng_seed(&rng, 1);
     for (uint32_t count = 0; count <= 64; count++) {
@@ -19,25 +18,14 @@ static void values_are_sorted(void **state) {
     }
 }
 
-static void median_of_an_even_count_is_the_upper_one(void **state) {
-    (void)state;
+TEST(median_of_an_even_count_is_the_upper_one) {
     uint64_t values[] = {7, UINT64_MAX, 0, 3};
     assert_int_equal(tw_median_u64(values, 4), 7);
     assert_int_equal(tw_median_u64(values, 3), 3); /* of 0, 3, 7, sorted in place */
     assert_int_equal(tw_median_u64(values, 1), 0);
 }
 
-static void median_of_nothing_is_zero(void **state) {
-    (void)state;
+TEST(median_of_nothing_is_zero) {
     uint64_t value = 5;
     assert_int_equal(tw_median_u64(&value, 0), 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_sorted),
-        cmocka_unit_test(median_of_an_even_count_is_the_upper_one),
-        cmocka_unit_test(median_of_nothing_is_zero),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

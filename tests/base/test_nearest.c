@@ -1,18 +1,12 @@
 /* Tests of base/nearest.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/nearest.h"
+#include "tests/test.h"
 
 static const char *const WORDS[] = {"status", "peers", "train", "run", "checkpoint"};
 enum { WORDS_COUNT = sizeof(WORDS) / sizeof(WORDS[0]) };
 
-static void each_kind_of_edit_costs_one(void **state) {
-    (void)state;
+TEST(each_kind_of_edit_costs_one) {
     assert_int_equal(tw_edit_distance("peers", "peers"), 0);
     assert_int_equal(tw_edit_distance("peers", "peer"), 1);
     assert_int_equal(tw_edit_distance("pers", "peers"), 1);
@@ -22,34 +16,21 @@ static void each_kind_of_edit_costs_one(void **state) {
     assert_int_equal(tw_edit_distance("kitten", "sitting"), 3);
 }
 
-static void a_slip_finds_the_word_that_was_meant(void **state) {
-    (void)state;
+TEST(a_slip_finds_the_word_that_was_meant) {
     assert_string_equal(tw_nearest("stauts", WORDS, WORDS_COUNT), "status");
     assert_string_equal(tw_nearest("peer", WORDS, WORDS_COUNT), "peers");
     assert_string_equal(tw_nearest("chekpont", WORDS, WORDS_COUNT), "checkpoint");
 }
 
-static void a_different_word_is_not_guessed(void **state) {
-    (void)state;
+TEST(a_different_word_is_not_guessed) {
     assert_null(tw_nearest("banana", WORDS, WORDS_COUNT));
     assert_null(tw_nearest("", WORDS, WORDS_COUNT));
     assert_null(tw_nearest("x", WORDS, WORDS_COUNT));
 }
 
-static void an_endless_word_is_far_from_everything(void **state) {
-    (void)state;
+TEST(an_endless_word_is_far_from_everything) {
     char word[200];
     for (unsigned i = 0; i < 199; i++) word[i] = 'a';
     word[199] = 0;
     assert_null(tw_nearest(word, WORDS, WORDS_COUNT));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_kind_of_edit_costs_one),
-        cmocka_unit_test(a_slip_finds_the_word_that_was_meant),
-        cmocka_unit_test(a_different_word_is_not_guessed),
-        cmocka_unit_test(an_endless_word_is_far_from_everything),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,8 +6,7 @@
 static const uint64_t S = 1000 * 1000;
 enum { CAP = 625 * 1000 }; /* 5 Mbit/s in bytes per second */
 
-static void full_bucket_lets_a_burst_through_and_then_waits(void **state) {
-    (void)state;
+TEST(full_bucket_lets_a_burst_through_and_then_waits) {
     struct tw_rate rate;
     const uint64_t burst = tw_rate_burst_bytes(CAP);
     tw_rate_init(&rate, CAP, burst, 7);
@@ -19,8 +18,7 @@ static void full_bucket_lets_a_burst_through_and_then_waits(void **state) {
 }
 
 /* With any pattern of TLS records, no time window carries more than rate * window + burst bytes. */
-static void long_run_obeys_the_cap_in_every_window(void **state) {
-    (void)state;
+TEST(long_run_obeys_the_cap_in_every_window) {
     struct tw_rate rate;
     static uint64_t at_us[4096], sent[4096];
     const uint64_t burst = tw_rate_burst_bytes(CAP);
@@ -44,8 +42,7 @@ static void long_run_obeys_the_cap_in_every_window(void **state) {
     }
 }
 
-static void one_megabyte_takes_as_long_as_the_cap_says(void **state) {
-    (void)state;
+TEST(one_megabyte_takes_as_long_as_the_cap_says) {
     struct tw_rate rate;
     const uint64_t burst = tw_rate_burst_bytes(CAP);
     uint64_t now_us = 0, left = 1000 * 1000;
@@ -60,8 +57,7 @@ static void one_megabyte_takes_as_long_as_the_cap_says(void **state) {
     assert_in_range(now_us, exact_us - 1, exact_us + 100);
 }
 
-static void traffic_never_delayed_is_paid_for_by_the_rest(void **state) {
-    (void)state;
+TEST(traffic_never_delayed_is_paid_for_by_the_rest) {
     struct tw_rate rate;
     tw_rate_init(&rate, CAP, tw_rate_burst_bytes(CAP), 0);
     tw_rate_spend(&rate, tw_rate_burst_bytes(CAP) + 2 * CAP, 0); /* control, far over the cap */
@@ -70,8 +66,7 @@ static void traffic_never_delayed_is_paid_for_by_the_rest(void **state) {
     assert_int_equal(tw_rate_wait_us(&rate, CAP / 1000, 2 * S + 1000), 0);
 }
 
-static void debt_is_two_seconds_at_most(void **state) {
-    (void)state;
+TEST(debt_is_two_seconds_at_most) {
     struct tw_rate rate;
     tw_rate_init(&rate, CAP, tw_rate_burst_bytes(CAP), 0);
     for (unsigned i = 0; i < 1000; i++) tw_rate_owe(&rate, 1u << 30, 0);
@@ -86,8 +81,7 @@ static void debt_is_two_seconds_at_most(void **state) {
     assert_int_equal(tw_rate_wait_us(&rate, 1, 0), 10 * S + 10000); /* and no more is added */
 }
 
-static void no_cap_never_waits(void **state) {
-    (void)state;
+TEST(no_cap_never_waits) {
     struct tw_rate rate;
     tw_rate_init(&rate, 0, tw_rate_burst_bytes(0), 0);
     for (unsigned i = 0; i < 1000; i++) {
@@ -96,8 +90,7 @@ static void no_cap_never_waits(void **state) {
     }
 }
 
-static void piece_larger_than_the_bucket_passes_when_it_is_full(void **state) {
-    (void)state;
+TEST(piece_larger_than_the_bucket_passes_when_it_is_full) {
     struct tw_rate rate;
     tw_rate_init(&rate, 100, 50, 0);
     assert_int_equal(tw_rate_wait_us(&rate, 1000, 0), 0);
@@ -105,8 +98,7 @@ static void piece_larger_than_the_bucket_passes_when_it_is_full(void **state) {
     assert_int_equal(tw_rate_wait_us(&rate, 1000, 0), 10 * S);
 }
 
-static void cap_can_change_while_running(void **state) {
-    (void)state;
+TEST(cap_can_change_while_running) {
     struct tw_rate rate;
     tw_rate_init(&rate, CAP, tw_rate_burst_bytes(CAP), 0);
     tw_rate_spend(&rate, tw_rate_burst_bytes(CAP), 0);
@@ -118,8 +110,7 @@ static void cap_can_change_while_running(void **state) {
     assert_true(tw_rate_wait_us(&rate, 10 * CAP, 1) <= S);
 }
 
-static void clocks_and_sums_do_not_overflow(void **state) {
-    (void)state;
+TEST(clocks_and_sums_do_not_overflow) {
     struct tw_rate rate;
     tw_rate_init(&rate, UINT64_MAX, UINT64_MAX, 0);
     for (unsigned i = 0; i < 100; i++) tw_rate_spend(&rate, 1u << 30, i);
@@ -131,8 +122,7 @@ static void clocks_and_sums_do_not_overflow(void **state) {
     assert_int_equal(tw_rate_wait_us(&rate, 1, 5), 0); /* a clock that went back changes nothing */
 }
 
-static void turns_go_round_without_leaving_one_out(void **state) {
-    (void)state;
+TEST(turns_go_round_without_leaving_one_out) {
     const uint64_t wanting = UINT64_C(1) << 0 | UINT64_C(1) << 5 | UINT64_C(1) << 63;
     uint16_t turn = 0;
     unsigned counts[64] = {0};
@@ -142,20 +132,4 @@ static void turns_go_round_without_leaving_one_out(void **state) {
     assert_int_equal(counts[63], 100);
     turn = 63;
     assert_int_equal(tw_turn_next(&turn, UINT64_C(1) << 63), 63);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_bucket_lets_a_burst_through_and_then_waits),
-        cmocka_unit_test(long_run_obeys_the_cap_in_every_window),
-        cmocka_unit_test(one_megabyte_takes_as_long_as_the_cap_says),
-        cmocka_unit_test(traffic_never_delayed_is_paid_for_by_the_rest),
-        cmocka_unit_test(debt_is_two_seconds_at_most),
-        cmocka_unit_test(no_cap_never_waits),
-        cmocka_unit_test(piece_larger_than_the_bucket_passes_when_it_is_full),
-        cmocka_unit_test(cap_can_change_while_running),
-        cmocka_unit_test(clocks_and_sums_do_not_overflow),
-        cmocka_unit_test(turns_go_round_without_leaving_one_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

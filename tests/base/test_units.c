@@ -1,12 +1,6 @@
 /* test_units.c - sizes in the forms that people write. */
 #include "base/units.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 static void assert_bytes(const char *text, uint64_t wanted) {
     uint64_t bytes = 1;
@@ -14,8 +8,7 @@ static void assert_bytes(const char *text, uint64_t wanted) {
     if (bytes != wanted) fail_msg("%s is %llu", text, (unsigned long long)bytes);
 }
 
-static void sizes_are_read_as_people_write_them(void **state) {
-    (void)state;
+TEST(sizes_are_read_as_people_write_them) {
     assert_bytes("8GB", 8000000000);
     assert_bytes("8 gb", 8000000000);
     assert_bytes("1.5 GiB", 1610612736);
@@ -25,8 +18,7 @@ static void sizes_are_read_as_people_write_them(void **state) {
     assert_bytes("0", 0);
 }
 
-static void text_that_is_no_size_is_refused(void **state) {
-    (void)state;
+TEST(text_that_is_no_size_is_refused) {
     const char *const bad[] = {"",
                                "8",
                                "GB",
@@ -47,8 +39,7 @@ static void text_that_is_no_size_is_refused(void **state) {
     }
 }
 
-static void caps_are_printed_in_bits_as_they_are_typed(void **state) {
-    (void)state;
+TEST(caps_are_printed_in_bits_as_they_are_typed) {
     char text[TW_UNITS_BYTES];
     assert_string_equal(tw_units_bit_rate(text, 625000), "5 Mbit/s");
     assert_string_equal(tw_units_bit_rate(text, 62500), "500 kbit/s");
@@ -57,8 +48,7 @@ static void caps_are_printed_in_bits_as_they_are_typed(void **state) {
     assert_string_equal(tw_units_bit_rate(text, 1.25e9), "10 Gbit/s");
 }
 
-static void exact_sizes_read_back(void **state) {
-    (void)state;
+TEST(exact_sizes_read_back) {
     const uint64_t sizes[] = {0, 1, 999, 1000, 1024, 8000000000, 1610612736, 1500000, 123456789};
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         char text[TW_UNITS_BYTES];
@@ -69,8 +59,7 @@ static void exact_sizes_read_back(void **state) {
     assert_string_equal(tw_units_exact_bytes(text, 1610612736), "1536MiB");
 }
 
-static void moments_are_written_in_utc(void **state) {
-    (void)state;
+TEST(moments_are_written_in_utc) {
     static const struct {
         uint64_t unix_s;
         const char *text;
@@ -89,21 +78,8 @@ static void moments_are_written_in_utc(void **state) {
     }
 }
 
-static void one_has_no_s(void **state) {
-    (void)state;
+TEST(one_has_no_s) {
     assert_string_equal(tw_units_s(0), "s");
     assert_string_equal(tw_units_s(1), "");
     assert_string_equal(tw_units_s(2), "s");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_has_no_s),
-        cmocka_unit_test(sizes_are_read_as_people_write_them),
-        cmocka_unit_test(text_that_is_no_size_is_refused),
-        cmocka_unit_test(caps_are_printed_in_bits_as_they_are_typed),
-        cmocka_unit_test(exact_sizes_read_back),
-        cmocka_unit_test(moments_are_written_in_utc),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

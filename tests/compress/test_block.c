@@ -71,8 +71,7 @@ static void check_forms(enum tw_codec_id id, const float *x, size_t n) {
     free(y), free(want), free(wanted);
 }
 
-static void forms_agree_with_the_equations(void **state) {
-    (void)state;
+TEST(forms_agree_with_the_equations) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     EACH(formats, f) EACH(magnitudes, m) EACH(sizes, s) {
@@ -85,8 +84,7 @@ static void forms_agree_with_the_equations(void **state) {
 }
 
 /* Variants encode several blocks at once, so huge blocks are placed next to tiny ones and zeros. */
-static void blocks_do_not_know_their_neighbours(void **state) {
-    (void)state;
+TEST(blocks_do_not_know_their_neighbours) {
     enum { N = 5000 };
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -102,8 +100,7 @@ static void blocks_do_not_know_their_neighbours(void **state) {
     }
 }
 
-static void one_bad_element_of_any_block_is_refused(void **state) {
-    (void)state;
+TEST(one_bad_element_of_any_block_is_refused) {
     enum { N = 5 * 256 + 7 };
     const float bad[] = {NAN, -NAN, INFINITY, -INFINITY, 0x1p126f, -0x1p127f};
     float x[N] = {0};
@@ -122,8 +119,7 @@ static void one_bad_element_of_any_block_is_refused(void **state) {
 }
 
 /* Midpoints between levels and the adjacent floats, for blocks of scale 1 and other scales. */
-static void floats_beside_middles_agree_with_the_equations(void **state) {
-    (void)state;
+TEST(floats_beside_middles_agree_with_the_equations) {
     enum { N = 64 };
     float x[N];
     for (int e = -140; e < 126; e++) EACH(formats, f) {
@@ -141,8 +137,7 @@ static void floats_beside_middles_agree_with_the_equations(void **state) {
 }
 
 /* For arbitrary bytes, the reference and all variants agree on acceptance and values. */
-static void forms_agree_on_hostile_bytes(void **state) {
-    (void)state;
+TEST(forms_agree_on_hostile_bytes) {
     enum { TRIES = 40 };
     struct tw_rng rng;
     const char *name;
@@ -167,8 +162,7 @@ static void forms_agree_on_hostile_bytes(void **state) {
     }
 }
 
-static void integers_err_by_at_most_half_a_scale(void **state) {
-    (void)state;
+TEST(integers_err_by_at_most_half_a_scale) {
     const enum tw_codec_id integers[] = {TW_CODEC_INT8, TW_CODEC_INT4};
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -190,8 +184,7 @@ static void integers_err_by_at_most_half_a_scale(void **state) {
     }
 }
 
-static void scales_are_the_least_that_reach_the_maximum(void **state) {
-    (void)state;
+TEST(scales_are_the_least_that_reach_the_maximum) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     EACH(formats, f) for (unsigned round = 0; round < 2000; round++) {
@@ -209,8 +202,7 @@ static void scales_are_the_least_that_reach_the_maximum(void **state) {
 }
 
 /* In a block with scale 1, each element becomes its nearest level. */
-static void nearest_levels_are_taken(void **state) {
-    (void)state;
+TEST(nearest_levels_are_taken) {
     float x[64], y[64];
     uint8_t coded[34];
     size_t bytes;
@@ -230,8 +222,7 @@ static void nearest_levels_are_taken(void **state) {
     }
 }
 
-static void middles_between_levels_go_up_in_e3m0(void **state) {
-    (void)state;
+TEST(middles_between_levels_go_up_in_e3m0) {
     float x[64] = {1.0f}, y[64];
     uint8_t coded[34];
     size_t bytes;
@@ -241,8 +232,7 @@ static void middles_between_levels_go_up_in_e3m0(void **state) {
     for (int e = -7; e < 0; e++) assert_true(y[8 + e] == -ldexpf(1.0f, e + 1));
 }
 
-static void averages_are_those_of_the_block(void **state) {
-    (void)state;
+TEST(averages_are_those_of_the_block) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     EACH(magnitudes, m) EACH(sizes, s) {
@@ -263,8 +253,7 @@ static void averages_are_those_of_the_block(void **state) {
     }
 }
 
-static void signs_are_those_of_the_bits(void **state) {
-    (void)state;
+TEST(signs_are_those_of_the_bits) {
     const float x[4] = {0.0f, -0.0f, -3.0f, 5.0f};
     float y[4];
     uint8_t coded[34];
@@ -274,8 +263,7 @@ static void signs_are_those_of_the_bits(void **state) {
     assert_true(y[0] == 2.0f && y[1] == -2.0f && y[2] == -2.0f && y[3] == 2.0f);
 }
 
-static void scales_that_are_not_finite_or_negative_are_refused(void **state) {
-    (void)state;
+TEST(scales_that_are_not_finite_or_negative_are_refused) {
     enum { N = 300 };
     const uint16_t bad[] = {0x7F80, 0x7FC0, 0xFF80, 0xFFFF, 0x8000, 0xBF80, 0x7F7F};
     float y[N] = {0};
@@ -306,8 +294,7 @@ static void scales_that_are_not_finite_or_negative_are_refused(void **state) {
     }
 }
 
-static void padding_is_zero(void **state) {
-    (void)state;
+TEST(padding_is_zero) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     EACH(formats, f) EACH(sizes, s) {
@@ -327,8 +314,7 @@ static void padding_is_zero(void **state) {
     }
 }
 
-static void every_payload_has_one_form(void **state) {
-    (void)state;
+TEST(every_payload_has_one_form) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     EACH(formats, f) EACH(sizes, s) {
@@ -348,21 +334,5 @@ static void every_payload_has_one_form(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forms_agree_with_the_equations),
-        cmocka_unit_test(blocks_do_not_know_their_neighbours),
-        cmocka_unit_test(one_bad_element_of_any_block_is_refused),
-        cmocka_unit_test(floats_beside_middles_agree_with_the_equations),
-        cmocka_unit_test(forms_agree_on_hostile_bytes),
-        cmocka_unit_test(integers_err_by_at_most_half_a_scale),
-        cmocka_unit_test(scales_are_the_least_that_reach_the_maximum),
-        cmocka_unit_test(nearest_levels_are_taken),
-        cmocka_unit_test(middles_between_levels_go_up_in_e3m0),
-        cmocka_unit_test(averages_are_those_of_the_block),
-        cmocka_unit_test(signs_are_those_of_the_bits),
-        cmocka_unit_test(scales_that_are_not_finite_or_negative_are_refused),
-        cmocka_unit_test(padding_is_zero),
-        cmocka_unit_test(every_payload_has_one_form),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

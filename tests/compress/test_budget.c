@@ -65,8 +65,7 @@ static double largest_step(const struct tw_budget_piece pieces[PIECES]) {
     return most;
 }
 
-static void bytes_are_kept_to_with_nearly_the_least_error(void **state) {
-    (void)state;
+TEST(bytes_are_kept_to_with_nearly_the_least_error) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     for (unsigned t = 0; t < INSTANCES; t++) {
@@ -108,8 +107,7 @@ static uint64_t fewest_bytes(const struct tw_budget_piece pieces[PIECES], double
     return best[BUCKETS];
 }
 
-static void the_dynamic_program_finds_nothing_smaller(void **state) {
-    (void)state;
+TEST(the_dynamic_program_finds_nothing_smaller) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED + 1);
     unsigned same = 0;
@@ -130,8 +128,7 @@ static void the_dynamic_program_finds_nothing_smaller(void **state) {
     assert_true(same >= INSTANCES * 95 / 100);
 }
 
-static void more_bytes_never_mean_a_larger_error(void **state) {
-    (void)state;
+TEST(more_bytes_never_mean_a_larger_error) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED + 2);
     for (unsigned t = 0; t < INSTANCES; t++) {
@@ -151,8 +148,7 @@ static void more_bytes_never_mean_a_larger_error(void **state) {
     }
 }
 
-static void equal_pieces_share_the_bytes(void **state) {
-    (void)state;
+TEST(equal_pieces_share_the_bytes) {
     struct tw_budget_piece pieces[PIECES];
     for (unsigned i = 0; i < PIECES; i++) {
         pieces[i] = (struct tw_budget_piece){.error = {8, 2}, .bytes = {10, 20}};
@@ -162,8 +158,7 @@ static void equal_pieces_share_the_bytes(void **state) {
     assert_int_equal(pieces[3].rung, 0);
 }
 
-static void out_of_reach_is_the_smallest_of_all(void **state) {
-    (void)state;
+TEST(out_of_reach_is_the_smallest_of_all) {
     struct tw_budget_piece pieces[2] = {{.error = {1, 2, 3}, .bytes = {30, 20, 10}},
                                         {.error = {0, 0, 0}, .bytes = {7, 5, 6}}};
     assert_int_equal(tw_budget_choose(pieces, 2, 3, 14), 15);
@@ -176,12 +171,5 @@ static void out_of_reach_is_the_smallest_of_all(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_kept_to_with_nearly_the_least_error),
-        cmocka_unit_test(the_dynamic_program_finds_nothing_smaller),
-        cmocka_unit_test(more_bytes_never_mean_a_larger_error),
-        cmocka_unit_test(equal_pieces_share_the_bytes),
-        cmocka_unit_test(out_of_reach_is_the_smallest_of_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

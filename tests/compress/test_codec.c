@@ -25,8 +25,7 @@ static uint8_t *encoded(const struct tw_codec *codec, const float *x, size_t n, 
     return to;
 }
 
-static void bf16_error_is_at_most_half_a_last_bit(void **state) {
-    (void)state;
+TEST(bf16_error_is_at_most_half_a_last_bit) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     EACH(sizes, s) {
@@ -46,8 +45,7 @@ static void bf16_error_is_at_most_half_a_last_bit(void **state) {
     assert_int_equal(tw_bf16_from_f32(1.0f + 0x1p-8f + 0x1p-20f), 0x3F81); /* above the tie */
 }
 
-static void decode_add_has_the_bits_of_decode_then_merge(void **state) {
-    (void)state;
+TEST(decode_add_has_the_bits_of_decode_then_merge) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     EACH_CODEC(c) EACH(sizes, s) {
@@ -64,8 +62,7 @@ static void decode_add_has_the_bits_of_decode_then_merge(void **state) {
     }
 }
 
-static void non_finite_values_are_not_encoded(void **state) {
-    (void)state;
+TEST(non_finite_values_are_not_encoded) {
     enum { N = 300 };
     float bad[] = {NAN,  -NAN,         INFINITY, -INFINITY,
                    0.0f, 3.4028235e38f}; /* largest finite value, whose code would not be finite */
@@ -87,8 +84,7 @@ static void non_finite_values_are_not_encoded(void **state) {
     }
 }
 
-static void short_room_is_refused(void **state) {
-    (void)state;
+TEST(short_room_is_refused) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     float *x = fill_new(&rng, 300, 1.0f);
@@ -102,8 +98,7 @@ static void short_room_is_refused(void **state) {
     free(x);
 }
 
-static void a_payload_of_the_wrong_size_is_refused(void **state) {
-    (void)state;
+TEST(a_payload_of_the_wrong_size_is_refused) {
     enum { N = 300, MORE = 8 };
     float x[N], y[N] = {0};
     for (size_t i = 0; i < N; i++) x[i] = (float)i;
@@ -128,8 +123,7 @@ static void a_payload_of_the_wrong_size_is_refused(void **state) {
 
 /* For damaged payloads, decode, decode_add and check agree on acceptance, and accepted values are
  * finite. */
-static void hostile_bytes_are_refused_or_finite(void **state) {
-    (void)state;
+TEST(hostile_bytes_are_refused_or_finite) {
     enum { TRIES = 300 };
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -157,15 +151,13 @@ static void hostile_bytes_are_refused_or_finite(void **state) {
     }
 }
 
-static void values_that_are_not_finite_are_refused(void **state) {
-    (void)state;
+TEST(values_that_are_not_finite_are_refused) {
     float y = 1.0f;
     uint8_t infinite[2] = {0x80, 0x7F};
     assert_int_equal(tw_codec_get(TW_CODEC_BF16)->decode(infinite, 2, &y, 1), TW_CORRUPT);
 }
 
-static void every_form_has_the_same_bits(void **state) {
-    (void)state;
+TEST(every_form_has_the_same_bits) {
     const char *name;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -207,8 +199,7 @@ static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
 }
 
 /* The condition for error feedback to work: || x - D(x) || < || x ||. */
-static void less_is_lost_than_was_there(void **state) {
-    (void)state;
+TEST(less_is_lost_than_was_there) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     EACH_CODEC(c) EACH(sizes, s) for (unsigned shape = 0; shape < SHAPES; shape++) {
@@ -232,8 +223,7 @@ static void less_is_lost_than_was_there(void **state) {
 }
 
 /* With a residual, all variants give the bytes of encode and exactly the residual x - D(x). */
-static void residuals_are_those_of_decoding(void **state) {
-    (void)state;
+TEST(residuals_are_those_of_decoding) {
     const char *name;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -261,8 +251,7 @@ static void residuals_are_those_of_decoding(void **state) {
     }
 }
 
-static void nothing_decodes_to_nothing(void **state) {
-    (void)state;
+TEST(nothing_decodes_to_nothing) {
     const float zeros[5000] = {0};
     EACH_CODEC(c) EACH(sizes, s) {
         const size_t n = sizes[s];
@@ -276,8 +265,7 @@ static void nothing_decodes_to_nothing(void **state) {
     }
 }
 
-static void bounds_grow_with_the_array(void **state) {
-    (void)state;
+TEST(bounds_grow_with_the_array) {
     EACH_CODEC(c) {
         assert_int_equal(codecs[c]->bound(0), 0);
         for (size_t n = 1; n < 10000; n++) {
@@ -287,8 +275,7 @@ static void bounds_grow_with_the_array(void **state) {
     }
 }
 
-static void every_word_of_the_manifest_is_a_codec(void **state) {
-    (void)state;
+TEST(every_word_of_the_manifest_is_a_codec) {
     const struct tw_run_key *key = tw_run_key_find("sync.codec");
     assert_int_equal(key->max + 1, codecs_count);
     EACH_CODEC(c) {
@@ -303,20 +290,5 @@ static void every_word_of_the_manifest_is_a_codec(void **state) {
 int main(void) {
     print_message("seed %d\n", SEED);
     codecs = tw_codecs(&codecs_count);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bf16_error_is_at_most_half_a_last_bit),
-        cmocka_unit_test(decode_add_has_the_bits_of_decode_then_merge),
-        cmocka_unit_test(non_finite_values_are_not_encoded),
-        cmocka_unit_test(short_room_is_refused),
-        cmocka_unit_test(a_payload_of_the_wrong_size_is_refused),
-        cmocka_unit_test(hostile_bytes_are_refused_or_finite),
-        cmocka_unit_test(values_that_are_not_finite_are_refused),
-        cmocka_unit_test(every_form_has_the_same_bits),
-        cmocka_unit_test(less_is_lost_than_was_there),
-        cmocka_unit_test(residuals_are_those_of_decoding),
-        cmocka_unit_test(nothing_decodes_to_nothing),
-        cmocka_unit_test(bounds_grow_with_the_array),
-        cmocka_unit_test(every_word_of_the_manifest_is_a_codec),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -95,8 +95,7 @@ static double held_of(const struct tw_codec *codec, const uint8_t *payload, size
     return held;
 }
 
-static void a_target_within_reach_is_kept(void **state) {
-    (void)state;
+TEST(a_target_within_reach_is_kept) {
     float *x = gradient_new();
     struct tw_auto *work = work_new();
     const size_t least = (size_t)tw_auto_bytes_min(N) + 100;
@@ -123,8 +122,7 @@ static void a_target_within_reach_is_kept(void **state) {
     free(x), free(work);
 }
 
-static void out_of_reach_is_as_small_as_it_gets(void **state) {
-    (void)state;
+TEST(out_of_reach_is_as_small_as_it_gets) {
     float *x = gradient_new();
     struct tw_auto *work = work_new();
     const struct tw_auto_part part = part_of(x, 1);
@@ -139,8 +137,7 @@ static void out_of_reach_is_as_small_as_it_gets(void **state) {
 
 /* With as many bytes as any one codec needs, the residual is no larger than with that codec. The
  * coarsest codec is not tested: within its bytes there is no choice. */
-static void no_rung_alone_is_better_at_its_bytes(void **state) {
-    (void)state;
+TEST(no_rung_alone_is_better_at_its_bytes) {
     float *x = gradient_new();
     struct tw_auto *work = work_new();
     for (uint32_t r = 0; r + 1 < TW_AUTO_RUNGS; r++) {
@@ -162,8 +159,7 @@ static void no_rung_alone_is_better_at_its_bytes(void **state) {
 
 /* For a few thousand elements at one bit, an entropy coder's states are a quarter of the bytes. So
  * there is only one piece if several pieces gain nothing. */
-static void small_tensors_that_are_alike_share_a_piece(void **state) {
-    (void)state;
+TEST(small_tensors_that_are_alike_share_a_piece) {
     enum { MOST = 30000 };
     static const size_t sizes[] = {12300, 15072, MOST};
     struct tw_rng rng;
@@ -199,8 +195,7 @@ static void small_tensors_that_are_alike_share_a_piece(void **state) {
 /* Below one bit, each further byte reduces the error by nearly the same amount. Chosen by errors
  * alone, the larger of two tensors would get all bytes until the other had waited long enough.
  * Instead, each gets some bytes in every round. */
-static void of_tensors_nearly_alike_none_waits_for_its_turn(void **state) {
-    (void)state;
+TEST(of_tensors_nearly_alike_none_waits_for_its_turn) {
     enum { TENSOR = 65536, TENSORS = 4 };
     static const uint64_t four[TENSORS] = {TENSOR, 2 * TENSOR, 3 * TENSOR, 4 * TENSOR};
     struct tw_rng rng;
@@ -232,8 +227,7 @@ static void of_tensors_nearly_alike_none_waits_for_its_turn(void **state) {
 
 /* With enough bytes for int8 everywhere, there is one piece per tensor. Tensors of 300 and of 700
  * elements are joined with the next. */
-static void pieces_end_where_tensors_do(void **state) {
-    (void)state;
+TEST(pieces_end_where_tensors_do) {
     enum { LARGE = 2 * TW_AUTO_PIECE_MAX + 5000 };
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -256,8 +250,7 @@ static void pieces_end_where_tensors_do(void **state) {
     free(payload), free(x), free(large), free(work);
 }
 
-static void without_a_target_all_is_int4(void **state) {
-    (void)state;
+TEST(without_a_target_all_is_int4) {
     float *x = gradient_new();
     struct tw_auto *work = work_new();
     const struct tw_auto_part part = part_of(x, 0);
@@ -271,8 +264,7 @@ static void without_a_target_all_is_int4(void **state) {
 }
 
 /* For sizes at and around every boundary of pieces, no element is lost, and bound() holds. */
-static void any_size_is_cut_and_comes_back(void **state) {
-    (void)state;
+TEST(any_size_is_cut_and_comes_back) {
     static const size_t sizes[] = {1,
                                    TW_AUTO_BLOCK - 1,
                                    TW_AUTO_BLOCK,
@@ -306,8 +298,7 @@ static void any_size_is_cut_and_comes_back(void **state) {
 }
 
 /* bound() is at least the size of a piece in any codec of the ladder. */
-static void no_rung_takes_more_than_the_bound(void **state) {
-    (void)state;
+TEST(no_rung_takes_more_than_the_bound) {
     for (uint32_t r = 0; r < TW_AUTO_RUNGS; r++) {
         const struct tw_codec *codec = tw_auto_rung(r);
         for (size_t n = 1; n < TW_AUTO_BLOCK; n += 97)
@@ -320,8 +311,7 @@ static void no_rung_takes_more_than_the_bound(void **state) {
     }
 }
 
-static void non_finite_values_are_refused(void **state) {
-    (void)state;
+TEST(non_finite_values_are_refused) {
     float *x = gradient_new();
     struct tw_auto *work = work_new();
     uint8_t *to = malloc(tw_codec_auto.bound(N));
@@ -336,8 +326,7 @@ static void non_finite_values_are_refused(void **state) {
 }
 
 /* Heads that are false in every possible way. */
-static void false_heads_are_refused(void **state) {
-    (void)state;
+TEST(false_heads_are_refused) {
     float *x = gradient_new(), *y = calloc(N, sizeof(*y));
     struct tw_auto *work = work_new();
     const struct tw_auto_part part = part_of(x, 60000);
@@ -383,8 +372,7 @@ static void false_heads_are_refused(void **state) {
 
 /* A payload with a piece of each codec, built by this test: the order of the ladder is part of the
  * format. */
-static void every_rung_decodes_where_it_lies(void **state) {
-    (void)state;
+TEST(every_rung_decodes_where_it_lies) {
     static const char *const names[TW_AUTO_RUNGS] = {"int8",   "int4",  "ecsq4",  "ecsq3",
                                                      "ecsq2",  "ecsq1", "ecsq05", "topk256",
                                                      "topk64", "topk32"};
@@ -421,19 +409,5 @@ static void every_rung_decodes_where_it_lies(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_target_within_reach_is_kept),
-        cmocka_unit_test(out_of_reach_is_as_small_as_it_gets),
-        cmocka_unit_test(no_rung_alone_is_better_at_its_bytes),
-        cmocka_unit_test(small_tensors_that_are_alike_share_a_piece),
-        cmocka_unit_test(of_tensors_nearly_alike_none_waits_for_its_turn),
-        cmocka_unit_test(pieces_end_where_tensors_do),
-        cmocka_unit_test(without_a_target_all_is_int4),
-        cmocka_unit_test(any_size_is_cut_and_comes_back),
-        cmocka_unit_test(no_rung_takes_more_than_the_bound),
-        cmocka_unit_test(non_finite_values_are_refused),
-        cmocka_unit_test(false_heads_are_refused),
-        cmocka_unit_test(every_rung_decodes_where_it_lies),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -105,8 +105,7 @@ static uint32_t check_line(const char *line) {
     return id;
 }
 
-static void payloads_are_those_of_numpy(void **state) {
-    (void)state;
+TEST(payloads_are_those_of_numpy) {
     static char line[LINE_BYTES];
     uint32_t codecs_count, seen = 0;
     (void)tw_codecs(&codecs_count);
@@ -123,6 +122,5 @@ static void payloads_are_those_of_numpy(void **state) {
 int main(int argc, char **argv) {
     if (argc < 2) return 2;
     paths = argv + 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(payloads_are_those_of_numpy)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -74,8 +74,7 @@ static void assert_within(const char *what, double value, double want, double sh
     fail_msg("%s is %.4g, expected %.4g within %.1f %%", what, value, want, 100.0 * share);
 }
 
-static void every_codec_has_its_known_rate_and_loss(void **state) {
-    (void)state;
+TEST(every_codec_has_its_known_rate_and_loss) {
     uint32_t count;
     const struct tw_codec *const *codecs = tw_codecs(&count);
     for (uint32_t c = 0; c < count; c++) {
@@ -100,8 +99,5 @@ static void every_codec_has_its_known_rate_and_loss(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_codec_has_its_known_rate_and_loss),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

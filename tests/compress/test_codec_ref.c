@@ -119,8 +119,7 @@ static void check_forms(enum tw_codec_id id, const float *x, size_t n) {
     free(coded);
 }
 
-static void forms_agree_with_the_headers(void **state) {
-    (void)state;
+TEST(forms_agree_with_the_headers) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     EACH(ids, c) assert_true(tw_codec_has_ref(ids[c]));
@@ -132,8 +131,7 @@ static void forms_agree_with_the_headers(void **state) {
 }
 
 /* Chunks of every shape side by side: the state of one must not affect the next. */
-static void chunks_do_not_know_their_neighbours(void **state) {
-    (void)state;
+TEST(chunks_do_not_know_their_neighbours) {
     enum { N = 7 * CHUNK + 99 };
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -163,8 +161,7 @@ static void place(struct tw_rng *rng, float *x, size_t elements, size_t count, u
 }
 
 /* Whether a list is used, and the parameter of its gap code, depend only on the count. */
-static void every_count_of_elements_is_listed_alike(void **state) {
-    (void)state;
+TEST(every_count_of_elements_is_listed_alike) {
     static const size_t elements[] = {1, 2, 3, 10, 33, 100, 1000, 4095, 4096};
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -183,8 +180,7 @@ static void every_count_of_elements_is_listed_alike(void **state) {
 }
 
 /* Among equal elements at the threshold, the first are kept, wherever the larger ones are. */
-static void of_equal_elements_the_first_are_kept(void **state) {
-    (void)state;
+TEST(of_equal_elements_the_first_are_kept) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     for (unsigned round = 0; round < 60; round++) {
@@ -229,8 +225,7 @@ static void check_hostile(struct tw_rng *rng, enum tw_codec_id id, size_t n, enu
     free(x), free(first), free(coded);
 }
 
-static void hostile_bytes_are_seen_alike(void **state) {
-    (void)state;
+TEST(hostile_bytes_are_seen_alike) {
     enum { TRIES = 36 };
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -241,8 +236,7 @@ static void hostile_bytes_are_seen_alike(void **state) {
     }
 }
 
-static void twins_refuse_the_same_values(void **state) {
-    (void)state;
+TEST(twins_refuse_the_same_values) {
     enum { N = CHUNK + 3 };
     static const size_t places[] = {0, 1, 2000, CHUNK - 1, CHUNK, N - 1};
     const float bad[] = {NAN, -NAN, INFINITY, -INFINITY, 0x1p126f, -0x1p127f};
@@ -271,13 +265,5 @@ static void twins_refuse_the_same_values(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forms_agree_with_the_headers),
-        cmocka_unit_test(chunks_do_not_know_their_neighbours),
-        cmocka_unit_test(every_count_of_elements_is_listed_alike),
-        cmocka_unit_test(of_equal_elements_the_first_are_kept),
-        cmocka_unit_test(hostile_bytes_are_seen_alike),
-        cmocka_unit_test(twins_refuse_the_same_values),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

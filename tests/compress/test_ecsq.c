@@ -76,8 +76,7 @@ static double mean_squared_error(const float *x, const float *y) {
     return sum / (N / 65536);
 }
 
-static void bits_are_those_of_the_name_and_errors_those_of_the_tables(void **state) {
-    (void)state;
+TEST(bits_are_those_of_the_name_and_errors_those_of_the_tables) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     float *y = malloc(N * sizeof(*y));
@@ -101,8 +100,7 @@ static void bits_are_those_of_the_name_and_errors_those_of_the_tables(void **sta
 }
 
 /* Code a means that |x| / s is in [a - 1/2 + dead, a + 1/2 + dead). It is decoded to a + shift. */
-static void every_element_is_within_its_step(void **state) {
-    (void)state;
+TEST(every_element_is_within_its_step) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const size_t sizes[] = {1, 63, 64, 65, 4095, 4096, 4097, 20000, 300000};
@@ -134,8 +132,7 @@ static void every_element_is_within_its_step(void **state) {
     }
 }
 
-static void the_size_of_numbers_changes_scales_alone(void **state) {
-    (void)state;
+TEST(the_size_of_numbers_changes_scales_alone) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const float powers[] = {0x1p-80f, 0x1p-20f, 0x1p60f, 0x1p100f};
@@ -155,8 +152,7 @@ static void the_size_of_numbers_changes_scales_alone(void **state) {
     free(x), free(z);
 }
 
-static void zeros_are_free(void **state) {
-    (void)state;
+TEST(zeros_are_free) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const size_t n = 40 * 4096, half = 20 * 4096;
@@ -183,8 +179,7 @@ static void zeros_are_free(void **state) {
 }
 
 /* Streams of equal codes, of few codes, and of codes that do not compress. */
-static void every_kind_of_stream_is_used(void **state) {
-    (void)state;
+TEST(every_kind_of_stream_is_used) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const struct tw_codec *codec = tw_codec_get(TW_CODEC_ECSQ2);
@@ -266,8 +261,7 @@ static size_t check_model(const struct tw_ecsq *ecsq, const uint8_t *coded, size
 }
 
 /* Two streams, with blocks of zeros and an incomplete last block, in every variant. */
-static void models_fit_the_counts_and_variants_agree(void **state) {
-    (void)state;
+TEST(models_fit_the_counts_and_variants_agree) {
     enum { MORE = 4096 + 549, N_MOST = 128 * 4096 + MORE };
     const char *name;
     struct tw_rng rng;
@@ -298,8 +292,7 @@ static void models_fit_the_counts_and_variants_agree(void **state) {
 }
 
 /* A code that occurs once, outside the counted groups, still has a frequency. */
-static void a_symbol_that_occurs_once_is_coded(void **state) {
-    (void)state;
+TEST(a_symbol_that_occurs_once_is_coded) {
     enum { MANY = 100000, ONCE = 64 * (4 * 350 + 2) + 5 };
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -320,8 +313,7 @@ static void a_symbol_that_occurs_once_is_coded(void **state) {
 
 /* Only every 20th of many blocks has values, like a matrix in which few rows changed. A sample that
  * missed all of them would give no information on their bits. */
-static void few_rows_take_the_bits_of_the_name(void **state) {
-    (void)state;
+TEST(few_rows_take_the_bits_of_the_name) {
     enum { BLOCKS = 1024, EVERY = 20, ROWS = 51 };
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -338,8 +330,7 @@ static void few_rows_take_the_bits_of_the_name(void **state) {
 
 /* A matrix 512 wide, an eighth of whose columns are larger. Counting codes only in these columns,
  * or only in the others, would give wrong frequencies. */
-static void some_columns_take_the_bits_of_the_name(void **state) {
-    (void)state;
+TEST(some_columns_take_the_bits_of_the_name) {
     enum { ALL = 1 << 20, COLUMNS = 512 };
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -388,8 +379,7 @@ static void check_form(const struct tw_codec *codec, const float *x, size_t n, c
     free(coded), free(z), free(lost);
 }
 
-static void every_form_is_the_reference(void **state) {
-    (void)state;
+TEST(every_form_is_the_reference) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const size_t sizes[] = {1,    2,    3,    31,   32,   33,   63,    64,     65,    127,
@@ -417,8 +407,7 @@ static void every_form_is_the_reference(void **state) {
 }
 
 /* Other rates than those of the codecs, as auto uses them. */
-static void every_form_gives_the_same_bytes_at_any_rate(void **state) {
-    (void)state;
+TEST(every_form_gives_the_same_bytes_at_any_rate) {
     enum { MOST = 40000 };
     const double rates[] = {0.625, 0.9, 1.1, 1.5};
     size_t fewer_bytes = 0;
@@ -449,8 +438,7 @@ static void every_form_gives_the_same_bytes_at_any_rate(void **state) {
 }
 
 /* Sparse, spiky and lattice-like arrays. encode itself asserts that its output fits the bound. */
-static void bounds_hold_for_numbers_of_any_kind(void **state) {
-    (void)state;
+TEST(bounds_hold_for_numbers_of_any_kind) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const size_t n = 3 * 4096 + 77;
@@ -491,8 +479,7 @@ static double feed_back(const struct tw_codec *codec, float *e, const float *x, 
 
 /* A block whose elements all grow alike, next to one that is mostly zeros, as in embeddings. No
  * element of the first block would ever reach a quantiser step that suits the second. */
-static void error_feedback_leaves_no_block_for_ever(void **state) {
-    (void)state;
+TEST(error_feedback_leaves_no_block_for_ever) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const size_t n = 2 * 4096;
@@ -549,8 +536,7 @@ static void assert_refused(const struct payload *p, const char *why) {
     }
 }
 
-static void heads_that_no_encoder_writes_are_refused(void **state) {
-    (void)state;
+TEST(heads_that_no_encoder_writes_are_refused) {
     struct payload p = some_payload(TW_CODEC_ECSQ2, 8000);
     const struct {
         size_t at;
@@ -584,8 +570,7 @@ static size_t model_bytes(const struct payload *p, size_t at) {
     return tw_rans_model_decode(&model, p->data + at, p->bytes - at, 64);
 }
 
-static void streams_that_no_encoder_writes_are_refused(void **state) {
-    (void)state;
+TEST(streams_that_no_encoder_writes_are_refused) {
     struct payload p = some_payload(TW_CODEC_ECSQ2, 8000);
     const uint32_t written = tw_get_u32(p.data + p.stream + 1);
     const size_t first = p.stream + 5, model = first + 2 * written;
@@ -628,8 +613,7 @@ static void streams_that_no_encoder_writes_are_refused(void **state) {
     free_payload(&p);
 }
 
-static void raw_codes_that_no_encoder_writes_are_refused(void **state) {
-    (void)state;
+TEST(raw_codes_that_no_encoder_writes_are_refused) {
     struct payload p = some_payload(TW_CODEC_ECSQ1, 99);
     const size_t codes = p.stream + 5;
     uint8_t *const last = p.data + codes + 49;
@@ -647,8 +631,7 @@ static void raw_codes_that_no_encoder_writes_are_refused(void **state) {
 }
 
 /* A raw stream of 4 elements, -s, 0, 0, s: two codes and a byte of signs. */
-static void signs_that_no_encoder_writes_are_refused(void **state) {
-    (void)state;
+TEST(signs_that_no_encoder_writes_are_refused) {
     uint8_t data[] = {0, 16, 0, 0, 0x80, 0x3F, TW_ECSQ_RAW, 0, 0, 0, 0, 1, 8, 1};
     struct payload p = {.codec = tw_codec_get(TW_CODEC_ECSQ2), .n = 4, .bytes = sizeof(data)};
     float y[4] = {0};
@@ -668,8 +651,7 @@ static void signs_that_no_encoder_writes_are_refused(void **state) {
 
 /* One code for all 4096 elements says that every size is written out, but none is. A decoder
  * without a check would read far past the end. */
-static void sizes_that_are_not_there_are_refused(void **state) {
-    (void)state;
+TEST(sizes_that_are_not_there_are_refused) {
     enum { ALL = 4096, KIND = HEAD + 2, CODE = KIND + TW_ECSQ_STREAM_HEAD_BYTES };
     const char *name;
     struct payload p = {.n = ALL, .bytes = CODE + 1 + ALL / 8};
@@ -687,8 +669,7 @@ static void sizes_that_are_not_there_are_refused(void **state) {
 }
 
 /* Payloads in which every field has the largest value that a decoder accepts. */
-static void accepted_payloads_are_finite(void **state) {
-    (void)state;
+TEST(accepted_payloads_are_finite) {
     EACH_MEMBER(m) {
         const struct tw_codec *codec = tw_codec_get(m->id);
         const struct tw_ecsq *ecsq = tw_base_ecsq_row(m->id);
@@ -716,26 +697,5 @@ static void accepted_payloads_are_finite(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bits_are_those_of_the_name_and_errors_those_of_the_tables),
-        cmocka_unit_test(every_element_is_within_its_step),
-        cmocka_unit_test(the_size_of_numbers_changes_scales_alone),
-        cmocka_unit_test(zeros_are_free),
-        cmocka_unit_test(every_kind_of_stream_is_used),
-        cmocka_unit_test(models_fit_the_counts_and_variants_agree),
-        cmocka_unit_test(a_symbol_that_occurs_once_is_coded),
-        cmocka_unit_test(few_rows_take_the_bits_of_the_name),
-        cmocka_unit_test(some_columns_take_the_bits_of_the_name),
-        cmocka_unit_test(every_form_is_the_reference),
-        cmocka_unit_test(every_form_gives_the_same_bytes_at_any_rate),
-        cmocka_unit_test(bounds_hold_for_numbers_of_any_kind),
-        cmocka_unit_test(error_feedback_leaves_no_block_for_ever),
-        cmocka_unit_test(heads_that_no_encoder_writes_are_refused),
-        cmocka_unit_test(streams_that_no_encoder_writes_are_refused),
-        cmocka_unit_test(raw_codes_that_no_encoder_writes_are_refused),
-        cmocka_unit_test(signs_that_no_encoder_writes_are_refused),
-        cmocka_unit_test(sizes_that_are_not_there_are_refused),
-        cmocka_unit_test(accepted_payloads_are_finite),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -32,6 +32,8 @@ static int tear_down(void **state) {
     return 0;
 }
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 /* y := x plus noise of at most `apart`. */
 static void move(struct fixture *f, float apart) {
     for (size_t i = 0; i < N; i++)
@@ -48,7 +50,7 @@ static double step_of(const struct fixture *f) {
     return ldexp(1.0, (int8_t)f->bytes[1]);
 }
 
-static void a_byte_per_element_is_within_half_a_step(void **state) {
+FACT(a_byte_per_element_is_within_half_a_step) {
     struct fixture *f = *state;
     for (float distance = 1e-6f; distance < 1.0f; distance *= 3.0f) {
         encode(f, distance);
@@ -65,7 +67,7 @@ static void a_byte_per_element_is_within_half_a_step(void **state) {
     }
 }
 
-static void the_slow_twin_makes_the_same_bytes_and_values(void **state) {
+FACT(the_slow_twin_makes_the_same_bytes_and_values) {
     struct fixture *f = *state;
     const float distances[] = {0, 1e-9f, 1e-5f, 0.0078125f, 0.01f, 3.0f, 1e30f, INFINITY, -1.0f};
     for (size_t k = 0; k < sizeof(distances) / sizeof(distances[0]); k++) {
@@ -86,7 +88,7 @@ static void the_slow_twin_makes_the_same_bytes_and_values(void **state) {
     }
 }
 
-static void a_receiver_too_far_away_notices(void **state) {
+FACT(a_receiver_too_far_away_notices) {
     struct fixture *f = *state;
     encode(f, 0.001f);
     const float wrap = (float)(256.0 * step_of(f));
@@ -107,7 +109,7 @@ static void a_receiver_too_far_away_notices(void **state) {
     assert_in_range(missed, 0, 3); /* 2000 wrong decodes, each missed with probability 1/65536 */
 }
 
-static void whole_form_is_exact_however_far(void **state) {
+FACT(whole_form_is_exact_however_far) {
     struct fixture *f = *state;
     f->x[3] = -0.0f;
     f->x[4] = 3.4028235e38f;
@@ -119,7 +121,7 @@ static void whole_form_is_exact_however_far(void **state) {
     assert_memory_equal(f->out, f->x, N * sizeof(float));
 }
 
-static void large_values_get_a_coarser_step_not_a_wrong_one(void **state) {
+FACT(large_values_get_a_coarser_step_not_a_wrong_one) {
     struct fixture *f = *state;
     f->x[0] = 1e6f;
     encode(f, 1e-6f);
@@ -131,8 +133,7 @@ static void large_values_get_a_coarser_step_not_a_wrong_one(void **state) {
     assert_int_equal(tw_lattice_decode(f->bytes, f->size, f->y, f->out, N), TW_AGAIN);
 }
 
-static void bytes_are_pinned(void **state) {
-    (void)state;
+FACT(bytes_are_pinned) {
     /* Expected bytes, computed with exact fractions in Python. */
     static const uint8_t golden[] = {0x00, 0xf4, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
                                      0xfa, 0x64, 0x9a, 0x00, 0x00, 0x00, 0x00, 0xa0};
@@ -144,7 +145,7 @@ static void bytes_are_pinned(void **state) {
     assert_memory_equal(bytes, golden, size);
 }
 
-static void bytes_that_are_no_anchor_are_refused(void **state) {
+FACT(bytes_that_are_no_anchor_are_refused) {
     struct fixture *f = *state;
     size_t size;
     f->x[N - 1] = NAN;
@@ -179,7 +180,7 @@ static void bytes_that_are_no_anchor_are_refused(void **state) {
     assert_int_equal(tw_lattice_check(f->bytes, f->size, N), TW_CORRUPT);
 }
 
-static void distance_is_the_largest(void **state) {
+FACT(distance_is_the_largest) {
     struct fixture *f = *state;
     move(f, 0.01f);
     f->y[N - 1] = f->x[N - 1] - 0.5f;
@@ -189,18 +190,5 @@ static void distance_is_the_largest(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_byte_per_element_is_within_half_a_step, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(the_slow_twin_makes_the_same_bytes_and_values, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_receiver_too_far_away_notices, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(whole_form_is_exact_however_far, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(large_values_get_a_coarser_step_not_a_wrong_one, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(bytes_are_pinned, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(bytes_that_are_no_anchor_are_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(distance_is_the_largest, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -42,12 +42,14 @@ static int tear_down(void **state) {
     return 0;
 }
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 static enum tw_status unpack(struct fixture *f, const uint8_t *bytes, size_t size, size_t n,
                              struct tw_error *err) {
     return tw_unpack(f->packer, bytes, size, f->phi_out, f->u_out, n, err);
 }
 
-static void state_comes_back_bit_by_bit_and_smaller(void **state) {
+FACT(state_comes_back_bit_by_bit_and_smaller) {
     struct fixture *f = *state;
     assert_int_equal(unpack(f, f->bytes, f->size, N, NULL), TW_OK);
     assert_memory_equal(f->phi, f->phi_out, N * sizeof(float));
@@ -56,7 +58,7 @@ static void state_comes_back_bit_by_bit_and_smaller(void **state) {
     assert_true(f->size < 2 * N * sizeof(float) * 9 / 10);
 }
 
-static void a_fresh_momentum_costs_nothing(void **state) {
+FACT(a_fresh_momentum_costs_nothing) {
     struct fixture *f = *state;
     memset(f->u, 0, N * sizeof(float));
     const size_t before = f->size;
@@ -67,7 +69,7 @@ static void a_fresh_momentum_costs_nothing(void **state) {
     assert_memory_equal(f->u, f->u_out, N * sizeof(float));
 }
 
-static void every_truncation_and_growth_is_refused(void **state) {
+FACT(every_truncation_and_growth_is_refused) {
     struct fixture *f = *state;
     struct tw_error err;
     uint8_t *longer = malloc(f->size + 1);
@@ -83,7 +85,7 @@ static void every_truncation_and_growth_is_refused(void **state) {
     }
 }
 
-static void damage_is_refused_or_finite(void **state) {
+FACT(damage_is_refused_or_finite) {
     struct fixture *f = *state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -106,7 +108,7 @@ static void damage_is_refused_or_finite(void **state) {
     assert_int_equal(unpack(f, f->bytes, f->size, N, NULL), TW_OK); /* the packer still works */
 }
 
-static void another_element_count_is_refused(void **state) {
+FACT(another_element_count_is_refused) {
     struct fixture *f = *state;
     struct tw_error err;
     assert_int_equal(unpack(f, f->bytes, f->size, N - 1, &err), TW_CORRUPT);
@@ -116,7 +118,7 @@ static void another_element_count_is_refused(void **state) {
 }
 
 /* A decompression bomb: a first plane that claims and holds far more than N bytes. */
-static void a_frame_of_another_size_is_refused(void **state) {
+FACT(a_frame_of_another_size_is_refused) {
     struct fixture *f = *state;
     struct tw_error err;
     const size_t bomb_bytes = 1 << 20;
@@ -135,7 +137,7 @@ static void a_frame_of_another_size_is_refused(void **state) {
     free(zeros), free(bomb);
 }
 
-static void non_finite_values_are_not_packed(void **state) {
+FACT(non_finite_values_are_not_packed) {
     struct fixture *f = *state;
     size_t size;
     f->u[N - 1] = NAN;
@@ -149,12 +151,5 @@ static void non_finite_values_are_not_packed(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(state_comes_back_bit_by_bit_and_smaller), TEST(a_fresh_momentum_costs_nothing),
-        TEST(every_truncation_and_growth_is_refused),  TEST(damage_is_refused_or_finite),
-        TEST(another_element_count_is_refused),        TEST(a_frame_of_another_size_is_refused),
-        TEST(non_finite_values_are_not_packed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -73,8 +73,7 @@ static const struct tw_rans_form *plain_form(void) {
     return tw_rans_form(i);
 }
 
-static void every_form_gives_the_bytes_of_the_plain_one(void **state) {
-    (void)state;
+TEST(every_form_gives_the_bytes_of_the_plain_one) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const size_t sizes[] = {2, 63, 64, 65, 127, 128, 1000, 4096, 5000, N_MAX};
@@ -119,8 +118,7 @@ static double entropy_bits(const uint8_t *symbols, size_t n) {
     return bits;
 }
 
-static void streams_are_as_short_as_their_entropy(void **state) {
-    (void)state;
+TEST(streams_are_as_short_as_their_entropy) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const unsigned alphabets[] = {2, 16, 64, 256};
@@ -141,8 +139,7 @@ static void streams_are_as_short_as_their_entropy(void **state) {
     }
 }
 
-static void frequencies_add_up_and_forget_no_symbol(void **state) {
-    (void)state;
+TEST(frequencies_add_up_and_forget_no_symbol) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     for (unsigned round = 0; round < 500; round++) {
@@ -182,8 +179,7 @@ static size_t model_size(const uint8_t *bytes, size_t size, unsigned symbols) {
     return used;
 }
 
-static void a_model_that_no_encoder_writes_is_refused(void **state) {
-    (void)state;
+TEST(a_model_that_no_encoder_writes_is_refused) {
     /* 3 symbols: 1, 4 and 9 with frequencies 4000, 90 and 6. */
     const uint8_t good[] = {0, 0, 0x8F, 0xA0, 0, 1, 90, 0, 3, 6};
     uint8_t bytes[sizeof(good)];
@@ -241,9 +237,11 @@ static int tear_down(void **state) {
     return 0;
 }
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 #define EACH_FORM(i) for (uint32_t i = 0; tw_rans_form(i) != NULL; i++)
 
-static void states_out_of_range_are_refused(void **state) {
+FACT(states_out_of_range_are_refused) {
     struct fixture *f = *state;
     const uint32_t bad[] = {0, 1, 0x7FFF, 0x80000000u, 0xFFFFFFFFu};
     EACH_FORM(i) for (unsigned j = 0; j < TW_RANS_LANES; j += 9) {
@@ -260,7 +258,7 @@ static void states_out_of_range_are_refused(void **state) {
     }
 }
 
-static void missing_and_left_over_words_are_refused(void **state) {
+FACT(missing_and_left_over_words_are_refused) {
     struct fixture *f = *state;
     struct stream cut = f->stream;
     EACH_FORM(i) {
@@ -279,8 +277,7 @@ static void missing_and_left_over_words_are_refused(void **state) {
 }
 
 /* If all symbols are the same rare symbol, all lanes read a word at once. */
-static void lanes_in_step_take_the_last_word_and_no_other(void **state) {
-    (void)state;
+TEST(lanes_in_step_take_the_last_word_and_no_other) {
     enum { GROUPS = 8, COUNT = TW_RANS_LANES * GROUPS };
     const struct tw_rans_model model = {.frequency = {TW_RANS_TOTAL - 1, 1}};
     uint8_t symbols[COUNT], back[COUNT];
@@ -304,7 +301,7 @@ static void lanes_in_step_take_the_last_word_and_no_other(void **state) {
 
 /* Each sequence of symbols has exactly one encoding. If a changed stream still ends correctly, it
  * is the valid encoding of other symbols. */
-static void damage_is_seen_or_is_another_stream(void **state) {
+FACT(damage_is_seen_or_is_another_stream) {
     struct fixture *f = *state;
     unsigned seen = 0, tried = 0;
     EACH_FORM(i) for (size_t bit = 0; bit < 8 * f->stream.words_bytes; bit += 3, tried++) {
@@ -325,15 +322,5 @@ static void damage_is_seen_or_is_another_stream(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_form_gives_the_bytes_of_the_plain_one),
-        cmocka_unit_test(streams_are_as_short_as_their_entropy),
-        cmocka_unit_test(frequencies_add_up_and_forget_no_symbol),
-        cmocka_unit_test(a_model_that_no_encoder_writes_is_refused),
-        cmocka_unit_test_setup_teardown(states_out_of_range_are_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(missing_and_left_over_words_are_refused, set_up, tear_down),
-        cmocka_unit_test(lanes_in_step_take_the_last_word_and_no_other),
-        cmocka_unit_test_setup_teardown(damage_is_seen_or_is_another_stream, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -31,8 +31,7 @@ static float *sparse_new(struct tw_rng *rng, size_t n, double density) {
     return x;
 }
 
-static void zeros_stay_and_others_are_within_half_a_step(void **state) {
-    (void)state;
+TEST(zeros_stay_and_others_are_within_half_a_step) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const struct tw_codec *codec = tw_codec_get(TW_CODEC_SPARSE8);
@@ -60,8 +59,7 @@ static void zeros_stay_and_others_are_within_half_a_step(void **state) {
 }
 
 /* The size is 8 bits per code, plus gaps at most a twentieth above their entropy. */
-static void sizes_follow_the_density(void **state) {
-    (void)state;
+TEST(sizes_follow_the_density) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const size_t n = 64 * CHUNK;
@@ -111,8 +109,7 @@ static size_t written(uint8_t *to, uint32_t first, uint32_t second) {
     return (size_t)(bits.at - to);
 }
 
-static void payloads_no_encoder_writes_are_refused(void **state) {
-    (void)state;
+TEST(payloads_no_encoder_writes_are_refused) {
     const struct tw_codec *codec = tw_codec_get(TW_CODEC_SPARSE8);
     uint8_t coded[200];
     float y[100];
@@ -154,10 +151,5 @@ static void payloads_no_encoder_writes_are_refused(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(zeros_stay_and_others_are_within_half_a_step),
-        cmocka_unit_test(sizes_follow_the_density),
-        cmocka_unit_test(payloads_no_encoder_writes_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -45,8 +45,7 @@ static uint32_t some_magnitude(struct tw_rng *rng, unsigned kind) {
     }
 }
 
-static void the_largest_are_kept_whatever_the_guess(void **state) {
-    (void)state;
+TEST(the_largest_are_kept_whatever_the_guess) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const uint32_t counts[] = {1, 2, 63, 64, 65, 1000, 4095, 4096};
@@ -72,8 +71,7 @@ static void the_largest_are_kept_whatever_the_guess(void **state) {
 }
 
 /* A chunk of `count` elements keeps k / 4096 of them, rounded up. */
-static void exactly_k_are_decoded_to_their_mean(void **state) {
-    (void)state;
+TEST(exactly_k_are_decoded_to_their_mean) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const size_t sizes[] = {1, 15, 16, 17, 100, 4095, 4096, 4097, 20000};
@@ -110,8 +108,7 @@ static void exactly_k_are_decoded_to_their_mean(void **state) {
 }
 
 /* Elements that were not kept are skipped: adding a weighted 0 to -0 would give +0. */
-static void elements_that_are_not_kept_do_not_change(void **state) {
-    (void)state;
+TEST(elements_that_are_not_kept_do_not_change) {
     enum { N = 2 * CHUNK + 100 };
     struct tw_rng rng;
     float *const x = malloc(3 * N * sizeof(*x)), *const y = x + N, *const sum = y + N;
@@ -136,8 +133,7 @@ static void elements_that_are_not_kept_do_not_change(void **state) {
     free(x);
 }
 
-static void chunks_of_zeros_take_a_mean_alone(void **state) {
-    (void)state;
+TEST(chunks_of_zeros_take_a_mean_alone) {
     float x[3 * CHUNK] = {0}, y[3 * CHUNK];
     size_t bytes;
     EACH_MEMBER(m) {
@@ -159,8 +155,7 @@ static void chunks_of_zeros_take_a_mean_alone(void **state) {
 }
 
 /* The longest gaps: elements at the end of each chunk only, or at its beginning and its end. */
-static void bounds_hold_for_positions_of_any_kind(void **state) {
-    (void)state;
+TEST(bounds_hold_for_positions_of_any_kind) {
     float *x = malloc(3 * CHUNK * sizeof(*x)), *y = malloc(3 * CHUNK * sizeof(*y));
     EACH_MEMBER(m) for (unsigned kind = 0; kind < 4; kind++) {
         const struct tw_codec *codec = tw_codec_get(m->id);
@@ -184,8 +179,7 @@ static void bounds_hold_for_positions_of_any_kind(void **state) {
     free(x), free(y);
 }
 
-static void gaps_come_back_until_bits_run_out(void **state) {
-    (void)state;
+TEST(gaps_come_back_until_bits_run_out) {
     const uint32_t gaps[] = {0, 1, 7, 8, 4095, 0, 31, 32, 62, 63, 64, 500, 4095, 3};
     enum { GAPS = sizeof(gaps) / sizeof(gaps[0]) };
     for (unsigned r = 0; r <= 6; r++) {
@@ -247,8 +241,7 @@ static size_t written(const struct member *m, uint8_t *to, const uint32_t *gaps,
     return (size_t)(bits.at - to);
 }
 
-static void positions_that_no_encoder_writes_are_refused(void **state) {
-    (void)state;
+TEST(positions_that_no_encoder_writes_are_refused) {
     EACH_MEMBER(m) {
         const struct tw_codec *codec = tw_codec_get(m->id);
         uint32_t gaps[TW_TOPK_MAX] = {0};
@@ -279,8 +272,7 @@ static void positions_that_no_encoder_writes_are_refused(void **state) {
     }
 }
 
-static void padding_that_is_not_zero_is_refused(void **state) {
-    (void)state;
+TEST(padding_that_is_not_zero_is_refused) {
     const struct tw_codec *codec = tw_codec_get(TW_CODEC_TOPK32);
     float x[100];
     size_t bytes;
@@ -298,15 +290,5 @@ static void padding_that_is_not_zero_is_refused(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_largest_are_kept_whatever_the_guess),
-        cmocka_unit_test(exactly_k_are_decoded_to_their_mean),
-        cmocka_unit_test(elements_that_are_not_kept_do_not_change),
-        cmocka_unit_test(chunks_of_zeros_take_a_mean_alone),
-        cmocka_unit_test(bounds_hold_for_positions_of_any_kind),
-        cmocka_unit_test(gaps_come_back_until_bits_run_out),
-        cmocka_unit_test(positions_that_no_encoder_writes_are_refused),
-        cmocka_unit_test(padding_that_is_not_zero_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

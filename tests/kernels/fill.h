@@ -3,17 +3,9 @@
 #define TW_TESTS_KERNELS_FILL_H
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/rng.h"
+#include "tests/test.h"
 
 /* Long arrays repeat after this number of elements. It is prime, so that no two rows are alike. */
 enum { FILL_PERIOD = 1000003 };

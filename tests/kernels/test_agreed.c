@@ -8,8 +8,7 @@
 
 enum { SEED = 99, N = 1037 };
 
-static void outer_step_is_bit_exact(void **state) {
-    (void)state;
+TEST(outer_step_is_bit_exact) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     float *anchor = fill_new(&rng, N, 1.0f), *momentum = fill_new(&rng, N, 0.1f);
@@ -25,8 +24,7 @@ static void outer_step_is_bit_exact(void **state) {
 
 /* Worked by hand: with eta = 0.5, mu = 0.5, anchor = 1, u = 2 and delta = 0.25, the new u is 1.25,
  * and the new anchor 1 - 0.5 * (0.25 + 0.625). */
-static void outer_step_is_right_by_hand(void **state) {
-    (void)state;
+TEST(outer_step_is_right_by_hand) {
     float anchor = 1.0f, u = 2.0f;
     const float delta = 0.25f;
     tw_outer_nesterov(&anchor, &u, &delta, 1, (struct tw_outer){.lr = 0.5f, .momentum = 0.5f});
@@ -34,8 +32,7 @@ static void outer_step_is_right_by_hand(void **state) {
     assert_true(anchor == 0.5625f);
 }
 
-static void momentum_rises_to_its_value_over_the_ramp(void **state) {
-    (void)state;
+TEST(momentum_rises_to_its_value_over_the_ramp) {
     assert_true(tw_outer_at(400000, 900000, 10, 0).momentum == 0.0f);
     assert_true(tw_outer_at(400000, 900000, 10, 5).momentum == 0.45f);
     assert_true(tw_outer_at(400000, 900000, 10, 10).momentum == 0.9f);
@@ -48,8 +45,7 @@ static void momentum_rises_to_its_value_over_the_ramp(void **state) {
 
 /* Averaging is the outer step with eta = 1 and mu = 0: the anchor becomes the mean of the replicas.
  */
-static void averaging_gives_the_mean_of_the_replicas(void **state) {
-    (void)state;
+TEST(averaging_gives_the_mean_of_the_replicas) {
     const float theta[2] = {3.0f, 5.0f};
     float anchor = 1.0f, u = 0.0f, sum = 0.0f, weights[2], delta;
     tw_merge_weights_equal(weights, 2);
@@ -61,8 +57,7 @@ static void averaging_gives_the_mean_of_the_replicas(void **state) {
     assert_true(anchor == 4.0f);
 }
 
-static void merge_is_bit_exact(void **state) {
-    (void)state;
+TEST(merge_is_bit_exact) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     float *sum = fill_new(&rng, N, 1.0f), *x = fill_new(&rng, N, 1.0f), *want = fill_copy(sum, N);
@@ -72,8 +67,7 @@ static void merge_is_bit_exact(void **state) {
     free(sum), free(x), free(want);
 }
 
-static void weights_are_shares_of_the_contributors(void **state) {
-    (void)state;
+TEST(weights_are_shares_of_the_contributors) {
     float weights[4];
     const uint64_t tokens[] = {1000, 3000, 0, 4000}, none[] = {0, 0};
     tw_merge_weights_tokens(weights, tokens, 4);
@@ -87,8 +81,7 @@ static void weights_are_shares_of_the_contributors(void **state) {
     assert_true(weights[2] == (float)(1.0 / 3.0));
 }
 
-static void mix_shift_and_delta_are_bit_exact(void **state) {
-    (void)state;
+TEST(mix_shift_and_delta_are_bit_exact) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     float *theta = fill_new(&rng, N, 1.0f), *want = fill_copy(theta, N);
@@ -107,8 +100,7 @@ static void mix_shift_and_delta_are_bit_exact(void **state) {
     free(theta), free(want), free(old), free(new);
 }
 
-static void feedback_is_added_in_the_same_pass_bit_by_bit(void **state) {
-    (void)state;
+TEST(feedback_is_added_in_the_same_pass_bit_by_bit) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     float *v = fill_new(&rng, N, 1.0f), *v_want = fill_copy(v, N);
@@ -137,8 +129,7 @@ static void feedback_is_added_in_the_same_pass_bit_by_bit(void **state) {
     free(anchor), free(theta), free(residual);
 }
 
-static void only_elements_left_out_are_regained(void **state) {
-    (void)state;
+TEST(only_elements_left_out_are_regained) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     float *next = fill_new(&rng, N, 1.0f), *want = fill_copy(next, N), *old = fill_copy(next, N);
@@ -157,8 +148,7 @@ static void only_elements_left_out_are_regained(void **state) {
     free(next), free(want), free(old), free(merged), free(delta), free(residual);
 }
 
-static void norms_are_bit_exact_and_see_non_finite_values(void **state) {
-    (void)state;
+TEST(norms_are_bit_exact_and_see_non_finite_values) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     float *a = fill_new(&rng, N, 1.0f), *b = fill_new(&rng, N, 1.0f);
@@ -180,17 +170,5 @@ static void norms_are_bit_exact_and_see_non_finite_values(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(outer_step_is_bit_exact),
-        cmocka_unit_test(outer_step_is_right_by_hand),
-        cmocka_unit_test(momentum_rises_to_its_value_over_the_ramp),
-        cmocka_unit_test(averaging_gives_the_mean_of_the_replicas),
-        cmocka_unit_test(merge_is_bit_exact),
-        cmocka_unit_test(weights_are_shares_of_the_contributors),
-        cmocka_unit_test(mix_shift_and_delta_are_bit_exact),
-        cmocka_unit_test(feedback_is_added_in_the_same_pass_bit_by_bit),
-        cmocka_unit_test(only_elements_left_out_are_regained),
-        cmocka_unit_test(norms_are_bit_exact_and_see_non_finite_values),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -131,7 +131,6 @@ static void check_differences(const uint32_t *first) {
 }
 
 static void twin_agrees_with_finite_differences(void **state) {
-    (void)state;
     const uint32_t first[] = {1, 1, 5, 6, 6};
     check_differences(NULL);
     check_differences(first);
@@ -476,17 +475,17 @@ static void check_large_scores(const struct tw_ops *ops, struct tw_rng *rng) {
     inputs_free(&in);
 }
 
-#define TEST(name, check)                                                                          \
+#define ROW(name, check)                                                                           \
     static void name(void **state) {                                                               \
         (void)state;                                                                               \
         each_table(check);                                                                         \
     }
-TEST(attention_agrees_with_its_twin_forward_and_backward, check_lengths)
-TEST(any_head_size_is_right, check_odd_sizes)
-TEST(documents_see_themselves_alone, check_documents)
-TEST(pieces_with_a_cache_make_the_whole, check_pieces)
-TEST(attention_never_looks_ahead, check_causal)
-TEST(large_scores_stay_finite_and_nan_stays_nan, check_large_scores)
+ROW(attention_agrees_with_its_twin_forward_and_backward, check_lengths)
+ROW(any_head_size_is_right, check_odd_sizes)
+ROW(documents_see_themselves_alone, check_documents)
+ROW(pieces_with_a_cache_make_the_whole, check_pieces)
+ROW(attention_never_looks_ahead, check_causal)
+ROW(large_scores_stay_finite_and_nan_stays_nan, check_large_scores)
 
 int main(void) {
     print_message("seed %d\n", SEED);

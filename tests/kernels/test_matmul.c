@@ -160,14 +160,12 @@ static void check_products(const struct tw_matmul_library *library, enum tw_type
 }
 
 static void products_are_right(void **state) {
-    (void)state;
     for_each_library(check_products);
     tw_multiplier_destroy(NULL);
 }
 
 /* The product of a (2, 3) and b (3, 2), worked by hand, in all three forms. */
 static void the_reference_is_right_by_hand(void **state) {
-    (void)state;
     const float a[] = {1, 2, 3, 4, 5, 6}, b[] = {7, 8, 9, 10, 11, 12};
     const float b_t[] = {7, 9, 11, 8, 10, 12}, a_t[] = {1, 4, 2, 5, 3, 6};
     const float want[] = {58, 64, 139, 154};
@@ -259,7 +257,6 @@ static void check_weights(const struct tw_matmul_library *library, enum tw_type 
 }
 
 static void products_with_weights_are_right(void **state) {
-    (void)state;
     for_each_library(check_weights);
 }
 
@@ -289,7 +286,6 @@ static void check_many_shapes(const struct tw_matmul_library *library, enum tw_t
 }
 
 static void more_shapes_than_are_kept_are_right(void **state) {
-    (void)state;
     for_each_library(check_many_shapes);
 }
 
@@ -342,7 +338,6 @@ static void check_threads(const struct tw_matmul_library *library, enum tw_type 
 }
 
 static void threads_multiply_at_the_same_time(void **state) {
-    (void)state;
     for_each_library(check_threads);
 }
 
@@ -428,7 +423,6 @@ static void check_faults(const struct tw_matmul_library *library, enum tw_type t
 }
 
 static void products_without_memory_are_right(void **state) {
-    (void)state;
     for_each_library(check_faults);
 }
 #endif

@@ -24,8 +24,7 @@ static double step_norm(const float *moment, float correction2) {
     return sqrt(sum);
 }
 
-static void moment_goes_where_the_merge_went(void **state) {
-    (void)state;
+TEST(moment_goes_where_the_merge_went) {
     const struct tw_momentum_lead cfg = {
         .share = 0.25f, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
     fill(0.02f); /* steps of a tenth of lr, well below the node's own steps */
@@ -36,8 +35,7 @@ static void moment_goes_where_the_merge_went(void **state) {
     }
 }
 
-static void merge_never_leads_by_more_than_the_node_went(void **state) {
-    (void)state;
+TEST(merge_never_leads_by_more_than_the_node_went) {
     const struct tw_momentum_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
     fill(1e6f);
     const double own = step_norm(before, cfg.correction2);
@@ -46,8 +44,7 @@ static void merge_never_leads_by_more_than_the_node_went(void **state) {
 }
 
 /* A sparse merge is bounded by the part of m that it replaces, not by all of m. */
-static void sparse_merge_never_leads_by_more_than_the_node_went_there(void **state) {
-    (void)state;
+TEST(sparse_merge_never_leads_by_more_than_the_node_went_there) {
     const struct tw_momentum_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
     for (int every = 1; every <= 64; every *= 4) {
         double own = 0, led = 0;
@@ -63,8 +60,7 @@ static void sparse_merge_never_leads_by_more_than_the_node_went_there(void **sta
     }
 }
 
-static void elements_adamw_never_updated_stay(void **state) {
-    (void)state;
+TEST(elements_adamw_never_updated_stay) {
     const struct tw_momentum_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
     fill(0.02f);
     for (int i = 0; i < N; i += 2) v[i] = 0;
@@ -72,8 +68,7 @@ static void elements_adamw_never_updated_stay(void **state) {
     for (int i = 0; i < N; i++) assert_int_equal(m[i] == before[i], i % 2 == 0);
 }
 
-static void elements_that_were_not_sent_stay(void **state) {
-    (void)state;
+TEST(elements_that_were_not_sent_stay) {
     const struct tw_momentum_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
     fill(0.02f);
     for (int i = 0; i < N; i += 4) delta[i] = 0;
@@ -81,8 +76,7 @@ static void elements_that_were_not_sent_stay(void **state) {
     for (int i = 0; i < N; i++) assert_int_equal(m[i] == before[i], i % 4 == 0);
 }
 
-static void nonsense_leads_nowhere(void **state) {
-    (void)state;
+TEST(nonsense_leads_nowhere) {
     const struct tw_momentum_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
     fill(0.02f);
     for (int i = 0; i < N; i++) before[i] = m[i] = 0; /* so the bound is 0 */
@@ -92,16 +86,4 @@ static void nonsense_leads_nowhere(void **state) {
     delta[7] = NAN;
     tw_momentum_lead(m, v, delta, N, &cfg);
     assert_memory_equal(m, before, sizeof(m));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(moment_goes_where_the_merge_went),
-        cmocka_unit_test(merge_never_leads_by_more_than_the_node_went),
-        cmocka_unit_test(sparse_merge_never_leads_by_more_than_the_node_went_there),
-        cmocka_unit_test(elements_adamw_never_updated_stay),
-        cmocka_unit_test(elements_that_were_not_sent_stay),
-        cmocka_unit_test(nonsense_leads_nowhere),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -201,15 +201,15 @@ static void check_odd_gradients(struct tw_muon *cfg, struct tw_rng *rng) {
     free(theta), free(before), free(scratch);
 }
 
-#define TEST(name, check)                                                                          \
+#define ROW(name, check)                                                                           \
     static void name(void **state) {                                                               \
         (void)state;                                                                               \
         each_library(check);                                                                       \
     }
-TEST(matrices_come_out_orthogonal, check_orthogonal)
-TEST(step_is_that_of_the_header, check_step)
-TEST(step_is_that_of_the_reference, check_reference)
-TEST(zeros_step_nowhere_and_nan_everywhere, check_odd_gradients)
+ROW(matrices_come_out_orthogonal, check_orthogonal)
+ROW(step_is_that_of_the_header, check_step)
+ROW(step_is_that_of_the_reference, check_reference)
+ROW(zeros_step_nowhere_and_nan_everywhere, check_odd_gradients)
 
 int main(void) {
     print_message("seed %d\n", TABLES_SEED);

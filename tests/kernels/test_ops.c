@@ -6,7 +6,6 @@ static const uint32_t sizes[] = {1, 3, 17, 65, 127, 128, 333};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), ROWS = 5 };
 
 static void check_whole(const struct tw_ops *ops, struct tw_rng *rng) {
-    (void)rng;
     print_message("table: %s, %s\n", ops->name, ops->type == TW_BF16 ? "bf16" : "float32");
     assert_int_equal(ops->type_bytes, tw_type_bytes(ops->type));
     assert_true(ops->norm != NULL && ops->norm_backward != NULL);
@@ -20,7 +19,6 @@ static void check_whole(const struct tw_ops *ops, struct tw_rng *rng) {
 }
 
 static void every_type_has_its_tables(void **state) {
-    (void)state;
     for (int type = TW_F32; type <= TW_BF16; type++) {
         assert_int_equal(tw_ops_ref((enum tw_type)type)->type, type);
         assert_non_null(tw_ops_cpu((enum tw_type)type, 0));

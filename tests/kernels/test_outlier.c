@@ -30,8 +30,7 @@ static bool check(struct tw_outlier *outlier, float value, size_t begin, size_t 
     return tw_outlier_check(outlier, &sizes) <= 1;
 }
 
-static void sizes_add_up_however_the_fragment_is_cut(void **state) {
-    (void)state;
+TEST(sizes_add_up_however_the_fragment_is_cut) {
     struct tw_outlier_sizes cut = sizes_of(2, 0, N);
     double count = 0, energy = 0;
     cut = (struct tw_outlier_sizes){.count = {0}};
@@ -52,16 +51,14 @@ static void sizes_add_up_however_the_fragment_is_cut(void **state) {
     assert_true(count == 1);
 }
 
-static void nothing_known_makes_no_outlier(void **state) {
-    (void)state;
+TEST(nothing_known_makes_no_outlier) {
     struct tw_outlier outlier = {.checked = 0};
     assert_true(check(&outlier, 1e30f, 0, N));
     note_own(&outlier, 0); /* all zero, so there is no scale */
     assert_true(check(&outlier, 1, 0, N));
 }
 
-static void own_size_and_merges_judge_together(void **state) {
-    (void)state;
+TEST(own_size_and_merges_judge_together) {
     struct tw_outlier outlier = {.checked = 0};
     note_own(&outlier, 1);
     /* Its own Delta alone says little: it may just have joined. */
@@ -77,8 +74,7 @@ static void own_size_and_merges_judge_together(void **state) {
 }
 
 /* The limit of an extreme result is four times that of an outlier; doubt raises both. */
-static void extreme_is_four_times_an_outlier(void **state) {
-    (void)state;
+TEST(extreme_is_four_times_an_outlier) {
     struct tw_outlier outlier = {.checked = 0};
     struct tw_outlier_sizes sizes = sizes_of(1e30f, 0, N);
     assert_true(tw_outlier_check(&outlier, &sizes) == 0); /* nothing is known */
@@ -98,8 +94,7 @@ static void extreme_is_four_times_an_outlier(void **state) {
 /* Contributions are compared with merges, or with the node's own outer gradient if that is larger.
  * Before the first merges they are not judged: a slow node's own outer gradient says little about a
  * fast node's. */
-static void excess_is_relative_to_merged_blocks(void **state) {
-    (void)state;
+TEST(excess_is_relative_to_merged_blocks) {
     struct tw_outlier outlier = {.checked = 0};
     struct tw_outlier_sizes sizes = sizes_of(100, 0, N);
     note_own(&outlier, 1);
@@ -119,16 +114,14 @@ static void excess_is_relative_to_merged_blocks(void **state) {
     assert_memory_equal(&outlier, &before, sizeof(outlier));
 }
 
-static void few_outlier_merges_do_not_become_usual(void **state) {
-    (void)state;
+TEST(few_outlier_merges_do_not_become_usual) {
     struct tw_outlier outlier = {.checked = 0};
     for (unsigned i = 0; i < TW_OUTLIER_KEPT; i++) note_merge(&outlier, i % 3 == 2 ? 100 : 1);
     assert_false(check(&outlier, 5, 0, N));
     assert_true(check(&outlier, 3, 0, N));
 }
 
-static void parts_differ_in_size_and_owners_change(void **state) {
-    (void)state;
+TEST(parts_differ_in_size_and_owners_change) {
     struct tw_outlier outlier = {.checked = 0};
     for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) {
         struct tw_outlier_sizes sizes = sizes_of(10, 0, N / 2);
@@ -143,8 +136,7 @@ static void parts_differ_in_size_and_owners_change(void **state) {
 
 /* If all results are larger than before, no node lies: the training has changed. After a few rounds
  * of doubt everything is accepted. */
-static void no_node_refuses_for_ever(void **state) {
-    (void)state;
+TEST(no_node_refuses_for_ever) {
     struct tw_outlier outlier = {.checked = 0};
     unsigned rounds = 0;
     for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&outlier, 1e-3f);
@@ -160,8 +152,7 @@ static void no_node_refuses_for_ever(void **state) {
 }
 
 /* One liar among four owners gives no reason for doubt. */
-static void liar_raises_no_doubt(void **state) {
-    (void)state;
+TEST(liar_raises_no_doubt) {
     struct tw_outlier outlier = {.checked = 0};
     for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&outlier, 1);
     for (unsigned round = 0; round < ROUNDS; round++) {
@@ -170,19 +161,4 @@ static void liar_raises_no_doubt(void **state) {
         assert_false(check(&outlier, 10, N / 2, N / 4));
         note_own(&outlier, 1);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_add_up_however_the_fragment_is_cut),
-        cmocka_unit_test(nothing_known_makes_no_outlier),
-        cmocka_unit_test(own_size_and_merges_judge_together),
-        cmocka_unit_test(extreme_is_four_times_an_outlier),
-        cmocka_unit_test(excess_is_relative_to_merged_blocks),
-        cmocka_unit_test(few_outlier_merges_do_not_become_usual),
-        cmocka_unit_test(parts_differ_in_size_and_owners_change),
-        cmocka_unit_test(no_node_refuses_for_ever),
-        cmocka_unit_test(liar_raises_no_doubt),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,7 +95,6 @@ static uint32_t mix_run(const double *args, float *out) {
 }
 
 static uint32_t shift_run(const double *args, float *out) {
-    (void)args;
     float anchor_new[GOLDEN_N], anchor_old[GOLDEN_N];
     noise(out, 42);
     noise(anchor_new, 43);
@@ -105,7 +104,6 @@ static uint32_t shift_run(const double *args, float *out) {
 }
 
 static uint32_t delta_run(const double *args, float *out) {
-    (void)args;
     float anchor[GOLDEN_N], theta[GOLDEN_N];
     noise(anchor, 40);
     noise(theta, 41);
@@ -234,8 +232,7 @@ static uint32_t golden_run(const char *kind, const double *args, float *out) {
     return 0;
 }
 
-static void rules_match_numpy(void **state) {
-    (void)state;
+TEST(rules_match_numpy) {
     char line[4096];
     uint32_t cases = 0;
     FILE *const file = fopen(golden_path, "r");
@@ -262,8 +259,7 @@ static void rules_match_numpy(void **state) {
 
 /* ---- the same bits --------------------------------------------------------------------------- */
 
-static void heavyball_is_bit_exact(void **state) {
-    (void)state;
+TEST(heavyball_is_bit_exact) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     float *anchor = fill_new(&rng, N, 1.0f), *u = fill_new(&rng, N, 0.1f);
@@ -281,8 +277,7 @@ static void heavyball_is_bit_exact(void **state) {
     free(anchor), free(u), free(delta), free(anchor_want), free(u_want);
 }
 
-static void pull_is_bit_exact(void **state) {
-    (void)state;
+TEST(pull_is_bit_exact) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     float *anchor = fill_new(&rng, N, 1.0f), *u = fill_new(&rng, N, 0.1f);
@@ -296,8 +291,7 @@ static void pull_is_bit_exact(void **state) {
 }
 
 /* With gamma = 1, the anchors of a pair meet in the middle, and their sum is preserved. */
-static void pull_is_right_by_hand(void **state) {
-    (void)state;
+TEST(pull_is_right_by_hand) {
     float a = 1.0f, b = 5.0f, u = 0.25f, v = 0.25f;
     const float own_a = a, own_b = b;
     tw_outer_pull(&a, &u, &own_a, &own_b, 0.5f, 1);
@@ -322,8 +316,7 @@ static void free_inputs(const float *const *x, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) free((void *)(uintptr_t)x[i]);
 }
 
-static void robust_merges_are_bit_exact(void **state) {
-    (void)state;
+TEST(robust_merges_are_bit_exact) {
     typedef void merge(float *, const float *const *, uint32_t, size_t);
     static merge *const fast[] = {tw_robust_median, tw_robust_trimmed, tw_robust_clipped};
     static merge *const plain[] = {tw_robust_median_ref, tw_robust_trimmed_ref,
@@ -343,8 +336,7 @@ static void robust_merges_are_bit_exact(void **state) {
     }
 }
 
-static void rda_is_bit_exact(void **state) {
-    (void)state;
+TEST(rda_is_bit_exact) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     for (uint32_t count = 1; count <= 9; count++) {
@@ -372,8 +364,7 @@ static void rda_is_bit_exact(void **state) {
 
 /* Worked by hand: with eta = 0.5 and mu = 0.5, u = 0.5 * 2 + 0.5 * 0.25 = 1.125, and anchor = 1 -
  * 1.125. */
-static void heavyball_is_right_by_hand(void **state) {
-    (void)state;
+TEST(heavyball_is_right_by_hand) {
     float anchor = 1.0f, u = 2.0f;
     const float delta = 0.25f;
     tw_outer_heavyball(&anchor, &u, &delta, 1, tw_outer_at(500000, 500000, 0, 0));
@@ -381,8 +372,7 @@ static void heavyball_is_right_by_hand(void **state) {
     assert_true(anchor == -0.125f);
 }
 
-static void usual_move_of_the_anchor_halves_a_late_delta(void **state) {
-    (void)state;
+TEST(usual_move_of_the_anchor_halves_a_late_delta) {
     const struct tw_outer plain = tw_outer_at(500000, 750000, 0, 0);
     /* A delta of norm 3 gives a steady u of norm 0.5 * 3 / (1 - 0.75) = 6. */
     struct tw_outer_sizes sizes = {.u_squared = 36, .delta_squared = 9, .count = 4};
@@ -418,8 +408,7 @@ static double swing(uint32_t gap_millionths, uint32_t clip_millionths) {
     return sqrt(tw_norm_squared(phi, AXES));
 }
 
-static void penalty_and_clip_each_keep_stale_steps_stable(void **state) {
-    (void)state;
+TEST(penalty_and_clip_each_keep_stale_steps_stable) {
     const double neither = swing(0, 0), penalty = swing(1000000, 0), clip = swing(0, 250000);
     print_message("from %.1f to %.2g, with the penalty to %.2g, with the clip to %.2g\n", sqrt(8),
                   neither, penalty, clip);
@@ -429,8 +418,7 @@ static void penalty_and_clip_each_keep_stale_steps_stable(void **state) {
     assert_true(swing(0, 3000000) > 1e4); /* a clip this wide has no effect */
 }
 
-static void momentum_is_clipped_on_both_sides(void **state) {
-    (void)state;
+TEST(momentum_is_clipped_on_both_sides) {
     float anchor[2] = {0, 0}, u[2] = {8, -8};
     const float delta[2] = {0, 0};
     struct tw_outer cfg = tw_outer_at(1000000, 500000, 0, 0);
@@ -453,8 +441,7 @@ static void rda_of_two(const float *a, const float *b, float out[2]) {
     assert_memory_equal(out, want, sizeof(want));
 }
 
-static void rda_keeps_the_length_of_its_inputs(void **state) {
-    (void)state;
+TEST(rda_keeps_the_length_of_its_inputs) {
     const float east[2] = {3, 0}, north[2] = {0, 3}, west[2] = {-3, 0}, nowhere[2] = {0, 0};
     const float back[2] = {-3, 0.03f};
     float out[2];
@@ -468,8 +455,7 @@ static void rda_keeps_the_length_of_its_inputs(void **state) {
     assert_true(out[0] == 1.5f && out[1] == 0); /* a zero input halves the length only */
 }
 
-static void few_liars_do_not_move_robust_merges(void **state) {
-    (void)state;
+TEST(few_liars_do_not_move_robust_merges) {
     float rows[8], median, trimmed, clipped;
     const float *x[8];
     for (unsigned i = 0; i < 8; i++) {
@@ -484,8 +470,7 @@ static void few_liars_do_not_move_robust_merges(void **state) {
     assert_true(fabsf(clipped - 1.04f) < 0.05f);
 }
 
-static void rates_favour_contributors_that_did_more(void **state) {
-    (void)state;
+TEST(rates_favour_contributors_that_did_more) {
     float weights[3];
     tw_merge_weights_rate(weights, (const uint64_t[]){100, 100, 200}, (const uint32_t[]){1, 2, 2},
                           3);
@@ -498,8 +483,7 @@ static void rates_favour_contributors_that_did_more(void **state) {
     assert_true(weights[0] == 0.5f);
 }
 
-static void claims_weigh_four_times_the_usual_at_most(void **state) {
-    (void)state;
+TEST(claims_weigh_four_times_the_usual_at_most) {
     float weights[3];
     tw_merge_weights_tokens(weights, (const uint64_t[]){100, 100, UINT64_C(1) << 40}, 3);
     tw_merge_weights_bound(weights, 3);
@@ -519,8 +503,7 @@ static void claims_weigh_four_times_the_usual_at_most(void **state) {
 }
 
 /* Scaling depends only on the contributions that are merged, because an audit knows no others. */
-static void factors_are_those_of_the_merged_alone(void **state) {
-    (void)state;
+TEST(factors_are_those_of_the_merged_alone) {
     const uint32_t same[] = {10, 10, 10, 10, 10};
     const double norms[] = {1, 1.2, 3.4, 1.1, 90};
     float factors[5], again[4];
@@ -531,8 +514,7 @@ static void factors_are_those_of_the_merged_alone(void **state) {
     assert_true(factors[2] == (float)(2.2 / 3.4));
 }
 
-static void guard_knows_liars_from_fast_nodes(void **state) {
-    (void)state;
+TEST(guard_knows_liars_from_fast_nodes) {
     float factors[5];
     const uint32_t same[] = {10, 10, 10, 10, 10}, fast[] = {10, 10, 10, 10, 250};
     const double liar[] = {1, 1, 1, 1, 9};
@@ -575,23 +557,5 @@ int main(int argc, char **argv) {
     if (argc != 2) return 2;
     golden_path = argv[1];
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules_match_numpy),
-        cmocka_unit_test(heavyball_is_bit_exact),
-        cmocka_unit_test(robust_merges_are_bit_exact),
-        cmocka_unit_test(rda_is_bit_exact),
-        cmocka_unit_test(heavyball_is_right_by_hand),
-        cmocka_unit_test(pull_is_bit_exact),
-        cmocka_unit_test(pull_is_right_by_hand),
-        cmocka_unit_test(usual_move_of_the_anchor_halves_a_late_delta),
-        cmocka_unit_test(penalty_and_clip_each_keep_stale_steps_stable),
-        cmocka_unit_test(momentum_is_clipped_on_both_sides),
-        cmocka_unit_test(rda_keeps_the_length_of_its_inputs),
-        cmocka_unit_test(few_liars_do_not_move_robust_merges),
-        cmocka_unit_test(rates_favour_contributors_that_did_more),
-        cmocka_unit_test(claims_weigh_four_times_the_usual_at_most),
-        cmocka_unit_test(factors_are_those_of_the_merged_alone),
-        cmocka_unit_test(guard_knows_liars_from_fast_nodes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

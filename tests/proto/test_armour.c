@@ -7,8 +7,7 @@ enum { CAPACITY = 100 };
 
 static struct tw_error err;
 
-static void every_length_reads_back(void **state) {
-    (void)state;
+TEST(every_length_reads_back) {
     uint8_t bytes[CAPACITY], back[CAPACITY];
     for (size_t i = 0; i < CAPACITY; i++) bytes[i] = (uint8_t)(i * 37);
     for (size_t size = 0; size <= CAPACITY; size++) {
@@ -30,16 +29,14 @@ static enum tw_status decode(const char *text, size_t *size) {
     return tw_armour_decode(TW_ARMOUR_REVOKED, text, strlen(text), back, sizeof(back), size, &err);
 }
 
-static void changes_by_mail_are_tolerated(void **state) {
-    (void)state;
+TEST(changes_by_mail_are_tolerated) {
     size_t size = 0;
     assert_int_equal(decode("\r\n thinwire-revocations 1 \r\n  AB cd\r\n\r\n EF01\r\n", &size),
                      TW_OK);
     assert_int_equal(size, 4);
 }
 
-static void anything_else_is_refused(void **state) {
-    (void)state;
+TEST(anything_else_is_refused) {
     static const struct {
         const char *text, *word;
     } CASES[] = {{"", "begin with the line `thinwire-revocations 1`"},
@@ -56,13 +53,4 @@ static void anything_else_is_refused(void **state) {
             fail_msg("no '%s' in: %s", CASES[i].word, err.message);
         assert_int_equal(size, 77);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_length_reads_back),
-        cmocka_unit_test(changes_by_mail_are_tolerated),
-        cmocka_unit_test(anything_else_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

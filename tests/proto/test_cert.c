@@ -58,8 +58,7 @@ static void expect(const struct tw_certs *certs, const struct tw_cert_question *
     assert_true(strlen(err.message) < 120); /* short enough to be part of a sentence */
 }
 
-static void chains_of_one_and_two_are_admitted(void **state) {
-    (void)state;
+TEST(chains_of_one_and_two_are_admitted) {
     for (unsigned is_admitted = 0; is_admitted < 2; is_admitted++) {
         const struct tw_certs certs = sample(is_admitted);
         const struct tw_cert_question asked = question();
@@ -67,8 +66,7 @@ static void chains_of_one_and_two_are_admitted(void **state) {
     }
 }
 
-static void a_node_without_its_own_certificate_is_not_admitted(void **state) {
-    (void)state;
+TEST(a_node_without_its_own_certificate_is_not_admitted) {
     struct tw_certs certs = {.count = 0};
     struct tw_cert_question asked = question();
     expect(&certs, &asked, TW_NOT_ADMITTED, "node 03030303 has no certificate");
@@ -85,8 +83,7 @@ static void a_node_without_its_own_certificate_is_not_admitted(void **state) {
     expect(&certs, &asked, TW_NOT_ADMITTED, "is for run 08080808");
 }
 
-static void a_chain_leads_to_the_owner(void **state) {
-    (void)state;
+TEST(a_chain_leads_to_the_owner) {
     const struct tw_cert_question asked = question();
     struct tw_certs certs = sample(false);
     certs.certs[0].issuer = id(9);
@@ -105,8 +102,7 @@ static void a_chain_leads_to_the_owner(void **state) {
     expect(&certs, &asked, TW_NOT_ADMITTED, "are no chain");
 }
 
-static void only_the_owner_lets_nodes_admit(void **state) {
-    (void)state;
+TEST(only_the_owner_lets_nodes_admit) {
     const struct tw_cert_question asked = question();
     struct tw_certs certs = sample(true);
     certs.certs[0].may |= TW_CERT_ADMIT;
@@ -122,8 +118,7 @@ static void only_the_owner_lets_nodes_admit(void **state) {
     expect(&certs, &admits, TW_OK, "");
 }
 
-static void time_decides_with_slack(void **state) {
-    (void)state;
+TEST(time_decides_with_slack) {
     struct tw_cert_question asked = question();
     struct tw_certs certs = sample(false);
     asked.now_s = asked.their_now_s = certs.certs[0].until_s + TW_CERT_SLACK_S;
@@ -140,8 +135,7 @@ static void time_decides_with_slack(void **state) {
     expect(&certs, &asked, TW_OK, "");
 }
 
-static void a_wrong_clock_has_its_own_cause(void **state) {
-    (void)state;
+TEST(a_wrong_clock_has_its_own_cause) {
     const struct tw_certs certs = sample(false);
     struct tw_cert_question asked = question();
     asked.now_s = certs.certs[0].from_s - TW_CERT_SLACK_S; /* a little behind */
@@ -156,8 +150,7 @@ static void a_wrong_clock_has_its_own_cause(void **state) {
     expect(&certs, &asked, TW_NOT_ADMITTED, "ended at");
 }
 
-static void a_chain_names_its_end_and_its_admitter(void **state) {
-    (void)state;
+TEST(a_chain_names_its_end_and_its_admitter) {
     const struct tw_certs direct = sample(false), admitted = sample(true);
     const struct tw_id none = tw_certs_admitter(&direct), some = tw_certs_admitter(&admitted);
     assert_true(tw_id_is_zero(&none));
@@ -166,8 +159,7 @@ static void a_chain_names_its_end_and_its_admitter(void **state) {
     assert_int_equal(tw_certs_until(&admitted), NOW_S + DAY_S);
 }
 
-static void one_restriction_in_the_chain_takes_the_vote(void **state) {
-    (void)state;
+TEST(one_restriction_in_the_chain_takes_the_vote) {
     const struct tw_cert_question asked = question();
     const struct tw_certs none = {.count = 0};
     assert_false(tw_certs_has_vote(&none));
@@ -192,8 +184,7 @@ static void one_restriction_in_the_chain_takes_the_vote(void **state) {
 
 /* ---- bytes --------------------------------------------------------------------------------- */
 
-static void every_set_of_rights_reads_back(void **state) {
-    (void)state;
+TEST(every_set_of_rights_reads_back) {
     uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES];
     for (uint32_t may = 0; may < 16; may++) {
         struct tw_certs certs = sample(false), back = {.count = 0};
@@ -206,8 +197,7 @@ static void every_set_of_rights_reads_back(void **state) {
     }
 }
 
-static void bytes_read_back(void **state) {
-    (void)state;
+TEST(bytes_read_back) {
     uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES];
     for (unsigned is_admitted = 0; is_admitted < 2; is_admitted++) {
         const struct tw_certs certs = sample(is_admitted);
@@ -227,8 +217,7 @@ static void decode_refuses(const uint8_t *bytes, size_t size, const char *word) 
     if (strstr(err.message, word) == NULL) fail_msg("no '%s' in: %s", word, err.message);
 }
 
-static void malformed_bytes_are_refused(void **state) {
-    (void)state;
+TEST(malformed_bytes_are_refused) {
     uint8_t bytes[3 * TW_CERT_BYTES] = {0};
     const struct tw_certs certs = sample(true);
     const size_t size = tw_certs_encode(&certs, bytes);
@@ -261,8 +250,7 @@ static void malformed_bytes_are_refused(void **state) {
 }
 
 /* The signature covers every byte except its own. */
-static void every_field_is_signed(void **state) {
-    (void)state;
+TEST(every_field_is_signed) {
     uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES], text[TW_CERT_SIGNED_BYTES];
     const struct tw_certs certs = sample(false);
     (void)tw_certs_encode(&certs, bytes);
@@ -270,22 +258,4 @@ static void every_field_is_signed(void **state) {
     assert_memory_equal(text, "thinwire-admission-v1", TW_CERT_DOMAIN_BYTES);
     assert_memory_equal(text + TW_CERT_DOMAIN_BYTES, bytes, TW_CERT_BYTES - TW_SIGNATURE_BYTES);
     assert_int_equal(TW_CERT_SIGNED_BYTES, 22 + 128);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chains_of_one_and_two_are_admitted),
-        cmocka_unit_test(a_node_without_its_own_certificate_is_not_admitted),
-        cmocka_unit_test(a_chain_leads_to_the_owner),
-        cmocka_unit_test(only_the_owner_lets_nodes_admit),
-        cmocka_unit_test(time_decides_with_slack),
-        cmocka_unit_test(a_wrong_clock_has_its_own_cause),
-        cmocka_unit_test(a_chain_names_its_end_and_its_admitter),
-        cmocka_unit_test(one_restriction_in_the_chain_takes_the_vote),
-        cmocka_unit_test(every_set_of_rights_reads_back),
-        cmocka_unit_test(bytes_read_back),
-        cmocka_unit_test(malformed_bytes_are_refused),
-        cmocka_unit_test(every_field_is_signed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

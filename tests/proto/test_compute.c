@@ -1,14 +1,7 @@
 /* test_compute.c - every device can be written as text and read back; the error for any other text
  * names it. */
 #include "proto/compute.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/test.h"
 
 static struct tw_device_choice read_device(const char *text) {
     struct tw_device_choice device;
@@ -17,8 +10,7 @@ static struct tw_device_choice read_device(const char *text) {
     return device;
 }
 
-static void every_device_comes_back(void **state) {
-    (void)state;
+TEST(every_device_comes_back) {
     static const char *const TEXTS[] = {"auto", "cpu", "cuda:0", "cuda:9", "cuda:10", "cuda:63"};
     for (unsigned i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++) {
         char text[TW_DEVICE_TEXT_BYTES];
@@ -32,8 +24,7 @@ static void every_device_comes_back(void **state) {
     assert_int_equal(read_device("cuda:12").ordinal, 12);
 }
 
-static void anything_else_is_refused_by_name(void **state) {
-    (void)state;
+TEST(anything_else_is_refused_by_name) {
     static const char *const TEXTS[] = {
         "",        "gpu",   "CUDA",    "cuda:", "cuda:x", "cuda:1x", "cuda:-1",
         "cuda:64", "cuda0", "cuda: 1", "cpu:0", "auto ",  "cuda:+1", "cuda:4294967296"};
@@ -47,8 +38,7 @@ static void anything_else_is_refused_by_name(void **state) {
     }
 }
 
-static void a_choice_of_another_process_is_checked(void **state) {
-    (void)state;
+TEST(a_choice_of_another_process_is_checked) {
     const struct tw_device_choice good[] = {
         {TW_DEVICE_AUTO, 0}, {TW_DEVICE_CPU, 0}, {TW_DEVICE_CUDA, TW_DEVICE_ORDINAL_MAX}};
     const struct tw_device_choice bad[] = {{(enum tw_device_kind)3, 0},
@@ -57,13 +47,4 @@ static void a_choice_of_another_process_is_checked(void **state) {
                                            {TW_DEVICE_CUDA, TW_DEVICE_ORDINAL_MAX + 1}};
     for (unsigned i = 0; i < 3; i++) assert_true(tw_device_is_valid(&good[i]));
     for (unsigned i = 0; i < 4; i++) assert_false(tw_device_is_valid(&bad[i]));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_device_comes_back),
-        cmocka_unit_test(anything_else_is_refused_by_name),
-        cmocka_unit_test(a_choice_of_another_process_is_checked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,10 +20,11 @@ static const enum tw_message_kind kinds[] = {
 enum { KINDS_COUNT = sizeof(kinds) / sizeof(kinds[0]) };
 
 static int seed(void **state) {
-    (void)state;
     tw_rng_seed(&rng, SEED);
     return 0;
 }
+
+#define FACT(name) TEST_IN(seed, NULL, name)
 
 static void draw(enum tw_message_kind kind) {
     tw_sample_message(&rng, kind, &sample);
@@ -34,8 +35,7 @@ static enum tw_status decode(void) {
     return tw_control_decode((uint16_t)sample.kind, body, size, &back, &err);
 }
 
-static void every_kind_survives_its_body(void **state) {
-    (void)state;
+FACT(every_kind_survives_its_body) {
     for (unsigned trial = 0; trial < 300; trial++) {
         for (unsigned i = 0; i < KINDS_COUNT; i++) {
             draw(kinds[i]);
@@ -45,8 +45,7 @@ static void every_kind_survives_its_body(void **state) {
     }
 }
 
-static void the_wait_of_a_node_is_told_and_old_bytes_stay(void **state) {
-    (void)state;
+FACT(the_wait_of_a_node_is_told_and_old_bytes_stay) {
     draw(TW_MSG_STATUS);
     const size_t before = size;
     sample.u.status.waits = TW_WAIT_ROOM;
@@ -59,8 +58,7 @@ static void the_wait_of_a_node_is_told_and_old_bytes_stay(void **state) {
     assert_int_equal(decode(), TW_OK);
 }
 
-static void every_prefix_is_handled_and_room_is_respected(void **state) {
-    (void)state;
+FACT(every_prefix_is_handled_and_room_is_respected) {
     for (unsigned i = 0; i < KINDS_COUNT; i++) {
         draw(kinds[i]);
         const size_t whole = size;
@@ -79,15 +77,13 @@ static void every_prefix_is_handled_and_room_is_respected(void **state) {
     }
 }
 
-static void unknown_kind_has_its_own_status(void **state) {
-    (void)state;
+FACT(unknown_kind_has_its_own_status) {
     assert_int_equal(tw_control_decode(0, body, 0, &back, &err), TW_VERSION);
     assert_int_equal(tw_control_decode(40, body, 0, &back, &err), TW_VERSION);
     assert_int_equal(tw_control_decode(UINT16_MAX, body, 0, &back, &err), TW_VERSION);
 }
 
-static void unknown_fields_are_ignored(void **state) {
-    (void)state;
+FACT(unknown_fields_are_ignored) {
     draw(TW_MSG_PREPARE);
     const uint8_t unknown[] = {0xF8, 0x07, 42, 0xFA, 0x07, 3, 'x', 'y', 'z'}; /* field 127, twice */
     memcpy(body + size, unknown, sizeof(unknown));
@@ -96,8 +92,7 @@ static void unknown_fields_are_ignored(void **state) {
     assert_memory_equal(&sample, &back, sizeof(sample));
 }
 
-static void token_of_another_length_is_refused(void **state) {
-    (void)state;
+FACT(token_of_another_length_is_refused) {
     draw(TW_MSG_RELAY_CALL);
     assert_int_equal(decode(), TW_OK);
     body[size - TW_RELAY_TOKEN_BYTES -
@@ -107,8 +102,7 @@ static void token_of_another_length_is_refused(void **state) {
     assert_non_null(strstr(err.message, "token has 15 bytes"));
 }
 
-static void refused_message_leaves_the_caller_s_untouched(void **state) {
-    (void)state;
+FACT(refused_message_leaves_the_caller_s_untouched) {
     struct tw_message before;
     draw(TW_MSG_RESULT);
     memset(&back, 0xAA, sizeof(back));
@@ -120,8 +114,7 @@ static void refused_message_leaves_the_caller_s_untouched(void **state) {
 }
 
 /* An element of two bytes on the wire needs tens of bytes in memory. */
-static void memory_is_bounded_by_the_size_of_the_body(void **state) {
-    (void)state;
+FACT(memory_is_bounded_by_the_size_of_the_body) {
     for (size_t i = 0; i < sizeof(body); i += 2) {
         body[i] = 0x0A; /* an empty record in PEERS; in STATUS an unknown field */
         body[i + 1] = 0;
@@ -141,8 +134,7 @@ static void memory_is_bounded_by_the_size_of_the_body(void **state) {
 }
 
 /* The largest message of each kind with arrays must decode within the memory bound. */
-static void largest_messages_are_within_the_memory_bound(void **state) {
-    (void)state;
+FACT(largest_messages_are_within_the_memory_bound) {
     memset(&sample, 0, sizeof(sample));
     sample.kind = TW_MSG_PEERS;
     sample.u.peers.count = TW_MEMBER_ROWS_PER_MESSAGE;
@@ -181,8 +173,7 @@ static void largest_messages_are_within_the_memory_bound(void **state) {
     assert_memory_equal(&sample, &back, sizeof(sample));
 }
 
-static void random_damage_never_passes_unchecked(void **state) {
-    (void)state;
+FACT(random_damage_never_passes_unchecked) {
     unsigned refused = 0;
     for (unsigned trial = 0; trial < 20000; trial++) {
         draw(kinds[tw_rng_below(&rng, KINDS_COUNT)]);
@@ -205,8 +196,7 @@ static enum tw_status decode_bytes(enum tw_message_kind kind, const void *bytes,
     return tw_control_decode((uint16_t)kind, bytes, count, &back, &err);
 }
 
-static void ids_of_another_length_are_refused(void **state) {
-    (void)state;
+FACT(ids_of_another_length_are_refused) {
     uint8_t missing[2 + 33] = {0x0A, 32};
     assert_int_equal(decode_bytes(TW_MSG_MISSING, missing, 34), TW_OK);
     missing[1] = 31;
@@ -220,8 +210,7 @@ static void ids_of_another_length_are_refused(void **state) {
     assert_int_equal(tw_message_check(&sample, &err), TW_PROTO);
 }
 
-static void addresses_are_visible_ascii_and_bounded(void **state) {
-    (void)state;
+FACT(addresses_are_visible_ascii_and_bounded) {
     /* PEERS { records { id: 32 x 1, addrs: "a:1" } } */
     uint8_t peers[256] = {0x0A, 34 + 5, 0x0A, 32};
     memset(peers + 4, 1, 32);
@@ -243,8 +232,7 @@ static void addresses_are_visible_ascii_and_bounded(void **state) {
     assert_int_equal(decode_bytes(TW_MSG_PEERS, peers, 2u + peers[1]), TW_OK);
 }
 
-static void counts_beyond_the_arrays_are_refused(void **state) {
-    (void)state;
+FACT(counts_beyond_the_arrays_are_refused) {
     /* One element more than the arrays hold: records in PEERS, parts in CONTRIB, contributors in
      * RESULT, ids in LINKS. */
     const struct {
@@ -437,8 +425,7 @@ static void no_such_kind(struct tw_message *m) {
     m->kind = (enum tw_message_kind)99;
 }
 
-static void every_broken_rule_is_refused(void **state) {
-    (void)state;
+FACT(every_broken_rule_is_refused) {
     spoilt(TW_MSG_STATUS, state_outside);
     spoilt(TW_MSG_STATUS, role_outside);
     spoilt(TW_MSG_LEAVE, reason_outside);
@@ -489,8 +476,7 @@ static void every_broken_rule_is_refused(void **state) {
     spoilt(TW_MSG_MISSING, no_such_kind);
 }
 
-static void every_kind_has_a_name(void **state) {
-    (void)state;
+FACT(every_kind_has_a_name) {
     assert_string_equal(tw_message_name(TW_MSG_STATUS), "STATUS");
     assert_string_equal(tw_message_name(TW_MSG_LOG_NONE), "LOG_NONE");
     assert_string_equal(tw_message_name((enum tw_message_kind)99), "?");
@@ -498,22 +484,5 @@ static void every_kind_has_a_name(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(every_kind_survives_its_body, seed),
-        cmocka_unit_test_setup(every_prefix_is_handled_and_room_is_respected, seed),
-        cmocka_unit_test_setup(unknown_kind_has_its_own_status, seed),
-        cmocka_unit_test_setup(unknown_fields_are_ignored, seed),
-        cmocka_unit_test_setup(the_wait_of_a_node_is_told_and_old_bytes_stay, seed),
-        cmocka_unit_test_setup(token_of_another_length_is_refused, seed),
-        cmocka_unit_test_setup(refused_message_leaves_the_caller_s_untouched, seed),
-        cmocka_unit_test_setup(memory_is_bounded_by_the_size_of_the_body, seed),
-        cmocka_unit_test_setup(largest_messages_are_within_the_memory_bound, seed),
-        cmocka_unit_test_setup(random_damage_never_passes_unchecked, seed),
-        cmocka_unit_test_setup(ids_of_another_length_are_refused, seed),
-        cmocka_unit_test_setup(addresses_are_visible_ascii_and_bounded, seed),
-        cmocka_unit_test_setup(counts_beyond_the_arrays_are_refused, seed),
-        cmocka_unit_test_setup(every_broken_rule_is_refused, seed),
-        cmocka_unit_test_setup(every_kind_has_a_name, seed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

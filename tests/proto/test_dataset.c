@@ -26,7 +26,6 @@ static void add_shard(uint32_t source, bool is_heldout, uint32_t number, uint64_
 }
 
 static int setup(void **state) {
-    (void)state;
     dataset = (struct tw_dataset){.tokenizer_bytes = 2201041,
                                   .vocab = 50257,
                                   .separator = 50256,
@@ -44,6 +43,8 @@ static int setup(void **state) {
     text[size] = '\0';
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, NULL, name)
 
 static enum tw_status decode(void) {
     return tw_dataset_decode(text, size, shards_back, ROOM, &back, &err);
@@ -74,8 +75,7 @@ static void refused(const char *from, const char *to, enum tw_status status, con
     }
 }
 
-static void an_index_comes_back_as_it_was(void **state) {
-    (void)state;
+FACT(an_index_comes_back_as_it_was) {
     uint32_t bytes = 0;
     assert_int_equal(tw_dataset_size(text, 64, &bytes, &err), TW_OK);
     assert_int_equal(bytes, size);
@@ -93,15 +93,13 @@ static void an_index_comes_back_as_it_was(void **state) {
     assert_int_equal(tw_dataset_tokens(&back, true), 4096);
 }
 
-static void the_text_is_one_a_person_can_read(void **state) {
-    (void)state;
+FACT(the_text_is_one_a_person_can_read) {
     assert_non_null(strstr(text, "thinwire-dataset 1\nbytes 0000000"));
     assert_non_null(strstr(text, "\nvocab 50257\nseparator 50256\nheldout 0.05\n"
                                  "source prose 0.7\nsource code-2 0.3\nshard 0 train a1a1"));
 }
 
-static void weights_become_shares_of_a_million(void **state) {
-    (void)state;
+TEST(weights_become_shares_of_a_million) {
     uint32_t shares[3];
     assert_int_equal(tw_dataset_shares((const uint64_t[]){1, 1, 1}, 3, shares), 3);
     assert_memory_equal(shares, ((const uint32_t[]){333334, 333333, 333333}), sizeof(shares));
@@ -114,8 +112,7 @@ static void weights_become_shares_of_a_million(void **state) {
     assert_int_equal(shares[0], 333334);
 }
 
-static void bytes_and_sizes_instead_of_weights_come_back(void **state) {
-    (void)state;
+FACT(bytes_and_sizes_instead_of_weights_come_back) {
     memset(&dataset.tokenizer, 0, sizeof(dataset.tokenizer));
     dataset.tokenizer_bytes = 0;
     dataset.vocab = 256;
@@ -130,8 +127,7 @@ static void bytes_and_sizes_instead_of_weights_come_back(void **state) {
     assert_int_equal(back.sources[0].weight_millionths, 0);
 }
 
-static void files_are_named_by_their_place(void **state) {
-    (void)state;
+FACT(files_are_named_by_their_place) {
     char name[TW_DATASET_FILE_BYTES];
     tw_dataset_file(&dataset, &shards[1], name);
     assert_string_equal(name, "prose-train-00001.shard");
@@ -139,8 +135,7 @@ static void files_are_named_by_their_place(void **state) {
     assert_string_equal(name, "prose-heldout-00000.shard");
 }
 
-static void one_content_has_one_form(void **state) {
-    (void)state;
+FACT(one_content_has_one_form) {
     refused("vocab 50257", "vocab 050257", TW_CORRUPT, "line 4");
     refused("heldout 0.05", "heldout 0.050", TW_CORRUPT, "line 6");
     refused("heldout 0.05", "heldout 0.", TW_CORRUPT, "line 6");
@@ -159,8 +154,7 @@ static void one_content_has_one_form(void **state) {
     refused("bytes 0000000", "bytes 9000000", TW_CORRUPT, "line 2");
 }
 
-static void inconsistent_numbers_are_refused(void **state) {
-    (void)state;
+FACT(inconsistent_numbers_are_refused) {
     refused("source prose", "source ../prose", TW_CORRUPT, "line 7");
     refused("source prose", "source Prose", TW_CORRUPT, "line 7");
     refused("source code-2", "source prose", TW_CORRUPT, "two sources");
@@ -177,31 +171,14 @@ static void inconsistent_numbers_are_refused(void **state) {
     refused(" 2201041", " 0", TW_CORRUPT, "tokenizer of 0 bytes");
 }
 
-static void a_cut_index_is_refused_at_every_byte(void **state) {
-    (void)state;
+FACT(a_cut_index_is_refused_at_every_byte) {
     const size_t whole = size;
     for (size = 0; size < whole; size++) assert_int_not_equal(decode(), TW_OK);
 }
 
-static void more_shards_than_there_is_room_for_are_refused(void **state) {
-    (void)state;
+FACT(more_shards_than_there_is_room_for_are_refused) {
     assert_int_equal(tw_dataset_decode(text, size, shards_back, 3, &back, &err), TW_LIMIT);
     assert_non_null(strstr(err.message, "more than 3 shards"));
     assert_int_equal(tw_dataset_encode(&dataset, text, 100, &size, &err), TW_LIMIT);
     assert_true(size > 100);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(an_index_comes_back_as_it_was, setup),
-        cmocka_unit_test_setup(the_text_is_one_a_person_can_read, setup),
-        cmocka_unit_test(weights_become_shares_of_a_million),
-        cmocka_unit_test_setup(bytes_and_sizes_instead_of_weights_come_back, setup),
-        cmocka_unit_test_setup(files_are_named_by_their_place, setup),
-        cmocka_unit_test_setup(one_content_has_one_form, setup),
-        cmocka_unit_test_setup(inconsistent_numbers_are_refused, setup),
-        cmocka_unit_test_setup(a_cut_index_is_refused_at_every_byte, setup),
-        cmocka_unit_test_setup(more_shards_than_there_is_room_for_are_refused, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,10 +19,11 @@ static void sample(void) {
 }
 
 static int setup(void **state) {
-    (void)state;
     sample();
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, NULL, name)
 
 static void refused(const char *word) {
     struct tw_extensions read = {.count = 42};
@@ -31,8 +32,7 @@ static void refused(const char *word) {
     assert_int_equal(read.count, 42); /* nothing half read */
 }
 
-static void added_extensions_survive_the_wire(void **state) {
-    (void)state;
+FACT(added_extensions_survive_the_wire) {
     struct tw_extensions back;
     char software[TW_SOFTWARE_BYTES];
     uint32_t count = 9;
@@ -48,8 +48,7 @@ static void added_extensions_survive_the_wire(void **state) {
     assert_int_equal(count, 0);
 }
 
-static void a_node_may_say_nothing(void **state) {
-    (void)state;
+FACT(a_node_may_say_nothing) {
     struct tw_extensions back, none = {0};
     char software[TW_SOFTWARE_BYTES];
     size = tw_extensions_encode(&none, bytes);
@@ -60,16 +59,14 @@ static void a_node_may_say_nothing(void **state) {
     assert_string_equal(software, "");
 }
 
-static void every_cut_is_refused(void **state) {
-    (void)state;
+FACT(every_cut_is_refused) {
     const uint32_t whole = size;
     for (size = 0; size < whole; size++) refused("ends");
     size = whole + 1;
     refused("after the last");
 }
 
-static void types_ascend_and_come_once(void **state) {
-    (void)state;
+FACT(types_ascend_and_come_once) {
     /* A second FEATURES field, which holds the software's bytes. */
     tw_put_u16(bytes + 4 + 12, TW_EXTENSION_FEATURES);
     refused("field 1 after 1");
@@ -78,8 +75,7 @@ static void types_ascend_and_come_once(void **state) {
     refused("field 0 after 0");
 }
 
-static void numbers_and_lengths_have_bounds(void **state) {
-    (void)state;
+FACT(numbers_and_lengths_have_bounds) {
     tw_put_u32(bytes, TW_HELLO_EXTENSIONS_MAX + 1);
     refused("at most 8");
     tw_put_u32(bytes, 0xffffffff);
@@ -98,8 +94,7 @@ static void numbers_and_lengths_have_bounds(void **state) {
     refused("extensions of");
 }
 
-static void known_types_have_their_form(void **state) {
-    (void)state;
+FACT(known_types_have_their_form) {
     bytes[4 + 12 + 4 + 2] = '\n';
     refused("not printable");
     list = (struct tw_extensions){0};
@@ -127,8 +122,7 @@ static void known_types_have_their_form(void **state) {
     refused("token of 7");
 }
 
-static void addresses_that_a_relay_sees_survive_the_wire(void **state) {
-    (void)state;
+FACT(addresses_that_a_relay_sees_survive_the_wire) {
     static const char longest[] = "[2001:0db8:1111:2222:3333:4444:5555:6666]:65535";
     struct tw_extensions back;
     char own[TW_ADDR_BYTES], other[TW_ADDR_BYTES];
@@ -142,8 +136,7 @@ static void addresses_that_a_relay_sees_survive_the_wire(void **state) {
     assert_string_equal(other, "11.0.0.3:4747");
 }
 
-static void malformed_addresses_of_a_relay_are_refused(void **state) {
-    (void)state;
+FACT(malformed_addresses_of_a_relay_are_refused) {
     static const struct {
         const char *bytes;
         uint32_t size;
@@ -177,8 +170,7 @@ static void malformed_addresses_of_a_relay_are_refused(void **state) {
 
 /* Every feature bit of this program but that of roles is needed by some frame kind, and a kind
  * needs at most one bit. */
-static void kinds_belong_to_features(void **state) {
-    (void)state;
+FACT(kinds_belong_to_features) {
     uint64_t seen = 0;
     for (uint32_t kind = 0; kind <= UINT16_MAX; kind++) {
         const uint64_t feature = tw_feature_of((uint16_t)kind);
@@ -193,8 +185,7 @@ static void kinds_belong_to_features(void **state) {
     assert_true(tw_feature_of(TW_FRAME_REVOKE) == TW_FEATURE_OWNER);
 }
 
-static void a_name_is_cleaned_before_it_is_sent(void **state) {
-    (void)state;
+FACT(a_name_is_cleaned_before_it_is_sent) {
     static const struct {
         const char *said, *sent;
     } rows[] = {
@@ -220,8 +211,7 @@ static void a_name_is_cleaned_before_it_is_sent(void **state) {
     }
 }
 
-static void a_name_that_needs_escapes_is_refused(void **state) {
-    (void)state;
+FACT(a_name_that_needs_escapes_is_refused) {
     static const char *const names[] = {
         "a b", "<b>", "a\x1b[2J", "", "caf\xc3\xa9", "a\"b", "a-name-of-33-bytes-is-one-too-lon"};
     for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -230,23 +220,4 @@ static void a_name_that_needs_escapes_is_refused(void **state) {
         size = tw_extensions_encode(&list, bytes);
         refused("no name of a node");
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(added_extensions_survive_the_wire),
-        TEST(a_node_may_say_nothing),
-        TEST(every_cut_is_refused),
-        TEST(types_ascend_and_come_once),
-        TEST(numbers_and_lengths_have_bounds),
-        TEST(known_types_have_their_form),
-        TEST(addresses_that_a_relay_sees_survive_the_wire),
-        TEST(malformed_addresses_of_a_relay_are_refused),
-        TEST(a_name_is_cleaned_before_it_is_sent),
-        TEST(a_name_that_needs_escapes_is_refused),
-        TEST(kinds_belong_to_features),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

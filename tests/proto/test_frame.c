@@ -15,10 +15,11 @@ static size_t stream_bytes;
 static struct tw_frame sent[FRAMES];
 
 static int seed(void **state) {
-    (void)state;
     tw_rng_seed(&rng, SEED);
     return 0;
 }
+
+#define FACT(name) TEST_IN(seed, NULL, name)
 
 /* Appends a frame of random bytes to the stream. */
 static void send(struct tw_frame *frame, uint16_t kind, uint32_t body_bytes) {
@@ -66,8 +67,7 @@ static unsigned feed(struct tw_reader *reader, uint64_t piece_max) {
     return received;
 }
 
-static void frames_survive_any_split(void **state) {
-    (void)state;
+FACT(frames_survive_any_split) {
     enum { BODY_MAX = 1000 };
     static uint8_t buffer[TW_FRAME_HEADER_BYTES + 3 * BODY_MAX];
     for (unsigned trial = 0; trial < 300; trial++) {
@@ -82,8 +82,7 @@ static void frames_survive_any_split(void **state) {
     }
 }
 
-static void largest_chunk_fits(void **state) {
-    (void)state;
+FACT(largest_chunk_fits) {
     static uint8_t buffer[TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX];
     struct tw_reader reader;
     stream_bytes = 0;
@@ -110,8 +109,7 @@ static enum tw_status read_once(size_t capacity) {
     return first;
 }
 
-static void one_wrong_bit_anywhere_is_noticed(void **state) {
-    (void)state;
+FACT(one_wrong_bit_anywhere_is_noticed) {
     stream_bytes = 0;
     send(&sent[0], 7, 50);
     assert_int_equal(read_once(1000), TW_OK);
@@ -125,8 +123,7 @@ static void one_wrong_bit_anywhere_is_noticed(void **state) {
     }
 }
 
-static void length_is_judged_before_the_body_arrives(void **state) {
-    (void)state;
+FACT(length_is_judged_before_the_body_arrives) {
     stream_bytes = 0;
     send(&sent[0], 7, 100);
     stream_bytes = TW_FRAME_HEADER_BYTES;
@@ -152,8 +149,7 @@ static enum tw_status read_with(size_t at, uint8_t value) {
     return read_once(1000);
 }
 
-static void header_is_checked_even_when_its_checksum_is_right(void **state) {
-    (void)state;
+FACT(header_is_checked_even_when_its_checksum_is_right) {
     assert_int_equal(read_with(0, 'T'), TW_OK);
     assert_int_equal(read_with(0, 'X'), TW_PROTO);
     assert_int_equal(read_with(4, 2), TW_VERSION);
@@ -166,8 +162,7 @@ static void header_is_checked_even_when_its_checksum_is_right(void **state) {
     assert_int_equal(read_with(16, 99), TW_OK);
 }
 
-static void chunk_headers_make_a_whole_frame(void **state) {
-    (void)state;
+FACT(chunk_headers_make_a_whole_frame) {
     const uint8_t bytes[] = "a piece of a payload";
     struct tw_id payload, back;
     struct tw_reader reader;
@@ -190,8 +185,7 @@ static void chunk_headers_make_a_whole_frame(void **state) {
     assert_memory_equal(inside, bytes, sizeof(bytes));
 }
 
-static void malformed_chunks_are_refused(void **state) {
-    (void)state;
+FACT(malformed_chunks_are_refused) {
     uint8_t body[TW_CHUNK_HEADER_BYTES + 1] = {0};
     struct tw_frame frame = {.kind = TW_FRAME_CHUNK, .body_bytes = sizeof(body), .body = body};
     struct tw_id payload;
@@ -213,14 +207,5 @@ static void malformed_chunks_are_refused(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(frames_survive_any_split, seed),
-        cmocka_unit_test_setup(largest_chunk_fits, seed),
-        cmocka_unit_test_setup(one_wrong_bit_anywhere_is_noticed, seed),
-        cmocka_unit_test_setup(length_is_judged_before_the_body_arrives, seed),
-        cmocka_unit_test_setup(header_is_checked_even_when_its_checksum_is_right, seed),
-        cmocka_unit_test_setup(chunk_headers_make_a_whole_frame, seed),
-        cmocka_unit_test_setup(malformed_chunks_are_refused, seed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -38,7 +38,6 @@ static size_t read_file(const char *name) {
 }
 
 static int load(void **state) {
-    (void)state;
     if (read_file("wire.txt") == 0) return -1;
     char *rest = text;
     for (char *line = strtok_r(rest, "\n", &rest); line; line = strtok_r(rest, "\n", &rest)) {
@@ -287,8 +286,7 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
     }
 }
 
-static void control_messages_have_their_golden_bodies(void **state) {
-    (void)state;
+TEST(control_messages_have_their_golden_bodies) {
     static struct tw_message message, back;
     static uint8_t body[TW_CONTROL_BYTES_MAX];
     static const enum tw_message_kind kinds[] = {
@@ -308,8 +306,7 @@ static void control_messages_have_their_golden_bodies(void **state) {
     }
 }
 
-static void frames_have_their_golden_bytes(void **state) {
-    (void)state;
+TEST(frames_have_their_golden_bytes) {
     uint8_t frame[256];
     const uint8_t payload[] = "payload";
     const struct tw_id hash = id(1);
@@ -323,8 +320,7 @@ static void frames_have_their_golden_bytes(void **state) {
     expect("frame-chunk", frame, TW_FRAME_CHUNK_HEADERS_BYTES + sizeof(payload));
 }
 
-static void extensions_have_their_golden_bytes(void **state) {
-    (void)state;
+TEST(extensions_have_their_golden_bytes) {
     uint8_t bytes[256];
     struct tw_extensions list = {0};
     tw_extensions_add(&list, TW_EXTENSION_FEATURES, "\x01\x02\x03\x04\x05\x06\x07\x08", 8);
@@ -334,8 +330,7 @@ static void extensions_have_their_golden_bytes(void **state) {
     expect("extensions-process", bytes, tw_extensions_encode(&list, bytes));
 }
 
-static void twin_words_have_their_golden_bytes(void **state) {
-    (void)state;
+TEST(twin_words_have_their_golden_bytes) {
     uint8_t body[TW_TWIN_BYTES_MAX];
     const struct tw_twin_word question = {.nonce = 0x1122334455667788,
                                           .address = "[2001:db8::1]:4747"};
@@ -344,8 +339,7 @@ static void twin_words_have_their_golden_bytes(void **state) {
     expect("twin-answer", body, tw_twin_encode(&answer, body));
 }
 
-static void tickets_and_welcomes_have_their_golden_bytes(void **state) {
-    (void)state;
+TEST(tickets_and_welcomes_have_their_golden_bytes) {
     char line[TW_TICKET_TEXT_BYTES];
     static uint8_t body[TW_WELCOME_BYTES_MAX];
     static struct tw_welcome welcome;
@@ -372,8 +366,7 @@ static void tickets_and_welcomes_have_their_golden_bytes(void **state) {
     expect("welcome", body, tw_welcome_encode(&welcome, body));
 }
 
-static void golden_frames_are_read(void **state) {
-    (void)state;
+TEST(golden_frames_are_read) {
     unsigned frames = 0;
     for (unsigned i = 0; i < vectors_count; i++) {
         uint8_t buffer[512];
@@ -391,8 +384,7 @@ static void golden_frames_are_read(void **state) {
     assert_int_equal(frames, 3);
 }
 
-static void manifests_have_their_golden_bytes_and_digest(void **state) {
-    (void)state;
+TEST(manifests_have_their_golden_bytes_and_digest) {
     static struct tw_record record, back;
     static uint8_t bytes[TW_RECORD_BYTES_MAX];
     fill_close(&record);
@@ -418,8 +410,7 @@ static void fill_cert(struct tw_cert *cert, uint8_t node, uint8_t issuer) {
     memset(cert->signature, 0x5A, sizeof(cert->signature));
 }
 
-static void bytes_that_an_owner_signs_are_golden(void **state) {
-    (void)state;
+TEST(bytes_that_an_owner_signs_are_golden) {
     static struct tw_revoked list;
     static uint8_t bytes[TW_REVOKED_BYTES_MAX];
     uint8_t under[TW_CERT_SIGNED_BYTES];
@@ -462,14 +453,12 @@ static void check_manifest(const char *file, const char *vector) {
     assert_memory_equal(canonical, text, size);
 }
 
-static void canonical_manifests_have_their_golden_run_ids(void **state) {
-    (void)state;
+TEST(canonical_manifests_have_their_golden_run_ids) {
     check_manifest("run.manifest", "run-id");
     check_manifest("tensors.manifest", "run-id-tensors");
 }
 
-static void no_golden_line_is_left_over(void **state) {
-    (void)state;
+TEST(no_golden_line_is_left_over) {
     for (unsigned i = 0; i < vectors_count; i++) {
         if (!vectors[i].is_used) print_error("%s is used by no test\n", vectors[i].name);
         assert_true(vectors[i].is_used);
@@ -482,17 +471,5 @@ int main(int argc, char **argv) {
         return 2;
     }
     folder = argv[1];
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(control_messages_have_their_golden_bodies),
-        cmocka_unit_test(frames_have_their_golden_bytes),
-        cmocka_unit_test(extensions_have_their_golden_bytes),
-        cmocka_unit_test(twin_words_have_their_golden_bytes),
-        cmocka_unit_test(tickets_and_welcomes_have_their_golden_bytes),
-        cmocka_unit_test(golden_frames_are_read),
-        cmocka_unit_test(manifests_have_their_golden_bytes_and_digest),
-        cmocka_unit_test(bytes_that_an_owner_signs_are_golden),
-        cmocka_unit_test(canonical_manifests_have_their_golden_run_ids),
-        cmocka_unit_test(no_golden_line_is_left_over),
-    };
-    return cmocka_run_group_tests(tests, load, NULL);
+    return test_run(load, NULL);
 }

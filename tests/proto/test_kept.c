@@ -15,8 +15,7 @@ static bool is_said(void) {
 }
 
 /* A run of before the key has its text, and so its id. All other values are in the text. */
-static void float32_is_not_in_the_canonical_text(void **state) {
-    (void)state;
+TEST(float32_is_not_in_the_canonical_text) {
     static struct tw_run back;
     for (int type = TW_MOMENTUM_TYPE_FLOAT32; type <= TW_MOMENTUM_TYPE_BF16; type++) {
         tw_run_defaults(&run);
@@ -31,8 +30,7 @@ static void float32_is_not_in_the_canonical_text(void **state) {
     assert_int_equal(tw_run_momentum(&run), TW_MOMENTUM_NONE);
 }
 
-static void rule_decides_whether_there_is_a_momentum(void **state) {
-    (void)state;
+TEST(rule_decides_whether_there_is_a_momentum) {
     tw_run_defaults(&run);
     run.sync.outer_momentum_millionths = 500000;
     assert_int_equal(tw_run_momentum(&run), TW_MOMENTUM_FLOAT32);
@@ -52,8 +50,7 @@ static void rule_decides_whether_there_is_a_momentum(void **state) {
     assert_int_equal(tw_run_momentum(&run), TW_MOMENTUM_FLOAT32);
 }
 
-static void large_model_keeps_less_for_others(void **state) {
-    (void)state;
+TEST(large_model_keeps_less_for_others) {
     enum { M = 1 << 20 };
     struct tw_kept kept = tw_kept(8 * M, 2 * M, M, 16);
     assert_int_equal(kept.states, TW_STATES_KEPT * 2 * M);
@@ -67,13 +64,4 @@ static void large_model_keeps_less_for_others(void **state) {
     kept = tw_kept(UINT64_C(512) * M, 16 * M, 0, 1000);
     assert_int_equal(kept.states, 64 * M);
     assert_int_equal(kept.rounds, TW_RESULT_ROUNDS_MAX);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(float32_is_not_in_the_canonical_text),
-        cmocka_unit_test(rule_decides_whether_there_is_a_momentum),
-        cmocka_unit_test(large_model_keeps_less_for_others),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,8 +51,7 @@ static void check_layout(void) {
     }
 }
 
-static void every_element_belongs_to_at_most_one_tensor(void **state) {
-    (void)state;
+TEST(every_element_belongs_to_at_most_one_tensor) {
     for (uint32_t layers = 1; layers <= 7; layers++) {
         for (uint32_t fragments = 1; fragments <= layers + 1; fragments++) {
             make(layers, fragments, TW_PATTERN_STRIDED);
@@ -63,8 +62,7 @@ static void every_element_belongs_to_at_most_one_tensor(void **state) {
     }
 }
 
-static void parameters_are_as_many_as_the_formula_says(void **state) {
-    (void)state;
+TEST(parameters_are_as_many_as_the_formula_says) {
     make(4, 3, TW_PATTERN_STRIDED);
     const uint64_t c = 128;
     /* embeddings, then per layer 12 C^2 weights and 13 C biases and norms, then the last norm */
@@ -72,8 +70,7 @@ static void parameters_are_as_many_as_the_formula_says(void **state) {
     assert_int_equal(layout.tensors_count, 4 + 12 * 4);
 }
 
-static void tensors_have_the_shapes_of_gpt2(void **state) {
-    (void)state;
+TEST(tensors_have_the_shapes_of_gpt2) {
     make(4, 3, TW_PATTERN_STRIDED);
     const struct {
         const char *name;
@@ -103,8 +100,7 @@ static void tensors_have_the_shapes_of_gpt2(void **state) {
     assert_null(tw_layout_find(&layout, ""));
 }
 
-static void tensors_have_the_shapes_of_llama(void **state) {
-    (void)state;
+TEST(tensors_have_the_shapes_of_llama) {
     tw_run_defaults(&run);
     run.model.family = TW_FAMILY_LLAMA;
     run.model.kv_heads = 2;
@@ -153,8 +149,7 @@ static void tensors_have_the_shapes_of_llama(void **state) {
 }
 
 /* The engine uses q, k, v as one matrix, and gate and up as another. */
-static void matrices_that_make_one_follow_each_other(void **state) {
-    (void)state;
+TEST(matrices_that_make_one_follow_each_other) {
     static const char *const groups[][3] = {
         {"q_proj.weight", "k_proj.weight", "v_proj.weight"},
         {"q_proj.bias", "k_proj.bias", "v_proj.bias"},
@@ -179,8 +174,7 @@ static void matrices_that_make_one_follow_each_other(void **state) {
     assert_int_equal(up->offset, gate->offset + size_of(gate));
 }
 
-static void named_models_have_their_parameters(void **state) {
-    (void)state;
+TEST(named_models_have_their_parameters) {
     static const struct {
         const char *name;
         uint64_t params;
@@ -210,8 +204,7 @@ static void named_models_have_their_parameters(void **state) {
     assert_non_null(strstr(err.message, "did you mean llama-8b?"));
 }
 
-static void sequential_fragments_are_consecutive_blocks(void **state) {
-    (void)state;
+TEST(sequential_fragments_are_consecutive_blocks) {
     make(7, 4, TW_PATTERN_SEQUENTIAL);
     uint32_t last = 1;
     for (uint32_t layer = 0; layer < 7; layer++) {
@@ -224,16 +217,14 @@ static void sequential_fragments_are_consecutive_blocks(void **state) {
     assert_int_equal(last, 3);
 }
 
-static void names_of_the_deepest_model_fit(void **state) {
-    (void)state;
+TEST(names_of_the_deepest_model_fit) {
     tw_run_defaults(&run);
     run.model.layers = 341;
     assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
     assert_non_null(tw_layout_find(&layout, "h.340.attn.c_attn.weight"));
 }
 
-static void fragment_too_large_for_a_payload_is_refused(void **state) {
-    (void)state;
+TEST(fragment_too_large_for_a_payload_is_refused) {
     tw_run_defaults(&run);
     run.model.width = 16384;
     run.model.layers = 340;
@@ -257,8 +248,7 @@ static void fragment_too_large_for_a_payload_is_refused(void **state) {
 }
 
 /* Tensors that form one matrix stay adjacent, without a gap. */
-static void named_models_of_real_size_fit_a_group(void **state) {
-    (void)state;
+TEST(named_models_of_real_size_fit_a_group) {
     static const struct {
         const char *name;
         bool is_cut;
@@ -284,8 +274,7 @@ static void named_models_of_real_size_fit_a_group(void **state) {
     }
 }
 
-static void parts_tile_the_fragment(void **state) {
-    (void)state;
+TEST(parts_tile_the_fragment) {
     struct tw_rng rng;
     tw_rng_seed(&rng, 7);
     for (unsigned trial = 0; trial < 5000; trial++) {
@@ -308,8 +297,7 @@ static void parts_tile_the_fragment(void **state) {
     }
 }
 
-static void part_sizes_follow_the_weights(void **state) {
-    (void)state;
+TEST(part_sizes_follow_the_weights) {
     const uint32_t weights[3] = {1, 0, 3};
     const uint64_t expected[3] = {25, 0, 75};
     for (uint32_t part = 0; part < 3; part++) {
@@ -327,8 +315,7 @@ static void make_list(const char *tensors, uint32_t fragments) {
     if (tw_layout_init(&layout, &run, &err) != TW_OK) fail_msg("%s", err.message);
 }
 
-static void list_is_one_sequence_in_equal_fragments(void **state) {
-    (void)state;
+TEST(list_is_one_sequence_in_equal_fragments) {
     make_list("wte:700x3 h.{0-1}.w:31x100 h.{0-1}.b:2x3x4 out:1500", 3);
     const struct {
         const char *name;
@@ -357,8 +344,7 @@ static void list_is_one_sequence_in_equal_fragments(void **state) {
     for (size_t p = 0; p < 4; p++) assert_int_equal(layout.fragment_begin[p], begins[p]);
 }
 
-static void fragments_of_a_list_are_never_empty(void **state) {
-    (void)state;
+TEST(fragments_of_a_list_are_never_empty) {
     for (uint32_t fragments = 1; fragments <= 6; fragments++) {
         make_list("a:2049 b:3000", fragments < 6 ? fragments : 5);
         for (uint32_t p = 0; p < layout.fragments_count; p++)
@@ -371,8 +357,7 @@ static void fragments_of_a_list_are_never_empty(void **state) {
 }
 
 /* The embedding of a 1B model is larger than a fragment may be. */
-static void a_large_tensor_spans_fragments(void **state) {
-    (void)state;
+TEST(a_large_tensor_spans_fragments) {
     make_list("embed:128256x2048 h.{0-15}.w:8192x2048", 4);
     assert_int_equal(tw_layout_check_group(&layout, &err), TW_LIMIT);
     assert_non_null(strstr(err.message, "set sync.fragments = 5 or more"));
@@ -392,8 +377,7 @@ static void a_large_tensor_spans_fragments(void **state) {
     assert_non_null(strstr(err.message, "fewer tensors"));
 }
 
-static void presets_give_a_list_as_many_fragments_as_it_needs(void **state) {
-    (void)state;
+TEST(presets_give_a_list_as_many_fragments_as_it_needs) {
     const struct {
         const char *tensors;
         enum tw_preset preset;
@@ -417,26 +401,4 @@ static void presets_give_a_list_as_many_fragments_as_it_needs(void **state) {
         if (tw_layout_init(&layout, &run, &err) != TW_OK) fail_msg("%s", err.message);
         assert_int_equal(tw_layout_check_group(&layout, &err), TW_OK);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_element_belongs_to_at_most_one_tensor),
-        cmocka_unit_test(parameters_are_as_many_as_the_formula_says),
-        cmocka_unit_test(tensors_have_the_shapes_of_gpt2),
-        cmocka_unit_test(tensors_have_the_shapes_of_llama),
-        cmocka_unit_test(matrices_that_make_one_follow_each_other),
-        cmocka_unit_test(named_models_have_their_parameters),
-        cmocka_unit_test(sequential_fragments_are_consecutive_blocks),
-        cmocka_unit_test(names_of_the_deepest_model_fit),
-        cmocka_unit_test(fragment_too_large_for_a_payload_is_refused),
-        cmocka_unit_test(named_models_of_real_size_fit_a_group),
-        cmocka_unit_test(parts_tile_the_fragment),
-        cmocka_unit_test(part_sizes_follow_the_weights),
-        cmocka_unit_test(list_is_one_sequence_in_equal_fragments),
-        cmocka_unit_test(fragments_of_a_list_are_never_empty),
-        cmocka_unit_test(a_large_tensor_spans_fragments),
-        cmocka_unit_test(presets_give_a_list_as_many_fragments_as_it_needs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

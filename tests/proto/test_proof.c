@@ -13,8 +13,7 @@ static struct tw_proof sample_proof(void) {
     return proof;
 }
 
-static void proof_survives_its_bytes(void **state) {
-    (void)state;
+TEST(proof_survives_its_bytes) {
     const struct tw_proof proof = sample_proof();
     struct tw_proof decoded;
     uint8_t bytes[TW_PROOF_BYTES_MAX];
@@ -24,8 +23,7 @@ static void proof_survives_its_bytes(void **state) {
     assert_memory_equal(&decoded, &proof, sizeof(proof));
 }
 
-static void other_sizes_and_empty_proofs_are_refused(void **state) {
-    (void)state;
+TEST(other_sizes_and_empty_proofs_are_refused) {
     struct tw_proof proof = sample_proof();
     uint8_t bytes[TW_PROOF_BYTES_MAX + 1] = {0};
     const size_t size = tw_proof_encode(&proof, bytes);
@@ -42,8 +40,7 @@ static void other_sizes_and_empty_proofs_are_refused(void **state) {
     assert_int_equal(tw_proof_encode(&proof, bytes), 0);
 }
 
-static void promises_survive_their_bytes_alone(void **state) {
-    (void)state;
+TEST(promises_survive_their_bytes_alone) {
     static struct tw_promises promises, decoded;
     uint8_t bytes[TW_PROMISES_BYTES_MAX + 1] = {0};
     assert_int_equal(tw_promises_encode(&promises, bytes), 0);
@@ -63,8 +60,7 @@ static void promises_survive_their_bytes_alone(void **state) {
     assert_int_equal(tw_promises_decode(bytes, 8, &decoded, NULL), TW_PROTO);
 }
 
-static void sets_of_votes_share_a_member_that_does_not_lie(void **state) {
-    (void)state;
+TEST(sets_of_votes_share_a_member_that_does_not_lie) {
     for (uint32_t count = 1; count <= TW_MEMBERS_MAX; count++) {
         const uint32_t liars = (count - 1) / 3, needed = tw_votes_needed(count);
         assert_true(2 * needed > count + liars); /* two quorums share more members than may lie */
@@ -80,8 +76,7 @@ static bool differ(const struct tw_ballot_vote *a, const struct tw_ballot_vote *
     return memcmp(first, second, sizeof(first)) != 0;
 }
 
-static void signed_text_names_all_that_the_vote_is_about(void **state) {
-    (void)state;
+TEST(signed_text_names_all_that_the_vote_is_about) {
     const struct tw_ballot_vote vote = {.round = 7, .ballot = 65};
     struct tw_ballot_vote other = vote;
     assert_false(differ(&vote, &other));
@@ -108,15 +103,4 @@ static void signed_text_names_all_that_the_vote_is_about(void **state) {
     other = vote;
     other.digest.bytes[31] = 1;
     assert_true(differ(&vote, &other));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(proof_survives_its_bytes),
-        cmocka_unit_test(other_sizes_and_empty_proofs_are_refused),
-        cmocka_unit_test(promises_survive_their_bytes_alone),
-        cmocka_unit_test(sets_of_votes_share_a_member_that_does_not_lie),
-        cmocka_unit_test(signed_text_names_all_that_the_vote_is_about),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

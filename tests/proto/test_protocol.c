@@ -9,7 +9,6 @@ static const char *path;
 static char text[1 << 17];
 
 static int load(void **state) {
-    (void)state;
     FILE *file = fopen(path, "rb");
     if (file == NULL) return -1;
     const size_t size = fread(text, 1, sizeof(text) - 1, file);
@@ -25,8 +24,7 @@ static const char *expect_row(const char *from, const char *row) {
     return found;
 }
 
-static void message_table_has_every_kind(void **state) {
-    (void)state;
+TEST(message_table_has_every_kind) {
     const char *at = expect_row(text, "## 5.");
     char row[64];
 #define X(name, value, member)                                                                     \
@@ -36,8 +34,7 @@ static void message_table_has_every_kind(void **state) {
 #undef X
 }
 
-static void sizes_are_those_of_the_code(void **state) {
-    (void)state;
+TEST(sizes_are_those_of_the_code) {
     char row[128];
     (void)snprintf(row, sizeof(row), "| 0x%x | CHUNK, section 7 | bulk | %u |", TW_FRAME_CHUNK,
                    tw_frame_body_max(TW_FRAME_CHUNK));
@@ -69,9 +66,5 @@ int main(int argc, char **argv) {
         return 2;
     }
     path = argv[1];
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(message_table_has_every_kind),
-        cmocka_unit_test(sizes_are_those_of_the_code),
-    };
-    return cmocka_run_group_tests(tests, load, NULL);
+    return test_run(load, NULL);
 }

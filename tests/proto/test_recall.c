@@ -9,7 +9,6 @@ static struct tw_recall recall, back;
 static uint8_t bytes[TW_RECALL_BYTES + 8];
 
 static int setup(void **state) {
-    (void)state;
     memset(&recall, 0, sizeof(recall));
     recall.version = 3;
     recall.made_s = 1800000000;
@@ -21,8 +20,9 @@ static int setup(void **state) {
     return 0;
 }
 
-static void recall_reads_back(void **state) {
-    (void)state;
+#define FACT(name) TEST_IN(setup, NULL, name)
+
+FACT(recall_reads_back) {
     memset(&back, 0xEE, sizeof(back));
     assert_int_equal(tw_recall_decode(bytes, TW_RECALL_BYTES, &back, &err), TW_OK);
     assert_memory_equal(&recall, &back, sizeof(recall));
@@ -35,8 +35,7 @@ static void refuses(size_t size, const char *word) {
     tw_recall_encode(&recall, bytes);
 }
 
-static void malformed_bytes_are_refused(void **state) {
-    (void)state;
+FACT(malformed_bytes_are_refused) {
     refuses(0, "0 bytes");
     refuses(TW_RECALL_BYTES - 1, "159 bytes");
     refuses(TW_RECALL_BYTES + 1, "161 bytes");
@@ -51,8 +50,7 @@ static void malformed_bytes_are_refused(void **state) {
 }
 
 /* The signature covers each field, and a change of any field gives another awaited lineage. */
-static void every_field_is_signed(void **state) {
-    (void)state;
+FACT(every_field_is_signed) {
     uint8_t text[TW_RECALL_SIGNED_BYTES], other[TW_RECALL_SIGNED_BYTES];
     const struct tw_id awaited = tw_recall_awaited(&recall);
     tw_recall_signed(&recall, text);
@@ -73,13 +71,4 @@ static void every_field_is_signed(void **state) {
     recall.signature[0] ^= 1;
     tw_recall_signed(&recall, other);
     assert_memory_equal(text, other, sizeof(text));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(recall_reads_back, setup),
-        cmocka_unit_test_setup(malformed_bytes_are_refused, setup),
-        cmocka_unit_test_setup(every_field_is_signed, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,18 +13,18 @@ static struct tw_error err;
 static uint8_t bytes[TW_RECORD_BYTES_MAX];
 
 static int seed(void **state) {
-    (void)state;
     tw_rng_seed(&rng, SEED);
     return 0;
 }
+
+#define FACT(name) TEST_IN(seed, NULL, name)
 
 static void draw(uint32_t members_count) {
     tw_sample_roster(&rng, &roster, members_count);
     tw_sample_close(&rng, &sample, &roster);
 }
 
-static void manifest_survives_its_bytes(void **state) {
-    (void)state;
+FACT(manifest_survives_its_bytes) {
     for (unsigned trial = 0; trial < 2000; trial++) {
         draw(1 + trial % TW_MEMBERS_MAX);
         const size_t size = tw_record_encode(&sample, bytes);
@@ -33,16 +33,14 @@ static void manifest_survives_its_bytes(void **state) {
     }
 }
 
-static void largest_manifest_fits_its_bound_exactly(void **state) {
-    (void)state;
+FACT(largest_manifest_fits_its_bound_exactly) {
     tw_sample_close_full(&rng, &sample);
     assert_int_equal(tw_record_encode(&sample, bytes), TW_RECORD_BYTES_MAX);
     assert_int_equal(tw_record_decode(bytes, TW_RECORD_BYTES_MAX, &back, &err), TW_OK);
     assert_memory_equal(&sample, &back, sizeof(sample));
 }
 
-static void any_other_size_is_refused(void **state) {
-    (void)state;
+FACT(any_other_size_is_refused) {
     draw(5);
     const size_t size = tw_record_encode(&sample, bytes);
     for (size_t cut = 0; cut < size; cut++)
@@ -53,8 +51,7 @@ static void any_other_size_is_refused(void **state) {
     assert_int_equal(tw_record_decode(bytes, TW_RECORD_BYTES_MAX + 1, &back, &err), TW_PROTO);
 }
 
-static void changed_bytes_are_refused_or_mean_something_else(void **state) {
-    (void)state;
+FACT(changed_bytes_are_refused_or_mean_something_else) {
     unsigned refused = 0, accepted = 0;
     draw(5);
     const size_t size = tw_record_encode(&sample, bytes);
@@ -151,8 +148,7 @@ static void large_weight(struct tw_record *c) {
     c->next.members[1].weight = (uint32_t)TW_WEIGHT_MAX + 1;
 }
 
-static void every_broken_rule_is_refused(void **state) {
-    (void)state;
+FACT(every_broken_rule_is_refused) {
     void (*const spoils[])(struct tw_record *) = {
         no_lineage,
         large_fragment,
@@ -179,8 +175,7 @@ static void every_broken_rule_is_refused(void **state) {
     for (size_t i = 0; i < sizeof(spoils) / sizeof(spoils[0]); i++) expect_refused(spoils[i]);
 }
 
-static void contribution_root_depends_on_every_hash_and_their_order(void **state) {
-    (void)state;
+FACT(contribution_root_depends_on_every_hash_and_their_order) {
     struct tw_id hashes[3] = {tw_sample_id(&rng), tw_sample_id(&rng), tw_sample_id(&rng)};
     const struct tw_id root = tw_contribution_root(hashes, 3);
     const struct tw_id shorter = tw_contribution_root(hashes, 2);
@@ -194,8 +189,7 @@ static void contribution_root_depends_on_every_hash_and_their_order(void **state
 
 /* Token counts of rows in any order, the median of the record before (0: there is none), and the
  * sum that the clock counts for them. */
-static void clock_counts_a_row_four_medians_at_most(void **state) {
-    (void)state;
+FACT(clock_counts_a_row_four_medians_at_most) {
     static const struct {
         uint32_t count;
         uint64_t tokens[5], before, sum;
@@ -237,8 +231,7 @@ static void clock_counts_a_row_four_medians_at_most(void **state) {
 
 /* A member that merges alone again and again, and claims all tokens that there are: each round
  * counts twice the mean of a round. Once it counted 16 times the claim of the round before. */
-static void lone_rounds_move_the_clock_by_little(void **state) {
-    (void)state;
+FACT(lone_rounds_move_the_clock_by_little) {
     struct tw_record tip = {.contributors_count = 1, .contributors = {{.tokens = 800}}};
     struct tw_record lone = tip;
     tip.round = 99;
@@ -258,8 +251,7 @@ static void lone_rounds_move_the_clock_by_little(void **state) {
     assert_true(tw_record_tokens(&lone, &tip) < 4 * 1600);
 }
 
-static void part_digest_depends_on_all_but_the_owner(void **state) {
-    (void)state;
+FACT(part_digest_depends_on_all_but_the_owner) {
     const struct tw_part part = {.bytes = 7, .result = tw_sample_id(&rng), .contributors = 5};
     const struct tw_id digest = tw_part_digest(&part);
     for (uint32_t i = 0; i < 4; i++) {
@@ -273,8 +265,7 @@ static void part_digest_depends_on_all_but_the_owner(void **state) {
     }
 }
 
-static void roster_finds_members_and_no_others(void **state) {
-    (void)state;
+FACT(roster_finds_members_and_no_others) {
     for (uint32_t count = 0; count <= TW_MEMBERS_MAX; count++) {
         tw_sample_roster(&rng, &roster, count);
         for (uint32_t i = 0; i < count; i++)
@@ -284,8 +275,7 @@ static void roster_finds_members_and_no_others(void **state) {
     }
 }
 
-static void owners_are_the_first_members_with_weight(void **state) {
-    (void)state;
+FACT(owners_are_the_first_members_with_weight) {
     uint32_t owners[TW_PARTS_MAX];
     tw_sample_roster(&rng, &roster, TW_MEMBERS_MAX);
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) roster.members[i].weight = i % 2;
@@ -295,8 +285,7 @@ static void owners_are_the_first_members_with_weight(void **state) {
     assert_int_equal(tw_roster_owners(&roster, owners), 0);
 }
 
-static void voters_are_the_members_that_do_not_lack_a_vote(void **state) {
-    (void)state;
+FACT(voters_are_the_members_that_do_not_lack_a_vote) {
     tw_sample_roster(&rng, &roster, TW_MEMBERS_MAX);
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) roster.members[i].lacks_vote = i % 3 != 0;
     const uint64_t voters = tw_roster_voters(&roster);
@@ -307,19 +296,5 @@ static void voters_are_the_members_that_do_not_lack_a_vote(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(manifest_survives_its_bytes, seed),
-        cmocka_unit_test_setup(largest_manifest_fits_its_bound_exactly, seed),
-        cmocka_unit_test_setup(any_other_size_is_refused, seed),
-        cmocka_unit_test_setup(changed_bytes_are_refused_or_mean_something_else, seed),
-        cmocka_unit_test_setup(every_broken_rule_is_refused, seed),
-        cmocka_unit_test_setup(contribution_root_depends_on_every_hash_and_their_order, seed),
-        cmocka_unit_test_setup(clock_counts_a_row_four_medians_at_most, seed),
-        cmocka_unit_test_setup(lone_rounds_move_the_clock_by_little, seed),
-        cmocka_unit_test_setup(part_digest_depends_on_all_but_the_owner, seed),
-        cmocka_unit_test_setup(roster_finds_members_and_no_others, seed),
-        cmocka_unit_test_setup(owners_are_the_first_members_with_weight, seed),
-        cmocka_unit_test_setup(voters_are_the_members_that_do_not_lack_a_vote, seed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -30,8 +30,7 @@ static void fill(uint32_t count) {
     assert_int_equal(list.count, count);
 }
 
-static void lists_of_any_length_read_back(void **state) {
-    (void)state;
+TEST(lists_of_any_length_read_back) {
     static const uint32_t COUNTS[] = {0, 1, 2, 1023, TW_REVOKED_MAX};
     for (unsigned i = 0; i < sizeof(COUNTS) / sizeof(COUNTS[0]); i++) {
         fill(COUNTS[i]);
@@ -49,8 +48,7 @@ static void refuses(size_t size, const char *word) {
     if (strstr(err.message, word) == NULL) fail_msg("no '%s' in: %s", word, err.message);
 }
 
-static void malformed_bytes_are_refused(void **state) {
-    (void)state;
+TEST(malformed_bytes_are_refused) {
     fill(3);
     const size_t size = tw_revoked_encode(&list, bytes);
     refuses(0, "0 bytes");
@@ -76,8 +74,7 @@ static void malformed_bytes_are_refused(void **state) {
     refuses(size, "id 2 is out of order");
 }
 
-static void nodes_are_added_found_and_removed(void **state) {
-    (void)state;
+TEST(nodes_are_added_found_and_removed) {
     struct tw_rng rng;
     tw_rng_seed(&rng, 11);
     bool is_on[64] = {false};
@@ -101,8 +98,7 @@ static void nodes_are_added_found_and_removed(void **state) {
     }
 }
 
-static void a_full_list_takes_no_more(void **state) {
-    (void)state;
+TEST(a_full_list_takes_no_more) {
     fill(TW_REVOKED_MAX);
     const struct tw_id more = id(0xEE);
     assert_false(tw_revoked_add(&list, &more));
@@ -110,8 +106,7 @@ static void a_full_list_takes_no_more(void **state) {
     assert_int_equal(list.count, TW_REVOKED_MAX);
 }
 
-static void everything_but_the_signature_is_signed(void **state) {
-    (void)state;
+TEST(everything_but_the_signature_is_signed) {
     uint8_t first[TW_REVOKED_SIGNED_BYTES], other[TW_REVOKED_SIGNED_BYTES];
     fill(2);
     tw_revoked_signed(&list, first);
@@ -135,8 +130,7 @@ static void everything_but_the_signature_is_signed(void **state) {
     }
 }
 
-static void the_admitted_go_with_their_admitter(void **state) {
-    (void)state;
+TEST(the_admitted_go_with_their_admitter) {
     struct tw_certs certs = {.count = 2};
     certs.certs[0].node = id(1);
     certs.certs[1].node = id(2);
@@ -155,8 +149,7 @@ static void the_admitted_go_with_their_admitter(void **state) {
     assert_non_null(strstr(err.message, "node 01010101 is on list 3"));
 }
 
-static void one_entry_pauses_the_run_and_is_no_node(void **state) {
-    (void)state;
+TEST(one_entry_pauses_the_run_and_is_no_node) {
     fill(5);
     assert_false(tw_revoked_is_paused(&list));
     assert_int_equal(tw_revoked_nodes(&list), 5);
@@ -170,17 +163,4 @@ static void one_entry_pauses_the_run_and_is_no_node(void **state) {
     assert_true(tw_revoked_remove(&back, &tw_revoked_pause_entry));
     assert_false(tw_revoked_is_paused(&back));
     assert_int_equal(tw_revoked_nodes(&back), 5);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_of_any_length_read_back),
-        cmocka_unit_test(malformed_bytes_are_refused),
-        cmocka_unit_test(nodes_are_added_found_and_removed),
-        cmocka_unit_test(a_full_list_takes_no_more),
-        cmocka_unit_test(everything_but_the_signature_is_signed),
-        cmocka_unit_test(one_entry_pauses_the_run_and_is_no_node),
-        cmocka_unit_test(the_admitted_go_with_their_admitter),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,14 +12,12 @@ static struct tw_error err;
 static char text[TW_MANIFEST_BYTES_MAX];
 static size_t size;
 
-static void defaults_pass_the_check(void **state) {
-    (void)state;
+TEST(defaults_pass_the_check) {
     tw_run_defaults(&run);
     assert_int_equal(tw_run_check(&run, &err), TW_OK);
 }
 
-static void every_key_survives_text(void **state) {
-    (void)state;
+TEST(every_key_survives_text) {
     struct tw_run back;
     tw_run_defaults(&run);
     tw_run_encode(&run, text, &size);
@@ -44,8 +42,7 @@ static uint64_t draw(struct tw_rng *rng, const struct tw_run_key *key) {
     return key->min + (span == UINT64_MAX ? tw_rng_next(rng) : tw_rng_below(rng, span + 1));
 }
 
-static void random_values_have_one_canonical_form(void **state) {
-    (void)state;
+TEST(random_values_have_one_canonical_form) {
     struct tw_rng rng;
     tw_rng_seed(&rng, 20240607);
     uint32_t count;
@@ -71,8 +68,7 @@ static void random_values_have_one_canonical_form(void **state) {
     }
 }
 
-static void human_units_are_understood(void **state) {
-    (void)state;
+TEST(human_units_are_understood) {
     tw_run_defaults(&run);
     const struct {
         const char *key, *value, *canonical;
@@ -98,8 +94,7 @@ static void human_units_are_understood(void **state) {
     }
 }
 
-static void values_out_of_range_are_refused_and_change_nothing(void **state) {
-    (void)state;
+TEST(values_out_of_range_are_refused_and_change_nothing) {
     struct tw_run before;
     tw_run_defaults(&run);
     before = run;
@@ -140,8 +135,7 @@ static void values_out_of_range_are_refused_and_change_nothing(void **state) {
     }
 }
 
-static void unknown_key_is_answered_with_the_nearest(void **state) {
-    (void)state;
+TEST(unknown_key_is_answered_with_the_nearest) {
     tw_run_defaults(&run);
     const struct {
         const char *key, *guess;
@@ -176,8 +170,7 @@ static void check_names(const char *key, const char *value, const char *word) {
     assert_non_null(strstr(err.message, word));
 }
 
-static void relations_between_keys_are_checked(void **state) {
-    (void)state;
+TEST(relations_between_keys_are_checked) {
     check_names("model.heads", "3", "model.width");
     check_names("model.kv_heads", "3", "model.heads");
     check_names("model.kv_heads", "2", "model.family = llama");
@@ -197,8 +190,7 @@ static void relations_between_keys_are_checked(void **state) {
     check_names("security.owner", owner_hex, "unless security.admission = owner");
 }
 
-static void an_owner_is_part_of_the_runs_name(void **state) {
-    (void)state;
+TEST(an_owner_is_part_of_the_runs_name) {
     struct tw_run back;
     tw_run_defaults(&run);
     const struct tw_id before = tw_run_id(&run);
@@ -215,8 +207,7 @@ static void an_owner_is_part_of_the_runs_name(void **state) {
     assert_false(tw_id_equal(&first, &other));
 }
 
-static void a_separator_must_be_a_token_only_when_it_masks(void **state) {
-    (void)state;
+TEST(a_separator_must_be_a_token_only_when_it_masks) {
     tw_run_defaults(&run);
     run.data.separator = 256;
     assert_int_equal(tw_run_check(&run, &err), TW_OK);
@@ -227,8 +218,7 @@ static void a_separator_must_be_a_token_only_when_it_masks(void **state) {
     assert_int_equal(tw_run_check(&run, &err), TW_OK);
 }
 
-static void llama_relations_are_checked(void **state) {
-    (void)state;
+TEST(llama_relations_are_checked) {
     const struct {
         const char *key, *value, *word;
     } rows[] = {
@@ -249,8 +239,7 @@ static void llama_relations_are_checked(void **state) {
 }
 
 /* Contradictory keys are refused, and the error names the reason. */
-static void contradictions_between_knobs_are_refused(void **state) {
-    (void)state;
+TEST(contradictions_between_knobs_are_refused) {
     const struct {
         enum tw_preset preset;
         const char *key, *value, *reason;
@@ -335,8 +324,7 @@ static void contradictions_between_knobs_are_refused(void **state) {
     assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
 }
 
-static void shape_follows_from_the_keys(void **state) {
-    (void)state;
+TEST(shape_follows_from_the_keys) {
     tw_run_defaults(&run);
     struct tw_run_shape shape = tw_run_shape(&run);
     assert_int_equal(shape.kv_heads, 4);
@@ -357,8 +345,7 @@ static void shape_follows_from_the_keys(void **state) {
     assert_int_equal(shape.ffn, 11008);
 }
 
-static void only_canonical_bytes_decode(void **state) {
-    (void)state;
+TEST(only_canonical_bytes_decode) {
     struct tw_run back;
     tw_run_defaults(&run);
     tw_run_encode(&run, text, &size);
@@ -391,8 +378,7 @@ static enum tw_status read_text(const char *file) {
     return tw_run_read(file, strlen(file), &run, &err);
 }
 
-static void run_file_may_have_comments_and_leave_keys_out(void **state) {
-    (void)state;
+TEST(run_file_may_have_comments_and_leave_keys_out) {
     assert_int_equal(
         read_text("\xEF\xBB\xBF# my run\n\nthinwire-run 1\r\n  model.layers=2 # small\n"
                   "\ttrain.tokens = 1m\nrun.name = two-layers"),
@@ -403,8 +389,7 @@ static void run_file_may_have_comments_and_leave_keys_out(void **state) {
     assert_int_equal(run.model.width, 128);
 }
 
-static void run_file_takes_left_out_sync_keys_from_its_preset(void **state) {
-    (void)state;
+TEST(run_file_takes_left_out_sync_keys_from_its_preset) {
     assert_int_equal(read_text("thinwire-run 1\nsync.overlap = 3\nsync.preset = diloco\n"), TW_OK);
     assert_int_equal(run.sync.fragments, 1);
     assert_int_equal(run.sync.mix_millionths, 0);
@@ -420,8 +405,7 @@ static void run_file_takes_left_out_sync_keys_from_its_preset(void **state) {
 
 /* If the file sets a period, the preset's outer constants are fitted to that period, too. Keys that
  * the file sets are left alone. */
-static void run_file_fits_outer_constants_to_its_period(void **state) {
-    (void)state;
+TEST(run_file_fits_outer_constants_to_its_period) {
     const char tail[] = "train.batch = 8\nmodel.context = 128\nsync.nodes = 4\n"
                         "train.tokens = 1638400\ntrain.warmup_tokens = 409600\n"; /* 400 steps */
     const struct {
@@ -444,8 +428,7 @@ static void run_file_fits_outer_constants_to_its_period(void **state) {
     }
 }
 
-static void run_file_errors_name_the_line(void **state) {
-    (void)state;
+TEST(run_file_errors_name_the_line) {
     const struct {
         const char *file, *word;
     } rows[] = {
@@ -472,8 +455,7 @@ static void run_file_errors_name_the_line(void **state) {
 }
 
 /* A truncated file is refused, except one of only a few lines, which a person may have written. */
-static void a_file_that_was_cut_off_is_refused(void **state) {
-    (void)state;
+TEST(a_file_that_was_cut_off_is_refused) {
     enum { BY_HAND_MAX = 8 };
     struct tw_run back;
     tw_run_defaults(&run);
@@ -494,8 +476,7 @@ static void a_file_that_was_cut_off_is_refused(void **state) {
     assert_int_equal(keys, keys_count);
 }
 
-static void commented_file_reads_back(void **state) {
-    (void)state;
+TEST(commented_file_reads_back) {
     struct tw_run back;
     tw_run_defaults(&run);
     run.sync.sent = TW_SENT_MIX;
@@ -507,8 +488,7 @@ static void commented_file_reads_back(void **state) {
     assert_memory_equal(&run, &back, sizeof(run));
 }
 
-static void different_runs_have_different_ids(void **state) {
-    (void)state;
+TEST(different_runs_have_different_ids) {
     tw_run_defaults(&run);
     const struct tw_id first = tw_run_id(&run);
     run.model.seed++;
@@ -516,8 +496,7 @@ static void different_runs_have_different_ids(void **state) {
     assert_false(tw_id_equal(&first, &second));
 }
 
-static void presets_make_valid_runs_of_any_depth(void **state) {
-    (void)state;
+TEST(presets_make_valid_runs_of_any_depth) {
     for (uint32_t layers = 1; layers <= 341; layers++) {
         for (unsigned preset = 0; preset <= TW_PRESET_BTM; preset++) {
             tw_run_defaults(&run);
@@ -533,8 +512,7 @@ static void presets_make_valid_runs_of_any_depth(void **state) {
 
 /* If a file sets only the period or only the fragments, the other key is adjusted, so that every
  * value works. */
-static void a_set_period_or_fragments_fit_the_other(void **state) {
-    (void)state;
+TEST(a_set_period_or_fragments_fit_the_other) {
     static const char *const presets[] = {"diloco",    "streaming",  "eager",     "noloco", "co2",
                                           "decoupled", "sparseloco", "local-sgd", "btm"};
     static const uint32_t periods[] = {1, 2, 7, 12, 48, 50, 97, 1000000};
@@ -562,8 +540,7 @@ static void a_set_period_or_fragments_fit_the_other(void **state) {
     }
 }
 
-static void fragments_give_way_to_the_next_fewer(void **state) {
-    (void)state;
+TEST(fragments_give_way_to_the_next_fewer) {
     const struct {
         const char *keys;
         uint32_t period, fragments, overlap;
@@ -597,8 +574,7 @@ static void fragments_give_way_to_the_next_fewer(void **state) {
 }
 
 /* In a short file, a person expects that every key has an effect. A manifest lists all keys. */
-static void a_key_without_effect_is_refused_if_a_person_wrote_it(void **state) {
-    (void)state;
+TEST(a_key_without_effect_is_refused_if_a_person_wrote_it) {
     const struct {
         const char *keys, *reason;
     } rows[] = {
@@ -633,8 +609,7 @@ static void a_key_without_effect_is_refused_if_a_person_wrote_it(void **state) {
     assert_int_equal(tw_run_decode(text, size, &back, &err), TW_OK);
 }
 
-static void by_the_clock_interval_and_period_are_one_plan(void **state) {
-    (void)state;
+TEST(by_the_clock_interval_and_period_are_one_plan) {
     const struct {
         uint32_t period, fragments, pace_ms;
         uint64_t step_us;
@@ -672,8 +647,7 @@ static void by_the_clock_interval_and_period_are_one_plan(void **state) {
 
 static const char two_layers[] = "h.{0-1}.w:100x100 h.{0-1}.b:100";
 
-static void run_of_any_model_survives_text(void **state) {
-    (void)state;
+TEST(run_of_any_model_survives_text) {
     struct tw_run back;
     tw_run_defaults(&run);
     assert_int_equal(tw_run_apply_tensors(&run, two_layers, &err), TW_OK);
@@ -687,8 +661,7 @@ static void run_of_any_model_survives_text(void **state) {
     assert_memory_equal(&run, &back, sizeof(run));
 }
 
-static void run_file_of_any_model_may_be_short(void **state) {
-    (void)state;
+TEST(run_file_of_any_model_may_be_short) {
     assert_int_equal(read_text("thinwire-run 1\nmodel.family = tensors\n"
                                "model.tensors = w:2000x1000 # one\ntrain.batch = 4\n"),
                      TW_OK);
@@ -703,8 +676,7 @@ static void run_file_of_any_model_may_be_short(void **state) {
     assert_int_equal(run.data.heldout_millionths, 10000);
 }
 
-static void keys_of_the_engine_are_refused_in_a_run_of_any_model(void **state) {
-    (void)state;
+TEST(keys_of_the_engine_are_refused_in_a_run_of_any_model) {
     const struct {
         const char *lines, *why;
     } rows[] = {
@@ -737,38 +709,4 @@ static void keys_of_the_engine_are_refused_in_a_run_of_any_model(void **state) {
     assert_int_equal(read_text("thinwire-run 1\nmodel.family = tensors\nmodel.tensors = w\n"),
                      TW_CONFIG);
     assert_non_null(strstr(err.message, "line 3: model.tensors: `w` has no shape"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_pass_the_check),
-        cmocka_unit_test(every_key_survives_text),
-        cmocka_unit_test(random_values_have_one_canonical_form),
-        cmocka_unit_test(human_units_are_understood),
-        cmocka_unit_test(values_out_of_range_are_refused_and_change_nothing),
-        cmocka_unit_test(unknown_key_is_answered_with_the_nearest),
-        cmocka_unit_test(relations_between_keys_are_checked),
-        cmocka_unit_test(an_owner_is_part_of_the_runs_name),
-        cmocka_unit_test(a_separator_must_be_a_token_only_when_it_masks),
-        cmocka_unit_test(llama_relations_are_checked),
-        cmocka_unit_test(contradictions_between_knobs_are_refused),
-        cmocka_unit_test(shape_follows_from_the_keys),
-        cmocka_unit_test(only_canonical_bytes_decode),
-        cmocka_unit_test(run_file_may_have_comments_and_leave_keys_out),
-        cmocka_unit_test(run_file_takes_left_out_sync_keys_from_its_preset),
-        cmocka_unit_test(run_file_fits_outer_constants_to_its_period),
-        cmocka_unit_test(run_file_errors_name_the_line),
-        cmocka_unit_test(a_file_that_was_cut_off_is_refused),
-        cmocka_unit_test(commented_file_reads_back),
-        cmocka_unit_test(different_runs_have_different_ids),
-        cmocka_unit_test(presets_make_valid_runs_of_any_depth),
-        cmocka_unit_test(a_set_period_or_fragments_fit_the_other),
-        cmocka_unit_test(fragments_give_way_to_the_next_fewer),
-        cmocka_unit_test(by_the_clock_interval_and_period_are_one_plan),
-        cmocka_unit_test(a_key_without_effect_is_refused_if_a_person_wrote_it),
-        cmocka_unit_test(run_of_any_model_survives_text),
-        cmocka_unit_test(run_file_of_any_model_may_be_short),
-        cmocka_unit_test(keys_of_the_engine_are_refused_in_a_run_of_any_model),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

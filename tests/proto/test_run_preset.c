@@ -17,8 +17,7 @@ static enum tw_status read_text(const char *file) {
 }
 
 /* A preset's own values never contradict a topology, rule or codec that the file sets. */
-static void a_row_yields_to_keys_that_were_set(void **state) {
-    (void)state;
+TEST(a_row_yields_to_keys_that_were_set) {
     static const char *const lines[] = {"sync.topology = solo",
                                         "sync.topology = pair",
                                         "sync.topology = group",
@@ -68,8 +67,7 @@ static void a_row_yields_to_keys_that_were_set(void **state) {
 
 /* Every preset of a group merges robustly, unless the file gives nodes other weights. Weights of
  * the preset yield to a robust merge of the file, weights of the file do not. */
-static void merges_withstand_liars_by_default(void **state) {
-    (void)state;
+TEST(merges_withstand_liars_by_default) {
     const struct {
         const char *lines;
         enum tw_merge merge;
@@ -104,8 +102,7 @@ static void merges_withstand_liars_by_default(void **state) {
 
 /* In a median or trimmed mean by parameter, the zeros of other nodes' sparse payloads would outvote
  * a node's values. */
-static void merges_by_parameter_take_no_sparse_codec(void **state) {
-    (void)state;
+TEST(merges_by_parameter_take_no_sparse_codec) {
     static const char *const merges[] = {"mean", "clipped", "median", "trimmed"};
     static const char *const codecs[] = {"int8", "int4",  "ecsq2",   "sign",
                                          "auto", "ecsq1", "topk256", "topk32"};
@@ -123,8 +120,7 @@ static void merges_by_parameter_take_no_sparse_codec(void **state) {
 
 /* If the preset or the file turns error feedback on, a fraction of the residual stays in theta,
  * unless the file sets otherwise. */
-static void a_share_of_the_residual_stays_in_theta(void **state) {
-    (void)state;
+TEST(a_share_of_the_residual_stays_in_theta) {
     const struct {
         const char *lines;
         uint32_t feedback, local;
@@ -156,8 +152,7 @@ static void set_tokens_for(uint64_t outer_steps) {
         outer_steps * run.train.batch * run.model.context * run.sync.nodes * run.sync.period;
 }
 
-static void outer_constants_fit_the_length_of_the_run(void **state) {
-    (void)state;
+TEST(outer_constants_fit_the_length_of_the_run) {
     const struct {
         uint64_t outer_steps;
         enum tw_preset preset;
@@ -200,8 +195,7 @@ static void outer_constants_fit_the_length_of_the_run(void **state) {
 
 /* Similar runs get similar constants: a slightly longer run, or one that merges slightly less
  * often. */
-static void outer_constants_have_no_cliffs(void **state) {
-    (void)state;
+TEST(outer_constants_have_no_cliffs) {
     enum { NEAR = 60000 };
     static const uint32_t periods[] = {10, 30, 33, 34, 48, 50, 51};
     for (unsigned preset = 0; preset <= TW_PRESET_BTM; preset++) {
@@ -228,8 +222,7 @@ static void outer_constants_have_no_cliffs(void **state) {
     }
 }
 
-static void outer_constants_fit_the_codec(void **state) {
-    (void)state;
+TEST(outer_constants_fit_the_codec) {
     static const enum tw_codec_id coarse[] = {TW_CODEC_SIGN,    TW_CODEC_ECSQ1,  TW_CODEC_ECSQ05,
                                               TW_CODEC_TOPK256, TW_CODEC_TOPK64, TW_CODEC_TOPK32};
     static const enum tw_codec_id fine[] = {TW_CODEC_BF16, TW_CODEC_INT4, TW_CODEC_ECSQ2};
@@ -260,8 +253,7 @@ static void outer_constants_fit_the_codec(void **state) {
 }
 
 /* If the file sets another rule or topology, the preset's constants do not apply. */
-static void outer_constants_are_those_of_the_rule_that_was_set(void **state) {
-    (void)state;
+TEST(outer_constants_are_those_of_the_rule_that_was_set) {
     const struct {
         const char *lines;
         uint32_t lr, momentum, overlap;
@@ -289,8 +281,7 @@ static void outer_constants_are_those_of_the_rule_that_was_set(void **state) {
 
 /* Pairs spread training slowly, so the preset's period is shortened with any preset. The period
  * still counts as the preset's if the file sets sync.together. */
-static void a_period_follows_keys_that_were_set(void **state) {
-    (void)state;
+TEST(a_period_follows_keys_that_were_set) {
     assert_int_equal(read_text("thinwire-run 1\nsync.preset = diloco\nsync.topology = pair\n"),
                      TW_OK);
     assert_int_equal(run.sync.period, 10);
@@ -303,8 +294,7 @@ static void a_period_follows_keys_that_were_set(void **state) {
                      TW_OK);
 }
 
-static void short_runs_merge_often_where_nodes_are_slow_to_learn(void **state) {
-    (void)state;
+TEST(short_runs_merge_often_where_nodes_are_slow_to_learn) {
     const struct {
         uint64_t steps;
         uint32_t period;
@@ -329,8 +319,7 @@ static void short_runs_merge_often_where_nodes_are_slow_to_learn(void **state) {
     }
 }
 
-static void overlap_fits_between_two_rounds(void **state) {
-    (void)state;
+TEST(overlap_fits_between_two_rounds) {
     const struct {
         uint32_t period, fragments, overlap;
     } rows[] = {{30, 3, 2}, {10, 2, 1}, {4, 2, 1},  {2, 2, 0},
@@ -345,8 +334,7 @@ static void overlap_fits_between_two_rounds(void **state) {
 }
 
 /* Muon's arithmetic is that of a batch of about five times the width, whatever the batch. */
-static void muon_is_taken_where_it_costs_little(void **state) {
-    (void)state;
+TEST(muon_is_taken_where_it_costs_little) {
     static struct tw_layout layout;
     static const struct {
         const char *model;
@@ -376,22 +364,4 @@ static void muon_is_taken_where_it_costs_little(void **state) {
         tw_run_refit(&run);
         assert_int_equal(run.sync.lead_millionths == 0, rows[i].is_muon);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_row_yields_to_keys_that_were_set),
-        cmocka_unit_test(merges_withstand_liars_by_default),
-        cmocka_unit_test(merges_by_parameter_take_no_sparse_codec),
-        cmocka_unit_test(a_share_of_the_residual_stays_in_theta),
-        cmocka_unit_test(outer_constants_fit_the_length_of_the_run),
-        cmocka_unit_test(outer_constants_have_no_cliffs),
-        cmocka_unit_test(outer_constants_fit_the_codec),
-        cmocka_unit_test(outer_constants_are_those_of_the_rule_that_was_set),
-        cmocka_unit_test(a_period_follows_keys_that_were_set),
-        cmocka_unit_test(short_runs_merge_often_where_nodes_are_slow_to_learn),
-        cmocka_unit_test(overlap_fits_between_two_rounds),
-        cmocka_unit_test(muon_is_taken_where_it_costs_little),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,9 @@
 /* Tests of proto/safetensors.c. */
 #include "proto/safetensors.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/bytes.h"
 #include "base/rng.h"
+#include "tests/test.h"
 
 enum { ROOM = 8 };
 
@@ -27,8 +21,7 @@ static void refused(const char *json, uint64_t data_bytes, const char *because) 
     if (strstr(err.message, because) == NULL) fail_msg("%s: said '%s'", because, err.message);
 }
 
-static void a_file_of_other_programs_is_read(void **state) {
-    (void)state;
+TEST(a_file_of_other_programs_is_read) {
     assert_int_equal(parse("{}", 0), TW_OK);
     assert_int_equal(
         parse("{ \"b\" : {\"shape\":[2, 3],\n\"data_offsets\":[0,12],\"dtype\":\"BF16\"},"
@@ -54,8 +47,7 @@ static void a_file_of_other_programs_is_read(void **state) {
 
 #define A "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}"
 
-static void places_that_do_not_tile_the_data_are_refused(void **state) {
-    (void)state;
+TEST(places_that_do_not_tile_the_data_are_refused) {
     refused("{" A "}", 12, "cover 8 of 12");
     refused("{" A "}", 4, "within the file");
     refused("{" A ",\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,8]}}", 8, "overlap");
@@ -67,16 +59,14 @@ static void places_that_do_not_tile_the_data_are_refused(void **state) {
             8, "overflows");
 }
 
-static void fields_come_once(void **state) {
-    (void)state;
+TEST(fields_come_once) {
     refused("{\"__metadata__\":{},\"__metadata__\":{}}", 0, "one __metadata__");
     refused("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
             "every field");
     refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "dtype, shape and data_offsets");
 }
 
-static void other_formats_are_refused(void **state) {
-    (void)state;
+TEST(other_formats_are_refused) {
     refused("", 0, "'{'");
     refused("[]", 0, "'{'");
     refused("{} x", 0, "nothing but space");
@@ -105,7 +95,7 @@ static void other_formats_are_refused(void **state) {
 }
 
 /* Headers that the safetensors library 0.8.0 reads are accepted. */
-static void what_the_library_skips_is_skipped(void **state) {
+TEST(what_the_library_skips_is_skipped) {
     static const char *const HEADERS[] = {
         " \n{" A "}",
         "{\"__metadata__\":null," A "}",
@@ -116,7 +106,6 @@ static void what_the_library_skips_is_skipped(void **state) {
         "{\"a\":{\"x\": { \"y\" : [ 1, -2.5e+3, null , true, \"}]\", [], {} ], \"z\":{\"w\":[]}} ,"
         "\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
     };
-    (void)state;
     for (unsigned i = 0; i < sizeof(HEADERS) / sizeof(HEADERS[0]); i++) {
         const uint64_t bytes = strstr(HEADERS[i], "dtype") != NULL ? 8 : 0;
         if (parse(HEADERS[i], bytes) != TW_OK) fail_msg("%s: %s", HEADERS[i], err.message);
@@ -128,7 +117,7 @@ static void what_the_library_skips_is_skipped(void **state) {
 
 /* The error for an unsupported feature says that it is not supported, not that the file is damaged.
  */
-static void features_that_are_not_read_are_named(void **state) {
+TEST(features_that_are_not_read_are_named) {
     static const struct {
         const char *json, *because;
     } CASES[] = {
@@ -145,15 +134,13 @@ static void features_that_are_not_read_are_named(void **state) {
         {"{" A ",\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[8,8]}}",
          "tensor a is listed twice"},
     };
-    (void)state;
     for (unsigned i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         refused(CASES[i].json, 8, CASES[i].because);
         assert_true(st.is_unsupported);
     }
 }
 
-static void more_than_there_is_room_for_is_refused(void **state) {
-    (void)state;
+TEST(more_than_there_is_room_for_is_refused) {
     char json[4096] = "{";
     for (int i = 0; i <= ROOM; i++) {
         char one[96];
@@ -175,8 +162,7 @@ static void more_than_there_is_room_for_is_refused(void **state) {
     assert_int_equal(st.metadata_count, TW_SAFETENSORS_METADATA_MAX);
 }
 
-static void the_prefix_is_bounded(void **state) {
-    (void)state;
+TEST(the_prefix_is_bounded) {
     uint8_t prefix[8];
     uint64_t json_bytes = 0;
     tw_put_u64(prefix, 92);
@@ -193,8 +179,7 @@ static struct tw_safetensors_text text(const char *bytes) {
     return (struct tw_safetensors_text){bytes, strlen(bytes)};
 }
 
-static void written_headers_read_back(void **state) {
-    (void)state;
+TEST(written_headers_read_back) {
     struct tw_safetensors_tensor out[3] = {
         {.name = "z", .dtype = TW_DTYPE_F32, .rank = 2, .shape = {3, 5}},
         {.name = "a", .dtype = TW_DTYPE_BF16, .rank = 1, .shape = {7}},
@@ -233,8 +218,7 @@ static void written_headers_read_back(void **state) {
 
 /* With any single byte changed, the header is refused, or still describes a file that tiles its
  * data. */
-static void damaged_headers_never_escape_their_bounds(void **state) {
-    (void)state;
+TEST(damaged_headers_never_escape_their_bounds) {
     const char *good = "{\"__metadata__\":{\"format\":\"pt\"}," A
                        ",\"b\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[8,16]}}";
     const size_t size = strlen(good);
@@ -262,8 +246,7 @@ static void damaged_headers_never_escape_their_bounds(void **state) {
 }
 
 /* The order of many tensors in the file does not matter. */
-static void many_tensors_in_any_order_are_found(void **state) {
-    (void)state;
+TEST(many_tensors_in_any_order_are_found) {
     enum { MANY = 1000 };
     static struct tw_safetensors_tensor many[MANY], back[MANY];
     static uint8_t header[256 * 1024];
@@ -287,21 +270,4 @@ static void many_tensors_in_any_order_are_found(void **state) {
         assert_non_null(found);
         assert_int_equal(found->begin, many[i].begin);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_of_other_programs_is_read),
-        cmocka_unit_test(places_that_do_not_tile_the_data_are_refused),
-        cmocka_unit_test(fields_come_once),
-        cmocka_unit_test(other_formats_are_refused),
-        cmocka_unit_test(what_the_library_skips_is_skipped),
-        cmocka_unit_test(features_that_are_not_read_are_named),
-        cmocka_unit_test(more_than_there_is_room_for_is_refused),
-        cmocka_unit_test(the_prefix_is_bounded),
-        cmocka_unit_test(written_headers_read_back),
-        cmocka_unit_test(damaged_headers_never_escape_their_bounds),
-        cmocka_unit_test(many_tensors_in_any_order_are_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,9 @@ static int setup(void **state) {
     return 0;
 }
 
-static void sizes_follow_from_the_counts(void **state) {
+#define FACT(name) TEST_IN(setup, NULL, name)
+
+FACT(sizes_follow_from_the_counts) {
     const struct fixture *f = *state;
     assert_int_equal(f->shard.documents_begin, 600004); /* 600002 rounded up to 4 */
     assert_int_equal(f->shard.body_bytes, 600004 + 4 * DOCUMENTS);
@@ -47,7 +49,7 @@ static void sizes_follow_from_the_counts(void **state) {
     assert_int_equal(tw_shard_token_bytes(65537), 4);
 }
 
-static void a_head_comes_back_as_it_was(void **state) {
+FACT(a_head_comes_back_as_it_was) {
     struct fixture *f = *state;
     struct tw_shard back;
     uint32_t head_bytes = 0;
@@ -67,7 +69,7 @@ static void a_head_comes_back_as_it_was(void **state) {
     assert_memory_equal(&digest, &f->digests[2], 32);
 }
 
-static void no_separator_differs_from_every_token(void **state) {
+FACT(no_separator_differs_from_every_token) {
     struct fixture *f = *state;
     struct tw_shard back;
     f->shard.separator = TW_SHARD_NO_SEPARATOR;
@@ -77,7 +79,7 @@ static void no_separator_differs_from_every_token(void **state) {
 }
 
 /* Offset in the head, value written there, expected status and message. */
-static void any_number_that_does_not_fit_is_refused(void **state) {
+FACT(any_number_that_does_not_fit_is_refused) {
     static const struct {
         uint32_t at, value;
         enum tw_status status;
@@ -119,7 +121,7 @@ static void any_number_that_does_not_fit_is_refused(void **state) {
     }
 }
 
-static void a_cut_head_is_refused(void **state) {
+FACT(a_cut_head_is_refused) {
     struct fixture *f = *state;
     struct tw_shard back;
     for (size_t size = 0; size < 4096; size += 37) {
@@ -128,7 +130,7 @@ static void a_cut_head_is_refused(void **state) {
     assert_int_equal(tw_shard_decode(f->head, 8192, &back, &f->err), TW_CORRUPT);
 }
 
-static void the_largest_shard_fits_a_chunked_transfer(void **state) {
+FACT(the_largest_shard_fits_a_chunked_transfer) {
     struct fixture *f = *state;
     struct tw_shard shard = {
         .token_bytes = 4, .tokens_count = TW_SHARD_TOKENS_MAX, .documents_count = 1};
@@ -140,16 +142,4 @@ static void the_largest_shard_fits_a_chunked_transfer(void **state) {
     shard.tokens_count = UINT64_MAX;
     shard.documents_count = UINT64_MAX;
     assert_int_equal(tw_shard_plan(&shard, &f->err), TW_LIMIT);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(sizes_follow_from_the_counts, setup),
-        cmocka_unit_test_setup(a_head_comes_back_as_it_was, setup),
-        cmocka_unit_test_setup(no_separator_differs_from_every_token, setup),
-        cmocka_unit_test_setup(any_number_that_does_not_fit_is_refused, setup),
-        cmocka_unit_test_setup(a_cut_head_is_refused, setup),
-        cmocka_unit_test_setup(the_largest_shard_fits_a_chunked_transfer, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,6 @@ static struct tw_shm shm;
 static size_t mapped_bytes;
 
 static int map_shared(void **state) {
-    (void)state;
     struct tw_shm_geometry geometry;
     memset(&layout, 0, sizeof(layout));
     layout.fragments_count = FRAGMENTS;
@@ -35,7 +34,6 @@ static int map_shared(void **state) {
 }
 
 static int unmap_shared(void **state) {
-    (void)state;
     return munmap(shm.base, mapped_bytes);
 }
 
@@ -93,7 +91,6 @@ static uint64_t rounds_of_whole(uint32_t fragment) {
 }
 
 static void published_fragment_is_read_whole(void **state) {
-    (void)state;
     fill_home();
     publish(1, 2);
     assert_int_equal(rounds_of_whole(0), 1);
@@ -113,7 +110,6 @@ static void published_fragment_is_read_whole(void **state) {
 }
 
 static void unpublished_stage_changes_nothing(void **state) {
-    (void)state;
     fill_home();
     publish(0, 2);
     float *phi;
@@ -127,7 +123,6 @@ static void unpublished_stage_changes_nothing(void **state) {
 }
 
 static void garbage_in_the_page_stays_inside(void **state) {
-    (void)state;
     fill_home();
     const uint64_t words[] = {UINT64_MAX, FRAGMENTS + 1, 0xffffffffu, UINT64_C(1) << 63 | 77};
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
@@ -143,7 +138,6 @@ static void garbage_in_the_page_stays_inside(void **state) {
 }
 
 static void geometry_of_another_model_is_refused(void **state) {
-    (void)state;
     struct tw_error err;
     struct tw_shm_geometry geometry = shm.geometry;
     assert_int_equal(
@@ -214,7 +208,6 @@ static void publish_look(void) {
 }
 
 static void kill_anywhere_leaves_old_or_new(void **state) {
-    (void)state;
     fill_home();
     publish(0, 2);
     seen_last = 1;
@@ -242,7 +235,6 @@ static void save(uint32_t slot, uint64_t step) {
 
 /* Hashing a large snapshot takes long, so its progress is reported. */
 static void hashing_of_snapshots_is_reported(void **state) {
-    (void)state;
     struct tw_snapshot_slot meta;
     _Atomic uint64_t hashed = 0;
     save(0, 10);
@@ -255,7 +247,6 @@ static void hashing_of_snapshots_is_reported(void **state) {
 }
 
 static void newest_whole_snapshot_is_chosen(void **state) {
-    (void)state;
     struct tw_snapshot_slot meta;
     assert_int_equal(tw_shm_snapshot_newest(&shm, &meta), -1);
     assert_int_equal(tw_shm_snapshot_oldest(&shm), 0);
@@ -283,7 +274,6 @@ static void newest_whole_snapshot_is_chosen(void **state) {
 /* Merges during a pause change theta without a step. Of two snapshots of equal step, the one with
  * more rounds is newer. */
 static void of_equal_steps_that_with_more_rounds_is_newer(void **state) {
-    (void)state;
     struct tw_snapshot_slot meta;
     for (uint32_t newer = 0; newer < 2; newer++) {
         for (uint32_t slot = 0; slot < 2; slot++) {
@@ -319,7 +309,6 @@ static void save_look(void) {
 }
 
 static void torn_snapshot_is_never_chosen(void **state) {
-    (void)state;
     save(0, 10);
     save(1, 20);
     seen_last = 2;

@@ -11,7 +11,6 @@ static char names[1 << 20];
 static size_t names_size;
 
 static void note(void *self, const char *name, const struct tw_tensor_shape *shape) {
-    (void)self;
     names_size += (size_t)snprintf(names + names_size, sizeof(names) - names_size, "%s ", name);
     for (uint32_t i = 0; i < shape->rank; i++)
         names_size += (size_t)snprintf(names + names_size, sizeof(names) - names_size, "%s%u",
@@ -26,8 +25,7 @@ static void expand(const char *text) {
     tw_tensor_list_expand(text, note, NULL);
 }
 
-static void lists_expand_to_their_golden_tensors(void **state) {
-    (void)state;
+TEST(lists_expand_to_their_golden_tensors) {
     const struct {
         const char *text, *tensors;
         uint64_t elements;
@@ -56,8 +54,7 @@ static void lists_expand_to_their_golden_tensors(void **state) {
     }
 }
 
-static void wrong_lists_are_refused_with_the_reason(void **state) {
-    (void)state;
+TEST(wrong_lists_are_refused_with_the_reason) {
     const struct {
         const char *text, *why;
     } rows[] = {
@@ -122,8 +119,7 @@ static void wrong_lists_are_refused_with_the_reason(void **state) {
 }
 
 /* The limit applies to the longest name, which has the last number in braces. */
-static void names_end_at_127_characters(void **state) {
-    (void)state;
+TEST(names_end_at_127_characters) {
     char text[256];
     const char *const ends[] = {"", ".{0-10}", ".{8-9,100}.{2-3}"};
     const size_t lengths[] = {0, 3, 6};
@@ -137,8 +133,7 @@ static void names_end_at_127_characters(void **state) {
     }
 }
 
-static void a_list_may_be_as_long_as_its_room(void **state) {
-    (void)state;
+TEST(a_list_may_be_as_long_as_its_room) {
     enum { MOST = TW_TENSORS_TEXT_BYTES - 1 };
     static char text[TW_TENSORS_TEXT_BYTES + 1];
     size_t at = 0;
@@ -152,14 +147,4 @@ static void a_list_may_be_as_long_as_its_room(void **state) {
     text[at + 1] = '\0';
     assert_int_equal(tw_tensor_list_check(text, &size, &err), TW_CONFIG);
     assert_non_null(strstr(err.message, "more than 8191 characters"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_expand_to_their_golden_tensors),
-        cmocka_unit_test(wrong_lists_are_refused_with_the_reason),
-        cmocka_unit_test(names_end_at_127_characters),
-        cmocka_unit_test(a_list_may_be_as_long_as_its_room),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,6 @@ static struct tw_error err;
 static char text[2 * TW_TICKET_TEXT_BYTES];
 
 static int setup(void **state) {
-    (void)state;
     ticket = (struct tw_ticket){.expires_s = 1790000000, .uses = 2, .addrs_count = 2};
     for (unsigned i = 0; i < 32; i++) {
         ticket.run.bytes[i] = (uint8_t)(i + 1);
@@ -23,6 +22,8 @@ static int setup(void **state) {
     return 0;
 }
 
+#define FACT(name) TEST_IN(setup, NULL, name)
+
 static void refused(const char *word) {
     back.uses = 99;
     assert_int_equal(tw_ticket_decode(text, &back, &err), TW_CONFIG);
@@ -30,15 +31,13 @@ static void refused(const char *word) {
     assert_int_equal(back.uses, 99);
 }
 
-static void a_ticket_survives_its_line(void **state) {
-    (void)state;
+FACT(a_ticket_survives_its_line) {
     assert_int_equal(tw_ticket_decode(text, &back, &err), TW_OK);
     assert_memory_equal(&back, &ticket, sizeof(back));
     assert_int_equal(strspn(text, "0123456789abcdefghjkmnpqrstvwxyz"), strlen(text));
 }
 
-static void the_longest_ticket_fits(void **state) {
-    (void)state;
+FACT(the_longest_ticket_fits) {
     ticket.addrs_count = TW_ADDRS_MAX;
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
         memset(ticket.addrs[i], 'a', TW_ADDR_BYTES - 1);
@@ -52,8 +51,7 @@ static void the_longest_ticket_fits(void **state) {
     assert_memory_equal(&back, &ticket, sizeof(back));
 }
 
-static void people_paste_it_as_they_do(void **state) {
-    (void)state;
+FACT(people_paste_it_as_they_do) {
     char pasted[2 * TW_TICKET_TEXT_BYTES] = " \n";
     size_t at = 2;
     for (const char *c = text; *c != '\0'; c++) {
@@ -68,8 +66,7 @@ static void people_paste_it_as_they_do(void **state) {
     assert_memory_equal(&back, &ticket, sizeof(back));
 }
 
-static void every_wrong_digit_is_noticed(void **state) {
-    (void)state;
+FACT(every_wrong_digit_is_noticed) {
     for (size_t i = 3; text[i] != '\0'; i++) {
         const char was = text[i];
         text[i] = was == '7' ? '8' : '7';
@@ -78,8 +75,7 @@ static void every_wrong_digit_is_noticed(void **state) {
     }
 }
 
-static void every_cut_and_every_tail_is_noticed(void **state) {
-    (void)state;
+FACT(every_cut_and_every_tail_is_noticed) {
     const size_t whole = strlen(text);
     char kept[2 * TW_TICKET_TEXT_BYTES];
     memcpy(kept, text, whole + 1);
@@ -96,8 +92,7 @@ static void every_cut_and_every_tail_is_noticed(void **state) {
     refused("longer than any ticket");
 }
 
-static void text_that_is_no_ticket_is_named_as_such(void **state) {
-    (void)state;
+FACT(text_that_is_no_ticket_is_named_as_such) {
     (void)snprintf(text, sizeof(text), "one.example:4747");
     refused("no ticket, which begins with tw1");
     (void)snprintf(text, sizeof(text), "%s", "");
@@ -127,8 +122,7 @@ static void line_of(uint8_t *bytes, size_t size) {
     text[at] = '\0';
 }
 
-static void fields_have_their_bounds(void **state) {
-    (void)state;
+FACT(fields_have_their_bounds) {
     uint8_t bytes[512] = {0};
     enum { USES = 92, COUNT = 94, ADDRS = 95 };
     tw_put_u16(bytes + USES, 1);
@@ -165,19 +159,4 @@ static void fields_have_their_bounds(void **state) {
     bytes[ADDRS + 2] = ':';
     line_of(bytes, ADDRS + 5);
     refused("after the last address");
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_ticket_survives_its_line),
-        TEST(the_longest_ticket_fits),
-        TEST(people_paste_it_as_they_do),
-        TEST(every_wrong_digit_is_noticed),
-        TEST(every_cut_and_every_tail_is_noticed),
-        TEST(text_that_is_no_ticket_is_named_as_such),
-        TEST(fields_have_their_bounds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

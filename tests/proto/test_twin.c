@@ -6,8 +6,7 @@
 static struct tw_error err;
 static uint8_t body[TW_TWIN_BYTES_MAX + 8];
 
-static void words_survive_the_wire(void **state) {
-    (void)state;
+TEST(words_survive_the_wire) {
     const struct tw_twin_word words[] = {
         {.nonce = UINT64_MAX, .address = "127.0.0.1:14949"},
         {.nonce = 3, .is_answer = true},
@@ -31,8 +30,7 @@ static void refused(size_t size, const char *word) {
     assert_true(back.nonce == 42); /* untouched */
 }
 
-static void hostile_words_are_refused(void **state) {
-    (void)state;
+TEST(hostile_words_are_refused) {
     struct tw_twin_word word = {.nonce = 1, .address = "10.0.0.1:4300"};
     const uint32_t size = tw_twin_encode(&word, body);
     refused(TW_TWIN_HEAD_BYTES - 1, "bytes");
@@ -49,8 +47,7 @@ static void hostile_words_are_refused(void **state) {
     refused(size, "form");
 }
 
-static void address_of_a_goodbye_is_checked(void **state) {
-    (void)state;
+TEST(address_of_a_goodbye_is_checked) {
     char address[TW_ADDR_BYTES], text[300];
     tw_twin_address("[2001:db8::1]:4300", address);
     assert_string_equal(address, "[2001:db8::1]:4300");
@@ -60,13 +57,4 @@ static void address_of_a_goodbye_is_checked(void **state) {
     text[sizeof(text) - 1] = '\0';
     tw_twin_address(text, address);
     assert_string_equal(address, "");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_survive_the_wire),
-        cmocka_unit_test(hostile_words_are_refused),
-        cmocka_unit_test(address_of_a_goodbye_is_checked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

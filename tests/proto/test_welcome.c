@@ -9,7 +9,6 @@ static uint8_t body[TW_WELCOME_BYTES_MAX + 8];
 static uint32_t size;
 
 static int setup(void **state) {
-    (void)state;
     memset(&welcome, 0, sizeof(welcome));
     welcome.manifest_bytes = 17;
     memcpy(welcome.manifest, "thinwire-run 1\na\n", 17);
@@ -26,19 +25,19 @@ static int setup(void **state) {
     return 0;
 }
 
+#define FACT(name) TEST_IN(setup, NULL, name)
+
 static void refused(const char *word) {
     assert_int_equal(tw_welcome_decode(body, size, &back, &err), TW_PROTO);
     if (strstr(err.message, word) == NULL) fail_msg("'%s' lacks '%s'", err.message, word);
 }
 
-static void a_welcome_survives_the_wire(void **state) {
-    (void)state;
+FACT(a_welcome_survives_the_wire) {
     assert_int_equal(tw_welcome_decode(body, size, &back, &err), TW_OK);
     assert_memory_equal(&back, &welcome, sizeof(back));
 }
 
-static void the_largest_fits_and_the_smallest_is_enough(void **state) {
-    (void)state;
+FACT(the_largest_fits_and_the_smallest_is_enough) {
     welcome.manifest_bytes = TW_MANIFEST_BYTES_MAX;
     memset(welcome.manifest, 'm', TW_MANIFEST_BYTES_MAX);
     welcome.certs.count = TW_CERTS_MAX;
@@ -60,8 +59,7 @@ static void the_largest_fits_and_the_smallest_is_enough(void **state) {
     assert_memory_equal(&back, &welcome, sizeof(back));
 }
 
-static void every_cut_is_refused(void **state) {
-    (void)state;
+FACT(every_cut_is_refused) {
     const uint32_t whole = size;
     for (size = 0; size < whole; size++) refused("WELCOME");
     size = whole + 1;
@@ -70,8 +68,7 @@ static void every_cut_is_refused(void **state) {
     refused("of 28673 bytes");
 }
 
-static void fields_have_their_bounds(void **state) {
-    (void)state;
+FACT(fields_have_their_bounds) {
     tw_put_u32(body, 9);
     refused("9 fields, at most 8");
     setup(NULL);
@@ -86,8 +83,7 @@ static void fields_have_their_bounds(void **state) {
     refused("secrets of 31 bytes");
 }
 
-static void peers_have_their_bounds(void **state) {
-    (void)state;
+FACT(peers_have_their_bounds) {
     welcome.secrets_count = welcome.certs.count = 0;
     welcome.peers_count = 1;
     size = tw_welcome_encode(&welcome, body);
@@ -108,15 +104,4 @@ static void peers_have_their_bounds(void **state) {
     size += 36;
     tw_put_u16(body + at - 2, (uint16_t)(17 * 36));
     refused("more than 16 peers");
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_welcome_survives_the_wire), TEST(the_largest_fits_and_the_smallest_is_enough),
-        TEST(every_cut_is_refused),        TEST(fields_have_their_bounds),
-        TEST(peers_have_their_bounds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,8 +29,7 @@ static bool ends_well(const struct tw_sim_options *options, bool is_one) {
     return false;
 }
 
-static void all_finish_with_equal_anchors(void **state) {
-    (void)state;
+TEST(all_finish_with_equal_anchors) {
     uint32_t failed = 0;
     for (uint64_t seed = 1001; seed <= 1010; seed++) {
         struct tw_sim_options options;
@@ -42,8 +41,7 @@ static void all_finish_with_equal_anchors(void **state) {
 
 /* With sync.together, each node finishes in its own lineage, whatever its state when the group
  * splits up. */
-static void all_part_and_finish(void **state) {
-    (void)state;
+TEST(all_part_and_finish) {
     uint32_t failed = 0;
     for (uint64_t seed = 1101; seed <= 1110; seed++) {
         struct tw_sim_options options;
@@ -56,8 +54,7 @@ static void all_part_and_finish(void **state) {
 
 /* A third of the members constantly claim that the budget is spent, and sign and send records that
  * end the run. */
-static void minority_ends_no_run(void **state) {
-    (void)state;
+TEST(minority_ends_no_run) {
     static struct tw_sim_result result;
     static const uint32_t sizes[] = {4, 7, 4, 7};
     for (uint64_t i = 0; i < 4; i++) {
@@ -77,13 +74,4 @@ static void minority_ends_no_run(void **state) {
             fail_msg("%u nodes finished", result.finished_end);
         }
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(minority_ends_no_run),
-        cmocka_unit_test(all_finish_with_equal_anchors),
-        cmocka_unit_test(all_part_and_finish),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

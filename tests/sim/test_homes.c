@@ -18,8 +18,7 @@ static bool draw(struct tw_sim_options *options, uint64_t seed) {
     return options->homes_count > 0;
 }
 
-static void no_invariant_is_broken_where_paths_are_missing(void **state) {
-    (void)state;
+TEST(no_invariant_is_broken_where_paths_are_missing) {
     uint64_t failed = 0, rounds = 0;
     double node_hours = 0;
     for (uint64_t seed = 1; seed <= seeds_count; seed++) {
@@ -43,8 +42,7 @@ static void no_invariant_is_broken_where_paths_are_missing(void **state) {
 /* One public node and others behind NAT, without relays or faults, decide as many rounds as the
  * same nodes in a full mesh, at about the same loss. The sums are tested: single worlds differ by
  * chance. */
-static void star_trains_like_a_mesh(void **state) {
-    (void)state;
+TEST(star_trains_like_a_mesh) {
     uint64_t star_rounds = 0, mesh_rounds = 0;
     double star_loss = 0, mesh_loss = 0;
     for (uint64_t seed = 1; seed <= seeds_count; seed += 8) {
@@ -74,9 +72,5 @@ static void star_trains_like_a_mesh(void **state) {
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     seeds_count = strtoull(argv[1], NULL, 10);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_invariant_is_broken_where_paths_are_missing),
-        cmocka_unit_test(star_trains_like_a_mesh),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -10,8 +10,7 @@
 static uint64_t seeds_count;
 
 /* A quarter of the nodes lie: too few to reach a majority with honest nodes that miss a lie. */
-static void few_lies_are_merged_and_nobody_stalls(void **state) {
-    (void)state;
+TEST(few_lies_are_merged_and_nobody_stalls) {
     static struct tw_sim_result result;
     uint64_t failed = 0, told = 0, committed = 0, strikes = 0, rounds = 0, most = 0, given_back = 0;
     uint64_t fooled = 0; /* worlds in which more than a fifth of the lies were committed */
@@ -58,8 +57,7 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
 
 /* All nodes are honest, but each judges every eighth result an outlier. In groups too small to
  * outvote one node, this splits no lineage and stops no round. */
-static void doubts_of_one_of_few_stop_nothing(void **state) {
-    (void)state;
+TEST(doubts_of_one_of_few_stop_nothing) {
     static struct tw_sim_result result;
     uint64_t failed = 0, rounds = 0, committed = 0;
     for (uint64_t seed = 1; seed <= seeds_count; seed++) {
@@ -98,8 +96,7 @@ static void run_jury(uint64_t seed, uint32_t idlers, struct tw_sim_result *resul
     tw_sim_result_print(&options, result, stdout);
 }
 
-static void idlers_are_found_and_nobody_else(void **state) {
-    (void)state;
+TEST(idlers_are_found_and_nobody_else) {
     static struct tw_sim_result result;
     uint64_t failed = 0, checks = 0, found = 0, worlds = 0;
     for (uint64_t seed = 1; seed <= jury_seeds(); seed++) {
@@ -115,8 +112,7 @@ static void idlers_are_found_and_nobody_else(void **state) {
     assert_true(2 * worlds > jury_seeds());
 }
 
-static void honest_worlds_have_no_verdict(void **state) {
-    (void)state;
+TEST(honest_worlds_have_no_verdict) {
     static struct tw_sim_result result;
     uint64_t failed = 0, checks = 0;
     for (uint64_t seed = 1; seed <= jury_seeds(); seed++) {
@@ -132,11 +128,5 @@ static void honest_worlds_have_no_verdict(void **state) {
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     seeds_count = strtoull(argv[1], NULL, 10);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(few_lies_are_merged_and_nobody_stalls),
-        cmocka_unit_test(doubts_of_one_of_few_stop_nothing),
-        cmocka_unit_test(idlers_are_found_and_nobody_else),
-        cmocka_unit_test(honest_worlds_have_no_verdict),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -111,8 +111,7 @@ static bool is_left_to_unit_tests(const char *mutant) {
            strcmp(mutant, "promises-unchecked") == 0 || strcmp(mutant, "vote-given") == 0;
 }
 
-static void every_mutant_is_found(void **state) {
-    (void)state;
+TEST(every_mutant_is_found) {
     int missed = 0;
     printf("%-22s %-10s %6s  %s\n", "mutant", "invariant", "seed", "violation");
     for (int mutant = 1; mutant < tw_sim_mutants_count(); mutant++) {
@@ -132,8 +131,7 @@ static void every_mutant_is_found(void **state) {
     assert_int_equal(missed, 0);
 }
 
-static void without_a_bug_the_same_seed_passes(void **state) {
-    (void)state;
+TEST(without_a_bug_the_same_seed_passes) {
     struct tw_sim_options options;
     tw_sim_options_draw(&options, 1, 0, 1);
     tw_sim_run(&options, &result, NULL);
@@ -146,9 +144,5 @@ static void without_a_bug_the_same_seed_passes(void **state) {
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     known_path = argv[1];
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_mutant_is_found),
-        cmocka_unit_test(without_a_bug_the_same_seed_passes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -29,13 +29,11 @@ static void no_invariant_is_broken(bool is_pair) {
     }
 }
 
-static void no_invariant_of_a_group_is_broken(void **state) {
-    (void)state;
+TEST(no_invariant_of_a_group_is_broken) {
     no_invariant_is_broken(false);
 }
 
-static void no_invariant_of_pairs_is_broken(void **state) {
-    (void)state;
+TEST(no_invariant_of_pairs_is_broken) {
     no_invariant_is_broken(true);
 }
 
@@ -48,8 +46,7 @@ static void quiet(struct tw_sim_options *options, uint64_t seed, uint32_t nodes)
     options->together_tokens = UINT64_MAX / 4;
 }
 
-static void a_group_agrees_on_one_start(void **state) {
-    (void)state;
+TEST(a_group_agrees_on_one_start) {
     for (uint32_t nodes = 2; nodes <= 5; nodes += 3) {
         struct tw_sim_options options;
         quiet(&options, nodes, nodes);
@@ -60,8 +57,7 @@ static void a_group_agrees_on_one_start(void **state) {
 }
 
 /* All nodes except the one whose lineage comes first load another's state before they merge. */
-static void pairs_agree_on_one_start(void **state) {
-    (void)state;
+TEST(pairs_agree_on_one_start) {
     for (uint32_t nodes = 2; nodes <= 5; nodes += 3) {
         struct tw_sim_options options;
         quiet(&options, nodes, nodes);
@@ -74,11 +70,5 @@ static void pairs_agree_on_one_start(void **state) {
 
 int main(int argc, char **argv) {
     seeds_count = argc > 1 ? strtoull(argv[1], NULL, 10) : 10;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_invariant_of_a_group_is_broken),
-        cmocka_unit_test(no_invariant_of_pairs_is_broken),
-        cmocka_unit_test(a_group_agrees_on_one_start),
-        cmocka_unit_test(pairs_agree_on_one_start),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

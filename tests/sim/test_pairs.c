@@ -30,8 +30,7 @@ static bool run(const struct tw_sim_options *options, struct tw_sim_result *to, 
     return false;
 }
 
-static void no_invariant_is_broken_by_the_swarm(void **state) {
-    (void)state;
+TEST(no_invariant_is_broken_by_the_swarm) {
     uint64_t failed = 0;
     for (uint64_t seed = 1; seed <= seeds_count; seed++) {
         struct tw_sim_options options;
@@ -58,8 +57,7 @@ static void no_invariant_is_broken_by_the_swarm(void **state) {
     assert_true(sum.merges > sum.rounds / 4);
 }
 
-static void without_faults_only_unread_anchors_are_one_sided(void **state) {
-    (void)state;
+TEST(without_faults_only_unread_anchors_are_one_sided) {
     for (uint64_t seed = 1; seed <= seeds_count; seed += 3) {
         struct tw_sim_options options;
         draw_options(&options, seed, 0, 0.5);
@@ -77,8 +75,7 @@ static void without_faults_only_unread_anchors_are_one_sided(void **state) {
     }
 }
 
-static void equal_seeds_give_equal_hashes(void **state) {
-    (void)state;
+TEST(equal_seeds_give_equal_hashes) {
     struct tw_sim_options options;
     draw_options(&options, 7, 0, 0.25);
     assert_true(run(&options, &result, 0.25));
@@ -88,8 +85,7 @@ static void equal_seeds_give_equal_hashes(void **state) {
 }
 
 /* The budget is spent during the faults, and each node finishes on its own. */
-static void every_run_ends(void **state) {
-    (void)state;
+TEST(every_run_ends) {
     for (uint64_t seed = 2001; seed < 2001 + seeds_count / 2; seed++) {
         struct tw_sim_options options;
         draw_options(&options, seed, 0, 1);
@@ -106,8 +102,7 @@ static void every_run_ends(void **state) {
 
 /* A lying partner harms no honest node: honest nodes keep invariants and pace, merge with each
  * other, and reach a low loss. */
-static void liars_harm_nobody(void **state) {
-    (void)state;
+TEST(liars_harm_nobody) {
     uint64_t told = 0, failed = 0, merges = 0, one_sided = 0;
     for (uint64_t seed = 61; seed < 61 + seeds_count / 2; seed++) {
         struct tw_sim_options options;
@@ -127,8 +122,7 @@ static void liars_harm_nobody(void **state) {
     assert_true(one_sided > 0);
 }
 
-static void seeds_that_failed_once_pass(void **state) {
-    (void)state;
+TEST(seeds_that_failed_once_pass) {
     FILE *file = fopen(corpus_path, "r");
     assert_non_null(file);
     char line[256];
@@ -151,13 +145,5 @@ int main(int argc, char **argv) {
     if (argc != 3) return 2;
     seeds_count = strtoull(argv[1], NULL, 10);
     corpus_path = argv[2];
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_invariant_is_broken_by_the_swarm),
-        cmocka_unit_test(without_faults_only_unread_anchors_are_one_sided),
-        cmocka_unit_test(equal_seeds_give_equal_hashes),
-        cmocka_unit_test(every_run_ends),
-        cmocka_unit_test(liars_harm_nobody),
-        cmocka_unit_test(seeds_that_failed_once_pass),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

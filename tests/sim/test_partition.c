@@ -29,8 +29,7 @@ static void split_for_a_day(struct tw_sim_options *options) {
     options->outer_momentum = 0;
 }
 
-static void a_day_apart_ends_with_one_lineage(void **state) {
-    (void)state;
+TEST(a_day_apart_ends_with_one_lineage) {
     struct tw_sim_options options;
     static struct tw_sim_result result;
     split_for_a_day(&options);
@@ -52,11 +51,4 @@ static void a_day_apart_ends_with_one_lineage(void **state) {
         assert_true(result.sides[side].loss < 0.5 * result.loss_start);
         assert_true(result.loss_end <= 1.02 * result.sides[side].loss);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_day_apart_ends_with_one_lineage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,8 +34,7 @@ static void draw_options(struct tw_sim_options *options, uint64_t seed, uint32_t
     options->budget_tokens = UINT64_MAX / 4;
 }
 
-static void group_goes_on_from_its_newest_checkpoint(void **state) {
-    (void)state;
+TEST(group_goes_on_from_its_newest_checkpoint) {
     uint64_t cuts = 0, recovered = 0;
     for (uint64_t seed = 1; seed <= 4; seed++) {
         struct tw_sim_options options;
@@ -54,11 +53,4 @@ static void group_goes_on_from_its_newest_checkpoint(void **state) {
     assert_true(cuts > 10);
     /* Cuts in quick succession are judged once. */
     assert_true(10 * recovered >= 8 * cuts);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(group_goes_on_from_its_newest_checkpoint),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

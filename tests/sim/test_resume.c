@@ -53,8 +53,7 @@ static void run(uint64_t seed, uint32_t faults, struct tw_sim_result *result) {
 }
 
 /* The simulator itself fails a run that requests a stored chunk (invariant 32). */
-static void received_chunks_are_not_sent_again(void **state) {
-    (void)state;
+TEST(received_chunks_are_not_sent_again) {
     uint64_t thrown = 0, sent = 0;
     for (uint64_t seed = 1; seed <= 6; seed++) {
         run(seed, 0, &whole);
@@ -72,8 +71,7 @@ static void received_chunks_are_not_sent_again(void **state) {
 }
 
 /* Nodes with an empty disk fetch states that change with every round, over links that are reset. */
-static void states_come_whole_through_cuts(void **state) {
-    (void)state;
+TEST(states_come_whole_through_cuts) {
     uint64_t again = 0, thrown = 0, sent = 0;
     for (uint64_t seed = 1; seed <= 6; seed++) {
         run(seed, 1u << TW_SIM_RESET | 1u << TW_SIM_DISK, &cut);
@@ -84,12 +82,4 @@ static void states_come_whole_through_cuts(void **state) {
     }
     assert_true(again * 100 < sent);
     assert_true(thrown * 50 < sent);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(received_chunks_are_not_sent_again),
-        cmocka_unit_test(states_come_whole_through_cuts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

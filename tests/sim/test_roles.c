@@ -27,8 +27,7 @@ static void draw_roles(struct tw_sim_options *options, uint64_t seed) {
     options->followers_count = others - options->reducers_count;
 }
 
-static void no_invariant_is_broken(void **state) {
-    (void)state;
+TEST(no_invariant_is_broken) {
     uint64_t reduced = 0;
     for (uint64_t seed = 1; seed <= seeds_count; seed++) {
         struct tw_sim_options options;
@@ -50,8 +49,7 @@ static void quiet(struct tw_sim_options *options, uint64_t seed, uint32_t nodes)
 }
 
 /* Three nodes train; the fourth follows, or reduces. */
-static void node_that_reduces_takes_work_from_the_others(void **state) {
-    (void)state;
+TEST(node_that_reduces_takes_work_from_the_others) {
     uint64_t rounds[2] = {0}, bytes[2] = {0};
     for (uint64_t seed = 1; seed <= 6; seed++) {
         for (uint32_t k = 0; k < 2; k++) {
@@ -76,8 +74,7 @@ static void node_that_reduces_takes_work_from_the_others(void **state) {
 }
 
 /* The node that reduces publishes false results. It is refused and struck as any other owner. */
-static void reducer_that_lies_is_struck(void **state) {
-    (void)state;
+TEST(reducer_that_lies_is_struck) {
     uint64_t told = 0, committed = 0, strikes = 0;
     for (uint64_t seed = 1; seed <= 4; seed++) {
         struct tw_sim_options options;
@@ -96,8 +93,7 @@ static void reducer_that_lies_is_struck(void **state) {
 }
 
 /* Traitors claim to reduce, and lie in every message. The others keep a pace. */
-static void traitors_that_claim_to_reduce_stop_no_group(void **state) {
-    (void)state;
+TEST(traitors_that_claim_to_reduce_stop_no_group) {
     static const uint32_t sizes[] = {4, 7};
     for (uint64_t seed = 1; seed <= 2 * seeds_count / 4; seed++) {
         struct tw_sim_options options;
@@ -112,11 +108,5 @@ static void traitors_that_claim_to_reduce_stop_no_group(void **state) {
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     seeds_count = strtoull(argv[1], NULL, 10);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(node_that_reduces_takes_work_from_the_others),
-        cmocka_unit_test(reducer_that_lies_is_struck),
-        cmocka_unit_test(traitors_that_claim_to_reduce_stop_no_group),
-        cmocka_unit_test(no_invariant_is_broken),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

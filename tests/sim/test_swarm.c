@@ -24,8 +24,7 @@ static void run(uint64_t seed, uint32_t nodes, double hours, struct tw_sim_resul
     printf("\n");
 }
 
-static void no_invariant_is_broken_by_the_swarm(void **state) {
-    (void)state;
+TEST(no_invariant_is_broken_by_the_swarm) {
     uint64_t failed = 0;
     for (uint64_t seed = 1; seed <= seeds_count; seed++) {
         run(seed, 0, 1, &result);
@@ -52,8 +51,7 @@ static void no_invariant_is_broken_by_the_swarm(void **state) {
 }
 
 /* Part sizes follow the owners' upload rates, so parts differ from round to round. */
-static void no_invariant_is_broken_by_unequal_parts(void **state) {
-    (void)state;
+TEST(no_invariant_is_broken_by_unequal_parts) {
     for (uint64_t seed = 1; seed <= (seeds_count + 3) / 4; seed++) {
         struct tw_sim_options options;
         tw_sim_options_draw(&options, seed, 0, 0.5);
@@ -65,8 +63,7 @@ static void no_invariant_is_broken_by_unequal_parts(void **state) {
     }
 }
 
-static void equal_seeds_give_equal_hashes(void **state) {
-    (void)state;
+TEST(equal_seeds_give_equal_hashes) {
     for (uint64_t seed = 1; seed <= seeds_count; seed += 10) {
         run(seed, 0, 0.25, &result);
         run(seed, 0, 0.25, &again);
@@ -77,8 +74,7 @@ static void equal_seeds_give_equal_hashes(void **state) {
     }
 }
 
-static void faults_cost_little_once_they_are_over(void **state) {
-    (void)state;
+TEST(faults_cost_little_once_they_are_over) {
     for (uint64_t seed = 1; seed <= seeds_count; seed += 9) {
         struct tw_sim_options options;
         tw_sim_options_draw(&options, seed, 0, 1);
@@ -95,8 +91,7 @@ static void faults_cost_little_once_they_are_over(void **state) {
     }
 }
 
-static void seeds_that_failed_once_pass(void **state) {
-    (void)state;
+TEST(seeds_that_failed_once_pass) {
     if (corpus_path == NULL) skip();
     FILE *file = fopen(corpus_path, "r");
     assert_non_null(file);
@@ -121,12 +116,5 @@ int main(int argc, char **argv) {
     if (argc < 2 || argc > 3) return 2;
     seeds_count = strtoull(argv[1], NULL, 10);
     corpus_path = argc == 3 ? argv[2] : NULL;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_invariant_is_broken_by_the_swarm),
-        cmocka_unit_test(no_invariant_is_broken_by_unequal_parts),
-        cmocka_unit_test(equal_seeds_give_equal_hashes),
-        cmocka_unit_test(faults_cost_little_once_they_are_over),
-        cmocka_unit_test(seeds_that_failed_once_pass),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -69,7 +69,6 @@ static void run_world(uint64_t seed, uint32_t nodes_count, struct sums *sums) {
 }
 
 static void traitors_break_nothing_and_stop_nobody(void **state) {
-    (void)state;
     static struct sums sums;
     bool is_paced = true;
     for (uint64_t seed = first; seed <= last; seed++)
@@ -89,7 +88,6 @@ static void traitors_break_nothing_and_stop_nobody(void **state) {
 }
 
 static void false_states_are_not_loaded_and_their_donors_named(void **state) {
-    (void)state;
     static struct sums sums;
     for (uint64_t seed = first; seed <= last; seed++)
         run_world(seed, sizes[seed % sizes_count], &sums);
@@ -133,7 +131,6 @@ static void meet_sybils(uint64_t seed, uint32_t honest, uint32_t sybils, bool ar
 }
 
 static void ids_without_work_decide_nothing_and_stop_nobody(void **state) {
-    (void)state;
     static const uint32_t honest[] = {3, 8}, sybils[] = {8, 24};
     struct sybil_sums sums = {0};
     for (uint64_t seed = first; seed <= last; seed++) {

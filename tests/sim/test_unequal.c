@@ -40,8 +40,7 @@ static void run(struct tw_sim_options *options, struct tw_sim_result *result) {
     assert_int_equal(result->lineages_end, 1);
 }
 
-static void a_slow_node_takes_part_and_holds_up_nobody(void **state) {
-    (void)state;
+TEST(a_slow_node_takes_part_and_holds_up_nobody) {
     struct tw_sim_options options;
     static struct tw_sim_result equal, unequal;
     eight_machines(&options, 1);
@@ -57,8 +56,7 @@ static void a_slow_node_takes_part_and_holds_up_nobody(void **state) {
 
 /* When rounds follow the clock, the overlap is a duration. If it were counted in the slow node's
  * own steps, an overlap of nearly a period would keep that node out of all but 35 of 253 rounds. */
-static void a_slow_node_takes_part_with_a_long_overlap(void **state) {
-    (void)state;
+TEST(a_slow_node_takes_part_with_a_long_overlap) {
     struct tw_sim_options options;
     static struct tw_sim_result unequal;
     eight_machines(&options, 8);
@@ -84,8 +82,7 @@ static void with_a_thin_uplink(struct tw_sim_options *options, bool is_measured)
     options->pace_us = 0;
 }
 
-static void parts_follow_the_uploads_of_their_owners(void **state) {
-    (void)state;
+TEST(parts_follow_the_uploads_of_their_owners) {
     struct tw_sim_options options;
     static struct tw_sim_result equal, measured;
     with_a_thin_uplink(&options, false);
@@ -98,13 +95,4 @@ static void parts_follow_the_uploads_of_their_owners(void **state) {
            (unsigned long long)equal.first_rounds, (unsigned long long)measured.first_rounds);
     assert_true(measured.group_rounds * 100 > equal.group_rounds * 110);
     assert_true(measured.first_rounds > equal.first_rounds);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slow_node_takes_part_and_holds_up_nobody),
-        cmocka_unit_test(a_slow_node_takes_part_with_a_long_overlap),
-        cmocka_unit_test(parts_follow_the_uploads_of_their_owners),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

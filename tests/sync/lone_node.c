@@ -233,8 +233,6 @@ struct tw_record empty_close(const struct tw_record *parent) {
 
 /* Payload limits large enough for the sizes that the tests invent. */
 static uint64_t bytes_max(const void *entries, enum tw_content content, uint64_t elements) {
-    (void)entries;
-    (void)elements;
     return content == TW_CONTENT_OPAQUE ? OPAQUE_MAX : CODED_MAX;
 }
 
@@ -289,7 +287,6 @@ void start_as(uint32_t member) {
 }
 
 int set_up(void **state) {
-    (void)state;
     now_us = SECONDS(1000);
     self_number = 0;
     is_disk_full = false;
@@ -350,7 +347,6 @@ int set_up_two_codecs(void **state) {
 }
 
 int tear_down(void **state) {
-    (void)state;
     free(node);
     free(seen);
     return 0;

@@ -5,17 +5,10 @@
 #ifndef TW_TESTS_LONE_NODE_H
 #define TW_TESTS_LONE_NODE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/assert.h"
 #include "base/hash.h"
 #include "sync/node.h"
+#include "tests/test.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 

@@ -17,7 +17,6 @@ static struct tw_node *alone; /* a node of which only the token counts are used 
 static uint64_t trained;      /* tokens listed so far */
 
 static int open_books(void **state) {
-    (void)state;
     alone = aligned_alloc(64, (tw_node_bytes() + 63) / 64 * 64);
     TW_ASSERT(alone != NULL);
     memset(alone, 0, tw_node_bytes());
@@ -33,10 +32,11 @@ static int open_books(void **state) {
 }
 
 static int close_books(void **state) {
-    (void)state;
     free(alone);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_books, close_books, name)
 
 /* Plays the round that is due after `round` + 1 strides. Returns the contributor row that the node
  * announces. is_listed: whether the round record lists that row. */
@@ -87,8 +87,7 @@ static void judge(const struct tw_contributor *row, float *factor, float *weight
     *weight = weights[3] / weights[0];
 }
 
-static void contribution_holds_a_cycle_of_rounds(void **state) {
-    (void)state;
+FACT(contribution_holds_a_cycle_of_rounds) {
     for (uint64_t round = 0; round < ROUNDS_TRAINED; round++) {
         const struct tw_contributor row = play_round(round, true);
         assert_row(&row, 1, round < P ? (uint32_t)round + 1 : P);
@@ -96,8 +95,7 @@ static void contribution_holds_a_cycle_of_rounds(void **state) {
     assert_int_equal(trained, alone->worker.tokens);
 }
 
-static void one_missed_round_doubles_one_fragment_and_no_other(void **state) {
-    (void)state;
+FACT(one_missed_round_doubles_one_fragment_and_no_other) {
     float factor, weight;
     for (uint64_t round = 0; round < ROUNDS_TRAINED; round++) {
         const bool is_missed = round == 21;
@@ -111,8 +109,7 @@ static void one_missed_round_doubles_one_fragment_and_no_other(void **state) {
     assert_int_equal(trained, alone->worker.tokens); /* each token once */
 }
 
-static void five_missed_rounds_weigh_by_the_steps_of_each_fragment(void **state) {
-    (void)state;
+FACT(five_missed_rounds_weigh_by_the_steps_of_each_fragment) {
     float factor, weight;
     for (uint64_t round = 0; round < ROUNDS_TRAINED; round++) {
         const bool is_missed = round >= 20 && round < 25;
@@ -128,8 +125,7 @@ static void five_missed_rounds_weigh_by_the_steps_of_each_fragment(void **state)
     assert_int_equal(trained, alone->worker.tokens);
 }
 
-static void step_count_saturates(void **state) {
-    (void)state;
+FACT(step_count_saturates) {
     struct tw_contributor row;
     alone->round.own_step = UINT64_C(1) << 40;
     tw_account_row(alone, 2, &row);
@@ -139,8 +135,7 @@ static void step_count_saturates(void **state) {
     assert_int_equal(row.fragment_steps, 0);
 }
 
-static void tokens_listed_without_a_worker_end_where_the_next_worker_begins(void **state) {
-    (void)state;
+FACT(tokens_listed_without_a_worker_end_where_the_next_worker_begins) {
     for (uint64_t round = 0; round < 2 * P; round++) (void)play_round(round, true);
     const struct tw_record record = {
         .fragment = 1, .contributors_count = 1, .contributors = {{.member_idx = 1}}};
@@ -163,8 +158,7 @@ static void tokens_listed_without_a_worker_end_where_the_next_worker_begins(void
 }
 
 /* The worker went back to a snapshot while the round was open. */
-static void delta_never_begins_in_the_future(void **state) {
-    (void)state;
+FACT(delta_never_begins_in_the_future) {
     for (uint64_t round = 0; round < P; round++) (void)play_round(round, true);
     const struct tw_record record = {
         .fragment = 0, .contributors_count = 1, .contributors = {{.member_idx = 1}}};
@@ -181,8 +175,7 @@ static void delta_never_begins_in_the_future(void **state) {
 
 /* The record lists this node under a former nonce, so theta is shifted, not mixed. Delta keeps the
  * work, and the point where it starts does not move. The run clock counts the tokens. */
-static void delta_listed_under_an_old_membership_stays_whole(void **state) {
-    (void)state;
+FACT(delta_listed_under_an_old_membership_stays_whole) {
     for (uint64_t round = 0; round < P; round++) (void)play_round(round, true);
     const struct tw_record record = {
         .fragment = 0, .contributors_count = 1, .contributors = {{.member_idx = 1}}};
@@ -195,8 +188,7 @@ static void delta_listed_under_an_old_membership_stays_whole(void **state) {
 
 /* ---- in the core ----------------------------------------------------------------------------- */
 
-static void contribution_announces_both_counts(void **state) {
-    (void)state;
+TEST_IN(set_up, tear_down, contribution_announces_both_counts) {
     start.tokens_listed = 900;
     for (uint32_t p = 0; p < FRAGMENTS; p++) start.delta_tokens[p] = start.delta_steps[p] = 700 + p;
     start_again();
@@ -209,8 +201,7 @@ static void contribution_announces_both_counts(void **state) {
     assert_int_equal(message->u.contrib.fragment_steps, 310 - ROUNDS % FRAGMENTS);
 }
 
-static void merge_weighs_by_the_tokens_of_the_fragment(void **state) {
-    (void)state;
+TEST_IN(set_up, tear_down, merge_weighs_by_the_tokens_of_the_fragment) {
     worker_up();
     encode_ours();
     struct tw_message *message = message_of(TW_MSG_CONTRIB);
@@ -269,8 +260,7 @@ static struct tw_record record_of_one(void) {
     return record;
 }
 
-static void absurd_fragment_tokens_are_ignored(void **state) {
-    (void)state;
+TEST_IN(set_up, tear_down, absurd_fragment_tokens_are_ignored) {
     worker_up();
     struct tw_message *message = contribution_of_nothing();
     struct tw_msg_contrib *contrib = &message->u.contrib;
@@ -302,8 +292,7 @@ static void absurd_fragment_tokens_are_ignored(void **state) {
 }
 
 /* A member that claims far more tokens than anybody can have trained must not end the run. */
-static void row_counts_64_planned_periods_at_most(void **state) {
-    (void)state;
+TEST_IN(set_up, tear_down, row_counts_64_planned_periods_at_most) {
     const uint64_t most = (uint64_t)64 * FRAGMENTS * node->cfg.period_steps * 512;
     node->cfg.step_tokens = 512;
     assert_true(tw_account_tokens_max(node) == most);
@@ -337,8 +326,7 @@ static void row_counts_64_planned_periods_at_most(void **state) {
 
 /* All steps train the same number of tokens. A row whose token count is no multiple of that number
  * is refused by the owner, and gets no votes. */
-static void tokens_are_those_of_the_steps(void **state) {
-    (void)state;
+TEST_IN(set_up, tear_down, tokens_are_those_of_the_steps) {
     enum { STEP = 512, STEPS = 18 };
     const uint64_t most = (uint64_t)64 * FRAGMENTS * node->cfg.period_steps * STEP;
     const struct tw_contributor true_row = {
@@ -387,8 +375,7 @@ static void tokens_are_those_of_the_steps(void **state) {
 
 /* A liar that keeps to the limit of 64 periods and signs its row may be listed by anyone. That does
  * not end the run: the clock counts the row like four others. */
-static void row_of_a_liar_moves_the_clock_like_four_others(void **state) {
-    (void)state;
+TEST_IN(set_up, tear_down, row_of_a_liar_moves_the_clock_like_four_others) {
     struct tw_record record = record_of_one();
     const uint64_t before = start.tip.clock_tokens;
     record.contributors_count = 3;
@@ -404,8 +391,7 @@ static void row_of_a_liar_moves_the_clock_like_four_others(void **state) {
 
 /* Loading a state leaves Delta unchanged. The final TURN sets theta = phi, so earlier training is
  * no longer part of any Delta. */
-static void delta_begins_where_a_state_was_loaded(void **state) {
-    (void)state;
+TEST_IN(set_up, tear_down, delta_begins_where_a_state_was_loaded) {
     static const enum tw_load_mode modes[] = {TW_LOAD_KEEP, TW_LOAD_KEEP, TW_LOAD_SHIFT};
     worker_up();
     step_to(1005);
@@ -434,26 +420,4 @@ static void delta_begins_where_a_state_was_loaded(void **state) {
         assert_int_equal(node->at.delta_steps[p], 1005);
         assert_int_equal(node->at.delta_tokens[p], 1005);
     }
-}
-
-int main(void) {
-#define TEST(name, up, down) cmocka_unit_test_setup_teardown(name, up, down)
-    const struct CMUnitTest tests[] = {
-        TEST(contribution_holds_a_cycle_of_rounds, open_books, close_books),
-        TEST(one_missed_round_doubles_one_fragment_and_no_other, open_books, close_books),
-        TEST(five_missed_rounds_weigh_by_the_steps_of_each_fragment, open_books, close_books),
-        TEST(step_count_saturates, open_books, close_books),
-        TEST(tokens_listed_without_a_worker_end_where_the_next_worker_begins, open_books,
-             close_books),
-        TEST(delta_never_begins_in_the_future, open_books, close_books),
-        TEST(delta_listed_under_an_old_membership_stays_whole, open_books, close_books),
-        TEST(contribution_announces_both_counts, set_up, tear_down),
-        TEST(merge_weighs_by_the_tokens_of_the_fragment, set_up, tear_down),
-        TEST(absurd_fragment_tokens_are_ignored, set_up, tear_down),
-        TEST(row_of_a_liar_moves_the_clock_like_four_others, set_up, tear_down),
-        TEST(row_counts_64_planned_periods_at_most, set_up, tear_down),
-        TEST(tokens_are_those_of_the_steps, set_up, tear_down),
-        TEST(delta_begins_where_a_state_was_loaded, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

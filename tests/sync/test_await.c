@@ -1,13 +1,8 @@
 /* test_await.c - a node that waits for the state of its run, because the owner recalled it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/hash.h"
 #include "tests/sync/mesh.h"
+#include "tests/test.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 
@@ -29,8 +24,7 @@ static void assert_waits(uint32_t node) {
     assert_int_equal(view.rounds, 0);
 }
 
-static void waiting_nodes_found_nothing(void **state) {
-    (void)state;
+TEST(waiting_nodes_found_nothing) {
     open_mesh();
     mesh_link(&mesh, 2, 3);
     mesh_run(&mesh, SECONDS(1));
@@ -43,8 +37,7 @@ static void waiting_nodes_found_nothing(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void waiting_nodes_follow_the_first_that_trained(void **state) {
-    (void)state;
+TEST(waiting_nodes_follow_the_first_that_trained) {
     open_mesh();
     mesh_link(&mesh, 0, 1);
     mesh_link(&mesh, 2, 3);
@@ -63,8 +56,7 @@ static void waiting_nodes_follow_the_first_that_trained(void **state) {
 }
 
 /* A peer that has trained nothing has no better state, so the waiting node does not follow it. */
-static void waiting_node_follows_no_newcomer(void **state) {
-    (void)state;
+TEST(waiting_node_follows_no_newcomer) {
     open_mesh();
     const struct tw_id awaited = mesh.config.awaited;
     mesh_kill(&mesh, 0);
@@ -83,8 +75,7 @@ static void waiting_node_follows_no_newcomer(void **state) {
 
 /* The only peer of the followed lineage disappears before its state has arrived. The node waits
  * again. */
-static void node_whose_donors_are_gone_waits_again(void **state) {
-    (void)state;
+TEST(node_whose_donors_are_gone_waits_again) {
     open_mesh();
     mesh_link(&mesh, 0, 1);
     mesh_run(&mesh, SECONDS(60));
@@ -101,14 +92,4 @@ static void node_whose_donors_are_gone_waits_again(void **state) {
     mesh_run(&mesh, SECONDS(600));
     assert_waits(2);
     mesh_deinit(&mesh);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(waiting_nodes_found_nothing),
-        cmocka_unit_test(waiting_nodes_follow_the_first_that_trained),
-        cmocka_unit_test(waiting_node_follows_no_newcomer),
-        cmocka_unit_test(node_whose_donors_are_gone_waits_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

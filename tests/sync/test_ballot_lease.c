@@ -23,13 +23,14 @@ static int set_up_seven(void **state) {
     return status;
 }
 
+#define FACT(name) TEST_IN(set_up_seven, tear_down, name)
+
 static void stall(uint32_t member, uint32_t times) {
     const struct tw_id id = id_of(member);
     for (uint32_t i = 0; i < times; i++) tw_conduct_stall(node, TW_PENALTY_STALL_PROPOSER, &id);
 }
 
-static void no_more_are_distrusted_than_may_lie(void **state) {
-    (void)state;
+FACT(no_more_are_distrusted_than_may_lie) {
     for (uint32_t member = 1; member < MEMBERS; member++) stall(member, 2);
     stall(3, 1);
     stall(5, 2);
@@ -38,8 +39,7 @@ static void no_more_are_distrusted_than_may_lie(void **state) {
 }
 
 /* Without this rule, liars that take turns hold a round up for as long as they like. */
-static void distrusted_holder_holds_no_trusted_proposer_up(void **state) {
-    (void)state;
+FACT(distrusted_holder_holds_no_trusted_proposer_up) {
     stall(2, 2);
     stall(3, 2);
     tw_lease_take(node, 2, TW_MEMBERS_MAX);
@@ -50,8 +50,7 @@ static void distrusted_holder_holds_no_trusted_proposer_up(void **state) {
     assert_true(tw_lease_is_others(node, 3));
 }
 
-static void wait_of_distrusted_proposers_doubles(void **state) {
-    (void)state;
+FACT(wait_of_distrusted_proposers_doubles) {
     static const uint64_t waits_s[] = {5, 10, 20, 40, 40};
     stall(2, 5);
     stall(3, 5);
@@ -68,16 +67,4 @@ static void wait_of_distrusted_proposers_doubles(void **state) {
     tw_lease_clear(&node->lease); /* the next round */
     assert_true(tw_lease_must_wait(node, 3, node->now_us));
     assert_false(tw_lease_must_wait(node, 3, node->now_us - SECONDS(5)));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(no_more_are_distrusted_than_may_lie, set_up_seven,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(distrusted_holder_holds_no_trusted_proposer_up,
-                                        set_up_seven, tear_down),
-        cmocka_unit_test_setup_teardown(wait_of_distrusted_proposers_doubles, set_up_seven,
-                                        tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,9 +67,15 @@ static void start_alone(void) {
 
 /* ---- lies ----------------------------------------------------------------------------------- */
 
+static int begin(void **state) {
+    other = name_of("other");
+    return set_up(state);
+}
+
+#define FACT(name) TEST_IN(begin, tear_down, name)
+
 /* One STATUS with a huge run clock must not take a member out of its group. */
-static void clock_in_a_status_draws_nobody(void **state) {
-    (void)state;
+FACT(clock_in_a_status_draws_nobody) {
     worker_up();
     meet_others(1, UINT64_C(1) << 40);
     assert_non_null(find_message(TW_MSG_LOG_GET, 3));
@@ -83,8 +89,7 @@ static void clock_in_a_status_draws_nobody(void **state) {
     assert_follows(&own);
 }
 
-static void one_signer_draws_no_group_of_three(void **state) {
-    (void)state;
+FACT(one_signer_draws_no_group_of_three) {
     meet_others(1, UINT64_C(1) << 40);
     prove_lineage(3, tip_of(3, 1, UINT64_C(1) << 40));
     assert_follows(&start.lineage);
@@ -92,8 +97,7 @@ static void one_signer_draws_no_group_of_three(void **state) {
 }
 
 /* Keys cost nothing: nodes that this node has never met do not outweigh its group. */
-static void invented_signers_draw_no_group(void **state) {
-    (void)state;
+FACT(invented_signers_draw_no_group) {
     meet_others(1, UINT64_C(1) << 40);
     prove_lineage(3, tip_of(3, 60, UINT64_C(1) << 40));
     assert_follows(&start.lineage);
@@ -101,8 +105,7 @@ static void invented_signers_draw_no_group(void **state) {
 
 /* Signatures do not age. A linked node that reports another lineage lends no support by its
  * signature on an old record. */
-static void old_signatures_of_linked_nodes_do_not_count(void **state) {
-    (void)state;
+FACT(old_signatures_of_linked_nodes_do_not_count) {
     const struct tw_id third = name_of("a third");
     for (uint16_t peer = 3; peer < 12; peer++) {
         link_up(peer);
@@ -114,8 +117,7 @@ static void old_signatures_of_linked_nodes_do_not_count(void **state) {
 }
 
 /* Peer 3 sends a proof that is wrong in one of several ways. */
-static void false_proof_ends_the_link_and_the_questions(void **state) {
-    (void)state;
+FACT(false_proof_ends_the_link_and_the_questions) {
     enum { UNSIGNED, UNCHAINED, OUT_OF_TURN, CASES };
     for (int trial = 0; trial < CASES; trial++) {
         start_again();
@@ -155,8 +157,7 @@ static void false_proof_ends_the_link_and_the_questions(void **state) {
 }
 
 /* A node that does not answer holds up no other claim for long. */
-static void silent_claimant_does_not_hide_others(void **state) {
-    (void)state;
+FACT(silent_claimant_does_not_hide_others) {
     meet_others(7, 9000);
     assert_non_null(find_message(TW_MSG_LOG_GET, 3));
     repeat_claim_us(SECONDS(3), 9000);
@@ -167,8 +168,7 @@ static void silent_claimant_does_not_hide_others(void **state) {
 
 /* A lone node believes any clock that is proven. A lineage that then delivers no state holds the
  * node up for a while, and not again at once. */
-static void lineage_that_gives_nothing_is_left(void **state) {
-    (void)state;
+FACT(lineage_that_gives_nothing_is_left) {
     start_alone();
     worker_up();
     meet_others(1, UINT64_C(1) << 40);
@@ -218,8 +218,7 @@ static void answer_somehow(struct tw_rng *rng, uint16_t peer) {
 }
 
 /* Peers connect, disconnect, claim and answer at random. The node keeps working. */
-static void claims_of_any_shape_break_nothing(void **state) {
-    (void)state;
+FACT(claims_of_any_shape_break_nothing) {
     struct tw_rng rng;
     struct tw_id lineage_before = start.lineage;
     uint32_t changes = 0;
@@ -257,8 +256,7 @@ static void claims_of_any_shape_break_nothing(void **state) {
 /* ---- honest lineages ------------------------------------------------------------------------ */
 
 /* After a partition, the smaller side follows the larger one, even at a smaller run clock. */
-static void larger_group_is_followed_at_a_smaller_clock(void **state) {
-    (void)state;
+FACT(larger_group_is_followed_at_a_smaller_clock) {
     meet_others(9, 4000);
     prove_lineage(3, tip_of(3, 9, 4000));
     assert_follows(&other);
@@ -266,8 +264,7 @@ static void larger_group_is_followed_at_a_smaller_clock(void **state) {
     assert_int_equal(view_now().clock_tokens, 4000);
 }
 
-static void groups_of_about_one_size_go_by_the_clock(void **state) {
-    (void)state;
+FACT(groups_of_about_one_size_go_by_the_clock) {
     for (uint32_t trial = 0; trial < 2; trial++) {
         start_again();
         meet_others(4, 4999 + 2 * trial);
@@ -278,8 +275,7 @@ static void groups_of_about_one_size_go_by_the_clock(void **state) {
 
 /* A node behind NAT is linked to one node of a large group, and has trained longer than the group.
  */
-static void lone_node_follows_a_group_by_one_link(void **state) {
-    (void)state;
+FACT(lone_node_follows_a_group_by_one_link) {
     start_alone();
     meet_others(1, 100);
     prove_lineage(3, tip_of(3, 6, 100));
@@ -288,8 +284,7 @@ static void lone_node_follows_a_group_by_one_link(void **state) {
 
 /* The other members of the node's group are in the other lineage already, so the group has no
  * majority. */
-static void node_follows_its_group_into_another_lineage(void **state) {
-    (void)state;
+FACT(node_follows_its_group_into_another_lineage) {
     say_status(2, &other, 50, 9000);
     say_status(1, &other, 50, 9000);
     prove_lineage(2, tip_of(1, 2, 9000));
@@ -298,8 +293,7 @@ static void node_follows_its_group_into_another_lineage(void **state) {
 
 /* After all its members restart, a group has only its newest record, and proves its lineage by it.
  */
-static void restarted_group_is_followed_by_its_newest_record(void **state) {
-    (void)state;
+FACT(restarted_group_is_followed_by_its_newest_record) {
     meet_others(9, 4000);
     struct tw_message *message = message_of(TW_MSG_LOG_NONE);
     message->u.log_none =
@@ -311,8 +305,7 @@ static void restarted_group_is_followed_by_its_newest_record(void **state) {
 }
 
 /* A larger group draws a follower out of a smaller one, but not the other way round. */
-static void follower_counts_with_the_group_that_it_follows(void **state) {
-    (void)state;
+FACT(follower_counts_with_the_group_that_it_follows) {
     const struct tw_id third = name_of("a third");
     meet_others(9, 4000);
     prove_lineage(3, tip_of(3, 9, 4000));
@@ -325,30 +318,4 @@ static void follower_counts_with_the_group_that_it_follows(void **state) {
     prove_lineage(12, tip_of(12, 1, 90000));
     other = name_of("other");
     assert_follows(&other);
-}
-
-static int begin(void **state) {
-    other = name_of("other");
-    return set_up(state);
-}
-
-int main(void) {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(clock_in_a_status_draws_nobody),
-        TEST(one_signer_draws_no_group_of_three),
-        TEST(invented_signers_draw_no_group),
-        TEST(old_signatures_of_linked_nodes_do_not_count),
-        TEST(false_proof_ends_the_link_and_the_questions),
-        TEST(silent_claimant_does_not_hide_others),
-        TEST(lineage_that_gives_nothing_is_left),
-        TEST(claims_of_any_shape_break_nothing),
-        TEST(larger_group_is_followed_at_a_smaller_clock),
-        TEST(groups_of_about_one_size_go_by_the_clock),
-        TEST(lone_node_follows_a_group_by_one_link),
-        TEST(node_follows_its_group_into_another_lineage),
-        TEST(restarted_group_is_followed_by_its_newest_record),
-        TEST(follower_counts_with_the_group_that_it_follows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,8 @@
 
 #include "tests/sync/lone_node.h"
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 /* Notes one contribution. Returns the report that it causes, or NULL. */
 static const struct tw_action *note(const struct tw_id *id, bool is_merged) {
     static struct tw_action said;
@@ -27,8 +29,7 @@ static const struct tw_action *note(const struct tw_id *id, bool is_merged) {
     return has_said ? &said : NULL;
 }
 
-static void refusals_are_reported_at_a_falling_rate(void **state) {
-    (void)state;
+FACT(refusals_are_reported_at_a_falling_rate) {
     const struct tw_id one = id_of(1), two = id_of(2);
     uint32_t said = 0;
     for (uint32_t times = 1; times <= 40; times++) {
@@ -49,8 +50,7 @@ static void refusals_are_reported_at_a_falling_rate(void **state) {
 }
 
 /* More refused members than rows: the one refused most often is kept. */
-static void rows_are_bounded(void **state) {
-    (void)state;
+FACT(rows_are_bounded) {
     const struct tw_id worst = id_of(1);
     for (uint32_t i = 0; i < 3; i++) (void)note(&worst, false);
     for (uint32_t i = 0; i < 3 * TW_MEMBERS_MAX; i++) {
@@ -59,12 +59,4 @@ static void rows_are_bounded(void **state) {
         assert_int_equal(tw_conduct_unmerged_rounds(node, &other), 1);
     }
     assert_int_equal(tw_conduct_unmerged_rounds(node, &worst), 3);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(refusals_are_reported_at_a_falling_rate, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(rows_are_bounded, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

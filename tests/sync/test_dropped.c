@@ -1,6 +1,8 @@
 /* test_dropped.c - a message without effect has a reason, which is counted: one of each kind. */
 #include "tests/sync/lone_node.h"
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 /* The message has no effect, for this reason. */
 static void is_dropped(uint16_t peer, const struct tw_message *message, enum tw_drop why) {
     const uint64_t before = view_now().dropped[why];
@@ -21,8 +23,7 @@ static struct tw_msg_contrib contrib_of(uint64_t round) {
                                    .parts_count = 3};
 }
 
-static void contributions_and_results_have_reasons(void **state) {
-    (void)state;
+FACT(contributions_and_results_have_reasons) {
     struct tw_message *message = message_of(TW_MSG_CONTRIB);
     message->u.contrib = contrib_of(ROUNDS - 1);
     is_dropped(1, message, TW_DROP_OLD_ROUND);
@@ -47,8 +48,7 @@ static void contributions_and_results_have_reasons(void **state) {
     is_dropped(2, message, TW_DROP_NO_OWNER);
 }
 
-static void votes_have_reasons(void **state) {
-    (void)state;
+FACT(votes_have_reasons) {
     struct tw_message *message = message_of(TW_MSG_PREPARE);
     message->u.prepare =
         (struct tw_msg_prepare){.lineage = start.lineage, .round = ROUNDS, .ballot = 5};
@@ -92,8 +92,7 @@ static void votes_have_reasons(void **state) {
     is_dropped(1, message, TW_DROP_UNKNOWN);
 }
 
-static void history_and_states_have_reasons(void **state) {
-    (void)state;
+FACT(history_and_states_have_reasons) {
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     message->u.commit.record = start.tip;
     is_dropped(1, message, TW_DROP_OLD_ROUND);
@@ -120,8 +119,7 @@ static void history_and_states_have_reasons(void **state) {
     is_dropped(1, message, TW_DROP_FALSE); /* not signed */
 }
 
-static void payloads_have_reasons(void **state) {
-    (void)state;
+FACT(payloads_have_reasons) {
     struct tw_message *message = message_of(TW_MSG_PULL);
     message->u.pull = (struct tw_msg_pull){.hash = name_of("unknown"), .count = 1};
     is_dropped(1, message, TW_DROP_UNKNOWN);
@@ -142,8 +140,7 @@ static void payloads_have_reasons(void **state) {
     assert_int_equal(tw_node_dropped(node), TW_DROP_NONE);
 }
 
-static void messages_of_other_runs_and_former_members_have_reasons(void **state) {
-    (void)state;
+FACT(messages_of_other_runs_and_former_members_have_reasons) {
     is_dropped(1, message_of(TW_MSG_PAIR_REQUEST), TW_DROP_OTHER_RUN);
     is_dropped(1, message_of(TW_MSG_PAIR_ACCEPT), TW_DROP_OTHER_RUN);
     is_dropped(1, message_of(TW_MSG_PAIR_BUSY), TW_DROP_OTHER_RUN);
@@ -161,25 +158,10 @@ static void messages_of_other_runs_and_former_members_have_reasons(void **state)
     is_dropped(1, message, TW_DROP_LEFT);
 }
 
-static void reasons_have_distinct_words(void **state) {
-    (void)state;
+FACT(reasons_have_distinct_words) {
     for (enum tw_drop a = TW_DROP_NONE; a < TW_DROPS_COUNT; a++) {
         assert_true(strlen(tw_drop_sentence(a)) > 8);
         for (enum tw_drop b = TW_DROP_NONE; b < a; b++)
             assert_string_not_equal(tw_drop_word(a), tw_drop_word(b));
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(contributions_and_results_have_reasons),
-        TEST(votes_have_reasons),
-        TEST(history_and_states_have_reasons),
-        TEST(payloads_have_reasons),
-        TEST(messages_of_other_runs_and_former_members_have_reasons),
-        TEST(reasons_have_distinct_words),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

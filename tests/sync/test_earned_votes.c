@@ -53,15 +53,21 @@ static void add_newcomers(struct tw_record *record, uint32_t count, bool lacks_v
     }
 }
 
-static void members_without_votes_keep_their_seats(void **state) {
-    (void)state;
+static int set_up_votes(void **state) {
+    has_rights = false;
+    voteless_peers = 0;
+    return set_up(state);
+}
+
+#define FACT(name) TEST_IN(set_up_votes, tear_down, name)
+
+FACT(members_without_votes_keep_their_seats) {
     begin(OLD);
     struct tw_record record = open_round();
     assert_true(is_voted_for(&record));
 }
 
-static void before_the_first_merge_all_vote_at_once(void **state) {
-    (void)state;
+FACT(before_the_first_merge_all_vote_at_once) {
     begin(0);
     for (uint32_t i = 0; i < MEMBERS; i++) start.tip.next.members[i].lacks_vote = false;
     struct tw_record record = open_round();
@@ -72,8 +78,7 @@ static void before_the_first_merge_all_vote_at_once(void **state) {
 }
 
 /* Half of the age, rounded up, 64 at most: neither sooner nor later. */
-static void vote_comes_with_half_of_the_groups_merges(void **state) {
-    (void)state;
+FACT(vote_comes_with_half_of_the_groups_merges) {
     static const struct {
         uint8_t age, merges;
         bool is_due;
@@ -92,8 +97,7 @@ static void vote_comes_with_half_of_the_groups_merges(void **state) {
 }
 
 /* A member without a vote makes no group old. */
-static void age_is_that_of_voters(void **state) {
-    (void)state;
+FACT(age_is_that_of_voters) {
     begin(4);
     start.tip.next.members[5].merges = 1;
     start.tip.next.members[6].merges = OLD;
@@ -103,8 +107,7 @@ static void age_is_that_of_voters(void **state) {
 }
 
 /* Of five voters one may lie. The member with most merges comes first, then the smaller id. */
-static void as_many_get_a_vote_as_may_lie(void **state) {
-    (void)state;
+FACT(as_many_get_a_vote_as_may_lie) {
     for (uint32_t set = 0; set < 8; set++) {
         begin(OLD);
         start.tip.next.members[5].merges = 70;
@@ -116,8 +119,7 @@ static void as_many_get_a_vote_as_may_lie(void **state) {
     }
 }
 
-static void old_group_seats_as_many_as_may_lie(void **state) {
-    (void)state;
+FACT(old_group_seats_as_many_as_may_lie) {
     for (uint32_t count = 1; count < 4; count++) {
         begin(TW_VOTES_YOUNG);
         struct tw_record record = open_round();
@@ -131,8 +133,7 @@ static void old_group_seats_as_many_as_may_lie(void **state) {
 }
 
 /* No member has a vote because a proposer says so, or merges that no record has. */
-static void newcomer_brings_no_merges(void **state) {
-    (void)state;
+FACT(newcomer_brings_no_merges) {
     begin(OLD);
     struct tw_record record = open_round();
     add_newcomers(&record, 1, true);
@@ -146,8 +147,7 @@ static void newcomer_brings_no_merges(void **state) {
     assert_true(is_voted_for(&record));
 }
 
-static void merges_follow_from_the_record(void **state) {
-    (void)state;
+FACT(merges_follow_from_the_record) {
     for (uint32_t i = 0; i < MEMBERS; i++) {
         begin(20);
         struct tw_record record = open_round();
@@ -159,8 +159,7 @@ static void merges_follow_from_the_record(void **state) {
 }
 
 /* A node that lost its vote on disk returns under its id with a new nonce. */
-static void vote_stays_with_the_id(void **state) {
-    (void)state;
+FACT(vote_stays_with_the_id) {
     for (uint32_t is_taken = 0; is_taken < 2; is_taken++) {
         begin(OLD);
         struct tw_record record = open_round();
@@ -177,8 +176,7 @@ static void vote_stays_with_the_id(void **state) {
 }
 
 /* Where certificates give votes, nobody counts merges. */
-static void certificates_need_no_merges(void **state) {
-    (void)state;
+FACT(certificates_need_no_merges) {
     has_rights = true;
     begin(0);
     for (uint32_t i = 0; i < MEMBERS; i++) start.tip.next.members[i].lacks_vote = false;
@@ -186,27 +184,4 @@ static void certificates_need_no_merges(void **state) {
     assert_true(is_voted_for(&record));
     record.next.members[1].merges = 1;
     assert_false(is_voted_for(&record));
-}
-
-static int set_up_votes(void **state) {
-    has_rights = false;
-    voteless_peers = 0;
-    return set_up(state);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_votes, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(members_without_votes_keep_their_seats),
-        TEST(before_the_first_merge_all_vote_at_once),
-        TEST(vote_comes_with_half_of_the_groups_merges),
-        TEST(age_is_that_of_voters),
-        TEST(as_many_get_a_vote_as_may_lie),
-        TEST(old_group_seats_as_many_as_may_lie),
-        TEST(newcomer_brings_no_merges),
-        TEST(merges_follow_from_the_record),
-        TEST(vote_stays_with_the_id),
-        TEST(certificates_need_no_merges),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
 /* test_elders.c - groups without certificates: newcomers earn their votes, and former voters have
  * theirs back at once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "sync/core/state.h"
 #include "tests/sync/mesh.h"
+#include "tests/test.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 
@@ -46,8 +42,7 @@ static void grow(uint32_t nodes, uint32_t count, uint32_t merges) {
 }
 
 /* A vote needs half of the merges of the oldest voter. The work is merged long before. */
-static void newcomer_works_at_once_and_votes_later(void **state) {
-    (void)state;
+TEST(newcomer_works_at_once_and_votes_later) {
     grow(4, 3, 30);
     mesh_start(&mesh, 3, NULL);
     mesh_link_all(&mesh);
@@ -69,8 +64,7 @@ static void newcomer_works_at_once_and_votes_later(void **state) {
 }
 
 /* A voter that was away has its vote with its seat; a new node beside it has none. */
-static void voter_that_was_away_votes_at_once(void **state) {
-    (void)state;
+TEST(voter_that_was_away_votes_at_once) {
     struct tw_position position;
     grow(6, 4, 20);
     tw_node_position(mesh.nodes[3], &position);
@@ -91,8 +85,7 @@ static void voter_that_was_away_votes_at_once(void **state) {
 
 /* All voters lose their votes, and found a child lineage from their checkpoints. The
  * nodes that have waited for this moment are strangers there too. */
-static void group_that_begins_anew_is_no_younger(void **state) {
-    (void)state;
+TEST(group_that_begins_anew_is_no_younger) {
     struct tw_position positions[3];
     struct mesh_worker workers[3];
     grow(8, 3, 40);
@@ -132,8 +125,7 @@ static void group_that_begins_anew_is_no_younger(void **state) {
 
 /* Node 0 has met node 2 as a voter, node 1 has not, and is not linked to it. Node 1 refuses each
  * roster that gives node 2 its vote back, and cannot seat it itself. */
-static void elder_that_others_do_not_know_gets_a_seat(void **state) {
-    (void)state;
+TEST(elder_that_others_do_not_know_gets_a_seat) {
     struct tw_position position;
     mesh_init(&mesh, 3, 3);
     mesh_kill(&mesh, 1);
@@ -153,14 +145,4 @@ static void elder_that_others_do_not_know_gets_a_seat(void **state) {
     await_seat(2);
     assert_false(votes(2));
     mesh_deinit(&mesh);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(newcomer_works_at_once_and_votes_later),
-        cmocka_unit_test(voter_that_was_away_votes_at_once),
-        cmocka_unit_test(elder_that_others_do_not_know_gets_a_seat),
-        cmocka_unit_test(group_that_begins_anew_is_no_younger),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,8 @@
 #include "tests/sync/lone_node.h"
 #include "tests/sync/signing.h"
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 static const struct tw_id run = {{0}};
 
 /* Returns evidence that the node voted for two records in one ballot. */
@@ -41,8 +43,7 @@ static bool is_closed(uint16_t peer) {
 
 /* ---- the message ---------------------------------------------------------------------------- */
 
-static void evidence_is_checked_and_passed_on_once(void **state) {
-    (void)state;
+FACT(evidence_is_checked_and_passed_on_once) {
     link_up(3);
     say(1, evidence_against(2));
     assert_true(is_convicted(2) && is_closed(2));
@@ -56,8 +57,7 @@ static void evidence_is_checked_and_passed_on_once(void **state) {
     assert_false(is_convicted(2));
 }
 
-static void false_evidence_ends_the_link_of_its_sender(void **state) {
-    (void)state;
+FACT(false_evidence_ends_the_link_of_its_sender) {
     struct tw_message *message = evidence_against(2);
     message->u.evidence.second.signature[0] ^= 1;
     say(1, message);
@@ -67,8 +67,7 @@ static void false_evidence_ends_the_link_of_its_sender(void **state) {
 
 /* Keys cost nothing, so evidence against strangers would be a flood. This node does not ban itself
  * either. */
-static void evidence_against_strangers_is_ignored(void **state) {
-    (void)state;
+FACT(evidence_against_strangers_is_ignored) {
     for (uint32_t i = 0; i < 2; i++) {
         const uint32_t author = i == 0 ? 9 : 0;
         say(1, evidence_against(author));
@@ -80,8 +79,7 @@ static void evidence_against_strangers_is_ignored(void **state) {
 /* ---- where evidence is found ---------------------------------------------------------------- */
 
 /* A lying proposer shows one member's promise without a lock, then its promise with a lock. */
-static void promises_of_two_proposals_are_compared(void **state) {
-    (void)state;
+FACT(promises_of_two_proposals_are_compared) {
     const struct tw_roster roster = view_now().roster;
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     struct tw_msg_propose *propose = &message->u.propose;
@@ -107,8 +105,7 @@ static void promises_of_two_proposals_are_compared(void **state) {
 }
 
 /* This node is the proposer and receives one member's votes for two records. */
-static void votes_for_two_records_are_compared(void **state) {
-    (void)state;
+FACT(votes_for_two_records_are_compared) {
     worker_up();
     contribute_as(1);
     for (uint32_t k = 1; k <= 2; k++) say_no_result(k);
@@ -130,8 +127,7 @@ static void votes_for_two_records_are_compared(void **state) {
 
 /* The owner of part 1 announces one result to this node. It announces another one over the same
  * link, or to the proposer. */
-static void results_for_two_members_are_compared(void **state) {
-    (void)state;
+FACT(results_for_two_members_are_compared) {
     enum { SAME, SAID_TWICE, PROPOSED, CASES };
     for (int i = 0; i < CASES; i++) {
         start_again();
@@ -162,8 +158,7 @@ static void results_for_two_members_are_compared(void **state) {
 }
 
 /* Two records of one round are decided, because one of three members voted for both. */
-static void fork_names_the_member_that_made_it(void **state) {
-    (void)state;
+FACT(fork_names_the_member_that_made_it) {
     static struct tw_msg_commit theirs;
     const struct tw_roster roster = view_now().roster;
     struct tw_message *message = message_of(TW_MSG_COMMIT);
@@ -215,8 +210,7 @@ static struct tw_statement vote_of_node(uint64_t *ballot) {
 /* An honest node may vote in two histories of its lineage. Either a liar shows a false history to a
  * node that is alone, or members fork and the node loses its stored vote. It joins twice, under two
  * nonces. */
-static void vote_in_a_second_history_is_no_evidence(void **state) {
-    (void)state;
+FACT(vote_in_a_second_history_is_no_evidence) {
     const uint64_t nonces[] = {start.nonce, 99};
     struct tw_msg_evidence evidence = {
         .author = id_of(0), .lineage = start.lineage, .round = ROUNDS, .phase = TW_VOTE_ACCEPT};
@@ -242,8 +236,7 @@ static void vote_in_a_second_history_is_no_evidence(void **state) {
 
 /* In another history, a round can have another roster. Statements of its members are not compared
  * with statements of the members that had the same places. */
-static void statements_of_another_history_are_forgotten(void **state) {
-    (void)state;
+FACT(statements_of_another_history_are_forgotten) {
     struct tw_msg_accept accept = {.lineage = start.lineage,
                                    .round = ROUNDS,
                                    .ballot = 1,
@@ -258,20 +251,4 @@ static void statements_of_another_history_are_forgotten(void **state) {
     accept.digest = name_of("three");
     tw_evidence_vote(node, 1, &accept, true);
     assert_int_equal(node->evidence.liars_count, 1);
-}
-
-int main(void) {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(evidence_is_checked_and_passed_on_once),
-        TEST(false_evidence_ends_the_link_of_its_sender),
-        TEST(evidence_against_strangers_is_ignored),
-        TEST(promises_of_two_proposals_are_compared),
-        TEST(votes_for_two_records_are_compared),
-        TEST(results_for_two_members_are_compared),
-        TEST(fork_names_the_member_that_made_it),
-        TEST(vote_in_a_second_history_is_no_evidence),
-        TEST(statements_of_another_history_are_forgotten),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,10 +7,11 @@ static struct world world;
 enum { SECOND = 1000 * 1000, MBIT = 125 * 1000 };
 
 static int teardown(void **state) {
-    (void)state;
     world_deinit(&world);
     return 0;
 }
+
+#define FACT(name) TEST_IN(NULL, teardown, name)
 
 /* Runs 10 ms. Returns false once limit_us is past. */
 static bool tick(uint64_t limit_us) {
@@ -32,8 +33,7 @@ static void assert_every_chunk_once(uint16_t at) {
 
 /* ---- one donor ----------------------------------------------------------------------------- */
 
-static void one_donor_gives_every_chunk_once(void **state) {
-    (void)state;
+FACT(one_donor_gives_every_chunk_once) {
     world_init(&world, 2, 6, 20, 1);
     const uint16_t donor = world_donor(&world, 20 * MBIT), joiner = world_joiner(&world, MBIT);
     assert_int_equal(world_view(&world, joiner).stage, TW_FETCH_STARTS);
@@ -45,8 +45,7 @@ static void one_donor_gives_every_chunk_once(void **state) {
                 UINT64_MAX); /* the fetcher is idle */
 }
 
-static void first_shard_then_heldout_then_the_rest(void **state) {
-    (void)state;
+FACT(first_shard_then_heldout_then_the_rest) {
     world_init(&world, 2, 6, 20, 2);
     const uint16_t donor = world_donor(&world, 20 * MBIT), joiner = world_joiner(&world, MBIT);
     world_link(&world, donor, joiner);
@@ -62,8 +61,7 @@ static void first_shard_then_heldout_then_the_rest(void **state) {
     }
 }
 
-static void orders_of_two_nodes_differ(void **state) {
-    (void)state;
+FACT(orders_of_two_nodes_differ) {
     world_init(&world, 0, 40, 2, 3);
     const uint16_t donor = world_donor(&world, 100 * MBIT);
     const uint16_t a = world_joiner(&world, MBIT), b = world_joiner(&world, MBIT);
@@ -91,8 +89,7 @@ static void assert_link_is_full(uint64_t bytes_per_s, uint64_t latency_us, uint6
     world_deinit(&world);
 }
 
-static void links_fast_and_slow_are_kept_full(void **state) {
-    (void)state;
+FACT(links_fast_and_slow_are_kept_full) {
     assert_link_is_full(20 * MBIT, 50 * 1000, 30);
     assert_link_is_full(100 * MBIT, 30 * 1000, 50);
     assert_link_is_full(1 * MBIT, 50 * 1000, 30);
@@ -100,8 +97,7 @@ static void links_fast_and_slow_are_kept_full(void **state) {
     world_init(&world, 0, 1, 1, 1);
 }
 
-static void slow_link_has_two_chunks_under_way(void **state) {
-    (void)state;
+FACT(slow_link_has_two_chunks_under_way) {
     world_init(&world, 0, 2, 20, 5);
     const uint16_t donor = world_donor(&world, MBIT), joiner = world_joiner(&world, MBIT);
     world_link(&world, donor, joiner);
@@ -114,8 +110,7 @@ static void slow_link_has_two_chunks_under_way(void **state) {
 
 /* A cap of 1 Mbit/s on a link of 100 Mbit/s: requests keep to the cap, and other traffic goes
  * first. */
-static void download_cap_limits_the_requests(void **state) {
-    (void)state;
+FACT(download_cap_limits_the_requests) {
     struct tw_rate download;
     world_init(&world, 0, 4, 60, 6);
     const uint16_t donor = world_donor(&world, 100 * MBIT), joiner = world_joiner(&world, MBIT);
@@ -136,8 +131,7 @@ static void download_cap_limits_the_requests(void **state) {
     world_run_whole(&world, joiner, 400 * (uint64_t)SECOND);
 }
 
-static void fast_link_has_eight_chunks_under_way(void **state) {
-    (void)state;
+FACT(fast_link_has_eight_chunks_under_way) {
     world_init(&world, 0, 4, 60, 6);
     const uint16_t donor = world_donor(&world, 100 * MBIT), joiner = world_joiner(&world, MBIT);
     world_link(&world, donor, joiner);
@@ -160,15 +154,13 @@ static uint64_t time_with(uint32_t donors) {
     return world.now_us;
 }
 
-static void eight_donors_are_seven_times_as_fast_as_one(void **state) {
-    (void)state;
+FACT(eight_donors_are_seven_times_as_fast_as_one) {
     const uint64_t one_us = time_with(1), eight_us = time_with(8);
     assert_true(eight_us * 7 < one_us);
     world_init(&world, 0, 1, 1, 1);
 }
 
-static void joiners_serve_each_other(void **state) {
-    (void)state;
+FACT(joiners_serve_each_other) {
     enum { JOINERS = 8 };
     world_init(&world, 1, 40, 16, 8);
     const uint16_t donor = world_donor(&world, 10 * MBIT);
@@ -188,8 +180,7 @@ static void joiners_serve_each_other(void **state) {
 /* A joiner has one file in ten. Asked for random files, it would answer MISSING nine times of ten,
  * and 32 such answers in 30 s end the requests. Asked in the order in which it fetches, it has most
  * files. */
-static void joiner_is_asked_for_files_that_it_has(void **state) {
-    (void)state;
+FACT(joiner_is_asked_for_files_that_it_has) {
     world_init(&world, 0, 600, 1, 19);
     const uint16_t donor = world_donor(&world, 40 * MBIT);
     const uint16_t a = world_joiner(&world, 40 * MBIT), b = world_joiner(&world, MBIT);
@@ -201,8 +192,7 @@ static void joiner_is_asked_for_files_that_it_has(void **state) {
     assert_in_range(world_view(&world, b).files_whole, 54, 70);
 }
 
-static void donor_that_leaves_is_replaced(void **state) {
-    (void)state;
+FACT(donor_that_leaves_is_replaced) {
     world_init(&world, 1, 4, 30, 9);
     const uint16_t a = world_donor(&world, 10 * MBIT), b = world_donor(&world, 10 * MBIT);
     const uint16_t joiner = world_joiner(&world, MBIT);
@@ -219,8 +209,7 @@ static void donor_that_leaves_is_replaced(void **state) {
 }
 
 /* A slow donor needs 20 s for a chunk, and is known to be slow only after 10 s. */
-static void slow_donor_does_not_hold_up_the_first_shard(void **state) {
-    (void)state;
+FACT(slow_donor_does_not_hold_up_the_first_shard) {
     world_init(&world, 1, 20, 12, 10);
     const uint16_t slow = world_donor(&world, MBIT / 10), fast = world_donor(&world, 20 * MBIT);
     const uint16_t joiner = world_joiner(&world, MBIT);
@@ -232,8 +221,7 @@ static void slow_donor_does_not_hold_up_the_first_shard(void **state) {
     assert_true(world_view(&world, joiner).chunks_taken <= world_chunks(&world));
 }
 
-static void slow_donor_does_not_hold_up_the_end(void **state) {
-    (void)state;
+FACT(slow_donor_does_not_hold_up_the_end) {
     world_init(&world, 1, 6, 12, 10);
     const uint16_t slow = world_donor(&world, MBIT / 10), fast = world_donor(&world, 20 * MBIT);
     const uint16_t joiner = world_joiner(&world, MBIT);
@@ -246,8 +234,7 @@ static void slow_donor_does_not_hold_up_the_end(void **state) {
 
 /* A slow donor holds up a chunk, so a second copy is requested. If that peer leaves, another peer
  * is asked. */
-static void second_copy_is_asked_of_another_when_its_peer_leaves(void **state) {
-    (void)state;
+FACT(second_copy_is_asked_of_another_when_its_peer_leaves) {
     world_init(&world, 0, 1, 20, 17);
     const uint16_t slow = world_donor(&world, MBIT / 10), joiner = world_joiner(&world, MBIT);
     const uint16_t a = world_donor(&world, 8 * MBIT), b = world_donor(&world, 8 * MBIT);
@@ -274,8 +261,7 @@ static void second_copy_is_asked_of_another_when_its_peer_leaves(void **state) {
     assert_true(world.now_us < 10 * SECOND); /* before the slow donor counts as silent */
 }
 
-static void chunks_under_way_are_bounded_in_all(void **state) {
-    (void)state;
+FACT(chunks_under_way_are_bounded_in_all) {
     world_init(&world, 1, 70, 60, 11);
     world.latency_us = 100 * 1000;
     const uint16_t joiner = world_joiner(&world, MBIT);
@@ -292,8 +278,7 @@ static void chunks_under_way_are_bounded_in_all(void **state) {
 
 /* ---- files in the folder --------------------------------------------------------------------- */
 
-static void chunks_already_here_are_not_asked_for(void **state) {
-    (void)state;
+FACT(chunks_already_here_are_not_asked_for) {
     world_init(&world, 1, 6, 20, 12);
     const uint16_t donor = world_donor(&world, 20 * MBIT), joiner = world_joiner(&world, MBIT);
     struct world_fetcher *node = &world.nodes[joiner];
@@ -310,8 +295,7 @@ static void chunks_already_here_are_not_asked_for(void **state) {
     assert_int_equal(node->order[1], 5); /* the file that was begun before the restart */
 }
 
-static void begun_shard_is_the_first(void **state) {
-    (void)state;
+FACT(begun_shard_is_the_first) {
     world_init(&world, 1, 20, 20, 13);
     const uint16_t donor = world_donor(&world, 20 * MBIT), joiner = world_joiner(&world, MBIT);
     struct world_fetcher *node = &world.nodes[joiner];
@@ -328,8 +312,7 @@ static void begun_shard_is_the_first(void **state) {
     assert_int_equal(node->order[0], 17);
 }
 
-static void file_that_was_copied_in_stops_its_transfer(void **state) {
-    (void)state;
+FACT(file_that_was_copied_in_stops_its_transfer) {
     world_init(&world, 0, 1, 40, 14);
     const uint16_t donor = world_donor(&world, 2 * MBIT), joiner = world_joiner(&world, MBIT);
     world_link(&world, donor, joiner);
@@ -347,8 +330,7 @@ static void file_that_was_copied_in_stops_its_transfer(void **state) {
     assert_in_range(world_view(&world, joiner).chunks_dropped, 1, 3); /* were under way */
 }
 
-static void lost_file_is_fetched_again(void **state) {
-    (void)state;
+FACT(lost_file_is_fetched_again) {
     world_init(&world, 0, 3, 10, 15);
     const uint16_t donor = world_donor(&world, 20 * MBIT), joiner = world_joiner(&world, MBIT);
     world_link(&world, donor, joiner);
@@ -364,8 +346,7 @@ static void lost_file_is_fetched_again(void **state) {
 }
 
 /* If a file is lost during its CHECK, the answer says nothing about the bytes that replace it. */
-static void file_lost_while_it_is_checked_is_fetched_again(void **state) {
-    (void)state;
+FACT(file_lost_while_it_is_checked_is_fetched_again) {
     world_init(&world, 0, 1, 2, 18);
     const uint16_t donor = world_donor(&world, 20 * MBIT), joiner = world_joiner(&world, MBIT);
     struct world_fetcher *node = &world.nodes[joiner];
@@ -384,8 +365,7 @@ static void file_lost_while_it_is_checked_is_fetched_again(void **state) {
     assert_int_equal(node->chunks_taken, 6);
 }
 
-static void full_disk_is_nobodys_fault(void **state) {
-    (void)state;
+FACT(full_disk_is_nobodys_fault) {
     world_init(&world, 0, 3, 10, 16);
     const uint16_t donor = world_donor(&world, 20 * MBIT), joiner = world_joiner(&world, MBIT);
     world.nodes[joiner].fails_to_store = true;
@@ -400,8 +380,7 @@ static void full_disk_is_nobodys_fault(void **state) {
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-static void ranges_cover_a_file(void **state) {
-    (void)state;
+TEST(ranges_cover_a_file) {
     const struct tw_fetch_file files[] = {
         {.bytes = 1},
         {.bytes = TW_CHUNK_BYTES_MAX},
@@ -434,8 +413,7 @@ static void assert_plan_is_refused(const struct tw_fetch_file *file, uint32_t co
     if (strstr(err.message, word) == NULL) fail_msg("no '%s' in: %s", word, err.message);
 }
 
-static void memory_is_bounded_by_the_index(void **state) {
-    (void)state;
+TEST(memory_is_bounded_by_the_index) {
     struct tw_error err;
     size_t bytes = 0;
     const struct tw_fetch_file none = {.head_bytes = 0};
@@ -461,8 +439,7 @@ static void memory_is_bounded_by_the_index(void **state) {
     assert_int_equal(bytes, 0);
 }
 
-static void dataset_of_65536_files_is_ordered_and_asked_for(void **state) {
-    (void)state;
+TEST(dataset_of_65536_files_is_ordered_and_asked_for) {
     struct tw_error err;
     size_t bytes = 0;
     struct tw_fetch_file *files = calloc(TW_FETCH_FILES_MAX, sizeof(*files));
@@ -511,36 +488,4 @@ static void dataset_of_65536_files_is_ordered_and_asked_for(void **state) {
     free(files);
     free(memory);
     free(fetch);
-}
-
-#define TEST(name) cmocka_unit_test_teardown(name, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(one_donor_gives_every_chunk_once),
-        TEST(first_shard_then_heldout_then_the_rest),
-        TEST(orders_of_two_nodes_differ),
-        TEST(links_fast_and_slow_are_kept_full),
-        TEST(slow_link_has_two_chunks_under_way),
-        TEST(download_cap_limits_the_requests),
-        TEST(fast_link_has_eight_chunks_under_way),
-        TEST(eight_donors_are_seven_times_as_fast_as_one),
-        TEST(joiners_serve_each_other),
-        TEST(joiner_is_asked_for_files_that_it_has),
-        TEST(donor_that_leaves_is_replaced),
-        TEST(slow_donor_does_not_hold_up_the_first_shard),
-        TEST(slow_donor_does_not_hold_up_the_end),
-        TEST(second_copy_is_asked_of_another_when_its_peer_leaves),
-        TEST(chunks_under_way_are_bounded_in_all),
-        TEST(chunks_already_here_are_not_asked_for),
-        TEST(begun_shard_is_the_first),
-        TEST(file_that_was_copied_in_stops_its_transfer),
-        TEST(lost_file_is_fetched_again),
-        TEST(file_lost_while_it_is_checked_is_fetched_again),
-        TEST(full_disk_is_nobodys_fault),
-        cmocka_unit_test(ranges_cover_a_file),
-        cmocka_unit_test(memory_is_bounded_by_the_index),
-        cmocka_unit_test(dataset_of_65536_files_is_ordered_and_asked_for),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,10 +11,11 @@ enum { SECOND = 1000 * 1000, MBIT = 125 * 1000 };
 #define MINUTE (UINT64_C(60) * SECOND)
 
 static int teardown(void **state) {
-    (void)state;
     world_deinit(&world);
     return 0;
 }
+
+#define FACT(name) TEST_IN(NULL, teardown, name)
 
 static uint16_t donor_like(enum manner manner, uint64_t bytes_per_s) {
     const uint16_t at = world_donor(&world, bytes_per_s);
@@ -41,13 +42,11 @@ static void assert_liar_gets_a_strike(enum manner manner) {
     assert_true(world_view(&world, joiner).peers[liar].banned_until_us == node->struck_until_us);
 }
 
-static void wrong_index_is_a_strike_and_comes_from_another(void **state) {
-    (void)state;
+FACT(wrong_index_is_a_strike_and_comes_from_another) {
     assert_liar_gets_a_strike(LIAR);
 }
 
-static void chunk_of_the_wrong_size_is_a_strike(void **state) {
-    (void)state;
+FACT(chunk_of_the_wrong_size_is_a_strike) {
     assert_liar_gets_a_strike(MISSIZED);
 }
 
@@ -69,20 +68,17 @@ static void assert_turncoat_gets_a_strike(enum manner manner) {
     assert_true(node->last_pull_us[liar] < turned_us + SECOND);
 }
 
-static void wrong_piece_is_a_strike_and_comes_from_another(void **state) {
-    (void)state;
+FACT(wrong_piece_is_a_strike_and_comes_from_another) {
     assert_turncoat_gets_a_strike(LIAR);
 }
 
-static void piece_of_the_wrong_size_is_a_strike(void **state) {
-    (void)state;
+FACT(piece_of_the_wrong_size_is_a_strike) {
     assert_turncoat_gets_a_strike(MISSIZED);
 }
 
 /* The liar is the only donor and sends wrong bytes every time. Its bans last 10 min, 20 min and so
  * on; new links do not shorten a ban. */
-static void strikes_double_and_follow_the_id(void **state) {
-    (void)state;
+FACT(strikes_double_and_follow_the_id) {
     world_init(&world, 0, 1, 4, 3);
     const uint16_t liar = donor_like(LIAR, 10 * MBIT), joiner = world_joiner(&world, MBIT);
     struct world_fetcher *node = &world.nodes[joiner];
@@ -105,8 +101,7 @@ static void strikes_double_and_follow_the_id(void **state) {
     world_run_whole(&world, joiner, 11 * 64 * MINUTE);
 }
 
-static void liar_that_left_is_struck_by_its_id(void **state) {
-    (void)state;
+FACT(liar_that_left_is_struck_by_its_id) {
     world_init(&world, 1, 4, 20, 4);
     const uint16_t liar = world_donor(&world, 40 * MBIT), honest = world_donor(&world, 10 * MBIT);
     const uint16_t joiner = world_joiner(&world, MBIT);
@@ -132,8 +127,7 @@ static void liar_that_left_is_struck_by_its_id(void **state) {
 /* A liar leaves while bytes of its index are being stored, and an honest node is asked instead.
  * The liar's bytes must not get into the honest node's index, or the honest node would be
  * struck. */
-static void bytes_of_two_sources_never_meet(void **state) {
-    (void)state;
+FACT(bytes_of_two_sources_never_meet) {
     for (uint64_t leave_us = 0; leave_us < 2 * SECOND; leave_us += SECOND / 50) {
         world_init(&world, 1, 1, 4, 5);
         const uint16_t liar = donor_like(LIAR, 10 * MBIT), honest = world_donor(&world, 10 * MBIT);
@@ -151,8 +145,7 @@ static void bytes_of_two_sources_never_meet(void **state) {
 
 /* Only the tokenizer is missing. A liar sends all of its chunks, but with wrong bytes, so the node
  * fetches them again from another donor. */
-static void wrong_tokenizer_at_the_end_comes_from_another(void **state) {
-    (void)state;
+FACT(wrong_tokenizer_at_the_end_comes_from_another) {
     world_init(&world, 0, 2, 4, 16);
     const uint16_t liar = donor_like(LIAR, 10 * MBIT), joiner = world_joiner(&world, MBIT);
     struct world_fetcher *node = &world.nodes[joiner];
@@ -170,8 +163,7 @@ static void wrong_tokenizer_at_the_end_comes_from_another(void **state) {
 
 /* ---- unrequested messages -------------------------------------------------------------------- */
 
-static void unrequested_messages_change_nothing(void **state) {
-    (void)state;
+FACT(unrequested_messages_change_nothing) {
     world_init(&world, 1, 4, 20, 6);
     const uint16_t donor = world_donor(&world, 10 * MBIT), other = world_donor(&world, 10 * MBIT);
     const uint16_t joiner = world_joiner(&world, MBIT);
@@ -203,8 +195,7 @@ static void unrequested_messages_change_nothing(void **state) {
     assert_int_equal(world.nodes[joiner].chunks_taken, world_chunks(&world));
 }
 
-static void same_chunk_twice_is_taken_once(void **state) {
-    (void)state;
+FACT(same_chunk_twice_is_taken_once) {
     world_init(&world, 0, 1, 4, 7);
     const uint16_t donor = world_donor(&world, 10 * MBIT), joiner = world_joiner(&world, MBIT);
     world_link(&world, donor, joiner);
@@ -220,8 +211,7 @@ static void same_chunk_twice_is_taken_once(void **state) {
 
 /* A node that lacks everything is asked at most 32 times in 30 s, and does not hold up the
  * transfer. */
-static void storm_of_missing_is_bounded(void **state) {
-    (void)state;
+FACT(storm_of_missing_is_bounded) {
     world_init(&world, 1, 70, 2, 8);
     const uint16_t lacking = world_donor(&world, 10 * MBIT), joiner = world_joiner(&world, MBIT);
     struct world_fetcher *node = &world.nodes[joiner];
@@ -239,8 +229,7 @@ static void storm_of_missing_is_bounded(void **state) {
     world_run_whole(&world, joiner, needed_us + 3 * SECOND);
 }
 
-static void missing_is_asked_again_after_30_s(void **state) {
-    (void)state;
+FACT(missing_is_asked_again_after_30_s) {
     world_init(&world, 0, 2, 4, 9);
     const uint16_t donor = donor_like(LACKING, 10 * MBIT), joiner = world_joiner(&world, MBIT);
     struct world_fetcher *node = &world.nodes[joiner];
@@ -256,8 +245,7 @@ static void missing_is_asked_again_after_30_s(void **state) {
 
 /* ---- silence ------------------------------------------------------------------------------- */
 
-static void mute_peers_delay_by_seconds(void **state) {
-    (void)state;
+FACT(mute_peers_delay_by_seconds) {
     world_init(&world, 1, 8, 40, 10);
     const uint16_t honest = world_donor(&world, 20 * MBIT);
     for (uint32_t i = 0; i < 10; i++) (void)donor_like(MUTE, 10 * MBIT);
@@ -273,8 +261,7 @@ static void mute_peers_delay_by_seconds(void **state) {
     }
 }
 
-static void mute_peer_is_tried_again_ever_more_rarely(void **state) {
-    (void)state;
+FACT(mute_peer_is_tried_again_ever_more_rarely) {
     world_init(&world, 0, 1, 4, 11);
     const uint16_t mute = donor_like(MUTE, 10 * MBIT), joiner = world_joiner(&world, MBIT);
     struct world_fetcher *node = &world.nodes[joiner];
@@ -292,8 +279,7 @@ static void mute_peer_is_tried_again_ever_more_rarely(void **state) {
 }
 
 /* The peer sends the first chunk of every PULL and never the rest. */
-static void half_hearted_peer_does_not_hold_up_the_transfer(void **state) {
-    (void)state;
+FACT(half_hearted_peer_does_not_hold_up_the_transfer) {
     world_init(&world, 1, 8, 40, 12);
     const uint16_t half = donor_like(HALF_HEART, 40 * MBIT),
                    honest = world_donor(&world, 10 * MBIT);
@@ -305,8 +291,7 @@ static void half_hearted_peer_does_not_hold_up_the_transfer(void **state) {
     world_run_whole(&world, joiner, needed_us + 15 * SECOND);
 }
 
-static void late_chunks_are_welcome_and_asked_once(void **state) {
-    (void)state;
+FACT(late_chunks_are_welcome_and_asked_once) {
     world_init(&world, 0, 2, 20, 13);
     const uint16_t donor = world_donor(&world, 2 * MBIT), joiner = world_joiner(&world, MBIT);
     world_link(&world, donor, joiner);
@@ -324,8 +309,7 @@ static void late_chunks_are_welcome_and_asked_once(void **state) {
 
 /* A slow trickle does not count as silence. Still, a fetcher does not wait an hour for the index if
  * another peer has it. */
-static void trickling_source_of_the_index_is_left(void **state) {
-    (void)state;
+FACT(trickling_source_of_the_index_is_left) {
     world_init(&world, 0, 1, 4, 14);
     world.index_bytes = 40 * TW_CHUNK_BYTES_MAX;
     const uint16_t slow = world_donor(&world, TW_CHUNK_BYTES_MAX / 9);
@@ -337,8 +321,7 @@ static void trickling_source_of_the_index_is_left(void **state) {
     assert_int_equal(world.nodes[joiner].strikes, 0);
 }
 
-static void slow_source_is_kept_where_it_is_the_only_one(void **state) {
-    (void)state;
+FACT(slow_source_is_kept_where_it_is_the_only_one) {
     world_init(&world, 0, 1, 4, 15);
     world.index_bytes = 40 * TW_CHUNK_BYTES_MAX;
     const uint16_t slow = world_donor(&world, TW_CHUNK_BYTES_MAX / 9);
@@ -375,8 +358,7 @@ static void shake_world(struct tw_rng *rng) {
 
 /* Nodes 0 and 1 are honest and have everything. Node 2 is honest; the others change their
  * manners at random. In the end all are honest, and each gets everything. */
-static void every_node_gets_everything_after_random_faults(void **state) {
-    (void)state;
+FACT(every_node_gets_everything_after_random_faults) {
     for (uint64_t seed = 1; seed <= 25; seed++) {
         struct tw_rng rng;
         tw_rng_seed(&rng, seed);
@@ -404,31 +386,4 @@ static void every_node_gets_everything_after_random_faults(void **state) {
         world_deinit(&world);
     }
     world_init(&world, 0, 1, 1, 1);
-}
-
-#define TEST(name) cmocka_unit_test_teardown(name, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(wrong_index_is_a_strike_and_comes_from_another),
-        TEST(chunk_of_the_wrong_size_is_a_strike),
-        TEST(wrong_piece_is_a_strike_and_comes_from_another),
-        TEST(piece_of_the_wrong_size_is_a_strike),
-        TEST(strikes_double_and_follow_the_id),
-        TEST(liar_that_left_is_struck_by_its_id),
-        TEST(bytes_of_two_sources_never_meet),
-        TEST(wrong_tokenizer_at_the_end_comes_from_another),
-        TEST(unrequested_messages_change_nothing),
-        TEST(same_chunk_twice_is_taken_once),
-        TEST(storm_of_missing_is_bounded),
-        TEST(missing_is_asked_again_after_30_s),
-        TEST(mute_peers_delay_by_seconds),
-        TEST(mute_peer_is_tried_again_ever_more_rarely),
-        TEST(half_hearted_peer_does_not_hold_up_the_transfer),
-        TEST(late_chunks_are_welcome_and_asked_once),
-        TEST(trickling_source_of_the_index_is_left),
-        TEST(slow_source_is_kept_where_it_is_the_only_one),
-        TEST(every_node_gets_everything_after_random_faults),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

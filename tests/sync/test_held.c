@@ -1,12 +1,8 @@
 /* test_held.c - a node counts only rounds whose state it has held. Giving up a transfer, a restart
  * or a missing worker must not let the node claim more rounds. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "tests/sync/mesh.h"
+#include "tests/test.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 
@@ -73,8 +69,7 @@ static void assert_lineage_of_node_0_wins(void) {
     mesh_deinit(&mesh);
 }
 
-static void node_that_gives_up_a_transfer_counts_its_own_rounds_only(void **state) {
-    (void)state;
+TEST(node_that_gives_up_a_transfer_counts_its_own_rounds_only) {
     static const uint64_t budgets[] = {UINT64_MAX,
                                        195000}; /* with the second budget, node 0 has finished */
     for (unsigned i = 0; i < 2; i++) {
@@ -85,8 +80,7 @@ static void node_that_gives_up_a_transfer_counts_its_own_rounds_only(void **stat
     }
 }
 
-static void node_restarted_in_a_transfer_counts_its_own_rounds_only(void **state) {
-    (void)state;
+TEST(node_restarted_in_a_transfer_counts_its_own_rounds_only) {
     begin_a_long_transfer(false, UINT64_MAX);
     struct tw_position position;
     tw_node_position(mesh.nodes[1], &position);
@@ -97,8 +91,7 @@ static void node_restarted_in_a_transfer_counts_its_own_rounds_only(void **state
     assert_lineage_of_node_0_wins();
 }
 
-static void pair_node_that_gives_up_a_transfer_counts_its_own_rounds_only(void **state) {
-    (void)state;
+TEST(pair_node_that_gives_up_a_transfer_counts_its_own_rounds_only) {
     begin_a_long_transfer(true, UINT64_MAX);
     mesh_kill(&mesh, 0);
     wait_until_node_1_gives_up();
@@ -106,8 +99,7 @@ static void pair_node_that_gives_up_a_transfer_counts_its_own_rounds_only(void *
 }
 
 /* A member without a worker still votes, but its weights do not change. */
-static void member_without_a_worker_counts_its_own_rounds_only(void **state) {
-    (void)state;
+TEST(member_without_a_worker_counts_its_own_rounds_only) {
     mesh_init(&mesh, 3, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
@@ -125,8 +117,7 @@ static void member_without_a_worker_counts_its_own_rounds_only(void **state) {
 }
 
 /* A receiver whose donor is gone does not adopt a lineage that has trained less than its own. */
-static void receiver_without_its_donor_adopts_no_lesser_lineage(void **state) {
-    (void)state;
+TEST(receiver_without_its_donor_adopts_no_lesser_lineage) {
     begin_a_long_transfer(false, UINT64_MAX);
     mesh_kill(&mesh, 0);
     mesh_run(&mesh, SECONDS(1));
@@ -145,8 +136,7 @@ static void receiver_without_its_donor_adopts_no_lesser_lineage(void **state) {
 
 /* A lone node without a worker cannot hand out its state, so no node may follow it: the follower
  * would wait until the worker is back. */
-static void nobody_waits_for_a_node_without_a_worker(void **state) {
-    (void)state;
+TEST(nobody_waits_for_a_node_without_a_worker) {
     mesh_init(&mesh, 2, 3);
     mesh.step_us[1] *= 4;
     mesh_run(&mesh, SECONDS(60));
@@ -162,16 +152,4 @@ static void nobody_waits_for_a_node_without_a_worker(void **state) {
     mesh_run(&mesh, SECONDS(60));
     for (uint32_t i = 0; i < 2; i++) assert_int_equal(mesh_view(&mesh, i).state, TW_STATE_MEMBER);
     mesh_deinit(&mesh);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(node_that_gives_up_a_transfer_counts_its_own_rounds_only),
-        cmocka_unit_test(nobody_waits_for_a_node_without_a_worker),
-        cmocka_unit_test(node_restarted_in_a_transfer_counts_its_own_rounds_only),
-        cmocka_unit_test(pair_node_that_gives_up_a_transfer_counts_its_own_rounds_only),
-        cmocka_unit_test(member_without_a_worker_counts_its_own_rounds_only),
-        cmocka_unit_test(receiver_without_its_donor_adopts_no_lesser_lineage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* test_joining.c - how long a node takes to fetch the state of a run over slow lines, in virtual
  * time. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "sync/core/membership.h"
 #include "sync/core/state.h"
 #include "tests/sync/mesh.h"
+#include "tests/test.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 
@@ -85,35 +79,30 @@ static void fetch_of_one(const char *what) {
     mesh_deinit(&mesh);
 }
 
-static void state_of_one_donor_takes_as_long_as_its_line(void **state) {
-    (void)state;
+TEST(state_of_one_donor_takes_as_long_as_its_line) {
     begin(SECONDS(30), SECONDS(5)); /* 420 kbit/s */
     fetch_of_one("one donor");
 }
 
 /* The donor keeps the state until the last chunk has left. */
-static void very_slow_line_is_used_to_the_full(void **state) {
-    (void)state;
+TEST(very_slow_line_is_used_to_the_full) {
     begin(SECONDS(90), SECONDS(25));
     fetch_of_one("a very slow line");
 }
 
 /* No node keeps the results of the rounds for as long as the state needs. */
-static void state_that_takes_many_outer_steps_is_brought_up_to_date(void **state) {
-    (void)state;
+TEST(state_that_takes_many_outer_steps_is_brought_up_to_date) {
     begin(SECONDS(6), SECONDS(5));
     fetch_of_one("short outer steps");
 }
 
-static void line_does_not_wait_while_a_state_is_packed(void **state) {
-    (void)state;
+TEST(line_does_not_wait_while_a_state_is_packed) {
     begin(SECONDS(30), SECONDS(5));
     mesh.export_us = SECONDS(9);
     fetch_of_one("long steps");
 }
 
-static void state_of_three_donors_takes_as_long_as_their_lines(void **state) {
-    (void)state;
+TEST(state_of_three_donors_takes_as_long_as_their_lines) {
     begin(SECONDS(30), SECONDS(5));
     join(3);
     const uint64_t took_us = time_to_join(), line_us = FRAGMENTS * CHUNKS * mesh.chunk_us[0] / 3;
@@ -140,13 +129,11 @@ static void lose_donor(const char *what, void (*hurt)(struct mesh *mesh, uint32_
     mesh_deinit(&mesh);
 }
 
-static void killed_donor_costs_seconds(void **state) {
-    (void)state;
+TEST(killed_donor_costs_seconds) {
     lose_donor("a donor is killed", mesh_kill);
 }
 
-static void stopped_donor_costs_seconds(void **state) {
-    (void)state;
+TEST(stopped_donor_costs_seconds) {
     lose_donor("a donor is stopped", mesh_stop);
 }
 
@@ -157,8 +144,7 @@ static bool refuses(struct mesh *world, uint32_t from, uint32_t to, struct tw_me
     return false;
 }
 
-static void refused_joiner_holds_up_no_round(void **state) {
-    (void)state;
+TEST(refused_joiner_holds_up_no_round) {
     mesh_init(&mesh, 2, FRAGMENTS);
     mesh_kill(&mesh, 1);
     mesh.state_chunks = CHUNKS;
@@ -177,18 +163,4 @@ static void refused_joiner_holds_up_no_round(void **state) {
     assert_true(mesh_agree(&mesh, 0, 1));
     assert_int_equal(mesh.nodes[1]->state, TW_STATE_MEMBER);
     mesh_deinit(&mesh);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(state_of_one_donor_takes_as_long_as_its_line),
-        cmocka_unit_test(very_slow_line_is_used_to_the_full),
-        cmocka_unit_test(state_that_takes_many_outer_steps_is_brought_up_to_date),
-        cmocka_unit_test(line_does_not_wait_while_a_state_is_packed),
-        cmocka_unit_test(state_of_three_donors_takes_as_long_as_their_lines),
-        cmocka_unit_test(killed_donor_costs_seconds),
-        cmocka_unit_test(stopped_donor_costs_seconds),
-        cmocka_unit_test(refused_joiner_holds_up_no_round),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,6 @@ static void note(struct mesh *of, uint32_t node, const struct tw_action *action)
 }
 
 static int begin(void **state) {
-    (void)state;
     memset(found, 0, sizeof(found));
     mesh_init(&mesh, NODES, 2);
     mesh.config.jury_millionths = 125000;
@@ -41,10 +40,11 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-    (void)state;
     mesh_deinit(&mesh);
     return 0;
 }
+
+#define FACT(name) TEST_IN(begin, end, name)
 
 static void run_minutes(uint64_t minutes) {
     for (uint32_t i = 0; i < NODES; i++) mesh_start(&mesh, i, NULL);
@@ -64,8 +64,7 @@ static uint32_t checks_of(uint32_t node) {
     return count;
 }
 
-static void honest_members_are_checked_and_none_is_found(void **state) {
-    (void)state;
+FACT(honest_members_are_checked_and_none_is_found) {
     run_minutes(5);
     for (uint32_t i = 0; i < NODES; i++) {
         assert_int_equal(finders_of(i), 0);
@@ -74,8 +73,7 @@ static void honest_members_are_checked_and_none_is_found(void **state) {
 }
 
 /* Nobody merges its work any more, once all know: the round lists it no longer. */
-static void member_that_does_not_train_is_found_by_all_and_left_out(void **state) {
-    (void)state;
+FACT(member_that_does_not_train_is_found_by_all_and_left_out) {
     mesh.score[LAZY] = 0;
     run_minutes(6);
     assert_int_equal(finders_of(LAZY), NODES - 1);
@@ -87,8 +85,7 @@ static void member_that_does_not_train_is_found_by_all_and_left_out(void **state
     assert_int_equal(reason, TW_CORRUPT);
 }
 
-static void member_that_sends_the_opposite_is_found_sooner(void **state) {
-    (void)state;
+FACT(member_that_sends_the_opposite_is_found_sooner) {
     mesh.score[LAZY] = -HONEST;
     run_minutes(4);
     assert_true(finders_of(LAZY) >= NODES / 2);
@@ -96,16 +93,14 @@ static void member_that_sends_the_opposite_is_found_sooner(void **state) {
 }
 
 /* If everybody has weak scores, scores show nothing. */
-static void nobody_is_found_where_honest_scores_are_weak(void **state) {
-    (void)state;
+FACT(nobody_is_found_where_honest_scores_are_weak) {
     for (uint32_t i = 0; i < NODES; i++) mesh.score[i] = 300;
     mesh.score[LAZY] = 0;
     run_minutes(5);
     for (uint32_t i = 0; i < NODES; i++) assert_int_equal(finders_of(i), 0);
 }
 
-static void member_that_never_says_where_it_is_is_found(void **state) {
-    (void)state;
+FACT(member_that_never_says_where_it_is_is_found) {
     mesh.is_unplaced[LAZY] = true;
     run_minutes(4);
     assert_int_equal(finders_of(LAZY), 0);
@@ -116,8 +111,7 @@ static void member_that_never_says_where_it_is_is_found(void **state) {
 }
 
 /* Workers that cannot judge, such as programs of others, cost nobody anything. */
-static void group_without_jurors_goes_on(void **state) {
-    (void)state;
+FACT(group_without_jurors_goes_on) {
     for (uint32_t i = 0; i < NODES; i++) mesh.is_no_juror[i] = true;
     mesh.score[LAZY] = 0;
     run_minutes(3);
@@ -125,8 +119,7 @@ static void group_without_jurors_goes_on(void **state) {
     assert_true(mesh.commits[0] > 100);
 }
 
-static void without_the_key_nothing_is_checked_or_said(void **state) {
-    (void)state;
+FACT(without_the_key_nothing_is_checked_or_said) {
     mesh.config.jury_millionths = 0;
     mesh.score[LAZY] = 0;
     run_minutes(4);
@@ -146,8 +139,7 @@ static bool doubts_all(struct mesh *of, uint32_t from, uint32_t to, struct tw_me
     return true;
 }
 
-static void false_doubts_find_nobody_and_cost_little(void **state) {
-    (void)state;
+FACT(false_doubts_find_nobody_and_cost_little) {
     run_minutes(3);
     memset(mesh.judged, 0, sizeof(mesh.judged));
     const uint32_t rounds = mesh.commits[0];
@@ -161,19 +153,4 @@ static void false_doubts_find_nobody_and_cost_little(void **state) {
     }
     /* Drawn: 6 / 8 of a check in a round. Doubts: of five nodes, each in one of eight rounds. */
     assert_true(checks < 2 * (mesh.commits[0] - rounds));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(honest_members_are_checked_and_none_is_found, begin, end),
-        cmocka_unit_test_setup_teardown(member_that_does_not_train_is_found_by_all_and_left_out,
-                                        begin, end),
-        cmocka_unit_test_setup_teardown(member_that_sends_the_opposite_is_found_sooner, begin, end),
-        cmocka_unit_test_setup_teardown(nobody_is_found_where_honest_scores_are_weak, begin, end),
-        cmocka_unit_test_setup_teardown(member_that_never_says_where_it_is_is_found, begin, end),
-        cmocka_unit_test_setup_teardown(group_without_jurors_goes_on, begin, end),
-        cmocka_unit_test_setup_teardown(without_the_key_nothing_is_checked_or_said, begin, end),
-        cmocka_unit_test_setup_teardown(false_doubts_find_nobody_and_cost_little, begin, end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,7 @@
 /* test_lineages.c - honest lineages that meet: which one remains. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "tests/sync/mesh.h"
+#include "tests/test.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 
@@ -29,8 +24,7 @@ static void assert_one_group(const struct tw_id *lineage, uint32_t count) {
 }
 
 /* Six slow nodes meet two fast ones, whose run clock is ahead. */
-static void smaller_side_follows_the_larger_one(void **state) {
-    (void)state;
+TEST(smaller_side_follows_the_larger_one) {
     mesh_init(&mesh, 8, 3);
     for (uint32_t i = 0; i < 6; i++) mesh.step_us[i] = SECONDS(1);
     link_group(0, 6);
@@ -45,8 +39,7 @@ static void smaller_side_follows_the_larger_one(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void sides_of_about_one_size_go_by_the_clock(void **state) {
-    (void)state;
+TEST(sides_of_about_one_size_go_by_the_clock) {
     mesh_init(&mesh, 8, 3);
     for (uint32_t i = 0; i < 5; i++) mesh.step_us[i] = SECONDS(1);
     link_group(0, 5);
@@ -61,8 +54,7 @@ static void sides_of_about_one_size_go_by_the_clock(void **state) {
 }
 
 /* Node 0 is the centre of a star. A lone node with a larger run clock is linked to node 0 only. */
-static void lone_node_joins_a_star(void **state) {
-    (void)state;
+TEST(lone_node_joins_a_star) {
     mesh_init(&mesh, 7, 3);
     for (uint32_t i = 0; i < 6; i++) mesh.step_us[i] = SECONDS(1);
     for (uint32_t i = 1; i < 6; i++) mesh_link(&mesh, 0, i);
@@ -78,8 +70,7 @@ static void lone_node_joins_a_star(void **state) {
 
 /* All members restart from their checkpoints, with only the newest record in their logs. A lone
  * node finds the group as soon as the group has decided a round. */
-static void restarted_group_keeps_its_lineage(void **state) {
-    (void)state;
+TEST(restarted_group_keeps_its_lineage) {
     struct tw_position positions[5];
     struct mesh_worker workers[5];
     mesh_init(&mesh, 6, 3);
@@ -159,8 +150,7 @@ static void assert_goes_on(uint32_t nodes, const uint64_t *pauses_us, uint32_t b
 
 /* The newest checkpoint is some rounds older than the power cut. Nobody waits for a state that
  * nobody has: a wait for lost members lasts 10 s. */
-static void group_begins_at_once_at_its_newest_checkpoint(void **state) {
-    (void)state;
+TEST(group_begins_at_once_at_its_newest_checkpoint) {
     const uint64_t pauses_us[] = {SECONDS(1), SECONDS(3), SECONDS(2), SECONDS(4), SECONDS(3)};
     for (uint32_t nodes = 2; nodes <= 4; nodes++)
         assert_goes_on(nodes, pauses_us, nodes, SECONDS(6));
@@ -168,30 +158,15 @@ static void group_begins_at_once_at_its_newest_checkpoint(void **state) {
 
 /* The last checkpoint, of one member, is of the round in which all are killed. The other members
  * are behind, and one of five is no proof to them. */
-static void checkpoint_of_one_member_is_enough(void **state) {
-    (void)state;
+TEST(checkpoint_of_one_member_is_enough) {
     const uint64_t pauses_us[] = {0, SECONDS(2), SECONDS(3), SECONDS(2), SECONDS(9), 0};
     assert_goes_on(5, pauses_us, 5, SECONDS(30));
 }
 
 /* Machines that come back are a majority, and go on without the one that does not. */
-static void majority_does_not_wait_for_a_dead_machine(void **state) {
-    (void)state;
+TEST(majority_does_not_wait_for_a_dead_machine) {
     const uint64_t pauses_us[] = {SECONDS(1), SECONDS(3), SECONDS(2),
                                   SECONDS(4), SECONDS(3), SECONDS(3)};
     assert_goes_on(3, pauses_us, 2, SECONDS(40));
     assert_goes_on(5, pauses_us, 4, SECONDS(40));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(smaller_side_follows_the_larger_one),
-        cmocka_unit_test(sides_of_about_one_size_go_by_the_clock),
-        cmocka_unit_test(lone_node_joins_a_star),
-        cmocka_unit_test(restarted_group_keeps_its_lineage),
-        cmocka_unit_test(group_begins_at_once_at_its_newest_checkpoint),
-        cmocka_unit_test(checkpoint_of_one_member_is_enough),
-        cmocka_unit_test(majority_does_not_wait_for_a_dead_machine),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

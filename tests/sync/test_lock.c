@@ -3,6 +3,8 @@
 #include "tests/sync/lone_node.h"
 #include "tests/sync/signing.h"
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 static const struct tw_id run = {{0}};
 
 /* Returns one of two records of round ROUNDS without results. Members may vote for it at once. */
@@ -55,8 +57,7 @@ static const struct tw_msg_promise *promise_to(uint16_t peer, uint64_t attempt) 
 
 /* ---- proposals ------------------------------------------------------------------------------ */
 
-static void proposal_above_the_lowest_ballot_needs_promises(void **state) {
-    (void)state;
+FACT(proposal_above_the_lowest_ballot_needs_promises) {
     enum { RIGHT, NONE, TOO_FEW, OF_ANOTHER_BALLOT, OF_STRANGERS, LATER_LOCK, CASES };
     for (int i = 0; i < CASES; i++) {
         start_again();
@@ -77,8 +78,7 @@ static void proposal_above_the_lowest_ballot_needs_promises(void **state) {
 }
 
 /* Some member has a lock. The proposal must be of the locked record, and carry the lock. */
-static void proposal_carries_the_newest_lock_on(void **state) {
-    (void)state;
+FACT(proposal_carries_the_newest_lock_on) {
     enum { RIGHT, OTHER_RECORD, FORGED, OF_THE_SAME_BALLOT, OLDER, CASES };
     for (int i = 0; i < CASES; i++) {
         start_again();
@@ -98,8 +98,7 @@ static void proposal_carries_the_newest_lock_on(void **state) {
 
 /* A lying proposer has two sets of promises for one ballot: one without a lock, and one with it. A
  * member votes once in a ballot, or two records could be locked at that ballot. */
-static void second_record_of_a_ballot_gets_no_vote(void **state) {
-    (void)state;
+FACT(second_record_of_a_ballot_gets_no_vote) {
     const struct tw_record record = record_of(0), other = record_of(1);
     const struct tw_roster roster = view_now().roster;
     say(1, proposal(1, 2, &record));
@@ -120,8 +119,7 @@ static void second_record_of_a_ballot_gets_no_vote(void **state) {
 
 /* ---- locks ---------------------------------------------------------------------------------- */
 
-static void lock_is_kept_and_reported(void **state) {
-    (void)state;
+FACT(lock_is_kept_and_reported) {
     const struct tw_record record = record_of(0);
     const uint64_t ballot = ballot_of(1, 1);
     say(1, proposal(1, 1, &record));
@@ -144,8 +142,7 @@ static void lock_is_kept_and_reported(void **state) {
     assert_memory_equal(&before, &now, sizeof(now));
 }
 
-static void lock_without_enough_votes_closes_the_link(void **state) {
-    (void)state;
+FACT(lock_without_enough_votes_closes_the_link) {
     enum { NO_VOTES, ONE_VOTE, OF_PHASE_TWO, CASES };
     for (int i = 0; i < CASES; i++) {
         start_again();
@@ -168,8 +165,7 @@ static void lock_without_enough_votes_closes_the_link(void **state) {
 }
 
 /* A lock below the promised ballot comes too late: the promise reported that there was none. */
-static void lock_below_the_promise_gets_no_vote(void **state) {
-    (void)state;
+FACT(lock_below_the_promise_gets_no_vote) {
     const struct tw_record record = record_of(0);
     say(1, proposal(1, 1, &record));
     assert_true(promise_to(2, 2)->lock.ballot == 0);
@@ -179,8 +175,7 @@ static void lock_below_the_promise_gets_no_vote(void **state) {
 }
 
 /* Enough members promised a later ballot without the lock, so its record cannot be decided. */
-static void vote_for_another_record_ends_the_lock(void **state) {
-    (void)state;
+FACT(vote_for_another_record_ends_the_lock) {
     const struct tw_record record = record_of(0), other = record_of(1);
     say(1, proposal(1, 1, &record));
     say_lock(1, ballot_of(1, 1), &record);
@@ -197,8 +192,7 @@ static void vote_for_another_record_ends_the_lock(void **state) {
 
 /* ---- promises to this node ------------------------------------------------------------------ */
 
-static void promise_with_a_forged_lock_closes_the_link(void **state) {
-    (void)state;
+FACT(promise_with_a_forged_lock_closes_the_link) {
     for (uint32_t i = 0; i < 3; i++) {
         start_again();
         const struct tw_record record = record_of(0);
@@ -212,19 +206,4 @@ static void promise_with_a_forged_lock_closes_the_link(void **state) {
         assert_int_equal(find_message(TW_MSG_PROPOSE, 2) != NULL, i == 0);
         assert_int_equal(find_action(TW_ACT_CLOSE) != NULL, i != 0);
     }
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(proposal_above_the_lowest_ballot_needs_promises),
-        TEST(proposal_carries_the_newest_lock_on),
-        TEST(second_record_of_a_ballot_gets_no_vote),
-        TEST(lock_is_kept_and_reported),
-        TEST(lock_without_enough_votes_closes_the_link),
-        TEST(lock_below_the_promise_gets_no_vote),
-        TEST(vote_for_another_record_ends_the_lock),
-        TEST(promise_with_a_forged_lock_closes_the_link),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

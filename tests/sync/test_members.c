@@ -14,11 +14,12 @@ static struct tw_id id_of(uint8_t first, uint32_t number) {
 }
 
 static int setup(void **state) {
-    (void)state;
     const struct tw_members_config config = {.self = id_of(0x80, 0), .seed = 42};
     tw_members_init(&members, &config);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, NULL, name)
 
 static struct tw_member_row record_of(struct tw_id id, const char *first, const char *second) {
     struct tw_member_row record = {.id = id};
@@ -57,8 +58,7 @@ static void assert_nothing_due(uint64_t now_us) {
 
 /* ---- bootstrap ----------------------------------------------------------------------------- */
 
-static void bootstrap_entries_are_dialled_at_once(void **state) {
-    (void)state;
+FACT(bootstrap_entries_are_dialled_at_once) {
     char text[160], hex[TW_ID_HEX_BYTES];
     const struct tw_id id = id_of(3, 3);
     bootstrap("a.example:1");
@@ -76,8 +76,7 @@ static void bootstrap_entries_are_dialled_at_once(void **state) {
     assert_int_equal(tw_members_known(&members), 1); /* the other address has no id yet */
 }
 
-static void bootstrap_entry_named_again_is_known(void **state) {
-    (void)state;
+FACT(bootstrap_entry_named_again_is_known) {
     struct tw_dial dial;
     bootstrap("a.example:1");
     bootstrap("a.example:1");
@@ -86,8 +85,7 @@ static void bootstrap_entry_named_again_is_known(void **state) {
     assert_false(tw_members_next_dial(&members, 0, &dial));
 }
 
-static void bad_bootstrap_entries_are_refused_with_a_sentence(void **state) {
-    (void)state;
+FACT(bad_bootstrap_entries_are_refused_with_a_sentence) {
     static const char *const bad[] = {
         "",        "host",   "host:",   "host:0", ":1",          "host:65536", "host:1=abc",
         "ho st:1", "[::1:1", "host:1x", "[]:1",   "host:000001", "a/b:1",      "host:1\nx:2"};
@@ -99,8 +97,7 @@ static void bad_bootstrap_entries_are_refused_with_a_sentence(void **state) {
     assert_nothing_due(0);
 }
 
-static void own_id_in_the_bootstrap_list_is_passed_over(void **state) {
-    (void)state;
+FACT(own_id_in_the_bootstrap_list_is_passed_over) {
     char text[160], hex[TW_ID_HEX_BYTES];
     tw_id_hex(&members.config.self, hex);
     (void)snprintf(text, sizeof(text), "me.example:1=%s", hex);
@@ -110,8 +107,7 @@ static void own_id_in_the_bootstrap_list_is_passed_over(void **state) {
 
 /* ---- pauses -------------------------------------------------------------------------------- */
 
-static void unreachable_peers_are_dialled_for_ever_with_growing_pauses(void **state) {
-    (void)state;
+FACT(unreachable_peers_are_dialled_for_ever_with_growing_pauses) {
     bootstrap("a.example:1");
     uint64_t now_us = 0, longest_us = 0;
     for (unsigned attempt = 0; attempt < 200; attempt++) {
@@ -128,8 +124,7 @@ static void unreachable_peers_are_dialled_for_ever_with_growing_pauses(void **st
     assert_true(longest_us >= TW_BACKOFF_MAX_US * 7 / 10);
 }
 
-static void pauses_of_two_nodes_are_not_the_same(void **state) {
-    (void)state;
+FACT(pauses_of_two_nodes_are_not_the_same) {
     static struct tw_members other;
     struct tw_members_config config = members.config;
     config.seed++;
@@ -144,8 +139,7 @@ static void pauses_of_two_nodes_are_not_the_same(void **state) {
     assert_true(tw_members_deadline(&members, 0) != tw_members_deadline(&other, 0));
 }
 
-static void linked_member_is_not_dialled_and_a_lost_one_is_again(void **state) {
-    (void)state;
+FACT(linked_member_is_not_dialled_and_a_lost_one_is_again) {
     const struct tw_id low = id_of(3, 3);
     const struct tw_member_row record = record_of(low, "b.example:1", NULL);
     bootstrap("a.example:1");
@@ -160,8 +154,7 @@ static void linked_member_is_not_dialled_and_a_lost_one_is_again(void **state) {
     assert_int_equal(tw_members_known(&members), 1);
 }
 
-static void member_linked_through_another_is_dialled_slowly(void **state) {
-    (void)state;
+FACT(member_linked_through_another_is_dialled_slowly) {
     const struct tw_id id = id_of(9, 1);
     const struct tw_member_row record = record_of(id, "10.0.0.1:1", NULL);
     merge_record(record, 0);
@@ -182,8 +175,7 @@ static void member_linked_through_another_is_dialled_slowly(void **state) {
     assert_false(tw_members_may_reach(&members, &other));
 }
 
-static void lower_id_lets_the_higher_dial_first(void **state) {
-    (void)state;
+FACT(lower_id_lets_the_higher_dial_first) {
     merge_record(record_of(id_of(0xf0, 1), "high.example:1", NULL), 0);
     assert_true(tw_members_deadline(&members, 0) >= TW_DIAL_YIELD_STEPS * TW_BACKOFF_MIN_US);
     merge_record(record_of(id_of(0x10, 1), "low.example:1", NULL), 0);
@@ -192,8 +184,7 @@ static void lower_id_lets_the_higher_dial_first(void **state) {
     assert_string_equal(dial.address, "low.example:1");
 }
 
-static void one_member_is_dialled_at_one_address_after_the_other(void **state) {
-    (void)state;
+FACT(one_member_is_dialled_at_one_address_after_the_other) {
     const struct tw_id id = id_of(1, 1);
     merge_record(record_of(id, "a.example:1", "b.example:1"), 0);
     const struct tw_dial first = take_dial(10 * S);
@@ -203,8 +194,7 @@ static void one_member_is_dialled_at_one_address_after_the_other(void **state) {
     assert_string_not_equal(first.address, second.address);
 }
 
-static void silent_address_of_a_member_costs_little(void **state) {
-    (void)state;
+FACT(silent_address_of_a_member_costs_little) {
     merge_record(record_of(id_of(1, 1), "192.0.2.1:1", "[2001:db8::1]:1"), 0);
     const uint64_t now_us = 10 * S;
     assert_string_equal(take_dial(now_us).address, "[2001:db8::1]:1"); /* IPv6 first */
@@ -218,8 +208,7 @@ static void silent_address_of_a_member_costs_little(void **state) {
     assert_nothing_due(now_us + 1000 * S);
 }
 
-static void own_new_address_makes_all_dials_due(void **state) {
-    (void)state;
+FACT(own_new_address_makes_all_dials_due) {
     bootstrap("a.example:1");
     uint64_t now_us = 0;
     for (unsigned i = 0; i < 8; i++) {
@@ -252,8 +241,7 @@ static uint64_t longest_pause_us(uint64_t from_us, uint64_t for_us) {
 }
 
 /* The line was down for a quarter of an hour; its return must be noticed within a minute. */
-static void node_that_lost_all_links_dials_often(void **state) {
-    (void)state;
+FACT(node_that_lost_all_links_dials_often) {
     const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);
     tw_members_connected(&members, &one, 1 * S);
     tw_members_disconnected(&members, &one.id, 2 * S);
@@ -263,8 +251,7 @@ static void node_that_lost_all_links_dials_often(void **state) {
     assert_true(longest_pause_us(late_us + 900 * S, 900 * S) > TW_BACKOFF_MAX_US / 2);
 }
 
-static void lost_member_is_tried_rarely_where_others_are_linked(void **state) {
-    (void)state;
+FACT(lost_member_is_tried_rarely_where_others_are_linked) {
     const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);
     const struct tw_member_row other = record_of(id_of(2, 2), "b:2", NULL);
     tw_members_connected(&members, &other, 1 * S);
@@ -274,8 +261,7 @@ static void lost_member_is_tried_rarely_where_others_are_linked(void **state) {
     assert_true(longest_pause_us(302 * S, 600 * S) > TW_BACKOFF_MAX_US / 2);
 }
 
-static void pauses_that_had_grown_shrink_when_all_are_lost(void **state) {
-    (void)state;
+FACT(pauses_that_had_grown_shrink_when_all_are_lost) {
     const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);
     const struct tw_member_row other = record_of(id_of(2, 2), "b:2", NULL);
     tw_members_connected(&members, &other, 1 * S);
@@ -292,8 +278,7 @@ static void pauses_that_had_grown_shrink_when_all_are_lost(void **state) {
 }
 
 /* A path that drops large packets lets each dial through, and then the link breaks. */
-static void short_links_make_the_next_dial_wait(void **state) {
-    (void)state;
+FACT(short_links_make_the_next_dial_wait) {
     const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);
     const struct tw_member_row other = record_of(id_of(2, 2), "b:2", NULL);
     uint64_t now_us = 1 * S, pauses_us[9];
@@ -318,8 +303,7 @@ static void short_links_make_the_next_dial_wait(void **state) {
     tw_members_disconnected(&members, &other.id, now_us);
 }
 
-static void short_links_beside_a_relay_are_tried_ever_less(void **state) {
-    (void)state;
+FACT(short_links_beside_a_relay_are_tried_ever_less) {
     const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);
     const struct tw_member_row other = record_of(id_of(2, 2), "b:2", NULL);
     uint64_t now_us = 1 * S, expected_us = TW_BACKOFF_MAX_US;
@@ -342,8 +326,7 @@ static void short_links_beside_a_relay_are_tried_ever_less(void **state) {
     tw_members_disconnected(&members, &other.id, now_us);
 }
 
-static void first_link_after_an_outage_makes_all_dials_due(void **state) {
-    (void)state;
+FACT(first_link_after_an_outage_makes_all_dials_due) {
     const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);
     const struct tw_member_row other = record_of(id_of(2, 2), "b:2", NULL);
     tw_members_connected(&members, &one, 1 * S);
@@ -357,8 +340,7 @@ static void first_link_after_an_outage_makes_all_dials_due(void **state) {
     tw_members_disconnected(&members, &one.id, back_us);
 }
 
-static void address_that_leads_back_to_us_is_left_alone(void **state) {
-    (void)state;
+FACT(address_that_leads_back_to_us_is_left_alone) {
     bootstrap("me.example:1");
     struct tw_dial dial = take_dial(0);
     tw_members_dialled(&members, dial.address, false, &members.config.self, 0);
@@ -372,8 +354,7 @@ static void address_that_leads_back_to_us_is_left_alone(void **state) {
 
 /* The address of a member that left may belong to another one by now. That is no fault, and needs
  * no person. */
-static void address_that_a_linked_member_has_now_is_dropped_at_once(void **state) {
-    (void)state;
+FACT(address_that_a_linked_member_has_now_is_dropped_at_once) {
     const struct tw_id gone = id_of(1, 1);
     const struct tw_member_row fresh = record_of(id_of(2, 2), NULL, NULL);
     merge_record(record_of(gone, "shared.example:1", NULL), 0);
@@ -386,8 +367,7 @@ static void address_that_a_linked_member_has_now_is_dropped_at_once(void **state
     assert_int_equal(tw_members_known(&members), 1); /* the member without an address is gone too */
 }
 
-static void address_that_leads_back_to_us_is_dropped_with_its_member(void **state) {
-    (void)state;
+FACT(address_that_leads_back_to_us_is_dropped_with_its_member) {
     merge_record(record_of(id_of(1, 1), "now-mine.example:1", NULL), 0);
     const struct tw_dial dial = take_dial(10 * S);
     assert_true(tw_members_dialled(&members, dial.address, false, &members.config.self, 10 * S));
@@ -404,8 +384,7 @@ static void address_that_leads_back_to_us_is_dropped_with_its_member(void **stat
     assert_nothing_due(UINT64_C(1) << 60);
 }
 
-static void configured_address_without_an_id_accepts_a_node_set_up_anew(void **state) {
-    (void)state;
+FACT(configured_address_without_an_id_accepts_a_node_set_up_anew) {
     const struct tw_id old = id_of(1, 1), anew = id_of(2, 2);
     bootstrap("a.example:1");
     struct tw_dial dial = take_dial(0);
@@ -418,8 +397,7 @@ static void configured_address_without_an_id_accepts_a_node_set_up_anew(void **s
     assert_false(take_dial(200 * S).has_id);
 }
 
-static void resting_member_is_dialled_rarely_but_at_once_after_a_loss(void **state) {
-    (void)state;
+FACT(resting_member_is_dialled_rarely_but_at_once_after_a_loss) {
     const struct tw_member_row one = record_of(id_of(0x81, 1), "a:1", NULL);
     tw_members_connected(&members, &one, 1 * S);
     tw_members_disconnected(&members, &one.id, 40 * S);
@@ -439,8 +417,7 @@ static void resting_member_is_dialled_rarely_but_at_once_after_a_loss(void **sta
     assert_true(tw_members_deadline(&members, 1503 * S) < 1510 * S);
 }
 
-static void members_that_nobody_tells_of_are_swept(void **state) {
-    (void)state;
+FACT(members_that_nobody_tells_of_are_swept) {
     const struct tw_member_row linked = record_of(id_of(1, 1), "a:1", NULL);
     const struct tw_id rumour = id_of(2, 2);
     bootstrap("c.example:1");
@@ -459,8 +436,7 @@ static void members_that_nobody_tells_of_are_swept(void **state) {
 
 /* ---- records ------------------------------------------------------------------------------- */
 
-static void records_name_this_node_and_recently_linked_members_only(void **state) {
-    (void)state;
+FACT(records_name_this_node_and_recently_linked_members_only) {
     struct tw_msg_peers peers;
     const struct tw_id linked = id_of(1, 1), lost = id_of(2, 2), rumour = id_of(3, 3);
     const struct tw_member_row self = record_of(members.config.self, "me.example:1", NULL);
@@ -481,8 +457,7 @@ static void records_name_this_node_and_recently_linked_members_only(void **state
     assert_true(tw_id_equal(&peers.rows[1].id, &linked));
 }
 
-static void records_go_round_when_they_do_not_fit(void **state) {
-    (void)state;
+FACT(records_go_round_when_they_do_not_fit) {
     enum { MEMBERS = 40 };
     bool is_told[MEMBERS] = {false};
     for (uint32_t i = 0; i < MEMBERS; i++) {
@@ -515,8 +490,7 @@ static void tell_of(uint32_t teller, uint32_t first, uint32_t count, uint64_t no
     }
 }
 
-static void peer_tells_of_few_nodes_that_no_dial_has_found(void **state) {
-    (void)state;
+FACT(peer_tells_of_few_nodes_that_no_dial_has_found) {
     tell_of(1, 0, 256, S);
     assert_int_equal(tw_members_known(&members), TW_TOLD_MAX);
     tell_of(2, 300, 256, S);
@@ -529,8 +503,7 @@ static void peer_tells_of_few_nodes_that_no_dial_has_found(void **state) {
 }
 
 /* Dead nodes do not keep a peer from telling of those that live. */
-static void node_that_is_not_found_makes_room_for_another(void **state) {
-    (void)state;
+FACT(node_that_is_not_found_makes_room_for_another) {
     struct tw_dial dial;
     unsigned fresh = 0;
     tell_of(1, 0, TW_TOLD_MAX, S);
@@ -548,8 +521,7 @@ static void node_that_is_not_found_makes_room_for_another(void **state) {
     assert_int_equal(fresh, TW_TOLD_MAX - 1);
 }
 
-static void dial_that_is_put_off_comes_later(void **state) {
-    (void)state;
+FACT(dial_that_is_put_off_comes_later) {
     merge_record(record_of(id_of(1, 1), "a.example:1", NULL), 0);
     struct tw_dial dial = take_dial(10 * S);
     assert_true(dial.is_unproven);
@@ -564,8 +536,7 @@ static void dial_that_is_put_off_comes_later(void **state) {
     tw_members_put_off(&members, "b.example:1", 0); /* no such dial */
 }
 
-static void hostile_records_change_nothing(void **state) {
-    (void)state;
+FACT(hostile_records_change_nothing) {
     const struct tw_id zero = {{0}};
     struct tw_msg_peers peers = {.count = UINT32_MAX};
     memset(peers.rows, 'x', sizeof(peers.rows)); /* no NUL anywhere */
@@ -578,8 +549,7 @@ static void hostile_records_change_nothing(void **state) {
     assert_int_equal(tw_members_known(&members), 0);
 }
 
-static void linked_member_is_believed_about_itself(void **state) {
-    (void)state;
+FACT(linked_member_is_believed_about_itself) {
     const struct tw_id id = id_of(1, 1);
     struct tw_msg_peers peers;
     const struct tw_member_row own = record_of(id, "true.example:1", NULL);
@@ -591,8 +561,7 @@ static void linked_member_is_believed_about_itself(void **state) {
     assert_string_equal(peers.rows[0].addrs[1], "");
 }
 
-static void flood_of_invented_members_pushes_out_no_real_one(void **state) {
-    (void)state;
+FACT(flood_of_invented_members_pushes_out_no_real_one) {
     const struct tw_id real = id_of(0x70, 7);
     const struct tw_member_row record = record_of(real, "real.example:1", NULL);
     bootstrap("boot.example:1");
@@ -613,8 +582,7 @@ static void flood_of_invented_members_pushes_out_no_real_one(void **state) {
     assert_true(has_real && has_boot);
 }
 
-static void invented_members_delay_no_dial_of_a_real_one(void **state) {
-    (void)state;
+FACT(invented_members_delay_no_dial_of_a_real_one) {
     bootstrap("a.example:1");
     for (uint32_t i = 0; i < 200; i++) {
         char address[TW_ADDR_BYTES];
@@ -635,8 +603,7 @@ static void invented_members_delay_no_dial_of_a_real_one(void **state) {
     assert_nothing_due(200 * S);
 }
 
-static void failing_address_makes_room_for_a_new_one(void **state) {
-    (void)state;
+FACT(failing_address_makes_room_for_a_new_one) {
     const struct tw_id id = id_of(1, 1);
     uint64_t now_us = 10 * S;
     struct tw_member_row record = record_of(id, "a.example:1", "b.example:1");
@@ -658,8 +625,7 @@ static void failing_address_makes_room_for_a_new_one(void **state) {
 
 /* ---- cache --------------------------------------------------------------------------------- */
 
-static void cache_text_restores_all_members_met(void **state) {
-    (void)state;
+FACT(cache_text_restores_all_members_met) {
     static char text[TW_MEMBERS_TEXT_MAX];
     static struct tw_members again;
     size_t size = 0;
@@ -683,8 +649,7 @@ static void cache_text_restores_all_members_met(void **state) {
     assert_int_equal(second_size, size);
 }
 
-static void damaged_cache_lines_are_counted_and_skipped(void **state) {
-    (void)state;
+FACT(damaged_cache_lines_are_counted_and_skipped) {
     char hex[TW_ID_HEX_BYTES], text[1024];
     const struct tw_id id = id_of(1, 1);
     tw_id_hex(&id, hex);
@@ -705,8 +670,7 @@ static void damaged_cache_lines_are_counted_and_skipped(void **state) {
     }
 }
 
-static void encode_stays_within_its_capacity(void **state) {
-    (void)state;
+FACT(encode_stays_within_its_capacity) {
     char text[200];
     for (uint32_t i = 0; i < 20; i++) {
         const struct tw_member_row record = record_of(id_of(1, i), "a.example:1", NULL);
@@ -722,12 +686,9 @@ static void encode_stays_within_its_capacity(void **state) {
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
 /* An address may pass to another node, for example when a machine is set up anew. The old node
  * is not dialled there for ever, and leaves the table if it has no other address. */
-static void address_that_became_another_nodes_is_dropped(void **state) {
-    (void)state;
+FACT(address_that_became_another_nodes_is_dropped) {
     const struct tw_id old = id_of(1, 1), new = id_of(2, 2), friend = id_of(3, 3);
     const struct tw_member_row was = record_of(old, "10.0.0.1:1", NULL);
     const struct tw_member_row other = record_of(friend, "10.0.0.9:1", NULL);
@@ -751,8 +712,7 @@ static void address_that_became_another_nodes_is_dropped(void **state) {
     assert_string_equal(take_dial(now_us + 620 * S).address, "10.0.0.1:1");
 }
 
-static void other_addresses_of_a_member_and_configured_ones_stay(void **state) {
-    (void)state;
+FACT(other_addresses_of_a_member_and_configured_ones_stay) {
     char text[160], hex[TW_ID_HEX_BYTES];
     const struct tw_id old = id_of(1, 1), new = id_of(2, 2);
     uint64_t now_us = S;
@@ -781,49 +741,4 @@ static void other_addresses_of_a_member_and_configured_ones_stay(void **state) {
         }
     }
     assert_true(has_first && has_third);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(bootstrap_entries_are_dialled_at_once),
-        TEST(bootstrap_entry_named_again_is_known),
-        TEST(bad_bootstrap_entries_are_refused_with_a_sentence),
-        TEST(own_id_in_the_bootstrap_list_is_passed_over),
-        TEST(unreachable_peers_are_dialled_for_ever_with_growing_pauses),
-        TEST(pauses_of_two_nodes_are_not_the_same),
-        TEST(linked_member_is_not_dialled_and_a_lost_one_is_again),
-        TEST(member_linked_through_another_is_dialled_slowly),
-        TEST(lower_id_lets_the_higher_dial_first),
-        TEST(one_member_is_dialled_at_one_address_after_the_other),
-        TEST(silent_address_of_a_member_costs_little),
-        TEST(own_new_address_makes_all_dials_due),
-        TEST(node_that_lost_all_links_dials_often),
-        TEST(lost_member_is_tried_rarely_where_others_are_linked),
-        TEST(pauses_that_had_grown_shrink_when_all_are_lost),
-        TEST(short_links_make_the_next_dial_wait),
-        TEST(short_links_beside_a_relay_are_tried_ever_less),
-        TEST(first_link_after_an_outage_makes_all_dials_due),
-        TEST(address_that_leads_back_to_us_is_left_alone),
-        TEST(address_that_became_another_nodes_is_dropped),
-        TEST(other_addresses_of_a_member_and_configured_ones_stay),
-        TEST(records_name_this_node_and_recently_linked_members_only),
-        TEST(records_go_round_when_they_do_not_fit),
-        TEST(hostile_records_change_nothing),
-        TEST(peer_tells_of_few_nodes_that_no_dial_has_found),
-        TEST(node_that_is_not_found_makes_room_for_another),
-        TEST(dial_that_is_put_off_comes_later),
-        TEST(address_that_a_linked_member_has_now_is_dropped_at_once),
-        TEST(address_that_leads_back_to_us_is_dropped_with_its_member),
-        TEST(configured_address_without_an_id_accepts_a_node_set_up_anew),
-        TEST(resting_member_is_dialled_rarely_but_at_once_after_a_loss),
-        TEST(members_that_nobody_tells_of_are_swept),
-        TEST(linked_member_is_believed_about_itself),
-        TEST(flood_of_invented_members_pushes_out_no_real_one),
-        TEST(invented_members_delay_no_dial_of_a_real_one),
-        TEST(failing_address_makes_room_for_a_new_one),
-        TEST(cache_text_restores_all_members_met),
-        TEST(damaged_cache_lines_are_counted_and_skipped),
-        TEST(encode_stays_within_its_capacity),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

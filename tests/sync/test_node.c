@@ -1,18 +1,13 @@
 /* test_node.c - the core among honest peers: the behaviour that an operator expects. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "tests/sync/mesh.h"
+#include "tests/test.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 
 static struct mesh mesh;
 
-static void lone_node_trains_in_solo_rounds(void **state) {
-    (void)state;
+TEST(lone_node_trains_in_solo_rounds) {
     mesh_init(&mesh, 1, 3);
     mesh_run(&mesh, SECONDS(60));
     const struct tw_node_view view = mesh_view(&mesh, 0);
@@ -36,8 +31,7 @@ static void start_parting(uint32_t nodes, uint32_t started, uint64_t together, u
 }
 
 /* Topology solo: the nodes are linked, but each trains an equal part of the budget alone. */
-static void solo_nodes_train_an_equal_share_each(void **state) {
-    (void)state;
+TEST(solo_nodes_train_an_equal_share_each) {
     start_parting(3, 3, 0, 90000);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(20));
@@ -65,8 +59,7 @@ static void solo_nodes_train_an_equal_share_each(void **state) {
 
 /* The nodes train the first part of the budget together and the rest apart. A node that joins after
  * the split starts from another node's state. */
-static void nodes_part_after_together_tokens(void **state) {
-    (void)state;
+TEST(nodes_part_after_together_tokens) {
     start_parting(4, 3, 45000, 240000);
     mesh_link(&mesh, 0, 1);
     mesh_link(&mesh, 0, 2);
@@ -111,8 +104,7 @@ static void nodes_part_after_together_tokens(void **state) {
 
 /* A node killed before the split and restarted after it continues from another node's state. A node
  * killed after the split continues from its own. */
-static void node_away_at_the_parting_goes_on(void **state) {
-    (void)state;
+TEST(node_away_at_the_parting_goes_on) {
     struct tw_position early, late;
     struct mesh_worker early_worker, late_worker;
     start_parting(3, 3, 45000, 300000);
@@ -147,8 +139,7 @@ static void node_away_at_the_parting_goes_on(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void nodes_that_meet_become_one_group(void **state) {
-    (void)state;
+TEST(nodes_that_meet_become_one_group) {
     mesh_init(&mesh, 4, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(60));
@@ -164,8 +155,7 @@ static void nodes_that_meet_become_one_group(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void late_joiner_gets_the_state_and_contributes(void **state) {
-    (void)state;
+TEST(late_joiner_gets_the_state_and_contributes) {
     mesh_init(&mesh, 3, 3);
     mesh_link(&mesh, 0, 1);
     mesh_run(&mesh, SECONDS(100));
@@ -182,8 +172,7 @@ static void late_joiner_gets_the_state_and_contributes(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void killed_member_is_dropped_and_comes_back(void **state) {
-    (void)state;
+TEST(killed_member_is_dropped_and_comes_back) {
     mesh_init(&mesh, 4, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
@@ -209,8 +198,7 @@ static void killed_member_is_dropped_and_comes_back(void **state) {
 
 /* Found with real processes: the others took the node for a live acceptor and waited for its
  * vote. */
-static void member_that_lost_its_disk_stalls_nobody(void **state) {
-    (void)state;
+TEST(member_that_lost_its_disk_stalls_nobody) {
     mesh_init(&mesh, 4, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
@@ -230,8 +218,7 @@ static void member_that_lost_its_disk_stalls_nobody(void **state) {
 
 /* Found with real processes: the member was linked and alive, but could not store a ballot. The
  * others waited for it longer in each round that it had to propose. */
-static void member_with_a_full_disk_stalls_nobody(void **state) {
-    (void)state;
+TEST(member_with_a_full_disk_stalls_nobody) {
     mesh_init(&mesh, 3, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
@@ -244,8 +231,7 @@ static void member_with_a_full_disk_stalls_nobody(void **state) {
 
 /* A member may have no contribution, for example because of its budget. The member announces that,
  * so that the grace period is spent on late members only. */
-static void member_without_a_contribution_is_not_waited_for(void **state) {
-    (void)state;
+TEST(member_without_a_contribution_is_not_waited_for) {
     mesh_init(&mesh, 3, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
@@ -279,8 +265,7 @@ static void member_without_a_contribution_is_not_waited_for(void **state) {
 
 /* A node may have no worker, for example while it waits for training data. The other node keeps its
  * own lineage, whichever id is smaller. */
-static void node_without_a_worker_is_not_followed(void **state) {
-    (void)state;
+TEST(node_without_a_worker_is_not_followed) {
     for (uint32_t idle = 0; idle < 2; idle++) {
         mesh_init(&mesh, 2, 3);
         mesh_stop_worker(&mesh, idle);
@@ -299,8 +284,7 @@ static void node_without_a_worker_is_not_followed(void **state) {
     }
 }
 
-static void partition_ends_in_one_lineage(void **state) {
-    (void)state;
+TEST(partition_ends_in_one_lineage) {
     mesh_init(&mesh, 7, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
@@ -326,8 +310,7 @@ static void partition_ends_in_one_lineage(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void slow_node_is_never_waited_for(void **state) {
-    (void)state;
+TEST(slow_node_is_never_waited_for) {
     mesh_init(&mesh, 3, 3);
     mesh.step_us[2] = 2000000;
     mesh_link_all(&mesh);
@@ -338,8 +321,7 @@ static void slow_node_is_never_waited_for(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void member_that_never_delivers_does_not_slow_the_rest(void **state) {
-    (void)state;
+TEST(member_that_never_delivers_does_not_slow_the_rest) {
     mesh_init(&mesh, 4, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
@@ -375,8 +357,7 @@ static void assert_rounds_in(uint64_t seconds) {
 
 /* Found with real processes: the member was dropped, and on busy links its next admission took
  * 45 s. */
-static void member_keeps_its_seat_while_it_fetches(void **state) {
-    (void)state;
+TEST(member_keeps_its_seat_while_it_fetches) {
     mesh_init(&mesh, 4, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
@@ -397,8 +378,7 @@ static void member_keeps_its_seat_while_it_fetches(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void endless_fetch_costs_the_seat(void **state) {
-    (void)state;
+TEST(endless_fetch_costs_the_seat) {
     mesh_init(&mesh, 4, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
@@ -414,8 +394,7 @@ static void endless_fetch_costs_the_seat(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void seat_of_a_receiver_is_dropped_when_its_vote_is_needed(void **state) {
-    (void)state;
+TEST(seat_of_a_receiver_is_dropped_when_its_vote_is_needed) {
     mesh_init(&mesh, 4, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
@@ -456,8 +435,7 @@ static uint32_t weight_of(uint32_t node) {
     return view.roster.members[node].weight;
 }
 
-static void parts_follow_measured_uploads(void **state) {
-    (void)state;
+TEST(parts_follow_measured_uploads) {
     mesh_init(&mesh, 5, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
@@ -477,8 +455,7 @@ static void parts_follow_measured_uploads(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void outlier_owns_no_part_but_contributes(void **state) {
-    (void)state;
+TEST(outlier_owns_no_part_but_contributes) {
     mesh_init(&mesh, 4, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
@@ -507,8 +484,7 @@ static void outlier_owns_no_part_but_contributes(void **state) {
 }
 
 /* Found with real processes: every ballot named a result whose bytes were lost with its owner. */
-static void dead_owners_unseen_result_is_left_out(void **state) {
-    (void)state;
+TEST(dead_owners_unseen_result_is_left_out) {
     for (uint32_t owner = 0; owner < 4; owner++) {
         mesh_init(&mesh, 4, 3);
         mesh_link_all(&mesh);
@@ -529,8 +505,7 @@ static void dead_owners_unseen_result_is_left_out(void **state) {
 
 /* An owner announces a result, restarts and forgets it. The other nodes got no chunks before the
  * restart: none has the result, and none proposes yet. */
-static void result_that_its_owner_forgot_is_left_out(void **state) {
-    (void)state;
+TEST(result_that_its_owner_forgot_is_left_out) {
     for (uint32_t owner = 0; owner < 3; owner++) {
         struct tw_position position;
         mesh_init(&mesh, 4, 3);
@@ -562,8 +537,7 @@ static void result_that_its_owner_forgot_is_left_out(void **state) {
 /* All links of a node break in the middle of a round; results not fetched yet are not lost. With
  * two nodes, both miss results of the open round. With three, one misses the results of a
  * decided round. */
-static void node_cut_off_for_a_while_loses_nothing(void **state) {
-    (void)state;
+TEST(node_cut_off_for_a_while_loses_nothing) {
     for (uint32_t nodes = 2; nodes <= 3; nodes++) {
         for (uint64_t cut_s = 8; cut_s <= 40; cut_s += 16) {
             mesh_init(&mesh, nodes, 3);
@@ -623,8 +597,7 @@ static void kill_all(uint64_t age_us, uint64_t more_us) {
     mesh_link_all(&mesh);
 }
 
-static void group_killed_as_a_whole_does_not_wait_for_the_dead(void **state) {
-    (void)state;
+TEST(group_killed_as_a_whole_does_not_wait_for_the_dead) {
     const uint64_t ages_s[][2] = {{0, 0}, {5, 0}, {10, 0}, {3, 3}, {14, 5}};
     for (unsigned k = 0; k < sizeof(ages_s) / sizeof(ages_s[0]); k++) {
         mesh_init(&mesh, 4, 3);
@@ -643,8 +616,7 @@ static void group_killed_as_a_whole_does_not_wait_for_the_dead(void **state) {
 
 /* Found by the simulator: alone in its new lineage, the node asked for the state for ever. Every
  * node that began to follow the lineage waited too. */
-static void worker_lost_in_a_fork_does_not_lose_the_state(void **state) {
-    (void)state;
+TEST(worker_lost_in_a_fork_does_not_lose_the_state) {
     mesh_init(&mesh, 2, 3);
     mesh_run(&mesh, SECONDS(20));
     const uint32_t loser =
@@ -669,8 +641,7 @@ static void worker_lost_in_a_fork_does_not_lose_the_state(void **state) {
 /* Found by the simulator: a founder restarted from a checkpoint before the first round of its
  * lineage. It did not find itself in the record of that round, and contributed the same tokens
  * again. */
-static void restarted_founder_counts_its_first_round_once(void **state) {
-    (void)state;
+TEST(restarted_founder_counts_its_first_round_once) {
     mesh_init(&mesh, 2, 3);
     const struct tw_node_view zero = mesh_view(&mesh, 0), one = mesh_view(&mesh, 1);
     const uint32_t founder = tw_id_compare(&zero.lineage, &one.lineage) < 0 ? 0 : 1;
@@ -699,8 +670,7 @@ static void restarted_founder_counts_its_first_round_once(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void run_ends_with_equal_anchors_everywhere(void **state) {
-    (void)state;
+TEST(run_ends_with_equal_anchors_everywhere) {
     mesh_init(&mesh, 3, 3);
     mesh_deinit(&mesh);
     mesh_init(&mesh, 3, 3);
@@ -715,36 +685,4 @@ static void run_ends_with_equal_anchors_everywhere(void **state) {
             assert_int_equal(mesh.workers[i].phi[p], mesh.workers[0].phi[p]);
     }
     mesh_deinit(&mesh);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lone_node_trains_in_solo_rounds),
-        cmocka_unit_test(solo_nodes_train_an_equal_share_each),
-        cmocka_unit_test(nodes_part_after_together_tokens),
-        cmocka_unit_test(node_away_at_the_parting_goes_on),
-        cmocka_unit_test(nodes_that_meet_become_one_group),
-        cmocka_unit_test(late_joiner_gets_the_state_and_contributes),
-        cmocka_unit_test(killed_member_is_dropped_and_comes_back),
-        cmocka_unit_test(member_that_lost_its_disk_stalls_nobody),
-        cmocka_unit_test(member_with_a_full_disk_stalls_nobody),
-        cmocka_unit_test(member_without_a_contribution_is_not_waited_for),
-        cmocka_unit_test(node_without_a_worker_is_not_followed),
-        cmocka_unit_test(partition_ends_in_one_lineage),
-        cmocka_unit_test(slow_node_is_never_waited_for),
-        cmocka_unit_test(member_that_never_delivers_does_not_slow_the_rest),
-        cmocka_unit_test(member_keeps_its_seat_while_it_fetches),
-        cmocka_unit_test(endless_fetch_costs_the_seat),
-        cmocka_unit_test(seat_of_a_receiver_is_dropped_when_its_vote_is_needed),
-        cmocka_unit_test(parts_follow_measured_uploads),
-        cmocka_unit_test(outlier_owns_no_part_but_contributes),
-        cmocka_unit_test(dead_owners_unseen_result_is_left_out),
-        cmocka_unit_test(result_that_its_owner_forgot_is_left_out),
-        cmocka_unit_test(node_cut_off_for_a_while_loses_nothing),
-        cmocka_unit_test(group_killed_as_a_whole_does_not_wait_for_the_dead),
-        cmocka_unit_test(worker_lost_in_a_fork_does_not_lose_the_state),
-        cmocka_unit_test(restarted_founder_counts_its_first_round_once),
-        cmocka_unit_test(run_ends_with_equal_anchors_everywhere),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

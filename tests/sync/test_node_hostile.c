@@ -2,10 +2,11 @@
 #include "tests/sync/lone_node.h"
 #include "tests/sync/signing.h"
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 /* ---- ballots -------------------------------------------------------------------------------- */
 
-static void endless_ballot_does_not_stop_the_node(void **state) {
-    (void)state;
+FACT(endless_ballot_does_not_stop_the_node) {
     contribute_as(1);
     struct tw_message *message = message_of(TW_MSG_PREPARE);
     message->u.prepare = (struct tw_msg_prepare){
@@ -20,8 +21,7 @@ static void endless_ballot_does_not_stop_the_node(void **state) {
     assert_non_null(find_message(TW_MSG_PREPARE, 2)); /* the node still proposes */
 }
 
-static void ballot_belongs_to_its_proposer(void **state) {
-    (void)state;
+FACT(ballot_belongs_to_its_proposer) {
     uint32_t accepted_count = 0;
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     message->u.propose.ballot =
@@ -36,8 +36,7 @@ static void ballot_belongs_to_its_proposer(void **state) {
 
 /* The owner invents a result in each ballot. Only results of the newest ballot may take table rows.
  */
-static void invented_results_leave_room_for_others(void **state) {
-    (void)state;
+FACT(invented_results_leave_room_for_others) {
     worker_up();
     for (uint32_t i = 0; i < 400; i++) {
         struct tw_message *message = message_of(TW_MSG_PROPOSE);
@@ -81,8 +80,7 @@ static void invented_results_leave_room_for_others(void **state) {
 
 /* ---- lineages ------------------------------------------------------------------------------- */
 
-static void best_lineage_is_followed_in_any_order(void **state) {
-    (void)state;
+FACT(best_lineage_is_followed_in_any_order) {
     /* Peer 1 is in a better lineage than ours, peer 2 in the best one. Their order in the peer
      * table does not matter. */
     const struct tw_id better = name_of("better"), best = name_of("best");
@@ -107,8 +105,7 @@ static bool has_report(enum tw_report_kind kind, uint16_t peer) {
     return false;
 }
 
-static void leaving_a_group_that_is_there_is_reported(void **state) {
-    (void)state;
+FACT(leaving_a_group_that_is_there_is_reported) {
     enum { WHOLE, MOSTLY_GONE, YOUNG, RETURNS, TRIALS };
     for (uint32_t trial = 0; trial < TRIALS; trial++) {
         const struct tw_id better = name_of("better");
@@ -127,8 +124,7 @@ static void leaving_a_group_that_is_there_is_reported(void **state) {
     }
 }
 
-static void lineage_without_a_name_is_not_followed(void **state) {
-    (void)state;
+FACT(lineage_without_a_name_is_not_followed) {
     const struct tw_id zero = {{0}};
     say_status(1, &zero, 50, 9000);
     assert_follows(&start.lineage);
@@ -136,8 +132,7 @@ static void lineage_without_a_name_is_not_followed(void **state) {
 
 /* ---- the log -------------------------------------------------------------------------------- */
 
-static void rounds_never_go_back(void **state) {
-    (void)state;
+FACT(rounds_never_go_back) {
     say_status(1, &start.lineage, ROUNDS + 200, 90000);
     struct tw_message *message = message_of(TW_MSG_LOG_NONE);
     message->u.log_none = (struct tw_msg_log_none){
@@ -153,8 +148,7 @@ static void rounds_never_go_back(void **state) {
 }
 
 /* The node lacks more rounds than its peers keep, and fetches the newest record of its lineage. */
-static void tip_of_an_impossible_fragment_is_refused(void **state) {
-    (void)state;
+FACT(tip_of_an_impossible_fragment_is_refused) {
     say_status(1, &start.lineage, 50, 9000);
     feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 2});
     struct tw_message *message = message_of(TW_MSG_LOG_NONE);
@@ -177,8 +171,7 @@ static void tip_of_an_impossible_fragment_is_refused(void **state) {
     assert_int_equal(view_now().rounds, 50);
 }
 
-static void commit_nobody_could_have_accepted_closes_the_link(void **state) {
-    (void)state;
+FACT(commit_nobody_could_have_accepted_closes_the_link) {
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     message->u.commit.record = empty_close(&start.tip);
     message->u.commit.record.clock_tokens = UINT64_C(1) << 50; /* would end the run */
@@ -188,8 +181,7 @@ static void commit_nobody_could_have_accepted_closes_the_link(void **state) {
 }
 
 /* A valid record that no majority has signed is refused from any peer. */
-static void commit_without_a_majority_of_signatures_is_refused(void **state) {
-    (void)state;
+FACT(commit_without_a_majority_of_signatures_is_refused) {
     enum {
         UNSIGNED,
         ONE_VOTE,
@@ -227,8 +219,7 @@ static void commit_without_a_majority_of_signatures_is_refused(void **state) {
     assert_int_equal(view_now().rounds, ROUNDS + 1);
 }
 
-static void roster_without_owners_is_refused(void **state) {
-    (void)state;
+FACT(roster_without_owners_is_refused) {
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     message->u.commit.record = empty_close(&start.tip);
     for (uint32_t i = 0; i < 3; i++) message->u.commit.record.next.members[i].weight = 0;
@@ -236,8 +227,7 @@ static void roster_without_owners_is_refused(void **state) {
     assert_int_equal(view_now().rounds, ROUNDS); /* nobody could ever merge again */
 }
 
-static void node_left_alone_by_its_group_trains_on(void **state) {
-    (void)state;
+TEST_IN(set_up_few_judges, tear_down, node_left_alone_by_its_group_trains_on) {
     for (uint32_t k = 1; k <= 2; k++) say_no_result(k);
     /* This node accepted a record of round 10 that drops the other members. Their COMMIT shows that
      * it was decided. */
@@ -278,8 +268,7 @@ static struct tw_id follow_peer(void) {
     return other;
 }
 
-static void state_of_an_impossible_round_is_not_loaded(void **state) {
-    (void)state;
+FACT(state_of_an_impossible_round_is_not_loaded) {
     const struct tw_id other = follow_peer();
     struct tw_message *message = message_of(TW_MSG_STATE);
     message->u.state.lineage = other;
@@ -295,8 +284,7 @@ static void state_of_an_impossible_round_is_not_loaded(void **state) {
     assert_non_null(find_action(TW_ACT_LOAD));
 }
 
-static void state_comes_from_members_of_the_lineage(void **state) {
-    (void)state;
+FACT(state_comes_from_members_of_the_lineage) {
     const struct tw_id other = follow_peer();
     struct tw_message *message = message_of(TW_MSG_STATE);
     message->u.state.lineage = other;
@@ -306,8 +294,7 @@ static void state_comes_from_members_of_the_lineage(void **state) {
     assert_null(find_action(TW_ACT_LOAD));
 }
 
-static void false_claim_of_an_equal_state_is_ignored(void **state) {
-    (void)state;
+FACT(false_claim_of_an_equal_state_is_ignored) {
     const struct tw_id other = follow_peer();
     struct tw_message *message = message_of(TW_MSG_STATE);
     message->u.state.lineage = other;
@@ -319,8 +306,7 @@ static void false_claim_of_an_equal_state_is_ignored(void **state) {
 
 /* Found by the simulator: after one failed disk write, the membership was never stored, and the
  * node never joined. */
-static void membership_the_disk_refused_is_written_again(void **state) {
-    (void)state;
+FACT(membership_the_disk_refused_is_written_again) {
     is_disk_full = true;
     const struct tw_id other = follow_peer();
     is_disk_full = false;
@@ -350,7 +336,7 @@ static void membership_the_disk_refused_is_written_again(void **state) {
     assert_non_null(find_message(TW_MSG_JOIN, 1));
 }
 
-static void state_ahead_of_the_log_survives_the_worker(void **state) {
+FACT(state_ahead_of_the_log_survives_the_worker) {
     (void)state; /* by rounds of other fragments: 48 was the last one of fragment 0 */
     const struct tw_id other = follow_peer();
     struct tw_message *message = message_of(TW_MSG_STATE);
@@ -371,8 +357,7 @@ static void state_ahead_of_the_log_survives_the_worker(void **state) {
 
 /* ---- payloads ------------------------------------------------------------------------------- */
 
-static void chunks_are_taken_only_from_the_peer_asked(void **state) {
-    (void)state;
+FACT(chunks_are_taken_only_from_the_peer_asked) {
     worker_up();
     contribute_as(1);
     const struct tw_message *pull = find_message(TW_MSG_PULL, 1);
@@ -395,8 +380,7 @@ static void assert_merges_ours_alone(void) {
     assert_memory_equal(&reduce->inputs[0], &ours, sizeof(ours));
 }
 
-static void part_that_names_another_payload_is_not_merged(void **state) {
-    (void)state;
+FACT(part_that_names_another_payload_is_not_merged) {
     worker_up();
     encode_ours();
     struct tw_message *message = message_of(TW_MSG_CONTRIB);
@@ -414,8 +398,7 @@ static void part_that_names_another_payload_is_not_merged(void **state) {
     assert_merges_ours_alone();
 }
 
-static void part_without_bytes_is_not_waited_for(void **state) {
-    (void)state;
+FACT(part_without_bytes_is_not_waited_for) {
     worker_up();
     encode_ours();
     struct tw_message *message = message_of(TW_MSG_CONTRIB);
@@ -468,8 +451,7 @@ static void merge_two(uint64_t refused) {
     answer_reduce(refused);
 }
 
-static void refused_contribution_is_not_listed(void **state) {
-    (void)state;
+FACT(refused_contribution_is_not_listed) {
     merge_two(1 << 1);
     const struct tw_message *result = find_message(TW_MSG_RESULT, 2);
     assert_non_null(result);
@@ -488,8 +470,7 @@ static void refused_contribution_is_not_listed(void **state) {
     assert_int_equal(view_now().unmerged, 1);
 }
 
-static void merge_without_inputs_is_absent(void **state) {
-    (void)state;
+FACT(merge_without_inputs_is_absent) {
     merge_two(3);
     const struct tw_message *result = find_message(TW_MSG_RESULT, 2);
     assert_non_null(result);
@@ -497,8 +478,7 @@ static void merge_without_inputs_is_absent(void **state) {
     assert_int_equal(result->u.result.contributors_count, 0);
 }
 
-static void contribution_in_a_codec_of_its_own_is_no_result(void **state) {
-    (void)state;
+TEST_IN(set_up_two_codecs, tear_down, contribution_in_a_codec_of_its_own_is_no_result) {
     worker_up();
     encode_ours();
     const struct tw_id contribution = name_of("b"), result = name_of("result");
@@ -510,8 +490,7 @@ static void contribution_in_a_codec_of_its_own_is_no_result(void **state) {
     assert_memory_equal(&verify.u.payload.hash, &result, sizeof(result));
 }
 
-static void result_in_a_codec_of_its_own_is_no_contribution(void **state) {
-    (void)state;
+TEST_IN(set_up_two_codecs, tear_down, result_in_a_codec_of_its_own_is_no_contribution) {
     worker_up();
     encode_ours();
     const struct tw_id result = name_of("result");
@@ -531,8 +510,7 @@ static void result_in_a_codec_of_its_own_is_no_contribution(void **state) {
     assert_merges_ours_alone();
 }
 
-static void lie_about_a_size_does_not_disturb_the_transfer(void **state) {
-    (void)state;
+FACT(lie_about_a_size_does_not_disturb_the_transfer) {
     worker_up();
     contribute_as(1);
     const struct tw_message *pull = find_message(TW_MSG_PULL, 1);
@@ -555,8 +533,7 @@ static void lie_about_a_size_does_not_disturb_the_transfer(void **state) {
     assert_null(find_action(TW_ACT_EXPECT));
 }
 
-static void absurd_tokens_are_not_counted(void **state) {
-    (void)state;
+FACT(absurd_tokens_are_not_counted) {
     worker_up();
     encode_ours();
     struct tw_message *message = message_of(TW_MSG_RESULT);
@@ -594,8 +571,7 @@ static void prepare_old_round(uint16_t peer, uint32_t times) {
     for (uint32_t i = 0; i < times; i++) say(peer, message);
 }
 
-static void old_round_is_answered_once_in_a_while(void **state) {
-    (void)state;
+FACT(old_round_is_answered_once_in_a_while) {
     prepare_old_round(1, 100);
     assert_int_equal(count_commits(1), 1);
     now_us += SECONDS(1);
@@ -603,8 +579,7 @@ static void old_round_is_answered_once_in_a_while(void **state) {
     assert_int_equal(count_commits(1), 2);
 }
 
-static void old_round_of_a_node_outside_is_not_answered(void **state) {
-    (void)state;
+FACT(old_round_of_a_node_outside_is_not_answered) {
     link_up(5);
     prepare_old_round(5, 10);
     assert_int_equal(count_commits(5), 0);
@@ -627,8 +602,7 @@ static void say_size(struct tw_message *message, uint32_t *bytes, uint32_t most)
     assert_non_null(find_action(TW_ACT_CLOSE));
 }
 
-static void contribution_above_its_codec_ends_the_link(void **state) {
-    (void)state;
+FACT(contribution_above_its_codec_ends_the_link) {
     worker_up();
     struct tw_message *message = message_of(TW_MSG_CONTRIB);
     struct tw_msg_contrib *contrib = &message->u.contrib;
@@ -643,8 +617,7 @@ static void contribution_above_its_codec_ends_the_link(void **state) {
     say_size(message, &contrib->bytes[2], CODED_MAX);
 }
 
-static void result_above_its_codec_ends_the_link(void **state) {
-    (void)state;
+FACT(result_above_its_codec_ends_the_link) {
     worker_up();
     struct tw_message *message = message_of(TW_MSG_RESULT);
     struct tw_msg_result *result = &message->u.result;
@@ -660,8 +633,7 @@ static void result_above_its_codec_ends_the_link(void **state) {
     assert_null(find_action(TW_ACT_EXPECT));
 }
 
-static void record_above_the_codec_gets_no_vote(void **state) {
-    (void)state;
+FACT(record_above_the_codec_gets_no_vote) {
     worker_up();
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     struct tw_record *record = &message->u.propose.record;
@@ -681,8 +653,7 @@ static void record_above_the_codec_gets_no_vote(void **state) {
     assert_null(find_action(TW_ACT_EXPECT));
 }
 
-static void state_above_its_packing_ends_the_link(void **state) {
-    (void)state;
+FACT(state_above_its_packing_ends_the_link) {
     worker_up();
     struct tw_message *message = message_of(TW_MSG_STATE);
     message->u.state = (struct tw_msg_state){.lineage = start.lineage,
@@ -690,46 +661,4 @@ static void state_above_its_packing_ends_the_link(void **state) {
                                              .digest = name_of("phi"),
                                              .hash = name_of("too large")};
     say_size(message, &message->u.state.bytes, OPAQUE_MAX);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(ballot_belongs_to_its_proposer),
-        TEST(invented_results_leave_room_for_others),
-        TEST(best_lineage_is_followed_in_any_order),
-        TEST(leaving_a_group_that_is_there_is_reported),
-        TEST(lineage_without_a_name_is_not_followed),
-        TEST(rounds_never_go_back),
-        TEST(tip_of_an_impossible_fragment_is_refused),
-        TEST(commit_nobody_could_have_accepted_closes_the_link),
-        TEST(commit_without_a_majority_of_signatures_is_refused),
-        TEST(roster_without_owners_is_refused),
-        cmocka_unit_test_setup_teardown(node_left_alone_by_its_group_trains_on, set_up_few_judges,
-                                        tear_down),
-        TEST(state_of_an_impossible_round_is_not_loaded),
-        TEST(state_comes_from_members_of_the_lineage),
-        TEST(false_claim_of_an_equal_state_is_ignored),
-        TEST(membership_the_disk_refused_is_written_again),
-        TEST(state_ahead_of_the_log_survives_the_worker),
-        TEST(chunks_are_taken_only_from_the_peer_asked),
-        TEST(part_that_names_another_payload_is_not_merged),
-        TEST(part_without_bytes_is_not_waited_for),
-        TEST(lie_about_a_size_does_not_disturb_the_transfer),
-        TEST(refused_contribution_is_not_listed),
-        TEST(merge_without_inputs_is_absent),
-        cmocka_unit_test_setup_teardown(contribution_in_a_codec_of_its_own_is_no_result,
-                                        set_up_two_codecs, tear_down),
-        cmocka_unit_test_setup_teardown(result_in_a_codec_of_its_own_is_no_contribution,
-                                        set_up_two_codecs, tear_down),
-        TEST(absurd_tokens_are_not_counted),
-        TEST(old_round_is_answered_once_in_a_while),
-        TEST(old_round_of_a_node_outside_is_not_answered),
-        TEST(contribution_above_its_codec_ends_the_link),
-        TEST(result_above_its_codec_ends_the_link),
-        TEST(record_above_the_codec_gets_no_vote),
-        TEST(state_above_its_packing_ends_the_link),
-        TEST(endless_ballot_does_not_stop_the_node),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

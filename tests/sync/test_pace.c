@@ -1,18 +1,13 @@
 /* test_pace.c - how often a group merges, at the limits that a manifest allows. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "tests/sync/mesh.h"
+#include "tests/test.h"
 
 static struct mesh mesh;
 
 /* The period is one step. A round here lasts longer than a step, and contributions start at step
  * boundaries. So a node contributes at every second or third step, and keeps training meanwhile. */
-static void period_of_one_step_merges_as_often_as_links_allow(void **state) {
-    (void)state;
+TEST(period_of_one_step_merges_as_often_as_links_allow) {
     mesh_init(&mesh, 4, 1);
     mesh.config.period_steps = 1;
     mesh.config.overlap_steps = 0;
@@ -38,11 +33,4 @@ static void period_of_one_step_merges_as_often_as_links_allow(void **state) {
      * rounds. */
     assert_in_range(mesh_view(&mesh, 0).clock_tokens, tokens * 3 / 4, tokens);
     mesh_deinit(&mesh);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(period_of_one_step_merges_as_often_as_links_allow),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

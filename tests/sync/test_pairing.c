@@ -1,15 +1,9 @@
 /* test_pairing.c - pair runs: the choice of partners, the cost of a lost partner, and the books
  * (total training against all changes), which must stay even whatever happens. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "tests/sync/mesh.h"
+#include "tests/test.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 
@@ -55,8 +49,7 @@ static uint64_t largest_spread(void) {
 
 /* ---- without faults -------------------------------------------------------------------------- */
 
-static void lone_node_of_a_pair_run_trains(void **state) {
-    (void)state;
+TEST(lone_node_of_a_pair_run_trains) {
     start(1, 3);
     mesh_run(&mesh, SECONDS(60));
     const struct tw_node_view view = mesh_view(&mesh, 0);
@@ -70,8 +63,7 @@ static void lone_node_of_a_pair_run_trains(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void two_nodes_merge_and_nothing_is_lost(void **state) {
-    (void)state;
+TEST(two_nodes_merge_and_nothing_is_lost) {
     start(2, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(120));
@@ -88,8 +80,7 @@ static void two_nodes_merge_and_nothing_is_lost(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void eight_nodes_find_each_other_and_stay_together(void **state) {
-    (void)state;
+TEST(eight_nodes_find_each_other_and_stay_together) {
     start(8, 4);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(300));
@@ -111,8 +102,7 @@ static void eight_nodes_find_each_other_and_stay_together(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void slow_node_is_merged_with_and_nobody_waits_for_it(void **state) {
-    (void)state;
+TEST(slow_node_is_merged_with_and_nobody_waits_for_it) {
     start(3, 3);
     mesh.step_us[2] = 1000000;
     mesh_link_all(&mesh);
@@ -127,8 +117,7 @@ static void slow_node_is_merged_with_and_nobody_waits_for_it(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void rounds_can_follow_the_clock(void **state) {
-    (void)state;
+TEST(rounds_can_follow_the_clock) {
     start(4, 2);
     mesh.config.pace_us = SECONDS(2);
     for (uint32_t i = 0; i < 4; i++) {
@@ -148,8 +137,7 @@ static void rounds_can_follow_the_clock(void **state) {
 }
 
 /* Every second draw is from the peers with the shortest delays only; all others are still drawn. */
-static void near_peers_are_paired_with_more_often(void **state) {
-    (void)state;
+TEST(near_peers_are_paired_with_more_often) {
     for (unsigned is_far = 0; is_far < 2; is_far++) {
         uint32_t inside = 0, across = 0;
         start(8, 2);
@@ -175,8 +163,7 @@ static void near_peers_are_paired_with_more_often(void **state) {
 
 /* ---- the clock and the end ------------------------------------------------------------------ */
 
-static void clocks_count_the_tokens_of_all_nodes(void **state) {
-    (void)state;
+TEST(clocks_count_the_tokens_of_all_nodes) {
     start(4, 2);
     mesh.step_us[3] = 400000;
     mesh_link_all(&mesh);
@@ -188,8 +175,7 @@ static void clocks_count_the_tokens_of_all_nodes(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void run_ends_for_everybody(void **state) {
-    (void)state;
+TEST(run_ends_for_everybody) {
     start(4, 3);
     mesh.config.budget_tokens = 500000;
     for (uint32_t i = 0; i < 4; i++) {
@@ -213,8 +199,7 @@ static void run_ends_for_everybody(void **state) {
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-static void payloads_that_never_come_cost_the_partner_only(void **state) {
-    (void)state;
+TEST(payloads_that_never_come_cost_the_partner_only) {
     start(3, 3);
     mesh.is_mute[2] = true;
     mesh_link_all(&mesh);
@@ -230,8 +215,7 @@ static void payloads_that_never_come_cost_the_partner_only(void **state) {
 }
 
 /* A payload that cannot be decoded ends the exchange at once. */
-static void undecodable_payloads_cost_no_time(void **state) {
-    (void)state;
+TEST(undecodable_payloads_cost_no_time) {
     start(2, 3);
     mesh.is_garbler[1] = true;
     mesh_link_all(&mesh);
@@ -244,8 +228,7 @@ static void undecodable_payloads_cost_no_time(void **state) {
 
 /* The culprit gets a strike for ten minutes, then for twenty. Meanwhile no peer asks or accepts it,
  * and the view shows the reason. */
-static void node_with_undecodable_or_outlier_deltas_gets_a_strike(void **state) {
-    (void)state;
+TEST(node_with_undecodable_or_outlier_deltas_gets_a_strike) {
     for (unsigned is_giant = 0; is_giant < 2; is_giant++) {
         start(3, 3);
         mesh.is_giant[2] = is_giant == 1;
@@ -280,8 +263,7 @@ static void node_with_undecodable_or_outlier_deltas_gets_a_strike(void **state) 
 
 /* A node's budget or memory may have no room for its payloads. To step alone, a node needs no
  * payload. */
-static void node_that_cannot_encode_steps_alone(void **state) {
-    (void)state;
+TEST(node_that_cannot_encode_steps_alone) {
     start(3, 3);
     mesh.is_poor[2] = true;
     mesh_link_all(&mesh);
@@ -311,8 +293,7 @@ static void set_short(uint32_t node, bool is_short) {
 }
 
 /* A node over budget knows that before it asks, so no peer loses an exchange to it. */
-static void node_over_budget_neither_asks_nor_accepts(void **state) {
-    (void)state;
+TEST(node_over_budget_neither_asks_nor_accepts) {
     start(3, 3);
     mesh.config.budget_tokens = 500000;
     for (uint32_t i = 0; i < 3; i++) {
@@ -342,8 +323,7 @@ static void node_over_budget_neither_asks_nor_accepts(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void partner_that_vanishes_is_left_at_once(void **state) {
-    (void)state;
+TEST(partner_that_vanishes_is_left_at_once) {
     start(2, 2);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(60));
@@ -362,8 +342,7 @@ static void partner_that_vanishes_is_left_at_once(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void worker_that_dies_in_an_exchange_leaves_it(void **state) {
-    (void)state;
+TEST(worker_that_dies_in_an_exchange_leaves_it) {
     start(3, 2);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(60));
@@ -386,8 +365,7 @@ static void worker_that_dies_in_an_exchange_leaves_it(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void phi_that_is_too_far_away_comes_whole_the_next_time(void **state) {
-    (void)state;
+TEST(phi_that_is_too_far_away_comes_whole_the_next_time) {
     start(2, 1);
     mesh.wrap_limit = 20000;
     mesh_run(&mesh, SECONDS(100)); /* distance: 37 per step over 1000 steps */
@@ -402,8 +380,7 @@ static void phi_that_is_too_far_away_comes_whole_the_next_time(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void partition_goes_on_apart_and_together_again(void **state) {
-    (void)state;
+TEST(partition_goes_on_apart_and_together_again) {
     start(6, 2);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(100));
@@ -425,8 +402,7 @@ static void partition_goes_on_apart_and_together_again(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void newcomer_takes_over_a_state_then_merges(void **state) {
-    (void)state;
+TEST(newcomer_takes_over_a_state_then_merges) {
     start(3, 3);
     mesh_link(&mesh, 0, 1);
     mesh_kill(&mesh, 2);
@@ -447,8 +423,7 @@ static void newcomer_takes_over_a_state_then_merges(void **state) {
 }
 
 /* Its own theta would draw the state that it takes over back to where it was. */
-static void node_left_behind_takes_over_theta_too(void **state) {
-    (void)state;
+TEST(node_left_behind_takes_over_theta_too) {
     start(3, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(40));
@@ -469,8 +444,7 @@ static void node_left_behind_takes_over_theta_too(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void nodes_that_start_together_take_over_nothing(void **state) {
-    (void)state;
+TEST(nodes_that_start_together_take_over_nothing) {
     start(4, 3);
     mesh_run(&mesh, SECONDS(4));
     mesh_link_all(&mesh);
@@ -479,8 +453,7 @@ static void nodes_that_start_together_take_over_nothing(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void donor_that_dies_is_replaced(void **state) {
-    (void)state;
+TEST(donor_that_dies_is_replaced) {
     start(3, 3);
     mesh_link(&mesh, 0, 1);
     mesh_kill(&mesh, 2);
@@ -500,8 +473,7 @@ static void donor_that_dies_is_replaced(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void restart_goes_on_from_its_checkpoint(void **state) {
-    (void)state;
+TEST(restart_goes_on_from_its_checkpoint) {
     start(3, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(100));
@@ -522,8 +494,7 @@ static void restart_goes_on_from_its_checkpoint(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void goodbye_ends_the_exchange(void **state) {
-    (void)state;
+TEST(goodbye_ends_the_exchange) {
     start(2, 1);
     mesh_link_all(&mesh);
     for (unsigned k = 0; k < 400 && !mesh_view(&mesh, 0).pairs.is_trading; k++)
@@ -540,8 +511,7 @@ static void goodbye_ends_the_exchange(void **state) {
 
 /* Links, workers and payloads fail at random. The books stay even apart from one-sided merges, and
  * the nodes report no more one-sided merges than happened. */
-static void storm_keeps_the_books_even(void **state) {
-    (void)state;
+TEST(storm_keeps_the_books_even) {
     for (unsigned seed = 1; seed <= 12; seed++) {
         tw_rng_seed(&rng, seed);
         start(5, 3);
@@ -592,8 +562,7 @@ static void storm_keeps_the_books_even(void **state) {
 
 /* Nodes die and restart, with or without a checkpoint, and links fail and recover. No live worker
  * stops stepping, no run clock goes back, and the run ends at all nodes. */
-static void run_ends_through_kills_and_cuts(void **state) {
-    (void)state;
+TEST(run_ends_through_kills_and_cuts) {
     for (unsigned seed = 1; seed <= 6; seed++) {
         tw_rng_seed(&rng, 100 + seed);
         start(5, 3);
@@ -653,8 +622,7 @@ static void deliver_from(uint32_t to, uint16_t from, struct tw_message *message)
 
 /* If two nodes ask each other, the request of the lower id makes the other void, even if no
  * exchange follows. */
-static void void_request_is_not_waited_for(void **state) {
-    (void)state;
+TEST(void_request_is_not_waited_for) {
     start(2, 2);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(10));
@@ -674,8 +642,7 @@ static void void_request_is_not_waited_for(void **state) {
 }
 
 /* Node 1 sends random pair messages. Node 0 must not be affected. */
-static void lies_cost_nothing(void **state) {
-    (void)state;
+TEST(lies_cost_nothing) {
     start(2, 2);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
@@ -715,8 +682,7 @@ static void lies_cost_nothing(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void lying_clock_lifts_by_half_at_most(void **state) {
-    (void)state;
+TEST(lying_clock_lifts_by_half_at_most) {
     start(2, 2);
     mesh.is_liar[1] = true;
     mesh_link_all(&mesh);
@@ -729,8 +695,7 @@ static void lying_clock_lifts_by_half_at_most(void **state) {
 
 /* The boaster's real state is behind its claimed clock. The others adopt that state more and more
  * rarely, and go on merging. */
-static void boaster_is_followed_ever_more_rarely(void **state) {
-    (void)state;
+TEST(boaster_is_followed_ever_more_rarely) {
     start(3, 2);
     mesh.is_boaster[2] = true;
     mesh_link_all(&mesh);
@@ -749,8 +714,7 @@ static void boaster_is_followed_ever_more_rarely(void **state) {
 }
 
 /* Three linked nodes have trained for long. A fourth one lies that it is far ahead of them. */
-static void boaster_among_many_is_not_followed(void **state) {
-    (void)state;
+TEST(boaster_among_many_is_not_followed) {
     start(4, 2);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(120));
@@ -764,37 +728,5 @@ static void boaster_among_many_is_not_followed(void **state) {
 
 int main(void) {
     tw_rng_seed(&rng, 7);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lone_node_of_a_pair_run_trains),
-        cmocka_unit_test(two_nodes_merge_and_nothing_is_lost),
-        cmocka_unit_test(eight_nodes_find_each_other_and_stay_together),
-        cmocka_unit_test(slow_node_is_merged_with_and_nobody_waits_for_it),
-        cmocka_unit_test(rounds_can_follow_the_clock),
-        cmocka_unit_test(near_peers_are_paired_with_more_often),
-        cmocka_unit_test(clocks_count_the_tokens_of_all_nodes),
-        cmocka_unit_test(run_ends_for_everybody),
-        cmocka_unit_test(payloads_that_never_come_cost_the_partner_only),
-        cmocka_unit_test(undecodable_payloads_cost_no_time),
-        cmocka_unit_test(node_with_undecodable_or_outlier_deltas_gets_a_strike),
-        cmocka_unit_test(node_that_cannot_encode_steps_alone),
-        cmocka_unit_test(node_over_budget_neither_asks_nor_accepts),
-        cmocka_unit_test(partner_that_vanishes_is_left_at_once),
-        cmocka_unit_test(worker_that_dies_in_an_exchange_leaves_it),
-        cmocka_unit_test(phi_that_is_too_far_away_comes_whole_the_next_time),
-        cmocka_unit_test(partition_goes_on_apart_and_together_again),
-        cmocka_unit_test(newcomer_takes_over_a_state_then_merges),
-        cmocka_unit_test(node_left_behind_takes_over_theta_too),
-        cmocka_unit_test(nodes_that_start_together_take_over_nothing),
-        cmocka_unit_test(donor_that_dies_is_replaced),
-        cmocka_unit_test(restart_goes_on_from_its_checkpoint),
-        cmocka_unit_test(goodbye_ends_the_exchange),
-        cmocka_unit_test(storm_keeps_the_books_even),
-        cmocka_unit_test(run_ends_through_kills_and_cuts),
-        cmocka_unit_test(void_request_is_not_waited_for),
-        cmocka_unit_test(lies_cost_nothing),
-        cmocka_unit_test(lying_clock_lifts_by_half_at_most),
-        cmocka_unit_test(boaster_is_followed_ever_more_rarely),
-        cmocka_unit_test(boaster_among_many_is_not_followed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -1,18 +1,13 @@
 /* test_parting.c - members that leave, with a goodbye or without, and how long the others wait. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "tests/sync/mesh.h"
+#include "tests/test.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 
 static struct mesh mesh;
 
-static void goodbye_of_the_only_peer_costs_no_time(void **state) {
-    (void)state;
+TEST(goodbye_of_the_only_peer_costs_no_time) {
     mesh_init(&mesh, 2, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
@@ -27,8 +22,7 @@ static void goodbye_of_the_only_peer_costs_no_time(void **state) {
 
 /* Half of the members leave at once. The rest have no majority to drop them from the roster, but
  * need not wait either. */
-static void goodbye_of_half_the_group_costs_no_time(void **state) {
-    (void)state;
+TEST(goodbye_of_half_the_group_costs_no_time) {
     mesh_init(&mesh, 4, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
@@ -60,8 +54,7 @@ static void open_two_that_meet_again(void) {
 
 /* A node that leaves while it is being admitted may not know that it has a seat. It returns
  * under a new nonce, and the other node is left with a seat that will never vote. */
-static void node_that_leaves_during_its_admission_is_admitted_again(void **state) {
-    (void)state;
+TEST(node_that_leaves_during_its_admission_is_admitted_again) {
     open_two_that_meet_again();
     while (mesh_view(&mesh, 0).roster_count < 2) mesh_run(&mesh, 1000);
     const uint64_t admitted_us = mesh.now_us;
@@ -78,13 +71,4 @@ static void node_that_leaves_during_its_admission_is_admitted_again(void **state
             mesh_deinit(&mesh);
         }
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(goodbye_of_the_only_peer_costs_no_time),
-        cmocka_unit_test(goodbye_of_half_the_group_costs_no_time),
-        cmocka_unit_test(node_that_leaves_during_its_admission_is_admitted_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,13 +19,13 @@ static uint64_t punish(uint8_t number, enum tw_penalty_kind kind, uint64_t now_u
 }
 
 static int clear(void **state) {
-    (void)state;
     for (unsigned i = 0; i < ROWS; i++) rows[i] = (struct tw_penalty){.count = 0};
     return 0;
 }
 
-static void penalty_doubles_up_to_its_maximum(void **state) {
-    (void)state;
+#define FACT(name) TEST_IN(clear, NULL, name)
+
+FACT(penalty_doubles_up_to_its_maximum) {
     uint64_t now_us = 7;
     for (unsigned offence = 0; offence < 10; offence++) {
         const uint64_t doublings = offence < 6 ? offence : 6;
@@ -35,15 +35,13 @@ static void penalty_doubles_up_to_its_maximum(void **state) {
     }
 }
 
-static void first_stall_is_an_accident(void **state) {
-    (void)state;
+FACT(first_stall_is_an_accident) {
     assert_true(punish(1, TW_PENALTY_STALL_OWNER, 7) == 0);
     assert_true(punish(1, TW_PENALTY_STALL_OWNER, 7) == MINUTE_US);
     assert_true(punish(1, TW_PENALTY_STALL_OWNER, 7) == 2 * MINUTE_US);
 }
 
-static void stalls_are_forgotten(void **state) {
-    (void)state;
+FACT(stalls_are_forgotten) {
     punish(1, TW_PENALTY_STALL_PROPOSER, 7);
     assert_true(punish(1, TW_PENALTY_STALL_PROPOSER, 7) == MINUTE_US);
     const uint64_t end_us = 7 + MINUTE_US;
@@ -51,16 +49,14 @@ static void stalls_are_forgotten(void **state) {
     assert_true(punish(1, TW_PENALTY_STALL_PROPOSER, end_us + 10 * MINUTE_US) == MINUTE_US);
 }
 
-static void unmerged_is_only_counted(void **state) {
-    (void)state;
+FACT(unmerged_is_only_counted) {
     const struct tw_id id = id_of(1);
     assert_true(punish(1, TW_PENALTY_UNMERGED, 7) == 0);
     assert_true(punish(1, TW_PENALTY_UNMERGED, 8) == 0);
     assert_int_equal(tw_penalty_find(rows, ROWS, &id)->count, 2);
 }
 
-static void full_table_drops_the_penalty_that_ends_first(void **state) {
-    (void)state;
+FACT(full_table_drops_the_penalty_that_ends_first) {
     punish(1, TW_PENALTY_STRIKE, 300);
     punish(2, TW_PENALTY_STRIKE, 100);
     punish(3, TW_PENALTY_STRIKE, 200);
@@ -73,8 +69,7 @@ static void full_table_drops_the_penalty_that_ends_first(void **state) {
     }
 }
 
-static void full_table_drops_the_fewest_offences_where_none_has_an_end(void **state) {
-    (void)state;
+FACT(full_table_drops_the_fewest_offences_where_none_has_an_end) {
     for (uint8_t number = 1; number <= 3; number++) {
         for (unsigned times = 0; times < (number == 2 ? 1 : 3); times++)
             punish(number, TW_PENALTY_UNMERGED, 7);
@@ -82,16 +77,4 @@ static void full_table_drops_the_fewest_offences_where_none_has_an_end(void **st
     punish(4, TW_PENALTY_UNMERGED, 7);
     const struct tw_id dropped = id_of(2);
     assert_null(tw_penalty_find(rows, ROWS, &dropped));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(penalty_doubles_up_to_its_maximum, clear),
-        cmocka_unit_test_setup(first_stall_is_an_accident, clear),
-        cmocka_unit_test_setup(stalls_are_forgotten, clear),
-        cmocka_unit_test_setup(unmerged_is_only_counted, clear),
-        cmocka_unit_test_setup(full_table_drops_the_penalty_that_ends_first, clear),
-        cmocka_unit_test_setup(full_table_drops_the_fewest_offences_where_none_has_an_end, clear),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

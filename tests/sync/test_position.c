@@ -7,8 +7,7 @@
 
 static struct tw_error err;
 
-static void positions_are_decoded_bit_for_bit(void **state) {
-    (void)state;
+TEST(positions_are_decoded_bit_for_bit) {
     for (uint64_t seed = 0; seed < 50; seed++) {
         static struct tw_checkpoint_state sample;
         static struct tw_position back;
@@ -23,8 +22,7 @@ static void positions_are_decoded_bit_for_bit(void **state) {
     }
 }
 
-static void votes_are_decoded_bit_for_bit(void **state) {
-    (void)state;
+TEST(votes_are_decoded_bit_for_bit) {
     for (uint64_t seed = 0; seed < 50; seed++) {
         static struct tw_vote vote, back;
         uint8_t bytes[TW_VOTE_BYTES_MAX];
@@ -40,8 +38,7 @@ static void votes_are_decoded_bit_for_bit(void **state) {
     }
 }
 
-static void largest_position_and_vote_fit_their_bounds(void **state) {
-    (void)state;
+TEST(largest_position_and_vote_fit_their_bounds) {
     static struct tw_position position;
     static struct tw_vote vote;
     static uint8_t bytes[TW_POSITION_BYTES_MAX];
@@ -66,8 +63,7 @@ static void largest_position_and_vote_fit_their_bounds(void **state) {
     assert_int_equal(tw_vote_decode(bytes, size, &vote, &err), TW_OK);
 }
 
-static void cut_and_grown_bytes_are_refused(void **state) {
-    (void)state;
+TEST(cut_and_grown_bytes_are_refused) {
     static struct tw_checkpoint_state sample;
     static struct tw_position position;
     static struct tw_vote vote;
@@ -95,8 +91,7 @@ static void cut_and_grown_bytes_are_refused(void **state) {
     }
 }
 
-static void position_of_another_version_is_refused(void **state) {
-    (void)state;
+TEST(position_of_another_version_is_refused) {
     static struct tw_checkpoint_state sample;
     static struct tw_position position;
     uint8_t bytes[TW_POSITION_BYTES_MAX];
@@ -109,8 +104,7 @@ static void position_of_another_version_is_refused(void **state) {
     assert_int_equal(tw_position_decode(bytes, 3, &position, &fragments, &err), TW_CORRUPT);
 }
 
-static void inconsistent_fields_are_refused(void **state) {
-    (void)state;
+TEST(inconsistent_fields_are_refused) {
     static struct tw_checkpoint_state sample;
     static struct tw_position position;
     static struct tw_vote vote;
@@ -142,16 +136,4 @@ static void inconsistent_fields_are_refused(void **state) {
     vote.lineage.bytes[0] ^= 1;
     size = tw_vote_encode(&vote, bytes);
     assert_int_equal(tw_vote_decode(bytes, size, &vote, &err), TW_CORRUPT);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(positions_are_decoded_bit_for_bit),
-        cmocka_unit_test(votes_are_decoded_bit_for_bit),
-        cmocka_unit_test(largest_position_and_vote_fit_their_bounds),
-        cmocka_unit_test(cut_and_grown_bytes_are_refused),
-        cmocka_unit_test(position_of_another_version_is_refused),
-        cmocka_unit_test(inconsistent_fields_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

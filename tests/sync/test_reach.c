@@ -6,6 +6,8 @@
 
 #include "tests/sync/lone_node.h"
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 /* Peer `peer` is linked to this node and to the members in `set`. */
 static void say_links(uint16_t peer, uint32_t set) {
     struct tw_message *message = message_of(TW_MSG_LINKS);
@@ -25,8 +27,7 @@ static void say_round(uint16_t peer) {
     say_status(peer, &start.lineage, ROUNDS, 5000);
 }
 
-static void node_tells_its_links_at_once_and_then_once_a_second(void **state) {
-    (void)state;
+FACT(node_tells_its_links_at_once_and_then_once_a_second) {
     now_us += SECONDS(2);
     forget();
     link_up(3);
@@ -46,8 +47,7 @@ static void node_tells_its_links_at_once_and_then_once_a_second(void **state) {
     assert_null(find_message(TW_MSG_LINKS, 1)); /* nothing changed */
 }
 
-static void relayed_links_are_told_apart(void **state) {
-    (void)state;
+FACT(relayed_links_are_told_apart) {
     now_us += SECONDS(2);
     struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = 3, .is_relayed = true};
     event.u.id = id_of(3);
@@ -61,8 +61,7 @@ static void relayed_links_are_told_apart(void **state) {
 }
 
 /* A node that starts or stops relaying links of others tells its peers. */
-static void relays_are_told(void **state) {
-    (void)state;
+FACT(relays_are_told) {
     now_us += SECONDS(2);
     struct tw_event event = {.kind = TW_EV_MEASURED};
     event.u.measured.is_relay = true;
@@ -72,8 +71,7 @@ static void relays_are_told(void **state) {
 }
 
 /* Peers that report no links (an older version) count as linked to each other. */
-static void silence_means_a_full_mesh(void **state) {
-    (void)state;
+FACT(silence_means_a_full_mesh) {
     say_round(1);
     say_round(2);
     for (uint32_t i = 0; i < 3; i++) assert_int_equal(tw_reach_count(node, i), 3);
@@ -81,8 +79,7 @@ static void silence_means_a_full_mesh(void **state) {
 }
 
 /* This node is the centre of a star. */
-static void middle_of_a_star_owns_everything(void **state) {
-    (void)state;
+FACT(middle_of_a_star_owns_everything) {
     say_round(1);
     say_round(2);
     say_links(1, 0);
@@ -97,8 +94,7 @@ static void middle_of_a_star_owns_everything(void **state) {
 }
 
 /* A report by one end of a link is enough: a member that denies its links removes none. */
-static void denied_links_count_if_the_other_end_has_them(void **state) {
-    (void)state;
+FACT(denied_links_count_if_the_other_end_has_them) {
     say_round(1);
     say_round(2);
     say_links(1, 1u << 2);
@@ -107,8 +103,7 @@ static void denied_links_count_if_the_other_end_has_them(void **state) {
 }
 
 /* A member without a link to this node counts as present while a live member is linked to it. */
-static void hearsay_keeps_a_member_for_eight_rounds(void **state) {
-    (void)state;
+FACT(hearsay_keeps_a_member_for_eight_rounds) {
     say_round(1);
     say_round(2);
     say_links(1, 1u << 2);
@@ -126,8 +121,7 @@ static void hearsay_keeps_a_member_for_eight_rounds(void **state) {
 }
 
 /* Hearsay about a member that is linked to this node is ignored: the member's own STATUS counts. */
-static void linked_member_speaks_for_itself(void **state) {
-    (void)state;
+FACT(linked_member_speaks_for_itself) {
     say_round(1);
     say_round(2);
     say_links(1, 1u << 2);
@@ -137,19 +131,4 @@ static void linked_member_speaks_for_itself(void **state) {
     message->u.status.rounds = ROUNDS;
     say(2, message);
     assert_false(tw_reach_is_present(node, 2));
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(node_tells_its_links_at_once_and_then_once_a_second),
-        TEST(relayed_links_are_told_apart),
-        TEST(relays_are_told),
-        TEST(silence_means_a_full_mesh),
-        TEST(middle_of_a_star_owns_everything),
-        TEST(denied_links_count_if_the_other_end_has_them),
-        TEST(hearsay_keeps_a_member_for_eight_rounds),
-        TEST(linked_member_speaks_for_itself),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

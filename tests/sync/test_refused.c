@@ -1,11 +1,7 @@
 /* test_refused.c - lineages that a node refuses, because its operator rolled it back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "tests/sync/mesh.h"
+#include "tests/test.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 
@@ -13,8 +9,7 @@ static struct mesh mesh;
 
 /* A node that was rolled back stays away from the spoilt lineage and its children, though their run
  * clocks are far ahead. Once all nodes are rolled back, they form a group again. */
-static void rolled_back_node_does_not_return(void **state) {
-    (void)state;
+TEST(rolled_back_node_does_not_return) {
     struct tw_position positions[3];
     struct mesh_worker saved[3];
     mesh_init(&mesh, 3, 3);
@@ -61,11 +56,4 @@ static void rolled_back_node_does_not_return(void **state) {
         assert_true(mesh_agree(&mesh, 0, i));
     }
     mesh_deinit(&mesh);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rolled_back_node_does_not_return),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

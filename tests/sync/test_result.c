@@ -23,6 +23,8 @@ static int set_up_four(void **state) {
     return status;
 }
 
+#define FACT(name) TEST_IN(set_up_four, tear_down, name)
+
 /* ---- signatures ------------------------------------------------------------------------------ */
 
 /* Returns the contributor row of member 2, whose contribution this node has not received. */
@@ -58,8 +60,7 @@ static const struct tw_msg_nack *wait_for_question(void) {
 }
 
 /* A lying member sent its CONTRIB to the owner, but not to this node. */
-static void proposer_asks_the_owner_for_missing_signatures(void **state) {
-    (void)state;
+FACT(proposer_asks_the_owner_for_missing_signatures) {
     const struct tw_contributor row = row_of_two(), bare = without_signature(row);
     say_result_of_row(&bare);
     const struct tw_msg_nack *nack = wait_for_question();
@@ -75,8 +76,7 @@ static void proposer_asks_the_owner_for_missing_signatures(void **state) {
     assert_null(find_message(TW_MSG_NACK, 1));
 }
 
-static void owner_is_asked_once(void **state) {
-    (void)state;
+FACT(owner_is_asked_once) {
     const struct tw_contributor bare = without_signature(row_of_two());
     say_result_of_row(&bare);
     (void)wait_for_question();
@@ -113,13 +113,11 @@ static uint32_t stalls_after_question(bool has_answer) {
     return stalls == NULL ? 0 : stalls->count;
 }
 
-static void owner_that_withholds_signatures_stalls(void **state) {
-    (void)state;
+FACT(owner_that_withholds_signatures_stalls) {
     assert_int_equal(stalls_after_question(false), 1);
 }
 
-static void owner_that_answers_does_not_stall(void **state) {
-    (void)state;
+FACT(owner_that_answers_does_not_stall) {
     assert_int_equal(stalls_after_question(true), 0);
 }
 
@@ -141,18 +139,15 @@ static bool begins_after_question(uint32_t stalls) {
     return node->round.phase != PROPOSER_IDLE;
 }
 
-static void owner_is_waited_for_after_the_question(void **state) {
-    (void)state;
+FACT(owner_is_waited_for_after_the_question) {
     assert_false(begins_after_question(0));
 }
 
-static void stalled_owner_is_not_waited_for(void **state) {
-    (void)state;
+FACT(stalled_owner_is_not_waited_for) {
     assert_true(begins_after_question(2)); /* the first stall has no penalty */
 }
 
-static void no_owner_is_asked_for_signatures_that_are_here(void **state) {
-    (void)state;
+FACT(no_owner_is_asked_for_signatures_that_are_here) {
     const struct tw_contributor row = row_of_two();
     say_result_of_row(&row);
     (void)wait_for_prepare(1, 300);
@@ -160,7 +155,7 @@ static void no_owner_is_asked_for_signatures_that_are_here(void **state) {
 }
 
 /* The owner answers with an invalid signature, or with another row. */
-static void false_signature_closes_the_link(void **state) {
+FACT(false_signature_closes_the_link) {
     for (uint32_t how = 0; how < 2; how++) {
         struct tw_contributor row = row_of_two();
         const struct tw_contributor bare = without_signature(row);
@@ -217,8 +212,7 @@ static bool has_signatures(const struct tw_msg_result *result) {
     return true;
 }
 
-static void owner_shows_all_signatures_once_to_each_member(void **state) {
-    (void)state;
+FACT(owner_shows_all_signatures_once_to_each_member) {
     merge_two();
     assert_non_null(find_message(TW_MSG_RESULT, 1));
     assert_false(has_signatures(&find_message(TW_MSG_RESULT, 1)->u.result));
@@ -284,8 +278,7 @@ static void announce_others(void) {
 
 /* Without this limit, lying members could hold up each round for twice the patience, which is one
  * minute here. */
-static void owner_that_takes_much_longer_is_not_waited_for(void **state) {
-    (void)state;
+FACT(owner_that_takes_much_longer_is_not_waited_for) {
     begin_with_four_parts();
     propose_first();
     wait_us(SECONDS(18));
@@ -301,8 +294,7 @@ static void owner_that_takes_much_longer_is_not_waited_for(void **state) {
 }
 
 /* One of three parts is a third of the fragment, for which acceptors want to wait. */
-static void owner_of_a_third_is_waited_for(void **state) {
-    (void)state;
+FACT(owner_of_a_third_is_waited_for) {
     say_no_result(1);
     node->round.results[0].has = true;
     node->round.results[0].announced_us = now_us;
@@ -327,24 +319,20 @@ static uint32_t stalls_of_two(uint64_t late_us, bool has_result) {
     return stalls == NULL ? 0 : stalls->count;
 }
 
-static void owner_that_is_much_later_than_others_stalls(void **state) {
-    (void)state;
+FACT(owner_that_is_much_later_than_others_stalls) {
     assert_int_equal(stalls_of_two(SECONDS(3), false), 1);
 }
 
-static void late_result_counts_as_a_stall(void **state) {
-    (void)state;
+FACT(late_result_counts_as_a_stall) {
     assert_int_equal(stalls_of_two(SECONDS(3), true), 1);
 }
 
-static void owner_that_is_little_later_does_not_stall(void **state) {
-    (void)state;
+FACT(owner_that_is_little_later_does_not_stall) {
     assert_int_equal(stalls_of_two(SECONDS(1), true), 0);
 }
 
 /* A member that owns no part never sees how long contributions take, so it learns from results. */
-static void member_without_a_part_learns_patience_from_results(void **state) {
-    (void)state;
+FACT(member_without_a_part_learns_patience_from_results) {
     static const char *const names[] = {"x", "y", "z"};
     start.tip.next.members[0].weight = 0;
     start.tip.next.members[3].weight = 1;
@@ -381,26 +369,4 @@ static void member_without_a_part_learns_patience_from_results(void **state) {
     assert_true(node->pace.patience_us < before_us);
     /* Patience moves only a quarter of the way to the new measurement. */
     assert_true(node->pace.patience_us >= before_us / 2);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_four, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(proposer_asks_the_owner_for_missing_signatures),
-        TEST(owner_is_asked_once),
-        TEST(owner_that_withholds_signatures_stalls),
-        TEST(owner_that_answers_does_not_stall),
-        TEST(owner_is_waited_for_after_the_question),
-        TEST(stalled_owner_is_not_waited_for),
-        TEST(no_owner_is_asked_for_signatures_that_are_here),
-        TEST(false_signature_closes_the_link),
-        TEST(owner_shows_all_signatures_once_to_each_member),
-        TEST(owner_that_takes_much_longer_is_not_waited_for),
-        TEST(owner_of_a_third_is_waited_for),
-        TEST(owner_that_is_much_later_than_others_stalls),
-        TEST(late_result_counts_as_a_stall),
-        TEST(owner_that_is_little_later_does_not_stall),
-        TEST(member_without_a_part_learns_patience_from_results),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* test_roles.c - groups in which some members take no steps. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "sync/core/state.h"
 #include "tests/sync/mesh.h"
+#include "tests/test.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 
@@ -34,8 +30,7 @@ static void assert_members(uint32_t count) {
 
 /* Three members that take no steps, then a node that trains. Nobody's work was due, so no round
  * began, and the node waited for a seat for ever. */
-static void trainer_joins_a_group_that_only_follows(void **state) {
-    (void)state;
+TEST(trainer_joins_a_group_that_only_follows) {
     open_mesh(1, 3);
     for (uint32_t i = 1; i < 4; i++) start_as(i, TW_NODE_ROLE_FOLLOW);
     mesh_link_all(&mesh);
@@ -54,8 +49,7 @@ static void trainer_joins_a_group_that_only_follows(void **state) {
 }
 
 /* The last of two trainers leaves, and members that take no steps are joined one by one. */
-static void followers_join_one_by_one(void **state) {
-    (void)state;
+TEST(followers_join_one_by_one) {
     open_mesh(1, 4);
     for (uint32_t i = 0; i < 3; i++) start_as(i, i == 0 ? TW_NODE_ROLE_TRAIN : TW_NODE_ROLE_FOLLOW);
     mesh_link_all(&mesh);
@@ -78,8 +72,7 @@ static void followers_join_one_by_one(void **state) {
 
 /* Members that take no steps have nothing to lose, however many they are: three of them would draw
  * no node that trains, which would not draw them either. */
-static void followers_follow_the_first_that_trains(void **state) {
-    (void)state;
+TEST(followers_follow_the_first_that_trains) {
     open_mesh(1, 3);
     for (uint32_t i = 1; i < 4; i++) start_as(i, TW_NODE_ROLE_FOLLOW);
     mesh_link_all(&mesh);
@@ -99,8 +92,7 @@ static void followers_follow_the_first_that_trains(void **state) {
 
 /* Of a full roster of four, the one that trained leaves for a while; its seat is given to the first
  * that asks. Then no rounds are decided for a node that asks in vain. */
-static void seat_of_the_trainer_is_given_away_once(void **state) {
-    (void)state;
+TEST(seat_of_the_trainer_is_given_away_once) {
     open_mesh(1, 5);
     mesh.config.members_max = 4;
     for (uint32_t i = 0; i < 4; i++) start_as(i, i == 0 ? TW_NODE_ROLE_TRAIN : TW_NODE_ROLE_FOLLOW);
@@ -143,8 +135,7 @@ static void start_with_reducer(void) {
     assert_members(4);
 }
 
-static void node_that_reduces_owns_parts(void **state) {
-    (void)state;
+TEST(node_that_reduces_owns_parts) {
     start_with_reducer();
     assert_true(is_owner(0, 3));
     const struct tw_node_view view = mesh_view(&mesh, 3);
@@ -162,8 +153,7 @@ static void node_that_reduces_owns_parts(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void rounds_go_on_without_the_node_that_reduces(void **state) {
-    (void)state;
+TEST(rounds_go_on_without_the_node_that_reduces) {
     start_with_reducer();
     uint64_t rounds = mesh_view(&mesh, 0).rounds;
     mesh_kill(&mesh, 3);
@@ -179,8 +169,7 @@ static void rounds_go_on_without_the_node_that_reduces(void **state) {
 }
 
 /* Without a worker it cannot merge, but votes and follows. */
-static void node_that_reduces_owns_nothing_without_its_worker(void **state) {
-    (void)state;
+TEST(node_that_reduces_owns_nothing_without_its_worker) {
     start_with_reducer();
     mesh_stop_worker(&mesh, 3);
     mesh_run(&mesh, SECONDS(60));
@@ -196,15 +185,12 @@ static void node_that_reduces_owns_nothing_without_its_worker(void **state) {
 }
 
 static bool hide_refusals(struct mesh *at, uint32_t from, uint32_t to, struct tw_message *message) {
-    (void)at;
-    (void)to;
     return from == 0 || message->kind != TW_MSG_CONTRIB;
 }
 
 /* Rounds of one trainer among three others have its pace: a round in a second. They neither wait
  * for the grace, nor for the word of those that have no work to send. */
-static void nobody_waits_for_members_that_take_no_steps(void **state) {
-    (void)state;
+TEST(nobody_waits_for_members_that_take_no_steps) {
     for (unsigned k = 0; k < 2; k++) {
         open_mesh(1, 3);
         for (uint32_t i = 0; i < 4; i++)
@@ -226,8 +212,7 @@ static void nobody_waits_for_members_that_take_no_steps(void **state) {
 /* Two pairs have no link, one of them the two nodes that reduce. These own nothing, since not all
  * members know their role. Their votes keep their seats, where neither link nor work does. The last
  * node to join earns no vote, since nothing of it is merged; the links to others keep its seat. */
-static void votes_keep_the_seats_of_nodes_that_reduce(void **state) {
-    (void)state;
+TEST(votes_keep_the_seats_of_nodes_that_reduce) {
     open_mesh(2, 2);
     mesh.is_cut[0][1] = mesh.is_cut[2][3] = true;
     for (uint32_t i = 0; i < 4; i++) start_as(i, i < 2 ? TW_NODE_ROLE_TRAIN : TW_NODE_ROLE_REDUCE);
@@ -246,14 +231,11 @@ static void votes_keep_the_seats_of_nodes_that_reduce(void **state) {
 }
 
 static bool hide_results(struct mesh *at, uint32_t from, uint32_t to, struct tw_message *message) {
-    (void)at;
-    (void)to;
     return from != 3 || message->kind != TW_MSG_RESULT;
 }
 
 /* A node that claims to reduce and announces nothing is an owner that stalls. */
-static void reducer_that_merges_nothing_loses_its_part(void **state) {
-    (void)state;
+TEST(reducer_that_merges_nothing_loses_its_part) {
     start_with_reducer();
     mesh.says = hide_results;
     mesh_run(&mesh, SECONDS(300));
@@ -266,8 +248,7 @@ static void reducer_that_merges_nothing_loses_its_part(void **state) {
 }
 
 /* Nodes older than roles take no other owners than contributors. */
-static void node_that_reduces_follows_beside_an_older_node(void **state) {
-    (void)state;
+TEST(node_that_reduces_follows_beside_an_older_node) {
     start_with_reducer();
     mesh.lacks_roles[1] = true;
     mesh_unlink(&mesh, 1, 3);
@@ -281,8 +262,7 @@ static void node_that_reduces_follows_beside_an_older_node(void **state) {
 }
 
 /* Without a node that asks for a seat, members that take no steps decide no rounds. */
-static void followers_alone_decide_no_rounds(void **state) {
-    (void)state;
+TEST(followers_alone_decide_no_rounds) {
     open_mesh(0, 3);
     for (uint32_t i = 0; i < 3; i++) start_as(i, TW_NODE_ROLE_FOLLOW);
     mesh_link_all(&mesh);
@@ -293,22 +273,4 @@ static void followers_alone_decide_no_rounds(void **state) {
     assert_members(3);
     assert_int_equal(mesh_view(&mesh, 0).rounds, rounds);
     mesh_deinit(&mesh);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trainer_joins_a_group_that_only_follows),
-        cmocka_unit_test(followers_join_one_by_one),
-        cmocka_unit_test(followers_follow_the_first_that_trains),
-        cmocka_unit_test(seat_of_the_trainer_is_given_away_once),
-        cmocka_unit_test(node_that_reduces_owns_parts),
-        cmocka_unit_test(rounds_go_on_without_the_node_that_reduces),
-        cmocka_unit_test(node_that_reduces_owns_nothing_without_its_worker),
-        cmocka_unit_test(nobody_waits_for_members_that_take_no_steps),
-        cmocka_unit_test(votes_keep_the_seats_of_nodes_that_reduce),
-        cmocka_unit_test(reducer_that_merges_nothing_loses_its_part),
-        cmocka_unit_test(node_that_reduces_follows_beside_an_older_node),
-        cmocka_unit_test(followers_alone_decide_no_rounds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,8 @@
 #include "tests/sync/lone_node.h"
 #include "tests/sync/signing.h"
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 /* The owner of `part` announces that it had nothing to merge. */
 static void say_nothing_as(uint16_t peer, uint32_t part) {
     struct tw_message *message = message_of(TW_MSG_RESULT);
@@ -30,8 +32,7 @@ static void commit(const struct tw_record *record) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static void restarted_node_opens_no_round_for_a_period(void **state) {
-    (void)state;
+FACT(restarted_node_opens_no_round_for_a_period) {
     worker_up(); /* the worker is at step 1000 and has sent nothing since the restart */
     step_to(1005);
     wait_us(SECONDS(5));
@@ -40,8 +41,7 @@ static void restarted_node_opens_no_round_for_a_period(void **state) {
     assert_non_null(find_action(TW_ACT_ENCODE));
 }
 
-static void restarted_node_joins_rounds_that_others_open(void **state) {
-    (void)state;
+FACT(restarted_node_joins_rounds_that_others_open) {
     worker_up();
     step_to(1002);
     assert_null(find_action(TW_ACT_ENCODE));
@@ -49,8 +49,7 @@ static void restarted_node_joins_rounds_that_others_open(void **state) {
     assert_non_null(find_action(TW_ACT_ENCODE));
 }
 
-static void follower_says_that_it_contributes_nothing(void **state) {
-    (void)state;
+TEST_IN(set_up_follower, tear_down, follower_says_that_it_contributes_nothing) {
     worker_up();
     wait_us(SECONDS(30));
     assert_null(find_message(TW_MSG_CONTRIB, 2)); /* it begins no round */
@@ -64,8 +63,7 @@ static void follower_says_that_it_contributes_nothing(void **state) {
 }
 
 /* Alerts fire on rounds that a node missed. */
-static void follower_misses_no_round(void **state) {
-    (void)state;
+TEST_IN(set_up_follower, tear_down, follower_misses_no_round) {
     worker_up();
     contribute_as(1);
     const struct tw_record record = absent_record();
@@ -73,8 +71,7 @@ static void follower_misses_no_round(void **state) {
     assert_int_equal(view_now().rounds_missed, 0);
 }
 
-static void trainer_misses_a_round_without_its_work(void **state) {
-    (void)state;
+FACT(trainer_misses_a_round_without_its_work) {
     worker_up();
     contribute_as(1);
     const struct tw_record record = absent_record();
@@ -106,8 +103,7 @@ static void become_alone(void) {
 
 /* Found by the simulator: with a slow uplink and many nodes asking for the state, each request let
  * the next solo round through. That made the state in transfer useless to all of them. */
-static void state_that_is_being_copied_stays_as_it_is(void **state) {
-    (void)state;
+FACT(state_that_is_being_copied_stays_as_it_is) {
     become_alone();
     struct tw_message *message = message_of(TW_MSG_STATE_GET);
     message->u.state_get.lineage = view_now().lineage;
@@ -151,7 +147,7 @@ static void relink_one(void) {
 }
 
 /* A peer asks every four seconds, for ever, and never acts on the answer. */
-static void questions_do_not_keep_a_lone_node_from_its_rounds(void **state) {
+FACT(questions_do_not_keep_a_lone_node_from_its_rounds) {
     void (*const questions[])(void) = {ask_for_our_state, join_in_another_round, relink_one};
     for (uint32_t k = 0; k < 3; k++) {
         become_alone();
@@ -192,8 +188,7 @@ static enum tw_node_state state_after(uint64_t for_us, uint64_t nonce_1, uint64_
 
 /* Two of three members lost their stored votes. Their seats can never vote again, so no round
  * can be decided. */
-static void seats_whose_votes_are_lost_are_not_waited_for(void **state) {
-    (void)state;
+FACT(seats_whose_votes_are_lost_are_not_waited_for) {
     worker_up();
     for (uint16_t peer = 1; peer <= 2; peer++)
         feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
@@ -208,8 +203,7 @@ static void seats_whose_votes_are_lost_are_not_waited_for(void **state) {
 
 /* Both other members were admitted again. The record that admits them has not reached this node
  * yet. */
-static void reassigned_seats_do_not_end_the_lineage(void **state) {
-    (void)state;
+FACT(reassigned_seats_do_not_end_the_lineage) {
     worker_up();
     link_up(3);
     say_status(3, &start.lineage, ROUNDS + 5, 6000);
@@ -219,8 +213,7 @@ static void reassigned_seats_do_not_end_the_lineage(void **state) {
 
 /* Both other members came back without their stored votes. They fetch a round decided after this
  * node's newest one, so the lineage goes on. */
-static void receiver_of_a_later_round_shows_that_it_was_decided(void **state) {
-    (void)state;
+FACT(receiver_of_a_later_round_shows_that_it_was_decided) {
     worker_up();
     ahead_rounds = 1;
     assert_int_equal(state_after(SECONDS(10), 98, 99), TW_STATE_MEMBER);
@@ -230,8 +223,7 @@ static void receiver_of_a_later_round_shows_that_it_was_decided(void **state) {
 
 /* The worker may have applied a solo round and died before reporting it. A joiner, which takes the
  * round as empty, would then have another phi. */
-static void lone_node_decides_nothing_without_a_worker(void **state) {
-    (void)state;
+FACT(lone_node_decides_nothing_without_a_worker) {
     become_alone();
     step_to(1010);
     const struct tw_action *solo = find_action(TW_ACT_SOLO);
@@ -262,8 +254,7 @@ static void lone_node_decides_nothing_without_a_worker(void **state) {
 
 /* The budget was spent in a round whose state this node never received, so the node must train on.
  */
-static void node_back_below_the_budget_trains_on(void **state) {
-    (void)state;
+FACT(node_back_below_the_budget_trains_on) {
     worker_up();
     struct tw_record record = absent_record();
     record.contributors_count = 2; /* a lone one would hardly move the clock */
@@ -297,8 +288,7 @@ static void node_back_below_the_budget_trains_on(void **state) {
 
 /* ---- patience -------------------------------------------------------------------------------- */
 
-static void empty_round_leaves_patience_unchanged(void **state) {
-    (void)state;
+FACT(empty_round_leaves_patience_unchanged) {
     const uint64_t before_us = node->pace.patience_us;
     say_nothing_as(1, 1);
     wait_us(SECONDS(50));
@@ -307,16 +297,14 @@ static void empty_round_leaves_patience_unchanged(void **state) {
     assert_int_equal(node->pace.patience_us, before_us);
 }
 
-static void round_already_decided_leaves_patience_unchanged(void **state) {
-    (void)state;
+FACT(round_already_decided_leaves_patience_unchanged) {
     const uint64_t before_us = node->pace.patience_us;
     const struct tw_record record = absent_record();
     commit(&record);
     assert_int_equal(node->pace.patience_us, before_us);
 }
 
-static void late_contribution_doubles_patience(void **state) {
-    (void)state;
+FACT(late_contribution_doubles_patience) {
     const uint64_t before_us = node->pace.patience_us;
     contribute_as(2);
     say_nothing_as(1, 1); /* the contribution was too late for this owner */
@@ -397,8 +385,7 @@ static void sit_out_as(uint16_t peer) {
 }
 
 /* With or without the true CONTRIB, nobody can list work that the member did not sign. */
-static void contribution_that_its_member_did_not_sign_gets_no_vote(void **state) {
-    (void)state;
+FACT(contribution_that_its_member_did_not_sign_gets_no_vote) {
     for (uint32_t i = 0; i < 2 * FORGERIES; i++) {
         const enum forgery how = (enum forgery)(i / 2);
         if (i > 0) start_again();
@@ -410,8 +397,7 @@ static void contribution_that_its_member_did_not_sign_gets_no_vote(void **state)
     }
 }
 
-static void forged_contribution_closes_the_link(void **state) {
-    (void)state;
+FACT(forged_contribution_closes_the_link) {
     worker_up();
     struct tw_message *message = message_of(TW_MSG_CONTRIB);
     message->u.contrib.lineage = start.lineage;
@@ -425,8 +411,7 @@ static void forged_contribution_closes_the_link(void **state) {
 
 /* This node has no link to member 2. The owner that merged member 2's contribution passes its
  * signature on. */
-static void signature_of_a_member_without_a_link_comes_with_the_result(void **state) {
-    (void)state;
+FACT(signature_of_a_member_without_a_link_comes_with_the_result) {
     const struct tw_contributor row = row_of_two(TRUE_ROW), forged = row_of_two(OTHER_TOKENS);
     struct tw_contributor bare = row;
     memset(bare.signature, 0, sizeof(bare.signature));
@@ -461,8 +446,7 @@ static void merge_ours(void) {
 
 /* Two signed results of one part would ban their owner. So the owner stores that it has signed one
  * before it announces it. */
-static void result_is_announced_once_the_disk_says_so(void **state) {
-    (void)state;
+FACT(result_is_announced_once_the_disk_says_so) {
     is_disk_full = true;
     merge_ours();
     assert_non_null(find_action(TW_ACT_STORE_VOTE));
@@ -479,8 +463,7 @@ static void result_is_announced_once_the_disk_says_so(void **state) {
 }
 
 /* After a restart the node might merge other contributions, so it may not sign a second result. */
-static void owner_signs_no_second_result_after_a_restart(void **state) {
-    (void)state;
+FACT(owner_signs_no_second_result_after_a_restart) {
     merge_ours();
     assert_true(find_message(TW_MSG_RESULT, 1)->u.result.bytes > 0);
     start_with_vote();
@@ -493,8 +476,7 @@ static void owner_signs_no_second_result_after_a_restart(void **state) {
 
 /* Every result has arrived, but the first proposer lists a contribution that its member never made.
  */
-static void proposer_that_lists_a_forged_contribution_is_passed_over(void **state) {
-    (void)state;
+FACT(proposer_that_lists_a_forged_contribution_is_passed_over) {
     merge_ours();
     assert_non_null(find_action(TW_ACT_REDUCE));
     propose_with_two(OTHER_ROOT);
@@ -526,8 +508,7 @@ static void ask_for_a_seat_as(uint16_t peer) {
     say(peer, message);
 }
 
-static void request_to_a_full_group_is_reported_once_in_a_while(void **state) {
-    (void)state;
+FACT(request_to_a_full_group_is_reported_once_in_a_while) {
     const struct tw_id id = id_of(5), member = id_of(2);
     link_up(5);
     node->cfg.members_max = 4;
@@ -547,8 +528,7 @@ static void request_to_a_full_group_is_reported_once_in_a_while(void **state) {
     assert_false(view_now().is_shut_out);
 }
 
-static void node_without_a_seat_says_so_until_it_has_one(void **state) {
-    (void)state;
+FACT(node_without_a_seat_says_so_until_it_has_one) {
     const struct tw_id self = id_of(0);
     for (uint32_t i = 0; i < 3; i++) start.tip.next.members[i].id = id_of(i + 1);
     start_again();
@@ -594,8 +574,7 @@ static void say_in_all_ballots(enum tw_message_kind kind, const struct tw_record
     }
 }
 
-static void empty_round_waits_for_pending_results(void **state) {
-    (void)state;
+FACT(empty_round_waits_for_pending_results) {
     const struct tw_record record = empty_close(&start.tip);
     say_in_all_ballots(TW_MSG_PROPOSE, &record);
     wait_us(SECONDS(3));
@@ -605,8 +584,7 @@ static void empty_round_waits_for_pending_results(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 2)); /* one of the two results may be late */
 }
 
-static void patience_ends_the_wait_for_pending_results(void **state) {
-    (void)state;
+FACT(patience_ends_the_wait_for_pending_results) {
     const struct tw_record record = empty_close(&start.tip);
     say_in_all_ballots(TW_MSG_PROPOSE, &record);
     wait_us(SECONDS(5));
@@ -615,8 +593,7 @@ static void patience_ends_the_wait_for_pending_results(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-static void no_promise_while_the_round_is_empty(void **state) {
-    (void)state;
+FACT(no_promise_while_the_round_is_empty) {
     const struct tw_record record = empty_close(&start.tip);
     say_in_all_ballots(TW_MSG_PREPARE, &record);
     wait_us(SECONDS(1));
@@ -657,8 +634,7 @@ static uint64_t propose_ours(uint16_t peer) {
 }
 
 /* Others compute the time left from it. */
-static void node_that_takes_no_steps_announces_no_speed(void **state) {
-    (void)state;
+FACT(node_that_takes_no_steps_announces_no_speed) {
     worker_up();
     for (uint64_t step = 1001; step <= 1020; step++) {
         now_us += SECONDS(1);
@@ -680,8 +656,7 @@ static void node_that_takes_no_steps_announces_no_speed(void **state) {
     assert_int_equal(view_now().tokens_per_s, 0);
 }
 
-static void rest_of_a_refused_proposal_is_proposed_at_once(void **state) {
-    (void)state;
+FACT(rest_of_a_refused_proposal_is_proposed_at_once) {
     for (uint32_t refused_count = 1; refused_count <= 2; refused_count++) {
         if (refused_count == 2) start_again();
         const uint16_t first = (uint16_t)node->round.rank[0], peer = first == 1 ? 2 : 1;
@@ -699,40 +674,4 @@ static void rest_of_a_refused_proposal_is_proposed_at_once(void **state) {
         assert_non_null(find_message(TW_MSG_PREPARE, peer));
         assert_true(propose_ours(peer) > ballot);
     }
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(restarted_node_opens_no_round_for_a_period),
-        TEST(restarted_node_joins_rounds_that_others_open),
-        cmocka_unit_test_setup_teardown(follower_says_that_it_contributes_nothing, set_up_follower,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(follower_misses_no_round, set_up_follower, tear_down),
-        TEST(trainer_misses_a_round_without_its_work),
-        TEST(state_that_is_being_copied_stays_as_it_is),
-        TEST(questions_do_not_keep_a_lone_node_from_its_rounds),
-        TEST(seats_whose_votes_are_lost_are_not_waited_for),
-        TEST(reassigned_seats_do_not_end_the_lineage),
-        TEST(receiver_of_a_later_round_shows_that_it_was_decided),
-        TEST(lone_node_decides_nothing_without_a_worker),
-        TEST(node_back_below_the_budget_trains_on),
-        TEST(empty_round_leaves_patience_unchanged),
-        TEST(round_already_decided_leaves_patience_unchanged),
-        TEST(late_contribution_doubles_patience),
-        TEST(contribution_that_its_member_did_not_sign_gets_no_vote),
-        TEST(forged_contribution_closes_the_link),
-        TEST(signature_of_a_member_without_a_link_comes_with_the_result),
-        TEST(result_is_announced_once_the_disk_says_so),
-        TEST(owner_signs_no_second_result_after_a_restart),
-        TEST(proposer_that_lists_a_forged_contribution_is_passed_over),
-        TEST(request_to_a_full_group_is_reported_once_in_a_while),
-        TEST(node_without_a_seat_says_so_until_it_has_one),
-        TEST(empty_round_waits_for_pending_results),
-        TEST(patience_ends_the_wait_for_pending_results),
-        TEST(no_promise_while_the_round_is_empty),
-        TEST(node_that_takes_no_steps_announces_no_speed),
-        TEST(rest_of_a_refused_proposal_is_proposed_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

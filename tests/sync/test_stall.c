@@ -2,16 +2,11 @@
  *
  * A healthy group commits once a second. With one member that lies, or that receives or delivers
  * nothing, the group soon commits nearly as often. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-
-#include <cmocka.h>
 
 #include "sync/core/state.h"
 #include "sync/transfer/payload.h"
 #include "tests/sync/mesh.h"
+#include "tests/test.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 #define MINUTES(n) (60 * SECONDS(n))
@@ -51,8 +46,7 @@ static void close_group(void) {
     mesh_deinit(&mesh);
 }
 
-static void healthy_group_commits_once_a_second(void **state) {
-    (void)state;
+TEST(healthy_group_commits_once_a_second) {
     open_group(5);
     expect_merges(3, 99);
     close_group();
@@ -69,13 +63,11 @@ static bool is_culprits(const struct mesh *world, uint32_t from, const struct tw
 
 static bool gives_no_contribution(struct mesh *world, uint32_t from, uint32_t to,
                                   const struct tw_id *hash) {
-    (void)to;
     return !is_culprits(world, from, hash, TW_CONTENT_DELTA);
 }
 
 /* All messages arrive, but the contributions of one member do not. */
-static void member_whose_contributions_never_arrive_is_waited_for_ever_less(void **state) {
-    (void)state;
+TEST(member_whose_contributions_never_arrive_is_waited_for_ever_less) {
     open_group(5);
     mesh.gives = gives_no_contribution;
     expect_merges(10, 45);
@@ -85,14 +77,11 @@ static void member_whose_contributions_never_arrive_is_waited_for_ever_less(void
 
 static bool gives_node_0_nothing(struct mesh *world, uint32_t from, uint32_t to,
                                  const struct tw_id *hash) {
-    (void)world;
-    (void)hash;
     return !is_on || from != culprit || to != 0;
 }
 
 /* No chunk of one member reaches node 0; the other members receive theirs. */
-static void dead_path_between_two_holds_up_neither(void **state) {
-    (void)state;
+TEST(dead_path_between_two_holds_up_neither) {
     open_group(5);
     mesh.gives = gives_node_0_nothing;
     expect_merges(10, 45);
@@ -131,8 +120,7 @@ static bool says_no(struct mesh *world, uint32_t from, uint32_t to, struct tw_me
     return false;
 }
 
-static void claimed_promise_ends_no_ballot(void **state) {
-    (void)state;
+TEST(claimed_promise_ends_no_ballot) {
     open_group(5);
     mesh.says = says_no;
     expect_merges(5, 75);
@@ -166,8 +154,7 @@ static bool interrupts(struct mesh *world, uint32_t from, uint32_t to, struct tw
     return false;
 }
 
-static void member_that_prepares_and_never_proposes_is_put_off(void **state) {
-    (void)state;
+TEST(member_that_prepares_and_never_proposes_is_put_off) {
     for (uint32_t nodes_count = 3; nodes_count <= 5; nodes_count += 2) {
         open_group(nodes_count);
         mesh.says = interrupts;
@@ -201,8 +188,7 @@ static bool asks_and_robs(struct mesh *world, uint32_t from, uint32_t to, struct
     return robs(world, from, to, said);
 }
 
-static void proposal_is_not_ended_by_another(void **state) {
-    (void)state;
+TEST(proposal_is_not_ended_by_another) {
     open_group(5);
     mesh.says = robs;
     expect_merges(5, 75);
@@ -256,8 +242,7 @@ static bool is_hasty(struct mesh *world, uint32_t from, uint32_t to, struct tw_m
 }
 
 /* In this run, rounds start at fixed times. One member begins each round long before it is due. */
-static void early_member_is_not_merged_alone(void **state) {
-    (void)state;
+TEST(early_member_is_not_merged_alone) {
     culprit = 4;
     mesh_init(&mesh, 5, 3);
     mesh.config.pace_us = SECONDS(30);
@@ -286,7 +271,6 @@ static void early_member_is_not_merged_alone(void **state) {
 /* The culprit never proposes, and claims in every promise that it has a lock on an empty round. */
 static bool claims_empty_round(struct mesh *world, uint32_t from, uint32_t to,
                                struct tw_message *said) {
-    (void)to;
     struct tw_msg_prepare asked;
     static struct tw_msg_propose nothing;
     if (!is_on || from != culprit) return true;
@@ -298,16 +282,14 @@ static bool claims_empty_round(struct mesh *world, uint32_t from, uint32_t to,
     return !is_asking(said, &asked);
 }
 
-static void claimed_empty_round_is_not_carried_on(void **state) {
-    (void)state;
+TEST(claimed_empty_round_is_not_carried_on) {
     open_group(5);
     mesh.says = claims_empty_round;
     expect_merges(5, 75);
     close_group();
 }
 
-static void empty_round_gets_no_votes_while_results_may_come(void **state) {
-    (void)state;
+TEST(empty_round_gets_no_votes_while_results_may_come) {
     for (uint32_t how = 0; how < 4; how++) {
         open_group(how % 2 == 0 ? 5 : 3);
         asks_first = how >= 2;
@@ -321,14 +303,11 @@ static void empty_round_gets_no_votes_while_results_may_come(void **state) {
 /* The culprit votes but never proposes. */
 static bool says_nothing_as_a_proposer(struct mesh *world, uint32_t from, uint32_t to,
                                        struct tw_message *said) {
-    (void)world;
-    (void)to;
     struct tw_msg_prepare asked;
     return !is_on || from != culprit || !is_asking(said, &asked);
 }
 
-static void silent_proposer_is_passed_over_from_its_second_turn_on(void **state) {
-    (void)state;
+TEST(silent_proposer_is_passed_over_from_its_second_turn_on) {
     open_group(5);
     mesh.says = says_nothing_as_a_proposer;
     expect_merges(5, 90);
@@ -337,13 +316,10 @@ static void silent_proposer_is_passed_over_from_its_second_turn_on(void **state)
 
 static bool says_no_result(struct mesh *world, uint32_t from, uint32_t to,
                            struct tw_message *said) {
-    (void)world;
-    (void)to;
     return !is_on || from != culprit || said->kind != TW_MSG_RESULT;
 }
 
-static void silent_owner_is_waited_for_twice(void **state) {
-    (void)state;
+TEST(silent_owner_is_waited_for_twice) {
     open_group(5);
     mesh.says = says_no_result;
     expect_merges(10, 60);
@@ -354,34 +330,14 @@ static void silent_owner_is_waited_for_twice(void **state) {
 
 static bool gives_no_result(struct mesh *world, uint32_t from, uint32_t to,
                             const struct tw_id *hash) {
-    (void)to;
     return !is_culprits(world, from, hash, TW_CONTENT_RESULT);
 }
 
-static void owner_that_announces_but_never_delivers_is_waited_for_twice(void **state) {
-    (void)state;
+TEST(owner_that_announces_but_never_delivers_is_waited_for_twice) {
     open_group(5);
     mesh.gives = gives_no_result;
     expect_merges(10, 75);
     expect_merges(5, 75);
     assert_true(mesh_view(&mesh, 0).peers[culprit].owner_stall_us > 0);
     close_group();
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(healthy_group_commits_once_a_second),
-        cmocka_unit_test(member_whose_contributions_never_arrive_is_waited_for_ever_less),
-        cmocka_unit_test(dead_path_between_two_holds_up_neither),
-        cmocka_unit_test(claimed_promise_ends_no_ballot),
-        cmocka_unit_test(member_that_prepares_and_never_proposes_is_put_off),
-        cmocka_unit_test(proposal_is_not_ended_by_another),
-        cmocka_unit_test(early_member_is_not_merged_alone),
-        cmocka_unit_test(claimed_empty_round_is_not_carried_on),
-        cmocka_unit_test(empty_round_gets_no_votes_while_results_may_come),
-        cmocka_unit_test(silent_proposer_is_passed_over_from_its_second_turn_on),
-        cmocka_unit_test(silent_owner_is_waited_for_twice),
-        cmocka_unit_test(owner_that_announces_but_never_delivers_is_waited_for_twice),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,8 +54,7 @@ static struct tw_event draw(enum tw_event_kind kind, struct tw_rng *rng) {
     return event;
 }
 
-static void every_kind_comes_back(void **state) {
-    (void)state;
+TEST(every_kind_comes_back) {
     struct tw_rng rng;
     tw_rng_seed(&rng, 7);
     for (unsigned kind = TW_EV_TICK; kind <= TW_EV_REFUSED; kind++) {
@@ -74,8 +73,7 @@ static void every_kind_comes_back(void **state) {
     }
 }
 
-static void messages_come_back(void **state) {
-    (void)state;
+TEST(messages_come_back) {
     static struct tw_message sent;
     struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = 3, .u.message = &sent}, again;
     sent.kind = TW_MSG_PULL;
@@ -90,8 +88,7 @@ static void messages_come_back(void **state) {
     assert_true(tw_trace_event(&event) == tw_trace_event(&again));
 }
 
-static void other_bytes_are_refused(void **state) {
-    (void)state;
+TEST(other_bytes_are_refused) {
     struct tw_rng rng;
     struct tw_event again;
     tw_rng_seed(&rng, 8);
@@ -115,13 +112,4 @@ static void other_bytes_are_refused(void **state) {
     bytes[0] = TW_EV_MESSAGE;
     bytes[4] = 200; /* no such message */
     assert_int_equal(tw_event_decode(bytes, 16, &again, &message, &worker, &err), TW_CORRUPT);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_comes_back),
-        cmocka_unit_test(messages_come_back),
-        cmocka_unit_test(other_bytes_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,8 @@ static int set_up_four(void **state) {
     return status;
 }
 
+#define FACT(name) TEST_IN(set_up_four, tear_down, name)
+
 /* The peer proposes the record in one of its ballots. */
 static void propose(uint64_t attempt, uint16_t peer, const struct tw_record *record) {
     for (uint64_t rank = 0; rank < start.tip.next.count; rank++) {
@@ -58,8 +60,7 @@ static void remove_third(struct tw_record *record) {
 
 /* Without member 3, the group would be two honest members and a liar, too few to withstand a liar.
  */
-static void group_of_four_votes_no_member_out(void **state) {
-    (void)state;
+FACT(group_of_four_votes_no_member_out) {
     struct tw_record record = empty_round();
     remove_third(&record);
     assert_vote(&record, false);
@@ -68,16 +69,14 @@ static void group_of_four_votes_no_member_out(void **state) {
 }
 
 /* A seat under another nonce is lost to its member, whose votes would no longer count. */
-static void seat_of_a_present_member_keeps_its_nonce(void **state) {
-    (void)state;
+FACT(seat_of_a_present_member_keeps_its_nonce) {
     struct tw_record record = empty_round();
     record.next.number++;
     record.next.members[3].nonce++;
     assert_vote(&record, false);
 }
 
-static void all_parts_do_not_go_to_one_member(void **state) {
-    (void)state;
+FACT(all_parts_do_not_go_to_one_member) {
     struct tw_record record = empty_round();
     record.next.members[0].weight = record.next.members[1].weight = 0;
     assert_vote(&record, false);
@@ -90,8 +89,7 @@ static void say_links_to(uint16_t peer, uint32_t other) {
     say(peer, message);
 }
 
-static void stranger_needs_the_word_of_two_of_four(void **state) {
-    (void)state;
+FACT(stranger_needs_the_word_of_two_of_four) {
     struct tw_record record = empty_round();
     record.next.number++;
     record.next.members[record.next.count++] = (struct tw_member){.id = id_of(4), .nonce = 99};
@@ -103,8 +101,7 @@ static void stranger_needs_the_word_of_two_of_four(void **state) {
 
 /* The liar gives seats to nodes that all members know, but that did not ask for one, or asked in
  * another round or under another nonce. Nobody would vote in these seats. */
-static void seat_needs_the_request_of_its_node(void **state) {
-    (void)state;
+FACT(seat_needs_the_request_of_its_node) {
     enum { ASKED, NONE, OF_ANOTHER_ROUND, OF_ANOTHER_NONCE, OF_ANOTHER_NODE, ONE_TOO_MANY, CASES };
     const struct tw_id run = {{0}};
     link_up(4);
@@ -134,8 +131,7 @@ static void seat_needs_the_request_of_its_node(void **state) {
     }
 }
 
-static void node_that_two_members_know_is_voted_in(void **state) {
-    (void)state;
+FACT(node_that_two_members_know_is_voted_in) {
     struct tw_record record = empty_round();
     record.next.number++;
     record.next.members[record.next.count++] = (struct tw_member){.id = id_of(4), .nonce = 99};
@@ -155,16 +151,14 @@ static void say_far_behind(uint16_t peer) {
 }
 
 /* If it believed one liar, the node would drop its state and load the liar's. */
-static void one_member_makes_nobody_a_receiver(void **state) {
-    (void)state;
+FACT(one_member_makes_nobody_a_receiver) {
     say_far_behind(1);
     assert_int_equal(view_now().state, TW_STATE_MEMBER);
     say_far_behind(2);
     assert_int_equal(view_now().state, TW_STATE_RECEIVER);
 }
 
-static void one_member_gives_no_tip(void **state) {
-    (void)state;
+FACT(one_member_gives_no_tip) {
     say_far_behind(1);
     say_far_behind(2);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
@@ -191,8 +185,7 @@ static void one_member_gives_no_tip(void **state) {
 
 /* Members 1 and 2 are gone. For a long time, the liar has been the only peer linked to this node.
  */
-static void member_that_sees_one_other_believes_nothing(void **state) {
-    (void)state;
+FACT(member_that_sees_one_other_believes_nothing) {
     for (uint16_t peer = 1; peer <= 2; peer++)
         feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
     wait_us(SECONDS(60));
@@ -203,8 +196,7 @@ static void member_that_sees_one_other_believes_nothing(void **state) {
 }
 
 /* Two members report that records are missing, but neither names the newest record. */
-static void receiver_without_a_tip_goes_alone(void **state) {
-    (void)state;
+FACT(receiver_without_a_tip_goes_alone) {
     worker_up();
     say_far_behind(1);
     say_far_behind(2);
@@ -220,8 +212,7 @@ static void receiver_without_a_tip_goes_alone(void **state) {
 
 /* The sender is not treated as a forger: when it returned alone, liars may have given it their
  * records. */
-static void node_with_another_history_is_no_forger(void **state) {
-    (void)state;
+FACT(node_with_another_history_is_no_forger) {
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     message->u.commit.record = empty_close(&start.tip);
     message->u.commit.record.parent = name_of("another record");
@@ -242,8 +233,7 @@ static const struct tw_message *ask_log(uint16_t peer, const struct tw_id *linea
 
 /* A lone node follows any peer that proves a lineage. If the proof was a lie, an honest node would
  * find the record forged and blame this node, so the record is not passed on. */
-static void record_that_came_with_a_claim_is_not_handed_on(void **state) {
-    (void)state;
+FACT(record_that_came_with_a_claim_is_not_handed_on) {
     struct tw_record tip = start.tip;
     tip.lineage = name_of("the lineage of a liar");
     tip.clock_tokens = 90000;
@@ -279,8 +269,7 @@ static void ask_for_promise(uint16_t peer) {
 
 /* If one member could begin a round, the patience (pace.patience_us) would run out before other
  * members have trained their steps. */
-static void one_member_begins_no_round(void **state) {
-    (void)state;
+FACT(one_member_begins_no_round) {
     worker_up();
     ask_for_promise(1);
     wait_us(SECONDS(5));
@@ -334,8 +323,7 @@ static void deliver(const struct tw_id *result) {
 }
 
 /* An owner announces its result to the other members only. The proposal carries its signature. */
-static void result_hidden_from_this_node_is_voted_for(void **state) {
-    (void)state;
+FACT(result_hidden_from_this_node_is_voted_for) {
     begin_without_own_part();
     const struct tw_id result = name_of("result");
     const struct tw_record record = round_of_fourth(&result);
@@ -346,8 +334,7 @@ static void result_hidden_from_this_node_is_voted_for(void **state) {
 }
 
 /* The proposer invents a result, or attaches the owner's signature for other bytes. */
-static void result_that_its_owner_did_not_sign_gets_no_vote(void **state) {
-    (void)state;
+FACT(result_that_its_owner_did_not_sign_gets_no_vote) {
     const struct tw_id run = {{0}}, result = name_of("result");
     for (uint32_t other = 0; other < 2; other++) {
         begin_without_own_part();
@@ -374,8 +361,7 @@ static void result_that_its_owner_did_not_sign_gets_no_vote(void **state) {
     }
 }
 
-static void proposer_that_keeps_its_votes_is_passed_over(void **state) {
-    (void)state;
+FACT(proposer_that_keeps_its_votes_is_passed_over) {
     begin_without_own_part();
     for (uint32_t owner = 1; owner < 5; owner++) announce_nothing(owner);
     const struct tw_record record = empty_close(&start.tip);
@@ -383,35 +369,4 @@ static void proposer_that_keeps_its_votes_is_passed_over(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
     forget();
     (void)wait_for_prepare(1, 60); /* less than twice the patience, which would be 120 s */
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(group_of_four_votes_no_member_out, set_up_four, tear_down),
-        cmocka_unit_test_setup_teardown(seat_of_a_present_member_keeps_its_nonce, set_up_four,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(all_parts_do_not_go_to_one_member, set_up_four, tear_down),
-        cmocka_unit_test_setup_teardown(stranger_needs_the_word_of_two_of_four, set_up_four,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(seat_needs_the_request_of_its_node, set_up_four, tear_down),
-        cmocka_unit_test_setup_teardown(node_that_two_members_know_is_voted_in, set_up_four,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(one_member_makes_nobody_a_receiver, set_up_four, tear_down),
-        cmocka_unit_test_setup_teardown(one_member_gives_no_tip, set_up_four, tear_down),
-        cmocka_unit_test_setup_teardown(member_that_sees_one_other_believes_nothing, set_up_four,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(receiver_without_a_tip_goes_alone, set_up_four, tear_down),
-        cmocka_unit_test_setup_teardown(node_with_another_history_is_no_forger, set_up_four,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(record_that_came_with_a_claim_is_not_handed_on, set_up_four,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(one_member_begins_no_round, set_up_four, tear_down),
-        cmocka_unit_test_setup_teardown(result_hidden_from_this_node_is_voted_for, set_up_four,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(result_that_its_owner_did_not_sign_gets_no_vote,
-                                        set_up_four, tear_down),
-        cmocka_unit_test_setup_teardown(proposer_that_keeps_its_votes_is_passed_over, set_up_four,
-                                        tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,8 @@
  * links. */
 #include "tests/sync/lone_node.h"
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 enum { CHUNKS = 40, BYTES = CHUNKS * TW_CHUNK_BYTES_MAX - 5 };
 
 static struct tw_id other, packed, digest;
@@ -132,8 +134,7 @@ static bool has_asked_for_the_rest(uint16_t peer) {
 
 /* ---- through a cut --------------------------------------------------------------------------- */
 
-static void chunks_before_a_cut_are_not_asked_for_after_it(void **state) {
-    (void)state;
+FACT(chunks_before_a_cut_are_not_asked_for_after_it) {
     uint32_t before = 0, after = 0;
     follow_peers();
     cut_link(2);
@@ -156,8 +157,7 @@ static void chunks_before_a_cut_are_not_asked_for_after_it(void **state) {
 }
 
 /* All fragments have as many elements, so the first offer tells the size of all. */
-static void the_view_counts_the_bytes_that_have_arrived(void **state) {
-    (void)state;
+FACT(the_view_counts_the_bytes_that_have_arrived) {
     follow_peers();
     cut_link(2);
     struct tw_node_view view = view_now();
@@ -176,8 +176,7 @@ static void the_view_counts_the_bytes_that_have_arrived(void **state) {
     assert_true(view.fetch_bytes > BYTES);
 }
 
-static void rest_of_a_state_comes_from_another_donor(void **state) {
-    (void)state;
+FACT(rest_of_a_state_comes_from_another_donor) {
     uint32_t count = 0;
     follow_peers();
     say_state(1);
@@ -193,8 +192,7 @@ static void rest_of_a_state_comes_from_another_donor(void **state) {
     assert_non_null(find_action(TW_ACT_VERIFY));
 }
 
-static void state_whose_rest_nobody_has_is_given_up(void **state) {
-    (void)state;
+FACT(state_whose_rest_nobody_has_is_given_up) {
     follow_peers();
     say_state(1);
     for (uint32_t idx = 0; idx < 5; idx++) send_chunk(1, idx);
@@ -208,8 +206,7 @@ static void state_whose_rest_nobody_has_is_given_up(void **state) {
 
 /* Its bytes are a fragment's: with a large model they may not stay for the time that a donor keeps
  * a state. */
-static void loaded_state_is_dropped_at_once(void **state) {
-    (void)state;
+FACT(loaded_state_is_dropped_at_once) {
     follow_peers();
     cut_link(2);
     say_state(1);
@@ -230,8 +227,7 @@ static void loaded_state_is_dropped_at_once(void **state) {
     assert_memory_equal(&drop->u.payload.hash, &packed, sizeof(packed));
 }
 
-static void state_of_a_donor_that_dropped_it_is_given_up(void **state) {
-    (void)state;
+FACT(state_of_a_donor_that_dropped_it_is_given_up) {
     follow_peers();
     say_state(1);
     for (uint32_t idx = 0; idx < 5; idx++) send_chunk(1, idx);
@@ -250,8 +246,7 @@ static void state_of_a_donor_that_dropped_it_is_given_up(void **state) {
     fail_msg("it still waits for chunks that nobody has");
 }
 
-static void state_of_a_donor_that_fell_silent_is_given_up(void **state) {
-    (void)state;
+FACT(state_of_a_donor_that_fell_silent_is_given_up) {
     follow_peers();
     say_state(1);
     for (uint32_t idx = 0; idx < 5; idx++) send_chunk(1, idx);
@@ -264,8 +259,7 @@ static void state_of_a_donor_that_fell_silent_is_given_up(void **state) {
 
 /* ---- from several donors --------------------------------------------------------------------- */
 
-static void state_comes_from_several_donors(void **state) {
-    (void)state;
+FACT(state_comes_from_several_donors) {
     uint32_t of_one = 0, of_two = 0;
     follow_peers();
     say_state(1);
@@ -280,8 +274,7 @@ static void state_comes_from_several_donors(void **state) {
     assert_non_null(find_action(TW_ACT_VERIFY));
 }
 
-static void wrong_bytes_from_several_donors_are_fetched_from_one(void **state) {
-    (void)state;
+FACT(wrong_bytes_from_several_donors_are_fetched_from_one) {
     uint32_t of_one = 0, of_two = 0;
     follow_peers();
     say_state(1);
@@ -304,8 +297,7 @@ static void wrong_bytes_from_several_donors_are_fetched_from_one(void **state) {
     assert_int_equal(asked_of(liar, &of_one), 0);
 }
 
-static void slow_donor_is_replaced_and_its_late_chunks_are_taken(void **state) {
-    (void)state;
+FACT(slow_donor_is_replaced_and_its_late_chunks_are_taken) {
     uint32_t of_one = 0, of_two = 0;
     follow_peers();
     say_state(1);
@@ -343,8 +335,7 @@ static uint32_t window_at(uint64_t chunk_us, uint32_t chunks) {
 }
 
 /* Chunks of a slow path would else lie in the donor's queue for longer than it keeps the state. */
-static void path_of_unknown_speed_is_filled_step_by_step(void **state) {
-    (void)state;
+FACT(path_of_unknown_speed_is_filled_step_by_step) {
     uint32_t count = 0;
     follow_peers();
     cut_link(2);
@@ -359,20 +350,17 @@ static void path_of_unknown_speed_is_filled_step_by_step(void **state) {
     }
 }
 
-static void slow_path_has_two_chunks_in_flight(void **state) {
-    (void)state;
+FACT(slow_path_has_two_chunks_in_flight) {
     assert_int_equal(window_at(SECONDS(2), 20), 2); /* at about 1 Mbit/s */
 }
 
-static void fast_path_has_more_chunks_in_flight(void **state) {
-    (void)state;
+FACT(fast_path_has_more_chunks_in_flight) {
     /* At 175 Mbit/s, 0.2 s are 17 chunks. */
     assert_in_range(window_at(12 * 1000, 20), 15, 20);
 }
 
 /* The timeout follows the donor's delays, up to a limit. */
-static void donor_that_slows_down_is_given_up(void **state) {
-    (void)state;
+FACT(donor_that_slows_down_is_given_up) {
     static const uint64_t pauses_s[] = {0, 25, 25, 90, 110, 110};
     uint32_t count = 0;
     follow_peers();
@@ -390,8 +378,7 @@ static void donor_that_slows_down_is_given_up(void **state) {
 }
 
 /* The cap is one chunk per second. The donor could send all chunks at once. */
-static void download_cap_limits_the_requests(void **state) {
-    (void)state;
+FACT(download_cap_limits_the_requests) {
     uint32_t count = 0;
     follow_peers();
     cut_link(2);
@@ -414,8 +401,7 @@ static void download_cap_limits_the_requests(void **state) {
     assert_in_range(count, 22, CHUNKS);
 }
 
-static void node_wakes_when_the_cap_allows_the_next_chunk(void **state) {
-    (void)state;
+FACT(node_wakes_when_the_cap_allows_the_next_chunk) {
     uint32_t count = 0;
     follow_peers();
     cut_link(2);
@@ -469,8 +455,7 @@ static struct tw_position position_now(void) {
 }
 
 /* Fragments arrive one after the other. theta switches to all of them at once. */
-static void theta_turns_when_all_fragments_are_here(void **state) {
-    (void)state;
+FACT(theta_turns_when_all_fragments_are_here) {
     follow_peers();
     cut_link(2);
     offer_as_it_is(&other, 0, 50);
@@ -499,8 +484,7 @@ static void theta_turns_when_all_fragments_are_here(void **state) {
 
 /* No linked peer has the rest of the lineage, so the node also drops the fragments that it has
  * received. */
-static void receiver_that_gives_up_goes_back_to_its_own_state(void **state) {
-    (void)state;
+FACT(receiver_that_gives_up_goes_back_to_its_own_state) {
     follow_peers();
     cut_link(2);
     offer_as_it_is(&other, 0, 50);
@@ -533,8 +517,7 @@ static void receiver_that_gives_up_goes_back_to_its_own_state(void **state) {
 
 /* The donor's state is older than the oldest record in the node's log, so the node could not bring
  * it up to date. */
-static void state_from_before_the_log_is_not_taken(void **state) {
-    (void)state;
+FACT(state_from_before_the_log_is_not_taken) {
     follow_peers();
     cut_link(2);
     offer_as_it_is(&other, 0, 48);
@@ -544,8 +527,7 @@ static void state_from_before_the_log_is_not_taken(void **state) {
 }
 
 /* A receiver shares no rounds with a lineage before it holds all of that lineage's state. */
-static void receiver_that_changes_lineage_midway_has_shared_nothing(void **state) {
-    (void)state;
+FACT(receiver_that_changes_lineage_midway_has_shared_nothing) {
     follow_peers();
     cut_link(2);
     offer_as_it_is(&other, 0, 50);
@@ -580,8 +562,7 @@ static void receiver_that_changes_lineage_midway_has_shared_nothing(void **state
 }
 
 /* The process is killed during the transfer of a fragment. */
-static void restart_keeps_the_load_mode_of_theta(void **state) {
-    (void)state;
+FACT(restart_keeps_the_load_mode_of_theta) {
     const struct {
         const char *lineage; /* the last lineage whose whole state the node held */
         uint32_t parts_count;
@@ -610,8 +591,7 @@ static void restart_keeps_the_load_mode_of_theta(void **state) {
 }
 
 /* A peer may offer an older state in the same lineage, too. */
-static void older_state_than_held_is_not_taken(void **state) {
-    (void)state;
+FACT(older_state_than_held_is_not_taken) {
     start.fragment_rounds[1] = UINT64_MAX;
     start.has_held = 1;
     start.held = start.tip;
@@ -647,8 +627,7 @@ static void pull_one(uint16_t peer, uint32_t idx) {
     say(peer, message);
 }
 
-static void state_is_kept_for_a_receiver_that_was_cut_off(void **state) {
-    (void)state;
+FACT(state_is_kept_for_a_receiver_that_was_cut_off) {
     worker_up();
     get_state(1, NULL);
     assert_non_null(find_action(TW_ACT_EXPORT));
@@ -671,8 +650,7 @@ static void state_is_kept_for_a_receiver_that_was_cut_off(void **state) {
     assert_non_null(find_action(TW_ACT_DROP));
 }
 
-static void older_state_is_offered_to_a_receiver_that_has_begun_it(void **state) {
-    (void)state;
+FACT(older_state_is_offered_to_a_receiver_that_has_begun_it) {
     worker_up();
     const struct tw_id before = start.fragment_digests[0];
     get_state(1, NULL);
@@ -695,8 +673,7 @@ static void older_state_is_offered_to_a_receiver_that_has_begun_it(void **state)
     assert_null(find_action(TW_ACT_EXPORT)); /* not packed for nothing */
 }
 
-static void failed_export_is_retried_when_asked_again(void **state) {
-    (void)state;
+FACT(failed_export_is_retried_when_asked_again) {
     worker_up();
     get_state(1, NULL);
     assert_non_null(find_action(TW_ACT_EXPORT));
@@ -724,8 +701,7 @@ static void receivers_wait_us(uint16_t last, uint64_t for_us) {
 
 /* phi changes after each export, so it is packed again, while all earlier versions are still
  * wanted, each by another peer. */
-static void number_of_kept_states_is_bounded(void **state) {
-    (void)state;
+FACT(number_of_kept_states_is_bounded) {
     static const char *const names[TW_STATES_KEPT] = {"first", "second", "third", "fourth"};
     const struct tw_id past = name_of("phi of before");
     worker_up();
@@ -751,8 +727,7 @@ static void number_of_kept_states_is_bounded(void **state) {
 }
 
 /* Other receivers need not wait for the end of the time for which they are kept. */
-static void states_that_their_receivers_gave_up_or_have_make_room(void **state) {
-    (void)state;
+FACT(states_that_their_receivers_gave_up_or_have_make_room) {
     static const char *const names[TW_STATES_KEPT] = {"first", "second", "third", "fourth"};
     const struct tw_id past = name_of("phi of before");
     worker_up();
@@ -768,8 +743,7 @@ static void states_that_their_receivers_gave_up_or_have_make_room(void **state) 
 
 /* The chunks in the queue of a slow line are not dropped, and a receiver does not wait for dropped
  * ones. */
-static void state_is_kept_for_a_slow_receiver_which_learns_of_its_end(void **state) {
-    (void)state;
+FACT(state_is_kept_for_a_slow_receiver_which_learns_of_its_end) {
     worker_up();
     get_state(1, NULL);
     answer_export("first", &start.fragment_digests[0]);
@@ -782,39 +756,4 @@ static void state_is_kept_for_a_slow_receiver_which_learns_of_its_end(void **sta
     const struct tw_message *missing = find_message(TW_MSG_MISSING, 1);
     assert_non_null(missing);
     assert_memory_equal(&missing->u.missing.hash, &packed, sizeof(packed));
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(chunks_before_a_cut_are_not_asked_for_after_it),
-        TEST(the_view_counts_the_bytes_that_have_arrived),
-        TEST(rest_of_a_state_comes_from_another_donor),
-        TEST(state_whose_rest_nobody_has_is_given_up),
-        TEST(loaded_state_is_dropped_at_once),
-        TEST(state_of_a_donor_that_dropped_it_is_given_up),
-        TEST(state_of_a_donor_that_fell_silent_is_given_up),
-        TEST(state_comes_from_several_donors),
-        TEST(wrong_bytes_from_several_donors_are_fetched_from_one),
-        TEST(slow_donor_is_replaced_and_its_late_chunks_are_taken),
-        TEST(path_of_unknown_speed_is_filled_step_by_step),
-        TEST(slow_path_has_two_chunks_in_flight),
-        TEST(fast_path_has_more_chunks_in_flight),
-        TEST(donor_that_slows_down_is_given_up),
-        TEST(download_cap_limits_the_requests),
-        TEST(node_wakes_when_the_cap_allows_the_next_chunk),
-        TEST(theta_turns_when_all_fragments_are_here),
-        TEST(receiver_that_changes_lineage_midway_has_shared_nothing),
-        TEST(receiver_that_gives_up_goes_back_to_its_own_state),
-        TEST(state_from_before_the_log_is_not_taken),
-        TEST(older_state_than_held_is_not_taken),
-        TEST(restart_keeps_the_load_mode_of_theta),
-        TEST(state_is_kept_for_a_receiver_that_was_cut_off),
-        TEST(older_state_is_offered_to_a_receiver_that_has_begun_it),
-        TEST(failed_export_is_retried_when_asked_again),
-        TEST(number_of_kept_states_is_bounded),
-        TEST(states_that_their_receivers_gave_up_or_have_make_room),
-        TEST(state_is_kept_for_a_slow_receiver_which_learns_of_its_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,8 @@
 /* test_veto.c - a node votes for no record that it refuses, but applies any decided record. */
 #include "tests/sync/lone_node.h"
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 /* Returns a valid record of the open round that lists a result of part 1 only. */
 static struct tw_record record_with(const struct tw_id *hash, uint32_t bytes) {
     struct tw_record record = empty_close(&start.tip);
@@ -75,8 +77,7 @@ static void begin_with(uint32_t members_count) {
     forget();
 }
 
-static void outlier_result_gets_no_vote_but_is_applied_once_decided(void **state) {
-    (void)state;
+FACT(outlier_result_gets_no_vote_but_is_applied_once_decided) {
     const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
     const struct tw_record record = record_with(&result, 90);
     propose_from(1, &record);
@@ -94,8 +95,7 @@ static void outlier_result_gets_no_vote_but_is_applied_once_decided(void **state
     assert_int_equal(find_action(TW_ACT_REPORT)->u.report.kind, TW_REPORT_OUTLIER);
 }
 
-static void record_without_the_refused_result_is_voted_for(void **state) {
-    (void)state;
+FACT(record_without_the_refused_result_is_voted_for) {
     const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
     struct tw_record record = record_with(&result, 90);
     record.parts[1] = (struct tw_part){.owner_idx = 1};
@@ -106,8 +106,7 @@ static void record_without_the_refused_result_is_voted_for(void **state) {
 }
 
 /* Of three members, an honest new one can make a merge an outlier, but never extreme. */
-static void small_group_votes_for_an_outlier_result(void **state) {
-    (void)state;
+TEST_IN(set_up_few_judges, tear_down, small_group_votes_for_an_outlier_result) {
     const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
     const struct tw_record record = record_with(&result, 90);
     propose_from(1, &record);
@@ -115,8 +114,7 @@ static void small_group_votes_for_an_outlier_result(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 1));
 }
 
-static void small_group_refuses_an_extreme_result(void **state) {
-    (void)state;
+TEST_IN(set_up_few_judges, tear_down, small_group_refuses_an_extreme_result) {
     const struct tw_id result = result_judged(true, TW_SANITY_EXTREME);
     struct tw_record record = record_with(&result, 90);
     propose_from(1, &record);
@@ -132,8 +130,7 @@ static void small_group_refuses_an_extreme_result(void **state) {
     assert_non_null(find_action(TW_ACT_APPLY));
 }
 
-static void owner_of_a_refused_result_gets_a_strike(void **state) {
-    (void)state;
+FACT(owner_of_a_refused_result_gets_a_strike) {
     const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     assert_int_equal(view_now().peers[1].strike.count, 0);
@@ -210,7 +207,7 @@ static uint32_t rounds_proposed_at_once(bool is_struck) {
     return rounds;
 }
 
-static void strike_of_one_node_takes_no_turn_in_a_small_group(void **state) {
+TEST_IN(set_up_few_judges, tear_down, strike_of_one_node_takes_no_turn_in_a_small_group) {
     const uint32_t before = rounds_proposed_at_once(false);
     tear_down(state);
     set_up_few_judges(state);
@@ -223,8 +220,7 @@ static void strike_of_one_node_takes_no_turn_in_a_small_group(void **state) {
 }
 
 /* If one node cannot decode a result, no node can, so the owner is proven false. */
-static void owner_of_an_undecodable_result_is_proven_false(void **state) {
-    (void)state;
+FACT(owner_of_an_undecodable_result_is_proven_false) {
     const struct tw_id result = result_judged(false, TW_SANITY_FAIR);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     message->u.commit.record = record_with(&result, 90);
@@ -236,8 +232,7 @@ static void owner_of_an_undecodable_result_is_proven_false(void **state) {
 }
 
 /* An accusation has no effect if the round is unknown or cannot be merged again. */
-static void accusation_alone_strikes_nobody(void **state) {
-    (void)state;
+FACT(accusation_alone_strikes_nobody) {
     const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     message->u.commit.record = record_with(&result, 90);
@@ -252,8 +247,7 @@ static void accusation_alone_strikes_nobody(void **state) {
     assert_int_equal(view_now().peers[1].strike.count, 0);
 }
 
-static void undecodable_result_is_fetched_once(void **state) {
-    (void)state;
+FACT(undecodable_result_is_fetched_once) {
     const struct tw_id result = result_judged(false, TW_SANITY_FAIR);
     assert_non_null(find_action(TW_ACT_DROP));
     const struct tw_record record = record_with(&result, 90);
@@ -268,8 +262,7 @@ static void undecodable_result_is_fetched_once(void **state) {
     }
 }
 
-static void second_record_of_a_ballot_is_not_accepted(void **state) {
-    (void)state;
+FACT(second_record_of_a_ballot_is_not_accepted) {
     const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
     struct tw_record record = record_with(&result, 90);
     propose_from(1, &record);
@@ -281,8 +274,7 @@ static void second_record_of_a_ballot_is_not_accepted(void **state) {
     assert_null(find_message(TW_MSG_ACCEPT, 1));
 }
 
-static void locked_record_is_carried_on_by_a_node_that_refused_it(void **state) {
-    (void)state;
+FACT(locked_record_is_carried_on_by_a_node_that_refused_it) {
     const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
     const struct tw_record record = record_with(&result, 90);
     propose_from(1, &record);
@@ -357,8 +349,7 @@ static struct tw_record accuse_one(const struct tw_contributor *told) {
 }
 
 /* The proposer invented the list, or took the contributor's row at another owner. */
-static void owner_is_not_judged_by_a_list_it_never_announced(void **state) {
-    (void)state;
+FACT(owner_is_not_judged_by_a_list_it_never_announced) {
     struct tw_contributor told = contribution_of_one();
     told.root = name_of("what it said to others before a restart");
     (void)accuse_one(&told);
@@ -417,7 +408,7 @@ static bool is_one_charged(void) {
     return false;
 }
 
-static void large_result_is_audited_and_its_honest_owner_cleared(void **state) {
+FACT(large_result_is_audited_and_its_honest_owner_cleared) {
     for (int is_listed = 0; is_listed < 2; is_listed++) {
         if (is_listed) {
             tear_down(state);
@@ -433,7 +424,7 @@ static void large_result_is_audited_and_its_honest_owner_cleared(void **state) {
 }
 
 /* A result that the record does not list can be audited by those alone that refused it. */
-static void large_result_that_is_no_merge_charges_its_owner(void **state) {
+FACT(large_result_that_is_no_merge_charges_its_owner) {
     for (int is_listed = 0; is_listed < 2; is_listed++) {
         if (is_listed) {
             tear_down(state);
@@ -499,8 +490,7 @@ static void prepare_as(uint16_t peer) {
     }
 }
 
-static void roster_of_proven_liars_gets_no_vote(void **state) {
-    (void)state;
+FACT(roster_of_proven_liars_gets_no_vote) {
     begin_with(8);
     struct tw_record record = convict_one();
     divide_weights(&record, 0, 1);
@@ -513,8 +503,7 @@ static void roster_of_proven_liars_gets_no_vote(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-static void liar_owns_an_eighth_at_most(void **state) {
-    (void)state;
+FACT(liar_owns_an_eighth_at_most) {
     begin_with(8);
     struct tw_record record = convict_one();
     divide_weights(&record, 8, 2);
@@ -523,8 +512,7 @@ static void liar_owns_an_eighth_at_most(void **state) {
     assert_vote(&record, true);
 }
 
-static void small_group_votes_for_any_roster(void **state) {
-    (void)state;
+TEST_IN(set_up_few_judges, tear_down, small_group_votes_for_any_roster) {
     struct tw_record record = convict_one();
     record.next.members[0].weight = record.next.members[2].weight = 0;
     propose_from(2, &record);
@@ -549,8 +537,7 @@ static void assert_part_is_refused(void) {
 }
 
 /* The proposer names other bytes of a plausible size in place of the owner's result. */
-static void result_its_owner_never_announced_gets_no_vote(void **state) {
-    (void)state;
+FACT(result_its_owner_never_announced_gets_no_vote) {
     (void)result_judged(true, TW_SANITY_FAIR);
     const struct tw_id other = name_of("other");
     const struct tw_record record = record_with(&other, 90);
@@ -559,8 +546,7 @@ static void result_its_owner_never_announced_gets_no_vote(void **state) {
 }
 
 /* If a contribution were merged but not listed, an audit would wrongly convict an honest owner. */
-static void contributors_its_owner_did_not_announce_get_no_vote(void **state) {
-    (void)state;
+FACT(contributors_its_owner_did_not_announce_get_no_vote) {
     const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
     struct tw_record record = record_with(&result, 90);
     record.contributors[0].member_idx = 2;
@@ -576,8 +562,7 @@ static void contributors_its_owner_did_not_announce_get_no_vote(void **state) {
 }
 
 /* The proposal carries the owner's signature. */
-static void result_not_yet_announced_needs_no_wait(void **state) {
-    (void)state;
+FACT(result_not_yet_announced_needs_no_wait) {
     worker_up();
     encode_ours();
     const struct tw_id result = name_of("result");
@@ -588,8 +573,7 @@ static void result_not_yet_announced_needs_no_wait(void **state) {
 }
 
 /* An absent owner cannot announce its result to this node. */
-static void result_of_an_absent_owner_is_voted_for(void **state) {
-    (void)state;
+FACT(result_of_an_absent_owner_is_voted_for) {
     worker_up();
     encode_ours();
     feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 1});
@@ -618,8 +602,7 @@ static struct tw_record record_for(const uint32_t *members, uint32_t count) {
     return record;
 }
 
-static void nobody_votes_itself_out(void **state) {
-    (void)state;
+FACT(nobody_votes_itself_out) {
     const uint32_t others[] = {1, 2};
     const struct tw_record record = record_for(others, 2);
     propose_from(2, &record);
@@ -629,8 +612,7 @@ static void nobody_votes_itself_out(void **state) {
 }
 
 /* With another nonce, the seat is not the node's own: accepting it would vote the node out. */
-static void nobody_votes_for_another_seat_of_its_own(void **state) {
-    (void)state;
+FACT(nobody_votes_for_another_seat_of_its_own) {
     const uint32_t all[] = {0, 1, 2};
     struct tw_record record = record_for(all, 3);
     record.next.members[0].nonce++;
@@ -638,8 +620,7 @@ static void nobody_votes_for_another_seat_of_its_own(void **state) {
     assert_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-static void present_member_is_not_voted_out(void **state) {
-    (void)state;
+FACT(present_member_is_not_voted_out) {
     const uint32_t two[] = {0, 2};
     const struct tw_record record = record_for(two, 2);
     propose_from(2, &record);
@@ -648,8 +629,7 @@ static void present_member_is_not_voted_out(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-static void strangers_are_not_voted_in(void **state) {
-    (void)state;
+FACT(strangers_are_not_voted_in) {
     const uint32_t four[] = {0, 1, 2, 3};
     const struct tw_record record = record_for(four, 4);
     propose_from(2, &record);
@@ -682,8 +662,7 @@ static void deliver_second_result(void) {
     forget();
 }
 
-static void empty_round_gets_no_vote_when_two_results_are_here(void **state) {
-    (void)state;
+FACT(empty_round_gets_no_vote_when_two_results_are_here) {
     const struct tw_record record = empty_close(&start.tip);
     (void)result_judged(true, TW_SANITY_FAIR);
     deliver_second_result();
@@ -692,8 +671,7 @@ static void empty_round_gets_no_vote_when_two_results_are_here(void **state) {
     assert_accepted_in_the_end(&record);
 }
 
-static void group_of_five_leaves_out_no_third_of_a_round(void **state) {
-    (void)state;
+FACT(group_of_five_leaves_out_no_third_of_a_round) {
     begin_with(5);
     const struct tw_record record = empty_close(&start.tip);
     (void)result_judged(true, TW_SANITY_FAIR);
@@ -703,8 +681,7 @@ static void group_of_five_leaves_out_no_third_of_a_round(void **state) {
 }
 
 /* This voter has one result of three, but the proposer may have received none. */
-static void empty_round_is_voted_for_when_one_result_is_here(void **state) {
-    (void)state;
+FACT(empty_round_is_voted_for_when_one_result_is_here) {
     const struct tw_record record = empty_close(&start.tip);
     (void)result_judged(true, TW_SANITY_FAIR);
     propose_from(2, &record);
@@ -712,8 +689,7 @@ static void empty_round_is_voted_for_when_one_result_is_here(void **state) {
 }
 
 /* Other members may not know the reason for the strike, so an even share is accepted. */
-static void struck_member_gets_no_large_share(void **state) {
-    (void)state;
+FACT(struck_member_gets_no_large_share) {
     begin_with(12);
     (void)result_judged(true, TW_SANITY_OUTLIER);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
@@ -730,8 +706,7 @@ static void struck_member_gets_no_large_share(void **state) {
     assert_vote(&record, true);
 }
 
-static void owner_has_no_giant_share(void **state) {
-    (void)state;
+FACT(owner_has_no_giant_share) {
     begin_with(8);
     struct tw_record record = empty_close(&start.tip);
     const uint32_t giants[] = {5, TW_WEIGHT_MAX / 3 + 1, TW_WEIGHT_MAX};
@@ -743,8 +718,7 @@ static void owner_has_no_giant_share(void **state) {
     assert_vote(&record, true);
 }
 
-static void third_of_the_owners_may_be_left_out(void **state) {
-    (void)state;
+FACT(third_of_the_owners_may_be_left_out) {
     begin_with(9);
     struct tw_record record = empty_close(&start.tip);
     divide_weights(&record, 5, 1);
@@ -754,8 +728,7 @@ static void third_of_the_owners_may_be_left_out(void **state) {
 }
 
 /* An absent member can own no part. */
-static void absent_owner_may_be_left_out(void **state) {
-    (void)state;
+FACT(absent_owner_may_be_left_out) {
     begin_with(9);
     struct tw_record record = empty_close(&start.tip);
     for (uint16_t peer = 5; peer < 9; peer++)
@@ -767,8 +740,7 @@ static void absent_owner_may_be_left_out(void **state) {
 }
 
 /* A member may claim a high upload rate to some peers and a low one to others. */
-static void even_share_is_accepted_whatever_upload_is_claimed(void **state) {
-    (void)state;
+FACT(even_share_is_accepted_whatever_upload_is_claimed) {
     begin_with(8);
     struct tw_record record = empty_close(&start.tip);
     for (uint16_t peer = 1; peer < 8; peer++) {
@@ -785,8 +757,7 @@ static void even_share_is_accepted_whatever_upload_is_claimed(void **state) {
 }
 
 /* The record itself shows that only member 1 contributed. */
-static void late_member_owns_no_part(void **state) {
-    (void)state;
+FACT(late_member_owns_no_part) {
     begin_with(8);
     const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
     struct tw_record record = record_with(&result, 90);
@@ -797,8 +768,7 @@ static void late_member_owns_no_part(void **state) {
 }
 
 /* In a small group, each member may be linked to other peers than the rest. */
-static void small_group_may_vote_any_member_out(void **state) {
-    (void)state;
+TEST_IN(set_up_few_judges, tear_down, small_group_may_vote_any_member_out) {
     const uint32_t others[] = {1, 2};
     const struct tw_record record = record_for(others, 2);
     propose_from(2, &record);
@@ -807,8 +777,7 @@ static void small_group_may_vote_any_member_out(void **state) {
 
 /* This node must propose the record of its lock again, but both other members refuse it each time.
  */
-static void refused_proposer_pauses_longer_each_time(void **state) {
-    (void)state;
+FACT(refused_proposer_pauses_longer_each_time) {
     const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
     const struct tw_record record = record_with(&result, 90);
     uint64_t ballot = 0, ballots_count = 0;
@@ -830,52 +799,4 @@ static void refused_proposer_pauses_longer_each_time(void **state) {
         say(2, message);
     }
     assert_in_range(ballots_count, 3, 12);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(outlier_result_gets_no_vote_but_is_applied_once_decided),
-        TEST(record_without_the_refused_result_is_voted_for),
-        cmocka_unit_test_setup_teardown(small_group_votes_for_an_outlier_result, set_up_few_judges,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(small_group_refuses_an_extreme_result, set_up_few_judges,
-                                        tear_down),
-        TEST(owner_of_a_refused_result_gets_a_strike),
-        cmocka_unit_test_setup_teardown(strike_of_one_node_takes_no_turn_in_a_small_group,
-                                        set_up_few_judges, tear_down),
-        TEST(owner_of_an_undecodable_result_is_proven_false),
-        TEST(accusation_alone_strikes_nobody),
-        TEST(large_result_is_audited_and_its_honest_owner_cleared),
-        TEST(large_result_that_is_no_merge_charges_its_owner),
-        TEST(roster_of_proven_liars_gets_no_vote),
-        TEST(liar_owns_an_eighth_at_most),
-        TEST(owner_is_not_judged_by_a_list_it_never_announced),
-        cmocka_unit_test_setup_teardown(small_group_votes_for_any_roster, set_up_few_judges,
-                                        tear_down),
-        TEST(result_its_owner_never_announced_gets_no_vote),
-        TEST(contributors_its_owner_did_not_announce_get_no_vote),
-        TEST(result_not_yet_announced_needs_no_wait),
-        TEST(result_of_an_absent_owner_is_voted_for),
-        TEST(nobody_votes_itself_out),
-        TEST(nobody_votes_for_another_seat_of_its_own),
-        TEST(present_member_is_not_voted_out),
-        TEST(strangers_are_not_voted_in),
-        TEST(empty_round_gets_no_vote_when_two_results_are_here),
-        TEST(group_of_five_leaves_out_no_third_of_a_round),
-        TEST(empty_round_is_voted_for_when_one_result_is_here),
-        TEST(struck_member_gets_no_large_share),
-        TEST(owner_has_no_giant_share),
-        TEST(third_of_the_owners_may_be_left_out),
-        TEST(absent_owner_may_be_left_out),
-        TEST(even_share_is_accepted_whatever_upload_is_claimed),
-        TEST(late_member_owns_no_part),
-        cmocka_unit_test_setup_teardown(small_group_may_vote_any_member_out, set_up_few_judges,
-                                        tear_down),
-        TEST(undecodable_result_is_fetched_once),
-        TEST(second_record_of_a_ballot_is_not_accepted),
-        TEST(locked_record_is_carried_on_by_a_node_that_refused_it),
-        TEST(refused_proposer_pauses_longer_each_time),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

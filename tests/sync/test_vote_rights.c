@@ -27,6 +27,8 @@ static int set_up_voters(void **state) {
     return set_up(state);
 }
 
+#define FACT(name) TEST_IN(set_up_voters, tear_down, name)
+
 /* Proposes the record in the ballots of all ranks. Returns whether the node votes for it. */
 static bool is_voted_for(uint16_t peer, const struct tw_record *record) {
     static uint64_t attempt;
@@ -56,8 +58,7 @@ static struct tw_record record_with_vote(uint32_t member, bool lacks_vote) {
     return record;
 }
 
-static void votes_follow_certificates(void **state) {
-    (void)state;
+FACT(votes_follow_certificates) {
     static const struct {
         uint32_t member;
         bool lacks_vote, is_right;
@@ -75,16 +76,14 @@ static void votes_follow_certificates(void **state) {
     }
 }
 
-static void votes_stay_where_nothing_changes(void **state) {
-    (void)state;
+FACT(votes_stay_where_nothing_changes) {
     begin(true);
     const struct tw_record record = next_record();
     assert_true(is_voted_for(2, &record));
 }
 
 /* A member without a link may be anybody. */
-static void new_member_with_a_vote_must_be_linked(void **state) {
-    (void)state;
+FACT(new_member_with_a_vote_must_be_linked) {
     for (uint32_t round = 0; round < 3; round++) {
         begin(true);
         struct tw_record record = next_record();
@@ -96,8 +95,7 @@ static void new_member_with_a_vote_must_be_linked(void **state) {
     }
 }
 
-static void all_vote_without_certificates(void **state) {
-    (void)state;
+FACT(all_vote_without_certificates) {
     begin(false);
     struct tw_record record = next_record();
     assert_true(is_voted_for(2, &record));
@@ -106,8 +104,7 @@ static void all_vote_without_certificates(void **state) {
     assert_false(is_voted_for(2, &record));
 }
 
-static void proposal_of_a_member_without_a_vote_is_ignored(void **state) {
-    (void)state;
+FACT(proposal_of_a_member_without_a_vote_is_ignored) {
     begin(true);
     const struct tw_record record = next_record();
     assert_false(is_voted_for(6, &record));
@@ -138,8 +135,7 @@ static bool is_committed(uint64_t signers) {
     return view_now().rounds == rounds + 1;
 }
 
-static void votes_without_a_right_prove_nothing(void **state) {
-    (void)state;
+FACT(votes_without_a_right_prove_nothing) {
     begin(true);
     assert_false(is_committed(0xE3)); /* members 0, 1, 5, 6, 7 */
     begin(true);
@@ -148,17 +144,4 @@ static void votes_without_a_right_prove_nothing(void **state) {
     assert_false(is_committed(0x07)); /* too few voters */
     begin(true);
     assert_true(is_committed(0x1E)); /* four of five voters */
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_voters, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(votes_follow_certificates),
-        TEST(votes_stay_where_nothing_changes),
-        TEST(new_member_with_a_vote_must_be_linked),
-        TEST(all_vote_without_certificates),
-        TEST(proposal_of_a_member_without_a_vote_is_ignored),
-        TEST(votes_without_a_right_prove_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

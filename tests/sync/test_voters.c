@@ -1,12 +1,8 @@
 /* test_voters.c - runs in which certificates say who votes: a few voters decide for members that
  * only train. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "tests/sync/mesh.h"
+#include "tests/test.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 
@@ -16,7 +12,6 @@ static struct mesh mesh;
 
 /* Nodes 0 to 3 have a vote, 4 to 6 have none. All start anew, without links. */
 static int set_up(void **state) {
-    (void)state;
     mesh_init(&mesh, NODES, 3);
     mesh.config.has_rights = true;
     for (uint32_t i = 0; i < NODES; i++) {
@@ -29,10 +24,11 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
-    (void)state;
     mesh_deinit(&mesh);
     return 0;
 }
+
+#define FACT(name) TEST_IN(set_up, tear_down, name)
 
 /* Links these nodes to each other, and leaves the others alone. */
 static void link_range(uint32_t first, uint32_t end) {
@@ -64,8 +60,7 @@ static void assert_group(uint32_t first, uint32_t end, uint64_t voters) {
     }
 }
 
-static void voters_decide_for_members_that_only_train(void **state) {
-    (void)state;
+FACT(voters_decide_for_members_that_only_train) {
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(60));
     assert_group(0, NODES, 0xF);
@@ -81,8 +76,7 @@ static void voters_decide_for_members_that_only_train(void **state) {
     assert_true(mesh_view(&mesh, 0).rounds > after.rounds + 5);
 }
 
-static void members_that_only_train_found_nothing(void **state) {
-    (void)state;
+FACT(members_that_only_train_found_nothing) {
     link_range(VOTERS, NODES);
     mesh_run(&mesh, SECONDS(600));
     const struct tw_id waiting = mesh_view(&mesh, VOTERS).lineage;
@@ -112,8 +106,7 @@ static void kill_voters(struct tw_position positions[VOTERS]) {
     }
 }
 
-static void rounds_stop_without_voters_and_go_on_with_them(void **state) {
-    (void)state;
+FACT(rounds_stop_without_voters_and_go_on_with_them) {
     static struct tw_position positions[VOTERS];
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(60));
@@ -139,8 +132,7 @@ static void rounds_stop_without_voters_and_go_on_with_them(void **state) {
 
 /* Three of four voters are lost for good. The last one founds a child lineage, and the deserted
  * members follow it with the state that they have. */
-static void last_voter_goes_on_alone_with_the_others(void **state) {
-    (void)state;
+FACT(last_voter_goes_on_alone_with_the_others) {
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(60));
     const struct tw_node_view before = mesh_view(&mesh, VOTERS);
@@ -159,8 +151,7 @@ static void last_voter_goes_on_alone_with_the_others(void **state) {
 
 /* A voter without a state fetched it from members that only train, when the other voters were gone.
  * Nobody can give it a seat: it goes on alone, and the others follow it. */
-static void newcomer_with_a_vote_goes_on_where_all_voters_are_lost(void **state) {
-    (void)state;
+FACT(newcomer_with_a_vote_goes_on_where_all_voters_are_lost) {
     mesh_kill(&mesh, 0);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(60));
@@ -184,8 +175,7 @@ static void newcomer_with_a_vote_goes_on_where_all_voters_are_lost(void **state)
 }
 
 /* All voters lose their disks at once. They go back to the state that the others still hold. */
-static void voters_that_lost_their_state_take_it_from_the_others(void **state) {
-    (void)state;
+FACT(voters_that_lost_their_state_take_it_from_the_others) {
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(120));
     for (uint32_t i = 0; i < VOTERS; i++) mesh_kill(&mesh, i);
@@ -222,8 +212,7 @@ static void link_anew(uint32_t node, bool lacks_vote) {
     mesh_run(&mesh, SECONDS(60));
 }
 
-static void new_certificate_gives_or_takes_a_vote(void **state) {
-    (void)state;
+FACT(new_certificate_gives_or_takes_a_vote) {
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(60));
     link_anew(NODES - 1, false);
@@ -233,8 +222,7 @@ static void new_certificate_gives_or_takes_a_vote(void **state) {
 }
 
 /* A node that most voters do not see gets its vote only once they do. */
-static void vote_waits_for_links_to_voters(void **state) {
-    (void)state;
+FACT(vote_waits_for_links_to_voters) {
     mesh.lacks_vote[NODES - 1] = false;
     mesh_kill(&mesh, NODES - 1);
     mesh_start(&mesh, NODES - 1, NULL);
@@ -255,8 +243,7 @@ static void vote_waits_for_links_to_voters(void **state) {
 }
 
 /* A lineage that a member without a vote has founded is followed by nobody. */
-static void lineage_without_a_known_voter_is_not_followed(void **state) {
-    (void)state;
+FACT(lineage_without_a_known_voter_is_not_followed) {
     mesh.config.has_rights = false; /* node 4 takes itself for a voter */
     mesh_kill(&mesh, 4);
     mesh_start(&mesh, 4, NULL);
@@ -271,20 +258,4 @@ static void lineage_without_a_known_voter_is_not_followed(void **state) {
     mesh_run(&mesh, SECONDS(60));
     assert_false(is_in(0, &false_lineage));
     assert_false(is_in(5, &false_lineage));
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(voters_decide_for_members_that_only_train),
-        TEST(members_that_only_train_found_nothing),
-        TEST(rounds_stop_without_voters_and_go_on_with_them),
-        TEST(last_voter_goes_on_alone_with_the_others),
-        TEST(newcomer_with_a_vote_goes_on_where_all_voters_are_lost),
-        TEST(voters_that_lost_their_state_take_it_from_the_others),
-        TEST(new_certificate_gives_or_takes_a_vote),
-        TEST(vote_waits_for_links_to_voters),
-        TEST(lineage_without_a_known_voter_is_not_followed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

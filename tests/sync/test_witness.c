@@ -1,6 +1,8 @@
 /* test_witness.c - a state that one donor offers is loaded only if other voters bear it out. */
 #include "tests/sync/lone_node.h"
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 enum { BYTES = 2 * TW_CHUNK_BYTES_MAX, LINKED = 4 };
 
 static struct tw_id other, truth, lie, packed;
@@ -95,8 +97,7 @@ static const struct tw_id *accused(void) {
     return NULL;
 }
 
-static void state_of_a_liar_is_dropped_and_its_donor_named(void **state) {
-    (void)state;
+FACT(state_of_a_liar_is_dropped_and_its_donor_named) {
     follow(4); /* one may lie */
     offer(1, &lie);
     assert_true(is_asked_to_testify(2) && is_asked_to_testify(3) && is_asked_to_testify(4));
@@ -115,8 +116,7 @@ static void state_of_a_liar_is_dropped_and_its_donor_named(void **state) {
     assert_null(find_message(TW_MSG_STATE_GET, 1));
 }
 
-static void state_that_others_bear_out_is_loaded_at_once(void **state) {
-    (void)state;
+FACT(state_that_others_bear_out_is_loaded_at_once) {
     follow(4);
     offer(1, &truth);
     bytes_arrive(1);
@@ -126,8 +126,7 @@ static void state_that_others_bear_out_is_loaded_at_once(void **state) {
     assert_null(accused());
 }
 
-static void word_of_few_or_of_another_round_refutes_nothing(void **state) {
-    (void)state;
+FACT(word_of_few_or_of_another_round_refutes_nothing) {
     follow(4);
     offer(1, &truth);
     testify(2, &lie, 50);
@@ -141,8 +140,7 @@ static void word_of_few_or_of_another_round_refutes_nothing(void **state) {
 }
 
 /* Ids without a seat are free, so however many of them say the same, it is nobody's word. */
-static void ids_without_a_seat_have_no_word(void **state) {
-    (void)state;
+FACT(ids_without_a_seat_have_no_word) {
     follow(2);
     offer(3, &lie);
     testify(4, &lie, 50);
@@ -154,8 +152,7 @@ static void ids_without_a_seat_have_no_word(void **state) {
 }
 
 /* A voter that remembers no such state is silent. The state of another donor may be borne out. */
-static void state_of_which_nobody_speaks_is_taken_last(void **state) {
-    (void)state;
+FACT(state_of_which_nobody_speaks_is_taken_last) {
     follow(4);
     offer(1, &lie);
     bytes_arrive(1);
@@ -173,8 +170,7 @@ static void state_of_which_nobody_speaks_is_taken_last(void **state) {
     assert_true(is_loaded(&truth));
 }
 
-static void contested_state_is_not_taken(void **state) {
-    (void)state;
+FACT(contested_state_is_not_taken) {
     follow(4);
     offer(1, &lie);
     testify(2, &truth, 50);
@@ -185,8 +181,7 @@ static void contested_state_is_not_taken(void **state) {
 }
 
 /* Nobody can speak of a state after a round that nobody has decided: no witness would object. */
-static void state_after_a_round_to_come_is_no_offer(void **state) {
-    (void)state;
+FACT(state_after_a_round_to_come_is_no_offer) {
     follow(4);
     struct tw_message *message = message_of(TW_MSG_STATE);
     message->u.state = (struct tw_msg_state){
@@ -200,8 +195,7 @@ static void state_after_a_round_to_come_is_no_offer(void **state) {
 }
 
 /* If all voters linked first were liars, they would be one another's witnesses. */
-static void few_linked_voters_are_waited_for(void **state) {
-    (void)state;
+FACT(few_linked_voters_are_waited_for) {
     follow(13); /* four may lie, and no more are linked */
     offer(1, &lie);
     bytes_arrive(1);
@@ -213,8 +207,7 @@ static void few_linked_voters_are_waited_for(void **state) {
 }
 
 /* The word of a link that ended is not that of the node which gets its number. */
-static void word_ends_with_its_link(void **state) {
-    (void)state;
+FACT(word_ends_with_its_link) {
     follow(4);
     offer(1, &lie);
     testify(2, &truth, 50);
@@ -228,8 +221,7 @@ static void word_ends_with_its_link(void **state) {
 }
 
 /* A member says which states it had, and packs none for it. */
-static void member_testifies_without_packing(void **state) {
-    (void)state;
+FACT(member_testifies_without_packing) {
     worker_up();
     const struct tw_id before = start.fragment_digests[0], later = name_of("phi of later");
     struct tw_event applied = {.kind = TW_EV_APPLIED, .ok = true};
@@ -279,8 +271,7 @@ static void contribute(uint16_t peer, bool is_empty) {
 }
 
 /* In a group of three a liar's word is enough, but the next contributions show the lie. */
-static void loaded_lie_is_found_by_the_next_contributions(void **state) {
-    (void)state;
+FACT(loaded_lie_is_found_by_the_next_contributions) {
     const uint32_t fragment = ROUNDS % FRAGMENTS;
     truth = name_of("the members' phi");
     lie = name_of("a liar's phi");
@@ -314,22 +305,4 @@ static void loaded_lie_is_found_by_the_next_contributions(void **state) {
     for (uint32_t i = 0; i < seen_count; i++) /* this machine is not told that it loses bits */
         assert_false(seen[i].action.kind == TW_ACT_REPORT &&
                      seen[i].action.u.report.kind == TW_REPORT_DIFFERS);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(state_of_a_liar_is_dropped_and_its_donor_named),
-        TEST(state_that_others_bear_out_is_loaded_at_once),
-        TEST(word_of_few_or_of_another_round_refutes_nothing),
-        TEST(ids_without_a_seat_have_no_word),
-        TEST(state_of_which_nobody_speaks_is_taken_last),
-        TEST(contested_state_is_not_taken),
-        TEST(state_after_a_round_to_come_is_no_offer),
-        TEST(few_linked_voters_are_waited_for),
-        TEST(word_ends_with_its_link),
-        TEST(member_testifies_without_packing),
-        TEST(loaded_lie_is_found_by_the_next_contributions),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -17,10 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "daemon/auth/identity.h"
 #include "proto/run/run.h"
+#include "tests/test.h"
 
 enum { POLL_MS = 20, LOG_TAIL_LINES = 30, SLOWEST = 4 };
 

@@ -1,12 +1,8 @@
 /* cluster_dataset.c - a cluster of daemons whose run trains on a dataset. */
 #include "tests/system/cluster_dataset.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 void cluster_dataset_make(struct cluster *cluster, struct dataset_sample *sample,
                           const char *tokens, uint32_t count, char *folder, size_t size) {

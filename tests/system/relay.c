@@ -1,16 +1,11 @@
 #include "tests/system/relay.h"
+#include "tests/test.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { TURN_MS = 20 };
 

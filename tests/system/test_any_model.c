@@ -1,17 +1,10 @@
 /* Daemons in a run of any model. Workers that start from different weights reach one anchor, no
  * data are needed, and a node without a trainer waits for one. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/exit_codes.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 static struct cluster cluster;
 static bool has_passed;
@@ -21,17 +14,17 @@ static const char list[] =
     "embed.weight:700x8 h.{0-11}.w:30x20 h.{0-11}.b:7 h.{0-11}.c:2x3x5 out:11";
 
 static int open_three(void **state) {
-    (void)state;
     has_passed = false;
     cluster_open(&cluster, "1g");
     return 0;
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_three, close_all, name)
 
 /* Configures node `idx` without data. Its worker starts from its own random weights. */
 static void configure(uint32_t idx, bool has_worker) {
@@ -66,8 +59,7 @@ static void more_rounds(uint32_t idx, double count) {
 }
 
 /* Two nodes start at the same moment. A third trains alone for a while, and joins later. */
-static void nodes_with_starts_of_their_own_hold_one_anchor(void **state) {
-    (void)state;
+FACT(nodes_with_starts_of_their_own_hold_one_anchor) {
     char text[96];
     make(3, "streaming", "int4");
     cluster_start(&cluster, 0, NULL);
@@ -90,8 +82,7 @@ static void nodes_with_starts_of_their_own_hold_one_anchor(void **state) {
 }
 
 /* Fragments and parts split tensors. Tests codecs with pieces, sparse codecs and RDA. */
-static void every_way_to_merge_takes_cut_tensors(void **state) {
-    (void)state;
+FACT(every_way_to_merge_takes_cut_tensors) {
     static const char *const ways[][2] = {
         {"streaming", "auto"}, {"sparseloco", "topk64"}, {"decoupled", "int8"}};
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
@@ -112,8 +103,7 @@ static void every_way_to_merge_takes_cut_tensors(void **state) {
 }
 
 /* One of the two lineages ranks later. Its node fetches the other node's state before it merges. */
-static void pairs_with_starts_of_their_own_begin_at_one(void **state) {
-    (void)state;
+FACT(pairs_with_starts_of_their_own_begin_at_one) {
     make(2, "noloco", "int8");
     cluster_start(&cluster, 0, NULL);
     cluster_start(&cluster, 1, NULL);
@@ -126,8 +116,7 @@ static void pairs_with_starts_of_their_own_begin_at_one(void **state) {
     end(2);
 }
 
-static void without_a_trainer_the_node_waits_for_one(void **state) {
-    (void)state;
+FACT(without_a_trainer_the_node_waits_for_one) {
     char text[96];
     make(1, "streaming", "int4");
     configure(0, false);
@@ -137,15 +126,4 @@ static void without_a_trainer_the_node_waits_for_one(void **state) {
     assert_string_equal(text, "absent");
     assert_int_equal((int)cluster_number(&cluster, 0, "worker.restarts"), 0);
     end(1);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_three, close_all)
-    const struct CMUnitTest tests[] = {
-        TEST(nodes_with_starts_of_their_own_hold_one_anchor),
-        TEST(every_way_to_merge_takes_cut_tensors),
-        TEST(pairs_with_starts_of_their_own_begin_at_one),
-        TEST(without_a_trainer_the_node_waits_for_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

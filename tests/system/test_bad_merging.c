@@ -2,22 +2,14 @@
  * the cause within two evaluations. */
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "proto/run/run.h"
 #include "proto/shm.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 enum { NODES = 3, EVAL_STEPS = 50, BEGIN = 1500 };
 
@@ -25,7 +17,6 @@ static struct cluster cluster;
 static bool has_passed;
 
 static int open_three(void **state) {
-    (void)state;
     has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, NODES);
@@ -33,7 +24,6 @@ static int open_three(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
@@ -89,7 +79,6 @@ static bool warns(const char *words) {
 /* The faulty node continues with its own parameters and still contributes. Its anchor equals the
  * others'. */
 static void poisoned_anchor_is_named_and_leaves_the_parameters(void **state) {
-    (void)state;
     start_three("--poison-from-update");
     assert_in_range(step_of("ev=merging_hurts"), BEGIN, BEGIN + 3 * EVAL_STEPS);
     assert_true(warns("Merging hurts"));
@@ -102,7 +91,6 @@ static void poisoned_anchor_is_named_and_leaves_the_parameters(void **state) {
 }
 
 static void rate_far_too_high_is_named(void **state) {
-    (void)state;
     start_three("--wild-from-update");
     assert_in_range(step_of("finding=rising"), BEGIN, BEGIN + 3 * EVAL_STEPS);
     assert_true(warns("own loss rises"));
@@ -152,7 +140,6 @@ static struct tw_shm_geometry read_geometry(void) {
 }
 
 static void bad_memory_is_named(void **state) {
-    (void)state;
     start(NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", BEGIN, 60));
     const struct tw_shm_geometry geometry = read_geometry();
@@ -171,7 +158,6 @@ static void bad_memory_is_named(void **state) {
 }
 
 static void gradients_that_are_not_finite_are_named(void **state) {
-    (void)state;
     start_three("--nan-from-update");
     /* After several such steps in a row the worker exits. The pauses before its restarts grow. */
     bool is_said = false;
@@ -191,7 +177,6 @@ static void stop_writes(uint32_t idx) {
 
 /* A majority of the nodes cannot store votes, so they cannot send any. */
 static void round_without_a_majority_of_votes_is_named(void **state) {
-    (void)state;
     start(NULL);
     assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", 8, 60));
     for (uint32_t i = 1; i < NODES; i++) stop_writes(i);
@@ -201,7 +186,6 @@ static void round_without_a_majority_of_votes_is_named(void **state) {
 }
 
 static void healthy_nodes_say_nothing(void **state) {
-    (void)state;
     /* No finding begins, although the worker of one node dies again and again. */
     start_three("--die-at-update");
     assert_true(cluster_reaches(&cluster, 1, "train.steps", BEGIN + 8 * EVAL_STEPS, 60));

@@ -26,7 +26,6 @@ static uint64_t now_s(void) {
 }
 
 static int setup(void **state) {
-    (void)state;
     char hex[TW_ID_HEX_BYTES], path[128];
     cluster_open(&cluster, "1g");
     ok(tw_identity_ephemeral(&owner, &err));
@@ -45,12 +44,13 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    (void)state;
     cluster_close(&cluster, false);
     for (unsigned i = 0; i < 2; i++) tw_identity_close(&nodes[i]);
     tw_identity_close(&owner);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 /* Makes a certificate signed by `issuer`, valid from `from_s` until `until_s`. */
 static struct tw_cert sign(unsigned node, uint32_t may, const struct tw_identity *issuer,
@@ -84,8 +84,7 @@ static bool both_are_members(void) {
            cluster_reaches(&cluster, 1, "sync.roster_members", 2, 60);
 }
 
-static void nodes_train_together_and_are_renewed(void **state) {
-    (void)state;
+FACT(nodes_train_together_and_are_renewed) {
     enum { LIFE_S = 3000, LEFT_S = 900 }; /* the certificate is in its last third */
     const uint64_t start_s = now_s();
     char path[128];
@@ -114,8 +113,7 @@ static void nodes_train_together_and_are_renewed(void **state) {
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 60), 0);
 }
 
-static void a_clock_off_by_a_day_has_its_own_sentence(void **state) {
-    (void)state;
+FACT(a_clock_off_by_a_day_has_its_own_sentence) {
     /* The certificate is valid only from tomorrow, as if this machine's clock were a day behind. */
     give_one(0, TW_CERT_TRAIN, now_s() + DAY_S, now_s() + 30 * DAY_S);
     give_one(1, TW_CERT_TRAIN, now_s() - DAY_S, now_s() + 30 * DAY_S);
@@ -130,8 +128,7 @@ static void a_clock_off_by_a_day_has_its_own_sentence(void **state) {
 }
 
 /* A node without a vote says so. A certificate with another right counts from the next start. */
-static void the_right_to_vote_counts_from_the_start(void **state) {
-    (void)state;
+FACT(the_right_to_vote_counts_from_the_start) {
     const uint64_t from_s = now_s() - DAY_S, until_s = now_s() + 30 * DAY_S;
     give_one(0, TW_CERT_TRAIN, from_s, until_s);
     give_one(1, TW_CERT_TRAIN, from_s, until_s);
@@ -147,13 +144,4 @@ static void the_right_to_vote_counts_from_the_start(void **state) {
     assert_true(cluster_number(&cluster, 1, "admission.has_vote") == 0);
     assert_true(cluster_number(&cluster, 0, "sync.alive_voters") == 0);
     for (uint32_t i = 0; i < 2; i++) (void)cluster_end(&cluster, i, SIGTERM, 60);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(nodes_train_together_and_are_renewed, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_right_to_vote_counts_from_the_start, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_clock_off_by_a_day_has_its_own_sentence, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,19 +4,12 @@
  *
  * Results are kept only in memory. If all holders of a result died within its round, the lineage
  * would have to be given up. The simulator tests that; here only one process dies at a time. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/exit_codes.h"
 #include "base/rng.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 enum { NODES = 3 };
 
@@ -24,7 +17,6 @@ static struct cluster cluster;
 static bool has_passed;
 
 static int open_three(void **state) {
-    (void)state;
     has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, NODES);
@@ -35,7 +27,6 @@ static int open_three(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
@@ -70,8 +61,7 @@ static void all_mix(void) {
     }
 }
 
-static void killed_processes_never_part_the_nodes(void **state) {
-    (void)state;
+TEST_IN(open_three, close_all, killed_processes_never_part_the_nodes) {
     struct tw_rng rng;
     const uint64_t seed = setting("TW_CHAOS_SEED", 7), faults = setting("TW_CHAOS_FAULTS", 6);
     print_message("seed %llu, %llu faults\n", (unsigned long long)seed, (unsigned long long)faults);
@@ -97,12 +87,4 @@ static void killed_processes_never_part_the_nodes(void **state) {
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
     }
     has_passed = true;
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(killed_processes_never_part_the_nodes, open_three,
-                                        close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,10 @@
 /* Three daemons in a run in pairs. The others do not wait for a killed node. When that node returns
  * without its state, it fetches one. The run ends for every node. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/exit_codes.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 enum { NODES = 3 };
 
@@ -46,10 +39,11 @@ static void open_three(const char *tokens) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(NULL, close_all, name)
 
 static void assert_sound(void) {
     for (uint32_t i = 0; i < NODES; i++) {
@@ -59,8 +53,7 @@ static void assert_sound(void) {
     }
 }
 
-static void three_daemons_merge_two_by_two(void **state) {
-    (void)state;
+FACT(three_daemons_merge_two_by_two) {
     open_three("1g");
     for (uint32_t i = 0; i < NODES; i++)
         assert_true(cluster_reaches(&cluster, i, "sync.pairs.merged", 10, 60));
@@ -91,8 +84,7 @@ static void three_daemons_merge_two_by_two(void **state) {
     has_passed = true;
 }
 
-static void run_in_pairs_ends_for_each(void **state) {
-    (void)state;
+FACT(run_in_pairs_ends_for_each) {
     open_three("300k");
     for (uint32_t i = 0; i < NODES; i++) {
         assert_true(cluster_says(&cluster, i, "state=finished", 120));
@@ -103,12 +95,4 @@ static void run_in_pairs_ends_for_each(void **state) {
     for (uint32_t i = 0; i < NODES; i++)
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
     has_passed = true;
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(three_daemons_merge_two_by_two, close_all),
-        cmocka_unit_test_teardown(run_in_pairs_ends_for_each, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

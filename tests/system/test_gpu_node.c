@@ -1,19 +1,12 @@
 /* A node on the CPU and a node on a GPU in one run, with real daemons and workers. Rounding makes
  * their thetas differ from the first step on, but their anchors must be equal in every round. Built
  * for the emulated device and, with a CUDA toolkit, for a GPU. Skipped if there is no GPU. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/exit_codes.h"
 #include "kernels/cuda/runtime.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 enum { CPU, GPU, NODES, ROUNDS = 6, PATIENCE_TURNS = 600 };
 
@@ -42,10 +35,11 @@ static void start_both(const char *preset) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(NULL, close_all, name)
 
 /* Checks which device the node's worker reports. */
 static bool says_device(uint32_t idx, const char *device) {
@@ -84,20 +78,17 @@ static void expect_same_anchors(const char *preset) {
     end_both();
 }
 
-static void anchors_are_the_same_in_eager(void **state) {
-    (void)state;
+FACT(anchors_are_the_same_in_eager) {
     expect_same_anchors("eager");
 }
 
-static void anchors_are_the_same_in_sparseloco(void **state) {
-    (void)state;
+FACT(anchors_are_the_same_in_sparseloco) {
     expect_same_anchors("sparseloco");
 }
 
 /* Anchors stay equal after the worker is killed. Snapshots and shared memory do not depend on the
  * device. */
-static void anchors_are_the_same_in_streaming(void **state) {
-    (void)state;
+FACT(anchors_are_the_same_in_streaming) {
     start_both("streaming");
     assert_true(says_device(CPU, "cpu"));
     assert_true(says_device(GPU, "cuda:0"));
@@ -118,10 +109,5 @@ int main(void) {
         print_message("no device: %s%s\n", why.message, why.message[0] == '\0' ? info.reason : "");
         return 77;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(anchors_are_the_same_in_streaming, close_all),
-        cmocka_unit_test_teardown(anchors_are_the_same_in_eager, close_all),
-        cmocka_unit_test_teardown(anchors_are_the_same_in_sparseloco, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -1,19 +1,12 @@
 /* Network limits of real daemons: a state is fetched although connections break, caps change while
  * the daemons run, hours and quotas make a node train alone, and the configuration is reloaded. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/exit_codes.h"
 #include "base/limits.h"
 #include "tests/system/cluster.h"
 #include "tests/system/relay.h"
+#include "tests/test.h"
 
 enum { CUTS = 3 };
 
@@ -29,11 +22,12 @@ static void open_two(const char *const (*keys)[2]) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     if (has_relay) relay_close(&relay);
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(NULL, close_all, name)
 
 static void end_all(void) {
     for (uint32_t i = 0; i < 2; i++) {
@@ -63,8 +57,7 @@ static void join_by_relay(void) {
     cluster.nodes[0].port = real;
 }
 
-static void state_comes_through_cuts_without_a_chunk_twice(void **state) {
-    (void)state;
+FACT(state_comes_through_cuts_without_a_chunk_twice) {
     static const char *const keys[][2] = {
         {"model.width", "384"}, {"model.layers", "2"}, {"sync.fragments", "2"}, {NULL, NULL}};
     open_two(keys);
@@ -103,8 +96,7 @@ static void configure(uint32_t idx, const char *network, const char *more) {
     cluster_configure(&cluster, idx, &(struct cluster_options){.network = network, .more = more});
 }
 
-static void caps_change_while_the_node_runs(void **state) {
-    (void)state;
+FACT(caps_change_while_the_node_runs) {
     open_two(NULL);
     cluster_start(&cluster, 0, NULL);
     cluster_start(&cluster, 1, NULL);
@@ -153,8 +145,7 @@ static void assert_alone_and_training(uint32_t idx) {
     assert_true(cluster_number(&cluster, idx, "sync.alive_peers") == 0);
 }
 
-static void hours_that_are_off_leave_the_node_alone(void **state) {
-    (void)state;
+FACT(hours_that_are_off_leave_the_node_alone) {
     char text[96];
     open_two(NULL);
     cluster_start(&cluster, 0, NULL);
@@ -188,8 +179,7 @@ static double passed(uint32_t idx) {
     return sum - cluster_number(&cluster, idx, "network.caps.strangers_bytes");
 }
 
-static void quota_that_is_used_up_outlives_a_restart(void **state) {
-    (void)state;
+FACT(quota_that_is_used_up_outlives_a_restart) {
     open_two(NULL);
     configure(1, "quota = 60kB/month", NULL);
     cluster_start(&cluster, 0, NULL);
@@ -206,14 +196,4 @@ static void quota_that_is_used_up_outlives_a_restart(void **state) {
     assert_true(cluster_reaches(&cluster, 1, "sync.alive_peers", 1, 90));
     assert_true(cluster_number(&cluster, 1, "network.caps.month_bytes") >= 60e3);
     end_all();
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(state_comes_through_cuts_without_a_chunk_twice, close_all),
-        cmocka_unit_test_teardown(caps_change_while_the_node_runs, close_all),
-        cmocka_unit_test_teardown(hours_that_are_off_leave_the_node_alone, close_all),
-        cmocka_unit_test_teardown(quota_that_is_used_up_outlives_a_restart, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,23 +1,15 @@
 /* Nodes on machines that their owners use: pauses because of the load, the hours or the user, and
  * memory that is given back. slow_machine.c makes time pass faster. It also replaces /proc/stat,
  * because other tests load this machine. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/exit_codes.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 static struct cluster cluster;
 static bool has_passed;
@@ -30,17 +22,14 @@ static int open_nodes(uint32_t count) {
 }
 
 static int open_one(void **state) {
-    (void)state;
     return open_nodes(1);
 }
 
 static int open_two(void **state) {
-    (void)state;
     return open_nodes(2);
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
@@ -117,7 +106,6 @@ static double steps_of(uint32_t idx) {
  */
 
 static void node_yields_to_its_owner_and_goes_on_afterwards(void **state) {
-    (void)state;
     char text[96];
     configure("yield = on");
     start_fast(0, "10");
@@ -152,7 +140,6 @@ static void node_yields_to_its_owner_and_goes_on_afterwards(void **state) {
 }
 
 static void pause_of_the_user_outlives_that_for_the_owner(void **state) {
-    (void)state;
     configure("yield = 30%");
     start_fast(0, "10");
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 10, 20));
@@ -168,7 +155,6 @@ static void pause_of_the_user_outlives_that_for_the_owner(void **state) {
 
 /* If /proc/stat is missing or invalid, the node says so once, and trains. */
 static void node_that_cannot_measure_trains(void **state) {
-    (void)state;
     configure("yield = on");
     start_fast(0, "10");
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 10, 20));
@@ -182,7 +168,6 @@ static void node_that_cannot_measure_trains(void **state) {
 
 /* A pause begins at once, even in a step that lasts an hour. */
 static void pause_does_not_wait_for_a_long_step(void **state) {
-    (void)state;
     if (!cluster.is_stub) skip();
     const struct cluster_options options = {.stub = "--step-us 3600000000"};
     cluster_configure(&cluster, 0, &options);
@@ -211,7 +196,6 @@ static void start_at(unsigned hour, unsigned minute, unsigned second) {
 }
 
 static void training_rests_in_its_hours(void **state) {
-    (void)state;
     char text[96];
     configure("hours = 13:00-14:00 off");
     start_at(12, 59, 57);
@@ -257,7 +241,6 @@ static int nice_of(pid_t pid) {
 }
 
 static void worker_ends_in_a_long_pause_and_goes_on_where_it_was(void **state) {
-    (void)state;
     char line[64];
     configure("memory = 1GB\nnice = 7");
     start_fast(0, "30");
@@ -294,7 +277,6 @@ static void worker_ends_in_a_long_pause_and_goes_on_where_it_was(void **state) {
 
 /* The daemon may end during a pause in which the worker's memory is given back. No step is lost. */
 static void memory_that_is_given_back_does_not_hold_up_the_end(void **state) {
-    (void)state;
     start_fast(0, "30");
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 10, 20));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/pause"), 200);
@@ -322,7 +304,6 @@ static pid_t worker_start(const char *option) {
 }
 
 static void worker_that_comes_back_is_welcomed_after_the_pause(void **state) {
-    (void)state;
     char line[64];
     int status = -1;
     const struct cluster_options options = {.more = "spawn_worker = off"};
@@ -351,7 +332,6 @@ static void worker_that_comes_back_is_welcomed_after_the_pause(void **state) {
 /* In a pause the daemon ends a worker of another program only if it was started with --comes-back.
  * Else perhaps nobody would start it again, or its state would be lost. */
 static void worker_of_somebody_else_is_not_ended(void **state) {
-    (void)state;
     const struct cluster_options options = {.more = "spawn_worker = off"};
     cluster_configure(&cluster, 0, &options);
     start_fast(0, "100");
@@ -375,7 +355,6 @@ static void worker_of_somebody_else_is_not_ended(void **state) {
 /* The group continues while a node is paused, with or without its worker, and merges with it
  * afterwards. */
 static void paused_node_does_not_hold_up_its_group(void **state) {
-    (void)state;
     start_fast(0, "3");
     cluster_start(&cluster, 1, NULL);
     assert_true(cluster_reaches(&cluster, 0, "sync.mixed_peers", 1, 60));
@@ -402,19 +381,19 @@ static void paused_node_does_not_hold_up_its_group(void **state) {
 }
 
 int main(int argc, char **argv) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_one, close_all)
+#define ROW(name) cmocka_unit_test_setup_teardown(name, open_one, close_all)
     const struct CMUnitTest tests[] = {
-        TEST(node_yields_to_its_owner_and_goes_on_afterwards),
-        TEST(pause_of_the_user_outlives_that_for_the_owner),
-        TEST(node_that_cannot_measure_trains),
-        TEST(pause_does_not_wait_for_a_long_step),
-        TEST(training_rests_in_its_hours),
-        TEST(worker_ends_in_a_long_pause_and_goes_on_where_it_was),
-        TEST(memory_that_is_given_back_does_not_hold_up_the_end),
-        TEST(worker_that_comes_back_is_welcomed_after_the_pause),
-        TEST(worker_of_somebody_else_is_not_ended),
+        ROW(node_yields_to_its_owner_and_goes_on_afterwards),
+        ROW(pause_of_the_user_outlives_that_for_the_owner),
+        ROW(node_that_cannot_measure_trains),
+        ROW(pause_does_not_wait_for_a_long_step),
+        ROW(training_rests_in_its_hours),
+        ROW(worker_ends_in_a_long_pause_and_goes_on_where_it_was),
+        ROW(memory_that_is_given_back_does_not_hold_up_the_end),
+        ROW(worker_that_comes_back_is_welcomed_after_the_pause),
+        ROW(worker_of_somebody_else_is_not_ended),
     };
-#undef TEST
+#undef ROW
     /* This test takes a minute: with a faster clock the peers would seem silent. */
     const struct CMUnitTest slow[] = {
         cmocka_unit_test_setup_teardown(paused_node_does_not_hold_up_its_group, open_two,

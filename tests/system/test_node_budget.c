@@ -1,18 +1,11 @@
 /* Three daemons in a run with sync.codec = auto: one without a budget, one whose budget limits
  * its contributions, and one whose budget is too small for any contribution. All have the same
  * anchor. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/exit_codes.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 enum { FREE, THRIFTY, POOR, NODES };
 
@@ -20,10 +13,11 @@ static struct cluster cluster;
 static bool has_passed;
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(NULL, close_all, name)
 
 /* Rounds at fixed times, so that the bytes per second hardly depend on the machine's speed. */
 #define BY_THE_CLOCK                                                                               \
@@ -54,8 +48,7 @@ static void show(uint32_t node) {
                   cluster_number(&cluster, node, "contributions.rounds_left_out"));
 }
 
-static void each_node_keeps_to_its_own_budget(void **state) {
-    (void)state;
+FACT(each_node_keeps_to_its_own_budget) {
     static const char *const budgets[NODES] = {
         [POOR] = "budget = 8kbit", [THRIFTY] = "budget = 32kbit"};
     static const char *const keys[][2] = {
@@ -96,8 +89,7 @@ static void each_node_keeps_to_its_own_budget(void **state) {
 
 /* Partners may send Deltas with different numbers of bits. The anchors, which they also send, cost
  * both the same. */
-static void partners_keep_to_their_own_budgets(void **state) {
-    (void)state;
+FACT(partners_keep_to_their_own_budgets) {
     enum { PARTNERS = 2 };
     static const char *const budgets[PARTNERS] = {[THRIFTY] = "budget = 56kbit"};
     static const char *const keys[][2] = {
@@ -122,8 +114,7 @@ static void partners_keep_to_their_own_budgets(void **state) {
 
 /* A node that cannot afford an exchange trains at its own pace. No other node misses an exchange
  * because of it. */
-static void node_that_cannot_afford_a_partner_trains_alone(void **state) {
-    (void)state;
+FACT(node_that_cannot_afford_a_partner_trains_alone) {
     static const char *const budgets[NODES] = {[POOR] = "budget = 8kbit"};
     static const char *const keys[][2] = {
         {"sync.preset", "noloco"}, BY_THE_CLOCK, {"sync.interval", "1s"}, {NULL, NULL}};
@@ -145,13 +136,4 @@ static void node_that_cannot_afford_a_partner_trains_alone(void **state) {
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
     }
     has_passed = true;
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(each_node_keeps_to_its_own_budget, close_all),
-        cmocka_unit_test_teardown(partners_keep_to_their_own_budgets, close_all),
-        cmocka_unit_test_teardown(node_that_cannot_afford_a_partner_trains_alone, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

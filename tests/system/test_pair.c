@@ -1,26 +1,18 @@
 /* Two daemons: they link, merge, survive the death of each other's processes, and refuse strangers.
  */
 #include <glob.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/exit_codes.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 static struct cluster cluster;
 static bool has_passed;
 
 static int open_two(void **state) {
-    (void)state;
     has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 2);
@@ -28,10 +20,11 @@ static int open_two(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_two, close_all, name)
 
 static void start_both(void) {
     cluster_start(&cluster, 0, NULL);
@@ -51,8 +44,7 @@ static void link_is_measured(void) {
     json_decref(peers);
 }
 
-static void two_nodes_meet_and_hold_the_same_anchor(void **state) {
-    (void)state;
+FACT(two_nodes_meet_and_hold_the_same_anchor) {
     start_both();
     assert_true(cluster_reaches(&cluster, 0, "sync.mixed_peers", 1, 20));
     assert_true(cluster_reaches(&cluster, 1, "sync.mixed_peers", 1, 20));
@@ -69,8 +61,7 @@ static void two_nodes_meet_and_hold_the_same_anchor(void **state) {
     has_passed = true;
 }
 
-static void killed_worker_stops_neither_node(void **state) {
-    (void)state;
+FACT(killed_worker_stops_neither_node) {
     start_both();
     assert_true(cluster_reaches(&cluster, 0, "sync.mixed_peers", 1, 20));
     const double steps = cluster_number(&cluster, 1, "train.steps");
@@ -84,8 +75,7 @@ static void killed_worker_stops_neither_node(void **state) {
     has_passed = true;
 }
 
-static void killed_daemon_comes_back_and_mixes_again(void **state) {
-    (void)state;
+FACT(killed_daemon_comes_back_and_mixes_again) {
     start_both();
     assert_true(cluster_reaches(&cluster, 0, "sync.mixed_peers", 1, 20));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/checkpoint"), 200);
@@ -109,8 +99,7 @@ static void killed_daemon_comes_back_and_mixes_again(void **state) {
 }
 
 /* data.sha256 = any: each node trains on its own text, and both show the weight of each text. */
-static void own_texts_are_shown_with_their_shares(void **state) {
-    (void)state;
+FACT(own_texts_are_shown_with_their_shares) {
     start_both();
     assert_true(cluster_reaches(&cluster, 0, "sync.mixed_peers", 1, 20));
     json_t *status = cluster_get(&cluster, 0, "/v1/status");
@@ -132,8 +121,7 @@ static void own_texts_are_shown_with_their_shares(void **state) {
 
 /* If a vote cannot be saved, one log line and one warning say so, not one line per second. The vote
  * is tried again. */
-static void vote_that_cannot_be_saved_is_reported_once(void **state) {
-    (void)state;
+FACT(vote_that_cannot_be_saved_is_reported_once) {
     char pattern[128], path[2][160];
     glob_t found;
     start_both();
@@ -159,8 +147,7 @@ static void vote_that_cannot_be_saved_is_reported_once(void **state) {
     has_passed = true;
 }
 
-static void node_that_left_is_soon_off_the_roster(void **state) {
-    (void)state;
+FACT(node_that_left_is_soon_off_the_roster) {
     start_both();
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     const double steps = cluster_number(&cluster, 1, "train.steps");
@@ -203,30 +190,12 @@ static void strangers_stay_apart(const struct cluster_options *options, const ch
     has_passed = true;
 }
 
-static void wrong_secret_is_refused_and_both_train_alone(void **state) {
-    (void)state;
+FACT(wrong_secret_is_refused_and_both_train_alone) {
     const struct cluster_options options = {.has_own_secret = true};
     strangers_stay_apart(&options, "wrong_secret", "wrong run secret");
 }
 
-static void other_manifest_is_refused_and_both_train_alone(void **state) {
-    (void)state;
+FACT(other_manifest_is_refused_and_both_train_alone) {
     const struct cluster_options options = {.seed = "2"};
     strangers_stay_apart(&options, "other_run", "other manifest");
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_two, close_all)
-    const struct CMUnitTest tests[] = {
-        TEST(two_nodes_meet_and_hold_the_same_anchor),
-        TEST(killed_worker_stops_neither_node),
-        TEST(killed_daemon_comes_back_and_mixes_again),
-        TEST(own_texts_are_shown_with_their_shares),
-        TEST(vote_that_cannot_be_saved_is_reported_once),
-        TEST(node_that_left_is_soon_off_the_roster),
-        TEST(wrong_secret_is_refused_and_both_train_alone),
-        TEST(other_manifest_is_refused_and_both_train_alone),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

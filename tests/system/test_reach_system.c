@@ -1,29 +1,20 @@
 /* Daemons ask each other whether they can be dialled. One can be dialled; one advertises an address
  * that leads nowhere. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/exit_codes.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 static struct cluster cluster;
 static bool has_passed;
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
 
-static void peers_find_out_whether_a_node_can_be_dialled(void **state) {
-    (void)state;
+TEST_IN(NULL, close_all, peers_find_out_whether_a_node_can_be_dialled) {
     char text[96], words[96];
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 2);
@@ -43,11 +34,4 @@ static void peers_find_out_whether_a_node_can_be_dialled(void **state) {
     for (uint32_t i = 0; i < 2; i++)
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
     has_passed = true;
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(peers_find_out_whether_a_node_can_be_dialled, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

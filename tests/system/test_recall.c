@@ -50,7 +50,6 @@ static void admit(const struct tw_identity *owner, unsigned idx) {
 }
 
 static int setup(void **state) {
-    (void)state;
     char hex[TW_ID_HEX_BYTES];
     struct tw_identity owner;
     has_passed = false;
@@ -71,7 +70,6 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
@@ -140,8 +138,7 @@ static void assert_together(unsigned count, const char *old, char now[96]) {
     }
 }
 
-static void run_returns_to_the_round_on_every_node(void **state) {
-    (void)state;
+TEST_IN(setup, teardown, run_returns_to_the_round_on_every_node) {
     char old[TW_ID_HEX_BYTES] = "", first[96], now[96], other_key[112];
     for (unsigned i = 0; i < NODES; i++) cluster_start(&cluster, i, NULL);
     all_reach(NODES, "sync.roster_members", NODES);
@@ -191,11 +188,4 @@ static void run_returns_to_the_round_on_every_node(void **state) {
     assert_true(cluster_digests(&cluster, 0, 1) > 0);
     assert_true(cluster_digests(&cluster, 0, 2) > 0);
     has_passed = true;
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(run_returns_to_the_round_on_every_node, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,28 +3,19 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/exit_codes.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 static struct cluster cluster;
 static bool has_passed;
 
 static int open_one(void **state) {
-    (void)state;
     has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 1);
@@ -32,10 +23,11 @@ static int open_one(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_one, close_all, name)
 
 /* Starts node 0, which must end with `code` after one line that contains `names`. */
 static void must_refuse(int code, const char *names) {
@@ -58,15 +50,13 @@ static void path_of(const char *name, char path[96]) {
     (void)snprintf(path, 96, "%s/%s", cluster.nodes[0].dir, name);
 }
 
-static void bad_configuration_names_line_and_key(void **state) {
-    (void)state;
+FACT(bad_configuration_names_line_and_key) {
     text_append(cluster.nodes[0].config, "uplode = 5mbit\n");
     must_refuse(TW_EXIT_USAGE, "upload");
     has_passed = true;
 }
 
-static void missing_manifest_is_named(void **state) {
-    (void)state;
+FACT(missing_manifest_is_named) {
     char path[160];
     (void)snprintf(path, sizeof(path), "%s/manifest", cluster.dir);
     assert_int_equal(unlink(path), 0);
@@ -74,8 +64,7 @@ static void missing_manifest_is_named(void **state) {
     has_passed = true;
 }
 
-static void malformed_manifest_is_named(void **state) {
-    (void)state;
+FACT(malformed_manifest_is_named) {
     char path[160];
     (void)snprintf(path, sizeof(path), "%s/manifest", cluster.dir);
     text_append(path, "sync.colour = red\n");
@@ -83,16 +72,14 @@ static void malformed_manifest_is_named(void **state) {
     has_passed = true;
 }
 
-static void missing_training_text_is_named(void **state) {
-    (void)state;
+FACT(missing_training_text_is_named) {
     const struct cluster_options options = {.no_data = "/nowhere/text"};
     cluster_configure(&cluster, 0, &options);
     must_refuse(TW_EXIT_DATA, "/nowhere/text");
     has_passed = true;
 }
 
-static void unwritable_state_folder_is_named(void **state) {
-    (void)state;
+FACT(unwritable_state_folder_is_named) {
     char path[96];
     path_of("state/lock", path);
     assert_int_equal(mkdir(path, 0700), 0); /* a folder stops even root */
@@ -100,8 +87,7 @@ static void unwritable_state_folder_is_named(void **state) {
     has_passed = true;
 }
 
-static void second_daemon_of_a_folder_is_refused(void **state) {
-    (void)state;
+FACT(second_daemon_of_a_folder_is_refused) {
     cluster.nodes_count = 2;
     cluster.nodes[1] = cluster.nodes[0];
     path_of("log2", cluster.nodes[1].log);
@@ -114,8 +100,7 @@ static void second_daemon_of_a_folder_is_refused(void **state) {
     has_passed = true;
 }
 
-static void port_in_use_is_named(void **state) {
-    (void)state;
+FACT(port_in_use_is_named) {
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                                   .sin_port = htons(cluster.nodes[0].port)};
@@ -131,8 +116,7 @@ static void port_in_use_is_named(void **state) {
     has_passed = true;
 }
 
-static void missing_identity_is_named(void **state) {
-    (void)state;
+FACT(missing_identity_is_named) {
     char path[96];
     path_of("state/identity.key", path);
     assert_int_equal(unlink(path), 0);
@@ -140,8 +124,7 @@ static void missing_identity_is_named(void **state) {
     has_passed = true;
 }
 
-static void readable_secret_is_refused(void **state) {
-    (void)state;
+FACT(readable_secret_is_refused) {
     char path[160];
     (void)snprintf(path, sizeof(path), "%s/secret", cluster.dir);
     assert_int_equal(chmod(path, 0644), 0);
@@ -149,8 +132,7 @@ static void readable_secret_is_refused(void **state) {
     has_passed = true;
 }
 
-static void worker_that_cannot_begin_ends_the_daemon(void **state) {
-    (void)state;
+FACT(worker_that_cannot_begin_ends_the_daemon) {
     const struct cluster_options options = {.stub = "--nonsense"};
     cluster_configure(&cluster, 0, &options);
     must_refuse(TW_EXIT_USAGE, "worker");
@@ -202,8 +184,7 @@ static void damage(const char *name) {
     (void)close(fd);
 }
 
-static void damaged_checkpoint_falls_back_to_the_older_one(void **state) {
-    (void)state;
+FACT(damaged_checkpoint_falls_back_to_the_older_one) {
     two_generations();
     /* Generations 1 and 2 are in slots b and a, or in a and b. */
     damage("ckpt.b.safetensors");
@@ -216,8 +197,7 @@ static void damaged_checkpoint_falls_back_to_the_older_one(void **state) {
     has_passed = true;
 }
 
-static void two_damaged_checkpoints_are_never_started_over_silently(void **state) {
-    (void)state;
+FACT(two_damaged_checkpoints_are_never_started_over_silently) {
     two_generations();
     damage("ckpt.a.safetensors");
     damage("ckpt.b.safetensors");
@@ -232,8 +212,7 @@ static void two_damaged_checkpoints_are_never_started_over_silently(void **state
     has_passed = true;
 }
 
-static void damaged_vote_costs_the_membership_only(void **state) {
-    (void)state;
+FACT(damaged_vote_costs_the_membership_only) {
     char path[400], dir[320];
     two_generations();
     run_dir(dir);
@@ -247,25 +226,4 @@ static void damaged_vote_costs_the_membership_only(void **state) {
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 70, 20));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     has_passed = true;
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_one, close_all)
-    const struct CMUnitTest tests[] = {
-        TEST(bad_configuration_names_line_and_key),
-        TEST(missing_manifest_is_named),
-        TEST(malformed_manifest_is_named),
-        TEST(missing_training_text_is_named),
-        TEST(unwritable_state_folder_is_named),
-        TEST(second_daemon_of_a_folder_is_refused),
-        TEST(port_in_use_is_named),
-        TEST(missing_identity_is_named),
-        TEST(readable_secret_is_refused),
-        TEST(worker_that_cannot_begin_ends_the_daemon),
-        TEST(damaged_checkpoint_falls_back_to_the_older_one),
-        TEST(two_damaged_checkpoints_are_never_started_over_silently),
-        TEST(damaged_vote_costs_the_membership_only),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,27 +2,18 @@
  * TW_CLI: path of `thinwire`. */
 #include <fcntl.h>
 #include <glob.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/exit_codes.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 static struct cluster cluster;
 static bool has_passed;
 
 static int open_two(void **state) {
-    (void)state;
     has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 2);
@@ -30,10 +21,11 @@ static int open_two(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_two, close_all, name)
 
 /* Runs `thinwire --config CONFIG rollback ...` without a terminal. Returns its exit status. */
 static int rollback(uint32_t idx, const char *word, const char *yes, char *said, size_t size) {
@@ -68,8 +60,7 @@ static unsigned checkpoints(void) {
 }
 
 /* A second checkpoint of an unchanged state would overwrite the older generation. */
-static void unchanged_model_is_not_saved_again(void **state) {
-    (void)state;
+FACT(unchanged_model_is_not_saved_again) {
     const struct cluster_options often = {.more = "checkpoint_interval = 1s\n"};
     cluster_configure(&cluster, 0, &often);
     cluster_start(&cluster, 0, NULL);
@@ -151,8 +142,7 @@ static void spoil(bool is_head) {
 }
 
 /* The anchor is damaged from step 600 on. */
-static void pinned_generation_is_from_before_the_harm(void **state) {
-    (void)state;
+FACT(pinned_generation_is_from_before_the_harm) {
     enum { SPOILT = 600 };
     char said[4096];
     const struct cluster_options options = {.more = "checkpoint_interval = 10m\n",
@@ -197,8 +187,7 @@ static void save_twice(uint32_t idx) {
     }
 }
 
-static void group_goes_back_node_by_node(void **state) {
-    (void)state;
+FACT(group_goes_back_node_by_node) {
     char spoilt[96], text[96], said[4096];
     for (uint32_t i = 0; i < 2; i++) cluster_start(&cluster, i, NULL);
     for (uint32_t i = 0; i < 2; i++) {
@@ -242,14 +231,4 @@ static void group_goes_back_node_by_node(void **state) {
         assert_string_not_equal(text, spoilt);
     }
     has_passed = true;
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(unchanged_model_is_not_saved_again, open_two, close_all),
-        cmocka_unit_test_setup_teardown(pinned_generation_is_from_before_the_harm, open_two,
-                                        close_all),
-        cmocka_unit_test_setup_teardown(group_goes_back_node_by_node, open_two, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,29 +1,20 @@
 /* One daemon on a slow machine: a slow disk, threads that wait for ever, and a worker that hangs.
  * The daemon's time limits are minutes, so slow_machine.c makes time pass faster. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/exit_codes.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 static struct cluster cluster;
 static bool has_passed;
 
 static int open_one(void **state) {
-    (void)state;
     has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 1);
@@ -31,10 +22,11 @@ static int open_one(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_one, close_all, name)
 
 /* Starts the node on a slow machine. `settings` lists "NAME=VALUE" of slow_machine.c, with NULL
  * last. */
@@ -76,8 +68,7 @@ static void manager_hears(int fd, const char *text) {
 /* ---- the disk ------------------------------------------------------------------------------ */
 
 /* Writing and reading the state take longer than the daemon's time limit of 30 s (life.c). */
-static void state_on_a_slow_disk_is_saved_at_stop_and_loaded(void **state) {
-    (void)state;
+FACT(state_on_a_slow_disk_is_saved_at_stop_and_loaded) {
     char manager[96];
     char clock[] = "TW_CLOCK_RATE=10", disk[] = "TW_DISK_US=90000";
     const int fd = manager_open(manager, sizeof(manager));
@@ -108,8 +99,7 @@ static void state_on_a_slow_disk_is_saved_at_stop_and_loaded(void **state) {
 
 /* As many threads hang as libuv's pool has by default, for example in DNS lookups. Votes are stored
  * nevertheless, and the daemon's end does not wait for these threads. */
-static void threads_that_hang_hold_up_neither_votes_nor_the_end(void **state) {
-    (void)state;
+FACT(threads_that_hang_hold_up_neither_votes_nor_the_end) {
     char clock[] = "TW_CLOCK_RATE=10", held[] = "TW_HELD_THREADS=4";
     char *const settings[] = {clock, held, NULL};
     start_slowly(settings);
@@ -145,8 +135,7 @@ static void end_unharmed(pid_t pid) {
     assert_int_equal(WTERMSIG(status), SIGKILL);
 }
 
-static void worker_of_somebody_else_that_hangs_is_cut_off(void **state) {
-    (void)state;
+FACT(worker_of_somebody_else_that_hangs_is_cut_off) {
     const struct cluster_options options = {.more = "spawn_worker = off"};
     char clock[] = "TW_CLOCK_RATE=10";
     char *const settings[] = {clock, NULL};
@@ -163,8 +152,7 @@ static void worker_of_somebody_else_that_hangs_is_cut_off(void **state) {
     has_passed = true;
 }
 
-static void worker_that_hangs_does_not_cost_the_checkpoint(void **state) {
-    (void)state;
+FACT(worker_that_hangs_does_not_cost_the_checkpoint) {
     char clock[] = "TW_CLOCK_RATE=10";
     char *const settings[] = {clock, NULL};
     for (unsigned is_foreign = 0; is_foreign < 2; is_foreign++) {
@@ -184,16 +172,4 @@ static void worker_that_hangs_does_not_cost_the_checkpoint(void **state) {
         assert_int_equal(kill(pid, 0), -1);
     }
     has_passed = true;
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_one, close_all)
-    const struct CMUnitTest tests[] = {
-        TEST(state_on_a_slow_disk_is_saved_at_stop_and_loaded),
-        TEST(threads_that_hang_hold_up_neither_votes_nor_the_end),
-        TEST(worker_of_somebody_else_that_hangs_is_cut_off),
-        TEST(worker_that_hangs_does_not_cost_the_checkpoint),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

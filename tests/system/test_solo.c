@@ -1,28 +1,20 @@
 /* One daemon alone: it trains, shows its status, survives the death of its worker, and ends. */
 #include <fcntl.h>
 #include <pty.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/exit_codes.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 static struct cluster cluster;
 static bool has_passed;
 
 static int open_one(void **state) {
-    (void)state;
     has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 1);
@@ -30,10 +22,11 @@ static int open_one(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_one, close_all, name)
 
 /* Connects to the worker's socket as a second worker, which is refused. */
 static void second_worker_comes(void) {
@@ -47,8 +40,7 @@ static void second_worker_comes(void) {
     (void)close(fd);
 }
 
-static void node_without_peers_trains_and_says_solo(void **state) {
-    (void)state;
+FACT(node_without_peers_trains_and_says_solo) {
     char text[96];
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 30, 20));
@@ -62,8 +54,7 @@ static void node_without_peers_trains_and_says_solo(void **state) {
 }
 
 /* The time left follows from the speed that the same screen shows. */
-static void node_alone_has_the_speed_of_its_run(void **state) {
-    (void)state;
+FACT(node_alone_has_the_speed_of_its_run) {
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "run.tokens_per_s", 1, 20));
     json_t *const status = cluster_get(&cluster, 0, "/v1/status");
@@ -93,8 +84,7 @@ static bool process_is_zombie(pid_t pid) {
     return is_read && after_name != NULL && strncmp(after_name, ") Z", 3) == 0;
 }
 
-static void killed_worker_goes_on_from_its_snapshot(void **state) {
-    (void)state;
+FACT(killed_worker_goes_on_from_its_snapshot) {
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 50, 20));
     pid_kill(cluster_number(&cluster, 0, "worker.pid"));
@@ -112,8 +102,7 @@ static void killed_worker_goes_on_from_its_snapshot(void **state) {
 
 /* A daemon that was not scheduled for a while sees the worker's death and the end of the link in
  * one turn of its loop. */
-static void death_is_judged_once_the_link_is_read_to_its_end(void **state) {
-    (void)state;
+FACT(death_is_judged_once_the_link_is_read_to_its_end) {
     char text[96];
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 30, 20));
@@ -132,8 +121,7 @@ static void death_is_judged_once_the_link_is_read_to_its_end(void **state) {
     has_passed = true;
 }
 
-static void worker_that_keeps_dying_is_given_up_and_the_daemon_stays(void **state) {
-    (void)state;
+FACT(worker_that_keeps_dying_is_given_up_and_the_daemon_stays) {
     const struct cluster_options options = {.stub = "--step-us 500 --die-at-update 12"};
     cluster_configure(&cluster, 0, &options);
     cluster_start(&cluster, 0, NULL);
@@ -146,8 +134,7 @@ static void worker_that_keeps_dying_is_given_up_and_the_daemon_stays(void **stat
     has_passed = true;
 }
 
-static void sigterm_saves_and_the_next_start_goes_on(void **state) {
-    (void)state;
+FACT(sigterm_saves_and_the_next_start_goes_on) {
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 40, 20));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
@@ -166,8 +153,7 @@ static void sigterm_saves_and_the_next_start_goes_on(void **state) {
 }
 
 /* The daemon runs in the foreground of a terminal, and the terminal's window is closed. */
-static void closed_terminal_saves_and_leaves(void **state) {
-    (void)state;
+FACT(closed_terminal_saves_and_leaves) {
     struct cluster_node *node = &cluster.nodes[0];
     int master = -1;
     node->pid = forkpty(&master, NULL, NULL, NULL);
@@ -187,8 +173,7 @@ static void closed_terminal_saves_and_leaves(void **state) {
     has_passed = true;
 }
 
-static void hangup_without_a_terminal_is_no_end(void **state) {
-    (void)state;
+FACT(hangup_without_a_terminal_is_no_end) {
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 5, 20));
     assert_int_equal(kill(cluster.nodes[0].pid, SIGHUP), 0);
@@ -198,8 +183,7 @@ static void hangup_without_a_terminal_is_no_end(void **state) {
     has_passed = true;
 }
 
-static void checkpoint_verb_answers_when_it_is_on_disk(void **state) {
-    (void)state;
+FACT(checkpoint_verb_answers_when_it_is_on_disk) {
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 20, 20));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/checkpoint"), 200);
@@ -211,8 +195,7 @@ static void checkpoint_verb_answers_when_it_is_on_disk(void **state) {
     has_passed = true;
 }
 
-static void leave_verb_ends_the_daemon(void **state) {
-    (void)state;
+FACT(leave_verb_ends_the_daemon) {
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 5, 20));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/leave"), 200);
@@ -220,8 +203,7 @@ static void leave_verb_ends_the_daemon(void **state) {
     has_passed = true;
 }
 
-static void pause_stops_the_steps_and_resume_goes_on(void **state) {
-    (void)state;
+FACT(pause_stops_the_steps_and_resume_goes_on) {
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 10, 20));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/pause"), 200);
@@ -235,8 +217,7 @@ static void pause_stops_the_steps_and_resume_goes_on(void **state) {
     has_passed = true;
 }
 
-static void unlinked_node_stops_at_its_step(void **state) {
-    (void)state;
+FACT(unlinked_node_stops_at_its_step) {
     const struct cluster_options options = {.is_unlinked = true, .more = "stop_step = 60"};
     char text[96];
     cluster_configure(&cluster, 0, &options);
@@ -270,8 +251,7 @@ static pid_t worker_start(void) {
     return pid;
 }
 
-static void worker_of_somebody_else_may_come_and_go(void **state) {
-    (void)state;
+FACT(worker_of_somebody_else_may_come_and_go) {
     const struct cluster_options options = {.more = "spawn_worker = off"};
     char text[96];
     cluster_configure(&cluster, 0, &options);
@@ -292,8 +272,7 @@ static void worker_of_somebody_else_may_come_and_go(void **state) {
 }
 
 /* After repeated deaths batches are skipped, as with a worker that the daemon starts itself. */
-static void worker_of_somebody_else_that_keeps_dying_is_welcomed_late(void **state) {
-    (void)state;
+FACT(worker_of_somebody_else_that_keeps_dying_is_welcomed_late) {
     const struct cluster_options options = {.more = "spawn_worker = off",
                                             .stub = "--step-us 500 --die-at-update 1"};
     cluster_configure(&cluster, 0, &options);
@@ -308,8 +287,7 @@ static void worker_of_somebody_else_that_keeps_dying_is_welcomed_late(void **sta
     has_passed = true;
 }
 
-static void second_signal_ends_at_once(void **state) {
-    (void)state;
+FACT(second_signal_ends_at_once) {
     /* A worker stopped with SIGSTOP answers neither the request for a snapshot nor the request to
      * end. */
     cluster_start(&cluster, 0, NULL);
@@ -321,27 +299,4 @@ static void second_signal_ends_at_once(void **state) {
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 3), 128 + SIGTERM);
     (void)kill(worker, SIGKILL);
     has_passed = true;
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_one, close_all)
-    const struct CMUnitTest tests[] = {
-        TEST(node_without_peers_trains_and_says_solo),
-        TEST(node_alone_has_the_speed_of_its_run),
-        TEST(killed_worker_goes_on_from_its_snapshot),
-        TEST(death_is_judged_once_the_link_is_read_to_its_end),
-        TEST(worker_that_keeps_dying_is_given_up_and_the_daemon_stays),
-        TEST(sigterm_saves_and_the_next_start_goes_on),
-        TEST(closed_terminal_saves_and_leaves),
-        TEST(hangup_without_a_terminal_is_no_end),
-        TEST(checkpoint_verb_answers_when_it_is_on_disk),
-        TEST(leave_verb_ends_the_daemon),
-        TEST(pause_stops_the_steps_and_resume_goes_on),
-        TEST(unlinked_node_stops_at_its_step),
-        TEST(worker_of_somebody_else_may_come_and_go),
-        TEST(worker_of_somebody_else_that_keeps_dying_is_welcomed_late),
-        TEST(second_signal_ends_at_once),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,24 +1,16 @@
 /* Two daemons with the real worker: a run from its first step to its end. */
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/exit_codes.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 static struct cluster cluster;
 static bool has_passed;
 
 static int open_two(void **state) {
-    (void)state;
     has_passed = false;
     /* The nodes train for some seconds before they are linked. */
     cluster_open(&cluster, "400k");
@@ -27,13 +19,13 @@ static int open_two(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
 
-static void run_is_trained_to_its_end_by_both(void **state) {
-    (void)state;
+#define FACT(name) TEST_IN(open_two, close_all, name)
+
+FACT(run_is_trained_to_its_end_by_both) {
     for (uint32_t i = 0; i < 2; i++) cluster_start(&cluster, i, NULL);
     for (uint32_t i = 0; i < 2; i++) {
         assert_true(cluster_reaches(&cluster, i, "sync.mixed_peers", 1, 60));
@@ -58,8 +50,7 @@ static void run_is_trained_to_its_end_by_both(void **state) {
     has_passed = true;
 }
 
-static void text_too_short_to_train_on_is_named(void **state) {
-    (void)state;
+FACT(text_too_short_to_train_on_is_named) {
     char path[64];
     (void)snprintf(path, sizeof(path), "%s/short", cluster.dir);
     const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
@@ -74,12 +65,4 @@ static void text_too_short_to_train_on_is_named(void **state) {
     print_message("%.*s\n", (int)strcspn(said, "\n"), said);
     assert_non_null(strstr(said, path));
     has_passed = true;
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(text_too_short_to_train_on_is_named, open_two, close_all),
-        cmocka_unit_test_setup_teardown(run_is_trained_to_its_end_by_both, open_two, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

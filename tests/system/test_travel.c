@@ -1,23 +1,15 @@
 /* Daemons that have the run's dataset, and daemons with an empty disk. The dataset is fetched
  * within the caps and checked, despite false data and killed nodes. The worker waits for it. */
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/exit_codes.h"
 #include "tests/daemon/dataset/dataset_sample.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 enum { TRAIN_SHARDS = 4, TOKENS = 500000, NODES = 3, CAP_BYTES_S = 1000000 };
 
@@ -34,7 +26,6 @@ static double now_s(void) {
 
 /* Nodes 0 and 2 have a copy of the dataset each, node 1 has an empty disk. */
 static int open_all(void **state) {
-    (void)state;
     char hex[TW_ID_HEX_BYTES];
     const struct sample_options options = {
         .train = TRAIN_SHARDS, .heldout = 1, .tokens = TOKENS, .tokenizer_bytes = 400000};
@@ -60,11 +51,12 @@ static int open_all(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     dataset_sample_free(&sample);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_all, close_all, name)
 
 static uint64_t bytes_all(void) {
     uint64_t bytes = 0;
@@ -119,8 +111,7 @@ static void cap_upload(uint32_t node, const char *network) {
     cluster_configure(&cluster, node, &capped);
 }
 
-static void node_with_an_empty_disk_gets_the_dataset_and_trains(void **state) {
-    (void)state;
+FACT(node_with_an_empty_disk_gets_the_dataset_and_trains) {
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 10, 20));
     cluster_start(&cluster, 1, NULL);
@@ -140,8 +131,7 @@ static void node_with_an_empty_disk_gets_the_dataset_and_trains(void **state) {
 /* Every chunk of every shard is changed on the donor's disk after the donor began to serve them.
  * The donor notices this before it sends a changed chunk. tests/sync/test_fetch_hostile.c has a
  * donor that does not check. */
-static void donor_whose_files_changed_sends_none_of_them(void **state) {
-    (void)state;
+FACT(donor_whose_files_changed_sends_none_of_them) {
     cap_upload(0, "upload = 1mbit"); /* so slow that node 1 asks the other donor too */
     cluster_start(&cluster, 0, NULL);
     cluster_start(&cluster, 2, NULL);
@@ -165,8 +155,7 @@ static void donor_whose_files_changed_sends_none_of_them(void **state) {
     end_all(3);
 }
 
-static void killed_joiner_fetches_only_the_missing_bytes(void **state) {
-    (void)state;
+FACT(killed_joiner_fetches_only_the_missing_bytes) {
     const double all = (double)bytes_all();
     cap_upload(0, "upload = 8mbit");
     cluster_start(&cluster, 0, NULL);
@@ -191,8 +180,7 @@ static void assert_sent_within(double from, double from_s, double cap_bytes_s) {
     assert_true(sent <= 1.1 * cap_bytes_s * took_s + 300e3);
 }
 
-static void caps_are_kept_and_rounds_go_on_while_it_travels(void **state) {
-    (void)state;
+FACT(caps_are_kept_and_rounds_go_on_while_it_travels) {
     cap_upload(0, "upload = 8mbit");
     cluster_start(&cluster, 0, NULL);
     cluster_start(&cluster, 1, NULL);
@@ -214,8 +202,7 @@ static void caps_are_kept_and_rounds_go_on_while_it_travels(void **state) {
     end_all(2);
 }
 
-static void node_alone_names_the_data_it_waits_for(void **state) {
-    (void)state;
+FACT(node_alone_names_the_data_it_waits_for) {
     char text[96];
     cluster_start(&cluster, 1, NULL);
     assert_true(cluster_reaches(&cluster, 1, "data.files", 0, 20));
@@ -233,8 +220,7 @@ static void node_alone_names_the_data_it_waits_for(void **state) {
 }
 
 /* A worker that systemd starts attaches long before there is any training data. */
-static void worker_of_somebody_else_waits_for_the_data(void **state) {
-    (void)state;
+FACT(worker_of_somebody_else_waits_for_the_data) {
     char worker[128], socket[128];
     const struct cluster_options options = {.has_no_data = true, .more = "spawn_worker = off"};
     cluster_configure(&cluster, 1, &options);
@@ -258,8 +244,7 @@ static void worker_of_somebody_else_waits_for_the_data(void **state) {
 
 /* A file exists where the dataset's folder should be. The daemon reports this, retries, and keeps
  * running. */
-static void folder_that_cannot_be_made_is_reported_and_tried_again(void **state) {
-    (void)state;
+FACT(folder_that_cannot_be_made_is_reported_and_tried_again) {
     char folder[160], text[96];
     cluster_start(&cluster, 1, NULL);
     assert_true(cluster_reaches(&cluster, 1, "data.files", 0, 20));
@@ -294,15 +279,13 @@ static void assert_refused(uint32_t node, const struct cluster_options *options,
     if (strstr(said, words) == NULL) fail_msg("no \"%s\"", words);
 }
 
-static void nobody_can_be_asked_without_links(void **state) {
-    (void)state;
+FACT(nobody_can_be_asked_without_links) {
     const struct cluster_options options = {.has_no_data = true, .is_unlinked = true};
     assert_refused(1, &options, "with network.links = off nobody can be asked");
     has_passed = true;
 }
 
-static void folder_that_is_not_the_dataset_is_refused(void **state) {
-    (void)state;
+FACT(folder_that_is_not_the_dataset_is_refused) {
     const struct cluster_options empty = {.no_data = cluster.dir};
     assert_refused(1, &empty, "is no dataset");
     char path[160];
@@ -319,21 +302,4 @@ static void folder_that_is_not_the_dataset_is_refused(void **state) {
     const struct cluster_options bare = {.no_data = folders[2]};
     assert_refused(2, &bare, "no whole training shard");
     has_passed = true;
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
-    const struct CMUnitTest tests[] = {
-        TEST(node_with_an_empty_disk_gets_the_dataset_and_trains),
-        TEST(donor_whose_files_changed_sends_none_of_them),
-        TEST(killed_joiner_fetches_only_the_missing_bytes),
-        TEST(caps_are_kept_and_rounds_go_on_while_it_travels),
-        TEST(node_alone_names_the_data_it_waits_for),
-        TEST(worker_of_somebody_else_waits_for_the_data),
-        TEST(folder_that_cannot_be_made_is_reported_and_tried_again),
-        TEST(nobody_can_be_asked_without_links),
-        TEST(folder_that_is_not_the_dataset_is_refused),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

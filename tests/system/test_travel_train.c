@@ -1,18 +1,11 @@
 /* Two daemons with the real worker: one with the dataset, one with an empty disk. Both train the
  * run to its end. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #include "base/exit_codes.h"
 #include "tests/system/cluster_dataset.h"
+#include "tests/test.h"
 
 static struct cluster cluster;
 static struct dataset_sample sample;
@@ -20,7 +13,6 @@ static char folder[96];
 static bool has_passed;
 
 static int open_two(void **state) {
-    (void)state;
     const struct cluster_options empty = {.has_no_data = true, .more = "stop_step = 0"};
     const struct cluster_options whole = {.no_data = folder, .network = "upload = 4mbit"};
     cluster_dataset_make(&cluster, &sample, "200k", 2, folder, sizeof(folder));
@@ -30,14 +22,12 @@ static int open_two(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     dataset_sample_free(&sample);
     return 0;
 }
 
-static void node_with_an_empty_disk_trains_to_the_end(void **state) {
-    (void)state;
+TEST_IN(open_two, close_all, node_with_an_empty_disk_trains_to_the_end) {
     for (uint32_t i = 0; i < 2; i++) cluster_start(&cluster, i, NULL);
     for (uint32_t i = 0; i < 2; i++) {
         assert_true(cluster_reaches(&cluster, i, "sync.mixed_peers", 1, 60));
@@ -60,12 +50,4 @@ static void node_with_an_empty_disk_trains_to_the_end(void **state) {
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 30), TW_EXIT_OK);
     }
     has_passed = true;
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(node_with_an_empty_disk_trains_to_the_end, open_two,
-                                        close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

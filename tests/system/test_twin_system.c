@@ -1,18 +1,10 @@
 /* Three daemons, two of which have the same key: the second is a copied folder, as from a VM
  * image or a restored backup. One of the two keeps its link, the other is refused, and all three
  * say why. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 enum { HUB, NODE, COPY, NODES };
 
@@ -20,7 +12,6 @@ static struct cluster cluster;
 static bool has_passed;
 
 static int open_three(void **state) {
-    (void)state;
     const struct cluster_options options = {.stub = "--step-us 5000"};
     has_passed = false;
     cluster_open(&cluster, "1g");
@@ -38,7 +29,6 @@ static int open_three(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
@@ -64,8 +54,7 @@ static bool warns(uint32_t idx, uint32_t other, const char *words) {
     return is_said;
 }
 
-static void copied_key_is_named_on_all_three_sides(void **state) {
-    (void)state;
+TEST_IN(open_three, close_all, copied_key_is_named_on_all_three_sides) {
     copy_folder(NODE, COPY);
     cluster_start(&cluster, NODE, NULL);
     assert_true(cluster_reaches(&cluster, NODE, "sync.alive_peers", 1, 20));
@@ -91,10 +80,4 @@ static void copied_key_is_named_on_all_three_sides(void **state) {
     (void)cluster_end(&cluster, NODE, SIGKILL, 10);
     assert_true(cluster_says(&cluster, COPY, "ev=peer_up", 30));
     has_passed = true;
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
-        copied_key_is_named_on_all_three_sides, open_three, close_all)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,24 +6,16 @@
 #include <ftw.h>
 #include <grp.h>
 #include <pwd.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/exit_codes.h"
 #include "tests/system/cluster_dataset.h"
+#include "tests/test.h"
 
 enum { PATHS_MAX = 128 };
 
@@ -36,7 +28,6 @@ static pid_t worker_pid;
 static bool has_passed;
 
 static int open_two(void **state) {
-    (void)state;
     /* The API's group is the group of daemon and worker, so the worker may read the status. */
     const struct cluster_options empty = {.has_no_data = true,
                                           .more = "spawn_worker = off\nworker_user = nobody",
@@ -49,7 +40,6 @@ static int open_two(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     if (worker_pid > 0) {
         (void)kill(worker_pid, SIGKILL);
         (void)waitpid(worker_pid, NULL, 0);
@@ -87,7 +77,6 @@ static void start_worker(void) {
 }
 
 static int list_file(const char *path, const struct stat *about, int type, struct FTW *at) {
-    (void)at;
     if (type != FTW_F || !S_ISREG(about->st_mode) || strstr(path, "/data/") != NULL ||
         paths_count == PATHS_MAX)
         return 0;
@@ -141,8 +130,7 @@ static int try_all(void) {
     return count;
 }
 
-static void worker_reads_the_dataset_and_nothing_else(void **state) {
-    (void)state;
+TEST_IN(open_two, close_all, worker_reads_the_dataset_and_nothing_else) {
     struct stat about;
     worker = getpwnam("nobody");
     if (geteuid() != 0 || worker == NULL) {
@@ -178,12 +166,4 @@ static void worker_reads_the_dataset_and_nothing_else(void **state) {
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 30), TW_EXIT_OK);
     }
     has_passed = true;
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(worker_reads_the_dataset_and_nothing_else, open_two,
-                                        close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

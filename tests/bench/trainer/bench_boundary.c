@@ -61,7 +61,6 @@ static bool has_rounds(int step) {
 }
 
 static void *train(void *argument) {
-    (void)argument;
     struct thinwire_worker *worker;
     struct thinwire_error error;
     struct thinwire_next next;

@@ -1,14 +1,5 @@
 /* Tests the local API over real sockets. The test runs the loop; a client thread sends plain
  * HTTP. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -22,6 +13,7 @@
 #include <uv.h>
 
 #include "daemon/api/api.h"
+#include "tests/test.h"
 #include "view_sample.h"
 
 enum { REPLY_BYTES = 256 * 1024 };
@@ -53,12 +45,10 @@ static void fill(void *user, struct tw_status_view *view) {
 }
 
 static void on_verb_timer(uv_timer_t *timer) {
-    (void)timer;
     tw_api_answer(api, number_last, TW_OK, "done, later");
 }
 
 static void verb(void *user, enum tw_api_verb kind, uint32_t number) {
-    (void)user;
     verbs_seen++;
     verb_last = kind;
     number_last = number;
@@ -98,7 +88,6 @@ static void *run_client(void *arg) {
 }
 
 static void on_client_done(uv_async_t *async) {
-    (void)async;
     uv_stop(&loop);
 }
 
@@ -154,7 +143,6 @@ static int open_api(const char *http) {
 }
 
 static int start(void **state) {
-    (void)state;
     memset(&client, 0, sizeof(client));
     (void)sem_init(&client.may_close, 0, 0);
     verb_mode = AT_ONCE;
@@ -169,12 +157,10 @@ static int start(void **state) {
 }
 
 static void count_handle(uv_handle_t *handle, void *count) {
-    (void)handle;
     ++*(unsigned *)count;
 }
 
 static int stop(void **state) {
-    (void)state;
     unsigned handles = 0;
     tw_api_close(api);
     api = NULL;
@@ -187,8 +173,9 @@ static int stop(void **state) {
     return rmdir(folder);
 }
 
-static void status_is_json_with_units_in_its_keys(void **state) {
-    (void)state;
+#define FACT(name) TEST_IN(start, stop, name)
+
+FACT(status_is_json_with_units_in_its_keys) {
     json_t *const json = get("/v1/status");
     const char *name = NULL, *status = NULL;
     json_int_t steps = 0, cap = 0, mixed = 0, audits = 0, refused = 0;
@@ -211,8 +198,7 @@ static void status_is_json_with_units_in_its_keys(void **state) {
     json_decref(json);
 }
 
-static void dataset_is_shown_by_files_and_bytes(void **state) {
-    (void)state;
+FACT(dataset_is_shown_by_files_and_bytes) {
     json_t *const json = get("/v1/status");
     const char *name = NULL;
     json_int_t files = 0, whole = 0, in = 0, out = 0, donors = 0;
@@ -233,8 +219,7 @@ static void dataset_is_shown_by_files_and_bytes(void **state) {
     json_decref(json);
 }
 
-static void lists_have_their_rows(void **state) {
-    (void)state;
+FACT(lists_have_their_rows) {
     json_t *json = get("/v1/peers");
     assert_int_equal(json_array_size(json_object_get(json, "peers")), 4);
     assert_true(
@@ -258,15 +243,13 @@ static void lists_have_their_rows(void **state) {
     json_decref(json);
 }
 
-static void metrics_are_prometheus_text(void **state) {
-    (void)state;
+FACT(metrics_are_prometheus_text) {
     assert_int_equal(exchange("GET", "/metrics"), 200);
     assert_non_null(strstr(client.reply, "text/plain; version=0.0.4"));
     assert_non_null(strstr(body(), "thinwire_train_steps_total 12000\n"));
 }
 
-static void wrong_questions_get_right_errors(void **state) {
-    (void)state;
+FACT(wrong_questions_get_right_errors) {
     assert_int_equal(exchange("GET", "/v1/nothing"), 404);
     assert_int_equal(exchange("GET", "/"), 404);
     assert_int_equal(exchange("POST", "/v1/status"), 405);
@@ -275,15 +258,13 @@ static void wrong_questions_get_right_errors(void **state) {
     assert_int_equal(verbs_seen, 0);
 }
 
-static void a_verb_that_fails_says_why(void **state) {
-    (void)state;
+FACT(a_verb_that_fails_says_why) {
     assert_int_equal(exchange("POST", "/v1/checkpoint"), 503);
     assert_non_null(strstr(body(), "the disk is full"));
     assert_int_equal(verb_last, TW_API_CHECKPOINT);
 }
 
-static void a_slow_verb_is_answered_when_it_is_done(void **state) {
-    (void)state;
+FACT(a_slow_verb_is_answered_when_it_is_done) {
     static const struct {
         const char *path;
         enum tw_api_verb verb;
@@ -300,8 +281,7 @@ static void a_slow_verb_is_answered_when_it_is_done(void **state) {
     assert_int_equal(verbs_seen, 4);
 }
 
-static void an_answer_to_a_client_that_left_is_dropped(void **state) {
-    (void)state;
+FACT(an_answer_to_a_client_that_left_is_dropped) {
     pthread_t thread;
     static const char REQUEST[] = "POST /v1/pause HTTP/1.1\r\nHost: x\r\n\r\n";
     verb_mode = NEVER;
@@ -323,8 +303,7 @@ static void an_answer_to_a_client_that_left_is_dropped(void **state) {
     assert_int_equal(exchange("POST", "/v1/pause"), 503);
 }
 
-static void a_used_number_does_not_answer_the_next_client(void **state) {
-    (void)state;
+FACT(a_used_number_does_not_answer_the_next_client) {
     pthread_t thread;
     static const char REQUEST[] = "POST /v1/leave HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     verb_mode = LATER;
@@ -345,7 +324,7 @@ static void a_used_number_does_not_answer_the_next_client(void **state) {
     assert_non_null(strstr(body(), "\"for you\""));
 }
 
-static void closing_answers_waiting_clients(void **state) {
+FACT(closing_answers_waiting_clients) {
     pthread_t thread;
     static const char REQUEST[] = "POST /v1/leave HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     verb_mode = NEVER;
@@ -358,11 +337,9 @@ static void closing_answers_waiting_clients(void **state) {
     api = NULL;
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_non_null(strstr(client.reply, "the daemon is stopping"));
-    (void)state;
 }
 
-static void a_request_beyond_the_bound_is_refused(void **state) {
-    (void)state;
+FACT(a_request_beyond_the_bound_is_refused) {
     static char request[200 * 1024];
     int n = snprintf(request, sizeof(request),
                      "POST /v1/pause HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
@@ -378,8 +355,7 @@ static void a_request_beyond_the_bound_is_refused(void **state) {
     assert_int_equal(exchange("GET", "/v1/status"), 200); /* the API still answers */
 }
 
-static void nonsense_does_not_stop_it(void **state) {
-    (void)state;
+FACT(nonsense_does_not_stop_it) {
     uint64_t x = 88172645463325252u;
     for (unsigned round = 0; round < 50; round++) {
         char bytes[300];
@@ -396,15 +372,13 @@ static void nonsense_does_not_stop_it(void **state) {
     assert_int_equal(exchange("GET", "/v1/status"), 200);
 }
 
-static void the_socket_lets_in_owner_and_group_only(void **state) {
-    (void)state;
+FACT(the_socket_lets_in_owner_and_group_only) {
     struct stat info;
     assert_int_equal(stat(socket_path, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0660);
 }
 
-static void a_socket_in_use_is_not_taken_and_a_dead_one_is(void **state) {
-    (void)state;
+FACT(a_socket_in_use_is_not_taken_and_a_dead_one_is) {
     struct tw_error err;
     int fd = -1;
     assert_int_equal(tw_api_listen_unix(socket_path, NULL, &fd, &err), TW_IO);
@@ -428,8 +402,7 @@ static void a_socket_in_use_is_not_taken_and_a_dead_one_is(void **state) {
 }
 
 /* Changing the user needs root. Without root, only the allowed case is tested. */
-static void only_root_and_ourselves_may_act(void **state) {
-    (void)state;
+FACT(only_root_and_ourselves_may_act) {
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     assert_true(tw_api_may_act(pair[0]));
@@ -469,8 +442,7 @@ static void only_root_and_ourselves_may_act(void **state) {
 }
 
 /* Skipped without root, because only root can connect as another user. */
-static void a_stranger_may_read_but_not_act(void **state) {
-    (void)state;
+FACT(a_stranger_may_read_but_not_act) {
     if (geteuid() != 0) skip();
     assert_int_equal(chmod(folder, 0711) | chmod(socket_path, 0666), 0);
     client.is_stranger = true;
@@ -480,8 +452,7 @@ static void a_stranger_may_read_but_not_act(void **state) {
     assert_int_equal(verbs_seen, 0);
 }
 
-static void loopback_is_recognised(void **state) {
-    (void)state;
+FACT(loopback_is_recognised) {
     assert_true(tw_api_is_loopback("127.0.0.1:80"));
     assert_true(tw_api_is_loopback("127.1.2.3"));
     assert_true(tw_api_is_loopback("localhost"));
@@ -505,8 +476,7 @@ static unsigned free_port(void) {
     return ntohs(at.sin_port);
 }
 
-static void the_tcp_listener_reads_and_never_acts(void **state) {
-    (void)state;
+FACT(the_tcp_listener_reads_and_never_acts) {
     char http[32];
     tw_api_close(api);
     api = NULL;
@@ -526,29 +496,4 @@ static void the_tcp_listener_reads_and_never_acts(void **state) {
     assert_int_equal(tw_api_listen_tcp("api.http", http, &fd, &err), TW_IO);
     assert_non_null(strstr(err.message, http));
     assert_int_equal(tw_api_listen_tcp("api.http", "0.0.0.0:1", &fd, &err), TW_CONFIG);
-}
-
-int main(void) {
-#define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
-    const struct CMUnitTest tests[] = {
-        T(status_is_json_with_units_in_its_keys),
-        T(dataset_is_shown_by_files_and_bytes),
-        T(lists_have_their_rows),
-        T(metrics_are_prometheus_text),
-        T(wrong_questions_get_right_errors),
-        T(a_verb_that_fails_says_why),
-        T(a_slow_verb_is_answered_when_it_is_done),
-        T(an_answer_to_a_client_that_left_is_dropped),
-        T(a_used_number_does_not_answer_the_next_client),
-        T(closing_answers_waiting_clients),
-        T(a_request_beyond_the_bound_is_refused),
-        T(nonsense_does_not_stop_it),
-        T(the_socket_lets_in_owner_and_group_only),
-        T(a_socket_in_use_is_not_taken_and_a_dead_one_is),
-        T(only_root_and_ourselves_may_act),
-        T(a_stranger_may_read_but_not_act),
-        T(loopback_is_recognised),
-        T(the_tcp_listener_reads_and_never_acts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,6 @@ static char folder[64], socket_path[96];
 static int clients[CLIENTS];
 
 static void fill(void *user, struct tw_status_view *view) {
-    (void)user;
     view_sample(view);
 }
 
@@ -47,7 +46,6 @@ static void turn(unsigned turns) {
 }
 
 static int start(void **state) {
-    (void)state;
     memcpy(folder, "/tmp/tw_seats_XXXXXX", 21);
     if (mkdtemp(folder) == NULL) return 1;
     (void)snprintf(socket_path, sizeof(socket_path), "%s/thinwired.sock", folder);
@@ -56,7 +54,6 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-    (void)state;
     for (unsigned i = 0; i < CLIENTS; i++) {
         if (clients[i] >= 0) (void)close(clients[i]);
     }
@@ -66,6 +63,8 @@ static int stop(void **state) {
     if (uv_loop_close(&loop) != 0) return 1;
     return rmdir(folder);
 }
+
+#define FACT(name) TEST_IN(start, stop, name)
 
 static int dial(void) {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -118,8 +117,7 @@ static int ask(int fd, const char *method, const char *path) {
     return answer(fd);
 }
 
-static void it_hears_again_when_too_many_clients_have_gone(void **state) {
-    (void)state;
+FACT(it_hears_again_when_too_many_clients_have_gone) {
     open_api(0);
     for (unsigned i = 0; i < CLIENTS; i++) clients[i] = dial();
     turn(20);
@@ -133,8 +131,7 @@ static void it_hears_again_when_too_many_clients_have_gone(void **state) {
     }
 }
 
-static void a_waiting_owner_is_served_when_a_seat_is_free(void **state) {
-    (void)state;
+FACT(a_waiting_owner_is_served_when_a_seat_is_free) {
     open_api(0);
     for (unsigned i = 0; i <= TW_API_OWNERS_MAX; i++) clients[i] = dial();
     turn(20);
@@ -145,8 +142,7 @@ static void a_waiting_owner_is_served_when_a_seat_is_free(void **state) {
     assert_int_equal(ask(clients[0], "POST", "/v1/pause"), 200); /* no client was disconnected */
 }
 
-static void guests_do_not_shut_the_owner_out(void **state) {
-    (void)state;
+FACT(guests_do_not_shut_the_owner_out) {
     if (geteuid() != 0) skip();
     open_api(0);
     for (unsigned i = 0; i < CLIENTS - 1; i++) {
@@ -158,8 +154,7 @@ static void guests_do_not_shut_the_owner_out(void **state) {
     assert_int_equal(ask(clients[CLIENTS - 1], "POST", "/v1/leave"), 200);
 }
 
-static void the_guest_with_the_least_time_left_makes_room(void **state) {
-    (void)state;
+FACT(the_guest_with_the_least_time_left_makes_room) {
     if (geteuid() != 0) skip();
     open_api(0);
     for (unsigned i = 0; i < TW_API_GUESTS_MAX; i++) {
@@ -175,8 +170,7 @@ static void the_guest_with_the_least_time_left_makes_room(void **state) {
     assert_int_equal(ask(clients[2], "GET", "/v1/status"), 200);
 }
 
-static void a_client_that_is_never_silent_has_its_time_too(void **state) {
-    (void)state;
+FACT(a_client_that_is_never_silent_has_its_time_too) {
     open_api(40 * 1000);
     clients[0] = dial();
     const uint64_t begin_ns = uv_hrtime();
@@ -195,8 +189,7 @@ static void a_client_that_is_never_silent_has_its_time_too(void **state) {
     assert_int_equal(ask(clients[1], "GET", "/v1/status"), 200);
 }
 
-static void a_client_that_does_not_read_has_its_time_too(void **state) {
-    (void)state;
+FACT(a_client_that_does_not_read_has_its_time_too) {
     open_api(40 * 1000);
     for (unsigned i = 0; i < TW_API_OWNERS_MAX; i++) {
         const int small = 2048;
@@ -215,17 +208,4 @@ static void a_client_that_does_not_read_has_its_time_too(void **state) {
         code = answer(clients[CLIENTS - 1]);
     }
     assert_int_equal(code, 200);
-}
-
-int main(void) {
-#define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
-    const struct CMUnitTest tests[] = {
-        T(it_hears_again_when_too_many_clients_have_gone),
-        T(a_waiting_owner_is_served_when_a_seat_is_free),
-        T(guests_do_not_shut_the_owner_out),
-        T(the_guest_with_the_least_time_left_makes_room),
-        T(a_client_that_is_never_silent_has_its_time_too),
-        T(a_client_that_does_not_read_has_its_time_too),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

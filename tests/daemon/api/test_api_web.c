@@ -21,7 +21,6 @@ static char folder[64], socket_path[96], reply[REPLY_BYTES], token[80];
 static unsigned port, verbs_seen;
 
 static void fill(void *user, struct tw_status_view *view) {
-    (void)user;
     view_sample(view);
 }
 
@@ -57,7 +56,6 @@ static void close_api(void) {
 }
 
 static int start(void **state) {
-    (void)state;
     verbs_seen = 0;
     memcpy(folder, "/tmp/tw_web_XXXXXX", 19);
     if (mkdtemp(folder) == NULL) return 1;
@@ -68,10 +66,11 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-    (void)state;
     close_api();
     return uv_loop_close(&loop) != 0 || rmdir(folder) != 0;
 }
+
+#define FACT(name) TEST_IN(start, stop, name)
 
 static int dial(void) {
     const struct sockaddr_in at = {.sin_family = AF_INET,
@@ -116,8 +115,7 @@ static const char *bearer(const char *value) {
     return line;
 }
 
-static void the_page_is_served_confined_and_without_a_token(void **state) {
-    (void)state;
+FACT(the_page_is_served_confined_and_without_a_token) {
     static const char *const FILES[] = {"/", "/page.css", "/page.js", "/icon.svg"};
     for (unsigned i = 0; i < 4; i++) {
         assert_int_equal(ask("GET", FILES[i], "127.0.0.1", ""), 200);
@@ -132,8 +130,7 @@ static void the_page_is_served_confined_and_without_a_token(void **state) {
     assert_int_equal(ask("GET", "/v1/nothing", "127.0.0.1", bearer(token)), 404);
 }
 
-static void its_data_need_the_token(void **state) {
-    (void)state;
+FACT(its_data_need_the_token) {
     char other[96];
     assert_int_equal(ask("GET", "/v1/status", "localhost:1", bearer(token)), 200);
     assert_non_null(strstr(reply, "attic"));
@@ -161,8 +158,7 @@ static void its_data_need_the_token(void **state) {
 }
 
 /* A name of another site that resolves to 127.0.0.1, as in DNS rebinding. */
-static void the_host_of_another_site_is_refused(void **state) {
-    (void)state;
+FACT(the_host_of_another_site_is_refused) {
     static const char *const HOSTS[] = {"evil.example", "127.0.0.1.evil.example", "localhost.evil",
                                         "192.0.2.1", ""};
     for (unsigned i = 0; i < 5; i++) {
@@ -171,8 +167,7 @@ static void the_host_of_another_site_is_refused(void **state) {
     }
 }
 
-static void nothing_can_be_changed_over_it(void **state) {
-    (void)state;
+FACT(nothing_can_be_changed_over_it) {
     static const char *const METHODS[] = {"POST", "PUT", "DELETE", "PATCH"};
     for (unsigned i = 0; i < 4; i++) {
         const int code = ask(METHODS[i], "/v1/pause", "localhost", bearer(token));
@@ -184,8 +179,7 @@ static void nothing_can_be_changed_over_it(void **state) {
     assert_int_equal(verbs_seen, 0);
 }
 
-static void a_given_token_is_kept_until_it_is_replaced(void **state) {
-    (void)state;
+FACT(a_given_token_is_kept_until_it_is_replaced) {
     static const char GIVEN[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
                       NEXT[] = "ff112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
     close_api();
@@ -200,8 +194,7 @@ static void a_given_token_is_kept_until_it_is_replaced(void **state) {
     assert_string_equal(strchr(tw_api_web_url(api), '#') + 1, NEXT);
 }
 
-static void the_page_opens_while_the_api_runs(void **state) {
-    (void)state;
+FACT(the_page_opens_while_the_api_runs) {
     static const char GIVEN[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
     struct tw_error err = {0};
     close_api();
@@ -212,8 +205,7 @@ static void the_page_opens_while_the_api_runs(void **state) {
     assert_int_equal(ask("GET", "/v1/status", "localhost", bearer(GIVEN)), 200);
 }
 
-static void a_token_that_is_not_given_is_drawn(void **state) {
-    (void)state;
+FACT(a_token_that_is_not_given_is_drawn) {
     char before[80];
     memcpy(before, token, sizeof(before));
     close_api();
@@ -222,8 +214,7 @@ static void a_token_that_is_not_given_is_drawn(void **state) {
     assert_int_equal(ask("GET", "/v1/status", "localhost", bearer(before)), 401);
 }
 
-static void without_its_address_there_is_no_page(void **state) {
-    (void)state;
+FACT(without_its_address_there_is_no_page) {
     static const char REQUEST[] = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     close_api();
@@ -236,8 +227,7 @@ static void without_its_address_there_is_no_page(void **state) {
     assert_int_equal(read_reply(fd), 404);
 }
 
-static void a_huge_header_is_refused(void **state) {
-    (void)state;
+FACT(a_huge_header_is_refused) {
     static const char BEGIN[] = "GET / HTTP/1.1\r\nHost: localhost\r\nX: ";
     static char filling[4096];
     memset(filling, 'a', sizeof(filling));
@@ -253,8 +243,7 @@ static void a_huge_header_is_refused(void **state) {
 }
 
 /* A client sends a byte whenever it can and never ends its request. */
-static void a_slow_client_has_its_time_and_no_more(void **state) {
-    (void)state;
+FACT(a_slow_client_has_its_time_and_no_more) {
     close_api();
     open_api("127.0.0.1:0", 50000);
     const int fd = dial();
@@ -272,8 +261,7 @@ static void a_slow_client_has_its_time_and_no_more(void **state) {
     (void)close(fd);
 }
 
-static void idle_clients_do_not_shut_others_out(void **state) {
-    (void)state;
+FACT(idle_clients_do_not_shut_others_out) {
     enum { IDLE = 5 * TW_API_GUESTS_MAX };
     int idle[IDLE];
     for (unsigned i = 0; i < IDLE; i++) {
@@ -282,22 +270,4 @@ static void idle_clients_do_not_shut_others_out(void **state) {
     }
     assert_int_equal(ask("GET", "/v1/status", "localhost", bearer(token)), 200);
     for (unsigned i = 0; i < IDLE; i++) (void)close(idle[i]);
-}
-
-int main(void) {
-#define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
-    const struct CMUnitTest tests[] = {
-        T(the_page_is_served_confined_and_without_a_token),
-        T(its_data_need_the_token),
-        T(the_host_of_another_site_is_refused),
-        T(nothing_can_be_changed_over_it),
-        T(a_given_token_is_kept_until_it_is_replaced),
-        T(the_page_opens_while_the_api_runs),
-        T(a_token_that_is_not_given_is_drawn),
-        T(without_its_address_there_is_no_page),
-        T(a_huge_header_is_refused),
-        T(a_slow_client_has_its_time_and_no_more),
-        T(idle_clients_do_not_shut_others_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,8 +52,7 @@ static double share_of(uint32_t node) {
     return tw_clock_share(&shares, &id);
 }
 
-static void equal_members_are_not_named(void **state) {
-    (void)state;
+TEST(equal_members_are_not_named) {
     for (uint32_t count = 1; count <= 16; count++) {
         begin(count);
         assert_true(isnan(share_of(0)));
@@ -64,8 +63,7 @@ static void equal_members_are_not_named(void **state) {
 }
 
 /* The clock counts a claim up to 4 times the median, so its share stays below its claims. */
-static void member_that_claims_all_tokens_is_named(void **state) {
-    (void)state;
+TEST(member_that_claims_all_tokens_is_named) {
     begin(8);
     note_rounds(ROUNDS, UINT64_C(1) << 40);
     assert_true(is_high(0));
@@ -77,8 +75,7 @@ static void member_that_claims_all_tokens_is_named(void **state) {
     assert_false(is_high(0));
 }
 
-static void old_rounds_count_less_and_less(void **state) {
-    (void)state;
+TEST(old_rounds_count_less_and_less) {
     begin(6);
     note_rounds(ROUNDS, 400);
     assert_true(is_high(0));
@@ -89,8 +86,7 @@ static void old_rounds_count_less_and_less(void **state) {
     assert_int_equal(shares.count, 5);
 }
 
-static void record_after_a_gap_is_not_counted(void **state) {
-    (void)state;
+TEST(record_after_a_gap_is_not_counted) {
     begin(5);
     note_rounds(3, 100);
     const double before = share_of(0);
@@ -106,14 +102,4 @@ static void record_after_a_gap_is_not_counted(void **state) {
     late.lineage.bytes[0] ^= 2; /* another lineage begins anew */
     tw_clock_shares_note(&shares, &late);
     assert_true(isnan(share_of(0)));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_members_are_not_named),
-        cmocka_unit_test(member_that_claims_all_tokens_is_named),
-        cmocka_unit_test(old_rounds_count_less_and_less),
-        cmocka_unit_test(record_after_a_gap_is_not_counted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

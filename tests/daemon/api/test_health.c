@@ -11,11 +11,12 @@ static struct tw_health health;
 static struct tw_health_look look;
 
 static int setup(void **state) {
-    (void)state;
     health = (struct tw_health){0};
     look = (struct tw_health_look){.fragments = FRAGMENTS, .live = 5.0f, .distance = 0.1f};
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, NULL, name)
 
 /* Evaluates once more, after `listed` rounds with this node's contribution and `missed` without
  * it. Returns the findings that began or ended. */
@@ -36,8 +37,7 @@ static void nothing_is_found(void) {
     for (enum tw_finding f = 0; f < TW_FINDINGS; f++) assert_false(tw_health_has(&health, f));
 }
 
-static void healthy_node_raises_nothing(void **state) {
-    (void)state;
+FACT(healthy_node_raises_nothing) {
     look.states = FRAGMENTS; /* the node joined the run */
     for (unsigned i = 0; i < 20; i++) {
         look.distance = 0.02f + 0.3f / (float)(i + 1);
@@ -47,8 +47,7 @@ static void healthy_node_raises_nothing(void **state) {
     nothing_is_found();
 }
 
-static void node_that_is_refused_is_found(void **state) {
-    (void)state;
+FACT(node_that_is_refused_is_found) {
     assert_int_equal(next(6, 0), 0);
     look.refused += 3;
     const uint32_t first = next(3, 3);
@@ -60,8 +59,7 @@ static void node_that_is_refused_is_found(void **state) {
     nothing_is_found();
 }
 
-static void work_refused_in_few_rounds_is_no_sign(void **state) {
-    (void)state;
+FACT(work_refused_in_few_rounds_is_no_sign) {
     for (unsigned i = 0; i < 6; i++) {
         look.refused += 5;
         assert_int_equal(next(8, 4), 0);
@@ -69,16 +67,14 @@ static void work_refused_in_few_rounds_is_no_sign(void **state) {
     nothing_is_found();
 }
 
-static void node_that_is_left_out_is_found(void **state) {
-    (void)state;
+FACT(node_that_is_left_out_is_found) {
     assert_int_equal(next(6, 0), 0);
     const uint32_t first = next(0, 6);
     begins_at_the_second(first, next(0, 4), TW_FINDING_LEFT_OUT);
     assert_int_equal(next(1, 20), UINT32_C(1) << TW_FINDING_LEFT_OUT); /* slow, and listed */
 }
 
-static void rounds_left_out_for_the_budget_are_no_sign(void **state) {
-    (void)state;
+FACT(rounds_left_out_for_the_budget_are_no_sign) {
     for (unsigned i = 0; i < 6; i++) {
         look.budget_left_out += 5;
         assert_int_equal(next(0, 6), 0);
@@ -86,15 +82,13 @@ static void rounds_left_out_for_the_budget_are_no_sign(void **state) {
     nothing_is_found();
 }
 
-static void few_rounds_wait_for_the_next_look(void **state) {
-    (void)state;
+FACT(few_rounds_wait_for_the_next_look) {
     assert_int_equal(next(6, 0), 0);
     for (unsigned i = 0; i < 7; i++) assert_int_equal(next(0, 1), 0); /* 7 rounds: one sign */
     assert_int_equal(next(0, 1), UINT32_C(1) << TW_FINDING_LEFT_OUT); /* 8 */
 }
 
-static void states_taken_over_again_and_again_are_found(void **state) {
-    (void)state;
+FACT(states_taken_over_again_and_again_are_found) {
     look.states = FRAGMENTS;
     const uint32_t first = next(3, 0); /* joined */
     look.states += FRAGMENTS;
@@ -103,8 +97,7 @@ static void states_taken_over_again_and_again_are_found(void **state) {
     assert_int_equal(next(3, 0), UINT32_C(1) << TW_FINDING_TAKES_OVER);
 }
 
-static void distance_far_above_the_usual_is_found(void **state) {
-    (void)state;
+FACT(distance_far_above_the_usual_is_found) {
     static const float warming_up[] = {0.01f, 0.02f, 0.03f, 0.04f, 0.05f};
     for (unsigned i = 0; i < 5; i++) {
         look.distance = warming_up[i];
@@ -124,8 +117,7 @@ static void distance_far_above_the_usual_is_found(void **state) {
 
 /* While a node is alone, its anchor follows its own parameters round by round. Its distances
  * from that time are no measure for its distances in a group. */
-static void node_that_was_alone_is_not_judged_by_those_distances(void **state) {
-    (void)state;
+FACT(node_that_was_alone_is_not_judged_by_those_distances) {
     look.is_alone = true;
     look.distance = 0.001f;
     for (unsigned i = 0; i < 5; i++) assert_int_equal(next(6, 0), 0);
@@ -135,8 +127,7 @@ static void node_that_was_alone_is_not_judged_by_those_distances(void **state) {
     nothing_is_found();
 }
 
-static void loss_that_rises_is_found(void **state) {
-    (void)state;
+FACT(loss_that_rises_is_found) {
     assert_int_equal(next(6, 0) | next(6, 0), 0);
     look.live = 5.5f; /* noise */
     assert_int_equal(next(6, 0) | next(6, 0), 0);
@@ -156,8 +147,7 @@ static void loss_that_rises_is_found(void **state) {
     }
 }
 
-static void anchor_that_differs_twice_in_an_hour_is_found(void **state) {
-    (void)state;
+FACT(anchor_that_differs_twice_in_an_hour_is_found) {
     const uint64_t hour_us = TW_HEALTH_DIFFERS_US, begin_us = 1000 * SECOND_US;
     assert_false(tw_health_note_differs(&health, begin_us));
     /* The first difference is more than an hour old, so it no longer counts. */
@@ -171,8 +161,7 @@ static void anchor_that_differs_twice_in_an_hour_is_found(void **state) {
     nothing_is_found();
 }
 
-static void round_that_does_not_close_is_found(void **state) {
-    (void)state;
+FACT(round_that_does_not_close_is_found) {
     const uint64_t limit_us = TW_HEALTH_STUCK_US;
     assert_false(tw_health_note_open(&health, limit_us, SECOND_US));
     assert_true(tw_health_note_open(&health, limit_us + 1, SECOND_US));
@@ -189,8 +178,7 @@ static void round_that_does_not_close_is_found(void **state) {
     assert_true(tw_health_note_open(&health, 11 * limit_us, 0));
 }
 
-static void node_that_gets_no_seat_is_found(void **state) {
-    (void)state;
+FACT(node_that_gets_no_seat_is_found) {
     const uint64_t limit_us = TW_HEALTH_STUCK_US;
     assert_false(tw_health_note_seat(&health, limit_us, SECOND_US));
     assert_true(tw_health_note_seat(&health, limit_us + 1, SECOND_US));
@@ -201,25 +189,4 @@ static void node_that_gets_no_seat_is_found(void **state) {
     nothing_is_found();
     /* A node gets its seat in a round, and rounds take minutes here. */
     assert_false(tw_health_note_seat(&health, 5 * limit_us, limit_us));
-}
-
-#define T(name) cmocka_unit_test_setup(name, setup)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        T(healthy_node_raises_nothing),
-        T(node_that_is_refused_is_found),
-        T(work_refused_in_few_rounds_is_no_sign),
-        T(node_that_is_left_out_is_found),
-        T(rounds_left_out_for_the_budget_are_no_sign),
-        T(few_rounds_wait_for_the_next_look),
-        T(states_taken_over_again_and_again_are_found),
-        T(distance_far_above_the_usual_is_found),
-        T(node_that_was_alone_is_not_judged_by_those_distances),
-        T(loss_that_rises_is_found),
-        T(anchor_that_differs_twice_in_an_hour_is_found),
-        T(round_that_does_not_close_is_found),
-        T(node_that_gets_no_seat_is_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,10 +8,11 @@
 static struct tw_history history;
 
 static int set_up(void **state) {
-    (void)state;
     memset(&history, 0, sizeof(history));
     return 0;
 }
+
+#define FACT(name) TEST_IN(set_up, NULL, name)
 
 static void add_rounds(uint64_t from, uint64_t to, enum tw_outcome outcome) {
     for (uint64_t r = from; r < to; r++) tw_history_round(&history, r, outcome);
@@ -32,8 +33,7 @@ static void compare_rounds(uint64_t first, const char *outcomes) {
     json_decref(json);
 }
 
-static void a_loss_curve_of_any_length_keeps_its_ends(void **state) {
-    (void)state;
+FACT(a_loss_curve_of_any_length_keeps_its_ends) {
     for (uint64_t step = 1; step <= 100000; step++) {
         const struct tw_view_loss point = {step, (float)step, NAN, NAN};
         tw_history_loss(&history, &point);
@@ -52,8 +52,7 @@ static void a_loss_curve_of_any_length_keeps_its_ends(void **state) {
     assert_int_equal(view.train.losses[TW_VIEW_LOSSES_MAX - 1].step, 100000);
 }
 
-static void a_later_value_of_a_point_is_not_lost(void **state) {
-    (void)state;
+FACT(a_later_value_of_a_point_is_not_lost) {
     const struct tw_view_loss trained = {10, 2.0f, NAN, NAN}, measured = {10, NAN, 2.1f, 2.2f};
     tw_history_loss(&history, &trained);
     tw_history_loss(&history, &measured);
@@ -62,8 +61,7 @@ static void a_later_value_of_a_point_is_not_lost(void **state) {
 }
 
 /* After a restart from an older checkpoint. */
-static void steps_that_are_repeated_leave_the_curve(void **state) {
-    (void)state;
+FACT(steps_that_are_repeated_leave_the_curve) {
     for (int pass = 0; pass < 2; pass++) {
         for (uint64_t step = pass == 0 ? 1 : 40; step <= 100; step++) {
             const struct tw_view_loss point = {step, (float)pass, NAN, NAN};
@@ -76,13 +74,11 @@ static void steps_that_are_repeated_leave_the_curve(void **state) {
     assert_true(history.losses[38].train == 0.0f && history.losses[39].train == 1.0f);
 }
 
-static void an_empty_history_is_valid_json(void **state) {
-    (void)state;
+FACT(an_empty_history_is_valid_json) {
     compare_rounds(0, "");
 }
 
-static void rounds_missed_while_away_are_a_gap(void **state) {
-    (void)state;
+FACT(rounds_missed_while_away_are_a_gap) {
     add_rounds(100, 103, TW_OUTCOME_OURS);
     tw_history_round(&history, 105, TW_OUTCOME_OTHERS);
     tw_history_round(&history, 106, TW_OUTCOME_EMPTY);
@@ -91,8 +87,7 @@ static void rounds_missed_while_away_are_a_gap(void **state) {
     compare_rounds(100, "mmm..om");
 }
 
-static void another_lineage_replaces_rounds_from_its_first_on(void **state) {
-    (void)state;
+FACT(another_lineage_replaces_rounds_from_its_first_on) {
     add_rounds(100, 110, TW_OUTCOME_OURS);
     tw_history_round(&history, 104, TW_OUTCOME_OTHERS);
     compare_rounds(100, "mmmmo");
@@ -103,8 +98,7 @@ static void another_lineage_replaces_rounds_from_its_first_on(void **state) {
 }
 
 /* Round numbers come from other nodes' records, so they can have any value. */
-static void no_number_of_a_round_writes_out_of_bounds(void **state) {
-    (void)state;
+FACT(no_number_of_a_round_writes_out_of_bounds) {
     static const uint64_t ODD[] = {UINT64_MAX, 0, UINT64_MAX - 1, 5, UINT64_MAX, 1};
     for (unsigned i = 0; i < 6; i++) {
         tw_history_round(&history, ODD[i], TW_OUTCOME_OURS);
@@ -112,24 +106,9 @@ static void no_number_of_a_round_writes_out_of_bounds(void **state) {
     }
 }
 
-static void of_rounds_the_newest_are_kept(void **state) {
-    (void)state;
+FACT(of_rounds_the_newest_are_kept) {
     static char expected[TW_HISTORY_ROUNDS_MAX + 1];
     add_rounds(0, 5 * TW_HISTORY_ROUNDS_MAX / 2, TW_OUTCOME_OURS);
     memset(expected, TW_OUTCOME_OURS, TW_HISTORY_ROUNDS_MAX);
     compare_rounds(3 * TW_HISTORY_ROUNDS_MAX / 2, expected);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_loss_curve_of_any_length_keeps_its_ends, set_up),
-        cmocka_unit_test_setup(a_later_value_of_a_point_is_not_lost, set_up),
-        cmocka_unit_test_setup(steps_that_are_repeated_leave_the_curve, set_up),
-        cmocka_unit_test_setup(an_empty_history_is_valid_json, set_up),
-        cmocka_unit_test_setup(rounds_missed_while_away_are_a_gap, set_up),
-        cmocka_unit_test_setup(another_lineage_replaces_rounds_from_its_first_on, set_up),
-        cmocka_unit_test_setup(no_number_of_a_round_writes_out_of_bounds, set_up),
-        cmocka_unit_test_setup(of_rounds_the_newest_are_kept, set_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,14 +21,14 @@ static struct tw_id id_of(uint32_t number) {
 }
 
 static int setup(void **state) {
-    (void)state;
     tw_known_peers_init(&known, "attic", 0);
     forgotten_count = 0;
     return 0;
 }
 
+#define FACT(name) TEST_IN(setup, NULL, name)
+
 static void on_forget(void *user, const struct tw_id *id) {
-    (void)user;
     forgotten[forgotten_count++] = *id;
 }
 
@@ -62,8 +62,7 @@ static void part(uint32_t number, enum tw_known_state state, uint64_t now_us) {
                           "the other side left: its training\x1b[2J is paused", now_us);
 }
 
-static void each_end_of_a_link_is_told_with_its_time(void **state) {
-    (void)state;
+FACT(each_end_of_a_link_is_told_with_its_time) {
     static const enum tw_known_state ends[] = {TW_KNOWN_LEFT, TW_KNOWN_PAUSED, TW_KNOWN_AWAY};
     for (uint32_t i = 0; i < 3; i++) {
         link_up(i, "barn", S);
@@ -83,8 +82,7 @@ static void each_end_of_a_link_is_told_with_its_time(void **state) {
     }
 }
 
-static void absent_nodes_are_dialled_rarer_and_rarer(void **state) {
-    (void)state;
+FACT(absent_nodes_are_dialled_rarer_and_rarer) {
     link_up(1, "", 0);
     link_up(2, "", 0);
     assert_int_equal(pause_of(1, S), 0);
@@ -97,8 +95,7 @@ static void absent_nodes_are_dialled_rarer_and_rarer(void **state) {
     assert_int_equal(pause_of(2, 2 * HOUR), 12 * 60 * S);
 }
 
-static void nodes_without_a_link_for_a_week_are_forgotten(void **state) {
-    (void)state;
+FACT(nodes_without_a_link_for_a_week_are_forgotten) {
     const struct tw_id first = id_of(1);
     for (uint32_t i = 1; i <= 3; i++) link_up(i, "", 0);
     part(1, TW_KNOWN_LEFT, S);
@@ -112,8 +109,7 @@ static void nodes_without_a_link_for_a_week_are_forgotten(void **state) {
     assert_int_equal(state_of(3, 8 * DAY), TW_KNOWN_LINKED);
 }
 
-static void names_are_unique_by_suffix(void **state) {
-    (void)state;
+FACT(names_are_unique_by_suffix) {
     char label[TW_KNOWN_LABEL_BYTES];
     struct tw_id ids[4] = {{{0xcb, 0x0a, 1, 1}},
                            {{0xcb, 0x0b, 1, 1}},
@@ -133,8 +129,7 @@ static void names_are_unique_by_suffix(void **state) {
     assert_string_equal(tw_known_peers_label(&known, &nobody, label), "09000000");
 }
 
-static void a_node_is_alone_once_it_has_merged_and_has_no_link(void **state) {
-    (void)state;
+FACT(a_node_is_alone_once_it_has_merged_and_has_no_link) {
     const struct tw_id one = id_of(1);
     assert_true(tw_known_peers_alone_us(&known, 9 * S) == UINT64_MAX);
     link_up(1, "", 10 * S);
@@ -148,8 +143,7 @@ static void a_node_is_alone_once_it_has_merged_and_has_no_link(void **state) {
     assert_true(tw_known_peers_alone_us(&known, 55 * S) == UINT64_MAX);
 }
 
-static void the_table_outlives_a_restart(void **state) {
-    (void)state;
+FACT(the_table_outlives_a_restart) {
     static char text[TW_KNOWN_TEXT_MAX];
     static struct tw_known_peers back;
     link_up(1, "barn", 0);
@@ -173,8 +167,7 @@ static void the_table_outlives_a_restart(void **state) {
     assert_int_equal(pause_of(1, 7 * S), 0); /* after a restart all are dialled as usual */
 }
 
-static void after_a_month_without_power_nobody_is_forgotten_at_once(void **state) {
-    (void)state;
+FACT(after_a_month_without_power_nobody_is_forgotten_at_once) {
     static char text[TW_KNOWN_TEXT_MAX];
     link_up(1, "barn", 0);
     const size_t size = tw_known_peers_encode(&known, text, 0, 5000);
@@ -186,8 +179,7 @@ static void after_a_month_without_power_nobody_is_forgotten_at_once(void **state
     assert_int_equal(forgotten_count, 1);
 }
 
-static void damaged_lines_are_skipped(void **state) {
-    (void)state;
+FACT(damaged_lines_are_skipped) {
     char hex[TW_ID_HEX_BYTES], text[1024];
     const struct tw_id id = id_of(1);
     tw_id_hex(&id, hex);
@@ -206,8 +198,7 @@ static void damaged_lines_are_skipped(void **state) {
     assert_int_equal(state_of(1, S), TW_KNOWN_AWAY);
 }
 
-static void a_full_table_drops_the_longest_absent(void **state) {
-    (void)state;
+FACT(a_full_table_drops_the_longest_absent) {
     for (uint32_t i = 0; i < TW_KNOWN_MAX; i++) {
         link_up(i, "", i);
         if (i >= 4) part(i, TW_KNOWN_LEFT, 1000 - i);
@@ -217,21 +208,4 @@ static void a_full_table_drops_the_longest_absent(void **state) {
     assert_null(tw_known_peers_find(&known, &last));
     assert_non_null(tw_known_peers_find(&known, &linked));
     assert_int_equal(state_of(9999, 2000), TW_KNOWN_LINKED);
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(each_end_of_a_link_is_told_with_its_time),
-        TEST(absent_nodes_are_dialled_rarer_and_rarer),
-        TEST(nodes_without_a_link_for_a_week_are_forgotten),
-        TEST(names_are_unique_by_suffix),
-        TEST(a_node_is_alone_once_it_has_merged_and_has_no_link),
-        TEST(the_table_outlives_a_restart),
-        TEST(after_a_month_without_power_nobody_is_forgotten_at_once),
-        TEST(damaged_lines_are_skipped),
-        TEST(a_full_table_drops_the_longest_absent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,6 @@ static void set_roster(struct tw_roster *roster, uint32_t first, uint32_t count)
 }
 
 static int set_up(void **state) {
-    (void)state;
     memset(&ledger, 0, sizeof(ledger));
     memset(&tip, 0, sizeof(tip));
     tip.lineage.bytes[0] = 1;
@@ -27,6 +26,8 @@ static int set_up(void **state) {
     tw_ledger_begin(&ledger, &tip);
     return 0;
 }
+
+#define FACT(name) TEST_IN(set_up, NULL, name)
 
 /* Returns the record after `tip`, and makes it the tip. Nodes 0 and 2 contribute; node 1 owns a
  * part. */
@@ -62,8 +63,7 @@ static void note_rounds(uint32_t count) {
     }
 }
 
-static void each_member_has_its_part(void **state) {
-    (void)state;
+FACT(each_member_has_its_part) {
     note_rounds(3);
     assert_int_equal(ledger.rounds, 3);
     assert_int_equal(ledger.first_round, 10);
@@ -81,8 +81,7 @@ static void each_member_has_its_part(void **state) {
 
 /* A seat number in a record refers to the roster of the previous round, not to the roster that
  * the record chooses. */
-static void seats_are_those_of_the_round_before(void **state) {
-    (void)state;
+FACT(seats_are_those_of_the_round_before) {
     struct tw_record record = next_record();
     set_roster(&record.next, 5, 3);
     tip = record;
@@ -93,8 +92,7 @@ static void seats_are_those_of_the_round_before(void **state) {
     assert_int_equal(row_of(0)->tokens, 100);
 }
 
-static void rounds_that_a_restart_repeats_count_once(void **state) {
-    (void)state;
+FACT(rounds_that_a_restart_repeats_count_once) {
     note_rounds(2);
     const struct tw_record checkpoint = tip;
     note_rounds(3);
@@ -107,8 +105,7 @@ static void rounds_that_a_restart_repeats_count_once(void **state) {
 }
 
 /* The roster of the first round after a gap is not known, so that round counts as unseen. */
-static void rounds_that_were_not_seen_are_told(void **state) {
-    (void)state;
+FACT(rounds_that_were_not_seen_are_told) {
     note_rounds(2);
     for (int i = 0; i < 5; i++) (void)next_record();
     note_rounds(3);
@@ -124,8 +121,7 @@ static void rounds_that_were_not_seen_are_told(void **state) {
     assert_int_equal(row_of(2)->rounds, 4);
 }
 
-static void another_lineage_goes_on(void **state) {
-    (void)state;
+FACT(another_lineage_goes_on) {
     note_rounds(2);
     tip.lineage.bytes[0] = 2;
     tw_ledger_begin(&ledger, &tip);
@@ -141,8 +137,7 @@ static uint64_t sum_of_tokens(void) {
 }
 
 /* More nodes take part in the run, one after another, than the table has rows. */
-static void table_is_bounded_and_loses_no_token(void **state) {
-    (void)state;
+FACT(table_is_bounded_and_loses_no_token) {
     const uint32_t rounds = 3 * TW_LEDGER_ROWS;
     for (uint32_t i = 0; i < rounds; i++) {
         struct tw_record record = next_record();
@@ -160,8 +155,7 @@ static void table_is_bounded_and_loses_no_token(void **state) {
     json_decref(json);
 }
 
-static void file_gives_the_same_ledger(void **state) {
-    (void)state;
+FACT(file_gives_the_same_ledger) {
     static char text[TW_LEDGER_TEXT_MAX], again[TW_LEDGER_TEXT_MAX];
     static struct tw_ledger read;
     table_is_bounded_and_loses_no_token(state);
@@ -179,8 +173,7 @@ static void file_gives_the_same_ledger(void **state) {
 
 /* A truncated file, or one with a changed byte, is either refused or harmless: no crash and no
  * excess row. */
-static void damaged_file_is_refused(void **state) {
-    (void)state;
+FACT(damaged_file_is_refused) {
     static char text[TW_LEDGER_TEXT_MAX];
     static struct tw_ledger read;
     note_rounds(3);
@@ -203,8 +196,7 @@ static void damaged_file_is_refused(void **state) {
 }
 
 /* After a power cut of all nodes, the run goes on from an older round in a new lineage. */
-static void rounds_that_the_run_lost_are_told(void **state) {
-    (void)state;
+FACT(rounds_that_the_run_lost_are_told) {
     static char text[TW_LEDGER_TEXT_MAX];
     static struct tw_ledger read;
     note_rounds(5); /* 10 to 14 */
@@ -225,8 +217,7 @@ static void rounds_that_the_run_lost_are_told(void **state) {
     assert_int_equal(read.rounds, 7);
 }
 
-static void nodes_with_more_tokens_come_first(void **state) {
-    (void)state;
+FACT(nodes_with_more_tokens_come_first) {
     note_rounds(2);
     const struct tw_id self = id_of(2);
     json_t *const json = tw_ledger_json(&ledger, &self), *const nodes =
@@ -245,22 +236,4 @@ static void nodes_with_more_tokens_come_first(void **state) {
     assert_true(is_self);
     assert_true(json_is_null(json_object_get(json, "others")));
     json_decref(json);
-}
-
-#define T(name) cmocka_unit_test_setup(name, set_up)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        T(each_member_has_its_part),
-        T(seats_are_those_of_the_round_before),
-        T(rounds_that_a_restart_repeats_count_once),
-        T(rounds_that_were_not_seen_are_told),
-        T(another_lineage_goes_on),
-        T(table_is_bounded_and_loses_no_token),
-        T(file_gives_the_same_ledger),
-        T(damaged_file_is_refused),
-        T(rounds_that_the_run_lost_are_told),
-        T(nodes_with_more_tokens_come_first),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,8 +38,7 @@ static unsigned first_finding(const struct point *points, unsigned count, unsign
 
 /* Losses (live, anchor) every 100 steps of a run that merges well. They were measured at a node
  * behind NAT, in a group of one public node and three behind NAT. */
-static void healthy_run_raises_nothing(void **state) {
-    (void)state;
+TEST(healthy_run_raises_nothing) {
     static const struct point points[] = {
         {5.54f, 5.54f}, {2.64f, 3.05f}, {2.41f, 2.38f}, {2.32f, 2.31f}, {2.22f, 2.14f},
         {2.06f, 2.03f}, {1.97f, 1.94f}, {1.92f, 1.88f}, {1.87f, 1.83f}, {1.82f, 1.79f},
@@ -48,8 +47,7 @@ static void healthy_run_raises_nothing(void **state) {
 }
 
 /* With long periods the anchor lags by a period and catches up in steps. */
-static void anchor_that_lags_and_follows_raises_nothing(void **state) {
-    (void)state;
+TEST(anchor_that_lags_and_follows_raises_nothing) {
     static const struct point points[] = {{5.54f, 5.54f}, {3.00f, 5.54f}, {2.60f, 3.40f},
                                           {2.40f, 3.00f}, {2.30f, 2.70f}, {2.20f, 2.50f},
                                           {2.15f, 2.35f}, {2.10f, 2.25f}, {2.08f, 2.19f}};
@@ -60,8 +58,7 @@ static void anchor_that_lags_and_follows_raises_nothing(void **state) {
 
 /* Measured at a slow node of three with preset sparseloco and a small model. There is one
  * fragment, a round every one or two evaluations, and an anchor whose loss falls in leaps. */
-static void anchor_that_follows_in_leaps_raises_nothing(void **state) {
-    (void)state;
+TEST(anchor_that_follows_in_leaps_raises_nothing) {
     static const struct look looks[] = {
         {0, {5.539f, 5.539f}},  {1, {2.685f, 5.131f}},  {3, {2.559f, 4.159f}},
         {3, {2.461f, 4.159f}},  {5, {2.424f, 3.433f}},  {6, {2.371f, 3.239f}},
@@ -76,8 +73,7 @@ static void anchor_that_follows_in_leaps_raises_nothing(void **state) {
 
 /* The same node, if its anchor had almost stopped improving. After enough cycles without
  * progress, the finding begins. */
-static void anchor_that_stands_is_found(void **state) {
-    (void)state;
+TEST(anchor_that_stands_is_found) {
     static const struct point points[] = {{5.54f, 5.54f}, {2.40f, 3.40f}, {2.35f, 3.10f},
                                           {2.30f, 3.05f}, {2.28f, 3.04f}, {2.26f, 3.03f},
                                           {2.25f, 3.02f}, {2.24f, 3.01f}, {2.23f, 3.00f}};
@@ -88,8 +84,7 @@ static void anchor_that_stands_is_found(void **state) {
 
 /* Measured at two nodes behind NAT with broken merging: the anchor's loss fell, then stalled,
  * then rose. */
-static void anchor_that_rises_is_found_within_two_evaluations(void **state) {
-    (void)state;
+TEST(anchor_that_rises_is_found_within_two_evaluations) {
     static const struct point points[] = {{5.54f, 5.54f},  {2.70f, 3.10f}, {2.45f, 2.60f},
                                           {2.30f, 2.40f},  {2.15f, 2.30f}, {2.05f, 2.26f},
                                           {1.95f, 2.252f}, {1.90f, 2.27f}, {1.859f, 2.29f}};
@@ -98,8 +93,7 @@ static void anchor_that_rises_is_found_within_two_evaluations(void **state) {
 }
 
 /* The anchor of a healthy run was poisoned between two evaluations. */
-static void poisoned_anchor_is_found_within_two_evaluations(void **state) {
-    (void)state;
+TEST(poisoned_anchor_is_found_within_two_evaluations) {
     static const struct point points[] = {{5.54f, 5.54f}, {2.20f, 2.19f}, {2.10f, 2.09f},
                                           {2.05f, 4.80f}, {2.02f, 4.70f}, {2.00f, 4.60f}};
     assert_int_equal(first_finding(points, 6, 6), 5);
@@ -108,8 +102,7 @@ static void poisoned_anchor_is_found_within_two_evaluations(void **state) {
     assert_int_equal(first_finding(broken, 4, 6), 4);
 }
 
-static void finding_ends_when_the_anchor_is_as_good_again(void **state) {
-    (void)state;
+TEST(finding_ends_when_the_anchor_is_as_good_again) {
     struct tw_merge_health health = {.is_bad = false};
     (void)tw_merge_health_note(&health, 2.0f, 2.0f, 3, 3);
     assert_false(tw_merge_health_note(&health, 1.9f, 2.5f, 6, 3));
@@ -125,8 +118,7 @@ static void finding_ends_when_the_anchor_is_as_good_again(void **state) {
     assert_false(health.is_bad);
 }
 
-static void finding_ends_with_the_lineage(void **state) {
-    (void)state;
+TEST(finding_ends_with_the_lineage) {
     struct tw_merge_health health = {.is_bad = false};
     (void)tw_merge_health_note(&health, 2.0f, 2.0f, 30, 3);
     (void)tw_merge_health_note(&health, 1.9f, 2.5f, 36, 3);
@@ -140,8 +132,7 @@ static void finding_ends_with_the_lineage(void **state) {
 
 /* Measured at the first of two nodes, with two fragments. The second node returned after 13 s in
  * which nothing was merged, and the momentum of its large step made the anchor overshoot. */
-static void anchor_that_momentum_takes_too_far_raises_nothing(void **state) {
-    (void)state;
+TEST(anchor_that_momentum_takes_too_far_raises_nothing) {
     static const struct look looks[] = {
         {40, {1.811f, 1.766f}}, {42, {1.789f, 1.763f}}, {42, {1.624f, 1.763f}},
         {44, {1.620f, 1.795f}}, {46, {1.630f, 1.690f}}, {48, {1.625f, 1.715f}},
@@ -151,8 +142,7 @@ static void anchor_that_momentum_takes_too_far_raises_nothing(void **state) {
 }
 
 /* A node that trains alone has no anchor merged with others, and a NaN live loss is no evidence. */
-static void node_without_rounds_is_not_judged(void **state) {
-    (void)state;
+TEST(node_without_rounds_is_not_judged) {
     struct tw_merge_health health = {.is_bad = false};
     for (unsigned i = 0; i < 20; i++) {
         assert_false(tw_merge_health_note(&health, 2.0f, 5.5f, 0, 3));
@@ -161,26 +151,8 @@ static void node_without_rounds_is_not_judged(void **state) {
     assert_false(health.is_bad);
 }
 
-static void noise_near_zero_is_no_sign(void **state) {
-    (void)state;
+TEST(noise_near_zero_is_no_sign) {
     struct tw_merge_health health = {.is_bad = false};
     for (uint64_t i = 1; i < 20; i++)
         assert_false(tw_merge_health_note(&health, 0.03f, 0.06f + 0.001f * (float)i, 3 * i, 3));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(noise_near_zero_is_no_sign),
-        cmocka_unit_test(healthy_run_raises_nothing),
-        cmocka_unit_test(anchor_that_lags_and_follows_raises_nothing),
-        cmocka_unit_test(anchor_that_follows_in_leaps_raises_nothing),
-        cmocka_unit_test(anchor_that_momentum_takes_too_far_raises_nothing),
-        cmocka_unit_test(anchor_that_stands_is_found),
-        cmocka_unit_test(anchor_that_rises_is_found_within_two_evaluations),
-        cmocka_unit_test(poisoned_anchor_is_found_within_two_evaluations),
-        cmocka_unit_test(finding_ends_when_the_anchor_is_as_good_again),
-        cmocka_unit_test(finding_ends_with_the_lineage),
-        cmocka_unit_test(node_without_rounds_is_not_judged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

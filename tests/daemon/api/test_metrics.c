@@ -1,17 +1,9 @@
 /* Tests of daemon/api/metrics.c, which writes the metrics text that a scraper reads. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <math.h>
 
 #include "daemon/api/metrics.h"
 #include "daemon/api/view_json.h"
+#include "tests/test.h"
 #include "view_sample.h"
 
 static struct tw_status_view view;
@@ -22,14 +14,14 @@ static void encode(void) {
 }
 
 static int start(void **state) {
-    (void)state;
     tw_status_view_init(&view);
     view_sample(&view);
     return 0;
 }
 
-static void values_are_in_base_units(void **state) {
-    (void)state;
+#define FACT(name) TEST_IN(start, NULL, name)
+
+FACT(values_are_in_base_units) {
     encode();
     assert_non_null(strstr(text, "\nthinwire_train_steps_total 12000\n"));
     assert_non_null(strstr(text, "\nthinwire_audits_total 9\n"));
@@ -47,8 +39,7 @@ static void values_are_in_base_units(void **state) {
 }
 
 /* Messages without effect are counted by reason; the JSON leaves out reasons that did not occur. */
-static void drops_have_their_reason(void **state) {
-    (void)state;
+FACT(drops_have_their_reason) {
     encode();
     assert_non_null(strstr(text, "\nthinwire_dropped_total{reason=\"old_round\"} 4\n"));
     assert_non_null(strstr(text, "\nthinwire_dropped_total{reason=\"twice\"} 0\n"));
@@ -60,8 +51,7 @@ static void drops_have_their_reason(void **state) {
 }
 
 /* An alert about missing steps leaves out the nodes that take none. */
-static void role_has_a_line(void **state) {
-    (void)state;
+FACT(role_has_a_line) {
     encode();
     assert_non_null(strstr(text, "\nthinwire_node_role{role=\"train\"} 1\n"));
     view.node.role = TW_NODE_ROLE_FOLLOW;
@@ -70,8 +60,7 @@ static void role_has_a_line(void **state) {
     assert_null(strstr(text, "role=\"train\""));
 }
 
-static void scores_have_their_names(void **state) {
-    (void)state;
+FACT(scores_have_their_names) {
     encode();
     assert_non_null(strstr(text, "\nthinwire_evaluation_rounds 1100\n"));
     assert_non_null(strstr(text, "\nthinwire_evaluation{name=\"loss/poems.txt\"} 1.8125\n"));
@@ -81,8 +70,7 @@ static void scores_have_their_names(void **state) {
     assert_null(strstr(text, "thinwire_evaluation"));
 }
 
-static void every_kind_of_warning_has_a_line(void **state) {
-    (void)state;
+FACT(every_kind_of_warning_has_a_line) {
     view.attacks_count = 2;
     view.attacks[0] = view.attacks[1] = (struct tw_attack){.kind = TW_ATTACK_FORGED, .count = 1};
     encode();
@@ -90,8 +78,7 @@ static void every_kind_of_warning_has_a_line(void **state) {
     assert_non_null(strstr(text, "\nthinwire_warnings{kind=\"worker_failed\"} 0\n"));
 }
 
-static void dataset_transfers_are_counted(void **state) {
-    (void)state;
+FACT(dataset_transfers_are_counted) {
     encode();
     assert_non_null(strstr(text, "\nthinwire_data_ready 1\n"));
     assert_non_null(strstr(text, "\nthinwire_data_files 66\n"));
@@ -113,8 +100,7 @@ static void dataset_transfers_are_counted(void **state) {
     assert_null(strstr(text, "thinwire_data_"));
 }
 
-static void gpu_that_is_not_seen_has_no_line(void **state) {
-    (void)state;
+FACT(gpu_that_is_not_seen_has_no_line) {
     encode();
     assert_null(strstr(text, "thinwire_gpu_"));
     view.worker.gpu = (struct tw_view_gpu){.is_seen = true,
@@ -133,8 +119,7 @@ static void gpu_that_is_not_seen_has_no_line(void **state) {
     assert_null(strstr(text, "thinwire_gpu_power_watts"));
 }
 
-static void a_pause_has_a_line_for_each_reason(void **state) {
-    (void)state;
+FACT(a_pause_has_a_line_for_each_reason) {
     encode();
     assert_non_null(strstr(text, "\nthinwire_worker_paused{reason=\"owner\"} 0\n"));
     assert_non_null(strstr(text, "\nthinwire_worker_paused{reason=\"hours\"} 0\n"));
@@ -155,8 +140,7 @@ static void a_pause_has_a_line_for_each_reason(void **state) {
     assert_null(strstr(text, "thinwire_others_cpu_ratio"));
 }
 
-static void mfu_is_never_above_one(void **state) {
-    (void)state;
+FACT(mfu_is_never_above_one) {
     /* A peak of 100 GFLOP/s, measured on a busy processor. A later inner step reaches 134
      * GFLOP/s. */
     uint64_t peak = 100000000000;
@@ -176,8 +160,7 @@ static void mfu_is_never_above_one(void **state) {
     assert_true(isnan(tw_view_mfu((double)NAN, peak)));
 }
 
-static void unmeasured_values_have_no_line(void **state) {
-    (void)state;
+FACT(unmeasured_values_have_no_line) {
     tw_status_view_init(&view);
     encode();
     assert_null(strstr(text, "nan"));
@@ -187,8 +170,7 @@ static void unmeasured_values_have_no_line(void **state) {
 }
 
 /* Each line is a comment or `name{labels} number`, each name has one HELP and TYPE before it. */
-static void every_line_is_well_formed(void **state) {
-    (void)state;
+FACT(every_line_is_well_formed) {
     encode();
     char last_type[128] = "";
     for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
@@ -206,16 +188,14 @@ static void every_line_is_well_formed(void **state) {
     }
 }
 
-static void a_hostile_name_stays_inside_its_label(void **state) {
-    (void)state;
+FACT(a_hostile_name_stays_inside_its_label) {
     (void)snprintf(view.node.name, sizeof(view.node.name), "a\"} 1\nthinwire_up \\ 2");
     encode();
     assert_non_null(strstr(text, "name=\"a\\\"} 1\\nthinwire_up \\\\ 2\""));
     assert_null(strstr(text, "\nthinwire_up "));
 }
 
-static void a_short_buffer_is_reported_and_never_overrun(void **state) {
-    (void)state;
+FACT(a_short_buffer_is_reported_and_never_overrun) {
     char small[100];
     memset(small, 'x', sizeof(small));
     assert_true(tw_metrics_encode(&view, small, 50) > 50);
@@ -223,8 +203,7 @@ static void a_short_buffer_is_reported_and_never_overrun(void **state) {
     assert_int_equal(small[50], 'x');
 }
 
-static void rings_keep_the_newest_and_tell_their_age(void **state) {
-    (void)state;
+FACT(rings_keep_the_newest_and_tell_their_age) {
     static struct tw_event_ring events;
     static struct tw_round_ring rounds;
     memset(&events, 0, sizeof(events));
@@ -245,24 +224,4 @@ static void rings_keep_the_newest_and_tell_their_age(void **state) {
     assert_int_equal(view.rounds_count, TW_VIEW_ROUNDS_MAX);
     assert_int_equal(view.rounds[0].round, 99);
     assert_int_equal(view.rounds[TW_VIEW_ROUNDS_MAX - 1].age_us, 64000);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(values_are_in_base_units, start),
-        cmocka_unit_test_setup(drops_have_their_reason, start),
-        cmocka_unit_test_setup(role_has_a_line, start),
-        cmocka_unit_test_setup(scores_have_their_names, start),
-        cmocka_unit_test_setup(every_kind_of_warning_has_a_line, start),
-        cmocka_unit_test_setup(dataset_transfers_are_counted, start),
-        cmocka_unit_test_setup(gpu_that_is_not_seen_has_no_line, start),
-        cmocka_unit_test_setup(a_pause_has_a_line_for_each_reason, start),
-        cmocka_unit_test_setup(mfu_is_never_above_one, start),
-        cmocka_unit_test_setup(unmeasured_values_have_no_line, start),
-        cmocka_unit_test_setup(every_line_is_well_formed, start),
-        cmocka_unit_test_setup(a_hostile_name_stays_inside_its_label, start),
-        cmocka_unit_test_setup(a_short_buffer_is_reported_and_never_overrun, start),
-        cmocka_unit_test_setup(rings_keep_the_newest_and_tell_their_age, start),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,8 +17,7 @@ static double apart(uint64_t a, uint64_t b) {
 
 /* Three nodes of different speed hear each other's speeds up to two seconds late. The third joins
  * later. */
-static void nodes_of_different_speed_tell_one_time_left(void **state) {
-    (void)state;
+TEST(nodes_of_different_speed_tell_one_time_left) {
     static struct tw_run_pace nodes[NODES];
     static double said[600][NODES];
     struct tw_rng rng;
@@ -57,8 +56,7 @@ static void announce(struct tw_run_pace *pace, double tokens_per_s, bool is_whol
 }
 
 /* Rounds of uneven length and uneven tokens reach the nodes up to 300 ms apart. */
-static void nodes_without_a_link_agree_by_the_run_clock(void **state) {
-    (void)state;
+TEST(nodes_without_a_link_agree_by_the_run_clock) {
     static struct tw_run_pace nodes[NODES];
     struct tw_rng rng;
     tw_rng_seed(&rng, 45);
@@ -86,8 +84,7 @@ static void nodes_without_a_link_agree_by_the_run_clock(void **state) {
     }
 }
 
-static void before_enough_rounds_the_announced_speeds_count(void **state) {
-    (void)state;
+TEST(before_enough_rounds_the_announced_speeds_count) {
     struct tw_run_pace pace = {.count = 0};
     announce(&pace, 5010, false);
     assert_true(tw_run_pace_rate(&pace, SECOND) == 5010);
@@ -105,8 +102,7 @@ static void before_enough_rounds_the_announced_speeds_count(void **state) {
     assert_true(tw_run_pace_rate(&pace, (uint64_t)10 * 60 * SECOND) == 5010);
 }
 
-static void rounds_that_stand_still_count_no_more(void **state) {
-    (void)state;
+TEST(rounds_that_stand_still_count_no_more) {
     struct tw_run_pace pace = {.count = 0};
     uint64_t at_us = SECOND;
     announce(&pace, 0, false);
@@ -117,8 +113,7 @@ static void rounds_that_stand_still_count_no_more(void **state) {
     assert_int_equal(tw_run_pace_left_us(&pace, at_us + 60 * SECOND, 0, 1, 2), UINT64_MAX);
 }
 
-static void many_short_rounds_are_enough(void **state) {
-    (void)state;
+TEST(many_short_rounds_are_enough) {
     struct tw_run_pace pace = {.count = 0};
     uint64_t at_us = SECOND;
     announce(&pace, 1, false);
@@ -128,8 +123,7 @@ static void many_short_rounds_are_enough(void **state) {
 }
 
 /* Not over half a minute: a node that stops is known at once. */
-static void a_node_that_stops_changes_the_speed_at_once(void **state) {
-    (void)state;
+TEST(a_node_that_stops_changes_the_speed_at_once) {
     struct tw_run_pace pace = {.count = 0};
     struct tw_run_speeds speeds = {.tokens_per_s = 5000, .others = 2, .is_whole = true};
     tw_run_pace_announce(&pace, &speeds);
@@ -146,8 +140,7 @@ static void a_node_that_stops_changes_the_speed_at_once(void **state) {
 }
 
 /* A GPU among laptops moves the run clock as four of them do, so the time left counts it so. */
-static void a_far_faster_node_counts_as_the_clock_counts_it(void **state) {
-    (void)state;
+TEST(a_far_faster_node_counts_as_the_clock_counts_it) {
     assert_true(tw_run_pace_counted((uint64_t[]){0}, 0) == 0);
     assert_true(tw_run_pace_counted((uint64_t[]){700}, 1) == 700);
     assert_true(tw_run_pace_counted((uint64_t[]){3200, 100}, 2) == 1700);
@@ -155,8 +148,7 @@ static void a_far_faster_node_counts_as_the_clock_counts_it(void **state) {
     assert_true(tw_run_pace_counted((uint64_t[]){100, 3000, 200, 100}, 4) == 800);
 }
 
-static void a_node_is_alone_if_nobody_else_trains_or_is_missing(void **state) {
-    (void)state;
+TEST(a_node_is_alone_if_nobody_else_trains_or_is_missing) {
     struct tw_run_pace pace = {.count = 0};
     struct tw_run_speeds speeds = {.tokens_per_s = 5000, .has_own = true, .is_whole = true};
     assert_false(tw_run_pace_is_alone(&pace));
@@ -168,18 +160,4 @@ static void a_node_is_alone_if_nobody_else_trains_or_is_missing(void **state) {
     speeds = (struct tw_run_speeds){.others = 1, .has_own = true, .is_whole = true};
     tw_run_pace_announce(&pace, &speeds);
     assert_false(tw_run_pace_is_alone(&pace));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nodes_of_different_speed_tell_one_time_left),
-        cmocka_unit_test(a_far_faster_node_counts_as_the_clock_counts_it),
-        cmocka_unit_test(nodes_without_a_link_agree_by_the_run_clock),
-        cmocka_unit_test(before_enough_rounds_the_announced_speeds_count),
-        cmocka_unit_test(rounds_that_stand_still_count_no_more),
-        cmocka_unit_test(many_short_rounds_are_enough),
-        cmocka_unit_test(a_node_that_stops_changes_the_speed_at_once),
-        cmocka_unit_test(a_node_is_alone_if_nobody_else_trains_or_is_missing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,8 +12,7 @@ static void read_text(const char *text) {
     tw_scores_read(&scores, text, strlen(text), false);
 }
 
-static void good_lines_are_values(void **state) {
-    (void)state;
+TEST(good_lines_are_values) {
     read_text("# a comment\n\nloss 2.5\r\n  tasks/arc-easy\t-1e-3  \nn_1.5 +7");
     assert_int_equal(scores.count, 3);
     assert_int_equal(scores.refused, 0);
@@ -40,8 +39,7 @@ static void refuse(const char *line, const char *fault) {
         fail_msg("'%s': %s", line, scores.reason);
 }
 
-static void other_lines_are_refused_and_named(void **state) {
-    (void)state;
+TEST(other_lines_are_refused_and_named) {
     refuse("loss", "it is not \"name value\"");
     refuse("2.5", "it is not \"name value\"");
     refuse("a=b", "it is not \"name value\"");
@@ -62,16 +60,14 @@ static void other_lines_are_refused_and_named(void **state) {
            "longer than 127 characters");
 }
 
-static void control_characters_are_not_passed_on(void **state) {
-    (void)state;
+TEST(control_characters_are_not_passed_on) {
     const char text[] = "\x1b[31m\"a\0b 1\n";
     tw_scores_read(&scores, text, sizeof(text) - 1, false);
     assert_int_equal(scores.refused, 1);
     assert_string_equal(scores.reason, "line 1, ' [31m a b 1': it is not \"name value\"");
 }
 
-static void the_number_of_values_is_bounded(void **state) {
-    (void)state;
+TEST(the_number_of_values_is_bounded) {
     char text[1024] = "";
     for (unsigned i = 0; i < TW_SCORES_MAX + 3; i++) {
         const size_t at = strlen(text);
@@ -83,8 +79,7 @@ static void the_number_of_values_is_bounded(void **state) {
     assert_string_equal(scores.reason, "line 17, 'v16 16': only 16 values are kept");
 }
 
-static void the_last_line_of_a_cut_text_is_lost(void **state) {
-    (void)state;
+TEST(the_last_line_of_a_cut_text_is_lost) {
     tw_scores_read(&scores, "a 1\nb 2", 7, true);
     assert_int_equal(scores.count, 1);
     assert_int_equal(scores.refused, 1);
@@ -92,15 +87,4 @@ static void the_last_line_of_a_cut_text_is_lost(void **state) {
     tw_scores_read(&scores, "a 1\nb 2\n", 8, true);
     assert_int_equal(scores.count, 2);
     assert_int_equal(scores.refused, 1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_lines_are_values),
-        cmocka_unit_test(other_lines_are_refused_and_named),
-        cmocka_unit_test(control_characters_are_not_passed_on),
-        cmocka_unit_test(the_number_of_values_is_bounded),
-        cmocka_unit_test(the_last_line_of_a_cut_text_is_lost),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

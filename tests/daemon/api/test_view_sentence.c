@@ -8,14 +8,14 @@
 static struct tw_status_view view;
 
 static int set_up(void **state) {
-    (void)state;
     tw_status_view_init(&view);
     view_sample(&view);
     return 0;
 }
 
-static void each_state_has_its_sentence(void **state) {
-    (void)state;
+#define FACT(name) TEST_IN(set_up, NULL, name)
+
+FACT(each_state_has_its_sentence) {
     static const struct {
         enum tw_node_state state;
         enum tw_view_worker worker;
@@ -67,8 +67,7 @@ static void each_state_has_its_sentence(void **state) {
     }
 }
 
-static void a_node_whose_peers_said_goodbye_misses_nobody(void **state) {
-    (void)state;
+FACT(a_node_whose_peers_said_goodbye_misses_nobody) {
     char sentence[TW_VIEW_TEXT_BYTES];
     view.node.state = TW_STATE_SOLO;
     view.sync.alive = view.sync.mixed = 0;
@@ -93,8 +92,7 @@ static void a_node_whose_peers_said_goodbye_misses_nobody(void **state) {
                         "attic trains bible alone; network.hours keeps its links off until 07:30");
 }
 
-static void each_role_has_its_verb(void **state) {
-    (void)state;
+FACT(each_role_has_its_verb) {
     char sentence[TW_VIEW_TEXT_BYTES];
     view.node.role = TW_NODE_ROLE_FOLLOW;
     tw_view_sentence(&view, sentence);
@@ -110,8 +108,7 @@ static void expects_join(const char *wanted) {
     assert_string_equal(sentence, wanted);
 }
 
-static void a_joining_node_tells_its_progress(void **state) {
-    (void)state;
+FACT(a_joining_node_tells_its_progress) {
     view.node.state = TW_STATE_RECEIVER;
     view.join.phase = TW_VIEW_JOIN_STATE;
     expects_join("attic joins bible: fetches its state");
@@ -160,8 +157,7 @@ static void a_joining_node_tells_its_progress(void **state) {
     expects_join("attic waits for training data");
 }
 
-static void a_lonely_node_says_why(void **state) {
-    (void)state;
+FACT(a_lonely_node_says_why) {
     view.worker.state = TW_VIEW_WORKER_RUNNING;
     view.node.state = TW_STATE_SOLO;
     view.node.links = true;
@@ -193,8 +189,7 @@ static void a_lonely_node_says_why(void **state) {
 }
 
 /* The disk has no room for the data: no rate, and no time that nobody can know. */
-static void a_node_that_cannot_store_its_data_waits(void **state) {
-    (void)state;
+FACT(a_node_that_cannot_store_its_data_waits) {
     view.worker.state = TW_VIEW_WORKER_WAITING;
     view.join.phase = TW_VIEW_JOIN_DATA;
     view.join.bytes = 2900000;
@@ -203,8 +198,7 @@ static void a_node_that_cannot_store_its_data_waits(void **state) {
     expects_join("attic joins bible: waits until its data can be stored");
 }
 
-static void a_node_of_any_model_waits_for_its_trainer(void **state) {
-    (void)state;
+FACT(a_node_of_any_model_waits_for_its_trainer) {
     char sentence[TW_VIEW_TEXT_BYTES];
     view.worker.state = TW_VIEW_WORKER_ABSENT;
     view.run.is_any_model = true;
@@ -212,8 +206,7 @@ static void a_node_of_any_model_waits_for_its_trainer(void **state) {
     assert_string_equal(sentence, "attic waits for its trainer");
 }
 
-static void a_trainer_that_does_something_else_is_told(void **state) {
-    (void)state;
+FACT(a_trainer_that_does_something_else_is_told) {
     char sentence[TW_VIEW_TEXT_BYTES];
     view.run.is_any_model = true;
     view.worker.still_us = UINT64_C(180) * 1000 * 1000;
@@ -221,8 +214,7 @@ static void a_trainer_that_does_something_else_is_told(void **state) {
     assert_string_equal(sentence, "attic waits for its trainer, which has taken no step for 3 min");
 }
 
-static void a_joiner_without_room_is_named_by_the_others(void **state) {
-    (void)state;
+FACT(a_joiner_without_room_is_named_by_the_others) {
     view.node.state = TW_STATE_MEMBER;
     view.sync.alive = 1;
     view.sync.mixed = 0;
@@ -234,19 +226,4 @@ static void a_joiner_without_room_is_named_by_the_others(void **state) {
     expects_join("attic trains bible alone so far; the disk of barn has no room for the data");
     view.peers[0].link = TW_VIEW_LINK_AWAY; /* its last word may be old */
     expects_join("attic trains bible alone so far; 1 peer is alive");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(each_state_has_its_sentence, set_up),
-        cmocka_unit_test_setup(a_node_whose_peers_said_goodbye_misses_nobody, set_up),
-        cmocka_unit_test_setup(each_role_has_its_verb, set_up),
-        cmocka_unit_test_setup(a_joining_node_tells_its_progress, set_up),
-        cmocka_unit_test_setup(a_trainer_that_does_something_else_is_told, set_up),
-        cmocka_unit_test_setup(a_node_of_any_model_waits_for_its_trainer, set_up),
-        cmocka_unit_test_setup(a_lonely_node_says_why, set_up),
-        cmocka_unit_test_setup(a_node_that_cannot_store_its_data_waits, set_up),
-        cmocka_unit_test_setup(a_joiner_without_room_is_named_by_the_others, set_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,8 +19,7 @@ static const struct tw_warning *find_warning(const char *text) {
     return NULL;
 }
 
-static void merging_that_hurts_is_named_with_both_losses(void **state) {
-    (void)state;
+TEST(merging_that_hurts_is_named_with_both_losses) {
     tw_status_view_init(&view);
     view_sample(&view);
     assert_null(find_warning("Merging hurts"));
@@ -35,8 +34,7 @@ static void merging_that_hurts_is_named_with_both_losses(void **state) {
     assert_true(strlen(warning->way_out) + 1 < sizeof(warning->way_out));
 }
 
-static void lost_work_is_counted(void **state) {
-    (void)state;
+TEST(lost_work_is_counted) {
     tw_status_view_init(&view);
     view_sample(&view);
     assert_null(find_warning("lost"));
@@ -71,8 +69,7 @@ static void lost_work_is_counted(void **state) {
     assert_true(strlen(text) + 1 < sizeof(text)); /* whole sentences */
 }
 
-static void twins_are_named_with_the_address_of_the_other_machine(void **state) {
-    (void)state;
+TEST(twins_are_named_with_the_address_of_the_other_machine) {
     tw_status_view_init(&view);
     view_sample(&view);
     assert_null(find_warning("key"));
@@ -93,8 +90,7 @@ static void twins_are_named_with_the_address_of_the_other_machine(void **state) 
         "Another machine has the key of node cd000000 at 10.0.0.1:4300 and is refused");
 }
 
-static void every_attack_has_a_whole_sentence_and_a_way_out(void **state) {
-    (void)state;
+TEST(every_attack_has_a_whole_sentence_and_a_way_out) {
     static const char *const words[TW_ATTACKS] = {
         [TW_ATTACK_FORGED] = "Node ab000000 sent a round",
         [TW_ATTACK_TWO_FACED] = "Node ab000000 signed two statements",
@@ -123,8 +119,7 @@ static void every_attack_has_a_whole_sentence_and_a_way_out(void **state) {
 
 /* A thousand nodes with one attack each push neither another kind of attack out of the status nor
  * the nodes that were there first, and none of them is left uncounted. */
-static void many_attackers_hide_no_other_warning(void **state) {
-    (void)state;
+TEST(many_attackers_hide_no_other_warning) {
     enum { CROWD = 1000 };
     struct tw_attacks attacks = {0};
     const struct tw_id liar = {{0x11}};
@@ -162,8 +157,7 @@ static void many_attackers_hide_no_other_warning(void **state) {
 }
 
 /* Old rows are free again, and attacks of an hour ago are not counted among the others. */
-static void attacks_of_an_hour_ago_take_no_room(void **state) {
-    (void)state;
+TEST(attacks_of_an_hour_ago_take_no_room) {
     struct tw_attacks attacks = {0};
     struct tw_attack rows[TW_ATTACKS_MAX];
     const uint64_t later_us = 100 + 2 * TW_ATTACK_SHOWN_US;
@@ -177,8 +171,7 @@ static void attacks_of_an_hour_ago_take_no_room(void **state) {
 }
 
 /* Each kind of attack has its place, even if all kinds are seen at once. */
-static void each_kind_of_attack_is_shown(void **state) {
-    (void)state;
+TEST(each_kind_of_attack_is_shown) {
     struct tw_attacks attacks = {0};
     tw_status_view_init(&view);
     view_sample(&view);
@@ -194,8 +187,7 @@ static void each_kind_of_attack_is_shown(void **state) {
     assert_non_null(find_warning("sends work far too large"));
 }
 
-static void every_finding_has_a_whole_sentence_and_a_way_out(void **state) {
-    (void)state;
+TEST(every_finding_has_a_whole_sentence_and_a_way_out) {
     static const char *const words[TW_FINDINGS] = {
         [TW_FINDING_REFUSED] = "refused in 5 of the last 6 rounds, last by node ab000000",
         [TW_FINDING_LEFT_OUT] = "None of the last 6 rounds",
@@ -247,8 +239,7 @@ static struct tw_view_peer *lose_peer(enum tw_view_link link, uint64_t absent_us
     return peer;
 }
 
-static void clocks_that_differ_are_told(void **state) {
-    (void)state;
+TEST(clocks_that_differ_are_told) {
     struct tw_view_peer *const first = lose_peer(TW_VIEW_LINK_ALIVE, 0);
     uint32_t linked = 0;
     for (uint32_t i = 0; i < view.peers_count; i++) {
@@ -278,8 +269,7 @@ static void clocks_that_differ_are_told(void **state) {
     assert_null(find_warning("clock"));
 }
 
-static void silent_member_is_missed_until_it_is_back(void **state) {
-    (void)state;
+TEST(silent_member_is_missed_until_it_is_back) {
     struct tw_view_peer *const peer = lose_peer(TW_VIEW_LINK_AWAY, 5 * UINT64_C(60000000));
     view.sync.alive = 2;
     const struct tw_warning *warning = find_warning("has not been heard");
@@ -306,8 +296,7 @@ static void silent_member_is_missed_until_it_is_back(void **state) {
     }
 }
 
-static void merged_work_that_stopped_is_told_on_every_node(void **state) {
-    (void)state;
+TEST(merged_work_that_stopped_is_told_on_every_node) {
     lose_peer(TW_VIEW_LINK_LEFT, 5 * UINT64_C(60000000));
     view.sync.alive = view.net.bootstrap_count = 0; /* the first node has no configured peers */
     assert_null(find_warning("alone"));             /* it never merged */
@@ -349,8 +338,7 @@ static void merged_work_that_stopped_is_told_on_every_node(void **state) {
     assert_null(find_warning("alone"));
 }
 
-static void many_lost_members_leave_whole_sentences(void **state) {
-    (void)state;
+TEST(many_lost_members_leave_whole_sentences) {
     lose_peer(TW_VIEW_LINK_AWAY, 5 * UINT64_C(60000000));
     view.peers_count = 64;
     for (uint32_t i = 1; i < 64; i++) {
@@ -371,8 +359,7 @@ static void many_lost_members_leave_whole_sentences(void **state) {
 }
 
 /* The owner asked for the pause, so no warning is needed. */
-static void a_pause_is_no_warning(void **state) {
-    (void)state;
+TEST(a_pause_is_no_warning) {
     tw_status_view_init(&view);
     view_sample(&view);
     view.sync.mixed = view.twins_count = 0;
@@ -389,8 +376,7 @@ static void a_pause_is_no_warning(void **state) {
     assert_null(find_warning("rest"));
 }
 
-static void a_missing_trainer_has_a_way_out_of_its_own(void **state) {
-    (void)state;
+TEST(a_missing_trainer_has_a_way_out_of_its_own) {
     view.worker.state = TW_VIEW_WORKER_ABSENT;
     view.node.uptime_us = UINT64_C(60) * 1000 * 1000;
     const struct tw_warning *warning = find_warning("No worker is attached");
@@ -403,8 +389,7 @@ static void a_missing_trainer_has_a_way_out_of_its_own(void **state) {
 }
 
 /* Its work comes once it has the state: nobody has to look at it. */
-static void a_peer_that_fetches_the_state_is_no_warning(void **state) {
-    (void)state;
+TEST(a_peer_that_fetches_the_state_is_no_warning) {
     tw_status_view_init(&view);
     view_sample(&view);
     view.node.uptime_us = UINT64_C(3600) * 1000 * 1000;
@@ -416,25 +401,4 @@ static void a_peer_that_fetches_the_state_is_no_warning(void **state) {
     assert_non_null(find_warning("its work was not merged here lately"));
     view.peers[0].state = TW_STATE_RECEIVER;
     assert_null(find_warning("its work was not merged here lately"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(merging_that_hurts_is_named_with_both_losses),
-        cmocka_unit_test(every_finding_has_a_whole_sentence_and_a_way_out),
-        cmocka_unit_test(every_attack_has_a_whole_sentence_and_a_way_out),
-        cmocka_unit_test(many_attackers_hide_no_other_warning),
-        cmocka_unit_test(attacks_of_an_hour_ago_take_no_room),
-        cmocka_unit_test(each_kind_of_attack_is_shown),
-        cmocka_unit_test(lost_work_is_counted),
-        cmocka_unit_test(twins_are_named_with_the_address_of_the_other_machine),
-        cmocka_unit_test(clocks_that_differ_are_told),
-        cmocka_unit_test(silent_member_is_missed_until_it_is_back),
-        cmocka_unit_test(merged_work_that_stopped_is_told_on_every_node),
-        cmocka_unit_test(many_lost_members_leave_whole_sentences),
-        cmocka_unit_test(a_pause_is_no_warning),
-        cmocka_unit_test(a_peer_that_fetches_the_state_is_no_warning),
-        cmocka_unit_test(a_missing_trainer_has_a_way_out_of_its_own),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,11 +15,12 @@ static uint64_t now_us;
 static const char *guide_path;
 
 static int start(void **state) {
-    (void)state;
     memset(&watch, 0, sizeof(watch));
     now_us = 1000 * SECOND_US;
     return 0;
 }
+
+#define FACT(name) TEST_IN(start, NULL, name)
 
 /* Evaluates the first `count` of these warnings, one second after the previous call. */
 static uint32_t look(uint32_t count) {
@@ -30,8 +31,7 @@ static uint32_t look(uint32_t count) {
     return tw_warning_watch_look(&watch, warnings, count, now_us, changed);
 }
 
-static void a_lasting_warning_is_raised_once_and_cleared_once(void **state) {
-    (void)state;
+FACT(a_lasting_warning_is_raised_once_and_cleared_once) {
     assert_int_equal(look(1), 1);
     assert_true(changed[0]->is_raised);
     assert_string_equal(changed[0]->warning.what, "None.");
@@ -43,20 +43,17 @@ static void a_lasting_warning_is_raised_once_and_cleared_once(void **state) {
     assert_int_equal(look(1), 1); /* a new one */
 }
 
-static void a_flickering_warning_is_raised_once(void **state) {
-    (void)state;
+FACT(a_flickering_warning_is_raised_once) {
     assert_int_equal(look(1), 1);
     for (unsigned i = 0; i < 50; i++) assert_int_equal(look(i % 3 == 0), 0);
 }
 
-static void warnings_about_two_nodes_are_two(void **state) {
-    (void)state;
+FACT(warnings_about_two_nodes_are_two) {
     assert_int_equal(look(3), 3);
     assert_int_equal(look(3), 0);
 }
 
-static void each_change_is_told_once_and_none_that_is_over(void **state) {
-    (void)state;
+FACT(each_change_is_told_once_and_none_that_is_over) {
     (void)look(1);
     struct tw_warning_row *row = tw_warning_watch_untold(&watch);
     assert_non_null(row);
@@ -76,8 +73,7 @@ static void each_change_is_told_once_and_none_that_is_over(void **state) {
     assert_null(tw_warning_watch_untold(&watch));
 }
 
-static void a_full_table_takes_no_more_and_recovers(void **state) {
-    (void)state;
+FACT(a_full_table_takes_no_more_and_recovers) {
     struct tw_warning warnings[TW_WARNINGS_MAX];
     uint32_t changes = 0;
     for (unsigned round = 0; round < 3; round++) {
@@ -93,8 +89,7 @@ static void a_full_table_takes_no_more_and_recovers(void **state) {
     assert_int_equal(look(3), 3);
 }
 
-static void every_kind_has_a_name_of_its_own(void **state) {
-    (void)state;
+TEST(every_kind_has_a_name_of_its_own) {
     for (enum tw_warning_kind a = 0; a < TW_WARNING_KINDS; a++) {
         assert_non_null(tw_warning_name(a));
         for (enum tw_warning_kind b = 0; b < a; b++)
@@ -115,8 +110,7 @@ static void take_names(char *row, bool *is_listed) {
     }
 }
 
-static void the_guide_lists_every_kind_and_no_other(void **state) {
-    (void)state;
+TEST(the_guide_lists_every_kind_and_no_other) {
     bool is_listed[TW_WARNING_KINDS] = {false}, is_here = false;
     char row[1024];
     FILE *const guide = fopen(guide_path, "r");
@@ -131,16 +125,7 @@ static void the_guide_lists_every_kind_and_no_other(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_lasting_warning_is_raised_once_and_cleared_once, start),
-        cmocka_unit_test_setup(a_flickering_warning_is_raised_once, start),
-        cmocka_unit_test_setup(warnings_about_two_nodes_are_two, start),
-        cmocka_unit_test_setup(each_change_is_told_once_and_none_that_is_over, start),
-        cmocka_unit_test_setup(a_full_table_takes_no_more_and_recovers, start),
-        cmocka_unit_test(every_kind_has_a_name_of_its_own),
-        cmocka_unit_test(the_guide_lists_every_kind_and_no_other),
-    };
     if (argc != 2) return 2;
     guide_path = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -21,7 +21,6 @@ static uint64_t clock_s(void) {
 }
 
 static int group_setup(void **state) {
-    (void)state;
     struct tw_identity *const all[] = {&owner, &admitter, &node, &other};
     for (unsigned i = 0; i < 4; i++) {
         if (tw_identity_ephemeral(all[i], NULL) != TW_OK) return -1;
@@ -32,7 +31,6 @@ static int group_setup(void **state) {
 }
 
 static int group_teardown(void **state) {
-    (void)state;
     struct tw_identity *const all[] = {&owner, &admitter, &node, &other};
     for (unsigned i = 0; i < 4; i++) tw_identity_close(all[i]);
     return rmdir(folder);
@@ -70,7 +68,6 @@ static size_t list_of(const struct tw_identity *issuer, uint64_t version, const 
 }
 
 static int setup(void **state) {
-    (void)state;
     now_s = 1800000000;
     tw_gate_init(&at_admitter, &run, &owner_key, &admitter);
     tw_gate_init(&at_node, &run, &owner_key, &node);
@@ -78,6 +75,8 @@ static int setup(void **state) {
     const struct tw_certs certs = sign(&owner, &admitter.id, TW_CERT_TRAIN | TW_CERT_ADMIT);
     return tw_gate_adopt(&at_admitter, &certs, &err) == TW_OK ? 0 : -1;
 }
+
+#define FACT(name) TEST_IN(setup, NULL, name)
 
 static void expect(enum tw_status got, enum tw_status wanted, const char *word) {
     if (got != wanted || (got != TW_OK && strstr(err.message, word) == NULL))
@@ -101,8 +100,7 @@ static enum tw_status meet(const struct tw_gate *from, const struct tw_gate *by)
 
 /* ---- signatures ---------------------------------------------------------------------------- */
 
-static void signatures_hold_for_their_text_and_key_alone(void **state) {
-    (void)state;
+FACT(signatures_hold_for_their_text_and_key_alone) {
     uint8_t signature[TW_SIGNATURE_BYTES];
     const struct tw_id key = tw_public_key(node.key), no_key = {{0}};
     tw_sign(node.key, "text", 4, signature);
@@ -119,8 +117,7 @@ static void signatures_hold_for_their_text_and_key_alone(void **state) {
 }
 
 /* RFC 8032, section 7.1, test 2. */
-static void the_known_answer_of_the_standard(void **state) {
-    (void)state;
+FACT(the_known_answer_of_the_standard) {
     static const char KEY[] = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
     static const char HALVES[2][65] = {
         "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da",
@@ -138,8 +135,7 @@ static void the_known_answer_of_the_standard(void **state) {
 
 /* ---- admitting ----------------------------------------------------------------------------- */
 
-static void a_node_signed_by_the_owner_comes_in(void **state) {
-    (void)state;
+FACT(a_node_signed_by_the_owner_comes_in) {
     expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "has no certificate");
     const struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN);
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
@@ -147,8 +143,7 @@ static void a_node_signed_by_the_owner_comes_in(void **state) {
     expect(meet(&at_admitter, &at_node), TW_OK, "");
 }
 
-static void a_node_signed_by_an_admitter_comes_in(void **state) {
-    (void)state;
+FACT(a_node_signed_by_an_admitter_comes_in) {
     struct tw_certs certs;
     expect(admit(&at_admitter, &node.id, 2 * DAY_S, &certs), TW_OK, "");
     assert_int_equal(certs.count, 2);
@@ -169,8 +164,7 @@ static void a_node_signed_by_an_admitter_comes_in(void **state) {
     assert_int_equal(certs.certs[0].until_s, now_s + TW_GATE_LIFE_S);
 }
 
-static void only_admitters_admit(void **state) {
-    (void)state;
+FACT(only_admitters_admit) {
     struct tw_certs certs, more;
     expect(admit(&at_node, &other.id, DAY_S, &more), TW_NOT_ADMITTED, "has no certificate");
     certs = sign(&owner, &node.id, TW_CERT_TRAIN);
@@ -184,8 +178,7 @@ static void only_admitters_admit(void **state) {
     expect(admit(&at_admitter, &node.id, DAY_S, &certs), TW_NOT_ADMITTED, "ended at");
 }
 
-static void an_admitter_without_a_vote_gives_none(void **state) {
-    (void)state;
+FACT(an_admitter_without_a_vote_gives_none) {
     struct tw_certs certs;
     expect(admit(&at_admitter, &node.id, DAY_S, &certs), TW_OK, "");
     assert_true(tw_certs_has_vote(&certs));
@@ -208,8 +201,7 @@ static void an_admitter_without_a_vote_gives_none(void **state) {
     assert_false(tw_certs_has_vote(&forged));
 }
 
-static void forged_certificates_stay_outside(void **state) {
-    (void)state;
+FACT(forged_certificates_stay_outside) {
     struct tw_certs certs = sign(&other, &node.id, TW_CERT_TRAIN);
     at_node.own = certs; /* an attacker adopts certificates without a check */
     expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "does not lead to the owner");
@@ -238,8 +230,7 @@ static void forged_certificates_stay_outside(void **state) {
     expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "the signature under");
 }
 
-static void extensions_that_are_none_are_refused(void **state) {
-    (void)state;
+FACT(extensions_that_are_none_are_refused) {
     uint8_t bytes[TW_GATE_BYTES_MAX] = {0};
     struct tw_certs certs;
     expect(tw_gate_check(&at_admitter, &node.id, NULL, 0, &certs, &err), TW_NOT_ADMITTED,
@@ -250,8 +241,7 @@ static void extensions_that_are_none_are_refused(void **state) {
            "TWA1");
 }
 
-static void a_clock_that_is_off_by_a_day_is_named(void **state) {
-    (void)state;
+FACT(a_clock_that_is_off_by_a_day_is_named) {
     uint8_t bytes[TW_GATE_BYTES_MAX];
     struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN);
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
@@ -266,8 +256,7 @@ static void a_clock_that_is_off_by_a_day_is_named(void **state) {
 
 /* ---- revocations --------------------------------------------------------------------------- */
 
-static void revoked_nodes_and_nodes_they_admitted_are_out(void **state) {
-    (void)state;
+FACT(revoked_nodes_and_nodes_they_admitted_are_out) {
     static uint8_t bytes[TW_REVOKED_BYTES_MAX];
     struct tw_certs certs;
     expect(admit(&at_admitter, &node.id, DAY_S, &certs), TW_OK, "");
@@ -290,8 +279,7 @@ static void revoked_nodes_and_nodes_they_admitted_are_out(void **state) {
     expect(meet(&at_node, &at_node), TW_OK, "");
 }
 
-static void only_newer_lists_of_the_owner_are_taken(void **state) {
-    (void)state;
+FACT(only_newer_lists_of_the_owner_are_taken) {
     static uint8_t bytes[TW_REVOKED_BYTES_MAX];
     size_t size = list_of(&other, 9, &node.id, bytes);
     expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_NOT_ADMITTED, "did not sign");
@@ -323,8 +311,7 @@ static void recall_of(const struct tw_identity *issuer, uint64_t version,
     tw_recall_encode(&recall, bytes);
 }
 
-static void only_newer_recalls_of_the_owner_are_taken(void **state) {
-    (void)state;
+FACT(only_newer_recalls_of_the_owner_are_taken) {
     uint8_t bytes[TW_RECALL_BYTES];
     recall_of(&other, 9, bytes);
     expect(tw_gate_recall(&at_node, bytes, sizeof(bytes), &err), TW_NOT_ADMITTED, "did not sign");
@@ -346,8 +333,7 @@ static void only_newer_recalls_of_the_owner_are_taken(void **state) {
            "of run 16171717, and this is run 17171717");
 }
 
-static void links_end_with_their_certificates(void **state) {
-    (void)state;
+FACT(links_end_with_their_certificates) {
     const struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN);
     now_s = certs.certs[0].until_s + TW_CERT_SLACK_S;
     expect(tw_gate_review(&at_admitter, &certs, &err), TW_OK, "");
@@ -360,8 +346,7 @@ static void links_end_with_their_certificates(void **state) {
 
 /* ---- renewing ------------------------------------------------------------------------------ */
 
-static void certificates_of_admitters_are_renewed_in_time(void **state) {
-    (void)state;
+FACT(certificates_of_admitters_are_renewed_in_time) {
     uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES];
     struct tw_certs certs, fresh;
     assert_false(tw_gate_is_due(&at_node)); /* the node has no certificate */
@@ -385,8 +370,7 @@ static void certificates_of_admitters_are_renewed_in_time(void **state) {
     assert_true(tw_gate_is_due(&at_node));
 }
 
-static void only_the_owner_renews_its_certificates(void **state) {
-    (void)state;
+FACT(only_the_owner_renews_its_certificates) {
     struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN), fresh;
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
     now_s = certs.certs[0].until_s - 60;
@@ -396,8 +380,7 @@ static void only_the_owner_renews_its_certificates(void **state) {
     assert_true(tw_gate_is_admitter(&at_admitter.own));
 }
 
-static void only_good_certificates_replace_ones_own(void **state) {
-    (void)state;
+FACT(only_good_certificates_replace_ones_own) {
     uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES];
     const struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN);
     struct tw_certs bad = certs;
@@ -426,8 +409,7 @@ static enum tw_status renew(bool lacks_vote, struct tw_certs *fresh) {
     return tw_gate_renew(&at_admitter, &at_node.own, fresh, &err);
 }
 
-static void a_renewal_neither_gives_nor_takes_the_vote(void **state) {
-    (void)state;
+FACT(a_renewal_neither_gives_nor_takes_the_vote) {
     uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES];
     struct tw_certs fresh, other_right;
     for (unsigned lacks_vote = 0; lacks_vote < 2; lacks_vote++) {
@@ -456,8 +438,7 @@ static void a_renewal_neither_gives_nor_takes_the_vote(void **state) {
     assert_true(tw_gate_is_renewer(&at_node, &voteless));
 }
 
-static void a_certificate_near_its_end_is_late(void **state) {
-    (void)state;
+FACT(a_certificate_near_its_end_is_late) {
     /* valid for ten days and a minute */
     struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN);
     assert_false(tw_gate_is_late(&at_node));
@@ -485,8 +466,7 @@ static void path_of(const char *name, char path[128]) {
     (void)snprintf(path, 128, "%s/%s", folder, name);
 }
 
-static void files_read_back(void **state) {
-    (void)state;
+FACT(files_read_back) {
     static uint8_t bytes[TW_REVOKED_BYTES_MAX];
     static struct tw_revoked back;
     char path[128];
@@ -515,8 +495,7 @@ static void files_read_back(void **state) {
 
 /* A renewal, or a revocation list of a peer, finds a file that a person imported in the
  * meantime. */
-static void imported_files_are_not_overwritten(void **state) {
-    (void)state;
+FACT(imported_files_are_not_overwritten) {
     static struct tw_revoked back, list;
     static uint8_t bytes[TW_REVOKED_BYTES_MAX];
     char path[128];
@@ -555,8 +534,7 @@ static void imported_files_are_not_overwritten(void **state) {
 }
 
 /* The newest recall stays in the file across restarts; an older one does not replace it. */
-static void newest_recall_is_kept_on_disk(void **state) {
-    (void)state;
+FACT(newest_recall_is_kept_on_disk) {
     uint8_t bytes[TW_RECALL_BYTES];
     struct tw_recall back;
     char path[128];
@@ -580,8 +558,7 @@ static void newest_recall_is_kept_on_disk(void **state) {
     expect(tw_recall_save_newer("/nowhere", &back, &err), TW_IO, "/nowhere");
 }
 
-static void a_file_that_is_too_large_is_named(void **state) {
-    (void)state;
+FACT(a_file_that_is_too_large_is_named) {
     char path[128];
     struct tw_certs certs;
     path_of("large", path);
@@ -593,32 +570,6 @@ static void a_file_that_is_too_large_is_named(void **state) {
     assert_int_equal(unlink(path), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(signatures_hold_for_their_text_and_key_alone),
-        TEST(the_known_answer_of_the_standard),
-        TEST(a_node_signed_by_the_owner_comes_in),
-        TEST(a_node_signed_by_an_admitter_comes_in),
-        TEST(only_admitters_admit),
-        TEST(an_admitter_without_a_vote_gives_none),
-        TEST(forged_certificates_stay_outside),
-        TEST(extensions_that_are_none_are_refused),
-        TEST(a_clock_that_is_off_by_a_day_is_named),
-        TEST(revoked_nodes_and_nodes_they_admitted_are_out),
-        TEST(only_newer_lists_of_the_owner_are_taken),
-        TEST(only_newer_recalls_of_the_owner_are_taken),
-        TEST(newest_recall_is_kept_on_disk),
-        TEST(links_end_with_their_certificates),
-        TEST(certificates_of_admitters_are_renewed_in_time),
-        TEST(only_the_owner_renews_its_certificates),
-        TEST(only_good_certificates_replace_ones_own),
-        TEST(a_renewal_neither_gives_nor_takes_the_vote),
-        TEST(a_certificate_near_its_end_is_late),
-        TEST(files_read_back),
-        TEST(imported_files_are_not_overwritten),
-        TEST(a_file_that_is_too_large_is_named),
-    };
-    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+    return test_run(group_setup, group_teardown);
 }

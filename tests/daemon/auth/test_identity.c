@@ -13,26 +13,24 @@ static char folder[] = "/tmp/thinwire-identity-XXXXXX";
 static char path[256];
 
 static int group_setup(void **state) {
-    (void)state;
     return mkdtemp(folder) == NULL;
 }
 
 static int group_teardown(void **state) {
-    (void)state;
     return rmdir(folder);
 }
 
 static int setup(void **state) {
-    (void)state;
     (void)snprintf(path, sizeof(path), "%s/key", folder);
     return 0;
 }
 
 static int teardown(void **state) {
-    (void)state;
     (void)unlink(path);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 static void write_file(const char *text) {
     FILE *file = fopen(path, "w");
@@ -50,8 +48,7 @@ static void refused_with(enum tw_status status, const char *word) {
     if (strstr(err.message, path) == NULL) fail_msg("does not name the file: %s", err.message);
 }
 
-static void key_survives_the_file_and_names_the_node(void **state) {
-    (void)state;
+FACT(key_survives_the_file_and_names_the_node) {
     struct tw_identity first, second;
     struct stat st;
     assert_int_equal(tw_identity_create(path, NULL), TW_OK);
@@ -69,8 +66,7 @@ static void key_survives_the_file_and_names_the_node(void **state) {
     tw_identity_close(&second);
 }
 
-static void existing_key_is_never_overwritten(void **state) {
-    (void)state;
+FACT(existing_key_is_never_overwritten) {
     struct tw_error err;
     struct tw_identity before, after;
     assert_int_equal(tw_identity_create(path, NULL), TW_OK);
@@ -83,8 +79,7 @@ static void existing_key_is_never_overwritten(void **state) {
     tw_identity_close(&after);
 }
 
-static void key_that_others_can_read_is_refused(void **state) {
-    (void)state;
+FACT(key_that_others_can_read_is_refused) {
     static const mode_t modes[] = {0640, 0604, 0660, 0610, 0601};
     assert_int_equal(tw_identity_create(path, NULL), TW_OK);
     for (unsigned i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
@@ -93,8 +88,7 @@ static void key_that_others_can_read_is_refused(void **state) {
     }
 }
 
-static void key_of_another_user_is_refused(void **state) {
-    (void)state;
+FACT(key_of_another_user_is_refused) {
     if (geteuid() != 0) skip(); /* only root can give a file away */
     assert_int_equal(tw_identity_create(path, NULL), TW_OK);
     assert_int_equal(chown(path, 12345, 12345), 0);
@@ -103,8 +97,7 @@ static void key_of_another_user_is_refused(void **state) {
 
 /* Root checks and makes files of a service: they belong to the user of the folder, never to root.
  */
-static void root_judges_by_the_owner_of_the_folder(void **state) {
-    (void)state;
+FACT(root_judges_by_the_owner_of_the_folder) {
     struct tw_identity identity;
     struct stat st;
     char remedy[sizeof(path) + 32];
@@ -121,8 +114,7 @@ static void root_judges_by_the_owner_of_the_folder(void **state) {
     assert_int_equal(chown(folder, 0, 0), 0);
 }
 
-static void symbolic_link_is_not_followed(void **state) {
-    (void)state;
+FACT(symbolic_link_is_not_followed) {
     char target[300];
     (void)snprintf(target, sizeof(target), "%s.real", path);
     assert_int_equal(tw_identity_create(target, NULL), TW_OK);
@@ -131,8 +123,7 @@ static void symbolic_link_is_not_followed(void **state) {
     assert_int_equal(unlink(target), 0);
 }
 
-static void missing_and_damaged_keys_name_the_way_out(void **state) {
-    (void)state;
+FACT(missing_and_damaged_keys_name_the_way_out) {
     refused_with(TW_CONFIG, "thinwire init");
     write_file("");
     refused_with(TW_CONFIG, "no Ed25519 key");
@@ -145,8 +136,7 @@ static void missing_and_damaged_keys_name_the_way_out(void **state) {
     refused_with(TW_CONFIG, "larger");
 }
 
-static void key_of_another_kind_is_refused(void **state) {
-    (void)state;
+FACT(key_of_another_kind_is_refused) {
     EVP_PKEY *key = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
     struct tw_id id;
     assert_non_null(key);
@@ -155,26 +145,12 @@ static void key_of_another_kind_is_refused(void **state) {
     assert_false(tw_identity_of_key(NULL, &id));
 }
 
-static void unwritable_folder_is_reported(void **state) {
-    (void)state;
+FACT(unwritable_folder_is_reported) {
     struct tw_error err;
     assert_int_equal(tw_identity_create("/nonexistent/key", &err), TW_IO);
     assert_non_null(strstr(err.message, "/nonexistent/key"));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(key_survives_the_file_and_names_the_node),
-        TEST(existing_key_is_never_overwritten),
-        TEST(key_that_others_can_read_is_refused),
-        TEST(key_of_another_user_is_refused),
-        TEST(root_judges_by_the_owner_of_the_folder),
-        TEST(symbolic_link_is_not_followed),
-        TEST(missing_and_damaged_keys_name_the_way_out),
-        TEST(key_of_another_kind_is_refused),
-        TEST(unwritable_folder_is_reported),
-    };
-    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+    return test_run(group_setup, group_teardown);
 }

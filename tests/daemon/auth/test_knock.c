@@ -12,18 +12,18 @@ static const struct tw_knock_key key = {.bytes = secret, .size = 32, .run = {{7}
 static char name[TW_KNOCK_NAME_BYTES];
 
 static int setup(void **state) {
-    (void)state;
     tw_knock_write(&key, NOW_S, name);
     assert_int_equal(strlen(name), sizeof(name) - 1);
     return 0;
 }
 
+#define FACT(name) TEST_IN(setup, NULL, name)
+
 static bool is_right(const char *text, uint64_t now_s) {
     return tw_knock_is_of(&key, text, strlen(text), now_s);
 }
 
-static void name_shows_secret_and_run(void **state) {
-    (void)state;
+FACT(name_shows_secret_and_run) {
     static const uint8_t other_secret[32] = {9};
     const struct tw_knock_key wrong = {.bytes = other_secret, .size = 32, .run = key.run};
     const struct tw_knock_key elsewhere = {.bytes = secret, .size = 32, .run = {{8}}};
@@ -32,15 +32,13 @@ static void name_shows_secret_and_run(void **state) {
     assert_false(tw_knock_is_of(&elsewhere, name, strlen(name), NOW_S));
 }
 
-static void clocks_may_differ_by_an_hour(void **state) {
-    (void)state;
+FACT(clocks_may_differ_by_an_hour) {
     assert_true(is_right(name, NOW_S + HOUR_S) && is_right(name, NOW_S - HOUR_S));
     assert_false(is_right(name, NOW_S + 2 * HOUR_S) || is_right(name, NOW_S - 2 * HOUR_S));
     assert_false(is_right(name, NOW_S + 256 * HOUR_S)); /* the same low byte */
 }
 
-static void changed_name_is_wrong(void **state) {
-    (void)state;
+FACT(changed_name_is_wrong) {
     for (unsigned i = 0; i < strlen(name); i++) {
         char changed[TW_KNOCK_NAME_BYTES];
         memcpy(changed, name, sizeof(changed));
@@ -53,8 +51,7 @@ static void changed_name_is_wrong(void **state) {
     assert_false(is_right("", NOW_S));
 }
 
-static void copy_is_no_knock(void **state) {
-    (void)state;
+FACT(copy_is_no_knock) {
     static struct tw_knocks knocks;
     assert_true(tw_knocks_add(&knocks, name));
     for (unsigned i = 0; i < 3 * TW_KNOCKS_SEEN; i++) {
@@ -64,16 +61,4 @@ static void copy_is_no_knock(void **state) {
         assert_false(tw_knocks_add(&knocks, next));
         if (i < TW_KNOCKS_SEEN - 1) assert_false(tw_knocks_add(&knocks, name));
     }
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-    const struct CMUnitTest tests[] = {
-        TEST(name_shows_secret_and_run),
-        TEST(clocks_may_differ_by_an_hour),
-        TEST(changed_name_is_wrong),
-        TEST(copy_is_no_knock),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,6 @@ static char path[256], fresh[300];
 static struct tw_error err;
 
 static int group_setup(void **state) {
-    (void)state;
     if (mkdtemp(folder) == NULL) return -1;
     (void)snprintf(path, sizeof(path), "%s/run.secret", folder);
     (void)snprintf(fresh, sizeof(fresh), "%s.new", path);
@@ -21,16 +20,16 @@ static int group_setup(void **state) {
 }
 
 static int group_teardown(void **state) {
-    (void)state;
     return rmdir(folder);
 }
 
 static int teardown(void **state) {
-    (void)state;
     (void)unlink(path);
     (void)unlink(fresh);
     return 0;
 }
+
+#define FACT(name) TEST_IN(NULL, teardown, name)
 
 static void write_file(const char *text) {
     FILE *file = fopen(path, "w");
@@ -40,8 +39,7 @@ static void write_file(const char *text) {
     assert_int_equal(chmod(path, 0600), 0);
 }
 
-static void new_secret_survives_the_file(void **state) {
-    (void)state;
+FACT(new_secret_survives_the_file) {
     struct tw_secrets first, second;
     struct stat st;
     assert_int_equal(tw_secret_create(path, NULL), TW_OK);
@@ -57,16 +55,14 @@ static void new_secret_survives_the_file(void **state) {
     assert_memory_equal(&first, &zero, sizeof(zero));
 }
 
-static void missing_secret_is_to_be_copied_not_made(void **state) {
-    (void)state;
+FACT(missing_secret_is_to_be_copied_not_made) {
     struct tw_secrets secrets;
     assert_int_equal(tw_secrets_open(path, &secrets, &err), TW_CONFIG);
     assert_non_null(strstr(err.message, "copy run.secret from a node of the run"));
     assert_non_null(strstr(err.message, "thinwire join"));
 }
 
-static void a_friends_secret_is_read_and_never_repeated(void **state) {
-    (void)state;
+FACT(a_friends_secret_is_read_and_never_repeated) {
     struct tw_secret secret;
     assert_int_equal(tw_secret_parse("hunter2", &secret, &err), TW_CONFIG);
     assert_null(strstr(err.message, "hunter2"));
@@ -76,8 +72,7 @@ static void a_friends_secret_is_read_and_never_repeated(void **state) {
     assert_int_equal(secret.bytes[31], 0x00);
 }
 
-static void two_secrets_keep_their_order(void **state) {
-    (void)state;
+FACT(two_secrets_keep_their_order) {
     struct tw_secrets two = {.count = 2}, back, one;
     struct stat st;
     assert_int_equal(tw_secret_parse(B, &two.list[0], NULL), TW_OK);
@@ -96,8 +91,7 @@ static void two_secrets_keep_their_order(void **state) {
     assert_memory_equal(&back.list[0], &two.list[1], sizeof(two.list[1]));
 }
 
-static void bad_files_are_refused_without_showing_them(void **state) {
-    (void)state;
+FACT(bad_files_are_refused_without_showing_them) {
     char three[256], twice[256], nul[256];
     (void)snprintf(three, sizeof(three), "%s\n%s\n%.63s2\n", A, B, A);
     (void)snprintf(twice, sizeof(twice), "%s\n%s\n", A, A);
@@ -117,8 +111,7 @@ static void bad_files_are_refused_without_showing_them(void **state) {
     assert_non_null(strstr(err.message, "chmod 600"));
 }
 
-static void ends_of_lines_may_be_of_any_system(void **state) {
-    (void)state;
+FACT(ends_of_lines_may_be_of_any_system) {
     char text[256];
     struct tw_secrets secrets;
     (void)snprintf(text, sizeof(text), "%s\r\n%s\r\n", A, B);
@@ -130,8 +123,7 @@ static void ends_of_lines_may_be_of_any_system(void **state) {
     assert_int_equal(secrets.count, 1);
 }
 
-static void a_mark_names_a_secret_and_is_no_part_of_it(void **state) {
-    (void)state;
+FACT(a_mark_names_a_secret_and_is_no_part_of_it) {
     struct tw_secret a, b;
     char mark_a[TW_SECRET_MARK_BYTES], mark_b[TW_SECRET_MARK_BYTES];
     assert_int_equal(tw_secret_parse(A, &a, NULL), TW_OK);
@@ -145,8 +137,7 @@ static void a_mark_names_a_secret_and_is_no_part_of_it(void **state) {
     assert_string_equal(mark_b, "5b832fd4");
 }
 
-static void an_interrupted_replacement_does_not_block_a_later_one(void **state) {
-    (void)state;
+FACT(an_interrupted_replacement_does_not_block_a_later_one) {
     struct tw_secrets one = {.count = 1}, back;
     assert_int_equal(tw_secret_parse(A, &one.list[0], NULL), TW_OK);
     assert_int_equal(tw_private_create(fresh, "half", 4, NULL), TW_OK);
@@ -157,18 +148,6 @@ static void an_interrupted_replacement_does_not_block_a_later_one(void **state) 
     assert_non_null(strstr(err.message, "/nonexistent/key"));
 }
 
-#define TEST(name) cmocka_unit_test_teardown(name, teardown)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(new_secret_survives_the_file),
-        TEST(missing_secret_is_to_be_copied_not_made),
-        TEST(a_friends_secret_is_read_and_never_repeated),
-        TEST(two_secrets_keep_their_order),
-        TEST(bad_files_are_refused_without_showing_them),
-        TEST(ends_of_lines_may_be_of_any_system),
-        TEST(a_mark_names_a_secret_and_is_no_part_of_it),
-        TEST(an_interrupted_replacement_does_not_block_a_later_one),
-    };
-    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+    return test_run(group_setup, group_teardown);
 }

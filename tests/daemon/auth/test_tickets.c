@@ -14,10 +14,11 @@ static struct tw_error err;
 static char text[TW_TICKETS_TEXT_MAX];
 
 static int setup(void **state) {
-    (void)state;
     memset(&tickets, 0, sizeof(tickets));
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, NULL, name)
 
 static struct tw_ticket_row *add(uint32_t uses, uint64_t life_s) {
     struct tw_ticket_row *row = NULL;
@@ -36,8 +37,7 @@ static enum tw_status use(struct tw_ticket_row *row, uint8_t name, uint64_t now_
     return tw_ticket_use(row, &id, now_s, is_new, &err);
 }
 
-static void every_ticket_is_another(void **state) {
-    (void)state;
+FACT(every_ticket_is_another) {
     add(1, DAY);
     add(1, DAY);
     assert_memory_not_equal(tickets.rows[0].id, tickets.rows[1].id, TW_TICKET_ID_BYTES);
@@ -47,8 +47,7 @@ static void every_ticket_is_another(void **state) {
     assert_null(tw_tickets_find(&tickets, nobody));
 }
 
-static void a_use_counts_once_per_node(void **state) {
-    (void)state;
+FACT(a_use_counts_once_per_node) {
     struct tw_ticket_row *row = add(2, DAY);
     bool is_new = false;
     assert_int_equal(use(row, 1, NOW, &is_new), TW_OK);
@@ -61,8 +60,7 @@ static void a_use_counts_once_per_node(void **state) {
     assert_int_equal(use(row, 2, NOW, &is_new), TW_OK); /* node 2 has used the ticket before */
 }
 
-static void an_expired_ticket_lets_nobody_in(void **state) {
-    (void)state;
+FACT(an_expired_ticket_lets_nobody_in) {
     struct tw_ticket_row *row = add(5, DAY);
     bool is_new = false;
     assert_int_equal(use(row, 1, NOW + DAY - 1, &is_new), TW_OK);
@@ -72,8 +70,7 @@ static void an_expired_ticket_lets_nobody_in(void **state) {
     assert_int_equal(use(row, 1, NOW + DAY, &is_new), TW_TICKET_EXPIRED);
 }
 
-static void uses_and_life_have_bounds(void **state) {
-    (void)state;
+FACT(uses_and_life_have_bounds) {
     struct tw_ticket_row *row = NULL;
     assert_int_equal(tw_tickets_add(&tickets, 0, DAY, NOW, &row, &err), TW_CONFIG);
     assert_int_equal(tw_tickets_add(&tickets, 65, DAY, NOW, &row, &err), TW_CONFIG);
@@ -83,8 +80,7 @@ static void uses_and_life_have_bounds(void **state) {
     assert_int_equal(tickets.count, 0);
 }
 
-static void a_full_table_drops_invalid_tickets(void **state) {
-    (void)state;
+FACT(a_full_table_drops_invalid_tickets) {
     struct tw_ticket_row *row = NULL;
     bool is_new = false;
     for (unsigned i = 0; i < TW_TICKETS_MAX; i++) add(1, DAY);
@@ -98,8 +94,7 @@ static void a_full_table_drops_invalid_tickets(void **state) {
     assert_null(tw_tickets_find(&tickets, used));
 }
 
-static void old_tickets_are_forgotten_after_a_week(void **state) {
-    (void)state;
+FACT(old_tickets_are_forgotten_after_a_week) {
     struct tw_ticket_row *row = NULL;
     add(1, DAY);
     const uint64_t later = NOW + DAY + TW_TICKET_KEPT_S;
@@ -132,8 +127,7 @@ static uint32_t ended_by(uint8_t first, uint8_t second) {
     return tw_tickets_secrets(&tickets, &secrets);
 }
 
-static void a_new_secret_takes_back_all_tickets_that_were_used(void **state) {
-    (void)state;
+FACT(a_new_secret_takes_back_all_tickets_that_were_used) {
     bool is_new = false;
     uint8_t used[TW_TICKET_ID_BYTES], fresh[TW_TICKET_ID_BYTES];
     memcpy(used, add(5, DAY)->id, sizeof(used));
@@ -151,8 +145,7 @@ static void a_new_secret_takes_back_all_tickets_that_were_used(void **state) {
 }
 
 /* The ticket file records the previous secrets, so the dates of the secret files do not matter. */
-static void a_secret_added_while_the_daemon_was_down_is_new(void **state) {
-    (void)state;
+FACT(a_secret_added_while_the_daemon_was_down_is_new) {
     bool is_new = false;
     (void)ended_by('a', 'b');
     (void)use(add(1, DAY), 1, NOW, &is_new);
@@ -164,8 +157,7 @@ static void a_secret_added_while_the_daemon_was_down_is_new(void **state) {
 }
 
 /* A file of an older build does not record the previous secrets. */
-static void tickets_without_marks_stay_good(void **state) {
-    (void)state;
+FACT(tickets_without_marks_stay_good) {
     bool is_new = false;
     (void)use(add(1, DAY), 1, NOW, &is_new);
     (void)tw_tickets_encode(&tickets, text);
@@ -178,8 +170,7 @@ static void tickets_without_marks_stay_good(void **state) {
     assert_int_equal(ended_by('b', 'c'), 1);
 }
 
-static void a_ticket_is_taken_back_by_its_name(void **state) {
-    (void)state;
+FACT(a_ticket_is_taken_back_by_its_name) {
     char name[9];
     uint8_t id[TW_TICKET_ID_BYTES];
     memcpy(id, add(1, DAY)->id, sizeof(id));
@@ -199,8 +190,7 @@ static void a_ticket_is_taken_back_by_its_name(void **state) {
     assert_int_equal(tw_tickets_withdraw(&tickets, "", &err), TW_CONFIG);
 }
 
-static void a_full_table_survives_its_file(void **state) {
-    (void)state;
+FACT(a_full_table_survives_its_file) {
     bool is_new = false;
     (void)ended_by('a', 'b');
     for (unsigned i = 0; i < TW_TICKETS_MAX; i++) {
@@ -215,8 +205,7 @@ static void a_full_table_survives_its_file(void **state) {
     assert_memory_equal(&back, &tickets, sizeof(back));
 }
 
-static void damage_is_named_by_its_line_and_nothing_is_kept(void **state) {
-    (void)state;
+FACT(damage_is_named_by_its_line_and_nothing_is_kept) {
     static const char *const bad[] = {
         "",
         "thinwire-tickets 2\n",
@@ -252,8 +241,7 @@ static void damage_is_named_by_its_line_and_nothing_is_kept(void **state) {
     assert_non_null(strstr(err.message, "line 4"));
 }
 
-static void the_file_is_private_or_refused(void **state) {
-    (void)state;
+FACT(the_file_is_private_or_refused) {
     char folder[] = "/tmp/thinwire-tickets-XXXXXX", path[64];
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof(path), "%s/tickets", folder);
@@ -273,25 +261,4 @@ static void the_file_is_private_or_refused(void **state) {
     assert_non_null(strstr(err.message, path));
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(every_ticket_is_another),
-        TEST(a_use_counts_once_per_node),
-        TEST(an_expired_ticket_lets_nobody_in),
-        TEST(uses_and_life_have_bounds),
-        TEST(a_full_table_drops_invalid_tickets),
-        TEST(old_tickets_are_forgotten_after_a_week),
-        TEST(a_new_secret_takes_back_all_tickets_that_were_used),
-        TEST(a_secret_added_while_the_daemon_was_down_is_new),
-        TEST(tickets_without_marks_stay_good),
-        TEST(a_ticket_is_taken_back_by_its_name),
-        TEST(a_full_table_survives_its_file),
-        TEST(damage_is_named_by_its_line_and_nothing_is_kept),
-        TEST(the_file_is_private_or_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,6 @@
 /* The screens, drawn from one fixed view, are compared with the files in tests/golden/cli/. Set
  * TW_GOLDEN_WRITE=1 to write these files again, and review the difference. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/units.h"
 #include "daemon/api/ledger.h"
@@ -18,6 +9,7 @@
 #include "daemon/cli/common/line.h"
 #include "daemon/cli/show/screen.h"
 #include "tests/daemon/api/view_sample.h"
+#include "tests/test.h"
 
 static struct tw_status_view view;
 static const char *golden_folder;
@@ -25,12 +17,13 @@ static char drawn[16384];
 static unsigned rows; /* of the terminal; 0: any number */
 
 static int start(void **state) {
-    (void)state;
     tw_status_view_init(&view);
     view_sample(&view);
     rows = 0;
     return 0;
 }
+
+#define FACT(name) TEST_IN(start, NULL, name)
 
 enum look { ASCII, UTF8, COLOUR };
 
@@ -80,8 +73,7 @@ static unsigned widest(void) {
 }
 
 /* A model that has learned little writes such long words. */
-static void words_wider_than_the_screen_stay_whole_characters(void **state) {
-    (void)state;
+FACT(words_wider_than_the_screen_stay_whole_characters) {
     static const unsigned widths[] = {40, 79, 80, 81, 200};
     memset(view.train.sample.text, 0, sizeof(view.train.sample.text));
     for (size_t i = 0; i + 3 < sizeof(view.train.sample.text); i += 3)
@@ -99,8 +91,7 @@ static void words_wider_than_the_screen_stay_whole_characters(void **state) {
 }
 
 /* An untrained model writes bytes that are no text. */
-static void a_sample_that_is_no_text_is_not_shown(void **state) {
-    (void)state;
+FACT(a_sample_that_is_no_text_is_not_shown) {
     draw(screen_status, tw_view_json_status(&view), UTF8, 80);
     assert_non_null(strstr(drawn, "  Sample "));
     memcpy(view.train.sample.text, "\xEF\xBF\xBD", 3); /* one broken character is no harm */
@@ -112,8 +103,7 @@ static void a_sample_that_is_no_text_is_not_shown(void **state) {
     assert_null(strstr(drawn, "  Sample "));
 }
 
-static void a_joining_node_shows_no_losses_of_its_own(void **state) {
-    (void)state;
+FACT(a_joining_node_shows_no_losses_of_its_own) {
     view.node.state = TW_STATE_RECEIVER;
     view.join.phase = TW_VIEW_JOIN_STATE;
     view.join.bytes = 2900000;
@@ -130,8 +120,7 @@ static void a_joining_node_shows_no_losses_of_its_own(void **state) {
     json_decref(json);
 }
 
-static void a_finished_run_says_what_becomes_of_its_model(void **state) {
-    (void)state;
+FACT(a_finished_run_says_what_becomes_of_its_model) {
     draw(screen_status, tw_view_json_status(&view), UTF8, 80);
     assert_null(strstr(drawn, "thinwire export"));
     view.node.state = TW_STATE_FINISHED;
@@ -141,8 +130,7 @@ static void a_finished_run_says_what_becomes_of_its_model(void **state) {
         drawn, "Model     thinwire generate · thinwire export --out DIR · thinwire leave\n"));
 }
 
-static void a_paused_node_has_no_speed_but_the_run_has(void **state) {
-    (void)state;
+FACT(a_paused_node_has_no_speed_but_the_run_has) {
     view.worker.state = TW_VIEW_WORKER_PAUSED;
     view.pause.is_by_user = true;
     view.train.tokens_per_s = 0;
@@ -151,8 +139,7 @@ static void a_paused_node_has_no_speed_but_the_run_has(void **state) {
 }
 
 /* The last round of a run may go beyond its budget. */
-static void a_finished_node_has_no_speed_and_all_of_its_run(void **state) {
-    (void)state;
+FACT(a_finished_node_has_no_speed_and_all_of_its_run) {
     view.node.state = TW_STATE_FINISHED;
     view.worker.state = TW_VIEW_WORKER_FINISHED;
     view.run.clock_tokens = view.run.budget_tokens + view.run.budget_tokens / 50;
@@ -161,16 +148,14 @@ static void a_finished_node_has_no_speed_and_all_of_its_run(void **state) {
     assert_non_null(strstr(drawn, "step 12,000 · finished\n"));
 }
 
-static void status_looks_as_it_should(void **state) {
-    (void)state;
+FACT(status_looks_as_it_should) {
     draw(screen_status, tw_view_json_status(&view), UTF8, 80);
     compare("status.txt");
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
     compare("status_ascii.txt");
 }
 
-static void trouble_comes_first_with_its_way_out(void **state) {
-    (void)state;
+FACT(trouble_comes_first_with_its_way_out) {
     view.worker.state = TW_VIEW_WORKER_FAILED;
     view.worker.restarts = 9;
     (void)snprintf(view.worker.error, sizeof(view.worker.error), "/srv/bible.txt: No such file");
@@ -196,8 +181,7 @@ static void make_long(void) {
 }
 
 /* `thinwire status --watch` on a terminal: below the top row nothing may push the headline out. */
-static void a_low_terminal_shows_the_important_lines(void **state) {
-    (void)state;
+FACT(a_low_terminal_shows_the_important_lines) {
     static const unsigned widths[] = {40, 60, 80, 160};
     make_long();
     for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
@@ -228,8 +212,7 @@ static void a_low_terminal_shows_the_important_lines(void **state) {
     compare("status_24.txt");
 }
 
-static void hidden_warnings_are_counted(void **state) {
-    (void)state;
+FACT(hidden_warnings_are_counted) {
     make_long();
     rows = 10;
     draw(screen_status, tw_view_json_status(&view), UTF8, 80);
@@ -239,8 +222,7 @@ static void hidden_warnings_are_counted(void **state) {
     assert_null(strstr(drawn, " in them"));
 }
 
-static void a_low_terminal_shows_the_newest_rows_of_a_list(void **state) {
-    (void)state;
+TEST(a_low_terminal_shows_the_newest_rows_of_a_list) {
     static const char LIST[] = "1\n2\n3\n4\n5\n";
     char text[256] = "";
     for (unsigned is_last = 0; is_last < 2; is_last++) {
@@ -260,8 +242,7 @@ static void a_low_terminal_shows_the_newest_rows_of_a_list(void **state) {
     assert_string_equal(text, LIST);
 }
 
-static void working_node_behind_nat_has_one_quiet_line(void **state) {
-    (void)state;
+FACT(working_node_behind_nat_has_one_quiet_line) {
     view.net.reach_state = TW_REACHABILITY_NO;
     view.net.mapping_state = "no_router";
     (void)snprintf(view.net.reach_text, sizeof(view.net.reach_text), "No peer can dial this node");
@@ -282,8 +263,7 @@ static void expects_word(const char *word, bool wanted) {
     if ((strstr(drawn, word) != NULL) != wanted) fail_msg("'%s': %s", word, drawn);
 }
 
-static void certificates_that_end_are_spoken_of_in_time(void **state) {
-    (void)state;
+FACT(certificates_that_end_are_spoken_of_in_time) {
     view.admission.is_late = true; /* A run with a secret needs no certificates. */
     expects_word("certificate", false);
     view.admission.has_owner = true;
@@ -299,8 +279,7 @@ static void certificates_that_end_are_spoken_of_in_time(void **state) {
     expects_word("No other node admits this one: node 1b is on a list", true);
 }
 
-static void a_node_without_a_vote_says_so(void **state) {
-    (void)state;
+FACT(a_node_without_a_vote_says_so) {
     expects_word("vote", false); /* everybody votes */
     view.admission.has_owner = view.admission.has_vote = true;
     view.sync.voters_alive = 3;
@@ -323,8 +302,7 @@ static void a_node_without_a_vote_says_so(void **state) {
     expects_word("vote", false);
 }
 
-static void a_newcomer_says_when_it_votes(void **state) {
-    (void)state;
+FACT(a_newcomer_says_when_it_votes) {
     view.sync.voters = 3;
     view.sync.vote_merges = 64;
     expects_word("this node votes once about 64 more rounds have merged its work\n", true);
@@ -332,8 +310,7 @@ static void a_newcomer_says_when_it_votes(void **state) {
     expects_word("once about 1 more round has merged its work", true);
 }
 
-static void a_fresh_node_shows_no_numbers_it_does_not_have(void **state) {
-    (void)state;
+FACT(a_fresh_node_shows_no_numbers_it_does_not_have) {
     tw_status_view_init(&view);
     (void)snprintf(view.node.name, sizeof(view.node.name), "attic");
     (void)snprintf(view.run.name, sizeof(view.run.name), "bible");
@@ -344,8 +321,7 @@ static void a_fresh_node_shows_no_numbers_it_does_not_have(void **state) {
     compare("status_fresh.txt");
 }
 
-static void a_node_without_data_names_the_data_it_waits_for(void **state) {
-    (void)state;
+FACT(a_node_without_data_names_the_data_it_waits_for) {
     view.worker.state = TW_VIEW_WORKER_WAITING;
     view.worker.pid = view.worker.restarts = 0;
     view.data.state = TW_VIEW_DATA_WAITING;
@@ -358,8 +334,7 @@ static void a_node_without_data_names_the_data_it_waits_for(void **state) {
     compare("status_waiting.txt");
 }
 
-static void data_that_stopped_coming_show_no_rate(void **state) {
-    (void)state;
+FACT(data_that_stopped_coming_show_no_rate) {
     (void)snprintf(view.data.text, sizeof(view.data.text), "nothing comes: no peer is linked");
     view.data.in_bytes_per_s = 0;
     view.data.eta_us = TW_VIEW_NEVER;
@@ -368,8 +343,7 @@ static void data_that_stopped_coming_show_no_rate(void **state) {
     assert_null(strstr(drawn, "from 3 peers"));
 }
 
-static void a_peer_that_left_is_not_counted_as_mixed_in(void **state) {
-    (void)state;
+FACT(a_peer_that_left_is_not_counted_as_mixed_in) {
     view.sync.mixed = 2;
     view.sync.alive = 1;
     draw(screen_status, tw_view_json_status(&view), UTF8, 80);
@@ -381,8 +355,7 @@ static void a_peer_that_left_is_not_counted_as_mixed_in(void **state) {
     assert_null(strstr(drawn, "fetches the state"));
 }
 
-static void incomplete_or_unusable_datasets_are_shown(void **state) {
-    (void)state;
+FACT(incomplete_or_unusable_datasets_are_shown) {
     view.data.state = TW_VIEW_DATA_PARTIAL;
     draw(screen_status, tw_view_json_status(&view), UTF8, 120);
     assert_non_null(strstr(drawn, "lacks 54 of the dataset's 66 files"));
@@ -393,8 +366,7 @@ static void incomplete_or_unusable_datasets_are_shown(void **state) {
     assert_null(strstr(drawn, "cannot be stored"));
 }
 
-static void text_of_its_own_is_shown_with_its_share(void **state) {
-    (void)state;
+FACT(text_of_its_own_is_shown_with_its_share) {
     view.data.state = TW_VIEW_DATA_TEXT;
     draw(screen_status, tw_view_json_status(&view), UTF8, 80);
     assert_null(strstr(drawn, "  Data "));
@@ -403,8 +375,7 @@ static void text_of_its_own_is_shown_with_its_share(void **state) {
     assert_non_null(strstr(drawn, "  Data      text of its own · 25.2 % of the run's tokens"));
 }
 
-static void lists_look_as_they_should(void **state) {
-    (void)state;
+FACT(lists_look_as_they_should) {
     draw(screen_peers, tw_view_json_peers(&view), UTF8, 80);
     compare("peers.txt");
     draw(screen_rounds, tw_view_json_rounds(&view), UTF8, 80);
@@ -416,8 +387,7 @@ static void lists_look_as_they_should(void **state) {
     compare("events.txt");
 }
 
-static void absent_peers_tell_since_when(void **state) {
-    (void)state;
+FACT(absent_peers_tell_since_when) {
     static const struct {
         enum tw_view_link link;
         uint64_t absent_us;
@@ -446,8 +416,7 @@ static void absent_peers_tell_since_when(void **state) {
     assert_null(strstr(drawn, "a-longer-name-of"));
 }
 
-static void versions_look_as_they_should(void **state) {
-    (void)state;
+FACT(versions_look_as_they_should) {
     view.peers[0].rounds--;
     memset(&view.peers[0].tip, 0x41, sizeof(view.peers[0].tip));
     memset(&view.peers[2].lineage, 0xed, sizeof(view.peers[2].lineage));
@@ -464,8 +433,7 @@ static void versions_look_as_they_should(void **state) {
     assert_null(strstr(drawn, "not heard"));
 }
 
-static void ledger_looks_as_it_should(void **state) {
-    (void)state;
+FACT(ledger_looks_as_it_should) {
     static struct tw_ledger ledger;
     draw(screen_ledger, tw_ledger_json(&ledger, &view.node.id), UTF8, 80);
     assert_string_equal(drawn, "No round of a group was seen here yet.\n");
@@ -485,8 +453,7 @@ static void ledger_looks_as_it_should(void **state) {
     compare("ledger.txt");
 }
 
-static void no_line_is_wider_than_the_terminal(void **state) {
-    (void)state;
+FACT(no_line_is_wider_than_the_terminal) {
     memset(view.events[0].text, 'x', sizeof(view.events[0].text) - 1);
     memset(view.worker.device, 'd', sizeof(view.worker.device) - 1);
     for (unsigned width = 60; width <= 120; width += 20) {
@@ -500,8 +467,7 @@ static void no_line_is_wider_than_the_terminal(void **state) {
 }
 
 /* Bytes from a peer or a log line must not control the operator's terminal. */
-static void escape_bytes_of_strangers_are_not_printed(void **state) {
-    (void)state;
+FACT(escape_bytes_of_strangers_are_not_printed) {
     (void)snprintf(view.events[0].text, sizeof(view.events[0].text), "\033]0;owned\007\033[2J");
     (void)snprintf(view.node.name, sizeof(view.node.name), "a\033[31mb");
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
@@ -509,8 +475,7 @@ static void escape_bytes_of_strangers_are_not_printed(void **state) {
     assert_null(strchr(drawn, '\007'));
 }
 
-static void colour_changes_nothing_but_colour(void **state) {
-    (void)state;
+FACT(colour_changes_nothing_but_colour) {
     static char plain[sizeof(drawn)], stripped[sizeof(drawn)];
     draw(screen_status, tw_view_json_status(&view), UTF8, 80);
     memcpy(plain, drawn, sizeof(drawn));
@@ -529,8 +494,7 @@ static void colour_changes_nothing_but_colour(void **state) {
 
 /* The screen of a run in pairs shows the partner or its absence, but no roster, vote or missed
  * round. */
-static void a_run_in_pairs_has_partners_and_no_roster(void **state) {
-    (void)state;
+FACT(a_run_in_pairs_has_partners_and_no_roster) {
     view.node.state = TW_STATE_SOLO;
     view.sync.topology = TW_TOPOLOGY_PAIR;
     view.sync.roster_count = view.sync.voters = 1;
@@ -552,8 +516,7 @@ static void a_run_in_pairs_has_partners_and_no_roster(void **state) {
     compare("rounds_pair.txt");
 }
 
-static void a_gpu_shows_the_values_of_its_driver(void **state) {
-    (void)state;
+FACT(a_gpu_shows_the_values_of_its_driver) {
     (void)snprintf(view.worker.engine, sizeof(view.worker.engine),
                    "cuda:0, NVIDIA H100 80GB HBM3, bf16, cuBLASLt");
     view.worker.gpu = (struct tw_view_gpu){.is_seen = true,
@@ -576,8 +539,7 @@ static void a_gpu_shows_the_values_of_its_driver(void **state) {
     assert_null(strstr(drawn, "GPU"));
 }
 
-static void a_pause_shows_its_reasons(void **state) {
-    (void)state;
+FACT(a_pause_shows_its_reasons) {
     view.worker.state = TW_VIEW_WORKER_PAUSED;
     view.pause = (struct tw_view_pause){.is_by_owner = true,
                                         .is_by_hours = true,
@@ -605,8 +567,7 @@ static void a_pause_shows_its_reasons(void **state) {
     json_decref(none);
 }
 
-static void a_run_of_each_for_itself_talks_of_no_merges(void **state) {
-    (void)state;
+FACT(a_run_of_each_for_itself_talks_of_no_merges) {
     view.node.state = TW_STATE_SOLO;
     view.node.uptime_us = UINT64_C(7200000000);
     view.sync.topology = TW_TOPOLOGY_SOLO;
@@ -625,8 +586,7 @@ static void a_run_of_each_for_itself_talks_of_no_merges(void **state) {
 }
 
 /* A wrong secret is reported at once, not after half a minute; the reason is never cut. */
-static void refusal_is_shown_at_once_and_in_full(void **state) {
-    (void)state;
+FACT(refusal_is_shown_at_once_and_in_full) {
     view.node.uptime_us = 2000000;
     view.peers[0].link = TW_VIEW_LINK_REFUSED;
     (void)snprintf(view.peers[0].error, sizeof(view.peers[0].error),
@@ -639,8 +599,7 @@ static void refusal_is_shown_at_once_and_in_full(void **state) {
     assert_in_range(widest(), 1, 80);
 }
 
-static void one_peer_is_spoken_of_as_one(void **state) {
-    (void)state;
+FACT(one_peer_is_spoken_of_as_one) {
     view.sync.alive = view.sync.mixed = 0;
     view.net.bootstrap_count = 1;
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
@@ -654,8 +613,7 @@ static void one_peer_is_spoken_of_as_one(void **state) {
         strstr(drawn, "2 peers are alive, but none of their work was merged here lately"));
 }
 
-static void full_disk_is_said_where_it_hurts_others(void **state) {
-    (void)state;
+FACT(full_disk_is_said_where_it_hurts_others) {
     (void)snprintf(view.checkpoint.vote_error, sizeof(view.checkpoint.vote_error),
                    "cannot reserve room for vote.a: No space left on device");
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
@@ -663,8 +621,7 @@ static void full_disk_is_said_where_it_hurts_others(void **state) {
     assert_non_null(strstr(drawn, "free some space"));
 }
 
-static void rounds_skipped_for_the_budget_are_shown(void **state) {
-    (void)state;
+FACT(rounds_skipped_for_the_budget_are_shown) {
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
     assert_non_null(strstr(drawn, "1.31 bits per parameter, ecsq2 62 %, topk64 38 %"));
     assert_non_null(strstr(drawn, "101 kB/s used of 125 kB/s upload, 2 rounds left out"));
@@ -685,8 +642,7 @@ static void rounds_skipped_for_the_budget_are_shown(void **state) {
 }
 
 /* While rounds stand still, as in a cut of the line, the run clock does so too. */
-static void work_since_the_last_round_is_told(void **state) {
-    (void)state;
+FACT(work_since_the_last_round_is_told) {
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
     assert_null(strstr(drawn, "to be merged"));
     assert_non_null(strstr(drawn, "1,180 with this node"));
@@ -699,8 +655,7 @@ static void work_since_the_last_round_is_told(void **state) {
     assert_in_range(widest(), 1, 80);
 }
 
-static void group_without_a_seat_is_reported(void **state) {
-    (void)state;
+FACT(group_without_a_seat_is_reported) {
     view.sync.members_max = 16;
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
     assert_null(strstr(drawn, "The group is full"));
@@ -711,8 +666,7 @@ static void group_without_a_seat_is_reported(void **state) {
     assert_in_range(widest(), 1, 80);
 }
 
-static void numbers_have_one_unit_and_three_digits(void **state) {
-    (void)state;
+TEST(numbers_have_one_unit_and_three_digits) {
     char text[TW_UNITS_BYTES];
     assert_string_equal(tw_units_count(text, 0), "0");
     assert_string_equal(tw_units_count(text, 999), "999");
@@ -734,47 +688,6 @@ static void numbers_have_one_unit_and_three_digits(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(status_looks_as_it_should, start),
-        cmocka_unit_test_setup(words_wider_than_the_screen_stay_whole_characters, start),
-        cmocka_unit_test_setup(a_sample_that_is_no_text_is_not_shown, start),
-        cmocka_unit_test_setup(a_joining_node_shows_no_losses_of_its_own, start),
-        cmocka_unit_test_setup(a_finished_run_says_what_becomes_of_its_model, start),
-        cmocka_unit_test_setup(a_paused_node_has_no_speed_but_the_run_has, start),
-        cmocka_unit_test_setup(a_finished_node_has_no_speed_and_all_of_its_run, start),
-        cmocka_unit_test_setup(trouble_comes_first_with_its_way_out, start),
-        cmocka_unit_test_setup(a_low_terminal_shows_the_important_lines, start),
-        cmocka_unit_test_setup(hidden_warnings_are_counted, start),
-        cmocka_unit_test(a_low_terminal_shows_the_newest_rows_of_a_list),
-        cmocka_unit_test_setup(working_node_behind_nat_has_one_quiet_line, start),
-        cmocka_unit_test_setup(certificates_that_end_are_spoken_of_in_time, start),
-        cmocka_unit_test_setup(a_node_without_a_vote_says_so, start),
-        cmocka_unit_test_setup(a_newcomer_says_when_it_votes, start),
-        cmocka_unit_test_setup(a_fresh_node_shows_no_numbers_it_does_not_have, start),
-        cmocka_unit_test_setup(a_node_without_data_names_the_data_it_waits_for, start),
-        cmocka_unit_test_setup(data_that_stopped_coming_show_no_rate, start),
-        cmocka_unit_test_setup(a_peer_that_left_is_not_counted_as_mixed_in, start),
-        cmocka_unit_test_setup(incomplete_or_unusable_datasets_are_shown, start),
-        cmocka_unit_test_setup(text_of_its_own_is_shown_with_its_share, start),
-        cmocka_unit_test_setup(work_since_the_last_round_is_told, start),
-        cmocka_unit_test_setup(rounds_skipped_for_the_budget_are_shown, start),
-        cmocka_unit_test_setup(group_without_a_seat_is_reported, start),
-        cmocka_unit_test_setup(lists_look_as_they_should, start),
-        cmocka_unit_test_setup(absent_peers_tell_since_when, start),
-        cmocka_unit_test_setup(versions_look_as_they_should, start),
-        cmocka_unit_test_setup(ledger_looks_as_it_should, start),
-        cmocka_unit_test_setup(no_line_is_wider_than_the_terminal, start),
-        cmocka_unit_test_setup(escape_bytes_of_strangers_are_not_printed, start),
-        cmocka_unit_test_setup(colour_changes_nothing_but_colour, start),
-        cmocka_unit_test_setup(a_run_in_pairs_has_partners_and_no_roster, start),
-        cmocka_unit_test_setup(a_gpu_shows_the_values_of_its_driver, start),
-        cmocka_unit_test_setup(a_pause_shows_its_reasons, start),
-        cmocka_unit_test_setup(a_run_of_each_for_itself_talks_of_no_merges, start),
-        cmocka_unit_test_setup(refusal_is_shown_at_once_and_in_full, start),
-        cmocka_unit_test_setup(one_peer_is_spoken_of_as_one, start),
-        cmocka_unit_test_setup(full_disk_is_said_where_it_hurts_others, start),
-        cmocka_unit_test(numbers_have_one_unit_and_three_digits),
-    };
     golden_folder = argc > 1 ? argv[1] : "tests/golden/cli";
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -1,19 +1,10 @@
 /* Tests of `thinwire doctor` on faulty machines. Each line has its grade and names a remedy. The
  * test provides its own /proc. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "daemon/cli/doctor/doctor.h"
+#include "tests/test.h"
 
 static char root[64], proc[80];
 static char engine[96]; /* stands for thinwire-engine; absent unless a test writes the file */
@@ -36,7 +27,6 @@ static void put(const char *name, const char *text) {
 #define TCP "sys/net/ipv4/"
 
 static int setup(void **state) {
-    (void)state;
     (void)snprintf(root, sizeof(root), "/tmp/thinwire-doctor.XXXXXX");
     assert_non_null(mkdtemp(root));
     (void)snprintf(proc, sizeof(proc), "%s/proc", root);
@@ -68,7 +58,6 @@ static int teardown(void **state) {
                                         "sys/net/ipv4",
                                         "sys/net",
                                         "sys"};
-    (void)state;
     for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char path[256];
         (void)snprintf(path, sizeof(path), "%s/%s", proc, names[i]);
@@ -79,6 +68,8 @@ static int teardown(void **state) {
     json_decref(doctor.list);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 /* Returns the first line of this check, or NULL. */
 static const json_t *find_row(const char *check) {
@@ -105,8 +96,7 @@ static void is_said(const char *check, const char *grade, const char *fix) {
         fail_msg("%s: the way out `%s` lacks `%s`", check, said != NULL ? said : "", fix);
 }
 
-static void good_machine_has_nothing_to_do(void **state) {
-    (void)state;
+FACT(good_machine_has_nothing_to_do) {
     doctor_host(&doctor);
     is_said("bbr", "ok", NULL);
     is_said("buffers.send", "ok", NULL);
@@ -114,15 +104,13 @@ static void good_machine_has_nothing_to_do(void **state) {
     is_said("device", "ok", NULL);
 }
 
-static void bbr_that_lacks_is_named_with_the_command(void **state) {
-    (void)state;
+FACT(bbr_that_lacks_is_named_with_the_command) {
     put(TCP "tcp_available_congestion_control", "reno cubic mybbr bbr2\n");
     doctor_host(&doctor);
     is_said("bbr", "warn", "modprobe tcp_bbr");
 }
 
-static void kernel_without_an_answer_is_no_finding(void **state) {
-    (void)state;
+FACT(kernel_without_an_answer_is_no_finding) {
     put(TCP "tcp_available_congestion_control", "");
     put(TCP "tcp_wmem", "nonsense\n");
     put("meminfo", "");
@@ -132,15 +120,13 @@ static void kernel_without_an_answer_is_no_finding(void **state) {
     is_said("memory", "skip", NULL);
 }
 
-static void small_buffers_come_with_the_line_to_set(void **state) {
-    (void)state;
+FACT(small_buffers_come_with_the_line_to_set) {
     put(TCP "tcp_wmem", "4096\t16384\t212992\n");
     doctor_host(&doctor);
     is_said("buffers.send", "warn", "net.ipv4.tcp_wmem=\"4096 16384 6291456\"");
 }
 
-static void busy_machine_is_noticed_unless_it_is_we(void **state) {
-    (void)state;
+FACT(busy_machine_is_noticed_unless_it_is_we) {
     put("loadavg", "4000.0 1.0 1.0 1/100 4711\n");
     doctor_host(&doctor);
     is_said("device", "warn", "node.threads");
@@ -168,8 +154,7 @@ static bool has_row(const char *check) {
     return false;
 }
 
-static void gpu_that_is_used_is_named(void **state) {
-    (void)state;
+FACT(gpu_that_is_used_is_named) {
     doctor.config.worker.device.kind = TW_DEVICE_AUTO;
     put_engine("auto", "{\"devices\": [{\"device\": \"cpu\"}, " H100
                        "], \"chosen\": \"cuda:0\", \"error\": \"\", \"why_no_gpu\": \"\"}");
@@ -179,8 +164,7 @@ static void gpu_that_is_used_is_named(void **state) {
                         "cuda:0, NVIDIA H100, 84.0 GB of 85.0 GB free");
 }
 
-static void gpu_that_is_asked_for_and_cannot_be_used_fails(void **state) {
-    (void)state;
+FACT(gpu_that_is_asked_for_and_cannot_be_used_fails) {
     doctor.config.worker.device = (struct tw_device_choice){TW_DEVICE_CUDA, 1};
     put_engine("cuda:1",
                "{\"devices\": [" H100 "], \"chosen\": \"\", \"error\": \"there is no cuda:1\"}");
@@ -190,8 +174,7 @@ static void gpu_that_is_asked_for_and_cannot_be_used_fails(void **state) {
                         "there is no cuda:1");
 }
 
-static void silent_engine_is_no_failure_unless_a_gpu_is_asked_for(void **state) {
-    (void)state;
+FACT(silent_engine_is_no_failure_unless_a_gpu_is_asked_for) {
     doctor.config.worker.device.kind = TW_DEVICE_AUTO;
     doctor_gpu(&doctor); /* the program is missing */
     is_said("gpu", "skip", NULL);
@@ -206,8 +189,7 @@ static void silent_engine_is_no_failure_unless_a_gpu_is_asked_for(void **state) 
     is_said("gpu", "fail", "device = auto");
 }
 
-static void gpu_that_is_here_and_not_used_is_noticed(void **state) {
-    (void)state;
+FACT(gpu_that_is_here_and_not_used_is_noticed) {
     static const char answer[] =
         "{\"devices\": [{\"device\": \"cpu\"}], \"chosen\": \"cpu\", \"error\": \"\", "
         "\"why_no_gpu\": \"the driver is older than the toolkit\"}";
@@ -234,8 +216,7 @@ static void put_memory(uint64_t bytes) {
     put("meminfo", text);
 }
 
-static void model_that_does_not_fit_fails(void **state) {
-    (void)state;
+FACT(model_that_does_not_fit_fails) {
     struct run_memory memory;
     tw_run_defaults(&doctor.run);
     doctor.has_run = true;
@@ -257,8 +238,7 @@ static void model_that_does_not_fit_fails(void **state) {
 }
 
 /* A memory limit of the process counts, not the memory of the machine: so the daemon decides. */
-static void memory_of_the_control_group_counts(void **state) {
-    (void)state;
+FACT(memory_of_the_control_group_counts) {
     struct run_memory memory;
     char folder[128], path[160];
     tw_run_defaults(&doctor.run);
@@ -295,8 +275,7 @@ static void memory_of_the_control_group_counts(void **state) {
 }
 
 /* The first node of a run needs no `peers`: others dial it. */
-static void node_with_living_peers_needs_none_configured(void **state) {
-    (void)state;
+FACT(node_with_living_peers_needs_none_configured) {
     doctor.config.network.links = true;
     doctor.status = json_pack("{s:s, s:{s:i}}", "state", "member", "sync", "alive_peers", 1);
     doctor_links(&doctor);
@@ -309,8 +288,7 @@ static void node_with_living_peers_needs_none_configured(void **state) {
     json_decref(doctor.status);
 }
 
-static void run_of_any_model_needs_no_worker_of_ours(void **state) {
-    (void)state;
+FACT(run_of_any_model_needs_no_worker_of_ours) {
     tw_run_defaults(&doctor.run);
     assert_int_equal(tw_run_apply_tensors(&doctor.run, "w:100x100", NULL), TW_OK);
     doctor.has_run = true;
@@ -320,8 +298,7 @@ static void run_of_any_model_needs_no_worker_of_ours(void **state) {
     is_said("memory", "ok", NULL);
 }
 
-static void worker_that_is_not_there_fails(void **state) {
-    (void)state;
+FACT(worker_that_is_not_there_fails) {
     (void)snprintf(doctor.config.node.worker_path, sizeof(doctor.config.node.worker_path),
                    "/nowhere/thinwire-worker");
     doctor.config.node.spawn_worker = true;
@@ -329,8 +306,7 @@ static void worker_that_is_not_there_fails(void **state) {
     is_said("worker", "fail", "node.worker_path");
 }
 
-static void unlinked_node_without_a_daemon_is_no_failure(void **state) {
-    (void)state;
+FACT(unlinked_node_without_a_daemon_is_no_failure) {
     doctor.config.network.links = false;
     doctor_links(&doctor);
     is_said("daemon", "warn", "thinwire start");
@@ -338,8 +314,7 @@ static void unlinked_node_without_a_daemon_is_no_failure(void **state) {
     assert_int_equal(doctor.counts[DOCTOR_FAIL], 0);
 }
 
-static void foreign_listen_address_fails(void **state) {
-    (void)state;
+FACT(foreign_listen_address_fails) {
     doctor.config.network.listen_count = 1;
     (void)snprintf(doctor.config.network.listen[0].text, TW_ADDR_BYTES, "192.0.2.1:4747");
     doctor_links(&doctor);
@@ -372,8 +347,7 @@ static void voters_are_said(int members, int voters, const char *grade, const ch
     voters_are_said_of(false, members, voters, grade, text);
 }
 
-static void few_voters_are_warned_of(void **state) {
-    (void)state;
+FACT(few_voters_are_warned_of) {
     voters_are_said(6, 6, NULL, NULL);
     voters_are_said(3, 3, NULL, NULL);
     voters_are_said(9, 4, "ok", "4 of 9 members vote");
@@ -381,8 +355,7 @@ static void few_voters_are_warned_of(void **state) {
     voters_are_said(9, 1, "warn", "1 of 9 members votes: fewer than four voters withstand no liar");
 }
 
-static void warnings_of_the_daemon_are_passed_on(void **state) {
-    (void)state;
+FACT(warnings_of_the_daemon_are_passed_on) {
     doctor.status =
         json_pack("{s:s, s:[{s:s,s:s}], s:{s:i}}", "state", "member", "warnings", "what",
                   "The disk is full", "way_out", "free some", "sync", "alive_peers", 3);
@@ -393,8 +366,7 @@ static void warnings_of_the_daemon_are_passed_on(void **state) {
     json_decref(doctor.status);
 }
 
-static void dial_back_is_reported_in_the_words_of_the_daemon(void **state) {
-    (void)state;
+FACT(dial_back_is_reported_in_the_words_of_the_daemon) {
     static const struct {
         const char *state, *grade;
     } cases[] = {{"yes", "ok"}, {"no", "warn"}, {"local", "warn"}, {"unknown", "skip"}};
@@ -410,31 +382,4 @@ static void dial_back_is_reported_in_the_words_of_the_daemon(void **state) {
             assert_string_equal(json_string_value(json_object_get(row, "text")), "open port 4747");
         json_decref(doctor.status);
     }
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(good_machine_has_nothing_to_do),
-        TEST(bbr_that_lacks_is_named_with_the_command),
-        TEST(kernel_without_an_answer_is_no_finding),
-        TEST(small_buffers_come_with_the_line_to_set),
-        TEST(busy_machine_is_noticed_unless_it_is_we),
-        TEST(gpu_that_is_used_is_named),
-        TEST(gpu_that_is_asked_for_and_cannot_be_used_fails),
-        TEST(silent_engine_is_no_failure_unless_a_gpu_is_asked_for),
-        TEST(gpu_that_is_here_and_not_used_is_noticed),
-        TEST(model_that_does_not_fit_fails),
-        TEST(memory_of_the_control_group_counts),
-        TEST(node_with_living_peers_needs_none_configured),
-        TEST(run_of_any_model_needs_no_worker_of_ours),
-        TEST(worker_that_is_not_there_fails),
-        TEST(unlinked_node_without_a_daemon_is_no_failure),
-        TEST(foreign_listen_address_fails),
-        TEST(few_voters_are_warned_of),
-        TEST(warnings_of_the_daemon_are_passed_on),
-        TEST(dial_back_is_reported_in_the_words_of_the_daemon),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

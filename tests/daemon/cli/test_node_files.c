@@ -39,7 +39,6 @@ static bool is_synced(const char *path) {
 }
 
 static int setup(void **state) {
-    (void)state;
     (void)snprintf(folder, sizeof(folder), "/tmp/thinwire-node-files-XXXXXX");
     memset(&files, 0, sizeof(files));
     syncs_count = failing_sync = 0;
@@ -53,11 +52,12 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    (void)state;
     char command[TW_PATH_BYTES + 16];
     (void)snprintf(command, sizeof(command), "rm -r %s", folder);
     return system(command);
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 static bool is_there(const char *suffix) {
     char path[TW_PATH_BYTES + 8];
@@ -65,8 +65,7 @@ static bool is_there(const char *suffix) {
     return access(path, F_OK) == 0;
 }
 
-static void configuration_is_synced_to_disk(void **state) {
-    (void)state;
+FACT(configuration_is_synced_to_disk) {
     static struct tw_config config;
     char above[TW_PATH_BYTES + 8];
     struct tw_error err;
@@ -87,8 +86,7 @@ static void configuration_is_synced_to_disk(void **state) {
     assert_string_equal(config.node.name, "attic");
 }
 
-static void disk_that_fails_leaves_no_half_a_configuration(void **state) {
-    (void)state;
+FACT(disk_that_fails_leaves_no_half_a_configuration) {
     assert_int_equal(node_files_folders(&files), TW_EXIT_OK);
     syncs_count = 0;
     failing_sync = 1; /* the file */
@@ -103,8 +101,7 @@ static void disk_that_fails_leaves_no_half_a_configuration(void **state) {
     assert_false(is_there(".new"));
 }
 
-static void existing_files_stay(void **state) {
-    (void)state;
+FACT(existing_files_stay) {
     char text[8] = "", half[TW_PATH_BYTES + 8];
     assert_int_equal(node_files_folders(&files), TW_EXIT_OK);
     FILE *file = fopen(files.config_path, "w");
@@ -135,8 +132,7 @@ static void is_data(const char *text) {
     assert_string_equal(config.node.data, text);
 }
 
-static void a_key_takes_the_place_of_its_example(void **state) {
-    (void)state;
+FACT(a_key_takes_the_place_of_its_example) {
     struct stat before, after;
     assert_int_equal(node_files_folders(&files), TW_EXIT_OK);
     assert_int_equal(node_files_write_config(&files), TW_EXIT_OK);
@@ -156,8 +152,7 @@ static void a_key_takes_the_place_of_its_example(void **state) {
     is_data("/srv/text");
 }
 
-static void a_key_without_an_example_goes_into_its_section(void **state) {
-    (void)state;
+FACT(a_key_without_an_example_goes_into_its_section) {
     static const char *const TEXTS[] = {"[network]\nupload = 5mbit\n[node]\nname = attic\n",
                                         "[network]\nupload = 5mbit\n"};
     assert_int_equal(node_files_folders(&files), TW_EXIT_OK);
@@ -169,16 +164,4 @@ static void a_key_without_an_example_goes_into_its_section(void **state) {
         assert_int_equal(node_files_add_value(&files, "data", "/srv/text"), TW_EXIT_OK);
         is_data("/srv/text");
     }
-}
-
-int main(void) {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        T(configuration_is_synced_to_disk),
-        T(disk_that_fails_leaves_no_half_a_configuration),
-        T(existing_files_stay),
-        T(a_key_takes_the_place_of_its_example),
-        T(a_key_without_an_example_goes_into_its_section),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

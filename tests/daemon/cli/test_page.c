@@ -14,16 +14,14 @@ static const char *print(unsigned width, const char *text) {
     return printed;
 }
 
-static void short_lines_stay_as_they_are(void **state) {
-    (void)state;
+TEST(short_lines_stay_as_they_are) {
     const char *const text = "run try\n\n  Model     gpt2\n            of width 8\n\n";
     assert_string_equal(print(80, text), text);
     assert_string_equal(print(80, "no newline"), "no newline\n");
     assert_string_equal(print(80, "\n"), "\n");
 }
 
-static void text_behind_a_label_is_broken_below_itself(void **state) {
-    (void)state;
+TEST(text_behind_a_label_is_broken_below_itself) {
     assert_string_equal(print(60, "  Label     one two three four five six seven eight nine ten "
                                   "eleven twelve\n"),
                         "  Label     one two three four five six seven eight nine ten\n"
@@ -38,23 +36,20 @@ static void text_behind_a_label_is_broken_below_itself(void **state) {
                         "                      eight nine\n");
 }
 
-static void columns_are_characters_without_escapes(void **state) {
-    (void)state;
+TEST(columns_are_characters_without_escapes) {
     assert_string_equal(print(60, "\033[32mOK\033[0m    disk.room       öne two three four five "
                                   "six seven \033[1meight\033[0m nine\n"),
                         "\033[32mOK\033[0m    disk.room       öne two three four five six seven\n"
                         "                      \033[1meight\033[0m nine\n");
 }
 
-static void commands_are_never_broken(void **state) {
-    (void)state;
+TEST(commands_are_never_broken) {
     const char *const line = "    thinwire run new NAME --set sync.nodes=8 --preset sparseloco "
                              "--set sync.period=10 --set sync.codec=topk256\n";
     assert_string_equal(print(60, line), line);
 }
 
-static void quoted_words_stay_together(void **state) {
-    (void)state;
+TEST(quoted_words_stay_together) {
     assert_string_equal(print(60, "Written to r.manifest, which every node has to have; "
                                   "`thinwire run show r.manifest` explains it\n"),
                         "Written to r.manifest, which every node has to have;\n"
@@ -69,8 +64,7 @@ static void quoted_words_stay_together(void **state) {
                         "of the terminal` are broken\n");
 }
 
-static void a_word_wider_than_the_line_has_a_line_of_its_own(void **state) {
-    (void)state;
+TEST(a_word_wider_than_the_line_has_a_line_of_its_own) {
     char text[200], want[200];
     char id[81];
     memset(id, 'a', 80);
@@ -82,8 +76,7 @@ static void a_word_wider_than_the_line_has_a_line_of_its_own(void **state) {
 
 /* Words of any lengths and spaces come out in order, and no line with a space in its text is wider
  * than allowed. */
-static void no_word_is_lost_and_no_line_too_wide(void **state) {
-    (void)state;
+TEST(no_word_is_lost_and_no_line_too_wide) {
     char text[600], words[600], again[1200];
     struct tw_rng rng;
     tw_rng_seed(&rng, 1);
@@ -110,8 +103,7 @@ static void no_word_is_lost_and_no_line_too_wide(void **state) {
     }
 }
 
-static void a_page_is_as_wide_as_the_environment_says(void **state) {
-    (void)state;
+TEST(a_page_is_as_wide_as_the_environment_says) {
     assert_int_equal(setenv("COLUMNS", "70", 1), 0);
     char *bytes = NULL;
     size_t size = 0;
@@ -134,18 +126,4 @@ static void a_page_is_as_wide_as_the_environment_says(void **state) {
     assert_int_equal(page_width(-1, 90), 160);
     assert_int_equal(unsetenv("COLUMNS"), 0);
     assert_int_equal(page_width(-1, 90), 90);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(short_lines_stay_as_they_are),
-        cmocka_unit_test(text_behind_a_label_is_broken_below_itself),
-        cmocka_unit_test(columns_are_characters_without_escapes),
-        cmocka_unit_test(commands_are_never_broken),
-        cmocka_unit_test(quoted_words_stay_together),
-        cmocka_unit_test(a_word_wider_than_the_line_has_a_line_of_its_own),
-        cmocka_unit_test(no_word_is_lost_and_no_line_too_wide),
-        cmocka_unit_test(a_page_is_as_wide_as_the_environment_says),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,8 +52,7 @@ static void add_layers(const char *before, const char *after, uint32_t first, ui
     }
 }
 
-static void names_without_numbers_stay(void **state) {
-    (void)state;
+TEST(names_without_numbers_stay) {
     add("wte", 5, 4);
     add("b2", 3, 0);
     add("2nd.x", 3, 0);
@@ -62,16 +61,14 @@ static void names_without_numbers_stay(void **state) {
     check("2nd.x:3 b2:3 h.02.x:1 h.1234567.x:1 wte:5x4");
 }
 
-static void equal_layers_become_one_entry(void **state) {
-    (void)state;
+TEST(equal_layers_become_one_entry) {
     add("wte", 5, 4);
     add_layers("h.", ".w", 0, 11, 3);
     add_layers("h.", ".b", 0, 11, 2);
     check("h.{0-11}.b:2x4 h.{0-11}.w:3x4 wte:5x4");
 }
 
-static void unequal_layers_become_several(void **state) {
-    (void)state;
+TEST(unequal_layers_become_several) {
     add_layers("h.", ".w", 0, 3, 3);
     add_layers("h.", ".w", 5, 5, 3);
     add_layers("h.", ".w", 4, 4, 7); /* another shape */
@@ -79,8 +76,7 @@ static void unequal_layers_become_several(void **state) {
     check("h.{0-1,3,5}.w:3x4 h.2.b:1x4 h.2.w:3x4 h.4.w:7x4");
 }
 
-static void experts_fold_within_layers(void **state) {
-    (void)state;
+TEST(experts_fold_within_layers) {
     for (uint32_t layer = 0; layer < 4; layer++) {
         for (uint32_t expert = 0; expert < 3 + layer / 3; expert++) {
             char name[64];
@@ -93,8 +89,7 @@ static void experts_fold_within_layers(void **state) {
     check("h.{0-2}.e.{0-2}.w:2x2 h.{0-2}.e.{0-2}.x.9.w:2 h.3.e.{0-3}.w:2x2 h.3.e.{0-3}.x.9.w:2");
 }
 
-static void numbers_may_end_a_name(void **state) {
-    (void)state;
+TEST(numbers_may_end_a_name) {
     add_layers("", "", 0, 2, 1);
     add_layers("x.", "", 8, 10, 1);
     add_layers("x.", ".y", 8, 10, 2);
@@ -102,8 +97,7 @@ static void numbers_may_end_a_name(void **state) {
 }
 
 /* At most two numbers of a name fold. Each value of a third number is written out. */
-static void two_numbers_of_a_name_fold(void **state) {
-    (void)state;
+TEST(two_numbers_of_a_name_fold) {
     for (uint32_t i = 0; i < 8; i++) {
         char name[64];
         (void)snprintf(name, sizeof(name), "a.%u.b.%u.c.%u", i / 4, i / 2 % 2, i % 2);
@@ -112,8 +106,7 @@ static void two_numbers_of_a_name_fold(void **state) {
     check("a.{0-1}.b.{0-1}.c.0:1 a.{0-1}.b.{0-1}.c.1:1");
 }
 
-static void lists_without_room_are_refused(void **state) {
-    (void)state;
+TEST(lists_without_room_are_refused) {
     for (uint32_t i = 0; i < 900; i++) {
         char name[64];
         (void)snprintf(name, sizeof(name), "x%u.weight", i);
@@ -133,7 +126,6 @@ static struct cli_tensor found[ROOM];
 static uint32_t found_count;
 
 static void note(void *self, const char *name, const struct tw_tensor_shape *shape) {
-    (void)self;
     struct cli_tensor *tensor = &found[found_count++];
     memset(tensor, 0, sizeof(*tensor));
     (void)snprintf(tensor->name, sizeof(tensor->name), "%s", name);
@@ -144,8 +136,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const struct cli_tensor *)a)->name, ((const struct cli_tensor *)b)->name);
 }
 
-static void random_lists_expand_to_themselves(void **state) {
-    (void)state;
+TEST(random_lists_expand_to_themselves) {
     struct tw_rng rng;
     uint32_t lists = 0;
     tw_rng_seed(&rng, 20261126);
@@ -172,18 +163,4 @@ static void random_lists_expand_to_themselves(void **state) {
     }
     assert_int_equal(lists, 400);
     count = 0;
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_without_numbers_stay),
-        cmocka_unit_test(equal_layers_become_one_entry),
-        cmocka_unit_test(unequal_layers_become_several),
-        cmocka_unit_test(experts_fold_within_layers),
-        cmocka_unit_test(numbers_may_end_a_name),
-        cmocka_unit_test(two_numbers_of_a_name_fold),
-        cmocka_unit_test(lists_without_room_are_refused),
-        cmocka_unit_test(random_lists_expand_to_themselves),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

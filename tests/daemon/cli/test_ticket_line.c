@@ -10,16 +10,14 @@
 
 static const char LINE[] = "tw1secretline";
 
-static void operand_is_overwritten(void **state) {
-    (void)state;
+TEST(operand_is_overwritten) {
     char argument[] = "tw1secretline", text[TW_TICKET_LINE_BYTES];
     assert_int_equal(cli_ticket_line("join", argument, text), TW_EXIT_OK);
     assert_string_equal(text, LINE);
     for (size_t i = 0; i < sizeof(argument); i++) assert_int_equal(argument[i], 0);
 }
 
-static void overlong_operand_is_cut(void **state) {
-    (void)state;
+TEST(overlong_operand_is_cut) {
     static char argument[5000], text[TW_TICKET_LINE_BYTES];
     memset(argument, 'a', sizeof(argument) - 1);
     assert_int_equal(cli_ticket_line("join", argument, text), TW_EXIT_OK);
@@ -46,8 +44,7 @@ static int status_of(pid_t child) {
     return WEXITSTATUS(status);
 }
 
-static void dash_reads_standard_input(void **state) {
-    (void)state;
+TEST(dash_reads_standard_input) {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(write(ends[1], "tw1secretline\n", 14), 14);
@@ -58,8 +55,7 @@ static void dash_reads_standard_input(void **state) {
     (void)close(ends[0]);
 }
 
-static void a_terminal_is_asked_and_shows_nothing(void **state) {
-    (void)state;
+TEST(a_terminal_is_asked_and_shows_nothing) {
     char seen[512] = "";
     size_t used = 0;
     const int master = posix_openpt(O_RDWR | O_NOCTTY);
@@ -91,8 +87,7 @@ static void a_terminal_is_asked_and_shows_nothing(void **state) {
 }
 
 /* Only the inviter's clock decides, so the sentence blames no ticket. */
-static void ticket_that_is_late_by_this_clock_is_told_with_the_time(void **state) {
-    (void)state;
+TEST(ticket_that_is_late_by_this_clock_is_told_with_the_time) {
     struct tw_ticket ticket = {.expires_s = 1800000000};
     char text[TW_TICKET_AGE_BYTES] = "";
     assert_false(cli_ticket_is_late(&ticket, ticket.expires_s, text));
@@ -101,15 +96,4 @@ static void ticket_that_is_late_by_this_clock_is_told_with_the_time(void **state
     assert_non_null(strstr(text, "by the clock of this machine"));
     assert_non_null(strstr(text, "expired 2 d 0 h ago"));
     assert_non_null(strstr(text, "the inviter decides by its own clock"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operand_is_overwritten),
-        cmocka_unit_test(overlong_operand_is_cut),
-        cmocka_unit_test(dash_reads_standard_input),
-        cmocka_unit_test(a_terminal_is_asked_and_shows_nothing),
-        cmocka_unit_test(ticket_that_is_late_by_this_clock_is_told_with_the_time),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,8 +31,7 @@ static double recorded(enum tw_preset preset, double merges) {
     return way.loss;
 }
 
-static void recorded_losses_are_expected(void **state) {
-    (void)state;
+TEST(recorded_losses_are_expected) {
     assert_true(is_near(recorded(TW_PRESET_STREAMING, 40), 0.078));
     assert_true(is_near(recorded(TW_PRESET_STREAMING, 160), 0.023));
     /* muon.plan and verdict.plan: 13.6, 12.9, 14.8, 14.5 % at 40 merges; 2.9 % at 160. */
@@ -43,8 +42,7 @@ static void recorded_losses_are_expected(void **state) {
     assert_true(is_near(way_loss_alone(1600, 8), 0.152));
 }
 
-static void more_merges_never_cost_loss(void **state) {
-    (void)state;
+TEST(more_merges_never_cost_loss) {
     for (unsigned preset = TW_PRESET_DILOCO; preset <= TW_PRESET_BTM; preset++) {
         double last = 1;
         for (double merges = 2; merges < 2000; merges = merges * 1.3 + 1) {
@@ -64,7 +62,6 @@ static struct way row_at(double upload_s) {
 }
 
 static int set_up(void **state) {
-    (void)state;
     tw_run_defaults(&run);
     run.train.tokens = 400000000;
     run.sync.nodes = 4;
@@ -72,8 +69,9 @@ static int set_up(void **state) {
     return 0;
 }
 
-static void a_fast_line_keeps_the_period(void **state) {
-    (void)state;
+#define FACT(name) TEST_IN(set_up, NULL, name)
+
+FACT(a_fast_line_keeps_the_period) {
     const struct way row = row_at(0);
     assert_false(row.is_line_full);
     assert_true(is_near(row.period, run.sync.period));
@@ -85,8 +83,7 @@ static void a_fast_line_keeps_the_period(void **state) {
 
 /* A check fetches the parts of a contribution that the juror lacks, and takes two thirds of a
  * round. */
-static void checks_of_training_cost_bytes_and_time(void **state) {
-    (void)state;
+FACT(checks_of_training_cost_bytes_and_time) {
     const struct way without = row_at(0);
     run.sync.jury_millionths = 250000;
     const struct way with = row_at(0);
@@ -97,8 +94,7 @@ static void checks_of_training_cost_bytes_and_time(void **state) {
     assert_true(is_near(1 / with.busy - 1 / without.busy, .25 * 2 / 3));
 }
 
-static void a_slow_line_stretches_the_period(void **state) {
-    (void)state;
+FACT(a_slow_line_stretches_the_period) {
     const struct way fast = row_at(0), slow = row_at(125000);
     assert_true(slow.is_line_full);
     assert_true(slow.period > 2 * run.sync.period);
@@ -126,8 +122,7 @@ static int set_up_wish(void **state) {
 
 /* Of all listed ways that the line carries, none has clearly less loss, and none of as little loss
  * sends fewer bytes. */
-static void the_best_way_is_on_the_frontier(void **state) {
-    (void)state;
+TEST_IN(set_up_wish, NULL, the_best_way_is_on_the_frontier) {
     unsigned best = 0;
     nodes.line.upload_s = 2.5e6;
     const unsigned count = ways_list(&run, &wish, &nodes, ways, &best);
@@ -144,8 +139,7 @@ static void the_best_way_is_on_the_frontier(void **state) {
     assert_true(ways[best].loss < ways[count - 1].loss);
 }
 
-static void a_line_chooses_how_a_run_merges(void **state) {
-    (void)state;
+TEST_IN(set_up_wish, NULL, a_line_chooses_how_a_run_merges) {
     struct tw_error err;
     double last = 1e18;
     for (double upload = 1e7; upload > 1e4; upload /= 10) {
@@ -162,8 +156,7 @@ static void a_line_chooses_how_a_run_merges(void **state) {
     }
 }
 
-static void keys_of_the_user_stay(void **state) {
-    (void)state;
+TEST_IN(set_up_wish, NULL, keys_of_the_user_stay) {
     struct tw_error err;
     wish.line.upload_s = 1e6;
     wish_for("sync.preset", "diloco");
@@ -178,8 +171,7 @@ static void keys_of_the_user_stay(void **state) {
     assert_int_equal(fitted.sync.period, 60);
 }
 
-static void a_budget_that_nothing_fits_is_refused_whole(void **state) {
-    (void)state;
+TEST_IN(set_up_wish, NULL, a_budget_that_nothing_fits_is_refused_whole) {
     struct tw_error err;
     struct tw_run fitted = run;
     wish.budget = (struct tw_budget_config){.bytes = 100};
@@ -188,8 +180,7 @@ static void a_budget_that_nothing_fits_is_refused_whole(void **state) {
     assert_non_null(strstr(err.message, "nothing fits"));
 }
 
-static void budgets_count_both_ways_of_a_month(void **state) {
-    (void)state;
+FACT(budgets_count_both_ways_of_a_month) {
     const struct way free = row_at(0);
     struct tw_budget_config budget = {.bytes = (uint64_t)(59 * free.day_bytes), .is_month = true};
     nodes.budget = &budget;
@@ -199,20 +190,4 @@ static void budgets_count_both_ways_of_a_month(void **state) {
     budget = (struct tw_budget_config){.bytes = (uint64_t)(free.day_bytes / 86400 * 0.9)};
     assert_true(row_at(0).is_over);
     nodes.budget = &no_budget;
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recorded_losses_are_expected),
-        cmocka_unit_test(more_merges_never_cost_loss),
-        cmocka_unit_test_setup(a_fast_line_keeps_the_period, set_up),
-        cmocka_unit_test_setup(checks_of_training_cost_bytes_and_time, set_up),
-        cmocka_unit_test_setup(a_slow_line_stretches_the_period, set_up),
-        cmocka_unit_test_setup(the_best_way_is_on_the_frontier, set_up_wish),
-        cmocka_unit_test_setup(a_line_chooses_how_a_run_merges, set_up_wish),
-        cmocka_unit_test_setup(keys_of_the_user_stay, set_up_wish),
-        cmocka_unit_test_setup(a_budget_that_nothing_fits_is_refused_whole, set_up_wish),
-        cmocka_unit_test_setup(budgets_count_both_ways_of_a_month, set_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,8 +52,7 @@ static void assert_share(double value, double want, double off) {
         fail_msg("%.3f, expected %.3f within %.3f", value, want, off);
 }
 
-static void without_a_budget_everything_may_go(void **state) {
-    (void)state;
+TEST(without_a_budget_everything_may_go) {
     struct node node;
     uint64_t bytes_max;
     node_init(&node, 0, false);
@@ -63,8 +62,7 @@ static void without_a_budget_everything_may_go(void **state) {
     assert_false(tw_allowance_is_hopeless(&node.allowance));
 }
 
-static void the_remainder_goes_to_contributions(void **state) {
-    (void)state;
+TEST(the_remainder_goes_to_contributions) {
     static const uint64_t rests[] = {0, 20000, 60000};
     for (unsigned i = 0; i < 3; i++) {
         struct node node;
@@ -84,8 +82,7 @@ static void the_remainder_goes_to_contributions(void **state) {
 
 /* In pairs an anchor accompanies each contribution. The node includes it from the first
  * contribution on. */
-static void accompanying_bytes_are_known_from_the_first_contribution_on(void **state) {
-    (void)state;
+TEST(accompanying_bytes_are_known_from_the_first_contribution_on) {
     struct node node;
     node_init(&node, RATE, false);
     node.besides = 5 * RATE; /* half of a round */
@@ -102,8 +99,7 @@ static void accompanying_bytes_are_known_from_the_first_contribution_on(void **s
 
 /* The node saves up for a contribution and its anchor together. If it saved for the contribution
  * alone, the anchor would overdraw the credit. */
-static void accompanying_bytes_are_saved_up_for_too(void **state) {
-    (void)state;
+TEST(accompanying_bytes_are_saved_up_for_too) {
     struct node node;
     node_init(&node, RATE, false);
     node.besides = 10 * 3 * RATE; /* as much as the node may send in three rounds */
@@ -115,8 +111,7 @@ static void accompanying_bytes_are_saved_up_for_too(void **state) {
     assert_share((double)(node.made - made) / (node.rounds - rounds), 0.31, 0.05);
 }
 
-static void a_change_besides_is_made_up_for(void **state) {
-    (void)state;
+TEST(a_change_besides_is_made_up_for) {
     struct node node;
     node_init(&node, RATE, false);
     node_run(&node, 1000);
@@ -127,8 +122,7 @@ static void a_change_besides_is_made_up_for(void **state) {
     assert_share((double)(node.traffic - before) / 2000 / RATE, 0.96, 0.04);
 }
 
-static void a_node_that_cannot_afford_every_round_takes_part_in_some(void **state) {
-    (void)state;
+TEST(a_node_that_cannot_afford_every_round_takes_part_in_some) {
     struct node node;
     node_init(&node, RATE, false);
     node.rest = 60000;
@@ -142,8 +136,7 @@ static void a_node_that_cannot_afford_every_round_takes_part_in_some(void **stat
     assert_share((double)(node.traffic - before) / 10000 / RATE, 0.95, 0.05);
 }
 
-static void a_rest_above_the_budget_leaves_nothing(void **state) {
-    (void)state;
+TEST(a_rest_above_the_budget_leaves_nothing) {
     struct node node;
     node_init(&node, RATE, false);
     node.rest = 2 * RATE;
@@ -158,8 +151,7 @@ static void a_rest_above_the_budget_leaves_nothing(void **state) {
     assert_false(tw_allowance_is_hopeless(&node.allowance));
 }
 
-static void unused_budget_makes_no_burst(void **state) {
-    (void)state;
+TEST(unused_budget_makes_no_burst) {
     struct node node;
     node_init(&node, RATE, false);
     node.most = 1000;
@@ -171,8 +163,7 @@ static void unused_budget_makes_no_burst(void **state) {
     assert_true(node.largest <= (uint64_t)RATE * 20);
 }
 
-static void a_month_keeps_its_debt(void **state) {
-    (void)state;
+TEST(a_month_keeps_its_debt) {
     struct node node;
     const double month_bytes = MONTH_GB * 1e9;
     node_init(&node, (uint64_t)month_bytes, true);
@@ -188,8 +179,7 @@ static void a_month_keeps_its_debt(void **state) {
 }
 
 /* A node that does not know the interval of its rounds does not guess: it spends its credit. */
-static void an_unknown_cycle_lives_on_credit(void **state) {
-    (void)state;
+TEST(an_unknown_cycle_lives_on_credit) {
     struct node node;
     uint64_t bytes_max;
     node_init(&node, RATE, false);
@@ -201,8 +191,7 @@ static void an_unknown_cycle_lives_on_credit(void **state) {
     assert_int_equal(bytes_max, 1000);
 }
 
-static void parts_share_by_elements_and_by_links(void **state) {
-    (void)state;
+TEST(parts_share_by_elements_and_by_links) {
     struct tw_allowance_part parts[4] = {{.elements = 100, .link_max = UINT64_MAX},
                                          {.elements = 200, .link_max = 50},
                                          {.elements = 100, .link_max = UINT64_MAX},
@@ -223,21 +212,4 @@ static void parts_share_by_elements_and_by_links(void **state) {
     assert_int_equal(parts[0].bytes_max, 400);
     assert_int_equal(parts[2].bytes_max, 550);
     tw_allowance_deal(parts, 0, 1000);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_a_budget_everything_may_go),
-        cmocka_unit_test(the_remainder_goes_to_contributions),
-        cmocka_unit_test(accompanying_bytes_are_saved_up_for_too),
-        cmocka_unit_test(a_change_besides_is_made_up_for),
-        cmocka_unit_test(accompanying_bytes_are_known_from_the_first_contribution_on),
-        cmocka_unit_test(a_node_that_cannot_afford_every_round_takes_part_in_some),
-        cmocka_unit_test(a_rest_above_the_budget_leaves_nothing),
-        cmocka_unit_test(unused_budget_makes_no_burst),
-        cmocka_unit_test(a_month_keeps_its_debt),
-        cmocka_unit_test(an_unknown_cycle_lives_on_credit),
-        cmocka_unit_test(parts_share_by_elements_and_by_links),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,8 @@
 /* Tests of daemon/config/config.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "daemon/config/config.h"
+#include "tests/test.h"
 
 #define ID "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
@@ -32,8 +24,7 @@ static void refuse(const char *text, unsigned line, const char *part) {
     }
 }
 
-static void an_empty_file_gives_the_defaults(void **state) {
-    (void)state;
+TEST(an_empty_file_gives_the_defaults) {
     assert_int_equal(parse(""), TW_OK);
     assert_string_equal(config.instance, "garage");
     assert_string_equal(config.node.state_dir, "/var/lib/thinwire/garage");
@@ -50,8 +41,7 @@ static void an_empty_file_gives_the_defaults(void **state) {
     assert_true(config.node.name[0] != 0);
 }
 
-static void every_kind_of_value_is_read(void **state) {
-    (void)state;
+TEST(every_kind_of_value_is_read) {
     assert_int_equal(parse("[node]\n"
                            "name = attic   # the one upstairs\n"
                            "run = bible.manifest\n"
@@ -118,8 +108,7 @@ static void every_kind_of_value_is_read(void **state) {
     assert_true(config.api.has_http);
 }
 
-static void the_programs_of_a_command_are_not_others(void **state) {
-    (void)state;
+TEST(the_programs_of_a_command_are_not_others) {
     assert_int_equal(parse("[worker]\ncommand = train\nyield = on\n"), TW_OK);
     assert_int_equal(parse("[worker]\nnice = 0\nyield = on\n"), TW_OK);
     assert_int_equal(parse("[worker]\ncommand = train\nnice = 0\n"), TW_OK);
@@ -127,8 +116,7 @@ static void the_programs_of_a_command_are_not_others(void **state) {
     assert_non_null(strstr(err.message, "set nice to 1 or more, or yield = off"));
 }
 
-static void yield_is_off_on_or_a_percentage(void **state) {
-    (void)state;
+TEST(yield_is_off_on_or_a_percentage) {
     static const struct {
         const char *text, *shown;
         uint32_t percent;
@@ -147,8 +135,7 @@ static void yield_is_off_on_or_a_percentage(void **state) {
     }
 }
 
-static void pace_is_auto_off_or_a_rate(void **state) {
-    (void)state;
+TEST(pace_is_auto_off_or_a_rate) {
     static const struct {
         const char *text, *shown;
         enum tw_link_pace_mode mode;
@@ -167,8 +154,7 @@ static void pace_is_auto_off_or_a_rate(void **state) {
     }
 }
 
-static void relaying_is_on_off_or_a_rate(void **state) {
-    (void)state;
+TEST(relaying_is_on_off_or_a_rate) {
     static const struct {
         const char *text, *shown;
         bool is_on;
@@ -190,14 +176,12 @@ static void relaying_is_on_off_or_a_rate(void **state) {
     assert_int_equal(parse("[network]\nrelay = yes\n"), TW_CONFIG);
 }
 
-static void an_empty_list_means_none(void **state) {
-    (void)state;
+TEST(an_empty_list_means_none) {
     assert_int_equal(parse("[network]\nlisten =\n"), TW_OK);
     assert_int_equal(config.network.listen_count, 0);
 }
 
-static void unknown_names_are_refused_with_the_nearest(void **state) {
-    (void)state;
+TEST(unknown_names_are_refused_with_the_nearest) {
     refuse("[node]\nname = x\ntreads = 4\n", 3, "did you mean `threads`?");
     refuse("\n[netwrok]\n", 2, "did you mean [network]?");
     refuse("[banana]\n", 1, "sections are [node], [worker], [network], [api]");
@@ -206,8 +190,7 @@ static void unknown_names_are_refused_with_the_nearest(void **state) {
     refuse("threads = 4\n", 1, "before the first section");
 }
 
-static void every_bad_value_names_line_key_and_the_way_out(void **state) {
-    (void)state;
+TEST(every_bad_value_names_line_key_and_the_way_out) {
     refuse("[node]\nthreads = many\n", 2, "threads: `many` is no whole number from 0 to 4096");
     refuse("[node]\nthreads = 5000\n", 2, "threads: 5000 is outside 0 to 4096");
     refuse("[node]\nthreads = -1\n", 2, "threads: ");
@@ -261,8 +244,7 @@ static void every_bad_value_names_line_key_and_the_way_out(void **state) {
     refuse("[node]\nname = a\nnonsense\n", 3, "neither `key = value` nor `[section]`");
 }
 
-static void bytes_that_are_no_text_are_refused(void **state) {
-    (void)state;
+TEST(bytes_that_are_no_text_are_refused) {
     char line[400];
     memset(line, 'x', sizeof(line));
     memcpy(line, "[node]\nname = ", 14);
@@ -273,8 +255,7 @@ static void bytes_that_are_no_text_are_refused(void **state) {
     assert_int_equal(tw_config_parse(&config, "x.conf", "[node]\n\0\n", 9, &err), TW_CONFIG);
 }
 
-static void a_file_too_large_is_refused_unread(void **state) {
-    (void)state;
+TEST(a_file_too_large_is_refused_unread) {
     char *const text = calloc(1, TW_CONFIG_BYTES_MAX + 1);
     assert_non_null(text);
     assert_int_equal(tw_config_parse(&config, "x.conf", text, TW_CONFIG_BYTES_MAX + 1, &err),
@@ -283,8 +264,7 @@ static void a_file_too_large_is_refused_unread(void **state) {
     free(text);
 }
 
-static void a_run_dir_too_long_for_a_socket_is_refused(void **state) {
-    (void)state;
+TEST(a_run_dir_too_long_for_a_socket_is_refused) {
     char text[256] = "[node]\nrun_dir = /";
     memset(text + strlen(text), 'r', 100);
     assert_int_equal(parse(text), TW_CONFIG);
@@ -292,8 +272,7 @@ static void a_run_dir_too_long_for_a_socket_is_refused(void **state) {
 }
 
 /* Random text of the parser's own tokens: parsing always ends, with success or an error. */
-static void any_mixture_of_pieces_ends_in_an_answer(void **state) {
-    (void)state;
+TEST(any_mixture_of_pieces_ends_in_an_answer) {
     static const char *const PIECES[] = {"[node]", "[network]", "[",  "]", "=", "\n", "\n", " ",
                                          "peers",  "listen",    "\t", "1", ":", "a",  ";",  "#",
                                          "upload", "5mbit",     "%i", ",", "~", "/",  "\"", "run"};
@@ -315,8 +294,7 @@ static void any_mixture_of_pieces_ends_in_an_answer(void **state) {
     assert_true(accepted < 20000);
 }
 
-static void shown_configuration_parses_to_the_same(void **state) {
-    (void)state;
+TEST(shown_configuration_parses_to_the_same) {
     static char shown[16384], again[16384];
     assert_int_equal(parse("[node]\nname=a\ncheckpoint_interval=1500ms\n[network]\nupload=5mbit\n"
                            "peers=a:1, b:2=" ID "\nlisten=\n[api]\nhttp=127.0.0.1:80\n"),
@@ -331,8 +309,7 @@ static void shown_configuration_parses_to_the_same(void **state) {
     assert_memory_equal(&before, &config, sizeof(config));
 }
 
-static void a_budget_is_a_rate_or_a_month(void **state) {
-    (void)state;
+TEST(a_budget_is_a_rate_or_a_month) {
     char shown[16384];
     assert_int_equal(parse("[network]\nbudget = 2mbit\n"), TW_OK);
     assert_int_equal(config.network.budget.bytes, 250000);
@@ -347,8 +324,7 @@ static void a_budget_is_a_rate_or_a_month(void **state) {
 }
 
 /* The example is a valid configuration when every key in it is uncommented. */
-static void the_example_is_valid_when_uncommented(void **state) {
-    (void)state;
+TEST(the_example_is_valid_when_uncommented) {
     static char text[16384], bare[16384];
     const size_t size = tw_config_example(text, sizeof(text));
     assert_true(size < sizeof(text));
@@ -363,8 +339,7 @@ static void the_example_is_valid_when_uncommented(void **state) {
     assert_string_equal(config.node.name, "attic");
 }
 
-static void no_line_of_the_example_is_cut_by_a_terminal(void **state) {
-    (void)state;
+TEST(no_line_of_the_example_is_cut_by_a_terminal) {
     static char text[16384];
     (void)tw_config_example(text, sizeof(text));
     for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
@@ -372,8 +347,7 @@ static void no_line_of_the_example_is_cut_by_a_terminal(void **state) {
     }
 }
 
-static void the_file_is_found_by_option_environment_and_instance(void **state) {
-    (void)state;
+TEST(the_file_is_found_by_option_environment_and_instance) {
     char path[TW_PATH_BYTES];
     assert_int_equal(unsetenv("THINWIRE_CONFIG"), 0);
     assert_int_equal(tw_config_find(NULL, path, &err), TW_OK);
@@ -390,34 +364,8 @@ static void the_file_is_found_by_option_environment_and_instance(void **state) {
     assert_int_equal(unsetenv("THINWIRE_CONFIG"), 0);
 }
 
-static void a_missing_file_says_how_to_make_one(void **state) {
-    (void)state;
+TEST(a_missing_file_says_how_to_make_one) {
     assert_int_equal(tw_config_load(&config, "/nowhere/x.conf", &err), TW_CONFIG);
     assert_non_null(strstr(err.message, "/nowhere/x.conf: No such file"));
     assert_non_null(strstr(err.message, "thinwire init"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_empty_file_gives_the_defaults),
-        cmocka_unit_test(every_kind_of_value_is_read),
-        cmocka_unit_test(yield_is_off_on_or_a_percentage),
-        cmocka_unit_test(the_programs_of_a_command_are_not_others),
-        cmocka_unit_test(pace_is_auto_off_or_a_rate),
-        cmocka_unit_test(relaying_is_on_off_or_a_rate),
-        cmocka_unit_test(an_empty_list_means_none),
-        cmocka_unit_test(unknown_names_are_refused_with_the_nearest),
-        cmocka_unit_test(every_bad_value_names_line_key_and_the_way_out),
-        cmocka_unit_test(bytes_that_are_no_text_are_refused),
-        cmocka_unit_test(a_file_too_large_is_refused_unread),
-        cmocka_unit_test(a_run_dir_too_long_for_a_socket_is_refused),
-        cmocka_unit_test(any_mixture_of_pieces_ends_in_an_answer),
-        cmocka_unit_test(shown_configuration_parses_to_the_same),
-        cmocka_unit_test(a_budget_is_a_rate_or_a_month),
-        cmocka_unit_test(the_example_is_valid_when_uncommented),
-        cmocka_unit_test(no_line_of_the_example_is_cut_by_a_terminal),
-        cmocka_unit_test(the_file_is_found_by_option_environment_and_instance),
-        cmocka_unit_test(a_missing_file_says_how_to_make_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,8 +19,7 @@ static uint64_t rate_at(uint32_t hour, uint32_t minute) {
     return now.is_off ? UINT64_MAX : now.bytes_per_s;
 }
 
-static void every_hour_has_its_rate(void **state) {
-    (void)state;
+TEST(every_hour_has_its_rate) {
     read_in("08:00-18:00 1mbit, 18-23:30 off");
     assert_int_equal(rate_at(7, 59), 0);
     assert_int_equal(rate_at(8, 0), 125000);
@@ -35,8 +34,7 @@ static void every_hour_has_its_rate(void **state) {
                      8 * 60); /* 8:00 of the next day */
 }
 
-static void entries_go_over_midnight(void **state) {
-    (void)state;
+TEST(entries_go_over_midnight) {
     read_in("22:00-06:00=2mbit");
     assert_int_equal(rate_at(22, 0), 250000);
     assert_int_equal(rate_at(0, 0), 250000);
@@ -51,23 +49,20 @@ static void entries_go_over_midnight(void **state) {
     assert_int_equal(rate_at(0, 0), 0);
 }
 
-static void the_first_of_two_entries_counts(void **state) {
-    (void)state;
+TEST(the_first_of_two_entries_counts) {
     read_in("12-13 off, 8-18 1mbit");
     assert_int_equal(rate_at(12, 30), UINT64_MAX);
     assert_int_equal(rate_at(13, 0), 125000);
 }
 
-static void nothing_is_every_hour(void **state) {
-    (void)state;
+TEST(nothing_is_every_hour) {
     read_in("");
     assert_int_equal(hours.count, 0);
     assert_int_equal(rate_at(12, 0), 0);
     assert_int_equal(tw_hours_at(&hours, 0).until_min, TW_DAY_MINUTES);
 }
 
-static void printed_text_parses_again(void **state) {
-    (void)state;
+TEST(printed_text_parses_again) {
     char text[TW_HOURS_TEXT_BYTES], again[TW_HOURS_TEXT_BYTES];
     read_in(" 8-18   800kbit ,22:05-06:00 off,");
     tw_hours_print(&hours, text, sizeof(text));
@@ -80,8 +75,7 @@ static void printed_text_parses_again(void **state) {
     assert_true(strlen(text) + 1 < sizeof(text));
 }
 
-static void hours_of_training_are_off_alone(void **state) {
-    (void)state;
+TEST(hours_of_training_are_off_alone) {
     assert_int_equal(tw_hours_parse_off("08:00-18:00 off, 22-6=off", &hours, &err), TW_OK);
     assert_int_equal(hours.count, 2);
     assert_int_equal(rate_at(23, 0), UINT64_MAX);
@@ -95,8 +89,7 @@ static void hours_of_training_are_off_alone(void **state) {
     assert_null(strstr(err.message, "mbit")); /* the suggested remedy names no rate */
 }
 
-static void invalid_hours_are_refused(void **state) {
-    (void)state;
+TEST(invalid_hours_are_refused) {
     refuse("always", "`always` names no hours; write entries such as 08:00-18:00 1mbit");
     refuse("8-8 off", "names no hours");
     refuse("24-8 off", "names no hours");
@@ -114,17 +107,4 @@ static void invalid_hours_are_refused(void **state) {
     refuse("8-18 "
            "1111111111111111111111111111111111111111111111111111111111111111111111111111111111mbit",
            "is too long");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_hour_has_its_rate),
-        cmocka_unit_test(entries_go_over_midnight),
-        cmocka_unit_test(the_first_of_two_entries_counts),
-        cmocka_unit_test(nothing_is_every_hour),
-        cmocka_unit_test(printed_text_parses_again),
-        cmocka_unit_test(hours_of_training_are_off_alone),
-        cmocka_unit_test(invalid_hours_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

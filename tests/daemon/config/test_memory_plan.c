@@ -13,7 +13,6 @@ static struct tw_error err;
 
 /* A model of 1.2 billion parameters in 32 fragments. */
 static int open_large(void **state) {
-    (void)state;
     tw_config_defaults(&config, "test");
     tw_run_defaults(&run);
     assert_int_equal(tw_run_apply_tensors(&run, "w:300000x4000", &err), TW_OK);
@@ -24,6 +23,8 @@ static int open_large(void **state) {
     return 0;
 }
 
+#define FACT(name) TEST_IN(open_large, NULL, name)
+
 static struct tw_memory_plan plan_at(double bytes_a_parameter) {
     return tw_memory_plan(&config, &layout, (uint64_t)(bytes_a_parameter * 1.2e9), 0);
 }
@@ -33,8 +34,7 @@ static double per_parameter(const struct tw_memory_plan *plan) {
 }
 
 /* Snapshots are given up first. The anchor leaves memory only when nothing else can be given up. */
-static void less_memory_takes_less(void **state) {
-    (void)state;
+FACT(less_memory_takes_less) {
     struct tw_memory_plan plan = plan_at(80);
     assert_int_equal(plan.snapshot, TW_SNAPSHOT_FULL);
     assert_false(plan.is_file);
@@ -53,8 +53,7 @@ static void less_memory_takes_less(void **state) {
     assert_int_equal(tw_memory_plan_bytes(&plan), 0);
 }
 
-static void settings_of_the_owner_stay(void **state) {
-    (void)state;
+FACT(settings_of_the_owner_stay) {
     config.node.snapshot = TW_SNAPSHOT_WISH_FULL;
     config.node.anchors = TW_ANCHORS_MEMORY;
     struct tw_memory_plan plan = plan_at(1);
@@ -72,8 +71,7 @@ static void settings_of_the_owner_stay(void **state) {
     assert_int_equal(plan.snapshot, TW_SNAPSHOT_OFF);
 }
 
-static void worker_on_this_host_has_its_memory_first(void **state) {
-    (void)state;
+FACT(worker_on_this_host_has_its_memory_first) {
     const uint64_t bytes = UINT64_C(20) * 1200000000;
     assert_false(tw_memory_plan(&config, &layout, bytes, 0).is_file);
     assert_true(tw_memory_plan(&config, &layout, bytes, bytes / 2).is_file);
@@ -88,8 +86,7 @@ static void worker_on_this_host_has_its_memory_first(void **state) {
 
 /* Packed states, results kept for others, and contributions: with 32 fragments about a byte per
  * parameter, and less where there is no momentum to pack. */
-static void payloads_are_counted_in_memory(void **state) {
-    (void)state;
+FACT(payloads_are_counted_in_memory) {
     run.sync.codec = run.sync.result = TW_CODEC_INT4;
     const struct tw_memory_plan plan =
         tw_memory_plan_of(&config, &run, &layout, UINT64_C(20) * 1200000000);
@@ -109,16 +106,4 @@ static void payloads_are_counted_in_memory(void **state) {
     run.sync.topology = TW_TOPOLOGY_SOLO;
     assert_int_equal(
         tw_memory_plan_of(&config, &run, &layout, UINT64_C(20) * 1200000000).transit_bytes, 0);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup(name, open_large)
-    const struct CMUnitTest tests[] = {
-        TEST(less_memory_takes_less),
-        TEST(settings_of_the_owner_stay),
-        TEST(payloads_are_counted_in_memory),
-        TEST(worker_on_this_host_has_its_memory_first),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

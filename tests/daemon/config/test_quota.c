@@ -16,7 +16,6 @@ static struct tw_error err;
 static int dir;
 
 static int make_disk(void **state) {
-    (void)state;
     disk = tw_disk_create();
     ops = tw_disk_ops(disk);
     dir = ops->dir_open(ops->ctx, "state");
@@ -26,10 +25,11 @@ static int make_disk(void **state) {
 }
 
 static int drop_disk(void **state) {
-    (void)state;
     tw_disk_destroy(disk);
     return 0;
 }
+
+#define FACT(name) TEST_IN(make_disk, drop_disk, name)
 
 static void load(void) {
     assert_int_equal(tw_quota_load(&quota, ops, dir, &err), TW_OK);
@@ -39,8 +39,7 @@ static void save(void) {
     if (tw_quota_save(&quota, ops, dir, &err) != TW_OK) fail_msg("%s", err.message);
 }
 
-static void months_follow_the_calendar_of_the_machine(void **state) {
-    (void)state;
+FACT(months_follow_the_calendar_of_the_machine) {
     char text[16];
     assert_int_equal(setenv("TZ", "UTC", 1), 0);
     assert_int_equal(tw_quota_month(1796083199), NOVEMBER); /* its last second */
@@ -57,8 +56,7 @@ static void months_follow_the_calendar_of_the_machine(void **state) {
 
 /* The traffic of strangers survives a restart, is not counted twice, and is not part of the
  * month. */
-static void share_of_strangers_survives_a_restart(void **state) {
-    (void)state;
+FACT(share_of_strangers_survives_a_restart) {
     enum { DAY_S = 24 * 3600 };
     const int64_t noon = INT64_C(20784) * DAY_S + DAY_S / 2;
     tw_quota_add(&quota, NOVEMBER, 1000);
@@ -90,8 +88,7 @@ static void share_of_strangers_survives_a_restart(void **state) {
 
 /* Bytes that served others belong to their month, and bytes of nodes outside to their day; both
  * survive a restart. */
-static void bytes_for_others_survive_a_restart(void **state) {
-    (void)state;
+FACT(bytes_for_others_survive_a_restart) {
     enum { DAY_S = 24 * 3600 };
     const int64_t noon = INT64_C(20784) * DAY_S + DAY_S / 2;
     tw_quota_add(&quota, NOVEMBER, 1000);
@@ -121,8 +118,7 @@ static void bytes_for_others_survive_a_restart(void **state) {
     assert_int_equal(quota.outside.bytes, 6);
 }
 
-static void headers_are_counted(void **state) {
-    (void)state;
+FACT(headers_are_counted) {
     assert_int_equal(tw_quota_line_bytes(0), 0);
     assert_int_equal(tw_quota_line_bytes(97), 100);
     assert_int_equal(tw_quota_line_bytes(UINT64_C(485000000000)), UINT64_C(500000000000));
@@ -131,8 +127,7 @@ static void headers_are_counted(void **state) {
         assert_true(tw_quota_line_bytes(bytes) >= tw_quota_line_bytes(bytes - 1));
 }
 
-static void traffic_survives_a_restart(void **state) {
-    (void)state;
+FACT(traffic_survives_a_restart) {
     assert_int_equal(quota.now.bytes, 0);
     tw_quota_add(&quota, NOVEMBER, 1000);
     save();
@@ -150,8 +145,7 @@ static void traffic_survives_a_restart(void **state) {
     assert_int_equal(tw_disk_calls(disk), calls);
 }
 
-static void month_begins_at_nothing(void **state) {
-    (void)state;
+FACT(month_begins_at_nothing) {
     tw_quota_add(&quota, NOVEMBER, 1000);
     tw_quota_add(&quota, NOVEMBER + 1, 5);
     assert_int_equal(quota.now.bytes, 5);
@@ -166,8 +160,7 @@ static void month_begins_at_nothing(void **state) {
     assert_int_equal(quota.now.bytes, 0);
 }
 
-static void clock_that_is_put_right_finds_its_month(void **state) {
-    (void)state;
+FACT(clock_that_is_put_right_finds_its_month) {
     tw_quota_add(&quota, NOVEMBER, 1000);
     tw_quota_add(&quota, NOVEMBER + 73 * 12, 5); /* 2099, for an hour */
     assert_int_equal(quota.now.bytes, 5);
@@ -198,8 +191,7 @@ static void clock_that_is_put_right_finds_its_month(void **state) {
 }
 
 /* A machine without a clock battery starts like this. */
-static void clock_that_was_never_set_counts_for_the_newest_month(void **state) {
-    (void)state;
+FACT(clock_that_was_never_set_counts_for_the_newest_month) {
     assert_int_equal(tw_quota_month(86400), 0);
     assert_int_equal(tw_quota_month(1735689600), 0); /* 2025: before this program existed */
     tw_quota_add(&quota, 0, 3);
@@ -220,8 +212,7 @@ static void clock_that_was_never_set_counts_for_the_newest_month(void **state) {
     assert_string_equal(text, "the next month");
 }
 
-static void damaged_file_is_reported_and_begins_anew(void **state) {
-    (void)state;
+FACT(damaged_file_is_reported_and_begins_anew) {
     tw_quota_add(&quota, NOVEMBER, 1000);
     tw_quota_serve(&quota, 10);
     tw_quota_strangers(&quota, 1796083199, 20, 0);
@@ -242,8 +233,7 @@ static void damaged_file_is_reported_and_begins_anew(void **state) {
     }
 }
 
-static void disk_that_fails_leaves_the_old_number(void **state) {
-    (void)state;
+FACT(disk_that_fails_leaves_the_old_number) {
     tw_quota_add(&quota, NOVEMBER, 1000);
     save();
     const struct tw_quota before = quota;
@@ -265,21 +255,4 @@ static void disk_that_fails_leaves_the_old_number(void **state) {
         tw_disk_destroy(copy);
     }
     assert_true(failed >= 3);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_disk, drop_disk)
-    const struct CMUnitTest tests[] = {
-        TEST(months_follow_the_calendar_of_the_machine),
-        TEST(share_of_strangers_survives_a_restart),
-        TEST(bytes_for_others_survive_a_restart),
-        TEST(headers_are_counted),
-        TEST(traffic_survives_a_restart),
-        TEST(month_begins_at_nothing),
-        TEST(clock_that_is_put_right_finds_its_month),
-        TEST(clock_that_was_never_set_counts_for_the_newest_month),
-        TEST(damaged_file_is_reported_and_begins_anew),
-        TEST(disk_that_fails_leaves_the_old_number),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

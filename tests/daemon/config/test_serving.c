@@ -1,13 +1,7 @@
 /* Budgets of the traffic that serves other nodes alone. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "daemon/config/serving.h"
+#include "tests/test.h"
 
 #define S ((uint64_t)1000 * 1000)
 #define HOUR (3600 * S)
@@ -23,12 +17,13 @@ static struct tw_id id_of(unsigned number) {
 }
 
 static int begin(void **state) {
-    (void)state;
     now_us = 5 * S;
     tw_serving_init(&serving, STATE);
     payload = id_of(7777);
     return 0;
 }
+
+#define FACT(name) TEST_IN(begin, NULL, name)
 
 static void set_quota(uint64_t quota_bytes) {
     tw_serving_set_left(&serving, &(struct tw_serving_left){.quota_bytes = quota_bytes, .day = 1});
@@ -62,8 +57,7 @@ static uint64_t drain(unsigned number, bool is_wanted, enum tw_serving_kind kind
 }
 
 /* A member is restarted again and again: it gets its state each time. */
-static void member_comes_back_each_time(void **state) {
-    (void)state;
+FACT(member_comes_back_each_time) {
     const struct tw_id member = id_of(1);
     tw_serving_member(&serving, &member, now_us);
     for (unsigned i = 0; i < 20; i++) {
@@ -81,8 +75,7 @@ static void member_comes_back_each_time(void **state) {
 }
 
 /* A refusal tells after how long the same request has room. */
-static void refusal_tells_the_wait(void **state) {
-    (void)state;
+FACT(refusal_tells_the_wait) {
     enum tw_serving_verdict why;
     const struct tw_id id = id_of(1);
     const struct tw_serving_ask row = {.id = &id, .kind = TW_SERVING_STATE, .bytes = STATE};
@@ -102,8 +95,7 @@ static void refusal_tells_the_wait(void **state) {
     assert_int_equal(tw_serving_wait_s(&serving, &daily, TW_SERVING_HALF, now_us, 7, 9), 9);
 }
 
-static void states_of_one_node_are_paid_back_evenly(void **state) {
-    (void)state;
+FACT(states_of_one_node_are_paid_back_evenly) {
     enum tw_serving_verdict why;
     for (unsigned is_wanted = 0; is_wanted < 2; is_wanted++) {
         const unsigned node = 1 + is_wanted, most = is_wanted ? 64 : 8;
@@ -119,8 +111,7 @@ static void states_of_one_node_are_paid_back_evenly(void **state) {
 }
 
 /* Asking often pays nothing back, and hinders nothing from being paid back. */
-static void refused_questions_change_nothing(void **state) {
-    (void)state;
+FACT(refused_questions_change_nothing) {
     enum tw_serving_verdict why;
     (void)drain(1, true, TW_SERVING_STATE, &why);
     for (unsigned i = 0; i < 1000; i++) {
@@ -131,8 +122,7 @@ static void refused_questions_change_nothing(void **state) {
 }
 
 /* A link that breaks with a full queue costs its node no more than the bytes that left. */
-static void bytes_that_were_not_sent_count_once(void **state) {
-    (void)state;
+FACT(bytes_that_were_not_sent_count_once) {
     enum tw_serving_verdict why;
     const struct tw_id id = id_of(1);
     set_quota(UINT64_C(100) << 30);
@@ -150,8 +140,7 @@ static void bytes_that_were_not_sent_count_once(void **state) {
     assert_int_equal(drain(1, false, TW_SERVING_STATE, &why), 8 * STATE);
 }
 
-static void one_node_gets_two_datasets_a_day(void **state) {
-    (void)state;
+FACT(one_node_gets_two_datasets_a_day) {
     enum tw_serving_verdict why;
     tw_serving_set_data(&serving, 30 * MIB);
     assert_int_equal(drain(1, true, TW_SERVING_DATA, &why), 60 * MIB);
@@ -162,8 +151,7 @@ static void one_node_gets_two_datasets_a_day(void **state) {
 }
 
 /* Rounds with members have no budget, but a payload that is asked for a third time has. */
-static void payload_of_a_round_is_free_twice(void **state) {
-    (void)state;
+FACT(payload_of_a_round_is_free_twice) {
     enum tw_serving_verdict why;
     set_quota(1000); /* spent long ago */
     for (unsigned i = 0; i < 8; i++)
@@ -178,8 +166,7 @@ static void payload_of_a_round_is_free_twice(void **state) {
     assert_int_equal(ask(1, true, TW_SERVING_PAYLOAD, CHUNK), TW_SERVING_NODE);
 }
 
-static void nodes_outside_share_a_budget(void **state) {
-    (void)state;
+FACT(nodes_outside_share_a_budget) {
     enum tw_serving_verdict why;
     uint64_t sum = 0;
     for (unsigned i = 1; i < 500; i++) sum += drain(i, false, TW_SERVING_STATE, &why);
@@ -189,8 +176,7 @@ static void nodes_outside_share_a_budget(void **state) {
 }
 
 /* 1/300 a day for all nodes outside together, for all kinds of requests and any number of ids. */
-static void quota_bounds_nodes_outside(void **state) {
-    (void)state;
+FACT(quota_bounds_nodes_outside) {
     const uint64_t quota = UINT64_C(300) * 64 * MIB;
     enum tw_serving_verdict why;
     uint64_t sum = 0, outside = 0;
@@ -210,8 +196,7 @@ static void quota_bounds_nodes_outside(void **state) {
     assert_int_equal(ask(3, false, TW_SERVING_STATE, STATE), TW_SERVING_GRANTED);
 }
 
-static void one_state_a_day_fits_any_quota(void **state) {
-    (void)state;
+FACT(one_state_a_day_fits_any_quota) {
     enum tw_serving_verdict why;
     set_quota(UINT64_C(100) * MIB);
     assert_true(drain(1, false, TW_SERVING_DATA, &why) <= MIB);
@@ -221,8 +206,7 @@ static void one_state_a_day_fits_any_quota(void **state) {
 
 /* The share of a day has room for one state. The second node that asks gets nothing of it while the
  * first one copies, so that the first one gets it all. */
-static void states_are_not_given_by_halves(void **state) {
-    (void)state;
+FACT(states_are_not_given_by_halves) {
     set_quota(UINT64_C(100) * MIB); /* nodes outside share a state and 1 MiB */
     uint64_t first = 0, second = 0;
     for (unsigned i = 0; i < CHUNKS; i++) {
@@ -240,8 +224,7 @@ static bool talk(unsigned number, bool is_wanted, uint64_t bytes) {
 }
 
 /* A flood of messages would use up the quota like a flood of states. */
-static void flood_of_messages_from_outside_ends_its_link(void **state) {
-    (void)state;
+FACT(flood_of_messages_from_outside_ends_its_link) {
     const struct tw_id member = id_of(9);
     assert_false(talk(1, false, 100 * MIB)); /* without a quota */
     set_quota(UINT64_C(100) * MIB);
@@ -264,8 +247,7 @@ static void flood_of_messages_from_outside_ends_its_link(void **state) {
 }
 
 /* A copy that nobody asks for any more keeps no room. */
-static void copy_that_was_given_up_keeps_no_room(void **state) {
-    (void)state;
+FACT(copy_that_was_given_up_keeps_no_room) {
     enum tw_serving_verdict why;
     set_quota(UINT64_C(100) * MIB);
     assert_int_equal(ask(1, false, TW_SERVING_STATE, CHUNK), TW_SERVING_GRANTED);
@@ -276,8 +258,7 @@ static void copy_that_was_given_up_keeps_no_room(void **state) {
     assert_in_range(drain(3, false, TW_SERVING_STATE, &why), STATE - 2 * MIB, STATE);
 }
 
-static void quota_bounds_a_member(void **state) {
-    (void)state;
+FACT(quota_bounds_a_member) {
     const uint64_t quota = UINT64_C(60) * 50 * MIB;
     enum tw_serving_verdict why;
     uint64_t sum = 0;
@@ -291,8 +272,7 @@ static void quota_bounds_a_member(void **state) {
     assert_int_equal(ask(2, true, TW_SERVING_RELAY, CHUNK), TW_SERVING_GRANTED);
 }
 
-static void half_of_the_quota_is_kept_for_merges(void **state) {
-    (void)state;
+FACT(half_of_the_quota_is_kept_for_merges) {
     const uint64_t quota = UINT64_C(40) * STATE;
     enum tw_serving_verdict why;
     uint64_t sum = 0;
@@ -308,8 +288,7 @@ static void half_of_the_quota_is_kept_for_merges(void **state) {
 }
 
 /* The end outside pays for a pipe, not the member that it calls. */
-static void pipe_is_charged_to_its_end_outside(void **state) {
-    (void)state;
+FACT(pipe_is_charged_to_its_end_outside) {
     const struct tw_id member = id_of(1), other = id_of(2);
     struct tw_serving_ask pipe = {.id = &member,
                                   .other = &other,
@@ -329,8 +308,7 @@ static void pipe_is_charged_to_its_end_outside(void **state) {
 }
 
 /* A crowd of fresh ids pushes no member's budget out, and one who left the roster keeps its own. */
-static void members_are_remembered(void **state) {
-    (void)state;
+FACT(members_are_remembered) {
     enum tw_serving_verdict why;
     const struct tw_id member = id_of(1);
     tw_serving_member(&serving, &member, now_us);
@@ -343,8 +321,7 @@ static void members_are_remembered(void **state) {
     assert_int_equal(serving.outside_states.bytes, CHUNK);
 }
 
-static void refusals_are_logged_once_an_hour(void **state) {
-    (void)state;
+FACT(refusals_are_logged_once_an_hour) {
     const struct tw_id one = id_of(1), two = id_of(2);
     struct tw_serving_ask by = {.id = &one, .is_wanted = true, .kind = TW_SERVING_STATE};
     assert_true(tw_id_equal(tw_serving_refuse(&serving, &by, TW_SERVING_NODE, now_us), &one));
@@ -359,29 +336,4 @@ static void refusals_are_logged_once_an_hour(void **state) {
     assert_int_equal(serving.refused[TW_SERVING_HALF], 1);
     for (unsigned i = 1; i < TW_SERVING_VERDICTS; i++)
         assert_non_null(strstr(tw_serving_sentence((enum tw_serving_verdict)i), "this node"));
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup(name, begin)
-    const struct CMUnitTest tests[] = {
-        TEST(member_comes_back_each_time),
-        TEST(refusal_tells_the_wait),
-        TEST(states_of_one_node_are_paid_back_evenly),
-        TEST(refused_questions_change_nothing),
-        TEST(bytes_that_were_not_sent_count_once),
-        TEST(one_node_gets_two_datasets_a_day),
-        TEST(payload_of_a_round_is_free_twice),
-        TEST(nodes_outside_share_a_budget),
-        TEST(quota_bounds_nodes_outside),
-        TEST(states_are_not_given_by_halves),
-        TEST(flood_of_messages_from_outside_ends_its_link),
-        TEST(copy_that_was_given_up_keeps_no_room),
-        TEST(one_state_a_day_fits_any_quota),
-        TEST(quota_bounds_a_member),
-        TEST(half_of_the_quota_is_kept_for_merges),
-        TEST(pipe_is_charged_to_its_end_outside),
-        TEST(members_are_remembered),
-        TEST(refusals_are_logged_once_an_hour),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

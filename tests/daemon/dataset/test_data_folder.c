@@ -17,7 +17,6 @@ static uint8_t chunk[TW_CHUNK_BYTES_MAX];
 static uint64_t have[TW_FETCH_FILE_CHUNKS_MAX / 64];
 
 static int make_all(void **state) {
-    (void)state;
     const struct sample_options options = {.train = 2, .heldout = 1, .tokenizer_bytes = 300000};
     dataset_sample_make(&sample, &options);
     disk = tw_disk_create();
@@ -27,12 +26,13 @@ static int make_all(void **state) {
 }
 
 static int drop_all(void **state) {
-    (void)state;
     if (folder.ops != NULL) tw_data_folder_close(&folder);
     tw_disk_destroy(disk);
     dataset_sample_free(&sample);
     return 0;
 }
+
+#define FACT(name) TEST_IN(make_all, drop_all, name)
 
 static void open_folder(bool is_ours) {
     if (folder.ops != NULL) tw_data_folder_close(&folder);
@@ -104,8 +104,7 @@ static void assert_says(const char *words) {
 
 /* ---- whole files --------------------------------------------------------------------------- */
 
-static void empty_folder_lacks_the_index(void **state) {
-    (void)state;
+FACT(empty_folder_lacks_the_index) {
     open_folder(true);
     assert_int_equal(tw_data_folder_load(&folder, &err), TW_AGAIN);
     assert_int_equal(folder.files_count, 1);
@@ -113,8 +112,7 @@ static void empty_folder_lacks_the_index(void **state) {
     assert_int_equal(tw_data_folder_find(&folder, &sample.shards[0].name), -1);
 }
 
-static void users_folder_is_read_as_it_is(void **state) {
-    (void)state;
+FACT(users_folder_is_read_as_it_is) {
     for (uint32_t i = 0; i < sample.files_count; i++) {
         if (i != 3) put_whole(i);
     }
@@ -132,8 +130,7 @@ static void users_folder_is_read_as_it_is(void **state) {
     assert_int_equal(tw_data_folder_train_whole(&folder), 1);
 }
 
-static void every_chunk_of_a_whole_file_is_read(void **state) {
-    (void)state;
+FACT(every_chunk_of_a_whole_file_is_read) {
     for (uint32_t i = 0; i < sample.files_count; i++) put_whole(i);
     open_folder(false);
     assert_int_equal(tw_data_folder_load(&folder, &err), TW_OK);
@@ -149,8 +146,7 @@ static void every_chunk_of_a_whole_file_is_read(void **state) {
     }
 }
 
-static void file_that_went_away_is_reported(void **state) {
-    (void)state;
+FACT(file_that_went_away_is_reported) {
     uint32_t size = 0;
     for (uint32_t i = 0; i < sample.files_count; i++) put_whole(i);
     open_folder(false);
@@ -162,8 +158,7 @@ static void file_that_went_away_is_reported(void **state) {
     assert_int_equal(tw_data_folder_read(&folder, 3, 1, chunk, &size, &err), TW_IO);
 }
 
-static void index_of_another_dataset_is_refused(void **state) {
-    (void)state;
+FACT(index_of_another_dataset_is_refused) {
     put_whole(0);
     tw_disk_flip(disk, "dataset", 40, 1);
     open_folder(false);
@@ -177,8 +172,7 @@ static void index_of_another_dataset_is_refused(void **state) {
     assert_int_equal(tw_data_folder_load(&folder, &err), TW_AGAIN);
 }
 
-static void index_without_bytes_or_with_a_bad_sector_is_reported(void **state) {
-    (void)state;
+FACT(index_without_bytes_or_with_a_bad_sector_is_reported) {
     put(0, "dataset", 0);
     open_folder(false);
     assert_int_equal(tw_data_folder_load(&folder, &err), TW_CORRUPT);
@@ -190,8 +184,7 @@ static void index_without_bytes_or_with_a_bad_sector_is_reported(void **state) {
 }
 
 /* The index has the run's hash but is no valid index. Other peers cannot have a better one. */
-static void hostile_index_with_the_right_hash_is_refused(void **state) {
-    (void)state;
+FACT(hostile_index_with_the_right_hash_is_refused) {
     char text[16 * 1024];
     const char *const from[] = {"heldout 0.01", "train ", "vocab 300", "source text", "shard 0"};
     const char *const to[] = {"heldout 0.99", "train z", "vocab 000", "source ../x", "shard 9"};
@@ -214,8 +207,7 @@ static void hostile_index_with_the_right_hash_is_refused(void **state) {
     }
 }
 
-static void index_that_names_a_file_twice_is_refused(void **state) {
-    (void)state;
+FACT(index_that_names_a_file_twice_is_refused) {
     sample.shards[1].name = sample.shards[0].name;
     size_t size = 0;
     char text[16 * 1024];
@@ -228,8 +220,7 @@ static void index_that_names_a_file_twice_is_refused(void **state) {
     assert_says("twice");
 }
 
-static void index_that_came_wrong_leaves_nothing(void **state) {
-    (void)state;
+FACT(index_that_came_wrong_leaves_nothing) {
     open_folder(true);
     sample.files[0].bytes[50] ^= 1;
     assert_int_equal(tw_data_folder_put_index(&folder, (char *)sample.files[0].bytes,
@@ -252,8 +243,7 @@ static void index_that_came_wrong_leaves_nothing(void **state) {
 
 /* ---- arriving files ------------------------------------------------------------------------ */
 
-static void every_file_arrives(void **state) {
-    (void)state;
+FACT(every_file_arrives) {
     open_with_index();
     for (uint32_t file = 1; file < folder.files_count; file++) {
         fill_part(file);
@@ -270,8 +260,7 @@ static void every_file_arrives(void **state) {
     }
 }
 
-static void wrong_chunk_is_refused_and_leaves_no_byte(void **state) {
-    (void)state;
+FACT(wrong_chunk_is_refused_and_leaves_no_byte) {
     open_with_index();
     open_part(2);
     assert_int_equal(write_chunk(1), TW_AGAIN); /* the head first */
@@ -292,8 +281,7 @@ static void wrong_chunk_is_refused_and_leaves_no_byte(void **state) {
     tw_data_part_close(&part);
 }
 
-static void wrong_tokenizer_is_found_when_it_is_whole(void **state) {
-    (void)state;
+FACT(wrong_tokenizer_is_found_when_it_is_whole) {
     open_with_index();
     sample.files[1].bytes[299999] ^= 1;
     fill_part(1);
@@ -305,8 +293,7 @@ static void wrong_tokenizer_is_found_when_it_is_whole(void **state) {
     assert_whole_on_disk(1);
 }
 
-static void shard_that_contradicts_the_index_is_named(void **state) {
-    (void)state;
+FACT(shard_that_contradicts_the_index_is_named) {
     dataset_sample_free(&sample);
     const struct sample_options options = {.train = 1, .has_wrong_head = true};
     dataset_sample_make(&sample, &options);
@@ -318,8 +305,7 @@ static void shard_that_contradicts_the_index_is_named(void **state) {
     tw_data_part_close(&part);
 }
 
-static void earlier_parts_are_found_again(void **state) {
-    (void)state;
+FACT(earlier_parts_are_found_again) {
     open_with_index();
     open_part(2);
     assert_int_equal(write_chunk(0), TW_OK);
@@ -341,8 +327,7 @@ static void earlier_parts_are_found_again(void **state) {
 }
 
 /* Another program changed, truncated or extended a .part file. */
-static void damaged_part_keeps_its_correct_chunks(void **state) {
-    (void)state;
+FACT(damaged_part_keeps_its_correct_chunks) {
     char name[] = "text-train-00000.shard.part";
     open_with_index();
     const uint32_t head = folder.files[2].head_bytes;
@@ -379,8 +364,7 @@ static void damaged_part_keeps_its_correct_chunks(void **state) {
     tw_data_part_close(&part);
 }
 
-static void full_disk_is_reported_and_loses_nothing(void **state) {
-    (void)state;
+FACT(full_disk_is_reported_and_loses_nothing) {
     open_with_index();
     tw_disk_set_capacity(disk, sample.files[0].size + sample.files[2].size - 1);
     assert_int_equal(tw_data_part_open(&part, &folder, 2, &err), TW_IO);
@@ -397,8 +381,7 @@ static void full_disk_is_reported_and_loses_nothing(void **state) {
 }
 
 /* Another program changes or deletes a .part file while chunks still arrive. */
-static void part_that_was_changed_behind_our_back_is_not_made_whole(void **state) {
-    (void)state;
+FACT(part_that_was_changed_behind_our_back_is_not_made_whole) {
     open_with_index();
     fill_part(2);
     tw_disk_flip(disk, "text-train-00000.shard.part", 100000, 1);
@@ -419,8 +402,7 @@ static void part_that_was_changed_behind_our_back_is_not_made_whole(void **state
 
 /* A fault at any system call while a file arrives gives an error status, and a second attempt
  * succeeds. */
-static void any_fault_of_the_disk_is_survived(void **state) {
-    (void)state;
+FACT(any_fault_of_the_disk_is_survived) {
     open_with_index();
     const uint64_t begin = tw_disk_calls(disk);
     fill_part(2);
@@ -445,8 +427,7 @@ static void any_fault_of_the_disk_is_survived(void **state) {
 }
 
 /* After a power cut at any moment, a file that has its final name is complete. */
-static void power_cut_leaves_no_false_file(void **state) {
-    (void)state;
+FACT(power_cut_leaves_no_false_file) {
     struct tw_rng rng;
     tw_rng_seed(&rng, 7);
     for (unsigned cut = 0; cut < 60; cut++) {
@@ -470,31 +451,4 @@ static void power_cut_leaves_no_false_file(void **state) {
         assert_int_equal(tw_data_part_finish(&part, chunk, &err), TW_OK);
         assert_whole_on_disk(2);
     }
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_all, drop_all)
-    const struct CMUnitTest tests[] = {
-        TEST(empty_folder_lacks_the_index),
-        TEST(users_folder_is_read_as_it_is),
-        TEST(every_chunk_of_a_whole_file_is_read),
-        TEST(file_that_went_away_is_reported),
-        TEST(index_of_another_dataset_is_refused),
-        TEST(index_without_bytes_or_with_a_bad_sector_is_reported),
-        TEST(hostile_index_with_the_right_hash_is_refused),
-        TEST(index_that_names_a_file_twice_is_refused),
-        TEST(index_that_came_wrong_leaves_nothing),
-        TEST(every_file_arrives),
-        TEST(wrong_chunk_is_refused_and_leaves_no_byte),
-        TEST(wrong_tokenizer_is_found_when_it_is_whole),
-        TEST(shard_that_contradicts_the_index_is_named),
-        TEST(earlier_parts_are_found_again),
-        TEST(damaged_part_keeps_its_correct_chunks),
-        TEST(full_disk_is_reported_and_loses_nothing),
-        TEST(part_that_was_changed_behind_our_back_is_not_made_whole),
-        TEST(any_fault_of_the_disk_is_survived),
-        TEST(power_cut_leaves_no_false_file),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

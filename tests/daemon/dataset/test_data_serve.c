@@ -31,13 +31,11 @@ static struct {
     while (!(condition)) (void)uv_run(&t.loop, UV_RUN_ONCE)
 
 static void on_opened(void *user, enum tw_status status, const char *sentence) {
-    (void)user;
     if (status != TW_OK) fail_msg("%s", sentence);
     t.is_open = true;
 }
 
 static bool on_send(void *user, uint16_t peer, const struct tw_chunk *chunk) {
-    (void)user;
     if (t.is_down) return false;
     t.budget -= chunk->size < t.budget ? chunk->size : t.budget;
     assert_true(t.held_count < HELD_MAX);
@@ -47,27 +45,21 @@ static bool on_send(void *user, uint16_t peer, const struct tw_chunk *chunk) {
 }
 
 static void on_missing(void *user, uint16_t peer, const struct tw_id *hash) {
-    (void)user;
-    (void)hash;
     t.missing++;
     t.missing_peer = peer;
 }
 
 static bool on_may_give(void *user, uint16_t peer, uint32_t bytes) {
-    (void)user;
-    (void)peer;
     return !t.has_budget || bytes <= t.budget;
 }
 
 static void on_lost(void *user, uint32_t file, const char *sentence) {
-    (void)user;
     assert_int_equal(file, 1);
     assert_true(strlen(sentence) > 0);
     t.lost++;
 }
 
 static int setup(void **state) {
-    (void)state;
     memset(&t, 0, sizeof(t));
     const struct sample_options options = {.train = 2, .tokens = 1500000};
     dataset_sample_make(&t.sample, &options);
@@ -90,7 +82,6 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    (void)state;
     tw_data_store_close(t.store);
     tw_data_serve_close(&t.serve);
     (void)uv_run(&t.loop, UV_RUN_DEFAULT);
@@ -107,6 +98,8 @@ static int teardown(void **state) {
     return 0;
 }
 
+#define FACT(name) TEST_IN(setup, teardown, name)
+
 static enum tw_status pull(uint16_t peer, uint32_t file, uint32_t first, uint32_t count) {
     const struct tw_msg_pull message = {.hash = file == 0 ? t.sample.hash
                                                           : t.sample.shards[file - 1].name,
@@ -122,8 +115,7 @@ static void let_go(unsigned i, bool was_sent) {
     assert_true(tw_data_serve_released(&t.serve, peer, &chunk, was_sent));
 }
 
-static void chunks_come_as_they_lie_in_the_file(void **state) {
-    (void)state;
+FACT(chunks_come_as_they_lie_in_the_file) {
     assert_int_equal(pull(0, 1, 0, 1), TW_AGAIN); /* the folder has not been read yet */
     PUMP_UNTIL(t.is_open);
     assert_int_equal(pull(0, 0, 0, 1), TW_OK);
@@ -150,8 +142,7 @@ static void chunks_come_as_they_lie_in_the_file(void **state) {
     assert_int_equal(t.serve.bytes_served, t.sample.files[0].size + t.sample.files[1].size);
 }
 
-static void two_chunks_of_a_peer_are_under_way_and_peers_take_turns(void **state) {
-    (void)state;
+FACT(two_chunks_of_a_peer_are_under_way_and_peers_take_turns) {
     PUMP_UNTIL(t.is_open);
     assert_int_equal(pull(0, 1, 0, 6), TW_OK);
     assert_int_equal(pull(1, 1, 0, 6), TW_OK);
@@ -165,8 +156,7 @@ static void two_chunks_of_a_peer_are_under_way_and_peers_take_turns(void **state
     assert_int_equal(t.serve.chunks_served, 1);
 }
 
-static void impossible_requests_break_the_protocol(void **state) {
-    (void)state;
+FACT(impossible_requests_break_the_protocol) {
     PUMP_UNTIL(t.is_open);
     const uint32_t chunks = tw_fetch_chunks(&t.store->folder.files[1]);
     assert_int_equal(pull(0, 1, 0, 0), TW_PROTO);
@@ -181,16 +171,14 @@ static void impossible_requests_break_the_protocol(void **state) {
     assert_false(t.serve.is_reading);
 }
 
-static void file_that_is_not_whole_is_missing(void **state) {
-    (void)state;
+FACT(file_that_is_not_whole_is_missing) {
     PUMP_UNTIL(t.is_open);
     assert_int_equal(pull(3, 2, 0, 1), TW_OK);
     assert_int_equal(t.missing, 1);
     assert_int_equal(t.missing_peer, 3);
 }
 
-static void requests_too_far_ahead_are_served_up_to_the_limit(void **state) {
-    (void)state;
+FACT(requests_too_far_ahead_are_served_up_to_the_limit) {
     PUMP_UNTIL(t.is_open);
     for (unsigned i = 0; i < 10 * TW_DATA_RANGES_MAX; i++) {
         assert_int_equal(pull(0, 1, 0, 1), TW_OK);
@@ -205,8 +193,7 @@ static void requests_too_far_ahead_are_served_up_to_the_limit(void **state) {
 }
 
 /* A peer without a budget is told that the file is missing, once, and asks another peer. */
-static void peer_that_has_had_its_share_is_told_missing(void **state) {
-    (void)state;
+FACT(peer_that_has_had_its_share_is_told_missing) {
     PUMP_UNTIL(t.is_open);
     t.has_budget = true;
     t.budget = TW_CHUNK_BYTES_MAX + TW_CHUNK_BYTES_MAX / 2; /* chunk 0 is short */
@@ -224,8 +211,7 @@ static void peer_that_has_had_its_share_is_told_missing(void **state) {
     PUMP_UNTIL(t.held_count == 3);
 }
 
-static void peer_that_goes_leaves_nothing_behind(void **state) {
-    (void)state;
+FACT(peer_that_goes_leaves_nothing_behind) {
     PUMP_UNTIL(t.is_open);
     assert_int_equal(pull(2, 1, 0, 6), TW_OK);
     PUMP_UNTIL(t.held_count == 1);
@@ -246,8 +232,7 @@ static void peer_that_goes_leaves_nothing_behind(void **state) {
     assert_int_equal(tw_data_serve_takers(&t.serve), 0);
 }
 
-static void vanished_file_is_missing_for_every_requester(void **state) {
-    (void)state;
+FACT(vanished_file_is_missing_for_every_requester) {
     char path[128];
     PUMP_UNTIL(t.is_open);
     (void)snprintf(path, sizeof(path), "%s/%s", t.dir, t.sample.files[1].name);
@@ -274,8 +259,7 @@ static void change_byte(uint32_t file, long at) {
 
 /* A chunk with changed bytes is not sent, nor is any chunk if the head, which checks all chunks,
  * has changed. The file is then no longer served. */
-static void bytes_that_changed_on_the_disk_are_not_served(void **state) {
-    (void)state;
+FACT(bytes_that_changed_on_the_disk_are_not_served) {
     PUMP_UNTIL(t.is_open);
     uint64_t at;
     uint32_t size;
@@ -294,8 +278,7 @@ static void bytes_that_changed_on_the_disk_are_not_served(void **state) {
     assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 0); /* same size */
 }
 
-static void head_that_changed_on_the_disk_is_found(void **state) {
-    (void)state;
+FACT(head_that_changed_on_the_disk_is_found) {
     PUMP_UNTIL(t.is_open);
     change_byte(1, 3000);
     assert_int_equal(pull(0, 1, 2, 1), TW_OK);
@@ -303,8 +286,7 @@ static void head_that_changed_on_the_disk_is_found(void **state) {
     assert_int_equal(t.held_count, 0);
 }
 
-static void file_that_is_copied_back_is_served_again(void **state) {
-    (void)state;
+FACT(file_that_is_copied_back_is_served_again) {
     char path[128];
     uint32_t next = 0;
     PUMP_UNTIL(t.is_open);
@@ -325,23 +307,4 @@ static void file_that_is_copied_back_is_served_again(void **state) {
     assert_int_equal(pull(0, 1, 2, 1), TW_OK);
     PUMP_UNTIL(t.held_count == 1);
     let_go(0, true);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(chunks_come_as_they_lie_in_the_file),
-        TEST(two_chunks_of_a_peer_are_under_way_and_peers_take_turns),
-        TEST(impossible_requests_break_the_protocol),
-        TEST(file_that_is_not_whole_is_missing),
-        TEST(requests_too_far_ahead_are_served_up_to_the_limit),
-        TEST(peer_that_has_had_its_share_is_told_missing),
-        TEST(peer_that_goes_leaves_nothing_behind),
-        TEST(vanished_file_is_missing_for_every_requester),
-        TEST(bytes_that_changed_on_the_disk_are_not_served),
-        TEST(head_that_changed_on_the_disk_is_found),
-        TEST(file_that_is_copied_back_is_served_again),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,14 +31,12 @@ static struct {
     while (!(condition)) (void)uv_run(&t.loop, UV_RUN_ONCE)
 
 static void on_opened(void *user, enum tw_status status, const char *sentence) {
-    (void)user;
     t.opened++;
     t.status = status;
     (void)snprintf(t.sentence, sizeof(t.sentence), "%s", sentence);
 }
 
 static void on_stored(void *user, uint32_t number, enum tw_fetch_result result, uint32_t bytes) {
-    (void)user;
     t.stored++;
     t.result = result;
     t.number = number;
@@ -48,7 +46,6 @@ static void on_stored(void *user, uint32_t number, enum tw_fetch_result result, 
 }
 
 static void on_checked(void *user, uint32_t file, enum tw_status status, const char *sentence) {
-    (void)user;
     t.checked++;
     t.file = file;
     t.status = status;
@@ -56,14 +53,12 @@ static void on_checked(void *user, uint32_t file, enum tw_status status, const c
 }
 
 static void on_finished(void *user, uint32_t file, bool is_whole) {
-    (void)user;
     t.finished++;
     t.file = file;
     t.is_whole = is_whole;
 }
 
 static void on_trouble(void *user, const char *sentence) {
-    (void)user;
     if (sentence != NULL && t.troubles++ == 0) t.finished_before_trouble = t.finished;
     t.cleared += sentence == NULL;
     if (sentence != NULL) (void)snprintf(t.sentence, sizeof(t.sentence), "%s", sentence);
@@ -95,7 +90,6 @@ static void store_end(void) {
 }
 
 static int setup(void **state) {
-    (void)state;
     memset(&t, 0, sizeof(t));
     assert_int_equal(uv_loop_init(&t.loop), 0);
     const struct sample_options options = {.train = 2, .heldout = 1, .tokenizer_bytes = 300000};
@@ -106,13 +100,14 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    (void)state;
     store_end();
     assert_int_equal(uv_loop_close(&t.loop), 0);
     tw_disk_destroy(t.disk);
     dataset_sample_free(&t.sample);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 /* Stores a chunk of the sample's file. The folder need not know that file yet. */
 static void take(uint32_t file, uint32_t idx, uint32_t number) {
@@ -162,8 +157,7 @@ static void assert_whole_on_disk(uint32_t file) {
     assert_memory_equal(bytes, t.sample.files[file].bytes, size);
 }
 
-static void empty_folder_is_filled_file_by_file(void **state) {
-    (void)state;
+FACT(empty_folder_is_filled_file_by_file) {
     get_index();
     for (uint32_t file = 1; file < t.store->folder.files_count; file++) {
         get_file(file);
@@ -183,8 +177,7 @@ static void empty_folder_is_filled_file_by_file(void **state) {
     assert_int_equal(tw_data_folder_train_whole(&t.store->folder), 2);
 }
 
-static void wrong_chunks_are_answered_wrong(void **state) {
-    (void)state;
+FACT(wrong_chunks_are_answered_wrong) {
     PUMP_UNTIL(t.opened == 1);
     t.sample.files[0].bytes[0] ^= 1;
     take(TW_DATA_INDEX, 0, 7);
@@ -216,8 +209,7 @@ static void wrong_chunks_are_answered_wrong(void **state) {
     assert_int_equal(t.number, 127);
 }
 
-static void index_with_a_wrong_byte_is_thrown_away(void **state) {
-    (void)state;
+FACT(index_with_a_wrong_byte_is_thrown_away) {
     PUMP_UNTIL(t.opened == 1);
     t.sample.files[0].bytes[80] ^= 1;
     take(TW_DATA_INDEX, 0, 0);
@@ -232,8 +224,7 @@ static void index_with_a_wrong_byte_is_thrown_away(void **state) {
     get_index(); /* as if another peer sent it */
 }
 
-static void a_full_disk_stops_the_queue_until_there_is_room(void **state) {
-    (void)state;
+FACT(a_full_disk_stops_the_queue_until_there_is_room) {
     get_index();
     tw_disk_set_capacity(t.disk, t.sample.files[0].size + 1000);
     const uint32_t chunks = tw_fetch_chunks(&t.store->folder.files[2]);
@@ -254,8 +245,7 @@ static void a_full_disk_stops_the_queue_until_there_is_room(void **state) {
     assert_whole_on_disk(2);
 }
 
-static void a_file_the_disk_forgot_is_wanted_again_after_a_while(void **state) {
-    (void)state;
+FACT(a_file_the_disk_forgot_is_wanted_again_after_a_while) {
     get_index();
     const uint32_t chunks = tw_fetch_chunks(&t.store->folder.files[2]);
     for (uint32_t i = 0; i < chunks; i++) take(2, i, i);
@@ -272,8 +262,7 @@ static void a_file_the_disk_forgot_is_wanted_again_after_a_while(void **state) {
     assert_whole_on_disk(2);
 }
 
-static void a_store_that_was_killed_goes_on_where_it_was(void **state) {
-    (void)state;
+FACT(a_store_that_was_killed_goes_on_where_it_was) {
     get_index();
     const uint32_t chunks = tw_fetch_chunks(&t.store->folder.files[2]);
     take(2, 0, 0);
@@ -303,8 +292,7 @@ static void a_store_that_was_killed_goes_on_where_it_was(void **state) {
 
 /* Each chunk belongs to another file than the previous one. So every .part file is opened again
  * and again, and none stays open. */
-static void more_files_arrive_than_are_open_at_a_time(void **state) {
-    (void)state;
+FACT(more_files_arrive_than_are_open_at_a_time) {
     dataset_sample_free(&t.sample);
     const struct sample_options options = {.train = TW_DATA_PARTS_OPEN + 3, .tokens = 1400000};
     dataset_sample_make(&t.sample, &options);
@@ -326,16 +314,14 @@ static void more_files_arrive_than_are_open_at_a_time(void **state) {
     for (uint32_t i = 0; i < files; i++) assert_whole_on_disk(i);
 }
 
-static void a_store_is_closed_in_the_middle_of_its_work(void **state) {
-    (void)state;
+FACT(a_store_is_closed_in_the_middle_of_its_work) {
     get_index();
     for (uint32_t i = 0; i < 4; i++) take(2, i, i);
     store_end(); /* no callback comes any more, and no memory leaks */
     assert_int_equal(t.stored, 0);
 }
 
-static void an_unusable_index_is_reported_with_its_reason(void **state) {
-    (void)state;
+FACT(an_unusable_index_is_reported_with_its_reason) {
     PUMP_UNTIL(t.opened == 1);
     store_end();
     char *at = strstr((char *)t.sample.files[0].bytes, "heldout");
@@ -351,21 +337,4 @@ static void an_unusable_index_is_reported_with_its_reason(void **state) {
     assert_int_equal(t.status, TW_DATA);
     assert_true(strlen(t.sentence) > 10);
     assert_false(t.store->is_open);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(empty_folder_is_filled_file_by_file),
-        TEST(wrong_chunks_are_answered_wrong),
-        TEST(index_with_a_wrong_byte_is_thrown_away),
-        TEST(a_full_disk_stops_the_queue_until_there_is_room),
-        TEST(a_file_the_disk_forgot_is_wanted_again_after_a_while),
-        TEST(a_store_that_was_killed_goes_on_where_it_was),
-        TEST(more_files_arrive_than_are_open_at_a_time),
-        TEST(a_store_is_closed_in_the_middle_of_its_work),
-        TEST(an_unusable_index_is_reported_with_its_reason),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,10 +11,11 @@ static struct tw_bans bans;
 static const uint64_t T = 1800000000;
 
 static int setup(void **state) {
-    (void)state;
     memset(&bans, 0, sizeof(bans));
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, NULL, name)
 
 static struct tw_id node(unsigned number) {
     struct tw_id id = {{0}};
@@ -42,8 +43,7 @@ static uint32_t banned(uint64_t now_s) {
     return count;
 }
 
-static void third_offence_within_an_hour_bans_for_an_hour(void **state) {
-    (void)state;
+FACT(third_offence_within_an_hour_bans_for_an_hour) {
     assert_int_equal(offend(1, 2, T), 0);
     assert_int_equal(left(1, T), 0);
     assert_int_equal(offend(1, 1, T + HOUR_S), HOUR_S);
@@ -54,13 +54,11 @@ static void third_offence_within_an_hour_bans_for_an_hour(void **state) {
     assert_int_equal(banned(T + HOUR_S), 1);
 }
 
-static void offences_far_apart_are_forgiven(void **state) {
-    (void)state;
+FACT(offences_far_apart_are_forgiven) {
     for (unsigned i = 0; i < 20; i++) assert_int_equal(offend(1, 2, T + i * (HOUR_S + 1)), 0);
 }
 
-static void bans_double_up_to_seven_days(void **state) {
-    (void)state;
+FACT(bans_double_up_to_seven_days) {
     uint64_t now_s = T;
     uint32_t expected_s = HOUR_S;
     for (unsigned i = 0; i < 12; i++) {
@@ -71,16 +69,14 @@ static void bans_double_up_to_seven_days(void **state) {
     assert_int_equal(expected_s, 7 * DAY_S);
 }
 
-static void good_behaviour_is_remembered_too(void **state) {
-    (void)state;
+FACT(good_behaviour_is_remembered_too) {
     assert_int_equal(offend(1, TW_BAN_OFFENCES, T), HOUR_S);
     assert_int_equal(offend(1, TW_BAN_OFFENCES, T + HOUR_S + 7 * DAY_S), 2 * HOUR_S);
     const uint64_t end_s = T + HOUR_S + 7 * DAY_S + 2 * HOUR_S;
     assert_int_equal(offend(1, TW_BAN_OFFENCES, end_s + 7 * DAY_S + 1), HOUR_S);
 }
 
-static void clock_set_back_prolongs_nothing(void **state) {
-    (void)state;
+FACT(clock_set_back_prolongs_nothing) {
     (void)offend(1, TW_BAN_OFFENCES, T);
     assert_int_equal(left(1, T - 365 * DAY_S), HOUR_S);
     assert_int_equal(offend(2, 2, T), 0);
@@ -88,8 +84,7 @@ static void clock_set_back_prolongs_nothing(void **state) {
     assert_int_equal(offend(2, 1, T - DAY_S), 0);
 }
 
-static void ban_of_a_clock_that_was_ahead_ends(void **state) {
-    (void)state;
+FACT(ban_of_a_clock_that_was_ahead_ends) {
     static char text[TW_BANS_TEXT_MAX];
     const uint64_t now_s = T - 365 * DAY_S;
     (void)offend(1, TW_BAN_OFFENCES, T);
@@ -104,16 +99,14 @@ static void ban_of_a_clock_that_was_ahead_ends(void **state) {
     assert_int_equal(left(1, now_s + HOUR_S), 0);
 }
 
-static void clock_that_was_never_set_ends_no_ban(void **state) {
-    (void)state;
+FACT(clock_that_was_never_set_ends_no_ban) {
     (void)offend(1, TW_BAN_OFFENCES, T);
     assert_false(tw_bans_clock(&bans, 100));
     assert_int_equal(left(1, 100), HOUR_S);
     assert_int_equal(left(1, T + 1), HOUR_S - 1);
 }
 
-static void full_table_drops_the_least_important_row(void **state) {
-    (void)state;
+FACT(full_table_drops_the_least_important_row) {
     (void)offend(0, TW_BAN_OFFENCES, T);
     for (unsigned i = 1; i < TW_BANS_MAX + 50; i++) (void)offend(i, 1, T + i);
     assert_int_equal(left(0, T + 60), HOUR_S - 60);
@@ -133,8 +126,7 @@ static void lift(const char *hex, enum tw_status status, const char *words) {
     assert_int_equal(tw_id_is_zero(&id), status != TW_OK);
 }
 
-static void ban_is_lifted_by_the_beginning_of_an_id(void **state) {
-    (void)state;
+FACT(ban_is_lifted_by_the_beginning_of_an_id) {
     assert_int_equal(offend(0xaa, 3, T), HOUR_S); /* ab00... */
     assert_int_equal(offend(0xab, 3, T), HOUR_S);
     (void)offend(0x11, 2, T); /* not banned yet */
@@ -154,8 +146,7 @@ static void ban_is_lifted_by_the_beginning_of_an_id(void **state) {
     assert_int_equal(banned(T), 1);
 }
 
-static void restart_keeps_bans_and_their_length(void **state) {
-    (void)state;
+FACT(restart_keeps_bans_and_their_length) {
     static char text[TW_BANS_TEXT_MAX], again[TW_BANS_TEXT_MAX];
     for (unsigned i = 0; i < TW_BANS_MAX; i++) (void)offend(i, TW_BAN_OFFENCES, T + i);
     const size_t size = tw_bans_encode(&bans, text);
@@ -167,8 +158,7 @@ static void restart_keeps_bans_and_their_length(void **state) {
     assert_int_equal(offend(3, TW_BAN_OFFENCES, T + 2 * HOUR_S), 2 * HOUR_S);
 }
 
-static void damaged_lines_are_passed_over(void **state) {
-    (void)state;
+FACT(damaged_lines_are_passed_over) {
 #define ID "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define ID_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
     static const char text[] = "\n"
@@ -188,8 +178,7 @@ static void damaged_lines_are_passed_over(void **state) {
     assert_int_equal(banned(0), 1);
 }
 
-static void any_bytes_are_survived(void **state) {
-    (void)state;
+FACT(any_bytes_are_survived) {
     static char text[4096];
     unsigned number = 12345;
     for (unsigned round = 0; round < 2000; round++) {
@@ -224,8 +213,7 @@ static uint64_t host_left(uint32_t host, uint64_t now_s) {
     return tw_bans_host_left_s(&bans, &of, now_s);
 }
 
-static void host_is_closed_for_minutes(void **state) {
-    (void)state;
+FACT(host_is_closed_for_minutes) {
     const struct sockaddr_storage none = {0};
     const struct tw_id id = node(1);
     ban_host(1, 7, T);
@@ -240,16 +228,14 @@ static void host_is_closed_for_minutes(void **state) {
     assert_int_equal(tw_bans_host_left_s(&bans, &none, T), 0);
 }
 
-static void full_table_of_hosts_drops_the_oldest(void **state) {
-    (void)state;
+FACT(full_table_of_hosts_drops_the_oldest) {
     for (uint32_t i = 0; i <= TW_HOST_BANS_MAX; i++) ban_host(i, i, T + i);
     assert_int_equal(host_left(0, T + TW_HOST_BANS_MAX), 0);
     for (uint32_t i = 1; i <= TW_HOST_BANS_MAX; i++)
         assert_true(host_left(i, T + TW_HOST_BANS_MAX) > 0);
 }
 
-static void hosts_of_a_lifted_ban_are_open(void **state) {
-    (void)state;
+FACT(hosts_of_a_lifted_ban_are_open) {
     struct tw_error err;
     struct tw_id id;
     assert_true(offend(1, 3, T) > 0);
@@ -259,27 +245,4 @@ static void hosts_of_a_lifted_ban_are_open(void **state) {
     assert_int_equal(tw_bans_lift(&bans, "02", T, &id, &err), TW_OK);
     assert_int_equal(host_left(7, T) + host_left(8, T), 0);
     assert_true(host_left(9, T) > 0);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-    const struct CMUnitTest tests[] = {
-        TEST(third_offence_within_an_hour_bans_for_an_hour),
-        TEST(offences_far_apart_are_forgiven),
-        TEST(bans_double_up_to_seven_days),
-        TEST(good_behaviour_is_remembered_too),
-        TEST(clock_set_back_prolongs_nothing),
-        TEST(ban_of_a_clock_that_was_ahead_ends),
-        TEST(clock_that_was_never_set_ends_no_ban),
-        TEST(full_table_drops_the_least_important_row),
-        TEST(ban_is_lifted_by_the_beginning_of_an_id),
-        TEST(restart_keeps_bans_and_their_length),
-        TEST(damaged_lines_are_passed_over),
-        TEST(any_bytes_are_survived),
-        TEST(host_is_closed_for_minutes),
-        TEST(full_table_of_hosts_drops_the_oldest),
-        TEST(hosts_of_a_lifted_ban_are_open),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

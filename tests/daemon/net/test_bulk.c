@@ -9,16 +9,16 @@ static struct world world;
 static const uint8_t bytes[CHUNK];
 
 static int setup(void **state) {
-    (void)state;
     world_init(&world);
     return 0;
 }
 
 static int teardown(void **state) {
-    (void)state;
     world_deinit(&world);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 static void with_upload_cap(struct tw_transport_config *config) {
     config->upload_bytes_per_s = UPLOAD_CAP;
@@ -57,8 +57,6 @@ static uint32_t background_in, payloads_in, background_between, payloads_awaited
 
 static void tell_apart(struct world_node *node, uint16_t peer, bool is_bulk,
                        const struct tw_frame *frame) {
-    (void)node;
-    (void)peer;
     if (!is_bulk) return;
     if (frame->body[0] != BACKGROUND) {
         payloads_in++;
@@ -86,8 +84,7 @@ static void three_meet(struct world_node *a, struct world_node *b, struct world_
     b->on_frame = c->on_frame = tell_apart;
 }
 
-static void background_waits_behind_payloads_of_another_peer(void **state) {
-    (void)state;
+FACT(background_waits_behind_payloads_of_another_peer) {
     struct world_node *a = world_start(&world, 0, with_upload_cap);
     struct world_node *b = world_start(&world, 1, NULL), *c = world_start(&world, 2, NULL);
     three_meet(a, b, c);
@@ -103,8 +100,7 @@ static void background_waits_behind_payloads_of_another_peer(void **state) {
     assert_int_equal(a->released, 24);
 }
 
-static void payload_waits_for_one_background_chunk_of_its_connection(void **state) {
-    (void)state;
+FACT(payload_waits_for_one_background_chunk_of_its_connection) {
     struct world_node *a = world_start(&world, 0, with_upload_cap);
     struct world_node *b = world_start(&world, 1, NULL);
     two_meet(a, b);
@@ -124,8 +120,7 @@ static void with_impatience(struct tw_transport_config *config) {
     config->background_us = 100 * 1000;
 }
 
-static void background_does_not_starve(void **state) {
-    (void)state;
+FACT(background_does_not_starve) {
     struct world_node *a = world_start(&world, 0, with_impatience);
     struct world_node *b = world_start(&world, 1, NULL), *c = world_start(&world, 2, NULL);
     three_meet(a, b, c);
@@ -145,8 +140,7 @@ static void background_does_not_starve(void **state) {
     assert_true(payloads_in >= 4);
 }
 
-static void unread_payload_does_not_hold_up_the_background(void **state) {
-    (void)state;
+FACT(unread_payload_does_not_hold_up_the_background) {
     struct world_node *a = world_start(&world, 0, NULL);
     struct world_node *b = world_start(&world, 1, NULL), *c = world_start(&world, 2, NULL);
     three_meet(a, b, c);
@@ -158,8 +152,7 @@ static void unread_payload_does_not_hold_up_the_background(void **state) {
     assert_int_equal(payloads_in, 0);
 }
 
-static void background_queue_has_a_bound_and_is_given_back(void **state) {
-    (void)state;
+FACT(background_queue_has_a_bound_and_is_given_back) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     two_meet(a, b);
     send_chunks(a, b, BACKGROUND, TW_BACKGROUND_QUEUE_CHUNKS);
@@ -174,8 +167,7 @@ static void background_queue_has_a_bound_and_is_given_back(void **state) {
     assert_int_equal(a->unsent, TW_BACKGROUND_QUEUE_CHUNKS);
 }
 
-static void dropped_background_is_not_read_any_more(void **state) {
-    (void)state;
+FACT(dropped_background_is_not_read_any_more) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     two_meet(a, b);
     count_apart(0);
@@ -189,8 +181,7 @@ static void dropped_background_is_not_read_any_more(void **state) {
     assert_int_equal(a->released, 1);
 }
 
-static void chunk_that_waits_is_known(void **state) {
-    (void)state;
+FACT(chunk_that_waits_is_known) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     two_meet(a, b);
     const uint16_t peer = peer_of(a, b);
@@ -203,19 +194,4 @@ static void chunk_that_waits_is_known(void **state) {
     assert_false(tw_transport_has_chunk(a->transport, peer, &other, 3));
     WAIT_WHILE(&world, a->released == 0);
     assert_false(tw_transport_has_chunk(a->transport, peer, &chunk.payload, 3));
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(background_waits_behind_payloads_of_another_peer),
-        TEST(payload_waits_for_one_background_chunk_of_its_connection),
-        TEST(background_does_not_starve),
-        TEST(unread_payload_does_not_hold_up_the_background),
-        TEST(background_queue_has_a_bound_and_is_given_back),
-        TEST(chunk_that_waits_is_known),
-        TEST(dropped_background_is_not_read_any_more),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,8 +38,7 @@ static void order_is(const char *picture, const char *places) {
         assert_int_equal(((struct sockaddr_in *)&out[i])->sin_port, places[i] - '0');
 }
 
-static void ipv6_goes_first_and_the_families_in_turn(void **state) {
-    (void)state;
+TEST(ipv6_goes_first_and_the_families_in_turn) {
     order_is("", "");
     order_is("4", "0");
     order_is("46", "10");
@@ -61,8 +60,7 @@ static void fails(struct tw_race *race, uint32_t idx, enum tw_dial_cause cause, 
     tw_race_failed(race, idx, cause, &err);
 }
 
-static void silent_address_costs_a_quarter_of_a_second(void **state) {
-    (void)state;
+TEST(silent_address_costs_a_quarter_of_a_second) {
     struct tw_race race = race_of(3);
     assert_int_equal(tw_race_next(&race, 1000 * MS), 0);
     assert_int_equal(tw_race_next(&race, 1000 * MS), -1);
@@ -75,8 +73,7 @@ static void silent_address_costs_a_quarter_of_a_second(void **state) {
     assert_false(tw_race_is_over(&race)); /* any of the dials may still be answered */
 }
 
-static void failed_address_costs_nothing(void **state) {
-    (void)state;
+TEST(failed_address_costs_nothing) {
     struct tw_race race = race_of(2);
     assert_int_equal(tw_race_next(&race, 0), 0);
     fails(&race, 0, TW_DIAL_NO_ROUTE, "no way there");
@@ -86,8 +83,7 @@ static void failed_address_costs_nothing(void **state) {
     assert_true(tw_race_is_over(&race));
 }
 
-static void after_one_connects_no_other_starts(void **state) {
-    (void)state;
+TEST(after_one_connects_no_other_starts) {
     struct tw_race race = race_of(3);
     (void)tw_race_next(&race, 0);
     (void)tw_race_next(&race, 250 * MS);
@@ -97,8 +93,7 @@ static void after_one_connects_no_other_starts(void **state) {
     assert_false(tw_race_is_over(&race));
 }
 
-static void winner_that_speaks_another_language_lets_the_others_try(void **state) {
-    (void)state;
+TEST(winner_that_speaks_another_language_lets_the_others_try) {
     struct tw_race race = race_of(3);
     (void)tw_race_next(&race, 0);
     (void)tw_race_next(&race, 250 * MS);
@@ -112,8 +107,7 @@ static void winner_that_speaks_another_language_lets_the_others_try(void **state
     assert_true(tw_race_is_over(&race));
 }
 
-static void most_telling_failure_is_the_answer(void **state) {
-    (void)state;
+TEST(most_telling_failure_is_the_answer) {
     struct tw_race race = race_of(4);
     for (unsigned i = 0; i < 4; i++) (void)tw_race_next(&race, i * 250 * MS);
     fails(&race, 0, TW_DIAL_NO_ROUTE, "no IPv6 here");
@@ -123,16 +117,4 @@ static void most_telling_failure_is_the_answer(void **state) {
     fails(&race, 3, TW_DIAL_CLOSED, "refused again");
     assert_string_equal(race.error.message, "refused");
     assert_int_equal(race.cause, TW_DIAL_CLOSED);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ipv6_goes_first_and_the_families_in_turn),
-        cmocka_unit_test(silent_address_costs_a_quarter_of_a_second),
-        cmocka_unit_test(failed_address_costs_nothing),
-        cmocka_unit_test(after_one_connects_no_other_starts),
-        cmocka_unit_test(winner_that_speaks_another_language_lets_the_others_try),
-        cmocka_unit_test(most_telling_failure_is_the_answer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,16 +7,16 @@
 static struct world world;
 
 static int setup(void **state) {
-    (void)state;
     world_init(&world);
     return 0;
 }
 
 static int teardown(void **state) {
-    (void)state;
     world_deinit(&world);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 /* Makes the node announce addresses of other hosts, a host name, and a wildcard. */
 static void announcing_others(struct tw_transport_config *config) {
@@ -38,8 +38,7 @@ static void link_down(struct world_node *a, struct world_node *b) {
     WAIT_WHILE(&world, world_peers(a) > 0 || world_peers(b) > 0);
 }
 
-static void only_the_host_that_is_seen_is_dialled(void **state) {
-    (void)state;
+FACT(only_the_host_that_is_seen_is_dialled) {
     char dialled[TW_ADDRS_MAX][TW_ADDR_BYTES];
     struct world_node *a = world_start(&world, 0, NULL);
     struct world_node *b = world_start(&world, 1, announcing_others);
@@ -50,8 +49,7 @@ static void only_the_host_that_is_seen_is_dialled(void **state) {
     WAIT_WHILE(&world, a->probes < 2);
 }
 
-static void peer_that_can_be_dialled_is_reached(void **state) {
-    (void)state;
+FACT(peer_that_can_be_dialled_is_reached) {
     char dialled[TW_ADDRS_MAX][TW_ADDR_BYTES];
     struct world_node *a = world_start(&world, 0, NULL);
     struct world_node *b = world_start(&world, 1, NULL);
@@ -61,8 +59,7 @@ static void peer_that_can_be_dialled_is_reached(void **state) {
     assert_int_equal(a->probe_status, TW_OK);
 }
 
-static void fresh_link_has_no_fresh_allowance(void **state) {
-    (void)state;
+FACT(fresh_link_has_no_fresh_allowance) {
     char dialled[TW_ADDRS_MAX][TW_ADDR_BYTES];
     struct world_node *a = world_start(&world, 0, NULL);
     uint32_t count = 0;
@@ -73,15 +70,4 @@ static void fresh_link_has_no_fresh_allowance(void **state) {
     }
     assert_int_equal(count, TW_DIAL_BACKS_BURST);
     WAIT_WHILE(&world, a->probes < count);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(only_the_host_that_is_seen_is_dialled),
-        TEST(peer_that_can_be_dialled_is_reached),
-        TEST(fresh_link_has_no_fresh_allowance),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

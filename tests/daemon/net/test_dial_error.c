@@ -1,18 +1,11 @@
 /* Tests of daemon/net/dial.c. Each cause has its own sentence with a remedy, and errors of
  * the system and of peers map to the right cause. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "daemon/net/dial.h"
+#include "tests/test.h"
 
 static struct sockaddr_storage remote_of(const char *host) {
     struct sockaddr_storage storage = {0};
@@ -27,8 +20,7 @@ static struct sockaddr_storage remote_of(const char *host) {
     return storage;
 }
 
-static void every_cause_has_a_name_and_a_sentence_of_its_own(void **state) {
-    (void)state;
+TEST(every_cause_has_a_name_and_a_sentence_of_its_own) {
     char sentences[TW_DIAL_CAUSES][TW_DIAL_SENTENCE_BYTES];
     for (unsigned i = 0; i < TW_DIAL_CAUSES; i++) {
         const enum tw_dial_cause cause = (enum tw_dial_cause)i;
@@ -43,8 +35,7 @@ static void every_cause_has_a_name_and_a_sentence_of_its_own(void **state) {
     }
 }
 
-static void detail_is_cut_but_never_the_way_out(void **state) {
-    (void)state;
+TEST(detail_is_cut_but_never_the_way_out) {
     char address[TW_ADDR_BYTES], detail[600], text[TW_DIAL_SENTENCE_BYTES];
     memset(address, 'a', sizeof(address) - 1);
     address[sizeof(address) - 1] = '\0';
@@ -64,8 +55,7 @@ static void detail_is_cut_but_never_the_way_out(void **state) {
     }
 }
 
-static void short_detail_stands_in_brackets(void **state) {
-    (void)state;
+TEST(short_detail_stands_in_brackets) {
     char text[TW_DIAL_SENTENCE_BYTES];
     tw_dial_sentence(TW_DIAL_WRONG_SECRET, "10.0.0.1:4300", "nodes a and b hold different ones",
                      text);
@@ -74,8 +64,7 @@ static void short_detail_stands_in_brackets(void **state) {
                         "copy the run.secret of the run to both nodes");
 }
 
-static void system_error_becomes_a_cause(void **state) {
-    (void)state;
+TEST(system_error_becomes_a_cause) {
     const struct sockaddr_storage public4 = remote_of("198.51.100.7");
     static const struct {
         int code;
@@ -102,8 +91,7 @@ static void system_error_becomes_a_cause(void **state) {
     }
 }
 
-static void silence_of_a_private_address_means_nat(void **state) {
-    (void)state;
+TEST(silence_of_a_private_address_means_nat) {
     static const char *const private_hosts[] = {"10.0.0.1",    "172.16.0.1", "172.31.255.1",
                                                 "192.168.1.1", "100.64.0.1", "100.127.0.1",
                                                 "169.254.1.1", "fd00::1",    "fe80::1"};
@@ -124,8 +112,7 @@ static void silence_of_a_private_address_means_nat(void **state) {
 }
 
 /* Sleep, a dead machine and this machine's own cable look like that too. */
-static void no_sentence_blames_a_firewall_for_silence(void **state) {
-    (void)state;
+TEST(no_sentence_blames_a_firewall_for_silence) {
     static const enum tw_dial_cause causes[] = {TW_DIAL_REJECTED, TW_DIAL_SILENT, TW_DIAL_PRIVATE,
                                                 TW_DIAL_NO_ROUTE, TW_DIAL_OFFLINE};
     for (unsigned i = 0; i < sizeof(causes) / sizeof(causes[0]); i++) {
@@ -138,8 +125,7 @@ static void no_sentence_blames_a_firewall_for_silence(void **state) {
     assert_false(tw_dial_may_be_offline(TW_DIAL_CLOSED)); /* somebody answered */
 }
 
-static void peer_status_becomes_a_cause(void **state) {
-    (void)state;
+TEST(peer_status_becomes_a_cause) {
     static const struct {
         enum tw_status status;
         enum tw_dial_cause cause;
@@ -166,17 +152,4 @@ static void peer_status_becomes_a_cause(void **state) {
         assert_int_equal(tw_dial_cause_of_status(cases[i].status), cases[i].cause);
         assert_int_equal(tw_dial_is_refusal(cases[i].cause), cases[i].is_refusal);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_cause_has_a_name_and_a_sentence_of_its_own),
-        cmocka_unit_test(detail_is_cut_but_never_the_way_out),
-        cmocka_unit_test(short_detail_stands_in_brackets),
-        cmocka_unit_test(system_error_becomes_a_cause),
-        cmocka_unit_test(silence_of_a_private_address_means_nat),
-        cmocka_unit_test(no_sentence_blames_a_firewall_for_silence),
-        cmocka_unit_test(peer_status_becomes_a_cause),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,11 +8,12 @@ static struct tw_dial_history history;
 static uint64_t held_back;
 
 static int setup(void **state) {
-    (void)state;
     history = (struct tw_dial_history){0};
     held_back = 0;
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, NULL, name)
 
 static const char *address_of(unsigned number) {
     static char text[TW_ADDR_BYTES];
@@ -25,8 +26,7 @@ static bool fails(const char *address, enum tw_dial_cause cause, uint64_t now_us
     return tw_dial_history_failed(&history, address, &failure, now_us, &held_back);
 }
 
-static void news_is_reported_and_repetitions_are_counted(void **state) {
-    (void)state;
+FACT(news_is_reported_and_repetitions_are_counted) {
     assert_true(fails("a:1", TW_DIAL_SILENT, 100 * S));
     assert_true(fails("b:1", TW_DIAL_SILENT, 100 * S));
     assert_true(fails("a:1", TW_DIAL_CLOSED, 101 * S)); /* another cause */
@@ -42,8 +42,7 @@ static void news_is_reported_and_repetitions_are_counted(void **state) {
 }
 
 /* A peer that is away is dialled again and again: events show it once, and then with its count. */
-static void repetitions_are_few_events(void **state) {
-    (void)state;
+FACT(repetitions_are_few_events) {
     unsigned events = 0;
     for (unsigned i = 0; i < 250; i++) {
         (void)fails("a:1", TW_DIAL_SILENT, (100 + 20 * i) * S);
@@ -58,8 +57,7 @@ static void repetitions_are_few_events(void **state) {
 
 /* Nodes dial former members for ever, and gossip may name any number of addresses. So failures
  * that displace another address share one log line in ten seconds. */
-static void many_addresses_are_one_line_in_ten_seconds(void **state) {
-    (void)state;
+FACT(many_addresses_are_one_line_in_ten_seconds) {
     enum { ADDRESSES = TW_DIAL_HISTORY_OTHERS + 8, ROUNDS = 10, ROUND_S = 10 };
     unsigned lines = 0;
     for (unsigned round = 0; round < ROUNDS; round++) {
@@ -69,8 +67,7 @@ static void many_addresses_are_one_line_in_ten_seconds(void **state) {
     assert_in_range(lines, TW_DIAL_HISTORY_OTHERS, TW_DIAL_HISTORY_OTHERS + ROUNDS);
 }
 
-static void configured_addresses_keep_their_rows(void **state) {
-    (void)state;
+FACT(configured_addresses_keep_their_rows) {
     tw_dial_history_configure(&history, "a:1");
     tw_dial_history_configure(&history, "a:1");
     assert_int_equal(history.configured_count, 1);
@@ -90,8 +87,7 @@ static void configured_addresses_keep_their_rows(void **state) {
     assert_int_equal(row->failures, 0);
 }
 
-static void more_configured_than_rows_are_some_of_the_others(void **state) {
-    (void)state;
+FACT(more_configured_than_rows_are_some_of_the_others) {
     for (unsigned i = 0; i <= TW_DIAL_HISTORY_CONFIGURED; i++)
         tw_dial_history_configure(&history, address_of(i));
     assert_int_equal(history.configured_count, TW_DIAL_HISTORY_CONFIGURED);
@@ -100,8 +96,7 @@ static void more_configured_than_rows_are_some_of_the_others(void **state) {
     assert_non_null(tw_dial_history_find(&history, address_of(TW_DIAL_HISTORY_CONFIGURED)));
 }
 
-static void id_of_the_answering_node_is_kept(void **state) {
-    (void)state;
+FACT(id_of_the_answering_node_is_kept) {
     const struct tw_id other = {{7}};
     const struct tw_dial_failure failure = {
         .cause = TW_DIAL_WRONG_ID, .sentence = "", .other = &other};
@@ -109,16 +104,4 @@ static void id_of_the_answering_node_is_kept(void **state) {
     assert_true(tw_id_equal(&tw_dial_history_find(&history, "a:1")->other, &other));
     (void)fails("a:1", TW_DIAL_SILENT, 101 * S);
     assert_true(tw_id_is_zero(&tw_dial_history_find(&history, "a:1")->other));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(news_is_reported_and_repetitions_are_counted, setup),
-        cmocka_unit_test_setup(repetitions_are_few_events, setup),
-        cmocka_unit_test_setup(many_addresses_are_one_line_in_ten_seconds, setup),
-        cmocka_unit_test_setup(configured_addresses_keep_their_rows, setup),
-        cmocka_unit_test_setup(more_configured_than_rows_are_some_of_the_others, setup),
-        cmocka_unit_test_setup(id_of_the_answering_node_is_kept, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

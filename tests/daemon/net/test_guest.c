@@ -6,16 +6,16 @@
 static struct world world;
 
 static int setup(void **state) {
-    (void)state;
     world_init(&world);
     return 0;
 }
 
 static int teardown(void **state) {
-    (void)state;
     world_deinit(&world);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 static void has_word(const char *sentence, const char *word) {
     if (strstr(sentence, word) == NULL) fail_msg("no '%s' in: %s", word, sentence);
@@ -31,7 +31,6 @@ static struct {
 } visit;
 
 static void on_guest(void *user, const struct tw_guest *guest) {
-    (void)user;
     struct tw_error err;
     visit.guests++;
     visit.number = guest->number;
@@ -43,7 +42,6 @@ static void on_guest(void *user, const struct tw_guest *guest) {
 }
 
 static void on_welcomed(void *user, const uint8_t *body, uint32_t size) {
-    (void)user;
     visit.welcomes++;
     visit.size = size;
     memcpy(visit.body, body, size < sizeof(visit.body) ? size : sizeof(visit.body));
@@ -74,8 +72,7 @@ static void visit_begin(void) {
                      TW_OK);
 }
 
-static void a_guest_gets_a_welcome_and_goes(void **state) {
-    (void)state;
+FACT(a_guest_gets_a_welcome_and_goes) {
     static uint8_t body[TW_WELCOME_BYTES_MAX];
     struct world_node *a = world_start(&world, 0, is_a_guest);
     struct world_node *b = world_start(&world, 1, takes_guests);
@@ -96,8 +93,7 @@ static void a_guest_gets_a_welcome_and_goes(void **state) {
     assert_int_equal(a->ups + b->ups + b->refusals, 0);
 }
 
-static void a_guest_is_turned_away_with_the_reason(void **state) {
-    (void)state;
+FACT(a_guest_is_turned_away_with_the_reason) {
     struct world_node *a = world_start(&world, 0, is_a_guest);
     struct world_node *b = world_start(&world, 1, takes_guests);
     visit_begin();
@@ -111,8 +107,7 @@ static void a_guest_is_turned_away_with_the_reason(void **state) {
     assert_int_equal(visit.welcomes, 0);
 }
 
-static void a_node_without_tickets_knows_none(void **state) {
-    (void)state;
+FACT(a_node_without_tickets_knows_none) {
     struct world_node *a = world_start(&world, 0, is_a_guest);
     world_start(&world, 1, NULL);
     visit_begin();
@@ -120,8 +115,7 @@ static void a_node_without_tickets_knows_none(void **state) {
     assert_int_equal(a->dial_status, TW_TICKET_UNKNOWN);
 }
 
-static void another_key_proves_nothing_to_either_side(void **state) {
-    (void)state;
+FACT(another_key_proves_nothing_to_either_side) {
     struct world_node *a = world_start(&world, 0, is_a_guest);
     struct world_node *b = world_start(&world, 1, takes_guests);
     visit_begin();
@@ -131,16 +125,4 @@ static void another_key_proves_nothing_to_either_side(void **state) {
     WAIT_WHILE(&world, a->dials == 0);
     assert_int_equal(a->dial_status, TW_TICKET_UNKNOWN);
     assert_int_equal(visit.welcomes, 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_guest_gets_a_welcome_and_goes),
-        TEST(a_guest_is_turned_away_with_the_reason),
-        TEST(a_node_without_tickets_knows_none),
-        TEST(another_key_proves_nothing_to_either_side),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,6 @@ static const uint8_t ekm[TW_TLS_EXPORT_BYTES] = {9, 9, 9};
 static struct tw_hello theirs, ours;
 
 static int setup(void **state) {
-    (void)state;
     ours = (struct tw_hello){.version_min = 1, .version_max = 1, .boot = 3};
     memset(ours.run.bytes, 0x11, 32);
     memset(ours.id.bytes, 0x22, 32);
@@ -26,6 +25,8 @@ static int setup(void **state) {
     return 0;
 }
 
+#define FACT(name) TEST_IN(setup, NULL, name)
+
 static enum tw_status check_with(const struct tw_hello *hello, const struct tw_secrets *ours_are,
                                  struct tw_error *err) {
     uint32_t which = 0;
@@ -38,8 +39,7 @@ static enum tw_status check(struct tw_error *err) {
     return check_with(&theirs, &secrets, err);
 }
 
-static void hello_survives_the_wire(void **state) {
-    (void)state;
+FACT(hello_survives_the_wire) {
     uint8_t body[TW_HELLO_BYTES_MAX];
     struct tw_hello back;
     const uint32_t size = tw_hello_encode(&theirs, body);
@@ -50,8 +50,7 @@ static void hello_survives_the_wire(void **state) {
 }
 
 /* Compares the layout of HELLO with PROTOCOL.md section 3, byte by byte. */
-static void hello_has_the_documented_layout(void **state) {
-    (void)state;
+FACT(hello_has_the_documented_layout) {
     uint8_t body[TW_HELLO_BYTES_MAX];
     theirs.version_max = 2;
     theirs.role = TW_ROLE_BULK;
@@ -75,8 +74,7 @@ static void hello_has_the_documented_layout(void **state) {
 }
 
 /* Expected bytes come from another implementation of HMAC-SHA256 (Python's hmac). */
-static void proof_is_the_documented_hmac(void **state) {
-    (void)state;
+FACT(proof_is_the_documented_hmac) {
     static const char expected[] =
         "7db89a0af71e8a866fe5bd783f1b7e396e2600bab8c99fe140449391bc796ec4";
     struct tw_id proof;
@@ -86,8 +84,7 @@ static void proof_is_the_documented_hmac(void **state) {
     assert_string_equal(hex, expected);
 }
 
-static void every_field_is_under_the_proof(void **state) {
-    (void)state;
+FACT(every_field_is_under_the_proof) {
     uint8_t body[TW_HELLO_BYTES_MAX], changed[TW_HELLO_BYTES_MAX];
     const uint32_t size = tw_hello_encode(&theirs, body);
     for (uint32_t at = 0; at < size; at++) {
@@ -100,8 +97,7 @@ static void every_field_is_under_the_proof(void **state) {
     }
 }
 
-static void the_longest_hello_fits(void **state) {
-    (void)state;
+FACT(the_longest_hello_fits) {
     static const uint8_t filler[TW_HELLO_EXTENSIONS_BYTES];
     uint8_t body[TW_HELLO_BYTES_MAX];
     struct tw_hello back, longest = ours;
@@ -119,16 +115,14 @@ static void the_longest_hello_fits(void **state) {
     assert_memory_equal(&back, &longest, sizeof(back));
 }
 
-static void proof_of_another_session_is_refused(void **state) {
-    (void)state;
+FACT(proof_of_another_session_is_refused) {
     uint8_t other[TW_TLS_EXPORT_BYTES] = {8};
     struct tw_error err;
     tw_hello_prove(&theirs, &secret, other);
     assert_int_equal(check(&err), TW_WRONG_SECRET);
 }
 
-static void wrong_secret_is_told_from_another_run(void **state) {
-    (void)state;
+FACT(wrong_secret_is_told_from_another_run) {
     const struct tw_secret other = {{7}};
     struct tw_error err;
     tw_hello_prove(&theirs, &other, ekm);
@@ -139,8 +133,7 @@ static void wrong_secret_is_told_from_another_run(void **state) {
     assert_non_null(strstr(err.message, "99999999"));
 }
 
-static void open_and_secret_nodes_do_not_mix(void **state) {
-    (void)state;
+FACT(open_and_secret_nodes_do_not_mix) {
     struct tw_error err;
     tw_hello_prove(&theirs, NULL, ekm);
     assert_int_equal(check(&err), TW_WRONG_SECRET);
@@ -149,8 +142,7 @@ static void open_and_secret_nodes_do_not_mix(void **state) {
     assert_int_equal(check_with(&theirs, &none, &err), TW_WRONG_SECRET);
 }
 
-static void either_of_two_secrets_proves_and_is_told(void **state) {
-    (void)state;
+FACT(either_of_two_secrets_proves_and_is_told) {
     const struct tw_secrets both = {.count = 2, .list = {{{8, 8}}, {{1, 2, 3}}}};
     uint32_t which = 7;
     assert_int_equal(tw_hello_check_proof(&theirs, &ours, &both, ekm, &which, NULL), TW_OK);
@@ -164,8 +156,7 @@ static void either_of_two_secrets_proves_and_is_told(void **state) {
 }
 
 /* The expected bytes are from Python's hmac too. */
-static void a_guest_proves_itself_by_its_tickets_key(void **state) {
-    (void)state;
+FACT(a_guest_proves_itself_by_its_tickets_key) {
     static const uint8_t key[TW_TICKET_KEY_BYTES] = {4, 5, 6}, other[TW_TICKET_KEY_BYTES] = {4, 5};
     static const char expected[] =
         "60836b2d44cfcf5a959090a758988291005766a0b7911a2cda2ba33781df08ee";
@@ -183,8 +174,7 @@ static void a_guest_proves_itself_by_its_tickets_key(void **state) {
     assert_int_equal(tw_hello_check_ticket(&theirs, key, ekm, &err), TW_TICKET_UNKNOWN);
 }
 
-static void versions_must_overlap(void **state) {
-    (void)state;
+FACT(versions_must_overlap) {
     struct tw_error err;
     theirs.version_min = 2;
     theirs.version_max = 3;
@@ -195,14 +185,12 @@ static void versions_must_overlap(void **state) {
     assert_int_equal(check(&err), TW_OK);
 }
 
-static void hello_of_another_id_than_proven_is_refused(void **state) {
-    (void)state;
+FACT(hello_of_another_id_than_proven_is_refused) {
     struct tw_error err;
     assert_int_equal(tw_hello_check(&theirs, &ours, &ours.id, &err), TW_PROTO);
 }
 
-static void malformed_hellos_name_the_field(void **state) {
-    (void)state;
+FACT(malformed_hellos_name_the_field) {
     uint8_t body[TW_HELLO_BYTES_MAX] = {0};
     struct tw_hello read;
     struct tw_error err;
@@ -226,8 +214,7 @@ static void malformed_hellos_name_the_field(void **state) {
     assert_non_null(strstr(err.message, "host:port"));
 }
 
-static void goodbye_survives_the_wire_and_is_sanitised(void **state) {
-    (void)state;
+FACT(goodbye_survives_the_wire_and_is_sanitised) {
     uint8_t body[TW_HELLO_BYTES_MAX];
     struct tw_goodbye goodbye;
     uint32_t size = tw_goodbye_encode(TW_DENIED, "wrong run secret", body);
@@ -253,26 +240,4 @@ static void goodbye_survives_the_wire_and_is_sanitised(void **state) {
     longest[sizeof(longest) - 1] = '\0';
     size = tw_goodbye_encode(TW_OK, longest, body);
     assert_int_equal(size, 4 + 255);
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(hello_survives_the_wire),
-        TEST(hello_has_the_documented_layout),
-        TEST(proof_is_the_documented_hmac),
-        TEST(every_field_is_under_the_proof),
-        TEST(the_longest_hello_fits),
-        TEST(proof_of_another_session_is_refused),
-        TEST(wrong_secret_is_told_from_another_run),
-        TEST(open_and_secret_nodes_do_not_mix),
-        TEST(either_of_two_secrets_proves_and_is_told),
-        TEST(a_guest_proves_itself_by_its_tickets_key),
-        TEST(versions_must_overlap),
-        TEST(hello_of_another_id_than_proven_is_refused),
-        TEST(malformed_hellos_name_the_field),
-        TEST(goodbye_survives_the_wire_and_is_sanitised),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,11 +13,12 @@ static struct tw_handshake_limiter table;
 static uint64_t now_us;
 
 static int setup(void **state) {
-    (void)state;
     now_us = 5 * SECOND_US;
     tw_handshake_limiter_init(&table, now_us);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, NULL, name)
 
 static struct sockaddr_storage at(const char *host) {
     struct sockaddr_storage address = {.ss_family = AF_INET};
@@ -43,8 +44,7 @@ static void admit(const char *host) {
     tw_handshake_limiter_admitted(&table, &from, now_us);
 }
 
-static void one_network_has_a_bucket_of_its_own(void **state) {
-    (void)state;
+FACT(one_network_has_a_bucket_of_its_own) {
     assert_int_equal(limiter("10.0.0.1", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
     assert_int_equal(knock("10.0.0.200"), TW_LIMIT); /* the same /24 */
     assert_int_equal(knock("10.0.1.1"), TW_OK);
@@ -55,15 +55,13 @@ static void one_network_has_a_bucket_of_its_own(void **state) {
     assert_int_equal(limiter("10.0.0.1", 1000), TW_HANDSHAKE_LIMITER_NET_PER_S);
 }
 
-static void mapped_ipv4_is_ipv4(void **state) {
-    (void)state;
+FACT(mapped_ipv4_is_ipv4) {
     assert_int_equal(limiter("10.0.0.1", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
     assert_int_equal(knock("::ffff:10.0.0.9"), TW_LIMIT);
     assert_int_equal(knock("::ffff:10.0.7.9"), TW_OK);
 }
 
-static void strangers_together_have_one_too(void **state) {
-    (void)state;
+FACT(strangers_together_have_one_too) {
     unsigned taken = 0;
     for (unsigned net = 0; net < 250; net++) {
         char host[32];
@@ -82,14 +80,12 @@ static void strangers_together_have_one_too(void **state) {
 }
 
 /* A connection refused by the limit of its network does not use up the shared bucket. */
-static void flood_of_one_network_leaves_the_common_bucket(void **state) {
-    (void)state;
+FACT(flood_of_one_network_leaves_the_common_bucket) {
     (void)limiter("10.0.0.1", 100 * 1000);
     assert_int_equal(limiter("10.9.0.1", 50), 50);
 }
 
-static void host_of_a_member_is_not_shut_out_by_others(void **state) {
-    (void)state;
+FACT(host_of_a_member_is_not_shut_out_by_others) {
     admit("10.0.0.7");
     for (unsigned net = 0; net < 250; net++) {
         char host[32];
@@ -101,8 +97,7 @@ static void host_of_a_member_is_not_shut_out_by_others(void **state) {
     assert_int_equal(knock("10.0.0.7"), TW_LIMIT); /* but a known host is limited too */
 }
 
-static void member_is_forgotten_after_a_day(void **state) {
-    (void)state;
+FACT(member_is_forgotten_after_a_day) {
     const struct sockaddr_storage from = at("10.0.0.7"), other = at("10.0.0.8");
     admit("10.0.0.7");
     assert_true(tw_handshake_limiter_is_known(&table, &from, now_us));
@@ -111,8 +106,7 @@ static void member_is_forgotten_after_a_day(void **state) {
     assert_false(tw_handshake_limiter_is_known(&table, &from, now_us));
 }
 
-static void tables_are_bounded_and_the_idlest_goes(void **state) {
-    (void)state;
+FACT(tables_are_bounded_and_the_idlest_goes) {
     for (unsigned i = 0; i < TW_HANDSHAKE_LIMITER_HOSTS + 1; i++) {
         char host[32];
         (void)snprintf(host, sizeof(host), "10.3.%u.%u", i / 200, i % 200);
@@ -124,8 +118,7 @@ static void tables_are_bounded_and_the_idlest_goes(void **state) {
     assert_true(tw_handshake_limiter_is_known(&table, &second, now_us));
 }
 
-static void hosts_are_told_apart(void **state) {
-    (void)state;
+FACT(hosts_are_told_apart) {
     static const struct {
         const char *a, *b;
         bool is_same;
@@ -138,8 +131,7 @@ static void hosts_are_told_apart(void **state) {
     }
 }
 
-static void sentence_says_whose_bucket_is_empty(void **state) {
-    (void)state;
+FACT(sentence_says_whose_bucket_is_empty) {
     struct tw_error err;
     const struct sockaddr_storage from = at("10.0.0.1");
     (void)limiter("10.0.0.1", 1000);
@@ -151,8 +143,7 @@ static void sentence_says_whose_bucket_is_empty(void **state) {
     assert_non_null(strstr(err.message, "one host"));
 }
 
-static void knock_pays_into_other_buckets(void **state) {
-    (void)state;
+FACT(knock_pays_into_other_buckets) {
     const struct sockaddr_storage from = at("10.0.0.1");
     for (unsigned i = 0; i < 100; i++) {
         char host[32];
@@ -171,8 +162,7 @@ static bool back(const char *host) {
     return tw_handshake_limiter_dial_back(&table, &to, now_us);
 }
 
-static void host_has_few_dials_back(void **state) {
-    (void)state;
+FACT(host_has_few_dials_back) {
     for (unsigned i = 0; i < TW_DIAL_BACKS_BURST; i++) assert_true(back("10.0.0.1"));
     assert_false(back("10.0.0.1"));
     assert_true(back("10.0.0.2"));
@@ -190,8 +180,7 @@ static bool is_known(const char *host) {
 }
 
 /* The machine restarts too, so its monotonic clock begins at 0. */
-static void known_hosts_survive_a_restart(void **state) {
-    (void)state;
+FACT(known_hosts_survive_a_restart) {
     static char text[TW_HANDSHAKE_LIMITER_TEXT_MAX];
     const uint64_t wall_s = 1800000000, hour_s = 3600;
     now_us = DAY_US;
@@ -215,8 +204,7 @@ static void known_hosts_survive_a_restart(void **state) {
     assert_false(is_known("2001:db8::1")); /* the time of its entry is in the future */
 }
 
-static void damaged_hosts_are_skipped(void **state) {
-    (void)state;
+FACT(damaged_hosts_are_skipped) {
     static const char text[] = "\n"
                                "00000000000000000000ffff0a000001\n"
                                "00000000000000000000ffff0a000001 \n"
@@ -228,25 +216,4 @@ static void damaged_hosts_are_skipped(void **state) {
     assert_int_equal(
         tw_handshake_limiter_decode(&table, text, sizeof(text) - 1, now_us, 1800000000), 7);
     assert_true(is_known("10.0.0.2") && !is_known("10.0.0.1"));
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-    const struct CMUnitTest tests[] = {
-        TEST(one_network_has_a_bucket_of_its_own),
-        TEST(mapped_ipv4_is_ipv4),
-        TEST(strangers_together_have_one_too),
-        TEST(flood_of_one_network_leaves_the_common_bucket),
-        TEST(host_of_a_member_is_not_shut_out_by_others),
-        TEST(member_is_forgotten_after_a_day),
-        TEST(tables_are_bounded_and_the_idlest_goes),
-        TEST(hosts_are_told_apart),
-        TEST(sentence_says_whose_bucket_is_empty),
-        TEST(knock_pays_into_other_buckets),
-        TEST(host_has_few_dials_back),
-        TEST(known_hosts_survive_a_restart),
-        TEST(damaged_hosts_are_skipped),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,13 +86,11 @@ static void copy_is_refused_and_all_three_say_so(unsigned hub_at) {
     end();
 }
 
-static void copy_of_a_higher_node_is_refused(void **state) {
-    (void)state;
+TEST(copy_of_a_higher_node_is_refused) {
     copy_is_refused_and_all_three_say_so(0);
 }
 
-static void copy_of_a_lower_node_is_refused(void **state) {
-    (void)state;
+TEST(copy_of_a_lower_node_is_refused) {
     copy_is_refused_and_all_three_say_so(1);
 }
 
@@ -109,20 +107,17 @@ static void restart_waits_for_the_dead_link(unsigned hub_at) {
     end();
 }
 
-static void restarted_higher_node_replaces_its_dead_link(void **state) {
-    (void)state;
+TEST(restarted_higher_node_replaces_its_dead_link) {
     restart_waits_for_the_dead_link(0);
 }
 
-static void restarted_lower_node_replaces_its_dead_link(void **state) {
-    (void)state;
+TEST(restarted_lower_node_replaces_its_dead_link) {
     restart_waits_for_the_dead_link(1);
 }
 
 /* While the newcomer is held, the kernel of the first machine reports that the old process
  * ended. */
-static void restart_enters_as_soon_as_the_old_link_ends(void **state) {
-    (void)state;
+TEST(restart_enters_as_soon_as_the_old_link_ends) {
     begin(0, NULL);
     world_hold(first, world_peer_of(first, hub), false);
     world_dial(second, hub);
@@ -136,8 +131,7 @@ static void restart_enters_as_soon_as_the_old_link_ends(void **state) {
 }
 
 /* A process was too slow to answer, so the copy replaced it. Now this process returns. */
-static void replaced_process_that_comes_back_is_refused(void **state) {
-    (void)state;
+TEST(replaced_process_that_comes_back_is_refused) {
     begin(0, with_short_answer);
     world_hold(first, world_peer_of(first, hub), false);
     world_dial(second, hub);
@@ -153,8 +147,7 @@ static void replaced_process_that_comes_back_is_refused(void **state) {
     end();
 }
 
-static void newcomer_that_leaves_while_held_is_forgotten(void **state) {
-    (void)state;
+TEST(newcomer_that_leaves_while_held_is_forgotten) {
     begin(0, with_short_answer);
     world_hold(first, world_peer_of(first, hub), false);
     world_dial(second, hub);
@@ -166,8 +159,7 @@ static void newcomer_that_leaves_while_held_is_forgotten(void **state) {
     world_deinit(&world);
 }
 
-static void machine_with_our_key_is_met_by_its_own_dial(void **state) {
-    (void)state;
+TEST(machine_with_our_key_is_met_by_its_own_dial) {
     begin(0, NULL);
     world_dial(second, first);
     WAIT_WHILE(&world, second->dials < 1);
@@ -183,8 +175,7 @@ static void on_every_address(struct tw_transport_config *config) {
 }
 
 /* A node listens on a wildcard by default. That is no address at which a person finds a machine. */
-static void wildcard_is_no_address_of_a_twin(void **state) {
-    (void)state;
+TEST(wildcard_is_no_address_of_a_twin) {
     world_init(&world);
     first = world_start(&world, 0, on_every_address);
     (void)start_copy(on_every_address);
@@ -196,8 +187,7 @@ static void wildcard_is_no_address_of_a_twin(void **state) {
     end();
 }
 
-static void own_address_is_no_twin(void **state) {
-    (void)state;
+TEST(own_address_is_no_twin) {
     begin(0, NULL);
     world_dial(first, first);
     WAIT_WHILE(&world, first->dials < 2);
@@ -209,8 +199,7 @@ static void own_address_is_no_twin(void **state) {
 /* ---- lies ---------------------------------------------------------------------------------- */
 
 /* Anybody may answer at an address that is configured without an id, and name any address. */
-static void word_of_an_unproven_node_is_no_twin(void **state) {
-    (void)state;
+TEST(word_of_an_unproven_node_is_no_twin) {
     begin(0, NULL);
     char told[TW_ADDR_BYTES];
     address_of(first, told);
@@ -229,8 +218,7 @@ static void send_word(struct world_node *from, uint16_t peer, const void *body, 
     tw_transport_send_control(from->transport, peer, TW_FRAME_TWIN, body, size);
 }
 
-static void answer_without_a_question_changes_nothing(void **state) {
-    (void)state;
+TEST(answer_without_a_question_changes_nothing) {
     begin(0, NULL);
     const struct tw_twin_word word = {.nonce = 1, .is_answer = true};
     uint8_t body[TW_TWIN_BYTES_MAX];
@@ -243,30 +231,10 @@ static void answer_without_a_question_changes_nothing(void **state) {
     end();
 }
 
-static void broken_word_closes_the_link(void **state) {
-    (void)state;
+TEST(broken_word_closes_the_link) {
     begin(0, NULL);
     send_word(first, (uint16_t)world_peer_of(first, hub), "short", 5);
     WAIT_WHILE(&world, hub->downs < 1);
     assert_int_equal(hub->down_reason, TW_PROTO);
     end();
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copy_of_a_higher_node_is_refused),
-        cmocka_unit_test(copy_of_a_lower_node_is_refused),
-        cmocka_unit_test(restarted_higher_node_replaces_its_dead_link),
-        cmocka_unit_test(restarted_lower_node_replaces_its_dead_link),
-        cmocka_unit_test(restart_enters_as_soon_as_the_old_link_ends),
-        cmocka_unit_test(replaced_process_that_comes_back_is_refused),
-        cmocka_unit_test(newcomer_that_leaves_while_held_is_forgotten),
-        cmocka_unit_test(machine_with_our_key_is_met_by_its_own_dial),
-        cmocka_unit_test(wildcard_is_no_address_of_a_twin),
-        cmocka_unit_test(own_address_is_no_twin),
-        cmocka_unit_test(word_of_an_unproven_node_is_no_twin),
-        cmocka_unit_test(answer_without_a_question_changes_nothing),
-        cmocka_unit_test(broken_word_closes_the_link),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,16 +11,16 @@ enum { SECOND_US = 1000 * 1000 };
 static struct world world;
 
 static int setup(void **state) {
-    (void)state;
     world_init(&world);
     return 0;
 }
 
 static int teardown(void **state) {
-    (void)state;
     world_deinit(&world);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 static uint16_t peer_of(const struct world_node *node, const struct world_node *other) {
     const int peer = world_peer_of(node, other);
@@ -42,13 +42,10 @@ static const struct world_node *friend;
 
 static void count_friend(struct world_node *node, uint16_t peer, bool is_bulk,
                          const struct tw_frame *frame) {
-    (void)is_bulk;
-    (void)frame;
     frames_of_the_friend += tw_id_equal(&node->records[peer].id, &friend->identity.id);
 }
 
-static void flood_of_messages_waits_with_itself(void **state) {
-    (void)state;
+FACT(flood_of_messages_waits_with_itself) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     struct world_node *c = world_start(&world, 2, NULL);
     friend = c;
@@ -97,8 +94,7 @@ static void must_be_refused(struct world_node *from, const struct world_node *to
     assert_non_null(strstr(from->dial_sentence, "UTC"));
 }
 
-static void three_breaches_ban_dials_both_ways(void **state) {
-    (void)state;
+FACT(three_breaches_ban_dials_both_ways) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     struct world_node *c = world_start(&world, 2, NULL);
     pair_up(c, b);
@@ -112,8 +108,7 @@ static void three_breaches_ban_dials_both_ways(void **state) {
     assert_true(world_peer_of(b, c) >= 0); /* a node at the same host keeps its link */
 }
 
-static void ban_outlives_a_restart(void **state) {
-    (void)state;
+FACT(ban_outlives_a_restart) {
     static char text[TW_BANS_TEXT_MAX];
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     breach(b, a, TW_BAN_OFFENCES);
@@ -125,8 +120,7 @@ static void ban_outlives_a_restart(void **state) {
     must_be_refused(a, b);
 }
 
-static void ends_that_others_can_cause_are_no_breach(void **state) {
-    (void)state;
+FACT(ends_that_others_can_cause_are_no_breach) {
     static const enum tw_status reasons[] = {TW_OK, TW_AGAIN, TW_IO, TW_TLS, TW_VERSION};
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     for (unsigned i = 0; i < 4 * sizeof(reasons) / sizeof(reasons[0]); i++) {
@@ -143,7 +137,6 @@ static void ends_that_others_can_cause_are_no_breach(void **state) {
 static uint32_t failures;
 
 static void on_failed(struct tw_link *link) {
-    (void)link;
     failures++;
 }
 
@@ -174,8 +167,7 @@ static void must_end_within(struct tw_link *link, uint64_t seconds) {
     assert_int_equal(tw_link_deadline_us(link), UINT64_MAX); /* reported once */
 }
 
-static void started_control_frame_must_end(void **state) {
-    (void)state;
+TEST(started_control_frame_must_end) {
     struct tw_link link;
     begin(&link, TW_ROLE_CONTROL, 0, 5); /* not even a header */
     must_end_within(&link, 10);
@@ -183,15 +175,13 @@ static void started_control_frame_must_end(void **state) {
     must_end_within(&link, 10 + 16);
 }
 
-static void started_chunk_has_the_time_of_a_shared_slow_line(void **state) {
-    (void)state;
+TEST(started_chunk_has_the_time_of_a_shared_slow_line) {
     struct tw_link link;
     begin(&link, TW_ROLE_BULK, TW_FRAME_BODY_MAX, 100 * 1000);
     must_end_within(&link, 30 + 512);
 }
 
-static void links_without_a_started_frame_wait_for_ever(void **state) {
-    (void)state;
+TEST(links_without_a_started_frame_wait_for_ever) {
     struct tw_link link;
     begin(&link, TW_ROLE_CONTROL, 0, 0);
     link.frame_us = 0;
@@ -202,8 +192,7 @@ static void links_without_a_started_frame_wait_for_ever(void **state) {
 
 /* ---- connections that were refused ---------------------------------------------------------- */
 
-static void refused_stranger_pumps_no_bytes(void **state) {
-    (void)state;
+FACT(refused_stranger_pumps_no_bytes) {
     static uint8_t noise[16 << 20];
     struct world_raw raw;
     struct world_node *a = world_start(&world, 0, NULL);
@@ -216,28 +205,10 @@ static void refused_stranger_pumps_no_bytes(void **state) {
     world_raw_close(&raw);
 }
 
-static void admitted_bytes_are_no_strangers(void **state) {
-    (void)state;
+FACT(admitted_bytes_are_no_strangers) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     WAIT_WHILE(&world, !world_has_bulk(a) || !world_has_bulk(b));
     assert_int_equal(tw_transport_strangers(a->transport).bytes_in, 0);
     assert_int_equal(tw_transport_strangers(b->transport).bytes_in, 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(flood_of_messages_waits_with_itself),
-        TEST(three_breaches_ban_dials_both_ways),
-        TEST(ban_outlives_a_restart),
-        TEST(ends_that_others_can_cause_are_no_breach),
-        TEST(refused_stranger_pumps_no_bytes),
-        TEST(admitted_bytes_are_no_strangers),
-        cmocka_unit_test(started_control_frame_must_end),
-        cmocka_unit_test(started_chunk_has_the_time_of_a_shared_slow_line),
-        cmocka_unit_test(links_without_a_started_frame_wait_for_ever),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

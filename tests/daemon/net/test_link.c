@@ -15,17 +15,17 @@ static void with_short_handshake(struct tw_transport_config *config) {
 }
 
 static int setup(void **state) {
-    (void)state;
     world_init(&world);
     victim = world_start(&world, 3, with_short_handshake);
     return 0;
 }
 
 static int teardown(void **state) {
-    (void)state;
     world_deinit(&world);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 /* Checks that the victim still works. */
 static void victim_is_well(void) {
@@ -42,8 +42,7 @@ static void victim_is_well(void) {
 
 /* ---- strangers ----------------------------------------------------------------------------- */
 
-static void garbage_before_tls_is_closed_with_a_sentence(void **state) {
-    (void)state;
+FACT(garbage_before_tls_is_closed_with_a_sentence) {
     static const char http[] = "GET / HTTP/1.1\r\nHost: here\r\n\r\n";
     struct world_raw raw;
     world_raw_open(&raw, victim, http, sizeof(http) - 1);
@@ -55,8 +54,7 @@ static void garbage_before_tls_is_closed_with_a_sentence(void **state) {
     victim_is_well();
 }
 
-static void silent_connection_is_closed_in_time(void **state) {
-    (void)state;
+FACT(silent_connection_is_closed_in_time) {
     struct world_raw raw;
     world_raw_open(&raw, victim, NULL, 0);
     WAIT_WHILE(&world, !raw.is_over);
@@ -65,8 +63,7 @@ static void silent_connection_is_closed_in_time(void **state) {
     world_raw_close(&raw);
 }
 
-static void half_a_handshake_is_closed_in_time(void **state) {
-    (void)state;
+FACT(half_a_handshake_is_closed_in_time) {
     struct tw_tls_context context;
     struct tw_tls tls;
     uint8_t hello[2048];
@@ -88,8 +85,7 @@ static void half_a_handshake_is_closed_in_time(void **state) {
     victim_is_well();
 }
 
-static void connection_that_leaves_at_once_is_no_event(void **state) {
-    (void)state;
+FACT(connection_that_leaves_at_once_is_no_event) {
     for (unsigned i = 0; i < 10; i++) {
         struct world_raw raw;
         world_raw_open(&raw, victim, "\x16", i % 2);
@@ -100,8 +96,7 @@ static void connection_that_leaves_at_once_is_no_event(void **state) {
     victim_is_well();
 }
 
-static void flood_of_connections_is_bounded_and_keeps_no_member_out(void **state) {
-    (void)state;
+FACT(flood_of_connections_is_bounded_and_keeps_no_member_out) {
     enum { FLOOD = 100 };
     static struct world_raw raws[FLOOD];
     for (unsigned i = 0; i < FLOOD; i++) world_raw_open(&raws[i], victim, NULL, 0);
@@ -158,7 +153,6 @@ static void rogue_hello(void) {
 }
 
 static void on_secured(struct tw_link *link) {
-    (void)link;
     rogue.is_secured = true;
 }
 
@@ -176,21 +170,16 @@ static void on_frame(struct tw_link *link, const struct tw_frame *frame) {
 }
 
 static void on_nothing(struct tw_link *link) {
-    (void)link;
 }
 
 static void on_failed(struct tw_link *link) {
-    (void)link;
     rogue.is_failed = true;
 }
 
 static void on_spent(struct tw_link *link, size_t bytes) {
-    (void)link;
-    (void)bytes;
 }
 
 static void on_gone(struct tw_link *link) {
-    (void)link;
     rogue.is_gone = true;
 }
 
@@ -204,7 +193,6 @@ static const struct tw_link_events events = {
 };
 
 static void on_connected(uv_connect_t *connect, int code) {
-    (void)connect;
     assert_int_equal(code, 0);
     assert_int_equal(tw_link_secure(&rogue.link, &rogue.context, true, NULL, NULL), TW_OK);
 }
@@ -252,15 +240,13 @@ static void rogue_is_refused(enum tw_status status) {
     victim_is_well();
 }
 
-static void first_frame_must_be_hello(void **state) {
-    (void)state;
+FACT(first_frame_must_be_hello) {
     rogue_open();
     rogue_frame(TW_MSG_STATUS, "x", 1);
     rogue_is_refused(TW_PROTO);
 }
 
-static void giant_length_before_admission_is_refused_by_its_header(void **state) {
-    (void)state;
+FACT(giant_length_before_admission_is_refused_by_its_header) {
     uint8_t header[TW_FRAME_HEADER_BYTES] = "TWF1\x01";
     tw_put_u16(header + 6, TW_FRAME_HELLO);
     tw_put_u32(header + 8, UINT32_MAX);
@@ -269,8 +255,7 @@ static void giant_length_before_admission_is_refused_by_its_header(void **state)
     rogue_is_refused(TW_LIMIT);
 }
 
-static void giant_length_after_admission_is_refused_by_its_header(void **state) {
-    (void)state;
+FACT(giant_length_after_admission_is_refused_by_its_header) {
     uint8_t header[TW_FRAME_HEADER_BYTES] = "TWF1\x01";
     tw_put_u16(header + 6, TW_MSG_STATUS);
     tw_put_u32(header + 8, 1u << 30);
@@ -279,8 +264,7 @@ static void giant_length_after_admission_is_refused_by_its_header(void **state) 
     rogue_is_refused(TW_LIMIT);
 }
 
-static void damaged_frame_is_refused(void **state) {
-    (void)state;
+FACT(damaged_frame_is_refused) {
     uint8_t bytes[TW_FRAME_HEADER_BYTES + 4] = {0};
     tw_frame_header(bytes, TW_MSG_STATUS, 0, (const uint8_t *)"abcd", 4);
     memcpy(bytes + TW_FRAME_HEADER_BYTES, "abce", 4);
@@ -289,8 +273,7 @@ static void damaged_frame_is_refused(void **state) {
     rogue_is_refused(TW_CORRUPT);
 }
 
-static void endless_greeting_is_refused(void **state) {
-    (void)state;
+FACT(endless_greeting_is_refused) {
     rogue_open();
     /* Before its HELLO is complete, a peer may send GOODBYE. This one sends incomplete frames
      * instead, and must be refused at 16 KiB. */
@@ -303,23 +286,20 @@ static void endless_greeting_is_refused(void **state) {
     rogue_is_refused(TW_CORRUPT);
 }
 
-static void second_hello_is_refused(void **state) {
-    (void)state;
+FACT(second_hello_is_refused) {
     rogue_enter();
     rogue_hello();
     rogue_is_refused(TW_PROTO);
 }
 
-static void chunk_on_control_is_refused(void **state) {
-    (void)state;
+FACT(chunk_on_control_is_refused) {
     uint8_t body[TW_CHUNK_HEADER_BYTES + 1] = {0};
     rogue_enter();
     rogue_frame(TW_FRAME_CHUNK, body, sizeof(body));
     rogue_is_refused(TW_PROTO);
 }
 
-static void unknown_kinds_are_skipped(void **state) {
-    (void)state;
+FACT(unknown_kinds_are_skipped) {
     rogue_enter();
     static const uint8_t body[1000];
     rogue_frame(0xff, body, sizeof(body));
@@ -331,8 +311,7 @@ static void unknown_kinds_are_skipped(void **state) {
     rogue_close();
 }
 
-static void frames_that_come_with_the_hello_are_not_lost(void **state) {
-    (void)state;
+FACT(frames_that_come_with_the_hello_are_not_lost) {
     rogue_open();
     rogue_hello();
     for (unsigned i = 0; i < 5; i++) rogue_frame(TW_MSG_LEAVE, "abcd", 4);
@@ -341,8 +320,7 @@ static void frames_that_come_with_the_hello_are_not_lost(void **state) {
     rogue_close();
 }
 
-static void torn_connection_is_a_peer_down(void **state) {
-    (void)state;
+FACT(torn_connection_is_a_peer_down) {
     rogue_enter();
     WAIT_WHILE(&world, victim->ups < 1);
     rogue_close();
@@ -358,8 +336,7 @@ static void dialled_by_the_victim(struct world_node *node) {
     WAIT_WHILE(&world, victim->ups < 1 || node->ups < 1);
 }
 
-static void higher_id_keeps_the_link_it_dialled(void **state) {
-    (void)state;
+FACT(higher_id_keeps_the_link_it_dialled) {
     struct world_node *lower = world_start(&world, 1, NULL);
     dialled_by_the_victim(lower);
     rogue_open_as(lower);
@@ -371,8 +348,7 @@ static void higher_id_keeps_the_link_it_dialled(void **state) {
     rogue_close();
 }
 
-static void lower_id_obeys_a_hello_of_the_higher(void **state) {
-    (void)state;
+FACT(lower_id_obeys_a_hello_of_the_higher) {
     struct world_node *higher = world_start(&world, 5, NULL);
     dialled_by_the_victim(higher);
     rogue_open_as(higher);
@@ -385,8 +361,7 @@ static void lower_id_obeys_a_hello_of_the_higher(void **state) {
 
 /* ---- cost of a reader that stops ----------------------------------------------------------- */
 
-static void sender_holds_no_more_than_its_bound_for_a_reader_that_stops(void **state) {
-    (void)state;
+FACT(sender_holds_no_more_than_its_bound_for_a_reader_that_stops) {
     static uint8_t body[16 * 1024];
     rogue_enter();
     (void)uv_read_stop((uv_stream_t *)&rogue.link.tcp); /* reads no more */
@@ -405,30 +380,4 @@ static void sender_holds_no_more_than_its_bound_for_a_reader_that_stops(void **s
     assert_int_equal(victim->downs, 1);
     assert_int_equal(victim->down_reason, TW_LIMIT);
     rogue_close();
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(garbage_before_tls_is_closed_with_a_sentence),
-        TEST(silent_connection_is_closed_in_time),
-        TEST(half_a_handshake_is_closed_in_time),
-        TEST(connection_that_leaves_at_once_is_no_event),
-        TEST(flood_of_connections_is_bounded_and_keeps_no_member_out),
-        TEST(first_frame_must_be_hello),
-        TEST(giant_length_before_admission_is_refused_by_its_header),
-        TEST(giant_length_after_admission_is_refused_by_its_header),
-        TEST(damaged_frame_is_refused),
-        TEST(endless_greeting_is_refused),
-        TEST(second_hello_is_refused),
-        TEST(chunk_on_control_is_refused),
-        TEST(unknown_kinds_are_skipped),
-        TEST(frames_that_come_with_the_hello_are_not_lost),
-        TEST(torn_connection_is_a_peer_down),
-        TEST(higher_id_keeps_the_link_it_dialled),
-        TEST(lower_id_obeys_a_hello_of_the_higher),
-        TEST(sender_holds_no_more_than_its_bound_for_a_reader_that_stops),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,11 +15,12 @@ static struct tw_id id_of(uint8_t number) {
 }
 
 static int setup(void **state) {
-    (void)state;
     memset(&quality, 0, sizeof(quality));
     now_us = 1000 * S;
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, NULL, name)
 
 static void up(uint8_t peer) {
     const struct tw_id id = id_of(peer);
@@ -67,8 +68,7 @@ static void is(uint8_t peer, enum tw_link_quality_anomaly anomaly, const char *w
 
 /* ---- measuring ----------------------------------------------------------------------------- */
 
-static void rate_of_a_sender_is_that_of_its_transfers(void **state) {
-    (void)state;
+FACT(rate_of_a_sender_is_that_of_its_transfers) {
     up(1);
     transfers(1, 1000 * 1000, 5);
     assert_in_range(peer_of(1)->in_bytes_s, 950 * 1000, 1000 * 1000);
@@ -78,8 +78,7 @@ static void rate_of_a_sender_is_that_of_its_transfers(void **state) {
     assert_in_range(peer_of(1)->in_bytes_s, 950 * 1000, 1000 * 1000);
 }
 
-static void transfer_that_stands_still_is_noticed_while_it_does(void **state) {
-    (void)state;
+FACT(transfer_that_stands_still_is_noticed_while_it_does) {
     up(1);
     transfers(1, 1000 * 1000, 4);
     look(1, (struct tw_link_quality_look){.is_pulling = true});
@@ -90,8 +89,7 @@ static void transfer_that_stands_still_is_noticed_while_it_does(void **state) {
     assert_true(peer_of(1)->in_bytes_s < 300 * 1000);
 }
 
-static void round_trips_and_losses_are_smoothed(void **state) {
-    (void)state;
+FACT(round_trips_and_losses_are_smoothed) {
     up(1);
     look(1, (struct tw_link_quality_look){.rtt_us = 40000, .segments = 1000, .retransmits = 10});
     assert_int_equal(peer_of(1)->rtt_us, 40000);
@@ -107,8 +105,7 @@ static void round_trips_and_losses_are_smoothed(void **state) {
     assert_true(peer_of(1)->loss_ppm < 10000);
 }
 
-static void reliability_is_the_time_linked(void **state) {
-    (void)state;
+FACT(reliability_is_the_time_linked) {
     up(1);
     now_us += 300 * S;
     assert_int_equal(tw_link_quality_reliability(peer_of(1), now_us), 1000);
@@ -123,8 +120,7 @@ static void reliability_is_the_time_linked(void **state) {
     assert_in_range(tw_link_quality_reliability(peer_of(1), now_us), 999, 1000);
 }
 
-static void own_upload_is_measured_while_more_waits(void **state) {
-    (void)state;
+FACT(own_upload_is_measured_while_more_waits) {
     uint64_t sent = 0;
     tw_link_quality_sent(&quality, sent, false, 0, now_us);
     for (unsigned i = 0; i < 20; i++) { /* too little is sent for a measurement */
@@ -147,8 +143,7 @@ static void own_upload_is_measured_while_more_waits(void **state) {
 /* ---- judging ------------------------------------------------------------------------------- */
 
 /* Rates as on the loopback interface of a busy machine. */
-static void fast_sender_is_not_slow_beside_faster_ones(void **state) {
-    (void)state;
+FACT(fast_sender_is_not_slow_beside_faster_ones) {
     for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
     for (uint8_t peer = 1; peer <= 3; peer++) transfers(peer, 115 * 1000 * 1000, 4);
     transfers(4, 20 * 1000 * 1000, 4);
@@ -158,8 +153,7 @@ static void fast_sender_is_not_slow_beside_faster_ones(void **state) {
 }
 
 /* On busy machines a short transfer takes as long as the sender waits for a processor. */
-static void sender_of_short_transfers_is_not_slow(void **state) {
-    (void)state;
+FACT(sender_of_short_transfers_is_not_slow) {
     for (uint8_t peer = 1; peer < 6; peer++) up(peer);
     for (unsigned i = 0; i < 10; i++) {
         for (uint8_t peer = 1; peer < 6; peer++) {
@@ -173,8 +167,7 @@ static void sender_of_short_transfers_is_not_slow(void **state) {
     assert_in_range(peer_of(3)->in_bytes_s, 3000 * 1000, 4000 * 1000);
 }
 
-static void slow_sender_is_named_with_its_evidence(void **state) {
-    (void)state;
+FACT(slow_sender_is_named_with_its_evidence) {
     for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
     transfers(1, 2000 * 1000, 4);
     transfers(2, 1500 * 1000, 4);
@@ -195,8 +188,7 @@ static void slow_sender_is_named_with_its_evidence(void **state) {
     is(3, TW_LINK_QUALITY_FINE, "");
 }
 
-static void slow_receiver_is_named(void **state) {
-    (void)state;
+FACT(slow_receiver_is_named) {
     static const uint64_t paths[6] = {0, 900 * 1000, 1000 * 1000, 1100 * 1000, 200 * 1000, 0};
     for (uint8_t peer = 1; peer <= 5; peer++) {
         up(peer);
@@ -207,8 +199,7 @@ static void slow_receiver_is_named(void **state) {
     is(5, TW_LINK_QUALITY_FINE, ""); /* a peer of unknown rate is not slow */
 }
 
-static void link_that_keeps_breaking_is_named_until_it_stays(void **state) {
-    (void)state;
+FACT(link_that_keeps_breaking_is_named_until_it_stays) {
     for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
     for (unsigned i = 0; i < 5; i++) {
         is(2, i < 3 ? TW_LINK_QUALITY_FINE : TW_LINK_QUALITY_FLAPPING, "");
@@ -226,8 +217,7 @@ static void link_that_keeps_breaking_is_named_until_it_stays(void **state) {
 }
 
 /* A node that its operator restarts, or that was killed. */
-static void restarts_are_no_fault_of_the_link(void **state) {
-    (void)state;
+FACT(restarts_are_no_fault_of_the_link) {
     const struct tw_id id = id_of(2);
     for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
     for (uint32_t boot = 2; boot < 10; boot++) {
@@ -240,8 +230,7 @@ static void restarts_are_no_fault_of_the_link(void **state) {
 }
 
 /* A laptop that its owner closes again and again. */
-static void sleep_is_no_fault_of_the_link(void **state) {
-    (void)state;
+FACT(sleep_is_no_fault_of_the_link) {
     for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
     for (unsigned i = 0; i < 8; i++) {
         now_us += 20 * S;
@@ -253,8 +242,7 @@ static void sleep_is_no_fault_of_the_link(void **state) {
 }
 
 /* Its machine acknowledges all, while the process is stopped: SIGSTOP, a frozen container. */
-static void suspended_process_is_no_fault_of_the_link(void **state) {
-    (void)state;
+FACT(suspended_process_is_no_fault_of_the_link) {
     const struct tw_id id = id_of(2);
     for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
     for (unsigned i = 0; i < 8; i++) {
@@ -277,8 +265,7 @@ static void suspended_process_is_no_fault_of_the_link(void **state) {
 }
 
 /* Heartbeats stop with the payloads: the time tells nothing of the sender's rate. */
-static void suspended_sender_is_not_slow(void **state) {
-    (void)state;
+FACT(suspended_sender_is_not_slow) {
     uint64_t control = 1000;
     for (uint8_t peer = 1; peer <= 4; peer++) {
         up(peer);
@@ -296,8 +283,7 @@ static void suspended_sender_is_not_slow(void **state) {
     is(4, TW_LINK_QUALITY_FINE, "");
 }
 
-static void where_all_links_break_it_is_ours(void **state) {
-    (void)state;
+FACT(where_all_links_break_it_is_ours) {
     for (unsigned i = 0; i < 5; i++) {
         for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
         now_us += 20 * S;
@@ -307,8 +293,7 @@ static void where_all_links_break_it_is_ours(void **state) {
     for (uint8_t peer = 1; peer <= 4; peer++) is(peer, TW_LINK_QUALITY_FINE, "");
 }
 
-static void lossy_link_is_named_and_not_avoided(void **state) {
-    (void)state;
+FACT(lossy_link_is_named_and_not_avoided) {
     for (uint8_t peer = 1; peer <= 4; peer++) {
         up(peer);
         look(peer,
@@ -319,8 +304,7 @@ static void lossy_link_is_named_and_not_avoided(void **state) {
     assert_false(tw_link_quality_is_odd(peer_of(2)));
 }
 
-static void table_drops_the_peer_that_left_longest_ago(void **state) {
-    (void)state;
+FACT(table_drops_the_peer_that_left_longest_ago) {
     for (uint8_t peer = 1; peer < 250; peer++) {
         up(peer);
         now_us += S;
@@ -345,8 +329,7 @@ static uint32_t restart(uint64_t passed_s) {
     return tw_link_quality_decode(&quality, file, size, now_us, T + passed_s);
 }
 
-static void restart_keeps_link_quality(void **state) {
-    (void)state;
+FACT(restart_keeps_link_quality) {
     up(1);
     look(1, (struct tw_link_quality_look){
                 .rtt_us = 40000, .path_bytes_s = 700000, .segments = 1000, .retransmits = 20});
@@ -379,8 +362,7 @@ static void restart_keeps_link_quality(void **state) {
     assert_int_equal(tw_link_quality_reliability(peer_of(1), now_us), 1000);
 }
 
-static void stored_measurements_decay_with_time(void **state) {
-    (void)state;
+FACT(stored_measurements_decay_with_time) {
     for (unsigned i = 0; i < 4; i++) {
         up(1);
         now_us += S;
@@ -397,8 +379,7 @@ static void stored_measurements_decay_with_time(void **state) {
     assert_int_equal(quality.upload_bytes_s, 0);
 }
 
-static void odd_peer_is_known_after_a_restart(void **state) {
-    (void)state;
+FACT(odd_peer_is_known_after_a_restart) {
     for (uint8_t peer = 1; peer <= 5; peer++) {
         up(peer);
         transfers(peer, peer == 3 ? 50000 : 2000000, 4);
@@ -415,8 +396,7 @@ static uint32_t decode(const char *text_in) {
     return tw_link_quality_decode(&quality, text_in, strlen(text_in), now_us, T);
 }
 
-static void file_is_not_trusted(void **state) {
-    (void)state;
+FACT(file_is_not_trusted) {
 #define HEAD "thinwire-crowd 1 1800000000 5\n"
 #define ID "abababababababababababababababababababababababababababababababab"
     static const char *const bad[] = {
@@ -459,8 +439,7 @@ static void file_is_not_trusted(void **state) {
     assert_int_equal(quality.upload_bytes_s, 0);
 }
 
-static void full_table_fits_its_file(void **state) {
-    (void)state;
+FACT(full_table_fits_its_file) {
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
         quality.peers[i] = (struct tw_link_quality_peer){.is_used = true,
                                                          .is_linked = true,
@@ -484,33 +463,4 @@ static void full_table_fits_its_file(void **state) {
     for (unsigned i = 0; i < sizeof(file); i++) file[i] = (char)(i * 7919 % 251); /* noise */
     memset(&quality, 0, sizeof(quality));
     assert_int_equal(tw_link_quality_decode(&quality, file, sizeof(file), now_us, T), 1);
-}
-
-int main(void) {
-#define T(name) cmocka_unit_test_setup(name, setup)
-    const struct CMUnitTest tests[] = {
-        T(rate_of_a_sender_is_that_of_its_transfers),
-        T(transfer_that_stands_still_is_noticed_while_it_does),
-        T(round_trips_and_losses_are_smoothed),
-        T(reliability_is_the_time_linked),
-        T(own_upload_is_measured_while_more_waits),
-        T(fast_sender_is_not_slow_beside_faster_ones),
-        T(sender_of_short_transfers_is_not_slow),
-        T(slow_sender_is_named_with_its_evidence),
-        T(slow_receiver_is_named),
-        T(link_that_keeps_breaking_is_named_until_it_stays),
-        T(restarts_are_no_fault_of_the_link),
-        T(sleep_is_no_fault_of_the_link),
-        T(suspended_process_is_no_fault_of_the_link),
-        T(suspended_sender_is_not_slow),
-        T(where_all_links_break_it_is_ours),
-        T(lossy_link_is_named_and_not_avoided),
-        T(table_drops_the_peer_that_left_longest_ago),
-        T(restart_keeps_link_quality),
-        T(stored_measurements_decay_with_time),
-        T(odd_peer_is_known_after_a_restart),
-        T(file_is_not_trusted),
-        T(full_table_fits_its_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

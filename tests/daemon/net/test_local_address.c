@@ -8,16 +8,16 @@
 static struct world world;
 
 static int setup(void **state) {
-    (void)state;
     world_init(&world);
     return 0;
 }
 
 static int teardown(void **state) {
-    (void)state;
     world_deinit(&world);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 static void has_word(const char *sentence, const char *word) {
     if (strstr(sentence, word) == NULL) fail_msg("no '%s' in: %s", word, sentence);
@@ -70,8 +70,7 @@ static void dials_only(struct tw_transport_config *config) {
     config->listen_count = 0;
 }
 
-static void one_node_listens_on_ipv4_and_ipv6(void **state) {
-    (void)state;
+FACT(one_node_listens_on_ipv4_and_ipv6) {
     if (!has_ipv6()) skip();
     static const char *const hosts[2] = {"127.0.0.1", "[::1]"};
     for (uint32_t i = 0; i < 2; i++) {
@@ -99,8 +98,7 @@ static void on_one_wildcard(struct tw_transport_config *config) {
 
 /* Each wildcard is replaced by the address from which the node connected, if the family fits. No
  * address is announced twice, and no wildcard remains. */
-static void wildcards_become_addresses_of_their_family(void **state) {
-    (void)state;
+FACT(wildcards_become_addresses_of_their_family) {
     if (!has_ipv6()) skip();
     for (unsigned is_single = 0; is_single < 2; is_single++) {
         struct world_node *a = world_start(&world, 0, NULL);
@@ -126,8 +124,7 @@ static void wildcards_become_addresses_of_their_family(void **state) {
     }
 }
 
-static void node_without_listener_is_a_peer_like_any_other(void **state) {
-    (void)state;
+FACT(node_without_listener_is_a_peer_like_any_other) {
     struct world_node *a = world_start(&world, 0, dials_only);
     struct world_node *b = world_start(&world, 1, NULL);
     dial(a, "127.0.0.1", b, 0);
@@ -147,8 +144,7 @@ static void by_loopback(struct tw_transport_config *config) {
     (void)snprintf(config->interface, sizeof(config->interface), "lo");
 }
 
-static void node_dials_from_the_address_it_was_told(void **state) {
-    (void)state;
+FACT(node_dials_from_the_address_it_was_told) {
     struct world_node *a = world_start(&world, 0, from_another_loopback);
     struct world_node *b = world_start(&world, 1, NULL);
     dial(a, "127.0.0.1", b, 0);
@@ -156,8 +152,7 @@ static void node_dials_from_the_address_it_was_told(void **state) {
     seen_from(b, "127.0.0.9:");
 }
 
-static void family_without_a_source_address_is_not_dialled(void **state) {
-    (void)state;
+FACT(family_without_a_source_address_is_not_dialled) {
     struct tw_error err;
     struct world_node *a = world_start(&world, 0, from_another_loopback);
     assert_int_equal(tw_transport_connect(a->transport, "[::1]:1", NULL, &err), TW_OK);
@@ -166,16 +161,14 @@ static void family_without_a_source_address_is_not_dialled(void **state) {
     has_word(a->dial_sentence, "network.bind has no IPv6 address");
 }
 
-static void node_keeps_to_its_interface(void **state) {
-    (void)state;
+FACT(node_keeps_to_its_interface) {
     struct world_node *a = world_start(&world, 0, by_loopback);
     struct world_node *b = world_start(&world, 1, by_loopback);
     dial(a, "127.0.0.1", b, 0);
     world_run(&world, both_have_bulk);
 }
 
-static void unusable_source_addresses_are_refused(void **state) {
-    (void)state;
+FACT(unusable_source_addresses_are_refused) {
     struct tw_egress egress;
     struct tw_error err;
     static const char none[TW_BIND_MAX][TW_ADDR_BYTES];
@@ -193,8 +186,7 @@ static void unusable_source_addresses_are_refused(void **state) {
     assert_true(egress.has_v4 && egress.has_v6);
 }
 
-static void dial_from_an_address_that_is_gone_says_so(void **state) {
-    (void)state;
+FACT(dial_from_an_address_that_is_gone_says_so) {
     struct tw_egress egress;
     struct tw_error err;
     static const char gone[TW_BIND_MAX][TW_ADDR_BYTES] = {"192.0.2.77"};
@@ -228,8 +220,7 @@ static void with_other_secret(struct tw_transport_config *config) {
     config->secrets = &other;
 }
 
-static void probe_tells_whether_an_address_leads_to_a_node(void **state) {
-    (void)state;
+FACT(probe_tells_whether_an_address_leads_to_a_node) {
     struct world_node *a = world_start(&world, 0, NULL);
     struct world_node *b = world_start(&world, 1, NULL);
     struct world_node *c = world_start(&world, 2, with_other_secret);
@@ -269,8 +260,7 @@ static void pick_is(const uv_interface_address_t *list, int count, const char *i
 }
 
 /* In an isolated network, without a default route. */
-static void interface_gives_the_address_where_there_is_no_way_out(void **state) {
-    (void)state;
+FACT(interface_gives_the_address_where_there_is_no_way_out) {
     static const struct {
         const char *name, *address;
         int is_internal;
@@ -302,8 +292,7 @@ static void give_network(uv_interface_address_t *row, const char *address, const
     memcpy(&row->netmask, &within, sizeof(row->netmask));
 }
 
-static void neighbours_are_told_from_others(void **state) {
-    (void)state;
+FACT(neighbours_are_told_from_others) {
     static const char *const near[] = {"10.9.255.7:1", "10.9.0.1:1", "[fd00:9::7]:1"};
     static const char *const far[] = {"10.8.0.1:1",        "127.0.0.1:1",    "198.51.100.7:1",
                                       "[fd00:9:0:1::7]:1", "node.example:1", "nonsense"};
@@ -326,8 +315,7 @@ static void neighbours_are_told_from_others(void **state) {
     assert_int_equal(tw_local_address_judge(TW_DIAL_CLOSED, &remote), TW_DIAL_CLOSED);
 }
 
-static void own_addresses_are_told_from_others(void **state) {
-    (void)state;
+FACT(own_addresses_are_told_from_others) {
     struct sockaddr_storage address = address_of("127.0.0.1");
     assert_true(tw_local_address_is(&address));
     address = address_of("192.0.2.1");
@@ -349,8 +337,7 @@ static bool announces(const struct world_node *node, const char *address) {
     return false;
 }
 
-static void address_at_the_router_is_announced_while_it_is_there(void **state) {
-    (void)state;
+FACT(address_at_the_router_is_announced_while_it_is_there) {
     struct world_node *a = world_start(&world, 0, NULL);
     assert_true(tw_transport_set_mapped(a->transport, "11.0.0.3:4747"));
     assert_false(tw_transport_set_mapped(a->transport, "11.0.0.3:4747"));
@@ -365,8 +352,7 @@ static void address_at_the_router_is_announced_while_it_is_there(void **state) {
     assert_false(announces(a, "11.0.0.3:4747"));
 }
 
-static void only_private_ipv4_addresses_need_a_router(void **state) {
-    (void)state;
+FACT(only_private_ipv4_addresses_need_a_router) {
     char host[TW_ADDR_BYTES];
     uint16_t port = 0;
     struct world_node *a = world_start(&world, 0, NULL); /* on loopback */
@@ -375,8 +361,7 @@ static void only_private_ipv4_addresses_need_a_router(void **state) {
     assert_false(tw_transport_inner(b->transport, host, &port));
 }
 
-static void refresh_without_a_change_changes_nothing(void **state) {
-    (void)state;
+FACT(refresh_without_a_change_changes_nothing) {
     struct world_node *a = world_start(&world, 0, NULL);
     struct world_node *b = world_start(&world, 1, NULL);
     dial(a, "127.0.0.1", b, 0);
@@ -389,8 +374,7 @@ static void refresh_without_a_change_changes_nothing(void **state) {
 
 /* The resolver reads the name "2130706433" as 127.0.0.1. Any name that resolves to this machine
  * would do. */
-static void name_of_this_machine_is_not_dialled_by_hearsay(void **state) {
-    (void)state;
+FACT(name_of_this_machine_is_not_dialled_by_hearsay) {
     struct tw_error err;
     char address[64];
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
@@ -405,8 +389,7 @@ static void name_of_this_machine_is_not_dialled_by_hearsay(void **state) {
     world_run(&world, both_have_bulk);
 }
 
-static void address_without_a_line_is_offline(void **state) {
-    (void)state;
+FACT(address_without_a_line_is_offline) {
     struct sockaddr_storage own;
     memset(&own, 0, sizeof(own));
     assert_int_equal(uv_ip4_addr("127.0.0.1", 9, (struct sockaddr_in *)&own), 0);
@@ -415,28 +398,4 @@ static void address_without_a_line_is_offline(void **state) {
     assert_true(tw_local_address_has_line(&own));
     assert_int_equal(uv_ip4_addr("192.0.2.7", 9, (struct sockaddr_in *)&own), 0);
     assert_false(tw_local_address_has_line(&own)); /* gone: a lease ended, a cable was pulled */
-}
-
-int main(void) {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        T(one_node_listens_on_ipv4_and_ipv6),
-        T(wildcards_become_addresses_of_their_family),
-        T(node_without_listener_is_a_peer_like_any_other),
-        T(node_dials_from_the_address_it_was_told),
-        T(family_without_a_source_address_is_not_dialled),
-        T(node_keeps_to_its_interface),
-        T(unusable_source_addresses_are_refused),
-        T(dial_from_an_address_that_is_gone_says_so),
-        T(probe_tells_whether_an_address_leads_to_a_node),
-        T(neighbours_are_told_from_others),
-        T(name_of_this_machine_is_not_dialled_by_hearsay),
-        T(own_addresses_are_told_from_others),
-        T(address_without_a_line_is_offline),
-        T(interface_gives_the_address_where_there_is_no_way_out),
-        T(address_at_the_router_is_announced_while_it_is_there),
-        T(only_private_ipv4_addresses_need_a_router),
-        T(refresh_without_a_change_changes_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

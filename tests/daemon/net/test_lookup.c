@@ -38,7 +38,6 @@ static void hang(bool hangs) {
 }
 
 static int setup(void **state) {
-    (void)state;
     hang(false);
     asked = 0;
     world_init(&world);
@@ -46,11 +45,12 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    (void)state;
     hang(false);
     world_deinit(&world);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 static void with_short_patience(struct tw_transport_config *config) {
     config->connect_us = CONNECT_US;
@@ -61,8 +61,7 @@ static enum tw_status dial_name(struct world_node *from) {
     return tw_transport_connect(from->transport, "node.example:4747", NULL, &err);
 }
 
-static void unknown_name_is_reported(void **state) {
-    (void)state;
+FACT(unknown_name_is_reported) {
     struct world_node *a = world_start(&world, 0, NULL);
     assert_int_equal(dial_name(a), TW_OK);
     WAIT_WHILE(&world, a->dials == 0);
@@ -71,8 +70,7 @@ static void unknown_name_is_reported(void **state) {
 }
 
 /* All dial slots wait for a resolver that does not answer. */
-static void lookup_that_hangs_holds_no_dial(void **state) {
-    (void)state;
+FACT(lookup_that_hangs_holds_no_dial) {
     struct world_node *a = world_start(&world, 0, with_short_patience);
     struct world_node *b = world_start(&world, 1, NULL);
     hang(true);
@@ -90,13 +88,4 @@ static void lookup_that_hangs_holds_no_dial(void **state) {
     hang(false);
     world_turn(&world, 20);
     assert_int_equal(a->dials, TW_DIALS_MAX + 2); /* late answers of the resolver are ignored */
-}
-
-int main(void) {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        T(unknown_name_is_reported),
-        T(lookup_that_hangs_holds_no_dial),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

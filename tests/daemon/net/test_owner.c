@@ -52,7 +52,6 @@ static void shut_out(struct tw_gate *gate, uint64_t version, const struct tw_id 
 }
 
 static int setup(void **state) {
-    (void)state;
     static uint64_t (*const CLOCKS[NODES])(void) = {clock_0, clock_1, clock_2};
     if (tw_identity_ephemeral(&owner, NULL) != TW_OK) return -1;
     const struct tw_id key = tw_public_key(owner.key);
@@ -66,11 +65,12 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    (void)state;
     world_deinit(&world);
     tw_identity_close(&owner);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 static void with_gate(struct tw_transport_config *config) {
     config->secrets = NULL;
@@ -102,8 +102,7 @@ static void meets(enum tw_status wanted, const char *word) {
     WAIT_WHILE(&world, world_peers(a) + world_peers(b) > 0);
 }
 
-static void certificates_let_nodes_in_without_a_secret(void **state) {
-    (void)state;
+FACT(certificates_let_nodes_in_without_a_secret) {
     sign(0, TW_CERT_TRAIN);
     sign(1, TW_CERT_TRAIN | TW_CERT_ADMIT);
     meets(TW_OK, "");
@@ -112,31 +111,27 @@ static void certificates_let_nodes_in_without_a_secret(void **state) {
     assert_memory_equal(&certs, &gates[1].own, sizeof(certs));
 }
 
-static void the_dialled_node_refuses_a_node_without_certificate(void **state) {
-    (void)state;
+FACT(the_dialled_node_refuses_a_node_without_certificate) {
     sign(1, TW_CERT_TRAIN);
     meets(TW_NOT_ADMITTED, "has no certificate");
     assert_int_equal(world.nodes[1].ups, 0);
     assert_int_equal(world.nodes[1].refused_reason, TW_NOT_ADMITTED);
 }
 
-static void the_dialler_refuses_a_node_without_certificate(void **state) {
-    (void)state;
+FACT(the_dialler_refuses_a_node_without_certificate) {
     sign(0, TW_CERT_TRAIN);
     meets(TW_NOT_ADMITTED, "has no certificate");
     assert_int_equal(world.nodes[0].ups, 0);
 }
 
-static void a_stolen_certificate_is_of_no_use(void **state) {
-    (void)state;
+FACT(a_stolen_certificate_is_of_no_use) {
     sign(1, TW_CERT_TRAIN);
     sign(2, TW_CERT_TRAIN);
     gates[0].own = gates[2].own;
     meets(TW_NOT_ADMITTED, "shows the certificate of node");
 }
 
-static void a_clock_a_day_behind_is_named_to_both(void **state) {
-    (void)state;
+FACT(a_clock_a_day_behind_is_named_to_both) {
     sign(0, TW_CERT_TRAIN);
     sign(1, TW_CERT_TRAIN);
     clocks_s[1] -= DAY_S;
@@ -144,16 +139,14 @@ static void a_clock_a_day_behind_is_named_to_both(void **state) {
     assert_int_equal(world.nodes[1].refused_reason, TW_BAD_CLOCK);
 }
 
-static void an_expired_certificate_admits_no_node(void **state) {
-    (void)state;
+FACT(an_expired_certificate_admits_no_node) {
     sign(0, TW_CERT_TRAIN);
     sign(1, TW_CERT_TRAIN);
     clocks_s[0] = clocks_s[1] = gates[0].own.certs[0].until_s + DAY_S;
     meets(TW_NOT_ADMITTED, "ended at");
 }
 
-static void the_revoked_are_not_let_in(void **state) {
-    (void)state;
+FACT(the_revoked_are_not_let_in) {
     sign(0, TW_CERT_TRAIN);
     sign(1, TW_CERT_TRAIN);
     shut_out(&gates[1], 1, &world.nodes[0].identity.id);
@@ -162,8 +155,7 @@ static void the_revoked_are_not_let_in(void **state) {
 
 /* ---- established links --------------------------------------------------------------------- */
 
-static void links_of_the_revoked_end_at_once(void **state) {
-    (void)state;
+FACT(links_of_the_revoked_end_at_once) {
     sign(0, TW_CERT_TRAIN);
     sign(1, TW_CERT_TRAIN);
     meets(TW_OK, "");
@@ -183,8 +175,7 @@ static void links_of_the_revoked_end_at_once(void **state) {
     assert_non_null(strstr(a->down_sentence, "is on list 2 of the revoked"));
 }
 
-static void links_end_with_the_certificate_and_come_back_with_the_next(void **state) {
-    (void)state;
+FACT(links_end_with_the_certificate_and_come_back_with_the_next) {
     sign(0, TW_CERT_TRAIN);
     sign(1, TW_CERT_TRAIN);
     meets(TW_OK, "");
@@ -209,8 +200,7 @@ static void links_end_with_the_certificate_and_come_back_with_the_next(void **st
 }
 
 /* A peer's renewed certificate is accepted on the open link, not only in the next HELLO. */
-static void a_renewed_peer_stays(void **state) {
-    (void)state;
+FACT(a_renewed_peer_stays) {
     struct tw_certs fresh;
     sign(1, TW_CERT_TRAIN | TW_CERT_ADMIT);
     const struct tw_gate_admission admission = {.node = world.nodes[0].identity.id,
@@ -231,22 +221,4 @@ static void a_renewed_peer_stays(void **state) {
     clocks_s[1] += DAY_S + 600;
     tw_transport_review(b->transport);
     WAIT_WHILE(&world, world_peers(b) > 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(certificates_let_nodes_in_without_a_secret),
-        TEST(the_dialled_node_refuses_a_node_without_certificate),
-        TEST(the_dialler_refuses_a_node_without_certificate),
-        TEST(a_stolen_certificate_is_of_no_use),
-        TEST(a_clock_a_day_behind_is_named_to_both),
-        TEST(an_expired_certificate_admits_no_node),
-        TEST(the_revoked_are_not_let_in),
-        TEST(links_of_the_revoked_end_at_once),
-        TEST(links_end_with_the_certificate_and_come_back_with_the_next),
-        TEST(a_renewed_peer_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,8 +84,7 @@ static void knows(const struct path *path, uint64_t bytes_per_s) {
     assert_in_range(path->pace.path_bytes_per_s, bytes_per_s * 90 / 100, bytes_per_s * 110 / 100);
 }
 
-static void path_is_learnt_and_the_queue_stays_empty(void **state) {
-    (void)state;
+TEST(path_is_learnt_and_the_queue_stays_empty) {
     struct path path;
     path_init(&path);
     assert_int_equal(limit(&path), 0);
@@ -98,8 +97,7 @@ static void path_is_learnt_and_the_queue_stays_empty(void **state) {
     assert_in_range((path.delivered - before) / 2, LINK * 83 / 100, LINK * 88 / 100);
 }
 
-static void probes_are_short_and_keep_the_known_rate(void **state) {
-    (void)state;
+TEST(probes_are_short_and_keep_the_known_rate) {
     struct path path;
     path_init(&path);
     path.jitter_us = 8000;
@@ -109,8 +107,7 @@ static void probes_are_short_and_keep_the_known_rate(void **state) {
 }
 
 /* The route becomes longer: round trips take longer, but there is no queue. */
-static void longer_way_takes_little_of_the_rate(void **state) {
-    (void)state;
+TEST(longer_way_takes_little_of_the_rate) {
     struct path path;
     path_init(&path);
     run(&path, 4);
@@ -123,8 +120,7 @@ static void longer_way_takes_little_of_the_rate(void **state) {
 }
 
 /* Noise makes the round trips of every probe longer. */
-static void noise_in_every_probe_takes_little_of_the_rate(void **state) {
-    (void)state;
+TEST(noise_in_every_probe_takes_little_of_the_rate) {
     struct path path;
     path_init(&path);
     run(&path, 4);
@@ -136,8 +132,7 @@ static void noise_in_every_probe_takes_little_of_the_rate(void **state) {
     knows(&path, LINK);
 }
 
-static void bursts_of_the_first_packets_are_no_queue(void **state) {
-    (void)state;
+TEST(bursts_of_the_first_packets_are_no_queue) {
     struct path path;
     path_init(&path);
     path.extra_us = 30 * 1000;
@@ -149,8 +144,7 @@ static void bursts_of_the_first_packets_are_no_queue(void **state) {
     knows(&path, LINK);
 }
 
-static void faster_path_is_found_by_a_probe(void **state) {
-    (void)state;
+TEST(faster_path_is_found_by_a_probe) {
     struct path path;
     path_init(&path);
     run(&path, 4);
@@ -160,8 +154,7 @@ static void faster_path_is_found_by_a_probe(void **state) {
     knows(&path, path.link);
 }
 
-static void slower_path_is_found_at_once(void **state) {
-    (void)state;
+TEST(slower_path_is_found_at_once) {
     struct path path;
     path_init(&path);
     run(&path, 4);
@@ -173,8 +166,7 @@ static void slower_path_is_found_at_once(void **state) {
 }
 
 /* Another sender uses part of the link for ever, and keeps the link's queue filled. */
-static void rival_does_not_starve_us(void **state) {
-    (void)state;
+TEST(rival_does_not_starve_us) {
     struct path path;
     path_init(&path);
     run(&path, 4);
@@ -190,8 +182,7 @@ static void rival_does_not_starve_us(void **state) {
 
 /* Losses keep the sender at a third of the link's rate, so there is no queue and no limit is
  * needed. */
-static void sender_below_the_path_has_no_limit(void **state) {
-    (void)state;
+TEST(sender_below_the_path_has_no_limit) {
     struct path path;
     path_init(&path);
     path.is_timid = true;
@@ -201,8 +192,7 @@ static void sender_below_the_path_has_no_limit(void **state) {
     assert_int_equal(limit(&path), 0);
 }
 
-static void silence_says_nothing(void **state) {
-    (void)state;
+TEST(silence_says_nothing) {
     struct path path;
     path_init(&path);
     path.is_idle = true;
@@ -233,8 +223,7 @@ static void silence_says_nothing(void **state) {
 
 /* The kernel sends somewhat slower than its limit. The pacer raises the limit to compensate, but
  * never up to the path's rate. */
-static void sender_that_falls_behind_is_told_more(void **state) {
-    (void)state;
+TEST(sender_that_falls_behind_is_told_more) {
     struct tw_pacer pace;
     tw_pacer_init(&pace);
     pace.state = TW_PACER_PACED;
@@ -258,8 +247,7 @@ static void sender_that_falls_behind_is_told_more(void **state) {
     assert_true(pace.told_bytes_per_s > LINK / 100 * 94);
 }
 
-static void limit_is_the_least_of_all(void **state) {
-    (void)state;
+TEST(limit_is_the_least_of_all) {
     struct path path;
     struct tw_link_pace config = {.mode = TW_LINK_PACE_AUTO};
     path_init(&path);
@@ -276,8 +264,7 @@ static void limit_is_the_least_of_all(void **state) {
 }
 
 /* Delayed acknowledgements can make one window seem to deliver far more than the path carries. */
-static void burst_of_acknowledgements_does_not_turn_the_pace_around(void **state) {
-    (void)state;
+TEST(burst_of_acknowledgements_does_not_turn_the_pace_around) {
     struct tw_pacer pace;
     struct tw_link_pace config = {.mode = TW_LINK_PACE_AUTO};
     tw_pacer_init(&pace);
@@ -292,23 +279,4 @@ static void burst_of_acknowledgements_does_not_turn_the_pace_around(void **state
     tw_pacer_take(&pace, &sample);
     assert_int_equal(pace.state, TW_PACER_PACED);
     assert_int_equal(tw_pacer_limit(&pace, &config, 0), TW_PACER_PERCENT * 10 * 1000);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(path_is_learnt_and_the_queue_stays_empty),
-        cmocka_unit_test(probes_are_short_and_keep_the_known_rate),
-        cmocka_unit_test(longer_way_takes_little_of_the_rate),
-        cmocka_unit_test(noise_in_every_probe_takes_little_of_the_rate),
-        cmocka_unit_test(bursts_of_the_first_packets_are_no_queue),
-        cmocka_unit_test(faster_path_is_found_by_a_probe),
-        cmocka_unit_test(slower_path_is_found_at_once),
-        cmocka_unit_test(rival_does_not_starve_us),
-        cmocka_unit_test(sender_below_the_path_has_no_limit),
-        cmocka_unit_test(silence_says_nothing),
-        cmocka_unit_test(sender_that_falls_behind_is_told_more),
-        cmocka_unit_test(burst_of_acknowledgements_does_not_turn_the_pace_around),
-        cmocka_unit_test(limit_is_the_least_of_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

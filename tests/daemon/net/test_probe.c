@@ -1,22 +1,15 @@
 /* Tests of daemon/net/probe.c. A probe dials as a node does, names the failed stage and the
  * cause, and occupies no peer slot. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include <arpa/inet.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "daemon/net/probe.h"
 #include "tests/daemon/net/world.h"
+#include "tests/test.h"
 
 static struct world world;
 static struct tw_identity identity;
@@ -26,7 +19,6 @@ static struct tw_probe_question question;
 static struct tw_probe_answer answer;
 
 static int setup(void **state) {
-    (void)state;
     world_init(&world);
     assert_int_equal(tw_identity_ephemeral(&identity, NULL), TW_OK);
     assert_int_equal(tw_tls_context_init(&tls, &identity, NULL), TW_OK);
@@ -45,15 +37,15 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    (void)state;
     tw_tls_context_deinit(&tls);
     tw_identity_close(&identity);
     world_deinit(&world);
     return 0;
 }
 
+#define FACT(name) TEST_IN(setup, teardown, name)
+
 static void *run(void *unused) {
-    (void)unused;
     tw_probe_run(&question, &answer);
     atomic_store(&is_over, true);
     return NULL;
@@ -83,8 +75,7 @@ static void failed_at(enum tw_probe_stage stage, enum tw_dial_cause cause, const
     assert_non_null(strstr(answer.sentence, question.address));
 }
 
-static void node_that_would_take_us_says_so_and_has_no_new_peer(void **state) {
-    (void)state;
+FACT(node_that_would_take_us_says_so_and_has_no_new_peer) {
     struct world_node *node = world_start(&world, 0, NULL);
     probe(address_of(node));
     assert_int_equal(answer.stage, TW_PROBE_DONE);
@@ -97,8 +88,7 @@ static void node_that_would_take_us_says_so_and_has_no_new_peer(void **state) {
 }
 
 /* The owner runs `thinwire doctor` while this machine's daemon is linked. */
-static void probe_with_the_identity_of_a_linked_node_leaves_its_link_alone(void **state) {
-    (void)state;
+FACT(probe_with_the_identity_of_a_linked_node_leaves_its_link_alone) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     world_dial(a, b);
     WAIT_WHILE(&world, a->ups == 0 || b->ups == 0);
@@ -111,30 +101,26 @@ static void probe_with_the_identity_of_a_linked_node_leaves_its_link_alone(void 
     assert_int_equal(a->downs + b->downs, 0);
 }
 
-static void wrong_secret_fails_at_the_last_stage(void **state) {
-    (void)state;
+FACT(wrong_secret_fails_at_the_last_stage) {
     const struct tw_secret other = {{9}};
     question.secret = &other;
     probe(address_of(world_start(&world, 0, NULL)));
     failed_at(TW_PROBE_HELLO, TW_DIAL_WRONG_SECRET, "wrong run secret");
 }
 
-static void other_run_fails_at_the_last_stage(void **state) {
-    (void)state;
+FACT(other_run_fails_at_the_last_stage) {
     memset(&question.hello.run, 0x44, sizeof(question.hello.run));
     probe(address_of(world_start(&world, 0, NULL)));
     failed_at(TW_PROBE_HELLO, TW_DIAL_OTHER_RUN, "44444444");
 }
 
-static void older_version_fails_at_the_last_stage(void **state) {
-    (void)state;
+FACT(older_version_fails_at_the_last_stage) {
     question.hello.version_min = question.hello.version_max = 7;
     probe(address_of(world_start(&world, 0, NULL)));
     failed_at(TW_PROBE_HELLO, TW_DIAL_VERSION, "7 to 7");
 }
 
-static void another_id_fails_in_tls(void **state) {
-    (void)state;
+FACT(another_id_fails_in_tls) {
     const struct world_node *node = world_start(&world, 0, NULL);
     question.expected = &world.nodes[1].identity.id;
     probe(address_of(node));
@@ -142,14 +128,12 @@ static void another_id_fails_in_tls(void **state) {
     assert_true(tw_id_equal(&answer.id, &node->identity.id));
 }
 
-static void closed_port_fails_in_tcp(void **state) {
-    (void)state;
+FACT(closed_port_fails_in_tcp) {
     probe("127.0.0.1:1");
     failed_at(TW_PROBE_TCP, TW_DIAL_CLOSED, "nothing listens");
 }
 
-static void probe_leaves_by_the_line_that_is_configured(void **state) {
-    (void)state;
+FACT(probe_leaves_by_the_line_that_is_configured) {
     static const char v4[TW_BIND_MAX][TW_ADDR_BYTES] = {"127.0.0.2"};
     static const char v6[TW_BIND_MAX][TW_ADDR_BYTES] = {"::1"};
     static const char foreign[TW_BIND_MAX][TW_ADDR_BYTES] = {"192.0.2.1"};
@@ -168,8 +152,7 @@ static void probe_leaves_by_the_line_that_is_configured(void **state) {
     failed_at(TW_PROBE_TCP, TW_DIAL_NO_ROUTE, "no route");
 }
 
-static void name_without_address_fails_first(void **state) {
-    (void)state;
+FACT(name_without_address_fails_first) {
     probe("no-such-name.invalid:4747");
     failed_at(TW_PROBE_NAME, TW_DIAL_DNS, "cannot be resolved");
     assert_string_equal(answer.remote, "");
@@ -189,8 +172,7 @@ static int deaf_listener(char address[TW_ADDR_BYTES]) {
     return fd;
 }
 
-static void silence_after_the_connect_is_told_from_a_closed_port(void **state) {
-    (void)state;
+FACT(silence_after_the_connect_is_told_from_a_closed_port) {
     char address[TW_ADDR_BYTES];
     const int fd = deaf_listener(address);
     question.patience_us = 50 * 1000;
@@ -210,8 +192,7 @@ static void *speak_http(void *user) {
     return NULL;
 }
 
-static void another_program_is_no_thinwire_node(void **state) {
-    (void)state;
+FACT(another_program_is_no_thinwire_node) {
     char address[TW_ADDR_BYTES];
     int fd = deaf_listener(address);
     pthread_t thread;
@@ -220,23 +201,4 @@ static void another_program_is_no_thinwire_node(void **state) {
     failed_at(TW_PROBE_TLS, TW_DIAL_NOT_THINWIRE, "not a Thinwire node");
     assert_int_equal(pthread_join(thread, NULL), 0);
     (void)close(fd);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(node_that_would_take_us_says_so_and_has_no_new_peer),
-        TEST(probe_with_the_identity_of_a_linked_node_leaves_its_link_alone),
-        TEST(wrong_secret_fails_at_the_last_stage),
-        TEST(other_run_fails_at_the_last_stage),
-        TEST(older_version_fails_at_the_last_stage),
-        TEST(another_id_fails_in_tls),
-        TEST(closed_port_fails_in_tcp),
-        TEST(probe_leaves_by_the_line_that_is_configured),
-        TEST(name_without_address_fails_first),
-        TEST(silence_after_the_connect_is_told_from_a_closed_port),
-        TEST(another_program_is_no_thinwire_node),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,16 +12,16 @@ static struct tw_punch_info info;
 static struct tw_error err;
 
 static int setup(void **state) {
-    (void)state;
     world_init(&world);
     return 0;
 }
 
 static int teardown(void **state) {
-    (void)state;
     world_deinit(&world);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 static void dial_only(struct tw_transport_config *config) {
     config->listen_count = 0;
@@ -86,8 +86,7 @@ static void not_punchable(const char *word) {
 
 /* ---- addresses ----------------------------------------------------------------------------- */
 
-static void both_ends_learn_the_same_addresses_from_the_relay(void **state) {
-    (void)state;
+FACT(both_ends_learn_the_same_addresses_from_the_relay) {
     struct tw_punch_info other;
     start();
     assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
@@ -101,8 +100,7 @@ static void both_ends_learn_the_same_addresses_from_the_relay(void **state) {
     assert_string_not_equal(info.own[0], info.own[1]);
 }
 
-static void addresses_that_only_one_of_them_names_are_not_agreed(void **state) {
-    (void)state;
+FACT(addresses_that_only_one_of_them_names_are_not_agreed) {
     struct tw_msg_punch punch = {.stage = TW_PUNCH_ASK};
     start();
     assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
@@ -116,8 +114,7 @@ static void addresses_that_only_one_of_them_names_are_not_agreed(void **state) {
     assert_false(tw_punch_is_agreed(&info, &punch));
 }
 
-static void links_that_cannot_be_punched_say_why(void **state) {
-    (void)state;
+FACT(links_that_cannot_be_punched_say_why) {
     start();
     char *const seen = slot_of(a, b)->control->call.seen[1];
     char kept[TW_ADDR_BYTES];
@@ -146,8 +143,7 @@ static void links_that_cannot_be_punched_say_why(void **state) {
     assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
 }
 
-static void addresses_are_written_as_others_dial_them(void **state) {
-    (void)state;
+FACT(addresses_are_written_as_others_dial_them) {
     static const char *const rows[][2] = {{"11.0.0.3", "11.0.0.3:4747"},
                                           {"::ffff:11.0.0.3", "11.0.0.3:4747"},
                                           {"2001:db8::1", "[2001:db8::1]:4747"}};
@@ -166,8 +162,7 @@ static void listener_address(const struct world_node *node, char address[TW_ADDR
                    (unsigned)tw_transport_port(node->transport, 0));
 }
 
-static void probe_that_asks_is_told_where_it_came_from(void **state) {
-    (void)state;
+FACT(probe_that_asks_is_told_where_it_came_from) {
     char address[TW_ADDR_BYTES];
     a = world_start(&world, 0, NULL);
     b = world_start(&world, 1, NULL);
@@ -197,8 +192,7 @@ static void on_a_line(struct tw_transport_config *config) {
     (void)snprintf(config->bind[0], TW_ADDR_BYTES, "127.0.0.9");
 }
 
-static void tied_node_asks_for_nothing(void **state) {
-    (void)state;
+FACT(tied_node_asks_for_nothing) {
     a = world_start(&world, 0, on_a_line);
     b = world_start(&world, 1, NULL);
     char address[TW_ADDR_BYTES];
@@ -217,8 +211,7 @@ static void dial_from_a_line(struct tw_transport_config *config) {
     on_a_line(config);
 }
 
-static void nodes_tied_to_a_line_are_relayed_and_punched_from_there(void **state) {
-    (void)state;
+FACT(nodes_tied_to_a_line_are_relayed_and_punched_from_there) {
     start_with(dial_from_a_line);
     assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
     assert_true(strncmp(info.own[0], "127.0.0.9:", 10) == 0);
@@ -243,8 +236,7 @@ static unsigned count_conns(const struct world_node *node) {
     return count;
 }
 
-static void failed_punch_leaves_the_relayed_link_and_nothing_else(void **state) {
-    (void)state;
+FACT(failed_punch_leaves_the_relayed_link_and_nothing_else) {
     start();
     const unsigned before = count_conns(a);
     for (unsigned i = 0; i < 2; i++) {
@@ -259,8 +251,7 @@ static void failed_punch_leaves_the_relayed_link_and_nothing_else(void **state) 
     assert_int_equal(a->refusals + b->refusals, 0);
 }
 
-static void punch_ends_with_the_link_and_with_the_node(void **state) {
-    (void)state;
+FACT(punch_ends_with_the_link_and_with_the_node) {
     start();
     assert_int_equal(tw_transport_punch(a->transport, peer_of(a, b), 0, &err), TW_OK);
     assert_int_equal(tw_transport_punch(b->transport, peer_of(b, a), 0, &err), TW_OK);
@@ -269,20 +260,4 @@ static void punch_ends_with_the_link_and_with_the_node(void **state) {
     WAIT_WHILE(&world, is_punching(a));
     world_stop(b); /* b is still dialling */
     WAIT_WHILE(&world, world_peer_of(hub, b) >= 0);
-}
-
-int main(void) {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        T(both_ends_learn_the_same_addresses_from_the_relay),
-        T(addresses_that_only_one_of_them_names_are_not_agreed),
-        T(links_that_cannot_be_punched_say_why),
-        T(addresses_are_written_as_others_dial_them),
-        T(probe_that_asks_is_told_where_it_came_from),
-        T(nodes_tied_to_a_line_are_relayed_and_punched_from_there),
-        T(tied_node_asks_for_nothing),
-        T(failed_punch_leaves_the_relayed_link_and_nothing_else),
-        T(punch_ends_with_the_link_and_with_the_node),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

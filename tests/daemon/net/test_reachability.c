@@ -18,13 +18,14 @@ static void advertise(void) {
 }
 
 static int setup(void **state) {
-    (void)state;
     advertise();
     reachability = (struct tw_reachability){0};
     tw_reachability_linked(&reachability, S);
     tw_reachability_ask(&reachability, 7, true, 10 * S);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, NULL, name)
 
 static struct tw_id id_of(uint8_t number) {
     struct tw_id id;
@@ -47,8 +48,7 @@ static void is(enum tw_reachability_state state, const char *words) {
 
 /* ---- times --------------------------------------------------------------------------------- */
 
-static void questions_follow_links_changes_and_time(void **state) {
-    (void)state;
+FACT(questions_follow_links_changes_and_time) {
     reachability = (struct tw_reachability){0};
     assert_false(tw_reachability_is_due(&reachability, 1000 * S)); /* nobody to ask */
     tw_reachability_linked(&reachability, S);
@@ -72,23 +72,20 @@ static void questions_follow_links_changes_and_time(void **state) {
 
 /* ---- result -------------------------------------------------------------------------------- */
 
-static void node_without_listener_is_told_that_this_is_fine(void **state) {
-    (void)state;
+FACT(node_without_listener_is_told_that_this_is_fine) {
     assert_int_equal(tw_reachability_state(&reachability, false), TW_REACHABILITY_DIAL_ONLY);
     tw_reachability_sentence(&reachability, false, 0, text);
     assert_non_null(strstr(text, "it links to every node that can be dialled"));
 }
 
-static void one_peer_that_got_through_is_enough(void **state) {
-    (void)state;
+FACT(one_peer_that_got_through_is_enough) {
     heard(1, "198.51.100.1:4747", TW_PROBE_FAILED); /* for example, a firewall blocks peer 1 */
     is(TW_REACHABILITY_NO, "198.51.100.1:4747: not reached");
     heard(2, "198.51.100.1:4747", TW_PROBE_REACHED);
     is(TW_REACHABILITY_YES, "198.51.100.1:4747 can be dialled");
 }
 
-static void public_address_decides(void **state) {
-    (void)state;
+FACT(public_address_decides) {
     heard(1, "192.168.1.20:4747", TW_PROBE_REACHED);
     is(TW_REACHABILITY_YES, "192.168.1.20:4747 can be dialled"); /* every address that was tried */
     heard(1, "198.51.100.1:4747", TW_PROBE_FAILED);
@@ -98,8 +95,7 @@ static void public_address_decides(void **state) {
     is(TW_REACHABILITY_YES, "[2001:db8::1]:4747 can be dialled");
 }
 
-static void advice_names_firewall_router_and_ports(void **state) {
-    (void)state;
+FACT(advice_names_firewall_router_and_ports) {
     heard(1, "10.0.0.1:4747", TW_PROBE_FAILED);
     is(TW_REACHABILITY_NO,
        "10.0.0.1:4747: not reached; open TCP port 4747 in this machine's firewall");
@@ -111,8 +107,7 @@ static void advice_names_firewall_router_and_ports(void **state) {
 }
 
 /* Older nodes report different kinds of failure. */
-static void every_other_outcome_is_a_failure(void **state) {
-    (void)state;
+FACT(every_other_outcome_is_a_failure) {
     for (unsigned outcome = 1; outcome < TW_PROBE_OUTCOMES; outcome++) {
         (void)setup(NULL);
         heard(1, "198.51.100.1:4747", (enum tw_probe_outcome)outcome);
@@ -120,8 +115,7 @@ static void every_other_outcome_is_a_failure(void **state) {
     }
 }
 
-static void unrequested_answers_are_dropped(void **state) {
-    (void)state;
+FACT(unrequested_answers_are_dropped) {
     struct tw_msg_probed probed = {.token = 8, .outcome = TW_PROBE_REACHED};
     const struct tw_id id = id_of(1);
     memcpy(probed.addr, "198.51.100.1:4747", 18);
@@ -147,8 +141,7 @@ static void unrequested_answers_are_dropped(void **state) {
 }
 
 /* A peer claims to have dialled an address that this node does not announce. */
-static void foreign_address_is_ignored(void **state) {
-    (void)state;
+FACT(foreign_address_is_ignored) {
     static const char *const foreign[] = {"198.51.100.7:4748", "198.51.100.1:9001",
                                           "home.example.org:4747", "[2001:db8::1]:2", "nonsense"};
     static const char *const own[] = {"198.51.100.1:9000", "203.0.113.9:4747", "[2001:db8::1]:4747",
@@ -168,8 +161,7 @@ static void foreign_address_is_ignored(void **state) {
     assert_false(tw_reachability_is_own(&self, "203.0.113.9:1")); /* no longer announced */
 }
 
-static void private_addresses_are_told_from_public_ones(void **state) {
-    (void)state;
+FACT(private_addresses_are_told_from_public_ones) {
     static const char *const private[] = {
         "10.1.2.3:1",  "172.16.0.1:1",  "172.31.9.9:1", "192.168.0.1:1", "100.64.0.1:1",
         "127.0.0.1:1", "169.254.9.9:1", "[fd00::1]:1",  "[fe80::1]:1",   "[::1]:1"};
@@ -181,8 +173,7 @@ static void private_addresses_are_told_from_public_ones(void **state) {
         assert_false(tw_reachability_is_private(public[i]));
 }
 
-static void local_addresses_are_known_in_every_spelling(void **state) {
-    (void)state;
+FACT(local_addresses_are_known_in_every_spelling) {
     static const char *const local[] = {"127.0.0.1:1",          "127.9.9.9:1",      "127.1:1",
                                         "0x7f000001:1",         "2130706433:1",     "0.0.0.0:1",
                                         "169.254.169.254:1",    "[::1]:1",          "[::]:1",
@@ -204,8 +195,7 @@ struct word {
     bool is_on_link, may_tell;
 };
 
-static void one_host_is_known_in_every_spelling(void **state) {
-    (void)state;
+FACT(one_host_is_known_in_every_spelling) {
     assert_true(tw_reachability_is_same_host("203.0.113.66:9", "203.0.113.66:80"));
     assert_true(tw_reachability_is_same_host("203.0.113.66:9", "[::ffff:203.0.113.66]:9"));
     assert_true(tw_reachability_is_same_host("[2001:db8::1]:9", "[2001:db8:0::1]:7"));
@@ -214,8 +204,7 @@ static void one_host_is_known_in_every_spelling(void **state) {
     assert_false(tw_reachability_is_same_host("", ""));
 }
 
-static void private_addresses_are_told_within_a_network(void **state) {
-    (void)state;
+FACT(private_addresses_are_told_within_a_network) {
     static const struct word words[] = {
         {"203.0.113.66:9", "198.51.100.7:1", false, true},
         {"203.0.113.66:9", "node.example:1", false, true},
@@ -253,23 +242,4 @@ static void private_addresses_are_told_within_a_network(void **state) {
         if (tw_reachability_may_tell(word->teller, word->told, word->is_on_link) != word->may_tell)
             fail_msg("%s of %s", word->teller, word->told);
     }
-}
-
-int main(void) {
-#define T(name) cmocka_unit_test_setup(name, setup)
-    const struct CMUnitTest tests[] = {
-        T(questions_follow_links_changes_and_time),
-        T(node_without_listener_is_told_that_this_is_fine),
-        T(one_peer_that_got_through_is_enough),
-        T(public_address_decides),
-        T(advice_names_firewall_router_and_ports),
-        T(every_other_outcome_is_a_failure),
-        T(unrequested_answers_are_dropped),
-        T(foreign_address_is_ignored),
-        T(private_addresses_are_told_from_public_ones),
-        T(local_addresses_are_known_in_every_spelling),
-        T(one_host_is_known_in_every_spelling),
-        T(private_addresses_are_told_within_a_network),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

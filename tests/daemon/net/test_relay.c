@@ -10,16 +10,16 @@ static struct world_node *a, *b, *hub, *spare; /* a has a lower id than b; neith
 static uint8_t payload[TW_CHUNK_BYTES_MAX];
 
 static int setup(void **state) {
-    (void)state;
     world_init(&world);
     return 0;
 }
 
 static int teardown(void **state) {
-    (void)state;
     world_deinit(&world);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 static void dial_only(struct tw_transport_config *config) {
     config->listen_count = 0;
@@ -88,8 +88,7 @@ static void send_chunk(struct world_node *from, struct world_node *to) {
 
 /* ---- linking ------------------------------------------------------------------------------- */
 
-static void two_dial_only_nodes_link_through_a_third(void **state) {
-    (void)state;
+FACT(two_dial_only_nodes_link_through_a_third) {
     struct tw_peer_net net;
     start();
     call_up(a, hub, b);
@@ -115,8 +114,7 @@ static void two_dial_only_nodes_link_through_a_third(void **state) {
     assert_true(info.bytes < 42 * sizeof(payload));
 }
 
-static void relayed_bytes_count_as_traffic_of_all_three(void **state) {
-    (void)state;
+FACT(relayed_bytes_count_as_traffic_of_all_three) {
     start();
     call_up(a, hub, b);
     world_turn(&world, 20);
@@ -127,8 +125,7 @@ static void relayed_bytes_count_as_traffic_of_all_three(void **state) {
     assert_int_equal(of_a.bytes_in + of_b.bytes_in, of_hub.bytes_out);
 }
 
-static void crossing_calls_leave_one_link(void **state) {
-    (void)state;
+FACT(crossing_calls_leave_one_link) {
     start();
     call(a, hub, b);
     call(b, hub, a);
@@ -151,8 +148,7 @@ static void call_fails(struct world_node *from, struct world_node *relay, struct
         fail_msg("no '%s': %s", word, from->call_sentence);
 }
 
-static void relay_refuses_what_it_must_not_carry(void **state) {
-    (void)state;
+FACT(relay_refuses_what_it_must_not_carry) {
     struct tw_error err;
     start();
     call_fails(a, hub, spare, "no link of its own");
@@ -171,8 +167,7 @@ static void relay_refuses_what_it_must_not_carry(void **state) {
     assert_true(tw_transport_relay(hub->transport).refused >= 2);
 }
 
-static void node_behind_a_relayed_link_cannot_be_called(void **state) {
-    (void)state;
+FACT(node_behind_a_relayed_link_cannot_be_called) {
     start();
     link_to(spare, hub);
     call_up(spare, hub, a); /* spare reaches a only through the hub */
@@ -180,8 +175,7 @@ static void node_behind_a_relayed_link_cannot_be_called(void **state) {
     call_fails(b, spare, a, "no link of its own");
 }
 
-static void silent_node_costs_the_caller_ten_seconds_at_most(void **state) {
-    (void)state;
+FACT(silent_node_costs_the_caller_ten_seconds_at_most) {
     start();
     b->on_frame = NULL;
     call(a, hub, b);
@@ -196,8 +190,7 @@ static void silent_node_costs_the_caller_ten_seconds_at_most(void **state) {
     assert_int_equal(hub->relays_ended, 0); /* the relay's pipe was never open */
 }
 
-static void calls_of_one_node_are_bounded(void **state) {
-    (void)state;
+FACT(calls_of_one_node_are_bounded) {
     start();
     b->on_frame = NULL;
     for (unsigned i = 0; i < TW_RELAY_CALLS_PER_PEER + 2; i++) call(a, hub, b);
@@ -206,8 +199,7 @@ static void calls_of_one_node_are_bounded(void **state) {
     assert_non_null(strstr(a->call_sentence, "carries"));
 }
 
-static void token_of_another_call_opens_nothing(void **state) {
-    (void)state;
+FACT(token_of_another_call_opens_nothing) {
     struct tw_error err;
     const uint8_t token[TW_RELAY_TOKEN_BYTES] = {1};
     start();
@@ -235,7 +227,6 @@ static uint64_t judged_bytes,
     budget; /* bytes that the hub's judge was told of, and may be told of */
 
 static bool is_wanted(void *user, const struct tw_id *id) {
-    (void)user;
     for (unsigned i = 0; i < 2; i++)
         if (wanted[i] != NULL && tw_id_equal(wanted[i], id)) return true;
     return false;
@@ -243,7 +234,6 @@ static bool is_wanted(void *user, const struct tw_id *id) {
 
 static enum tw_status judge(void *user, const struct tw_id *caller, const struct tw_id *called,
                             uint64_t bytes, struct tw_error *err) {
-    (void)user;
     assert_true(tw_id_equal(caller, &a->identity.id) && tw_id_equal(called, &b->identity.id));
     judged_bytes += bytes;
     return judged_bytes < budget ? TW_OK : tw_fail(err, TW_AGAIN, "that was enough");
@@ -259,8 +249,7 @@ static void start_wanting(const struct world_node *node) {
     if (node != NULL) wanted[0] = &node->identity.id;
 }
 
-static void nothing_is_relayed_for_nodes_outside_alone(void **state) {
-    (void)state;
+FACT(nothing_is_relayed_for_nodes_outside_alone) {
     start_wanting(NULL);
     call_fails(a, hub, b, "in the roster of this relay");
     wanted[0] = &b->identity.id;
@@ -286,8 +275,7 @@ static uint64_t relay_much(unsigned chunks, uint64_t most) {
 }
 
 /* The rate of the clock is not tested, only the burst: a full bucket, and little more. */
-static void end_outside_gets_a_burst(void **state) {
-    (void)state;
+FACT(end_outside_gets_a_burst) {
     enum { MANY = 3 * TW_RELAY_OUTSIDE_NODE_BURST / TW_CHUNK_BYTES_MAX };
     start_wanting(b);
     call_up(a, hub, b);
@@ -302,8 +290,7 @@ static void end_outside_gets_a_burst(void **state) {
     WAIT_WHILE(&world, b->chunks < MANY);
 }
 
-static void all_nodes_outside_share_a_burst(void **state) {
-    (void)state;
+FACT(all_nodes_outside_share_a_burst) {
     start_wanting(b);
     call_up(a, hub, b);
     tw_rate_init(&hub->transport->relay_outside, 1, 4 * TW_CHUNK_BYTES_MAX, tw_now_us());
@@ -312,8 +299,7 @@ static void all_nodes_outside_share_a_burst(void **state) {
 }
 
 /* A pipe ends soon after its budget is used up, however fast it is. */
-static void pipe_ends_with_its_budget(void **state) {
-    (void)state;
+FACT(pipe_ends_with_its_budget) {
     start_wanting(b);
     wanted[1] = &a->identity.id;
     call_up(a, hub, b);
@@ -328,8 +314,7 @@ static void pipe_ends_with_its_budget(void **state) {
 
 /* ---- ends ---------------------------------------------------------------------------------- */
 
-static void both_ends_notice_a_dead_relay_and_take_another(void **state) {
-    (void)state;
+FACT(both_ends_notice_a_dead_relay_and_take_another) {
     start();
     link_to(a, spare);
     link_to(b, spare);
@@ -340,8 +325,7 @@ static void both_ends_notice_a_dead_relay_and_take_another(void **state) {
     assert_int_equal(world_peers(a), 2);
 }
 
-static void goodbye_arrives_through_the_relay(void **state) {
-    (void)state;
+FACT(goodbye_arrives_through_the_relay) {
     start();
     call_up(a, hub, b);
     tw_transport_close(a->transport, peer_of(a, b), TW_AGAIN, "enough of this");
@@ -350,8 +334,7 @@ static void goodbye_arrives_through_the_relay(void **state) {
     WAIT_WHILE(&world, tw_transport_relay(hub->transport).pipes != 0 || hub->relays_ended < 2);
 }
 
-static void pipes_end_with_the_link_of_an_end(void **state) {
-    (void)state;
+FACT(pipes_end_with_the_link_of_an_end) {
     start();
     call_up(a, hub, b);
     tw_transport_close(hub->transport, peer_of(hub, a), TW_AGAIN, "revoked, say");
@@ -361,8 +344,7 @@ static void pipes_end_with_the_link_of_an_end(void **state) {
     assert_int_equal(world_peers(b), 1);
 }
 
-static void resting_relay_carries_nothing(void **state) {
-    (void)state;
+FACT(resting_relay_carries_nothing) {
     start();
     call_up(a, hub, b);
     tw_transport_rest(hub->transport, "its quota is used up");
@@ -400,15 +382,13 @@ static void direct_link_replaces_a_relayed_one(struct world_node *low, struct wo
     assert_int_equal(low->downs, 1);
 }
 
-static void lower_id_replaces_a_relayed_link(void **state) {
-    (void)state;
+FACT(lower_id_replaces_a_relayed_link) {
     hub = world_start(&world, 2, NULL);
     direct_link_replaces_a_relayed_one(world_start(&world, 0, NULL), world_start(&world, 1, NULL),
                                        true);
 }
 
-static void higher_id_replaces_a_relayed_link(void **state) {
-    (void)state;
+FACT(higher_id_replaces_a_relayed_link) {
     hub = world_start(&world, 2, NULL);
     direct_link_replaces_a_relayed_one(world_start(&world, 0, NULL), world_start(&world, 1, NULL),
                                        false);
@@ -426,8 +406,7 @@ static struct tw_link *greeting_of(const struct world_node *node) {
 
 /* GOODBYE of the relayed link and HELLO of the direct one arrive in the same turn of the loop.
  * world.c asserts that the end of the old link is reported first. */
-static void end_of_a_link_is_told_before_its_successor(void **state) {
-    (void)state;
+FACT(end_of_a_link_is_told_before_its_successor) {
     struct tw_link *direct;
     hub = world_start(&world, 2, NULL);
     struct world_node *low = world_start(&world, 0, NULL), *high = world_start(&world, 1, NULL);
@@ -460,8 +439,7 @@ static uint64_t carry_us(unsigned chunks) {
     return uv_hrtime() / 1000 - begin_us;
 }
 
-static void cap_of_the_relay_is_kept(void **state) {
-    (void)state;
+FACT(cap_of_the_relay_is_kept) {
     enum { RATE = 1000 * 1000 };
     start();
     call_up(a, hub, b);
@@ -479,8 +457,7 @@ static void cap_of_the_relay_is_kept(void **state) {
 
 /* If the receiver does not read, the sender stops, and the relay buffers a bounded number of
  * bytes. */
-static void slow_end_holds_the_other_back(void **state) {
-    (void)state;
+FACT(slow_end_holds_the_other_back) {
     start();
     call_up(a, hub, b);
     world_hold(b, peer_of(b, a), true);
@@ -518,8 +495,7 @@ static bool flip(struct world_node *relay) {
     return false;
 }
 
-static void tampering_breaks_that_link_alone(void **state) {
-    (void)state;
+FACT(tampering_breaks_that_link_alone) {
     start();
     call_up(a, hub, b);
     /* The relay is so slow that bytes wait in its queue. */
@@ -552,8 +528,7 @@ static bool holds_text(const struct world_node *relay, const char *text, size_t 
     return false;
 }
 
-static void relay_sees_no_plaintext(void **state) {
-    (void)state;
+FACT(relay_sees_no_plaintext) {
     static const char text[] = "In the beginning";
     size_t held = 0;
     start();
@@ -569,39 +544,4 @@ static void relay_sees_no_plaintext(void **state) {
     }
     assert_true(held > 100 * 1000);
     memset(payload, 0, sizeof(payload));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(two_dial_only_nodes_link_through_a_third, setup, teardown),
-        cmocka_unit_test_setup_teardown(relayed_bytes_count_as_traffic_of_all_three, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(crossing_calls_leave_one_link, setup, teardown),
-        cmocka_unit_test_setup_teardown(relay_refuses_what_it_must_not_carry, setup, teardown),
-        cmocka_unit_test_setup_teardown(node_behind_a_relayed_link_cannot_be_called, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(silent_node_costs_the_caller_ten_seconds_at_most, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(calls_of_one_node_are_bounded, setup, teardown),
-        cmocka_unit_test_setup_teardown(token_of_another_call_opens_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(nothing_is_relayed_for_nodes_outside_alone, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(end_outside_gets_a_burst, setup, teardown),
-        cmocka_unit_test_setup_teardown(all_nodes_outside_share_a_burst, setup, teardown),
-        cmocka_unit_test_setup_teardown(pipe_ends_with_its_budget, setup, teardown),
-        cmocka_unit_test_setup_teardown(both_ends_notice_a_dead_relay_and_take_another, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(goodbye_arrives_through_the_relay, setup, teardown),
-        cmocka_unit_test_setup_teardown(pipes_end_with_the_link_of_an_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(resting_relay_carries_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(lower_id_replaces_a_relayed_link, setup, teardown),
-        cmocka_unit_test_setup_teardown(higher_id_replaces_a_relayed_link, setup, teardown),
-        cmocka_unit_test_setup_teardown(end_of_a_link_is_told_before_its_successor, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(cap_of_the_relay_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(slow_end_holds_the_other_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(tampering_breaks_that_link_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(relay_sees_no_plaintext, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

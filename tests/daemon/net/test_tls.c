@@ -11,7 +11,6 @@ static struct tw_identity alice, bob;
 static struct tw_tls_context alice_context, bob_context;
 
 static int group_setup(void **state) {
-    (void)state;
     assert_int_equal(tw_identity_ephemeral(&alice, NULL), TW_OK);
     assert_int_equal(tw_identity_ephemeral(&bob, NULL), TW_OK);
     assert_int_equal(tw_tls_context_init(&alice_context, &alice, NULL), TW_OK);
@@ -20,7 +19,6 @@ static int group_setup(void **state) {
 }
 
 static int group_teardown(void **state) {
-    (void)state;
     tw_tls_context_deinit(&alice_context);
     tw_tls_context_deinit(&bob_context);
     tw_identity_close(&alice);
@@ -65,8 +63,7 @@ static void pair(struct tw_tls *dialler, struct tw_tls *acceptor) {
     assert_int_equal(out.acceptor, TW_OK);
 }
 
-static void both_ends_learn_the_other_id(void **state) {
-    (void)state;
+TEST(both_ends_learn_the_other_id) {
     struct tw_tls a, b;
     pair(&a, &b);
     assert_true(tw_id_equal(&a.id, &bob.id));
@@ -76,8 +73,7 @@ static void both_ends_learn_the_other_id(void **state) {
     tw_tls_deinit(&b);
 }
 
-static void bytes_go_through_both_ways(void **state) {
-    (void)state;
+TEST(bytes_go_through_both_ways) {
     struct tw_tls a, b;
     static uint8_t sent[TW_TLS_RECORD_BYTES_MAX], got[TW_TLS_RECORD_BYTES_MAX];
     pair(&a, &b);
@@ -100,8 +96,7 @@ static void bytes_go_through_both_ways(void **state) {
     tw_tls_deinit(&b);
 }
 
-static void another_node_at_a_pinned_address_is_refused(void **state) {
-    (void)state;
+TEST(another_node_at_a_pinned_address_is_refused) {
     struct tw_tls a, b;
     assert_int_equal(tw_tls_init(&a, &alice_context, true, &alice.id, NULL), TW_OK);
     assert_int_equal(tw_tls_init(&b, &bob_context, false, NULL, NULL), TW_OK);
@@ -180,8 +175,7 @@ static SSL_CTX *no_alpn(void) {
     return ctx;
 }
 
-static void strangers_are_refused(void **state) {
-    (void)state;
+TEST(strangers_are_refused) {
     stranger_is_refused(tls12());
     stranger_is_refused(no_certificate());
     stranger_is_refused(p256());
@@ -189,8 +183,7 @@ static void strangers_are_refused(void **state) {
     stranger_is_refused(no_alpn());
 }
 
-static void bytes_that_are_no_tls_are_named_as_such(void **state) {
-    (void)state;
+TEST(bytes_that_are_no_tls_are_named_as_such) {
     struct tw_tls b;
     struct tw_error err;
     static const char http[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -201,8 +194,7 @@ static void bytes_that_are_no_tls_are_named_as_such(void **state) {
     tw_tls_deinit(&b);
 }
 
-static void exporter_is_equal_at_both_ends_and_new_each_time(void **state) {
-    (void)state;
+TEST(exporter_is_equal_at_both_ends_and_new_each_time) {
     struct tw_tls a, b, c, d;
     uint8_t keys[3][TW_TLS_EXPORT_BYTES];
     pair(&a, &b);
@@ -220,8 +212,7 @@ static void exporter_is_equal_at_both_ends_and_new_each_time(void **state) {
     tw_tls_deinit(&d);
 }
 
-static void no_session_can_be_resumed(void **state) {
-    (void)state;
+TEST(no_session_can_be_resumed) {
     struct tw_tls a, b;
     uint8_t byte;
     size_t got;
@@ -242,8 +233,7 @@ static enum tw_status update(struct tw_tls *a, struct tw_tls *b, uint64_t now_us
     return tw_tls_read(b, &byte, 1, now_us, &got, NULL);
 }
 
-static void flood_of_key_updates_ends_the_session(void **state) {
-    (void)state;
+TEST(flood_of_key_updates_ends_the_session) {
     struct tw_tls a, b;
     enum { MINUTE_US = 60 * 1000 * 1000 };
     pair(&a, &b);
@@ -272,8 +262,7 @@ static void stream_check(struct tw_tls *from, struct tw_tls *to, uint8_t *next) 
     }
 }
 
-static void keys_change_on_the_way_and_nothing_is_lost(void **state) {
-    (void)state;
+TEST(keys_change_on_the_way_and_nothing_is_lost) {
     enum { UPDATES = TW_TLS_UPDATES_MAX - 2, RECORDS = 4 };
     struct tw_tls a, b;
     uint8_t out[2] = {0, 0}, in[2] = {0, 0};
@@ -299,8 +288,7 @@ static void keys_change_on_the_way_and_nothing_is_lost(void **state) {
     tw_tls_deinit(&b);
 }
 
-static void flipped_bits_never_get_through(void **state) {
-    (void)state;
+TEST(flipped_bits_never_get_through) {
     uint8_t record[256], plain[64] = {1, 2, 3}, got[64];
     for (unsigned at = 0; at < 40; at++) {
         struct tw_tls a, b;
@@ -317,17 +305,5 @@ static void flipped_bits_never_get_through(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ends_learn_the_other_id),
-        cmocka_unit_test(bytes_go_through_both_ways),
-        cmocka_unit_test(another_node_at_a_pinned_address_is_refused),
-        cmocka_unit_test(strangers_are_refused),
-        cmocka_unit_test(bytes_that_are_no_tls_are_named_as_such),
-        cmocka_unit_test(exporter_is_equal_at_both_ends_and_new_each_time),
-        cmocka_unit_test(no_session_can_be_resumed),
-        cmocka_unit_test(flood_of_key_updates_ends_the_session),
-        cmocka_unit_test(keys_change_on_the_way_and_nothing_is_lost),
-        cmocka_unit_test(flipped_bits_never_get_through),
-    };
-    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+    return test_run(group_setup, group_teardown);
 }

@@ -7,16 +7,16 @@
 static struct world world;
 
 static int setup(void **state) {
-    (void)state;
     world_init(&world);
     return 0;
 }
 
 static int teardown(void **state) {
-    (void)state;
     world_deinit(&world);
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, teardown, name)
 
 static bool a_dial_is_over(struct world *w) {
     return w->nodes[0].dials > 0;
@@ -80,8 +80,7 @@ static void set_pace(struct tw_transport_config *config) {
 }
 
 /* Checks the pacing rate that the kernel reports for the socket. */
-static void kernel_keeps_to_the_pace_and_to_the_cap(void **state) {
-    (void)state;
+FACT(kernel_keeps_to_the_pace_and_to_the_cap) {
     struct world_node *from = world_start(&world, 0, set_pace), *to = world_start(&world, 1, NULL);
     pair_up(from, to);
     pace_is(from, to, 3000 * 1000);
@@ -93,19 +92,16 @@ static void kernel_keeps_to_the_pace_and_to_the_cap(void **state) {
     pace_is(from, to, 0);
 }
 
-static void lower_id_dials_the_higher(void **state) {
-    (void)state;
+FACT(lower_id_dials_the_higher) {
     two_nodes_meet(world_start(&world, 0, NULL), world_start(&world, 1, NULL));
 }
 
-static void higher_id_dials_the_lower(void **state) {
-    (void)state;
+FACT(higher_id_dials_the_lower) {
     world_start(&world, 0, NULL);
     two_nodes_meet(world_start(&world, 1, NULL), &world.nodes[0]);
 }
 
-static void both_ends_count_the_same_bytes(void **state) {
-    (void)state;
+FACT(both_ends_count_the_same_bytes) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     world_turn(&world, 20);
@@ -119,8 +115,7 @@ static void listen_on_all(struct tw_transport_config *config) {
     (void)snprintf(config->listen[0], TW_ADDR_BYTES, "0.0.0.0:0");
 }
 
-static void peers_learn_where_each_other_listens(void **state) {
-    (void)state;
+FACT(peers_learn_where_each_other_listens) {
     struct world_node *a = world_start(&world, 0, listen_on_all);
     struct world_node *b = world_start(&world, 1, NULL);
     char expected[TW_ADDR_BYTES];
@@ -134,8 +129,7 @@ static void peers_learn_where_each_other_listens(void **state) {
     assert_string_equal(a->records[peer_of(a, b)].addrs[0], expected);
 }
 
-static void frames_arrive_whole_and_in_order(void **state) {
-    (void)state;
+FACT(frames_arrive_whole_and_in_order) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     const uint16_t peer = peer_of(a, b);
@@ -151,8 +145,7 @@ static void frames_arrive_whole_and_in_order(void **state) {
 
 /* ---- refusals ------------------------------------------------------------------------------ */
 
-static void another_node_at_a_pinned_address_is_refused(void **state) {
-    (void)state;
+FACT(another_node_at_a_pinned_address_is_refused) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     world_dial_pinned(a, b, &world.nodes[2].identity.id);
     world_run(&world, a_dial_is_over);
@@ -175,8 +168,7 @@ static void with_little_patience(struct tw_transport_config *config) {
 }
 
 /* A node at the dialled address may refuse with AGAIN before it has proved its identity. */
-static void word_of_an_unproven_node_is_no_success(void **state) {
-    (void)state;
+FACT(word_of_an_unproven_node_is_no_success) {
     struct world_node *a = world_start(&world, 0, with_little_patience);
     struct world_node *b = world_start(&world, 1, NULL);
     world_dial(a, b);
@@ -188,8 +180,7 @@ static void word_of_an_unproven_node_is_no_success(void **state) {
     has_word(a->dial_sentence, "its line rests");
 }
 
-static void two_dials_to_one_stranger_prove_nothing(void **state) {
-    (void)state;
+FACT(two_dials_to_one_stranger_prove_nothing) {
     struct world_node *a = world_start(&world, 0, with_little_patience);
     struct world_node *b = world_start(&world, 1, with_wrong_secret);
     world_dial(a, b);
@@ -200,8 +191,7 @@ static void two_dials_to_one_stranger_prove_nothing(void **state) {
     }
 }
 
-static void right_pin_is_accepted(void **state) {
-    (void)state;
+FACT(right_pin_is_accepted) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     world_dial_pinned(a, b, &b->identity.id);
     world_run(&world, both_have_bulk);
@@ -212,8 +202,7 @@ static bool both_know_of_the_refusal(struct world *w) {
     return w->nodes[0].dials > 0 && w->nodes[1].refusals > 0;
 }
 
-static void wrong_secret_is_refused_and_both_sides_say_so(void **state) {
-    (void)state;
+FACT(wrong_secret_is_refused_and_both_sides_say_so) {
     struct world_node *a = world_start(&world, 0, NULL);
     struct world_node *b = world_start(&world, 1, with_wrong_secret);
     world_dial(a, b);
@@ -245,8 +234,7 @@ static void prefers_the_new(struct tw_transport_config *config) {
     config->secrets = &new_and_old;
 }
 
-static void a_secret_is_replaced_while_nodes_meet(void **state) {
-    (void)state;
+FACT(a_secret_is_replaced_while_nodes_meet) {
     struct world_node *a = world_start(&world, 0, prefers_the_old);
     struct world_node *b = world_start(&world, 1, prefers_the_new);
     struct world_node *c = world_start(&world, 2, prefers_the_new);
@@ -273,8 +261,7 @@ static void in_another_run(struct tw_transport_config *config) {
     memset(&config->run, 0xab, sizeof(config->run));
 }
 
-static void other_manifest_is_refused_without_naming_ours(void **state) {
-    (void)state;
+FACT(other_manifest_is_refused_without_naming_ours) {
     struct world_node *a = world_start(&world, 0, NULL);
     struct world_node *b = world_start(&world, 1, in_another_run);
     world_dial(a, b);
@@ -294,8 +281,7 @@ static void with_open_admission(struct tw_transport_config *config) {
     config->secrets = NULL;
 }
 
-static void open_nodes_meet_only_each_other(void **state) {
-    (void)state;
+FACT(open_nodes_meet_only_each_other) {
     struct world_node *a = world_start(&world, 0, with_open_admission);
     struct world_node *b = world_start(&world, 1, with_open_admission);
     struct world_node *c = world_start(&world, 2, NULL);
@@ -306,8 +292,7 @@ static void open_nodes_meet_only_each_other(void **state) {
     assert_int_equal(c->refused_reason, TW_WRONG_SECRET);
 }
 
-static void dialling_oneself_is_found_out(void **state) {
-    (void)state;
+FACT(dialling_oneself_is_found_out) {
     struct world_node *a = world_start(&world, 0, NULL);
     world_dial(a, a);
     world_run(&world, a_dial_is_over);
@@ -316,8 +301,7 @@ static void dialling_oneself_is_found_out(void **state) {
     assert_int_equal(a->ups, 0);
 }
 
-static void nobody_there_is_answered_once(void **state) {
-    (void)state;
+FACT(nobody_there_is_answered_once) {
     struct world_node *a = world_start(&world, 0, NULL);
     struct tw_error err;
     assert_int_equal(tw_transport_connect(a->transport, "127.0.0.1:1", NULL, &err), TW_OK);
@@ -329,8 +313,7 @@ static void nobody_there_is_answered_once(void **state) {
     assert_int_equal(a->dials, 1);
 }
 
-static void dials_under_way_are_bounded(void **state) {
-    (void)state;
+FACT(dials_under_way_are_bounded) {
     struct world_node *a = world_start(&world, 0, NULL);
     struct tw_error err;
     for (unsigned i = 0; i < TW_DIALS_MAX; i++)
@@ -361,8 +344,7 @@ static enum tw_status start_fails(const char *listen, bool is_open, struct tw_er
     return tw_transport_create(&config, &transport, err);
 }
 
-static void port_in_use_is_named_with_the_way_out(void **state) {
-    (void)state;
+FACT(port_in_use_is_named_with_the_way_out) {
     struct tw_error err;
     char address[TW_ADDR_BYTES];
     struct world_node *b = world_start(&world, 1, NULL);
@@ -373,22 +355,19 @@ static void port_in_use_is_named_with_the_way_out(void **state) {
     has_word(err.message, "another process listens there; change `listen =` or stop it");
 }
 
-static void foreign_address_is_named_with_the_way_out(void **state) {
-    (void)state;
+FACT(foreign_address_is_named_with_the_way_out) {
     struct tw_error err;
     assert_int_equal(start_fails("192.0.2.1:4300", false, &err), TW_IO);
     has_word(err.message, "not an address of this machine");
 }
 
-static void open_admission_listens_on_loopback_only(void **state) {
-    (void)state;
+FACT(open_admission_listens_on_loopback_only) {
     struct tw_error err;
     assert_int_equal(start_fails("0.0.0.0:0", true, &err), TW_CONFIG);
     has_word(err.message, "open lets anybody in");
 }
 
-static void bad_listen_address_is_refused(void **state) {
-    (void)state;
+FACT(bad_listen_address_is_refused) {
     struct tw_error err;
     assert_int_equal(start_fails("4300", false, &err), TW_CONFIG);
     has_word(err.message, "host:port");
@@ -406,8 +385,7 @@ static bool all_are_linked_in_pairs(struct world *w) {
 }
 
 /* All nodes dial each other at once, so the two dials of each pair cross. */
-static void crossing_dials_end_with_one_link_and_no_loss(void **state) {
-    (void)state;
+FACT(crossing_dials_end_with_one_link_and_no_loss) {
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) world_start(&world, i, NULL);
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) {
         for (unsigned k = 0; k < WORLD_NODES_MAX; k++) {
@@ -430,8 +408,7 @@ static void crossing_dials_end_with_one_link_and_no_loss(void **state) {
     }
 }
 
-static void second_dial_to_a_linked_peer_succeeds_without_a_second_link(void **state) {
-    (void)state;
+FACT(second_dial_to_a_linked_peer_succeeds_without_a_second_link) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     world_dial(a, b);
@@ -454,8 +431,6 @@ static uint64_t sum_in;
 
 static void check_chunk(struct world_node *node, uint16_t peer, bool is_bulk,
                         const struct tw_frame *frame) {
-    (void)node;
-    (void)peer;
     struct tw_id id;
     uint32_t idx = 0, size = 0;
     const uint8_t *bytes = NULL;
@@ -491,8 +466,7 @@ static void with_upload_cap(struct tw_transport_config *config) {
     config->upload_bytes_per_s = UPLOAD_CAP;
 }
 
-static void megabyte_over_bulk_has_the_expected_cost_and_obeys_the_cap(void **state) {
-    (void)state;
+FACT(megabyte_over_bulk_has_the_expected_cost_and_obeys_the_cap) {
     struct world_node *a = world_start(&world, 0, with_upload_cap);
     struct world_node *b = world_start(&world, 1, NULL);
     payload_fill();
@@ -517,8 +491,7 @@ static void megabyte_over_bulk_has_the_expected_cost_and_obeys_the_cap(void **st
     assert_int_equal(net.chunks_queued, 0);
 }
 
-static void control_is_not_delayed_by_capped_bulk(void **state) {
-    (void)state;
+FACT(control_is_not_delayed_by_capped_bulk) {
     struct world_node *a = world_start(&world, 0, with_upload_cap);
     struct world_node *b = world_start(&world, 1, NULL);
     payload_fill();
@@ -538,8 +511,6 @@ static uint64_t widest_gap;
 
 static void note_gap(struct world_node *node, uint16_t peer, bool is_bulk,
                      const struct tw_frame *frame) {
-    (void)peer;
-    (void)frame;
     if (!is_bulk) return;
     const struct world_node *b = &node->world->nodes[1], *c = &node->world->nodes[2];
     const uint64_t gap = b->chunks > c->chunks ? b->chunks - c->chunks : c->chunks - b->chunks;
@@ -551,8 +522,7 @@ static bool three_have_bulk(struct world *w) {
            world_has_bulk(&w->nodes[1]) && world_has_bulk(&w->nodes[2]);
 }
 
-static void upload_is_shared_fairly(void **state) {
-    (void)state;
+FACT(upload_is_shared_fairly) {
     struct world_node *a = world_start(&world, 0, with_upload_cap);
     struct world_node *b = world_start(&world, 1, NULL), *c = world_start(&world, 2, NULL);
     world_dial(a, b);
@@ -567,8 +537,7 @@ static void upload_is_shared_fairly(void **state) {
     assert_true(widest_gap <= 2);
 }
 
-static void dropped_payload_is_not_read_any_more(void **state) {
-    (void)state;
+FACT(dropped_payload_is_not_read_any_more) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     const uint16_t peer = peer_of(a, b);
@@ -594,8 +563,7 @@ static void dropped_payload_is_not_read_any_more(void **state) {
 
 /* ---- peers that do not read ---------------------------------------------------------------- */
 
-static void peer_that_does_not_read_bulk_holds_up_nothing_else(void **state) {
-    (void)state;
+FACT(peer_that_does_not_read_bulk_holds_up_nothing_else) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     const uint16_t peer = peer_of(a, b), back = peer_of(b, a);
@@ -623,8 +591,7 @@ static void peer_that_does_not_read_bulk_holds_up_nothing_else(void **state) {
     assert_int_equal(a->downs + b->downs, 0);
 }
 
-static void peer_that_does_not_read_control_is_closed(void **state) {
-    (void)state;
+FACT(peer_that_does_not_read_control_is_closed) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     const uint16_t peer = peer_of(a, b);
@@ -643,8 +610,7 @@ static void peer_that_does_not_read_control_is_closed(void **state) {
     has_word(a->down_sentence, "does not read");
 }
 
-static void pulling_too_far_ahead_closes_the_peer(void **state) {
-    (void)state;
+FACT(pulling_too_far_ahead_closes_the_peer) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     const struct tw_chunk chunk = {.payload = payload_id, .size = 1, .bytes = payload};
@@ -657,8 +623,7 @@ static void pulling_too_far_ahead_closes_the_peer(void **state) {
     assert_int_equal(a->unsent, TW_BULK_QUEUE_CHUNKS);
 }
 
-static void held_connection_holds_back_frames_that_arrived_already(void **state) {
-    (void)state;
+FACT(held_connection_holds_back_frames_that_arrived_already) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     const uint16_t back = peer_of(b, a);
@@ -674,8 +639,7 @@ static void held_connection_holds_back_frames_that_arrived_already(void **state)
 
 /* ---- ends ---------------------------------------------------------------------------------- */
 
-static void close_tells_the_other_side_why(void **state) {
-    (void)state;
+FACT(close_tells_the_other_side_why) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     const uint16_t peer = peer_of(a, b);
@@ -693,8 +657,7 @@ static void close_tells_the_other_side_why(void **state) {
     world_run(&world, both_have_bulk);
 }
 
-static void end_of_a_node_is_a_goodbye(void **state) {
-    (void)state;
+FACT(end_of_a_node_is_a_goodbye) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     world_stop(a);
@@ -703,8 +666,7 @@ static void end_of_a_node_is_a_goodbye(void **state) {
     has_word(b->down_sentence, "the test is over");
 }
 
-static void end_in_the_middle_of_everything_leaves_nothing(void **state) {
-    (void)state;
+FACT(end_in_the_middle_of_everything_leaves_nothing) {
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) world_start(&world, i, NULL);
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) {
         for (unsigned k = 0; k < WORLD_NODES_MAX; k++) world_dial(&world.nodes[i], &world.nodes[k]);
@@ -719,12 +681,10 @@ static void end_in_the_middle_of_everything_leaves_nothing(void **state) {
 }
 
 static void ender(struct world_node *node, uint16_t peer) {
-    (void)peer;
     world_stop(node);
 }
 
-static void node_may_end_from_inside_a_callback(void **state) {
-    (void)state;
+FACT(node_may_end_from_inside_a_callback) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     b->on_up = ender;
     world_dial(a, b);
@@ -733,8 +693,7 @@ static void node_may_end_from_inside_a_callback(void **state) {
     assert_true(nobody_is_linked(&world));
 }
 
-static void links_that_rest_cost_nothing_and_come_back(void **state) {
-    (void)state;
+FACT(links_that_rest_cost_nothing_and_come_back) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     world_dial(a, b);
     WAIT_WHILE(&world, world_peers(a) == 0 || world_peers(b) == 0);
@@ -752,48 +711,4 @@ static void links_that_rest_cost_nothing_and_come_back(void **state) {
     tw_transport_rest(a->transport, NULL);
     world_dial(b, a);
     WAIT_WHILE(&world, world_peers(a) == 0 || world_peers(b) == 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(links_that_rest_cost_nothing_and_come_back),
-        TEST(kernel_keeps_to_the_pace_and_to_the_cap),
-        TEST(lower_id_dials_the_higher),
-        TEST(higher_id_dials_the_lower),
-        TEST(both_ends_count_the_same_bytes),
-        TEST(peers_learn_where_each_other_listens),
-        TEST(frames_arrive_whole_and_in_order),
-        TEST(another_node_at_a_pinned_address_is_refused),
-        TEST(right_pin_is_accepted),
-        TEST(word_of_an_unproven_node_is_no_success),
-        TEST(two_dials_to_one_stranger_prove_nothing),
-        TEST(wrong_secret_is_refused_and_both_sides_say_so),
-        TEST(a_secret_is_replaced_while_nodes_meet),
-        TEST(other_manifest_is_refused_without_naming_ours),
-        TEST(open_nodes_meet_only_each_other),
-        TEST(dialling_oneself_is_found_out),
-        TEST(nobody_there_is_answered_once),
-        TEST(dials_under_way_are_bounded),
-        TEST(port_in_use_is_named_with_the_way_out),
-        TEST(foreign_address_is_named_with_the_way_out),
-        TEST(open_admission_listens_on_loopback_only),
-        TEST(bad_listen_address_is_refused),
-        TEST(crossing_dials_end_with_one_link_and_no_loss),
-        TEST(second_dial_to_a_linked_peer_succeeds_without_a_second_link),
-        TEST(megabyte_over_bulk_has_the_expected_cost_and_obeys_the_cap),
-        TEST(control_is_not_delayed_by_capped_bulk),
-        TEST(upload_is_shared_fairly),
-        TEST(dropped_payload_is_not_read_any_more),
-        TEST(peer_that_does_not_read_bulk_holds_up_nothing_else),
-        TEST(peer_that_does_not_read_control_is_closed),
-        TEST(pulling_too_far_ahead_closes_the_peer),
-        TEST(held_connection_holds_back_frames_that_arrived_already),
-        TEST(close_tells_the_other_side_why),
-        TEST(end_of_a_node_is_a_goodbye),
-        TEST(end_in_the_middle_of_everything_leaves_nothing),
-        TEST(node_may_end_from_inside_a_callback),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

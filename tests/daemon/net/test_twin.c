@@ -9,27 +9,25 @@ static struct tw_twins twins;
 static const struct tw_id node = {{1}}, other = {{2}};
 
 static int setup(void **state) {
-    (void)state;
     tw_twins_init(&twins, 0);
     tw_twins_linked(&twins, &node, OLD, 1);
     return 0;
 }
 
-static void same_process_is_no_twin(void **state) {
-    (void)state;
+#define FACT(name) TEST_IN(setup, NULL, name)
+
+FACT(same_process_is_no_twin) {
     assert_int_equal(tw_twins_judge(&twins, &node, OLD), TW_TWIN_NONE);
     assert_int_equal(tw_twins_judge(&twins, &other, OLD), TW_TWIN_NONE);
 }
 
-static void process_without_a_number_is_no_twin(void **state) {
-    (void)state;
+FACT(process_without_a_number_is_no_twin) {
     assert_int_equal(tw_twins_judge(&twins, &node, 0), TW_TWIN_NONE);
     tw_twins_linked(&twins, &other, 0, 1);
     assert_int_equal(tw_twins_judge(&twins, &other, NEW), TW_TWIN_NONE);
 }
 
-static void another_process_is_asked_about_once_at_a_time(void **state) {
-    (void)state;
+FACT(another_process_is_asked_about_once_at_a_time) {
     assert_int_equal(tw_twins_judge(&twins, &node, NEW), TW_TWIN_ASK);
     assert_true(tw_twins_deadline_us(&twins, &node) == UINT64_MAX);
     tw_twins_asked(&twins, &node, NONCE, "10.0.0.1:4300", 5);
@@ -41,8 +39,7 @@ static void another_process_is_asked_about_once_at_a_time(void **state) {
     assert_int_equal(tw_twins_judge(&twins, &node, NEW), TW_TWIN_ASK);
 }
 
-static void only_the_right_answer_counts_and_only_once(void **state) {
-    (void)state;
+FACT(only_the_right_answer_counts_and_only_once) {
     assert_false(tw_twins_answered(&twins, &node, 0)); /* none was asked */
     tw_twins_asked(&twins, &node, NONCE, "", 5);
     assert_false(tw_twins_answered(&twins, &node, NONCE + 1));
@@ -52,8 +49,7 @@ static void only_the_right_answer_counts_and_only_once(void **state) {
     assert_false(tw_twins_answered(&twins, &node, NONCE));
 }
 
-static void replaced_process_that_comes_back_is_a_twin(void **state) {
-    (void)state;
+FACT(replaced_process_that_comes_back_is_a_twin) {
     tw_twins_linked(&twins, &node, NEW, 5);
     assert_int_equal(tw_twins_judge(&twins, &node, OLD), TW_TWIN_PROVEN);
     assert_int_equal(tw_twins_judge(&twins, &node, THIRD), TW_TWIN_ASK);
@@ -61,16 +57,14 @@ static void replaced_process_that_comes_back_is_a_twin(void **state) {
     assert_int_equal(tw_twins_judge(&twins, &node, OLD), TW_TWIN_PROVEN);
 }
 
-static void new_link_closes_the_question(void **state) {
-    (void)state;
+FACT(new_link_closes_the_question) {
     tw_twins_asked(&twins, &node, NONCE, "", 5);
     tw_twins_linked(&twins, &node, NEW, 6);
     assert_false(tw_twins_answered(&twins, &node, NONCE));
     assert_true(tw_twins_deadline_us(&twins, &node) == UINT64_MAX);
 }
 
-static void finding_is_new_once_and_ends(void **state) {
-    (void)state;
+FACT(finding_is_new_once_and_ends) {
     const uint64_t end_us = 7 + (uint64_t)TW_TWIN_KEPT_US;
     assert_null(tw_twins_find(&twins, &node, 6));
     assert_true(tw_twins_found(&twins, &node, "10.0.0.1:4300", 7));
@@ -85,8 +79,7 @@ static void finding_is_new_once_and_ends(void **state) {
 
 /* A stranger cannot fill the table: its rows are for nodes that proved their right to be in the
  * run. */
-static void full_table_forgets_the_row_that_was_used_longest_ago(void **state) {
-    (void)state;
+FACT(full_table_forgets_the_row_that_was_used_longest_ago) {
     tw_twins_linked(&twins, &node, OLD, SECOND_US);
     for (uint32_t i = 0; i < TW_KNOWN_MAX; i++) {
         const struct tw_id id = {{3, (uint8_t)i, (uint8_t)(i >> 8)}};
@@ -95,20 +88,4 @@ static void full_table_forgets_the_row_that_was_used_longest_ago(void **state) {
     assert_int_equal(tw_twins_judge(&twins, &node, NEW), TW_TWIN_ASK);
     const struct tw_id first = {{3, 0, 0}};
     assert_int_equal(tw_twins_judge(&twins, &first, NEW), TW_TWIN_NONE);
-}
-
-#define T(name) cmocka_unit_test_setup(name, setup)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        T(same_process_is_no_twin),
-        T(process_without_a_number_is_no_twin),
-        T(another_process_is_asked_about_once_at_a_time),
-        T(only_the_right_answer_counts_and_only_once),
-        T(replaced_process_that_comes_back_is_a_twin),
-        T(new_link_closes_the_question),
-        T(finding_is_new_once_and_ends),
-        T(full_table_forgets_the_row_that_was_used_longest_ago),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,8 +101,6 @@ static void frame(void *user, uint16_t peer, bool is_bulk, const struct tw_frame
 
 static void released(void *user, uint16_t peer, const struct tw_chunk *chunk, bool sent) {
     struct world_node *node = user;
-    (void)peer;
-    (void)chunk;
     if (sent)
         node->released++;
     else
@@ -117,7 +115,6 @@ static void twin(void *user, const struct tw_twin_report *report) {
 
 static void dial_done(void *user, const char *address, const struct tw_dial_result *result) {
     struct world_node *node = user;
-    (void)address;
     node->dials++;
     node->dial_status = result->status;
     node->dial_cause = result->cause;
@@ -129,8 +126,6 @@ static void dial_done(void *user, const char *address, const struct tw_dial_resu
 static void probe_done(void *user, const char *address, const struct tw_id *expected,
                        const struct tw_dial_result *result) {
     struct world_node *node = user;
-    (void)address;
-    (void)expected;
     node->probes++;
     node->probe_status = result->status;
     node->probe_cause = result->cause;
@@ -147,7 +142,6 @@ static void call_done(void *user, const struct tw_id *relay, const struct tw_id 
 
 static void observed(void *user, const struct tw_id *id, uint64_t token, const char *address) {
     struct world_node *node = user;
-    (void)id;
     node->observed_token = token;
     (void)snprintf(node->observed_address, sizeof(node->observed_address), "%s", address);
 }
@@ -162,7 +156,6 @@ static void relayed(void *user, const struct tw_relay_pipe *pipe) {
 
 static void refused(void *user, const char *address, enum tw_status reason, const char *sentence) {
     struct world_node *node = user;
-    (void)address;
     node->refusals++;
     node->limit_refusals += reason == TW_LIMIT;
     node->refused_reason = reason;
@@ -218,14 +211,11 @@ void world_dial(struct world_node *from, const struct world_node *to) {
 
 static void raw_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf) {
     static uint8_t bytes[4096];
-    (void)handle;
-    (void)suggested;
     *buf = uv_buf_init((char *)bytes, sizeof(bytes));
 }
 
 static void raw_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buf) {
     struct world_raw *raw = stream->data;
-    (void)buf;
     if (got > 0) raw->bytes_in += (uint64_t)got;
     if (got >= 0) return;
     raw->is_over = true;
@@ -276,7 +266,6 @@ void world_run(struct world *world, bool (*done)(struct world *world)) {
 }
 
 static void on_turn(uv_timer_t *timer) {
-    (void)timer;
 }
 
 void world_turn(struct world *world, unsigned ms) {

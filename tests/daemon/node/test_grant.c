@@ -22,19 +22,16 @@ static uint32_t measured_count; /* number of TW_EV_MEASURED */
 
 bool tw_transport_peer(const struct tw_transport *transport, uint16_t peer,
                        struct tw_peer_net *out) {
-    (void)transport;
     memset(out, 0, sizeof(*out));
     out->delivery_bytes_per_s = peer == FAST ? RATE_FAST : RATE_SLOW;
     return true;
 }
 
 struct tw_traffic tw_transport_traffic(const struct tw_transport *transport) {
-    (void)transport;
     return (struct tw_traffic){0};
 }
 
 void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
-    (void)node;
     memset(view, 0, sizeof(*view));
     view->roster = roster;
 }
@@ -45,17 +42,14 @@ double tw_daemon_samples_rate(const struct tw_daemon *of, enum tw_sample what) {
 }
 
 uint64_t tw_daemon_reports_period_us(const struct tw_daemon *of) {
-    (void)of;
     return period_us;
 }
 
 uint64_t tw_daemon_caps_upload(const struct tw_daemon *of) {
-    (void)of;
     return 0;
 }
 
 void *tw_daemon_alloc(size_t bytes, struct tw_error *err) {
-    (void)err;
     return calloc(1, bytes);
 }
 
@@ -69,7 +63,6 @@ void tw_daemon_event(struct tw_daemon *of, const struct tw_event *event) {
 }
 
 void tw_daemon_event_measured(struct tw_daemon *of) {
-    (void)of;
     measured_count++;
 }
 
@@ -106,8 +99,7 @@ static void begin(enum tw_topology topology, uint64_t budget_bytes_per_s) {
     assert_int_equal(tw_daemon_budget_open(&node_daemon, NULL), TW_OK);
 }
 
-static void a_slow_link_to_an_owner_has_fewer_bytes(void **state) {
-    (void)state;
+TEST(a_slow_link_to_an_owner_has_fewer_bytes) {
     begin(TW_TOPOLOGY_GROUP, 0);
     struct tw_action action = {.kind = TW_ACT_ENCODE};
     action.u.encode.parts_count = 2;
@@ -124,8 +116,7 @@ static uint64_t granted_for(uint32_t partner) {
     return action.u.pair_encode.delta_bytes_max;
 }
 
-static void a_slow_link_to_a_partner_has_fewer_bytes(void **state) {
-    (void)state;
+TEST(a_slow_link_to_a_partner_has_fewer_bytes) {
     begin(TW_TOPOLOGY_PAIR, 0);
     assert_int_equal(granted_for(FAST), 0);
     assert_int_equal(granted_for(SLOW), 1); /* the anchor, a byte per element, needs all of it */
@@ -136,8 +127,7 @@ static void a_slow_link_to_a_partner_has_fewer_bytes(void **state) {
 
 /* The core is told once, not at every tick. It is told only in pairs, where a partner would
  * otherwise wait in vain. */
-static void the_core_of_a_pair_knows_that_there_is_no_room(void **state) {
-    (void)state;
+TEST(the_core_of_a_pair_knows_that_there_is_no_room) {
     const enum tw_topology topologies[] = {TW_TOPOLOGY_PAIR, TW_TOPOLOGY_GROUP};
     for (unsigned t = 0; t < 2; t++) {
         begin(topologies[t], 1000);
@@ -154,12 +144,7 @@ static void the_core_of_a_pair_knows_that_there_is_no_room(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slow_link_to_an_owner_has_fewer_bytes),
-        cmocka_unit_test(a_slow_link_to_a_partner_has_fewer_bytes),
-        cmocka_unit_test(the_core_of_a_pair_knows_that_there_is_no_room),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run(NULL, NULL);
     tw_daemon_budget_free(&node_daemon);
     return failed;
 }

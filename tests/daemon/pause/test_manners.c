@@ -11,11 +11,12 @@ static struct tw_manners manners;
 static uint64_t now_us;
 
 static int begin(void **state) {
-    (void)state;
     tw_manners_init(&manners);
     now_us = 1000 * S;
     return 0;
 }
+
+#define FACT(name) TEST_IN(begin, NULL, name)
 
 /* Advances the clock by one sampling interval and takes a sample. Returns the pause reasons that
  * began or ended. */
@@ -35,8 +36,7 @@ static void yield(uint32_t percent) {
     assert_int_equal(tw_manners_yield(&manners, percent, now_us), 0);
 }
 
-static void owner_is_seen_within_a_second(void **state) {
-    (void)state;
+FACT(owner_is_seen_within_a_second) {
     yield(20);
     for (int i = 0; i < 20; i++) assert_int_equal(sample(0.02), 0);
     assert_true(time_to_change(0.9) <= 0.5);
@@ -47,8 +47,7 @@ static void owner_is_seen_within_a_second(void **state) {
     assert_true(time_to_change(0.21) <= 1.0); /* barely above the threshold */
 }
 
-static void one_short_burst_is_no_owner(void **state) {
-    (void)state;
+FACT(one_short_burst_is_no_owner) {
     yield(20);
     assert_int_equal(sample(0.0), 0);
     assert_int_equal(sample(0.39), 0);
@@ -56,14 +55,12 @@ static void one_short_burst_is_no_owner(void **state) {
     assert_int_equal(manners.reasons, 0);
 }
 
-static void load_at_the_threshold_does_not_pause(void **state) {
-    (void)state;
+FACT(load_at_the_threshold_does_not_pause) {
     yield(20);
     for (int i = 0; i < 1000; i++) assert_int_equal(sample(0.2), 0);
 }
 
-static void training_goes_on_after_thirty_quiet_seconds(void **state) {
-    (void)state;
+FACT(training_goes_on_after_thirty_quiet_seconds) {
     yield(20);
     (void)time_to_change(0.9);
     /* Between half of the threshold and the threshold, no pause begins, but a pause continues. */
@@ -78,8 +75,7 @@ static void training_goes_on_after_thirty_quiet_seconds(void **state) {
     assert_int_equal(tw_manners_quiet_us(&manners, now_us), 0);
 }
 
-static void lost_measurement_ends_the_pause(void **state) {
-    (void)state;
+FACT(lost_measurement_ends_the_pause) {
     yield(20);
     (void)time_to_change(0.9);
     assert_true(time_to_change((double)NAN) <= 30.5);
@@ -88,8 +84,7 @@ static void lost_measurement_ends_the_pause(void **state) {
     assert_true(time_to_change(0.9) <= 0.5); /* measured again */
 }
 
-static void yield_off_ends_the_pause_at_once_and_takes_no_sample(void **state) {
-    (void)state;
+FACT(yield_off_ends_the_pause_at_once_and_takes_no_sample) {
     assert_int_equal(sample(1.0), 0);
     assert_true(isnan(manners.cpu.others));
     yield(20);
@@ -100,8 +95,7 @@ static void yield_off_ends_the_pause_at_once_and_takes_no_sample(void **state) {
 }
 
 /* Reasons begin and end independently. Training resumes when the last one has ended. */
-static void reasons_do_not_undo_each_other(void **state) {
-    (void)state;
+FACT(reasons_do_not_undo_each_other) {
     yield(20);
     assert_int_equal(tw_manners_user(&manners, true, now_us), TW_PAUSE_USER);
     assert_int_equal(tw_manners_user(&manners, true, now_us), 0); /* asked again */
@@ -121,8 +115,7 @@ static void reasons_do_not_undo_each_other(void **state) {
     assert_int_equal(manners.reasons, 0);
 }
 
-static void memory_is_given_back_after_two_minutes_of_any_pause(void **state) {
-    (void)state;
+FACT(memory_is_given_back_after_two_minutes_of_any_pause) {
     assert_false(tw_manners_may_free(&manners, now_us));
     (void)tw_manners_user(&manners, true, now_us);
     now_us += 119 * S;
@@ -139,8 +132,7 @@ static void memory_is_given_back_after_two_minutes_of_any_pause(void **state) {
 }
 
 /* Without its links, the node would not learn that the run resumes. */
-static void memory_is_kept_while_the_run_is_paused(void **state) {
-    (void)state;
+FACT(memory_is_kept_while_the_run_is_paused) {
     assert_int_equal(tw_manners_run(&manners, true, now_us), TW_PAUSE_RUN);
     assert_int_equal(tw_manners_run(&manners, true, now_us), 0);
     (void)tw_manners_hours(&manners, true, now_us);
@@ -152,8 +144,7 @@ static void memory_is_kept_while_the_run_is_paused(void **state) {
     assert_true(tw_manners_may_free(&manners, now_us));
 }
 
-static void reasons_have_names(void **state) {
-    (void)state;
+FACT(reasons_have_names) {
     assert_string_equal(tw_pause_name(TW_PAUSE_USER), "user");
     assert_string_equal(tw_pause_name(TW_PAUSE_HOURS), "hours");
     assert_string_equal(tw_pause_name(TW_PAUSE_OWNER), "owner");
@@ -165,8 +156,7 @@ static uint32_t sample_gpu(double gpu) {
     return tw_manners_sample(&manners, 0.01, gpu, now_us);
 }
 
-static void owner_at_the_gpu_is_seen_within_a_second(void **state) {
-    (void)state;
+FACT(owner_at_the_gpu_is_seen_within_a_second) {
     yield(20);
     for (int i = 0; i < 20; i++) assert_int_equal(sample_gpu(0.1), 0);
     assert_int_equal(sample_gpu(0.28), 0); /* a mean of 0.19 */
@@ -182,8 +172,7 @@ static void owner_at_the_gpu_is_seen_within_a_second(void **state) {
 }
 
 /* The worker has exited to free its memory: nobody sees whether the GPU is still in use. */
-static void unseen_gpu_is_looked_at_again_after_minutes(void **state) {
-    (void)state;
+FACT(unseen_gpu_is_looked_at_again_after_minutes) {
     yield(20);
     for (int i = 0; i < 3; i++) (void)sample_gpu(0.9);
     assert_int_equal(manners.reasons, TW_PAUSE_OWNER);
@@ -192,32 +181,10 @@ static void unseen_gpu_is_looked_at_again_after_minutes(void **state) {
     assert_in_range(now_us - begin_us, TW_MANNERS_BLIND_US - S, TW_MANNERS_BLIND_US + S);
 }
 
-static void gpu_without_a_measurement_pauses_nothing(void **state) {
-    (void)state;
+FACT(gpu_without_a_measurement_pauses_nothing) {
     yield(20);
     for (int i = 0; i < 100; i++) assert_int_equal(sample_gpu((double)NAN), 0);
     while (manners.reasons == 0) (void)sample(0.9);
     assert_false(manners.is_gpu);
     assert_true(time_to_change(0.0) <= 31);
-}
-
-int main(void) {
-#define FACT(name) cmocka_unit_test_setup(name, begin)
-    const struct CMUnitTest tests[] = {
-        FACT(owner_is_seen_within_a_second),
-        FACT(one_short_burst_is_no_owner),
-        FACT(load_at_the_threshold_does_not_pause),
-        FACT(training_goes_on_after_thirty_quiet_seconds),
-        FACT(lost_measurement_ends_the_pause),
-        FACT(yield_off_ends_the_pause_at_once_and_takes_no_sample),
-        FACT(reasons_do_not_undo_each_other),
-        FACT(memory_is_given_back_after_two_minutes_of_any_pause),
-        FACT(memory_is_kept_while_the_run_is_paused),
-        FACT(owner_at_the_gpu_is_seen_within_a_second),
-        FACT(unseen_gpu_is_looked_at_again_after_minutes),
-        FACT(gpu_without_a_measurement_pauses_nothing),
-        FACT(reasons_have_names),
-    };
-#undef FACT
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

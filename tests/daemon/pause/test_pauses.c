@@ -23,37 +23,31 @@ static uint32_t on_minute(void) {
 }
 
 static pid_t on_worker(void *user) {
-    (void)user;
     return 0;
 }
 
 static double gpu_others;
 
 static double on_gpu(void *user) {
-    (void)user;
     return gpu_others;
 }
 
 static void on_pause(void *user, bool is_on) {
-    (void)user;
     assert_int_not_equal(is_on, is_paused); /* told once */
     is_paused = is_on;
 }
 
 static bool on_rest(void *user) {
-    (void)user;
     rests++;
     return can_rest;
 }
 
 static void on_note(void *user, bool is_warning, const char *name, const char *pairs) {
-    (void)user;
     notes++;
     (void)snprintf(last, sizeof(last), "%s%s %s", is_warning ? "warning " : "", name, pairs);
 }
 
 static int begin(void **state) {
-    (void)state;
     const struct tw_pauses_config wanted = {.config = &config,
                                             .minute_of_day = on_minute,
                                             .worker = on_worker,
@@ -72,6 +66,8 @@ static int begin(void **state) {
     tw_pauses_init(&pauses, &wanted);
     return 0;
 }
+
+#define FACT(name) TEST_IN(begin, NULL, name)
 
 static void hours(const char *text) {
     assert_int_equal(tw_hours_parse_off(text, &config.manners.hours, NULL), TW_OK);
@@ -98,8 +94,7 @@ static void assert_text(const char *wanted) {
     assert_string_equal(text, wanted);
 }
 
-static void without_keys_nothing_pauses(void **state) {
-    (void)state;
+FACT(without_keys_nothing_pauses) {
     tw_pauses_apply(&pauses, now_us);
     ticks(300);
     assert_false(is_paused);
@@ -108,8 +103,7 @@ static void without_keys_nothing_pauses(void **state) {
     assert_true(isnan(tw_pauses_view(&pauses, now_us).others_cpu));
 }
 
-static void hours_pause_and_end_by_the_clock(void **state) {
-    (void)state;
+FACT(hours_pause_and_end_by_the_clock) {
     hours("13:00-18:00 off");
     ticks(10);
     assert_false(is_paused);
@@ -130,8 +124,7 @@ static void hours_pause_and_end_by_the_clock(void **state) {
     assert_false(is_paused);
 }
 
-static void resume_says_what_still_holds_training(void **state) {
-    (void)state;
+FACT(resume_says_what_still_holds_training) {
     user_pauses(true, "training is paused");
     assert_string_equal(last, "paused by=user");
     assert_text("paused; `thinwire resume` continues");
@@ -147,8 +140,7 @@ static void resume_says_what_still_holds_training(void **state) {
     user_pauses(false, "training goes on");
 }
 
-static void end_of_the_hours_does_not_undo_the_user(void **state) {
-    (void)state;
+FACT(end_of_the_hours_does_not_undo_the_user) {
     hours("12-14 off");
     user_pauses(true, "training is paused");
     minute = 14 * 60;
@@ -161,8 +153,7 @@ static void end_of_the_hours_does_not_undo_the_user(void **state) {
     assert_false(is_paused);
 }
 
-static void memory_is_given_back_once_in_each_pause(void **state) {
-    (void)state;
+FACT(memory_is_given_back_once_in_each_pause) {
     can_rest = false; /* for example, a merge is under way */
     user_pauses(true, "training is paused");
     ticks(119);
@@ -180,8 +171,7 @@ static void memory_is_given_back_once_in_each_pause(void **state) {
     assert_int_equal(rests, 2);
 }
 
-static void owner_is_named_with_the_share(void **state) {
-    (void)state;
+FACT(owner_is_named_with_the_share) {
     char text[TW_VIEW_TEXT_BYTES];
     struct tw_view_pause view = {
         .is_by_owner = true, .quiet_us = 29400 * 1000, .others_cpu = 0.611, .until_min = 18 * 60};
@@ -213,8 +203,7 @@ static void owner_is_named_with_the_share(void **state) {
 
 /* Uses real CPU samples of this machine: they must be a share, and turning yield off discards
  * them. */
-static void load_is_measured_only_while_yield_is_on(void **state) {
-    (void)state;
+FACT(load_is_measured_only_while_yield_is_on) {
     config.manners.yield_percent = 99;
     tw_pauses_apply(&pauses, now_us);
     for (unsigned i = 0; i < 200 && isnan(tw_pauses_view(&pauses, now_us).others_cpu); i++) {
@@ -226,19 +215,4 @@ static void load_is_measured_only_while_yield_is_on(void **state) {
     config.manners.yield_percent = 0;
     tw_pauses_apply(&pauses, now_us);
     assert_true(isnan(tw_pauses_view(&pauses, now_us).others_cpu));
-}
-
-int main(void) {
-#define FACT(name) cmocka_unit_test_setup(name, begin)
-    const struct CMUnitTest tests[] = {
-        FACT(without_keys_nothing_pauses),
-        FACT(hours_pause_and_end_by_the_clock),
-        FACT(resume_says_what_still_holds_training),
-        FACT(end_of_the_hours_does_not_undo_the_user),
-        FACT(memory_is_given_back_once_in_each_pause),
-        FACT(owner_is_named_with_the_share),
-        FACT(load_is_measured_only_while_yield_is_on),
-    };
-#undef FACT
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

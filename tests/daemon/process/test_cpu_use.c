@@ -15,8 +15,7 @@ static struct tw_error err;
 /* ---- files of /proc ----------------------------------------------------------------------------
  */
 
-static void first_line_is_read_without_guests(void **state) {
-    (void)state;
+TEST(first_line_is_read_without_guests) {
     struct tw_cpu_machine machine;
     assert_int_equal(
         tw_cpu_machine_parse("cpu  100 20 30 400 5 6 7 8 90 9\ncpu0 1 1 1 1\n", &machine, &err),
@@ -29,8 +28,7 @@ static void first_line_is_read_without_guests(void **state) {
     assert_int_equal(machine.all, 10);
 }
 
-static void bad_first_lines_are_refused(void **state) {
-    (void)state;
+TEST(bad_first_lines_are_refused) {
     static const char *const LINES[] = {
         "",
         "cpu",
@@ -51,8 +49,7 @@ static void bad_first_lines_are_refused(void **state) {
 
 #define BEFORE " S 1 2 3 4 5 6 7 8 9 10"
 
-static void process_is_read_behind_its_name(void **state) {
-    (void)state;
+TEST(process_is_read_behind_its_name) {
     struct tw_cpu_process use;
     assert_int_equal(
         tw_cpu_process_parse("12 (a) S 9 (b)" BEFORE " 11 22 0 0 25 5 8 0\n", &use, &err), TW_OK);
@@ -67,8 +64,7 @@ static void process_is_read_behind_its_name(void **state) {
     assert_false(use.is_niced);
 }
 
-static void bad_processes_are_refused(void **state) {
-    (void)state;
+TEST(bad_processes_are_refused) {
     static const char *const TEXTS[] = {
         "",
         "12 a S 1 2",
@@ -100,8 +96,7 @@ static void assert_share(const struct tw_cpu_look *before, const struct tw_cpu_l
     if (!(fabs(share - wanted) < 1e-9)) fail_msg("share %f, wanted %f", share, wanted);
 }
 
-static void others_are_all_but_the_daemon_and_its_worker(void **state) {
-    (void)state;
+TEST(others_are_all_but_the_daemon_and_its_worker) {
     struct tw_cpu_look before = look_of(1000, 500, 9000), after = look_of(1060, 530, 9400);
     assert_share(&before, &after, 90 / 400.0);
     before.processes[0].pid = after.processes[0].pid = 1;
@@ -116,16 +111,14 @@ static void others_are_all_but_the_daemon_and_its_worker(void **state) {
     assert_share(&before, &after, (10 + 10) / 400.0);
 }
 
-static void system_time_counts_up_to_the_user_time(void **state) {
-    (void)state;
+TEST(system_time_counts_up_to_the_user_time) {
     const struct tw_cpu_look before = look_of(0, 0, 0), kernel = look_of(0, 300, 400),
                              copies = look_of(50, 300, 400);
     assert_share(&before, &kernel, 0); /* kernel threads that encrypt a checkpoint */
     assert_share(&before, &copies, 100 / 400.0);
 }
 
-static void counts_that_stand_or_go_back_are_no_share(void **state) {
-    (void)state;
+TEST(counts_that_stand_or_go_back_are_no_share) {
     const struct tw_cpu_look before = look_of(100, 100, 1000), less = look_of(50, 50, 900),
                              odd = look_of(500, 500, 1100);
     assert_true(isnan(tw_cpu_others(&before, &before)));
@@ -133,8 +126,7 @@ static void counts_that_stand_or_go_back_are_no_share(void **state) {
     assert_share(&before, &odd, 1); /* never above 1 */
 }
 
-static void another_worker_counts_from_its_start(void **state) {
-    (void)state;
+TEST(another_worker_counts_from_its_start) {
     struct tw_cpu_look before = look_of(0, 0, 0), after = look_of(100, 0, 400);
     before.processes[1].pid = 5;
     before.processes[1].use.user = 9000; /* the worker before */
@@ -166,8 +158,7 @@ static struct tw_cpu_look look_later(const struct tw_cpu_look *before, pid_t wor
     return look;
 }
 
-static void the_work_of_a_worker_is_not_that_of_others(void **state) {
-    (void)state;
+TEST(the_work_of_a_worker_is_not_that_of_others) {
     for (int nice_value = 0; nice_value <= 5; nice_value += 5) {
         struct tw_cpu_look before;
         const pid_t pid = spin(nice_value);
@@ -187,28 +178,11 @@ static void the_work_of_a_worker_is_not_that_of_others(void **state) {
 }
 
 /* A process without a stat file has ended. The measurement ignores it. */
-static void worker_that_has_ended_does_not_stop_the_look(void **state) {
-    (void)state;
+TEST(worker_that_has_ended_does_not_stop_the_look) {
     struct tw_cpu_look look;
     const pid_t pid = spin(0);
     (void)kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_int_equal(tw_cpu_look(&look, pid, &err), TW_OK);
     assert_int_equal(look.processes[1].pid, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_line_is_read_without_guests),
-        cmocka_unit_test(bad_first_lines_are_refused),
-        cmocka_unit_test(process_is_read_behind_its_name),
-        cmocka_unit_test(bad_processes_are_refused),
-        cmocka_unit_test(others_are_all_but_the_daemon_and_its_worker),
-        cmocka_unit_test(system_time_counts_up_to_the_user_time),
-        cmocka_unit_test(counts_that_stand_or_go_back_are_no_share),
-        cmocka_unit_test(another_worker_counts_from_its_start),
-        cmocka_unit_test(the_work_of_a_worker_is_not_that_of_others),
-        cmocka_unit_test(worker_that_has_ended_does_not_stop_the_look),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

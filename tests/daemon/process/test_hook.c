@@ -19,7 +19,6 @@ static struct tw_error err;
 static const char *const NONE[] = {NULL};
 
 static void on_ended(void *user, const struct tw_hook_end *ended) {
-    (void)user;
     end = *ended;
     ends++;
 }
@@ -61,8 +60,7 @@ static const char *read_text(const char *name) {
     return text;
 }
 
-static void it_reads_the_text_and_its_values(void **state) {
-    (void)state;
+TEST(it_reads_the_text_and_its_values) {
     const char *const values[] = {"THINWIRE_STATE=raised", "THINWIRE_TEXT=a \"b\" $(c) 'd'", NULL};
     run_once("cat /dev/stdin >text; printf '%s %s' \"$THINWIRE_STATE\" \"$THINWIRE_TEXT\" >values",
              values, 5000000);
@@ -71,8 +69,7 @@ static void it_reads_the_text_and_its_values(void **state) {
     assert_string_equal(read_text("values"), "raised a \"b\" $(c) 'd'");
 }
 
-static void it_gets_nothing_of_the_daemon(void **state) {
-    (void)state;
+TEST(it_gets_nothing_of_the_daemon) {
     assert_int_equal(setenv("NOTIFY_SOCKET", "/run/secret", 1), 0);
     const int fd = open("key", O_CREAT | O_RDONLY | O_CLOEXEC, 0600);
     run_once("env | cut -d= -f1 | grep -vE '^(PATH|HOME|LANG|LC_ALL|TZ|TMPDIR|PWD|SHLVL|_)$' >left;"
@@ -83,8 +80,7 @@ static void it_gets_nothing_of_the_daemon(void **state) {
     assert_null(strstr(read_text("fds"), "/key"));
 }
 
-static void a_failure_says_its_status_and_first_line(void **state) {
-    (void)state;
+TEST(a_failure_says_its_status_and_first_line) {
     run_once("echo >/dev/stderr; echo 'no route' >/dev/stderr; echo more >&2; exit 3", NONE,
              5000000);
     assert_int_equal(end.exit_status, 3);
@@ -96,8 +92,7 @@ static void a_failure_says_its_status_and_first_line(void **state) {
     assert_int_equal(strlen(end.text), TW_HOOK_TEXT_BYTES - 1);
 }
 
-static void a_command_that_hangs_is_killed_with_its_children(void **state) {
-    (void)state;
+TEST(a_command_that_hangs_is_killed_with_its_children) {
     run_once("sleep 1000 & echo $! >child; trap '' TERM INT HUP; wait", NONE, 300000);
     assert_true(end.is_late);
     assert_int_equal(end.signal, 9);
@@ -111,15 +106,13 @@ static void a_command_that_hangs_is_killed_with_its_children(void **state) {
     assert_null(strstr(read_text(path), "sleep"));
 }
 
-static void processes_left_behind_are_ended(void **state) {
-    (void)state;
+TEST(processes_left_behind_are_ended) {
     run_once("sleep 1000 & echo $! >child", NONE, 60000000);
     assert_int_equal(end.exit_status, 0);
     assert_false(end.is_late);
 }
 
-static void its_output_is_kept_up_to_the_bound(void **state) {
-    (void)state;
+TEST(its_output_is_kept_up_to_the_bound) {
     output_capacity = sizeof(output);
     run_once("echo loss 1.5; echo 'a reason' >&2; printf 'last'; exit 2", NONE, 5000000);
     assert_int_equal(end.output_bytes, 13);
@@ -139,8 +132,7 @@ static void its_output_is_kept_up_to_the_bound(void **state) {
     output_capacity = 0;
 }
 
-static void closing_kills_and_says_nothing(void **state) {
-    (void)state;
+TEST(closing_kills_and_says_nothing) {
     init("sleep 1000", 60000000);
     assert_int_equal(tw_hook_run(&hook, "", 0, NONE, &err), TW_OK);
     tw_hook_close(&hook);
@@ -149,8 +141,7 @@ static void closing_kills_and_says_nothing(void **state) {
     assert_int_equal(ends, 0);
 }
 
-static void it_runs_again_and_again(void **state) {
-    (void)state;
+TEST(it_runs_again_and_again) {
     init("exit $N", 5000000);
     for (unsigned i = 0; i < 5; i++) {
         char value[8];
@@ -167,19 +158,9 @@ static void it_runs_again_and_again(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_reads_the_text_and_its_values),
-        cmocka_unit_test(it_gets_nothing_of_the_daemon),
-        cmocka_unit_test(a_failure_says_its_status_and_first_line),
-        cmocka_unit_test(a_command_that_hangs_is_killed_with_its_children),
-        cmocka_unit_test(processes_left_behind_are_ended),
-        cmocka_unit_test(its_output_is_kept_up_to_the_bound),
-        cmocka_unit_test(closing_kills_and_says_nothing),
-        cmocka_unit_test(it_runs_again_and_again),
-    };
     char command[64];
     if (mkdtemp(folder) == NULL || chdir(folder) != 0) return 2;
-    const int failures = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failures = test_run(NULL, NULL);
     (void)snprintf(command, sizeof(command), "rm -r %s", folder);
     return system(command) == 0 ? failures : 2;
 }

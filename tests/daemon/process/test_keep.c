@@ -8,8 +8,7 @@
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 
-static void killed_daemon_is_started_again(void **state) {
-    (void)state;
+TEST(killed_daemon_is_started_again) {
     struct tw_keep keep = {.deaths = 0};
     uint64_t pause_us = 0;
     assert_true(tw_keep_restarts(&keep, 0, SIGKILL, SECONDS(100), &pause_us));
@@ -21,8 +20,7 @@ static void killed_daemon_is_started_again(void **state) {
     assert_int_equal(pause_us, SECONDS(1));
 }
 
-static void pauses_grow_and_end(void **state) {
-    (void)state;
+TEST(pauses_grow_and_end) {
     struct tw_keep keep = {.deaths = 0};
     uint64_t pause_us = 0, before_us = 0;
     for (uint32_t i = 0; i < TW_KEEP_DEATHS_MAX; i++) {
@@ -34,8 +32,7 @@ static void pauses_grow_and_end(void **state) {
     assert_false(tw_keep_restarts(&keep, 0, SIGKILL, SECONDS(3), &pause_us));
 }
 
-static void clean_ends_and_bad_configurations_are_final(void **state) {
-    (void)state;
+TEST(clean_ends_and_bad_configurations_are_final) {
     const int finals[] = {TW_EXIT_OK,        TW_EXIT_USAGE,    TW_EXIT_MANIFEST, TW_EXIT_DATA,
                           TW_EXIT_STATE_DIR, TW_EXIT_IDENTITY, TW_EXIT_CORRUPT};
     uint64_t pause_us = 0;
@@ -48,13 +45,4 @@ static void clean_ends_and_bad_configurations_are_final(void **state) {
     assert_false(tw_keep_restarts(&keep, TW_EXIT_PORT, 0, SECONDS(1), &pause_us));
     keep = (struct tw_keep){.deaths = 1, .has_been_up = true};
     assert_true(tw_keep_restarts(&keep, TW_EXIT_PORT, 0, SECONDS(1), &pause_us));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed_daemon_is_started_again),
-        cmocka_unit_test(pauses_grow_and_end),
-        cmocka_unit_test(clean_ends_and_bad_configurations_are_final),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,12 +40,10 @@ static void hears(struct mesh *of, uint32_t node, const struct tw_event *event) 
 }
 
 static void acts(struct mesh *of, uint32_t node, const struct tw_action *action) {
-    (void)of;
     tw_recorder_action(recorders[node], action);
 }
 
 static void ends(struct mesh *of, uint32_t node) {
-    (void)of;
     tw_recorder_done(recorders[node]);
 }
 
@@ -82,7 +80,6 @@ static void stop_recording(void) {
 static int set_up(void **state) {
     static struct tw_run run;
     size_t size;
-    (void)state;
     events = lie_at = 0;
     is_lying = false;
     tw_run_defaults(&run);
@@ -97,11 +94,12 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     char command[96];
-    (void)state;
     mesh_deinit(&mesh);
     (void)snprintf(command, sizeof(command), "rm -rf %s", home);
     return system(command);
 }
+
+#define FACT(name) TEST_IN(set_up, tear_down, name)
 
 static unsigned count_files(const char *folder) {
     DIR *const dir = opendir(folder);
@@ -121,8 +119,7 @@ static struct replay replay_of(uint32_t node) {
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void recorded_cores_are_repeated(void **state) {
-    (void)state;
+FACT(recorded_cores_are_repeated) {
     record(64 << 20);
     mesh_run(&mesh, 60 * SECOND_US);
     mesh_stop_worker(&mesh, 1);
@@ -147,8 +144,7 @@ static void recorded_cores_are_repeated(void **state) {
     }
 }
 
-static void a_planted_difference_is_named(void **state) {
-    (void)state;
+FACT(a_planted_difference_is_named) {
     record(64 << 20);
     mesh_run(&mesh, 20 * SECOND_US);
     is_lying = true;
@@ -162,8 +158,7 @@ static void a_planted_difference_is_named(void **state) {
     tw_replay_free(&lied);
 }
 
-static void the_ring_keeps_its_bound(void **state) {
-    (void)state;
+FACT(the_ring_keeps_its_bound) {
     record(64 << 10);
     mesh_run(&mesh, 60 * SECOND_US);
     stop_recording();
@@ -181,8 +176,7 @@ static void let_write(void) {
     (void)nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
 }
 
-static void a_full_disk_makes_a_gap(void **state) {
-    (void)state;
+FACT(a_full_disk_makes_a_gap) {
     char text[128];
     struct rlimit before, none;
     record(64 << 20);
@@ -210,8 +204,7 @@ static void a_full_disk_makes_a_gap(void **state) {
     tw_replay_free(&replay);
 }
 
-static void damage_is_named(void **state) {
-    (void)state;
+FACT(damage_is_named) {
     char path[96];
     struct replay replay;
     static const struct replay_eyes eyes = {.is_signed = signing_is_signed};
@@ -238,8 +231,7 @@ static void damage_is_named(void **state) {
     tw_replay_free(&replay);
 }
 
-static void views_and_lines_have_words(void **state) {
-    (void)state;
+FACT(views_and_lines_have_words) {
     char line[WORDS_LINE_BYTES], time[WORDS_TIME_BYTES];
     char *text = NULL;
     size_t size = 0;
@@ -265,8 +257,7 @@ static struct decision decide(bool is_anchor, uint64_t round, uint8_t digest) {
     return row;
 }
 
-static void the_first_difference_of_two_nodes_is_named(void **state) {
-    (void)state;
+TEST(the_first_difference_of_two_nodes_is_named) {
     struct decision of_a, of_b;
     size_t common;
     struct decision rows_a[] = {decide(false, 1, 10), decide(true, 2, 20), decide(false, 2, 11),
@@ -283,17 +274,4 @@ static void the_first_difference_of_two_nodes_is_named(void **state) {
     rows_b[3].digest.bytes[0] = 99; /* the rows are sorted now */
     assert_false(tw_decisions_differ(&a, &b, &of_a, &of_b, &common));
     assert_int_equal(common, 3);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(recorded_cores_are_repeated, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_planted_difference_is_named, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_ring_keeps_its_bound, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_full_disk_makes_a_gap, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(damage_is_named, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(views_and_lines_have_words, set_up, tear_down),
-        cmocka_unit_test(the_first_difference_of_two_nodes_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

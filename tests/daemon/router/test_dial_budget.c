@@ -1,14 +1,7 @@
 /* Budgets of dials to addresses that only other nodes told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "daemon/router/dial_budget.h"
+#include "tests/test.h"
 
 #define S ((uint64_t)1000 * 1000)
 
@@ -16,11 +9,12 @@ static struct tw_dial_budget budget;
 static uint64_t now_us;
 
 static int begin(void **state) {
-    (void)state;
     now_us = 7 * S;
     tw_dial_budget_init(&budget, now_us);
     return 0;
 }
+
+#define FACT(name) TEST_IN(begin, NULL, name)
 
 static bool dials(const char *address, bool ok) {
     if (tw_dial_budget_ask(&budget, address, now_us) > 0) return false;
@@ -39,15 +33,13 @@ static unsigned dials_within(const char *host, unsigned seconds) {
     return count;
 }
 
-static void host_is_dialled_less_and_less(void **state) {
-    (void)state;
+FACT(host_is_dialled_less_and_less) {
     assert_in_range(dials_within("198.51.100.9", 40), TW_DIAL_BUDGET_FREE, TW_DIAL_BUDGET_FREE + 4);
     assert_in_range(dials_within("198.51.100.9", 3600), 1, 10);
     assert_in_range(dials_within("198.51.100.9", 24 * 3600), 12, 24); /* once an hour */
 }
 
-static void one_dial_of_a_host_is_in_progress(void **state) {
-    (void)state;
+FACT(one_dial_of_a_host_is_in_progress) {
     assert_int_equal(tw_dial_budget_ask(&budget, "198.51.100.9:1", now_us), 0);
     assert_in_range(tw_dial_budget_ask(&budget, "198.51.100.9:2", now_us), 1, S);
     assert_int_equal(tw_dial_budget_ask(&budget, "198.51.100.8:2", now_us), 0);
@@ -60,8 +52,7 @@ static void one_dial_of_a_host_is_in_progress(void **state) {
 
 /* Twenty nodes behind one router, of which half are off: all are dialled, and those that are there
  * end the rest of their host. */
-static void nodes_that_share_a_host_are_all_found(void **state) {
-    (void)state;
+FACT(nodes_that_share_a_host_are_all_found) {
     bool is_found[20] = {false};
     unsigned found = 0;
     for (unsigned s = 0; s < 600 && found < 10; s++, now_us += S) {
@@ -76,8 +67,7 @@ static void nodes_that_share_a_host_are_all_found(void **state) {
     assert_int_equal(found, 10);
 }
 
-static void all_hosts_share_a_rate(void **state) {
-    (void)state;
+FACT(all_hosts_share_a_rate) {
     unsigned count = 0;
     for (unsigned s = 0; s < 600; s++, now_us += S) {
         for (unsigned i = 0; i < 10; i++) {
@@ -89,8 +79,7 @@ static void all_hosts_share_a_rate(void **state) {
     assert_in_range(count, TW_DIAL_BUDGET_BURST + 590, TW_DIAL_BUDGET_BURST + 601);
 }
 
-static void every_spelling_of_a_host_is_one_host(void **state) {
-    (void)state;
+FACT(every_spelling_of_a_host_is_one_host) {
     static const char *const hosts[][2] = {
         {"198.51.100.9:1", "[::ffff:198.51.100.9]:2"},
         {"198.51.100.9:1", "0xc6336409:2"},
@@ -116,8 +105,7 @@ static void every_spelling_of_a_host_is_one_host(void **state) {
 }
 
 /* A node that is offline fails to dial everybody: nobody rests for that. */
-static void failures_while_offline_do_not_count(void **state) {
-    (void)state;
+FACT(failures_while_offline_do_not_count) {
     for (unsigned i = 0; i < 100; i++, now_us += 2 * S) {
         assert_int_equal(tw_dial_budget_ask(&budget, "198.51.100.9:1", now_us), 0);
         tw_dial_budget_ended(&budget, "198.51.100.9:1", false, false, now_us);
@@ -128,8 +116,7 @@ static void failures_while_offline_do_not_count(void **state) {
     assert_true(dials("198.51.100.9:1", true));
 }
 
-static void old_hosts_are_forgotten(void **state) {
-    (void)state;
+FACT(old_hosts_are_forgotten) {
     for (unsigned i = 0; i < 3 * TW_DIAL_BUDGET_HOSTS; i++, now_us += S) {
         char address[TW_ADDR_BYTES];
         (void)snprintf(address, sizeof(address), "11.0.%u.%u:80", i / 250, i % 250);
@@ -138,18 +125,4 @@ static void old_hosts_are_forgotten(void **state) {
             tw_dial_budget_ended(&budget, address, false, true, now_us);
     }
     assert_false(dials("11.0.0.0:80", true));
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup(name, begin)
-    const struct CMUnitTest tests[] = {
-        TEST(host_is_dialled_less_and_less),
-        TEST(one_dial_of_a_host_is_in_progress),
-        TEST(nodes_that_share_a_host_are_all_found),
-        TEST(all_hosts_share_a_rate),
-        TEST(every_spelling_of_a_host_is_one_host),
-        TEST(failures_while_offline_do_not_count),
-        TEST(old_hosts_are_forgotten),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,6 @@ static uint64_t now_us;
 static struct tw_id peers[TW_NAT_PEERS];
 
 static int setup(void **state) {
-    (void)state;
     memset(&kind, 0, sizeof(kind));
     memset(peers, 0, sizeof(peers));
     peers[0].bytes[0] = 1;
@@ -16,6 +15,8 @@ static int setup(void **state) {
     return 0;
 }
 
+#define FACT(name) TEST_IN(setup, NULL, name)
+
 static enum tw_nat seen_at(const char *one, const char *other) {
     tw_nat_kind_ask(&kind, 42, peers, "192.168.1.2", now_us);
     tw_nat_kind_heard(&kind, &peers[0], 42, one, now_us);
@@ -23,24 +24,21 @@ static enum tw_nat seen_at(const char *one, const char *other) {
     return kind.result;
 }
 
-static void kinds_are_told_from_two_outer_ports(void **state) {
-    (void)state;
+FACT(kinds_are_told_from_two_outer_ports) {
     assert_int_equal(seen_at("11.0.0.3:40000", "11.0.0.3:40000"), TW_NAT_ENDPOINT);
     assert_int_equal(seen_at("11.0.0.3:40000", "11.0.0.3:40001"), TW_NAT_SYMMETRIC);
     assert_int_equal(seen_at("11.0.0.3:40000", "11.0.0.4:40000"), TW_NAT_SYMMETRIC);
     assert_int_equal(seen_at("192.168.1.2:40000", "192.168.1.2:40000"), TW_NAT_NONE);
 }
 
-static void one_answer_is_not_enough(void **state) {
-    (void)state;
+FACT(one_answer_is_not_enough) {
     tw_nat_kind_ask(&kind, 42, peers, "192.168.1.2", now_us);
     for (unsigned i = 0; i < 3; i++)
         tw_nat_kind_heard(&kind, &peers[0], 42, "11.0.0.3:40000", now_us);
     assert_int_equal(kind.result, TW_NAT_UNKNOWN);
 }
 
-static void answers_that_nobody_asked_for_are_ignored(void **state) {
-    (void)state;
+FACT(answers_that_nobody_asked_for_are_ignored) {
     struct tw_id stranger = {{9}};
     tw_nat_kind_heard(&kind, &peers[0], 0, "11.0.0.3:1", now_us);
     tw_nat_kind_ask(&kind, 42, peers, "192.168.1.2", now_us);
@@ -52,8 +50,7 @@ static void answers_that_nobody_asked_for_are_ignored(void **state) {
     assert_int_equal(seen_at("nothing", "11.0.0.3:40000"), TW_NAT_UNKNOWN);
 }
 
-static void it_is_asked_again_in_an_hour_or_soon_after_a_move(void **state) {
-    (void)state;
+FACT(it_is_asked_again_in_an_hour_or_soon_after_a_move) {
     assert_true(tw_nat_kind_is_due(&kind, now_us));
     tw_nat_kind_ask(&kind, 42, NULL, "", now_us);
     assert_false(tw_nat_kind_is_due(&kind, now_us + TW_NAT_LOOK_US - 1));
@@ -68,8 +65,7 @@ static void it_is_asked_again_in_an_hour_or_soon_after_a_move(void **state) {
     assert_true(tw_nat_kind_is_due(&kind, now_us + TW_NAT_SETTLE_US));
 }
 
-static void sentences_name_the_way_out(void **state) {
-    (void)state;
+FACT(sentences_name_the_way_out) {
     char text[TW_NAT_SENTENCE_BYTES];
     tw_nat_kind_sentence(TW_NAT_SYMMETRIC, 4747, false, text);
     assert_non_null(strstr(text, "cannot be punched; forward TCP port 4747 to this machine"));
@@ -82,16 +78,4 @@ static void sentences_name_the_way_out(void **state) {
         assert_true(strlen(text) > 10 && strlen(text) < sizeof(text) - 1);
         assert_string_not_equal(tw_nat_kind_name((enum tw_nat)i), "?");
     }
-}
-
-int main(void) {
-#define T(name) cmocka_unit_test_setup(name, setup)
-    const struct CMUnitTest tests[] = {
-        T(kinds_are_told_from_two_outer_ports),
-        T(one_answer_is_not_enough),
-        T(answers_that_nobody_asked_for_are_ignored),
-        T(it_is_asked_again_in_an_hour_or_soon_after_a_move),
-        T(sentences_name_the_way_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,8 +17,7 @@ static const uint8_t granted[TW_PCP_MAP_BYTES] = {
     6, 0,    0, 0, 18, 0x8b, 18, 0x8c,                                               /* ports */
     0, 0,    0, 0, 0,  0,    0,  0,    0, 0, 0xff, 0xff, 11, 0,  0,  3};
 
-static void request_is_as_in_the_standard(void **state) {
-    (void)state;
+TEST(request_is_as_in_the_standard) {
     static const uint8_t want[TW_PCP_MAP_BYTES] = {
         2, 1, 0, 0, 0,  0,    0x0e, 0x10, /* MAP, 3600 s */
         0, 0, 0, 0, 0,  0,    0,    0,    0, 0,  0xff, 0xff, 192, 168, 1, 2,
@@ -33,8 +32,7 @@ static void request_is_as_in_the_standard(void **state) {
     assert_int_equal(tw_pcp_request(&bad, bytes), TW_CONFIG);
 }
 
-static void answer_is_read(void **state) {
-    (void)state;
+TEST(answer_is_read) {
     struct tw_pcp_mapped mapped;
     assert_int_equal(tw_pcp_answer(&asked, granted, sizeof(granted), &mapped), TW_OK);
     assert_int_equal(mapped.result, 0);
@@ -43,8 +41,7 @@ static void answer_is_read(void **state) {
     assert_string_equal(mapped.outer_host, "11.0.0.3");
 }
 
-static void refusal_is_read_also_of_another_version(void **state) {
-    (void)state;
+TEST(refusal_is_read_also_of_another_version) {
     struct tw_pcp_mapped mapped;
     uint8_t bytes[TW_PCP_MAP_BYTES];
     memcpy(bytes, granted, sizeof(bytes));
@@ -58,8 +55,7 @@ static void refusal_is_read_also_of_another_version(void **state) {
     assert_int_equal(mapped.result, 1);
 }
 
-static void answers_to_others_are_none(void **state) {
-    (void)state;
+TEST(answers_to_others_are_none) {
     struct tw_pcp_mapped mapped;
     /* version, opcode, nonce (first and last byte), TCP, port */
     static const size_t AT[] = {0, 1, 24, 35, 36, 40, 41};
@@ -76,14 +72,4 @@ static void answers_to_others_are_none(void **state) {
     six[44] = 0x20;
     assert_int_equal(tw_pcp_answer(&asked, six, sizeof(six), &mapped), TW_OK);
     assert_string_equal(mapped.outer_host, "");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(request_is_as_in_the_standard),
-        cmocka_unit_test(answer_is_read),
-        cmocka_unit_test(refusal_is_read_also_of_another_version),
-        cmocka_unit_test(answers_to_others_are_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,12 +11,13 @@ static struct tw_port_order order;
 static uint64_t now_us;
 
 static int setup(void **state) {
-    (void)state;
     memset(&mapping, 0, sizeof(mapping));
     want = (struct tw_port_want){.need = TW_PORT_NEEDED, .host = "192.168.1.2", .port = PORT};
     now_us = 1000 * (uint64_t)S;
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, NULL, name)
 
 /* Advances the clock until the next request to the router, and takes it. Returns the seconds
  * passed. */
@@ -56,8 +57,7 @@ static void says(const char *name, const char *part) {
 
 /* ---- when ---------------------------------------------------------------------------------- */
 
-static void mapping_is_asked_for_at_once_and_renewed_at_half_its_lease(void **state) {
-    (void)state;
+FACT(mapping_is_asked_for_at_once_and_renewed_at_half_its_lease) {
     assert_int_equal(wait_s(), 0);
     assert_int_equal(order.port, PORT);
     assert_int_equal(order.outer_port, PORT);
@@ -77,8 +77,7 @@ static void mapping_is_asked_for_at_once_and_renewed_at_half_its_lease(void **st
     assert_int_equal(mapping.renewals, 3);
 }
 
-static void shorter_lease_is_renewed_earlier_and_one_without_end_as_usual(void **state) {
-    (void)state;
+FACT(shorter_lease_is_renewed_earlier_and_one_without_end_as_usual) {
     (void)wait_s();
     answer(TW_PORT_MAPPED, 600);
     assert_int_equal(wait_s(), 300);
@@ -88,8 +87,7 @@ static void shorter_lease_is_renewed_earlier_and_one_without_end_as_usual(void *
     assert_int_equal(wait_s(), 1800);
 }
 
-static void lease_of_a_second_makes_no_flood_of_orders(void **state) {
-    (void)state;
+FACT(lease_of_a_second_makes_no_flood_of_orders) {
     unsigned orders = 0;
     (void)wait_s();
     for (const uint64_t end_us = now_us + 3600 * (uint64_t)S; now_us < end_us; orders++) {
@@ -99,8 +97,7 @@ static void lease_of_a_second_makes_no_flood_of_orders(void **state) {
     assert_true(orders <= TW_PORT_LEASE_SHARE + 1);
 }
 
-static void port_that_the_router_chose_is_asked_for_again(void **state) {
-    (void)state;
+FACT(port_that_the_router_chose_is_asked_for_again) {
     (void)wait_s();
     order.outer_port = 22000;
     answer(TW_PORT_MAPPED, 3600);
@@ -112,8 +109,7 @@ static void port_that_the_router_chose_is_asked_for_again(void **state) {
 
 /* ---- failures ------------------------------------------------------------------------------ */
 
-static void failures_are_repeated_after_pauses_that_double_up_to_an_hour(void **state) {
-    (void)state;
+FACT(failures_are_repeated_after_pauses_that_double_up_to_an_hour) {
     uint64_t pause_s = TW_PORT_RETRY_MIN_US / S;
     (void)wait_s();
     for (unsigned i = 0; i < 10; i++) {
@@ -128,8 +124,7 @@ static void failures_are_repeated_after_pauses_that_double_up_to_an_hour(void **
     assert_int_equal(wait_s(), TW_PORT_RETRY_MIN_US / S);
 }
 
-static void mapping_survives_failed_renewals_until_its_lease_ends(void **state) {
-    (void)state;
+FACT(mapping_survives_failed_renewals_until_its_lease_ends) {
     (void)wait_s();
     answer(TW_PORT_MAPPED, 3600);
     const uint64_t end_us = now_us + 3600 * (uint64_t)S;
@@ -144,8 +139,7 @@ static void mapping_survives_failed_renewals_until_its_lease_ends(void **state) 
     says("refused", "refuses to forward a port (UPnP: no)");
 }
 
-static void results_name_the_way_out(void **state) {
-    (void)state;
+FACT(results_name_the_way_out) {
     (void)wait_s();
     answer(TW_PORT_NO_ROUTER, 0);
     says("no_router", "forward TCP port 4747 to 192.168.1.2");
@@ -160,8 +154,7 @@ static void results_name_the_way_out(void **state) {
     says("off", "is off");
 }
 
-static void router_behind_another_one_maps_nothing(void **state) {
-    (void)state;
+FACT(router_behind_another_one_maps_nothing) {
     (void)wait_s();
     answer(TW_PORT_MAPPED, 3600);
     (void)wait_s();
@@ -172,8 +165,7 @@ static void router_behind_another_one_maps_nothing(void **state) {
 
 /* ---- changes ------------------------------------------------------------------------------- */
 
-static void unneeded_mapping_is_removed_and_made_again_when_needed(void **state) {
-    (void)state;
+FACT(unneeded_mapping_is_removed_and_made_again_when_needed) {
     (void)wait_s();
     answer(TW_PORT_MAPPED, 3600);
     want.need = TW_PORT_IS_OFF;
@@ -195,8 +187,7 @@ static void unneeded_mapping_is_removed_and_made_again_when_needed(void **state)
     assert_false(order.is_removal);
 }
 
-static void mapping_that_comes_too_late_is_removed(void **state) {
-    (void)state;
+FACT(mapping_that_comes_too_late_is_removed) {
     (void)wait_s();
     want.need = TW_PORT_IS_OFF;
     tw_port_mapping_look(&mapping, &want, now_us);
@@ -208,8 +199,7 @@ static void mapping_that_comes_too_late_is_removed(void **state) {
     assert_false(tw_port_mapping_is_held(&mapping));
 }
 
-static void changed_address_is_mapped_at_once(void **state) {
-    (void)state;
+FACT(changed_address_is_mapped_at_once) {
     (void)wait_s();
     answer(TW_PORT_MAPPED, 3600);
     now_us += 60 * (uint64_t)S;
@@ -230,8 +220,7 @@ static void changed_address_is_mapped_at_once(void **state) {
     assert_int_equal(wait_s(), 0);
 }
 
-static void doubtful_mapping_is_renewed_early_but_ever_less_often(void **state) {
-    (void)state;
+FACT(doubtful_mapping_is_renewed_early_but_ever_less_often) {
     uint64_t pause_s = TW_PORT_DOUBT_US / S;
     (void)wait_s();
     answer(TW_PORT_MAPPED, 3600);
@@ -250,8 +239,7 @@ static void doubtful_mapping_is_renewed_early_but_ever_less_often(void **state) 
 
 /* ---- addresses ----------------------------------------------------------------------------- */
 
-static void special_addresses_are_not_public(void **state) {
-    (void)state;
+TEST(special_addresses_are_not_public) {
     static const char *const inner[] = {"10.0.0.1",   "192.168.0.1",  "172.16.0.1",  "172.31.9.9",
                                         "100.64.0.1", "127.0.0.1",    "169.254.1.1", "0.0.0.0",
                                         "224.0.0.1",  "255.1.1.1",    "198.18.0.1",  "192.0.0.8",
@@ -266,8 +254,7 @@ static void special_addresses_are_not_public(void **state) {
         assert_true(tw_port_is_public(outer[i]));
 }
 
-static void machines_of_a_network_ask_for_different_ports(void **state) {
-    (void)state;
+TEST(machines_of_a_network_ask_for_different_ports) {
     struct tw_port_order one = {.host = "192.168.1.2", .port = PORT, .outer_port = PORT};
     struct tw_port_order other = {.host = "192.168.1.3", .port = PORT, .outer_port = PORT};
     assert_int_equal(tw_port_router_outer(&one, 0), PORT);
@@ -278,25 +265,4 @@ static void machines_of_a_network_ask_for_different_ports(void **state) {
         assert_int_not_equal(port, tw_port_router_outer(&one, i - 1));
         assert_int_not_equal(port, tw_port_router_outer(&other, i));
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(mapping_is_asked_for_at_once_and_renewed_at_half_its_lease, setup),
-        cmocka_unit_test_setup(shorter_lease_is_renewed_earlier_and_one_without_end_as_usual,
-                               setup),
-        cmocka_unit_test_setup(lease_of_a_second_makes_no_flood_of_orders, setup),
-        cmocka_unit_test_setup(port_that_the_router_chose_is_asked_for_again, setup),
-        cmocka_unit_test_setup(failures_are_repeated_after_pauses_that_double_up_to_an_hour, setup),
-        cmocka_unit_test_setup(mapping_survives_failed_renewals_until_its_lease_ends, setup),
-        cmocka_unit_test_setup(results_name_the_way_out, setup),
-        cmocka_unit_test_setup(router_behind_another_one_maps_nothing, setup),
-        cmocka_unit_test_setup(unneeded_mapping_is_removed_and_made_again_when_needed, setup),
-        cmocka_unit_test_setup(mapping_that_comes_too_late_is_removed, setup),
-        cmocka_unit_test_setup(changed_address_is_mapped_at_once, setup),
-        cmocka_unit_test_setup(doubtful_mapping_is_renewed_early_but_ever_less_often, setup),
-        cmocka_unit_test(special_addresses_are_not_public),
-        cmocka_unit_test(machines_of_a_network_ask_for_different_ports),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,6 @@ static struct tw_id id(unsigned n) {
 }
 
 static int setup(void **state) {
-    (void)state;
     memset(&client, 0, sizeof(client));
     memset(&server, 0, sizeof(server));
     to_server = (struct tw_punch_row){
@@ -25,6 +24,8 @@ static int setup(void **state) {
     now_us = 1000 * (uint64_t)S;
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, NULL, name)
 
 static void look(void) {
     tw_punch_plan_look(&client, &to_server, 1, now_us);
@@ -70,8 +71,7 @@ static void link_is(bool is_direct) {
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-static void both_dial_at_the_same_time_soon_after_the_relayed_link(void **state) {
-    (void)state;
+FACT(both_dial_at_the_same_time_soon_after_the_relayed_link) {
     assert_int_equal(wait_s(), TW_PUNCH_SETTLE_US / S);
     arrange();
     link_is(true);
@@ -85,8 +85,7 @@ static void both_dial_at_the_same_time_soon_after_the_relayed_link(void **state)
     }
 }
 
-static void failures_make_pauses_that_double_up_to_an_hour(void **state) {
-    (void)state;
+FACT(failures_make_pauses_that_double_up_to_an_hour) {
     uint64_t pause_s = TW_PUNCH_PAUSE_MIN_US / S;
     (void)wait_s();
     for (unsigned i = 0; i < 10; i++) {
@@ -97,16 +96,14 @@ static void failures_make_pauses_that_double_up_to_an_hour(void **state) {
     }
 }
 
-static void node_that_does_not_agree_is_asked_ever_less_often(void **state) {
-    (void)state;
+FACT(node_that_does_not_agree_is_asked_ever_less_often) {
     (void)wait_s();
     assert_int_equal(wait_s(), (TW_PUNCH_ASK_US + TW_PUNCH_PAUSE_MIN_US) / S);
     assert_int_equal(wait_s(), (TW_PUNCH_ASK_US + 2 * TW_PUNCH_PAUSE_MIN_US) / S);
     assert_int_equal(client.tries, 0);
 }
 
-static void pause_outlives_the_relayed_link(void **state) {
-    (void)state;
+FACT(pause_outlives_the_relayed_link) {
     (void)wait_s();
     arrange();
     now_us += 2 * (uint64_t)TW_PUNCH_US + S;
@@ -120,8 +117,7 @@ static void pause_outlives_the_relayed_link(void **state) {
     assert_int_equal(wait_s(), TW_PUNCH_PAUSE_MIN_US / S - 3);
 }
 
-static void another_address_ends_all_pauses(void **state) {
-    (void)state;
+FACT(another_address_ends_all_pauses) {
     (void)wait_s();
     for (unsigned i = 0; i < 6; i++) (void)wait_s();
     now_us += TW_PUNCH_ASK_US;
@@ -130,8 +126,7 @@ static void another_address_ends_all_pauses(void **state) {
     assert_int_equal(wait_s(), TW_PUNCH_SETTLE_US / S);
 }
 
-static void punched_link_that_ends_at_once_counts_as_a_failure(void **state) {
-    (void)state;
+FACT(punched_link_that_ends_at_once_counts_as_a_failure) {
     for (unsigned i = 0; i < 2; i++) {
         assert_int_equal(wait_s(), i == 0 ? TW_PUNCH_SETTLE_US / S : TW_PUNCH_PAUSE_MIN_US / S);
         arrange();
@@ -147,8 +142,7 @@ static void punched_link_that_ends_at_once_counts_as_a_failure(void **state) {
     assert_true(wait_s() <= 2 * TW_PUNCH_PAUSE_MIN_US / S);
 }
 
-static void flood_of_asks_brings_few_dials(void **state) {
-    (void)state;
+FACT(flood_of_asks_brings_few_dials) {
     unsigned readied = 0;
     look();
     now_us += S;
@@ -162,8 +156,7 @@ static void flood_of_asks_brings_few_dials(void **state) {
     assert_true(readied <= 5);
 }
 
-static void stages_out_of_turn_do_nothing(void **state) {
-    (void)state;
+FACT(stages_out_of_turn_do_nothing) {
     look();
     assert_int_equal(to(&server, TW_PUNCH_GO), TW_PUNCH_NOTHING);
     assert_int_equal(to(&client, TW_PUNCH_READY), TW_PUNCH_NOTHING);
@@ -184,8 +177,7 @@ static void stages_out_of_turn_do_nothing(void **state) {
                      TW_PUNCH_NOTHING);
 }
 
-static void few_links_are_punched_at_a_time(void **state) {
-    (void)state;
+FACT(few_links_are_punched_at_a_time) {
     static struct tw_punch_row rows[10];
     unsigned begun = 0, most = 0;
     for (unsigned i = 0; i < 10; i++) {
@@ -205,8 +197,7 @@ static void few_links_are_punched_at_a_time(void **state) {
     assert_true(begun >= 10);
 }
 
-static void table_keeps_linked_nodes_and_forgets_others(void **state) {
-    (void)state;
+FACT(table_keeps_linked_nodes_and_forgets_others) {
     look();
     for (unsigned i = 0; i < 3 * TW_PUNCH_TARGETS_MAX; i++) {
         struct tw_punch_row rows[2] = {to_server, to_server};
@@ -220,21 +211,4 @@ static void table_keeps_linked_nodes_and_forgets_others(void **state) {
     assert_true(tw_punch_plan_next(&client, 1, now_us, &pick));
     /* The row of the linked node was kept, so its READY is answered. */
     assert_int_equal(to(&client, TW_PUNCH_READY), TW_PUNCH_SEND_GO);
-}
-
-int main(void) {
-#define T(name) cmocka_unit_test_setup(name, setup)
-    const struct CMUnitTest tests[] = {
-        T(both_dial_at_the_same_time_soon_after_the_relayed_link),
-        T(failures_make_pauses_that_double_up_to_an_hour),
-        T(node_that_does_not_agree_is_asked_ever_less_often),
-        T(pause_outlives_the_relayed_link),
-        T(another_address_ends_all_pauses),
-        T(punched_link_that_ends_at_once_counts_as_a_failure),
-        T(flood_of_asks_brings_few_dials),
-        T(stages_out_of_turn_do_nothing),
-        T(few_links_are_punched_at_a_time),
-        T(table_keeps_linked_nodes_and_forgets_others),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

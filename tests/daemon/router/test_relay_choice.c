@@ -16,13 +16,14 @@ static struct tw_id id(unsigned n) {
 }
 
 static int setup(void **state) {
-    (void)state;
     memset(&choice, 0, sizeof(choice));
     memset(&view, 0, sizeof(view));
     view.self = id(SELF);
     now_us = 1000 * S;
     return 0;
 }
+
+#define FACT(name) TEST_IN(setup, NULL, name)
 
 /* Adds a linked peer that offers to relay to the node `target`. */
 static struct tw_relay_offer *offer(unsigned relay, unsigned target) {
@@ -80,29 +81,25 @@ static void ended(unsigned target, bool ok) {
 
 /* ---- when ---------------------------------------------------------------------------------- */
 
-static void smaller_id_calls_after_the_grace(void **state) {
-    (void)state;
+FACT(smaller_id_calls_after_the_grace) {
     offer(HUB, HIGH);
     assert_int_equal(wait_s(), TW_RELAY_GRACE_US / S);
     picked(HUB, HIGH);
     assert_int_equal(pick.peer, 0);
 }
 
-static void larger_id_calls_ten_seconds_later(void **state) {
-    (void)state;
+FACT(larger_id_calls_ten_seconds_later) {
     offer(HUB, LOW);
     assert_int_equal(wait_s(), (TW_RELAY_GRACE_US + TW_RELAY_YIELD_US) / S);
 }
 
-static void dial_that_may_succeed_is_waited_for(void **state) {
-    (void)state;
+FACT(dial_that_may_succeed_is_waited_for) {
     offer(HUB, HIGH);
     view.hopeful[view.hopeful_count++] = id(HIGH);
     assert_int_equal(wait_s(), TW_RELAY_HOPE_US / S);
 }
 
-static void linked_node_is_not_called(void **state) {
-    (void)state;
+FACT(linked_node_is_not_called) {
     offer(HUB, HIGH);
     link_by(HIGH, 0);
     assert_false(calls_within(100 * S));
@@ -111,14 +108,12 @@ static void linked_node_is_not_called(void **state) {
     assert_false(calls_within(100 * S));
 }
 
-static void this_node_itself_is_not_called(void **state) {
-    (void)state;
+FACT(this_node_itself_is_not_called) {
     offer(HUB, SELF);
     assert_false(calls_within(100 * S));
 }
 
-static void node_that_no_offer_lists_is_forgotten(void **state) {
-    (void)state;
+FACT(node_that_no_offer_lists_is_forgotten) {
     offer(HUB, HIGH);
     look();
     view.offers_count = 0;
@@ -127,8 +122,7 @@ static void node_that_no_offer_lists_is_forgotten(void **state) {
         assert_int_equal(choice.targets[i].state, TW_RELAY_FREE);
 }
 
-static void one_call_at_a_time_to_a_node(void **state) {
-    (void)state;
+FACT(one_call_at_a_time_to_a_node) {
     offer(HUB, HIGH);
     offer(SPARE, HIGH);
     (void)wait_s();
@@ -139,8 +133,7 @@ static void one_call_at_a_time_to_a_node(void **state) {
 
 /* ---- loss ---------------------------------------------------------------------------------- */
 
-static void lost_relayed_link_goes_up_by_another_relay_at_once(void **state) {
-    (void)state;
+FACT(lost_relayed_link_goes_up_by_another_relay_at_once) {
     offer(HUB, HIGH)->rtt_us = 1000;
     (void)wait_s();
     picked(HUB, HIGH);
@@ -153,8 +146,7 @@ static void lost_relayed_link_goes_up_by_another_relay_at_once(void **state) {
     picked(SPARE, HIGH);
 }
 
-static void larger_id_acts_ten_seconds_after_a_loss(void **state) {
-    (void)state;
+FACT(larger_id_acts_ten_seconds_after_a_loss) {
     offer(HUB, LOW);
     offer(SPARE, LOW);
     link_by(LOW, HUB);
@@ -165,8 +157,7 @@ static void larger_id_acts_ten_seconds_after_a_loss(void **state) {
     ended(LOW, true);
 }
 
-static void only_relay_is_asked_again_after_a_pause(void **state) {
-    (void)state;
+FACT(only_relay_is_asked_again_after_a_pause) {
     offer(HUB, HIGH);
     link_by(HIGH, HUB);
     look();
@@ -177,8 +168,7 @@ static void only_relay_is_asked_again_after_a_pause(void **state) {
 }
 
 /* Each call succeeds, and then the relayed link breaks. */
-static void relay_that_breaks_links_is_asked_less_and_less(void **state) {
-    (void)state;
+FACT(relay_that_breaks_links_is_asked_less_and_less) {
     uint64_t pause_s = TW_RELAY_PAUSE_MIN_US / S;
     offer(HUB, HIGH);
     (void)wait_s();
@@ -194,8 +184,7 @@ static void relay_that_breaks_links_is_asked_less_and_less(void **state) {
     }
 }
 
-static void steady_link_clears_the_pause(void **state) {
-    (void)state;
+FACT(steady_link_clears_the_pause) {
     offer(HUB, HIGH);
     (void)wait_s();
     for (unsigned i = 0; i < 6; i++) {
@@ -212,24 +201,21 @@ static void steady_link_clears_the_pause(void **state) {
 
 /* ---- which --------------------------------------------------------------------------------- */
 
-static void nearer_relay_is_taken(void **state) {
-    (void)state;
+FACT(nearer_relay_is_taken) {
     offer(HUB, HIGH)->rtt_us = 400 * 1000;
     offer(SPARE, HIGH)->rtt_us = 10 * 1000;
     (void)wait_s();
     picked(SPARE, HIGH);
 }
 
-static void faster_relay_is_taken(void **state) {
-    (void)state;
+FACT(faster_relay_is_taken) {
     offer(HUB, HIGH)->bytes_per_s = 50 * 1000;
     offer(SPARE, HIGH)->bytes_per_s = 5000 * 1000;
     (void)wait_s();
     picked(SPARE, HIGH);
 }
 
-static void among_alike_the_less_loaded_is_taken(void **state) {
-    (void)state;
+FACT(among_alike_the_less_loaded_is_taken) {
     offer(HUB, HIGH)->rtt_us = 19 * 1000;
     offer(SPARE, HIGH)->rtt_us = 20 * 1000;
     (void)wait_s();
@@ -243,8 +229,7 @@ static void among_alike_the_less_loaded_is_taken(void **state) {
     picked(SPARE, HIGH);
 }
 
-static void failed_relay_makes_room_for_the_next(void **state) {
-    (void)state;
+FACT(failed_relay_makes_room_for_the_next) {
     offer(HUB, HIGH)->rtt_us = 1000;
     offer(SPARE, HIGH);
     (void)wait_s();
@@ -254,8 +239,7 @@ static void failed_relay_makes_room_for_the_next(void **state) {
     picked(SPARE, HIGH);
 }
 
-static void relay_that_is_the_node_itself_is_no_relay(void **state) {
-    (void)state;
+FACT(relay_that_is_the_node_itself_is_no_relay) {
     offer(HIGH, HIGH);
     assert_false(calls_within(100 * S));
 }
@@ -264,8 +248,7 @@ static void relay_that_is_the_node_itself_is_no_relay(void **state) {
 
 /* A peer lists 64 nodes that do not exist. A node that an honest relay lists is called
  * nevertheless. */
-static void invented_nodes_delay_no_real_one(void **state) {
-    (void)state;
+FACT(invented_nodes_delay_no_real_one) {
     struct tw_relay_offer *liar = offer(SPARE, 1);
     liar->direct_count = TW_PEERS_MAX;
     for (unsigned i = 0; i < TW_PEERS_MAX; i++) liar->direct[i] = id(150 + i);
@@ -287,8 +270,7 @@ static void invented_nodes_delay_no_real_one(void **state) {
     picked(HUB, HIGH);
 }
 
-static void node_called_in_vain_comes_after_the_others(void **state) {
-    (void)state;
+FACT(node_called_in_vain_comes_after_the_others) {
     struct tw_relay_offer *relay = offer(HUB, 150);
     relay->direct_count = 8;
     for (unsigned i = 0; i < 8; i++) relay->direct[i] = id(150 + i);
@@ -304,8 +286,7 @@ static void node_called_in_vain_comes_after_the_others(void **state) {
     picked(HUB, HIGH);
 }
 
-static void full_table_keeps_links_and_calls(void **state) {
-    (void)state;
+FACT(full_table_keeps_links_and_calls) {
     link_by(HIGH, HUB);
     offer(HUB, HIGH);
     look();
@@ -330,30 +311,4 @@ static void full_table_keeps_links_and_calls(void **state) {
         is_waiting |= tw_id_equal(&choice.targets[i].id, &to) &&
                       choice.targets[i].state == TW_RELAY_WAITING && choice.targets[i].was_relayed;
     assert_true(is_waiting);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(smaller_id_calls_after_the_grace, setup),
-        cmocka_unit_test_setup(larger_id_calls_ten_seconds_later, setup),
-        cmocka_unit_test_setup(dial_that_may_succeed_is_waited_for, setup),
-        cmocka_unit_test_setup(linked_node_is_not_called, setup),
-        cmocka_unit_test_setup(this_node_itself_is_not_called, setup),
-        cmocka_unit_test_setup(node_that_no_offer_lists_is_forgotten, setup),
-        cmocka_unit_test_setup(one_call_at_a_time_to_a_node, setup),
-        cmocka_unit_test_setup(lost_relayed_link_goes_up_by_another_relay_at_once, setup),
-        cmocka_unit_test_setup(larger_id_acts_ten_seconds_after_a_loss, setup),
-        cmocka_unit_test_setup(only_relay_is_asked_again_after_a_pause, setup),
-        cmocka_unit_test_setup(relay_that_breaks_links_is_asked_less_and_less, setup),
-        cmocka_unit_test_setup(steady_link_clears_the_pause, setup),
-        cmocka_unit_test_setup(nearer_relay_is_taken, setup),
-        cmocka_unit_test_setup(faster_relay_is_taken, setup),
-        cmocka_unit_test_setup(among_alike_the_less_loaded_is_taken, setup),
-        cmocka_unit_test_setup(failed_relay_makes_room_for_the_next, setup),
-        cmocka_unit_test_setup(relay_that_is_the_node_itself_is_no_relay, setup),
-        cmocka_unit_test_setup(invented_nodes_delay_no_real_one, setup),
-        cmocka_unit_test_setup(node_called_in_vain_comes_after_the_others, setup),
-        cmocka_unit_test_setup(full_table_keeps_links_and_calls, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,18 +26,15 @@ static unsigned saves, notes;
 static char last_note[2048];
 
 static void on_save(void *user) {
-    (void)user;
     saves++;
 }
 
 static void on_note(void *user, bool is_warning, const char *name, const char *text) {
-    (void)user;
     notes++;
     (void)snprintf(last_note, sizeof(last_note), "%s%s %s", is_warning ? "! " : "", name, text);
 }
 
 static void fill_moment(void *user, struct tw_run_moment *moment) {
-    (void)user;
     static const struct tw_id ID = {{1}};
     moment->node = moment->run = &ID;
     moment->node_name = "attic";
@@ -99,8 +96,15 @@ static void wait_end(void) {
     while (is_running()) (void)uv_run(&loop, UV_RUN_ONCE);
 }
 
-static void nothing_runs_without_a_command(void **state) {
-    (void)state;
+static int begin(void **state) {
+    FILE *const file = fopen("ckpt.a.safetensors", "w");
+    if (file == NULL || fputs("value 4.5\n", file) < 0) return -1;
+    return fclose(file);
+}
+
+#define FACT(name) TEST_IN(begin, NULL, name)
+
+FACT(nothing_runs_without_a_command) {
     open_with("");
     save(30);
     for (uint64_t i = 0; i < 30; i++) tick(i);
@@ -110,8 +114,7 @@ static void nothing_runs_without_a_command(void **state) {
     close_all();
 }
 
-static void every_multiple_asks_for_a_checkpoint_and_runs_once(void **state) {
-    (void)state;
+FACT(every_multiple_asks_for_a_checkpoint_and_runs_once) {
     open_with("cat \"$THINWIRE_CHECKPOINT\" && echo rounds $THINWIRE_ROUNDS && echo step "
               "$THINWIRE_STEP && test \"$THINWIRE_MANIFEST $THINWIRE_DATA\" = 'a.manifest a.txt'");
     save(7);
@@ -143,8 +146,7 @@ static void every_multiple_asks_for_a_checkpoint_and_runs_once(void **state) {
     close_all();
 }
 
-static void a_replaced_checkpoint_is_still_the_programs(void **state) {
-    (void)state;
+FACT(a_replaced_checkpoint_is_still_the_programs) {
     open_with("while [ ! -e go ]; do sleep 0.02; done; cat \"$THINWIRE_CHECKPOINT\"");
     tick(9);
     save(10);
@@ -168,8 +170,7 @@ static void a_replaced_checkpoint_is_still_the_programs(void **state) {
     close_all();
 }
 
-static void a_checkpoint_that_lacks_a_fragment_is_not_asked_for_at_once_again(void **state) {
-    (void)state;
+FACT(a_checkpoint_that_lacks_a_fragment_is_not_asked_for_at_once_again) {
     open_with("echo a 1");
     tick(9);
     tick(10);
@@ -183,8 +184,7 @@ static void a_checkpoint_that_lacks_a_fragment_is_not_asked_for_at_once_again(vo
     close_all();
 }
 
-static void a_lineage_with_fewer_rounds_begins_anew(void **state) {
-    (void)state;
+FACT(a_lineage_with_fewer_rounds_begins_anew) {
     open_with("echo a 1");
     tick(55);
     tick(12);
@@ -195,8 +195,7 @@ static void a_lineage_with_fewer_rounds_begins_anew(void **state) {
     close_all();
 }
 
-static void closing_ends_the_program_and_its_file(void **state) {
-    (void)state;
+FACT(closing_ends_the_program_and_its_file) {
     open_with("sleep 1000");
     tick(9);
     save(10);
@@ -208,26 +207,10 @@ static void closing_ends_the_program_and_its_file(void **state) {
     assert_int_equal(notes, 0);
 }
 
-static int begin(void **state) {
-    (void)state;
-    FILE *const file = fopen("ckpt.a.safetensors", "w");
-    if (file == NULL || fputs("value 4.5\n", file) < 0) return -1;
-    return fclose(file);
-}
-
 int main(void) {
-#define FACT(name) cmocka_unit_test_setup(name, begin)
-    const struct CMUnitTest tests[] = {
-        FACT(nothing_runs_without_a_command),
-        FACT(every_multiple_asks_for_a_checkpoint_and_runs_once),
-        FACT(a_replaced_checkpoint_is_still_the_programs),
-        FACT(a_checkpoint_that_lacks_a_fragment_is_not_asked_for_at_once_again),
-        FACT(a_lineage_with_fewer_rounds_begins_anew),
-        FACT(closing_ends_the_program_and_its_file),
-    };
     char command[64];
     if (mkdtemp(folder) == NULL || chdir(folder) != 0) return 2;
-    const int failures = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failures = test_run(NULL, NULL);
     (void)snprintf(command, sizeof(command), "rm -r %s", folder);
     return system(command) == 0 ? failures : 2;
 }

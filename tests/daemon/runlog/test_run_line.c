@@ -71,8 +71,7 @@ static void take_row(json_t *lines, const char *row) {
     if (found == 0) fail_msg("`%s` has no kind", key);
 }
 
-static void every_key_is_documented_and_the_reverse(void **state) {
-    (void)state;
+TEST(every_key_is_documented_and_the_reverse) {
     char row[1024];
     bool is_here = false;
     json_t *const lines = json_object();
@@ -95,8 +94,7 @@ static void every_key_is_documented_and_the_reverse(void **state) {
     json_decref(lines);
 }
 
-static void a_number_that_is_not_finite_is_null(void **state) {
-    (void)state;
+TEST(a_number_that_is_not_finite_is_null) {
     json_t *const line = make_line("evaluation");
     assert_true(json_is_null(json_object_get(line, "validation_anchor_nats")));
     assert_true(json_is_null(json_object_get(line, "utilisation_ratio")));
@@ -106,8 +104,7 @@ static void a_number_that_is_not_finite_is_null(void **state) {
     json_decref(line);
 }
 
-static void scores_are_an_object(void **state) {
-    (void)state;
+TEST(scores_are_an_object) {
     json_t *const line = make_line("scores");
     json_t *const values = json_object_get(line, "scores");
     assert_int_equal(json_object_size(values), 1);
@@ -116,8 +113,7 @@ static void scores_are_an_object(void **state) {
     json_decref(line);
 }
 
-static void text_that_is_no_text_is_named(void **state) {
-    (void)state;
+TEST(text_that_is_no_text_is_named) {
     json_t *const line = make_line("sample");
     assert_string_equal(json_string_value(json_object_get(line, "prompt")), "In the");
     assert_string_equal(json_string_value(json_object_get(line, "sample")), "(not UTF-8)");
@@ -125,13 +121,7 @@ static void text_that_is_no_text_is_named(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key_is_documented_and_the_reverse),
-        cmocka_unit_test(scores_are_an_object),
-        cmocka_unit_test(text_that_is_no_text_is_named),
-        cmocka_unit_test(a_number_that_is_not_finite_is_null),
-    };
     if (argc != 2) return 2;
     guide_path = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -25,7 +25,6 @@ static void write_file(const char *name, const char *text) {
 }
 
 static int set_up(void **state) {
-    (void)state;
     memset(&history, 0, sizeof(history));
     (void)snprintf(folder, sizeof(folder), "/tmp/thinwire-test-XXXXXX");
     assert_non_null(mkdtemp(folder));
@@ -34,7 +33,6 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     char path[128];
-    (void)state;
     for (unsigned i = 1; i <= 3; i++) {
         (void)snprintf(path, sizeof(path), "%s/%08u.jsonl", folder, i);
         (void)unlink(path);
@@ -42,8 +40,9 @@ static int tear_down(void **state) {
     return rmdir(folder);
 }
 
-static void files_are_read_in_order(void **state) {
-    (void)state;
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
+FACT(files_are_read_in_order) {
     write_file("00000002.jsonl", "{\"kind\":\"step\",\"step\":10,\"loss_nats\":5.5}\n"
                                  "{\"kind\":\"round\",\"round\":3,\"outcome\":\"ours\"}\n"
                                  "{\"kind\":\"round\",\"round\":4,\"outcome\":\"others\"}\n");
@@ -68,8 +67,7 @@ static void files_are_read_in_order(void **state) {
     assert_null(tw_history_evaluation(&history, 19)); /* a checkpoint before it */
 }
 
-static void lines_that_are_none_are_left_out(void **state) {
-    (void)state;
+FACT(lines_that_are_none_are_left_out) {
     FILE *const file = open_file("00000001.jsonl", "w");
     (void)fputs("\nnull\n[1]\n{\"kind\":7}\n{\"kind\":\"step\",\"step\":-1,\"loss_nats\":1}\n"
                 "{\"kind\":\"step\",\"loss_nats\":1}\n{\"kind\":\"round\",\"round\":1}\n"
@@ -88,8 +86,7 @@ static void lines_that_are_none_are_left_out(void **state) {
 }
 
 /* Of a large log only the newest lines are read, starting with a whole line. */
-static void reading_is_bounded(void **state) {
-    (void)state;
+FACT(reading_is_bounded) {
     enum { LINES = 200000, LINE_BYTES = 60 };
     FILE *const file = open_file("00000002.jsonl", "w");
     for (unsigned i = 0; i < LINES; i++)
@@ -106,13 +103,4 @@ static void reading_is_bounded(void **state) {
     tw_run_past_read("/nonexistent", 3, &history);
     tw_run_past_read(folder, 0, &history);
     assert_int_equal(history.rounds_count + history.losses_count, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(files_are_read_in_order, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(lines_that_are_none_are_left_out, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(reading_is_bounded, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,6 @@ static struct tw_checkpoint_found found;
 static struct tw_error err;
 
 static int make_node(void **state) {
-    (void)state;
     disk = tw_disk_create();
     checkpoint = NULL;
     sample_layout(&layout, &run, 2, 8, 2);
@@ -32,13 +31,14 @@ static int make_node(void **state) {
 }
 
 static int drop_node(void **state) {
-    (void)state;
     tw_checkpoint_destroy(checkpoint);
     sample_arrays_deinit(&saved);
     sample_arrays_deinit(&loaded);
     tw_disk_destroy(disk);
     return 0;
 }
+
+#define FACT(name) TEST_IN(make_node, drop_node, name)
 
 static void open_on(struct tw_disk *on, const struct tw_layout *with, const struct tw_id *id) {
     tw_checkpoint_destroy(checkpoint);
@@ -76,8 +76,7 @@ static bool is_generation(uint64_t number) {
     return found.is_loaded && memcmp(&expected, &state_loaded, sizeof(expected)) == 0;
 }
 
-static void saved_state_loads_to_the_bit(void **state) {
-    (void)state;
+FACT(saved_state_loads_to_the_bit) {
     for (uint64_t count = 1; count <= 4; count++) {
         save_up_to(count);
         open_on(disk, &layout, &run_id);
@@ -91,15 +90,13 @@ static void saved_state_loads_to_the_bit(void **state) {
     }
 }
 
-static void an_empty_folder_is_a_fresh_start(void **state) {
-    (void)state;
+FACT(an_empty_folder_is_a_fresh_start) {
     open_on(disk, &layout, &run_id);
     assert_int_equal(load(), TW_OK);
     assert_false(found.is_loaded);
 }
 
-static void padding_is_neither_stored_nor_written(void **state) {
-    (void)state;
+FACT(padding_is_neither_stored_nor_written) {
     memset(saved.kinds[0], 0x55, layout.elements * 4);
     memset(loaded.kinds[0], 0x77, layout.elements * 4);
     save_up_to(1);
@@ -113,8 +110,7 @@ static void padding_is_neither_stored_nor_written(void **state) {
     assert_int_equal(kept, layout.elements - layout.params);
 }
 
-static void another_fragment_layout_finds_its_tensors(void **state) {
-    (void)state;
+FACT(another_fragment_layout_finds_its_tensors) {
     struct tw_run other_run;
     save_up_to(2);
     for (uint32_t fragments = 1; fragments <= 3; fragments++) {
@@ -134,8 +130,7 @@ static void another_fragment_layout_finds_its_tensors(void **state) {
 }
 
 /* A fragment that lies elsewhere in memory is read from there. */
-static void fragments_may_lie_apart(void **state) {
-    (void)state;
+FACT(fragments_may_lie_apart) {
     struct sample_arrays spare;
     sample_arrays_init(&spare, &layout, false);
     open_on(disk, &layout, &run_id);
@@ -164,8 +159,7 @@ static void list_layout(struct tw_layout *to, uint32_t fragments) {
 }
 
 /* A tensor that spans several fragments is contiguous in the file. */
-static void tensors_may_reach_over_fragments(void **state) {
-    (void)state;
+FACT(tensors_may_reach_over_fragments) {
     struct sample_arrays in, out;
     for (uint32_t from = 1; from <= 5; from++) {
         list_layout(&layout, from);
@@ -205,8 +199,7 @@ static void tensors_may_reach_over_fragments(void **state) {
     sample_layout(&layout, &run, 2, 8, 2); /* teardown needs a valid layout */
 }
 
-static void moments_change_width_as_the_reader_wishes(void **state) {
-    (void)state;
+FACT(moments_change_width_as_the_reader_wishes) {
     struct sample_arrays narrow;
     sample_arrays_init(&narrow, &layout, true);
     /* float32 to bf16 */
@@ -228,8 +221,7 @@ static void moments_change_width_as_the_reader_wishes(void **state) {
     sample_arrays_deinit(&narrow);
 }
 
-static void bf16_is_rounded_to_nearest_even(void **state) {
-    (void)state;
+FACT(bf16_is_rounded_to_nearest_even) {
     const uint32_t bits[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x3f807fff, 0xbf818000,
                              0x7f800000, 0x7f800001, 0x7f7fffff, 0x00000001};
     const uint16_t rounded[] = {0x3f80, 0x3f82, 0x3f81, 0x3f80, 0xbf82,
@@ -249,8 +241,7 @@ static void bf16_is_rounded_to_nearest_even(void **state) {
     sample_arrays_deinit(&narrow);
 }
 
-static void kinds_may_be_left_out(void **state) {
-    (void)state;
+FACT(kinds_may_be_left_out) {
     struct tw_checkpoint_arrays some = saved.at;
     open_on(disk, &layout, &run_id);
     assert_int_equal(load(), TW_OK);
@@ -271,8 +262,7 @@ static void kinds_may_be_left_out(void **state) {
     assert_false(sample_matches(&loaded, &layout, TW_CHECKPOINT_LIVE, 1));
 }
 
-static void another_run_is_refused_and_left_alone(void **state) {
-    (void)state;
+FACT(another_run_is_refused_and_left_alone) {
     save_up_to(1);
     open_on(disk, &layout, &other_run_id);
     assert_int_equal(load(), TW_DENIED);
@@ -284,8 +274,7 @@ static void another_run_is_refused_and_left_alone(void **state) {
     assert_true(is_generation(1));
 }
 
-static void another_shape_is_refused_and_both_are_named(void **state) {
-    (void)state;
+FACT(another_shape_is_refused_and_both_are_named) {
     struct tw_run other_run;
     save_up_to(1);
     sample_layout(&other_layout, &other_run, 2, 16, 2);
@@ -301,8 +290,7 @@ static void another_shape_is_refused_and_both_are_named(void **state) {
     assert_int_equal(tw_checkpoint_load(checkpoint, &none, &state_loaded, &found, &err), TW_CONFIG);
 }
 
-static void the_older_generation_steps_in_with_a_reason(void **state) {
-    (void)state;
+FACT(the_older_generation_steps_in_with_a_reason) {
     size_t size;
     save_up_to(4);
     (void)tw_disk_bytes(disk, slots[1], &size);
@@ -319,8 +307,7 @@ static void the_older_generation_steps_in_with_a_reason(void **state) {
     assert_true(is_generation(3));
 }
 
-static void two_damaged_generations_are_no_fresh_start(void **state) {
-    (void)state;
+FACT(two_damaged_generations_are_no_fresh_start) {
     size_t size;
     save_up_to(4);
     for (int i = 0; i < 2; i++) {
@@ -342,8 +329,7 @@ static void two_damaged_generations_are_no_fresh_start(void **state) {
 
 /* Loading survives one failing call: with two good generations on disk, the newest is still
  * loaded. */
-static void a_hiccup_while_loading_costs_nothing(void **state) {
-    (void)state;
+FACT(a_hiccup_while_loading_costs_nothing) {
     save_up_to(2);
     const uint64_t before = tw_disk_calls(disk);
     assert_int_equal(load(), TW_OK);
@@ -360,8 +346,7 @@ static void a_hiccup_while_loading_costs_nothing(void **state) {
     assert_true(is_generation(2));
 }
 
-static void a_file_that_cannot_be_read_is_not_called_damaged(void **state) {
-    (void)state;
+FACT(a_file_that_cannot_be_read_is_not_called_damaged) {
     save_up_to(2);
     tw_disk_set_bad(disk, slots[1]);
     open_on(disk, &layout, &run_id);
@@ -373,8 +358,7 @@ static void a_file_that_cannot_be_read_is_not_called_damaged(void **state) {
     assert_non_null(strstr(err.message, "Input/output error"));
 }
 
-static void the_number_of_an_unreadable_generation_is_not_used_again(void **state) {
-    (void)state;
+FACT(the_number_of_an_unreadable_generation_is_not_used_again) {
     save_up_to(2);
     struct tw_disk *bad = tw_disk_copy(disk);
     tw_disk_set_bad(bad, slots[1]);
@@ -391,8 +375,7 @@ static void the_number_of_an_unreadable_generation_is_not_used_again(void **stat
 }
 
 /* Only one generation is on disk, so that no older one can hide an undetected bit flip. */
-static void flipped_bits_are_found_wherever_they_are(void **state) {
-    (void)state;
+FACT(flipped_bits_are_found_wherever_they_are) {
     enum { FLIPS = 1000 };
     struct tw_rng rng;
     size_t size;
@@ -419,8 +402,7 @@ static void flipped_bits_are_found_wherever_they_are(void **state) {
     assert_true(is_generation(1));
 }
 
-static void cut_or_grown_files_are_refused(void **state) {
-    (void)state;
+FACT(cut_or_grown_files_are_refused) {
     size_t size;
     save_up_to(1);
     const uint8_t *bytes = tw_disk_bytes(disk, slots[0], &size);
@@ -442,8 +424,7 @@ static void cut_or_grown_files_are_refused(void **state) {
     }
 }
 
-static void a_full_disk_leaves_older_generations_alone(void **state) {
-    (void)state;
+FACT(a_full_disk_leaves_older_generations_alone) {
     size_t size;
     save_up_to(2);
     (void)tw_disk_bytes(disk, slots[1], &size);
@@ -460,8 +441,7 @@ static void a_full_disk_leaves_older_generations_alone(void **state) {
 }
 
 /* Each call of a save fails once, with each error; then the power is cut. */
-static void failed_saves_are_never_acknowledged(void **state) {
-    (void)state;
+FACT(failed_saves_are_never_acknowledged) {
     const int errors[] = {EIO, ENOSPC, EINTR};
     unsigned failures = 0, tolerated = 0;
     struct tw_rng rng;
@@ -573,8 +553,7 @@ static unsigned crash_states(const struct tw_disk *trial, uint64_t acknowledged,
     return (unsigned)units + 1 + RANDOM_SUBSETS;
 }
 
-static void no_crash_loses_an_acknowledged_generation(void **state) {
-    (void)state;
+FACT(no_crash_loses_an_acknowledged_generation) {
     unsigned states = 0;
     struct tw_rng rng;
     tw_rng_seed(&rng, 17);
@@ -609,8 +588,7 @@ static uint64_t generation_in(uint32_t file) {
     return about.exists ? about.generation : 0;
 }
 
-static void a_replaced_generation_is_kept_when_it_is_good(void **state) {
-    (void)state;
+FACT(a_replaced_generation_is_kept_when_it_is_good) {
     save_up_to(2);
     tw_checkpoint_keep_replaced(checkpoint, true);
     assert_int_equal(save(3), TW_OK);
@@ -627,8 +605,7 @@ static void a_replaced_generation_is_kept_when_it_is_good(void **state) {
 
 /* The newest generation is damaged, and the daemon goes on with the older one: its next save must
  * not put the damaged file in the place of the good pinned one. */
-static void a_damaged_generation_is_never_pinned(void **state) {
-    (void)state;
+FACT(a_damaged_generation_is_never_pinned) {
     size_t size;
     save_up_to(2);
     tw_checkpoint_keep_replaced(checkpoint, true);
@@ -653,8 +630,7 @@ static void note_read(void *user, uint64_t read_bytes, uint64_t all_bytes) {
 }
 
 /* For a large model each reading takes minutes. */
-static void a_verified_file_is_not_read_again_to_go_back(void **state) {
-    (void)state;
+FACT(a_verified_file_is_not_read_again_to_go_back) {
     unsigned readings = 0;
     save_up_to(3);
     tw_checkpoint_watch(checkpoint, note_read, &readings);
@@ -666,8 +642,7 @@ static void a_verified_file_is_not_read_again_to_go_back(void **state) {
     assert_true(is_generation(2));
 }
 
-static void going_back_can_be_undone(void **state) {
-    (void)state;
+FACT(going_back_can_be_undone) {
     save_up_to(2);
     tw_checkpoint_keep_replaced(checkpoint, true);
     /* Now slot a has generation 3, slot b has 2, and generation 1 is pinned. */
@@ -690,8 +665,7 @@ static void going_back_can_be_undone(void **state) {
 }
 
 /* The model may get worse again before a newer generation has proved good. */
-static void pinned_generation_stays_for_the_next_time(void **state) {
-    (void)state;
+FACT(pinned_generation_stays_for_the_next_time) {
     save_up_to(2);
     tw_checkpoint_keep_replaced(checkpoint, true);
     assert_int_equal(save(3), TW_OK);
@@ -712,8 +686,7 @@ static void pinned_generation_stays_for_the_next_time(void **state) {
 }
 
 /* After one save, ckpt.a or ckpt.b and the pinned file are still hard links to one file. */
-static void second_rollback_leaves_no_file_behind(void **state) {
-    (void)state;
+FACT(second_rollback_leaves_no_file_behind) {
     save_up_to(2);
     tw_checkpoint_keep_replaced(checkpoint, true);
     assert_int_equal(save(3), TW_OK);
@@ -727,8 +700,7 @@ static void second_rollback_leaves_no_file_behind(void **state) {
 }
 
 /* A slot whose header cannot be read may contain the newest generation. */
-static void unreadable_slot_stops_a_rollback(void **state) {
-    (void)state;
+FACT(unreadable_slot_stops_a_rollback) {
     save_up_to(2);
     tw_checkpoint_keep_replaced(checkpoint, true);
     assert_int_equal(save(3), TW_OK);
@@ -738,8 +710,7 @@ static void unreadable_slot_stops_a_rollback(void **state) {
     assert_int_equal(generation_in(TW_CHECKPOINT_UNDONE), 0);
 }
 
-static void nobody_goes_back_to_a_damaged_generation(void **state) {
-    (void)state;
+FACT(nobody_goes_back_to_a_damaged_generation) {
     size_t size;
     save_up_to(2);
     tw_checkpoint_keep_replaced(checkpoint, true);
@@ -753,8 +724,7 @@ static void nobody_goes_back_to_a_damaged_generation(void **state) {
 }
 
 /* Wherever a crash interrupts a rollback, the newest generation or the chosen one is loaded. */
-static void no_crash_of_a_rollback_loses_both(void **state) {
-    (void)state;
+FACT(no_crash_of_a_rollback_loses_both) {
     make_tiny(1, false);
     open_on(disk, &layout, &run_id);
     assert_int_equal(load(), TW_OK);
@@ -780,8 +750,7 @@ static void no_crash_of_a_rollback_loses_both(void **state) {
 }
 
 /* The model has more than one block, and blocks begin and end inside tensors. */
-static void models_larger_than_a_block_work(void **state) {
-    (void)state;
+FACT(models_larger_than_a_block_work) {
     size_t size;
     sample_arrays_deinit(&saved);
     sample_arrays_deinit(&loaded);
@@ -796,42 +765,4 @@ static void models_larger_than_a_block_work(void **state) {
     tw_disk_flip(disk, slots[1], size / 2, 2);
     assert_int_equal(load(), TW_OK);
     assert_true(is_generation(1));
-}
-
-int main(void) {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, make_node, drop_node)
-    const struct CMUnitTest tests[] = {
-        CASE(saved_state_loads_to_the_bit),
-        CASE(an_empty_folder_is_a_fresh_start),
-        CASE(padding_is_neither_stored_nor_written),
-        CASE(another_fragment_layout_finds_its_tensors),
-        CASE(fragments_may_lie_apart),
-        CASE(tensors_may_reach_over_fragments),
-        CASE(moments_change_width_as_the_reader_wishes),
-        CASE(bf16_is_rounded_to_nearest_even),
-        CASE(kinds_may_be_left_out),
-        CASE(another_run_is_refused_and_left_alone),
-        CASE(another_shape_is_refused_and_both_are_named),
-        CASE(the_older_generation_steps_in_with_a_reason),
-        CASE(two_damaged_generations_are_no_fresh_start),
-        CASE(a_hiccup_while_loading_costs_nothing),
-        CASE(a_file_that_cannot_be_read_is_not_called_damaged),
-        CASE(the_number_of_an_unreadable_generation_is_not_used_again),
-        CASE(flipped_bits_are_found_wherever_they_are),
-        CASE(cut_or_grown_files_are_refused),
-        CASE(a_full_disk_leaves_older_generations_alone),
-        CASE(failed_saves_are_never_acknowledged),
-        CASE(no_crash_loses_an_acknowledged_generation),
-        CASE(a_replaced_generation_is_kept_when_it_is_good),
-        CASE(going_back_can_be_undone),
-        CASE(a_verified_file_is_not_read_again_to_go_back),
-        CASE(a_damaged_generation_is_never_pinned),
-        CASE(pinned_generation_stays_for_the_next_time),
-        CASE(second_rollback_leaves_no_file_behind),
-        CASE(unreadable_slot_stops_a_rollback),
-        CASE(nobody_goes_back_to_a_damaged_generation),
-        CASE(no_crash_of_a_rollback_loses_both),
-        CASE(models_larger_than_a_block_work),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

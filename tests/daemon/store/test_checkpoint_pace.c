@@ -15,8 +15,7 @@ static void save(uint64_t took_us, uint64_t bytes) {
     tw_checkpoint_pace_wrote(&pace, took_us, bytes);
 }
 
-static void small_checkpoints_keep_the_promise(void **state) {
-    (void)state;
+TEST(small_checkpoints_keep_the_promise) {
     tw_checkpoint_pace_init(&pace, MINUTES(2), SECONDS(7));
     assert_int_equal(pace.due_us, SECONDS(127));
     save(SECONDS(1), GB(0.3));
@@ -28,8 +27,7 @@ static void small_checkpoints_keep_the_promise(void **state) {
     assert_true(pace.due_us == UINT64_MAX);
 }
 
-static void first_merge_and_deaths_are_saved_soon(void **state) {
-    (void)state;
+TEST(first_merge_and_deaths_are_saved_soon) {
     tw_checkpoint_pace_init(&pace, MINUTES(2), 0);
     tw_checkpoint_pace_hurry(&pace, SECONDS(2), SECONDS(10));
     assert_int_equal(pace.due_us, SECONDS(12));
@@ -40,8 +38,7 @@ static void first_merge_and_deaths_are_saved_soon(void **state) {
     assert_int_equal(pace.due_us, SECONDS(42)); /* never later than it was due */
 }
 
-static void large_or_slow_files_are_written_less_often(void **state) {
-    (void)state;
+TEST(large_or_slow_files_are_written_less_often) {
     tw_checkpoint_pace_init(&pace, MINUTES(2), 0);
     save(SECONDS(5), GB(2.4));
     assert_int_equal(pace.spaced_us, MINUTES(10));
@@ -58,22 +55,11 @@ static void large_or_slow_files_are_written_less_often(void **state) {
     assert_int_equal(pace.spaced_us, MINUTES(2)); /* the disk is fast again */
 }
 
-static void short_interval_is_taken_as_it_is(void **state) {
-    (void)state;
+TEST(short_interval_is_taken_as_it_is) {
     tw_checkpoint_pace_init(&pace, SECONDS(5), 0);
     save(SECONDS(20), GB(240));
     assert_int_equal(pace.spaced_us, SECONDS(5));
     tw_checkpoint_pace_init(&pace, MINUTES(120), 0);
     save(MINUTES(1), GB(240));
     assert_int_equal(pace.spaced_us, MINUTES(120));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_checkpoints_keep_the_promise),
-        cmocka_unit_test(first_merge_and_deaths_are_saved_soon),
-        cmocka_unit_test(large_or_slow_files_are_written_less_often),
-        cmocka_unit_test(short_interval_is_taken_as_it_is),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,6 @@ static int dir;
 static struct tw_error err;
 
 static int open_folder(void **state) {
-    (void)state;
     (void)strcpy(folder, "test_file.XXXXXX");
     ops = tw_file_system();
     if (mkdtemp(folder) == NULL) return 1;
@@ -23,12 +22,13 @@ static int open_folder(void **state) {
 }
 
 static int remove_folder(void **state) {
-    (void)state;
     (void)ops->unlink(ops->ctx, dir, "one");
     (void)ops->unlink(ops->ctx, dir, "one.tmp");
     (void)ops->close(ops->ctx, dir);
     return rmdir(folder);
 }
+
+#define FACT(name) TEST_IN(open_folder, remove_folder, name)
 
 static void replace(const char *text) {
     struct tw_durable durable;
@@ -50,8 +50,7 @@ static void holds(const char *text) {
     assert_int_equal(ops->close(ops->ctx, file), 0);
 }
 
-static void a_file_is_replaced_whole(void **state) {
-    (void)state;
+FACT(a_file_is_replaced_whole) {
     replace("the first, which is longer");
     holds("the first, which is longer");
     replace("the second");
@@ -59,8 +58,7 @@ static void a_file_is_replaced_whole(void **state) {
     assert_int_equal(ops->open(ops->ctx, dir, "one.tmp"), -ENOENT);
 }
 
-static void only_its_owner_may_read_it(void **state) {
-    (void)state;
+FACT(only_its_owner_may_read_it) {
     struct stat about;
     replace("secret");
     assert_int_equal(fstatat(dir, "one", &about, 0), 0);
@@ -69,8 +67,7 @@ static void only_its_owner_may_read_it(void **state) {
 
 /* The group may read shared files even with the umask of a service. Files with any other name
  * stay private. */
-static void shared_files_are_read_by_the_group(void **state) {
-    (void)state;
+FACT(shared_files_are_read_by_the_group) {
     struct stat about;
     const mode_t before = umask(0077);
     ops = tw_file_system_shared();
@@ -88,8 +85,7 @@ static void shared_files_are_read_by_the_group(void **state) {
     only_its_owner_may_read_it(state);
 }
 
-static void an_abandoned_file_leaves_nothing(void **state) {
-    (void)state;
+FACT(an_abandoned_file_leaves_nothing) {
     struct tw_durable durable;
     replace("old");
     assert_int_equal(tw_durable_begin(&durable, ops, dir, "one", 3, &err), TW_OK);
@@ -100,13 +96,10 @@ static void an_abandoned_file_leaves_nothing(void **state) {
 }
 
 static int no_nameless(void *ctx, int in) {
-    (void)ctx;
-    (void)in;
     return -EOPNOTSUPP;
 }
 
-static void old_file_systems_and_leftovers_are_fine(void **state) {
-    (void)state;
+FACT(old_file_systems_and_leftovers_are_fine) {
     struct tw_file_ops old = *ops;
     const struct tw_file_ops *all = ops;
     old.create_nameless = no_nameless;
@@ -121,8 +114,7 @@ static void old_file_systems_and_leftovers_are_fine(void **state) {
     assert_int_equal(ops->open(ops->ctx, dir, "one.tmp"), -ENOENT);
 }
 
-static void missing_things_are_named(void **state) {
-    (void)state;
+FACT(missing_things_are_named) {
     assert_int_equal(ops->dir_open(ops->ctx, "test_file.none"), -ENOENT);
     assert_int_equal(ops->open(ops->ctx, dir, "none"), -ENOENT);
     struct tw_durable durable;
@@ -131,8 +123,7 @@ static void missing_things_are_named(void **state) {
 }
 
 /* A FIFO in place of a file does not block the caller, and a symbolic link is not followed. */
-static void anything_but_a_regular_file_is_refused(void **state) {
-    (void)state;
+FACT(anything_but_a_regular_file_is_refused) {
     char path[80];
     (void)snprintf(path, sizeof(path), "%s/one", folder);
     assert_int_equal(mkfifo(path, 0600), 0);
@@ -161,8 +152,7 @@ static int count_sync(void *ctx, int file) {
     return ++counted.syncs < 3 ? 0 : -EIO;
 }
 
-static void a_large_file_is_synced_on_its_way(void **state) {
-    (void)state;
+FACT(a_large_file_is_synced_on_its_way) {
     static char block[1 << 20];
     struct tw_file_ops counting = *ops;
     struct tw_durable durable;
@@ -179,23 +169,4 @@ static void a_large_file_is_synced_on_its_way(void **state) {
     assert_int_equal(counted.syncs, 3);
     assert_true(counted.most <= TW_UNSYNCED_BYTES_MAX);
     tw_durable_abort(&durable);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_file_is_replaced_whole, open_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(only_its_owner_may_read_it, open_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(shared_files_are_read_by_the_group, open_folder,
-                                        remove_folder),
-        cmocka_unit_test_setup_teardown(an_abandoned_file_leaves_nothing, open_folder,
-                                        remove_folder),
-        cmocka_unit_test_setup_teardown(old_file_systems_and_leftovers_are_fine, open_folder,
-                                        remove_folder),
-        cmocka_unit_test_setup_teardown(missing_things_are_named, open_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(anything_but_a_regular_file_is_refused, open_folder,
-                                        remove_folder),
-        cmocka_unit_test_setup_teardown(a_large_file_is_synced_on_its_way, open_folder,
-                                        remove_folder),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,8 +5,7 @@
 
 #include "daemon/store/generations.h"
 
-static void a_generation_is_good_once_a_later_model_was(void **state) {
-    (void)state;
+TEST(a_generation_is_good_once_a_later_model_was) {
     struct tw_generations g = {0};
     assert_false(tw_generations_is_older_good(&g, true)); /* nobody has looked */
     tw_generations_judge(&g, 3.0f, false, 10);
@@ -22,8 +21,7 @@ static void a_generation_is_good_once_a_later_model_was(void **state) {
     assert_true(tw_generations_is_older_good(&g, true));
 }
 
-static void spoilt_generations_are_not_kept(void **state) {
-    (void)state;
+TEST(spoilt_generations_are_not_kept) {
     struct tw_generations g = {0};
     tw_generations_judge(&g, 3.0f, false, 10);
     tw_generations_judge(&g, 3.0f, false, 20);
@@ -44,8 +42,7 @@ static void spoilt_generations_are_not_kept(void **state) {
     assert_true(tw_generations_is_older_good(&g, true));
 }
 
-static void a_wild_result_marks_all_before_it(void **state) {
-    (void)state;
+TEST(a_wild_result_marks_all_before_it) {
     struct tw_generations g = {0};
     tw_generations_saved(&g, 10, false);
     tw_generations_saved(&g, 20, false);
@@ -59,8 +56,7 @@ static void a_wild_result_marks_all_before_it(void **state) {
     assert_false(tw_generations_is_older_good(&g, true));
 }
 
-static void without_evaluations_all_is_well_until_a_wild_result(void **state) {
-    (void)state;
+TEST(without_evaluations_all_is_well_until_a_wild_result) {
     struct tw_generations g = {0};
     tw_generations_saved(&g, 10, false);
     tw_generations_saved(&g, 20, false);
@@ -73,8 +69,7 @@ static void without_evaluations_all_is_well_until_a_wild_result(void **state) {
 
 /* Checkpoints every 2 minutes, evaluations every 10: the generation that an evaluation can judge
  * waits for it, and is then kept. */
-static void rare_evaluations_still_find_a_good_generation(void **state) {
-    (void)state;
+TEST(rare_evaluations_still_find_a_good_generation) {
     struct tw_generations g = {0};
     const uint64_t minute = 60 * 1000000;
     uint32_t pinned = 0;
@@ -93,8 +88,7 @@ static void rare_evaluations_still_find_a_good_generation(void **state) {
 }
 
 /* After a restart, the first loss of a bad model must not become the standard for later ones. */
-static void restart_takes_no_spoilt_model_for_a_good_one(void **state) {
-    (void)state;
+TEST(restart_takes_no_spoilt_model_for_a_good_one) {
     struct tw_generations before = {0}, after = {0};
     tw_generations_judge(&before, 3.0f, false, 10);
     tw_generations_judge(&before, 9.0f, false, 20);
@@ -110,8 +104,7 @@ static void restart_takes_no_spoilt_model_for_a_good_one(void **state) {
     assert_false(tw_generations_is_older_good(&after, false));
 }
 
-static void any_loss_is_taken(void **state) {
-    (void)state;
+TEST(any_loss_is_taken) {
     static const float losses[] = {0.0f, -1.0f, 1e-30f, 1e30f, INFINITY, -INFINITY, NAN};
     for (uint32_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
         struct tw_generations g = {0};
@@ -123,17 +116,4 @@ static void any_loss_is_taken(void **state) {
     tw_generations_resume(&g, UINT64_MAX, false);
     tw_generations_judge(&g, 1.0f, false, 10);
     assert_int_equal(g.least_e6, 1000000);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_generation_is_good_once_a_later_model_was),
-        cmocka_unit_test(spoilt_generations_are_not_kept),
-        cmocka_unit_test(rare_evaluations_still_find_a_good_generation),
-        cmocka_unit_test(a_wild_result_marks_all_before_it),
-        cmocka_unit_test(restart_takes_no_spoilt_model_for_a_good_one),
-        cmocka_unit_test(any_loss_is_taken),
-        cmocka_unit_test(without_evaluations_all_is_well_until_a_wild_result),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,6 @@ static struct tw_line_log lines;
 static struct tw_error err;
 
 static int start(void **state) {
-    (void)state;
     memcpy(folder + sizeof(folder) - 7, "XXXXXX", 6);
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof(path), "%s/log", folder);
@@ -25,10 +24,11 @@ static int start(void **state) {
 
 static int end(void **state) {
     char command[128];
-    (void)state;
     (void)snprintf(command, sizeof(command), "rm -r %s", folder);
     return system(command);
 }
+
+#define FACT(name) TEST_IN(start, end, name)
 
 static void open_log(uint64_t bytes_max) {
     assert_int_equal(tw_line_log_open(&lines, tw_file_system(), path, bytes_max, &err), TW_OK);
@@ -59,8 +59,7 @@ static void append_raw(unsigned number, const char *bytes, size_t size) {
     (void)fclose(file);
 }
 
-static void a_start_goes_on_in_the_newest_file(void **state) {
-    (void)state;
+FACT(a_start_goes_on_in_the_newest_file) {
     open_log(4000);
     assert_int_equal(write_line("{\"a\":1}\n"), TW_OK);
     tw_line_log_close(&lines);
@@ -71,8 +70,7 @@ static void a_start_goes_on_in_the_newest_file(void **state) {
     assert_string_equal(read_file(2), "-");
 }
 
-static void the_ring_is_bounded(void **state) {
-    (void)state;
+FACT(the_ring_is_bounded) {
     open_log(4 * 20);
     for (unsigned i = 0; i < 7; i++) {
         assert_int_equal(write_line("12345678\n"), TW_OK);
@@ -84,8 +82,7 @@ static void the_ring_is_bounded(void **state) {
     assert_string_equal(read_file(8), "-");
 }
 
-static void a_torn_last_line_becomes_an_empty_one(void **state) {
-    (void)state;
+FACT(a_torn_last_line_becomes_an_empty_one) {
     open_log(4000);
     assert_int_equal(write_line("{\"a\":1}\n"), TW_OK);
     tw_line_log_close(&lines);
@@ -101,8 +98,7 @@ static void a_torn_last_line_becomes_an_empty_one(void **state) {
     assert_string_equal(read_file(1), "{\"a\":1}\n    \n{\"a\":2}\n        \n");
 }
 
-static void a_file_of_anything_harms_nothing(void **state) {
-    (void)state;
+FACT(a_file_of_anything_harms_nothing) {
     open_log(4000);
     tw_line_log_close(&lines);
     static char noise[100000];
@@ -122,8 +118,7 @@ static void a_file_of_anything_harms_nothing(void **state) {
 }
 
 /* A full disk truncates a line, which is blanked at once. The next line that fits follows it. */
-static void a_full_disk_costs_lines_alone(void **state) {
-    (void)state;
+FACT(a_full_disk_costs_lines_alone) {
     struct tw_disk *const disk = tw_disk_create();
     size_t size;
     assert_int_equal(tw_line_log_open(&lines, tw_disk_ops(disk), path, 4000, &err), TW_OK);
@@ -145,8 +140,7 @@ static void a_full_disk_costs_lines_alone(void **state) {
 }
 
 /* After any failed call, the log accepts lines again, and each line is whole. */
-static void after_any_failed_call_lines_are_whole(void **state) {
-    (void)state;
+FACT(after_any_failed_call_lines_are_whole) {
     for (uint64_t call = 1; call < 24; call++) {
         struct tw_disk *const disk = tw_disk_create();
         assert_int_equal(tw_line_log_open(&lines, tw_disk_ops(disk), path, 100, &err), TW_OK);
@@ -170,16 +164,4 @@ static void after_any_failed_call_lines_are_whole(void **state) {
         tw_line_log_close(&lines);
         tw_disk_destroy(disk);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_start_goes_on_in_the_newest_file, start, end),
-        cmocka_unit_test_setup_teardown(the_ring_is_bounded, start, end),
-        cmocka_unit_test_setup_teardown(a_torn_last_line_becomes_an_empty_one, start, end),
-        cmocka_unit_test_setup_teardown(a_file_of_anything_harms_nothing, start, end),
-        cmocka_unit_test_setup_teardown(a_full_disk_costs_lines_alone, start, end),
-        cmocka_unit_test_setup_teardown(after_any_failed_call_lines_are_whole, start, end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,8 +31,7 @@ static void write_note(struct tw_disk *disk, const struct tw_reached *reached) {
     assert_int_equal(ops->close(ops->ctx, dir), 0);
 }
 
-static void note_survives_a_power_cut(void **state) {
-    (void)state;
+TEST(note_survives_a_power_cut) {
     for (uint64_t seed = 0; seed < 50; seed++) {
         struct tw_disk *const disk = tw_disk_create();
         struct tw_reached read, next = SAMPLE;
@@ -53,8 +52,7 @@ static void note_survives_a_power_cut(void **state) {
     }
 }
 
-static void changed_note_is_refused_or_another_number(void **state) {
-    (void)state;
+TEST(changed_note_is_refused_or_another_number) {
     struct tw_disk *disk = tw_disk_create();
     size_t size;
     write_note(disk, &SAMPLE);
@@ -69,12 +67,4 @@ static void changed_note_is_refused_or_another_number(void **state) {
     struct tw_reached read;
     assert_int_equal(read_note(disk, &read), TW_IO);
     tw_disk_destroy(disk);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(note_survives_a_power_cut),
-        cmocka_unit_test(changed_note_is_refused_or_another_number),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

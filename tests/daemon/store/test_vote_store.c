@@ -13,17 +13,17 @@ static struct tw_vote vote;
 static struct tw_error err;
 
 static int make_disk(void **state) {
-    (void)state;
     disk = tw_disk_create();
     memset(&vote, 0, sizeof(vote));
     return 0;
 }
 
 static int drop_disk(void **state) {
-    (void)state;
     tw_disk_destroy(disk);
     return 0;
 }
+
+#define FACT(name) TEST_IN(make_disk, drop_disk, name)
 
 static enum tw_vote_found look(struct tw_disk *on) {
     enum tw_vote_found found;
@@ -46,8 +46,7 @@ static void fill(uint64_t count) {
     tw_vote_store_close(&store);
 }
 
-static void the_newest_vote_comes_back_to_the_bit(void **state) {
-    (void)state;
+FACT(the_newest_vote_comes_back_to_the_bit) {
     for (uint64_t count = 1; count <= 5; count++) {
         struct tw_vote expected;
         fill(count);
@@ -62,8 +61,7 @@ static void the_newest_vote_comes_back_to_the_bit(void **state) {
 
 /* Flips a bit of every byte in both files. The damaged file may have held the newest vote, so
  * voting must stop. */
-static void one_flipped_bit_is_never_voted_on(void **state) {
-    (void)state;
+FACT(one_flipped_bit_is_never_voted_on) {
     fill(4);
     for (int f = 0; f < 2; f++) {
         size_t size;
@@ -79,8 +77,7 @@ static void one_flipped_bit_is_never_voted_on(void **state) {
     assert_int_equal(look(disk), TW_VOTE_VALID);
 }
 
-static void a_lost_or_copied_file_is_noticed(void **state) {
-    (void)state;
+FACT(a_lost_or_copied_file_is_noticed) {
     size_t size, other_size;
     fill(4);
     struct tw_disk *copy = tw_disk_copy(disk);
@@ -104,8 +101,7 @@ static void a_lost_or_copied_file_is_noticed(void **state) {
     assert_non_null(strstr(err.message, "copy"));
 }
 
-static void an_unreadable_file_is_not_no_file(void **state) {
-    (void)state;
+FACT(an_unreadable_file_is_not_no_file) {
     enum tw_vote_found found;
     fill(2);
     for (uint64_t call = 1; call <= 8; call++) {
@@ -166,8 +162,7 @@ static unsigned crash_everywhere(struct tw_disk *base, uint64_t next, bool is_fo
     }
 }
 
-static void no_crash_loses_an_acknowledged_vote(void **state) {
-    (void)state;
+FACT(no_crash_loses_an_acknowledged_vote) {
     unsigned states = 0;
     for (int named = 0; named < 2; named++) {
         struct tw_disk *empty = tw_disk_create();
@@ -187,8 +182,7 @@ static void no_crash_loses_an_acknowledged_vote(void **state) {
     assert_true(states > 500);
 }
 
-static void saving_over_damage_never_brings_an_old_vote_back(void **state) {
-    (void)state;
+FACT(saving_over_damage_never_brings_an_old_vote_back) {
     unsigned states = 0;
     for (int f = 0; f < 3; f++) {
         struct tw_disk *base = tw_disk_create();
@@ -207,8 +201,7 @@ static void saving_over_damage_never_brings_an_old_vote_back(void **state) {
     print_message("%u crash states\n", states);
 }
 
-static void a_failed_save_may_be_tried_again(void **state) {
-    (void)state;
+FACT(a_failed_save_may_be_tried_again) {
     const int errors[] = {EIO, ENOSPC, EINTR};
     fill(2);
     for (size_t e = 0; e < 3; e++) {
@@ -229,18 +222,4 @@ static void a_failed_save_may_be_tried_again(void **state) {
             tw_disk_destroy(trial);
         }
     }
-}
-
-int main(void) {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, make_disk, drop_disk)
-    const struct CMUnitTest tests[] = {
-        CASE(the_newest_vote_comes_back_to_the_bit),
-        CASE(one_flipped_bit_is_never_voted_on),
-        CASE(a_lost_or_copied_file_is_noticed),
-        CASE(an_unreadable_file_is_not_no_file),
-        CASE(no_crash_loses_an_acknowledged_vote),
-        CASE(saving_over_damage_never_brings_an_old_vote_back),
-        CASE(a_failed_save_may_be_tried_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,8 @@
 /* Tests of daemon/workerlink/pool.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/rng.h"
 #include "daemon/workerlink/pool.h"
+#include "tests/test.h"
 
 static struct tw_pool pool;
 
@@ -28,8 +20,7 @@ static uint32_t reserve(uint32_t bytes) {
     return idx;
 }
 
-static void payload_gets_a_name_when_committed(void **state) {
-    (void)state;
+TEST(payload_gets_a_name_when_committed) {
     tw_pool_init(&pool, 4096);
     const struct tw_id id = id_of(7);
     const uint32_t idx = reserve(1000);
@@ -54,8 +45,7 @@ static void note_freed(void *user, uint64_t offset, uint64_t bytes) {
     freed.count++;
 }
 
-static void large_payload_is_reported_when_its_last_reader_is_gone(void **state) {
-    (void)state;
+TEST(large_payload_is_reported_when_its_last_reader_is_gone) {
     tw_pool_init(&pool, UINT64_C(4) * TW_POOL_GIVE_BACK);
     pool.on_free = note_freed;
     pool.user = &freed;
@@ -71,8 +61,7 @@ static void large_payload_is_reported_when_its_last_reader_is_gone(void **state)
     assert_int_equal(freed.bytes, TW_POOL_GIVE_BACK + 7);
 }
 
-static void equal_payloads_are_one(void **state) {
-    (void)state;
+TEST(equal_payloads_are_one) {
     tw_pool_init(&pool, 4096);
     const struct tw_id id = id_of(1);
     const uint32_t first = reserve(64), second = reserve(64);
@@ -85,8 +74,7 @@ static void equal_payloads_are_one(void **state) {
     assert_int_equal(tw_pool_expect(&pool, &id, 65, &idx, NULL), TW_PROTO);
 }
 
-static void own_copy_replaces_one_still_arriving(void **state) {
-    (void)state;
+TEST(own_copy_replaces_one_still_arriving) {
     tw_pool_init(&pool, 4096);
     const struct tw_id id = id_of(1);
     uint32_t arriving;
@@ -97,8 +85,7 @@ static void own_copy_replaces_one_still_arriving(void **state) {
     assert_int_equal(pool.count, 1);
 }
 
-static void full_pool_refuses_and_counts(void **state) {
-    (void)state;
+TEST(full_pool_refuses_and_counts) {
     tw_pool_init(&pool, 256);
     uint32_t idx;
     struct tw_error err;
@@ -111,8 +98,7 @@ static void full_pool_refuses_and_counts(void **state) {
     assert_int_equal(tw_pool_reserve(&pool, 1, &idx, &err), TW_LIMIT);
 }
 
-static void reader_keeps_a_dropped_payload_in_place(void **state) {
-    (void)state;
+TEST(reader_keeps_a_dropped_payload_in_place) {
     tw_pool_init(&pool, 128);
     const struct tw_id id = id_of(1);
     const uint32_t idx = tw_pool_commit(&pool, reserve(128), &id, 128);
@@ -127,8 +113,7 @@ static void reader_keeps_a_dropped_payload_in_place(void **state) {
     assert_int_equal(tw_pool_reserve(&pool, 128, &other, NULL), TW_OK);
 }
 
-static void freed_neighbours_become_one_gap(void **state) {
-    (void)state;
+TEST(freed_neighbours_become_one_gap) {
     tw_pool_init(&pool, 4 * 64);
     uint32_t rows[4], idx;
     for (unsigned i = 0; i < 4; i++) rows[i] = reserve(64);
@@ -141,8 +126,7 @@ static void freed_neighbours_become_one_gap(void **state) {
 
 /* Random operations keep the invariants: blocks are in bounds and do not overlap, `used` is
  * exact, and the pool is empty at the end. */
-static void random_use_never_overlaps(void **state) {
-    (void)state;
+TEST(random_use_never_overlaps) {
     enum { LIVE_MAX = 40, OPS = 20000 };
     const uint64_t seed = 20260131;
     print_message("seed %llu\n", (unsigned long long)seed);
@@ -175,18 +159,4 @@ static void random_use_never_overlaps(void **state) {
     }
     while (live_count > 0) tw_pool_put(&pool, live[--live_count]);
     assert_int_equal(pool.used, 0);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(payload_gets_a_name_when_committed),
-        cmocka_unit_test(large_payload_is_reported_when_its_last_reader_is_gone),
-        cmocka_unit_test(equal_payloads_are_one),
-        cmocka_unit_test(own_copy_replaces_one_still_arriving),
-        cmocka_unit_test(full_pool_refuses_and_counts),
-        cmocka_unit_test(reader_keeps_a_dropped_payload_in_place),
-        cmocka_unit_test(freed_neighbours_become_one_gap),
-        cmocka_unit_test(random_use_never_overlaps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

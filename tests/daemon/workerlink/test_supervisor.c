@@ -1,28 +1,19 @@
 /* Tests of supervisor.h: when to restart, under virtual time, and the process with real ones. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/exit_codes.h"
 #include "daemon/workerlink/supervisor.h"
+#include "tests/test.h"
 
 enum { SECOND_US = 1000 * 1000 };
 
 /* ---- rules --------------------------------------------------------------------------------- */
 
-static void pauses_double_up_to_a_minute(void **state) {
-    (void)state;
+TEST(pauses_double_up_to_a_minute) {
     static const uint64_t expected_s[] = {0, 1, 2, 4, 8, 16, 32, 60, 60};
     struct tw_restart restart;
     uint64_t now = SECOND_US;
@@ -36,8 +27,7 @@ static void pauses_double_up_to_a_minute(void **state) {
     }
 }
 
-static void ten_healthy_minutes_begin_the_row_again(void **state) {
-    (void)state;
+TEST(ten_healthy_minutes_begin_the_row_again) {
     struct tw_restart restart;
     tw_restart_init(&restart, 7, false);
     for (unsigned i = 0; i < 5; i++) {
@@ -54,8 +44,7 @@ static void ten_healthy_minutes_begin_the_row_again(void **state) {
 
 /* With snapshots off, no newer snapshot shows progress, and a waiting worker takes none. Long
  * healthy stretches are progress too. */
-static void deaths_after_healthy_stretches_climb_no_ladder(void **state) {
-    (void)state;
+TEST(deaths_after_healthy_stretches_climb_no_ladder) {
     struct tw_restart restart;
     tw_restart_init(&restart, 7, false);
     for (unsigned i = 0; i < 20; i++) {
@@ -67,8 +56,7 @@ static void deaths_after_healthy_stretches_climb_no_ladder(void **state) {
     }
 }
 
-static void deaths_without_progress_climb_the_ladder(void **state) {
-    (void)state;
+TEST(deaths_without_progress_climb_the_ladder) {
     static const enum tw_restart_rung expected[] = {
         TW_RESTART_PLAIN,  TW_RESTART_PLAIN,  TW_RESTART_SKIP,   TW_RESTART_SKIP,   TW_RESTART_SKIP,
         TW_RESTART_ANCHOR, TW_RESTART_ANCHOR, TW_RESTART_ANCHOR, TW_RESTART_GIVE_UP};
@@ -82,8 +70,7 @@ static void deaths_without_progress_climb_the_ladder(void **state) {
     }
 }
 
-static void newer_snapshot_is_progress(void **state) {
-    (void)state;
+TEST(newer_snapshot_is_progress) {
     struct tw_restart restart;
     tw_restart_init(&restart, 7, false);
     for (unsigned i = 0; i < 100; i++) {
@@ -94,8 +81,7 @@ static void newer_snapshot_is_progress(void **state) {
 
 /* A device may be unavailable for hours, while the saved state stays good. So the daemon keeps
  * trying. */
-static void failed_device_is_tried_for_ever(void **state) {
-    (void)state;
+TEST(failed_device_is_tried_for_ever) {
     struct tw_restart restart;
     tw_restart_init(&restart, 7, false);
     for (unsigned i = 0; i < 100; i++) {
@@ -109,8 +95,7 @@ static void failed_device_is_tried_for_ever(void **state) {
     assert_int_equal(tw_restart_died(&restart, 0).rung, TW_RESTART_PLAIN);
 }
 
-static void patience_follows_the_steps(void **state) {
-    (void)state;
+TEST(patience_follows_the_steps) {
     struct tw_restart restart;
     tw_restart_init(&restart, 7, false);
     tw_restart_started(&restart, 1000);
@@ -219,8 +204,7 @@ static void seen_close(struct seen *seen) {
     (void)unlink(seen->path);
 }
 
-static void dead_worker_is_started_again_at_once(void **state) {
-    (void)state;
+TEST(dead_worker_is_started_again_at_once) {
     struct seen seen;
     seen_open(&seen, "exit 3");
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
@@ -231,8 +215,7 @@ static void dead_worker_is_started_again_at_once(void **state) {
     seen_close(&seen);
 }
 
-static void device_fault_is_no_death_without_progress(void **state) {
-    (void)state;
+TEST(device_fault_is_no_death_without_progress) {
     struct seen seen;
     seen_open(&seen, "exit 11");
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
@@ -245,8 +228,7 @@ static void device_fault_is_no_death_without_progress(void **state) {
 
 /* A hang in a GPU driver is no evidence against the snapshots. A hang on the CPU may be caused
  * by them. */
-static void hang_on_a_gpu_is_a_device_fault(void **state) {
-    (void)state;
+TEST(hang_on_a_gpu_is_a_device_fault) {
     for (unsigned is_on_gpu = 0; is_on_gpu < 2; is_on_gpu++) {
         struct seen seen;
         seen_open(&seen, "exec sleep 60");
@@ -263,8 +245,7 @@ static void hang_on_a_gpu_is_a_device_fault(void **state) {
     }
 }
 
-static void stop_ends_it_for_good(void **state) {
-    (void)state;
+TEST(stop_ends_it_for_good) {
     struct seen seen;
     seen_open(&seen, "exec sleep 60");
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
@@ -281,8 +262,7 @@ static void stop_ends_it_for_good(void **state) {
 /* ---- a pause that gives memory back ------------------------------------------------------------
  */
 
-static void rest_ends_the_worker_and_wake_starts_another(void **state) {
-    (void)state;
+TEST(rest_ends_the_worker_and_wake_starts_another) {
     struct seen seen;
     seen_open(&seen, "exec sleep 60");
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
@@ -304,8 +284,7 @@ static void rest_ends_the_worker_and_wake_starts_another(void **state) {
     seen_close(&seen);
 }
 
-static void wake_of_a_worker_that_still_ends_starts_one_after_it(void **state) {
-    (void)state;
+TEST(wake_of_a_worker_that_still_ends_starts_one_after_it) {
     struct seen seen;
     seen_open(&seen, "exec sleep 60");
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
@@ -319,8 +298,7 @@ static void wake_of_a_worker_that_still_ends_starts_one_after_it(void **state) {
     seen_close(&seen);
 }
 
-static void rest_of_a_dead_worker_holds_its_restart(void **state) {
-    (void)state;
+TEST(rest_of_a_dead_worker_holds_its_restart) {
     struct seen seen;
     seen_open(&seen, "exit 3");
     seen.supervisor.restart.row = 5; /* the pause before the restart is long */
@@ -338,8 +316,7 @@ static void rest_of_a_dead_worker_holds_its_restart(void **state) {
     seen_close(&seen);
 }
 
-static void rest_that_begins_at_a_death_holds_the_restart(void **state) {
-    (void)state;
+TEST(rest_that_begins_at_a_death_holds_the_restart) {
     struct seen seen;
     seen_open(&seen, "exit 3");
     seen.rests_at_death = true;
@@ -356,8 +333,7 @@ static void rest_that_begins_at_a_death_holds_the_restart(void **state) {
     seen_close(&seen);
 }
 
-static void stop_ends_a_rest_for_good(void **state) {
-    (void)state;
+TEST(stop_ends_a_rest_for_good) {
     struct seen seen;
     seen_open(&seen, "exec sleep 60");
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
@@ -372,8 +348,7 @@ static void stop_ends_a_rest_for_good(void **state) {
 }
 
 /* The next worker started by another program is admitted only after the pause. */
-static void rest_of_a_worker_of_somebody_else_admits_none(void **state) {
-    (void)state;
+TEST(rest_of_a_worker_of_somebody_else_admits_none) {
     struct seen seen;
     foreign_open(&seen);
     tw_supervisor_linked(&seen.supervisor, 0);
@@ -395,8 +370,7 @@ static int nice_of(pid_t pid) {
     return getpriority(PRIO_PROCESS, (id_t)pid);
 }
 
-static void nice_value_holds_for_every_worker(void **state) {
-    (void)state;
+TEST(nice_value_holds_for_every_worker) {
     const int wanted = nice_of(0) + 3 <= 19 ? nice_of(0) + 3 : 19;
     struct seen seen;
     seen_open(&seen, "exec sleep 60");
@@ -414,8 +388,7 @@ static void nice_value_holds_for_every_worker(void **state) {
 }
 
 /* Ctrl-C reaches the terminal's whole process group. It must not end the worker before its EXIT. */
-static void worker_is_not_in_the_group_of_the_terminal(void **state) {
-    (void)state;
+TEST(worker_is_not_in_the_group_of_the_terminal) {
     struct seen seen;
     seen_open(&seen, "exec sleep 60");
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
@@ -426,8 +399,7 @@ static void worker_is_not_in_the_group_of_the_terminal(void **state) {
 }
 
 /* A launcher such as torchrun starts other processes, and one of them attaches. */
-static void command_ends_with_its_processes(void **state) {
-    (void)state;
+TEST(command_ends_with_its_processes) {
     struct seen seen;
     int ends[2];
     pid_t child = 0;
@@ -461,8 +433,7 @@ static void command_ends_with_its_processes(void **state) {
     assert_int_equal(uv_loop_close(&seen.loop), 0);
 }
 
-static void trainer_that_leaves_after_the_run_is_not_started_again(void **state) {
-    (void)state;
+TEST(trainer_that_leaves_after_the_run_is_not_started_again) {
     struct seen seen;
     seen_open(&seen, "exit 0");
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
@@ -481,8 +452,7 @@ static void trainer_that_leaves_after_the_run_is_not_started_again(void **state)
 
 /* Before the link's end is read, the dead worker's last messages may be unread, and the next
  * worker would be refused. */
-static void death_waits_for_the_end_of_the_link(void **state) {
-    (void)state;
+TEST(death_waits_for_the_end_of_the_link) {
     struct seen seen;
     seen_open(&seen, "exit 4");
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
@@ -513,8 +483,7 @@ static void die_attached(struct seen *seen) {
 
 /* A child that the worker forked keeps the link open. The test shortens the wait of five
  * seconds. */
-static void dead_worker_whose_link_does_not_end_is_cut(void **state) {
-    (void)state;
+TEST(dead_worker_whose_link_does_not_end_is_cut) {
     struct seen seen;
     seen_open(&seen, "exit 4");
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
@@ -532,8 +501,7 @@ static void dead_worker_whose_link_does_not_end_is_cut(void **state) {
     seen_close(&seen);
 }
 
-static void stop_waits_for_no_link_of_a_dead_worker(void **state) {
-    (void)state;
+TEST(stop_waits_for_no_link_of_a_dead_worker) {
     struct seen seen;
     seen_open(&seen, "exit 4");
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
@@ -550,8 +518,7 @@ static void stop_waits_for_no_link_of_a_dead_worker(void **state) {
 }
 
 /* A dead worker sends nothing. That silence must not count as a hang of the device. */
-static void dead_worker_does_not_hang(void **state) {
-    (void)state;
+TEST(dead_worker_does_not_hang) {
     struct seen seen;
     seen_open(&seen, "exit 4");
     tw_supervisor_set_gpu(&seen.supervisor, true);
@@ -566,8 +533,7 @@ static void dead_worker_does_not_hang(void **state) {
     seen_close(&seen);
 }
 
-static void program_that_cannot_run_is_named(void **state) {
-    (void)state;
+TEST(program_that_cannot_run_is_named) {
     struct seen seen;
     struct tw_error err = {0};
     seen_open(&seen, "exit 0");
@@ -596,8 +562,7 @@ static void end_unharmed(pid_t pid) {
     assert_int_equal(WTERMSIG(status), SIGKILL);
 }
 
-static void hanging_worker_of_somebody_else_is_cut_and_gets_no_signal(void **state) {
-    (void)state;
+TEST(hanging_worker_of_somebody_else_is_cut_and_gets_no_signal) {
     struct seen seen;
     foreign_open(&seen);
     const pid_t pid = foreign_process();
@@ -614,8 +579,7 @@ static void hanging_worker_of_somebody_else_is_cut_and_gets_no_signal(void **sta
     seen_close(&seen);
 }
 
-static void worker_of_somebody_else_that_does_not_end_is_cut_and_gets_no_signal(void **state) {
-    (void)state;
+TEST(worker_of_somebody_else_that_does_not_end_is_cut_and_gets_no_signal) {
     struct seen seen;
     foreign_open(&seen);
     const pid_t pid = foreign_process();
@@ -630,8 +594,7 @@ static void worker_of_somebody_else_that_does_not_end_is_cut_and_gets_no_signal(
 }
 
 /* A user's program may do something else between two steps, for any time. */
-static void a_pause_of_a_users_program_is_no_hang(void **state) {
-    (void)state;
+TEST(a_pause_of_a_users_program_is_no_hang) {
     struct seen seen;
     foreign_open(&seen);
     tw_supervisor_linked(&seen.supervisor, 0);
@@ -648,8 +611,7 @@ static void a_pause_of_a_users_program_is_no_hang(void **state) {
     seen_close(&seen);
 }
 
-static void leaving_in_order_is_no_death(void **state) {
-    (void)state;
+TEST(leaving_in_order_is_no_death) {
     struct seen seen;
     foreign_open(&seen);
     for (unsigned i = 0; i < 10; i++) {
@@ -677,8 +639,7 @@ static void foreign_die(struct seen *seen, bool is_ready, bool has_stepped, int 
     while (seen->admitted == admitted) (void)uv_run(&seen->loop, UV_RUN_ONCE);
 }
 
-static void workers_of_somebody_else_climb_the_ladder_but_are_not_given_up(void **state) {
-    (void)state;
+TEST(workers_of_somebody_else_climb_the_ladder_but_are_not_given_up) {
     struct seen seen;
     foreign_open(&seen);
     for (unsigned i = 0; i < 5 * TW_RESTART_RUNG; i++) {
@@ -706,8 +667,7 @@ static void workers_of_somebody_else_climb_the_ladder_but_are_not_given_up(void 
 }
 
 /* Such a worker may lack host memory, for example. Its theta and moments are still good. */
-static void workers_of_somebody_else_that_never_stepped_keep_their_state(void **state) {
-    (void)state;
+TEST(workers_of_somebody_else_that_never_stepped_keep_their_state) {
     struct seen seen;
     foreign_open(&seen);
     for (unsigned i = 0; i < 5 * TW_RESTART_RUNG; i++) {
@@ -727,8 +687,7 @@ static void workers_of_somebody_else_that_never_stepped_keep_their_state(void **
     seen_close(&seen);
 }
 
-static void worker_of_somebody_else_comes_back_once_a_minute_for_ever(void **state) {
-    (void)state;
+TEST(worker_of_somebody_else_comes_back_once_a_minute_for_ever) {
     struct tw_restart restart;
     tw_restart_init(&restart, 7, true);
     for (unsigned i = 0; i < 100; i++) {
@@ -739,43 +698,4 @@ static void worker_of_somebody_else_comes_back_once_a_minute_for_ever(void **sta
         assert_int_not_equal(verdict.rung, TW_RESTART_GIVE_UP);
         if (i > 10) assert_true(verdict.pause_us >= TW_RESTART_PAUSE_MAX_US / 5 * 4);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pauses_double_up_to_a_minute),
-        cmocka_unit_test(ten_healthy_minutes_begin_the_row_again),
-        cmocka_unit_test(deaths_without_progress_climb_the_ladder),
-        cmocka_unit_test(deaths_after_healthy_stretches_climb_no_ladder),
-        cmocka_unit_test(newer_snapshot_is_progress),
-        cmocka_unit_test(failed_device_is_tried_for_ever),
-        cmocka_unit_test(patience_follows_the_steps),
-        cmocka_unit_test(dead_worker_is_started_again_at_once),
-        cmocka_unit_test(device_fault_is_no_death_without_progress),
-        cmocka_unit_test(hang_on_a_gpu_is_a_device_fault),
-        cmocka_unit_test(stop_ends_it_for_good),
-        cmocka_unit_test(rest_ends_the_worker_and_wake_starts_another),
-        cmocka_unit_test(wake_of_a_worker_that_still_ends_starts_one_after_it),
-        cmocka_unit_test(rest_of_a_dead_worker_holds_its_restart),
-        cmocka_unit_test(rest_that_begins_at_a_death_holds_the_restart),
-        cmocka_unit_test(stop_ends_a_rest_for_good),
-        cmocka_unit_test(rest_of_a_worker_of_somebody_else_admits_none),
-        cmocka_unit_test(nice_value_holds_for_every_worker),
-        cmocka_unit_test(worker_is_not_in_the_group_of_the_terminal),
-        cmocka_unit_test(death_waits_for_the_end_of_the_link),
-        cmocka_unit_test(dead_worker_whose_link_does_not_end_is_cut),
-        cmocka_unit_test(stop_waits_for_no_link_of_a_dead_worker),
-        cmocka_unit_test(dead_worker_does_not_hang),
-        cmocka_unit_test(program_that_cannot_run_is_named),
-        cmocka_unit_test(command_ends_with_its_processes),
-        cmocka_unit_test(trainer_that_leaves_after_the_run_is_not_started_again),
-        cmocka_unit_test(hanging_worker_of_somebody_else_is_cut_and_gets_no_signal),
-        cmocka_unit_test(worker_of_somebody_else_that_does_not_end_is_cut_and_gets_no_signal),
-        cmocka_unit_test(a_pause_of_a_users_program_is_no_hang),
-        cmocka_unit_test(leaving_in_order_is_no_death),
-        cmocka_unit_test(workers_of_somebody_else_climb_the_ladder_but_are_not_given_up),
-        cmocka_unit_test(workers_of_somebody_else_that_never_stepped_keep_their_state),
-        cmocka_unit_test(worker_of_somebody_else_comes_back_once_a_minute_for_ever),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

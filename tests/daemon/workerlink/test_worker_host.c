@@ -1,23 +1,15 @@
 /* Tests of the daemon's side of the worker link. The test plays the worker, and may send false
  * messages. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/hash.h"
 #include "daemon/workerlink/worker_host.h"
+#include "tests/test.h"
 
 enum { EVENTS_MAX = 64 };
 
@@ -40,41 +32,34 @@ static struct {
 /* ---- the daemon's side --------------------------------------------------------------------- */
 
 static void on_event(void *user, const struct tw_event *event) {
-    (void)user;
     assert_true(t.events_count < EVENTS_MAX);
     t.events[t.events_count++] = *event;
 }
 
 static void on_gone(void *user, const char *sentence) {
-    (void)user;
     t.gone++;
     (void)snprintf(t.sentence, sizeof(t.sentence), "%s", sentence);
 }
 
 static void on_refused(void *user, const char *sentence) {
-    (void)user;
     t.refused++;
     (void)snprintf(t.sentence, sizeof(t.sentence), "%s", sentence);
 }
 
 static void on_worked(void *user) {
-    (void)user;
     t.worked++;
 }
 
 static void on_frozen(void *user) {
-    (void)user;
     t.frozen++;
 }
 
 static void on_encoded(void *user, const struct tw_encoded *encoded) {
-    (void)user;
     t.encoded = *encoded;
     t.encoded_count++;
 }
 
 static int host_open(void **state) {
-    (void)state;
     memset(&t, 0, sizeof(t));
     t.fd = t.memfd = -1;
     struct tw_error err = {0};
@@ -108,7 +93,6 @@ static int host_open(void **state) {
 }
 
 static int host_close(void **state) {
-    (void)state;
     if (t.fd >= 0) (void)close(t.fd);
     if (t.memfd >= 0) {
         (void)munmap(t.shm.base, t.shm.geometry.bytes);
@@ -123,8 +107,9 @@ static int host_close(void **state) {
     return 0;
 }
 
-static void socket_is_for_the_daemons_user_alone(void **state) {
-    (void)state;
+#define FACT(name) TEST_IN(host_open, host_close, name)
+
+FACT(socket_is_for_the_daemons_user_alone) {
     struct stat info;
     assert_int_equal(stat(t.path, &info), 0);
     assert_int_equal(info.st_mode & 07777, 0600);
@@ -260,8 +245,7 @@ static struct tw_id payload_make(uint64_t round, const void *bytes, uint32_t siz
 
 /* ---- facts --------------------------------------------------------------------------------- */
 
-static void worker_is_welcomed_with_sealed_memory(void **state) {
-    (void)state;
+FACT(worker_is_welcomed_with_sealed_memory) {
     worker_hello();
     assert_int_equal(t.welcome.start, TW_START_FRESH);
     assert_string_equal(t.welcome.data_path, "/text");
@@ -275,8 +259,7 @@ static void worker_is_welcomed_with_sealed_memory(void **state) {
 }
 
 /* Without training data a worker must wait. It gets WELCOME when there is data. */
-static void held_worker_is_welcomed_when_it_is_let_go(void **state) {
-    (void)state;
+FACT(held_worker_is_welcomed_when_it_is_let_go) {
     struct tw_worker_msg hello = message(TW_WMSG_HELLO);
     hello.u.hello.version = TW_WORKER_VERSION;
     tw_worker_host_set_held(t.host, true);
@@ -296,8 +279,7 @@ static void held_worker_is_welcomed_when_it_is_let_go(void **state) {
     t.memfd = -1;
 }
 
-static void requests_before_ready_are_dropped(void **state) {
-    (void)state;
+FACT(requests_before_ready_are_dropped) {
     struct tw_action action;
     memset(&action, 0, sizeof(action));
     action.kind = TW_ACT_ENCODE;
@@ -310,8 +292,7 @@ static void requests_before_ready_are_dropped(void **state) {
     assert_int_equal(t.host->payloads.pool.used, 0);
 }
 
-static void output_gets_the_name_of_its_bytes(void **state) {
-    (void)state;
+FACT(output_gets_the_name_of_its_bytes) {
     static uint8_t bytes[600 * 1024]; /* too large to be hashed on the loop's thread */
     worker_open();
     for (uint32_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 31);
@@ -334,8 +315,7 @@ static void output_gets_the_name_of_its_bytes(void **state) {
     }
 }
 
-static void unasked_answer_closes_the_worker(void **state) {
-    (void)state;
+FACT(unasked_answer_closes_the_worker) {
     worker_open();
     encode_answer(3, 10);
     PUMP_UNTIL(t.gone == 1);
@@ -343,16 +323,14 @@ static void unasked_answer_closes_the_worker(void **state) {
     assert_false(tw_worker_host_is_ready(t.host));
 }
 
-static void second_answer_to_one_request_closes_the_worker(void **state) {
-    (void)state;
+FACT(second_answer_to_one_request_closes_the_worker) {
     worker_open();
     (void)payload_make(1, "abc", 3);
     encode_answer(1, 3);
     PUMP_UNTIL(t.gone == 1);
 }
 
-static void answer_beyond_its_room_closes_the_worker_and_frees_the_room(void **state) {
-    (void)state;
+FACT(answer_beyond_its_room_closes_the_worker_and_frees_the_room) {
     worker_open();
     const struct tw_wmsg_encode encode = encode_ask(1, 1024);
     encode_answer(1, encode.parts[0].out.bytes + 1);
@@ -360,8 +338,7 @@ static void answer_beyond_its_room_closes_the_worker_and_frees_the_room(void **s
     assert_int_equal(t.host->payloads.pool.used, 0);
 }
 
-static void foreign_packets_close_the_worker(void **state) {
-    (void)state;
+FACT(foreign_packets_close_the_worker) {
     static const uint32_t lengths[] = {1, 8, 100, 8000};
     for (unsigned i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         char junk[8000];
@@ -373,8 +350,7 @@ static void foreign_packets_close_the_worker(void **state) {
     assert_int_equal(t.gone, 4);
 }
 
-static void daemons_own_messages_are_refused_from_a_worker(void **state) {
-    (void)state;
+FACT(daemons_own_messages_are_refused_from_a_worker) {
     worker_open();
     const struct tw_worker_msg msg = message(TW_WMSG_FINISH);
     say(&msg);
@@ -383,8 +359,7 @@ static void daemons_own_messages_are_refused_from_a_worker(void **state) {
 
 /* A worker at its stop step sends no more steps. If it were not marked as finished, the
  * supervisor would end it as hanging. */
-static void worker_at_its_stop_stays_finished_when_the_run_goes_on(void **state) {
-    (void)state;
+FACT(worker_at_its_stop_stays_finished_when_the_run_goes_on) {
     struct tw_action action;
     memset(&action, 0, sizeof(action));
     action.kind = TW_ACT_FINISH;
@@ -414,8 +389,7 @@ static void worker_at_its_stop_stays_finished_when_the_run_goes_on(void **state)
     assert_int_equal(hear(TW_WMSG_FINISH).u.finish.goes_on, 0);
 }
 
-static void requests_of_a_dead_worker_are_forgotten(void **state) {
-    (void)state;
+FACT(requests_of_a_dead_worker_are_forgotten) {
     worker_open();
     (void)encode_ask(1, 1024);
     assert_true(t.host->payloads.pool.used > 0);
@@ -428,8 +402,7 @@ static void requests_of_a_dead_worker_are_forgotten(void **state) {
     PUMP_UNTIL(t.gone == 2);
 }
 
-static void second_worker_is_turned_away(void **state) {
-    (void)state;
+FACT(second_worker_is_turned_away) {
     worker_open();
     const int second = worker_connect();
     PUMP_UNTIL(t.refused == 1);
@@ -439,8 +412,7 @@ static void second_worker_is_turned_away(void **state) {
     assert_true(tw_worker_host_is_ready(t.host));
 }
 
-static void last_words_are_passed_on(void **state) {
-    (void)state;
+FACT(last_words_are_passed_on) {
     struct tw_worker_msg fatal = message(TW_WMSG_FATAL);
     (void)strcpy(fatal.u.fatal.text, "no training text");
     worker_open();
@@ -482,8 +454,7 @@ static struct tw_event verify(const struct tw_id *name, uint32_t size, uint64_t 
     return t.events[before];
 }
 
-static void payload_is_held_only_under_its_own_name_and_decodable(void **state) {
-    (void)state;
+FACT(payload_is_held_only_under_its_own_name_and_decodable) {
     worker_open();
     struct tw_id name = tw_sha256("hello", 5);
     assert_true(verify(&name, 5, 0, "hello").ok);
@@ -500,8 +471,7 @@ static void payload_is_held_only_under_its_own_name_and_decodable(void **state) 
         TW_PAYLOAD_HELD);
 }
 
-static void large_results_are_told_apart(void **state) {
-    (void)state;
+FACT(large_results_are_told_apart) {
     worker_open();
     const struct tw_id fair = tw_sha256("small", 5), large = tw_sha256("large", 5),
                        huge = tw_sha256("crazy", 5);
@@ -515,8 +485,7 @@ static void large_results_are_told_apart(void **state) {
     answered = TW_SANITY_FAIR;
 }
 
-static void chunk_of_the_wrong_size_or_place_is_refused(void **state) {
-    (void)state;
+FACT(chunk_of_the_wrong_size_or_place_is_refused) {
     struct tw_payloads *payloads = &t.host->payloads;
     static uint8_t bytes[TW_CHUNK_BYTES_MAX];
     const struct tw_id name = {{1}}, other = {{2}};
@@ -539,8 +508,7 @@ static void chunk_of_the_wrong_size_or_place_is_refused(void **state) {
     assert_int_equal(tw_payloads_chunk_get(payloads, &name, 2, &out, &size, &row), TW_PROTO);
 }
 
-static void full_pool_answers_that_it_cannot(void **state) {
-    (void)state;
+FACT(full_pool_answers_that_it_cannot) {
     uint32_t row;
     struct tw_action action;
     memset(&action, 0, sizeof(action));
@@ -581,8 +549,7 @@ static void applied_say(uint64_t rounds) {
     say(&applied);
 }
 
-static void payload_in_use_survives_its_drop(void **state) {
-    (void)state;
+FACT(payload_in_use_survives_its_drop) {
     worker_open();
     struct tw_action drop = {.kind = TW_ACT_DROP};
     drop.u.payload.hash = payload_make(1, "abcd", 4);
@@ -597,8 +564,7 @@ static void payload_in_use_survives_its_drop(void **state) {
 }
 
 /* CHECKED is sent by a thread beside the training loop, so it does not show that the loop runs. */
-static void changes_are_signs_of_life_and_checks_are_not(void **state) {
-    (void)state;
+FACT(changes_are_signs_of_life_and_checks_are_not) {
     worker_open();
     const struct tw_id name = payload_make(1, "abcd", 4); /* ENCODED */
     assert_int_equal(t.worked, 1);
@@ -614,8 +580,7 @@ static void changes_are_signs_of_life_and_checks_are_not(void **state) {
 }
 
 /* The anchor phi and momentum u change as on all nodes. The parameters do not. */
-static void held_theta_stays_while_rounds_are_applied(void **state) {
-    (void)state;
+FACT(held_theta_stays_while_rounds_are_applied) {
     worker_open();
     const struct tw_id name = payload_make(1, "abcd", 4);
     t.host->is_theta_held = true;
@@ -629,8 +594,7 @@ static void held_theta_stays_while_rounds_are_applied(void **state) {
 }
 
 /* The core must not count this step as a merge with the partner. */
-static void held_theta_makes_a_pair_step_one_alone(void **state) {
-    (void)state;
+FACT(held_theta_makes_a_pair_step_one_alone) {
     worker_open();
     struct tw_action action;
     memset(&action, 0, sizeof(action));
@@ -643,8 +607,7 @@ static void held_theta_makes_a_pair_step_one_alone(void **state) {
     assert_true(t.events[t.events_count - 1].u.applied.is_alone);
 }
 
-static void frozen_host_starts_no_change(void **state) {
-    (void)state;
+FACT(frozen_host_starts_no_change) {
     worker_open();
     const struct tw_id name = payload_make(1, "abcd", 4);
     apply_ask(&name);
@@ -665,8 +628,7 @@ static void frozen_host_starts_no_change(void **state) {
     tw_worker_host_thaw(t.host);
 }
 
-static void death_of_the_worker_completes_a_freeze(void **state) {
-    (void)state;
+FACT(death_of_the_worker_completes_a_freeze) {
     worker_open();
     const struct tw_id name = payload_make(1, "abcd", 4);
     apply_ask(&name);
@@ -676,8 +638,7 @@ static void death_of_the_worker_completes_a_freeze(void **state) {
     tw_worker_host_thaw(t.host);
 }
 
-static void next_worker_resumes_from_the_newest_snapshot(void **state) {
-    (void)state;
+FACT(next_worker_resumes_from_the_newest_snapshot) {
     struct tw_snapshot_slot slot;
     memset(&slot, 0, sizeof(slot));
     worker_open();
@@ -703,8 +664,7 @@ static void next_worker_resumes_from_the_newest_snapshot(void **state) {
 }
 
 /* A worker admitted too early would write into the pages that are being given back. */
-static void worker_waits_until_memory_is_given_back(void **state) {
-    (void)state;
+FACT(worker_waits_until_memory_is_given_back) {
     struct tw_worker_msg hello = message(TW_WMSG_HELLO);
     hello.u.hello.version = TW_WORKER_VERSION;
     t.host->is_trim_running = true;
@@ -722,8 +682,7 @@ static void worker_waits_until_memory_is_given_back(void **state) {
 
 /* The byte budget reaches the worker unchanged, and the size of the contribution is reported. If
  * the payload's header is valid, the number of elements per rung is reported too. */
-static void budget_and_size_of_a_contribution_are_reported(void **state) {
-    (void)state;
+FACT(budget_and_size_of_a_contribution_are_reported) {
     enum { N = 1024 };
     static float x[N];
     t.run.sync.codec = TW_CODEC_AUTO; /* the host points to this run */
@@ -755,39 +714,4 @@ static void budget_and_size_of_a_contribution_are_reported(void **state) {
         assert_int_equal(t.encoded.parts[0].rungs[1], round == 0 ? N : 0);
         assert_int_equal(t.encoded.parts[1].elements, 0);
     }
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, host_open, host_close)
-    const struct CMUnitTest tests[] = {
-        TEST(socket_is_for_the_daemons_user_alone),
-        TEST(worker_is_welcomed_with_sealed_memory),
-        TEST(held_worker_is_welcomed_when_it_is_let_go),
-        TEST(requests_before_ready_are_dropped),
-        TEST(output_gets_the_name_of_its_bytes),
-        TEST(unasked_answer_closes_the_worker),
-        TEST(second_answer_to_one_request_closes_the_worker),
-        TEST(answer_beyond_its_room_closes_the_worker_and_frees_the_room),
-        TEST(foreign_packets_close_the_worker),
-        TEST(daemons_own_messages_are_refused_from_a_worker),
-        TEST(worker_at_its_stop_stays_finished_when_the_run_goes_on),
-        TEST(requests_of_a_dead_worker_are_forgotten),
-        TEST(second_worker_is_turned_away),
-        TEST(last_words_are_passed_on),
-        TEST(payload_is_held_only_under_its_own_name_and_decodable),
-        TEST(large_results_are_told_apart),
-        TEST(chunk_of_the_wrong_size_or_place_is_refused),
-        TEST(full_pool_answers_that_it_cannot),
-        TEST(payload_in_use_survives_its_drop),
-        TEST(budget_and_size_of_a_contribution_are_reported),
-        TEST(changes_are_signs_of_life_and_checks_are_not),
-        TEST(held_theta_stays_while_rounds_are_applied),
-        TEST(held_theta_makes_a_pair_step_one_alone),
-        TEST(frozen_host_starts_no_change),
-        TEST(death_of_the_worker_completes_a_freeze),
-        TEST(next_worker_resumes_from_the_newest_snapshot),
-        TEST(worker_waits_until_memory_is_given_back),
-    };
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

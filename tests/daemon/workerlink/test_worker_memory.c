@@ -23,20 +23,19 @@ static int open_in(const char *folder) {
 }
 
 static int open_memory(void **state) {
-    (void)state;
     return open_in(NULL);
 }
 
 static int open_file(void **state) {
-    (void)state;
     return open_in(".");
 }
 
 static int close_memory(void **state) {
-    (void)state;
     tw_worker_memory_close(&memory);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_memory, close_memory, name)
 
 static uint64_t bytes_held(void) {
     struct stat stat;
@@ -54,8 +53,7 @@ static void fill(uint32_t slot, uint64_t step) {
     tw_shm_snapshot_end(&memory.shm, slot, &meta);
 }
 
-static void older_snapshot_is_given_back(void **state) {
-    (void)state;
+FACT(older_snapshot_is_given_back) {
     const uint64_t bytes = memory.shm.geometry.snapshot_bytes;
     struct tw_snapshot_slot meta;
     for (uint32_t newest = 0; newest < 2; newest++) {
@@ -72,8 +70,7 @@ static void older_snapshot_is_given_back(void **state) {
     }
 }
 
-static void snapshot_that_is_not_whole_costs_no_other(void **state) {
-    (void)state;
+FACT(snapshot_that_is_not_whole_costs_no_other) {
     struct tw_snapshot_slot meta;
     fill(0, 10);
     fill(1, 20);
@@ -87,8 +84,7 @@ static void snapshot_that_is_not_whole_costs_no_other(void **state) {
 }
 
 /* The file's disk space is allocated at once, and is freed when the process ends. */
-static void freed_payload_is_given_back_and_its_neighbours_stay(void **state) {
-    (void)state;
+FACT(freed_payload_is_given_back_and_its_neighbours_stay) {
     enum { PAGE = 4096, BEGIN = 3 * PAGE + 100, BYTES = 40 * PAGE };
     uint8_t *const bytes = tw_shm_pool(&memory.shm, memory.shm.geometry.pool, 64 * PAGE);
     memset(bytes, 7, 64 * PAGE);
@@ -101,8 +97,7 @@ static void freed_payload_is_given_back_and_its_neighbours_stay(void **state) {
     assert_int_equal(bytes[BEGIN], 7);
 }
 
-static void file_has_no_name_and_no_holes(void **state) {
-    (void)state;
+TEST_IN(open_file, close_memory, file_has_no_name_and_no_holes) {
     struct stat stat;
     struct tw_snapshot_slot meta;
     assert_int_equal(fstat(memory.fd, &stat), 0);
@@ -117,8 +112,7 @@ static void file_has_no_name_and_no_holes(void **state) {
     assert_int_equal(tw_shm_snapshot_newest(&memory.shm, &meta), 1);
 }
 
-static void full_disk_is_an_error_with_a_way_out(void **state) {
-    (void)state;
+TEST_IN(open_file, close_memory, full_disk_is_an_error_with_a_way_out) {
     struct tw_worker_memory other;
     struct tw_worker_memory_config wanted = config;
     struct tw_error err;
@@ -128,19 +122,4 @@ static void full_disk_is_an_error_with_a_way_out(void **state) {
     wanted.folder = "no-such-folder";
     assert_int_equal(tw_worker_memory_open(&other, &wanted, &err), TW_IO);
     assert_non_null(strstr(err.message, "no-such-folder: No such file"));
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_memory, close_memory)
-#define FILE_TEST(name) cmocka_unit_test_setup_teardown(name, open_file, close_memory)
-    const struct CMUnitTest tests[] = {
-        TEST(older_snapshot_is_given_back),
-        TEST(snapshot_that_is_not_whole_costs_no_other),
-        TEST(freed_payload_is_given_back_and_its_neighbours_stay),
-        FILE_TEST(file_has_no_name_and_no_holes),
-        FILE_TEST(full_disk_is_an_error_with_a_way_out),
-    };
-#undef FILE_TEST
-#undef TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,6 @@ static void on_closed(void *user, const char *sentence) {
     ends++;
 }
 static void on_refused(void *user, const char *sentence) {
-    (void)user;
     assert_non_null(strstr(sentence, "another user"));
     refusals++;
 }
@@ -48,7 +47,6 @@ static void open_link(uint32_t worker_uid) {
 }
 
 static int start(void **state) {
-    (void)state;
     memcpy(folder, "/tmp/tw-link-XXXXXX", 20);
     if (mkdtemp(folder) == NULL || chmod(folder, 0755) != 0) return 1;
     (void)snprintf(path, sizeof(path), "%s/worker.sock", folder);
@@ -56,12 +54,13 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-    (void)state;
     tw_worker_link_close(&link_);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     if (uv_loop_close(&loop) != 0) return 1;
     return rmdir(folder);
 }
+
+#define FACT(name) TEST_IN(start, stop, name)
 
 /* Lets a process of this user and group connect and send HELLO, and waits for a refusal or the
  * end. Returns true if it could connect. */
@@ -87,8 +86,7 @@ static bool greet_as(uid_t uid, gid_t gid) {
     return true;
 }
 
-static void the_workers_own_user_may_connect(void **state) {
-    (void)state;
+FACT(the_workers_own_user_may_connect) {
     if (geteuid() != 0) skip();
     open_link(WORKER);
     assert_true(greet_as(WORKER, getegid()));
@@ -98,8 +96,7 @@ static void the_workers_own_user_may_connect(void **state) {
     assert_int_equal(hellos, 2);
 }
 
-static void another_member_of_the_group_is_turned_away(void **state) {
-    (void)state;
+FACT(another_member_of_the_group_is_turned_away) {
     if (geteuid() != 0) skip();
     open_link(WORKER);
     assert_true(greet_as(STRANGER, getegid()));
@@ -109,21 +106,10 @@ static void another_member_of_the_group_is_turned_away(void **state) {
     assert_false(greet_as(STRANGER, OTHER_GROUP));
 }
 
-static void without_such_a_user_nobody_else_comes_near(void **state) {
-    (void)state;
+FACT(without_such_a_user_nobody_else_comes_near) {
     if (geteuid() != 0) skip();
     open_link(0);
     assert_false(greet_as(WORKER, getegid()));
     assert_true(greet_as(0, getegid()));
     assert_int_equal(hellos, 1);
-}
-
-int main(void) {
-#define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
-    const struct CMUnitTest tests[] = {
-        T(the_workers_own_user_may_connect),
-        T(another_member_of_the_group_is_turned_away),
-        T(without_such_a_user_nobody_else_comes_near),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

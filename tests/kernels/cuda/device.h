@@ -15,13 +15,11 @@ static void *device_stream; /* its compute stream */
 /* The group's set-up and tear-down for cmocka. */
 static inline int device_open(void **state) {
     struct tw_error err = {0};
-    (void)state;
     if (tw_cuda_open(&device, 0, 0, &err) != TW_OK) fail_msg("%s", err.message);
     device_stream = tw_cuda_stream(device, TW_CUDA_COMPUTE);
     return 0;
 }
 static inline int device_close(void **state) {
-    (void)state;
     tw_cuda_close(device);
     device = NULL;
     return 0;

@@ -341,19 +341,16 @@ static void each_length(enum tw_type type, uint32_t head_size) {
 }
 
 static void fast_heads_agree_at_every_length(void **state) {
-    (void)state;
     each_length(TW_BF16, 64);
     each_length(TW_BF16, 128);
 }
 
 static void plain_heads_agree_at_every_length(void **state) {
-    (void)state;
     each_length(TW_BF16, 32);
     each_length(TW_F32, 64);
 }
 
 static void any_size_of_head_agrees(void **state) {
-    (void)state;
     static const uint32_t sizes[] = {1, 7, 32, 33, 64, 80, 96, 128, 160, 255, 256};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         for (enum tw_type type = TW_F32; type <= TW_BF16; type++) {
@@ -369,7 +366,6 @@ static void any_size_of_head_agrees(void **state) {
 }
 
 static void groups_share_keys(void **state) {
-    (void)state;
     for (uint32_t group = 1; group <= (is_slow() ? 1 : 8); group *= 2) {
         static const uint32_t sizes[] = {64, 128, 80};
         for (size_t i = 0; i < 3; i++) {
@@ -393,7 +389,6 @@ static void groups_share_keys(void **state) {
 }
 
 static void documents_do_not_see_each_other(void **state) {
-    (void)state;
     static const uint32_t documents[] = {1, 5, 40, 150};
     static const struct {
         enum tw_type type;
@@ -413,7 +408,6 @@ static void documents_do_not_see_each_other(void **state) {
 }
 
 static void queries_behind_a_cache_see_all_of_it(void **state) {
-    (void)state;
     static const uint32_t queries[] = {1, 5, 130};
     for (size_t i = 0; i < 3; i++) {
         static const uint32_t sizes[] = {64, 128, 48};
@@ -432,7 +426,6 @@ static void queries_behind_a_cache_see_all_of_it(void **state) {
 
 /* Arrays that are not aligned to 16 bytes use the plain kernels. */
 static void any_alignment_is_fine(void **state) {
-    (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         check(&(struct sizes){.type = TW_BF16,
                               .head_size = 64,
@@ -446,7 +439,6 @@ static void any_alignment_is_fine(void **state) {
 }
 
 static void nothing_to_do_is_fine(void **state) {
-    (void)state;
     struct sizes sizes = {.type = TW_BF16, .head_size = 64, .group = 1, .kv_heads = 1};
     struct tw_cuda_attention shape = shape_of(&sizes);
     shape.sequences = 1;
@@ -472,7 +464,6 @@ static void outputs_free(unsigned char *bytes[ARRAYS]) {
 /* A window has two documents of at least 128 rows, and the first is all NaN. The second reads only
  * its own tiles, so its results have the same bits as in a window without the first. */
 static void hidden_documents_are_not_read(void **state) {
-    (void)state;
     for (uint32_t head_size = 64; head_size <= 128; head_size *= 2) {
         const struct sizes sizes = {.type = TW_BF16,
                                     .head_size = head_size,
@@ -508,7 +499,6 @@ static void hidden_documents_are_not_read(void **state) {
 /* A NaN in the last key and query reaches neither the rows of earlier blocks nor their gradients.
  */
 static void the_future_is_not_read(void **state) {
-    (void)state;
     for (uint32_t head_size = 64; head_size <= 128; head_size *= 2) {
         const struct sizes sizes = {.type = TW_BF16,
                                     .head_size = head_size,
@@ -534,7 +524,6 @@ static void the_future_is_not_read(void **state) {
 
 /* Scores are far apart; the greatest is that of key 0, 80 or 149. */
 static void great_scores_do_not_overflow(void **state) {
-    (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         const struct sizes sizes = {.type = i == 2 ? TW_F32 : TW_BF16,
                                     .head_size = i == 1 ? 128 : 64,
@@ -563,7 +552,6 @@ static void great_scores_do_not_overflow(void **state) {
 }
 
 static void lse_may_be_unwanted(void **state) {
-    (void)state;
     for (uint32_t head_size = 64; head_size <= 80; head_size += 16) {
         struct batch batch = batch_new(&(struct sizes){.type = TW_BF16,
                                                        .head_size = head_size,
@@ -584,7 +572,6 @@ static void lse_may_be_unwanted(void **state) {
 }
 
 static void the_order_of_threads_changes_no_bit(void **state) {
-    (void)state;
     static const uint32_t sizes[] = {64, 128, 80};
     for (size_t i = 0; i < 3; i++) {
         struct batch batch = batch_new(&(struct sizes){.type = TW_BF16,
@@ -619,7 +606,6 @@ static void the_order_of_threads_changes_no_bit(void **state) {
 /* Runs on a GPU if TW_CUDA_LARGE is set, with the shapes of GPT-2 124M and of one head group of an
  * 8B model. */
 static void real_sizes_agree(void **state) {
-    (void)state;
     if (getenv("TW_CUDA_LARGE") == NULL) skip();
     check(&(struct sizes){.type = TW_BF16,
                           .head_size = 64,
@@ -645,7 +631,6 @@ static void real_sizes_agree(void **state) {
 /* Half a tile is in use where a caller asks for it: its sums have another order, so their last bits
  * differ. */
 static void each_tile_has_its_own_order_of_sums(void **state) {
-    (void)state;
     struct batch batch = batch_new(&(struct sizes){.type = TW_BF16,
                                                    .head_size = 128,
                                                    .queries = 300,
@@ -668,7 +653,6 @@ static void each_tile_has_its_own_order_of_sums(void **state) {
 /* Multiprocessors of compute capability 8.0, 8.6, 8.7, 8.9, 9.0, 10.0 and 12.0: the smaller ones
  * have room for one block with a whole tile, or two with half a tile. */
 static void two_blocks_of_a_tile_fit(void **state) {
-    (void)state;
     enum { KIB = 1024 };
     static const size_t large[] = {164, 164, 228, 228}, small[] = {100, 100, 100};
     for (size_t i = 0; i < 4; i++)

@@ -267,7 +267,6 @@ static struct tw_cuda_gemm gemm_of(size_t shape, size_t type, enum tw_matmul_for
 }
 
 static void products_are_those_of_double_arithmetic(void **state) {
-    (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     for (size_t s = 0; s < SHAPES; s++) {
@@ -282,7 +281,6 @@ static void products_are_those_of_double_arithmetic(void **state) {
 }
 
 static void rows_may_lie_apart(void **state) {
-    (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     for (size_t s = 1; s < SHAPES; s++) {
@@ -298,7 +296,6 @@ static void rows_may_lie_apart(void **state) {
 }
 
 static void several_products_are_done_at_once(void **state) {
-    (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     for (size_t s = 1; s < SHAPES; s++) {
@@ -312,7 +309,6 @@ static void several_products_are_done_at_once(void **state) {
 }
 
 static void epilogues_are_computed(void **state) {
-    (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const enum tw_cuda_epilogue epilogues[] = {TW_CUDA_BIAS, TW_CUDA_BIAS_GELU,
@@ -330,7 +326,6 @@ static void epilogues_are_computed(void **state) {
 }
 
 static void biases_get_their_gradient(void **state) {
-    (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     for (size_t s = 0; s < SHAPES; s++) {
@@ -372,7 +367,6 @@ static const struct tw_cuda_gemm real[] = {
 };
 
 static void products_of_real_sizes_agree_where_sampled(void **state) {
-    (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     if (getenv("TW_CUDA_LARGE") == NULL) skip();

@@ -368,7 +368,6 @@ static struct tw_cuda_products *products_new(const char *plans) {
 }
 
 static int set_up(void **state) {
-    (void)state;
     (void)remove(path);
     memset(&fake, 0, sizeof(fake));
     fake.fastest = 2;
@@ -378,10 +377,11 @@ static int set_up(void **state) {
 
 /* Checks that all objects of the library were destroyed. */
 static int tear_down(void **state) {
-    (void)state;
     card_free_all();
     return fake.created == 0 ? 0 : -1;
 }
+
+#define FACT(name) TEST_IN(set_up, tear_down, name)
 
 enum { M = 5, K = 7, N = 16, BATCH = 2, ALL = 2 * BATCH * 24 * 24 };
 
@@ -502,8 +502,7 @@ static void run_bf16(struct tw_cuda_products *products, enum tw_cuda_epilogue ep
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void products_are_those_of_rows(void **state) {
-    (void)state;
+FACT(products_are_those_of_rows) {
     struct tw_cuda_products *const products = products_new(NULL);
     for (int form = TW_MATMUL_NN; form <= TW_MATMUL_TN; form++) {
         for (int is_added = 0; is_added < 2; is_added++) {
@@ -518,8 +517,7 @@ static void products_are_those_of_rows(void **state) {
     tw_cuda_products_close(products);
 }
 
-static void epilogues_are_fused(void **state) {
-    (void)state;
+FACT(epilogues_are_fused) {
     struct tw_cuda_products *const products = products_new(NULL);
     check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_BIAS), SEED);
     assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_BIAS);
@@ -548,8 +546,7 @@ static void epilogues_are_fused(void **state) {
     tw_cuda_products_close(products);
 }
 
-static void refused_epilogues_run_as_kernels(void **state) {
-    (void)state;
+FACT(refused_epilogues_run_as_kernels) {
     struct tw_cuda_products *const products = products_new(NULL);
     fake.has_no_epilogues = true;
     for (int e = TW_CUDA_BIAS; e <= TW_CUDA_BIAS_GRADIENT; e++) {
@@ -562,8 +559,7 @@ static void refused_epilogues_run_as_kernels(void **state) {
 }
 
 /* Timing must not change a y to which the product is added: check() compares y. */
-static void slow_epilogues_run_as_kernels(void **state) {
-    (void)state;
+FACT(slow_epilogues_run_as_kernels) {
     struct tw_cuda_products *const products = products_new(NULL);
     fake.fuses_slowly = true;
     check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_BIAS), SEED);
@@ -582,8 +578,7 @@ static void slow_epilogues_run_as_kernels(void **state) {
     tw_cuda_products_close(products);
 }
 
-static void the_fastest_is_chosen_once(void **state) {
-    (void)state;
+FACT(the_fastest_is_chosen_once) {
     struct tw_cuda_products *const products = products_new(NULL);
     struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_NN, TW_CUDA_PLAIN);
     check(products, gemm, SEED);
@@ -602,8 +597,7 @@ static void the_fastest_is_chosen_once(void **state) {
     tw_cuda_products_close(products);
 }
 
-static void an_algorithm_that_fails_leads_to_the_next(void **state) {
-    (void)state;
+FACT(an_algorithm_that_fails_leads_to_the_next) {
     struct tw_cuda_products *const products = products_new(NULL);
     fake.broken = 1u << 2 | 1u << 0; /* the fastest algorithm and the first */
     check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_PLAIN), SEED);
@@ -621,8 +615,7 @@ static void an_algorithm_that_fails_leads_to_the_next(void **state) {
 
 /* While a graph is captured, a plan is a guess, which is not cached for the next start. The fake
  * device is older than Hopper, so a guess has no fused epilogue. */
-static void nothing_is_timed_while_a_graph_is_made(void **state) {
-    (void)state;
+FACT(nothing_is_timed_while_a_graph_is_made) {
     struct tw_cuda_products *products = products_new(path);
     fake.is_capturing = true;
     check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_PLAIN), SEED);
@@ -640,8 +633,7 @@ static void nothing_is_timed_while_a_graph_is_made(void **state) {
 
 /* Timing must not change a y to which the product is added: check() compares y. If neither the
  * caller lends enough memory nor the device has any left, the plan is a guess. */
-static void added_products_are_timed_in_spare_memory(void **state) {
-    (void)state;
+FACT(added_products_are_timed_in_spare_memory) {
     enum { Y_BYTES = ((M - 1) * 24 + N) * sizeof(float) };
     static const struct {
         size_t lent, left;
@@ -677,8 +669,7 @@ static void added_products_are_timed_in_spare_memory(void **state) {
 }
 
 /* The first of the products that are added to y is usually not added, so timing needs no memory. */
-static void an_added_product_has_the_plan_of_one_that_is_not(void **state) {
-    (void)state;
+FACT(an_added_product_has_the_plan_of_one_that_is_not) {
     struct tw_cuda_products *const products = products_new(NULL);
     struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_TN, TW_CUDA_BIAS_GRADIENT);
     check(products, gemm, SEED);
@@ -691,8 +682,7 @@ static void an_added_product_has_the_plan_of_one_that_is_not(void **state) {
     tw_cuda_products_close(products);
 }
 
-static void plans_come_back_and_are_checked(void **state) {
-    (void)state;
+FACT(plans_come_back_and_are_checked) {
     struct tw_error err = {0};
     struct tw_cuda_products *products = products_new(path);
     const struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_NT, TW_CUDA_BIAS);
@@ -718,8 +708,7 @@ static void plans_come_back_and_are_checked(void **state) {
 }
 
 /* If the path of the plans is a folder, the file of this kind of device in it is used. */
-static void a_folder_has_a_file_per_kind_of_device(void **state) {
-    (void)state;
+FACT(a_folder_has_a_file_per_kind_of_device) {
     char in_folder[64], file[96];
     const struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_NT, TW_CUDA_BIAS);
     (void)snprintf(in_folder, sizeof(in_folder), "%s/", folder);
@@ -735,8 +724,7 @@ static void a_folder_has_a_file_per_kind_of_device(void **state) {
     assert_int_equal(remove(file), 0);
 }
 
-static void a_library_that_does_not_start_is_named(void **state) {
-    (void)state;
+FACT(a_library_that_does_not_start_is_named) {
     struct tw_error err = {0};
     struct tw_cuda_products *products;
     fake.fails_to_start = true;
@@ -746,8 +734,7 @@ static void a_library_that_does_not_start_is_named(void **state) {
 }
 
 /* Must be the last test, because a fault is permanent. */
-static void a_product_that_cannot_be_done_is_a_fault(void **state) {
-    (void)state;
+FACT(a_product_that_cannot_be_done_is_a_fault) {
     struct tw_error err = {0};
     struct tw_cuda_products *const products = products_new(NULL);
     struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_TN, TW_CUDA_PLAIN);
@@ -762,29 +749,12 @@ static void a_product_that_cannot_be_done_is_a_fault(void **state) {
     tw_cuda_products_close(products);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(void) {
     if (!card_open()) return CARD_SKIPPED;
     if (mkdtemp(folder) == NULL) return 1;
     (void)snprintf(path, sizeof(path), "%s/plans", folder);
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        TEST(products_are_those_of_rows),
-        TEST(epilogues_are_fused),
-        TEST(refused_epilogues_run_as_kernels),
-        TEST(slow_epilogues_run_as_kernels),
-        TEST(the_fastest_is_chosen_once),
-        TEST(an_algorithm_that_fails_leads_to_the_next),
-        TEST(nothing_is_timed_while_a_graph_is_made),
-        TEST(added_products_are_timed_in_spare_memory),
-        TEST(an_added_product_has_the_plan_of_one_that_is_not),
-        TEST(plans_come_back_and_are_checked),
-        TEST(a_folder_has_a_file_per_kind_of_device),
-        TEST(a_library_that_does_not_start_is_named),
-        TEST(a_product_that_cannot_be_done_is_a_fault),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run(NULL, NULL);
     tw_cuda_close(card);
     (void)remove(path);
     (void)rmdir(folder);

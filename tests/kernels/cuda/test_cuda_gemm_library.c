@@ -47,7 +47,6 @@ enum tw_status tw_gemm_products_create(struct tw_cuda_products **products, struc
 }
 
 static int set_up(void **state) {
-    (void)state;
     is_absent = false;
     lacking = NULL;
     version = 130100;
@@ -55,6 +54,8 @@ static int set_up(void **state) {
     has_tried_toolkit = false;
     return 0;
 }
+
+#define FACT(name) TEST_IN(set_up, NULL, name)
 
 static void assert_refused(const char *word) {
     struct tw_error err = {0};
@@ -65,37 +66,32 @@ static void assert_refused(const char *word) {
     assert_non_null(strstr(err.message, "device = cpu"));
 }
 
-static void a_library_that_is_absent_is_named(void **state) {
-    (void)state;
+FACT(a_library_that_is_absent_is_named) {
     is_absent = true;
     assert_refused("no cuBLASLt");
     assert_refused(first); /* the message names the library of this build's toolkit */
     assert_true(opened > 2);
 }
 
-static void a_library_that_is_too_old_is_named(void **state) {
-    (void)state;
+FACT(a_library_that_is_too_old_is_named) {
     version = TW_GEMM_LIBRARY_LEAST - 1;
     assert_refused("119999");
 }
 
-static void a_library_newer_than_the_toolkit_is_named(void **state) {
-    (void)state;
+FACT(a_library_newer_than_the_toolkit_is_named) {
     version = (CUBLAS_VER_MAJOR + 1) * (size_t)10000;
     assert_refused("newer");
 }
 
 /* A machine may have the library where no loader looks. */
-static void it_is_looked_for_where_toolkits_put_it(void **state) {
-    (void)state;
+FACT(it_is_looked_for_where_toolkits_put_it) {
     is_absent = true;
     assert_refused("no cuBLASLt");
     assert_null(strchr(first, '/')); /* the loader's own folders come first */
     assert_true(has_tried_toolkit);
 }
 
-static void a_function_that_is_missing_is_named(void **state) {
-    (void)state;
+FACT(a_function_that_is_missing_is_named) {
 #define X(member, symbol)                                                                          \
     lacking = #symbol;                                                                             \
     assert_refused(#symbol);
@@ -104,8 +100,7 @@ static void a_function_that_is_missing_is_named(void **state) {
 }
 
 /* Must be the last test, because a library that was found stays open. */
-static void a_library_is_opened_once(void **state) {
-    (void)state;
+FACT(a_library_is_opened_once) {
     struct tw_error err = {0};
     struct tw_cuda_products *products;
     const struct tw_gemm_library *library;
@@ -115,16 +110,4 @@ static void a_library_is_opened_once(void **state) {
     is_absent = true;
     assert_int_equal(tw_gemm_library_get(&library, &err), TW_OK);
     assert_int_equal(opened, 1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_library_that_is_absent_is_named, set_up),
-        cmocka_unit_test_setup(a_library_that_is_too_old_is_named, set_up),
-        cmocka_unit_test_setup(a_library_newer_than_the_toolkit_is_named, set_up),
-        cmocka_unit_test_setup(it_is_looked_for_where_toolkits_put_it, set_up),
-        cmocka_unit_test_setup(a_function_that_is_missing_is_named, set_up),
-        cmocka_unit_test_setup(a_library_is_opened_once, set_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,8 +35,7 @@ static uint32_t find(const struct tw_gemm_plans *plans, uint32_t m) {
     return tw_gemm_plans_find(plans, &key);
 }
 
-static void a_key_has_all_that_a_plan_depends_on(void **state) {
-    (void)state;
+TEST(a_key_has_all_that_a_plan_depends_on) {
     static char memory[4];
     const struct tw_cuda_gemm base = {.shape = {.m = 1, .k = 2, .n = 3}};
     struct tw_cuda_gemm other[15];
@@ -59,8 +58,7 @@ static void a_key_has_all_that_a_plan_depends_on(void **state) {
     assert_memory_equal(&key, &same, sizeof(key));
 }
 
-static void the_oldest_makes_room(void **state) {
-    (void)state;
+TEST(the_oldest_makes_room) {
     enum { MORE = 5 };
     struct tw_gemm_plans *const plans = plans_new("x");
     assert_int_equal(find(plans, 1), TW_CUDA_GEMM_PLANS_MAX);
@@ -76,8 +74,7 @@ static void the_oldest_makes_room(void **state) {
     free(plans);
 }
 
-static void a_plan_takes_the_place_of_that_of_its_key(void **state) {
-    (void)state;
+TEST(a_plan_takes_the_place_of_that_of_its_key) {
     struct tw_gemm_plans *const plans = plans_new("x");
     const uint32_t slot = put(plans, 4);
     (void)put(plans, 5);
@@ -86,8 +83,7 @@ static void a_plan_takes_the_place_of_that_of_its_key(void **state) {
     free(plans);
 }
 
-static void plans_come_back_from_their_file(void **state) {
-    (void)state;
+TEST(plans_come_back_from_their_file) {
     struct tw_error err = {0};
     struct tw_gemm_plans *const plans = plans_new("a device"), *const again = plans_new("a device");
     assert_false(tw_gemm_plans_read(again, path)); /* there is none */
@@ -106,8 +102,7 @@ static void plans_come_back_from_their_file(void **state) {
     free(plans), free(again);
 }
 
-static void a_guess_is_not_written(void **state) {
-    (void)state;
+TEST(a_guess_is_not_written) {
     struct tw_error err = {0};
     struct tw_gemm_plans *const plans = plans_new("a device"), *const again = plans_new("a device");
     (void)put(plans, GUESSED);
@@ -129,8 +124,7 @@ static void expect_path(const char *given, const char *device, const char *want)
     free(found);
 }
 
-static void a_folder_has_a_file_of_each_kind_of_device(void **state) {
-    (void)state;
+TEST(a_folder_has_a_file_of_each_kind_of_device) {
     expect_path("plans", "NVIDIA H100", "plans");
     expect_path("", "NVIDIA H100", "");
     expect_path("/a b/", "NVIDIA H100 80GB HBM3", "/a b/NVIDIA_H100_80GB_HBM3.plans");
@@ -152,8 +146,7 @@ static void file_write(const unsigned char *bytes, size_t size) {
     assert_int_equal(fclose(file), 0);
 }
 
-static void a_damaged_file_is_not_read(void **state) {
-    (void)state;
+TEST(a_damaged_file_is_not_read) {
     enum { MOST = 4096 };
     unsigned char bytes[MOST];
     struct tw_error err = {0};
@@ -178,8 +171,7 @@ static void a_damaged_file_is_not_read(void **state) {
     free(plans), free(again);
 }
 
-static void the_file_of_another_device_is_not_read(void **state) {
-    (void)state;
+TEST(the_file_of_another_device_is_not_read) {
     struct tw_error err = {0};
     struct tw_gemm_plans *const plans = plans_new("a device"), *const other = plans_new("another");
     (void)put(plans, 1);
@@ -189,8 +181,7 @@ static void the_file_of_another_device_is_not_read(void **state) {
     free(plans), free(other);
 }
 
-static void a_file_that_cannot_be_written_is_named(void **state) {
-    (void)state;
+TEST(a_file_that_cannot_be_written_is_named) {
     struct tw_error err = {0};
     struct tw_gemm_plans *const plans = plans_new("a device");
     (void)put(plans, 1);
@@ -204,18 +195,7 @@ static void a_file_that_cannot_be_written_is_named(void **state) {
 int main(void) {
     if (mkdtemp(folder) == NULL) return 1;
     (void)snprintf(path, sizeof(path), "%s/plans", folder);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_key_has_all_that_a_plan_depends_on),
-        cmocka_unit_test(the_oldest_makes_room),
-        cmocka_unit_test(a_plan_takes_the_place_of_that_of_its_key),
-        cmocka_unit_test(plans_come_back_from_their_file),
-        cmocka_unit_test(a_guess_is_not_written),
-        cmocka_unit_test(a_folder_has_a_file_of_each_kind_of_device),
-        cmocka_unit_test(a_damaged_file_is_not_read),
-        cmocka_unit_test(the_file_of_another_device_is_not_read),
-        cmocka_unit_test(a_file_that_cannot_be_written_is_named),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = test_run(NULL, NULL);
     (void)remove(path);
     (void)rmdir(folder);
     return failed;

@@ -127,7 +127,6 @@ static void check(struct tw_rng *rng, const struct list *list, enum tw_type type
 }
 
 static void step_is_that_of_the_reference(void **state) {
-    (void)state;
     const uint32_t rows[] = {1, 1, 7, 5, 13, 33, 65, 24}, cols[] = {1, 9, 1, 31, 13, 17, 3, 131};
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -140,7 +139,6 @@ static void step_is_that_of_the_reference(void **state) {
 
 /* The list has more matrices of one size than a group holds, between matrices of other sizes. */
 static void equals_are_worked_on_together(void **state) {
-    (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     for (int type = TW_F32; type <= TW_BF16; type++) {
@@ -153,7 +151,6 @@ static void equals_are_worked_on_together(void **state) {
 }
 
 static void zeros_step_nowhere_and_nan_everywhere(void **state) {
-    (void)state;
     enum { SIDE = 16, N = SIDE * (SIDE + GAP) + 2 };
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -180,7 +177,6 @@ static void zeros_step_nowhere_and_nan_everywhere(void **state) {
 }
 
 static void a_step_that_is_skipped_changes_nothing(void **state) {
-    (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     struct list list = {.count = 0};

@@ -57,13 +57,11 @@ static void check_outer(outer_host *host, outer_device *on_device, struct tw_out
 }
 
 static void nesterov_has_the_bits_of_the_host(void **state) {
-    (void)state;
     check_outer(tw_outer_nesterov_ref, tw_cuda_outer_nesterov, tw_outer_at(700000, 900000, 0, 0));
     check_outer(tw_outer_nesterov_ref, tw_cuda_outer_nesterov, tw_outer_at(431000, 870000, 7, 3));
 }
 
 static void heavyball_has_the_bits_of_the_host(void **state) {
-    (void)state;
     struct tw_outer rule = tw_outer_at(431000, 510000, 0, 0);
     check_outer(tw_outer_heavyball_ref, tw_cuda_outer_heavyball, rule);
     rule.gain = 0.37f;
@@ -114,7 +112,6 @@ static void check_lead(const struct moments *x, size_t n, const struct tw_moment
 }
 
 static void a_merge_leads_as_on_the_host(void **state) {
-    (void)state;
     const struct tw_momentum_lead cfg = {
         .share = 0.3f, .lr = 0.01f, .steps = 24, .correction2 = 0.4f};
     struct tw_rng rng;
@@ -135,7 +132,6 @@ static void a_merge_leads_as_on_the_host(void **state) {
 }
 
 static void a_merge_of_nothing_leads_nowhere(void **state) {
-    (void)state;
     const struct tw_momentum_lead cfg = {
         .share = 1.0f, .lr = 0.01f, .steps = 24, .correction2 = 0.4f};
     struct tw_rng rng;
@@ -165,7 +161,6 @@ static double sum_distances(const float *a, const float *b, size_t n) {
 }
 
 static void distances_are_those_of_the_host(void **state) {
-    (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     for (size_t s = 0; s < SIZES; s++) {

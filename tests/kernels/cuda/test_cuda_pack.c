@@ -109,7 +109,6 @@ static void check(const struct tw_codec *codec, enum tw_cuda_pack_format format,
 }
 
 static void bytes_are_those_of_the_host(void **state) {
-    (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     for (size_t c = 0; c < CODECS; c++) {
@@ -130,7 +129,6 @@ static void bytes_are_those_of_the_host(void **state) {
 
 /* The device refuses exactly the inputs that the codec refuses. */
 static void the_device_refuses_what_the_host_refuses(void **state) {
-    (void)state;
     enum { N = 300 };
     const uint32_t quiet = 0x7FFFFFFFu; /* a NaN that rounding to bf16 would carry over to zero */
     float odd[] = {NAN, -INFINITY, 0x1p126f, -0x1p126f, 0x1.fffffep125f, 3.4028235e38f, 0.0f};
@@ -154,7 +152,6 @@ static void the_device_refuses_what_the_host_refuses(void **state) {
 }
 
 static void delta_has_the_bits_of_the_host(void **state) {
-    (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     for (size_t s = 0; s < SIZES; s++) {
@@ -191,7 +188,6 @@ static void delta_has_the_bits_of_the_host(void **state) {
 }
 
 static void weighted_sums_have_the_bits_of_the_host(void **state) {
-    (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     for (size_t s = 0; s < SIZES; s++) {
@@ -208,7 +204,6 @@ static void weighted_sums_have_the_bits_of_the_host(void **state) {
 }
 
 static void energies_are_those_of_the_blocks(void **state) {
-    (void)state;
     enum { N = 70001 };
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);

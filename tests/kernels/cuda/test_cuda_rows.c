@@ -167,7 +167,6 @@ static void rows_are_put_in_order_of_their_tokens(void **state) {
     enum { ROWS = 1000 };
     uint32_t tokens[ROWS], order[ROWS], swap[ROWS];
     struct tw_rng rng;
-    (void)state;
     tw_rng_seed(&rng, TABLES_SEED);
     for (size_t i = 0; i < ROWS; i++)
         tokens[i] = (uint32_t)(tw_rng_next(&rng) >> (i % 2 == 0 ? 32 : 60));

@@ -11,7 +11,6 @@ enum { N = 1000, BYTES = N * sizeof(float) };
 static void a_device_describes_itself(void **state) {
     struct tw_cuda_info info;
     struct tw_error err = {0};
-    (void)state;
     assert_int_equal(tw_cuda_info(&info, 0, &err), TW_OK);
     assert_true(info.name[0] != '\0' && info.total_bytes > 0 && info.major >= 8);
     assert_string_equal(info.reason, "");
@@ -25,7 +24,6 @@ static void a_device_describes_itself(void **state) {
 
 static void copies_arrive_in_order(void **state) {
     float from[N], to[N] = {0};
-    (void)state;
     for (size_t i = 0; i < N; i++) from[i] = (float)i;
     float *a = device_new(BYTES), *b = device_new(BYTES);
     tw_cuda_copy_in(device, TW_CUDA_COMPUTE, a, from, BYTES);
@@ -43,7 +41,6 @@ static void copies_arrive_in_order(void **state) {
 static void rows_are_copied_and_nothing_beside_them(void **state) {
     enum { ROWS = 9, FROM = 5, TO = 7, COLUMNS = 3 };
     float from[ROWS * FROM], to[ROWS * TO];
-    (void)state;
     for (size_t i = 0; i < ROWS * FROM; i++) from[i] = (float)(i + 1);
     float *a = device_of(from, sizeof(from)), *b = device_new(sizeof(to));
     tw_cuda_zero(device, TW_CUDA_COMPUTE, b, sizeof(to));
@@ -83,7 +80,6 @@ static void rows_are_copied_and_nothing_beside_them(void **state) {
 
 static void one_stream_waits_for_the_other(void **state) {
     float from[N], to[N] = {0};
-    (void)state;
     for (size_t i = 0; i < N; i++) from[i] = (float)i;
     float *a = device_new(BYTES), *b = device_new(BYTES);
     assert_true(tw_cuda_is_done(device, 0));
@@ -113,7 +109,6 @@ static void memory_has_a_limit(void **state) {
     void *a = NULL, *b = NULL, *workspace;
     size_t workspace_bytes = 0;
     uint64_t limit = 0;
-    (void)state;
     workspace = tw_cuda_workspace(device, &workspace_bytes);
     assert_true(workspace != NULL && (uintptr_t)workspace % 256 == 0 && workspace_bytes > 0);
     assert_int_equal(tw_cuda_open(&small, 0, workspace_bytes + 3 * BYTES, &err), TW_OK);
@@ -143,7 +138,6 @@ static void memory_of_others_can_be_pinned(void **state) {
     float *host = aligned_alloc(PAGES, 2 * PAGES);
     struct tw_error err = {0};
     void *there = NULL;
-    (void)state;
     assert_non_null(host);
     assert_int_equal(tw_cuda_alloc(device, &there, PAGES, "a test", &err), TW_OK);
     for (size_t i = 0; i < 2 * n; i++) host[i] = (float)i;
@@ -168,7 +162,6 @@ static void a_graph_is_run_when_it_is_launched(void **state) {
     float ones[N], to[N];
     struct tw_cuda_graph *graph = NULL;
     struct tw_error err = {0};
-    (void)state;
     for (size_t i = 0; i < N; i++) ones[i] = 1.0f;
     float *a = device_of(ones, BYTES), *b = device_of(ones, BYTES);
     assert_int_equal(tw_cuda_graph_begin(device, &err), TW_OK);
@@ -190,7 +183,6 @@ static void a_fault_stays_and_is_reported(void **state) {
     struct tw_error err = {0};
     struct tw_cuda_graph *graph = NULL;
     void *a = NULL, *b = NULL;
-    (void)state;
     assert_int_equal(tw_cuda_open(&ill, 0, 0, &err), TW_OK);
     assert_int_equal(tw_cuda_alloc(ill, &a, BYTES, "a test", &err), TW_OK);
     const uint64_t before = tw_emulation_calls();

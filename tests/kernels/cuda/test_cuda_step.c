@@ -15,7 +15,6 @@ static struct tw_cuda_step decided(double loss, double squares, double clip) {
 }
 
 static void a_step_is_clipped_or_skipped(void **state) {
-    (void)state;
     struct tw_cuda_step step = decided(3.0, 16.0, 1.0);
     assert_true(step.norm == 4.0 && step.gradient_scale == 0.25f && step.is_skipped == 0);
     step = decided(3.0, 16.0, 4.0);
@@ -99,7 +98,6 @@ static void check_adamw(struct tw_rng *rng, size_t n, size_t at, bool is_skipped
 static void adamw_has_the_bits_of_the_reference(void **state) {
     const size_t sizes[] = {1, 2, 7, 8, 31, 33, 1000, 10007};
     struct tw_rng rng;
-    (void)state;
     tw_rng_seed(&rng, TABLES_SEED);
     for (size_t i = 0; i < 8; i++) {
         check_adamw(&rng, sizes[i], 0, false);
@@ -145,7 +143,6 @@ static void check_regain(struct tw_rng *rng, size_t n) {
 
 static void an_outer_step_has_the_bits_of_the_host(void **state) {
     struct tw_rng rng;
-    (void)state;
     tw_rng_seed(&rng, TABLES_SEED);
     check_mix(&rng, 1);
     check_mix(&rng, 1000);

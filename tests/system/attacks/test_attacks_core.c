@@ -1,15 +1,7 @@
 /* Attacks on the decisions of a live group by a node that holds the secret: each names the promise
  * of SECURITY.md that it tries to break. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include <jansson.h>
 
@@ -18,6 +10,7 @@
 #include "proto/control.h"
 #include "tests/system/attacks/hostile.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 static struct cluster cluster;
 static struct hostile_target target;
@@ -36,10 +29,11 @@ static void open_group(uint32_t count) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(NULL, close_all, name)
 
 /* Reads frames until the next message of this kind. */
 static bool hear(enum tw_message_kind kind, struct tw_message *message) {
@@ -100,8 +94,7 @@ static bool warns(uint32_t node, const char *words) {
 
 /* A linked node that is no member tells one node that a round is decided. No node believes it,
  * the link ends, and the log names the attack. */
-static void forged_commit_takes_no_node_out_of_its_group(void **state) {
-    (void)state;
+FACT(forged_commit_takes_no_node_out_of_its_group) {
     static struct tw_message message;
     open_group(2);
     const unsigned states = cluster_lines(&cluster, 0, "ev=state state=");
@@ -206,8 +199,7 @@ static void answer_claim(const struct tw_msg_log_get *get, uint32_t fragments) {
 
 /* A linked node claims a lineage far ahead of all others, and proves it with the votes of many
  * invented nodes. The group is not affected. */
-static void invented_lineage_draws_no_node_out_of_its_group(void **state) {
-    (void)state;
+FACT(invented_lineage_draws_no_node_out_of_its_group) {
     static struct tw_message message;
     struct tw_frame frame;
     uint32_t asked = 0;
@@ -270,8 +262,7 @@ static void deny_vote(struct tw_identity *author, struct tw_message *message) {
 
 /* A node is banned if it signed two contradictory votes. False evidence against an honest node
  * harms only its sender. */
-static void evidence_bans_its_author_alone(void **state) {
-    (void)state;
+FACT(evidence_bans_its_author_alone) {
     static struct tw_message message;
     static struct hostile witness;
     struct tw_record tip;
@@ -423,8 +414,7 @@ static void sign_as_sybils(const struct tw_record *tip, struct tw_msg_commit *co
 /* One holder of the run secret brings eight ids into a group of three: as many as could decide a
  * round of eleven, were each to vote. They have seats and no votes: rounds go on while they are
  * silent, and a round that they sign is no round. */
-static void many_ids_of_one_holder_decide_nothing(void **state) {
-    (void)state;
+FACT(many_ids_of_one_holder_decide_nothing) {
     static struct tw_message message;
     struct tw_record tip;
     open_group(GROUP);
@@ -472,11 +462,5 @@ static void many_ids_of_one_holder_decide_nothing(void **state) {
 
 int main(void) {
     (void)signal(SIGPIPE, SIG_IGN); /* the daemon closes links of liars */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(many_ids_of_one_holder_decide_nothing, close_all),
-        cmocka_unit_test_teardown(evidence_bans_its_author_alone, close_all),
-        cmocka_unit_test_teardown(invented_lineage_draws_no_node_out_of_its_group, close_all),
-        cmocka_unit_test_teardown(forged_commit_takes_no_node_out_of_its_group, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -2,20 +2,11 @@
  * never merge. Each test names the promise of SECURITY.md that it tries to break. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/assert.h"
 #include "base/bytes.h"
@@ -25,6 +16,7 @@
 #include "proto/control.h"
 #include "tests/system/attacks/hostile.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 enum { KIB = 1024, MIB = 1024 * KIB };
 
@@ -61,11 +53,12 @@ static void end_child(void) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     end_child();
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(NULL, close_all, name)
 
 /* Checks that rounds are still decided and no honest link broke. */
 static void rounds_go_on(void) {
@@ -111,8 +104,7 @@ static size_t pump_refused(void) {
     return sent;
 }
 
-static void refused_stranger_costs_no_download(void **state) {
-    (void)state;
+FACT(refused_stranger_costs_no_download) {
     open_with("download = 10mbit\n");
     target.secret = NULL;
     const size_t sent = pump_refused();
@@ -143,8 +135,7 @@ static void strangers_are_out(const char *from) {
 
 /* SECURITY.md promises that strangers use up no quota: a stranger sends more than the quota, and
  * known hosts and nodes that knock are still admitted. */
-static void strangers_use_up_no_quota(void **state) {
-    (void)state;
+FACT(strangers_use_up_no_quota) {
     static struct hostile h;
     open_cluster("quota = 2MB/month\n");
     cluster_start(&cluster, 0, NULL);
@@ -198,8 +189,7 @@ static void flood(unsigned per_s, unsigned at_once) {
 }
 
 /* "A flood shuts no new member out": 400 connections a second from thousands of networks. */
-static void flood_shuts_no_new_member_out(void **state) {
-    (void)state;
+FACT(flood_shuts_no_new_member_out) {
     enum { TRIES = 20 };
     static struct hostile h;
     unsigned in = 0;
@@ -244,8 +234,7 @@ static void repeat_client_hello(void) {
     assert_true(answered + silent == 2 * TW_HANDSHAKE_LIMITER_NET_BURST);
 }
 
-static void stranger_gets_no_byte_in_a_flood(void **state) {
-    (void)state;
+FACT(stranger_gets_no_byte_in_a_flood) {
     open_with("");
     target.secret = NULL;
     repeat_client_hello();
@@ -254,8 +243,7 @@ static void stranger_gets_no_byte_in_a_flood(void **state) {
 
 /* SECURITY.md: "A knock that is seen twice is none". Copies of a ClientHello count towards the
  * limits for strangers, so the buckets of new members stay full. */
-static void copied_knock_pays_as_a_stranger(void **state) {
-    (void)state;
+FACT(copied_knock_pays_as_a_stranger) {
     static struct hostile h;
     open_with("");
     repeat_client_hello();
@@ -289,8 +277,7 @@ static void pump_gigabit(double until_s, int told_fd) {
 /* A stranger floods a node that has a download cap and a quota, at up to 1 Gbit/s. The node's
  * rounds continue during the flood and afterwards. TW_FLOOD_S: seconds of the flood, 3 by
  * default. */
-static void gigabit_of_a_stranger_stops_no_round(void **state) {
-    (void)state;
+FACT(gigabit_of_a_stranger_stops_no_round) {
     const char *text = getenv("TW_FLOOD_S");
     const unsigned seconds = text != NULL ? (unsigned)strtoul(text, NULL, 10) : 3;
     uint64_t sent = 0;
@@ -322,8 +309,7 @@ static void gigabit_of_a_stranger_stops_no_round(void **state) {
 
 /* "A stranger learns nothing of the run". Tests the replies to a HELLO of another run and to a
  * HELLO without the secret. */
-static void stranger_learns_no_run(void **state) {
-    (void)state;
+FACT(stranger_learns_no_run) {
     static struct hostile h;
     char run[9];
     open_with("");
@@ -383,8 +369,7 @@ static unsigned probe_ports(const char *host, const uint16_t *ports, uint32_t co
 }
 
 /* "A peer has no ports scanned": it asks for ports of two hosts, each time over a fresh link. */
-static void peer_has_no_ports_scanned(void **state) {
-    (void)state;
+FACT(peer_has_no_ports_scanned) {
     open_with("");
     target.from = "127.0.0.5";
     const uint16_t ports[4] = {1, 2, cluster.nodes[0].port, cluster.nodes[1].port};
@@ -397,8 +382,7 @@ static void peer_has_no_ports_scanned(void **state) {
 }
 
 /* "Chunks that nobody asked for end the link", even small ones. */
-static void unasked_chunks_end_the_link(void **state) {
-    (void)state;
+FACT(unasked_chunks_end_the_link) {
     static struct hostile h, bulk;
     uint8_t body[TW_CHUNK_HEADER_BYTES + KIB] = {77};
     struct tw_hello hello;
@@ -437,8 +421,7 @@ static void crowd_leave(struct hostile **crowd, unsigned count) {
 
 /* "New links do not make a node tell everybody each time": a peer counts the PEERS messages it
  * gets. */
-static void new_links_are_told_of_together(void **state) {
-    (void)state;
+FACT(new_links_are_told_of_together) {
     enum { COUNT = 30 };
     static struct hostile *crowd[COUNT];
     static struct hostile watcher;
@@ -458,8 +441,7 @@ static void new_links_are_told_of_together(void **state) {
 }
 
 /* "No crowd of fresh ids shuts a member out", whether it comes from one host or from many. */
-static void crowd_shuts_no_member_out(void **state) {
-    (void)state;
+FACT(crowd_shuts_no_member_out) {
     enum {
         OF_ONE = TW_PEERS_FREE_MAX + 1,
         HOSTS = 4,
@@ -523,8 +505,7 @@ static bool may_join(const char *host) {
 
 /* "A new id does not end a ban". Yet members on the same host need not wait, nor does any node
  * on a member's host. */
-static void banned_node_has_to_change_its_host(void **state) {
-    (void)state;
+FACT(banned_node_has_to_change_its_host) {
     open_with("");
     target.from = "127.0.5.1";
     assert_true(may_join("127.0.5.1"));
@@ -574,8 +555,7 @@ static int service_open(uint16_t *port) {
 
 /* "Nobody has a node dial its own machine": neither with addresses in a HELLO, nor with a PEERS
  * row about another node. */
-static void peer_has_no_local_service_dialled(void **state) {
-    (void)state;
+FACT(peer_has_no_local_service_dialled) {
     static struct hostile h;
     static struct tw_message peers = {.kind = TW_MSG_PEERS};
     char outer[INET_ADDRSTRLEN];
@@ -615,8 +595,7 @@ static unsigned count_events(const char *name) {
 }
 
 /* "Fresh ids push no events out", and a bad message causes only one log line. */
-static void fresh_ids_push_no_events_out(void **state) {
-    (void)state;
+FACT(fresh_ids_push_no_events_out) {
     static struct hostile h;
     open_cluster("");
     cluster_start(&cluster, 0, NULL);
@@ -644,8 +623,7 @@ static bool hear(struct hostile *h, enum tw_message_kind kind, struct tw_message
 }
 
 /* "A payload has a size that its codec can need". The attacker announces a larger packed state. */
-static void claim_above_the_codec_ends_the_link(void **state) {
-    (void)state;
+FACT(claim_above_the_codec_ends_the_link) {
     static struct hostile h;
     static struct tw_message message;
     open_with("");
@@ -665,8 +643,7 @@ static void claim_above_the_codec_ends_the_link(void **state) {
 
 /* "An old round is no cheap question". A peer sends 300 messages of the last round, each of
  * which could cause a COMMIT as reply. */
-static void old_round_is_no_cheap_question(void **state) {
-    (void)state;
+FACT(old_round_is_no_cheap_question) {
     static struct hostile h;
     static struct tw_message message;
     struct tw_frame frame;
@@ -750,8 +727,7 @@ static void sign_join(const struct hostile *h, struct tw_msg_join *join) {
 
 /* "No message is a cheap question with a dear answer". An id that reads no replies sends 2000
  * messages of each kind. They stop no round and use no lasting memory. */
-static void cheap_questions_stop_no_round(void **state) {
-    (void)state;
+FACT(cheap_questions_stop_no_round) {
     static const enum tw_message_kind kinds[] = {
         TW_MSG_LOG_GET, TW_MSG_STATE_GET,  TW_MSG_PULL,   TW_MSG_PREPARE, TW_MSG_JOIN,
         TW_MSG_ACCUSE,  TW_MSG_RELAY_CALL, TW_MSG_STATUS, TW_MSG_PEERS,   TW_MSG_PROBE};
@@ -781,28 +757,7 @@ static void cheap_questions_stop_no_round(void **state) {
 
 /* Takes one optional argument: a pattern of the names of the tests to run. */
 int main(int argc, char **argv) {
-#define TEST(name) cmocka_unit_test_teardown(name, close_all)
-    const struct CMUnitTest tests[] = {
-        TEST(refused_stranger_costs_no_download),
-        TEST(strangers_use_up_no_quota),
-        TEST(flood_shuts_no_new_member_out),
-        TEST(stranger_gets_no_byte_in_a_flood),
-        TEST(copied_knock_pays_as_a_stranger),
-        TEST(stranger_learns_no_run),
-        TEST(gigabit_of_a_stranger_stops_no_round),
-        TEST(peer_has_no_ports_scanned),
-        TEST(unasked_chunks_end_the_link),
-        TEST(new_links_are_told_of_together),
-        TEST(crowd_shuts_no_member_out),
-        TEST(banned_node_has_to_change_its_host),
-        TEST(fresh_ids_push_no_events_out),
-        TEST(peer_has_no_local_service_dialled),
-        TEST(claim_above_the_codec_ends_the_link),
-        TEST(old_round_is_no_cheap_question),
-        TEST(cheap_questions_stop_no_round),
-    };
-#undef TEST
     (void)signal(SIGPIPE, SIG_IGN);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

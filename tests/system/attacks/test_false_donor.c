@@ -1,17 +1,8 @@
 /* Ids that hold the run secret, and have no seat, give a newcomer false states: of a run that is
  * over, and of one that goes on. They are linked first, prove the group's history with its own
  * records, and bear each other out. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include <jansson.h>
 
@@ -24,6 +15,7 @@
 #include "proto/shm.h"
 #include "tests/system/attacks/hostile.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 enum { HONEST = 2, NEWCOMER = 2, IDS = 4, FRAGMENTS = 2, COMMITS = 16, STATE_MAX = 1 << 20 };
 
@@ -51,13 +43,14 @@ static struct tw_msg_status group; /* STATUS of an honest node */
 static unsigned pulled, testified;
 
 static int close_all(void **state) {
-    (void)state;
     for (uint32_t i = 0; i < HONEST; i++) {
         if (cluster.nodes[i].pid > 0) (void)kill(cluster.nodes[i].pid, SIGCONT);
     }
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(NULL, close_all, name)
 
 static double now_s(void) {
     struct timespec now;
@@ -308,8 +301,7 @@ static void close_run(void) {
     has_passed = true;
 }
 
-static void newcomer_to_a_finished_run_gets_its_model(void **state) {
-    (void)state;
+FACT(newcomer_to_a_finished_run_gets_its_model) {
     open_run("2m", NULL);
     for (uint32_t i = 0; i < HONEST; i++)
         assert_true(cluster_says(&cluster, i, "state=finished", 120));
@@ -319,8 +311,7 @@ static void newcomer_to_a_finished_run_gets_its_model(void **state) {
     close_run();
 }
 
-static void newcomer_to_a_running_group_gets_its_state(void **state) {
-    (void)state;
+FACT(newcomer_to_a_running_group_gets_its_state) {
     open_run("1g", "--step-us 100000"); /* the attacker learns states while they are new */
     assert_true(cluster_reaches(&cluster, 0, "sync.roster_members", HONEST, 30));
     assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", COMMITS / 2, 60));
@@ -332,9 +323,5 @@ static void newcomer_to_a_running_group_gets_its_state(void **state) {
 
 int main(void) {
     (void)signal(SIGPIPE, SIG_IGN); /* daemons close links of liars */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(newcomer_to_a_finished_run_gets_its_model, close_all),
-        cmocka_unit_test_teardown(newcomer_to_a_running_group_gets_its_state, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -4,24 +4,16 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/assert.h"
 #include "daemon/router/dial_budget.h"
 #include "tests/system/attacks/hostile.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 enum { IDS = 256, WATCH_S = 14, SERVICES = 5 };
 
@@ -41,7 +33,6 @@ static struct service {
 } services[SERVICES];
 
 static int setup_all(void **state) {
-    (void)state;
     has_namespace = geteuid() == 0 && unshare(CLONE_NEWNET) == 0 &&
                     system("ip link set lo up && ip addr add " PUBLIC "/32 dev lo && "
                            "ip addr add " BEHIND "/24 dev lo && "
@@ -50,7 +41,6 @@ static int setup_all(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     if (has_namespace) cluster_close(&cluster, !has_passed);
     return 0;
 }
@@ -103,8 +93,7 @@ static bool tell(struct hostile *h) {
 }
 
 /* "Nobody makes a node dial hosts of its own network, or one host often." */
-static void invented_nodes_are_hardly_dialled(void **state) {
-    (void)state;
+TEST_IN(setup_all, close_all, invented_nodes_are_hardly_dialled) {
     static struct hostile h;
     static const char *const hosts[SERVICES] = {BEHIND, BEHIND, THIRD_PARTY, THIRD_PARTY,
                                                 THIRD_PARTY};
@@ -143,9 +132,6 @@ static void invented_nodes_are_hardly_dialled(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(invented_nodes_are_hardly_dialled, setup_all, close_all),
-    };
     (void)signal(SIGPIPE, SIG_IGN);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

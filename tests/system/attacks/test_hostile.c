@@ -1,18 +1,10 @@
 /* Attacks on a live daemon by strangers, by attackers that know the secret, and by a node that
  * merges with it. After each attack the daemon's memory is within its budget, the honest link is
  * unbroken and rounds have continued. The log names the reason and is not flooded. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <openssl/ssl.h>
 
 #include "base/assert.h"
@@ -21,6 +13,7 @@
 #include "base/rng.h"
 #include "tests/system/attacks/hostile.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 enum {
     KIB = 1024,
@@ -36,7 +29,6 @@ static bool has_passed;
 /* ---- the honest pair ----------------------------------------------------------------------- */
 
 static int open_pair(void **state) {
-    (void)state;
     has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 2);
@@ -49,10 +41,11 @@ static int open_pair(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_pair, close_all, name)
 
 static unsigned long memory_kib(const char *key) {
     char path[64], line[128];
@@ -120,8 +113,7 @@ static void must_say_once(const char *text) {
 
 /* ---- strangers ----------------------------------------------------------------------------- */
 
-static void silent_connections_shut_nobody_out(void **state) {
-    (void)state;
+FACT(silent_connections_shut_nobody_out) {
     enum { COUNT = 600 };
     static int fds[COUNT];
     watch();
@@ -150,8 +142,7 @@ static void lettered(struct tw_identity *identity) {
     }
 }
 
-static void wrong_secrets_are_refused_and_reported_once(void **state) {
-    (void)state;
+FACT(wrong_secrets_are_refused_and_reported_once) {
     static struct hostile h, letters;
     lettered(&letters.identity);
     watch();
@@ -176,8 +167,7 @@ static void wrong_secrets_are_refused_and_reported_once(void **state) {
     judge(4 * KIB);
 }
 
-static void handshake_byte_by_byte_is_cut_off(void **state) {
-    (void)state;
+FACT(handshake_byte_by_byte_is_cut_off) {
     static const uint8_t hello_start[] = {22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3};
     watch();
     const int fd = hostile_tcp(&target);
@@ -196,8 +186,7 @@ static void handshake_byte_by_byte_is_cut_off(void **state) {
     judge(4 * KIB);
 }
 
-static void noise_instead_of_tls_is_refused(void **state) {
-    (void)state;
+FACT(noise_instead_of_tls_is_refused) {
     static uint8_t noise[256 * KIB];
     struct tw_rng rng;
     tw_rng_seed(&rng, 7);
@@ -214,8 +203,7 @@ static void noise_instead_of_tls_is_refused(void **state) {
     judge(64 * 256);
 }
 
-static void replayed_hello_is_refused(void **state) {
-    (void)state;
+FACT(replayed_hello_is_refused) {
     static struct hostile h, again;
     struct tw_hello hello;
     watch();
@@ -233,8 +221,7 @@ static void replayed_hello_is_refused(void **state) {
     judge(4 * KIB);
 }
 
-static void big_frames_before_admission_are_refused(void **state) {
-    (void)state;
+FACT(big_frames_before_admission_are_refused) {
     static struct hostile h;
     static uint8_t body[TW_CONTROL_BYTES_MAX];
     watch();
@@ -253,8 +240,7 @@ static void join(struct hostile *h) {
     if (!hostile_join(h, &target, NULL)) fail_msg("not let in: %s", h->goodbye.sentence);
 }
 
-static void lengths_beyond_the_kind_are_refused(void **state) {
-    (void)state;
+FACT(lengths_beyond_the_kind_are_refused) {
     static struct hostile h;
     static const struct {
         uint16_t kind;
@@ -278,8 +264,7 @@ static void lengths_beyond_the_kind_are_refused(void **state) {
     judge(4 * KIB);
 }
 
-static void bombs_of_fields_stay_within_bounds(void **state) {
-    (void)state;
+FACT(bombs_of_fields_stay_within_bounds) {
     static struct hostile h;
     static uint8_t body[TW_CONTROL_BYTES_MAX];
     watch();
@@ -297,8 +282,7 @@ static void bombs_of_fields_stay_within_bounds(void **state) {
     judge(4 * KIB);
 }
 
-static void key_update_flood_ends_the_session(void **state) {
-    (void)state;
+FACT(key_update_flood_ends_the_session) {
     static struct hostile h;
     watch();
     join(&h);
@@ -312,8 +296,7 @@ static void key_update_flood_ends_the_session(void **state) {
     judge(4 * KIB);
 }
 
-static void started_frame_that_never_ends_is_cut_off(void **state) {
-    (void)state;
+FACT(started_frame_that_never_ends_is_cut_off) {
     static struct hostile h;
     uint8_t header[TW_FRAME_HEADER_BYTES];
     watch();
@@ -360,8 +343,7 @@ static double lag(void) {
     return cluster_number(&cluster, 0, "node.loop_lag_us");
 }
 
-static void flood_of_messages_slows_nobody_else(void **state) {
-    (void)state;
+FACT(flood_of_messages_slows_nobody_else) {
     static struct hostile h;
     struct tw_message message;
     watch();
@@ -373,8 +355,7 @@ static void flood_of_messages_slows_nobody_else(void **state) {
     judge(4 * KIB);
 }
 
-static void peer_that_asks_and_does_not_read_is_closed(void **state) {
-    (void)state;
+FACT(peer_that_asks_and_does_not_read_is_closed) {
     static struct hostile h;
     struct tw_message message;
     watch();
@@ -391,8 +372,7 @@ static void peer_that_asks_and_does_not_read_is_closed(void **state) {
     judge(4 * KIB);
 }
 
-static void invented_members_fill_nothing(void **state) {
-    (void)state;
+FACT(invented_members_fill_nothing) {
     static struct hostile h;
     struct tw_message message;
     watch();
@@ -422,8 +402,7 @@ static void leave_unfinished(struct hostile *h, uint16_t kind, uint32_t body_byt
     (void)hostile_bytes(h, frame, TW_FRAME_HEADER_BYTES + (size_t)body_bytes - 1);
 }
 
-static void full_peer_table_costs_bounded_memory(void **state) {
-    (void)state;
+FACT(full_peer_table_costs_bounded_memory) {
     enum { COUNT = 70, PLACES = TW_PEERS_MAX - 1 };
     static struct hostile *links[COUNT][2];
     unsigned in = 0, bulks = 0;
@@ -464,8 +443,7 @@ static void join_bulk(struct hostile *h, struct hostile *bulk) {
     assert_true(hostile_say(bulk, &hello));
 }
 
-static void chunks_nobody_asked_for_are_dropped(void **state) {
-    (void)state;
+FACT(chunks_nobody_asked_for_are_dropped) {
     static struct hostile h, bulk;
     static uint8_t body[TW_CHUNK_HEADER_BYTES + TW_CHUNK_BYTES_MAX];
     watch();
@@ -483,8 +461,7 @@ static void chunks_nobody_asked_for_are_dropped(void **state) {
 
 /* A node that sent garbage three times, although it has the secret, is banned for an hour. The
  * ban survives a restart. */
-static void node_that_breaks_the_protocol_three_times_is_banned(void **state) {
-    (void)state;
+FACT(node_that_breaks_the_protocol_three_times_is_banned) {
     static struct hostile h, first;
     struct tw_hello hello;
     watch();
@@ -517,28 +494,8 @@ static void node_that_breaks_the_protocol_three_times_is_banned(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_pair, close_all)
-    const struct CMUnitTest tests[] = {
-        TEST(silent_connections_shut_nobody_out),
-        TEST(wrong_secrets_are_refused_and_reported_once),
-        TEST(handshake_byte_by_byte_is_cut_off),
-        TEST(noise_instead_of_tls_is_refused),
-        TEST(replayed_hello_is_refused),
-        TEST(big_frames_before_admission_are_refused),
-        TEST(lengths_beyond_the_kind_are_refused),
-        TEST(bombs_of_fields_stay_within_bounds),
-        TEST(key_update_flood_ends_the_session),
-        TEST(started_frame_that_never_ends_is_cut_off),
-        TEST(flood_of_messages_slows_nobody_else),
-        TEST(peer_that_asks_and_does_not_read_is_closed),
-        TEST(invented_members_fill_nothing),
-        TEST(full_peer_table_costs_bounded_memory),
-        TEST(chunks_nobody_asked_for_are_dropped),
-        TEST(node_that_breaks_the_protocol_three_times_is_banned),
-    };
-#undef TEST
     (void)signal(SIGPIPE, SIG_IGN);
     /* With a larger quarantine, freed memory would count as used. */
     (void)setenv("ASAN_OPTIONS", "quarantine_size_mb=1", 1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -1,20 +1,12 @@
 /* One of four members lies over real links, with valid keys (tests/traitor/live.c). The three
  * others continue: rounds are decided, anchors are equal, and nobody but the liar is banned. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include <jansson.h>
 
 #include "base/exit_codes.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 enum { HONEST = 3, LIAR = 3 };
 
@@ -23,10 +15,11 @@ static bool has_passed;
 static char liar[96]; /* the first digits of its id, as in logs and warnings */
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(NULL, close_all, name)
 
 /* Starts three daemons and a liar, and waits until the liar has begun. `lies` lists its lies;
  * NULL: the seed draws them. */
@@ -110,8 +103,7 @@ static bool is_any_warned(void) {
 /* seed from which the lies are drawn; NULL: each kind of lie is tested once */
 static const char *drawn;
 
-static void liar_stops_no_round_and_has_nobody_banned(void **state) {
-    (void)state;
+FACT(liar_stops_no_round_and_has_nobody_banned) {
     static const char *const lies[] = {"mute,late", "huge,crude,replay", "votes,log,accuse",
                                        "propose,roster,links", "status,state,lineage"};
     const uint32_t count = drawn != NULL ? 1 : sizeof(lies) / sizeof(lies[0]);
@@ -127,8 +119,7 @@ static void liar_stops_no_round_and_has_nobody_banned(void **state) {
 }
 
 /* The liar gives the members different results of its part. */
-static void liar_that_signs_twice_is_banned_by_all(void **state) {
-    (void)state;
+FACT(liar_that_signs_twice_is_banned_by_all) {
     open_group("4", "split");
     for (uint32_t i = 0; i < HONEST; i++) {
         assert_true(cluster_says(&cluster, i, "ev=two_faced ", 60));
@@ -164,8 +155,7 @@ static void await_roster_without_liar(void) {
 
 /* The liar votes for two records in one ballot. The ban is on disk at once, so it survives a
  * kill of the daemon. */
-static void liar_that_votes_twice_stays_banned_after_a_restart(void **state) {
-    (void)state;
+FACT(liar_that_votes_twice_stays_banned_after_a_restart) {
     open_group("1", "twice");
     for (uint32_t i = 0; i < HONEST; i++) {
         assert_true(cluster_reaches(&cluster, i, "network.banned", 1, 10));
@@ -189,10 +179,5 @@ static void liar_that_votes_twice_stays_banned_after_a_restart(void **state) {
 
 int main(int argc, char **argv) {
     if (argc > 1) drawn = argv[1];
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(liar_that_signs_twice_is_banned_by_all, close_all),
-        cmocka_unit_test_teardown(liar_that_votes_twice_stays_banned_after_a_restart, close_all),
-        cmocka_unit_test_teardown(liar_stops_no_round_and_has_nobody_banned, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

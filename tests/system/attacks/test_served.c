@@ -1,16 +1,7 @@
 /* Ids that have the run secret, and never merge, try to use up a node's monthly quota by its
  * traffic for others: they pull the same state again and again, and pipe bytes through it. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "base/assert.h"
 #include "base/bytes.h"
@@ -18,6 +9,7 @@
 #include "proto/control.h"
 #include "tests/system/attacks/hostile.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 enum {
     MIB = 1 << 20,
@@ -54,10 +46,11 @@ static void open_two(void) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(NULL, close_all, name)
 
 static void rounds_go_on(void) {
     const double rounds = cluster_number(&cluster, 1, "sync.rounds_committed");
@@ -164,8 +157,7 @@ static uint64_t pull_with_new_id(uint64_t most) {
 /* SECURITY.md: "Traffic that serves other nodes alone has a budget": four ids pull one state again
  * and again. Another node then joins: node 0 has no bytes left for it, so it gets its state of
  * node 1. */
-static void pulled_states_use_up_no_quota(void **test_state) {
-    (void)test_state;
+FACT(pulled_states_use_up_no_quota) {
     uint64_t bytes = 0;
     open_two();
     for (unsigned i = 0; i < IDS && bytes < PULLED_MAX; i++)
@@ -196,8 +188,7 @@ static void pulled_states_use_up_no_quota(void **test_state) {
 
 /* One id that is in no roster floods node 0 with messages. Its link ends, as an offence, before it
  * has used up much of the quota. */
-static void messages_use_up_no_quota(void **test_state) {
-    (void)test_state;
+FACT(messages_use_up_no_quota) {
     static struct hostile flood;
     static struct tw_message message;
     uint64_t bytes = 0;
@@ -237,8 +228,7 @@ static uint64_t pump(struct hostile *from, struct hostile *to) {
 }
 
 /* Two ids of one holder, linked to node 0 and in no roster, call each other through it. */
-static void nodes_outside_pipe_nothing(void **test_state) {
-    (void)test_state;
+FACT(nodes_outside_pipe_nothing) {
     static struct hostile caller, called, from, to;
     static struct tw_message message;
     uint8_t call[TW_RELAY_TOKEN_BYTES + sizeof(struct tw_id)] = {42};
@@ -272,13 +262,6 @@ static void nodes_outside_pipe_nothing(void **test_state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_teardown(name, close_all)
-    const struct CMUnitTest tests[] = {
-        TEST(pulled_states_use_up_no_quota),
-        TEST(messages_use_up_no_quota),
-        TEST(nodes_outside_pipe_nothing),
-    };
-#undef TEST
     (void)signal(SIGPIPE, SIG_IGN);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

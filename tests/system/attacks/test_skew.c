@@ -1,16 +1,7 @@
 /* A live daemon and nodes of other releases. The daemon ignores newer fields, and sends no peer
  * a message that the peer does not understand. If it refuses a version, the message names a
  * remedy. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/bytes.h"
 #include "base/exit_codes.h"
@@ -18,6 +9,7 @@
 #include "proto/run/run.h"
 #include "tests/system/attacks/hostile.h"
 #include "tests/system/cluster.h"
+#include "tests/test.h"
 
 enum { KIND_LATER = 40 }; /* a message kind that this version does not know */
 
@@ -28,7 +20,6 @@ static struct hostile peer;
 static bool has_passed;
 
 static int open_one(void **state) {
-    (void)state;
     has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 1);
@@ -40,11 +31,12 @@ static int open_one(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     hostile_close(&peer);
     cluster_close(&cluster, !has_passed);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_one, close_all, name)
 
 /* Sends a HELLO that offers versions lowest to highest. `features` NULL means no features. */
 static void hello(uint32_t lowest, uint32_t highest, const uint64_t *features) {
@@ -98,8 +90,7 @@ static void end(void) {
     has_passed = true;
 }
 
-static void newer_node_is_let_in_and_its_new_fields_are_skipped(void **state) {
-    (void)state;
+FACT(newer_node_is_let_in_and_its_new_fields_are_skipped) {
     static uint8_t body[TW_CONTROL_BYTES_MAX];
     const uint64_t all = UINT64_MAX;
     hello(TW_WIRE_VERSION, TW_WIRE_VERSION + 1, &all);
@@ -123,8 +114,7 @@ static void newer_node_is_let_in_and_its_new_fields_are_skipped(void **state) {
     end();
 }
 
-static void only_newer_versions_are_refused_with_the_way_out(void **state) {
-    (void)state;
+FACT(only_newer_versions_are_refused_with_the_way_out) {
     hello(TW_WIRE_VERSION + 1, TW_WIRE_VERSION + 2, NULL);
     assert_true(hostile_ends(&peer, 10));
     assert_true(peer.has_goodbye);
@@ -135,8 +125,7 @@ static void only_newer_versions_are_refused_with_the_way_out(void **state) {
     end();
 }
 
-static void frames_of_another_version_end_the_link(void **state) {
-    (void)state;
+FACT(frames_of_another_version_end_the_link) {
     uint8_t header[TW_FRAME_HEADER_BYTES];
     hello(TW_WIRE_VERSION, TW_WIRE_VERSION + 1, NULL);
     must_be_let_in();
@@ -150,8 +139,7 @@ static void frames_of_another_version_end_the_link(void **state) {
 }
 
 /* A peer is asked to use a feature only if it has announced it. */
-static void features_go_to_those_that_have_them(void **state) {
-    (void)state;
+FACT(features_go_to_those_that_have_them) {
     const uint64_t all = UINT64_MAX, none = ~(uint64_t)TW_FEATURES;
     hello(TW_WIRE_VERSION, TW_WIRE_VERSION, &none);
     must_be_let_in();
@@ -170,14 +158,6 @@ static void features_go_to_those_that_have_them(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_one, close_all)
-    const struct CMUnitTest tests[] = {
-        TEST(newer_node_is_let_in_and_its_new_fields_are_skipped),
-        TEST(only_newer_versions_are_refused_with_the_way_out),
-        TEST(frames_of_another_version_end_the_link),
-        TEST(features_go_to_those_that_have_them),
-    };
-#undef TEST
     (void)signal(SIGPIPE, SIG_IGN);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

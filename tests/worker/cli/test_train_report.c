@@ -29,8 +29,7 @@ static void step(struct tw_train_report *report, double took_s) {
     tw_train_report_step(report, &result, 1e-3f, took_s);
 }
 
-static void peak_measured_too_low_is_raised_by_a_step(void **state) {
-    (void)state;
+TEST(peak_measured_too_low_is_raised_by_a_step) {
     struct tw_train_report report = report_with(100e9); /* measured too low, as on a busy machine */
     step(&report, 0.5);                                 /* 134 GFLOP/s */
     assert_true(fabs(report.peak_flops_s - 134e9) < 1);
@@ -40,8 +39,7 @@ static void peak_measured_too_low_is_raised_by_a_step(void **state) {
     assert_true(fabs(tw_train_report_mfu(&report) - 0.5) < 1e-6);
 }
 
-static void mfu_is_never_above_one(void **state) {
-    (void)state;
+TEST(mfu_is_never_above_one) {
     struct tw_train_report report = report_with(1e9);
     struct tw_rng rng;
     print_message("seed %d\n", SEED);
@@ -56,8 +54,7 @@ static void mfu_is_never_above_one(void **state) {
     assert_true(tw_train_report_mfu(&report) <= 1);
 }
 
-static void without_a_peak_there_is_no_mfu(void **state) {
-    (void)state;
+TEST(without_a_peak_there_is_no_mfu) {
     struct tw_train_report report = report_with(0);
     assert_true(isnan(tw_train_report_mfu(&report)));
     step(&report, 0.5);
@@ -86,8 +83,7 @@ static unsigned count_of(const char *said, const char *word) {
 
 /* If standard error is a file, each evaluation has its own line, except the last: the final line
  * includes it. */
-static void the_last_step_is_reported_once(void **state) {
-    (void)state;
+TEST(the_last_step_is_reported_once) {
     char said[2048];
     struct tw_train_report report = report_with(0);
     report.is_terminal = false;
@@ -107,8 +103,7 @@ static void the_last_step_is_reported_once(void **state) {
 }
 
 /* On a terminal the line appears after the first second and is erased at the end. */
-static void progress_is_one_line_that_goes_away(void **state) {
-    (void)state;
+TEST(progress_is_one_line_that_goes_away) {
     char said[2048];
     struct tw_progress progress = {
         .is_shown = true, .unit = "parameters", .what = "m.gguf", .all = 4000000, .begin_s = 10};
@@ -124,15 +119,4 @@ static void progress_is_one_line_that_goes_away(void **state) {
     tw_progress_show(&progress, 2000000, 30);
     take_said(file, kept, said);
     assert_string_equal(said, "\r\033[K1.00M of 4.00M parameters, 6.0 s left, m.gguf\r\033[K");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(peak_measured_too_low_is_raised_by_a_step),
-        cmocka_unit_test(mfu_is_never_above_one),
-        cmocka_unit_test(without_a_peak_there_is_no_mfu),
-        cmocka_unit_test(the_last_step_is_reported_once),
-        cmocka_unit_test(progress_is_one_line_that_goes_away),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

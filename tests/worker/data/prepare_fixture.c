@@ -31,9 +31,6 @@ struct prepare_fixture *prepare_fixture_create(void) {
 }
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk) {
-    (void)info;
-    (void)kind;
-    (void)walk;
     return remove(path);
 }
 

@@ -60,6 +60,8 @@ static int tear_down(void **state) {
     return 0;
 }
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 static const char *path_of(const struct fixture *f, const char *name) {
     static char path[256];
     (void)snprintf(path, sizeof(path), "%s/%s", f->folder, name);
@@ -104,7 +106,7 @@ static void count_draws(struct fixture *f, uint64_t *cursor, unsigned n, unsigne
 
 /* ---- datasets -------------------------------------------------------------------------------- */
 
-static void a_dataset_is_drawn_once_an_epoch(void **state) {
+FACT(a_dataset_is_drawn_once_an_epoch) {
     struct fixture *const f = *state;
     unsigned hits[64];
     uint64_t cursor = 0;
@@ -124,7 +126,7 @@ static void a_dataset_is_drawn_once_an_epoch(void **state) {
     assert_int_equal(tokens[0], 15008);
 }
 
-static void sources_come_by_weight(void **state) {
+FACT(sources_come_by_weight) {
     struct fixture *const f = *state;
     unsigned hits[64];
     uint64_t cursor = 0;
@@ -140,7 +142,7 @@ static void sources_come_by_weight(void **state) {
     assert_int_equal(tw_data_heldout_count(&f->data), 2 * ((SHARD_TOKENS - 1) / CONTEXT));
 }
 
-static void a_growing_dataset_starts_with_one_shard(void **state) {
+FACT(a_growing_dataset_starts_with_one_shard) {
     struct fixture *const f = *state;
     unsigned hits[64];
     uint64_t cursor = 0;
@@ -172,7 +174,7 @@ static void a_growing_dataset_starts_with_one_shard(void **state) {
     assert_int_equal(hits[11], 124);
 }
 
-static void wrong_bytes_are_never_drawn(void **state) {
+FACT(wrong_bytes_are_never_drawn) {
     struct fixture *const f = *state;
     uint32_t tokens[WINDOW];
     uint64_t cursor = 0;
@@ -195,7 +197,7 @@ static void wrong_bytes_are_never_drawn(void **state) {
     assert_in_range(refused, 80, 180); /* the damaged piece has a third of the tokens */
 }
 
-static void a_shard_that_shrinks_is_a_sentence(void **state) {
+FACT(a_shard_that_shrinks_is_a_sentence) {
     struct fixture *const f = *state;
     uint32_t tokens[WINDOW];
     uint64_t cursor = 0;
@@ -211,7 +213,7 @@ static void a_shard_that_shrinks_is_a_sentence(void **state) {
     assert_non_null(strstr(f->err.message, "is not the shard that the index names"));
 }
 
-static void another_shard_under_the_name_is_refused(void **state) {
+FACT(another_shard_under_the_name_is_refused) {
     struct fixture *const f = *state;
     uint32_t tokens[WINDOW];
     uint64_t cursor = 0;
@@ -232,7 +234,7 @@ static void another_shard_under_the_name_is_refused(void **state) {
     assert_non_null(strstr(f->err.message, "00000.shard is not the shard that the index names"));
 }
 
-static void a_dataset_must_suit_the_run(void **state) {
+FACT(a_dataset_must_suit_the_run) {
     struct fixture *const f = *state;
     write_dataset(f);
     f->run.data.heldout_millionths = 60000;
@@ -264,7 +266,7 @@ static uint32_t a_byte(uint32_t source, bool is_heldout, uint32_t shard, uint32_
 }
 
 /* Bytes are valid token ids in any vocabulary, so the dataset's tokenizer must be checked. */
-static void bytes_do_not_suit_a_model_on_tokens(void **state) {
+FACT(bytes_do_not_suit_a_model_on_tokens) {
     struct fixture *const f = *state;
     f->plan.token = a_byte;
     f->plan.vocab = 256;
@@ -273,7 +275,7 @@ static void bytes_do_not_suit_a_model_on_tokens(void **state) {
     expect(f, f->folder, TW_DATA, "its tokens are bytes, and data.tokenizer of the run is ids");
 }
 
-static void an_index_is_read_with_its_name(void **state) {
+FACT(an_index_is_read_with_its_name) {
     struct fixture *const f = *state;
     struct tw_dataset *const dataset = calloc(1, sizeof(*dataset));
     struct tw_id digest;
@@ -285,7 +287,7 @@ static void an_index_is_read_with_its_name(void **state) {
     free(dataset);
 }
 
-static void damaged_indexes_are_refused(void **state) {
+FACT(damaged_indexes_are_refused) {
     struct fixture *const f = *state;
     write_dataset(f);
     write_at(path_of(f, "dataset"), "X", 1, 0);
@@ -298,7 +300,7 @@ static void damaged_indexes_are_refused(void **state) {
     expect(f, path_of(f, "plain.txt"), TW_DATA, "is not a dataset, but the manifest names one");
 }
 
-static void one_shard_is_read_alone(void **state) {
+FACT(one_shard_is_read_alone) {
     struct fixture *const f = *state;
     uint32_t tokens[WINDOW];
     (void)dataset_folder_write(f->folder, &f->plan);
@@ -314,7 +316,7 @@ static void one_shard_is_read_alone(void **state) {
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-static void documents_are_found_by_number(void **state) {
+FACT(documents_are_found_by_number) {
     struct fixture *const f = *state;
     struct tw_corpus corpus;
     struct tw_token_reader reader;
@@ -341,7 +343,7 @@ static uint32_t easy_then_hard(uint32_t source, bool is_heldout, uint32_t shard,
     return token(source, is_heldout, shard, i < 400 || i >= 600 ? 0 : i);
 }
 
-static void a_curriculum_begins_with_common_tokens(void **state) {
+FACT(a_curriculum_begins_with_common_tokens) {
     struct fixture *const f = *state;
     uint32_t tokens[WINDOW];
     uint64_t cursor = 0;
@@ -372,7 +374,7 @@ static void write_llmc(const struct fixture *f, const char *name, uint32_t first
     free(file);
 }
 
-static void shards_of_a_folder_are_one_text(void **state) {
+FACT(shards_of_a_folder_are_one_text) {
     struct fixture *const f = *state;
     unsigned hits[64];
     uint64_t cursor = 0;
@@ -399,7 +401,7 @@ static void shards_of_a_folder_are_one_text(void **state) {
     expect(f, f->folder, TW_DATA, "is token shards of llm.c, but data.tokenizer is bytes");
 }
 
-static void broken_shards_of_llmc_are_refused(void **state) {
+FACT(broken_shards_of_llmc_are_refused) {
     struct fixture *const f = *state;
     uint8_t word[4];
     write_llmc(f, "a_train_0.bin", 0, 900);
@@ -420,7 +422,7 @@ static void broken_shards_of_llmc_are_refused(void **state) {
     expect(f, f->folder, TW_DATA, "is not a plain file");
 }
 
-static void each_shard_is_checked_for_the_vocabulary(void **state) {
+FACT(each_shard_is_checked_for_the_vocabulary) {
     struct fixture *const f = *state;
     f->run.model.vocab = 3000;
     write_llmc(f, "web_train_000001.bin", 1000, 900);
@@ -431,7 +433,7 @@ static void each_shard_is_checked_for_the_vocabulary(void **state) {
 
 /* Files written by llm.c itself: both token formats, names without numbers, and a file that is not
  * training text. */
-static void files_that_llmc_wrote_are_read(void **state) {
+FACT(files_that_llmc_wrote_are_read) {
     struct fixture *const f = *state;
     uint32_t tokens[WINDOW];
     char path[512];
@@ -452,7 +454,7 @@ static void files_that_llmc_wrote_are_read(void **state) {
 
 /* ---- bare numbers and bytes ------------------------------------------------------------------ */
 
-static void numbers_of_another_width_are_refused(void **state) {
+FACT(numbers_of_another_width_are_refused) {
     struct fixture *const f = *state;
     uint8_t bytes[8 * 1000];
     for (uint32_t i = 0; i < 1000; i++) tw_put_u32(bytes + 4 * i, 100 + i);
@@ -473,7 +475,7 @@ static void numbers_of_another_width_are_refused(void **state) {
 }
 
 /* A run on bytes could train on any file, so known binary formats are refused. */
-static void files_that_are_no_text_are_not_trained_on(void **state) {
+FACT(files_that_are_no_text_are_not_trained_on) {
     struct fixture *const f = *state;
     char path[512];
     (void)snprintf(path, sizeof(path), "%s/heads/numpy.npy", written_by_others);
@@ -519,7 +521,7 @@ static void write_megatron(const struct fixture *f, uint8_t type) {
     assert_int_equal(truncate(path_of(f, "x.bin"), (off_t)size * TOKENS), 0);
 }
 
-static void a_pair_is_held_out_from_a_document_on(void **state) {
+FACT(a_pair_is_held_out_from_a_document_on) {
     struct fixture *const f = *state;
     uint32_t tokens[WINDOW];
     for (unsigned i = 0; i < 2; i++) {
@@ -541,7 +543,7 @@ static void a_pair_is_held_out_from_a_document_on(void **state) {
 }
 
 /* Three documents of two sequences each: 11, 15 and 19 tokens. */
-static void pairs_that_megatron_wrote_are_read(void **state) {
+FACT(pairs_that_megatron_wrote_are_read) {
     struct fixture *const f = *state;
     static const char *const NAMES[] = {"u16", "i32.idx"};
     char path[512];
@@ -557,7 +559,7 @@ static void pairs_that_megatron_wrote_are_read(void **state) {
     }
 }
 
-static void broken_pairs_are_refused(void **state) {
+FACT(broken_pairs_are_refused) {
     struct fixture *const f = *state;
     uint8_t word[8] = {0};
     write_megatron(f, 8);
@@ -603,30 +605,5 @@ static void broken_pairs_are_refused(void **state) {
 int main(int argc, char **argv) {
     assert_true(argc > 1);
     written_by_others = argv[1];
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(a_dataset_is_drawn_once_an_epoch),
-        TEST(sources_come_by_weight),
-        TEST(a_growing_dataset_starts_with_one_shard),
-        TEST(wrong_bytes_are_never_drawn),
-        TEST(a_shard_that_shrinks_is_a_sentence),
-        TEST(another_shard_under_the_name_is_refused),
-        TEST(a_dataset_must_suit_the_run),
-        TEST(bytes_do_not_suit_a_model_on_tokens),
-        TEST(an_index_is_read_with_its_name),
-        TEST(damaged_indexes_are_refused),
-        TEST(one_shard_is_read_alone),
-        TEST(documents_are_found_by_number),
-        TEST(a_curriculum_begins_with_common_tokens),
-        TEST(shards_of_a_folder_are_one_text),
-        TEST(files_that_llmc_wrote_are_read),
-        TEST(numbers_of_another_width_are_refused),
-        TEST(files_that_are_no_text_are_not_trained_on),
-        TEST(broken_shards_of_llmc_are_refused),
-        TEST(each_shard_is_checked_for_the_vocabulary),
-        TEST(a_pair_is_held_out_from_a_document_on),
-        TEST(pairs_that_megatron_wrote_are_read),
-        TEST(broken_pairs_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -2,19 +2,11 @@
 #include "worker/data/data.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "tests/test.h"
 
 enum { CONTEXT = 8, WINDOW = CONTEXT + 1 };
 
@@ -53,7 +45,9 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static void data_opened_whole_are_measured_from_the_first_token(void **state) {
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
+FACT(data_opened_whole_are_measured_from_the_first_token) {
     struct fixture *f = *state;
     write_file(f, 240);
     assert_int_equal(tw_data_open_whole(&f->data, f->path, &f->run, NULL), TW_OK);
@@ -68,7 +62,7 @@ static void data_opened_whole_are_measured_from_the_first_token(void **state) {
     }
 }
 
-static void data_shorter_than_a_window_cannot_be_measured(void **state) {
+FACT(data_shorter_than_a_window_cannot_be_measured) {
     struct fixture *f = *state;
     struct tw_error err;
     write_file(f, CONTEXT);
@@ -76,7 +70,7 @@ static void data_shorter_than_a_window_cannot_be_measured(void **state) {
     assert_non_null(strstr(err.message, "8 tokens, too few for one window of 9: measure a longer"));
 }
 
-static void the_end_is_held_out_and_never_drawn(void **state) {
+FACT(the_end_is_held_out_and_never_drawn) {
     struct fixture *f = *state;
     write_file(f, 240); /* no value repeats: a byte identifies its place */
     assert_int_equal(tw_data_open(&f->data, f->path, &f->run, NULL), TW_OK);
@@ -95,7 +89,7 @@ static void the_end_is_held_out_and_never_drawn(void **state) {
     assert_int_equal(cursor, 20000 * CONTEXT);
 }
 
-static void the_cursor_resumes_exactly(void **state) {
+FACT(the_cursor_resumes_exactly) {
     struct fixture *f = *state;
     write_file(f, 5000);
     assert_int_equal(tw_data_open(&f->data, f->path, &f->run, NULL), TW_OK);
@@ -113,7 +107,7 @@ static void the_cursor_resumes_exactly(void **state) {
     assert_memory_not_equal(whole, other, sizeof(whole));
 }
 
-static void held_out_windows_cover_the_end_without_overlap(void **state) {
+FACT(held_out_windows_cover_the_end_without_overlap) {
     struct fixture *f = *state;
     write_file(f, 250);
     assert_int_equal(tw_data_open(&f->data, f->path, &f->run, NULL), TW_OK);
@@ -130,7 +124,7 @@ static void held_out_windows_cover_the_end_without_overlap(void **state) {
     assert_int_equal(tokens[0], 226 + CONTEXT);
 }
 
-static void the_shortest_text_that_fits_is_taken(void **state) {
+FACT(the_shortest_text_that_fits_is_taken) {
     struct fixture *f = *state;
     write_file(f, WINDOW);
     f->run.data.heldout_millionths = 0;
@@ -142,7 +136,7 @@ static void the_shortest_text_that_fits_is_taken(void **state) {
     assert_int_equal(tw_data_heldout_count(&f->data), 0);
 }
 
-static void unusable_files_are_refused_by_name(void **state) {
+FACT(unusable_files_are_refused_by_name) {
     struct fixture *f = *state;
     struct tw_error err;
     assert_int_equal(tw_data_open(&f->data, "/nonexistent/text", &f->run, &err), TW_DATA);
@@ -159,7 +153,7 @@ static void unusable_files_are_refused_by_name(void **state) {
     assert_null(f->data.inner);
 }
 
-static void the_text_of_a_run_is_known_by_its_hash(void **state) {
+FACT(the_text_of_a_run_is_known_by_its_hash) {
     struct fixture *f = *state;
     struct tw_error err;
     static uint8_t text[600000]; /* more than one block of the hash */
@@ -174,7 +168,7 @@ static void the_text_of_a_run_is_known_by_its_hash(void **state) {
 }
 
 /* The file is truncated to half while it is read. Reading the lost half gives an error message. */
-static void a_text_that_shrinks_is_a_sentence(void **state) {
+FACT(a_text_that_shrinks_is_a_sentence) {
     struct fixture *f = *state;
     struct tw_error err;
     uint32_t tokens[WINDOW];
@@ -213,7 +207,7 @@ static void write_ids(struct fixture *f, const uint8_t *head, size_t head_bytes,
     (void)close(fd);
 }
 
-static void token_numbers_are_read_by_the_size_of_the_vocabulary(void **state) {
+FACT(token_numbers_are_read_by_the_size_of_the_vocabulary) {
     struct fixture *f = *state;
     uint32_t tokens[WINDOW];
     f->run.data.tokenizer = TW_TOKENIZER_IDS;
@@ -230,7 +224,7 @@ static void token_numbers_are_read_by_the_size_of_the_vocabulary(void **state) {
     }
 }
 
-static void a_token_shard_is_known_by_its_header(void **state) {
+FACT(a_token_shard_is_known_by_its_header) {
     struct fixture *f = *state;
     struct tw_error err;
     uint8_t head[1024] = {0};
@@ -251,7 +245,7 @@ static void a_token_shard_is_known_by_its_header(void **state) {
     assert_non_null(strstr(err.message, "cut off"));
 }
 
-static void token_numbers_that_cannot_be_are_refused(void **state) {
+FACT(token_numbers_that_cannot_be_are_refused) {
     struct fixture *f = *state;
     struct tw_error err;
     f->run.data.tokenizer = TW_TOKENIZER_IDS;
@@ -270,23 +264,4 @@ static void token_numbers_that_cannot_be_are_refused(void **state) {
     assert_int_equal(tw_data_open(&f->data, f->path, &f->run, &err), TW_DATA);
     assert_non_null(strstr(err.message, "is text, but data.tokenizer is ids"));
     assert_null(f->data.inner);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(the_end_is_held_out_and_never_drawn),
-        TEST(data_opened_whole_are_measured_from_the_first_token),
-        TEST(data_shorter_than_a_window_cannot_be_measured),
-        TEST(the_cursor_resumes_exactly),
-        TEST(held_out_windows_cover_the_end_without_overlap),
-        TEST(the_shortest_text_that_fits_is_taken),
-        TEST(unusable_files_are_refused_by_name),
-        TEST(the_text_of_a_run_is_known_by_its_hash),
-        TEST(a_text_that_shrinks_is_a_sentence),
-        TEST(token_numbers_are_read_by_the_size_of_the_vocabulary),
-        TEST(a_token_shard_is_known_by_its_header),
-        TEST(token_numbers_that_cannot_be_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

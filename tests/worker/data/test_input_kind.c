@@ -11,8 +11,7 @@ static void check(enum tw_input_kind want, const char *text) {
     }
 }
 
-static void json_is_told_from_text(void **state) {
-    (void)state;
+TEST(json_is_told_from_text) {
     check(TW_INPUT_LINES, "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
     check(TW_INPUT_LINES, "\xEF\xBB\xBF\n {\"text\": \"a\", \"b\": NaN} \r\n");
     check(TW_INPUT_LINES, "{\"text\": \"a\"}");
@@ -48,11 +47,10 @@ static void json_is_told_from_text(void **state) {
 }
 
 /* The first bytes may end anywhere in a record. */
-static void a_record_longer_than_the_first_bytes_is_json(void **state) {
+TEST(a_record_longer_than_the_first_bytes_is_json) {
     static const char LINE[] =
         "{\"a\": [1, -2.5e3, true, null], \"text\": \"a\\u00e9\\n b\", \"c\": {}}";
     static const char ARRAY[] = "[{\"a\": [1, -2.5e3, true, NaN], \"text\": \"a\\u00e9\\n b\"}, 1]";
-    (void)state;
     for (size_t size = 8; size < sizeof(LINE); size++) {
         assert_int_equal(tw_input_kind_of((const uint8_t *)LINE, size, false, false),
                          TW_INPUT_LINES);
@@ -63,28 +61,16 @@ static void a_record_longer_than_the_first_bytes_is_json(void **state) {
     }
 }
 
-static void a_name_that_claims_json_is_never_text(void **state) {
-    (void)state;
+TEST(a_name_that_claims_json_is_never_text) {
     assert_int_equal(tw_input_kind_of((const uint8_t *)"text", 4, true, true), TW_INPUT_LINES);
     assert_int_equal(tw_input_kind_of((const uint8_t *)"[1]", 3, true, true), TW_INPUT_ARRAY);
 }
 
-static void latin_1_is_told_from_stray_bytes(void **state) {
+TEST(latin_1_is_told_from_stray_bytes) {
     char text[400];
-    (void)state;
     for (size_t i = 0; i < sizeof(text); i++) text[i] = i % 20 == 0 ? '\xE9' : 'a';
     assert_true(tw_input_is_other_encoding((const uint8_t *)text, sizeof(text)));
     assert_false(tw_input_is_other_encoding((const uint8_t *)text, 300)); /* 15 invalid bytes */
     for (size_t i = 10; i + 1 < sizeof(text); i += 20) memcpy(text + i, "\xC3\xA9", 2);
     assert_false(tw_input_is_other_encoding((const uint8_t *)text, sizeof(text)));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_is_told_from_text),
-        cmocka_unit_test(a_record_longer_than_the_first_bytes_is_json),
-        cmocka_unit_test(a_name_that_claims_json_is_never_text),
-        cmocka_unit_test(latin_1_is_told_from_stray_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

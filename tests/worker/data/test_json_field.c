@@ -34,8 +34,7 @@ static void refuse(const char *line, const char *why) {
     if (strstr(err.message, why) == NULL) fail_msg("%s: %s, not %s", line, err.message, why);
 }
 
-static void string_is_found_among_anything(void **state) {
-    (void)state;
+TEST(string_is_found_among_anything) {
     check("{\"text\":\"a b\"}", "a b");
     check(" { \"id\" : [1, {\"text\": \"no\"}, [], {}], \"text\" : \"yes\" , \"n\": -1.5e+3 } \r",
           "yes");
@@ -44,13 +43,11 @@ static void string_is_found_among_anything(void **state) {
 }
 
 /* json.dumps writes NaN and Infinity. They are accepted in fields that are not used. */
-static void numbers_of_python_are_values(void **state) {
-    (void)state;
+TEST(numbers_of_python_are_values) {
     check("{\"score\": NaN, \"text\": \"a\", \"b\": [Infinity, -Infinity]}", "a");
 }
 
-static void escapes_become_what_they_mean(void **state) {
-    (void)state;
+TEST(escapes_become_what_they_mean) {
     check("{\"text\":\"a\\n\\t\\r\\b\\f\\\"\\\\\\/z\"}", "a\n\t\r\b\f\"\\/z");
     check("{\"text\":\"\\u0041\\u00e9\\u20AC\\ud83d\\ude00!\"}",
           "A\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80!");
@@ -60,8 +57,7 @@ static void escapes_become_what_they_mean(void **state) {
     check("{\"text\":\"\xFF\xC3\"}", "\xFF\xC3");
 }
 
-static void wrong_lines_are_refused_with_the_reason(void **state) {
-    (void)state;
+TEST(wrong_lines_are_refused_with_the_reason) {
     refuse("// comment", "no { of an object at byte 1");
     refuse("[1] x", "no { of an object at byte 1");
     refuse(" [1] ", "the record is an array, not an object with a field \"text\"");
@@ -91,8 +87,7 @@ static void wrong_lines_are_refused_with_the_reason(void **state) {
     refuse("{\"a\":+Infinity,\"text\":\"b\"}", "no value");
 }
 
-static void missing_field_is_reported_with_those_present(void **state) {
-    (void)state;
+TEST(missing_field_is_reported_with_those_present) {
     refuse("{}", "no field \"text\"; there are: none; name one with --field");
     refuse("{\"content\":\"b\",\"id\":3}", "there are: content, id;");
     refuse("{\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\":1,"
@@ -100,8 +95,7 @@ static void missing_field_is_reported_with_those_present(void **state) {
            "...");
 }
 
-static void depth_is_bounded(void **state) {
-    (void)state;
+TEST(depth_is_bounded) {
     char line[2 * TW_JSON_DEPTH_MAX + 64], out[8];
     size_t bytes = 0;
     for (int depth = TW_JSON_DEPTH_MAX; depth <= TW_JSON_DEPTH_MAX + 1; depth++) {
@@ -114,16 +108,4 @@ static void depth_is_bounded(void **state) {
         assert_int_equal(status, depth <= TW_JSON_DEPTH_MAX ? TW_OK : TW_DATA);
         if (status != TW_OK) assert_non_null(strstr(err.message, "brackets"));
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(string_is_found_among_anything),
-        cmocka_unit_test(numbers_of_python_are_values),
-        cmocka_unit_test(escapes_become_what_they_mean),
-        cmocka_unit_test(wrong_lines_are_refused_with_the_reason),
-        cmocka_unit_test(missing_field_is_reported_with_those_present),
-        cmocka_unit_test(depth_is_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

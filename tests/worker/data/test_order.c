@@ -8,8 +8,7 @@
 
 #include "worker/data/stream.h"
 
-static void a_permutation_visits_everything_once(void **state) {
-    (void)state;
+TEST(a_permutation_visits_everything_once) {
     static bool is_seen[5000];
     for (uint64_t count = 1; count < 5000; count = count < 40 ? count + 1 : count * 3 / 2) {
         for (uint64_t key = 0; key < 3; key++) {
@@ -28,8 +27,7 @@ static void a_permutation_visits_everything_once(void **state) {
 
 /* The chi-squared statistic of the first hundredth of an order has 99 degrees of freedom: one key
  * in 10000 exceeds 160. */
-static void any_part_of_an_order_is_spread_evenly(void **state) {
-    (void)state;
+TEST(any_part_of_an_order_is_spread_evenly) {
     enum { COUNT = 1000003, DRAWN = COUNT / 100 };
     for (uint64_t key = 1; key <= 4; key++) {
         double bins[100] = {0}, statistic = 0;
@@ -46,8 +44,7 @@ static void any_part_of_an_order_is_spread_evenly(void **state) {
     }
 }
 
-static void orders_of_other_keys_are_others(void **state) {
-    (void)state;
+TEST(orders_of_other_keys_are_others) {
     unsigned same = 0;
     for (uint64_t i = 0; i < 1000; i++) {
         same += tw_order_permute(1, 100000, i) == tw_order_permute(2, 100000, i);
@@ -57,8 +54,7 @@ static void orders_of_other_keys_are_others(void **state) {
     assert_true(tw_order_key(1, 2, 3) != tw_order_key(2, 2, 3));
 }
 
-static void every_block_has_the_exact_counts(void **state) {
-    (void)state;
+TEST(every_block_has_the_exact_counts) {
     const struct {
         uint32_t weights[4], count, wanted[4];
     } rows[] = {
@@ -97,8 +93,7 @@ static void every_block_has_the_exact_counts(void **state) {
     }
 }
 
-static void competence_is_the_paper_s(void **state) {
-    (void)state;
+TEST(competence_is_the_paper_s) {
     const uint64_t planned[] = {1, 1000, 123456789, (uint64_t)1 << 50};
     for (size_t p = 0; p < sizeof(planned) / sizeof(planned[0]); p++) {
         uint32_t before = 0;
@@ -118,8 +113,7 @@ static void competence_is_the_paper_s(void **state) {
 
 enum { CONTEXT = 10 };
 
-static void every_epoch_visits_every_window_once(void **state) {
-    (void)state;
+TEST(every_epoch_visits_every_window_once) {
     struct tw_stream stream = {.context = CONTEXT};
     const uint64_t counts[] = {105, 11, 10, 1000, 29, 30};
     uint64_t windows = 0;
@@ -157,8 +151,7 @@ static void every_epoch_visits_every_window_once(void **state) {
     tw_stream_deinit(&stream);
 }
 
-static void missing_windows_are_replaced_and_the_rest_stays(void **state) {
-    (void)state;
+TEST(missing_windows_are_replaced_and_the_rest_stays) {
     struct tw_stream stream = {.context = CONTEXT};
     uint32_t missing = 0, hits[4] = {0};
     for (uint32_t i = 0; i < 4; i++) {
@@ -191,8 +184,7 @@ static void missing_windows_are_replaced_and_the_rest_stays(void **state) {
     tw_stream_deinit(&stream);
 }
 
-static void the_easy_part_is_drawn_evenly_and_nothing_else(void **state) {
-    (void)state;
+TEST(the_easy_part_is_drawn_evenly_and_nothing_else) {
     struct tw_stream stream = {.context = CONTEXT};
     assert_int_equal(tw_stream_add(&stream, 0, 0, 0, 2010, NULL), TW_OK); /* 200 windows */
     stream.stretches[0].is_here = true;
@@ -209,8 +201,7 @@ static void the_easy_part_is_drawn_evenly_and_nothing_else(void **state) {
 }
 
 /* A file is split into several stretches, whose windows follow without a gap. */
-static void long_files_are_cut_into_stretches(void **state) {
-    (void)state;
+TEST(long_files_are_cut_into_stretches) {
     struct tw_stream stream = {.context = CONTEXT};
     const uint64_t tokens = 2 * (uint64_t)TW_STRETCH_TOKENS_MAX + 500;
     assert_int_equal(tw_stream_add(&stream, 0, 0, 7, tokens, NULL), TW_OK);
@@ -230,19 +221,4 @@ static void long_files_are_cut_into_stretches(void **state) {
         assert_true(first + CONTEXT < stretch->first + stretch->count);
     }
     tw_stream_deinit(&stream);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_permutation_visits_everything_once),
-        cmocka_unit_test(any_part_of_an_order_is_spread_evenly),
-        cmocka_unit_test(orders_of_other_keys_are_others),
-        cmocka_unit_test(every_block_has_the_exact_counts),
-        cmocka_unit_test(competence_is_the_paper_s),
-        cmocka_unit_test(every_epoch_visits_every_window_once),
-        cmocka_unit_test(missing_windows_are_replaced_and_the_rest_stays),
-        cmocka_unit_test(the_easy_part_is_drawn_evenly_and_nothing_else),
-        cmocka_unit_test(long_files_are_cut_into_stretches),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,8 @@ static int end_test(void **state) {
     return prepare_fixture_destroy(*state);
 }
 
+#define FACT(name) TEST_IN(begin_test, end_test, name)
+
 static void succeed(struct prepare_fixture *at) {
     struct tw_error err = {.message = ""};
     if (tw_prepare(&at->options, &at->summary, &err) != TW_OK) fail_msg("%s", err.message);
@@ -114,7 +116,7 @@ static struct seen *see(struct prepare_fixture *at) {
     return seen;
 }
 
-static void every_document_is_there_once_in_order(void **state) {
+FACT(every_document_is_there_once_in_order) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "b.txt", "third\n\n  \nfourth", 16);
     prepare_fixture_write(at, "a.txt",
@@ -134,7 +136,7 @@ static void every_document_is_there_once_in_order(void **state) {
     free(seen);
 }
 
-static void held_out_documents_are_apart(void **state) {
+FACT(held_out_documents_are_apart) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_fill(at, 300000, 1);
     at->options.unit = TW_TEXT_LINES;
@@ -148,7 +150,7 @@ static void held_out_documents_are_apart(void **state) {
     free(seen);
 }
 
-static void whole_files_are_one_document_each(void **state) {
+FACT(whole_files_are_one_document_each) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "a\n\nb\n", 5);
     prepare_fixture_write(at, "b", "c", 1);
@@ -161,7 +163,7 @@ static void whole_files_are_one_document_each(void **state) {
     free(seen);
 }
 
-static void sources_have_shards_of_their_own(void **state) {
+FACT(sources_have_shards_of_their_own) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_fill(at, 60000, 1);
     const char *const prose = prepare_fixture_path(at, "in/text-0");
@@ -186,7 +188,7 @@ static void sources_have_shards_of_their_own(void **state) {
 
 /* The template's first token separates documents. Where the template only opens a text (llama3),
  * the end token closes each document. */
-static void separator_is_the_first_token_of_the_template(void **state) {
+FACT(separator_is_the_first_token_of_the_template) {
     struct prepare_fixture *const at = *state;
     static const struct {
         const char *name, *first, *last;
@@ -271,7 +273,7 @@ static void write_megatron(struct prepare_fixture *at, const uint16_t *tokens,
     prepare_fixture_write(at, "m.idx", index, used);
 }
 
-static void token_files_of_others_are_taken_as_they_are(void **state) {
+FACT(token_files_of_others_are_taken_as_they_are) {
     struct prepare_fixture *const at = *state;
     char path[512];
     struct tw_tokenizer *tokenizer;
@@ -311,7 +313,7 @@ static void token_files_of_others_are_taken_as_they_are(void **state) {
 
 /* A .bin and .idx pair is read once, in any order of names and with other files sorted between the
  * two. */
-static void pair_of_files_is_taken_once(void **state) {
+FACT(pair_of_files_is_taken_once) {
     struct prepare_fixture *const at = *state;
     char path[512];
     const uint16_t tokens[] = {11, 12, 13, 14};
@@ -361,7 +363,7 @@ static void pair_of_files_is_taken_once(void **state) {
 }
 
 /* The tokens span more than one block, and one document is so long that it is cut. */
-static void many_tokens_are_taken_whatever_the_threads(void **state) {
+FACT(many_tokens_are_taken_whatever_the_threads) {
     struct prepare_fixture *const at = *state;
     enum { COUNT = 2500000 };
     uint16_t *const tokens = malloc(COUNT * sizeof(*tokens));
@@ -391,7 +393,7 @@ static void many_tokens_are_taken_whatever_the_threads(void **state) {
 
 /* ---- the same bytes -------------------------------------------------------------------------- */
 
-static void threads_change_nothing(void **state) {
+FACT(threads_change_nothing) {
     struct prepare_fixture *const at = *state;
     struct tw_id first = {{0}};
     prepare_fixture_fill(at, 3000000, 2);
@@ -405,7 +407,7 @@ static void threads_change_nothing(void **state) {
     }
 }
 
-static void packed_inputs_give_what_plain_ones_do(void **state) {
+FACT(packed_inputs_give_what_plain_ones_do) {
     struct prepare_fixture *const at = *state;
     size_t size = 0;
     prepare_fixture_fill(at, 200000, 3);
@@ -430,7 +432,7 @@ static void packed_inputs_give_what_plain_ones_do(void **state) {
 /* ---- repeated calls ---------------------------------------------------------------------------
  */
 
-static void done_is_done(void **state) {
+FACT(done_is_done) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_fill(at, 200000, 4);
     at->options.unit = TW_TEXT_LINES;
@@ -445,7 +447,7 @@ static void done_is_done(void **state) {
     assert_int_equal(first.train_shards, at->summary.train_shards);
 }
 
-static void shard_that_is_gone_is_named(void **state) {
+FACT(shard_that_is_gone_is_named) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_fill(at, 200000, 5);
     at->options.unit = TW_TEXT_LINES;
@@ -471,7 +473,7 @@ static ino_t inode_of(const struct prepare_fixture *at, const char *name) {
 
 /* The first call stops at a bad line. With skip_bad, the next call continues after the last
  * complete shard. */
-static void complete_shards_are_not_made_again(void **state) {
+FACT(complete_shards_are_not_made_again) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_fill(at, 200000, 7);
     static const char LINES[] = "{\"text\":\"a\"}\n{}\n{\"text\":\"b\"}\n";
@@ -501,7 +503,7 @@ static void complete_shards_are_not_made_again(void **state) {
     assert_memory_equal(&first.counts, &at->summary.counts, sizeof(first.counts));
 }
 
-static void damaged_pending_file_is_reported(void **state) {
+FACT(damaged_pending_file_is_reported) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_fill(at, 100000, 8);
     prepare_fixture_write(at, "text-2.jsonl", "{}\n", 3);
@@ -523,7 +525,7 @@ static void damaged_pending_file_is_reported(void **state) {
     free(path);
 }
 
-static void other_options_or_inputs_are_refused(void **state) {
+FACT(other_options_or_inputs_are_refused) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_fill(at, 200000, 5);
     at->options.unit = TW_TEXT_LINES;
@@ -538,7 +540,7 @@ static void other_options_or_inputs_are_refused(void **state) {
     assert_false(at->summary.was_done);
 }
 
-static void folder_of_others_is_refused(void **state) {
+FACT(folder_of_others_is_refused) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_fill(at, 100000, 6);
     at->options.unit = TW_TEXT_LINES;
@@ -551,7 +553,7 @@ static void folder_of_others_is_refused(void **state) {
     free(path);
 }
 
-static void files_of_others_in_the_folder_stay(void **state) {
+FACT(files_of_others_in_the_folder_stay) {
     struct prepare_fixture *const at = *state;
     char path[512];
     size_t size = 0;
@@ -571,7 +573,7 @@ static void files_of_others_in_the_folder_stay(void **state) {
     refuse(at, TW_CONFIG, "is an input and --out");
 }
 
-static void failed_start_does_not_block_a_later_one(void **state) {
+FACT(failed_start_does_not_block_a_later_one) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "", 0);
     at->options.sources[0].inputs = (const char *const[]){at->in_a};
@@ -596,7 +598,7 @@ static void refuse_file(struct prepare_fixture *at, const char *name, const void
 }
 
 /* One file is named twice: directly and through its folder, or through a link. */
-static void file_that_is_named_twice_is_refused(void **state) {
+FACT(file_that_is_named_twice_is_refused) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "some text\n", 10);
     const char *const both[] = {at->in, at->in_a};
@@ -610,7 +612,7 @@ static void file_that_is_named_twice_is_refused(void **state) {
     free(other);
 }
 
-static void files_that_are_no_text_are_named(void **state) {
+FACT(files_that_are_no_text_are_named) {
     struct prepare_fixture *const at = *state;
     char latin[4000];
     for (size_t i = 0; i < sizeof(latin); i++) latin[i] = i % 3 == 0 ? '\xE4' : 'a';
@@ -640,7 +642,7 @@ static void files_that_are_no_text_are_named(void **state) {
 }
 
 /* A folder of token numbers, as nanoGPT leaves it, is neither empty nor blank. */
-static void folder_of_numbers_is_named(void **state) {
+FACT(folder_of_numbers_is_named) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "train.bin", "\x10\x01\0\x02", 4);
     refuse(at, TW_DATA, "in/train.bin is binary. Token numbers need no dataset: `thinwire run new");
@@ -649,7 +651,7 @@ static void folder_of_numbers_is_named(void **state) {
     refuse(at, TW_DATA, "in/train.bin and others are binary");
 }
 
-static void file_that_changes_is_reported(void **state) {
+FACT(file_that_changes_is_reported) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "some text\n", 10);
     struct tw_prepare_file file = {.path = at->in_a, .bytes = 11}; /* its size when it was listed */
@@ -666,7 +668,7 @@ static void file_that_changes_is_reported(void **state) {
     tw_blocks_deinit(&blocks);
 }
 
-static void bad_lines_are_named_by_number(void **state) {
+FACT(bad_lines_are_named_by_number) {
     struct prepare_fixture *const at = *state;
     static const char OTHER[] = "{\"text\":\"a\"}\n\n{\"body\":\"b\"}\n";
     static const char CUT[] = "{\"text\":\"a\"}\n{\"text\":\"b";
@@ -680,7 +682,7 @@ static void bad_lines_are_named_by_number(void **state) {
     refuse_file(at, "in/a.jsonl", OTHER, sizeof(OTHER) - 1, "in/a.jsonl:1: no field \"body\"");
 }
 
-static void huge_lines_are_named_and_skipped(void **state) {
+FACT(huge_lines_are_named_and_skipped) {
     struct prepare_fixture *const at = *state;
     const size_t huge = TW_RECORD_TEXT_BYTES_MAX + 100, size = huge + 40;
     char *const text = malloc(size);
@@ -708,7 +710,7 @@ static void huge_lines_are_named_and_skipped(void **state) {
     free(text);
 }
 
-static void bad_documents_are_skipped_and_counted(void **state) {
+FACT(bad_documents_are_skipped_and_counted) {
     struct prepare_fixture *const at = *state;
     static const char LINES[] =
         "{\"text\":\"a\"}\n[]\n{\"text\":\"b\"}\n{\"text\":7}\n{\"text\":\"c\"}";
@@ -731,7 +733,7 @@ static void bad_documents_are_skipped_and_counted(void **state) {
     free(seen);
 }
 
-static void too_few_documents_are_reported(void **state) {
+FACT(too_few_documents_are_reported) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "one document\n", 13);
     refuse(at, TW_DATA, "none of the documents of the source text is held out");
@@ -742,7 +744,7 @@ static void too_few_documents_are_reported(void **state) {
     refuse(at, TW_DATA, "none of the documents of the source text is ");
 }
 
-static void bytes_that_are_no_utf8_are_kept_and_counted(void **state) {
+FACT(bytes_that_are_no_utf8_are_kept_and_counted) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "caf\xE9 and more text here\n", 24);
     at->options.heldout_millionths = 0;
@@ -755,7 +757,7 @@ static void bytes_that_are_no_utf8_are_kept_and_counted(void **state) {
 
 /* Python writes half a surrogate pair like this. It is not a character, so its bytes are counted as
  * invalid. */
-static void halves_of_pairs_are_counted(void **state) {
+FACT(halves_of_pairs_are_counted) {
     struct prepare_fixture *const at = *state;
     static const char LINE[] = "{\"text\": \"a\\ud83d b\"}\n";
     prepare_fixture_write(at, "a", LINE, sizeof(LINE) - 1);
@@ -765,39 +767,7 @@ static void halves_of_pairs_are_counted(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
-        TEST(every_document_is_there_once_in_order),
-        TEST(held_out_documents_are_apart),
-        TEST(whole_files_are_one_document_each),
-        TEST(sources_have_shards_of_their_own),
-        TEST(separator_is_the_first_token_of_the_template),
-        TEST(token_files_of_others_are_taken_as_they_are),
-        TEST(pair_of_files_is_taken_once),
-        TEST(many_tokens_are_taken_whatever_the_threads),
-        TEST(threads_change_nothing),
-        TEST(packed_inputs_give_what_plain_ones_do),
-        TEST(done_is_done),
-        TEST(shard_that_is_gone_is_named),
-        TEST(complete_shards_are_not_made_again),
-        TEST(damaged_pending_file_is_reported),
-        TEST(other_options_or_inputs_are_refused),
-        TEST(folder_of_others_is_refused),
-        TEST(files_of_others_in_the_folder_stay),
-        TEST(failed_start_does_not_block_a_later_one),
-        TEST(file_that_is_named_twice_is_refused),
-        TEST(files_that_are_no_text_are_named),
-        TEST(folder_of_numbers_is_named),
-        TEST(file_that_changes_is_reported),
-        TEST(bad_lines_are_named_by_number),
-        TEST(huge_lines_are_named_and_skipped),
-        TEST(bad_documents_are_skipped_and_counted),
-        TEST(too_few_documents_are_reported),
-        TEST(bytes_that_are_no_utf8_are_kept_and_counted),
-        TEST(halves_of_pairs_are_counted),
-#undef TEST
-    };
     assert_int_equal(argc, 2);
     tokenizers = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -33,6 +33,8 @@ static int end_test(void **state) {
     return prepare_fixture_destroy(*state);
 }
 
+#define FACT(name) TEST_IN(begin_test, end_test, name)
+
 /* Checks that the documents of the only shard, each after a zero byte, are `want`. */
 static void expect(struct prepare_fixture *at, const char *path, const char *want, size_t bytes) {
     struct tw_error err = {.message = ""};
@@ -88,7 +90,7 @@ static const char *path_of(const char *name) {
 
 /* ---- files of other programs ----------------------------------------------------------------- */
 
-static void json_of_other_programs_gives_its_texts(void **state) {
+FACT(json_of_other_programs_gives_its_texts) {
     struct prepare_fixture *const at = *state;
     static const struct {
         const char *file;
@@ -111,7 +113,7 @@ static void json_of_other_programs_gives_its_texts(void **state) {
 
 /* Other layouts of pandas' JSON have no record per document, so they are refused; the text field is
  * not guessed. */
-static void other_shapes_of_pandas_are_refused(void **state) {
+FACT(other_shapes_of_pandas_are_refused) {
     struct prepare_fixture *const at = *state;
     refuse(at, path_of("json/pandas-columns.json"),
            "pandas-columns.json:1: the field \"text\" is an object, not a string; pandas writes a "
@@ -127,7 +129,7 @@ static void other_shapes_of_pandas_are_refused(void **state) {
            "p.read_parquet('IN').to_json('OUT.jsonl', orient='records', lines=True)\"");
 }
 
-static void archives_give_the_texts_of_their_members(void **state) {
+FACT(archives_give_the_texts_of_their_members) {
     struct prepare_fixture *const at = *state;
     static const char LONG[] = "\0long name\0plain";
     expect(at, path_of("tar/webdataset-text.tar"), THREE, sizeof(THREE) - 1);
@@ -146,7 +148,7 @@ static void archives_give_the_texts_of_their_members(void **state) {
            "webdataset-json.tar: 000000.json: no field \"body\"; there are: text;");
 }
 
-static void archives_that_are_cut_are_refused(void **state) {
+FACT(archives_that_are_cut_are_refused) {
     struct prepare_fixture *const at = *state;
     uint8_t bytes[3600];
     FILE *const file = fopen(path_of("tar/webdataset-text.tar"), "rb");
@@ -160,7 +162,7 @@ static void archives_that_are_cut_are_refused(void **state) {
 
 /* ---- names do not decide --------------------------------------------------------------------- */
 
-static void parts_of_spark_are_known_by_content(void **state) {
+FACT(parts_of_spark_are_known_by_content) {
     struct prepare_fixture *const at = *state;
     static const char TEXT[] = "{\"text\":\"a\"}\n{\"text\":\"b\"}\n";
     static const char *const NAMES[] = {"part-00000-a1b2.c000.json", "part-00000", "x.txt",
@@ -174,7 +176,7 @@ static void parts_of_spark_are_known_by_content(void **state) {
     free(path);
 }
 
-static void names_that_claim_json_are_no_text(void **state) {
+FACT(names_that_claim_json_are_no_text) {
     struct prepare_fixture *const at = *state;
     refuse_text(at, "a.json", "// a comment\n{}\n", "a.json:1: invalid JSON: no { of an object");
     refuse_text(at, "a.json", "{\"name\": \"x\",\n \"version\": 1}",
@@ -186,7 +188,7 @@ static void names_that_claim_json_are_no_text(void **state) {
     expect_text(at, "a.html", "<html>x", "\0<html>x", 8);
 }
 
-static void other_kinds_are_refused_by_name(void **state) {
+FACT(other_kinds_are_refused_by_name) {
     struct prepare_fixture *const at = *state;
     refuse_text(at, "a", "<!doctype html>\n<p>x",
                 "in/a is an HTML page, which is not read: extract");
@@ -202,7 +204,7 @@ static void other_kinds_are_refused_by_name(void **state) {
 }
 
 /* The command suggested in each message converts the file into one that is read. */
-static void the_way_out_fits_the_file(void **state) {
+FACT(the_way_out_fits_the_file) {
     struct prepare_fixture *const at = *state;
     refuse_text(at, "a.csv", "a;b;text\n1;2;x, y\n", "p.read_csv('IN', sep=';').to_json(");
     refuse_text(at, "a.tsv", "a\ttext\n1\tx, y\n", "p.read_csv('IN', sep='\\t').to_json(");
@@ -223,7 +225,7 @@ static void the_way_out_fits_the_file(void **state) {
     expect_text(at, "a.jsonl", "{\"meta.text\": \"a\"}\n", "\0a", 2);
 }
 
-static void copies_of_a_document_are_not_called_too_few(void **state) {
+FACT(copies_of_a_document_are_not_called_too_few) {
     struct prepare_fixture *const at = *state;
     struct tw_error err = {.message = ""};
     prepare_fixture_write(at, "a.jsonl", "\"One\"\n\"One\"\n\"One\"\n", 18);
@@ -236,7 +238,7 @@ static void copies_of_a_document_are_not_called_too_few(void **state) {
 
 /* A folder with a README and unsupported Parquet files is refused: otherwise only the README would
  * be read. */
-static void files_in_folders_are_not_passed_over_in_silence(void **state) {
+FACT(files_in_folders_are_not_passed_over_in_silence) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "README.md", "# Data\n", 7);
     prepare_fixture_write(at, "a.png", "\x89PNG\r\n\x1A\n", 8);
@@ -251,7 +253,7 @@ static void files_in_folders_are_not_passed_over_in_silence(void **state) {
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-static void bad_records_are_named_by_place(void **state) {
+FACT(bad_records_are_named_by_place) {
     struct prepare_fixture *const at = *state;
     refuse_text(at, "a", "[{\"text\":\"a\"},\n {\"text\":7}]",
                 "in/a:2, record at byte 16: the field \"text\" is a number, not a string");
@@ -285,7 +287,7 @@ static void write_records(struct prepare_fixture *at, bool is_array) {
 }
 
 /* A shard may end between any two records, and the next call begins with the next record. */
-static void records_continue_where_they_stopped(void **state) {
+FACT(records_continue_where_they_stopped) {
     struct prepare_fixture *const at = *state;
     at->options.shard_tokens = 5000;
     for (int is_array = 0; is_array < 2; is_array++) {
@@ -307,7 +309,7 @@ static void records_continue_where_they_stopped(void **state) {
     }
 }
 
-static void the_token_that_ends_a_document_can_be_named(void **state) {
+FACT(the_token_that_ends_a_document_can_be_named) {
     struct prepare_fixture *const at = *state;
     struct tw_error err;
     char path[512];
@@ -351,7 +353,7 @@ static void write_two_openings(struct prepare_fixture *at) {
     prepare_fixture_write(at, "tokenizer.json", json, (size_t)n);
 }
 
-static void all_tokens_before_a_text_are_put(void **state) {
+FACT(all_tokens_before_a_text_are_put) {
     struct prepare_fixture *const at = *state;
     static const uint16_t WANT[] = {256, 257, 'O', 'n', 'e', 256, 257, 'T', 'w', 'o'};
     const char *const input = prepare_fixture_path(at, "in/a.jsonl");
@@ -390,7 +392,7 @@ static void put_header(uint8_t header[512], const char *name, size_t size) {
 }
 
 /* In a WebDataset archive, a 17 MiB video precedes a text whose name is short or long. */
-static void large_members_without_text_are_passed(void **state) {
+FACT(large_members_without_text_are_passed) {
     struct prepare_fixture *const at = *state;
     enum { FILM = 17 << 20, TEXT_AT = 512 + FILM, SIZE = TEXT_AT + 1024 + 1024 };
     static uint8_t bytes[SIZE];
@@ -414,26 +416,7 @@ static void large_members_without_text_are_passed(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
-        TEST(json_of_other_programs_gives_its_texts),
-        TEST(other_shapes_of_pandas_are_refused),
-        TEST(archives_give_the_texts_of_their_members),
-        TEST(archives_that_are_cut_are_refused),
-        TEST(parts_of_spark_are_known_by_content),
-        TEST(names_that_claim_json_are_no_text),
-        TEST(other_kinds_are_refused_by_name),
-        TEST(the_way_out_fits_the_file),
-        TEST(copies_of_a_document_are_not_called_too_few),
-        TEST(files_in_folders_are_not_passed_over_in_silence),
-        TEST(bad_records_are_named_by_place),
-        TEST(records_continue_where_they_stopped),
-        TEST(large_members_without_text_are_passed),
-        TEST(the_token_that_ends_a_document_can_be_named),
-        TEST(all_tokens_before_a_text_are_put),
-#undef TEST
-    };
     assert_int_equal(argc, 2);
     written_by_others = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -103,13 +103,12 @@ static void clear(const struct prepare_fixture *at) {
     assert_int_equal(wait_for(child), 0);
 }
 
-static void killed_at_any_moment_it_ends_with_the_same_bytes(void **state) {
+TEST(killed_at_any_moment_it_ends_with_the_same_bytes) {
     struct prepare_fixture *const at = prepare_fixture_create();
     const uint64_t seed = (uint64_t)time(NULL);
     struct tw_rng rng;
     char whole[96];
     int kills = 0, rounds = 0, terms = 0;
-    (void)state;
     print_message("seed %llu\n", (unsigned long long)seed);
     tw_rng_seed(&rng, seed);
     prepare_fixture_fill(at, 200000, 9);
@@ -138,11 +137,8 @@ static void killed_at_any_moment_it_ends_with_the_same_bytes(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed_at_any_moment_it_ends_with_the_same_bytes),
-    };
     assert_true(argc >= 2);
     engine = argv[1];
     if (argc > 2) kills_wanted = (int)strtol(argv[2], NULL, 10);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

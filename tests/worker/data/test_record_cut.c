@@ -55,16 +55,14 @@ static void check_text(enum form form, const char *text, const char *want) {
     check(form, text, strlen(text), want);
 }
 
-static void arrays_are_cut_into_elements(void **state) {
-    (void)state;
+TEST(arrays_are_cut_into_elements) {
     check_text(ARRAY, "[{\"a\": \"]},{\"}, {\"b\":[1,2]}]", "|{\"a\": \"]},{\"}|{\"b\":[1,2]}");
     check_text(ARRAY, " [\n\"a\\\"\\\\\" ,\n\"b\"\n]\n \n", "|\"a\\\"\\\\\"|\"b\"");
     check_text(ARRAY, "[1, null ,{}]", "|1|null|{}");
     check_text(ARRAY, "[ ]\n", "");
 }
 
-static void broken_arrays_are_told(void **state) {
-    (void)state;
+TEST(broken_arrays_are_told) {
     check_text(ARRAY, "[{},", "|{}!it ends before the ] of the array: it is cut short");
     check_text(ARRAY, "[{}", "!it ends before the ] of the array: it is cut short");
     check_text(ARRAY, "[{}, {\"a\": \"b", "|{}!it ends within a record: it is cut short");
@@ -74,20 +72,18 @@ static void broken_arrays_are_told(void **state) {
     check_text(ARRAY, "[\"a\\\"", "!it ends within a record: it is cut short");
 }
 
-static void objects_are_cut_one_after_another(void **state) {
-    (void)state;
+TEST(objects_are_cut_one_after_another) {
     check_text(OBJECTS, "{\n\"a\": {}\n}\n{\"b\": \"}\"}{}\n\n",
                "|{\n\"a\": {}\n}|{\"b\": \"}\"}|{}");
     check_text(OBJECTS, "{}, {}", "|{}!no { of an object");
     check_text(OBJECTS, "{}\n{\"a\":", "|{}!it ends within a record: it is cut short");
 }
 
-static void huge_records_are_told(void **state) {
+TEST(huge_records_are_told) {
     struct tw_text_cut cut;
     struct tw_error err;
     const size_t size = TW_RECORD_TEXT_BYTES_MAX + 100;
     char *const text = malloc(size);
-    (void)state;
     assert_non_null(text);
     memset(text, 'x', size);
     memcpy(text, "[\"", 2);
@@ -115,10 +111,9 @@ static size_t put_member(char *to, const char *name, char type, const char *cont
     return (1 + blocks) * TW_TAR_BLOCK;
 }
 
-static void members_are_documents(void **state) {
+TEST(members_are_documents) {
     static char tar[16 * TW_TAR_BLOCK];
     size_t used = put_member(tar, "folder/", '5', "");
-    (void)state;
     used += put_member(tar + used, "long", 'L', "a/very/long/name");
     used += put_member(tar + used, "a.txt", '0', "one");
     used += put_member(tar + used, "empty", '0', "");
@@ -142,10 +137,9 @@ static void members_are_documents(void **state) {
     check(TAR, tar, used, "!no member begins here: it is damaged");
 }
 
-static void samples_of_webdataset_are_known(void **state) {
+TEST(samples_of_webdataset_are_known) {
     static char tar[16 * TW_TAR_BLOCK];
     size_t used = put_member(tar, "d/0.json", '0', "{}");
-    (void)state;
     assert_int_equal(tw_tar_members_of((uint8_t *)tar, used), TW_TAR_ALL);
     const size_t one = used;
     used += put_member(tar + used, "d/0.txt", '0', "text");
@@ -161,16 +155,4 @@ static void samples_of_webdataset_are_known(void **state) {
     assert_false(tw_tar_is_member(TW_TAR_TEXTS, "0.json"));
     assert_true(tw_tar_is_member(TW_TAR_JSON, "0.json"));
     assert_false(tw_tar_is_member(TW_TAR_JSON, "json"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arrays_are_cut_into_elements),
-        cmocka_unit_test(broken_arrays_are_told),
-        cmocka_unit_test(objects_are_cut_one_after_another),
-        cmocka_unit_test(huge_records_are_told),
-        cmocka_unit_test(members_are_documents),
-        cmocka_unit_test(samples_of_webdataset_are_known),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

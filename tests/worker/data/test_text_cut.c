@@ -19,16 +19,14 @@ static uint8_t *filled(size_t size, int with) {
     return text;
 }
 
-static void short_text_is_one_passage(void **state) {
-    (void)state;
+TEST(short_text_is_one_passage) {
     const struct tw_text_cut one = cut(TW_TEXT_PASSAGES, "a\n\nb\n", 5);
     assert_int_equal(one.taken, 5);
     assert_int_equal(one.begin, 0);
     assert_int_equal(one.bytes, 5);
 }
 
-static void passage_ends_with_the_first_blank_lines_after_16_kib(void **state) {
-    (void)state;
+TEST(passage_ends_with_the_first_blank_lines_after_16_kib) {
     uint8_t *const text = filled(100000, 'x');
     memcpy(text + 10000, "\n\n", 2); /* too early */
     memcpy(text + 20000, "\n \t\r\n\nnext", 10);
@@ -37,8 +35,7 @@ static void passage_ends_with_the_first_blank_lines_after_16_kib(void **state) {
     free(text);
 }
 
-static void passage_without_blank_lines_ends_with_a_line(void **state) {
-    (void)state;
+TEST(passage_without_blank_lines_ends_with_a_line) {
     uint8_t *const text = filled(100000, 'x');
     text[17000] = text[TW_PASSAGE_LINE_BYTES - 2] = text[30000] = '\n';
     assert_int_equal(cut(TW_TEXT_PASSAGES, text, 100000).taken, 30001);
@@ -49,8 +46,7 @@ static void passage_without_blank_lines_ends_with_a_line(void **state) {
     free(text);
 }
 
-static void passage_without_lines_ends_between_characters(void **state) {
-    (void)state;
+TEST(passage_without_lines_ends_between_characters) {
     uint8_t *const text = filled(300000, 'x');
     assert_int_equal(cut(TW_TEXT_PASSAGES, text, 300000).taken, TW_PASSAGE_BYTES_MAX);
     memcpy(text + TW_PASSAGE_BYTES_MAX - 2, "\xE2\x82\xAC", 3);
@@ -62,8 +58,7 @@ static void passage_without_lines_ends_between_characters(void **state) {
     free(text);
 }
 
-static void lines_are_cut_at_their_ends(void **state) {
-    (void)state;
+TEST(lines_are_cut_at_their_ends) {
     struct tw_text_cut one = cut(TW_TEXT_LINES, "\n\r\n\nab\r\ncd", 10);
     assert_int_equal(one.begin, 4);
     assert_int_equal(one.bytes, 2);
@@ -78,8 +73,7 @@ static void lines_are_cut_at_their_ends(void **state) {
                      TW_CUT_MORE);
 }
 
-static void too_long_text_is_reported_with_its_begin(void **state) {
-    (void)state;
+TEST(too_long_text_is_reported_with_its_begin) {
     struct tw_text_cut one;
     const size_t size = TW_RECORD_TEXT_BYTES_MAX + 8;
     uint8_t *const text = filled(size, 'x');
@@ -123,8 +117,7 @@ static void check_prefix(enum tw_text_unit unit, const uint8_t *text, size_t siz
     assert_memory_equal(&one, &whole, sizeof(one));
 }
 
-static void cutting_does_not_depend_on_how_much_is_there(void **state) {
-    (void)state;
+TEST(cutting_does_not_depend_on_how_much_is_there) {
     static uint8_t text[600000];
     struct tw_rng rng;
     print_message("seed %d\n", SEED);
@@ -146,17 +139,4 @@ static void cutting_does_not_depend_on_how_much_is_there(void **state) {
             assert_int_equal(at, size);
         }
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(short_text_is_one_passage),
-        cmocka_unit_test(passage_ends_with_the_first_blank_lines_after_16_kib),
-        cmocka_unit_test(passage_without_blank_lines_ends_with_a_line),
-        cmocka_unit_test(passage_without_lines_ends_between_characters),
-        cmocka_unit_test(lines_are_cut_at_their_ends),
-        cmocka_unit_test(too_long_text_is_reported_with_its_begin),
-        cmocka_unit_test(cutting_does_not_depend_on_how_much_is_there),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

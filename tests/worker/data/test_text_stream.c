@@ -24,14 +24,12 @@ static uint8_t text[TEXT_BYTES], packed[2 * TEXT_BYTES];
 
 static int make_text(void **state) {
     struct tw_rng rng;
-    (void)state;
     tw_rng_seed(&rng, 5);
     for (size_t i = 0; i < TEXT_BYTES; i++) text[i] = (uint8_t)(' ' + tw_rng_below(&rng, 40));
     return mkdtemp(folder) == NULL;
 }
 
 static int remove_folder(void **state) {
-    (void)state;
     return rmdir(folder);
 }
 
@@ -87,8 +85,7 @@ static enum tw_status read_all(struct tw_text_stream *stream, size_t step, uint8
     return status;
 }
 
-static void packed_text_comes_out_whole(void **state) {
-    (void)state;
+TEST(packed_text_comes_out_whole) {
     static const size_t STEPS[] = {1, 4096, 100001, TEXT_BYTES};
     uint8_t *const out = malloc(2 * TEXT_BYTES);
     for (enum tw_packing packing = TW_PACKING_NONE; packing <= TW_PACKING_ZSTD; packing++) {
@@ -110,8 +107,7 @@ static void packed_text_comes_out_whole(void **state) {
     free(out);
 }
 
-static void skipping_is_reading(void **state) {
-    (void)state;
+TEST(skipping_is_reading) {
     uint8_t *const out = malloc(2 * TEXT_BYTES);
     for (enum tw_packing packing = TW_PACKING_NONE; packing <= TW_PACKING_ZSTD; packing++) {
         struct tw_text_stream *stream;
@@ -134,8 +130,7 @@ static void skipping_is_reading(void **state) {
 }
 
 /* Truncation anywhere except between members is reported, after the text before it is returned. */
-static void truncated_file_is_reported(void **state) {
-    (void)state;
+TEST(truncated_file_is_reported) {
     uint8_t *const out = malloc(2 * TEXT_BYTES);
     for (enum tw_packing packing = TW_PACKING_GZIP; packing <= TW_PACKING_ZSTD; packing++) {
         const size_t size = pack(packing);
@@ -157,8 +152,7 @@ static void truncated_file_is_reported(void **state) {
     free(out);
 }
 
-static void bytes_behind_the_end_are_reported(void **state) {
-    (void)state;
+TEST(bytes_behind_the_end_are_reported) {
     uint8_t *const out = malloc(2 * TEXT_BYTES);
     for (enum tw_packing packing = TW_PACKING_GZIP; packing <= TW_PACKING_ZSTD; packing++) {
         struct tw_text_stream *stream;
@@ -178,8 +172,7 @@ static void bytes_behind_the_end_are_reported(void **state) {
 }
 
 /* gzip ignores zero bytes after a member, and further members may follow them. */
-static void padding_of_gzip_is_skipped(void **state) {
-    (void)state;
+TEST(padding_of_gzip_is_skipped) {
     uint8_t *const out = malloc(2 * TEXT_BYTES);
     const size_t half = TEXT_BYTES / 2;
     for (unsigned zeros = 1; zeros < 300000; zeros += 149999) {
@@ -213,8 +206,7 @@ static enum tw_status read_others(const char *name, uint8_t *out, size_t *got,
 }
 
 /* Files made by the zstd program: large windows, dictionaries, patches, damage. */
-static void limits_of_zstd_are_not_called_damage(void **state) {
-    (void)state;
+TEST(limits_of_zstd_are_not_called_damage) {
     uint8_t *const out = malloc(8 << 20);
     struct tw_error err = {.message = ""};
     size_t got = 0;
@@ -237,8 +229,7 @@ static void limits_of_zstd_are_not_called_damage(void **state) {
     free(out);
 }
 
-static void unreadable_files_are_reported(void **state) {
-    (void)state;
+TEST(unreadable_files_are_reported) {
     struct tw_text_stream *stream;
     struct tw_error err;
     const char *const path = write_file("b.gz", text, 0);
@@ -252,14 +243,5 @@ static void unreadable_files_are_reported(void **state) {
 int main(int argc, char **argv) {
     assert_int_equal(argc, 2);
     written_by_others = argv[1];
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_text_comes_out_whole),
-        cmocka_unit_test(skipping_is_reading),
-        cmocka_unit_test(truncated_file_is_reported),
-        cmocka_unit_test(bytes_behind_the_end_are_reported),
-        cmocka_unit_test(padding_of_gzip_is_skipped),
-        cmocka_unit_test(limits_of_zstd_are_not_called_damage),
-        cmocka_unit_test(unreadable_files_are_reported),
-    };
-    return cmocka_run_group_tests(tests, make_text, remove_folder);
+    return test_run(make_text, remove_folder);
 }

@@ -1,14 +1,8 @@
 #include "tests/worker/engine/engine_fixture.h"
+#include "tests/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static void shape_fast(struct tw_run *run, enum engine_variant variant) {
     run->model.heads = 2;

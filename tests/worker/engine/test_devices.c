@@ -1,13 +1,6 @@
 /* test_devices.c - which device is chosen on machines with and without GPUs. */
+#include "tests/test.h"
 #include "worker/engine/devices.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static const struct tw_devices NONE = {.why_no_gpu = "the driver sleeps"};
 static const struct tw_devices OLD_AND_NEW = {
@@ -31,33 +24,21 @@ static void refused(const struct tw_devices *devices, const char *wanted, const 
     assert_string_equal(err.message, sentence);
 }
 
-static void auto_takes_the_first_gpu_that_can_be_used(void **state) {
-    (void)state;
+TEST(auto_takes_the_first_gpu_that_can_be_used) {
     assert_int_equal(chosen(&OLD_AND_NEW, "auto").kind, TW_DEVICE_CUDA);
     assert_int_equal(chosen(&OLD_AND_NEW, "auto").ordinal, 1);
     assert_int_equal(chosen(&OLD, "auto").kind, TW_DEVICE_CPU);
     assert_int_equal(chosen(&NONE, "auto").kind, TW_DEVICE_CPU);
 }
 
-static void named_device_is_taken(void **state) {
-    (void)state;
+TEST(named_device_is_taken) {
     assert_int_equal(chosen(&OLD_AND_NEW, "cpu").kind, TW_DEVICE_CPU);
     assert_int_equal(chosen(&OLD_AND_NEW, "cuda:1").kind, TW_DEVICE_CUDA);
     assert_int_equal(chosen(&OLD_AND_NEW, "cuda:1").ordinal, 1);
 }
 
-static void unusable_named_device_is_refused_with_the_reason(void **state) {
-    (void)state;
+TEST(unusable_named_device_is_refused_with_the_reason) {
     refused(&NONE, "cuda", "device = cuda:0, but there is no GPU: the driver sleeps");
     refused(&OLD_AND_NEW, "cuda:2", "device = cuda:2, but GPUs here are cuda:0 to cuda:1");
     refused(&OLD_AND_NEW, "cuda", "cuda:0 cannot be used: it is too old");
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(auto_takes_the_first_gpu_that_can_be_used),
-        cmocka_unit_test(named_device_is_taken),
-        cmocka_unit_test(unusable_named_device_is_refused_with_the_reason),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

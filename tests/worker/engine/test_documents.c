@@ -1,15 +1,8 @@
 /* test_documents.c - with data.documents = masked, a document has the same loss in a packed window
  * as in a window of its own. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "tests/worker/engine/engine_fixture.h"
 
 enum { CONTEXT = ENGINE_LONG_CONTEXT, SEPARATOR = 7, VARIANTS = 2 };
@@ -72,8 +65,7 @@ static double loss_of(const struct engine_fixture *f) {
     return loss * CONTEXT;
 }
 
-static void packed_documents_have_the_losses_they_have_alone(void **state) {
-    (void)state;
+TEST(packed_documents_have_the_losses_they_have_alone) {
     /* the first document lacks a separator */
     const unsigned begins[] = {0, 2, 6, 9, 11, 37, 70, CONTEXT};
     for (unsigned v = 0; v < VARIANTS; v++) {
@@ -92,8 +84,7 @@ static void packed_documents_have_the_losses_they_have_alone(void **state) {
     }
 }
 
-static void without_a_separator_nothing_is_hidden(void **state) {
-    (void)state;
+TEST(without_a_separator_nothing_is_hidden) {
     for (unsigned v = 0; v < VARIANTS; v++) {
         struct engine_fixture *f = fixture_new(variants[v]);
         /* a separator at the very start hides nothing */
@@ -108,8 +99,7 @@ static void without_a_separator_nothing_is_hidden(void **state) {
     }
 }
 
-static void a_prompt_is_seen_whole(void **state) {
-    (void)state;
+TEST(a_prompt_is_seen_whole) {
     static float masked[ENGINE_VOCAB], joined[ENGINE_VOCAB];
     for (unsigned v = 0; v < VARIANTS; v++) {
         struct engine_fixture *f = fixture_new(variants[v]);
@@ -125,10 +115,5 @@ static void a_prompt_is_seen_whole(void **state) {
 
 int main(void) {
     print_message("seed %d\n", ENGINE_SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_documents_have_the_losses_they_have_alone),
-        cmocka_unit_test(without_a_separator_nothing_is_hidden),
-        cmocka_unit_test(a_prompt_is_seen_whole),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -2,17 +2,9 @@
 #include "worker/engine/engine.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/rng.h"
+#include "tests/test.h"
 #include "tests/worker/engine/engine_fixture.h"
 #include "tests/worker/engine/model_double.h"
 
@@ -293,7 +285,7 @@ static void initial_weights_are_the_same_everywhere(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, engine_tear_down)
+#define ROW(name) cmocka_unit_test_setup_teardown(name, set_up, engine_tear_down)
 #define MASKED(kind)                                                                               \
     {                                                                                              \
         "gradients_of_masked_documents_match_finite_differences " #kind,                           \
@@ -306,24 +298,24 @@ int main(void) {
             every_gradient_matches_finite_differences, set_up_##kind, engine_tear_down, NULL       \
     }
     const struct CMUnitTest tests[] = {
-        TEST(every_gradient_matches_finite_differences),
+        ROW(every_gradient_matches_finite_differences),
         GRADIENTS(gpt2_untied),
         GRADIENTS(llama),
         GRADIENTS(llama_full),
         MASKED(gpt2_untied),
         MASKED(llama_full),
-        TEST(held_out_loss_matches_the_double_model),
-        TEST(held_parameters_are_not_mistaken_for_others),
-        TEST(padding_stays_zero),
-        TEST(equal_steps_give_equal_bits),
-        TEST(a_batch_is_learnt_by_heart),
-        TEST(a_gradient_that_is_not_finite_changes_nothing),
-        TEST(a_step_that_is_given_up_changes_nothing),
-        TEST(a_token_outside_the_vocabulary_is_refused),
-        TEST(clipping_bounds_the_step_but_not_its_direction),
-        TEST(callers_arrays_are_used_in_place),
-        TEST(a_run_of_any_model_is_refused),
-        TEST(initial_weights_are_the_same_everywhere),
+        ROW(held_out_loss_matches_the_double_model),
+        ROW(held_parameters_are_not_mistaken_for_others),
+        ROW(padding_stays_zero),
+        ROW(equal_steps_give_equal_bits),
+        ROW(a_batch_is_learnt_by_heart),
+        ROW(a_gradient_that_is_not_finite_changes_nothing),
+        ROW(a_step_that_is_given_up_changes_nothing),
+        ROW(a_token_outside_the_vocabulary_is_refused),
+        ROW(clipping_bounds_the_step_but_not_its_direction),
+        ROW(callers_arrays_are_used_in_place),
+        ROW(a_run_of_any_model_is_refused),
+        ROW(initial_weights_are_the_same_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,8 @@
 /* test_engine_modes.c - threads, micro-batches, recompute, number types, matrix libraries and the
  * key/value cache do not change the results. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "tests/worker/engine/engine_fixture.h"
 #include "worker/engine/engine_memory.h"
 
@@ -23,6 +16,8 @@ static unsigned computes_count(void) {
 static int set_up(void **state) {
     return engine_set_up(state, ENGINE_GPT2);
 }
+
+#define FACT(name) TEST_IN(set_up, engine_tear_down, name)
 
 /* Runs `check` on random long models of every kind; odd iterations mask documents. */
 static void each_variant(void (*check)(struct engine_fixture *f)) {
@@ -68,8 +63,7 @@ static void check_threads(struct engine_fixture *f) {
     }
 }
 
-static void threads_do_not_change_the_bits(void **state) {
-    (void)state;
+FACT(threads_do_not_change_the_bits) {
     each_variant(check_threads);
 }
 
@@ -86,8 +80,7 @@ static void check_recompute(struct engine_fixture *f) {
     }
 }
 
-static void recompute_does_not_change_the_bits(void **state) {
-    (void)state;
+FACT(recompute_does_not_change_the_bits) {
     each_variant(check_recompute);
 }
 
@@ -134,8 +127,7 @@ static void check_micro_batches(struct engine_fixture *f) {
     }
 }
 
-static void micro_batches_add_up(void **state) {
-    (void)state;
+FACT(micro_batches_add_up) {
     each_variant(check_micro_batches);
 }
 
@@ -149,8 +141,7 @@ static void check_chunks(struct engine_fixture *f) {
     if (apart > 1e-5) fail_msg("%g", apart);
 }
 
-static void chunks_of_the_head_add_up(void **state) {
-    (void)state;
+FACT(chunks_of_the_head_add_up) {
     each_variant(check_chunks);
 }
 
@@ -165,8 +156,7 @@ static void check_bf16(struct engine_fixture *f) {
     assert_true(apart < 0.03);
 }
 
-static void bf16_gradients_are_near(void **state) {
-    (void)state;
+FACT(bf16_gradients_are_near) {
     if (computes_count() < 2) skip();
     each_variant(check_bf16);
 }
@@ -183,7 +173,7 @@ static double loss_after(struct engine_fixture *f, const struct tw_engine_config
     return (double)result.loss;
 }
 
-static void every_backend_learns_alike(void **state) {
+FACT(every_backend_learns_alike) {
     struct engine_fixture *f = *state;
     struct tw_engine_config config = {.run = &f->run,
                                       .layout = &f->layout,
@@ -210,7 +200,7 @@ static void every_backend_learns_alike(void **state) {
     assert_true(fabs(got - want) < 0.05);
 }
 
-static void bf16_without_products_is_refused(void **state) {
+FACT(bf16_without_products_is_refused) {
     struct engine_fixture *f = *state;
     const struct tw_engine_config config = {.run = &f->run,
                                             .layout = &f->layout,
@@ -223,7 +213,7 @@ static void bf16_without_products_is_refused(void **state) {
     assert_non_null(strstr(err.message, "compute = auto or fp32"));
 }
 
-static void muon_learns_and_keeps_no_second_moment(void **state) {
+FACT(muon_learns_and_keeps_no_second_moment) {
     struct engine_fixture *f = *state;
     const struct tw_compute_config compute = {.threads = 2};
     struct tw_step_result result = {0};
@@ -297,14 +287,13 @@ static void check_cache(struct engine_fixture *f) {
     }
 }
 
-static void a_growing_sequence_has_the_logits_of_the_whole(void **state) {
-    (void)state;
+FACT(a_growing_sequence_has_the_logits_of_the_whole) {
     each_variant(check_cache);
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-static void memory_that_is_not_there_is_refused_with_numbers(void **state) {
+FACT(memory_that_is_not_there_is_refused_with_numbers) {
     struct engine_fixture *f = *state;
     struct tw_engine_config config = {
         .run = &f->run, .layout = &f->layout, .compute = {.threads = 1, .memory_bytes = 100000}};
@@ -334,7 +323,7 @@ static void memory_that_is_not_there_is_refused_with_numbers(void **state) {
     assert_non_null(strstr(err.message, "there are 17.2 GB: choose"));
 }
 
-static void keys_and_values_are_planned_for_one_sequence(void **state) {
+FACT(keys_and_values_are_planned_for_one_sequence) {
     struct engine_fixture *f = *state;
     struct tw_engine_config config = {.run = &f->run,
                                       .layout = &f->layout,
@@ -357,7 +346,7 @@ static void keys_and_values_are_planned_for_one_sequence(void **state) {
     assert_non_null(strstr(err.message, "keys and values"));
 }
 
-static void scarce_memory_means_smaller_passes_then_recompute(void **state) {
+FACT(scarce_memory_means_smaller_passes_then_recompute) {
     struct engine_fixture *f = *state;
     struct tw_engine_config config = {
         .run = &f->run, .layout = &f->layout, .compute = {.threads = 1}};
@@ -389,20 +378,5 @@ static void scarce_memory_means_smaller_passes_then_recompute(void **state) {
 
 int main(void) {
     print_message("seed %d\n", ENGINE_SEED);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, engine_tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(threads_do_not_change_the_bits),
-        TEST(recompute_does_not_change_the_bits),
-        TEST(micro_batches_add_up),
-        TEST(chunks_of_the_head_add_up),
-        TEST(bf16_gradients_are_near),
-        TEST(every_backend_learns_alike),
-        TEST(bf16_without_products_is_refused),
-        TEST(muon_learns_and_keeps_no_second_moment),
-        TEST(a_growing_sequence_has_the_logits_of_the_whole),
-        TEST(keys_and_values_are_planned_for_one_sequence),
-        TEST(memory_that_is_not_there_is_refused_with_numbers),
-        TEST(scarce_memory_means_smaller_passes_then_recompute),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

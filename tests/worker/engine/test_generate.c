@@ -2,17 +2,9 @@
 #include "worker/engine/generate.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "worker/learn/learner_engine.h"
 
 enum { CONTEXT = 16, BATCH = 4, FILE_BYTES = 4000 };
@@ -68,7 +60,9 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static void held_out_loss_falls_below_the_start(void **state) {
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
+FACT(held_out_loss_falls_below_the_start) {
     struct fixture *f = *state;
     struct tw_eval trained, some, fresh;
     assert_int_equal(tw_eval_heldout(f->engine, &f->data, f->engine->theta, 0, &trained, NULL),
@@ -97,7 +91,7 @@ static void tell(void *user, uint64_t done, uint64_t all) {
     *told = (struct told){told->times + 1, done, all};
 }
 
-static void evaluation_reports_its_progress(void **state) {
+FACT(evaluation_reports_its_progress) {
     struct fixture *f = *state;
     struct tw_eval shown, plain;
     struct told told = {0};
@@ -113,7 +107,7 @@ static void evaluation_reports_its_progress(void **state) {
 }
 
 /* Mean and standard error match the plain formulas, computed window by window. */
-static void standard_error_is_that_of_the_groups(void **state) {
+FACT(standard_error_is_that_of_the_groups) {
     struct fixture *f = *state;
     enum { WINDOWS = 12 }; /* with fewer than 16 windows, each is its own group */
     double sum = 0, squares = 0;
@@ -142,7 +136,7 @@ static void next(struct tw_generator *generator, uint32_t *token) {
     if (tw_generator_next(generator, token, &err) != TW_OK) fail_msg("%s", err.message);
 }
 
-static void greedy_text_goes_on_with_the_pattern_beyond_the_context(void **state) {
+FACT(greedy_text_goes_on_with_the_pattern_beyond_the_context) {
     struct fixture *f = *state;
     struct tw_generator generator;
     const struct tw_sample_config greedy = {.temperature = 0};
@@ -161,7 +155,7 @@ static void greedy_text_goes_on_with_the_pattern_beyond_the_context(void **state
 }
 
 /* Cached keys and values give the same tokens as a full pass over the sequence. */
-static void kept_keys_and_values_change_no_choice(void **state) {
+FACT(kept_keys_and_values_change_no_choice) {
     struct fixture *f = *state;
     struct tw_generator generator;
     const struct tw_sample_config hot = {.temperature = 3};
@@ -183,7 +177,7 @@ static void kept_keys_and_values_change_no_choice(void **state) {
     tw_generator_close(&generator);
 }
 
-static void top_one_is_greedy_and_heat_is_not(void **state) {
+FACT(top_one_is_greedy_and_heat_is_not) {
     struct fixture *f = *state;
     const uint32_t prompt[] = {'a', 'b', 'c'};
     const struct tw_sample_config configs[] = {{.temperature = 1, .top_k = 1}, {.temperature = 50}};
@@ -203,7 +197,7 @@ static void top_one_is_greedy_and_heat_is_not(void **state) {
     }
 }
 
-static void damaged_parameters_are_named(void **state) {
+FACT(damaged_parameters_are_named) {
     struct fixture *f = *state;
     struct tw_generator generator;
     struct tw_error err;
@@ -214,18 +208,4 @@ static void damaged_parameters_are_named(void **state) {
     assert_int_equal(tw_generator_begin(&generator, 1, prompt, 1, &err), TW_CORRUPT);
     assert_non_null(strstr(err.message, "not finite"));
     tw_generator_close(&generator);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(held_out_loss_falls_below_the_start),
-        TEST(evaluation_reports_its_progress),
-        TEST(standard_error_is_that_of_the_groups),
-        TEST(greedy_text_goes_on_with_the_pattern_beyond_the_context),
-        TEST(kept_keys_and_values_change_no_choice),
-        TEST(top_one_is_greedy_and_heat_is_not),
-        TEST(damaged_parameters_are_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

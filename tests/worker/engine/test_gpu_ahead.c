@@ -270,16 +270,16 @@ int main(void) {
         return 77;
     }
     (void)unsetenv("TW_DEVICE");
-#define TEST(name, kind)                                                                           \
+#define ROW(name, kind)                                                                            \
     { #name " " #kind, name, set_up_##kind, engine_tear_down, NULL }
     const struct CMUnitTest tests[] = {
-        TEST(looking_ahead_changes_no_bit, 0),
-        TEST(looking_ahead_with_masked_documents_changes_no_bit, 3),
+        ROW(looking_ahead_changes_no_bit, 0),
+        ROW(looking_ahead_with_masked_documents_changes_no_bit, 3),
 #ifdef TW_CUDA_EMULATED
-        TEST(inputs_of_the_next_step_are_there_when_it_begins, 0),
-        TEST(a_paused_step_taken_again_has_the_same_bits, 0),
-        TEST(a_paused_first_step_has_the_same_bits, 3),
-        TEST(nothing_is_drawn_once_a_pause_is_asked_for, 0),
+        ROW(inputs_of_the_next_step_are_there_when_it_begins, 0),
+        ROW(a_paused_step_taken_again_has_the_same_bits, 0),
+        ROW(a_paused_first_step_has_the_same_bits, 3),
+        ROW(nothing_is_drawn_once_a_pause_is_asked_for, 0),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,18 +4,10 @@
 #include "worker/engine/cuda/gpu.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "kernels/cuda/runtime.h"
+#include "tests/test.h"
 #include "tests/worker/engine/engine_fixture.h"
 #include "worker/engine/cuda/gpu_model.h"
 
@@ -168,7 +160,6 @@ static void logits_in_chunks_have_the_gradients_of_the_cpu(void **state) {
 
 /* The head of GPT-2 124M, 32768 rows in bf16: two chunks where there are 2 GiB for logits. */
 static void chunks_of_logits_are_even_and_whole_tiles(void **state) {
-    (void)state;
     struct tw_gpu gpu = {.arrays = {.logits_stride = 50304}};
     gpu.arrays.logits_bytes = (uint64_t)2 << 30;
     assert_int_equal(tw_gpu_head_chunk(&gpu, TW_BF16, 32768), 16384);
@@ -660,45 +651,45 @@ int main(void) {
     }
     (void)unsetenv("TW_DEVICE");
     if (plans_keep() != 0) return 1;
-#define TEST(name, kind)                                                                           \
+#define ROW(name, kind)                                                                            \
     { #name " " #kind, name, set_up_##kind, engine_tear_down, NULL }
-#define EACH(name) TEST(name, 0), TEST(name, 1), TEST(name, 2), TEST(name, 3)
+#define EACH(name) ROW(name, 0), ROW(name, 1), ROW(name, 2), ROW(name, 3)
     const struct CMUnitTest tests[] = {
         EACH(gradients_are_those_of_the_cpu),
         EACH(gradients_with_little_memory_are_those_of_the_cpu),
         EACH(gradients_of_masked_documents_are_those_of_the_cpu),
-        TEST(gradients_are_those_of_the_cpu, long),
-        TEST(gradients_of_masked_documents_are_those_of_the_cpu, long),
-        TEST(logits_in_chunks_have_the_gradients_of_the_cpu, long),
-        TEST(chunks_of_logits_are_even_and_whole_tiles, 0),
-        TEST(large_devices_have_large_chunks_of_logits, 0),
+        ROW(gradients_are_those_of_the_cpu, long),
+        ROW(gradients_of_masked_documents_are_those_of_the_cpu, long),
+        ROW(logits_in_chunks_have_the_gradients_of_the_cpu, long),
+        ROW(chunks_of_logits_are_even_and_whole_tiles, 0),
+        ROW(large_devices_have_large_chunks_of_logits, 0),
         EACH(bf16_gradients_are_near),
-        TEST(gradients_are_those_of_the_cpu, 64),
-        TEST(gradients_are_those_of_the_cpu, 128),
-        TEST(bf16_gradients_of_fast_heads_are_near, 64),
-        TEST(bf16_gradients_of_fast_heads_are_near, 128),
-        TEST(gradients_are_the_same_with_attention_run_again, 128),
-        TEST(the_curve_is_that_of_the_cpu, 0),
-        TEST(the_curve_is_that_of_the_cpu, 3),
-        TEST(the_curve_with_muon_is_that_of_the_cpu, 0),
-        TEST(the_curve_with_muon_is_that_of_the_cpu, 3),
-        TEST(a_curve_in_bf16_is_near, 1),
-        TEST(a_curve_in_bf16_is_near, 3),
-        TEST(equal_steps_give_equal_bits, 3),
-        TEST(a_text_between_steps_changes_nothing, 0),
-        TEST(a_text_between_steps_changes_nothing, 3),
+        ROW(gradients_are_those_of_the_cpu, 64),
+        ROW(gradients_are_those_of_the_cpu, 128),
+        ROW(bf16_gradients_of_fast_heads_are_near, 64),
+        ROW(bf16_gradients_of_fast_heads_are_near, 128),
+        ROW(gradients_are_the_same_with_attention_run_again, 128),
+        ROW(the_curve_is_that_of_the_cpu, 0),
+        ROW(the_curve_is_that_of_the_cpu, 3),
+        ROW(the_curve_with_muon_is_that_of_the_cpu, 0),
+        ROW(the_curve_with_muon_is_that_of_the_cpu, 3),
+        ROW(a_curve_in_bf16_is_near, 1),
+        ROW(a_curve_in_bf16_is_near, 3),
+        ROW(equal_steps_give_equal_bits, 3),
+        ROW(a_text_between_steps_changes_nothing, 0),
+        ROW(a_text_between_steps_changes_nothing, 3),
         EACH(losses_are_those_of_the_cpu),
-        TEST(held_parameters_are_read_once, 0),
-        TEST(held_parameters_are_read_once, 2),
+        ROW(held_parameters_are_read_once, 0),
+        ROW(held_parameters_are_read_once, 2),
         EACH(logits_are_those_of_the_cpu),
-        TEST(a_gradient_that_is_not_finite_changes_nothing, 0),
-        TEST(a_step_that_is_given_up_changes_nothing, 0),
-        TEST(pushed_parameters_alone_change, 2),
-        TEST(the_plan_matches_the_engine, 0),
-        TEST(too_large_model_is_refused_with_numbers, 0),
-        TEST(a_device_that_is_not_there_is_named, 0),
-        TEST(the_environment_chooses_for_auto, 0),
-        TEST(products_alone_have_a_speed, 0),
+        ROW(a_gradient_that_is_not_finite_changes_nothing, 0),
+        ROW(a_step_that_is_given_up_changes_nothing, 0),
+        ROW(pushed_parameters_alone_change, 2),
+        ROW(the_plan_matches_the_engine, 0),
+        ROW(too_large_model_is_refused_with_numbers, 0),
+        ROW(a_device_that_is_not_there_is_named, 0),
+        ROW(the_environment_chooses_for_auto, 0),
+        ROW(products_alone_have_a_speed, 0),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     (void)unlink(plans);

@@ -1,17 +1,9 @@
 /* test_gpu_faults.c - if any device call fails, the engine reports it, keeps all earlier results
  * unchanged and can be destroyed cleanly. Uses the emulated device, whose calls can be made to
  * fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "tests/emulated/emulation.h"
+#include "tests/test.h"
 #include "tests/worker/engine/engine_fixture.h"
 
 /* Sets the distance between the calls that are made to fail, one per run. Sanitizers make each run
@@ -25,6 +17,8 @@ enum { STRIDE = 7 };
 static int set_up(void **state) {
     return engine_set_up(state, ENGINE_LLAMA_FULL);
 }
+
+#define FACT(name) TEST_IN(set_up, engine_tear_down, name)
 
 /* Runs an engine's whole life: create, fill, two steps, a loss, a pull. */
 static enum tw_status live(const struct engine_fixture *f, struct tw_step_result *result,
@@ -55,7 +49,7 @@ static enum tw_status live(const struct engine_fixture *f, struct tw_step_result
     return status;
 }
 
-static void every_fault_is_reported(void **state) {
+FACT(every_fault_is_reported) {
     struct engine_fixture *f = *state;
     struct tw_step_result whole, result;
     struct tw_error err = {.message = ""};
@@ -78,7 +72,7 @@ static void every_fault_is_reported(void **state) {
 }
 
 /* If the system refuses to page-lock memory, copies are slower, but the results are the same. */
-static void a_machine_that_pins_nothing_computes_the_same(void **state) {
+FACT(a_machine_that_pins_nothing_computes_the_same) {
     struct engine_fixture *f = *state;
     struct tw_step_result pinned, plain;
     struct tw_error err = {.message = ""};
@@ -89,7 +83,7 @@ static void a_machine_that_pins_nothing_computes_the_same(void **state) {
     assert_memory_equal(&pinned.loss, &plain.loss, sizeof(plain.loss));
 }
 
-static void a_small_device_takes_smaller_passes(void **state) {
+FACT(a_small_device_takes_smaller_passes) {
     struct engine_fixture *f = *state;
     struct tw_engine_config config = {
         .run = &f->run,
@@ -125,12 +119,5 @@ static void a_small_device_takes_smaller_passes(void **state) {
 
 int main(void) {
     (void)unsetenv("TW_DEVICE");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_fault_is_reported, set_up, engine_tear_down),
-        cmocka_unit_test_setup_teardown(a_machine_that_pins_nothing_computes_the_same, set_up,
-                                        engine_tear_down),
-        cmocka_unit_test_setup_teardown(a_small_device_takes_smaller_passes, set_up,
-                                        engine_tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -151,15 +151,15 @@ int main(void) {
         print_message("no device: %s%s\n", why.message, why.message[0] == '\0' ? info.reason : "");
         return 77;
     }
-#define TEST(name, kind)                                                                           \
+#define ROW(name, kind)                                                                            \
     { #name " " #kind, name, set_up_##kind, engine_tear_down, NULL }
     const struct CMUnitTest tests[] = {
-        TEST(gradients_are_overwritten_then_added_to, 0),
-        TEST(gradients_are_overwritten_then_added_to, 1),
-        TEST(gradients_are_overwritten_then_added_to, 2),
-        TEST(gradients_are_overwritten_then_added_to, 3),
-        TEST(a_loss_of_other_parameters_leaves_nothing_in_the_gradient, 1),
-        TEST(a_loss_of_other_parameters_leaves_nothing_in_the_gradient, 3),
+        ROW(gradients_are_overwritten_then_added_to, 0),
+        ROW(gradients_are_overwritten_then_added_to, 1),
+        ROW(gradients_are_overwritten_then_added_to, 2),
+        ROW(gradients_are_overwritten_then_added_to, 3),
+        ROW(a_loss_of_other_parameters_leaves_nothing_in_the_gradient, 1),
+        ROW(a_loss_of_other_parameters_leaves_nothing_in_the_gradient, 3),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

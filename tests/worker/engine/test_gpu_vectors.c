@@ -91,7 +91,6 @@ static void twin_free(struct twin *twin) {
 /* ---- elements -------------------------------------------------------------------------------- */
 
 static void new_arrays_are_zeros_and_copies_are_exact(void **state) {
-    (void)state;
     for (size_t s = 1; s < SIZES; s++) {
         const size_t n = sizes[s];
         struct twin x = twin_new(n, 1.0f), y = twin_new(n, 1.0f);
@@ -114,7 +113,6 @@ static void new_arrays_are_zeros_and_copies_are_exact(void **state) {
 }
 
 static void elements_have_the_bits_of_the_host(void **state) {
-    (void)state;
     for (size_t s = 0; s < SIZES; s++) {
         const size_t n = sizes[s];
         struct twin x = twin_new(n, 1.0f), y = twin_new(n, 0.7f), z = twin_new(n, 0.1f);
@@ -140,7 +138,6 @@ static void elements_have_the_bits_of_the_host(void **state) {
 }
 
 static void delta_has_the_bits_of_the_host(void **state) {
-    (void)state;
     for (size_t s = 0; s < SIZES; s++) {
         for (unsigned with = 0; with < 8; with++) { /* bits of `with`: given, ahead, residual */
             struct twin x[6];
@@ -164,7 +161,6 @@ static void delta_has_the_bits_of_the_host(void **state) {
 }
 
 static void outer_steps_have_the_bits_of_the_host(void **state) {
-    (void)state;
     for (size_t s = 0; s < SIZES; s++) {
         for (unsigned kind = 0; kind < 3; kind++) { /* Nesterov, heavy ball, tempered */
             struct twin x[3];
@@ -189,7 +185,6 @@ static void outer_steps_have_the_bits_of_the_host(void **state) {
 static void a_merge_leads_as_on_the_host(void **state) {
     const struct tw_momentum_lead cfg = {
         .share = 0.4f, .lr = 0.01f, .steps = 30, .correction2 = 0.3f};
-    (void)state;
     for (size_t s = 0; s < SIZES; s++) {
         const size_t n = sizes[s];
         struct twin m = twin_new(n, 0.1f), v = twin_new(n, 1.0f), merged = twin_new(n, 0.05f);
@@ -215,7 +210,6 @@ static void assert_near(double got, double want) {
 }
 
 static void sums_are_those_of_the_host(void **state) {
-    (void)state;
     for (size_t s = 0; s < SIZES; s++) {
         const size_t n = sizes[s];
         struct twin x = twin_new(n, 1.0f), y = twin_new(n, 1.0f);
@@ -233,7 +227,6 @@ static void sums_are_those_of_the_host(void **state) {
 
 static void sums_show_values_that_are_not_finite(void **state) {
     const float bad[] = {NAN, INFINITY, -INFINITY};
-    (void)state;
     for (unsigned i = 0; i < 3; i++) {
         struct twin x = twin_new(1000, 1.0f), y = twin_new(1000, 1.0f);
         double energies[TW_OUTLIER_BLOCKS], sum = 0.0;
@@ -297,7 +290,6 @@ static void check_pack(const struct tw_codec *codec, size_t n, bool wants_decode
 static void bytes_are_those_of_every_codec_of_a_fixed_rate(void **state) {
     uint32_t count, packed = 0;
     const struct tw_codec *const *codecs = tw_codecs(&count);
-    (void)state;
     for (uint32_t c = 0; c < count; c++) {
         assert_false(host.can_pack(host.self, codecs[c]));
         if (!device.can_pack(device.self, codecs[c])) {
@@ -315,7 +307,6 @@ static void values_not_finite_are_refused_and_the_next_are_not(void **state) {
     const struct tw_codec *const codec = tw_codec_get(TW_CODEC_INT4);
     const float bad = NAN;
     uint8_t out[1024];
-    (void)state;
     struct twin v = twin_new(1000, 1.0f);
     device.copy_in(device.self, v.device + 500, &bad, 1);
     const struct tw_vectors_pack pack = {.codec = codec, .v = v.device, .n = 1000, .out = out};
@@ -346,7 +337,6 @@ static void use_others(void) {
 /* The next step must use the theta just written, whichever parameters were used before. */
 static void written_theta_alone_changes(void **state) {
     const size_t elements = fixture->layout.elements, n = elements / 2, begin = 11;
-    (void)state;
     /* fp32, bf16, bf16 after other parameters were used */
     for (unsigned kind = 0; kind < 3; kind++) {
         float *const twice = fill_copy(fixture->engine->theta, elements);
@@ -374,7 +364,6 @@ static void the_moments_are_the_optimizers(void **state) {
     const size_t elements = fixture->layout.elements;
     struct tw_step_result result;
     float *const got = malloc(2 * elements * sizeof(float));
-    (void)state;
     assert_non_null(got);
     assert_int_equal(tw_engine_step(engine, fixture->tokens, 0.01f, &result, &err), TW_OK);
     assert_int_equal(device.copy_out(device.self, got, device.m, elements, &err), TW_OK);
@@ -395,7 +384,6 @@ static void memory_is_as_planned(void **state) {
     struct tw_engine *other;
     struct tw_vectors first, again;
     uint64_t limit;
-    (void)state;
     assert_int_equal(tw_engine_create(&other, &config, &err), TW_OK);
     struct tw_cuda *const cuda = other->memory->gpu->cuda;
     const uint64_t before = tw_cuda_memory(cuda, &limit);
@@ -410,7 +398,6 @@ static void memory_is_as_planned(void **state) {
 
 static void too_large_array_is_named(void **state) {
     float *x = (float *)&err;
-    (void)state;
     assert_int_equal(device.alloc(device.self, &x, (size_t)1 << 44, "what was sent", &err),
                      TW_NOMEM);
     assert_non_null(strstr(err.message, "what was sent"));
@@ -426,7 +413,6 @@ static void a_device_that_failed_says_so(void **state) {
     double energies[TW_OUTLIER_BLOCKS];
     uint8_t bytes[200];
     float out[100], *more;
-    (void)state;
     struct twin x = twin_new(100, 1.0f);
     const struct tw_vectors_pack pack = {.codec = codec, .v = x.device, .n = 100, .out = bytes};
     tw_emulation_fail_after(1);
@@ -447,7 +433,6 @@ static void a_device_that_failed_says_so(void **state) {
 /* Each device call that opening the vectors makes fails in turn. */
 static void opening_fails_in_order(void **state) {
     struct tw_vectors vectors;
-    (void)state;
     for (uint64_t call = 1; call <= 2; call++) {
         tw_engine_destroy(engine);
         const struct tw_engine_config config = {.run = &fixture->run,
@@ -470,24 +455,24 @@ int main(void) {
         return SKIPPED;
     }
     print_message("seed %d\n", SEED);
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define ROW(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(new_arrays_are_zeros_and_copies_are_exact),
-        TEST(elements_have_the_bits_of_the_host),
-        TEST(delta_has_the_bits_of_the_host),
-        TEST(outer_steps_have_the_bits_of_the_host),
-        TEST(a_merge_leads_as_on_the_host),
-        TEST(sums_are_those_of_the_host),
-        TEST(sums_show_values_that_are_not_finite),
-        TEST(bytes_are_those_of_every_codec_of_a_fixed_rate),
-        TEST(values_not_finite_are_refused_and_the_next_are_not),
-        TEST(written_theta_alone_changes),
-        TEST(the_moments_are_the_optimizers),
-        TEST(memory_is_as_planned),
-        TEST(too_large_array_is_named),
+        ROW(new_arrays_are_zeros_and_copies_are_exact),
+        ROW(elements_have_the_bits_of_the_host),
+        ROW(delta_has_the_bits_of_the_host),
+        ROW(outer_steps_have_the_bits_of_the_host),
+        ROW(a_merge_leads_as_on_the_host),
+        ROW(sums_are_those_of_the_host),
+        ROW(sums_show_values_that_are_not_finite),
+        ROW(bytes_are_those_of_every_codec_of_a_fixed_rate),
+        ROW(values_not_finite_are_refused_and_the_next_are_not),
+        ROW(written_theta_alone_changes),
+        ROW(the_moments_are_the_optimizers),
+        ROW(memory_is_as_planned),
+        ROW(too_large_array_is_named),
 #ifdef TW_CUDA_EMULATED
-        TEST(a_device_that_failed_says_so),
-        TEST(opening_fails_in_order),
+        ROW(a_device_that_failed_says_so),
+        ROW(opening_fails_in_order),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

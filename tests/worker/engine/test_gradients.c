@@ -2,16 +2,8 @@
  * make_gradients.py stores in tests/golden/gradients.txt. Parameters and tokens follow the formulas
  * of that script. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "worker/engine/engine.h"
 
 enum { BATCH = 3, CONTEXT = 12, VOCAB = 256, SAMPLES = 24, LINE_MAX = 4096, CASES = 7 };
@@ -109,8 +101,7 @@ static void check_tensor(const struct tw_engine *engine, char *line) {
     }
 }
 
-static void gradients_are_those_of_pytorch(void **state) {
-    (void)state;
+TEST(gradients_are_those_of_pytorch) {
     static char line[LINE_MAX];
     FILE *file = fopen(path, "r");
     assert_non_null(file);
@@ -145,6 +136,5 @@ int main(int argc, char **argv) {
         return 2;
     }
     path = argv[1];
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gradients_are_those_of_pytorch)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

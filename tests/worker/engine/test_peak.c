@@ -1,16 +1,10 @@
 /* test_peak.c - the peak rate of every matrix library can be measured. */
+#include "tests/test.h"
 #include "worker/engine/peak.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
-static void every_library_has_a_rate(void **state) {
-    (void)state;
+TEST(every_library_has_a_rate) {
     const enum tw_matmul_backend all[] = {TW_MATMUL_AUTO, TW_MATMUL_ONEDNN, TW_MATMUL_OPENBLAS,
                                           TW_MATMUL_REF};
     for (unsigned i = 0; i < 4; i++) {
@@ -29,8 +23,7 @@ static void every_library_has_a_rate(void **state) {
     }
 }
 
-static void peak_only_rises_and_stays_a_number(void **state) {
-    (void)state;
+TEST(peak_only_rises_and_stays_a_number) {
     double flops_s = 5e9;
     tw_peak_raise(&flops_s, 4e9);
     assert_true(flops_s == 5e9);
@@ -39,10 +32,4 @@ static void peak_only_rises_and_stays_a_number(void **state) {
     tw_peak_raise(&flops_s, (double)INFINITY);
     tw_peak_raise(&flops_s, (double)NAN);
     assert_true(flops_s == 6e9);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_library_has_a_rate),
-                                       cmocka_unit_test(peak_only_rises_and_stays_a_number)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

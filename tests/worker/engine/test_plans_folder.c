@@ -1,25 +1,16 @@
 /* Tests of worker/engine/plans_folder.c: which folder the environment selects. */
+#include "tests/test.h"
 #include "worker/engine/plans_folder.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const char *const names[] = {"TW_CUDA_PLANS", "CACHE_DIRECTORY", "XDG_CACHE_HOME", "HOME"};
 
 static char folder[32], file[64], found[256];
 
 static int set_up(void **state) {
-    (void)state;
     for (unsigned i = 0; i < 4; i++) (void)unsetenv(names[i]);
     (void)strcpy(folder, "/tmp/tw-cache-XXXXXX");
     assert_non_null(mkdtemp(folder));
@@ -34,7 +25,6 @@ static int tear_down(void **state) {
     static const char *const made[] = {"x/thinwire",  "x",    "home/.cache/thinwire",
                                        "home/.cache", "home", "given"};
     char path[96];
-    (void)state;
     (void)unlink(file);
     for (unsigned i = 0; i < 6; i++) {
         (void)snprintf(path, sizeof(path), "%s/%s", folder, made[i]);
@@ -43,6 +33,8 @@ static int tear_down(void **state) {
     assert_int_equal(rmdir(folder), 0); /* fails if anything else was made */
     return 0;
 }
+
+#define FACT(name) TEST_IN(set_up, tear_down, name)
 
 static void set(const char *name, const char *below) {
     char value[96];
@@ -66,8 +58,7 @@ static void expect(const char *below) {
     assert_true(S_ISDIR(about.st_mode));
 }
 
-static void named_folder_is_taken_unchanged(void **state) {
-    (void)state;
+FACT(named_folder_is_taken_unchanged) {
     make("home");
     set("HOME", "home");
     set("TW_CUDA_PLANS", "anywhere/plans");
@@ -77,8 +68,7 @@ static void named_folder_is_taken_unchanged(void **state) {
     assert_false(tw_plans_folder(found, sizeof(found)));
 }
 
-static void the_first_folder_there_can_be_is_taken(void **state) {
-    (void)state;
+FACT(the_first_folder_there_can_be_is_taken) {
     assert_false(tw_plans_folder(found, sizeof(found)));
     make("home");
     set("HOME", "home");
@@ -91,8 +81,7 @@ static void the_first_folder_there_can_be_is_taken(void **state) {
     expect("given/");
 }
 
-static void impossible_folders_are_passed_over(void **state) {
-    (void)state;
+FACT(impossible_folders_are_passed_over) {
     set("CACHE_DIRECTORY", "file");
     set("XDG_CACHE_HOME", "absent");
     set("HOME", "file");
@@ -104,8 +93,7 @@ static void impossible_folders_are_passed_over(void **state) {
     expect("home/.cache/thinwire/");
 }
 
-static void compiled_code_is_kept_beside_the_plans(void **state) {
-    (void)state;
+FACT(compiled_code_is_kept_beside_the_plans) {
     char want[96];
     (void)unsetenv("CUDA_CACHE_PATH");
     tw_plans_folder_keep_code(); /* without a folder, nothing is set */
@@ -121,8 +109,7 @@ static void compiled_code_is_kept_beside_the_plans(void **state) {
     (void)unsetenv("CUDA_CACHE_PATH");
 }
 
-static void a_path_too_long_is_none(void **state) {
-    (void)state;
+FACT(a_path_too_long_is_none) {
     make("home");
     set("HOME", "home");
     const size_t needed = strlen(folder) + strlen("/home/.cache/thinwire/") + 1;
@@ -130,16 +117,4 @@ static void a_path_too_long_is_none(void **state) {
     assert_true(tw_plans_folder(found, needed));
     set("TW_CUDA_PLANS", "plans");
     assert_false(tw_plans_folder(found, strlen(folder)));
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(named_folder_is_taken_unchanged),
-        TEST(the_first_folder_there_can_be_is_taken),
-        TEST(impossible_folders_are_passed_over),
-        TEST(compiled_code_is_kept_beside_the_plans),
-        TEST(a_path_too_long_is_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 /* test_sample.c - which tokens are drawn, and how often. */
+#include "tests/test.h"
 #include "worker/engine/generate.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 enum { VOCAB = 8, DRAWS = 40000 };
 
@@ -42,15 +37,13 @@ static void assert_shares(const unsigned *counts, const double *wanted) {
     }
 }
 
-static void plain_sampling_follows_the_softmax(void **state) {
-    (void)state;
+TEST(plain_sampling_follows_the_softmax) {
     unsigned counts[VOCAB];
     count_draws((struct tw_sample_config){.temperature = 1}, counts);
     assert_shares(counts, SHARES);
 }
 
-static void heat_flattens(void **state) {
-    (void)state;
+TEST(heat_flattens) {
     unsigned counts[VOCAB];
     double wanted[VOCAB], sum = 0;
     for (unsigned i = 0; i < VOCAB; i++) sum += sqrt(SHARES[i]);
@@ -59,8 +52,7 @@ static void heat_flattens(void **state) {
     assert_shares(counts, wanted);
 }
 
-static void only_the_k_likeliest_are_drawn(void **state) {
-    (void)state;
+TEST(only_the_k_likeliest_are_drawn) {
     unsigned counts[VOCAB];
     /* Of the two tokens with probability 0.1, the one with the smaller id is drawn. */
     const double wanted[VOCAB] = {0.1 / 0.8, 0.3 / 0.8, 0, 0.4 / 0.8, 0, 0, 0, 0};
@@ -70,8 +62,7 @@ static void only_the_k_likeliest_are_drawn(void **state) {
     assert_shares(counts, SHARES);
 }
 
-static void the_nucleus_is_the_fewest_that_reach_p(void **state) {
-    (void)state;
+TEST(the_nucleus_is_the_fewest_that_reach_p) {
     unsigned counts[VOCAB];
     const double two[VOCAB] = {0, 0.3 / 0.7, 0, 0.4 / 0.7, 0, 0, 0, 0};
     const double three[VOCAB] = {0.1 / 0.8, 0.3 / 0.8, 0, 0.4 / 0.8, 0, 0, 0, 0};
@@ -89,8 +80,7 @@ static void the_nucleus_is_the_fewest_that_reach_p(void **state) {
     assert_shares(counts, two);
 }
 
-static void zero_heat_takes_the_first_of_the_likeliest(void **state) {
-    (void)state;
+TEST(zero_heat_takes_the_first_of_the_likeliest) {
     struct tw_candidate candidates[VOCAB];
     struct tw_rng rng, before;
     const float logits[VOCAB] = {0, 1, 5, 2, 5, 5, -1, 0};
@@ -101,8 +91,7 @@ static void zero_heat_takes_the_first_of_the_likeliest(void **state) {
     assert_memory_equal(&rng, &before, sizeof(rng));
 }
 
-static void recent_tokens_become_less_likely_once(void **state) {
-    (void)state;
+TEST(recent_tokens_become_less_likely_once) {
     float logits[VOCAB] = {4, -4, 4, 0, 0, 0, 0, 0};
     const uint32_t recent[] = {0, 1, 0, 0, 1000};
     tw_sample_penalise(logits, VOCAB, recent, 5, 2.0f);
@@ -110,16 +99,4 @@ static void recent_tokens_become_less_likely_once(void **state) {
     tw_sample_penalise(logits, VOCAB, recent, 5, 1.0f);
     tw_sample_penalise(logits, VOCAB, recent, 5, 0.0f);
     assert_true(logits[0] == 2.0f);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_sampling_follows_the_softmax),
-        cmocka_unit_test(heat_flattens),
-        cmocka_unit_test(only_the_k_likeliest_are_drawn),
-        cmocka_unit_test(the_nucleus_is_the_fewest_that_reach_p),
-        cmocka_unit_test(zero_heat_takes_the_first_of_the_likeliest),
-        cmocka_unit_test(recent_tokens_become_less_likely_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,8 +14,7 @@ static double value_f16(uint32_t bits) {
     return (bits & 0x8000) != 0 ? -size : size;
 }
 
-static void every_half_is_widened_exactly_and_comes_back(void **state) {
-    (void)state;
+TEST(every_half_is_widened_exactly_and_comes_back) {
     static const enum tw_dtype DTYPES[] = {TW_DTYPE_F16, TW_DTYPE_BF16};
     for (unsigned d = 0; d < 2; d++) {
         for (uint32_t bits = 0; bits < 65536; bits++) {
@@ -33,8 +32,7 @@ static void every_half_is_widened_exactly_and_comes_back(void **state) {
 }
 
 /* Halfway between two neighbours rounds to the even one, otherwise to the nearer one. */
-static void float16_is_rounded_to_nearest_even(void **state) {
-    (void)state;
+TEST(float16_is_rounded_to_nearest_even) {
     for (uint32_t bits = 0; bits < 0x7BFF; bits++) {
         const double low = value_f16(bits), high = value_f16(bits + 1), half = (low + high) / 2;
         const float at[] = {(float)half, nextafterf((float)half, 0), nextafterf((float)half, 1e9f)};
@@ -47,8 +45,7 @@ static void float16_is_rounded_to_nearest_even(void **state) {
     }
 }
 
-static void bfloat16_is_rounded_to_nearest_even(void **state) {
-    (void)state;
+TEST(bfloat16_is_rounded_to_nearest_even) {
     struct tw_rng rng;
     tw_rng_seed(&rng, 5);
     for (unsigned i = 0; i < 100000; i++) {
@@ -65,8 +62,7 @@ static void bfloat16_is_rounded_to_nearest_even(void **state) {
     }
 }
 
-static void value_too_large_for_a_type_is_located(void **state) {
-    (void)state;
+TEST(value_too_large_for_a_type_is_located) {
     const float values[] = {1, 65504, 65519.9f, 65520, 3.4e38f};
     uint8_t out[20];
     float back[5];
@@ -78,8 +74,7 @@ static void value_too_large_for_a_type_is_located(void **state) {
 }
 
 /* Readers and writers of files convert elements in place, within the memory of the floats. */
-static void conversion_works_in_place(void **state) {
-    (void)state;
+TEST(conversion_works_in_place) {
     enum { N = 1000 };
     static float values[N], copy[N];
     for (int i = 0; i < N; i++) values[i] = copy[i] = (float)(i % 200 - 100) * 0.25f;
@@ -91,15 +86,4 @@ static void conversion_works_in_place(void **state) {
         assert_int_equal(tw_elements_load(dtype, values, upper, N), N);
         assert_memory_equal(values, copy, sizeof(values));
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_half_is_widened_exactly_and_comes_back),
-        cmocka_unit_test(float16_is_rounded_to_nearest_even),
-        cmocka_unit_test(bfloat16_is_rounded_to_nearest_even),
-        cmocka_unit_test(value_too_large_for_a_type_is_located),
-        cmocka_unit_test(conversion_works_in_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

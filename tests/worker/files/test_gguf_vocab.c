@@ -122,7 +122,7 @@ static uint32_t id_of(const struct tw_gguf_head *head, const char *key) {
     return tw_get_u32(find(head, key, TW_GGUF_U32));
 }
 
-static void every_layout_is_written_as_its_json_says(void **state) {
+TEST(every_layout_is_written_as_its_json_says) {
     static const struct {
         const char *layout, *split;
         bool puts_bos;
@@ -130,7 +130,6 @@ static void every_layout_is_written_as_its_json_says(void **state) {
                    {"llama3", "llama-bpe", true},
                    {"qwen2", "qwen2", false},
                    {"smollm", "smollm", false}};
-    (void)state;
     for (size_t i = 0; i < 4; i++) {
         struct fixture f;
         open_layout(&f, layouts[i].layout);
@@ -149,8 +148,7 @@ static void every_layout_is_written_as_its_json_says(void **state) {
     }
 }
 
-static void a_tokenizer_of_another_model_is_refused(void **state) {
-    (void)state;
+TEST(a_tokenizer_of_another_model_is_refused) {
     struct fixture f;
     open_layout(&f, "gpt2");
     assert_int_equal(
@@ -160,8 +158,7 @@ static void a_tokenizer_of_another_model_is_refused(void **state) {
     close_layout(&f);
 }
 
-static void a_split_without_a_name_is_refused(void **state) {
-    (void)state;
+TEST(a_split_without_a_name_is_refused) {
     struct fixture f;
     open_layout(&f, "flags");
     assert_int_equal(tw_gguf_put_vocab(&f.head, f.tokenizer, 4096, NULL, &err), TW_CONFIG);
@@ -170,8 +167,7 @@ static void a_split_without_a_name_is_refused(void **state) {
 }
 
 /* If a file names no end token, llama.cpp uses token 11, which is a comma in GPT-2. */
-static void every_token_that_ends_a_text_is_named(void **state) {
-    (void)state;
+TEST(every_token_that_ends_a_text_is_named) {
     struct fixture f;
     open_layout(&f, "gpt2");
     struct tw_text_ends ends = read_ends(&f, "5");
@@ -196,8 +192,7 @@ static void every_token_that_ends_a_text_is_named(void **state) {
     close_layout(&f);
 }
 
-static void without_a_tokenizer_it_is_that_of_bytes(void **state) {
-    (void)state;
+TEST(without_a_tokenizer_it_is_that_of_bytes) {
     struct tw_gguf_head head = {0};
     assert_int_equal(tw_gguf_put_vocab(&head, NULL, 256, NULL, &err), TW_OK);
     const uint8_t *at = find_array(&head, "tokenizer.ggml.tokens", TW_GGUF_STRING, 256);
@@ -207,14 +202,7 @@ static void without_a_tokenizer_it_is_that_of_bytes(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_layout_is_written_as_its_json_says),
-        cmocka_unit_test(a_tokenizer_of_another_model_is_refused),
-        cmocka_unit_test(a_split_without_a_name_is_refused),
-        cmocka_unit_test(every_token_that_ends_a_text_is_named),
-        cmocka_unit_test(without_a_tokenizer_it_is_that_of_bytes),
-    };
     if (argc != 2) return 2;
     folder = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

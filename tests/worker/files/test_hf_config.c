@@ -54,8 +54,7 @@ static const char *with(const char *json, const char *key, const char *value) {
     return text;
 }
 
-static void gpt2_is_understood(void **state) {
-    (void)state;
+TEST(gpt2_is_understood) {
     struct tw_run run, preset;
     assert_int_equal(parse(&run, GPT2), TW_OK);
     assert_int_equal(tw_run_check(&run, &err), TW_OK);
@@ -65,8 +64,7 @@ static void gpt2_is_understood(void **state) {
     assert_int_equal(run.data.tokenizer, TW_TOKENIZER_IDS);
 }
 
-static void llama_with_scaled_rotation_is_understood(void **state) {
-    (void)state;
+TEST(llama_with_scaled_rotation_is_understood) {
     struct tw_run run, preset;
     assert_int_equal(parse(&run, LLAMA), TW_OK);
     assert_int_equal(tw_run_check(&run, &err), TW_OK);
@@ -76,8 +74,7 @@ static void llama_with_scaled_rotation_is_understood(void **state) {
     assert_int_equal(run.model.context, 131072);
 }
 
-static void both_ways_of_writing_the_rotation_mean_the_same(void **state) {
-    (void)state;
+TEST(both_ways_of_writing_the_rotation_mean_the_same) {
     static const char NEWER[] =
         "{\"rope_type\": \"llama3\", \"rope_theta\": 500000, \"factor\": 32, \"low_freq_factor\": "
         "1, \"high_freq_factor\": 4, \"original_max_position_embeddings\": 8192}";
@@ -97,8 +94,7 @@ static void both_ways_of_writing_the_rotation_mean_the_same(void **state) {
     assert_int_equal(newer.model.rope_factor_millionths, 1000000);
 }
 
-static void types_decide_about_biases_and_norms(void **state) {
-    (void)state;
+TEST(types_decide_about_biases_and_norms) {
     static const struct {
         const char *type, *architecture;
         enum tw_answer bias, norm;
@@ -135,8 +131,7 @@ static void types_decide_about_biases_and_norms(void **state) {
 }
 
 /* Each change is refused by itself, and the message names the key and the value. */
-static void unsupported_config_is_refused_by_name(void **state) {
-    (void)state;
+TEST(unsupported_config_is_refused_by_name) {
     static const struct {
         const char *base, *key, *value, *said;
     } CASES[] = {
@@ -207,8 +202,7 @@ static void unsupported_config_is_refused_by_name(void **state) {
     }
 }
 
-static void malformed_json_is_refused_with_its_place(void **state) {
-    (void)state;
+TEST(malformed_json_is_refused_with_its_place) {
     static const char *const TEXTS[] = {"",
                                         "[]",
                                         "{",
@@ -235,8 +229,7 @@ static void malformed_json_is_refused_with_its_place(void **state) {
 }
 
 /* Every named shape is written as config.json and read back as the same model. */
-static void written_config_is_read_back(void **state) {
-    (void)state;
+TEST(written_config_is_read_back) {
     for (uint32_t i = 0; tw_run_model_name(i) != NULL; i++) {
         struct tw_run run, back;
         char text[TW_MODEL_CONFIG_BYTES];
@@ -257,8 +250,7 @@ static void written_config_is_read_back(void **state) {
     }
 }
 
-static void a_model_nobody_else_has_is_not_written(void **state) {
-    (void)state;
+TEST(a_model_nobody_else_has_is_not_written) {
     struct tw_run run;
     char text[TW_MODEL_CONFIG_BYTES];
     size_t size;
@@ -269,8 +261,7 @@ static void a_model_nobody_else_has_is_not_written(void **state) {
     assert_non_null(strstr(err.message, "model.qkv_bias"));
 }
 
-static void another_model_is_told_apart_by_each_key(void **state) {
-    (void)state;
+TEST(another_model_is_told_apart_by_each_key) {
     struct tw_run run, other;
     assert_int_equal(parse(&run, LLAMA), TW_OK);
     uint32_t *const KEYS[] = {&other.model.layers,
@@ -303,8 +294,7 @@ static void another_model_is_told_apart_by_each_key(void **state) {
     assert_int_equal(tw_model_same(&run, &other, &err), TW_CONFIG);
 }
 
-static void ids_of_ends_are_a_number_or_a_list(void **state) {
-    (void)state;
+TEST(ids_of_ends_are_a_number_or_a_list) {
     static const uint32_t EOS[] = {4294967294u, 0, 17};
     char text[TW_MODEL_CONFIG_BYTES + 1];
     size_t size = 0;
@@ -320,20 +310,4 @@ static void ids_of_ends_are_a_number_or_a_list(void **state) {
     text[size] = 0;
     assert_non_null(strstr(text, "\"eos_token_id\": 17,"));
     assert_non_null(strstr(text, "\"bos_token_id\": null,"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_of_ends_are_a_number_or_a_list),
-        cmocka_unit_test(gpt2_is_understood),
-        cmocka_unit_test(llama_with_scaled_rotation_is_understood),
-        cmocka_unit_test(both_ways_of_writing_the_rotation_mean_the_same),
-        cmocka_unit_test(types_decide_about_biases_and_norms),
-        cmocka_unit_test(unsupported_config_is_refused_by_name),
-        cmocka_unit_test(malformed_json_is_refused_with_its_place),
-        cmocka_unit_test(written_config_is_read_back),
-        cmocka_unit_test(a_model_nobody_else_has_is_not_written),
-        cmocka_unit_test(another_model_is_told_apart_by_each_key),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

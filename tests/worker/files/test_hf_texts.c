@@ -17,7 +17,6 @@ static char folder[FOLDER_PATH_BYTES], path[FOLDER_PATH_BYTES];
 static char json[TW_BYTE_TOKENIZER_BYTES + 256];
 
 static int start(void **state) {
-    (void)state;
     folder_make(folder);
     tw_run_defaults(&run);
     run.model.context = 64;
@@ -25,11 +24,12 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-    (void)state;
     tw_hf_texts_free(&texts);
     folder_remove(folder);
     return 0;
 }
+
+#define FACT(name) TEST_IN(start, stop, name)
 
 static void write_in(const char *name, const char *text) {
     folder_path(path, folder, name);
@@ -82,8 +82,7 @@ static void make(const char *eos) {
 
 /* With an "eos_token", transformers would add a 257th token or treat the text of a byte as special.
  */
-static void a_model_on_bytes_names_no_token_that_it_lacks(void **state) {
-    (void)state;
+FACT(a_model_on_bytes_names_no_token_that_it_lacks) {
     struct tw_tokenizer *tokenizer = NULL;
     struct tw_text_ends ends;
     run.data.tokenizer = TW_TOKENIZER_BYTES;
@@ -104,8 +103,7 @@ static void a_model_on_bytes_names_no_token_that_it_lacks(void **state) {
     assert_string_equal(text_of("generation_config.json"), "{\n  \"eos_token_id\": 0\n}\n");
 }
 
-static void what_config_json_says_is_written_for_other_readers(void **state) {
-    (void)state;
+FACT(what_config_json_says_is_written_for_other_readers) {
     write_in("config.json", "{\"eos_token_id\": [256, 7], \"pad_token_id\": 256}");
     make(NULL);
     assert_int_equal(texts.count, 3);
@@ -121,8 +119,7 @@ static void what_config_json_says_is_written_for_other_readers(void **state) {
                         "{\n  \"pad_token_id\": 256,\n  \"eos_token_id\": [256, 7]\n}\n");
 }
 
-static void files_of_the_source_are_copied(void **state) {
-    (void)state;
+FACT(files_of_the_source_are_copied) {
     static const char GENERATION[] = "{\"eos_token_id\": 256, \"temperature\": 0.6}";
     static const char TOKENIZER[] = "{\"eos_token\": \"<|\\\"end|>\", \"chat_template\": \"x\"}";
     write_in("generation_config.json", GENERATION);
@@ -148,8 +145,7 @@ static void files_of_the_source_are_copied(void **state) {
 }
 
 /* If an ordinary token were named as special, transformers would cut it out of every text. */
-static void a_token_of_text_is_not_named_as_special(void **state) {
-    (void)state;
+FACT(a_token_of_text_is_not_named_as_special) {
     make("7");
     assert_non_null(strstr(text_of("tokenizer_config.json"), "\"eos_token\": null"));
     assert_string_equal(text_of("generation_config.json"), "{\n  \"eos_token_id\": 7\n}\n");
@@ -165,8 +161,7 @@ static const char *template_here(void) {
     return copy;
 }
 
-static void a_chat_template_is_found_in_either_file(void **state) {
-    (void)state;
+FACT(a_chat_template_is_found_in_either_file) {
     assert_string_equal(template_here(), "");
     write_in("tokenizer_config.json", "{\"eos_token\": \"x\"}");
     assert_string_equal(template_here(), "");
@@ -181,16 +176,4 @@ static void a_chat_template_is_found_in_either_file(void **state) {
     assert_string_equal(template_here(), "{{ two }}");
     write_in("chat_template.jinja", "{{ three }}");
     assert_string_equal(template_here(), "{{ three }}");
-}
-
-int main(void) {
-#define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
-    const struct CMUnitTest tests[] = {
-        T(a_model_on_bytes_names_no_token_that_it_lacks),
-        T(what_config_json_says_is_written_for_other_readers),
-        T(files_of_the_source_are_copied),
-        T(a_token_of_text_is_not_named_as_special),
-        T(a_chat_template_is_found_in_either_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

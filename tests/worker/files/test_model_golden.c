@@ -64,8 +64,7 @@ static double worst_logit(const char *path, const char *model) {
     return worst;
 }
 
-static void logits_are_those_of_transformers(void **state) {
-    (void)state;
+TEST(logits_are_those_of_transformers) {
     for (unsigned i = 0; GOLDEN_MODELS[i] != NULL; i++) {
         struct tw_model_source source;
         char path[FOLDER_PATH_BYTES];
@@ -92,8 +91,7 @@ static void same_tensors(const struct tw_model_source *a, const struct tw_model_
 }
 
 /* Bits and logits stay the same: transformers -> our file -> our folder -> our file. */
-static void a_model_is_unchanged_once_around(void **state) {
-    (void)state;
+TEST(a_model_is_unchanged_once_around) {
     for (unsigned i = 0; GOLDEN_MODELS[i] != NULL; i++) {
         char path[FOLDER_PATH_BYTES], folder[FOLDER_PATH_BYTES], file[FOLDER_PATH_BYTES],
             out[FOLDER_PATH_BYTES];
@@ -125,10 +123,6 @@ static void a_model_is_unchanged_once_around(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(logits_are_those_of_transformers),
-        cmocka_unit_test(a_model_is_unchanged_once_around),
-    };
     golden = argc > 1 ? argv[1] : "tests/golden/hf";
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -20,16 +20,16 @@ static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.i
                   SHARD[] = "model-00002-of-00003.safetensors", CONFIG[] = "config.json";
 
 static int start(void **state) {
-    (void)state;
     folder_make(folder);
     return 0;
 }
 
 static int stop(void **state) {
-    (void)state;
     folder_remove(folder);
     return 0;
 }
+
+#define FACT(name) TEST_IN(start, stop, name)
 
 static size_t read_in(const char *name) {
     char path[FOLDER_PATH_BYTES];
@@ -74,8 +74,7 @@ static void refused(enum tw_status status, const char *said) {
     }
 }
 
-static void golden_models_are_read(void **state) {
-    (void)state;
+FACT(golden_models_are_read) {
     for (unsigned i = 0; GOLDEN_MODELS[i] != NULL; i++) {
         char path[FOLDER_PATH_BYTES], file[FOLDER_PATH_BYTES];
         folder_path(path, golden, GOLDEN_MODELS[i]);
@@ -87,8 +86,7 @@ static void golden_models_are_read(void **state) {
 }
 
 /* In Hugging Face's cache, the files of a model are links to blobs. */
-static void symbolic_links_are_followed(void **state) {
-    (void)state;
+FACT(symbolic_links_are_followed) {
     static const char *const NAMES[] = {CONFIG, SINGLE};
     for (unsigned i = 0; i < 2; i++) {
         char from[FOLDER_PATH_BYTES], to[FOLDER_PATH_BYTES], model[FOLDER_PATH_BYTES];
@@ -103,8 +101,7 @@ static void symbolic_links_are_followed(void **state) {
     assert_int_equal(folder_read(folder, &err), TW_OK);
 }
 
-static void missing_model_files_are_named(void **state) {
-    (void)state;
+FACT(missing_model_files_are_named) {
     char path[FOLDER_PATH_BYTES];
     refused(TW_IO, "holds no model (config.json and safetensors), and no checkpoint");
     write_in("notes.txt", "x", 1);
@@ -139,8 +136,7 @@ static void missing_model_files_are_named(void **state) {
 }
 
 /* A model is refused if any of its files is truncated at any byte. */
-static void cut_files_are_refused_at_every_byte(void **state) {
-    (void)state;
+FACT(cut_files_are_refused_at_every_byte) {
     static const char *const FILES[][2] = {
         {"qwen2", SINGLE}, {"qwen2", CONFIG}, {"llama-untied", INDEX}, {"llama-untied", SHARD}};
     for (unsigned i = 0; i < sizeof(FILES) / sizeof(FILES[0]); i++) {
@@ -162,8 +158,7 @@ static void cut_files_are_refused_at_every_byte(void **state) {
 }
 
 /* If any single byte of a header or of JSON changes, the model is either refused or read. */
-static void changed_bytes_do_no_harm(void **state) {
-    (void)state;
+FACT(changed_bytes_do_no_harm) {
     static const char *const FILES[][2] = {
         {"qwen2", SINGLE}, {"llama", CONFIG}, {"llama-untied", INDEX}};
     static const uint8_t MASKS[] = {0x01, 0x11, 0x80};
@@ -183,8 +178,7 @@ static void changed_bytes_do_no_harm(void **state) {
 }
 
 /* Changes one tensor's entry in the header of qwen2, which has a single file. */
-static void tensors_in_the_wrong_place_are_refused(void **state) {
-    (void)state;
+FACT(tensors_in_the_wrong_place_are_refused) {
     static const struct {
         const char *from, *to, *said;
     } CASES[] = {
@@ -206,8 +200,7 @@ static void tensors_in_the_wrong_place_are_refused(void **state) {
     }
 }
 
-static void a_header_larger_than_its_file_is_refused(void **state) {
-    (void)state;
+FACT(a_header_larger_than_its_file_is_refused) {
     static const uint64_t CLAIMS[] = {UINT64_MAX, 1ull << 62, 1u << 30, 8000, 0};
     folder_copy(golden, "qwen2", folder);
     const size_t size = read_in(SINGLE);
@@ -229,8 +222,7 @@ static void a_header_larger_than_its_file_is_refused(void **state) {
     refused(TW_CONFIG, "at most");
 }
 
-static void numbers_that_are_not_finite_are_named(void **state) {
-    (void)state;
+FACT(numbers_that_are_not_finite_are_named) {
     static const struct {
         const char *model;
         uint16_t bits;
@@ -254,8 +246,7 @@ static void numbers_that_are_not_finite_are_named(void **state) {
     refused(TW_CORRUPT, "is not a finite number");
 }
 
-static void a_head_that_is_not_tied_is_reported(void **state) {
-    (void)state;
+FACT(a_head_that_is_not_tied_is_reported) {
     folder_copy(golden, "llama-untied", folder);
     reconfigure("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
     refused(TW_CONFIG, "lm_head.weight differs from model.embed_tokens.weight");
@@ -266,8 +257,7 @@ static void a_head_that_is_not_tied_is_reported(void **state) {
     refused(TW_CONFIG, "holds no tensor lm_head.weight");
 }
 
-static void a_config_of_another_size_is_refused(void **state) {
-    (void)state;
+FACT(a_config_of_another_size_is_refused) {
     folder_copy(golden, "llama", folder);
     reconfigure("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
     refused(TW_CONFIG, "holds the tensor model.layers.1.");
@@ -282,8 +272,7 @@ static void a_config_of_another_size_is_refused(void **state) {
 }
 
 /* The index must match the files and must not refer outside the folder. */
-static void an_index_that_lies_is_refused(void **state) {
-    (void)state;
+FACT(an_index_that_lies_is_refused) {
     static const struct {
         const char *from, *to, *said;
         enum tw_status status;
@@ -316,8 +305,7 @@ static void an_index_that_lies_is_refused(void **state) {
 
 /* Old releases of transformers also saved masks and rotary frequencies: these are ignored. Any
  * other extra tensor is refused. */
-static void buffers_are_skipped_and_strangers_refused(void **state) {
-    (void)state;
+FACT(buffers_are_skipped_and_strangers_refused) {
     folder_copy(golden, "qwen2", folder);
     patch(SINGLE, "model.layers.0.self_attn.k_proj.bias", "model.layers.0.rotary_emb.inv_freqqq");
     refused(TW_CONFIG, "holds no tensor model.layers.0.self_attn.k_proj.bias");
@@ -334,8 +322,7 @@ static void buffers_are_skipped_and_strangers_refused(void **state) {
 
 /* Of the names of tied tensors, safetensors.torch.save_model keeps only the alphabetically first.
  */
-static void an_embedding_stored_as_the_head_is_found(void **state) {
-    (void)state;
+FACT(an_embedding_stored_as_the_head_is_found) {
     static const char *const MODELS[][2] = {{"qwen2", "\"model.embed_tokens.weight\""},
                                             {"gpt2", "\"transformer.wte.weight\""}};
     for (unsigned i = 0; i < 2; i++) {
@@ -351,8 +338,7 @@ static void an_embedding_stored_as_the_head_is_found(void **state) {
 
 /* LlamaModel.save_pretrained writes names without "model.", and AutoModelForCausalLM accepts them.
  */
-static void names_of_a_base_model_are_found(void **state) {
-    (void)state;
+FACT(names_of_a_base_model_are_found) {
     folder_copy(golden, "qwen2", folder);
     reconfigure("Qwen2ForCausalLM", "Qwen2Model");
     assert_int_equal(folder_read(folder, &err), TW_OK);
@@ -362,8 +348,7 @@ static void names_of_a_base_model_are_found(void **state) {
     refused(TW_CONFIG, "its head is not tied to the embedding, and was not saved");
 }
 
-static void quantised_weights_are_named(void **state) {
-    (void)state;
+FACT(quantised_weights_are_named) {
     folder_copy(golden, "qwen2", folder);
     patch(SINGLE, "\"BF16\"", "\"F4\"  ");
     refused(TW_CONFIG, "a tensor has the type F4, which is not known");
@@ -374,8 +359,7 @@ static void quantised_weights_are_named(void **state) {
 }
 
 /* Files of other programs are recognised by their first bytes and named in the message. */
-static void files_of_other_kinds_are_named(void **state) {
-    (void)state;
+FACT(files_of_other_kinds_are_named) {
     static const char *const CASES[][2] = {
         {"GGUF\x03\0...................", "model.safetensors is a GGUF model, not safetensors"},
         {"PK\x03\x04.................", "a zip archive, not safetensors: fetch the model"},
@@ -394,9 +378,8 @@ static void files_of_other_kinds_are_named(void **state) {
 }
 
 /* A header length of 640 has the same first bytes as a pickle (80 02). */
-static void the_length_of_a_header_is_no_magic(void **state) {
+FACT(the_length_of_a_header_is_no_magic) {
     static const char HEADER[] = "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
-    (void)state;
     char file[8 + 640 + 4];
     folder_copy(golden, "qwen2", folder);
     memset(file, ' ', sizeof(file));
@@ -406,8 +389,7 @@ static void the_length_of_a_header_is_no_magic(void **state) {
     refused(TW_CONFIG, "holds no tensor");
 }
 
-static void models_in_other_forms_are_named(void **state) {
-    (void)state;
+FACT(models_in_other_forms_are_named) {
     char path[FOLDER_PATH_BYTES];
     write_in("adapter_config.json", "{}", 2);
     refused(TW_CONFIG, "an adapter of peft");
@@ -436,8 +418,7 @@ static enum tw_tokenizer_kind kind_of_tokens(void) {
 
 /* A vocabulary of 256 need not be bytes in order: the `tokenizers` library numbers them by their
  * characters, from "!" = 0. */
-static void a_vocabulary_of_256_is_bytes_only_by_its_tokenizer(void **state) {
-    (void)state;
+FACT(a_vocabulary_of_256_is_bytes_only_by_its_tokenizer) {
     static char json[TW_BYTE_TOKENIZER_BYTES];
     folder_copy(golden, "qwen2", folder);
     assert_int_equal(kind_of_tokens(), TW_TOKENIZER_IDS);
@@ -451,28 +432,6 @@ static void a_vocabulary_of_256_is_bytes_only_by_its_tokenizer(void **state) {
 }
 
 int main(int argc, char **argv) {
-#define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
-    const struct CMUnitTest tests[] = {
-        T(golden_models_are_read),
-        T(symbolic_links_are_followed),
-        T(missing_model_files_are_named),
-        T(cut_files_are_refused_at_every_byte),
-        T(changed_bytes_do_no_harm),
-        T(tensors_in_the_wrong_place_are_refused),
-        T(a_header_larger_than_its_file_is_refused),
-        T(numbers_that_are_not_finite_are_named),
-        T(a_head_that_is_not_tied_is_reported),
-        T(a_config_of_another_size_is_refused),
-        T(an_index_that_lies_is_refused),
-        T(buffers_are_skipped_and_strangers_refused),
-        T(an_embedding_stored_as_the_head_is_found),
-        T(names_of_a_base_model_are_found),
-        T(quantised_weights_are_named),
-        T(files_of_other_kinds_are_named),
-        T(the_length_of_a_header_is_no_magic),
-        T(models_in_other_forms_are_named),
-        T(a_vocabulary_of_256_is_bytes_only_by_its_tokenizer),
-    };
     golden = argc > 1 ? argv[1] : "tests/golden/hf";
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -107,18 +107,18 @@ static struct tw_layout layout;
 static struct tw_error err;
 
 static int start(void **state) {
-    (void)state;
     folder_make(folder);
     folder_path(out, folder, "out");
     return 0;
 }
 
 static int stop(void **state) {
-    (void)state;
     fault.countdown = 0;
     folder_remove(folder);
     return 0;
 }
+
+#define FACT(name) TEST_IN(start, stop, name)
 
 enum form { FILE_FORM, FOLDER_FORM, GGUF_FORM, FORMS_COUNT };
 
@@ -167,8 +167,7 @@ static void remove_out(void) {
     }
 }
 
-static void every_failing_call_is_an_error_that_leaves_nothing(void **state) {
-    (void)state;
+FACT(every_failing_call_is_an_error_that_leaves_nothing) {
     static const struct {
         enum call call;
         int why;
@@ -220,8 +219,7 @@ static void every_failing_call_is_an_error_that_leaves_nothing(void **state) {
     assert_true(total > 100);
 }
 
-static void nothing_is_overwritten(void **state) {
-    (void)state;
+FACT(nothing_is_overwritten) {
     char part[FOLDER_PATH_BYTES];
     folder_path(part, folder, "out.part");
     for (unsigned form = 0; form < FORMS_COUNT; form++) {
@@ -249,8 +247,7 @@ static void nothing_is_overwritten(void **state) {
 
 /* A killed export leaves no lock, so its unfinished output is replaced. A folder with other files
  * in it is kept. */
-static void rest_of_a_killed_export_is_taken_over(void **state) {
-    (void)state;
+FACT(rest_of_a_killed_export_is_taken_over) {
     static const char *const LEFT[] = {"config.json", "model-00001-of-00009.safetensors",
                                        "model-00002-of-00009.safetensors.part"};
     char part[FOLDER_PATH_BYTES], name[FOLDER_PATH_BYTES];
@@ -281,8 +278,7 @@ static void rest_of_a_killed_export_is_taken_over(void **state) {
 
 /* If another process creates the file while the export is being written, that process's file stays.
  */
-static void file_that_appears_meanwhile_is_not_overwritten(void **state) {
-    (void)state;
+FACT(file_that_appears_meanwhile_is_not_overwritten) {
     static uint8_t bytes[FOLDER_FILE_BYTES];
     struct tw_out_file file;
     assert_int_equal(tw_out_open(&file, out, 5, &err), TW_OK);
@@ -294,8 +290,7 @@ static void file_that_appears_meanwhile_is_not_overwritten(void **state) {
     assert_int_equal(folder_count(folder), 1);
 }
 
-static void a_folder_that_is_not_there_is_named(void **state) {
-    (void)state;
+FACT(a_folder_that_is_not_there_is_named) {
     folder_path(out, folder, "no/where");
     for (unsigned form = 0; form < FORMS_COUNT; form++) {
         assert_int_equal(convert("llama", (enum form)form), TW_IO);
@@ -303,8 +298,7 @@ static void a_folder_that_is_not_there_is_named(void **state) {
     }
 }
 
-static void a_number_too_large_for_float16_is_named(void **state) {
-    (void)state;
+FACT(a_number_too_large_for_float16_is_named) {
     static float params[200000];
     tw_run_defaults(&run);
     run.model.width = 8;
@@ -327,8 +321,7 @@ static void a_number_too_large_for_float16_is_named(void **state) {
 }
 
 /* Checks the first bytes of a GGUF file; tests/interop checks the rest with the gguf package. */
-static void gguf_starts_as_it_should(void **state) {
-    (void)state;
+FACT(gguf_starts_as_it_should) {
     static uint8_t bytes[FOLDER_FILE_BYTES];
     assert_int_equal(convert("qwen2", GGUF_FORM), TW_OK);
     const size_t size = file_read(out, bytes);
@@ -440,8 +433,7 @@ static void check_order(const char *model, const char *ours, const char *theirs,
     assert_int_equal(unlink(out), 0);
 }
 
-static void gguf_has_its_own_order_of_elements(void **state) {
-    (void)state;
+FACT(gguf_has_its_own_order_of_elements) {
     check_order("llama", "model.layers.1.self_attn.q_proj.weight", "blk.1.attn_q.weight", false, 6);
     check_order("llama", "model.layers.0.self_attn.k_proj.weight", "blk.0.attn_k.weight", false, 6);
     check_order("llama", "model.layers.0.self_attn.v_proj.weight", "blk.0.attn_v.weight", false, 0);
@@ -452,8 +444,7 @@ static void gguf_has_its_own_order_of_elements(void **state) {
     check_order("gpt2", "wpe.weight", "position_embd.weight", false, 0);
 }
 
-static void a_model_gguf_cannot_compute_is_refused(void **state) {
-    (void)state;
+FACT(a_model_gguf_cannot_compute_is_refused) {
     tw_run_defaults(&run);
     run.model.family = TW_FAMILY_LLAMA;
     run.model.qk_norm = TW_YES;
@@ -471,8 +462,7 @@ static bool says_yes(void) {
     return true;
 }
 
-static void an_interrupt_leaves_nothing(void **state) {
-    (void)state;
+FACT(an_interrupt_leaves_nothing) {
     static float params[200000];
     tw_run_defaults(&run);
     run.model.width = 16;
@@ -488,19 +478,6 @@ static void an_interrupt_leaves_nothing(void **state) {
 }
 
 int main(int argc, char **argv) {
-#define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
-    const struct CMUnitTest tests[] = {
-        T(every_failing_call_is_an_error_that_leaves_nothing),
-        T(nothing_is_overwritten),
-        T(rest_of_a_killed_export_is_taken_over),
-        T(file_that_appears_meanwhile_is_not_overwritten),
-        T(a_folder_that_is_not_there_is_named),
-        T(a_number_too_large_for_float16_is_named),
-        T(gguf_starts_as_it_should),
-        T(gguf_has_its_own_order_of_elements),
-        T(a_model_gguf_cannot_compute_is_refused),
-        T(an_interrupt_leaves_nothing),
-    };
     golden = argc > 1 ? argv[1] : "tests/golden/hf";
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -51,7 +51,6 @@ static void manifest_write(const char *in, const struct tw_run *of) {
 }
 
 static int start(void **state) {
-    (void)state;
     char hex[TW_ID_HEX_BYTES];
     sample_layout(&layout, &run, 2, 64, 2);
     sample_arrays_init(&arrays, &layout, false);
@@ -65,7 +64,6 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-    (void)state;
     static const char *const NAMES[] = {"ckpt.a.safetensors", "ckpt.b.safetensors", "run.manifest"};
     char path[160];
     for (unsigned i = 0; i < 3; i++) {
@@ -77,6 +75,8 @@ static int stop(void **state) {
     sample_arrays_deinit(&arrays);
     return rmdir(folder) != 0 || rmdir(home) != 0;
 }
+
+#define FACT(name) TEST_IN(start, stop, name)
 
 static void takes(const char *path, const char *part, const char *name, uint64_t step) {
     bool is_one = false;
@@ -102,8 +102,7 @@ static void flip(const char *name, off_t at) {
     assert_int_equal(close(fd), 0);
 }
 
-static void the_newer_one_is_taken_whichever_it_is(void **state) {
-    (void)state;
+FACT(the_newer_one_is_taken_whichever_it_is) {
     save(folder, 1);
     takes(folder, "live", "ckpt.a.safetensors", 101);
     save(folder, 1);
@@ -113,8 +112,7 @@ static void the_newer_one_is_taken_whichever_it_is(void **state) {
     assert_string_equal(found.refused, "");
 }
 
-static void the_folder_above_and_a_slash_mean_the_same(void **state) {
-    (void)state;
+FACT(the_folder_above_and_a_slash_mean_the_same) {
     char slash[128];
     save(folder, 2);
     takes(home, "live", "ckpt.b.safetensors", 102);
@@ -122,8 +120,7 @@ static void the_folder_above_and_a_slash_mean_the_same(void **state) {
     takes(slash, "anchor", "ckpt.b.safetensors", 102);
 }
 
-static void a_damaged_one_is_left_out_and_named(void **state) {
-    (void)state;
+FACT(a_damaged_one_is_left_out_and_named) {
     save(folder, 2);
     flip("ckpt.b.safetensors", 300); /* in the header */
     takes(folder, "live", "ckpt.a.safetensors", 101);
@@ -140,8 +137,7 @@ static void a_damaged_one_is_left_out_and_named(void **state) {
     assert_non_null(strstr(err.message, "is whole: ckpt.a.safetensors: MiB "));
 }
 
-static void one_cut_short_is_left_out(void **state) {
-    (void)state;
+FACT(one_cut_short_is_left_out) {
     char path[160];
     save(folder, 2);
     path_of(path, folder, "ckpt.b.safetensors");
@@ -151,8 +147,7 @@ static void one_cut_short_is_left_out(void **state) {
     takes(folder, "live", "ckpt.a.safetensors", 101);
 }
 
-static void the_manifest_is_that_of_the_run(void **state) {
-    (void)state;
+FACT(the_manifest_is_that_of_the_run) {
     char wanted[160];
     struct tw_run other = run;
     save(folder, 1);
@@ -173,8 +168,7 @@ static void the_manifest_is_that_of_the_run(void **state) {
     assert_string_equal(found.manifest, "");
 }
 
-static void two_runs_are_for_the_caller_to_choose_from(void **state) {
-    (void)state;
+FACT(two_runs_are_for_the_caller_to_choose_from) {
     char second[128], path[160];
     bool is_one = false;
     save(folder, 1);
@@ -190,8 +184,7 @@ static void two_runs_are_for_the_caller_to_choose_from(void **state) {
     assert_int_equal(rmdir(second), 0);
 }
 
-static void anything_else_is_none(void **state) {
-    (void)state;
+FACT(anything_else_is_none) {
     char path[160];
     bool is_one = true;
     assert_int_equal(tw_state_folder_find(home, "live", &is_one, &found, &err), TW_OK);
@@ -202,17 +195,4 @@ static void anything_else_is_none(void **state) {
     path_of(path, folder, "ckpt.a.safetensors");
     assert_int_equal(tw_state_folder_find(path, "live", &is_one, &found, &err), TW_OK);
     assert_false(is_one);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_newer_one_is_taken_whichever_it_is, start, stop),
-        cmocka_unit_test_setup_teardown(the_folder_above_and_a_slash_mean_the_same, start, stop),
-        cmocka_unit_test_setup_teardown(a_damaged_one_is_left_out_and_named, start, stop),
-        cmocka_unit_test_setup_teardown(one_cut_short_is_left_out, start, stop),
-        cmocka_unit_test_setup_teardown(the_manifest_is_that_of_the_run, start, stop),
-        cmocka_unit_test_setup_teardown(two_runs_are_for_the_caller_to_choose_from, start, stop),
-        cmocka_unit_test_setup_teardown(anything_else_is_none, start, stop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

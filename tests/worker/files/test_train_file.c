@@ -3,23 +3,15 @@
 
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/hash.h"
 #include "base/rng.h"
 #include "proto/run/run_key.h"
+#include "tests/test.h"
 
 static struct tw_layout layout;
 static struct tw_train_file saved, loaded;
@@ -43,7 +35,6 @@ static float *array(uint64_t seed) {
 }
 
 static int set_up(void **state) {
-    (void)state;
     tw_run_defaults(&saved.run);
     saved.run.model.layers = 2;
     saved.run.model.width = 16;
@@ -71,7 +62,6 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
-    (void)state;
     struct tw_train_state *const states[] = {&saved.state, &loaded.state};
     for (unsigned i = 0; i < 2; i++) {
         free(states[i]->theta);
@@ -83,12 +73,13 @@ static int tear_down(void **state) {
     return rmdir(folder); /* fails if a temporary file was left */
 }
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 static void save(void) {
     if (tw_train_file_save(&out, &layout, &saved, &err) != TW_OK) fail_msg("%s", err.message);
 }
 
-static void a_training_comes_back_to_the_bit(void **state) {
-    (void)state;
+FACT(a_training_comes_back_to_the_bit) {
     const size_t bytes = layout.elements * sizeof(float);
     save();
     if (tw_train_file_load(path, &layout, &loaded, &err) != TW_OK) fail_msg("%s", err.message);
@@ -119,8 +110,7 @@ static void a_training_comes_back_to_the_bit(void **state) {
     assert_int_equal(loaded.pass.compute, TW_COMPUTE_BF16);
 }
 
-static void a_file_that_does_not_say_how_it_was_computed_is_read(void **state) {
-    (void)state;
+FACT(a_file_that_does_not_say_how_it_was_computed_is_read) {
     saved.pass = (struct tw_train_pass){.micro_batch = 0};
     save();
     loaded.pass = (struct tw_train_pass){.micro_batch = 5, .compute = TW_COMPUTE_BF16};
@@ -129,8 +119,7 @@ static void a_file_that_does_not_say_how_it_was_computed_is_read(void **state) {
     assert_int_equal(loaded.pass.compute, TW_COMPUTE_AUTO);
 }
 
-static void a_later_save_takes_the_place_of_an_earlier_one(void **state) {
-    (void)state;
+FACT(a_later_save_takes_the_place_of_an_earlier_one) {
     save();
     saved.state.step = 2000;
     saved.state.theta[0] = 9;
@@ -140,16 +129,14 @@ static void a_later_save_takes_the_place_of_an_earlier_one(void **state) {
     assert_true(loaded.state.theta[0] == 9);
 }
 
-static void values_not_finite_are_not_saved(void **state) {
-    (void)state;
+FACT(values_not_finite_are_not_saved) {
     save();
     saved.state.m[3] = NAN;
     assert_int_equal(tw_train_file_save(&out, &layout, &saved, &err), TW_CORRUPT);
     assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
 }
 
-static void a_save_that_fails_leaves_the_earlier_one(void **state) {
-    (void)state;
+FACT(a_save_that_fails_leaves_the_earlier_one) {
     struct rlimit limit;
     save();
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -168,8 +155,7 @@ static void a_save_that_fails_leaves_the_earlier_one(void **state) {
 }
 
 /* If the part file is deleted between saves, the next save makes a new one. */
-static void a_part_that_was_removed_is_made_anew(void **state) {
-    (void)state;
+FACT(a_part_that_was_removed_is_made_anew) {
     char part[sizeof(path) + 8];
     (void)snprintf(part, sizeof(part), "%s.part", path);
     save();
@@ -180,8 +166,7 @@ static void a_part_that_was_removed_is_made_anew(void **state) {
     assert_int_equal(loaded.state.step, 1001);
 }
 
-static void two_trainings_do_not_share_a_file(void **state) {
-    (void)state;
+FACT(two_trainings_do_not_share_a_file) {
     struct tw_out_file second;
     assert_int_equal(tw_out_hold(&second, path, &err), TW_CONFIG);
     assert_non_null(strstr(err.message, "another process"));
@@ -192,8 +177,7 @@ static void two_trainings_do_not_share_a_file(void **state) {
     assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
 }
 
-static void rest_of_a_dead_training_is_taken_over(void **state) {
-    (void)state;
+FACT(rest_of_a_dead_training_is_taken_over) {
     assert_int_equal(write(out.fd, "half", 4), 4);
     assert_int_equal(close(out.fd), 0); /* as if the process had ended */
     if (tw_out_hold(&out, path, &err) != TW_OK) fail_msg("%s", err.message);
@@ -201,8 +185,7 @@ static void rest_of_a_dead_training_is_taken_over(void **state) {
     assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
 }
 
-static void a_file_that_came_later_is_not_replaced(void **state) {
-    (void)state;
+FACT(a_file_that_came_later_is_not_replaced) {
     char byte = 0;
     for (int has_saved = 0; has_saved < 2; has_saved++) {
         if (has_saved != 0) save();
@@ -221,8 +204,7 @@ static void a_file_that_came_later_is_not_replaced(void **state) {
 }
 
 /* Truncation at, and a change of, any sampled byte is detected. */
-static void damage_anywhere_is_noticed(void **state) {
-    (void)state;
+FACT(damage_anywhere_is_noticed) {
     struct stat info;
     const size_t bytes = layout.elements * sizeof(float);
     unsigned harmless = 0;
@@ -310,8 +292,7 @@ static void write_older(void) {
     free(file);
 }
 
-static void a_file_of_a_version_with_fewer_keys_is_read(void **state) {
-    (void)state;
+FACT(a_file_of_a_version_with_fewer_keys_is_read) {
     struct tw_run run;
     bool is_one = false;
     save();
@@ -327,8 +308,7 @@ static void a_file_of_a_version_with_fewer_keys_is_read(void **state) {
 }
 
 /* Bare weights are not a training file. A training file with an unreadable manifest is refused. */
-static void a_damaged_training_is_not_taken_for_bare_weights(void **state) {
-    (void)state;
+FACT(a_damaged_training_is_not_taken_for_bare_weights) {
     char head[8192];
     struct tw_run run;
     bool is_one = false;
@@ -345,8 +325,7 @@ static void a_damaged_training_is_not_taken_for_bare_weights(void **state) {
     assert_non_null(strstr(err.message, "fleet.tokens"));
 }
 
-static void another_model_is_refused_by_name(void **state) {
-    (void)state;
+FACT(another_model_is_refused_by_name) {
     struct tw_layout other;
     struct tw_run run = saved.run;
     save();
@@ -365,24 +344,4 @@ static void another_model_is_refused_by_name(void **state) {
     loaded.state.v = realloc(loaded.state.v, other.elements * sizeof(float));
     assert_int_equal(tw_train_file_load(path, &other, &loaded, &err), TW_CONFIG);
     assert_non_null(strstr(err.message, "holds no live.h.2."));
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(a_training_comes_back_to_the_bit),
-        TEST(a_file_that_does_not_say_how_it_was_computed_is_read),
-        TEST(a_later_save_takes_the_place_of_an_earlier_one),
-        TEST(values_not_finite_are_not_saved),
-        TEST(a_save_that_fails_leaves_the_earlier_one),
-        TEST(a_part_that_was_removed_is_made_anew),
-        TEST(two_trainings_do_not_share_a_file),
-        TEST(rest_of_a_dead_training_is_taken_over),
-        TEST(a_file_that_came_later_is_not_replaced),
-        TEST(damage_anywhere_is_noticed),
-        TEST(a_file_of_a_version_with_fewer_keys_is_read),
-        TEST(a_damaged_training_is_not_taken_for_bare_weights),
-        TEST(another_model_is_refused_by_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,11 @@
 /* Tests of worker/files/model_source.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <math.h>
 
 #include "proto/run/run_key.h"
 #include "proto/safetensors.h"
+#include "tests/test.h"
 #include "tests/worker/files/load_weights.h"
 #include "worker/files/model_source.h"
 #include "worker/files/train_file.h"
@@ -24,7 +17,6 @@ static char folder[64], path[96];
 static struct tw_error err;
 
 static int start(void **state) {
-    (void)state;
     tw_run_defaults(&run);
     run.model.layers = 2;
     run.model.width = 16;
@@ -47,12 +39,13 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-    (void)state;
     (void)unlink(path);
     free(params);
     free(loaded);
     return rmdir(folder); /* fails if a temporary file is left */
 }
+
+#define FACT(name) TEST_IN(start, stop, name)
 
 /* Writes tensors named PREFIX.NAME as BF16 or F32, without tensor `skip`. */
 static void write_file(const char *prefix, bool is_bf16, uint32_t skip) {
@@ -90,16 +83,14 @@ static void write_file(const char *prefix, bool is_bf16, uint32_t skip) {
     free(st.tensors);
 }
 
-static void saved_weights_are_loaded_bit_for_bit(void **state) {
-    (void)state;
+FACT(saved_weights_are_loaded_bit_for_bit) {
     for (uint64_t i = 0; i < layout.elements; i++) loaded[i] = 7; /* padding included */
     assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);
     assert_int_equal(load_weights(path, &layout, "live", loaded, &err), TW_OK);
     assert_memory_equal(loaded, params, layout.elements * sizeof(float));
 }
 
-static void a_manifest_goes_along_where_one_is_given(void **state) {
-    (void)state;
+FACT(a_manifest_goes_along_where_one_is_given) {
     static struct tw_run found;
     bool has_run = true;
     assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);
@@ -116,8 +107,7 @@ static void a_manifest_goes_along_where_one_is_given(void **state) {
     assert_memory_equal(loaded, params, layout.elements * sizeof(float));
 }
 
-static void names_of_checkpoints_and_of_hugging_face_are_found(void **state) {
-    (void)state;
+FACT(names_of_checkpoints_and_of_hugging_face_are_found) {
     static const char *const PREFIXES[] = {"", "live.", "transformer."};
     for (unsigned i = 0; i < 3; i++) {
         memset(loaded, 0, layout.elements * sizeof(float));
@@ -130,8 +120,7 @@ static void names_of_checkpoints_and_of_hugging_face_are_found(void **state) {
     assert_int_equal(load_weights(path, &layout, "anchor", loaded, &err), TW_OK);
 }
 
-static void bf16_is_widened_exactly(void **state) {
-    (void)state;
+FACT(bf16_is_widened_exactly) {
     write_file("live.", true, UINT32_MAX);
     assert_int_equal(load_weights(path, &layout, "live", loaded, &err), TW_OK);
     for (uint64_t i = 0; i < layout.elements; i++) {
@@ -142,16 +131,14 @@ static void bf16_is_widened_exactly(void **state) {
     }
 }
 
-static void a_missing_tensor_is_named(void **state) {
-    (void)state;
+FACT(a_missing_tensor_is_named) {
     write_file("", false, 3);
     assert_int_equal(load_weights(path, &layout, "live", loaded, &err), TW_CONFIG);
     assert_non_null(strstr(err.message, layout.tensors[3].name));
 }
 
 /* Other widths change columns; another context changes only rows. */
-static void another_shape_is_refused(void **state) {
-    (void)state;
+FACT(another_shape_is_refused) {
     static struct tw_layout other;
     assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);
     for (unsigned i = 0; i < 2; i++) {
@@ -165,8 +152,7 @@ static void another_shape_is_refused(void **state) {
     }
 }
 
-static void numbers_that_are_not_finite_are_refused(void **state) {
-    (void)state;
+FACT(numbers_that_are_not_finite_are_refused) {
     params[layout.tensors[5].offset] = NAN;
     assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_CORRUPT);
     assert_non_null(strstr(err.message, layout.tensors[5].name));
@@ -177,8 +163,7 @@ static void numbers_that_are_not_finite_are_refused(void **state) {
 
 /* A file truncated to any length, or with any one byte of its header changed, is either refused or
  * read. */
-static void damage_never_does_more_than_fail(void **state) {
-    (void)state;
+FACT(damage_never_does_more_than_fail) {
     assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
@@ -200,25 +185,8 @@ static void damage_never_does_more_than_fail(void **state) {
     }
 }
 
-static void a_save_that_fails_leaves_nothing(void **state) {
-    (void)state;
+FACT(a_save_that_fails_leaves_nothing) {
     assert_int_equal(tw_weights_save("/nowhere/w", &layout, NULL, params, &err), TW_IO);
     assert_non_null(strstr(err.message, "/nowhere/w"));
     assert_int_equal(load_weights(path, &layout, "live", loaded, &err), TW_IO);
-}
-
-int main(void) {
-#define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
-    const struct CMUnitTest tests[] = {
-        T(saved_weights_are_loaded_bit_for_bit),
-        T(a_manifest_goes_along_where_one_is_given),
-        T(names_of_checkpoints_and_of_hugging_face_are_found),
-        T(bf16_is_widened_exactly),
-        T(a_missing_tensor_is_named),
-        T(another_shape_is_refused),
-        T(numbers_that_are_not_finite_are_refused),
-        T(damage_never_does_more_than_fail),
-        T(a_save_that_fails_leaves_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,6 +80,8 @@ static int tear_down(void **state) {
     return 0;
 }
 
+#define FACT(name) TEST_IN(set_up, tear_down, name)
+
 /* Asks for the next batch, as a device does while it computes. */
 static const uint32_t *ask(const struct fixture *f) {
     return f->engine->memory->next(f->engine->memory->next_self);
@@ -95,7 +97,7 @@ static void draw(struct fixture *f, uint64_t *cursor) {
     assert_memory_equal(f->batches.tokens, want, sizeof(want));
 }
 
-static void the_batch_drawn_ahead_is_the_next_one(void **state) {
+FACT(the_batch_drawn_ahead_is_the_next_one) {
     struct fixture *const f = *state;
     uint64_t cursor = 0;
     open_all(f);
@@ -110,7 +112,7 @@ static void the_batch_drawn_ahead_is_the_next_one(void **state) {
 }
 
 /* The state of another node was taken over, or a step was given up and its batch is drawn again. */
-static void another_cursor_draws_its_own_batch(void **state) {
+FACT(another_cursor_draws_its_own_batch) {
     struct fixture *const f = *state;
     uint64_t cursor = 0;
     open_all(f);
@@ -126,7 +128,7 @@ static void another_cursor_draws_its_own_batch(void **state) {
     draw(f, &cursor);
 }
 
-static void files_that_arrive_are_drawn_from_at_once(void **state) {
+FACT(files_that_arrive_are_drawn_from_at_once) {
     struct fixture *const f = *state;
     static const char name[] = "prose-train-00001.shard";
     unsigned changed = 0;
@@ -149,7 +151,7 @@ static void files_that_arrive_are_drawn_from_at_once(void **state) {
 }
 
 /* Failure to draw ahead is no error until the step begins. */
-static void an_error_is_reported_by_the_step_that_draws(void **state) {
+FACT(an_error_is_reported_by_the_step_that_draws) {
     struct fixture *const f = *state;
     uint64_t cursor = 0;
     open_all(f);
@@ -165,16 +167,4 @@ static void an_error_is_reported_by_the_step_that_draws(void **state) {
     const uint64_t before = cursor;
     assert_int_equal(tw_batches_draw(&f->batches, &cursor, &err), TW_DATA);
     assert_int_equal(cursor, before);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_batch_drawn_ahead_is_the_next_one, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(another_cursor_draws_its_own_batch, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(files_that_arrive_are_drawn_from_at_once, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(an_error_is_reported_by_the_step_that_draws, set_up,
-                                        tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

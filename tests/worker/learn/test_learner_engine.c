@@ -16,7 +16,6 @@ static struct tw_layout layout;
 static struct tw_error err;
 
 static int open_text(void **state) {
-    (void)state;
     const int fd = mkstemp(path);
     assert_true(fd >= 0);
     for (unsigned i = 0; i < TEXT_BYTES / 2; i++) {
@@ -35,7 +34,6 @@ static int open_text(void **state) {
 }
 
 static int remove_text(void **state) {
-    (void)state;
     return unlink(path);
 }
 
@@ -52,8 +50,7 @@ static void open_learner(struct tw_learner_engine *real, struct tw_learner *lear
 
 /* The cursor is unchanged, too: the next step trains on the same batch as one without the
  * interruption. */
-static void given_up_step_trains_on_its_batch_later(void **state) {
-    (void)state;
+TEST(given_up_step_trains_on_its_batch_later) {
     static struct tw_learner_engine reals[2];
     struct tw_learner learners[2];
     uint64_t cursors[2] = {0, 0};
@@ -84,8 +81,7 @@ static void given_up_step_trains_on_its_batch_later(void **state) {
 }
 
 /* The worker of a node that merges for others: it takes no steps. */
-static void learner_without_data_measures_nothing(void **state) {
-    (void)state;
+TEST(learner_without_data_measures_nothing) {
     static struct tw_learner_engine real;
     struct tw_learner learner;
     const struct tw_learner_config config = {
@@ -115,8 +111,7 @@ static unsigned count_characters(const char *text, bool is_free) {
     return count;
 }
 
-static void sample_continues_the_text_and_changes_nothing(void **state) {
-    (void)state;
+TEST(sample_continues_the_text_and_changes_nothing) {
     static struct tw_learner_engine reals[2];
     struct tw_learner learners[2];
     uint64_t cursors[2] = {0, 0};
@@ -139,8 +134,7 @@ static void sample_continues_the_text_and_changes_nothing(void **state) {
     for (unsigned i = 0; i < 2; i++) tw_learner_engine_close(&reals[i]);
 }
 
-static void sample_ends_for_a_pause(void **state) {
-    (void)state;
+TEST(sample_ends_for_a_pause) {
     static struct tw_learner_engine real;
     struct tw_learner learner;
     struct tw_wmsg_sample sample;
@@ -155,9 +149,8 @@ static void sample_ends_for_a_pause(void **state) {
     tw_learner_engine_close(&real);
 }
 
-/* Without a tokenizer, the text of token ids is unknown. */
-static void tokens_without_a_tokenizer_have_no_sample(void **state) {
-    (void)state;
+/* Without a tokenizer, the text of token ids is unknown. The last test: it changes the run. */
+TEST(tokens_without_a_tokenizer_have_no_sample) {
     static struct tw_learner_engine real;
     struct tw_learner learner;
     struct tw_wmsg_sample sample;
@@ -170,12 +163,5 @@ static void tokens_without_a_tokenizer_have_no_sample(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sample_continues_the_text_and_changes_nothing),
-        cmocka_unit_test(sample_ends_for_a_pause),
-        cmocka_unit_test(given_up_step_trains_on_its_batch_later),
-        cmocka_unit_test(learner_without_data_measures_nothing),
-        cmocka_unit_test(tokens_without_a_tokenizer_have_no_sample), /* last: it changes the run */
-    };
-    return cmocka_run_group_tests(tests, open_text, remove_text);
+    return test_run(open_text, remove_text);
 }

@@ -1,12 +1,7 @@
 /* test_schedule.c - the learning rate on the run clock. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "worker/engine/engine.h"
 
 #define WARM UINT64_MAX /* number of updates of an optimizer long past its warm-up */
@@ -31,8 +26,7 @@ static void assert_lr(const struct tw_run *run, uint64_t tokens, double want) {
         fail_msg("at %llu: %g, not %g", (unsigned long long)tokens, got, want);
 }
 
-static void rate_warms_up_then_falls_along_a_cosine(void **state) {
-    (void)state;
+TEST(rate_warms_up_then_falls_along_a_cosine) {
     const struct tw_run run = run_of();
     assert_lr(&run, 0, 0.0004);
     assert_lr(&run, 4000, 0.0020);
@@ -46,8 +40,7 @@ static void rate_warms_up_then_falls_along_a_cosine(void **state) {
     }
 }
 
-static void linear_falls_in_a_straight_line(void **state) {
-    (void)state;
+TEST(linear_falls_in_a_straight_line) {
     struct tw_run run = run_of();
     run.train.schedule = TW_SCHEDULE_LINEAR;
     assert_lr(&run, 10000, 0.0040);
@@ -56,8 +49,7 @@ static void linear_falls_in_a_straight_line(void **state) {
     assert_lr(&run, 1000000, 0.0002);
 }
 
-static void wsd_stays_at_the_peak_until_the_last_share(void **state) {
-    (void)state;
+TEST(wsd_stays_at_the_peak_until_the_last_share) {
     struct tw_run run = run_of();
     run.train.schedule = TW_SCHEDULE_WSD;
     assert_lr(&run, 4000, 0.0020);
@@ -76,8 +68,7 @@ static void wsd_stays_at_the_peak_until_the_last_share(void **state) {
 
 /* There is no jump where the warm-up meets the decay, nor at the end of the budget. The sqrt decay
  * begins steeply: one step of 200 covers a fourteenth of the way. */
-static void every_schedule_is_continuous_and_falls(void **state) {
-    (void)state;
+TEST(every_schedule_is_continuous_and_falls) {
     struct tw_run run = run_of();
     const enum tw_schedule all[] = {TW_SCHEDULE_COSINE, TW_SCHEDULE_WSD, TW_SCHEDULE_LINEAR};
     for (unsigned i = 0; i < 3; i++) {
@@ -95,8 +86,7 @@ static void every_schedule_is_continuous_and_falls(void **state) {
 
 /* The first step has a learning rate above 0: every schedule is one batch ahead during the warm-up,
  * and only then. */
-static void first_step_is_not_wasted(void **state) {
-    (void)state;
+TEST(first_step_is_not_wasted) {
     struct tw_run run = run_of();
     const enum tw_schedule all[] = {TW_SCHEDULE_COSINE, TW_SCHEDULE_WSD, TW_SCHEDULE_LINEAR};
     for (unsigned i = 0; i < 3; i++) {
@@ -111,8 +101,7 @@ static void first_step_is_not_wasted(void **state) {
 }
 
 /* A new optimizer (zero moments) warms up even after the run's own warm-up. */
-static void an_optimizer_that_is_new_warms_up(void **state) {
-    (void)state;
+TEST(an_optimizer_that_is_new_warms_up) {
     struct tw_run run = run_of();
     run.sync.nodes = 1;
     run.train.beta2_millionths = 950000; /* 40 steps */
@@ -134,8 +123,7 @@ static void an_optimizer_that_is_new_warms_up(void **state) {
 
 /* A node that trains from the first token of the run has no warm-up of its own beside the
  * schedule's, with any number of nodes. */
-static void a_run_from_its_beginning_has_one_warm_up(void **state) {
-    (void)state;
+TEST(a_run_from_its_beginning_has_one_warm_up) {
     for (uint32_t nodes = 1; nodes <= 8; nodes *= 2) {
         for (uint64_t warmup = 0; warmup <= 400000; warmup += 20000) {
             struct tw_run run = run_of();
@@ -150,8 +138,7 @@ static void a_run_from_its_beginning_has_one_warm_up(void **state) {
     }
 }
 
-static void odd_schedules_stay_finite(void **state) {
-    (void)state;
+TEST(odd_schedules_stay_finite) {
     struct tw_run run = run_of();
     run.train.warmup_tokens = 0;
     assert_lr(&run, 0, 0.0040);
@@ -161,18 +148,4 @@ static void odd_schedules_stay_finite(void **state) {
     run.train.schedule = TW_SCHEDULE_WSD;
     assert_lr(&run, run.train.tokens - 1000, 0.0040);
     assert_lr(&run, run.train.tokens, 0.0002);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rate_warms_up_then_falls_along_a_cosine),
-        cmocka_unit_test(linear_falls_in_a_straight_line),
-        cmocka_unit_test(wsd_stays_at_the_peak_until_the_last_share),
-        cmocka_unit_test(every_schedule_is_continuous_and_falls),
-        cmocka_unit_test(first_step_is_not_wasted),
-        cmocka_unit_test(an_optimizer_that_is_new_warms_up),
-        cmocka_unit_test(a_run_from_its_beginning_has_one_warm_up),
-        cmocka_unit_test(odd_schedules_stay_finite),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,6 @@ static struct {
 
 static int read_tensor(void *self, enum thinwire_array array, uint32_t tensor, uint64_t begin,
                        uint64_t count, float *to) {
-    (void)self;
     if (atomic_load(&own.must_fail)) return 1;
     if (array == THINWIRE_PARAMETERS) {
         memcpy(to, own.tensors[tensor] + begin, (size_t)count * sizeof(float));
@@ -49,14 +48,12 @@ static int read_tensor(void *self, enum thinwire_array array, uint32_t tensor, u
 
 static int write_tensor(void *self, enum thinwire_array array, uint32_t tensor, uint64_t begin,
                         uint64_t count, const float *from) {
-    (void)self;
     if (array == THINWIRE_PARAMETERS)
         memcpy(own.tensors[tensor] + begin, from, (size_t)count * sizeof(float));
     return 0;
 }
 
 static int heldout(void *self, double *loss) {
-    (void)self;
     *loss = own.tensors[0][0];
     return 0;
 }
@@ -74,7 +71,6 @@ static void step_take(const struct thinwire_run *run) {
 }
 
 static void *train(void *argument) {
-    (void)argument;
     const struct thinwire_config config = {.socket = socket_path, .device = "test"};
     const struct thinwire_trainer trainer = {
         .read = read_tensor, .write = write_tensor, .heldout = heldout, .engine = "own"};
@@ -109,7 +105,6 @@ static void *train(void *argument) {
 }
 
 static int open_all(void **state) {
-    (void)state;
     struct tw_run run;
     fake_run(&run);
     fake_daemon_open(&dae, &run, TW_SNAPSHOT_FULL);
@@ -129,7 +124,6 @@ static int open_all(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     atomic_store(&own.must_stop, true);
     assert_int_equal(pthread_join(own.thread, NULL), 0);
     for (uint32_t t = 0; t < 64; t++) free(own.tensors[t]);
@@ -139,6 +133,8 @@ static int close_all(void **state) {
     fake_daemon_close(&dae);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_all, close_all, name)
 
 static void welcome_worker(void) {
     struct pollfd wanted = {.fd = listener, .events = POLLIN};
@@ -150,7 +146,6 @@ static void welcome_worker(void) {
 }
 
 static void *welcome_other(void *argument) {
-    (void)argument;
     dae.welcome.start = TW_START_ANCHOR;
     welcome_worker();
     return NULL;
@@ -202,8 +197,7 @@ static float from_bf16(const uint8_t *bytes) {
     return x;
 }
 
-static void work_is_encoded_as_it_was_trained(void **state) {
-    (void)state;
+FACT(work_is_encoded_as_it_was_trained) {
     struct tw_worker_msg msg;
     welcome_worker();
     await(TW_WMSG_READY, &msg);
@@ -224,8 +218,7 @@ static void work_is_encoded_as_it_was_trained(void **state) {
 
 /* SOLO sets the anchor to the trained parameters. An APPLY with a result of 8 then moves anchor and
  * theta by -8, and the trainer loses none of its steps. */
-static void merges_are_added_to_steps_taken_meanwhile(void **state) {
-    (void)state;
+FACT(merges_are_added_to_steps_taken_meanwhile) {
     struct tw_worker_msg msg;
     struct tw_shm_view view;
     const uint32_t fragment = 1;
@@ -274,8 +267,7 @@ static void merges_are_added_to_steps_taken_meanwhile(void **state) {
     assert_float_equal(own.tensors[inside][0], (float)atomic_load(&own.steps) - 8.0f, 0.01);
 }
 
-static void pause_holds_the_trainer(void **state) {
-    (void)state;
+FACT(pause_holds_the_trainer) {
     struct tw_worker_msg msg;
     welcome_worker();
     await(TW_WMSG_READY, &msg);
@@ -289,8 +281,7 @@ static void pause_holds_the_trainer(void **state) {
     await_steps(held + 2);
 }
 
-static void end_is_told_when_the_last_merge_is_in(void **state) {
-    (void)state;
+FACT(end_is_told_when_the_last_merge_is_in) {
     struct tw_worker_msg msg;
     struct tw_shm_view view;
     welcome_worker();
@@ -337,8 +328,7 @@ static void daemon_replace(bool is_planned, uint64_t history) {
     dae.fd = -1;
 }
 
-static void trainer_goes_on_with_the_next_daemon(void **state) {
-    (void)state;
+FACT(trainer_goes_on_with_the_next_daemon) {
     struct tw_worker_msg msg;
     welcome_worker();
     await(TW_WMSG_READY, &msg);
@@ -366,8 +356,7 @@ static void trainer_goes_on_with_the_next_daemon(void **state) {
     assert_float_equal(own.tensors[bias - dae.layout.tensors][0], (float)steps, 0.01);
 }
 
-static void daemon_that_went_back_restores_the_snapshot(void **state) {
-    (void)state;
+FACT(daemon_that_went_back_restores_the_snapshot) {
     struct tw_worker_msg msg;
     welcome_worker();
     await(TW_WMSG_READY, &msg);
@@ -387,8 +376,7 @@ static void daemon_that_went_back_restores_the_snapshot(void **state) {
     assert_float_equal(own.tensors[bias - dae.layout.tensors][0], (float)steps, 0.01);
 }
 
-static void trainer_that_fails_is_told_of(void **state) {
-    (void)state;
+FACT(trainer_that_fails_is_told_of) {
     struct tw_worker_msg msg;
     welcome_worker();
     await(TW_WMSG_READY, &msg);
@@ -402,8 +390,7 @@ static void trainer_that_fails_is_told_of(void **state) {
     assert_string_equal(own.error.message, msg.u.fatal.text);
 }
 
-static void text_of_the_trainer_is_sent_once(void **state) {
-    (void)state;
+FACT(text_of_the_trainer_is_sent_once) {
     struct tw_worker_msg msg;
     dae.welcome.eval_steps = 2;
     dae.welcome.sample_bytes = 100;
@@ -419,8 +406,7 @@ static void text_of_the_trainer_is_sent_once(void **state) {
     while (msg.u.evaluated.step < step + 4);
 }
 
-static void loss_of_the_anchor_is_measured_in_place(void **state) {
-    (void)state;
+FACT(loss_of_the_anchor_is_measured_in_place) {
     struct tw_worker_msg msg;
     dae.welcome.eval_steps = 4;
     welcome_worker();
@@ -438,8 +424,7 @@ static void loss_of_the_anchor_is_measured_in_place(void **state) {
                        0.01);
 }
 
-static void calls_out_of_order_are_refused(void **state) {
-    (void)state;
+FACT(calls_out_of_order_are_refused) {
     struct thinwire_worker *worker;
     struct thinwire_error error;
     struct thinwire_next next;
@@ -471,8 +456,7 @@ static void calls_out_of_order_are_refused(void **state) {
     assert_int_equal(pthread_create(&own.thread, NULL, nothing, NULL), 0); /* for close_all */
 }
 
-static void daemon_that_is_not_there_is_waited_for(void **state) {
-    (void)state;
+FACT(daemon_that_is_not_there_is_waited_for) {
     struct thinwire_worker *worker;
     struct thinwire_error error;
     const struct thinwire_config nobody = {.socket = "/nonexistent/worker.sock"};
@@ -483,25 +467,4 @@ static void daemon_that_is_not_there_is_waited_for(void **state) {
     assert_non_null(strstr(error.message, "no daemon at /nonexistent/worker.sock"));
     assert_int_equal(thinwire_worker_open(&worker, &silent, 10, &error), THINWIRE_WAIT);
     assert_null(worker);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(work_is_encoded_as_it_was_trained, open_all, close_all),
-        cmocka_unit_test_setup_teardown(merges_are_added_to_steps_taken_meanwhile, open_all,
-                                        close_all),
-        cmocka_unit_test_setup_teardown(pause_holds_the_trainer, open_all, close_all),
-        cmocka_unit_test_setup_teardown(end_is_told_when_the_last_merge_is_in, open_all, close_all),
-        cmocka_unit_test_setup_teardown(trainer_goes_on_with_the_next_daemon, open_all, close_all),
-        cmocka_unit_test_setup_teardown(daemon_that_went_back_restores_the_snapshot, open_all,
-                                        close_all),
-        cmocka_unit_test_setup_teardown(trainer_that_fails_is_told_of, open_all, close_all),
-        cmocka_unit_test_setup_teardown(text_of_the_trainer_is_sent_once, open_all, close_all),
-        cmocka_unit_test_setup_teardown(loss_of_the_anchor_is_measured_in_place, open_all,
-                                        close_all),
-        cmocka_unit_test_setup_teardown(daemon_that_is_not_there_is_waited_for, open_all,
-                                        close_all),
-        cmocka_unit_test_setup_teardown(calls_out_of_order_are_refused, open_all, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

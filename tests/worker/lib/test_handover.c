@@ -7,16 +7,16 @@
 static struct tw_handover handover;
 
 static int open_handover(void **state) {
-    (void)state;
     tw_handover_init(&handover);
     return 0;
 }
 
 static int close_handover(void **state) {
-    (void)state;
     tw_handover_deinit(&handover);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_handover, close_handover, name)
 
 static enum tw_turn turn(void) {
     return tw_handover_wait(&handover, false, 0);
@@ -30,8 +30,7 @@ static uint32_t step_on(void) {
     return count;
 }
 
-static void trainer_is_at_most_a_ring_ahead(void **state) {
-    (void)state;
+FACT(trainer_is_at_most_a_ring_ahead) {
     struct tw_report report;
     assert_int_equal(turn(), TW_TURN_WAIT);
     tw_handover_release(&handover);
@@ -46,8 +45,7 @@ static void trainer_is_at_most_a_ring_ahead(void **state) {
 }
 
 /* If steps take no time, the trainer is a whole ring ahead when the run ends. */
-static void trainer_that_is_ahead_hears_of_the_end(void **state) {
-    (void)state;
+FACT(trainer_that_is_ahead_hears_of_the_end) {
     tw_handover_release(&handover);
     assert_int_equal(step_on(), TW_REPORTS_MAX);
     tw_handover_rest(&handover, true);
@@ -57,8 +55,7 @@ static void trainer_that_is_ahead_hears_of_the_end(void **state) {
     assert_int_equal(turn(), TW_TURN_ENDED);
 }
 
-static void trainer_that_is_ahead_waits_in_a_pause_and_goes_on(void **state) {
-    (void)state;
+FACT(trainer_that_is_ahead_waits_in_a_pause_and_goes_on) {
     struct tw_report report;
     tw_handover_release(&handover);
     assert_int_equal(step_on(), TW_REPORTS_MAX);
@@ -69,16 +66,4 @@ static void trainer_that_is_ahead_waits_in_a_pause_and_goes_on(void **state) {
     assert_int_equal(turn(), TW_TURN_WAIT); /* waits until the session asks or releases */
     tw_handover_release(&handover);
     assert_int_equal(turn(), TW_TURN_STEP);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(trainer_is_at_most_a_ring_ahead, open_handover,
-                                        close_handover),
-        cmocka_unit_test_setup_teardown(trainer_that_is_ahead_hears_of_the_end, open_handover,
-                                        close_handover),
-        cmocka_unit_test_setup_teardown(trainer_that_is_ahead_waits_in_a_pause_and_goes_on,
-                                        open_handover, close_handover),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

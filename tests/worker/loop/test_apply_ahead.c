@@ -185,33 +185,30 @@ static void check_same(bool is_remote) {
     free(early.state), free(plain.state);
 }
 
-static void work_of_the_thread_gives_the_same_bits(void **state) {
-    (void)state;
+TEST(work_of_the_thread_gives_the_same_bits) {
     check_same(false);
 }
 
-static void so_it_is_where_parameters_are_far(void **state) {
-    (void)state;
+TEST(so_it_is_where_parameters_are_far) {
     check_same(true);
 }
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
 static int open_idle(void **state) {
-    (void)state;
     worker_open(true, false);
     turn();
     return 0;
 }
 
 static int close_all(void **state) {
-    (void)state;
     worker_close();
     return 0;
 }
 
-static void it_lands_no_earlier_than_it_may(void **state) {
-    (void)state;
+#define FACT(name) TEST_IN(open_idle, close_all, name)
+
+FACT(it_lands_no_earlier_than_it_may) {
     struct tw_worker_msg msg;
     const struct tw_span sent = encode(0);
     const uint64_t least = trainer.step + 20;
@@ -224,8 +221,7 @@ static void it_lands_no_earlier_than_it_may(void **state) {
     assert_false(trainer.early.is_begun);
 }
 
-static void others_wait_for_it(void **state) {
-    (void)state;
+FACT(others_wait_for_it) {
     const struct tw_span first = encode(0), second = encode(1);
     const uint64_t least = trainer.step + 10;
     send_apply(0, TW_APPLY_MIX, first, least);
@@ -236,8 +232,7 @@ static void others_wait_for_it(void **state) {
 }
 
 /* If rounds are faster than steps, one APPLY per step would never catch up. */
-static void several_that_are_due_are_done_at_once(void **state) {
-    (void)state;
+FACT(several_that_are_due_are_done_at_once) {
     const struct tw_span sent[FRAGMENTS] = {encode(0), encode(1), encode(2)};
     const uint64_t step = trainer.step;
     for (uint32_t f = 0; f < FRAGMENTS; f++) send_apply(f, TW_APPLY_MIX, sent[f], 0);
@@ -246,8 +241,7 @@ static void several_that_are_due_are_done_at_once(void **state) {
 }
 
 /* A second request for the same round may have other modes, which then apply. */
-static void another_request_of_its_round_is_done_as_it_says(void **state) {
-    (void)state;
+FACT(another_request_of_its_round_is_done_as_it_says) {
     const struct tw_span sent = encode(0);
     struct tw_wmsg_applied reply;
     struct tw_wmsg_apply apply = {.round = 0, .fragment = 0, .parts_count = 1, .steps = 4};
@@ -266,8 +260,7 @@ static void another_request_of_its_round_is_done_as_it_says(void **state) {
     assert_true(tw_apply_ahead_is_ready(&trainer.early, &apply));
 }
 
-static void a_pause_makes_it_land(void **state) {
-    (void)state;
+FACT(a_pause_makes_it_land) {
     send_apply(0, TW_APPLY_MIX, encode(0), NEVER);
     turn();
     assert_true(trainer.early.is_begun);
@@ -276,8 +269,7 @@ static void a_pause_makes_it_land(void **state) {
     assert_true(trainer.is_paused);
 }
 
-static void a_worker_may_end_meanwhile(void **state) {
-    (void)state;
+FACT(a_worker_may_end_meanwhile) {
     send_apply(0, TW_APPLY_MIX, encode(0), NEVER);
     turn();
     assert_true(trainer.early.is_begun);
@@ -298,8 +290,7 @@ static void overwrite(struct tw_span span, uint16_t bits) {
 }
 
 /* The thread that computes an APPLY ahead finds that its result cannot be decoded. */
-static void undecodable_result_is_refused(void **state) {
-    (void)state;
+FACT(undecodable_result_is_refused) {
     const struct tw_span sent = encode(0);
     overwrite(sent, 0x7fc0); /* NaN */
     send_apply(0, TW_APPLY_MIX, sent, 0);
@@ -308,8 +299,7 @@ static void undecodable_result_is_refused(void **state) {
 }
 
 /* The thread detects an overflow of the anchor, too. */
-static void overflowing_step_changes_nothing(void **state) {
-    (void)state;
+FACT(overflowing_step_changes_nothing) {
     struct tw_shm_view before, after;
     float *phi;
     void *u;
@@ -327,30 +317,11 @@ static void overflowing_step_changes_nothing(void **state) {
     assert_false(trainer.early.is_begun);
 }
 
-static void busy_host_has_no_thread(void **state) {
-    (void)state;
+TEST(busy_host_has_no_thread) {
     struct tw_wmsg_apply apply = {.round = 0};
     worker_open(false, false);
     assert_null(trainer.early.work.merged);
     assert_true(tw_apply_ahead_is_ready(&trainer.early, &apply));
     assert_false(trainer.early.is_begun);
     worker_close();
-}
-
-int main(void) {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, open_idle, close_all)
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(work_of_the_thread_gives_the_same_bits),
-        cmocka_unit_test(so_it_is_where_parameters_are_far),
-        TEST(it_lands_no_earlier_than_it_may),
-        TEST(others_wait_for_it),
-        TEST(several_that_are_due_are_done_at_once),
-        TEST(another_request_of_its_round_is_done_as_it_says),
-        TEST(a_pause_makes_it_land),
-        TEST(a_worker_may_end_meanwhile),
-        TEST(undecodable_result_is_refused),
-        TEST(overflowing_step_changes_nothing),
-        cmocka_unit_test(busy_host_has_no_thread),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,7 +72,6 @@ static void node_open(struct node *node, uint32_t idx, const struct tw_run *run)
 
 /* Also runs after a failed test: the threads of a node must end before its memory is freed. */
 static int nodes_close(void **state) {
-    (void)state;
     for (struct node *node = nodes; node < nodes + NODES; node++) {
         if (!node->is_open) continue;
         tw_trainer_deinit(&node->trainer);
@@ -221,17 +220,14 @@ static void group(enum tw_preset preset) {
 /* ---- tests --------------------------------------------------------------------------------- */
 
 static void anchors_are_the_same_in_streaming(void **state) {
-    (void)state;
     group(TW_PRESET_STREAMING);
 }
 
 static void anchors_are_the_same_in_sparseloco(void **state) {
-    (void)state;
     group(TW_PRESET_SPARSELOCO);
 }
 
 static void anchors_are_the_same_in_co2(void **state) {
-    (void)state;
     group(TW_PRESET_CO2);
 }
 

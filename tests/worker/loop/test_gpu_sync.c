@@ -364,7 +364,6 @@ static void play_codec(const struct tw_run *run) {
 }
 
 static void groups_do_on_a_device_as_on_the_cpu(void **state) {
-    (void)state;
     static const enum tw_sent sents[] = {TW_SENT_MIX, TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
     for (unsigned i = 0; i < 8; i++) {
         struct tw_run run;
@@ -381,7 +380,6 @@ static void groups_do_on_a_device_as_on_the_cpu(void **state) {
 }
 
 static void every_codec_has_the_same_bytes(void **state) {
-    (void)state;
     uint32_t count;
     const struct tw_codec *const *codecs = tw_codecs(&count);
     for (uint32_t i = 0; i < count; i++) {
@@ -398,7 +396,6 @@ static void every_codec_has_the_same_bytes(void **state) {
 /* ---- the rare requests ----------------------------------------------------------------------- */
 
 static void anchors_come_and_go(void **state) {
-    (void)state;
     struct tw_run run;
     struct tw_span sent[2];
     struct tw_worker_msg msg = {.kind = TW_WMSG_EXPORT}, replies[NODES];
@@ -486,7 +483,6 @@ static void pair_round(uint64_t round, const struct tw_span *before, struct tw_s
 }
 
 static void pairs_do_on_a_device_as_on_the_cpu(void **state) {
-    (void)state;
     for (unsigned i = 0; i < 4; i++) {
         struct tw_run run;
         struct tw_span sent[4];
@@ -515,7 +511,6 @@ static void pairs_do_on_a_device_as_on_the_cpu(void **state) {
 
 /* New anchors and merges cross the bus from page-locked memory, which is several times faster. */
 static void anchors_and_merges_are_page_locked(void **state) {
-    (void)state;
     struct tw_run run;
     run_begin(&run, TW_SENT_MIX, TW_CODEC_INT4);
     open_all(&run);
@@ -537,7 +532,6 @@ static void anchors_and_merges_are_page_locked(void **state) {
 }
 
 static void memory_of_a_sync_is_in_the_plan(void **state) {
-    (void)state;
     struct tw_run run;
     struct tw_span sent[2];
     run_begin(&run, TW_SENT_EAGER, TW_CODEC_INT4);
@@ -600,7 +594,6 @@ static enum tw_status live(const struct tw_run *run) {
 }
 
 static void every_fault_ends_the_worker_and_leaves_anchors_whole(void **state) {
-    (void)state;
     struct tw_run run;
     run_begin(&run, TW_SENT_EAGER, TW_CODEC_INT4);
     run.sync.feedback_millionths = 900000;
@@ -619,7 +612,6 @@ static void every_fault_ends_the_worker_and_leaves_anchors_whole(void **state) {
 #endif
 
 static int text_write(void **state) {
-    (void)state;
     const int fd = mkstemp(text_path);
     FILE *text = fdopen(fd, "w");
     if (text == NULL) return -1;
@@ -629,7 +621,6 @@ static int text_write(void **state) {
 }
 
 static int text_remove(void **state) {
-    (void)state;
     return unlink(text_path);
 }
 

@@ -19,8 +19,7 @@ static pid_t hang(int fd, uint64_t orphan_us) {
     for (;;) (void)pause();
 }
 
-static void worker_that_hangs_ends_when_its_daemon_is_gone(void **state) {
-    (void)state;
+TEST(worker_that_hangs_ends_when_its_daemon_is_gone) {
     int pair[2], status = 0;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
     const pid_t child = hang(pair[1], 1);
@@ -31,11 +30,4 @@ static void worker_that_hangs_ends_when_its_daemon_is_gone(void **state) {
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), TW_EXIT_FAILURE);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(worker_that_hangs_ends_when_its_daemon_is_gone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -293,8 +293,7 @@ static void compare(const struct tw_run *run, void (*script)(void)) {
     for (enum place place = HOST; place < PLACES; place++) free(seen[place].state);
 }
 
-static void parameters_may_be_anywhere(void **state) {
-    (void)state;
+TEST(parameters_may_be_anywhere) {
     static const enum tw_sent sents[] = {TW_SENT_MIX, TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
     for (unsigned i = 0; i < 16; i++) {
         struct tw_run run;
@@ -311,8 +310,7 @@ static void parameters_may_be_anywhere(void **state) {
     }
 }
 
-static void parameters_may_be_anywhere_in_every_codec(void **state) {
-    (void)state;
+TEST(parameters_may_be_anywhere_in_every_codec) {
     uint32_t count;
     const struct tw_codec *const *codecs = tw_codecs(&count);
     for (uint32_t i = 0; i < 2 * count; i++) {
@@ -332,8 +330,7 @@ static void parameters_may_be_anywhere_in_every_codec(void **state) {
     }
 }
 
-static void parameters_may_be_anywhere_in_pairs(void **state) {
-    (void)state;
+TEST(parameters_may_be_anywhere_in_pairs) {
     for (unsigned i = 0; i < 2; i++) {
         struct tw_run run;
         fake_run(&run);
@@ -389,8 +386,7 @@ static void check_traffic(enum tw_sent sent, enum tw_codec_id codec, bool asks_f
     fake_daemon_close(&dae);
 }
 
-static void only_bytes_and_anchors_cross_the_bus(void **state) {
-    (void)state;
+TEST(only_bytes_and_anchors_cross_the_bus) {
     check_traffic(TW_SENT_MIX, TW_CODEC_INT4, false);
     check_traffic(TW_SENT_MIX, TW_CODEC_INT4, true);
     check_traffic(TW_SENT_RESTART, TW_CODEC_BF16, false);
@@ -436,8 +432,7 @@ static void fail_at(const struct tw_run *run, enum place place, uint32_t fail, b
     fake_daemon_close(&dae);
 }
 
-static void failing_device_ends_the_worker(void **state) {
-    (void)state;
+TEST(failing_device_ends_the_worker) {
     struct tw_run run;
     fake_run(&run);
     run.sync.sent = TW_SENT_EAGER;
@@ -449,15 +444,4 @@ static void failing_device_ends_the_worker(void **state) {
         for (; has_ended && fail < 100; fail++) fail_at(&run, place, fail, &has_ended);
         assert_in_range(fail, 20, 99);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parameters_may_be_anywhere),
-        cmocka_unit_test(parameters_may_be_anywhere_in_every_codec),
-        cmocka_unit_test(parameters_may_be_anywhere_in_pairs),
-        cmocka_unit_test(only_bytes_and_anchors_cross_the_bus),
-        cmocka_unit_test(failing_device_ends_the_worker),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,6 @@ static struct tw_trainer trainer;
 static struct tw_error err;
 
 static int open_all(void **state) {
-    (void)state;
     struct tw_run run;
     int memfd;
     fake_run(&run);
@@ -40,7 +39,6 @@ static int open_all(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     tw_trainer_deinit(&trainer);
     stub_learner_close(&stub);
     tw_daemon_link_unmap(&shm);
@@ -48,6 +46,8 @@ static int close_all(void **state) {
     fake_daemon_close(&dae);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_all, close_all, name)
 
 static void turns(int count) {
     for (int i = 0; i < count; i++) assert_int_equal(tw_trainer_turn(&trainer, &err), TW_OK);
@@ -98,8 +98,7 @@ static struct tw_wmsg_judged judged(struct tw_worker_msg *judge) {
     return (struct tw_wmsg_judged){.status = TW_AGAIN};
 }
 
-static void own_windows_score_and_others_do_not(void **state) {
-    (void)state;
+FACT(own_windows_score_and_others_do_not) {
     struct tw_worker_msg judge = contribution();
     const struct tw_wmsg_judged own = judged(&judge);
     assert_int_equal(own.status, TW_OK);
@@ -113,8 +112,7 @@ static void own_windows_score_and_others_do_not(void **state) {
     assert_true(own.score > other.score + 2000);
 }
 
-static void what_it_cannot_judge_is_answered(void **state) {
-    (void)state;
+FACT(what_it_cannot_judge_is_answered) {
     const struct tw_worker_msg good = contribution();
     struct tw_worker_msg judge = good;
     judge.u.judge.tokens = learner.tokens_per_step; /* two windows */
@@ -144,13 +142,11 @@ static void what_it_cannot_judge_is_answered(void **state) {
 }
 
 static bool lacks_data(void *self) {
-    (void)self;
     return false;
 }
 
 /* With shards missing, and for two periods after, the place in the data tells nothing. */
-static void no_place_is_told_while_data_are_missing(void **state) {
-    (void)state;
+FACT(no_place_is_told_while_data_are_missing) {
     struct tw_worker_msg encode = {.kind = TW_WMSG_ENCODE}, encoded;
     const uint64_t count = tw_shm_fragment_elements(&shm, 1);
     assert_true(fake_daemon_recv(&dae, TW_WMSG_READY, &encoded));
@@ -170,8 +166,7 @@ static void no_place_is_told_while_data_are_missing(void **state) {
     }
 }
 
-static void a_pause_ends_the_check(void **state) {
-    (void)state;
+FACT(a_pause_ends_the_check) {
     struct tw_worker_msg judge = contribution(), pause = {.kind = TW_WMSG_PAUSE}, answer;
     fake_daemon_send(&dae, &judge);
     fake_daemon_send(&dae, &pause);
@@ -180,8 +175,7 @@ static void a_pause_ends_the_check(void **state) {
     assert_int_equal(answer.u.judged.status, TW_AGAIN);
 }
 
-static void a_score_is_welchs_t(void **state) {
-    (void)state;
+TEST(a_score_is_welchs_t) {
     const double a[] = {1, 2, 3, 4}, b[] = {0, 1, 0, 1}, none[] = {2, 2, 2, 2};
     /* means 2.5 and .5, variances 5/3 and 1/3: 2 / sqrt(2 / 4) */
     assert_true(fabs(tw_juror_score(a, b, 4) - 2 * sqrt(2)) < 1e-12);
@@ -189,24 +183,10 @@ static void a_score_is_welchs_t(void **state) {
     assert_true(tw_juror_score(none, none, 4) == 0);
 }
 
-static void a_check_costs_two_thirds_of_a_round_at_most(void **state) {
-    (void)state;
+TEST(a_check_costs_two_thirds_of_a_round_at_most) {
     assert_int_equal(tw_juror_windows(7, 1), 0);
     assert_int_equal(tw_juror_windows(8, 1), 8);
     assert_int_equal(tw_juror_windows(80, 2), 20);
     assert_int_equal(tw_juror_windows(80, 8), 8);
     assert_int_equal(tw_juror_windows(1 << 20, 4), TW_JUROR_WINDOWS_MAX);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(own_windows_score_and_others_do_not, open_all, close_all),
-        cmocka_unit_test_setup_teardown(what_it_cannot_judge_is_answered, open_all, close_all),
-        cmocka_unit_test_setup_teardown(no_place_is_told_while_data_are_missing, open_all,
-                                        close_all),
-        cmocka_unit_test_setup_teardown(a_pause_ends_the_check, open_all, close_all),
-        cmocka_unit_test(a_score_is_welchs_t),
-        cmocka_unit_test(a_check_costs_two_thirds_of_a_round_at_most),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

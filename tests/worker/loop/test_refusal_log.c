@@ -10,7 +10,6 @@ static struct tw_refusal_log refused;
 static int file, kept;
 
 static int open_log(void **state) {
-    (void)state;
     memset(&refused, 0, sizeof(refused));
     file = memfd_create("log", MFD_CLOEXEC);
     kept = dup(STDERR_FILENO);
@@ -18,12 +17,13 @@ static int open_log(void **state) {
 }
 
 static int close_log(void **state) {
-    (void)state;
     (void)dup2(kept, STDERR_FILENO);
     (void)close(kept);
     (void)close(file);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_log, close_log, name)
 
 /* Returns the number of log lines that contain `word`. */
 static unsigned lines_with(const char *word) {
@@ -42,8 +42,7 @@ static void refuse(uint32_t kind, enum tw_status status, uint64_t second) {
     tw_refusal_log_note(&refused, kind, &reason, (100 + second) * 1000000);
 }
 
-static void the_first_is_reported_and_then_a_count(void **state) {
-    (void)state;
+FACT(the_first_is_reported_and_then_a_count) {
     for (uint64_t second = 0; second < 599; second++) refuse(33, TW_LIMIT, second);
     assert_int_equal(lines_with("ev=request_refused"), 1);
     assert_int_equal(lines_with("kind=33 status=LIMIT text=\"int8 could not encode part 0\""), 1);
@@ -57,8 +56,7 @@ static void the_first_is_reported_and_then_a_count(void **state) {
     assert_int_equal(lines_with("ev=request_refused"), 4);
 }
 
-static void another_kind_or_reason_is_reported_at_once(void **state) {
-    (void)state;
+FACT(another_kind_or_reason_is_reported_at_once) {
     for (unsigned i = 0; i < 5; i++) {
         refuse(33, TW_LIMIT, i);
         refuse(33, TW_CORRUPT, i);
@@ -68,21 +66,9 @@ static void another_kind_or_reason_is_reported_at_once(void **state) {
     assert_int_equal(lines_with("kind=33 status=CORRUPT"), 1);
 }
 
-static void of_too_many_sorts_the_last_share_a_line(void **state) {
-    (void)state;
+FACT(of_too_many_sorts_the_last_share_a_line) {
     for (uint32_t kind = 0; kind < 100; kind++) refuse(kind, TW_PROTO, kind);
     assert_int_equal(lines_with("ev=request_refused"), TW_REFUSAL_LOG_SORTS);
     refuse(200, TW_PROTO, 700);
     assert_int_equal(lines_with("kind=200 status=PROTO more=84 "), 1);
-}
-
-#define FACT(test) cmocka_unit_test_setup_teardown(test, open_log, close_log)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        FACT(the_first_is_reported_and_then_a_count),
-        FACT(another_kind_or_reason_is_reported_at_once),
-        FACT(of_too_many_sorts_the_last_share_a_line),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

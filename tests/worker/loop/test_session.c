@@ -33,7 +33,6 @@ static void text_write(void) {
 }
 
 static int open_all(void **state) {
-    (void)state;
     struct tw_run run;
     fake_run(&run);
     fake_daemon_open(&dae, &run, TW_SNAPSHOT_FULL);
@@ -55,7 +54,6 @@ static int open_all(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     if (worker > 0) {
         (void)kill(worker, SIGKILL);
         (void)waitpid(worker, NULL, 0);
@@ -68,6 +66,8 @@ static int close_all(void **state) {
     fake_daemon_close(&dae);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_all, close_all, name)
 
 static void worker_spawn(void) {
     worker = fork();
@@ -112,8 +112,7 @@ static void await_steps(uint64_t step) {
     while (msg.u.step.step < step);
 }
 
-static void killed_worker_comes_back_from_its_snapshot(void **state) {
-    (void)state;
+FACT(killed_worker_comes_back_from_its_snapshot) {
     struct tw_worker_msg msg;
     struct tw_snapshot_slot meta;
     dae.welcome.snapshot_steps = 5;
@@ -144,8 +143,7 @@ static void killed_worker_comes_back_from_its_snapshot(void **state) {
 }
 
 /* The daemon restarts a worker with this status without limit (supervisor.c). */
-static void failed_device_has_a_status_of_its_own(void **state) {
-    (void)state;
+FACT(failed_device_has_a_status_of_its_own) {
     struct tw_worker_msg msg;
     if (is_engine) skip();
     device_fails_at = "6";
@@ -161,8 +159,7 @@ static void failed_device_has_a_status_of_its_own(void **state) {
     assert_int_equal(worker_end(), TW_EXIT_DEVICE);
 }
 
-static void worker_ends_when_the_daemon_goes(void **state) {
-    (void)state;
+FACT(worker_ends_when_the_daemon_goes) {
     struct tw_worker_msg msg;
     worker_spawn();
     accept_worker();
@@ -186,8 +183,7 @@ static void daemon_replace(uint64_t history) {
     (void)snprintf(dae.welcome.data_path, sizeof(dae.welcome.data_path), "%s", text_path);
 }
 
-static void worker_that_comes_back_outlives_its_daemon(void **state) {
-    (void)state;
+FACT(worker_that_comes_back_outlives_its_daemon) {
     struct tw_worker_msg msg;
     comes_back = true;
     worker_spawn();
@@ -221,8 +217,7 @@ static void worker_that_comes_back_outlives_its_daemon(void **state) {
     comes_back = false;
 }
 
-static void worker_that_is_told_to_end_says_that_it_leaves(void **state) {
-    (void)state;
+FACT(worker_that_is_told_to_end_says_that_it_leaves) {
     struct tw_worker_msg msg;
     comes_back = true;
     worker_spawn();
@@ -238,8 +233,7 @@ static void worker_that_is_told_to_end_says_that_it_leaves(void **state) {
 }
 
 /* It would be started again and again otherwise. */
-static void worker_of_a_service_ends_without_its_daemon(void **state) {
-    (void)state;
+FACT(worker_of_a_service_ends_without_its_daemon) {
     if (is_engine) skip();
     comes_back = true;
     (void)close(listener);
@@ -249,8 +243,7 @@ static void worker_of_a_service_ends_without_its_daemon(void **state) {
     comes_back = false;
 }
 
-static void refused_worker_says_so(void **state) {
-    (void)state;
+FACT(refused_worker_says_so) {
     worker_spawn();
     accept_worker();
     struct tw_worker_msg msg = {.kind = TW_WMSG_FATAL};
@@ -259,8 +252,7 @@ static void refused_worker_says_so(void **state) {
     assert_int_equal(worker_end(), TW_EXIT_UNREACHABLE);
 }
 
-static void sigterm_takes_a_snapshot(void **state) {
-    (void)state;
+FACT(sigterm_takes_a_snapshot) {
     struct tw_worker_msg msg;
     struct tw_snapshot_slot meta;
     dae.welcome.snapshot_steps = 1000000;
@@ -276,8 +268,7 @@ static void sigterm_takes_a_snapshot(void **state) {
     assert_int_equal(meta.step, atomic_load(&tw_shm_control(&dae.shm)->step));
 }
 
-static void worker_waits_for_its_daemon(void **state) {
-    (void)state;
+FACT(worker_waits_for_its_daemon) {
     char away[80];
     (void)snprintf(away, sizeof(away), "%s/later.sock", folder);
     assert_return_code(rename(socket_path, away), errno);
@@ -292,8 +283,7 @@ static void worker_waits_for_its_daemon(void **state) {
     await(TW_WMSG_READY, &msg);
 }
 
-static void missing_text_is_named(void **state) {
-    (void)state;
+FACT(missing_text_is_named) {
     if (!is_engine) skip();
     struct tw_worker_msg msg;
     assert_return_code(unlink(text_path), errno);
@@ -306,8 +296,7 @@ static void missing_text_is_named(void **state) {
     assert_int_equal(worker_end(), TW_EXIT_DATA);
 }
 
-static void other_text_is_refused(void **state) {
-    (void)state;
+FACT(other_text_is_refused) {
     if (!is_engine) skip();
     struct tw_worker_msg msg;
     memset(dae.welcome.run.data.sha256.bytes, 7, 32);
@@ -319,8 +308,7 @@ static void other_text_is_refused(void **state) {
     assert_int_equal(worker_end(), TW_EXIT_DATA);
 }
 
-static void engine_learns_and_evaluates(void **state) {
-    (void)state;
+FACT(engine_learns_and_evaluates) {
     if (!is_engine) skip();
     struct tw_worker_msg msg;
     dae.welcome.eval_steps = 60;
@@ -353,20 +341,5 @@ int main(int argc, char **argv) {
     if (argc != 3) return 2;
     worker_path = argv[1];
     is_engine = strcmp(argv[2], "engine") == 0;
-#define FACT(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
-    const struct CMUnitTest tests[] = {
-        FACT(killed_worker_comes_back_from_its_snapshot),
-        FACT(failed_device_has_a_status_of_its_own),
-        FACT(worker_ends_when_the_daemon_goes),
-        FACT(worker_that_comes_back_outlives_its_daemon),
-        FACT(worker_that_is_told_to_end_says_that_it_leaves),
-        FACT(worker_of_a_service_ends_without_its_daemon),
-        FACT(refused_worker_says_so),
-        FACT(sigterm_takes_a_snapshot),
-        FACT(worker_waits_for_its_daemon),
-        FACT(missing_text_is_named),
-        FACT(other_text_is_refused),
-        FACT(engine_learns_and_evaluates),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -36,7 +36,6 @@ static void open_mode(enum tw_snapshot_mode mode) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     float *arrays[] = {saved.theta, saved.m, saved.v, loaded.theta, loaded.m, loaded.v};
     for (size_t i = 0; i < 6; i++) free(arrays[i]);
     (void)close(dae.worker_fd);
@@ -44,8 +43,9 @@ static int close_all(void **state) {
     return 0;
 }
 
-static void full_snapshot_loads_to_the_same_bits(void **state) {
-    (void)state;
+#define FACT(name) TEST_IN(NULL, close_all, name)
+
+FACT(full_snapshot_loads_to_the_same_bits) {
     uint32_t slot, reset = 77;
     open_mode(TW_SNAPSHOT_FULL);
     assert_int_equal(tw_snapshot_save(&dae.shm, TW_SNAPSHOT_FULL, &saved, &slot, &err), TW_OK);
@@ -61,8 +61,7 @@ static void full_snapshot_loads_to_the_same_bits(void **state) {
     assert_int_equal(reset, 0);
 }
 
-static void bf16_moments_are_rounded_and_theta_is_not(void **state) {
-    (void)state;
+FACT(bf16_moments_are_rounded_and_theta_is_not) {
     uint32_t slot;
     open_mode(TW_SNAPSHOT_BF16_MOMENTS);
     assert_true(dae.shm.geometry.snapshot_bytes == elements * 8);
@@ -77,8 +76,7 @@ static void bf16_moments_are_rounded_and_theta_is_not(void **state) {
     }
 }
 
-static void slots_alternate(void **state) {
-    (void)state;
+FACT(slots_alternate) {
     uint32_t slots[4];
     open_mode(TW_SNAPSHOT_FULL);
     for (int i = 0; i < 4; i++) {
@@ -91,8 +89,7 @@ static void slots_alternate(void **state) {
     assert_int_equal(slots[1], slots[3]);
 }
 
-static void merged_fragment_restarts_at_the_anchor(void **state) {
-    (void)state;
+FACT(merged_fragment_restarts_at_the_anchor) {
     uint32_t slot, reset = 0;
     open_mode(TW_SNAPSHOT_FULL);
     assert_int_equal(tw_snapshot_save(&dae.shm, TW_SNAPSHOT_FULL, &saved, &slot, &err), TW_OK);
@@ -114,8 +111,7 @@ static void merged_fragment_restarts_at_the_anchor(void **state) {
                         (elements - begin - n) * sizeof(float));
 }
 
-static void damaged_slot_loads_nothing(void **state) {
-    (void)state;
+FACT(damaged_slot_loads_nothing) {
     uint32_t slot;
     open_mode(TW_SNAPSHOT_FULL);
     const float before = loaded.theta[3];
@@ -129,8 +125,7 @@ static void damaged_slot_loads_nothing(void **state) {
     assert_int_equal(loaded.step, 0);
 }
 
-static void non_finite_state_touches_no_slot(void **state) {
-    (void)state;
+FACT(non_finite_state_touches_no_slot) {
     uint32_t slot;
     struct tw_snapshot_slot meta;
     open_mode(TW_SNAPSHOT_FULL);
@@ -144,8 +139,7 @@ static void non_finite_state_touches_no_slot(void **state) {
     assert_int_equal(atomic_load(&tw_shm_control(&dae.shm)->snapshots[1].seq), 0);
 }
 
-static void snapshots_can_be_off(void **state) {
-    (void)state;
+FACT(snapshots_can_be_off) {
     uint32_t slot;
     open_mode(TW_SNAPSHOT_OFF);
     assert_int_equal(dae.shm.geometry.snapshot_bytes, 0);
@@ -153,18 +147,4 @@ static void snapshots_can_be_off(void **state) {
     assert_int_equal(slot, TW_SNAPSHOT_NONE);
     assert_int_equal(tw_snapshot_load(&dae.shm, TW_SNAPSHOT_OFF, 0, &loaded, NULL, &err),
                      TW_CORRUPT);
-}
-
-int main(void) {
-#define FACT(name) cmocka_unit_test_teardown(name, close_all)
-    const struct CMUnitTest tests[] = {
-        FACT(full_snapshot_loads_to_the_same_bits),
-        FACT(bf16_moments_are_rounded_and_theta_is_not),
-        FACT(slots_alternate),
-        FACT(merged_fragment_restarts_at_the_anchor),
-        FACT(damaged_slot_loads_nothing),
-        FACT(non_finite_state_touches_no_slot),
-        FACT(snapshots_can_be_off),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

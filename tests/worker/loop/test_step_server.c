@@ -21,7 +21,6 @@ static struct tw_trainer trainer;
 static struct tw_error err;
 
 static int open_all(void **state) {
-    (void)state;
     struct tw_run run;
     int memfd;
     fake_run(&run);
@@ -42,7 +41,6 @@ static int open_all(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     tw_trainer_deinit(&trainer);
     stub_learner_close(&stub);
     tw_daemon_link_unmap(&shm);
@@ -50,6 +48,8 @@ static int close_all(void **state) {
     fake_daemon_close(&dae);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_all, close_all, name)
 
 /* Sends a request that always fails. Its answer holds the status. */
 static void send_check(uint64_t tag) {
@@ -83,8 +83,7 @@ static bool is_silent(int ms) {
     return poll(&wanted, 1, ms) == 0;
 }
 
-static void checks_are_answered_while_a_step_runs(void **state) {
-    (void)state;
+FACT(checks_are_answered_while_a_step_runs) {
     tw_step_server_open(&trainer.side, false);
     for (uint64_t tag = 1; tag <= 100; tag++) {
         send_check(tag);
@@ -93,8 +92,7 @@ static void checks_are_answered_while_a_step_runs(void **state) {
     (void)tw_step_server_close(&trainer.side);
 }
 
-static void the_rest_waits_for_the_boundary_in_order(void **state) {
-    (void)state;
+FACT(the_rest_waits_for_the_boundary_in_order) {
     struct tw_worker_msg msg;
     tw_step_server_open(&trainer.side, false);
     for (uint64_t round = 0; round < 5; round++) {
@@ -113,8 +111,7 @@ static void the_rest_waits_for_the_boundary_in_order(void **state) {
     assert_int_equal(tw_step_server_recv(&trainer.side, &msg, &err), TW_AGAIN);
 }
 
-static void closed_it_leaves_the_socket_alone(void **state) {
-    (void)state;
+FACT(closed_it_leaves_the_socket_alone) {
     struct tw_worker_msg msg;
     for (int i = 0; i < 50; i++) { /* the thread may be in poll or waiting for the next step */
         tw_step_server_open(&trainer.side, false);
@@ -126,8 +123,7 @@ static void closed_it_leaves_the_socket_alone(void **state) {
     }
 }
 
-static void more_than_it_keeps_stays_in_the_socket(void **state) {
-    (void)state;
+FACT(more_than_it_keeps_stays_in_the_socket) {
     struct tw_worker_msg msg;
     uint64_t seen = 0;
     tw_step_server_open(&trainer.side, false);
@@ -149,8 +145,7 @@ static void more_than_it_keeps_stays_in_the_socket(void **state) {
     assert_int_equal(seen, TW_STEP_SERVER_KEPT_MAX + 1);
 }
 
-static void the_end_of_the_daemon_is_reported_once_all_is_read(void **state) {
-    (void)state;
+FACT(the_end_of_the_daemon_is_reported_once_all_is_read) {
     struct tw_worker_msg msg;
     tw_step_server_open(&trainer.side, false);
     send_solo(7);
@@ -164,18 +159,4 @@ static void the_end_of_the_daemon_is_reported_once_all_is_read(void **state) {
     assert_int_equal(msg.u.solo.round, 7);
     assert_int_equal(tw_step_server_recv(&trainer.side, &msg, &err), TW_IO);
     assert_int_equal(tw_trainer_turn(&trainer, &err), TW_IO);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(checks_are_answered_while_a_step_runs, open_all, close_all),
-        cmocka_unit_test_setup_teardown(the_rest_waits_for_the_boundary_in_order, open_all,
-                                        close_all),
-        cmocka_unit_test_setup_teardown(closed_it_leaves_the_socket_alone, open_all, close_all),
-        cmocka_unit_test_setup_teardown(more_than_it_keeps_stays_in_the_socket, open_all,
-                                        close_all),
-        cmocka_unit_test_setup_teardown(the_end_of_the_daemon_is_reported_once_all_is_read,
-                                        open_all, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,6 @@ static void worker_start(void) {
 }
 
 static int open_all(void **state) {
-    (void)state;
     struct tw_run run;
     fake_run(&run);
     fake_daemon_open(&dae, &run, TW_SNAPSHOT_FULL);
@@ -56,11 +55,12 @@ static int open_all(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     worker_close();
     fake_daemon_close(&dae);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_all, close_all, name)
 
 static void turns(int count) {
     for (int i = 0; i < count; i++) assert_int_equal(tw_trainer_turn(&trainer, &err), TW_OK);
@@ -98,8 +98,7 @@ static struct tw_worker_msg solo_of(uint64_t round) {
     return msg;
 }
 
-static void fresh_worker_says_ready_and_trains(void **state) {
-    (void)state;
+FACT(fresh_worker_says_ready_and_trains) {
     struct tw_worker_msg msg;
     worker_start();
     assert_true(fake_daemon_recv(&dae, TW_WMSG_READY, &msg));
@@ -125,8 +124,7 @@ static void fresh_worker_says_ready_and_trains(void **state) {
     assert_int_equal(atomic_load(&tw_shm_control(&dae.shm)->step), 3);
 }
 
-static void apply_waits_for_its_step(void **state) {
-    (void)state;
+FACT(apply_waits_for_its_step) {
     struct tw_worker_msg msg = apply_of(0, 3);
     worker_start();
     assert_true(answered(TW_WMSG_READY));
@@ -141,8 +139,7 @@ static void apply_waits_for_its_step(void **state) {
     assert_false(answered(TW_WMSG_APPLIED)); /* once */
 }
 
-static void one_fragment_keeps_its_order(void **state) {
-    (void)state;
+FACT(one_fragment_keeps_its_order) {
     struct tw_worker_msg apply = apply_of(0, 2), solo_same = solo_of(3), solo_other = solo_of(1);
     worker_start();
     assert_true(answered(TW_WMSG_READY));
@@ -163,8 +160,7 @@ static void one_fragment_keeps_its_order(void **state) {
     assert_false(answered(TW_WMSG_APPLIED));
 }
 
-static void full_queue_leaves_packets_in_the_socket(void **state) {
-    (void)state;
+FACT(full_queue_leaves_packets_in_the_socket) {
     worker_start();
     assert_true(answered(TW_WMSG_READY));
     int got = 0;
@@ -181,8 +177,7 @@ static void full_queue_leaves_packets_in_the_socket(void **state) {
     assert_int_equal(trainer.waiting_count, 0);
 }
 
-static void paused_worker_answers_and_does_not_step(void **state) {
-    (void)state;
+FACT(paused_worker_answers_and_does_not_step) {
     worker_start();
     assert_true(answered(TW_WMSG_READY));
     send_kind(TW_WMSG_PAUSE);
@@ -199,8 +194,7 @@ static void paused_worker_answers_and_does_not_step(void **state) {
 }
 
 /* A PAUSE stops a long step at once and leaves everything as before that step. */
-static void long_step_is_given_up_for_a_pause_and_taken_again(void **state) {
-    (void)state;
+FACT(long_step_is_given_up_for_a_pause_and_taken_again) {
     worker_start();
     assert_true(answered(TW_WMSG_READY));
     const size_t bytes = dae.shm.geometry.elements * sizeof(float);
@@ -226,8 +220,7 @@ static void long_step_is_given_up_for_a_pause_and_taken_again(void **state) {
     assert_int_equal(trainer.cursor, 2 * 2 * 16);
 }
 
-static void short_step_is_completed_before_a_pause(void **state) {
-    (void)state;
+FACT(short_step_is_completed_before_a_pause) {
     worker_start();
     assert_true(answered(TW_WMSG_READY));
     trainer.step_us_mean = 1000;
@@ -238,8 +231,7 @@ static void short_step_is_completed_before_a_pause(void **state) {
     assert_int_equal(trainer.step, 1);
 }
 
-static void exit_gives_a_long_step_up_too(void **state) {
-    (void)state;
+FACT(exit_gives_a_long_step_up_too) {
     worker_start();
     assert_true(answered(TW_WMSG_READY));
     stub.step_us = 3600u * 1000 * 1000;
@@ -266,8 +258,7 @@ static enum tw_status heldout_and_pause(void *self, const float *params, double 
     return stub_heldout(self, params, loss, error);
 }
 
-static void evaluation_is_given_up_for_a_pause_and_done_afterwards(void **state) {
-    (void)state;
+FACT(evaluation_is_given_up_for_a_pause_and_done_afterwards) {
     struct tw_worker_msg msg;
     dae.welcome.eval_steps = 1;
     evaluations = 0;
@@ -291,8 +282,7 @@ static void evaluation_is_given_up_for_a_pause_and_done_afterwards(void **state)
 }
 
 /* A node that joins has other parameters, and its next regular evaluation may be far away. */
-static void loaded_parameters_are_evaluated_soon(void **state) {
-    (void)state;
+FACT(loaded_parameters_are_evaluated_soon) {
     struct tw_worker_msg msg;
     dae.welcome.eval_steps = 1000;
     worker_start();
@@ -325,8 +315,7 @@ static void loaded_parameters_are_evaluated_soon(void **state) {
     assert_false(answered(TW_WMSG_EVALUATED));
 }
 
-static void finished_worker_goes_on_when_it_is_told(void **state) {
-    (void)state;
+FACT(finished_worker_goes_on_when_it_is_told) {
     worker_start();
     struct tw_worker_msg msg = {.kind = TW_WMSG_FINISH};
     fake_daemon_send(&dae, &msg);
@@ -338,8 +327,7 @@ static void finished_worker_goes_on_when_it_is_told(void **state) {
     assert_int_equal(trainer.step, 3); /* the turn that reads FINISH takes no step */
 }
 
-static void finished_worker_evaluates_when_all_is_quiet(void **state) {
-    (void)state;
+FACT(finished_worker_evaluates_when_all_is_quiet) {
     dae.welcome.eval_steps = 1000;
     dae.welcome.stop_step = 2;
     worker_start();
@@ -365,8 +353,7 @@ static void finished_worker_evaluates_when_all_is_quiet(void **state) {
     assert_int_equal(trainer.snapshot_step, 2);
 }
 
-static void exit_takes_a_snapshot(void **state) {
-    (void)state;
+FACT(exit_takes_a_snapshot) {
     struct tw_snapshot_slot meta;
     worker_start();
     turns(5);
@@ -379,8 +366,7 @@ static void exit_takes_a_snapshot(void **state) {
     assert_int_equal(meta.tokens, 6 * 2 * 16);
 }
 
-static void asked_snapshot_is_answered(void **state) {
-    (void)state;
+FACT(asked_snapshot_is_answered) {
     struct tw_worker_msg msg;
     dae.welcome.snapshot_steps = 1000;
     worker_start();
@@ -400,8 +386,7 @@ static void asked_snapshot_is_answered(void **state) {
     assert_int_equal(meta.step, 4);
 }
 
-static void restarted_worker_goes_on_from_its_snapshot(void **state) {
-    (void)state;
+FACT(restarted_worker_goes_on_from_its_snapshot) {
     worker_start();
     turns(8); /* snapshots at 0, 4, 8 */
     const float at_8 = learner.theta[100];
@@ -430,16 +415,14 @@ static void restarted_worker_goes_on_from_its_snapshot(void **state) {
     assert_true(learner.theta[100] == at_10); /* the same batches are drawn again */
 }
 
-static void skipped_batches_are_not_drawn(void **state) {
-    (void)state;
+FACT(skipped_batches_are_not_drawn) {
     dae.welcome.batches_to_skip = 3;
     worker_start();
     assert_int_equal(trainer.cursor, 3 * 2 * 16);
     assert_int_equal(trainer.tokens, 0);
 }
 
-static void unusable_snapshot_starts_from_the_anchor(void **state) {
-    (void)state;
+FACT(unusable_snapshot_starts_from_the_anchor) {
     struct tw_worker_msg msg;
     worker_start();
     turns(5);
@@ -464,8 +447,7 @@ static void unusable_snapshot_starts_from_the_anchor(void **state) {
     }
 }
 
-static void clock_runs_with_the_contributors(void **state) {
-    (void)state;
+FACT(clock_runs_with_the_contributors) {
     worker_start();
     turns(3);
     /* before the first CLOCK, the clock counts this node's own tokens */
@@ -495,8 +477,7 @@ static void clock_runs_with_the_contributors(void **state) {
     assert_in_range(tw_trainer_clock(&trainer), 500, 1000);
 }
 
-static void times_add_up(void **state) {
-    (void)state;
+FACT(times_add_up) {
     worker_start();
     assert_true(answered(TW_WMSG_READY));
     stub.step_us = 2000;
@@ -523,17 +504,13 @@ static uint64_t thread_cpu_us(void) {
 static enum tw_status costly_heldout(void *self, const float *params, double *loss,
                                      struct tw_error *reason) {
     const uint64_t end_us = thread_cpu_us() + EVALUATION_CPU_US;
-    (void)self;
-    (void)params;
-    (void)reason;
     *loss = 1;
     while (thread_cpu_us() < end_us) {
     }
     return TW_OK;
 }
 
-static void evaluation_and_pause_are_not_sync(void **state) {
-    (void)state;
+FACT(evaluation_and_pause_are_not_sync) {
     dae.welcome.eval_steps = 2;
     worker_open();
     learner.heldout = costly_heldout;
@@ -546,16 +523,14 @@ static void evaluation_and_pause_are_not_sync(void **state) {
     assert_true(trainer.sync_us < EVALUATION_CPU_US);
 }
 
-static void poisoned_model_gives_up(void **state) {
-    (void)state;
+FACT(poisoned_model_gives_up) {
     worker_start();
     stub.nan_from_step = 2;
     turns(TW_SKIPS_MAX);
     assert_int_equal(tw_trainer_turn(&trainer, &err), TW_CORRUPT);
 }
 
-static void non_finite_theta_is_never_saved(void **state) {
-    (void)state;
+FACT(non_finite_theta_is_never_saved) {
     worker_start();
     turns(3);
     learner.theta[5] = NAN;
@@ -566,8 +541,7 @@ static void non_finite_theta_is_never_saved(void **state) {
     assert_int_equal(meta.step, 0);
 }
 
-static void gone_daemon_ends_the_loop(void **state) {
-    (void)state;
+FACT(gone_daemon_ends_the_loop) {
     worker_start();
     turns(1);
     (void)close(dae.fd);
@@ -611,8 +585,7 @@ static void next_daemon(struct tw_kept_state *kept, float phi, uint64_t rounds, 
 
 /* Own work since the checkpoint stays in theta. Merges with others since then are taken out: the
  * node gets them again. */
-static void worker_outlives_its_daemon(void **state) {
-    (void)state;
+FACT(worker_outlives_its_daemon) {
     enum { ROUNDS = 6 };
     struct tw_kept_state kept = {.phi = NULL};
     struct tw_worker_msg merge = apply_of(ROUNDS + 1, 0), solo = solo_of(ROUNDS + 2);
@@ -667,8 +640,7 @@ static void worker_outlives_its_daemon(void **state) {
     free(anchor);
 }
 
-static void a_return_to_an_earlier_state_is_obeyed(void **state) {
-    (void)state;
+FACT(a_return_to_an_earlier_state_is_obeyed) {
     struct tw_worker_msg msg;
     struct tw_kept_state kept = {.phi = NULL};
     worker_start();
@@ -680,8 +652,7 @@ static void a_return_to_an_earlier_state_is_obeyed(void **state) {
 }
 
 /* Its rounds do not compare with those of the checkpoint, so all of it came from others. */
-static void another_lineage_is_taken_out(void **state) {
-    (void)state;
+FACT(another_lineage_is_taken_out) {
     struct tw_kept_state kept = {.phi = NULL};
     struct tw_worker_msg msg;
     worker_start();
@@ -695,37 +666,4 @@ static void another_lineage_is_taken_out(void **state) {
     const float wanted = learner.theta[100] + (0.25f - view.phi[100]);
     next_daemon(&kept, 0.25f, 1000, 0);
     assert_true(learner.theta[100] == wanted);
-}
-
-int main(void) {
-#define FACT(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
-    const struct CMUnitTest tests[] = {
-        FACT(fresh_worker_says_ready_and_trains),
-        FACT(apply_waits_for_its_step),
-        FACT(one_fragment_keeps_its_order),
-        FACT(full_queue_leaves_packets_in_the_socket),
-        FACT(paused_worker_answers_and_does_not_step),
-        FACT(long_step_is_given_up_for_a_pause_and_taken_again),
-        FACT(short_step_is_completed_before_a_pause),
-        FACT(exit_gives_a_long_step_up_too),
-        FACT(evaluation_is_given_up_for_a_pause_and_done_afterwards),
-        FACT(loaded_parameters_are_evaluated_soon),
-        FACT(finished_worker_goes_on_when_it_is_told),
-        FACT(finished_worker_evaluates_when_all_is_quiet),
-        FACT(exit_takes_a_snapshot),
-        FACT(asked_snapshot_is_answered),
-        FACT(restarted_worker_goes_on_from_its_snapshot),
-        FACT(skipped_batches_are_not_drawn),
-        FACT(unusable_snapshot_starts_from_the_anchor),
-        FACT(clock_runs_with_the_contributors),
-        FACT(times_add_up),
-        FACT(evaluation_and_pause_are_not_sync),
-        FACT(poisoned_model_gives_up),
-        FACT(non_finite_theta_is_never_saved),
-        FACT(gone_daemon_ends_the_loop),
-        FACT(worker_outlives_its_daemon),
-        FACT(a_return_to_an_earlier_state_is_obeyed),
-        FACT(another_lineage_is_taken_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,6 @@ static struct tw_wmsg_welcome welcome;
 static struct tw_error err;
 
 static int open_all(void **state) {
-    (void)state;
     struct tw_run run;
     fake_run(&run);
     fake_daemon_open(&dae, &run, TW_SNAPSHOT_FULL);
@@ -26,11 +25,12 @@ static int open_all(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     tw_daemon_link_close(&link_);
     fake_daemon_close(&dae);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_all, close_all, name)
 
 static enum tw_status attach(int *memfd) {
     const enum tw_status greeted = tw_daemon_link_greet(&link_, "cpu, 2 cores", &err);
@@ -38,8 +38,7 @@ static enum tw_status attach(int *memfd) {
     return tw_daemon_link_attach(&link_, 1000, &welcome, memfd, &err);
 }
 
-static void worker_attaches_and_maps(void **state) {
-    (void)state;
+FACT(worker_attaches_and_maps) {
     int memfd;
     struct tw_shm shm;
     struct tw_worker_msg msg;
@@ -57,8 +56,7 @@ static void worker_attaches_and_maps(void **state) {
     tw_daemon_link_unmap(&shm);
 }
 
-static void refusal_carries_its_reason(void **state) {
-    (void)state;
+FACT(refusal_carries_its_reason) {
     int memfd;
     struct tw_worker_msg msg = {.kind = TW_WMSG_FATAL};
     (void)snprintf(msg.u.fatal.text, sizeof(msg.u.fatal.text), "another worker is attached");
@@ -67,30 +65,26 @@ static void refusal_carries_its_reason(void **state) {
     assert_non_null(strstr(err.message, "another worker is attached"));
 }
 
-static void closed_link_is_a_refusal(void **state) {
-    (void)state;
+FACT(closed_link_is_a_refusal) {
     int memfd;
     assert_return_code(shutdown(dae.fd, SHUT_WR), errno);
     assert_int_equal(attach(&memfd), TW_DENIED);
 }
 
-static void link_closed_before_hello_is_a_refusal(void **state) {
-    (void)state;
+FACT(link_closed_before_hello_is_a_refusal) {
     int memfd;
     assert_return_code(shutdown(dae.fd, SHUT_RDWR), errno);
     assert_int_equal(attach(&memfd), TW_DENIED);
     assert_non_null(strstr(err.message, "turned this worker away"));
 }
 
-static void silent_daemon_is_tried_again(void **state) {
-    (void)state;
+FACT(silent_daemon_is_tried_again) {
     int memfd;
     assert_int_equal(tw_daemon_link_greet(&link_, "cpu", &err), TW_OK);
     assert_int_equal(tw_daemon_link_attach(&link_, 1, &welcome, &memfd, &err), TW_AGAIN);
 }
 
-static void absent_daemon_is_tried_again(void **state) {
-    (void)state;
+FACT(absent_daemon_is_tried_again) {
     struct tw_daemon_link other;
     assert_int_equal(tw_daemon_link_open(&other, "/nonexistent/worker.sock", &err), TW_AGAIN);
     assert_non_null(strstr(err.message, "/nonexistent/worker.sock"));
@@ -100,8 +94,7 @@ static void absent_daemon_is_tried_again(void **state) {
     assert_int_equal(tw_daemon_link_open(&other, long_path, &err), TW_LIMIT);
 }
 
-static void bad_welcomes_are_refused(void **state) {
-    (void)state;
+FACT(bad_welcomes_are_refused) {
     const struct tw_wmsg_welcome good = dae.welcome;
     struct {
         enum tw_status status;
@@ -132,8 +125,7 @@ static void bad_welcomes_are_refused(void **state) {
     }
 }
 
-static void memory_without_seals_is_refused(void **state) {
-    (void)state;
+FACT(memory_without_seals_is_refused) {
     struct tw_shm shm;
     const int memfd = memfd_create("thinwire-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     assert_return_code(ftruncate(memfd, (off_t)dae.shm.geometry.bytes), errno);
@@ -146,8 +138,7 @@ static void memory_without_seals_is_refused(void **state) {
 }
 
 /* A file cannot be sealed, but once it has no name, nobody else can shrink it. */
-static void memory_in_a_file_has_no_name(void **state) {
-    (void)state;
+FACT(memory_in_a_file_has_no_name) {
     struct tw_shm shm;
     char path[] = "anchors.XXXXXX";
     const int named = mkstemp(path);
@@ -163,8 +154,7 @@ static void memory_in_a_file_has_no_name(void **state) {
     tw_daemon_link_unmap(&shm);
 }
 
-static void memory_of_another_size_is_refused(void **state) {
-    (void)state;
+FACT(memory_of_another_size_is_refused) {
     struct tw_shm shm;
     const int memfd = memfd_create("thinwire-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     assert_return_code(ftruncate(memfd, (off_t)dae.shm.geometry.bytes - 4096), errno);
@@ -172,8 +162,7 @@ static void memory_of_another_size_is_refused(void **state) {
     assert_int_equal(tw_daemon_link_map(memfd, &dae.welcome, &dae.layout, &shm, &err), TW_PROTO);
 }
 
-static void malformed_packets_are_refused(void **state) {
-    (void)state;
+FACT(malformed_packets_are_refused) {
     struct tw_worker_msg msg;
     memset(&msg, 0, sizeof(msg));
     assert_int_equal(tw_daemon_link_recv(&link_, &msg, &err), TW_AGAIN);
@@ -198,8 +187,7 @@ static void malformed_packets_are_refused(void **state) {
     assert_int_equal(msg.kind, TW_WMSG_RESUME);
 }
 
-static void full_socket_does_not_hold_a_step(void **state) {
-    (void)state;
+FACT(full_socket_does_not_hold_a_step) {
     struct tw_worker_msg msg = {.kind = TW_WMSG_STEP};
     enum tw_status status = TW_OK;
     int sent = 0;
@@ -213,8 +201,7 @@ static void full_socket_does_not_hold_a_step(void **state) {
     assert_int_equal(tw_daemon_link_try_send(&link_, &msg, &err), TW_OK);
 }
 
-static void gone_daemon_is_noticed(void **state) {
-    (void)state;
+FACT(gone_daemon_is_noticed) {
     struct tw_worker_msg msg = {.kind = TW_WMSG_STEP};
     assert_return_code(shutdown(dae.fd, SHUT_RDWR), errno);
     assert_int_equal(tw_daemon_link_recv(&link_, &msg, &err), TW_IO);
@@ -222,8 +209,7 @@ static void gone_daemon_is_noticed(void **state) {
     assert_int_equal(tw_daemon_link_send(&link_, &msg, &err), TW_IO);
 }
 
-static void every_kind_has_its_size(void **state) {
-    (void)state;
+FACT(every_kind_has_its_size) {
 #define X(name, value, member)                                                                     \
     assert_true(tw_worker_msg_bytes(value) > 8);                                                   \
     assert_true(tw_worker_msg_bytes(value) <= TW_WORKER_MSG_BYTES_MAX);
@@ -231,18 +217,4 @@ static void every_kind_has_its_size(void **state) {
 #undef X
     assert_int_equal(tw_worker_msg_bytes(0), 0);
     assert_int_equal(tw_worker_msg_bytes(UINT32_MAX), 0);
-}
-
-int main(void) {
-#define FACT(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
-    const struct CMUnitTest tests[] = {
-        FACT(worker_attaches_and_maps),      FACT(refusal_carries_its_reason),
-        FACT(closed_link_is_a_refusal),      FACT(link_closed_before_hello_is_a_refusal),
-        FACT(silent_daemon_is_tried_again),  FACT(absent_daemon_is_tried_again),
-        FACT(bad_welcomes_are_refused),      FACT(memory_without_seals_is_refused),
-        FACT(memory_in_a_file_has_no_name),  FACT(memory_of_another_size_is_refused),
-        FACT(malformed_packets_are_refused), FACT(full_socket_does_not_hold_a_step),
-        FACT(gone_daemon_is_noticed),        FACT(every_kind_has_its_size),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

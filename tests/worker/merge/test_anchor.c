@@ -13,8 +13,9 @@
 #include "worker/merge/anchor.h"
 #include "worker/merge/merger.h"
 
-static void two_nodes_end_with_the_same_bits(void **state) {
-    (void)state;
+#define FACT(name) TEST_IN(open_two, close_two, name)
+
+FACT(two_nodes_end_with_the_same_bits) {
     for (uint64_t r = 0; r < 12; r++) {
         struct round round = {.round = r, .fragment = (uint32_t)(r % 3)};
         node_step(&nodes[0], 4);
@@ -61,8 +62,7 @@ static void lead_by(struct tw_wmsg_apply *request, float *m, const float *v) {
     assert_int_equal(tw_anchor_apply(&nodes[0].merger, request, &reply, &err), TW_OK);
 }
 
-static void a_merge_leads_the_inner_momentum_once(void **state) {
-    (void)state;
+FACT(a_merge_leads_the_inner_momentum_once) {
     (void)close_two(NULL);
     open_with(0, TW_CODEC_BF16);
     nodes[0].dae.run.sync.lead_millionths = 500000;
@@ -111,8 +111,7 @@ static void a_merge_leads_the_inner_momentum_once(void **state) {
     free(before);
 }
 
-static void outer_step_and_mix_are_the_formula(void **state) {
-    (void)state;
+FACT(outer_step_and_mix_are_the_formula) {
     (void)close_two(NULL);
     open_with(0, TW_CODEC_BF16); /* no momentum: phi' = phi - 0.7 * delta */
     struct round round = {.round = 0, .fragment = 1};
@@ -182,8 +181,7 @@ static void decode_results(const struct round *round, const struct tw_wmsg_apply
     }
 }
 
-static void heavy_ball_uses_norms_of_the_whole_fragment(void **state) {
-    (void)state;
+FACT(heavy_ball_uses_norms_of_the_whole_fragment) {
     (void)close_two(NULL);
     struct tw_run run;
     run_with(&run, 800000, TW_CODEC_INT8);
@@ -217,8 +215,7 @@ static void heavy_ball_uses_norms_of_the_whole_fragment(void **state) {
     free(phi), free(u), free(delta), free(is_in);
 }
 
-static void round_is_applied_exactly_once(void **state) {
-    (void)state;
+FACT(round_is_applied_exactly_once) {
     struct round round = {.round = 3, .fragment = 0};
     node_step(&nodes[0], 2);
     node_step(&nodes[1], 2);
@@ -236,8 +233,7 @@ static void round_is_applied_exactly_once(void **state) {
     check_digest(&nodes[0], 0);
 }
 
-static void absent_part_changes_nothing(void **state) {
-    (void)state;
+FACT(absent_part_changes_nothing) {
     struct round round = {.round = 0, .fragment = 2};
     node_step(&nodes[0], 2);
     node_step(&nodes[1], 2);
@@ -263,8 +259,7 @@ static void absent_part_changes_nothing(void **state) {
     free(theta);
 }
 
-static void damaged_result_changes_nothing(void **state) {
-    (void)state;
+FACT(damaged_result_changes_nothing) {
     struct round round = {.round = 0, .fragment = 1};
     node_step(&nodes[0], 2);
     node_step(&nodes[1], 2);
@@ -286,8 +281,7 @@ static void damaged_result_changes_nothing(void **state) {
     assert_int_equal(reply.rounds, 1);
 }
 
-static void overflowing_merge_is_refused(void **state) {
-    (void)state;
+FACT(overflowing_merge_is_refused) {
     (void)close_two(NULL);
     open_with(0, TW_CODEC_BF16);
     struct node *node = &nodes[0];
@@ -318,8 +312,7 @@ static void overflowing_merge_is_refused(void **state) {
     free(delta);
 }
 
-static void final_round_sets_theta_to_the_anchor(void **state) {
-    (void)state;
+FACT(final_round_sets_theta_to_the_anchor) {
     struct round round = {.round = 0, .fragment = 1};
     node_step(&nodes[0], 2);
     node_step(&nodes[1], 2);
@@ -337,8 +330,7 @@ static void final_round_sets_theta_to_the_anchor(void **state) {
 }
 
 /* The anchor already belongs to the new lineage, theta still to the old one. */
-static void theta_of_another_lineage_stays(void **state) {
-    (void)state;
+FACT(theta_of_another_lineage_stays) {
     struct round round = {.round = 0, .fragment = 1};
     struct tw_wmsg_applied reply;
     struct tw_merger *merger = &nodes[1].merger;
@@ -357,8 +349,7 @@ static void theta_of_another_lineage_stays(void **state) {
     check_digest(&nodes[1], 1);
 }
 
-static void solo_makes_theta_the_anchor(void **state) {
-    (void)state;
+FACT(solo_makes_theta_the_anchor) {
     struct tw_wmsg_applied reply, again;
     node_step(&nodes[0], 3);
     const struct tw_wmsg_solo request = {.round = 4, .fragment = 1};
@@ -380,8 +371,7 @@ static void solo_makes_theta_the_anchor(void **state) {
     check_digest(&nodes[0], 2);
 }
 
-static void exported_state_loads_to_the_same_bits(void **state) {
-    (void)state;
+FACT(exported_state_loads_to_the_same_bits) {
     struct tw_wmsg_applied reply;
     node_step(&nodes[0], 3);
     node_step(&nodes[1], 2);
@@ -408,8 +398,7 @@ static void exported_state_loads_to_the_same_bits(void **state) {
     }
 }
 
-static void wrong_state_is_not_loaded(void **state) {
-    (void)state;
+FACT(wrong_state_is_not_loaded) {
     struct tw_wmsg_applied reply;
     const struct tw_wmsg_solo solo = {.round = 0, .fragment = 1};
     node_step(&nodes[0], 3);
@@ -429,8 +418,7 @@ static void wrong_state_is_not_loaded(void **state) {
 
 /* Between two lineages, LOAD keeps theta. Then TURN sets all of theta to phi, or BACK sets phi to
  * theta. */
-static void theta_of_all_fragments_turns_and_goes_back_at_once(void **state) {
-    (void)state;
+FACT(theta_of_all_fragments_turns_and_goes_back_at_once) {
     struct tw_wmsg_applied reply;
     struct tw_merger *merger = &nodes[1].merger;
     node_step(&nodes[1], 2);
@@ -455,8 +443,7 @@ static void theta_of_all_fragments_turns_and_goes_back_at_once(void **state) {
     assert_true(tw_merger_theta(merger, 1)[9] != view_of(&nodes[1], 1).phi[9]);
 }
 
-static void empty_load_sets_the_rounds_only(void **state) {
-    (void)state;
+FACT(empty_load_sets_the_rounds_only) {
     struct tw_wmsg_applied reply;
     const struct tw_shm_view before = view_of(&nodes[0], 1);
     struct tw_wmsg_load load = {
@@ -471,8 +458,7 @@ static void empty_load_sets_the_rounds_only(void **state) {
     assert_int_equal(tw_anchor_load(&nodes[0].merger, &load, &reply, &err), TW_CORRUPT);
 }
 
-static void hostile_requests_are_refused(void **state) {
-    (void)state;
+FACT(hostile_requests_are_refused) {
     struct tw_merger *merger = &nodes[0].merger;
     const struct tw_shm *shm = &nodes[0].dae.shm;
     const uint64_t n = tw_shm_fragment_elements(shm, 0);
@@ -532,8 +518,7 @@ static void hostile_requests_are_refused(void **state) {
 }
 
 /* A child process works on the shared memory until it is killed at a random moment. */
-static void killed_worker_leaves_whole_fragments(void **state) {
-    (void)state;
+FACT(killed_worker_leaves_whole_fragments) {
     struct node *node = &nodes[0];
     uint64_t rounds_total = 0;
     for (int round = 0; round < 20; round++) {
@@ -566,28 +551,4 @@ static void killed_worker_leaves_whole_fragments(void **state) {
     }
     assert_true(rounds_total >= 3);
     print_message("killed 20 times in %llu rounds\n", (unsigned long long)rounds_total);
-}
-
-int main(void) {
-#define FACT(name) cmocka_unit_test_setup_teardown(name, open_two, close_two)
-    const struct CMUnitTest tests[] = {
-        FACT(two_nodes_end_with_the_same_bits),
-        FACT(a_merge_leads_the_inner_momentum_once),
-        FACT(outer_step_and_mix_are_the_formula),
-        FACT(heavy_ball_uses_norms_of_the_whole_fragment),
-        FACT(round_is_applied_exactly_once),
-        FACT(absent_part_changes_nothing),
-        FACT(damaged_result_changes_nothing),
-        FACT(overflowing_merge_is_refused),
-        FACT(final_round_sets_theta_to_the_anchor),
-        FACT(solo_makes_theta_the_anchor),
-        FACT(exported_state_loads_to_the_same_bits),
-        FACT(wrong_state_is_not_loaded),
-        FACT(theta_of_all_fragments_turns_and_goes_back_at_once),
-        FACT(theta_of_another_lineage_stays),
-        FACT(empty_load_sets_the_rounds_only),
-        FACT(hostile_requests_are_refused),
-        FACT(killed_worker_leaves_whole_fragments),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

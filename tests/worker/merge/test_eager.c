@@ -118,8 +118,7 @@ static void case_run(FILE *file, const double *args) {
     fake_daemon_close(&dae);
 }
 
-static void node_stands_where_numpy_has_it(void **state) {
-    (void)state;
+TEST(node_stands_where_numpy_has_it) {
     uint32_t cases = 0;
     char line[256];
     double args[4];
@@ -139,6 +138,5 @@ static void node_stands_where_numpy_has_it(void **state) {
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     golden_path = argv[1];
-    const struct CMUnitTest tests[] = {cmocka_unit_test(node_stands_where_numpy_has_it)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

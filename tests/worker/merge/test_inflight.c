@@ -280,8 +280,7 @@ static void keep_books(enum tw_sent sent, enum tw_outer_rule outer, enum tw_code
 }
 
 /* Elements that a sparse result leaves out are owed as before. */
-static void elements_left_out_of_a_result_are_still_owed(void **state) {
-    (void)state;
+TEST(elements_left_out_of_a_result_are_still_owed) {
     tw_rng_seed(&rng, SEED);
     for (unsigned outer = 0; outer < 2; outer++) {
         keep_books_with(TW_SENT_KEEP, outer, TW_CODEC_TOPK64, 1000000, 0, TW_CODEC_TOPK64);
@@ -290,8 +289,7 @@ static void elements_left_out_of_a_result_are_still_owed(void **state) {
     }
 }
 
-static void no_work_is_lost_or_counted_twice(void **state) {
-    (void)state;
+TEST(no_work_is_lost_or_counted_twice) {
     static const enum tw_sent sents[] = {TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
     tw_rng_seed(&rng, SEED);
     for (unsigned i = 0; i < 3; i++) {
@@ -341,8 +339,7 @@ static void apply_refused(uint64_t round) {
 
 /* After a restart, a merge contains the worker's earlier Delta, which the snapshot may contain too.
  * So theta is set to phi. */
-static void merge_of_work_before_a_restart_sets_theta(void **state) {
-    (void)state;
+TEST(merge_of_work_before_a_restart_sets_theta) {
     static const enum tw_sent sents[] = {TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
     for (unsigned i = 0; i < 3; i++) {
         open_first(sents[i], TW_CODEC_BF16, 0);
@@ -358,8 +355,7 @@ static void merge_of_work_before_a_restart_sets_theta(void **state) {
     }
 }
 
-static void last_round_leaves_nothing_under_way(void **state) {
-    (void)state;
+TEST(last_round_leaves_nothing_under_way) {
     open_first(TW_SENT_EAGER, TW_CODEC_SIGN, 1000000);
     node_train(&nodes[0], NULL);
     node_encode(&nodes[0], 1, PARTS);
@@ -372,8 +368,7 @@ static void last_round_leaves_nothing_under_way(void **state) {
     node_close(&nodes[0]);
 }
 
-static void loss_of_coding_counts_once_it_is_merged(void **state) {
-    (void)state;
+TEST(loss_of_coding_counts_once_it_is_merged) {
     static const enum tw_sent sents[] = {TW_SENT_MIX, TW_SENT_KEEP, TW_SENT_RESTART};
     for (unsigned i = 0; i < 3; i++) {
         open_first(sents[i], TW_CODEC_SIGN, 500000);
@@ -402,8 +397,7 @@ static void loss_of_coding_counts_once_it_is_merged(void **state) {
     }
 }
 
-static void refused_delta_is_clipped_next(void **state) {
-    (void)state;
+TEST(refused_delta_is_clipped_next) {
     static const enum tw_sent sents[] = {TW_SENT_MIX, TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
     for (unsigned i = 0; i < 4; i++) {
         open_first(sents[i], TW_CODEC_BF16, 0);
@@ -427,8 +421,7 @@ static void refused_delta_is_clipped_next(void **state) {
 /* If a Delta is too late or has no link to its owner, no owner has judged its size. Nodes behind
  * NAT meet this in most rounds. If each Delta were then smaller than the last, the group would stop
  * learning. */
-static void delta_that_no_owner_had_is_not_made_smaller(void **state) {
-    (void)state;
+TEST(delta_that_no_owner_had_is_not_made_smaller) {
     open_first(TW_SENT_KEEP, TW_CODEC_BF16, 0);
     const struct tw_norm_history *history = &nodes[0].merger.history[FRAGMENT];
     for (uint64_t r = 1; r < 31; r += 3) {
@@ -443,8 +436,7 @@ static void delta_that_no_owner_had_is_not_made_smaller(void **state) {
 
 /* A restarted node has no norms of its own to compare with, so the merges of the others limit its
  * Deltas until one is accepted. */
-static void node_refused_twice_sends_the_size_of_merges(void **state) {
-    (void)state;
+TEST(node_refused_twice_sends_the_size_of_merges) {
     open_first(TW_SENT_KEEP, TW_CODEC_BF16, 0);
     const struct tw_norm_history *history = &nodes[0].merger.history[FRAGMENT];
     for (uint64_t r = 1; r < 7; r += 3) {
@@ -472,8 +464,7 @@ static void node_refused_twice_sends_the_size_of_merges(void **state) {
 }
 
 /* The next outer gradient contains the part that a clip left out. */
-static void clipped_part_is_sent_later(void **state) {
-    (void)state;
+TEST(clipped_part_is_sent_later) {
     static const enum tw_sent sents[] = {TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
     for (unsigned i = 0; i < 3; i++) {
         open_first(sents[i], TW_CODEC_BF16, 0);
@@ -519,8 +510,7 @@ static void merge_of(uint64_t round, float times) {
     free(decoded);
 }
 
-static void share_is_the_regression_of_the_last_merge(void **state) {
-    (void)state;
+TEST(share_is_the_regression_of_the_last_merge) {
     const float times[] = {0.6f, 0.5f, 1.5f, 0.1f, -1.0f};
     const double want[] = {0.6, 0.5, 1, 1.0 / NODES, 1.0 / NODES};
     open_first(TW_SENT_EAGER, TW_CODEC_BF16, 0);
@@ -536,8 +526,7 @@ static void share_is_the_regression_of_the_last_merge(void **state) {
     node_close(&nodes[0]);
 }
 
-static void share_that_was_not_merged_is_taken_back(void **state) {
-    (void)state;
+TEST(share_that_was_not_merged_is_taken_back) {
     static const uint32_t modes[] = {TW_APPLY_SHIFT, TW_APPLY_ABSENT};
     for (unsigned i = 0; i < 2; i++) {
         open_first(TW_SENT_EAGER, TW_CODEC_BF16, 0);
@@ -552,8 +541,7 @@ static void share_that_was_not_merged_is_taken_back(void **state) {
     }
 }
 
-static void correction_fades_when_nothing_is_sent(void **state) {
-    (void)state;
+TEST(correction_fades_when_nothing_is_sent) {
     struct tw_run run;
     fake_run(&run);
     run.sync.sent = TW_SENT_EAGER;
@@ -579,8 +567,7 @@ static void correction_fades_when_nothing_is_sent(void **state) {
     node_close(&nodes[0]);
 }
 
-static void memory_is_only_taken_where_it_is_used(void **state) {
-    (void)state;
+TEST(memory_is_only_taken_where_it_is_used) {
     open_first(TW_SENT_MIX, TW_CODEC_BF16, 0);
     assert_null(nodes[0].merger.inflight.memory);
     node_close(&nodes[0]);
@@ -592,8 +579,7 @@ static void memory_is_only_taken_where_it_is_used(void **state) {
 }
 
 /* Freed pages go back to the system; when they are used again, they are zero. */
-static void memory_of_merged_work_is_given_back(void **state) {
-    (void)state;
+TEST(memory_of_merged_work_is_given_back) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE) / sizeof(float);
     open_first(TW_SENT_KEEP, TW_CODEC_BF16, 0);
     for (uint64_t round = 1; round < 8; round += FRAGMENTS) {
@@ -686,8 +672,7 @@ static void eager_round(struct replica *replicas, const struct tw_run *run, uint
     free(mean);
 }
 
-static void eager_is_a_mixture_of_own_now_and_others_late(void **state) {
-    (void)state;
+TEST(eager_is_a_mixture_of_own_now_and_others_late) {
     tw_rng_seed(&rng, SEED);
     for (unsigned outer = 0; outer < 2; outer++) {
         struct replica replicas[NODES];
@@ -716,22 +701,5 @@ static void eager_is_a_mixture_of_own_now_and_others_late(void **state) {
 
 int main(void) {
     print_message("seed %d\n", SEED);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_work_is_lost_or_counted_twice),
-        cmocka_unit_test(elements_left_out_of_a_result_are_still_owed),
-        cmocka_unit_test(merge_of_work_before_a_restart_sets_theta),
-        cmocka_unit_test(last_round_leaves_nothing_under_way),
-        cmocka_unit_test(loss_of_coding_counts_once_it_is_merged),
-        cmocka_unit_test(refused_delta_is_clipped_next),
-        cmocka_unit_test(delta_that_no_owner_had_is_not_made_smaller),
-        cmocka_unit_test(node_refused_twice_sends_the_size_of_merges),
-        cmocka_unit_test(clipped_part_is_sent_later),
-        cmocka_unit_test(share_is_the_regression_of_the_last_merge),
-        cmocka_unit_test(share_that_was_not_merged_is_taken_back),
-        cmocka_unit_test(correction_fades_when_nothing_is_sent),
-        cmocka_unit_test(memory_is_only_taken_where_it_is_used),
-        cmocka_unit_test(memory_of_merged_work_is_given_back),
-        cmocka_unit_test(eager_is_a_mixture_of_own_now_and_others_late),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

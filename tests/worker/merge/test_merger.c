@@ -36,19 +36,19 @@ static void open_with(enum tw_weights weights) {
 }
 
 static int open_tokens(void **state) {
-    (void)state;
     open_with(TW_WEIGHTS_TOKENS);
     return 0;
 }
 
 static int close_all(void **state) {
-    (void)state;
     tw_merger_deinit(&merger);
     free(theta);
     (void)close(dae.worker_fd);
     fake_daemon_close(&dae);
     return 0;
 }
+
+#define FACT(name) TEST_IN(open_tokens, close_all, name)
 
 /* Makes every element of the fragment's Delta `value`: phi is zero, so Delta = -theta. */
 static void delta_set(float value) {
@@ -92,15 +92,13 @@ static float decoded(struct tw_span span) {
     return decoded_by(merger.codec, span);
 }
 
-static void delta_is_anchor_minus_live(void **state) {
-    (void)state;
+FACT(delta_is_anchor_minus_live) {
     const struct tw_span span = payload(0.5f);
     assert_true(decoded(span) == 0.5f);
     assert_true(fabsf(encoded_norm() - 0.5f * sqrtf((float)n)) < 1e-3f);
 }
 
-static void non_finite_delta_is_not_sent(void **state) {
-    (void)state;
+FACT(non_finite_delta_is_not_sent) {
     struct tw_wmsg_encode request = encode_request();
     struct tw_wmsg_encoded reply;
     delta_set(1);
@@ -114,8 +112,7 @@ static void non_finite_delta_is_not_sent(void **state) {
     assert_int_equal(tw_merger_encode(&merger, &request, &reply, &err), TW_CORRUPT);
 }
 
-static void short_room_is_refused(void **state) {
-    (void)state;
+FACT(short_room_is_refused) {
     struct tw_wmsg_encode request = encode_request();
     struct tw_wmsg_encoded reply;
     request.parts[0].out.bytes = 10;
@@ -123,8 +120,7 @@ static void short_room_is_refused(void **state) {
     assert_int_equal(reply.bytes[0], 0);
 }
 
-static void kept_theta_is_clipped_once(void **state) {
-    (void)state;
+FACT(kept_theta_is_clipped_once) {
     const float unit = sqrtf((float)n);
     delta_set(100);
     merger.must_clip[FRAGMENT] = true;
@@ -141,8 +137,7 @@ static void kept_theta_is_clipped_once(void **state) {
     assert_true(encoded_norm() > 99 * unit); /* the next Delta is not clipped */
 }
 
-static void clip_leaves_small_ones_alone(void **state) {
-    (void)state;
+FACT(clip_leaves_small_ones_alone) {
     delta_set(1);
     (void)encoded_norm();
     tw_merger_note_landed(&merger, FRAGMENT, true);
@@ -184,8 +179,7 @@ static float merged(uint64_t tokens_a, uint64_t tokens_b) {
     return decoded(request.out);
 }
 
-static void merge_is_weighted_as_the_run_says(void **state) {
-    (void)state;
+FACT(merge_is_weighted_as_the_run_says) {
     assert_true(merged(300, 100) == 1.25f);
     assert_true(merged(0, 0) == 1.5f);
     (void)close_all(NULL);
@@ -193,8 +187,7 @@ static void merge_is_weighted_as_the_run_says(void **state) {
     assert_true(merged(300, 100) == 1.5f);
 }
 
-static void bad_contribution_spoils_no_merge(void **state) {
-    (void)state;
+FACT(bad_contribution_spoils_no_merge) {
     struct tw_wmsg_reduce request = {.count = n, .part = 3, .fragment = FRAGMENT};
     struct tw_wmsg_reduced reply;
     request.inputs_count = 2;
@@ -220,8 +213,7 @@ static void bad_contribution_spoils_no_merge(void **state) {
     assert_int_equal(tw_merger_reduce(&merger, &request, &reply, &err), TW_PROTO);
 }
 
-static void check_counts_the_elements(void **state) {
-    (void)state;
+FACT(check_counts_the_elements) {
     struct tw_wmsg_check request = {
         .tag = 31, .elements = n, .in = payload(1), .content = TW_CONTENT_DELTA};
     struct tw_wmsg_checked reply;
@@ -240,8 +232,7 @@ static void check_counts_the_elements(void **state) {
     assert_non_null(strstr(err.message, "no anchor"));
 }
 
-static void results_have_a_codec_of_their_own(void **state) {
-    (void)state;
+FACT(results_have_a_codec_of_their_own) {
     (void)close_all(NULL);
     struct tw_run run;
     fake_run(&run);
@@ -262,8 +253,7 @@ static void results_have_a_codec_of_their_own(void **state) {
     assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_CORRUPT);
 }
 
-static void check_tells_a_result_out_of_all_proportion(void **state) {
-    (void)state;
+FACT(check_tells_a_result_out_of_all_proportion) {
     const struct tw_span sent = payload(0.5f); /* this node's own outer gradient sets the scale */
     struct tw_wmsg_check request = {
         .elements = n, .in = sent, .content = TW_CONTENT_RESULT, .fragment = FRAGMENT};
@@ -290,8 +280,7 @@ static void check_tells_a_result_out_of_all_proportion(void **state) {
     assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_PROTO);
 }
 
-static void empty_part_needs_no_room(void **state) {
-    (void)state;
+FACT(empty_part_needs_no_room) {
     struct tw_wmsg_encode request = encode_request();
     struct tw_wmsg_encoded reply;
     request.parts_count = 2;
@@ -299,22 +288,4 @@ static void empty_part_needs_no_room(void **state) {
     memset(&request.parts[1].out, 0, sizeof(request.parts[1].out));
     assert_int_equal(tw_merger_encode(&merger, &request, &reply, &err), TW_OK);
     assert_int_equal(reply.bytes[1], 0);
-}
-
-int main(void) {
-#define FACT(name) cmocka_unit_test_setup_teardown(name, open_tokens, close_all)
-    const struct CMUnitTest tests[] = {
-        FACT(delta_is_anchor_minus_live),
-        FACT(non_finite_delta_is_not_sent),
-        FACT(short_room_is_refused),
-        FACT(kept_theta_is_clipped_once),
-        FACT(clip_leaves_small_ones_alone),
-        FACT(merge_is_weighted_as_the_run_says),
-        FACT(bad_contribution_spoils_no_merge),
-        FACT(check_counts_the_elements),
-        FACT(results_have_a_codec_of_their_own),
-        FACT(check_tells_a_result_out_of_all_proportion),
-        FACT(empty_part_needs_no_room),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,8 +55,7 @@ static struct tw_span encoded(struct node *node, const struct tw_codec *codec, s
     return (struct tw_span){.offset = request.parts[0].out.offset, .bytes = reply.bytes[0]};
 }
 
-static void outer_gradients_merge_in_every_codec(void **state) {
-    (void)state;
+TEST(outer_gradients_merge_in_every_codec) {
     uint32_t count;
     const struct tw_codec *const *codecs = tw_codecs(&count);
     struct tw_rng rng;
@@ -91,8 +90,7 @@ static void outer_gradients_merge_in_every_codec(void **state) {
 }
 
 /* Each part fits its own bytes_max, and the residual equals the quantisation error. */
-static void parts_keep_to_their_own_bytes(void **state) {
-    (void)state;
+TEST(parts_keep_to_their_own_bytes) {
     enum { PART = 1024, PARTS = 2 };
     static const uint64_t most[PARTS] = {200, 600};
     const struct tw_codec *codec = tw_codec_get(TW_CODEC_AUTO);
@@ -129,12 +127,4 @@ static void parts_keep_to_their_own_bytes(void **state) {
     for (size_t i = 0; i < node.n; i++) assert_true(lost[i] == 0.0f - live[i] - decoded[i]);
     free(decoded);
     node_close(&node);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(outer_gradients_merge_in_every_codec),
-        cmocka_unit_test(parts_keep_to_their_own_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

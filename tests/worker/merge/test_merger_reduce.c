@@ -29,20 +29,20 @@ static void open_run(void) {
 }
 
 static int begin(void **state) {
-    (void)state;
     fake_run(&run);
     run.sync.nodes = 8;
     return 0;
 }
 
 static int end(void **state) {
-    (void)state;
     tw_merger_deinit(&merger);
     free(theta);
     (void)close(dae.worker_fd);
     fake_daemon_close(&dae);
     return 0;
 }
+
+#define FACT(name) TEST_IN(begin, end, name)
 
 static struct tw_span encoded(const float *values, size_t n) {
     struct tw_span span = fake_daemon_room(&dae, (uint32_t)merger.codec->bound(n));
@@ -97,8 +97,7 @@ static float merge_of(const float *inputs, uint32_t count, uint64_t *refused) {
     return values[N - 1];
 }
 
-static void far_too_large_is_refused(void **state) {
-    (void)state;
+FACT(far_too_large_is_refused) {
     uint64_t refused;
     open_run();
     assert_true(merge_of((float[]){1, -18, 2}, 3, &refused) == 1.5f);
@@ -108,16 +107,14 @@ static void far_too_large_is_refused(void **state) {
     assert_int_equal(refused, 0);
 }
 
-static void too_large_is_scaled_down(void **state) {
-    (void)state;
+FACT(too_large_is_scaled_down) {
     uint64_t refused;
     open_run();
     assert_true(fabsf(merge_of((float[]){1, 4, 1}, 3, &refused) - 4.0f / 3) < 0.01f);
     assert_int_equal(refused, 0);
 }
 
-static void too_large_is_scaled_down_by_every_rule(void **state) {
-    (void)state;
+FACT(too_large_is_scaled_down_by_every_rule) {
     run.sync.merge = TW_MERGE_RDA;
     open_run();
     assert_true(fabsf(merge_of((float[]){1, 4, 1}, 3, NULL) - 4.0f / 3) < 0.01f);
@@ -128,8 +125,7 @@ static void too_large_is_scaled_down_by_every_rule(void **state) {
     assert_true(fabsf(merge_of((float[]){-4, -4, 1, 1, 1}, 5, NULL)) < 0.01f);
 }
 
-static void contribution_of_more_steps_may_be_larger(void **state) {
-    (void)state;
+FACT(contribution_of_more_steps_may_be_larger) {
     float values[64];
     open_run();
     struct tw_wmsg_reduce request = request_of(1, 0, 64);
@@ -141,8 +137,7 @@ static void contribution_of_more_steps_may_be_larger(void **state) {
     assert_true(values[0] == 2.0f);
 }
 
-static void weights_are_of_the_inputs_let_in(void **state) {
-    (void)state;
+FACT(weights_are_of_the_inputs_let_in) {
     float values[64];
     run.sync.merge = TW_MERGE_MEAN;
     run.sync.weights = TW_WEIGHTS_TOKENS_RATE;
@@ -160,7 +155,7 @@ static void weights_are_of_the_inputs_let_in(void **state) {
     assert_true(fabsf(values[0] - (4 * 2500 + 2 * 2500) / 12500.0f) < 0.005f);
 }
 
-static void robust_rules_pass_over_the_odd_one(void **state) {
+FACT(robust_rules_pass_over_the_odd_one) {
     static const enum tw_merge rules[] = {TW_MERGE_TRIMMED, TW_MERGE_MEDIAN, TW_MERGE_CLIPPED};
     for (unsigned i = 0; i < 3; i++) {
         run.sync.merge = rules[i];
@@ -177,7 +172,7 @@ static void robust_rules_pass_over_the_odd_one(void **state) {
     }
 }
 
-static void rules_differ_as_they_should(void **state) {
+FACT(rules_differ_as_they_should) {
     const float inputs[] = {0.5f, 1, 1, 1.25f, 1.5f};
     run.sync.merge = TW_MERGE_MEDIAN;
     open_run();
@@ -193,8 +188,7 @@ static void rules_differ_as_they_should(void **state) {
     assert_true(clipped > 1.02f && clipped < 1.08f);
 }
 
-static void more_inputs_than_members_are_refused(void **state) {
-    (void)state;
+FACT(more_inputs_than_members_are_refused) {
     run.sync.merge = TW_MERGE_MEDIAN;
     run.sync.nodes = run.sync.members = run.sync.quorum = 5;
     open_run();
@@ -262,8 +256,7 @@ static void rda_case(uint32_t fragment, uint64_t from, uint64_t count) {
     free(want);
 }
 
-static void rda_goes_by_tensor_and_part(void **state) {
-    (void)state;
+FACT(rda_goes_by_tensor_and_part) {
     run.sync.merge = TW_MERGE_RDA;
     open_run();
     const uint64_t layer = tw_shm_fragment_elements(&dae.shm, 1);
@@ -273,8 +266,7 @@ static void rda_goes_by_tensor_and_part(void **state) {
 }
 
 /* In a run of arbitrary tensors, fragments begin and end inside tensors. */
-static void rda_goes_by_tensor_where_fragments_cut_them(void **state) {
-    (void)state;
+FACT(rda_goes_by_tensor_where_fragments_cut_them) {
     assert_int_equal(tw_run_apply_tensors(&run, "a:30x100 b:3000 h.{0-1}.c:17x2x100", &err), TW_OK);
     run.sync.fragments = 3;
     run.sync.period = 12;
@@ -333,7 +325,7 @@ static void audit_cases(void) {
     assert_int_equal(audit_case((double[]){0, 0, 0, 0, 5, 0}, 6), 1 << 4);
 }
 
-static void audit_gives_the_bits_of_the_owner(void **state) {
+FACT(audit_gives_the_bits_of_the_owner) {
     static const enum tw_merge rules[] = {TW_MERGE_MEAN, TW_MERGE_RDA, TW_MERGE_TRIMMED,
                                           TW_MERGE_MEDIAN, TW_MERGE_CLIPPED};
     static const enum tw_weights weights[] = {TW_WEIGHTS_EQUAL, TW_WEIGHTS_TOKENS,
@@ -384,8 +376,7 @@ static float merge_of_two(float a, uint32_t a_steps, float b, uint32_t b_steps, 
 }
 
 /* Of a correct merge that is an outlier, an auditor names the input whose loss would mend it. */
-static void audit_names_the_input_that_makes_the_merge_large(void **state) {
-    (void)state;
+FACT(audit_names_the_input_that_makes_the_merge_large) {
     enum { N = 64 };
     const float inputs[][3] = {{3, 12, 3}, {12, 12, 12}, {3, 3, 3}};
     const uint64_t large[] = {1 << 1, 0, 0};
@@ -404,8 +395,7 @@ static void audit_names_the_input_that_makes_the_merge_large(void **state) {
     }
 }
 
-static void of_two_the_one_far_beyond_all_merges_is_refused(void **state) {
-    (void)state;
+FACT(of_two_the_one_far_beyond_all_merges_is_refused) {
     uint64_t refused;
     open_run();
     past_of(1, 0.5f); /* above 4 a contribution is an outlier, above 8 it is refused */
@@ -431,8 +421,7 @@ static void of_two_the_one_far_beyond_all_merges_is_refused(void **state) {
     assert_int_equal(refused, 0);
 }
 
-static void one_alone_is_refused_with_a_reason(void **state) {
-    (void)state;
+FACT(one_alone_is_refused_with_a_reason) {
     float values[64];
     struct tw_wmsg_reduced reply;
     open_run();
@@ -455,8 +444,7 @@ static void one_alone_is_refused_with_a_reason(void **state) {
 }
 
 /* An auditor has no past merges, or not the owner's, so it merges exactly the inputs listed. */
-static void auditor_takes_the_inputs_listed(void **state) {
-    (void)state;
+FACT(auditor_takes_the_inputs_listed) {
     open_run();
     past_of(1, 0.5f);
     const double norm = sqrt(AUDIT_N);
@@ -468,26 +456,4 @@ static void auditor_takes_the_inputs_listed(void **state) {
     input_add(&request, values, 100, 10);
     assert_int_equal(reduced(&request, values).refused, 1); /* merged, and named as large */
     assert_true(values[0] == 1000);
-}
-
-int main(void) {
-#define FACT(name) cmocka_unit_test_setup_teardown(name, begin, end)
-    const struct CMUnitTest tests[] = {
-        FACT(far_too_large_is_refused),
-        FACT(too_large_is_scaled_down),
-        FACT(too_large_is_scaled_down_by_every_rule),
-        FACT(contribution_of_more_steps_may_be_larger),
-        FACT(weights_are_of_the_inputs_let_in),
-        FACT(robust_rules_pass_over_the_odd_one),
-        FACT(rules_differ_as_they_should),
-        FACT(more_inputs_than_members_are_refused),
-        FACT(rda_goes_by_tensor_and_part),
-        FACT(rda_goes_by_tensor_where_fragments_cut_them),
-        FACT(audit_gives_the_bits_of_the_owner),
-        FACT(audit_names_the_input_that_makes_the_merge_large),
-        FACT(of_two_the_one_far_beyond_all_merges_is_refused),
-        FACT(one_alone_is_refused_with_a_reason),
-        FACT(auditor_takes_the_inputs_listed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,8 @@
 #include "tests/worker/merge/two_nodes.h"
 #include "worker/merge/anchor.h"
 
+#define FACT(name) TEST_IN(open_two, close_two, name)
+
 static void open_type(enum tw_momentum_type type, enum tw_outer_rule rule,
                       uint32_t momentum_millionths) {
     struct tw_run run;
@@ -34,8 +36,7 @@ static void merge_often(uint64_t count) {
 }
 
 /* With momentum 0 no step reads u: leaving it out changes no bit of phi. */
-static void rule_without_momentum_keeps_none(void **state) {
-    (void)state;
+FACT(rule_without_momentum_keeps_none) {
     for (int rule = TW_OUTER_NESTEROV; rule <= TW_OUTER_HEAVYBALL; rule++) {
         open_type(TW_MOMENTUM_TYPE_FLOAT32, (enum tw_outer_rule)rule, 0);
         merge_often(5);
@@ -61,8 +62,7 @@ static double wide(const void *u, size_t i) {
 }
 
 /* u in bf16 stays within its rounding of u in float32, and is the same at both nodes. */
-static void momentum_in_bf16_stays_near(void **state) {
-    (void)state;
+FACT(momentum_in_bf16_stays_near) {
     enum { ROUNDS = 8 };
     for (int rule = TW_OUTER_NESTEROV; rule <= TW_OUTER_HEAVYBALL; rule++) {
         open_type(TW_MOMENTUM_TYPE_AUTO, (enum tw_outer_rule)rule, 800000);
@@ -85,8 +85,7 @@ static void momentum_in_bf16_stays_near(void **state) {
 }
 
 /* A joiner gets (phi, u) to the bit, with each type of u. */
-static void momentum_of_each_type_is_handed_on(void **state) {
-    (void)state;
+FACT(momentum_of_each_type_is_handed_on) {
     static const enum tw_momentum_type types[] = {TW_MOMENTUM_TYPE_FLOAT32, TW_MOMENTUM_TYPE_BF16,
                                                   TW_MOMENTUM_TYPE_AUTO};
     uint32_t bytes[3];
@@ -127,8 +126,7 @@ static float rounded(float x) {
 enum { N = 5000, BEGIN = 16 };
 
 /* Every element of a range takes its step in float32; u is then rounded, and the rest stays. */
-static void step_in_bf16_is_the_formula(void **state) {
-    (void)state;
+TEST(step_in_bf16_is_the_formula) {
     static float phi[N], delta[N], own[N], theirs[N];
     static uint16_t u[N];
     const struct tw_outer rule = {.lr = 0.7f, .momentum = 0.9f, .gain = 0.5f, .limit = 0.3f};
@@ -157,8 +155,7 @@ static void step_in_bf16_is_the_formula(void **state) {
     }
 }
 
-static void overflow_by_rounding_is_found(void **state) {
-    (void)state;
+TEST(overflow_by_rounding_is_found) {
     float phi = 0, delta = 3.4e38f;
     uint16_t u[3000] = {0};
     const struct tw_outer rule = {.lr = 1e-30f, .momentum = 0};
@@ -174,8 +171,7 @@ static void overflow_by_rounding_is_found(void **state) {
     assert_true(tw_momentum_squared(TW_MOMENTUM_NONE, NULL, 0, 3000) == 0);
 }
 
-static void infinite_momentum_is_not_published(void **state) {
-    (void)state;
+FACT(infinite_momentum_is_not_published) {
     struct tw_anchor_publish stage;
     struct tw_shm_state sealed;
     open_type(TW_MOMENTUM_TYPE_BF16, TW_OUTER_NESTEROV, 900000);
@@ -185,17 +181,4 @@ static void infinite_momentum_is_not_published(void **state) {
     assert_int_equal(tw_anchor_publish_seal(&stage, 1, &sealed, &err), TW_OK);
     ((uint16_t *)stage.u)[stage.elements - 1] = 0x7f80;
     assert_int_equal(tw_anchor_publish_seal(&stage, 1, &sealed, &err), TW_CORRUPT);
-}
-
-int main(void) {
-#define FACT(name) cmocka_unit_test_setup_teardown(name, open_two, close_two)
-    const struct CMUnitTest tests[] = {
-        FACT(rule_without_momentum_keeps_none),
-        FACT(momentum_in_bf16_stays_near),
-        FACT(momentum_of_each_type_is_handed_on),
-        cmocka_unit_test(step_in_bf16_is_the_formula),
-        cmocka_unit_test(overflow_by_rounding_is_found),
-        FACT(infinite_momentum_is_not_published),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,8 +23,7 @@ static void assert_near(float value, double want) {
     assert_true(fabs((double)value - want) < 1e-6);
 }
 
-static void usual_share_is_merged_unchanged(void **state) {
-    (void)state;
+TEST(usual_share_is_merged_unchanged) {
     begin(0, 0, 0);
     for (unsigned i = 0; i < 100; i++) {
         const struct tw_pair_verdict verdict = judge(1, 1 + (i * 7 % 20) / 10.0, 1 + (i % 3) / 2.0);
@@ -34,8 +33,7 @@ static void usual_share_is_merged_unchanged(void **state) {
     }
 }
 
-static void large_share_is_scaled_and_a_far_larger_one_refused(void **state) {
-    (void)state;
+TEST(large_share_is_scaled_and_a_far_larger_one_refused) {
     begin(40, 1, 2);
     assert_near(judge(1, 3, 2).delta, 1);
     assert_near(judge(1, 6, 2).delta, 0.5);
@@ -51,8 +49,7 @@ static void large_share_is_scaled_and_a_far_larger_one_refused(void **state) {
 }
 
 /* In a warm-up, Deltas grow fiftyfold, and the medians follow half a window later. */
-static void growth_that_the_own_delta_shares_is_usual(void **state) {
-    (void)state;
+TEST(growth_that_the_own_delta_shares_is_usual) {
     begin(40, 1, 1);
     for (double size = 1; size < 3000; size *= 1.5) {
         const struct tw_pair_verdict verdict = judge(size, 2.9 * size, 1.9 * size);
@@ -63,8 +60,7 @@ static void growth_that_the_own_delta_shares_is_usual(void **state) {
 }
 
 /* A slow node's own Delta is too small to compare with, so the sizes of past shares are used. */
-static void the_past_of_others_stands_for_a_small_delta_of_ours(void **state) {
-    (void)state;
+TEST(the_past_of_others_stands_for_a_small_delta_of_ours) {
     begin(0, 0, 0);
     /* limit: three times a twentieth of the anchor's norm */
     assert_near(judge(0.01, 20, 1).delta, 15.0 / 20);
@@ -79,8 +75,7 @@ static void the_past_of_others_stands_for_a_small_delta_of_ours(void **state) {
 
 /* The medians do not move if a quarter of the shares are lies. They follow if most shares differ
  * from the past. */
-static void liars_do_not_move_it_and_a_majority_does(void **state) {
-    (void)state;
+TEST(liars_do_not_move_it_and_a_majority_does) {
     begin(40, 1, 1);
     for (unsigned i = 0; i < 200; i++) {
         if (i % 4 == 0) {
@@ -96,15 +91,4 @@ static void liars_do_not_move_it_and_a_majority_does(void **state) {
     for (unsigned i = 0; i < TW_PAIR_GUARD_KEPT; i++) (void)judge(1, 20, 50);
     assert_near(judge(1, 20, 50).delta, 1);
     assert_near(judge(1, 20, 50).pull, 1);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(usual_share_is_merged_unchanged),
-        cmocka_unit_test(large_share_is_scaled_and_a_far_larger_one_refused),
-        cmocka_unit_test(growth_that_the_own_delta_shares_is_usual),
-        cmocka_unit_test(the_past_of_others_stands_for_a_small_delta_of_ours),
-        cmocka_unit_test(liars_do_not_move_it_and_a_majority_does),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,7 +77,6 @@ static void open_all(enum tw_codec_id codec, uint32_t feedback_millionths) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     for (unsigned i = 0; i < NODES; i++) {
         tw_pairing_deinit(&nodes[i].pairing);
         tw_merger_deinit(&nodes[i].merger);
@@ -87,6 +86,8 @@ static int close_all(void **state) {
     }
     return 0;
 }
+
+#define FACT(name) TEST_IN(NULL, close_all, name)
 
 /* Moves theta at random. Returns the sum of the changes of all elements. */
 static double train(struct node *node) {
@@ -168,8 +169,7 @@ static float exchange(uint64_t round, bool is_whole) {
 
 /* Follows the form and signs of the paper's code, where delta and momentum point along theta - phi.
  */
-static void a_pair_takes_the_step_of_the_paper(void **state) {
-    (void)state;
+FACT(a_pair_takes_the_step_of_the_paper) {
     open_all(TW_CODEC_INT8, 0);
     for (uint64_t round = 0; round < 4; round++) {
         double *phi[NODES], *momentum[NODES], *went[NODES];
@@ -225,8 +225,7 @@ static void a_pair_takes_the_step_of_the_paper(void **state) {
     }
 }
 
-static void both_ends_read_the_same_anchors(void **state) {
-    (void)state;
+FACT(both_ends_read_the_same_anchors) {
     open_all(TW_CODEC_INT8, 0);
     for (uint64_t round = 0; round < 5; round++) {
         for (unsigned i = 0; i < NODES; i++) (void)train(&nodes[i]);
@@ -241,8 +240,7 @@ static void both_ends_read_the_same_anchors(void **state) {
     assert_int_equal(nodes[0].phi.bytes, tw_lattice_bound(n));
 }
 
-static void anchors_of_a_pair_come_together(void **state) {
-    (void)state;
+FACT(anchors_of_a_pair_come_together) {
     open_all(TW_CODEC_INT8, 0);
     (void)train(&nodes[0]); /* the anchors part */
     (void)apply(&nodes[0], 0, true);
@@ -266,8 +264,7 @@ static void are_often_far_apart(struct node *node) {
 /* With eta = 1, mu = 0 and beta = 1, only training changes the sum of theta - (1 - rho) * e over
  * both nodes, up to rounding. That holds for lossy codecs, for merges and for steps alone, and for
  * work that was sent in vain. */
-static void nothing_is_lost_between_two(void **state) {
-    (void)state;
+FACT(nothing_is_lost_between_two) {
     const enum tw_codec_id codecs[] = {TW_CODEC_ECSQ05, TW_CODEC_SIGN, TW_CODEC_ECSQ2};
     for (unsigned c = 0; c < 3; c++) {
         if (c > 0) (void)close_all(NULL);
@@ -308,8 +305,7 @@ static void nothing_is_lost_between_two(void **state) {
 
 /* ---- alone ----------------------------------------------------------------------------------- */
 
-static void alone_takes_all_of_it_exactly(void **state) {
-    (void)state;
+FACT(alone_takes_all_of_it_exactly) {
     open_all(TW_CODEC_SIGN, 1000000);
     for (unsigned i = 0; i < NODES; i++) nodes[i].dae.run.sync.outer_lr_millionths = 1000000;
     (void)train(&nodes[0]);
@@ -324,8 +320,7 @@ static void alone_takes_all_of_it_exactly(void **state) {
     }
 }
 
-static void work_done_meanwhile_stays(void **state) {
-    (void)state;
+FACT(work_done_meanwhile_stays) {
     open_all(TW_CODEC_INT8, 0);
     for (unsigned alone = 0; alone < 2; alone++) {
         (void)train(&nodes[0]);
@@ -351,8 +346,7 @@ static void assert_refused(struct tw_wmsg_applied reply) {
 }
 
 /* A partner has diverged: its values are finite, but far beyond those of training. */
-static void far_too_large_share_is_done_without(void **state) {
-    (void)state;
+FACT(far_too_large_share_is_done_without) {
     open_all(TW_CODEC_INT8, 0);
     for (uint64_t round = 0; round < TW_PAIR_GUARD_LEAST; round++) {
         (void)train(&nodes[0]);
@@ -398,8 +392,7 @@ static double went_in(uint64_t round, struct tw_wmsg_applied *reply) {
 
 /* Of opposite Deltas, one five times as large is scaled down to three times, one ten times as large
  * is refused. */
-static void a_large_share_is_scaled_down_before_it_is_refused(void **state) {
-    (void)state;
+FACT(a_large_share_is_scaled_down_before_it_is_refused) {
     struct tw_wmsg_applied reply;
     open_all(TW_CODEC_BF16, 0);
     for (unsigned i = 0; i < NODES; i++) {
@@ -426,8 +419,7 @@ static void a_large_share_is_scaled_down_before_it_is_refused(void **state) {
 }
 
 /* A node that returns from far away pulls no harder than one at twice the usual distance. */
-static void an_anchor_far_away_draws_no_further_than_is_usual(void **state) {
-    (void)state;
+FACT(an_anchor_far_away_draws_no_further_than_is_usual) {
     struct tw_wmsg_applied reply;
     open_all(TW_CODEC_BF16, 0);
     for (unsigned i = 0; i < NODES; i++) nodes[i].dae.run.sync.outer_momentum_millionths = 0;
@@ -445,8 +437,7 @@ static void an_anchor_far_away_draws_no_further_than_is_usual(void **state) {
     assert_true(went < 0.7 + 0.7 + 0.1); /* eta + gamma / 2 * 2; without the limit, above 5 */
 }
 
-static void unreadable_share_is_done_without(void **state) {
-    (void)state;
+FACT(unreadable_share_is_done_without) {
     open_all(TW_CODEC_INT8, 0);
     for (uint64_t round = 0; round < 2; round++) {
         (void)train(&nodes[0]);
@@ -474,8 +465,7 @@ static void unreadable_share_is_done_without(void **state) {
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static void rounds_are_taken_once_and_only_when_sent(void **state) {
-    (void)state;
+FACT(rounds_are_taken_once_and_only_when_sent) {
     open_all(TW_CODEC_INT8, 0);
     struct tw_wmsg_applied reply;
     for (unsigned i = 0; i < NODES; i++) (void)train(&nodes[i]);
@@ -501,8 +491,7 @@ static void rounds_are_taken_once_and_only_when_sent(void **state) {
     assert_memory_equal(&still, &digest, sizeof(digest));
 }
 
-static void group_has_no_pairs(void **state) {
-    (void)state;
+FACT(group_has_no_pairs) {
     open_all(TW_CODEC_INT8, 0);
     tw_pairing_deinit(&nodes[0].pairing);
     nodes[0].dae.run.sync.topology = TW_TOPOLOGY_GROUP;
@@ -514,8 +503,7 @@ static void group_has_no_pairs(void **state) {
     assert_non_null(strstr(err.message, "not one in pairs"));
 }
 
-static void numbers_that_are_not_finite_go_nowhere(void **state) {
-    (void)state;
+FACT(numbers_that_are_not_finite_go_nowhere) {
     open_all(TW_CODEC_INT8, 0);
     live(&nodes[0])[7] = NAN;
     struct tw_wmsg_pair_apply request = request_of(&nodes[0], 0, true);
@@ -533,8 +521,7 @@ static void numbers_that_are_not_finite_go_nowhere(void **state) {
     assert_non_null(strstr(err.message, "could not be encoded"));
 }
 
-static void the_last_round_leaves_theta_at_the_anchor(void **state) {
-    (void)state;
+FACT(the_last_round_leaves_theta_at_the_anchor) {
     open_all(TW_CODEC_SIGN, 1000000);
     for (unsigned i = 0; i < NODES; i++) (void)train(&nodes[i]);
     for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], 0, false);
@@ -571,30 +558,8 @@ static void solo_puts_back(uint32_t local_millionths) {
 
 /* A solo round puts the residual back into theta, except for the share that theta already contains.
  */
-static void solo_puts_the_residual_back(void **state) {
-    (void)state;
+FACT(solo_puts_the_residual_back) {
     solo_puts_back(0);
     (void)close_all(NULL);
     solo_puts_back(600000);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_pair_takes_the_step_of_the_paper, close_all),
-        cmocka_unit_test_teardown(both_ends_read_the_same_anchors, close_all),
-        cmocka_unit_test_teardown(anchors_of_a_pair_come_together, close_all),
-        cmocka_unit_test_teardown(nothing_is_lost_between_two, close_all),
-        cmocka_unit_test_teardown(alone_takes_all_of_it_exactly, close_all),
-        cmocka_unit_test_teardown(work_done_meanwhile_stays, close_all),
-        cmocka_unit_test_teardown(far_too_large_share_is_done_without, close_all),
-        cmocka_unit_test_teardown(a_large_share_is_scaled_down_before_it_is_refused, close_all),
-        cmocka_unit_test_teardown(an_anchor_far_away_draws_no_further_than_is_usual, close_all),
-        cmocka_unit_test_teardown(unreadable_share_is_done_without, close_all),
-        cmocka_unit_test_teardown(rounds_are_taken_once_and_only_when_sent, close_all),
-        cmocka_unit_test_teardown(group_has_no_pairs, close_all),
-        cmocka_unit_test_teardown(numbers_that_are_not_finite_go_nowhere, close_all),
-        cmocka_unit_test_teardown(the_last_round_leaves_theta_at_the_anchor, close_all),
-        cmocka_unit_test_teardown(solo_puts_the_residual_back, close_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

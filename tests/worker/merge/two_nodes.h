@@ -67,13 +67,11 @@ static inline void open_with(uint32_t momentum_millionths, enum tw_codec_id code
 }
 
 static inline int open_two(void **state) {
-    (void)state;
     open_with(900000, TW_CODEC_INT8);
     return 0;
 }
 
 static inline int close_two(void **state) {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         tw_merger_deinit(&nodes[i].merger);
         stub_learner_close(&nodes[i].stub);

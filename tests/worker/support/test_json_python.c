@@ -16,35 +16,31 @@ static void check(const char *json, const char *want) {
     free(out);
 }
 
-static void numbers_without_an_end_are_strings(void **state) {
-    (void)state;
+TEST(numbers_without_an_end_are_strings) {
     check("{\"a\": NaN, \"b\": [Infinity, -Infinity]}",
           "{\"a\": \"NaN\", \"b\": [\"Infinity\", \"-Infinity\"]}");
     check("[1e999,-1e999]", "[\"Infinity\",\"-Infinity\"]");
     check("{\"NaN\": \"Infinity\"}", NULL);
 }
 
-static void integers_beyond_64_bits_are_real(void **state) {
-    (void)state;
+TEST(integers_beyond_64_bits_are_real) {
     check("[1000000000000000019884624838656]", "[1.000000000000e+30]");
     check("[18446744073709551615, -9223372036854775809]",
           "[1.844674407371e+19, -9.223372036855e+18]");
     check("[9223372036854775807, -9223372036854775808, 0, -1.5e-7, 1E5]", NULL);
 }
 
-static void strings_that_are_no_text_are_replaced(void **state) {
-    (void)state;
+TEST(strings_that_are_no_text_are_replaced) {
     check("[\"a\\u0000b\", \"\\ud800\", \"\\udc00x\", \"\\ud83d\\ude00\", \"\\\\u0000\"]",
           "[\"a\\ufffdb\", \"\\ufffd\", \"\\ufffdx\", \"\\ud83d\\ude00\", \"\\\\u0000\"]");
     check("[\"\\\"\", \"\\u00e9\\n\"]", NULL);
 }
 
-static void files_of_a_model_are_read_so(void **state) {
+TEST(files_of_a_model_are_read_so) {
     static const char CONFIG[] = "{\"model_max_length\": 1000000000000000019884624838656, "
                                  "\"x\": NaN, \"name\": \"\\u0000\", \"layers\": 3}";
     json_t *root = NULL;
     struct tw_error err = {.message = ""};
-    (void)state;
     if (tw_hf_json_parse(&root, CONFIG, sizeof(CONFIG) - 1, 1000, &err) != TW_OK) {
         fail_msg("%s", err.message);
     }
@@ -60,14 +56,4 @@ static void files_of_a_model_are_read_so(void **state) {
     static const char BROKEN[] = "{\"a\": NaN,\n \"b\": }";
     assert_int_equal(tw_hf_json_parse(&root, BROKEN, sizeof(BROKEN) - 1, 1000, &err), TW_CORRUPT);
     assert_non_null(strstr(err.message, "line 2, column"));
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_without_an_end_are_strings),
-        cmocka_unit_test(integers_beyond_64_bits_are_real),
-        cmocka_unit_test(strings_that_are_no_text_are_replaced),
-        cmocka_unit_test(files_of_a_model_are_read_so),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,16 +4,9 @@
 
 #include <dlfcn.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "worker/loop/session.h"
 
 static const char PCI[] = "0000:17:00.0";
@@ -35,8 +28,7 @@ static void refused(const char *library, const char *pci, const char *sentence) 
     if (strstr(err.message, sentence) == NULL) fail_msg("`%s` is not: %s", sentence, err.message);
 }
 
-static void values_of_the_card_are_seen(void **state) {
-    (void)state;
+TEST(values_of_the_card_are_seen) {
     struct tw_nvml *const nvml = open_fake("");
     struct tw_nvml_look look;
     tw_nvml_look(nvml, &look);
@@ -50,8 +42,7 @@ static void values_of_the_card_are_seen(void **state) {
     tw_nvml_close(nvml);
 }
 
-static void values_missing_from_the_card_are_zero(void **state) {
-    (void)state;
+TEST(values_missing_from_the_card_are_zero) {
     static const struct tw_nvml_look nothing;
     struct tw_nvml *const nvml = open_fake("silent");
     struct tw_nvml_look look;
@@ -61,15 +52,13 @@ static void values_missing_from_the_card_are_zero(void **state) {
     tw_nvml_close(nvml);
 }
 
-static void release_without_an_end_is_cut(void **state) {
-    (void)state;
+TEST(release_without_an_end_is_cut) {
     struct tw_nvml *const nvml = open_fake("unending");
     assert_int_equal(strlen(tw_nvml_version(nvml)), TW_NVML_VERSION_BYTES - 1);
     tw_nvml_close(nvml);
 }
 
-static void library_that_cannot_be_asked_says_why(void **state) {
-    (void)state;
+TEST(library_that_cannot_be_asked_says_why) {
     assert_int_equal(setenv("FAKE_NVML", "", 1), 0);
     refused("libthinwire-nothing.so.1", PCI, "libthinwire-nothing.so.1 could not be loaded");
     refused("libm.so.6", PCI, "libm.so.6 is not an NVML that this program knows");
@@ -78,8 +67,7 @@ static void library_that_cannot_be_asked_says_why(void **state) {
     refused(fake, PCI, "refused to start NVML: Unknown Error");
 }
 
-static void library_is_shut_down_when_closed(void **state) {
-    (void)state;
+TEST(library_is_shut_down_when_closed) {
     void *const library = dlopen(fake, RTLD_NOW | RTLD_LOCAL);
     int (*begun)(void);
     assert_non_null(library);
@@ -106,15 +94,13 @@ static double others_at_second_look(const char *how) {
     return others;
 }
 
-static void newest_use_by_other_processes_is_added_up(void **state) {
-    (void)state;
+TEST(newest_use_by_other_processes_is_added_up) {
     const double others = others_at_second_look("shared");
     assert_true(others > 0.4199 && others < 0.4201); /* 35 % and 7 % */
     assert_true(others_at_second_look("crowded") == 1);
 }
 
-static void idle_gpu_has_no_others(void **state) {
-    (void)state;
+TEST(idle_gpu_has_no_others) {
     struct tw_nvml *const nvml = open_fake("shared");
     for (int i = 0; i < 2; i++) (void)tw_nvml_others(nvml);
     assert_int_equal(setenv("FAKE_NVML", "idle", 1), 0);
@@ -123,16 +109,14 @@ static void idle_gpu_has_no_others(void **state) {
 }
 
 /* As in a container: the driver's numbers of processes are those of the host. */
-static void use_is_unknown_where_this_process_is_not_seen(void **state) {
-    (void)state;
+TEST(use_is_unknown_where_this_process_is_not_seen) {
     assert_true(isnan(others_at_second_look("strangers")));
     assert_true(isnan(others_at_second_look("silent")));
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-static void watch_writes_the_values_it_sees(void **state) {
-    (void)state;
+TEST(watch_writes_the_values_it_sees) {
     static struct tw_shm_device device;
     struct tw_device_watch watch;
     struct tw_error err;
@@ -150,8 +134,7 @@ static void watch_writes_the_values_it_sees(void **state) {
     tw_device_watch_close(&watch);
 }
 
-static void watch_sees_others_within_a_second(void **state) {
-    (void)state;
+TEST(watch_sees_others_within_a_second) {
     static struct tw_shm_device device;
     const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
     struct tw_device_watch watch;
@@ -165,8 +148,7 @@ static void watch_sees_others_within_a_second(void **state) {
     tw_device_watch_close(&watch);
 }
 
-static void nothing_to_watch_is_no_thread(void **state) {
-    (void)state;
+TEST(nothing_to_watch_is_no_thread) {
     static struct tw_shm_device device;
     struct tw_device_watch watch;
     struct tw_error err;
@@ -179,20 +161,7 @@ static void nothing_to_watch_is_no_thread(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_of_the_card_are_seen),
-        cmocka_unit_test(values_missing_from_the_card_are_zero),
-        cmocka_unit_test(release_without_an_end_is_cut),
-        cmocka_unit_test(library_that_cannot_be_asked_says_why),
-        cmocka_unit_test(library_is_shut_down_when_closed),
-        cmocka_unit_test(newest_use_by_other_processes_is_added_up),
-        cmocka_unit_test(idle_gpu_has_no_others),
-        cmocka_unit_test(use_is_unknown_where_this_process_is_not_seen),
-        cmocka_unit_test(watch_writes_the_values_it_sees),
-        cmocka_unit_test(watch_sees_others_within_a_second),
-        cmocka_unit_test(nothing_to_watch_is_no_thread),
-    };
     if (argc != 2) return 2;
     fake = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -1,21 +1,14 @@
 /* test_signals.c - signals may arrive in the middle of a matrix product. */
 #include "worker/support/signals.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/rng.h"
+#include "tests/test.h"
 #include "worker/engine/engine.h"
 
 enum { STEPS = 12, SEED = 7 };
@@ -51,37 +44,6 @@ static void losses_of(float losses[STEPS]) {
     tw_engine_destroy(engine);
 }
 
-/* Without the alternate signal stack, this always ended in `corrupted size vs. prev_size`. */
-static void a_storm_of_signals_changes_nothing(void **state) {
-    float calm[STEPS], stormy[STEPS];
-    (void)state;
-    losses_of(calm);
-    tw_signals_catch(false);
-    struct sigevent event;
-    memset(&event, 0, sizeof(event));
-    event.sigev_notify = SIGEV_SIGNAL;
-    event.sigev_signo = SIGTERM;
-    timer_t timer;
-    const struct itimerspec often = {{0, 200000}, {0, 200000}}, never = {{0, 0}, {0, 0}};
-    assert_int_equal(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
-    assert_int_equal(timer_settime(timer, 0, &often, NULL), 0);
-    losses_of(stormy);
-    assert_int_equal(timer_settime(timer, 0, &never, NULL), 0);
-    assert_int_equal(timer_delete(timer), 0);
-    assert_true(tw_signals_wanted());
-    assert_memory_equal(calm, stormy, sizeof(calm));
-}
-
-/* timeout(1) sends two signals: one to the process and one to its group. The second signal used to
- * kill the process. */
-static void two_at_once_are_one(void **state) {
-    (void)state;
-    tw_signals_catch(true);
-    assert_int_equal(raise(SIGINT), 0);
-    assert_int_equal(raise(SIGINT), 0);
-    assert_true(tw_signals_wanted());
-}
-
 /* Raises SIGHUP in a child process, which would die if SIGHUP were not caught. There, no earlier
  * signal counts. */
 static void hangup_after(void (*before)(int), bool is_wanted) {
@@ -98,26 +60,43 @@ static void hangup_after(void (*before)(int), bool is_wanted) {
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* The order counts: the first two run before any signal is caught in this process, and the third
+ * before the storm, whose signals would be older than a second on a busy machine. */
+
 /* Without a handler, SIGHUP would kill `thinwire train`, with all progress since the last save. */
-static void closed_terminal_asks_to_end(void **state) {
-    (void)state;
+TEST(closed_terminal_asks_to_end) {
     hangup_after(SIG_DFL, true);
 }
 
-static void nohup_is_left_alone(void **state) {
-    (void)state;
+TEST(nohup_is_left_alone) {
     hangup_after(SIG_IGN, false);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        /* must run before any signal is caught in this process */
-        cmocka_unit_test(closed_terminal_asks_to_end),
-        cmocka_unit_test(nohup_is_left_alone),
-        /* must run before the storm: on a busy machine, the storm's signals would be older than a
-         * second */
-        cmocka_unit_test(two_at_once_are_one),
-        cmocka_unit_test(a_storm_of_signals_changes_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+/* timeout(1) sends two signals: one to the process and one to its group. The second signal used to
+ * kill the process. */
+TEST(two_at_once_are_one) {
+    tw_signals_catch(true);
+    assert_int_equal(raise(SIGINT), 0);
+    assert_int_equal(raise(SIGINT), 0);
+    assert_true(tw_signals_wanted());
+}
+
+/* Without the alternate signal stack, this always ended in `corrupted size vs. prev_size`. */
+TEST(a_storm_of_signals_changes_nothing) {
+    float calm[STEPS], stormy[STEPS];
+    losses_of(calm);
+    tw_signals_catch(false);
+    struct sigevent event;
+    memset(&event, 0, sizeof(event));
+    event.sigev_notify = SIGEV_SIGNAL;
+    event.sigev_signo = SIGTERM;
+    timer_t timer;
+    const struct itimerspec often = {{0, 200000}, {0, 200000}}, never = {{0, 0}, {0, 0}};
+    assert_int_equal(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
+    assert_int_equal(timer_settime(timer, 0, &often, NULL), 0);
+    losses_of(stormy);
+    assert_int_equal(timer_settime(timer, 0, &never, NULL), 0);
+    assert_int_equal(timer_delete(timer), 0);
+    assert_true(tw_signals_wanted());
+    assert_memory_equal(calm, stormy, sizeof(calm));
 }

@@ -52,15 +52,13 @@ static void check_runs(struct tw_thread_pool *team, uint32_t runs) {
     }
 }
 
-static void every_piece_is_done_exactly_once(void **state) {
-    (void)state;
+TEST(every_piece_is_done_exactly_once) {
     struct tw_thread_pool *team = team_of(THREADS);
     check_runs(team, RUNS);
     tw_thread_pool_destroy(team);
 }
 
-static void helpers_that_fell_asleep_come_back(void **state) {
-    (void)state;
+TEST(helpers_that_fell_asleep_come_back) {
     struct tw_thread_pool *team = team_of(THREADS);
     for (int i = 0; i < 20; i++) {
         /* far longer than helpers spin */
@@ -70,8 +68,7 @@ static void helpers_that_fell_asleep_come_back(void **state) {
     tw_thread_pool_destroy(team);
 }
 
-static void one_thread_works_in_the_caller(void **state) {
-    (void)state;
+TEST(one_thread_works_in_the_caller) {
     struct tw_thread_pool *team = team_of(1);
     struct count count = {.pieces = 5};
     tw_thread_pool_run(team, 5, count_piece, &count);
@@ -92,8 +89,7 @@ static void meet(void *context, uint32_t piece, uint32_t thread) {
     while (atomic_load(&meeting->present) < THREADS) (void)sched_yield();
 }
 
-static void pieces_run_at_the_same_time(void **state) {
-    (void)state;
+TEST(pieces_run_at_the_same_time) {
     struct tw_thread_pool *team = team_of(THREADS);
     struct meeting meeting = {0};
     tw_thread_pool_run(team, THREADS, meet, &meeting);
@@ -107,8 +103,7 @@ static void run_inside(void *context, uint32_t piece, uint32_t thread) {
     tw_thread_pool_run(count->team, 1, count_piece, count);
 }
 
-static void a_run_inside_a_piece_is_refused(void **state) {
-    (void)state;
+TEST(a_run_inside_a_piece_is_refused) {
     for (uint32_t threads = 1; threads <= 2; threads++) {
         const pid_t child = fork();
         int status = 0;
@@ -123,15 +118,4 @@ static void a_run_inside_a_piece_is_refused(void **state) {
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_piece_is_done_exactly_once),
-        cmocka_unit_test(helpers_that_fell_asleep_come_back),
-        cmocka_unit_test(one_thread_works_in_the_caller),
-        cmocka_unit_test(pieces_run_at_the_same_time),
-        cmocka_unit_test(a_run_inside_a_piece_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

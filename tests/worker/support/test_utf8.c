@@ -1,16 +1,10 @@
 /* test_utf8.c - characters come out whole, invalid bytes as U+FFFD. */
 #include "worker/support/utf8.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/rng.h"
+#include "tests/test.h"
 
 #define BAD "\xEF\xBF\xBD"
 
@@ -37,14 +31,12 @@ static void assert_stream(const char *text, const char *wanted) {
     assert_memory_equal(out, wanted, size);
 }
 
-static void well_formed_text_passes_unchanged(void **state) {
-    (void)state;
+TEST(well_formed_text_passes_unchanged) {
     const char *const text = "plain, \xC3\xA9, \xE2\x82\xAC, \xF0\x9F\x9A\x80, \xED\x9F\xBF, \n";
     assert_stream(text, text);
 }
 
-static void a_character_waits_for_its_last_byte(void **state) {
-    (void)state;
+TEST(a_character_waits_for_its_last_byte) {
     struct tw_utf8_stream held = {.held_bytes = 0};
     uint8_t out[TW_UTF8_TAKE_BYTES];
     assert_int_equal(tw_utf8_take(&held, 0xE2, out), 0);
@@ -53,8 +45,7 @@ static void a_character_waits_for_its_last_byte(void **state) {
     assert_memory_equal(out, "\xE2\x82\xAC", 3);
 }
 
-static void invalid_utf8_is_replaced_byte_by_byte(void **state) {
-    (void)state;
+TEST(invalid_utf8_is_replaced_byte_by_byte) {
     assert_stream("a\x80"
                   "b",
                   "a" BAD "b");
@@ -67,8 +58,7 @@ static void invalid_utf8_is_replaced_byte_by_byte(void **state) {
     assert_stream("\xE2\x82\xC3\xA9", BAD BAD "\xC3\xA9");
 }
 
-static void any_bytes_come_out_as_well_formed_text(void **state) {
-    (void)state;
+TEST(any_bytes_come_out_as_well_formed_text) {
     struct tw_rng rng;
     static uint8_t text[4096], out[3 * 4096];
     tw_rng_seed(&rng, 20);
@@ -79,14 +69,4 @@ static void any_bytes_come_out_as_well_formed_text(void **state) {
         }
         (void)stream(text, sizeof(text), out);
     }
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(well_formed_text_passes_unchanged),
-        cmocka_unit_test(a_character_waits_for_its_last_byte),
-        cmocka_unit_test(invalid_utf8_is_replaced_byte_by_byte),
-        cmocka_unit_test(any_bytes_come_out_as_well_formed_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,8 +33,7 @@ static void assert_same(const struct tw_bpe *bpe, struct tw_bpe_scratch *scratch
     free(slow);
 }
 
-static void words_of_all_lengths_merge_as_defined(void **state) {
-    (void)state;
+TEST(words_of_all_lengths_merge_as_defined) {
     const uint64_t seed = 20261121;
     struct tw_bpe_scratch scratch = {.links = NULL};
     struct tw_rng rng;
@@ -54,8 +53,7 @@ static void words_of_all_lengths_merge_as_defined(void **state) {
     tw_bpe_scratch_deinit(&scratch);
 }
 
-static void of_equal_pairs_the_leftmost_is_merged(void **state) {
-    (void)state;
+TEST(of_equal_pairs_the_leftmost_is_merged) {
     struct tw_bpe bpe;
     struct tw_bpe_scratch scratch = {.links = NULL};
     uint32_t tokens[101];
@@ -73,8 +71,7 @@ static void of_equal_pairs_the_leftmost_is_merged(void **state) {
     tw_bpe_scratch_deinit(&scratch);
 }
 
-static void a_pair_put_twice_keeps_the_last(void **state) {
-    (void)state;
+TEST(a_pair_put_twice_keeps_the_last) {
     struct tw_bpe bpe;
     struct tw_bpe_scratch scratch = {.links = NULL};
     uint32_t tokens[] = {1, 2, 3};
@@ -91,8 +88,7 @@ static void a_pair_put_twice_keeps_the_last(void **state) {
     tw_bpe_scratch_deinit(&scratch);
 }
 
-static void no_merges_leave_a_word_alone(void **state) {
-    (void)state;
+TEST(no_merges_leave_a_word_alone) {
     struct tw_bpe bpe = {.table = NULL};
     struct tw_bpe_scratch scratch = {.links = NULL};
     uint32_t tokens[] = {5, 5};
@@ -104,14 +100,4 @@ static void no_merges_leave_a_word_alone(void **state) {
     assert_int_equal(tw_bpe_apply(&bpe, &scratch, tokens, &count, &err), TW_OK);
     assert_int_equal(count, 0);
     tw_bpe_deinit(&bpe);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_of_all_lengths_merge_as_defined),
-        cmocka_unit_test(of_equal_pairs_the_leftmost_is_merged),
-        cmocka_unit_test(a_pair_put_twice_keeps_the_last),
-        cmocka_unit_test(no_merges_leave_a_word_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

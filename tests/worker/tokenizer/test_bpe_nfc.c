@@ -30,8 +30,7 @@ static size_t put(uint8_t *text, int32_t code) {
     return (size_t)utf8proc_encode_char(code, text);
 }
 
-static void every_character_becomes_its_normal_form(void **state) {
-    (void)state;
+TEST(every_character_becomes_its_normal_form) {
     for (int32_t code = 1; code < 0x110000; code++) {
         uint8_t text[32];
         size_t bytes = 0;
@@ -47,8 +46,7 @@ static void every_character_becomes_its_normal_form(void **state) {
 
 /* Characters that compose need not be marks: two vowel signs of Bengali, or a vowel and a final of
  * Hangul. */
-static void parts_of_every_character_come_together(void **state) {
-    (void)state;
+TEST(parts_of_every_character_come_together) {
     for (int32_t code = 1; code < 0x30000; code++) {
         int32_t parts[TW_BPE_NFC_PARTS_MAX];
         uint8_t text[64];
@@ -68,8 +66,7 @@ static void parts_of_every_character_come_together(void **state) {
     assert_memory_equal(piece.text, "\xE0\xA7\x8B", 3);
 }
 
-static void random_text_becomes_its_normal_form(void **state) {
-    (void)state;
+TEST(random_text_becomes_its_normal_form) {
     static const int32_t FIRST[] = {' ',    'A',    0xC0,   0x300,  0x340,   0x590,   0x900,
                                     0x9B0,  0xB40,  0x1100, 0x1160, 0x11A0,  0x1E00,  0x1F00,
                                     0x2126, 0x3040, 0xAC00, 0xF900, 0x11090, 0x1D150, 0x2F800};
@@ -90,8 +87,7 @@ static void random_text_becomes_its_normal_form(void **state) {
     }
 }
 
-static void normal_text_is_not_copied(void **state) {
-    (void)state;
+TEST(normal_text_is_not_copied) {
     const uint8_t text[] = "plain, gr\xC3\xB6\xC3\x9F"
                            "er, \xE4\xB8\xAD\xE6\x96\x87, \xEA\xB0\x81";
     struct tw_bpe_piece piece = {text, sizeof(text) - 1};
@@ -99,8 +95,7 @@ static void normal_text_is_not_copied(void **state) {
     assert_ptr_equal(piece.text, text);
 }
 
-static void a_mountain_of_marks_is_cut(void **state) {
-    (void)state;
+TEST(a_mountain_of_marks_is_cut) {
     enum { MARKS = 300 * 1000 };
     uint8_t *const text = malloc(2 * MARKS);
     assert_non_null(text);
@@ -113,24 +108,15 @@ static void a_mountain_of_marks_is_cut(void **state) {
 }
 
 static int start(void **state) {
-    (void)state;
     nfc = tw_bpe_nfc_table();
     return 0;
 }
 
 static int stop(void **state) {
-    (void)state;
     tw_bpe_nfc_buffer_deinit(&buffer);
     return 0;
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_character_becomes_its_normal_form),
-        cmocka_unit_test(parts_of_every_character_come_together),
-        cmocka_unit_test(random_text_becomes_its_normal_form),
-        cmocka_unit_test(normal_text_is_not_copied),
-        cmocka_unit_test(a_mountain_of_marks_is_cut),
-    };
-    return cmocka_run_group_tests(tests, start, stop);
+    return test_run(start, stop);
 }

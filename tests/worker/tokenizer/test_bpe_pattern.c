@@ -32,8 +32,7 @@ static void assert_refused(const char *regex, const char *why) {
     assert_null(pattern.code);
 }
 
-static void classes_are_those_of_unicode(void **state) {
-    (void)state;
+TEST(classes_are_those_of_unicode) {
     assert_split("\\s+", "a \xE2\x80\xA8\xC2\x85 b", "(a) \xE2\x80\xA8\xC2\x85 |(b)|");
     /* U+180E is not white space */
     assert_split("\\s+", "a\xE1\xA0\x8E b", "(a\xE1\xA0\x8E) |(b)|");
@@ -61,8 +60,7 @@ static void classes_are_those_of_unicode(void **state) {
     assert_split("a(?=b)|(?<=b)c|(?<!x)d", "abcd xd", "a|(b)c|d|( xd)|");
 }
 
-static void syntax_with_two_meanings_is_refused(void **state) {
-    (void)state;
+TEST(syntax_with_two_meanings_is_refused) {
     assert_refused("\\w+", "\\w+");
     assert_refused("a\\b", "\\b");
     assert_refused("\\h", "escapes");
@@ -87,16 +85,14 @@ static void syntax_with_two_meanings_is_refused(void **state) {
     assert_refused("(?=a)", "the empty string");
 }
 
-static void a_literal_is_quoted(void **state) {
-    (void)state;
+TEST(a_literal_is_quoted) {
     char regex[64] = "";
     regex[tw_bpe_pattern_quote("a.b \\E", regex, sizeof(regex))] = 0;
     assert_split(regex, "axb a.b \\E", "(axb )a.b \\E|");
     assert_int_equal(tw_bpe_pattern_quote("a.b", regex, 4), 0);
 }
 
-static void a_pattern_that_explodes_gives_up(void **state) {
-    (void)state;
+TEST(a_pattern_that_explodes_gives_up) {
     struct tw_bpe_pattern pattern = {.code = NULL};
     struct tw_bpe_piece piece = {(const uint8_t *)"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaacb",
                                  46};
@@ -108,22 +104,14 @@ static void a_pattern_that_explodes_gives_up(void **state) {
 }
 
 static int start(void **state) {
-    (void)state;
     return tw_bpe_matcher_init(&matcher, &err) != TW_OK;
 }
 
 static int stop(void **state) {
-    (void)state;
     tw_bpe_matcher_deinit(&matcher);
     return 0;
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(classes_are_those_of_unicode),
-        cmocka_unit_test(syntax_with_two_meanings_is_refused),
-        cmocka_unit_test(a_literal_is_quoted),
-        cmocka_unit_test(a_pattern_that_explodes_gives_up),
-    };
-    return cmocka_run_group_tests(tests, start, stop);
+    return test_run(start, stop);
 }

@@ -32,7 +32,6 @@ static void write_in(const char *name, const char *text) {
 }
 
 static int start(void **state) {
-    (void)state;
     (void)snprintf(folder, sizeof(folder), "/tmp/tw-text-ends-XXXXXX");
     return mkdtemp(folder) == NULL;
 }
@@ -41,7 +40,6 @@ static int stop(void **state) {
     static const char *const NAMES[] = {"config.json", "generation_config.json",
                                         "tokenizer_config.json", "special_tokens_map.json",
                                         "tokenizer.json"};
-    (void)state;
     tw_tokenizer_destroy(tokenizer);
     tokenizer = NULL;
     for (unsigned i = 0; i < 5; i++) {
@@ -50,6 +48,8 @@ static int stop(void **state) {
     }
     return rmdir(folder);
 }
+
+#define FACT(name) TEST_IN(start, stop, name)
 
 /* Makes a tokenizer with the 256 bytes and three added tokens. */
 static void make_tokenizer(const char *first, const char *second, const char *third) {
@@ -86,8 +86,7 @@ static void assert_stops(uint32_t first, uint32_t second) {
     assert_false(tw_text_ends_at(&ends, 65));
 }
 
-static void generation_stops_at_every_token_of_the_list(void **state) {
-    (void)state;
+FACT(generation_stops_at_every_token_of_the_list) {
     make_tokenizer("<|endoftext|>", "<|im_end|>", "<pad>");
     write_in("config.json", "{\"eos_token_id\": 257, \"pad_token_id\": 258}");
     assert_int_equal(read_ends(NULL), TW_OK);
@@ -102,8 +101,7 @@ static void generation_stops_at_every_token_of_the_list(void **state) {
     assert_int_equal(ends.generation.pad, THIRD);
 }
 
-static void documents_end_with_the_token_of_the_tokenizer(void **state) {
-    (void)state;
+FACT(documents_end_with_the_token_of_the_tokenizer) {
     make_tokenizer("[EOS]", "<|im_end|>", "[PAD]");
     write_in("config.json", "{\"eos_token_id\": 257, \"bos_token_id\": null}");
     write_in("tokenizer_config.json",
@@ -121,7 +119,7 @@ static void documents_end_with_the_token_of_the_tokenizer(void **state) {
 
 /* AutoTokenizer of transformers 4.57.6 and of 5.24.0 may put different tokens around a text. Such a
  * tokenizer is reported. */
-static void a_template_that_transformers_4_would_replace_is_told(void **state) {
+FACT(a_template_that_transformers_4_would_replace_is_told) {
     static const struct {
         const char *config;
         bool begins, ends; /* whether the two versions differ in the first (last) tokens */
@@ -138,7 +136,6 @@ static void a_template_that_transformers_4_would_replace_is_told(void **state) {
         {"{\"tokenizer_class\": \"PreTrainedTokenizerFast\", \"add_eos_token\": true}", false,
          false},
     };
-    (void)state;
     make_tokenizer("[EOS]", "[BOS]", "[PAD]");
     for (unsigned i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         write_in("tokenizer_config.json", CASES[i].config);
@@ -149,8 +146,7 @@ static void a_template_that_transformers_4_would_replace_is_told(void **state) {
     }
 }
 
-static void old_files_name_it_in_the_map_of_special_tokens(void **state) {
-    (void)state;
+FACT(old_files_name_it_in_the_map_of_special_tokens) {
     make_tokenizer("[EOS]", "[BOS]", "[PAD]");
     write_in("special_tokens_map.json", "{\"eos_token\": \"[EOS]\", \"bos_token\": \"[BOS]\"}");
     assert_int_equal(read_ends(NULL), TW_OK);
@@ -158,8 +154,7 @@ static void old_files_name_it_in_the_map_of_special_tokens(void **state) {
     assert_int_equal(ends.tokenizer.bos, SECOND);
 }
 
-static void usual_names_count_where_no_file_says_anything(void **state) {
-    (void)state;
+FACT(usual_names_count_where_no_file_says_anything) {
     make_tokenizer(BEGIN_DEEPSEEK, END_DEEPSEEK, "<|User|>");
     assert_int_equal(read_ends(NULL), TW_OK);
     assert_stops(SECOND, TW_TOKEN_NONE);
@@ -168,8 +163,7 @@ static void usual_names_count_where_no_file_says_anything(void **state) {
 }
 
 /* Llama's config class writes ids 1 and 2 into config.json even if nobody has set them. */
-static void tokens_of_text_end_no_document(void **state) {
-    (void)state;
+FACT(tokens_of_text_end_no_document) {
     make_tokenizer("<|endoftext|>", "[b]", "[c]");
     write_in("config.json", "{\"bos_token_id\": 1, \"eos_token_id\": 2}");
     assert_int_equal(read_ends(NULL), TW_OK);
@@ -180,8 +174,7 @@ static void tokens_of_text_end_no_document(void **state) {
 }
 
 /* GPT-2's config class writes id 50256, whatever the vocabulary. */
-static void ids_outside_the_vocabulary_are_reported(void **state) {
-    (void)state;
+FACT(ids_outside_the_vocabulary_are_reported) {
     make_tokenizer("one", "two", "three");
     write_in("config.json", "{\"eos_token_id\": 50256, \"bos_token_id\": 50256}");
     assert_int_equal(read_ends(NULL), TW_OK);
@@ -190,8 +183,7 @@ static void ids_outside_the_vocabulary_are_reported(void **state) {
     assert_int_equal(ends.generation.bos, TW_TOKEN_NONE);
 }
 
-static void the_user_decides(void **state) {
-    (void)state;
+FACT(the_user_decides) {
     make_tokenizer("<|endoftext|>", "[END]", "300");
     write_in("config.json", "{\"eos_token_id\": 256}");
     assert_int_equal(read_ends("[END]"), TW_OK);
@@ -206,8 +198,7 @@ static void the_user_decides(void **state) {
     assert_non_null(strstr(err.message, "--eos [STOP]"));
 }
 
-static void a_malformed_file_is_named(void **state) {
-    (void)state;
+FACT(a_malformed_file_is_named) {
     make_tokenizer("<|endoftext|>", "[b]", "[c]");
     write_in("generation_config.json", "{\"eos_token_id\": 256");
     assert_int_equal(read_ends(NULL), TW_CORRUPT);
@@ -217,8 +208,7 @@ static void a_malformed_file_is_named(void **state) {
     assert_stops(SECOND, TW_TOKEN_NONE);
 }
 
-static void bytes_end_with_zero(void **state) {
-    (void)state;
+FACT(bytes_end_with_zero) {
     const struct tw_text_ends_source source = {.vocab = 256, .tokenizer = tokenizer};
     assert_int_equal(tw_text_ends_read(&ends, &source, &err), TW_OK);
     assert_int_equal(ends.generation.eos_count, 0);
@@ -227,21 +217,4 @@ static void bytes_end_with_zero(void **state) {
     assert_int_equal(tw_text_ends_read(&ends, &bytes, &err), TW_OK);
     assert_stops(0, TW_TOKEN_NONE);
     assert_int_equal(tw_text_ends_text(&ends, tokenizer), TW_TOKEN_NONE);
-}
-
-int main(void) {
-#define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
-    const struct CMUnitTest tests[] = {
-        T(generation_stops_at_every_token_of_the_list),
-        T(documents_end_with_the_token_of_the_tokenizer),
-        T(a_template_that_transformers_4_would_replace_is_told),
-        T(old_files_name_it_in_the_map_of_special_tokens),
-        T(usual_names_count_where_no_file_says_anything),
-        T(tokens_of_text_end_no_document),
-        T(ids_outside_the_vocabulary_are_reported),
-        T(the_user_decides),
-        T(a_malformed_file_is_named),
-        T(bytes_end_with_zero),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,13 +75,11 @@ static void assert_all(const char *kind, enum tw_encode_flags flags) {
     }
 }
 
-static void tokens_are_those_of_the_package(void **state) {
-    (void)state;
+TEST(tokens_are_those_of_the_package) {
     assert_all("plain", (enum tw_encode_flags)0);
 }
 
-static void templates_are_those_of_the_package(void **state) {
-    (void)state;
+TEST(templates_are_those_of_the_package) {
     assert_all("template", TW_ENCODE_TEMPLATE);
 }
 
@@ -108,8 +106,7 @@ static void assert_back(const struct tw_tokenizer *tokenizer, struct tw_encoder 
     tw_tokens_deinit(&tokens);
 }
 
-static void any_bytes_come_back(void **state) {
-    (void)state;
+TEST(any_bytes_come_back) {
     const uint64_t seed = 7;
     struct tw_rng rng;
     tw_rng_seed(&rng, seed);
@@ -134,8 +131,7 @@ static void any_bytes_come_back(void **state) {
     }
 }
 
-static void exact_tokenizers_are_known(void **state) {
-    (void)state;
+TEST(exact_tokenizers_are_known) {
     assert_true(tw_tokenizer_is_exact(golden[0]));
     assert_true(tw_tokenizer_is_exact(golden[1]));
     assert_false(tw_tokenizer_is_exact(golden[2])); /* NFC */
@@ -144,8 +140,7 @@ static void exact_tokenizers_are_known(void **state) {
     assert_false(tw_tokenizer_is_exact(golden[4]));
 }
 
-static void a_byte_of_no_character_is_its_own_token(void **state) {
-    (void)state;
+TEST(a_byte_of_no_character_is_its_own_token) {
     /* Bytes that form no character separate the texts on both sides. */
     static const char *const TEXT = "the\xE2\x82 the\xFF";
     struct tw_encoder *const encoder = encoder_of(golden[0]);
@@ -169,8 +164,7 @@ static void a_byte_of_no_character_is_its_own_token(void **state) {
     tw_encoder_destroy(encoder);
 }
 
-static void special_tokens_of_strangers_are_text(void **state) {
-    (void)state;
+TEST(special_tokens_of_strangers_are_text) {
     static const char *const TEXT = "a<|endoftext|>b";
     struct tw_encoder *const encoder = encoder_of(golden[0]);
     struct tw_tokens tokens = {.tokens = NULL};
@@ -188,8 +182,7 @@ static void special_tokens_of_strangers_are_text(void **state) {
     tw_encoder_destroy(encoder);
 }
 
-static void a_long_word_takes_no_quadratic_time(void **state) {
-    (void)state;
+TEST(a_long_word_takes_no_quadratic_time) {
     enum { BYTES = TW_WORD_BYTES_MAX + 1000 }; /* quadratic time would take hours */
     uint8_t *const text = malloc(BYTES);
     assert_non_null(text);
@@ -202,8 +195,7 @@ static void a_long_word_takes_no_quadratic_time(void **state) {
     free(text);
 }
 
-static void text_streams_in_whole_characters(void **state) {
-    (void)state;
+TEST(text_streams_in_whole_characters) {
     static const char *const TEXT = "\xE5\xA4\x9A\xE3\x81\x8F\xED\x95\x99 \xF0\x9F\x91\x8D";
     struct tw_encoder *const encoder = encoder_of(golden[0]);
     struct tw_tokens tokens = {.tokens = NULL};
@@ -249,15 +241,13 @@ static void assert_bytes(struct tw_tokenizer *tokenizer) {
     tw_tokenizer_destroy(tokenizer);
 }
 
-static void bytes_are_a_tokenizer_too(void **state) {
-    (void)state;
+TEST(bytes_are_a_tokenizer_too) {
     struct tw_tokenizer *tokenizer;
     assert_int_equal(tw_tokenizer_create_bytes(&tokenizer, &err), TW_OK);
     assert_bytes(tokenizer);
 }
 
-static void our_file_for_bytes_reads_as_bytes(void **state) {
-    (void)state;
+TEST(our_file_for_bytes_reads_as_bytes) {
     char json[TW_BYTE_TOKENIZER_BYTES];
     (void)tw_byte_tokenizer_json(json);
     assert_bytes(create(json));
@@ -293,10 +283,9 @@ static void assert_model_refused(enum tw_status status, const char *more, const 
 }
 
 /* The first bytes of files written by sentencepiece 0.2, GPT-2, tiktoken and transformers 5.24. */
-static void other_files_of_tokenizers_are_named(void **state) {
+TEST(other_files_of_tokenizers_are_named) {
     static const char SENTENCEPIECE[] = "\n\016\n\005<unk>\025\0\0\0\0\030\002\n\f\n\003<s>";
     struct tw_tokenizer *tokenizer = NULL;
-    (void)state;
     assert_int_equal(
         tw_tokenizer_create_json(&tokenizer, SENTENCEPIECE, sizeof(SENTENCEPIECE) - 1, &err),
         TW_CONFIG);
@@ -312,8 +301,7 @@ static void other_files_of_tokenizers_are_named(void **state) {
     assert_refused(TW_CORRUPT, " {\"model\": {\"type\"", "not a tokenizer.json");
 }
 
-static void unsupported_parts_are_named(void **state) {
-    (void)state;
+TEST(unsupported_parts_are_named) {
     assert_part_refused("\"normalizer\":{\"type\":\"Lowercase\"}", "Lowercase");
     assert_part_refused("\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},"
                         "{\"type\":\"NFD\"}]}",
@@ -343,8 +331,7 @@ static void unsupported_parts_are_named(void **state) {
     assert_refused(TW_CONFIG, "{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "WordPiece");
 }
 
-static void malformed_tokenizer_is_refused(void **state) {
-    (void)state;
+TEST(malformed_tokenizer_is_refused) {
     assert_refused(TW_CONFIG, "", "line 1");
     assert_refused(TW_CONFIG, "[]", "object");
     assert_refused(TW_CONFIG, "{}", "model");
@@ -377,8 +364,7 @@ static void malformed_tokenizer_is_refused(void **state) {
                          "twice");
 }
 
-static void a_byte_without_a_token_is_counted(void **state) {
-    (void)state;
+TEST(a_byte_without_a_token_is_counted) {
     char json[1024];
     for (int has_unknown = 0; has_unknown < 2; has_unknown++) {
         (void)snprintf(json, sizeof(json), "{" PRE "," MODEL "}",
@@ -402,8 +388,7 @@ static void a_byte_without_a_token_is_counted(void **state) {
     }
 }
 
-static void errors_name_the_file(void **state) {
-    (void)state;
+TEST(errors_name_the_file) {
     struct tw_tokenizer *tokenizer;
     assert_int_equal(tw_tokenizer_create_file(&tokenizer, "nowhere/t.json", &err), TW_IO);
     assert_non_null(strstr(err.message, "nowhere/t.json"));
@@ -417,8 +402,7 @@ static void errors_name_the_file(void **state) {
     assert_int_equal(unlink(fifo), 0);
 }
 
-static void ends_of_texts_are_found(void **state) {
-    (void)state;
+TEST(ends_of_texts_are_found) {
     assert_int_equal(tw_tokenizer_eos(golden[0]), tw_tokenizer_find(golden[0], "<|endoftext|>"));
     assert_int_equal(tw_tokenizer_bos(golden[0]), TW_TOKEN_NONE);
     assert_int_equal(tw_tokenizer_bos(golden[1]),
@@ -458,8 +442,7 @@ static void put_key(char *json, size_t room, const uint64_t word[2]) {
     }
 }
 
-static void words_of_one_hash_are_told_apart(void **state) {
-    (void)state;
+TEST(words_of_one_hash_are_told_apart) {
     uint64_t words[2][2];
     char json[512] = "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
                      "\"use_regex\":false},\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,"
@@ -504,8 +487,7 @@ static void *encode_many(void *argument) {
     return NULL;
 }
 
-static void threads_share_a_tokenizer(void **state) {
-    (void)state;
+TEST(threads_share_a_tokenizer) {
     enum { THREADS = 3 };
     struct tw_tokens tokens[THREADS] = {{.tokens = NULL}};
     pthread_t threads[THREADS];
@@ -523,7 +505,6 @@ static void threads_share_a_tokenizer(void **state) {
 }
 
 static int start(void **state) {
-    (void)state;
     char path[512];
     for (size_t k = 0; k < LAYOUTS_COUNT; k++) {
         (void)snprintf(path, sizeof(path), "%s/%s.json", folder, LAYOUTS[k]);
@@ -537,34 +518,13 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-    (void)state;
     for (size_t k = 0; k < LAYOUTS_COUNT; k++) tw_tokenizer_destroy(golden[k]);
     json_decref(cases);
     return 0;
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_are_those_of_the_package),
-        cmocka_unit_test(templates_are_those_of_the_package),
-        cmocka_unit_test(any_bytes_come_back),
-        cmocka_unit_test(exact_tokenizers_are_known),
-        cmocka_unit_test(a_byte_of_no_character_is_its_own_token),
-        cmocka_unit_test(special_tokens_of_strangers_are_text),
-        cmocka_unit_test(a_long_word_takes_no_quadratic_time),
-        cmocka_unit_test(text_streams_in_whole_characters),
-        cmocka_unit_test(bytes_are_a_tokenizer_too),
-        cmocka_unit_test(our_file_for_bytes_reads_as_bytes),
-        cmocka_unit_test(unsupported_parts_are_named),
-        cmocka_unit_test(malformed_tokenizer_is_refused),
-        cmocka_unit_test(a_byte_without_a_token_is_counted),
-        cmocka_unit_test(other_files_of_tokenizers_are_named),
-        cmocka_unit_test(errors_name_the_file),
-        cmocka_unit_test(ends_of_texts_are_found),
-        cmocka_unit_test(words_of_one_hash_are_told_apart),
-        cmocka_unit_test(threads_share_a_tokenizer),
-    };
     if (argc != 2) return 2;
     folder = argv[1];
-    return cmocka_run_group_tests(tests, start, stop);
+    return test_run(start, stop);
 }
