@@ -530,7 +530,7 @@ static enum tw_status fail_size(const struct tw_layout *layout, struct tw_error 
         return tw_fail(err, TW_LIMIT,
                        "the model has %llu parameters, and %d fragments of at most %d fit one "
                        "transfer each between nodes: train a smaller model, or fewer tensors "
-                       "(`thinwire run new --tensors FILE --train PATTERN`), such as adapters",
+                       "(`thinwire run new NAME --tensors FILE --train PATTERN`), such as adapters",
                        (unsigned long long)layout->params, TW_FRAGMENTS_MAX,
                        TW_FRAGMENT_ELEMENTS_MAX);
     return tw_fail(err, TW_LIMIT,

@@ -249,6 +249,17 @@ static enum tw_exit write_new(const char *path, const char *text, size_t size) {
     return cli_fail(TW_EXIT_MANIFEST, "%s: %s", path, strerror(why));
 }
 
+/* Refuses a model whose fragments are too large for nodes to exchange: no daemon would start with
+ * it. */
+static enum tw_exit check_group(const struct tw_run *run) {
+    static struct tw_layout layout;
+    struct tw_error err;
+    if (tw_layout_init(&layout, run, &err) == TW_OK &&
+        tw_layout_check_group(&layout, &err) == TW_OK)
+        return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_MANIFEST, "run new: %s", err.message);
+}
+
 /* The run's owner, if the user named none and wants no other admission. */
 struct owner {
     bool is_wanted, is_new; /* is_new: the key was made by this command */
@@ -448,6 +459,7 @@ static enum tw_exit cli_run_new(struct cli *cli) {
     }
     owner.is_wanted = cli_wish_lacks_owner(&wish);
     rc = cli_wish_make(&wish, &run);
+    if (rc == TW_EXIT_OK) rc = check_group(&run);
     if (rc != TW_EXIT_OK) return rc;
     size_t size;
     (void)snprintf(path, sizeof(path), "%s%s", words.out != NULL ? words.out : run.name,

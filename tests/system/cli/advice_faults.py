@@ -133,7 +133,8 @@ def clocks(at):
 # ---- disks and caps ------------------------------------------------------------------------
 
 @situation("faults", "free some space or repair the state directory, then `thinwire checkpoint`",
-           "`thinwire peers` names members that stall; restart such a node")
+           "`thinwire peers` names members that stall; restart such a node",
+           "and %zu more: `thinwire status`")
 def full_disk(at):
     """The disk of one of two machines is full, so that no round closes."""
     if os.geteuid() != 0:
@@ -153,7 +154,9 @@ def full_disk(at):
         at.wait("they merge", lambda: at.status()["sync"]["mixed_peers"] == 1)
         at.type("dd if=/dev/zero of=b/state/filler bs=64k")
         at.wait("it is told", lambda: {"checkpoint_failed", "votes_unsaved"} <= set(at.warnings()))
-        save = at.advice(at.good("thinwire status"), "then `thinwire checkpoint`")[0]
+        shown = typed_on_terminal(at, "stty rows 24; timeout -s INT 4 thinwire top", TERM="xterm")
+        said = at.follow(re.sub(r"\x1b\[[\d;?]*[A-Za-z]", " ", shown), "and %zu more:")
+        save = at.advice(said, "then `thinwire checkpoint`")[0]
         at.bad(save)
         at.select("a")
         at.wait("a round is stuck", lambda: "round_stuck" in at.warnings())

@@ -515,3 +515,30 @@ def copied(at):
     at.good(start)
     at.wait("they are two", lambda: at.status()["sync"]["alive_peers"] == 1)
     at.wait("no warning", lambda: "twin" not in at.warnings())
+
+
+@situation("pair", "another machine%s%s has its key and is refused:",
+           "give the copy its own: `thinwire init --new-key` there, then restart it")
+def copied_peer(at):
+    """A copy of a peer's folder that runs on a third machine, as that peer's neighbour sees it."""
+    at.manifest("run", ["sync.nodes=3", "security.admission=open"])
+    at.node("a")
+    first = at.node("c", select=False)[1]
+    at.change("a", r"^\[network\]$", f"[network]\npeers = {first}")
+    at.start("c")
+    at.start("a")
+    at.wait("a link", lambda: at.status()["sync"]["alive_peers"] == 1)
+    at.good("cp -r a b; rm -rf b/sockets")
+    at.change("b", r"^listen = .*$", f"listen = 127.0.0.1:{ports.hold()}")
+    at.start("b")
+    at.select("c")
+    new = at.advice(at.wait("its copy", lambda: only(at.good("thinwire peers"), "has its key")),
+                    "has its key and is refused")[0]
+    at.select("b")
+    said = at.type("thinwire doctor --patience 1").text
+    if at.advice(said, "there, then restart it")[0] != new:
+        raise Wrong("doctor advises otherwise")
+    at.good(new)
+    at.good("thinwire leave")
+    at.start()
+    at.wait("three", lambda: at.status()["sync"]["alive_peers"] == 2)

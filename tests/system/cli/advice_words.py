@@ -138,6 +138,19 @@ def merged_runs(at):
         at.follow(said, fragment, "m1 m2 --out both-" + preset)
 
 
+@situation("words", "the model has %llu parameters, and %d fragments")
+def too_large(at):
+    """A model that no group of nodes can exchange, and a part of it that one can."""
+    said = at.bad("thinwire run new x --data text --set model.layers=341 --set model.width=16384 "
+                  "--set model.heads=128")
+    if (at.folder / "x.manifest").exists():
+        raise Wrong("a manifest was written")
+    at.tensors("w.safetensors")
+    at.follow(said, "the model has", "--batch 4 --context 32 --tokens 100k", NAME="x",
+              FILE="w.safetensors", PATTERN="'*'")
+    at.good("thinwire run show x.manifest")
+
+
 @situation("words", "; `thinwire run new` writes a manifest", "no run manifest: %s",
            "copy the file every node of the run has, or make one with `thinwire run new`",
            "Name the run's manifest", "exists, but its node has no manifest",
