@@ -62,7 +62,7 @@ function speedTile({ run, train, worker, join }) {
   if (worker.state === 'finished') return tile('Speed', 'finished', '', step);
   const notes = [...(join ? ['not in the run yet'] : []), ...(hasOthers ? [`with ${all}`] : []), step];
   if (!join && has(train.utilisation_minute_ratio)) notes.push(`${percent(train.utilisation_minute_ratio)} busy`);
-  return tile('Speed', short(train.tokens_per_s), 'tokens/s', notes.join(', '));
+  return tile('Speed', train.tokens_per_s > 0 ? short(train.tokens_per_s) : '–', 'tokens/s', notes.join(', '));
 }
 
 function drawTiles(status) {

@@ -164,16 +164,18 @@ static void print_arithmetic(const struct screen *screen, const json_t *status) 
     if (!isfinite(norm)) return;
     struct line line = line_begin(screen, "");
     line_put(&line, PLAIN, "gradient norm %.3g%srate %.3g", norm, sep(screen), rate);
-    if (isfinite(speed)) line_put(&line, PLAIN, "%s%s", sep(screen), tw_units_flops(flops, speed));
-    if (isfinite(mfu)) line_put(&line, DIM, ", MFU %s", tw_units_percent(share, mfu));
+    if (speed > 0) line_put(&line, PLAIN, "%s%s", sep(screen), tw_units_flops(flops, speed));
+    if (speed > 0 && isfinite(mfu)) line_put(&line, DIM, ", MFU %s", tw_units_percent(share, mfu));
     line_end(&line);
 }
 
-/* Prints the speed of this node and of the run. Returns whether other nodes train too. */
+/* Prints the speed of this node, once it is measured, and of the run. Returns whether other nodes
+ * train too. */
 static bool put_speed(struct line *line, const json_t *status) {
     char own[TW_UNITS_BYTES], all[TW_UNITS_BYTES];
     const double others = json_num(status, "run.others_training"),
-                 sum = json_num(status, "run.tokens_per_s");
+                 sum = json_num(status, "run.tokens_per_s"),
+                 speed = json_num(status, "train.tokens_per_s");
     const bool has_others = others > 0 && sum > 0;
     if (strcmp(json_str(status, "worker.state"), "paused") == 0) {
         line_put(line, YELLOW, "%spaused", sep(line->screen));
@@ -186,12 +188,14 @@ static bool put_speed(struct line *line, const json_t *status) {
         line_put(line, GREEN, "%sfinished", sep(line->screen));
         return false;
     }
-    line_put(line, PLAIN, "%s%s tokens/s", sep(line->screen),
-             tw_units_short(own, json_num(status, "train.tokens_per_s")));
-    if (json_str(status, "join.phase")[0] != '\0') line_put(line, DIM, ", not in the run yet");
+    const bool joins = json_str(status, "join.phase")[0] != '\0';
+    if (joins)
+        line_put(line, DIM, "%snot in the run yet", sep(line->screen));
+    else if (speed > 0)
+        line_put(line, PLAIN, "%s%s tokens/s", sep(line->screen), tw_units_short(own, speed));
     if (has_others)
-        line_put(line, PLAIN, ", with %.0f other%s %s", others, plural(others),
-                 tw_units_short(all, sum));
+        line_put(line, PLAIN, ", with %.0f other%s %s%s", others, plural(others),
+                 tw_units_short(all, sum), !joins && speed > 0 ? "" : " tokens/s");
     return has_others;
 }
 
