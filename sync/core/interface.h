@@ -79,6 +79,7 @@ struct tw_node_config {
                                otherwise every member votes */
     bool lacks_vote;        /* this node's certificate gives no vote: it founds no lineage, and its
                                seat is one without a vote (sync/core/voters.h) */
+    bool is_hand;           /* this node asks for no seat, and follows the members as a receiver */
     enum tw_node_role role; /* a node that does not train votes and serves, and announces in each
                                round that it contributes nothing; one that reduces owns parts too */
     uint32_t weight;        /* relative size of the parts that this node wants to own, > 0 */

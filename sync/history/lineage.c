@@ -653,7 +653,7 @@ static void ask_to_join(struct tw_node *node) {
         node->lineage.seatless_us = 0;
         return;
     }
-    if (node->round.self_idx >= 0 || !tw_acceptor_has_nonce(node)) return;
+    if (node->cfg.is_hand || node->round.self_idx >= 0 || !tw_acceptor_has_nonce(node)) return;
     const uint64_t due_us = next_join_us(node);
     if (node->now_us < due_us) {
         tw_act_wake(node, due_us);

@@ -30,7 +30,12 @@ enum { TICKS_PER_SECOND_MAX = 200 };
 void tw_sim_check_init(struct tw_sim_world *world) {
     struct tw_sim_check *check = calloc(1, sizeof *check);
     TW_ASSERT(check != NULL);
-    tw_sim_map_init(&check->commits, sizeof(struct tw_sim_commit));
+    check->pairings = calloc(world->nodes_count, sizeof *check->pairings);
+    check->nodes = calloc(world->nodes_count, sizeof *check->nodes);
+    TW_ASSERT(check->pairings != NULL);
+    TW_ASSERT(check->nodes != NULL);
+    tw_sim_map_init(&check->commits,
+                    sizeof(struct tw_sim_commit) + world->nodes_count * sizeof(uint64_t));
     tw_sim_map_init(&check->rounds, sizeof(struct tw_id));
     tw_sim_map_init(&check->memory, sizeof(struct tw_id));
     tw_sim_map_init(&check->clocks, sizeof(uint64_t));
@@ -48,6 +53,8 @@ void tw_sim_check_init(struct tw_sim_world *world) {
 
 void tw_sim_check_deinit(struct tw_sim_world *world) {
     struct tw_sim_check *check = world->check;
+    free(check->pairings);
+    free(check->nodes);
     tw_sim_map_deinit(&check->commits);
     tw_sim_map_deinit(&check->rounds);
     tw_sim_map_deinit(&check->memory);
@@ -232,7 +239,8 @@ bool tw_sim_check_is_merged(struct tw_sim_world *world, const struct tw_sim_node
                             const struct tw_sim_request *apply, const struct tw_id *root) {
     const struct tw_sim_commit *commit =
         tw_sim_check_find(world, &apply->lineage, apply->action.u.apply.round);
-    return commit != NULL && tw_id_equal(&commit->roots[node->idx], root);
+    const int seat = commit != NULL ? tw_sim_roster_find(&commit->roster, node->idx) : -1;
+    return seat >= 0 && tw_id_equal(&commit->roots[seat], root);
 }
 
 void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,

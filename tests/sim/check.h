@@ -1,4 +1,4 @@
-/* check.h - state of the checkers: facts observed in the world. Shared by check*.c and lie_pair.c.
+/* check.h - state of the checkers: facts observed in the world. Shared by check*.c and lie.c.
  */
 #ifndef TW_SIM_CHECK_H
 #define TW_SIM_CHECK_H
@@ -10,7 +10,7 @@ struct tw_sim_roster {
     uint32_t number, count;
     struct {
         uint64_t nonce;
-        uint8_t node;
+        uint32_t node;
         bool has_weight, has_vote;
         uint8_t merges;
     } members[TW_MEMBERS_MAX];
@@ -29,8 +29,8 @@ struct tw_sim_commit {
         uint64_t contributors; /* bit set of roster indexes */
     } parts[TW_PARTS_MAX];
     struct tw_sim_roster roster, next;  /* roster of this round, and of the next */
-    uint64_t listed[TW_MEMBERS_MAX];    /* tokens listed so far along the chain, by node */
-    struct tw_id roots[TW_MEMBERS_MAX]; /* root of the contribution to this round, by node */
+    struct tw_id roots[TW_MEMBERS_MAX]; /* root of each member's contribution; zero: none */
+    uint64_t listed[];                  /* tokens listed so far along the chain, by node */
 };
 
 /* The nodes that accepted a record. */
@@ -113,11 +113,11 @@ struct tw_sim_check {
     struct tw_sim_map encoded;   /* (lineage, round, node) -> struct tw_sim_encoded */
     struct tw_sim_map joins;     /* (lineage, nonce, rounds) of each JOIN */
     struct tw_sim_map exchanges; /* name of an exchange -> struct tw_sim_exchange */
-    struct tw_sim_pairing pairings[TW_MEMBERS_MAX];
-    struct {
+    struct tw_sim_pairing *pairings; /* by node */
+    struct tw_sim_known {
         struct tw_id lineage;
         uint64_t rounds, clock_tokens; /* at the newest commit reported since the last restart */
-    } nodes[TW_MEMBERS_MAX];
+    } * nodes;                         /* by node */
 };
 
 static inline struct tw_sim_key tw_sim_key_of(const struct tw_id *id, uint64_t a, uint64_t b) {

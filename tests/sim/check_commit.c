@@ -26,7 +26,7 @@ static void copy_roster(struct tw_sim_world *world, struct tw_sim_node *node,
             tw_sim_fail(world, node, "G3", "a roster names a node that does not exist");
             return;
         }
-        to->members[i].node = (uint8_t)number;
+        to->members[i].node = (uint32_t)number;
         to->members[i].has_weight = from->members[i].weight > 0;
         to->members[i].has_vote = !from->members[i].lacks_vote;
         to->members[i].merges = from->members[i].merges;
@@ -111,7 +111,7 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
         clock_tokens += by->tokens < most ? by->tokens : most;
         listed |= UINT64_C(1) << by->member_idx;
         commit->listed[who] += by->tokens;
-        commit->roots[who] = by->root;
+        commit->roots[by->member_idx] = by->root;
         if (tw_sim_is_traitor(world, &world->nodes[who]))
             continue; /* a traitor may claim any root and any tokens */
         if (commit->listed[who] > world->nodes[who].tokens_ever) {
@@ -207,7 +207,7 @@ static bool inherit_parent(struct tw_sim_world *world, struct tw_sim_node *node,
     }
     commit->roster.count = 1;
     commit->roster.number = record->roster_number;
-    commit->roster.members[0].node = (uint8_t)node->idx;
+    commit->roster.members[0].node = node->idx;
     commit->roster.members[0].nonce = record->next.members[0].nonce;
     commit->roster.members[0].has_weight = commit->roster.members[0].has_vote = true;
     for (uint32_t i = 0; i < record->next.count; i++) {
@@ -225,12 +225,13 @@ static bool inherit_parent(struct tw_sim_world *world, struct tw_sim_node *node,
     if (tw_id_equal(&parent->lineage, &record->lineage)) commit->roster = parent->next;
     commit->clock_tokens = parent->clock_tokens;
     commit->usual_tokens = parent->usual_tokens;
-    memcpy(commit->listed, parent->listed, sizeof commit->listed);
+    memcpy(commit->listed, parent->listed, world->nodes_count * sizeof commit->listed[0]);
     return true;
 }
 
 /* Counts the owners of the next round that most honest nodes have struck. */
 static void count_given_back(struct tw_sim_world *world, const struct tw_record *record) {
+    if (world->options.liars_count == 0) return;
     for (uint32_t i = 0; i < record->next.count; i++) {
         uint32_t striking = 0, honest = 0;
         for (uint32_t k = 0; k < world->nodes_count && record->next.members[i].weight > 0; k++) {

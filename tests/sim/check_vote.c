@@ -8,11 +8,17 @@ static uint32_t count_bits(uint64_t set) {
     return (uint32_t)__builtin_popcountll(set);
 }
 
+/* Sets of nodes that vote are 64-bit: the world gives votes to the first 64 nodes alone. */
+static uint64_t bit_of(uint32_t node) {
+    TW_ASSERT(node < 64);
+    return UINT64_C(1) << node;
+}
+
 /* Set of the roster's nodes with a vote. */
 static uint64_t voters_of(const struct tw_sim_roster *roster) {
     uint64_t set = 0;
     for (uint32_t i = 0; i < roster->count; i++)
-        set |= (uint64_t)roster->members[i].has_vote << roster->members[i].node;
+        if (roster->members[i].has_vote) set |= bit_of(roster->members[i].node);
     return set;
 }
 
@@ -43,7 +49,7 @@ void tw_sim_check_unwritten(struct tw_sim_world *world, struct tw_sim_node *node
     const struct tw_id digest = tw_record_digest(&vote->accepted);
     const struct tw_sim_key key = tw_sim_key_of(&digest, 0, 0);
     struct tw_sim_acceptance *acceptance = tw_sim_map_put(&world->check->accepted, &key, NULL);
-    acceptance->nodes |= UINT64_C(1) << node->idx;
+    acceptance->nodes |= bit_of(node->idx);
 }
 
 static struct tw_sim_told *told_of(struct tw_sim_world *world, struct tw_sim_node *node,
@@ -80,7 +86,7 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     struct tw_sim_told *told = told_of(world, node, &vote->lineage, vote->round);
     if (!tw_id_equal(&told->locked, &digest))
         told->lock_ballot = 0; /* the lock was dropped for another record */
-    acceptance->nodes |= UINT64_C(1) << node->idx;
+    acceptance->nodes |= bit_of(node->idx);
     if (vote->lock.ballot == 0) {
         has_seat(world, node, vote);
         return;
@@ -100,7 +106,7 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     }
     const struct tw_sim_commit *parent = has_seat(world, node, vote);
     if (parent == NULL) return;
-    acceptance->ballots[row].nodes |= UINT64_C(1) << node->idx;
+    acceptance->ballots[row].nodes |= bit_of(node->idx);
     const uint64_t nodes =
         (acceptance->ballots[row].nodes | tw_sim_treason_voters(world)) & voters_of(&parent->next);
     if (count_bits(nodes) < tw_votes_needed(count_bits(voters_of(&parent->next)))) return;

@@ -44,7 +44,8 @@ static void split_network(struct tw_sim_world *world) {
     const uint64_t kind = tw_rng_below(&world->rng, 3);
     const uint32_t alone = (uint32_t)tw_rng_below(&world->rng, world->nodes_count);
     for (uint32_t i = 0; i < world->nodes_count; i++) {
-        world->side[i] = kind == 0 ? (uint8_t)(i == alone) : (uint8_t)tw_rng_below(&world->rng, 2);
+        world->nodes[i].side =
+            kind == 0 ? (uint8_t)(i == alone) : (uint8_t)tw_rng_below(&world->rng, 2);
     }
     world->is_split = true;
     world->is_split_one_way = kind == 2;
@@ -104,6 +105,7 @@ static bool inject_network_fault(struct tw_sim_world *world, enum tw_sim_fault f
     const uint32_t high = (uint32_t)tw_rng_below(&world->rng, world->nodes_count);
     if (low == high) return false;
     struct tw_sim_link *link = tw_sim_link_of(world, low, high);
+    if (link == NULL) return false;
     if (fault == TW_SIM_RESET) {
         if (!link->ends[0].is_up && !link->ends[1].is_up) return false;
         tw_sim_net_reset(world, link);
@@ -214,7 +216,7 @@ static void begin_calm(struct tw_sim_world *world) {
     world->is_split = false;
     world->loss_until_us = 0;
     tw_sim_trace(world, NULL, "calm");
-    for (uint32_t i = 0; i < world->nodes_count * world->nodes_count; i++) {
+    for (uint32_t i = 0; i < world->links_count; i++) {
         world->links[i].blocks[0] = world->links[i].blocks[1] = 0;
     }
     for (uint32_t i = 0; i < world->nodes_count; i++) {
@@ -257,7 +259,7 @@ void tw_sim_faults_timer(struct tw_sim_world *world, const struct tw_sim_timer *
         heal_fault(world, (enum tw_sim_fault)timer->a, timer->b);
     } else if (timer->a == TW_SIM_FAULTS_COUNT) {
         note_sides(world, true);
-        for (uint32_t i = 0; i < world->nodes_count; i++) world->side[i] = i % 2;
+        for (uint32_t i = 0; i < world->nodes_count; i++) world->nodes[i].side = i % 2;
         world->is_split = true;
         world->is_split_one_way = false;
         world->result->faults[TW_SIM_PARTITION]++;

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,7 +15,7 @@
 
 struct arguments {
     uint64_t first, last, liars, traitors, sybils;
-    uint32_t nodes, lies;
+    uint32_t nodes, heads, lies;
     double hours;
     bool is_pair, has_homes, has_traitors, has_committee, has_donors, is_silent, is_json,
         has_histogram, has_trace;
@@ -24,7 +25,7 @@ struct arguments {
 static const char usage[] =
     "usage: thinwire-sim [--seed S | --seeds A..B] [--nodes N] [--hours H] [--pairs]\n"
     "                    [--homes] [--liars K] [--traitors K] [--lies L] [--committee]\n"
-    "                    [--donors]\n"
+    "                    [--donors] [--heads K]\n"
     "                    [--sybils K] [--silent]\n"
     "                    [--json] [--histogram] [--trace]\n"
     "\n"
@@ -33,7 +34,8 @@ static const char usage[] =
     "\n"
     "  --seed S      one seed (default 1)\n"
     "  --seeds A..B  all seeds from A to B\n"
-    "  --nodes N     1 to 64 nodes (default: drawn)\n"
+    "  --nodes N     1 to 64 nodes, with --heads up to 16384 (default: drawn)\n"
+    "  --heads K     only the first K nodes are linked to each other, and have seats\n"
     "  --hours H     simulated hours per seed, two thirds of them with faults (default 1)\n"
     "  --liars K     the last K nodes lie about results, or to their partners (default 0)\n"
     "  --traitors K  the last K nodes lie in every message (0: drawn, a third at most)\n"
@@ -70,10 +72,10 @@ static bool parse_seeds(const char *text, struct arguments *arguments) {
            arguments->first <= arguments->last;
 }
 
-static bool parse_nodes(const char *text, struct arguments *arguments) {
-    uint64_t nodes;
-    if (!parse_u64(text, &nodes) || nodes < 1 || nodes > TW_MEMBERS_MAX) return false;
-    arguments->nodes = (uint32_t)nodes;
+static bool parse_count(const char *text, uint32_t least, uint32_t most, uint32_t *count) {
+    uint64_t value;
+    if (!parse_u64(text, &value) || value < least || value > most) return false;
+    *count = (uint32_t)value;
     return true;
 }
 
@@ -100,25 +102,17 @@ static bool parse_hours(const char *text, struct arguments *arguments) {
 
 /* Returns 0 to continue, otherwise the exit status + 1. */
 static int parse_arguments(int argc, char **argv, struct arguments *arguments) {
-    static const struct option longs[] = {{"seed", required_argument, NULL, 's'},
-                                          {"seeds", required_argument, NULL, 'S'},
-                                          {"nodes", required_argument, NULL, 'n'},
-                                          {"hours", required_argument, NULL, 'h'},
-                                          {"json", no_argument, NULL, 'j'},
-                                          {"histogram", no_argument, NULL, 'H'},
-                                          {"trace", no_argument, NULL, 't'},
-                                          {"help", no_argument, NULL, '?'},
-                                          {"mutant", required_argument, NULL, 'p'},
-                                          {"liars", required_argument, NULL, 'l'},
-                                          {"traitors", required_argument, NULL, 'T'},
-                                          {"lies", required_argument, NULL, 'L'},
-                                          {"pairs", no_argument, NULL, 'P'},
-                                          {"homes", no_argument, NULL, 'o'},
-                                          {"committee", no_argument, NULL, 'c'},
-                                          {"sybils", required_argument, NULL, 'y'},
-                                          {"silent", no_argument, NULL, 'i'},
-                                          {"donors", no_argument, NULL, 'd'},
-                                          {0}};
+    static const struct option longs[] = {
+        {"seed", required_argument, NULL, 's'},   {"seeds", required_argument, NULL, 'S'},
+        {"nodes", required_argument, NULL, 'n'},  {"heads", required_argument, NULL, 'k'},
+        {"hours", required_argument, NULL, 'h'},  {"json", no_argument, NULL, 'j'},
+        {"histogram", no_argument, NULL, 'H'},    {"trace", no_argument, NULL, 't'},
+        {"help", no_argument, NULL, '?'},         {"mutant", required_argument, NULL, 'p'},
+        {"liars", required_argument, NULL, 'l'},  {"traitors", required_argument, NULL, 'T'},
+        {"lies", required_argument, NULL, 'L'},   {"pairs", no_argument, NULL, 'P'},
+        {"homes", no_argument, NULL, 'o'},        {"committee", no_argument, NULL, 'c'},
+        {"sybils", required_argument, NULL, 'y'}, {"silent", no_argument, NULL, 'i'},
+        {"donors", no_argument, NULL, 'd'},       {0}};
     *arguments = (struct arguments){.first = 1, .last = 1, .hours = 1};
     int option, at = -1;
     while ((option = getopt_long(argc, argv, "", longs, &at)) != -1) {
@@ -129,7 +123,8 @@ static int parse_arguments(int argc, char **argv, struct arguments *arguments) {
             arguments->last = arguments->first;
             break;
         case 'S': is_good = parse_seeds(optarg, arguments); break;
-        case 'n': is_good = parse_nodes(optarg, arguments); break;
+        case 'n': is_good = parse_count(optarg, 1, TW_SIM_NODES_MAX, &arguments->nodes); break;
+        case 'k': is_good = parse_count(optarg, 2, TW_SIM_HEADS_MAX, &arguments->heads); break;
         case 'l':
             is_good = parse_u64(optarg, &arguments->liars) && arguments->liars < TW_MEMBERS_MAX;
             break;
@@ -170,9 +165,30 @@ static int parse_arguments(int argc, char **argv, struct arguments *arguments) {
             return 3;
         }
     }
+    if (arguments->heads > 0 ? arguments->nodes <= arguments->heads
+                             : arguments->nodes > TW_MEMBERS_MAX) {
+        fprintf(stderr,
+                "thinwire-sim: --heads needs more nodes than heads, and --nodes above %d "
+                "needs --heads; see --help\n",
+                TW_MEMBERS_MAX);
+        return 3;
+    }
     if (optind == argc) return 0;
     fprintf(stderr, "thinwire-sim: '%s' is not an option; see --help\n", argv[optind]);
     return 3;
+}
+
+/* Prints the time and memory that the simulation took, which differ from run to run. */
+static void print_costs(const struct tw_sim_result *sum, double took_s) {
+    struct rusage use;
+    if (getrusage(RUSAGE_SELF, &use) != 0) return;
+    const double cpu_us = 1e6 * (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+                          (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
+    fprintf(stderr,
+            "%.1f node-hours in %.1f s: %.1f node-hours and %.2f million events per second; "
+            "%.0f us of CPU per node and second; %.0f MB at most\n",
+            sum->node_hours, took_s, sum->node_hours / took_s, (double)sum->events / took_s / 1e6,
+            cpu_us / (sum->node_hours * 3600), (double)use.ru_maxrss / 1024);
 }
 
 static double now_s(void) {
@@ -184,6 +200,7 @@ static double now_s(void) {
 static void print_repeat(const struct arguments *arguments, uint64_t seed) {
     printf("repeat with: thinwire-sim --seed %" PRIu64, seed);
     if (arguments->nodes != 0) printf(" --nodes %u", arguments->nodes);
+    if (arguments->heads != 0) printf(" --heads %u", arguments->heads);
     printf(" --hours %g --trace", arguments->hours);
     if (arguments->liars != 0) printf(" --liars %" PRIu64, arguments->liars);
     if (arguments->has_traitors) printf(" --traitors %" PRIu64, arguments->traitors);
@@ -234,6 +251,7 @@ int main(int argc, char **argv) {
         if (arguments.has_traitors)
             tw_sim_options_draw_traitors(&options, (uint32_t)arguments.traitors);
         if (arguments.has_committee) tw_sim_options_draw_committee(&options);
+        if (arguments.heads > 0) tw_sim_options_draw_heads(&options, arguments.heads);
         if (arguments.has_donors) tw_sim_options_draw_donors(&options);
         if (arguments.sybils > 0)
             tw_sim_options_draw_sybils(&options, (uint32_t)arguments.sybils, arguments.is_silent);
@@ -265,9 +283,6 @@ int main(int argc, char **argv) {
                (double)sum.rounds / sum.node_hours,
                (double)tw_sim_result_faults(&sum) / sum.node_hours);
     }
-    const double took_s = now_s() - begin_s;
-    fprintf(stderr,
-            "%.1f node-hours in %.1f s: %.1f node-hours and %.2f million events per second\n",
-            sum.node_hours, took_s, sum.node_hours / took_s, (double)sum.events / took_s / 1e6);
+    print_costs(&sum, now_s() - begin_s);
     return failed == 0 ? 0 : 1;
 }

@@ -17,7 +17,11 @@
 #include "tests/sim/content.h"
 #include "tests/sim/options.h"
 
-enum { TW_SIM_FRAGMENT_DIMS_MAX = 16, TW_SIM_DIMS_MAX = 9 * TW_SIM_FRAGMENT_DIMS_MAX };
+enum {
+    TW_SIM_FRAGMENTS_MAX = 9,
+    TW_SIM_FRAGMENT_DIMS_MAX = 16,
+    TW_SIM_DIMS_MAX = TW_SIM_FRAGMENTS_MAX * TW_SIM_FRAGMENT_DIMS_MAX,
+};
 
 struct tw_sim_model {
     uint32_t fragments_count, dims_per_fragment, dims_count;
@@ -30,12 +34,12 @@ struct tw_sim_model {
  * worker. */
 struct tw_sim_replica {
     float theta[TW_SIM_DIMS_MAX], phi[TW_SIM_DIMS_MAX], u[TW_SIM_DIMS_MAX];
-    uint64_t fragment_rounds[TW_FRAGMENTS_MAX];
-    struct tw_id digests[TW_FRAGMENTS_MAX];
-    float clip_norm[TW_FRAGMENTS_MAX]; /* running norm of Delta */
-    bool is_clipped_next[TW_FRAGMENTS_MAX];
+    uint64_t fragment_rounds[TW_SIM_FRAGMENTS_MAX];
+    struct tw_id digests[TW_SIM_FRAGMENTS_MAX];
+    float clip_norm[TW_SIM_FRAGMENTS_MAX]; /* running norm of Delta */
+    bool is_clipped_next[TW_SIM_FRAGMENTS_MAX];
     /* For check_model.c: lineage of each fragment's theta and phi. */
-    struct tw_id theta_of[TW_FRAGMENTS_MAX], phi_of[TW_FRAGMENTS_MAX];
+    struct tw_id theta_of[TW_SIM_FRAGMENTS_MAX], phi_of[TW_SIM_FRAGMENTS_MAX];
 };
 
 void tw_sim_model_init(struct tw_sim_model *model, const struct tw_sim_options *options,

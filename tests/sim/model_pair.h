@@ -20,10 +20,10 @@
 #define TW_SIM_PARTNER_TIMES 64
 
 struct tw_sim_outbox {
-    bool has_sent[TW_FRAGMENTS_MAX];       /* encoded and not yet merged */
-    uint64_t sent_round[TW_FRAGMENTS_MAX]; /* round of that encoding */
-    float residual[TW_SIM_DIMS_MAX];       /* e */
-    float wanted[TW_SIM_DIMS_MAX];         /* v of that encoding */
+    bool has_sent[TW_SIM_FRAGMENTS_MAX];       /* encoded and not yet merged */
+    uint64_t sent_round[TW_SIM_FRAGMENTS_MAX]; /* round of that encoding */
+    float residual[TW_SIM_DIMS_MAX];           /* e */
+    float wanted[TW_SIM_DIMS_MAX];             /* v of that encoding */
 };
 
 /* Encodes Delta and phi of a fragment for a merge in this round. If `is_whole`, phi is lossless. */

@@ -38,7 +38,8 @@ bool tw_sim_net_is_blocked(const struct tw_sim_world *world, const struct tw_sim
                            uint32_t from) {
     if (link->blocks[from] > 0) return true;
     if (!world->is_split) return false;
-    const uint8_t source = world->side[link->nodes[from]], sink = world->side[link->nodes[!from]];
+    const uint8_t source = world->nodes[link->nodes[from]].side;
+    const uint8_t sink = world->nodes[link->nodes[!from]].side;
     return world->is_split_one_way ? source < sink : source != sink;
 }
 
@@ -114,6 +115,34 @@ static void dial_later(struct tw_sim_world *world, struct tw_sim_link *link) {
                 NULL);
 }
 
+static bool is_connected(const struct tw_sim_end *end) {
+    return end->is_pending || (end->is_up && !end->is_closing);
+}
+
+static bool is_hand(const struct tw_sim_world *world, const struct tw_sim_link *link) {
+    return world->options.heads_count > 0 && link->nodes[1] >= world->options.heads_count;
+}
+
+/* Returns how many connections the node has or is making. */
+static uint32_t connections_of(const struct tw_sim_world *world, const struct tw_sim_node *node) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->links_count; i++) {
+        const struct tw_sim_link *link = &world->links[node->links[i]];
+        count += is_connected(&link->ends[end_of(link, node)]);
+    }
+    return count;
+}
+
+/* A hand keeps a few links, and dials on where a head has no room. */
+static void dial_on(struct tw_sim_world *world, struct tw_sim_node *hand) {
+    if (!hand->is_running || connections_of(world, hand) >= world->options.hand_links) return;
+    for (uint32_t i = 0; i < hand->links_count; i++) {
+        struct tw_sim_link *link = &world->links[hand->links[i]];
+        link->backoff_us = DIAL_MIN_US;
+        dial_later(world, link);
+    }
+}
+
 /* Frees the uplink time of `from` that was reserved for its queued and unsent chunks. */
 static void refund_upload(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t from) {
     uint64_t us = 0;
@@ -147,7 +176,10 @@ static void close_end(struct tw_sim_world *world, struct tw_sim_link *link, uint
         }
         node->link_of_peer[peer] = -1;
     }
-    dial_later(world, link);
+    if (is_hand(world, link))
+        dial_on(world, node_of(world, link, 1));
+    else
+        dial_later(world, link);
 }
 
 /* Sends the close of the connection to the other end. */
@@ -157,14 +189,24 @@ static void send_end(struct tw_sim_world *world, struct tw_sim_link *link, uint3
     put_item(world, link, 2 * from, item);
 }
 
-static bool is_connected(const struct tw_sim_end *end) {
-    return end->is_pending || (end->is_up && !end->is_closing);
+/* Returns whether a hand may dial the head: all links to other heads are kept free. */
+static bool has_room(const struct tw_sim_world *world, const struct tw_sim_node *head) {
+    const uint32_t heads = world->options.heads_count;
+    uint32_t hands = 0;
+    for (uint32_t i = 0; i < head->links_count; i++) {
+        const struct tw_sim_link *link = &world->links[head->links[i]];
+        hands += link->nodes[1] >= heads && is_connected(&link->ends[0]);
+    }
+    return hands + heads - 1 < TW_PEERS_MAX;
 }
 
 static void dial_link(struct tw_sim_world *world, struct tw_sim_link *link) {
     link->is_dialling = false;
     if (is_connected(&link->ends[0]) && is_connected(&link->ends[1])) return;
-    bool is_possible = true;
+    if (is_hand(world, link) &&
+        connections_of(world, node_of(world, link, 1)) >= world->options.hand_links)
+        return;
+    bool is_possible = !is_hand(world, link) || has_room(world, node_of(world, link, 0));
     for (uint32_t end = 0; end < 2; end++) {
         const struct tw_sim_node *node = node_of(world, link, end);
         if (!node->is_running || node->is_leaving || node->stalled_until_us > world->now_us) {
@@ -282,12 +324,15 @@ static struct tw_message *copy_of(const struct tw_message *message) {
     return copy;
 }
 
-static void note_cost(struct tw_sim_world *world, const struct tw_message *message) {
+static void note_cost(struct tw_sim_world *world, struct tw_sim_node *from, struct tw_sim_node *to,
+                      const struct tw_message *message) {
     static uint8_t body[TW_CONTROL_BYTES_MAX];
     struct tw_sim_costs *costs = &world->result->costs;
     size_t size = 0;
     if (tw_control_encode(message, body, sizeof body, &size, NULL) != TW_OK) return;
     costs->bytes[TW_SIM_MESSAGES + (uint32_t)message->kind] += TW_FRAME_HEADER_BYTES + size;
+    from->sent_bytes += TW_FRAME_HEADER_BYTES + size;
+    to->received_bytes += TW_FRAME_HEADER_BYTES + size;
     if (message->kind != TW_MSG_PROPOSE || message->u.propose.record.round <= costs->proposed_round)
         return;
     costs->proposed_round = message->u.propose.record.round;
@@ -305,12 +350,14 @@ static uint32_t sent_bytes(const struct tw_message *message) {
 static void put_message(struct tw_sim_world *world, struct tw_sim_node *node,
                         struct tw_sim_link *link, struct tw_message *message) {
     if (world->options.is_wire_checked) check_wire(world, node, message);
-    if (world->options.is_costed) note_cost(world, message);
+    if (world->options.is_costed)
+        note_cost(world, node, node_of(world, link, !end_of(link, node)), message);
     const uint64_t sent_us = reserve_upload(world, node, sent_bytes(message), false);
     const struct tw_sim_item item = {
         .kind = TW_SIM_ITEM_MESSAGE, .at_us = sent_us + travel_us(world, link), .message = message};
     put_item(world, link, 2 * end_of(link, node), item);
     world->result->messages++;
+    node->sent_count++;
 }
 
 void tw_sim_net_message(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
@@ -390,9 +437,8 @@ void tw_sim_net_reset(struct tw_sim_world *world, struct tw_sim_link *link) {
 }
 
 void tw_sim_net_node_down(struct tw_sim_world *world, struct tw_sim_node *node, bool is_told) {
-    for (uint32_t other = 0; other < world->nodes_count; other++) {
-        if (other == node->idx) continue;
-        struct tw_sim_link *link = tw_sim_link_of(world, node->idx, other);
+    for (uint32_t i = 0; i < node->links_count; i++) {
+        struct tw_sim_link *link = &world->links[node->links[i]];
         const uint32_t end = end_of(link, node);
         if (link->ends[end].is_up && is_told) send_end(world, link, end);
         close_end(world, link, end);
@@ -401,9 +447,8 @@ void tw_sim_net_node_down(struct tw_sim_world *world, struct tw_sim_node *node, 
 }
 
 void tw_sim_net_node_up(struct tw_sim_world *world, struct tw_sim_node *node) {
-    for (uint32_t other = 0; other < world->nodes_count; other++) {
-        if (other == node->idx) continue;
-        struct tw_sim_link *link = tw_sim_link_of(world, node->idx, other);
+    for (uint32_t i = 0; i < node->links_count; i++) {
+        struct tw_sim_link *link = &world->links[node->links[i]];
         link->backoff_us = DIAL_MIN_US;
         dial_later(world, link);
     }
@@ -448,14 +493,12 @@ static void deliver_item(struct tw_sim_world *world, struct tw_sim_link *link, u
 }
 
 void tw_sim_net_healed(struct tw_sim_world *world) {
-    for (uint32_t low = 0; low < world->nodes_count; low++) {
-        for (uint32_t high = low + 1; high < world->nodes_count; high++) {
-            struct tw_sim_link *link = tw_sim_link_of(world, low, high);
-            for (uint32_t i = 0; i < 4; i++) {
-                if (tw_sim_net_is_blocked(world, link, i / 2)) continue;
-                const uint64_t rto_us = tw_rng_below(&world->rng, 8 * RTO_US);
-                arm_pipe(world, link, i, world->now_us + rto_us);
-            }
+    for (uint32_t l = 0; l < world->links_count; l++) {
+        struct tw_sim_link *link = &world->links[l];
+        for (uint32_t i = 0; i < 4; i++) {
+            if (tw_sim_net_is_blocked(world, link, i / 2)) continue;
+            const uint64_t rto_us = tw_rng_below(&world->rng, 8 * RTO_US);
+            arm_pipe(world, link, i, world->now_us + rto_us);
         }
     }
 }
@@ -475,29 +518,50 @@ void tw_sim_net_timer(struct tw_sim_world *world, const struct tw_sim_timer *tim
     }
 }
 
+static void add_link(struct tw_sim_world *world, uint32_t low, uint32_t high) {
+    struct tw_sim_node *a = &world->nodes[low], *b = &world->nodes[high];
+    struct tw_sim_link *link = &world->links[world->links_count];
+    TW_ASSERT(low < high);
+    a->links[a->links_count++] = b->links[b->links_count++] = world->links_count++;
+    link->nodes[0] = low;
+    link->nodes[1] = high;
+    link->backoff_us = DIAL_MIN_US;
+    link->latency_us =
+        (uint64_t)((double)world->options.latency_us * (0.3 + 1.4 * tw_rng_unit(&world->rng)));
+}
+
+/* Makes room for every link that each node may ever have. */
+static void alloc_links(struct tw_sim_world *world, uint32_t heads) {
+    const uint32_t n = world->nodes_count;
+    world->links = calloc((size_t)heads * n, sizeof *world->links);
+    TW_ASSERT(world->links != NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        world->nodes[i].links = calloc(i < heads ? n : heads, sizeof *world->nodes[i].links);
+        TW_ASSERT(world->nodes[i].links != NULL);
+    }
+}
+
 void tw_sim_net_init(struct tw_sim_world *world) {
     const uint32_t n = world->nodes_count;
-    world->links = calloc((size_t)n * n, sizeof *world->links);
+    const uint32_t heads = world->options.heads_count > 0 ? world->options.heads_count : n;
+    TW_ASSERT(heads == n || (heads > 1 && heads < n && world->options.hand_links > 0));
+    alloc_links(world, heads);
     world->scratch = calloc(1, sizeof *world->scratch);
-    TW_ASSERT(world->links != NULL);
     TW_ASSERT(world->scratch != NULL);
-    for (uint32_t low = 0; low < n; low++) {
-        for (uint32_t high = low + 1; high < n; high++) {
-            struct tw_sim_link *link = tw_sim_link_of(world, low, high);
-            link->nodes[0] = low;
-            link->nodes[1] = high;
-            link->backoff_us = DIAL_MIN_US;
-            link->latency_us = (uint64_t)((double)world->options.latency_us *
-                                          (0.3 + 1.4 * tw_rng_unit(&world->rng)));
-        }
+    for (uint32_t low = 0; low < heads; low++) {
+        for (uint32_t high = low + 1; high < heads; high++) add_link(world, low, high);
+    }
+    for (uint32_t hand = heads; hand < n; hand++) {
+        for (uint32_t head = 0; head < heads; head++) add_link(world, head, hand);
     }
     tw_sim_paths_init(world);
 }
 
 void tw_sim_net_deinit(struct tw_sim_world *world) {
-    for (uint32_t i = 0; i < world->nodes_count * world->nodes_count; i++) {
+    for (uint32_t i = 0; i < world->links_count; i++) {
         for (uint32_t p = 0; p < 4; p++) clear_pipe(&world->links[i].pipes[p]);
     }
+    for (uint32_t i = 0; i < world->nodes_count; i++) free(world->nodes[i].links);
     free(world->links);
     free(world->scratch);
 }

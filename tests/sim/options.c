@@ -188,6 +188,15 @@ void tw_sim_options_draw_committee(struct tw_sim_options *options) {
     if (options->traitors_count > COVEN_MOST) options->traitors_count = COVEN_MOST;
 }
 
+void tw_sim_options_draw_heads(struct tw_sim_options *options, uint32_t heads) {
+    enum { HAND_LINKS = 3 };
+    const uint32_t hands = options->nodes_count - heads;
+    const uint32_t room = heads * (TW_PEERS_MAX - heads + 1) / hands;
+    options->heads_count = options->members_max = options->voters_count = heads;
+    options->hand_links = room < HAND_LINKS ? room : HAND_LINKS;
+    options->is_costed = true;
+}
+
 const char *tw_sim_fault_text(enum tw_sim_fault fault) {
     static const char *const texts[] = {
 #define X(name, text) [TW_SIM_##name] = (text),
@@ -223,6 +232,9 @@ void tw_sim_options_print(const struct tw_sim_options *o, FILE *file) {
         fprintf(file, "  paths     %u nodes at home, %.0f %% of the other pairs cut, %s\n",
                 o->homes_count, o->cut_share * 100, o->has_relays ? "relays" : "no relay");
     }
+    if (o->heads_count > 0)
+        fprintf(file, "  heads     the first %u nodes; each other node keeps links to %u of them\n",
+                o->heads_count, o->hand_links);
     if (o->voters_count > 0)
         fprintf(file, "  voters    %u, %u of them traitors\n", o->voters_count, o->voting_traitors);
     if (o->sybils_count > 0)

@@ -10,6 +10,13 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/limits.h"
+
+enum {
+    TW_SIM_NODES_MAX = 16384,
+    TW_SIM_HEADS_MAX = TW_PEERS_MAX / 2, /* so that a head has room for as many other links */
+};
+
 /* X(NAME, text; also a key of the JSON output). Rates are per node-hour. */
 #define TW_SIM_FAULT_LIST(X)                                                                       \
     X(CRASH, "crash and restart")                                                                  \
@@ -41,7 +48,7 @@ enum tw_sim_fault {
 
 struct tw_sim_options {
     uint64_t seed;
-    uint32_t nodes_count;       /* 1..64 */
+    uint32_t nodes_count;       /* 1 to TW_SIM_NODES_MAX */
     uint64_t chaos_us, calm_us; /* durations of the phases with and without faults */
     uint32_t faults;            /* bit set of enum tw_sim_fault */
     double fault_per_hour[TW_SIM_FAULTS_COUNT]; /* mean number of faults per node and hour */
@@ -96,6 +103,9 @@ struct tw_sim_options {
     bool has_own_starts;      /* each node starts from different weights */
     uint32_t reducers_count;  /* nodes that reduce; the last ones */
     uint32_t followers_count; /* nodes that follow; the last ones before those that reduce */
+    uint32_t heads_count; /* the first nodes, linked to each other: they alone have seats; 0: all
+                             nodes are linked to each other */
+    uint32_t hand_links;  /* links that each other node keeps, all to heads */
 };
 
 /* Draws all options. If `nodes_count` is 0, it is drawn too. `hours` is split 2:1 into chaos (with
@@ -123,6 +133,10 @@ void tw_sim_options_draw_donors(struct tw_sim_options *options);
  * many of the voters are traitors, at most a third, and how many of the others, at most all. Needs
  * five nodes. */
 void tw_sim_options_draw_committee(struct tw_sim_options *options);
+
+/* Gives seats to the first `heads` nodes alone, and each other node a link to three of them at
+ * most. */
+void tw_sim_options_draw_heads(struct tw_sim_options *options, uint32_t heads);
 
 /* Prints one option per line, units included. */
 void tw_sim_options_print(const struct tw_sim_options *options, FILE *file);

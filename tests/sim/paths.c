@@ -18,27 +18,26 @@ void tw_sim_paths_init(struct tw_sim_world *world) {
     struct tw_rng
         rng; /* a separate generator, so that the rest of the world does not depend on paths */
     tw_rng_seed(&rng, options->seed ^ UINT64_C(0x9A7B5));
-    for (uint32_t low = 0; low < world->nodes_count; low++) {
-        for (uint32_t high = low + 1; high < world->nodes_count; high++) {
-            struct tw_sim_link *link = tw_sim_link_of(world, low, high);
-            const bool is_cut =
-                low > 0 && options->cut_share > 0 && tw_rng_unit(&rng) < options->cut_share;
-            link->relay = TW_SIM_NO_RELAY;
-            link->has_path = !is_cut && !(is_home(world, low) && is_home(world, high));
-        }
+    for (uint32_t i = 0; i < world->links_count; i++) {
+        struct tw_sim_link *link = &world->links[i];
+        const bool is_cut =
+            link->nodes[0] > 0 && options->cut_share > 0 && tw_rng_unit(&rng) < options->cut_share;
+        link->relay = TW_SIM_NO_RELAY;
+        link->has_path =
+            !is_cut && !(is_home(world, link->nodes[0]) && is_home(world, link->nodes[1]));
     }
 }
 
 bool tw_sim_paths_is_remote(struct tw_sim_world *world, uint32_t node) {
     uint32_t count = 0;
-    for (uint32_t other = 0; other < world->nodes_count; other++)
-        count += other != node && tw_sim_link_of(world, node, other)->has_path;
+    for (uint32_t i = 0; i < world->nodes[node].links_count; i++)
+        count += world->links[world->nodes[node].links[i]].has_path;
     return !world->options.has_relays && count <= tw_liars_max(world->nodes_count);
 }
 
 static bool is_linked(struct tw_sim_world *world, uint32_t a, uint32_t b) {
     const struct tw_sim_link *link = tw_sim_link_of(world, a, b);
-    return link->has_path && link->ends[0].is_up && link->ends[1].is_up;
+    return link != NULL && link->has_path && link->ends[0].is_up && link->ends[1].is_up;
 }
 
 bool tw_sim_paths_choose(struct tw_sim_world *world, struct tw_sim_link *link) {
@@ -60,10 +59,8 @@ bool tw_sim_paths_choose(struct tw_sim_world *world, struct tw_sim_link *link) {
 }
 
 void tw_sim_paths_relay_down(struct tw_sim_world *world, uint32_t relay) {
-    for (uint32_t low = 0; low < world->nodes_count; low++) {
-        for (uint32_t high = low + 1; high < world->nodes_count; high++) {
-            struct tw_sim_link *link = tw_sim_link_of(world, low, high);
-            if (!link->has_path && link->relay == relay) tw_sim_net_reset(world, link);
-        }
+    for (uint32_t i = 0; i < world->links_count && world->options.has_relays; i++) {
+        struct tw_sim_link *link = &world->links[i];
+        if (!link->has_path && link->relay == relay) tw_sim_net_reset(world, link);
     }
 }

@@ -21,6 +21,17 @@ const char *tw_sim_event_name(uint32_t event) {
     return tw_message_name((enum tw_message_kind)(event - TW_SIM_MESSAGES));
 }
 
+static void print_use(const struct tw_sim_result *r, uint32_t i, FILE *file) {
+    const struct tw_sim_use *use = &r->use[i];
+    const double seconds = use->node_hours * 3600;
+    if (seconds <= 0) return;
+    fprintf(file,
+            "  %s  each second a node sends %.2f control messages, %.0f bytes, and receives %.0f "
+            "bytes\n",
+            i == 0 ? "mesh    " : "others  ", (double)use->messages / seconds,
+            (double)use->sent_bytes / seconds, (double)use->received_bytes / seconds);
+}
+
 void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_sim_result *r,
                          FILE *file) {
     const double hours = r->node_hours > 0 ? r->node_hours : 1;
@@ -51,6 +62,7 @@ void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_s
             r->running_end, options->nodes_count, r->members_end, r->finished_end, r->lineages_end,
             r->lineages_end == 1 ? "" : "s", r->lineages, r->clock_tokens, r->loss_end,
             r->loss_start);
+    for (uint32_t i = 0; i < 2 && options->is_costed; i++) print_use(r, i, file);
     if (options->liars_count > 0)
         fprintf(file,
                 "  lies      %" PRIu64 " published by %u nodes, %" PRIu64 " committed; %" PRIu64

@@ -93,7 +93,7 @@ static void world_init(struct tw_sim_world *world, const struct tw_sim_options *
                                    .trace = trace,
                                    .end_us = options->chaos_us + options->calm_us,
                                    .nodes_count = options->nodes_count};
-    TW_ASSERT(options->nodes_count >= 1 && options->nodes_count <= TW_MEMBERS_MAX);
+    TW_ASSERT(options->nodes_count >= 1 && options->nodes_count <= TW_SIM_NODES_MAX);
     tw_rng_seed(&world->rng, options->seed);
     tw_sim_heap_init(&world->heap);
     tw_sim_contents_init(&world->contents);
@@ -228,7 +228,14 @@ void tw_sim_run(const struct tw_sim_options *options, struct tw_sim_result *resu
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         struct tw_sim_node *node = &world->nodes[i];
         if (node->is_running) node->up_total_us += world->now_us - node->up_us;
-        result->node_hours += (double)node->up_total_us / SECOND_US / 3600;
+        const double hours = (double)node->up_total_us / SECOND_US / 3600;
+        struct tw_sim_use *use =
+            &result->use[options->heads_count > 0 && i >= options->heads_count];
+        use->node_hours += hours;
+        use->messages += node->sent_count;
+        use->sent_bytes += node->sent_bytes;
+        use->received_bytes += node->received_bytes;
+        result->node_hours += hours;
     }
     world_deinit(world);
     free(world);

@@ -27,6 +27,12 @@ struct tw_sim_costs {
     uint64_t decided_us, decided_count;   /* times from proposal to commit, over all nodes */
 };
 
+/* Control messages of some nodes, and their bytes if the costs are counted. */
+struct tw_sim_use {
+    double node_hours;
+    uint64_t messages, sent_bytes, received_bytes;
+};
+
 struct tw_sim_result {
     bool is_failed;
     char invariant[16]; /* id of the first broken invariant: "G1", "17", "calm", ... */
@@ -81,6 +87,7 @@ struct tw_sim_result {
     } sides[2];
     uint32_t lineages_end, members_end, running_end, finished_end;
     uint64_t histogram[TW_SIM_STATES][TW_SIM_EVENTS];
+    struct tw_sim_use use[2];  /* of the nodes in the mesh; of the others */
     struct tw_sim_costs costs; /* without is_costed, only the counts of signatures */
 };
 

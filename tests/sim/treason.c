@@ -278,7 +278,7 @@ void tw_sim_treason_timer(struct tw_sim_world *world, const struct tw_sim_timer 
 uint64_t tw_sim_treason_voters(const struct tw_sim_world *world) {
     uint64_t voters = 0;
     for (uint32_t i = 0; i < world->nodes_count && has_begun(world); i++)
-        voters |= (uint64_t)tw_sim_is_traitor(world, &world->nodes[i]) << i;
+        if (tw_sim_is_traitor(world, &world->nodes[i])) voters |= UINT64_C(1) << i;
     return voters;
 }
 
@@ -389,7 +389,7 @@ void tw_sim_treason_roster(struct tw_sim_world *world, struct tw_sim_node *node,
     if (world->options.voters_count == 0 && !world->options.is_pair)
         check_earned(world, node, commit);
     for (uint32_t i = 0; i < next->count; i++)
-        world->voted |= (uint64_t)next->members[i].has_vote << next->members[i].node;
+        if (next->members[i].has_vote) world->voted |= UINT64_C(1) << next->members[i].node;
     if (!has_begun(world) || world->options.traitors_count == 0) return;
     for (uint32_t i = 0; i < next->count; i++) {
         const bool is_traitor = tw_sim_is_traitor(world, &world->nodes[next->members[i].node]);

@@ -126,14 +126,15 @@ struct tw_sim_worker {
     bool has_memory; /* the memory shared with this life of the daemon holds a state */
     struct tw_sim_replica replica;
     struct tw_sim_outbox outbox;
-    struct tw_sim_delta begun[TW_FRAGMENTS_MAX]; /* counts at the start of the current Delta */
-    struct tw_sim_delta sent[TW_FRAGMENTS_MAX];  /* counts at the last encoding */
-    struct tw_id sent_roots[TW_FRAGMENTS_MAX];   /* root of the contribution encoded last */
-    struct tw_sim_delta held[TW_FRAGMENTS_MAX];  /* counts that the last encoded Delta contains */
+    struct tw_sim_delta begun[TW_SIM_FRAGMENTS_MAX]; /* counts at the start of the current Delta */
+    struct tw_sim_delta sent[TW_SIM_FRAGMENTS_MAX];  /* counts at the last encoding */
+    struct tw_id sent_roots[TW_SIM_FRAGMENTS_MAX];   /* root of the contribution encoded last */
+    struct tw_sim_delta
+        held[TW_SIM_FRAGMENTS_MAX]; /* counts that the last encoded Delta contains */
     float target[TW_SIM_DIMS_MAX];
     struct {
         uint64_t step, tokens;
-        uint64_t fragment_rounds[TW_FRAGMENTS_MAX];
+        uint64_t fragment_rounds[TW_SIM_FRAGMENTS_MAX];
         float theta[TW_SIM_DIMS_MAX];
     } snapshot;
 };
@@ -180,7 +181,12 @@ struct tw_sim_node {
     struct tw_sim_payload *pool; /* array of TW_SIM_POOL_MAX */
     uint64_t *pool_prefix;       /* first 8 bytes of each hash; keeps the scan in cache */
     uint32_t pool_count;
+    uint32_t links_count;
+    uint32_t *links;                    /* the node's links, in the order of the other nodes */
     int32_t link_of_peer[TW_PEERS_MAX]; /* -1 = free */
+    uint8_t side;                       /* side of the partition */
+    uint64_t sent_count, sent_bytes;    /* messages, and their bytes if they are counted */
+    uint64_t received_bytes;
 
     struct tw_traitor *traitor; /* NULL: honest */
 
@@ -219,8 +225,8 @@ struct tw_sim_world {
     struct tw_id run;
     uint32_t nodes_count;
     struct tw_sim_node *nodes;
-    struct tw_sim_link *links;    /* [low * nodes_count + high] */
-    uint8_t side[TW_MEMBERS_MAX]; /* side of the partition, by node */
+    struct tw_sim_link *links; /* every pair of nodes that may ever be linked */
+    uint32_t links_count;
     bool is_split, is_split_one_way;
     uint64_t loss_until_us;
     struct tw_message *scratch; /* the message being delivered */
@@ -233,9 +239,15 @@ struct tw_sim_world {
     struct tw_coven *coven;
 };
 
+/* Returns the link of two nodes, or NULL if they never have one. */
 static inline struct tw_sim_link *tw_sim_link_of(struct tw_sim_world *world, uint32_t a,
                                                  uint32_t b) {
-    return &world->links[a < b ? a * world->nodes_count + b : b * world->nodes_count + a];
+    const struct tw_sim_node *node = &world->nodes[a];
+    for (uint32_t i = 0; i < node->links_count; i++) {
+        struct tw_sim_link *link = &world->links[node->links[i]];
+        if (link->nodes[0] == b || link->nodes[1] == b) return link;
+    }
+    return NULL;
 }
 
 void tw_sim_push(struct tw_sim_world *world, uint64_t at_us, enum tw_sim_timer_kind kind,
@@ -398,7 +410,7 @@ void tw_sim_treason_timer(struct tw_sim_world *world, const struct tw_sim_timer 
 void tw_sim_treason_action(struct tw_sim_world *world, struct tw_sim_node *node,
                            const struct tw_action *action);
 
-/* ---- lie_pair.c */
+/* ---- lie.c, in pairs */
 /* Returns the bytes that a liar offers instead of this payload (TW_PAIR_DELTA or TW_PAIR_PHI). */
 const struct tw_sim_content *tw_sim_lie_pair(struct tw_sim_world *world,
                                              const struct tw_sim_node *node, uint64_t round,
@@ -457,8 +469,5 @@ void tw_sim_calm_sample(struct tw_sim_world *world);
 void tw_sim_calm_end(struct tw_sim_world *world);
 /* Returns the longest average duration of a round without faults, in microseconds. */
 double tw_sim_calm_round_us(const struct tw_sim_world *world);
-
-/* ---- calm_pair.c */
-void tw_sim_calm_pair_end(struct tw_sim_world *world);
 
 #endif
