@@ -483,6 +483,7 @@ struct tw_status_view {
         char device[64];
         char engine[96];                /* engine of the worker; "" before it is ready */
         uint64_t memory_bytes;          /* memory used by the engine; 0: not known */
+        bool is_service;                /* systemd starts it, and starts it again */
         char error[TW_VIEW_TEXT_BYTES]; /* cause of the worker's last death; "": none */
         bool is_device_fault;           /* a fault of the compute device caused that death */
         uint64_t snapshot_step;         /* step of the newest snapshot; TW_VIEW_NEVER: none */

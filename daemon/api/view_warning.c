@@ -127,7 +127,11 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
                 view->worker.error[0] != 0 ? ": " : "", view->worker.error);
             break;
         }
-        add(list, TW_WARNING_WORKER_ABSENT, "start thinwire-worker, or set spawn_worker = on",
+        add(list, TW_WARNING_WORKER_ABSENT,
+            view->worker.is_service
+                ? "systemd starts it again within seconds; if it does not come, the journal of "
+                  "thinwire-worker@ has the reason"
+                : "start thinwire-worker, or set spawn_worker = on",
             "No worker is attached, so nothing is trained%s%s",
             view->worker.error[0] != 0 ? ": " : "", view->worker.error);
         break;
@@ -594,7 +598,10 @@ static void judge_data(const struct tw_status_view *view, struct list *list) {
     if (view->data.state == TW_VIEW_DATA_WAITING && view->node.uptime_us > MINUTE_US &&
         view->data.donors == 0) {
         add(list, TW_WARNING_DATA_MISSING,
-            "link to a node that has the dataset, or set node.data to a copy of it",
+            view->bootstrap_count == 0 && view->peers_count == 0
+                ? "this node knows no other: if it is the run's first, set `data = ` in [node] to "
+                  "the run's dataset, and restart it"
+                : "link to a node that has the dataset, or set node.data to a copy of it",
             "No peer sends training data: %s",
             view->data.text[0] != 0 ? view->data.text : "none is linked");
     }

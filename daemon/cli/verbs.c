@@ -9,6 +9,7 @@
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/line.h"
 #include "daemon/cli/common/node_id.h"
+#include "daemon/cli/common/node_user.h"
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/node/owner.h"
 #include "daemon/cli/show/follow.h"
@@ -24,12 +25,14 @@ struct view {
 };
 
 static struct screen screen_of(const struct cli *cli) {
+    static char typed[CLI_COMMAND_BYTES];
     unsigned columns, rows;
     page_size(STDOUT_FILENO, &columns, &rows);
     const unsigned width = page_width(STDOUT_FILENO, WIDTH_PIPE);
     return (struct screen){.to = stdout,
                            .has_colour = cli->has_colour,
                            .has_utf8 = cli->has_utf8,
+                           .typed = cli_next_command(cli, "", typed),
                            .width = columns >= WIDTH_MIN && columns < width ? columns : width};
 }
 

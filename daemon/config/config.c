@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -123,6 +124,9 @@ static int take_key(void *user, const char *section, const char *name, const cha
     size_t count;
     const struct tw_config_key *const keys = tw_config_keys(&count);
     if (reader->is_failed) return 0;
+    if (*section == 0 && strcmp(name, "run.name") == 0)
+        return fail_line(reader, "this is the manifest of a run, not the configuration of a node, "
+                                 "which `thinwire init` writes");
     if (*section == 0) {
         return fail_line(reader, "`%s` stands before the first section, such as [node]", name);
     }
@@ -334,9 +338,27 @@ static size_t list_nodes(char names[NODES_LISTED][TW_CONFIG_NAME_BYTES]) {
     return count;
 }
 
+/* Replaces a path that names no file by that of the node that is meant: the folder of `init --dir`,
+ * or a file of TW_CONFIG_FOLDER. */
+static void find_meant(const char *option, char path[TW_PATH_BYTES]) {
+    struct stat info;
+    char meant[TW_PATH_BYTES];
+    const bool has_slash = strchr(option, '/') != NULL;
+    if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) return;
+    int n = snprintf(meant, sizeof(meant), "%s/node.conf", option);
+    if (n > 0 && n < TW_PATH_BYTES && access(meant, F_OK) == 0) {
+        memcpy(path, meant, (size_t)n + 1);
+        return;
+    }
+    n = snprintf(meant, sizeof(meant), TW_CONFIG_FOLDER "/%s", option);
+    if (!has_slash && n > 0 && n < TW_PATH_BYTES && access(meant, F_OK) == 0)
+        memcpy(path, meant, (size_t)n + 1);
+}
+
 enum tw_status tw_config_find(const char *option, char path[TW_PATH_BYTES], struct tw_error *err) {
     char names[NODES_LISTED][TW_CONFIG_NAME_BYTES], list[120] = "";
     TW_TRY(tw_config_place(option, path, err));
+    if (option != NULL) find_meant(option, path);
     if (option != NULL || is_set(getenv("THINWIRE_CONFIG")) || access(path, F_OK) == 0)
         return TW_OK;
     const size_t count = list_nodes(names);

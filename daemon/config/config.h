@@ -159,9 +159,10 @@ enum tw_status tw_config_check_run(const struct tw_config *config, const struct 
  * TW_PATH_BYTES. */
 enum tw_status tw_config_place(const char *option, char path[TW_PATH_BYTES], struct tw_error *err);
 
-/* Finds the configuration file of a node that exists: like tw_config_place, but if nothing is
- * named and there is no thinwire.conf, it is the only one in TW_CONFIG_FOLDER. If there are
- * several, returns TW_CONFIG and names them. */
+/* Finds the configuration file of a node that exists: like tw_config_place, but `option` may also
+ * be the node's folder (`init --dir`), or `garage.conf` for the file of TW_CONFIG_FOLDER. If
+ * nothing is named and there is no thinwire.conf, it is the only one in TW_CONFIG_FOLDER. If there
+ * are several, returns TW_CONFIG and names them. */
 enum tw_status tw_config_find(const char *option, char path[TW_PATH_BYTES], struct tw_error *err);
 
 /* Parses "20mbit" (upload), "50 GB/month" (both directions together) or "0" (no budget). Returns

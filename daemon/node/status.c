@@ -446,6 +446,8 @@ static void fill_sync(const struct tw_daemon *daemon, struct tw_status_view *vie
         view->sync.partner_distance = daemon->host->partner_distance;
 }
 
+#define SETTLE_US UINT64_C(60000000)
+
 /* Fills the run's speed and its time left, which are the same on all nodes of a group. Without a
  * group each node has a clock of its own. A node alone announces its speed to nobody: the run has
  * the speed that the same screen shows for this node. */
@@ -459,6 +461,8 @@ static void fill_pace(const struct tw_daemon *daemon, uint64_t now_us,
         view->run.tokens_per_s = view->train.tokens_per_s;
     else
         view->run.tokens_per_s = tw_run_pace_rate(pace, now_us);
+    view->run.eta_us = TW_VIEW_NEVER;
+    if (now_us - daemon->started_us < SETTLE_US) return; /* first rounds tell little */
     view->run.eta_us = tw_run_pace_left_us(pace, now_us, view->run.tokens_per_s,
                                            view->run.clock_tokens, view->run.budget_tokens);
 }

@@ -788,6 +788,7 @@ static void fill_worker(const struct tw_daemon *daemon, uint64_t now_us,
     (void)snprintf(view->worker.engine, sizeof(view->worker.engine), "%s",
                    daemon->workers->about.engine);
     view->worker.memory_bytes = daemon->workers->about.memory_bytes;
+    view->worker.is_service = !daemon->setup->spawns_worker && getenv("NOTIFY_SOCKET") != NULL;
     (void)snprintf(view->worker.error, sizeof(view->worker.error), "%s", daemon->workers->error);
     view->worker.is_device_fault = daemon->workers->is_device_fault;
     view->worker.snapshot_step = daemon->workers->snapshot_step;

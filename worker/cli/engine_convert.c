@@ -479,8 +479,10 @@ enum tw_exit engine_convert(int argc, char **argv) {
     if (parse(&convert, verb, argc, argv, &err) != TW_OK) return engine_fail(&err);
     if (convert.from == NULL || convert.out == NULL || convert.out[0] == 0) {
         (void)fprintf(stderr, "thinwire: usage: thinwire %s; `thinwire help %s` tells more\n",
-                      is_import ? "import FOLDER --out FILE [--run MANIFEST]"
-                                : "export FILE [--run MANIFEST] --out FOLDER [--format hf|gguf]",
+                      is_import
+                          ? "import FOLDER --out FILE [--run MANIFEST]"
+                          : "export [FILE, or --config NAME for a node here] [--run MANIFEST] "
+                            "--out FOLDER [--format hf|gguf]",
                       verb);
         return TW_EXIT_USAGE;
     }

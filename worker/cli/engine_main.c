@@ -149,8 +149,11 @@ static enum tw_exit run_verb(int argc, char **argv) {
         }
         if (!is_complete(i, &options)) {
             (void)fprintf(stderr,
-                          "thinwire: usage: thinwire %s %s; `thinwire help %s` tells more\n",
-                          VERBS[i].name, VERBS[i].usage, VERBS[i].name);
+                          "thinwire: usage: thinwire %s %s; `thinwire help %s` tells more%s\n",
+                          VERBS[i].name, VERBS[i].usage, VERBS[i].name,
+                          VERBS[i].verb == ENGINE_EVAL || VERBS[i].verb == ENGINE_GENERATE
+                              ? ". --config NAME takes the model of a node here"
+                              : "");
             return TW_EXIT_USAGE;
         }
         if (take_states(&options, &err) != TW_OK) return engine_fail(&err);

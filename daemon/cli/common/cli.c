@@ -136,6 +136,7 @@ static size_t on_bytes(char *bytes, size_t one, size_t count, void *user) {
 
 /* The selected daemon: its socket, and the ways out if it does not answer. */
 struct target {
+    bool is_none; /* no node is configured here */
     bool is_post; /* the request acts, which only the node's user and root may ask for */
     char socket[TW_PATH_BYTES];
     char start[CLI_COMMAND_BYTES + 2]; /* how to start it */
@@ -149,6 +150,7 @@ static enum tw_exit find_target(const struct cli *cli, struct target *target) {
     static struct tw_config config;
     struct tw_error err;
     char file[TW_PATH_BYTES], command[CLI_COMMAND_BYTES];
+    target->is_none = false;
     (void)snprintf(target->as_root, sizeof(target->as_root), "use sudo");
     if (cli->socket_option != NULL) {
         (void)snprintf(target->socket, sizeof(target->socket), "%s", cli->socket_option);
@@ -161,6 +163,7 @@ static enum tw_exit find_target(const struct cli *cli, struct target *target) {
     const char *const asked = getenv("THINWIRE_CONFIG");
     const bool is_asked = cli->config_option != NULL || (asked != NULL && *asked != 0);
     const bool is_none = !is_asked && access(file, F_OK) != 0;
+    target->is_none = is_none;
     if (is_none) {
         tw_config_defaults(&config, "thinwire");
     } else if (tw_config_load(&config, file, &err) != TW_OK) {
@@ -265,6 +268,11 @@ static enum tw_exit explain_failure(const struct cli *cli, CURLcode rc,
     const int access_rc = access(target->socket, R_OK | W_OK);
     if (access_rc != 0 && errno == EACCES) return explain_access(target);
     if (rc == CURLE_OPERATION_TIMEDOUT) return explain_silence(target->socket);
+    if (target->is_none)
+        return cli_fail(TW_EXIT_UNREACHABLE,
+                        "no node runs on %s, and none is configured here: %s, and --config names "
+                        "one elsewhere",
+                        target->socket, target->start);
     return cli_fail(TW_EXIT_UNREACHABLE,
                     "no daemon answers on %s; start it (%s) or name another with --config or "
                     "--socket",
@@ -289,9 +297,11 @@ static void say_wait(struct wait *wait) {
     if (pid > 0)
         (void)snprintf(process, sizeof(process), " (process %d%s)", (int)pid,
                        state == 'T' || state == 't' ? ", which is stopped" : "");
-    (void)fprintf(stderr,
-                  "thinwire: waiting for the daemon%s on %s, for %ld s at most; Ctrl-C ends this\n",
-                  process, wait->socket_path, wait->limit_s);
+    (void)fprintf(
+        stderr,
+        "thinwire: waiting for the answer of the daemon%s, for %ld s at most; Ctrl-C ends "
+        "only the waiting\n",
+        process, wait->limit_s);
 }
 
 static int on_wait(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d) {

@@ -312,13 +312,14 @@ static const struct {
      "version of the model now: number of rounds, and digest of the newest round\n"
      "record. Each linked node tells its own once a second. The nodes do not tell\n"
      "which versions are on their disks; the newest checkpoint of this node is named.\n"},
-    {"leave", "thinwire leave\n"
+    {"leave", "thinwire leave [--unsaved]\n"
               "\n"
               "The daemon finishes its step, saves, says goodbye to its peers and ends. The\n"
               "command returns when it has ended; `thinwire start` continues from the\n"
-              "checkpoint. If the checkpoint cannot be saved (for example, the disk is full),\n"
-              "the daemon keeps the previous one and ends; the command says so and exits with\n"
-              "status 1. A service (`thinwired@NAME`) stays down until `thinwire start` or the\n"
+              "checkpoint. While checkpoints fail (for example, the disk is full), the command\n"
+              "refuses with status 5 and says how many steps would be lost; --unsaved ends\n"
+              "the daemon all the same. A service (`thinwired@NAME`) stays down until `thinwire "
+              "start` or the\n"
               "next boot; `systemctl disable thinwired@NAME` keeps it down after a boot too.\n"},
     {"pause", "thinwire pause\n"
               "thinwire pause --run [--key FILE] [--list FILE] [--manifest FILE]\n"

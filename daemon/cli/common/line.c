@@ -112,6 +112,24 @@ void line_wrap(const struct screen *screen, enum paint colour, const char *mark,
     } while (*text != 0);
 }
 
+void line_wrap_advice(const struct screen *screen, enum paint paint, const char *mark,
+                      unsigned indent, const char *text) {
+    static const char BEGIN[] = "`thinwire ";
+    char *typed = NULL;
+    size_t size;
+    FILE *const to = screen->typed != NULL ? open_memstream(&typed, &size) : NULL;
+    for (const char *at = text; to != NULL && *at != '\0';) {
+        const char *const next = strstr(at, BEGIN);
+        const size_t plain = next != NULL ? (size_t)(next - at) : strlen(at);
+        (void)fprintf(to, "%.*s%s%s", (int)plain, at, next != NULL ? "`" : "",
+                      next != NULL ? screen->typed : "");
+        at += plain + (next != NULL ? sizeof(BEGIN) - 1 : 0);
+    }
+    const bool is_typed = to != NULL && fclose(to) == 0;
+    line_wrap(screen, paint, mark, indent, is_typed ? typed : text);
+    free(typed);
+}
+
 /* ---- parts that fit the height --------------------------------------------------------------- */
 
 static unsigned lines_of(const char *text) {

@@ -18,8 +18,10 @@ enum paint { PLAIN, BOLD, DIM, GREEN, YELLOW, RED, BLUE };
 struct screen {
     FILE *to;
     bool has_colour, has_utf8;
-    unsigned width;  /* columns */
-    unsigned height; /* rows; 0: any number */
+    unsigned width;    /* columns */
+    unsigned height;   /* rows; 0: any number */
+    const char *typed; /* the words that a person types for `thinwire` here, such as `sudo thinwire
+                          --config bible `, with a blank at the end; NULL: `thinwire ` */
 };
 
 struct line {
@@ -39,6 +41,10 @@ void line_end(struct line *line);
  * precedes the first line. */
 void line_wrap(const struct screen *screen, enum paint paint, const char *mark, unsigned indent,
                const char *text);
+/* The same for advice of the daemon, which does not know how a person types commands here: each
+ * `thinwire ...` in backquotes begins with the words of screen->typed. */
+void line_wrap_advice(const struct screen *screen, enum paint paint, const char *mark,
+                      unsigned indent, const char *text);
 
 /* ---- parts that fit the height ----------------------------------------------------------------
  */

@@ -313,6 +313,11 @@ static void look_at_data(struct doctor *doctor) {
     if (path[0] == '\0') {
         if (doctor->config.node.role == TW_NODE_ROLE_REDUCE)
             doctor_say(doctor, DOCTOR_OK, "data", NULL, "none: a node that reduces needs none");
+        else if (doctor->run.data.form == TW_FORM_DATASET &&
+                 doctor->config.network.peers_count == 0)
+            doctor_say(doctor, DOCTOR_WARN, "data",
+                       "the first node of a run has the dataset: set `data = ` in section [node]",
+                       "no dataset is named, and no peer is configured that could send it");
         else if (doctor->run.data.form == TW_FORM_DATASET)
             doctor_say(doctor, DOCTOR_OK, "data", NULL, "a dataset, fetched from other nodes");
         else

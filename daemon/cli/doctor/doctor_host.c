@@ -53,8 +53,9 @@ static void look_at_clock(struct doctor *doctor) {
     const bool is_held = adjtimex(&clock) != TIME_ERROR && (clock.status & STA_UNSYNC) == 0;
     doctor_say(doctor, is_held ? DOCTOR_OK : DOCTOR_WARN, "clock",
                is_held ? NULL
-                       : "`timedatectl set-ntp true`, or any NTP client: tickets and certificates "
-                         "have dates",
+                       : "`timedatectl set-ntp true`, or any NTP client (package "
+                         "systemd-timesyncd, if there is none): tickets and certificates have "
+                         "dates",
                is_held ? "synchronised by NTP, to %.0f ms" : "not synchronised by NTP",
                (double)clock.esterror / 1e3);
 }

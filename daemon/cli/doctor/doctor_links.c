@@ -285,8 +285,11 @@ static void stage_say(struct doctor *doctor, const struct job *job, enum tw_prob
                    NAMES[stage], fix != NULL ? fix + 2 : NULL, "%s%s", what,
                    is_spare ? "; another address of the run works" : "");
     } else if (stage == TW_PROBE_NAME) {
-        doctor_say(doctor, DOCTOR_OK, NAMES[stage], NULL, "%s is %s, in %u ms", address,
-                   answer->remote, took_ms);
+        if (strcmp(address, answer->remote) == 0)
+            doctor_say(doctor, DOCTOR_SKIP, NAMES[stage], NULL, "%s needs no name server", address);
+        else
+            doctor_say(doctor, DOCTOR_OK, NAMES[stage], NULL, "%s is %s, in %u ms", address,
+                       answer->remote, took_ms);
     } else if (stage == TW_PROBE_TCP) {
         doctor_say(doctor, DOCTOR_OK, NAMES[stage], NULL, "%s connects in %u ms", address, took_ms);
     } else if (stage == TW_PROBE_TLS) {

@@ -359,9 +359,27 @@ static enum tw_exit data_check(const struct join *join) {
                     err.message);
 }
 
+/* The addresses must be free before a ticket is used: two nodes on one machine, of one user or of
+ * two, both want the usual port. */
+static enum tw_exit listen_check(const struct join *join) {
+    static const struct tw_egress any;
+    const struct tw_config *const config = &join->files.config;
+    struct tw_error err;
+    for (uint32_t i = 0; i < config->network.listen_count; i++) {
+        const char *const address = config->network.listen[i].text;
+        if (cli_listen_check(address, &any, false, false, &err) == TW_OK) continue;
+        return cli_fail(TW_EXIT_PORT,
+                        "join: %s. No node was made, and the ticket was not used: --listen names "
+                        "another address, such as 0.0.0.0:4748",
+                        err.message);
+    }
+    return TW_EXIT_OK;
+}
+
 static enum tw_exit make_node(struct join *join) {
     enum tw_exit rc = node_files_plan(&join->files);
     if (rc == TW_EXIT_OK) rc = init_check(&join->files, false);
+    if (rc == TW_EXIT_OK) rc = listen_check(join);
     if (rc == TW_EXIT_OK) rc = place_check(join);
     if (rc == TW_EXIT_OK) rc = node_files_folders(&join->files);
     if (rc == TW_EXIT_OK) rc = identity_have(join);
@@ -429,6 +447,9 @@ static void print_result(const struct join *join, const char *hex) {
         (void)fprintf(to,
                       "\nThe run trains on a plain text, which nodes do not send: write `data = "
                       "/path/of/the.txt` below [node] of the configuration.\n");
+    if (join->files.config.network.upload_bytes_s == 0)
+        (void)fprintf(to, "\nIt may use all of the line; `upload = 5mbit` below [network] of the "
+                          "configuration caps it.\n");
     if (!join->is_start) (void)fprintf(to, "\nNext:\n");
     page_end(&page);
     if (!join->is_start) node_files_say_next(&join->files, next_of(join));

@@ -455,7 +455,8 @@ static enum tw_exit start_here(const struct node_files *files, FILE *to) {
             is_up && worker_ms < WORKER_MS && awaits_worker(files->config.api.socket);
         worker_ms += is_early ? LOOK_MS : 0;
         if (is_up && !is_early) {
-            (void)fprintf(to, "It runs as process %ld; its log is %s.\n", (long)pid, log);
+            (void)fprintf(to, "It runs as process %ld, until a reboot; its log is %s.\n", (long)pid,
+                          log);
             return TW_EXIT_OK;
         }
         pause_look();

@@ -25,7 +25,7 @@ enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw
     (void)fclose(file);
     if (is_bad) return tw_fail(err, TW_CONFIG, "%s: cannot be read", path);
     if (size == sizeof(text)) {
-        return tw_fail(err, TW_CONFIG, "%s: a manifest has at most %d KiB", path,
+        return tw_fail(err, TW_CONFIG, "%s is no manifest: one has at most %d KiB", path,
                        TW_MANIFEST_BYTES_MAX / 1024);
     }
     struct tw_error inner;

@@ -33,7 +33,8 @@ static void print_headline(const struct screen *screen, const json_t *status) {
 
 static void print_warning(const struct screen *screen, const json_t *warning) {
     line_wrap(screen, YELLOW, "! ", 2, json_str(warning, "what"));
-    line_wrap(screen, PLAIN, screen->has_utf8 ? "→ " : "> ", 4, json_str(warning, "way_out"));
+    line_wrap_advice(screen, PLAIN, screen->has_utf8 ? "→ " : "> ", 4,
+                     json_str(warning, "way_out"));
 }
 
 /* Prints the first warning, which is the most important one. */
@@ -231,8 +232,8 @@ static void print_training(const struct screen *screen, const json_t *status) {
 static void print_model(const struct screen *screen, const json_t *status) {
     if (strcmp(json_str(status, "state"), "finished") != 0) return;
     struct line line = line_begin(screen, "Model");
-    line_put(&line, PLAIN, "thinwire generate%sthinwire export --out DIR%sthinwire leave",
-             sep(screen), sep(screen));
+    const char *const typed = screen->typed != NULL ? screen->typed : "thinwire ";
+    line_put(&line, PLAIN, "%sgenerate, export --out DIR or leave", typed);
     line_end(&line);
 }
 
@@ -777,7 +778,7 @@ static void print_rest(const struct screen *screen, const json_t *status, unsign
     if (warnings > 1 && shown[WARNINGS] == 0)
         line_put(&line, YELLOW, ", %zu warning%s in them", warnings - 1,
                  plural((double)(warnings - 1)));
-    line_put(&line, DIM, ": thinwire status");
+    line_put(&line, DIM, ": %sstatus", screen->typed != NULL ? screen->typed : "thinwire ");
     line_end(&line);
 }
 

@@ -33,7 +33,7 @@ static void draw(void (*screen_fn)(const struct screen *, const json_t *), json_
     FILE *const to = fmemopen(drawn, sizeof(drawn) - 1, "w");
     assert_non_null(to);
     assert_non_null(json);
-    const struct screen screen = {to, look == COLOUR, look != ASCII, width, rows};
+    const struct screen screen = {to, look == COLOUR, look != ASCII, width, rows, NULL};
     screen_fn(&screen, json);
     assert_int_equal(fclose(to), 0);
     json_decref(json);
@@ -126,8 +126,7 @@ FACT(a_finished_run_says_what_becomes_of_its_model) {
     view.node.state = TW_STATE_FINISHED;
     view.worker.state = TW_VIEW_WORKER_FINISHED;
     draw(screen_status, tw_view_json_status(&view), UTF8, 80);
-    assert_non_null(strstr(
-        drawn, "Model     thinwire generate · thinwire export --out DIR · thinwire leave\n"));
+    assert_non_null(strstr(drawn, "Model     thinwire generate, export --out DIR or leave\n"));
 }
 
 FACT(a_paused_node_has_no_speed_but_the_run_has) {
@@ -227,7 +226,7 @@ TEST(a_low_terminal_shows_the_newest_rows_of_a_list) {
     char text[256] = "";
     for (unsigned is_last = 0; is_last < 2; is_last++) {
         FILE *const to = fmemopen(text, sizeof(text), "w");
-        const struct screen screen = {to, false, true, 80, 3};
+        const struct screen screen = {to, false, true, 80, 3, NULL};
         assert_non_null(to);
         fit_list(&screen, LIST, is_last == 1, "events");
         assert_int_equal(fclose(to), 0);
@@ -235,11 +234,22 @@ TEST(a_low_terminal_shows_the_newest_rows_of_a_list) {
                                           : "1\n2\n… 3 more lines: thinwire events\n");
     }
     FILE *const to = fmemopen(text, sizeof(text), "w");
-    const struct screen screen = {to, false, true, 80, 5};
+    const struct screen screen = {to, false, true, 80, 5, NULL};
     assert_non_null(to);
     fit_list(&screen, LIST, true, "events");
     assert_int_equal(fclose(to), 0);
     assert_string_equal(text, LIST);
+}
+
+TEST(advice_is_shown_as_it_must_be_typed_here) {
+    char text[256] = "";
+    FILE *const to = fmemopen(text, sizeof(text), "w");
+    const struct screen screen = {to, false, true, 80, 0, "sudo thinwire --config bible "};
+    assert_non_null(to);
+    line_wrap_advice(&screen, PLAIN, "> ", 2, "`thinwire peers` names it; `thinwire leave` there");
+    assert_int_equal(fclose(to), 0);
+    assert_string_equal(text, "> `sudo thinwire --config bible peers` names it; `sudo thinwire "
+                              "--config bible\n  leave` there\n");
 }
 
 FACT(working_node_behind_nat_has_one_quiet_line) {

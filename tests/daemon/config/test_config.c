@@ -1,4 +1,5 @@
 /* Tests of daemon/config/config.c. */
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "daemon/config/config.h"
@@ -362,6 +363,25 @@ TEST(the_file_is_found_by_option_environment_and_instance) {
     assert_int_equal(tw_config_find("cellar", path, &err), TW_OK);
     assert_string_equal(path, "/etc/thinwire/cellar.conf");
     assert_int_equal(unsetenv("THINWIRE_CONFIG"), 0);
+}
+
+TEST(the_folder_of_a_node_names_its_file) {
+    char folder[] = "/tmp/tw-config-XXXXXX", path[TW_PATH_BYTES], file[64];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(file, sizeof(file), "%s/node.conf", folder);
+    assert_int_equal(tw_config_find(folder, path, &err), TW_OK);
+    assert_string_equal(path, folder); /* there is no node yet */
+    FILE *const to = fopen(file, "w");
+    assert_non_null(to);
+    assert_int_equal(fclose(to), 0);
+    assert_int_equal(tw_config_find(folder, path, &err), TW_OK);
+    assert_string_equal(path, file);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+TEST(a_manifest_is_no_configuration) {
+    refuse("thinwire-run 1\nrun.name = bible\n", 2, "this is the manifest of a run");
 }
 
 TEST(a_missing_file_says_how_to_make_one) {

@@ -158,6 +158,9 @@ def full_disk(at):
         said = at.follow(re.sub(r"\x1b\[[\d;?]*[A-Za-z]", " ", shown), "and %zu more:")
         save = at.advice(said, "then `thinwire checkpoint`")[0]
         at.bad(save)
+        if "would be lost" not in at.bad("thinwire leave"):
+            raise Wrong("leave does not say that steps are lost")
+        at.good("thinwire status")
         at.select("a")
         at.wait("a round is stuck", lambda: "round_stuck" in at.warnings())
         at.advice_told(at.good("thinwire status"), "names members that stall")

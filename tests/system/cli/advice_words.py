@@ -299,6 +299,8 @@ def models(at):
 @situation("words", "there is no key `%s` in [%s]; `thinwire config example` lists",
            "; `thinwire init` writes one, --config names another",
            "`thinwire init` or `thinwire join` makes a node",
+           "no node runs on %s, and none is configured here",
+           "this is the manifest of a run, not the configuration",
            "`%s`: the node id after = is the 64 hex digits `thinwire init` printed")
 def configuration(at):
     """No configuration, and keys of it that are not known."""
@@ -307,7 +309,11 @@ def configuration(at):
     said = at.bad("thinwire config check")
     if "writes one" in said:
         at.follow(said, "writes one, --config names", f"--dir a --data text --run {at.manifest()}")
+    at.follow(at.bad(f"thinwire --config ./{at.manifest('m')} status"), "this is the manifest",
+              "--dir folder --run m")
+    at.good("thinwire --config folder config check || [ $? = 4 ]")  # the folder names the node
     said = at.bad("thinwire status")
+    at.advice(said, "no node runs on")
     at.follow(said, "makes a node", "--dir b")
     at.select("a")
     at.change("a", r"^\[node\]$", "[node]\nbananas = 4")
